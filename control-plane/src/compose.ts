@@ -13,6 +13,7 @@ import { hostname } from 'node:os';
 import { setLogger } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { listening } from '#program/listen-error.ts';
+import { openFilesMax } from '#program/open-files.ts';
 import { TlsFiles } from '#program/tls/tls-files.ts';
 import { openTracing } from '#program/tracing/open-tracing.ts';
 import type { Tracing } from '#program/tracing/span.ts';
@@ -355,6 +356,9 @@ function composeDrain({ tls, stores, tracing }: Base, running: Running): DrainSt
   };
 }
 
+/** Below as many connections to the public port the operator should know that they are few. */
+const CONNECTIONS_FEW = 4096;
+
 async function start(config: Config, log: Logger, parts: Parts): Promise<ControlPlane> {
   const { registry, operatorPort, steps } = parts;
   const { app } = parts.publicPort;
@@ -372,7 +376,11 @@ async function start(config: Config, log: Logger, parts: Parts): Promise<Control
     registry: registry.port,
     metrics: portOf(operatorPort.server),
   };
-  log.info({ ...ports, host, registryHost, metricsHost, baseUrl }, 'listening');
+  const connectionsMax = app.server.maxConnections;
+  log.info({ ...ports, host, registryHost, metricsHost, baseUrl, connectionsMax }, 'listening');
+  if (connectionsMax < CONNECTIONS_FEW) {
+    log.warn({ connectionsMax, openFilesMax: openFilesMax() }, 'few files may be open');
+  }
   await parts.fleet.start();
   parts.dispatcher.start();
   parts.background.start();

@@ -20,6 +20,7 @@
 import { constants, type ServerHttp2Session } from 'node:http2';
 import type { Socket } from 'node:net';
 import { networkOf } from '../network-of.ts';
+import { connectionsWithin } from '../open-files.ts';
 
 export interface PlaceBounds {
   readonly strangersMax: number;
@@ -46,6 +47,32 @@ export const PLACE_BOUNDS: PlaceBounds = {
   directMax: 192,
   directEachMax: 64,
 };
+
+/**
+ * The same places, as many as the files there are allow.
+ * @param share fraction of all files that the port's connections may take
+ */
+export function placesWithin<Bounds extends PlaceBounds>(
+  bounds: Bounds,
+  share: number,
+  filesMax?: number,
+): Bounds {
+  const all = connectionsMaxOf(bounds);
+  const part = connectionsWithin(all, share, filesMax) / all;
+  const fewer = (count: number) => Math.max(1, Math.floor(count * part));
+  return {
+    ...bounds,
+    strangersMax: fewer(bounds.strangersMax),
+    knownMax: fewer(bounds.knownMax),
+    directMax: fewer(bounds.directMax),
+    directEachMax: fewer(bounds.directEachMax),
+  };
+}
+
+/** The places keep below it; strangers count twice, for those that are about to end. */
+export function connectionsMaxOf({ strangersMax, knownMax }: PlaceBounds): number {
+  return 2 * strangersMax + knownMax;
+}
 
 /** Who a known connection belongs to: the fleet, or the direct caller of that name. */
 export type ConnectionOwner =

@@ -34,6 +34,7 @@ import { toStatus } from '#contract/grpc-status.ts';
 import {
   type ConnectionOwner,
   ConnectionPlaces,
+  connectionsMaxOf,
   PLACE_BOUNDS,
   PLACE_CAUSES,
   type PlaceBounds,
@@ -124,13 +125,11 @@ class Guard {
   }
 
   watch(http2Server: Http2Server): Http2Server {
-    const { strangersMax, knownMax } = this.#bounds;
     http2Server.updateSettings({
       maxConcurrentStreams: STRANGER_STREAMS_MAX,
       maxHeaderListSize: HEADER_LIST_BYTES_MAX,
     });
-    // The places keep below it; a second more for those that are about to end.
-    http2Server.maxConnections = 2 * strangersMax + knownMax;
+    http2Server.maxConnections = connectionsMaxOf(this.#bounds);
     // Before http2's own listener, which makes the session at once in plain text.
     http2Server.prependListener('connection', (socket: Socket) => this.places.opened(socket));
     http2Server.on('session', (session: ServerHttp2Session) => this.places.greeted(session));

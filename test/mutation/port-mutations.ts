@@ -126,4 +126,14 @@ export const PORT_MUTATIONS: readonly Mutation[] = [
       test: 'bodies whose end something before us may see elsewhere',
     },
   },
+  {
+    name: 'a port takes more connections than there may be open files',
+    file: 'program/open-files.ts',
+    find: 'Math.max(1, Math.min(wanted, Math.floor(filesMax * share)))',
+    replace: 'Math.max(1, wanted, filesMax * 0 + share * 0)',
+    caughtBy: {
+      file: 'program/test/open-files.test.ts',
+      test: 'connections take their share of it, and no more than are wanted',
+    },
+  },
 ];

@@ -9,7 +9,7 @@ export const SHARED: Directions = {
   'bin/remove': ['bin', 'client/src'],
   'client/src': [],
   '#program': ['#program/tracing'],
-  '#program/doctor': ['#program/tls'],
+  '#program/doctor': ['#program', '#program/tls'],
   '#program/ports': ['#contract', '#program'],
   '#program/tls': ['#program'],
   '#program/tracing': ['#contract', '#program', '#program/tracing/otel'],

@@ -5,6 +5,7 @@
  */
 import { arch, platform, release } from 'node:os';
 import { type Finding, look, ok, warning } from '#program/doctor/findings.ts';
+import { openFilesFinding } from '#program/doctor/open-files-finding.ts';
 import { tlsFindings } from '#program/doctor/tls-findings.ts';
 import { ConfigError } from '#program/env.ts';
 import pkg from '../../../package.json' with { type: 'json' };
@@ -26,11 +27,13 @@ import { deliveryFindings, ledgerFindings, queueFindings, sweepFindings } from '
 const DAY_MS = 86_400_000;
 /** Node's major version that the project brings and is tested with. */
 const NODE_MAJOR = 24;
+/** With fewer the public port takes less than 4096 connections. */
+const OPEN_FILES_MIN = 8192;
 const BUG = 'this is a fault of the doctor itself: report it with this line';
 
 /** @param given the process's environment, or a test's */
 export async function examineControlPlane(given: Environment): Promise<readonly Finding[]> {
-  const findings: Finding[] = [...versionFindings(given)];
+  const findings: Finding[] = [...versionFindings(given), openFilesFinding(OPEN_FILES_MIN)];
   const database = orUndefined(() => loadDatabaseConfig(given));
   const env = database === undefined ? given : await withSupervisorsToken(given, database.dataDir);
   const { config, findings: ofConfiguration } = examineConfiguration(env);

@@ -19,6 +19,7 @@ import { createClientErrorHandler, watchConnections } from './answers/client-err
 import { answeredCodeOf, createErrorHandler } from './answers/error-handler.ts';
 import { requireOperatorKey } from './checks/operator-key.ts';
 import { awaitBodies } from './connections/awaited-bodies.ts';
+import { operatorConnectionsMax } from './connections/connection-bounds.ts';
 import { finishUnreadBody } from './connections/unread-body.ts';
 import { requestIdOf } from './headers/request-id.ts';
 import {
@@ -28,8 +29,6 @@ import {
 import { type NodeProxyOptions, registerNodeProxy } from './routes/node-proxy.ts';
 import { type OperatorServices, registerOperatorRoutes } from './routes/operator-routes.ts';
 
-/** Scrapers and people. */
-const CONNECTIONS_MAX = 128;
 /** No request here has a body but small forms, which have FORM_MS_MAX of their own. */
 const REQUEST_TIMEOUT_MS = 10_000;
 /** How late a slow caller is noticed. */
@@ -111,7 +110,7 @@ function createServer({ baseUrl, logger }: OperatorAppOptions): FastifyInstance 
       requireHostHeader: false,
     },
   });
-  app.server.maxConnections = CONNECTIONS_MAX;
+  app.server.maxConnections = operatorConnectionsMax();
   return app;
 }
 

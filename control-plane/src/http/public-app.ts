@@ -10,7 +10,11 @@ import fastify, {
 } from 'fastify';
 import { boundChunks } from '#program/ports/chunked-bodies.ts';
 import { boundPipelining } from '#program/ports/pipelining.ts';
-import { type ReadingPaceOptions, requireReadingPace } from '#program/ports/reading-pace.ts';
+import {
+  type ReadingPaceOptions,
+  requireReadingPace,
+  UNREAD_STRANGERS_MAX,
+} from '#program/ports/reading-pace.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import type { Authenticator, ReadAccount } from '../services/account.ts';
 import type { KeyUses } from '../services/keys/key-uses.ts';
@@ -39,6 +43,7 @@ import { addRequestSpans } from './answers/request-span.ts';
 import { knownAccountOf, knownCallerOf } from './checks/authentication.ts';
 import { createHeaderChecks } from './checks/header-checks.ts';
 import { awaitBodies } from './connections/awaited-bodies.ts';
+import { publicConnectionsMax } from './connections/connection-bounds.ts';
 import { Connections, type EndedCause } from './connections/connections.ts';
 import { deferContinue, finishUnreadBody } from './connections/unread-body.ts';
 import { readForwardedFor } from './headers/forwarded-for.ts';
@@ -66,8 +71,8 @@ const IDLE_TIMEOUT_MARGIN_MS = 30_000;
 const HEADER_BYTES_MAX = 16 * 1024;
 /** Parameters are judged by their routes, whose errors are the contract's. */
 const PARAM_LENGTH_MAX = HEADER_BYTES_MAX;
-/** Each may hold a few hundred KiB of buffers. */
-const CONNECTIONS_MAX = 10_000;
+/** Largest fraction of all connections without a key whose answer waits to be read. */
+const UNREAD_STRANGERS_SHARE = 0.25;
 
 export interface AppServices extends MattingRouteServices, RemovebgRouteServices {
   readonly authenticator: Authenticator;
@@ -129,6 +134,8 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const connections = boundConnections(app, options);
   app.addHook('preClose', () => connections.linger());
   app.addHook('onRequest', connections.hold);
+  // Also without trusted proxies: then nobody reads the header.
+  app.addHook('onRequest', readForwardedFor);
   if (options.tracing !== undefined) addRequestSpans(app, options.tracing);
   // Bodies are read by the routes that want them, as they arrive.
   app.removeAllContentTypeParsers();
@@ -190,12 +197,13 @@ function boundConnections(app: FastifyInstance, options: AppOptions): Connection
     () => ended('crowded'),
   );
   const { isKnown } = connections;
-  requireReadingPace(app.server, { isKnown, onEnded: ended, ...options.readingPace });
+  const unreadShare = Math.floor(app.server.maxConnections * UNREAD_STRANGERS_SHARE);
+  const unreadStrangersMax = Math.min(UNREAD_STRANGERS_MAX, unreadShare);
+  const pace = { isKnown, onEnded: ended, unreadStrangersMax, ...options.readingPace };
+  requireReadingPace(app.server, pace);
   boundPipelining(app.server, () => ended('pipelined'));
   boundChunks(app.server, () => ended('small_chunks'));
   const hasKey = (request: FastifyRequest) => knownCallerOf(request) !== undefined;
-  // Also without trusted proxies: then nobody reads the header.
-  app.addHook('onRequest', readForwardedFor);
   awaitBodies(app, connections.room, { accountOf: knownAccountOf, hasKey });
   return connections;
 }
@@ -228,7 +236,7 @@ function createServer(options: AppOptions): FastifyInstance {
       requireHostHeader: false,
     },
   });
-  app.server.maxConnections = CONNECTIONS_MAX;
+  app.server.maxConnections = publicConnectionsMax();
   return app;
 }
 

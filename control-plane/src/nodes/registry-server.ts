@@ -18,6 +18,7 @@ import {
   NodeRegistryService,
   type RegisterRequest,
 } from '#gen/matting/v1/node_registry.ts';
+import { placesWithin } from '#program/ports/connection-places.ts';
 import {
   type GrpcGuard,
   GUARD_BOUNDS,
@@ -48,6 +49,8 @@ export const NODE_TIMING: NodeTiming = {
 const CONCURRENT_CALLS_MAX = 16;
 /** A node holds one connection. */
 const REGISTRY_BOUNDS: GuardBounds = { ...GUARD_BOUNDS, knownMax: 4096 };
+/** Largest fraction of the files that the process may have open. */
+const FILES_SHARE = 0.25;
 const VERSION_LENGTH_MAX = 64;
 const ADDRESS_LENGTH_MAX = 259;
 /** Between asking the connections to end and ending them. */
@@ -119,7 +122,7 @@ export class RegistryServer {
       identify: metadata => (this.#carriesToken(metadata) ? { kind: 'fleet' } : undefined),
       streamsMax: CONCURRENT_CALLS_MAX,
       ...(options.onEnded === undefined ? {} : { onEnded: options.onEnded }),
-      bounds: { ...REGISTRY_BOUNDS, ...options.guardBounds },
+      bounds: { ...placesWithin(REGISTRY_BOUNDS, FILES_SHARE), ...options.guardBounds },
     });
     this.#server.addService(NodeRegistryService, {
       register: this.#unary(request => this.#register(request)),

@@ -2,10 +2,13 @@
 import { constants } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
 import { type Finding, failure, ok, reasonOf, warning } from '#program/doctor/findings.ts';
+import { openFilesFinding } from '#program/doctor/open-files-finding.ts';
 import { readCpuShare } from '../engine/choice/cpu-share.ts';
 import { detectInstructionSet } from '../models/preparing/instruction-set.ts';
 import { hasJxlTools } from '../picture/jxl-limit.ts';
 
+/** Twice as many as its gRPC port's connections. */
+const OPEN_FILES_MIN = 2560;
 /** Weights and prepared models of the largest plan take about half of it. */
 const FREE_BYTES_WARN = 1e9;
 
@@ -22,6 +25,7 @@ export async function machineFindings(): Promise<readonly Finding[]> {
           'JPEG XL above 40 megapixels, and of CMYK, is refused',
           'install libjxl-tools (and util-linux), where such files are expected',
         ),
+    openFilesFinding(OPEN_FILES_MIN),
   ];
 }
 

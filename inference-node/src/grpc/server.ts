@@ -24,8 +24,10 @@ import {
   MatteServiceService,
 } from '#gen/matting/v1/matte_service.ts';
 import { listening } from '#program/listen-error.ts';
+import { placesWithin } from '#program/ports/connection-places.ts';
 import {
   type GrpcGuard,
+  GUARD_BOUNDS,
   type GuardBounds,
   type GuardCause,
   guardGrpcServer,
@@ -54,6 +56,9 @@ const STREAMS_MAX = 256;
  * control plane's capacity stream would make it take the node for lost.
  */
 export const CONNECTION_AGE_MAX_MS = 10 * 60_000;
+
+/** Largest fraction of the files that the process may have open. */
+const FILES_SHARE = 0.5;
 
 /** Longer than the longest attempt (10 min), in which a call may be silent. */
 const MATTE_SILENCE_MAX_MS = 15 * 60_000;
@@ -125,7 +130,8 @@ export async function openNodeServer(options: NodeServerOptions): Promise<NodeSe
 }
 
 function guard(server: Server, options: NodeServerOptions): GrpcGuard {
-  const { callers, onEnded, guardBounds: bounds } = options;
+  const { callers, onEnded } = options;
+  const bounds = { ...placesWithin(GUARD_BOUNDS, FILES_SHARE), ...options.guardBounds };
   const { matteSilenceMaxMs = MATTE_SILENCE_MAX_MS } = options;
   const isMatte = (path: string) => path === MatteServiceService.matte.path;
   return guardGrpcServer(server, {

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import net from 'node:net';
 import { after, before, test } from 'node:test';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
+import { publicConnectionsMax } from '../../../src/http/connections/connection-bounds.ts';
 import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
 
 let app: TestApp;
@@ -126,7 +127,9 @@ test('slow and idle connections have an end', () => {
   assert.equal(server.headersTimeout, 15_000);
   assert.equal(server.requestTimeout, 120_000);
   assert.equal(server.keepAliveTimeout, 75_000);
-  assert.equal(server.maxConnections, 10_000);
+  assert.equal(server.maxConnections, publicConnectionsMax());
+  assert.equal(publicConnectionsMax(1_048_576), 10_000);
+  assert.equal(publicConnectionsMax(256), 128);
   // Longer than the longest wait for a job, on which nothing is sent.
   assert.equal(server.timeout, 90_000);
 });

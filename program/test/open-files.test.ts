@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import path from 'node:path';
+import { test } from 'node:test';
+import { connectionsWithin } from '../open-files.ts';
+import { connectionsMaxOf, PLACE_BOUNDS, placesWithin } from '../ports/connection-places.ts';
+
+const MODULE = path.join(import.meta.dirname, '../open-files.ts');
+
+test('the limit is that of the process', { skip: process.platform !== 'linux' }, () => {
+  const script = `import { openFilesMax } from ${JSON.stringify(MODULE)}; console.log(openFilesMax());`;
+  const run = ['-c', 'ulimit -n 300; exec "$0" --input-type=module -e "$1"', process.execPath];
+  assert.equal(execFileSync('sh', [...run, script], { encoding: 'utf8' }).trim(), '300');
+});
+
+test('connections take their share of it, and no more than are wanted', () => {
+  assert.equal(connectionsWithin(10_000, 0.5, 1_048_576), 10_000);
+  assert.equal(connectionsWithin(10_000, 0.5, 20_000), 10_000);
+  assert.equal(connectionsWithin(10_000, 0.5, 256), 128);
+  assert.equal(connectionsWithin(128, 1 / 64, 3), 1);
+  assert.equal(connectionsWithin(128, 1 / 64, Number.POSITIVE_INFINITY), 128);
+});
+
+test('the places of a gRPC port become fewer together', () => {
+  const fewer = placesWithin(PLACE_BOUNDS, 0.5, 256);
+  assert.equal(placesWithin(PLACE_BOUNDS, 0.5, 1_048_576).strangersMax, PLACE_BOUNDS.strangersMax);
+  assert.ok(connectionsMaxOf(fewer) <= 128);
+  const { strangersMax, knownMax, directMax, directEachMax } = fewer;
+  assert.deepEqual([strangersMax, knownMax, directMax, directEachMax], [51, 25, 19, 6]);
+  assert.equal(fewer.tokenWaitMaxMs, PLACE_BOUNDS.tokenWaitMaxMs);
+});
