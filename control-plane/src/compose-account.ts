@@ -8,6 +8,7 @@ import { OpenIdConnect } from './identity/openid-connect.ts';
 import { Passwords } from './identity/passwords.ts';
 import { type CallbackSecrets, mailBody } from './secrets/callback-secret.ts';
 import { ManageAlerts } from './services/alerts/manage-alerts.ts';
+import type { OnWithheld } from './services/alerts/withheld-messages.ts';
 import type { DatabaseTurns } from './services/database-turns.ts';
 import { ManageKeys } from './services/keys/manage-keys.ts';
 import { KnownBrowsers } from './services/people/known-browsers.ts';
@@ -25,11 +26,16 @@ import type { OutgoingGuard } from './sources/guard/outgoing-guard.ts';
 import type { Stores } from './store/stores.ts';
 
 export interface AccountAreaParts {
-  readonly config: Pick<Config, 'accountArea' | 'allowHttpCallbacks' | 'baseUrl' | 'mail'>;
+  readonly config: Pick<
+    Config,
+    'accountArea' | 'accountMails' | 'allowHttpCallbacks' | 'baseUrl' | 'mail'
+  >;
   readonly stores: Stores;
   readonly secretsKey: Buffer;
   readonly secrets: CallbackSecrets;
   readonly guard: OutgoingGuard;
+  /** Called for each message that an account may not send any more today. */
+  readonly onWithheld?: OnWithheld;
 }
 
 export function composeAccountArea(
@@ -58,6 +64,7 @@ export function composeAccountArea(
       baseUrl: config.baseUrl,
       mails: config.mail !== undefined,
       sealMail: (text, id) => secrets.sealText(text, mailBody(id)),
+      ...limitsOf(parts),
     }),
     profile: new Profile({ people, sessions, passwords, throttle, browsers, turns }),
     members: new Members(people, audit, turns),
@@ -77,8 +84,13 @@ function composeManageAlerts(parts: AccountAreaParts, turns: DatabaseTurns): Man
     addresses: new CallbackAddressCheck({ guard }),
     policy: config,
     mails: config.mail !== undefined,
+    ...limitsOf(parts),
     turns,
   });
+}
+
+function limitsOf({ config, onWithheld = () => undefined }: AccountAreaParts) {
+  return { messagesMax: config.accountMails, onWithheld };
 }
 
 /** Undefined: people sign in by passwords alone. */

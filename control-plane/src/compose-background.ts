@@ -12,6 +12,7 @@ import { BalanceWatch } from './services/alerts/balance-watch.ts';
 import { MailDelivery } from './services/alerts/mail-delivery.ts';
 import type { MailSender } from './services/alerts/mail-sender.ts';
 import { alertSweepSteps } from './services/alerts/sweep-alerts.ts';
+import { withheldTeller } from './services/alerts/withheld-messages.ts';
 import { ClockWatch } from './services/clock-watch.ts';
 import { FleetSizing } from './services/fleet-size/fleet-sizing.ts';
 import type { JobEvents } from './services/job-events.ts';
@@ -105,6 +106,8 @@ function composeWatch(parts: BackgroundParts): BalanceWatch {
     mails: mailSender !== undefined,
     pageUrl: `${config.baseUrl}/account`,
     observer: metrics,
+    messagesMax: config.accountMails,
+    onWithheld: withheldTeller(metrics, log),
     log,
   });
 }

@@ -8,6 +8,7 @@ import type { Config } from './config.ts';
 import type { AppServices } from './http/public-app.ts';
 import type { CallbackSecrets } from './secrets/callback-secret.ts';
 import { ReadAccount } from './services/account.ts';
+import type { OnWithheld } from './services/alerts/withheld-messages.ts';
 import { Authenticate } from './services/authenticate.ts';
 import { DatabaseTurns, type DatabaseTurnsOptions } from './services/database-turns.ts';
 import type { JobEvents } from './services/job-events.ts';
@@ -46,6 +47,7 @@ export interface ServiceParts {
   readonly lossObserver: LossObserver;
   /** Called once for each notification of a payment that is proven. */
   readonly onPaymentTold?: SalesParts['onPaymentTold'];
+  readonly onWithheld?: OnWithheld;
   /** The services' own where absent; tests narrow them. */
   readonly bounds?: {
     readonly uploadSlots?: UploadSlotsOptions | undefined;

@@ -40,6 +40,7 @@ import { NODE_TIMING, type NodeTiming, RegistryServer } from './nodes/registry-s
 import { CallbackSecrets, notificationBody } from './secrets/callback-secret.ts';
 import { SecretBox } from './secrets/secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets-key.ts';
+import { withheldTeller } from './services/alerts/withheld-messages.ts';
 import { JobEvents } from './services/job-events.ts';
 import { renderOutboxBody } from './services/notification/outbox-body.ts';
 import { JobViews } from './services/reading/job-view.ts';
@@ -227,10 +228,12 @@ function compose(base: Base): Parts {
   const { fleet } = dispatch;
   const conditions = composeConditions({ ...base, dispatch });
   const onPaymentTold = (outcome: ToldOutcome) => base.metrics.paymentTold(outcome);
+  const onWithheld = withheldTeller(base.metrics, base.log);
   const services = composeServices({
     ...base,
     ...conditions,
     onPaymentTold,
+    onWithheld,
     lossObserver: base.metrics,
   });
   const running: Running = {

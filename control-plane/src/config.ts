@@ -14,7 +14,7 @@ import {
   readAccountArea,
   warnOfAccountArea,
 } from './config/config-account.ts';
-import { type MailConfig, readMail } from './config/config-mail.ts';
+import { type MailSettings, readMail } from './config/config-mail.ts';
 import { type NodeTokenConfig, readNodeTokens } from './config/config-node-token.ts';
 import { type OnDemandConfig, readOnDemand } from './config/config-on-demand.ts';
 import { type RemovebgConfig, readRemovebg, warnOfOrigins } from './config/config-removebg.ts';
@@ -34,7 +34,7 @@ import {
 import { parseSecretsKey } from './secrets/secrets-key.ts';
 import { parseNetwork } from './sources/guard/allowed-address.ts';
 
-export interface Config extends StorageConfig, NodeTokenConfig, LogSettings {
+export interface Config extends StorageConfig, NodeTokenConfig, LogSettings, MailSettings {
   readonly host: string;
   readonly port: number;
   /** Without a trailing slash; links are made of it, never of the Host header. */
@@ -82,8 +82,6 @@ export interface Config extends StorageConfig, NodeTokenConfig, LogSettings {
   /** The account area; undefined: it is off. */
   readonly accountArea: AccountAreaConfig | undefined;
   readonly sales: SalesConfig;
-  /** Undefined: no mail is sent. */
-  readonly mail: MailConfig | undefined;
   /** Networks of proxies whose X-Forwarded-For is believed. */
   readonly trustedProxies: readonly string[];
   /** Undefined: there are no traces. */
@@ -187,7 +185,7 @@ export function loadConfig(env: Environment = process.env): Config {
     onDemand: readOnDemand(reader),
     removebg: readRemovebg(reader),
     ...readAccountArea(reader, baseUrl),
-    mail: readMail(reader),
+    ...readMail(reader),
     sales: readSales(reader),
     ...readLogSettings(reader),
     traces: readTracingSettings(reader),
@@ -228,7 +226,7 @@ export function loadLinkConfig(env: Environment = process.env): LinkConfig {
   const { host, port } = readPlace(reader);
   const baseUrl = readBaseUrl(reader, host, port);
   const { accountArea } = readAccountArea(reader, baseUrl);
-  const mail = readMail(reader);
+  const { mail } = readMail(reader);
   reader.requireValid();
   return { baseUrl, accountArea, mail };
 }

@@ -13,6 +13,7 @@ import {
 } from '#program/known-counters.ts';
 import { GUARD_CAUSES, type GuardCause } from '#program/ports/grpc-guard.ts';
 import { SPAN_FATES, type SpanFate, type SpanObserver } from '#program/tracing/span.ts';
+import { WITHHELD_REASONS, type WithheldReason } from './domain/account/message-limits.ts';
 import type { Answered } from './http/answers/answer-log.ts';
 import { ENDED_CAUSES, type EndedCause } from './http/connections/connections.ts';
 import { ATTEMPT_KINDS, type AttemptOutcome } from './nodes/attempt-outcome.ts';
@@ -23,6 +24,7 @@ import {
   type MailAttemptOutcome,
   type MailObserver,
 } from './services/alerts/mail-sender.ts';
+import type { WithheldObserver } from './services/alerts/withheld-messages.ts';
 import {
   COUNTED_MODES,
   FETCH_OUTCOMES,
@@ -94,6 +96,7 @@ export class ControlMetrics
     WebhookObserver,
     MailObserver,
     AlertObserver,
+    WithheldObserver,
     BucketObserver,
     SpanObserver,
     LossObserver
@@ -170,6 +173,11 @@ export class ControlMetrics
     'matting_control_mail_attempts_total',
     'Attempts to hand mails to the mail server by how they ended',
     { outcome: MAIL_ATTEMPT_OUTCOMES },
+  );
+  readonly #messagesWithheld = this.#counter(
+    'matting_control_messages_withheld_total',
+    'Mails, and events of accounts, not sent because as many were sent today as may be',
+    { reason: WITHHELD_REASONS },
   );
   readonly #balancesTold = this.#counter(
     'matting_control_low_balances_told_total',
@@ -266,6 +274,10 @@ export class ControlMetrics
 
   mailAttempted(outcome: MailAttemptOutcome): void {
     this.#mailAttempts.inc({ outcome });
+  }
+
+  messageWithheld(reason: WithheldReason): void {
+    this.#messagesWithheld.inc({ reason });
   }
 
   balanceTold(): void {

@@ -10,6 +10,10 @@ const inTurns = inFile(
   'control-plane/test/store/alerts/mail-turns.test.ts',
   'turns of mails on sqlite',
 );
+const inCounts = inFile(
+  'control-plane/test/store/alerts/message-counts.test.ts',
+  'messages of a day on sqlite',
+);
 const inMails = inFile(
   'control-plane/test/http/account/mails.test.ts',
   'mails that an account has sent',
@@ -46,8 +50,8 @@ export const MAIL_MUTATIONS: readonly Mutation[] = [
   {
     name: 'an invitation waits unsealed',
     file: 'control-plane/src/services/people/invitation-letter.ts',
-    find: 'seal(`${text}\\n`, id)',
-    replace: '`${text}\\n`',
+    find: 'const body = seal(',
+    replace: 'const body = ((plain: string, _: string) => plain)(',
     caughtBy: inMails('hold no link that who reads the database could use'),
   },
   {
@@ -72,5 +76,52 @@ export const MAIL_MUTATIONS: readonly Mutation[] = [
     find: 'await this.#walk(limit, full)',
     replace: 'new Map<string, string>()',
     caughtBy: inTurns('reach everybody past accounts with more mails than are looked at'),
+  },
+  {
+    name: 'an account sends as many mails as it likes',
+    file: 'control-plane/src/services/people/links.ts',
+    find: '{ accountName, seal, messagesMax }',
+    replace: '{ accountName, seal }',
+    caughtBy: inMails(
+      'are so many a day, and an invitation beyond them is refused before anything is made',
+    ),
+  },
+  {
+    name: 'accounts together write to an address as often as they like',
+    file: 'control-plane/src/domain/account/message-limits.ts',
+    find: 'max: RECIPIENT_MAILS_MAX, reason }',
+    replace: 'max: ACCOUNT_MAILS_MAX, reason }',
+    caughtBy: inCounts('to one address are bounded over all accounts, and of one account to half'),
+  },
+  {
+    name: 'one account closes an address to the others',
+    file: 'control-plane/src/domain/account/message-limits.ts',
+    find: 'RECIPIENT_MAILS_MAX / 2',
+    replace: 'RECIPIENT_MAILS_MAX',
+    caughtBy: inFile(
+      'control-plane/test/domain/account/message-limits.test.ts',
+      'messages of a day',
+    )('reach one address from one account half as often as from all'),
+  },
+  {
+    name: 'an address with another subaddress is another person',
+    file: 'control-plane/src/domain/account/message-limits.ts',
+    find: "mailKeyOf(mail).replace(/^([^+@]+)\\+[^@]*@/, '$1@')",
+    replace: 'mailKeyOf(mail)',
+    caughtBy: inCounts('to one address are bounded over all accounts, and of one account to half'),
+  },
+  {
+    name: 'a threshold that is set anew tells without a bound',
+    file: 'control-plane/src/store/alerts/alert-store.ts',
+    find: 'mails.filter((_, index) => ofMails[index] === undefined)',
+    replace: 'mails.filter(() => ofMails.length >= 0)',
+    caughtBy: inCounts('tell of a threshold that is set anew no oftener'),
+  },
+  {
+    name: 'an address that is set again is tested again',
+    file: 'control-plane/src/store/alerts/message-counts.ts',
+    find: "if (recent !== undefined) return 'too-soon';",
+    replace: '',
+    caughtBy: inCounts('test an address no oftener where it was removed and set again'),
   },
 ];

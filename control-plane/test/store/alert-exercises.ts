@@ -17,6 +17,7 @@ import {
   eventOf,
   SEALED,
   seenOf,
+  TEST_BOUNDS,
   tellingOf,
   watchedAccount,
 } from './alerts-fixtures.ts';
@@ -106,6 +107,14 @@ const MAILS: Record<string, Exercise> = {
       assert.ok((await s.mailOutbox.sendNow(10)) > 0);
     },
   },
+  'mailOutbox.removeOldCounts': {
+    run: async (s, { kysely }) => {
+      assert.equal(await s.mailOutbox.removeOldCounts(10), 0);
+      await claimed(s);
+      await kysely.updateTable('message_counts').set({ day_at: 1 }).execute();
+      assert.ok((await s.mailOutbox.removeOldCounts(10)) > 0);
+    },
+  },
   'mailOutbox.removeOld': {
     run: async (s, { kysely }) => {
       assert.equal(await s.mailOutbox.removeOld(HOUR_MS, 10), 0);
@@ -138,8 +147,11 @@ export const ALERTS: Record<string, Exercise> = {
   'alerts.tell': {
     run: async s => {
       const alert = at(await seenOf(s, await crowd(s)), 0);
-      assert.ok(await s.alerts.tell(tellingOf(alert)));
-      assert.equal(await s.alerts.tell(tellingOf(alert)), false);
+      const telling = tellingOf(alert);
+      const told = { mails: 1, event: true, withheld: [] };
+      assert.deepEqual(await s.alerts.tell(telling), told);
+      assert.deepEqual(await s.alerts.tell(telling), told, 'its answer was lost');
+      assert.equal(await s.alerts.tell(tellingOf(alert)), undefined);
     },
   },
   'alerts.arm': {
@@ -178,8 +190,11 @@ export const ALERTS: Record<string, Exercise> = {
   'alertSettings.sendTest': {
     run: async s => {
       const accountId = await watchedAccount(s, 5, []);
-      const test = () => s.alertSettings.sendTest(eventOf(accountId), HOUR_MS, BY_SYSTEM());
+      const test = () => s.alertSettings.sendTest(eventOf(accountId), TEST_BOUNDS, BY_SYSTEM());
       assert.deepEqual([await test(), await test()], ['sent', 'too-soon']);
+      const bounds = { everyMs: 0, messagesMax: 1 };
+      const withheld = await s.alertSettings.sendTest(eventOf(accountId), bounds, BY_SYSTEM());
+      assert.deepEqual(withheld, { reason: 'account', isFirst: true });
     },
   },
   'alertSettings.listSealedWithOthers': {

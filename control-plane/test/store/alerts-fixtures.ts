@@ -10,6 +10,9 @@ import { fundedAccount } from './fixtures.ts';
 export const BY_SYSTEM = () => ({ auditId: randomUUID(), actor: { kind: 'system' } as const });
 
 export const SEALED = { secret: Uint8Array.of(1, 2, 3), secretKeyId: 'a-key' };
+/** Of tests of an account's address. */
+export const TEST_BOUNDS = { everyMs: 3_600_000, messagesMax: 100 };
+
 export const HOOK_URL = 'https://hooks.example/account';
 
 /** An owner who can sign in. */
@@ -57,5 +60,11 @@ export function mailOf(accountId: string): NewMail {
 export function tellingOf(alert: SeenAlert): Telling {
   const eventId = randomUUID();
   const { accountId } = alert;
-  return { alert, eventId, event: eventOf(accountId, eventId), mails: [mailOf(accountId)] };
+  return {
+    alert,
+    eventId,
+    event: eventOf(accountId, eventId),
+    mails: [mailOf(accountId)],
+    messagesMax: 100,
+  };
 }

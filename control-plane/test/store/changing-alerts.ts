@@ -10,6 +10,7 @@ import {
   HOOK_URL,
   SEALED,
   seenOf,
+  TEST_BOUNDS,
   tellingOf,
   watchedAccount,
 } from './alerts-fixtures.ts';
@@ -35,7 +36,7 @@ const tell: ChangingMethod = {
     return {
       act: stores => stores.alerts.tell(telling),
       check: async outcome => {
-        assert.equal(outcome, true);
+        assert.deepEqual(outcome, { mails: 1, event: true, withheld: [] });
         assert.equal(await rowsOf(fixture, 'webhook_outbox', accountId), 1);
         assert.equal(await rowsOf(fixture, 'mail_outbox', accountId), 1);
         const seen = at(await seenOf(fixture.stores, accountId), 0);
@@ -47,7 +48,7 @@ const tell: ChangingMethod = {
     const accountId = await watchedAccount(stores, 5, [10]);
     const alert = at(await seenOf(stores, accountId), 0);
     assert.ok(await stores.alerts.tell(tellingOf(alert)));
-    return { act: others => others.alerts.tell(tellingOf(alert)), told: false };
+    return { act: others => others.alerts.tell(tellingOf(alert)), told: undefined };
   },
 };
 
@@ -121,7 +122,7 @@ const sendTest: ChangingMethod = {
     const event = eventOf(accountId);
     const by = BY_SYSTEM();
     return {
-      act: stores => stores.alertSettings.sendTest(event, HOUR_MS, by),
+      act: stores => stores.alertSettings.sendTest(event, TEST_BOUNDS, by),
       check: async outcome => {
         assert.equal(outcome, 'sent');
         assert.equal(await rowsOf(fixture, 'webhook_outbox', accountId), 1);
@@ -131,7 +132,7 @@ const sendTest: ChangingMethod = {
   late: async ({ stores }) => {
     const accountId = await watchedAccount(stores, 5, []);
     const test = (to: Stores) =>
-      to.alertSettings.sendTest(eventOf(accountId), HOUR_MS, BY_SYSTEM());
+      to.alertSettings.sendTest(eventOf(accountId), TEST_BOUNDS, BY_SYSTEM());
     assert.equal(await test(stores), 'sent');
     return { act: test, told: 'too-soon' };
   },
@@ -262,6 +263,22 @@ const removeOldMails: ChangingMethod = {
   },
 };
 
+const removeOldCounts: ChangingMethod = {
+  name: 'mailOutbox.removeOldCounts',
+  alone: true,
+  arrange: async fixture => {
+    await due(fixture);
+    const { kysely } = fixture.database;
+    await kysely.updateTable('message_counts').set({ day_at: LONG_AGO_MS }).execute();
+    return {
+      act: stores => stores.mailOutbox.removeOldCounts(100),
+      check: async () => {
+        assert.deepEqual(await kysely.selectFrom('message_counts').selectAll().execute(), []);
+      },
+    };
+  },
+};
+
 const removeOldEvents: ChangingMethod = {
   name: 'webhookOutbox.removeOldEvents',
   alone: true,
@@ -304,5 +321,6 @@ export const CHANGING_ALERTS: readonly ChangingMethod[] = [
   sealMail,
   sendMailsNow,
   removeOldMails,
+  removeOldCounts,
   removeOldEvents,
 ];

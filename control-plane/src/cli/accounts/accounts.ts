@@ -76,7 +76,8 @@ async function ownersLink(
   const account = await stores.accounts.findByNameOrId(name);
   if (account === undefined || accountArea?.canSignIn !== true) return undefined;
   const link = { accountId: account.id, mail, role: 'owner', purpose: 'sign-in' } as const;
-  return (await createLink(stores.links, baseUrl, link, { kind: 'operator' }))?.url;
+  const made = await createLink(stores.links, baseUrl, link, { kind: 'operator' });
+  return typeof made === 'object' && 'url' in made ? made.url : undefined;
 }
 
 async function createAccount(context: CliContext, name: string, options: JsonOption) {

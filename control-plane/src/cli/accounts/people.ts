@@ -52,7 +52,7 @@ async function printLink(
       : undefined;
     const link = { accountId, mail, role, purpose, letterOf };
     const created = await createLink(stores.links, baseUrl, link, { kind: 'operator' });
-    if (created === undefined) {
+    if (created === 'too-many' || 'reason' in created) {
       throw new CommandError('too many invitations of the account wait to be accepted');
     }
     return created;

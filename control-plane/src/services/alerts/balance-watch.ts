@@ -24,6 +24,7 @@ import {
 } from '../../store/alerts/alert-store.ts';
 import type { NewMail } from '../../store/alerts/mail-rows.ts';
 import { RoundLoop } from '../round-loop.ts';
+import type { OnWithheld } from './withheld-messages.ts';
 
 /** Between two looks. */
 export const LOOK_EVERY_MS = 5000;
@@ -44,6 +45,9 @@ export interface BalanceWatchDependencies {
   readonly secrets: Pick<CallbackSecrets, 'rebind' | 'sealText' | 'keyId'>;
   /** Whether there is a mail server. */
   readonly mails: boolean;
+  /** Of an account a day. */
+  readonly messagesMax: number;
+  readonly onWithheld: OnWithheld;
   /** Where the account area is. */
   readonly pageUrl: string;
   readonly observer: AlertObserver;
@@ -93,22 +97,26 @@ export class BalanceWatch {
   }
 
   async #step(alert: SeenAlert): Promise<void> {
-    const { alerts, observer, log } = this.#dependencies;
+    const { alerts, observer, onWithheld, log } = this.#dependencies;
     const step = alertStep(alert, alert.balances, alert.seenAtMs);
     if (step === 'arm') await alerts.arm(alert);
     if (step !== 'tell') return;
     const telling = await this.#tellingOf(alert);
-    if (!(await alerts.tell(telling))) return;
+    const told = await alerts.tell(telling);
+    if (told === undefined) return;
     observer.balanceTold();
     const { accountId, threshold } = alert;
-    const told = { accountId, threshold, mails: telling.mails.length, eventId: telling.eventId };
-    log.info({ ...told, webhook: telling.event !== undefined }, 'a low balance was told');
+    const { eventId } = telling;
+    const sent = { mails: told.mails, webhook: told.event };
+    log.info({ accountId, threshold, ...sent, eventId }, 'a low balance was told');
+    for (const withheld of told.withheld) onWithheld(accountId, withheld);
   }
 
   async #tellingOf(alert: SeenAlert): Promise<Telling> {
     const eventId = randomUUID();
     const event = await this.#eventOf(alert, eventId);
-    return { alert, eventId, event, mails: await this.#mailsOf(alert) };
+    const { messagesMax } = this.#dependencies;
+    return { alert, eventId, event, mails: await this.#mailsOf(alert), messagesMax };
   }
 
   async #eventOf(alert: SeenAlert, id: string): Promise<Telling['event']> {

@@ -20,6 +20,7 @@ import type {
 } from '../../store/alerts/alert-settings.ts';
 import type { AlertStore } from '../../store/alerts/alert-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
+import type { OnWithheld } from './withheld-messages.ts';
 
 /** Between two test messages of an account. */
 export const TEST_EVERY_MS = 10_000;
@@ -35,6 +36,8 @@ export interface AlertView {
   readonly owners: readonly string[];
   /** Whether the service has a mail server. */
   readonly mails: boolean;
+  /** Undefined: mails of today are left. */
+  readonly mailsUsedUp: number | undefined;
 }
 
 /** An account and who acts in it. */
@@ -63,6 +66,9 @@ export interface ManageAlertsDependencies {
   readonly addresses: Pick<CallbackAddressCheck, 'require'>;
   readonly policy: CallbackPolicy;
   readonly mails: boolean;
+  /** Of an account a day. */
+  readonly messagesMax: number;
+  readonly onWithheld: OnWithheld;
   readonly turns: Pick<DatabaseTurns, 'ofAccount'>;
 }
 
@@ -74,9 +80,9 @@ export class ManageAlerts {
   }
 
   view(accountId: string): Promise<AlertView> {
-    const { settings, alerts, secrets, mails, turns } = this.#dependencies;
+    const { settings, alerts, secrets, mails, messagesMax, turns } = this.#dependencies;
     return turns.ofAccount(accountId, async () => {
-      const { thresholds, webhook, test } = await settings.read(accountId);
+      const { thresholds, webhook, test, sentToday } = await settings.read(accountId);
       const owners = (await alerts.owners(accountId)).map(({ mail }) => mail);
       const readable = webhook !== null && secrets.keyIds.includes(webhook.secretKeyId);
       return {
@@ -85,6 +91,7 @@ export class ManageAlerts {
         test,
         owners,
         mails,
+        mailsUsedUp: sentToday.mails >= messagesMax ? messagesMax : undefined,
       };
     });
   }
@@ -127,9 +134,12 @@ export class ManageAlerts {
     await turns.ofAccount(accountId, () => settings.setWebhook(accountId, null, by));
   }
 
-  /** no-webhook: there is no address, or its secret does not open. */
-  async sendTest(scope: AlertScope): Promise<'sent' | 'too-soon' | 'no-webhook'> {
-    const { settings, secrets, turns } = this.#dependencies;
+  /**
+   * no-webhook: there is no address, or its secret does not open. used-up: the account has sent as
+   * many events today as it may.
+   */
+  async sendTest(scope: AlertScope): Promise<'sent' | 'too-soon' | 'no-webhook' | 'used-up'> {
+    const { settings, secrets, messagesMax, onWithheld, turns } = this.#dependencies;
     const { accountId, accountName } = scope;
     const id = randomUUID();
     const by = changedBy(scope);
@@ -141,7 +151,11 @@ export class ManageAlerts {
       const text = webhookTestBody(id, { id: accountId, name: accountName }, Date.now());
       const body = secrets.sealText(text, notificationBody(id));
       const event = { id, accountId, event: 'account.webhook_test', url: webhook.url } as const;
-      return settings.sendTest({ ...event, body, ...sealed }, TEST_EVERY_MS, by);
+      const bounds = { everyMs: TEST_EVERY_MS, messagesMax };
+      const outcome = await settings.sendTest({ ...event, body, ...sealed }, bounds, by);
+      if (typeof outcome === 'string') return outcome;
+      onWithheld(accountId, outcome);
+      return 'used-up';
     });
   }
 

@@ -7,7 +7,7 @@ import type { SweepStep } from '../sweeping/sweep.ts';
 const KEPT_MS = 30 * 86_400_000;
 
 export interface AlertSweepStores {
-  readonly mailOutbox: Pick<MailOutboxStore, 'removeOld'>;
+  readonly mailOutbox: Pick<MailOutboxStore, 'removeOld' | 'removeOldCounts'>;
   readonly webhookOutbox: Pick<WebhookOutboxStore, 'removeOldEvents'>;
 }
 
@@ -26,6 +26,7 @@ export function alertSweepSteps(
   });
   return [
     step('old mails', size => mailOutbox.removeOld(KEPT_MS, size)),
+    step('old counts of messages', size => mailOutbox.removeOldCounts(size)),
     step('old events of accounts', size => webhookOutbox.removeOldEvents(eventsKeptMs, size)),
   ];
 }

@@ -7,6 +7,8 @@ export interface LetterOf {
   readonly accountName: string;
   /** @param id the mail's, which the text is bound to */
   readonly seal: (text: string, id: string) => string;
+  /** As many mails as the account sends a day; absent: the operator sends it. */
+  readonly messagesMax?: number;
 }
 
 export function invitationLetter(of: {

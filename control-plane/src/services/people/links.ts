@@ -1,9 +1,11 @@
 /** Invitations and sign-in links: who has the link can use it, once. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Actor } from '../../domain/account/actor.ts';
+import type { WithheldReason } from '../../domain/account/message-limits.ts';
 import type { Role } from '../../domain/account/roles.ts';
 import { type PasswordFault, passwordFaultOf } from '../../identity/password-rule.ts';
 import type { Passwords } from '../../identity/passwords.ts';
+import type { Withheld } from '../../store/alerts/message-counts.ts';
 import type { LinkPurpose } from '../../store/database/schema-people.ts';
 import type {
   FoundLink,
@@ -13,6 +15,7 @@ import type {
   OpenLink,
 } from '../../store/people/link-store.ts';
 import type { PeopleStore } from '../../store/people/people-store.ts';
+import type { OnWithheld } from '../alerts/withheld-messages.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
 import { invitationLetter, type LetterOf } from './invitation-letter.ts';
 import type { KnownBrowsers } from './known-browsers.ts';
@@ -35,6 +38,9 @@ export interface MadeLink {
   readonly lifeMs: number;
 }
 
+/** Mails of today are used up. */
+export type LinkRefusal = 'too-many' | Withheld;
+
 /** An invitation that is on its way, or waits to be handed on. */
 export interface MadeInvitation {
   readonly lifeMs: number;
@@ -45,7 +51,7 @@ export interface MadeInvitation {
 /**
  * Makes a link; its token is in the URL this once and nowhere else. The account must exist.
  * @param mail of parseMail
- * @returns undefined: the account has as many open invitations as it may
+ * @returns too-many: the account has as many open invitations as it may
  */
 export async function createLink(
   links: Pick<LinkStore, 'create'>,
@@ -59,7 +65,7 @@ export async function createLink(
     readonly letterOf?: LetterOf | undefined;
   },
   actor: Actor,
-): Promise<MadeLink | undefined> {
+): Promise<MadeLink | LinkRefusal> {
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
   const isInvitation = of.purpose === 'invitation';
   const lifeMs = isInvitation ? INVITATION_MS : SIGN_IN_LINK_MS;
@@ -71,8 +77,10 @@ export async function createLink(
   // What the operator makes goes from hand to hand; an owner's is seen by its reader alone, or by both.
   const provesMail = letter !== undefined || actor.kind === 'operator';
   const made = { id, entryId: randomUUID(), tokenHash, lifeMs };
-  const link = { ...made, provesMail, letter, ...named };
-  return (await links.create(link, actor)) === 'too-many' ? undefined : { url, lifeMs };
+  const messagesMax = letterOf?.messagesMax;
+  const link = { ...made, provesMail, letter, messagesMax, ...named };
+  const outcome = await links.create(link, actor);
+  return outcome === 'created' ? { url, lifeMs } : outcome;
 }
 
 export type AcceptOutcome =
@@ -94,6 +102,9 @@ export interface LinksParts {
   /** Whether invitations go by mail too. */
   readonly mails: boolean;
   readonly sealMail: LetterOf['seal'];
+  /** Of an account a day. */
+  readonly messagesMax: number;
+  readonly onWithheld: OnWithheld;
 }
 
 /** Who uses a link: a browser, with whom it is signed in. */
@@ -161,18 +172,26 @@ export class Links {
     return turns.ofAccount(accountId, () => links.listOpen(accountId));
   }
 
-  /** Undefined: the account has as many open ones as it may. @param mail of parseMail */
+  /**
+   * too-many: the account has as many open ones as it may; a reason: mails of today are used up.
+   * Nothing was made then. @param mail of parseMail
+   */
   async invite(
     accountId: string,
     of: { readonly mail: string; readonly role: Role; readonly accountName: string },
     actor: Actor,
-  ): Promise<MadeInvitation | undefined> {
-    const { turns, links, baseUrl, mails, sealMail: seal } = this.#parts;
+  ): Promise<MadeInvitation | 'too-many' | WithheldReason> {
+    const { turns, links, baseUrl, mails, sealMail: seal, messagesMax } = this.#parts;
     const { accountName, ...whom } = of;
-    const letterOf = mails ? { accountName, seal } : undefined;
+    const letterOf = mails ? { accountName, seal, messagesMax } : undefined;
     const link = { accountId, ...whom, letterOf, purpose: 'invitation' } as const;
     const made = await turns.ofAccount(accountId, () => createLink(links, baseUrl, link, actor));
-    return made && { lifeMs: made.lifeMs, url: mails ? undefined : made.url };
+    if (made === 'too-many') return made;
+    if ('reason' in made) {
+      this.#parts.onWithheld(accountId, made);
+      return made.reason;
+    }
+    return { lifeMs: made.lifeMs, url: mails ? undefined : made.url };
   }
 
   /** By the operator, for somebody of the account or whoever first comes with that mail. */
@@ -183,7 +202,7 @@ export class Links {
     const { links, baseUrl } = this.#parts;
     const link = { accountId, ...of, purpose: 'sign-in' } as const;
     const made = await createLink(links, baseUrl, link, { kind: 'operator' });
-    if (made === undefined) throw new Error('sign-in links have no bound');
+    if (made === 'too-many' || 'reason' in made) throw new Error('sign-in links have no bound');
     return made;
   }
 

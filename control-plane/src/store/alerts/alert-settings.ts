@@ -5,7 +5,6 @@
 import type { Kysely } from 'kysely';
 import type { Actor } from '../../domain/account/actor.ts';
 import type { CallbackStatus } from '../../domain/job.ts';
-import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
@@ -13,6 +12,13 @@ import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { type AccountEventRow, insertAccountEvent } from '../outbox/account-events.ts';
 import { type AuditValues, insertAuditEntry } from '../people/audit.ts';
 import { requireAuthority } from '../people/authority.ts';
+import {
+  readSentToday,
+  type SentToday,
+  type TestBounds,
+  takeTest,
+  type Withheld,
+} from './message-counts.ts';
 
 /** Who changes it; the id is made outside of what is tried again. */
 export interface ChangedBy {
@@ -41,6 +47,7 @@ export interface AlertSettings {
   readonly webhook: AccountWebhook | null;
   /** Of the last test. */
   readonly test: EventDelivery | null;
+  readonly sentToday: SentToday;
 }
 
 export interface AccountWebhook {
@@ -55,6 +62,8 @@ export interface SealedWebhook extends Pick<AccountWebhook, 'secret' | 'secretKe
   readonly accountId: string;
 }
 
+export type TestOutcome = 'sent' | 'too-soon' | Withheld;
+
 export interface AlertSettingsStore {
   read(accountId: string): Promise<AlertSettings>;
   webhook(accountId: string): Promise<AccountWebhook | undefined>;
@@ -66,8 +75,8 @@ export interface AlertSettingsStore {
     webhook: Pick<AccountWebhook, 'url' | 'secret' | 'secretKeyId'> | null,
     by: ChangedBy,
   ): Promise<void>;
-  /** Sends an event now, unless the account had one within `everyMs`. */
-  sendTest(event: AccountEventRow, everyMs: number, by: ChangedBy): Promise<'sent' | 'too-soon'>;
+  /** Sends an event now, unless the account had one within `everyMs`, whatever its address was. */
+  sendTest(event: AccountEventRow, bounds: TestBounds, by: ChangedBy): Promise<TestOutcome>;
   /** Addresses whose secrets were sealed with another key than this. */
   listSealedWithOthers(keyId: string, limit: number): Promise<SealedWebhook[]>;
   /** False: it was changed meanwhile. */
@@ -76,14 +85,18 @@ export interface AlertSettingsStore {
 
 export function alertSettings(database: Database): AlertSettingsStore {
   return {
-    read: accountId => query(database, db => readSettings(db, accountId)),
+    read: accountId =>
+      query(database, async db => ({
+        ...(await readSettings(db, accountId)),
+        sentToday: await readSentToday(database, db, accountId),
+      })),
     webhook: accountId => query(database, db => readWebhook(db, accountId)),
     setThresholds: (accountId, thresholds, by) =>
       transact(database, tx => setThresholds(database, tx, { accountId, thresholds, by })),
     setWebhook: (accountId, webhook, by) =>
       transact(database, tx => setWebhook(database, tx, { accountId, webhook, by })),
-    sendTest: (event, everyMs, by) =>
-      transact(database, tx => sendTest(database, tx, { event, everyMs, by })),
+    sendTest: (event, bounds, by) =>
+      transact(database, tx => sendTest(database, tx, { event, bounds, by })),
     listSealedWithOthers: (keyId, limit) => listSealedWithOthers(database, keyId, limit),
     reseal: (from, to) =>
       query(database, db =>
@@ -98,7 +111,10 @@ export function alertSettings(database: Database): AlertSettingsStore {
   };
 }
 
-async function readSettings(db: Kysely<Schema>, accountId: string): Promise<AlertSettings> {
+async function readSettings(
+  db: Kysely<Schema>,
+  accountId: string,
+): Promise<Omit<AlertSettings, 'sentToday'>> {
   const alerts = await readAlerts(db, accountId);
   const webhook = await readWebhook(db, accountId);
   const events = [...alerts.map(alert => alert.told_event), webhook?.test ?? null];
@@ -255,31 +271,31 @@ function webhookChange(before: AccountWebhook | undefined, after: NewWebhook | n
   };
 }
 
+interface Test {
+  readonly bounds: TestBounds;
+  readonly event: AccountEventRow;
+  readonly by: ChangedBy;
+}
+
 async function sendTest(
   database: Database,
   tx: Kysely<Schema>,
-  {
-    event,
-    everyMs,
-    by,
-  }: { readonly event: AccountEventRow; readonly everyMs: number; readonly by: ChangedBy },
-): Promise<'sent' | 'too-soon'> {
+  { event, bounds, by }: Test,
+): Promise<TestOutcome> {
   const { nowMs } = database;
   const { accountId } = event;
   const actor = await authorityOf(database, tx, { accountId, by });
-  const taken = await matchesOne(
-    tx
-      .updateTable('account_webhooks')
-      .set({ tested_at: nowMs, test_event: event.id })
-      .where('account_id', '=', accountId)
-      .where(eb =>
-        eb.or([eb('tested_at', 'is', null), eb('tested_at', '<=', nowPlusMs(nowMs, -everyMs))]),
-      ),
-  );
-  if (!taken) {
-    const row = await readWebhook(tx, accountId);
-    return row?.test === event.id ? 'sent' : 'too-soon';
-  }
+  // An address that was removed takes neither its time with it nor what counts.
+  const row = await readWebhook(tx, accountId);
+  if (row === undefined) return 'too-soon';
+  if (row.test === event.id) return 'sent';
+  const refused = await takeTest(database, tx, accountId, bounds);
+  if (refused !== undefined) return refused;
+  await tx
+    .updateTable('account_webhooks')
+    .set({ test_event: event.id, tested_at: nowMs })
+    .where('account_id', '=', accountId)
+    .execute();
   await insertAccountEvent(database, tx, event);
   const entry = { action: 'alerts.webhook_tested', subject: 'webhook' };
   const after = { event_id: event.id };

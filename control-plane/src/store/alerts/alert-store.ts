@@ -5,6 +5,7 @@
  */
 import type { Kysely } from 'kysely';
 import type { AlertState } from '../../domain/account/balance-alerts.ts';
+import type { Message } from '../../domain/account/message-limits.ts';
 import type { Balances } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
@@ -12,6 +13,7 @@ import { query, transact } from '../database/transact.ts';
 import { matchesOne } from '../database/values.ts';
 import { type AccountEventRow, insertAccountEvent } from '../outbox/account-events.ts';
 import { insertMail, type NewMail } from './mail-rows.ts';
+import { takeFromToday, type Withheld } from './message-counts.ts';
 
 /** A place in the order of accounts and their thresholds. */
 export interface AlertPlace {
@@ -42,6 +44,16 @@ export interface Telling {
   /** Absent: the account has no address. */
   readonly event?: AccountEventRow | undefined;
   readonly mails: readonly NewMail[];
+  /** As many mails, and events, as the account sends a day. */
+  readonly messagesMax: number;
+}
+
+export interface Told {
+  /** Those that are sent; `event`: whether there is one. */
+  readonly mails: number;
+  readonly event: boolean;
+  /** Of its event and mails, those that were not sent: the account has sent its part of today. */
+  readonly withheld: readonly Withheld[];
 }
 
 /** Owners of an account who are written to: the first ones by their ids. */
@@ -51,8 +63,8 @@ export interface AlertStore {
   /** The next thresholds in order, each with its account's balances. */
   look(after: AlertPlace, limit: number): Promise<SeenAlert[]>;
   owners(accountId: string): Promise<OwnerMail[]>;
-  /** False: another replica has told it, or the balance has risen since it was seen. */
-  tell(telling: Telling): Promise<boolean>;
+  /** Undefined: another replica has told it, or the balance has risen since it was seen. */
+  tell(telling: Telling): Promise<Told | undefined>;
   /** False: it was armed, or told anew, since it was seen. */
   arm(alert: SeenAlert): Promise<boolean>;
 }
@@ -131,8 +143,9 @@ function readOwners(db: Kysely<Schema>, accountId: string): Promise<OwnerMail[]>
 async function tell(
   database: Database,
   tx: Kysely<Schema>,
-  { alert, eventId, event, mails }: Telling,
-): Promise<boolean> {
+  telling: Telling,
+): Promise<Told | undefined> {
+  const { alert, eventId, event, mails, messagesMax } = telling;
   const { accountId, threshold, balances } = alert;
   const told = await matchesOne(
     tx
@@ -155,19 +168,40 @@ async function tell(
         ),
       ),
   );
-  if (!told) return hasTold(tx, alert, eventId);
-  if (event !== undefined) await insertAccountEvent(database, tx, event);
-  for (const mail of mails) await insertMail(database, tx, mail);
-  return true;
+  if (!told) return hasTold(tx, telling);
+  const messages: Message[] = mails.map(({ recipient }) => ({ kind: 'mail', recipient }));
+  if (event !== undefined) messages.unshift({ kind: 'event' });
+  const kept = await takeFromToday(database, tx, accountId, messages, messagesMax);
+  const sendsEvent = event !== undefined && kept[0] === undefined;
+  if (sendsEvent) await insertAccountEvent(database, tx, event);
+  const ofMails = event === undefined ? kept : kept.slice(1);
+  const sent = mails.filter((_, index) => ofMails[index] === undefined);
+  for (const mail of sent) await insertMail(database, tx, mail);
+  const withheld = kept.filter(one => one !== undefined);
+  return { mails: sent.length, event: sendsEvent, withheld };
 }
 
-/** Whether an earlier round, whose answer was lost, has told it. */
-async function hasTold(db: Kysely<Schema>, alert: AlertPlace, eventId: string): Promise<boolean> {
+/** What an earlier round told, whose answer was lost. */
+async function hasTold(
+  db: Kysely<Schema>,
+  { alert, eventId, mails }: Telling,
+): Promise<Told | undefined> {
   const row = await db
     .selectFrom('balance_alerts')
     .select('told_event')
     .where('account_id', '=', alert.accountId)
     .where('threshold', '=', alert.threshold)
     .executeTakeFirst();
-  return row?.told_event === eventId;
+  if (row?.told_event !== eventId) return undefined;
+  const events = await db
+    .selectFrom('webhook_outbox')
+    .select('job_id')
+    .where('job_id', '=', eventId)
+    .execute();
+  const ids = mails.map(({ id }) => id);
+  const sent =
+    ids.length === 0
+      ? []
+      : await db.selectFrom('mail_outbox').select('id').where('id', 'in', ids).execute();
+  return { mails: sent.length, event: events.length > 0, withheld: [] };
 }

@@ -25,6 +25,7 @@ import { query, transact } from '../database/transact.ts';
 import { matchesOne, requireInteger } from '../database/values.ts';
 import { LATER_THAN_ALL } from './mail-rows.ts';
 import { MailTurns } from './mail-turns.ts';
+import { removeOldCounts } from './message-counts.ts';
 
 export interface DueMail {
   readonly id: string;
@@ -86,6 +87,8 @@ export interface MailOutboxStore {
   sendNow(limit: number): Promise<number>;
   /** For the sweeper: mails sent, or given up, so long ago; their number. */
   removeOld(afterMs: number, limit: number): Promise<number>;
+  /** For the sweeper: counts of messages (message-counts.ts) of days that are over; their number. */
+  removeOldCounts(limit: number): Promise<number>;
 }
 
 const FREE = { lease_holder: null, lease_expires_at: null };
@@ -145,6 +148,7 @@ export function createMailOutboxStore(database: Database): MailOutboxStore {
     waiting: () => countWaiting(database),
     sendNow: limit => sendNow(database, limit),
     removeOld: (afterMs, limit) => removeOld(database, afterMs, limit),
+    removeOldCounts: limit => removeOldCounts(database, limit),
   };
 }
 

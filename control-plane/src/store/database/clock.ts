@@ -6,6 +6,8 @@ import { type RawBuilder, sql } from 'kysely';
 
 export type DatabaseDialect = 'sqlite' | 'mysql';
 
+const DAY_MS = 86_400_000;
+
 /** UTC milliseconds; the same value wherever it stands in one statement. */
 export function databaseNowMs(dialect: DatabaseDialect): RawBuilder<number> {
   return dialect === 'sqlite'
@@ -16,4 +18,9 @@ export function databaseNowMs(dialect: DatabaseDialect): RawBuilder<number> {
 /** The database's clock and a length of time. */
 export function nowPlusMs(nowMs: RawBuilder<number>, lengthMs: number): RawBuilder<number> {
   return sql<number>`${nowMs} + ${lengthMs}`;
+}
+
+/** The first instant of the day, UTC. */
+export function startOfDay(nowMs: RawBuilder<number>): RawBuilder<number> {
+  return sql<number>`(${nowMs}) - (${nowMs}) % ${sql.lit(DAY_MS)}`;
 }

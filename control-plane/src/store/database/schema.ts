@@ -21,8 +21,6 @@ export interface AccountsTable {
   /** How often a transaction took the row and changed nothing else; on some engines alone. */
   turns: Generated<number>;
   created_at: number;
-  /** When an owner last had a test sent to its webhook, of before too. */
-  webhook_tested_at: number | null;
 }
 
 export interface ApiKeysTable {
@@ -261,7 +259,7 @@ export interface AccountWebhooksTable {
   secret: Uint8Array;
   secret_key_id: string;
   created_at: number;
-  /** Written by control planes from before accounts.webhook_tested_at. */
+  /** Looked at by control planes from before message_counts. */
   tested_at: number | null;
   test_event: string | null;
 }
@@ -298,6 +296,8 @@ export interface MessageCountsTable {
   day_at: number;
   used: number;
   withheld: number;
+  /** Only of an account's events: when the last test of its address, of any it had, was sent. */
+  tested_at: number | null;
 }
 
 export interface NodesTable {

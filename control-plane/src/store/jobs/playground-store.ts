@@ -4,13 +4,14 @@
  * (job-submission.ts), with the allowance's row in place of the account's: it serialises an
  * account's playground over all replicas.
  */
-import { type Kysely, type RawBuilder, sql, type Transaction } from 'kysely';
+import { type Kysely, sql, type Transaction } from 'kysely';
 import {
   DAY_MS,
   PLAYGROUND_ACCOUNT_OPEN_MAX,
   PLAYGROUND_OPEN_MAX,
 } from '../../domain/playground.ts';
 import { createApiKeyToken, hashSecret } from '../accounts/api-key-token.ts';
+import { startOfDay } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Schema } from '../database/schema.ts';
@@ -61,12 +62,12 @@ export function createPlaygroundStore(database: Database): PlaygroundStore {
       const row = await query(database, db =>
         db
           .selectNoFrom([
-            today(database).as('day'),
+            startOfDay(database.nowMs).as('day'),
             db
               .selectFrom('playgrounds')
               .select('used')
               .where('account_id', '=', accountId)
-              .where('day_at', '=', today(database))
+              .where('day_at', '=', startOfDay(database.nowMs))
               .as('used'),
           ])
           .executeTakeFirstOrThrow(),
@@ -101,11 +102,6 @@ export function createPlaygroundStore(database: Database): PlaygroundStore {
 const MODE = 'async' as const;
 
 const OPEN_JOBS = throughIndex('jobs', 'jobs_queue_lanes');
-
-/** The first instant of this day, UTC. */
-function today({ nowMs }: Database): RawBuilder<number> {
-  return sql<number>`(${nowMs}) - (${nowMs}) % ${sql.lit(DAY_MS)}`;
-}
 
 async function internalKey(database: Database, accountId: string): Promise<string> {
   const known = await findKey(database, accountId);
@@ -193,7 +189,7 @@ async function takeImage(
   imagesMax: number,
 ): Promise<number | undefined> {
   if (imagesMax < 1) return undefined;
-  const day = today(database);
+  const day = startOfDay(database.nowMs);
   const { numUpdatedRows } = await tx
     .updateTable('playgrounds')
     // MySQL assigns from left to right: what reads the old day comes before the new one.

@@ -7,6 +7,7 @@ import type { Kysely } from 'kysely';
 import type { Actor } from '../../domain/account/actor.ts';
 import type { Role } from '../../domain/account/roles.ts';
 import { insertMail, type NewMail } from '../alerts/mail-rows.ts';
+import { takeFromToday, type Withheld } from '../alerts/message-counts.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
@@ -39,6 +40,8 @@ export interface NewLink {
   readonly entryId: string;
   /** Brings the link, under its id; absent: no mail does. */
   readonly letter?: NewMail | undefined;
+  /** As many mails as the account sends a day; absent: it is not of the account, but the operator's. */
+  readonly messagesMax?: number | undefined;
 }
 
 export interface FoundLink {
@@ -51,7 +54,8 @@ export interface FoundLink {
 }
 
 export interface LinkStore {
-  create(link: NewLink, actor: Actor): Promise<'created' | 'too-many'>;
+  /** Withheld, as `too-many`: there is neither link nor mail. */
+  create(link: NewLink, actor: Actor): Promise<'created' | 'too-many' | Withheld>;
   find(tokenHash: string, purpose: LinkPurpose): Promise<FoundLink | undefined>;
   /** Those that can still be used: invitations, then sign-in links, newest first. */
   listOpen(accountId: string): Promise<OpenLink[]>;
@@ -81,7 +85,7 @@ async function insertLink(
   tx: Kysely<Schema>,
   link: NewLink,
   by: Actor,
-): Promise<'created' | 'too-many'> {
+): Promise<'created' | 'too-many' | Withheld> {
   const { nowMs } = database;
   const { accountId, entryId } = link;
   const actor = await requireAuthority(database, tx, { accountId, actor: by, entryId });
@@ -95,6 +99,8 @@ async function insertLink(
     const open = await listOpenLinks(database, tx, link.accountId, 'invitation');
     if (open.length >= INVITATIONS_OPEN_MAX) return 'too-many';
   }
+  const withheld = await takeLetter(database, tx, link);
+  if (withheld !== undefined) return withheld;
   await tx
     .insertInto('one_time_links')
     .values({
@@ -122,6 +128,17 @@ async function insertLink(
     after: { role: link.role },
   });
   return 'created';
+}
+
+async function takeLetter(
+  database: Database,
+  tx: Kysely<Schema>,
+  { accountId, letter, messagesMax }: NewLink,
+): Promise<Withheld | undefined> {
+  if (letter === undefined || messagesMax === undefined) return undefined;
+  const message = { kind: 'mail', recipient: letter.recipient } as const;
+  const [withheld] = await takeFromToday(database, tx, accountId, [message], messagesMax);
+  return withheld;
 }
 
 async function findLink(

@@ -1,16 +1,20 @@
 /** What an account's people have mailed to others: how it lies, and what becomes of what is withdrawn. */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { RECIPIENT_ACCOUNT_MAILS_MAX } from '../../../src/domain/account/message-limits.ts';
 import { SMTP } from '../../support/mail.ts';
 import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
 import { openTestApp, type TestApp } from '../../support/test-app.ts';
+
+/** Of an account a day. */
+const MAILS = 6;
 
 describe('mails that an account has sent', () => {
   let test: TestApp;
   let owner: SignedInBrowser;
 
   before(async () => {
-    test = await openTestApp({ mail: SMTP });
+    test = await openTestApp({ mail: SMTP, accountMails: MAILS });
     owner = await signIn(test);
   });
   after(() => test.close());
@@ -48,5 +52,46 @@ describe('mails that an account has sent', () => {
     assert.ok(!mail.body.includes('/account/invitations/'));
     assert.match(mail.body, /^[0-9a-f]{16}\.[\w+/]+=*$/);
     await withdrawAll();
+  });
+
+  it('are so many a day, and an invitation beyond them is refused before anything is made', async () => {
+    const sent = async () => (await test.stores.alertSettings.read(test.accountId)).sentToday.mails;
+    for (let count = await sent(); count < MAILS; count += 1) await invite(`${count}@example.org`);
+    assert.match((await owner.get('/account/settings')).body, /has sent its 6 mails of today/);
+    const refused = await invite('beyond@example.org');
+    assert.equal(refused.statusCode, 422);
+    assert.match(refused.body, /This account has sent all its mails of today/);
+    const page = await owner.get('/account/people');
+    assert.ok(!page.body.includes('beyond@example.org'));
+    assert.ok(!(await owner.get('/account/audit')).body.includes('beyond@example.org'));
+    assert.ok((await waiting()).every(mail => mail.recipient !== 'beyond@example.org'));
+    const other = await test.stores.accounts.create('another');
+    assert.ok(other);
+    const neighbour = await signIn(test, { accountId: other.id });
+    const made = await neighbour.post('/account/people/invite', {
+      mail: 'beyond@example.org',
+      role: 'member',
+    });
+    assert.equal(made.statusCode, 200, 'another account has its own');
+    await withdrawAll();
+    assert.equal((await invite('late@example.org')).statusCode, 422, 'what was withdrawn counts');
+  });
+
+  it('stop at an address that had enough of this account, and say so', async () => {
+    const patient = await openTestApp({ mail: SMTP });
+    try {
+      const insistent = await signIn(patient);
+      const victim = { mail: 'victim@example.org', role: 'member' };
+      const again = () => insistent.post('/account/people/invite', victim);
+      for (let count = 0; count < RECIPIENT_ACCOUNT_MAILS_MAX; count += 1) {
+        assert.equal((await again()).statusCode, 200);
+      }
+      const refused = await again();
+      assert.equal(refused.statusCode, 422);
+      assert.match(refused.body, /This address got as many mails from here today as one may/);
+      assert.equal((await insistent.get('/account/settings')).body.includes('has sent its'), false);
+    } finally {
+      await patient.close();
+    }
   });
 });

@@ -29,7 +29,7 @@ describe('people who sign in', () => {
       { mail, role, accountName: 'tester' },
       { kind: 'operator' },
     );
-    assert.ok(made?.url);
+    assert.ok(typeof made === 'object' && made.url !== undefined);
     return { mail, path: made.url.slice(BASE_URL.length) };
   }
 

@@ -3,17 +3,27 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
 import { BalanceWatch } from '../../../src/services/alerts/balance-watch.ts';
-import { ManageAlerts, TEST_EVERY_MS } from '../../../src/services/alerts/manage-alerts.ts';
+import {
+  ManageAlerts,
+  type ManageAlertsDependencies,
+  TEST_EVERY_MS,
+} from '../../../src/services/alerts/manage-alerts.ts';
 import { CallbackAddressCheck } from '../../../src/sources/callback-url.ts';
 import { OutgoingGuard } from '../../../src/sources/guard/outgoing-guard.ts';
-import { fundedAccount } from '../../store/fixtures.ts';
+import { fundedAccount, sha256 } from '../../store/fixtures.ts';
 import { silent, until } from '../dispatch/harness.ts';
 import { database, replica, secrets, stores } from '../notification/deliveries.ts';
 import { Receiver } from '../notification/receiver.ts';
 
 const TURNS = { ofAccount: <T>(_: string, work: () => Promise<T>) => work() };
 
-function manageAlerts(policy = { allowPrivateAddresses: true, allowHttpCallbacks: true }) {
+const NEAR = { allowPrivateAddresses: true, allowHttpCallbacks: true };
+const LIMITS: Pick<ManageAlertsDependencies, 'messagesMax' | 'onWithheld'> = {
+  messagesMax: 100,
+  onWithheld: () => assert.fail('as many as may be are not reached'),
+};
+
+function manageAlerts(policy = NEAR, limits = LIMITS) {
   const guard = new OutgoingGuard({ policy: { fetchPorts: [80, 443], ...policy } });
   return new ManageAlerts({
     settings: stores.alertSettings,
@@ -22,6 +32,7 @@ function manageAlerts(policy = { allowPrivateAddresses: true, allowHttpCallbacks
     addresses: new CallbackAddressCheck({ guard }),
     policy,
     mails: true,
+    ...limits,
     turns: TURNS,
   });
 }
@@ -32,10 +43,20 @@ function watch(): BalanceWatch {
     settings: stores.alertSettings,
     secrets,
     mails: true,
+    ...LIMITS,
     pageUrl: 'https://matting.example/account',
     observer: { balanceTold: () => undefined },
     log: silent,
   });
+}
+
+/** As if the last test was long ago. */
+async function forgetTest(accountId: string): Promise<void> {
+  await database.kysely
+    .updateTable('message_counts')
+    .set(eb => ({ tested_at: eb('tested_at', '-', 2 * TEST_EVERY_MS) }))
+    .where('key_hash', '=', sha256(`event of ${accountId}`))
+    .execute();
 }
 
 async function scopeOf(credits: number) {
@@ -92,13 +113,27 @@ describe('a low balance', () => {
     assert.ok(signatureHolds);
     assert.equal(JSON.parse(body.toString()).type, 'account.webhook_test');
     const { accountId } = scope;
-    const webhooks = database.kysely.updateTable('account_webhooks');
-    const tested = webhooks.where('account_id', '=', accountId);
-    await tested.set({ tested_at: Date.now() - 2 * TEST_EVERY_MS }).execute();
+    await forgetTest(accountId);
     assert.equal(await manage.sendTest(scope), 'sent');
     await until(() => receiver.deliveries.length === 2);
     await manage.removeWebhook(scope);
     assert.equal((await manage.view(accountId)).webhook, null);
+  });
+
+  it('has no further test message where the account has sent all its events of today', async () => {
+    const scope = await scopeOf(0);
+    const { accountId } = scope;
+    const withheld: unknown[] = [];
+    const manage = manageAlerts(undefined, {
+      messagesMax: 1,
+      onWithheld: (...told) => withheld.push(told),
+    });
+    await manage.setWebhook(scope, { url: 'http://127.0.0.1:1/', newSecret: true });
+    assert.equal(await manage.sendTest(scope), 'sent');
+    await forgetTest(accountId);
+    assert.equal(await manage.sendTest(scope), 'used-up');
+    assert.deepEqual(withheld, [[accountId, { reason: 'account', isFirst: true }]]);
+    assert.equal((await manage.view(accountId)).mailsUsedUp, undefined, 'mails are counted apart');
   });
 
   it('takes no address that the guard does not, and no other thresholds', async () => {

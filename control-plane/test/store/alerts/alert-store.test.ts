@@ -45,6 +45,8 @@ for (const dialect of DIALECTS) {
         settings: replica.alertSettings,
         secrets: SECRETS,
         mails: true,
+        messagesMax: 100,
+        onWithheld: () => assert.fail('as many as may be are not reached'),
         pageUrl: 'https://matting.example/account',
         observer: { balanceTold: () => undefined },
         log: silent,
@@ -108,7 +110,7 @@ for (const dialect of DIALECTS) {
       const [alert] = await seenOf(stores, accountId);
       assert.ok(alert);
       await stores.ledger.grant(accountId, 100, 'more');
-      assert.equal(await stores.alerts.tell(tellingOf(alert)), false);
+      assert.equal(await stores.alerts.tell(tellingOf(alert)), undefined);
       assert.deepEqual(await told(accountId), { thresholds: [], mails: [] });
     });
 
@@ -168,6 +170,8 @@ for (const dialect of DIALECTS) {
         settings: stores.alertSettings,
         secrets: both,
         mails: false,
+        messagesMax: 100,
+        onWithheld: () => undefined,
         pageUrl: '',
         observer: { balanceTold: () => undefined },
         log: silent,

@@ -46,6 +46,7 @@ const MIGRATIONS = [
   '0016-traces',
   '0017-proven-people',
   '0019-held-refunds',
+  '0019-lost-results',
   '0022-mail-limits',
 ];
 

@@ -15,7 +15,7 @@ import {
 import { may, type Permission } from '../../../src/domain/account/roles.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Stores } from '../../../src/store/stores.ts';
-import { HOOK_URL, SEALED, watchedAccount } from '../alerts-fixtures.ts';
+import { HOOK_URL, SEALED, TEST_BOUNDS, watchedAccount } from '../alerts-fixtures.ts';
 import { newJob, storesOn, submitted } from '../fixtures.ts';
 import { newOrder, placed } from '../orders.ts';
 import { actorOf, newLink, OPERATOR, type Person, personOfAccount } from '../people.ts';
@@ -111,7 +111,7 @@ const CHANGES: Readonly<Record<string, Change>> = {
   'a test message': {
     permission: 'settings.manage',
     act: ({ alertSettings }, { accountId }, actor) =>
-      alertSettings.sendTest(eventOf(accountId), 1000, byAudit(actor)),
+      alertSettings.sendTest(eventOf(accountId), TEST_BOUNDS, byAudit(actor)),
   },
   'an order': {
     permission: 'orders.manage',

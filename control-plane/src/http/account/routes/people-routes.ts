@@ -87,8 +87,8 @@ async function invite(
   }
   const { accountId, accountName, actor } = signedInOf(request);
   const made = await services.links.invite(accountId, { mail, role, accountName }, actor);
-  if (made === undefined) {
-    const errors = { mail: people.tooMany };
+  if (typeof made === 'string') {
+    const errors = { mail: people.refusedInvitation[made] };
     return renderPeople(request, reply, services, { invite: { ...given, errors } });
   }
   const untilMs = Date.now() + made.lifeMs;

@@ -50,7 +50,12 @@ export function registerSettingsRoutes(
   });
 }
 
-const TEST_SAID = { sent: 'tested', 'too-soon': 'tooSoon', 'no-webhook': 'noWebhook' } as const;
+const TEST_SAID = {
+  sent: 'tested',
+  'too-soon': 'tooSoon',
+  'no-webhook': 'noWebhook',
+  'used-up': 'usedUp',
+} as const;
 
 type Shown = Pick<
   SettingsProps,

@@ -37,6 +37,8 @@ export interface SettingsProps {
   readonly owners: readonly string[];
   /** Whether the service sends mail. */
   readonly mails: boolean;
+  /** How many it sends a day, where it has sent them; undefined: some are left. */
+  readonly mailsUsedUp: number | undefined;
 }
 
 const PATH = '/account/settings';
@@ -113,11 +115,15 @@ function thresholdForm(props: SettingsProps): VNode {
   );
 }
 
-function mailList({ words, owners, mails }: SettingsProps): VNode {
+function mailList({ words, owners, mails, mailsUsedUp }: SettingsProps): VNode {
   const { settings } = words;
   if (!mails) return notice('warning', settings.mailsOff);
   if (owners.length === 0) return notice('warning', settings.noOwners);
-  return panel(html`<ul>${owners.map(mail => html`<li>${mail}</li>`)}</ul>`);
+  const list = panel(html`<ul>${owners.map(mail => html`<li>${mail}</li>`)}</ul>`);
+  if (mailsUsedUp === undefined) return list;
+  return html`<div class="stack">
+    ${notice('warning', fill(settings.mailsUsedUp, { count: mailsUsedUp }))}${list}
+  </div>`;
 }
 
 function webhookPart(props: SettingsProps): VNode {

@@ -22,11 +22,11 @@ export function mailLimitsMigration(dialect: DatabaseDialect): Migration {
       await createTable(db, dialect, {
         name: 'message_counts',
         columns: { key_hash: t.hash, day_at: t.integer, used: t.integer, withheld: t.integer },
+        nullable: { tested_at: t.integer },
         primaryKey: 'key_hash',
         checks: { message_counts_used: 'used >= 0 and withheld >= 0' },
       });
       await createIndex(db, dialect, 'message_counts_day', 'message_counts', ['day_at']);
-      await addColumn(db, 'accounts', 'webhook_tested_at', sql`${t.integer} null`);
     },
   };
 }
