@@ -238,6 +238,15 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
     ),
   },
   {
+    name: 'who is known waits for a hash behind strangers',
+    file: 'control-plane/src/services/people/sign-in.ts',
+    find: 'const knownId = throttle.knownId(attempt);',
+    replace: 'const knownId = undefined;',
+    caughtBy: inFile(SIGN_IN_TESTS)(
+      'takes a turn of hashing as one who is known in a browser of theirs alone',
+    ),
+  },
+  {
     name: 'known browsers of a person have no bound together',
     file: 'control-plane/src/services/people/sign-in-throttle.ts',
     find: "[keyOf('browser', known), keyOf('browsers', password)]",

@@ -95,7 +95,7 @@ export interface LinksParts {
   readonly links: LinkStore;
   readonly people: Pick<PeopleStore, 'findByMail'>;
   readonly passwords: Pick<Passwords, 'hash' | 'verify'>;
-  readonly throttle: Pick<SignInThrottle, 'take' | 'giveBack'>;
+  readonly throttle: Pick<SignInThrottle, 'take' | 'giveBack' | 'knownId'>;
   readonly browsers: KnownBrowsers;
   readonly turns: Pick<DatabaseTurns, 'ofStranger' | 'ofAccount'>;
   readonly baseUrl: string;
@@ -151,7 +151,8 @@ export class Links {
     const isSignedIn = by.userId !== undefined;
     const isNew = person === undefined || (link.provesMail && !person.isProven && !isSignedIn);
     const stored = isNew ? null : person.passwordHash;
-    const isTheirs = await passwords.verify(password, stored, address);
+    const knownId = by.userId ?? throttle.knownId(attempt);
+    const isTheirs = await passwords.verify(password, stored, address, knownId);
     const fault = isTheirs ? undefined : await passwordFaultOf(password, mail);
     if (fault !== undefined) return { kind: 'bad-password', fault };
     if (!isNew && !isTheirs) return { kind: 'refused' };

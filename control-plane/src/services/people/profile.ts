@@ -79,10 +79,10 @@ export class Profile {
     if (waitMs > 0) return { kind: 'throttled', waitMs };
     const verifiedHash = self.cameByLink ? null : person.passwordHash;
     if (!self.cameByLink) {
-      const matches = await passwords.verify(given.current, verifiedHash, actor.address);
+      const matches = await passwords.verify(given.current, verifiedHash, actor.address, userId);
       if (!matches) return { kind: 'wrong' };
     }
-    const passwordHash = await passwords.hash(given.next, actor.address);
+    const passwordHash = await passwords.hash(given.next, actor.address, userId);
     const by = { actor, entryId: randomUUID() };
     const set = { userId, passwordHash, verifiedHash, sessionId, accountId };
     const outcome = await turns.ofAccount(accountId, () => people.setPassword(set, by));

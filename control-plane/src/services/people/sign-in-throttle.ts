@@ -55,6 +55,12 @@ export class SignInThrottle {
     return this.#turns.ofStranger(attempt.address, () => this.#store.giveBack(keys));
   }
 
+  /** Of the person, where the attempt comes from a browser of theirs that is known. */
+  knownId({ browser, person }: Pick<Attempt, 'browser' | 'person'>): string | undefined {
+    if (person === undefined) return undefined;
+    return this.#browsers.idOf(browser, person) === undefined ? undefined : person.userId;
+  }
+
   #keysOf(attempt: Attempt | OwnAttempt): ThrottleKey[] {
     const network = networkOf(attempt.address);
     if ('by' in attempt) return [keyOf(attempt.by, attempt.sessionId ?? network)];

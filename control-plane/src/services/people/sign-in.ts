@@ -72,7 +72,8 @@ export class SignIn {
     const waitMs = await throttle.take(attempt);
     if (waitMs > 0) return { kind: 'throttled', waitMs };
     const stored = person?.passwordHash ?? null;
-    const matches = await passwords.verify(given.password, stored, browser.address);
+    const knownId = throttle.knownId(attempt);
+    const matches = await passwords.verify(given.password, stored, browser.address, knownId);
     if (person === undefined || stored === null || !matches) return { kind: 'refused' };
     const { userId } = person;
     const { secret, session } = newSession('password', browser);

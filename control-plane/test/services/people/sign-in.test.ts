@@ -22,6 +22,7 @@ const TURNS = {
 const BROWSERS = new KnownBrowsers(Buffer.alloc(32, 3));
 const MAIL = 'owner@example.org';
 const OWNER = { userId: 'owner', passwordHash: 'a hash' };
+const PERSON = { language: null, hasMailKey: true, isProven: true };
 
 /** What a replica has, on a connection of its own. */
 async function openReplica(test: TestDatabase) {
@@ -179,4 +180,33 @@ describe('a sign-in that is refused', () => {
       await test.close();
     }
   });
+});
+
+it('takes a turn of hashing as one who is known in a browser of theirs alone', async () => {
+  const test = await createTestDatabase('sqlite');
+  try {
+    const { stores, throttle } = await openReplica(test);
+    const known: (string | undefined)[] = [];
+    const signIn = new SignIn({
+      people: { findByMail: async mail => ({ ...OWNER, ...PERSON, mail }) },
+      sessions: stores.sessions,
+      passwords: {
+        verify: async (_password, _stored, _from, knownId) => {
+          known.push(knownId);
+          return false;
+        },
+      },
+      throttle,
+      browsers: BROWSERS,
+      turns: TURNS,
+    });
+    const browser = { address: '::1', agent: '', sessionSecret: undefined };
+    const other = BROWSERS.create({ ...OWNER, userId: 'another' });
+    for (const cookie of [undefined, other, BROWSERS.create(OWNER)]) {
+      await signIn.withPassword({ mail: MAIL, password: 'x' }, { ...browser, known: cookie });
+    }
+    assert.deepEqual(known, [undefined, undefined, OWNER.userId]);
+  } finally {
+    await test.close();
+  }
 });
