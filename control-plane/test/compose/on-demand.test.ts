@@ -75,6 +75,14 @@ describe('a fleet that sleeps', () => {
     await assertBalanced(replicas.stores);
   });
 
+  it('takes what no node alive can do: another kind may come', async () => {
+    for (const replica of [0, 1]) {
+      const body = pictureBody({ output_format: 'jxl' });
+      const answer = await replicas.post(caller, body, { path: JOBS, replica });
+      assert.equal(answer.status, 202, JSON.stringify(answer.body));
+    }
+  });
+
   it('takes jobs when its last node has gone, too', async () => {
     for (const node of replicas.nodes) await node.down();
     const answer = await replicas.post(caller, pictureBody(), { path: JOBS });
@@ -93,6 +101,26 @@ describe('a fleet that must live', () => {
     assert.equal(answer.body.detail, 'no inference node is available');
     const credits = await replicas.stores.ledger.credits(caller.accountId);
     assert.equal(credits?.reserved, 0);
+    await replicas.close();
+  });
+
+  it('refuses what no node can do by the name of its field, and all once none is there', async () => {
+    const replicas = await Replicas.open('sqlite', { env: ENV });
+    const caller = await replicas.createCaller(3);
+    const node = await replicas.addNode();
+    const jxl = (replica: number) =>
+      replicas.post(caller, pictureBody({ output_format: 'jxl' }), { path: JOBS, replica });
+    for (const replica of [0, 1]) {
+      const { status, body } = await jxl(replica);
+      assert.deepEqual([status, body.code], [400, 'UNSUPPORTED_OUTPUT_FORMAT']);
+      assert.deepEqual([body.errors[0].field, body.retryable], ['output_format', false]);
+      const webp = pictureBody({ output_format: 'webp' });
+      assert.equal((await replicas.post(caller, webp, { replica })).status, 200);
+    }
+    await node.down();
+    await until(async () => (await jxl(0)).status === 503, 'no node to be there');
+    const credits = await replicas.stores.ledger.credits(caller.accountId);
+    assert.deepEqual([credits?.sums.charge, credits?.reserved], [2, 0]);
     await replicas.close();
   });
 });

@@ -129,6 +129,7 @@ export const SHORTFALLS = [
   'output-format',
   'output-size',
   'finishing',
+  'background',
   'memory',
 ] as const;
 export type Shortfall = (typeof SHORTFALLS)[number];
@@ -147,8 +148,14 @@ export function shortfallOf(node: NodeAbility, needs: AskedNeeds): Shortfall | u
     return 'output-size';
   }
   if (finishing !== undefined && !node.finishing) return 'finishing';
+  if (finishing?.background && !reads(node, finishing.background)) return 'background';
   if (inputFormat === null) return undefined;
   return admittedMegapixels(needs) > node.megapixelsAloneMax ? 'memory' : undefined;
+}
+
+function reads(node: NodeAbility, { inputFormat, pixels }: BackgroundNeeds): boolean {
+  const isRead = node.inputFormats.has(inputFormat);
+  return isRead && (inputFormat !== 'jxl' || pixels <= node.jxlPixelsMax);
 }
 
 /** Whether the node can do the job at all, however long it waits. */

@@ -59,6 +59,10 @@ function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
     }
     case 'finishing':
       return invalidParameter(fieldOf(finishing?.steps ?? {}), `is what ${NO_NODE} does`);
+    case 'background': {
+      const detail = `background: ${NO_NODE} reads ${finishing?.background?.inputFormat}`;
+      return new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
+    }
     case 'memory':
       return memoryRefusal(needs);
   }

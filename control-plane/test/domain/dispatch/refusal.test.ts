@@ -75,13 +75,24 @@ describe('what no node can do', () => {
   }
 
   it('is memory for a frame or a background by that field', () => {
-    const small = { ...NODE, megapixelsAloneMax: 12 };
+    const reads = new Set(['jpeg', 'avif'] as const);
+    const small = { ...NODE, inputFormats: reads, megapixelsAloneMax: 12 };
     const asked = { ...PNG, finishing: { background: picture }, background: { input: behind } };
     const image = { ...photo, width: 30, height: 20 };
     assert.equal(refused(asked, image, [small]), 'INVALID_PARAMETER background');
     const wide = { outputFormat: 'webp', finishing: { crop: px(3000) } } as const;
     assert.equal(refused(wide, image, [small]), 'INVALID_PARAMETER crop_margin');
     assert.equal(refused({ ...asked, background: null }, image, [small]), undefined);
+  });
+
+  it('is a background that no node reads', () => {
+    const asked = { ...PNG, finishing: { background: picture }, background: { input: behind } };
+    assert.equal(refused(asked), 'UNSUPPORTED_IMAGE_FORMAT');
+    const jxlBehind = { ...behind, format: 'jxl' } as const;
+    const withJxl = { ...asked, background: { input: jxlBehind } };
+    assert.equal(refused(withJxl), undefined);
+    const less = { ...NODE, jxlPixelsMax: 20_000_000 };
+    assert.equal(refused(withJxl, photo, [less]), 'UNSUPPORTED_IMAGE_FORMAT');
   });
 
   it('is a field that no node knows, by its name', () => {

@@ -119,6 +119,25 @@ describe('the playground', () => {
     assert.equal((await test.storedFiles()).length, files);
   });
 
+  it('says beside its field what no node can do, and uses no picture of the day', async () => {
+    const before = await used();
+    const node = {
+      bootId: 'boot',
+      inputFormats: new Set(['png'] as const),
+      outputFormats: new Set(['png'] as const),
+      finishing: true,
+      imagePixelsMax: 1e8,
+      jxlPixelsMax: 0,
+      megapixelsAloneMax: 100,
+    };
+    test.advertise([node]);
+    const answer = await send([...formParts(), text('output_format', 'webp'), picture]);
+    test.advertise(undefined);
+    assert.equal(answer.statusCode, 422, answer.body);
+    assert.match(answer.body, /id="output_format-error"/);
+    assert.equal(await used(), before);
+  });
+
   it('takes no byte of a file before the form has shown its token', async () => {
     const files = (await test.storedFiles()).length;
     const once = text('once', createSecret());
