@@ -75,7 +75,7 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
     file: GUARD,
     find: 'await askAgain();\n    requireToken(',
     replace: 'requireToken(',
-    caughtBy: inHeldForms('make nothing once the person was removed'),
+    caughtBy: inHeldForms('change no account but the one that their page was made for'),
   },
   {
     name: 'who may is not asked again of a picture',
