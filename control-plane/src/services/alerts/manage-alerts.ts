@@ -115,13 +115,11 @@ export class ManageAlerts {
     if (wrong !== undefined) return { kind: 'wrong-url', detail: wrong };
     const by = changedBy(scope);
     return turns.ofAccount(accountId, async () => {
-      const before = await settings.webhook(accountId);
-      const kept = before !== undefined && !change.newSecret;
-      const secret = kept ? undefined : `whsec_${randomBytes(32).toString('base64')}`;
-      const sealed =
-        secret === undefined && before !== undefined
-          ? { secret: before.secret, secretKeyId: before.secretKeyId }
-          : secrets.seal(accountSecretId(accountId), secret ?? '');
+      if (!change.newSecret && (await settings.setWebhook(accountId, { url }, by))) {
+        return { kind: 'set', secret: undefined };
+      }
+      const secret = `whsec_${randomBytes(32).toString('base64')}`;
+      const sealed = secrets.seal(accountSecretId(accountId), secret);
       await settings.setWebhook(accountId, { url, ...sealed }, by);
       return { kind: 'set', secret };
     });
@@ -131,7 +129,9 @@ export class ManageAlerts {
     const { settings, turns } = this.#dependencies;
     const by = changedBy(scope);
     const { accountId } = scope;
-    await turns.ofAccount(accountId, () => settings.setWebhook(accountId, null, by));
+    await turns.ofAccount(accountId, async () => {
+      await settings.setWebhook(accountId, null, by);
+    });
   }
 
   /**

@@ -69,12 +69,11 @@ export interface AlertSettingsStore {
   webhook(accountId: string): Promise<AccountWebhook | undefined>;
   /** @param thresholds THRESHOLDS_MAX at most; those that stay keep their state */
   setThresholds(accountId: string, thresholds: readonly number[], by: ChangedBy): Promise<void>;
-  /** @param webhook null: none any more */
-  setWebhook(
-    accountId: string,
-    webhook: Pick<AccountWebhook, 'url' | 'secret' | 'secretKeyId'> | null,
-    by: ChangedBy,
-  ): Promise<void>;
+  /**
+   * False: its secret was to stay, and there is none.
+   * @param webhook without a secret the one that is there stays; null: no address any more
+   */
+  setWebhook(accountId: string, webhook: NewWebhook | null, by: ChangedBy): Promise<boolean>;
   /** Sends an event now, unless the account had one within `everyMs`, whatever its address was. */
   sendTest(event: AccountEventRow, bounds: TestBounds, by: ChangedBy): Promise<TestOutcome>;
   /** Addresses whose secrets were sealed with another key than this. */
@@ -224,45 +223,49 @@ function listed(thresholds: readonly number[]): AuditValues {
   return { thresholds: [...thresholds].sort((one, other) => other - one).join(', ') };
 }
 
-type NewWebhook = Pick<AccountWebhook, 'url' | 'secret' | 'secretKeyId'>;
+type NewWebhook =
+  | Pick<AccountWebhook, 'url' | 'secret' | 'secretKeyId'>
+  | (Pick<AccountWebhook, 'url'> & { readonly secret?: never });
 
 async function setWebhook(
   database: Database,
   tx: Kysely<Schema>,
   { accountId, webhook, by }: Change & { readonly webhook: NewWebhook | null },
-): Promise<void> {
+): Promise<boolean> {
   const actor = await authorityOf(database, tx, { accountId, by });
   const before = await readWebhook(tx, accountId);
   if (webhook === null) {
-    if (before === undefined) return;
+    if (before === undefined) return true;
     await tx.deleteFrom('account_webhooks').where('account_id', '=', accountId).execute();
   } else {
-    const columns = {
-      url: webhook.url,
+    const { url } = webhook;
+    const sealed = webhook.secret && {
       secret: webhook.secret,
       secret_key_id: webhook.secretKeyId,
     };
-    if (before === undefined) {
-      await tx
-        .insertInto('account_webhooks')
-        .values({ account_id: accountId, ...columns, created_at: database.nowMs })
-        .execute();
-    } else {
+    if (before !== undefined) {
       await tx
         .updateTable('account_webhooks')
-        .set(columns)
+        .set({ url, ...sealed })
         .where('account_id', '=', accountId)
+        .execute();
+    } else if (sealed === undefined) return false;
+    else {
+      await tx
+        .insertInto('account_webhooks')
+        .values({ account_id: accountId, url, ...sealed, created_at: database.nowMs })
         .execute();
     }
   }
   const entry = { id: by.auditId, accountId, actor };
   await insertAuditEntry(database, tx, { ...entry, ...webhookChange(before, webhook) });
+  return true;
 }
 
 /** Addresses are the owners' to see; of secrets only that there is a new one. */
 function webhookChange(before: AccountWebhook | undefined, after: NewWebhook | null) {
   const isNew = before === undefined || after === null;
-  const sameSecret = !isNew && Buffer.from(before.secret).equals(after.secret);
+  const sameSecret = !isNew && (!after.secret || Buffer.from(before.secret).equals(after.secret));
   return {
     action: after === null ? 'alerts.webhook_removed' : 'alerts.webhook_set',
     subject: 'webhook',

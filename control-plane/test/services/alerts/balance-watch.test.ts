@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
+import { accountSecretId } from '../../../src/secrets/callback-secret.ts';
 import { BalanceWatch } from '../../../src/services/alerts/balance-watch.ts';
 import {
   ManageAlerts,
@@ -23,10 +24,10 @@ const LIMITS: Pick<ManageAlertsDependencies, 'messagesMax' | 'onWithheld'> = {
   onWithheld: () => assert.fail('as many as may be are not reached'),
 };
 
-function manageAlerts(policy = NEAR, limits = LIMITS) {
+function manageAlerts(policy = NEAR, limits = LIMITS, settings = stores.alertSettings) {
   const guard = new OutgoingGuard({ policy: { fetchPorts: [80, 443], ...policy } });
   return new ManageAlerts({
-    settings: stores.alertSettings,
+    settings,
     alerts: stores.alerts,
     secrets,
     addresses: new CallbackAddressCheck({ guard }),
@@ -63,6 +64,33 @@ async function scopeOf(credits: number) {
   const accountId = await fundedAccount(stores, credits);
   return { accountId, accountName: 'Shop', actor: { kind: 'system' } as const };
 }
+
+describe('an address of events', () => {
+  it('keeps a secret that another owner made while its URL was changed', async () => {
+    const scope = await scopeOf(0);
+    const [first, second] = [{ url: 'http://127.0.0.1:1/' }, { url: 'http://127.0.0.1:2/' }];
+    await manageAlerts().setWebhook(scope, { ...first, newSecret: true });
+    let shown: string | undefined;
+    const settings = {
+      ...stores.alertSettings,
+      setWebhook: async (...args: Parameters<typeof stores.alertSettings.setWebhook>) => {
+        const other = await manageAlerts().setWebhook(scope, { ...first, newSecret: true });
+        shown = other.kind === 'set' ? other.secret : undefined;
+        return stores.alertSettings.setWebhook(...args);
+      },
+    };
+    const changed = await manageAlerts(NEAR, LIMITS, settings).setWebhook(scope, {
+      ...second,
+      newSecret: false,
+    });
+    assert.deepEqual(changed, { kind: 'set', secret: undefined });
+    const stored = await stores.alertSettings.webhook(scope.accountId);
+    assert.ok(stored && shown);
+    assert.equal(stored.url, second.url);
+    const key = secrets.open(accountSecretId(scope.accountId), stored);
+    assert.equal(`whsec_${key?.toString('base64')}`, shown);
+  });
+});
 
 describe('a low balance', () => {
   it('is told by a signed message with an id of its own', async () => {
