@@ -54,7 +54,7 @@ export function eventOf(accountId: string, id: string = randomUUID()): AccountEv
 
 export function mailOf(accountId: string): NewMail {
   const id = randomUUID();
-  return { id, accountId, recipient: 'ada@example.test', subject: 'low', body: 'text' };
+  return { id, accountId, recipient: `ada@${accountId}.test`, subject: 'low', body: 'text' };
 }
 
 export function tellingOf(alert: SeenAlert): Telling {

@@ -1,11 +1,12 @@
 /** The methods that change notifications of jobs' ends. */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { at } from '../../../test/support/at.ts';
 import type { NotificationClaim } from '../../src/store/outbox/webhook-outbox-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { admitted } from './changing-jobs.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
-import { HOUR_MS, resultOf } from './fixtures.ts';
+import { HOUR_MS, reread, resultOf } from './fixtures.ts';
 
 const END = { statusCode: 500, durationMs: 12 };
 
@@ -83,6 +84,38 @@ const retry: ChangingMethod = {
   },
 };
 
+/** A notification that failed just now, and who has it sent again. */
+async function failedOf(fixture: Fixture) {
+  const of = await sending(fixture);
+  assert.ok(await fixture.stores.webhookOutbox.failed(of, END, { eraseSecret: false }));
+  const { accountId } = await reread(fixture.stores, of.jobId);
+  const what = { accountId, action: 'job.resent', subject: of.jobId };
+  const actor = { kind: 'system' } as const;
+  return { of, audit: { id: randomUUID(), actor, ...what } };
+}
+
+const resend: ChangingMethod = {
+  name: 'webhookOutbox.resend',
+  arrange: async fixture => {
+    const { of, audit } = await failedOf(fixture);
+    return {
+      act: stores => stores.webhookOutbox.resend(of.jobId, audit, 0),
+      check: async outcome => {
+        assert.equal(outcome, 'retried');
+        const { status, attempts } = await summaryOf(fixture.stores, of.jobId);
+        assert.deepEqual([status, attempts], ['pending', 1]);
+      },
+    };
+  },
+  late: async fixture => {
+    const { of, audit } = await failedOf(fixture);
+    return {
+      act: stores => stores.webhookOutbox.resend(of.jobId, audit, HOUR_MS),
+      told: 'too-soon',
+    };
+  },
+};
+
 const eraseDueSecrets: ChangingMethod = {
   name: 'webhookOutbox.eraseDueSecrets',
   alone: true,
@@ -126,5 +159,6 @@ export const CHANGING_NOTIFICATIONS: readonly ChangingMethod[] = [
     attempts: 1,
   }),
   retry,
+  resend,
   eraseDueSecrets,
 ];

@@ -104,6 +104,14 @@ const OUTBOX: Record<string, Exercise> = {
       assert.equal(await stores.webhookOutbox.retry(await notified(stores)), 'retried');
     },
   },
+  'webhookOutbox.resend': {
+    run: async stores => {
+      const jobId = await notified(stores);
+      const what = { accountId: accountOf(0), action: 'job.resent', subject: jobId };
+      const audit = { id: randomUUID(), actor: OPERATOR, ...what };
+      assert.equal(await stores.webhookOutbox.resend(jobId, audit, HOUR_MS), 'retried');
+    },
+  },
   'webhookOutbox.eraseDueSecrets': {
     run: async (stores, { kysely }) => {
       const jobId = await notified(stores);

@@ -74,7 +74,7 @@ export interface AccountJobsDependencies {
   readonly playground: Pick<PlaygroundStore, 'findKey'>;
   readonly webhookOutbox: Pick<WebhookOutboxStore, 'list'>;
   /** The operator's own. */
-  readonly operateWebhooks: Pick<OperateWebhooks, 'retry'>;
+  readonly operateWebhooks: Pick<OperateWebhooks, 'resend'>;
   readonly databaseTurns: Pick<DatabaseTurns, 'ofAccount'>;
 }
 
@@ -129,7 +129,11 @@ export class AccountJobs {
   }
 
   /** Has the notification sent once more, or says why not. */
-  async resend(accountId: string, jobId: string, actor: Actor): Promise<ResendOutcome> {
+  async resend(
+    accountId: string,
+    jobId: string,
+    actor: Actor,
+  ): Promise<ResendOutcome | 'too-soon'> {
     const { operateWebhooks, databaseTurns } = this.#dependencies;
     if ((await this.find(accountId, jobId)) === undefined) return 'no-job';
     const audit = {
@@ -139,6 +143,6 @@ export class AccountJobs {
       action: 'job.resent',
       subject: jobId,
     };
-    return await databaseTurns.ofAccount(accountId, () => operateWebhooks.retry(jobId, audit));
+    return await databaseTurns.ofAccount(accountId, () => operateWebhooks.resend(jobId, audit));
   }
 }

@@ -18,6 +18,9 @@ export const NOTIFICATION_STATUSES = [
 export const NOTIFICATIONS_LISTED_MAX = 1000;
 export const NOTIFICATIONS_LISTED_DEFAULT = 50;
 
+/** Between attempts that people ask for: a receiver that refuses is not asked as fast as they ask. */
+export const RESEND_EVERY_MS = 60_000;
+
 export type OperatorNotification = ReturnType<typeof viewNotification>;
 
 export interface NotificationQuestion {
@@ -40,7 +43,7 @@ export type ResendOutcome =
   | 'secret-erased';
 
 export interface OperateWebhooksDependencies {
-  readonly webhookOutbox: Pick<WebhookOutboxStore, 'list' | 'retry'>;
+  readonly webhookOutbox: Pick<WebhookOutboxStore, 'list' | 'retry' | 'resend'>;
   readonly jobs: Pick<JobStore, 'find'>;
 }
 
@@ -62,11 +65,20 @@ export class OperateWebhooks {
     return found.map(viewNotification);
   }
 
-  /** One more attempt is due now. @param audit entered with it, where it is of an account's person */
-  async retry(jobId: string, audit?: AuditEntry): Promise<ResendOutcome> {
+  /** One more attempt is due now. */
+  async retry(jobId: string): Promise<ResendOutcome> {
     const id = jobId.toLowerCase();
-    const retried = await this.#outbox.retry(id, audit);
-    if (retried !== 'absent') return retried;
+    const retried = await this.#outbox.retry(id);
+    return retried === 'absent' ? this.#whyAbsent(id) : retried;
+  }
+
+  /** The same by a person of its account. too-soon: within RESEND_EVERY_MS of the last attempt. */
+  async resend(jobId: string, audit: AuditEntry): Promise<ResendOutcome | 'too-soon'> {
+    const resent = await this.#outbox.resend(jobId, audit, RESEND_EVERY_MS);
+    return resent === 'absent' ? this.#whyAbsent(jobId) : resent;
+  }
+
+  async #whyAbsent(id: string): Promise<'no-job' | 'no-callback' | 'open'> {
     const found = await this.#jobs.find(id);
     if (found === undefined) return 'no-job';
     return found.callback === null ? 'no-callback' : 'open';

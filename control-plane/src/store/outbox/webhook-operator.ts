@@ -1,10 +1,11 @@
 /** What the operator asks of the outbox: to see it, and to have one notification sent again. */
 import type { Selectable } from 'kysely';
 import type { CallbackStatus } from '../../domain/job.ts';
+import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { WebhookOutboxTable } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
-import { isAsciiWord } from '../database/values.ts';
+import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { type AuditEntry, insertAuditEntry } from '../people/audit.ts';
 import { requireAuthority } from '../people/authority.ts';
 import { loggedAttempts } from './attempt-log.ts';
@@ -38,10 +39,17 @@ const STATUSES = ['pending', 'delivered', 'failed'] as const satisfies readonly 
 
 export function notificationListing(
   database: Database,
-): Pick<WebhookOutboxStore, 'list' | 'retry'> {
+): Pick<WebhookOutboxStore, 'list' | 'retry' | 'resend'> {
   return {
     list: filter => listNotifications(database, filter),
-    retry: (jobId, audit) => retryNotification(database, jobId, audit),
+    retry: async jobId => {
+      const { outcome } = await retryNotification(database, jobId);
+      return outcome;
+    },
+    resend: async (jobId, audit, everyMs) => {
+      const { outcome, isDue } = await retryNotification(database, jobId, { audit, everyMs });
+      return outcome === 'retried' && !isDue ? 'too-soon' : outcome;
+    },
   };
 }
 
@@ -105,31 +113,40 @@ function summaryOf(row: SummaryRow): NotificationSummary {
 async function retryNotification(
   database: Database,
   jobId: string,
-  audit: AuditEntry | undefined,
-): Promise<RetryOutcome> {
-  if (!isAsciiWord(jobId)) return 'absent';
+  by?: { readonly audit: AuditEntry; readonly everyMs: number },
+): Promise<{ readonly outcome: RetryOutcome; readonly isDue: boolean }> {
+  if (!isAsciiWord(jobId)) return { outcome: 'absent', isDue: false };
   const { nowMs } = database;
   return transact(database, async tx => {
+    const audit = by?.audit;
     const actor = audit && (await requireAuthority(database, tx, { ...audit, entryId: audit.id }));
-    await tx
+    const update = tx
       .updateTable('webhook_outbox')
       .set({ status: 'pending', finished_at: null, next_attempt_at: nowMs })
       .where('job_id', '=', jobId)
       .where('status', 'in', ['pending', 'failed'])
       .where('secret_erase_at', '>', nowMs)
-      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]))
-      .execute();
+      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
+    const rested = nowPlusMs(nowMs, -(by?.everyMs ?? 0));
+    const isDue = await matchesOne(
+      by === undefined
+        ? update
+        : update.where(eb =>
+            eb.or([eb('last_attempt_at', 'is', null), eb('last_attempt_at', '<=', rested)]),
+          ),
+    );
     const row = await tx
       .selectFrom('webhook_outbox')
       .select(['status', 'secret_erase_at'])
       .select(() => nowMs.as('read_at'))
       .where('job_id', '=', jobId)
       .executeTakeFirst();
-    if (row === undefined) return 'absent';
-    if (row.status === 'delivered') return 'delivered';
+    if (row === undefined) return { outcome: 'absent', isDue };
+    if (row.status === 'delivered') return { outcome: 'delivered', isDue };
     const { secret_erase_at: eraseAtMs, read_at: nowAtMs } = row;
-    if (eraseAtMs === null || eraseAtMs <= nowAtMs) return 'secret-erased';
-    if (audit && actor) await insertAuditEntry(database, tx, { ...audit, actor });
-    return 'retried';
+    const isErased = eraseAtMs === null || eraseAtMs <= nowAtMs;
+    if (isErased) return { outcome: 'secret-erased', isDue };
+    if (isDue && audit && actor) await insertAuditEntry(database, tx, { ...audit, actor });
+    return { outcome: 'retried', isDue };
   });
 }

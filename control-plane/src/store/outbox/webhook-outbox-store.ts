@@ -141,8 +141,12 @@ export interface WebhookOutboxStore {
   countSealedWithOthers(secretKeyIds: readonly string[]): Promise<number>;
   /** Newest first. */
   list(filter: NotificationFilter): Promise<NotificationSummary[]>;
-  /** @param audit entered where it is retried, with it */
-  retry(jobId: string, audit?: AuditEntry): Promise<RetryOutcome>;
+  retry(jobId: string): Promise<RetryOutcome>;
+  /**
+   * The same by a person. too-soon: the last attempt began within `everyMs`, or is under way.
+   * @param audit entered where it is retried, with it
+   */
+  resend(jobId: string, audit: AuditEntry, everyMs: number): Promise<RetryOutcome | 'too-soon'>;
   /**
    * For the sweeper: forgets secrets whose time has come. A notification that still waited for its
    * delivery has failed with that, since nothing could sign it any more. The number of secrets.

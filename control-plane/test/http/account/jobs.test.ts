@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
+import { RESEND_EVERY_MS } from '../../../src/services/operator/operate-webhooks.ts';
 import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
 import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
 
@@ -117,7 +118,7 @@ describe('the pages of jobs', () => {
     const { webhookOutbox, audit } = test.stores;
     const claim = (fence: number) => ({ jobId: id, holder: 'replica-1', fence });
     assert.ok(await webhookOutbox.claim(claim(1), 60_000));
-    await webhookOutbox.retryLater(claim(1), { statusCode: 503, durationMs: 1234 }, 60_000);
+    await webhookOutbox.retryLater(claim(1), { statusCode: 503, durationMs: 1234 }, 0);
     const { body } = await owner.get(path);
     assert.match(body, /receiver\.example:443/);
     assert.ok(!body.includes('hostile'), 'the receiver alone, not its URL');
@@ -126,11 +127,18 @@ describe('the pages of jobs', () => {
     assert.ok(!(await viewer.get(path)).body.includes('/resend'));
     assert.equal((await viewer.post(`${path}/resend`)).statusCode, 403);
     assert.equal((await owner.post(`${path}/resend`, { csrf: 'wrong' })).statusCode, 403);
+    const soon = await owner.post(`${path}/resend`);
+    assert.equal(soon.headers.location, `${path}?said=too-soon`);
+    assert.match((await owner.get(`${path}?said=too-soon`)).body, /within the last minute/);
+    // One that began a minute ago.
+    assert.ok(await webhookOutbox.claim(claim(2), 60_000));
+    const late = { statusCode: 502, durationMs: RESEND_EVERY_MS };
+    assert.ok(await webhookOutbox.retryLater(claim(2), late, 60_000));
     const answer = await owner.post(`${path}/resend`);
     assert.equal(answer.headers.location, `${path}?said=retried`);
     assert.match((await owner.get(`${path}?said=retried`)).body, /next attempt is made now/);
-    assert.ok(await webhookOutbox.claim(claim(2), 60_000), 'its time is now');
-    await webhookOutbox.delivered(claim(2), { statusCode: null, durationMs: 5 });
+    assert.ok(await webhookOutbox.claim(claim(3), 60_000), 'its time is now');
+    await webhookOutbox.delivered(claim(3), { statusCode: null, durationMs: 5 });
     const after = (await owner.get(path)).body;
     assert.match(after, /no answer/);
     assert.match(after, /It was delivered, so it is not sent again/);

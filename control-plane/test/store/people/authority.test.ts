@@ -125,7 +125,7 @@ const CHANGES: Readonly<Record<string, Change>> = {
     permission: 'jobs.resend',
     act: ({ webhookOutbox }, { accountId, jobId }, actor) => {
       const what = { action: 'job.resent', subject: jobId };
-      return webhookOutbox.retry(jobId, { id: randomUUID(), accountId, actor, ...what });
+      return webhookOutbox.resend(jobId, { id: randomUUID(), accountId, actor, ...what }, 0);
     },
   },
 };
