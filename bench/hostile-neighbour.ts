@@ -1,8 +1,14 @@
 /**
- * What a good account's synchronous requests, Base64 and URL, take beside an account that takes all
- * it can (test/chaos/hostile-account.ts) and keeps hundreds of jobs waiting, against what they take
- * alone. One control plane on SQLite and stub nodes, all real processes; each round
- * measures both, so that what else the machine does meets both.
+ * What a good account's synchronous requests, Base64 and URL, take beside somebody hostile, against
+ * what they take alone. One control plane on SQLite and stub nodes, all real processes; each round
+ * measures both, in turns, so that what else the machine does meets both. The manners, of which the
+ * command line may name some:
+ *
+ * | manner            | who                                                                     |
+ * |-------------------|-------------------------------------------------------------------------|
+ * | account           | an account that takes all it can (test/chaos/hostile-account.ts) and    |
+ * |                   | keeps hundreds of jobs waiting                                          |
+ * | half-sent-forms   | strangers with 10,000 connections whose forms never end                 |
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
@@ -13,6 +19,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
+import { setTimeout as delay } from 'node:timers/promises';
 import { openDatabase } from '../control-plane/src/store/database/connect.ts';
 import { createStores, type Stores } from '../control-plane/src/store/stores.ts';
 import { TEST_TOKEN } from '../control-plane/test/nodes/scripted-node.ts';
@@ -21,6 +28,7 @@ import { HostileAccount } from '../test/chaos/hostile-account.ts';
 import { SeededRandom } from '../test/chaos/seeded-random.ts';
 import { at } from '../test/support/at.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
+import { HalfSentForms } from '../test/support/half-sent-forms.ts';
 import { writeResults } from './results.ts';
 import { median } from './service.ts';
 
@@ -32,7 +40,11 @@ const ROUNDS = 3;
 const REQUESTS = 12;
 /** Jobs with their image that the hostile account has waiting, and a third as many without. */
 const BACKLOG_JOBS = 360;
+/** Connections that strangers keep opening. */
+const HALF_SENT = 10_000;
 const WANTED_RATIO = 1.5;
+
+const BASE_URL = 'http://127.0.0.1';
 
 const MAIN = path.join(import.meta.dirname, '../control-plane/src/main.ts');
 const STUBS = path.join(import.meta.dirname, 'stub-nodes.ts');
@@ -51,7 +63,7 @@ async function startControlPlane(directory: string, databaseUrl: string, childre
       MATTING_PORT: '0',
       MATTING_REGISTRY_PORT: '0',
       MATTING_METRICS_PORT: '0',
-      MATTING_BASE_URL: 'http://127.0.0.1',
+      MATTING_BASE_URL: BASE_URL,
       MATTING_NODE_TOKEN: TEST_TOKEN,
       MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
       MATTING_ALLOW_HTTP_CALLBACKS: 'true',
@@ -132,8 +144,11 @@ async function measure({ url, good, sourceUrl }: Service, into: Times): Promise<
   }
 }
 
-/** Measures while the hostile account has all it can have; its jobs are left behind. */
-async function measureBeside(service: Service, into: Times, seed: number): Promise<string> {
+/** Begins to be hostile; the returned function ends it, and says what was answered. */
+type Manner = (service: Service, seed: number) => Promise<() => Promise<string>>;
+
+/** Has all it can have, and leaves its jobs behind. */
+const beAccount: Manner = async (service, seed) => {
   const { url, stores, hostile } = service;
   const tarpit = createServer(request => request.resume());
   tarpit.listen(0, '127.0.0.1');
@@ -152,24 +167,50 @@ async function measureBeside(service: Service, into: Times, seed: number): Promi
     random: new SeededRandom(seed),
     picture: picture(),
   });
-  try {
-    await measure(service, into);
+  return async () => {
     const { jobs: waiting } = await stores.jobs.queued();
-    if (waiting < BACKLOG_JOBS / 3) throw new Error(`only ${waiting} jobs waited beside it`);
-    return account.inWords();
-  } finally {
+    const answers = account.inWords();
     await account.stop();
     tarpit.close();
     tarpit.closeAllConnections();
-  }
-}
+    if (waiting < BACKLOG_JOBS / 3) throw new Error(`only ${waiting} jobs waited beside it`);
+    return answers;
+  };
+};
+
+/** Each connection that is closed is opened anew. */
+const beStrangers: Manner = async ({ url }) => {
+  const { port, origin } = new URL(url);
+  const head = [
+    'POST /account/sign-in HTTP/1.1',
+    'Host: x',
+    `Origin: ${new URL(BASE_URL).origin}`,
+    `Cookie: __Host-matting-visitor=${'a'.repeat(43)}`,
+    'Content-Type: application/x-www-form-urlencoded',
+    'Content-Length: 8000',
+  ];
+  const forms = { port: Number(port), heads: [head], connections: HALF_SENT, networks: 256 };
+  const flood = new HalfSentForms(forms);
+  flood.start();
+  while (flood.ended === 0) await delay(10);
+  return async () => {
+    const { began, ended } = flood;
+    flood.stop();
+    return `${began} half-sent forms to ${origin}, of which ${ended} were ended`;
+  };
+};
+
+const MANNERS: Readonly<Record<string, Manner>> = {
+  account: beAccount,
+  'half-sent-forms': beStrangers,
+};
 
 async function submit({ url, hostile }: Service, body: object): Promise<void> {
   const status = await post(`${url}/v1/matting/jobs`, hostile, body);
   if (status !== 202) throw new Error(`the backlog was answered with ${status}`);
 }
 
-async function measureRound(round: number, alone: Times, beside: Times): Promise<string> {
+async function measureRound(round: number, manner: Manner, times: Measured): Promise<void> {
   const directory = mkdtempSync(path.join(tmpdir(), 'matting-bench-'));
   const databaseUrl = `sqlite:${path.join(directory, 'matting.sqlite')}`;
   const source = createServer((_request, response) => {
@@ -189,10 +230,14 @@ async function measureRound(round: number, alone: Times, beside: Times): Promise
     const service = { url, stores, good, hostile, sourceUrl };
     // Nodes are proven, and every path was taken once.
     await measure(service, { base64: [], fromUrl: [] });
-    await measure(service, alone);
-    const answers = await measureBeside(service, beside, round);
+    await measure(service, times.alone);
+    const end = await manner(service, round);
+    try {
+      await measure(service, times.beside);
+    } finally {
+      times.answers = await end();
+    }
     await stores.close();
-    return answers;
   } finally {
     for (const child of children) child.kill('SIGKILL');
     source.close();
@@ -201,14 +246,19 @@ async function measureRound(round: number, alone: Times, beside: Times): Promise
   }
 }
 
-function report(alone: Times, beside: Times, answers: string): void {
+/** What one manner was measured with. */
+interface Measured {
+  readonly alone: Times;
+  readonly beside: Times;
+  answers: string;
+}
+
+function figuresOf({ alone, beside, answers }: Measured) {
   for (const values of [alone.base64, alone.fromUrl, beside.base64, beside.fromUrl]) {
     values.sort((a, b) => a - b);
   }
   const p90 = (values: readonly number[]) => at(values, Math.floor(0.9 * values.length));
-  writeResults('hostile-neighbour', {
-    nodes: NODES,
-    imageMs: IMAGE_MS,
+  return {
     requestsOfEach: alone.base64.length,
     base64AloneMedianMs: median(alone.base64),
     base64BesideMedianMs: median(beside.base64),
@@ -218,15 +268,26 @@ function report(alone: Times, beside: Times, answers: string): void {
     urlBesideMedianMs: median(beside.fromUrl),
     urlRatio: median(beside.fromUrl) / median(alone.fromUrl),
     urlP90Ratio: p90(beside.fromUrl) / p90(alone.fromUrl),
-    ratioWanted: WANTED_RATIO,
     hostileAnswers: answers,
-  });
+  };
 }
 
-const alone: Times = { base64: [], fromUrl: [] };
-const beside: Times = { base64: [], fromUrl: [] };
-let answers = '';
+const wanted = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(MANNERS);
+const none = (): Times => ({ base64: [], fromUrl: [] });
+const measured = new Map<string, Measured>();
 for (let round = 1; round <= ROUNDS; round += 1) {
-  answers = await measureRound(round, alone, beside);
+  for (const name of wanted) {
+    const manner = MANNERS[name];
+    if (manner === undefined) throw new Error(`no manner ${name}: ${Object.keys(MANNERS)}`);
+    const times = measured.get(name) ?? { alone: none(), beside: none(), answers: '' };
+    measured.set(name, times);
+    await measureRound(round, manner, times);
+  }
 }
-report(alone, beside, answers);
+const figures = [...measured].map(([name, times]) => [name, figuresOf(times)]);
+writeResults('hostile-neighbour', {
+  nodes: NODES,
+  imageMs: IMAGE_MS,
+  ratioWanted: WANTED_RATIO,
+  manners: Object.fromEntries(figures),
+});

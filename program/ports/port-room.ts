@@ -5,8 +5,8 @@
  *
  * | where                     | who makes room for the one that comes                           |
  * |---------------------------|-----------------------------------------------------------------|
- * | few places are left       | the stranger's that has waited for longest, whatever it waits   |
- * |                           | for; without one the account with most of them loses its oldest |
+ * | few places are left       | of strangers the network with most that wait, whatever for,     |
+ * |                           | loses its oldest; without one the account with most of them     |
  * | many bodies of strangers  | the network with most of them loses its oldest                  |
  * | many bodies of accounts   | the account with most of them loses its oldest                  |
  *
@@ -14,6 +14,7 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { networkOf } from '../network-of.ts';
 
 export interface PortRoomOptions {
   /** Connections of the server's `maxConnections` that are kept free of those that wait. */
@@ -26,17 +27,14 @@ export interface PortRoomOptions {
   readonly onCrowded?: () => void;
 }
 
-/** Whose body is awaited: an account's, or that of a stranger from a network. */
-export type BodyOwner = { readonly account: string } | { readonly network: string };
-
-/** A line in which nobody is told from anybody. */
-const ALL = '';
+/** Who is waited for: an account, or a stranger from a network. */
+export type WaitingOwner = { readonly account: string } | { readonly network: string };
 
 /** Watches from now on. `maxConnections` is read with each connection. */
 export class PortRoom {
   readonly #server: Server;
   readonly #options: PortRoomOptions;
-  /** Strangers' connections that wait, all in one line. */
+  /** Strangers' connections that wait, by network. */
   readonly #strangers = new WaitingSockets();
   /** By account. */
   readonly #accounts = new WaitingSockets();
@@ -49,13 +47,19 @@ export class PortRoom {
   constructor(server: Server, options: PortRoomOptions) {
     this.#server = server;
     this.#options = options;
+    const ownerOf = (socket: Socket): WaitingOwner => {
+      const account = options.ownerOf?.(socket);
+      return account === undefined
+        ? { network: networkOf(socket.remoteAddress ?? '') }
+        : { account };
+    };
     /** Requests under way. */
     const busy = new WeakMap<Socket, number>();
     server.on('connection', (socket: Socket) => {
       this.#open += 1;
       if (this.#open > server.maxConnections * (1 - options.spareShare)) this.#makeRoom();
       // After the check: the newcomer is not the one to close.
-      this.#strangers.add(socket, ALL);
+      this.#wait(socket, ownerOf(socket));
       socket.once('close', () => {
         this.#open -= 1;
         this.#goOn(socket);
@@ -68,7 +72,7 @@ export class PortRoom {
       response.once('close', () => {
         const left = (busy.get(socket) ?? 1) - 1;
         busy.set(socket, left);
-        if (left === 0 && !socket.destroyed) this.#wait(socket, options.ownerOf?.(socket));
+        if (left === 0 && !socket.destroyed) this.#wait(socket, ownerOf(socket));
       });
     });
   }
@@ -79,14 +83,14 @@ export class PortRoom {
   }
 
   /** From now until the body is whole or the answer is written. A second call changes nothing. */
-  awaitBody(request: IncomingMessage, response: ServerResponse, owner: BodyOwner): void {
+  awaitBody(request: IncomingMessage, response: ServerResponse, owner: WaitingOwner): void {
     const { socket } = request;
     if (request.complete || socket.destroyed || this.#awaited.get(socket) === request) return;
     this.#awaited.set(socket, request);
     const { strangers, accounts } = this.#bodies;
     if ('account' in owner) accounts.add(socket, owner.account);
     else strangers.add(socket, owner.network);
-    this.#wait(socket, 'account' in owner ? owner.account : undefined);
+    this.#wait(socket, owner);
     const goOn = () => {
       if (this.#awaited.get(socket) === request) this.#goOn(socket);
     };
@@ -120,9 +124,9 @@ export class PortRoom {
     }
   }
 
-  #wait(socket: Socket, account: string | undefined): void {
-    if (account === undefined) this.#strangers.add(socket, ALL);
-    else this.#accounts.add(socket, account);
+  #wait(socket: Socket, owner: WaitingOwner): void {
+    if ('account' in owner) this.#accounts.add(socket, owner.account);
+    else this.#strangers.add(socket, owner.network);
   }
 
   /** It waits no longer. */
@@ -135,20 +139,24 @@ export class PortRoom {
   }
 }
 
-/** By owner, each in the order in which they began to wait. */
+/** By owner, each in the order in which they began to wait; nothing takes longer where more wait. */
 class WaitingSockets {
   readonly #byOwner = new Map<string, Set<Socket>>();
   readonly #owners = new Map<Socket, string>();
+  /** Owners of as many sockets, in the order in which they came to have them. */
+  readonly #bySize = new Map<number, Set<string>>();
+  /** Of one owner. */
+  #most = 0;
 
   get size(): number {
     return this.#owners.size;
   }
 
   add(socket: Socket, owner: string): void {
+    const same = this.#byOwner.get(owner) ?? new Set();
     this.#owners.set(socket, owner);
-    const same = this.#byOwner.get(owner);
-    if (same === undefined) this.#byOwner.set(owner, new Set([socket]));
-    else same.add(socket);
+    this.#byOwner.set(owner, same.add(socket));
+    this.#moved(owner, same.size - 1, same.size);
   }
 
   remove(socket: Socket): void {
@@ -156,16 +164,22 @@ class WaitingSockets {
     if (owner === undefined) return;
     this.#owners.delete(socket);
     const same = this.#byOwner.get(owner);
-    if (same?.delete(socket) && same.size === 0) this.#byOwner.delete(owner);
+    if (!same?.delete(socket)) return;
+    if (same.size === 0) this.#byOwner.delete(owner);
+    this.#moved(owner, same.size + 1, same.size);
   }
 
   /** Whose place is taken next: of owners with as many, the one that came first. */
   least(): Socket | undefined {
-    let most: Set<Socket> | undefined;
-    for (const sockets of this.#byOwner.values()) {
-      if (most === undefined || sockets.size > most.size) most = sockets;
-    }
-    const [longest] = most ?? [];
+    const [owner] = this.#bySize.get(this.#most) ?? [];
+    const [longest] = (owner !== undefined && this.#byOwner.get(owner)) || [];
     return longest;
+  }
+
+  #moved(owner: string, from: number, to: number): void {
+    this.#bySize.get(from)?.delete(owner);
+    if (to > 0) this.#bySize.set(to, (this.#bySize.get(to) ?? new Set()).add(owner));
+    if (to > this.#most) this.#most = to;
+    while (this.#most > 0 && !this.#bySize.get(this.#most)?.size) this.#most -= 1;
   }
 }

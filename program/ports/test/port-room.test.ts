@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import net, { type AddressInfo, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type BodyOwner, PortRoom } from '../port-room.ts';
+import { PortRoom, type WaitingOwner } from '../port-room.ts';
 
 const CONNECTIONS_MAX = 20;
 const HEAD = 'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n';
@@ -39,9 +39,10 @@ afterEach(() => {
   server.closeAllConnections();
 });
 
-async function connect(): Promise<Socket> {
+async function connect(localAddress = '127.0.0.1'): Promise<Socket> {
   const taken = once(server, 'connection');
-  const client = net.connect((server.address() as AddressInfo).port, '127.0.0.1');
+  const { port } = server.address() as AddressInfo;
+  const client = net.connect({ port, host: '127.0.0.1', localAddress });
   clients.push(client.on('error', () => undefined).resume());
   await taken;
   return client;
@@ -57,7 +58,7 @@ async function ask(body = ''): Promise<Asked> {
 }
 
 /** The same, and its body is awaited from now on. */
-async function awaited(owner: BodyOwner): Promise<Asked> {
+async function awaited(owner: WaitingOwner): Promise<Asked> {
   const asked = await ask();
   room.awaitBody(asked.request, asked.response, owner);
   return asked;
@@ -125,7 +126,7 @@ describe('bodies on their way', () => {
 describe('a port with few places left', () => {
   it('takes that of the stranger who has waited for longest, whatever for', async () => {
     const silent = await connect();
-    const half = await awaited({ network: 'a' });
+    const half = await awaited({ network: '127.0.0.1' });
     const busy: Asked[] = [];
     for (let count = 0; count < 13; count += 1) busy.push(await ask('ab'));
     assert.equal(crowded, 0);
@@ -138,6 +139,20 @@ describe('a port with few places left', () => {
     for (let count = 0; count < 5; count += 1) busy.push(await ask('ab'));
     assert.equal(crowded, 2);
     assert.ok(busy.every(({ request }) => !request.socket.destroyed));
+  });
+
+  it('takes them of the network with most that wait, before all others', async () => {
+    const few = await connect('127.1.0.1');
+    const many = [];
+    for (let count = 0; count < 5; count += 1) many.push(await connect('127.1.0.2'));
+    for (let count = 0; count < 9; count += 1) await ask('ab');
+    assert.equal(crowded, 0);
+    for (let count = 0; count < 4; count += 1) {
+      const closed = once(many[count] ?? few, 'close');
+      await ask('ab');
+      await closed;
+    }
+    assert.equal(few.closed, false);
   });
 
   it('asks accounts last, and of them the one with most', async () => {

@@ -19,6 +19,8 @@ import { appOn, KEY, listen } from '../routes/operator-port.ts';
 
 const CONNECTIONS_MAX = 200;
 const FLOOD_MS = 3000;
+/** Also where the machine is slow: each kind of call twice. */
+const CALLS_MIN = 6;
 /** Ends a test that would wait for ever; an answer takes milliseconds. */
 const ANSWER_MS_MAX = 20_000;
 const FORM = 'Content-Type: application/x-www-form-urlencoded';
@@ -61,7 +63,7 @@ async function answersDuring(flood: HalfSentForms, call: () => Promise<number>) 
     // The port has had more than it takes before the first call.
     while (flood.began <= CONNECTIONS_MAX) await delay(5);
     const untilMs = performance.now() + FLOOD_MS;
-    while (performance.now() < untilMs) answers.push(await call());
+    while (performance.now() < untilMs || answers.length < CALLS_MIN) answers.push(await call());
     return answers;
   } finally {
     flood.stop();
@@ -209,7 +211,7 @@ describe("half-sent forms on the operator's port", () => {
           assert.equal(status, expected, options.path);
           return status;
         });
-        assert.ok(count >= calls.length && flood.ended > 0);
+        assert.ok(count >= CALLS_MIN && flood.ended > 0);
       } finally {
         await app.close();
       }
