@@ -10,6 +10,7 @@
 # make test-chart   the Helm chart: lint, rendering, a real API server (helm, kubectl, etcd, kube-apiserver), as far as they are here; a minute
 # make test-kubernetes [ONLY=name]   the chart on a real cluster of this machine alone, as root, with the images of make images; half an hour
 # make check   types, lint, generated code, then the tests: the last thing that CI runs, after those above
+# make schemathesis [EXAMPLES=100 SEED=1]: requests made of both OpenAPI documents (Schemathesis, which it installs from PyPI); a minute
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, on a cluster and a bucket, and of hostile receivers; half an hour
 # make test-databases [ONLY=name]: the store, control planes, webhooks and kills on Galera and MySQL Group Replication; some minutes each
 # make test-upgrade   from the last release to this version, each process in turn and back, under load; some minutes
@@ -37,6 +38,7 @@ KERNELS_INSTALLED := $(KERNELS)/node_modules/.installed
 IMAGE ?=
 OUT ?= cutout.png
 COUNT ?= 10000
+EXAMPLES ?= 100
 KILLS ?= 20
 SEED ?= 1
 ONLY ?=
@@ -55,7 +57,7 @@ PULL ?=
 PHOTOS ?=
 MINUTES ?=
 
-.PHONY: setup start demo test storms test-traces test-storage test-databases test-cuda-stubs test-webgpu test-upgrade test-chart test-kubernetes browser monitoring runbook images test-images check types lint generated generate format fuzz chaos soak repeat bench bench-card clean
+.PHONY: setup start demo test storms test-traces test-storage test-databases test-cuda-stubs test-webgpu test-upgrade test-chart test-kubernetes browser monitoring runbook images test-images check types lint generated generate format fuzz schemathesis chaos soak repeat bench bench-card clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -133,6 +135,9 @@ test-images: setup
 
 test-traces: setup
 	@$(NODE) test/support/run-tests.ts $(wildcard test/traces/*.traces.ts)
+
+schemathesis: setup
+	@$(NODE) test/schemathesis/main.ts --examples=$(EXAMPLES) --seed=$(SEED)
 
 chaos: setup
 	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) --test --test-concurrency=1 \

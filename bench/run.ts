@@ -20,6 +20,7 @@ const MEASUREMENTS: readonly (readonly [program: string, ...args: string[]])[] =
   ['large-tables.ts'],
   ['large-uploads.ts'],
   ['upload-forms.ts'],
+  ['parse-cost.ts'],
   ['delayed-upload.ts'],
   ['picture-answer.ts'],
   ['stub-fleet.ts'],

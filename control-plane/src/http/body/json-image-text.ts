@@ -83,7 +83,14 @@ export class JsonImageText {
       } else if (IS_SPECIAL[byte] === 0) {
         out[length++] = byte;
       } else if (byte === BACKSLASH) {
-        step = 1;
+        // As a rule the escape is a letter, and in the same chunk.
+        const meant = at + 1 < chunk.length ? ESCAPES[chunk[at + 1]!]! : 0;
+        if (meant === 0) {
+          step = 1;
+        } else {
+          out[length++] = meant;
+          at += 1;
+        }
       } else if (byte === QUOTE) {
         break;
       } else {
