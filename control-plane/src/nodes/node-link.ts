@@ -56,8 +56,6 @@ export class Offer {
   readonly nodeId: string;
   readonly bootId: string;
   readonly client: NodeClient;
-  /** What the image was taken for, as the node counts it. */
-  readonly megapixels: number;
   /** The node is to refuse where an engine would not take the image within this; 0: any wait. */
   readonly waitMsMax: number;
   /** Origins of object storage at which the node gets and puts files. */
@@ -71,7 +69,6 @@ export class Offer {
     this.nodeId = place.view.abilities.nodeId;
     this.bootId = place.view.abilities.bootId;
     this.client = client;
-    this.megapixels = place.megapixels;
     this.waitMsMax = place.waitMsMax;
     this.directOrigins = place.directOrigins;
     this.#view = place.view;

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import fc from 'fast-check';
 import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
 import type { Box, Finishing, Length } from '#contract/finishing.ts';
 import { FRAME_PIXELS_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
+import { fc } from '../../../../test/support/property-tests.ts';
 import {
   boxInResult,
   type Layout,
