@@ -32,6 +32,10 @@ const inPasswords = inFile(
   'a password that changes on sqlite',
 );
 const AUTHORITY = 'control-plane/src/store/people/authority.ts';
+const inAuthorityOnServer = inFile(
+  'control-plane/test/store/people/authority.test.ts',
+  'the authority of people on mysql',
+);
 const inAuthority = inFile(
   'control-plane/test/store/people/authority.test.ts',
   'the authority of people on sqlite',
@@ -97,6 +101,15 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
     find: 'return member?.disabled_at === null ? member.role : undefined;',
     replace: "return 'owner';",
     caughtBy: inAuthority('makes nothing of who was disabled just now'),
+  },
+  {
+    name: 'a membership ends while a change that asked for it is under way',
+    file: AUTHORITY,
+    find: 'await lockAccount(database, tx, accountId);',
+    replace: '',
+    caughtBy: inAuthorityOnServer(
+      'keeps the account and the session as they are until the change commits',
+    ),
   },
   {
     name: 'a change does not ask the role',

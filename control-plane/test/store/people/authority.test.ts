@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
+import { sql } from 'kysely';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import type { ActingPerson } from '../../../src/domain/account/actor.ts';
 import {
@@ -14,6 +15,7 @@ import {
 } from '../../../src/domain/account/authority.ts';
 import { may, type Permission } from '../../../src/domain/account/roles.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
+import { requireAuthority } from '../../../src/store/people/authority.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { HOOK_URL, SEALED, TEST_BOUNDS, watchedAccount } from '../alerts-fixtures.ts';
 import { newJob, storesOn, submitted } from '../fixtures.ts';
@@ -156,6 +158,7 @@ async function rowsOf({ kysely }: Database): Promise<Record<string, readonly unk
 for (const dialect of DIALECTS) {
   describe(`the authority of people on ${dialect}`, { skip: skipReason(dialect) }, () => {
     const databases = useTestDatabase(dialect);
+    let first: Database;
     let stores: Stores;
     /** Another replica. */
     let others: Stores;
@@ -163,7 +166,8 @@ for (const dialect of DIALECTS) {
     let scene: Scene;
 
     before(async () => {
-      stores = storesOn(await databases.open());
+      first = await databases.open();
+      stores = storesOn(first);
       database = await databases.open();
       others = storesOn(database);
       const accountId = await watchedAccount(stores, 100, [50]);
@@ -269,6 +273,32 @@ for (const dialect of DIALECTS) {
         );
       }
     });
+
+    // SQLite has one writer at a time.
+    if (dialect !== 'sqlite') {
+      it('keeps the account and the session as they are until the change commits', async t => {
+        if (database.engine.conflicts !== 'locks') {
+          t.skip('members of a cluster find out at the commit');
+          return;
+        }
+        const { accountId } = scene;
+        const self = await personOfAccount(stores, accountId);
+        const rows = [
+          ['accounts', accountId],
+          ['sessions', self.session.id],
+        ] as const;
+        const take = (table: string, id: string) =>
+          sql`select id from ${sql.table(table)} where id = ${id} for update nowait`.execute(
+            database.kysely,
+          );
+        await first.kysely.transaction().execute(async tx => {
+          const actor = actorOf(self, 'keys.manage');
+          await requireAuthority(first, tx, { accountId, actor, entryId: randomUUID() });
+          for (const [table, id] of rows) await assert.rejects(take(table, id), /lock/i, table);
+        });
+        for (const [table, id] of rows) assert.equal((await take(table, id)).rows.length, 1);
+      });
+    }
 
     it('bounds what one person changes in a minute, over all replicas', async () => {
       const accountId = await watchedAccount(stores, 100, [50]);
