@@ -136,4 +136,14 @@ export const PORT_MUTATIONS: readonly Mutation[] = [
       test: 'connections take their share of it, and no more than are wanted',
     },
   },
+  {
+    name: 'sign-ins that succeed take hashes without an end',
+    file: 'control-plane/src/services/people/sign-in-throttle.ts',
+    find: 'if (waitMs === 0) await this.#store.giveBack(keys);',
+    replace: 'void waitMs;\n      await this.#store.giveBack(keys);',
+    caughtBy: inFile(
+      'control-plane/test/services/people/sign-in.test.ts',
+      'the throttle of sign-in on sqlite',
+    )('counts those that succeed, too, once there are very many of one mail'),
+  },
 ];

@@ -22,6 +22,8 @@ export const FAILURES_MAX = {
   browser: 10,
   /** All known browsers of a person. */
   browsers: 30,
+  /** Sign-ins of one mail that are given back: each has taken a hash. Nobody signs in so often. */
+  success: 60,
   /** Ways back from the identity provider of one address, which ask it. */
   provider: 30,
   /** The password before, as one session asks for another. */

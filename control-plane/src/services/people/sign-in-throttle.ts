@@ -49,10 +49,14 @@ export class SignInThrottle {
     return this.#turns.ofStranger(attempt.address, () => this.#store.take(keys));
   }
 
-  /** It succeeded. */
+  /** It succeeded. Successes of a mail beyond their own bound stay counted as if they had failed. */
   giveBack(attempt: Attempt | OwnAttempt): Promise<void> {
     const keys = this.#keysOf(attempt);
-    return this.#turns.ofStranger(attempt.address, () => this.#store.giveBack(keys));
+    const successes = 'mail' in attempt ? [keyOf('success', mailKeyOf(attempt.mail))] : [];
+    return this.#turns.ofStranger(attempt.address, async () => {
+      const waitMs = successes.length === 0 ? 0 : await this.#store.take(successes);
+      if (waitMs === 0) await this.#store.giveBack(keys);
+    });
   }
 
   /** Of the person, where the attempt comes from a browser of theirs that is known. */

@@ -124,6 +124,19 @@ for (const dialect of DIALECTS) {
         assert.equal(await replicas[0].throttle.take(own), 0);
       }));
 
+    it('counts those that succeed, too, once there are very many of one mail', () =>
+      withReplicas(async ([{ throttle }]) => {
+        const attempt = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: undefined };
+        let taken = 0;
+        while (taken < 2 * FAILURES_MAX.success && (await throttle.take(attempt)) === 0) {
+          taken += 1;
+          await throttle.giveBack(attempt);
+        }
+        assert.equal(taken, FAILURES_MAX.success + FAILURES_MAX.mail);
+        // Another's are their own.
+        assert.equal(await throttle.take({ ...attempt, mail: 'another@example.org' }), 0);
+      }));
+
     it('begins again when the window is over', () =>
       withReplicas(async ([{ throttle, database }]) => {
         const attempt = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: OWNER };
