@@ -8,6 +8,7 @@ import type { NodeAbility } from './domain/dispatch/job-needs.ts';
 import type { LeaseTiming } from './domain/lease.ts';
 import { Fleet } from './nodes/fleet.ts';
 import { DirectPaths } from './services/direct/direct-paths.ts';
+import type { ClaimedJobDependencies } from './services/dispatch/claimed-job.ts';
 import { Dispatcher } from './services/dispatch/dispatcher.ts';
 import type { JobObserver } from './services/dispatch/job-observer.ts';
 import type { SourceFetcher } from './services/dispatch/source-fetch.ts';
@@ -31,6 +32,7 @@ export interface DispatchParts {
   readonly stores: Pick<Stores, 'jobs' | 'nodes'>;
   readonly blobs: BlobStore;
   readonly fetcher: SourceFetcher;
+  readonly resultTokens: ClaimedJobDependencies['resultTokens'];
   readonly events: JobEvents;
   readonly observer: JobObserver;
   readonly leaseTiming: LeaseTiming;
@@ -64,6 +66,7 @@ export function composeDispatch(parts: DispatchParts): Dispatch {
   const dispatcher = new Dispatcher({
     ...{ jobs, fleet, blobs, fetcher, events, observer, log, leaseTiming },
     ...{ attemptTimeoutMs, resultTtlMs, noNodeGraceMs, advertised },
+    resultTokens: parts.resultTokens,
     direct: composeDirect(parts),
     tracing: parts.tracing,
     holder: replicaId,

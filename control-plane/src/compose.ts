@@ -38,6 +38,7 @@ import type { Fleet } from './nodes/fleet.ts';
 import { RefusedNodes } from './nodes/refused-nodes.ts';
 import { NODE_TIMING, type NodeTiming, RegistryServer } from './nodes/registry-server.ts';
 import { CallbackSecrets, notificationBody } from './secrets/callback-secret.ts';
+import { ResultTokens } from './secrets/result-tokens.ts';
 import { SecretBox } from './secrets/secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets-key.ts';
 import { withheldTeller } from './services/alerts/withheld-messages.ts';
@@ -118,6 +119,7 @@ export async function openControlPlane(
       resources.secretsKey,
       config.secretsKeyPrevious,
     );
+    resources.resultTokens.keepPlainFor(await stores.secretsCanary.plainTokensMs());
     await warnOfSecretsOfOtherKeys(stores, secrets, log);
     return await start(config, log, parts);
   } catch (error) {
@@ -134,6 +136,7 @@ export interface Resources {
   /** What seals the secrets of callbacks from now on, 32 bytes. */
   readonly secretsKey: Buffer;
   readonly secrets: CallbackSecrets;
+  readonly resultTokens: ResultTokens;
   readonly views: JobViews;
   /** The text of docs/errors.md. */
   readonly errorsPage: string;
@@ -146,7 +149,6 @@ export async function openResources(
   observer?: BucketObserver,
 ): Promise<Resources> {
   const errorsPage = await readFile(ERRORS_PAGE, 'utf8');
-  const views = new JobViews(config.baseUrl);
   const tls = await TlsFiles.open(config.tls, { log });
   try {
     const { spoolDir } = config;
@@ -157,6 +159,8 @@ export async function openResources(
       new SecretBox(secretsKey),
       previous === undefined ? [] : [new SecretBox(previous)],
     );
+    const resultTokens = new ResultTokens(secrets);
+    const views = new JobViews(config.baseUrl, (jobId, result) => resultTokens.open(jobId, result));
     const stores = await openStores(config.databaseUrl, {
       log,
       renderOutboxBody: job =>
@@ -164,7 +168,7 @@ export async function openResources(
       webhookFirstWaitMs: config.webhookScheduleMs[0],
       migrations: 'run',
     });
-    return { tls, blobs, stores, secretsKey, secrets, views, errorsPage };
+    return { tls, blobs, stores, secretsKey, secrets, resultTokens, views, errorsPage };
   } catch (error) {
     tls.close();
     throw error;
@@ -245,7 +249,7 @@ function compose(base: Base): Parts {
       ...base,
       fleet,
       losses: services.losses,
-      mailSender: senderOf(base.config),
+      mailSender: base.config.mail && new SmtpSender(base.config.mail),
       running: () => dispatch.dispatcher.running,
     }),
     publicPort: composePublicPort(base, services),
@@ -253,10 +257,6 @@ function compose(base: Base): Parts {
   };
   composeGauges(base, running);
   return { ...running, steps: composeDrain(base, running) };
-}
-
-function senderOf({ mail }: Config): SmtpSender | undefined {
-  return mail === undefined ? undefined : new SmtpSender(mail);
 }
 
 function composeRegistry(base: Base, fleet: Fleet): RegistryServer {

@@ -1,4 +1,7 @@
-/** What keeps a credit from being sold twice, and a refund from taking too much or too little. */
+/**
+ * What keeps a credit from being sold twice, a refund from taking too much or too little, and what
+ * was paid for from being lost or read by others.
+ */
 import { inFile, type Mutation } from './mutation.ts';
 
 const RULES = 'control-plane/src/domain/account/orders.ts';
@@ -169,6 +172,36 @@ const LOSSES: readonly Mutation[] = [
   },
 ];
 
+const LINKS: readonly Mutation[] = [
+  {
+    name: 'what a row has of a result link opens the result',
+    file: 'control-plane/src/store/jobs/job-queries.ts',
+    find: 'const plain = HASH.test(token) ? hashed : token;',
+    replace: 'const plain = token;',
+    caughtBy: inFile('control-plane/test/http/stored-tokens.test.ts')(
+      'what the database has of a result link opens nothing, and is no part of the link',
+    ),
+  },
+  {
+    name: 'the token of a result link is kept as it is',
+    file: 'control-plane/src/secrets/result-tokens.ts',
+    find: 'if (this.#now() < this.#plainUntilMs) return { token };',
+    replace: "if (this.#now() >= this.#plainUntilMs || token !== '') return { token };",
+    caughtBy: inFile('control-plane/test/http/stored-tokens.test.ts')(
+      'what the database has of a result link opens nothing, and is no part of the link',
+    ),
+  },
+  {
+    name: 'who has two secrets keys seals the token of a result link with one',
+    file: 'control-plane/src/secrets/callback-secret.ts',
+    find: "return this.#boxes.map(box => sealedBy(box, text, boundTo)).join(' ');",
+    replace: 'return this.sealText(text, boundTo);',
+    caughtBy: inFile('control-plane/test/secrets/result-tokens.test.ts')(
+      'the token of a result is shown by every replica at every step of a change of the key',
+    ),
+  },
+];
+
 const TELLERS: readonly Mutation[] = [
   {
     name: 'a notification is believed without its signature',
@@ -216,4 +249,10 @@ const TELLERS: readonly Mutation[] = [
   },
 ];
 
-export const SALES_MUTATIONS: readonly Mutation[] = [...MONEY, ...BOUNDS, ...LOSSES, ...TELLERS];
+export const SALES_MUTATIONS: readonly Mutation[] = [
+  ...MONEY,
+  ...BOUNDS,
+  ...LOSSES,
+  ...LINKS,
+  ...TELLERS,
+];

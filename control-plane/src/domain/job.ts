@@ -48,8 +48,10 @@ export interface JobBackground {
 
 export interface JobResult {
   readonly blob: string;
-  /** The unguessable part of the link. */
+  /** SHA-256 of the link's unguessable part; that part itself where `sealedToken` is absent. */
   readonly token: string;
+  /** That part, sealed. */
+  readonly sealedToken?: string | undefined;
   readonly format: OutputFormat;
   readonly bytes: number;
   readonly width: number;

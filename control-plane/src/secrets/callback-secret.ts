@@ -82,8 +82,7 @@ export class CallbackSecrets {
 
   /** The key's id, a full stop, Base64. @param boundTo `openText` needs the same */
   sealText(text: string, boundTo: string): string {
-    const sealed = this.#box.seal(Buffer.from(text, 'utf8'), boundTo);
-    return `${this.#box.keyId}.${sealed.toString('base64')}`;
+    return sealedBy(this.#box, text, boundTo);
   }
 
   /** Undefined: as of `open`. */
@@ -91,6 +90,20 @@ export class CallbackSecrets {
     const [keyId, base64 = ''] = sealed.split('.');
     const box = this.#boxes.find(one => one.keyId === keyId);
     return box?.open(Buffer.from(base64, 'base64'), boundTo)?.toString('utf8');
+  }
+
+  /** As `sealText`, by every key that is here: a replica that has one of them opens it. */
+  sealTextByAll(text: string, boundTo: string): string {
+    return this.#boxes.map(box => sealedBy(box, text, boundTo)).join(' ');
+  }
+
+  /** Undefined: sealed by no key that is here. */
+  openTextByAny(sealed: string, boundTo: string): string | undefined {
+    for (const one of sealed.split(' ')) {
+      const text = this.openText(one, boundTo);
+      if (text !== undefined) return text;
+    }
+    return undefined;
   }
 
   /** Id of the key that seals now. */
@@ -112,6 +125,11 @@ export function notificationBody(id: string): string {
 /** What a mail's body is bound to. */
 export function mailBody(id: string): string {
   return `body of mail ${id}`;
+}
+
+function sealedBy(box: SecretBox, text: string, boundTo: string): string {
+  const sealed = box.seal(Buffer.from(text, 'utf8'), boundTo);
+  return `${box.keyId}.${sealed.toString('base64')}`;
 }
 
 function bindingOf(jobId: string): string {

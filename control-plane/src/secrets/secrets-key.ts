@@ -109,7 +109,7 @@ function requireKey(file: string, text: string): Buffer {
  * @throws SecretsKeyError where the database was used with another key.
  */
 export async function requireSameSecretsKey(
-  store: SecretsCanaryStore,
+  store: Pick<SecretsCanaryStore, 'establish' | 'replace'>,
   key: Uint8Array,
   previous?: Uint8Array,
 ): Promise<void> {

@@ -280,7 +280,7 @@ describe('the secrets key', () => {
 
   it('of another replica is found out, and so is an altered canary', async () => {
     let row: SecretsCanary | undefined;
-    const store: SecretsCanaryStore = {
+    const store: Omit<SecretsCanaryStore, 'plainTokensMs'> = {
       find: async () => row,
       establish: async candidate => {
         row ??= candidate;

@@ -89,6 +89,7 @@ export const READING_METHODS: readonly string[] = [
   'people.listMembers',
   'rateQuotas.nowMs',
   'secretsCanary.find',
+  'secretsCanary.plainTokensMs',
   'sessions.list',
   'sweeps.backlog',
   'alerts.look',

@@ -19,6 +19,7 @@ import type { KeyPolicy } from '../../src/domain/account/key-policy.ts';
 import type { NodeAbility } from '../../src/domain/dispatch/job-needs.ts';
 import type { JobFailure, JobResult, StageTimings } from '../../src/domain/job.ts';
 import { type AppOptions, buildApp } from '../../src/http/public-app.ts';
+import type { ResultTokens } from '../../src/secrets/result-tokens.ts';
 import type { DatabaseTurnsOptions } from '../../src/services/database-turns.ts';
 import { JobEvents } from '../../src/services/job-events.ts';
 import type { Readiness } from '../../src/services/readiness.ts';
@@ -77,6 +78,7 @@ interface TestAppParts {
   /** A good API key. */
   readonly token: string;
   readonly resultTtlMs: number;
+  readonly resultTokens: ResultTokens;
   readonly switches: Switches;
   readonly close: () => Promise<void>;
 }
@@ -181,7 +183,7 @@ export class TestApp {
     return claim;
   }
 
-  /** Stores `bytes` as the result and tells this replica. */
+  /** Stores `bytes` as the result and tells this replica. @returns it, `token` as its link has it */
   async succeedJob(
     jobId: string,
     bytes = Buffer.from('a cut-out'),
@@ -194,9 +196,11 @@ export class TestApp {
     const writer = await this.blobs.createWriter(blob);
     await writer.write(bytes);
     await writer.commit();
+    const { resultTokens } = this.#parts;
+    const stored = resultTokens.make(jobId);
     const result: JobResult = {
       blob,
-      token: randomUUID().replaceAll('-', ''),
+      ...stored,
       format: job!.outputFormat,
       bytes: bytes.length,
       width: 2,
@@ -206,7 +210,7 @@ export class TestApp {
     };
     assert.ok(await this.stores.jobs.succeed(held, result, this.#parts.resultTtlMs, timings));
     this.events.jobFinal(jobId);
-    return result;
+    return { ...result, token: resultTokens.open(jobId, stored) };
   }
 
   async failJob(jobId: string, failure: JobFailure): Promise<void> {
@@ -242,6 +246,11 @@ export class TestApp {
       .filter(entry => entry.isFile())
       .map(entry => path.relative(this.storageDir, path.join(entry.parentPath, entry.name)))
       .sort();
+  }
+
+  /** Its database. */
+  get databaseFile(): string {
+    return path.join(path.dirname(this.storageDir), 'matting.sqlite');
   }
 
   async countJobs(): Promise<number> {

@@ -12,11 +12,10 @@
  * Every write carries the fence, and one that is refused loses the lease. It carries the lease's
  * signal too: it is repeated while the database is away, until the lease is lost or all stops.
  */
-import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
 import { traced } from '#program/tracing/active-span.ts';
 import type { RunEnd } from '../../domain/dispatch/dispatch-core.ts';
-import type { Job, JobFailure, JobInput } from '../../domain/job.ts';
+import type { Job, JobFailure, JobInput, JobResult } from '../../domain/job.ts';
 import { failureDue, type LeaseTiming } from '../../domain/lease.ts';
 import type { MatteResult } from '../../nodes/attempt-outcome.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
@@ -26,9 +25,6 @@ import { HeldLease } from './held-lease.ts';
 import { countedModeOf, type JobObserver } from './job-observer.ts';
 import type { ResultBlob } from './result-sink.ts';
 import { roundedTimings } from './stage-times.ts';
-
-/** 256 bits: the link is the capability. */
-const RESULT_TOKEN_BYTES = 32;
 
 export interface ClaimedJobDependencies {
   readonly jobs: Pick<
@@ -47,6 +43,8 @@ export interface ClaimedJobDependencies {
   readonly observer: Pick<JobObserver, 'jobEnded' | 'leaseLost'>;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly resultTtlMs: number;
+  /** Of each result's link, as its row has it. */
+  readonly resultTokens: { make(jobId: string): Pick<JobResult, 'token' | 'sealedToken'> };
   /** LEASE_TIMING where absent. */
   readonly leaseTiming?: LeaseTiming | undefined;
 }
@@ -183,9 +181,9 @@ export class ClaimedJob {
       return await this.#fail(STORAGE_FAILED);
     }
     const { format, bytes, width, height, sha256, sight, plan } = result;
-    const token = randomBytes(RESULT_TOKEN_BYTES).toString('base64url');
     const { blob } = resultBlob;
-    const stored = { blob, token, format, bytes, width, height, sha256, sight };
+    const token = this.#dependencies.resultTokens.make(job.id);
+    const stored = { blob, ...token, format, bytes, width, height, sha256, sight };
     const storeMs = performance.now() - storedFromMs;
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });
     // Where this throws the row may or may not name the blob, so it stays, for the sweeper.

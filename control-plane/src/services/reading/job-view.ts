@@ -65,10 +65,15 @@ export interface JobView {
 
 export class JobViews {
   readonly #baseUrl: string;
+  readonly #tokenOf: (jobId: string, result: JobResult) => string;
 
-  /** @param baseUrl without a trailing slash; links are made of it, never of the Host header. */
-  constructor(baseUrl: string) {
+  /**
+   * @param baseUrl without a trailing slash; links are made of it, never of the Host header.
+   * @param tokenOf the unguessable part of a result's link
+   */
+  constructor(baseUrl: string, tokenOf: (jobId: string, result: JobResult) => string) {
     this.#baseUrl = baseUrl;
+    this.#tokenOf = tokenOf;
   }
 
   statusUrl(jobId: string): string {
@@ -102,7 +107,7 @@ export class JobViews {
       throw new Error(`job ${job.id} succeeded without a result`);
     }
     return {
-      url: `${this.#baseUrl}/v1/results/${result.token}`,
+      url: `${this.#baseUrl}/v1/results/${this.#tokenOf(job.id, result)}`,
       format: result.format,
       contentType: contentTypeOf(result.format),
       sizeBytes: result.bytes,

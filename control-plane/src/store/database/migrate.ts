@@ -27,6 +27,7 @@ import { tracesMigration } from './migrations/0016-traces.ts';
 import { provenPeopleMigration } from './migrations/0017-proven-people.ts';
 import { heldRefundsMigration } from './migrations/0019-held-refunds.ts';
 import { lostResultsMigration } from './migrations/0019-lost-results.ts';
+import { resultTokensMigration } from './migrations/0020-result-tokens.ts';
 import { mailLimitsMigration } from './migrations/0022-mail-limits.ts';
 import { query } from './transact.ts';
 
@@ -52,6 +53,7 @@ export function migrationsOf(database: Database): Record<string, Migration> {
     '0017-proven-people': provenPeopleMigration(database.dialect),
     '0019-held-refunds': heldRefundsMigration(database.dialect),
     '0019-lost-results': lostResultsMigration(database.dialect),
+    '0020-result-tokens': resultTokensMigration(database.dialect),
     '0022-mail-limits': mailLimitsMigration(database.dialect),
   };
 }

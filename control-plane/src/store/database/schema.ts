@@ -150,7 +150,9 @@ export interface JobsTable {
   result_blob: string | null;
   /** Equal to expires_at while result_blob is named: the sweeper's index. */
   result_blob_expires_at: number | null;
+  /** SHA-256 of the token; the token itself where result_token_sealed is null. */
   result_token: string | null;
+  result_token_sealed: string | null;
   result_format: string | null;
   result_bytes: number | null;
   result_width: number | null;
@@ -350,6 +352,8 @@ export interface SecretsCanaryTable {
   key_id: string;
   ciphertext: Uint8Array;
   created_at: number;
+  /** Tokens of results are not sealed before; null: they always were. */
+  plain_tokens_until: number | null;
 }
 
 /** At most one row: which replica sweeps (store/cluster/sweep-store.ts). */

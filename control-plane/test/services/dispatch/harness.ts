@@ -148,6 +148,7 @@ export class Harness {
       stores: { jobs: options.jobs ?? this.stores.jobs, nodes: this.stores.nodes },
       blobs: options.blobs ?? this.blobs,
       fetcher: options.fetcher ?? NO_FETCHER,
+      resultTokens: { make: () => ({ token: randomUUID() }) },
       events,
       observer: noting(observed),
       leaseTiming: LEASE_TIMING,

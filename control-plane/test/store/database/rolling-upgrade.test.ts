@@ -12,6 +12,9 @@ import {
   type TestDatabase,
 } from '../../../../test/support/database.ts';
 import { isFinal } from '../../../src/domain/job.ts';
+import { CallbackSecrets } from '../../../src/secrets/callback-secret.ts';
+import { ResultTokens } from '../../../src/secrets/result-tokens.ts';
+import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import { migrate, requireCurrentSchema } from '../../../src/store/database/migrate.ts';
 import type { NewJob } from '../../../src/store/jobs/job-store.ts';
@@ -84,6 +87,26 @@ for (const dialect of DIALECTS) {
       assert.equal(balances?.available, legacy.available, 'no balance moved');
     });
 
+    it('keeps the tokens of results plain for a day: that replica shows them, and finds by them', async () => {
+      const leftMs = await stores.secretsCanary.plainTokensMs();
+      assert.ok(leftMs > 23 * HOUR_MS && leftMs <= 24 * HOUR_MS, `${leftMs}`);
+      const tokens = new ResultTokens(new CallbackSecrets(new SecretBox(Buffer.alloc(32, 1))));
+      tokens.keepPlainFor(leftMs);
+      const { id } = await submitted(stores, newJob(legacy.accountId));
+      const claim = await claimed(stores, await reread(stores, id));
+      assert.ok(await stores.jobs.admitted(claim));
+      const result = { ...resultOf(claim), ...tokens.make(id) };
+      assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
+      // As its statement has it.
+      const { result_token: shown } = await database.kysely
+        .selectFrom('jobs')
+        .select('result_token')
+        .where('result_token', '=', result.token)
+        .executeTakeFirstOrThrow();
+      assert.equal(shown, tokens.open(id, result));
+      assert.equal((await stores.jobs.findByResultToken(result.token))?.id, id);
+    });
+
     it('lets a replica of the last release go on, statement by statement', async () => {
       await replay(database, snapshot.after);
     });
@@ -118,7 +141,7 @@ for (const dialect of DIALECTS) {
       }
       assert.deepEqual(await stores.jobs.listLanes(), [], 'nothing is open');
       const credits = await stores.ledger.credits(legacy.accountId);
-      const charged = OPEN.length + 3 + OWN.length;
+      const charged = OPEN.length + 4 + OWN.length;
       assert.deepEqual([credits?.reserved, credits?.sums.charge], [0, charged]);
       await assertBalanced(stores);
     });

@@ -18,6 +18,7 @@ import {
   resultOf,
   running,
   SERVICE_FAULT,
+  sha256,
   storesOn,
   submitted,
 } from '../fixtures.ts';
@@ -52,6 +53,22 @@ for (const dialect of DIALECTS) {
         assert.deepEqual(await stores.ledger.balances(account), { available: 2, reserved: 0 });
         assert.equal((await stores.ledger.credits(account))?.sums.charge, 1);
         assert.deepEqual((await stores.jobs.findByResultToken(result.token))?.id, job.id);
+      });
+
+      it('a result is found by its token, and by nothing that its row has of it', async () => {
+        const account = await fundedAccount(stores, 1);
+        const { claim } = await running(stores, newJob(account));
+        const token = 'a-token-of-a-link';
+        const sealedToken = `${'0'.repeat(16)}.c2VhbGVk`;
+        const result = { ...resultOf(claim), token: sha256(token), sealedToken };
+        assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
+        assert.equal((await stores.jobs.findByResultToken(token))?.id, claim.jobId);
+        const done = await reread(stores, claim.jobId);
+        assert.deepEqual(done.result, result);
+        for (const known of [sha256(token), sealedToken, sha256(sha256(token))]) {
+          assert.equal(await stores.jobs.findByResultToken(known), undefined, known);
+        }
+        assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}), 'said twice');
       });
 
       it('success said twice is one success; another ending is refused', async () => {
