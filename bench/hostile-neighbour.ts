@@ -9,6 +9,8 @@
  * | account           | an account that takes all it can (test/chaos/hostile-account.ts) and    |
  * |                   | keeps hundreds of jobs waiting                                          |
  * | half-sent-forms   | strangers with 10,000 connections whose forms never end                 |
+ * | hostile-bodies    | an account that sends one body of bench/hostile-bodies.ts after another |
+ * |                   | on four connections, as fast as they are taken                          |
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
@@ -29,6 +31,8 @@ import { SeededRandom } from '../test/chaos/seeded-random.ts';
 import { at } from '../test/support/at.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
 import { HalfSentForms } from '../test/support/half-sent-forms.ts';
+import { HOSTILE_BODIES, wireOf } from './hostile-bodies.ts';
+import { sendRaw } from './raw-request.ts';
 import { writeResults } from './results.ts';
 import { median } from './service.ts';
 
@@ -42,6 +46,8 @@ const REQUESTS = 12;
 const BACKLOG_JOBS = 360;
 /** Connections that strangers keep opening. */
 const HALF_SENT = 10_000;
+/** Connections that send hostile bodies. */
+const BODIES_AT_ONCE = 4;
 const WANTED_RATIO = 1.5;
 
 const BASE_URL = 'http://127.0.0.1';
@@ -200,9 +206,42 @@ const beStrangers: Manner = async ({ url }) => {
   };
 };
 
+/** What is refused early is sent again at once. */
+const beBodies: Manner = async ({ url, hostile }) => {
+  const ended = new AbortController();
+  const { signal } = ended;
+  const answers = new Map<number, number>();
+  let sentBytes = 0;
+  const send = async (first: number) => {
+    for (let turn = first; !signal.aborted; turn += 1) {
+      const body = at(HOSTILE_BODIES, turn % HOSTILE_BODIES.length);
+      const headers = {
+        authorization: `Bearer ${hostile.token}`,
+        'idempotency-key': randomUUID(),
+        'content-type': body.type,
+        'transfer-encoding': 'chunked',
+      };
+      const coded = { ...body, chunkBytes: body.chunkBytes ?? 64 * 1024 };
+      const request = { origin: url, path: body.path, headers, body: wireOf(coded), signal };
+      const { status, bytesSent } = await sendRaw(request);
+      answers.set(status, (answers.get(status) ?? 0) + 1);
+      sentBytes += bytesSent;
+    }
+  };
+  const share = Math.floor(HOSTILE_BODIES.length / BODIES_AT_ONCE);
+  const sending = Array.from({ length: BODIES_AT_ONCE }, (_, index) => send(index * share));
+  return async () => {
+    ended.abort();
+    await Promise.all(sending);
+    const told = [...answers].map(([status, count]) => `${status} x ${count}`).join(', ');
+    return `${Math.round(sentBytes / 2 ** 20)} MiB of hostile bodies: ${told}`;
+  };
+};
+
 const MANNERS: Readonly<Record<string, Manner>> = {
   account: beAccount,
   'half-sent-forms': beStrangers,
+  'hostile-bodies': beBodies,
 };
 
 async function submit({ url, hostile }: Service, body: object): Promise<void> {
