@@ -55,6 +55,7 @@ export async function liveOn(stores: Stores): Promise<Legacy> {
   const work = new Work(stores, accountId, key.id);
   const jobs = await work.leaveJobs();
   await work.lookAround(jobs);
+  await work.lookOverResults(jobs.untold);
   await work.sweep();
   const balances = await stores.ledger.balances(accountId);
   return {
@@ -171,6 +172,21 @@ class Work {
     await webhookOutbox.list({ jobId: ids.untold, limit: 5 });
     await webhookOutbox.countSealedWithOthers([SECRET_KEY_ID]);
     await ledger.balances(this.#accountId);
+  }
+
+  /** One is found lost, and its file comes back. */
+  async lookOverResults(jobId: string): Promise<void> {
+    const { lostResults } = this.#stores;
+    const first = { atMs: 0, id: '' };
+    await lostResults.dueLook();
+    const [live] = await lostResults.live(first, 0, 10);
+    if (live !== undefined) await lostResults.neighbours(live, 4);
+    const lost = { jobId, accountId: this.#accountId };
+    await lostResults.record(lost, 'look', randomUUID());
+    await lostResults.known([jobId]);
+    await lostResults.open(first, 10);
+    await lostResults.returned(jobId);
+    await lostResults.saveLook({ inMs: HOUR_MS });
   }
 
   async sweep(): Promise<void> {
