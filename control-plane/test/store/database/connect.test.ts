@@ -47,6 +47,7 @@ const MIGRATIONS = [
   '0017-proven-people',
   '0019-held-refunds',
   '0019-lost-results',
+  '0020-result-tokens',
   '0022-mail-limits',
 ];
 
