@@ -8,6 +8,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { PortRoom, type WaitingOwner } from '../port-room.ts';
 
 const CONNECTIONS_MAX = 20;
+/** Ends a wait for what never happens. */
+const POLLS_MAX = 2000;
 const HEAD = 'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n';
 
 let server: Server;
@@ -64,10 +66,12 @@ async function awaited(owner: WaitingOwner): Promise<Asked> {
   return asked;
 }
 
-/** Of these the ones that were ended; those that were not had as much time. */
+/** Of these the ones that were ended; more than `count` had as much time. */
 async function endedOf(all: readonly Asked[], count: number): Promise<number[]> {
   const isEnded = ({ request }: Asked) => request.socket.destroyed;
-  while (all.filter(isEnded).length < count) await delay(2);
+  for (let polls = 0; polls < POLLS_MAX && all.filter(isEnded).length < count; polls += 1) {
+    await delay(2);
+  }
   return all.flatMap((one, index) => (isEnded(one) ? [index] : []));
 }
 
