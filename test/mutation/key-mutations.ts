@@ -90,7 +90,7 @@ export const KEY_MUTATIONS: readonly Mutation[] = [
     name: 'a rotation at once lets the old secret go on',
     file: CHANGES,
     find: 'nowPlusMs(database.nowMs, by.overlapMs)',
-    replace: 'nowPlusMs(database.nowMs, overlapMs + 60_000)',
+    replace: 'nowPlusMs(database.nowMs, by.overlapMs + 60_000)',
     caughtBy: inRotation('at once ends the old secret here and now, and says when'),
   },
   {

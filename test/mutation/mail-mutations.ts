@@ -43,8 +43,8 @@ export const MAIL_MUTATIONS: readonly Mutation[] = [
   {
     name: 'a body that is not the notification’s own is sent',
     file: 'control-plane/src/services/notification/webhook-attempt.ts',
-    find: 'key === undefined || body === undefined',
-    replace: 'key === undefined',
+    find: '? secrets.openText(notification.body, notificationBody(jobId))',
+    replace: "? (secrets.openText(notification.body, notificationBody(jobId)) ?? '')",
     caughtBy: inReplicas('fail a notification whose body is not its own'),
   },
   {

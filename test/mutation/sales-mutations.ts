@@ -101,9 +101,9 @@ const MONEY: readonly Mutation[] = [
 const BOUNDS: readonly Mutation[] = [
   {
     name: 'two orders at once are counted as one',
-    file: 'control-plane/src/store/ledger/ledger-writer.ts',
-    find: 'await takeAccount(database, tx, accountId);\n  return readBalances',
-    replace: 'return readBalances',
+    file: 'control-plane/src/store/people/authority.ts',
+    find: 'await lockAccount(database, tx, accountId);\n  if',
+    replace: 'if',
     caughtBy: inOrdersOnServer(
       'are bounded in number, pending and a day, however many come at once',
     ),

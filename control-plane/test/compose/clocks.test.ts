@@ -160,6 +160,14 @@ for (const dialect of DIALECTS) {
       return job.job_id;
     }
 
+    /** The path of the link that the caller is shown. */
+    async function linkOf(jobId: string, http: number): Promise<string> {
+      const headers = { authorization: `Bearer ${token}`, 'idempotency-key': 'read' };
+      const answer = await fetch(url(http, `/v1/matting/jobs/${jobId}`), { headers });
+      const { result } = (await answer.json()) as { result: { url: string } };
+      return new URL(result.url).pathname;
+    }
+
     async function oldestAgeS({ metrics }: Ports): Promise<number> {
       const page = await (await fetch(url(metrics, '/metrics'))).text();
       return Number(/^matting_control_queue_oldest_age_seconds (\S+)$/m.exec(page)?.[1]);
@@ -180,7 +188,7 @@ for (const dialect of DIALECTS) {
         assert.equal(job?.state, 'succeeded', job?.failure?.detail);
         assert.equal(job?.takeovers, 0, 'no lease was taken for one that had run out');
         for (const { http } of ports) {
-          const answer = await fetch(url(http, `/v1/results/${job?.result?.token}`));
+          const answer = await fetch(url(http, await linkOf(jobId, http)));
           assert.equal(answer.status, 200);
           const maxAgeS = Number(
             /max-age=(\d+)/.exec(answer.headers.get('cache-control') ?? '')?.[1],

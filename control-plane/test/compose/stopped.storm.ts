@@ -134,13 +134,21 @@ for (const dialect of DIALECTS) {
       return { jobId: job.job_id, picture: Buffer.from(String(body.image_base64), 'base64') };
     }
 
+    /** By the link that the caller is shown. */
+    async function resultOf(jobId: string, port: number): Promise<Buffer> {
+      const headers = { authorization: `Bearer ${token}`, 'idempotency-key': 'read' };
+      const answer = await fetch(`http://127.0.0.1:${port}/v1/matting/jobs/${jobId}`, { headers });
+      const { result } = (await answer.json()) as { result: { url: string } };
+      const file = await fetch(`http://127.0.0.1:${port}${new URL(result.url).pathname}`);
+      assert.equal(file.status, 200);
+      return Buffer.from(await file.arrayBuffer());
+    }
+
     async function assertDoneOnce(jobId: string, picture: Buffer, port: number): Promise<void> {
       await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'the end');
       const job = await stores.jobs.find(jobId);
       assert.equal(job?.state, 'succeeded', job?.failure?.detail);
-      const link = `http://127.0.0.1:${port}/v1/results/${job?.result?.token}`;
-      const file = Buffer.from(await (await fetch(link)).arrayBuffer());
-      assert.deepEqual(file, cutOutOf(picture));
+      assert.deepEqual(await resultOf(jobId, port), cutOutOf(picture));
       const credits = await stores.ledger.credits(accountId);
       assert.deepEqual([credits?.available, credits?.reserved], [99, 0]);
       await assertBalanced(stores);
@@ -188,9 +196,7 @@ for (const dialect of DIALECTS) {
         node.headers.filter(header => header.jobId === jobId).map(({ attempt }) => attempt),
         [1, 2],
       );
-      const link = `http://127.0.0.1:${first.ports.http}/v1/results/${job?.result?.token}`;
-      const file = Buffer.from(await (await fetch(link)).arrayBuffer());
-      assert.deepEqual(file, cutOutOf(picture));
+      assert.deepEqual(await resultOf(jobId, first.ports.http), cutOutOf(picture));
       const credits = await stores.ledger.credits(accountId);
       assert.deepEqual([credits?.available, credits?.reserved], [98, 0]);
       await assertBalanced(stores);

@@ -14,7 +14,7 @@ import { ofAccount } from '../database/of-account.ts';
 import type { Schema } from '../database/schema.ts';
 import { transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
-import { holdAccount } from '../ledger/ledger-writer.ts';
+import { readBalances } from '../ledger/ledger-writer.ts';
 import { insertAuditEntry } from '../people/audit.ts';
 import { requireAuthority } from '../people/authority.ts';
 import { readOrder, requireOrder } from './order-rows.ts';
@@ -31,10 +31,9 @@ async function place(database: Database, order: NewOrder, by: Actor): Promise<Pl
   const { accountId, id } = order;
   const auditId = randomUUID();
   return transact(database, async tx => {
+    // It takes the account's row: two at once would both count one order fewer.
     const actor = await requireAuthority(database, tx, { accountId, actor: by, entryId: auditId });
-    // Two at once would both count one order fewer.
-    if ((await holdAccount(database, tx, accountId)) === undefined)
-      return { kind: 'unknown-account' };
+    if ((await readBalances(tx, accountId)) === undefined) return { kind: 'unknown-account' };
     const there = await readOrder(database, tx, id);
     if (there !== undefined) return { kind: 'already-placed', order: there };
     const bound = await boundReached(database, tx, accountId);
