@@ -15,7 +15,7 @@ import { SHARED } from './tidy/shared-directions.ts';
 import { ROOT, readSources } from './tidy/source-files.ts';
 
 const FUNCTION_LINES_MAX = 70;
-const FILE_LINES_MAX = 400;
+const FILE_LINES_MAX = 800;
 
 const sources = readSources();
 const programs = sources.filter(
