@@ -24,7 +24,7 @@ export const NODE_CLI = path.join(ROOT, 'inference-node/src/cli/main.ts');
 
 /** A GPU's first start compiles kernels for minutes; a CPU's takes seconds. */
 const READY_TIMEOUT_MS = 300_000;
-/** First starts on GPUs measure, or build kernels: 15 min for each engine with TensorRT. */
+/** First starts on GPUs build kernels: 15 min for each engine with TensorRT. */
 const READY_TIMEOUT_GPU_MS = 1_800_000;
 const READY_POLL_MS = 50;
 const ANSWER_TIMEOUT_MS = 5000;

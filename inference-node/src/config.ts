@@ -54,12 +54,12 @@ export interface Config extends LogSettings {
   /** GPUs of cuda and tensorrt. */
   readonly gpuDevices: WantedDevices;
   /** auto: as many a GPU as a measurement finds worth it. Undefined: by the execution provider. */
-  readonly engines: number | 'auto' | undefined;
+  readonly engines: number | undefined;
   /**
    * Images that an engine takes at once, at most: one unless said. auto: as many as a measurement
    * finds worth it on a GPU, one elsewhere.
    */
-  readonly batchMax: number | 'auto';
+  readonly batchMax: number;
   /** Undefined: this machine's share of cores, by the execution provider. */
   readonly engineThreads: number | undefined;
   /** What engines are laid out for where their number is not given. */
@@ -265,16 +265,11 @@ function readCapacity(reader: EnvReader) {
       { default: 'auto' as const },
     ),
     gpuDevices: readGpuDevices(reader),
-    engines: reader.parsed(
-      'MATTING_ENGINES',
-      `auto, or a whole number from 1 to ${ENGINES_MAX}`,
-      parseEngines,
-      { default: undefined },
-    ),
+    engines: reader.integer('MATTING_ENGINES', optional(ENGINES_MAX)),
     batchMax: reader.parsed(
       'MATTING_BATCH_MAX',
-      `auto, or ${IMAGES_A_RUN.join(', ')}`,
-      parseBatchMax,
+      `one of ${IMAGES_A_RUN.join(', ')}`,
+      text => IMAGES_A_RUN.find(images => String(images) === text),
       { default: 1 },
     ),
     engineThreads: reader.integer('MATTING_ENGINE_THREADS', optional(THREADS_MAX)),
@@ -282,17 +277,6 @@ function readCapacity(reader: EnvReader) {
     pictureWorkers: reader.integer('MATTING_PICTURE_WORKERS', optional(PICTURE_WORKERS_MAX)),
     megapixelsMax: reader.integer('MATTING_NODE_MEGAPIXELS_MAX', optional(MEGAPIXELS_MAX)),
   };
-}
-
-function parseEngines(text: string): number | 'auto' | undefined {
-  if (text === 'auto') return text;
-  const engines = /^\d{1,3}$/.test(text) ? Number(text) : 0;
-  return engines >= 1 && engines <= ENGINES_MAX ? engines : undefined;
-}
-
-function parseBatchMax(text: string): number | 'auto' | undefined {
-  if (text === 'auto') return text;
-  return IMAGES_A_RUN.find(images => String(images) === text);
 }
 
 function readGpuDevices(reader: EnvReader): WantedDevices {

@@ -30,10 +30,12 @@ import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
 import { BufferPool } from './process/buffer-pool.ts';
 import { readEngineEnvironment } from './providers/engine-environment.ts';
-import { namingSettings, prepareAsked, prepareMeasured, wrongTogether } from './start/batches.ts';
-import { type ChosenProvider, chooseProvider, fallenBack } from './start/choose-provider.ts';
+import { namingSettings, prepareAsked, wrongTogether } from './start/batches.ts';
 import {
+  type ChosenProvider,
   checkAnswers,
+  chooseProvider,
+  fallenBack,
   type GpuStart,
   placeEngines,
   tensorrtEnv,
@@ -191,9 +193,8 @@ async function beginOnProvider(parts: EngineParts): Promise<Begun> {
     const gpu: GpuStart = { config, engineEnv, provider, devices, cpuThreads, ending, log };
     const wrong = await checkAnswers(gpu, prepared);
     if (wrong === undefined) {
-      const asked = await prepareAsked(gpu, prepared);
-      const placed = await placeEngines(gpu, asked);
-      prepared = await prepareMeasured(gpu, asked, placed);
+      prepared = await prepareAsked(gpu, prepared);
+      const placed = placeEngines(gpu);
       // One that no engine is on is of no use to this node, and nothing brings it back.
       const used = [...new Set(placed)];
       return { ...chosen, devices: used, prepared, engineEnv, placed, gpu };
@@ -272,7 +273,7 @@ function chooseLayout(
     ),
     ...(placed && { enginesPlaced: placed.length }),
   });
-  if (engines === undefined || engines === 'auto' || placed !== undefined) {
+  if (engines === undefined || placed !== undefined) {
     return { ...chosen, threadsPerEngine: engineThreads ?? chosen.threadsPerEngine };
   }
   const share = provider === 'cpu' ? Math.max(1, Math.floor(cpuShare / engines)) : 1;

@@ -91,7 +91,7 @@ async function memoryFinding(
     goal: engineGoal,
     enginesMax: enginesInMemory(memoryLimitBytes, models),
   });
-  const engines = typeof asked === 'number' ? asked : chosen.engines;
+  const engines = asked ?? chosen.engines;
   const all = models.flatMap(model => Array.from({ length: engines }, () => model));
   const budget = computeMegapixelBudget({ memoryLimitBytes, engines: all });
   const gigabytes = `${(memoryLimitBytes / 1e9).toFixed(1)} GB`;

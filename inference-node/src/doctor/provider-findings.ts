@@ -6,7 +6,7 @@ import { ExecutionProviderError, PROBE_TIMEOUT_MS } from '../engine/choice/execu
 import { LISTING_MAX_MS, listGpus } from '../engine/devices/nvidia-smi.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
 import { readEngineEnvironment } from '../providers/engine-environment.ts';
-import { chooseProvider } from '../start/choose-provider.ts';
+import { chooseProvider } from '../start/gpus.ts';
 
 /** Each GPU is tried twice: by itself, and beside the CPU; twice that for a driver that is slow. */
 const GPU_MS_MAX = 4 * PROBE_TIMEOUT_MS;

@@ -1,6 +1,6 @@
 /**
- * How many images engines take at once: MATTING_BATCH_MAX, or what a measurement finds worth it.
- * The graphs for it are prepared, and held against the one for one image, before engines open.
+ * How many images engines take at once, by MATTING_BATCH_MAX. The graphs for it are prepared, and
+ * held against the one for one image, before engines open.
  */
 import { answerRuns, createAnswering } from '../engine/choice/answer-picture.ts';
 import { ExecutionProviderError } from '../engine/choice/execution-provider.ts';
@@ -14,13 +14,11 @@ import {
   imagesARun,
   type Plan,
   type PreparedModel,
-  takingAtMost,
 } from '../models/prepared-model.ts';
 import { checkBatches } from '../models/preparing/check-batches.ts';
 import { prepareBatches } from '../models/preparing/prepare-batches.ts';
 import { PARTS_BYTES_MAX } from '../process/frames.ts';
-import { type Checked, kindOf, measuring, type StartOn } from './gpus.ts';
-import { imagesInGpu, measureBatches } from './measured-engines.ts';
+import { type Checked, kindOf, type StartOn } from './gpus.ts';
 
 /** On a CPU or WebGPU there are no devices. */
 export type BatchStart = StartOn<ExecutionProvider>;
@@ -32,45 +30,12 @@ export type BatchStart = StartOn<ExecutionProvider>;
  */
 export async function prepareAsked(start: BatchStart, plan: Plan): Promise<Plan> {
   const { batchMax } = start.config;
-  if (batchMax === 'auto' || batchMax === 1) return plan;
+  if (batchMax === 1) return plan;
   requireFrame(plan, batchMax);
   const prepared = await withBatches(plan, batchMax);
-  const wrong = await wrongAnywhere(start, prepared, start.devices);
+  const wrong = await wrongAnywhere(start, prepared);
   if (wrong === undefined) return prepared;
   throw new ExecutionProviderError(start.provider, `${wrong} (MATTING_BATCH_MAX=${batchMax})`);
-}
-
-/**
- * With `auto`, as many as a measurement finds worth it on the GPUs that engines are placed on, the
- * fewest of them.
- * @param placed the GPU of each engine of a model; undefined: none is known.
- */
-export async function prepareMeasured(
-  start: BatchStart,
-  plan: Plan,
-  placed: readonly GpuDevice[] | undefined,
-): Promise<Plan> {
-  const { config, log } = start;
-  const up = [...new Set(placed)].filter(({ outReason }) => outReason === undefined);
-  if (config.batchMax !== 'auto' || up.length === 0) return plan;
-  const models = plan.models.map(({ model }) => model);
-  const enginesOn = (device: GpuDevice) => placed?.filter(other => other === device).length ?? 0;
-  const held = up.map(device => imagesInGpu({ models, device, engines: enginesOn(device) }));
-  const most = Math.min(...held, ...models.map(imagesInFrame));
-  const prepared = most > 1 ? await tryBatches(start, plan, { images: most, up }) : plan;
-  const [first] = prepared.models;
-  if (first === undefined || imagesARun(first.model) === 1) return plan;
-  let best = most;
-  for (const device of up) {
-    const { best: images, imagesPerS } = await measureBatches({
-      ...measuring(start, models, device),
-      model: first.model,
-      engines: enginesOn(device),
-    });
-    log.info({ gpu: device.facts.id, images, imagesPerS }, 'images at once measured');
-    best = Math.min(best, images);
-  }
-  return mapModels(prepared, model => takingAtMost(model, best));
 }
 
 /** How many pictures of the model's size go to an engine in one frame. */
@@ -92,30 +57,6 @@ function requireFrame({ models }: Plan, images: number): void {
   }
 }
 
-/** With fewer where the memory is too short for them; the plan as it is, with a line, for none. */
-async function tryBatches(
-  start: BatchStart,
-  plan: Plan,
-  { images, up }: { readonly images: number; readonly up: readonly GpuDevice[] },
-): Promise<Plan> {
-  let reason = '';
-  for (const fewer of BATCH_SIZES.filter(size => size <= images).reverse()) {
-    try {
-      const prepared = await withBatches(plan, fewer);
-      const wrong = await wrongAnywhere(start, prepared, up);
-      if (wrong === undefined) return prepared;
-      reason = wrong;
-    } catch (error) {
-      if (!(error instanceof ModelError)) throw error;
-      reason = error.message;
-    }
-    // Others may have memory that the estimate counts.
-    if (!saysMemoryIsShort(reason)) break;
-  }
-  start.log.warn({ reason }, 'images run one at a time');
-  return plan;
-}
-
 async function withBatches(plan: Plan, images: number): Promise<Plan> {
   const models = await Promise.all(
     plan.models.map(async ({ model, role }) => ({
@@ -126,18 +67,9 @@ async function withBatches(plan: Plan, images: number): Promise<Plan> {
   return { ...plan, models };
 }
 
-function mapModels(plan: Plan, change: (model: PreparedModel) => PreparedModel): Plan {
-  const models = plan.models.map(({ model, role }) => ({ model: change(model), role }));
-  return { ...plan, models };
-}
-
-/** On one of each kind of `devices`: what a folder that is only read cannot remember, this does. */
-async function wrongAnywhere(
-  start: BatchStart,
-  plan: Plan,
-  devices: readonly GpuDevice[],
-): Promise<string | undefined> {
-  const up = devices.filter(({ outReason }) => outReason === undefined);
+/** On one GPU of each kind: what a folder that is only read cannot remember, this does. */
+async function wrongAnywhere(start: BatchStart, plan: Plan): Promise<string | undefined> {
+  const up = start.devices.filter(({ outReason }) => outReason === undefined);
   const checked = new Set<string | undefined>();
   for (const device of up.length === 0 ? [undefined] : up) {
     const kind = kindOf(device, start.provider);

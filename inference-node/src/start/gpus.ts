@@ -1,34 +1,118 @@
-/** What a node does at its start on GPUs only: answers are checked, engines are given their GPUs. */
-import assert from 'node:assert/strict';
+/**
+ * Which execution provider this node runs on, and what its start does on GPUs: each is tried by
+ * itself, and left out where it does not run, unless the operator named it or there is no other;
+ * answers of whole models are checked; engines are given their GPUs.
+ */
 import path from 'node:path';
 import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
 import { answerOnGpu, createAnswering } from '../engine/choice/answer-picture.ts';
-import { ExecutionProviderError } from '../engine/choice/execution-provider.ts';
-import { spreadEngines } from '../engine/devices/choose-devices.ts';
+import {
+  ExecutionProviderError,
+  type ProviderChoice,
+  selectExecutionProvider,
+} from '../engine/choice/execution-provider.ts';
+import { chooseDevices, spreadEngines } from '../engine/devices/choose-devices.ts';
 import { DeviceWatch } from '../engine/devices/device-watch.ts';
-import type { GpuDevice } from '../engine/devices/gpu-device.ts';
-import { listGpus } from '../engine/devices/nvidia-smi.ts';
+import { GpuDevice } from '../engine/devices/gpu-device.ts';
+import { type GpuFacts, listGpus } from '../engine/devices/nvidia-smi.ts';
 import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from '../engine/pool/engine.ts';
 import { runtimeVersion } from '../engine/runtime-version.ts';
-import { enginesInMemory, readMemoryLimitBytes } from '../memory-budget.ts';
-import type {
-  ExecutionProvider,
-  Plan,
-  Precision,
-  PreparedModel,
-} from '../models/prepared-model.ts';
+import type { ExecutionProvider, Plan, Precision } from '../models/prepared-model.ts';
 import { checkAnswerOnDevice } from '../models/preparing/answer-on-device.ts';
 import { detectInstructionSet } from '../models/preparing/instruction-set.ts';
-import { attemptDevice } from './choose-provider.ts';
-import {
-  enginesInGpu,
-  type MeasureOptions,
-  measureEngines,
-  measureSpeed,
-} from './measured-engines.ts';
+
+export interface ChosenProvider {
+  readonly provider: ProviderChoice;
+  /**
+   * GPUs of CUDA and TensorRT, also those that are out. Empty on a CPU, with WebGPU, and where the
+   * driver does not list GPUs: then engines run on the one that CUDA takes first.
+   */
+  readonly devices: readonly GpuDevice[];
+  /** In one line: why GPUs of this host may be missing among them, where all are wanted. */
+  readonly unlisted?: string;
+}
 
 type EngineEnv = Readonly<Record<string, string>>;
+
+/** @throws ExecutionProviderError where one asked for by name, or a GPU so, does not run. */
+export async function chooseProvider(
+  { executionProvider: requested, gpuDevices }: Pick<Config, 'executionProvider' | 'gpuDevices'>,
+  engineEnv: EngineEnv,
+  log: Logger,
+): Promise<ChosenProvider> {
+  if (requested === 'cpu' || requested === 'webgpu') {
+    const provider = await selectExecutionProvider(requested, { childEnv: engineEnv });
+    return { provider, devices: [] };
+  }
+  const { gpus, unlisted } = await findGpus(requested, gpuDevices, engineEnv);
+  if (gpus.length === 0) {
+    const provider = await selectExecutionProvider(requested, { childEnv: engineEnv });
+    // On a CPU the provider's own reason says more.
+    if (unlisted === undefined || provider.selected === 'cpu') return { provider, devices: [] };
+    log.warn({ reason: unlisted }, 'GPUs cannot be listed: only the first is used');
+    return { provider, devices: [], unlisted };
+  }
+  if (unlisted !== undefined) log.warn({ reason: unlisted }, 'not every GPU can be listed');
+  const more = unlisted === undefined ? {} : { unlisted };
+  const tried = requested === 'auto' ? 'cuda' : requested;
+  const devices = gpus.map(facts => new GpuDevice(facts));
+  for (const device of devices) {
+    const reason = await attemptDevice(tried, device, engineEnv);
+    if (reason === undefined) continue;
+    if (gpuDevices !== 'all') throw new ExecutionProviderError(tried, reason);
+    log.warn({ gpu: device.facts.id, name: device.facts.name, reason }, 'GPU is left out');
+    device.lose(reason);
+  }
+  if (devices.some(({ outReason }) => outReason === undefined)) {
+    return { provider: { requested, selected: tried, fallbacks: [] }, devices, ...more };
+  }
+  const reason = devices[0]?.outReason ?? 'no GPU runs';
+  if (requested !== 'auto') throw new ExecutionProviderError(tried, reason);
+  return fallenBack(reason);
+}
+
+/** What `auto` takes where CUDA does not do. */
+export function fallenBack(reason: string): ChosenProvider {
+  const fallbacks = [{ provider: 'cuda', reason }] as const;
+  return { provider: { requested: 'auto', selected: 'cpu', fallbacks }, devices: [] };
+}
+
+/** Undefined: a small graph runs on it; else why not, in one line. */
+async function attemptDevice(
+  provider: 'cuda' | 'tensorrt',
+  device: GpuDevice,
+  engineEnv: EngineEnv,
+): Promise<string | undefined> {
+  try {
+    await selectExecutionProvider(provider, { childEnv: device.envOf(engineEnv) });
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof ExecutionProviderError)) throw error;
+    return error.reason;
+  }
+}
+
+async function findGpus(
+  requested: 'auto' | 'cuda' | 'tensorrt',
+  wanted: Config['gpuDevices'],
+  engineEnv: EngineEnv,
+): Promise<{ readonly gpus: readonly GpuFacts[]; readonly unlisted: string | undefined }> {
+  const listing = await listGpus(engineEnv);
+  const refuse = (reason: string): never => {
+    const provider = requested === 'auto' ? 'cuda' : requested;
+    throw new ExecutionProviderError(provider, `MATTING_GPU_DEVICES names GPUs, and ${reason}`);
+  };
+  if (listing.state === 'failed') {
+    return wanted === 'all' ? { gpus: [], unlisted: listing.reason } : refuse(listing.reason);
+  }
+  const { incomplete, unreachable } = listing;
+  const unlisted = wanted === 'all' ? (incomplete ?? unreachable) : undefined;
+  const choice = chooseDevices(wanted, listing.gpus, engineEnv.CUDA_VISIBLE_DEVICES);
+  if ('gpus' in choice) return { gpus: choice.gpus, unlisted };
+  return refuse(`the driver does not list ${choice.missing.join(', ')}`);
+}
+
 export type GpuProvider = Extract<ExecutionProvider, 'cuda' | 'tensorrt'>;
 
 export type GpuStart = StartOn<GpuProvider>;
@@ -45,12 +129,10 @@ export interface StartOn<Provider extends ExecutionProvider> {
 }
 
 /** GPUs that compute alike. Undefined: nothing says what it is, so nothing is remembered of it. */
-export function kindOf(device: GpuDevice, provider: ExecutionProvider): string;
 export function kindOf(
   device: GpuDevice | undefined,
   provider: ExecutionProvider,
-): string | undefined;
-export function kindOf(device: GpuDevice | undefined, provider: ExecutionProvider) {
+): string | undefined {
   if (device === undefined) return undefined;
   const { name, driver } = device.facts;
   return `${name}, driver ${driver}, ${provider}, ONNX Runtime ${runtimeVersion()}`;
@@ -71,7 +153,7 @@ export type Checked = 'once' | 'afresh';
 export async function checkAnswers(start: GpuStart, plan: Plan): Promise<string | undefined> {
   const { devices, provider, log } = start;
   if (devices.length === 0) return await wrongAnswer(start, plan, undefined);
-  const checked = new Map<string, string | undefined>();
+  const checked = new Map<string | undefined, string | undefined>();
   for (const device of devices.filter(({ outReason }) => outReason === undefined)) {
     const kind = kindOf(device, provider);
     if (!checked.has(kind)) checked.set(kind, await wrongAnswer(start, plan, device));
@@ -112,88 +194,16 @@ async function wrongAnswer(
 
 /**
  * The GPU of each engine of a model; undefined: CUDA's first, for all of them. One each where
- * nothing is said; `auto` measures how many; a number is spread. Engines on a GPU that is out wait
- * for it.
+ * nothing is said; a number is spread by memory. Engines on a GPU that is out wait for it, but
+ * where they are too few for every GPU, those that are up get them: it may be out for ever.
  */
-export async function placeEngines(start: GpuStart, plan: Plan): Promise<GpuDevice[] | undefined> {
-  const { devices } = start;
-  const { engines } = start.config;
+export function placeEngines({ devices, config: { engines } }: GpuStart): GpuDevice[] | undefined {
   if (devices.length === 0) return undefined;
   if (engines === undefined) return [...devices];
-  const models = plan.models.map(({ model }) => model);
-  return engines === 'auto' ? placeMeasured(start, models) : placeNumber(start, models, engines);
-}
-
-async function placeMeasured(start: GpuStart, models: readonly PreparedModel[]) {
-  const { devices, log } = start;
-  const heldByHost = enginesInMemory(readMemoryLimitBytes(), models);
-  const enginesMax = Math.max(1, Math.floor(heldByHost / devices.length));
-  const placed: GpuDevice[] = [];
-  for (const device of devices) {
-    if (device.outReason !== undefined) {
-      placed.push(device);
-      continue;
-    }
-    const each = { ...measuring(start, models, device), enginesMax };
-    const { best: count, imagesPerS } = await measureEngines(each);
-    log.info({ gpu: device.facts.id, engines: count, imagesPerS }, 'engines measured');
-    for (let i = 0; i < count; i++) placed.push(device);
-  }
-  return placed;
-}
-
-/**
- * In proportion to memory, or to what one engine does where GPUs are of several kinds. Where
- * engines are too few for every GPU, those that are up get them: a GPU that is out would have an
- * engine that waits for it, perhaps for ever, beside a GPU that has none.
- */
-async function placeNumber(start: GpuStart, models: readonly PreparedModel[], engines: number) {
-  const { devices } = start;
   const up = devices.filter(({ outReason }) => outReason === undefined);
-  const weightOf = await weighKinds(start, models, up);
-  const spread = (over: readonly GpuDevice[]) =>
-    spreadEngines(engines, over, device => ({
-      weight: weightOf(device),
-      enginesMax: enginesInGpu({ models, device }),
-    }));
-  const placed = spread(devices);
+  const placed = spreadEngines(engines, devices);
   const waits = placed.some(({ outReason }) => outReason !== undefined);
-  return waits && up.some(device => !placed.includes(device)) ? spread(up) : placed;
-}
-
-/** Images a second of one engine; bytes of memory where all that are up are of one kind. */
-async function weighKinds(
-  start: GpuStart,
-  models: readonly PreparedModel[],
-  up: readonly GpuDevice[],
-): Promise<(device: GpuDevice) => number> {
-  const byMemory = ({ facts }: GpuDevice) => facts.memoryBytes;
-  const kindOfDevice = (device: GpuDevice) => kindOf(device, start.provider);
-  const kinds = new Map(up.map(device => [kindOfDevice(device), device]));
-  if (kinds.size < 2) return byMemory;
-  const speeds = new Map<string, number>();
-  for (const [kind, device] of kinds) {
-    const imagesPerS = await measureSpeed(measuring(start, models, device));
-    // It may run the next time: it is not left without engines for that.
-    if (imagesPerS === 0) return byMemory;
-    start.log.info({ gpu: device.facts.id, imagesPerS }, 'GPU measured');
-    speeds.set(kind, imagesPerS);
-  }
-  // One that is out may be of a kind that could not be measured.
-  const slowest = Math.min(...speeds.values());
-  return device => speeds.get(kindOfDevice(device)) ?? slowest;
-}
-
-/** The plan's first model takes most of an image's time. */
-export function measuring(
-  { provider, cpuThreads, engineEnv: childEnv, ending }: StartOn<ExecutionProvider>,
-  models: readonly PreparedModel[],
-  device: GpuDevice,
-): MeasureOptions {
-  const [model] = models;
-  assert(model !== undefined, 'a plan has a model');
-  const kind = `${kindOf(device, provider)}, ${cpuThreads} cores`;
-  return { model, models, device, kind, childEnv, ending };
+  return waits && up.some(device => !placed.includes(device)) ? spreadEngines(engines, up) : placed;
 }
 
 /**
@@ -213,7 +223,7 @@ export async function tryAgain(
   );
 }
 
-/** Tries GPUs that are out again. Closed with the engines. @param furtherWrong as of `tryAgain`. */
+/** Tries GPUs that are out again. Closed with the engines. */
 export function watchDevices(
   start: GpuStart,
   plan: Plan,

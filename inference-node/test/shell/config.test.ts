@@ -110,7 +110,7 @@ describe('the configuration', () => {
     ]);
   });
 
-  it('takes GPUs by number or identifier, and engines by number or measurement', () => {
+  it('takes GPUs by number or identifier, and engines by number', () => {
     for (const list of ['GPU', '0,,1', 'all,0', 'GPU-../x', '1000']) {
       assert.deepEqual(problems({ MATTING_GPU_DEVICES: list }), ['MATTING_GPU_DEVICES'], list);
     }
@@ -119,19 +119,17 @@ describe('the configuration', () => {
     assert.equal(read({ MATTING_GPU_DEVICES: 'all' }).gpuDevices, 'all');
     const named = read({ MATTING_GPU_DEVICES: '0, GPU-aaaa-1' });
     assert.deepEqual(named.gpuDevices, ['0', 'GPU-aaaa-1']);
-    for (const engines of ['0', '65', 'many', '-1']) {
+    for (const engines of ['0', '65', 'many', '-1', 'auto']) {
       assert.deepEqual(problems({ MATTING_ENGINES: engines }), ['MATTING_ENGINES'], engines);
     }
-    assert.equal(read({ MATTING_ENGINES: 'auto' }).engines, 'auto');
     assert.equal(read({ MATTING_ENGINES: '64' }).engines, 64);
   });
 
-  it('takes as many images at once as there are graphs for, or a measurement', () => {
-    for (const images of ['0', '3', '16', 'many', '08', '-1']) {
+  it('takes as many images at once as there are graphs for', () => {
+    for (const images of ['0', '3', '16', 'many', '08', '-1', 'auto']) {
       assert.deepEqual(problems({ MATTING_BATCH_MAX: images }), ['MATTING_BATCH_MAX'], images);
     }
     assert.equal(loadConfig({}).batchMax, 1);
-    assert.equal(loadConfig({ MATTING_BATCH_MAX: 'auto' }).batchMax, 'auto');
     assert.equal(loadConfig({ MATTING_BATCH_MAX: '1' }).batchMax, 1);
     assert.equal(loadConfig({ MATTING_BATCH_MAX: '8' }).batchMax, 8);
   });

@@ -11,9 +11,7 @@ const ROOMS = [
 
 registerHooks({
   resolve(specifier, context, nextResolve) {
-    const fromProgram = /\/src\/(open-pools|start\/choose-provider)\.ts$/.test(
-      context.parentURL ?? '',
-    );
+    const fromProgram = /\/src\/(open-pools|start\/gpus)\.ts$/.test(context.parentURL ?? '');
     if (fromProgram && ROOMS.some(room => specifier.endsWith(room))) {
       return { url: new URL('./fake-rooms.ts', import.meta.url).href, shortCircuit: true };
     }

@@ -5,7 +5,7 @@ import fs, { readFile, rm, writeFile } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { type TestContext, test } from 'node:test';
 import { encodeTinyModel } from '../../../test/support/tiny-model.ts';
-import { type Config, loadConfig } from '../../src/config.ts';
+import { loadConfig } from '../../src/config.ts';
 import { answerOnGpu, createAnswering } from '../../src/engine/choice/answer-picture.ts';
 import { ExecutionProviderError } from '../../src/engine/choice/execution-provider.ts';
 import { GpuDevice } from '../../src/engine/devices/gpu-device.ts';
@@ -13,16 +13,14 @@ import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { ModelError } from '../../src/models/model-error.ts';
 import type { Plan, PreparedModel } from '../../src/models/prepared-model.ts';
 import { answerRecordPath } from '../../src/models/preparing/answer-check.ts';
-import { batchPath, measuredBatchesPath } from '../../src/models/preparing/prepared-cache.ts';
+import { batchPath } from '../../src/models/preparing/prepared-cache.ts';
 import {
   type BatchStart,
   imagesInFrame,
   namingSettings,
   prepareAsked,
-  prepareMeasured,
   wrongTogether,
 } from '../../src/start/batches.ts';
-import { imagesInGpu } from '../../src/start/measured-engines.ts';
 import { collectLog, gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts';
 import { createModel } from '../engine/pool/pool-harness.ts';
 import { sha256 } from '../models/weights/fake-registry.ts';
@@ -30,10 +28,10 @@ import { sha256 } from '../models/weights/fake-registry.ts';
 const BOOM = 'CUDA failure 700: an illegal memory access was encountered';
 const GPU = new GpuDevice(gpuFacts('one'));
 
-async function begin(context: TestContext, batchMax: Config['batchMax'], kind: 'red' | 'paced') {
+async function begin(context: TestContext, batchMax: number, kind: 'red' | 'paced') {
   const host = await openGpuHost(context, [GPU.facts]);
   const model = await createModel(context, kind === 'red' ? { kind } : { kind, tripsMax: 1 });
-  const { log, lines } = collectLog();
+  const { log } = collectLog();
   const start = (provider: BatchStart['provider'], devices: readonly GpuDevice[]): BatchStart => ({
     config: { ...loadConfig({}), batchMax },
     engineEnv: host.childEnv,
@@ -41,7 +39,7 @@ async function begin(context: TestContext, batchMax: Config['batchMax'], kind: '
     ending: new AbortController().signal,
   });
   const plan = planOf(model);
-  return { onCpu: start('cpu', []), onGpu: start('cuda', [GPU]), plan, model, lines, host };
+  return { onCpu: start('cpu', []), onGpu: start('cuda', [GPU]), plan, model, host };
 }
 
 function planOf(model: PreparedModel): Plan {
@@ -56,16 +54,12 @@ async function machinesOf({ path }: PreparedModel): Promise<string[]> {
   return JSON.parse(await readFile(answerRecordPath(path), 'utf8')).machines;
 }
 
-test('one, which is the default, and auto on a CPU: the plan as it is, and nothing runs', async context => {
-  for (const batchMax of [loadConfig({}).batchMax, 'auto'] as const) {
-    const { onCpu, onGpu, plan, model } = await begin(context, batchMax, 'red');
-    assert.equal(await prepareAsked(onCpu, plan), plan);
-    assert.equal(await prepareMeasured(onCpu, plan, undefined), plan);
-    assert.equal(await prepareAsked(onGpu, plan), plan);
-    if (batchMax !== 'auto') assert.equal(await prepareMeasured(onGpu, plan, [GPU]), plan);
-    assert.equal(existsSync(batchPath(model.path, 2)), false);
-    assert.equal(existsSync(answerRecordPath(model.path)), false);
-  }
+test('one, which is the default: the plan as it is, and nothing runs', async context => {
+  const { onCpu, onGpu, plan, model } = await begin(context, loadConfig({}).batchMax, 'red');
+  assert.equal(await prepareAsked(onCpu, plan), plan);
+  assert.equal(await prepareAsked(onGpu, plan), plan);
+  assert.equal(existsSync(batchPath(model.path, 2)), false);
+  assert.equal(existsSync(answerRecordPath(model.path)), false);
 });
 
 test('a number: graphs up to it, checked once on this machine', async context => {
@@ -80,16 +74,13 @@ test('a number: graphs up to it, checked once on this machine', async context =>
   assert.deepEqual(imagesOf(await prepareAsked(broken, plan)), [2, 4]);
 });
 
-test('a model that may mix images is refused by the variable’s name; auto goes on with one', async context => {
-  const { onCpu, onGpu, plan, lines } = await begin(context, 2, 'paced');
+test('a model that may mix images is refused by the variable’s name', async context => {
+  const { onCpu, plan } = await begin(context, 2, 'paced');
   await assert.rejects(prepareAsked(onCpu, plan), error => {
     assert.ok(error instanceof ModelError);
     assert.match(error.message, /tiny-paced.*which cannot be prepared|MATTING_BATCH_MAX/);
     return true;
   });
-  const auto = { ...onGpu, config: { ...onGpu.config, batchMax: 'auto' as const } };
-  assert.equal(await prepareMeasured(auto, plan, [GPU]), plan);
-  assert.deepEqual([lines[0]?.msg, lines.length], ['images run one at a time', 1]);
 });
 
 test('more pictures than one frame to an engine holds are refused before anything is made', async context => {
@@ -140,61 +131,6 @@ test('on a GPU a number is strict, and says what went wrong', async context => {
     assert.match(error.reason, /\(MATTING_BATCH_MAX=2\)$/);
     return true;
   });
-});
-
-test('by auto fewer are tried where the memory is too short for as many as the estimate says', async context => {
-  const { onGpu, plan, model, lines, host } = await begin(context, 'auto', 'red');
-  await host.fault('eight GPU-one Failed to allocate memory for requested buffer of size 8');
-  await prepareMeasured(onGpu, plan, [GPU]);
-  assert.deepEqual(
-    lines.map(({ msg }) => msg),
-    ['images at once measured'],
-  );
-  const { kinds } = JSON.parse(await readFile(measuredBatchesPath(model.path), 'utf8'));
-  assert.match(Object.keys(kinds)[0] ?? '', /at most 4 images at once$/);
-  await host.fault(`eight GPU-one ${BOOM}`);
-  assert.equal(await prepareMeasured(onGpu, plan, [GPU]), plan);
-  assert.equal(lines.at(-1)?.msg, 'images run one at a time');
-});
-
-test('by auto it is measured on a GPU, and remembered for its kind', async context => {
-  const { onGpu, plan, model, lines } = await begin(context, 'auto', 'red');
-  const prepared = await prepareMeasured(onGpu, plan, [GPU]);
-  const measured = lines.filter(({ msg }) => msg === 'images at once measured');
-  assert.equal(measured.length, 1);
-  const images = measured[0]?.images as number;
-  assert.deepEqual(
-    imagesOf(prepared),
-    images === 1 ? undefined : [2, 4, 8].filter(n => n <= images),
-  );
-  const { kinds } = JSON.parse(await readFile(measuredBatchesPath(model.path), 'utf8'));
-  assert.match(Object.keys(kinds)[0] ?? '', /1 cores, 1 engines, at most 8 images at once$/);
-  // Remembered: two measurements never come to the same rate.
-  await prepareMeasured(onGpu, plan, [GPU]);
-  const [first, second] = lines.filter(({ msg }) => msg === 'images at once measured');
-  assert.equal(first?.imagesPerS, second?.imagesPerS);
-});
-
-test('what was measured is what engines take: the fewest of the GPUs', async context => {
-  const { onGpu, plan, model, lines, host } = await begin(context, 'auto', 'red');
-  await prepareMeasured(onGpu, plan, [GPU]);
-  const record = JSON.parse(await readFile(measuredBatchesPath(model.path), 'utf8'));
-  const kinds = Object.keys(record.kinds).map(kind => [kind, { best: 4, imagesPerS: 1 }]);
-  await writeFile(
-    measuredBatchesPath(model.path),
-    JSON.stringify({ ...record, kinds: Object.fromEntries(kinds) }),
-  );
-  assert.deepEqual(imagesOf(await prepareMeasured(onGpu, plan, [GPU])), [2, 4]);
-  const small = new GpuDevice(gpuFacts('two', { memoryBytes: 0.5e9 }));
-  const before = lines.length;
-  assert.equal(await prepareMeasured(onGpu, plan, [GPU, small]), plan);
-  assert.equal(lines.length, before, 'nothing is measured where nothing fits');
-  // Checked on those that engines are placed on alone: on the other one every run would fail.
-  await rm(answerRecordPath(model.path));
-  await host.fault(`run GPU-two ${BOOM}`);
-  const two = new GpuDevice(gpuFacts('two', { name: 'another GPU' }));
-  const both = { ...onGpu, devices: [GPU, two] };
-  assert.deepEqual(imagesOf(await prepareMeasured(both, plan, [GPU])), [2, 4]);
 });
 
 test('GPUs of one kind are checked once, also where nothing can be remembered', async context => {
@@ -264,17 +200,4 @@ test('where the memory holds no engine beside the others, the error names the va
   await assert.rejects(failing(full, 3), { message: `${full} ${advice}` });
   await assert.rejects(failing(full, 1), { message: full });
   await assert.rejects(failing(BOOM, 3), { message: BOOM });
-});
-
-test('as many images as the GPU’s memory holds in every graph of every engine', async context => {
-  const tiny = await createModel(context, { kind: 'red' });
-  const isnet = { ...tiny, inputWidth: 1024, inputHeight: 1024, precision: 'fp16' } as const;
-  const held = (gigabytes: number, engines: number, ...models: PreparedModel[]) => {
-    const device = new GpuDevice(gpuFacts('one', { memoryBytes: gigabytes * 1e9 }));
-    return imagesInGpu({ models, device, engines });
-  };
-  // 0.5 GB and 1.08 for each image of the graphs for 1, 2, 4 and 8.
-  assert.deepEqual([held(20, 1, isnet), held(10, 1, isnet), held(4.5, 1, isnet)], [8, 4, 2]);
-  assert.deepEqual([held(3, 1, isnet), held(20, 2, isnet), held(20, 1, isnet, isnet)], [1, 4, 4]);
-  assert.equal(held(0, 1, isnet), 8, 'a GPU that does not say how much it has');
 });

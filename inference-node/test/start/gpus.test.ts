@@ -116,8 +116,8 @@ test('a node that ends checks nothing more', async context => {
 test('engines that are too few for every GPU go on those that are up', async context => {
   const [small, large] = [gpu('small', 16e9), gpu('large', 80e9)];
   const place = async (engines: number | undefined) => {
-    const { start, plan } = await begin(context, [small, large], { engines });
-    return idsOf(await placeEngines(start, plan));
+    const { start } = await begin(context, [small, large], { engines });
+    return idsOf(placeEngines(start));
   };
   assert.deepEqual(await place(1), ['GPU-large']);
   large.lose('it is gone');
@@ -130,50 +130,8 @@ test('engines that are too few for every GPU go on those that are up', async con
   assert.deepEqual(await place(undefined), ['GPU-small', 'GPU-large']);
 });
 
-test('a number of engines goes to GPUs of several kinds by what one engine does there, remembered', async context => {
-  const [fast, slow, out] = [gpu('fast', 16e9), newGpu('slow'), gpu('out', 16e9)];
-  out.lose('it is gone');
-  const { start, plan, host, lines } = await begin(context, [slow, fast, out], { engines: 9 });
-  await host.fault('slow GPU-slow 200', 'slow GPU-fast 10');
-  const placed = await placeEngines(start, plan);
-  // The one that is out is as fast as the others of its kind; no more than four on each are of use.
-  const on = (device: GpuDevice) => placed?.filter(other => other === device).length;
-  assert.deepEqual([on(fast), on(out), on(slow)], [4, 4, 1]);
-  assert.deepEqual(
-    lines.map(({ msg, gpu: id }) => [msg, id]),
-    [
-      ['GPU measured', 'GPU-slow'],
-      ['GPU measured', 'GPU-fast'],
-    ],
-  );
-  await host.fault('model GPU-slow gone', 'model GPU-fast gone');
-  assert.deepEqual(await placeEngines(start, plan), placed);
-});
-
-test('a number of engines goes by memory where a GPU cannot be measured', async context => {
-  const [small, large] = [gpu('small', 16e9), newGpu('large')];
-  const { start, plan, host } = await begin(context, [small, large], { engines: 1 });
-  await host.fault(`model GPU-large ${BOOM}`);
-  assert.deepEqual(idsOf(await placeEngines(start, plan)), ['GPU-large']);
-});
-
-test('auto takes no more engines than the memory of the host holds', async context => {
-  const [one, two] = [gpu('one'), gpu('two')];
-  const { start, plan, lines } = await begin(context, [one, two], { engines: 'auto' });
-  // Two engines of the tiny model, one for each GPU.
-  context.mock.method(process, 'constrainedMemory', () => 1e9);
-  assert.deepEqual(idsOf(await placeEngines(start, plan)), ['GPU-one', 'GPU-two']);
-  assert.deepEqual(
-    lines.map(({ msg, engines }) => [msg, engines]),
-    [
-      ['engines measured', 1],
-      ['engines measured', 1],
-    ],
-  );
-});
-
 test('where the driver lists no GPU nothing is placed, and every start checks again', async context => {
   const { start, plan } = await begin(context, []);
-  assert.equal(await placeEngines(start, plan), undefined);
+  assert.equal(placeEngines(start), undefined);
   assert.match((await checkAnswers(start, plan)) ?? '', /there is no model/);
 });

@@ -47,36 +47,23 @@ function named(name: string, listed: readonly GpuFacts[]): GpuFacts | undefined 
 }
 
 /** Of a GPU that says nothing of its memory. */
-const WEIGHT_MIN = 1e-9;
-
-/** What says how many engines a GPU gets beside others. */
-export interface DeviceShare {
-  /** Memory, or measured speed. */
-  readonly weight: number;
-  /** More only where every other GPU has as many as it takes too. */
-  readonly enginesMax: number;
-}
+const MEMORY_BYTES_MIN = 1;
 
 /**
- * The GPU of each of `engines`, in proportion to the weights: each next engine goes where it leaves
- * the least load. Every GPU gets one before any gets a second only where they are alike enough.
+ * The GPU of each of `engines`, in proportion to memory: each next engine goes where it leaves the
+ * least load. Every GPU gets one before any gets a second only where they are alike enough.
  */
-export function spreadEngines<Device>(
+export function spreadEngines<Device extends { readonly facts: GpuFacts }>(
   engines: number,
   devices: readonly Device[],
-  shareOf: (device: Device) => DeviceShare,
 ): Device[] {
-  const places = devices.map(device => ({ device, given: 0, ...shareOf(device) }));
-  type Place = (typeof places)[number];
-  const loadOf = ({ given, weight }: Place) => (given + 1) / Math.max(WEIGHT_MIN, weight);
-  const placed: Device[] = [];
-  for (let i = 0; i < engines; i++) {
-    const free = places.filter(({ given, enginesMax }) => given < enginesMax);
-    const among = free.length > 0 ? free : places;
-    const [place] = among.toSorted((one, other) => loadOf(one) - loadOf(other));
-    if (place === undefined) break;
+  const places = devices.map(device => ({ device, given: 0 }));
+  const loadOf = ({ device: { facts }, given }: (typeof places)[number]) =>
+    (given + 1) / Math.max(MEMORY_BYTES_MIN, facts.memoryBytes);
+  return Array.from({ length: engines }).flatMap(() => {
+    const [place] = places.toSorted((one, other) => loadOf(one) - loadOf(other));
+    if (place === undefined) return [];
     place.given += 1;
-    placed.push(place.device);
-  }
-  return placed;
+    return [place.device];
+  });
 }

@@ -155,8 +155,6 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
     const path = join(directory, name);
     await rm(sidecarPath(path), { force: true });
     await rm(answerRecordPath(path), { force: true });
-    await rm(measuredEnginesPath(path), { force: true });
-    await rm(measuredBatchesPath(path), { force: true });
     await rm(path, { force: true });
   }
 }
@@ -221,15 +219,6 @@ export async function noteUse(path: string): Promise<void> {
 /** Path of the graph for several pictures beside the prepared one, which is removed as that one is. */
 export function batchPath(preparedPath: string, images: number): string {
   return preparedPath.replace(/(_r\d+)?\.onnx$/, `_n${images}$1.onnx`);
-}
-
-/** Path of what was measured of a prepared file on GPUs, which is removed with that file. */
-export function measuredEnginesPath(preparedPath: string): string {
-  return `${preparedPath}.engines.json`;
-}
-
-export function measuredBatchesPath(preparedPath: string): string {
-  return `${preparedPath}.batches.json`;
 }
 
 function sidecarPath(path: string): string {

@@ -46,26 +46,20 @@ test('all, some by number or identifier, and what CUDA_VISIBLE_DEVICES leaves', 
   assert.deepEqual(ids(['0'], LISTED, '2'), ['GPU-aaaa-1']);
 });
 
-test('engines go in proportion, and evenly where GPUs are alike', () => {
-  const names = (engines: number, weights: Record<string, number>, enginesMax = 9) =>
-    spreadEngines(engines, Object.keys(weights), name => ({
-      weight: weights[name] ?? 0,
-      enginesMax,
-    })).join('');
+test('engines go in proportion to memory, and evenly where GPUs are alike', () => {
+  const names = (engines: number, memory: Record<string, number>) =>
+    spreadEngines(
+      engines,
+      Object.entries(memory).map(([name, gigabytes]) => ({ name, facts: gpu(0, name, gigabytes) })),
+    )
+      .map(({ name }) => name)
+      .join('');
   assert.equal(names(4, { a: 80, b: 80 }), 'abab');
   assert.equal(names(1, { a: 40, b: 80 }), 'b');
   assert.equal(names(6, { a: 40, b: 80 }).split('a').length - 1, 2);
   assert.equal(names(3, { a: 0, b: 0 }), 'aba');
   assert.equal(names(0, { a: 1 }), '');
   assert.equal(names(3, { a: 0.2, b: 0.1 }), 'aab');
-});
-
-test('a GPU gets no more engines than it takes while another has room, then as many as are left', () => {
-  const names = (engines: number) =>
-    spreadEngines(engines, ['a', 'b'], name => ({
-      ...(name === 'a' ? { weight: 9, enginesMax: 2 } : { weight: 1, enginesMax: 1 }),
-    })).join('');
-  assert.deepEqual([3, 5].map(names), ['aab', 'aabaa']);
 });
 
 test('no command, one that fails, and one that talks nonsense', async context => {

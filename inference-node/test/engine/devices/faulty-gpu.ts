@@ -1,16 +1,16 @@
 /**
  * Preloaded into engines, which then run on the CPU whatever provider they ask for. Lines of the
  * file named by TEST_GPU_FAULTS make GPUs fail: `load`, the GPU and what CUDA says fails its loads,
- * `run` its runs, `eight` those of eight pictures, `model` the loads of models and not of the small
- * graph; `slow`, the GPU and a number makes each run that many ms longer. A line of `loading` is appended to the file named by TEST_GPU_LOADS as a load begins and `ended` as it ends.
+ * `run` its runs, `model` the loads of models and not of the small graph. A line of `loading` is
+ * appended to the file named by TEST_GPU_LOADS as a load begins and `ended` as it ends.
  */
 import { appendFileSync, readFileSync } from 'node:fs';
-import { InferenceSession, type Tensor } from '../../../src/engine/child/onnx-runtime.ts';
+import { InferenceSession } from '../../../src/engine/child/onnx-runtime.ts';
 
 const device = process.env.CUDA_VISIBLE_DEVICES ?? '';
 const { TEST_GPU_FAULTS: faults, TEST_GPU_LOADS: loads } = process.env;
 
-function faultOf(kind: 'load' | 'model' | 'run' | 'eight' | 'slow'): string | undefined {
+function faultOf(kind: 'load' | 'model' | 'run'): string | undefined {
   if (faults === undefined) return undefined;
   const lines = readFileSync(faults, 'utf8').split('\n');
   return lines
@@ -35,12 +35,8 @@ InferenceSession.create = async (...[source, options]: unknown[]) => {
   const session = await createOnCpu(source, onCpu);
   const run = session.run.bind(session) as (...all: unknown[]) => ReturnType<typeof session.run>;
   session.run = (async (...all: unknown[]) => {
-    const [feeds] = all as [Record<string, Tensor>];
-    const ofEight = Object.values(feeds)[0]?.dims[0] === 8;
-    const broken = faultOf('run') ?? (ofEight ? faultOf('eight') : undefined);
+    const broken = faultOf('run');
     if (broken !== undefined) throw new Error(broken);
-    const slowMs = faultOf('slow');
-    if (slowMs !== undefined) await new Promise(resolve => setTimeout(resolve, Number(slowMs)));
     return await run(...all);
   }) as typeof session.run;
   return session;
