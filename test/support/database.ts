@@ -25,8 +25,7 @@ import {
   openDatabase,
   type StoreLog,
 } from '../../control-plane/src/store/database/connect.ts';
-import type { Engine } from '../../control-plane/src/store/database/engines/engine.ts';
-import { GALERA } from '../../control-plane/src/store/database/engines/servers.ts';
+import { type Engine, GALERA } from '../../control-plane/src/store/database/engines.ts';
 import { migrate } from '../../control-plane/src/store/database/migrate.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 

@@ -19,7 +19,7 @@ import {
   databaseNowMs,
 } from '../../control-plane/src/store/database/clock.ts';
 import type { Database } from '../../control-plane/src/store/database/connect.ts';
-import { MARIADB, SQLITE } from '../../control-plane/src/store/database/engines/servers.ts';
+import { MARIADB, SQLITE } from '../../control-plane/src/store/database/engines.ts';
 import { MysqlPoolDialect } from '../../control-plane/src/store/database/mysql/mysql-dialect.ts';
 import { parseMysqlUrl } from '../../control-plane/src/store/database/mysql/mysql-url.ts';
 import type { Schema } from '../../control-plane/src/store/database/schema.ts';

@@ -18,15 +18,13 @@ export const STORE: Readonly<Record<string, readonly string[]>> = {
   'store/database': [
     'domain',
     'domain/account',
-    'store/database/engines',
     'store/database/migrations',
     '#program',
     'store/database/mysql',
     'store/database/sqlite',
   ],
-  'store/database/mysql': ['store/database', 'store/database/engines'],
+  'store/database/mysql': ['store/database'],
   'store/database/sqlite': ['store/database'],
-  'store/database/engines': ['store/database'],
   'store/database/migrations': ['store/database'],
   'store/jobs': [
     'domain',

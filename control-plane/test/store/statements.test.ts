@@ -24,7 +24,7 @@ import {
   openMeteredDatabase,
 } from '../../../test/support/statement-meter.ts';
 import type { Database } from '../../src/store/database/connect.ts';
-import { GALERA } from '../../src/store/database/engines/servers.ts';
+import { GALERA } from '../../src/store/database/engines.ts';
 import {
   forgetMigrations,
   migrate,

@@ -7,8 +7,7 @@ import { Kysely, type RawBuilder, sql } from 'kysely';
 import type { Logger } from 'pino';
 import { makeDirectory } from '#program/make-directory.ts';
 import { type DatabaseDialect, databaseNowMs } from './clock.ts';
-import type { Engine } from './engines/engine.ts';
-import { SQLITE } from './engines/servers.ts';
+import { type Engine, SQLITE } from './engines.ts';
 import type { Member } from './mysql/mysql-member.ts';
 import { parseMysqlUrl } from './mysql/mysql-url.ts';
 import type { Schema } from './schema.ts';
@@ -145,12 +144,7 @@ async function probeMysql({ kysely, log }: Database, member: Opened['member']): 
   const { engine, variables } = server;
   const version = variables.get('version') ?? '';
   const versionMin = /mariadb/i.test(version) ? MARIADB_VERSION_MIN : MYSQL_VERSION_MIN;
-  if (engine.shownBy === 'documentation') {
-    log.warn(
-      { engine: engine.name, version },
-      'the database engine is known by documentation alone',
-    );
-  } else if (!isAtLeast(version, versionMin)) {
+  if (!isAtLeast(version, versionMin)) {
     log.warn({ version, versionMin }, 'the database server is older than any tested one');
   }
   for (const { variable, value, unless, warning } of engine.settings) {

@@ -1,6 +1,6 @@
 /**
  * Whether the clocks of a database's members agree. Leases and expiry are judged by now() of
- * whichever member a session is at (engines/), with margins far above MEMBER_CLOCKS_MS_MAX. Each
+ * whichever member a session is at (engines.ts), with margins far above MEMBER_CLOCKS_MS_MAX. Each
  * look opens a connection of its own, since those of the pool stay where they are, and so sees the
  * members that the address leads to.
  */

@@ -1,6 +1,6 @@
 /**
  * Migrations of one database run in one process at a time, also where `get_lock` keeps out nobody
- * at another member (engines/): the turn is a row. Its holder moves the row's count on while it
+ * at another member (engines.ts): the turn is a row. Its holder moves the row's count on while it
  * works. No clock says when a holder is dead, since members' clocks differ and a change of a table
  * may hold up every write of a cluster for minutes, the holder's own among them: whoever waits takes
  * over after it has read the same count LOOKS_MIN times, each answered at once.

@@ -9,7 +9,6 @@ import { query } from './transact.ts';
 export interface DatabaseProbe {
   /** As the table of engines names it. */
   readonly engine: string;
-  readonly shownBy: 'tests' | 'documentation';
   readonly version: string;
   /** One question and its answer. */
   readonly answerMs: number;
@@ -27,8 +26,7 @@ export async function probeDatabase(database: Database): Promise<DatabaseProbe> 
   const [row] = rows;
   if (row === undefined) throw new Error('the database answered without a row');
   const clockAheadMs = row.at - (Date.now() - answerMs / 2);
-  const { name, shownBy } = engine;
-  return { engine: name, shownBy, version: row.version, answerMs, clockAheadMs };
+  return { engine: engine.name, version: row.version, answerMs, clockAheadMs };
 }
 
 /** Each proves a right by a statement that matches no row. */

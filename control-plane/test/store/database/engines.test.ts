@@ -6,7 +6,7 @@ import {
   databaseErrorKind,
   MemberError,
 } from '../../../src/store/database/database-errors.ts';
-import { engineOf } from '../../../src/store/database/engines/engines.ts';
+import { engineOf } from '../../../src/store/database/engines.ts';
 import {
   type Ask,
   readMember,
@@ -36,9 +36,6 @@ describe('the engine of a server', () => {
       'Group Replication in multi-primary mode',
       { ...GROUP, group_replication_single_primary_mode: 'OFF' },
     ],
-    ['Aurora', { version: '8.0.39', aurora_version: '3.10.0' }],
-    ['TiDB', { version: '8.0.11-TiDB-v8.5.1' }],
-    ['Vitess', { version: '8.0.40-Vitess' }],
   ];
   for (const [name, variables] of servers) {
     it(`${JSON.stringify(variables)} is ${name}`, () => {
@@ -83,23 +80,10 @@ describe('a server that a connection comes to', () => {
   });
 });
 
-describe('what clusters and engines by documentation say', () => {
+describe('an error at the commit', () => {
   const said: [errno: number, kind: DatabaseErrorKind, message: string][] = [
     [1180, 'conflict', "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT"],
     [1180, 'connection', "Got error 5 'Input/output error' during COMMIT"],
-    [8002, 'conflict', 'TiDB: a locked row has changed'],
-    [8022, 'conflict', 'TiDB: the commit was rolled back'],
-    [8028, 'conflict', 'TiDB: the tables have changed'],
-    [8501, 'connection', 'TiDB: nobody knows the end of the commit'],
-    [9001, 'connection', 'TiDB: PD did not answer'],
-    [9002, 'connection', 'TiDB: TiKV did not answer'],
-    [9003, 'connection', 'TiDB: TiKV is busy'],
-    [9004, 'conflict', 'TiDB: locks could not be resolved'],
-    [9005, 'connection', 'TiDB: a region has no leader'],
-    [9006, 'conflict', 'TiDB: the transaction lived too long'],
-    [9007, 'conflict', 'TiDB: write conflict'],
-    [1105, 'connection', 'target: main.-.primary: vttablet: rpc error: code = Unavailable desc = '],
-    [1105, 'other', 'any other failure'],
   ];
   for (const [errno, kind, message] of said) {
     it(`${errno} is ${kind}: ${message}`, () => {

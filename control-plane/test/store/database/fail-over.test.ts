@@ -36,7 +36,7 @@ describe('what a server that is no primary says', () => {
     [1047, 'read-only', 'a Galera node outside the majority'],
     [1290, 'read-only', 'read_only, super_read_only'],
     [1792, 'read-only', 'transaction_read_only'],
-    [1836, 'read-only', 'a reader of Aurora'],
+    [1836, 'read-only', 'innodb_read_only'],
     [1874, 'read-only', 'innodb_read_only'],
     [2003, 'connection', 'a router without a primary'],
     [3032, 'connection', 'offline mode'],

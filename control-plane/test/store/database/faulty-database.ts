@@ -14,7 +14,7 @@ import { Kysely } from 'kysely';
 import { SILENT_LOG } from '../../../../test/support/database.ts';
 import { databaseNowMs } from '../../../src/store/database/clock.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
-import { SQLITE } from '../../../src/store/database/engines/servers.ts';
+import { SQLITE } from '../../../src/store/database/engines.ts';
 import { NodeSqliteDialect } from '../../../src/store/database/sqlite/sqlite-dialect.ts';
 
 /**

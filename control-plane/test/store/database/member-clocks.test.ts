@@ -7,7 +7,7 @@ import { after, before, describe, it } from 'node:test';
 import { SILENT_LOG } from '../../../../test/support/database.ts';
 import { ClockWatch } from '../../../src/services/clock-watch.ts';
 import { type Database, openDatabase } from '../../../src/store/database/connect.ts';
-import { GALERA } from '../../../src/store/database/engines/servers.ts';
+import { GALERA } from '../../../src/store/database/engines.ts';
 import {
   MEMBER_CLOCKS_MS_MAX,
   MemberClocks,

@@ -12,7 +12,7 @@ import {
   type TestDatabase,
 } from '../../../../test/support/database.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
-import { GALERA } from '../../../src/store/database/engines/servers.ts';
+import { GALERA } from '../../../src/store/database/engines.ts';
 import { inTurn, type Turn } from '../../../src/store/database/migration-turn.ts';
 
 /** As in production, a hundred times as fast. */

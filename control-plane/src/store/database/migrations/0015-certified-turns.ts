@@ -1,6 +1,6 @@
 /**
  * For engines that certify what transactions change instead of locking rows for all of them
- * (store/database/engines/): the count of an account's turns, which a transaction moves on where it
+ * (store/database/engines.ts): the count of an account's turns, which a transaction moves on where it
  * has to keep others out and changes nothing else of the row.
  */
 import { type Kysely, sql } from 'kysely';

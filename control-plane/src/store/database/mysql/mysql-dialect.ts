@@ -7,8 +7,8 @@
  * A connection that met a read-only server is closed too, and with it every other one of its
  * generation, before anybody uses it again: after a fail-over the same name leads elsewhere, and a
  * connection that is used every second would stay with the old primary for ever. Of a server that
- * is one of several behind its address (engines/) each new connection asks first whether it may be
- * used; where it may not, the next one is tried.
+ * is one of several behind its address (engines.ts) each new connection asks first whether it may
+ * be used; where it may not, the next one is tried.
  */
 import {
   type DatabaseIntrospector,
@@ -218,10 +218,9 @@ class MysqlPoolDriver implements Driver {
     settings: TransactionSettings,
   ): Promise<void> {
     const { isolationLevel, accessMode } = settings;
-    const { readOnlyTransactions = false } = connection.member?.engine ?? {};
     const modes = [
       ...(isolationLevel ? [`isolation level ${isolationLevel}`] : []),
-      ...(accessMode && readOnlyTransactions ? [accessMode] : []),
+      ...(accessMode ? [accessMode] : []),
     ];
     // Holds for the next transaction only.
     if (modes.length > 0) await connection.control(`set transaction ${modes.join(', ')}`);

@@ -1,8 +1,7 @@
 /** What a connection learns of the server that it has come to, before its first statement. */
 import { type ConnectionOptions, createConnection } from 'mysql2';
 import { MemberError } from '../database-errors.ts';
-import type { Engine, ServerVariables } from '../engines/engine.ts';
-import { engineOf, SERVER_VARIABLES } from '../engines/engines.ts';
+import { type Engine, engineOf, SERVER_VARIABLES, type ServerVariables } from '../engines.ts';
 
 export interface Member {
   readonly engine: Engine;

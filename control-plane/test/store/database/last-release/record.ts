@@ -17,7 +17,7 @@ import {
 import { createTestDatabase, DIALECTS, SILENT_LOG } from '../../../../../test/support/database.ts';
 import { databaseNowMs } from '../../../../src/store/database/clock.ts';
 import type { Database } from '../../../../src/store/database/connect.ts';
-import { MARIADB, SQLITE } from '../../../../src/store/database/engines/servers.ts';
+import { MARIADB, SQLITE } from '../../../../src/store/database/engines.ts';
 import { migrate } from '../../../../src/store/database/migrate.ts';
 import { MysqlPoolDialect } from '../../../../src/store/database/mysql/mysql-dialect.ts';
 import { parseMysqlUrl } from '../../../../src/store/database/mysql/mysql-url.ts';
