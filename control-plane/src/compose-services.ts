@@ -24,8 +24,7 @@ import { WaitForJob } from './services/reading/wait-for-job.ts';
 import { RemoveBackground } from './services/removebg/remove-background.ts';
 import { AcceptanceGate } from './services/submission/acceptance.ts';
 import { SubmitMatting } from './services/submission/submit-matting.ts';
-import { ImageUploads } from './services/submission/submit-upload.ts';
-import { createUploadSlots, type UploadSlotsOptions } from './services/submission/upload-slots.ts';
+import { ImageUploads, type UploadBounds } from './services/submission/submit-upload.ts';
 import { ReadUsage } from './services/usage/read-usage.ts';
 import { CallbackAddressCheck } from './sources/callback-url.ts';
 import type { OutgoingGuard } from './sources/guard/outgoing-guard.ts';
@@ -50,7 +49,7 @@ export interface ServiceParts {
   readonly onWithheld?: OnWithheld;
   /** The services' own where absent; tests narrow them. */
   readonly bounds?: {
-    readonly uploadSlots?: UploadSlotsOptions | undefined;
+    readonly uploadSlots?: UploadBounds | undefined;
     readonly databaseTurns?: Partial<DatabaseTurnsOptions> | undefined;
     readonly resultReaders?: ResultReaderBounds | undefined;
   };
@@ -103,7 +102,7 @@ export function composeServices(parts: ServiceParts): Services {
   });
   const shared = {
     databaseTurns,
-    uploads: new ImageUploads(blobs, createUploadSlots(bounds.uploadSlots)),
+    uploads: new ImageUploads(blobs, bounds.uploadSlots),
     resultDownload: new ResultDownload({
       ...{ jobs, blobs, losses, turns: databaseTurns },
       signed: config.resultDownloads === 'redirect' ? blobs.signed : undefined,

@@ -73,8 +73,8 @@ export const PORT_MUTATIONS: readonly Mutation[] = [
   {
     name: 'an account holds every place of the playground',
     file: 'control-plane/src/services/playground/use-playground.ts',
-    find: 'return await this.#uploading.run(accountId, async () => {',
-    replace: 'return await this.#uploading.run(crypto.randomUUID(), async () => {',
+    find: 'return await this.#uploading.run({ key: accountId }, async () => {',
+    replace: 'return await this.#uploading.run({ key: crypto.randomUUID() }, async () => {',
     caughtBy: {
       file: 'control-plane/test/http/account/playground-places.test.ts',
       test: 'an account that holds its share back leaves the others theirs',
@@ -83,8 +83,8 @@ export const PORT_MUTATIONS: readonly Mutation[] = [
   {
     name: 'each address of a network has turns of its own at hashing',
     file: PASSWORDS,
-    find: 'this.#strangers.run(networkOf(address), work)',
-    replace: 'this.#strangers.run(address, work)',
+    find: 'this.#strangers.run({ key: networkOf(address) }, work)',
+    replace: 'this.#strangers.run({ key: address }, work)',
     caughtBy: inTurns('are shared by network: many addresses of one are one'),
   },
   {

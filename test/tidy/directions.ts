@@ -202,7 +202,7 @@ export const CONTROL_PLANE: Directions = {
     'services',
     'services/keys',
   ],
-  'http/connections': ['domain', '#program', '#program/ports'],
+  'http/connections': ['#program', '#program/ports'],
   'http/headers': [],
   'http/openapi': ['http/answers'],
   'http/operator-pages': [
@@ -249,7 +249,7 @@ export const CONTROL_PLANE: Directions = {
     'services/submission',
     'services/usage',
   ],
-  identity: ['domain', '#program'],
+  identity: ['#program'],
   mail: ['services/alerts', '#program'],
   nodes: [
     'domain/dispatch',
@@ -262,9 +262,9 @@ export const CONTROL_PLANE: Directions = {
   secrets: ['store/cluster', '#program'],
   ...SERVICES,
   sources: ['sources/guard', 'storage', '#contract/finishing'],
-  'sources/guard': ['domain'],
+  'sources/guard': ['#program'],
   storage: ['storage/bucket', 'storage/directory'],
-  'storage/bucket': ['storage'],
+  'storage/bucket': ['storage', '#program'],
   'storage/directory': ['storage', '#program'],
   ...STORE,
 };

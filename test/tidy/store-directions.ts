@@ -24,7 +24,7 @@ export const STORE: Readonly<Record<string, readonly string[]>> = {
     'store/database/sqlite',
   ],
   'store/database/mysql': ['store/database'],
-  'store/database/sqlite': ['store/database'],
+  'store/database/sqlite': ['store/database', '#program'],
   'store/database/migrations': ['store/database'],
   'store/jobs': [
     'domain',

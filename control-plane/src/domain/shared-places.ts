@@ -1,15 +1,10 @@
 /**
- * Places that accounts share: a number of sockets, files or slots, each held for a while and never
- * taken away. Pure.
- *
- * One rule: an account may take another place while it holds fewer than are left free (Choudhury
- * and Hahne, "Dynamic Queue Length Thresholds in a Shared-Memory Packet Switch", 1998, with a
- * factor of one). One account alone gets half; of n busy accounts each gets one part of n + 1, once
- * places that were taken before have been given back; and there is always room for one that comes.
+ * Places that accounts share and that lead somewhere: a number of sockets or files, each held for a
+ * while and never taken away. Pure.
  */
 
-/** Whether an account that holds `held` places may take one of the `free` ones. */
-export function mayTakePlace(held: number, free: number): boolean {
+/** Whether an account that holds `held` places may take one: the rule of program/semaphore.ts. */
+function mayTakePlace(held: number, free: number): boolean {
   return held < free;
 }
 

@@ -4,7 +4,7 @@
  */
 import * as client from 'openid-client';
 import { ContractError } from '#contract/errors.ts';
-import { SharedSlots } from '../domain/shared-slots.ts';
+import { Semaphore } from '#program/semaphore.ts';
 
 /** Of one request to the provider. */
 const PROVIDER_TIMEOUT_S = 10;
@@ -51,8 +51,8 @@ export class OpenIdError extends Error {
 
 export class OpenIdConnect {
   readonly #options: OpenIdConnectOptions;
-  readonly #slots = new SharedSlots({
-    slotsMax: CONVERSATIONS_MAX,
+  readonly #slots = new Semaphore({
+    max: CONVERSATIONS_MAX,
     waitingMax: WAITING_MAX,
     waitMs: WAIT_MS,
     refusal: () =>
@@ -119,7 +119,7 @@ export class OpenIdConnect {
   }
 
   async #talk<T>(from: string, work: () => Promise<T>): Promise<T> {
-    return this.#slots.run(from, async () => {
+    return this.#slots.run({ key: from }, async () => {
       try {
         return await work();
       } catch (error) {

@@ -9,7 +9,7 @@ import { type Argon2Parameters, argon2, randomBytes, timingSafeEqual } from 'nod
 import { promisify } from 'node:util';
 import { ContractError } from '#contract/errors.ts';
 import { networkOf } from '#program/network-of.ts';
-import { SharedSlots } from '../domain/shared-slots.ts';
+import { Semaphore } from '#program/semaphore.ts';
 
 const MEMORY_KIB = 19_456;
 const PASSES = 2;
@@ -79,13 +79,13 @@ export class Passwords {
 
   #run<T>(address: string, knownId: string | undefined, work: () => Promise<T>): Promise<T> {
     return knownId === undefined
-      ? this.#strangers.run(networkOf(address), work)
-      : this.#known.run(knownId, work);
+      ? this.#strangers.run({ key: networkOf(address) }, work)
+      : this.#known.run({ key: knownId }, work);
   }
 }
 
-function slotsOf(slotsMax: number): SharedSlots {
-  return new SharedSlots({ slotsMax, waitingMax: WAITING_MAX, waitMs: WAIT_MS, refusal: busy });
+function slotsOf(max: number): Semaphore {
+  return new Semaphore({ max, waitingMax: WAITING_MAX, waitMs: WAIT_MS, refusal: busy });
 }
 
 function parametersOf(password: string, nonce: Buffer): Argon2Parameters {

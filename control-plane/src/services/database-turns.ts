@@ -9,7 +9,7 @@
  */
 import { ContractError } from '#contract/errors.ts';
 import { networkOf } from '#program/network-of.ts';
-import { SharedSlots } from '../domain/shared-slots.ts';
+import { Semaphore } from '#program/semaphore.ts';
 
 /** An account alone may have half of them wait: as many as could wait for a connection. */
 const WAITING_MAX = 4096;
@@ -30,13 +30,13 @@ export interface DatabaseTurnsOptions {
 }
 
 export class DatabaseTurns {
-  readonly #accounts: SharedSlots;
-  readonly #strangers: SharedSlots;
+  readonly #accounts: Semaphore;
+  readonly #strangers: Semaphore;
 
   constructor({ turnsMax, waitingMax = WAITING_MAX, waitMs = WAIT_MS }: DatabaseTurnsOptions) {
-    this.#accounts = new SharedSlots({ slotsMax: turnsMax, waitingMax, waitMs, refusal: busy });
-    this.#strangers = new SharedSlots({
-      slotsMax: Math.ceil(turnsMax / TURNS_TO_A_STRANGERS),
+    this.#accounts = new Semaphore({ max: turnsMax, waitingMax, waitMs, refusal: busy });
+    this.#strangers = new Semaphore({
+      max: Math.ceil(turnsMax / TURNS_TO_A_STRANGERS),
       waitingMax: STRANGERS_WAITING_MAX,
       waitMs,
       refusal: busy,
@@ -53,7 +53,7 @@ export class DatabaseTurns {
    * @throws ContractError SERVICE_UNAVAILABLE before `work` has begun; what `work` throws
    */
   ofAccount<T>(accountId: string, work: () => Promise<T>): Promise<T> {
-    return this.#accounts.run(accountId, work);
+    return this.#accounts.run({ key: accountId }, work);
   }
 
   /**
@@ -62,7 +62,7 @@ export class DatabaseTurns {
    * @throws as ofAccount
    */
   ofStranger<T>(by: string, work: () => Promise<T>): Promise<T> {
-    return this.#strangers.run(networkOf(by), work);
+    return this.#strangers.run({ key: networkOf(by) }, work);
   }
 }
 

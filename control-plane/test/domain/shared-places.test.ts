@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { fc } from '../../../test/support/property-tests.ts';
-import { mayTakePlace, type PlaceUse, SharedPlaces } from '../../src/domain/shared-places.ts';
+import { type PlaceUse, SharedPlaces } from '../../src/domain/shared-places.ts';
 
 const LIMITS = { max: 12, destinationMax: 8, slowMax: 6, slowDestinationsMax: 3 };
 
@@ -18,38 +18,6 @@ function beSlow(places: SharedPlaces, destination: string): void {
   assert.ok(places.take(use('somebody', destination)));
   places.end(use('somebody', destination), true);
 }
-
-describe('the rule', () => {
-  it('gives busy accounts one part each and leaves one, whatever came before', () => {
-    const anyRun = fc.tuple(
-      fc.integer({ min: 1, max: 200 }),
-      fc.integer({ min: 1, max: 8 }),
-      fc.array(fc.nat(7), { maxLength: 50 }),
-    );
-    fc.assert(
-      fc.property(anyRun, ([max, accounts, before]) => {
-        const all = Array.from({ length: accounts }, () => ({ held: 0 }));
-        const free = () => max - all.reduce((sum, { held }) => sum + held, 0);
-        const fill = (account: { held: number }) => {
-          while (mayTakePlace(account.held, free())) account.held += 1;
-        };
-        for (const each of before)
-          all
-            .slice(each % accounts)
-            .slice(0, 1)
-            .forEach(fill);
-        // Every place is given back some time, and taken again by the first that may.
-        for (let round = 0; round < 4 * max * accounts; round += 1) {
-          const most = all.reduce((a, b) => (b.held > a.held ? b : a));
-          if (most.held > 0) most.held -= 1;
-          all.forEach(fill);
-        }
-        const part = max / (accounts + 1);
-        for (const { held } of all) assert.ok(Math.abs(held - part) <= 1.5, `${held} of ${max}`);
-      }),
-    );
-  });
-});
 
 describe('shared places', () => {
   it('are half for an account alone, and half of those to one destination', () => {

@@ -26,7 +26,7 @@ import type { Readiness } from '../../src/services/readiness.ts';
 import type { LossObserver } from '../../src/services/reading/lost-results.ts';
 import type { ResultReaderBounds } from '../../src/services/reading/result-readers.ts';
 import { AcceptanceGate } from '../../src/services/submission/acceptance.ts';
-import type { UploadSlotsOptions } from '../../src/services/submission/upload-slots.ts';
+import type { UploadBounds } from '../../src/services/submission/submit-upload.ts';
 import { OutgoingGuard } from '../../src/sources/guard/outgoing-guard.ts';
 import type { ResolveHost } from '../../src/sources/guard/resolve-host.ts';
 import type { BlobStore } from '../../src/storage/blob-store.ts';
@@ -38,7 +38,7 @@ export const ERRORS_PAGE = '# Errors\n';
 
 export interface TestAppOptions extends Partial<Config> {
   readonly credits?: number;
-  readonly uploadSlots?: UploadSlotsOptions;
+  readonly uploadSlots?: UploadBounds;
   readonly databaseTurns?: Partial<DatabaseTurnsOptions>;
   readonly resultReaders?: ResultReaderBounds;
   readonly readingPace?: AppOptions['readingPace'];

@@ -18,8 +18,6 @@ export interface HeaderCheckServices extends KeyCheckServices {
   readonly rateLimits: Pick<RateLimits, 'take' | 'takeOfKey'>;
 }
 
-export type SubmissionPlaces = Pick<Connections, 'enterSubmission' | 'leaveSubmission'>;
-
 export interface HeaderChecks {
   readonly submission: Check[];
   /** Of jobs. */
@@ -32,7 +30,7 @@ export interface HeaderChecks {
 
 export function createHeaderChecks(
   services: HeaderCheckServices,
-  places: SubmissionPlaces,
+  connections: Connections,
   options: { readonly readsRequireIdempotencyKey: boolean },
 ): HeaderChecks {
   const { rateLimits } = services;
@@ -45,7 +43,7 @@ export function createHeaderChecks(
       requireIdempotencyKey({ optional: false }),
       requireRate(rateLimits, 'submissions'),
       requireBodyForm,
-      holdPlace(places),
+      holdPlace(connections),
     ],
     read: [requireApiKey(services, 'read'), readKey, reads],
     account: [requireApiKey(services, 'account'), readKey, reads],
@@ -54,13 +52,12 @@ export function createHeaderChecks(
 }
 
 /** Holds a place until the answer is sent or the caller is gone. */
-export function holdPlace(places: SubmissionPlaces): onRequestHookHandler {
+export function holdPlace(connections: Connections): onRequestHookHandler {
   return (request, reply, done) => {
     const { accountId } = callerOf(request);
     // If the caller hung up during authentication, 'close' was already emitted.
     if (!reply.raw.closed) {
-      places.enterSubmission(accountId);
-      reply.raw.once('close', () => places.leaveSubmission(accountId));
+      reply.raw.once('close', connections.enterSubmission(accountId));
     }
     done();
   };

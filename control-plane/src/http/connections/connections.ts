@@ -15,8 +15,8 @@ import { setImmediate as afterPolling } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
 import { PortRoom } from '#program/ports/port-room.ts';
 import { READER_ENDS } from '#program/ports/reading-pace.ts';
+import { type Release, Semaphore } from '#program/semaphore.ts';
 import { settledWithin } from '#program/settled-within.ts';
-import { mayTakePlace } from '../../domain/shared-places.ts';
 
 /** For requests sent before the listener closed: a way around the world takes half of it. */
 const LINGER_MS_MAX = 500;
@@ -40,9 +40,7 @@ export class Connections {
   #taken = 0;
   /** The account whose key a connection has shown last. */
   readonly #accounts = new WeakMap<net.Socket, string>();
-  /** By account; accounts without one are absent. */
-  readonly #submissionsBy = new Map<string, number>();
-  #submissions = 0;
+  readonly #submissions: Semaphore;
   /** No request yet: for Node neither idle nor busy, so its close would wait for them. */
   readonly #unused = new Set<net.Socket>();
   #onLast: () => void = () => undefined;
@@ -56,6 +54,16 @@ export class Connections {
    */
   constructor(server: Server, onDropped: () => void, onCrowded: () => void) {
     this.#server = server;
+    this.#submissions = new Semaphore({
+      get max() {
+        return Math.floor(server.maxConnections * SUBMISSIONS_SHARE);
+      },
+      waitingMax: 0,
+      refusal: () =>
+        new ContractError('SERVICE_UNAVAILABLE', 'too many submissions at once', {
+          retryAfterS: SUBMISSIONS_RETRY_AFTER_S,
+        }),
+    });
     server.on('connection', (socket: net.Socket) => {
       this.#open += 1;
       this.#taken += 1;
@@ -79,26 +87,11 @@ export class Connections {
   }
 
   /**
-   * Takes a place for a submission; `leaveSubmission` gives it back, once.
+   * Takes a place for a submission.
    * @throws ContractError SERVICE_UNAVAILABLE: the account has as many as are left free
    */
-  enterSubmission(accountId: string): void {
-    const held = this.#submissionsBy.get(accountId) ?? 0;
-    const max = Math.floor(this.#server.maxConnections * SUBMISSIONS_SHARE);
-    if (!mayTakePlace(held, max - this.#submissions)) {
-      throw new ContractError('SERVICE_UNAVAILABLE', 'too many submissions at once', {
-        retryAfterS: SUBMISSIONS_RETRY_AFTER_S,
-      });
-    }
-    this.#submissionsBy.set(accountId, held + 1);
-    this.#submissions += 1;
-  }
-
-  leaveSubmission(accountId: string): void {
-    const left = (this.#submissionsBy.get(accountId) ?? 0) - 1;
-    if (left > 0) this.#submissionsBy.set(accountId, left);
-    else this.#submissionsBy.delete(accountId);
-    this.#submissions -= 1;
+  enterSubmission(accountId: string): Release {
+    return this.#submissions.takeNow({ key: accountId });
   }
 
   readonly isKnown = (socket: net.Socket): boolean => this.#accounts.has(socket);

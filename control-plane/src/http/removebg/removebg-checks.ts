@@ -14,12 +14,9 @@ import {
   requireApiKey,
   TOKEN_LENGTH_MAX,
 } from '../checks/authentication.ts';
-import {
-  type HeaderCheckServices,
-  holdPlace,
-  type SubmissionPlaces,
-} from '../checks/header-checks.ts';
+import { type HeaderCheckServices, holdPlace } from '../checks/header-checks.ts';
 import { requireAllowed, takeRates } from '../checks/rate-limit.ts';
+import type { Connections } from '../connections/connections.ts';
 import { headerValues } from '../headers/raw-headers.ts';
 import { requireRemovebgBody } from './removebg-body.ts';
 
@@ -34,7 +31,7 @@ export interface RemovebgChecks {
 
 export function createRemovebgChecks(
   services: HeaderCheckServices,
-  places: SubmissionPlaces,
+  connections: Connections,
 ): RemovebgChecks {
   const { rateLimits } = services;
   const apiKey = requireApiKey(services, 'submit', requireKey);
@@ -43,7 +40,7 @@ export function createRemovebgChecks(
       apiKey,
       requireRate(rateLimits, 'submissions'),
       requireRemovebgBody,
-      holdPlace(places),
+      holdPlace(connections),
     ],
     account: [requireApiKey(services, 'account', requireKey), requireRate(rateLimits, 'reads')],
     askAgain: askingAgain(apiKey),

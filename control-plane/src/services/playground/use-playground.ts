@@ -3,10 +3,10 @@
  * a picture and its fields as a submission, the same nodes; an allowance in place of the balance.
  */
 import { ContractError } from '#contract/errors.ts';
+import { Semaphore } from '#program/semaphore.ts';
 import { activeKeptContext } from '#program/tracing/kept-context.ts';
 import type { Job } from '../../domain/job.ts';
 import { PLAYGROUND_OPEN_MAX } from '../../domain/playground.ts';
-import { SharedSlots } from '../../domain/shared-slots.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { JobStore, NewJob } from '../../store/jobs/job-store.ts';
 import type { PlaygroundStore } from '../../store/jobs/playground-store.ts';
@@ -72,8 +72,8 @@ export type PlaygroundAnswer =
 export class UsePlayground {
   readonly #dependencies: PlaygroundDependencies;
   /** Accounts share them; nobody waits for one. */
-  readonly #uploading = new SharedSlots({
-    slotsMax: PLAYGROUND_UPLOADS_MAX,
+  readonly #uploading = new Semaphore({
+    max: PLAYGROUND_UPLOADS_MAX,
     waitingMax: 0,
     refusal: () => busy(UPLOADS_RETRY_AFTER_S),
   });
@@ -108,7 +108,7 @@ export class UsePlayground {
     if ((await this.allowance(accountId)).left === 0) return { kind: 'allowance-used' };
     const key = () => playground.internalKey(accountId);
     const apiKeyId = await databaseTurns.ofAccount(accountId, key);
-    return await this.#uploading.run(accountId, async () => {
+    return await this.#uploading.run({ key: accountId }, async () => {
       const uploads = this.#dependencies.uploads.beginBoth(accountId);
       try {
         const { fields, once } = await read(uploads);

@@ -1,11 +1,11 @@
 /**
  * Places for readers of results. A link needs no key, and its reader may be as slow as
  * program/ports/reading-pace.ts allows: so one link, one account's links and all links have a bound,
- * far below the number of connections. Accounts share the places by domain/shared-places.ts, so that
- * a few of them leave room for the links of another.
+ * far below the number of connections. Accounts share the places fairly, so that a few of them
+ * leave room for the links of another.
  */
 import { ContractError } from '#contract/errors.ts';
-import { mayTakePlace } from '../../domain/shared-places.ts';
+import { Semaphore } from '#program/semaphore.ts';
 
 export interface ResultReaderBounds {
   /** Readers of one link: a download in parts usually takes at most 16 at once. */
@@ -24,16 +24,20 @@ const RETRY_AFTER_S = 5;
 export class ResultReaders {
   readonly #bounds: ResultReaderBounds;
   readonly #links = new Map<string, number>();
-  readonly #accounts = new Map<string, number>();
-  #open = 0;
+  readonly #all: Semaphore;
 
   constructor(bounds = RESULT_READER_BOUNDS) {
     this.#bounds = bounds;
+    this.#all = new Semaphore({
+      max: bounds.max,
+      waitingMax: 0,
+      refusal: () => refused('SERVICE_UNAVAILABLE', 'too many results are being read'),
+    });
   }
 
   /** Answers under way. */
   get open(): number {
-    return this.#open;
+    return this.#all.held;
   }
 
   /**
@@ -41,37 +45,29 @@ export class ResultReaders {
    * @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE
    */
   enter({ jobId, accountId }: { jobId: string; accountId: string }): () => void {
-    const { linkMax, accountMax, max } = this.#bounds;
-    const retry = { retryAfterS: RETRY_AFTER_S };
-    if ((this.#links.get(jobId) ?? 0) >= linkMax) {
-      const detail = `this result is being read ${linkMax} times at once already`;
-      throw new ContractError('RATE_LIMITED', detail, retry);
+    const { linkMax, accountMax } = this.#bounds;
+    const readers = this.#links.get(jobId) ?? 0;
+    if (readers >= linkMax) {
+      throw refused('RATE_LIMITED', `this result is being read ${linkMax} times at once already`);
     }
-    const held = this.#accounts.get(accountId) ?? 0;
-    if (held >= accountMax) {
+    if (this.#all.heldBy(accountId) >= accountMax) {
       const detail = `results of this account are being read ${accountMax} times at once already`;
-      throw new ContractError('RATE_LIMITED', detail, retry);
+      throw refused('RATE_LIMITED', detail);
     }
-    if (!mayTakePlace(held, max - this.#open)) {
-      throw new ContractError('SERVICE_UNAVAILABLE', 'too many results are being read', retry);
-    }
-    this.#open += 1;
-    add(this.#links, jobId, 1);
-    add(this.#accounts, accountId, 1);
+    const release = this.#all.takeNow({ key: accountId });
+    this.#links.set(jobId, readers + 1);
     let left = false;
     return () => {
       if (left) return;
       left = true;
-      this.#open -= 1;
-      add(this.#links, jobId, -1);
-      add(this.#accounts, accountId, -1);
+      release();
+      const now = this.#links.get(jobId)! - 1;
+      if (now === 0) this.#links.delete(jobId);
+      else this.#links.set(jobId, now);
     };
   }
 }
 
-/** Deletes a key whose count reaches 0. */
-function add(counts: Map<string, number>, key: string, by: 1 | -1): void {
-  const count = (counts.get(key) ?? 0) + by;
-  if (count === 0) counts.delete(key);
-  else counts.set(key, count);
+function refused(code: 'RATE_LIMITED' | 'SERVICE_UNAVAILABLE', detail: string): ContractError {
+  return new ContractError(code, detail, { retryAfterS: RETRY_AFTER_S });
 }

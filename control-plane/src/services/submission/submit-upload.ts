@@ -16,8 +16,8 @@
 import { createHash, type Hash, randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
+import { type Release, Semaphore, type SemaphoreOptions } from '#program/semaphore.ts';
 import { backgroundBlob } from '../../domain/job.ts';
-import type { SharedSlots } from '../../domain/shared-slots.ts';
 import {
   BACKGROUND_IMAGE,
   type ImageRole,
@@ -28,7 +28,6 @@ import {
 import { Base64Decoder } from '../../sources/base64-decoder.ts';
 import { RawBytes } from '../../sources/raw-bytes.ts';
 import type { BlobStore, BlobWriter } from '../../storage/blob-store.ts';
-import { createUploadSlots } from './upload-slots.ts';
 
 /**
  * Bytes gathered before they are written. A photo of 400 KB took 2.2 ms in the 9 pieces it came in
@@ -36,6 +35,20 @@ import { createUploadSlots } from './upload-slots.ts';
  * pieces are that a sender chooses.
  */
 const WRITE_BYTES = 256 * 1024;
+
+/**
+ * Requests whose images are received at once: each holds a file, a second one where it has a
+ * background, and a few hundred KiB of buffers. All of them together take less than 200 MB of
+ * memory and 16 GB of disk. A request without a slot waits for one, its body unread.
+ */
+export const UPLOADS_MAX = 256;
+/** Each holds one chunk of its body, 64 KiB at most. */
+export const UPLOADS_WAITING_MAX = 2048;
+/** Far above what a burst of photos takes, far below what callers and proxies wait. */
+const WAIT_MS = 10_000;
+const BUSY_RETRY_AFTER_S = 5;
+
+export type UploadBounds = Partial<Omit<SemaphoreOptions, 'refusal'>>;
 
 export interface UploadedImage {
   /** Its name in the blob store once it is committed. */
@@ -57,11 +70,20 @@ export interface FinishedUpload {
 
 export class ImageUploads {
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
-  readonly #slots: SharedSlots;
+  readonly #slots: Semaphore;
 
-  constructor(blobs: Pick<BlobStore, 'createWriter'>, slots = createUploadSlots()) {
+  constructor(blobs: Pick<BlobStore, 'createWriter'>, bounds: UploadBounds = {}) {
     this.#blobs = blobs;
-    this.#slots = slots;
+    this.#slots = new Semaphore({
+      max: UPLOADS_MAX,
+      waitingMax: UPLOADS_WAITING_MAX,
+      waitMs: WAIT_MS,
+      refusal: () =>
+        new ContractError('SERVICE_UNAVAILABLE', 'too many uploads at once', {
+          retryAfterS: BUSY_RETRY_AFTER_S,
+        }),
+      ...bounds,
+    });
   }
 
   /** Uploads that hold a file now. */
@@ -104,11 +126,12 @@ export interface RequestUploads {
  */
 class UploadPlace {
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
-  readonly #slots: SharedSlots;
+  readonly #slots: Semaphore;
   readonly #accountId: string;
   #files = 0;
+  #release: Release | undefined;
 
-  constructor(blobs: Pick<BlobStore, 'createWriter'>, slots: SharedSlots, accountId: string) {
+  constructor(blobs: Pick<BlobStore, 'createWriter'>, slots: Semaphore, accountId: string) {
     this.#blobs = blobs;
     this.#slots = slots;
     this.#accountId = accountId;
@@ -116,7 +139,7 @@ class UploadPlace {
 
   /** Each writer is to be closed once. @throws ContractError SERVICE_UNAVAILABLE */
   async openWriter(blob: string): Promise<BlobWriter> {
-    if (this.#files === 0) await this.#slots.take(this.#accountId);
+    if (this.#files === 0) this.#release = await this.#slots.take({ key: this.#accountId });
     this.#files += 1;
     try {
       return await this.#blobs.createWriter(blob);
@@ -128,7 +151,7 @@ class UploadPlace {
 
   closed(): void {
     this.#files -= 1;
-    if (this.#files === 0) this.#slots.release(this.#accountId);
+    if (this.#files === 0) this.#release?.();
   }
 }
 

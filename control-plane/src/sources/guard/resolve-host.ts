@@ -1,6 +1,6 @@
 /** Resolves names for the guarded client: every address of a name, not checked yet. */
 import { lookup, Resolver } from 'node:dns/promises';
-import { SharedSlots } from '../../domain/shared-slots.ts';
+import { Semaphore } from '#program/semaphore.ts';
 
 /**
  * All addresses of a name, possibly none; rejects where no server answered.
@@ -74,19 +74,13 @@ export interface TrustedResolverOptions {
  */
 export function createTrustedResolver(options: TrustedResolverOptions): ResolveHost {
   const { lookupsMax, lookupAll = lookupAllOfSystem } = options;
-  const slots = new SharedSlots({
-    slotsMax: lookupsMax,
+  const slots = new Semaphore({
+    max: lookupsMax,
     waitingMax: LOOKUPS_WAITING_MAX,
     refusal: () => new Error('too many names wait to be resolved'),
   });
-  return async (host, signal, accountId) => {
-    await slots.take(accountId, signal);
-    try {
-      return await lookupAll(host).catch(noneOrThrow);
-    } finally {
-      slots.release(accountId);
-    }
-  };
+  return (host, signal, accountId) =>
+    slots.run({ key: accountId, signal }, () => lookupAll(host).catch(noneOrThrow));
 }
 
 async function lookupAllOfSystem(host: string): Promise<string[]> {

@@ -12,6 +12,7 @@
 import { tmpdir } from 'node:os';
 import type { Readable } from 'node:stream';
 import type { Logger } from 'pino';
+import { Semaphore } from '#program/semaphore.ts';
 import { requireBlobName } from '../blob-names.ts';
 import type { BlobPart, BlobReading, BlobStore, BlobWriter, SignedAccess } from '../blob-store.ts';
 import { unreadable, unwritable } from '../storage-errors.ts';
@@ -25,7 +26,6 @@ import { BucketProof } from './bucket-proof.ts';
 import { readBucketBlob } from './bucket-reading.ts';
 import { createSignedAccess } from './bucket-signing.ts';
 import type { BucketOptions } from './bucket-url.ts';
-import { ByteTurns } from './byte-turns.ts';
 import { SpoolFile } from './spool-file.ts';
 
 export interface BucketBlobStoreOptions {
@@ -52,7 +52,7 @@ class BucketBlobStore implements BlobStore {
   readonly #proof: BucketProof;
   readonly #spoolDir: string;
   readonly #bounds: BucketBounds;
-  readonly #turns: ByteTurns;
+  readonly #sending: Semaphore;
 
   constructor({ client, proof, signed, spoolDir, bounds }: BucketParts) {
     this.#client = client;
@@ -60,7 +60,12 @@ class BucketBlobStore implements BlobStore {
     this.signed = signed;
     this.#spoolDir = spoolDir;
     this.#bounds = bounds;
-    this.#turns = new ByteTurns(bounds.sendingBytesMax);
+    this.#sending = new Semaphore({
+      max: bounds.sendingBytesMax,
+      // Whoever waits holds a bounded place of its own already: an upload, a download, a job.
+      waitingMax: Number.POSITIVE_INFINITY,
+      refusal: () => new Error('too many files wait to be sent'),
+    });
   }
 
   async createWriter(name: string): Promise<BlobWriter> {
@@ -69,8 +74,8 @@ class BucketBlobStore implements BlobStore {
       throw unwritable(cause);
     });
     const { commitMsMax } = this.#bounds;
-    const turns = this.#turns;
-    return new BucketBlobWriter({ client: this.#client, name, spool, turns, commitMsMax });
+    const sending = this.#sending;
+    return new BucketBlobWriter({ client: this.#client, name, spool, sending, commitMsMax });
   }
 
   async openRead(name: string, reading?: BlobReading): Promise<Readable> {

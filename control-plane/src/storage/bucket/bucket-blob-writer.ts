@@ -4,12 +4,12 @@
  * costs the store nothing, and what is sent can be sent again.
  */
 import type { CompletedPart } from '@aws-sdk/client-s3';
+import type { Semaphore } from '#program/semaphore.ts';
 import type { BlobWriter } from '../blob-store.ts';
 import { unreadable, unwritable } from '../storage-errors.ts';
 import { PART_BYTES } from './bucket-bounds.ts';
 import type { BucketClient } from './bucket-client.ts';
 import { isAlreadyThere, isMissing, isUnanswered } from './bucket-errors.ts';
-import type { ByteTurns } from './byte-turns.ts';
 import type { SpooledPart, SpoolFile } from './spool-file.ts';
 
 /** Parts of one blob that are under way at once. */
@@ -29,7 +29,8 @@ export interface BucketWriting {
   readonly client: BucketClient;
   readonly name: string;
   readonly spool: SpoolFile;
-  readonly turns: ByteTurns;
+  /** By bytes: what is being sent is in memory as often as it may have to be sent again. */
+  readonly sending: Semaphore;
   readonly commitMsMax: number;
 }
 
@@ -86,8 +87,8 @@ export class BucketBlobWriter implements BlobWriter {
   }
 
   async #sendWhole({ sha256, signal }: Sending): Promise<void> {
-    const { client, name, spool, turns } = this.#writing;
-    await turns.take(spool.bytes, signal, async () => {
+    const { client, name, spool, sending } = this.#writing;
+    await sending.run({ weight: spool.bytes, signal }, async () => {
       const bytes = await spool.read(0, spool.bytes);
       await client
         .put(name, { bytes, sha256 }, signal)
@@ -149,9 +150,9 @@ export class BucketBlobWriter implements BlobWriter {
     }: { readonly uploadId: string; readonly number: number; readonly part: SpooledPart },
     signal: AbortSignal,
   ): Promise<CompletedPart> {
-    const { client, name, spool, turns } = this.#writing;
+    const { client, name, spool, sending } = this.#writing;
     const { offset, length, sha256 } = part;
-    return await turns.take(length, signal, async () => {
+    return await sending.run({ weight: length, signal }, async () => {
       const bytes = await spool.read(offset, length);
       return await client.uploadPart(name, { uploadId, number, bytes, sha256 }, signal);
     });

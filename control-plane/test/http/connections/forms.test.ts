@@ -235,7 +235,7 @@ describe('senders of forms and pictures', () => {
 
 describe('a background', () => {
   it('needs no place beside that of its picture, so that two requests never wait for each other', async t => {
-    const narrow = await openTestApp({ uploadSlots: { slotsMax: 2, waitMs: 60_000 } });
+    const narrow = await openTestApp({ uploadSlots: { max: 2, waitMs: 60_000 } });
     t.after(() => narrow.close());
     const { uploads } = narrow.services;
     // One account has one of two places at most, so the second request waits for the first.

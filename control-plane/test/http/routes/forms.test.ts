@@ -332,7 +332,7 @@ test('a key from before the upgrade replays in every form', async () => {
 });
 
 test('without a place or a disk a form is still hashed: a join needs no upload', async t => {
-  const narrow = await openTestApp({ uploadSlots: { slotsMax: 0, waitMs: 1 } });
+  const narrow = await openTestApp({ uploadSlots: { max: 0, waitMs: 1 } });
   t.after(() => narrow.close());
   for (const { path = '', body, headers } of Object.values(formsOf(image))) {
     const answer = await narrow.post(`${ASYNC}${path}`, body, headers);

@@ -280,7 +280,7 @@ test('a refused request is not remembered', async () => {
 });
 
 test('a burst of uploads waits for its turn and is not refused', async () => {
-  const narrow = await openTestApp({ uploadSlots: { slotsMax: 2 } });
+  const narrow = await openTestApp({ uploadSlots: { max: 2 } });
   try {
     const burst = Array.from({ length: 20 }, () => narrow.post(ASYNC, imageBody()));
     const statuses = (await Promise.all(burst)).map(({ statusCode }) => statusCode);
@@ -292,7 +292,7 @@ test('a burst of uploads waits for its turn and is not refused', async () => {
 });
 
 test('a join, a replay and a conflict need no place for an upload', async () => {
-  const narrow = await openTestApp({ uploadSlots: { slotsMax: 2, waitMs: 1 } });
+  const narrow = await openTestApp({ uploadSlots: { max: 2, waitMs: 1 } });
   const held = ['stalled', 'stalled too'].map(account => narrow.services.uploads.begin(account));
   try {
     const key = { 'idempotency-key': randomUUID() };
@@ -325,7 +325,7 @@ test('a join, a replay and a conflict need no place for an upload', async () => 
 });
 
 test('uploads at once have a bound', async () => {
-  const narrow = await openTestApp({ uploadSlots: { slotsMax: 0, waitMs: 1 } });
+  const narrow = await openTestApp({ uploadSlots: { max: 0, waitMs: 1 } });
   try {
     const answer = await narrow.post(ASYNC, imageBody());
     assert.equal(answer.statusCode, 503);

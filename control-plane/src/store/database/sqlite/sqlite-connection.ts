@@ -5,6 +5,7 @@
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { CompiledQuery, QueryResult } from 'kysely';
+import { Semaphore } from '#program/semaphore.ts';
 import { databaseErrorKind } from '../database-errors.ts';
 
 /** How long a statement waits for another process's write lock before it fails with SQLITE_BUSY. */
@@ -107,32 +108,14 @@ export class SqliteConnection {
   }
 }
 
-/** One at a time, in the order of asking. `take` rejects where SQLITE_WAITERS_MAX wait already. */
-export class Turns {
-  readonly #waiting: (() => void)[] = [];
-  #taken = false;
-
-  /** Nobody has it and nobody waits. */
-  get free(): boolean {
-    return !this.#taken;
-  }
-
-  async take(): Promise<void> {
-    if (!this.#taken) {
-      this.#taken = true;
-      return;
-    }
-    if (this.#waiting.length >= SQLITE_WAITERS_MAX) {
+/** One at a time, in the order of asking. */
+export function oneAtATime(): Semaphore {
+  return new Semaphore({
+    max: 1,
+    waitingMax: SQLITE_WAITERS_MAX,
+    refusal: () => {
       const error = new Error(`${SQLITE_WAITERS_MAX} callers wait for the database already`);
-      throw Object.assign(error, { code: 'POOL_QUEUE_LIMIT' });
-    }
-    await new Promise<void>(resolve => this.#waiting.push(resolve));
-  }
-
-  /** To the next who waits. */
-  pass(): void {
-    const next = this.#waiting.shift();
-    if (next === undefined) this.#taken = false;
-    else next();
-  }
+      return Object.assign(error, { code: 'POOL_QUEUE_LIMIT' });
+    },
+  });
 }

@@ -23,7 +23,8 @@ import {
   SqliteIntrospector,
   SqliteQueryCompiler,
 } from 'kysely';
-import { SqliteConnection, Turns } from './sqlite-connection.ts';
+import type { Semaphore } from '#program/semaphore.ts';
+import { oneAtATime, SqliteConnection } from './sqlite-connection.ts';
 import { SqliteGroupCommit } from './sqlite-group-commit.ts';
 
 export class NodeSqliteDialect implements Dialect {
@@ -66,7 +67,7 @@ interface Sides {
   readonly writes: SqliteGroupCommit;
   readonly reads: SqliteConnection;
   /** Held by the read that runs, or waits for another process's lock. */
-  readonly readTurns: Turns;
+  readonly reading: Semaphore;
 }
 
 class NodeSqliteDriver implements Driver {
@@ -85,7 +86,7 @@ class NodeSqliteDriver implements Driver {
       this.#sides = {
         writes: new SqliteGroupCommit(writer),
         reads,
-        readTurns: new Turns(),
+        reading: oneAtATime(),
       };
     } catch (error) {
       writer.close();
@@ -118,7 +119,7 @@ class NodeSqliteDriver implements Driver {
     const sides = this.#sides;
     this.#sides = undefined;
     await sides?.writes.close();
-    await sides?.readTurns.take();
+    await sides?.reading.take();
     sides?.reads.close();
   }
 }
@@ -168,12 +169,7 @@ class SqliteSession implements DatabaseConnection {
   }
 
   async #read<R>(query: CompiledQuery): Promise<QueryResult<R>> {
-    const { reads, readTurns } = this.#sides;
-    await readTurns.take();
-    try {
-      return await reads.executeWhenFree<R>(query);
-    } finally {
-      readTurns.pass();
-    }
+    const { reads, reading } = this.#sides;
+    return await reading.run({}, () => reads.executeWhenFree<R>(query));
   }
 }

@@ -12,7 +12,8 @@
  * | due    | see above                  | none: no member runs, and COMMIT; or SQLite undid it   |
  */
 import type { QueryResult } from 'kysely';
-import { type SqliteConnection, type Statement, Turns } from './sqlite-connection.ts';
+import type { Release } from '#program/semaphore.ts';
+import { oneAtATime, type SqliteConnection, type Statement } from './sqlite-connection.ts';
 
 /** So that the file's lock is given to other processes now and then. */
 export const COMMITTED_TOGETHER_MAX = 64;
@@ -31,7 +32,8 @@ interface Group {
 export class SqliteGroupCommit {
   readonly #connection: SqliteConnection;
   /** Held by the member that runs. */
-  readonly #turns = new Turns();
+  readonly #running = oneAtATime();
+  #pass: Release = () => undefined;
   #group: Group | undefined;
 
   constructor(connection: SqliteConnection) {
@@ -40,7 +42,7 @@ export class SqliteGroupCommit {
 
   /** The caller ends it by `commit` or `rollback`. Rejects when another process keeps the lock. */
   async begin(): Promise<void> {
-    await this.#turns.take();
+    this.#pass = await this.#running.take();
     try {
       await this.#join();
       this.#run(SAVEPOINT);
@@ -87,7 +89,7 @@ export class SqliteGroupCommit {
 
   /** One statement that is a transaction of its own. */
   async executeAlone<R>(statement: Statement): Promise<QueryResult<R>> {
-    await this.#turns.take();
+    this.#pass = await this.#running.take();
     let group: Group | undefined;
     try {
       group = await this.#join();
@@ -101,18 +103,15 @@ export class SqliteGroupCommit {
 
   /** Outside any transaction, for what does not stand in one. */
   async executeOutside<R>(statement: Statement): Promise<QueryResult<R>> {
-    await this.#turns.take();
-    try {
+    return await this.#running.run({}, () => {
       this.#end();
-      return await this.#connection.executeWhenFree<R>(statement);
-    } finally {
-      this.#turns.pass();
-    }
+      return this.#connection.executeWhenFree<R>(statement);
+    });
   }
 
   /** Waits for who runs and commits what is open. */
   async close(): Promise<void> {
-    await this.#turns.take();
+    await this.#running.take();
     this.#end();
     this.#connection.close();
   }
@@ -129,7 +128,7 @@ export class SqliteGroupCommit {
     this.#group = group;
     setImmediate(() => {
       group.due = true;
-      if (this.#turns.free) this.#endOf(group);
+      if (this.#running.held === 0) this.#endOf(group);
     });
     return group;
   }
@@ -138,7 +137,7 @@ export class SqliteGroupCommit {
   #leave(): void {
     const group = this.#group;
     if (group !== undefined && (group.due || group.members >= COMMITTED_TOGETHER_MAX)) this.#end();
-    this.#turns.pass();
+    this.#pass();
   }
 
   #endOf(group: Group): void {

@@ -1,0 +1,190 @@
+/**
+ * A bounded semaphore: so much is held at once, and so many wait for it, so that a burst is spread
+ * out and not refused. What is held is counted, or weighed (bytes).
+ *
+ * Callers without a key go in the order in which they came. Callers with one share fairly: a key
+ * may take more while it holds fewer than are left free (Choudhury and Hahne, "Dynamic Queue Length
+ * Thresholds in a Shared-Memory Packet Switch", 1998, with a factor of one). One key alone gets
+ * half; of n busy keys each gets one part of n + 1; and there is always room for one that comes.
+ * The line of those that wait is shared by the same rule. Of the keys that wait, the one that holds
+ * least goes first; equals alternate.
+ *
+ * | state   | entered by                                    | left by                               |
+ * |---------|-----------------------------------------------|---------------------------------------|
+ * | waiting | take, nothing free for the key                | a release (to held); waitMs, a signal |
+ * | held    | take, a release of another                    | its release                           |
+ * | refused | take, the line is full; a time-out            | -                                     |
+ */
+
+export interface SemaphoreOptions {
+  /** Sum of what is held at once. Read each time. */
+  readonly max: number;
+  /** Callers that wait; one more is refused. */
+  readonly waitingMax: number;
+  /** A caller that waits longer is refused. No limit but the signal's where absent. */
+  readonly waitMs?: number;
+  readonly refusal: () => Error;
+}
+
+export interface Use {
+  /** Whose use it is; absent: nobody's, who goes in order. */
+  readonly key?: string | undefined;
+  /** 1 where absent. What is heavier than all there is counts as all there is. */
+  readonly weight?: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Gives back what was taken. A second call does nothing. */
+export type Release = () => void;
+
+interface Waiter {
+  readonly use: Use;
+  grant(release: Release): void;
+}
+
+export class Semaphore {
+  readonly #options: SemaphoreOptions;
+  readonly #heldBy = new Map<string, number>();
+  /** By key, in the order they came; the key that was served last stands last. */
+  readonly #waitingBy = new Map<string | undefined, Set<Waiter>>();
+  #held = 0;
+  #waiting = 0;
+
+  constructor(options: SemaphoreOptions) {
+    this.#options = options;
+  }
+
+  get held(): number {
+    return this.#held;
+  }
+
+  get waiting(): number {
+    return this.#waiting;
+  }
+
+  heldBy(key: string | undefined): number {
+    return (key !== undefined && this.#heldBy.get(key)) || 0;
+  }
+
+  /** Without waiting. @throws the refusal */
+  takeNow(use: Use = {}): Release {
+    if (!this.#mayEnter(use)) throw this.#options.refusal();
+    return this.#hold(use);
+  }
+
+  /** @throws the refusal; the signal's reason */
+  async take(use: Use = {}): Promise<Release> {
+    use.signal?.throwIfAborted();
+    if (this.#mayEnter(use)) return this.#hold(use);
+    const { waitingMax, refusal } = this.#options;
+    const own = use.key === undefined ? 0 : (this.#waitingBy.get(use.key)?.size ?? 0);
+    if (own >= waitingMax - this.#waiting) throw refusal();
+    return await this.#wait(use);
+  }
+
+  /** @throws as `take` does, before the work has begun; what the work throws */
+  async run<T>(use: Use, work: () => Promise<T>): Promise<T> {
+    const release = await this.take(use);
+    try {
+      return await work();
+    } finally {
+      release();
+    }
+  }
+
+  async #wait(use: Use): Promise<Release> {
+    const { signal } = use;
+    const { waitMs, refusal } = this.#options;
+    const { promise, resolve, reject } = Promise.withResolvers<Release>();
+    const waiter: Waiter = { use, grant: resolve };
+    const giveUp = (reason: unknown) => {
+      this.#leave(waiter);
+      reject(reason);
+      // What waited behind may be lighter.
+      this.#grant();
+    };
+    const onAbort = () => giveUp(signal?.reason);
+    const waiting = this.#waitingBy.get(use.key) ?? new Set();
+    this.#waitingBy.set(use.key, waiting.add(waiter));
+    this.#waiting += 1;
+    const timer = waitMs === undefined ? undefined : setTimeout(() => giveUp(refusal()), waitMs);
+    signal?.addEventListener('abort', onAbort, { once: true });
+    try {
+      return await promise;
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', onAbort);
+    }
+  }
+
+  /** Those of the same key that wait came before. */
+  #mayEnter(use: Use): boolean {
+    return this.#hasRoom(use) && !this.#waitingBy.has(use.key);
+  }
+
+  #hasRoom(use: Use): boolean {
+    const free = this.#options.max - this.#held;
+    if (this.#weightOf(use) > free) return false;
+    return use.key === undefined || this.heldBy(use.key) < free;
+  }
+
+  #weightOf({ weight = 1 }: Use): number {
+    return Math.min(weight, this.#options.max);
+  }
+
+  #hold(use: Use): Release {
+    const weight = this.#weightOf(use);
+    this.#count(use.key, weight);
+    let held = true;
+    return () => {
+      if (!held) return;
+      held = false;
+      this.#count(use.key, -weight);
+      this.#grant();
+    };
+  }
+
+  #count(key: string | undefined, weight: number): void {
+    this.#held += weight;
+    if (key === undefined) return;
+    const held = this.heldBy(key) + weight;
+    if (held === 0) this.#heldBy.delete(key);
+    else this.#heldBy.set(key, held);
+  }
+
+  #grant(): void {
+    for (let next = this.#next(); next !== undefined; next = this.#next()) {
+      this.#leave(next);
+      this.#putLast(next.use.key);
+      // Held before the waiter runs again, or a newcomer could take it.
+      next.grant(this.#hold(next.use));
+    }
+  }
+
+  /** Passes over no more keys than hold something: one that holds nothing has room. */
+  #next(): Waiter | undefined {
+    if (this.#held >= this.#options.max) return undefined;
+    let best: Waiter | undefined;
+    for (const [key, [first]] of this.#waitingBy) {
+      if (first === undefined || !this.#hasRoom(first.use)) continue;
+      const held = this.heldBy(key);
+      if (held === 0) return first;
+      if (best === undefined || held < this.heldBy(best.use.key)) best = first;
+    }
+    return best;
+  }
+
+  #leave(waiter: Waiter): void {
+    const waiting = this.#waitingBy.get(waiter.use.key);
+    if (!waiting?.delete(waiter)) return;
+    this.#waiting -= 1;
+    if (waiting.size === 0) this.#waitingBy.delete(waiter.use.key);
+  }
+
+  #putLast(key: string | undefined): void {
+    const waiting = this.#waitingBy.get(key);
+    if (waiting === undefined) return;
+    this.#waitingBy.delete(key);
+    this.#waitingBy.set(key, waiting);
+  }
+}
