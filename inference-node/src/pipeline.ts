@@ -12,7 +12,7 @@ import { frameRange } from '#contract/finishing/frame.ts';
 import type { Subject } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { StageTimings } from '#contract/stages.ts';
-import { traced } from '#program/tracing/active-span.ts';
+import { describeSpan, traced } from '#program/tracing/active-span.ts';
 import type { EnginePool, EnginePriority, EngineResult } from './engine/pool/engine-pool.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
 import type { FinishChoices } from './picture/finish-choices.ts';
@@ -359,9 +359,9 @@ function tracedModel(
 ) {
   const { role } = run;
   const attributes = { 'matting.model': run.model.model, 'matting.model.role': role };
-  return traced({ name: 'engine', attributes }, async span => {
+  return traced({ name: 'engine', attributes }, async () => {
     const answer = await runModel(run, inputs, priority, signal);
-    if (answer === undefined) span?.set({ 'matting.outcome': 'missing' });
+    if (answer === undefined) describeSpan({ 'matting.outcome': 'missing' });
     else {
       recordStages([
         ['engine_wait', answer.waitMs],

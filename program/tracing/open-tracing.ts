@@ -1,6 +1,5 @@
-/** The one way to a tracer: without an endpoint there is none, and no SDK is loaded. */
-import type { Tracing } from './span.ts';
-import type { TracedProgram } from './traced-program.ts';
+/** The one way to a tracer: without an endpoint there is none, and OpenTelemetry is not loaded. */
+import type { TracedProgram, Tracing } from './span.ts';
 import type { TracingSettings } from './tracing-settings.ts';
 
 /** Rejects with TracingFileError, which has one line for the operator. */
@@ -9,6 +8,6 @@ export async function openTracing(
   program: TracedProgram,
 ): Promise<Tracing | undefined> {
   if (settings === undefined) return undefined;
-  const { OtelTracing } = await import('./otel/otel-tracing.ts');
-  return await OtelTracing.open(settings, program);
+  const { openOtelTracing } = await import('./otel-tracing.ts');
+  return await openOtelTracing(settings, program);
 }

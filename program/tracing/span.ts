@@ -1,7 +1,9 @@
 /**
- * What a trace is made of, in words of the house: nothing here loads OpenTelemetry. Names and
- * attributes are closed sets, so that no URL, key or name of a picture can get into one.
+ * Names and attributes of spans: closed sets, so that no URL, key or name of a picture can get into
+ * one. Nothing here loads OpenTelemetry.
  */
+import type { Span, SpanKind } from '@opentelemetry/api';
+import type { Logger } from 'pino';
 import type { StageName } from '#contract/stages.ts';
 
 export type HttpSpanName =
@@ -23,10 +25,8 @@ export type SpanName =
   | 'engine'
   | StageName;
 
-export type SpanKind = 'internal' | 'server' | 'client' | 'producer' | 'consumer';
-
 /** The keys of OpenTelemetry's semantic conventions where they have one, `matting.` otherwise. */
-export interface SpanAttributes {
+export type SpanAttributes = {
   readonly 'http.request.method'?: string | undefined;
   /** The pattern, never the path. */
   readonly 'http.route'?: string | undefined;
@@ -56,7 +56,7 @@ export interface SpanAttributes {
   readonly 'matting.direct'?: boolean | undefined;
   /** Attempts to notify, this one among them. */
   readonly 'matting.notification.attempt'?: number | undefined;
-}
+};
 
 /** W3C Trace Context as it travels, in HTTP headers or gRPC metadata. */
 export interface TraceCarrier {
@@ -64,45 +64,30 @@ export interface TraceCarrier {
   readonly tracestate?: string | undefined;
 }
 
-/** Fields of log lines: OpenTelemetry's names for logs that go elsewhere than to it. */
-export interface TraceFields {
-  readonly trace_id: string;
-  readonly span_id: string;
-  /** 01: sampled. */
-  readonly trace_flags: string;
-}
-
 export interface SpanBegin {
   readonly name: SpanName;
-  /** internal where absent. */
-  readonly kind?: SpanKind | undefined;
-  readonly attributes?: SpanAttributes | undefined;
+  /** INTERNAL where absent. */
+  readonly kind?: keyof typeof SpanKind;
+  readonly attributes?: SpanAttributes;
   /** UTC milliseconds; now where absent. */
-  readonly startMs?: number | undefined;
+  readonly startTime?: number;
 }
 
-/** Each is to be ended once. */
-export interface Span {
-  /** False: its trace is not sampled. It travels on, and has no children worth making. */
-  readonly recording: boolean;
-  readonly fields: TraceFields;
-  child(begin: SpanBegin): Span;
-  set(attributes: SpanAttributes): void;
-  /** It failed. `type` is a code of the catalogue or a word, never a message. */
-  fail(type: string): void;
-  /** @param endMs UTC milliseconds; now where absent */
-  end(endMs?: number): void;
-  /** For the next process. */
-  carrier(): TraceCarrier;
+/** A span, and where its children begin: several programs may live in one process. */
+export interface StartedSpan {
+  readonly span: Span;
+  readonly tracing: Tracing;
 }
 
-/** Where the spans of this process begin. */
+/** Where the spans of this program begin. */
 export interface Tracing {
   /**
-   * A span under one of another process, or of an earlier time.
-   * @param parent undefined, or none that W3C Trace Context knows: a trace of its own
+   * @param parent of this process, of another or of an earlier time; undefined, or none that W3C
+   *   Trace Context knows: a trace of its own
    */
-  start(begin: SpanBegin, parent?: TraceCarrier | undefined): Span;
+  start(begin: SpanBegin, parent?: Span | TraceCarrier): StartedSpan;
+  /** For the next process. */
+  carrierOf(span: Span): TraceCarrier;
   /** Sends what is left, for as long as the bound allows. Never rejects. */
   close(): Promise<void>;
 }
@@ -117,4 +102,14 @@ export type SpanFate = (typeof SPAN_FATES)[number];
 /** Counts; the metrics implement it. */
 export interface SpanObserver {
   spansEnded(fate: SpanFate, count: number): void;
+}
+
+export interface TracedProgram {
+  /** As service.name, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES says another. */
+  readonly name: string;
+  readonly version: string;
+  /** Which of several: service.instance.id. */
+  readonly instanceId: string;
+  readonly log: Pick<Logger, 'info' | 'warn'>;
+  readonly observer: SpanObserver;
 }

@@ -107,8 +107,8 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^nodemailer/,
   },
   {
-    rule: 'only otel of program/tracing imports OpenTelemetry, and is imported where it is needed',
-    from: /^(?!program\/tracing\/otel\/)/,
+    rule: 'only program/tracing imports OpenTelemetry, where it is needed',
+    from: /^(?!program\/tracing\/)/,
     to: /^@opentelemetry\//,
   },
   {

@@ -16,7 +16,13 @@ import {
   type WatchCapacityResponse,
 } from '#gen/matting/v1/matte_service.ts';
 import type { ChannelSecurity } from '#program/tls/tls-files.ts';
-import { activeCarrier, errorTypeOf, traced } from '#program/tracing/active-span.ts';
+import {
+  activeCarrier,
+  describeSpan,
+  errorTypeOf,
+  failSpan,
+  traced,
+} from '#program/tracing/active-span.ts';
 import type { SpanBegin } from '#program/tracing/span.ts';
 import { type AttemptOutcome, outcomeOf } from './attempt-outcome.ts';
 import type { MatteCall } from './matte-call.ts';
@@ -51,7 +57,7 @@ const CHANNEL_OPTIONS: ChannelOptions = {
 
 const MATTE_SPAN: SpanBegin = {
   name: 'matting.v1.MatteService/Matte',
-  kind: 'client',
+  kind: 'CLIENT',
   attributes: { 'rpc.system.name': 'grpc', 'rpc.method': 'matting.v1.MatteService/Matte' },
 };
 
@@ -103,10 +109,10 @@ export class NodeClient {
 
   /** Runs one attempt to its outcome; never rejects. */
   matte(request: MatteCall): Promise<AttemptOutcome> {
-    return traced(MATTE_SPAN, async span => {
+    return traced(MATTE_SPAN, async () => {
       const outcome = await this.#matte(request);
-      span?.set({ 'matting.outcome': outcome.kind });
-      if ('error' in outcome) span?.fail(errorTypeOf(outcome.error));
+      describeSpan({ 'matting.outcome': outcome.kind });
+      if ('error' in outcome) failSpan(errorTypeOf(outcome.error));
       return outcome;
     });
   }
@@ -135,7 +141,7 @@ export class NodeClient {
     if (carrier === undefined) return this.#metadata;
     const metadata = this.#metadata.clone();
     metadata.set('traceparent', carrier.traceparent);
-    if (carrier.tracestate !== undefined) metadata.set('tracestate', carrier.tracestate);
+    if (carrier.tracestate) metadata.set('tracestate', carrier.tracestate);
     return metadata;
   }
 }

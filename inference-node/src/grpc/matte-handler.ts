@@ -19,7 +19,7 @@ import { BACKGROUND_PIXELS_MAX } from '#contract/limits.ts';
 import { countedMegapixels } from '#contract/picture-memory.ts';
 import type { StageTimings } from '#contract/stages.ts';
 import type { MatteRequest, MatteResponse } from '#gen/matting/v1/matte_service.ts';
-import { activeSpan, asSpan, describeSpan } from '#program/tracing/active-span.ts';
+import { asSpan, describeSpan, failSpan } from '#program/tracing/active-span.ts';
 import type { SpanAttributes, Tracing } from '#program/tracing/span.ts';
 import type { Admission, Permit } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
@@ -295,7 +295,7 @@ function describeFailure(
     'error.type': code,
     'rpc.response.status_code': grpcStatus[status],
   });
-  if (NODE_FAULTS.includes(code)) activeSpan()?.fail(code);
+  if (NODE_FAULTS.includes(code)) failSpan(code);
 }
 
 function fileBytesOf({ contentLength, asked }: MatteOrder): number {

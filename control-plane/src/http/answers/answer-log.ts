@@ -5,7 +5,7 @@
  */
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { ErrorCode } from '#contract/errors.ts';
-import { underSpan } from '#program/tracing/active-span.ts';
+import { describeSpan, underSpan } from '#program/tracing/active-span.ts';
 import { knownAccountOf } from '../checks/authentication.ts';
 import { onAnswerEnd } from './answer-end.ts';
 import { answeredCodeOf, answeredJobOf } from './error-handler.ts';
@@ -55,10 +55,11 @@ export function addAnswerLog(
     };
     const accountId = knownAccountOf(request) ?? owners.get(request);
     const jobId = jobs.get(request) ?? answeredJobOf(request);
-    const span = spanOf(request);
-    span?.set({ 'matting.account.id': accountId, 'matting.job.id': jobId });
     // The connection, not the request, brings the end of an answer.
-    underSpan(span, () => request.log.info({ ...answered, accountId, jobId, ...gone }, 'answered'));
+    underSpan(spanOf(request), () => {
+      describeSpan({ 'matting.account.id': accountId, 'matting.job.id': jobId });
+      request.log.info({ ...answered, accountId, jobId, ...gone }, 'answered');
+    });
     onAnswered?.(answered);
   });
 }

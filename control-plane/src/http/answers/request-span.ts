@@ -4,8 +4,13 @@
  * pages have none, nor have paths that no route takes.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { underSpan } from '#program/tracing/active-span.ts';
-import type { HttpSpanName, Span, TraceCarrier, Tracing } from '#program/tracing/span.ts';
+import {
+  describeSpan,
+  failSpan,
+  receivedCarrier,
+  underSpan,
+} from '#program/tracing/active-span.ts';
+import type { HttpSpanName, StartedSpan, Tracing } from '#program/tracing/span.ts';
 import { headerValues } from '../headers/raw-headers.ts';
 import { answeredCodeOf } from './error-handler.ts';
 
@@ -17,10 +22,10 @@ const OTHER_METHOD = '_OTHER';
 /** The caller hung up before the answer was out. */
 const CALLER_GONE = 'caller_gone';
 
-const spans = new WeakMap<FastifyRequest, Span>();
+const spans = new WeakMap<FastifyRequest, StartedSpan>();
 
 /** Undefined: the request is not traced. */
-export function spanOf(request: FastifyRequest): Span | undefined {
+export function spanOf(request: FastifyRequest): StartedSpan | undefined {
   return spans.get(request);
 }
 
@@ -34,32 +39,30 @@ export function addRequestSpans(app: FastifyInstance, tracing: Tracing): void {
     }
     const span = begin(tracing, request, route);
     spans.set(request, span);
-    reply.raw.once('close', () => end(span, request, reply));
+    reply.raw.once('close', () => {
+      underSpan(span, () => describeAnswer(request, reply));
+      span.span.end();
+    });
     underSpan(span, done);
   });
 }
 
-function begin(tracing: Tracing, request: FastifyRequest, route: string): Span {
+function begin(tracing: Tracing, request: FastifyRequest, route: string): StartedSpan {
   const method = METHODS.find(known => known === request.method);
   const name: HttpSpanName = `${method ?? 'HTTP'} ${route}`;
   const attributes = { 'http.request.method': method ?? OTHER_METHOD, 'http.route': route };
-  return tracing.start({ name, kind: 'server', attributes }, carrierOf(request));
+  const parent = receivedCarrier(
+    headerValues(request.raw, 'traceparent'),
+    headerValues(request.raw, 'tracestate'),
+  );
+  return tracing.start({ name, kind: 'SERVER', attributes }, parent);
 }
 
-/** Undefined where there is none, or more than one. What it says is judged by the tracer. */
-function carrierOf(request: FastifyRequest): TraceCarrier | undefined {
-  const [traceparent, ...more] = headerValues(request.raw, 'traceparent');
-  if (traceparent === undefined || more.length > 0) return undefined;
-  const states = headerValues(request.raw, 'tracestate');
-  return { traceparent, tracestate: states.length === 0 ? undefined : states.join(',') };
-}
-
-function end(span: Span, request: FastifyRequest, { statusCode, raw }: FastifyReply): void {
+function describeAnswer(request: FastifyRequest, { statusCode, raw }: FastifyReply): void {
   const code = answeredCodeOf(request);
-  span.set({ 'http.response.status_code': statusCode });
-  if (code !== undefined) span.set({ 'error.type': code });
+  describeSpan({ 'http.response.status_code': statusCode });
+  if (code !== undefined) describeSpan({ 'error.type': code });
   // A refusal is no fault of the service: the conventions leave the span's status open.
-  if (statusCode >= 500) span.fail(code ?? String(statusCode));
-  else if (!raw.writableFinished) span.fail(CALLER_GONE);
-  span.end();
+  if (statusCode >= 500) failSpan(code ?? String(statusCode));
+  else if (!raw.writableFinished) failSpan(CALLER_GONE);
 }

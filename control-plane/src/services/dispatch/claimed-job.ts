@@ -13,7 +13,7 @@
  * signal too: it is repeated while the database is away, until the lease is lost or all stops.
  */
 import type { Logger } from 'pino';
-import { traced } from '#program/tracing/active-span.ts';
+import { describeSpan, traced } from '#program/tracing/active-span.ts';
 import type { RunEnd } from '../../domain/dispatch/dispatch-core.ts';
 import type { Job, JobFailure, JobInput, JobResult } from '../../domain/job.ts';
 import { failureDue, type LeaseTiming } from '../../domain/lease.ts';
@@ -157,9 +157,9 @@ export class ClaimedJob {
 
   /** Its outcome is open where the lease was lost. */
   #tracedSuccess(ending: Extract<Ending, { kind: 'succeeded' }>): Promise<RunEnd> {
-    return traced({ name: 'store' }, async span => {
+    return traced({ name: 'store' }, async () => {
       const end = await this.#succeed(ending);
-      span?.set({ 'matting.outcome': end.kind });
+      describeSpan({ 'matting.outcome': end.kind });
       return end;
     });
   }

@@ -18,7 +18,7 @@
  *
  * No transaction is open during a download or an attempt.
  */
-import { asSpan, describeSpan, traced } from '#program/tracing/active-span.ts';
+import { asSpan, describeSpan, failSpan, traced } from '#program/tracing/active-span.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import type { Placed, RunEnd } from '../../domain/dispatch/dispatch-core.ts';
 import type { JobMemories } from '../../domain/dispatch/job-memories.ts';
@@ -161,10 +161,10 @@ export class JobRun {
     const { id, accountId } = job;
     const blob = kind === 'image' ? `inputs/${id}-${claim.fence}` : backgroundBlob(id, claim.fence);
     const source = { blobs, fetcher, kind, url, blob, accountId, signal };
-    const fetched = await traced({ name: 'download' }, async span => {
+    const fetched = await traced({ name: 'download' }, async () => {
       const end = await fetchSource(source);
-      span?.set({ 'matting.outcome': end.kind });
-      if (end.kind === 'failed') span?.fail(end.failure.code);
+      describeSpan({ 'matting.outcome': end.kind });
+      if (end.kind === 'failed') failSpan(end.failure.code);
       return end;
     });
     observer.fetchEnded(fetched.kind);

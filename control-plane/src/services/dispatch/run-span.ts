@@ -3,8 +3,8 @@
  * All are under the submission's, whichever replica made the claim.
  */
 
-import { carrierOf } from '#program/tracing/kept-context.ts';
-import type { Span, Tracing } from '#program/tracing/span.ts';
+import { carrierOf, recordSpan, underSpan } from '#program/tracing/active-span.ts';
+import type { StartedSpan, Tracing } from '#program/tracing/span.ts';
 import type { Job } from '../../domain/job.ts';
 
 export interface ClaimTimes {
@@ -18,9 +18,9 @@ export function beginRunSpan(
   tracing: Tracing | undefined,
   job: Job,
   { askedMs, answeredMs }: ClaimTimes,
-): Span | undefined {
+): StartedSpan | undefined {
   if (tracing === undefined) return undefined;
-  const parent = job.traceContext === null ? undefined : carrierOf(job.traceContext);
+  const parent = carrierOf(job.traceContext);
   const attributes = {
     'matting.job.id': job.id,
     'matting.job.mode': job.mode,
@@ -30,13 +30,11 @@ export function beginRunSpan(
   // What came before a second claim is not known: its first run may have ended with its process.
   if (parent !== undefined && job.fence === 1) {
     const submittedMs = answeredMs - (job.readAtMs - job.createdAtMs);
-    const startMs = Math.min(submittedMs, askedMs);
-    tracing.start({ name: 'queue', attributes, startMs }, parent).end(askedMs);
+    const startTime = Math.min(submittedMs, askedMs);
+    tracing.start({ name: 'queue', attributes, startTime }, parent).span.end(askedMs);
   }
-  const run = tracing.start(
-    { name: 'run', kind: 'consumer', attributes, startMs: askedMs },
-    parent,
-  );
-  if (run.recording) run.child({ name: 'claim', startMs: askedMs }).end(answeredMs);
+  const begin = { name: 'run', kind: 'CONSUMER', attributes, startTime: askedMs } as const;
+  const run = tracing.start(begin, parent);
+  underSpan(run, () => recordSpan({ name: 'claim', startTime: askedMs }, answeredMs));
   return run;
 }

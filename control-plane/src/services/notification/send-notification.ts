@@ -80,5 +80,5 @@ export async function sendNotification(
 function traceHeaders(trace: TraceCarrier | undefined): Readonly<Record<string, string>> {
   if (trace === undefined) return {};
   const { traceparent, tracestate } = trace;
-  return tracestate === undefined ? { traceparent } : { traceparent, tracestate };
+  return tracestate ? { traceparent, tracestate } : { traceparent };
 }

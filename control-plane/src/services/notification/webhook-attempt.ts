@@ -12,9 +12,14 @@
  * | aborted    | given back, uncounted                                                        |
  */
 import type { Logger } from 'pino';
-import { asSpan } from '#program/tracing/active-span.ts';
-import { carrierOf } from '#program/tracing/kept-context.ts';
-import type { Span, Tracing } from '#program/tracing/span.ts';
+import {
+  activeCarrier,
+  asSpan,
+  carrierOf,
+  describeSpan,
+  failSpan,
+} from '#program/tracing/active-span.ts';
+import type { Tracing } from '#program/tracing/span.ts';
 import { nextWaitMs, type WebhookSchedule } from '../../domain/webhook-schedule.ts';
 import { type CallbackSecrets, notificationBody } from '../../secrets/callback-secret.ts';
 import type { GuardedPost } from '../../sources/guard/guarded-post.ts';
@@ -64,9 +69,7 @@ export function attemptWebhook(
   dependencies: WebhookAttemptDependencies,
   claimed: ClaimedNotification,
 ): Promise<AttemptResult> {
-  return asSpan(beginSpan(dependencies.tracing, claimed), span =>
-    makeAttempt(dependencies, claimed, span),
-  );
+  return asSpan(beginSpan(dependencies.tracing, claimed), () => makeAttempt(dependencies, claimed));
 }
 
 /** Under the submission of its job, which may be long ago. */
@@ -75,21 +78,20 @@ function beginSpan(tracing: Tracing | undefined, { notification, claim }: Claime
   return tracing?.start(
     {
       name: 'notify',
-      kind: 'client',
+      kind: 'CLIENT',
       attributes: {
         'http.request.method': 'POST',
         'matting.job.id': claim.jobId,
         'matting.notification.attempt': attempts + 1,
       },
     },
-    traceContext === null ? undefined : carrierOf(traceContext),
+    carrierOf(traceContext),
   );
 }
 
 async function makeAttempt(
   dependencies: WebhookAttemptDependencies,
   claimed: ClaimedNotification,
-  span: Span | undefined,
 ): Promise<AttemptResult> {
   const { guardedPost, secrets, observer, cutOff } = dependencies;
   const { notification, claim, listedAtMs } = claimed;
@@ -103,12 +105,12 @@ async function makeAttempt(
   const startedAtMs = performance.now();
   // The database's clock, carried on from when the row was read.
   const nowMs = () => readAtMs + (performance.now() - listedAtMs);
-  const trace = traceContext === null ? undefined : span?.carrier();
+  const trace = traceContext === null ? undefined : activeCarrier();
   const message = { jobId, accountId, callbackUrl, body, key, nowMs, trace };
   const outcome = await sendNotification(guardedPost, message, cutOff);
   const durationMs = performance.now() - startedAtMs;
   observer.webhookAttempted(outcome.kind);
-  if (span !== undefined) describeOutcome(span, outcome);
+  describeOutcome(outcome);
   if (outcome.kind === 'delivered') {
     observer.webhookDelivered(Math.max(0, nowMs() - createdAtMs));
   }
@@ -117,11 +119,11 @@ async function makeAttempt(
   return { slow: outcome.kind === 'unanswered' || durationMs > SLOW_MS, nextInMs };
 }
 
-function describeOutcome(span: Span, outcome: SendOutcome): void {
-  span.set({ 'matting.outcome': outcome.kind });
-  if ('status' in outcome) span.set({ 'http.response.status_code': outcome.status });
-  if (outcome.kind === 'unanswered') span.fail(outcome.failure);
-  else if (outcome.kind === 'gone' || outcome.kind === 'refused') span.fail(String(outcome.status));
+function describeOutcome(outcome: SendOutcome): void {
+  describeSpan({ 'matting.outcome': outcome.kind });
+  if ('status' in outcome) describeSpan({ 'http.response.status_code': outcome.status });
+  if (outcome.kind === 'unanswered') failSpan(outcome.failure);
+  else if (outcome.kind === 'gone' || outcome.kind === 'refused') failSpan(String(outcome.status));
 }
 
 async function unsignable(

@@ -4,7 +4,7 @@
  */
 import { ContractError } from '#contract/errors.ts';
 import { Semaphore } from '#program/semaphore.ts';
-import { activeKeptContext } from '#program/tracing/kept-context.ts';
+import { activeKeptContext } from '#program/tracing/active-span.ts';
 import type { Job } from '../../domain/job.ts';
 import { PLAYGROUND_OPEN_MAX } from '../../domain/playground.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';

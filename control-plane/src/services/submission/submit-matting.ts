@@ -4,8 +4,7 @@
  * address, jobs in flight, saturation and credits, which never refuse a join or a replay.
  */
 import { ContractError } from '#contract/errors.ts';
-import { traced } from '#program/tracing/active-span.ts';
-import { activeKeptContext } from '#program/tracing/kept-context.ts';
+import { activeKeptContext, describeSpan, traced } from '#program/tracing/active-span.ts';
 import type { Job } from '../../domain/job.ts';
 import { isForgotten } from '../../domain/key-memory.ts';
 import type { CallbackSecrets } from '../../secrets/callback-secret.ts';
@@ -155,10 +154,10 @@ export class SubmitMatting {
 
   #traced(sent: Sent, asked: Asked): Promise<Submitted> {
     const attributes = { 'matting.job.mode': sent.mode };
-    return traced({ name: 'submit', kind: 'producer', attributes }, async span => {
+    return traced({ name: 'submit', kind: 'PRODUCER', attributes }, async () => {
       const submitted = await this.#joinOrCreate(sent, asked);
       const { job, created } = submitted;
-      span?.set({ 'matting.job.id': job.id, 'matting.outcome': created ? 'created' : 'joined' });
+      describeSpan({ 'matting.job.id': job.id, 'matting.outcome': created ? 'created' : 'joined' });
       return submitted;
     });
   }
