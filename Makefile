@@ -20,7 +20,7 @@
 # make repeat  FILE=path TIMES=20 BUSY=3 [NAME=part of a test's name]: a test file again and again, beside busy loops
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of docs/performance.md, measured on this machine; PEER=folder of photos: beside another remover
-# make bench-card [ONLY=bare,service PROVIDER=cuda PHOTOS=folder MINUTES=10]: what this machine's GPU makes of everything (docs/gpu.md); half an hour
+# make bench-card [ONLY=bare,service PROVIDER=cuda THREADS=4]: what this machine's GPU is worth, to size it (docs/gpu.md); half an hour
 # make images  [ONLY=control-plane,node TAG=dev BASE=… PLATFORM=linux/arm64]: container images by buildah or podman (docs/containers.md); some minutes
 # make test-images  [ONLY=name]: those images run, cut pictures out, are built twice and compared; compose.yaml as a whole; some minutes
 # make generate, make format   after a change of proto/*.proto, inference-node/kernels/ or deploy/grafana/source/; before a commit
@@ -183,8 +183,7 @@ bench: setup
 	@$(NODE) bench/run.ts $(if $(PEER),--peer $(PEER))
 
 bench-card: setup
-	@$(NODE) bench/card/main.ts $(if $(ONLY),--only '$(ONLY)') $(if $(PROVIDER),--provider '$(PROVIDER)') \
-		$(if $(PHOTOS),--photos '$(PHOTOS)') $(if $(MINUTES),--minutes '$(MINUTES)')
+	@$(NODE) bench/card/main.ts $(if $(ONLY),--only '$(ONLY)') $(if $(PROVIDER),--provider '$(PROVIDER)') $(if $(THREADS),--threads '$(THREADS)')
 
 clean:
 	rm -rf node_modules bin/node/node_modules $(KERNELS)/node_modules data model-cache

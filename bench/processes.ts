@@ -1,6 +1,5 @@
 /** Processes of this machine as /proc counts them: whose children they are, what they took. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { readResidentBytes } from '../inference-node/src/process/resident-memory.ts';
 
 /** The clock of /proc, 100 a second on every Linux. */
 const MS_PER_TICK = 10;
@@ -67,11 +66,6 @@ export function cpuMsOf(pid: number): number {
   return ms;
 }
 
-/** Those of a node's children that are of one kind. */
-export function childrenOf(node: number, role: keyof typeof CHILD_PROGRAMS): number[] {
-  return descendants(node).filter(pid => roleOfChild(pid) === role);
-}
-
 /** Of the two programs and all children of the node that are alive. */
 export function timesOf(controlPlane: number, node: number): TimesByPid {
   const roles: [number, ProcessRole][] = [
@@ -101,12 +95,6 @@ export function memoryOf(root: number): Memory {
     pss += 1024 * Number(/^Pss:\s+(\d+)/m.exec(text)?.[1] ?? 0);
   }
   return { rss, pss, processes: pids.length };
-}
-
-/** The same, but only what is resident, and cheap. */
-export function residentOf(root: number): number {
-  const pids = [root, ...descendants(root)];
-  return pids.reduce((sum, pid) => sum + (readResidentBytes(pid) ?? 0), 0);
 }
 
 function roleOfChild(pid: number): keyof typeof CHILD_PROGRAMS | undefined {

@@ -12,14 +12,12 @@ import { type Bootstrap, findStackPorts, startStack } from '../bin/stack.ts';
 import { Terminal } from '../bin/terminal.ts';
 import { at } from '../test/support/at.ts';
 import {
-  childrenOf,
   cpuMsOf,
   descendants,
   type Memory,
   memoryOf,
   type Program,
   pidOf,
-  residentOf,
   type TimesByPid,
   timesOf,
 } from './processes.ts';
@@ -43,22 +41,16 @@ export interface Service {
   readonly apiKey: string;
   /** Where the node says what it is, and its metrics. */
   readonly nodeHttpUrl: string;
-  /** The node's log, a JSON object a line. */
-  readonly nodeLogFile: string;
   /** Sends a file and fetches its cut-out. Rejects on anything but 200. */
   cutOut(file: Buffer, format?: string): Promise<Answer>;
   /** Memory of the node's main process and all its children, bytes. */
   nodeMemory(): Memory;
-  /** What is resident now, bytes: of the control plane, and of the node with all its children. */
-  resident(): { readonly controlPlane: number; readonly node: number };
   /** Processor time so far of the two main processes, without the node's children. */
   mainCpuMs(): MainCpuMs;
   /** Processor time so far of the control plane, the node and all its children. */
   allCpuMs(): number;
   /** The same by process, of those that are alive. */
   times(): TimesByPid;
-  /** Pids of the engines that are alive. */
-  engines(): number[];
   close(): Promise<void>;
 }
 
@@ -120,20 +112,14 @@ export async function openService(
     nodeToken: NODE_TOKEN,
     apiKey: apiKey ?? '',
     nodeHttpUrl: `http://127.0.0.1:${config.ports.nodeHttp}`,
-    nodeLogFile,
     cutOut: (file, format = 'png') => cutOut(stack.localUrl, apiKey ?? '', file, format),
     nodeMemory: () => memoryOf(nodePid()),
-    resident: () => ({
-      controlPlane: residentOf(controlPlanePid()),
-      node: residentOf(nodePid()),
-    }),
     mainCpuMs: () => ({ controlPlane: cpuMsOf(controlPlanePid()), node: cpuMsOf(nodePid()) }),
     allCpuMs: () => {
       const pids = [controlPlanePid(), nodePid(), ...descendants(nodePid())];
       return pids.reduce((sum, pid) => sum + cpuMsOf(pid), 0);
     },
     times: () => timesOf(controlPlanePid(), nodePid()),
-    engines: () => childrenOf(nodePid(), 'engines'),
     close: async () => {
       const hurry = setTimeout(() => void stack.hurry(), CLOSE_MAX_MS);
       await stack.stop();

@@ -1,90 +1,125 @@
-/** The GPU that is measured, what engines need to reach it, and who watches it meanwhile. */
+/** The GPU that is measured, what engines need to reach it, and how busy nvidia-smi says it is. */
+import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { readChildEnv } from '../../inference-node/src/config.ts';
 import { createAnswering } from '../../inference-node/src/engine/choice/answer-picture.ts';
 import { chooseDevices } from '../../inference-node/src/engine/devices/choose-devices.ts';
 import { GpuDevice } from '../../inference-node/src/engine/devices/gpu-device.ts';
-import { type GpuFacts, listGpus } from '../../inference-node/src/engine/devices/nvidia-smi.ts';
+import {
+  listGpus,
+  SMI_COMMAND,
+  smiEnvironment,
+} from '../../inference-node/src/engine/devices/nvidia-smi.ts';
 import { loadManifest } from '../../inference-node/src/models/manifest.ts';
 import { parseModelSettings } from '../../inference-node/src/models/model-settings.ts';
-import type {
-  ExecutionProvider,
-  PreparedModel,
-} from '../../inference-node/src/models/prepared-model.ts';
 import { detectInstructionSet } from '../../inference-node/src/models/preparing/instruction-set.ts';
 import { prepareModel } from '../../inference-node/src/models/preparing/prepare.ts';
 import { readEngineEnvironment } from '../../inference-node/src/providers/engine-environment.ts';
 import { tensorrtEnv } from '../../inference-node/src/start/gpus.ts';
 import { machine } from '../service.ts';
-import type { CardOptions, GraphWanted } from './options.ts';
-import { openSmiSampler, type SmiFigures, type SmiSample } from './smi-samples.ts';
+import type { CardOptions } from './options.ts';
 
-export interface Card {
-  readonly options: CardOptions;
-  readonly cores: number;
-  /** The first that CUDA takes; undefined where none of NVIDIA's is listed. */
-  readonly gpu: GpuFacts | undefined;
-  readonly modelDir: string;
-  readonly providerDir: string;
-  /** What tells this machine from another with the same processor. */
-  readonly device: Readonly<Record<string, string>>;
-  engineEnv(graph: Pick<GraphWanted, 'precision'>): Readonly<Record<string, string>>;
-  /** A GPU of its own name: what one measurement does to it the next does not see. */
-  newDevice(): GpuDevice | undefined;
-  prepare(graph: GraphWanted, provider: ExecutionProvider): Promise<PreparedModel>;
-  /** Of a window of time; empty where nothing watches. */
-  gpuBetween(fromMs: number, toMs: number): SmiFigures;
-  gpuNow(): SmiSample | undefined;
-  close(): void;
+export type Card = Awaited<ReturnType<typeof openCard>>;
+export type Graph = CardOptions['graphs'][number];
+
+/** What one call takes, some 50 ms of a core, is worth it no more often. */
+const SAMPLE_INTERVAL_MS = 1000;
+const SAMPLE_MAX_MS = 5000;
+
+interface Sample {
+  readonly atMs: number;
+  /** 0 to 1; undefined: the GPU does not say. */
+  readonly busy: number | undefined;
+  readonly memoryMib: number | undefined;
 }
 
-const UNWATCHED: SmiFigures = { samples: 0, gpuBusy: undefined, gpuMemoryMib: undefined };
-
-export async function openCard(options: CardOptions): Promise<Card> {
+export async function openCard(options: CardOptions, ending: AbortSignal) {
   const { provider } = options;
   const settings = parseModelSettings(
     { MATTING_MODEL_DIR: process.env.MATTING_MODEL_DIR },
     process.cwd(),
   );
-  const { modelDir } = settings;
-  const providerDir = path.resolve(
-    process.env.MATTING_PROVIDER_DIR || path.join(modelDir, 'providers'),
-  );
+  const { modelDir, weightsDir } = settings;
+  const providerDir = process.env.MATTING_PROVIDER_DIR || path.join(modelDir, 'providers');
   const childEnv = readChildEnv(process.env);
   const ofCuda = provider === 'cuda' || provider === 'tensorrt';
-  const env = ofCuda ? (await readEngineEnvironment(providerDir, childEnv)).childEnv : childEnv;
-  const gpu = await firstGpu(env);
+  const env = ofCuda
+    ? (await readEngineEnvironment(path.resolve(providerDir), childEnv)).childEnv
+    : childEnv;
+  const listing = await listGpus(env);
+  const gpus = listing.state === 'listed' ? listing.gpus : [];
+  const choice = chooseDevices('all', gpus, env.CUDA_VISIBLE_DEVICES);
+  const gpu = 'gpus' in choice ? choice.gpus[0] : undefined;
   const cores = Number(machine().cores);
-  const sampler = gpu === undefined ? undefined : openSmiSampler(gpu.id);
-  const answering = createAnswering({ childEnv, threads: cores });
+  const watch = gpu && watchGpu(gpu.id);
   return {
-    options,
-    cores,
-    gpu,
-    modelDir,
-    providerDir,
-    device: gpu === undefined ? {} : { gpu: gpu.name, driver: gpu.driver },
-    engineEnv: ({ precision }) =>
+    ...{ options, ending, cores, gpu, modelDir },
+    engineEnv: ({ precision }: Graph) =>
       provider === 'tensorrt' ? tensorrtEnv(env, modelDir, [precision]) : env,
+    /** A GPU of its own name: what one measurement does to it the next does not see. */
     newDevice: () => (gpu === undefined || !ofCuda ? undefined : new GpuDevice(gpu)),
-    prepare: async ({ model, side, precision }, on) =>
+    prepare: async ({ model, side, precision }: Graph) =>
       await prepareModel({
         manifest: await loadManifest(model),
-        cacheDir: modelDir,
-        weightsDir: settings.weightsDir,
+        ...{ cacheDir: modelDir, weightsDir, precision, provider },
         inputSize: { width: side, height: side },
-        ...{ precision, provider: on, answering },
         instructionSet: await detectInstructionSet(),
+        answering: createAnswering({ childEnv, threads: cores }),
       }),
-    gpuBetween: (fromMs, toMs) => sampler?.between(fromMs, toMs) ?? UNWATCHED,
-    gpuNow: () => sampler?.last(),
-    close: () => sampler?.close(),
+    /** Of a window of time; nothing where nobody watches. */
+    gpuBetween: (fromMs: number, toMs: number) => watch?.between(fromMs, toMs) ?? {},
+    close: () => watch?.close(),
   };
 }
 
-async function firstGpu(env: Readonly<Record<string, string>>): Promise<GpuFacts | undefined> {
-  const listing = await listGpus(env);
-  if (listing.state !== 'listed') return undefined;
-  const choice = chooseDevices('all', listing.gpus, env.CUDA_VISIBLE_DEVICES);
-  return 'gpus' in choice ? choice.gpus[0] : undefined;
+function watchGpu(id: string) {
+  const samples: Sample[] = [];
+  const query = ['-i', id, '--query-gpu=utilization.gpu,memory.used'];
+  const args = [...query, '--format=csv,noheader,nounits'];
+  let timer: NodeJS.Timeout | undefined;
+  let closed = false;
+  const poll = () => {
+    const asked = { env: smiEnvironment(process.env), timeout: SAMPLE_MAX_MS };
+    execFile(SMI_COMMAND, args, asked, (error, text) => {
+      const sample = error === null ? parseSample(text, performance.now()) : undefined;
+      if (sample !== undefined) samples.push(sample);
+      if (!closed) timer = setTimeout(poll, SAMPLE_INTERVAL_MS);
+    });
+  };
+  poll();
+  return {
+    between: (fromMs: number, toMs: number) => {
+      const within = samples.filter(({ atMs }) => atMs >= fromMs && atMs <= toMs);
+      const busy = within.flatMap(sample => sample.busy ?? []);
+      const gpuMemoryMib = Math.max(...within.flatMap(sample => sample.memoryMib ?? []));
+      const gpuBusy = busy.reduce((sum, share) => sum + share, 0) / busy.length;
+      return {
+        ...(busy.length > 0 && { gpuBusy }),
+        ...(Number.isFinite(gpuMemoryMib) && { gpuMemoryMib }),
+      };
+    },
+    close: () => {
+      closed = true;
+      clearTimeout(timer);
+    },
+  };
+}
+
+/** Of a line of the query, as `97, 5312`; undefined: it is none. Figures may be words: `[N/A]`. */
+export function parseSample(line: string, atMs: number): Sample | undefined {
+  const cells = line.split(',').map(text => text.trim());
+  if (cells.length !== 2 || !cells.every(text => /^(\d+|\[.*\])$/.test(text))) return undefined;
+  const [busy, memoryMib] = cells.map(text => (/^\d+$/.test(text) ? Number(text) : undefined));
+  return { atMs, busy: busy === undefined ? undefined : busy / 100, memoryMib };
+}
+
+/** The value that `share` of all do not exceed; NaN of none. */
+export function percentile(values: readonly number[], share: number): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? Number.NaN;
+}
+
+/** Three figures that count. */
+export function shown(value: number): number {
+  return Number(value.toPrecision(3));
 }

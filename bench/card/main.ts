@@ -1,82 +1,53 @@
 /**
- * Everything that there is to say of a card: engines alone, mattes against the CPU's, the service
- * over REST and gRPC, faults under load, minutes at full load, and what is wanted of it. Sections
- * can be chosen and have bounds of time; each result is in one file at once, and is printed as a
- * table for docs/performance.md. Without a GPU it measures a CPU the same way (`--provider cpu`).
+ * What a GPU is worth here: `bare`, engines that always find work, by how many there are and how
+ * many images they take at once; `service`, everything kept full over REST, with what limits it.
+ * docs/gpu.md says what to read off. Without a GPU it measures a CPU the same way.
  */
-import { availableParallelism } from 'node:os';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { machine } from '../service.ts';
 import { measureBare } from './bare.ts';
-import { type Card, openCard } from './card.ts';
-import { CardFile, type SectionName } from './card-file.ts';
-import { measureFaults } from './faults.ts';
-import { type CardOptions, readOptions } from './options.ts';
-import { measureParity } from './parity.ts';
-import { describeSection } from './print.ts';
-import { Section } from './section.ts';
+import { openCard } from './card.ts';
+import { type AddRow, type Figures, readOptions } from './options.ts';
 import { measureService } from './service-load.ts';
-import { measureSteady } from './steady.ts';
 
-type Measured = Exclude<SectionName, 'goals'>;
-
-const MEASUREMENTS: Readonly<Record<Measured, (card: Card, section: Section) => Promise<void>>> = {
-  bare: measureBare,
-  parity: measureParity,
-  service: measureService,
-  faults: measureFaults,
-  steady: measureSteady,
-};
-
-function isMeasured(name: SectionName): name is Measured {
-  return name !== 'goals';
-}
-
-/** After its time a section may end what is under way; then it is left alone, with what it has. */
-const ENDING_MAX_S = 60;
-
-/** Told to end, however often, it ends what it started and puts back what it took. */
-const told = new AbortController();
+/** Told to end, it ends what it started. */
+const ending = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-  process.on(signal, () => told.abort(new Error('told to end')));
+  process.on(signal, () => ending.abort(new Error('told to end')));
 }
-
-async function measure(name: Measured, card: Card, file: CardFile): Promise<void> {
-  const { seconds } = card.options;
-  const section = new Section(name, { file, seconds, ending: told.signal });
-  const { promise: hung, reject } = Promise.withResolvers<never>();
-  const lateMs = 1000 * (seconds + ENDING_MAX_S);
-  const timer = setTimeout(() => reject(new Error('it did not end in its time')), lateMs);
-  try {
-    await Promise.race([MEASUREMENTS[name](card, section), hung]);
-  } catch (error) {
-    section.fail(error);
-    process.exitCode = 1;
-  }
-  clearTimeout(timer);
-  if (section.result.rows.some(({ failed }) => failed !== undefined)) process.exitCode = 1;
-}
-
-function optionsGiven(): CardOptions {
-  try {
-    return readOptions(process.argv.slice(2), availableParallelism());
-  } catch (error) {
-    console.error(error instanceof Error ? error.message : error);
-    process.exit(2);
-  }
-}
-
-const options = optionsGiven();
-const card = await openCard(options);
+const options = readOptions();
+const card = await openCard(options, ending.signal);
+const { provider } = options;
+const results: Record<string, unknown> = {
+  ...{ measuredAt: new Date().toISOString(), machine: machine(), provider },
+  gpu: card.gpu && `${card.gpu.name}, driver ${card.gpu.driver}`,
+};
+const folder = path.join(import.meta.dirname, '../results');
+const file = path.join(folder, provider === 'cuda' ? 'card.json' : `card-${provider}.json`);
+mkdirSync(folder, { recursive: true });
 try {
-  const file = new CardFile(options.out, card.device);
-  console.log(JSON.stringify({ ...file.results.machine, provider: options.provider }));
-  for (const name of options.only) {
-    if (told.signal.aborted) break;
-    if (isMeasured(name)) await measure(name, card, file);
-    console.log(describeSection(name, file.results));
+  for (const section of options.only) {
+    const rows: Record<string, Figures> = {};
+    const addRow: AddRow = async (name, measure) => {
+      if (ending.signal.aborted) return;
+      try {
+        rows[name] = await measure();
+      } catch (error) {
+        rows[name] = { error: (error as Error).message.split('\n')[0] };
+        process.exitCode = 1;
+      }
+      // At once: what ends the program in the middle loses nothing.
+      writeFileSync(file, `${JSON.stringify({ ...results, [section]: rows }, undefined, 2)}\n`);
+      console.log(
+        `${section}: ${name}: ${rows[name].error ?? `${rows[name].imagesPerS} a second`}`,
+      );
+    };
+    await (section === 'bare' ? measureBare : measureService)(card, addRow);
+    results[section] = rows;
+    console.table(rows);
   }
-  console.log(file.path);
+  console.log(file);
 } finally {
   card.close();
 }
-// What hangs must not keep the program.
-process.exit();

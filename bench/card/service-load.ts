@@ -1,61 +1,53 @@
 /**
- * The whole service kept full, over REST and over gRPC: images a second by photo and format, how
- * long one takes then, who takes the processor's time, and what limits.
+ * The whole service kept full over REST: images a second by photo and format, how long one takes
+ * then, who takes the processor's time, and what limits.
  */
+import { once } from 'node:events';
 import { cpus } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { OutputFormat } from '#contract/formats.ts';
+import { Worker } from 'node:worker_threads';
+import { loadPlanOutlines } from '../../inference-node/src/models/plan.ts';
 import { type BenchPhoto, drawPhotos } from '../photos.ts';
 import { PROCESS_ROLES, type ProcessRole, type TimesByPid } from '../processes.ts';
-import type { Card } from './card.ts';
-import { type LoadFigures, type LoadTarget, underLoad } from './load.ts';
-import { type NodeCounts, readCounts } from './node-metrics.ts';
-import { WARM_UP_SHARE } from './options.ts';
-import type { Section } from './section.ts';
-import { type Loads, limitOf } from './stage-limit.ts';
-import { describeNode, type StartedService, startService } from './started-service.ts';
+import { openService, type Service } from '../service.ts';
+import { WARM_UP_SHARE } from './bare.ts';
+import type { CallerOptions, CallerReport } from './caller-thread.ts';
+import { type Card, percentile, shown } from './card.ts';
+import type { AddRow, Figures } from './options.ts';
 
-interface Case {
-  readonly kind: LoadTarget['kind'];
-  readonly photo: BenchPhoto;
-  readonly format: OutputFormat;
-}
-
-/** A moment of the service: differences of two are what happened between them. */
-interface Moment {
-  readonly atMs: number;
-  readonly times: TimesByPid;
-  readonly counts: NodeCounts;
-  /** Of all cores, whoever took them, ms. */
-  readonly machineMs: number;
-}
-
-const INTERFACES = { rest: 'REST', grpc: 'gRPC' } as const;
+/** Files of minutes under load would fill a disk. */
+const RESULT_TTL_MS = 60_000;
 /** Of a service that was never asked anything: what runs first is compiled. */
 const FIRST_WARM_UP_MS = 2000;
+/** Above it something has no room left. */
+const FULL = 0.9;
+/** Of an image's time in the node: more than what a worker that is free at once takes. */
+const WAITS = 0.1;
 
-export async function measureService(card: Card, section: Section): Promise<void> {
-  const { plans, formats, sizes, each, threads } = card.options;
-  const photos = (await drawPhotos()).slice(0, sizes);
-  section.note({ rest: 'file as body, picture as answer', clientThreads: threads });
-  const cases = casesOf(photos, formats);
+export async function measureService(card: Card, addRow: AddRow): Promise<void> {
+  const { plans, formats, provider } = card.options;
+  const photos = await drawPhotos();
+  const planNames = (await loadPlanOutlines()).map(({ name }) => name);
   for (const plan of plans) {
-    const nameOf = ({ kind, photo, format }: Case) =>
-      `${plan}, ${photo.name} to ${format}, ${INTERFACES[kind]}`;
-    const needsMs = 1000 * each * (1 + WARM_UP_SHARE);
-    if (section.leftMs < needsMs) {
-      for (const one of cases) section.leaveOut(nameOf(one));
-      continue;
-    }
-    const service = await section.prepare(`${plan}, start`, signal =>
-      startService(card, plan, signal),
+    if (card.ending.aborted) return;
+    const service = await openService(
+      {
+        // Others on the host would make it faster than what `bare` measures.
+        ...(card.gpu && { MATTING_GPU_DEVICES: card.gpu.id }),
+        ...{ MATTING_EXECUTION_PROVIDER: provider, MATTING_MODEL_DIR: card.modelDir },
+        MATTING_RESULT_TTL_MS: String(RESULT_TTL_MS),
+        [planNames.includes(plan) ? 'MATTING_QUALITY' : 'MATTING_MODEL']: plan,
+      },
+      card.ending,
     );
-    if (service === undefined) continue;
-    section.note({ [plan]: await describeNode(service) });
     try {
-      for (const [index, one] of cases.entries()) {
-        const warmMs = (index === 0 ? FIRST_WARM_UP_MS : 0) + 1000 * each * WARM_UP_SHARE;
-        await section.row(nameOf(one), needsMs, () => measureCase(card, service, one, warmMs));
+      let warmMs = FIRST_WARM_UP_MS;
+      for (const format of formats) {
+        for (const photo of photos) {
+          const name = `${plan}, ${photo.name} to ${format}`;
+          await addRow(name, () => measureCase(card, service, { photo, format, warmMs }));
+          warmMs = 0;
+        }
       }
     } finally {
       await service.close();
@@ -63,75 +55,112 @@ export async function measureService(card: Card, section: Section): Promise<void
   }
 }
 
-/** What says most comes first: time may end before the list does. */
-export function casesOf(photos: readonly BenchPhoto[], formats: readonly OutputFormat[]): Case[] {
-  const kinds = ['rest', 'grpc'] as const;
-  return formats.flatMap(format =>
-    photos.flatMap(photo => kinds.map(kind => ({ kind, photo, format }))),
-  );
+interface Case {
+  readonly photo: BenchPhoto;
+  readonly format: string;
+  readonly warmMs: number;
 }
 
-async function measureCase(card: Card, service: StartedService, one: Case, warmMs: number) {
-  const { kind, photo, format } = one;
+async function measureCase(card: Card, service: Service, { photo, format, warmMs }: Case) {
   const { threads, each } = card.options;
-  const callers = service.callersOf(kind);
-  const wanted = { target: service.targets[kind], photo, format, callers, threads };
-  return await underLoad(wanted, async load => {
-    await delay(warmMs);
-    const before = await momentOf(service);
-    load.begin();
-    await delay(1000 * each);
-    const after = await momentOf(service);
-    return { callers, ...figuresOf(card, before, after, await load.end()) };
+  const { imagesMax } = await readCounts(service);
+  // A control plane keeps some waiting beside those that the node admits.
+  const callers = imagesMax + Math.max(2, Math.ceil(imagesMax / 4));
+  const { baseUrl: origin, apiKey } = service;
+  const type = photo.name.split(' ').at(-1) ?? '';
+  const length = Math.min(threads, callers);
+  const workers = Array.from({ length }, (_, index) => {
+    const own = Math.floor((callers + index) / length);
+    const workerData = { origin, apiKey, file: photo.file, type, format, callers: own };
+    return new Worker(new URL('./caller-thread.ts', import.meta.url), {
+      workerData: workerData satisfies CallerOptions,
+    });
   });
+  try {
+    await delay(warmMs + 1000 * each * WARM_UP_SHARE, undefined, { signal: card.ending });
+    const before = await momentOf(service);
+    for (const worker of workers) worker.postMessage('begin');
+    await delay(1000 * each, undefined, { signal: card.ending });
+    const after = await momentOf(service);
+    const reports = Promise.all(workers.map(worker => once(worker, 'message')));
+    for (const worker of workers) worker.postMessage('end');
+    return figuresOf(card, before, after, (await reports).flat() as CallerReport[]);
+  } finally {
+    await Promise.all(workers.map(worker => worker.terminate()));
+  }
 }
 
-async function momentOf(service: StartedService): Promise<Moment> {
-  const counts = await readCounts(service.nodeHttpUrl);
+/** A moment of the service: differences of two are what happened between them. */
+type Moment = Awaited<ReturnType<typeof momentOf>>;
+
+async function momentOf(service: Service) {
+  const counts = await readCounts(service);
   const cores = cpus().map(({ times: { idle, ...busy } }) => busy);
   const machineMs = cores.flatMap(busy => Object.values(busy)).reduce((sum, ms) => sum + ms, 0);
   return { atMs: performance.now(), times: service.times(), counts, machineMs };
 }
 
-function figuresOf(card: Card, before: Moment, after: Moment, load: LoadFigures) {
-  const { answers: _, ...client } = load;
-  const elapsedMs = after.atMs - before.atMs;
-  const spent = spentBy(before.times, after.times);
-  const coresOf = byRole(role => spent.cpuMs[role] / elapsedMs);
-  const cpuMsAnImage = byRole(role => spent.cpuMs[role] / load.images);
-  const machineCores = (after.machineMs - before.machineMs) / elapsedMs;
-  const gpu = card.gpuBetween(before.atMs, after.atMs);
-  const stageMs = stagesBetween(before.counts, after.counts);
-  const inNodeMs = Object.values(stageMs).reduce((sum, ms) => sum + ms, 0);
-  const loads: Loads = {
-    ...{ cores: card.cores, gpuBusy: gpu.gpuBusy, coresOf },
-    ...{ machineCores, clientBusy: load.clientBusy },
-    controlPlaneBusy: spent.mainMs['control plane'] / elapsedMs,
-    nodeBusy: spent.mainMs.node / elapsedMs,
-    enginesBusy:
-      (1000 * (after.counts.engineBusyS - before.counts.engineBusyS)) /
-      (elapsedMs * Math.max(1, after.counts.engines)),
-    workerWaitShare: (stageMs.worker_wait ?? 0) / inNodeMs,
-  };
-  const serviceMs = Object.values(cpuMsAnImage).reduce((sum, ms) => sum + ms, 0);
+/** Of the node's own page. */
+async function readCounts({ nodeHttpUrl }: Service) {
+  const text = await (await fetch(`${nodeHttpUrl}/metrics`)).text();
   return {
-    ...client,
+    workerWaitS: sumOf(text, 'matting_node_stage_duration_seconds_sum', 'stage="worker_wait"'),
+    imagesS: sumOf(text, 'matting_node_image_duration_seconds_sum'),
+    engineBusyS: sumOf(text, 'matting_node_engine_busy_seconds_total'),
+    engines: sumOf(text, 'matting_node_engines'),
+    imagesMax: sumOf(text, 'matting_node_images_max'),
+  };
+}
+
+/** Of all series of a metric that have the label. */
+export function sumOf(text: string, name: string, label = ''): number {
+  let sum = 0;
+  for (const line of text.split('\n')) {
+    const [, series, labels = '', value] = /^(\w+)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
+    if (series === name && labels.includes(label)) sum += Number(value);
+  }
+  return sum;
+}
+
+function figuresOf(card: Card, before: Moment, after: Moment, reports: CallerReport[]): Figures {
+  const latenciesMs = reports.flatMap(report => report.latenciesMs);
+  const images = latenciesMs.length;
+  const elapsedMs = after.atMs - before.atMs;
+  const { cpuMs, mainMs } = spentBy(before.times, after.times);
+  const gpu = card.gpuBetween(before.atMs, after.atMs);
+  const passed = (of: 'workerWaitS' | 'imagesS' | 'engineBusyS') =>
+    after.counts[of] - before.counts[of];
+  const engineMs = elapsedMs * Math.max(1, after.counts.engines);
+  const limit = limitOf({
+    ...{ cores: card.cores, cpuMs, ...gpu },
+    machineCores: (after.machineMs - before.machineMs) / elapsedMs,
+    clientBusy: Math.max(...reports.map(({ busy }) => busy)),
+    controlPlaneBusy: mainMs['control plane'] / elapsedMs,
+    nodeBusy: mainMs.node / elapsedMs,
+    enginesBusy: (1000 * passed('engineBusyS')) / engineMs,
+    workerWaitShare: passed('workerWaitS') / passed('imagesS'),
+  });
+  const serviceMs = Object.values(cpuMs).reduce((sum, ms) => sum + ms, 0);
+  return {
+    imagesPerS: shown((1000 * images) / elapsedMs),
+    p50Ms: shown(percentile(latenciesMs, 0.5)),
+    p99Ms: shown(percentile(latenciesMs, 0.99)),
+    limit,
+    coresBusy: shown(serviceMs / elapsedMs),
+    coresFor100PerS: shown(serviceMs / images / 10),
+    ...Object.fromEntries(PROCESS_ROLES.map(role => [`${role}, ms`, shown(cpuMs[role] / images)])),
     ...gpu,
-    limit: limitOf(loads),
-    coresBusy: Object.values(coresOf).reduce((sum, each) => sum + each, 0),
-    machineCores,
-    coresFor100PerS: serviceMs / 10,
-    ...{ coresOf, cpuMsAnImage, stageMs },
-    controlPlaneBusy: loads.controlPlaneBusy,
-    nodeBusy: loads.nodeBusy,
-    enginesBusy: loads.enginesBusy,
+    failed: reports.reduce((sum, report) => sum + report.failed, 0),
+    failure: reports.find(({ failure }) => failure !== undefined)?.failure,
   };
 }
 
 /** Of processes that live at the end; of those that are new since the beginning all of it. */
 export function spentBy(before: TimesByPid, after: TimesByPid) {
-  const cpuMs = byRole(() => 0);
-  const mainMs = byRole(() => 0);
+  const none = (): Record<ProcessRole, number> => ({
+    ...{ 'control plane': 0, node: 0, 'picture workers': 0, engines: 0 },
+  });
+  const [cpuMs, mainMs] = [none(), none()];
   for (const [pid, { role, cpuMs: until, mainCpuMs }] of after) {
     const from = before.get(pid);
     cpuMs[role] += until - (from?.cpuMs ?? 0);
@@ -140,17 +169,34 @@ export function spentBy(before: TimesByPid, after: TimesByPid) {
   return { cpuMs, mainMs };
 }
 
-/** Means of the images that ended meanwhile, ms. */
-function stagesBetween(before: NodeCounts, after: NodeCounts): Record<string, number> {
-  const images = Math.max(1, after.images - before.images);
-  return Object.fromEntries(
-    [...after.stageS].map(([stage, sumS]) => {
-      return [stage, (1000 * (sumS - (before.stageS.get(stage) ?? 0))) / images];
-    }),
-  );
+export interface Loads {
+  readonly cores: number;
+  /** Mean, 0 to 1; undefined: nothing says it. */
+  readonly gpuBusy?: number;
+  /** That the service took, by role. */
+  readonly cpuMs: Readonly<Record<ProcessRole, number>>;
+  /** That everything on the machine takes. */
+  readonly machineCores: number;
+  /** Share of time that an event loop had work, of the callers' threads the busiest. */
+  readonly clientBusy: number;
+  readonly controlPlaneBusy: number;
+  readonly nodeBusy: number;
+  /** Share of time that an engine had a run, of all engines. */
+  readonly enginesBusy: number;
+  /** What an image waited for a picture worker, as a share of what it took in the node. */
+  readonly workerWaitShare: number;
 }
 
-function byRole(of: (role: ProcessRole) => number): Record<ProcessRole, number> {
-  const entries = PROCESS_ROLES.map(role => [role, of(role)] as const);
-  return Object.fromEntries(entries) as Record<ProcessRole, number>;
+/** In words for a table. The first that is full, from what nothing can be done about onwards. */
+export function limitOf(loads: Loads): string {
+  const { cores, gpuBusy = 0, cpuMs, machineCores } = loads;
+  if (gpuBusy >= FULL) return 'GPU';
+  if (loads.clientBusy >= FULL) return 'the client: not a figure of the service';
+  const [most] = Object.entries(cpuMs).toSorted(([, a], [, b]) => b - a);
+  if (machineCores >= FULL * cores) return `cores, most in ${most?.[0]}`;
+  if (loads.controlPlaneBusy >= FULL) return 'control plane, one thread';
+  if (loads.nodeBusy >= FULL) return 'node, one thread';
+  if (loads.enginesBusy >= FULL) return 'engines: more of them, or several images at once';
+  if (loads.workerWaitShare >= WAITS) return 'picture workers: more of them';
+  return 'nothing is full';
 }

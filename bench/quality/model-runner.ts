@@ -7,16 +7,11 @@ import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from '
 import path from 'node:path';
 import pino from 'pino';
 import { createAnswering } from '../../inference-node/src/engine/choice/answer-picture.ts';
-import type { GpuDevice } from '../../inference-node/src/engine/devices/gpu-device.ts';
 import type { EnginePool } from '../../inference-node/src/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/src/engine/pool/open-engine-pool.ts';
 import { parseModelSettings } from '../../inference-node/src/models/model-settings.ts';
 import type { PlanEntry } from '../../inference-node/src/models/plan.ts';
-import type {
-  ExecutionProvider,
-  Precision,
-  PreparedModel,
-} from '../../inference-node/src/models/prepared-model.ts';
+import type { PreparedModel } from '../../inference-node/src/models/prepared-model.ts';
 import { buildPlan } from '../../inference-node/src/models/preparing/build-plan.ts';
 import { detectInstructionSet } from '../../inference-node/src/models/preparing/instruction-set.ts';
 import type { RoleMatte } from '../../inference-node/src/picture/matte/merge-mattes.ts';
@@ -32,33 +27,17 @@ export interface ModelRunner {
   close(): Promise<void>;
 }
 
-/** What models run on. */
-export interface RunsOn {
-  readonly provider: ExecutionProvider;
-  readonly precision: Precision | 'auto';
-  readonly threads: number;
-  /** Of engines. */
-  readonly childEnv: Readonly<Record<string, string>>;
-  /** Undefined: what the provider takes first. */
-  readonly device: GpuDevice | undefined;
-}
-
-const ON_CPU: RunsOn = {
-  provider: 'cpu',
-  precision: 'auto',
-  threads: 2,
-  childEnv: {},
-  device: undefined,
-};
+/** Of an engine on the CPU. */
+const THREADS = 2;
 
 /** @param keptIn a directory that mattes are kept in, by picture, weights and size. */
-export function openModelRunner(keptIn: string | undefined, on = ON_CPU): ModelRunner {
+export function openModelRunner(keptIn: string | undefined): ModelRunner {
   if (keptIn !== undefined) mkdirSync(keptIn, { recursive: true });
   const prepared = new Map<string, Promise<PreparedModel>>();
   const engines = new Map<PreparedModel, EnginePool>();
   const prepareOnce = (entry: PlanEntry) => {
     const key = `${entry.model}-${entry.inputSize}`;
-    const model = prepared.get(key) ?? prepareEntry(entry, on);
+    const model = prepared.get(key) ?? prepareEntry(entry);
     prepared.set(key, model);
     return model;
   };
@@ -70,7 +49,7 @@ export function openModelRunner(keptIn: string | undefined, on = ON_CPU): ModelR
       if (file !== undefined && existsSync(file)) {
         return { alpha: new Uint8Array(readFileSync(file)), ...size, role: entry.role };
       }
-      const pool = engines.get(model) ?? startEngine(model, on);
+      const pool = engines.get(model) ?? startEngine(model);
       engines.set(model, pool);
       await pool.ready();
       const rgb = createModelInput(picture, size);
@@ -89,27 +68,22 @@ export function openModelRunner(keptIn: string | undefined, on = ON_CPU): ModelR
   };
 }
 
-async function prepareEntry(
-  entry: PlanEntry,
-  { provider, precision, threads, childEnv }: RunsOn,
-): Promise<PreparedModel> {
+async function prepareEntry(entry: PlanEntry): Promise<PreparedModel> {
   const { MATTING_MODEL_DIR } = process.env;
   const settings = parseModelSettings({ MATTING_MODEL_DIR }, PROJECT);
   const { models } = await buildPlan({
     outline: { name: entry.model, entries: [{ ...entry, role: 'subject' }] },
     cacheDir: settings.modelDir,
-    ...{ precision, provider },
+    ...({ precision: 'auto', provider: 'cpu' } as const),
     instructionSet: await detectInstructionSet(),
-    answering: createAnswering({ childEnv, threads }),
+    answering: createAnswering({ childEnv: {}, threads: THREADS }),
   });
   return at(models, 0).model;
 }
 
-function startEngine(model: PreparedModel, { threads, childEnv, device }: RunsOn): EnginePool {
+function startEngine(model: PreparedModel): EnginePool {
   const log = pino({ level: 'silent' });
-  const devices = device && [device];
-  const threadsPerEngine = model.provider === 'cpu' ? threads : 1;
-  return openEnginePool({ model, engines: 1, threadsPerEngine, devices, childEnv, log });
+  return openEnginePool({ model, engines: 1, threadsPerEngine: THREADS, childEnv: {}, log });
 }
 
 function nameOf(model: PreparedModel, { rgba, width, height }: RgbaPicture): string {

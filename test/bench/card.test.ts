@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { spentBy } from '../../../bench/card/service-load.ts';
-import { type Loads, limitOf } from '../../../bench/card/stage-limit.ts';
-import type { ProcessTimes } from '../../../bench/processes.ts';
+import { parseSample, percentile } from '../../bench/card/card.ts';
+import { type Loads, limitOf, spentBy, sumOf } from '../../bench/card/service-load.ts';
+import type { ProcessTimes } from '../../bench/processes.ts';
 
 const IDLE: Loads = {
   ...{ cores: 16, gpuBusy: 0.5, machineCores: 4, clientBusy: 0.2 },
-  coresOf: { 'control plane': 0.5, node: 0.4, 'picture workers': 2, engines: 0.6 },
+  cpuMs: { 'control plane': 5, node: 4, 'picture workers': 20, engines: 6 },
   ...{ controlPlaneBusy: 0.5, nodeBusy: 0.4, enginesBusy: 0.6, workerWaitShare: 0.02 },
 };
 
@@ -26,7 +26,6 @@ test('what is full first, from the GPU to the places for images, is the limit', 
     loads = { ...loads, ...more };
     assert.equal(limitOf(loads), limit);
   }
-  assert.equal(limitOf({ ...IDLE, gpuBusy: undefined }), 'nothing is full');
 });
 
 test('processor time is of processes that live at the end, new ones whole', () => {
@@ -42,9 +41,23 @@ test('processor time is of processes that live at the end, new ones whole', () =
     [1, times('node', 150, 120)],
     [2, times('engines', 700, 500)],
     [4, times('engines', 30, 20)],
-    [5, times('picture workers', 60, 50)],
   ]);
   const { cpuMs, mainMs } = spentBy(before, after);
-  assert.deepEqual(cpuMs, { 'control plane': 0, node: 50, 'picture workers': 60, engines: 230 });
-  assert.deepEqual(mainMs, { 'control plane': 0, node: 30, 'picture workers': 50, engines: 120 });
+  assert.deepEqual(cpuMs, { 'control plane': 0, node: 50, 'picture workers': 0, engines: 230 });
+  assert.deepEqual(mainMs, { 'control plane': 0, node: 30, 'picture workers': 0, engines: 120 });
+});
+
+test('figures of nvidia-smi and of a page of metrics, as far as they are there', () => {
+  assert.deepEqual(parseSample('97, 5312\n', 1), { atMs: 1, busy: 0.97, memoryMib: 5312 });
+  const unknown = { atMs: 3, busy: undefined, memoryMib: undefined };
+  assert.deepEqual(parseSample('[N/A], [Not Supported]', 3), unknown);
+  for (const line of ['', 'GPU is lost, reboot', '1, 2, 3', '97 %, 5 MiB']) {
+    assert.equal(parseSample(line, 4), undefined, line);
+  }
+  const page = '# HELP a b\na{stage="run"} 2\na{stage="decode",x="1"} 3\nab 9\na_b 7\n';
+  assert.deepEqual(
+    [sumOf(page, 'a'), sumOf(page, 'a', 'stage="run"'), sumOf(page, 'z')],
+    [5, 2, 0],
+  );
+  assert.deepEqual([percentile([3, 1, 2], 0.5), percentile([3, 1, 2], 1)], [2, 3]);
 });
