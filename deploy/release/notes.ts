@@ -31,10 +31,13 @@ export function renderNotes(notes: Notes): string {
   return `${parts.join('\n\n')}\n`;
 }
 
-/** It refuses a schema that is newer than its own; later ones take one that only added to theirs. */
-const REFUSES_NEWER = '0.1.0';
+/** Its databases are refused (control-plane/src/store/database/migrate.ts). */
+const NOT_UPGRADED = '0.1.0';
 
 function wayBack({ migrations, last }: Notes): string {
+  if (last === NOT_UPGRADED) {
+    return `**A database of ${last} is refused** and stays as it is: start with an empty one.`;
+  }
   if (migrations.length === 0) {
     return `No migrations: control planes of ${last} run on the same schema, before, beside and after.`;
   }
@@ -43,8 +46,7 @@ function wayBack({ migrations, last }: Notes): string {
   if (final.length > 0) {
     return `${said} **There is no way back from ${final.join(', ')}** but a backup from before.`;
   }
-  if (last !== REFUSES_NEWER) return `${said} They only add: ${last} works on the schema, too.`;
-  return `${said} They only add: ${last} goes on while it runs, but **does not start again** on the schema. The way back, \`matting migrate --forget\`, is in docs/operations.md, "Upgrading".`;
+  return `${said} They only add: ${last} works on the schema, too.`;
 }
 
 function list(lines: readonly string[]): string {

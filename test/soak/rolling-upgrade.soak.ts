@@ -15,7 +15,6 @@ import { after, before, describe, it } from 'node:test';
 import { ScriptedNode, TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
 import { until } from '../../control-plane/test/services/dispatch/harness.ts';
 import { Receiver } from '../../control-plane/test/services/notification/receiver.ts';
-import { readSnapshot } from '../../control-plane/test/store/database/last-release/snapshot.ts';
 import { assertBalanced, storesOn } from '../../control-plane/test/store/fixtures.ts';
 import { pictureBody } from '../../control-plane/test/support/replicas.ts';
 import { at } from '../support/at.ts';
@@ -25,6 +24,7 @@ import {
   skipReason,
   type TestDatabase,
 } from '../support/database.ts';
+import { lastRelease, releaseSkipReason } from '../upgrade/releases.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const PROGRAM = 'control-plane/test/support/replica-process.ts';
@@ -33,7 +33,7 @@ const JOBS = 300;
 
 /** The release's sources; undefined where this clone has no history. */
 function checkOut(): string | undefined {
-  const [commit = ''] = readSnapshot('sqlite').release.split(' ');
+  const { commit } = lastRelease();
   const directory = mkdtempSync(path.join(tmpdir(), 'matting-last-release-'));
   try {
     const archive = execFileSync('git', ['archive', commit], {
@@ -56,7 +56,7 @@ interface Ports {
 }
 
 const release = checkOut();
-const noHistory = release === undefined && 'this clone has no commit of the last release';
+const noHistory = releaseSkipReason(lastRelease());
 process.once('exit', () => {
   if (release !== undefined) rmSync(release, { recursive: true, force: true });
 });

@@ -1,37 +1,36 @@
-/** The releases that there are: deploy/releases.json, which the release command adds to. */
+/** What an upgrade to this version begins with: the version that last-release/ was recorded of. */
 import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
+import {
+  NOTHING_RECORDED,
+  readSnapshot,
+} from '../../control-plane/test/store/database/last-release/snapshot.ts';
 import { ROOT } from '../support/running-service.ts';
 
 export interface Release {
   readonly version: string;
-  /** Hash, in full. */
+  /** Hash, in full; empty: it is not recorded yet. */
   readonly commit: string;
 }
 
-/** Oldest first. */
-export function releases(): readonly Release[] {
-  const file = path.join(ROOT, 'deploy/releases.json');
-  const commits = JSON.parse(readFileSync(file, 'utf8')) as Record<string, string>;
-  return Object.entries(commits).map(([version, commit]) => ({ version, commit }));
-}
-
 export function lastRelease(): Release {
-  const last = releases().at(-1);
-  if (last === undefined) throw new Error('deploy/releases.json has no release');
-  return last;
+  const { release: version = 'the baseline', commit = '' } = readSnapshot('sqlite') ?? {};
+  return { version, commit };
 }
 
 /** False: its sources can be had. Otherwise it has been said loudly that they cannot. */
 export function releaseSkipReason({ version, commit }: Release): string | false {
+  const reason = commit === '' ? NOTHING_RECORDED : missing(commit);
+  if (reason === undefined) return false;
+  const line = '*'.repeat(90);
+  console.error(`${line}\nNOT TESTED: an upgrade from ${version}: ${reason}\n${line}`);
+  return reason;
+}
+
+function missing(commit: string): string | undefined {
   try {
     execFileSync('git', ['cat-file', '-e', `${commit}^{commit}`], { cwd: ROOT, stdio: 'ignore' });
-    return false;
+    return undefined;
   } catch {
-    const reason = `no commit ${commit.slice(0, 12)} in this clone's history: git fetch --unshallow`;
-    const line = '*'.repeat(90);
-    console.error(`${line}\nNOT TESTED: an upgrade from ${version}: ${reason}\n${line}`);
-    return reason;
+    return `no commit ${commit.slice(0, 12)} in this clone's history: git fetch --unshallow`;
   }
 }

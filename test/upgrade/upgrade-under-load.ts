@@ -23,15 +23,10 @@ const TOLD_MS_MAX = 120_000;
 export class UpgradeUnderLoad {
   readonly old: ReleaseCheckout;
   readonly fleet: UpgradableFleet;
-  readonly #release: Release;
   readonly #receiver: Receiver;
   #load: SteadyLoad | undefined;
 
-  private constructor(
-    release: Release,
-    parts: { old: ReleaseCheckout; fleet: UpgradableFleet; receiver: Receiver },
-  ) {
-    this.#release = release;
+  private constructor(parts: { old: ReleaseCheckout; fleet: UpgradableFleet; receiver: Receiver }) {
     this.old = parts.old;
     this.fleet = parts.fleet;
     this.#receiver = parts.receiver;
@@ -47,7 +42,7 @@ export class UpgradeUnderLoad {
     const receiver = opening.use(await Receiver.open(SECRET));
     const fleet = await UpgradableFleet.start({ ...options, version: old });
     opening.move();
-    return new UpgradeUnderLoad(release, { old, fleet, receiver });
+    return new UpgradeUnderLoad({ old, fleet, receiver });
   }
 
   get load(): SteadyLoad {
@@ -71,24 +66,8 @@ export class UpgradeUnderLoad {
 
   /** One process becomes the version, and so many pictures later all is well. */
   async step(program: UpgradableProgram, version: InstalledVersion, pictures = 6): Promise<void> {
-    if (version === this.old) await this.openWayBack();
     await program.become(version);
     await this.load.more(pictures);
-  }
-
-  /**
-   * 0.1.0 refuses to start on a schema that a newer version added to, and names what it does not
-   * know. Later releases start, and this does nothing.
-   */
-  async openWayBack(): Promise<void> {
-    const refusal = await this.fleet.command(this.old, 'migrate').then(
-      () => '',
-      (error: Error) => error.message,
-    );
-    if (refusal === '') return;
-    const [, names] = /made by a newer version \(([^)]+)\)/.exec(refusal) ?? [];
-    assert.ok(this.#release.version === '0.1.0' && names !== undefined, refusal);
-    await this.fleet.command(THIS_VERSION, 'migrate', '--forget', ...names.split(', '));
   }
 
   /**
@@ -110,10 +89,7 @@ export class UpgradeUnderLoad {
       what: 'every notification',
     });
     assert.ok(this.#receiver.deliveries.every(({ signatureHolds }) => signatureHolds));
-    await this.openWayBack();
     await this.fleet.command(this.old, 'credits', 'check');
-    // What the way back has forgotten.
-    await this.fleet.command(THIS_VERSION, 'migrate');
     await this.fleet.command(THIS_VERSION, 'credits', 'check');
     await this.fleet.close();
   }

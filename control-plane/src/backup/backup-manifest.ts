@@ -8,7 +8,7 @@ import { open, readFile, rename, stat } from 'node:fs/promises';
 import path from 'node:path';
 
 /** Raised when a directory of before can no longer be read. */
-const FORMAT = 1;
+const FORMAT = 2;
 const MANIFEST = 'backup.json';
 
 export interface BackupManifest {

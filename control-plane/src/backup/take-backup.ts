@@ -91,7 +91,7 @@ export async function takeBackup(directory: string, parts: BackupParts): Promise
     secrets_key_id: canary?.keyId ?? null,
   };
   await writeManifest(directory, manifest);
-  return { manifest: { format: 1, ...manifest }, blobs: sumOf(undefined, copied) };
+  return { manifest: { format: 2, ...manifest }, blobs: sumOf(undefined, copied) };
 }
 
 function sumOf(one: MoveSummary | undefined, other: MoveSummary | undefined) {

@@ -3,7 +3,12 @@ import { stat } from 'node:fs/promises';
 import { type Finding, failure, ok, reasonOf, warning } from '#program/doctor/findings.ts';
 import { type Database, openDatabase } from '../store/database/connect.ts';
 import { MEMBER_CLOCKS_MS_MAX, requireAgreeingClocks } from '../store/database/member-clocks.ts';
-import { leavesNoWayBack, schemaState } from '../store/database/migrate.ts';
+import {
+  leavesNoWayBack,
+  OLDER_ADVICE,
+  OLDER_FOUND,
+  schemaState,
+} from '../store/database/migrate.ts';
 import { probeDatabase, readRights } from '../store/database/probe.ts';
 import { requireWritable } from '../store/database/writable.ts';
 
@@ -104,7 +109,8 @@ async function memberFindings(database: Database): Promise<Finding[]> {
 }
 
 async function schemaFindings(database: Database) {
-  const { pending, unknown } = await schemaState(database);
+  const { older, pending, unknown } = await schemaState(database);
+  if (older) return { findings: [failure(MIGRATIONS, OLDER_FOUND, OLDER_ADVICE)], current: false };
   const findings: Finding[] = [];
   const newer = `a newer version made ${unknown.join(', ')}`;
   const final = unknown.some(leavesNoWayBack);

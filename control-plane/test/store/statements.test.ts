@@ -25,12 +25,7 @@ import {
 } from '../../../test/support/statement-meter.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import { GALERA } from '../../src/store/database/engines.ts';
-import {
-  forgetMigrations,
-  migrate,
-  migrationsOf,
-  requireCurrentSchema,
-} from '../../src/store/database/migrate.ts';
+import { requireCurrentSchema } from '../../src/store/database/migrate.ts';
 import { inTurn } from '../../src/store/database/migration-turn.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { excessOf, TABLES } from './exercise.ts';
@@ -67,7 +62,6 @@ for (const [dialect, analyzed] of [
       stores = storesOn(metered.database);
       await requireCurrentSchema(database);
       await exerciseTurns(metered.database);
-      await exerciseWayBack(metered.database);
       // A server reads its own tables when one of ours is opened first.
       for (const exercise of ['jobs.find', 'nodes.find', 'rateQuotas.lease'] as const) {
         await EXERCISES[exercise]!.run(stores, metered.database);
@@ -120,13 +114,6 @@ describe('the statements that are run here', () => {
 /** What only engines need whose members lock for themselves. */
 async function exerciseTurns(database: Database): Promise<void> {
   await inTurn({ ...database, engine: GALERA }, async () => undefined);
-}
-
-/** The last migration is taken out of the list, as before an older version, and runs again. */
-async function exerciseWayBack(database: Database): Promise<void> {
-  const last = Object.keys(migrationsOf(database)).at(-1) ?? assert.fail();
-  await forgetMigrations(database, [last]);
-  assert.deepEqual(await migrate(database), [last]);
 }
 
 function storeFiles(): string[] {

@@ -4,7 +4,7 @@ import { warnOfAccountArea } from '../../config/config-account.ts';
 import { parseMail } from '../../domain/account/mail-address.ts';
 import { isRole, ROLES, type Role } from '../../domain/account/roles.ts';
 import { createLink, type MadeLink } from '../../services/people/links.ts';
-import type { LinkPurpose } from '../../store/database/schema-people.ts';
+import type { LinkPurpose } from '../../store/database/schema.ts';
 import { type CliContext, CommandError, requireAccount } from '../context.ts';
 
 interface LinkOptions {

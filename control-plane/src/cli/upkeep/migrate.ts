@@ -2,7 +2,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Command, InvalidArgumentError } from 'commander';
 import { DatabaseOpenError } from '../../store/database/connect.ts';
-import { forgetMigrations, migrate } from '../../store/database/migrate.ts';
+import { migrate } from '../../store/database/migrate.ts';
 import type { CliContext } from '../context.ts';
 
 const WAIT_S_MAX = 3600;
@@ -13,8 +13,6 @@ interface MigrateOptions {
   readonly json?: boolean;
   /** Seconds to wait for a database that cannot be opened. */
   readonly waitS: number;
-  /** Names of migrations that are taken out of the list instead. */
-  readonly forget?: readonly string[];
 }
 
 export function addMigrateCommand(program: Command, context: CliContext): void {
@@ -22,21 +20,11 @@ export function addMigrateCommand(program: Command, context: CliContext): void {
     .command('migrate')
     .description('bring the database up to date; safe while other processes start')
     .option('--wait-s <seconds>', 'wait so long for a database that cannot be opened', parseWait, 0)
-    .option('--forget <names...>', 'take the last ones out of the list, to go back to 0.1.0')
     .option('--json', 'print JSON')
     .action((options: MigrateOptions) => runMigrations(context, options));
 }
 
-async function runMigrations(context: CliContext, { json, waitS, forget }: MigrateOptions) {
-  if (forget !== undefined) {
-    await whenOpened(context, waitS, () =>
-      context.withDatabase(database => forgetMigrations(database, forget)),
-    );
-    context.report(json, { forgotten: forget }, () =>
-      forget.map(name => `${name}: forgotten; what it added stays`),
-    );
-    return;
-  }
+async function runMigrations(context: CliContext, { json, waitS }: MigrateOptions) {
   const ran = await whenOpened(context, waitS, () =>
     context.withDatabase(database => migrate(database)),
   );

@@ -6,7 +6,7 @@ import type { Role } from '../../domain/account/roles.ts';
 import { type PasswordFault, passwordFaultOf } from '../../identity/password-rule.ts';
 import type { Passwords } from '../../identity/passwords.ts';
 import type { Withheld } from '../../store/alerts/message-counts.ts';
-import type { LinkPurpose } from '../../store/database/schema-people.ts';
+import type { LinkPurpose } from '../../store/database/schema.ts';
 import type {
   FoundLink,
   LinkStore,

@@ -5,7 +5,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { parseMail } from '../../domain/account/mail-address.ts';
 import type { Passwords } from '../../identity/passwords.ts';
-import type { SignInMethod } from '../../store/database/schema-people.ts';
+import type { SignInMethod } from '../../store/database/schema.ts';
 import type { PeopleStore } from '../../store/people/people-store.ts';
 import type { NewSession, SessionStore } from '../../store/people/session-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';

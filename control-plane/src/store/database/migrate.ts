@@ -8,54 +8,12 @@ import { type Migration, type MigrationResultSet, Migrator } from 'kysely/migrat
 import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
 import { inTurn, type Turn } from './migration-turn.ts';
-import { initialMigration } from './migrations/0001-initial.ts';
-import { rateQuotasMigration } from './migrations/0002-rate-quotas.ts';
-import { webhookReceiversMigration } from './migrations/0003-webhook-receivers.ts';
-import { jobLanesMigration } from './migrations/0004-job-lanes.ts';
-import { boundedReadsMigration } from './migrations/0005-bounded-reads.ts';
-import { ledgerCheckpointsMigration } from './migrations/0006-ledger-checkpoints.ts';
-import { jobDownloadsMigration } from './migrations/0007-job-downloads.ts';
-import { jobFinishingMigration } from './migrations/0008-job-finishing.ts';
-import { peopleMigration } from './migrations/0009-people.ts';
-import { keyPoliciesMigration } from './migrations/0010-key-policies.ts';
-import { ordersMigration } from './migrations/0011-orders.ts';
-import { usageMigration } from './migrations/0012-usage.ts';
-import { playgroundMigration } from './migrations/0013-playground.ts';
-import { fleetReportsMigration } from './migrations/0014-fleet-reports.ts';
-import { certifiedTurnsMigration } from './migrations/0015-certified-turns.ts';
-import { tracesMigration } from './migrations/0016-traces.ts';
-import { provenPeopleMigration } from './migrations/0017-proven-people.ts';
-import { heldRefundsMigration } from './migrations/0019-held-refunds.ts';
-import { lostResultsMigration } from './migrations/0019-lost-results.ts';
-import { resultTokensMigration } from './migrations/0020-result-tokens.ts';
-import { mailLimitsMigration } from './migrations/0022-mail-limits.ts';
+import { baseline } from './migrations/0001-baseline.ts';
 import { query } from './transact.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
 export function migrationsOf(database: Database): Record<string, Migration> {
-  return {
-    '0001-initial': initialMigration(database.dialect),
-    '0002-rate-quotas': rateQuotasMigration(database.dialect),
-    '0003-webhook-receivers': webhookReceiversMigration(database.dialect),
-    '0004-job-lanes': jobLanesMigration(database.dialect),
-    '0005-bounded-reads': boundedReadsMigration(database.dialect),
-    '0006-ledger-checkpoints': ledgerCheckpointsMigration(database.dialect),
-    '0007-job-downloads': jobDownloadsMigration(database.dialect),
-    '0008-job-finishing': jobFinishingMigration(database.dialect),
-    '0009-people': peopleMigration(database.dialect),
-    '0010-key-policies': keyPoliciesMigration(database.dialect),
-    '0011-orders': ordersMigration(database.dialect),
-    '0012-usage': usageMigration(database.dialect),
-    '0013-playground': playgroundMigration(database.dialect),
-    '0014-fleet-reports': fleetReportsMigration(database.dialect),
-    '0015-certified-turns': certifiedTurnsMigration(database.dialect),
-    '0016-traces': tracesMigration(database.dialect),
-    '0017-proven-people': provenPeopleMigration(database.dialect),
-    '0019-held-refunds': heldRefundsMigration(database.dialect),
-    '0019-lost-results': lostResultsMigration(database.dialect),
-    '0020-result-tokens': resultTokensMigration(database.dialect),
-    '0022-mail-limits': mailLimitsMigration(database.dialect),
-  };
+  return { '0001-baseline': baseline(database.dialect) };
 }
 
 /** The schema cannot be used by this version; the message says what to do. */
@@ -77,7 +35,16 @@ export function leavesNoWayBack(name: string): boolean {
   return name.endsWith(NO_WAY_BACK);
 }
 
+/** The first migration of 0.1.0, whose databases this version does not read. */
+const FIRST_OF_0_1_0 = '0001-initial';
+
+export const OLDER_FOUND = 'the database was made by 0.1.0, which this version does not read';
+export const OLDER_ADVICE =
+  'give MATTING_DATABASE_URL or MATTING_DATA_DIR a place without one; it stays as it is, and 0.1.0 can go on with it';
+
 export interface SchemaState {
+  /** 0.1.0 made it. */
+  readonly older: boolean;
   /** Migrations that this version has and the database has not. */
   readonly pending: readonly string[];
   /** Migrations that the database has and this version does not know: a newer version made them. */
@@ -88,6 +55,7 @@ export async function schemaState(database: Database): Promise<SchemaState> {
   const known = Object.keys(migrationsOf(database));
   const applied = await appliedMigrations(database);
   return {
+    older: applied.includes(FIRST_OF_0_1_0),
     pending: known.filter(name => !applied.includes(name)),
     unknown: applied.filter(name => !known.includes(name)),
   };
@@ -101,11 +69,12 @@ export async function hasSchema(database: Database): Promise<boolean> {
 /**
  * Runs what is pending.
  * @returns the names of the migrations that this call ran.
- * @throws SchemaError where a newer version has left no way back, or a migration failed.
+ * @throws SchemaError where the schema is of an older version, a newer one has left no way back, or
+ * a migration failed.
  */
 export async function migrate(database: Database): Promise<string[]> {
   const state = await schemaState(database);
-  requireWayBack(database, state);
+  requireUsable(database, state);
   // Neither lock nor the right to change tables is needed to start on a current schema.
   if (state.pending.length === 0) return [];
   return inTurn(database, turn => runPending(database, turn));
@@ -152,7 +121,7 @@ function migrateToLatest(database: Database, turn: Turn): Promise<MigrationResul
 /** @throws SchemaError unless the schema has all that this version needs. Changes nothing. */
 export async function requireCurrentSchema(database: Database): Promise<void> {
   const state = await schemaState(database);
-  requireWayBack(database, state);
+  requireUsable(database, state);
   if (state.pending.length > 0) {
     throw new SchemaError(
       `the database lacks ${state.pending.join(', ')}: run "npm run matting -- migrate" first`,
@@ -160,37 +129,9 @@ export async function requireCurrentSchema(database: Database): Promise<void> {
   }
 }
 
-/**
- * Takes migrations out of the list of those that ran, so that a version from before them starts
- * which refuses a list that is longer than its own, as 0.1.0 does. What they added stays; a version
- * that knows them runs them again, which changes nothing.
- * @throws SchemaError where one is not the last of those that ran, or leaves no way back
- */
-export async function forgetMigrations(
-  database: Database,
-  names: readonly string[],
-): Promise<void> {
-  await inTurn(database, async turn => {
-    const applied = await appliedMigrations(database);
-    const last = applied.slice(applied.length - names.length);
-    if (names.length === 0 || names.toSorted().join() !== last.join()) {
-      throw new SchemaError(`the last migrations are ${last.join(', ')}, not ${names.join(', ')}`);
-    }
-    const final = names.filter(leavesNoWayBack);
-    if (final.length > 0) throw new SchemaError(`there is no way back from ${final.join(', ')}`);
-    await turn.requireHeld();
-    await query(database, db =>
-      db
-        .withTables<MigrationTable>()
-        .deleteFrom('kysely_migration')
-        .where('name', 'in', names)
-        .execute(),
-    );
-  });
-}
-
 /** A newer version only adds, so that this one works on its schema, unless a name says otherwise. */
-function requireWayBack(database: Database, { unknown, pending }: SchemaState): void {
+function requireUsable(database: Database, { older, unknown, pending }: SchemaState): void {
+  if (older) throw new SchemaError(`${OLDER_FOUND}: ${OLDER_ADVICE}`);
   if (unknown.length === 0) return;
   const newer = `the database was made by a newer version (${unknown.join(', ')})`;
   if (unknown.some(leavesNoWayBack)) {

@@ -10,7 +10,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { type Kysely, sql } from 'kysely';
 import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
-import { columnTypes, createTable } from './migrations/ddl.ts';
+import { ascii, createTable, INTEGER } from './migrations/ddl.ts';
 import { query } from './transact.ts';
 import { matchesOne } from './values.ts';
 
@@ -119,12 +119,11 @@ class HeldTurn implements Turn {
 /** Not a migration itself: it is there before the first one. */
 async function createTurn(database: Database): Promise<void> {
   const { dialect } = database;
-  const t = columnTypes(dialect);
   await query(database, db =>
     createTable(db as unknown as Kysely<unknown>, dialect, {
       name: TABLE,
-      columns: { id: t.ascii(16), holder: t.ascii(64), beat: t.integer },
-      primaryKey: 'id',
+      columns: { id: ascii(16), holder: ascii(64), beat: INTEGER },
+      primaryKey: ['id'],
     }),
   );
   if ((await read(database)) !== undefined) return;

@@ -1,15 +1,16 @@
 /**
- * The tables as Kysely sees them; migrations/ makes them. Times are UTC milliseconds by the
- * database's clock, identifiers are compared byte by byte, and nothing relies on the order rows
- * were inserted in.
+ * The tables as Kysely sees them; migrations/ makes them, in this order. Times are UTC milliseconds
+ * by the database's clock, identifiers are compared byte by byte, and nothing relies on the order
+ * rows were inserted in.
  */
 import type { Generated } from 'kysely';
+import type { Actor } from '../../domain/account/actor.ts';
 import type { CapPeriod, KeyPurpose } from '../../domain/account/key-policy.ts';
+import type { PaymentOutcome, StoredOrderState } from '../../domain/account/orders.ts';
+import type { Role } from '../../domain/account/roles.ts';
 import type { CallbackStatus, JobState } from '../../domain/job.ts';
 import type { LedgerAuditKind, LedgerKind, LedgerSlot } from '../../domain/ledger.ts';
 import type { RateKind } from '../../domain/rate-quota.ts';
-import type { PeopleSchema } from './schema-people.ts';
-import type { SalesSchema } from './schema-sales.ts';
 
 export interface AccountsTable {
   id: string;
@@ -177,6 +178,18 @@ export interface JobsTable {
   trace_context: string | null;
 }
 
+/** A row a result whose file was gone while its link was good (store/jobs/lost-results.ts). */
+export interface LostResultsTable {
+  job_id: string;
+  account_id: string;
+  /** Of whoever found it. */
+  finding_id: string;
+  found_by: 'download' | 'replay' | 'look' | 'operator';
+  found_at: number;
+  settlement: 'paid' | 'returned' | 'unpaid' | null;
+  settled_at: number | null;
+}
+
 export interface WebhookOutboxTable {
   /** The event's own where `event` is set: no job has it. */
   job_id: string;
@@ -238,6 +251,185 @@ export interface UsageWalksTable {
   account_after: string;
   /** null: no pass has ended yet. */
   pass_ended_at: number | null;
+}
+
+/** One row an account whose playground was used: its allowance of a day. */
+export interface PlaygroundsTable {
+  account_id: string;
+  /** The key that its jobs are of; nobody has its secret. */
+  api_key_id: string;
+  /** The first instant of the day that `used` counts, UTC. */
+  day_at: number;
+  used: number;
+}
+
+/** One row an account and kind: what replicas have leased of its quota in the latest window. */
+export interface RateQuotasTable {
+  account_id: string;
+  kind: RateKind;
+  window_start: number;
+  leased: number;
+}
+
+/** A purchase of one package, at the price of its day: domain/account/orders.ts. Never removed. */
+export interface OrdersTable {
+  id: string;
+  account_id: string;
+  price_list: 'credit' | 'image';
+  credits: number;
+  /** In the currency's smallest unit, as every sum of money here. */
+  price: number;
+  currency: string;
+  /** 'pending' past expires_at is expired. */
+  state: StoredOrderState;
+  /** Of the price, paid back. */
+  refunded: number;
+  /** Credits that refunds took back, and those that they could not: spent, or held by jobs. */
+  revoked: number;
+  unrevoked: number;
+  /**
+   * The last refund that left something. null: `unrevoked` is 0, or was left by a control plane
+   * from before the column.
+   */
+  unrevoked_at: number | null;
+  created_at: number;
+  expires_at: number;
+  paid_at: number | null;
+  /** Who told of the payment. */
+  paid_by: string | null;
+  /** The payment that was accepted. */
+  payment: string | null;
+  cancelled_at: number | null;
+}
+
+/** Payments that were told of, each once; of an order whatever its state. */
+export interface OrderPaymentsTable {
+  order_id: string;
+  payment: string;
+  amount: number;
+  currency: string;
+  outcome: PaymentOutcome;
+  told_by: string;
+  received_at: number;
+}
+
+/** Refunds, each once. */
+export interface OrderRefundsTable {
+  order_id: string;
+  refund: string;
+  amount: number;
+  /** Credits that the amount stands for, and how many of them could be taken back. */
+  credits: number;
+  revoked: number;
+  told_by: string;
+  created_at: number;
+  /** null: it was told of before the payment, and waits for it. */
+  applied_at: number | null;
+}
+
+export interface UsersTable {
+  id: string;
+  /** As it was typed; of people of an identity provider their name (providerName). */
+  mail: string;
+  /** mailKeyOf the mail; null: known by an identity provider alone, and found by no mail. */
+  mail_key: string | null;
+  /** Null: no password was set. */
+  password_hash: string | null;
+  /** Null: what the browser asks for. */
+  language: string | null;
+  created_at: number;
+  disabled_at: number | null;
+  /**
+   * Since when the mail is theirs for sure: they came by a link that its mail alone, or the
+   * operator, brought. Null: somebody typed it, or it is of a row from before there was a column.
+   */
+  proven_at: number | null;
+  /** Counts what kept others out of this row, where engines certify. */
+  turns: Generated<number>;
+}
+
+/** Who a person is elsewhere (OpenID Connect). */
+export interface IdentitiesTable {
+  issuer: string;
+  subject: string;
+  user_id: string;
+  created_at: number;
+}
+
+export type MemberSource = 'invited' | 'oidc' | 'operator';
+
+export interface MembersTable {
+  account_id: string;
+  user_id: string;
+  role: Role;
+  /** 'oidc': by a group of the identity provider, judged again at each sign-in. */
+  source: MemberSource;
+  created_at: number;
+}
+
+export type LinkPurpose = 'invitation' | 'sign-in';
+
+export interface OneTimeLinksTable {
+  id: string;
+  /** SHA-256 of the token, hexadecimal. */
+  token_hash: string;
+  purpose: LinkPurpose;
+  account_id: string;
+  mail: string;
+  role: Role;
+  /** Who made it: a mail, or `operator`. */
+  created_by: string;
+  created_at: number;
+  expires_at: number;
+  used_at: number | null;
+  /** 1: who opens it has that mail. Null: another person has seen it too, or made it long ago. */
+  proves_mail: number | null;
+  /** The person who made it; null: the operator, or nobody knows. */
+  made_by: string | null;
+}
+
+export type SignInMethod = 'password' | 'oidc' | 'link';
+
+export interface SessionsTable {
+  /** What lists and forms call it; no secret. */
+  id: string;
+  /** SHA-256 of what the cookie holds, hexadecimal. */
+  id_hash: string;
+  user_id: string;
+  /** The account that the person acts for. */
+  account_id: string;
+  method: SignInMethod;
+  created_at: number;
+  /** Up to a minute late. */
+  seen_at: number;
+  /** The absolute bound. */
+  expires_at: number;
+  address: string;
+  /** The browser's words about itself. */
+  agent: string;
+}
+
+/** Failed sign-ins of an address or a mail: domain/account/sign-in-throttle.ts. */
+export interface SignInThrottlesTable {
+  key_hash: string;
+  window_start: number;
+  failures: number;
+}
+
+/** Append-only, until its time is over. */
+export interface AuditEntriesTable {
+  id: string;
+  account_id: string;
+  created_at: number;
+  actor_kind: Actor['kind'];
+  actor_user_id: string | null;
+  actor_mail: string | null;
+  address: string | null;
+  action: string;
+  subject: string;
+  /** JSON objects. */
+  value_before: string | null;
+  value_after: string | null;
 }
 
 /** One row a threshold that an owner set. */
@@ -328,24 +520,6 @@ export interface FleetReportsTable {
   wanted_nodes: number;
 }
 
-/** One row an account whose playground was used: its allowance of a day. */
-export interface PlaygroundsTable {
-  account_id: string;
-  /** The key that its jobs are of; nobody has its secret. */
-  api_key_id: string;
-  /** The first instant of the day that `used` counts, UTC. */
-  day_at: number;
-  used: number;
-}
-
-/** One row an account and kind: what replicas have leased of its quota in the latest window. */
-export interface RateQuotasTable {
-  account_id: string;
-  kind: RateKind;
-  window_start: number;
-  leased: number;
-}
-
 /** At most one row: what only the right secrets key can open. */
 export interface SecretsCanaryTable {
   id: string;
@@ -372,25 +546,36 @@ export interface SweepsTable {
   look_after_id: string | null;
 }
 
-export interface Schema extends PeopleSchema, SalesSchema {
+export interface Schema {
   accounts: AccountsTable;
   api_keys: ApiKeysTable;
   ledger_entries: LedgerEntriesTable;
   ledger_checkpoints: LedgerCheckpointsTable;
   ledger_audits: LedgerAuditsTable;
   jobs: JobsTable;
+  lost_results: LostResultsTable;
   webhook_outbox: WebhookOutboxTable;
-  fleet_reports: FleetReportsTable;
-  nodes: NodesTable;
-  playgrounds: PlaygroundsTable;
-  rate_quotas: RateQuotasTable;
-  secrets_canary: SecretsCanaryTable;
-  sweeps: SweepsTable;
   usage_days: UsageDaysTable;
   usage_places: UsagePlacesTable;
   usage_walks: UsageWalksTable;
+  playgrounds: PlaygroundsTable;
+  rate_quotas: RateQuotasTable;
+  orders: OrdersTable;
+  order_payments: OrderPaymentsTable;
+  order_refunds: OrderRefundsTable;
+  users: UsersTable;
+  identities: IdentitiesTable;
+  members: MembersTable;
+  one_time_links: OneTimeLinksTable;
+  sessions: SessionsTable;
+  sign_in_throttles: SignInThrottlesTable;
+  audit_entries: AuditEntriesTable;
   balance_alerts: BalanceAlertsTable;
   account_webhooks: AccountWebhooksTable;
   mail_outbox: MailOutboxTable;
   message_counts: MessageCountsTable;
+  nodes: NodesTable;
+  fleet_reports: FleetReportsTable;
+  sweeps: SweepsTable;
+  secrets_canary: SecretsCanaryTable;
 }

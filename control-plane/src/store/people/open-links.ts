@@ -5,8 +5,7 @@ import type { Role } from '../../domain/account/roles.ts';
 import { withdrawMails } from '../alerts/mail-rows.ts';
 import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
-import type { Schema } from '../database/schema.ts';
-import type { LinkPurpose } from '../database/schema-people.ts';
+import type { LinkPurpose, Schema } from '../database/schema.ts';
 import { isAsciiWord } from '../database/values.ts';
 
 /** Invitations of one account that nobody has accepted yet. */

@@ -2,12 +2,12 @@
 import type { Kysely, Selectable } from 'kysely';
 import { type Order, orderStateOf } from '../../domain/account/orders.ts';
 import type { Database } from '../database/connect.ts';
-import type { Schema } from '../database/schema.ts';
 import type {
   OrderPaymentsTable,
   OrderRefundsTable,
   OrdersTable,
-} from '../database/schema-sales.ts';
+  Schema,
+} from '../database/schema.ts';
 import type { OrderPayment, OrderRefund } from './order-store.ts';
 
 /** `db` is the database or a transaction of it. */

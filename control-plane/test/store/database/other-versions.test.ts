@@ -1,5 +1,6 @@
-/** A schema of another version: what an older one makes of it, and the way back to one that refuses it. */
+/** A schema of another version. */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { sql } from 'kysely';
 import {
@@ -9,10 +10,11 @@ import {
   skipReason,
   type TestDatabase,
 } from '../../../../test/support/database.ts';
-import type { Database } from '../../../src/store/database/connect.ts';
+import { examineDatabase } from '../../../src/doctor/database-findings.ts';
+import { type Database, openDatabase } from '../../../src/store/database/connect.ts';
 import {
-  forgetMigrations,
   migrate,
+  OLDER_FOUND,
   requireCurrentSchema,
   SchemaError,
   schemaState,
@@ -66,26 +68,46 @@ for (const dialect of DIALECTS) {
         for (const migrations of ['run', 'require'] as const) {
           await assert.rejects(openStores(test.url, { ...options, migrations }), SchemaError);
         }
-        await assert.rejects(forgetMigrations(database, ['0999-later-no-way-back']), /no way back/);
         await sql`delete from kysely_migration where name like '0999%'`.execute(database.kysely);
         await sql`delete from kysely_migration where name = ${names[0]}`.execute(database.kysely);
         await enter(database, '0999-later');
-        await assert.rejects(migrate(database), /newer version .* that lacks 0001-initial/);
+        await assert.rejects(migrate(database), /newer version .* that lacks 0001-baseline/);
         await assert.rejects(requireCurrentSchema(database), SchemaError);
       }));
 
-    it('that are forgotten, the last ones alone, run again and change nothing', () =>
-      withMigrated(async (_, database, names) => {
-        const last = names.slice(-2);
-        for (const wrong of [[], ['0001-initial'], [...names.slice(-2, -1)], ['0999-later']]) {
-          await assert.rejects(forgetMigrations(database, wrong), SchemaError);
+    it('of 0.1.0 are refused by name, and nothing changes', async () => {
+      const test = await createTestDatabase(dialect, { migrated: false });
+      try {
+        const database = await openDatabase(test.url, { log: SILENT_LOG });
+        for (const statement of [
+          'create table kysely_migration (name varchar(255), timestamp varchar(255))',
+          `insert into kysely_migration values ('0001-initial', '2999'), ('0002-rate-quotas', '2999')`,
+          'create table accounts (id varchar(36) primary key, name varchar(64))',
+        ]) {
+          await sql.raw(statement).execute(database.kysely);
         }
-        assert.deepEqual((await schemaState(database)).pending, []);
         const shape = await readSchemaShape(database);
-        await forgetMigrations(database, last.toReversed());
-        assert.deepEqual((await schemaState(database)).pending, last);
-        assert.deepEqual(await migrate(database), last);
-        assert.deepEqual(await readSchemaShape(database), shape);
-      }));
+        await database.close();
+        const file = () => (dialect === 'sqlite' ? readFileSync(test.url.slice(7)) : undefined);
+        const before = file();
+        const refused = {
+          name: 'SchemaError',
+          message: /^the database was made by 0\.1\.0, [^\n]+$/,
+        };
+        for (const migrations of ['run', 'require'] as const) {
+          await assert.rejects(openStores(test.url, { ...options, migrations }), refused);
+        }
+        const examined = await examineDatabase(test.url);
+        await examined.database?.close();
+        assert.equal(examined.current, false);
+        assert.ok(
+          examined.findings.some(one => one.status === 'failure' && one.found === OLDER_FOUND),
+        );
+        assert.deepEqual(file(), before);
+        assert.deepEqual(await readSchemaShape(await test.open()), shape);
+      } finally {
+        await test.close();
+      }
+    });
   });
 }

@@ -12,9 +12,6 @@ import {
   type TestDatabase,
 } from '../../../../test/support/database.ts';
 import { isFinal } from '../../../src/domain/job.ts';
-import { CallbackSecrets } from '../../../src/secrets/callback-secret.ts';
-import { ResultTokens } from '../../../src/secrets/result-tokens.ts';
-import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import { migrate, requireCurrentSchema } from '../../../src/store/database/migrate.ts';
 import type { NewJob } from '../../../src/store/jobs/job-store.ts';
@@ -34,7 +31,7 @@ import {
   submitted,
   WITH_PICTURE,
 } from '../fixtures.ts';
-import { type Recorded, readSnapshot, replay } from './last-release/snapshot.ts';
+import { NOTHING_RECORDED, type Recorded, readSnapshot, replay } from './last-release/snapshot.ts';
 
 /** A statement of the last release that needs the tables it was recorded on would say so. */
 const OPEN = ['accepted', 'fetching', 'ready', 'given', 'running', 'lost', 'freed'] as const;
@@ -48,9 +45,13 @@ const OWN: readonly Partial<NewJob>[] = [
 ];
 
 for (const dialect of DIALECTS) {
+  const snapshot = readSnapshot(dialect);
+  if (snapshot === undefined) {
+    it(`a rolling upgrade on ${dialect}`, { skip: NOTHING_RECORDED }, () => undefined);
+    continue;
+  }
+  const { legacy } = snapshot;
   describe(`a rolling upgrade on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const snapshot = readSnapshot(dialect);
-    const { legacy } = snapshot;
     let test: TestDatabase;
     let database: Database;
     let stores: Stores;
@@ -85,26 +86,6 @@ for (const dialect of DIALECTS) {
       await requireCurrentSchema(database);
       const balances = await stores.ledger.balances(legacy.accountId);
       assert.equal(balances?.available, legacy.available, 'no balance moved');
-    });
-
-    it('keeps the tokens of results plain for a day: that replica shows them, and finds by them', async () => {
-      const leftMs = await stores.secretsCanary.plainTokensMs();
-      assert.ok(leftMs > 23 * HOUR_MS && leftMs <= 24 * HOUR_MS, `${leftMs}`);
-      const tokens = new ResultTokens(new CallbackSecrets(new SecretBox(Buffer.alloc(32, 1))));
-      tokens.keepPlainFor(leftMs);
-      const { id } = await submitted(stores, newJob(legacy.accountId));
-      const claim = await claimed(stores, await reread(stores, id));
-      assert.ok(await stores.jobs.admitted(claim));
-      const result = { ...resultOf(claim), ...tokens.make(id) };
-      assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
-      // As its statement has it.
-      const { result_token: shown } = await database.kysely
-        .selectFrom('jobs')
-        .select('result_token')
-        .where('result_token', '=', result.token)
-        .executeTakeFirstOrThrow();
-      assert.equal(shown, tokens.open(id, result));
-      assert.equal((await stores.jobs.findByResultToken(result.token))?.id, id);
     });
 
     it('lets a replica of the last release go on, statement by statement', async () => {

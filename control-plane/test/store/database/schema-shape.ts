@@ -1,5 +1,12 @@
-/** The shape of a database's tables, as the statements that use them see it. */
+/**
+ * The shape of a database's tables, as the statements that use them see it. By itself it prints the
+ * shape that this checkout's migrations make: two versions make the same tables where two prints are
+ * equal.
+ *
+ *     sh bin/node24 control-plane/test/store/database/schema-shape.ts > shape.txt
+ */
 import { type Kysely, sql } from 'kysely';
+import { createTestDatabase, DIALECTS } from '../../../../test/support/database.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Schema } from '../../../src/store/database/schema.ts';
 import { query } from '../../../src/store/database/transact.ts';
@@ -10,10 +17,11 @@ export interface SchemaShape {
   readonly columns: ReadonlyMap<string, ColumnShape>;
   /** Columns in their order, and whether they are unique. */
   readonly indexes: ReadonlyMap<string, string>;
-  readonly checks: ReadonlySet<string>;
+  readonly checks: ReadonlyMap<string, string>;
 }
 
 export interface ColumnShape {
+  /** With its collation, its default, and whether it takes null. */
   readonly type: string;
   /** An insert may leave it out. */
   readonly optional: boolean;
@@ -38,43 +46,55 @@ interface IndexRow {
   readonly col: string;
 }
 
+interface CheckRow {
+  readonly tbl: string;
+  readonly name: string;
+  readonly clause: string;
+}
+
 async function readSqlite(kysely: Kysely<Schema>): Promise<SchemaShape> {
-  const columns = await sql<ColumnRow>`select m.name as tbl, c.name as col, c.type as type,
+  const columns = await sql<ColumnRow>`select m.name as tbl, c.name as col,
+    concat_ws(' ', c.type, iif(c."notnull", 'not null', 'null'), c.dflt_value) as type,
     c."notnull" = 0 or c.dflt_value is not null as optional
     from sqlite_schema m, pragma_table_info(m.name) c where m.type = 'table'`.execute(kysely);
   const indexes = await sql<IndexRow>`select m.name as tbl, i.name as idx, i."unique" as uniq,
-    coalesce(c.name, '') as col from sqlite_schema m, pragma_index_list(m.name) i,
+    coalesce(c.name, '') || iif(i.partial, ' where set', '') as col from sqlite_schema m, pragma_index_list(m.name) i,
     pragma_index_info(i.name) c where m.type = 'table' order by m.name, i.name, c.seqno
     `.execute(kysely);
   const tables = await sql<{ tbl: string; text: string }>`select name as tbl, sql as text
     from sqlite_schema where type = 'table'`.execute(kysely);
   const checks = tables.rows.flatMap(({ tbl, text }) =>
-    [...text.matchAll(/constraint "(\w+)" check/g)].map(([, name]) => `${tbl}: ${name}`),
+    text
+      .replace(/\) strict$/, '')
+      .split(', constraint ')
+      .flatMap(part => {
+        const [, name = '', clause] = /^"(\w+)" check (.*)$/s.exec(part) ?? [];
+        return clause === undefined ? [] : [{ tbl, name, clause }];
+      }),
   );
   return shapeOf(columns.rows, indexes.rows, checks);
 }
 
 async function readMysql(kysely: Kysely<Schema>): Promise<SchemaShape> {
   const columns = await sql<ColumnRow>`select table_name as tbl, column_name as col,
-    column_type as type, is_nullable = 'YES' or column_default is not null as optional
+    concat_ws(' ', column_type, collation_name, if(is_nullable = 'YES', 'null', 'not null'),
+      column_default) as type, is_nullable = 'YES' or column_default is not null as optional
     from information_schema.columns where table_schema = database()`.execute(kysely);
   const indexes = await sql<IndexRow>`select table_name as tbl, index_name as idx,
     non_unique = 0 as uniq, column_name as col from information_schema.statistics
     where table_schema = database() order by table_name, index_name, seq_in_index`.execute(kysely);
-  const checks = await sql<{ tbl: string; name: string }>`select table_name as tbl,
-    constraint_name as name from information_schema.table_constraints
-    where table_schema = database() and constraint_type = 'CHECK'`.execute(kysely);
-  return shapeOf(
-    columns.rows,
-    indexes.rows,
-    checks.rows.map(({ tbl, name }) => `${tbl}: ${name}`),
-  );
+  const checks = await sql<CheckRow>`select t.table_name as tbl, t.constraint_name as name,
+    c.check_clause as clause from information_schema.table_constraints t
+    join information_schema.check_constraints c on c.constraint_schema = t.constraint_schema
+      and c.constraint_name = t.constraint_name
+    where t.table_schema = database() and t.constraint_type = 'CHECK'`.execute(kysely);
+  return shapeOf(columns.rows, indexes.rows, checks.rows);
 }
 
 function shapeOf(
   columns: readonly ColumnRow[],
   indexes: readonly IndexRow[],
-  checks: readonly string[],
+  checks: readonly CheckRow[],
 ): SchemaShape {
   const byIndex = new Map<string, string>();
   for (const { tbl, idx, uniq, col } of indexes) {
@@ -91,7 +111,7 @@ function shapeOf(
       ]),
     ),
     indexes: byIndex,
-    checks: new Set(checks),
+    checks: new Map(checks.map(({ tbl, name, clause }) => [`${tbl}: ${name}`, clause])),
   };
 }
 
@@ -122,8 +142,21 @@ export function brokenFor(old: SchemaShape, next: SchemaShape): string[] {
     const added = isOldTable(name) && !old.indexes.has(name);
     if (added && columns.startsWith('unique')) broken.push(`${name} refuses what was taken`);
   }
-  for (const name of next.checks) {
+  for (const name of next.checks.keys()) {
     if (isOldTable(name) && !old.checks.has(name)) broken.push(`${name} refuses what was taken`);
   }
   return broken;
+}
+
+if (import.meta.main) {
+  for (const dialect of DIALECTS) {
+    const test = await createTestDatabase(dialect);
+    const { columns, indexes, checks } = await readSchemaShape(await test.open());
+    const lines = [
+      ...[...columns].map(([name, { type }]) => `${name} ${type}`),
+      ...[...indexes, ...checks].map(([name, text]) => `${name} ${text.replace(/\s+/g, ' ')}`),
+    ];
+    for (const line of lines.sort()) console.log(`${dialect} ${line}`);
+    await test.close();
+  }
 }

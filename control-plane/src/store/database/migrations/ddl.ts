@@ -1,74 +1,64 @@
-/** The words of DDL that differ between SQLite and MySQL or MariaDB, for the migrations. */
+/** Definitions of tables, and the words of DDL in which SQLite and MySQL or MariaDB differ. */
 import { type Kysely, type RawBuilder, sql } from 'kysely';
 import type { DatabaseDialect } from '../clock.ts';
 
-export interface ColumnTypes {
-  /** Up to 36 ASCII characters. */
-  readonly id: RawBuilder<unknown>;
-  /** 64 hexadecimal characters. */
-  readonly hash: RawBuilder<unknown>;
-  /** ASCII, compared byte by byte. */
-  ascii(lengthMax: number): RawBuilder<unknown>;
-  /** UTF-8, compared byte by byte; the length in code points. */
-  text(lengthMax: number): RawBuilder<unknown>;
-  /** UTF-8 up to 16 MB, never compared. */
-  readonly longText: RawBuilder<unknown>;
-  /** Signed, 64 bits; the program keeps to 53. */
-  readonly integer: RawBuilder<unknown>;
-  /** Up to 1 KB. */
-  readonly bytes: RawBuilder<unknown>;
+export type ColumnType = Readonly<Record<DatabaseDialect, string>>;
+
+/** ASCII, compared byte by byte. */
+export function ascii(lengthMax: number, kind = 'varchar'): ColumnType {
+  return { sqlite: 'text', mysql: `${kind}(${lengthMax}) character set ascii collate ascii_bin` };
 }
 
-export function columnTypes(dialect: DatabaseDialect): ColumnTypes {
-  if (dialect === 'sqlite') {
-    const text = sql`text`;
-    return {
-      id: text,
-      hash: text,
-      ascii: () => text,
-      text: () => text,
-      longText: text,
-      integer: sql`integer`,
-      bytes: sql`blob`,
-    };
-  }
-  const ascii = (lengthMax: number) =>
-    sql`varchar(${sql.lit(lengthMax)}) character set ascii collate ascii_bin`;
+/** UTF-8, compared byte by byte; the length in code points. */
+export function text(lengthMax: number): ColumnType {
   return {
-    id: ascii(36),
-    hash: sql`char(64) character set ascii collate ascii_bin`,
-    ascii,
-    text: lengthMax =>
-      sql`varchar(${sql.lit(lengthMax)}) character set utf8mb4 collate utf8mb4_bin`,
-    longText: sql`mediumtext character set utf8mb4 collate utf8mb4_bin`,
-    integer: sql`bigint`,
-    bytes: sql`varbinary(1024)`,
+    sqlite: 'text',
+    mysql: `varchar(${lengthMax}) character set utf8mb4 collate utf8mb4_bin`,
   };
 }
+
+/** Up to 36 ASCII characters. */
+export const ID = ascii(36);
+/** 64 hexadecimal characters. */
+export const HASH = ascii(64, 'char');
+/** UTF-8 up to 16 MB, never compared. */
+export const LONG_TEXT: ColumnType = {
+  sqlite: 'text',
+  mysql: 'mediumtext character set utf8mb4 collate utf8mb4_bin',
+};
+/** Signed, 64 bits; the program keeps to 53. */
+export const INTEGER: ColumnType = { sqlite: 'integer', mysql: 'bigint' };
+/** An integer that an insert may leave out. */
+export const COUNT_FROM_0: ColumnType = { sqlite: 'integer default 0', mysql: 'bigint default 0' };
+/** Up to 1 KB. */
+export const BYTES: ColumnType = { sqlite: 'blob', mysql: 'varbinary(1024)' };
 
 export interface TableDefinition {
   readonly name: string;
   /** NOT NULL. */
-  readonly columns: Readonly<Record<string, RawBuilder<unknown>>>;
-  readonly nullable?: Readonly<Record<string, RawBuilder<unknown>>>;
-  readonly primaryKey: string | readonly string[];
+  readonly columns: Readonly<Record<string, ColumnType>>;
+  readonly nullable?: Readonly<Record<string, ColumnType>>;
+  readonly primaryKey: readonly string[];
   /** By constraint name. */
   readonly unique?: Readonly<Record<string, readonly string[]>>;
   /** By constraint name; names are unique in the whole database. */
   readonly checks?: Readonly<Record<string, string>>;
+  /** By the index's name. */
+  readonly indexes?: Readonly<Record<string, readonly string[]>>;
 }
 
+/** The table and its indexes; leaves alone what is there by that name. */
 export async function createTable(
   db: Kysely<unknown>,
   dialect: DatabaseDialect,
   table: TableDefinition,
 ): Promise<void> {
+  const column = (name: string, type: ColumnType, constraint: string) =>
+    sql`${sql.ref(name)} ${sql.raw(type[dialect])} ${sql.raw(constraint)}`;
   const parts = [
-    ...Object.entries(table.columns).map(([name, type]) => sql`${sql.ref(name)} ${type} not null`),
-    ...Object.entries(table.nullable ?? {}).map(
-      ([name, type]) => sql`${sql.ref(name)} ${type} null`,
-    ),
-    sql`primary key (${refs([table.primaryKey].flat())})`,
+    ...Object.entries(table.columns).map(([name, type]) => column(name, type, 'not null')),
+    ...Object.entries(table.nullable ?? {}).map(([name, type]) => column(name, type, 'null')),
+    sql`primary key (${refs(table.primaryKey)})`,
     ...Object.entries(table.unique ?? {}).map(
       ([name, columns]) => sql`constraint ${sql.ref(name)} unique (${refs(columns)})`,
     ),
@@ -83,6 +73,9 @@ export async function createTable(
       : sql`engine = InnoDB default character set utf8mb4 collate utf8mb4_bin`;
   const name = sql.table(table.name);
   await sql`create table if not exists ${name} (${sql.join(parts)}) ${options}`.execute(db);
+  for (const [index, columns] of Object.entries(table.indexes ?? {})) {
+    await createIndex(db, dialect, index, table.name, columns);
+  }
 }
 
 /** MySQL's ER_DUP_KEYNAME: it has no "create index if not exists". */
@@ -108,46 +101,6 @@ export async function createIndex(
     );
   } catch (error) {
     if ((error as { errno?: unknown }).errno !== INDEX_EXISTS) throw error;
-  }
-}
-
-/** MySQL's ER_DUP_FIELDNAME, and SQLite's words for the same: neither has "if not exists" here. */
-const COLUMN_EXISTS = 1060;
-const COLUMN_EXISTS_TEXT = /duplicate column name/;
-
-/** Leaves a column of that name alone. */
-export async function addColumn(
-  db: Kysely<unknown>,
-  table: string,
-  column: string,
-  type: RawBuilder<unknown>,
-): Promise<void> {
-  try {
-    await sql`alter table ${sql.table(table)} add column ${sql.ref(column)} ${type}`.execute(db);
-  } catch (error) {
-    const { errno, message } = error as { errno?: unknown; message: string };
-    if (errno !== COLUMN_EXISTS && !COLUMN_EXISTS_TEXT.test(message)) throw error;
-  }
-}
-
-/** MySQL's ER_CANT_DROP_FIELD_OR_KEY: it has no "drop index if exists". */
-const INDEX_MISSING = 1091;
-
-/** Does nothing where there is no index of that name. */
-export async function dropIndex(
-  db: Kysely<unknown>,
-  dialect: DatabaseDialect,
-  name: string,
-  table: string,
-): Promise<void> {
-  if (dialect === 'sqlite') {
-    await sql`drop index if exists ${sql.ref(name)}`.execute(db);
-    return;
-  }
-  try {
-    await sql`drop index ${sql.ref(name)} on ${sql.table(table)}`.execute(db);
-  } catch (error) {
-    if ((error as { errno?: unknown }).errno !== INDEX_MISSING) throw error;
   }
 }
 

@@ -1,7 +1,7 @@
 /**
- * Records what this checkout's stores say to a database, for releases to come:
+ * Records what this commit's stores say to a database, for releases to come:
  *
- *     sh bin/node24 control-plane/test/store/database/last-release/record.ts
+ *     sh bin/node24 control-plane/test/store/database/last-release/record.ts 0.2.0
  *
  * CONTRIBUTING.md says when. Needs MariaDB, as the tests do.
  */
@@ -64,6 +64,10 @@ function record(connection: DatabaseConnection, onRecorded: OnRecorded): void {
 /** The migrations look at what there is, and lock: on an empty database that is nothing. */
 const CHANGES_TABLES = /^\s*(?:create|alter|drop|insert|update)\b/i;
 
+const [release] = process.argv.slice(2);
+if (release === undefined) throw new Error('the name of what is recorded is missing');
+const commit = execFileSync('git', ['rev-parse', 'HEAD'], { encoding: 'utf8' }).trim();
+
 for (const dialect of DIALECTS) {
   const test = await createTestDatabase(dialect, { migrated: false });
   let statements: Recorded[] = [];
@@ -93,9 +97,7 @@ for (const dialect of DIALECTS) {
   const before = phase();
   await liveOn(storesOn(database));
   const after = phase();
-  const commit = ['log', '-1', '--format=%h %cs'];
-  const release = process.argv[2] ?? execFileSync('git', commit, { encoding: 'utf8' }).trim();
-  writeSnapshot(dialect, { release, schema, before, legacy, after });
+  writeSnapshot(dialect, { release, commit, schema, before, legacy, after });
   console.log(`${dialect}: ${schema.length + before.length + after.length} statements`);
   await database.close();
   await test.close();

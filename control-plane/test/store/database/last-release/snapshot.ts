@@ -1,6 +1,6 @@
 /** The statements of a release as they were recorded, and their replay. */
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { CompiledQuery } from 'kysely';
 import { at } from '../../../../../test/support/at.ts';
@@ -16,8 +16,10 @@ export interface Recorded {
 }
 
 export interface Snapshot {
-  /** The commit it was recorded at. */
+  /** What it was recorded of: a version, or what CONTRIBUTING.md calls it. */
   readonly release: string;
+  /** Hash, in full. */
+  readonly commit: string;
   /** What makes the release's tables, on an empty database. */
   readonly schema: readonly Recorded[];
   /** A replica's life before anybody migrates. */
@@ -26,6 +28,10 @@ export interface Snapshot {
   /** Another one, of a replica that still runs when the tables are those of a later release. */
   readonly after: readonly Recorded[];
 }
+
+/** Why nothing is replayed where `readSnapshot` answers undefined. */
+export const NOTHING_RECORDED =
+  'nothing is before the baseline, so there is nothing to upgrade from';
 
 function fileOf(dialect: DatabaseDialect): string {
   return path.join(import.meta.dirname, `${dialect}.json`);
@@ -47,17 +53,19 @@ export function writeSnapshot(dialect: DatabaseDialect, snapshot: Snapshot): voi
       if (!texts.includes(sql)) texts.push(sql);
       return [texts.indexOf(sql), parameters.map(encoded), rows];
     });
-  const { release, legacy } = snapshot;
+  const { release, commit, legacy } = snapshot;
   const phases = {
     schema: stored(snapshot.schema),
     before: stored(snapshot.before),
     after: stored(snapshot.after),
   };
-  const file: Stored = { release, legacy, texts, ...phases };
+  const file: Stored = { release, commit, legacy, texts, ...phases };
   writeFileSync(fileOf(dialect), `${JSON.stringify(file)}\n`);
 }
 
-export function readSnapshot(dialect: DatabaseDialect): Snapshot {
+/** Undefined: nothing was recorded since all migrations were folded into one. */
+export function readSnapshot(dialect: DatabaseDialect): Snapshot | undefined {
+  if (!existsSync(fileOf(dialect))) return undefined;
   const stored = JSON.parse(readFileSync(fileOf(dialect), 'utf8')) as Stored;
   const steps = (phase: readonly StoredStep[]): Recorded[] =>
     phase.map(([text, parameters, rows]) => ({
@@ -65,9 +73,10 @@ export function readSnapshot(dialect: DatabaseDialect): Snapshot {
       parameters: parameters.map(decoded),
       rows,
     }));
-  const { release, legacy } = stored;
+  const { release, commit, legacy } = stored;
   return {
     release,
+    commit,
     legacy,
     schema: steps(stored.schema),
     before: steps(stored.before),
