@@ -20,7 +20,7 @@ import {
 } from '../../control-plane/src/store/database/clock.ts';
 import type { Database } from '../../control-plane/src/store/database/connect.ts';
 import { MARIADB, SQLITE } from '../../control-plane/src/store/database/engines.ts';
-import { MysqlPoolDialect } from '../../control-plane/src/store/database/mysql/mysql-dialect.ts';
+import { MysqlPoolDialect } from '../../control-plane/src/store/database/mysql/mysql-pool.ts';
 import { parseMysqlUrl } from '../../control-plane/src/store/database/mysql/mysql-url.ts';
 import type { Schema } from '../../control-plane/src/store/database/schema.ts';
 import { NodeSqliteDialect } from '../../control-plane/src/store/database/sqlite/sqlite-dialect.ts';

@@ -115,7 +115,7 @@ async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Pro
   }
   const { log, statementMsMax } = options;
   // Only here: mysql2 is a tenth of what a control plane on SQLite would load.
-  const { CONNECT_MS_MAX, MysqlPoolDialect } = await import('./mysql/mysql-dialect.ts');
+  const { CONNECT_MS_MAX, MysqlPoolDialect } = await import('./mysql/mysql-pool.ts');
   const { readMemberAt } = await import('./mysql/mysql-member.ts');
   const onLost = (error: Error) => log.warn({ err: error }, 'a database connection was lost');
   let member: Member | undefined;

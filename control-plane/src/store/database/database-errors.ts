@@ -79,8 +79,8 @@ const MYSQL_KINDS: Readonly<
 
 const CONNECTION_CODES: ReadonlySet<string> = new Set([
   'PROTOCOL_CONNECTION_LOST',
-  'STATEMENT_TIMEOUT', // mysql-connection.ts
-  'POOL_QUEUE_LIMIT', // mysql-dialect.ts, sqlite-connection.ts
+  'STATEMENT_TIMEOUT', // mysql-pool.ts
+  'POOL_QUEUE_LIMIT', // mysql-pool.ts, sqlite-connection.ts
   'ECONNREFUSED',
   'ECONNRESET',
   'ECONNABORTED',

@@ -19,7 +19,7 @@ import { databaseNowMs } from '../../../../src/store/database/clock.ts';
 import type { Database } from '../../../../src/store/database/connect.ts';
 import { MARIADB, SQLITE } from '../../../../src/store/database/engines.ts';
 import { migrate } from '../../../../src/store/database/migrate.ts';
-import { MysqlPoolDialect } from '../../../../src/store/database/mysql/mysql-dialect.ts';
+import { MysqlPoolDialect } from '../../../../src/store/database/mysql/mysql-pool.ts';
 import { parseMysqlUrl } from '../../../../src/store/database/mysql/mysql-url.ts';
 import { NodeSqliteDialect } from '../../../../src/store/database/sqlite/sqlite-dialect.ts';
 import { storesOn } from '../../fixtures.ts';

@@ -1,0 +1,326 @@
+/**
+ * The pool of connections below Kysely's dialect for MySQL and MariaDB, for what a ledger needs:
+ * every statement has a time limit, every connection has the same session, and a connection whose
+ * state is not known for certain (a statement timed out, a rollback failed) is closed and never
+ * reused: the server then rolls back what was open.
+ *
+ * A connection that met a read-only server is closed too, and with it every other one of its
+ * generation, before anybody uses it again: after a fail-over the same name leads elsewhere, and a
+ * connection that is used every second would stay with the old primary for ever. Of a server that
+ * is one of several behind its address (engines.ts) each new connection asks first whether it may
+ * be used; where it may not, the next one is tried.
+ */
+import { MysqlDialect, type MysqlPool, type MysqlPoolConnection } from 'kysely';
+import { createPool, type Pool, type PoolConnection, type PoolOptions } from 'mysql2';
+import { databaseErrorKind, MemberError } from '../database-errors.ts';
+import { MigrationLockAdapter } from './migration-lock-adapter.ts';
+import { type Member, readMember, requireUsable } from './mysql-member.ts';
+
+/** Time for TCP, TLS and the handshake. */
+export const CONNECT_MS_MAX = 5_000;
+/**
+ * Time for one statement; several hundred times what the store's slowest takes. Without it a server
+ * that stopped answering would hold its callers for as long as TCP retransmits, about a quarter of
+ * an hour.
+ */
+const STATEMENT_MS_MAX = 30_000;
+/**
+ * Where another member may answer, the silence of one is not waited out for as long: it has frozen,
+ * or its machine is gone. Longer than a wait for a row (LOCK_WAIT_S_MAX), and than the others stand
+ * still until they have shut such a member out (Galera: 5 s, rarely 15).
+ */
+const SILENT_MEMBER_MS = 15_000;
+/** Waiting for a row's lock; the transaction is then tried again as a whole. */
+const LOCK_WAIT_S_MAX = 10;
+/** Callers that wait for a connection; one more gets POOL_QUEUE_LIMIT at once. */
+const POOL_WAITERS_MAX = 2_000;
+/** Connections that are kept although nobody uses them are closed after this. */
+const IDLE_MS_MAX = 60_000;
+/**
+ * Between two generations: while there is no primary every write meets a read-only server, and
+ * readers must not pay a new connection for each of them.
+ */
+const GENERATION_MS_MIN = 1_000;
+/**
+ * Connections on which one caller meets members that take no writes before it is told so. An
+ * address that leads to three in turn, asked by many at once, leads each of them to any: of three
+ * with one primary 24 in a row miss it once in 17,000 times, 8 once in 25.
+ */
+const MEMBERS_TRIED_MAX = 24;
+/** After that nobody tries for so long: while a group elects its primary all would. */
+const NO_MEMBER_MS = 300;
+/** Members whose silence is remembered: far more than a cluster has. */
+const SILENT_MEMBERS_MAX = 64;
+
+/** Strict, so that no value is cut to fit; time zone UTC, so that now() has no summer time. */
+const SQL_MODE = [
+  'STRICT_ALL_TABLES',
+  'ONLY_FULL_GROUP_BY',
+  'NO_ENGINE_SUBSTITUTION',
+  'NO_ZERO_DATE',
+  'NO_ZERO_IN_DATE',
+  'ERROR_FOR_DIVISION_BY_ZERO',
+].join();
+const SESSION = [
+  'set session transaction isolation level read committed',
+  `set session autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = ${LOCK_WAIT_S_MAX},
+    sql_mode = '${SQL_MODE}'`,
+];
+
+/** DDL and the migration lock take as long as they take. */
+const BOUNDED =
+  /^(?!select get_lock\b)(select|with|insert|update|delete|show|set|begin|commit|rollback)\b/i;
+/** After a failure of one of these nobody knows what is open. */
+const CONTROL = /^(set|begin|commit|rollback)\b/;
+
+export interface MysqlPoolOptions {
+  readonly pool: PoolOptions;
+  /** Called when an idle connection broke. */
+  readonly onLost: (error: Error) => void;
+  /** Undefined: STATEMENT_MS_MAX. */
+  readonly statementMsMax?: number | undefined;
+  /** Called with the server of each new connection. */
+  readonly onMember?: ((member: Member) => void) | undefined;
+}
+
+export class MysqlPoolDialect extends MysqlDialect {
+  constructor(options: MysqlPoolOptions) {
+    super({ pool: new GuardedPool(options) });
+  }
+
+  override createAdapter() {
+    return new MigrationLockAdapter();
+  }
+}
+
+type QueryCallback = (error: unknown, result: never) => void;
+
+class GuardedConnection implements MysqlPoolConnection {
+  readonly #raw: PoolConnection;
+  readonly #pool: GuardedPool;
+  /** The pool's when this connection was asked for. */
+  readonly generation: number;
+  /** By performance.now(). */
+  readonly openedAtMs = performance.now();
+  /** The server it leads to, once that is known. */
+  member: Member | undefined;
+  #closed = false;
+
+  constructor(raw: PoolConnection, pool: GuardedPool, generation: number) {
+    this.#raw = raw;
+    this.#pool = pool;
+    this.generation = generation;
+  }
+
+  get config(): object {
+    return this.#raw.config;
+  }
+
+  get threadId(): number {
+    return this.#raw.threadId;
+  }
+
+  connect(): void {
+    // The pool has connected it.
+  }
+
+  /** The time limit is ours: mysql2's own leaves its timer running when the connection breaks. */
+  query(sql: string, parameters: readonly unknown[], callback: QueryCallback = () => undefined) {
+    // What is open on a closed connection the server rolls back by itself; the error that closed it
+    // is the one to report.
+    if (this.#closed && sql === 'rollback') callback(null, [] as never);
+    else this.#query(sql, parameters, callback);
+    return NO_STREAM;
+  }
+
+  #query(sql: string, parameters: readonly unknown[], callback: QueryCallback): void {
+    const limitMs = this.#statementMsMax;
+    let ended = false;
+    const end = (error: unknown, result?: unknown) => {
+      if (ended) return;
+      ended = true;
+      clearTimeout(timer);
+      callback(error, result as never);
+    };
+    const expire = () => {
+      this.destroy();
+      this.#pool.noteSilent(this);
+      const error = new Error(`the database did not answer a statement within ${limitMs} ms`);
+      end(Object.assign(error, { code: 'STATEMENT_TIMEOUT' }));
+    };
+    const timer = BOUNDED.test(sql) ? setTimeout(expire, limitMs) : undefined;
+    this.#raw.query(sql, [...parameters], (error, result) => {
+      if (error) this.#failed(error, sql);
+      end(error, result);
+    });
+  }
+
+  #failed(error: Error, sql: string): void {
+    const kind = databaseErrorKind(error);
+    if (kind === 'connection' || kind === 'read-only' || CONTROL.test(sql)) this.destroy();
+    if (kind === 'read-only') this.#pool.noteReadOnly(this);
+  }
+
+  get #statementMsMax(): number {
+    const { statementMsMax } = this.#pool;
+    return this.member?.engine.members === 'several'
+      ? Math.min(statementMsMax, SILENT_MEMBER_MS)
+      : statementMsMax;
+  }
+
+  release(): void {
+    if (!this.#pool.isGood(this)) this.destroy();
+    else if (!this.#closed) this.#raw.release();
+  }
+
+  /** Not to be used again; what it has open is rolled back by the server. */
+  destroy(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#raw.destroy();
+  }
+}
+
+const NO_STREAM = {
+  stream(): never {
+    throw new Error('the stores do not stream');
+  },
+};
+
+class GuardedPool implements MysqlPool {
+  readonly statementMsMax: number;
+  readonly #pool: Pool;
+  readonly #options: MysqlPoolOptions;
+  readonly #connections = new WeakMap<PoolConnection, GuardedConnection>();
+  /** By performance.now(), when a member did not answer a statement in time. */
+  readonly #silentAtMs = new Map<string, number>();
+  #generation = 0;
+  #generationAtMs = Number.NEGATIVE_INFINITY;
+  /** A connection of this generation met a read-only server. */
+  #generationIsOver = false;
+  #noMember: { readonly error: MemberError; readonly untilMs: number } | undefined;
+
+  constructor(options: MysqlPoolOptions) {
+    this.#options = options;
+    this.statementMsMax = options.statementMsMax ?? STATEMENT_MS_MAX;
+    this.#pool = createPool({
+      ...options.pool,
+      charset: 'UTF8MB4_BIN',
+      supportBigNumbers: true,
+      bigNumberStrings: false,
+      decimalNumbers: true,
+      waitForConnections: true,
+      queueLimit: POOL_WAITERS_MAX,
+      connectTimeout: Math.min(CONNECT_MS_MAX, this.statementMsMax),
+      idleTimeout: IDLE_MS_MAX,
+      maxIdle: Math.max(1, Math.ceil((options.pool.connectionLimit ?? 1) / 2)),
+    });
+  }
+
+  getConnection(callback: (error: unknown, connection: GuardedConnection) => void): void {
+    this.#acquire().then(
+      connection => callback(null, connection),
+      error => callback(error, undefined as never),
+    );
+  }
+
+  end(callback: (error: unknown) => void): void {
+    this.#pool.end(callback);
+  }
+
+  async #acquire(): Promise<GuardedConnection> {
+    for (let tried = 1; ; ) {
+      this.#requireSomeMember();
+      // Taken before it connects: meanwhile the name may have begun to lead elsewhere.
+      const generation = this.#generationNow();
+      const raw = await this.#getRaw();
+      const known = this.#connections.get(raw);
+      if (known !== undefined) {
+        if (this.isGood(known)) return known;
+        // As many rounds as the pool has connections: each is gone with this.
+        known.destroy();
+        continue;
+      }
+      try {
+        return await this.#prepare(raw, generation);
+      } catch (error) {
+        if (!(error instanceof MemberError) || error.kind !== 'read-only') throw error;
+        if (tried < MEMBERS_TRIED_MAX) {
+          tried += 1;
+          continue;
+        }
+        this.#noMember = { error, untilMs: performance.now() + NO_MEMBER_MS };
+        throw error;
+      }
+    }
+  }
+
+  #getRaw(): Promise<PoolConnection> {
+    return new Promise((resolve, reject) => {
+      this.#pool.getConnection((error, connection) => {
+        if (!error) resolve(connection);
+        else if (error.message === 'Queue limit reached.') {
+          reject(Object.assign(error, { code: 'POOL_QUEUE_LIMIT' }));
+        } else reject(error);
+      });
+    });
+  }
+
+  async #prepare(raw: PoolConnection, generation: number): Promise<GuardedConnection> {
+    const { onLost, onMember } = this.#options;
+    const connection = new GuardedConnection(raw, this, generation);
+    // A pooled connection emits 'error' when it breaks while idle; without a listener that would
+    // end the process.
+    raw.on('error', onLost);
+    const ask = (sql: string) =>
+      new Promise((resolve, reject) => {
+        connection.query(sql, [], (error, rows) => (error ? reject(error) : resolve(rows)));
+      });
+    try {
+      const member = await readMember(ask);
+      connection.member = member;
+      onMember?.(member);
+      await requireUsable(member, ask);
+      for (const sql of [...SESSION, ...member.engine.session]) await ask(sql);
+    } catch (error) {
+      connection.destroy();
+      throw error;
+    }
+    this.#connections.set(raw, connection);
+    return connection;
+  }
+
+  #requireSomeMember(): void {
+    if (this.#noMember === undefined) return;
+    if (performance.now() < this.#noMember.untilMs) throw this.#noMember.error;
+    this.#noMember = undefined;
+  }
+
+  isGood({ generation, member, openedAtMs }: GuardedConnection): boolean {
+    if (generation !== this.#generationNow()) return false;
+    const silentAtMs = member && this.#silentAtMs.get(member.name);
+    return silentAtMs === undefined || openedAtMs > silentAtMs;
+  }
+
+  /** Its other connections lead to the same silence, so they are closed instead of used. */
+  noteSilent({ member }: GuardedConnection): void {
+    if (member?.engine.members !== 'several') return;
+    if (this.#silentAtMs.size >= SILENT_MEMBERS_MAX) this.#silentAtMs.clear();
+    this.#silentAtMs.set(member.name, performance.now());
+  }
+
+  noteReadOnly({ generation }: GuardedConnection): void {
+    this.#generationIsOver ||= generation === this.#generation;
+  }
+
+  /** Connections of any other are closed instead of used. */
+  #generationNow(): number {
+    const now = performance.now();
+    if (this.#generationIsOver && now - this.#generationAtMs >= GENERATION_MS_MIN) {
+      this.#generation += 1;
+      this.#generationAtMs = now;
+      this.#generationIsOver = false;
+    }
+    return this.#generation;
+  }
+}
