@@ -220,7 +220,7 @@ export const CONTROL_PLANE: Directions = {
     'services/sales',
     '#program',
   ],
-  'http/pages': [],
+  'http/pages': ['http/account/views'],
   'http/removebg': [
     'domain',
     'http/answers',

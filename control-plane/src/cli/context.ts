@@ -159,13 +159,6 @@ export async function requireAccount(stores: Stores, nameOrId: string) {
   return account;
 }
 
-/** ISO 8601 UTC, as the API writes instants; null stays null. */
-export function instant(ms: number): string;
-export function instant(ms: number | null): string | null;
-export function instant(ms: number | null): string | null {
-  return ms === null ? null : new Date(ms).toISOString();
-}
-
 /** Columns padded to their widest cell. */
 export function table(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
   const lengthOf = (cell = '') => cell.length;

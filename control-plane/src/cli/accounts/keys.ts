@@ -2,18 +2,20 @@
  * `keys create|set|rotate|revoke|list`. The key itself is printed once, by create and rotate, and
  * is stored nowhere.
  */
+
 import type { Command } from 'commander';
 import {
   KEYS_ALIVE_MAX,
   KEYS_EVER_MAX,
   type RotationOverlap,
 } from '../../domain/account/key-policy.ts';
+import { isoTime } from '../../domain/time-format.ts';
 import { keyView } from '../../services/keys/key-view.ts';
 import { ManageKeys } from '../../services/keys/manage-keys.ts';
 import type { ApiKey } from '../../store/accounts/api-key-store.ts';
 import { apiKeyIdOf } from '../../store/accounts/api-key-token.ts';
 import { parseName } from '../arguments.ts';
-import { type CliContext, CommandError, instant, requireAccount, table } from '../context.ts';
+import { type CliContext, CommandError, requireAccount, table } from '../context.ts';
 import { addKeyOptions, type KeyOptions, parseOverlap, policyWith } from './key-options.ts';
 
 interface JsonOption {
@@ -137,7 +139,7 @@ async function rotateKey(
     KEEP_IT,
     endsAtMs === null
       ? 'The old secret has ended.'
-      : `The old secret goes on until ${instant(endsAtMs)}.`,
+      : `The old secret goes on until ${isoTime(endsAtMs)}.`,
   ]);
 }
 
@@ -146,8 +148,8 @@ async function revokeKey(context: CliContext, typed: string, options: JsonOption
     keys.revoke(accountId, id, OPERATOR),
   );
   context.report(options.json, keyJson(key), () => [
-    `key ${key.prefix} is revoked since ${instant(key.revokedAtMs)}`,
-    `it was last used ${key.lastUsedAtMs === null ? 'never' : instant(key.lastUsedAtMs)}`,
+    `key ${key.prefix} is revoked since ${isoTime(key.revokedAtMs)}`,
+    `it was last used ${key.lastUsedAtMs === null ? 'never' : isoTime(key.lastUsedAtMs)}`,
   ]);
 }
 
@@ -181,10 +183,10 @@ async function listKeys(context: CliContext, options: JsonOption & { account?: s
         key.prefix,
         accounts.get(key.accountId) ?? key.accountId,
         key.name,
-        instant(key.createdAtMs),
-        instant(key.lastUsedAtMs) ?? '-',
-        instant(key.expiresAtMs) ?? '-',
-        instant(key.revokedAtMs) ?? '-',
+        isoTime(key.createdAtMs),
+        isoTime(key.lastUsedAtMs) ?? '-',
+        isoTime(key.expiresAtMs) ?? '-',
+        isoTime(key.revokedAtMs) ?? '-',
         mayOf(key) || '-',
       ]),
     ),
@@ -194,7 +196,7 @@ async function listKeys(context: CliContext, options: JsonOption & { account?: s
 function describe(key: ApiKey): string[] {
   return [
     `key ${key.prefix} (${key.name})`,
-    `expires: ${instant(key.expiresAtMs) ?? 'never'}`,
+    `expires: ${isoTime(key.expiresAtMs) ?? 'never'}`,
     `may: ${mayOf(key) || 'whatever its account may'}`,
   ];
 }

@@ -2,15 +2,17 @@
  * `webhooks list`, `retry`, `listen`: notifications as the operator may see them (of their URL only
  * the receiver), and a receiver for developers.
  */
+
 import { randomBytes } from 'node:crypto';
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { isoTime } from '../../domain/time-format.ts';
 import {
   NOTIFICATION_STATUSES,
   NOTIFICATIONS_LISTED_DEFAULT,
   NOTIFICATIONS_LISTED_MAX,
   OperateWebhooks,
 } from '../../services/operator/operate-webhooks.ts';
-import { type CliContext, CommandError, instant, table } from '../context.ts';
+import { type CliContext, CommandError, table } from '../context.ts';
 import { openWebhookListener, type ReceivedDelivery } from './webhook-listener.ts';
 
 const LISTEN_PORT = 8095;
@@ -161,6 +163,6 @@ function deliveryJson({ jobId, type, status, wrong, repeat, body }: ReceivedDeli
 function deliveryLines(delivery: ReceivedDelivery): string[] {
   const { jobId, type, status, wrong, repeat, body, atMs } = delivery;
   const verdict = wrong === undefined ? 'the signature holds' : `NOT BELIEVED: ${wrong}`;
-  const head = `${instant(atMs)}  ${type ?? 'no event'}  job ${jobId ?? '?'}`;
+  const head = `${isoTime(atMs)}  ${type ?? 'no event'}  job ${jobId ?? '?'}`;
   return [`${head}  ${verdict}${repeat ? '  (a repeat)' : ''}  answered ${status}`, `  ${body}`];
 }

@@ -1,9 +1,8 @@
 /**
- * GET /docs: the OpenAPI document as one page of HTML, made once, without a script and without a
+ * GET /docs: the OpenAPI document as one page of HTML, without a script and without a
  * byte from elsewhere. It knows OpenAPI, not this service: what it shows is all in the document.
  */
-import { type JsonSchema, renderSchema, schemaAnchor, typeOf } from './docs-schema.ts';
-import { type Html, html, prose } from './html.ts';
+import { type Child, html } from '../account/views/html.ts';
 import { renderHtmlPage } from './html-page.ts';
 
 /** The parts of the document that the page reads. */
@@ -64,8 +63,8 @@ export function renderDocsPage(
     title: `${title}: REST interface`,
     header: html`<h1>${title}</h1>
 <p>${prose(description)}</p>
-<p class="soft">Version ${version}, at <code>${document.servers.map(({ url }) => url).join(', ')}</code>. For programs:
-<a href="${options.documentPath}">OpenAPI 3.1</a>. Errors:
+<p class="soft">Version ${version}, at <code>${document.servers.map(({ url }) => url).join(', ')}</code>. For programs:${' '}
+<a href="${options.documentPath}">OpenAPI 3.1</a>. Errors:${' '}
 <a href="${options.errorDocsPath}">every code and what to do</a>.</p>`,
     contents: page.contents(),
     main: html`${page.operations()}
@@ -88,7 +87,7 @@ class DocsPage {
     }));
   }
 
-  contents(): Html {
+  contents(): Child {
     const groups = this.#groups.map(({ name, described }) => {
       const entries = described.map(
         ({ method, path, operation }) =>
@@ -100,7 +99,7 @@ class DocsPage {
     return html`${groups}${more}`;
   }
 
-  operations(): Html {
+  operations(): Child {
     const groups = this.#groups.map(
       ({ name, description, described }) => html`<section>
 <h2>${name}</h2><p class="soft">${prose(description)}</p>
@@ -110,7 +109,7 @@ ${described.map(one => this.#operation(one))}
     return html`${groups}`;
   }
 
-  schemas(): Html {
+  schemas(): Child {
     const articles = Object.entries(this.#document.components.schemas).map(
       ([name, schema]) => html`<article id="${schemaAnchor(name)}">
 <h3>${name}</h3>${renderSchema(schema)}
@@ -119,11 +118,11 @@ ${described.map(one => this.#operation(one))}
     return html`<section id="schemas"><h2>Schemas</h2>${articles}</section>`;
   }
 
-  #operation({ method, path, operation }: Described): Html {
+  #operation({ method, path, operation }: Described): Child {
     const { operationId, summary, description, security, requestBody } = operation;
     const key =
       security !== undefined && security.length > 0
-        ? html`<p class="soft">Needs <code>Authorization: Bearer &lt;API_KEY&gt;</code>.</p>`
+        ? html`<p class="soft">Needs <code>${'Authorization: Bearer <API_KEY>'}</code>.</p>`
         : undefined;
     const responses = Object.entries(operation.responses).map(([status, response]) =>
       this.#response(status, response),
@@ -138,7 +137,7 @@ ${requestBody === undefined ? undefined : html`<h4>Body</h4>${this.#body(request
 </article>`;
   }
 
-  #parameters({ parameters = [] }: Operation): Html | undefined {
+  #parameters({ parameters = [] }: Operation): Child {
     if (parameters.length === 0) return undefined;
     const rows = parameters.map(parameter => {
       const { name, in: place, ...header } = this.#resolve<Parameter>(parameter);
@@ -147,7 +146,7 @@ ${requestBody === undefined ? undefined : html`<h4>Body</h4>${this.#body(request
     return html`<h4>Parameters</h4><dl>${rows}</dl>`;
   }
 
-  #body(body: { description?: string; content?: Response['content'] }): Html {
+  #body(body: { description?: string; content?: Response['content'] }): Child {
     const { description, content = {} } = body;
     const words = description === undefined ? undefined : html`<p>${prose(description)}</p>`;
     const media = Object.entries(content).map(
@@ -157,7 +156,7 @@ ${Object.entries(examples).map(([name, { value }]) => example(name, value))}`,
     return html`${words}${media}`;
   }
 
-  #response(status: string, response: Response): Html {
+  #response(status: string, response: Response): Child {
     const headers = Object.entries(response.headers ?? {}).map(([name, header]) => {
       const resolved = this.#resolve<Header>(header);
       return row(name, resolved.required ? 'always' : 'sometimes', resolved);
@@ -193,11 +192,11 @@ function describedOf(items: PathItems): Described[] {
   );
 }
 
-function badge(method: string): Html {
+function badge(method: string): Child {
   return html`<span class="method ${method}">${method.toUpperCase()}</span>`;
 }
 
-function row(name: string, note: string, { schema, description = '' }: Header): Html {
+function row(name: string, note: string, { schema, description = '' }: Header): Child {
   return html`<div><dt><code>${name}</code> <span class="soft">${note}</span></dt>
 <dd>${typeOf(schema)}. ${prose(description)}</dd></div>`;
 }
@@ -213,13 +212,90 @@ function problemsOf({ content = {} }: Response): readonly Problem[] {
   return examples.map(({ value }) => value as Problem);
 }
 
-function schemaLine(schema: JsonSchema): Html {
+function schemaLine(schema: JsonSchema): Child {
   const [first = schema] = (schema.allOf ?? []) as readonly JsonSchema[];
   return typeOf(first);
 }
 
-function example(name: string, value: unknown): Html {
+function example(name: string, value: unknown): Child {
   const text = JSON.stringify(value, null, 2);
   return html`<details><summary>Example: ${name}</summary>
 <div><pre tabindex="0"><code>${text}</code></pre></div></details>`;
+}
+
+/** Text in which `...` is code. */
+function prose(text: string): Child {
+  const pieces = text.split('`');
+  return html`${pieces.map((piece, index) => (index % 2 === 1 ? html`<code>${piece}</code>` : piece))}`;
+}
+
+type JsonSchema = { readonly [keyword: string]: unknown };
+
+const SCHEMA_PREFIX = '#/components/schemas/';
+
+/** Where a component schema stands on the page. */
+function schemaAnchor(name: string): string {
+  return `schema-${name}`;
+}
+
+/** What a value may be, in a few words: `string or null`, `"queued"`, a link to a schema. */
+function typeOf(schema: JsonSchema): Child {
+  const { $ref, type, items, format, oneOf } = schema;
+  if (typeof $ref === 'string') {
+    const name = $ref.replace(SCHEMA_PREFIX, '');
+    return html`<a href="#${schemaAnchor(name)}">${name}</a>`;
+  }
+  if ('const' in schema) return html`<code>${JSON.stringify(schema.const)}</code>`;
+  if (Array.isArray(schema.enum)) {
+    return joined(schema.enum.map(value => html`<code>${JSON.stringify(value)}</code>`));
+  }
+  if (type === 'array') return html`array of ${typeOf((items ?? {}) as JsonSchema)}`;
+  if (Array.isArray(oneOf)) return joined(oneOf.map(typeOf));
+  const words = [type ?? 'any'].flat().join(' or ');
+  return html`${words}${format === undefined ? '' : ` (${format})`}`;
+}
+
+/** The properties of an object, those of objects inside indented by their path. */
+function propertiesOf(schema: JsonSchema, path = ''): Child {
+  const required = (schema.required ?? []) as readonly string[];
+  const properties = Object.entries((schema.properties ?? {}) as Record<string, JsonSchema>);
+  const rows = properties.map(([name, property]) => {
+    const inner = property.type === 'array' ? (property.items as JsonSchema) : property;
+    const at = `${path}${name}${property.type === 'array' ? '[]' : ''}`;
+    const nested = inner?.properties === undefined ? undefined : propertiesOf(inner, `${at}.`);
+    return html`<div>
+<dt><code>${at}</code> <span class="soft">${required.includes(name) ? 'always' : 'optional'}</span></dt>
+<dd>${typeOf(property)}${bounds(property)}. ${description(property)}</dd>
+</div>${nested}`;
+  });
+  return html`${rows}`;
+}
+
+/** A component schema with all it says. */
+function renderSchema(schema: JsonSchema): Child {
+  const body =
+    schema.properties === undefined
+      ? html`<p>One of ${typeOf(schema)}.</p>`
+      : html`<dl>${propertiesOf(schema)}</dl>`;
+  return html`<p>${description(schema)}</p>${body}`;
+}
+
+function description(schema: JsonSchema): Child {
+  return schema.description === undefined ? undefined : prose(String(schema.description));
+}
+
+const BOUNDS: Readonly<Record<string, readonly [words: string, unit: string]>> = {
+  minimum: ['at least', ''],
+  maximum: ['at most', ''],
+  minLength: ['at least', ' characters'],
+  maxLength: ['at most', ' characters'],
+};
+
+function bounds(schema: JsonSchema): string {
+  const named = Object.entries(BOUNDS).filter(([keyword]) => schema[keyword] !== undefined);
+  return named.map(([keyword, [words, unit]]) => `, ${words} ${schema[keyword]}${unit}`).join('');
+}
+
+function joined(parts: readonly Child[]): Child {
+  return html`${parts.map((part, index) => (index === 0 ? part : html` or ${part}`))}`;
 }

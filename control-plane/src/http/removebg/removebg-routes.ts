@@ -12,7 +12,7 @@ import type { ImageUploads } from '../../services/submission/submit-upload.ts';
 import { noteJob } from '../answers/answer-log.ts';
 import { openForReader } from '../answers/result-file.ts';
 import { serverTimingOf } from '../answers/server-timing.ts';
-import { withJob } from '../answers/with-job.ts';
+import { waitForEnd, withJob } from '../answers/with-job.ts';
 import { callerOf } from '../checks/authentication.ts';
 import { wantBody } from '../connections/unread-body.ts';
 import { wantsJson } from './removebg-accept.ts';
@@ -85,7 +85,8 @@ class RemovebgRoutes {
 
   async remove(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
     const submitted = await this.#submit(request, reply);
-    const job = await this.#waitForEnd(submitted.job, reply);
+    const { waitForJob } = this.#services;
+    const job = await waitForEnd(waitForJob, submitted.job, this.#waitMs, reply);
     if (!isFinal(job)) throw notYet(job);
     const refusal = refusalOf(job);
     reply.headers(serverTimingOf(job));
@@ -107,23 +108,6 @@ class RemovebgRoutes {
       return { ...submitted, unknown };
     } finally {
       await Promise.all([pictures.image.abort(), pictures.background.abort()]);
-    }
-  }
-
-  async #waitForEnd(job: Job, reply: FastifyReply): Promise<Job> {
-    if (isFinal(job)) return job;
-    const hangUp = new AbortController();
-    const onClose = () => hangUp.abort();
-    reply.raw.once('close', onClose);
-    // The caller may have hung up while the body was stored.
-    if (reply.raw.closed) onClose();
-    try {
-      return await this.#services.waitForJob.wait(job, this.#waitMs, hangUp.signal);
-    } catch (cause) {
-      // The job exists and goes on: the error names it.
-      throw withJob(cause, job.id);
-    } finally {
-      reply.raw.off('close', onClose);
     }
   }
 

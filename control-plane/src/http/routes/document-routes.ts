@@ -23,14 +23,23 @@ export function registerDocumentRoutes(
 ): void {
   const document = openApiDocument(options);
   const paths = { documentPath: OPENAPI_PATH, errorDocsPath: ERROR_DOCS_PATH };
-  serve(app, OPENAPI_PATH, prepare(JSON.stringify(document), { 'content-type': JSON_TYPE }));
-  serve(app, DOCS_PATH, prepare(renderDocsPage(document, paths), HTML_PAGE_HEADERS));
+  const json = { 'content-type': JSON_TYPE };
+  serve(
+    app,
+    OPENAPI_PATH,
+    prepare(() => JSON.stringify(document), json),
+  );
+  serve(
+    app,
+    DOCS_PATH,
+    prepare(() => renderDocsPage(document, paths), HTML_PAGE_HEADERS),
+  );
   const markdown = { 'content-type': 'text/markdown; charset=utf-8', vary: 'accept' };
   serve(
     app,
     ERROR_DOCS_PATH,
-    prepare(options.errorsPage, markdown),
-    prepare(renderErrorsPage(options.errorsPage, { docsPath: DOCS_PATH }), {
+    prepare(() => options.errorsPage, markdown),
+    prepare(() => renderErrorsPage(options.errorsPage, { docsPath: DOCS_PATH }), {
       ...HTML_PAGE_HEADERS,
       vary: 'accept',
     }),
@@ -41,18 +50,23 @@ export function registerDocumentRoutes(
 const TAKES_HTML = /\btext\/html\b/i;
 
 interface Prepared {
-  readonly body: Buffer;
+  readonly body: () => Buffer;
   readonly headers: Headers;
 }
 
-function prepare(text: string, headers: Headers): Prepared {
-  return { body: Buffer.from(text), headers: { 'cache-control': CACHE_CONTROL, ...headers } };
+/** Made once, for the first who asks: a start waits for no page. */
+function prepare(render: () => string, headers: Headers): Prepared {
+  let body: Buffer | undefined;
+  return {
+    body: () => (body ??= Buffer.from(render())),
+    headers: { 'cache-control': CACHE_CONTROL, ...headers },
+  };
 }
 
 /** @param forBrowsers instead, where HTML is asked for by name */
 function serve(app: FastifyInstance, path: string, plain: Prepared, forBrowsers = plain): void {
   app.get(path, async (request, reply) => {
     const { body, headers } = TAKES_HTML.test(request.headers.accept ?? '') ? forBrowsers : plain;
-    return reply.headers(headers).send(body);
+    return reply.headers(headers).send(body());
   });
 }

@@ -14,7 +14,7 @@ import { noteJob } from '../answers/answer-log.ts';
 import { fileHeaders, openForReader } from '../answers/result-file.ts';
 import { serverTimingOf } from '../answers/server-timing.ts';
 import { subjectHeaders } from '../answers/subject-headers.ts';
-import { withJob } from '../answers/with-job.ts';
+import { waitForEnd, withJob } from '../answers/with-job.ts';
 import { mattingBodyReaderOf } from '../body/read-matting-body.ts';
 import { callerOf } from '../checks/authentication.ts';
 import type { HeaderChecks } from '../checks/header-checks.ts';
@@ -87,7 +87,8 @@ class MattingRoutes {
     );
     setPreferenceApplied(reply, preferences, waitMs);
     if (!waits) return this.#answerWithoutWaiting(reply, submitted.job);
-    const job = await this.#waitForEnd(submitted.job, waitMs, reply);
+    const { waitForJob } = this.#services;
+    const job = await waitForEnd(waitForJob, submitted.job, waitMs, reply);
     if (!isFinal(job)) return this.#handOver(reply, job, { sync_timeout: true });
     const refusal = refusalOf(job);
     reply.headers(serverTimingOf(job));
@@ -138,23 +139,6 @@ class MattingRoutes {
       return submitted;
     } finally {
       await Promise.all([image.abort(), background.abort()]);
-    }
-  }
-
-  async #waitForEnd(job: Job, waitMs: number, reply: FastifyReply): Promise<Job> {
-    if (isFinal(job)) return job;
-    const hangUp = new AbortController();
-    const onClose = () => hangUp.abort();
-    reply.raw.once('close', onClose);
-    // The caller may have hung up while the body was stored.
-    if (reply.raw.closed) onClose();
-    try {
-      return await this.#services.waitForJob.wait(job, waitMs, hangUp.signal);
-    } catch (cause) {
-      // The job exists and goes on: the error names it.
-      throw withJob(cause, job.id);
-    } finally {
-      reply.raw.off('close', onClose);
     }
   }
 

@@ -1,5 +1,7 @@
 /** An API key as programs read it. */
+
 import { type CapPeriod, KEY_SCOPES, type KeyScope } from '../../domain/account/key-policy.ts';
+import { isoTime } from '../../domain/time-format.ts';
 import type { ApiKey } from '../../store/accounts/api-key-store.ts';
 
 /** Nothing in it can be used as a key. Times are ISO 8601 UTC. */
@@ -29,23 +31,17 @@ export function keyView(key: ApiKey): KeyView {
   return {
     prefix: key.prefix,
     name: key.name,
-    created_at: timeOf(key.createdAtMs),
-    revoked_at: timeOf(key.revokedAtMs),
-    expires_at: timeOf(key.expiresAtMs),
-    last_used_at: timeOf(key.lastUsedAtMs),
-    previous_secret_ends_at: timeOf(key.previousSecret?.endsAtMs ?? null),
+    created_at: isoTime(key.createdAtMs),
+    revoked_at: isoTime(key.revokedAtMs),
+    expires_at: isoTime(key.expiresAtMs),
+    last_used_at: isoTime(key.lastUsedAtMs),
+    previous_secret_ends_at: isoTime(key.previousSecret?.endsAtMs ?? null),
     cap:
       cap === undefined || key.capUse === null
         ? null
-        : { ...cap, used: key.capUse.used, resets_at: timeOf(key.capUse.resetsAtMs) },
+        : { ...cap, used: key.capUse.used, resets_at: isoTime(key.capUse.resetsAtMs) },
     submissions_per_minute: submissionsPerMinute ?? null,
     scopes: scopes ?? KEY_SCOPES,
     networks: networks ?? null,
   };
-}
-
-function timeOf(ms: number): string;
-function timeOf(ms: number | null): string | null;
-function timeOf(ms: number | null): string | null {
-  return ms === null ? null : new Date(ms).toISOString();
 }

@@ -1,6 +1,8 @@
 /** The operator's use cases on notifications: list them, have one sent again. */
+
 import { ContractError } from '#contract/errors.ts';
 import type { CallbackStatus } from '../../domain/job.ts';
+import { isoTime } from '../../domain/time-format.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
 import type {
   NotificationFilter,
@@ -111,18 +113,11 @@ function viewNotification(notification: NotificationSummary) {
     status: notification.status,
     attempts: notification.attempts,
     last_status_code: notification.lastStatusCode,
-    last_attempt_at: instant(notification.lastAttemptAtMs),
+    last_attempt_at: isoTime(notification.lastAttemptAtMs),
     last_duration_ms: notification.lastDurationMs,
-    next_attempt_at: instant(notification.nextAttemptAtMs),
-    created_at: instant(notification.createdAtMs),
-    finished_at: instant(notification.finishedAtMs),
-    secret_erase_at: instant(notification.secretEraseAtMs),
+    next_attempt_at: isoTime(notification.nextAttemptAtMs),
+    created_at: isoTime(notification.createdAtMs),
+    finished_at: isoTime(notification.finishedAtMs),
+    secret_erase_at: isoTime(notification.secretEraseAtMs),
   };
-}
-
-/** ISO 8601 UTC, as the API writes instants; null stays null. */
-function instant(ms: number): string;
-function instant(ms: number | null): string | null;
-function instant(ms: number | null): string | null {
-  return ms === null ? null : new Date(ms).toISOString();
 }

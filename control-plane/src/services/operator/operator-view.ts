@@ -2,7 +2,9 @@
  * Jobs and nodes as the operator sees them, on the command line and over HTTP alike: without a
  * result's link and without a source.
  */
+
 import { type Job, publicState } from '../../domain/job.ts';
+import { isoTime } from '../../domain/time-format.ts';
 import { publicPrefix } from '../../store/accounts/api-key-token.ts';
 import type { NodeMember } from '../../store/cluster/node-store.ts';
 
@@ -19,10 +21,10 @@ export function viewJob(job: Job) {
     key: publicPrefix(job.apiKeyId),
     mode: job.mode,
     playground: job.playgroundDayMs !== null,
-    created_at: instant(job.createdAtMs),
-    started_at: instant(job.startedAtMs),
-    finished_at: instant(job.finishedAtMs),
-    expires_at: instant(job.expiresAtMs),
+    created_at: isoTime(job.createdAtMs),
+    started_at: isoTime(job.startedAtMs),
+    finished_at: isoTime(job.finishedAtMs),
+    expires_at: isoTime(job.expiresAtMs),
     input: input && {
       format: input.format,
       bytes: input.bytes,
@@ -32,7 +34,7 @@ export function viewJob(job: Job) {
     output_format: job.outputFormat,
     result: result && { bytes: result.bytes, width: result.width, height: result.height },
     error: job.failure,
-    lease: lease && { holder: lease.holder, expires_at: instant(lease.expiresAtMs) },
+    lease: lease && { holder: lease.holder, expires_at: isoTime(lease.expiresAtMs) },
     fence: job.fence,
     lost_attempts: job.lostAttempts,
     takeovers: job.takeovers,
@@ -48,8 +50,8 @@ export function viewNode(member: NodeMember) {
     address: member.address,
     http_address: member.httpAddress === '' ? null : member.httpAddress,
     version: member.version,
-    registered_at: instant(member.registeredAtMs),
-    heartbeat_at: instant(member.heartbeatAtMs),
+    registered_at: isoTime(member.registeredAtMs),
+    heartbeat_at: isoTime(member.heartbeatAtMs),
   };
 }
 
@@ -58,11 +60,4 @@ function nodeState(member: NodeMember): 'live' | 'draining' | 'gone' | 'silent' 
   if (member.gone) return 'gone';
   if (!member.live) return 'silent';
   return member.draining ? 'draining' : 'live';
-}
-
-/** ISO 8601 UTC, as the API writes instants; null stays null. */
-function instant(ms: number): string;
-function instant(ms: number | null): string | null;
-function instant(ms: number | null): string | null {
-  return ms === null ? null : new Date(ms).toISOString();
 }

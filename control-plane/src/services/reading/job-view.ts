@@ -1,4 +1,5 @@
 /** A job as callers see it, by the contract's "Job fields by state". Pure. */
+
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import type { Box } from '#contract/finishing.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
@@ -11,6 +12,7 @@ import {
   type PublicJobState,
   publicState,
 } from '../../domain/job.ts';
+import { isoTime } from '../../domain/time-format.ts';
 
 export interface ResultView {
   readonly url: string;
@@ -92,8 +94,8 @@ export class JobViews {
       job_id: job.id,
       status,
       created_at: isoTime(job.createdAtMs),
-      started_at: isoTimeOrNull(job.startedAtMs),
-      finished_at: isoTimeOrNull(job.finishedAtMs),
+      started_at: isoTime(job.startedAtMs),
+      finished_at: isoTime(job.finishedAtMs),
       status_url: this.statusUrl(job.id),
       credits: { reserved: isFinal(job) ? 0 : 1, charged: job.state === 'succeeded' ? 1 : 0 },
       ...(status === 'succeeded' ? { result: this.#result(job) } : {}),
@@ -146,15 +148,7 @@ function callbackOf(callback: JobCallback): CallbackView {
     status: callback.status,
     attempts: callback.attempts,
     last_status_code: callback.lastStatusCode,
-    last_attempt_at: isoTimeOrNull(callback.lastAttemptAtMs),
-    next_attempt_at: isoTimeOrNull(callback.nextAttemptAtMs),
+    last_attempt_at: isoTime(callback.lastAttemptAtMs),
+    next_attempt_at: isoTime(callback.nextAttemptAtMs),
   };
-}
-
-function isoTime(timeMs: number): string {
-  return new Date(timeMs).toISOString();
-}
-
-function isoTimeOrNull(timeMs: number | null): string | null {
-  return timeMs === null ? null : isoTime(timeMs);
 }

@@ -1,8 +1,10 @@
 /** The operator's use cases on orders: list them, read one, confirm its payment, refund it. */
+
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
 import type { ServiceActor } from '../../domain/account/actor.ts';
 import { formatDecimal, isMoneyReference, type Order } from '../../domain/account/orders.ts';
+import { isoTime } from '../../domain/time-format.ts';
 import type { AccountStore } from '../../store/accounts/account-store.ts';
 import type {
   ListedOrderState,
@@ -191,12 +193,12 @@ export function viewOrder(order: Order) {
     refunded: formatDecimal(refunded, currency),
     credits_revoked: order.revoked,
     credits_not_revoked: order.unrevoked,
-    created_at: instant(order.createdAtMs),
-    expires_at: instant(order.expiresAtMs),
-    paid_at: instant(order.paidAtMs),
+    created_at: isoTime(order.createdAtMs),
+    expires_at: isoTime(order.expiresAtMs),
+    paid_at: isoTime(order.paidAtMs),
     paid_by: order.paidBy,
     payment: order.payment,
-    cancelled_at: instant(order.cancelledAtMs),
+    cancelled_at: isoTime(order.cancelledAtMs),
   };
 }
 
@@ -210,7 +212,7 @@ function viewPayment({ payment, amount, outcome, toldBy, ...rest }: OrderPayment
     // Another currency's smallest unit is not known.
     sum: currency === own ? formatDecimal(amount, own) : null,
     told_by: toldBy,
-    received_at: instant(receivedAtMs),
+    received_at: isoTime(receivedAtMs),
   };
 }
 
@@ -224,9 +226,9 @@ function viewRefund(refund: OrderRefund, currency: string) {
     credits_revoked: revoked,
     credits_not_revoked: credits - revoked,
     told_by: refund.toldBy,
-    created_at: instant(refund.createdAtMs),
+    created_at: isoTime(refund.createdAtMs),
     /** null: it waits for the payment. */
-    applied_at: instant(refund.appliedAtMs),
+    applied_at: isoTime(refund.appliedAtMs),
   };
 }
 
@@ -277,11 +279,4 @@ function invalid(field: string, detail: string): ContractError {
 
 function notFound(orderId: string): ContractError {
   return new ContractError('NOT_FOUND', `there is no order "${orderId}"`);
-}
-
-/** ISO 8601 UTC, as the API writes instants; null stays null. */
-function instant(ms: number): string;
-function instant(ms: number | null): string | null;
-function instant(ms: number | null): string | null {
-  return ms === null ? null : new Date(ms).toISOString();
 }

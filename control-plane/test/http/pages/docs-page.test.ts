@@ -100,9 +100,9 @@ test('links to other pages of this service are answered', async () => {
 });
 
 test('screen readers and keyboards find a language, a title, headings and landmarks', () => {
-  assert.match(page, /^<!doctype html>\n<html lang="en">/);
+  assert.match(page, /^<!doctype html><html lang="en">/);
   assert.match(page, /<title>[^<]+<\/title>/);
-  assert.match(page, /<meta name="viewport" content="width=device-width, initial-scale=1">/);
+  assert.match(page, /<meta name="viewport" content="width=device-width, initial-scale=1"\/?>/);
   assert.equal(page.match(/<h1>/g)?.length, 1);
   assert.equal(page.match(/<main id="content">/g)?.length, 1);
   assert.match(page, /<nav aria-label="[^"]+">/);
@@ -134,7 +134,7 @@ test('text of the document is text on the page', () => {
     },
     { documentPath: '/a', errorDocsPath: '/b' },
   );
-  assert.ok(html.includes('&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&amp;&#39;'));
+  assert.ok(html.includes("&lt;script>alert(&quot;1&quot;)&lt;/script>&amp;'"));
   assert.ok(!elementsOf(html).includes('script'));
   assert.doesNotMatch(html, /undefined|\[object/);
 });
@@ -169,9 +169,9 @@ test('Markdown of another make is text', () => {
       docsPath: '/docs',
     },
   );
-  assert.match(html, /<h1>A &lt;b&gt;<\/h1>/);
-  assert.match(html, /<p>x <a href="#z">y<\/a> &lt;i&gt;<\/p>/);
-  assert.match(html, /<pre tabindex="0"><code>`&lt;u&gt;\n\n#\n<\/code><\/pre>/);
+  assert.match(html, /<h1>A &lt;b><\/h1>/);
+  assert.match(html, /<p>x <a href="#z">y<\/a> &lt;i><\/p>/);
+  assert.match(html, /<pre tabindex="0"><code>`&lt;u>\n\n#\n<\/code><\/pre>/);
   elementsOf(html);
 });
 
