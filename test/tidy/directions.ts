@@ -73,7 +73,7 @@ export const CONTROL_PLANE: Directions = {
     'store/database',
     '#program/doctor',
   ],
-  'cli/dispatch': ['cli', 'secrets', 'services/notification', 'services/operator'],
+  'cli/dispatch': ['cli', 'domain', 'secrets', 'services/notification', 'services/operator'],
   config: [
     'domain',
     'domain/account',
