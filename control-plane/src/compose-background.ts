@@ -21,7 +21,6 @@ import { peopleSweepSteps } from './services/people/sweep-people.ts';
 import { resultLookStep } from './services/reading/look-over-results.ts';
 import type { LostResults } from './services/reading/lost-results.ts';
 import { Sweeper } from './services/sweeping/sweep.ts';
-import { usageSweepSteps } from './services/usage/sweep-usage.ts';
 import { GuardedPost } from './sources/guard/guarded-post.ts';
 import type { OutgoingGuard } from './sources/guard/outgoing-guard.ts';
 import type { BlobStore } from './storage/blob-store.ts';
@@ -142,7 +141,13 @@ function composeSweeper(parts: BackgroundParts): Sweeper {
     blobStore: blobs,
     sweeps: stores.sweeps,
     others: [
-      ...usageSweepSteps(stores.usage),
+      {
+        name: 'old usage',
+        page: async size => {
+          const done = await stores.usage.removeOld(size);
+          return { done, more: done === size };
+        },
+      },
       ...alertSweepSteps(stores, jobRetentionMs),
       ...peopleSweepSteps(stores.people),
       resultLookStep({ lostResults: stores.lostResults, losses, blobs }),

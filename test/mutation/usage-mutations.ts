@@ -1,13 +1,10 @@
-/** What figures of usage and the telling of low balances must keep to. */
+/** What the telling of low balances must keep to. */
 import { inFile, type Mutation } from './mutation.ts';
 
-const WALK = 'control-plane/src/store/usage/usage-walk.ts';
-const WRITER = 'control-plane/src/store/ledger/ledger-writer.ts';
 const ALERTS = 'control-plane/src/store/alerts/alert-store.ts';
 const MAILS = 'control-plane/src/store/alerts/mail-outbox.ts';
 const RULE = 'control-plane/src/domain/account/balance-alerts.ts';
 
-const inUsage = inFile('control-plane/test/store/usage/usage-store.test.ts', 'usage on sqlite');
 const inAlerts = inFile(
   'control-plane/test/store/alerts/alert-store.test.ts',
   'low balances under two replicas, on sqlite',
@@ -16,23 +13,8 @@ const inMails = inFile(
   'control-plane/test/services/alerts/mail-delivery.test.ts',
   'mails that wait',
 );
-const LATER = inUsage('counts afterwards what older control planes ended, and nothing twice');
 
 export const USAGE_MUTATIONS: readonly Mutation[] = [
-  {
-    name: 'the walk counts what was counted with its job',
-    file: WALK,
-    find: "slot === 'settle' && usage_counted === null",
-    replace: "slot === 'settle'",
-    caughtBy: LATER,
-  },
-  {
-    name: 'an entry does not say that it was counted',
-    file: WRITER,
-    find: 'usageCounted: true',
-    replace: 'usageCounted: false',
-    caughtBy: LATER,
-  },
   {
     name: 'a threshold is told by each replica that sees it',
     file: ALERTS,

@@ -127,7 +127,6 @@ export const SERVICES: Readonly<Record<string, readonly string[]>> = {
     'domain/account',
     'services',
     'services/sales',
-    'services/sweeping',
     'store/accounts',
     'store/jobs',
     'store/ledger',

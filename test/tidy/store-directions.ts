@@ -40,5 +40,5 @@ export const STORE: Readonly<Record<string, readonly string[]>> = {
   'store/outbox': ['domain', 'domain/account', 'store/database', 'store/people'],
   'store/people': ['domain/account', 'store/alerts', 'store/database', 'store/ledger'],
   'store/sales': ['domain', 'domain/account', 'store/database', 'store/ledger', 'store/people'],
-  'store/usage': ['domain/account', 'store/database', 'store/jobs', 'store/ledger'],
+  'store/usage': ['domain/account', 'store/database'],
 };

@@ -7,8 +7,6 @@ import { PLAYGROUND_ACCOUNT_OPEN_MAX, PLAYGROUND_OPEN_MAX } from '../../src/doma
 import { NONE_FULL } from '../../src/domain/shared-places.ts';
 import { destinationOf } from '../../src/domain/url-destination.ts';
 import { startOf } from '../../src/store/ledger/ledger-audit.ts';
-import { LEDGER_PAGE_ROWS } from '../../src/store/ledger/ledger-pages.ts';
-import { createUsageStore } from '../../src/store/usage/usage-store.ts';
 import { ALERTS } from './alert-exercises.ts';
 import {
   CALLBACK,
@@ -332,21 +330,6 @@ const OTHERS: Record<string, Exercise> = {
     why: USED_WHY,
   },
   'usage.today': { run: async ({ usage }) => void (await usage.today()) },
-  'usage.walk': {
-    run: async ({ usage }, database) => {
-      // Half of the entries are the first account's, and none was counted with its job's end.
-      const walking = createUsageStore(database, { passEveryMs: 0 });
-      let counted = 0;
-      for (let page = 0; page < 5; page += 1) {
-        counted += (await walking.walk(LEDGER_PAGE_ROWS)).counted;
-      }
-      assert.ok(counted > 0);
-      await database.kysely.updateTable('usage_walks').set({ account_after: '~' }).execute();
-      assert.deepEqual(await usage.walk(50), { counted: 0, more: false });
-      assert.deepEqual(await usage.walk(50), { counted: 0, more: false });
-      assert.ok((await walking.walk(50)).more);
-    },
-  },
   'usage.removeOld': {
     run: async ({ usage }, { kysely }) => {
       assert.equal(await usage.removeOld(50), 0);

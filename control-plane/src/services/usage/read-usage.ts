@@ -23,10 +23,10 @@ export type UsageTexts = Readonly<Partial<Record<UsageField, string>>>;
 export type UsageEntry = UsageFigures &
   (
     | { readonly day: string }
-    /** null: not known any more. `key` is the part that is no secret. */
+    /** `key` is the part that is no secret; null: not known any more. */
     | { readonly key: string | null; readonly name: string | null }
     | { readonly outcome: string }
-    | { readonly format: string | null }
+    | { readonly format: string }
   );
 
 /** What GET /v1/account/usage answers. */
@@ -101,7 +101,7 @@ export class ReadUsage {
       const figures = figuresOf(row);
       if (group === 'day') return { day: isoOfDay(Number(row.name)), ...figures };
       if (group === 'outcome') return { outcome: row.name, ...figures };
-      return { format: row.name === '' ? null : row.name, ...figures };
+      return { format: row.name, ...figures };
     });
   }
 

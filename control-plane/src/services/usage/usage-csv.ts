@@ -17,5 +17,5 @@ function namesOf(entry: UsageEntry): string[] {
   if ('key' in entry) return [entry.key ?? '', entry.name ?? ''];
   if ('day' in entry) return [entry.day];
   if ('outcome' in entry) return [entry.outcome];
-  return [entry.format ?? ''];
+  return [entry.format];
 }

@@ -69,8 +69,6 @@ export interface LedgerEntriesTable {
   reference: string;
   amount: number;
   created_at: number;
-  /** 1: counted in usage_days with it; null: not a job's end, or written by an older control plane. */
-  usage_counted: number | null;
 }
 
 /** Sums of an account's entries up to a point of their order: domain/ledger-checkpoint.ts. */
@@ -227,30 +225,12 @@ export interface UsageDaysTable {
   account_id: string;
   /** Days since 1970-01-01 UTC, of the ledger's entry. */
   day: number;
-  /** Empty: the job's row was gone when its entry was counted. */
   api_key_id: string;
   outcome: 'succeeded' | 'failed';
-  /** Of the output; empty as above. */
+  /** Of the output. */
   format: string;
   images: number;
   credits: number;
-}
-
-/** How far entries of older control planes were counted: store/usage/usage-walk.ts. */
-export interface UsagePlacesTable {
-  account_id: string;
-  counted_to_at: number;
-  counted_to_id: string;
-}
-
-/** At most one row: which account the walk over those entries comes to next. */
-export interface UsageWalksTable {
-  id: string;
-  first_began_at: number;
-  /** Empty: it is at its beginning. */
-  account_after: string;
-  /** null: no pass has ended yet. */
-  pass_ended_at: number | null;
 }
 
 /** One row an account whose playground was used: its allowance of a day. */
@@ -556,8 +536,6 @@ export interface Schema {
   lost_results: LostResultsTable;
   webhook_outbox: WebhookOutboxTable;
   usage_days: UsageDaysTable;
-  usage_places: UsagePlacesTable;
-  usage_walks: UsageWalksTable;
   playgrounds: PlaygroundsTable;
   rate_quotas: RateQuotasTable;
   orders: OrdersTable;

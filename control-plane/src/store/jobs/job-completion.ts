@@ -21,7 +21,7 @@ import { OvertakenError, transact } from '../database/transact.ts';
 import { keptMatchesOne } from '../database/values.ts';
 import { settleCredit } from '../ledger/ledger-writer.ts';
 import { takeReleased } from '../sales/order-refunding.ts';
-import { countSettledJob } from '../usage/usage-days.ts';
+import { countSettledJob } from '../usage/usage-store.ts';
 import { readJob } from './job-queries.ts';
 import { failureColumns, resultColumns } from './job-rows.ts';
 import type { Claim, JobStore } from './job-store.ts';

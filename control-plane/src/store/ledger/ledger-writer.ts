@@ -27,7 +27,6 @@ interface Entry {
   readonly amount: number;
   readonly reference: string;
   readonly jobId?: string;
-  readonly usageCounted?: boolean;
 }
 
 /** A job and its account. */
@@ -36,7 +35,7 @@ interface JobOf {
   readonly jobId: string;
 }
 
-export interface OperatorEntry extends Omit<Entry, 'jobId' | 'usageCounted'> {
+export interface OperatorEntry extends Omit<Entry, 'jobId'> {
   readonly kind: 'grant' | 'revoke';
 }
 
@@ -142,8 +141,7 @@ export async function settleCredit<T>(
   const settled = await keptMatchesOne(tx, SETTLE(database, { accountId, returned }));
   if (!settled) return 'nothing-reserved';
   const closed = await closeJob();
-  const entry = jobEntry(kind, { accountId, jobId });
-  await insertEntry(database, tx, { ...entry, usageCounted: true });
+  await insertEntry(database, tx, jobEntry(kind, { accountId, jobId }));
   return closed;
 }
 
@@ -209,11 +207,10 @@ function jobEntry(kind: LedgerKind, job: JobOf): Entry {
 }
 
 /** An entry as its columns have it. */
-type EntryValues = Omit<Entry, 'jobId' | 'usageCounted'> & {
+type EntryValues = Omit<Entry, 'jobId'> & {
   readonly id: string;
   readonly slot: (typeof SLOT_OF)[LedgerKind];
   readonly jobId: string | null;
-  readonly usageCounted: 1 | null;
 };
 
 const INSERT_ENTRY = keepStatement<EntryValues>(({ kysely, nowMs }, at) =>
@@ -226,14 +223,13 @@ const INSERT_ENTRY = keepStatement<EntryValues>(({ kysely, nowMs }, at) =>
     reference: at.reference,
     amount: at.amount,
     created_at: nowMs,
-    usage_counted: at.usageCounted,
   }),
 );
 
 async function insertEntry(
   database: Database,
   tx: Kysely<Schema>,
-  { kind, accountId, amount, reference, jobId, usageCounted = false }: Entry,
+  { kind, accountId, amount, reference, jobId }: Entry,
 ): Promise<void> {
   const values: EntryValues = {
     id: randomUUID(),
@@ -243,7 +239,6 @@ async function insertEntry(
     slot: SLOT_OF[kind],
     reference,
     amount,
-    usageCounted: usageCounted ? 1 : null,
   };
   await tx.executeQuery(INSERT_ENTRY(database, values));
 }

@@ -1,6 +1,10 @@
-/** What accounts used, by day (domain/account/usage.ts). usage-days.ts writes, usage-walk.ts too. */
-import { sql } from 'kysely';
+/**
+ * What accounts used, by day (domain/account/usage.ts). A row is raised in the transaction that
+ * writes the ledger's settlement and holds the account's row, so each settlement is counted once.
+ */
+import { type Kysely, sql } from 'kysely';
 import {
+  DAY_MS,
   dayOf,
   USAGE_KEPT_DAYS,
   type UsageDays,
@@ -9,10 +13,11 @@ import {
   type UsageQuestion,
 } from '../../domain/account/usage.ts';
 import type { Database } from '../database/connect.ts';
+import { keepStatement } from '../database/kept-statement.ts';
 import { ofAccount } from '../database/of-account.ts';
+import type { Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { requireInteger } from '../database/values.ts';
-import { type UsageWalked, type UsageWalkOptions, walkUsage } from './usage-walk.ts';
 
 /**
  * Rows that one question may read: a year of 60 keys, each with two outcomes of a format a day. On
@@ -21,44 +26,31 @@ import { type UsageWalked, type UsageWalkOptions, walkUsage } from './usage-walk
 export const USAGE_ROWS_MAX = 50_000;
 
 export interface UsageOf extends UsageFigures {
-  /** Of a day its number, of a key its id; empty: a key or a format that is not known any more. */
+  /** Of a day its number, of a key its id. */
   readonly name: string;
 }
 
-export interface UsageStore {
-  /**
-   * By the groups' names, those without a job left out. Undefined: it would read more than
-   * USAGE_ROWS_MAX.
-   */
-  read(accountId: string, question: UsageQuestion): Promise<UsageOf[] | undefined>;
-  /** The sum of the days; undefined as above. */
-  total(accountId: string, days: UsageDays): Promise<UsageFigures | undefined>;
-  /** The database's clock. */
-  today(): Promise<number>;
-  /** For the sweeper: usage-walk.ts. */
-  walk(limit: number): Promise<UsageWalked>;
-  /** For the sweeper: rows of days past USAGE_KEPT_DAYS; their number. */
-  removeOld(limit: number): Promise<number>;
-}
+export type UsageStore = ReturnType<typeof createUsageStore>;
 
-export interface UsageStoreOptions extends UsageWalkOptions {
-  /** USAGE_ROWS_MAX but in tests. */
-  readonly rowsMax?: number;
-}
-
-export function createUsageStore(database: Database, options: UsageStoreOptions = {}): UsageStore {
-  const { rowsMax = USAGE_ROWS_MAX } = options;
+/** @param rowsMax another bound in tests alone */
+export function createUsageStore(database: Database, rowsMax = USAGE_ROWS_MAX) {
   return {
-    read: (accountId, question) =>
+    /**
+     * By the groups' names, those without a job left out. Undefined: it would read more than
+     * `rowsMax`.
+     */
+    read: (accountId: string, question: UsageQuestion) =>
       readUsage(database, { accountId, rowsMax, ...question }, question.group),
-    async total(accountId, days) {
+    /** The sum of the days; undefined as above. */
+    async total(accountId: string, days: UsageDays): Promise<UsageFigures | undefined> {
       const rows = await readUsage(database, { accountId, rowsMax, ...days }, undefined);
       const { images = 0, failed = 0, credits = 0 } = rows?.[0] ?? {};
       return rows && { images, failed, credits };
     },
+    /** The database's clock. */
     today: () => readToday(database),
-    walk: limit => walkUsage(database, limit, options),
-    removeOld: limit => removeOld(database, limit),
+    /** For the sweeper: rows of days past USAGE_KEPT_DAYS; their number. */
+    removeOld: (limit: number) => removeOld(database, limit),
   };
 }
 
@@ -146,3 +138,55 @@ async function removeOld(database: Database, limit: number): Promise<number> {
     return removed;
   });
 }
+
+/** A job whose settlement was entered in the same transaction. */
+export interface SettledJob {
+  readonly accountId: string;
+  readonly jobId: string;
+  readonly apiKeyId: string;
+  readonly outcome: Schema['usage_days']['outcome'];
+  /** Of its output. */
+  readonly format: string;
+  /** Charged. */
+  readonly credits: number;
+}
+
+/** On the day of the settlement, whose own instant it is: no midnight falls between the two. */
+export async function countSettledJob(
+  database: Database,
+  tx: Kysely<Schema>,
+  job: SettledJob,
+): Promise<void> {
+  await tx.executeQuery(COUNT_SETTLED(database, job));
+}
+
+const KEY = ['account_id', 'day', 'api_key_id', 'outcome', 'format'] as const;
+
+const COUNT_SETTLED = keepStatement<SettledJob>(({ dialect, kysely }, job) => {
+  const divided = sql.raw(dialect === 'sqlite' ? '/' : 'div');
+  const settled = kysely
+    .selectFrom('ledger_entries')
+    .select([
+      sql<string>`${job.accountId}`.as('account_id'),
+      sql<number>`${sql.ref('created_at')} ${divided} ${sql.lit(DAY_MS)}`.as('day'),
+      sql<string>`${job.apiKeyId}`.as('api_key_id'),
+      sql<SettledJob['outcome']>`${job.outcome}`.as('outcome'),
+      sql<string>`${job.format}`.as('format'),
+      sql<number>`1`.as('images'),
+      sql<number>`${job.credits}`.as('credits'),
+    ])
+    .where('account_id', '=', job.accountId)
+    .where('slot', '=', 'settle')
+    .where('reference', '=', job.jobId);
+  const insert = kysely
+    .insertInto('usage_days')
+    .columns([...KEY, 'images', 'credits'])
+    .expression(settled);
+  const raised = {
+    images: sql<number>`${sql.ref('images')} + 1`,
+    credits: sql<number>`${sql.ref('credits')} + ${job.credits}`,
+  };
+  return dialect === 'sqlite'
+    ? insert.onConflict(conflict => conflict.columns([...KEY]).doUpdateSet(raised))
+    : insert.onDuplicateKeyUpdate(raised);
+});

@@ -1,6 +1,6 @@
 /**
- * What accounts used, by day, key, outcome and format: what is counted with a job's end, what is
- * counted later of older control planes, what a question reads, and what is removed.
+ * What accounts used, by day, key, outcome and format: what is counted with a job's end, what a
+ * question reads, and what is removed.
  */
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
@@ -21,9 +21,6 @@ import {
 } from '../fixtures.ts';
 import { assertUsageAgrees } from './usage-agrees.ts';
 
-/** A walk that lets nothing wait. */
-const AT_ONCE = { passEveryMs: 0, marginMs: -1 };
-
 async function ended(stores: Stores, job: NewJob, how: 'succeeded' | 'failed'): Promise<string> {
   const { claim } = await running(stores, job);
   const done =
@@ -38,48 +35,22 @@ for (const dialect of DIALECTS) {
   describe(`usage on ${dialect}`, { skip: skipReason(dialect) }, () => {
     const databases = useTestDatabase(dialect);
     let database: Database;
-    let other: Database;
     let stores: Stores;
     let today: number;
 
     before(async () => {
       database = await databases.open();
-      other = await databases.open();
       stores = storesOn(database);
       today = await stores.usage.today();
     });
 
     const last30 = (group: UsageQuestion['group']) => ({ from: today - 29, to: today + 1, group });
 
-    /** As a control plane from before the migration would have left it. */
-    async function asBefore(accountId: string, jobId?: string): Promise<void> {
-      const entries = database.kysely.updateTable('ledger_entries').set({ usage_counted: null });
-      const ofAccount = entries.where('account_id', '=', accountId);
-      if (jobId !== undefined) {
-        await ofAccount.where('job_id', '=', jobId).execute();
-        return;
-      }
-      await ofAccount.execute();
-      const days = database.kysely.deleteFrom('usage_days');
-      await days.where('account_id', '=', accountId).execute();
-    }
-
-    /** Passes over all accounts, until one found nothing. */
-    async function walk(usage = createUsageStore(database, AT_ONCE)): Promise<number> {
-      let counted = 0;
-      for (;;) {
-        const page = await usage.walk(3);
-        counted += page.counted;
-        if (!page.more) return counted;
-      }
-    }
-
     it('counts each end of a job once, by its key and its format', async () => {
       const accountId = await fundedAccount(stores, 10);
       await ended(stores, newJob(accountId, { outputFormat: 'webp' }), 'succeeded');
       await ended(stores, newJob(accountId, { apiKeyId: 'key000000002' }), 'succeeded');
       await ended(stores, newJob(accountId, { apiKeyId: 'key000000002' }), 'failed');
-      // One of finishing, whose column says png.
       await ended(stores, newJob(accountId, { outputFormat: 'jpeg', finishing: {} }), 'succeeded');
       await assertUsageAgrees(database, accountId);
       const by = (group: UsageQuestion['group']) => stores.usage.read(accountId, last30(group));
@@ -117,67 +88,12 @@ for (const dialect of DIALECTS) {
       assert.deepEqual(await stores.usage.total(accountId, before), nothing);
     });
 
-    it('counts afterwards what older control planes ended, and nothing twice', async () => {
-      const accountId = await fundedAccount(stores, 20);
-      const jobs: string[] = [];
-      for (const how of ['succeeded', 'failed', 'succeeded', 'succeeded'] as const) {
-        jobs.push(await ended(stores, newJob(accountId), how));
-      }
-      await asBefore(accountId);
-      // One's row is gone: what is left of it is in the ledger.
-      await database.kysely.deleteFrom('jobs').where('id', '=', jobs[0]!).execute();
-      await Promise.all([walk(), walk(createUsageStore(other, AT_ONCE))]);
-      await assertUsageAgrees(database, accountId);
-      assert.deepEqual(await stores.usage.read(accountId, last30('key')), [
-        { name: '', images: 1, failed: 0, credits: 1 },
-        { name: 'key000000001', images: 3, failed: 1, credits: 2 },
-      ]);
-      // An upgrade is under way: an older one ends one more, a newer one too.
-      await ended(stores, newJob(accountId), 'succeeded');
-      const theirs = await ended(stores, newJob(accountId), 'succeeded');
-      await asBefore(accountId, theirs);
-      await database.kysely
-        .updateTable('usage_days')
-        .set(eb => ({ images: eb('images', '-', 1), credits: eb('credits', '-', 1) }))
-        .where('account_id', '=', accountId)
-        .where('api_key_id', '=', 'key000000001')
-        .where('outcome', '=', 'succeeded')
-        .execute();
-      assert.equal(await walk(), 1);
-      await assertUsageAgrees(database, accountId);
-      assert.equal(await walk(), 0);
-      await assertUsageAgrees(database, accountId);
-    });
-
-    it('leaves entries that a clock set back may still precede to a later pass', async () => {
-      const accountId = await fundedAccount(stores, 1);
-      await ended(stores, newJob(accountId), 'succeeded');
-      await asBefore(accountId);
-      await walk(createUsageStore(database, { ...AT_ONCE, marginMs: HOUR_MS }));
-      assert.deepEqual(await stores.usage.read(accountId, last30('day')), []);
-      await walk();
-      await assertUsageAgrees(database, accountId);
-    });
-
-    it('walks no more once old control planes are out of time', async () => {
-      const accountId = await fundedAccount(stores, 1);
-      await ended(stores, newJob(accountId), 'succeeded');
-      await walk();
-      await asBefore(accountId);
-      await database.kysely.updateTable('usage_walks').set({ first_began_at: 1 }).execute();
-      assert.deepEqual(await stores.usage.walk(100), { counted: 0, more: false });
-      await database.kysely
-        .updateTable('usage_walks')
-        .set({ first_began_at: Date.now() })
-        .execute();
-    });
-
     it('refuses a question that would read more rows than it may', async () => {
       const accountId = await fundedAccount(stores, 3);
       for (const apiKeyId of ['key000000001', 'key000000002', 'key000000003']) {
         await ended(stores, newJob(accountId, { apiKeyId }), 'succeeded');
       }
-      const usage = createUsageStore(database, { rowsMax: 2 });
+      const usage = createUsageStore(database, 2);
       assert.equal(await usage.read(accountId, last30('day')), undefined);
       assert.equal(await usage.total(accountId, last30('day')), undefined);
       const before = { from: today - 29, to: today - 1 };

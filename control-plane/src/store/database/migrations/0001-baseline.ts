@@ -95,7 +95,7 @@ const TABLES: readonly TableDefinition[] = [
       amount: INTEGER,
       created_at: INTEGER,
     },
-    nullable: { job_id: ID, usage_counted: INTEGER },
+    nullable: { job_id: ID },
     primaryKey: ['id'],
     // One reserve and one settlement a job, one grant and one revocation a reference.
     unique: { ledger_entries_once: ['account_id', 'slot', 'reference'] },
@@ -330,18 +330,6 @@ const TABLES: readonly TableDefinition[] = [
     primaryKey: ['account_id', 'day', 'api_key_id', 'outcome', 'format'],
     checks: { usage_days_counts: 'images > 0 and credits >= 0' },
     indexes: { usage_days_day: ['day'] },
-  },
-  {
-    name: 'usage_places',
-    columns: { account_id: ID, counted_to_at: INTEGER, counted_to_id: ID },
-    primaryKey: ['account_id'],
-  },
-  {
-    name: 'usage_walks',
-    columns: { id: ascii(16), first_began_at: INTEGER, account_after: ID },
-    nullable: { pass_ended_at: INTEGER },
-    primaryKey: ['id'],
-    checks: { usage_walks_single: `id = 'usage'` },
   },
   {
     name: 'playgrounds',
