@@ -38,7 +38,7 @@ export function registerStateGauge(status: NodeStatus, registry: Registry): void
 
 /** Called once, when the gRPC port listens. */
 export function registerConnectionsGauge(
-  connections: GrpcGuard['connections'],
+  connections: Pick<GrpcGuard, 'strangers' | 'known'>,
   registry: Registry,
 ): void {
   new Gauge({

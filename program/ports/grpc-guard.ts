@@ -1,23 +1,35 @@
 /**
  * What a gRPC port of either program costs whom it does not know, and what grpc-js has no option
- * for; set on the http2 servers beneath it. Until a connection has shown a known token or
- * certificate on one of its calls it is a stranger's:
+ * for; set on the http2 servers beneath it. Until one of its calls has shown a known token or
+ * certificate, a connection is a stranger's. Strangers have places of their own and take none from
+ * those that are known:
  *
- * | what                    | a stranger's                       | after a token                   |
- * |-------------------------|------------------------------------|---------------------------------|
- * | its connection          | connection-places.ts               | stays                           |
- * | calls at once           | STRANGER_STREAMS_MAX               | those of the server's options   |
- * | bytes sent ahead        | HTTP/2's 64 KiB                    | the windows below               |
- * | a message               | MESSAGE_BYTES_SMALL, uncompressed  | the same, but for large methods |
- * | the first message       | firstMessageWaitMaxMs              | the same, but for large methods |
- * | metadata                | HEADER_LIST_BYTES_MAX              | the same                        |
- * | a call that we ended    | afterEndMaxMs                      | the same                        |
+ * | bound                  | of whom              | what happens there                             |
+ * |------------------------|----------------------|------------------------------------------------|
+ * | strangersMax           | all strangers        | the network with most of them loses its oldest |
+ * | tokenWaitMaxMs         | a stranger           | it is closed                                   |
+ * | probeAgeMaxMs          | a stranger           | the same, where it made calls open to all      |
+ * | strangerBytesMax       | a stranger           | it is closed: it floods                        |
+ * | strangerCallsMax       | a stranger           | it is asked to connect again                   |
+ * | STRANGER_STREAMS_MAX   | a stranger           | a call more waits for another's end            |
+ * | knownMax, directMax,   | who is known         | the newcomer's call is refused, its connection |
+ * | directEachMax          |                      | closed                                         |
+ * | HEADER_LIST_BYTES_MAX  | metadata of a call   | the call is reset                              |
+ * | MESSAGE_BYTES_SMALL    | messages, but of     | the call is refused by what it announces; if   |
+ * |                        | large methods        | compressed by a stranger, too                  |
+ * | firstMessageWaitMaxMs  | the first of a call, | the call is refused                            |
+ * |                        | but of large methods |                                                |
+ * | afterEndMaxMs          | an answered call     | it is closed, though its caller goes on        |
  *
- * The windows are why this file exists: grpc-js reads `grpc-node.flow_control_window` in clients
- * only, so its servers advertise http2's 64 KiB, and 40 MB over a link of 2 ms take 2.3 s (1 MiB:
- * 0.24 to 0.3 s, 4 MiB: 0.08 to 0.23 s; Node 24). A test reads what is advertised, and what stock
- * grpc-js does. Floods of PING, SETTINGS, RST_STREAM and CONTINUATION are bounded by nghttp2 itself
- * for all, by `strangerBytesMax` for strangers.
+ * The newest stranger is never the one to go, so who has a token gets as far as showing it: with
+ * places for 512, others of the same network would have to connect 5,000 times a second to be
+ * faster than one that needs 100 ms. Floods of PING, SETTINGS, RST_STREAM and CONTINUATION are
+ * bounded by nghttp2 itself for all, by `strangerBytesMax` for strangers.
+ *
+ * Who is known gets wide receive windows, for which grpc-js is entered at a private method: it
+ * reads `grpc-node.flow_control_window` in clients only, so its servers advertise http2's 64 KiB,
+ * and 40 MB over a link of 2 ms take 2.3 s (1 MiB: 0.24 to 0.3 s, 4 MiB: 0.08 to 0.23 s; Node 24).
+ * A test reads what is advertised, and what stock grpc-js does.
  */
 import {
   constants,
@@ -31,24 +43,29 @@ import { TLSSocket } from 'node:tls';
 import { Metadata, type Server, type ServerInterceptingCall } from '@grpc/grpc-js';
 import { ContractError } from '#contract/errors.ts';
 import { toStatus } from '#contract/grpc-status.ts';
-import {
-  type ConnectionOwner,
-  ConnectionPlaces,
-  connectionsMaxOf,
-  PLACE_BOUNDS,
-  PLACE_CAUSES,
-  type PlaceBounds,
-} from './connection-places.ts';
-import { boundMessages, MESSAGE_FAULTS, type MessageFault } from './message-bound.ts';
+import { networkOf } from '../network-of.ts';
+import { connectionsWithin } from '../open-files.ts';
 
 export const STREAM_WINDOW_BYTES = 1024 * 1024;
 export const CONNECTION_WINDOW_BYTES = 4 * 1024 * 1024;
 /** Messages of all methods but those that carry files. */
 export const MESSAGE_BYTES_SMALL = 4096;
 export const STRANGER_STREAMS_MAX = 8;
-export const HEADER_LIST_BYTES_MAX = 16 * 1024;
+const HEADER_LIST_BYTES_MAX = 16 * 1024;
 
-export interface GuardBounds extends PlaceBounds {
+export interface GuardBounds {
+  readonly strangersMax: number;
+  /** From the connection to the first call with a token, the TLS handshake included. */
+  readonly tokenWaitMaxMs: number;
+  /** The same of a connection that only makes calls that need no token, as probes do. */
+  readonly probeAgeMaxMs: number;
+  /** As they come over the wire, frames and TLS included. */
+  readonly strangerBytesMax: number;
+  /** Of one connection over its life: a probe each second until it must reconnect. */
+  readonly strangerCallsMax: number;
+  readonly knownMax: number;
+  readonly directMax: number;
+  readonly directEachMax: number;
   /** From a call's headers to the end of its first message. */
   readonly firstMessageWaitMaxMs: number;
   /** For callers that go on sending, or never end their side, when their answer is complete. */
@@ -56,13 +73,61 @@ export interface GuardBounds extends PlaceBounds {
 }
 
 export const GUARD_BOUNDS: GuardBounds = {
-  ...PLACE_BOUNDS,
+  strangersMax: 512,
+  tokenWaitMaxMs: 10_000,
+  probeAgeMaxMs: 60_000,
+  strangerBytesMax: 32 * 1024,
+  strangerCallsMax: 100,
+  knownMax: 256,
+  directMax: 192,
+  directEachMax: 64,
   firstMessageWaitMaxMs: 10_000,
   afterEndMaxMs: 5000,
 };
 
+/**
+ * The same, with as many connections as the files there are allow.
+ * @param share fraction of all files that the port's connections may take
+ */
+export function guardBoundsWithin(
+  bounds: GuardBounds,
+  share: number,
+  filesMax?: number,
+): GuardBounds {
+  const all = connectionsMaxOf(bounds);
+  const part = connectionsWithin(all, share, filesMax) / all;
+  const fewer = (count: number) => Math.max(1, Math.floor(count * part));
+  return {
+    ...bounds,
+    strangersMax: fewer(bounds.strangersMax),
+    knownMax: fewer(bounds.knownMax),
+    directMax: fewer(bounds.directMax),
+    directEachMax: fewer(bounds.directEachMax),
+  };
+}
+
+/** Connections keep below it; strangers count twice, for those that are about to end. */
+export function connectionsMaxOf({ strangersMax, knownMax }: GuardBounds): number {
+  return 2 * strangersMax + knownMax;
+}
+
+/** Who a known connection belongs to: the fleet, or the direct caller of that name. */
+export type ConnectionOwner =
+  | { readonly kind: 'fleet' }
+  | { readonly kind: 'direct'; readonly name: string };
+
+const MESSAGE_FAULTS = ['message_too_large', 'message_compressed', 'message_late'] as const;
+type MessageFault = (typeof MESSAGE_FAULTS)[number];
+
 /** Why something was ended here; a label of metrics. */
-export const GUARD_CAUSES = [...PLACE_CAUSES, ...MESSAGE_FAULTS, 'after_end'] as const;
+export const GUARD_CAUSES = [
+  'no_token',
+  'crowded',
+  'flood',
+  'over_limit',
+  ...MESSAGE_FAULTS,
+  'after_end',
+] as const;
 export type GuardCause = (typeof GUARD_CAUSES)[number];
 
 type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
@@ -70,6 +135,8 @@ type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
 export interface GrpcGuardOptions {
   /** Who makes a call; undefined for an unknown caller. */
   readonly identify: (metadata: Metadata, auth: AuthContext) => ConnectionOwner | undefined;
+  /** What unknown callers are refused with before a handler sees them; absent: handlers judge. */
+  readonly unknown?: ContractError;
   /** Calls at once of a connection that has shown a token. */
   readonly streamsMax: number;
   /** Paths of methods that are open to all and keep a connection for longer. */
@@ -80,13 +147,7 @@ export interface GrpcGuardOptions {
   readonly silenceMaxMsOf?: (path: string) => number | undefined;
   /** An operator should see it: a connection or a stream was ended at a bound. */
   readonly onEnded?: ((cause: GuardCause) => void) | undefined;
-  /** GUARD_BOUNDS where absent. */
-  readonly bounds?: Partial<GuardBounds> | undefined;
-}
-
-export interface GrpcGuard {
-  /** Connections that are open now. */
-  readonly connections: Pick<ConnectionPlaces, 'strangers' | 'known'>;
+  readonly bounds: GuardBounds;
 }
 
 type StreamListener = (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => void;
@@ -106,22 +167,56 @@ export function guardGrpcServer(server: Server, options: GrpcGuardOptions): Grpc
         "server's receive window and for strangers now, and mend program/ports/grpc-guard.ts",
     );
   }
-  const guard = new Guard(options);
+  const guard = new GrpcGuard(options);
   internals.createHttp2Server = (...args) => guard.watch(create.apply(server, args));
-  return { connections: guard.places };
+  return guard;
 }
 
-class Guard {
-  readonly places: ConnectionPlaces;
+/** A flag for compression and four bytes of length, before each message. */
+const PREFIX_BYTES = 5;
+/** Interval at which strangers' ages and bytes are checked; bytes also with each call. */
+const SWEEP_INTERVAL_MS = 200;
+/** Between asking a connection to end and ending it. */
+const END_GRACE_MS = 1000;
+
+interface Connection {
+  readonly socket: Socket;
+  readonly network: string;
+  readonly openedAtMs: number;
+  session: ServerHttp2Session | undefined;
+  owner: ConnectionOwner | undefined;
+  /** Made a call that is open to all. */
+  probed: boolean;
+  calls: number;
+  ending: boolean;
+}
+
+export class GrpcGuard {
   readonly #options: GrpcGuardOptions;
   readonly #bounds: GuardBounds;
-  readonly #ended: (cause: GuardCause) => void;
+  /**
+   * By the peer's address and port: of TLS, the session's socket is another object than the
+   * connection's. In the order in which they came.
+   */
+  readonly #connections = new Map<string, Connection>();
+  readonly #bySession = new WeakMap<ServerHttp2Session, Connection>();
+  #strangers = 0;
+  #known = 0;
+  #sweeping: NodeJS.Timeout | undefined;
 
   constructor(options: GrpcGuardOptions) {
     this.#options = options;
-    this.#bounds = { ...GUARD_BOUNDS, ...options.bounds };
-    this.#ended = cause => options.onEnded?.(cause);
-    this.places = new ConnectionPlaces(this.#bounds, this.#ended);
+    this.#bounds = options.bounds;
+  }
+
+  /** Open connections that have shown no token. */
+  get strangers(): number {
+    return this.#strangers;
+  }
+
+  /** Open connections that have shown one. */
+  get known(): number {
+    return this.#known;
   }
 
   watch(http2Server: Http2Server): Http2Server {
@@ -131,93 +226,176 @@ class Guard {
     });
     http2Server.maxConnections = connectionsMaxOf(this.#bounds);
     // Before http2's own listener, which makes the session at once in plain text.
-    http2Server.prependListener('connection', (socket: Socket) => this.places.opened(socket));
-    http2Server.on('session', (session: ServerHttp2Session) => this.places.greeted(session));
+    http2Server.prependListener('connection', (socket: Socket) => this.#opened(socket));
+    http2Server.on('session', (session: ServerHttp2Session) => {
+      const connection = this.#connections.get(peerOf(session.socket));
+      if (connection === undefined) return;
+      connection.session = session;
+      this.#bySession.set(session, connection);
+    });
     const inner = http2Server.listeners('stream') as StreamListener[];
     http2Server.removeAllListeners('stream');
-    http2Server.on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) =>
-      this.#stream(stream, headers, inner),
-    );
+    http2Server.on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => {
+      // Also for a stream without a handler: it may have failed while its headers were on their way
+      // up, and a failure without a listener ends the process.
+      stream.on('error', () => undefined);
+      const session = stream.session as ServerHttp2Session | undefined;
+      // Undefined where its connection ended while the headers were on their way up.
+      const connection = session && this.#bySession.get(session);
+      if (connection === undefined || stream.destroyed) return;
+      this.#stream(stream, headers, { connection, inner });
+    });
     return http2Server;
   }
 
-  #stream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, inner: StreamListener[]): void {
-    // Also for a stream without a handler: it may have failed while its headers were on their way
-    // up, and a failure without a listener ends the process.
-    stream.on('error', () => undefined);
-    const session = stream.session as ServerHttp2Session | undefined;
-    // Its connection ended while the headers were on their way up.
-    if (session === undefined || stream.destroyed) return;
-    const owner = this.#options.identify(
-      Metadata.fromHttp2Headers(headers),
-      authContextOf(session),
-    );
-    if (this.#mayEnter(stream, session, owner)) {
-      for (const listener of inner) listener(stream, headers);
-      this.#bound(stream, session, String(headers[constants.HTTP2_HEADER_PATH]), owner);
-    }
-  }
-
-  /** False where the stream is over, or its connection about to be. */
-  #mayEnter(
+  #stream(
     stream: ServerHttp2Stream,
-    session: ServerHttp2Session,
-    owner: ConnectionOwner | undefined,
-  ): boolean {
-    if (owner === undefined) return this.places.called(session);
-    const first = this.places.identified(session, owner);
-    if (first === undefined) refuse(stream, OVER_LIMIT);
-    else if (first) this.#openWide(session);
-    return first !== undefined;
-  }
-
-  /** After grpc-js, whose listeners set the stream's pace. */
-  #bound(
-    stream: ServerHttp2Stream,
-    session: ServerHttp2Session,
-    path: string,
-    owner: ConnectionOwner | undefined,
+    headers: IncomingHttpHeaders,
+    { connection, inner }: { connection: Connection; inner: readonly StreamListener[] },
   ): void {
-    const { isOpenPath, isLargePath, silenceMaxMsOf } = this.#options;
+    const { identify, unknown, isOpenPath, isLargePath, silenceMaxMsOf } = this.#options;
+    const owner = identify(Metadata.fromHttp2Headers(headers), authContextOf(stream.session!));
+    if (owner === undefined ? !this.#mayCall(connection) : !this.#mayEnter(connection, owner)) {
+      if (owner !== undefined) refuse(stream, OVER_LIMIT);
+      return;
+    }
+    const path = String(headers[constants.HTTP2_HEADER_PATH]);
+    const isOpen = isOpenPath?.(path) ?? false;
+    if (owner === undefined && !isOpen && unknown !== undefined) {
+      refuse(stream, unknown);
+      return;
+    }
+    for (const listener of inner) listener(stream, headers);
+    // After grpc-js, whose listeners set the stream's pace.
     this.#endAfterEnd(stream);
     const silenceMaxMs = silenceMaxMsOf?.(path);
     if (silenceMaxMs !== undefined) {
       stream.setTimeout(silenceMaxMs, () => stream.close(constants.NGHTTP2_CANCEL));
     }
-    const known = owner !== undefined;
-    const onFirst = () => {
-      if (isOpenPath?.(path)) this.places.probed(session);
-    };
-    const large = known && (isLargePath?.(path) ?? false);
-    this.#boundMessages(stream, { known, large }, onFirst);
+    const isKnown = owner !== undefined;
+    const isLarge = isKnown && (isLargePath?.(path) ?? false);
+    this.#boundMessages(stream, { isKnown, isLarge }, () => {
+      if (isOpen) connection.probed = true;
+    });
     // Besides its own bytes a frame keeps those that came with it.
-    if (!known) stream.prependListener('data', () => void this.places.mayGoOn(session));
+    if (!isKnown) stream.prependListener('data', () => void this.#mayGoOn(connection));
   }
 
-  #openWide(session: ServerHttp2Session): void {
-    session.settings({
+  /** A new connection, before its first byte is read. */
+  #opened(socket: Socket): void {
+    const peer = peerOf(socket);
+    const connection: Connection = {
+      socket,
+      network: networkOf(socket.remoteAddress ?? ''),
+      openedAtMs: performance.now(),
+      session: undefined,
+      owner: undefined,
+      probed: false,
+      calls: 0,
+      ending: false,
+    };
+    this.#connections.set(peer, connection);
+    this.#strangers += 1;
+    socket.once('close', () => {
+      // The next one may have its address.
+      if (this.#connections.get(peer) === connection) this.#connections.delete(peer);
+      if (connection.owner === undefined) this.#strangers -= 1;
+      else this.#known -= 1;
+      if (this.#strangers > 0) return;
+      clearInterval(this.#sweeping);
+      this.#sweeping = undefined;
+    });
+    if (this.#strangers > this.#bounds.strangersMax) this.#makeRoom();
+    const intervalMs = Math.min(SWEEP_INTERVAL_MS, this.#bounds.tokenWaitMaxMs / 4);
+    this.#sweeping ??= setInterval(() => this.#sweep(), intervalMs).unref();
+  }
+
+  /** A call of who is known; false: they have no place left, and the connection ends. */
+  #mayEnter(connection: Connection, owner: ConnectionOwner): boolean {
+    if (connection.owner !== undefined) return true;
+    if (connection.ending) return false;
+    if (!this.#hasRoomFor(owner)) {
+      this.#end(connection, 'over_limit');
+      return false;
+    }
+    connection.owner = owner;
+    this.#strangers -= 1;
+    this.#known += 1;
+    const { session } = connection;
+    session?.settings({
       initialWindowSize: STREAM_WINDOW_BYTES,
       maxConcurrentStreams: this.#options.streamsMax,
     });
-    session.setLocalWindowSize(CONNECTION_WINDOW_BYTES);
+    session?.setLocalWindowSize(CONNECTION_WINDOW_BYTES);
+    return true;
   }
 
-  #boundMessages(
-    stream: ServerHttp2Stream,
-    { known, large }: { known: boolean; large: boolean },
-    onFirst: () => void,
-  ): void {
-    const bounds = {
-      messageBytesMax: MESSAGE_BYTES_SMALL,
-      compressionAllowed: known,
-      firstMessageWaitMaxMs: large ? undefined : this.#bounds.firstMessageWaitMaxMs,
-      firstOnly: large,
-    };
-    const onFault = (fault: MessageFault) => {
-      this.#ended(fault);
-      refuse(stream, FAULTS[fault]);
-    };
-    boundMessages(stream, bounds, { onFirst, onFault });
+  #hasRoomFor(owner: ConnectionOwner): boolean {
+    const { knownMax, directMax, directEachMax } = this.#bounds;
+    if (this.#known >= knownMax) return false;
+    if (owner.kind === 'fleet') return true;
+    const direct = [...this.#connections.values()].flatMap(({ owner: other }) =>
+      other?.kind === 'direct' ? [other.name] : [],
+    );
+    const own = direct.filter(name => name === owner.name);
+    return direct.length < directMax && own.length < directEachMax;
+  }
+
+  /** A call without a token; false where its connection ends before it. */
+  #mayCall(connection: Connection): boolean {
+    if (connection.owner !== undefined) return true;
+    connection.calls += 1;
+    // This one is answered still: a probe that comes often is asked to connect again.
+    if (connection.calls === this.#bounds.strangerCallsMax) this.#end(connection, 'no_token');
+    return this.#mayGoOn(connection);
+  }
+
+  /** False where a stranger sends too many bytes: its connection ends. */
+  #mayGoOn(connection: Connection): boolean {
+    if (connection.owner !== undefined) return true;
+    if (connection.socket.bytesRead <= this.#bounds.strangerBytesMax) return true;
+    this.#end(connection, 'flood');
+    return false;
+  }
+
+  /** Ends the oldest stranger of the network that has most of them, where there are too many. */
+  #makeRoom(): void {
+    const open = [...this.#connections.values()].filter(({ owner, ending }) => !owner && !ending);
+    if (open.length <= this.#bounds.strangersMax) return;
+    const byNetwork = Map.groupBy(open, ({ network }) => network);
+    let most: readonly Connection[] = [];
+    for (const same of byNetwork.values()) if (same.length > most.length) most = same;
+    const [oldest] = most;
+    if (oldest !== undefined) this.#end(oldest, 'crowded');
+  }
+
+  #sweep(): void {
+    const { tokenWaitMaxMs, probeAgeMaxMs } = this.#bounds;
+    const nowMs = performance.now();
+    for (const connection of this.#connections.values()) {
+      if (connection.owner !== undefined || !this.#mayGoOn(connection)) continue;
+      const ageMaxMs = connection.probed ? probeAgeMaxMs : tokenWaitMaxMs;
+      if (nowMs - connection.openedAtMs > ageMaxMs) this.#end(connection, 'no_token');
+    }
+  }
+
+  /** With a GOAWAY where it speaks HTTP/2; whatever the peer does, it is over soon. */
+  #end(connection: Connection, cause: GuardCause): void {
+    if (connection.ending) return;
+    connection.ending = true;
+    this.#options.onEnded?.(cause);
+    const { socket, session } = connection;
+    const end = () => socket.destroy();
+    if (session === undefined || session.destroyed || cause === 'crowded') end();
+    else if (cause === 'flood') {
+      // Ends the socket, not the session: destroyed with a code, a session under a flood never
+      // tells its server that it closed, which then cannot close either (Node 24.21).
+      session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+      setImmediate(end);
+    } else {
+      session.close();
+      setTimeout(end, END_GRACE_MS).unref();
+    }
   }
 
   #endAfterEnd(stream: ServerHttp2Stream): void {
@@ -225,11 +403,68 @@ class Guard {
     stream.once('finish', () => {
       if (stream.closed) return;
       timer = setTimeout(() => {
-        this.#ended('after_end');
+        this.#options.onEnded?.('after_end');
         stream.close(constants.NGHTTP2_NO_ERROR);
       }, this.#bounds.afterEndMaxMs);
     });
     stream.once('close', () => clearTimeout(timer));
+  }
+
+  /**
+   * Ahead of grpc-js, which gathers a message of any length up to its one bound for all methods,
+   * for as long as the caller likes. Here a message is judged by the length it announces, before
+   * its bytes are kept, and the first one has to be whole in time.
+   */
+  #boundMessages(
+    stream: ServerHttp2Stream,
+    { isKnown, isLarge }: { readonly isKnown: boolean; readonly isLarge: boolean },
+    onFirst: () => void,
+  ): void {
+    const prefix = Buffer.alloc(PREFIX_BYTES);
+    let prefixBytes = 0;
+    let leftBytes = 0;
+    let first = true;
+    const fail = (fault: MessageFault) => {
+      stop();
+      this.#options.onEnded?.(fault);
+      refuse(stream, FAULTS[fault]);
+    };
+    const waitMs = this.#bounds.firstMessageWaitMaxMs;
+    const timer = isLarge ? undefined : setTimeout(() => fail('message_late'), waitMs);
+    const stop = () => {
+      clearTimeout(timer);
+      stream.off('data', check);
+    };
+    const check = (data: Buffer) => {
+      let at = 0;
+      while (at < data.length) {
+        if (leftBytes > 0) {
+          const taken = Math.min(leftBytes, data.length - at);
+          leftBytes -= taken;
+          at += taken;
+        } else {
+          prefix[prefixBytes] = data[at]!;
+          prefixBytes += 1;
+          at += 1;
+          if (prefixBytes < PREFIX_BYTES) continue;
+          prefixBytes = 0;
+          leftBytes = prefix.readUInt32BE(1);
+          if (leftBytes > MESSAGE_BYTES_SMALL) return fail('message_too_large');
+          // What it unfolds to is not bounded by what is sent.
+          if (prefix[0] !== 0 && !isKnown) return fail('message_compressed');
+        }
+        if (leftBytes > 0 || !first) continue;
+        first = false;
+        clearTimeout(timer);
+        onFirst();
+        if (isLarge) return stop();
+      }
+    };
+    // Ahead of the listener that is there: what is over the bound never gets to it.
+    stream.prependListener('data', check);
+    // Without a message the call is grpc-js' to answer.
+    stream.once('end', () => clearTimeout(timer));
+    stream.once('close', stop);
   }
 }
 
@@ -277,4 +512,8 @@ function authContextOf({ socket }: NonNullable<ServerHttp2Stream['session']>): A
     transportSecurityType: 'ssl',
     ...(certificate.raw ? { sslPeerCertificate: certificate } : {}),
   };
+}
+
+function peerOf({ remoteAddress, remotePort }: Pick<Socket, 'remoteAddress' | 'remotePort'>) {
+  return `${remoteAddress} ${remotePort}`;
 }

@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import { test } from 'node:test';
 import { connectionsWithin } from '../open-files.ts';
-import { connectionsMaxOf, PLACE_BOUNDS, placesWithin } from '../ports/connection-places.ts';
+import { connectionsMaxOf, GUARD_BOUNDS, guardBoundsWithin } from '../ports/grpc-guard.ts';
 
 const MODULE = path.join(import.meta.dirname, '../open-files.ts');
 
@@ -22,10 +22,13 @@ test('connections take their share of it, and no more than are wanted', () => {
 });
 
 test('the places of a gRPC port become fewer together', () => {
-  const fewer = placesWithin(PLACE_BOUNDS, 0.5, 256);
-  assert.equal(placesWithin(PLACE_BOUNDS, 0.5, 1_048_576).strangersMax, PLACE_BOUNDS.strangersMax);
+  const fewer = guardBoundsWithin(GUARD_BOUNDS, 0.5, 256);
+  assert.equal(
+    guardBoundsWithin(GUARD_BOUNDS, 0.5, 1_048_576).strangersMax,
+    GUARD_BOUNDS.strangersMax,
+  );
   assert.ok(connectionsMaxOf(fewer) <= 128);
   const { strangersMax, knownMax, directMax, directEachMax } = fewer;
   assert.deepEqual([strangersMax, knownMax, directMax, directEachMax], [51, 25, 19, 6]);
-  assert.equal(fewer.tokenWaitMaxMs, PLACE_BOUNDS.tokenWaitMaxMs);
+  assert.equal(fewer.tokenWaitMaxMs, GUARD_BOUNDS.tokenWaitMaxMs);
 });

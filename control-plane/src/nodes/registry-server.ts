@@ -18,12 +18,12 @@ import {
   NodeRegistryService,
   type RegisterRequest,
 } from '#gen/matting/v1/node_registry.ts';
-import { placesWithin } from '#program/ports/connection-places.ts';
 import {
   type GrpcGuard,
   GUARD_BOUNDS,
   type GuardBounds,
   type GuardCause,
+  guardBoundsWithin,
   guardGrpcServer,
   MESSAGE_BYTES_SMALL,
 } from '#program/ports/grpc-guard.ts';
@@ -121,8 +121,8 @@ export class RegistryServer {
     this.#guard = guardGrpcServer(this.#server, {
       identify: metadata => (this.#carriesToken(metadata) ? { kind: 'fleet' } : undefined),
       streamsMax: CONCURRENT_CALLS_MAX,
-      ...(options.onEnded === undefined ? {} : { onEnded: options.onEnded }),
-      bounds: { ...placesWithin(REGISTRY_BOUNDS, FILES_SHARE), ...options.guardBounds },
+      onEnded: options.onEnded,
+      bounds: { ...guardBoundsWithin(REGISTRY_BOUNDS, FILES_SHARE), ...options.guardBounds },
     });
     this.#server.addService(NodeRegistryService, {
       register: this.#unary(request => this.#register(request)),
@@ -132,8 +132,8 @@ export class RegistryServer {
   }
 
   /** Connections open now. */
-  get connections(): GrpcGuard['connections'] {
-    return this.#guard.connections;
+  get connections(): GrpcGuard {
+    return this.#guard;
   }
 
   /** Where it listens; 0 before `listen`. */

@@ -10,26 +10,11 @@
  * | checked                                     |                                              |
  * | none, otherwise                             | unknown; the operator, where the node has    |
  * |                                             | neither tokens nor certificates (loopback)   |
- *
- * Health checks are open: probes make them without a secret, and they reveal only whether the
- * node serves.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import {
-  Metadata,
-  ServerInterceptingCall,
-  type ServerInterceptor,
-  ServerListenerBuilder,
-} from '@grpc/grpc-js';
+import { Metadata, type ServerInterceptingCall } from '@grpc/grpc-js';
 import { ContractError } from '#contract/errors.ts';
-import { toStatus } from '#contract/grpc-status.ts';
-
-const OPEN_PATHS_PREFIX = '/grpc.health.v1.Health/';
-
-/** Whether a method asks for no token. */
-export function isOpenPath(path: string): boolean {
-  return path.startsWith(OPEN_PATHS_PREFIX);
-}
+import type { ConnectionOwner } from '#program/ports/grpc-guard.ts';
 
 export interface CallerToken {
   readonly name: string;
@@ -49,9 +34,7 @@ export interface CallersOptions {
 }
 
 /** `direct` has a bound of its own. */
-export type Caller =
-  | { readonly kind: 'fleet' }
-  | { readonly kind: 'direct'; readonly name: string };
+export type Caller = ConnectionOwner;
 
 type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
 
@@ -126,33 +109,11 @@ export class Callers {
     };
   }
 
-  /** The caller of a call that the interceptor let in. */
+  /** The caller of a call that the port's guard let in. */
   requireCaller(call: CallOrigin): Caller {
     const caller = this.identify(call.metadata, call.getAuthContext());
     if (caller === undefined) throw unknownCaller();
     return caller;
-  }
-
-  /** Ends a call of an unknown caller UNAUTHENTICATED before its handler sees it. */
-  createInterceptor(): ServerInterceptor {
-    return (method, call) =>
-      new ServerInterceptingCall(call, {
-        start: next => {
-          const listener = new ServerListenerBuilder()
-            .withOnReceiveMetadata((metadata, forward) => {
-              if (
-                isOpenPath(method.path) ||
-                this.identify(metadata, call.getAuthContext()) !== undefined
-              ) {
-                forward(metadata);
-              } else {
-                call.sendStatus(toStatus(unknownCaller()));
-              }
-            })
-            .build();
-          next(listener);
-        },
-      });
   }
 }
 
@@ -163,7 +124,7 @@ export function tokenMetadata(token: string | undefined): Metadata {
   return metadata;
 }
 
-function unknownCaller(): ContractError {
+export function unknownCaller(): ContractError {
   return new ContractError('INVALID_NODE_TOKEN', 'the node token is missing or wrong');
 }
 

@@ -24,22 +24,27 @@ import {
   MatteServiceService,
 } from '#gen/matting/v1/matte_service.ts';
 import { listening } from '#program/listen-error.ts';
-import { placesWithin } from '#program/ports/connection-places.ts';
 import {
   type GrpcGuard,
   GUARD_BOUNDS,
   type GuardBounds,
   type GuardCause,
+  guardBoundsWithin,
   guardGrpcServer,
 } from '#program/ports/grpc-guard.ts';
 import type { NodeStatus } from '../node-state.ts';
-import { type Callers, isOpenPath } from './callers.ts';
+import { type Callers, unknownCaller } from './callers.ts';
 import type { CapacityWatchers } from './capacity.ts';
 import type { MatteHandler } from './matte-handler.ts';
 import { addReflection, isReflectionPath } from './reflection.ts';
 
 const PROTO_DIR = fileURLToPath(new URL('../../../proto/', import.meta.url));
 const MATTE_SERVICE = 'matting.v1.MatteService';
+/**
+ * Health checks are open: probes make them without a secret, and they reveal only whether the node
+ * serves.
+ */
+const OPEN_PATHS_PREFIX = '/grpc.health.v1.Health/';
 /** The whole server, by the health protocol. */
 const OVERALL = '';
 
@@ -82,7 +87,7 @@ export interface NodeServerOptions {
   readonly host: string;
   /** 0: one that is free. */
   readonly port: number;
-  readonly callers: Pick<Callers, 'createInterceptor' | 'identify'>;
+  readonly callers: Callers;
   readonly credentials: ServerCredentials;
   readonly status: NodeStatus;
   readonly matte: MatteHandler;
@@ -101,22 +106,20 @@ export interface NodeServerOptions {
 
 export interface NodeServer {
   readonly port: number;
-  readonly connections: GrpcGuard['connections'];
+  readonly connections: GrpcGuard;
   /** Ends idle connections, gives the others a moment, then ends them. */
   close(): Promise<void>;
 }
 
 /** @throws ListenError when it cannot listen. */
 export async function openNodeServer(options: NodeServerOptions): Promise<NodeServer> {
-  const { callers, status } = options;
   const server = new Server({
     ...SERVER_OPTIONS,
     'grpc.max_connection_age_ms': options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS,
-    interceptors: [callers.createInterceptor()],
   });
-  const { connections } = guard(server, options);
+  const connections = guard(server, options);
   server.addService(MatteServiceService, matteService(options));
-  const stopHealth = addHealth(server, status);
+  const stopHealth = addHealth(server, options.status);
   addReflection(server, reflectedPackages());
   const port = await bind(server, options);
   return {
@@ -131,13 +134,14 @@ export async function openNodeServer(options: NodeServerOptions): Promise<NodeSe
 
 function guard(server: Server, options: NodeServerOptions): GrpcGuard {
   const { callers, onEnded } = options;
-  const bounds = { ...placesWithin(GUARD_BOUNDS, FILES_SHARE), ...options.guardBounds };
+  const bounds = { ...guardBoundsWithin(GUARD_BOUNDS, FILES_SHARE), ...options.guardBounds };
   const { matteSilenceMaxMs = MATTE_SILENCE_MAX_MS } = options;
   const isMatte = (path: string) => path === MatteServiceService.matte.path;
   return guardGrpcServer(server, {
     identify: (metadata, auth) => callers.identify(metadata, auth),
+    unknown: unknownCaller(),
     streamsMax: STREAMS_MAX,
-    isOpenPath,
+    isOpenPath: path => path.startsWith(OPEN_PATHS_PREFIX),
     isLargePath: isMatte,
     silenceMaxMsOf: path => {
       if (isMatte(path)) return matteSilenceMaxMs;

@@ -9,6 +9,7 @@ import { Server, ServerCredentials } from '@grpc/grpc-js';
 import { type MatteRequest, MatteServiceService } from '#gen/matting/v1/matte_service.ts';
 import {
   CONNECTION_WINDOW_BYTES,
+  GUARD_BOUNDS,
   guardGrpcServer,
   STREAM_WINDOW_BYTES,
 } from '#program/ports/grpc-guard.ts';
@@ -64,7 +65,7 @@ describe('the receive window', () => {
   });
 
   it('says what to do when grpc-js changed within', () => {
-    const options = { identify: () => undefined, streamsMax: 1 };
+    const options = { identify: () => undefined, streamsMax: 1, bounds: GUARD_BOUNDS };
     assert.throws(
       () => guardGrpcServer({} as Server, options),
       /createHttp2Server.*grpc-guard\.ts/,

@@ -7,8 +7,11 @@ import { afterEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { Metadata, ServerCredentials, status } from '@grpc/grpc-js';
-import { PLACE_BOUNDS } from '#program/ports/connection-places.ts';
-import { MESSAGE_BYTES_SMALL, STRANGER_STREAMS_MAX } from '#program/ports/grpc-guard.ts';
+import {
+  GUARD_BOUNDS,
+  MESSAGE_BYTES_SMALL,
+  STRANGER_STREAMS_MAX,
+} from '#program/ports/grpc-guard.ts';
 import { TestAuthority } from '../../../test/support/certificates.ts';
 import { framed, RawConnection } from '../../../test/support/raw-grpc.ts';
 import { END_HEADERS, frame, HEALTH_CHECK, PREFACE } from '../../../test/support/raw-http2.ts';
@@ -26,7 +29,7 @@ const REFLECTION = '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo';
 const EIGHT = Buffer.alloc(8);
 const EMPTY = framed(Buffer.alloc(0));
 /** One connection among those that a small node has for strangers. */
-const FEW = { ...PLACE_BOUNDS, strangersMax: 4, knownMax: 6, directMax: 3, directEachMax: 2 };
+const FEW = { ...GUARD_BOUNDS, strangersMax: 4, knownMax: 6, directMax: 3, directEachMax: 2 };
 
 let node: TestNode;
 const opened: { close(): void }[] = [];
@@ -165,7 +168,11 @@ describe('a call without a token', () => {
       stream.write(framed(Buffer.alloc(10), 100));
       assert.equal((await ended).code, 'INVALID_NODE_TOKEN', path);
     }
-    assert.equal(causes().after_end, 3);
+    assert.deepEqual(causes(), {});
+    const refused = (await openKnown()).call(MATTE, TOKEN);
+    refused.stream.write(EMPTY);
+    assert.equal((await refused.ended).code, 'INVALID_REQUEST');
+    assert.deepEqual(causes(), { after_end: 1 });
   });
 
   it('has few beside it on its connection, until one shows the token', async () => {
