@@ -23,10 +23,7 @@ import {
   type MeteredDatabase,
   openMeteredDatabase,
 } from '../../../test/support/statement-meter.ts';
-import type { Database } from '../../src/store/database/connect.ts';
-import { GALERA } from '../../src/store/database/engines.ts';
 import { requireCurrentSchema } from '../../src/store/database/migrate.ts';
-import { inTurn } from '../../src/store/database/migration-turn.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { excessOf, TABLES } from './exercise.ts';
 import { methodsOf, storesOn } from './fixtures.ts';
@@ -61,7 +58,6 @@ for (const [dialect, analyzed] of [
       metered = openMeteredDatabase(dialect, test.url);
       stores = storesOn(metered.database);
       await requireCurrentSchema(database);
-      await exerciseTurns(metered.database);
       // A server reads its own tables when one of ours is opened first.
       for (const exercise of ['jobs.find', 'nodes.find', 'rateQuotas.lease'] as const) {
         await EXERCISES[exercise]!.run(stores, metered.database);
@@ -110,11 +106,6 @@ describe('the statements that are run here', () => {
     assert.deepEqual(missed, []);
   });
 });
-
-/** What only engines need whose members lock for themselves. */
-async function exerciseTurns(database: Database): Promise<void> {
-  await inTurn({ ...database, engine: GALERA }, async () => undefined);
-}
 
 function storeFiles(): string[] {
   return globSync('**/*.ts', { cwd: STORE }).map(file => path.join(STORE, file));

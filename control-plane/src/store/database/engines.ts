@@ -40,8 +40,6 @@ export interface Engine {
   readonly readOnlyMembers: 'leave' | 'read';
   /** A status variable and its value on a member that takes part. */
   readonly takesPart?: readonly [status: string, value: string];
-  /** Where `get_lock` keeps others out. Where it is a member, migrations take turns by a row. */
-  readonly advisoryLocks: 'database' | 'member';
   /**
    * 'several': one address may lead to several servers, each of which may fall silent for itself, and
    * now() is the clock of whichever a session is at.
@@ -75,7 +73,6 @@ export const SQLITE: Engine = {
   conflicts: 'locks',
   session: [],
   readOnlyMembers: 'read',
-  advisoryLocks: 'database',
   members: 'one',
   settings: [],
 };
@@ -109,7 +106,6 @@ export const GALERA: Engine = {
   session: ['set session wsrep_sync_wait = 7'],
   readOnlyMembers: 'leave',
   takesPart: ['wsrep_ready', 'ON'],
-  advisoryLocks: 'member',
   members: 'several',
 };
 

@@ -1,13 +1,13 @@
 /**
- * Brings the schema up to date. Any number of processes may do so at once: MySQL's get_lock,
- * SQLite's write lock, or a turn held in a row (migration-turn.ts) lets them in one after the other,
- * and the later ones find nothing to do.
+ * Brings the schema up to date. Any number of processes may do so at once: MySQL's get_lock or
+ * SQLite's write lock lets them in one after the other, and the later ones find nothing to do. On
+ * Galera get_lock keeps out nobody at another member: two then run the same migration, which may
+ * be repeated at any of its statements; the later one fails to enter it in the list, and looks again.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Migration, type MigrationResultSet, Migrator } from 'kysely/migration';
 import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
-import { inTurn, type Turn } from './migration-turn.ts';
 import { baseline } from './migrations/0001-baseline.ts';
 import { query } from './transact.ts';
 
@@ -77,26 +77,25 @@ export async function migrate(database: Database): Promise<string[]> {
   requireUsable(database, state);
   // Neither lock nor the right to change tables is needed to start on a current schema.
   if (state.pending.length === 0) return [];
-  return inTurn(database, turn => runPending(database, turn));
+  return runPending(database, state.pending.length);
 }
 
 /**
- * An earlier release at another member knows of no turn: what it enters while this process runs the
- * same migration, which does not mind, is not run again. And a change of tables that comes from
- * another member ends what reads about them here, on Galera even a mere read.
+ * Beside one for each migration, which another member may enter first: a change of tables that
+ * comes from another member ends what reads about them here, on Galera even a mere read.
  */
 const ROUNDS_MAX = 5;
 const ROUND_PAUSE_MS = 200;
 
-async function runPending(database: Database, turn: Turn): Promise<string[]> {
+async function runPending(database: Database, pending: number): Promise<string[]> {
   const ran: string[] = [];
   for (let round = 1; ; round += 1) {
-    const { error, results = [] } = await migrateToLatest(database, turn);
+    const { error, results = [] } = await migrateToLatest(database);
     ran.push(...results.flatMap(one => (one.status === 'Success' ? [one.migrationName] : [])));
     if (error === undefined) return ran;
     const kind = databaseErrorKind(error);
-    if ((kind === 'duplicate' || kind === 'conflict') && round < ROUNDS_MAX) {
-      await delay(ROUND_PAUSE_MS * round);
+    if ((kind === 'duplicate' || kind === 'conflict') && round < pending + ROUNDS_MAX) {
+      await delay(ROUND_PAUSE_MS * Math.min(round, ROUNDS_MAX));
       continue;
     }
     const failed = results.find(result => result.status === 'Error')?.migrationName;
@@ -106,15 +105,8 @@ async function runPending(database: Database, turn: Turn): Promise<string[]> {
   }
 }
 
-function migrateToLatest(database: Database, turn: Turn): Promise<MigrationResultSet> {
-  const held = Object.entries(migrationsOf(database)).map(([name, migration]) => {
-    const up: Migration['up'] = async db => {
-      await turn.requireHeld();
-      await migration.up(db);
-    };
-    return [name, { up }] as const;
-  });
-  const provider = { getMigrations: async () => Object.fromEntries(held) };
+function migrateToLatest(database: Database): Promise<MigrationResultSet> {
+  const provider = { getMigrations: async () => migrationsOf(database) };
   return new Migrator({ db: database.kysely, provider }).migrateToLatest();
 }
 

@@ -1,7 +1,6 @@
 /**
- * The lock that Kysely's migrations take, `get_lock` for an hour at most. It is what replicas of
- * earlier releases take too, so it is asked for even where migration-turn.ts has let this process
- * in; a server that refuses such locks (Percona XtraDB Cluster in strict mode) needs none.
+ * The lock that Kysely's migrations take, `get_lock` for an hour at most. A server that refuses such
+ * locks (Percona XtraDB Cluster in strict mode) is one of several members, where none holds anyway.
  */
 import { type Kysely, type MigrationLockOptions, MysqlAdapter } from 'kysely';
 
