@@ -2,7 +2,8 @@
  * Brings the schema up to date. Any number of processes may do so at once: MySQL's get_lock or
  * SQLite's write lock lets them in one after the other, and the later ones find nothing to do. On
  * Galera get_lock keeps out nobody at another member: two then run the same migration, which may
- * be repeated at any of its statements; the later one fails to enter it in the list, and looks again.
+ * be repeated at any of its statements; the later one fails to enter it in the list,
+ * and looks again.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Migration, type MigrationResultSet, Migrator } from 'kysely/migration';
