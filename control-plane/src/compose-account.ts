@@ -9,7 +9,6 @@ import { Passwords } from './identity/passwords.ts';
 import { type CallbackSecrets, mailBody } from './secrets/callback-secret.ts';
 import { ManageAlerts } from './services/alerts/manage-alerts.ts';
 import type { OnWithheld } from './services/alerts/withheld-messages.ts';
-import type { DatabaseTurns } from './services/database-turns.ts';
 import { ManageKeys } from './services/keys/manage-keys.ts';
 import { KnownBrowsers } from './services/people/known-browsers.ts';
 import { Links } from './services/people/links.ts';
@@ -40,7 +39,6 @@ export interface AccountAreaParts {
 
 export function composeAccountArea(
   parts: AccountAreaParts,
-  turns: DatabaseTurns,
   readUsage: ReadUsage,
   sales: Pick<SalesServices, 'orders' | 'ledgerHistory'>,
 ): Omit<AccountAreaServices, keyof (PlaygroundRouteServices & JobsRouteServices)> {
@@ -48,34 +46,33 @@ export function composeAccountArea(
   const { people, sessions, links, audit } = stores;
   const browsers = new KnownBrowsers(secretsKey);
   const passwords = new Passwords();
-  const throttle = new SignInThrottle(stores.signInThrottles, browsers, turns);
+  const throttle = new SignInThrottle(stores.signInThrottles, browsers);
   return {
     ...sales,
-    sessions: new Sessions(sessions, turns),
-    manageKeys: new ManageKeys(stores.apiKeys, turns),
-    signIn: new SignIn({ people, sessions, passwords, throttle, browsers, turns }),
+    sessions: new Sessions(sessions),
+    manageKeys: new ManageKeys(stores.apiKeys),
+    signIn: new SignIn({ people, sessions, passwords, throttle, browsers }),
     links: new Links({
       links,
       people,
       passwords,
       throttle,
       browsers,
-      turns,
       baseUrl: config.baseUrl,
       mails: config.mail !== undefined,
       sealMail: (text, id) => secrets.sealText(text, mailBody(id)),
       ...limitsOf(parts),
     }),
-    profile: new Profile({ people, sessions, passwords, throttle, browsers, turns }),
-    members: new Members(people, audit, turns),
+    profile: new Profile({ people, sessions, passwords, throttle, browsers }),
+    members: new Members(people, audit),
     readUsage,
-    overview: new Overview({ ledger: stores.ledger, jobs: stores.jobs, readUsage, turns }),
-    alerts: composeManageAlerts(parts, turns),
-    provider: composeProvider({ config, stores }, throttle, turns),
+    overview: new Overview({ ledger: stores.ledger, jobs: stores.jobs, readUsage }),
+    alerts: composeManageAlerts(parts),
+    provider: composeProvider({ config, stores }, throttle),
   };
 }
 
-function composeManageAlerts(parts: AccountAreaParts, turns: DatabaseTurns): ManageAlerts {
+function composeManageAlerts(parts: AccountAreaParts): ManageAlerts {
   const { config, stores, secrets, guard } = parts;
   return new ManageAlerts({
     settings: stores.alertSettings,
@@ -85,7 +82,6 @@ function composeManageAlerts(parts: AccountAreaParts, turns: DatabaseTurns): Man
     policy: config,
     mails: config.mail !== undefined,
     ...limitsOf(parts),
-    turns,
   });
 }
 
@@ -97,7 +93,6 @@ function limitsOf({ config, onWithheld = () => undefined }: AccountAreaParts) {
 function composeProvider(
   { config, stores }: Pick<AccountAreaParts, 'config' | 'stores'>,
   throttle: SignInThrottle,
-  turns: DatabaseTurns,
 ): ProviderSignIn | undefined {
   const oidc = config.accountArea?.oidc;
   if (oidc === undefined) return undefined;
@@ -105,5 +100,5 @@ function composeProvider(
   const provider = new OpenIdConnect({ ...oidc, redirectUrl });
   const { identities, accounts } = stores;
   const { grants, name } = oidc;
-  return new ProviderSignIn({ provider, identities, accounts, throttle, turns, grants, name });
+  return new ProviderSignIn({ provider, identities, accounts, throttle, grants, name });
 }

@@ -3,7 +3,6 @@ import type { Config } from './config.ts';
 import type { JobsRouteServices } from './http/account/routes/jobs-routes.ts';
 import type { PlaygroundRouteServices } from './http/account/routes/playground-routes.ts';
 import { AccountJobs } from './services/account-jobs/account-jobs.ts';
-import type { DatabaseTurns } from './services/database-turns.ts';
 import type { JobEvents } from './services/job-events.ts';
 import { OperateWebhooks } from './services/operator/operate-webhooks.ts';
 import { UsePlayground } from './services/playground/use-playground.ts';
@@ -25,7 +24,6 @@ export interface PlaygroundParts {
 
 /** What it shares with the API. */
 export interface SharedServices {
-  readonly databaseTurns: DatabaseTurns;
   readonly uploads: ImageUploads;
   readonly resultDownload: ResultDownload;
   readonly resultReaders: ResultReaders;
@@ -33,7 +31,7 @@ export interface SharedServices {
 
 export function composePlayground(
   { config, stores, blobs, events, acceptance, readiness }: PlaygroundParts,
-  { databaseTurns, uploads, resultDownload, resultReaders }: SharedServices,
+  { uploads, resultDownload, resultReaders }: SharedServices,
 ): PlaygroundRouteServices & JobsRouteServices {
   const playground = new UsePlayground({
     playground: stores.playground,
@@ -41,7 +39,6 @@ export function composePlayground(
     blobs,
     uploads,
     events,
-    databaseTurns,
     acceptance,
     isDraining: () => readiness.draining,
     imagesMax: config.accountArea?.playgroundImages ?? 0,
@@ -53,7 +50,6 @@ export function composePlayground(
     playground: stores.playground,
     webhookOutbox: stores.webhookOutbox,
     operateWebhooks: new OperateWebhooks(stores),
-    databaseTurns,
   });
   return { playground, accountJobs, resultDownload, resultReaders };
 }

@@ -1,7 +1,6 @@
 /** Makes the use cases of sales. Opens nothing. */
 import type { Config } from './config.ts';
 import { signingKeyOf } from './secrets/callback-secret.ts';
-import type { DatabaseTurns } from './services/database-turns.ts';
 import { LedgerHistory } from './services/sales/ledger-history.ts';
 import { Orders } from './services/sales/orders.ts';
 import { ReceivePayment, type ToldOutcome } from './services/sales/receive-payment.ts';
@@ -21,17 +20,18 @@ export interface SalesParts {
   readonly onPaymentTold?: ((outcome: ToldOutcome) => void) | undefined;
 }
 
-export function composeSales(
-  { config: { sales }, stores, onPaymentTold: onTold }: SalesParts,
-  turns: DatabaseTurns,
-): SalesServices {
+export function composeSales({
+  config: { sales },
+  stores,
+  onPaymentTold: onTold,
+}: SalesParts): SalesServices {
   const { orders, ledger } = stores;
   const { priceList: onSale, paymentInstructions: instructions, paymentSecret } = sales;
   const provider =
     paymentSecret === undefined ? undefined : new SignedNotifications(signingKeyOf(paymentSecret));
   return {
-    orders: new Orders({ orders, turns, onSale, instructions }),
-    ledgerHistory: new LedgerHistory({ ledger, turns }),
+    orders: new Orders({ orders, onSale, instructions }),
+    ledgerHistory: new LedgerHistory({ ledger }),
     receivePayment: provider && new ReceivePayment({ provider, orders, onTold }),
   };
 }

@@ -10,7 +10,6 @@ import type { CallbackSecrets } from './secrets/callback-secret.ts';
 import { ReadAccount } from './services/account.ts';
 import type { OnWithheld } from './services/alerts/withheld-messages.ts';
 import { Authenticate } from './services/authenticate.ts';
-import { DatabaseTurns, type DatabaseTurnsOptions } from './services/database-turns.ts';
 import type { JobEvents } from './services/job-events.ts';
 import { KeyUses } from './services/keys/key-uses.ts';
 import { RateLimits } from './services/rate-limits.ts';
@@ -50,7 +49,6 @@ export interface ServiceParts {
   /** The services' own where absent; tests narrow them. */
   readonly bounds?: {
     readonly uploadSlots?: UploadBounds | undefined;
-    readonly databaseTurns?: Partial<DatabaseTurnsOptions> | undefined;
     readonly resultReaders?: ResultReaderBounds | undefined;
   };
 }
@@ -61,7 +59,6 @@ export interface Services extends AppServices {
   readonly submitMatting: SubmitMatting;
   readonly waitForJob: WaitForJob;
   readonly resultReaders: ResultReaders;
-  readonly databaseTurns: DatabaseTurns;
   readonly keyUses: KeyUses;
   /** Who looks over all results asks it too. */
   readonly losses: LostResults;
@@ -70,22 +67,13 @@ export interface Services extends AppServices {
 export function composeServices(parts: ServiceParts): Services {
   const { config, stores, blobs, events, guard, bounds = {} } = parts;
   const { jobs } = stores;
-  const databaseTurns = new DatabaseTurns({
-    turnsMax: stores.requestsMax,
-    ...bounds.databaseTurns,
-  });
-  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys, databaseTurns);
-  const readUsage = new ReadUsage({
-    usage: stores.usage,
-    apiKeys: stores.apiKeys,
-    turns: databaseTurns,
-  });
+  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys);
+  const readUsage = new ReadUsage({ usage: stores.usage, apiKeys: stores.apiKeys });
   const submitMatting = new SubmitMatting({
     jobs,
     readAccount,
     blobs,
     events,
-    databaseTurns,
     acceptance: parts.acceptance,
     callbackAddresses: new CallbackAddressCheck({ guard }),
     callbackSecrets: parts.secrets,
@@ -96,21 +84,19 @@ export function composeServices(parts: ServiceParts): Services {
     jobs,
     lostResults: stores.lostResults,
     blobs,
-    turns: databaseTurns,
     observer: parts.lossObserver,
     log: parts.log,
   });
   const shared = {
-    databaseTurns,
     uploads: new ImageUploads(blobs, bounds.uploadSlots),
     resultDownload: new ResultDownload({
-      ...{ jobs, blobs, losses, turns: databaseTurns },
+      ...{ jobs, blobs, losses },
       signed: config.resultDownloads === 'redirect' ? blobs.signed : undefined,
     }),
     resultReaders: new ResultReaders(bounds.resultReaders),
   };
   const removebgDefaultSize = config.removebg?.defaultSize ?? 'auto';
-  const sales = composeSales(parts, databaseTurns);
+  const sales = composeSales(parts);
   return {
     ...shared,
     losses,
@@ -118,10 +104,10 @@ export function composeServices(parts: ServiceParts): Services {
     readUsage,
     submitMatting,
     removeBackground: new RemoveBackground(submitMatting, { ...config, removebgDefaultSize }),
-    waitForJob: new WaitForJob(jobs, events, databaseTurns),
-    readJob: new ReadJob(jobs, databaseTurns),
+    waitForJob: new WaitForJob(jobs, events),
+    readJob: new ReadJob(jobs),
     jobViews: parts.views,
-    authenticator: new Authenticate(stores.apiKeys, databaseTurns),
+    authenticator: new Authenticate(stores.apiKeys),
     keyUses: new KeyUses(stores.apiKeys),
     rateLimits: new RateLimits(stores.rateQuotas, {
       submissions: config.submissionsPerMinute,
@@ -130,7 +116,7 @@ export function composeServices(parts: ServiceParts): Services {
     readiness: parts.readiness,
     receivePayment: sales.receivePayment,
     accountArea: {
-      ...composeAccountArea(parts, databaseTurns, readUsage, sales),
+      ...composeAccountArea(parts, readUsage, sales),
       ...composePlayground(parts, shared),
     },
   };

@@ -309,7 +309,7 @@ function composeGauges(base: Base, running: Running): void {
       running: () => dispatcher.running,
       downloading: () => dispatcher.downloading,
       uploads: () => services.uploads,
-      databaseWaiting: () => services.databaseTurns.waiting,
+      databaseWaiting: () => stores.shares.waiting,
       connections: () => running.publicPort.connections.open,
       resultReaders: () => services.resultReaders.open,
       registryConnections: () => running.registry.connections,

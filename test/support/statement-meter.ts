@@ -5,6 +5,7 @@
  * every entry of an index or a table that the statement's loops stop at. The statement's plan with
  * that term must be its plan without it, or the count would be another statement's.
  */
+
 import { DatabaseSync } from 'node:sqlite';
 import {
   CompiledQuery,
@@ -22,6 +23,7 @@ import type { Database } from '../../control-plane/src/store/database/connect.ts
 import { MARIADB, SQLITE } from '../../control-plane/src/store/database/engines.ts';
 import { MysqlPoolDialect } from '../../control-plane/src/store/database/mysql/mysql-pool.ts';
 import { parseMysqlUrl } from '../../control-plane/src/store/database/mysql/mysql-url.ts';
+import { RequestShares } from '../../control-plane/src/store/database/request-shares.ts';
 import type { Schema } from '../../control-plane/src/store/database/schema.ts';
 import { NodeSqliteDialect } from '../../control-plane/src/store/database/sqlite/sqlite-dialect.ts';
 import { SILENT_LOG } from './database.ts';
@@ -60,7 +62,7 @@ export function openMeteredDatabase(dialect: DatabaseDialect, url: string): Mete
     kysely,
     dialect,
     engine: dialect === 'sqlite' ? SQLITE : MARIADB,
-    requestsMax: 16,
+    shares: new RequestShares(16),
     nowMs: databaseNowMs(dialect),
     log: SILENT_LOG,
     close: () => kysely.destroy(),

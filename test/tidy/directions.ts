@@ -114,6 +114,7 @@ export const CONTROL_PLANE: Directions = {
     'services/reading',
     'services/sales',
     'services/usage',
+    '#program',
     '#program/ports',
     '#program/tracing',
   ],

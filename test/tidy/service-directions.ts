@@ -40,7 +40,7 @@ export const SERVICES: Readonly<Record<string, readonly string[]>> = {
     '#contract/finishing',
     '#program/tracing',
   ],
-  'services/keys': ['domain', 'domain/account', 'services', 'store/accounts'],
+  'services/keys': ['domain', 'domain/account', 'store/accounts'],
   'services/notification': [
     'domain',
     'secrets',
@@ -63,7 +63,6 @@ export const SERVICES: Readonly<Record<string, readonly string[]>> = {
   'services/people': [
     'domain/account',
     'identity',
-    'services',
     'services/alerts',
     'services/sweeping',
     'store/accounts',
@@ -75,7 +74,6 @@ export const SERVICES: Readonly<Record<string, readonly string[]>> = {
   'services/account-jobs': [
     'domain',
     'domain/account',
-    'services',
     'services/operator',
     'store/accounts',
     'store/jobs',
@@ -86,6 +84,7 @@ export const SERVICES: Readonly<Record<string, readonly string[]>> = {
     'services',
     'services/submission',
     'storage',
+    'store/database',
     'store/jobs',
     '#program',
     '#program/tracing',
@@ -116,6 +115,7 @@ export const SERVICES: Readonly<Record<string, readonly string[]>> = {
     'sources',
     'sources/guard',
     'storage',
+    'store/database',
     'store/jobs',
     '#contract/finishing',
     '#program',
@@ -125,7 +125,6 @@ export const SERVICES: Readonly<Record<string, readonly string[]>> = {
   'services/usage': [
     'domain',
     'domain/account',
-    'services',
     'services/sales',
     'store/accounts',
     'store/jobs',

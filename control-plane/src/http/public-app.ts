@@ -15,6 +15,7 @@ import {
   requireReadingPace,
   UNREAD_STRANGERS_MAX,
 } from '#program/ports/reading-pace.ts';
+import { serveRequest } from '#program/request-owner.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import type { Authenticator, ReadAccount } from '../services/account.ts';
 import type { KeyUses } from '../services/keys/key-uses.ts';
@@ -136,6 +137,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   app.addHook('onRequest', connections.hold);
   // Also without trusted proxies: then nobody reads the header.
   app.addHook('onRequest', readForwardedFor);
+  app.addHook('onRequest', (request, _reply, done) => serveRequest({ shows: request.ip }, done));
   if (options.tracing !== undefined) addRequestSpans(app, options.tracing);
   // Bodies are read by the routes that want them, as they arrive.
   app.removeAllContentTypeParsers();

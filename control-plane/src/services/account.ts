@@ -2,7 +2,6 @@
 import { PRICE_LISTS, type PriceList } from '../domain/credit-packages.ts';
 import type { ApiKeyOwner, ApiKeyStore } from '../store/accounts/api-key-store.ts';
 import type { LedgerStore } from '../store/ledger/ledger-store.ts';
-import type { DatabaseTurns } from './database-turns.ts';
 import { type KeyView, keyView } from './keys/key-view.ts';
 
 /** An API key that is known and not revoked. */
@@ -55,16 +54,10 @@ const PACKAGES: PackagesView = {
 export class ReadAccount {
   readonly #ledger: Pick<LedgerStore, 'balances'>;
   readonly #apiKeys: Pick<ApiKeyStore, 'list'>;
-  readonly #turns: Pick<DatabaseTurns, 'ofAccount'>;
 
-  constructor(
-    ledger: Pick<LedgerStore, 'balances'>,
-    apiKeys: Pick<ApiKeyStore, 'list'>,
-    turns: Pick<DatabaseTurns, 'ofAccount'>,
-  ) {
+  constructor(ledger: Pick<LedgerStore, 'balances'>, apiKeys: Pick<ApiKeyStore, 'list'>) {
     this.#ledger = ledger;
     this.#apiKeys = apiKeys;
-    this.#turns = turns;
   }
 
   async view(caller: Caller): Promise<AccountView> {
@@ -72,8 +65,7 @@ export class ReadAccount {
   }
 
   async credits({ accountId }: Caller): Promise<Credits> {
-    const read = () => this.#ledger.balances(accountId);
-    const balances = await this.#turns.ofAccount(accountId, read);
+    const balances = await this.#ledger.balances(accountId);
     // Accounts are never removed.
     if (balances === undefined) throw new Error(`the API key of an unknown account: ${accountId}`);
     return { available: balances.available, reserved: balances.reserved };
@@ -85,7 +77,7 @@ export class ReadAccount {
 
   /** Every key of the caller's account; nothing in it can be used as a key. */
   async keys({ accountId }: Caller): Promise<KeysView> {
-    const keys = await this.#turns.ofAccount(accountId, () => this.#apiKeys.list(accountId));
+    const keys = await this.#apiKeys.list(accountId);
     return { keys: keys.map(keyView) };
   }
 }

@@ -2,7 +2,9 @@
  * What happens to jobs in this replica, for what waits in this replica: a hint, never the truth. A
  * listener reads the row; jobs of other replicas are found by a slow poll.
  */
+
 import { EventEmitter } from 'node:events';
+import { outsideRequests } from '#program/request-owner.ts';
 import type { Job } from '../domain/job.ts';
 
 export class JobEvents {
@@ -17,7 +19,8 @@ export class JobEvents {
   }
 
   jobSubmitted(job: Job): void {
-    this.#submitted.emit('job', job);
+    // What it starts is nobody's request.
+    outsideRequests(() => this.#submitted.emit('job', job));
   }
 
   onSubmitted(listener: (job: Job) => void): () => void {

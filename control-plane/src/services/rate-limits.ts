@@ -12,6 +12,7 @@
  * | granted   | the lease                        | the block spent (to leasing)           |
  * | exhausted | a lease of nothing               | the window's end                       |
  */
+import { outsideRequests } from '#program/request-owner.ts';
 import {
   quotaBlockOf,
   quotaWindowStartMs,
@@ -97,7 +98,7 @@ export class RateLimits {
     for (;;) {
       const window = this.#window;
       if (window === undefined || performance.now() >= window.endsAtMs) {
-        this.#learning ??= this.#learnWindow().finally(() => {
+        this.#learning ??= outsideRequests(() => this.#learnWindow()).finally(() => {
           this.#learning = undefined;
         });
         await this.#learning;
@@ -109,7 +110,7 @@ export class RateLimits {
         return this.#stateOf(window, share, quota, true);
       }
       if (share.exhausted) return this.#stateOf(window, share, quota, false);
-      share.leasing ??= this.#lease(window, share, quota).finally(() => {
+      share.leasing ??= outsideRequests(() => this.#lease(window, share, quota)).finally(() => {
         share.leasing = undefined;
       });
       await share.leasing;

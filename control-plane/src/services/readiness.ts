@@ -3,6 +3,7 @@
  * make it unready, since a restart of this process would not bring them back; the acceptance gate
  * then refuses new submissions.
  */
+import { outsideRequests } from '#program/request-owner.ts';
 
 /** How long an answer is reused: many probes cost one check. */
 const READINESS_CACHE_MS = 1000;
@@ -65,7 +66,7 @@ export class ReadinessService {
   #checkDependencies(): Promise<ReadinessCause[]> {
     const now = this.#now();
     if (this.#checked === undefined || now - this.#checked.atMs >= READINESS_CACHE_MS) {
-      this.#checked = { atMs: now, causes: this.#checkNow() };
+      this.#checked = { atMs: now, causes: outsideRequests(() => this.#checkNow()) };
     }
     return this.#checked.causes;
   }

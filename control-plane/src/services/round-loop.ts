@@ -3,7 +3,9 @@
  * something changed during it, one every `pollMs` for what other replicas left, and none for a
  * while after the database failed. What a round does is its owner's.
  */
+
 import assert from 'node:assert/strict';
+import { outsideRequests } from '#program/request-owner.ts';
 import { underNoSpan } from '#program/tracing/active-span.ts';
 
 /** Pauses after failures of the database, doubling up to the maximum. */
@@ -174,8 +176,8 @@ export class RoundLoop {
     const anew = this.#anew;
     this.#anew = false;
     this.#round = Promise.withResolvers();
-    // What woke it may be a request, whose trace ends with it.
-    underNoSpan(() => this.#options.begin(anew));
+    // What woke it may be a request, whose trace and whose share of the database end with it.
+    outsideRequests(() => underNoSpan(() => this.#options.begin(anew)));
   }
 
   #pause(): void {

@@ -25,6 +25,7 @@ import {
   requireAgreeingClocks,
 } from './database/member-clocks.ts';
 import { migrate, requireCurrentSchema } from './database/migrate.ts';
+import type { RequestShares } from './database/request-shares.ts';
 import { requireWritable } from './database/writable.ts';
 import { type JobCompletionOptions, jobCompletion } from './jobs/job-completion.ts';
 import { jobKeys } from './jobs/job-keys.ts';
@@ -84,8 +85,7 @@ export interface Stores {
   readonly sweeps: SweepStore;
   readonly usage: UsageStore;
   readonly webhookOutbox: WebhookOutboxStore;
-  /** How many requests may have statements under way here at once; more would wait in it. */
-  readonly requestsMax: number;
+  readonly shares: RequestShares;
   /** The first account, with credits and a key, only where there is none; all of it or nothing. */
   bootstrap(accountName: string, credits: number): Promise<BootstrapOutcome>;
   /**
@@ -184,7 +184,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
       ...secretErasure(database),
       ...accountEventRemoval(database),
     },
-    requestsMax: database.requestsMax,
+    shares: database.shares,
     bootstrap: (accountName, credits) => bootstrap(database, accountName, credits),
     compareClocks: () => clocks.look(),
     check: () => requireWritable(database),

@@ -20,7 +20,6 @@ import type { NodeAbility } from '../../src/domain/dispatch/job-needs.ts';
 import type { JobFailure, JobResult, StageTimings } from '../../src/domain/job.ts';
 import { type AppOptions, buildApp } from '../../src/http/public-app.ts';
 import type { ResultTokens } from '../../src/secrets/result-tokens.ts';
-import type { DatabaseTurnsOptions } from '../../src/services/database-turns.ts';
 import { JobEvents } from '../../src/services/job-events.ts';
 import type { Readiness } from '../../src/services/readiness.ts';
 import type { LossObserver } from '../../src/services/reading/lost-results.ts';
@@ -39,7 +38,6 @@ export const ERRORS_PAGE = '# Errors\n';
 export interface TestAppOptions extends Partial<Config> {
   readonly credits?: number;
   readonly uploadSlots?: UploadBounds;
-  readonly databaseTurns?: Partial<DatabaseTurnsOptions>;
   readonly resultReaders?: ResultReaderBounds;
   readonly readingPace?: AppOptions['readingPace'];
   readonly onEnded?: AppOptions['onEnded'];
@@ -108,10 +106,6 @@ export class TestApp {
     this.accountId = parts.accountId;
     this.token = parts.token;
     this.#parts = parts;
-  }
-
-  get databaseTurns(): Services['databaseTurns'] {
-    return this.services.databaseTurns;
   }
 
   /** What the acceptance gate answers from now on. */

@@ -13,7 +13,6 @@ import type {
   NotificationSummary,
   WebhookOutboxStore,
 } from '../../store/outbox/webhook-outbox-store.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import type { OperateWebhooks, ResendOutcome } from '../operator/operate-webhooks.ts';
 
 /** Groups that the list can be of, and their states. */
@@ -75,7 +74,6 @@ export interface AccountJobsDependencies {
   readonly webhookOutbox: Pick<WebhookOutboxStore, 'list'>;
   /** The operator's own. */
   readonly operateWebhooks: Pick<OperateWebhooks, 'resend'>;
-  readonly databaseTurns: Pick<DatabaseTurns, 'ofAccount'>;
 }
 
 export class AccountJobs {
@@ -87,7 +85,7 @@ export class AccountJobs {
 
   /** Open ones by their place in the queue, then those that ended, the latest first. */
   async list(accountId: string, question: AccountJobQuestion): Promise<AccountJobPage> {
-    const { jobs, databaseTurns } = this.#dependencies;
+    const { jobs } = this.#dependencies;
     const { group, apiKeyId, days, after } = question;
     const filter = {
       states: GROUPS[group],
@@ -97,7 +95,7 @@ export class AccountJobs {
       limit: ACCOUNT_JOBS_PAGE + 1,
       after: after !== undefined && isJobCursor(after) ? after : undefined,
     };
-    const found = await databaseTurns.ofAccount(accountId, () => jobs.list(filter));
+    const found = await jobs.list(filter);
     const page = found.slice(0, ACCOUNT_JOBS_PAGE);
     const next = found.length > page.length ? page.at(-1)?.cursor : undefined;
     return { jobs: page, next };
@@ -105,27 +103,23 @@ export class AccountJobs {
 
   /** The playground's first, where there is one; then the account's own, the newest first. */
   async keys(accountId: string): Promise<readonly JobKey[]> {
-    const { apiKeys, playground, databaseTurns } = this.#dependencies;
-    return await databaseTurns.ofAccount(accountId, async () => {
-      const internal = await playground.findKey(accountId);
-      const own = await apiKeys.listNewest(accountId, KEYS_OFFERED_MAX);
-      return [
-        ...(internal === undefined ? [] : [{ id: internal, name: '', isPlayground: true }]),
-        ...own.map(({ id, name }) => ({ id, name, isPlayground: false })),
-      ];
-    });
+    const { apiKeys, playground } = this.#dependencies;
+    const internal = await playground.findKey(accountId);
+    const own = await apiKeys.listNewest(accountId, KEYS_OFFERED_MAX);
+    return [
+      ...(internal === undefined ? [] : [{ id: internal, name: '', isPlayground: true }]),
+      ...own.map(({ id, name }) => ({ id, name, isPlayground: false })),
+    ];
   }
 
   /** Undefined: no job of this account. */
   async find(accountId: string, jobId: string): Promise<AccountJob | undefined> {
-    const { jobs, webhookOutbox, databaseTurns } = this.#dependencies;
-    return await databaseTurns.ofAccount(accountId, async () => {
-      const job = await jobs.find(jobId);
-      if (job?.accountId !== accountId) return undefined;
-      const hasOne = job.callback !== null && job.finishedAtMs !== null;
-      const [notification] = hasOne ? await webhookOutbox.list({ jobId, limit: 1 }) : [];
-      return { job, notification };
-    });
+    const { jobs, webhookOutbox } = this.#dependencies;
+    const job = await jobs.find(jobId);
+    if (job?.accountId !== accountId) return undefined;
+    const hasOne = job.callback !== null && job.finishedAtMs !== null;
+    const [notification] = hasOne ? await webhookOutbox.list({ jobId, limit: 1 }) : [];
+    return { job, notification };
   }
 
   /** Has the notification sent once more, or says why not. */
@@ -134,7 +128,7 @@ export class AccountJobs {
     jobId: string,
     actor: Actor,
   ): Promise<ResendOutcome | 'too-soon'> {
-    const { operateWebhooks, databaseTurns } = this.#dependencies;
+    const { operateWebhooks } = this.#dependencies;
     if ((await this.find(accountId, jobId)) === undefined) return 'no-job';
     const audit = {
       id: randomUUID(),
@@ -143,6 +137,6 @@ export class AccountJobs {
       action: 'job.resent',
       subject: jobId,
     };
-    return await databaseTurns.ofAccount(accountId, () => operateWebhooks.resend(jobId, audit));
+    return await operateWebhooks.resend(jobId, audit);
   }
 }

@@ -19,7 +19,6 @@ import type {
   EventDelivery,
 } from '../../store/alerts/alert-settings.ts';
 import type { AlertStore } from '../../store/alerts/alert-store.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import type { OnWithheld } from './withheld-messages.ts';
 
 /** Between two test messages of an account. */
@@ -69,7 +68,6 @@ export interface ManageAlertsDependencies {
   /** Of an account a day. */
   readonly messagesMax: number;
   readonly onWithheld: OnWithheld;
-  readonly turns: Pick<DatabaseTurns, 'ofAccount'>;
 }
 
 export class ManageAlerts {
@@ -79,59 +77,53 @@ export class ManageAlerts {
     this.#dependencies = dependencies;
   }
 
-  view(accountId: string): Promise<AlertView> {
-    const { settings, alerts, secrets, mails, messagesMax, turns } = this.#dependencies;
-    return turns.ofAccount(accountId, async () => {
-      const { thresholds, webhook, test, sentToday } = await settings.read(accountId);
-      const owners = (await alerts.owners(accountId)).map(({ mail }) => mail);
-      const readable = webhook !== null && secrets.keyIds.includes(webhook.secretKeyId);
-      return {
-        thresholds,
-        webhook: webhook === null ? null : { url: webhook.url, readable },
-        test,
-        owners,
-        mails,
-        mailsUsedUp: sentToday.mails >= messagesMax ? messagesMax : undefined,
-      };
-    });
+  async view(accountId: string): Promise<AlertView> {
+    const { settings, alerts, secrets, mails, messagesMax } = this.#dependencies;
+    const { thresholds, webhook, test, sentToday } = await settings.read(accountId);
+    const owners = (await alerts.owners(accountId)).map(({ mail }) => mail);
+    const readable = webhook !== null && secrets.keyIds.includes(webhook.secretKeyId);
+    return {
+      thresholds,
+      webhook: webhook === null ? null : { url: webhook.url, readable },
+      test,
+      owners,
+      mails,
+      mailsUsedUp: sentToday.mails >= messagesMax ? messagesMax : undefined,
+    };
   }
 
   /** False: they are not whole numbers of credits, or too many; nothing changed. */
   async setThresholds(scope: AlertScope, texts: readonly string[]): Promise<boolean> {
     const thresholds = thresholdsOf(texts);
     if (thresholds === undefined) return false;
-    const { settings, turns } = this.#dependencies;
+    const { settings } = this.#dependencies;
     const { accountId } = scope;
     const by = changedBy(scope);
-    await turns.ofAccount(accountId, () => settings.setThresholds(accountId, thresholds, by));
+    await settings.setThresholds(accountId, thresholds, by);
     return true;
   }
 
   async setWebhook(scope: AlertScope, change: WebhookChange): Promise<WebhookOutcome> {
-    const { settings, secrets, turns } = this.#dependencies;
+    const { settings, secrets } = this.#dependencies;
     const { accountId } = scope;
     const url = change.url.trim();
     const wrong = await this.#wrongWith(url, accountId);
     if (wrong !== undefined) return { kind: 'wrong-url', detail: wrong };
     const by = changedBy(scope);
-    return turns.ofAccount(accountId, async () => {
-      if (!change.newSecret && (await settings.setWebhook(accountId, { url }, by))) {
-        return { kind: 'set', secret: undefined };
-      }
-      const secret = `whsec_${randomBytes(32).toString('base64')}`;
-      const sealed = secrets.seal(accountSecretId(accountId), secret);
-      await settings.setWebhook(accountId, { url, ...sealed }, by);
-      return { kind: 'set', secret };
-    });
+    if (!change.newSecret && (await settings.setWebhook(accountId, { url }, by))) {
+      return { kind: 'set', secret: undefined };
+    }
+    const secret = `whsec_${randomBytes(32).toString('base64')}`;
+    const sealed = secrets.seal(accountSecretId(accountId), secret);
+    await settings.setWebhook(accountId, { url, ...sealed }, by);
+    return { kind: 'set', secret };
   }
 
   async removeWebhook(scope: AlertScope): Promise<void> {
-    const { settings, turns } = this.#dependencies;
+    const { settings } = this.#dependencies;
     const by = changedBy(scope);
     const { accountId } = scope;
-    await turns.ofAccount(accountId, async () => {
-      await settings.setWebhook(accountId, null, by);
-    });
+    await settings.setWebhook(accountId, null, by);
   }
 
   /**
@@ -139,24 +131,22 @@ export class ManageAlerts {
    * many events today as it may.
    */
   async sendTest(scope: AlertScope): Promise<'sent' | 'too-soon' | 'no-webhook' | 'used-up'> {
-    const { settings, secrets, messagesMax, onWithheld, turns } = this.#dependencies;
+    const { settings, secrets, messagesMax, onWithheld } = this.#dependencies;
     const { accountId, accountName } = scope;
     const id = randomUUID();
     const by = changedBy(scope);
-    return turns.ofAccount(accountId, async () => {
-      const webhook = await settings.webhook(accountId);
-      if (webhook === undefined) return 'no-webhook';
-      const sealed = secrets.rebind(accountSecretId(accountId), id, webhook);
-      if (sealed === undefined) return 'no-webhook';
-      const text = webhookTestBody(id, { id: accountId, name: accountName }, Date.now());
-      const body = secrets.sealText(text, notificationBody(id));
-      const event = { id, accountId, event: 'account.webhook_test', url: webhook.url } as const;
-      const bounds = { everyMs: TEST_EVERY_MS, messagesMax };
-      const outcome = await settings.sendTest({ ...event, body, ...sealed }, bounds, by);
-      if (typeof outcome === 'string') return outcome;
-      onWithheld(accountId, outcome);
-      return 'used-up';
-    });
+    const webhook = await settings.webhook(accountId);
+    if (webhook === undefined) return 'no-webhook';
+    const sealed = secrets.rebind(accountSecretId(accountId), id, webhook);
+    if (sealed === undefined) return 'no-webhook';
+    const text = webhookTestBody(id, { id: accountId, name: accountName }, Date.now());
+    const body = secrets.sealText(text, notificationBody(id));
+    const event = { id, accountId, event: 'account.webhook_test', url: webhook.url } as const;
+    const bounds = { everyMs: TEST_EVERY_MS, messagesMax };
+    const outcome = await settings.sendTest({ ...event, body, ...sealed }, bounds, by);
+    if (typeof outcome === 'string') return outcome;
+    onWithheld(accountId, outcome);
+    return 'used-up';
   }
 
   async #wrongWith(url: string, accountId: string): Promise<string | undefined> {

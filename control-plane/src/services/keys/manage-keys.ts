@@ -17,7 +17,6 @@ import type {
   MadeKey,
   NewKey,
 } from '../../store/accounts/api-key-store.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 
 /** Keys of a page. */
 export const KEYS_PAGE = 50;
@@ -30,18 +29,12 @@ type Keys = Pick<
   ApiKeyStore,
   'change' | 'createBy' | 'find' | 'list' | 'listNewest' | 'revoke' | 'rotate'
 >;
-type Turns = Pick<DatabaseTurns, 'ofAccount'>;
-
-/** Of a command, which nobody waits for. */
-const AT_ONCE: Turns = { ofAccount: (_accountId, work) => work() };
 
 export class ManageKeys {
   readonly #apiKeys: Keys;
-  readonly #turns: Turns;
 
-  constructor(apiKeys: Keys, turns: Turns = AT_ONCE) {
+  constructor(apiKeys: Keys) {
     this.#apiKeys = apiKeys;
-    this.#turns = turns;
   }
 
   /** Newest first, KEYS_PAGE at most; `next` is where the next page begins, if there is one. */
@@ -49,16 +42,14 @@ export class ManageKeys {
     accountId: string,
     after?: KeyPlace,
   ): Promise<{ readonly keys: ApiKey[]; readonly next: KeyPlace | undefined }> {
-    const rows = await this.#turns.ofAccount(accountId, () =>
-      this.#apiKeys.listNewest(accountId, KEYS_PAGE + 1, after),
-    );
+    const rows = await this.#apiKeys.listNewest(accountId, KEYS_PAGE + 1, after);
     const keys = rows.slice(0, KEYS_PAGE);
     return { keys, next: rows.length > KEYS_PAGE ? keys.at(-1) : undefined };
   }
 
   /** Undefined: no such key of the account. */
   find(accountId: string, apiKeyId: string): Promise<ApiKey | undefined> {
-    return this.#turns.ofAccount(accountId, () => this.#apiKeys.find(apiKeyId, accountId));
+    return this.#apiKeys.find(apiKeyId, accountId);
   }
 
   /** Its text is in the answer and nowhere else. 'too-many': the account has as many as it may. */
@@ -68,9 +59,7 @@ export class ManageKeys {
     actor: Actor,
   ): Promise<MadeKey | 'too-many'> {
     const bounds = { aliveMax: KEYS_ALIVE_MAX, everMax: KEYS_EVER_MAX };
-    return this.#turns.ofAccount(accountId, () =>
-      this.#apiKeys.createBy(accountId, name, { ...asked, ...bounds, actor }),
-    );
+    return this.#apiKeys.createBy(accountId, name, { ...asked, ...bounds, actor });
   }
 
   /** Undefined: no such key of the account, or it is revoked. */
@@ -81,9 +70,7 @@ export class ManageKeys {
     actor: Actor,
   ): Promise<MadeKey | undefined> {
     const overlapMs = ROTATION_OVERLAPS[overlap];
-    return this.#turns.ofAccount(accountId, () =>
-      this.#apiKeys.rotate(apiKeyId, { accountId, actor, overlapMs }),
-    );
+    return this.#apiKeys.rotate(apiKeyId, { accountId, actor, overlapMs });
   }
 
   /** Undefined: no such key of the account, or it is revoked. */
@@ -93,21 +80,17 @@ export class ManageKeys {
     change: KeyChange,
     actor: Actor,
   ): Promise<ApiKey | undefined> {
-    return this.#turns.ofAccount(accountId, () =>
-      this.#apiKeys.change(apiKeyId, { accountId, actor }, change),
-    );
+    return this.#apiKeys.change(apiKeyId, { accountId, actor }, change);
   }
 
   /** Undefined: no such key of the account. Ends both of its secrets; again changes nothing. */
   revoke(accountId: string, apiKeyId: string, actor: Actor): Promise<ApiKey | undefined> {
-    return this.#turns.ofAccount(accountId, () =>
-      this.#apiKeys.revoke(apiKeyId, { accountId, actor }),
-    );
+    return this.#apiKeys.revoke(apiKeyId, { accountId, actor });
   }
 
   /** Those that can be used and whose secret was shown to that person last, oldest first. */
   async listMadeBy(accountId: string, userId: string): Promise<ApiKey[]> {
-    const keys = await this.#turns.ofAccount(accountId, () => this.#apiKeys.list(accountId));
+    const keys = await this.#apiKeys.list(accountId);
     return keys.filter(({ madeBy, state }) => madeBy === userId && state === 'active');
   }
 

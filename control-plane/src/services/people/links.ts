@@ -1,5 +1,7 @@
 /** Invitations and sign-in links: who has the link can use it, once. */
+
 import { randomBytes, randomUUID } from 'node:crypto';
+import { noteRequestSecret } from '#program/request-owner.ts';
 import type { Actor } from '../../domain/account/actor.ts';
 import type { WithheldReason } from '../../domain/account/message-limits.ts';
 import type { Role } from '../../domain/account/roles.ts';
@@ -16,7 +18,6 @@ import type {
 } from '../../store/people/link-store.ts';
 import type { PeopleStore } from '../../store/people/people-store.ts';
 import type { OnWithheld } from '../alerts/withheld-messages.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import { invitationLetter, type LetterOf } from './invitation-letter.ts';
 import type { KnownBrowsers } from './known-browsers.ts';
 import { hashOfSecret } from './sessions.ts';
@@ -97,7 +98,6 @@ export interface LinksParts {
   readonly passwords: Pick<Passwords, 'hash' | 'verify'>;
   readonly throttle: Pick<SignInThrottle, 'take' | 'giveBack' | 'knownId'>;
   readonly browsers: KnownBrowsers;
-  readonly turns: Pick<DatabaseTurns, 'ofStranger' | 'ofAccount'>;
   readonly baseUrl: string;
   /** Whether invitations go by mail too. */
   readonly mails: boolean;
@@ -127,7 +127,8 @@ export class Links {
   /** Undefined: none that can be used (any more). */
   find(token: string, purpose: LinkPurpose): Promise<FoundLink | undefined> {
     const hash = hashOfSecret(token);
-    return this.#parts.turns.ofStranger(hash, () => this.#parts.links.find(hash, purpose));
+    noteRequestSecret(hash);
+    return this.#parts.links.find(hash, purpose);
   }
 
   /**
@@ -138,10 +139,10 @@ export class Links {
   async acceptInvitation(token: string, password: string, by: LinkUser): Promise<AcceptOutcome> {
     const link = await this.find(token, 'invitation');
     if (link === undefined) return { kind: 'unknown' };
-    const { people, passwords, throttle, turns } = this.#parts;
+    const { people, passwords, throttle } = this.#parts;
     const { mail } = link;
     const { address } = by;
-    const person = await turns.ofStranger(address, () => people.findByMail(mail));
+    const person = await people.findByMail(mail);
     if (by.userId !== undefined && by.userId !== person?.userId) return { kind: 'another-person' };
     const attempt = { mail, address, browser: by.known, person };
     const waitMs = await throttle.take(attempt);
@@ -169,8 +170,8 @@ export class Links {
 
   /** Those that can still be used: invitations, then sign-in links, newest first. */
   listOpen(accountId: string): Promise<OpenLink[]> {
-    const { turns, links } = this.#parts;
-    return turns.ofAccount(accountId, () => links.listOpen(accountId));
+    const { links } = this.#parts;
+    return links.listOpen(accountId);
   }
 
   /**
@@ -182,11 +183,11 @@ export class Links {
     of: { readonly mail: string; readonly role: Role; readonly accountName: string },
     actor: Actor,
   ): Promise<MadeInvitation | 'too-many' | WithheldReason> {
-    const { turns, links, baseUrl, mails, sealMail: seal, messagesMax } = this.#parts;
+    const { links, baseUrl, mails, sealMail: seal, messagesMax } = this.#parts;
     const { accountName, ...whom } = of;
     const letterOf = mails ? { accountName, seal, messagesMax } : undefined;
     const link = { accountId, ...whom, letterOf, purpose: 'invitation' } as const;
-    const made = await turns.ofAccount(accountId, () => createLink(links, baseUrl, link, actor));
+    const made = await createLink(links, baseUrl, link, actor);
     if (made === 'too-many') return made;
     if ('reason' in made) {
       this.#parts.onWithheld(accountId, made);
@@ -209,9 +210,9 @@ export class Links {
 
   /** False: the account has no such link (any more). */
   withdraw(accountId: string, id: string, actor: Actor): Promise<boolean> {
-    const { turns, links } = this.#parts;
+    const { links } = this.#parts;
     const by = { actor, entryId: randomUUID() };
-    return turns.ofAccount(accountId, () => links.withdraw(accountId, id, by));
+    return links.withdraw(accountId, id, by);
   }
 
   async #use(
@@ -231,8 +232,9 @@ export class Links {
       endedIdHash: endedHashOf(by),
       entryId: randomUUID(),
     };
-    const { turns, links, browsers } = this.#parts;
-    const outcome = await turns.ofStranger(tokenHash, () => links.use(use));
+    const { links, browsers } = this.#parts;
+    noteRequestSecret(tokenHash);
+    const outcome = await links.use(use);
     if (outcome.kind !== 'signed-in') return outcome;
     const { passwordHash } = hashes;
     const { userId } = outcome;

@@ -4,44 +4,38 @@ import type { Actor } from '../../domain/account/actor.ts';
 import type { Role } from '../../domain/account/roles.ts';
 import type { AuditPlace, AuditRecord, AuditStore } from '../../store/people/audit.ts';
 import type { Member, MemberChange, PeopleStore } from '../../store/people/people-store.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 
 export type { AuditPlace, AuditRecord, Member, MemberChange };
 
 export class Members {
   readonly #people: Pick<PeopleStore, 'listMembers' | 'changeRole' | 'removeMember'>;
   readonly #audit: AuditStore;
-  readonly #turns: Pick<DatabaseTurns, 'ofAccount'>;
 
   constructor(
     people: Pick<PeopleStore, 'listMembers' | 'changeRole' | 'removeMember'>,
     audit: AuditStore,
-    turns: Pick<DatabaseTurns, 'ofAccount'>,
   ) {
     this.#people = people;
     this.#audit = audit;
-    this.#turns = turns;
   }
 
   list(accountId: string): Promise<Member[]> {
-    return this.#turns.ofAccount(accountId, () => this.#people.listMembers(accountId));
+    return this.#people.listMembers(accountId);
   }
 
   changeRole(accountId: string, userId: string, role: Role, actor: Actor): Promise<MemberChange> {
     const by = { actor, entryId: randomUUID() };
-    return this.#turns.ofAccount(accountId, () =>
-      this.#people.changeRole(accountId, userId, role, by),
-    );
+    return this.#people.changeRole(accountId, userId, role, by);
   }
 
   /** Ends their sessions for this account too. */
   remove(accountId: string, userId: string, actor: Actor): Promise<MemberChange> {
     const by = { actor, entryId: randomUUID() };
-    return this.#turns.ofAccount(accountId, () => this.#people.removeMember(accountId, userId, by));
+    return this.#people.removeMember(accountId, userId, by);
   }
 
   /** Newest first. */
   log(accountId: string, page: { limit: number; after?: AuditPlace | undefined }) {
-    return this.#turns.ofAccount(accountId, () => this.#audit.list(accountId, page));
+    return this.#audit.list(accountId, page);
   }
 }

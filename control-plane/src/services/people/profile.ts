@@ -5,7 +5,6 @@ import { type PasswordFault, passwordFaultOf } from '../../identity/password-rul
 import type { Passwords } from '../../identity/passwords.ts';
 import type { PeopleStore, Person } from '../../store/people/people-store.ts';
 import type { ListedSession, SessionStore } from '../../store/people/session-store.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import type { KnownBrowsers } from './known-browsers.ts';
 import { hashOfSecret } from './sessions.ts';
 import type { SignInThrottle } from './sign-in-throttle.ts';
@@ -44,7 +43,6 @@ export interface ProfileParts {
   readonly passwords: Pick<Passwords, 'hash' | 'verify'>;
   readonly throttle: SignInThrottle;
   readonly browsers: Pick<KnownBrowsers, 'create'>;
-  readonly turns: Pick<DatabaseTurns, 'ofAccount' | 'ofStranger'>;
 }
 
 export class Profile {
@@ -67,7 +65,7 @@ export class Profile {
     self: Self,
     given: { readonly current: string; readonly next: string },
   ): Promise<PasswordChange> {
-    const { people, passwords, throttle, browsers, turns } = this.#parts;
+    const { people, passwords, throttle, browsers } = this.#parts;
     const { userId, mail, sessionId, accountId, actor } = self;
     const person = await this.#find(self);
     if (person === undefined || !person.hasMailKey) return { kind: 'impossible' };
@@ -85,41 +83,41 @@ export class Profile {
     const passwordHash = await passwords.hash(given.next, actor.address, userId);
     const by = { actor, entryId: randomUUID() };
     const set = { userId, passwordHash, verifiedHash, sessionId, accountId };
-    const outcome = await turns.ofAccount(accountId, () => people.setPassword(set, by));
+    const outcome = await people.setPassword(set, by);
     if (outcome !== 'set') return { kind: outcome };
     await throttle.giveBack(attempt);
     return { kind: 'changed', known: browsers.create({ userId, passwordHash }) };
   }
 
   setLanguage(self: Pick<Self, 'userId' | 'accountId'>, language: string): Promise<void> {
-    const { turns, people } = this.#parts;
-    return turns.ofAccount(self.accountId, () => people.setLanguage(self.userId, language));
+    const { people } = this.#parts;
+    return people.setLanguage(self.userId, language);
   }
 
-  sessions({ userId, accountId }: Pick<Self, 'userId' | 'accountId'>): Promise<ListedSession[]> {
-    return this.#parts.turns.ofAccount(accountId, () => this.#parts.sessions.list(userId));
+  sessions({ userId }: Pick<Self, 'userId'>): Promise<ListedSession[]> {
+    return this.#parts.sessions.list(userId);
   }
 
   /** False: they have no such session (any more). */
   endSession(self: Pick<Self, 'userId' | 'accountId'>, sessionId: string): Promise<boolean> {
-    const { turns, sessions } = this.#parts;
-    return turns.ofAccount(self.accountId, () => sessions.end(self.userId, sessionId));
+    const { sessions } = this.#parts;
+    return sessions.end(self.userId, sessionId);
   }
 
   endOtherSessions(self: Pick<Self, 'userId' | 'accountId' | 'sessionId'>): Promise<void> {
-    const { turns, sessions } = this.#parts;
+    const { sessions } = this.#parts;
     const { userId, sessionId } = self;
-    return turns.ofAccount(self.accountId, () => sessions.endOthers(userId, sessionId));
+    return sessions.endOthers(userId, sessionId);
   }
 
   /** False: they are no member of it. @param secret what the session's cookie holds */
   switchAccount(secret: string, accountId: string): Promise<boolean> {
     const hash = hashOfSecret(secret);
-    const { turns, sessions } = this.#parts;
-    return turns.ofStranger(hash, () => sessions.switchAccount(hash, accountId));
+    const { sessions } = this.#parts;
+    return sessions.switchAccount(hash, accountId);
   }
 
-  #find({ userId, accountId }: Self): Promise<Person | undefined> {
-    return this.#parts.turns.ofAccount(accountId, () => this.#parts.people.find(userId));
+  #find({ userId }: Self): Promise<Person | undefined> {
+    return this.#parts.people.find(userId);
   }
 }

@@ -5,7 +5,6 @@ import type { Role } from '../../domain/account/roles.ts';
 import { type OpenIdConnect, OpenIdError, type OpenIdFlow } from '../../identity/openid-connect.ts';
 import type { AccountStore } from '../../store/accounts/account-store.ts';
 import type { IdentityOutcome, IdentityStore } from '../../store/people/identity-entry.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import { type Browser, type Entered, endedHashOf, newSession } from './sign-in.ts';
 import type { SignInThrottle } from './sign-in-throttle.ts';
 
@@ -29,7 +28,6 @@ export interface ProviderSignInParts {
   readonly identities: IdentityStore;
   readonly accounts: Pick<AccountStore, 'findByNameOrId'>;
   readonly throttle: Pick<SignInThrottle, 'take' | 'giveBack'>;
-  readonly turns: Pick<DatabaseTurns, 'ofStranger'>;
   readonly grants: readonly GroupGrant[];
   /** What the button calls the provider. */
   readonly name: string;
@@ -59,7 +57,7 @@ export class ProviderSignIn {
    * @throws OpenIdError; ContractError SERVICE_UNAVAILABLE
    */
   async finish(query: string, flow: OpenIdFlow, browser: Browser): Promise<ProviderOutcome> {
-    const { provider, identities, throttle, turns } = this.#parts;
+    const { provider, identities, throttle } = this.#parts;
     const { address } = browser;
     // Nobody has the provider asked without an end.
     const attempt = { by: 'provider', address } as const;
@@ -67,7 +65,7 @@ export class ProviderSignIn {
     if (waitMs > 0) return { kind: 'throttled', waitMs };
     const { groups, ...person } = await provider.finish(address, query, flow);
     await throttle.giveBack(attempt);
-    const grants = await this.#grantsOf(groups, address);
+    const grants = await this.#grantsOf(groups);
     const { secret, session } = newSession('oidc', browser);
     const entryIds = new Map(grants.map(({ accountId }) => [accountId, randomUUID()]));
     const entry = {
@@ -83,18 +81,18 @@ export class ProviderSignIn {
         return id;
       },
     };
-    const outcome = await turns.ofStranger(address, () => identities.enter(entry));
+    const outcome = await identities.enter(entry);
     if (outcome.kind !== 'signed-in') return outcome;
     return { ...outcome, secret, known: undefined };
   }
 
   /** An account of the list that is not there yet is passed over. */
-  async #grantsOf(groups: readonly string[], address: string) {
-    const { grants, accounts, turns } = this.#parts;
+  async #grantsOf(groups: readonly string[]) {
+    const { grants, accounts } = this.#parts;
     const theirs = grants.filter(({ group }) => groups.includes(group));
     const roles = new Map<string, Role>();
     for (const { account, role } of theirs) {
-      const found = await turns.ofStranger(address, () => accounts.findByNameOrId(account));
+      const found = await accounts.findByNameOrId(account);
       if (found === undefined) continue;
       const before = roles.get(found.id);
       if (before === undefined || RANK[role] > RANK[before]) roles.set(found.id, role);

@@ -1,27 +1,29 @@
 /** Who is behind a session's secret. */
+
 import { createHash } from 'node:crypto';
+import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
 import {
   type FoundSession,
   SESSION_MS,
   type SessionStore,
 } from '../../store/people/session-store.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 
 export { type FoundSession, SESSION_MS };
 
 export class Sessions {
   readonly #store: Pick<SessionStore, 'find'>;
-  readonly #turns: Pick<DatabaseTurns, 'ofStranger'>;
 
-  constructor(store: Pick<SessionStore, 'find'>, turns: Pick<DatabaseTurns, 'ofStranger'>) {
+  constructor(store: Pick<SessionStore, 'find'>) {
     this.#store = store;
-    this.#turns = turns;
   }
 
   /** Undefined: no session (any more). @param secret what the cookie holds */
-  find(secret: string): Promise<FoundSession | undefined> {
+  async find(secret: string): Promise<FoundSession | undefined> {
     const hash = hashOfSecret(secret);
-    return this.#turns.ofStranger(hash, () => this.#store.find(hash));
+    noteRequestSecret(hash);
+    const found = await this.#store.find(hash);
+    if (found !== undefined) noteRequestAccount(found.accountId);
+    return found;
   }
 }
 

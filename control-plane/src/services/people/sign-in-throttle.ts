@@ -4,7 +4,6 @@ import { networkOf } from '#program/network-of.ts';
 import { mailKeyOf } from '../../domain/account/mail-address.ts';
 import { FAILURES_MAX } from '../../domain/account/sign-in-throttle.ts';
 import type { SignInThrottleStore, ThrottleKey } from '../../store/people/sign-in-throttle.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import type { KnownBrowsers, PasswordOwner } from './known-browsers.ts';
 
 export interface Attempt {
@@ -31,32 +30,24 @@ export interface OwnAttempt {
 export class SignInThrottle {
   readonly #store: SignInThrottleStore;
   readonly #browsers: KnownBrowsers;
-  readonly #turns: Pick<DatabaseTurns, 'ofStranger'>;
 
-  constructor(
-    store: SignInThrottleStore,
-    browsers: KnownBrowsers,
-    turns: Pick<DatabaseTurns, 'ofStranger'>,
-  ) {
+  constructor(store: SignInThrottleStore, browsers: KnownBrowsers) {
     this.#store = store;
     this.#browsers = browsers;
-    this.#turns = turns;
   }
 
   /** Counts the attempt as one that fails. 0, or how long until one may be made, in ms. */
   take(attempt: Attempt | OwnAttempt): Promise<number> {
     const keys = this.#keysOf(attempt);
-    return this.#turns.ofStranger(attempt.address, () => this.#store.take(keys));
+    return this.#store.take(keys);
   }
 
   /** It succeeded. Successes of a mail beyond their own bound stay counted as if they had failed. */
-  giveBack(attempt: Attempt | OwnAttempt): Promise<void> {
+  async giveBack(attempt: Attempt | OwnAttempt): Promise<void> {
     const keys = this.#keysOf(attempt);
     const successes = 'mail' in attempt ? [keyOf('success', mailKeyOf(attempt.mail))] : [];
-    return this.#turns.ofStranger(attempt.address, async () => {
-      const waitMs = successes.length === 0 ? 0 : await this.#store.take(successes);
-      if (waitMs === 0) await this.#store.giveBack(keys);
-    });
+    const waitMs = successes.length === 0 ? 0 : await this.#store.take(successes);
+    if (waitMs === 0) await this.#store.giveBack(keys);
   }
 
   /** Of the person, where the attempt comes from a browser of theirs that is known. */

@@ -8,7 +8,6 @@ import type { Passwords } from '../../identity/passwords.ts';
 import type { SignInMethod } from '../../store/database/schema.ts';
 import type { PeopleStore } from '../../store/people/people-store.ts';
 import type { NewSession, SessionStore } from '../../store/people/session-store.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import type { KnownBrowsers } from './known-browsers.ts';
 import { hashOfSecret } from './sessions.ts';
 import type { SignInThrottle } from './sign-in-throttle.ts';
@@ -47,7 +46,6 @@ export interface SignInParts {
   readonly passwords: Pick<Passwords, 'verify'>;
   readonly throttle: SignInThrottle;
   readonly browsers: KnownBrowsers;
-  readonly turns: Pick<DatabaseTurns, 'ofStranger'>;
 }
 
 const SECRET_BYTES = 32;
@@ -64,10 +62,10 @@ export class SignIn {
     given: { readonly mail: string; readonly password: string },
     browser: Browser,
   ): Promise<SignInOutcome> {
-    const { people, passwords, throttle, browsers, turns } = this.#parts;
+    const { people, passwords, throttle, browsers } = this.#parts;
     const mail = parseMail(given.mail) ?? '';
     // Also for what is no mail: one statement, one hash, whoever it is.
-    const person = await turns.ofStranger(browser.address, () => people.findByMail(mail));
+    const person = await people.findByMail(mail);
     const attempt = { mail, address: browser.address, browser: browser.known, person };
     const waitMs = await throttle.take(attempt);
     if (waitMs > 0) return { kind: 'throttled', waitMs };
@@ -78,9 +76,7 @@ export class SignIn {
     const { userId } = person;
     const { secret, session } = newSession('password', browser);
     const by = { passwordHash: stored, endedIdHash: endedHashOf(browser) };
-    const begun = await turns.ofStranger(browser.address, () =>
-      this.#parts.sessions.begin(userId, session, by),
-    );
+    const begun = await this.#parts.sessions.begin(userId, session, by);
     if (begun.kind === 'refused') return begun;
     await throttle.giveBack(attempt);
     if (begun.kind === 'no-account') return begun;

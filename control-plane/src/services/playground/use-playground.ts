@@ -8,9 +8,9 @@ import { activeKeptContext } from '#program/tracing/active-span.ts';
 import type { Job } from '../../domain/job.ts';
 import { PLAYGROUND_OPEN_MAX } from '../../domain/playground.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
+import { NotBegunError } from '../../store/database/request-shares.ts';
 import type { JobStore, NewJob } from '../../store/jobs/job-store.ts';
 import type { PlaygroundStore } from '../../store/jobs/playground-store.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import type { JobEvents } from '../job-events.ts';
 import type { AcceptanceGate } from '../submission/acceptance.ts';
 import {
@@ -42,7 +42,6 @@ export interface PlaygroundDependencies {
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly uploads: Pick<ImageUploads, 'beginBoth'>;
   readonly events: Pick<JobEvents, 'jobSubmitted'>;
-  readonly databaseTurns: Pick<DatabaseTurns, 'ofAccount'>;
   readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireRoom'>;
   readonly isDraining: () => boolean;
   /** Pictures of an account a day; 0: the playground is off. */
@@ -92,9 +91,8 @@ export class UsePlayground {
   }
 
   async allowance(accountId: string): Promise<PlaygroundAllowance> {
-    const { playground, databaseTurns, imagesMax } = this.#dependencies;
-    const read = () => playground.usage(accountId);
-    const { used, resetsAtMs } = await databaseTurns.ofAccount(accountId, read);
+    const { playground, imagesMax } = this.#dependencies;
+    const { used, resetsAtMs } = await playground.usage(accountId);
     return { imagesMax, left: Math.max(0, imagesMax - used), resetsAtMs };
   }
 
@@ -104,10 +102,9 @@ export class UsePlayground {
    * @throws ContractError what is wrong with the picture or a field; SERVICE_UNAVAILABLE
    */
   async submit(accountId: string, read: ReadPictures): Promise<PlaygroundAnswer> {
-    const { playground, databaseTurns } = this.#dependencies;
+    const { playground } = this.#dependencies;
     if ((await this.allowance(accountId)).left === 0) return { kind: 'allowance-used' };
-    const key = () => playground.internalKey(accountId);
-    const apiKeyId = await databaseTurns.ofAccount(accountId, key);
+    const apiKeyId = await playground.internalKey(accountId);
     return await this.#uploading.run({ key: accountId }, async () => {
       const uploads = this.#dependencies.uploads.beginBoth(accountId);
       try {
@@ -121,11 +118,9 @@ export class UsePlayground {
 
   /** Undefined: no job of this account's playground. */
   async find(accountId: string, jobId: string): Promise<Job | undefined> {
-    const { playground, jobs, databaseTurns } = this.#dependencies;
-    return await databaseTurns.ofAccount(accountId, async () => {
-      const apiKeyId = await playground.findKey(accountId);
-      return apiKeyId === undefined ? undefined : jobs.findForKey(jobId, apiKeyId);
-    });
+    const { playground, jobs } = this.#dependencies;
+    const apiKeyId = await playground.findKey(accountId);
+    return apiKeyId === undefined ? undefined : jobs.findForKey(jobId, apiKeyId);
   }
 
   async #create(
@@ -133,14 +128,12 @@ export class UsePlayground {
     uploads: RequestUploads,
     { fields, once }: { readonly fields: MattingFields; readonly once: string },
   ): Promise<PlaygroundAnswer> {
-    const { jobs, blobs, events, databaseTurns, fieldPolicy } = this.#dependencies;
+    const { jobs, blobs, events, fieldPolicy } = this.#dependencies;
     const request = requireMattingRequest(fields, fieldPolicy);
     const sent = { upload: uploads.image, backgroundUpload: uploads.background };
     const pictures = await finishPictures(sent, request, fields.backgroundGiven ?? false);
     const keyHash = idempotencyKeyHash(once);
-    const known = await databaseTurns.ofAccount(accountId, () =>
-      jobs.findByIdempotencyKey(apiKeyId, keyHash),
-    );
+    const known = await jobs.findByIdempotencyKey(apiKeyId, keyHash);
     if (known !== undefined) return { kind: 'job', job: known };
     const stored = {
       image: requireStored(pictures.image),
@@ -177,16 +170,12 @@ export class UsePlayground {
   }
 
   async #insert(job: NewJob) {
-    const { playground, blobs, databaseTurns, imagesMax } = this.#dependencies;
-    let began = false;
+    const { playground, blobs, imagesMax } = this.#dependencies;
     try {
-      return await databaseTurns.ofAccount(job.accountId, () => {
-        began = true;
-        return playground.submit(job, { imagesMax });
-      });
+      return await playground.submit(job, { imagesMax });
     } catch (error) {
       // Once it has begun the row may exist: its input stays, or is swept.
-      if (!began) await removePictures(blobs, job);
+      if (error instanceof NotBegunError) await removePictures(blobs, job);
       throw error;
     }
   }

@@ -27,7 +27,6 @@ import {
   type LossFinder,
   type LostResultStore,
 } from '../../store/jobs/lost-results.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 
 export { LOSS_FINDERS, type LossFinder };
 
@@ -48,8 +47,6 @@ export interface LostResultsDependencies {
   readonly jobs: Pick<JobStore, 'find'>;
   readonly lostResults: Pick<LostResultStore, 'record' | 'known' | 'neighbours'>;
   readonly blobs: Pick<BlobStore, 'stat'>;
-  /** Whoever has a link may ask. */
-  readonly turns: Pick<DatabaseTurns, 'ofStranger'>;
   readonly observer: LossObserver;
   readonly log: Pick<Logger, 'error'>;
   /** Milliseconds of a clock that never goes back. */
@@ -74,12 +71,12 @@ export class LostResults {
    * @throws ContractError SERVICE_UNAVAILABLE: the storage or the database does not say
    */
   async judge(jobId: string, by: LossFinder): Promise<LossVerdict> {
-    const { jobs, lostResults, blobs, turns } = this.#dependencies;
-    const job = await turns.ofStranger(jobId, () => jobs.find(jobId));
+    const { jobs, lostResults, blobs } = this.#dependencies;
+    const job = await jobs.find(jobId);
     const result = job?.result ?? null;
     if (job === undefined || result === null || publicState(job) !== 'succeeded') return 'expired';
     if ((await blobs.stat(result.blob)) !== undefined) return 'there';
-    const known = await turns.ofStranger(jobId, () => lostResults.known([jobId]));
+    const known = await lostResults.known([jobId]);
     if (known.has(jobId)) return 'lost';
     const { accountId, expiresAtMs } = job;
     const { blob } = result;
@@ -114,12 +111,10 @@ export class LostResults {
   /** Whether most results beside that one are gone too: then it is the storage, and no loss. */
   async #isStorage(gone: LiveResult): Promise<boolean> {
     if (this.#now() < this.#suspectUntilMs) return true;
-    const { lostResults, blobs, turns, observer, log } = this.#dependencies;
-    const asked = await turns.ofStranger(gone.jobId, async () => {
-      const beside = await lostResults.neighbours(gone, NEIGHBOURS_EACH_WAY);
-      const known = await lostResults.known(beside.map(({ jobId }) => jobId));
-      return beside.filter(({ jobId }) => !known.has(jobId));
-    });
+    const { lostResults, blobs, observer, log } = this.#dependencies;
+    const beside = await lostResults.neighbours(gone, NEIGHBOURS_EACH_WAY);
+    const known = await lostResults.known(beside.map(({ jobId }) => jobId));
+    const asked = beside.filter(({ jobId }) => !known.has(jobId));
     const found = await Promise.all(asked.map(({ blob }) => blobs.stat(blob)));
     const missing = found.filter(file => file === undefined).length;
     if (missing * 2 <= asked.length) return false;
@@ -131,10 +126,10 @@ export class LostResults {
   }
 
   async #record({ jobId, accountId, blob }: LiveResult, by: LossFinder): Promise<void> {
-    const { lostResults, turns, observer, log } = this.#dependencies;
+    const { lostResults, observer, log } = this.#dependencies;
     const loss = { jobId, accountId };
     const findingId = randomUUID();
-    const isNew = await turns.ofStranger(jobId, () => lostResults.record(loss, by, findingId));
+    const isNew = await lostResults.record(loss, by, findingId);
     if (!isNew) return;
     observer.resultLost(by);
     log.error({ jobId, accountId, blob, foundBy: by }, 'a result is lost');

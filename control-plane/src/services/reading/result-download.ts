@@ -2,13 +2,14 @@
  * A result as a file: behind its link, whose token cannot be guessed and is all that is needed, no
  * key; or as the answer of the call that made it.
  */
+
 import type { Readable } from 'node:stream';
 import { ContractError } from '#contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
+import { noteRequestSecret } from '#program/request-owner.ts';
 import { type Job, publicState } from '../../domain/job.ts';
 import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../../storage/blob-store.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import type { LostResults } from './lost-results.ts';
 
 /** Above any token this service makes; a longer one is not looked up. */
@@ -65,7 +66,6 @@ export interface ResultReading {
 export interface ResultDownloadOptions {
   readonly jobs: Pick<JobStore, 'findByResultToken'>;
   readonly blobs: Pick<BlobStore, 'openRead' | 'stat'>;
-  readonly turns: Pick<DatabaseTurns, 'ofStranger'>;
   readonly losses: Pick<LostResults, 'refusal'>;
   /** Signs URLs at the storage; where absent, files are sent by this service. */
   readonly signed?: Pick<SignedAccess, 'signRead'> | undefined;
@@ -80,9 +80,9 @@ export class ResultDownload {
 
   /** @throws ContractError NOT_FOUND, RESULT_EXPIRED, SERVICE_UNAVAILABLE */
   async find(token: string): Promise<ResultFile> {
-    const { jobs, turns } = this.#options;
-    const read = () => jobs.findByResultToken(token);
-    const job = TOKEN.test(token) ? await turns.ofStranger(token, read) : undefined;
+    const { jobs } = this.#options;
+    noteRequestSecret(token);
+    const job = TOKEN.test(token) ? await jobs.findByResultToken(token) : undefined;
     if (job === undefined) throw new ContractError('NOT_FOUND', 'there is no such result');
     return this.fileOf(job, 'download');
   }

@@ -5,10 +5,11 @@
  * All waits share one poll: one statement reads the jobs of all of them, so that the cost of
  * waiting depends on the number of replicas, not on the number of callers.
  */
+
 import { ContractError } from '#contract/errors.ts';
+import { outsideRequests } from '#program/request-owner.ts';
 import type { Job } from '../../domain/job.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import type { JobEvents } from '../job-events.ts';
 
 /** Poll interval without an event: how late the end of a job in another replica is seen. */
@@ -28,7 +29,6 @@ interface Wait {
 export class WaitForJob {
   readonly #jobs: WaitingJobs;
   readonly #events: JobEvents;
-  readonly #turns: Pick<DatabaseTurns, 'ofAccount'>;
   readonly #waits = new Map<string, Set<Wait>>();
   /** Ids that the next poll reads. */
   readonly #due = new Set<string>();
@@ -37,10 +37,9 @@ export class WaitForJob {
   #waiting = 0;
   #ended = false;
 
-  constructor(jobs: WaitingJobs, events: JobEvents, turns: Pick<DatabaseTurns, 'ofAccount'>) {
+  constructor(jobs: WaitingJobs, events: JobEvents) {
     this.#jobs = jobs;
     this.#events = events;
-    this.#turns = turns;
   }
 
   /** Requests that wait now. */
@@ -67,8 +66,7 @@ export class WaitForJob {
     const final = over ? undefined : await this.#untilFinal(job, waitMs, hangUp);
     // The caller is gone: no answer is read.
     if (final !== undefined || hangUp.aborted) return final ?? job;
-    const read = () => this.#jobs.findForKey(job.id, job.apiKeyId);
-    return (await this.#turns.ofAccount(job.accountId, read)) ?? job;
+    return (await this.#jobs.findForKey(job.id, job.apiKeyId)) ?? job;
   }
 
   async #untilFinal(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job | undefined> {
@@ -116,7 +114,8 @@ export class WaitForJob {
     this.#due.add(jobId);
     if (this.#reading) return;
     this.#reading = true;
-    setImmediate(() => void this.#readDue());
+    // One poll is for the jobs of many accounts.
+    setImmediate(() => outsideRequests(() => void this.#readDue()));
   }
 
   /** Never rejects. An id that is due again meanwhile is read again. */

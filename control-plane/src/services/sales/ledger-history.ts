@@ -5,7 +5,6 @@ import type { ListedEntry } from '../../store/ledger/ledger-listing.ts';
 import type { PagePlace } from '../../store/ledger/ledger-pages.ts';
 import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
 import type { Credits } from '../account.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import { csvLine } from './csv.ts';
 import { placeText } from './page-place.ts';
 
@@ -49,7 +48,6 @@ export interface LedgerExport {
 
 export interface LedgerHistoryOptions {
   readonly ledger: Pick<LedgerStore, 'list' | 'balances'>;
-  readonly turns: Pick<DatabaseTurns, 'ofAccount'>;
   /** Entries of one statement of an export, for tests. */
   readonly exportPageRows?: number;
   /** Milliseconds of a clock that never goes back. */
@@ -64,21 +62,19 @@ interface Export {
 
 export class LedgerHistory {
   readonly #ledger: LedgerHistoryOptions['ledger'];
-  readonly #turns: LedgerHistoryOptions['turns'];
   readonly #exportPageRows: number;
   readonly #clockMs: () => number;
   /** By account. */
   readonly #exporting = new Map<string, Export>();
 
-  constructor({ ledger, turns, ...options }: LedgerHistoryOptions) {
+  constructor({ ledger, ...options }: LedgerHistoryOptions) {
     this.#ledger = ledger;
-    this.#turns = turns;
     this.#exportPageRows = options.exportPageRows ?? EXPORT_PAGE_ROWS;
     this.#clockMs = options.clockMs ?? (() => performance.now());
   }
 
   async balance(accountId: string): Promise<Credits> {
-    const balances = await this.#turns.ofAccount(accountId, () => this.#ledger.balances(accountId));
+    const balances = await this.#ledger.balances(accountId);
     // Accounts are never removed.
     if (balances === undefined) throw new Error(`the ledger of an unknown account: ${accountId}`);
     return { available: balances.available, reserved: balances.reserved };
@@ -171,7 +167,7 @@ export class LedgerHistory {
     const fromMs = from === undefined ? undefined : Date.parse(from);
     const beforeMs = to === undefined ? undefined : Date.parse(to) + DAY_MS;
     const listing = { kind, fromMs, beforeMs, after, limit };
-    return this.#turns.ofAccount(accountId, () => this.#ledger.list(accountId, listing));
+    return this.#ledger.list(accountId, listing);
   }
 }
 

@@ -10,7 +10,6 @@ import type {
   OrderStore,
   PlaceOutcome,
 } from '../../store/sales/order-store.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import { placeText } from './page-place.ts';
 
 /** The list whose packages are sold; `none`: nothing is. */
@@ -45,7 +44,6 @@ export interface OrderPage {
 
 export interface OrdersOptions {
   readonly orders: Pick<OrderStore, 'place' | 'cancel' | 'find' | 'details' | 'list'>;
-  readonly turns: Pick<DatabaseTurns, 'ofAccount'>;
   readonly onSale: ListOnSale;
   /** The operator's words on how to pay; undefined: none. */
   readonly instructions: string | undefined;
@@ -53,14 +51,12 @@ export interface OrdersOptions {
 
 export class Orders {
   readonly #orders: OrdersOptions['orders'];
-  readonly #turns: OrdersOptions['turns'];
   /** How to pay, in the operator's words; undefined: none. */
   readonly instructions: string | undefined;
   readonly packages: readonly PackageOnSale[];
 
-  constructor({ orders, turns, onSale, instructions }: OrdersOptions) {
+  constructor({ orders, onSale, instructions }: OrdersOptions) {
     this.#orders = orders;
-    this.#turns = turns;
     this.instructions = instructions;
     this.packages = PRICE_LISTS.filter(({ unit }) => unit === onSale).flatMap(packagesOf);
   }
@@ -76,14 +72,12 @@ export class Orders {
     const { list, currency } = sold;
     const order = { accountId, list, credits, price, currency };
     const id = orderIdOf([accountId, form, list, String(credits), String(price)]);
-    return this.#turns.ofAccount(accountId, () => this.#orders.place({ ...order, id }, actor));
+    return this.#orders.place({ ...order, id }, actor);
   }
 
   /** The latest first. */
   async list(accountId: string, after: PagePlace | undefined): Promise<OrderPage> {
-    const page = await this.#turns.ofAccount(accountId, () =>
-      this.#orders.list({ accountId, after, limit: ORDERS_PAGE_ROWS + 1 }),
-    );
+    const page = await this.#orders.list({ accountId, after, limit: ORDERS_PAGE_ROWS + 1 });
     const orders = page.slice(0, ORDERS_PAGE_ROWS);
     const last = page.length > ORDERS_PAGE_ROWS ? orders.at(-1) : undefined;
     const next = last && placeText({ atMs: last.expiresAtMs, id: last.id });
@@ -95,14 +89,12 @@ export class Orders {
     accountId: string,
     orderId: string,
   ): Promise<({ readonly order: Order } & OrderDetails) | undefined> {
-    return this.#turns.ofAccount(accountId, async () => {
-      const order = await this.#orders.find(orderId, accountId);
-      return order && { order, ...(await this.#orders.details(orderId)) };
-    });
+    const order = await this.#orders.find(orderId, accountId);
+    return order && { order, ...(await this.#orders.details(orderId)) };
   }
 
   cancel(accountId: string, orderId: string, actor: Actor): Promise<CancelOutcome> {
-    return this.#turns.ofAccount(accountId, () => this.#orders.cancel(accountId, orderId, actor));
+    return this.#orders.cancel(accountId, orderId, actor);
   }
 }
 

@@ -2,7 +2,9 @@
  * Whether the service takes another job of an account: checked after replay and join and before a
  * credit is reserved. Jobs that were accepted are not checked again; they wait.
  */
+
 import { ContractError } from '#contract/errors.ts';
+import { outsideRequests } from '#program/request-owner.ts';
 import {
   type AskedOfNode,
   type NodeAbility,
@@ -133,7 +135,7 @@ class Remembered<T> {
     if (known !== undefined && !known.failed && now - known.atMs < this.#cacheMs) {
       return known.value;
     }
-    const answer = { atMs: now, value: this.#ask(), failed: false };
+    const answer = { atMs: now, value: outsideRequests(this.#ask), failed: false };
     // A failure is not kept: this caller gets the error, the next one reads again.
     answer.value.catch(() => {
       answer.failed = true;

@@ -3,6 +3,7 @@
  * contract's: the body, then replay, join or conflict, then what no node can do, the callback's
  * address, jobs in flight, saturation and credits, which never refuse a join or a replay.
  */
+
 import { ContractError } from '#contract/errors.ts';
 import { activeKeptContext, describeSpan, traced } from '#program/tracing/active-span.ts';
 import type { Job } from '../../domain/job.ts';
@@ -10,9 +11,9 @@ import { isForgotten } from '../../domain/key-memory.ts';
 import type { CallbackSecrets } from '../../secrets/callback-secret.ts';
 import type { CallbackAddressCheck } from '../../sources/callback-url.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
+import { NotBegunError } from '../../store/database/request-shares.ts';
 import type { JobStore, NewJob, SubmitOutcome } from '../../store/jobs/job-store.ts';
 import type { Caller, ReadAccount } from '../account.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import type { JobEvents } from '../job-events.ts';
 import type { AcceptanceGate } from './acceptance.ts';
 import type { AcceptedAnswers } from './answer-form.ts';
@@ -47,7 +48,6 @@ export interface SubmitMattingDependencies {
   readonly readAccount: Pick<ReadAccount, 'credits'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
-  readonly databaseTurns: Pick<DatabaseTurns, 'ofAccount'>;
   readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen'>;
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
   readonly callbackSecrets: Pick<CallbackSecrets, 'seal'>;
@@ -180,17 +180,15 @@ export class SubmitMatting {
   }
 
   /** The job that answers for the key. One whose time is over gives it up first. */
-  async #find({ accountId, apiKeyId }: Caller, key: StoredKey): Promise<Job | undefined> {
-    const { jobs, databaseTurns } = this.#dependencies;
+  async #find({ apiKeyId }: Caller, key: StoredKey): Promise<Job | undefined> {
+    const { jobs } = this.#dependencies;
     const { hash, rememberedMs } = key;
-    return await databaseTurns.ofAccount(accountId, async () => {
-      const job = await jobs.findByIdempotencyKey(apiKeyId, hash);
-      if (job === undefined || rememberedMs === undefined) return job;
-      if (!isForgotten(job, rememberedMs)) return job;
-      await jobs.freeKey(job.id, hash, rememberedMs);
-      // Another request may have been here before, and have made the next job.
-      return await jobs.findByIdempotencyKey(apiKeyId, hash);
-    });
+    const job = await jobs.findByIdempotencyKey(apiKeyId, hash);
+    if (job === undefined || rememberedMs === undefined) return job;
+    if (!isForgotten(job, rememberedMs)) return job;
+    await jobs.freeKey(job.id, hash, rememberedMs);
+    // Another request may have been here before, and have made the next job.
+    return await jobs.findByIdempotencyKey(apiKeyId, hash);
   }
 
   async #requireAccepting(
@@ -271,19 +269,18 @@ export class SubmitMatting {
 
   /** The key is asked for once more: names were looked up and pictures stored since. */
   async #insert(job: NewJob, askAgain: Sent['askAgain']): Promise<SubmitOutcome> {
-    const { jobs, databaseTurns, jobsInFlightMax } = this.#dependencies;
+    const { jobs, jobsInFlightMax } = this.#dependencies;
     let began = false;
     try {
       const { policy } = await askAgain();
       const asked = { ...job, keyHasCap: policy?.cap !== undefined };
-      return await databaseTurns.ofAccount(job.accountId, () => {
-        began = true;
-        return jobs.submit(asked, { jobsInFlightMax });
-      });
+      began = true;
+      return await jobs.submit(asked, { jobsInFlightMax });
     } catch (error) {
       // Once it has begun the row may exist, so the input stays: a row without its input would fail
       // a job that was accepted, an input without a row is swept.
-      if (!began) await removePictures(this.#dependencies.blobs, job);
+      if (!began || error instanceof NotBegunError)
+        await removePictures(this.#dependencies.blobs, job);
       throw error;
     }
   }

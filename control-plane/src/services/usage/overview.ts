@@ -4,7 +4,6 @@ import { DAY_MS } from '../../domain/account/usage.ts';
 import { type JobState, publicState } from '../../domain/job.ts';
 import type { JobStore, OpenJob } from '../../store/jobs/job-store.ts';
 import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 import type { ReadUsage, UsageView } from './read-usage.ts';
 
 /** Jobs of each list. */
@@ -40,7 +39,6 @@ export interface OverviewDependencies {
   readonly ledger: Pick<LedgerStore, 'balances'>;
   readonly readUsage: Pick<ReadUsage, 'view' | 'chargedThisMonth'>;
   readonly jobs: Pick<JobStore, 'list' | 'openOf'>;
-  readonly turns: Pick<DatabaseTurns, 'ofAccount'>;
 }
 
 export class Overview {
@@ -51,15 +49,12 @@ export class Overview {
   }
 
   async read(accountId: string): Promise<OverviewView> {
-    const { ledger, readUsage, jobs, turns } = this.#dependencies;
+    const { ledger, readUsage, jobs } = this.#dependencies;
     const chargedThisMonth = await readUsage.chargedThisMonth(accountId);
     const usage = await readUsage.view(accountId, {});
-    const read = await turns.ofAccount(accountId, async () => ({
-      balances: await ledger.balances(accountId),
-      running: (await jobs.openOf(accountId, LISTED_MAX)).map(runningOf),
-      failures: await this.#failures(accountId),
-    }));
-    const { balances, running, failures } = read;
+    const balances = await ledger.balances(accountId);
+    const running = (await jobs.openOf(accountId, LISTED_MAX)).map(runningOf);
+    const failures = await this.#failures(accountId);
     if (balances === undefined) throw new Error(`the page of an unknown account: ${accountId}`);
     const { available, reserved } = balances;
     return { available, reserved, chargedThisMonth, usage, running, failures };

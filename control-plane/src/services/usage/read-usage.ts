@@ -14,7 +14,6 @@ import {
 } from '../../domain/account/usage.ts';
 import type { ApiKeyStore } from '../../store/accounts/api-key-store.ts';
 import type { UsageOf, UsageStore } from '../../store/usage/usage-store.ts';
-import type { DatabaseTurns } from '../database-turns.ts';
 
 /** As they were asked. */
 export type UsageTexts = Readonly<Partial<Record<UsageField, string>>>;
@@ -43,7 +42,6 @@ export interface UsageView {
 export interface ReadUsageDependencies {
   readonly usage: Pick<UsageStore, 'read' | 'total' | 'today'>;
   readonly apiKeys: Pick<ApiKeyStore, 'list'>;
-  readonly turns: Pick<DatabaseTurns, 'ofAccount'>;
 }
 
 export class ReadUsage {
@@ -62,18 +60,16 @@ export class ReadUsage {
 
   /** The same, with what is wrong as an answer. */
   ask(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
-    return this.#dependencies.turns.ofAccount(accountId, () => this.#read(accountId, texts));
+    return this.#read(accountId, texts);
   }
 
   /** Credits charged since the month began, UTC. */
-  chargedThisMonth(accountId: string): Promise<number> {
-    const { usage, turns } = this.#dependencies;
-    return turns.ofAccount(accountId, async () => {
-      const to = await usage.today();
-      const total = await usage.total(accountId, { from: monthStartOf(to), to });
-      if (total === undefined) throw wrong(TOO_MUCH);
-      return total.credits;
-    });
+  async chargedThisMonth(accountId: string): Promise<number> {
+    const { usage } = this.#dependencies;
+    const to = await usage.today();
+    const total = await usage.total(accountId, { from: monthStartOf(to), to });
+    if (total === undefined) throw wrong(TOO_MUCH);
+    return total.credits;
   }
 
   async #read(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {

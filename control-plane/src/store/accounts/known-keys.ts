@@ -101,10 +101,11 @@ export class KnownKeys {
   }
 
   async #read(id: string): Promise<KnownKey> {
-    const beganMs = performance.now();
+    let beganMs = 0;
     const { nowMs } = this.#database;
-    const row = await query(this.#database, db =>
-      db
+    const row = await query(this.#database, db => {
+      beganMs = performance.now();
+      return db
         .selectFrom('api_keys')
         .select(['account_id', 'secret_hash', 'expires_at'])
         .select(['previous_secret_hash', 'previous_expires_at'])
@@ -113,8 +114,8 @@ export class KnownKeys {
         .where('id', '=', id)
         .where('revoked_at', 'is', null)
         .where('purpose', 'is', null)
-        .executeTakeFirst(),
-    );
+        .executeTakeFirst();
+    });
     // Behind those that were read before it.
     this.#remembered.delete(id);
     if (row === undefined) return UNKNOWN;

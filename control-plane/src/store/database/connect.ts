@@ -10,6 +10,7 @@ import { type DatabaseDialect, databaseNowMs } from './clock.ts';
 import { type Engine, SQLITE } from './engines.ts';
 import type { Member } from './mysql/mysql-member.ts';
 import { parseMysqlUrl } from './mysql/mysql-url.ts';
+import { RequestShares } from './request-shares.ts';
 import type { Schema } from './schema.ts';
 import { NodeSqliteDialect } from './sqlite/sqlite-dialect.ts';
 import { COMMITTED_TOGETHER_MAX } from './sqlite/sqlite-group-commit.ts';
@@ -24,8 +25,8 @@ export interface Database {
   readonly dialect: DatabaseDialect;
   /** What answers at the moment: an address may lead to another server, and of another engine. */
   readonly engine: Engine;
-  /** How many requests may have statements under way here at once; more would wait in it. */
-  readonly requestsMax: number;
+  /** By which requests have statements under way here. */
+  readonly shares: RequestShares;
   /** The database's clock, as an expression for a statement. */
   readonly nowMs: RawBuilder<number>;
   readonly log: StoreLog;
@@ -71,7 +72,7 @@ export async function openDatabase(
     get engine() {
       return member()?.engine ?? SQLITE;
     },
-    requestsMax,
+    shares: new RequestShares(requestsMax),
     nowMs: databaseNowMs(dialect),
     log: options.log,
     ...(newMember === undefined ? {} : { newMember }),
@@ -88,7 +89,9 @@ export async function openDatabase(
   return database;
 }
 
-interface Opened extends Pick<Database, 'kysely' | 'requestsMax' | 'newMember'> {
+interface Opened extends Pick<Database, 'kysely' | 'newMember'> {
+  /** How many requests may have statements under way at once; more would wait in it. */
+  readonly requestsMax: number;
   /** The server of the newest connection; undefined: a file, or none has answered yet. */
   readonly member: () => Member | undefined;
 }

@@ -55,22 +55,26 @@ const UNAVAILABLE_RETRY_AFTER_S = 5;
  */
 export class OvertakenError extends Error {}
 
-/** A transaction: all of `work` or nothing. `work` may run more than once. */
+/**
+ * A transaction: all of `work` or nothing. `work` may run more than once, in one slot of the request
+ * that it is for (request-shares.ts).
+ */
 export function transact<T>(
   database: Database,
   work: (tx: Transaction<Schema>) => Promise<T>,
   giveUp?: AbortSignal,
 ): Promise<T> {
-  return retrying(database, () => database.kysely.transaction().execute(work), giveUp);
+  const round = () => database.kysely.transaction().execute(work);
+  return database.shares.run(() => retrying(database, round, giveUp));
 }
 
-/** One statement, or several that need not see one state. `work` may run more than once. */
+/** One statement, or several that need not see one state; `work` as that of `transact`. */
 export function query<T>(
   database: Database,
   work: (db: Kysely<Schema>) => Promise<T>,
   giveUp?: AbortSignal,
 ): Promise<T> {
-  return retrying(database, () => work(database.kysely), giveUp);
+  return database.shares.run(() => retrying(database, () => work(database.kysely), giveUp));
 }
 
 /**

@@ -16,8 +16,6 @@ import { silent, until } from '../dispatch/harness.ts';
 import { database, replica, secrets, stores } from '../notification/deliveries.ts';
 import { Receiver } from '../notification/receiver.ts';
 
-const TURNS = { ofAccount: <T>(_: string, work: () => Promise<T>) => work() };
-
 const NEAR = { allowPrivateAddresses: true, allowHttpCallbacks: true };
 const LIMITS: Pick<ManageAlertsDependencies, 'messagesMax' | 'onWithheld'> = {
   messagesMax: 100,
@@ -34,7 +32,6 @@ function manageAlerts(policy = NEAR, limits = LIMITS, settings = stores.alertSet
     policy,
     mails: true,
     ...limits,
-    turns: TURNS,
   });
 }
 

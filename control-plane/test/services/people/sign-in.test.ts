@@ -15,10 +15,6 @@ import { SignInThrottle } from '../../../src/services/people/sign-in-throttle.ts
 import { storesOn } from '../../store/fixtures.ts';
 import { linkUse, newLink, OPERATOR } from '../../store/people.ts';
 
-const TURNS = {
-  ofStranger: <T>(_secret: string, work: () => Promise<T>) => work(),
-  ofAccount: <T>(_account: string, work: () => Promise<T>) => work(),
-};
 const BROWSERS = new KnownBrowsers(Buffer.alloc(32, 3));
 const MAIL = 'owner@example.org';
 const OWNER = { userId: 'owner', passwordHash: 'a hash' };
@@ -31,7 +27,7 @@ async function openReplica(test: TestDatabase) {
   return {
     database,
     stores,
-    throttle: new SignInThrottle(stores.signInThrottles, BROWSERS, TURNS),
+    throttle: new SignInThrottle(stores.signInThrottles, BROWSERS),
   };
 }
 
@@ -180,7 +176,6 @@ describe('a sign-in that is refused', () => {
         },
         throttle,
         browsers: BROWSERS,
-        turns: TURNS,
       });
       const browser = { address: '::1', agent: '', sessionSecret: undefined, known: undefined };
       for (const mail of [MAIL, 'nobody@example.org', 'no mail at all']) {
@@ -211,7 +206,6 @@ it('takes a turn of hashing as one who is known in a browser of theirs alone', a
       },
       throttle,
       browsers: BROWSERS,
-      turns: TURNS,
     });
     const browser = { address: '::1', agent: '', sessionSecret: undefined };
     const other = BROWSERS.create({ ...OWNER, userId: 'another' });

@@ -72,7 +72,6 @@ for (const dialect of DIALECTS) {
       const rests: number[] = [];
       const losses = new LostResults({
         ...{ jobs, lostResults, blobs },
-        turns: { ofStranger: (_, work) => work() },
         observer: {
           resultLost: by => told.push(by),
           resultsMissing: () => told.push('missing'),

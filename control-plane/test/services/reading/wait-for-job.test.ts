@@ -25,7 +25,7 @@ async function untilWaiting(waits: WaitForJob, count = 1): Promise<void> {
 }
 
 test('a job that is final already is not waited for', async () => {
-  const waits = new WaitForJob(app.stores.jobs, app.events, app.databaseTurns);
+  const waits = new WaitForJob(app.stores.jobs, app.events);
   const job = await submit();
   await app.succeedJob(job.id);
   assert.equal((await waits.wait(job, LONG_MS, never)).state, 'succeeded');
@@ -33,7 +33,7 @@ test('a job that is final already is not waited for', async () => {
 });
 
 test('an event of this replica ends the wait', async () => {
-  const waits = new WaitForJob(app.stores.jobs, app.events, app.databaseTurns);
+  const waits = new WaitForJob(app.stores.jobs, app.events);
   const job = await submit();
   const waiting = [waits.wait(job, LONG_MS, never), waits.wait(job, LONG_MS, never)];
   await untilWaiting(waits, 2);
@@ -59,14 +59,13 @@ test('an event between the read and the wait is not lost', async () => {
       },
     },
     events,
-    app.databaseTurns,
   );
   assert.equal((await waits.wait(job, LONG_MS, never)).state, 'succeeded');
   assert.equal(reads, 2);
 });
 
 test('the end of a job in another replica is found without an event', async () => {
-  const waits = new WaitForJob(app.stores.jobs, new JobEvents(), app.databaseTurns);
+  const waits = new WaitForJob(app.stores.jobs, new JobEvents());
   const job = await submit();
   const waiting = waits.wait(job, LONG_MS, never);
   await untilWaiting(waits);
@@ -75,7 +74,7 @@ test('the end of a job in another replica is found without an event', async () =
 });
 
 test('time, a hang-up and a drain end the wait and change nothing', async () => {
-  const waits = new WaitForJob(app.stores.jobs, app.events, app.databaseTurns);
+  const waits = new WaitForJob(app.stores.jobs, app.events);
   const job = await submit();
   assert.equal((await waits.wait(job, 0, never)).state, 'ready');
   assert.equal((await waits.wait(job, 20, never)).state, 'ready');
@@ -106,7 +105,6 @@ test('many waits of many jobs share one poll, and each gets its own job', async 
       },
     },
     app.events,
-    app.databaseTurns,
   );
   const jobs = await Promise.all(Array.from({ length: 20 }, submit));
   const waiting = jobs.flatMap(job => [
@@ -141,7 +139,6 @@ test('a database that is away does not end a wait, any other error does', async 
       },
     },
     new JobEvents(),
-    app.databaseTurns,
   );
   await assert.rejects(waits.wait(job, 20, never), away);
   reads = 0;
@@ -154,7 +151,7 @@ test('a database that is away does not end a wait, any other error does', async 
     findForKey: () => Promise.reject(new Error('no read')),
     findFinal: () => Promise.reject(new Error('no answer')),
   };
-  const failing = new WaitForJob(broken, app.events, app.databaseTurns);
+  const failing = new WaitForJob(broken, app.events);
   await assert.rejects(failing.wait(job, LONG_MS, never), /no answer/);
   assert.equal(failing.waiting, 0);
 });

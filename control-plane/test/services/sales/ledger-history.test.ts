@@ -13,7 +13,6 @@ import type { Stores } from '../../../src/store/stores.ts';
 import { fundedAccount, storesOn } from '../../store/fixtures.ts';
 
 const ALL: LedgerFilter = { kind: undefined, from: undefined, to: undefined };
-const turns = { ofAccount: <T>(_account: string, work: () => Promise<T>) => work() };
 
 describe('an export of the ledger', () => {
   const databases = useTestDatabase('sqlite');
@@ -21,7 +20,7 @@ describe('an export of the ledger', () => {
   let history: LedgerHistory;
   before(async () => {
     stores = storesOn(await databases.open());
-    history = new LedgerHistory({ ledger: stores.ledger, turns, exportPageRows: 3 });
+    history = new LedgerHistory({ ledger: stores.ledger, exportPageRows: 3 });
   });
 
   async function linesOf(account: string): Promise<string[]> {
@@ -86,7 +85,7 @@ describe('exports whose readers are late', () => {
     const stores = storesOn(await databases.open());
     let nowMs = 0;
     const clockMs = () => nowMs;
-    const options = { ledger: stores.ledger, turns, exportPageRows: 1, clockMs };
+    const options = { ledger: stores.ledger, exportPageRows: 1, clockMs };
     const history = new LedgerHistory(options);
     const begin = async () => {
       const account = await fundedAccount(stores, 1);

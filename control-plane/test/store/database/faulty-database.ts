@@ -2,6 +2,7 @@
  * A database whose driver loses one answer: of the statements that change something and the commits
  * that follow them, the `at`-th. The store above it is the real one, and so is the database below.
  */
+
 import type {
   CompiledQuery,
   DatabaseConnection,
@@ -15,6 +16,7 @@ import { SILENT_LOG } from '../../../../test/support/database.ts';
 import { databaseNowMs } from '../../../src/store/database/clock.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import { SQLITE } from '../../../src/store/database/engines.ts';
+import { RequestShares } from '../../../src/store/database/request-shares.ts';
 import { NodeSqliteDialect } from '../../../src/store/database/sqlite/sqlite-dialect.ts';
 
 /**
@@ -76,7 +78,7 @@ export function openFaultySqlite(url: string, fault: Losing): Database {
     kysely,
     dialect: 'sqlite',
     engine: SQLITE,
-    requestsMax: 16,
+    shares: new RequestShares(16),
     nowMs: databaseNowMs('sqlite'),
     log: SILENT_LOG,
     close: () => kysely.destroy(),

@@ -5,6 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { requestOwner } from '#program/request-owner.ts';
 import { may, ROLES } from '../../../../src/domain/account/roles.ts';
 import { APP_ROUTES, OPEN_ROUTES } from '../../../support/area/app-routes.ts';
 import type { Person } from '../../../support/area/person.ts';
@@ -55,9 +56,19 @@ describe('who may do what', () => {
     ]);
     return Object.fromEntries(await Promise.all(made));
   };
-  const ask = (who: Person, route: ScopedRoute, things: Partial<Things>, csrf: string) => {
+  const ask = async (who: Person, route: ScopedRoute, things: Partial<Things>, csrf: string) => {
     const { url, fields } = requestOf(route, things);
-    return route.method === 'GET' ? who.get(url) : who.post(url, fields, { csrf });
+    const { shares } = world.test.stores;
+    const { run } = shares;
+    shares.run = work => {
+      assert.ok(requestOwner(), `${nameOf(route)} asks the database as nobody's request`);
+      return run.call(shares, work) as ReturnType<typeof work>;
+    };
+    try {
+      return await (route.method === 'GET' ? who.get(url) : who.post(url, fields, { csrf }));
+    } finally {
+      shares.run = run;
+    }
   };
 
   it('every route has its line', () => {

@@ -5,6 +5,7 @@
  *
  * CONTRIBUTING.md says when. Needs MariaDB, as the tests do.
  */
+
 import { execFileSync } from 'node:child_process';
 import {
   type CompiledQuery,
@@ -21,6 +22,7 @@ import { MARIADB, SQLITE } from '../../../../src/store/database/engines.ts';
 import { migrate } from '../../../../src/store/database/migrate.ts';
 import { MysqlPoolDialect } from '../../../../src/store/database/mysql/mysql-pool.ts';
 import { parseMysqlUrl } from '../../../../src/store/database/mysql/mysql-url.ts';
+import { RequestShares } from '../../../../src/store/database/request-shares.ts';
 import { NodeSqliteDialect } from '../../../../src/store/database/sqlite/sqlite-dialect.ts';
 import { storesOn } from '../../fixtures.ts';
 import { liveOn } from './life.ts';
@@ -81,7 +83,7 @@ for (const dialect of DIALECTS) {
     kysely: kysely as unknown as Database['kysely'],
     dialect,
     engine: dialect === 'sqlite' ? SQLITE : MARIADB,
-    requestsMax: 16,
+    shares: new RequestShares(16),
     nowMs: databaseNowMs(dialect),
     log: SILENT_LOG,
     close: () => kysely.destroy(),
