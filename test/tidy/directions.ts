@@ -15,8 +15,6 @@ export const CONTROL_PLANE: Directions = {
     'store',
     'store/cluster',
     'store/database',
-    'store/database/mysql',
-    'store/database/sqlite',
     'store/jobs',
     '#program',
     '#program/doctor',

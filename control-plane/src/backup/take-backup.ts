@@ -11,9 +11,8 @@ import type { BlobStore } from '../storage/blob-store.ts';
 import { CopyDiffersError, type MoveSummary, moveBlobs } from '../storage/move-blobs.ts';
 import { createSecretsCanaryStore } from '../store/cluster/secrets-canary-store.ts';
 import type { Database } from '../store/database/connect.ts';
-import { dumpMysql } from '../store/database/mysql/mysql-tools.ts';
+import { copySqlite, dumpMysql } from '../store/database/database-copy.ts';
 import { probeDatabase } from '../store/database/probe.ts';
-import { copySqlite } from '../store/database/sqlite/sqlite-copy.ts';
 import {
   type BackedUpDatabase,
   BackupError,

@@ -20,7 +20,7 @@ import { JOB_RETENTION_DAYS_DEFAULT } from '../domain/retention.ts';
 import type { NodeMember } from '../store/cluster/node-store.ts';
 import { type Database, openDatabase } from '../store/database/connect.ts';
 import { schemaState } from '../store/database/migrate.ts';
-import { readStatistics } from '../store/database/statistics.ts';
+import { readStatistics } from '../store/database/probe.ts';
 import { createStores, type Stores } from '../store/stores.ts';
 import { readLog } from './log-lines.ts';
 import { scrubbed, scrubbedOfPlaces } from './scrub.ts';

@@ -9,7 +9,7 @@ import type { Environment } from '../config.ts';
 import { SecretsKeyError } from '../secrets/secrets-key.ts';
 import { StorageConfigError } from '../storage/open-storage.ts';
 import { DatabaseOpenError } from '../store/database/connect.ts';
-import { DatabaseCopyError } from '../store/database/copy-error.ts';
+import { DatabaseCopyError } from '../store/database/database-copy.ts';
 import { SchemaError } from '../store/database/migrate.ts';
 import { addAccountCommands, addBootstrapCommand } from './accounts/accounts.ts';
 import { addKeyCommands } from './accounts/keys.ts';

@@ -9,8 +9,7 @@ import {
   OLDER_FOUND,
   schemaState,
 } from '../store/database/migrate.ts';
-import { probeDatabase, readRights } from '../store/database/probe.ts';
-import { requireWritable } from '../store/database/writable.ts';
+import { probeDatabase, readRights, requireWritable } from '../store/database/probe.ts';
 
 const SUBJECT = 'database';
 const MIGRATIONS = 'migrations';

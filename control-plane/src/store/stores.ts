@@ -25,8 +25,8 @@ import {
   requireAgreeingClocks,
 } from './database/member-clocks.ts';
 import { migrate, requireCurrentSchema } from './database/migrate.ts';
+import { requireWritable } from './database/probe.ts';
 import type { RequestShares } from './database/request-shares.ts';
-import { requireWritable } from './database/writable.ts';
 import { type JobCompletionOptions, jobCompletion } from './jobs/job-completion.ts';
 import { jobKeys } from './jobs/job-keys.ts';
 import { jobLanes } from './jobs/job-lanes.ts';

@@ -8,7 +8,7 @@ import type { Logger } from 'pino';
 import { makeDirectory } from '#program/make-directory.ts';
 import { type DatabaseDialect, databaseNowMs } from './clock.ts';
 import { type Engine, SQLITE } from './engines.ts';
-import type { Member } from './mysql/mysql-member.ts';
+import type { Member } from './mysql/mysql-pool.ts';
 import { parseMysqlUrl } from './mysql/mysql-url.ts';
 import { RequestShares } from './request-shares.ts';
 import type { Schema } from './schema.ts';
@@ -118,8 +118,7 @@ async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Pro
   }
   const { log, statementMsMax } = options;
   // Only here: mysql2 is a tenth of what a control plane on SQLite would load.
-  const { CONNECT_MS_MAX, MysqlPoolDialect } = await import('./mysql/mysql-pool.ts');
-  const { readMemberAt } = await import('./mysql/mysql-member.ts');
+  const { MysqlPoolDialect, readMemberAt } = await import('./mysql/mysql-pool.ts');
   const onLost = (error: Error) => log.warn({ err: error }, 'a database connection was lost');
   let member: Member | undefined;
   const onMember = (newest: Member) => {
@@ -128,7 +127,7 @@ async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Pro
   const dialect = new MysqlPoolDialect({ pool, onLost, statementMsMax, onMember });
   const kysely = new Kysely<Schema>({ dialect });
   const { connectionLimit = 1, ...place } = pool;
-  const newMember = () => readMemberAt(place, CONNECT_MS_MAX);
+  const newMember = () => readMemberAt(place);
   return { kysely, requestsMax: connectionLimit, member: () => member, newMember };
 }
 

@@ -5,7 +5,7 @@
  * members that the address leads to.
  */
 import type { Database } from './connect.ts';
-import type { Member } from './mysql/mysql-member.ts';
+import type { Member } from './mysql/mysql-pool.ts';
 
 /** Clocks further apart are an error at the start, and while it runs a line of the log. */
 export const MEMBER_CLOCKS_MS_MAX = 2_000;

@@ -1,9 +1,17 @@
 /**
- * What a doctor asks of a database. It changes nothing: what proves the right to write are
- * statements that match no row, which a server refuses as it refuses any other.
+ * What doctors, backups, bundles and readiness ask of a database: what it is, what its user may do,
+ * whether it takes writes at this moment, and what it counts of itself. Nothing here changes
+ * anything: what proves the right to write are statements that match no row, which a server refuses
+ * as it refuses any other.
  */
-import { sql } from 'kysely';
+import assert from 'node:assert/strict';
+import { constants } from 'node:fs';
+import { access } from 'node:fs/promises';
+import path from 'node:path';
+import { type Kysely, sql } from 'kysely';
+import { ContractError } from '#contract/errors.ts';
 import type { Database } from './connect.ts';
+import type { Schema } from './schema.ts';
 import { query } from './transact.ts';
 
 export interface DatabaseProbe {
@@ -76,4 +84,94 @@ export async function hasTables(database: Database): Promise<boolean> {
     db.introspection.getTables({ withInternalKyselyTables: true }),
   );
   return tables.length > 0;
+}
+
+/**
+ * Rejects with SERVICE_UNAVAILABLE where it does not answer, or answers and takes no writes: one
+ * that was demoted, and a file whose disk was mounted read-only, go on to answer every read.
+ */
+export async function requireWritable(database: Database): Promise<void> {
+  if (database.dialect === 'sqlite') await requireWritableFile(database);
+  else await writeNothing(database);
+}
+
+/**
+ * A write that matches no row: no lock, no page, no entry in a binary log, but a read-only server
+ * refuses it as it refuses any other, whichever of its variables made it so.
+ */
+async function writeNothing(database: Database): Promise<void> {
+  await query(database, db =>
+    db.updateTable('secrets_canary').set({ key_id: '' }).where('id', '=', '').execute(),
+  );
+}
+
+/** On SQLite such a write touches nothing, so the system is asked instead. */
+async function requireWritableFile(database: Database): Promise<void> {
+  const { rows } = await query(database, db =>
+    sql<{ file: string }>`select file from pragma_database_list where name = 'main'`.execute(db),
+  );
+  const [main] = rows;
+  assert(main !== undefined, 'SQLite has a main database');
+  const { file } = main;
+  try {
+    await access(file, constants.R_OK | constants.W_OK);
+    // The write-ahead log lies beside it.
+    await access(path.dirname(file), constants.W_OK | constants.X_OK);
+  } catch (cause) {
+    throw new ContractError('SERVICE_UNAVAILABLE', 'the database file cannot be written', {
+      cause,
+    });
+  }
+}
+
+/** Numbers alone come of these: no statement, no user, no name but of our tables. */
+const COUNTED =
+  /^(Aborted_|Bytes_|Com_(select|insert|update|delete|commit|rollback|begin)$|Connections$|Created_tmp|Handler_read_rnd|Innodb_(buffer_pool_(reads|read_requests|wait_free)|deadlocks|row_lock|data_(reads|writes|fsyncs)|log_waits|rows_)|Max_used_connections$|Questions$|Slow_queries$|Table_locks|Threads_|Uptime$|wsrep_(cluster_size|local_(bf_aborts|cert_failures|recv_queue_avg)|flow_control_paused))/i;
+const NUMBER = /^-?\d+(\.\d+)?$/;
+
+export interface DatabaseStatistics {
+  /** The server's counters since its start, or a file's sizes. */
+  readonly counters: Readonly<Record<string, number>>;
+  /** About how many rows, and how many bytes with indexes; of a file there is none. */
+  readonly tables: readonly {
+    readonly name: string;
+    readonly rows: number;
+    readonly bytes: number;
+  }[];
+}
+
+export async function readStatistics(database: Database): Promise<DatabaseStatistics> {
+  return await query(database, database.dialect === 'sqlite' ? ofFile : ofServer);
+}
+
+async function ofFile(kysely: Kysely<Schema>): Promise<DatabaseStatistics> {
+  const counters: Record<string, number> = {};
+  for (const name of ['page_count', 'page_size', 'freelist_count'] as const) {
+    const { rows } = await sql<Record<string, number>>`${sql.raw(`pragma ${name}`)}`.execute(
+      kysely,
+    );
+    counters[name] = Number(rows[0]?.[name] ?? 0);
+  }
+  return { counters, tables: [] };
+}
+
+async function ofServer(kysely: Kysely<Schema>): Promise<DatabaseStatistics> {
+  const status = await sql<{ Variable_name: string; Value: string }>`show global status`.execute(
+    kysely,
+  );
+  const counted = status.rows.filter(
+    row => COUNTED.test(row.Variable_name) && NUMBER.test(row.Value),
+  );
+  const tables = await sql<{ name: string; rows: number | null; bytes: number | null }>`
+    select table_name as name, table_rows as ${sql.ref('rows')},
+      data_length + index_length as bytes
+    from information_schema.tables where table_schema = database()`.execute(kysely);
+  return {
+    counters: Object.fromEntries(counted.map(row => [row.Variable_name, Number(row.Value)])),
+    tables: tables.rows.map(({ name, rows, bytes }) => ({
+      name,
+      rows: Number(rows ?? 0),
+      bytes: Number(bytes ?? 0),
+    })),
+  };
 }

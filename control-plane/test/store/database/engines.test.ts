@@ -11,7 +11,7 @@ import {
   type Ask,
   readMember,
   requireUsable,
-} from '../../../src/store/database/mysql/mysql-member.ts';
+} from '../../../src/store/database/mysql/mysql-pool.ts';
 
 type Variables = Readonly<Record<string, string>>;
 

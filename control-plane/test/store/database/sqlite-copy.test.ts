@@ -7,7 +7,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, it } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
-import { copySqlite } from '../../../src/store/database/sqlite/sqlite-copy.ts';
+import { copySqlite } from '../../../src/store/database/database-copy.ts';
 
 let directory: string;
 const place = (name: string) => path.join(directory, name);

@@ -9,7 +9,7 @@ import path from 'node:path';
 import { after, before, it } from 'node:test';
 import { until } from '../../services/dispatch/harness.ts';
 
-const TOOLS = path.resolve(import.meta.dirname, '../../../src/store/database/mysql/mysql-tools.ts');
+const TOOLS = path.resolve(import.meta.dirname, '../../../src/store/database/database-copy.ts');
 let directory: string;
 const place = (name: string) => path.join(directory, name);
 
