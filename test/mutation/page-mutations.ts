@@ -76,9 +76,9 @@ export const PAGE_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: 'the operator key is guessed without an end',
-    file: `${OPERATOR}/failed-attempts.ts`,
-    find: '(this.#byNetwork.get(networkOf(address)) ?? 0) < FAILURES_MAX',
-    replace: 'networkOf(address) !== undefined',
+    file: `${OPERATOR}/sign-in-pages.ts`,
+    find: 'failures.count(networkOf(request.ip));',
+    replace: '',
     caughtBy: inOperator('bounds how often a key is guessed from one network, and lets others in'),
   },
   {

@@ -216,8 +216,8 @@ const TELLERS: readonly Mutation[] = [
   {
     name: 'notifications have no rate',
     file: 'control-plane/src/services/sales/receive-payment.ts',
-    find: 'if (this.#taken <= NOTIFICATIONS_A_MINUTE_MAX) return;',
-    replace: 'return;',
+    find: "this.#rate.count('all');",
+    replace: '',
     caughtBy: inFile(
       PAYMENT_TESTS,
       'notifications of payments',

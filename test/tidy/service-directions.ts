@@ -106,6 +106,7 @@ export const SERVICES: Readonly<Record<string, readonly string[]>> = {
     'store/accounts',
     'store/ledger',
     'store/sales',
+    '#program',
   ],
   'services/submission': [
     'domain',

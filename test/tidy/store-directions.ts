@@ -38,7 +38,7 @@ export const STORE: Readonly<Record<string, readonly string[]>> = {
   ],
   'store/ledger': ['domain', 'domain/account', 'store/database', 'store/people'],
   'store/outbox': ['domain', 'domain/account', 'store/database', 'store/people'],
-  'store/people': ['domain/account', 'store/alerts', 'store/database', 'store/ledger'],
+  'store/people': ['domain', 'domain/account', 'store/alerts', 'store/database', 'store/ledger'],
   'store/sales': ['domain', 'domain/account', 'store/database', 'store/ledger', 'store/people'],
   'store/usage': ['domain/account', 'store/database'],
 };

@@ -4,12 +4,8 @@ import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import type { FastifyInstance, InjectOptions, LightMyRequestResponse } from 'fastify';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/database.ts';
-import {
-  FAILURES_MAX,
-  FailedAttempts,
-  NETWORKS_MAX,
-} from '../../src/http/operator-pages/failed-attempts.ts';
 import { OperatorSessions } from '../../src/http/operator-pages/operator-session.ts';
+import { KEY_GUESSES } from '../../src/http/operator-pages/sign-in-pages.ts';
 import type { SeenAlert } from '../../src/store/alerts/alert-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { seenOf, tellingOf, watchedAccount } from '../store/alerts-fixtures.ts';
@@ -116,7 +112,7 @@ for (const dialect of DIALECTS.slice(0, 1)) {
     });
 
     it('bounds how often a key is guessed from one network, and lets others in', async () => {
-      for (let count = 0; count < FAILURES_MAX; count += 1) {
+      for (let count = 0; count < KEY_GUESSES.max; count += 1) {
         const wrong = await signIn('wrong', {}, `2001:db8:0:1::${count}`);
         assert.equal(wrong.statusCode, 422);
       }
@@ -336,29 +332,3 @@ function cookieOf(answer: LightMyRequestResponse): string {
   assert.equal(answer.statusCode, 303);
   return String(answer.headers['set-cookie']).split(';')[0] ?? '';
 }
-
-describe('failed attempts', () => {
-  it('of others close nobody out, and are forgotten after their minute', () => {
-    let nowMs = 0;
-    const failures = new FailedAttempts(() => nowMs);
-    for (let network = 0; network < 50; network += 1) {
-      for (let count = 0; count < FAILURES_MAX; count += 1) failures.note(`10.0.0.${network}`);
-      assert.equal(failures.waitS(`10.0.0.${network}`), 60);
-    }
-    assert.equal(failures.waitS('10.9.9.9'), 0);
-    nowMs = 60_000;
-    assert.equal(failures.waitS('10.0.0.1'), 0);
-  });
-
-  it('are counted of a bounded number of networks, the latest ones', () => {
-    const failures = new FailedAttempts(() => 0);
-    const fail = (network: number) => {
-      const address = `10.0.${network >> 8}.${network & 255}`;
-      for (let count = 0; count < FAILURES_MAX; count += 1) failures.note(address);
-      return failures.waitS(address);
-    };
-    for (let network = 0; network <= NETWORKS_MAX; network += 1) assert.equal(fail(network), 60);
-    assert.equal(failures.waitS('10.0.0.0'), 0);
-    assert.equal(failures.waitS('10.0.0.1'), 60);
-  });
-});

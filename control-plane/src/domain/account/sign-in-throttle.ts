@@ -1,5 +1,5 @@
 /**
- * How many sign-ins may fail. A window begins with the first failure and ends WINDOW_MS later.
+ * How many sign-ins may fail, by domain/attempt-window.ts.
  *
  * | attempts from                                      | are counted by                  |
  * |----------------------------------------------------|---------------------------------|
@@ -9,9 +9,9 @@
  *
  * So who guesses passwords has FAILURES_MAX.mail a window for one person, from however many
  * addresses, and FAILURES_MAX.address from one address, for however many persons. They lock nobody
- * out of a browser that is known; on a new one the person waits for the window's end, WINDOW_MS at
- * most. (OWASP calls it device cookies.) Who holds known browsers, however many, has
- * FAILURES_MAX.browsers for that person, until the password is another.
+ * out of a browser that is known; on a new one the person waits for the window's end,
+ * THROTTLE_WINDOW_MS at most. (OWASP calls it device cookies.) Who holds known browsers, however
+ * many, has FAILURES_MAX.browsers for that person, until the password is another.
  */
 export const THROTTLE_WINDOW_MS = 600_000;
 
@@ -29,21 +29,3 @@ export const FAILURES_MAX = {
   /** The password before, as one session asks for another. */
   session: 10,
 } as const;
-
-export interface ThrottleRow {
-  readonly windowStartMs: number;
-  readonly failures: number;
-}
-
-/** How long until an attempt may be made; 0: now. */
-export function leftOfWindowMs(row: ThrottleRow, failuresMax: number, nowMs: number): number {
-  if (row.failures < failuresMax) return 0;
-  return Math.max(0, row.windowStartMs + THROTTLE_WINDOW_MS - nowMs);
-}
-
-/** The row with one attempt more. */
-export function takeAttempt(row: ThrottleRow, nowMs: number): ThrottleRow {
-  const isOver = nowMs >= row.windowStartMs + THROTTLE_WINDOW_MS;
-  if (isOver || row.failures === 0) return { windowStartMs: nowMs, failures: 1 };
-  return { windowStartMs: row.windowStartMs, failures: row.failures + 1 };
-}

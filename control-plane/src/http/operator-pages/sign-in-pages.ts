@@ -1,12 +1,13 @@
 /** Signing in with the operator key, signing out, and the choice of a language. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { networkOf } from '#program/network-of.ts';
+import { AttemptWindows } from '../../domain/attempt-window.ts';
 import { PageError } from '../account/session/page-error.ts';
 import { formOf } from '../account/session/signed-in.ts';
 import { button } from '../account/views/components/buttons.ts';
 import { postForm, textField } from '../account/views/components/fields.ts';
 import { isLanguage } from '../account/words/words.ts';
 import { isOperatorKey } from '../checks/operator-key.ts';
-import { FailedAttempts } from './failed-attempts.ts';
 import { LANGUAGE_COOKIE, OPERATOR_PATH, renderOperatorPage, tongueOf } from './operator-frame.ts';
 import { type OperatorSessions, SESSION_MS } from './operator-session.ts';
 
@@ -16,6 +17,13 @@ export const SIGN_IN_PATH = `${OPERATOR_PATH}/sign-in`;
 const SECURE_COOKIE = '__Host-matting-operator';
 const PLAIN_COOKIE = 'matting-operator';
 const YEAR_SECONDS = 31_536_000;
+/**
+ * How often the operator key may be guessed from one network; past `keysMax` networks, the one
+ * counted first is forgotten. Counted by this process: the key has 32 characters and more, so
+ * replicas need not share it, and there is no count of all networks together, which those of others
+ * could use up for the operator.
+ */
+export const KEY_GUESSES = { windowMs: 60_000, max: 10, keysMax: 1000 };
 
 interface SignInParts {
   readonly sessions: OperatorSessions;
@@ -37,14 +45,14 @@ function sessionsOf({ cookies }: FastifyRequest, sessions: OperatorSessions): st
 }
 
 export function registerSignIn(pages: FastifyInstance, { sessions, operatorKey }: SignInParts) {
-  const failures = new FailedAttempts();
+  const failures = new AttemptWindows(KEY_GUESSES);
   const open = { config: { beforeSignIn: true } };
   pages.get(SIGN_IN_PATH, open, (request, reply) => {
     if (readSession(request, sessions) !== undefined) return reply.redirect(OPERATOR_PATH, 303);
     return renderSignIn(request, reply);
   });
   const requireAttempt = (request: FastifyRequest) => {
-    const waitS = failures.waitS(request.ip);
+    const waitS = failures.waitS(networkOf(request.ip));
     if (waitS > 0) throw new PageError('tooManyAttempts', { retryAfterS: waitS });
   };
   // Before the form's bytes are awaited; and again after them, since others may have come before.
@@ -56,7 +64,7 @@ export function registerSignIn(pages: FastifyInstance, { sessions, operatorKey }
     const isSecure = requireSafeOrigin(request);
     requireAttempt(request);
     if (!isOperatorKey(operatorKey, formOf(request).text('key'))) {
-      failures.note(request.ip);
+      failures.count(networkOf(request.ip));
       request.log.warn({ command: 'sign-in' }, 'operator: a wrong key');
       return renderSignIn(request, reply, tongueOf(request).own.signIn.wrong);
     }

@@ -14,7 +14,9 @@
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { ContractError } from '#contract/errors.ts';
+import { Semaphore } from '#program/semaphore.ts';
 import type { ServiceActor } from '../../domain/account/actor.ts';
+import { AttemptWindows } from '../../domain/attempt-window.ts';
 import type { OrderStore, PayOutcome, RefundOutcome } from '../../store/sales/order-store.ts';
 import type { PaymentNotice, PaymentProvider } from './payment-provider.ts';
 
@@ -22,7 +24,7 @@ import type { PaymentNotice, PaymentProvider } from './payment-provider.ts';
 export const NOTIFICATIONS_A_MINUTE_MAX = 600;
 /** Of them, those with statements under way at once. */
 export const NOTIFICATIONS_AT_ONCE_MAX = 8;
-const MINUTE_MS = 60_000;
+const RATE = { windowMs: 60_000, max: NOTIFICATIONS_A_MINUTE_MAX, keysMax: 1 };
 const RETRY_AFTER_S = 1;
 
 const ACTOR: ServiceActor = { kind: 'payment' };
@@ -52,24 +54,26 @@ export interface ReceivePaymentOptions {
   readonly orders: Pick<OrderStore, 'pay' | 'refund'>;
   /** Called once for each that is proven. */
   readonly onTold?: ((outcome: ToldOutcome) => void) | undefined;
-  /** Milliseconds of a clock that never goes back. */
-  readonly clockMs?: () => number;
 }
 
 export class ReceivePayment {
   readonly #provider: PaymentProvider;
   readonly #orders: ReceivePaymentOptions['orders'];
   readonly #onTold: ((outcome: ToldOutcome) => void) | undefined;
-  readonly #clockMs: () => number;
-  #windowEndsAtMs = 0;
-  #taken = 0;
-  #underWay = 0;
+  readonly #rate = new AttemptWindows(RATE);
+  readonly #atOnce = new Semaphore({
+    max: NOTIFICATIONS_AT_ONCE_MAX,
+    waitingMax: 0,
+    refusal: () =>
+      new ContractError('SERVICE_UNAVAILABLE', 'too many notifications at once', {
+        retryAfterS: RETRY_AFTER_S,
+      }),
+  });
 
   constructor(options: ReceivePaymentOptions) {
     this.#provider = options.provider;
     this.#orders = options.orders;
     this.#onTold = options.onTold;
-    this.#clockMs = options.clockMs ?? (() => performance.now());
   }
 
   /**
@@ -89,29 +93,13 @@ export class ReceivePayment {
   }
 
   async #receive(notice: PaymentNotice): Promise<Received> {
-    this.#requireRate();
-    if (this.#underWay >= NOTIFICATIONS_AT_ONCE_MAX) {
-      const options = { retryAfterS: RETRY_AFTER_S };
-      throw new ContractError('SERVICE_UNAVAILABLE', 'too many notifications at once', options);
+    const retryAfterS = this.#rate.waitS('all');
+    if (retryAfterS > 0) {
+      throw new ContractError('RATE_LIMITED', 'too many notifications', { retryAfterS });
     }
-    this.#underWay += 1;
-    try {
-      return { order_id: notice.orderId, outcome: await this.#told(notice) };
-    } finally {
-      this.#underWay -= 1;
-    }
-  }
-
-  #requireRate(): void {
-    const nowMs = this.#clockMs();
-    if (nowMs >= this.#windowEndsAtMs) {
-      this.#windowEndsAtMs = nowMs + MINUTE_MS;
-      this.#taken = 0;
-    }
-    this.#taken += 1;
-    if (this.#taken <= NOTIFICATIONS_A_MINUTE_MAX) return;
-    const retryAfterS = Math.max(1, Math.ceil((this.#windowEndsAtMs - nowMs) / 1000));
-    throw new ContractError('RATE_LIMITED', 'too many notifications', { retryAfterS });
+    this.#rate.count('all');
+    const outcome = await this.#atOnce.run({}, () => this.#told(notice));
+    return { order_id: notice.orderId, outcome };
   }
 
   async #told(notice: PaymentNotice): Promise<ReceivedOutcome> {

@@ -4,11 +4,13 @@
  * one that succeeds is given back.
  */
 import type { Kysely } from 'kysely';
+import { THROTTLE_WINDOW_MS } from '../../domain/account/sign-in-throttle.ts';
 import {
+  countAttempt,
   leftOfWindowMs,
-  type ThrottleRow,
-  takeAttempt,
-} from '../../domain/account/sign-in-throttle.ts';
+  NONE_COUNTED,
+  type WindowCount,
+} from '../../domain/attempt-window.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Schema } from '../database/schema.ts';
@@ -27,8 +29,6 @@ export interface SignInThrottleStore {
   /** An attempt that succeeded. */
   giveBack(keys: readonly ThrottleKey[]): Promise<void>;
 }
-
-const NONE_COUNTED: ThrottleRow = { windowStartMs: 0, failures: 0 };
 
 export function createSignInThrottleStore(database: Database): SignInThrottleStore {
   return {
@@ -63,11 +63,12 @@ async function take(
     .execute();
   const { now: nowMs } = await tx.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow();
   const rowOf = new Map(
-    rows.map(row => [row.key_hash, { windowStartMs: row.window_start, failures: row.failures }]),
+    rows.map(row => [row.key_hash, { startMs: row.window_start, count: row.failures }]),
   );
-  const waits = ordered.map(({ hash, failuresMax }) =>
-    leftOfWindowMs(rowOf.get(hash) ?? NONE_COUNTED, failuresMax, nowMs),
-  );
+  const waits = ordered.map(({ hash, failuresMax }) => {
+    const limit = { windowMs: THROTTLE_WINDOW_MS, max: failuresMax };
+    return leftOfWindowMs(rowOf.get(hash) ?? NONE_COUNTED, limit, nowMs);
+  });
   const waitMs = Math.max(0, ...waits);
   if (waitMs > 0) return waitMs;
   for (const hash of hashes) await count(tx, hash, rowOf.get(hash), nowMs);
@@ -78,14 +79,17 @@ async function take(
 async function count(
   tx: Kysely<Schema>,
   hash: string,
-  row: ThrottleRow | undefined,
+  row: WindowCount | undefined,
   nowMs: number,
 ): Promise<void> {
-  const { windowStartMs, failures } = takeAttempt(row ?? NONE_COUNTED, nowMs);
+  const counted = countAttempt(row ?? NONE_COUNTED, THROTTLE_WINDOW_MS, nowMs);
+  const values = { window_start: counted.startMs, failures: counted.count };
   if (row === undefined) {
-    const first = { key_hash: hash, window_start: windowStartMs, failures };
     try {
-      await tx.insertInto('sign_in_throttles').values(first).execute();
+      await tx
+        .insertInto('sign_in_throttles')
+        .values({ key_hash: hash, ...values })
+        .execute();
       return;
     } catch (error) {
       if (databaseErrorKind(error) !== 'duplicate') throw error;
@@ -94,10 +98,10 @@ async function count(
   }
   const { numUpdatedRows } = await tx
     .updateTable('sign_in_throttles')
-    .set({ window_start: windowStartMs, failures })
+    .set(values)
     .where('key_hash', '=', hash)
-    .where('window_start', '=', row.windowStartMs)
-    .where('failures', '=', row.failures)
+    .where('window_start', '=', row.startMs)
+    .where('failures', '=', row.count)
     .executeTakeFirstOrThrow();
   if (numUpdatedRows !== 1n) throw new OvertakenError('another attempt was counted just now');
 }

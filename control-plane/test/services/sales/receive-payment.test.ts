@@ -5,7 +5,6 @@ import { useTestDatabase } from '../../../../test/support/database.ts';
 import type { Order } from '../../../src/domain/account/orders.ts';
 import type { PaymentNotice } from '../../../src/services/sales/payment-provider.ts';
 import {
-  NOTIFICATIONS_A_MINUTE_MAX,
   NOTIFICATIONS_AT_ONCE_MAX,
   ReceivePayment,
   type ReceivePaymentOptions,
@@ -71,19 +70,5 @@ describe('notifications of payments', () => {
     gate.resolve();
     await Promise.all(begun);
     assert.equal(await codeOf(busy.receive({}, BODY)), 'taken');
-  });
-
-  it('are let in again in the next minute', async () => {
-    const order = await placed(stores, await fundedAccount(stores, 0));
-    let nowMs = 5;
-    const counted = receiver(paymentOf(order), { clockMs: () => nowMs });
-    for (let index = 0; index < NOTIFICATIONS_A_MINUTE_MAX; index += 1) {
-      await counted.receive({}, BODY);
-    }
-    const refused = await counted.receive({}, BODY).catch((error: unknown) => error);
-    const { code, retryAfterS } = refused as { code: string; retryAfterS: number };
-    assert.deepEqual([code, retryAfterS], ['RATE_LIMITED', 60]);
-    nowMs += 60_000;
-    assert.equal(await codeOf(counted.receive({}, BODY)), 'taken');
   });
 });
