@@ -9,7 +9,7 @@ import { chooseEngineLayout, type EngineLayout } from './engine/choice/engine-la
 import {
   ExecutionProviderError,
   type ProviderChoice,
-  requireParityInTime,
+  requireParity,
 } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
@@ -22,9 +22,8 @@ import {
 } from './memory-budget.ts';
 import { loadPlanOutlines, type PlanOutline } from './models/plan.ts';
 import { type ExecutionProvider, imagesARun, type Plan } from './models/prepared-model.ts';
-import { buildPlan, type Preparation } from './models/preparing/build-plan.ts';
+import { buildPlan } from './models/preparing/build-plan.ts';
 import { detectInstructionSet } from './models/preparing/instruction-set.ts';
-import { prepareSmallest } from './models/preparing/prepare-smallest.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
@@ -226,23 +225,13 @@ async function readEngineEnv({ config, log }: PoolParts): Promise<EngineParts['e
   return engineEnv;
 }
 
-async function preparationOf(
-  parts: EngineParts,
-  provider: ExecutionProvider,
-): Promise<Preparation> {
-  const { modelDir: cacheDir, weightsDir, precision } = parts.config.modelSettings;
-  return {
-    ...{ cacheDir, weightsDir, precision, provider },
-    instructionSet: await detectInstructionSet(),
-    answering: createAnswering({ childEnv: parts.engineEnv, threads: readCpuThreads(parts) }),
-  };
-}
-
 async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Promise<Plan> {
-  const { log, outline } = parts;
+  const { log, outline, engineEnv: childEnv } = parts;
+  const { modelDir: cacheDir, weightsDir, precision } = parts.config.modelSettings;
   const plan = await buildPlan({
-    outline,
-    ...(await preparationOf(parts, provider)),
+    ...{ outline, cacheDir, weightsDir, precision, provider },
+    instructionSet: await detectInstructionSet(),
+    answering: createAnswering({ childEnv, threads: readCpuThreads(parts) }),
     onProgress: (name, progress) => {
       const discarded = progress.step === 'discard';
       log[discarded ? 'warn' : 'debug']({ model: name, ...progress }, 'preparing');
@@ -298,11 +287,7 @@ async function requireParityOf(
   if (provider !== 'webgpu') return;
   const { engineEnv: childEnv } = parts;
   const cpuThreads = readCpuThreads(parts);
-  const preparation = await preparationOf(parts, provider);
-  for (const { model } of models) {
-    const small = await prepareSmallest(model, preparation);
-    await requireParityInTime(model, { small, childEnv, cpuThreads });
-  }
+  for (const { model } of models) await requireParity(model, { childEnv, cpuThreads });
 }
 
 function readCpuThreads({ cpuShare }: EngineParts): number {

@@ -78,7 +78,6 @@ function createSpec(graph: Graph, options: ModelsCheckOptions) {
     // The operator's own file: there is nothing to hold it against.
     sha256: undefined,
     provider: 'cpu' as const,
-    deviceId: 0,
     intraOpThreads: THREADS,
     sharesCores: false,
     allowCpuNodes: true,

@@ -39,8 +39,6 @@ export interface SessionSpec
   readonly sha256: string | undefined;
   /** The only one that the binding gets: it runs, or the load fails. */
   readonly provider: ExecutionProvider;
-  /** Device of cuda and tensorrt. */
-  readonly deviceId: number;
   readonly intraOpThreads: number;
   /** Engines of other models run on the same cores. */
   readonly sharesCores: boolean;
@@ -71,7 +69,7 @@ export type FromEngine =
 /** What an engine loads for a prepared model. */
 export function createSessionSpec(
   model: PreparedModel,
-  options: Pick<SessionSpec, 'deviceId' | 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes'>,
+  options: Pick<SessionSpec, 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes'>,
 ): SessionSpec {
   const { path, sha256, batches, provider } = model;
   const { inputName, outputName, inputWidth, inputHeight } = model;

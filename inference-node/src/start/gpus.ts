@@ -6,7 +6,7 @@
 import path from 'node:path';
 import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
-import { answerOnGpu, createAnswering } from '../engine/choice/answer-picture.ts';
+import { answerOnce, createAnswering } from '../engine/choice/answer-picture.ts';
 import {
   ExecutionProviderError,
   type ProviderChoice,
@@ -180,7 +180,11 @@ async function wrongAnswer(
     ending.throwIfAborted();
     const wrong = await checkAnswerOnDevice({
       model,
-      answer: answerOnGpu(device?.envOf(engineEnv) ?? engineEnv, timeoutMs),
+      answer: answerOnce({
+        childEnv: device?.envOf(engineEnv) ?? engineEnv,
+        threads: 1,
+        timeoutMs,
+      }),
       machine: checked === 'once' ? kindOf(device, provider) : undefined,
       cacheDir: modelSettings.modelDir,
       weightsDir: modelSettings.weightsDir,

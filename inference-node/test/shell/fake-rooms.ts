@@ -69,7 +69,7 @@ export async function selectExecutionProvider(
 
 export { ExecutionProviderError } from '../../src/engine/choice/execution-provider.ts';
 
-export async function requireParityInTime(): Promise<void> {
+export async function requireParity(): Promise<void> {
   // the CPU is not compared with itself
 }
 

@@ -6,7 +6,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import { type TestContext, test } from 'node:test';
 import { encodeTinyModel } from '../../../test/support/tiny-model.ts';
 import { loadConfig } from '../../src/config.ts';
-import { answerOnGpu, createAnswering } from '../../src/engine/choice/answer-picture.ts';
+import { answerOnce, createAnswering } from '../../src/engine/choice/answer-picture.ts';
 import { ExecutionProviderError } from '../../src/engine/choice/execution-provider.ts';
 import { GpuDevice } from '../../src/engine/devices/gpu-device.ts';
 import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
@@ -162,7 +162,7 @@ test('one picture is answered by the graph for one alone, whatever others there 
   const batches = [{ images: 2, path: '/nowhere', sha256: '' }];
   const rgb = new Uint8Array(3 * model.inputWidth * model.inputHeight).fill(100);
   const { answer } = createAnswering({ childEnv: {}, threads: 1 });
-  for (const run of [answer, answerOnGpu(host.childEnv, 60_000)]) {
+  for (const run of [answer, answerOnce({ childEnv: host.childEnv, threads: 1 })]) {
     const alpha = await run({ ...model, batches }, rgb);
     assert.ok(alpha.every(value => value === 100));
   }

@@ -55,14 +55,8 @@ function sessionOptions(spec: SessionSpec): InferenceSession.SessionOptions {
 }
 
 /** TensorRT leaves to CUDA what it has no kernel for; without CUDA behind it that went to the CPU. */
-function executionProviders({ provider, deviceId }: SessionSpec) {
-  if (provider === 'tensorrt') {
-    return [
-      { name: 'tensorrt', deviceId },
-      { name: 'cuda', deviceId },
-    ];
-  }
-  return [provider === 'cuda' ? { name: provider, deviceId } : provider];
+function executionProviders({ provider }: SessionSpec) {
+  return provider === 'tensorrt' ? ['tensorrt', 'cuda'] : [provider];
 }
 
 /**

@@ -11,53 +11,40 @@ import { runOnce, runSeries } from './run-once.ts';
 const ANSWER_TIMEOUT_MS = 120_000;
 
 export interface AnsweringOptions {
-  /** As for engines. */
+  /** As for engines: what it lets them see is what the model runs on. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly threads: number;
+  /** For load and runs together. */
+  readonly timeoutMs?: number;
 }
 
-/**
- * Runs a prepared model once, with the graph for one picture alone, on what `childEnv` lets an engine see.
- * @param timeoutMs for load and run together.
- */
-export function answerOnGpu(
-  childEnv: Readonly<Record<string, string>>,
-  timeoutMs: number,
-): Answering['answer'] {
-  const session = { deviceId: 0, intraOpThreads: 1, sharesCores: false, allowCpuNodes: true };
+/** Runs a prepared model once, with the graph for one picture alone. */
+export function answerOnce({
+  childEnv,
+  threads,
+  timeoutMs = ANSWER_TIMEOUT_MS,
+}: AnsweringOptions): Answering['answer'] {
+  const session = { intraOpThreads: threads, sharesCores: false, allowCpuNodes: true };
   return (model, rgb) => {
     const spec = createSessionSpec(takingAtMost(model, 1), session);
     return runOnce({ spec, rgb, childEnv, timeoutMs });
   };
 }
 
-export interface AnswerRunsOptions extends AnsweringOptions {
-  /** For load and runs together. */
-  readonly timeoutMs: number;
-}
-
 /** The same of several runs of any number of pictures. */
-export function answerRuns({ childEnv, threads, timeoutMs }: AnswerRunsOptions): AnswerRuns {
+export function answerRuns({
+  childEnv,
+  threads,
+  timeoutMs = ANSWER_TIMEOUT_MS,
+}: AnsweringOptions): AnswerRuns {
   const session = { intraOpThreads: threads, sharesCores: false, allowCpuNodes: true };
   return async (model, runs) => {
-    const spec = createSessionSpec(model, { deviceId: 0, ...session });
-    const answers = await runSeries({ spec, runs, childEnv, timeoutMs });
-    return answers.map(({ alphas }) => alphas);
+    const spec = createSessionSpec(model, session);
+    return await runSeries({ spec, runs, childEnv, timeoutMs });
   };
 }
 
-export function createAnswering({ childEnv, threads }: AnsweringOptions): Answering {
-  return {
-    machine: `${cpus()[0]?.model ?? 'unknown'}, ONNX Runtime ${runtimeVersion()}`,
-    answer: (model, rgb) => {
-      const session = {
-        deviceId: 0,
-        intraOpThreads: threads,
-        sharesCores: false,
-        allowCpuNodes: true,
-      };
-      const spec = createSessionSpec(takingAtMost(model, 1), session);
-      return runOnce({ spec, rgb, childEnv, timeoutMs: ANSWER_TIMEOUT_MS });
-    },
-  };
+export function createAnswering(options: AnsweringOptions): Answering {
+  const machine = `${cpus()[0]?.model ?? 'unknown'}, ONNX Runtime ${runtimeVersion()}`;
+  return { machine, answer: answerOnce(options) };
 }

@@ -16,7 +16,7 @@ const KERNEL = 3;
 const OPSET = 13;
 const IR_VERSION = 7;
 
-export const PROBE_SPEC: Omit<SessionSpec, 'provider' | 'deviceId'> = {
+export const PROBE_SPEC: Omit<SessionSpec, 'provider'> = {
   path: undefined,
   sha256: undefined,
   inputName: 'input',

@@ -23,43 +23,33 @@ export interface RunSeriesOptions {
   readonly killWaitMaxMs?: number;
 }
 
-export interface RunAnswer {
-  /** Of each picture, in their order. */
-  readonly alphas: readonly Buffer[];
-  /** The hop, conversions and the native run. */
-  readonly runMs: number;
-}
-
 export interface RunOnceOptions extends Omit<RunSeriesOptions, 'runs'> {
   readonly rgb: Uint8Array;
 }
 
 /** The alpha of one picture. Settles as runSeries does. */
 export async function runOnce({ rgb, ...options }: RunOnceOptions): Promise<Buffer> {
-  const [answer] = await runSeries({ ...options, runs: [[rgb]] });
-  const [alpha] = answer?.alphas ?? [];
+  const [[alpha] = []] = await runSeries({ ...options, runs: [[rgb]] });
   if (alpha === undefined) throw new Error('the engine answered without an alpha');
   return alpha;
 }
 
 /**
- * Resolves with an answer for each run once the process is gone. Rejects with one line that says
+ * Resolves with the alphas of each run once the process is gone. Rejects with one line that says
  * what is missing or wrong; also where the process does not die: a machine on which one does not is
  * of no use.
  */
-export function runSeries(options: RunSeriesOptions): Promise<readonly RunAnswer[]> {
+export function runSeries(options: RunSeriesOptions): Promise<readonly (readonly Buffer[])[]> {
   const { spec, graph, runs, childEnv, timeoutMs, killWaitMaxMs } = options;
-  const { promise, resolve, reject } = Promise.withResolvers<readonly RunAnswer[]>();
+  const { promise, resolve, reject } = Promise.withResolvers<readonly (readonly Buffer[])[]>();
   let output = '';
-  const answers: RunAnswer[] = [];
-  let sentAtMs = 0;
+  const answers: (readonly Buffer[])[] = [];
   let failure: string | undefined;
   const timer = setTimeout(() => {
     failure = `no answer within ${timeoutMs} ms`;
     child.kill();
   }, timeoutMs);
   const sendNext = () => {
-    sentAtMs = performance.now();
     const pictures = runs[answers.length];
     if (pictures === undefined) child.kill();
     else void child.send({ kind: 'run', id: 1 + answers.length }, pictures);
@@ -76,7 +66,7 @@ export function runSeries(options: RunSeriesOptions): Promise<readonly RunAnswer
       }
       if (head.kind === 'started') return;
       if (head.kind === 'done') {
-        answers.push({ alphas: parts, runMs: performance.now() - sentAtMs });
+        answers.push(parts);
         return sendNext();
       }
       failure = head.message;

@@ -14,16 +14,14 @@ import {
   Engine,
   type EngineListener,
   type EngineLoss,
-  type EngineTiming,
   LOAD_TIMEOUT_MS,
   LOAD_TIMEOUT_TENSORRT_MS,
   RESPAWN_DELAYS_MS,
   RUN_TIMEOUT_MEANS,
   RUN_TIMEOUT_MIN_MS,
 } from './engine.ts';
-import type { EnginePoolOptions } from './engine-pool-options.ts';
+import type { EnginePoolOptions, EngineTiming } from './engine-pool.ts';
 import { type EngineDeath, FAILURE_WINDOW_MS, FailureRule } from './failure-rule.ts';
-import type { RunTask } from './run-task.ts';
 
 /**
  * Share of a group's engines that may be stuck before it fails. One that does not die is the sign
@@ -38,7 +36,7 @@ const RUN_TIMEOUT_MEANS_OF_SEVERAL = 4;
 export class EngineGroup {
   /** Undefined: the cores, or the one GPU that CUDA takes first. */
   readonly device: GpuDevice | undefined;
-  readonly engines: Engine<RunTask>[] = [];
+  readonly engines: Engine[] = [];
   readonly batches: BatchRule;
   readonly #failureWindowMs: number;
   failure: FailureRule;
@@ -85,12 +83,11 @@ export class EngineGroup {
 /** Engine i of the pool is in the group of `devices[i]`; without devices all are in one. */
 export function createGroups(
   options: EnginePoolOptions,
-  listener: EngineListener<RunTask>,
+  listener: EngineListener,
 ): { groups: EngineGroup[]; timing: EngineTiming } {
   const { model, engines, devices, failureWindowMs } = options;
   const timing = timingOf(options);
   const spec = createSessionSpec(model, {
-    deviceId: options.deviceId ?? 0,
     intraOpThreads: options.threadsPerEngine,
     sharesCores: options.sharesCores ?? false,
     allowCpuNodes: true,
@@ -106,12 +103,12 @@ export function createGroups(
     const childEnv = device?.envOf(options.childEnv) ?? options.childEnv;
     const { buffers } = options;
     const place = { index, spec, childEnv, timing, turns: device?.turns, buffers };
-    group.engines.push(new Engine<RunTask>(place, listener));
+    group.engines.push(new Engine(place, listener));
   }
   return { groups, timing };
 }
 
-export function groupOf(groups: readonly EngineGroup[], engine: Engine<RunTask>): EngineGroup {
+export function groupOf(groups: readonly EngineGroup[], engine: Engine): EngineGroup {
   const group = groups.find(({ engines }) => engines.includes(engine));
   if (group === undefined) throw new Error(`engine ${engine.index} is in no group`);
   return group;
@@ -124,8 +121,8 @@ export function groupOf(groups: readonly EngineGroup[], engine: Engine<RunTask>)
  */
 export function deathOf(
   group: EngineGroup,
-  engine: Engine<RunTask>,
-  loss: EngineLoss<RunTask>,
+  engine: Engine,
+  loss: EngineLoss,
 ): EngineDeath | undefined {
   const { cause, tasks, started, message } = loss;
   if (cause === 'load' && group.serves && saysMemoryIsShort(message)) return undefined;

@@ -1,4 +1,8 @@
 /** The engines of one prepared model, as the pipeline sees them. open-engine-pool.ts makes them. */
+import type { Logger } from 'pino';
+import type { PreparedModel } from '../../models/prepared-model.ts';
+import type { BufferPool } from '../../process/buffer-pool.ts';
+import type { GpuDevice } from '../devices/gpu-device.ts';
 
 export type EnginePriority = 'sync' | 'async';
 
@@ -114,4 +118,35 @@ export interface EnginePool {
    * hurries the first.
    */
   close(graceMs: number): Promise<void>;
+}
+
+export interface EngineTiming {
+  /** A load may take this long. */
+  readonly loadTimeoutMs: number;
+  /** A run may take the greater of these: a floor, and a multiple of the running mean. */
+  readonly runTimeoutMinMs: number;
+  readonly runTimeoutMeans: number;
+  /** Before the first, second, … respawn without a successful run between; the last one repeats. */
+  readonly respawnDelaysMs: readonly [number, ...number[]];
+  /** From a kill until its process counts as stuck. */
+  readonly killWaitMaxMs: number;
+}
+
+/** What a pool is opened with. */
+export interface EnginePoolOptions {
+  /** Its provider is the one that runs, or ready() rejects. */
+  readonly model: PreparedModel;
+  readonly engines: number;
+  readonly threadsPerEngine: number;
+  /** Pools of other models run on the same cores. */
+  readonly sharesCores?: boolean;
+  /** The GPU of each engine. Undefined: they run on what the provider takes first. */
+  readonly devices?: readonly GpuDevice[] | undefined;
+  /** The engines' whole environment, except for what this room sets itself. */
+  readonly childEnv: Readonly<Record<string, string>>;
+  readonly log: Logger;
+  /** Where mattes are put. Undefined: in new memory. */
+  readonly buffers?: BufferPool;
+  readonly timing?: Partial<EngineTiming>;
+  readonly failureWindowMs?: number;
 }

@@ -25,24 +25,13 @@ import type { BufferPool } from '../../process/buffer-pool.ts';
 import type { Child, ChildExit } from '../../process/child.ts';
 import type { Frame } from '../../process/frames.ts';
 import { OutputLines } from '../../process/output-lines.ts';
-import type { OpeningTurns } from '../devices/opening-turns.ts';
+import type { OpeningTurns } from '../devices/gpu-device.ts';
 import type { FromEngine, SessionSpec } from '../engine-protocol.ts';
 import { spawnEngineChild } from '../spawn-engine-child.ts';
-import type { EngineDeathCause } from './engine-pool.ts';
+import type { EngineDeathCause, EngineTiming } from './engine-pool.ts';
+import type { RunTask } from './run-task.ts';
 
 export type EngineState = 'loading' | 'idle' | 'running' | 'stopping' | 'stuck' | 'down' | 'closed';
-
-export interface EngineTiming {
-  /** A load may take this long. */
-  readonly loadTimeoutMs: number;
-  /** A run may take the greater of these: a floor, and a multiple of the running mean. */
-  readonly runTimeoutMinMs: number;
-  readonly runTimeoutMeans: number;
-  /** Before the first, second, … respawn without a successful run between; the last one repeats. */
-  readonly respawnDelaysMs: readonly [number, ...number[]];
-  /** From a kill until its process counts as stuck. */
-  readonly killWaitMaxMs: number;
-}
 
 export const LOAD_TIMEOUT_MS = 300_000;
 export const LOAD_TIMEOUT_TENSORRT_MS = 900_000;
@@ -61,16 +50,10 @@ const LOADING_TOLD_EACH_MS = 30_000;
 /** Unknown: later than any other engine, and a number that can be added up. */
 const STUCK_FREE_IN_MS = 3_600_000;
 
-/** A picture that an engine is given, alone or with others. The pool's run is one. */
-export interface EngineTask {
-  readonly id: number;
-  readonly rgb: Uint8Array;
-}
-
-export interface EngineLoss<Task extends EngineTask> {
+export interface EngineLoss {
   readonly cause: EngineDeathCause;
   /** What its run had in it; `started`: which it had begun. Empty: there was none. */
-  readonly tasks: readonly Task[];
+  readonly tasks: readonly RunTask[];
   readonly started: boolean;
   /** One line for the log. */
   readonly message: string;
@@ -78,21 +61,21 @@ export interface EngineLoss<Task extends EngineTask> {
   readonly broken: boolean;
 }
 
-export interface EngineListener<Task extends EngineTask> {
-  onReady(engine: Engine<Task>, warmMs: number): void;
+export interface EngineListener {
+  onReady(engine: Engine, warmMs: number): void;
   /** @param alphas of each task, in their order. */
-  onDone(engine: Engine<Task>, tasks: readonly Task[], alphas: readonly Buffer[]): void;
+  onDone(engine: Engine, tasks: readonly RunTask[], alphas: readonly Buffer[]): void;
   /**
    * Its process is gone by itself, or was killed because a run failed or took too long. Before the
    * respawn is planned: close() here prevents it.
    */
-  onLoss(engine: Engine<Task>, loss: EngineLoss<Task>): void;
+  onLoss(engine: Engine, loss: EngineLoss): void;
   /** It was killed and does not die. Any state but closed; onLoss was called before. */
-  onStuck(engine: Engine<Task>, pid: number): void;
+  onStuck(engine: Engine, pid: number): void;
   /** It has been loading for that long. */
-  onLoading(engine: Engine<Task>, loadingMs: number): void;
+  onLoading(engine: Engine, loadingMs: number): void;
   /** A line that its process wrote to standard output or error. */
-  onOutput(engine: Engine<Task>, line: string): void;
+  onOutput(engine: Engine, line: string): void;
 }
 
 export interface EngineOptions {
@@ -106,15 +89,15 @@ export interface EngineOptions {
   readonly buffers?: BufferPool | undefined;
 }
 
-export class Engine<Task extends EngineTask> {
+export class Engine {
   readonly index: number;
   readonly #options: EngineOptions;
-  readonly #listener: EngineListener<Task>;
+  readonly #listener: EngineListener;
   readonly #closed = Promise.withResolvers<void>();
   #output: OutputLines | undefined;
   #state: EngineState = 'down';
   #child: Child<FromEngine> | undefined;
-  #tasks: readonly Task[] = [];
+  #tasks: readonly RunTask[] = [];
   #started = false;
   #lossesInARow = 0;
   #sinceMs = performance.now();
@@ -124,7 +107,7 @@ export class Engine<Task extends EngineTask> {
   #progressTimer: NodeJS.Timeout | undefined;
   #parked = false;
 
-  constructor(options: EngineOptions, listener: EngineListener<Task>) {
+  constructor(options: EngineOptions, listener: EngineListener) {
     this.index = options.index;
     this.#options = options;
     this.#listener = listener;
@@ -135,7 +118,7 @@ export class Engine<Task extends EngineTask> {
   }
 
   /** What its run has in it; empty: there is none. */
-  get tasks(): readonly Task[] {
+  get tasks(): readonly RunTask[] {
     return this.#tasks;
   }
 
@@ -235,7 +218,7 @@ export class Engine<Task extends EngineTask> {
    * Only while idle. One task, or as many as a graph of its model takes. `runTimeoutMs` is the
    * watchdog's limit for this run.
    */
-  take(tasks: readonly [Task, ...Task[]], runTimeoutMs: number): void {
+  take(tasks: readonly [RunTask, ...RunTask[]], runTimeoutMs: number): void {
     if (this.#state !== 'idle') throw new Error(`engine ${this.index} is ${this.#state}, not idle`);
     this.#tasks = tasks;
     this.#started = false;
@@ -293,7 +276,7 @@ export class Engine<Task extends EngineTask> {
   }
 
   /** Reports the loss, once for each process, as soon as no answer can come from it. */
-  #lose(how: Pick<EngineLoss<Task>, 'cause' | 'message' | 'broken'>): void {
+  #lose(how: Pick<EngineLoss, 'cause' | 'message' | 'broken'>): void {
     const loss = { ...how, tasks: this.#tasks, started: this.#started };
     this.#tasks = [];
     this.#started = false;

@@ -23,47 +23,46 @@
  * In return a run that waits is bound to no engine, is lost with none, and a sync one can overtake
  * it until an engine takes it.
  */
+import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
+import type { PreparedModel } from '../../models/prepared-model.ts';
 import { readResidentBytes } from '../../process/resident-memory.ts';
 import { saysDeviceIsGone } from '../native-error.ts';
-import type { Engine, EngineListener, EngineLoss, EngineTiming } from './engine.ts';
+import type { Engine, EngineListener, EngineLoss } from './engine.ts';
 import { EngineAccounts } from './engine-accounts.ts';
 import { createGroups, deathOf, type EngineGroup, groupOf, runTimeoutMs } from './engine-group.ts';
 import type {
   EnginePool,
   EnginePoolMetrics,
+  EnginePoolOptions,
   EnginePoolSnapshot,
   EngineProcess,
   EngineResult,
   EngineRun,
+  EngineTiming,
   RunOutcome,
 } from './engine-pool.ts';
-import type { EnginePoolOptions } from './engine-pool-options.ts';
 import type { EngineDeath } from './failure-rule.ts';
-import { PoolLog } from './pool-log.ts';
 import { RunQueue } from './run-queue.ts';
-import { createLossError, createRunTask, type EndAlone, type RunTask } from './run-task.ts';
-import { RunningMean } from './running-mean.ts';
-import { estimateWaitMs } from './wait-estimate.ts';
+import { createLossError, createRunTask, type RunTask } from './run-task.ts';
+import { estimateWaitMs, RunningMean } from './wait-estimate.ts';
 
 /** A last bound behind the node's admission, far lower: 400 MB of pictures at 1024x1024. */
 export const QUEUED_RUNS_MAX = 128;
 /** Times a run is given to an engine that then dies without beginning it. */
 const DISPATCHES_MAX = 4;
 
-export type { EnginePoolOptions };
-
 /** Opens the engines and returns at once; they load side by side, those of one GPU in turn. */
 export function openEnginePool(options: EnginePoolOptions): EnginePool {
   return new ChildEnginePool(options);
 }
 
-class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
+class ChildEnginePool implements EnginePool, EngineListener {
   readonly #options: EnginePoolOptions;
   readonly #timing: EngineTiming;
   readonly #log: PoolLog;
   readonly #groups: readonly EngineGroup[];
-  readonly #engines: readonly Engine<RunTask>[];
+  readonly #engines: readonly Engine[];
   readonly #queue = new RunQueue<RunTask>();
   readonly #inferMs = new RunningMean();
   readonly #listeners = new Set<() => void>();
@@ -109,9 +108,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     const { task, promise } = createRunTask(this.#nextId++, run, aborted => {
       const wasQueued = this.#queue.remove(aborted);
       aborted.reject(run.signal.reason);
-      if (!wasQueued) return;
-      aborted.lostWith?.recordEnd('gone');
-      this.#afterRun();
+      if (wasQueued) this.#afterRun();
     });
     this.#queue.push(task);
     this.#dispatch();
@@ -174,7 +171,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     return this.#closing;
   }
 
-  onReady(engine: Engine<RunTask>, warmMs: number): void {
+  onReady(engine: Engine, warmMs: number): void {
     const group = groupOf(this.#groups, engine);
     group.wasReady = true;
     group.failure.recordReady(engine.index);
@@ -189,9 +186,9 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     this.#changed();
   }
 
-  onDone(engine: Engine<RunTask>, tasks: readonly RunTask[], alphas: readonly Buffer[]): void {
+  onDone(engine: Engine, tasks: readonly RunTask[], alphas: readonly Buffer[]): void {
     const inferMs = this.#accounts.addRun(tasks);
-    for (const task of tasks) this.#endTask(task, 'succeeded', 'well');
+    for (const task of tasks) this.#endTask(task, 'succeeded');
     this.#inferMs.add(inferMs / tasks.length);
     const group = groupOf(this.#groups, engine);
     group.failure.recordSuccess();
@@ -205,7 +202,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     this.#afterRun();
   }
 
-  onLoss(engine: Engine<RunTask>, loss: EngineLoss<RunTask>): void {
+  onLoss(engine: Engine, loss: EngineLoss): void {
     const { cause } = loss;
     this.#accounts.addDeath(cause);
     this.#log.lost(engine, loss);
@@ -216,24 +213,20 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     this.#afterRun();
   }
 
-  #judgeLoss(engine: Engine<RunTask>, loss: EngineLoss<RunTask>, again: readonly RunTask[]): void {
+  #judgeLoss(engine: Engine, loss: EngineLoss, again: readonly RunTask[]): void {
     const group = groupOf(this.#groups, engine);
-    const death = deathOf(group, engine, loss);
-    // Of a run of several each is judged when it has run alone.
-    const isJudgedAlone = loss.started && loss.tasks.length > 1 && this.#gone() === undefined;
-    this.#judge(group, loss, isJudgedAlone ? undefined : death);
-    if (!isJudgedAlone) return;
-    group.batches.recordLoss(loss.tasks, again, ({ noneJudged, imagesMax }) => {
-      if (imagesMax !== undefined) this.#log.severalGivenUp(group, imagesMax);
-      if (noneJudged) this.#judge(group, loss, death);
-    });
+    const ofSeveral = loss.started && loss.tasks.length > 1;
+    // Of a run of several each picture is judged when it has run alone.
+    const death = ofSeveral && again.length > 0 ? undefined : deathOf(group, engine, loss);
+    this.#judge(group, loss, death);
+    if (ofSeveral && group.batches.recordLoss()) this.#log.severalGivenUp(group);
   }
 
   /**
    * Whether what this engine runs on has failed.
    * @param death undefined: it is not counted, or not yet.
    */
-  #judge(group: EngineGroup, { cause, message, broken }: EngineLoss<RunTask>, death?: EngineDeath) {
+  #judge(group: EngineGroup, { cause, message, broken }: EngineLoss, death?: EngineDeath) {
     const mustGo = death !== undefined && group.failure.recordDeath(death);
     // What a load reports is the same the next time; a crash may not be.
     const neverLoads = broken && !group.wasReady;
@@ -244,7 +237,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     else group.device?.suspect();
   }
 
-  onStuck(engine: Engine<RunTask>, pid: number): void {
+  onStuck(engine: Engine, pid: number): void {
     const { index, state } = engine;
     this.#log.stuck(engine, pid);
     // A closed one was not missed.
@@ -256,11 +249,11 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     this.#afterRun();
   }
 
-  onLoading(engine: Engine<RunTask>, loadingMs: number): void {
+  onLoading(engine: Engine, loadingMs: number): void {
     this.#log.loading(engine, loadingMs);
   }
 
-  onOutput(engine: Engine<RunTask>, line: string): void {
+  onOutput(engine: Engine, line: string): void {
     this.#log.output(engine, line);
   }
 
@@ -296,25 +289,26 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     }
   }
 
-  #endTask(task: RunTask, outcome: RunOutcome, end: EndAlone): void {
+  #endTask(task: RunTask, outcome: RunOutcome): void {
     this.#accounts.addOutcome(task.settled ? 'dropped' : outcome);
-    task.lostWith?.recordEnd(end);
   }
 
   /** Settles what was in it, or puts it back. Returns what runs again. */
-  #loseRun({ cause, message, tasks, started }: EngineLoss<RunTask>): RunTask[] {
+  #loseRun({ cause, message, tasks, started }: EngineLoss): RunTask[] {
     const gone = this.#gone();
     // After the watchdog's time do not wait for a process that may never go, and another.
     const soon = cause !== 'watchdog' || this.snapshot().enginesReady > 0;
     const mayRunAgain = ({ dispatches }: RunTask) =>
       started ? tasks.length > 1 && cause !== 'device' : soon && dispatches < DISPATCHES_MAX;
     const again = gone ? [] : tasks.filter(task => !task.settled && mayRunAgain(task));
-    for (const task of again.toReversed()) this.#queue.putBack(task);
+    for (const task of again.toReversed()) {
+      task.runsAlone ||= started;
+      this.#queue.putBack(task);
+    }
     const ended = tasks.filter(task => !again.includes(task));
     if (started || ended.length > 0) this.#accounts.addRun(tasks);
-    const end = started && cause !== 'device' ? 'blamed' : 'gone';
     for (const task of ended) {
-      this.#endTask(task, cause === 'fault' ? 'failed' : 'lost', end);
+      this.#endTask(task, cause === 'fault' ? 'failed' : 'lost');
       task.reject(gone && mayRunAgain(task) ? gone : createLossError(cause, message));
     }
     return again;
@@ -369,7 +363,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
       if (state === 'closed') continue;
       this.#accounts.addRun(tasks);
       for (const task of tasks) {
-        this.#endTask(task, 'lost', 'gone');
+        this.#endTask(task, 'lost');
         task.reject(gone);
       }
       engine.close();
@@ -377,23 +371,66 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     this.#changed();
   }
 
-  #count(state: Engine<RunTask>['state']): number {
+  #count(state: Engine['state']): number {
     return this.#engines.filter(engine => engine.state === state).length;
   }
 
   /** Those go that wait for no engine to start; not yet those that an image beside them lost. */
-  #leaveWhereDown(mayLeave = ({ lostWith }: RunTask) => lostWith === undefined): void {
+  #leaveWhereDown(mayLeave = ({ runsAlone }: RunTask) => !runsAlone): void {
     if (this.#engines.some(({ state }) => state === 'idle' || state === 'running')) return;
     const leaves = (task: RunTask) => task.leavesWhenDown && mayLeave(task);
     const none = new ContractError('ENGINE_LOST', 'No engine of the model is left.');
-    for (const task of this.#queue.removeWhere(leaves)) {
-      task.reject(none);
-      task.lostWith?.recordEnd('gone');
-    }
+    for (const task of this.#queue.removeWhere(leaves)) task.reject(none);
   }
 
   #changed(): void {
     this.#leaveWhereDown();
     for (const listener of this.#listeners) listener();
   }
+}
+
+/** The lines that a pool writes about its engines. */
+class PoolLog {
+  readonly #log: Logger;
+  readonly #of: Pick<PreparedModel, 'model' | 'provider'>;
+
+  constructor(log: Logger, { model, provider }: PreparedModel) {
+    this.#log = log;
+    this.#of = { model, provider };
+  }
+
+  ready({ index, pid, loadMs }: Engine, group: EngineGroup, warmMs: number): void {
+    const facts = { ...this.#of, ...gpuOf(group), loadMs, warmMs };
+    this.#log.info({ engine: index, enginePid: pid, ...facts }, 'engine ready');
+  }
+
+  lost({ index }: Engine, { cause, message }: EngineLoss): void {
+    this.#log.warn({ engine: index, cause, reason: message }, 'engine lost');
+  }
+
+  stuck({ index }: Engine, pid: number): void {
+    this.#log.error({ engine: index, enginePid: pid }, 'engine was killed and does not die');
+  }
+
+  loading({ index }: Engine, loadingMs: number): void {
+    const loadingS = Math.round(loadingMs / 1000);
+    this.#log.info({ engine: index, ...this.#of, loadingS }, 'engine still loads');
+  }
+
+  output({ index, pid }: Engine, line: string): void {
+    this.#log.warn({ engine: index, enginePid: pid, line }, 'engine wrote');
+  }
+
+  severalGivenUp(group: EngineGroup): void {
+    const facts = { model: this.#of.model, ...gpuOf(group) };
+    this.#log.error(facts, 'runs of several images keep failing: one at a time');
+  }
+
+  failed(reason: string): void {
+    this.#log.error({ reason }, 'engines failed: no more images are taken');
+  }
+}
+
+function gpuOf({ device }: EngineGroup): { gpu?: string } {
+  return device === undefined ? {} : { gpu: device.facts.id };
 }

@@ -2,18 +2,6 @@
 import { ContractError } from '#contract/errors.ts';
 import type { EngineDeathCause, EngineResult, EngineRun } from './engine-pool.ts';
 
-/**
- * What became of a picture that was lost with others. well: it ran alone. blamed: it failed or was
- * lost alone. gone: nobody knows, since it left, or did not get to run alone.
- */
-export type EndAlone = 'well' | 'blamed' | 'gone';
-
-/** Pictures whose run was lost; each of them runs again. */
-export interface LostTogether {
-  /** Once for each of them. */
-  recordEnd(end: EndAlone): void;
-}
-
 export interface RunTask {
   readonly id: number;
   readonly rgb: Uint8Array;
@@ -29,8 +17,8 @@ export interface RunTask {
   takenAtMs: number;
   /** How many engines took it. */
   dispatches: number;
-  /** It runs alone since. */
-  lostWith: LostTogether | undefined;
+  /** It was lost with others. */
+  runsAlone: boolean;
 }
 
 /** `onAbort` is called at most once, and not after the task was settled. */
@@ -58,7 +46,7 @@ export function createRunTask(
     settled: false,
     takenAtMs: 0,
     dispatches: 0,
-    lostWith: undefined,
+    runsAlone: false,
   };
   signal.addEventListener('abort', abort);
   return { task, promise };

@@ -4,10 +4,8 @@ import type { PlanOutline } from '../plan.ts';
 import type { Plan, PlanModel } from '../prepared-model.ts';
 import { type PrepareOptions, type PrepareProgress, prepareModel } from './prepare.ts';
 
-/** What is the same for every model. */
-export type Preparation = Omit<PrepareOptions, 'manifest' | 'onProgress' | 'inputSize'>;
-
-export interface PlanOptions extends Preparation {
+/** But for `outline` what is the same for every model. */
+export interface PlanOptions extends Omit<PrepareOptions, 'manifest' | 'onProgress' | 'inputSize'> {
   readonly outline: PlanOutline;
   readonly onProgress?: (model: string, progress: PrepareProgress) => void;
 }

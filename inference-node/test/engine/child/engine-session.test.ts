@@ -29,7 +29,7 @@ function standIn(context: TestContext, message: string): { readonly said: string
 }
 
 function load(more: Partial<SessionSpec>) {
-  const spec: SessionSpec = { ...PROBE_SPEC, provider: 'cuda', deviceId: 0, ...more };
+  const spec: SessionSpec = { ...PROBE_SPEC, provider: 'cuda', ...more };
   return EngineSession.load(spec, encodeProbeGraph());
 }
 

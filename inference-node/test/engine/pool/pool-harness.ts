@@ -11,13 +11,11 @@ import {
 } from '../../../../test/support/tiny-model.ts';
 import type {
   EnginePool,
+  EnginePoolOptions,
   EnginePriority,
   EngineResult,
 } from '../../../src/engine/pool/engine-pool.ts';
-import {
-  type EnginePoolOptions,
-  openEnginePool,
-} from '../../../src/engine/pool/open-engine-pool.ts';
+import { openEnginePool } from '../../../src/engine/pool/open-engine-pool.ts';
 import type { PreparedModel } from '../../../src/models/prepared-model.ts';
 import { untilBusy } from '../../support/processes.ts';
 

@@ -68,7 +68,6 @@ async function alphaOf(graph: Graph, format: PixelFormat, rgb: Uint8Array, size:
       ...PROBE_SPEC,
       ...format,
       provider: 'cpu',
-      deviceId: 0,
       allowCpuNodes: true,
       inputWidth: size.width,
       inputHeight: size.height,

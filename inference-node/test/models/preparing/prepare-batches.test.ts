@@ -51,7 +51,7 @@ function prepare(provider: 'cpu' | 'cuda'): Promise<PreparedModel> {
 }
 
 async function loadOnCpu(prepared: PreparedModel): Promise<EngineSession> {
-  const session = { deviceId: 0, intraOpThreads: 1, sharesCores: false, allowCpuNodes: true };
+  const session = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: true };
   const spec = createSessionSpec({ ...prepared, provider: 'cpu' }, session);
   return (await EngineSession.load(spec)).session;
 }

@@ -17,13 +17,12 @@ import { at } from '../../../../test/support/at.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import { ModelError, type ModelErrorKind } from '../../../src/models/model-error.ts';
 import type { PreparedModel } from '../../../src/models/prepared-model.ts';
-import { buildPlan, type Preparation } from '../../../src/models/preparing/build-plan.ts';
+import { buildPlan } from '../../../src/models/preparing/build-plan.ts';
 import {
   type PrepareOptions,
   type PrepareProgress,
   prepareModel,
 } from '../../../src/models/preparing/prepare.ts';
-import { prepareSmallest } from '../../../src/models/preparing/prepare-smallest.ts';
 import {
   listPrepared,
   PREPARER_REVISION,
@@ -241,14 +240,11 @@ test('two at the same time make the same file', async () => {
 
 test('a plan of one model is prepared', async () => {
   const manifestDirectory = join(cacheDir, 'manifests');
-  const preparation: Preparation = {
-    ...{ manifestDirectory, cacheDir, provider: 'cpu' },
-    ...{ instructionSet: 'x64-test', answering: NO_ENGINE },
-  };
   const plan = () =>
     buildPlan({
       outline: { name: 'tiny', entries: [{ model: 'tiny', inputSize: 96, role: 'subject' }] },
-      ...preparation,
+      ...{ manifestDirectory, cacheDir, provider: 'cpu' },
+      ...{ instructionSet: 'x64-test', answering: NO_ENGINE },
     });
   await assert.rejects(plan(), isModelError('settings', /no model "tiny"/));
   await mkdir(join(manifestDirectory, 'tiny'), { recursive: true });
@@ -260,10 +256,4 @@ test('a plan of one model is prepared', async () => {
     models.map(({ model: { inputWidth, inputHeight }, role }) => [inputWidth, inputHeight, role]),
     [[96, 96, 'subject']],
   );
-  const [prepared] = models;
-  assert.ok(prepared !== undefined);
-  const smallest = await prepareSmallest(prepared.model, preparation);
-  const { inputWidth, inputHeight } = smallest;
-  const { min } = model.manifest.inputSize;
-  assert.deepEqual([inputWidth, inputHeight], [min, min]);
 });
