@@ -1,9 +1,9 @@
 /** Makes the use cases behind the account area. Opens nothing. */
+
+import type { composePlayground } from './compose-playground.ts';
 import type { SalesServices } from './compose-sales.ts';
 import type { Config } from './config.ts';
 import type { AccountAreaServices } from './http/account/account-app.ts';
-import type { JobsRouteServices } from './http/account/routes/jobs-routes.ts';
-import type { PlaygroundRouteServices } from './http/account/routes/playground-routes.ts';
 import { OpenIdConnect } from './identity/openid-connect.ts';
 import { Passwords } from './identity/passwords.ts';
 import { type CallbackSecrets, mailBody } from './secrets/callback-secret.ts';
@@ -41,7 +41,7 @@ export function composeAccountArea(
   parts: AccountAreaParts,
   readUsage: ReadUsage,
   sales: Pick<SalesServices, 'orders' | 'ledgerHistory'>,
-): Omit<AccountAreaServices, keyof (PlaygroundRouteServices & JobsRouteServices)> {
+): Omit<AccountAreaServices, keyof ReturnType<typeof composePlayground>> {
   const { config, stores, secrets, secretsKey } = parts;
   const { people, sessions, links, audit } = stores;
   const browsers = new KnownBrowsers(secretsKey);

@@ -1,7 +1,5 @@
 /** Makes the playground of the account area, and its view of jobs. Opens nothing. */
 import type { Config } from './config.ts';
-import type { JobsRouteServices } from './http/account/routes/jobs-routes.ts';
-import type { PlaygroundRouteServices } from './http/account/routes/playground-routes.ts';
 import { AccountJobs } from './services/account-jobs/account-jobs.ts';
 import type { JobEvents } from './services/job-events.ts';
 import { OperateWebhooks } from './services/operator/operate-webhooks.ts';
@@ -32,7 +30,7 @@ export interface SharedServices {
 export function composePlayground(
   { config, stores, blobs, events, acceptance, readiness }: PlaygroundParts,
   { uploads, resultDownload, resultReaders }: SharedServices,
-): PlaygroundRouteServices & JobsRouteServices {
+) {
   const playground = new UsePlayground({
     playground: stores.playground,
     jobs: stores.jobs,

@@ -1,7 +1,8 @@
 /** What keeps text from becoming markup, and the operator's pages from others. */
 import { inFile, type Mutation } from './mutation.ts';
 
-const HTML = 'control-plane/src/http/account/views/html.ts';
+const HTML = 'control-plane/src/http/account/page/html.ts';
+const GUARD = 'control-plane/src/http/account/session/guard.ts';
 const ASSETS = 'control-plane/src/http/account/page/assets.ts';
 const OPERATOR = 'control-plane/src/http/operator-pages';
 
@@ -39,15 +40,15 @@ export const PAGE_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: "the operator's forms are taken from other sites",
-    file: `${OPERATOR}/operator-pages.ts`,
-    find: '!isOne || new URL(origin).host !== request.headers.host',
-    replace: '!isOne',
+    file: `${OPERATOR}/operator-session.ts`,
+    find: 'URL.canParse(origin) && new URL(origin).host === request.headers.host',
+    replace: 'URL.canParse(origin)',
     caughtBy: inOperator('changes nothing by a form of another site or another session'),
   },
   {
     name: "the operator's forms are taken without their token",
-    file: `${OPERATOR}/operator-pages.ts`,
-    find: "if (!sessions.isCsrf(session, form.text('csrf'))) throw new PageError('staleForm');",
+    file: GUARD,
+    find: "if (!expected || !isSameText(given, expected)) throw new PageError('staleForm');",
     replace: '',
     caughtBy: inOperator('changes nothing by a form of another site or another session'),
   },
@@ -60,9 +61,9 @@ export const PAGE_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: "the operator's session is asked of the headers alone",
-    file: `${OPERATOR}/operator-pages.ts`,
-    find: 'if (session === undefined) return reply.redirect(SIGN_IN_PATH, 303);\n      if (!sessions',
-    replace: 'if (session !== undefined && !sessions',
+    file: GUARD,
+    find: 'await admitAgain();\n    if (body',
+    replace: 'if (body',
     caughtBy: inOperatorSession('makes nothing once its session was signed out, or is over'),
   },
   {

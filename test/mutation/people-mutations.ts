@@ -2,6 +2,7 @@
 import { inFile, type Mutation } from './mutation.ts';
 
 const GUARD = 'control-plane/src/http/account/session/guard.ts';
+const DOOR = 'control-plane/src/http/account/session/account-door.ts';
 const SESSIONS = 'control-plane/src/store/people/session-store.ts';
 const LINK_USE = 'control-plane/src/store/people/link-use.ts';
 
@@ -48,7 +49,7 @@ const inRefusal = inFile(SIGN_IN_TESTS, 'a sign-in that is refused');
 export const PEOPLE_MUTATIONS: readonly Mutation[] = [
   {
     name: 'a route of the account area names nobody',
-    file: GUARD,
+    file: DOOR,
     find: 'if (named.filter(Boolean).length === 1) return;',
     replace: 'if (named.length > 0) return;',
     caughtBy: inGuard('lets no route start that names nobody, or two'),
@@ -56,35 +57,35 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
   {
     name: 'a form of another site is taken',
     file: GUARD,
-    find: "if (origins.length !== 1 || origins[0] !== origin) throw new PageError('otherOrigin');",
+    find: "if (!isOwn) throw new PageError('otherOrigin');",
     replace: '',
     caughtBy: inGuard('refuses a form of another site, or of none'),
   },
   {
     name: 'a form without its token is taken',
     file: GUARD,
-    find: "if (!expected || !isCsrfToken(given, expected)) throw new PageError('staleForm');",
+    find: "if (!expected || !isSameText(given, expected)) throw new PageError('staleForm');",
     replace: '',
     caughtBy: inGuard('refuses a form without the token of its session and account'),
   },
   {
     name: 'every role may everything',
-    file: GUARD,
-    find: "if (!may(found.role, permission)) throw new AuthorityError('forbidden');",
+    file: DOOR,
+    find: "if (!may(person.role, permission)) throw new AuthorityError('forbidden');",
     replace: '',
     caughtBy: inGuard('asks the role for the permission that the route names'),
   },
   {
     name: 'who may is asked of the headers alone',
     file: GUARD,
-    find: 'await askAgain();\n    requireToken(',
-    replace: 'requireToken(',
+    find: 'await admitAgain();\n    if (body',
+    replace: 'if (body',
     caughtBy: inHeldForms('change no account but the one that their page was made for'),
   },
   {
     name: 'who may is not asked again of a picture',
     file: GUARD,
-    find: 'await askAgain();\n  // Another window',
+    find: 'await form.admitAgain();\n  // Another window',
     replace: '// Another window',
     caughtBy: inHeldForms('with a picture make no job once the person may not any more'),
   },
@@ -127,14 +128,14 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: 'a form changes another account than its page shows',
-    file: GUARD,
+    file: DOOR,
     find: 'csrf: csrfTokenOf(secret, accountId),',
     replace: 'csrf: csrfTokenOf(secret),',
     caughtBy: inHeldForms('change no account but the one that their page was made for'),
   },
   {
     name: 'sign-in leads anywhere',
-    file: GUARD,
+    file: DOOR,
     find: 'return RETURN_PATH.test(text) && ',
     replace: 'return ',
     caughtBy: inReturn('is never another host, another path or sign-in itself'),

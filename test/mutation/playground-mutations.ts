@@ -21,7 +21,7 @@ const COUNTED = 'counts the pictures of a day, and gives back what failed by no 
 
 const inJobs = inFile('control-plane/test/http/account/jobs.test.ts', 'the pages of jobs');
 const inPages = inFile('control-plane/test/http/account/playground.test.ts', 'the playground');
-const FORM = 'control-plane/src/http/account/routes/playground-form.ts';
+const FORM = 'control-plane/src/http/account/playground-form.ts';
 
 /** What stands between an account's pictures and everybody else. */
 const PAGES: readonly Mutation[] = [
@@ -34,9 +34,9 @@ const PAGES: readonly Mutation[] = [
   },
   {
     name: 'a viewer gets a preview',
-    file: 'control-plane/src/http/account/views/jobs/job-page.ts',
-    find: 'if (!maySeeResult) return',
-    replace: 'if (false) return',
+    file: 'control-plane/src/http/account/jobs.ts',
+    find: "if (!may(role, 'results.read')) {",
+    replace: 'if (false) {',
     caughtBy: inJobs('show one with its stages, and its result to those who may see results'),
   },
   {

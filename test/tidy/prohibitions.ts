@@ -88,7 +88,7 @@ export const PROHIBITIONS: readonly Prohibition[] = [
   },
   {
     rule: 'only html.ts of the pages makes and renders trees; the others take the type of one',
-    from: /^(?!control-plane\/src\/http\/account\/views\/html\.ts$)/,
+    from: /^(?!control-plane\/src\/http\/account\/page\/html\.ts$)/,
     to: /^(htm|preact-render-to-string)$/,
   },
   {

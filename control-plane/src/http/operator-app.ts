@@ -22,12 +22,10 @@ import { awaitBodies } from './connections/awaited-bodies.ts';
 import { operatorConnectionsMax } from './connections/connection-bounds.ts';
 import { finishUnreadBody } from './connections/unread-body.ts';
 import { requestIdOf } from './headers/request-id.ts';
-import {
-  type OperatorPageServices,
-  registerOperatorPages,
-} from './operator-pages/operator-pages.ts';
+import type { OperatorServices } from './operator-pages/operator-frame.ts';
+import { registerOperatorPages } from './operator-pages/operator-pages.ts';
 import { type NodeProxyOptions, registerNodeProxy } from './routes/node-proxy.ts';
-import { type OperatorServices, registerOperatorRoutes } from './routes/operator-routes.ts';
+import { registerOperatorRoutes } from './routes/operator-routes.ts';
 
 /** No request here has a body but small forms, which have FORM_MS_MAX of their own. */
 const REQUEST_TIMEOUT_MS = 10_000;
@@ -50,7 +48,7 @@ export interface OperatorAppOptions {
 }
 
 export function buildOperatorApp(
-  services: OperatorServices & OperatorPageServices,
+  services: OperatorServices,
   options: OperatorAppOptions,
 ): FastifyInstance {
   const { baseUrl, logger, metrics } = options;

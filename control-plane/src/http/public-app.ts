@@ -26,7 +26,7 @@ import type { ResultReaders } from '../services/reading/result-readers.ts';
 import type { ReceivePayment } from '../services/sales/receive-payment.ts';
 import type { ReadUsage } from '../services/usage/read-usage.ts';
 import { type AccountAreaServices, registerAccountArea } from './account/account-app.ts';
-import { wantsPage, writeErrorPage } from './account/page/error-page.ts';
+import { wantsPage, writeErrorPage } from './account/page/render-page.ts';
 import {
   KnownPaths,
   refuseUnknownPath,

@@ -7,6 +7,8 @@ import { OperatorSessions, SESSION_MS } from '../../src/http/operator-pages/oper
 import type { Stores } from '../../src/store/stores.ts';
 import { fundedAccount, storesOn } from '../store/fixtures.ts';
 import { hold, listening } from '../support/area/held-form.ts';
+import { signIn } from '../support/signed-in-browser.ts';
+import { openTestApp } from '../support/test-app.ts';
 import { appOn, KEY } from './routes/operator-port.ts';
 
 const HOST = 'localhost:9464';
@@ -32,13 +34,26 @@ describe('a session of the operator', () => {
       assert.ok(!sessions.isValid(nonsense, 1000));
     }
   });
+});
 
-  it('has a token for forms that is no session', () => {
-    const token = sessions.create();
-    assert.ok(sessions.isCsrf(token, sessions.csrfOf(token)));
-    assert.ok(!sessions.isCsrf(token, token));
-    assert.ok(!sessions.isCsrf(sessions.create(), sessions.csrfOf(token)));
-    assert.ok(!sessions.isValid(sessions.csrfOf(token)));
+describe('the two doors', () => {
+  it('are opened by no session of the other', async () => {
+    const test = await openTestApp();
+    const operator = appOn(test.stores);
+    await operator.ready();
+    const owner = await signIn(test);
+    assert.equal((await owner.get('/account/profile')).statusCode, 200);
+    const names = ['__Host-matting-session', '__Host-matting-operator', 'matting-operator'];
+    const token = new OperatorSessions(KEY).create();
+    for (const name of names) {
+      const asOperator = { url: '/operator', headers: { cookie: `${name}=${owner.secret}` } };
+      assert.equal((await operator.inject(asOperator)).headers.location, '/operator/sign-in', name);
+      const asOwner = { url: '/account/profile', headers: { cookie: `${name}=${token}` } };
+      const answer = await test.app.inject(asOwner);
+      assert.match(String(answer.headers.location), /^\/account\/sign-in/, name);
+    }
+    await operator.close();
+    await test.close();
   });
 });
 

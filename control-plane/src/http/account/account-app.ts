@@ -5,73 +5,76 @@
 import cookie from '@fastify/cookie';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { AuthorityError } from '../../domain/account/authority.ts';
+import type { AccountJobs } from '../../services/account-jobs/account-jobs.ts';
+import type { ManageAlerts } from '../../services/alerts/manage-alerts.ts';
 import type { ManageKeys } from '../../services/keys/manage-keys.ts';
+import type { Links } from '../../services/people/links.ts';
+import type { Members } from '../../services/people/members.ts';
+import type { Profile } from '../../services/people/profile.ts';
+import type { ProviderSignIn } from '../../services/people/provider-sign-in.ts';
 import type { Sessions } from '../../services/people/sessions.ts';
+import type { SignIn } from '../../services/people/sign-in.ts';
+import type { UsePlayground } from '../../services/playground/use-playground.ts';
+import type { LedgerHistory } from '../../services/sales/ledger-history.ts';
+import type { Orders } from '../../services/sales/orders.ts';
+import type { Overview } from '../../services/usage/overview.ts';
+import type { ReadUsage } from '../../services/usage/read-usage.ts';
+import { registerCreditRoutes } from './credits.ts';
+import { type ResultServices, registerJobsRoutes } from './jobs.ts';
+import { registerKeyRoutes } from './keys.ts';
+import { registerOrderRoutes } from './orders.ts';
 import { registerAssets } from './page/assets.ts';
-import { renderErrorPage } from './page/error-page.ts';
-import { registerAuditRoutes } from './routes/audit-routes.ts';
-import { type CreditRouteServices, registerCreditRoutes } from './routes/credit-routes.ts';
-import { type JobsRouteServices, registerJobsRoutes } from './routes/jobs-routes.ts';
-import { registerKeyRoutes } from './routes/key-routes.ts';
-import { registerLinkRoutes } from './routes/link-routes.ts';
-import { type OrderRouteServices, registerOrderRoutes } from './routes/order-routes.ts';
-import { type PeopleRouteServices, registerPeopleRoutes } from './routes/people-routes.ts';
-import {
-  type PlaygroundRouteServices,
-  registerPlaygroundRoutes,
-} from './routes/playground-routes.ts';
-import { registerProfileRoutes, registerSessionRoutes } from './routes/profile-routes.ts';
-import { registerProviderRoutes } from './routes/provider-routes.ts';
-import { registerSettingsRoutes, type SettingsRouteServices } from './routes/settings-routes.ts';
-import { registerSignInRoutes, type SignInRouteServices } from './routes/sign-in-routes.ts';
-import { registerUsageRoutes, type UsageRouteServices } from './routes/usage-routes.ts';
-import { askToSignIn, guardRoutes } from './session/guard.ts';
+import { writeErrorPage } from './page/render-page.ts';
+import { registerPeopleRoutes } from './people.ts';
+import { registerPlaygroundRoutes } from './playground.ts';
+import { registerProfileRoutes } from './profile.ts';
+import { askToSignIn, guardAccountArea } from './session/account-door.ts';
 import { PageError } from './session/page-error.ts';
+import { registerSettingsRoutes } from './settings.ts';
+import { registerSignInRoutes } from './sign-in.ts';
+import { registerUsageRoutes } from './usage.ts';
 
-export interface AccountAreaServices
-  extends CreditRouteServices,
-    OrderRouteServices,
-    PeopleRouteServices,
-    JobsRouteServices,
-    PlaygroundRouteServices,
-    SettingsRouteServices,
-    SignInRouteServices,
-    UsageRouteServices {
-  readonly sessions: Sessions;
+export interface AccountAreaServices extends ResultServices {
+  readonly accountJobs: AccountJobs;
+  readonly alerts: ManageAlerts;
+  readonly ledgerHistory: LedgerHistory;
+  readonly links: Links;
   readonly manageKeys: ManageKeys;
+  readonly members: Members;
+  readonly orders: Orders;
+  readonly overview: Overview;
+  readonly playground: UsePlayground;
+  readonly profile: Profile;
+  /** Undefined: people sign in by passwords alone. */
+  readonly provider: ProviderSignIn | undefined;
+  readonly readUsage: ReadUsage;
+  readonly sessions: Sessions;
+  readonly signIn: SignIn;
 }
 
-export interface AccountAreaOptions {
-  readonly baseUrl: string;
-  /** Whether people can sign in at the base URL: see isSignInUrl. */
-  readonly canSignIn: boolean;
-}
-
+/** @param options.canSignIn whether people can sign in at the base URL: see isSignInUrl */
 export function registerAccountArea(
   app: FastifyInstance,
   services: AccountAreaServices,
-  options: AccountAreaOptions,
+  options: { readonly baseUrl: string; readonly canSignIn: boolean },
 ): void {
+  const { baseUrl } = options;
   app.register(
     async account => {
       await account.register(cookie);
       account.setErrorHandler(answerPageError);
-      guardRoutes(account, services.sessions, options);
+      guardAccountArea(account, services.sessions, options);
       registerSignInRoutes(account, services);
-      if (services.provider !== undefined) registerProviderRoutes(account, services.provider);
-      registerLinkRoutes(account, services.links);
       registerProfileRoutes(account, services.profile);
-      registerSessionRoutes(account, services.profile);
       registerPeopleRoutes(account, services);
-      registerAuditRoutes(account, services.members);
-      registerCreditRoutes(account, services);
-      registerOrderRoutes(account, services);
-      registerJobsRoutes(account, services);
-      registerPlaygroundRoutes(account, services, options);
-      registerKeyRoutes(account, services.manageKeys, options.baseUrl);
-      registerUsageRoutes(account, services, options);
-      registerSettingsRoutes(account, services);
-      registerAssets(account, { path: '/assets', config: { cookieless: true } });
+      registerCreditRoutes(account, services.ledgerHistory);
+      registerOrderRoutes(account, services.orders);
+      registerJobsRoutes(account, services.accountJobs, services);
+      registerPlaygroundRoutes(account, services.playground, services, baseUrl);
+      registerKeyRoutes(account, services.manageKeys, baseUrl);
+      registerUsageRoutes(account, services, baseUrl);
+      registerSettingsRoutes(account, services.alerts);
+      registerAssets(account, '/assets');
     },
     { prefix: '/account' },
   );
@@ -83,20 +86,9 @@ function answerPageError(
   request: FastifyRequest,
   reply: FastifyReply,
 ): FastifyReply {
-  if (error instanceof AuthorityError) {
-    if (error.loss === 'signed-out') return askToSignIn(request, reply);
-    const kind = error.loss === 'forbidden' ? 'forbidden' : 'tooManyAttempts';
-    return renderPageError(request, reply, new PageError(kind, error));
-  }
-  if (!(error instanceof PageError)) throw error;
-  return renderPageError(request, reply, error);
-}
-
-function renderPageError(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  error: PageError,
-): FastifyReply {
-  if (error.retryAfterS !== undefined) reply.header('retry-after', String(error.retryAfterS));
-  return renderErrorPage(request, reply, error);
+  if (error instanceof PageError) return writeErrorPage(error, request, reply);
+  if (!(error instanceof AuthorityError)) throw error;
+  if (error.loss === 'signed-out') return askToSignIn(request, reply);
+  const kind = error.loss === 'forbidden' ? 'forbidden' : 'tooManyAttempts';
+  return writeErrorPage(new PageError(kind, error), request, reply);
 }

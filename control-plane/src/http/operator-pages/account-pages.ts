@@ -3,31 +3,27 @@ import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { CREDITS_AMOUNT_MAX, isCreditAmount, isLedgerReference } from '../../domain/ledger.ts';
-import type { OperateAccounts, OperatorAccount } from '../../services/operator/operate-accounts.ts';
-import type { OperateCredits } from '../../services/operator/operate-credits.ts';
-import { formOf } from '../account/session/signed-in.ts';
-import { button, linkButton } from '../account/views/components/buttons.ts';
-import { filterForm, postForm, textField } from '../account/views/components/fields.ts';
+import type { OperatorAccount } from '../../services/operator/operate-accounts.ts';
+import { button, filterForm, linkButton, postForm, textField } from '../account/page/forms.ts';
+import { html } from '../account/page/html.ts';
 import {
   dataTable,
+  emptyState,
   figures,
   pager,
   section,
+  time,
   withQuery,
-} from '../account/views/components/lists.ts';
-import { emptyState, time } from '../account/views/components/marks.ts';
-import { html } from '../account/views/html.ts';
+} from '../account/page/lists.ts';
+import { formOf } from '../account/session/visit.ts';
 import { fill } from '../account/words/words.ts';
-import { csrfOf, PAGES_PATH, renderOperatorPage, tongueOf } from './operator-frame.ts';
-import { queryValue } from './query-values.ts';
-
-export interface AccountPageServices {
-  readonly operateAccounts: Pick<
-    OperateAccounts,
-    'page' | 'show' | 'create' | 'namesOf' | 'isName'
-  >;
-  readonly operateCredits: Pick<OperateCredits, 'move' | 'show'>;
-}
+import {
+  type OperatorServices,
+  operatorVisitOf,
+  PAGES_PATH,
+  queryValue,
+  renderOperatorPage,
+} from './operator-frame.ts';
 
 const ACCOUNTS_PATH = `${PAGES_PATH}/accounts`;
 const PAGE_ROWS = 50;
@@ -40,7 +36,7 @@ interface Typed {
   readonly wrong: Readonly<Partial<Record<'amount' | 'reference', string>>>;
 }
 
-export function registerAccountPages(pages: FastifyInstance, services: AccountPageServices): void {
+export function registerAccountPages(pages: FastifyInstance, services: OperatorServices): void {
   const { operateAccounts } = services;
   pages.get(ACCOUNTS_PATH, async (request, reply) => {
     const found = queryValue(request, 'find');
@@ -50,7 +46,7 @@ export function registerAccountPages(pages: FastifyInstance, services: AccountPa
   });
   pages.post(ACCOUNTS_PATH, async (request, reply) => {
     const name = formOf(request).text('name');
-    const words = tongueOf(request).own.accounts;
+    const words = operatorVisitOf(request).own.accounts;
     const wrong = (error: string) => renderList(request, reply, services, { name, error });
     if (!operateAccounts.isName(name)) return wrong(words.nameWrong);
     const account = await operateAccounts.create(name);
@@ -72,12 +68,12 @@ export function registerAccountPages(pages: FastifyInstance, services: AccountPa
 async function renderList(
   request: FastifyRequest,
   reply: FastifyReply,
-  { operateAccounts }: AccountPageServices,
+  { operateAccounts }: OperatorServices,
   typed?: { readonly name: string; readonly error: string },
 ): Promise<FastifyReply> {
   const after = queryValue(request, 'after');
   const accounts = await operateAccounts.page({ limit: PAGE_ROWS, after });
-  const { words, own, formats } = tongueOf(request);
+  const { words, own, formats } = operatorVisitOf(request);
   const texts = own.accounts;
   const last = accounts.length === PAGE_ROWS ? accounts.at(-1)?.name : undefined;
   return renderOperatorPage(request, reply, {
@@ -115,7 +111,7 @@ async function renderList(
     ${section(
       { title: texts.create, lead: texts.createLead },
       postForm(
-        { action: ACCOUNTS_PATH, csrf: csrfOf(request), class: 'form panel' },
+        { action: ACCOUNTS_PATH, csrf: operatorVisitOf(request).csrf, class: 'form panel' },
         textField({
           name: 'name',
           label: texts.name,
@@ -133,13 +129,13 @@ async function renderList(
 async function renderAccount(
   request: FastifyRequest,
   reply: FastifyReply,
-  services: AccountPageServices,
+  services: OperatorServices,
   nameOrId: string,
   typed?: Typed,
 ): Promise<FastifyReply> {
   const account = await services.operateAccounts.show(nameOrId);
   const credits = await services.operateCredits.show(account.account_id);
-  const { own, formats } = tongueOf(request);
+  const { own, formats } = operatorVisitOf(request);
   const words = own.accounts;
   const figure = (label: string, count: number) => ({ label, value: formats.credits(count) });
   return renderOperatorPage(request, reply, {
@@ -174,7 +170,7 @@ function movementForm(
   kind: Kind,
   typed: Typed | undefined,
 ): VNode {
-  const words = tongueOf(request).own.accounts;
+  const words = operatorVisitOf(request).own.accounts;
   const own = typed?.kind === kind ? typed : undefined;
   const submit = kind === 'grant' ? words.grantSubmit : words.revokeSubmit;
   const lead = kind === 'grant' ? words.grantLead : words.revokeLead;
@@ -183,7 +179,7 @@ function movementForm(
     postForm(
       {
         action: `${ACCOUNTS_PATH}/${account.account_id}/${kind}`,
-        csrf: csrfOf(request),
+        csrf: operatorVisitOf(request).csrf,
         // Sent twice by a double click it is entered once.
         hidden: { fallback: `page ${randomUUID()}` },
         class: 'form panel',
@@ -218,11 +214,11 @@ function movementForm(
 async function move(
   request: FastifyRequest,
   reply: FastifyReply,
-  services: AccountPageServices,
+  services: OperatorServices,
   { kind, account }: { readonly kind: Kind; readonly account: string },
 ): Promise<FastifyReply> {
   const form = formOf(request);
-  const { own, formats } = tongueOf(request);
+  const { own, formats } = operatorVisitOf(request);
   const words = own.accounts;
   const [amount, reference] = [form.text('amount').trim(), form.text('reference').trim()];
   const again = (wrong: Typed['wrong']) =>

@@ -1,50 +1,40 @@
 /** Jobs of all accounts, one of them, and ending the lease of one. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import type { OperateAccounts } from '../../services/operator/operate-accounts.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,
   JOB_GROUPS,
-  type OperateJobs,
 } from '../../services/operator/operate-jobs.ts';
 import type { OperatorJob } from '../../services/operator/operator-view.ts';
-import { button } from '../account/views/components/buttons.ts';
+import { JOB_TONES } from '../account/jobs.ts';
+import { button, filterForm, postForm, selectField, textField } from '../account/page/forms.ts';
+import { html } from '../account/page/html.ts';
 import {
-  filterForm,
-  postForm,
-  selectField,
-  textField,
-} from '../account/views/components/fields.ts';
-import {
+  badge,
   dataTable,
   definitionList,
+  emptyState,
   pager,
   section,
+  timeOr,
   withQuery,
-} from '../account/views/components/lists.ts';
-import { badge, emptyState, type Tone, time } from '../account/views/components/marks.ts';
-import { type Child, html } from '../account/views/html.ts';
+} from '../account/page/lists.ts';
 import { fill } from '../account/words/words.ts';
-import { csrfOf, PAGES_PATH, renderOperatorPage, type Tongue, tongueOf } from './operator-frame.ts';
-import { queryChoice, queryValue } from './query-values.ts';
-
-export interface JobPageServices {
-  readonly operateJobs: Pick<OperateJobs, 'list' | 'show' | 'retry'>;
-  readonly operateAccounts: Pick<OperateAccounts, 'namesOf'>;
-}
+import {
+  type OperatorServices,
+  type OperatorVisit,
+  operatorVisitOf,
+  PAGES_PATH,
+  queryChoice,
+  queryValue,
+  renderOperatorPage,
+} from './operator-frame.ts';
 
 const JOBS_PATH = `${PAGES_PATH}/jobs`;
 const PAGE_ROWS = 50;
-const TONES: Readonly<Record<OperatorJob['status'], Tone>> = {
-  queued: 'neutral',
-  processing: 'accent',
-  succeeded: 'good',
-  failed: 'bad',
-  expired: 'neutral',
-};
 
-export function registerJobPages(pages: FastifyInstance, services: JobPageServices): void {
+export function registerJobPages(pages: FastifyInstance, services: OperatorServices): void {
   const { operateJobs } = services;
   pages.get(JOBS_PATH, (request, reply) => renderList(request, reply, services));
   pages.get<{ Params: { job: string } }>(`${JOBS_PATH}/:job`, async (request, reply) => {
@@ -63,9 +53,9 @@ export function registerJobPages(pages: FastifyInstance, services: JobPageServic
 async function renderList(
   request: FastifyRequest,
   reply: FastifyReply,
-  { operateJobs, operateAccounts }: JobPageServices,
+  { operateJobs, operateAccounts }: OperatorServices,
 ): Promise<FastifyReply> {
-  const { words, own } = tongueOf(request);
+  const { words, own } = operatorVisitOf(request);
   const group = queryChoice(request, 'state', JOB_GROUPS) ?? 'open';
   const account = queryValue(request, 'account');
   const after = queryValue(request, 'after');
@@ -101,7 +91,7 @@ async function renderList(
       }),
       button({ label: own.filter, kind: 'secondary' }),
     )}
-    ${jobTable(jobs, names, tongueOf(request))}
+    ${jobTable(jobs, names, operatorVisitOf(request))}
     ${pager(words.common, {
       next: next === undefined ? undefined : withQuery(JOBS_PATH, { ...asked, after: next }),
       first: after === undefined ? undefined : withQuery(JOBS_PATH, asked),
@@ -112,7 +102,7 @@ async function renderList(
 function jobTable(
   jobs: readonly OperatorJob[],
   names: ReadonlyMap<string, string>,
-  { own, formats }: Tongue,
+  { own, formats }: OperatorVisit,
 ): VNode {
   const words = own.jobs;
   return dataTable({
@@ -128,11 +118,11 @@ function jobTable(
     ],
     rows: jobs.map(job => [
       html`<a href=${`${JOBS_PATH}/${job.job_id}`}><code>${job.job_id}</code></a>`,
-      badge(words.states[job.status], TONES[job.status]),
+      badge(words.states[job.status], JOB_TONES[job.status]),
       html`<a href=${`${PAGES_PATH}/accounts/${job.account_id}`}>${
         names.get(job.account_id) ?? job.account_id
       }</a>`,
-      instant(job.created_at, formats),
+      timeOr(job.created_at, formats.exactTime, null),
       job.lease?.holder ?? '–',
       formats.credits(job.lost_attempts),
       job.error?.code ?? '–',
@@ -147,41 +137,42 @@ function renderJob(
   job: OperatorJob,
   accountName: string,
 ): FastifyReply {
-  const tongue = tongueOf(request);
-  const { own, formats } = tongue;
+  const visit = operatorVisitOf(request);
+  const { own, formats } = visit;
   const words = own.jobs;
   const isOpen = job.finished_at === null;
+  const instant = (iso: string | null) => timeOr(iso, formats.exactTime, null);
   return renderOperatorPage(request, reply, {
     title: words.job,
     lead: html`<code>${job.job_id}</code>`,
     back: { href: JOBS_PATH, label: words.title },
     active: 'jobs',
     main: html`${definitionList([
-      [own.state, badge(words.states[job.status], TONES[job.status])],
+      [own.state, badge(words.states[job.status], JOB_TONES[job.status])],
       [words.error, job.error && html`<code>${job.error.code}</code> ${job.error.detail}`],
       [own.account, html`<a href=${`${PAGES_PATH}/accounts/${job.account_id}`}>${accountName}</a>`],
       [words.key, html`<code>${job.key}</code>`],
       [words.mode, job.mode],
-      [words.created, instant(job.created_at, formats)],
-      [words.started, instant(job.started_at, formats)],
-      [words.ended, instant(job.finished_at, formats)],
-      [words.expires, instant(job.expires_at, formats)],
+      [words.created, instant(job.created_at)],
+      [words.started, instant(job.started_at)],
+      [words.ended, instant(job.finished_at)],
+      [words.expires, instant(job.expires_at)],
       [words.input, job.input && pictureText(job.input.format, job.input, formats)],
       [words.format, job.output_format],
       [words.result, job.result && pictureText(undefined, job.result, formats)],
       [words.holder, job.lease?.holder],
-      [words.lease, job.lease && instant(job.lease.expires_at, formats)],
+      [words.lease, job.lease && instant(job.lease.expires_at)],
       [words.fence, String(job.fence)],
       [words.lost, String(job.lost_attempts)],
       [words.takeovers, String(job.takeovers)],
     ])}
-    ${job.timings === null ? null : section({ title: words.stages }, stageTable(job, tongue))}
+    ${job.timings === null ? null : section({ title: words.stages }, stageTable(job, visit))}
     ${
       isOpen
         ? section(
             { title: words.retry, lead: words.retryLead },
             postForm(
-              { action: `${JOBS_PATH}/${job.job_id}/retry`, csrf: csrfOf(request) },
+              { action: `${JOBS_PATH}/${job.job_id}/retry`, csrf: operatorVisitOf(request).csrf },
               html`<div class="actions">${button({
                 label: words.retry,
                 kind: 'secondary',
@@ -194,7 +185,7 @@ function renderJob(
   });
 }
 
-function stageTable(job: OperatorJob, { own, formats }: Tongue): VNode {
+function stageTable(job: OperatorJob, { own, formats }: OperatorVisit): VNode {
   const times = Object.entries(job.timings ?? {}).filter(
     (entry): entry is [string, number] => typeof entry[1] === 'number',
   );
@@ -214,12 +205,8 @@ interface PictureSize {
 function pictureText(
   format: string | undefined,
   { bytes, width, height }: PictureSize,
-  formats: Tongue['formats'],
+  formats: OperatorVisit['formats'],
 ): string {
   const size = width === null || height === null ? undefined : `${width} × ${height}`;
   return [format, size, formats.bytes(bytes)].filter(part => part !== undefined).join(', ');
-}
-
-function instant(iso: string | null, formats: Tongue['formats']): Child {
-  return iso === null ? null : time(Date.parse(iso), formats.exactTime(Date.parse(iso)));
 }

@@ -1,19 +1,28 @@
-/** The nodes that registered, and draining them. */
-import type { FastifyInstance } from 'fastify';
+/** The first page: what waits for a node, whose it is, how many nodes there are; nodes, and draining them. */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import type { OperateNodes } from '../../services/operator/operate-nodes.ts';
 import type { OperatorNode } from '../../services/operator/operator-view.ts';
-import { button } from '../account/views/components/buttons.ts';
-import { postForm } from '../account/views/components/fields.ts';
-import { dataTable } from '../account/views/components/lists.ts';
-import { badge, emptyState, type Tone, time } from '../account/views/components/marks.ts';
-import { html } from '../account/views/html.ts';
+import { QUEUED_ACCOUNTS_MAX, type QueueView } from '../../services/operator/read-queue.ts';
+import { button, postForm } from '../account/page/forms.ts';
+import { html } from '../account/page/html.ts';
+import {
+  badge,
+  dataTable,
+  emptyState,
+  figures,
+  section,
+  type Tone,
+  timeOr,
+} from '../account/page/lists.ts';
 import { fill } from '../account/words/words.ts';
-import { csrfOf, PAGES_PATH, renderOperatorPage, type Tongue, tongueOf } from './operator-frame.ts';
-
-export interface NodePageServices {
-  readonly operateNodes: Pick<OperateNodes, 'list' | 'setDraining'>;
-}
+import {
+  OPERATOR_PATH,
+  type OperatorServices,
+  type OperatorVisit,
+  operatorVisitOf,
+  PAGES_PATH,
+  renderOperatorPage,
+} from './operator-frame.ts';
 
 const NODES_PATH = `${PAGES_PATH}/nodes`;
 const TONES: Readonly<Record<OperatorNode['state'], Tone>> = {
@@ -25,13 +34,18 @@ const TONES: Readonly<Record<OperatorNode['state'], Tone>> = {
 
 export function registerNodePages(
   pages: FastifyInstance,
-  { operateNodes }: NodePageServices,
+  { operateNodes, readQueue }: OperatorServices,
 ): void {
+  pages.get(OPERATOR_PATH, async (request, reply) => {
+    const queue = await readQueue.read();
+    const nodes = await operateNodes.list();
+    return renderOverview(request, reply, queue, nodes);
+  });
   pages.get(NODES_PATH, async (request, reply) => {
     const nodes = await operateNodes.list();
-    const tongue = tongueOf(request);
-    const { title, lead } = tongue.own.nodes;
-    const main = nodeTable(nodes, tongue, csrfOf(request));
+    const visit = operatorVisitOf(request);
+    const { title, lead } = visit.own.nodes;
+    const main = nodeTable(nodes, visit);
     return renderOperatorPage(request, reply, { title, lead, active: 'nodes', main });
   });
   for (const command of ['drain', 'undrain'] as const) {
@@ -46,8 +60,8 @@ export function registerNodePages(
   }
 }
 
-export function nodeTable(nodes: readonly OperatorNode[], tongue: Tongue, csrf: string): VNode {
-  const { own, formats } = tongue;
+function nodeTable(nodes: readonly OperatorNode[], visit: OperatorVisit): VNode {
+  const { own, formats } = visit;
   const words = own.nodes;
   return dataTable({
     caption: words.caption,
@@ -59,23 +73,21 @@ export function nodeTable(nodes: readonly OperatorNode[], tongue: Tongue, csrf: 
       { label: words.heartbeat },
       { label: own.actions, silent: true, align: 'end' },
     ],
-    rows: nodes.map(node => {
-      const heartbeatMs = Date.parse(node.heartbeat_at);
-      return [
-        node.node_id,
-        badge(words.states[node.state], TONES[node.state]),
-        html`<code>${node.address}</code>`,
-        node.version,
-        time(heartbeatMs, formats.exactTime(heartbeatMs)),
-        drainForm(node, words, csrf),
-      ];
-    }),
+    rows: nodes.map(node => [
+      node.node_id,
+      badge(words.states[node.state], TONES[node.state]),
+      html`<code>${node.address}</code>`,
+      node.version,
+      timeOr(node.heartbeat_at, formats.exactTime, null),
+      drainForm(node, visit),
+    ]),
     empty: emptyState({ title: words.empty, text: words.emptyText }),
   });
 }
 
-function drainForm(node: OperatorNode, words: Tongue['own']['nodes'], csrf: string): VNode | null {
+function drainForm(node: OperatorNode, { own, csrf }: OperatorVisit): VNode | null {
   if (node.state === 'gone') return null;
+  const words = own.nodes;
   const command = node.draining ? 'undrain' : 'drain';
   const label = words[command];
   const name = { node: node.node_id };
@@ -88,4 +100,65 @@ function drainForm(node: OperatorNode, words: Tongue['own']['nodes'], csrf: stri
     },
     button({ label, kind: 'secondary', describe: `${label} ${node.node_id}`, ...ask }),
   );
+}
+
+function renderOverview(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  queue: QueueView,
+  nodes: readonly OperatorNode[],
+): FastifyReply {
+  const visit = operatorVisitOf(request);
+  const { formats, own } = visit;
+  const words = own.overview;
+  const live = nodes.filter(({ state }) => state === 'live' || state === 'draining');
+  const note = fill(words.ofMax, {
+    share: formats.share(queue.megapixels / queue.megapixelsMax),
+    max: formats.credits(queue.megapixelsMax),
+  });
+  const rows = queue.accounts.map(account => [
+    html`<a href=${`${PAGES_PATH}/accounts/${account.accountId}`}>${account.name}</a>`,
+    formats.credits(account.jobs),
+    formats.credits(account.megapixels),
+    formats.share(account.megapixels / Math.max(queue.megapixels, 1)),
+  ]);
+  return renderOperatorPage(request, reply, {
+    title: words.title,
+    lead: words.lead,
+    active: 'overview',
+    main: html`${figures([
+      { label: words.jobs, value: formats.credits(queue.jobs) },
+      { label: words.megapixels, value: formats.credits(queue.megapixels), note },
+      {
+        label: words.oldest,
+        value: queue.jobs === 0 ? '–' : formats.duration(queue.oldestAgeMs),
+      },
+      {
+        label: words.nodes,
+        value: formats.credits(live.length),
+        note: fill(words.nodesOf, { count: formats.credits(nodes.length) }),
+      },
+    ])}
+    ${section(
+      {
+        title: words.queue,
+        lead:
+          queue.accountCount > QUEUED_ACCOUNTS_MAX
+            ? fill(words.queueMore, { count: formats.credits(queue.accountCount) })
+            : undefined,
+      },
+      dataTable({
+        caption: words.queueCaption,
+        columns: [
+          { label: own.account },
+          { label: words.jobs, align: 'end' },
+          { label: words.megapixels, align: 'end' },
+          { label: words.share, align: 'end' },
+        ],
+        rows,
+        empty: emptyState({ title: words.queueEmpty, text: words.queueEmptyText }),
+      }),
+    )}
+    ${section({ title: words.fleet }, nodeTable(nodes, visit))}`,
+  });
 }

@@ -4,26 +4,30 @@ import type { VNode } from 'preact';
 import {
   NOTIFICATION_STATUSES,
   notificationCursor,
-  type OperateWebhooks,
   type OperatorNotification,
   type ResendOutcome,
 } from '../../services/operator/operate-webhooks.ts';
-import { button } from '../account/views/components/buttons.ts';
+import { button, filterForm, postForm, selectField, textField } from '../account/page/forms.ts';
+import { html } from '../account/page/html.ts';
 import {
-  filterForm,
-  postForm,
-  selectField,
-  textField,
-} from '../account/views/components/fields.ts';
-import { dataTable, pager, withQuery } from '../account/views/components/lists.ts';
-import { badge, emptyState, notice, type Tone, time } from '../account/views/components/marks.ts';
-import { type Child, html } from '../account/views/html.ts';
-import { csrfOf, PAGES_PATH, renderOperatorPage, type Tongue, tongueOf } from './operator-frame.ts';
-import { queryChoice, queryValue } from './query-values.ts';
-
-export interface NotificationPageServices {
-  readonly operateWebhooks: Pick<OperateWebhooks, 'list' | 'retry'>;
-}
+  badge,
+  dataTable,
+  emptyState,
+  notice,
+  pager,
+  type Tone,
+  timeOr,
+  withQuery,
+} from '../account/page/lists.ts';
+import {
+  type OperatorServices,
+  type OperatorVisit,
+  operatorVisitOf,
+  PAGES_PATH,
+  queryChoice,
+  queryValue,
+  renderOperatorPage,
+} from './operator-frame.ts';
 
 const NOTIFICATIONS_PATH = `${PAGES_PATH}/notifications`;
 const PAGE_ROWS = 50;
@@ -35,7 +39,7 @@ const TONES: Readonly<Record<OperatorNotification['status'], Tone>> = {
 
 export function registerNotificationPages(
   pages: FastifyInstance,
-  services: NotificationPageServices,
+  services: OperatorServices,
 ): void {
   pages.get(NOTIFICATIONS_PATH, (request, reply) => renderList(request, reply, services));
   pages.post<{ Params: { job: string } }>(
@@ -53,10 +57,11 @@ export function registerNotificationPages(
 async function renderList(
   request: FastifyRequest,
   reply: FastifyReply,
-  { operateWebhooks }: NotificationPageServices,
+  { operateWebhooks }: OperatorServices,
   whyNot?: Exclude<ResendOutcome, 'retried'>,
 ): Promise<FastifyReply> {
-  const { words, own } = tongueOf(request);
+  const visit = operatorVisitOf(request);
+  const { words, own } = visit;
   const texts = own.notifications;
   const status = queryChoice(request, 'status', NOTIFICATION_STATUSES);
   const job = queryValue(request, 'job');
@@ -83,7 +88,7 @@ async function renderList(
       textField({ name: 'job', label: texts.jobField, value: job }),
       button({ label: own.filter, kind: 'secondary' }),
     )}
-    ${notificationTable(found, tongueOf(request), csrfOf(request))}
+    ${notificationTable(found, visit)}
     ${pager(words.common, {
       next: last && withQuery(NOTIFICATIONS_PATH, { status, job, after: notificationCursor(last) }),
       first: after === undefined ? undefined : withQuery(NOTIFICATIONS_PATH, { status, job }),
@@ -93,12 +98,10 @@ async function renderList(
 
 function notificationTable(
   found: readonly OperatorNotification[],
-  { own, formats }: Tongue,
-  csrf: string,
+  { own, formats, csrf }: OperatorVisit,
 ): VNode {
   const words = own.notifications;
-  const instant = (iso: string | null): Child =>
-    iso === null ? '–' : time(Date.parse(iso), formats.exactTime(Date.parse(iso)));
+  const instant = (iso: string | null) => timeOr(iso, formats.exactTime, '–');
   return dataTable({
     caption: words.caption,
     columns: [

@@ -1,18 +1,32 @@
-/** The frame of the operator's pages: their navigation, language and errors. */
+/** The frame of the operator's pages: their navigation, words, errors, and what their addresses ask. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { assetHref } from '../account/page/assets.ts';
-import { PAGE_HEADERS } from '../account/page/page-headers.ts';
-import { languageOf } from '../account/page/page-request.ts';
-import { saidOf } from '../account/page/render-page.ts';
-import { html, renderDocument } from '../account/views/html.ts';
-import type { IconName } from '../account/views/icons.ts';
-import { type NavLink, type PageContent, pageDocument } from '../account/views/layout.ts';
-import { type Formats, formatsIn } from '../account/words/formats.ts';
-import { fill, isLanguage, type Language, type Words, wordsIn } from '../account/words/words.ts';
+import type { ContractError } from '#contract/errors.ts';
+import type { OperateAccounts } from '../../services/operator/operate-accounts.ts';
+import type { OperateCredits } from '../../services/operator/operate-credits.ts';
+import type { OperateJobs } from '../../services/operator/operate-jobs.ts';
+import type { OperateNodes } from '../../services/operator/operate-nodes.ts';
+import type { OperateWebhooks } from '../../services/operator/operate-webhooks.ts';
+import type { ReadQueue } from '../../services/operator/read-queue.ts';
+import type { OperateOrders } from '../../services/sales/operate-orders.ts';
+import { type PageContent, renderFramed } from '../account/page/frame.ts';
+import type { IconName } from '../account/page/icons.ts';
+import { errorPage } from '../account/page/render-page.ts';
+import { PageError } from '../account/session/page-error.ts';
+import { type Locale, localeOf, maybeCsrf, queryOf } from '../account/session/visit.ts';
+import type { Words } from '../account/words/words.ts';
+
+export interface OperatorServices {
+  readonly operateAccounts: OperateAccounts;
+  readonly operateCredits: OperateCredits;
+  readonly operateJobs: OperateJobs;
+  readonly operateNodes: OperateNodes;
+  readonly operateOrders: OperateOrders;
+  readonly operateWebhooks: OperateWebhooks;
+  readonly readQueue: ReadQueue;
+}
 
 export const OPERATOR_PATH = '/operator';
 export const PAGES_PATH = `${OPERATOR_PATH}/pages`;
-export const LANGUAGE_COOKIE = 'matting-operator-language';
 
 const ENTRIES = [
   { name: 'overview', path: OPERATOR_PATH, icon: 'overview' },
@@ -23,47 +37,24 @@ const ENTRIES = [
   { name: 'notifications', path: `${PAGES_PATH}/notifications`, icon: 'bell' },
 ] as const satisfies readonly { name: string; path: string; icon: IconName }[];
 
-export type OperatorEntry = (typeof ENTRIES)[number]['name'];
-
-/** The hidden field of the forms of who is signed in. */
-const tokens = new WeakMap<FastifyRequest, string>();
-
-/** @param csrf undefined: there is no session (any more) */
-export function setCsrf(request: FastifyRequest, csrf: string | undefined): void {
-  if (csrf === undefined) tokens.delete(request);
-  else tokens.set(request, csrf);
-}
-
-export function maybeCsrf(request: FastifyRequest): string | undefined {
-  return tokens.get(request);
+/** What a page of the operator is made with. */
+export interface OperatorVisit extends Locale {
+  /** The section of these pages. */
+  readonly own: Words['operator'];
+  /** For the hidden field of forms. */
+  readonly csrf: string;
 }
 
 /** Only for routes behind the session. */
-export function csrfOf(request: FastifyRequest): string {
-  const csrf = tokens.get(request);
+export function operatorVisitOf(request: FastifyRequest): OperatorVisit {
+  const csrf = maybeCsrf(request);
   if (csrf === undefined) throw new Error('a route without a session asked for its token');
-  return csrf;
+  const locale = localeOf(request);
+  return { ...locale, own: locale.words.operator, csrf };
 }
 
-export interface Tongue {
-  readonly language: Language;
-  readonly words: Words;
-  readonly formats: Formats;
-  /** The section of these pages. */
-  readonly own: Words['operator'];
-}
-
-/** What was chosen here, else what the browser asks for. */
-export function tongueOf(request: FastifyRequest): Tongue {
-  const chosen = request.cookies[LANGUAGE_COOKIE];
-  const language = isLanguage(chosen) ? chosen : languageOf(request);
-  const words = wordsIn(language);
-  return { language, words, formats: formatsIn(language), own: words.operator };
-}
-
-export interface OperatorPage extends PageContent {
-  readonly active?: OperatorEntry;
-  readonly status?: number;
+interface OperatorPage extends PageContent {
+  readonly active?: (typeof ENTRIES)[number]['name'];
 }
 
 export function renderOperatorPage(
@@ -71,63 +62,49 @@ export function renderOperatorPage(
   reply: FastifyReply,
   page: OperatorPage,
 ): FastifyReply {
-  const { language, words, own } = tongueOf(request);
-  const csrf = maybeCsrf(request);
-  const document = pageDocument({
-    ...page,
-    language,
-    words: { ...words, common: { ...words.common, navigation: own.title } },
-    viewer: undefined,
-    nav: csrf === undefined ? [] : navOf(own, page.active),
-    forms: csrf === undefined ? undefined : { path: OPERATOR_PATH, csrf },
-    home: OPERATOR_PATH,
-    address: request.url,
-    said: saidOf(request, own.said),
-    styleHref: assetHref(OPERATOR_PATH, 'style.css'),
-    iconHref: assetHref(OPERATOR_PATH, 'mark.svg'),
-    scriptHrefs: ['copy.js', 'confirm.js', 'times.js'].map(name => assetHref(OPERATOR_PATH, name)),
+  const { operator: own } = localeOf(request).words;
+  const isSignedIn = maybeCsrf(request) !== undefined;
+  const nav = ENTRIES.map(({ name, path: href, icon }) => {
+    return { href, label: own[name].title, icon, active: name === page.active };
   });
-  return reply
-    .code(page.status ?? 200)
-    .headers(PAGE_HEADERS)
-    .send(renderDocument(document));
+  return renderFramed(
+    request,
+    reply,
+    { ...page, said: own.said },
+    { path: OPERATOR_PATH, nav: isSignedIn ? nav : [], navigation: own.title },
+  );
 }
 
-function navOf(own: Words['operator'], active: OperatorEntry | undefined): NavLink[] {
-  return ENTRIES.map(({ name, path, icon }) => ({
-    href: path,
-    label: own[name].title,
-    icon,
-    active: name === active,
-  }));
-}
-
-export type OperatorErrorKind =
-  | 'notFound'
-  | 'badForm'
-  | 'otherOrigin'
-  | 'staleForm'
-  | 'insecure'
-  | 'tooManyAttempts'
-  | 'unavailable'
-  | 'internal';
-
-/** @param error.detail for the operator, in English, as the command line says it */
-export function renderOperatorError(
+/** What is refused says why, in English, as the command line does; of a failure nothing is said. */
+export function writeOperatorError(
+  error: PageError | ContractError,
   request: FastifyRequest,
   reply: FastifyReply,
-  error: { readonly kind: OperatorErrorKind; readonly status: number; readonly detail?: string },
-): FastifyReply {
-  const { words, own } = tongueOf(request);
-  const { title, text } = words.errors[error.kind];
-  return renderOperatorPage(request, reply, {
-    title,
-    status: error.status,
-    main: html`<div class="stack">
-      <p>${error.kind === 'notFound' ? own.notFound : text}</p>
-      ${error.detail === undefined ? null : html`<p><code>${error.detail}</code></p>`}
-      <p class="actions"><a class="button secondary" href=${OPERATOR_PATH}>${own.toOverview}</a></p>
-      <p class="hint">${fill(words.errors.requestId, { id: request.id })}</p>
-    </div>`,
-  });
+): void {
+  const { notFound, toOverview: label } = localeOf(request).words.operator;
+  const isSilent = error instanceof PageError || error.spec.http === 500;
+  const detail = isSilent ? undefined : error.message;
+  const way = { href: OPERATOR_PATH, label, notFound, detail };
+  renderOperatorPage(request, reply, errorPage(request, reply, error, way));
+}
+
+/** Longest value of an address: a cursor, a name, an id. */
+const VALUE_LENGTH_MAX = 200;
+
+/** Undefined where it is absent, empty, given twice or too long. */
+export function queryValue(request: FastifyRequest, name: string): string | undefined {
+  const value = queryOf(request, name);
+  if (typeof value !== 'string') return undefined;
+  const text = value.trim();
+  return text === '' || text.length > VALUE_LENGTH_MAX ? undefined : text;
+}
+
+/** One of the list; undefined where it is another. */
+export function queryChoice<T extends string>(
+  request: FastifyRequest,
+  name: string,
+  choices: readonly T[],
+): T | undefined {
+  const value = queryValue(request, name);
+  return choices.find(choice => choice === value);
 }

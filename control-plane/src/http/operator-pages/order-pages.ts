@@ -4,54 +4,44 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { ContractError } from '#contract/errors.ts';
 import { parseDecimal } from '../../domain/account/orders.ts';
-import type { OperateAccounts } from '../../services/operator/operate-accounts.ts';
 import {
   LISTED_ORDER_STATES,
-  type OperateOrders,
   type OperatorListedOrder,
   type OperatorOrder,
   type OperatorOrderDetails,
 } from '../../services/sales/operate-orders.ts';
-import { formOf } from '../account/session/signed-in.ts';
-import { button } from '../account/views/components/buttons.ts';
+import { ORDER_TONES } from '../account/orders.ts';
+import { button, filterForm, postForm, selectField, textField } from '../account/page/forms.ts';
+import { type Child, html } from '../account/page/html.ts';
 import {
-  filterForm,
-  postForm,
-  selectField,
-  textField,
-} from '../account/views/components/fields.ts';
-import {
+  badge,
   dataTable,
   definitionList,
+  emptyState,
+  notice,
   pager,
   section,
+  timeOr,
   withQuery,
-} from '../account/views/components/lists.ts';
-import { badge, emptyState, notice, type Tone, time } from '../account/views/components/marks.ts';
-import { type Child, html } from '../account/views/html.ts';
+} from '../account/page/lists.ts';
+import { formOf } from '../account/session/visit.ts';
 import { counted, fill } from '../account/words/words.ts';
-import { csrfOf, PAGES_PATH, renderOperatorPage, type Tongue, tongueOf } from './operator-frame.ts';
-import { queryChoice, queryValue } from './query-values.ts';
-
-export interface OrderPageServices {
-  readonly operateOrders: Pick<OperateOrders, 'list' | 'show' | 'confirm' | 'refund'>;
-  readonly operateAccounts: Pick<OperateAccounts, 'namesOf'>;
-}
+import {
+  type OperatorServices,
+  type OperatorVisit,
+  operatorVisitOf,
+  PAGES_PATH,
+  queryChoice,
+  queryValue,
+  renderOperatorPage,
+} from './operator-frame.ts';
 
 const ORDERS_PATH = `${PAGES_PATH}/orders`;
 const PAGE_ROWS = 50;
-const TONES: Readonly<Record<OperatorOrder['state'], Tone>> = {
-  pending: 'warning',
-  paid: 'good',
-  'partly-refunded': 'accent',
-  refunded: 'neutral',
-  expired: 'neutral',
-  cancelled: 'neutral',
-};
 
 type OrderRequest = FastifyRequest<{ Params: { order: string } }>;
 
-export function registerOrderPages(pages: FastifyInstance, services: OrderPageServices): void {
+export function registerOrderPages(pages: FastifyInstance, services: OperatorServices): void {
   const { operateOrders } = services;
   pages.get(ORDERS_PATH, (request, reply) => renderList(request, reply, services));
   pages.get(`${ORDERS_PATH}/:order`, (request: OrderRequest, reply) =>
@@ -74,7 +64,7 @@ export function registerOrderPages(pages: FastifyInstance, services: OrderPageSe
       const { currency } = await operateOrders.show(order);
       const amount = typed === '' ? undefined : parseDecimal(typed, currency);
       if (typed !== '' && amount === undefined) {
-        throw new ContractError('INVALID_REQUEST', tongueOf(request).own.orders.amountWrong);
+        throw new ContractError('INVALID_REQUEST', operatorVisitOf(request).own.orders.amountWrong);
       }
       const reference = form.text('reference').trim() || form.text('fallback');
       const { changed } = await operateOrders.refund(order, { amount, reference });
@@ -88,8 +78,8 @@ export function registerOrderPages(pages: FastifyInstance, services: OrderPageSe
 async function changeOrder(
   request: OrderRequest,
   reply: FastifyReply,
-  services: OrderPageServices,
-  change: () => Promise<keyof Tongue['own']['said']>,
+  services: OperatorServices,
+  change: () => Promise<keyof OperatorVisit['own']['said']>,
 ): Promise<FastifyReply> {
   try {
     const said = await change();
@@ -107,10 +97,10 @@ async function changeOrder(
 async function renderList(
   request: FastifyRequest,
   reply: FastifyReply,
-  { operateOrders, operateAccounts }: OrderPageServices,
+  { operateOrders, operateAccounts }: OperatorServices,
 ): Promise<FastifyReply> {
-  const tongue = tongueOf(request);
-  const { words, own } = tongue;
+  const visit = operatorVisitOf(request);
+  const { words, own } = visit;
   const state = queryChoice(request, 'state', LISTED_ORDER_STATES);
   const account = queryValue(request, 'account');
   const after = queryValue(request, 'after');
@@ -133,7 +123,7 @@ async function renderList(
       textField({ name: 'account', label: own.accounts.find, value: account }),
       button({ label: own.filter, kind: 'secondary' }),
     )}
-    ${orderTable(orders, names, tongue)}
+    ${orderTable(orders, names, visit)}
     ${pager(words.common, {
       next:
         next === undefined ? undefined : withQuery(ORDERS_PATH, { state, account, after: next }),
@@ -145,9 +135,9 @@ async function renderList(
 function orderTable(
   orders: readonly OperatorListedOrder[],
   names: ReadonlyMap<string, string>,
-  tongue: Tongue,
+  visit: OperatorVisit,
 ): VNode {
-  const { own } = tongue;
+  const { own } = visit;
   const words = own.orders;
   return dataTable({
     caption: words.caption,
@@ -161,13 +151,13 @@ function orderTable(
     ],
     rows: orders.map(order => [
       html`<a href=${`${ORDERS_PATH}/${order.order_id}`}><code>${order.order_id}</code></a>`,
-      badge(words.states[order.state], TONES[order.state]),
+      badge(words.states[order.state], ORDER_TONES[order.state]),
       html`<a href=${`${PAGES_PATH}/accounts/${order.account_id}`}>${
         names.get(order.account_id) ?? order.account_id
       }</a>`,
-      packageOf(order, tongue),
-      money(order.price, order, tongue),
-      instant(order.created_at, tongue),
+      packageOf(order, visit),
+      money(order.price, order, visit),
+      instant(order.created_at, visit),
     ]),
     empty: emptyState({ title: words.empty, text: words.emptyText }),
   });
@@ -176,13 +166,13 @@ function orderTable(
 async function renderOrder(
   request: OrderRequest,
   reply: FastifyReply,
-  { operateOrders, operateAccounts }: OrderPageServices,
+  { operateOrders, operateAccounts }: OperatorServices,
   refusal?: string,
 ): Promise<FastifyReply> {
   const order = await operateOrders.show(request.params.order);
   const names = await operateAccounts.namesOf([order.account_id]);
-  const tongue = tongueOf(request);
-  const { own, formats } = tongue;
+  const visit = operatorVisitOf(request);
+  const { own, formats } = visit;
   const words = own.orders;
   const isPaid = order.paid_at !== null;
   const isWhole = order.refunded_amount === order.amount;
@@ -194,21 +184,21 @@ async function renderOrder(
     status: refusal === undefined ? 200 : 422,
     main: html`${refusal === undefined ? null : notice('bad', refusal)}
     ${definitionList([
-      [own.state, badge(words.states[order.state], TONES[order.state])],
+      [own.state, badge(words.states[order.state], ORDER_TONES[order.state])],
       [
         own.account,
         html`<a href=${`${PAGES_PATH}/accounts/${order.account_id}`}>${
           names.get(order.account_id) ?? order.account_id
         }</a>`,
       ],
-      [words.package, packageOf(order, tongue)],
-      [words.price, money(order.price, order, tongue)],
-      [own.created, instant(order.created_at, tongue)],
-      [words.expires, isPaid ? null : instant(order.expires_at, tongue)],
-      [words.paid, instant(order.paid_at, tongue)],
+      [words.package, packageOf(order, visit)],
+      [words.price, money(order.price, order, visit)],
+      [own.created, instant(order.created_at, visit)],
+      [words.expires, isPaid ? null : instant(order.expires_at, visit)],
+      [words.paid, instant(order.paid_at, visit)],
       [words.paidBy, order.paid_by],
       [words.payment, order.payment && html`<code>${order.payment}</code>`],
-      [words.refunded, order.refunded_amount > 0 ? money(order.refunded, order, tongue) : null],
+      [words.refunded, order.refunded_amount > 0 ? money(order.refunded, order, visit) : null],
       [
         words.creditsRevoked,
         order.refunded_amount > 0 ? formats.credits(order.credits_revoked) : null,
@@ -218,10 +208,10 @@ async function renderOrder(
         order.credits_not_revoked > 0 ? formats.credits(order.credits_not_revoked) : null,
       ],
     ])}
-    ${tableOf(order.payments.length, words.payments, paymentTable(order, tongue))}
-    ${tableOf(order.refunds.length, words.refunds, refundTable(order, tongue))}
-    ${isPaid ? null : confirmForm(order, tongue, csrfOf(request))}
-    ${isPaid && !isWhole ? refundForm(order, tongue, csrfOf(request)) : null}`,
+    ${tableOf(order.payments.length, words.payments, paymentTable(order, visit))}
+    ${tableOf(order.refunds.length, words.refunds, refundTable(order, visit))}
+    ${isPaid ? null : confirmForm(order, visit)}
+    ${isPaid && !isWhole ? refundForm(order, visit) : null}`,
   });
 }
 
@@ -229,8 +219,8 @@ function tableOf(rows: number, title: string, table: VNode): VNode | null {
   return rows === 0 ? null : section({ title }, table);
 }
 
-function paymentTable(order: OperatorOrderDetails, tongue: Tongue): VNode {
-  const words = tongue.own.orders;
+function paymentTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode {
+  const words = visit.own.orders;
   return dataTable({
     caption: words.payments,
     columns: [
@@ -242,16 +232,16 @@ function paymentTable(order: OperatorOrderDetails, tongue: Tongue): VNode {
     ],
     rows: order.payments.map(one => [
       html`<code>${one.payment}</code>`,
-      one.sum === null ? `${one.amount} ${one.currency}` : money(one.sum, one, tongue),
+      one.sum === null ? `${one.amount} ${one.currency}` : money(one.sum, one, visit),
       html`<code>${one.outcome}</code>`,
       one.told_by,
-      instant(one.received_at, tongue),
+      instant(one.received_at, visit),
     ]),
   });
 }
 
-function refundTable(order: OperatorOrderDetails, tongue: Tongue): VNode {
-  const words = tongue.own.orders;
+function refundTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode {
+  const words = visit.own.orders;
   return dataTable({
     caption: words.refunds,
     columns: [
@@ -259,20 +249,21 @@ function refundTable(order: OperatorOrderDetails, tongue: Tongue): VNode {
       { label: words.sum, align: 'end' },
       { label: words.creditsRevoked, align: 'end' },
       { label: words.toldBy },
-      { label: tongue.own.created },
+      { label: visit.own.created },
     ],
     rows: order.refunds.map(one => [
       html`<code>${one.refund}</code>`,
-      money(one.sum, order, tongue),
-      tongue.formats.credits(one.credits_revoked),
+      money(one.sum, order, visit),
+      visit.formats.credits(one.credits_revoked),
       one.told_by,
-      instant(one.created_at, tongue),
+      instant(one.created_at, visit),
     ]),
   });
 }
 
-function confirmForm(order: OperatorOrder, tongue: Tongue, csrf: string): VNode {
-  const words = tongue.own.orders;
+function confirmForm(order: OperatorOrder, visit: OperatorVisit): VNode {
+  const { csrf } = visit;
+  const words = visit.own.orders;
   return section(
     { title: words.confirm, lead: words.confirmLead },
     postForm(
@@ -285,14 +276,15 @@ function confirmForm(order: OperatorOrder, tongue: Tongue, csrf: string): VNode 
       }),
       html`<div class="actions">${button({
         label: words.confirm,
-        confirm: fill(words.confirmAsk, { price: money(order.price, order, tongue) }),
+        confirm: fill(words.confirmAsk, { price: money(order.price, order, visit) }),
       })}</div>`,
     ),
   );
 }
 
-function refundForm(order: OperatorOrder, tongue: Tongue, csrf: string): VNode {
-  const words = tongue.own.orders;
+function refundForm(order: OperatorOrder, visit: OperatorVisit): VNode {
+  const { csrf } = visit;
+  const words = visit.own.orders;
   return section(
     { title: words.refund, lead: words.refundLead },
     postForm(
@@ -311,8 +303,8 @@ function refundForm(order: OperatorOrder, tongue: Tongue, csrf: string): VNode {
       }),
       textField({
         name: 'reference',
-        label: tongue.own.accounts.reference,
-        hint: tongue.own.accounts.referenceHint,
+        label: visit.own.accounts.reference,
+        hint: visit.own.accounts.referenceHint,
         maxlength: 64,
       }),
       html`<div class="actions">${button({
@@ -324,15 +316,19 @@ function refundForm(order: OperatorOrder, tongue: Tongue, csrf: string): VNode {
   );
 }
 
-function packageOf(order: OperatorOrder, { language, words }: Tongue): string {
+function packageOf(order: OperatorOrder, { language, words }: OperatorVisit): string {
   return counted(language, words.common.credits, order.credits);
 }
 
 /** @param sum a decimal of major units */
-function money(sum: string, { currency }: { readonly currency: string }, { formats }: Tongue) {
+function money(
+  sum: string,
+  { currency }: { readonly currency: string },
+  { formats }: OperatorVisit,
+) {
   return formats.money(Number(sum), currency);
 }
 
-function instant(iso: string | null, { formats }: Tongue): Child {
-  return iso === null ? null : time(Date.parse(iso), formats.dateTime(Date.parse(iso)));
+function instant(iso: string | null, { formats }: OperatorVisit): Child {
+  return timeOr(iso, formats.dateTime, null);
 }

@@ -2,20 +2,21 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { networkOf } from '#program/network-of.ts';
 import { AttemptWindows } from '../../domain/attempt-window.ts';
+import { button, postForm, textField } from '../account/page/forms.ts';
 import { PageError } from '../account/session/page-error.ts';
-import { formOf } from '../account/session/signed-in.ts';
-import { button } from '../account/views/components/buttons.ts';
-import { postForm, textField } from '../account/views/components/fields.ts';
+import { formOf, localeOf, maybeCsrf } from '../account/session/visit.ts';
 import { isLanguage } from '../account/words/words.ts';
 import { isOperatorKey } from '../checks/operator-key.ts';
-import { LANGUAGE_COOKIE, OPERATOR_PATH, renderOperatorPage, tongueOf } from './operator-frame.ts';
-import { type OperatorSessions, SESSION_MS } from './operator-session.ts';
+import { OPERATOR_PATH, renderOperatorPage } from './operator-frame.ts';
+import {
+  beginSession,
+  cookieOptions,
+  endSessions,
+  LANGUAGE_COOKIE,
+  type OperatorSessions,
+} from './operator-session.ts';
 
 export const SIGN_IN_PATH = `${OPERATOR_PATH}/sign-in`;
-
-/** Over TLS with the prefix that lets no other host plant it; on this machine without. */
-const SECURE_COOKIE = '__Host-matting-operator';
-const PLAIN_COOKIE = 'matting-operator';
 const YEAR_SECONDS = 31_536_000;
 /**
  * How often the operator key may be guessed from one network; past `keysMax` networks, the one
@@ -25,30 +26,14 @@ const YEAR_SECONDS = 31_536_000;
  */
 export const KEY_GUESSES = { windowMs: 60_000, max: 10, keysMax: 1000 };
 
-interface SignInParts {
-  readonly sessions: OperatorSessions;
-  readonly operatorKey: string;
-}
-
-/** The cookie of a session that is valid. */
-export function readSession(
-  request: FastifyRequest,
+export function registerSignIn(
+  pages: FastifyInstance,
   sessions: OperatorSessions,
-): string | undefined {
-  return sessionsOf(request, sessions)[0];
-}
-
-/** A browser may have one of each name. */
-function sessionsOf({ cookies }: FastifyRequest, sessions: OperatorSessions): string[] {
-  const given = [cookies[SECURE_COOKIE], cookies[PLAIN_COOKIE]];
-  return given.filter(token => token !== undefined && sessions.isValid(token)) as string[];
-}
-
-export function registerSignIn(pages: FastifyInstance, { sessions, operatorKey }: SignInParts) {
+  operatorKey: string,
+): void {
   const failures = new AttemptWindows(KEY_GUESSES);
-  const open = { config: { beforeSignIn: true } };
-  pages.get(SIGN_IN_PATH, open, (request, reply) => {
-    if (readSession(request, sessions) !== undefined) return reply.redirect(OPERATOR_PATH, 303);
+  pages.get(SIGN_IN_PATH, { config: { public: true } }, (request, reply) => {
+    if (maybeCsrf(request) !== undefined) return reply.redirect(OPERATOR_PATH, 303);
     return renderSignIn(request, reply);
   });
   const requireAttempt = (request: FastifyRequest) => {
@@ -60,29 +45,22 @@ export function registerSignIn(pages: FastifyInstance, { sessions, operatorKey }
     requireSafeOrigin(request);
     requireAttempt(request);
   };
-  pages.post(SIGN_IN_PATH, { ...open, onRequest }, (request, reply) => {
+  // Without a token: who sends the form from here knows the key or does not.
+  const config = { public: true, body: 'tokenless' } as const;
+  pages.post(SIGN_IN_PATH, { config, onRequest }, (request, reply) => {
     const isSecure = requireSafeOrigin(request);
     requireAttempt(request);
     if (!isOperatorKey(operatorKey, formOf(request).text('key'))) {
       failures.count(networkOf(request.ip));
       request.log.warn({ command: 'sign-in' }, 'operator: a wrong key');
-      return renderSignIn(request, reply, tongueOf(request).own.signIn.wrong);
+      return renderSignIn(request, reply, localeOf(request).words.operator.signIn.wrong);
     }
     request.log.info({ command: 'sign-in' }, 'operator');
-    return reply
-      .setCookie(isSecure ? SECURE_COOKIE : PLAIN_COOKIE, sessions.create(), {
-        ...cookieOptions(isSecure),
-        maxAge: SESSION_MS / 1000,
-      })
-      .redirect(OPERATOR_PATH, 303);
+    return beginSession(reply, sessions, isSecure).redirect(OPERATOR_PATH, 303);
   });
-  pages.post(`${OPERATOR_PATH}/sign-out`, (request, reply) => {
-    for (const token of sessionsOf(request, sessions)) sessions.end(token);
-    return reply
-      .clearCookie(SECURE_COOKIE, cookieOptions(true))
-      .clearCookie(PLAIN_COOKIE, cookieOptions(false))
-      .redirect(SIGN_IN_PATH, 303);
-  });
+  pages.post(`${OPERATOR_PATH}/sign-out`, (request, reply) =>
+    endSessions(request, reply, sessions).redirect(SIGN_IN_PATH, 303),
+  );
   pages.post(`${OPERATOR_PATH}/language`, (request, reply) => {
     const language = formOf(request).text('language');
     if (!isLanguage(language)) throw new PageError('badForm');
@@ -93,7 +71,7 @@ export function registerSignIn(pages: FastifyInstance, { sessions, operatorKey }
 }
 
 function renderSignIn(request: FastifyRequest, reply: FastifyReply, error?: string): FastifyReply {
-  const { own } = tongueOf(request);
+  const { operator: own } = localeOf(request).words;
   return renderOperatorPage(request, reply, {
     title: own.signIn.title,
     lead: own.signIn.lead,
@@ -120,11 +98,6 @@ function requireSafeOrigin(request: FastifyRequest): boolean {
   if (protocol === 'https:') return true;
   if (/^(?:localhost|127(?:\.\d+){3}|\[::1\])$/.test(hostname)) return false;
   throw new PageError('insecure');
-}
-
-function cookieOptions(isSecure: boolean) {
-  const path = isSecure ? '/' : OPERATOR_PATH;
-  return { path, secure: isSecure, httpOnly: true, sameSite: 'strict' } as const;
 }
 
 const BACK = /^\/operator(?:\/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9_=&%.+:-]*)?$/;

@@ -2,7 +2,7 @@
  * GET /docs: the OpenAPI document as one page of HTML, without a script and without a
  * byte from elsewhere. It knows OpenAPI, not this service: what it shows is all in the document.
  */
-import { type Child, html } from '../account/views/html.ts';
+import { type Child, html } from '../account/page/html.ts';
 import { renderHtmlPage } from './html-page.ts';
 
 /** The parts of the document that the page reads. */

@@ -1,5 +1,5 @@
 /** The page of error codes for people: docs/errors.md, where the `type` of every problem leads. */
-import { type Child, html } from '../account/views/html.ts';
+import { type Child, html } from '../account/page/html.ts';
 import { renderHtmlPage } from './html-page.ts';
 
 /** A heading that is a code is an anchor of its name in lower case, as a problem's `type` names it. */

@@ -1,6 +1,6 @@
 /** A page of HTML without a script and without a byte from elsewhere. */
 import { createHash } from 'node:crypto';
-import { type Child, html, renderDocument } from '../account/views/html.ts';
+import { type Child, html, renderDocument } from '../account/page/html.ts';
 
 /** How a page of documents looks: one column on a phone, contents beside it on a desk. */
 const HTML_PAGE_STYLE = `

@@ -10,6 +10,8 @@ import { CREDITS_AMOUNT_MAX } from '../../domain/ledger.ts';
 import { isName } from '../../store/accounts/account-store.ts';
 import { KEY_NETWORKS_MAX, parseKeyNetwork } from './key-access.ts';
 
+export { KEY_NETWORKS_MAX };
+
 /** In Unicode's composed form, without blanks around it. */
 export function parseKeyName(text: string): string | undefined {
   const name = text.trim().normalize('NFC');

@@ -18,6 +18,8 @@ import type {
   NewKey,
 } from '../../store/accounts/api-key-store.ts';
 
+export type { ApiKey };
+
 /** Keys of a page. */
 export const KEYS_PAGE = 50;
 

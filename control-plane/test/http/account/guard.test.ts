@@ -5,11 +5,14 @@ import cookie from '@fastify/cookie';
 import fastify, { type FastifyInstance, type InjectOptions } from 'fastify';
 import { AuthorityError } from '../../../src/domain/account/authority.ts';
 import type { Role } from '../../../src/domain/account/roles.ts';
-import { createSecret } from '../../../src/http/account/session/cookies.ts';
-import { csrfTokenOf } from '../../../src/http/account/session/csrf.ts';
-import { askToSignIn, guardRoutes, returnPathOf } from '../../../src/http/account/session/guard.ts';
+import {
+  askToSignIn,
+  guardAccountArea,
+  returnPathOf,
+} from '../../../src/http/account/session/account-door.ts';
+import { createSecret, csrfTokenOf } from '../../../src/http/account/session/cookies.ts';
 import { PageError } from '../../../src/http/account/session/page-error.ts';
-import { formOf, signedInOf } from '../../../src/http/account/session/signed-in.ts';
+import { formOf, visitOf } from '../../../src/http/account/session/visit.ts';
 import type { FoundSession } from '../../../src/services/people/sessions.ts';
 
 const BASE_URL = 'https://matting.example';
@@ -53,9 +56,9 @@ async function openApp(
     if (secret === secrets.owner) return sessionOf('owner');
     return secret === secrets.viewer ? sessionOf('viewer') : undefined;
   };
-  guardRoutes(app, { find }, { baseUrl, canSignIn });
+  guardAccountArea(app, { find }, { baseUrl, canSignIn });
   app.get('/account/people', { config: { permission: 'people.manage' } }, async request => {
-    return signedInOf(request).mail;
+    return visitOf(request).mail;
   });
   app.post('/account/people', { config: { permission: 'people.manage' } }, async request => {
     return formOf(request).text('name');

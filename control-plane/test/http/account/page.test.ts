@@ -4,23 +4,36 @@ import { after, before, test } from 'node:test';
 import fastify from 'fastify';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { registerAssets } from '../../../src/http/account/page/assets.ts';
-import { wantsPage, writeErrorPage } from '../../../src/http/account/page/error-page.ts';
-import { type PageViewer, setPageViewer } from '../../../src/http/account/page/page-request.ts';
-import { renderPage } from '../../../src/http/account/page/render-page.ts';
-import { html } from '../../../src/http/account/views/html.ts';
+import { html } from '../../../src/http/account/page/html.ts';
+import {
+  renderPage,
+  wantsPage,
+  writeErrorPage,
+} from '../../../src/http/account/page/render-page.ts';
+import { note, type SignedIn } from '../../../src/http/account/session/visit.ts';
 import { createErrorHandler, pathOf } from '../../../src/http/answers/error-handler.ts';
 
 const app = fastify();
-const VIEWER: PageViewer = {
+const VIEWER: SignedIn = {
+  userId: 'u',
+  sessionId: 's',
+  method: 'password',
+  actor: {
+    kind: 'person',
+    userId: 'u',
+    mail: 'ada@example.test',
+    sessionId: 's',
+    address: '',
+    permission: 'self',
+  },
   mail: 'ada@example.test',
   accountId: 'a',
   accountName: '<b>Shop</b>',
   role: 'owner',
   csrf: 'token',
-  language: 'en',
   accounts: [
-    { id: 'a', name: '<b>Shop</b>' },
-    { id: 'b', name: 'Other "shop"' },
+    { id: 'a', name: '<b>Shop</b>', role: 'owner' },
+    { id: 'b', name: 'Other "shop"', role: 'owner' },
   ],
 };
 
@@ -33,13 +46,14 @@ before(async () => {
   app.get<{ Params: { code: ErrorCode } }>('/account/refused/:code', request => {
     throw new ContractError(request.params.code, '<b>detail</b>');
   });
-  registerAssets(app, { path: '/account/assets' });
+  registerAssets(app, '/account/assets');
   app.get('/account/stranger', (request, reply) =>
     renderPage(request, reply, { title: 'Hello', main: html`<p>there</p>` }),
   );
-  app.get<{ Params: { role: PageViewer['role'] } }>('/account/keys/:role', (request, reply) => {
+  app.get<{ Params: { role: SignedIn['role'] } }>('/account/keys/:role', (request, reply) => {
     const { role } = request.params;
-    setPageViewer(request, { ...VIEWER, role, language: role === 'viewer' ? 'zh-CN' : 'en' });
+    const language = role === 'viewer' ? 'zh-CN' : 'en';
+    note(request, { person: { ...VIEWER, role }, csrf: VIEWER.csrf, language });
     const said = { revoked: 'The key is revoked.' };
     return renderPage(request, reply, { title: 'Keys', active: 'keys', main: 'x', said });
   });

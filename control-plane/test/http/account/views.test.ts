@@ -1,40 +1,36 @@
 /** What hostile text does to a page: nothing. And what a page must not have is refused. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { barChart } from '../../../src/http/account/page/chart.ts';
 import {
   button,
-  copyButton,
-  linkButton,
-} from '../../../src/http/account/views/components/buttons.ts';
-import { barChart } from '../../../src/http/account/views/components/chart.ts';
-import {
   checkbox,
   checkboxGroup,
+  copyButton,
   filterForm,
+  linkButton,
   postForm,
   radioGroup,
   selectField,
   textArea,
   textField,
-} from '../../../src/http/account/views/components/fields.ts';
+} from '../../../src/http/account/page/forms.ts';
+import { type Child, html, MarkupError, renderPart } from '../../../src/http/account/page/html.ts';
 import {
+  badge,
+  codeBlock,
   dataTable,
   definitionList,
+  emptyState,
   figures,
+  notice,
   pager,
   panel,
   section,
   tabs,
-  withQuery,
-} from '../../../src/http/account/views/components/lists.ts';
-import {
-  badge,
-  codeBlock,
-  emptyState,
-  notice,
   time,
-} from '../../../src/http/account/views/components/marks.ts';
-import { type Child, html, MarkupError, renderPart } from '../../../src/http/account/views/html.ts';
+  withQuery,
+} from '../../../src/http/account/page/lists.ts';
 import { wordsIn } from '../../../src/http/account/words/words.ts';
 
 /** Breaks out of text, of an attribute in either quotes, of a textarea, a title and a comment. */

@@ -50,15 +50,11 @@ export function assetHref(prefix: string, name: string): string {
   return `${prefix}/assets/${asset.hash}/${name}`;
 }
 
-/** GET `<prefix>/assets/<hash>/<name>`, for everyone. @param config what the scope asks of a route */
-export function registerAssets(
-  app: FastifyInstance,
-  options: { readonly path: string; readonly config?: object },
-): void {
-  const { path: below, config = {} } = options;
+/** GET `<path>/<hash>/<name>`, for everyone. */
+export function registerAssets(app: FastifyInstance, below: string): void {
   app.get<{ Params: { hash: string; name: string } }>(
     `${below}/:hash/:name`,
-    { config },
+    { config: { cookieless: true } },
     (request, reply) => {
       const { hash, name } = request.params;
       const asset = assets.get(name);

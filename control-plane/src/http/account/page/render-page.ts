@@ -1,12 +1,14 @@
-/** Answers with a page of the account area: the frame, the policy's headers, the right language. */
+/** Answers with a page of the account area; a refusal or a failure too, in words. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { renderDocument } from '../views/html.ts';
-import type { IconName } from '../views/icons.ts';
-import { type NavLink, type PageContent, pageDocument, type Viewer } from '../views/layout.ts';
-import type { Words } from '../words/words.ts';
-import { assetHref } from './assets.ts';
-import { PAGE_HEADERS } from './page-headers.ts';
-import { languageOf, type PageViewer, pageViewerOf, wordsOf } from './page-request.ts';
+import type { ContractError, ErrorCode } from '#contract/errors.ts';
+import type { Role } from '../../../domain/account/roles.ts';
+import { problemHeaders } from '../../answers/problem.ts';
+import { PageError } from '../session/page-error.ts';
+import { localeOf, maybeSignedIn } from '../session/visit.ts';
+import { fill, type Words } from '../words/words.ts';
+import { type PageContent, renderFramed } from './frame.ts';
+import { html } from './html.ts';
+import type { IconName } from './icons.ts';
 
 export const ACCOUNT_PATH = '/account';
 
@@ -24,73 +26,90 @@ const ENTRIES = [
 ] as const satisfies readonly {
   name: IconName & keyof Words['nav'];
   path: string;
-  roles?: readonly PageViewer['role'][];
+  roles?: readonly Role[];
 }[];
 
-export type NavEntry = (typeof ENTRIES)[number]['name'] | 'profile';
-
-export interface Page extends PageContent {
-  readonly active?: NavEntry;
-  /** 200 where absent. */
-  readonly status?: number;
-  /** Files of assets/ that this page runs, beside those that every page runs. */
-  readonly scripts?: readonly string[];
-  /**
-   * What the last change came to, by the code of `?said=`: `words.keys.said`. Free text of an address
-   * never gets onto a page.
-   */
-  readonly said?: Readonly<Record<string, string>>;
+interface Page extends PageContent {
+  readonly active?: (typeof ENTRIES)[number]['name'];
 }
-
-/** They run on every page. */
-const SCRIPTS = ['copy.js', 'confirm.js', 'times.js'] as const;
 
 export function renderPage(request: FastifyRequest, reply: FastifyReply, page: Page): FastifyReply {
-  const viewer = pageViewerOf(request);
-  const words = wordsOf(request);
-  const scripts = [...SCRIPTS, ...(page.scripts ?? [])];
-  const document = pageDocument({
-    ...page,
-    language: languageOf(request),
-    words,
-    viewer: viewer && frameViewerOf(viewer, words),
-    forms: viewer && { path: ACCOUNT_PATH, csrf: viewer.csrf },
-    nav: viewer === undefined ? [] : navOf(viewer, words, page.active),
-    home: ACCOUNT_PATH,
-    address: request.url,
-    said: saidOf(request, page.said),
-    styleHref: assetHref(ACCOUNT_PATH, 'style.css'),
-    iconHref: assetHref(ACCOUNT_PATH, 'mark.svg'),
-    scriptHrefs: scripts.map(name => assetHref(ACCOUNT_PATH, name)),
-  });
-  return reply
-    .code(page.status ?? 200)
-    .headers(PAGE_HEADERS)
-    .send(renderDocument(document));
-}
-
-function frameViewerOf(viewer: PageViewer, words: Words): Viewer {
-  return { ...viewer, roleName: words.roles[viewer.role] };
-}
-
-function navOf(viewer: PageViewer, words: Words, active: NavEntry | undefined): NavLink[] {
+  const person = maybeSignedIn(request);
+  const { words } = localeOf(request);
   const seen = ENTRIES.filter(
-    entry => !('roles' in entry) || entry.roles.some(role => role === viewer.role),
+    entry => person && (!('roles' in entry) || entry.roles.some(role => role === person.role)),
   );
-  return seen.map(({ name, path }) => ({
+  const nav = seen.map(({ name, path }) => ({
     href: `${ACCOUNT_PATH}${path}`,
     label: words.nav[name],
     icon: name,
-    active: name === active,
+    active: name === page.active,
   }));
+  const { navigation } = words.common;
+  return renderFramed(request, reply, page, { path: ACCOUNT_PATH, nav, navigation, person });
 }
 
-/** The words of a known code; anything else that stands in the address says nothing. */
-export function saidOf(
+/** Sections of `words.errors` that are pages. */
+type ErrorPageKind = {
+  [K in keyof Words['errors']]: Words['errors'][K] extends { title: string } ? K : never;
+}[keyof Words['errors']];
+
+const KINDS: Readonly<Partial<Record<ErrorCode, ErrorPageKind>>> = {
+  NOT_FOUND: 'notFound',
+  JOB_NOT_FOUND: 'notFound',
+  METHOD_NOT_ALLOWED: 'methodNotAllowed',
+  RATE_LIMITED: 'tooManyAttempts',
+  SERVICE_UNAVAILABLE: 'unavailable',
+  RESULT_LOST: 'resultLost',
+};
+
+/**
+ * What the page of an error says: in words, with the request's number, and a way on. Sets Retry-After.
+ * @param way.notFound other words for what is not there
+ * @param way.detail for the operator, in English, as the command line says it
+ */
+export function errorPage(
   request: FastifyRequest,
-  words: Readonly<Record<string, string>> | undefined,
-): string | undefined {
-  const { said } = (request.query ?? {}) as Record<string, unknown>;
-  if (words === undefined || typeof said !== 'string') return undefined;
-  return Object.hasOwn(words, said) ? words[said] : undefined;
+  reply: FastifyReply,
+  error: PageError | ContractError,
+  way: { href: string; label: string; notFound?: string; detail?: string | undefined },
+): PageContent {
+  const { errors } = localeOf(request).words;
+  const status = error instanceof PageError ? error.status : error.spec.http;
+  const kind =
+    error instanceof PageError
+      ? error.kind
+      : (KINDS[error.code] ?? (status >= 500 ? 'internal' : 'badForm'));
+  const retryAfter =
+    error instanceof PageError ? error.retryAfterS : problemHeaders(error)['retry-after'];
+  if (retryAfter !== undefined) reply.header('retry-after', String(retryAfter));
+  const { title, text } = errors[kind];
+  return {
+    title,
+    status,
+    main: html`<div class="stack">
+      <p>${kind === 'notFound' && way.notFound ? way.notFound : text}</p>
+      ${way.detail === undefined ? null : html`<p><code>${way.detail}</code></p>`}
+      <p class="actions"><a class="button secondary" href=${way.href}>${way.label}</a></p>
+      <p class="hint">${fill(errors.requestId, { id: request.id })}</p>
+    </div>`,
+  };
+}
+
+/** A refusal, or an error of the catalogue, as a page. @see createErrorHandler */
+export function writeErrorPage(
+  error: PageError | ContractError,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): FastifyReply {
+  const { errors } = localeOf(request).words;
+  const label = maybeSignedIn(request) === undefined ? errors.toSignIn : errors.toOverview;
+  const page = errorPage(request, reply, error, { href: ACCOUNT_PATH, label });
+  return renderPage(request, reply, page);
+}
+
+/** Whether the answer is read by a person: a browser asks for HTML, a script of ours does not. */
+export function wantsPage(request: FastifyRequest, path: string): boolean {
+  if (path !== ACCOUNT_PATH && !path.startsWith(`${ACCOUNT_PATH}/`)) return false;
+  return /\btext\/html\b/i.test(request.headers.accept ?? '');
 }

@@ -8,8 +8,11 @@
  * | visitor | 256 random bits that forms before sign-in go with | sign-in, the browser's end   |
  * | device  | that a person signed in here with their password  | KNOWN_S after the last time  |
  * | flow    | what a sign-in at the identity provider began with | FLOW_S                      |
+ *
+ * A form goes with a token that is made of the secret in a cookie: nothing is stored, and no other
+ * site can know it.
  */
-import { randomBytes } from 'node:crypto';
+import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
 const NAMES = {
@@ -59,4 +62,22 @@ export function setCookie(
 
 export function clearCookie(reply: FastifyReply, name: CookieName): void {
   setCookie(reply, name, '', 0);
+}
+
+export const CSRF_FIELD = 'csrf';
+
+/**
+ * 43 characters. Over the account that the page was made for: its form changes no other.
+ * @param secret what the cookie holds
+ * @param accountId absent: the form of a visitor, or of the operator
+ */
+export function csrfTokenOf(secret: string, accountId?: string): string {
+  const form = `a form of the account area${accountId === undefined ? '' : ` for ${accountId}`}`;
+  return createHmac('sha256', secret).update(form).digest('base64url');
+}
+
+/** Compares as long for two texts that differ early as for two that differ late. */
+export function isSameText(given: string, expected: string): boolean {
+  const [a, b] = [Buffer.from(given), Buffer.from(expected)];
+  return a.length === b.length && timingSafeEqual(a, b);
 }

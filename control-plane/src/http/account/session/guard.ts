@@ -1,89 +1,83 @@
 /**
- * What every route of the account area is behind: a route names the permission that it asks for, or
- * that it is public; the session's cookie says who it is, and nothing else does (an Authorization
- * header is never looked at); a form comes from a page of ours, by its Origin and by its token.
- * Who may is asked before a byte of a body is read, and again once it is whole: its sender decides
- * how long that takes.
+ * What every page is behind, at both doors: the cookie of a session says who it is, and nothing
+ * else does (an Authorization header is never looked at); a form comes from a page of ours, by its
+ * Origin and by its token. Who may is asked before a byte of a body is read, and again once it is
+ * whole: its sender decides how long that takes.
  */
-import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
-import type { ActingPerson } from '../../../domain/account/actor.ts';
-import { AuthorityError } from '../../../domain/account/authority.ts';
-import { may } from '../../../domain/account/roles.ts';
-import type { FoundSession, Sessions } from '../../../services/people/sessions.ts';
-import { noteKnownAccount } from '../../checks/authentication.ts';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Permission } from '../../../domain/account/roles.ts';
 import { headerValues } from '../../headers/raw-headers.ts';
-import { languageOf, setPageViewer } from '../page/page-request.ts';
-import { isLanguage } from '../words/words.ts';
-import { clearCookie, isSecret, readCookie } from './cookies.ts';
-import { CSRF_FIELD, csrfTokenOf, isCsrfToken } from './csrf.ts';
+import { CSRF_FIELD, isSameText } from './cookies.ts';
 import { readFormBody, requireFormHead } from './form-body.ts';
 import { PageError } from './page-error.ts';
-import { maybeSignedIn, type SignedIn, setForm, setSignedIn, signedInOf } from './signed-in.ts';
+import { note, visitOf } from './visit.ts';
 
-export interface GuardOptions {
-  readonly baseUrl: string;
-  /** Whether people can sign in at the base URL: see isSignInUrl. */
-  readonly canSignIn: boolean;
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** The route is for people who are signed in and whose role has it. */
+    readonly permission?: Permission;
+    /** The route is for everyone; who is signed in is known where somebody is. */
+    readonly public?: boolean;
+    /** The route is for everyone and looks at no cookie: files, notifications of providers. */
+    readonly cookieless?: boolean;
+    /**
+     * Absent: a POST's fields are read before its handler. 'multipart': its handler reads the body
+     * by `readGuarded`. 'tokenless': the form of a page that knows no secret to make a token of.
+     */
+    readonly body?: 'multipart' | 'tokenless';
+  }
+}
+
+/** What the doors of the account area and of the operator's pages do each in a way of its own. */
+export interface Door {
+  /** Whether a page of ours is at that origin. */
+  isOwnOrigin(origin: string, request: FastifyRequest): boolean;
+  /** Notes whom the cookie names. @throws AuthorityError it names nobody who may */
+  admit(request: FastifyRequest, reply: FastifyReply): void | Promise<void>;
+  /** The token of its forms for who was admitted; undefined: of nobody. */
+  tokenOf(request: FastifyRequest): string | undefined;
 }
 
 /** To be called before any route of the scope is added. */
-export function guardRoutes(
-  account: FastifyInstance,
-  sessions: Pick<Sessions, 'find'>,
-  options: GuardOptions,
-): void {
-  const { origin, host } = new URL(options.baseUrl);
-  const isOwnMachine = options.baseUrl.startsWith('http:');
-  account.addHook('onRoute', requireAccess);
-  account.addHook('onRequest', async (request, reply) => {
-    const { config } = request.routeOptions;
+export function guardRoutes(scope: FastifyInstance, door: Door): void {
+  scope.addHook('onRequest', async (request, reply) => {
+    const { cookieless, body } = request.routeOptions.config;
     // Without it browsers say `Origin: null` of the forms of our own pages.
     reply.header('referrer-policy', 'same-origin');
-    if (config.cookieless === true) return;
-    if (!options.canSignIn) throw new PageError('insecure');
+    if (cookieless === true) return;
     const isForm = !isRead(request);
-    if (isForm) requireOrigin(request, origin);
-    // On this machine people type localhost or 127.0.0.1: to a browser they are two sites.
-    else if (isOwnMachine && request.headers.host !== host) {
-      return reply.redirect(`${origin}${pathOnly(request.url)}`, 303);
-    }
-    await askWhoMay(request, reply, sessions);
-    if (isForm) requireFormHeaders(request);
-    return undefined;
+    if (isForm) requireOrigin(request, door);
+    await door.admit(request, reply);
+    if (!isForm) return;
+    // All that can be said of a form before a byte of it is awaited.
+    if (body !== 'tokenless' && !door.tokenOf(request)) throw new PageError('staleForm');
+    if (body !== 'multipart') requireFormHead(request);
   });
-  account.addHook('preHandler', async (request, reply) => {
-    const { config } = request.routeOptions;
-    if (config.cookieless === true || isRead(request)) return;
-    const askAgain = () => askWhoMay(request, reply, sessions);
-    if (config.body === 'multipart') {
-      askingAgain.set(request, askAgain);
+  scope.addHook('preHandler', async (request, reply) => {
+    const { cookieless, body } = request.routeOptions.config;
+    if (cookieless === true || isRead(request)) return;
+    const admitAgain = async () => door.admit(request, reply);
+    const requireToken = (given: string) => {
+      const expected = door.tokenOf(request);
+      if (!expected || !isSameText(given, expected)) throw new PageError('staleForm');
+    };
+    if (body === 'multipart') {
+      unread.set(request, { admitAgain, requireToken });
       return;
     }
     const form = await readFormBody(request, reply);
-    await askAgain();
-    requireToken(request, form.text(CSRF_FIELD));
-    setForm(request, form);
+    await admitAgain();
+    if (body !== 'tokenless') requireToken(form.text(CSRF_FIELD));
+    note(request, { form });
   });
 }
 
-/**
- * Finds the session, and asks its role for the permission of the route.
- * @throws AuthorityError
- */
-async function askWhoMay(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  sessions: Pick<Sessions, 'find'>,
-): Promise<void> {
-  const { permission } = request.routeOptions.config;
-  const found = await findSession(request, reply, sessions);
-  notePerson(request, found);
-  if (permission === undefined) return;
-  if (found === undefined) throw new AuthorityError('signed-out');
-  if (!may(found.role, permission)) throw new AuthorityError('forbidden');
+interface UnreadForm {
+  readonly admitAgain: () => Promise<void>;
+  readonly requireToken: (given: string) => void;
 }
 
-const askingAgain = new WeakMap<FastifyRequest, () => Promise<void>>();
+const unread = new WeakMap<FastifyRequest, UnreadForm>();
 
 /**
  * The body of a route that reads it itself: `read` asks for the token before it takes anything of a
@@ -94,128 +88,23 @@ export async function readGuarded<T>(
   request: FastifyRequest,
   read: (requireFormToken: (given: string) => void) => Promise<T>,
 ): Promise<T> {
-  const askAgain = askingAgain.get(request);
-  if (askAgain === undefined) throw new Error('a route that does not read its body asked for it');
-  const { accountId } = signedInOf(request);
-  const answer = await read(given => requireToken(request, given));
-  await askAgain();
+  const form = unread.get(request);
+  if (form === undefined) throw new Error('a route that does not read its body asked for it');
+  const { accountId } = visitOf(request);
+  const answer = await read(form.requireToken);
+  await form.admitAgain();
   // Another window switched meanwhile.
-  if (signedInOf(request).accountId !== accountId) throw new PageError('staleForm');
+  if (visitOf(request).accountId !== accountId) throw new PageError('staleForm');
   return answer;
 }
 
-/** A mistake of ours, found when the program starts. */
-function requireAccess({ config, method, url }: RouteOptions): void {
-  const { permission, public: isPublic, cookieless } = config ?? {};
-  const named = [permission !== undefined, isPublic === true, cookieless === true];
-  if (named.filter(Boolean).length === 1) return;
-  throw new Error(`the route ${method} ${url} must name a permission, public or cookieless`);
-}
-
-function isRead({ method }: FastifyRequest): boolean {
+export function isRead({ method }: FastifyRequest): boolean {
   return method === 'GET' || method === 'HEAD';
 }
 
 /** Browsers send it with every POST. @throws PageError otherOrigin */
-function requireOrigin(request: FastifyRequest, origin: string): void {
-  const origins = headerValues(request.raw, 'origin');
-  if (origins.length !== 1 || origins[0] !== origin) throw new PageError('otherOrigin');
-}
-
-/** All that can be said of a form before a byte of it is awaited. @throws PageError */
-function requireFormHeaders(request: FastifyRequest): void {
-  if (!expectedTokenOf(request)) throw new PageError('staleForm');
-  // One with files is its handler's.
-  if (request.routeOptions.config.body !== 'multipart') requireFormHead(request);
-}
-
-/** Another site led here; browsers that do not say so are taken at their word. */
-export function isFromElsewhere({ raw }: FastifyRequest): boolean {
-  const sites = headerValues(raw, 'sec-fetch-site');
-  return sites.some(site => site !== 'same-origin' && site !== 'none');
-}
-
-/** @throws PageError staleForm */
-function requireToken(request: FastifyRequest, given: string): void {
-  const expected = expectedTokenOf(request);
-  if (!expected || !isCsrfToken(given, expected)) throw new PageError('staleForm');
-}
-
-/** That of the session for its account, or of the visitor; undefined: of nobody. */
-function expectedTokenOf(request: FastifyRequest): string | undefined {
-  const visitor = readCookie(request, 'visitor');
-  return maybeSignedIn(request)?.csrf ?? (visitor && csrfTokenOf(visitor));
-}
-
-async function findSession(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  sessions: Pick<Sessions, 'find'>,
-): Promise<SignedIn | undefined> {
-  const secret = readCookie(request, 'session');
-  if (secret === undefined) return undefined;
-  const session = isSecret(secret) ? await sessions.find(secret) : undefined;
-  if (session === undefined) {
-    clearCookie(reply, 'session');
-    return undefined;
-  }
-  noteKnownAccount(request, session.accountId);
-  const { permission = 'self' } = request.routeOptions.config;
-  return signedInBy(session, secret, { address: request.ip, permission });
-}
-
-/** For handlers, and for the frame of their pages. */
-function notePerson(request: FastifyRequest, person: SignedIn | undefined): void {
-  setSignedIn(request, person);
-  setPageViewer(request, undefined);
-  if (person === undefined) return;
-  const language = isLanguage(person.language) ? person.language : languageOf(request);
-  setPageViewer(request, { ...person, language });
-}
-
-function signedInBy(
-  session: FoundSession,
-  secret: string,
-  asked: Pick<ActingPerson, 'address' | 'permission'>,
-): SignedIn {
-  const { userId, mail, accountId, memberships } = session;
-  const membership = memberships.find(one => one.accountId === accountId);
-  if (membership === undefined) throw new Error('a session of an account without its membership');
-  return {
-    userId,
-    mail,
-    sessionId: session.id,
-    accountId,
-    accountName: membership.accountName,
-    role: membership.role,
-    csrf: csrfTokenOf(secret, accountId),
-    language: session.language,
-    method: session.method,
-    accounts: memberships.map(({ accountId: id, accountName: name, role }) => ({ id, name, role })),
-    actor: { kind: 'person', userId, mail, sessionId: session.id, ...asked },
-  };
-}
-
-export const SIGN_IN_PATH = '/account/sign-in';
-
-/** Leads back here afterwards; a form was not sent, so it leads to the page of the area. */
-export function askToSignIn(request: FastifyRequest, reply: FastifyReply): FastifyReply {
-  const to = isRead(request) ? returnPathOf(pathOnly(request.url)) : undefined;
-  const query = to === undefined ? '' : `?to=${encodeURIComponent(to)}`;
-  return reply.redirect(`${SIGN_IN_PATH}${query}`, 303);
-}
-
-/** Paths of the area, of what our own pages are named with: never another host's. */
-const RETURN_PATH = /^\/account(?:\/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9_=&%.:-]*)?$/;
-const RETURN_LENGTH_MAX = 500;
-
-/** Undefined: no path that a sign-in leads back to. */
-export function returnPathOf(text: string | undefined): string | undefined {
-  if (text === undefined || text.length > RETURN_LENGTH_MAX) return undefined;
-  return RETURN_PATH.test(text) && !text.startsWith(SIGN_IN_PATH) ? text : undefined;
-}
-
-/** The target without scheme and host, which RFC 9112 section 3.2.2 lets a client send. */
-function pathOnly(url: string): string {
-  return url.replace(/^https?:\/\/[^/?]*/i, '');
+function requireOrigin(request: FastifyRequest, door: Door): void {
+  const [origin, ...more] = headerValues(request.raw, 'origin');
+  const isOwn = origin !== undefined && more.length === 0 && door.isOwnOrigin(origin, request);
+  if (!isOwn) throw new PageError('otherOrigin');
 }

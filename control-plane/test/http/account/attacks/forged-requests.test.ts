@@ -6,8 +6,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
-import { createSecret } from '../../../../src/http/account/session/cookies.ts';
-import { csrfTokenOf } from '../../../../src/http/account/session/csrf.ts';
+import { createSecret, csrfTokenOf } from '../../../../src/http/account/session/cookies.ts';
 import { multipartOf, type Sent } from '../../../support/area/person.ts';
 import { filled, routesOf, World } from '../../../support/area/world.ts';
 import { BASE_URL, pngHeader, type ScopedRoute } from '../../../support/test-app.ts';

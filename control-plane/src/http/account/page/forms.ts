@@ -1,0 +1,247 @@
+/** Forms: their buttons, and fields with a label, a hint, and the error of what was typed beside it. */
+import type { VNode } from 'preact';
+import { type Child, html } from './html.ts';
+import { icon } from './icons.ts';
+
+/** A form that changes something: POST with the session's csrf token. */
+export function postForm(
+  props: {
+    readonly action: string;
+    /** `signedIn.csrf`; undefined on pages of strangers, whose forms Origin alone protects. */
+    readonly csrf: string | undefined;
+    readonly hidden?: Readonly<Record<string, string>>;
+    readonly class?: string;
+    readonly id?: string;
+  },
+  ...children: Child[]
+): VNode {
+  const { action, csrf, hidden = {}, class: name = 'form', id } = props;
+  return html`<form method="post" action=${action} class=${name} id=${id}>
+    ${csrf === undefined ? null : html`<input type="hidden" name="csrf" value=${csrf} />`}
+    ${hiddenFields(hidden)}
+    ${children}
+  </form>`;
+}
+
+/** A form that asks: GET, so that its answer has an address. */
+export function filterForm(action: string, ...children: Child[]): VNode {
+  return html`<form method="get" action=${action} class="filters">${children}</form>`;
+}
+
+function hiddenFields(fields: Readonly<Record<string, string>>): VNode[] {
+  return Object.entries(fields).map(
+    ([name, value]) => html`<input type="hidden" name=${name} value=${value} />`,
+  );
+}
+
+interface FieldProps {
+  readonly name: string;
+  readonly label: Child;
+  readonly hint?: Child;
+  /** What is wrong with it, in words. */
+  readonly error?: string | undefined;
+  /** Where the label says more than the page needs: `(optional)`. */
+  readonly note?: string;
+  /** Unique on the page; the name where absent. */
+  readonly id?: string;
+}
+
+interface TextFieldProps extends FieldProps {
+  readonly type?: 'text' | 'email' | 'password' | 'number' | 'date' | 'url' | 'search' | 'color';
+  /** What was typed; never that of a password. */
+  readonly value?: string | number | undefined;
+  readonly required?: boolean;
+  readonly autocomplete?: string;
+  readonly inputmode?: 'numeric' | 'decimal' | 'email' | 'url';
+  readonly placeholder?: string;
+  readonly maxlength?: number;
+  readonly minlength?: number;
+  readonly min?: number | string;
+  readonly max?: number | string;
+  readonly step?: number | 'any';
+  readonly readonly?: boolean;
+  /** The page opens with the caret in it; at most one field of a page. */
+  readonly autofocus?: boolean;
+  readonly spellcheck?: boolean;
+}
+
+export function textField(props: TextFieldProps): VNode {
+  const { type = 'text', value, hint, error, label, note, name, id = name, ...rest } = props;
+  const control = html`<input id=${id} name=${name} type=${type} value=${value}
+    ...${rest} ...${described(id, hint, error)} />`;
+  return field({ ...props, id }, control);
+}
+
+export function textArea(
+  props: FieldProps & {
+    readonly value?: string | undefined;
+    readonly rows?: number;
+    readonly maxlength?: number;
+    readonly placeholder?: string;
+    readonly required?: boolean;
+  },
+): VNode {
+  const { value = '', hint, error, label, note, name, id = name, rows = 3, ...rest } = props;
+  const control = html`<textarea id=${id} name=${name} rows=${rows} ...${rest}
+    ...${described(id, hint, error)}>${value}</textarea>`;
+  return field({ ...props, id }, control);
+}
+
+interface Option {
+  readonly value: string;
+  readonly label: string;
+  readonly hint?: Child;
+  readonly disabled?: boolean;
+}
+
+export function selectField(
+  props: FieldProps & {
+    readonly options: readonly Option[];
+    readonly value?: string | undefined;
+    readonly required?: boolean;
+  },
+): VNode {
+  const { options, value, hint, error, name, id = name, required } = props;
+  const control = html`<select id=${id} name=${name} required=${required}
+    ...${described(id, hint, error)}>
+    ${options.map(
+      one => html`<option value=${one.value} selected=${one.value === value}
+        disabled=${one.disabled}>${one.label}</option>`,
+    )}
+  </select>`;
+  return field({ ...props, id }, control);
+}
+
+/** Boxes of one name: the form sends those that are ticked. */
+export function checkboxGroup(
+  props: FieldProps & { readonly options: readonly Option[]; readonly values: readonly string[] },
+): VNode {
+  return choices(props, 'checkbox', option => props.values.includes(option.value));
+}
+
+/** One of a few, all seen at once. */
+export function radioGroup(
+  props: FieldProps & { readonly options: readonly Option[]; readonly value: string | undefined },
+): VNode {
+  return choices(props, 'radio', option => option.value === props.value);
+}
+
+/** One box by itself, sent as `on`. */
+export function checkbox(props: FieldProps & { readonly checked: boolean }): VNode {
+  const { name, label, checked, hint, error, id = name } = props;
+  return html`<div class="field">
+    <label class="choice">
+      <input id=${id} type="checkbox" name=${name} checked=${checked}
+        ...${described(id, hint, error)} />
+      <span>${label}${hintOf(id, hint)}</span>
+    </label>
+    ${errorOf(id, error)}
+  </div>`;
+}
+
+function choices(
+  props: FieldProps & { readonly options: readonly Option[] },
+  type: 'checkbox' | 'radio',
+  isChosen: (option: Option) => boolean,
+): VNode {
+  const { name, label, note, hint, error, id = name, options } = props;
+  return html`<fieldset class="field" id=${id} ...${described(id, hint, error)}>
+    <legend>${label}${noteOf(note)}</legend>
+    ${hintOf(id, hint)}
+    <div class="choices">${options.map(
+      (option, index) => html`<label class="choice">
+        <input type=${type} name=${name} value=${option.value} checked=${isChosen(option)}
+          disabled=${option.disabled} id=${`${id}-${index}`} />
+        <span>${option.label}${option.hint ? html`<span class="hint">${option.hint}</span>` : null}</span>
+      </label>`,
+    )}</div>
+    ${errorOf(id, error)}
+  </fieldset>`;
+}
+
+function field(props: FieldProps & { readonly id: string }, control: VNode): VNode {
+  const { id, label, note, hint, error } = props;
+  return html`<div class=${error === undefined ? 'field' : 'field wrong'}>
+    <label for=${id}>${label}${noteOf(note)}</label>
+    ${control}
+    ${hintOf(id, hint)}
+    ${errorOf(id, error)}
+  </div>`;
+}
+
+function described(id: string, hint: Child, error: string | undefined): Record<string, unknown> {
+  const ids = [hint ? `${id}-hint` : '', error === undefined ? '' : `${id}-error`];
+  const list = ids.filter(one => one !== '').join(' ');
+  return {
+    ...(list === '' ? {} : { 'aria-describedby': list }),
+    ...(error === undefined ? {} : { 'aria-invalid': 'true' }),
+  };
+}
+
+function noteOf(note: string | undefined): VNode | null {
+  return note === undefined ? null : html`${' '}<span class="note">${note}</span>`;
+}
+
+function hintOf(id: string, hint: Child): VNode | null {
+  return hint ? html`<span class="hint" id=${`${id}-hint`}>${hint}</span>` : null;
+}
+
+function errorOf(id: string, error: string | undefined): VNode | null {
+  return error === undefined ? null : html`<span class="error" id=${`${id}-error`}>${error}</span>`;
+}
+
+type ButtonKind = 'primary' | 'secondary' | 'danger' | 'quiet';
+
+interface ButtonProps {
+  readonly label: Child;
+  readonly kind?: ButtonKind;
+  /** With a value the form says which of its buttons was pressed. */
+  readonly name?: string;
+  readonly value?: string;
+  /** Asked before the form is sent; without scripts the form is sent at once. */
+  readonly confirm?: string;
+  readonly disabled?: boolean;
+  /** What it does, where the label alone does not say it: `Revoke key Shop`. */
+  readonly describe?: string;
+}
+
+/** A submit button of the form around it. */
+export function button(props: ButtonProps): VNode {
+  const { label, kind = 'primary', name, value, confirm, disabled = false, describe } = props;
+  return html`<button type="submit" class=${`button ${kind}`} name=${name} value=${value}
+    data-confirm=${confirm} disabled=${disabled} aria-label=${nameOf(label, describe)}>${label}</button>`;
+}
+
+/** Who speaks to the browser says what is to be seen: it is in the name (WCAG 2.5.3). */
+function nameOf(label: Child, describe: string | undefined): string | undefined {
+  if (describe === undefined || typeof label !== 'string') return describe;
+  return describe.toLowerCase().includes(label.toLowerCase()) ? describe : `${label}: ${describe}`;
+}
+
+/** A link that looks like a button. */
+export function linkButton({
+  href,
+  label,
+  kind = 'secondary',
+  download = false,
+}: {
+  readonly href: string;
+  readonly label: Child;
+  readonly kind?: ButtonKind;
+  /** The browser saves what it leads to. */
+  readonly download?: boolean;
+}): VNode {
+  return html`<a class=${`button ${kind}`} href=${href} download=${download || undefined}>${label}</a>`;
+}
+
+/**
+ * Copies a text; hidden where scripts do not run.
+ * @param words what the button says before and after
+ */
+export function copyButton(
+  text: string,
+  words: { readonly copy: string; readonly copied: string },
+): VNode {
+  return html`<button type="button" class="button quiet copy" data-copy=${text}
+    data-copied=${words.copied} hidden>${icon('copy')}<span aria-live="polite">${words.copy}</span></button>`;
+}

@@ -1,0 +1,244 @@
+/** The frame of every page, at both doors: navigation, the person, the page's head, its content. */
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
+import { localeOf, maybeCsrf, queryOf, type SignedIn } from '../session/visit.ts';
+import { LANGUAGES, type Language, type Words } from '../words/words.ts';
+import { assetHref } from './assets.ts';
+import { button, postForm } from './forms.ts';
+import { type Child, html, renderDocument } from './html.ts';
+import { type IconName, icon, mark } from './icons.ts';
+import { notice } from './lists.ts';
+
+/** What a page is apart from its frame. */
+export interface PageContent {
+  /** The page's one h1, and the title of the window. */
+  readonly title: string;
+  /** One sentence below it. */
+  readonly lead?: Child;
+  /** Buttons beside it. */
+  readonly actions?: Child;
+  /** The list that the page is one row of. */
+  readonly back?: { readonly href: string; readonly label: string };
+  readonly main: Child;
+  /** 200 where absent. */
+  readonly status?: number;
+  /** Files of assets/ that this page runs, beside those that every page runs. */
+  readonly scripts?: readonly string[];
+  /**
+   * What the last change came to, by the code of `?said=`: `words.keys.said`. Free text of an address
+   * never gets onto a page.
+   */
+  readonly said?: Readonly<Record<string, string>>;
+}
+
+interface NavLink {
+  readonly href: string;
+  readonly label: string;
+  readonly icon: IconName;
+  readonly active: boolean;
+}
+
+/** What differs between the doors. */
+interface Frame {
+  /** Where the mark leads; below it are the assets, and the forms `/sign-out` and `/language`. */
+  readonly path: string;
+  /** Empty: a stranger's page, in one narrow column. */
+  readonly nav: readonly NavLink[];
+  /** What screen readers call it. */
+  readonly navigation: string;
+  /** Whose account it is. */
+  readonly person?: SignedIn | undefined;
+}
+
+interface FrameProps extends Omit<PageContent, 'said'>, Frame {
+  readonly language: Language;
+  readonly words: Words;
+  /** Path and query of this page. */
+  readonly address: string;
+  /** For the forms of the frame; undefined: nobody is signed in. */
+  readonly csrf: string | undefined;
+  readonly said: string | undefined;
+}
+
+/** No word of it allows inline script or style, another host, or a frame. */
+const POLICY = [
+  "default-src 'none'",
+  "style-src 'self'",
+  "script-src 'self'",
+  // Pictures that a script drew or that the person chose, never sent anywhere.
+  "img-src 'self' blob: data:",
+  "connect-src 'self'",
+  "form-action 'self'",
+  "base-uri 'none'",
+  "frame-ancestors 'none'",
+].join('; ');
+
+const PAGE_HEADERS = {
+  'content-type': 'text/html; charset=utf-8',
+  'content-security-policy': POLICY,
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+  'referrer-policy': 'same-origin',
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+  'permissions-policy': 'camera=(), geolocation=(), microphone=(), payment=(), usb=()',
+  'cache-control': 'no-store',
+} as const;
+
+/** They run on every page. */
+const SCRIPTS = ['copy.js', 'confirm.js', 'times.js'] as const;
+
+/** Answers with a page, in the language of who asked. */
+export function renderFramed(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  page: PageContent,
+  frame: Frame,
+): FastifyReply {
+  const csrf = maybeCsrf(request);
+  const said = saidOf(request, page.said);
+  const locale = localeOf(request);
+  const document = pageDocument({ ...page, ...frame, ...locale, csrf, said, address: request.url });
+  return reply
+    .code(page.status ?? 200)
+    .headers(PAGE_HEADERS)
+    .send(renderDocument(document));
+}
+
+/** The words of a known code; anything else that stands in the address says nothing. */
+function saidOf(request: FastifyRequest, words: PageContent['said']): string | undefined {
+  const said = queryOf(request, 'said');
+  if (words === undefined || typeof said !== 'string') return undefined;
+  return Object.hasOwn(words, said) ? words[said] : undefined;
+}
+
+function pageDocument(props: FrameProps): VNode {
+  const { language, words, title, person, path } = props;
+  const owner = person?.accountName ?? words.common.product;
+  const scripts = [...SCRIPTS, ...(props.scripts ?? [])];
+  return html`<html lang=${language}>
+    <head>
+      <meta charset="utf-8" />
+      <meta name="viewport" content="width=device-width, initial-scale=1" />
+      <meta name="color-scheme" content="light dark" />
+      <meta name="robots" content="noindex" />
+      <title>${`${title} · ${owner}`}</title>
+      <link rel="stylesheet" href=${assetHref(path, 'style.css')} />
+      <link rel="icon" type="image/svg+xml" href=${assetHref(path, 'mark.svg')} />
+      ${scripts.map(name => html`<script type="module" src=${assetHref(path, name)}></script>`)}
+    </head>
+    ${props.nav.length === 0 ? strangersBody(props) : framedBody(props)}
+  </html>`;
+}
+
+function framedBody(props: FrameProps): VNode {
+  const { words, path, person, navigation } = props;
+  return html`<body>
+    <a class="skip" href="#main">${words.common.skip}</a>
+    <div class="frame">
+      <header class="bar">
+        ${brand(path, words)}
+        <button type="button" class="button quiet menu-button" popovertarget="menu">
+          ${icon('menu')}<span>${words.common.menu}</span>
+        </button>
+      </header>
+      <nav class="side" id="menu" popover="auto" aria-label=${navigation}>
+        <div class="side-brand">${brand(path, words)}</div>
+        ${person === undefined ? null : accountSwitch(person, words)}
+        ${navList(props.nav)}
+        <div class="side-foot">${person === undefined ? null : profileLink(person, words)}
+          ${languageForms(props)}${signOutForm(props)}
+        </div>
+      </nav>
+      ${mainOf(props)}
+    </div>
+  </body>`;
+}
+
+function strangersBody(props: FrameProps): VNode {
+  const { words, path } = props;
+  return html`<body class="narrow">
+    <a class="skip" href="#main">${words.common.skip}</a>
+    <header class="bar">${brand(path, words)}${languageLinks(props)}</header>
+    ${mainOf(props)}
+  </body>`;
+}
+
+function mainOf({ title, lead, actions, back, main, said }: FrameProps): VNode {
+  return html`<main id="main" tabindex="-1">
+    ${back === undefined ? null : html`<a class="back" href=${back.href}>${icon('down')}${back.label}</a>`}
+    <div class="page-head">
+      <div><h1>${title}</h1>${lead ? html`<p class="lead">${lead}</p>` : null}</div>
+      ${actions ? html`<div class="actions">${actions}</div>` : null}
+    </div>
+    ${said === undefined ? null : notice('good', said)}
+    ${main}
+  </main>`;
+}
+
+function brand(path: string, words: Words): VNode {
+  return html`<a class="brand" href=${path}>${mark()}<span>${words.common.product}</span></a>`;
+}
+
+function navList(links: readonly NavLink[]): VNode {
+  return html`<ul class="nav">${links.map(
+    link => html`<li><a href=${link.href} aria-current=${link.active ? 'page' : undefined}>
+      ${icon(link.icon)}<span>${link.label}</span></a></li>`,
+  )}</ul>`;
+}
+
+function accountSwitch(person: SignedIn, words: Words): VNode {
+  const { accountId, accountName, accounts, role, csrf } = person;
+  const name = html`<span class="account-name"><b>${accountName}</b><small>${words.roles[role]}</small></span>`;
+  const others = accounts.filter(({ id }) => id !== accountId);
+  if (others.length === 0) return html`<div class="account">${name}</div>`;
+  return html`<details class="account">
+    <summary aria-label=${`${words.common.switchAccount}: ${accountName}`}>${name}${icon('down')}</summary>
+    ${postForm(
+      { action: '/account/switch', csrf, class: 'stack' },
+      others.map(({ id, name }) =>
+        button({ label: name, kind: 'quiet', name: 'account', value: id }),
+      ),
+    )}
+  </details>`;
+}
+
+function profileLink({ mail }: SignedIn, words: Words): VNode {
+  return html`<a class="person" href="/account/profile" title=${words.nav.profile}>
+    ${icon('profile')}<span>${mail}</span></a>`;
+}
+
+/** A change that is kept, and so a form; it comes back to this page. */
+function languageForms({ language, words, path, csrf, address }: FrameProps): VNode | null {
+  if (csrf === undefined) return null;
+  const others = LANGUAGES.filter(one => one !== language);
+  const hidden = { back: address };
+  return postForm(
+    { action: `${path}/language`, csrf, hidden, class: 'inline' },
+    html`<span class="silent">${words.common.language}</span>`,
+    others.map(
+      one => html`<button type="submit" class="button quiet small" name="language" value=${one}
+        lang=${one}>${LANGUAGE_NAMES[one]}</button>`,
+    ),
+  );
+}
+
+/** A stranger's choice is kept nowhere but in the address. */
+function languageLinks({ language, address }: FrameProps): VNode {
+  const [path = '', query = ''] = address.split('?');
+  return html`<div class="languages">${LANGUAGES.filter(one => one !== language).map(one => {
+    const parameters = new URLSearchParams(query);
+    parameters.set('language', one);
+    return html`<a href=${`${path}?${parameters}`} lang=${one} hreflang=${one}>${LANGUAGE_NAMES[one]}</a>`;
+  })}</div>`;
+}
+
+function signOutForm({ path, csrf, words }: FrameProps): VNode | null {
+  if (csrf === undefined) return null;
+  return postForm(
+    { action: `${path}/sign-out`, csrf, class: 'inline' },
+    html`<button type="submit" class="button quiet small">${icon('out')}${words.common.signOut}</button>`,
+  );
+}
+
+const LANGUAGE_NAMES: Readonly<Record<Language, string>> = { en: 'English', 'zh-CN': '简体中文' };

@@ -1,0 +1,233 @@
+/** What people see and change of themselves: password, sessions, language, the account they act for. */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
+import type { ListedSession, Profile, Self } from '../../services/people/profile.ts';
+import { button, postForm, textField } from './page/forms.ts';
+import { html } from './page/html.ts';
+import { badge, dataTable, definitionList, panel, section, tabs, time } from './page/lists.ts';
+import { ACCOUNT_PATH, renderPage } from './page/render-page.ts';
+import { returnPathOf } from './session/account-door.ts';
+import { readCookie } from './session/cookies.ts';
+import { PageError } from './session/page-error.ts';
+import { formOf, type Visit, visitOf } from './session/visit.ts';
+import { keepKnown, throttledText } from './sign-in.ts';
+import { fill, isLanguage } from './words/words.ts';
+
+const SELF = { config: { permission: 'self' } } as const;
+
+export function registerProfileRoutes(account: FastifyInstance, profile: Profile): void {
+  account.get('/profile', SELF, (request, reply) => renderProfile(request, reply, profile));
+  account.post('/profile/password', SELF, async (request, reply) => {
+    const form = formOf(request);
+    const given = { current: form.text('current'), next: form.text('next') };
+    const outcome = await profile.changePassword(selfOf(request), given);
+    const { profile: words } = visitOf(request).words;
+    switch (outcome.kind) {
+      case 'changed':
+        keepKnown(reply, outcome.known);
+        return reply.redirect(`${ACCOUNT_PATH}/profile?said=passwordChanged`, 303);
+      case 'wrong':
+        return renderProfile(request, reply, profile, { current: words.wrong });
+      case 'bad-password':
+        return renderProfile(request, reply, profile, { next: words.faults[outcome.fault] });
+      case 'throttled': {
+        const current = throttledText(reply, words.throttled, outcome.waitMs);
+        return renderProfile(request, reply, profile, { current });
+      }
+      case 'overtaken':
+        throw new PageError('staleForm');
+      case 'impossible':
+        throw new PageError('forbidden');
+    }
+  });
+  account.post('/language', SELF, async (request, reply) => {
+    const form = formOf(request);
+    const language = form.text('language');
+    if (!isLanguage(language)) throw new PageError('badForm');
+    await profile.setLanguage(visitOf(request), language);
+    return reply.redirect(returnPathOf(form.text('back')) ?? ACCOUNT_PATH, 303);
+  });
+  account.post('/switch', SELF, async (request, reply) => {
+    const secret = readCookie(request, 'session') ?? '';
+    const isTheirs = await profile.switchAccount(secret, formOf(request).text('account'));
+    if (!isTheirs) throw new PageError('notFound');
+    return reply.redirect(ACCOUNT_PATH, 303);
+  });
+  registerSessionRoutes(account, profile);
+}
+
+function registerSessionRoutes(account: FastifyInstance, profile: Profile): void {
+  account.get('/sessions', SELF, async (request, reply) => {
+    const visit = visitOf(request);
+    const { title, lead, said } = visit.words.sessions;
+    const main = sessionList(visit, await profile.sessions(visit));
+    return renderPage(request, reply, { title, lead, said, main });
+  });
+  account.post<{ Params: { id: string } }>('/sessions/:id/end', SELF, async (request, reply) => {
+    const ended = await profile.endSession(visitOf(request), request.params.id);
+    if (!ended) throw new PageError('notFound');
+    return reply.redirect(`${ACCOUNT_PATH}/sessions?said=ended`, 303);
+  });
+  account.post('/sessions/end-others', SELF, async (request, reply) => {
+    await profile.endOtherSessions(visitOf(request));
+    return reply.redirect(`${ACCOUNT_PATH}/sessions?said=othersEnded`, 303);
+  });
+}
+
+function selfOf(request: FastifyRequest): Self {
+  const visit = visitOf(request);
+  return { ...visit, cameByLink: visit.method === 'link' };
+}
+
+/** The two pages about oneself. */
+function profileTabs({ words: { profile } }: Visit, active: 'profile' | 'sessions'): VNode {
+  return tabs(profile.tabs, [
+    { href: '/account/profile', label: profile.profileTab, active: active === 'profile' },
+    { href: '/account/sessions', label: profile.sessionsTab, active: active === 'sessions' },
+  ]);
+}
+
+interface PasswordErrors {
+  readonly current?: string;
+  readonly next?: string;
+}
+
+async function renderProfile(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  service: Profile,
+  errors: PasswordErrors = {},
+): Promise<FastifyReply> {
+  const visit = visitOf(request);
+  const { mayHavePassword } = await service.view(selfOf(request));
+  const { profile, roles } = visit.words;
+  return renderPage(request, reply, {
+    title: profile.title,
+    status: errors.current !== undefined || errors.next !== undefined ? 422 : 200,
+    said: profile.said,
+    main: html`<div>
+      ${profileTabs(visit, 'profile')}
+      ${definitionList([
+        [profile.mail, visit.mail],
+        [profile.account, visit.accountName],
+        [profile.role, roles[visit.role]],
+      ])}
+      ${section(
+        { title: profile.passwordTitle, lead: mayHavePassword ? profile.passwordLead : undefined },
+        mayHavePassword ? passwordForm(visit, errors) : panel(profile.byProvider),
+      )}
+    </div>`,
+  });
+}
+
+function passwordForm({ words, csrf, mail, method }: Visit, errors: PasswordErrors): VNode {
+  const { profile } = words;
+  const asksForCurrent = method !== 'link';
+  return postForm(
+    { action: '/account/profile/password', csrf },
+    html`<input type="email" name="mail" value=${mail} autocomplete="username" readonly hidden />`,
+    asksForCurrent
+      ? textField({
+          name: 'current',
+          label: profile.current,
+          type: 'password',
+          error: errors.current,
+          required: true,
+          autocomplete: 'current-password',
+          maxlength: 256,
+        })
+      : null,
+    textField({
+      name: 'next',
+      label: profile.next,
+      type: 'password',
+      hint: profile.nextHint,
+      error: errors.next,
+      required: true,
+      autocomplete: 'new-password',
+      minlength: 12,
+      maxlength: 256,
+    }),
+    button({ label: asksForCurrent ? profile.changePassword : profile.set }),
+  );
+}
+
+function sessionList(visit: Visit, rows: readonly ListedSession[]): VNode {
+  const { sessions } = visit.words;
+  const endOthers = () =>
+    postForm(
+      { action: '/account/sessions/end-others', csrf: visit.csrf, class: 'inline' },
+      button({
+        label: sessions.endOthers,
+        kind: 'danger',
+        confirm: sessions.endOthersConfirm,
+      }),
+    );
+  return html`<div class="stack">
+    ${profileTabs(visit, 'sessions')}
+    ${dataTable({
+      caption: sessions.title,
+      columns: [
+        { label: sessions.browser },
+        { label: sessions.address },
+        { label: sessions.how },
+        { label: sessions.began },
+        { label: sessions.seen },
+        { label: sessions.actions, silent: true },
+      ],
+      rows: rows.map(row => sessionCells(visit, row)),
+    })}
+    ${rows.some(({ id }) => id !== visit.sessionId) ? endOthers() : null}
+  </div>`;
+}
+
+function sessionCells({ words, formats, csrf, sessionId }: Visit, row: ListedSession) {
+  const { sessions } = words;
+  const browser = browserOf(row.agent) ?? sessions.unknownBrowser;
+  const began = formats.dateTime(row.createdAtMs);
+  const isThis = row.id === sessionId;
+  return [
+    html`<span title=${row.agent}>${browser}</span>${
+      isThis ? html` ${badge(sessions.this, 'accent')}` : null
+    }`,
+    html`<code>${row.address}</code>`,
+    sessions.methods[row.method],
+    time(row.createdAtMs, began),
+    time(row.seenAtMs, formats.dateTime(row.seenAtMs)),
+    isThis
+      ? null
+      : postForm(
+          { action: `/account/sessions/${row.id}/end`, csrf, class: 'inline' },
+          button({
+            label: sessions.end,
+            kind: 'quiet',
+            describe: fill(sessions.endOf, { browser, time: began }),
+          }),
+        ),
+  ];
+}
+
+/** In the order in which one that says several is the first. */
+const BROWSERS = [
+  ['Edg/', 'Edge'],
+  ['OPR/', 'Opera'],
+  ['Firefox/', 'Firefox'],
+  ['Chrome/', 'Chrome'],
+  ['Safari/', 'Safari'],
+] as const;
+const SYSTEMS = [
+  ['Android', 'Android'],
+  ['iPhone', 'iOS'],
+  ['iPad', 'iPadOS'],
+  ['Windows', 'Windows'],
+  ['Mac OS X', 'macOS'],
+  ['Linux', 'Linux'],
+] as const;
+
+/** `Firefox, Linux`; undefined: none that is known. */
+function browserOf(agent: string): string | undefined {
+  const nameIn = (list: readonly (readonly [string, string])[]) =>
+    list.find(([mark]) => agent.includes(mark))?.[1];
+  const names = [nameIn(BROWSERS), nameIn(SYSTEMS)].filter(name => name !== undefined);
+  return names.length === 0 ? undefined : names.join(', ');
+}
