@@ -1,10 +1,7 @@
 /** A photo as a model sees it, by the product's own arithmetic, and as the floats of its graph. */
 import { readFileSync } from 'node:fs';
 import sharp from 'sharp';
-import {
-  createPlaneTables,
-  fillPlanes,
-} from '../inference-node/src/engine/child/pixel-conversion.ts';
+import { createPlaneTables, fillPlanes } from '../inference-node/src/engine/child/graph-ends.ts';
 import type { ModelManifest } from '../inference-node/src/models/manifest.ts';
 import { createModelInput } from '../inference-node/src/picture/matte/model-input.ts';
 

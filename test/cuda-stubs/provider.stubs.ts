@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import pino from 'pino';
+import { runOnce, runSeries } from '../../inference-node/src/engine/choice/answer-picture.ts';
 import {
   ExecutionProviderError,
   selectExecutionProvider,
@@ -20,14 +21,13 @@ import {
   PROBE_SIZE_PX,
   PROBE_SPEC,
 } from '../../inference-node/src/engine/choice/probe-graph.ts';
-import { runOnce, runSeries } from '../../inference-node/src/engine/choice/run-once.ts';
 import { GpuDevice } from '../../inference-node/src/engine/devices/gpu-device.ts';
 import { createSessionSpec } from '../../inference-node/src/engine/engine-protocol.ts';
 import type { EnginePool } from '../../inference-node/src/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/src/engine/pool/open-engine-pool.ts';
 import { bytesAtBothEnds } from '../../inference-node/src/models/onnx/passes/bytes-at-both-ends.ts';
-import { keepOutput } from '../../inference-node/src/models/onnx/passes/keep-output.ts';
-import { liftConstants } from '../../inference-node/src/models/onnx/passes/lift-constants.ts';
+import { liftConstants } from '../../inference-node/src/models/onnx/passes/prepare-graph.ts';
+import { keepOutput } from '../../inference-node/src/models/onnx/passes/remove-unused.ts';
 import { resizeInHalf } from '../../inference-node/src/models/onnx/passes/resize-in-half.ts';
 import { setInputSize } from '../../inference-node/src/models/onnx/passes/set-input-size.ts';
 import { prepareBatches } from '../../inference-node/src/models/preparing/prepare-batches.ts';

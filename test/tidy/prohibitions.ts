@@ -73,7 +73,7 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     // `models check` takes one picture through the worker's stages in its own process, and the
     // doctor asks for versions.
     rule: 'codecs and matte arithmetic run in the picture worker alone',
-    from: /^(?!inference-node\/src\/(picture\/(worker|codecs|finishing|matte)\/|(cli\/models-check|doctor\/codec-findings)\.ts$))/,
+    from: /^(?!inference-node\/src\/(picture\/(worker|codecs|finishing|matte)\/|(cli\/models-check|doctor\/examine)\.ts$))/,
     to: /^inference-node\/src\/picture\/(worker|codecs|finishing|matte)\//,
   },
   {

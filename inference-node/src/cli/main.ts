@@ -14,7 +14,7 @@
 import { Command, CommanderError } from 'commander';
 import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { ModelError } from '../models/model-error.ts';
-import { ProviderError } from '../providers/provider-error.ts';
+import { ProviderError } from '../providers/provider-files.ts';
 import { loadCliConfig } from './config.ts';
 import { type DoctorOptions, doctor } from './doctor.ts';
 import { type ModelsCheckOptions, modelsCheck } from './models-check.ts';

@@ -5,7 +5,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { Writable } from 'node:stream';
-import { runOnce } from '../engine/choice/run-once.ts';
+import { runOnce } from '../engine/choice/answer-picture.ts';
 import { ModelError } from '../models/model-error.ts';
 import { ElementType, type Graph, type GraphValue } from '../models/onnx/graph.ts';
 import { decodeModel } from '../models/onnx/model-file.ts';

@@ -5,10 +5,13 @@ import { type GpuListing, listGpus } from '../engine/devices/nvidia-smi.ts';
 import { readEngineEnvironment } from '../providers/engine-environment.ts';
 import { fetchPackage } from '../providers/fetch-package.ts';
 import { installProvider } from '../providers/install-provider.ts';
-import { type FoundLibrary, findLibraries, foldersBelow } from '../providers/library-search.ts';
-import { ProviderError } from '../providers/provider-error.ts';
-import { type InstalledState, readInstalled } from '../providers/provider-files.ts';
-import { pythonLibraryFolders } from '../providers/python-libraries.ts';
+import {
+  type FoundLibrary,
+  findLibraries,
+  foldersBelow,
+  pythonLibraryFolders,
+} from '../providers/library-search.ts';
+import { type InstalledState, ProviderError, readInstalled } from '../providers/provider-files.ts';
 import type { CliConfig } from './config.ts';
 
 /** As commander gives them. */

@@ -1,8 +1,7 @@
 /** Sends frames over one end of a socket pair, and hands out those that come. */
-import { type OnReadOpts, Socket } from 'node:net';
+import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
 import type { BufferPool } from './buffer-pool.ts';
 import { encodeFrame, type Frame, FrameReader } from './frames.ts';
-import { takeOver } from './take-over.ts';
 
 /** A child's end, or its parent's, which is taken over. */
 export type Connection = { readonly fd: number } | { readonly pipe: Socket };
@@ -60,4 +59,30 @@ export class FrameChannel<Incoming> {
 function openSocket(connection: Connection, onread: OnReadOpts): Socket {
   if ('pipe' in connection) return takeOver(connection.pipe, onread);
   return new Socket({ fd: connection.fd, readable: true, writable: true, onread });
+}
+
+interface Handled {
+  /** Null: it is closed. */
+  _handle?: object | null;
+}
+
+/**
+ * Moves a connection to a socket that reads into memory of our choice (`onread`). Node gives a
+ * child's pipes as sockets that read into 64 KB of new memory each time, and has no option for
+ * others: it was a third of the processor time of a node's main process. The handle under a socket
+ * and the option that takes one are Node's own and not documented; Node's version is pinned, and a
+ * test holds that both are there.
+ * @param pipe nothing was read from it. It closes with the one that is returned, and after it.
+ */
+function takeOver(pipe: Socket, onread: OnReadOpts): Socket {
+  const handled = pipe as Handled;
+  const { _handle: handle } = handled;
+  if (handle === undefined) throw new Error(`no handle under a socket of Node ${process.version}`);
+  handled._handle = null;
+  const options = { handle, readable: true, writable: true, onread };
+  const socket = new Socket(options as SocketConstructorOpts);
+  // What waits for the ends of a child's pipes, or ends them, knows the first one alone.
+  socket.once('close', () => pipe.destroy());
+  pipe.once('close', () => socket.destroy());
+  return socket;
 }

@@ -8,8 +8,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { runtimeVersion } from '../engine/runtime-version.ts';
-import { KNOWN_PACKAGES } from './known-files.ts';
-import { ProviderError } from './provider-error.ts';
+import { KNOWN_PACKAGES, ProviderError } from './provider-files.ts';
 
 const run = promisify(execFile);
 /** 247 MB over a slow line. */

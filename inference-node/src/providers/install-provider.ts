@@ -4,7 +4,7 @@
  *
  * A provider reaches into the runtime's own structures, so it fits one build of it, and it runs with
  * all that a node may do. Hence two conditions: its words name exactly our version where it has
- * any, and its checksum is known (known-files.ts) or the operator names it.
+ * any, and its checksum is known (KNOWN_PACKAGES) or the operator names it.
  */
 import { randomBytes } from 'node:crypto';
 import { copyFile, open, readdir, rename, rm } from 'node:fs/promises';
@@ -23,16 +23,16 @@ import {
 } from '../models/cache-files.ts';
 import { diskError } from '../models/model-error.ts';
 import { ELF_MACHINES, readElfFacts } from './elf-file.ts';
-import { KNOWN_PACKAGES } from './known-files.ts';
 import { findLibraries, foldersToRecord } from './library-search.ts';
 import { type CopiedLibrary, openPackageSource, type PackageSource } from './package-source.ts';
-import { ProviderError } from './provider-error.ts';
 import {
   type InstalledFile,
   type InstalledRecord,
   installedFolder,
+  KNOWN_PACKAGES,
   OPTIONAL_LIBRARIES,
   PROVIDER_LIBRARIES,
+  ProviderError,
   packageFolder,
   RECORD_FILE,
   RUNTIME_FILES,

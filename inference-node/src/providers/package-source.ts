@@ -11,8 +11,7 @@ import path from 'node:path';
 import { Unzip, type UnzipFile, UnzipInflate } from 'fflate';
 import { hashFile, listDirectory, statOrNull } from '../models/cache-files.ts';
 import { diskError } from '../models/model-error.ts';
-import { ProviderError } from './provider-error.ts';
-import { PROVIDER_LIBRARIES, type ProviderLibrary } from './provider-files.ts';
+import { PROVIDER_LIBRARIES, ProviderError, type ProviderLibrary } from './provider-files.ts';
 
 export interface CopiedLibrary {
   readonly name: ProviderLibrary;

@@ -7,8 +7,12 @@ import path from 'node:path';
 import { after, before, it, type TestContext } from 'node:test';
 import type { Finding } from '#program/doctor/findings.ts';
 import { doctor } from '../../src/cli/doctor.ts';
-import { codecFindings, libheifFinding } from '../../src/doctor/codec-findings.ts';
-import { providerFindings, providerMsMax } from '../../src/doctor/provider-findings.ts';
+import {
+  codecFindings,
+  libheifFinding,
+  providerFindings,
+  providerMsMax,
+} from '../../src/doctor/examine.ts';
 import { gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts';
 
 let directory: string;

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { afterEach, test } from 'node:test';
-import { findMember, killGroup } from '../../src/process/process-group.ts';
+import { findMember, killGroup } from '../../src/process/child.ts';
 import { until } from '../support/processes.ts';
 
 const groups: number[] = [];

@@ -23,8 +23,7 @@ import { readEngineEnvironment } from '../../src/providers/engine-environment.ts
 import { type InstallOptions, installProvider } from '../../src/providers/install-provider.ts';
 import { findLibraries, foldersBelow } from '../../src/providers/library-search.ts';
 import { openPackageSource } from '../../src/providers/package-source.ts';
-import { ProviderError } from '../../src/providers/provider-error.ts';
-import { readInstalled } from '../../src/providers/provider-files.ts';
+import { ProviderError, readInstalled } from '../../src/providers/provider-files.ts';
 import {
   CHECKSUMS,
   elfFile,

@@ -14,8 +14,8 @@ import {
   takingAtMost,
 } from '../../models/prepared-model.ts';
 import { createSessionSpec } from '../engine-protocol.ts';
+import { runOnce } from './answer-picture.ts';
 import { createProbePicture, encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
-import { runOnce } from './run-once.ts';
 
 export type RequestedProvider = 'auto' | ExecutionProvider;
 

@@ -9,7 +9,6 @@ import { KILL_WAIT_MAX_MS } from '../../process/child.ts';
 import type { GpuDevice } from '../devices/gpu-device.ts';
 import { createSessionSpec } from '../engine-protocol.ts';
 import { saysMemoryIsShort } from '../native-error.ts';
-import { BatchRule } from './batch-rule.ts';
 import {
   Engine,
   type EngineListener,
@@ -21,7 +20,7 @@ import {
   RUN_TIMEOUT_MIN_MS,
 } from './engine.ts';
 import type { EnginePoolOptions, EngineTiming } from './engine-pool.ts';
-import { type EngineDeath, FAILURE_WINDOW_MS, FailureRule } from './failure-rule.ts';
+import { BatchRule, type EngineDeath, FAILURE_WINDOW_MS, FailureRule } from './loss-rules.ts';
 
 /**
  * Share of a group's engines that may be stuck before it fails. One that does not die is the sign

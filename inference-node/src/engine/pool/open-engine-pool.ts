@@ -8,7 +8,7 @@
  *             running: left when native code ends or the process dies. A caller that goes away
  *             settles its promise at once, but the engine stays taken until then: nothing
  *             overtakes native code. Back to queued where the engine died before it began, and
- *             where a run of several is lost: then each runs alone (batch-rule.ts)
+ *             where a run of several is lost: then each runs alone (loss-rules.ts)
  *
  *   the pool  starting ──first engine ready──► ready ──the failure rule──► failed
  *             starting ──an engine says that the model cannot be loaded──► failed
@@ -42,7 +42,7 @@ import type {
   EngineTiming,
   RunOutcome,
 } from './engine-pool.ts';
-import type { EngineDeath } from './failure-rule.ts';
+import type { EngineDeath } from './loss-rules.ts';
 import { RunQueue } from './run-queue.ts';
 import { createLossError, createRunTask, type RunTask } from './run-task.ts';
 import { estimateWaitMs, RunningMean } from './wait-estimate.ts';

@@ -14,12 +14,12 @@ import type { ExecutionProvider, Precision, PreparedModel } from '../prepared-mo
 import { alteredWeights, requireWeights, type WeightsPlaces } from '../weights/weights-cache.ts';
 import { type AnswerPicture, checkAnswer } from './answer-check.ts';
 import { choosePrecision } from './choose-precision.ts';
-import { withPrepareLock } from './prepare-lock.ts';
 import {
   checkPrepared,
   cleanPrepared,
   type PreparedKey,
   preparedPath,
+  withPrepareLock,
   writeSidecar,
 } from './prepared-cache.ts';
 import { fitRanges, loadRanges, type RangesFile } from './ranges.ts';

@@ -1,10 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import {
-  createPlaneTables,
-  fillAlpha,
-  fillPlanes,
-} from '../../../src/engine/child/pixel-conversion.ts';
+import { createPlaneTables, fillAlpha, fillPlanes } from '../../../src/engine/child/graph-ends.ts';
 
 const IDENTITY = { mean: [0, 0, 0], std: [1, 1, 1] } as const;
 

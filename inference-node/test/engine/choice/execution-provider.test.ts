@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { descendantsOf } from '../../../../test/support/running-service.ts';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
 import { writeTinyModel } from '../../../../test/support/tiny-model.ts';
+import { runOnce } from '../../../src/engine/choice/answer-picture.ts';
 import {
   compareAlphas,
   ExecutionProviderError,
@@ -18,7 +19,6 @@ import {
   PROBE_SIZE_PX,
   PROBE_SPEC,
 } from '../../../src/engine/choice/probe-graph.ts';
-import { runOnce } from '../../../src/engine/choice/run-once.ts';
 
 const OPTIONS = { childEnv: {} };
 

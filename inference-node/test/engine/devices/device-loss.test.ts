@@ -8,7 +8,7 @@ import pino from 'pino';
 import { DeviceWatch } from '../../../src/engine/devices/device-watch.ts';
 import { GpuDevice } from '../../../src/engine/devices/gpu-device.ts';
 import type { GpuFacts, GpuListing } from '../../../src/engine/devices/nvidia-smi.ts';
-import { FAILURE_DEATHS_MAX } from '../../../src/engine/pool/failure-rule.ts';
+import { FAILURE_DEATHS_MAX } from '../../../src/engine/pool/loss-rules.ts';
 import { untilBusy } from '../../support/processes.ts';
 import {
   createModel,

@@ -1,7 +1,7 @@
 /** What goes into one run, and when runs of several are given up. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { BatchRule, LOSSES_MAX } from '../../../src/engine/pool/batch-rule.ts';
+import { BatchRule, LOSSES_MAX } from '../../../src/engine/pool/loss-rules.ts';
 import { RunQueue } from '../../../src/engine/pool/run-queue.ts';
 import { createRunTask, type RunTask } from '../../../src/engine/pool/run-task.ts';
 import { BATCH_SIZES } from '../../../src/models/prepared-model.ts';

@@ -2,9 +2,8 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
-import { LOSSES_MAX } from '../../../src/engine/pool/batch-rule.ts';
 import type { EnginePool, EnginePoolOptions } from '../../../src/engine/pool/engine-pool.ts';
-import { FAILURE_DEATHS_MAX } from '../../../src/engine/pool/failure-rule.ts';
+import { FAILURE_DEATHS_MAX, LOSSES_MAX } from '../../../src/engine/pool/loss-rules.ts';
 import { stop, untilBusy } from '../../support/processes.ts';
 import { collectLog } from '../devices/gpu-host.ts';
 import {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { EngineDeathCause } from '../../../src/engine/pool/engine-pool.ts';
-import { FAILURE_WINDOW_MS, FailureRule } from '../../../src/engine/pool/failure-rule.ts';
+import { FAILURE_WINDOW_MS, FailureRule } from '../../../src/engine/pool/loss-rules.ts';
 
 function death(atMs: number, cause: EngineDeathCause, imageDigest?: string, engine = 0) {
   return { atMs, cause, imageDigest, engine };

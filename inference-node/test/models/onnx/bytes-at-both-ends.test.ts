@@ -2,12 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { EngineSession } from '../../../src/engine/child/engine-session.ts';
+import { createPlaneTables, fillAlpha, fillPlanes } from '../../../src/engine/child/graph-ends.ts';
 import { InferenceSession, Tensor } from '../../../src/engine/child/onnx-runtime.ts';
-import {
-  createPlaneTables,
-  fillAlpha,
-  fillPlanes,
-} from '../../../src/engine/child/pixel-conversion.ts';
 import { createProbePicture, PROBE_SPEC } from '../../../src/engine/choice/probe-graph.ts';
 import { loadManifest } from '../../../src/models/manifest.ts';
 import { ElementType, type Graph, type GraphNode } from '../../../src/models/onnx/graph.ts';
@@ -15,7 +11,7 @@ import {
   bytesAtBothEnds,
   type PixelFormat,
 } from '../../../src/models/onnx/passes/bytes-at-both-ends.ts';
-import { keepOutput } from '../../../src/models/onnx/passes/keep-output.ts';
+import { keepOutput } from '../../../src/models/onnx/passes/remove-unused.ts';
 import { resizeInHalf } from '../../../src/models/onnx/passes/resize-in-half.ts';
 import type { ImageSize } from '../../../src/models/onnx/passes/set-input-size.ts';
 import { float32Tensor } from '../../../src/models/onnx/tensor.ts';

@@ -10,10 +10,8 @@ import {
   sortTopologically,
 } from '../../../src/models/onnx/graph.ts';
 import { decodeModel } from '../../../src/models/onnx/model-file.ts';
-import { keepOutput } from '../../../src/models/onnx/passes/keep-output.ts';
-import { liftConstants } from '../../../src/models/onnx/passes/lift-constants.ts';
-import { prepareGraph } from '../../../src/models/onnx/passes/prepare-graph.ts';
-import { removeUnused } from '../../../src/models/onnx/passes/remove-unused.ts';
+import { liftConstants, prepareGraph } from '../../../src/models/onnx/passes/prepare-graph.ts';
+import { keepOutput, removeUnused } from '../../../src/models/onnx/passes/remove-unused.ts';
 import { setInputSize } from '../../../src/models/onnx/passes/set-input-size.ts';
 import { widenToFloat32 } from '../../../src/models/onnx/passes/widen-to-float32.ts';
 import { widenHalf } from '../../../src/models/onnx/tensor.ts';

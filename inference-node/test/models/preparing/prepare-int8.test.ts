@@ -4,12 +4,8 @@ import { mkdir, mkdtemp, readFile, rm, truncate, utimes, writeFile } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after, afterEach, before, beforeEach } from 'node:test';
+import { createPlaneTables, fillAlpha, fillPlanes } from '../../../src/engine/child/graph-ends.ts';
 import { InferenceSession, Tensor } from '../../../src/engine/child/onnx-runtime.ts';
-import {
-  createPlaneTables,
-  fillAlpha,
-  fillPlanes,
-} from '../../../src/engine/child/pixel-conversion.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import { ModelError, type ModelErrorKind } from '../../../src/models/model-error.ts';
 import { decodeModel } from '../../../src/models/onnx/model-file.ts';
@@ -24,7 +20,7 @@ import {
   type PrepareProgress,
   prepareModel,
 } from '../../../src/models/preparing/prepare.ts';
-import { LOCK_IDLE_MAX_MS } from '../../../src/models/preparing/prepare-lock.ts';
+import { LOCK_IDLE_MAX_MS } from '../../../src/models/preparing/prepared-cache.ts';
 import { exactInputScale, formatRanges } from '../../../src/models/preparing/ranges.ts';
 import { fetchWeights } from '../../../src/models/weights/fetch.ts';
 import { graphBytes, measureRanges } from '../onnx/tiny-graph.ts';

@@ -1,7 +1,7 @@
 /**
  * Lets a graph take the bytes of a picture and answer with those of its matte: a third and a
  * quarter of what floats are to copy to a GPU and back, and nothing for the thread beside it to
- * convert. Every number is the one that engine/child/pixel-conversion.ts has: the graph computes in
+ * convert. Every number is the one that engine/child/graph-ends.ts has: the graph computes in
  * float64 between the bytes and the floats, as JavaScript does.
  */
 import {

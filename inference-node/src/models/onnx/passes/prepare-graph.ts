@@ -3,13 +3,20 @@
  * takes the float32 graph at its input size.
  */
 import { ModelError } from '../../model-error.ts';
-import { ElementType, type Graph, type GraphPass, onlyInput } from '../graph.ts';
+import {
+  attribute,
+  ElementType,
+  type Graph,
+  type GraphNode,
+  type GraphPass,
+  onlyInput,
+  type Tensor,
+} from '../graph.ts';
+import { readTensor } from '../model-file.ts';
 import { bytesAtBothEnds, type PixelFormat } from './bytes-at-both-ends.ts';
-import { keepOutput } from './keep-output.ts';
-import { liftConstants } from './lift-constants.ts';
 import { type Quantisation, quantise } from './quantise.ts';
 import { OPSET_OF_INT8, raiseOpset } from './raise-opset.ts';
-import { removeUnused } from './remove-unused.ts';
+import { keepOutput, removeUnused } from './remove-unused.ts';
 import { resizeInHalf } from './resize-in-half.ts';
 import { type ImageSize, imageDims, setInputSize } from './set-input-size.ts';
 import { widenToFloat32 } from './widen-to-float32.ts';
@@ -65,4 +72,19 @@ function requireInterface(graph: Graph, inputName: string): void {
     if (elementType === ElementType.float32) continue;
     throw new ModelError('prepare', `${name} must be float32; its ONNX type is ${elementType}`);
   }
+}
+
+/**
+ * Constant nodes become initialisers, so that other passes meet constants in one form only.
+ * Constants given as single numbers (value_int and the like) stay as they are.
+ */
+export function liftConstants(graph: Graph): Graph {
+  const initialisers = new Map<string, Tensor>(graph.initialisers);
+  const nodes: GraphNode[] = [];
+  for (const node of graph.nodes) {
+    const value = node.opType === 'Constant' ? attribute(node, 'value')?.t : undefined;
+    if (value) initialisers.set(node.outputs[0], readTensor(value, `constant ${node.outputs[0]}`));
+    else nodes.push(node);
+  }
+  return { ...graph, nodes, initialisers };
 }

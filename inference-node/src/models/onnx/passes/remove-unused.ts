@@ -1,4 +1,5 @@
-import type { Graph, GraphNode, Tensor } from '../graph.ts';
+import { ModelError } from '../../model-error.ts';
+import type { Graph, GraphNode, GraphPass, Tensor } from '../graph.ts';
 
 /**
  * Drops the nodes and initialisers that no output needs. Inputs stay: they are the graph's
@@ -18,4 +19,19 @@ export function removeUnused(graph: Graph): Graph {
     if (needed.has(name)) initialisers.set(name, tensor);
   }
   return { ...graph, nodes: nodes.reverse(), initialisers };
+}
+
+/**
+ * Keeps one of the graph's outputs and what it needs. Other outputs would be computed on every run
+ * even when they are not fetched.
+ */
+export function keepOutput(name: string): GraphPass {
+  return (graph: Graph) => {
+    const outputs = graph.outputs.filter(output => output.name === name);
+    if (outputs.length === 0) {
+      const names = graph.outputs.map(output => output.name).join(', ');
+      throw new ModelError('prepare', `the graph has no output ${name}, it has ${names}`);
+    }
+    return removeUnused({ ...graph, outputs });
+  };
 }
