@@ -119,7 +119,6 @@ export async function openControlPlane(
       resources.secretsKey,
       config.secretsKeyPrevious,
     );
-    resources.resultTokens.keepPlainFor(await stores.secretsCanary.plainTokensMs());
     await warnOfSecretsOfOtherKeys(stores, secrets, log);
     return await start(config, log, parts);
   } catch (error) {

@@ -31,20 +31,10 @@ export const MAIL_MUTATIONS: readonly Mutation[] = [
     },
   },
   {
-    name: 'a sealed body looks to older control planes like one of theirs',
-    file: 'control-plane/src/domain/sealed-body.ts',
-    find: "const SEALED = 'body.'",
-    replace: "const SEALED = ''",
-    caughtBy: {
-      file: 'control-plane/test/services/notification/deliver-webhooks.test.ts',
-      test: 'a notification goes out at once, signed over the bytes that are sent',
-    },
-  },
-  {
     name: 'a body that is not the notification’s own is sent',
     file: 'control-plane/src/services/notification/webhook-attempt.ts',
-    find: '? secrets.openText(notification.body, notificationBody(jobId))',
-    replace: "? (secrets.openText(notification.body, notificationBody(jobId)) ?? '')",
+    find: 'const body = secrets.openText(notification.body, notificationBody(jobId));',
+    replace: "const body = secrets.openText(notification.body, notificationBody(jobId)) ?? '';",
     caughtBy: inReplicas('fail a notification whose body is not its own'),
   },
   {

@@ -207,15 +207,15 @@ function finalJobs(words: Words, from: number, count: number, jobs: number, old:
   return `insert into jobs (id, account_id, api_key_id, idempotency_key_hash, fingerprint, state,
       mode, output_format, created_at, started_at, finished_at, fence, lost_attempts,
       lost_with_process, takeovers, expires_at, result_blob, result_blob_expires_at, result_token,
-      result_sha256, result_format, result_bytes, result_width, result_height, failure_code,
-      failure_detail, failure_retryable)
+      result_token_sealed, result_sha256, result_format, result_bytes, result_width,
+      result_height, failure_code, failure_detail, failure_retryable)
     select ${idOf(words, 'i')}, ${accountId(words, 'i')}, ${keyId(words, 'i')},
       ${hashOf(words, 'i')}, ${hashOf(words, '1')}, case when ${failed} then 'failed' else
       'succeeded' end, case when i % 3 = 0 then 'sync' else 'async' end, 'png', ${finished} - 2000,
       ${finished} - 1000, ${finished}, 1, 0, 0, 0, ${unless(failed, `${finished} + ${DAY_MS}`)},
       ${only(fresh, words.concat("'results/'", idOf(words, 'i'), "'-1'"))},
       ${only(fresh, `${finished} + ${DAY_MS}`)},
-      ${unless(failed, words.concat("'t'", words.hex('i', 42)))},
+      ${unless(failed, hashOf(words, 'i'))}, ${unless(failed, "'sealed'")},
       ${unless(failed, hashOf(words, 'i'))}, ${unless(failed, "'png'")},
       ${unless(failed, '500000')}, ${unless(failed, '2000')}, ${unless(failed, '1500')},
       ${only(failed, "'PROCESSING_FAILED'")}, ${only(failed, "'the image cannot be decoded'")},

@@ -48,10 +48,10 @@ export interface JobBackground {
 
 export interface JobResult {
   readonly blob: string;
-  /** SHA-256 of the link's unguessable part; that part itself where `sealedToken` is absent. */
+  /** SHA-256 of the link's unguessable part. */
   readonly token: string;
   /** That part, sealed. */
-  readonly sealedToken?: string | undefined;
+  readonly sealedToken: string;
   readonly format: OutputFormat;
   readonly bytes: number;
   readonly width: number;

@@ -280,7 +280,7 @@ describe('the secrets key', () => {
 
   it('of another replica is found out, and so is an altered canary', async () => {
     let row: SecretsCanary | undefined;
-    const store: Omit<SecretsCanaryStore, 'plainTokensMs'> = {
+    const store: SecretsCanaryStore = {
       find: async () => row,
       establish: async candidate => {
         row ??= candidate;

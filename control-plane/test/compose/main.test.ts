@@ -15,7 +15,6 @@ import {
   closeChannel,
   STDIO_WITH_CHANNEL,
 } from '../../../test/support/ipc-channel.ts';
-import { rowKeyOf } from '../../src/domain/sealed-body.ts';
 import { CallbackSecrets, notificationBody } from '../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../src/secrets/secret-box.ts';
 import { openDatabase } from '../../src/store/database/connect.ts';
@@ -253,7 +252,7 @@ describe('a control plane', () => {
     const secrets = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 0xab)));
     const { data } = JSON.parse(secrets.openText(row.body, notificationBody(job.job_id)) ?? '');
     assert.deepEqual(data, job);
-    const { keyId: secretKeyId } = rowKeyOf(row.secret_key_id ?? '');
+    const { secret_key_id: secretKeyId } = row;
     const stored = { secret: row.secret, secretKeyId };
     assert.equal(secrets.open(job.job_id, stored)?.toString(), callback_secret);
     assert.ok(!(told + program.log).includes(callback_secret));

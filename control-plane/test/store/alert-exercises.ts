@@ -3,11 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { at } from '../../../test/support/at.ts';
 import { FIRST_ALERT } from '../../src/store/alerts/alert-store.ts';
-import {
-  MAILS_COUNTED_MAX,
-  type MailClaim,
-  type PlainMail,
-} from '../../src/store/alerts/mail-outbox.ts';
+import { MAILS_COUNTED_MAX, type MailClaim } from '../../src/store/alerts/mail-outbox.ts';
 import { HEAD_MAX } from '../../src/store/alerts/mail-turns.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import type { Stores } from '../../src/store/stores.ts';
@@ -39,21 +35,6 @@ async function claimed(stores: Stores): Promise<MailClaim> {
   return claim;
 }
 
-/** A mail of a control plane from before bodies were sealed. */
-export async function plain(
-  stores: Stores,
-  kysely?: Database['kysely'],
-): Promise<PlainMail | undefined> {
-  const { id } = await claimed(stores);
-  const lease = { lease_holder: null, lease_expires_at: null };
-  await kysely
-    ?.updateTable('mail_outbox')
-    .set({ due_at: null, next_attempt_at: 1, ...lease })
-    .where('id', '=', id)
-    .execute();
-  return (await stores.mailOutbox.listPlain(20)).find(mail => mail.id === id);
-}
-
 const MAILS: Record<string, Exercise> = {
   'mailOutbox.listDue': {
     run: async (s, { kysely }) => {
@@ -70,14 +51,6 @@ const MAILS: Record<string, Exercise> = {
     },
     readsMax: 3 * HEAD_MAX,
     why: 'reads the first that are due',
-  },
-  'mailOutbox.listPlain': { run: async s => void (await plain(s)) },
-  'mailOutbox.seal': {
-    run: async (s, { kysely }) => {
-      const mail = await plain(s, kysely);
-      assert.ok(mail);
-      assert.ok(await s.mailOutbox.seal(mail, 'sealed'));
-    },
   },
   'mailOutbox.claim': { run: async s => void (await claimed(s)) },
   'mailOutbox.release': {

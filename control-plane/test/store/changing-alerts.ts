@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { at } from '../../../test/support/at.ts';
 import type { MailClaim } from '../../src/store/alerts/mail-outbox.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { plain } from './alert-exercises.ts';
 import {
   BY_SYSTEM,
   eventOf,
@@ -201,31 +200,6 @@ function byMailClaim(
   };
 }
 
-const sealMail: ChangingMethod = {
-  name: 'mailOutbox.seal',
-  arrange: async ({ stores, database }) => {
-    const mail = await plain(stores, database.kysely);
-    assert.ok(mail);
-    return {
-      act: faulty => faulty.mailOutbox.seal(mail, 'sealed'),
-      check: async () => {
-        const { body, due_at, fence } = await database.kysely
-          .selectFrom('mail_outbox')
-          .selectAll()
-          .where('id', '=', mail.id)
-          .executeTakeFirstOrThrow();
-        assert.deepEqual({ body, due_at, fence }, { body: 'sealed', due_at: 1, fence: 2 });
-      },
-    };
-  },
-  late: async ({ stores, database }) => {
-    const mail = await plain(stores, database.kysely);
-    assert.ok(mail);
-    assert.ok(await stores.mailOutbox.seal(mail, 'sealed'));
-    return { act: others => others.mailOutbox.seal(mail, 'anew'), told: false };
-  },
-};
-
 const sendMailsNow: ChangingMethod = {
   name: 'mailOutbox.sendNow',
   alone: true,
@@ -318,7 +292,6 @@ export const CHANGING_ALERTS: readonly ChangingMethod[] = [
     status: 'failed',
     attempts: 1,
   }),
-  sealMail,
   sendMailsNow,
   removeOldMails,
   removeOldCounts,

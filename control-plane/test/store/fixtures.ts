@@ -106,10 +106,13 @@ export async function reread(stores: Stores, jobId: string): Promise<Job> {
   return job;
 }
 
+/** The token of its link is what stands for the sealed one. */
 export function resultOf(claim: Claim): JobResult {
+  const token = randomBytes(32).toString('base64url');
   return {
     blob: `results/${claim.jobId}-${claim.fence}`,
-    token: randomBytes(32).toString('base64url'),
+    token: sha256(token),
+    sealedToken: token,
     format: 'png',
     bytes: 4321,
     width: 2000,

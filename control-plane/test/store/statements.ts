@@ -347,11 +347,6 @@ const OTHERS: Record<string, Exercise> = {
     },
   },
   'secretsCanary.find': { run: async ({ secretsCanary }) => void (await secretsCanary.find()) },
-  'secretsCanary.plainTokensMs': {
-    run: async ({ secretsCanary }) => {
-      assert.equal(await secretsCanary.plainTokensMs(), 0);
-    },
-  },
   'secretsCanary.establish': {
     run: async ({ secretsCanary }) => {
       await secretsCanary.establish({ keyId: 'a', ciphertext: Uint8Array.of(1) });

@@ -24,17 +24,15 @@ const POLL_MS = 2000;
 const ATTEMPT_MS_MAX = 60_000;
 /** Twice that: time to write its end. */
 const LEASE_MS = 120_000;
-/** Mails of control planes from before bodies were sealed that are taken over in a round. */
-const SEALED_MAX = 20;
 /** The error of a mail that no key here opens: another replica may have it. */
 const NO_KEY = 'ENOKEY';
 
 export interface MailDeliveryDependencies {
   readonly outbox: Pick<
     MailOutboxStore,
-    'listDue' | 'listPlain' | 'seal' | 'claim' | 'release' | 'sent' | 'retryLater' | 'failed'
+    'listDue' | 'claim' | 'release' | 'sent' | 'retryLater' | 'failed'
   >;
-  readonly secrets: Pick<CallbackSecrets, 'sealText' | 'openText'>;
+  readonly secrets: Pick<CallbackSecrets, 'openText'>;
   readonly sender: MailSender;
   readonly observer: MailObserver;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
@@ -75,19 +73,11 @@ export class MailDelivery {
   /** Never rejects. */
   async #round(): Promise<void> {
     try {
-      await this.#sealPlain();
       while (!this.#loop.stopping && (await this.#beginSome()));
       this.#loop.roundEnded();
     } catch (err) {
       this.#dependencies.log.warn({ err }, 'the mail outbox is not readable');
       this.#loop.roundFailed();
-    }
-  }
-
-  async #sealPlain(): Promise<void> {
-    const { outbox, secrets } = this.#dependencies;
-    for (const mail of await outbox.listPlain(SEALED_MAX)) {
-      await outbox.seal(mail, secrets.sealText(mail.body, mailBody(mail.id)));
     }
   }
 

@@ -95,12 +95,10 @@ async function makeAttempt(
 ): Promise<AttemptResult> {
   const { guardedPost, secrets, observer, cutOff } = dependencies;
   const { notification, claim, listedAtMs } = claimed;
-  const { jobId, accountId, callbackUrl, bodySealed, createdAtMs, readAtMs } = notification;
+  const { jobId, accountId, callbackUrl, createdAtMs, readAtMs } = notification;
   const { secret, secretKeyId, traceContext } = notification;
   const key = secrets.open(jobId, { secret, secretKeyId });
-  const body = bodySealed
-    ? secrets.openText(notification.body, notificationBody(jobId))
-    : notification.body;
+  const body = secrets.openText(notification.body, notificationBody(jobId));
   if (key === undefined || body === undefined) return unsignable(dependencies, claim);
   const startedAtMs = performance.now();
   // The database's clock, carried on from when the row was read.

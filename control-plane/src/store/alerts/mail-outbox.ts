@@ -13,9 +13,6 @@
  * An attempt is made under a lease. A claim puts the mail's time off to the lease's end: what is
  * being sent, or was by a process that died, stands in nobody's way, and is due again after it.
  * Which mail is next: mail-turns.ts.
- *
- * Control planes from before bodies were sealed write theirs plain, with their time in
- * `next_attempt_at` alone, and send those. Whoever seals such a mail takes it over from them.
  */
 import { type Kysely, sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
 import { nowPlusMs } from '../database/clock.ts';
@@ -23,7 +20,6 @@ import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { matchesOne, requireInteger } from '../database/values.ts';
-import { LATER_THAN_ALL } from './mail-rows.ts';
 import { MailTurns } from './mail-turns.ts';
 import { removeOldCounts } from './message-counts.ts';
 
@@ -36,13 +32,6 @@ export interface DueMail {
   readonly body: string;
   /** Attempts whose ends were written. */
   readonly attempts: number;
-  readonly fence: number;
-}
-
-/** One of a control plane from before bodies were sealed. */
-export interface PlainMail {
-  readonly id: string;
-  readonly body: string;
   readonly fence: number;
 }
 
@@ -59,10 +48,6 @@ export const MAILS_COUNTED_MAX = 10_000;
 export interface MailOutboxStore {
   /** The next ones by the turns of accounts, one of each, but for those accounts. */
   listDue(limit: number, fullAccounts: readonly string[]): Promise<DueMail[]>;
-  /** Those that nobody is sending. */
-  listPlain(limit: number): Promise<PlainMail[]>;
-  /** It waits as before, with this body. False: it was sent, claimed or sealed meanwhile. */
-  seal(mail: PlainMail, body: string): Promise<boolean>;
   claim(claim: MailClaim, leaseMs: number): Promise<boolean>;
   /** Its time is now. */
   release(claim: MailClaim, giveUp?: AbortSignal): Promise<boolean>;
@@ -93,7 +78,7 @@ export interface MailOutboxStore {
 
 const FREE = { lease_holder: null, lease_expires_at: null };
 /** What it said is not kept: it may be a link that somebody can use. */
-const OVER = { next_attempt_at: null, due_at: null, body: '' };
+const OVER = { due_at: null, body: '' };
 const ERROR_LENGTH_MAX = 64;
 
 type MailUpdate = UpdateQueryBuilder<Schema, 'mail_outbox', 'mail_outbox', UpdateResult>;
@@ -114,8 +99,6 @@ export function createMailOutboxStore(database: Database): MailOutboxStore {
   return {
     listDue: async (limit, fullAccounts) =>
       readMails(database, await turns.next(limit, fullAccounts)),
-    listPlain: limit => listPlain(database, limit),
-    seal: (mail, body) => sealMail(database, mail, body),
     claim: ({ id, holder, fence }, leaseMs) =>
       query(database, db =>
         matchesOne(
@@ -173,38 +156,6 @@ async function readMails(database: Database, ids: readonly string[]): Promise<Du
   return rows
     .map(({ account_id: accountId, ...mail }) => ({ ...mail, accountId }))
     .sort((one, other) => ids.indexOf(one.id) - ids.indexOf(other.id));
-}
-
-function listPlain(database: Database, limit: number): Promise<PlainMail[]> {
-  const { nowMs } = database;
-  return query(database, db =>
-    db
-      .selectFrom('mail_outbox')
-      .select(['id', 'body', 'fence'])
-      .where('next_attempt_at', '<', LATER_THAN_ALL)
-      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]))
-      .orderBy('next_attempt_at')
-      .limit(limit)
-      .execute(),
-  );
-}
-
-/** The fence rises: who claimed it before writes nothing more. */
-function sealMail(database: Database, { id, fence }: PlainMail, body: string): Promise<boolean> {
-  const { nowMs } = database;
-  return query(database, db =>
-    matchesOne(
-      db
-        .updateTable('mail_outbox')
-        // MySQL assigns from left to right: what reads the old time comes before the new one.
-        .set(eb => ({ due_at: eb.ref('next_attempt_at') }))
-        .set({ ...FREE, next_attempt_at: LATER_THAN_ALL, body, fence: fence + 1 })
-        .where('id', '=', id)
-        .where('fence', '=', fence)
-        .where('next_attempt_at', '<', LATER_THAN_ALL)
-        .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)])),
-    ),
-  );
 }
 
 async function countWaiting(database: Database) {

@@ -14,12 +14,6 @@ export interface NewMail {
   readonly body: string;
 }
 
-/**
- * The time of mails as control planes from before they were sealed see it, in a column of their
- * own: those send none of them.
- */
-export const LATER_THAN_ALL = Number.MAX_SAFE_INTEGER;
-
 export async function insertMail(
   { nowMs }: Database,
   tx: Kysely<Schema>,
@@ -37,7 +31,6 @@ export async function insertMail(
       attempts: 0,
       fence: 0,
       created_at: nowMs,
-      next_attempt_at: LATER_THAN_ALL,
       due_at: nowMs,
     })
     .execute();

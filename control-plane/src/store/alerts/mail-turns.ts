@@ -16,7 +16,7 @@ import { query } from '../database/transact.ts';
 export const HEAD_MAX = 128;
 /** Accounts with mails that wait, seen for one answer, a seek or two each. */
 const ACCOUNTS_MAX = 128;
-const BY_DUE = throughIndex('mail_outbox', 'mail_outbox_due_at');
+const BY_DUE = throughIndex('mail_outbox', 'mail_outbox_due');
 const BY_TURN = throughIndex('mail_outbox', 'mail_outbox_turns');
 
 export class MailTurns {

@@ -15,8 +15,6 @@ export interface SecretsCanaryStore {
   find(): Promise<SecretsCanary | undefined>;
   /** The canary of this database: the one given here only if there was none yet. */
   establish(candidate: SecretsCanary): Promise<SecretsCanary>;
-  /** How long tokens of results are still to be kept as they are; 0: they are sealed. */
-  plainTokensMs(): Promise<number>;
   /** Puts another in the place of the canary of that key; nothing where there is none of it. */
   replace(keyId: string, canary: SecretsCanary): Promise<void>;
 }
@@ -36,17 +34,6 @@ export function createSecretsCanaryStore(database: Database): SecretsCanaryStore
     async find() {
       const row = await read();
       return row && canaryOf(row);
-    },
-    async plainTokensMs() {
-      const row = await query(database, db =>
-        db
-          .selectFrom('secrets_canary')
-          .select('plain_tokens_until')
-          .select(() => database.nowMs.as('read_at'))
-          .where('id', '=', CANARY_ID)
-          .executeTakeFirst(),
-      );
-      return row === undefined ? 0 : Math.max(0, (row.plain_tokens_until ?? 0) - row.read_at);
     },
     async replace(keyId, canary) {
       await query(database, db =>

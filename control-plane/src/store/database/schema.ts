@@ -149,7 +149,7 @@ export interface JobsTable {
   result_blob: string | null;
   /** Equal to expires_at while result_blob is named: the sweeper's index. */
   result_blob_expires_at: number | null;
-  /** SHA-256 of the token; the token itself where result_token_sealed is null. */
+  /** SHA-256 of the token, which itself is in no column but sealed. */
   result_token: string | null;
   result_token_sealed: string | null;
   result_format: string | null;
@@ -193,7 +193,7 @@ export interface WebhookOutboxTable {
   job_id: string;
   account_id: string;
   callback_url: string;
-  /** `<host>:<port>` of callback_url; empty in rows from before there was such a column. */
+  /** `<host>:<port>` of callback_url. */
   receiver: string;
   /** Rendered once, when the job ended; empty once its secret is erased. */
   body: string;
@@ -205,9 +205,8 @@ export interface WebhookOutboxTable {
   attempts: number;
   last_status_code: number | null;
   last_attempt_at: number | null;
-  /** null also in rows from before there was such a column. */
   last_duration_ms: number | null;
-  /** What is known of each attempt: store/outbox/attempt-log.ts; null: none since the column. */
+  /** What is known of each attempt: store/outbox/attempt-log.ts; null: none yet. */
   attempt_log: string | null;
   /** Set while pending. */
   next_attempt_at: number | null;
@@ -444,7 +443,7 @@ export interface MailOutboxTable {
   account_id: string;
   recipient: string;
   subject: string;
-  /** Sealed where due_at is set. */
+  /** Sealed; empty once it is over. */
   body: string;
   status: 'pending' | 'sent' | 'failed';
   attempts: number;
@@ -453,9 +452,7 @@ export interface MailOutboxTable {
   /** A code of the SMTP server or of the connection. */
   last_error: string | null;
   last_attempt_at: number | null;
-  /** Set while pending: LATER_THAN_ALL but in rows of control planes from before due_at. */
-  next_attempt_at: number | null;
-  /** Set while pending, but in those rows: when the next attempt is due. */
+  /** Set while pending: when the next attempt is due. */
   due_at: number | null;
   lease_holder: string | null;
   lease_expires_at: number | null;
@@ -506,8 +503,6 @@ export interface SecretsCanaryTable {
   key_id: string;
   ciphertext: Uint8Array;
   created_at: number;
-  /** Tokens of results are not sealed before; null: they always were. */
-  plain_tokens_until: number | null;
 }
 
 /** At most one row: which replica sweeps (store/cluster/sweep-store.ts). */

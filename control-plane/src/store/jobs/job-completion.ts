@@ -10,7 +10,6 @@
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
 import type { Job } from '../../domain/job.ts';
 import { CREDITS_PER_JOB } from '../../domain/ledger.ts';
-import { withSealedBody } from '../../domain/sealed-body.ts';
 import { destinationOf } from '../../domain/url-destination.ts';
 import { giveBackToCap } from '../accounts/key-cap.ts';
 import { nowPlusMs } from '../database/clock.ts';
@@ -201,7 +200,7 @@ async function notify(
       receiver: destinationOf(ended.callback.url),
       body: renderOutboxBody(ended),
       secret: bytes,
-      secret_key_id: keyId === null ? null : withSealedBody(keyId),
+      secret_key_id: keyId,
       secret_erase_at: bytes === null ? null : nowPlusMs(nowMs, CALLBACK_SECRET_MS),
       status: 'pending',
       attempts: 0,

@@ -79,9 +79,8 @@ const BY_IDEMPOTENCY_KEY = keepStatement<{ apiKeyId: string; hash: string }, Job
       .where('api_key_id', '=', apiKeyId)
       .where('idempotency_key_hash', '=', hash),
 );
-const BY_RESULT_TOKEN = keepStatement<{ hashed: string; plain: string }, JobRow>(
-  (database, { hashed, plain }) =>
-    selectJobs(database, database.kysely).where('result_token', 'in', [hashed, plain]),
+const BY_RESULT_TOKEN = keepStatement<{ hashed: string }, JobRow>((database, { hashed }) =>
+  selectJobs(database, database.kysely).where('result_token', '=', hashed),
 );
 
 /** A kept statement as `readJobs` takes it. */
@@ -145,9 +144,7 @@ export function jobQueries(
     async findByResultToken(token) {
       if (!TOKEN.test(token)) return undefined;
       const hashed = hash('sha256', token, 'hex');
-      // What rows have of a sealed token opens nothing: who reads them has no link.
-      const plain = HASH.test(token) ? hashed : token;
-      return query(database, db => firstJob(db, BY_RESULT_TOKEN(database, { hashed, plain })));
+      return query(database, db => firstJob(db, BY_RESULT_TOKEN(database, { hashed })));
     },
   };
 }

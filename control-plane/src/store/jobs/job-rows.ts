@@ -112,7 +112,7 @@ function resultFromRow(row: JobRow): JobResult | null {
   return {
     blob: row.result_blob,
     token: requirePresent(row.result_token),
-    ...(row.result_token_sealed === null ? {} : { sealedToken: row.result_token_sealed }),
+    sealedToken: requirePresent(row.result_token_sealed),
     format: requireOneOf(OUTPUT_FORMATS, requirePresent(row.result_format)),
     bytes: requirePresent(row.result_bytes),
     width: requirePresent(row.result_width),
@@ -139,7 +139,7 @@ export function resultColumns(result: JobResult): ResultColumns {
   return {
     result_blob: result.blob,
     result_token: result.token,
-    result_token_sealed: result.sealedToken ?? null,
+    result_token_sealed: result.sealedToken,
     result_format: result.format,
     result_bytes: result.bytes,
     result_width: result.width,

@@ -5,7 +5,6 @@
  */
 import type { Kysely } from 'kysely';
 import type { AccountEvent } from '../../domain/account/balance-alerts.ts';
-import { withSealedBody } from '../../domain/sealed-body.ts';
 import { destinationOf } from '../../domain/url-destination.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
@@ -44,7 +43,7 @@ export async function insertAccountEvent(
       receiver: destinationOf(url),
       body,
       secret,
-      secret_key_id: withSealedBody(secretKeyId),
+      secret_key_id: secretKeyId,
       secret_erase_at: nowPlusMs(nowMs, SECRET_MS),
       status: 'pending',
       attempts: 0,

@@ -33,7 +33,7 @@ export function withAttempt(
     then attempt_log else ${longer} end`;
 }
 
-/** In the order they were made. @param log null: none was made since the column */
+/** In the order they were made. @param log null: none was made yet */
 export function loggedAttempts(log: string | null): readonly LoggedAttempt[] {
   const lines = (log ?? '').split(';').filter(line => line !== '');
   return lines.flatMap(line => {

@@ -12,7 +12,6 @@
  */
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import type { NotNull } from 'kysely';
-import { rowKeyOf } from '../../domain/sealed-body.ts';
 import { roomOutside } from '../../domain/shared-places.ts';
 import type { Database } from '../database/connect.ts';
 import { throughIndex } from '../database/through-index.ts';
@@ -127,7 +126,7 @@ export async function countSealedWithOthers(
   let lane = await readLaneAfter(database, BEFORE_ALL);
   for (let seen = 1; lane !== undefined && count < DUE_COUNTED_MAX; seen += 1) {
     if (seen > lanesMax) break;
-    if (!keyIds.includes(rowKeyOf(lane.secret_key_id).keyId)) {
+    if (!keyIds.includes(lane.secret_key_id)) {
       count += await countLane(database, lane, DUE_COUNTED_MAX - count);
     }
     if (seen % LANES_A_TURN === 0) await turnOfTheLoop();
@@ -275,16 +274,14 @@ async function readDue(database: Database, rows: readonly DueRow[]): Promise<Due
   return ids.flatMap(id => {
     const row = byId.get(id);
     if (row === undefined || row.secret === null || row.secret_key_id === null) return [];
-    const { keyId, bodySealed } = rowKeyOf(row.secret_key_id);
     return {
       jobId: row.job_id,
       accountId: row.account_id,
       callbackUrl: row.callback_url,
       receiver: row.receiver,
       body: row.body,
-      bodySealed,
       secret: row.secret,
-      secretKeyId: keyId,
+      secretKeyId: row.secret_key_id,
       attempts: row.attempts,
       fence: row.fence,
       createdAtMs: row.created_at,
@@ -307,7 +304,7 @@ function wantedOf({ secretKeyIds, full }: DueQuery): Wanted {
   const room = roomOutside(full);
   const lane = (one: Pick<DueRow, 'receiver' | 'account_id' | 'secret_key_id'>) =>
     one.secret_key_id !== null &&
-    secretKeyIds.includes(rowKeyOf(one.secret_key_id).keyId) &&
+    secretKeyIds.includes(one.secret_key_id) &&
     room.forUse({ accountId: one.account_id, destination: one.receiver });
   return {
     receiver: room.toDestination,

@@ -33,9 +33,8 @@ export interface DueNotification {
   readonly callbackUrl: string;
   /** `<host>:<port>`. */
   readonly receiver: string;
+  /** Sealed. */
   readonly body: string;
-  /** False: its row is from before bodies were sealed. */
-  readonly bodySealed: boolean;
   /** Sealed; never null while pending. */
   readonly secret: Uint8Array;
   readonly secretKeyId: string;
@@ -82,9 +81,9 @@ export interface NotificationSummary {
   readonly attempts: number;
   readonly lastStatusCode: number | null;
   readonly lastAttemptAtMs: number | null;
-  /** Duration of the last attempt; null also for one from before it was kept. */
+  /** Duration of the last attempt. */
   readonly lastDurationMs: number | null;
-  /** What is known of each attempt, in their order; fewer than `attempts` for one of before. */
+  /** What is known of each attempt, in their order; the first ones where there are many. */
   readonly log: readonly LoggedAttempt[];
   readonly nextAttemptAtMs: number | null;
   readonly createdAtMs: number;

@@ -126,7 +126,7 @@ describe('the answer of the remove.bg interface', () => {
       await writer.commit();
       const sight = { inputWidth: 400, inputHeight: 300, subject: subjects.shift() ?? null };
       const bytes = RESULT.length;
-      const file = { blob: `results/${id}-1`, token: id.replaceAll('-', ''), bytes };
+      const file = { blob: `results/${id}-1`, token: id, sealedToken: 'sealed', bytes };
       const picture = { format: 'png', width: 200, height: 150, sha256: 'ab'.repeat(32) } as const;
       const result = { ...file, ...picture, sight };
       assert.ok(await quiet.stores.jobs.succeed(claim, result, 60_000, {}));

@@ -7,7 +7,6 @@ import { Writable } from 'node:stream';
 import { after, afterEach, before, test } from 'node:test';
 import pino from 'pino';
 import { ContractError } from '#contract/errors.ts';
-import { rowKeyOf } from '../../../src/domain/sealed-body.ts';
 import { CallbackSecrets, notificationBody } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import { openDatabase } from '../../../src/store/database/connect.ts';
@@ -281,7 +280,7 @@ test('the secret is stored sealed for its job, and is neither logged nor shown',
     const { job_id: jobId } = answer.json();
     await app.succeedJob(jobId);
     const row = (await outboxOf(jobId))!;
-    const sealed = { secret: row.secret, secretKeyId: rowKeyOf(row.secret_key_id ?? '').keyId };
+    const sealed = { secret: row.secret, secretKeyId: row.secret_key_id };
     assert.deepEqual(SECRETS.open(jobId, sealed), key);
     const told = answer.payload + (await app.get(`${ASYNC}/${jobId}`)).payload + row.body + logged;
     assert.ok(logged.includes('req_'), 'the log was read');

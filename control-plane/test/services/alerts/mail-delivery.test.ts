@@ -8,7 +8,7 @@ import { CallbackSecrets, mailBody } from '../../../src/secrets/callback-secret.
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import { MAILS_UNDER_WAY_MAX, MailDelivery } from '../../../src/services/alerts/mail-delivery.ts';
 import type { MailOutcome, OutgoingMail } from '../../../src/services/alerts/mail-sender.ts';
-import { insertMail, LATER_THAN_ALL } from '../../../src/store/alerts/mail-rows.ts';
+import { insertMail } from '../../../src/store/alerts/mail-rows.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { storesOn } from '../../store/fixtures.ts';
@@ -179,7 +179,7 @@ describe('mails that wait', () => {
     await without.stop();
     await database.kysely
       .updateTable('mail_outbox')
-      .set({ status: 'pending', attempts: 0, due_at: 1, next_attempt_at: LATER_THAN_ALL })
+      .set({ status: 'pending', attempts: 0, due_at: 1 })
       .set({ finished_at: null, body })
       .where('recipient', '=', 'sealed@a.test')
       .execute();
@@ -189,32 +189,5 @@ describe('mails that wait', () => {
     await until(async () => (await statusOf('sealed@a.test'))[0] === 'sent');
     await withBoth.stop();
     assert.deepEqual(texts, ['to sealed@a.test']);
-  });
-
-  it('of control planes from before are sealed and sent, but for one that they are sending', async () => {
-    await put(['before@a.test', 'theirs@a.test']);
-    const plain = (recipient: string, columns: Record<string, string | number>) =>
-      database.kysely
-        .updateTable('mail_outbox')
-        .set({ body: 'plain', due_at: null, next_attempt_at: 1, ...columns })
-        .where('recipient', '=', recipient)
-        .execute();
-    await plain('before@a.test', {});
-    const soonMs = Date.now() + HOUR_MS;
-    await plain('theirs@a.test', { lease_holder: 'theirs', lease_expires_at: soonMs, fence: 1 });
-    const [seen, ...more] = await stores.mailOutbox.listPlain(9);
-    assert.ok(seen);
-    assert.deepEqual(more, []);
-    assert.ok(await stores.mailOutbox.seal(seen, SECRETS.sealText('plain', mailBody(seen.id))));
-    assert.equal(await stores.mailOutbox.seal(seen, 'anew'), false, 'another replica was faster');
-    const texts: string[] = [];
-    const sending = delivery(async ({ text }) => {
-      texts.push(text);
-      return { kind: 'sent' };
-    });
-    await until(async () => (await statusOf('before@a.test'))[0] === 'sent');
-    await sending.stop();
-    assert.deepEqual(texts, ['plain']);
-    assert.equal((await statusOf('theirs@a.test'))[0], 'pending');
   });
 });

@@ -148,7 +148,7 @@ export class Harness {
       stores: { jobs: options.jobs ?? this.stores.jobs, nodes: this.stores.nodes },
       blobs: options.blobs ?? this.blobs,
       fetcher: options.fetcher ?? NO_FETCHER,
-      resultTokens: { make: () => ({ token: randomUUID() }) },
+      resultTokens: { make: () => ({ token: randomUUID(), sealedToken: 'sealed' }) },
       events,
       observer: noting(observed),
       leaseTiming: LEASE_TIMING,

@@ -14,7 +14,6 @@ import {
   replica,
   rowOf,
   SECRET,
-  secrets,
   stores,
   test,
   told,
@@ -91,23 +90,6 @@ describe('several replicas', () => {
     await using _two = replica({ secrets: both });
     await until(isFinal(ofNext));
     assert.ok(receiver.deliveries.every(delivery => delivery.signatureHolds));
-  });
-
-  it('send what waits since before bodies were sealed', async () => {
-    await using receiver = await Receiver.open(SECRET);
-    const jobId = await ended(receiver.url());
-    const body = JSON.stringify({ of: 'before', job_id: jobId });
-    await database.kysely
-      .updateTable('webhook_outbox')
-      .set({ body, secret_key_id: secrets.keyIds[0] })
-      .where('job_id', '=', jobId)
-      .execute();
-    await using _sender = replica();
-    await until(isFinal(jobId));
-    assert.deepEqual(
-      receiver.deliveries.map(one => [one.body.toString(), one.signatureHolds]),
-      [[body, true]],
-    );
   });
 
   it('fail a notification whose body is not its own', async () => {

@@ -52,7 +52,7 @@ for (const dialect of DIALECTS) {
         assert.equal(done.idempotencyKeyHash, job.idempotencyKeyHash, 'replays find it');
         assert.deepEqual(await stores.ledger.balances(account), { available: 2, reserved: 0 });
         assert.equal((await stores.ledger.credits(account))?.sums.charge, 1);
-        assert.deepEqual((await stores.jobs.findByResultToken(result.token))?.id, job.id);
+        assert.equal((await stores.jobs.findByResultToken(result.sealedToken))?.id, job.id);
       });
 
       it('a result is found by its token, and by nothing that its row has of it', async () => {

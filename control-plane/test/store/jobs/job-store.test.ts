@@ -179,7 +179,7 @@ for (const dialect of DIALECTS) {
         await stores.jobs.succeed(kept.claim, resultOf(kept.claim), HOUR_MS, {});
         assert.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), [result.blob]);
         assert.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), []);
-        const swept = await stores.jobs.findByResultToken(result.token);
+        const swept = await stores.jobs.findByResultToken(result.sealedToken);
         assert.equal(publicState(swept!), 'expired');
         assert.equal(swept!.result, null);
         assert.ok((await reread(stores, kept.job.id)).result);

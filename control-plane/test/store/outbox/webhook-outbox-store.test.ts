@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
-import { rowKeyOf } from '../../../src/domain/sealed-body.ts';
 import { CallbackSecrets, signingKeyOf } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
@@ -80,8 +79,7 @@ for (const dialect of DIALECTS) {
       const { claim } = await running(stores, newJob(account, { id, callback }));
       assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
       const row = await rowOf(id);
-      const { keyId: secretKeyId, bodySealed } = rowKeyOf(row.secret_key_id ?? '');
-      assert.ok(bodySealed);
+      const { secret_key_id: secretKeyId } = row;
       const stored = { secret: row.secret, secretKeyId };
       assert.deepEqual(secrets.open(id, stored), signingKeyOf(text));
       assert.equal(secrets.open(randomUUID(), stored), undefined);
@@ -159,7 +157,7 @@ for (const dialect of DIALECTS) {
         await stores.jobs.find(job.id),
         await stores.jobs.findForKey(job.id, job.apiKeyId),
         await stores.jobs.findByIdempotencyKey(job.apiKeyId, job.idempotencyKeyHash),
-        await stores.jobs.findByResultToken(result.token),
+        await stores.jobs.findByResultToken(result.sealedToken),
         ...(await stores.jobs.findFinal([job.id])),
       ];
       assert.deepEqual(

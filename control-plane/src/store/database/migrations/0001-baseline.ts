@@ -186,7 +186,7 @@ const TABLES: readonly TableDefinition[] = [
       lease_expires_at: INTEGER,
       result_blob: ascii(128),
       result_blob_expires_at: INTEGER,
-      result_token: ascii(64),
+      result_token: HASH,
       // Sealed by two keys.
       result_token_sealed: ascii(255),
       result_format: ascii(8),
@@ -225,7 +225,8 @@ const TABLES: readonly TableDefinition[] = [
       jobs_input: `state not in ('ready', 'running') or input_blob is not null`,
       jobs_source: `state not in ('accepted', 'fetching') or source_url is not null`,
       jobs_started: `state not in ('running', 'succeeded') or started_at is not null`,
-      jobs_result: `(state = 'succeeded') = (result_token is not null and expires_at is not null)`,
+      jobs_result: `(state = 'succeeded') = (result_token is not null
+    and result_token_sealed is not null and expires_at is not null)`,
       jobs_result_blob: '(result_blob is null) = (result_blob_expires_at is null)',
       jobs_failure: `(state = 'failed') = (failure_code is not null)`,
       jobs_callback: '(callback_secret is null) = (callback_secret_key_id is null)',
@@ -576,7 +577,6 @@ const TABLES: readonly TableDefinition[] = [
     nullable: {
       last_error: ascii(64),
       last_attempt_at: INTEGER,
-      next_attempt_at: INTEGER,
       due_at: INTEGER,
       lease_holder: ascii(64),
       lease_expires_at: INTEGER,
@@ -587,12 +587,11 @@ const TABLES: readonly TableDefinition[] = [
       mail_outbox_status: `status in ('pending', 'sent', 'failed')`,
       mail_outbox_counts: 'attempts >= 0 and fence >= 0',
       mail_outbox_final: `(status = 'pending') = (finished_at is null)`,
-      mail_outbox_next: `(status = 'pending') = (next_attempt_at is not null)`,
+      mail_outbox_next: `(status = 'pending') = (due_at is not null)`,
       mail_outbox_lease: '(lease_holder is null) = (lease_expires_at is null)',
     },
     indexes: {
-      mail_outbox_due: ['next_attempt_at'],
-      mail_outbox_due_at: ['due_at'],
+      mail_outbox_due: ['due_at'],
       mail_outbox_turns: ['status', 'account_id', 'due_at'],
       mail_outbox_finished: ['finished_at'],
     },
@@ -659,7 +658,6 @@ const TABLES: readonly TableDefinition[] = [
   {
     name: 'secrets_canary',
     columns: { id: ascii(16), key_id: ascii(64), ciphertext: BYTES, created_at: INTEGER },
-    nullable: { plain_tokens_until: INTEGER },
     primaryKey: ['id'],
     checks: { secrets_canary_single: `id = 'canary'` },
   },

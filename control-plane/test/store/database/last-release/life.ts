@@ -229,10 +229,12 @@ class Work {
   async #succeeded(resultTtlMs: number): Promise<NotificationClaim> {
     const claim = await this.#claim(await this.#submit('bytes'));
     await this.#stores.jobs.admitted(claim);
-    if (resultTtlMs > 0) this.resultToken = randomBytes(32).toString('base64url');
+    const token = randomBytes(32).toString('base64url');
+    if (resultTtlMs > 0) this.resultToken = token;
     const result = {
       blob: `results/${claim.jobId}-${claim.fence}`,
-      token: resultTtlMs > 0 ? this.resultToken : randomBytes(32).toString('base64url'),
+      token: hash(token),
+      sealedToken: 'sealed',
       format: 'png' as const,
       bytes: 4321,
       width: 2000,
