@@ -1,38 +1,164 @@
 /**
- * Makes every long-lived object of the node and ties them together; compose-service.ts has the part
- * that answers callers, open-pools.ts the part that computes. The order of coming up:
+ * Makes every long-lived object of the node and ties them together; open-pools.ts has the part that
+ * computes. What answers callers is complete before the models are loaded, since the ports listen
+ * while the node starts; `startServing` gives it its work. The order of coming up:
  *
  * 1. HTTP and gRPC listen, starting: probes see the node, a port in use ends it at once.
  * 2. The execution provider is chosen, the plan's models are prepared, engines and picture workers
  *    opened.
  * 3. Every model has an engine ready: the node serves. Only now it registers with control planes.
  */
+import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { cpus } from 'node:os';
 import { setLogger } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
+import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';
 import { TlsFiles } from '#program/tls/tls-files.ts';
 import { openTracing } from '#program/tracing/open-tracing.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import pkg from '../../package.json' with { type: 'json' };
-import {
-  composeService,
-  Published,
-  type Service,
-  type Started,
-  startServing,
-} from './compose-service.ts';
 import type { Config } from './config.ts';
 import { DirectFiles } from './direct/direct-files.ts';
 import { type DrainSteps, drainNode } from './drain.ts';
+import type { ProviderChoice } from './engine/choice/execution-provider.ts';
+import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import { Callers } from './grpc/callers.ts';
+import { CapacityWatchers, readCapacity } from './grpc/capacity.ts';
+import type { ExchangeBounds } from './grpc/matte-exchange.ts';
+import { MatteHandler, type NodeWork } from './grpc/matte-handler.ts';
+import type { PictureDefaults } from './grpc/matte-header.ts';
+import { createNodeInfo, gpuToProto, type NodeIdentity } from './grpc/node-info.ts';
 import { type Registration, startRegistration } from './grpc/registration.ts';
 import { type NodeServer, openNodeServer } from './grpc/server.ts';
 import { type HttpEndpoints, openHttpEndpoints } from './http-endpoints.ts';
-import { registerConnectionsGauge } from './metric-gauges.ts';
+import {
+  NodeMetrics,
+  registerConnectionsGauge,
+  registerGauges,
+  registerStateGauge,
+} from './metrics.ts';
 import { admittedOutlineOf } from './models/commercial-use.ts';
 import { describeTerms } from './models/licence.ts';
-import { type OpenedPool, openPools } from './open-pools.ts';
+import type { CommercialUseGate } from './models/model-settings.ts';
+import { NodeStatus } from './node-state.ts';
+import { type OpenedPool, openPools, type Pools } from './open-pools.ts';
+import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
+import { subjects } from './pipeline.ts';
+import { runLabels } from './run-labels.ts';
+
+/** What exists only once the models are loaded. */
+interface Started {
+  readonly work: NodeWork;
+  readonly pictures: WorkerPicturePool;
+  readonly info: GetNodeInfoResponse;
+  readonly provider: ProviderChoice;
+}
+
+/** A value that is published once. Before, readers see undefined: the node is starting. */
+class Published<T> {
+  #value: T | undefined;
+
+  get value(): T | undefined {
+    return this.#value;
+  }
+
+  publish(value: T): void {
+    assert(this.#value === undefined, 'a value is published once');
+    this.#value = value;
+  }
+}
+
+interface ServiceParts {
+  readonly identity: NodeIdentity;
+  readonly callers: Callers;
+  readonly log: Logger;
+  /** Takes files from no storage where absent. */
+  readonly direct?: DirectFiles;
+  /** EXCHANGE_BOUNDS where absent; tests narrow them. */
+  readonly bounds?: ExchangeBounds;
+  /** Read at each call; absent: there are no traces. */
+  readonly tracing?: () => Tracing | undefined;
+}
+
+interface Service extends Pick<ServiceParts, 'identity' | 'callers'> {
+  readonly direct: DirectFiles;
+  readonly status: NodeStatus;
+  readonly metrics: NodeMetrics;
+  readonly matte: MatteHandler;
+  readonly watchers: CapacityWatchers;
+  /** Read by the ports at each call. */
+  readonly started: Published<Started>;
+}
+
+export function composeService(parts: ServiceParts): Service {
+  const { identity, callers, log, bounds, tracing, direct = new DirectFiles([]) } = parts;
+  const status = new NodeStatus();
+  const started = new Published<Started>();
+  const metrics = new NodeMetrics();
+  registerStateGauge(status, metrics.registry);
+  const work = () => started.value?.work;
+  const matte = new MatteHandler({
+    ...{ status, work, metrics, callers, log, bounds, direct, tracing },
+  });
+  const watchers = new CapacityWatchers(() => readCapacity(status, started.value), callers);
+  status.onChange(() => watchers.changed());
+  return { identity, callers, direct, status, metrics, matte, watchers, started };
+}
+
+interface ServingParts extends Omit<Pools, 'devices'>, Partial<Pick<Pools, 'devices'>> {
+  readonly defaults: PictureDefaults;
+  readonly commercialUse: CommercialUseGate | undefined;
+}
+
+/** For people: the CPU's or the GPUs' name. */
+function describeDevice(selected: string, devices: readonly GpuDevice[]): string {
+  if (selected === 'cpu') return cpus()[0]?.model ?? 'CPU';
+  const names = new Set(devices.map(({ facts }) => facts.name));
+  const each = [...names].map(name => {
+    const count = devices.filter(({ facts }) => facts.name === name).length;
+    return count === 1 ? name : `${count} x ${name}`;
+  });
+  return each.join(', ') || selected;
+}
+
+/** Called once, when every pool is open: the state follows the pools from here on. */
+export function startServing(service: Service, parts: ServingParts): Started {
+  const { identity, status, metrics, watchers, direct } = service;
+  const { plan, plans, pictures, admission, pipeline, provider, defaults } = parts;
+  const work = { plan, plans, defaults, pictures: pictures.capabilities, admission, pipeline };
+  const { requested, selected } = provider;
+  const { devices = [] } = parts;
+  const constant = createNodeInfo({
+    identity,
+    work,
+    pictures,
+    commercialUse: parts.commercialUse,
+    directOrigins: direct.origins,
+    providerRequested: requested,
+    providerSelected: selected,
+    device: describeDevice(selected, devices),
+  });
+  const started = {
+    ...{ work, pictures, provider },
+    get info() {
+      return { ...constant, gpus: devices.map(gpuToProto) };
+    },
+  };
+  const { version } = identity;
+  const sources = { admission, pipeline, pictures, plan, provider, version, devices };
+  registerGauges(sources, metrics.registry);
+  metrics.planLoaded(plan.runs.filter(({ role }) => role !== 'subject').map(runLabels));
+  for (const source of [admission, ...plan.runs.map(({ engines }) => engines)]) {
+    source.onChange(() => watchers.changed());
+  }
+  service.started.publish(started);
+  // The node serves without the engines of other roles.
+  const needed = subjects(plan).map(({ engines }) => engines);
+  status.attach(needed, pictures);
+  return started;
+}
 
 export interface InferenceNode {
   /**

@@ -11,8 +11,8 @@ import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { frameRange } from '#contract/finishing/frame.ts';
 import type { Subject } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
-import type { StageTimings } from '#contract/stages.ts';
-import { describeSpan, traced } from '#program/tracing/active-span.ts';
+import type { StageName, StageTimings } from '#contract/stages.ts';
+import { describeSpan, recordSpan, traced } from '#program/tracing/active-span.ts';
 import type { EnginePool, EnginePriority, EngineResult } from './engine/pool/engine-pool.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
 import type { FinishChoices } from './picture/finish-choices.ts';
@@ -27,7 +27,6 @@ import type {
 import { type HeldWorker, workerWaitMs } from './picture/pool/worker-wait.ts';
 import type { Size } from './picture/size.ts';
 import { isWorthRunning } from './picture/worth-running.ts';
-import { recordStages } from './stage-spans.ts';
 
 /** A prepared model and the engines that run it. */
 export interface PlanRun {
@@ -393,5 +392,17 @@ async function runModel(
     signal.throwIfAborted();
     if (!(error instanceof ContractError) || !ENGINE_DOWN.includes(error.code)) throw error;
     return undefined;
+  }
+}
+
+/**
+ * Spans of stages that others time: a picture worker's, and an engine's behind its queue. One after
+ * the other, the last of them ending now. Those that took no time did not take place.
+ */
+function recordStages(stages: readonly (readonly [name: StageName, ms: number])[]): void {
+  let startTime = Date.now() - stages.reduce((sum, [, ms]) => sum + ms, 0);
+  for (const [name, ms] of stages) {
+    if (ms > 0) recordSpan({ name, startTime }, startTime + ms);
+    startTime += ms;
   }
 }

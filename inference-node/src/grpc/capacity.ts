@@ -92,13 +92,13 @@ type Watcher = ServerWritableStream<WatchCapacityRequest, WatchCapacityResponse>
 /** All open streams. `changed` may be called as often as anything changes. */
 export class CapacityWatchers {
   readonly #read: () => Capacity;
-  readonly #callers: Pick<Callers, 'requireCaller'>;
+  readonly #callers: Callers;
   readonly #watchers = new Map<Watcher, { sequence: number; readonly owner: string }>();
   #changeTimer: NodeJS.Timeout | undefined;
   #repeatTimer: NodeJS.Timeout | undefined;
   #writtenAtMs = Number.NEGATIVE_INFINITY;
 
-  constructor(read: () => Capacity, callers: Pick<Callers, 'requireCaller'>) {
+  constructor(read: () => Capacity, callers: Callers) {
     this.#read = read;
     this.#callers = callers;
   }

@@ -16,24 +16,28 @@
  *
  * They are deadlines and not faults of the image: a caller that was slow may come again.
  */
-import { createHash } from 'node:crypto';
+import { createHash, type Hash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
 import { ContractError } from '#contract/errors.ts';
+import { contentTypeOf, outputFormatToProto } from '#contract/formats.ts';
 import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
 import type { StageTimings } from '#contract/stages.ts';
 import {
   type MatteHeader,
   type MatteRequest,
   type MatteResponse,
+  MissingRun,
+  ModelRun,
+  type ResultHeader,
+  ResultKind,
   type ResultPlace,
   Stage,
 } from '#gen/matting/v1/matte_service.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { ImageExchange, ImageResult, ImageStage, ReceivedFiles } from '../pipeline.ts';
-import { FileDigest } from './file-digest.ts';
-import type { MatteOrder } from './matte-header.ts';
-import { resultHeader } from './result-header.ts';
+import { ROLE_LABELS } from '../run-labels.ts';
+import type { FileOrder, MatteOrder } from './matte-header.ts';
 
 export type MatteCall = ServerDuplexStream<MatteRequest, MatteResponse>;
 
@@ -70,6 +74,11 @@ const STAGE_TO_PROTO = {
   inferring: Stage.STAGE_INFERRING,
   encoding: Stage.STAGE_ENCODING,
 } as const satisfies Record<ImageStage, Stage>;
+
+const KIND_TO_PROTO = {
+  cutout: ResultKind.RESULT_KIND_CUTOUT,
+  mask: ResultKind.RESULT_KIND_MASK,
+} as const;
 
 export class MatteExchange {
   readonly #call: MatteCall;
@@ -287,6 +296,75 @@ export class MatteExchange {
     const error = await within(this.#lastWrite, waitMs, signal, 'the result is not being read');
     if (error !== undefined) throw error;
   }
+}
+
+/** Hashes one of the files of a call while their bytes come, one after the other. */
+class FileDigest {
+  readonly #from: number;
+  readonly #to: number;
+  readonly #expected: Buffer | undefined;
+  readonly #hash: Hash | undefined;
+
+  /** @param from where its bytes begin among all. */
+  constructor({ contentLength, sha256 }: FileOrder, from: number) {
+    this.#from = from;
+    this.#to = from + contentLength;
+    this.#expected = sha256;
+    this.#hash = sha256 === undefined ? undefined : createHash('sha256');
+  }
+
+  /** @param offset of the data among the bytes of all files. */
+  update(data: Buffer, offset: number): void {
+    if (this.#hash === undefined) return;
+    const [from, to] = [Math.max(0, this.#from - offset), Math.max(0, this.#to - offset)];
+    this.#hash.update(data.subarray(from, to));
+  }
+
+  /** Once all bytes have come. @throws ContractError INVALID_REQUEST */
+  require(bytes: string): void {
+    if (this.#hash === undefined || this.#expected === undefined) return;
+    if (this.#hash.digest().equals(this.#expected)) return;
+    throw new ContractError('INVALID_REQUEST', `${bytes} do not have the sha256 given`);
+  }
+}
+
+/** What a result is said to be, ahead of its bytes. */
+function resultHeader({ asked }: MatteOrder, result: ImageResult): ResultHeader {
+  const modelRuns = result.runs.map(({ model: prepared }) => {
+    const { model, sha256, precision, provider, inputWidth, inputHeight } = prepared;
+    const { precisionFallback, licence } = prepared;
+    return ModelRun.create({
+      ...{ model, modelSha256: sha256, precision, executionProvider: provider },
+      ...{ inputWidth, inputHeight },
+      licence: licence.spdx,
+      weightsCommercialUse: licence.weights.commercialUse,
+      trainingDataCommercialUse: licence.trainingData.commercialUse,
+      ...(precisionFallback !== undefined && { precisionFallback }),
+    });
+  });
+  return {
+    format: outputFormatToProto(result.outputFormat),
+    contentType: contentTypeOf(result.outputFormat),
+    sizeBytes: result.file.length,
+    width: result.width,
+    height: result.height,
+    resultKind: KIND_TO_PROTO[result.resultKind],
+    plan: result.plan.name,
+    modelRuns,
+    modelsMissing: result.missing.map(({ model }) => model.model),
+    finishing: asked?.message,
+    inputWidth: result.input.width,
+    inputHeight: result.input.height,
+    subject: result.subject,
+    runsMissing: result.missing.map(({ model, role }) =>
+      MissingRun.create({
+        model: model.model,
+        inputWidth: model.inputWidth,
+        inputHeight: model.inputHeight,
+        role: ROLE_LABELS[role],
+      }),
+    ),
+  };
 }
 
 /** undefined at the half-close. */

@@ -19,8 +19,8 @@ import { BACKGROUND_PIXELS_MAX } from '#contract/limits.ts';
 import { countedMegapixels } from '#contract/picture-memory.ts';
 import type { StageTimings } from '#contract/stages.ts';
 import type { MatteRequest, MatteResponse } from '#gen/matting/v1/matte_service.ts';
-import { asSpan, describeSpan, failSpan } from '#program/tracing/active-span.ts';
-import type { SpanAttributes, Tracing } from '#program/tracing/span.ts';
+import { asSpan, describeSpan, failSpan, receivedCarrier } from '#program/tracing/active-span.ts';
+import type { SpanAttributes, SpanBegin, Tracing } from '#program/tracing/span.ts';
 import type { Admission, Permit } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { NodeMetrics } from '../metrics.ts';
@@ -28,7 +28,6 @@ import type { NodeStatus } from '../node-state.ts';
 import type { Size } from '../picture/size.ts';
 import type { ImageExchange, Pipeline } from '../pipeline.ts';
 import { runLabels } from '../run-labels.ts';
-import { beginCallSpan } from './call-span.ts';
 import type { Caller, Callers } from './callers.ts';
 import {
   EXCHANGE_BOUNDS,
@@ -50,13 +49,20 @@ export interface MatteHandlerOptions {
   readonly work: () => NodeWork | undefined;
   readonly metrics: NodeMetrics;
   readonly log: Logger;
-  readonly callers: Pick<Callers, 'requireCaller' | 'enter'>;
+  readonly callers: Callers;
   readonly direct: DirectFiles;
   /** EXCHANGE_BOUNDS where absent. */
   readonly bounds?: ExchangeBounds | undefined;
   /** Undefined: there are no traces. Read at each call. */
   readonly tracing?: (() => Tracing | undefined) | undefined;
 }
+
+/** Under the caller's span, where it sent one. */
+const SPAN: SpanBegin = {
+  name: 'matting.v1.MatteService/Matte',
+  kind: 'SERVER',
+  attributes: { 'rpc.system.name': 'grpc', 'rpc.method': 'matting.v1.MatteService/Matte' },
+};
 
 /** A timer cannot wait longer; such a deadline is none. */
 const TIMER_MS_MAX = 2_147_483_647;
@@ -89,7 +95,10 @@ export class MatteHandler {
       this.#calls.delete(controller);
       if (this.#calls.size === 0) for (const wake of [...this.#idle]) wake();
     };
-    const span = beginCallSpan(this.#options.tracing?.(), call.metadata);
+    const values = (key: string) =>
+      call.metadata.get(key).filter(value => typeof value === 'string');
+    const caller = receivedCarrier(values('traceparent'), values('tracestate'));
+    const span = this.#options.tracing?.()?.start(SPAN, caller);
     const run = () => new MatteCallRun(call, controller.signal, this.#options).run();
     void asSpan(span, run).finally(over);
   };

@@ -16,7 +16,7 @@ import {
 import type { GuardBounds, GuardCause } from '#program/ports/grpc-guard.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import { Admission, type AdmissionLimits } from '../../src/admission.ts';
-import { composeService, startServing } from '../../src/compose-service.ts';
+import { composeService, startServing } from '../../src/compose.ts';
 import type { DirectFiles } from '../../src/direct/direct-files.ts';
 import type { ProviderChoice } from '../../src/engine/choice/execution-provider.ts';
 import { Callers, type CallersOptions, tokenMetadata } from '../../src/grpc/callers.ts';

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Registry } from 'prom-client';
 import { Admission } from '../../src/admission.ts';
-import { registerGauges } from '../../src/metric-gauges.ts';
+import { registerGauges } from '../../src/metrics.ts';
 import { Pipeline, type PlanRun } from '../../src/pipeline.ts';
 import { FakeEnginePool, FakePicturePool, StageGates, TINY_MODEL } from '../grpc/fake-pools.ts';
 
