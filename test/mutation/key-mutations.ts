@@ -4,7 +4,7 @@ import { inFile, type Mutation } from './mutation.ts';
 const KNOWN = 'control-plane/src/store/accounts/known-keys.ts';
 const CAP = 'control-plane/src/store/accounts/key-cap.ts';
 const CHANGES = 'control-plane/src/store/accounts/api-key-changes.ts';
-const LISTS = 'control-plane/src/store/accounts/api-key-lists.ts';
+const LISTS = 'control-plane/src/store/accounts/api-key-rows.ts';
 const POLICY = 'control-plane/src/domain/account/key-policy.ts';
 const ACCESS = 'control-plane/src/services/keys/key-access.ts';
 

@@ -39,14 +39,14 @@ export const MAIL_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: 'an invitation waits unsealed',
-    file: 'control-plane/src/services/people/invitation-letter.ts',
+    file: 'control-plane/src/services/people/links.ts',
     find: 'const body = seal(',
     replace: 'const body = ((plain: string, _: string) => plain)(',
     caughtBy: inMails('hold no link that who reads the database could use'),
   },
   {
     name: 'a withdrawn invitation is sent',
-    file: 'control-plane/src/store/people/open-links.ts',
+    file: 'control-plane/src/store/people/link-store.ts',
     find: 'await withdrawMails(tx, ids.toSorted());',
     replace: '',
     caughtBy: inMails(

@@ -244,7 +244,7 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: 'a known browser outlives the password',
-    file: 'control-plane/src/services/people/known-browsers.ts',
+    file: 'control-plane/src/services/people/sign-in-throttle.ts',
     find: 'const parts = [id, userId, passwordHash];',
     replace: 'const parts = [id, userId];',
     caughtBy: inTypedNames(

@@ -232,14 +232,14 @@ const TELLERS: readonly Mutation[] = [
   },
   {
     name: 'an order of another account is shown',
-    file: 'control-plane/src/store/sales/order-listing.ts',
+    file: 'control-plane/src/store/sales/order-store.ts',
     find: 'accountId === undefined || order?.accountId === accountId ? order : undefined',
     replace: 'order',
     caughtBy: inPages('show no order of another account, and change none'),
   },
   {
     name: 'an exported cell is a formula',
-    file: 'control-plane/src/services/sales/csv.ts',
+    file: 'control-plane/src/services/sales/ledger-history.ts',
     find: 'FORMULA.test(cell)',
     replace: 'cell === null',
     caughtBy: inFile(

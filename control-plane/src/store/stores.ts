@@ -54,11 +54,11 @@ import { type PeopleRetention, peopleRetention } from './people/people-retention
 import { createPeopleStore, type PeopleStore } from './people/people-store.ts';
 import { createSessionStore, type SessionStore } from './people/session-store.ts';
 import { createSignInThrottleStore, type SignInThrottleStore } from './people/sign-in-throttle.ts';
-import { orderListing } from './sales/order-listing.ts';
 import { orderPaying } from './sales/order-paying.ts';
 import { orderPlacing } from './sales/order-placing.ts';
 import { orderRefunding } from './sales/order-refunding.ts';
 import type { OrderStore } from './sales/order-store.ts';
+import { orderListing } from './sales/order-store.ts';
 import { createUsageStore, type UsageStore } from './usage/usage-store.ts';
 
 export interface Stores {

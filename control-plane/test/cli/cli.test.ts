@@ -10,7 +10,7 @@ import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/dat
 import { runCommand } from '../../src/cli/program.ts';
 import { CallbackSecrets, mailBody } from '../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../src/secrets/secret-box.ts';
-import { hashOfSecret } from '../../src/services/people/sessions.ts';
+import { hashOfSecret } from '../../src/services/people/sign-in.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import {
   claimed,

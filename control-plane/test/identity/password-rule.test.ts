@@ -1,7 +1,7 @@
 /** Which passwords may be set: what everybody tries first may not, however it is repeated. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { passwordFaultOf } from '../../src/identity/password-rule.ts';
+import { passwordFaultOf } from '../../src/identity/passwords.ts';
 
 const MAIL = 'mina.example@shop.example';
 

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import type { InjectOptions, LightMyRequestResponse } from 'fastify';
 import type { Role } from '../../src/domain/account/roles.ts';
 import { createSecret, csrfTokenOf } from '../../src/http/account/session/cookies.ts';
-import { hashOfSecret } from '../../src/services/people/sessions.ts';
+import { hashOfSecret } from '../../src/services/people/sign-in.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { ReadPage } from './area/pages.ts';
 import { BASE_URL, type TestApp } from './test-app.ts';

@@ -14,14 +14,14 @@ import {
   type RotationOverlap,
 } from '../../domain/account/key-policy.ts';
 import { CREDITS_AMOUNT_MAX } from '../../domain/ledger.ts';
-import { KEY_NETWORKS_MAX } from '../../services/keys/key-access.ts';
 import {
+  KEY_NETWORKS_MAX,
   parseCapCredits,
   parseExpiryDays,
   parseKeyNetworks,
   parseKeyRate,
   parseKeyScopes,
-} from '../../services/keys/key-asked.ts';
+} from '../../services/keys/key-access.ts';
 
 /** Without one of them a new key has none, and a key that is there keeps what it has. */
 export interface KeyOptions {

@@ -10,8 +10,7 @@ import {
   type RotationOverlap,
 } from '../../domain/account/key-policy.ts';
 import { isoTime } from '../../domain/time-format.ts';
-import { keyView } from '../../services/keys/key-view.ts';
-import { ManageKeys } from '../../services/keys/manage-keys.ts';
+import { keyView, ManageKeys } from '../../services/keys/manage-keys.ts';
 import type { ApiKey } from '../../store/accounts/api-key-store.ts';
 import { apiKeyIdOf } from '../../store/accounts/api-key-token.ts';
 import { parseName } from '../arguments.ts';

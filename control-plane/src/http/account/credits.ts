@@ -6,7 +6,7 @@ import { may } from '../../domain/account/roles.ts';
 import { dayOfIso } from '../../domain/account/usage.ts';
 import { LEDGER_KINDS } from '../../domain/ledger.ts';
 import type { LedgerHistory, LedgerPage } from '../../services/sales/ledger-history.ts';
-import { parsePlace } from '../../services/sales/page-place.ts';
+import { parsePlace } from '../../services/sales/ledger-history.ts';
 import { button, filterForm, linkButton, selectField, textField } from './page/forms.ts';
 import { type Child, html } from './page/html.ts';
 import {

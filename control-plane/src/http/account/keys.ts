@@ -22,7 +22,7 @@ import {
   parseKeyNetworks,
   parseKeyRate,
   parseKeyScopes,
-} from '../../services/keys/key-asked.ts';
+} from '../../services/keys/key-access.ts';
 import type { ApiKey, ManageKeys } from '../../services/keys/manage-keys.ts';
 import {
   button,

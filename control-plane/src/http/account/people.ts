@@ -9,7 +9,7 @@ import { isRole, ROLES } from '../../domain/account/roles.ts';
 import type { ManageKeys } from '../../services/keys/manage-keys.ts';
 import type { Links, OpenLink } from '../../services/people/links.ts';
 import type { AuditRecord, Member, MemberChange, Members } from '../../services/people/members.ts';
-import { parsePlace, placeText } from '../../services/sales/page-place.ts';
+import { parsePlace, placeText } from '../../services/sales/ledger-history.ts';
 import { button, postForm, radioGroup, textField } from './page/forms.ts';
 import { type Child, html } from './page/html.ts';
 import {

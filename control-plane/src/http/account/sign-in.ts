@@ -9,8 +9,8 @@ import {
   type OpenIdFlow,
   type ProviderSignIn,
 } from '../../services/people/provider-sign-in.ts';
-import { SESSION_MS } from '../../services/people/sessions.ts';
 import type { Browser, Entered, SignIn } from '../../services/people/sign-in.ts';
+import { SESSION_MS } from '../../services/people/sign-in.ts';
 import { button, linkButton, postForm, textField } from './page/forms.ts';
 import { html } from './page/html.ts';
 import { notice } from './page/lists.ts';

@@ -13,9 +13,14 @@ import {
   USAGE_GROUPS,
   USAGE_KEPT_DAYS,
 } from '../../domain/account/usage.ts';
-import type { Overview, OverviewView } from '../../services/usage/overview.ts';
-import type { ReadUsage, UsageEntry, UsageView } from '../../services/usage/read-usage.ts';
-import { usageCsv } from '../../services/usage/usage-csv.ts';
+import type {
+  Overview,
+  OverviewView,
+  ReadUsage,
+  UsageEntry,
+  UsageView,
+} from '../../services/usage/read-usage.ts';
+import { usageCsv } from '../../services/usage/read-usage.ts';
 import { queryText, sendCsv } from './credits.ts';
 import { failureText } from './jobs.ts';
 import { type Bar, barChart } from './page/chart.ts';

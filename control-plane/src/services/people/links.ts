@@ -1,12 +1,12 @@
 /** Invitations and sign-in links: who has the link can use it, once. */
-
 import { randomBytes, randomUUID } from 'node:crypto';
 import { noteRequestSecret } from '#program/request-owner.ts';
 import type { Actor } from '../../domain/account/actor.ts';
 import type { WithheldReason } from '../../domain/account/message-limits.ts';
 import type { Role } from '../../domain/account/roles.ts';
-import { type PasswordFault, passwordFaultOf } from '../../identity/password-rule.ts';
 import type { Passwords } from '../../identity/passwords.ts';
+import { type PasswordFault, passwordFaultOf } from '../../identity/passwords.ts';
+import type { NewMail } from '../../store/alerts/mail-rows.ts';
 import type { Withheld } from '../../store/alerts/message-counts.ts';
 import type { LinkPurpose } from '../../store/database/schema.ts';
 import type {
@@ -18,11 +18,8 @@ import type {
 } from '../../store/people/link-store.ts';
 import type { PeopleStore } from '../../store/people/people-store.ts';
 import type { OnWithheld } from '../alerts/withheld-messages.ts';
-import { invitationLetter, type LetterOf } from './invitation-letter.ts';
-import type { KnownBrowsers } from './known-browsers.ts';
-import { hashOfSecret } from './sessions.ts';
-import { type Browser, type Entered, endedHashOf, newSession } from './sign-in.ts';
-import type { SignInThrottle } from './sign-in-throttle.ts';
+import { type Browser, type Entered, endedHashOf, hashOfSecret, newSession } from './sign-in.ts';
+import type { KnownBrowsers, SignInThrottle } from './sign-in-throttle.ts';
 
 export type { FoundLink, OpenLink };
 
@@ -241,4 +238,36 @@ export class Links {
     const known = passwordHash === null ? undefined : browsers.create({ userId, passwordHash });
     return { ...outcome, secret, known };
   }
+}
+
+/** The way to make one, for whoever may send mails. */
+export interface LetterOf {
+  /** Named in it. */
+  readonly accountName: string;
+  /** @param id the mail's, which the text is bound to */
+  readonly seal: (text: string, id: string) => string;
+  /** As many mails as the account sends a day; absent: the operator sends it. */
+  readonly messagesMax?: number;
+}
+
+export function invitationLetter(of: {
+  /** The invitation's: it goes with it where that is withdrawn. */
+  readonly id: string;
+  readonly accountId: string;
+  readonly letterOf: LetterOf;
+  readonly mail: string;
+  readonly url: string;
+  readonly days: number;
+}): NewMail {
+  const { id, accountId, letterOf, mail, url, days } = of;
+  const { accountName, seal } = letterOf;
+  const text = [
+    `You are invited to the account ${accountName}. This link works once, within ${days} days:`,
+    `您受邀加入账户 ${accountName}。此链接仅能使用一次，${days} 天内有效：`,
+    url,
+    'If you expected no invitation, ignore this mail.\n如果这不是您预期的邀请，请忽略此邮件。',
+  ].join('\n\n');
+  const subject = `Invitation to ${accountName} / 账户邀请`;
+  const body = seal(`${text}\n`, id);
+  return { id, accountId, recipient: mail, subject, body };
 }

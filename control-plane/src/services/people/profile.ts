@@ -1,13 +1,12 @@
 /** What people change about themselves: password, language, sessions, the account they act for. */
 import { randomUUID } from 'node:crypto';
 import type { ActingPerson } from '../../domain/account/actor.ts';
-import { type PasswordFault, passwordFaultOf } from '../../identity/password-rule.ts';
 import type { Passwords } from '../../identity/passwords.ts';
+import { type PasswordFault, passwordFaultOf } from '../../identity/passwords.ts';
 import type { PeopleStore, Person } from '../../store/people/people-store.ts';
 import type { ListedSession, SessionStore } from '../../store/people/session-store.ts';
-import type { KnownBrowsers } from './known-browsers.ts';
-import { hashOfSecret } from './sessions.ts';
-import type { SignInThrottle } from './sign-in-throttle.ts';
+import { hashOfSecret } from './sign-in.ts';
+import type { KnownBrowsers, SignInThrottle } from './sign-in-throttle.ts';
 
 export type { ListedSession };
 

@@ -1,16 +1,21 @@
 /**
- * Sign-in by mail and password. Whoever is not let in learns nothing: an unknown mail, a wrong
- * password and a person without one get the same answer after the same work.
+ * Who is behind a session's secret, and sign-in by mail and password. Whoever is not let in learns
+ * nothing: an unknown mail, a wrong password and a person without one get the same answer after the
+ * same work.
  */
-import { randomBytes, randomUUID } from 'node:crypto';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
 import { parseMail } from '../../domain/account/mail-address.ts';
 import type { Passwords } from '../../identity/passwords.ts';
 import type { SignInMethod } from '../../store/database/schema.ts';
 import type { PeopleStore } from '../../store/people/people-store.ts';
-import type { NewSession, SessionStore } from '../../store/people/session-store.ts';
-import type { KnownBrowsers } from './known-browsers.ts';
-import { hashOfSecret } from './sessions.ts';
-import type { SignInThrottle } from './sign-in-throttle.ts';
+import {
+  type FoundSession,
+  type NewSession,
+  SESSION_MS,
+  type SessionStore,
+} from '../../store/people/session-store.ts';
+import type { KnownBrowsers, SignInThrottle } from './sign-in-throttle.ts';
 
 /** A browser that signs in. */
 export interface Browser {
@@ -97,4 +102,28 @@ export function newSession(
 
 export function endedHashOf({ sessionSecret }: Browser): string | null {
   return sessionSecret === undefined ? null : hashOfSecret(sessionSecret);
+}
+
+export { type FoundSession, SESSION_MS };
+
+export class Sessions {
+  readonly #store: Pick<SessionStore, 'find'>;
+
+  constructor(store: Pick<SessionStore, 'find'>) {
+    this.#store = store;
+  }
+
+  /** Undefined: no session (any more). @param secret what the cookie holds */
+  async find(secret: string): Promise<FoundSession | undefined> {
+    const hash = hashOfSecret(secret);
+    noteRequestSecret(hash);
+    const found = await this.#store.find(hash);
+    if (found !== undefined) noteRequestAccount(found.accountId);
+    return found;
+  }
+}
+
+/** What is stored of a secret that a cookie or a link holds: hexadecimal. */
+export function hashOfSecret(secret: string): string {
+  return createHash('sha256').update(secret).digest('hex');
 }

@@ -5,8 +5,6 @@ import type { ListedEntry } from '../../store/ledger/ledger-listing.ts';
 import type { PagePlace } from '../../store/ledger/ledger-pages.ts';
 import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
 import type { Credits } from '../account.ts';
-import { csvLine } from './csv.ts';
-import { placeText } from './page-place.ts';
 
 /** Entries of one page. */
 export const ENTRIES_PAGE_ROWS = 50;
@@ -173,4 +171,35 @@ export class LedgerHistory {
 
 function lineOf({ atMs, kind, amount, reference }: ListedEntry): string {
   return csvLine([new Date(atMs).toISOString(), kind, amount, reference]);
+}
+
+/**
+ * What a spreadsheet takes for the beginning of a formula, as OWASP lists it: the signs of full
+ * width too, which it reads as those of ASCII where its language is Chinese or Japanese.
+ */
+const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
+
+/**
+ * Numbers stay numbers. Text is quoted; where it begins like a formula, an apostrophe goes before
+ * it (OWASP, CSV injection).
+ */
+export function csvLine(cells: readonly (string | number)[]): string {
+  const text = cells.map(cell => {
+    if (typeof cell === 'number') return String(cell);
+    const safe = FORMULA.test(cell) ? `'${cell}` : cell;
+    return `"${safe.replaceAll('"', '""')}"`;
+  });
+  return `${text.join(',')}\r\n`;
+}
+
+const PLACE = /^(\d{1,15})-([0-9a-z]{1}[0-9a-f]{7}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
+
+export function placeText({ atMs, id }: PagePlace): string {
+  return `${atMs}-${id}`;
+}
+
+/** Undefined: it is none. */
+export function parsePlace(text: string): PagePlace | undefined {
+  const [, atMs, id] = PLACE.exec(text) ?? [];
+  return id === undefined ? undefined : { atMs: Number(atMs), id };
 }

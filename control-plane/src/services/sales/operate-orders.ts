@@ -13,7 +13,7 @@ import type {
   OrderStore,
   RefundOutcome,
 } from '../../store/sales/order-store.ts';
-import { parsePlace, placeText } from './page-place.ts';
+import { parsePlace, placeText } from './ledger-history.ts';
 
 export const LISTED_ORDER_STATES = [
   'pending',

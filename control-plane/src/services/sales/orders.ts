@@ -10,7 +10,7 @@ import type {
   OrderStore,
   PlaceOutcome,
 } from '../../store/sales/order-store.ts';
-import { placeText } from './page-place.ts';
+import { placeText } from './ledger-history.ts';
 
 /** The list whose packages are sold; `none`: nothing is. */
 export type ListOnSale = PriceList['unit'] | 'none';

@@ -18,7 +18,7 @@ import { Semaphore } from '#program/semaphore.ts';
 import type { ServiceActor } from '../../domain/account/actor.ts';
 import { AttemptWindows } from '../../domain/attempt-window.ts';
 import type { OrderStore, PayOutcome, RefundOutcome } from '../../store/sales/order-store.ts';
-import type { PaymentNotice, PaymentProvider } from './payment-provider.ts';
+import type { PaymentNotice, PaymentProvider } from './signed-notifications.ts';
 
 /** Proven notifications a replica takes in a minute; far more than orders are placed. */
 export const NOTIFICATIONS_A_MINUTE_MAX = 600;

@@ -5,9 +5,8 @@
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { ContractError, type FieldError } from '#contract/errors.ts';
-import { isMoneyAmount, isMoneyReference } from '../../domain/account/orders.ts';
+import { isMoneyAmount, isMoneyReference, type Payment } from '../../domain/account/orders.ts';
 import { wrongWithSignature } from '../notification/signature.ts';
-import type { PaymentNotice, PaymentProvider } from './payment-provider.ts';
 
 /** Where what a type of notification tells of is named. */
 const REFERENCE_FIELDS = { 'order.paid': 'payment_id', 'order.refunded': 'refund_id' } as const;
@@ -108,4 +107,26 @@ class FieldCheck {
     const options = { fieldErrors: this.#errors.slice(0, 10) };
     throw new ContractError('INVALID_REQUEST', 'the notification is not valid', options);
   }
+}
+
+export type PaymentNotice =
+  | { readonly kind: 'payment'; readonly orderId: string; readonly payment: Payment }
+  | {
+      readonly kind: 'refund';
+      readonly orderId: string;
+      readonly refund: string;
+      /** In the currency's smallest unit. */
+      readonly amount: number;
+      readonly currency: string;
+    };
+
+export interface PaymentProvider {
+  /** In `paid_by` of orders, at most 16 ASCII characters; not `operator`. */
+  readonly name: string;
+  /**
+   * What a message says. Nothing of it is believed before it is proven.
+   * @param body its bytes as they came
+   * @throws ContractError INVALID_REQUEST where it is not the provider's own, or makes no sense
+   */
+  read(headers: IncomingHttpHeaders, body: Uint8Array): PaymentNotice;
 }

@@ -1,7 +1,8 @@
-/** What an account used, for programs (GET /v1/account/usage) and for its pages. */
+/** What an account used, for programs (GET /v1/account/usage) and for its pages; its first page too. */
 import { ContractError } from '#contract/errors.ts';
 import {
   addUsage,
+  DAY_MS,
   isoOfDay,
   monthStartOf,
   NO_USAGE,
@@ -12,8 +13,12 @@ import {
   type UsageQuestion,
   usageQuestionOf,
 } from '../../domain/account/usage.ts';
+import { type JobState, publicState } from '../../domain/job.ts';
 import type { ApiKeyStore } from '../../store/accounts/api-key-store.ts';
+import type { JobStore, OpenJob } from '../../store/jobs/job-store.ts';
+import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
 import type { UsageOf, UsageStore } from '../../store/usage/usage-store.ts';
+import { csvLine } from '../sales/ledger-history.ts';
 
 /** As they were asked. */
 export type UsageTexts = Readonly<Partial<Record<UsageField, string>>>;
@@ -124,4 +129,93 @@ const TOO_MUCH: UsageFieldError = {
 function wrong({ field, detail }: UsageFieldError): ContractError {
   const fieldErrors = [{ field, detail }];
   return new ContractError('INVALID_PARAMETER', `${field} ${detail}`, { fieldErrors });
+}
+
+/** Jobs of each list. */
+const LISTED_MAX = 5;
+/** Failures that are older are on the page of jobs. */
+const FAILED_WITHIN_MS = 7 * DAY_MS;
+
+export interface RunningJob {
+  readonly id: string;
+  readonly state: 'queued' | 'processing';
+  readonly createdAtMs: number;
+}
+
+export interface LastFailure {
+  readonly id: string;
+  readonly code: string;
+  readonly endedAtMs: number;
+}
+
+export interface OverviewView {
+  readonly available: number;
+  readonly reserved: number;
+  readonly chargedThisMonth: number;
+  /** The last thirty days. */
+  readonly usage: UsageView;
+  /** The oldest first. */
+  readonly running: readonly RunningJob[];
+  /** The latest first. */
+  readonly failures: readonly LastFailure[];
+}
+
+export interface OverviewDependencies {
+  readonly ledger: Pick<LedgerStore, 'balances'>;
+  readonly readUsage: Pick<ReadUsage, 'view' | 'chargedThisMonth'>;
+  readonly jobs: Pick<JobStore, 'list' | 'openOf'>;
+}
+
+export class Overview {
+  readonly #dependencies: OverviewDependencies;
+
+  constructor(dependencies: OverviewDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  async read(accountId: string): Promise<OverviewView> {
+    const { ledger, readUsage, jobs } = this.#dependencies;
+    const chargedThisMonth = await readUsage.chargedThisMonth(accountId);
+    const usage = await readUsage.view(accountId, {});
+    const balances = await ledger.balances(accountId);
+    const running = (await jobs.openOf(accountId, LISTED_MAX)).map(runningOf);
+    const failures = await this.#failures(accountId);
+    if (balances === undefined) throw new Error(`the page of an unknown account: ${accountId}`);
+    const { available, reserved } = balances;
+    return { available, reserved, chargedThisMonth, usage, running, failures };
+  }
+
+  async #failures(accountId: string): Promise<LastFailure[]> {
+    const failed: readonly JobState[] = ['failed'];
+    const filter = { states: failed, accountId, endedWithinMs: FAILED_WITHIN_MS };
+    const jobs = await this.#dependencies.jobs.list({ ...filter, limit: LISTED_MAX });
+    return jobs.map(({ id, failure, finishedAtMs, createdAtMs }) => ({
+      id,
+      code: failure?.code ?? '',
+      endedAtMs: finishedAtMs ?? createdAtMs,
+    }));
+  }
+}
+
+function runningOf({ id, state, createdAtMs }: OpenJob): RunningJob {
+  const seen = publicState({ state, expiresAtMs: null, readAtMs: 0 });
+  return { id, state: seen === 'processing' ? 'processing' : 'queued', createdAtMs };
+}
+
+/** Names of the columns are those of the API. */
+export function usageCsv({ group, usage }: UsageView): string {
+  const names = group === 'key' ? ['key', 'name'] : [group];
+  const head = csvLine([...names, 'images', 'failed', 'credits']);
+  const lines = usage.map(entry => {
+    const { images, failed, credits } = entry;
+    return csvLine([...namesOf(entry), images, failed, credits]);
+  });
+  return [head, ...lines].join('');
+}
+
+function namesOf(entry: UsageEntry): string[] {
+  if ('key' in entry) return [entry.key ?? '', entry.name ?? ''];
+  if ('day' in entry) return [entry.day];
+  if ('outcome' in entry) return [entry.outcome];
+  return [entry.format];
 }

@@ -12,8 +12,13 @@ import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { type AuditValues, insertAuditEntry } from '../people/audit.ts';
 import { type AskedChange, type Authorized, requireAuthority } from '../people/authority.ts';
 import { requireName } from './account-store.ts';
-import { findApiKey } from './api-key-lists.ts';
-import { type ApiKey, apiKeyFromRow, policyColumns, selectApiKeys } from './api-key-rows.ts';
+import {
+  type ApiKey,
+  apiKeyFromRow,
+  findApiKey,
+  policyColumns,
+  selectApiKeys,
+} from './api-key-rows.ts';
 import { type ApiKeyToken, createApiKeyToken, hashSecret } from './api-key-token.ts';
 
 export interface NewKey {

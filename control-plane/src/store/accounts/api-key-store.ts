@@ -13,14 +13,18 @@ import {
   revokeApiKey,
   rotateApiKey,
 } from './api-key-changes.ts';
-import { findApiKey, type KeyPlace, listApiKeys, listNewestApiKeys } from './api-key-lists.ts';
 import type { ApiKey } from './api-key-rows.ts';
-import { type KeyUse, writeKeyUses } from './key-uses.ts';
-import { type Authentication, KnownKeys, type RecalledKey } from './known-keys.ts';
+import { findApiKey, type KeyPlace, listApiKeys, listNewestApiKeys } from './api-key-rows.ts';
+import {
+  type Authentication,
+  type KeyUse,
+  KnownKeys,
+  type RecalledKey,
+  writeKeyUses,
+} from './known-keys.ts';
 
 export type { KeyChange, MadeKey, NewKey, NewKeyBy } from './api-key-changes.ts';
-export type { KeyPlace } from './api-key-lists.ts';
-export type { ApiKey } from './api-key-rows.ts';
+export type { ApiKey, KeyPlace } from './api-key-rows.ts';
 export { API_KEY_MEMORY_MS, type ApiKeyOwner } from './known-keys.ts';
 
 export interface ApiKeyStore {

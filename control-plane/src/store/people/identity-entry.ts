@@ -11,8 +11,8 @@ import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, transact } from '../database/transact.ts';
 import { insertAuditEntry } from './audit.ts';
+import { endLinksOf } from './link-store.ts';
 import { lockAccount, MEMBERS_MAX } from './member-rows.ts';
-import { endLinksOf } from './open-links.ts';
 import { endMembership } from './people-store.ts';
 import { beginSession, type NewSession } from './session-store.ts';
 

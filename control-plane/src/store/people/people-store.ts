@@ -9,8 +9,8 @@ import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { insertAuditEntry } from './audit.ts';
 import { requireAuthority } from './authority.ts';
+import { endLinksOf } from './link-store.ts';
 import { MEMBERS_MAX, takePerson } from './member-rows.ts';
-import { endLinksOf } from './open-links.ts';
 import { endOtherSessions } from './session-store.ts';
 
 export interface Person {

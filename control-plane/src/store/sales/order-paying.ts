@@ -20,8 +20,8 @@ import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
 import { insertAuditEntry } from '../people/audit.ts';
 import { applyWaitingRefunds } from './order-refunding.ts';
-import { readOrder, readPayments, requireOrder } from './order-rows.ts';
 import type { OrderStore, PayOutcome, ToldPayment } from './order-store.ts';
+import { readOrder, readPayments, requireOrder } from './order-store.ts';
 
 export function orderPaying(database: Database): Pick<OrderStore, 'pay'> {
   return { pay: (orderId, payment, actor) => pay(database, { orderId, payment, actor }) };

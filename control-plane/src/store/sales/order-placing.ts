@@ -17,8 +17,8 @@ import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { readBalances } from '../ledger/ledger-writer.ts';
 import { insertAuditEntry } from '../people/audit.ts';
 import { requireAuthority } from '../people/authority.ts';
-import { readOrder, requireOrder } from './order-rows.ts';
 import type { CancelOutcome, NewOrder, OrderStore, PlaceOutcome } from './order-store.ts';
+import { readOrder, requireOrder } from './order-store.ts';
 
 export function orderPlacing(database: Database): Pick<OrderStore, 'place' | 'cancel'> {
   return {

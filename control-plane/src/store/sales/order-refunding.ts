@@ -21,8 +21,8 @@ import { OvertakenError, query, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
 import { insertAuditEntry } from '../people/audit.ts';
-import { readOrder, readRefunds, requireOrder } from './order-rows.ts';
 import type { OrderRefund, OrderStore, RefundOutcome, ToldRefund } from './order-store.ts';
+import { readOrder, readRefunds, requireOrder } from './order-store.ts';
 
 export function orderRefunding(database: Database): Pick<OrderStore, 'refund'> {
   return {

@@ -3,8 +3,28 @@
  * change commits with its ledger entry and its line in the audit log, and every method that changes
  * something may be called again: domain/account/orders.ts says what then holds.
  */
+
+import { type Kysely, type RawBuilder, type Selectable, sql } from 'kysely';
 import type { Actor, ServiceActor } from '../../domain/account/actor.ts';
-import type { Order, OrderState, Payment, PaymentOutcome } from '../../domain/account/orders.ts';
+import {
+  type Order,
+  type OrderState,
+  orderStateOf,
+  type Payment,
+  type PaymentOutcome,
+  type StoredOrderState,
+} from '../../domain/account/orders.ts';
+import type { Database } from '../database/connect.ts';
+import { ofAccount } from '../database/of-account.ts';
+import type {
+  OrderPaymentsTable,
+  OrderRefundsTable,
+  OrdersTable,
+  Schema,
+} from '../database/schema.ts';
+import { throughIndex } from '../database/through-index.ts';
+import { query } from '../database/transact.ts';
+import { isAsciiWord } from '../database/values.ts';
 import type { PagePlace } from '../ledger/ledger-pages.ts';
 
 export type NewOrder = Pick<Order, 'id' | 'accountId' | 'list' | 'credits' | 'price' | 'currency'>;
@@ -111,4 +131,164 @@ export interface OrderStore {
   details(orderId: string): Promise<OrderDetails>;
   /** The latest first. */
   list(filter: OrderFilter): Promise<Order[]>;
+}
+
+/** `db` is the database or a transaction of it. */
+export async function readOrder(
+  database: Database,
+  db: Kysely<Schema>,
+  orderId: string,
+): Promise<Order | undefined> {
+  const row = await db
+    .selectFrom('orders')
+    .selectAll()
+    .select(() => database.nowMs.as('read_at'))
+    .where('id', '=', orderId)
+    .executeTakeFirst();
+  return row && orderFromRow(row);
+}
+
+export async function requireOrder(
+  database: Database,
+  tx: Kysely<Schema>,
+  orderId: string,
+): Promise<Order> {
+  const order = await readOrder(database, tx, orderId);
+  // Orders are never removed.
+  if (order === undefined) throw new Error(`order ${orderId} has gone`);
+  return order;
+}
+
+/** @param row with the database's clock, which says whether a pending one has expired */
+export function orderFromRow(row: Selectable<OrdersTable> & { readonly read_at: number }): Order {
+  const kept = {
+    stored: row.state,
+    price: row.price,
+    refunded: row.refunded,
+    expiresAtMs: row.expires_at,
+  };
+  return {
+    ...kept,
+    id: row.id,
+    accountId: row.account_id,
+    list: row.price_list,
+    credits: row.credits,
+    currency: row.currency,
+    state: orderStateOf(kept, row.read_at),
+    revoked: row.revoked,
+    unrevoked: row.unrevoked,
+    createdAtMs: row.created_at,
+    paidAtMs: row.paid_at,
+    paidBy: row.paid_by,
+    payment: row.payment,
+    cancelledAtMs: row.cancelled_at,
+  };
+}
+
+/** All of an order: REFUNDS_MAX bounds them. In the order they were told of. */
+export async function readRefunds(db: Kysely<Schema>, orderId: string): Promise<OrderRefund[]> {
+  const rows = await db
+    .selectFrom('order_refunds')
+    .selectAll()
+    .where('order_id', '=', orderId)
+    .execute();
+  return rows
+    .map(refundFromRow)
+    .sort((a, b) => a.createdAtMs - b.createdAtMs || (a.refund < b.refund ? -1 : 1));
+}
+
+function refundFromRow(row: Selectable<OrderRefundsTable>): OrderRefund {
+  return {
+    refund: row.refund,
+    amount: row.amount,
+    credits: row.credits,
+    revoked: row.revoked,
+    toldBy: row.told_by,
+    createdAtMs: row.created_at,
+    appliedAtMs: row.applied_at,
+  };
+}
+
+/** All of an order: ODD_PAYMENTS_MAX bounds them. In the order they were told of. */
+export async function readPayments(db: Kysely<Schema>, orderId: string): Promise<OrderPayment[]> {
+  const rows = await db
+    .selectFrom('order_payments')
+    .selectAll()
+    .where('order_id', '=', orderId)
+    .execute();
+  return rows
+    .map(paymentFromRow)
+    .sort((a, b) => a.receivedAtMs - b.receivedAtMs || (a.payment < b.payment ? -1 : 1));
+}
+
+function paymentFromRow(row: Selectable<OrderPaymentsTable>): OrderPayment {
+  return {
+    payment: row.payment,
+    amount: row.amount,
+    currency: row.currency,
+    outcome: row.outcome,
+    toldBy: row.told_by,
+    receivedAtMs: row.received_at,
+  };
+}
+
+export function orderListing(database: Database): Pick<OrderStore, 'find' | 'details' | 'list'> {
+  return {
+    async find(orderId, accountId) {
+      if (!isAsciiWord(orderId)) return undefined;
+      const order = await query(database, db => readOrder(database, db, orderId));
+      return accountId === undefined || order?.accountId === accountId ? order : undefined;
+    },
+    async details(orderId) {
+      const payments = await query(database, db => readPayments(db, orderId));
+      return { payments, refunds: await query(database, db => readRefunds(db, orderId)) };
+    },
+    async list(filter) {
+      const rows = await query(database, db => selectPage(database, db, filter).execute());
+      return rows.map(orderFromRow);
+    },
+  };
+}
+
+type Dialect = Database['dialect'];
+
+function indexOf({ accountId, state }: OrderFilter): string {
+  if (accountId !== undefined) return state ? 'orders_account_state' : 'orders_account';
+  return state ? 'orders_state' : 'orders_time';
+}
+
+function selectPage(database: Database, db: Kysely<Schema>, filter: OrderFilter) {
+  const { dialect, nowMs } = database;
+  const { accountId, state, after, limit } = filter;
+  let page = db
+    .selectFrom(throughIndex('orders', indexOf(filter))[dialect])
+    .selectAll()
+    .select(() => nowMs.as('read_at'));
+  if (accountId !== undefined) {
+    page = page.where(ofAccount(dialect, accountId)).orderBy('account_id', 'desc');
+  }
+  if (state !== undefined) {
+    page = page.where(inState(dialect, storedAs(state))).orderBy('state', 'desc');
+    if (state === 'pending') page = page.where('expires_at', '>', nowMs);
+    if (state === 'expired') page = page.where('expires_at', '<=', nowMs);
+  }
+  if (after !== undefined) {
+    const { atMs, id } = after;
+    page = page
+      .where('expires_at', '<=', atMs)
+      .where(eb => eb.or([eb('expires_at', '<', atMs), eb('id', '<', id)]));
+  }
+  return page.orderBy('expires_at', 'desc').orderBy('id', 'desc').limit(limit);
+}
+
+/** For the reason of `ofAccount`. */
+function inState(dialect: Dialect, state: StoredOrderState): RawBuilder<boolean> {
+  const column = sql.ref('state');
+  return dialect === 'sqlite'
+    ? sql<boolean>`${column} = ${state}`
+    : sql<boolean>`(${column} >= ${state} and ${column} <= ${state})`;
+}
+
+function storedAs(state: ListedOrderState): StoredOrderState {
+  return state === 'expired' ? 'pending' : state;
 }

@@ -13,7 +13,7 @@ import {
 import { createSecret, csrfTokenOf } from '../../../src/http/account/session/cookies.ts';
 import { PageError } from '../../../src/http/account/session/page-error.ts';
 import { formOf, visitOf } from '../../../src/http/account/session/visit.ts';
-import type { FoundSession } from '../../../src/services/people/sessions.ts';
+import type { FoundSession } from '../../../src/services/people/sign-in.ts';
 
 const BASE_URL = 'https://matting.example';
 const FORM = 'application/x-www-form-urlencoded';

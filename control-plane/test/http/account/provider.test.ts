@@ -5,7 +5,7 @@ import { after, before, describe, it } from 'node:test';
 import { OpenIdProvider } from '../../../../test/support/openid-provider.ts';
 import { addressOf } from '../../../src/domain/account/mail-address.ts';
 import { FAILURES_MAX } from '../../../src/domain/account/sign-in-throttle.ts';
-import { hashOfSecret } from '../../../src/services/people/sessions.ts';
+import { hashOfSecret } from '../../../src/services/people/sign-in.ts';
 import { identityEntry, newLink, OPERATOR } from '../../store/people.ts';
 import { Browser, signIn } from '../../support/signed-in-browser.ts';
 import { BASE_URL, openTestApp, type TestApp } from '../../support/test-app.ts';

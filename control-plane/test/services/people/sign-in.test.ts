@@ -9,9 +9,8 @@ import {
 } from '../../../../test/support/database.ts';
 import { FAILURES_MAX, THROTTLE_WINDOW_MS } from '../../../src/domain/account/sign-in-throttle.ts';
 import { Passwords } from '../../../src/identity/passwords.ts';
-import { KnownBrowsers } from '../../../src/services/people/known-browsers.ts';
 import { SignIn } from '../../../src/services/people/sign-in.ts';
-import { SignInThrottle } from '../../../src/services/people/sign-in-throttle.ts';
+import { KnownBrowsers, SignInThrottle } from '../../../src/services/people/sign-in-throttle.ts';
 import { storesOn } from '../../store/fixtures.ts';
 import { linkUse, newLink, OPERATOR } from '../../store/people.ts';
 

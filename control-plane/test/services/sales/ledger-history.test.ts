@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import { useTestDatabase } from '../../../../test/support/database.ts';
-import { csvLine } from '../../../src/services/sales/csv.ts';
 import {
+  csvLine,
   EXPORT_READER_MS_MAX,
   EXPORTS_AT_ONCE_MAX,
   type LedgerFilter,

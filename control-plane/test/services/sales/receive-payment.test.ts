@@ -3,13 +3,13 @@ import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import { useTestDatabase } from '../../../../test/support/database.ts';
 import type { Order } from '../../../src/domain/account/orders.ts';
-import type { PaymentNotice } from '../../../src/services/sales/payment-provider.ts';
 import {
   NOTIFICATIONS_AT_ONCE_MAX,
   ReceivePayment,
   type ReceivePaymentOptions,
   type ToldOutcome,
 } from '../../../src/services/sales/receive-payment.ts';
+import type { PaymentNotice } from '../../../src/services/sales/signed-notifications.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { fundedAccount, storesOn } from '../../store/fixtures.ts';
 import { placed } from '../../store/orders.ts';

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import type { LightMyRequestResponse } from 'fastify';
 import type { Role } from '../../../src/domain/account/roles.ts';
-import { hashOfSecret } from '../../../src/services/people/sessions.ts';
+import { hashOfSecret } from '../../../src/services/people/sign-in.ts';
 import { newLink, OPERATOR } from '../../store/people.ts';
 import { ReadPage } from './pages.ts';
 import type { Person } from './person.ts';

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { ROLES, type Role } from '../../../src/domain/account/roles.ts';
 import { createSecret } from '../../../src/http/account/session/cookies.ts';
-import { hashOfSecret } from '../../../src/services/people/sessions.ts';
+import { hashOfSecret } from '../../../src/services/people/sign-in.ts';
 import { linkUse, newLink, newSession, OPERATOR } from '../../store/people.ts';
 import {
   BASE_URL,

@@ -2,7 +2,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
 import { AuthorityError } from '../../../domain/account/authority.ts';
 import { may } from '../../../domain/account/roles.ts';
-import type { FoundSession, Sessions } from '../../../services/people/sessions.ts';
+import type { FoundSession, Sessions } from '../../../services/people/sign-in.ts';
 import { noteKnownAccount } from '../../checks/authentication.ts';
 import { headerValues } from '../../headers/raw-headers.ts';
 import { clearCookie, csrfTokenOf, isSecret, readCookie } from './cookies.ts';

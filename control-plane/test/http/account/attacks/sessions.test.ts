@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { createSecret } from '../../../../src/http/account/session/cookies.ts';
-import { hashOfSecret } from '../../../../src/services/people/sessions.ts';
+import { hashOfSecret } from '../../../../src/services/people/sign-in.ts';
 import { type Registered, registerPerson, signIn } from '../../../support/area/sign-in.ts';
 import { World } from '../../../support/area/world.ts';
 

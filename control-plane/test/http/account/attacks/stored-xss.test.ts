@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { createSecret } from '../../../../src/http/account/session/cookies.ts';
-import { hashOfSecret } from '../../../../src/services/people/sessions.ts';
+import { hashOfSecret } from '../../../../src/services/people/sign-in.ts';
 import { linkUse, newLink, newSession, OPERATOR } from '../../../store/people.ts';
 import { APP_ROUTES } from '../../../support/area/app-routes.ts';
 import { ReadPage } from '../../../support/area/pages.ts';

@@ -7,7 +7,7 @@ import { randomUUID } from 'node:crypto';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { FAILURES_MAX } from '../../../../src/domain/account/sign-in-throttle.ts';
 import { createSecret } from '../../../../src/http/account/session/cookies.ts';
-import { hashOfSecret } from '../../../../src/services/people/sessions.ts';
+import { hashOfSecret } from '../../../../src/services/people/sign-in.ts';
 import { newLink, OPERATOR } from '../../../store/people.ts';
 import { ReadPage } from '../../../support/area/pages.ts';
 import type { Person } from '../../../support/area/person.ts';
