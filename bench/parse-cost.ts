@@ -18,7 +18,7 @@ import type { RequestUploads } from '../control-plane/src/services/submission/su
 import { Base64Decoder } from '../control-plane/src/sources/base64-decoder.ts';
 import { RawBytes } from '../control-plane/src/sources/raw-bytes.ts';
 import { pngHeader } from '../control-plane/test/support/test-app.ts';
-import { boundChunks } from '../program/ports/chunked-bodies.ts';
+import { boundChunks } from '../program/ports/http-guard.ts';
 import { startControlPlane } from './control-plane-process.ts';
 import {
   BODY_BYTES,

@@ -12,10 +12,10 @@ import {
   type KnownLabels,
 } from '#program/known-counters.ts';
 import { GUARD_CAUSES, type GuardCause } from '#program/ports/grpc-guard.ts';
+import { ENDED_CAUSES, type EndedCause } from '#program/ports/http-guard.ts';
 import { SPAN_FATES, type SpanFate, type SpanObserver } from '#program/tracing/span.ts';
 import { WITHHELD_REASONS, type WithheldReason } from './domain/account/message-limits.ts';
 import type { Answered } from './http/answers/answer-log.ts';
-import { ENDED_CAUSES, type EndedCause } from './http/connections/connections.ts';
 import { ATTEMPT_KINDS, type AttemptOutcome } from './nodes/attempt-outcome.ts';
 import { REFUSAL_CAUSES, type RefusalCause } from './nodes/refused-nodes.ts';
 import type { AlertObserver } from './services/alerts/balance-watch.ts';

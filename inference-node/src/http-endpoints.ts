@@ -7,9 +7,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import type { Registry } from 'prom-client';
 import { listening } from '#program/listen-error.ts';
-import { boundPipelining } from '#program/ports/pipelining.ts';
-import { PortRoom } from '#program/ports/port-room.ts';
-import { requireReadingPace } from '#program/ports/reading-pace.ts';
+import { guardHttpServer } from '#program/ports/http-guard.ts';
 import type { NodeStatus } from './node-state.ts';
 
 export interface HttpEndpointsOptions {
@@ -58,9 +56,7 @@ export async function openHttpEndpoints(options: HttpEndpointsOptions): Promise<
   });
   server.maxConnections = CONNECTIONS_MAX;
   // No body is awaited here: every request is answered at once.
-  new PortRoom(server, { spareShare: SPARE_SHARE });
-  requireReadingPace(server, { unreadStrangersMax: UNREAD_ANSWERS_MAX });
-  boundPipelining(server);
+  guardHttpServer(server, { spareShare: SPARE_SHARE, unreadStrangersMax: UNREAD_ANSWERS_MAX });
   const { host, port: wantedPort } = options;
   await listening({ variable: 'MATTING_NODE_HTTP_PORT', host, port: wantedPort }, () => {
     server.listen(wantedPort, host);

@@ -165,7 +165,7 @@ const BOUNDS: readonly Mutation[] = [
 const CHUNKS: readonly Mutation[] = [
   {
     name: 'chunks of a body are not counted',
-    file: 'program/ports/chunked-bodies.ts',
+    file: 'program/ports/http-guard.ts',
     find: 'over = chunks > CHUNKS_FREE + bytes / CHUNK_BYTES_MIN;',
     replace: '',
     caughtBy: inFile(
@@ -175,7 +175,7 @@ const CHUNKS: readonly Mutation[] = [
   },
   {
     name: 'a body that was cut at the bound of its chunks is whole',
-    file: 'program/ports/chunked-bodies.ts',
+    file: 'program/ports/http-guard.ts',
     find: 'if (over) return false;',
     replace: '',
     caughtBy: inFile('program/ports/test/chunked-bodies.test.ts')(
@@ -184,7 +184,7 @@ const CHUNKS: readonly Mutation[] = [
   },
   {
     name: 'chunks are gathered for a reader who does not come',
-    file: 'program/ports/chunked-bodies.ts',
+    file: 'program/ports/http-guard.ts',
     find: 'return request.readableLength + gatheredBytes < request.readableHighWaterMark;',
     replace: 'return true;',
     caughtBy: inFile('program/ports/test/chunked-bodies.test.ts')(

@@ -1,12 +1,12 @@
 /** What strangers may hold of a port: places, seconds, guesses. */
 import { inFile, type Mutation } from './mutation.ts';
 
-const ROOM = 'program/ports/port-room.ts';
+const ROOM = 'program/ports/http-guard.ts';
 const PASSWORDS = 'control-plane/src/identity/passwords.ts';
 const inTurns = inFile('control-plane/test/identity/passwords.test.ts', 'turns of hashing');
 const HALF_SENT = 'control-plane/test/http/connections/half-sent-forms.test.ts';
-const inBodies = inFile('program/ports/test/port-room.test.ts', 'bodies on their way');
-const inPlaces = inFile('program/ports/test/port-room.test.ts', 'a port with few places left');
+const inBodies = inFile('program/ports/test/http-guard.test.ts', 'bodies on their way');
+const inPlaces = inFile('program/ports/test/http-guard.test.ts', 'a port with few places left');
 const inPublic = inFile(HALF_SENT, 'half-sent forms on the public port');
 const inOperator = inFile(HALF_SENT, "half-sent forms on the operator's port");
 
@@ -34,7 +34,7 @@ export const PORT_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: 'a connection whose body is awaited makes no room',
-    file: 'control-plane/src/http/connections/awaited-bodies.ts',
+    file: 'control-plane/src/http/connections/connections.ts',
     find: 'room.awaitBody(request.raw, reply.raw, owner);',
     replace: 'void [room, owner, reply];',
     caughtBy: inPublic('from one network keep no caller with a key out, and no form that is sent'),

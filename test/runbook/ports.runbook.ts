@@ -6,7 +6,7 @@ import { after, afterEach, before, describe } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import sharp from 'sharp';
 import { MatteServiceService } from '#gen/matting/v1/matte_service.ts';
-import { PIPELINED_MAX } from '#program/ports/pipelining.ts';
+import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
 import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
 import { at } from '../support/at.ts';
 import { skipReason } from '../support/database.ts';

@@ -4,10 +4,7 @@
  * proxy in front of the public port cannot expose any of its paths.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
-import { boundChunks } from '#program/ports/chunked-bodies.ts';
-import { boundPipelining } from '#program/ports/pipelining.ts';
-import { PortRoom } from '#program/ports/port-room.ts';
-import { requireReadingPace } from '#program/ports/reading-pace.ts';
+import { guardHttpServer } from '#program/ports/http-guard.ts';
 import { onAnswerEnd } from './answers/answer-end.ts';
 import {
   KnownPaths,
@@ -18,8 +15,7 @@ import {
 import { createClientErrorHandler, watchConnections } from './answers/client-errors.ts';
 import { answeredCodeOf, createErrorHandler } from './answers/error-handler.ts';
 import { requireOperatorKey } from './checks/operator-key.ts';
-import { awaitBodies } from './connections/awaited-bodies.ts';
-import { operatorConnectionsMax } from './connections/connection-bounds.ts';
+import { awaitBodies, operatorConnectionsMax } from './connections/connections.ts';
 import { finishUnreadBody } from './connections/unread-body.ts';
 import { requestIdOf } from './headers/request-id.ts';
 import type { OperatorServices } from './operator-pages/operator-frame.ts';
@@ -114,9 +110,10 @@ function createServer({ baseUrl, logger }: OperatorAppOptions): FastifyInstance 
 
 /** Nobody has a key before a form or a header is read: all are strangers here. */
 function boundConnections(app: FastifyInstance): void {
-  const room = new PortRoom(app.server, { spareShare: SPARE_SHARE, bodiesShare: BODIES_SHARE });
-  requireReadingPace(app.server, { unreadStrangersMax: UNREAD_ANSWERS_MAX });
-  boundPipelining(app.server);
-  boundChunks(app.server);
+  const room = guardHttpServer(app.server, {
+    spareShare: SPARE_SHARE,
+    bodiesShare: BODIES_SHARE,
+    unreadStrangersMax: UNREAD_ANSWERS_MAX,
+  });
   awaitBodies(app, room);
 }

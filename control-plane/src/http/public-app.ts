@@ -8,13 +8,6 @@ import fastify, {
   type FastifyRequest,
   LogController,
 } from 'fastify';
-import { boundChunks } from '#program/ports/chunked-bodies.ts';
-import { boundPipelining } from '#program/ports/pipelining.ts';
-import {
-  type ReadingPaceOptions,
-  requireReadingPace,
-  UNREAD_STRANGERS_MAX,
-} from '#program/ports/reading-pace.ts';
 import { serveRequest } from '#program/request-owner.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import type { Authenticator, ReadAccount } from '../services/account.ts';
@@ -43,9 +36,12 @@ import { createErrorHandler, type ErrorHandler, pathOf } from './answers/error-h
 import { addRequestSpans } from './answers/request-span.ts';
 import { knownAccountOf, knownCallerOf } from './checks/authentication.ts';
 import { createHeaderChecks } from './checks/header-checks.ts';
-import { awaitBodies } from './connections/awaited-bodies.ts';
-import { publicConnectionsMax } from './connections/connection-bounds.ts';
-import { Connections, type EndedCause } from './connections/connections.ts';
+import {
+  awaitBodies,
+  Connections,
+  type ConnectionsOptions,
+  publicConnectionsMax,
+} from './connections/connections.ts';
 import { deferContinue, finishUnreadBody } from './connections/unread-body.ts';
 import { readForwardedFor } from './headers/forwarded-for.ts';
 import { requestIdOf } from './headers/request-id.ts';
@@ -72,8 +68,6 @@ const IDLE_TIMEOUT_MARGIN_MS = 30_000;
 const HEADER_BYTES_MAX = 16 * 1024;
 /** Parameters are judged by their routes, whose errors are the contract's. */
 const PARAM_LENGTH_MAX = HEADER_BYTES_MAX;
-/** Largest fraction of all connections without a key whose answer waits to be read. */
-const UNREAD_STRANGERS_SHARE = 0.25;
 
 export interface AppServices extends MattingRouteServices, RemovebgRouteServices {
   readonly authenticator: Authenticator;
@@ -89,7 +83,7 @@ export interface AppServices extends MattingRouteServices, RemovebgRouteServices
   readonly receivePayment: ReceivePayment | undefined;
 }
 
-export interface AppOptions {
+export interface AppOptions extends ConnectionsOptions {
   readonly baseUrl: string;
   readonly syncWaitMs: number;
   readonly readsRequireIdempotencyKey: boolean;
@@ -109,12 +103,6 @@ export interface AppOptions {
   /** There is a route, by its pattern; called for each of its methods, before any request. */
   readonly onRoute?: ((route: string, method: string) => void) | undefined;
   readonly onAnswered?: ((answered: Answered) => void) | undefined;
-  /** A connection was closed unread: too many were open. */
-  readonly onDropped?: (() => void) | undefined;
-  /** A connection was ended at a bound of what a caller may. */
-  readonly onEnded?: ((cause: EndedCause) => void) | undefined;
-  /** Other bounds of those who read answers, for tests. */
-  readonly readingPace?: Pick<ReadingPaceOptions, 'debtMsMax' | 'unreadStrangersMax'> | undefined;
 }
 
 export interface RemovebgAppOptions {
@@ -132,7 +120,9 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const app = createServer(options);
   deferContinue(app.server);
   watchConnections(app.server, clientErrorOptions(options));
-  const connections = boundConnections(app, options);
+  const connections = new Connections(app.server, options);
+  const hasKey = (request: FastifyRequest) => knownCallerOf(request) !== undefined;
+  awaitBodies(app, connections.room, { accountOf: knownAccountOf, hasKey });
   app.addHook('preClose', () => connections.linger());
   app.addHook('onRequest', connections.hold);
   // Also without trusted proxies: then nobody reads the header.
@@ -188,26 +178,6 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   registerDocumentRoutes(app, options);
   registerHealthRoutes(app, services.readiness);
   return { app, connections };
-}
-
-/** What callers may of the port before, while and after they are known. */
-function boundConnections(app: FastifyInstance, options: AppOptions): Connections {
-  const ended = (cause: EndedCause) => options.onEnded?.(cause);
-  const connections = new Connections(
-    app.server,
-    () => options.onDropped?.(),
-    () => ended('crowded'),
-  );
-  const { isKnown } = connections;
-  const unreadShare = Math.floor(app.server.maxConnections * UNREAD_STRANGERS_SHARE);
-  const unreadStrangersMax = Math.min(UNREAD_STRANGERS_MAX, unreadShare);
-  const pace = { isKnown, onEnded: ended, unreadStrangersMax, ...options.readingPace };
-  requireReadingPace(app.server, pace);
-  boundPipelining(app.server, () => ended('pipelined'));
-  boundChunks(app.server, () => ended('small_chunks'));
-  const hasKey = (request: FastifyRequest) => knownCallerOf(request) !== undefined;
-  awaitBodies(app, connections.room, { accountOf: knownAccountOf, hasKey });
-  return connections;
 }
 
 function createServer(options: AppOptions): FastifyInstance {

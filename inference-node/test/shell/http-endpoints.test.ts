@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { ListenError } from '#program/listen-error.ts';
-import { PIPELINED_MAX } from '#program/ports/pipelining.ts';
+import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
 import { type HttpEndpoints, openHttpEndpoints } from '../../src/http-endpoints.ts';
 import { NodeMetrics } from '../../src/metrics.ts';
 import { NodeStatus } from '../../src/node-state.ts';

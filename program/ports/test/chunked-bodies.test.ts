@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { afterEach, beforeEach, test } from 'node:test';
-import { boundChunks, CHUNK_BYTES_MIN, CHUNKS_FREE } from '../chunked-bodies.ts';
+import { boundChunks, CHUNK_BYTES_MIN, CHUNKS_FREE } from '../http-guard.ts';
 
 const HEAD = 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
 

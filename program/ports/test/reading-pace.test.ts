@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
 import type { Server } from 'node:http';
 import { beforeEach, it, type TestContext } from 'node:test';
-import { PACE_DEBT_MS_MAX, requireReadingPace } from '../reading-pace.ts';
+import { PACE_DEBT_MS_MAX, requireReadingPace } from '../http-guard.ts';
 
 const SAMPLE_MS = 1000;
 

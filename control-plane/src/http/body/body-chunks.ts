@@ -1,7 +1,7 @@
 /** The bytes of a request's body as they arrive, within its bound and at no less than a pace. */
 import type { Readable } from 'node:stream';
 import { ContractError } from '#contract/errors.ts';
-import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '#program/ports/reading-pace.ts';
+import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '#program/ports/http-guard.ts';
 import { bodyTooLarge } from './body-form.ts';
 
 export interface BodyBounds {

@@ -5,16 +5,24 @@
  * `Connection: close`; what is idle after that is closed.
  *
  * A connection is a stranger's until one of its requests has shown a good API key. Where the port is
- * nearly full, those that wait for their client make room for newcomers (port-room.ts), strangers'
+ * nearly full, those that wait for their client make room for newcomers (http-guard.ts), strangers'
  * before those of accounts. Those with a submission under way may be held for minutes: accounts
  * share them.
  */
 import type { IncomingMessage, Server } from 'node:http';
 import net from 'node:net';
 import { setImmediate as afterPolling } from 'node:timers/promises';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
-import { PortRoom } from '#program/ports/port-room.ts';
-import { READER_ENDS } from '#program/ports/reading-pace.ts';
+import { networkOf } from '#program/network-of.ts';
+import { connectionsWithin } from '#program/open-files.ts';
+import {
+  type EndedCause,
+  guardHttpServer,
+  type HttpGuardOptions,
+  type PortRoom,
+  UNREAD_STRANGERS_MAX,
+} from '#program/ports/http-guard.ts';
 import { type Release, Semaphore } from '#program/semaphore.ts';
 import { settledWithin } from '#program/settled-within.ts';
 
@@ -30,9 +38,32 @@ const BODIES_SHARE = 0.1;
 const SUBMISSIONS_SHARE = 0.8;
 const SUBMISSIONS_RETRY_AFTER_S = 5;
 
-/** Why a connection was ended; a label of metrics. */
-export const ENDED_CAUSES = [...READER_ENDS, 'pipelined', 'small_chunks'] as const;
-export type EndedCause = (typeof ENDED_CAUSES)[number];
+/** Largest fraction of all connections without a key whose answer waits to be read. */
+const UNREAD_STRANGERS_SHARE = 0.25;
+
+/** Each may hold a few hundred KiB of buffers, and a file of its picture besides. */
+const PUBLIC_MAX = 10_000;
+const PUBLIC_SHARE = 0.5;
+/** Scrapers and people. */
+const OPERATOR_MAX = 128;
+const OPERATOR_SHARE = 1 / 16;
+
+export function publicConnectionsMax(filesMax?: number): number {
+  return connectionsWithin(PUBLIC_MAX, PUBLIC_SHARE, filesMax);
+}
+
+export function operatorConnectionsMax(filesMax?: number): number {
+  return connectionsWithin(OPERATOR_MAX, OPERATOR_SHARE, filesMax);
+}
+
+export interface ConnectionsOptions {
+  /** A connection was closed unread: `maxConnections` were open. */
+  readonly onDropped?: (() => void) | undefined;
+  /** A connection was ended at a bound of what a caller may. */
+  readonly onEnded?: ((cause: EndedCause) => void) | undefined;
+  /** Other bounds of those who read answers, for tests. */
+  readonly readingPace?: Pick<HttpGuardOptions, 'debtMsMax' | 'unreadStrangersMax'> | undefined;
+}
 
 export class Connections {
   readonly #server: Server;
@@ -48,11 +79,7 @@ export class Connections {
   /** Whose bodies are awaited here are all but submissions'. */
   readonly room: PortRoom;
 
-  /**
-   * @param onDropped called for a connection closed unread because `maxConnections` were open
-   * @param onCrowded called for one that waited and was closed to make room
-   */
-  constructor(server: Server, onDropped: () => void, onCrowded: () => void) {
+  constructor(server: Server, { onDropped, onEnded, readingPace }: ConnectionsOptions) {
     this.#server = server;
     this.#submissions = new Semaphore({
       get max() {
@@ -75,10 +102,16 @@ export class Connections {
       });
     });
     server.on('request', ({ socket }: IncomingMessage) => this.#unused.delete(socket));
-    const ownerOf = (socket: net.Socket) => this.#accounts.get(socket);
-    const shares = { spareShare: SPARE_SHARE, bodiesShare: BODIES_SHARE };
-    this.room = new PortRoom(server, { ...shares, ownerOf, onCrowded });
-    server.on('drop', onDropped);
+    const unreadShare = Math.floor(server.maxConnections * UNREAD_STRANGERS_SHARE);
+    this.room = guardHttpServer(server, {
+      spareShare: SPARE_SHARE,
+      bodiesShare: BODIES_SHARE,
+      ownerOf: socket => this.#accounts.get(socket),
+      onEnded,
+      unreadStrangersMax: Math.min(UNREAD_STRANGERS_MAX, unreadShare),
+      ...readingPace,
+    });
+    server.on('drop', () => onDropped?.());
   }
 
   /** Called when a request of it has shown a valid key of the account. */
@@ -93,8 +126,6 @@ export class Connections {
   enterSubmission(accountId: string): Release {
     return this.#submissions.takeNow({ key: accountId });
   }
-
-  readonly isKnown = (socket: net.Socket): boolean => this.#accounts.has(socket);
 
   get open(): number {
     return this.#open;
@@ -135,4 +166,44 @@ export class Connections {
       await afterPolling();
     } while (this.#taken > takenBefore && performance.now() < until);
   }
+}
+
+export interface Senders {
+  /** Whose request it is; undefined: a stranger's. Nobody is known where absent. */
+  readonly accountOf?: (request: FastifyRequest) => string | undefined;
+  /** Whether it came with an API key. */
+  readonly hasKey?: (request: FastifyRequest) => boolean;
+}
+
+/**
+ * Requests whose bodies are on their way, for the room of their port: from the end of what their
+ * headers are judged by until the body is whole or the answer is written, whether a handler reads
+ * the body or what was refused is read away. Only a submission with an API key is none of them: it
+ * holds a place of its account's. To be called before any route is added.
+ */
+export function awaitBodies(
+  app: FastifyInstance,
+  room: PortRoom,
+  { accountOf, hasKey }: Senders = {},
+): void {
+  const note = (request: FastifyRequest, reply: FastifyReply) => {
+    // Undefined where a test injects a request without a socket.
+    if (request.raw.complete !== false || !hasBody(request)) return;
+    const account = accountOf?.(request);
+    const owner = account === undefined ? { network: networkOf(request.ip) } : { account };
+    room.awaitBody(request.raw, reply.raw, owner);
+  };
+  // After all checks of headers, whatever they had to ask the database.
+  app.addHook('preParsing', (request, reply, _payload, done) => {
+    if (hasKey?.(request) !== true) note(request, reply);
+    done(null);
+  });
+  app.addHook('onSend', (request, reply, payload, done) => {
+    note(request, reply);
+    done(null, payload);
+  });
+}
+
+function hasBody({ headers }: FastifyRequest): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }

@@ -1,6 +1,6 @@
 /**
  * Places for readers of results. A link needs no key, and its reader may be as slow as
- * program/ports/reading-pace.ts allows: so one link, one account's links and all links have a bound,
+ * program/ports/http-guard.ts allows: so one link, one account's links and all links have a bound,
  * far below the number of connections. Accounts share the places fairly, so that a few of them
  * leave room for the links of another.
  */

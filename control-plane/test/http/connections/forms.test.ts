@@ -9,7 +9,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ContractError } from '#contract/errors.ts';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
-import { CHUNKS_FREE } from '#program/ports/chunked-bodies.ts';
+import { CHUNKS_FREE } from '#program/ports/http-guard.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import { readMattingForm, readPicture } from '../../../src/http/body/read-matting-body.ts';
 import { BOUNDARY, FORM_TYPE, formOf, imagePart, partOf } from '../../support/forms.ts';

@@ -8,7 +8,7 @@ import { afterEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
-import { PIPELINED_MAX } from '#program/ports/pipelining.ts';
+import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
 import { readMattingJson } from '../../../src/http/body/read-matting-body.ts';
 import type {
   ResultReaderBounds,

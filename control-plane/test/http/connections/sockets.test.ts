@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import net from 'node:net';
 import { after, before, test } from 'node:test';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
-import { publicConnectionsMax } from '../../../src/http/connections/connection-bounds.ts';
+import { publicConnectionsMax } from '../../../src/http/connections/connections.ts';
 import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
 
 let app: TestApp;

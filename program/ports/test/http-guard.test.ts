@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import net, { type AddressInfo, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { PortRoom, type WaitingOwner } from '../port-room.ts';
+import { PortRoom, type WaitingOwner } from '../http-guard.ts';
 
 const CONNECTIONS_MAX = 20;
 /** Ends a wait for what never happens. */
@@ -27,11 +27,11 @@ beforeEach(async () => {
   crowded = 0;
   server = createServer();
   server.maxConnections = CONNECTIONS_MAX;
-  const onCrowded = () => {
+  const onEnded = () => {
     crowded += 1;
   };
   // Of 20 connections 5 are kept free, and 4 may have a body on its way.
-  room = new PortRoom(server, { spareShare: 0.25, bodiesShare: 0.2, onCrowded });
+  room = new PortRoom(server, { spareShare: 0.25, bodiesShare: 0.2, onEnded });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
 });

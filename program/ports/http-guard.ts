@@ -1,0 +1,386 @@
+/**
+ * What an HTTP port of either program costs its clients' manners: connections that stay (PortRoom),
+ * readers that are slow (requireReadingPace), requests sent ahead (boundPipelining), bodies in tiny
+ * chunks (boundChunks).
+ */
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { networkOf } from '../network-of.ts';
+
+/** Why a connection was ended; a label of metrics. */
+export const ENDED_CAUSES = ['slow_reader', 'crowded', 'pipelined', 'small_chunks'] as const;
+export type EndedCause = (typeof ENDED_CAUSES)[number];
+
+export interface HttpGuardOptions {
+  /** Connections of the server's `maxConnections` that are kept free of those that wait. */
+  readonly spareShare: number;
+  /** The same that may have a body on its way; strangers and accounts each as many. */
+  readonly bodiesShare?: number;
+  /** Whose key a connection has shown last; undefined: none. Nobody's where absent. */
+  readonly ownerOf?: (socket: Socket) => string | undefined;
+  /** A connection that waited had to make room, or one was cut off at another bound. */
+  readonly onEnded?: ((cause: EndedCause) => void) | undefined;
+  /** PACE_DEBT_MS_MAX where absent. */
+  readonly debtMsMax?: number;
+  /** UNREAD_STRANGERS_MAX where absent. */
+  readonly unreadStrangersMax?: number;
+}
+
+/** Sets all bounds, from now on: before the listeners of requests that are there when it is called. */
+export function guardHttpServer(server: Server, options: HttpGuardOptions): PortRoom {
+  const room = new PortRoom(server, options);
+  requireReadingPace(server, options);
+  boundPipelining(server, options.onEnded);
+  boundChunks(server, options.onEnded);
+  return room;
+}
+
+/** Who is waited for: an account, or a stranger from a network. */
+export type WaitingOwner = { readonly account: string } | { readonly network: string };
+
+/**
+ * Room on an HTTP port. A connection waits for its client while it is idle (silent, between two
+ * requests, with headers that are not whole) and while the body of its request is on its way. So no
+ * client can fill the port by staying:
+ *
+ * | where                     | who makes room for the one that comes                           |
+ * |---------------------------|-----------------------------------------------------------------|
+ * | few places are left       | of strangers the network with most that wait, whatever for,     |
+ * |                           | loses its oldest; without one the account with most of them     |
+ * | many bodies of strangers  | the network with most of them loses its oldest                  |
+ * | many bodies of accounts   | the account with most of them loses its oldest                  |
+ *
+ * The one that comes is never the one to go: who sends its request at once gets it through.
+ * `maxConnections` is read with each connection.
+ */
+export class PortRoom {
+  readonly #server: Server;
+  readonly #options: HttpGuardOptions;
+  /** Strangers' connections that wait, by network. */
+  readonly #strangers = new WaitingSockets();
+  /** By account. */
+  readonly #accounts = new WaitingSockets();
+  /** Those of both whose bodies are on their way, by network and by account. */
+  readonly #bodies = { strangers: new WaitingSockets(), accounts: new WaitingSockets() };
+  /** The request of a connection whose body is on its way. */
+  readonly #awaited = new WeakMap<Socket, IncomingMessage>();
+  #open = 0;
+
+  constructor(server: Server, options: HttpGuardOptions) {
+    this.#server = server;
+    this.#options = options;
+    const ownerOf = (socket: Socket): WaitingOwner => {
+      const account = options.ownerOf?.(socket);
+      return account === undefined
+        ? { network: networkOf(socket.remoteAddress ?? '') }
+        : { account };
+    };
+    /** Requests under way. */
+    const busy = new WeakMap<Socket, number>();
+    server.on('connection', (socket: Socket) => {
+      this.#open += 1;
+      if (this.#open > server.maxConnections * (1 - options.spareShare)) this.#makeRoom();
+      // After the check: the newcomer is not the one to close.
+      this.#wait(socket, ownerOf(socket));
+      socket.once('close', () => {
+        this.#open -= 1;
+        this.#goOn(socket);
+      });
+    });
+    // Before the handler, which may await a body at once.
+    server.prependListener('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
+      this.#goOn(socket);
+      busy.set(socket, (busy.get(socket) ?? 0) + 1);
+      response.once('close', () => {
+        const left = (busy.get(socket) ?? 1) - 1;
+        busy.set(socket, left);
+        if (left === 0 && !socket.destroyed) this.#wait(socket, ownerOf(socket));
+      });
+    });
+  }
+
+  /** Requests whose bodies are awaited. */
+  get awaitedBodies(): number {
+    return this.#bodies.strangers.size + this.#bodies.accounts.size;
+  }
+
+  /** From now until the body is whole or the answer is written. A second call changes nothing. */
+  awaitBody(request: IncomingMessage, response: ServerResponse, owner: WaitingOwner): void {
+    const { socket } = request;
+    if (request.complete || socket.destroyed || this.#awaited.get(socket) === request) return;
+    this.#awaited.set(socket, request);
+    const { strangers, accounts } = this.#bodies;
+    if ('account' in owner) accounts.add(socket, owner.account);
+    else strangers.add(socket, owner.network);
+    this.#wait(socket, owner);
+    const goOn = () => {
+      if (this.#awaited.get(socket) === request) this.#goOn(socket);
+    };
+    request.once('end', goOn).once('close', goOn);
+    // Ahead of the listener by which the connection is idle then.
+    response.prependOnceListener('close', goOn);
+    const { bodiesShare = 1 } = this.#options;
+    const max = Math.max(1, Math.floor(this.#server.maxConnections * bodiesShare));
+    for (const bodies of [strangers, accounts]) {
+      if (bodies.size > max) this.#end(this.#least(bodies));
+    }
+  }
+
+  #makeRoom(): void {
+    this.#end(this.#least(this.#strangers) ?? this.#least(this.#accounts));
+  }
+
+  #end(socket: Socket | undefined): void {
+    if (socket === undefined) return;
+    this.#goOn(socket);
+    this.#options.onEnded?.('crowded');
+    socket.destroy();
+  }
+
+  #least(waiting: WaitingSockets): Socket | undefined {
+    for (;;) {
+      const least = waiting.least();
+      // A body that is whole is no longer waited for, though it may not have been read yet.
+      if (least === undefined || this.#awaited.get(least)?.complete !== true) return least;
+      this.#goOn(least);
+    }
+  }
+
+  #wait(socket: Socket, owner: WaitingOwner): void {
+    if ('account' in owner) this.#accounts.add(socket, owner.account);
+    else this.#strangers.add(socket, owner.network);
+  }
+
+  /** It waits no longer. */
+  #goOn(socket: Socket): void {
+    this.#awaited.delete(socket);
+    const { strangers, accounts } = this.#bodies;
+    for (const waiting of [this.#strangers, this.#accounts, strangers, accounts]) {
+      waiting.remove(socket);
+    }
+  }
+}
+
+/** By owner, each in the order in which they began to wait; nothing takes longer where more wait. */
+class WaitingSockets {
+  readonly #byOwner = new Map<string, Set<Socket>>();
+  readonly #owners = new Map<Socket, string>();
+  /** Owners of as many sockets, in the order in which they came to have them. */
+  readonly #bySize = new Map<number, Set<string>>();
+  /** Of one owner. */
+  #most = 0;
+
+  get size(): number {
+    return this.#owners.size;
+  }
+
+  add(socket: Socket, owner: string): void {
+    const same = this.#byOwner.get(owner) ?? new Set();
+    this.#owners.set(socket, owner);
+    this.#byOwner.set(owner, same.add(socket));
+    this.#moved(owner, same.size - 1, same.size);
+  }
+
+  remove(socket: Socket): void {
+    const owner = this.#owners.get(socket);
+    if (owner === undefined) return;
+    this.#owners.delete(socket);
+    const same = this.#byOwner.get(owner);
+    if (!same?.delete(socket)) return;
+    if (same.size === 0) this.#byOwner.delete(owner);
+    this.#moved(owner, same.size + 1, same.size);
+  }
+
+  /** Whose place is taken next: of owners with as many, the one that came first. */
+  least(): Socket | undefined {
+    const [owner] = this.#bySize.get(this.#most) ?? [];
+    const [longest] = (owner !== undefined && this.#byOwner.get(owner)) || [];
+    return longest;
+  }
+
+  #moved(owner: string, from: number, to: number): void {
+    this.#bySize.get(from)?.delete(owner);
+    if (to > 0) this.#bySize.set(to, (this.#bySize.get(to) ?? new Set()).add(owner));
+    if (to > this.#most) this.#most = to;
+    while (this.#most > 0 && !this.#bySize.get(this.#most)?.size) this.#most -= 1;
+  }
+}
+
+/** Half of what a throttled mobile plan has (64 kbit/s). */
+export const PACE_BYTES_PER_SECOND_MIN = 4096;
+export const PACE_DEBT_MS_MAX = 30_000;
+/**
+ * Connections without a key whose answer waits to be read; beyond it those that are slowest go.
+ * Each holds some 100 KB, and results have fewer (result-readers.ts of the control plane).
+ */
+export const UNREAD_STRANGERS_MAX = 2048;
+const SAMPLE_INTERVAL_MS = 1000;
+
+interface Reader {
+  /** Answers under way: a caller may ask again before it has read. */
+  answers: number;
+  takenBytes: number;
+  debtMs: number;
+}
+
+/**
+ * A minimum pace for readers of answers. A reader that takes nothing, or very little, would keep
+ * an answer's buffers and its connection for as long as a byte moves. Only time counts in which
+ * bytes wait for the reader, so work that takes long costs a reader nothing.
+ *
+ * A reader may fall PACE_DEBT_MS_MAX behind PACE_BYTES_PER_SECOND_MIN: a phone in a tunnel for
+ * 30 s is waited for, one whose plan is throttled to 64 kbit/s gets its file, and a reader that is
+ * slower for long is cut off; `Range` goes on from there. Within one write it is unknown how far the
+ * system is: large answers are to be written in pieces of some 64 KiB.
+ */
+export function requireReadingPace(server: Server, options: Partial<HttpGuardOptions>): void {
+  const { debtMsMax = PACE_DEBT_MS_MAX } = options;
+  const intervalMs = Math.min(SAMPLE_INTERVAL_MS, debtMsMax / 4);
+  const readers = new Map<Socket, Reader>();
+  let timer: NodeJS.Timeout | undefined;
+  let sampledAtMs = 0;
+  const sample = () => {
+    const nowMs = performance.now();
+    // A process that stood still cannot tell whether its readers did.
+    const elapsedMs = Math.min(nowMs - sampledAtMs, 2 * intervalMs);
+    sampledAtMs = nowMs;
+    const strangers: [Socket, Reader][] = [];
+    for (const [socket, reader] of readers) {
+      const slow = grade(socket, reader, elapsedMs);
+      if (reader.debtMs > debtMsMax) cut(socket, 'slow_reader');
+      else if (slow && options.ownerOf?.(socket) === undefined) strangers.push([socket, reader]);
+    }
+    const spareMax = options.unreadStrangersMax ?? UNREAD_STRANGERS_MAX;
+    if (strangers.length <= spareMax) return;
+    strangers.sort(([, one], [, other]) => other.debtMs - one.debtMs);
+    for (const [socket] of strangers.slice(0, strangers.length - spareMax)) cut(socket, 'crowded');
+  };
+  const cut = (socket: Socket, cause: EndedCause) => {
+    readers.delete(socket);
+    options.onEnded?.(cause);
+    socket.destroy();
+  };
+  server.on('request', (request: IncomingMessage, response: ServerResponse) => {
+    const { socket } = request;
+    const reader = readers.get(socket) ?? { answers: 0, takenBytes: takenBytes(socket), debtMs: 0 };
+    reader.answers += 1;
+    readers.set(socket, reader);
+    response.once('close', () => {
+      reader.answers -= 1;
+      if (reader.answers === 0 && readers.get(socket) === reader) readers.delete(socket);
+      if (readers.size > 0) return;
+      clearInterval(timer);
+      timer = undefined;
+    });
+    if (timer !== undefined) return;
+    sampledAtMs = performance.now();
+    timer = setInterval(sample, intervalMs).unref();
+  });
+}
+
+/** Whether something waits for it that it has not taken. */
+function grade(socket: Socket, reader: Reader, elapsedMs: number): boolean {
+  const taken = takenBytes(socket);
+  const earnedMs = ((taken - reader.takenBytes) / PACE_BYTES_PER_SECOND_MIN) * 1000;
+  reader.takenBytes = taken;
+  const waits = socket.writableLength > 0;
+  reader.debtMs = Math.max(0, reader.debtMs + (waits ? elapsedMs : 0) - earnedMs);
+  return waits;
+}
+
+/** Bytes that the system took from us: `bytesWritten` alone counts those that wait as well. */
+function takenBytes(socket: Socket): number {
+  return socket.bytesWritten - socket.writableLength;
+}
+
+/** Under way on one connection; browsers and the clients of today send one. */
+export const PIPELINED_MAX = 16;
+
+type RequestListener = (request: IncomingMessage, response: ServerResponse) => void;
+
+/**
+ * Requests that a caller sends ahead on one HTTP/1.1 connection, before their answers (RFC 9112,
+ * 9.3.2). Node hands on all that a chunk of 64 KiB holds, some 2000, and stops to read only when
+ * answers wait to be taken: those that are made later than their requests are read, as metrics are,
+ * would all be made at once. Who sends more ahead loses the connection, as the standard allows.
+ */
+export function boundPipelining(server: Server, onEnded?: HttpGuardOptions['onEnded']): void {
+  const listeners = server.listeners('request') as RequestListener[];
+  const underWay = new WeakMap<Socket, number>();
+  server.removeAllListeners('request');
+  server.on('request', (request: IncomingMessage, response: ServerResponse) => {
+    const { socket } = request;
+    // What is left of its chunk is still handed on.
+    if (socket.destroyed) return;
+    const count = (underWay.get(socket) ?? 0) + 1;
+    if (count > PIPELINED_MAX) {
+      onEnded?.('pipelined');
+      socket.destroy();
+      return;
+    }
+    underWay.set(socket, count);
+    response.once('close', () => underWay.set(socket, (underWay.get(socket) ?? 1) - 1));
+    for (const listener of listeners) listener.call(server, request, response);
+  });
+}
+
+/** Of a body; clients that write a form in small pieces need some hundreds. */
+export const CHUNKS_FREE = 1024;
+/** Beyond those one chunk for so many bytes: HTTP libraries write 4 KiB and more. */
+export const CHUNK_BYTES_MIN = 512;
+/** What is gathered, up to the next turn of the loop. A larger chunk goes on as it is. */
+const GATHERED_BYTES = 16 * 1024;
+
+/**
+ * Bodies in the chunked transfer coding (RFC 9112 section 7.1). Node hands on each chunk by itself,
+ * which costs microseconds however small it is: in chunks of one byte a body costs a thousand times
+ * what its bytes cost, and no bound of bytes counts them. So small chunks are gathered, and
+ * counted: who sends more of them than bytes are worth loses the connection, as with requests sent
+ * ahead.
+ */
+export function boundChunks(server: Server, onEnded?: HttpGuardOptions['onEnded']): void {
+  server.prependListener('request', (request: IncomingMessage) => {
+    if (request.headers['transfer-encoding'] !== undefined) gatherChunks(request, onEnded);
+  });
+}
+
+/** Replaces what Node's parser calls for each chunk, and for the end with null. */
+function gatherChunks(request: IncomingMessage, onEnded?: HttpGuardOptions['onEnded']): void {
+  const push = request.push.bind(request);
+  let chunks = 0;
+  let bytes = 0;
+  let over = false;
+  let gathered = Buffer.alloc(0);
+  let gatheredBytes = 0;
+  const flush = () => {
+    if (gatheredBytes === 0) return;
+    push(gathered.subarray(0, gatheredBytes));
+    gathered = Buffer.alloc(0);
+    gatheredBytes = 0;
+  };
+  request.push = (chunk: Buffer | null) => {
+    // What is left of a read from the socket is still handed on, and may hold the body's end.
+    if (over) return false;
+    if (chunk === null) {
+      flush();
+      return push(null);
+    }
+    chunks += 1;
+    bytes += chunk.length;
+    over = chunks > CHUNKS_FREE + bytes / CHUNK_BYTES_MIN;
+    if (over) {
+      onEnded?.('small_chunks');
+      request.socket.destroy();
+      return false;
+    }
+    if (gatheredBytes + chunk.length > GATHERED_BYTES) flush();
+    if (chunk.length > GATHERED_BYTES) return push(chunk);
+    if (gatheredBytes === 0) {
+      gathered = Buffer.allocUnsafe(GATHERED_BYTES);
+      setImmediate(flush);
+    }
+    gathered.set(chunk, gatheredBytes);
+    gatheredBytes += chunk.length;
+    return request.readableLength + gatheredBytes < request.readableHighWaterMark;
+  };
+}
