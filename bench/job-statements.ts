@@ -12,9 +12,12 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ChannelCredentials } from '@grpc/grpc-js';
 import { pino } from 'pino';
-import { openResources } from '../control-plane/src/compose.ts';
-import { composeDispatch } from '../control-plane/src/compose-dispatch.ts';
-import { composeConditions, composeServices } from '../control-plane/src/compose-services.ts';
+import {
+  composeConditions,
+  composeDispatch,
+  composeServices,
+  openResources,
+} from '../control-plane/src/compose.ts';
 import { loadConfig } from '../control-plane/src/config.ts';
 import { LEASE_TIMING } from '../control-plane/src/domain/lease.ts';
 import { buildApp } from '../control-plane/src/http/public-app.ts';
@@ -62,12 +65,12 @@ const dispatch = composeDispatch({
   security: { credentials: ChannelCredentials.createInsecure(), options: {} },
 });
 const { fleet, dispatcher } = dispatch;
-const conditions = composeConditions({ ...resources, config, log, stores, dispatch });
+const conditions = composeConditions({ ...resources, config, log, stores }, dispatch);
 const services = composeServices({
   ...resources,
   ...conditions,
   ...{ config, log, stores, events, guard },
-  lossObserver: new ControlMetrics(),
+  observer: new ControlMetrics(),
 });
 const { app } = buildApp(services, { ...config, version: '0.0.0', errorsPage: '' });
 const account = await stores.accounts.create('bench');

@@ -1,6 +1,6 @@
 /**
- * Makes every long-lived object of the control plane and ties them together; compose-dispatch.ts
- * and compose-services.ts have the parts that tests make too. The order of coming up:
+ * Makes every long-lived object of the control plane and ties them together. The order of coming
+ * up:
  *
  * 1. Storage, secrets key, database: checked, migrated, proven. Nothing listens yet.
  * 2. Metrics, registry and public port listen; a port in use ends it and closes what was opened.
@@ -14,42 +14,90 @@ import { setLogger } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { listening } from '#program/listen-error.ts';
 import { openFilesMax } from '#program/open-files.ts';
-import { TlsFiles } from '#program/tls/tls-files.ts';
+import { type ChannelSecurity, TlsFiles } from '#program/tls/tls-files.ts';
 import { openTracing } from '#program/tracing/open-tracing.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import pkg from '../../package.json' with { type: 'json' };
-import { type Background, composeBackground } from './compose-background.ts';
-import { composeDispatch, type Dispatch } from './compose-dispatch.ts';
-import { composeOperatorPort } from './compose-operator.ts';
-import {
-  type Conditions,
-  composeConditions,
-  composeServices,
-  type Services,
-} from './compose-services.ts';
 import type { Config } from './config.ts';
+import { AdvertisedNodes } from './domain/dispatch/advertised-nodes.ts';
+import type { NodeAbility } from './domain/dispatch/job-needs.ts';
 import { LEASE_TIMING, type LeaseTiming } from './domain/lease.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
-import { type App, buildApp } from './http/public-app.ts';
+import { buildOperatorApp } from './http/operator-app.ts';
+import { type App, type AppServices, buildApp } from './http/public-app.ts';
+import { OpenIdConnect } from './identity/openid-connect.ts';
+import { Passwords } from './identity/passwords.ts';
 import { SmtpSender } from './mail/smtp-sender.ts';
 import { registerGauges } from './metric-gauges.ts';
 import { ControlMetrics } from './metrics.ts';
-import type { Fleet } from './nodes/fleet.ts';
+import { Fleet } from './nodes/fleet.ts';
 import { RefusedNodes } from './nodes/refused-nodes.ts';
 import { NODE_TIMING, type NodeTiming, RegistryServer } from './nodes/registry-server.ts';
-import { CallbackSecrets, notificationBody } from './secrets/callback-secret.ts';
+import {
+  CallbackSecrets,
+  mailBody,
+  notificationBody,
+  signingKeyOf,
+} from './secrets/callback-secret.ts';
 import { ResultTokens } from './secrets/result-tokens.ts';
 import { SecretBox } from './secrets/secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets-key.ts';
-import { withheldTeller } from './services/alerts/withheld-messages.ts';
+import { ReadAccount } from './services/account.ts';
+import { AccountJobs } from './services/account-jobs/account-jobs.ts';
+import { BalanceWatch } from './services/alerts/balance-watch.ts';
+import { MailDelivery } from './services/alerts/mail-delivery.ts';
+import { ManageAlerts } from './services/alerts/manage-alerts.ts';
+import { alertSweepSteps } from './services/alerts/sweep-alerts.ts';
+import { type WithheldObserver, withheldTeller } from './services/alerts/withheld-messages.ts';
+import { Authenticate } from './services/authenticate.ts';
+import { ClockWatch } from './services/clock-watch.ts';
+import { DirectPaths } from './services/direct/direct-paths.ts';
+import { Dispatcher, type DispatcherDependencies } from './services/dispatch/dispatcher.ts';
+import { FleetSizing } from './services/fleet-size/fleet-sizing.ts';
 import { JobEvents } from './services/job-events.ts';
+import { KeyUses } from './services/keys/key-uses.ts';
+import { ManageKeys } from './services/keys/manage-keys.ts';
+import { WebhookDelivery } from './services/notification/deliver-webhooks.ts';
 import { renderOutboxBody } from './services/notification/outbox-body.ts';
+import { OperateAccounts } from './services/operator/operate-accounts.ts';
+import { OperateCredits } from './services/operator/operate-credits.ts';
+import { OperateJobs } from './services/operator/operate-jobs.ts';
+import { OperateNodes } from './services/operator/operate-nodes.ts';
+import { OperateWebhooks } from './services/operator/operate-webhooks.ts';
+import { ReadQueue } from './services/operator/read-queue.ts';
+import { Links } from './services/people/links.ts';
+import { Members } from './services/people/members.ts';
+import { Profile } from './services/people/profile.ts';
+import { ProviderSignIn } from './services/people/provider-sign-in.ts';
+import { Sessions, SignIn } from './services/people/sign-in.ts';
+import { KnownBrowsers, SignInThrottle } from './services/people/sign-in-throttle.ts';
+import { peopleSweepSteps } from './services/people/sweep-people.ts';
+import { UsePlayground } from './services/playground/use-playground.ts';
+import { RateLimits } from './services/rate-limits.ts';
+import { ReadinessService } from './services/readiness.ts';
 import { JobViews } from './services/reading/job-view.ts';
-import type { ToldOutcome } from './services/sales/receive-payment.ts';
+import { resultLookStep } from './services/reading/look-over-results.ts';
+import { type LossObserver, LostResults } from './services/reading/lost-results.ts';
+import { ReadJob } from './services/reading/read-job.ts';
+import { ResultDownload } from './services/reading/result-download.ts';
+import { type ResultReaderBounds, ResultReaders } from './services/reading/result-readers.ts';
+import { WaitForJob } from './services/reading/wait-for-job.ts';
+import { RemoveBackground } from './services/removebg/remove-background.ts';
+import { LedgerHistory } from './services/sales/ledger-history.ts';
+import { OperateOrders } from './services/sales/operate-orders.ts';
+import { Orders } from './services/sales/orders.ts';
+import { ReceivePayment } from './services/sales/receive-payment.ts';
+import { SignedNotifications } from './services/sales/signed-notifications.ts';
+import { AcceptanceGate } from './services/submission/acceptance.ts';
+import { SubmitMatting } from './services/submission/submit-matting.ts';
+import { ImageUploads, type UploadBounds } from './services/submission/submit-upload.ts';
+import { Sweeper } from './services/sweeping/sweep.ts';
+import { Overview, ReadUsage } from './services/usage/read-usage.ts';
+import { CallbackAddressCheck } from './sources/callback-url.ts';
 import { ImageFetcher } from './sources/fetch-image.ts';
 import { GuardedFetch } from './sources/guard/guarded-fetch.ts';
+import { GuardedPost } from './sources/guard/guarded-post.ts';
 import { OutgoingGuard } from './sources/guard/outgoing-guard.ts';
-import type { BlobStore } from './storage/blob-store.ts';
 import type { BucketObserver } from './storage/bucket/bucket-client.ts';
 import { openStorages } from './storage/open-storage.ts';
 import { openStores, type Stores } from './store/stores.ts';
@@ -127,26 +175,11 @@ export async function openControlPlane(
   }
 }
 
-/** What is opened before anything is made of it. */
-export interface Resources {
-  readonly tls: TlsFiles;
-  readonly blobs: BlobStore;
-  readonly stores: Stores;
-  /** What seals the secrets of callbacks from now on, 32 bytes. */
-  readonly secretsKey: Buffer;
-  readonly secrets: CallbackSecrets;
-  readonly resultTokens: ResultTokens;
-  readonly views: JobViews;
-  /** The text of docs/errors.md. */
-  readonly errorsPage: string;
-}
-
-/** Rejects with nothing left open. To be closed: `tls`, `stores`. */
-export async function openResources(
-  config: Config,
-  log: Logger,
-  observer?: BucketObserver,
-): Promise<Resources> {
+/**
+ * What is opened before anything is made of it. Rejects with nothing left open. To be closed: `tls`,
+ * `stores`.
+ */
+export async function openResources(config: Config, log: Logger, observer?: BucketObserver) {
   const errorsPage = await readFile(ERRORS_PAGE, 'utf8');
   const tls = await TlsFiles.open(config.tls, { log });
   try {
@@ -196,31 +229,29 @@ async function warnOfSecretsOfOtherKeys(stores: Stores, secrets: CallbackSecrets
 }
 
 /** What every composing function is given. */
-interface Base extends Resources {
+interface Base extends Awaited<ReturnType<typeof openResources>> {
   readonly config: Config;
   readonly log: Logger;
+  /** Holder of the leases taken here. */
   readonly replicaId: string;
   readonly timing: Timing;
   readonly events: JobEvents;
   readonly guard: OutgoingGuard;
   readonly metrics: ControlMetrics;
+  /** Undefined: there are no traces. */
   readonly tracing: Tracing | undefined;
 }
 
-interface Running extends Dispatch, Conditions {
-  readonly registry: RegistryServer;
-  readonly background: Background;
-  readonly services: Services;
-  readonly publicPort: App;
-  readonly operatorPort: ReturnType<typeof composeOperatorPort>;
-}
-
-interface Parts extends Running {
-  readonly steps: DrainSteps;
-}
+type Running = ReturnType<typeof composeRunning>;
 
 /** Opens nothing; each part is complete when it is made. */
-function compose(base: Base): Parts {
+function compose(base: Base) {
+  const running = composeRunning(base);
+  composeGauges(base, running);
+  return { ...running, steps: composeDrain(base, running) };
+}
+
+function composeRunning(base: Base) {
   const dispatch = composeDispatch({
     ...base,
     fetcher: new ImageFetcher(new GuardedFetch({ guard: base.guard })),
@@ -229,33 +260,331 @@ function compose(base: Base): Parts {
     security: base.tls.channelSecurity(),
   });
   const { fleet } = dispatch;
-  const conditions = composeConditions({ ...base, dispatch });
-  const onPaymentTold = (outcome: ToldOutcome) => base.metrics.paymentTold(outcome);
-  const onWithheld = withheldTeller(base.metrics, base.log);
-  const services = composeServices({
-    ...base,
-    ...conditions,
-    onPaymentTold,
-    onWithheld,
-    lossObserver: base.metrics,
-  });
-  const running: Running = {
+  const conditions = composeConditions(base, dispatch);
+  const services = composeServices({ ...base, ...conditions, observer: base.metrics });
+  return {
     ...dispatch,
     ...conditions,
     services,
     registry: composeRegistry(base, fleet),
-    background: composeBackground({
-      ...base,
-      fleet,
-      losses: services.losses,
-      mailSender: base.config.mail && new SmtpSender(base.config.mail),
-      running: () => dispatch.dispatcher.running,
-    }),
+    background: composeBackground(base, dispatch, services),
     publicPort: composePublicPort(base, services),
     operatorPort: composeOperatorPort(base, () => void fleet.refresh()),
   };
-  composeGauges(base, running);
-  return { ...running, steps: composeDrain(base, running) };
+}
+
+interface DispatchParts
+  extends Pick<Base, 'log' | 'replicaId' | 'blobs' | 'events'>,
+    Pick<DispatcherDependencies, 'fetcher' | 'observer' | 'resultTokens' | 'leaseTiming'> {
+  readonly config: Pick<
+    Config,
+    | 'nodeToken'
+    | 'attemptTimeoutMs'
+    | 'resultTtlMs'
+    | 'noNodeGraceMs'
+    | 'onDemand'
+    | 'directStorage'
+  >;
+  readonly stores: Pick<Stores, 'jobs' | 'nodes'>;
+  /** How nodes are reached. */
+  readonly security: ChannelSecurity;
+  readonly tracing?: Tracing | undefined;
+}
+
+/** What sends jobs to nodes. */
+export function composeDispatch(parts: DispatchParts) {
+  const { config, log, stores, blobs } = parts;
+  const fleet = new Fleet({
+    listMembers: () => stores.nodes.listLive(),
+    nodeToken: config.nodeToken,
+    security: parts.security,
+    log: (level, message, fields) => log[level](fields, message),
+  });
+  // Which nodes will come is not known: what those alive cannot do waits as long as any job may.
+  const noNodeGraceMs = config.onDemand === undefined ? config.noNodeGraceMs : undefined;
+  const advertised =
+    noNodeGraceMs === undefined ? () => undefined : followAdverts(fleet, noNodeGraceMs);
+  let direct: DirectPaths | undefined;
+  if (config.directStorage && blobs.signed !== undefined) {
+    const { signed } = blobs;
+    log.info({ origin: signed.origin }, 'files go straight where nodes list this origin');
+    direct = new DirectPaths({ signed, blobs, log, now: () => performance.now() });
+  }
+  const dispatcher = new Dispatcher({
+    ...parts,
+    jobs: stores.jobs,
+    attemptTimeoutMs: config.attemptTimeoutMs,
+    resultTtlMs: config.resultTtlMs,
+    ...{ fleet, noNodeGraceMs, advertised, direct },
+    holder: parts.replicaId,
+  });
+  return { fleet, dispatcher, advertised };
+}
+
+/** Nodes whose word of what they can do counts; undefined: any may come. */
+function followAdverts(fleet: Fleet, graceMs: number): () => readonly NodeAbility[] | undefined {
+  const now = () => performance.now();
+  const adverts = new AdvertisedNodes({ routable: () => fleet.snapshots(), graceMs, now });
+  fleet.onChange(() => adverts.changed());
+  return () => adverts.nodes();
+}
+
+/** Whether the service takes work: asked by submissions, by load balancers. */
+export function composeConditions(
+  { config, log, stores, blobs }: Pick<Base, 'config' | 'log' | 'stores' | 'blobs'>,
+  { fleet, advertised }: ReturnType<typeof composeDispatch>,
+) {
+  const sleeps = config.onDemand !== undefined;
+  const acceptance = new AcceptanceGate({
+    jobs: stores.jobs,
+    unroutableMs: sleeps ? undefined : () => fleet.unroutableMs(),
+    noNodeGraceMs: config.noNodeGraceMs,
+    advertised,
+    queueMegapixelsMax: config.queueMegapixelsMax,
+  });
+  const readiness = new ReadinessService(
+    {
+      checkDatabase: () => stores.check(),
+      checkStorage: () => blobs.check(),
+      hasBeenRoutable: sleeps ? undefined : () => fleet.hasBeenRoutable,
+    },
+    (cause, err) => log.warn({ err, cause }, 'not ready'),
+  );
+  return { acceptance, readiness };
+}
+
+export interface ServiceParts
+  extends Pick<
+    Base,
+    'config' | 'log' | 'stores' | 'blobs' | 'secrets' | 'secretsKey' | 'views' | 'events' | 'guard'
+  > {
+  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
+  readonly readiness: AppServices['readiness'];
+  readonly observer: LossObserver & WithheldObserver & Pick<ControlMetrics, 'paymentTold'>;
+  /** The services' own where absent; tests narrow them. */
+  readonly uploadSlots?: UploadBounds | undefined;
+  readonly resultReaders?: ResultReaderBounds | undefined;
+}
+
+export type Services = ReturnType<typeof composeServices>;
+
+/** The use cases behind the public port; metrics read some of them, and the drain ends some. */
+export function composeServices(parts: ServiceParts) {
+  const { config, stores, blobs, events, guard, acceptance, observer, log } = parts;
+  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys);
+  const readUsage = new ReadUsage(stores);
+  const submitMatting = new SubmitMatting({
+    ...{ ...stores, readAccount, blobs, events, acceptance },
+    callbackAddresses: new CallbackAddressCheck({ guard }),
+    callbackSecrets: parts.secrets,
+    jobsInFlightMax: config.jobsInFlightMax,
+    fieldPolicy: config,
+  });
+  const losses = new LostResults({ ...stores, blobs, observer, log });
+  const { priceList, paymentInstructions, paymentSecret } = config.sales;
+  const signed = config.resultDownloads === 'redirect' ? blobs.signed : undefined;
+  const shared = {
+    readUsage,
+    uploads: new ImageUploads(blobs, parts.uploadSlots),
+    resultDownload: new ResultDownload({ ...stores, blobs, losses, signed }),
+    resultReaders: new ResultReaders(parts.resultReaders),
+    orders: new Orders({
+      orders: stores.orders,
+      onSale: priceList,
+      instructions: paymentInstructions,
+    }),
+  };
+  const removebgDefaultSize = config.removebg?.defaultSize ?? 'auto';
+  return {
+    ...shared,
+    losses,
+    readAccount,
+    submitMatting,
+    removeBackground: new RemoveBackground(submitMatting, { ...config, removebgDefaultSize }),
+    waitForJob: new WaitForJob(stores.jobs, events),
+    readJob: new ReadJob(stores.jobs),
+    jobViews: parts.views,
+    authenticator: new Authenticate(stores.apiKeys),
+    keyUses: new KeyUses(stores.apiKeys),
+    rateLimits: new RateLimits(stores.rateQuotas, {
+      submissions: config.submissionsPerMinute,
+      reads: config.readsPerMinute,
+    }),
+    readiness: parts.readiness,
+    receivePayment:
+      paymentSecret === undefined
+        ? undefined
+        : new ReceivePayment({
+            provider: new SignedNotifications(signingKeyOf(paymentSecret)),
+            orders: stores.orders,
+            onTold: outcome => observer.paymentTold(outcome),
+          }),
+    accountArea: composeAccountArea(parts, shared),
+  };
+}
+
+interface SharedServices {
+  readonly readUsage: ReadUsage;
+  readonly uploads: ImageUploads;
+  readonly resultDownload: ResultDownload;
+  readonly resultReaders: ResultReaders;
+  readonly orders: Orders;
+}
+
+function composeAccountArea(parts: ServiceParts, shared: SharedServices) {
+  const { config, stores, secrets, guard, readiness, observer, log } = parts;
+  const browsers = new KnownBrowsers(parts.secretsKey);
+  const passwords = new Passwords();
+  const throttle = new SignInThrottle(stores.signInThrottles, browsers);
+  const signing = { ...stores, passwords, throttle, browsers };
+  const messages = {
+    mails: config.mail !== undefined,
+    messagesMax: config.accountMails,
+    onWithheld: withheldTeller(observer, log),
+  };
+  return {
+    ...shared,
+    ledgerHistory: new LedgerHistory({ ledger: stores.ledger }),
+    sessions: new Sessions(stores.sessions),
+    manageKeys: new ManageKeys(stores.apiKeys),
+    signIn: new SignIn(signing),
+    links: new Links({
+      ...{ ...signing, ...messages },
+      baseUrl: config.baseUrl,
+      sealMail: (text, id) => secrets.sealText(text, mailBody(id)),
+    }),
+    profile: new Profile(signing),
+    members: new Members(stores.people, stores.audit),
+    overview: new Overview({ ...stores, readUsage: shared.readUsage }),
+    alerts: new ManageAlerts({
+      ...messages,
+      settings: stores.alertSettings,
+      alerts: stores.alerts,
+      secrets,
+      addresses: new CallbackAddressCheck({ guard }),
+      policy: config,
+    }),
+    provider: composeProvider(config, stores, throttle),
+    playground: new UsePlayground({
+      ...{ ...stores, ...parts },
+      uploads: shared.uploads,
+      isDraining: () => readiness.draining,
+      imagesMax: config.accountArea?.playgroundImages ?? 0,
+      fieldPolicy: config,
+    }),
+    accountJobs: new AccountJobs({ ...stores, operateWebhooks: new OperateWebhooks(stores) }),
+  };
+}
+
+/** Undefined: people sign in by passwords alone. */
+function composeProvider(config: Config, stores: Stores, throttle: SignInThrottle) {
+  const oidc = config.accountArea?.oidc;
+  if (oidc === undefined) return undefined;
+  const redirectUrl = `${config.baseUrl}/account/sign-in/provider/back`;
+  const { grants, name } = oidc;
+  const provider = new OpenIdConnect({ ...oidc, redirectUrl });
+  return new ProviderSignIn({ ...stores, provider, throttle, grants, name });
+}
+
+/** What works unasked: delivers notifications and mails, watches balances, deletes what expired. */
+function composeBackground(
+  base: Base,
+  { fleet, dispatcher }: ReturnType<typeof composeDispatch>,
+  { losses }: Services,
+) {
+  const { config, stores, secrets, events, guard, metrics, log, replicaId: holder } = base;
+  const delivery = new WebhookDelivery({
+    outbox: stores.webhookOutbox,
+    guardedPost: new GuardedPost({ guard, policy: config }),
+    ...{ secrets, events, observer: metrics, log, holder },
+    scheduleMs: config.webhookScheduleMs,
+    tracing: base.tracing,
+  });
+  const fleetSizing =
+    config.onDemand &&
+    new FleetSizing({
+      ...{ ...stores, fleet, events, log },
+      reports: stores.fleetReports,
+      policy: config.onDemand,
+      replica: holder,
+      running: () => dispatcher.running,
+    });
+  const clockWatch = new ClockWatch({ look: () => stores.compareClocks(), log });
+  const loops: { start(): void; stop(): Promise<void> }[] = [
+    composeWatch(base),
+    composeSweeper(base, losses),
+    clockWatch,
+  ];
+  if (fleetSizing !== undefined) loops.push(fleetSizing);
+  // What waits where there is no mail server is left to a replica that has one.
+  if (config.mail !== undefined) {
+    const sender = new SmtpSender(config.mail);
+    const outbox = stores.mailOutbox;
+    loops.push(new MailDelivery({ sender, outbox, secrets, observer: metrics, log, holder }));
+  }
+  return {
+    delivery,
+    fleetSizing,
+    clockWatch,
+    start() {
+      for (const loop of [delivery, ...loops]) loop.start();
+    },
+    /** All but `delivery`, which the drain ends by itself. */
+    async stopRest() {
+      await Promise.all(loops.map(loop => loop.stop()));
+    },
+  };
+}
+
+function composeWatch({ config, stores, secrets, metrics, log }: Base): BalanceWatch {
+  return new BalanceWatch({
+    alerts: stores.alerts,
+    settings: stores.alertSettings,
+    secrets,
+    mails: config.mail !== undefined,
+    pageUrl: `${config.baseUrl}/account`,
+    observer: metrics,
+    messagesMax: config.accountMails,
+    onWithheld: withheldTeller(metrics, log),
+    log,
+  });
+}
+
+function composeSweeper(base: Base, losses: LostResults): Sweeper {
+  const { config, stores, blobs, metrics, log, replicaId } = base;
+  const { jobRetentionMs } = config;
+  return new Sweeper({
+    jobStore: stores.jobs,
+    outbox: stores.webhookOutbox,
+    blobStore: blobs,
+    sweeps: stores.sweeps,
+    others: [
+      ...alertSweepSteps(stores, jobRetentionMs),
+      ...peopleSweepSteps(stores.people),
+      resultLookStep({ lostResults: stores.lostResults, losses, blobs }),
+    ],
+    holder: replicaId,
+    jobRetentionMs,
+    logger: log,
+    onFailure: () => metrics.sweepFailed(),
+  });
+}
+
+/** @param onNodesChanged this process has changed the table of nodes */
+function composeOperatorPort({ config, stores, metrics, log }: Base, onNodesChanged: () => void) {
+  const { baseUrl, operatorKey } = config;
+  return buildOperatorApp(
+    {
+      operateAccounts: new OperateAccounts(stores),
+      operateCredits: new OperateCredits(stores),
+      operateJobs: new OperateJobs(stores),
+      operateNodes: new OperateNodes({ nodes: stores.nodes, onChanged: onNodesChanged }),
+      operateOrders: new OperateOrders(stores),
+      operateWebhooks: new OperateWebhooks(stores),
+      readQueue: new ReadQueue(stores, config.queueMegapixelsMax),
+    },
+    { baseUrl, operatorKey, metrics: metrics.registry, logger: log },
+  );
 }
 
 function composeRegistry(base: Base, fleet: Fleet): RegistryServer {
@@ -361,7 +690,11 @@ function composeDrain({ tls, stores, tracing }: Base, running: Running): DrainSt
 /** Below as many connections to the public port the operator should know that they are few. */
 const CONNECTIONS_FEW = 4096;
 
-async function start(config: Config, log: Logger, parts: Parts): Promise<ControlPlane> {
+async function start(
+  config: Config,
+  log: Logger,
+  parts: ReturnType<typeof compose>,
+): Promise<ControlPlane> {
   const { registry, operatorPort, steps } = parts;
   const { app } = parts.publicPort;
   const { host, registryHost, metricsHost, baseUrl } = config;

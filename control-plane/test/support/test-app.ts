@@ -12,8 +12,12 @@ import type { FastifyContextConfig, FastifyInstance, LightMyRequestResponse } fr
 import { pino } from 'pino';
 import type { ContractError } from '#contract/errors.ts';
 import type { Sight } from '#contract/finishing.ts';
-import { openResources } from '../../src/compose.ts';
-import { composeServices, type ServiceParts, type Services } from '../../src/compose-services.ts';
+import {
+  composeServices,
+  openResources,
+  type ServiceParts,
+  type Services,
+} from '../../src/compose.ts';
 import { type Config, loadConfig } from '../../src/config.ts';
 import type { KeyPolicy } from '../../src/domain/account/key-policy.ts';
 import type { NodeAbility } from '../../src/domain/dispatch/job-needs.ts';
@@ -53,6 +57,12 @@ export interface TestAppOptions extends Partial<Config> {
 /** Seals callback secrets here. */
 export const TEST_SECRETS_KEY = Buffer.alloc(32, 7);
 const noop = () => undefined;
+const IGNORED = {
+  resultLost: noop,
+  resultsMissing: noop,
+  messageWithheld: noop,
+  paymentTold: noop,
+};
 const LEASE_MS = 60_000;
 const HOLDER = 'test';
 
@@ -311,9 +321,10 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
     config,
     events,
     log: options.log ?? pino({ level: 'silent' }),
-    lossObserver: options.lossObserver ?? { resultLost: noop, resultsMissing: noop },
+    observer: { ...IGNORED, ...options.lossObserver },
     guard: new OutgoingGuard({ policy: config, resolveHost }),
-    bounds: options,
+    uploadSlots: options.uploadSlots,
+    resultReaders: options.resultReaders,
     acceptance: acceptanceBy(switches, stores),
     readiness: {
       check: async () => switches.readiness,

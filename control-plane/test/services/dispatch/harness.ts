@@ -10,7 +10,7 @@ import path from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { ChannelCredentials } from '@grpc/grpc-js';
 import { pino } from 'pino';
-import { composeDispatch } from '../../../src/compose-dispatch.ts';
+import { composeDispatch } from '../../../src/compose.ts';
 import type { OnDemandConfig } from '../../../src/config/config-on-demand.ts';
 import type { Job, JobInput } from '../../../src/domain/job.ts';
 import { isFinal } from '../../../src/domain/job.ts';
