@@ -108,6 +108,7 @@ function linkRow(index: number, nowMs: number): Insertable<Schema['one_time_link
     created_at: nowMs - (LINKS - index) * 1000,
     expires_at: nowMs + DAY_MS,
     used_at: isOpen ? null : nowMs - 1000,
+    proves_mail: 0,
   };
 }
 

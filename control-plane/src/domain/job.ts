@@ -150,8 +150,7 @@ export function needsDownload({ state }: Pick<Job, 'state'>): boolean {
 }
 
 /**
- * Where a job's background is stored. Not among the inputs: control planes from before there were
- * backgrounds look through those for what no row names, and know no row that names one.
+ * Where a job's background is stored.
  * @param fence of the claim that downloaded it
  */
 export function backgroundBlob(jobId: string, fence?: number): string {

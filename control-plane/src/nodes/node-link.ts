@@ -245,8 +245,7 @@ export class NodeLink {
       finishing: info.finishing,
       imagePixelsMax: info.limits.imagePixelsMax,
       jxlPixelsMax: info.limits.jxlPixelsMax,
-      // 0: an older node, which tells by its refusal.
-      megapixelsAloneMax: info.limits.megapixelsAloneMax || Infinity,
+      megapixelsAloneMax: info.limits.megapixelsAloneMax,
       engines: info.engines,
     };
   }

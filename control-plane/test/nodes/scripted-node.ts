@@ -236,7 +236,7 @@ export class ScriptedNode {
         imageSidePxMax: 10_000,
         imagePixelsMax: IMAGE_PIXELS_MAX,
         jxlPixelsMax: 0,
-        megapixelsAloneMax: 0,
+        megapixelsAloneMax: 1_000_000,
         megapixelsMax: 1000,
         imagesMax: this.#options.imagesMax ?? 2,
       },

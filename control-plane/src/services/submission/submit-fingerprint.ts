@@ -21,8 +21,8 @@ export interface FingerprintedRequest {
 
 /**
  * SHA-256, hexadecimal, over the fields that are there, each as `tag:length in bytes:value` and a
- * new line, so that no two different requests make the same text. What a later release added is
- * there only where it was asked for: keys from before replay.
+ * new line, so that no two different requests make the same text. What a later release adds is
+ * there only where it is asked for, so that a repetition is known across an upgrade.
  */
 export function fingerprintOf(request: FingerprintedRequest): string {
   const { source, outputFormat, channels = 'rgba', finishing = {}, background } = request;

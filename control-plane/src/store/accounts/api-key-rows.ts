@@ -24,7 +24,7 @@ export interface ApiKey {
   readonly revokedAtMs: number | null;
   /** From then on it is refused; null: never. */
   readonly expiresAtMs: number | null;
-  /** By either secret; behind by a minute at most. null: never, or before this was written down. */
+  /** By either secret; behind by a minute at most. null: never. */
   readonly lastUsedAtMs: number | null;
   /** The secret from before the last rotation, while it goes on. */
   readonly previousSecret: {
@@ -34,7 +34,7 @@ export interface ApiKey {
   readonly policy: KeyPolicy;
   /** What the policy's cap counts now; null: it has none. */
   readonly capUse: { readonly used: number; readonly resetsAtMs: number | null } | null;
-  /** The person who was shown its secret last; null: the operator, or nobody knows. */
+  /** The person who was shown its secret last; null: the operator. */
   readonly madeBy: string | null;
   /** Whether it may be used, by the database's clock. */
   readonly state: 'active' | 'expired' | 'revoked';

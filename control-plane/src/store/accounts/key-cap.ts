@@ -1,7 +1,7 @@
 /**
  * The cap of an API key, counted in the transactions that reserve and release a job's credit. Both
- * have taken the account's row before, so they come one after the other; `change` of a key by an
- * older control plane takes no such row, and is seen by compare-and-set.
+ * have taken the account's row before, so they come one after the other; a change of the
+ * key is seen by compare-and-set.
  */
 import type { Kysely } from 'kysely';
 import {

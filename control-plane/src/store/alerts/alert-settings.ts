@@ -285,7 +285,6 @@ async function sendTest(
   tx: Kysely<Schema>,
   { event, bounds, by }: Test,
 ): Promise<TestOutcome> {
-  const { nowMs } = database;
   const { accountId } = event;
   const actor = await authorityOf(database, tx, { accountId, by });
   // An address that was removed takes neither its time with it nor what counts.
@@ -296,7 +295,7 @@ async function sendTest(
   if (refused !== undefined) return refused;
   await tx
     .updateTable('account_webhooks')
-    .set({ test_event: event.id, tested_at: nowMs })
+    .set({ test_event: event.id })
     .where('account_id', '=', accountId)
     .execute();
   await insertAccountEvent(database, tx, event);

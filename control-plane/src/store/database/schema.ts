@@ -54,7 +54,7 @@ export interface ApiKeysTable {
   networks: string | null;
   /** null: a key that people made; else one of the service, which no list shows. */
   purpose: KeyPurpose | null;
-  /** The person who was shown its secret; null: the operator, or a row from before. */
+  /** The person who was shown its secret; null: the operator. */
   made_by: string | null;
 }
 
@@ -266,10 +266,7 @@ export interface OrdersTable {
   /** Credits that refunds took back, and those that they could not: spent, or held by jobs. */
   revoked: number;
   unrevoked: number;
-  /**
-   * The last refund that left something. null: `unrevoked` is 0, or was left by a control plane
-   * from before the column.
-   */
+  /** The last refund that left something; null: `unrevoked` is 0. */
   unrevoked_at: number | null;
   created_at: number;
   expires_at: number;
@@ -320,7 +317,7 @@ export interface UsersTable {
   disabled_at: number | null;
   /**
    * Since when the mail is theirs for sure: they came by a link that its mail alone, or the
-   * operator, brought. Null: somebody typed it, or it is of a row from before there was a column.
+   * operator, brought. Null: somebody typed it.
    */
   proven_at: number | null;
   /** Counts what kept others out of this row, where engines certify. */
@@ -361,9 +358,9 @@ export interface OneTimeLinksTable {
   created_at: number;
   expires_at: number;
   used_at: number | null;
-  /** 1: who opens it has that mail. Null: another person has seen it too, or made it long ago. */
-  proves_mail: number | null;
-  /** The person who made it; null: the operator, or nobody knows. */
+  /** 1: who opens it has that mail; 0: another person has seen it too. */
+  proves_mail: number;
+  /** The person who made it; null: the operator. */
   made_by: string | null;
 }
 
@@ -432,8 +429,7 @@ export interface AccountWebhooksTable {
   secret: Uint8Array;
   secret_key_id: string;
   created_at: number;
-  /** Looked at by control planes from before message_counts. */
-  tested_at: number | null;
+  /** The last test that was sent; null: none yet. */
   test_event: string | null;
 }
 

@@ -114,7 +114,7 @@ async function insertLink(
       created_at: nowMs,
       expires_at: nowPlusMs(nowMs, link.lifeMs),
       used_at: null,
-      proves_mail: link.provesMail ? 1 : null,
+      proves_mail: link.provesMail ? 1 : 0,
       made_by: actor.kind === 'person' ? actor.userId : null,
     })
     .execute();

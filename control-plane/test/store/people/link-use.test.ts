@@ -196,18 +196,6 @@ for (const dialect of DIALECTS) {
       assert.deepEqual(await accountsOf(userId), []);
     });
 
-    it('takes a link of an older release for one that was seen', async () => {
-      const { mail } = await somebody(SEEN);
-      const link = await made(await fundedAccount(stores, 0), mail, BY_MAIL);
-      await database.kysely
-        .updateTable('one_time_links')
-        .set({ proves_mail: null, made_by: null })
-        .where('id', '=', link.id)
-        .execute();
-      assert.equal((await stores.links.find(link.tokenHash, 'invitation'))?.provesMail, false);
-      assert.deepEqual(await stores.links.use(linkUse(link)), { kind: 'refused' });
-    });
-
     it('makes one person of a mail that is used at two replicas at once', async () => {
       const mail = mailOf();
       const accounts = await Promise.all([fundedAccount(stores, 0), fundedAccount(stores, 0)]);

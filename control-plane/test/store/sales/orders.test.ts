@@ -256,21 +256,6 @@ for (const dialect of DIALECTS) {
       await assertBalanced(stores, account);
     });
 
-    it('leave jobs what a refund before an upgrade could not take', async () => {
-      const account = await fundedAccount(stores, 0);
-      const order = await paid(stores, account);
-      const { claim } = await running(stores, newJob(account));
-      await stores.orders.refund(order.id, refundOf(undefined), PROVIDER);
-      await database.kysely
-        .updateTable('orders')
-        .set({ unrevoked_at: null })
-        .where('id', '=', order.id)
-        .execute();
-      assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
-      assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
-      await assertBalanced(stores, account);
-    });
-
     it('refund each refund once, and no more than their price', async () => {
       const account = await fundedAccount(stores, 0);
       const order = await paid(stores, account);

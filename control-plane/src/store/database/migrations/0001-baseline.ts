@@ -470,8 +470,9 @@ const TABLES: readonly TableDefinition[] = [
       created_by: text(254),
       created_at: INTEGER,
       expires_at: INTEGER,
+      proves_mail: INTEGER,
     },
-    nullable: { used_at: INTEGER, proves_mail: INTEGER, made_by: ID },
+    nullable: { used_at: INTEGER, made_by: ID },
     primaryKey: ['id'],
     unique: { one_time_links_token: ['token_hash'] },
     checks: {
@@ -556,9 +557,8 @@ const TABLES: readonly TableDefinition[] = [
       secret_key_id: ascii(64),
       created_at: INTEGER,
     },
-    nullable: { tested_at: INTEGER, test_event: ID },
+    nullable: { test_event: ID },
     primaryKey: ['account_id'],
-    checks: { account_webhooks_tested: '(tested_at is null) = (test_event is null)' },
     indexes: { account_webhooks_key: ['secret_key_id', 'account_id'] },
   },
   {
