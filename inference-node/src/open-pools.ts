@@ -29,14 +29,15 @@ import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
 import { BufferPool } from './process/buffer-pool.ts';
 import { readEngineEnvironment } from './providers/engine-environment.ts';
-import { namingSettings, prepareAsked, wrongTogether } from './start/batches.ts';
 import {
   type ChosenProvider,
   checkAnswers,
   chooseProvider,
   fallenBack,
   type GpuStart,
+  namingSettings,
   placeEngines,
+  prepareAsked,
   tensorrtEnv,
   watchDevices,
 } from './start/gpus.ts';
@@ -108,8 +109,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
     return pictures;
   };
   if (gpu !== undefined && devices.length > 0) {
-    const furtherWrong = (device: GpuDevice) => wrongTogether(gpu, prepared, device, 'afresh');
-    closeWith(parts, watchDevices({ ...gpu, devices }, prepared, furtherWrong));
+    closeWith(parts, watchDevices({ ...gpu, devices }, prepared));
   }
   const [runs, pictures] = await Promise.all([
     openEngines({ ...parts, engineEnv: begun.engineEnv, buffers }, prepared, layout, begun),

@@ -70,9 +70,8 @@ describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
   after(() => rm(folder, { recursive: true }));
 
   it('says in one line what is missing, as the check does', async () => {
-    const { ENGINE_RUNTIME_FOLDER: runtime = '' } = childEnv;
     const search = { ldLibraryPath: undefined, further: [] };
-    const found = await findLibraries(runtime, 'libonnxruntime_providers_cuda.so', search);
+    const found = await findLibraries('libonnxruntime_providers_cuda.so', search);
     const missing = found.filter(({ path: file }) => file === undefined);
     if (missing.length === 0) return;
     const { LD_LIBRARY_PATH: _, ...without } = childEnv;

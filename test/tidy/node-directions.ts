@@ -111,6 +111,5 @@ export const INFERENCE_NODE: Directions = {
     'engine/pool',
     'models',
     'models/preparing',
-    'process',
   ],
 };

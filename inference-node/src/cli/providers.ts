@@ -56,8 +56,7 @@ export async function providersInstall(
   signal.throwIfAborted();
   out.write(`installed ${record.source} for onnxruntime ${record.runtimeVersion} in ${folder}\n`);
   const search = { ldLibraryPath, further: record.libraryFolders };
-  for (const line of libraryLines(await findLibraries(folder, CUDA_LIBRARY, search)))
-    out.write(line);
+  for (const line of libraryLines(await findLibraries(CUDA_LIBRARY, search))) out.write(line);
   out.write('Now: npm run matting -- providers check\n');
 }
 
@@ -80,13 +79,11 @@ async function report(
   if (installed.state !== 'installed') {
     return { installed, gpus, libraries: { cuda: [], tensorrt: [] } };
   }
-  const { folder, record } = installed;
+  const { record } = installed;
   const search = { ldLibraryPath: childEnv.LD_LIBRARY_PATH, further: record.libraryFolders };
   const has = (name: string) => record.files.some(file => file.name === name);
-  const cuda = await findLibraries(folder, CUDA_LIBRARY, search);
-  const tensorrt = has(TENSORRT_LIBRARY)
-    ? await findLibraries(folder, TENSORRT_LIBRARY, search)
-    : [];
+  const cuda = await findLibraries(CUDA_LIBRARY, search);
+  const tensorrt = has(TENSORRT_LIBRARY) ? await findLibraries(TENSORRT_LIBRARY, search) : [];
   return { installed, gpus, libraries: { cuda, tensorrt } };
 }
 
@@ -199,7 +196,7 @@ function gpuLines(gpus: GpuListing): string[] {
     return `gpu ${index}     ${name}, ${memory}, driver ${driver}, ${id}\n`;
   });
   if (lines.length === 0) lines.push('driver    lists no GPU\n');
-  const unlisted = gpus.incomplete ?? gpus.unreachable;
+  const { incomplete: unlisted } = gpus;
   return unlisted === undefined
     ? lines
     : [...lines, `driver    does not list every GPU: ${unlisted}\n`];

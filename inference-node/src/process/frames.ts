@@ -17,11 +17,8 @@ export interface Frame<Head> {
 const HEAD_BYTES_MAX = 64 * 1024;
 /** Not fewer than a graph takes pictures (BATCH_SIZES): a run is one frame each way. */
 export const PARTS_MAX = 8;
-/**
- * All parts of a frame: at most a result file or a full-size matte, with room. A run has fewer
- * pictures where they are larger (start/batches.ts).
- */
-export const PARTS_BYTES_MAX = 1024 * 1024 * 1024;
+/** All parts of a frame: at most the eight largest pictures of a model, with room. */
+const PARTS_BYTES_MAX = 2 * 1024 ** 3;
 
 const FIXED_BYTES = 8;
 const LENGTH_BYTES = 4;

@@ -22,7 +22,6 @@ import {
   writeFileWhole,
 } from '../models/cache-files.ts';
 import { diskError } from '../models/model-error.ts';
-import { ELF_MACHINES, readElfFacts } from './elf-file.ts';
 import { findLibraries, foldersToRecord } from './library-search.ts';
 import { type CopiedLibrary, openPackageSource, type PackageSource } from './package-source.ts';
 import {
@@ -59,6 +58,12 @@ const PARTIAL = '.partial-';
 const OLD = '.old-';
 /** What was not touched for so long an installation left that was killed: one takes minutes. */
 const LEFTOVER_IDLE_MAX_MS = 3_600_000;
+
+/** Of a shared library: its first bytes, up to the machine that it is for. */
+const ELF_HEAD_BYTES = 20;
+const ELF_MAGIC = 0x464c457f;
+const ELF_CLASS_64 = 2;
+const ELF_X86_64 = 62;
 
 /** @throws ProviderError, ModelError `disk`; then what was installed before is still there. */
 export async function installProvider(options: InstallOptions): Promise<Installed> {
@@ -113,7 +118,7 @@ async function fill(
   const files: InstalledFile[] = [...libraries];
   for (const name of RUNTIME_FILES) files.push(await copyRuntime(partial, name));
   const search = { ldLibraryPath, further: libraryFolders };
-  const found = await findLibraries(partial, 'libonnxruntime_providers_cuda.so', search);
+  const found = await findLibraries('libonnxruntime_providers_cuda.so', search);
   const record: InstalledRecord = {
     runtimeVersion: wanted,
     source: source.name,
@@ -166,8 +171,14 @@ async function removeOthers(partial: string, libraries: readonly CopiedLibrary[]
 }
 
 async function requireForThisMachine(file: string, name: string): Promise<void> {
-  const facts = await readElfFacts(file);
-  if (facts?.machine === ELF_MACHINES[arch()]) return;
+  const handle = await open(file, 'r');
+  try {
+    const { buffer } = await handle.read(Buffer.alloc(ELF_HEAD_BYTES), 0, ELF_HEAD_BYTES, 0);
+    const isElf64 = buffer.readUInt32LE(0) === ELF_MAGIC && buffer[4] === ELF_CLASS_64;
+    if (isElf64 && buffer.readUInt16LE(18) === ELF_X86_64) return;
+  } finally {
+    await handle.close();
+  }
   throw new ProviderError(`${name} is not a library for ${platform()} on ${arch()}`);
 }
 

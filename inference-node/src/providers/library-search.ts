@@ -1,7 +1,7 @@
 /**
  * Finds CUDA's and cuDNN's libraries the way the dynamic linker will: in LD_LIBRARY_PATH, then in
- * the folders that the installation recorded, then where the system looks. Reads files only; what
- * is found is not loaded.
+ * the folders that the installation recorded, then where the system looks. What is found is neither
+ * read nor loaded: whether it runs is for the small graph to show.
  */
 
 import { execFile } from 'node:child_process';
@@ -11,7 +11,6 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { listDirectory } from '../models/cache-files.ts';
 import { ModelError } from '../models/model-error.ts';
-import { readElfFacts } from './elf-file.ts';
 import type { ProviderLibrary } from './provider-files.ts';
 
 /** NVIDIA's own; all others come with the system's C and C++ libraries. */
@@ -20,19 +19,35 @@ const OF_NVIDIA = /^lib(cu|nv)/;
 const OF_DRIVER = /^lib(cuda|nvidia-[a-z]+)\.so/;
 /** Opened at the first convolution, so no library names it: without it every first run fails. */
 const CUDNN = 'libcudnn.so.9';
+const CUDNN_GRAPH = 'libcudnn_graph.so.9';
+/**
+ * What the known packages (provider-files.ts) are linked with, as their files say, and cuDNN. Each
+ * provider's library is linked with NVIDIA's runtime libraries itself.
+ */
+const LINKED_WITH: Readonly<Record<ProviderLibrary, readonly string[]>> = {
+  'libonnxruntime_providers_shared.so': [],
+  'libonnxruntime_providers_cuda.so': [
+    'libcublasLt.so.13',
+    'libcublas.so.13',
+    'libcurand.so.10',
+    'libcudart.so.13',
+    'libcuda.so.1',
+    CUDNN,
+  ],
+  'libonnxruntime_providers_tensorrt.so': ['libnvinfer.so.10', 'libnvonnxparser.so.10'],
+};
 /**
  * What cuDNN opens once it runs, as its files of 9.19 name it: a copy of it that lacks a part ends
  * the process with a line that names none. NVRTC compiles those of its kernels that are not in it.
  */
-const OPENED_BY: Readonly<Record<string, readonly string[]>> = {
-  [CUDNN]: ['libcudnn_graph.so.9', 'libcudnn_ops.so.9'],
-  'libcudnn_graph.so.9': [
-    'libcudnn_heuristic.so.9',
-    'libcudnn_engines_precompiled.so.9',
-    'libcudnn_engines_runtime_compiled.so.9',
-    'libnvrtc.so.13',
-  ],
-};
+const OPENED_BY: readonly (readonly [name: string, neededBy: string])[] = [
+  [CUDNN_GRAPH, CUDNN],
+  ['libcudnn_ops.so.9', CUDNN],
+  ['libcudnn_heuristic.so.9', CUDNN_GRAPH],
+  ['libcudnn_engines_precompiled.so.9', CUDNN_GRAPH],
+  ['libcudnn_engines_runtime_compiled.so.9', CUDNN_GRAPH],
+  ['libnvrtc.so.13', CUDNN_GRAPH],
+];
 const LD_SO_CONF = '/etc/ld.so.conf';
 const INCLUDES_MAX = 64;
 /** Where the system looks without being told, and where NVIDIA's installers put things. */
@@ -45,8 +60,6 @@ const USUAL_FOLDERS = [
   '/usr/lib',
 ];
 const INSTALLERS_FOLDERS = ['/usr/local/cuda*/lib64', '/usr/local/nvidia/lib64', '/opt/cuda/lib64'];
-/** Libraries that libraries need, and so on. */
-const LIBRARIES_MAX = 64;
 /** Levels of folders below one that is given, and entries looked at in all. */
 const GIVEN_DEPTH_MAX = 5;
 const GIVEN_ENTRIES_MAX = 20_000;
@@ -68,33 +81,26 @@ export interface SearchFolders {
   readonly further: readonly string[];
 }
 
-/** What a provider's library needs of NVIDIA's, each once, missing ones included. */
+/** What a provider's library needs of NVIDIA's, missing ones included. */
 export async function findLibraries(
-  folder: string,
   library: ProviderLibrary,
   { ldLibraryPath, further }: SearchFolders,
 ): Promise<readonly FoundLibrary[]> {
   const system = await systemFolders();
   const folders = [...splitPath(ldLibraryPath), ...further, ...system];
   const foldersOfDriver = [...splitPath(ldLibraryPath), ...system, ...further];
-  const found = new Map<string, FoundLibrary>();
-  const waiting = [{ file: path.join(folder, library), neededBy: library as string }];
-  for (let at = waiting.shift(); at !== undefined; at = waiting.shift()) {
-    const { file, neededBy } = at;
-    const linked = await namesNeededBy(file);
-    const first = neededBy === library ? [...linked, CUDNN] : linked;
-    const opened = OPENED_BY[neededBy] ?? [];
-    for (const name of [...first, ...opened]) {
-      if (!OF_NVIDIA.test(name) || found.has(name) || found.size >= LIBRARIES_MAX) continue;
-      const usual = OF_DRIVER.test(name) ? foldersOfDriver : folders;
-      // Libraries of one package lie beside each other and say so by a path of their own.
-      const where = neededBy === library ? usual : [...usual, path.dirname(file)];
-      const place = findIn(where, name);
-      found.set(name, { name, path: place, neededBy, opened: opened.includes(name) });
-      if (place !== undefined) waiting.push({ file: place, neededBy: name });
-    }
-  }
-  return [...found.values()];
+  const linked = LINKED_WITH[library].map(name => {
+    const place = findIn(OF_DRIVER.test(name) ? foldersOfDriver : folders, name);
+    return { name, path: place, neededBy: library, opened: false };
+  });
+  const cudnn = linked.find(({ name }) => name === CUDNN)?.path;
+  if (cudnn === undefined) return linked;
+  // Its parts lie beside it, and it says so by a path of its own.
+  const beside = [...folders, path.dirname(cudnn)];
+  const opened = OPENED_BY.map(([name, neededBy]) => {
+    return { name, path: findIn(beside, name), neededBy, opened: true };
+  });
+  return [...linked, ...opened];
 }
 
 /**
@@ -164,15 +170,6 @@ function mayRead(file: string): boolean {
     return true;
   } catch {
     return false;
-  }
-}
-
-/** None where the file cannot be read: of a provider's own library readInstalled says so. */
-async function namesNeededBy(file: string): Promise<readonly string[]> {
-  try {
-    return (await readElfFacts(file))?.needed ?? [];
-  } catch {
-    return [];
   }
 }
 

@@ -1,12 +1,13 @@
 /**
  * Which execution provider this node runs on, and what its start does on GPUs: each is tried by
  * itself, and left out where it does not run, unless the operator named it or there is no other;
- * answers of whole models are checked; engines are given their GPUs.
+ * answers of whole models are checked, and those of several images at once; engines are given their
+ * GPUs.
  */
 import path from 'node:path';
 import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
-import { answerOnce, createAnswering } from '../engine/choice/answer-picture.ts';
+import { answerOnce, answerRuns, createAnswering } from '../engine/choice/answer-picture.ts';
 import {
   ExecutionProviderError,
   type ProviderChoice,
@@ -16,11 +17,21 @@ import { chooseDevices, spreadEngines } from '../engine/devices/choose-devices.t
 import { DeviceWatch } from '../engine/devices/device-watch.ts';
 import { GpuDevice } from '../engine/devices/gpu-device.ts';
 import { type GpuFacts, listGpus } from '../engine/devices/nvidia-smi.ts';
+import { saysMemoryIsShort } from '../engine/native-error.ts';
 import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from '../engine/pool/engine.ts';
 import { runtimeVersion } from '../engine/runtime-version.ts';
-import type { ExecutionProvider, Plan, Precision } from '../models/prepared-model.ts';
+import {
+  type ExecutionProvider,
+  imagesARun,
+  type Plan,
+  type PlanModel,
+  type Precision,
+  type PreparedModel,
+} from '../models/prepared-model.ts';
 import { checkAnswerOnDevice } from '../models/preparing/answer-on-device.ts';
+import { checkBatches } from '../models/preparing/check-batches.ts';
 import { detectInstructionSet } from '../models/preparing/instruction-set.ts';
+import { prepareBatches } from '../models/preparing/prepare-batches.ts';
 
 export interface ChosenProvider {
   readonly provider: ProviderChoice;
@@ -106,8 +117,7 @@ async function findGpus(
   if (listing.state === 'failed') {
     return wanted === 'all' ? { gpus: [], unlisted: listing.reason } : refuse(listing.reason);
   }
-  const { incomplete, unreachable } = listing;
-  const unlisted = wanted === 'all' ? (incomplete ?? unreachable) : undefined;
+  const unlisted = wanted === 'all' ? listing.incomplete : undefined;
   const choice = chooseDevices(wanted, listing.gpus, engineEnv.CUDA_VISIBLE_DEVICES);
   if ('gpus' in choice) return { gpus: choice.gpus, unlisted };
   return refuse(`the driver does not list ${choice.missing.join(', ')}`);
@@ -129,10 +139,7 @@ export interface StartOn<Provider extends ExecutionProvider> {
 }
 
 /** GPUs that compute alike. Undefined: nothing says what it is, so nothing is remembered of it. */
-export function kindOf(
-  device: GpuDevice | undefined,
-  provider: ExecutionProvider,
-): string | undefined {
+function kindOf(device: GpuDevice | undefined, provider: ExecutionProvider): string | undefined {
   if (device === undefined) return undefined;
   const { name, driver } = device.facts;
   return `${name}, driver ${driver}, ${provider}, ONNX Runtime ${runtimeVersion()}`;
@@ -142,7 +149,7 @@ export function kindOf(
  * `once` on each kind of GPU; `afresh` on one that was out, of which what another of its kind did,
  * or it before, says nothing.
  */
-export type Checked = 'once' | 'afresh';
+type Checked = 'once' | 'afresh';
 
 /**
  * Runs every model once on each kind of GPU that was not checked before, against its stored answer.
@@ -210,36 +217,23 @@ export function placeEngines({ devices, config: { engines } }: GpuStart): GpuDev
   return waits && up.some(device => !placed.includes(device)) ? spreadEngines(engines, up) : placed;
 }
 
-/**
- * Undefined: a GPU that was out runs again: a small graph, and the models as a whole.
- * @param furtherWrong what else keeps a GPU out; undefined: nothing.
- */
+/** Undefined: a GPU that was out runs again: a small graph, and the models, several images too. */
 export async function tryAgain(
   start: GpuStart,
   plan: Plan,
   device: GpuDevice,
-  furtherWrong: (device: GpuDevice) => Promise<string | undefined>,
 ): Promise<string | undefined> {
   return (
     (await attemptDevice(start.provider, device, start.engineEnv)) ??
     (await wrongAnswer(start, plan, device, 'afresh')) ??
-    (await furtherWrong(device))
+    (await wrongTogether(start, plan, device, 'afresh'))
   );
 }
 
 /** Tries GPUs that are out again. Closed with the engines. */
-export function watchDevices(
-  start: GpuStart,
-  plan: Plan,
-  furtherWrong: (device: GpuDevice) => Promise<string | undefined>,
-): DeviceWatch {
-  const { devices, engineEnv, log } = start;
-  return new DeviceWatch({
-    devices,
-    log,
-    list: () => listGpus(engineEnv),
-    attempt: device => tryAgain(start, plan, device, furtherWrong),
-  });
+export function watchDevices(start: GpuStart, plan: Plan): DeviceWatch {
+  const { devices, log } = start;
+  return new DeviceWatch({ devices, log, attempt: device => tryAgain(start, plan, device) });
 }
 
 /**
@@ -258,4 +252,95 @@ export function tensorrtEnv(
     ...(fp16 ? { ORT_TENSORRT_FP16_ENABLE: '1' } : {}),
     ...engineEnv,
   };
+}
+
+/**
+ * With the graphs that MATTING_BATCH_MAX asks for by its number; else the plan as it is.
+ * @throws ModelError where a model cannot take so many; ExecutionProviderError where they get other
+ * mattes than alone.
+ */
+export async function prepareAsked(start: StartOn<ExecutionProvider>, plan: Plan): Promise<Plan> {
+  const { batchMax } = start.config;
+  if (batchMax === 1) return plan;
+  const models: PlanModel[] = [];
+  for (const { model, role } of plan.models) {
+    models.push({ model: await prepareBatches(model, batchMax), role });
+  }
+  const prepared = { ...plan, models };
+  const wrong = await wrongAnywhere(start, prepared);
+  if (wrong === undefined) return prepared;
+  throw new ExecutionProviderError(start.provider, `${wrong} (MATTING_BATCH_MAX=${batchMax})`);
+}
+
+/** On one GPU of each kind: what a folder that is only read cannot remember, this does. */
+async function wrongAnywhere(
+  start: StartOn<ExecutionProvider>,
+  plan: Plan,
+): Promise<string | undefined> {
+  const up = start.devices.filter(({ outReason }) => outReason === undefined);
+  const checked = new Set<string | undefined>();
+  for (const device of up.length === 0 ? [undefined] : up) {
+    const kind = kindOf(device, start.provider);
+    if (checked.has(kind)) continue;
+    const wrong = await wrongTogether(start, plan, device);
+    if (wrong !== undefined) return wrong;
+    checked.add(kind);
+  }
+  return undefined;
+}
+
+/**
+ * Undefined: on this GPU, or the CPU, images that run together have the mattes that they have
+ * alone; where none run together too. `once` is remembered by kind.
+ */
+export async function wrongTogether(
+  { config, engineEnv, provider, cpuThreads, ending }: StartOn<ExecutionProvider>,
+  plan: Plan,
+  device: GpuDevice | undefined,
+  checked: Checked = 'once',
+): Promise<string | undefined> {
+  const childEnv = device?.envOf(engineEnv) ?? engineEnv;
+  const threads = provider === 'cpu' ? cpuThreads : 1;
+  const { machine: cpu } = createAnswering({ childEnv: config.childEnv, threads });
+  const kind = provider === 'cpu' ? cpu : kindOf(device, provider);
+  const machine = checked === 'once' ? kind : undefined;
+  const loadMs = provider === 'tensorrt' ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS;
+  for (const { model } of plan.models) {
+    ending.throwIfAborted();
+    const timeoutMs = (1 + (model.batches?.length ?? 0)) * loadMs;
+    const answer = answerRuns({ childEnv, threads, timeoutMs });
+    const wrong = await checkBatches({ model, answer, machine });
+    if (wrong !== undefined) return `${model.model} in ${model.precision}: ${wrong}`;
+  }
+  return undefined;
+}
+
+/**
+ * As `ready`, of engines of `model`. What does not fit into the memory may be the graphs for several
+ * images, or engines beside one another: where none of its engines loads, the error names what
+ * would do without them.
+ * @param engines of the model on one GPU.
+ */
+export async function namingSettings(
+  ready: Promise<void>,
+  model: PreparedModel,
+  engines: number,
+): Promise<void> {
+  try {
+    await ready;
+  } catch (error) {
+    if (!(error instanceof Error)) throw error;
+    const { message } = error;
+    const images = imagesARun(model);
+    const advice = [
+      ...(images > 1
+        ? [`with graphs for up to ${images} images at once: MATTING_BATCH_MAX=1 does without`]
+        : []),
+      ...(engines > 1 && saysMemoryIsShort(message)
+        ? [`with ${engines} engines of each model on a GPU: MATTING_ENGINES takes fewer`]
+        : []),
+    ];
+    if (advice.length === 0) throw error;
+    throw new Error(`${message} (${advice.join('; ')})`, { cause: error });
+  }
 }

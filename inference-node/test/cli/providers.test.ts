@@ -10,13 +10,15 @@ import { loadCliConfig } from '../../src/cli/config.ts';
 import { providersCheck } from '../../src/cli/providers.ts';
 import { runtimeVersion } from '../../src/engine/runtime-version.ts';
 import { installProvider } from '../../src/providers/install-provider.ts';
-import { elfFile, sha256, wheelFile } from '../providers/fake-package.ts';
+import { sha256, wheelFile } from '../providers/fake-package.ts';
 
 test('what cuDNN may open once it runs is named where it is missing, and fails no check', async context => {
   const folder = await mkdtemp(path.join(tmpdir(), 'providers-check-'));
   context.after(() => rm(folder, { recursive: true }));
-  const linked = ['libcublas.so.13', 'libcuda.so.1', 'libcudnn.so.9', 'libcudnn_graph.so.9'];
-  for (const name of linked) await writeFile(path.join(folder, name), elfFile([]));
+  const linked = ['libcublas.so.13', 'libcublasLt.so.13', 'libcudart.so.13', 'libcurand.so.10'];
+  for (const name of [...linked, 'libcuda.so.1', 'libcudnn.so.9', 'libcudnn_graph.so.9']) {
+    await writeFile(path.join(folder, name), '');
+  }
   const wheel = wheelFile(runtimeVersion());
   const from = path.join(folder, 'own.whl');
   await writeFile(from, wheel);

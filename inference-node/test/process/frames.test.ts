@@ -66,7 +66,7 @@ test('parts over their bound together are malformed before one is read', () => {
   const bytes = Buffer.alloc(8 + 8);
   bytes.writeUInt32LE(2, 0);
   bytes.writeUInt32LE(2, 4);
-  bytes.writeUInt32LE(1024 * 1024 * 1024, 8);
+  bytes.writeUInt32LE(2 * 1024 ** 3, 8);
   bytes.writeUInt32LE(1, 12);
   assert.match(failureOf(bytes).message, /parts over their bound/);
 });

@@ -93,7 +93,7 @@ test('what is of another version, for another machine, damaged or no package', a
     ['old.whl', wheelFile('1.29.0'), /old\.whl is version 1\.29\.0, this service has onnxruntime/],
     [
       'arm.whl',
-      wheelFile(VERSION, { ...LIBRARIES, [CUDA]: elfFile([], 183) }),
+      wheelFile(VERSION, { ...LIBRARIES, [CUDA]: elfFile('', 183) }),
       /not a library for/,
     ],
     [
@@ -184,77 +184,64 @@ test('a record that is none makes no provider', async () => {
   }
 });
 
+/** What `providers check` finds beside a package that is installed. */
+async function installBeside(libraryFolders: readonly string[], ldLibraryPath?: string) {
+  const wheel = wheelFile(VERSION);
+  const accepted = [sha256(wheel)];
+  const file = await write('own.whl', wheel);
+  const { record } = await install(file, { accepted, libraryFolders, ldLibraryPath });
+  const search = { ldLibraryPath, further: record.libraryFolders };
+  const found = new Map((await findLibraries(CUDA, search)).map(one => [one.name, one]));
+  return { recorded: record.libraryFolders, found };
+}
+
 test('libraries are found where the linker will look, recorded, and named where they are not', async () => {
   const given = path.join(root, 'python/nvidia/cublas/lib');
-  await write('python/nvidia/cublas/lib/libcublas.so.13', elfFile(['libcublasLt.so.13']));
-  await write('python/nvidia/cublas/lib/libcublasLt.so.13', elfFile([]));
-  await write('driver/libcuda.so.1', elfFile([]));
-  const wheel = wheelFile(VERSION);
-  const file = await write('own.whl', wheel);
+  await write('python/nvidia/cublas/lib/libcublas.so.13', Buffer.from(''));
+  await write('driver/libcuda.so.1', Buffer.from(''));
   const ldLibraryPath = path.join(root, 'driver');
-  const accepted = [sha256(wheel)];
-  const { folder, record } = await install(file, {
-    accepted,
-    libraryFolders: [given],
-    ldLibraryPath,
-  });
-  assert.deepEqual(record.libraryFolders, [given]);
-  const found = await findLibraries(folder, CUDA, {
-    ldLibraryPath,
-    further: record.libraryFolders,
-  });
+  const { recorded, found } = await installBeside([given], ldLibraryPath);
+  assert.deepEqual(recorded, [given]);
+  const folderOf = (name: string) => {
+    const at = found.get(name)?.path;
+    return at && path.dirname(at);
+  };
   assert.deepEqual(
-    found.map(({ name, path: at, neededBy }) => [name, at && path.dirname(at), neededBy]),
-    [
-      ['libcublas.so.13', given, CUDA],
-      ['libcuda.so.1', ldLibraryPath, CUDA],
-      ['libcudnn.so.9', undefined, CUDA],
-      ['libcublasLt.so.13', given, 'libcublas.so.13'],
-    ],
+    ['libcublas.so.13', 'libcuda.so.1', 'libcurand.so.10', 'libcudnn.so.9'].map(folderOf),
+    [given, ldLibraryPath, undefined, undefined],
   );
+  assert.equal(found.get('libcudnn.so.9')?.neededBy, CUDA);
   const { childEnv } = await readEngineEnvironment(providerDir, { LD_LIBRARY_PATH: ldLibraryPath });
   assert.equal(childEnv.LD_LIBRARY_PATH, `${ldLibraryPath}:${given}`);
 });
 
 test('a driver of CUDA’s own packages is not put before the host’s', async () => {
-  await write('cuda/lib/libcublas.so.13', elfFile([]));
-  await write('cuda/compat/libcuda.so.1', elfFile([]));
-  const wheel = wheelFile(VERSION);
-  const file = await write('own.whl', wheel);
-  const libraryFolders = await foldersBelow(path.join(root, 'cuda'));
-  assert.equal(libraryFolders.length, 2);
-  const { folder, record } = await install(file, { accepted: [sha256(wheel)], libraryFolders });
-  assert.deepEqual(record.libraryFolders, [path.join(root, 'cuda/lib')]);
-  await write('driver/libcuda.so.1', elfFile([]));
-  const ldLibraryPath = path.join(root, 'driver');
-  const found = await findLibraries(folder, CUDA, { ldLibraryPath, further: libraryFolders });
-  const driver = found.find(({ name }) => name === 'libcuda.so.1');
+  await write('cuda/lib/libcublas.so.13', Buffer.from(''));
+  await write('cuda/compat/libcuda.so.1', Buffer.from(''));
+  await write('driver/libcuda.so.1', Buffer.from(''));
+  const further = await foldersBelow(path.join(root, 'cuda'));
+  assert.equal(further.length, 2);
+  const { recorded } = await installBeside(further);
+  assert.deepEqual(recorded, [path.join(root, 'cuda/lib')]);
+  const search = { ldLibraryPath: path.join(root, 'driver'), further };
+  const driver = (await findLibraries(CUDA, search)).find(({ name }) => name === 'libcuda.so.1');
   assert.equal(driver?.path, path.join(root, 'driver/libcuda.so.1'));
 });
 
 test('the parts that cuDNN opens once it runs are looked for too, and NVRTC with them', async () => {
-  await write('cudnn/libcudnn.so.9', elfFile([]));
-  await write('cudnn/libcudnn_graph.so.9', elfFile([]));
-  await write('nvrtc/libnvrtc.so.13', elfFile([]));
-  const wheel = wheelFile(VERSION);
-  const file = await write('own.whl', wheel);
-  const libraryFolders = ['cudnn', 'nvrtc'].map(name => path.join(root, name));
-  const { folder, record } = await install(file, { accepted: [sha256(wheel)], libraryFolders });
-  assert.deepEqual(record.libraryFolders, libraryFolders);
-  const search = { ldLibraryPath: undefined, further: record.libraryFolders };
-  const found = new Map((await findLibraries(folder, CUDA, search)).map(one => [one.name, one]));
+  const files = ['cudnn/libcudnn.so.9', 'cudnn/libcudnn_graph.so.9', 'nvrtc/libnvrtc.so.13'];
+  for (const name of files) await write(name, Buffer.from(''));
+  const folders = ['cudnn', 'nvrtc'].map(name => path.join(root, name));
+  const { recorded, found } = await installBeside(folders);
+  assert.deepEqual(recorded, folders);
   const graph = 'libcudnn_graph.so.9';
-  assert.deepEqual(found.get('libnvrtc.so.13'), {
-    name: 'libnvrtc.so.13',
-    path: path.join(root, 'nvrtc/libnvrtc.so.13'),
-    ...{ neededBy: graph, opened: true },
-  });
-  for (const [part, neededBy] of [
-    ['libcudnn_ops.so.9', 'libcudnn.so.9'],
-    ['libcudnn_engines_precompiled.so.9', graph],
-    ['libcudnn_heuristic.so.9', graph],
+  for (const [name, neededBy, place] of [
+    ['libnvrtc.so.13', graph, path.join(root, 'nvrtc/libnvrtc.so.13')],
+    ['libcudnn_ops.so.9', 'libcudnn.so.9', undefined],
+    ['libcudnn_engines_precompiled.so.9', graph, undefined],
+    ['libcudnn_heuristic.so.9', graph, undefined],
   ] as const) {
-    assert.deepEqual(found.get(part), { name: part, path: undefined, neededBy, opened: true });
+    assert.deepEqual(found.get(name), { name, path: place, neededBy, opened: true });
   }
   assert.equal(found.get('libcudnn.so.9')?.opened, false);
 });
@@ -262,7 +249,7 @@ test('the parts that cuDNN opens once it runs are looked for too, and NVRTC with
 test('an archive that changes after it was accepted is refused', async () => {
   const file = await write('own.whl', wheelFile(VERSION));
   const source = await openPackageSource(file);
-  await write('own.whl', wheelFile(VERSION, { ...LIBRARIES, [CUDA]: elfFile(['libevil.so']) }));
+  await write('own.whl', wheelFile(VERSION, { ...LIBRARIES, [CUDA]: elfFile('evil') }));
   const folder = await mkdtemp(path.join(root, 'copy-'));
   await refused(source.copyTo(folder), /^own\.whl changed while it was read$/);
 });
@@ -300,16 +287,15 @@ test('folders that are shut and links to themselves are passed over, as the link
   const folders = ['shut', 'looping', 'open'].map(name => path.join(root, name));
   const [shut = '', looping = '', open = ''] = folders;
   for (const folder of [shut, open]) {
-    await write(path.join(path.basename(folder), library), elfFile([]));
+    await write(path.join(path.basename(folder), library), Buffer.from(''));
   }
   await mkdir(looping);
   await symlink(library, path.join(looping, library));
   await symlink('again', path.join(looping, 'again'));
   await chmod(shut, 0);
   const isRoot = process.getuid?.() === 0;
-  const provider = path.dirname(await write(`provider/${CUDA}`, elfFile([library])));
   const search = { ldLibraryPath: undefined, further: isRoot ? folders.slice(1) : folders };
-  const [found] = await findLibraries(provider, CUDA, search);
+  const found = (await findLibraries(CUDA, search)).find(({ name }) => name === library);
   assert.equal(found?.path, path.join(open, library));
   assert.deepEqual(await foldersBelow(looping), [looping]);
   const itself = path.join(looping, 'again');

@@ -11,16 +11,10 @@ import { ExecutionProviderError } from '../../src/engine/choice/execution-provid
 import { GpuDevice } from '../../src/engine/devices/gpu-device.ts';
 import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { ModelError } from '../../src/models/model-error.ts';
-import type { Plan, PreparedModel } from '../../src/models/prepared-model.ts';
+import type { ExecutionProvider, Plan, PreparedModel } from '../../src/models/prepared-model.ts';
 import { answerRecordPath } from '../../src/models/preparing/answer-check.ts';
 import { batchPath } from '../../src/models/preparing/prepared-cache.ts';
-import {
-  type BatchStart,
-  imagesInFrame,
-  namingSettings,
-  prepareAsked,
-  wrongTogether,
-} from '../../src/start/batches.ts';
+import { namingSettings, prepareAsked, type StartOn, wrongTogether } from '../../src/start/gpus.ts';
 import { collectLog, gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts';
 import { createModel } from '../engine/pool/pool-harness.ts';
 import { sha256 } from '../models/weights/fake-registry.ts';
@@ -32,12 +26,13 @@ async function begin(context: TestContext, batchMax: number, kind: 'red' | 'pace
   const host = await openGpuHost(context, [GPU.facts]);
   const model = await createModel(context, kind === 'red' ? { kind } : { kind, tripsMax: 1 });
   const { log } = collectLog();
-  const start = (provider: BatchStart['provider'], devices: readonly GpuDevice[]): BatchStart => ({
-    config: { ...loadConfig({}), batchMax },
-    engineEnv: host.childEnv,
-    ...{ provider, devices, cpuThreads: 1, log },
-    ending: new AbortController().signal,
-  });
+  const start = (provider: ExecutionProvider, devices: readonly GpuDevice[]) =>
+    ({
+      config: { ...loadConfig({}), batchMax },
+      engineEnv: host.childEnv,
+      ...{ provider, devices, cpuThreads: 1, log },
+      ending: new AbortController().signal,
+    }) satisfies StartOn<ExecutionProvider>;
   const plan = planOf(model);
   return { onCpu: start('cpu', []), onGpu: start('cuda', [GPU]), plan, model, host };
 }
@@ -81,18 +76,6 @@ test('a model that may mix images is refused by the variable’s name', async co
     assert.match(error.message, /tiny-paced.*which cannot be prepared|MATTING_BATCH_MAX/);
     return true;
   });
-});
-
-test('more pictures than one frame to an engine holds are refused before anything is made', async context => {
-  const { onCpu, model } = await begin(context, 8, 'red');
-  const large = { ...model, inputWidth: 8192, inputHeight: 8192 };
-  await assert.rejects(prepareAsked(onCpu, planOf(large)), error => {
-    assert.ok(error instanceof ModelError);
-    assert.match(error.message, /no more than 4 images of 8192x8192 .*\(MATTING_BATCH_MAX=8\)/);
-    return true;
-  });
-  assert.equal(existsSync(batchPath(model.path, 2)), false);
-  assert.deepEqual([imagesInFrame(large), imagesInFrame(model)], [4, 8]);
 });
 
 test('images that get another matte together than alone are found', async context => {

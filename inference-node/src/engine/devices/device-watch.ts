@@ -1,18 +1,12 @@
-/**
- * Watches the GPUs of a node: asks the driver when an engine was lost whether its GPU is still
- * there, and tries one that is out again, later each time. A GPU whose driver hangs is asked about
- * in a process of its own (nvidia-smi.ts), so nothing here can block.
- */
+/** Watches the GPUs of a node: tries one that is out again, later each time. */
 import type { Logger } from 'pino';
 import type { GpuDevice } from './gpu-device.ts';
-import type { GpuListing } from './nvidia-smi.ts';
 
 /** After a reset a GPU is back in seconds; without one it never is. The last one repeats. */
 export const RETRY_DELAYS_MS: readonly [number, ...number[]] = [60_000, 120_000, 300_000, 600_000];
 
 export interface DeviceWatchOptions {
   readonly devices: readonly GpuDevice[];
-  readonly list: () => Promise<GpuListing>;
   /** Runs something on the GPU. Undefined: it runs; else, or rejecting, why not, in one line. */
   readonly attempt: (device: GpuDevice) => Promise<string | undefined>;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
@@ -25,14 +19,12 @@ export class DeviceWatch {
   readonly #timers = new Map<GpuDevice, NodeJS.Timeout>();
   readonly #attempts = new Map<GpuDevice, number>();
   readonly #unsubscribe: (() => void)[] = [];
-  #asking: Promise<void> | undefined;
   #closed = false;
 
   constructor(options: DeviceWatchOptions) {
     this.#options = options;
     for (const device of options.devices) {
       this.#unsubscribe.push(device.onChange(() => this.#onChange(device)));
-      this.#unsubscribe.push(device.onSuspicion(() => this.#ask()));
       if (device.outReason !== undefined) this.#onChange(device);
     }
   }
@@ -79,35 +71,9 @@ export class DeviceWatch {
   /** Undefined: it runs. Never rejects: a disk that is full, or a node that ends, fails no node. */
   async #whyOut(device: GpuDevice): Promise<string | undefined> {
     try {
-      const listing = await this.#options.list();
-      return absence(device, listing) ?? (await this.#options.attempt(device));
+      return await this.#options.attempt(device);
     } catch (error) {
       return `it cannot be tried: ${(error as Error).message}`;
     }
   }
-
-  /** One question at a time, for all GPUs: engines of a lost one die together. */
-  #ask(): void {
-    this.#asking ??= this.#options
-      .list()
-      .then(listing => {
-        for (const device of this.#options.devices) {
-          const reason = this.#closed ? undefined : absence(device, listing);
-          if (reason !== undefined) device.lose(reason);
-        }
-      })
-      .finally(() => {
-        this.#asking = undefined;
-      });
-  }
-}
-
-/**
- * A driver that does not answer says nothing about one GPU, nor one that does not list them all
- * about those that it leaves out: their engines will.
- */
-function absence({ facts }: GpuDevice, listing: GpuListing): string | undefined {
-  if (listing.state === 'failed' || listing.incomplete !== undefined) return undefined;
-  if (listing.gpus.some(({ id }) => id === facts.id)) return undefined;
-  return 'the driver no longer lists it';
 }

@@ -2,7 +2,7 @@
  * A GPU that engines of this node run on. It is up or out; what is out takes the engines on it
  * down, in every pool, and no other.
  *
- *   up ──its engines keep dying, or CUDA or the driver say that it is gone──► out
+ *   up ──its engines keep dying, or CUDA says that it is gone──► out
  *   out ──device-watch.ts found that it runs again──► up
  */
 import type { GpuFacts } from './nvidia-smi.ts';
@@ -11,7 +11,6 @@ export class GpuDevice {
   readonly facts: GpuFacts;
   readonly turns = new OpeningTurns();
   readonly #listeners = new Set<() => void>();
-  readonly #suspecters = new Set<() => void>();
   #outReason: string | undefined;
 
   constructor(facts: GpuFacts) {
@@ -38,16 +37,6 @@ export class GpuDevice {
     if (this.#outReason === undefined) return;
     this.#outReason = undefined;
     this.#changed();
-  }
-
-  /** An engine on it was lost: whoever can ask the driver may want to. */
-  suspect(): void {
-    for (const suspecter of [...this.#suspecters]) suspecter();
-  }
-
-  onSuspicion(suspecter: () => void): () => void {
-    this.#suspecters.add(suspecter);
-    return () => this.#suspecters.delete(suspecter);
   }
 
   /** Called after it went out, and after it came back. */

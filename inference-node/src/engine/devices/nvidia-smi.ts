@@ -17,18 +17,12 @@ export interface GpuFacts {
 
 export type GpuListing =
   /**
-   * In the order of the bus. May be empty. `incomplete`: why there may be more, in one line; a GPU
-   * that is lost can keep the command from coming to those after it. `unreachable`: what it says of
-   * GPUs that it passed over, and came to its end.
+   * In the order of the bus. May be empty. `incomplete`: why there may be more, in one line: a GPU
+   * that is lost can keep the command from coming to those after it, or is passed over.
    */
-  | {
-      readonly state: 'listed';
-      readonly gpus: readonly GpuFacts[];
-      readonly incomplete?: string;
-      readonly unreachable?: string;
-    }
-  /** `reason` is one line. `absent`: there is no such command, so no driver for this process. */
-  | { readonly state: 'failed'; readonly absent: boolean; readonly reason: string };
+  | { readonly state: 'listed'; readonly gpus: readonly GpuFacts[]; readonly incomplete?: string }
+  /** `reason` is one line. */
+  | { readonly state: 'failed'; readonly reason: string };
 
 /**
  * With eight GPUs and no persistence daemon it takes 25 to 30 s, as Azure's makers of such machines
@@ -52,19 +46,16 @@ const GPU_LINE = /^GPU (\d+): /;
 export async function listGpus(env: Readonly<Record<string, string>>): Promise<GpuListing> {
   const said = await runSmi(QUERY, env);
   const rows = (said.text ?? '').split('\n').flatMap(line => parseRow(line) ?? []);
-  if (said.state === 'failed' && rows.length === 0) return failedBy(said);
+  if (said.state === 'failed' && rows.length === 0) return { state: 'failed', reason: said.reason };
   const detailed = rows.some(({ mig }) => mig) ? await runSmi(['-L'], env) : undefined;
-  if (detailed?.state === 'failed' && detailed.text === undefined) return failedBy(detailed);
+  if (detailed?.state === 'failed' && detailed.text === undefined) {
+    return { state: 'failed', reason: detailed.reason };
+  }
   const tree = detailed?.text ?? '';
   const gpus = rows.flatMap(({ gpu, mig }) => (mig ? migDevices(gpu, tree) : [gpu]));
   const failure = [said, detailed].find(answer => answer?.state === 'failed');
-  if (failure !== undefined) return { state: 'listed', gpus, incomplete: failure.reason };
-  const { unreachable } = said.state === 'said' ? said : {};
-  return { state: 'listed', gpus, ...(unreachable && { unreachable }) };
-}
-
-function failedBy({ state, absent, reason }: Extract<Said, { state: 'failed' }>): GpuListing {
-  return { state, absent, reason };
+  const incomplete = failure?.reason || (said.state === 'said' && said.unreachable);
+  return { state: 'listed', gpus, ...(incomplete && { incomplete }) };
 }
 
 function parseRow(line: string): { gpu: GpuFacts; mig: boolean } | undefined {
@@ -95,7 +86,7 @@ function migDevices(gpu: GpuFacts, listing: string): GpuFacts[] {
 type Said =
   | { state: 'said'; text: string; unreachable: string }
   /** `text`: what it said before it ended by itself; undefined: it did not. */
-  | { state: 'failed'; absent: boolean; reason: string; text: string | undefined };
+  | { state: 'failed'; reason: string; text: string | undefined };
 
 /** Only where to look: the language of what it says must be the one that is read here. */
 export function smiEnvironment({
@@ -111,9 +102,9 @@ export function smiEnvironment({
 
 function runSmi(args: readonly string[], env: Readonly<Record<string, string>>): Promise<Said> {
   return new Promise(resolve => {
-    const failed = (reason: string, absent = false, text?: string) => {
+    const failed = (reason: string, text?: string) => {
       const line = reason.replaceAll(/\s*\n\s*/g, ' ').trim();
-      resolve({ state: 'failed', absent, reason: line, text });
+      resolve({ state: 'failed', reason: line, text });
     };
     const options = {
       env: smiEnvironment(env),
@@ -129,10 +120,10 @@ function runSmi(args: readonly string[], env: Readonly<Record<string, string>>):
         return resolve({ state: 'said', text: stdout, unreachable });
       }
       const { code } = error as NodeJS.ErrnoException;
-      if (code === 'ENOENT') return failed(`there is no ${SMI_COMMAND}`, true);
+      if (code === 'ENOENT') return failed(`there is no ${SMI_COMMAND}`);
       // Its own status is a number: what was killed, or said too much, is cut off anywhere.
       const whole = typeof code === 'number' ? stdout : undefined;
-      failed(stderr || linesNotOfGpus(stdout) || error.message, false, whole);
+      failed(stderr || linesNotOfGpus(stdout) || error.message, whole);
     });
     // One that does not die is not waited for.
     const timer = setTimeout(() => {

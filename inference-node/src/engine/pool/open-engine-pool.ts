@@ -234,7 +234,6 @@ class ChildEnginePool implements EnginePool, EngineListener {
     if (this.#closing !== undefined) return;
     if (neverLoads || gone) this.#lose(group, message);
     else if (mustGo) this.#lose(group, `the engines keep dying: ${message}`);
-    else group.device?.suspect();
   }
 
   onStuck(engine: Engine, pid: number): void {

@@ -7,7 +7,6 @@ import { type TestContext, test } from 'node:test';
 import pino from 'pino';
 import { DeviceWatch } from '../../../src/engine/devices/device-watch.ts';
 import { GpuDevice } from '../../../src/engine/devices/gpu-device.ts';
-import type { GpuFacts, GpuListing } from '../../../src/engine/devices/nvidia-smi.ts';
 import { FAILURE_DEATHS_MAX } from '../../../src/engine/pool/loss-rules.ts';
 import { untilBusy } from '../../support/processes.ts';
 import {
@@ -126,7 +125,7 @@ test('without another GPU the pool fails, and says why', async context => {
   const host = await openHost(context);
   const pool = await openOn(context, host);
   await untilPool(pool, () => pool.snapshot().enginesReady === 3);
-  host.one.lose('the driver no longer lists it');
+  host.one.lose('CUDA failure 100');
   assert.equal(pool.snapshot().state, 'ready');
   host.two.lose('it fell off the bus');
   const { state, failure } = pool.snapshot();
@@ -193,41 +192,6 @@ test('a pool that closes while its engines wait for their turn leaves none', asy
   await untilPool(next, () => next.snapshot().enginesReady === 3);
 });
 
-function listing(...devices: GpuDevice[]) {
-  const gpus = devices.map(({ facts }): GpuFacts => facts);
-  return { state: 'listed', gpus } satisfies GpuListing;
-}
-
-test('the driver is asked when an engine is lost, and a GPU that it lists no more is out', async context => {
-  const [one, two] = [gpu('one'), gpu('two')];
-  const answers: GpuListing[] = [
-    { state: 'failed', absent: false, reason: 'no answer' },
-    { state: 'listed', gpus: [], incomplete: 'GPU0 is lost' },
-    // As of a driver that came to its end past one that fell off the bus.
-    { ...listing(one), unreachable: 'Unable to determine the device handle for GPU1' },
-  ];
-  const out = Promise.withResolvers<void>();
-  two.onChange(() => out.resolve());
-  const watch = new DeviceWatch({
-    devices: [one, two],
-    log: pino({ level: 'silent' }),
-    list: async () => {
-      return answers.shift() ?? listing(one, two);
-    },
-    attempt: async () => undefined,
-  });
-  context.after(() => watch.close());
-  // A driver that does not answer says nothing about either, nor one that does not list them all.
-  while (answers.length > 1) {
-    one.suspect();
-    await new Promise(setImmediate);
-    assert.deepEqual([one.outReason, two.outReason], [undefined, undefined]);
-  }
-  one.suspect();
-  await out.promise;
-  assert.deepEqual([one.outReason, two.outReason], [undefined, 'the driver no longer lists it']);
-});
-
 test('a GPU that is out is tried again, and is back once it runs', async context => {
   const one = gpu('one');
   const attempts: (string | undefined)[] = ['still broken', undefined];
@@ -235,7 +199,6 @@ test('a GPU that is out is tried again, and is back once it runs', async context
   const watch = new DeviceWatch({
     devices: [one],
     log: pino({ level: 'silent' }),
-    list: async () => listing(one),
     attempt: async () => attempts.shift(),
     retryDelaysMs: [1],
   });
@@ -255,7 +218,6 @@ test('a try that throws leaves the GPU out, and the node goes on', async context
   const watch = new DeviceWatch({
     devices: [one],
     log,
-    list: async () => listing(one),
     attempt: async () => {
       const error = attempts.shift();
       if (error !== undefined) throw error;
