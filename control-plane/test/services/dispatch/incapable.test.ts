@@ -22,6 +22,7 @@ const LIMITS = NodeLimits.create({
   imagePixelsMax: 100_000_000,
   jxlPixelsMax: 40_000_000,
   megapixelsMax: 100,
+  megapixelsAloneMax: 1000,
   imagesMax: 2,
 });
 const READS_AVIF: Partial<GetNodeInfoResponse> = {
