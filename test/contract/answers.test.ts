@@ -5,8 +5,9 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, type TestContext, test } from 'node:test';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
 import {
+  BASE_URL,
   imageBody,
   openTestApp,
   pngHeader,
@@ -40,14 +41,43 @@ async function ask(request: Request, status: number, code?: ErrorCode) {
   const answer = await send(request);
   assert.equal(answer.status, status, `${request.method} ${request.url}\n${answer.payload}`);
   checker.check({ ...answer, headers: answer.headers });
-  if (code !== undefined && request.method !== 'HEAD') {
-    assert.equal(JSON.parse(answer.payload).code, code);
-  }
+  if (code !== undefined && request.method !== 'HEAD') checkProblem(answer, code);
   return { headers: answer.headers, json: () => JSON.parse(answer.payload) };
 }
 
-function post(url: string, body: unknown, status: number, code?: ErrorCode, headers = {}) {
-  return ask({ method: 'POST', url, body, headers }, status, code);
+const provoked = new Set<ErrorCode>();
+
+/** What the catalogue says of a code, and nothing that it does not. */
+function checkProblem({ headers, payload }: Awaited<ReturnType<typeof send>>, code: ErrorCode) {
+  provoked.add(code);
+  const spec = ERROR_CATALOGUE[code];
+  assert.equal(headers['content-type'], 'application/problem+json');
+  assert.equal(headers['cache-control'], 'no-store');
+  assert.equal(headers['x-content-type-options'], 'nosniff');
+  assert.equal(headers['www-authenticate'], spec.http === 401 ? 'Bearer' : undefined);
+  const { detail, instance, retryable, job_id: jobId, errors: _, ...problem } = JSON.parse(payload);
+  assert.ok(typeof detail === 'string' && detail.length > 0);
+  assert.match(instance, /^\//);
+  assert.deepEqual(problem, {
+    type: `${BASE_URL}/docs/errors#${code.toLowerCase()}`,
+    title: spec.title,
+    status: spec.http,
+    code,
+    request_id: headers['x-request-id'],
+  });
+  if (spec.retry === 'never' && jobId === undefined) assert.equal(retryable, false);
+  // Where a job is named it is said that nothing is charged now.
+  assert.equal(headers['x-credits-charged'], jobId === undefined ? undefined : '0');
+}
+
+/** A refusal moves no credit. */
+async function post(url: string, body: unknown, status: number, code?: ErrorCode, headers = {}) {
+  const before = await app.stores.ledger.credits(app.accountId);
+  const answer = await ask({ method: 'POST', url, body, headers }, status, code);
+  if (status >= 400 && status < 500) {
+    assert.deepEqual(await app.stores.ledger.credits(app.accountId), before);
+  }
+  return answer;
 }
 
 /** Every GET of the document, with a real path, and whether it asks for a key. */
@@ -383,10 +413,12 @@ test('what every read may answer', async t => {
 test('a path and a method that no operation describes', async () => {
   const missing = await send({ method: 'GET', url: '/v2/matting' });
   checker.checkComponent('NotFound', { ...missing, headers: missing.headers });
+  checkProblem(missing, 'NOT_FOUND');
   for (const path of Object.keys(paths)) {
     const url = path.replaceAll(/\{\w+\}/g, 'any');
     const wrong = await send({ method: 'DELETE', url });
     checker.checkComponent('MethodNotAllowed', { ...wrong, headers: wrong.headers });
+    checkProblem(wrong, 'METHOD_NOT_ALLOWED');
     const allowed = String(wrong.headers.allow).toLowerCase().split(', ');
     const described = Object.keys(paths[path] ?? {});
     const expected = described.includes('get') ? [...described, 'head'] : described;
@@ -396,4 +428,10 @@ test('a path and a method that no operation describes', async () => {
 
 test('whatever the document describes was answered above', () => {
   assert.deepEqual(checker.unseen(), []);
+});
+
+test('no public code was left out', async () => {
+  assert.deepEqual(await app.stores.ledger.check(), []);
+  const all = Object.entries(ERROR_CATALOGUE).filter(([, { scope }]) => scope === 'public');
+  assert.deepEqual([...provoked].sort(), all.map(([code]) => code).sort());
 });

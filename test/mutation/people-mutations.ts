@@ -8,7 +8,13 @@ const LINK_USE = 'control-plane/src/store/people/link-use.ts';
 
 const HTTP_TESTS = 'control-plane/test/http/account';
 const inGuard = inFile(`${HTTP_TESTS}/guard.test.ts`, 'the guard of the account area');
-const inReturn = inFile(`${HTTP_TESTS}/guard.test.ts`, 'the way back after sign-in');
+const inReturn = inFile(`${HTTP_TESTS}/attacks/open-redirects.test.ts`, 'redirects of sign-in');
+const inForged = inFile(
+  `${HTTP_TESTS}/attacks/forged-requests.test.ts`,
+  'requests that other sites forge',
+);
+const inMatrix = inFile(`${HTTP_TESTS}/attacks/access-matrix.test.ts`, 'who may do what');
+const inSessions = inFile(`${HTTP_TESTS}/attacks/sessions.test.ts`, 'sessions under attack');
 const inSignIn = inFile(`${HTTP_TESTS}/sign-in.test.ts`, 'people who sign in');
 const inPeople = inFile(`${HTTP_TESTS}/people.test.ts`, 'the people of an account');
 const inProvider = inFile(
@@ -59,21 +65,21 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
     file: GUARD,
     find: "if (!isOwn) throw new PageError('otherOrigin');",
     replace: '',
-    caughtBy: inGuard('refuses a form of another site, or of none'),
+    caughtBy: inForged('a form without our Origin is refused'),
   },
   {
     name: 'a form without its token is taken',
     file: GUARD,
     find: "if (!expected || !isSameText(given, expected)) throw new PageError('staleForm');",
     replace: '',
-    caughtBy: inGuard('refuses a form without the token of its session and account'),
+    caughtBy: inForged('a form without the token of this session is refused'),
   },
   {
     name: 'every role may everything',
     file: DOOR,
     find: "if (!may(person.role, permission)) throw new AuthorityError('forbidden');",
     replace: '',
-    caughtBy: inGuard('asks the role for the permission that the route names'),
+    caughtBy: inMatrix('a viewer may what the role has, in the own account'),
   },
   {
     name: 'who may is asked of the headers alone',
@@ -138,7 +144,7 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
     file: DOOR,
     find: 'return RETURN_PATH.test(text) && ',
     replace: 'return ',
-    caughtBy: inReturn('is never another host, another path or sign-in itself'),
+    caughtBy: inReturn('never leads elsewhere'),
   },
   {
     name: 'anybody ends a session',
@@ -152,7 +158,7 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
     file: SESSIONS,
     find: "await tx.deleteFrom('sessions').where('id_hash', '=', endedIdHash).execute();",
     replace: '',
-    caughtBy: inSignIn('get a new session with every sign-in, and the one before ends'),
+    caughtBy: inSessions('signing in again ends the session that the browser had'),
   },
   {
     name: 'an invitation is accepted by who is not the person known by its mail',

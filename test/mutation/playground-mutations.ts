@@ -21,6 +21,10 @@ const COUNTED = 'counts the pictures of a day, and gives back what failed by no 
 
 const inJobs = inFile('control-plane/test/http/account/jobs.test.ts', 'the pages of jobs');
 const inPages = inFile('control-plane/test/http/account/playground.test.ts', 'the playground');
+const inMatrix = inFile(
+  'control-plane/test/http/account/attacks/access-matrix.test.ts',
+  'who may do what',
+);
 const FORM = 'control-plane/src/http/account/playground-form.ts';
 
 /** What stands between an account's pictures and everybody else. */
@@ -30,7 +34,7 @@ const PAGES: readonly Mutation[] = [
     file: 'control-plane/src/services/account-jobs/account-jobs.ts',
     find: 'if (job?.accountId !== accountId) return undefined;',
     replace: 'if (job === undefined) return undefined;',
-    caughtBy: inJobs('are of one account: another finds none of them, by any address'),
+    caughtBy: inMatrix('what another account has does not exist for a owner'),
   },
   {
     name: 'a viewer gets a preview',

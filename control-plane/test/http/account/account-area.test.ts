@@ -35,18 +35,6 @@ describe('the account area', () => {
     assert.equal(answer.headers['content-type'], 'application/problem+json');
   });
 
-  it('serves files under the hash of their bytes, without looking at a cookie', async () => {
-    const page = await test.app.inject({
-      url: '/account/nothing',
-      headers: { accept: 'text/html' },
-    });
-    const href = /href="(\/account\/assets\/[^"]+\.css)"/.exec(page.body)?.[1];
-    assert.ok(href);
-    const file = await test.app.inject({ url: href });
-    assert.equal(file.statusCode, 200);
-    assert.match(file.headers['cache-control'] as string, /immutable/);
-  });
-
   it('is not known to the API: its cookie opens nothing there', async () => {
     const answer = await owner.get('/v1/account');
     assert.equal(answer.statusCode, 401);

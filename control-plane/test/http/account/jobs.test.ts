@@ -1,6 +1,5 @@
 /** The account's jobs as its people see them, and nobody else. */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { RESEND_EVERY_MS } from '../../../src/services/operator/operate-webhooks.ts';
 import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
@@ -88,19 +87,6 @@ describe('the pages of jobs', () => {
     const seen = (await viewer.get(path)).body;
     assert.ok(!seen.includes('/result'), 'no preview and no link for viewers');
     assert.equal((await viewer.get(`${path}/result`)).statusCode, 403);
-  });
-
-  it('are of one account: another finds none of them, by any address', async () => {
-    const id = await submitted(CALLBACK);
-    await test.succeedJob(id);
-    for (const path of ['', '/result']) {
-      assert.equal((await stranger.get(`${PAGE}/${id}${path}`)).statusCode, 404);
-    }
-    assert.equal((await stranger.post(`${PAGE}/${id}/resend`)).statusCode, 404);
-    assert.equal((await owner.get(`${PAGE}/${randomUUID()}`)).statusCode, 404);
-    assert.equal((await owner.get(`${PAGE}/${id}'`)).statusCode, 404);
-    const [told] = await test.stores.webhookOutbox.list({ jobId: id, limit: 1 });
-    assert.equal(told?.nextAttemptAtMs, told?.createdAtMs, 'it was not touched');
   });
 
   it('say why a job failed in plain words', async () => {

@@ -10,14 +10,10 @@ import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts'
 const JOBS = '/v1/matting/jobs';
 let app: TestApp;
 let keys: ManageKeys;
-let otherId: string;
 let person: ActingPerson;
 before(async () => {
   app = await openTestApp({ credits: 100 });
   keys = new ManageKeys(app.stores.apiKeys);
-  const other = await app.stores.accounts.create('other');
-  assert.ok(other);
-  otherId = other.id;
   person = await ownerOf(app.accountId);
 });
 after(() => app.close());
@@ -122,20 +118,6 @@ describe('a change', () => {
     assert.equal((await app.post(JOBS, imageBody(), bearer(token))).statusCode, 202);
     assert.equal((await set(2, 'month'))?.capUse?.used, 0);
     assert.equal((await set(2, 'day'))?.capUse?.used, 0, 'a count that ended does not come back');
-  });
-});
-
-describe('another account', () => {
-  it('sees none of it, and changes none of it', async () => {
-    const { key, token } = await made();
-    assert.equal(await keys.find(otherId, key.id), undefined);
-    const other = await ownerOf(otherId);
-    assert.equal(await keys.rotate(otherId, key.id, 'at-once', other), undefined);
-    assert.equal(await keys.change(otherId, key.id, { name: 'theirs' }, other), undefined);
-    assert.equal(await keys.revoke(otherId, key.id, other), undefined);
-    assert.deepEqual((await keys.list(otherId)).keys, []);
-    assert.equal((await app.get('/v1/account', bearer(token))).statusCode, 200);
-    assert.equal((await keys.find(app.accountId, key.id))?.name, 'shop');
   });
 });
 

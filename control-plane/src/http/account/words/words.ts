@@ -31,15 +31,6 @@ export function fill(text: string, values: Readonly<Record<string, string | numb
   );
 }
 
-/** As `fill`, with parts of a page in the places: the children of one element. */
-export function fillWith<T>(text: string, values: Readonly<Record<string, T>>): (string | T)[] {
-  const parts = text.split(/(\{\w+\})/).filter(part => part !== '');
-  return parts.map(part => {
-    const name = /^\{(\w+)\}$/.exec(part)?.[1];
-    return name !== undefined && Object.hasOwn(values, name) ? (values[name] as T) : part;
-  });
-}
-
 /** The form of a number's words; `{count}` in them is the number as the language writes it. */
 export function counted(language: Language, words: Counted, count: number): string {
   const form = new Intl.PluralRules(language).select(count) === 'one' ? words.one : words.other;
