@@ -1,16 +1,23 @@
-/** A Matte call that is served, and who is admitted. */
+/** A Matte call: what is taken of it, who is admitted, what is served, and how it ends. */
 import assert from 'node:assert/strict';
+import { Duplex } from 'node:stream';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { status } from '@grpc/grpc-js';
 import { pino } from 'pino';
-import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
+import { ContractError } from '#contract/errors.ts';
+import { CHUNK_BYTES_MAX, IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import {
   type GetNodeInfoResponse,
+  InputFormat,
+  type MatteHeader,
   OutputFormat,
   Priority,
   ResultKind,
   Switch,
 } from '#gen/matting/v1/matte_service.ts';
+import { DirectFiles } from '../../src/direct/direct-files.ts';
+import { EXCHANGE_BOUNDS, type MatteCall, MatteExchange } from '../../src/grpc/matte-exchange.ts';
+import type { MatteOrder } from '../../src/grpc/matte-header.ts';
 import { FakeEnginePool, StageGates, TINY_MODEL } from './fake-pools.ts';
 import {
   chunk,
@@ -22,6 +29,12 @@ import {
   type TestNodeOptions,
   untilNothingAdmitted,
 } from './test-node.ts';
+
+/** Deadline of calls whose deadline passes: many times what they take to the stage that is held. */
+const DEADLINE_MS = 1500;
+const FLOOD_CHUNKS = 5000;
+/** The exchange's own rule, and half of it for the test's first and last turns. */
+const MESSAGES_A_TURN_MAX = 64;
 
 let node: TestNode;
 
@@ -318,4 +331,296 @@ describe('admission', () => {
     const caller = await new MatteCaller(node).sendFile('12345');
     assert.equal(await caller.ended, undefined);
   });
+});
+
+/** Nothing was admitted, nothing is held. */
+function assertUntouched(): void {
+  assert.equal(node.admission.snapshot().images, 0);
+  assert.equal(node.pictures.decoded.length, 0);
+}
+
+describe('a header', () => {
+  const bad: [string, Partial<MatteHeader>, string][] = [
+    ['of no bytes', { contentLength: 0 }, 'INVALID_REQUEST'],
+    ['of 50 MB and a byte', { contentLength: IMAGE_BYTES_MAX + 1 }, 'IMAGE_TOO_LARGE'],
+    ['with a long job_id', { jobId: 'x'.repeat(65) }, 'INVALID_REQUEST'],
+    ['with half a digest', { sha256: Buffer.alloc(16) }, 'INVALID_REQUEST'],
+    ['with a width alone', { width: 10, height: 0 }, 'INVALID_REQUEST'],
+    ['10001 px wide', { width: 10_001, height: 1 }, 'IMAGE_RESOLUTION_TOO_LARGE'],
+    ['of over 100 megapixels', { width: 10_000, height: 10_001 }, 'IMAGE_RESOLUTION_TOO_LARGE'],
+    ['of a new output', { outputFormat: 99 as OutputFormat }, 'UNSUPPORTED_OUTPUT_FORMAT'],
+    ['of JPEG', { outputFormat: OutputFormat.OUTPUT_FORMAT_JPEG }, 'UNSUPPORTED_OUTPUT_FORMAT'],
+    ['of ZIP', { outputFormat: OutputFormat.OUTPUT_FORMAT_ZIP }, 'UNSUPPORTED_OUTPUT_FORMAT'],
+    ['of a new input', { inputFormat: 99 as InputFormat }, 'UNSUPPORTED_IMAGE_FORMAT'],
+    ['of a new result kind', { resultKind: 99 as ResultKind }, 'INVALID_REQUEST'],
+    ['of a new priority', { priority: 99 as Priority }, 'INVALID_REQUEST'],
+    ['for a model not here', { model: 'other' }, 'NODE_INCAPABLE'],
+    ['for a plan not here', { plan: 'best' }, 'NODE_INCAPABLE'],
+    ['for a plan and a model', { plan: 'tiny', model: 'tiny' }, 'INVALID_REQUEST'],
+    ['with a switch half way', { refinement: 7 as never }, 'INVALID_REQUEST'],
+    ['for JPEG XL in', { inputFormat: InputFormat.INPUT_FORMAT_JXL }, 'NODE_INCAPABLE'],
+    ['for JPEG XL out', { outputFormat: OutputFormat.OUTPUT_FORMAT_JXL }, 'NODE_INCAPABLE'],
+  ];
+  for (const [name, fields, code] of bad) {
+    it(`${name} is ${code} before a byte is asked for`, async () => {
+      const caller = new MatteCaller(node).send(header(fields));
+      assert.equal((await caller.failure()).code, code);
+      assert.deepEqual(caller.messages, []);
+      assertUntouched();
+    });
+  }
+
+  it('that does not come first is refused', async () => {
+    const caller = new MatteCaller(node).send(chunk('bytes'), header());
+    const failure = await caller.failure();
+    assert.equal(failure.code, 'INVALID_REQUEST');
+    assert.equal(failure.status, status.INVALID_ARGUMENT);
+    assert.equal(failure.retryable, false);
+    assertUntouched();
+  });
+
+  it('that comes twice is refused', async () => {
+    const caller = new MatteCaller(node).send(header(), header());
+    assert.equal((await caller.failure()).code, 'INVALID_REQUEST');
+    await untilNothingAdmitted(node);
+  });
+
+  it('that never comes is not waited for', async () => {
+    await reopen({ bounds: { headerWaitMaxMs: 30 } });
+    const silent = new MatteCaller(node);
+    assert.equal((await silent.failure()).code, 'CALL_DEADLINE_EXCEEDED');
+    await node.matte.untilIdle();
+  });
+
+  it('without which the call ends is refused', async () => {
+    const caller = new MatteCaller(node);
+    caller.call.end();
+    assert.equal((await caller.failure()).code, 'INVALID_REQUEST');
+  });
+
+  it('over the JPEG XL size of this node goes to another one', async () => {
+    await reopen({
+      capabilities: { inputFormats: ['jxl'], outputFormats: ['jxl', 'png'], jxlPixelsMax: 100 },
+    });
+    const fields = { inputFormat: InputFormat.INPUT_FORMAT_JXL, width: 11, height: 10 };
+    const large = new MatteCaller(node).send(header(fields));
+    const failure = await large.failure();
+    assert.equal(failure.code, 'NODE_INCAPABLE');
+    assert.equal(failure.retryable, true);
+    const fits = await new MatteCaller(node).sendFile('small', { ...fields, width: 10 });
+    assert.equal(await fits.ended, undefined);
+  });
+});
+
+describe('the bytes', () => {
+  it('too few are refused', async () => {
+    const caller = new MatteCaller(node).send(header({ contentLength: 5 }));
+    await caller.until('admitted');
+    caller.send(chunk('1234')).call.end();
+    const failure = await caller.failure();
+    assert.equal(failure.code, 'INVALID_REQUEST');
+    assert.match(failure.detail, /4 of 5 bytes/);
+    await untilNothingAdmitted(node);
+    assert.equal(node.pictures.decoded.length, 0);
+  });
+
+  it('too many are refused as they come', async () => {
+    const caller = new MatteCaller(node).send(header({ contentLength: 5 }));
+    await caller.until('admitted');
+    caller.send(chunk('1234'), chunk('56'));
+    assert.equal((await caller.failure()).code, 'INVALID_REQUEST');
+    await untilNothingAdmitted(node);
+  });
+
+  it('in a chunk over 256 KiB are refused', async () => {
+    const contentLength = CHUNK_BYTES_MAX + 1;
+    const caller = new MatteCaller(node).send(header({ contentLength }));
+    caller.send(chunk(Buffer.alloc(contentLength)));
+    assert.equal((await caller.failure()).code, 'INVALID_REQUEST');
+  });
+
+  it('with another digest are refused', async () => {
+    const caller = await new MatteCaller(node).sendFile('12345', { sha256: sha256('54321') });
+    const failure = await caller.failure();
+    assert.equal(failure.code, 'INVALID_REQUEST');
+    assert.match(failure.detail, /sha256/);
+    assert.equal(node.pictures.decoded.length, 0);
+  });
+
+  it('that stop coming end the call and free its permit', async () => {
+    await reopen({ bounds: { receiveSilenceMaxMs: 40 } });
+    const caller = new MatteCaller(node).send(header({ contentLength: 5 }), chunk('12'));
+    assert.equal((await caller.failure()).code, 'CALL_DEADLINE_EXCEEDED');
+    await untilNothingAdmitted(node);
+  });
+
+  for (const [name, bounds] of [
+    ['trickle', { receiveSilenceMaxMs: 10_000, receiveMaxMs: 60 }],
+    ['come too slowly for their number', { receiveSilenceMaxMs: 300, paceBytesPerSecondMin: 1e7 }],
+  ] as const) {
+    it(`that ${name} end the call as a whole`, async () => {
+      await reopen({ bounds });
+      const caller = new MatteCaller(node).send(header({ contentLength: 100_000 }));
+      await caller.until('admitted');
+      const trickle = setInterval(() => caller.send(chunk('1')), 5);
+      const failure = await caller.failure();
+      clearInterval(trickle);
+      assert.equal(failure.code, 'CALL_DEADLINE_EXCEEDED');
+      await untilNothingAdmitted(node);
+    });
+  }
+
+  it('reach the decoder whole and in order', async () => {
+    const data = Buffer.from(Array.from({ length: 3 * CHUNK_BYTES_MAX + 7 }, (_, i) => i % 251));
+    const caller = new MatteCaller(node);
+    caller.send(header({ contentLength: data.length, sha256: sha256(data) }));
+    await caller.until('admitted');
+    for (let offset = 0; offset < data.length; offset += CHUNK_BYTES_MAX) {
+      caller.send(chunk(data.subarray(offset, offset + CHUNK_BYTES_MAX)));
+    }
+    caller.call.end();
+    assert.equal(await caller.ended, undefined);
+    assert.ok(node.pictures.decoded[0]?.file.equals(data));
+  });
+});
+
+describe('a caller that goes away', () => {
+  for (const stage of ['acquire', 'decode', 'infer', 'finish'] as const) {
+    it(`in ${stage} frees its permit and its worker, once`, async () => {
+      let freed = 0;
+      node.gates.hold(stage);
+      const caller = await new MatteCaller(node).sendFile('12345');
+      await node.gates.reached(stage);
+      node.admission.onChange(() => {
+        freed += 1;
+      });
+      caller.call.cancel();
+      await node.matte.untilIdle();
+      assert.equal(freed, 1);
+      assert.equal(node.admission.snapshot().images, 0);
+      assert.equal(node.pictures.leasesOut, 0);
+      assert.equal(node.pictures.releases, stage === 'acquire' ? 0 : 1);
+      assert.equal(node.pipeline.imagesAt('inferring'), 0);
+    });
+
+    it(`whose deadline passes in ${stage} frees them too, and no later stage begins`, async () => {
+      node.gates.hold(stage);
+      const caller = await new MatteCaller(node, { deadlineMs: DEADLINE_MS }).sendFile('12345');
+      await node.gates.reached(stage);
+      assert.equal((await caller.failure()).status, status.DEADLINE_EXCEEDED);
+      await node.matte.untilIdle();
+      assert.equal(node.admission.snapshot().images, 0);
+      assert.equal(node.pictures.leasesOut, 0);
+      const begun = [node.pictures.decoded, node.engines.runs, node.pictures.finished];
+      const last = ['acquire', 'decode', 'infer', 'finish'].indexOf(stage);
+      assert.deepEqual(
+        begun.map(images => images.length > 0),
+        [last >= 1, last >= 2, last >= 3],
+      );
+      const images = node.metrics.registry.getSingleMetric('matting_node_images_total');
+      const counted = (await images!.get()).values.filter(({ value }) => value > 0);
+      const code = 'CALL_DEADLINE_EXCEEDED';
+      assert.deepEqual(
+        counted.map(({ labels }) => labels),
+        [{ outcome: 'cancelled', code, output_format: 'png' }],
+      );
+    });
+  }
+
+  it('while its bytes are coming frees its permit', async () => {
+    const caller = new MatteCaller(node).send(header({ contentLength: 5 }), chunk('12'));
+    await caller.until('admitted');
+    caller.call.cancel();
+    await node.matte.untilIdle();
+    assert.equal(node.admission.snapshot().images, 0);
+  });
+
+  it('while its result is sent frees its permit', async () => {
+    node.pictures.result = Buffer.alloc(24 * 1024 * 1024, 1);
+    const caller = new MatteCaller(node);
+    caller.call.pause();
+    caller.send(header({ contentLength: 5 }), chunk('12345')).call.end();
+    while (node.pipeline.imagesAt('sending') === 0) await new Promise(r => setImmediate(r));
+    caller.call.cancel();
+    await node.matte.untilIdle();
+    assert.equal(node.admission.snapshot().images, 0);
+  });
+});
+
+describe('an error of a stage', () => {
+  const faults: [string, unknown, string, number][] = [
+    ['of the image', new ContractError('PROCESSING_FAILED', 'broken'), 'PROCESSING_FAILED', 3],
+    ['of an engine', new ContractError('ENGINE_LOST', 'died'), 'ENGINE_LOST', 10],
+    ['unknown', new Error('a path /secret/of/the/machine'), 'NODE_FAULT', 13],
+  ];
+  for (const [name, error, code, number] of faults) {
+    it(`${name} is ${code} and frees everything`, async () => {
+      node.gates.failOnce('infer', error);
+      const caller = await new MatteCaller(node).sendFile('12345');
+      const failure = await caller.failure();
+      assert.equal(failure.code, code);
+      assert.equal(failure.status, number);
+      assert.doesNotMatch(failure.detail, /secret/);
+      await untilNothingAdmitted(node);
+      assert.equal(node.pictures.leasesOut, 0);
+    });
+  }
+
+  it('leaves what the codec said in the log, and out of the status', async () => {
+    const lines: Record<string, unknown>[] = [];
+    const log = pino({}, { write: line => lines.push(JSON.parse(line)) });
+    await reopen({ log });
+    const cause = 'premature end of JPEG image';
+    node.gates.failOnce('decode', new ContractError('PROCESSING_FAILED', 'damaged', { cause }));
+    const caller = await new MatteCaller(node).sendFile('12345', { jobId: 'job-7' });
+    assert.equal((await caller.failure()).detail, 'damaged');
+    const line = lines.find(({ msg }) => msg === 'image failed');
+    assert.equal(line?.reason, cause);
+    assert.equal(line?.jobId, 'job-7');
+  });
+
+  it('with half a surrogate pair in its text still ends the call', async () => {
+    node.gates.failOnce('decode', new ContractError('PROCESSING_FAILED', 'odd \ud800 text'));
+    const caller = await new MatteCaller(node).sendFile('12345');
+    assert.equal((await caller.failure()).code, 'PROCESSING_FAILED');
+  });
+});
+
+it('a hurried end tells the callers that the node is going', async () => {
+  node.gates.hold('infer');
+  const caller = await new MatteCaller(node).sendFile('12345');
+  await node.gates.reached('infer');
+  node.matte.abortAll(new ContractError('NODE_UNAVAILABLE', 'the node shuts down'));
+  assert.equal((await caller.failure()).code, 'NODE_UNAVAILABLE');
+  await node.matte.untilIdle();
+  assert.equal(node.admission.snapshot().images, 0);
+});
+
+it('a flood of tiny chunks leaves turns of the event loop to the others', async () => {
+  let left = FLOOD_CHUNKS;
+  const call = new Duplex({
+    objectMode: true,
+    // Everything lies ready, as what came in one piece over the network does.
+    read() {
+      this.push(left-- > 0 ? chunk('x') : null);
+    },
+    write: (_message, _encoding, done) => done(),
+  });
+  const direct = new DirectFiles([]);
+  const exchange = new MatteExchange(call as unknown as MatteCall, EXCHANGE_BOUNDS, direct);
+  const order = { contentLength: FLOOD_CHUNKS, sha256: undefined } as MatteOrder;
+  let turns = 0;
+  let counting = true;
+  const count = () => {
+    turns += 1;
+    if (counting) setImmediate(count);
+  };
+  setImmediate(count);
+  const { image: file } = await exchange.forOrder(order).receive(new AbortController().signal);
+  counting = false;
+  assert.equal(file.length, FLOOD_CHUNKS);
+  assert.ok(
+    turns >= FLOOD_CHUNKS / MESSAGES_A_TURN_MAX / 2,
+    `${turns} turns for ${FLOOD_CHUNKS} chunks`,
+  );
 });

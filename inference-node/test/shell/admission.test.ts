@@ -63,13 +63,6 @@ describe('Admission', () => {
     admit(admission, megapixels(80));
   });
 
-  it('counts an unknown size as the largest', () => {
-    const admission = new Admission({ ...LIMITS, megapixelsMax: 150 });
-    assert.equal(admit(admission, megapixels(100)).megapixels, 100);
-    assert.equal(refusal(admission, megapixels(100)), 'NODE_SHORT_OF_MEMORY');
-    admit(admission, megapixels(50));
-  });
-
   it('bounds the bytes of the files together', () => {
     const admission = new Admission(LIMITS);
     admit(admission, { megapixels: 1, fileBytes: FILE_BYTES_MAX - 10 });
