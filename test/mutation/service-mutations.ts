@@ -48,26 +48,29 @@ const LEASES_AND_KEYS: readonly Mutation[] = [
   },
 ];
 
+const inPictures = inFile(
+  'control-plane/test/http/connections/slow-callers.test.ts',
+  'callers who take the picture as their answer',
+);
+
 const PICTURES: readonly Mutation[] = [
   {
     name: 'a reader of a result takes no place',
     file: 'control-plane/src/http/answers/result-file.ts',
     find: 'const leave = readers.enter(file);',
     replace: 'const leave = () => undefined;\n  void readers;',
-    caughtBy: {
-      file: 'control-plane/test/http/connections/picture-readers.test.ts',
-      test: 'slow readers of pictures cost little memory, have few places and give them back',
-    },
+    caughtBy: inPictures(
+      'slow readers of pictures cost little memory, have few places and give them back',
+    ),
   },
   {
     name: 'a reader that hung up keeps its place',
     file: 'control-plane/src/http/answers/result-file.ts',
     find: "reply.raw.once('close', leave);",
     replace: '',
-    caughtBy: {
-      file: 'control-plane/test/http/connections/picture-readers.test.ts',
-      test: 'who is gone when the picture is opened holds neither a place nor the file',
-    },
+    caughtBy: inPictures(
+      'who is gone when the picture is opened holds neither a place nor the file',
+    ),
   },
   {
     name: 'a picture in another format than Accept takes is made and charged',
