@@ -21,7 +21,7 @@ import { Pool } from 'undici';
 import { openStorage } from '../control-plane/src/storage/open-storage.ts';
 import { openDatabase } from '../control-plane/src/store/database/connect.ts';
 import { parseMysqlUrl } from '../control-plane/src/store/database/mysql/mysql-url.ts';
-import type { NewJob } from '../control-plane/src/store/jobs/job-store.ts';
+import type { NewJob } from '../control-plane/src/store/jobs/job-submission.ts';
 import { createStores } from '../control-plane/src/store/stores.ts';
 import { pngHeader } from '../control-plane/test/support/test-app.ts';
 import { createTestDatabase, SILENT_LOG } from '../test/support/database.ts';
@@ -163,7 +163,7 @@ async function openBareStore(plane: ControlPlaneProcess) {
         apiKeyId: plane.apiKeyId,
         idempotencyKeyHash: hash,
         fingerprint: hash,
-        mode: 'async',
+        class: 'async',
         outputFormat: 'png',
         input: { ...input, format: 'png' },
         sourceUrl: null,

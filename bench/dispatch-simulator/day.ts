@@ -5,6 +5,7 @@
  * batches in between; nodes need 90 s to come. Price, in node-hours, against the wait, for each
  * target and hold, and for fleets that never change. Repeatable to the last digit.
  */
+import type { JobClass } from '../../control-plane/src/domain/job.ts';
 import { writeResults } from '../results.ts';
 import { quantile } from './simulation.ts';
 import { type SleepingFleet, sleepThrough } from './sleeping-fleet.ts';
@@ -54,9 +55,9 @@ function measure(name: string, size: SleepingFleet['size'], more: Partial<Sleepi
   if (!name.includes(ONLY)) return;
   const startedMs = performance.now();
   const slept = sleepThrough({ jobs, kind: NODE, startMs: START_MS, size, seed: SEED, ...more });
-  const waits = (mode?: 'sync' | 'async') =>
+  const waits = (jobClass?: JobClass) =>
     [...slept.times]
-      .filter(([job]) => mode === undefined || job.mode === mode)
+      .filter(([job]) => jobClass === undefined || job.class === jobClass)
       .map(([, { waitMs }]) => waitMs / 1000);
   const seconds = (values: readonly number[], share: number) =>
     Math.round(quantile(values, share) * 10) / 10;

@@ -52,8 +52,7 @@ export class JobTable {
   listLanes(nowMs: number): JobLane[] {
     return [...this.#lanes.values()].flatMap(({ open: [first] }) => {
       if (first === undefined) return [];
-      const { mode, arrivesMs } = first;
-      const firstQueueAtMs = queuePositionMs(mode, arrivesMs);
+      const firstQueueAtMs = queuePositionMs(first.class, first.arrivesMs);
       return [{ ...laneOf({ ...first, state: 'ready' }), firstQueueAtMs, readAtMs: nowMs }];
     });
   }
@@ -78,16 +77,15 @@ export class JobTable {
 }
 
 export function listed(simulated: SimulatedJob, nowMs: number): ListedJob {
-  const { index, mode, accountId, apiKeyId, playground, arrivesMs } = simulated;
+  const { index, accountId, apiKeyId, arrivesMs } = simulated;
   const { pixels, inputFormat, outputFormat } = simulated;
   return {
     simulated,
     id: String(index),
     state: 'ready',
-    mode,
+    class: simulated.class,
     accountId,
     apiKeyId,
-    playground,
     createdAtMs: arrivesMs,
     readAtMs: nowMs,
     startedAtMs: null,

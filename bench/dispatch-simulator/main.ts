@@ -20,7 +20,7 @@ function compare(scenario: Scenario): void {
   const startedMs = performance.now();
   const { jobs, refusals, lostClaims } = simulate(scenario);
   const counted = settled(jobs);
-  const sync = counted.filter(({ job }) => job.mode === 'sync');
+  const sync = counted.filter(({ job }) => job.class === 'sync');
   const name = `nodes${scenario.nodes} replicas${scenario.replicas} load${scenario.load}`;
   results[name] = {
     p99TotalRatio: ratio(counted, 'totalMs'),

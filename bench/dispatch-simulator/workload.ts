@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
+import type { JobClass } from '../../control-plane/src/domain/job.ts';
 
 export interface Scenario {
   readonly nodes: number;
@@ -23,8 +24,7 @@ export interface SimulatedJob {
   readonly index: number;
   readonly accountId: string;
   readonly apiKeyId: string;
-  readonly mode: 'sync' | 'async';
-  readonly playground: boolean;
+  readonly class: JobClass;
   readonly arrivesMs: number;
   readonly pixels: number;
   readonly inputFormat: InputFormat;
@@ -76,9 +76,9 @@ const ACCOUNTS_WEIGHT = ACCOUNTS.reduce((sum, { weight }) => sum + weight, 0);
 const CALLERS = ACCOUNTS.map(({ name, weight }) => ({ name, share: weight / ACCOUNTS_WEIGHT }));
 /** API keys of an account, used alike. */
 const KEYS = 2;
-const MODES = [
-  { mode: 'sync', share: 0.7 },
-  { mode: 'async', share: 0.3 },
+const CLASSES = [
+  { class: 'sync', share: 0.7 },
+  { class: 'async', share: 0.3 },
 ] as const;
 
 const INFER_MS = 250;
@@ -167,7 +167,7 @@ export function makeDay({ lengthMs, rateAt, rateMax, batches, seed }: Day): Simu
       ...drawnJob(random),
       accountId: `batch-${index}`,
       apiKeyId: `batch-${index}`,
-      mode: 'async' as const,
+      class: 'async' as const,
       arrivesMs: atMs,
     })),
   );
@@ -184,7 +184,6 @@ export function meanServiceMs(jobs: readonly SimulatedJob[]): number {
 function drawnJob(random: () => number) {
   return {
     ...drawnCaller(random),
-    playground: false,
     pixels: drawn(SIZES, random).megapixels * 1e6 * (0.7 + 0.6 * random()),
     inputFormat: drawn(INPUTS, random).format,
     outputFormat: drawn(OUTPUTS, random).format,
@@ -201,7 +200,7 @@ export function makeJobs(scenario: Scenario, fleet: readonly NodeKind[]): Simula
     index,
     arrivesMs: 0,
     ...drawnCaller(random),
-    playground: unpaid() < playgroundShare,
+    ...(unpaid() < playgroundShare ? { class: 'playground' as const } : {}),
     pixels: drawn(SIZES, random).megapixels * 1e6 * (0.7 + 0.6 * random()),
     inputFormat: drawn(INPUTS, random).format,
     outputFormat: drawn(OUTPUTS, random).format,
@@ -219,7 +218,7 @@ export function makeJobs(scenario: Scenario, fleet: readonly NodeKind[]): Simula
 function drawnCaller(random: () => number) {
   const accountId = drawn(CALLERS, random).name;
   const apiKeyId = `${accountId}-${Math.floor(random() * KEYS)}`;
-  return { accountId, apiKeyId, mode: drawn(MODES, random).mode };
+  return { accountId, apiKeyId, class: drawn(CLASSES, random).class };
 }
 
 /** Box and Muller. */

@@ -47,7 +47,6 @@ import { AccountJobs } from './services/account-jobs/account-jobs.ts';
 import { BalanceWatch } from './services/alerts/balance-watch.ts';
 import { MailDelivery } from './services/alerts/mail-delivery.ts';
 import { ManageAlerts } from './services/alerts/manage-alerts.ts';
-import { alertSweepSteps } from './services/alerts/sweep-alerts.ts';
 import { type WithheldObserver, withheldTeller } from './services/alerts/withheld-messages.ts';
 import { Authenticate } from './services/authenticate.ts';
 import { ClockWatch } from './services/clock-watch.ts';
@@ -71,7 +70,6 @@ import { Profile } from './services/people/profile.ts';
 import { ProviderSignIn } from './services/people/provider-sign-in.ts';
 import { Sessions, SignIn } from './services/people/sign-in.ts';
 import { KnownBrowsers, SignInThrottle } from './services/people/sign-in-throttle.ts';
-import { peopleSweepSteps } from './services/people/sweep-people.ts';
 import { UsePlayground } from './services/playground/use-playground.ts';
 import { RateLimits } from './services/rate-limits.ts';
 import { ReadinessService } from './services/readiness.ts';
@@ -91,6 +89,7 @@ import { SignedNotifications } from './services/sales/signed-notifications.ts';
 import { AcceptanceGate } from './services/submission/acceptance.ts';
 import { SubmitMatting } from './services/submission/submit-matting.ts';
 import { ImageUploads, type UploadBounds } from './services/submission/submit-upload.ts';
+import { removalSteps } from './services/sweeping/removal-steps.ts';
 import { Sweeper } from './services/sweeping/sweep.ts';
 import { Overview, ReadUsage } from './services/usage/read-usage.ts';
 import { CallbackAddressCheck } from './sources/callback-url.ts';
@@ -385,6 +384,7 @@ export function composeServices(parts: ServiceParts) {
   const signed = config.resultDownloads === 'redirect' ? blobs.signed : undefined;
   const shared = {
     readUsage,
+    submitMatting,
     uploads: new ImageUploads(blobs, parts.uploadSlots),
     resultDownload: new ResultDownload({ ...stores, blobs, losses, signed }),
     resultReaders: new ResultReaders(parts.resultReaders),
@@ -399,7 +399,6 @@ export function composeServices(parts: ServiceParts) {
     ...shared,
     losses,
     readAccount,
-    submitMatting,
     removeBackground: new RemoveBackground(submitMatting, { ...config, removebgDefaultSize }),
     waitForJob: new WaitForJob(stores.jobs, events),
     readJob: new ReadJob(stores.jobs),
@@ -425,6 +424,7 @@ export function composeServices(parts: ServiceParts) {
 
 interface SharedServices {
   readonly readUsage: ReadUsage;
+  readonly submitMatting: SubmitMatting;
   readonly uploads: ImageUploads;
   readonly resultDownload: ResultDownload;
   readonly resultReaders: ResultReaders;
@@ -432,7 +432,7 @@ interface SharedServices {
 }
 
 function composeAccountArea(parts: ServiceParts, shared: SharedServices) {
-  const { config, stores, secrets, guard, readiness, observer, log } = parts;
+  const { config, stores, secrets, guard, observer, log } = parts;
   const browsers = new KnownBrowsers(parts.secretsKey);
   const passwords = new Passwords();
   const throttle = new SignInThrottle(stores.signInThrottles, browsers);
@@ -466,11 +466,8 @@ function composeAccountArea(parts: ServiceParts, shared: SharedServices) {
     }),
     provider: composeProvider(config, stores, throttle),
     playground: new UsePlayground({
-      ...{ ...stores, ...parts },
-      uploads: shared.uploads,
-      isDraining: () => readiness.draining,
+      ...{ ...stores, ...shared },
       imagesMax: config.accountArea?.playgroundImages ?? 0,
-      fieldPolicy: config,
     }),
     accountJobs: new AccountJobs({ ...stores, operateWebhooks: new OperateWebhooks(stores) }),
   };
@@ -559,8 +556,7 @@ function composeSweeper(base: Base, losses: LostResults): Sweeper {
     blobStore: blobs,
     sweeps: stores.sweeps,
     others: [
-      ...alertSweepSteps(stores, jobRetentionMs),
-      ...peopleSweepSteps(stores.people),
+      ...removalSteps(stores, jobRetentionMs),
       resultLookStep({ lostResults: stores.lostResults, losses, blobs }),
     ],
     holder: replicaId,

@@ -15,6 +15,7 @@ import { GUARD_CAUSES, type GuardCause } from '#program/ports/grpc-guard.ts';
 import { ENDED_CAUSES, type EndedCause } from '#program/ports/http-guard.ts';
 import { SPAN_FATES, type SpanFate, type SpanObserver } from '#program/tracing/span.ts';
 import { WITHHELD_REASONS, type WithheldReason } from './domain/account/message-limits.ts';
+import { JOB_CLASSES } from './domain/job.ts';
 import type { Answered } from './http/answers/answer-log.ts';
 import { ATTEMPT_KINDS, type AttemptOutcome } from './nodes/attempt-outcome.ts';
 import { REFUSAL_CAUSES, type RefusalCause } from './nodes/refused-nodes.ts';
@@ -26,7 +27,6 @@ import {
 } from './services/alerts/mail-sender.ts';
 import type { WithheldObserver } from './services/alerts/withheld-messages.ts';
 import {
-  COUNTED_MODES,
   FETCH_OUTCOMES,
   type FetchOutcome,
   type JobEnding,
@@ -72,10 +72,10 @@ const SERVICE_FAULTS = CODES.filter(([, { scope, http }]) => scope === 'public' 
 
 /** Ends of jobs that rules ask for; other codes are the image's or the request's fault. */
 const JOB_ENDS = [
-  ...everyOf({ outcome: ['succeeded'], mode: COUNTED_MODES, code: [''], retryable: [''] }),
+  ...everyOf({ outcome: ['succeeded'], mode: JOB_CLASSES, code: [''], retryable: [''] }),
   ...everyOf({
     outcome: ['failed'],
-    mode: COUNTED_MODES,
+    mode: JOB_CLASSES,
     code: ['PROCESSING_FAILED', 'IMAGE_DOWNLOAD_FAILED'],
     retryable: ['true', 'false'],
   }),

@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { backgroundBlob } from '../../control-plane/src/domain/job.ts';
-import type { NewJob } from '../../control-plane/src/store/jobs/job-store.ts';
+import type { NewJob } from '../../control-plane/src/store/jobs/job-submission.ts';
 import { TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
 import { Harness, until } from '../../control-plane/test/services/dispatch/harness.ts';
 import { openTestNode, type TestNode } from '../../inference-node/test/grpc/test-node.ts';

@@ -24,13 +24,6 @@ const RETENTION = 'control-plane/src/store/jobs/job-retention.ts';
 
 export const FINISHING_MUTATIONS: readonly Mutation[] = [
   {
-    name: 'a job with finishing stands where control planes from before see it',
-    file: 'control-plane/src/store/jobs/queue-range.ts',
-    find: "return range === 'finishing' ? -FINISHING_SHIFT_MS : 0;",
-    replace: 'return 0;',
-    caughtBy: inRows('have lanes of their own and stand among the others in the queue'),
-  },
-  {
     name: 'a background that a job names is swept away',
     file: RETENTION,
     find: 'for (const name of await readBack(database, db => backgroundsIn(db, some))) found.add(name);',

@@ -242,15 +242,15 @@ const UPLOADS: readonly Mutation[] = [
   {
     name: 'a background takes a place of its own',
     file: UPLOAD,
-    find: 'if (this.#files === 0) await this.#slots.take(this.#accountId);',
-    replace: 'await this.#slots.take(this.#accountId);',
+    find: 'if (this.#files === 0) this.#release = await this',
+    replace: 'this.#release = await this',
     caughtBy: inRoutes('a picture and its background take one place, given back once'),
   },
   {
     name: 'a place is given back while the background is stored',
     file: UPLOAD,
-    find: 'if (this.#files === 0) this.#slots.release(this.#accountId);',
-    replace: 'this.#slots.release(this.#accountId);',
+    find: 'if (this.#files === 0) this.#release?.();',
+    replace: 'this.#release?.();',
     caughtBy: inBackground(
       'needs no place beside that of its picture, so that two requests never wait for each other',
     ),

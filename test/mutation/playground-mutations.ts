@@ -59,9 +59,9 @@ const PAGES: readonly Mutation[] = [
   },
   {
     name: 'the playground is open where what is paid for needs the room',
-    file: 'control-plane/src/services/playground/use-playground.ts',
-    find: 'await acceptance.requireRoom();',
-    replace: '',
+    file: 'control-plane/src/services/submission/submit-matting.ts',
+    find: ': acceptance.requireRoom());',
+    replace: ': undefined);',
     caughtBy: inPages('is refused where what is paid for needs the room, and counts nothing'),
   },
 ];
@@ -106,22 +106,15 @@ export const PLAYGROUND_MUTATIONS: readonly Mutation[] = [
   {
     name: 'a picture that is refused is counted',
     file: STORE,
-    find: 'await giveImageBack(tx, job.accountId, dayMs);',
+    find: 'await giveImageBack(tx, accountId, row.day_at);',
     replace: '',
     caughtBy: inStore('takes few open jobs of an account, and counts none of those it refuses'),
   },
   {
-    name: 'jobs of the playground stand where control planes from before see them',
-    file: 'control-plane/src/store/jobs/queue-range.ts',
-    find: 'export const PLAYGROUND_QUEUE_AT = 0;',
-    replace: 'export const PLAYGROUND_QUEUE_AT = 1;',
-    caughtBy: inStore('is where control planes from before it do not look'),
-  },
-  {
     name: 'a job of the playground begins while one that is paid for waits',
     file: CORE,
-    find: 'if (job.playground && (this.#nodesAwaited || !this.#hasPlaygroundPlace())) return NOTHING;',
-    replace: 'if (job.playground && !this.#hasPlaygroundPlace()) return NOTHING;',
+    find: 'if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasPlaygroundPlace())) return NOTHING;',
+    replace: 'if (isUnpaid(job) && !this.#hasPlaygroundPlace()) return NOTHING;',
     caughtBy: inCore('waits while any that is paid for waits for a node, however old it is'),
   },
   {
@@ -134,14 +127,14 @@ export const PLAYGROUND_MUTATIONS: readonly Mutation[] = [
   {
     name: 'a job of the playground ages past what is paid for',
     file: TURNS,
-    find: '(job.playground ? unpaid : paid).push(job);',
+    find: "(job.class === 'playground' ? unpaid : paid).push(job);",
     replace: 'paid.push(job);',
     caughtBy: inOrder('puts the playground behind all others, however old'),
   },
   {
     name: 'lanes of the playground are read before those that are paid for',
     file: TURNS,
-    find: 'const group = lane.playground ? 2 : isUrgent ? 0 : 1;',
+    find: "const group = lane.class === 'playground' ? 2 : isUrgent ? 0 : 1;",
     replace: 'const group = isUrgent ? 0 : 1;',
     caughtBy: inLanes('reads no lane of the playground while one that is paid for is left out'),
   },

@@ -175,9 +175,9 @@ const LOSSES: readonly Mutation[] = [
 const LINKS: readonly Mutation[] = [
   {
     name: 'what a row has of a result link opens the result',
-    file: 'control-plane/src/store/jobs/job-queries.ts',
-    find: 'const plain = HASH.test(token) ? hashed : token;',
-    replace: 'const plain = token;',
+    file: 'control-plane/src/store/jobs/job-reading.ts',
+    find: "const hashed = hash('sha256', token, 'hex');",
+    replace: "const hashed = HASH.test(token) ? token : hash('sha256', token, 'hex');",
     caughtBy: inFile('control-plane/test/http/stored-tokens.test.ts')(
       'what the database has of a result link opens nothing, and is no part of the link',
     ),

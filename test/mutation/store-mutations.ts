@@ -4,7 +4,7 @@ import { inFile, type Mutation } from './mutation.ts';
 const LEASE = 'control-plane/src/store/jobs/job-lease.ts';
 const COMPLETION = 'control-plane/src/store/jobs/job-completion.ts';
 const SUBMISSION = 'control-plane/src/store/jobs/job-submission.ts';
-const KEYS = 'control-plane/src/store/jobs/job-keys.ts';
+const KEYS = 'control-plane/src/store/jobs/job-submission.ts';
 const LEDGER = 'control-plane/src/store/ledger/ledger-store.ts';
 const WRITER = 'control-plane/src/store/ledger/ledger-writer.ts';
 const ACCOUNT_AUDIT = 'control-plane/src/store/ledger/ledger-account-audit.ts';

@@ -205,7 +205,7 @@ function finalJobs(words: Words, from: number, count: number, jobs: number, old:
   const only = (condition: string, value: string) => `case when ${condition} then ${value} end`;
   const finished = `${words.now} - (${wholeOf(words, age)})`;
   return `insert into jobs (id, account_id, api_key_id, idempotency_key_hash, fingerprint, state,
-      mode, output_format, created_at, started_at, finished_at, fence, lost_attempts,
+      class, output_format, created_at, started_at, finished_at, fence, lost_attempts,
       lost_with_process, takeovers, expires_at, result_blob, result_blob_expires_at, result_token,
       result_token_sealed, result_sha256, result_format, result_bytes, result_width,
       result_height, failure_code, failure_detail, failure_retryable)
@@ -226,8 +226,8 @@ function finalJobs(words: Words, from: number, count: number, jobs: number, old:
 function openJobRows(words: Words, from: number, count: number): string {
   const i = `(i + ${from})`;
   return `insert into jobs (id, account_id, api_key_id, idempotency_key_hash, fingerprint, state,
-      mode, output_format, created_at, queue_at, input_blob, input_bytes, input_format, input_width,
-      input_height, fence, lost_attempts, lost_with_process, takeovers)
+      class, output_format, created_at, queue_at, input_blob, input_bytes, input_format,
+      input_width, input_height, fence, lost_attempts, lost_with_process, takeovers)
     select ${idOf(words, i)}, ${accountId(words, i)}, ${keyId(words, i)}, ${hashOf(words, i)},
       ${hashOf(words, '1')}, 'ready', case when i % 3 = 0 then 'sync' else 'async' end, 'png',
       ${words.now} - 5000, ${words.now} - 5000 + i, ${words.concat("'inputs/'", idOf(words, i))},

@@ -133,11 +133,7 @@ async function complete(
   const migrations = await migrate(database);
   if (blobs === undefined) return { migrations, blobs: undefined };
   onProgress('copying the pictures that it names');
-  const { jobs } = createStores(database, {
-    renderOutboxBody: () => {
-      throw new Error('a restore ends no job');
-    },
-  });
+  const { jobs } = createStores(database);
   const summary = await moveBlobs(new NamedBlobs(blobs.from, jobs), blobs.to);
   const [first] = summary.failures;
   if (first !== undefined) {

@@ -8,7 +8,7 @@ import type { Job } from '../domain/job.ts';
 import { FINAL_STATES, OPEN_STATES } from '../domain/job.ts';
 import { BlobNotFoundError, type BlobStore } from '../storage/blob-store.ts';
 import { hashOf } from '../storage/move-blobs.ts';
-import type { Stores } from '../store/stores.ts';
+import type { StoresWithoutEnds } from '../store/stores.ts';
 
 /** Jobs that are read at once, and blobs that are looked at at once. */
 const PAGE = 100;
@@ -19,7 +19,7 @@ const NAMED_MAX = 20;
 const LINK_LIFE_MS_MAX = 31 * 86_400_000;
 
 export interface RestoredParts {
-  readonly stores: Pick<Stores, 'jobs' | 'ledger'>;
+  readonly stores: Pick<StoresWithoutEnds, 'jobs' | 'ledger'>;
   readonly blobs: Pick<BlobStore, 'stat' | 'openRead' | 'signed'>;
   /** Compares sizes, and reads nothing. */
   readonly sizesOnly: boolean;

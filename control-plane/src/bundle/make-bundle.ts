@@ -4,6 +4,7 @@
  * scrubbed besides, and at the end no secret of the environment is in any file (secrets-out.ts).
  * A part that cannot be had is a line that says why.
  */
+
 import { open } from 'node:fs/promises';
 import { arch, cpus, platform, release, totalmem } from 'node:os';
 import path from 'node:path';
@@ -16,12 +17,13 @@ import { type Config, type Environment, loadConfig, loadDatabaseConfig } from '.
 import { withSupervisorsToken } from '../doctor/configuration-findings.ts';
 import { missingFile } from '../doctor/database-findings.ts';
 import { examineControlPlane } from '../doctor/examine.ts';
+import { modeOf } from '../domain/job.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '../domain/retention.ts';
 import type { NodeMember } from '../store/cluster/node-store.ts';
 import { type Database, openDatabase } from '../store/database/connect.ts';
 import { schemaState } from '../store/database/migrate.ts';
 import { readStatistics } from '../store/database/probe.ts';
-import { createStores, type Stores } from '../store/stores.ts';
+import { createStores, type StoresWithoutEnds } from '../store/stores.ts';
 import { readLog } from './log-lines.ts';
 import { scrubbed, scrubbedOfPlaces } from './scrub.ts';
 import { shownConfiguration } from './shown-configuration.ts';
@@ -122,11 +124,7 @@ async function addDatabase(add: Add, env: Environment): Promise<void> {
   });
   if (database === undefined) return;
   try {
-    const stores = createStores(database, {
-      renderOutboxBody: () => {
-        throw new Error('a bundle ends no job');
-      },
-    });
+    const stores = createStores(database);
     await add('jobs-failed.json', async () => json(await jobsOf(stores, ['failed'])));
     await add('jobs-open.json', async () => json(await jobsOf(stores, OPEN)));
     await add('notifications-failed.json', async () => json(await notificationsOf(stores)));
@@ -140,12 +138,12 @@ async function addDatabase(add: Add, env: Environment): Promise<void> {
 
 const OPEN = ['accepted', 'fetching', 'ready', 'running'] as const;
 
-async function jobsOf(stores: Stores, states: readonly ['failed'] | typeof OPEN) {
+async function jobsOf(stores: StoresWithoutEnds, states: readonly ['failed'] | typeof OPEN) {
   const filter = { states, endedWithinMs: DAYS * DAY_MS, limit: LISTED_MAX };
   return (await stores.jobs.list(filter)).map(job => ({
     job_id: job.id,
     state: job.state,
-    mode: job.mode,
+    mode: modeOf(job),
     created_at: job.createdAtMs,
     started_at: job.startedAtMs,
     finished_at: job.finishedAtMs,
@@ -165,7 +163,7 @@ async function jobsOf(stores: Stores, states: readonly ['failed'] | typeof OPEN)
   }));
 }
 
-async function notificationsOf({ webhookOutbox }: Stores) {
+async function notificationsOf({ webhookOutbox }: StoresWithoutEnds) {
   const rows = await webhookOutbox.list({ jobId: undefined, status: 'failed', limit: LISTED_MAX });
   return rows.map(row => ({
     attempts: row.attempts,
@@ -174,7 +172,7 @@ async function notificationsOf({ webhookOutbox }: Stores) {
   }));
 }
 
-async function workOf(stores: Stores, jobRetentionMs: number) {
+async function workOf(stores: StoresWithoutEnds, jobRetentionMs: number) {
   const { byAccount, ...queued } = await stores.jobs.queued();
   return {
     queued: { ...queued, accounts: byAccount.size },
@@ -185,7 +183,7 @@ async function workOf(stores: Stores, jobRetentionMs: number) {
   };
 }
 
-async function addNodes(add: Add, { nodes }: Stores): Promise<void> {
+async function addNodes(add: Add, { nodes }: StoresWithoutEnds): Promise<void> {
   let members: readonly NodeMember[] = [];
   await add('nodes.json', async () => {
     members = await nodes.listAll();

@@ -17,7 +17,7 @@ import {
   requireSameSecretsKey,
 } from '../secrets/secrets-key.ts';
 import { type Database, openDatabase, type StoreLog } from '../store/database/connect.ts';
-import { openStores, type Stores } from '../store/stores.ts';
+import { openStores, type StoresWithoutEnds } from '../store/stores.ts';
 import { wholeEnvironment } from './config.ts';
 
 /** A command cannot do what it was asked: one line for the operator. */
@@ -70,7 +70,7 @@ export class CliContext {
    * runs `migrate`, and only commands that set up ('run') do so too.
    */
   async withStores<T>(
-    work: (stores: Stores) => Promise<T>,
+    work: (stores: StoresWithoutEnds) => Promise<T>,
     options: { readonly migrations?: 'run' } = {},
   ): Promise<T> {
     const { databaseUrl } = loadDatabaseConfig(this.#environment);
@@ -78,9 +78,6 @@ export class CliContext {
     const stores = await openStores(databaseUrl, {
       log: this.log,
       migrations: own ? 'run' : (options.migrations ?? 'require'),
-      renderOutboxBody: () => {
-        throw new Error('the command line ends no job');
-      },
     });
     try {
       return await work(stores);
@@ -128,7 +125,9 @@ export class CliContext {
    * Seals texts of mails by the key of the control planes, which open them.
    * @throws ConfigError, CommandError, SecretsKeyError: there is none, or it is another one
    */
-  async mailSealer({ secretsCanary }: Stores): Promise<(text: string, id: string) => string> {
+  async mailSealer({
+    secretsCanary,
+  }: StoresWithoutEnds): Promise<(text: string, id: string) => string> {
     const { secretsKey, dataDir } = loadKeyConfig(this.#environment);
     const isFirst = (await secretsCanary.find()) === undefined;
     const kept = () => (isFirst ? loadOrCreateSecretsKey(dataDir) : readSecretsKey(dataDir));
@@ -153,7 +152,7 @@ export class CliContext {
 }
 
 /** @throws CommandError */
-export async function requireAccount(stores: Stores, nameOrId: string) {
+export async function requireAccount(stores: StoresWithoutEnds, nameOrId: string) {
   const account = await stores.accounts.findByNameOrId(nameOrId);
   if (account === undefined) throw new CommandError(`there is no account "${nameOrId}"`);
   return account;

@@ -12,7 +12,7 @@ import pkg from '../../../package.json' with { type: 'json' };
 import { type Config, type Environment, loadDatabaseConfig, loadStorageConfig } from '../config.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '../domain/retention.ts';
 import type { Database } from '../store/database/connect.ts';
-import { createStores, type Stores } from '../store/stores.ts';
+import { createStores } from '../store/stores.ts';
 import {
   examineConfiguration,
   secretsFindings,
@@ -115,11 +115,7 @@ async function contentFindings(
   config: Config | undefined,
   env: Environment,
 ): Promise<Finding[]> {
-  const stores: Stores = createStores(database, {
-    renderOutboxBody: () => {
-      throw new Error('a doctor ends no job');
-    },
-  });
+  const stores = createStores(database);
   const retentionMs = config?.jobRetentionMs ?? JOB_RETENTION_DAYS_DEFAULT * DAY_MS;
   const onDemand = env.MATTING_NODES_ON_DEMAND?.toLowerCase() === 'true';
   const looks: readonly (readonly [string, () => Promise<readonly Finding[]>])[] = [

@@ -4,13 +4,13 @@ import { type Finding, failure, ok, warning } from '#program/doctor/findings.ts'
 import type { Config } from '../config.ts';
 import { SecretBox } from '../secrets/secret-box.ts';
 import { judgeSecretsKey, readSecretsKey, SECRETS_KEY_FILE } from '../secrets/secrets-key.ts';
-import type { Stores } from '../store/stores.ts';
+import type { StoresWithoutEnds } from '../store/stores.ts';
 
 const SUBJECT = 'secrets';
 const CHANGING = 'docs/operations.md, "Changing the secrets key"';
 
 export async function secretsKeyFindings(
-  { secretsCanary, webhookOutbox }: Pick<Stores, 'secretsCanary' | 'webhookOutbox'>,
+  { secretsCanary, webhookOutbox }: Pick<StoresWithoutEnds, 'secretsCanary' | 'webhookOutbox'>,
   { secretsKey: given, secretsKeyPrevious, dataDir }: Config,
 ): Promise<readonly Finding[]> {
   const canary = await secretsCanary.find();

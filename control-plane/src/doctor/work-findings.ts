@@ -1,6 +1,6 @@
 /** What waits, what is late, and what the last checks of the ledger said: of the whole service. */
 import { type Finding, failure, ok, warning } from '#program/doctor/findings.ts';
-import type { Stores } from '../store/stores.ts';
+import type { StoresWithoutEnds } from '../store/stores.ts';
 
 const SECOND_MS = 1000;
 const HOUR_MS = 3_600_000;
@@ -11,7 +11,7 @@ const MAILS_MS_MAX = 600 * SECOND_MS;
 const SWEEP_MS_MAX = HOUR_MS;
 const AUDIT_MS_MAX = 48 * HOUR_MS;
 
-export async function queueFindings(stores: Stores): Promise<readonly Finding[]> {
+export async function queueFindings(stores: StoresWithoutEnds): Promise<readonly Finding[]> {
   const { jobs, oldestAgeMs } = await stores.jobs.queued();
   const found =
     jobs === 0
@@ -21,7 +21,7 @@ export async function queueFindings(stores: Stores): Promise<readonly Finding[]>
   return [warning('queue', found, 'add nodes, or see why none takes them: matting jobs list')];
 }
 
-export async function deliveryFindings(stores: Stores): Promise<readonly Finding[]> {
+export async function deliveryFindings(stores: StoresWithoutEnds): Promise<readonly Finding[]> {
   const webhooks = await stores.webhookOutbox.due();
   const mails = await stores.mailOutbox.waiting();
   return [
@@ -42,7 +42,7 @@ function lateness(
 }
 
 export async function sweepFindings(
-  stores: Stores,
+  stores: StoresWithoutEnds,
   jobRetentionMs: number,
 ): Promise<readonly Finding[]> {
   const { walkMs, ...backlog } = await stores.sweeps.backlog(jobRetentionMs);
@@ -54,7 +54,7 @@ export async function sweepFindings(
   return [ok('sweeper', found)];
 }
 
-export async function ledgerFindings(stores: Stores): Promise<readonly Finding[]> {
+export async function ledgerFindings(stores: StoresWithoutEnds): Promise<readonly Finding[]> {
   const audits = await stores.ledger.lastAudits();
   const problems = audits.reduce((sum, audit) => sum + audit.problems, 0);
   if (problems > 0) {

@@ -26,6 +26,18 @@ export const FINAL_STATES = ['succeeded', 'failed'] as const;
 export const JOB_STATES = [...OPEN_STATES, ...FINAL_STATES] as const;
 export type JobState = (typeof JOB_STATES)[number];
 
+/**
+ * How a job was submitted, and so when it goes: synchronous ones first, then asynchronous ones,
+ * behind both those of the playground, which nobody pays for (domain/dispatch/job-turns.ts).
+ */
+export const JOB_CLASSES = ['sync', 'async', 'playground'] as const;
+export type JobClass = (typeof JOB_CLASSES)[number];
+
+/** Whether its caller waits for it: nobody's request waits for a job of the playground. */
+export function modeOf(job: Pick<Job, 'class'>): 'sync' | 'async' {
+  return job.class === 'sync' ? 'sync' : 'async';
+}
+
 export type PublicJobState = 'queued' | 'processing' | 'succeeded' | 'failed' | 'expired';
 
 export interface JobInput {
@@ -100,8 +112,7 @@ export interface Job {
   readonly idempotencyKeyHash: string | null;
   readonly fingerprint: string;
   readonly state: JobState;
-  /** How it was submitted: synchronous jobs go first. */
-  readonly mode: 'sync' | 'async';
+  readonly class: JobClass;
   /** null for Base64 and once the job is final. */
   readonly sourceUrl: string | null;
   /** Stands for the host and port of what is to be downloaded next; null where nothing was. */
@@ -110,10 +121,7 @@ export interface Job {
   readonly input: JobInput | null;
   readonly outputFormat: OutputFormat;
   readonly channels: Channels;
-  /**
-   * null: a cut-out as every node makes it. Empty where the format or `channels` alone needs a node
-   * that finishes.
-   */
+  /** null: a plain cut-out. Empty where the format or `channels` alone is another. */
   readonly finishing: Finishing | null;
   /** null where `finishing` has no background picture, and once the job is final. */
   readonly background: JobBackground | null;

@@ -49,7 +49,7 @@ export function queuedFramePixels(
   return frameRange(finishing, size, { turned: true }).most;
 }
 
-/** What a queued job counts. store/jobs/queue-load.ts sums the same. */
+/** What a queued job counts. store/jobs/job-queue.ts sums the same. */
 export function queuedMegapixels({ finishing, input }: Pick<Job, 'finishing' | 'input'>): number {
   const frame = (queuedFramePixels(finishing, input) ?? 0) / 1e6;
   if (input === null) return Math.max(UNFETCHED_MEGAPIXELS, frame);

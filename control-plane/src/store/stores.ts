@@ -27,19 +27,14 @@ import {
 import { migrate, requireCurrentSchema } from './database/migrate.ts';
 import { requireWritable } from './database/probe.ts';
 import type { RequestShares } from './database/request-shares.ts';
-import { type JobCompletionOptions, jobCompletion } from './jobs/job-completion.ts';
-import { jobKeys } from './jobs/job-keys.ts';
-import { jobLanes } from './jobs/job-lanes.ts';
-import { jobLeases, jobProgress } from './jobs/job-lease.ts';
-import { jobListing } from './jobs/job-listing.ts';
-import { jobQueries } from './jobs/job-queries.ts';
-import { jobRetention } from './jobs/job-retention.ts';
-import type { JobStore } from './jobs/job-store.ts';
-import { jobSubmission } from './jobs/job-submission.ts';
+import {
+  type JobCompletion,
+  type JobCompletionOptions,
+  jobCompletion,
+} from './jobs/job-completion.ts';
+import { createJobStore, type JobStore } from './jobs/job-store.ts';
 import { createLostResultStore, type LostResultStore } from './jobs/lost-results.ts';
-import { openJobs } from './jobs/open-jobs.ts';
 import { createPlaygroundStore, type PlaygroundStore } from './jobs/playground-store.ts';
-import { queueLoad } from './jobs/queue-load.ts';
 import { createLedgerStore, type LedgerStore } from './ledger/ledger-store.ts';
 import { accountEventRemoval } from './outbox/account-events.ts';
 import { dueNotifications } from './outbox/webhook-due.ts';
@@ -68,7 +63,7 @@ export interface Stores {
   readonly apiKeys: ApiKeyStore;
   readonly audit: AuditStore;
   readonly fleetReports: FleetReportStore;
-  readonly jobs: JobStore;
+  readonly jobs: JobStore & JobCompletion;
   readonly identities: IdentityStore;
   readonly ledger: LedgerStore;
   readonly links: LinkStore;
@@ -98,7 +93,10 @@ export interface Stores {
   close(): Promise<void>;
 }
 
-export interface StoresOptions extends JobCompletionOptions {
+/** What commands, checks and backups work on: they end no job. */
+export type StoresWithoutEnds = Omit<Stores, 'jobs'> & { readonly jobs: JobStore };
+
+export interface StoresOptions {
   readonly log: StoreLog;
   /**
    * 'run', for a control plane: pending migrations are run, under a lock that lets any number of
@@ -109,7 +107,18 @@ export interface StoresOptions extends JobCompletionOptions {
 }
 
 /** @throws DatabaseOpenError, SchemaError: for the operator, in one line. */
-export async function openStores(databaseUrl: string, options: StoresOptions): Promise<Stores> {
+export async function openStores(
+  databaseUrl: string,
+  options: StoresOptions & JobCompletionOptions,
+): Promise<Stores>;
+export async function openStores(
+  databaseUrl: string,
+  options: StoresOptions,
+): Promise<StoresWithoutEnds>;
+export async function openStores(
+  databaseUrl: string,
+  options: StoresOptions | (StoresOptions & JobCompletionOptions),
+): Promise<StoresWithoutEnds> {
   const database = await openDatabase(databaseUrl, options);
   try {
     if (options.migrations === 'run') {
@@ -123,7 +132,7 @@ export async function openStores(databaseUrl: string, options: StoresOptions): P
     await database.close();
     throw error;
   }
-  return createStores(database, options);
+  return 'renderOutboxBody' in options ? createStores(database, options) : createStores(database);
 }
 
 async function requireClocks(database: Database): Promise<void> {
@@ -135,7 +144,10 @@ async function requireClocks(database: Database): Promise<void> {
 }
 
 /** On a database that is open and current. `close` closes it. */
-export function createStores(database: Database, options: JobCompletionOptions): Stores {
+export function createStores(database: Database, ends: JobCompletionOptions): Stores;
+export function createStores(database: Database): StoresWithoutEnds;
+export function createStores(database: Database, ends?: JobCompletionOptions): StoresWithoutEnds {
+  const jobs = createJobStore(database);
   const clocks = new MemberClocks(database);
   return {
     accounts: createAccountStore(database),
@@ -144,19 +156,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
     apiKeys: createApiKeyStore(database),
     audit: createAuditStore(database),
     fleetReports: createFleetReportStore(database),
-    jobs: {
-      ...jobQueries(database),
-      ...jobSubmission(database),
-      ...jobKeys(database),
-      ...jobLanes(database),
-      ...jobLeases(database),
-      ...jobProgress(database),
-      ...jobCompletion(database, options),
-      ...jobListing(database),
-      ...openJobs(database),
-      ...jobRetention(database),
-      ...queueLoad(database),
-    },
+    jobs: ends === undefined ? jobs : { ...jobs, ...jobCompletion(database, ends) },
     identities: createIdentityStore(database),
     ledger: createLedgerStore(database),
     links: createLinkStore(database),

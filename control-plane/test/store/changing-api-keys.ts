@@ -1,7 +1,7 @@
 /** The methods that change API keys, and what they have counted. */
 import assert from 'node:assert/strict';
 import type { ApiKey, MadeKey } from '../../src/store/accounts/api-key-store.ts';
-import type { SubmitOutcome } from '../../src/store/jobs/job-store.ts';
+import type { SubmitOutcome } from '../../src/store/jobs/job-submission.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod } from './changing-methods.ts';
 import { fundedAccount, IMAGE_FAULT, LIMITS, newJob, running } from './fixtures.ts';

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Job } from '../../src/domain/job.ts';
-import type { Claim, NewJob, SubmitOutcome } from '../../src/store/jobs/job-store.ts';
+import type { Claim } from '../../src/store/jobs/job-lease.ts';
+import type { NewJob, SubmitOutcome } from '../../src/store/jobs/job-submission.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {

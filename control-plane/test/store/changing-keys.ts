@@ -1,6 +1,6 @@
 /** The method that ends a key before its job's row. */
 import assert from 'node:assert/strict';
-import type { NewJob } from '../../src/store/jobs/job-store.ts';
+import type { NewJob } from '../../src/store/jobs/job-submission.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {
   fundedAccount,

@@ -1,7 +1,6 @@
 /** The methods that change the playground: its key, its allowance, its jobs. */
 import assert from 'node:assert/strict';
-import type { NewJob } from '../../src/store/jobs/job-store.ts';
-import type { PlaygroundOutcome } from '../../src/store/jobs/playground-store.ts';
+import type { NewJob, SubmitOutcome } from '../../src/store/jobs/job-submission.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {
@@ -16,7 +15,11 @@ import {
 /** A job of the playground of a new account without credits. */
 async function playgroundJob({ stores }: Fixture): Promise<NewJob> {
   const account = await fundedAccount(stores, 0);
-  return newJob(account, { apiKeyId: await stores.playground.internalKey(account) });
+  return pictureOf(account, await stores.playground.internalKey(account));
+}
+
+function pictureOf(accountId: string, apiKeyId: string): NewJob {
+  return newJob(accountId, { apiKeyId, class: 'playground' });
 }
 
 async function assertUsed(stores: Stores, account: string, used: number): Promise<void> {
@@ -47,13 +50,13 @@ const internalKey: ChangingMethod = {
 };
 
 const submit: ChangingMethod = {
-  name: 'playground.submit',
+  name: 'jobs.submit',
   arrange: async fixture => {
     const job = await playgroundJob(fixture);
     return {
-      act: stores => stores.playground.submit(job, PLAYGROUND_LIMITS),
+      act: stores => stores.jobs.submit(job, PLAYGROUND_LIMITS),
       check: async outcome => {
-        const { kind } = outcome as PlaygroundOutcome;
+        const { kind } = outcome as SubmitOutcome;
         assert.equal(kind, 'created');
         await reread(fixture.stores, job.id);
         await assertUsed(fixture.stores, job.accountId, 1);
@@ -62,12 +65,12 @@ const submit: ChangingMethod = {
   },
   late: async fixture => {
     const job = await playgroundJob(fixture);
-    await fixture.stores.playground.submit(job, PLAYGROUND_LIMITS);
+    await fixture.stores.jobs.submit(job, PLAYGROUND_LIMITS);
     // The same form, sent again by way of another replica.
-    const twin = { ...newJob(job.accountId, { apiKeyId: job.apiKeyId }) };
+    const twin = pictureOf(job.accountId, job.apiKeyId);
     const again = { ...twin, idempotencyKeyHash: job.idempotencyKeyHash };
     const act = async (stores: Stores) => {
-      const outcome = await stores.playground.submit(again, PLAYGROUND_LIMITS);
+      const outcome = await stores.jobs.submit(again, PLAYGROUND_LIMITS);
       return [outcome.kind, 'job' in outcome && outcome.job.id];
     };
     return { act, told: ['exists', job.id] };
@@ -80,9 +83,9 @@ const fail: ChangingMethod = {
   arrange: async fixture => {
     const { stores } = fixture;
     const job = await playgroundJob(fixture);
-    const other = { ...newJob(job.accountId, { apiKeyId: job.apiKeyId }) };
-    await stores.playground.submit(other, PLAYGROUND_LIMITS);
-    await stores.playground.submit(job, PLAYGROUND_LIMITS);
+    const other = pictureOf(job.accountId, job.apiKeyId);
+    await stores.jobs.submit(other, PLAYGROUND_LIMITS);
+    await stores.jobs.submit(job, PLAYGROUND_LIMITS);
     const claim = await claimed(stores, { id: job.id, fence: 0 });
     return {
       act: faulty => faulty.jobs.fail(claim, SERVICE_FAULT),

@@ -8,7 +8,8 @@ import {
 } from '../../../test/support/large-tables.ts';
 import type { MeteredStatement } from '../../../test/support/statement-meter.ts';
 import type { Database } from '../../src/store/database/connect.ts';
-import type { Claim, NewJob } from '../../src/store/jobs/job-store.ts';
+import type { Claim } from '../../src/store/jobs/job-lease.ts';
+import type { NewJob } from '../../src/store/jobs/job-submission.ts';
 import { LEDGER_PAGE_ROWS } from '../../src/store/ledger/ledger-pages.ts';
 import { DUE_COUNTED_MAX } from '../../src/store/outbox/webhook-due.ts';
 import type { NotificationClaim } from '../../src/store/outbox/webhook-outbox-store.ts';

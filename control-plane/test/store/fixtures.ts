@@ -5,11 +5,12 @@ import { backgroundBlob, type Job, type JobInput, type JobResult } from '../../s
 import { LEASE_MS } from '../../src/domain/lease.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import { RequestShares } from '../../src/store/database/request-shares.ts';
-import type { Claim, NewJob } from '../../src/store/jobs/job-store.ts';
+import type { Claim } from '../../src/store/jobs/job-lease.ts';
+import type { NewJob } from '../../src/store/jobs/job-submission.ts';
 import { createStores, type Stores } from '../../src/store/stores.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };
-export const PLAYGROUND_LIMITS = { imagesMax: 20 };
+export const PLAYGROUND_LIMITS = { playgroundImagesMax: 20 };
 export const HOUR_MS = 3_600_000;
 
 export function storesOn(
@@ -60,7 +61,7 @@ export function newJob(accountId: string, overrides: Partial<NewJob> = {}): NewJ
     apiKeyId: 'key000000001',
     idempotencyKeyHash: sha256(randomUUID()),
     fingerprint: sha256('content'),
-    mode: 'async',
+    class: 'async',
     outputFormat: 'png',
     input: overrides.sourceUrl ? null : storedInput(id),
     sourceUrl: null,

@@ -3,6 +3,8 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { accountOf, apiKeyOf } from '../../../test/support/large-tables.ts';
 import { backgroundBlob } from '../../src/domain/job.ts';
+import { PLAYGROUND_ACCOUNT_OPEN_MAX } from '../../src/domain/playground.ts';
+import type { Stores } from '../../src/store/stores.ts';
 import {
   CALLBACK,
   DAY_MS,
@@ -20,6 +22,7 @@ import {
   HOUR_MS,
   LIMITS,
   newJob,
+  PLAYGROUND_LIMITS,
   resultOf,
   running,
   SERVICE_FAULT,
@@ -68,6 +71,7 @@ export const JOBS: Record<string, Exercise> = {
       const none = await fundedAccount(stores, 0);
       const refused = await stores.jobs.submit(newJob(none), LIMITS);
       assert.equal(refused.kind, 'insufficient-credits');
+      await submitPictures(stores);
     },
   },
   'jobs.freeKey': {
@@ -221,3 +225,16 @@ export const JOBS: Record<string, Exercise> = {
     why: 'reads an entry a name',
   },
 };
+
+/** As many of the playground as an account may have open, and more. */
+async function submitPictures({ jobs, playground }: Stores): Promise<void> {
+  const apiKeyId = await playground.internalKey(accountOf(0));
+  const submit = async (limits = PLAYGROUND_LIMITS) => {
+    const picture = newJob(accountOf(0), { apiKeyId, class: 'playground' });
+    return (await jobs.submit(picture, limits)).kind;
+  };
+  const kinds = [await submit(), await submit({ playgroundImagesMax: 1 })];
+  for (let count = 2; count <= PLAYGROUND_ACCOUNT_OPEN_MAX; count++) kinds.push(await submit());
+  assert.deepEqual([...new Set(kinds)], ['created', 'allowance-used']);
+  assert.equal(await submit(), 'too-many-open');
+}

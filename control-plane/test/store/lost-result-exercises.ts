@@ -1,7 +1,7 @@
 /** The exercises of `lostResults`: every branch that asks the database. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { LiveResult } from '../../src/store/jobs/live-results.ts';
+import type { LiveResult } from '../../src/store/jobs/lost-results.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { Exercise } from './exercise.ts';
 import { fundedAccount, HOUR_MS, newJob, resultOf, running } from './fixtures.ts';

@@ -8,7 +8,7 @@ import { at } from '../../../test/support/at.ts';
 import { SILENT_LOG } from '../../../test/support/database.ts';
 import { LEASE_MS } from '../../src/domain/lease.ts';
 import { openDatabase } from '../../src/store/database/connect.ts';
-import type { NewJob } from '../../src/store/jobs/job-store.ts';
+import type { NewJob } from '../../src/store/jobs/job-submission.ts';
 import { HOUR_MS, IMAGE_FAULT, LIMITS, resultOf, storesOn } from './fixtures.ts';
 
 export type RaceTask =

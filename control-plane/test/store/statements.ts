@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { accountOf, HANGING_RECEIVER, SECRET_KEY_ID } from '../../../test/support/large-tables.ts';
 import { USAGE_GROUPS } from '../../src/domain/account/usage.ts';
-import { PLAYGROUND_ACCOUNT_OPEN_MAX, PLAYGROUND_OPEN_MAX } from '../../src/domain/playground.ts';
+import { PLAYGROUND_OPEN_MAX } from '../../src/domain/playground.ts';
 import { NONE_FULL } from '../../src/domain/shared-places.ts';
 import { destinationOf } from '../../src/domain/url-destination.ts';
 import { startOf } from '../../src/store/ledger/ledger-audit.ts';
@@ -20,7 +20,7 @@ import {
   notified,
   TABLES,
 } from './exercise.ts';
-import { HOUR_MS, newJob, PLAYGROUND_LIMITS } from './fixtures.ts';
+import { HOUR_MS } from './fixtures.ts';
 import { JOBS } from './job-exercises.ts';
 import { KEYS } from './key-exercises.ts';
 import { LOST_RESULTS } from './lost-result-exercises.ts';
@@ -260,20 +260,6 @@ const OTHERS: Record<string, Exercise> = {
   },
   'playground.usage': {
     run: async ({ playground }) => void (await playground.usage(accountOf(3))),
-  },
-  'playground.submit': {
-    run: async ({ playground }) => {
-      const apiKeyId = await playground.internalKey(accountOf(0));
-      const submit = (imagesMax = PLAYGROUND_LIMITS.imagesMax) =>
-        playground.submit(newJob(accountOf(0), { apiKeyId }), { imagesMax });
-      const outcomes = [await submit(), await submit(1)];
-      for (let count = 2; count <= PLAYGROUND_ACCOUNT_OPEN_MAX; count++) {
-        outcomes.push(await submit());
-      }
-      const kinds = new Set(outcomes.map(({ kind }) => kind));
-      assert.deepEqual([...kinds], ['created', 'allowance-used']);
-      assert.equal((await submit()).kind, 'too-many-open');
-    },
   },
   'playground.openJobs': {
     run: async ({ playground }) => {

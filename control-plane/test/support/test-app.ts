@@ -33,7 +33,7 @@ import type { UploadBounds } from '../../src/services/submission/submit-upload.t
 import { OutgoingGuard } from '../../src/sources/guard/outgoing-guard.ts';
 import type { ResolveHost } from '../../src/sources/guard/resolve-host.ts';
 import type { BlobStore } from '../../src/storage/blob-store.ts';
-import type { Claim } from '../../src/store/jobs/job-store.ts';
+import type { Claim } from '../../src/store/jobs/job-lease.ts';
 import type { Stores } from '../../src/store/stores.ts';
 
 export const BASE_URL = 'https://matting.example.com';

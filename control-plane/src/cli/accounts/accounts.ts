@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { OperateAccounts } from '../../services/operator/operate-accounts.ts';
 import { createLink } from '../../services/people/links.ts';
-import type { Stores } from '../../store/stores.ts';
+import type { StoresWithoutEnds } from '../../store/stores.ts';
 import { parseCredits, parseName } from '../arguments.ts';
 import { type CliContext, CommandError, table } from '../context.ts';
 import { addPeopleCommands, parseMailArgument } from './people.ts';
@@ -68,7 +68,7 @@ async function bootstrap(context: CliContext, options: BootstrapOptions): Promis
 /** Undefined: there is no such account, or nobody can sign in at its address. */
 async function ownersLink(
   context: CliContext,
-  stores: Stores,
+  stores: StoresWithoutEnds,
   name: string,
   mail: string,
 ): Promise<string | undefined> {

@@ -151,21 +151,21 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       return { placed: [], wakeInMs: 0 };
     }
     if (!needsDownload(job) && this.#waitsBehindOthers(job)) {
-      if (job.playground) this.#playgroundAwaited = true;
+      if (isUnpaid(job)) this.#playgroundAwaited = true;
       return { placed: [], wakeInMs: this.#nodeHasRoom() ? 0 : undefined };
     }
     this.#unable.clear();
     const step = this.#place(job);
     if (step.placed.length > 0 || this.#unable.has(job.id)) return step;
     if (needsDownload(job)) this.#downloadsAwaited = true;
-    else if (job.playground) this.#playgroundAwaited = true;
+    else if (isUnpaid(job)) this.#playgroundAwaited = true;
     else this.#nodesAwaited = true;
     return step;
   }
 
   /** Those of the playground leave no trace for those that are paid for. */
-  #waitsBehindOthers({ playground }: J): boolean {
-    return playground ? this.nodesAwaited || this.#playgroundAwaited : this.#nodesAwaited;
+  #waitsBehindOthers(job: J): boolean {
+    return isUnpaid(job) ? this.nodesAwaited || this.#playgroundAwaited : this.#nodesAwaited;
   }
 
   /**
@@ -245,11 +245,11 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
         wakeInMs = sooner(wakeInMs, step.wakeInMs);
       }
     };
-    tryAll(ordered.filter(job => !job.playground));
+    tryAll(ordered.filter(job => !isUnpaid(job)));
     // Their lanes are chosen behind all others: where one was read, so were those of the others.
-    const othersUnread = !all && !lanes.some(({ playground }) => playground);
+    const othersUnread = !all && !lanes.some(isUnpaid);
     this.#nodesAwaited ||= othersUnread || leaves('node');
-    tryAll(ordered.filter(job => job.playground));
+    tryAll(ordered.filter(isUnpaid));
     this.#playgroundAwaited ||= !all || leaves('playground');
     const forgotten = this.#lanes.listed(lanes, jobs, begun);
     this.#downloadsAwaited ||= leaves('download');
@@ -301,7 +301,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       return download === undefined ? NOTHING : this.#begin(job, { kind: 'download', download });
     }
     if (this.memories.mustWait(job.id)) return NOTHING;
-    if (job.playground && (this.#nodesAwaited || !this.#hasPlaygroundPlace())) return NOTHING;
+    if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasPlaygroundPlace())) return NOTHING;
     if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
     const { offer, wakeInMs } = this.takeRoom(job, needsOf(job.input, job));
     return offer === undefined
@@ -354,7 +354,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       (sum, { imagesFree, imagesInFlight }) => sum + Math.max(0, imagesFree) + imagesInFlight,
       0,
     );
-    const held = [...this.#running.values()].filter(({ playground }) => playground).length;
+    const held = [...this.#running.values()].filter(isUnpaid).length;
     return held < Math.max(1, Math.floor(places * PLAYGROUND_PLACES_SHARE));
   }
 
@@ -370,12 +370,16 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 }
 
+function isUnpaid(of: Pick<WaitingJob, 'class'>): boolean {
+  return of.class === 'playground';
+}
+
 /** What a job waits for. */
 type WaitKind = 'node' | 'download' | 'playground';
 
 function waitKindOf(job: QueuedJob): WaitKind {
   if (needsDownload(job)) return 'download';
-  return job.playground ? 'playground' : 'node';
+  return isUnpaid(job) ? 'playground' : 'node';
 }
 
 function sooner(a: number | undefined, b: number | undefined): number | undefined {

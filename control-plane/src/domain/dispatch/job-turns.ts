@@ -2,13 +2,12 @@
  * Which job goes next. Pure: the waiting jobs in, their order out. Which node it goes to is
  * dispatch-policy.ts's.
  *
- * The queue is read by lanes, a lane being the open jobs of one API key and mode that have their
- * image, or those whose image is to be downloaded, those with finishing and those of the playground
- * apart: the first few of each, so that ten
- * thousand jobs of one key never hide another key's first, nor its own asynchronous jobs a
- * synchronous one, nor those that wait for a download one that waits for a node.
+ * The queue is read by lanes, a lane being the open jobs of one API key and class that have their
+ * image, or those whose image is to be downloaded: the first few of each, so that ten thousand jobs
+ * of one key never hide another key's first, nor its own asynchronous jobs a synchronous one, nor
+ * those that wait for a download one that waits for a node.
  */
-import { type Job, needsDownload } from '../job.ts';
+import { type Job, type JobClass, needsDownload } from '../job.ts';
 
 /** Lanes read in one round. */
 export const LANES_MAX = 32;
@@ -19,20 +18,16 @@ export const LANES_MAX = 32;
  */
 export const ASYNC_HEAD_START_MS = 60_000;
 
-/** Where an open job stands in the queue: smaller first. */
-export function queuePositionMs(mode: Job['mode'], createdAtMs: number): number {
-  return mode === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;
+/** Where an open job stands in the queue, behind which all of the playground stand: smaller first. */
+export function queuePositionMs(jobClass: JobClass, createdAtMs: number): number {
+  return jobClass === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;
 }
 
-/** Open jobs of one API key and mode, with or without their image. */
+/** Open jobs of one API key and class, with or without their image. */
 export interface JobLane {
   /** Their images are to be downloaded. */
   readonly needsDownload: boolean;
-  /** Only nodes that finish can do its jobs; absent: every node can. */
-  readonly finishing?: true;
-  /** Its jobs are of the playground, whether they ask for finishing or not. */
-  readonly playground?: true;
-  readonly mode: 'sync' | 'async';
+  readonly class: JobClass;
   readonly accountId: string;
   readonly apiKeyId: string;
   /** Where the first of them stands in the queue, running ones included. */
@@ -41,10 +36,7 @@ export interface JobLane {
   readonly readAtMs: number;
 }
 
-export type LaneIdentity = Pick<
-  JobLane,
-  'needsDownload' | 'finishing' | 'playground' | 'mode' | 'accountId' | 'apiKeyId'
->;
+export type LaneIdentity = Pick<JobLane, 'needsDownload' | 'class' | 'accountId' | 'apiKeyId'>;
 
 /** A lane whose jobs are to be listed, and which of them to pass over. */
 export interface LaneRead extends LaneIdentity {
@@ -54,25 +46,16 @@ export interface LaneRead extends LaneIdentity {
 
 /** Tells lanes apart. */
 export function laneKey(lane: LaneIdentity): string {
-  const { mode, accountId, apiKeyId } = lane;
-  const apart = lane.playground ? ' playground' : lane.finishing ? ' finishing' : '';
   const step = lane.needsDownload ? 'download' : 'stored';
-  return `${step}${apart} ${mode} ${accountId} ${apiKeyId}`;
+  return `${step} ${lane.class} ${lane.accountId} ${lane.apiKeyId}`;
 }
 
 /** What a job's lane follows from. */
-export interface LanedJob extends Pick<Job, 'state' | 'mode' | 'accountId' | 'apiKeyId'> {
-  /** Absent, as null: every node can do it. */
-  readonly finishing?: object | null | undefined;
-  /** Absent: it is paid for. */
-  readonly playground?: boolean;
-}
+export type LanedJob = Pick<Job, 'state' | 'class' | 'accountId' | 'apiKeyId'>;
 
 export function laneOf(job: LanedJob): LaneIdentity {
-  const { mode, accountId, apiKeyId } = job;
-  const lane = { needsDownload: needsDownload(job), mode, accountId, apiKeyId };
-  if (job.playground) return { ...lane, playground: true };
-  return job.finishing ? { ...lane, finishing: true } : lane;
+  const { accountId, apiKeyId } = job;
+  return { needsDownload: needsDownload(job), class: job.class, accountId, apiKeyId };
 }
 
 /**
@@ -92,8 +75,8 @@ export function chooseLanes<L extends JobLane>(
 ): L[] {
   if (lanes.length <= LANES_MAX) return [...lanes];
   const ranked = lanes.map(lane => {
-    const isUrgent = lane.mode === 'sync' || lane.readAtMs >= lane.firstQueueAtMs;
-    const group = lane.playground ? 2 : isUrgent ? 0 : 1;
+    const isUrgent = lane.class === 'sync' || lane.readAtMs >= lane.firstQueueAtMs;
+    const group = lane.class === 'playground' ? 2 : isUrgent ? 0 : 1;
     const stuckLast = stuck.has(laneKey(lane)) ? 1 : 0;
     const ofKey = shares.apiKeys.get(lane.apiKeyId) ?? 0;
     const rank: Rank = [group, stuckLast, ofKey, lane.firstQueueAtMs];
@@ -121,16 +104,7 @@ function compareRanks(a: Rank, b: Rank): number {
 }
 
 /** A job that waits, as far as its turn depends on it. */
-export interface WaitingJob {
-  readonly mode: 'sync' | 'async';
-  readonly accountId: string;
-  readonly apiKeyId: string;
-  readonly createdAtMs: number;
-  /** The clock createdAtMs was taken from. */
-  readonly readAtMs: number;
-  /** It is of the playground; absent: it is paid for. */
-  readonly playground?: boolean;
-}
+export type WaitingJob = Pick<Job, 'class' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'>;
 
 /** How many jobs of each account and key this replica works on; unknown ones count 0. */
 export interface Shares {
@@ -163,8 +137,8 @@ export function orderJobs<T extends WaitingJob>(jobs: readonly T[], shares: Shar
   const unpaid: T[] = [];
   for (const job of jobs) {
     const aged = job.readAtMs - job.createdAtMs >= ASYNC_HEAD_START_MS;
-    const paid = job.mode === 'sync' || aged ? urgent : patient;
-    (job.playground ? unpaid : paid).push(job);
+    const paid = job.class === 'sync' || aged ? urgent : patient;
+    (job.class === 'playground' ? unpaid : paid).push(job);
   }
   const accounts = new Map(shares.accounts);
   const apiKeys = new Map(shares.apiKeys);
@@ -238,5 +212,5 @@ function firstOfAccount<T extends WaitingJob>(account: AccountQueue<T>): number 
 }
 
 function positionOf(job: WaitingJob): number {
-  return queuePositionMs(job.mode, job.createdAtMs);
+  return queuePositionMs(job.class, job.createdAtMs);
 }

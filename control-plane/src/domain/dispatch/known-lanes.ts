@@ -40,10 +40,10 @@ export class KnownLanes {
     for (const lane of lanes) this.#lanes.set(laneKey(lane), lane);
   }
 
-  /** A job of this lane waits, or of the other one of its key and mode. */
+  /** A job of this lane waits, or of the other one of its key and class. */
   add(job: LaneJob, toDownload = needsDownload(job)): void {
-    const { mode, createdAtMs, readAtMs } = job;
-    const firstQueueAtMs = queuePositionMs(mode, createdAtMs);
+    const { createdAtMs, readAtMs } = job;
+    const firstQueueAtMs = queuePositionMs(job.class, createdAtMs);
     const lane = { ...laneOf(job), needsDownload: toDownload, firstQueueAtMs, readAtMs };
     const key = laneKey(lane);
     this.#addedSince.add(key);

@@ -253,14 +253,13 @@ function renderJob(
 function facts({ words, formats }: Visit, job: Job, key: string): VNode {
   const said = words.jobs;
   const instant = (ms: number | null) => timeOr(ms, formats.exactTime, null);
-  const isPaid = job.playgroundDayMs === null;
   const status = publicState(job);
   return definitionList([
     [said.job, html`<span class="mono">${job.id}</span>`],
     [said.state, statusBadge(words, status)],
     [said.key, key],
-    [said.mode, isPaid ? said.modes[job.mode] : said.playground],
-    [said.credits, isPaid ? said.charged[chargeOf(job)] : said.charged.none],
+    [said.mode, job.class === 'playground' ? said.playground : said.modes[job.class]],
+    [said.credits, said.charged[job.class === 'playground' ? 'none' : chargeOf(job)]],
     [said.created, instant(job.createdAtMs)],
     [said.started, instant(job.startedAtMs)],
     [said.finished, instant(job.finishedAtMs)],

@@ -14,6 +14,7 @@ import type {
   PlaygroundAllowance,
   UsePlayground,
 } from '../../services/playground/use-playground.ts';
+import { PlaygroundLimitError } from '../../services/submission/submit-matting.ts';
 import { noteJob } from '../answers/answer-log.ts';
 import { bodyChunks } from '../body/body-chunks.ts';
 import { bodyFormOf } from '../body/body-form.ts';
@@ -132,7 +133,7 @@ async function send(
   const boundary = requireBoundary(request.raw);
   let sent: PlaygroundForm | undefined;
   try {
-    const answer = await playground.submit(visitOf(request).accountId, uploads =>
+    const job = await playground.submit(visitOf(request).accountId, uploads =>
       readGuarded(request, async requireFormToken => {
         sent = new PlaygroundForm(uploads, requireFormToken);
         wantBody(request, reply);
@@ -140,13 +141,9 @@ async function send(
         return sent.finish();
       }),
     );
-    const options: Options = sent?.options ?? new Map();
-    if (answer.kind !== 'job') {
-      return await show(request, reply, { refusal: { kind: answer.kind }, options, status: 429 });
-    }
-    noteJob(request, answer.job.id);
-    const query = new URLSearchParams([...options]).toString();
-    const path = `/account/playground/${answer.job.id}`;
+    noteJob(request, job.id);
+    const query = new URLSearchParams([...(sent?.options ?? [])]).toString();
+    const path = `/account/playground/${job.id}`;
     return reply.redirect(query === '' ? path : `${path}?${query}`, 303);
   } catch (error) {
     const refused = refusalOf(error);
@@ -180,6 +177,7 @@ async function readParts(
 function refusalOf(
   error: unknown,
 ): (Shown & { readonly retryAfterS?: number | undefined }) | undefined {
+  if (error instanceof PlaygroundLimitError) return { refusal: { kind: error.kind }, status: 429 };
   if (!(error instanceof ContractError)) return undefined;
   if (error.code === 'SERVICE_UNAVAILABLE') {
     const { retryAfterS } = error;

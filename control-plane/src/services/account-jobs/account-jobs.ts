@@ -6,8 +6,9 @@ import { randomUUID } from 'node:crypto';
 import type { Actor } from '../../domain/account/actor.ts';
 import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '../../domain/job.ts';
 import type { ApiKeyStore } from '../../store/accounts/api-key-store.ts';
-import { isJobCursor } from '../../store/jobs/job-listing.ts';
-import type { JobStore, ListedJob } from '../../store/jobs/job-store.ts';
+import type { ListedJob } from '../../store/jobs/job-reading.ts';
+import { isJobCursor } from '../../store/jobs/job-reading.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { PlaygroundStore } from '../../store/jobs/playground-store.ts';
 import type {
   NotificationSummary,

@@ -19,25 +19,17 @@ import type { Job, JobFailure, JobInput, JobResult } from '../../domain/job.ts';
 import { failureDue, type LeaseTiming } from '../../domain/lease.ts';
 import type { MatteResult } from '../../nodes/attempt-outcome.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
-import type { Claim, JobStore } from '../../store/jobs/job-store.ts';
+import type { JobCompletion } from '../../store/jobs/job-completion.ts';
+import type { Claim } from '../../store/jobs/job-lease.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { JobEvents } from '../job-events.ts';
 import { HeldLease } from './held-lease.ts';
-import { countedModeOf, type JobObserver } from './job-observer.ts';
+import type { JobObserver } from './job-observer.ts';
 import type { ResultBlob } from './result-sink.ts';
 import { roundedTimings } from './stage-times.ts';
 
 export interface ClaimedJobDependencies {
-  readonly jobs: Pick<
-    JobStore,
-    | 'renew'
-    | 'release'
-    | 'inputStored'
-    | 'backgroundStored'
-    | 'admitted'
-    | 'attemptLost'
-    | 'succeed'
-    | 'fail'
-  >;
+  readonly jobs: JobStore & JobCompletion;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: Pick<JobEvents, 'jobFinal' | 'notificationDue'>;
   readonly observer: Pick<JobObserver, 'jobEnded' | 'leaseLost'>;
@@ -211,7 +203,7 @@ export class ClaimedJob {
     if (job.callback !== null) events.notificationDue();
     const outcome = failure === undefined ? 'succeeded' : 'failed';
     const totalMs = this.ageMs;
-    const mode = countedModeOf(job);
+    const mode = job.class;
     observer.jobEnded({ outcome, mode, failure, totalMs });
     const common = { jobId: job.id, mode, outcome, fence: claim.fence };
     const total = { totalMs: Math.round(totalMs) };

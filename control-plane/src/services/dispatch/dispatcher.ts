@@ -21,7 +21,7 @@ import { refusalOf } from '../../domain/dispatch/refusal.ts';
 import { type Job, needsDownload } from '../../domain/job.ts';
 import type { Fleet } from '../../nodes/fleet.ts';
 import type { Offer } from '../../nodes/node-link.ts';
-import type { ClaimableJob, JobStore } from '../../store/jobs/job-store.ts';
+import type { ClaimableJob } from '../../store/jobs/job-queue.ts';
 import type { JobEvents } from '../job-events.ts';
 import { RoundLoop } from '../round-loop.ts';
 import { type Download, Downloads } from './downloads.ts';
@@ -31,7 +31,6 @@ import { JobRun, type JobRunDependencies, type RunOwner } from './job-run.ts';
 const POLL_MS = 1000;
 
 export interface DispatcherDependencies extends JobRunDependencies {
-  readonly jobs: JobRunDependencies['jobs'] & Pick<JobStore, 'listLanes' | 'listClaimable'>;
   readonly fleet: Pick<Fleet, 'snapshots' | 'offer' | 'onChange'>;
   readonly events: JobEvents;
   /** How long a job that no routable node can do waits for one that can; undefined: as any job. */
@@ -121,8 +120,7 @@ export class Dispatcher {
 
   #submitted(job: Job): void {
     const state = needsDownload(job) ? 'accepted' : 'ready';
-    const playground = job.playgroundDayMs !== null;
-    this.#carryOut(this.#core.submitted({ ...job, state, playground, leaseExpired: false }));
+    this.#carryOut(this.#core.submitted({ ...job, state, leaseExpired: false }));
   }
 
   #begin(anew: boolean): void {

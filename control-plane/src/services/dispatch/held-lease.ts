@@ -7,7 +7,8 @@
  * fence decide, and a holder that was not replaced may renew and finish when the database is back.
  */
 import { LEASE_TIMING, type LeaseTiming } from '../../domain/lease.ts';
-import type { Claim, JobStore } from '../../store/jobs/job-store.ts';
+import type { Claim } from '../../store/jobs/job-lease.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
 
 export type LeaseEnd = 'lost' | 'stopping';
 

@@ -1,15 +1,7 @@
 /** What happens to jobs, for the metrics; no identifiers, so that no label ever holds one. */
 import type { ErrorCode } from '#contract/errors.ts';
-import type { Job, JobFailure } from '../../domain/job.ts';
+import type { JobClass, JobFailure } from '../../domain/job.ts';
 import type { AttemptOutcome } from '../../nodes/attempt-outcome.ts';
-
-/** What a job is counted as: how it was submitted, or that nobody pays for it. */
-export const COUNTED_MODES = ['sync', 'async', 'playground'] as const;
-export type CountedMode = (typeof COUNTED_MODES)[number];
-
-export function countedModeOf(job: Pick<Job, 'mode' | 'playgroundDayMs'>): CountedMode {
-  return job.playgroundDayMs === null ? job.mode : 'playground';
-}
 
 /** How the download of a picture ended. */
 export const FETCH_OUTCOMES = ['stored', 'failed', 'aborted'] as const;
@@ -17,7 +9,8 @@ export type FetchOutcome = (typeof FETCH_OUTCOMES)[number];
 
 export interface JobEnding {
   readonly outcome: 'succeeded' | 'failed';
-  readonly mode: CountedMode;
+  /** The label of the metrics is older than the classes. */
+  readonly mode: JobClass;
   /** Undefined for a success. */
   readonly failure: Pick<JobFailure, 'code' | 'retryable'> | undefined;
   /** From submission. */
@@ -26,7 +19,7 @@ export interface JobEnding {
 
 export interface JobObserver {
   /** A node admitted the job for the first time, this long after its submission. */
-  jobAdmitted(mode: CountedMode, waitMs: number): void;
+  jobAdmitted(mode: JobClass, waitMs: number): void;
   /** @param reason the code that ended it; undefined for a success or our own abort. */
   attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void;
   /** The same of an attempt whose files went straight between node and storage, besides. */

@@ -28,7 +28,8 @@ import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '../../domain/lease.ts';
 import { type AttemptOutcome, fullnessBy, verdictOn } from '../../nodes/attempt-outcome.ts';
 import type { Offer } from '../../nodes/node-link.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
-import type { ClaimableJob, JobStore } from '../../store/jobs/job-store.ts';
+import type { ClaimableJob } from '../../store/jobs/job-queue.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { DirectAttempt } from '../direct/direct-attempt.ts';
 import type { DirectPaths } from '../direct/direct-paths.ts';
 import type { JobEvents } from '../job-events.ts';
@@ -40,7 +41,7 @@ import {
   STORAGE_FAILED,
 } from './claimed-job.ts';
 import type { Download } from './downloads.ts';
-import { countedModeOf, type JobObserver } from './job-observer.ts';
+import type { JobObserver } from './job-observer.ts';
 import { endingByPicture, needsOfPictures, type RefusalOfNodes } from './picture-refusal.ts';
 import { finishingOf, type Pictures } from './pictures.ts';
 import { BlobSink, type ResultBlob } from './result-sink.ts';
@@ -55,7 +56,6 @@ const READ_FAULTS_MAX = 2;
 const REFUSALS_MAX = 8;
 
 export interface JobRunDependencies extends ClaimedJobDependencies {
-  readonly jobs: ClaimedJobDependencies['jobs'] & Pick<JobStore, 'claim'>;
   readonly blobs: Pick<BlobStore, 'createWriter' | 'openRead' | 'remove' | 'signed' | 'stat'>;
   readonly events: ClaimedJobDependencies['events'] & Pick<JobEvents, 'imageDone'>;
   readonly fetcher: SourceFetcher;
@@ -249,7 +249,7 @@ export class JobRun {
       height: input.height,
       outputFormat: job.outputFormat,
       ...finishingOf(job, background, blobs),
-      sync: job.mode === 'sync',
+      sync: job.class === 'sync',
       waitMsMax: offer.waitMsMax,
       openInput: () => blobs.openRead(input.blob),
       sink,
@@ -332,7 +332,7 @@ export class JobRun {
 
   #noteAdmission({ job }: ClaimedJob, waitMs: number): void {
     const isFirst = job.startedAtMs === null && !this.#admitted;
-    if (isFirst) this.#dependencies.observer.jobAdmitted(countedModeOf(job), waitMs);
+    if (isFirst) this.#dependencies.observer.jobAdmitted(job.class, waitMs);
     this.#admitted = true;
     this.#owner.memories.admitted(job.id);
   }

@@ -5,7 +5,7 @@
 
 import { carrierOf, recordSpan, underSpan } from '#program/tracing/active-span.ts';
 import type { StartedSpan, Tracing } from '#program/tracing/span.ts';
-import type { Job } from '../../domain/job.ts';
+import { type Job, modeOf } from '../../domain/job.ts';
 
 export interface ClaimTimes {
   /** UTC milliseconds of this process: when the claim was asked for, and answered. */
@@ -23,7 +23,7 @@ export function beginRunSpan(
   const parent = carrierOf(job.traceContext);
   const attributes = {
     'matting.job.id': job.id,
-    'matting.job.mode': job.mode,
+    'matting.job.mode': modeOf(job),
     'matting.job.fence': job.fence,
     'matting.job.taken_over': job.takeovers > 0,
   };

@@ -69,7 +69,7 @@ export class FleetSizing {
     const { events } = this.#dependencies;
     this.#unsubscribe.push(
       events.onSubmitted(job => {
-        if (job.playgroundDayMs === null) this.#meter?.submitted(queuedMegapixels(job));
+        if (job.class !== 'playground') this.#meter?.submitted(queuedMegapixels(job));
       }),
       events.onImageDone(megapixels => {
         this.#meter?.finished(Math.max(MEGAPIXELS_MIN, megapixels));

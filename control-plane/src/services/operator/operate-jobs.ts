@@ -3,7 +3,7 @@ import { ContractError } from '#contract/errors.ts';
 import { FINAL_STATES, type JobState, OPEN_STATES } from '../../domain/job.ts';
 import { JOB_RETENTION_DAYS_MAX } from '../../domain/retention.ts';
 import type { AccountStore } from '../../store/accounts/account-store.ts';
-import { isJobCursor } from '../../store/jobs/job-listing.ts';
+import { isJobCursor } from '../../store/jobs/job-reading.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
 import { type OperatorJob, viewJob } from './operator-view.ts';
 

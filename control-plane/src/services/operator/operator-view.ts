@@ -3,7 +3,7 @@
  * result's link and without a source.
  */
 
-import { type Job, publicState } from '../../domain/job.ts';
+import { type Job, modeOf, publicState } from '../../domain/job.ts';
 import { isoTime } from '../../domain/time-format.ts';
 import { publicPrefix } from '../../store/accounts/api-key-token.ts';
 import type { NodeMember } from '../../store/cluster/node-store.ts';
@@ -19,8 +19,8 @@ export function viewJob(job: Job) {
     state: job.state,
     account_id: job.accountId,
     key: publicPrefix(job.apiKeyId),
-    mode: job.mode,
-    playground: job.playgroundDayMs !== null,
+    mode: modeOf(job),
+    playground: job.class === 'playground',
     created_at: isoTime(job.createdAtMs),
     started_at: isoTime(job.startedAtMs),
     finished_at: isoTime(job.finishedAtMs),

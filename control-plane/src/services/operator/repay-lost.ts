@@ -6,8 +6,8 @@
 import { randomUUID } from 'node:crypto';
 import { publicState } from '../../domain/job.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
-import { FIRST_RESULT } from '../../store/jobs/live-results.ts';
 import type { FoundLoss, LostResultStore } from '../../store/jobs/lost-results.ts';
+import { FIRST_RESULT } from '../../store/jobs/lost-results.ts';
 
 /** Rows of a statement. */
 const PAGE = 200;

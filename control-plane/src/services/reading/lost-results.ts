@@ -21,7 +21,7 @@ import { ContractError } from '#contract/errors.ts';
 import { publicState } from '../../domain/job.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
-import type { LiveResult } from '../../store/jobs/live-results.ts';
+import type { LiveResult } from '../../store/jobs/lost-results.ts';
 import {
   LOSS_FINDERS,
   type LossFinder,

@@ -15,7 +15,8 @@ import { refusalOf } from '../../domain/dispatch/refusal.ts';
 import type { JobInput } from '../../domain/job.ts';
 import { aheadOf, RETRY_AFTER_MAX_S, retryAfterS } from '../../domain/queue-share.ts';
 import { FETCH_LIMITS } from '../../sources/guard/guarded-fetch.ts';
-import type { JobStore, QueuedWork } from '../../store/jobs/job-store.ts';
+import type { QueuedWork } from '../../store/jobs/job-queue.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
 
 /**
  * The queue is counted at most this often; the rate limits bound what is accepted in between.

@@ -12,7 +12,8 @@ import type { CallbackSecrets } from '../../secrets/callback-secret.ts';
 import type { CallbackAddressCheck } from '../../sources/callback-url.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import { NotBegunError } from '../../store/database/request-shares.ts';
-import type { JobStore, NewJob, SubmitOutcome } from '../../store/jobs/job-store.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
+import type { NewJob, SubmitOutcome } from '../../store/jobs/job-submission.ts';
 import type { Caller, ReadAccount } from '../account.ts';
 import type { JobEvents } from '../job-events.ts';
 import type { AcceptanceGate } from './acceptance.ts';
@@ -48,7 +49,7 @@ export interface SubmitMattingDependencies {
   readonly readAccount: Pick<ReadAccount, 'credits'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
-  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen'>;
+  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
   readonly callbackSecrets: Pick<CallbackSecrets, 'seal'>;
   readonly jobsInFlightMax: number;
@@ -62,6 +63,25 @@ interface Sent extends SentPictures {
   readonly askAgain: () => Promise<Caller>;
   /** Synchronous jobs go first. */
   readonly mode: 'sync' | 'async';
+  /** Given for a picture of the playground, which has bounds of its own. */
+  readonly playground?: PlaygroundBounds;
+}
+
+export interface PlaygroundBounds {
+  /** Pictures of the account a day. */
+  readonly imagesMax: number;
+  /** Rejects with SERVICE_UNAVAILABLE where all playgrounds together have as many as may be. */
+  readonly requireRoom: () => Promise<void>;
+}
+
+/** A picture of the playground that its account may not have now. */
+export class PlaygroundLimitError extends Error {
+  readonly kind: 'allowance-used' | 'too-many-open';
+
+  constructor(kind: PlaygroundLimitError['kind']) {
+    super(`no picture of the playground: ${kind}`);
+    this.kind = kind;
+  }
 }
 
 export interface Submission extends Sent {
@@ -124,7 +144,7 @@ export class SubmitMatting {
 
   /**
    * The job of this request, durable.
-   * @throws ContractError every code of a refused submission
+   * @throws ContractError every code of a refused submission; PlaygroundLimitError
    */
   async submit(submission: Submission): Promise<Submitted> {
     const { fields, accepts, idempotencyKey } = submission;
@@ -165,16 +185,16 @@ export class SubmitMatting {
   async #joinOrCreate(sent: Sent, asked: Asked): Promise<Submitted> {
     const { request, pictures, fingerprint, key } = asked;
     const known = await this.#find(sent.caller, key);
-    if (known !== undefined) return existing(known, fingerprint);
+    if (known !== undefined) return existing(known, sent, fingerprint);
     let stored: StoredPictures;
     try {
-      stored = await this.#requireAccepting(sent.caller, request, pictures);
+      stored = await this.#requireAccepting(sent, request, pictures);
     } catch (refusal) {
       // A twin may have made the job meanwhile, and a join is not refused.
       const made =
         refusal instanceof ContractError ? await this.#find(sent.caller, key) : undefined;
       if (made === undefined) throw refusal;
-      return existing(made, fingerprint);
+      return existing(made, sent, fingerprint);
     }
     return await this.#create(sent, request, stored, { fingerprint, keyHash: key.hash });
   }
@@ -192,7 +212,7 @@ export class SubmitMatting {
   }
 
   async #requireAccepting(
-    caller: Caller,
+    { caller, playground }: Sent,
     request: MattingRequest,
     { image, background }: Pictures,
   ): Promise<StoredPictures> {
@@ -208,9 +228,13 @@ export class SubmitMatting {
     }
     try {
       const stored = { image: requireStored(image), background: requireStored(background) };
-      await acceptance.requireOpen(caller.accountId);
+      await (playground === undefined
+        ? acceptance.requireOpen(caller.accountId)
+        : acceptance.requireRoom());
+      await playground?.requireRoom();
       return stored;
     } catch (refusal) {
+      if (playground !== undefined) throw refusal;
       // Jobs in flight come before saturation; the store counts them for good, but later. Every
       // open job holds one reserved credit.
       const { reserved } = await readAccount.credits(caller);
@@ -225,7 +249,7 @@ export class SubmitMatting {
     { fingerprint, keyHash }: { fingerprint: string; keyHash: string },
   ): Promise<Submitted> {
     const { events, callbackSecrets } = this.#dependencies;
-    const { caller, mode } = sent;
+    const { caller, mode, playground } = sent;
     const { imageUrl, outputFormat, channels, finishing, backgroundUrl, callback } = request;
     const id = sent.upload.jobId;
     const { input, background } = jobInputs(stored);
@@ -236,7 +260,7 @@ export class SubmitMatting {
       apiKeyId: caller.apiKeyId,
       idempotencyKeyHash: keyHash,
       fingerprint,
-      mode,
+      class: playground === undefined ? mode : 'playground',
       outputFormat,
       channels,
       traceContext: activeKeptContext(),
@@ -249,7 +273,7 @@ export class SubmitMatting {
         : { callback: { url: callback.url, ...callbackSecrets.seal(id, callback.secret) } }),
     };
     await commitPictures(this.#dependencies.blobs, job, sent);
-    const outcome = await this.#insert(job, sent.askAgain);
+    const outcome = await this.#insert(job, sent);
     if (outcome.kind === 'created') {
       events.jobSubmitted(outcome.job);
       return { job: outcome.job, created: true };
@@ -257,25 +281,32 @@ export class SubmitMatting {
     await removePictures(this.#dependencies.blobs, job);
     switch (outcome.kind) {
       case 'exists':
-        return existing(outcome.job, fingerprint);
+        return existing(outcome.job, sent, fingerprint);
       case 'too-many-in-flight':
         throw this.#tooManyInFlight();
       case 'insufficient-credits':
         throw new ContractError('INSUFFICIENT_CREDITS', 'the account has no credit left');
       case 'key-cap-reached':
         throw new ContractError('KEY_CAP_REACHED', outcome.detail);
+      case 'allowance-used':
+      case 'too-many-open':
+        throw new PlaygroundLimitError(outcome.kind);
     }
   }
 
   /** The key is asked for once more: names were looked up and pictures stored since. */
-  async #insert(job: NewJob, askAgain: Sent['askAgain']): Promise<SubmitOutcome> {
+  async #insert(job: NewJob, { askAgain, playground }: Sent): Promise<SubmitOutcome> {
     const { jobs, jobsInFlightMax } = this.#dependencies;
+    const limits =
+      playground === undefined
+        ? { jobsInFlightMax }
+        : { playgroundImagesMax: playground.imagesMax };
     let began = false;
     try {
       const { policy } = await askAgain();
       const asked = { ...job, keyHasCap: policy?.cap !== undefined };
       began = true;
-      return await jobs.submit(asked, { jobsInFlightMax });
+      return await jobs.submit(asked, limits);
     } catch (error) {
       // Once it has begun the row may exist, so the input stays: a row without its input would fail
       // a job that was accepted, an input without a row is swept.
@@ -291,9 +322,12 @@ export class SubmitMatting {
   }
 }
 
-/** Join or replay. @throws ContractError IDEMPOTENCY_CONFLICT */
-function existing(job: Job, fingerprint: string): Submitted {
-  if (job.fingerprint === fingerprint) return { job, created: false };
+/**
+ * Join or replay. A form of the playground is its own key: sent again it is the same picture.
+ * @throws ContractError IDEMPOTENCY_CONFLICT
+ */
+function existing(job: Job, { playground }: Sent, fingerprint: string): Submitted {
+  if (playground !== undefined || job.fingerprint === fingerprint) return { job, created: false };
   const detail = 'this Idempotency-Key belongs to a request with other content';
   throw new ContractError('IDEMPOTENCY_CONFLICT', detail, { jobId: job.id });
 }

@@ -7,7 +7,7 @@ import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
 import { sizeOf } from '../../domain/dispatch/job-needs.ts';
 import type { JobInput } from '../../domain/job.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
-import type { NewJob } from '../../store/jobs/job-store.ts';
+import type { NewJob } from '../../store/jobs/job-submission.ts';
 import type { MattingRequest } from './submit-fields.ts';
 import { fingerprintOf } from './submit-fingerprint.ts';
 import type { FinishedUpload, ImageUpload, UploadedImage } from './submit-upload.ts';

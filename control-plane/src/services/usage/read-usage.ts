@@ -15,7 +15,8 @@ import {
 } from '../../domain/account/usage.ts';
 import { type JobState, publicState } from '../../domain/job.ts';
 import type { ApiKeyStore } from '../../store/accounts/api-key-store.ts';
-import type { JobStore, OpenJob } from '../../store/jobs/job-store.ts';
+import type { OpenJob } from '../../store/jobs/job-reading.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
 import type { UsageOf, UsageStore } from '../../store/usage/usage-store.ts';
 import { csvLine } from '../sales/ledger-history.ts';

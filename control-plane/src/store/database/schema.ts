@@ -8,7 +8,7 @@ import type { Actor } from '../../domain/account/actor.ts';
 import type { CapPeriod, KeyPurpose } from '../../domain/account/key-policy.ts';
 import type { PaymentOutcome, StoredOrderState } from '../../domain/account/orders.ts';
 import type { Role } from '../../domain/account/roles.ts';
-import type { CallbackStatus, JobState } from '../../domain/job.ts';
+import type { CallbackStatus, JobClass, JobState } from '../../domain/job.ts';
 import type { LedgerAuditKind, LedgerKind, LedgerSlot } from '../../domain/ledger.ts';
 import type { RateKind } from '../../domain/rate-quota.ts';
 
@@ -106,8 +106,8 @@ export interface JobsTable {
   idempotency_key_hash: string | null;
   fingerprint: string;
   state: JobState;
-  mode: 'sync' | 'async';
-  /** Set while the job is open: what the queue is ordered by (store/jobs/queue-range.ts). */
+  class: JobClass;
+  /** Set while the job is open: what jobs of its class are ordered by (queuePositionMs). */
   queue_at: number | null;
   /**
    * image_url; background_url where that alone is to be downloaded. An open job that is to download
@@ -124,9 +124,8 @@ export interface JobsTable {
   input_format: string | null;
   input_width: number | null;
   input_height: number | null;
-  /** png where `finishing` names a format that control planes from before it do not know. */
   output_format: string;
-  /** JSON: job-finishing.ts. */
+  /** JSON: `StoredFinishing` in store/jobs/job-rows.ts; null: a plain cut-out. */
   finishing: string | null;
   /** Of the frame that was asked for; null: the input's, or unknown. */
   frame_pixels: number | null;
@@ -170,7 +169,7 @@ export interface JobsTable {
   callback_secret_key_id: string | null;
   /** The count of its key's cap that it is in: api_keys.cap_window_start then; null: none. */
   cap_window_start: number | null;
-  /** The day of a job of the playground (PlaygroundsTable.day_at then); null: it is paid for. */
+  /** The day that a job of the playground is counted in (PlaygroundsTable.day_at then); else null. */
   playground_day: number | null;
   /** W3C Trace Context of its submission; null: it was not traced. */
   trace_context: string | null;
@@ -511,7 +510,7 @@ export interface SweepsTable {
   walk_part: number;
   /** null: there was none yet. */
   walk_began_at: number | null;
-  /** When the next look over live results is due, and where one is: store/jobs/live-results.ts. */
+  /** When the next look over live results is due, and where one is: store/jobs/lost-results.ts. */
   look_due_at: number | null;
   look_after_at: number | null;
   look_after_id: string | null;

@@ -8,7 +8,7 @@
  * to a commit may be lost, and only the holder of that fence can have made it.
  */
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
-import type { Job } from '../../domain/job.ts';
+import type { Job, JobFailure, JobResult, StageTimings } from '../../domain/job.ts';
 import { CREDITS_PER_JOB } from '../../domain/ledger.ts';
 import { destinationOf } from '../../domain/url-destination.ts';
 import { giveBackToCap } from '../accounts/key-cap.ts';
@@ -21,22 +21,20 @@ import { keptMatchesOne } from '../database/values.ts';
 import { settleCredit } from '../ledger/ledger-writer.ts';
 import { takeReleased } from '../sales/order-refunding.ts';
 import { countSettledJob } from '../usage/usage-store.ts';
-import { readJob } from './job-queries.ts';
+import type { Claim } from './job-lease.ts';
+import { readJob } from './job-reading.ts';
 import { failureColumns, resultColumns } from './job-rows.ts';
-import type { Claim, JobStore } from './job-store.ts';
 import { giveImageBack } from './playground-store.ts';
-
-/**
- * The notification's body, rendered once, when the job ends, and sealed: it holds the result's
- * address. Quick and without effects: a transaction is open.
- */
-export type RenderOutboxBody = (job: Job) => string;
 
 /** A callback's secret is kept this long after the job's end, delivered or not. */
 const CALLBACK_SECRET_MS = 86_400_000;
 
 export interface JobCompletionOptions {
-  readonly renderOutboxBody: RenderOutboxBody;
+  /**
+   * The notification's body, rendered once, when the job ends, and sealed: it holds the result's
+   * address. Quick and without effects: a transaction is open.
+   */
+  readonly renderOutboxBody: (job: Job) => string;
   /** Between a job's end and the first attempt to notify; 0 unless given. */
   readonly webhookFirstWaitMs?: number;
 }
@@ -92,14 +90,23 @@ const SUCCEED = keepStatement<Success>(
   },
 );
 
-export function jobCompletion(
-  database: Database,
-  options: JobCompletionOptions,
-): Pick<JobStore, 'succeed' | 'fail'> {
+export type JobCompletion = ReturnType<typeof jobCompletion>;
+
+export function jobCompletion(database: Database, options: JobCompletionOptions) {
   const finish = (claim: Claim, ending: Ending, giveUp?: AbortSignal): Promise<boolean> =>
     transact(database, tx => finishIn(database, tx, options, claim, ending), giveUp);
   return {
-    succeed(claim, result, resultTtlMs, timings, giveUp) {
+    /**
+     * One transaction: result, charge, outbox, lease gone; input and URL forgotten. False: fenced
+     * off. `giveUp`: as job-lease.ts has it.
+     */
+    succeed(
+      claim: Claim,
+      result: JobResult,
+      resultTtlMs: number,
+      timings: StageTimings,
+      giveUp?: AbortSignal,
+    ): Promise<boolean> {
       const { jobId, holder, fence } = claim;
       const values = { jobId, holder, fence, ...resultColumns(result), resultTtlMs };
       const ending: Ending = {
@@ -111,7 +118,11 @@ export function jobCompletion(
       };
       return finish(claim, ending, giveUp);
     },
-    fail(claim, failure, giveUp) {
+    /**
+     * One transaction: failure, release of the credit, outbox, lease gone; input and URL forgotten;
+     * a retryable failure sets the idempotency key's hash null. False: fenced off.
+     */
+    fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean> {
       const ending: Ending = {
         kind: 'release',
         retryable: failure.retryable,

@@ -1,6 +1,10 @@
 /**
  * Claim, renew, give back: compare-and-set on the fence (domain/lease.ts has the table). Each is
  * one statement that commits by itself, so nothing is held while a node works.
+ *
+ * `giveUp`, for writes under a claim: while the database is away the write is repeated until this
+ * signal aborts, two minutes at most (database/transact.ts). Absent: it rejects after a second or
+ * two, as every other method of the stores does.
  */
 import {
   type Kysely,
@@ -9,7 +13,8 @@ import {
   type UpdateQueryBuilder,
   type UpdateResult,
 } from 'kysely';
-import { isFinal, type Job } from '../../domain/job.ts';
+import type { Finishing } from '#contract/finishing.ts';
+import { isFinal, type Job, type JobInput, type JobState } from '../../domain/job.ts';
 import { queuedFramePixels } from '../../domain/queue-share.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
@@ -17,11 +22,32 @@ import { keepStatement } from '../database/kept-statement.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, query, readBack } from '../database/transact.ts';
 import { keptMatchesOne, matchesOne } from '../database/values.ts';
-import { backgroundColumn } from './job-finishing.ts';
-import { readJob } from './job-queries.ts';
-import { inputColumns } from './job-rows.ts';
-import type { Claim, JobStore, LeaseEnding } from './job-store.ts';
-import { sourceHostOf } from './source-host.ts';
+import type { ClaimableJob } from './job-queue.ts';
+import { readJob } from './job-reading.ts';
+import { backgroundColumn, inputColumns, sourceHostOf } from './job-rows.ts';
+
+/** Proof of a claim: nothing below changes a job whose fence has moved on. */
+export interface Claim {
+  readonly jobId: string;
+  readonly holder: string;
+  readonly fence: number;
+}
+
+export interface InputStoredOptions {
+  readonly giveUp?: AbortSignal | undefined;
+  /** The job's: from now on it counts in the queue by what that makes of this input. */
+  readonly finishing?: Finishing | null;
+  /** Is to be downloaded next: the job stays fetching, among those that wait for its host. */
+  readonly backgroundUrl?: string | undefined;
+}
+
+/** What became of a lease that was to be ended. */
+export type LeaseEnding =
+  | { readonly kind: 'ended'; readonly holder: string }
+  /** It had none: the next dispatcher with room claims it. */
+  | { readonly kind: 'not-leased' }
+  | { readonly kind: 'final'; readonly state: JobState }
+  | { readonly kind: 'unknown' };
 
 type JobUpdate = UpdateQueryBuilder<Schema, 'jobs', 'jobs', UpdateResult>;
 
@@ -56,11 +82,13 @@ const ADMITTED = keepStatement<Claim>(({ kysely, nowMs }, claim) =>
     .where('state', 'in', ['ready', 'running']),
 );
 
-export function jobLeases(
-  database: Database,
-): Pick<JobStore, 'claim' | 'renew' | 'release' | 'endLease'> {
+export function jobLeases(database: Database) {
   return {
-    async claim(job, holder, leaseMs) {
+    /**
+     * Compare-and-set on the fence and the lease: the claim, or undefined when somebody else was
+     * faster. Raises the fence; a take-over raises `takeovers`; accepted becomes fetching.
+     */
+    async claim(job: ClaimableJob, holder: string, leaseMs: number) {
       const claim: Claim = { jobId: job.id, holder, fence: job.fence + 1 };
       const values = { ...claim, fenceBefore: job.fence, leaseMs };
       const won = await query(database, db => keptMatchesOne(db, CLAIM(database, values)));
@@ -70,11 +98,58 @@ export function jobLeases(
       if (claimed === undefined || !holds(claimed, claim)) return undefined;
       return { claim, job: claimed };
     },
-    renew: (claim, leaseMs) =>
+    /** False: the lease is lost, stop at once. */
+    renew: (claim: Claim, leaseMs: number) =>
       query(database, db => keptMatchesOne(db, RENEW(database, { ...claim, leaseMs }))),
-    release: (claim, giveUp) =>
+    /** Gives the job back as it is, for anyone to claim: a refusal before Admitted. False: lost. */
+    release: (claim: Claim, giveUp?: AbortSignal) =>
       query(database, db => matchesOne(heldBy(db, claim).set(FREE)), giveUp),
-    endLease: jobId => readBack(database, db => endLease(database, db, jobId)),
+    /**
+     * Ends whatever lease an open job has, so that it is claimed again. Its holder finds out with
+     * its next write or renewal, and counts nothing.
+     */
+    endLease: (jobId: string) => readBack(database, db => endLease(database, db, jobId)),
+    /**
+     * fetching -> ready; keeps the lease. False: lost. The row may name the blob all the same: it
+     * was written by an earlier call whose answer was lost, and somebody else has the job since.
+     */
+    inputStored(claim: Claim, input: JobInput, options: InputStoredOptions = {}) {
+      const { giveUp, backgroundUrl, finishing = null } = options;
+      const next =
+        backgroundUrl === undefined
+          ? { state: 'ready' as const }
+          : { source_url: backgroundUrl, source_host: sourceHostOf(backgroundUrl) };
+      const frame = { frame_pixels: queuedFramePixels(finishing, input) };
+      const columns = { ...next, ...inputColumns(input), ...frame };
+      const happened = (job: Job) => job.input?.blob === input.blob;
+      return readBack(database, db => store(database, db, { claim, columns, happened }), giveUp);
+    },
+    /** The background's picture, after the input: fetching -> ready. As inputStored. */
+    backgroundStored(claim: Claim, background: JobInput, giveUp?: AbortSignal) {
+      const columns = { state: 'ready' as const, background: backgroundColumn(background) };
+      const happened = (job: Job) => job.background?.input?.blob === background.blob;
+      return readBack(database, db => store(database, db, { claim, columns, happened }), giveUp);
+    },
+    /** ready or running -> running; sets started_at once. False: lost. */
+    admitted: (claim: Claim, giveUp?: AbortSignal) =>
+      query(database, db => keptMatchesOne(db, ADMITTED(database, claim)), giveUp),
+    /**
+     * Counts a lost attempt and gives the lease back. The job as it is then; undefined: lease lost.
+     */
+    attemptLost(claim: Claim, withProcess: boolean, giveUp?: AbortSignal) {
+      let counted = false;
+      const round = async (db: Kysely<Schema>) => {
+        counted ||= await matchesOne(
+          heldBy(db, claim).set(eb => ({
+            lost_attempts: eb('lost_attempts', '+', 1),
+            lost_with_process: eb('lost_with_process', '+', withProcess ? 1 : 0),
+            ...FREE,
+          })),
+        );
+        return counted ? readJob(database, db, claim.jobId) : undefined;
+      };
+      return readBack(database, round, giveUp);
+    },
   };
 }
 
@@ -92,45 +167,6 @@ async function endLease(
   const ended = await matchesOne(heldBy(db, claim).set(FREE));
   if (!ended) throw new OvertakenError(`job ${jobId} changed hands after it was read`);
   return { kind: 'ended', holder };
-}
-
-/** The progress of a job under a claim: each keeps the lease but `attemptLost`. */
-export function jobProgress(
-  database: Database,
-): Pick<JobStore, 'inputStored' | 'backgroundStored' | 'admitted' | 'attemptLost'> {
-  return {
-    inputStored: (claim, input, { giveUp, backgroundUrl, finishing = null } = {}) => {
-      const next =
-        backgroundUrl === undefined
-          ? { state: 'ready' as const }
-          : { source_url: backgroundUrl, source_host: sourceHostOf(backgroundUrl) };
-      const frame = { frame_pixels: queuedFramePixels(finishing, input) };
-      const columns = { ...next, ...inputColumns(input), ...frame };
-      const happened = (job: Job) => job.input?.blob === input.blob;
-      return readBack(database, db => store(database, db, { claim, columns, happened }), giveUp);
-    },
-    backgroundStored: (claim, background, giveUp) => {
-      const columns = { state: 'ready' as const, background: backgroundColumn(background) };
-      const happened = (job: Job) => job.background?.input?.blob === background.blob;
-      return readBack(database, db => store(database, db, { claim, columns, happened }), giveUp);
-    },
-    admitted: (claim, giveUp) =>
-      query(database, db => keptMatchesOne(db, ADMITTED(database, claim)), giveUp),
-    attemptLost(claim, withProcess, giveUp) {
-      let counted = false;
-      const round = async (db: Kysely<Schema>) => {
-        counted ||= await matchesOne(
-          heldBy(db, claim).set(eb => ({
-            lost_attempts: eb('lost_attempts', '+', 1),
-            lost_with_process: eb('lost_with_process', '+', withProcess ? 1 : 0),
-            ...FREE,
-          })),
-        );
-        return counted ? readJob(database, db, claim.jobId) : undefined;
-      };
-      return readBack(database, round, giveUp);
-    },
-  };
 }
 
 interface Storing {

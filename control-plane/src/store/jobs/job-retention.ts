@@ -8,8 +8,7 @@ import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, readBack, transact } from '../database/transact.ts';
-import { backgroundFromRow } from './job-finishing.ts';
-import type { JobStore, RemovedJobs } from './job-store.ts';
+import { backgroundFromRow } from './job-rows.ts';
 
 /**
  * Names asked for in one statement. From 200 on MySQL and MariaDB trust statistics instead of
@@ -17,13 +16,22 @@ import type { JobStore, RemovedJobs } from './job-store.ts';
  */
 const BLOB_NAMES_MAX = 100;
 
-export function jobRetention(
-  database: Database,
-): Pick<JobStore, 'takeExpiredResultBlobs' | 'removeFinalOlderThan' | 'referencedBlobs'> {
+/** What a sweep of old jobs removed. */
+export interface RemovedJobs {
+  readonly rows: number;
+  /** Results that those rows still named: no row names them now. */
+  readonly blobs: readonly string[];
+}
+
+export function jobRetention(database: Database) {
   return {
-    takeExpiredResultBlobs: limit => takeExpiredResultBlobs(database, limit),
-    removeFinalOlderThan: (afterMs, limit) => removeFinalOlderThan(database, afterMs, limit),
-    async referencedBlobs(names) {
+    /** Results past expiry whose blob is still named, and clears the name. */
+    takeExpiredResultBlobs: (limit: number) => takeExpiredResultBlobs(database, limit),
+    /** Removes rows final for longer than `afterMs`, at most `limit`; the ledger stays. */
+    removeFinalOlderThan: (afterMs: number, limit: number) =>
+      removeFinalOlderThan(database, afterMs, limit),
+    /** Which of these blob names any row still refers to. */
+    async referencedBlobs(names: readonly string[]): Promise<Set<string>> {
       const found = new Set<string>();
       for (let start = 0; start < names.length; start += BLOB_NAMES_MAX) {
         const some = names.slice(start, start + BLOB_NAMES_MAX);

@@ -1,10 +1,12 @@
 /** Rows of jobs as the domain's values, and back. The only place that knows both. */
+import { createHash } from 'node:crypto';
 import type { Selectable } from 'kysely';
 import { type ErrorCode, isErrorCode } from '#contract/errors.ts';
-import type { Sight } from '#contract/finishing.ts';
+import type { Channels, Finishing, Sight } from '#contract/finishing.ts';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
 import type {
   Job,
+  JobBackground,
   JobCallback,
   JobFailure,
   JobInput,
@@ -12,9 +14,8 @@ import type {
   JobResult,
   StageTimings,
 } from '../../domain/job.ts';
+import { destinationOf } from '../../domain/url-destination.ts';
 import type { JobsTable, WebhookOutboxTable } from '../database/schema.ts';
-import { backgroundFromRow, finishingFromRow, outputFormatFromRow } from './job-finishing.ts';
-import { sourceHostOf } from './source-host.ts';
 
 /** A row of jobs with the database's clock beside it. */
 export type JobRow = Selectable<JobsTable> & { readonly read_at: number };
@@ -34,11 +35,11 @@ export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     idempotencyKeyHash: row.idempotency_key_hash,
     fingerprint: row.fingerprint,
     state: row.state,
-    mode: row.mode,
+    class: row.class,
     sourceUrl: imageUrlFromRow(row),
     sourceHost: sourceHostFromRow(row),
     input: inputFromRow(row),
-    outputFormat: outputFormatFromRow(row),
+    outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
     ...finishingFromRow(row),
     background: backgroundFromRow(row),
     createdAtMs: row.created_at,
@@ -75,6 +76,15 @@ export function sourceHostFromRow(
     : (row.source_host ?? sourceHostOf(row.source_url));
 }
 
+/** 128 bits: two hosts with the same hash cannot be found. */
+export const SOURCE_HOST_LENGTH = 32;
+
+/** An image_url's host as jobs keep it: hexadecimal, the same for every URL of one host and port. */
+export function sourceHostOf(imageUrl: string): string {
+  const hash = createHash('sha256').update(destinationOf(imageUrl)).digest('hex');
+  return hash.slice(0, SOURCE_HOST_LENGTH);
+}
+
 type InputColumns = Pick<
   JobsTable,
   'input_blob' | 'input_bytes' | 'input_format' | 'input_width' | 'input_height'
@@ -99,6 +109,35 @@ export function inputColumns(input: JobInput | null): InputColumns {
     input_width: input?.width ?? null,
     input_height: input?.height ?? null,
   };
+}
+
+/** The column `finishing`. What is not there is the default. */
+export interface StoredFinishing {
+  readonly channels?: Channels;
+  readonly steps: Finishing;
+}
+
+export function finishingFromRow(
+  row: Pick<JobsTable, 'finishing'>,
+): Pick<Job, 'channels' | 'finishing'> {
+  if (row.finishing === null) return { channels: 'rgba', finishing: null };
+  const { channels = 'rgba', steps } = JSON.parse(row.finishing) as StoredFinishing;
+  return { channels, finishing: steps };
+}
+
+export function backgroundFromRow(
+  row: Pick<JobsTable, 'background_url' | 'background'>,
+): JobBackground | null {
+  if (row.background_url === null && row.background === null) return null;
+  return { url: row.background_url, input: backgroundInputFromRow(row) };
+}
+
+export function backgroundInputFromRow(row: Pick<JobsTable, 'background'>): JobInput | null {
+  return row.background === null ? null : (JSON.parse(row.background) as JobInput);
+}
+
+export function backgroundColumn(input: JobInput | null): string | null {
+  return input && JSON.stringify(input);
 }
 
 function leaseFromRow(row: JobRow): JobLease | null {
@@ -191,7 +230,7 @@ function requirePresent<T>(value: T | null): T {
   return value;
 }
 
-function requireOneOf<T extends string>(known: readonly T[], value: string): T {
+export function requireOneOf<T extends string>(known: readonly T[], value: string): T {
   const found = known.find(candidate => candidate === value);
   if (found === undefined) throw new Error(`the database holds an unknown value: ${value}`);
   return found;

@@ -9,22 +9,36 @@
  * | paid       | the credit was granted again                   | -                              |
  *
  * A row moves no money by itself. `repay` does, once a job, whatever became of the job's row.
+ *
+ * The look over all live results goes in the order in which their links end; how far it has come is
+ * kept in columns of the sweeper's row, since one replica at a time sweeps.
  */
 import { CREDITS_PER_JOB, lostReferenceOf, SLOT_OF } from '../../domain/ledger.ts';
+import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
+import { throughIndex } from '../database/through-index.ts';
 import { query, readBack, transact } from '../database/transact.ts';
 import { matchesOne } from '../database/values.ts';
 import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
 import { insertAuditEntry } from '../people/audit.ts';
-import {
-  type LiveResult,
-  liveResults,
-  neighboursOf,
-  type ResultLook,
-  type ResultPlace,
-  resultLook,
-} from './live-results.ts';
+
+/** A place in an order by time and id. */
+export interface ResultPlace {
+  readonly atMs: number;
+  readonly id: string;
+}
+
+/** Before the first. */
+export const FIRST_RESULT: ResultPlace = { atMs: 0, id: '' };
+
+/** A result whose link is good. */
+export interface LiveResult {
+  readonly jobId: string;
+  readonly accountId: string;
+  readonly blob: string;
+  readonly expiresAtMs: number;
+}
 
 export const LOSS_FINDERS = ['download', 'replay', 'look', 'operator'] as const;
 export type LossFinder = (typeof LOSS_FINDERS)[number];
@@ -42,34 +56,24 @@ export type Repayment =
   /** Somebody else settled it meanwhile. */
   | 'settled';
 
-export interface LostResultStore extends ResultLook {
-  /**
-   * True: found now, first or again after its file had returned.
-   * @param findingId made up outside of what is tried again
-   */
-  record(
-    loss: Pick<LiveResult, 'jobId' | 'accountId'>,
-    by: LossFinder,
-    findingId: string,
-  ): Promise<boolean>;
-  /** Those of them that are known to be lost. */
-  known(jobIds: readonly string[]): Promise<ReadonlySet<string>>;
-  /** The live results whose links end next before and after that one, at most `count` each way. */
-  neighbours(of: Pick<LiveResult, 'jobId' | 'expiresAtMs'>, count: number): Promise<LiveResult[]>;
-  /** Live results in the order in which their links end; without those that end within `aheadMs`. */
-  live(after: ResultPlace, aheadMs: number, limit: number): Promise<LiveResult[]>;
-  /** What was found and is not settled, the earliest first. */
-  open(after: ResultPlace, limit: number): Promise<FoundLoss[]>;
-  /** Its file is there again. */
-  returned(jobId: string): Promise<boolean>;
-  /** Grants the credit that the job was charged, once. The account's log says so. */
-  repay(jobId: string, auditId: string): Promise<Repayment>;
-}
+export type LostResultStore = ReturnType<typeof createLostResultStore>;
 
-export function createLostResultStore(database: Database): LostResultStore {
+/** The one row of `sweeps`. */
+const SWEEP_ID = 'sweep';
+
+export function createLostResultStore(database: Database) {
   return {
-    record: (loss, by, findingId) => record(database, loss, by, findingId),
-    async known(jobIds) {
+    /**
+     * True: found now, first or again after its file had returned.
+     * @param findingId made up outside of what is tried again
+     */
+    record: (
+      loss: Pick<LiveResult, 'jobId' | 'accountId'>,
+      by: LossFinder,
+      findingId: string,
+    ): Promise<boolean> => record(database, loss, by, findingId),
+    /** Those of them that are known to be lost. */
+    async known(jobIds: readonly string[]): Promise<ReadonlySet<string>> {
       if (jobIds.length === 0) return new Set();
       const rows = await query(database, db =>
         db
@@ -81,10 +85,16 @@ export function createLostResultStore(database: Database): LostResultStore {
       const lost = rows.filter(({ settlement }) => settlement !== 'returned');
       return new Set(lost.map(row => row.job_id));
     },
-    neighbours: (of, count) => neighboursOf(database, of, count),
-    live: (after, aheadMs, limit) => liveResults(database, after, aheadMs, limit),
-    open: (after, limit) => open(database, after, limit),
-    returned: jobId =>
+    /** The live results whose links end next before and after that one, at most `count` each way. */
+    neighbours: (of: Pick<LiveResult, 'jobId' | 'expiresAtMs'>, count: number) =>
+      neighboursOf(database, of, count),
+    /** Live results in the order in which their links end; without those that end within `aheadMs`. */
+    live: (after: ResultPlace, aheadMs: number, limit: number) =>
+      liveResults(database, after, aheadMs, limit),
+    /** What was found and is not settled, the earliest first. */
+    open: (after: ResultPlace, limit: number) => open(database, after, limit),
+    /** Its file is there again. */
+    returned: (jobId: string): Promise<boolean> =>
       query(database, db =>
         matchesOne(
           db
@@ -94,9 +104,106 @@ export function createLostResultStore(database: Database): LostResultStore {
             .where('settled_at', 'is', null),
         ),
       ),
-    repay: (jobId, auditId) => repay(database, jobId, auditId),
-    ...resultLook(database),
+    /** Grants the credit that the job was charged, once. The account's log says so. */
+    repay: (jobId: string, auditId: string) => repay(database, jobId, auditId),
+    /** Where the look goes on; undefined: none is due. */
+    dueLook: () => dueLook(database),
+    /** @param next where it goes on, or when the next one begins */
+    async saveLook(next: { readonly after: ResultPlace } | { readonly inMs: number }) {
+      const columns =
+        'after' in next
+          ? { look_after_at: next.after.atMs, look_after_id: next.after.id }
+          : {
+              look_due_at: nowPlusMs(database.nowMs, next.inMs),
+              look_after_at: null,
+              look_after_id: null,
+            };
+      await query(database, db =>
+        db.updateTable('sweeps').set(columns).where('id', '=', SWEEP_ID).execute(),
+      );
+    },
   };
+}
+
+async function liveResults(
+  database: Database,
+  after: ResultPlace,
+  aheadMs: number,
+  limit: number,
+): Promise<LiveResult[]> {
+  const rows = await query(database, db =>
+    results(database, db, 'asc', limit)
+      .where('result_blob_expires_at', '>', nowPlusMs(database.nowMs, aheadMs))
+      .where('result_blob_expires_at', '>=', after.atMs)
+      .where(eb => eb.or([eb('result_blob_expires_at', '>', after.atMs), eb('id', '>', after.id)]))
+      .execute(),
+  );
+  return rows.map(resultFromRow);
+}
+
+async function neighboursOf(
+  database: Database,
+  { jobId, expiresAtMs }: Pick<LiveResult, 'jobId' | 'expiresAtMs'>,
+  count: number,
+): Promise<LiveResult[]> {
+  const before = await query(database, db =>
+    results(database, db, 'desc', count)
+      .where('result_blob_expires_at', '>', database.nowMs)
+      .where('result_blob_expires_at', '<=', expiresAtMs)
+      .where('id', '!=', jobId)
+      .execute(),
+  );
+  const behind = await query(database, db =>
+    results(database, db, 'asc', count)
+      .where('result_blob_expires_at', '>', database.nowMs)
+      .where('result_blob_expires_at', '>', expiresAtMs)
+      .execute(),
+  );
+  return [...before, ...behind].map(resultFromRow);
+}
+
+function results(
+  { dialect }: Database,
+  db: Database['kysely'],
+  order: 'asc' | 'desc',
+  limit: number,
+) {
+  return db
+    .selectFrom(RESULTS[dialect])
+    .select(['id', 'account_id', 'result_blob', 'result_blob_expires_at'])
+    .orderBy('result_blob_expires_at', order)
+    .orderBy('id', order)
+    .limit(limit);
+}
+
+const RESULTS = throughIndex('jobs', 'jobs_result_expiry');
+
+function resultFromRow(row: {
+  id: string;
+  account_id: string;
+  result_blob: string | null;
+  result_blob_expires_at: number | null;
+}): LiveResult {
+  return {
+    jobId: row.id,
+    accountId: row.account_id,
+    // The condition on the one is a condition on the other: the schema keeps them set together.
+    blob: row.result_blob ?? '',
+    expiresAtMs: row.result_blob_expires_at ?? 0,
+  };
+}
+
+async function dueLook(database: Database): Promise<ResultPlace | undefined> {
+  const row = await query(database, db =>
+    db
+      .selectFrom('sweeps')
+      .select(['look_due_at', 'look_after_at', 'look_after_id'])
+      .select(() => database.nowMs.as('read_at'))
+      .where('id', '=', SWEEP_ID)
+      .executeTakeFirst(),
+  );
+  if (row === undefined || (row.look_due_at ?? 0) > row.read_at) return undefined;
+  return { atMs: row.look_after_at ?? 0, id: row.look_after_id ?? '' };
 }
 
 async function record(

@@ -1,10 +1,10 @@
 /**
- * Jobs of the playground: an account's allowance of a day in place of a credit (docs/adr/0022). No
- * ledger entry is written and no balance moves. The order of statements is that of a submission
- * (job-submission.ts), with the allowance's row in place of the account's: it serialises an
- * account's playground over all replicas.
+ * An account's playground: its key, and its allowance of a day in place of credits (docs/adr/0022).
+ * A submission takes a picture of it (job-submission.ts), and the row of the allowance serialises
+ * an account's playground over all replicas; a job's end may give the picture back.
  */
-import { type Kysely, sql, type Transaction } from 'kysely';
+import { sql, type Transaction } from 'kysely';
+import { OPEN_STATES } from '../../domain/job.ts';
 import {
   DAY_MS,
   PLAYGROUND_ACCOUNT_OPEN_MAX,
@@ -16,49 +16,22 @@ import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Schema } from '../database/schema.ts';
 import { throughIndex } from '../database/through-index.ts';
-import { OvertakenError, query, readBack, transact } from '../database/transact.ts';
+import { query, readBack, transact } from '../database/transact.ts';
 import { requireInteger } from '../database/values.ts';
-import { readJob } from './job-queries.ts';
-import type { NewJob, SubmittedJob } from './job-store.ts';
-import { findTwin, newJobRow, requireOneSource } from './job-submission.ts';
-import { PLAYGROUND_QUEUE_AT } from './queue-range.ts';
 
-export interface PlaygroundLimits {
-  /** Pictures of an account a day; 0: none. */
-  readonly imagesMax: number;
-}
+export type PlaygroundStore = ReturnType<typeof createPlaygroundStore>;
 
-export type PlaygroundOutcome =
-  | SubmittedJob
-  /** The account's pictures of this day are used. */
-  | { readonly kind: 'allowance-used' }
-  /** It has PLAYGROUND_ACCOUNT_OPEN_MAX jobs open. */
-  | { readonly kind: 'too-many-open' };
-
-export interface PlaygroundStore {
-  /**
-   * The key that the jobs of the account's playground are of, made when it is first asked for. It
-   * cannot authenticate: its secret is forgotten as it is made. The account must exist.
-   */
-  internalKey(accountId: string): Promise<string>;
-  /** Undefined: the account has not used its playground yet. */
-  findKey(accountId: string): Promise<string | undefined>;
-  /** Pictures that the account has used today, and when the next day begins. */
-  usage(accountId: string): Promise<{ readonly used: number; readonly resetsAtMs: number }>;
-  /**
-   * One transaction: counts the picture and inserts the job, of `internalKey`, whose image is
-   * stored. A job that fails by no fault of its picture gives it back, where it is still that day.
-   */
-  submit(job: NewJob, limits: PlaygroundLimits): Promise<PlaygroundOutcome>;
-  /** Open jobs of all playgrounds, counted up to PLAYGROUND_OPEN_MAX. */
-  openJobs(): Promise<number>;
-}
-
-export function createPlaygroundStore(database: Database): PlaygroundStore {
+export function createPlaygroundStore(database: Database) {
   return {
-    internalKey: accountId => internalKey(database, accountId),
-    findKey: accountId => findKey(database, accountId),
-    async usage(accountId) {
+    /**
+     * The key that the jobs of the account's playground are of, made when it is first asked for. It
+     * cannot authenticate: its secret is forgotten as it is made. The account must exist.
+     */
+    internalKey: (accountId: string) => internalKey(database, accountId),
+    /** Undefined: the account has not used its playground yet. */
+    findKey: (accountId: string) => findKey(database, accountId),
+    /** Pictures that the account has used today, and when the next day begins. */
+    async usage(accountId: string) {
       const row = await query(database, db =>
         db
           .selectNoFrom([
@@ -74,19 +47,16 @@ export function createPlaygroundStore(database: Database): PlaygroundStore {
       );
       return { used: row.used ?? 0, resetsAtMs: row.day + DAY_MS };
     },
-    async submit(job, limits) {
-      requireOneSource(job);
-      if (job.input === null) throw new Error('a job of the playground has its image');
-      return readBack(database, db => submit(database, db, job, limits));
-    },
-    async openJobs() {
+    /** Open jobs of all playgrounds, counted up to PLAYGROUND_OPEN_MAX. */
+    async openJobs(): Promise<number> {
       const row = await query(database, db =>
         db
           .selectFrom(eb =>
             eb
               .selectFrom('jobs')
               .select('id')
-              .where('queue_at', '=', PLAYGROUND_QUEUE_AT)
+              .where('class', '=', 'playground')
+              .where('queue_at', '>', 0)
               .limit(sql.lit(PLAYGROUND_OPEN_MAX))
               .as('open'),
           )
@@ -97,11 +67,6 @@ export function createPlaygroundStore(database: Database): PlaygroundStore {
     },
   };
 }
-
-/** Of all its jobs: nobody's request waits for one. */
-const MODE = 'async' as const;
-
-const OPEN_JOBS = throughIndex('jobs', 'jobs_queue_lanes');
 
 async function internalKey(database: Database, accountId: string): Promise<string> {
   const known = await findKey(database, accountId);
@@ -143,52 +108,19 @@ async function findKey(database: Database, accountId: string): Promise<string | 
   return row?.api_key_id;
 }
 
-async function submit(
-  database: Database,
-  db: Kysely<Schema>,
-  job: NewJob,
-  limits: PlaygroundLimits,
-): Promise<PlaygroundOutcome> {
-  let refused: PlaygroundOutcome | undefined;
-  try {
-    refused = await db.transaction().execute(tx => insertJob(database, tx, job, limits));
-    if (refused.kind === 'created') return refused;
-  } catch (error) {
-    if (databaseErrorKind(error) !== 'duplicate') throw error;
-  }
-  const outcome = (await findTwin(database, db, job)) ?? refused;
-  if (outcome !== undefined) return outcome;
-  throw new OvertakenError(`a twin of job ${job.id} freed its key after it was in the way`);
-}
-
-async function insertJob(
+/**
+ * Counts a picture for a new job of the account's internal key; or says why not, and nothing
+ * changed. A clock set back begins no day anew.
+ * @returns the day it is counted in
+ */
+export async function takeImage(
   database: Database,
   tx: Transaction<Schema>,
-  job: NewJob,
-  { imagesMax }: PlaygroundLimits,
-): Promise<PlaygroundOutcome> {
-  const dayMs = await takeImage(database, tx, job.accountId, imagesMax);
-  if (dayMs === undefined) return { kind: 'allowance-used' };
-  if ((await countOpen(database, tx, job)) >= PLAYGROUND_ACCOUNT_OPEN_MAX) {
-    await giveImageBack(tx, job.accountId, dayMs);
-    return { kind: 'too-many-open' };
-  }
-  const place = { mode: MODE, queue_at: PLAYGROUND_QUEUE_AT, playground_day: dayMs };
-  const row = { ...newJobRow(database, job), ...place };
-  await tx.insertInto('jobs').values(row).execute();
-  const created = await readJob(database, tx, job.id);
-  if (created === undefined) throw new Error(`job ${job.id} is gone before its commit`);
-  return { kind: 'created', job: created };
-}
-
-/** The day it is counted in; undefined: there is none left. A clock set back begins no day anew. */
-async function takeImage(
-  database: Database,
-  tx: Transaction<Schema>,
-  accountId: string,
+  job: { readonly accountId: string; readonly apiKeyId: string },
   imagesMax: number,
-): Promise<number | undefined> {
-  if (imagesMax < 1) return undefined;
+): Promise<number | 'allowance-used' | 'too-many-open'> {
+  if (imagesMax < 1) return 'allowance-used';
+  const { accountId } = job;
   const day = startOfDay(database.nowMs);
   const { numUpdatedRows } = await tx
     .updateTable('playgrounds')
@@ -206,7 +138,10 @@ async function takeImage(
     .where('account_id', '=', accountId)
     .executeTakeFirst();
   if (row === undefined) throw new Error(`account ${accountId} has no playground`);
-  return numUpdatedRows === 1n ? row.day_at : undefined;
+  if (numUpdatedRows !== 1n) return 'allowance-used';
+  if ((await countOpen(database, tx, job)) < PLAYGROUND_ACCOUNT_OPEN_MAX) return row.day_at;
+  await giveImageBack(tx, accountId, row.day_at);
+  return 'too-many-open';
 }
 
 /** Does nothing once another day is counted. */
@@ -224,17 +159,20 @@ export async function giveImageBack(
     .execute();
 }
 
+const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
+
+/** Of the one key that the account's playground has. */
 async function countOpen(
   { dialect }: Database,
   tx: Transaction<Schema>,
-  { accountId }: NewJob,
+  { accountId, apiKeyId }: { readonly accountId: string; readonly apiKeyId: string },
 ): Promise<number> {
   const row = await tx
-    .selectFrom(OPEN_JOBS[dialect])
+    .selectFrom(JOBS_BY_LANE[dialect])
     .select(eb => eb.fn.countAll<number>().as('jobs'))
-    .where('queue_at', '=', PLAYGROUND_QUEUE_AT)
-    .where('mode', '=', MODE)
+    .where('state', 'in', OPEN_STATES)
     .where('account_id', '=', accountId)
+    .where('api_key_id', '=', apiKeyId)
     .executeTakeFirstOrThrow();
   return requireInteger(row.jobs);
 }

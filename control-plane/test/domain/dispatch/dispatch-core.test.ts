@@ -91,7 +91,7 @@ function job(changes: Partial<QueuedJob> = {}): QueuedJob {
   return {
     id: `job-${jobs}`,
     state: 'ready',
-    mode: 'sync',
+    class: 'sync',
     accountId: 'a',
     apiKeyId: 'a-1',
     createdAtMs: nowMs,
@@ -109,10 +109,9 @@ const download = (changes: Partial<QueuedJob> = {}) =>
   job({ input: null, sourceHost: 'host', state: 'accepted', ...changes });
 
 function laneOf(one: QueuedJob): JobLane {
-  const { mode, accountId, apiKeyId, createdAtMs, readAtMs } = one;
-  const firstQueueAtMs = queuePositionMs(mode, createdAtMs);
-  const apart = one.playground ? { playground: true as const } : {};
-  const lane = { needsDownload: one.input === null, ...apart, mode, accountId, apiKeyId };
+  const { accountId, apiKeyId, createdAtMs, readAtMs } = one;
+  const firstQueueAtMs = queuePositionMs(one.class, createdAtMs);
+  const lane = { needsDownload: one.input === null, class: one.class, accountId, apiKeyId };
   return { ...lane, firstQueueAtMs, readAtMs };
 }
 
@@ -334,7 +333,7 @@ describe('a job that no node alive can do, where others may come', () => {
     assert.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
     core.runEnded(paid, { kind: 'final' });
     node = freeNode();
-    const unpaid = job({ mode: 'async', playground: true });
+    const unpaid = job({ class: 'playground' });
     core.outdate();
     assert.deepEqual(begun(round(jxl(), unpaid)), [`${unpaid.id} node`]);
   });
@@ -342,7 +341,7 @@ describe('a job that no node alive can do, where others may come', () => {
 
 describe('a job of the playground', () => {
   const unpaid = (changes: Partial<QueuedJob> = {}) =>
-    job({ mode: 'async', playground: true, apiKeyId: 'a-playground', ...changes });
+    job({ class: 'playground', apiKeyId: 'a-playground', ...changes });
 
   it('begins where nothing that is paid for waits', () => {
     const one = unpaid();
@@ -365,7 +364,7 @@ describe('a job of the playground', () => {
 
   it('goes after asynchronous ones that came later', () => {
     const old = unpaid({ createdAtMs: -3_000_000 });
-    const paid = job({ mode: 'async' });
+    const paid = job({ class: 'async' });
     assert.deepEqual(begun(round(old, paid))?.[0], `${paid.id} node`);
   });
 

@@ -13,11 +13,13 @@ import {
   type WaitingJob,
 } from '../../../src/domain/dispatch/job-turns.ts';
 
+import type { JobClass } from '../../../src/domain/job.ts';
+
 const NOW_MS = 1_000_000;
 
 describe('orderJobs', () => {
   const anyJob = fc.record({
-    mode: fc.constantFrom('sync' as const, 'async' as const),
+    class: fc.constantFrom<JobClass>('sync', 'async'),
     accountId: fc.constantFrom('a', 'b', 'c'),
     apiKeyId: fc.constantFrom('1', '2'),
     createdAtMs: fc.integer({ min: NOW_MS - 2 * ASYNC_HEAD_START_MS, max: NOW_MS }),
@@ -34,7 +36,7 @@ describe('orderJobs', () => {
   const none = { accounts: new Map(), apiKeys: new Map() };
 
   const isUrgent = (job: WaitingJob) =>
-    job.mode === 'sync' || job.readAtMs - job.createdAtMs >= ASYNC_HEAD_START_MS;
+    job.class === 'sync' || job.readAtMs - job.createdAtMs >= ASYNC_HEAD_START_MS;
 
   it('loses none and makes none up', () => {
     fc.assert(
@@ -51,12 +53,14 @@ describe('orderJobs', () => {
   it('puts the playground behind all others, however old', () => {
     fc.assert(
       fc.property(anyQueue, queue => {
-        const some = queue.map(job => ({ ...job, playground: job.id % 3 === 0 }));
+        const some = queue.map(job =>
+          job.id % 3 ? job : { ...job, class: 'playground' as const },
+        );
         const ordered = orderJobs(some, none);
-        const unpaid = ordered.map(({ playground }) => Number(playground));
+        const unpaid = ordered.map(job => Number(job.class === 'playground'));
         assert.deepEqual(unpaid, unpaid.toSorted());
         const paid = orderJobs(
-          some.filter(({ playground }) => !playground),
+          some.filter(job => job.class !== 'playground'),
           none,
         );
         assert.deepEqual(ordered.slice(0, paid.length), paid, 'and it changes nothing for them');
@@ -79,7 +83,7 @@ describe('orderJobs', () => {
   it('never lets an account run ahead of another by more than one while both wait', () => {
     fc.assert(
       fc.property(anyQueue, anyCounts, (queue, counts) => {
-        const same = queue.map(job => ({ ...job, mode: 'sync' as const }));
+        const same = queue.map(job => ({ ...job, class: 'sync' as const }));
         const running = new Map(Object.entries(counts));
         const ordered = orderJobs(same, { accounts: running, apiKeys: new Map() });
         const counted = new Map(running);
@@ -96,7 +100,7 @@ describe('orderJobs', () => {
   it('shares an account between its keys, and keeps the order within a key', () => {
     fc.assert(
       fc.property(anyQueue, queue => {
-        const same = queue.map(job => ({ ...job, mode: 'sync' as const, accountId: 'a' }));
+        const same = queue.map(job => ({ ...job, class: 'sync' as const, accountId: 'a' }));
         const ordered = orderJobs(same, none);
         const counted = new Map<string, number>();
         for (const [index, job] of ordered.entries()) {
@@ -128,7 +132,7 @@ describe('chooseLanes', () => {
       ids.map(
         (id, index): JobLane => ({
           needsDownload: false,
-          mode: id % 3 === 0 ? 'sync' : 'async',
+          class: id % 3 === 0 ? 'sync' : 'async',
           accountId: `account-${id % 7}`,
           apiKeyId: `key-${id}`,
           firstQueueAtMs: positions[index] ?? 0,
@@ -142,7 +146,7 @@ describe('chooseLanes', () => {
     accounts: new Map(Object.entries(counts).map(([id, count]) => [`account-${id}`, count])),
     apiKeys: new Map<string, number>(),
   });
-  const isUrgent = (lane: JobLane) => lane.mode === 'sync' || lane.firstQueueAtMs <= NOW_MS;
+  const isUrgent = (lane: JobLane) => lane.class === 'sync' || lane.firstQueueAtMs <= NOW_MS;
 
   it('chooses among the lanes there are, as many as it may', () => {
     fc.assert(
@@ -197,27 +201,28 @@ describe('chooseLanes', () => {
   it('reads no lane of the playground while one that is paid for is left out', () => {
     const lane = (id: number): JobLane => ({
       needsDownload: false,
-      mode: id % 3 === 0 ? 'sync' : 'async',
+      class: id % 3 === 0 ? 'sync' : 'async',
       accountId: `account-${id % 50}`,
       apiKeyId: `key-${id}`,
       firstQueueAtMs: NOW_MS + 1000 - id,
       readAtMs: NOW_MS,
     });
+    const isPaid = (one: JobLane) => one.class !== 'playground';
     const ids = Array.from({ length: 2 * LANES_MAX }, (_, id) => id);
-    const unpaid = ids.map(id => ({ ...lane(1000 + id), playground: true as const }));
+    const unpaid = ids.map(id => ({ ...lane(1000 + id), class: 'playground' as const }));
     for (const paid of [ids.map(lane), ids.slice(0, 5).map(lane)]) {
       const all = [...unpaid, ...paid];
       const chosen = chooseLanes<JobLane>(all, sharesOf({}), new Set(paid.map(laneKey)));
       const first = Math.min(LANES_MAX, paid.length);
-      assert.equal(chosen.filter(({ playground }) => !playground).length, first);
-      assert.ok(chosen.slice(0, first).every(({ playground }) => !playground));
+      assert.equal(chosen.filter(isPaid).length, first);
+      assert.ok(chosen.slice(0, first).every(isPaid));
     }
   });
 
   it('keeps a place for an account beside one with a thousand keys', () => {
     const lane = (accountId: string, apiKeyId: string, firstQueueAtMs: number): JobLane => ({
       needsDownload: false,
-      mode: 'sync',
+      class: 'sync',
       accountId,
       apiKeyId,
       firstQueueAtMs,

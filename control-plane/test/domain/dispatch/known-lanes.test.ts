@@ -9,7 +9,7 @@ const NONE = { accounts: new Map(), apiKeys: new Map() };
 describe('known lanes', () => {
   const lane = (apiKeyId: string): JobLane => ({
     needsDownload: true,
-    mode: 'async',
+    class: 'async',
     accountId: 'a',
     apiKeyId,
     firstQueueAtMs: 1,
@@ -17,7 +17,7 @@ describe('known lanes', () => {
   });
   const job = (apiKeyId: string) => ({
     state: 'accepted' as const,
-    mode: 'async' as const,
+    class: 'async' as const,
     accountId: 'a',
     apiKeyId,
     createdAtMs: 1,

@@ -346,7 +346,7 @@ test('a caller who hangs up while it waits cancels nothing', async () => {
   const joining = app.post('/v1/matting', imageBody(), { 'idempotency-key': key });
   await until(() => waitForJob.waiting === 1);
   const open = await app.stores.jobs.listClaimable(1000);
-  const sync = open.filter(job => job.mode === 'sync');
+  const sync = open.filter(job => job.class === 'sync');
   const [job, ...others] = sync;
   assert.ok(job);
   assert.deepEqual(others, []);

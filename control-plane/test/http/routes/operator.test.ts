@@ -95,7 +95,7 @@ for (const dialect of DIALECTS) {
     it('lists open jobs by their place in the queue and ended ones, the latest first', async () => {
       const account = await fundedAccount(stores, 5);
       const asynchronous = await submitted(stores, newJob(account));
-      const synchronous = await submitted(stores, newJob(account, { mode: 'sync' }));
+      const synchronous = await submitted(stores, newJob(account, { class: 'sync' }));
       const { job: busy, claim } = await running(stores, newJob(account));
       const failed = await running(stores, newJob(account));
       await stores.jobs.fail(failed.claim, IMAGE_FAULT);

@@ -39,7 +39,7 @@ test('a new job: on the wire, in the store, in the ledger', async () => {
   assert.equal(answer.headers['x-credits-charged'], '0');
   assert.equal(answer.headers['idempotent-replayed'], undefined);
   assert.equal((await app.stores.jobs.find(jobId))?.outputFormat, 'webp');
-  assert.equal((await app.stores.jobs.find(jobId))?.mode, 'async');
+  assert.equal((await app.stores.jobs.find(jobId))?.class, 'async');
   assert.deepEqual((await app.get('/v1/account')).json().credits, {
     available: credits.available - 1,
     reserved: credits.reserved + 1,
@@ -73,7 +73,7 @@ test('done while the caller waits', async () => {
   assert.equal(first.headers['x-credits-charged'], '1');
   assert.equal(first.headers['server-timing'], 'decode;dur=12.3, infer;dur=250');
   assert.equal(first.headers['retry-after'], undefined);
-  assert.equal((await app.stores.jobs.find(job.job_id))?.mode, 'sync');
+  assert.equal((await app.stores.jobs.find(job.job_id))?.class, 'sync');
 
   for (const [url, prefer] of [[SYNC], [ASYNC], [SYNC, 'respond-async']] as const) {
     const again = await app.post(url, imageBody(), { ...key, prefer });
@@ -367,7 +367,7 @@ test('Prefer', async () => {
   assert.equal(async.status, 202);
   assert.equal(async.applied, 'respond-async');
   assert.equal(async.job.sync_timeout, undefined);
-  assert.equal((await app.stores.jobs.find(async.job.job_id))?.mode, 'async');
+  assert.equal((await app.stores.jobs.find(async.job.job_id))?.class, 'async');
 
   const none = await ask('wait=0');
   assert.equal(none.status, 202);

@@ -4,7 +4,8 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
 import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
-import type { ClaimableJob, JobStore } from '../../../src/store/jobs/job-store.ts';
+import type { ClaimableJob } from '../../../src/store/jobs/job-queue.ts';
+import type { Stores } from '../../../src/store/stores.ts';
 import { cutOutOf, type Script } from '../../nodes/scripted-exchange.ts';
 import { ScriptedNode } from '../../nodes/scripted-node.ts';
 import {
@@ -38,7 +39,7 @@ const hang: Script = async exchange => {
 };
 
 /** The store with some methods of its own. */
-function storeWith(changes: Partial<JobStore>): JobStore {
+function storeWith(changes: Partial<Stores['jobs']>): Stores['jobs'] {
   return { ...harness.stores.jobs, ...changes };
 }
 

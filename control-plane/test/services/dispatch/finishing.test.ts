@@ -12,7 +12,7 @@ import {
 } from '#gen/matting/v1/matte_service.ts';
 import { backgroundBlob } from '../../../src/domain/job.ts';
 import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
-import type { NewJob } from '../../../src/store/jobs/job-store.ts';
+import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import { cutOutOf, type Script } from '../../nodes/scripted-exchange.ts';
 import { ScriptedNode } from '../../nodes/scripted-node.ts';
 import { WITH_PICTURE } from '../../store/fixtures.ts';

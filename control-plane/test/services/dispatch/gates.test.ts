@@ -6,7 +6,7 @@ import { LEASE_RENEW_MS } from '../../../src/domain/lease.ts';
 import { HeldLease } from '../../../src/services/dispatch/held-lease.ts';
 import { ReadinessService } from '../../../src/services/readiness.ts';
 import { AcceptanceGate } from '../../../src/services/submission/acceptance.ts';
-import type { QueuedWork } from '../../../src/store/jobs/job-store.ts';
+import type { QueuedWork } from '../../../src/store/jobs/job-queue.ts';
 
 const claim = { jobId: 'job', holder: 'replica', fence: 1 };
 const CALLER = 'caller';

@@ -22,7 +22,7 @@ import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.
 import { JobEvents } from '../../../src/services/job-events.ts';
 import type { BlobStore } from '../../../src/storage/blob-store.ts';
 import { openStorage } from '../../../src/storage/open-storage.ts';
-import type { JobStore, NewJob } from '../../../src/store/jobs/job-store.ts';
+import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import { openStores, type Stores } from '../../../src/store/stores.ts';
 import { type ScriptedNode, TEST_TOKEN } from '../../nodes/scripted-node.ts';
 
@@ -60,7 +60,7 @@ export interface ReplicaOptions {
   readonly attemptTimeoutMs?: number;
   readonly fetcher?: SourceFetcher;
   /** In place of the stores' own: one that fails on command. */
-  readonly jobs?: JobStore;
+  readonly jobs?: Stores['jobs'];
   readonly blobs?: BlobStore;
 }
 
@@ -185,7 +185,7 @@ export class Harness {
         apiKeyId,
         idempotencyKeyHash: hash,
         fingerprint: hash,
-        mode: options.mode ?? 'sync',
+        class: options.mode ?? 'sync',
         outputFormat: 'png',
         input: options.url === undefined ? await this.#store(id, bytes, options.format) : null,
         sourceUrl: options.url ?? null,

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, it, mock } from 'node:test';
 import { LEASE_MS, LEASE_RENEW_MS } from '../../../src/domain/lease.ts';
 import { HeldLease } from '../../../src/services/dispatch/held-lease.ts';
-import type { Claim } from '../../../src/store/jobs/job-store.ts';
+import type { Claim } from '../../../src/store/jobs/job-lease.ts';
 
 const claim: Claim = { jobId: 'a job', holder: 'this replica', fence: 3 };
 let renewals: { claim: Claim; leaseMs: number }[];

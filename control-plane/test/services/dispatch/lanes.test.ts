@@ -11,8 +11,8 @@ import { claimed, fundedAccount, newJob, storesOn, submitted } from '../../store
 
 const FLOOD = 10_000;
 const ROWS_A_STATEMENT = 500;
-const nameOf = ({ needsDownload, mode, apiKeyId }: JobLane) =>
-  `${needsDownload ? 'download ' : ''}${mode} ${apiKeyId}`;
+const nameOf = (lane: JobLane) =>
+  `${lane.needsDownload ? 'download ' : ''}${lane.class} ${lane.apiKeyId}`;
 
 /** Copies of a job's row: what ten thousand submissions would leave, in a second. */
 async function flood(database: Database, jobId: string, count: number): Promise<void> {
@@ -55,7 +55,10 @@ for (const dialect of DIALECTS) {
       const quiet = await fundedAccount(stores, 1);
       const flooding = await submitted(stores, newJob(loud, { apiKeyId: 'key-of-flood' }));
       await flood(database, flooding.id, FLOOD);
-      const own = await submitted(stores, newJob(loud, { apiKeyId: 'key-of-flood', mode: 'sync' }));
+      const own = await submitted(
+        stores,
+        newJob(loud, { apiKeyId: 'key-of-flood', class: 'sync' }),
+      );
       const sibling = await submitted(stores, newJob(loud, { apiKeyId: 'key-beside' }));
       const other = await submitted(stores, newJob(quiet, { apiKeyId: 'key-of-other' }));
       const lanes = await stores.jobs.listLanes();
@@ -70,7 +73,9 @@ for (const dialect of DIALECTS) {
       for (const job of [own, sibling, other]) assert.ok(ids.has(job.id));
       assert.equal(listed.length, 3 + 256 / 4);
       const first = lanes.find(lane => nameOf(lane) === 'async key-of-flood');
-      const flooded = listed.filter(job => job.apiKeyId === 'key-of-flood' && job.mode === 'async');
+      const flooded = listed.filter(
+        job => job.apiKeyId === 'key-of-flood' && job.class === 'async',
+      );
       assert.equal(first?.accountId, loud);
       // The oldest of the flood, in their order.
       assert.deepEqual(
@@ -84,7 +89,7 @@ for (const dialect of DIALECTS) {
         .selectFrom('jobs')
         .select('id')
         .where('api_key_id', '=', 'key-of-flood')
-        .where('mode', '=', 'async')
+        .where('class', '=', 'async')
         .orderBy('queue_at')
         .orderBy('id')
         .limit(count)

@@ -4,7 +4,8 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
-import type { Claim, JobStore } from '../../../src/store/jobs/job-store.ts';
+import type { Claim } from '../../../src/store/jobs/job-lease.ts';
+import type { Stores } from '../../../src/store/stores.ts';
 import { cutOutOf } from '../../nodes/scripted-exchange.ts';
 import { ScriptedNode } from '../../nodes/scripted-node.ts';
 import {
@@ -52,7 +53,7 @@ let harness: Harness;
 let losing: LostAnswer;
 let database: Database;
 /** Those of the replica: what they are answered may be lost. */
-let own: JobStore;
+let own: Stores['jobs'];
 
 beforeEach(async () => {
   harness = await Harness.open();
@@ -78,7 +79,7 @@ async function taken(jobId: string): Promise<Claim> {
 describe('an answer of the database that was lost with the lease', () => {
   it('leaves the stored input to the replica that has the job now', async () => {
     let theirs: Claim | undefined;
-    const jobs: JobStore = {
+    const jobs: Stores['jobs'] = {
       ...own,
       inputStored: (claim, ...stored) => {
         losing.arm('statement', async () => {
@@ -104,7 +105,7 @@ describe('an answer of the database that was lost with the lease', () => {
   });
 
   it('leaves an input that no row names to the sweeper', async () => {
-    const jobs: JobStore = {
+    const jobs: Stores['jobs'] = {
       ...harness.stores.jobs,
       inputStored: async (claim, ...stored) => {
         await taken(claim.jobId);
@@ -121,7 +122,7 @@ describe('an answer of the database that was lost with the lease', () => {
   });
 
   it('leaves the result that the row names', async () => {
-    const jobs: JobStore = {
+    const jobs: Stores['jobs'] = {
       ...own,
       succeed: (...ending) => {
         losing.arm('commit');

@@ -54,7 +54,7 @@ describe('a simulated fleet', () => {
     const { jobs } = simulate({ ...scenario, playgroundShare: 0.3 });
     const waits = (playground: boolean, of: 'ours' | 'ideal') =>
       settled(jobs)
-        .filter(({ job }) => job.playground === playground)
+        .filter(({ job }) => (job.class === 'playground') === playground)
         .map(compared => compared[of].waitMs);
     const p99 = quantile(waits(false, 'ours'), 0.99);
     const ratio = p99 / quantile(waits(false, 'ideal'), 0.99);

@@ -1,6 +1,6 @@
 /** The rows and the lease of a sweep in memory, for the tests of the sweeper. */
 import type { SweepClaim, SweepWalk } from '../../../src/store/cluster/sweep-store.ts';
-import type { RemovedJobs } from '../../../src/store/jobs/job-store.ts';
+import type { RemovedJobs } from '../../../src/store/jobs/job-retention.ts';
 
 /** Rows as the sweeper sees them: what expired, what is old, what is referred to. */
 export class Rows {

@@ -14,7 +14,7 @@ import {
 import { isFinal } from '../../../src/domain/job.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import { migrate, requireCurrentSchema } from '../../../src/store/database/migrate.ts';
-import type { NewJob } from '../../../src/store/jobs/job-store.ts';
+import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,

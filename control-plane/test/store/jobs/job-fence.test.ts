@@ -8,7 +8,8 @@ import type { KyselyPlugin, QueryId } from 'kysely';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { LEASE_MS } from '../../../src/domain/lease.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
-import type { Claim, ClaimableJob } from '../../../src/store/jobs/job-store.ts';
+import type { Claim } from '../../../src/store/jobs/job-lease.ts';
+import type { ClaimableJob } from '../../../src/store/jobs/job-queue.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,

@@ -13,7 +13,7 @@ import { megapixelsOf, needsOf } from '../../../src/domain/dispatch/job-needs.ts
 import { backgroundBlob, type Job, jobOfBackground } from '../../../src/domain/job.ts';
 import { queuedMegapixels } from '../../../src/domain/queue-share.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
-import type { NewJob } from '../../../src/store/jobs/job-store.ts';
+import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   BACKGROUND_URL,
@@ -207,7 +207,7 @@ for (const dialect of DIALECTS) {
       assert.deepEqual({ ...row }, { source_url: null, background_url: null });
     });
 
-    it('have lanes of their own and stand among the others in the queue', async () => {
+    it('stand among the others of their lane', async () => {
       const plain = await jobOf({});
       const { accountId, apiKeyId } = plain;
       const ids: string[] = [];
@@ -217,17 +217,10 @@ for (const dialect of DIALECTS) {
         await passesAMillisecond(database);
       }
       const lanes = (await stores.jobs.listLanes()).filter(lane => lane.apiKeyId === apiKeyId);
-      assert.deepEqual(lanes.map(lane => lane.finishing ?? false).sort(), [false, true]);
-      assert.ok(lanes.every(({ firstQueueAtMs }) => firstQueueAtMs > 0));
+      assert.equal(lanes.length, 1);
       assert.deepEqual(
         (await openOf(plain)).map(({ id }) => id),
         ids,
-      );
-      const own = lanes.filter(lane => lane.finishing);
-      const some = await stores.jobs.listClaimable(1, own);
-      assert.deepEqual(
-        some.map(({ id }) => id),
-        [ids[1]],
       );
       const pages: string[] = [];
       let cursor: string | undefined;

@@ -173,8 +173,8 @@ for (const dialect of DIALECTS) {
         const account = await fundedAccount(stores, 5);
         const older = await submitted(stores, newJob(account));
         const oldest = await submitted(stores, newJob(account));
-        const sync = await submitted(stores, newJob(account, { mode: 'sync' }));
-        const late = await submitted(stores, newJob(account, { mode: 'sync' }));
+        const sync = await submitted(stores, newJob(account, { class: 'sync' }));
+        const late = await submitted(stores, newJob(account, { class: 'sync' }));
         const age = (id: string, ms: number) =>
           database.kysely
             .updateTable('jobs')

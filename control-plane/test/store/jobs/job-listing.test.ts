@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
-import type { JobFilter, ListedJob } from '../../../src/store/jobs/job-store.ts';
+import type { JobFilter, ListedJob } from '../../../src/store/jobs/job-reading.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   claimed,

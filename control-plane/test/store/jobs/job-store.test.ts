@@ -83,13 +83,13 @@ for (const dialect of DIALECTS) {
 
       it('reserves one credit and keeps every field', async () => {
         const account = await fundedAccount(stores, 5);
-        const job = newJob(account, { mode: 'sync', outputFormat: 'avif' });
+        const job = newJob(account, { class: 'sync', outputFormat: 'avif' });
         const created = await submitted(stores, job);
         assert.deepEqual(await stores.ledger.balances(account), { available: 4, reserved: 1 });
         assert.equal(created.state, 'ready');
         assert.deepEqual(created.input, job.input);
         assert.equal(created.outputFormat, 'avif');
-        assert.equal(created.mode, 'sync');
+        assert.equal(created.class, 'sync');
         assert.equal(created.fingerprint, job.fingerprint);
         assert.equal(created.idempotencyKeyHash, job.idempotencyKeyHash);
         assert.equal(created.lease, null);

@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
-import { sql } from 'kysely';
 import {
   createTestDatabase,
   DIALECTS,
@@ -15,7 +14,8 @@ import {
   PLAYGROUND_OPEN_MAX,
 } from '../../../src/domain/playground.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
-import type { Claim, NewJob } from '../../../src/store/jobs/job-store.ts';
+import type { Claim } from '../../../src/store/jobs/job-lease.ts';
+import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,
@@ -50,11 +50,11 @@ for (const dialect of DIALECTS) {
     async function jobOf(account?: string, overrides: Partial<NewJob> = {}): Promise<NewJob> {
       const accountId = account ?? (await fundedAccount(stores, 0));
       const apiKeyId = await stores.playground.internalKey(accountId);
-      return newJob(accountId, { apiKeyId, ...overrides });
+      return newJob(accountId, { apiKeyId, class: 'playground', ...overrides });
     }
 
     async function opened(job: NewJob): Promise<Claim> {
-      const { kind } = await stores.playground.submit(job, PLAYGROUND_LIMITS);
+      const { kind } = await stores.jobs.submit(job, PLAYGROUND_LIMITS);
       assert.equal(kind, 'created');
       const claim = await claimed(stores, { id: job.id, fence: 0 });
       assert.ok(await stores.jobs.admitted(claim));
@@ -101,7 +101,7 @@ for (const dialect of DIALECTS) {
 
     it('is audited: an entry of one of its jobs is a problem', async () => {
       const job = await jobOf(await fundedAccount(stores, 5));
-      await stores.playground.submit(job, PLAYGROUND_LIMITS);
+      await stores.jobs.submit(job, PLAYGROUND_LIMITS);
       await assertBalanced(stores, job.accountId);
       const entry = { id: randomUUID(), account_id: job.accountId, job_id: job.id, amount: 1 };
       await database.kysely
@@ -117,8 +117,8 @@ for (const dialect of DIALECTS) {
 
     it('counts the pictures of a day, and gives back what failed by no fault of theirs', async () => {
       const account = await fundedAccount(stores, 0);
-      const limits = { imagesMax: 2 };
-      const take = async () => stores.playground.submit(await jobOf(account), limits);
+      const limits = { playgroundImagesMax: 2 };
+      const take = async () => stores.jobs.submit(await jobOf(account), limits);
       const first = await opened(await jobOf(account));
       const second = await opened(await jobOf(account));
       assert.equal((await take()).kind, 'allowance-used');
@@ -129,14 +129,14 @@ for (const dialect of DIALECTS) {
       assert.equal((await take()).kind, 'created');
       assert.equal((await take()).kind, 'allowance-used');
       assert.equal(
-        (await stores.playground.submit(await jobOf(), { imagesMax: 0 })).kind,
+        (await stores.jobs.submit(await jobOf(), { playgroundImagesMax: 0 })).kind,
         'allowance-used',
       );
     });
 
     it('counts each day anew, and none twice where the clock is set back', async () => {
       const account = await fundedAccount(stores, 0);
-      const limits = { imagesMax: 1 };
+      const limits = { playgroundImagesMax: 1 };
       const claim = await opened(await jobOf(account));
       const shift = (byMs: number) =>
         database.kysely
@@ -146,7 +146,7 @@ for (const dialect of DIALECTS) {
           .execute();
       await shift(-DAY_MS);
       assert.equal(await used(account), 0);
-      assert.equal((await stores.playground.submit(await jobOf(account), limits)).kind, 'created');
+      assert.equal((await stores.jobs.submit(await jobOf(account), limits)).kind, 'created');
       // What is given back of yesterday is none of today's.
       await database.kysely
         .updateTable('jobs')
@@ -156,20 +156,20 @@ for (const dialect of DIALECTS) {
       await stores.jobs.fail(claim, SERVICE_FAULT);
       assert.equal(await used(account), 1);
       await shift(DAY_MS);
-      const { kind } = await stores.playground.submit(await jobOf(account), limits);
+      const { kind } = await stores.jobs.submit(await jobOf(account), limits);
       assert.equal(kind, 'allowance-used');
     });
 
     it('passes no allowance, however many ask two replicas at once', async () => {
       const account = await fundedAccount(stores, 0);
-      const limits = { imagesMax: 3 };
+      const limits = { playgroundImagesMax: 3 };
       const jobs = await Promise.all(Array.from({ length: 24 }, () => jobOf(account)));
       const outcomes = await Promise.all(
-        jobs.map((job, index) => (index % 2 ? stores : others).playground.submit(job, limits)),
+        jobs.map((job, index) => (index % 2 ? stores : others).jobs.submit(job, limits)),
       );
       const created = outcomes.filter(({ kind }) => kind === 'created');
-      assert.equal(created.length, limits.imagesMax);
-      assert.equal(await used(account), limits.imagesMax);
+      assert.equal(created.length, limits.playgroundImagesMax);
+      assert.equal(await used(account), limits.playgroundImagesMax);
     });
 
     it('takes few open jobs of an account, and counts none of those it refuses', async () => {
@@ -178,9 +178,7 @@ for (const dialect of DIALECTS) {
         Array.from({ length: PLAYGROUND_ACCOUNT_OPEN_MAX + 3 }, () => jobOf(account)),
       );
       const outcomes = await Promise.all(
-        jobs.map((job, index) =>
-          (index % 2 ? stores : others).playground.submit(job, PLAYGROUND_LIMITS),
-        ),
+        jobs.map((job, index) => (index % 2 ? stores : others).jobs.submit(job, PLAYGROUND_LIMITS)),
       );
       const kinds = Map.groupBy(outcomes, ({ kind }) => kind);
       assert.equal(kinds.get('created')?.length, PLAYGROUND_ACCOUNT_OPEN_MAX);
@@ -192,11 +190,11 @@ for (const dialect of DIALECTS) {
 
     it('makes one job of a form that is sent twice at once', async () => {
       const job = await jobOf();
-      const again = { ...newJob(job.accountId, { apiKeyId: job.apiKeyId }) };
+      const again = await jobOf(job.accountId);
       const twin = { ...again, idempotencyKeyHash: job.idempotencyKeyHash };
       const outcomes = await Promise.all([
-        stores.playground.submit(job, PLAYGROUND_LIMITS),
-        others.playground.submit(twin, PLAYGROUND_LIMITS),
+        stores.jobs.submit(job, PLAYGROUND_LIMITS),
+        others.jobs.submit(twin, PLAYGROUND_LIMITS),
       ]);
       assert.deepEqual(outcomes.map(({ kind }) => kind).sort(), ['created', 'exists']);
       assert.equal(await used(job.accountId), 1);
@@ -228,23 +226,23 @@ for (const dialect of DIALECTS) {
         await jobOf(accountId),
         await jobOf(accountId, { finishing: { outputWidth: 10 } }),
       ];
-      for (const job of mine) await stores.playground.submit(job, PLAYGROUND_LIMITS);
+      for (const job of mine) await stores.jobs.submit(job, PLAYGROUND_LIMITS);
       const paid = [
         await submitted(stores, newJob(accountId)),
         await submitted(stores, newJob(accountId, { finishing: { outputWidth: 10 } })),
-        await submitted(stores, newJob(accountId, { mode: 'sync' })),
+        await submitted(stores, newJob(accountId, { class: 'sync' })),
       ];
       const idsOf = (jobs: readonly { id: string }[]) => new Set(jobs.map(({ id }) => id));
       const all = await stores.jobs.listLanes();
       const lanes = all.filter(lane => lane.accountId === accountId);
-      assert.equal(lanes.length, 4);
-      assert.equal(lanes.filter(({ playground }) => playground).length, 1);
+      assert.equal(lanes.length, 3);
+      assert.equal(lanes.filter(lane => lane.class === 'playground').length, 1);
       const listed = await stores.jobs.listClaimable(100, lanes);
       assert.deepEqual(idsOf(listed.slice(0, 3)), idsOf(paid));
       assert.deepEqual(idsOf(listed.slice(3)), idsOf(mine));
       assert.deepEqual(
-        listed.map(({ playground }) => playground),
-        [false, false, false, true, true],
+        listed.slice(3).map(job => job.class),
+        ['playground', 'playground'],
       );
       const open = { states: ['ready'] as const, endedWithinMs: HOUR_MS, limit: 4, accountId };
       const page = await stores.jobs.list(open);
@@ -253,21 +251,6 @@ for (const dialect of DIALECTS) {
       assert.deepEqual(idsOf([...page, ...rest].slice(3)), idsOf(mine));
       assert.equal((await stores.jobs.queued()).byAccount.get(accountId)?.jobs, 3);
       assert.equal(await stores.playground.openJobs(), before + 2);
-    });
-
-    it('is where control planes from before it do not look', async () => {
-      const job = await jobOf();
-      await stores.playground.submit(job, PLAYGROUND_LIMITS);
-      // The conditions by which they have read the queue, with and without finishing.
-      for (const condition of [sql<boolean>`queue_at > 0`, sql<boolean>`queue_at < 0`]) {
-        const seen = await database.kysely
-          .selectFrom('jobs')
-          .select('id')
-          .where('id', '=', job.id)
-          .where(condition)
-          .execute();
-        assert.deepEqual(seen, []);
-      }
     });
   });
 }

@@ -11,7 +11,7 @@ import { at } from '../../../../test/support/at.ts';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
-import type { Claim } from '../../../src/store/jobs/job-store.ts';
+import type { Claim } from '../../../src/store/jobs/job-lease.ts';
 import { auditLedger } from '../../../src/store/ledger/ledger-audit.ts';
 import { LEDGER_PAGE_ROWS } from '../../../src/store/ledger/ledger-pages.ts';
 import type { Stores } from '../../../src/store/stores.ts';

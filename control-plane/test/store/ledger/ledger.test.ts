@@ -144,7 +144,7 @@ for (const dialect of DIALECTS) {
           { queue_at: null },
           { failure_code: 'PROCESSING_FAILED' },
           { fence: -1 },
-          { mode: 'later' as 'sync' },
+          { class: 'later' as 'sync' },
         ];
         for (const set of wrong) {
           const update = database.kysely.updateTable('jobs').set(set).where('id', '=', id);

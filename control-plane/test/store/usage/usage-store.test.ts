@@ -7,7 +7,7 @@ import { before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { dayOf, USAGE_KEPT_DAYS, type UsageQuestion } from '../../../src/domain/account/usage.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
-import type { NewJob } from '../../../src/store/jobs/job-store.ts';
+import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { createUsageStore } from '../../../src/store/usage/usage-store.ts';
 import {

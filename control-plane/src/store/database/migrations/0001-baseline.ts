@@ -157,7 +157,7 @@ const TABLES: readonly TableDefinition[] = [
       api_key_id: ID,
       fingerprint: HASH,
       state: ascii(16),
-      mode: ascii(8),
+      class: ascii(16),
       output_format: ascii(8),
       created_at: INTEGER,
       fence: INTEGER,
@@ -214,7 +214,8 @@ const TABLES: readonly TableDefinition[] = [
     },
     checks: {
       jobs_state: `state in ('accepted', 'fetching', 'ready', 'running', 'succeeded', 'failed')`,
-      jobs_mode: `mode in ('sync', 'async')`,
+      jobs_class: `class in ('sync', 'async', 'playground')`,
+      jobs_playground: `(class = 'playground') = (playground_day is not null)`,
       jobs_counts: `fence >= 0 and lost_attempts >= 0 and takeovers >= 0
       and lost_with_process >= 0 and lost_with_process <= lost_attempts`,
       jobs_final: `(state in ('succeeded', 'failed')) = (finished_at is not null)`,
@@ -232,10 +233,9 @@ const TABLES: readonly TableDefinition[] = [
       jobs_callback: '(callback_secret is null) = (callback_secret_key_id is null)',
     },
     indexes: {
-      // The queue lane by lane (store/jobs/job-lanes.ts).
-      jobs_queue_lanes: ['queue_at', 'mode', 'account_id', 'api_key_id'],
-      jobs_lane: ['api_key_id', 'mode', 'queue_at', 'id'],
-      jobs_lane_state: ['state', 'account_id', 'api_key_id', 'mode', 'queue_at', 'id'],
+      // The queue lane by lane (store/jobs/job-queue.ts).
+      jobs_queue: ['class', 'queue_at', 'id'],
+      jobs_lane_state: ['state', 'account_id', 'api_key_id', 'class', 'queue_at', 'id'],
       jobs_account_state: ['account_id', 'state'],
       // Ended jobs in the order in which they ended.
       jobs_finished: ['finished_at'],

@@ -5,7 +5,8 @@
  */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { RATE_WINDOW_MS } from '../../../../src/domain/rate-quota.ts';
-import type { Claim, NewJob } from '../../../../src/store/jobs/job-store.ts';
+import type { Claim } from '../../../../src/store/jobs/job-lease.ts';
+import type { NewJob } from '../../../../src/store/jobs/job-submission.ts';
 import type { NotificationClaim } from '../../../../src/store/outbox/webhook-outbox-store.ts';
 import type { Stores } from '../../../../src/store/stores.ts';
 
@@ -206,7 +207,7 @@ class Work {
       apiKeyId: this.#apiKeyId,
       idempotencyKeyHash: this.idempotencyKeyHash,
       fingerprint: hash(`content of ${id}`),
-      mode: 'sync',
+      class: 'sync',
       outputFormat: 'png',
       input: source === 'bytes' ? inputOf(id) : null,
       sourceUrl: source === 'url' ? 'https://pictures.example/1.png' : null,
