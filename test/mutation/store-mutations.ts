@@ -7,7 +7,7 @@ const SUBMISSION = 'control-plane/src/store/jobs/job-submission.ts';
 const KEYS = 'control-plane/src/store/jobs/job-submission.ts';
 const LEDGER = 'control-plane/src/store/ledger/ledger-store.ts';
 const WRITER = 'control-plane/src/store/ledger/ledger-writer.ts';
-const ACCOUNT_AUDIT = 'control-plane/src/store/ledger/ledger-account-audit.ts';
+const AUDIT = 'control-plane/src/store/ledger/ledger-audit.ts';
 const OUTBOX = 'control-plane/src/store/outbox/webhook-lease.ts';
 const GROUP = 'control-plane/src/store/database/sqlite/sqlite-group-commit.ts';
 
@@ -278,24 +278,24 @@ const MONEY_AND_KEYS: readonly Mutation[] = [
 const AUDITS: readonly Mutation[] = [
   {
     name: 'an account is closed although a transaction may still write before the checkpoint',
-    file: ACCOUNT_AUDIT,
+    file: AUDIT,
     find: 'await awaitEarlierWriters(this.#database, this.#accountId);',
     replace: '',
     caughtBy: inAudit('waits for a transaction that may still write behind a checkpoint'),
   },
   {
     name: 'a checkpoint is set behind what is wrong, which no later check then sees',
-    file: ACCOUNT_AUDIT,
-    find: 'this.#ahead.length > 0 || !closes || !this.#clean',
-    replace: 'this.#ahead.length > 0 || !closes',
+    file: AUDIT,
+    find: '!this.#clean || this.#isAhead',
+    replace: 'this.#isAhead',
     caughtBy: inAudit(
       'names what is wrong each time until it is mended, and closes nothing behind it',
     ),
   },
   {
     name: 'a balance that contradicts its checkpoint is not looked into',
-    file: ACCOUNT_AUDIT,
-    find: 'verdict.agrees || last === undefined',
+    file: AUDIT,
+    find: 'verdict.agrees || checkpoint === NOTHING_CLOSED',
     replace: 'true',
     caughtBy: inBrokenLedger('a checkpoint is found by both while the balance is right'),
   },

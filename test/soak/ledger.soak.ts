@@ -12,7 +12,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
 import type { Database } from '../../control-plane/src/store/database/connect.ts';
-import { CLOSE_MARGIN_MS } from '../../control-plane/src/store/ledger/ledger-account-audit.ts';
+import { CLOSE_MARGIN_MS } from '../../control-plane/src/store/ledger/ledger-audit.ts';
 import { LEDGER_PAGE_ROWS } from '../../control-plane/src/store/ledger/ledger-pages.ts';
 import type { Stores } from '../../control-plane/src/store/stores.ts';
 import {

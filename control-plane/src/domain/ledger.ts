@@ -49,6 +49,24 @@ export type LedgerSums = Readonly<Record<LedgerKind, number>>;
 
 export const NO_ENTRIES: LedgerSums = { grant: 0, reserve: 0, charge: 0, release: 0, revoke: 0 };
 
+/** The sums of all of an account's entries that were created before an instant. */
+export interface LedgerCheckpoint {
+  /** UTC milliseconds; entries of this very millisecond are not counted. */
+  readonly closedToMs: number;
+  /** How many entries are counted, and their amounts by kind: from the account's first on. */
+  readonly entries: number;
+  readonly sums: LedgerSums;
+}
+
+/** Before an account's first entry. */
+export const NOTHING_CLOSED: LedgerCheckpoint = { closedToMs: 0, entries: 0, sums: NO_ENTRIES };
+
+/** For a sentence: `12 entries: grant 10, reserve 6, …`. Equal for equal sums. */
+export function describeSums({ entries, sums }: Omit<LedgerCheckpoint, 'closedToMs'>): string {
+  const amounts = LEDGER_KINDS.map(kind => `${kind} ${sums[kind]}`);
+  return `${entries} entries: ${amounts.join(', ')}`;
+}
+
 export interface Balances {
   /** Free to be reserved. */
   readonly available: number;
@@ -61,16 +79,6 @@ export function balancesFrom(sums: LedgerSums): Balances {
   return {
     available: sums.grant - sums.revoke - sums.reserve + sums.release,
     reserved: sums.reserve - sums.charge - sums.release,
-  };
-}
-
-export function addSums(one: LedgerSums, other: LedgerSums): LedgerSums {
-  return {
-    grant: one.grant + other.grant,
-    reserve: one.reserve + other.reserve,
-    charge: one.charge + other.charge,
-    release: one.release + other.release,
-    revoke: one.revoke + other.revoke,
   };
 }
 

@@ -116,7 +116,7 @@ const LEDGER_TABLES = [
 ] as const;
 
 /** Small, so that there is something to close, and to go on with at once. */
-const TUNING = { spanEntriesMax: 2, closeMarginMs: 0, takeOverMs: 1 };
+const TUNING = { pageRows: 2, spanEntriesMax: 2, closeMarginMs: 0, takeOverMs: 1 };
 
 function audit(kind: 'incremental' | 'full'): ChangingMethod {
   return {

@@ -1,9 +1,8 @@
 /** An account's ledger for its people: a balance, pages, and all of a period as CSV. */
 import { ContractError } from '#contract/errors.ts';
 import type { LedgerKind } from '../../domain/ledger.ts';
-import type { ListedEntry } from '../../store/ledger/ledger-listing.ts';
 import type { PagePlace } from '../../store/ledger/ledger-pages.ts';
-import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
+import type { LedgerStore, ListedEntry } from '../../store/ledger/ledger-store.ts';
 import type { Credits } from '../account.ts';
 
 /** Entries of one page. */

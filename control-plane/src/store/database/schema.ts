@@ -71,7 +71,7 @@ export interface LedgerEntriesTable {
   created_at: number;
 }
 
-/** Sums of an account's entries up to a point of their order: domain/ledger-checkpoint.ts. */
+/** Sums of all of an account's entries before an instant, which the audit moves on. */
 export interface LedgerCheckpointsTable {
   account_id: string;
   closed_to: number;

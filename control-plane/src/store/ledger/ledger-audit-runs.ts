@@ -1,6 +1,6 @@
 /**
- * The rows of ledger_audits: how the last audits ended, up to where jobs were compared, and the
- * place of a full audit, so that one that was interrupted goes on where it stood.
+ * The rows of ledger_audits: how the last audits ended, up to where jobs were compared, and where a
+ * full audit stands, so that one that was interrupted goes on.
  *
  * | full audit | its row                  | left by                                             |
  * |------------|--------------------------|-----------------------------------------------------|
@@ -14,15 +14,21 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
 import type { LedgerAuditKind } from '../../domain/ledger.ts';
-import type { LedgerCheckpoint } from '../../domain/ledger-checkpoint.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import { query, readBack } from '../database/transact.ts';
-import type { LedgerProblem } from './ledger-account-audit.ts';
+import { matchesOne } from '../database/values.ts';
 
 /** An audit that saved nothing for this long was interrupted; ten times what a page takes. */
 export const TAKE_OVER_MS = 30_000;
 const TAKE_OVER_POLL_MS = 500;
+
+export interface LedgerProblem {
+  readonly accountId: string;
+  /** null: about the account as a whole. */
+  readonly jobId: string | null;
+  readonly problem: string;
+}
 
 /** Where an audit stands. */
 export interface AuditProgress {
@@ -31,12 +37,6 @@ export interface AuditProgress {
   readonly phase: 'accounts' | 'jobs';
   /** The last account, or job, that is done; empty: none. */
   readonly after: string;
-  /** The account that is being read, up to where, and what was found in it. */
-  readonly within: {
-    readonly accountId: string;
-    readonly closedTo: LedgerCheckpoint;
-    readonly problems: readonly LedgerProblem[];
-  } | null;
   readonly accounts: number;
   readonly entries: number;
   readonly jobs: number;
@@ -51,12 +51,6 @@ export interface LastAudit {
   /** Since its end. */
   readonly ageMs: number;
   readonly problems: number;
-}
-
-export interface FullRun {
-  readonly id: string;
-  /** Where it begins or goes on. */
-  readonly progress: AuditProgress;
 }
 
 export async function readLastAudits(database: Database): Promise<LastAudit[]> {
@@ -77,13 +71,10 @@ export async function readLastAudits(database: Database): Promise<LastAudit[]> {
 /**
  * Begins a full audit, or goes on with one that was interrupted.
  * @param takeOverMs how long nothing was saved of one that was
+ * @returns its id, and where it begins or goes on
  * @throws ContractError SERVICE_UNAVAILABLE: another process is at one.
  */
-export async function beginFullRun(
-  database: Database,
-  start: AuditProgress,
-  takeOverMs: number,
-): Promise<FullRun> {
+export async function beginFullRun(database: Database, start: AuditProgress, takeOverMs: number) {
   await ensureRow(database, 'full');
   const id = randomUUID();
   const giveUpAt = performance.now() + 2 * takeOverMs;
@@ -100,7 +91,7 @@ export async function beginFullRun(
     // Ours already where the answer to our own update was lost.
     if (runId === id) return { id, progress };
     if (savedAt === null || savedAt + takeOverMs <= row.now) {
-      if (await takeRun(database, runId, id, progress)) return { id, progress };
+      if (await saveRun(database, runId, id, progress)) return { id, progress };
     } else if (performance.now() >= giveUpAt) {
       throw new ContractError('SERVICE_UNAVAILABLE', 'another full check of the ledger runs');
     } else {
@@ -109,41 +100,33 @@ export async function beginFullRun(
   }
 }
 
-/** True: the run is ours from now on. */
-async function takeRun(
-  database: Database,
-  runId: string | null,
-  id: string,
-  progress: AuditProgress,
-): Promise<boolean> {
-  const { numUpdatedRows } = await query(database, db =>
-    db
-      .updateTable('ledger_audits')
-      .set({ run_id: id, saved_at: database.nowMs, progress: JSON.stringify(progress) })
-      .where('kind', '=', 'full')
-      .where('run_id', runId === null ? 'is' : '=', runId)
-      .executeTakeFirstOrThrow(),
-  );
-  return numUpdatedRows === 1n;
-}
-
 /** @throws ContractError SERVICE_UNAVAILABLE: it was taken over; it must end. */
 export async function saveFullRun(
   database: Database,
   id: string,
   progress: AuditProgress,
 ): Promise<void> {
-  const { numUpdatedRows } = await query(database, db =>
-    db
-      .updateTable('ledger_audits')
-      .set({ saved_at: database.nowMs, progress: JSON.stringify(progress) })
-      .where('kind', '=', 'full')
-      .where('run_id', '=', id)
-      .executeTakeFirstOrThrow(),
-  );
-  if (numUpdatedRows === 1n) return;
+  if (await saveRun(database, id, id, progress)) return;
   const detail = 'this full check stood still and another one has taken its place';
   throw new ContractError('SERVICE_UNAVAILABLE', detail);
+}
+
+/** False: the run is not, or no longer, this one's. */
+function saveRun(
+  database: Database,
+  heldBy: string | null,
+  id: string,
+  progress: AuditProgress,
+): Promise<boolean> {
+  return query(database, db =>
+    matchesOne(
+      db
+        .updateTable('ledger_audits')
+        .set({ run_id: id, saved_at: database.nowMs, progress: JSON.stringify(progress) })
+        .where('kind', '=', 'full')
+        .where('run_id', heldBy === null ? 'is' : '=', heldBy),
+    ),
+  );
 }
 
 /**
@@ -152,7 +135,7 @@ export async function saveFullRun(
  */
 export async function finishRun(
   database: Database,
-  ended: { readonly startedAtMs: number; readonly problemCount: number },
+  { startedAtMs, problemCount }: AuditProgress,
   runId?: string,
 ): Promise<void> {
   const kind: LedgerAuditKind = runId === undefined ? 'incremental' : 'full';
@@ -161,12 +144,9 @@ export async function finishRun(
     db
       .updateTable('ledger_audits')
       .set({
-        run_id: null,
-        saved_at: null,
-        progress: null,
-        last_started_at: ended.startedAtMs,
+        ...{ run_id: null, saved_at: null, progress: null, last_started_at: startedAtMs },
         last_finished_at: database.nowMs,
-        last_problems: ended.problemCount,
+        last_problems: problemCount,
       })
       .where('kind', '=', kind)
       .where('run_id', runId === undefined ? 'is' : '=', runId ?? null)

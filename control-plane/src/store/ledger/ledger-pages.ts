@@ -1,17 +1,18 @@
 /**
  * The statements of the ledger's audit. Each reads a bounded number of rows, whatever the tables
- * hold, and is consistent by itself: none needs a transaction, which not every engine gives to
- * readers, and no snapshot is held from one to the next. All of them are read back: a server that
- * lags behind the writers we waited for would make a correct ledger seem wrong.
+ * hold, and is consistent by itself: none needs a transaction, and no snapshot is held from one to
+ * the next. All of them are read back: a server that lags behind the writers we waited for would
+ * make a correct ledger seem wrong.
  */
 import { type Kysely, sql } from 'kysely';
-import { type JobState, OPEN_STATES } from '../../domain/job.ts';
-import type { JobEntries, LedgerKind, LedgerSlot, LedgerSums } from '../../domain/ledger.ts';
+import { OPEN_STATES } from '../../domain/job.ts';
+import { type LedgerCheckpoint, type LedgerSlot, NOTHING_CLOSED } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
+import { databaseErrorKind } from '../database/database-errors.ts';
 import { ofAccount } from '../database/of-account.ts';
 import type { Schema } from '../database/schema.ts';
-import { readBack } from '../database/transact.ts';
-import { requireInteger } from '../database/values.ts';
+import { query, readBack } from '../database/transact.ts';
+import { matchesOne, requireInteger } from '../database/values.ts';
 
 /** Entries or jobs of one statement. With what belongs to each it reads three times as many rows. */
 export const LEDGER_PAGE_ROWS = 500;
@@ -24,171 +25,89 @@ export interface PagePlace {
   readonly id: string;
 }
 
-export interface AccountState {
-  /** Undefined: there is no such account. */
-  readonly balances: { readonly available: number; readonly reserved: number } | undefined;
-  /** Those that are paid for. */
-  readonly openJobs: number;
-  /** Number of entries from a point on, at most one more than a page. */
-  readonly entries: number;
-  readonly sums: LedgerSums;
-  /** null: there is none. */
-  readonly firstEntryAtMs: number | null;
-  /** The database's clock. */
-  readonly nowMs: number;
-}
-
-export interface EntryRow extends PagePlace {
-  readonly kind: LedgerKind;
-  readonly slot: LedgerSlot;
-  readonly amount: number;
-  /** null: an operator's entry. */
-  readonly jobId: string | null;
-  /** The other entry of its job, for an entry of a job. */
-  readonly partner: { readonly kind: LedgerKind; readonly amount: number } | null;
-  /** null: the job's row is gone, or there is no job. */
-  readonly job: {
-    readonly state: JobState;
-    readonly accountId: string;
-    readonly isPlayground: boolean;
-  } | null;
-}
-
-export interface JobEntriesRow extends PagePlace, JobEntries {
-  readonly accountId: string;
-  readonly state: JobState;
-  readonly isPlayground: boolean;
-}
-
-/** The entries of an account, in their order, from an instant on. */
-function entriesOf(database: Database, db: Kysely<Schema>, accountId: string, fromMs: number) {
-  return db
-    .selectFrom('ledger_entries')
-    .where(ofAccount(database.dialect, accountId))
-    .where('created_at', '>=', fromMs)
-    .orderBy('account_id')
-    .orderBy('created_at')
-    .orderBy('id');
-}
-
-/** A balance, and what the ledger adds to it since a point, as they are at one instant. */
-export async function readAccountState(
-  database: Database,
-  accountId: string,
-  fromMs: number,
-  pageRows: number,
-): Promise<AccountState> {
-  const row = await readBack(database, db =>
-    selectAccountState(database, db, { accountId, fromMs, pageRows }).executeTakeFirstOrThrow(),
-  );
-  const { available, reserved } = row;
-  return {
-    balances: available === null || reserved === null ? undefined : { available, reserved },
-    openJobs: requireInteger(row.open_jobs),
-    entries: requireInteger(row.entries),
-    sums: {
-      grant: requireInteger(row.grant),
-      reserve: requireInteger(row.reserve),
-      charge: requireInteger(row.charge),
-      release: requireInteger(row.release),
-      revoke: requireInteger(row.revoke),
-    },
-    firstEntryAtMs: row.first_at,
-    nowMs: row.now,
-  };
-}
-
-function selectAccountState(
-  database: Database,
-  db: Kysely<Schema>,
-  { accountId, fromMs, pageRows }: { accountId: string; fromMs: number; pageRows: number },
-) {
-  const rows = entriesOf(database, db, accountId, fromMs)
-    .select(['kind', 'amount', 'created_at'])
-    .limit(pageRows + 1);
-  const sumOf = (kind: LedgerKind) =>
-    sql<number | null>`cast(sum(case when kind = ${sql.lit(kind)} then amount else 0 end)
-      as signed)`.as(kind);
-  const tail = db
-    .selectFrom(rows.as('entry'))
-    .select(eb => [
-      eb.fn.countAll<number>().as('entries'),
-      eb.fn.min<number | null>('created_at').as('first_at'),
-      ...(['grant', 'reserve', 'charge', 'release', 'revoke'] as const).map(sumOf),
-    ]);
-  return db
-    .selectFrom(tail.as('tail'))
-    .leftJoin('accounts', join => join.on('accounts.id', '=', accountId))
-    .selectAll('tail')
-    .select(eb => [
-      'accounts.available',
-      'accounts.reserved',
-      eb
-        .selectFrom('jobs')
-        .select(({ fn }) => fn.countAll<number>().as('open'))
-        .where('account_id', '=', accountId)
-        .where('state', 'in', OPEN_STATES)
-        .where('playground_day', 'is', null)
-        .as('open_jobs'),
-      database.nowMs.as('now'),
-    ]);
-}
-
-/** Which entries of an account: after a place, created before an instant, so many at most. */
-export interface EntryPage {
+/** Which entries of an account: after a place, so many at most. */
+interface EntryPage {
   readonly after: PagePlace;
-  readonly beforeMs: number;
+  /** Created before this instant. Undefined: to the present, with the open jobs. */
+  readonly beforeMs?: number;
   readonly pageRows: number;
 }
 
 /**
- * An account's next entries, in their order, each with what must agree with it. An entry comes twice
- * where it has two partners, which the unique key forbids.
+ * An account's next entries in their order, each with what must agree with it, and its balances, all
+ * as they are at one instant.
  */
-export async function readEntries(
-  database: Database,
-  accountId: string,
-  page: EntryPage,
-): Promise<EntryRow[]> {
+export async function readAccountPage(database: Database, accountId: string, page: EntryPage) {
   const rows = await readBack(database, db =>
-    selectEntries(database, db, accountId, page).execute(),
+    selectAccountPage(database, db, accountId, page).execute(),
   );
-  return rows.map(row => ({
-    id: row.id,
-    atMs: row.created_at,
-    kind: row.kind,
-    slot: row.slot,
-    amount: row.amount,
-    jobId: row.job_id,
-    partner:
-      row.partner_kind === null || row.partner_amount === null
-        ? null
-        : { kind: row.partner_kind, amount: row.partner_amount },
-    job:
-      row.job_state === null || row.job_account === null
-        ? null
-        : {
-            state: row.job_state,
-            accountId: row.job_account,
-            isPlayground: row.job_day !== null,
-          },
-  }));
+  const [first] = rows;
+  if (first === undefined) throw new Error('the database answered without a row');
+  const { available, reserved } = first;
+  // Sorted here: a server would write the page down once more.
+  rows.sort(
+    (one, other) =>
+      (one.created_at ?? 0) - (other.created_at ?? 0) ||
+      ((one.id ?? '') < (other.id ?? '') ? -1 : 1),
+  );
+  return {
+    /** The database's clock. */
+    nowMs: first.now,
+    /** Undefined: there is no such account. */
+    balances: available === null || reserved === null ? undefined : { available, reserved },
+    /** Those that are paid for. */
+    openJobs: requireInteger(first.open_jobs),
+    entries: rows.flatMap(row => {
+      const { id, created_at: atMs, kind, slot, amount } = row;
+      if (id === null || atMs === null || kind === null || slot === null || amount === null) {
+        return [];
+      }
+      const { partner_kind: partner, partner_amount: moved, job_state: state } = row;
+      return {
+        ...{ id, atMs, kind, slot, amount, jobId: row.job_id },
+        /** The other entry of its job, for an entry of a job. */
+        partner: partner === null || moved === null ? null : { kind: partner, amount: moved },
+        /** null: the job's row is gone, or there is no job. */
+        job:
+          state === null
+            ? null
+            : { state, accountId: row.job_account, isPlayground: row.job_day !== null },
+      };
+    }),
+  };
 }
 
-function selectEntries(
+export type AuditedEntry = Awaited<ReturnType<typeof readAccountPage>>['entries'][number];
+
+function selectAccountPage(
   database: Database,
   db: Kysely<Schema>,
   accountId: string,
   { after, beforeMs, pageRows }: EntryPage,
 ) {
-  const page = entriesOf(database, db, accountId, after.atMs)
+  const page = db
+    .selectFrom('ledger_entries')
     .select(['id', 'account_id', 'kind', 'slot', 'amount', 'created_at', 'job_id'])
-    .where('created_at', '<', beforeMs)
+    .where(ofAccount(database.dialect, accountId))
+    .where('created_at', '>=', after.atMs)
+    .where('created_at', '<', beforeMs ?? Number.MAX_SAFE_INTEGER)
     .where(eb => eb.or([eb('created_at', '>', after.atMs), eb('id', '>', after.id)]))
+    .orderBy('account_id')
+    .orderBy('created_at')
+    .orderBy('id')
     .limit(pageRows);
+  const openJobs = db
+    .selectFrom('jobs')
+    .select(({ fn }) => fn.countAll<number>().as('open'))
+    .where('account_id', '=', accountId)
+    .where('state', 'in', OPEN_STATES)
+    .where('playground_day', 'is', null);
+  const openNow = beforeMs === undefined ? openJobs : sql<number>`0`;
   const otherSlot = sql<LedgerSlot>`case entry.slot when 'reserve' then 'settle' else 'reserve' end`;
   return db
-    .selectFrom(page.as('entry'))
+    .selectFrom(db.selectNoFrom([database.nowMs.as('now'), openNow.as('open_jobs')]).as('state'))
+    .leftJoin('accounts', join => join.on('accounts.id', '=', accountId))
+    .leftJoin(page.as('entry'), join => join.onTrue())
     .leftJoin('ledger_entries as partner', join =>
       join
         .onRef('partner.account_id', '=', 'entry.account_id')
@@ -196,12 +115,11 @@ function selectEntries(
         .on('partner.slot', '=', otherSlot),
     )
     .leftJoin('jobs as job', 'job.id', 'entry.job_id')
-    .selectAll('entry')
-    .select(['partner.kind as partner_kind', 'partner.amount as partner_amount'])
+    .select(['state.now', 'state.open_jobs', 'accounts.available', 'accounts.reserved'])
+    .select(['entry.id', 'entry.created_at', 'entry.kind', 'entry.slot', 'entry.amount'])
+    .select(['entry.job_id', 'partner.kind as partner_kind', 'partner.amount as partner_amount'])
     .select(['job.state as job_state', 'job.account_id as job_account'])
-    .select('job.playground_day as job_day')
-    .orderBy('entry.created_at')
-    .orderBy('entry.id');
+    .select('job.playground_day as job_day');
 }
 
 /** Which jobs a page is of. */
@@ -214,11 +132,7 @@ export type JobsOf =
   | { readonly openOf: string };
 
 /** The next jobs and their entries. `atMs` of a row is 0 but for jobs that ended. */
-export async function readJobEntries(
-  database: Database,
-  of: JobsOf,
-  after: PagePlace,
-): Promise<JobEntriesRow[]> {
+export async function readJobEntries(database: Database, of: JobsOf, after: PagePlace) {
   const rows = await readBack(database, db => selectJobEntries(db, of, after).execute());
   rows.sort((one, other) => {
     const later = of === 'ended' ? (one.finished_at ?? 0) - (other.finished_at ?? 0) : 0;
@@ -237,9 +151,8 @@ export async function readJobEntries(
 }
 
 function selectJobEntries(db: Kysely<Schema>, of: JobsOf, after: PagePlace) {
-  const page = selectJobPage(db, of, after);
   return db
-    .selectFrom(page.as('page'))
+    .selectFrom(selectJobPage(db, of, after).as('page'))
     .innerJoin('jobs as job', 'job.id', 'page.id')
     .leftJoin('ledger_entries as reserve', join =>
       join
@@ -272,8 +185,23 @@ function selectJobPage(db: Kysely<Schema>, of: JobsOf, after: PagePlace) {
   return jobs.where('account_id', '=', of.openOf).where('state', 'in', OPEN_STATES);
 }
 
-/** The next accounts, by id. An empty page: there are no more. */
-export async function readAccountIds(database: Database, after: string): Promise<string[]> {
+/** In the order of their ids: the accounts that exist, and those that the ledger alone names. */
+export async function* accountIdsAfter(database: Database, after: string): AsyncGenerator<string> {
+  let owner = await readOwnerAfter(database, after);
+  let ids = await readAccountIds(database, after);
+  for (let last = after; ids.length > 0; ids = await readAccountIds(database, last)) {
+    for (const id of ids) {
+      for (; owner !== undefined && owner <= id; owner = await readOwnerAfter(database, owner)) {
+        if (owner < id) yield owner;
+      }
+      yield id;
+      last = id;
+    }
+  }
+  for (; owner !== undefined; owner = await readOwnerAfter(database, owner)) yield owner;
+}
+
+async function readAccountIds(database: Database, after: string): Promise<string[]> {
   const rows = await readBack(database, db =>
     db
       .selectFrom('accounts')
@@ -287,10 +215,7 @@ export async function readAccountIds(database: Database, after: string): Promise
 }
 
 /** The next account that has entries, whether it exists or not. Undefined: there are no more. */
-export async function readOwnerAfter(
-  database: Database,
-  after: string,
-): Promise<string | undefined> {
+async function readOwnerAfter(database: Database, after: string): Promise<string | undefined> {
   const row = await readBack(database, db =>
     db
       .selectFrom('ledger_entries')
@@ -309,4 +234,86 @@ export async function readNowMs(database: Database): Promise<number> {
     db.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow(),
   );
   return row.now;
+}
+
+/** NOTHING_CLOSED where the account has none. */
+export async function readCheckpoint(
+  database: Database,
+  accountId: string,
+): Promise<LedgerCheckpoint> {
+  const row = await readBack(database, db =>
+    db
+      .selectFrom('ledger_checkpoints')
+      .selectAll()
+      .where('account_id', '=', accountId)
+      .executeTakeFirst(),
+  );
+  if (row === undefined) return NOTHING_CLOSED;
+  const { closed_to: closedToMs, entries, granted, reserved, charged, released, revoked } = row;
+  const sums = {
+    grant: granted,
+    reserve: reserved,
+    charge: charged,
+    release: released,
+    revoke: revoked,
+  };
+  return { closedToMs, entries, sums };
+}
+
+/**
+ * Moves an account's checkpoint on, from where it stood. Where another audit, or this one in a try
+ * whose answer was lost, has moved it already, nothing changes.
+ */
+export async function moveCheckpoint(
+  database: Database,
+  accountId: string,
+  fromMs: number,
+  { closedToMs, entries, sums }: LedgerCheckpoint,
+): Promise<void> {
+  const values = {
+    closed_to: closedToMs,
+    entries,
+    granted: sums.grant,
+    reserved: sums.reserve,
+    charged: sums.charge,
+    released: sums.release,
+    revoked: sums.revoke,
+    created_at: database.nowMs,
+  };
+  if (fromMs !== NOTHING_CLOSED.closedToMs) {
+    await query(database, db =>
+      matchesOne(
+        db
+          .updateTable('ledger_checkpoints')
+          .set(values)
+          .where('account_id', '=', accountId)
+          .where('closed_to', '=', fromMs),
+      ),
+    );
+    return;
+  }
+  try {
+    await query(database, db =>
+      db
+        .insertInto('ledger_checkpoints')
+        .values({ account_id: accountId, ...values })
+        .execute(),
+    );
+  } catch (error) {
+    if (databaseErrorKind(error) !== 'duplicate') throw error;
+  }
+}
+
+export async function removeCheckpoint(
+  database: Database,
+  accountId: string,
+  closedToMs: number,
+): Promise<void> {
+  await query(database, db =>
+    db
+      .deleteFrom('ledger_checkpoints')
+      .where('account_id', '=', accountId)
+      .where('closed_to', '=', closedToMs)
+      .execute(),
+  );
 }

@@ -5,21 +5,21 @@
  */
 import type { ServiceActor } from '../../domain/account/actor.ts';
 import { isReservedReference } from '../../domain/account/orders.ts';
-import { type Balances, type LedgerSums, SLOT_OF } from '../../domain/ledger.ts';
+import { type Balances, type LedgerKind, type LedgerSums, SLOT_OF } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
+import { ofAccount } from '../database/of-account.ts';
 import { query, readBack, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { type AuditEntry, insertAuditEntry } from '../people/audit.ts';
-import type { LedgerProblem } from './ledger-account-audit.ts';
 import {
   type AuditOptions,
   auditLedger,
   auditOneAccount,
   type LedgerAudit,
 } from './ledger-audit.ts';
-import { type LastAudit, readLastAudits } from './ledger-audit-runs.ts';
-import { type LedgerListing, type ListedEntry, listEntries } from './ledger-listing.ts';
+import { type LastAudit, type LedgerProblem, readLastAudits } from './ledger-audit-runs.ts';
+import type { PagePlace } from './ledger-pages.ts';
 import {
   enterOperatorEntry,
   type OperatorEntry,
@@ -38,6 +38,24 @@ export type LedgerOutcome =
 export interface AccountCredits extends Balances {
   /** Sums of all entries by kind. */
   readonly sums: LedgerSums;
+}
+
+export interface LedgerListing {
+  /** Undefined: of every kind. */
+  readonly kind?: LedgerKind | undefined;
+  /** Created from this instant on. */
+  readonly fromMs?: number | undefined;
+  /** Created before this instant. */
+  readonly beforeMs?: number | undefined;
+  /** Behind which entry the page begins. */
+  readonly after?: PagePlace | undefined;
+  readonly limit: number;
+}
+
+export interface ListedEntry extends PagePlace {
+  readonly kind: LedgerKind;
+  readonly amount: number;
+  readonly reference: string;
 }
 
 export interface LedgerStore {
@@ -142,4 +160,38 @@ async function earlierOutcome(
     const balances = await readBalances(db, entry.accountId);
     return balances && { kind: 'already-entered', balances };
   });
+}
+
+/**
+ * An account's entries from the latest on, filtered. Along ledger_entries_account_kind or ledger_entries_account_time,
+ * backwards.
+ */
+async function listEntries(
+  database: Database,
+  accountId: string,
+  { kind, fromMs = 0, beforeMs = Number.MAX_SAFE_INTEGER, after, limit }: LedgerListing,
+): Promise<ListedEntry[]> {
+  if (!isAsciiWord(accountId)) return [];
+  const rows = await query(database, db => {
+    let page = db
+      .selectFrom('ledger_entries')
+      .select(['id', 'created_at', 'kind', 'amount', 'reference'])
+      .where(ofAccount(database.dialect, accountId))
+      .orderBy('account_id', 'desc');
+    if (kind !== undefined) page = page.where('kind', '=', kind).orderBy('kind', 'desc');
+    if (after === undefined) page = page.where('created_at', '<', beforeMs);
+    else {
+      const { atMs, id } = after;
+      page = page
+        .where('created_at', '<=', Math.min(atMs, beforeMs - 1))
+        .where(eb => eb.or([eb('created_at', '<', atMs), eb('id', '<', id)]));
+    }
+    return page
+      .where('created_at', '>=', fromMs)
+      .orderBy('created_at', 'desc')
+      .orderBy('id', 'desc')
+      .limit(limit)
+      .execute();
+  });
+  return rows.map(({ created_at, ...row }) => ({ ...row, atMs: created_at }));
 }

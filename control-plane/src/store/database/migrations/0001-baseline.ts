@@ -124,7 +124,7 @@ const TABLES: readonly TableDefinition[] = [
       revoked: INTEGER,
       created_at: INTEGER,
     },
-    primaryKey: ['account_id', 'closed_to'],
+    primaryKey: ['account_id'],
     checks: {
       ledger_checkpoints_sums: `entries > 0 and granted >= 0 and reserved >= 0
               and charged >= 0 and released >= 0 and revoked >= 0`,
