@@ -2,24 +2,19 @@
  * The control plane's configuration: the only file that reads the environment. Every bad variable
  * is named at once with the form it should have, never with its value, before anything is opened.
  */
+import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { createEnvReader, type EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
-import { type LogSettings, readLogSettings } from '#program/log-settings.ts';
+import { readLogSettings } from '#program/log-settings.ts';
 import { isLoopback } from '#program/loopback.ts';
-import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
-import { readTracingSettings, type TracingSettings } from '#program/tracing/tracing-settings.ts';
-import {
-  type AccountAreaConfig,
-  readAccountArea,
-  warnOfAccountArea,
-} from './config/config-account.ts';
-import { type MailSettings, readMail } from './config/config-mail.ts';
-import { type NodeTokenConfig, readNodeTokens } from './config/config-node-token.ts';
-import { type OnDemandConfig, readOnDemand } from './config/config-on-demand.ts';
-import { type RemovebgConfig, readRemovebg, warnOfOrigins } from './config/config-removebg.ts';
-import { readSales, type SalesConfig } from './config/config-sales.ts';
-import { readStorage, type StorageConfig } from './config/config-storage.ts';
+import { readTlsSettings } from '#program/tls/tls-settings.ts';
+import { readTracingSettings } from '#program/tracing/tracing-settings.ts';
+import { parseMail } from './domain/account/mail-address.ts';
+import { ACCOUNT_MAILS_DEFAULT, ACCOUNT_MAILS_MAX } from './domain/account/message-limits.ts';
+import { isRole, type Role } from './domain/account/roles.ts';
+import { PLAYGROUND_IMAGES_DEFAULT, PLAYGROUND_IMAGES_MAX } from './domain/playground.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './domain/queue-share.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
@@ -32,75 +27,27 @@ import {
   type WebhookSchedule,
 } from './domain/webhook-schedule.ts';
 import { parseSecretsKey } from './secrets/secrets-key.ts';
+import { REMOVEBG_SIZES } from './services/removebg/removebg-values.ts';
+import type { ListOnSale } from './services/sales/orders.ts';
 import { parseNetwork } from './sources/guard/allowed-address.ts';
+import { BucketUrlError, parseBucketUrl } from './storage/bucket/bucket-url.ts';
+import { isBucket } from './storage/open-storage.ts';
 
-export interface Config extends StorageConfig, NodeTokenConfig, LogSettings, MailSettings {
-  readonly host: string;
-  readonly port: number;
-  /** Without a trailing slash; links are made of it, never of the Host header. */
-  readonly baseUrl: string;
-  /** Absolute. */
-  readonly dataDir: string;
-  /** `sqlite:<absolute path>` or `mysql://...`; holds a password, so it is never logged. */
-  readonly databaseUrl: string;
-  /** 32 bytes; undefined (with SQLite only) means the one kept in the data directory. */
-  readonly secretsKey: Buffer | undefined;
-  /** The previous key: what it sealed can still be opened. */
-  readonly secretsKeyPrevious: Buffer | undefined;
-  readonly registryHost: string;
-  readonly registryPort: number;
-  readonly metricsHost: string;
-  readonly metricsPort: number;
-  /** TLS of the registry, and of the channels to nodes. */
-  readonly tls: TlsSettings;
-  /** Undefined: the operator's interface is off. */
-  readonly operatorKey: string | undefined;
-  readonly syncWaitMs: number;
-  readonly resultTtlMs: number;
-  readonly attemptTimeoutMs: number;
-  readonly noNodeGraceMs: number;
-  /** A fleet that sleeps; undefined: nodes are expected to live. */
-  readonly onDemand: OnDemandConfig | undefined;
-  /** How long a final job's row is kept, and its idempotency key with it. */
-  readonly jobRetentionMs: number;
-  readonly readsRequireIdempotencyKey: boolean;
-  readonly fetchPorts: readonly number[];
-  readonly allowPrivateAddresses: boolean;
-  /** Names of callers' URLs that the system's resolver resolves at once. */
-  readonly systemLookupsMax: number;
-  readonly allowHttpCallbacks: boolean;
-  /** CIDR blocks that callers' URLs may reach though they are not public. */
-  readonly allowedNetworks: readonly string[];
-  /** Waits in ms, the first before attempt 1. */
-  readonly webhookScheduleMs: WebhookSchedule;
-  readonly submissionsPerMinute: number;
-  readonly readsPerMinute: number;
-  readonly jobsInFlightMax: number;
-  readonly queueMegapixelsMax: number;
-  /** The remove.bg interface; undefined: it is off. */
-  readonly removebg: RemovebgConfig | undefined;
-  /** The account area; undefined: it is off. */
-  readonly accountArea: AccountAreaConfig | undefined;
-  readonly sales: SalesConfig;
-  /** Networks of proxies whose X-Forwarded-For is believed. */
-  readonly trustedProxies: readonly string[];
-  /** Undefined: there are no traces. */
-  readonly traces: TracingSettings | undefined;
+type Settings = ReturnType<typeof readSettings>;
+
+export interface Config extends Settings {
   /** Lines that every start logs. */
   readonly warnings: readonly string[];
 }
 
 /** What a command of the CLI needs to open the database and nothing else. */
-export interface DatabaseConfig {
-  readonly databaseUrl: string;
-  readonly dataDir: string;
-}
+export type DatabaseConfig = ReturnType<typeof readDatabase>;
 
 /** What a command of the CLI needs of the storage. */
-export type StorageSettings = StorageConfig & Pick<Config, 'resultTtlMs'>;
+export type StorageSettings = ReturnType<typeof loadStorageConfig>;
 
 /** What a command of the CLI needs to make a link into the account area. */
-export type LinkConfig = Pick<Config, 'baseUrl' | 'accountArea' | 'mail'>;
+export type LinkConfig = ReturnType<typeof loadLinkConfig>;
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -137,16 +84,28 @@ function systemLookupsMax(env: Environment): number {
 /** @throws ConfigError naming every variable that is not usable. */
 export function loadConfig(env: Environment = process.env): Config {
   const reader = createEnvReader(env);
+  const settings = readSettings(reader, env);
+  requireDistinctPorts(reader, settings);
+  reader.requireValid();
+  const warnings = [
+    ...warnOfHosts(reader, settings),
+    warnOfOrigins(settings),
+    warnOfAccountArea(settings),
+    warnOfUnknownVariables(env),
+  ];
+  return { ...settings, warnings: warnings.filter(line => line !== undefined) };
+}
+
+function readSettings(reader: EnvReader, env: Environment) {
   const database = readDatabase(reader);
-  const { host, port } = readPlace(reader);
-  const baseUrl = readBaseUrl(reader, host, port);
-  const config: Config = {
+  const place = readPlace(reader);
+  return {
     ...database,
-    host,
-    port,
-    baseUrl,
+    ...place,
     ...readStorage(reader, database.dataDir),
+    /** What seals; 32 bytes. Undefined (with SQLite only): the one kept in the data directory. */
     secretsKey: readSecretsKey(reader, database.databaseUrl),
+    /** What it sealed can still be opened. */
     secretsKeyPrevious: reader.parsed(
       'MATTING_SECRETS_KEY_PREVIOUS',
       SECRETS_KEY_FORM,
@@ -158,7 +117,9 @@ export function loadConfig(env: Environment = process.env): Config {
     metricsHost: reader.string('MATTING_METRICS_HOST', { default: LOOPBACK }),
     metricsPort: reader.port('MATTING_METRICS_PORT', { default: 9464 }),
     ...readNodeTokens(reader),
+    /** Of the registry, and of the channels to nodes. */
     tls: readTlsSettings(reader),
+    /** Undefined: the operator's interface is off. */
     operatorKey: reader.string('MATTING_OPERATOR_KEY', {
       pattern: OPERATOR_KEY,
       expected: '32 to 256 printable ASCII characters without blanks',
@@ -168,87 +129,87 @@ export function loadConfig(env: Environment = process.env): Config {
     readsRequireIdempotencyKey: reader.boolean('MATTING_READS_REQUIRE_IDEMPOTENCY_KEY', {
       default: true,
     }),
-    fetchPorts: reader.list('MATTING_FETCH_PORTS', 'ports, 1 to 65535', parsePort, {
-      default: [80, 443],
-    }),
-    allowPrivateAddresses: reader.boolean('MATTING_ALLOW_PRIVATE_ADDRESSES', { default: false }),
+    ...readOutgoing(reader),
+    /** Names of callers' URLs that the system's resolver resolves at once. */
     systemLookupsMax: systemLookupsMax(env),
-    allowHttpCallbacks: reader.boolean('MATTING_ALLOW_HTTP_CALLBACKS', { default: false }),
-    allowedNetworks: reader.list(
-      'MATTING_ALLOWED_NETWORKS',
-      'networks such as 10.1.0.0/16 or fd00:1::/32',
-      parseNetwork,
-      { default: [] },
-    ),
     webhookScheduleMs: readWebhookSchedule(reader),
     ...readLimits(reader),
     onDemand: readOnDemand(reader),
     removebg: readRemovebg(reader),
-    ...readAccountArea(reader, baseUrl),
+    ...readAccountArea(reader, place.baseUrl),
     ...readMail(reader),
     sales: readSales(reader),
     ...readLogSettings(reader),
+    /** Undefined: there are no traces. */
     traces: readTracingSettings(reader),
-    warnings: [],
   };
-  requireDistinctPorts(reader, config);
-  reader.requireValid();
-  const warnings = [
-    ...warnOfHosts(reader, config),
-    warnOfOrigins(config),
-    warnOfAccountArea(config),
-    warnOfUnknownVariables(env),
-  ];
-  return { ...config, warnings: warnings.filter(line => line !== undefined) };
 }
 
-/** @throws ConfigError naming every variable that is not usable. */
-export function loadDatabaseConfig(env: Environment = process.env): DatabaseConfig {
+/** What URLs of callers may reach. */
+function readOutgoing(reader: EnvReader) {
+  return {
+    fetchPorts: reader.list('MATTING_FETCH_PORTS', 'ports, 1 to 65535', parsePort, {
+      default: [80, 443],
+    }),
+    allowPrivateAddresses: reader.boolean('MATTING_ALLOW_PRIVATE_ADDRESSES', { default: false }),
+    allowHttpCallbacks: reader.boolean('MATTING_ALLOW_HTTP_CALLBACKS', { default: false }),
+    /** CIDR blocks that they may reach though they are not public. */
+    allowedNetworks: readNetworks(reader, 'MATTING_ALLOWED_NETWORKS'),
+  };
+}
+
+function readNetworks(reader: EnvReader, variable: string) {
+  const expected = 'networks such as 10.1.0.0/16 or fd00:1::/32';
+  return reader.list(variable, expected, parseNetwork, { default: [] as readonly string[] });
+}
+
+/** Reads some. @throws ConfigError naming every variable that is not usable. */
+function load<T>(env: Environment, read: (reader: EnvReader) => T): T {
   const reader = createEnvReader(env);
-  const config = readDatabase(reader);
+  const config = read(reader);
   reader.requireValid();
   return config;
 }
 
-/** @throws ConfigError naming every variable that is not usable. */
-export function loadStorageConfig(env: Environment = process.env): StorageSettings {
-  const reader = createEnvReader(env);
-  const { dataDir } = readDatabase(reader);
-  const { resultTtlMs } = readTimes(reader);
-  const config = { ...readStorage(reader, dataDir), resultTtlMs };
-  reader.requireValid();
-  return config;
+/** @throws ConfigError */
+export function loadDatabaseConfig(env: Environment = process.env) {
+  return load(env, readDatabase);
 }
 
-/** @throws ConfigError naming every variable that is not usable. */
-export function loadLinkConfig(env: Environment = process.env): LinkConfig {
-  const reader = createEnvReader(env);
-  const { host, port } = readPlace(reader);
-  const baseUrl = readBaseUrl(reader, host, port);
-  const { accountArea } = readAccountArea(reader, baseUrl);
-  const { mail } = readMail(reader);
-  reader.requireValid();
-  return { baseUrl, accountArea, mail };
+/** @throws ConfigError */
+export function loadStorageConfig(env: Environment = process.env) {
+  return load(env, reader => {
+    const { dataDir } = readDatabase(reader);
+    return { ...readStorage(reader, dataDir), resultTtlMs: readTimes(reader).resultTtlMs };
+  });
+}
+
+/** @throws ConfigError */
+export function loadLinkConfig(env: Environment = process.env) {
+  return load(env, reader => {
+    const { baseUrl } = readPlace(reader);
+    const { accountArea } = readAccountArea(reader, baseUrl);
+    return { baseUrl, accountArea, mail: readMail(reader).mail };
+  });
 }
 
 /** What a command that seals something needs. @throws ConfigError */
 export function loadKeyConfig(env: Environment = process.env) {
-  const reader = createEnvReader(env);
-  const { databaseUrl, dataDir } = readDatabase(reader);
-  const secretsKey = readSecretsKey(reader, databaseUrl);
-  reader.requireValid();
-  return { secretsKey, dataDir };
+  return load(env, reader => {
+    const { databaseUrl, dataDir } = readDatabase(reader);
+    return { secretsKey: readSecretsKey(reader, databaseUrl), dataDir };
+  });
 }
 
 /** Where REST listens. */
 function readPlace(reader: EnvReader) {
-  return {
-    host: reader.string('MATTING_HOST', { default: LOOPBACK }),
-    port: reader.port('MATTING_PORT', { default: 8080 }),
-  };
+  const host = reader.string('MATTING_HOST', { default: LOOPBACK });
+  const port = reader.port('MATTING_PORT', { default: 8080 });
+  return { host, port, baseUrl: readBaseUrl(reader, host, port) };
 }
 
-function readDatabase(reader: EnvReader): DatabaseConfig {
+/** The URL holds a password, so it is never logged; paths are absolute. */
+function readDatabase(reader: EnvReader) {
   const dataDir = path.resolve(reader.string('MATTING_DATA_DIR', { default: 'data' }));
   const databaseUrl = reader.parsed(
     'MATTING_DATABASE_URL',
@@ -302,6 +263,7 @@ function readLimits(reader: EnvReader) {
   };
 }
 
+/** Without a trailing slash; links are made of it, never of the Host header. */
 function readBaseUrl(reader: EnvReader, host: string, port: number): string {
   const given = reader.url('MATTING_BASE_URL', {
     schemes: ['http', 'https'],
@@ -345,7 +307,7 @@ function readWebhookSchedule(reader: EnvReader): WebhookSchedule {
   return WEBHOOK_SCHEDULE_MS;
 }
 
-function requireDistinctPorts(reader: EnvReader, config: Config): void {
+function requireDistinctPorts(reader: EnvReader, config: Settings): void {
   const ports = new Map<number, string>();
   const named = [
     ['MATTING_PORT', config.port],
@@ -361,7 +323,7 @@ function requireDistinctPorts(reader: EnvReader, config: Config): void {
 }
 
 /** Listeners that others can reach without protection, and those that others cannot reach. */
-function warnOfHosts(reader: EnvReader, config: Config): string[] {
+function warnOfHosts(reader: EnvReader, config: Settings): string[] {
   const { host, registryHost, metricsHost, tls } = config;
   const warnings: string[] = [];
   if (!isLoopback(host) && !reader.has('MATTING_REGISTRY_HOST')) {
@@ -394,4 +356,344 @@ function parseDatabaseUrl(text: string): string | undefined {
   if (!URL.canParse(text)) return undefined;
   const url = new URL(text);
   return url.protocol === 'mysql:' && url.pathname.length > 1 ? text : undefined;
+}
+
+// Where blobs are: a directory or a bucket.
+
+/** The storage that blobs move from, or will move to. */
+const FALLBACK = 'MATTING_STORAGE_FALLBACK_URL';
+const RESULT_DOWNLOADS = ['stream', 'redirect'] as const;
+
+function readStorage(reader: EnvReader, dataDir: string) {
+  // Where blobs of a bucket are gathered before they are sent.
+  const spoolDir = reader.string('MATTING_SPOOL_DIR', { default: tmpdir() });
+  const storageUrl = readStorageUrl(reader, 'MATTING_STORAGE_URL', pathToFileURL(dataDir).href);
+  const fallbackUrl = readStorageUrl(reader, FALLBACK, undefined);
+  if (fallbackUrl === storageUrl) reader.problem(FALLBACK, 'another than MATTING_STORAGE_URL');
+  const resultDownloads = readResultDownloads(reader, storageUrl);
+  const directStorage = readDirectStorage(reader, storageUrl);
+  const urls = { storageUrl, fallbackUrl };
+  return { ...urls, spoolDir: path.resolve(spoolDir), resultDownloads, directStorage };
+}
+
+/** A result link answers with the file, or with a redirect to a URL that the storage signed. */
+function readResultDownloads(reader: EnvReader, storageUrl: string) {
+  const variable = 'MATTING_RESULT_DOWNLOADS';
+  const downloads = reader.oneOf(variable, RESULT_DOWNLOADS, { default: 'stream' as const });
+  if (downloads === 'redirect' && !isBucket(storageUrl)) {
+    reader.problem(variable, 'stream where MATTING_STORAGE_URL is a directory, which signs no URL');
+  }
+  return downloads;
+}
+
+/** Nodes that list the bucket's origin get and put files there; a directory nobody signs for. */
+function readDirectStorage(reader: EnvReader, storageUrl: string): boolean {
+  const direct = reader.boolean('MATTING_DIRECT_STORAGE', { default: false });
+  if (direct && !isBucket(storageUrl)) {
+    reader.problem('MATTING_DIRECT_STORAGE', 'false where MATTING_STORAGE_URL is no s3:// bucket');
+  }
+  return direct;
+}
+
+function readStorageUrl<D extends string | undefined>(
+  reader: EnvReader,
+  variable: string,
+  fallback: D,
+): string | D {
+  const url = reader.parsed<string, D>(
+    variable,
+    'a URL of the form file:///path/of/a/directory or s3://bucket/prefix',
+    text => (isBucket(text) || isFileUrl(text) ? text : undefined),
+    { default: fallback },
+  );
+  try {
+    if (url !== undefined && isBucket(url)) parseBucketUrl(url);
+  } catch (error) {
+    if (!(error instanceof BucketUrlError)) throw error;
+    reader.problem(variable, error.message);
+  }
+  return url;
+}
+
+function isFileUrl(text: string): boolean {
+  return /^file:\/\/\/./i.test(text) && URL.canParse(text);
+}
+
+// What nodes and control planes know each other by.
+
+/** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
+const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
+const FORM = '16 to 256 printable ASCII characters without blanks';
+
+function readNodeTokens(reader: EnvReader) {
+  return {
+    nodeToken: reader.string('MATTING_NODE_TOKEN', {
+      pattern: NODE_TOKEN,
+      expected: `${FORM}, the same on every node`,
+    }),
+    /** Another that nodes may bring, while the fleet's is changed. */
+    nodeTokenAccepted: reader.string('MATTING_NODE_TOKEN_ACCEPTED', {
+      pattern: NODE_TOKEN,
+      expected: FORM,
+      default: undefined,
+    }),
+  };
+}
+
+// The settings of the account area, and of the proxies in front of the public port.
+
+/** The area is undefined where it is off. */
+function readAccountArea(reader: EnvReader, baseUrl: string) {
+  const isOn = reader.boolean('MATTING_ACCOUNT_AREA', { default: true });
+  const settings = {
+    /** False: its pages say that the base URL is none to sign in at. */
+    canSignIn: isSignInUrl(baseUrl),
+    oidc: readOidc(reader),
+    /** Pictures of an account a day; 0: the playground is off. */
+    playgroundImages: reader.integer('MATTING_PLAYGROUND_IMAGES', {
+      min: 0,
+      max: PLAYGROUND_IMAGES_MAX,
+      default: PLAYGROUND_IMAGES_DEFAULT,
+    }),
+  };
+  return {
+    accountArea: isOn ? settings : undefined,
+    /** Networks whose X-Forwarded-For is believed. */
+    trustedProxies: readNetworks(reader, 'MATTING_TRUSTED_PROXIES'),
+  };
+}
+
+/**
+ * Where people can sign in: nobody between them and the service reads or changes what is sent, and
+ * cookies have the whole host.
+ */
+function isSignInUrl(baseUrl: string): boolean {
+  if (!URL.canParse(baseUrl)) return false;
+  const { protocol, hostname, pathname } = new URL(baseUrl);
+  const isSafe = protocol === 'https:' || isLoopback(hostname.replace(/^\[|\]$/g, ''));
+  return isSafe && pathname === '/';
+}
+
+export function warnOfAccountArea({
+  accountArea,
+}: Pick<Settings, 'accountArea'>): string | undefined {
+  if (accountArea?.canSignIn !== false) return undefined;
+  return (
+    'nobody can sign in at /account: MATTING_BASE_URL must be https, or http of this machine, ' +
+    'without a path'
+  );
+}
+
+// The identity provider that people may sign in by, and what its groups may do here.
+
+/** What a group of the provider is here. */
+export interface GroupGrant {
+  readonly group: string;
+  /** Name or id of an account. */
+  readonly account: string;
+  readonly role: Role;
+}
+
+const SCOPE = /^[\x21\x23-\x5b\x5d-\x7e]{1,64}$/;
+
+/** Undefined: people sign in by passwords alone. */
+function readOidc(reader: EnvReader) {
+  const issuer = reader.parsed(
+    'MATTING_OIDC_ISSUER',
+    'an https URL, such as https://id.shop.example (http only on this machine)',
+    parseIssuer,
+    { default: undefined },
+  );
+  const clientId = reader.string('MATTING_OIDC_CLIENT_ID', { lengthMax: 255, default: undefined });
+  const settings = {
+    /** Undefined: a public client, by PKCE alone. */
+    clientSecret: reader.string('MATTING_OIDC_CLIENT_SECRET', { default: undefined }),
+    /** What the button calls it. */
+    name: reader.string('MATTING_OIDC_NAME', { lengthMax: 40, default: 'SSO' }),
+    scopes: reader.list(
+      'MATTING_OIDC_SCOPES',
+      'scopes, openid among them',
+      text => (SCOPE.test(text) ? text : undefined),
+      { default: ['openid', 'email', 'profile'] },
+    ),
+    /** The claim that lists a person's groups. */
+    groupsClaim: reader.string('MATTING_OIDC_GROUPS_CLAIM', { lengthMax: 64, default: 'groups' }),
+    grants: reader.list(
+      'MATTING_OIDC_GROUPS',
+      'group=account:role, comma-separated, such as matting-owners=shop:owner',
+      parseGrant,
+      { default: [] as readonly GroupGrant[] },
+    ),
+  };
+  if (issuer === undefined) return undefined;
+  if (!settings.scopes.includes('openid')) {
+    reader.problem('MATTING_OIDC_SCOPES', 'scopes, openid among them');
+  }
+  if (clientId === undefined) {
+    reader.problem('MATTING_OIDC_CLIENT_ID', 'set where MATTING_OIDC_ISSUER is');
+    return undefined;
+  }
+  return { issuer, clientId, ...settings };
+}
+
+function parseIssuer(text: string): string | undefined {
+  if (!URL.canParse(text) || text.length > 255) return undefined;
+  const { protocol, hostname, search, hash } = new URL(text);
+  const isSafe = protocol === 'https:' || (protocol === 'http:' && isLoopback(hostname));
+  return isSafe && search === '' && hash === '' ? text : undefined;
+}
+
+/** The account may have a colon in its name, and the group whatever it likes but `=`. */
+function parseGrant(text: string): GroupGrant | undefined {
+  const [, group, account, role = ''] = /^([^=]{1,255})=(.{1,64}):([a-z]+)$/.exec(text) ?? [];
+  if (group === undefined || account === undefined || !isRole(role)) return undefined;
+  return { group, account, role };
+}
+
+// The mail server that invitations and warnings go through, and how many an account sends.
+
+function readMail(reader: EnvReader) {
+  // Of an account a day, and events to its own address: domain/account/message-limits.ts.
+  const accountMails = reader.integer('MATTING_ACCOUNT_MAILS', {
+    min: 1,
+    max: ACCOUNT_MAILS_MAX,
+    default: ACCOUNT_MAILS_DEFAULT,
+  });
+  return { mail: readServer(reader), accountMails };
+}
+
+/** Undefined: no mail is sent. The URL holds a password, so it is never logged. */
+function readServer(reader: EnvReader) {
+  const smtpUrl = reader.url('MATTING_SMTP_URL', {
+    schemes: ['smtp', 'smtps'],
+    default: undefined,
+  });
+  const from = reader.parsed(
+    'MATTING_MAIL_FROM',
+    'a mail address, such as matting@shop.example',
+    parseMail,
+    { default: undefined },
+  );
+  if (smtpUrl === undefined) return undefined;
+  if (from === undefined) {
+    reader.problem('MATTING_MAIL_FROM', 'set where MATTING_SMTP_URL is');
+    return undefined;
+  }
+  return { smtpUrl, from };
+}
+
+// The settings of sales: what is sold, and how its payments are told of.
+
+const PRICE_LIST_NAMES = ['credit', 'image', 'none'] as const satisfies readonly ListOnSale[];
+/** As callback_secret: text, or `whsec_` and Base64. */
+const PAYMENT_SECRET = /^[\x21-\x7e]{24,128}$/;
+/** Some lines: a bank account, what to write, whom to ask. */
+const INSTRUCTIONS_LENGTH_MAX = 2000;
+
+function readSales(reader: EnvReader) {
+  return {
+    /** Whose packages people of accounts can order; `none`: nothing is sold. */
+    priceList: reader.oneOf('MATTING_PRICE_LIST', PRICE_LIST_NAMES, { default: 'credit' as const }),
+    /** Signs notifications of payments; undefined: none are taken. */
+    paymentSecret: reader.string('MATTING_PAYMENT_SECRET', {
+      pattern: PAYMENT_SECRET,
+      expected: '24 to 128 printable ASCII characters without blanks, or whsec_ and Base64',
+      default: undefined,
+    }),
+    /** Words of the operator on every unpaid order: plain text, `\n` breaks a line. */
+    paymentInstructions: reader.parsed(
+      'MATTING_PAYMENT_INSTRUCTIONS',
+      `text of at most ${INSTRUCTIONS_LENGTH_MAX} characters`,
+      parseInstructions,
+      { default: undefined },
+    ),
+  };
+}
+
+/** Environment files have no line breaks of their own. */
+function parseInstructions(text: string): string | undefined {
+  const lines = text.replaceAll('\\n', '\n');
+  const isText = !/[^\P{Cc}\n\t]/u.test(lines) && lines.isWellFormed();
+  return isText && [...lines].length <= INSTRUCTIONS_LENGTH_MAX ? lines : undefined;
+}
+
+// The settings of the remove.bg interface.
+
+/** Its clients wait 20 s, and then ask again. */
+const REMOVEBG_WAIT_MS = 18_000;
+
+/** Undefined: it is off. */
+function readRemovebg(reader: EnvReader) {
+  const isOn = reader.boolean('MATTING_REMOVEBG_API', { default: true });
+  const settings = {
+    /** Of requests that name none. */
+    defaultSize: reader.oneOf('MATTING_REMOVEBG_DEFAULT_SIZE', REMOVEBG_SIZES, {
+      default: 'auto' as const,
+    }),
+    /** How long a request waits for its job. */
+    waitMs: reader.integer('MATTING_REMOVEBG_WAIT_MS', {
+      min: 1000,
+      max: 120_000,
+      default: REMOVEBG_WAIT_MS,
+    }),
+    /** Origins that pages may call it from; `*` is every one. */
+    origins: reader.list(
+      'MATTING_REMOVEBG_CORS',
+      '* or origins such as https://shop.example, comma-separated',
+      parseOrigin,
+      { default: [] as readonly string[] },
+    ),
+  };
+  return isOn ? settings : undefined;
+}
+
+/** As a browser sends it: scheme and host, a port where it is not the scheme's. */
+function parseOrigin(text: string): string | undefined {
+  if (text === '*') return text;
+  const isOrigin = URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
+  return isOrigin && new URL(text).origin === text ? text : undefined;
+}
+
+/** A key in a page is in the hands of everyone who opens it. */
+function warnOfOrigins({ removebg }: Settings): string | undefined {
+  if (removebg === undefined || removebg.origins.length === 0) return undefined;
+  const from = removebg.origins.includes('*') ? 'every origin' : removebg.origins.join(', ');
+  return `MATTING_REMOVEBG_CORS lets pages of ${from} call /v1.0: a key in a page can be read there`;
+}
+
+// The settings of a fleet that sleeps: nodes that come when there is work, and go when not.
+
+/** Chosen by a day in simulated time (docs/performance.md, "A fleet that sleeps"). */
+const WAIT_TARGET_S_DEFAULT = 60;
+/** A first admission comes within an hour, or the job ends. */
+const WAIT_TARGET_S_MAX = 3600;
+const NODES_MAX_DEFAULT = 100;
+/** Beyond it no control plane has been measured. */
+const NODES_MAX_MAX = 10_000;
+
+/** Set without MATTING_NODES_ON_DEMAND they would be ignored. */
+const ITS_OWN = ['MATTING_QUEUE_WAIT_TARGET_S', 'MATTING_NODES_MIN', 'MATTING_NODES_MAX'] as const;
+
+/** Undefined: nodes are expected to live, and submissions are refused while none does. */
+function readOnDemand(reader: EnvReader) {
+  const isOn = reader.boolean('MATTING_NODES_ON_DEMAND', { default: false });
+  const waitTargetS = reader.integer('MATTING_QUEUE_WAIT_TARGET_S', {
+    min: 1,
+    max: WAIT_TARGET_S_MAX,
+    default: WAIT_TARGET_S_DEFAULT,
+  });
+  const bounds = { min: 0, max: NODES_MAX_MAX };
+  const nodesMin = reader.integer('MATTING_NODES_MIN', { ...bounds, default: 0 });
+  const nodesMax = reader.integer('MATTING_NODES_MAX', {
+    ...bounds,
+    min: 1,
+    default: Math.max(NODES_MAX_DEFAULT, nodesMin),
+  });
+  if (nodesMin > nodesMax) reader.problem('MATTING_NODES_MIN', 'at most MATTING_NODES_MAX');
+  if (isOn) return { waitTargetMs: waitTargetS * 1000, nodesMin, nodesMax };
+  for (const variable of ITS_OWN) {
+    if (reader.has(variable))
+      reader.problem(variable, 'set only with MATTING_NODES_ON_DEMAND=true');
+  }
+  return undefined;
 }

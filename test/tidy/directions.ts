@@ -46,8 +46,8 @@ export const CONTROL_PLANE: Directions = {
     '#program',
   ],
   'cli/accounts': [
+    '.',
     'cli',
-    'config',
     'domain',
     'domain/account',
     'services/keys',
@@ -72,16 +72,6 @@ export const CONTROL_PLANE: Directions = {
     '#program/doctor',
   ],
   'cli/dispatch': ['cli', 'domain', 'secrets', 'services/notification', 'services/operator'],
-  config: [
-    'domain',
-    'domain/account',
-    'services/removebg',
-    'services/sales',
-    'sources/guard',
-    'storage',
-    'storage/bucket',
-    '#program',
-  ],
   doctor: [
     '.',
     'domain',

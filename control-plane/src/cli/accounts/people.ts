@@ -1,6 +1,6 @@
 /** `accounts invite`, `accounts sign-in-link`: the links by which people come into an account. */
 import { type Command, InvalidArgumentError } from 'commander';
-import { warnOfAccountArea } from '../../config/config-account.ts';
+import { warnOfAccountArea } from '../../config.ts';
 import { parseMail } from '../../domain/account/mail-address.ts';
 import { isRole, ROLES, type Role } from '../../domain/account/roles.ts';
 import { createLink, type MadeLink } from '../../services/people/links.ts';

@@ -13,7 +13,9 @@ const PAGE = '/account/playground';
 const SHARE = PLAYGROUND_UPLOADS_MAX / 2;
 
 it('an account that holds its share back leaves the others theirs', async () => {
-  const world = await World.open({ accountArea: { canSignIn: true, playgroundImages: 100 } });
+  const world = await World.open({
+    accountArea: { canSignIn: true, oidc: undefined, playgroundImages: 100 },
+  });
   try {
     const { playground } = world.test.services.accountArea;
     const formOf = async (person: Member) =>

@@ -18,7 +18,7 @@ describe('the playground', () => {
   before(async () => {
     test = await openTestApp({
       credits: 0,
-      accountArea: { canSignIn: true, playgroundImages: 8 },
+      accountArea: { canSignIn: true, oidc: undefined, playgroundImages: 8 },
     });
     owner = await signIn(test);
   });
@@ -208,7 +208,9 @@ describe('the playground', () => {
   });
 
   it('can be off', async () => {
-    const off = await openTestApp({ accountArea: { canSignIn: true, playgroundImages: 0 } });
+    const off = await openTestApp({
+      accountArea: { canSignIn: true, oidc: undefined, playgroundImages: 0 },
+    });
     try {
       const browser = await signIn(off);
       assert.match((await browser.get(PAGE)).body, /The playground is off/);

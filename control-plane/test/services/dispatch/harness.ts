@@ -11,7 +11,7 @@ import { buffer } from 'node:stream/consumers';
 import { ChannelCredentials } from '@grpc/grpc-js';
 import { pino } from 'pino';
 import { composeDispatch } from '../../../src/compose.ts';
-import type { OnDemandConfig } from '../../../src/config/config-on-demand.ts';
+import type { Config } from '../../../src/config.ts';
 import type { Job, JobInput } from '../../../src/domain/job.ts';
 import { isFinal } from '../../../src/domain/job.ts';
 import { LEASE_TIMING } from '../../../src/domain/lease.ts';
@@ -56,7 +56,7 @@ export interface Replica {
 export interface ReplicaOptions {
   readonly holder?: string;
   readonly noNodeGraceMs?: number;
-  readonly onDemand?: OnDemandConfig;
+  readonly onDemand?: Config['onDemand'];
   readonly attemptTimeoutMs?: number;
   readonly fetcher?: SourceFetcher;
   /** In place of the stores' own: one that fails on command. */
