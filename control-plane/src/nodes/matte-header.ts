@@ -64,8 +64,8 @@ function fileOf({ background }: MatteCall): BackgroundPicture | undefined {
 }
 
 /**
- * A node that knows less than was asked makes another picture, as one from before finishing does:
- * it cannot do this job, and another may.
+ * A picture without all that was asked for is not the job's, as a node makes one that knows less
+ * fields than this control plane: it cannot do this job, and another may.
  * @throws ContractError NODE_INCAPABLE
  */
 export function requireFinished(request: MatteCall, header: ResultHeader): void {
