@@ -95,6 +95,5 @@ async function endSoon(
 
 function activityOf({ event, model, step }: Step): string | undefined {
   if (event === 'fetch') return `Fetching ${model}`;
-  if (step === 'rewrite') return `Preparing ${model}`;
-  return step === 'wait' ? `Waiting for another process that prepares ${model}` : undefined;
+  return step === 'rewrite' ? `Preparing ${model}` : undefined;
 }

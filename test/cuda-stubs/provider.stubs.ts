@@ -16,7 +16,6 @@ import {
   selectExecutionProvider,
 } from '../../inference-node/src/engine/choice/execution-provider.ts';
 import {
-  createProbePicture,
   encodeProbeGraph,
   PROBE_SIZE_PX,
   PROBE_SPEC,
@@ -30,6 +29,7 @@ import { liftConstants } from '../../inference-node/src/models/onnx/passes/prepa
 import { keepOutput } from '../../inference-node/src/models/onnx/passes/remove-unused.ts';
 import { resizeInHalf } from '../../inference-node/src/models/onnx/passes/resize-in-half.ts';
 import { setInputSize } from '../../inference-node/src/models/onnx/passes/set-input-size.ts';
+import { drawCheckPicture } from '../../inference-node/src/models/preparing/check-picture.ts';
 import { prepareBatches } from '../../inference-node/src/models/preparing/prepare-batches.ts';
 import { readEngineEnvironment } from '../../inference-node/src/providers/engine-environment.ts';
 import { installProvider } from '../../inference-node/src/providers/install-provider.ts';
@@ -95,7 +95,7 @@ describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
     const alpha = await runOnce({
       spec: { ...PROBE_SPEC, provider: 'cuda' },
       graph: encodeProbeGraph(),
-      rgb: createProbePicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+      rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
       childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
       timeoutMs: 120_000,
     });
@@ -117,7 +117,7 @@ describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
     const alpha = await runOnce({
       spec: { ...PROBE_SPEC, provider: 'cuda' },
       graph: graphBytes(bytesAtBothEnds(PROBE_SPEC, size)(half)),
-      rgb: createProbePicture(SIDE_PX, SIDE_PX),
+      rgb: drawCheckPicture(SIDE_PX, SIDE_PX),
       childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
       timeoutMs: 120_000,
     });
@@ -169,7 +169,7 @@ describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
       .digest('hex');
     const model = await prepareBatches({ ...tiny, path: single, sha256, provider: 'cuda' }, 4);
     const session = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: false };
-    const picture = createProbePicture(SIDE_PX, SIDE_PX);
+    const picture = drawCheckPicture(SIDE_PX, SIDE_PX);
     const series = (runs: readonly (readonly Uint8Array[])[]) =>
       runSeries({
         spec: createSessionSpec(model, session),

@@ -77,7 +77,7 @@ export const INFERENCE_NODE: Directions = {
   models: ['#program'],
   'models/onnx': ['models'],
   'models/onnx/passes': ['models', 'models/onnx'],
-  'models/preparing': ['models', 'models/onnx', 'models/onnx/passes', 'models/weights', '#program'],
+  'models/preparing': ['models', 'models/onnx', 'models/onnx/passes', 'models/weights'],
   'models/weights': ['models'],
   picture: ['models', '#contract/finishing'],
   'picture/codecs': [

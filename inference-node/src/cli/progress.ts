@@ -138,7 +138,6 @@ export class JsonView implements ProgressView {
 
 function preparationLine(model: string, progress: PrepareProgress): string | undefined {
   if (progress.step === 'rewrite') return `preparing ${model} for this machine`;
-  if (progress.step === 'wait') return `another process prepares ${model}: waiting for it`;
   if (progress.step === 'discard') {
     return `the prepared file ${progress.path} is not used, ${progress.reason}: making it again`;
   }

@@ -55,7 +55,6 @@ export interface Installed {
 
 /** Of a name of its own, beside the folder that it becomes. */
 const PARTIAL = '.partial-';
-const OLD = '.old-';
 /** What was not touched for so long an installation left that was killed: one takes minutes. */
 const LEFTOVER_IDLE_MAX_MS = 3_600_000;
 
@@ -200,57 +199,30 @@ async function syncFile(file: string): Promise<void> {
 }
 
 /**
- * Puts back the provider that a killed installation had put aside, and removes what such ones left,
- * hundreds of megabytes each. Of one that runs beside this one nothing is removed.
+ * Removes what killed installations left, hundreds of megabytes each. Of one that runs beside this
+ * one nothing is removed.
  */
 async function tidyUp(folder: string): Promise<void> {
   const directory = path.dirname(folder);
+  const partials = (await listDirectory(directory)).filter(name =>
+    name.startsWith(path.basename(folder) + PARTIAL),
+  );
+  if (partials.length === 0) return;
   try {
-    const old = await leftovers(folder, OLD);
-    const newest = old.at(-1);
-    if (newest !== undefined && (await statOrNull(folder)) === null) {
-      await rename(newest.file, folder);
-      old.pop();
-    }
-    const left = [...old, ...(await leftovers(folder, PARTIAL))];
-    if (left.length === 0) return;
     const nowMs = (await fileSystemClockMs(directory)) ?? 0;
-    for (const { file, touchedMs } of left) {
-      if (nowMs - touchedMs > LEFTOVER_IDLE_MAX_MS)
-        await rm(file, { recursive: true, force: true });
+    for (const file of partials.map(name => path.join(directory, name))) {
+      const touchedMs = (await statOrNull(file))?.mtimeMs ?? nowMs;
+      if (nowMs - touchedMs <= LEFTOVER_IDLE_MAX_MS) continue;
+      await rm(file, { recursive: true, force: true });
     }
   } catch (error) {
     throw diskError(error, 'write', directory);
   }
 }
 
-/** The newest last. */
-async function leftovers(folder: string, kind: string) {
-  const found: { readonly file: string; readonly touchedMs: number }[] = [];
-  for (const name of await listDirectory(path.dirname(folder))) {
-    if (!name.startsWith(path.basename(folder) + kind)) continue;
-    const file = path.join(path.dirname(folder), name);
-    const touchedMs = (await statOrNull(file))?.mtimeMs;
-    if (touchedMs !== undefined) found.push({ file, touchedMs });
-  }
-  return found.toSorted((one, other) => one.touchedMs - other.touchedMs);
-}
-
 /** Engines that run have their files open: what they loaded stays until they end. */
 async function replace(folder: string, partial: string): Promise<void> {
-  const old = `${folder}${OLD}${process.pid}-${randomBytes(4).toString('hex')}`;
-  const replaced = (await statOrNull(folder)) !== null;
-  if (replaced) {
-    // Makes and removes a file: from now on it counts as put aside, not from when it was installed.
-    await fileSystemClockMs(folder);
-    await rename(folder, old);
-  }
-  try {
-    await rename(partial, folder);
-  } catch (error) {
-    if (replaced) await rename(old, folder);
-    throw error;
-  }
+  await rm(folder, { recursive: true, force: true });
+  await rename(partial, folder);
   await syncDirectory(path.dirname(folder));
-  await rm(old, { recursive: true, force: true });
 }

@@ -13,9 +13,10 @@ import {
   type PreparedModel,
   takingAtMost,
 } from '../../models/prepared-model.ts';
+import { drawCheckPicture } from '../../models/preparing/check-picture.ts';
 import { createSessionSpec } from '../engine-protocol.ts';
 import { runOnce } from './answer-picture.ts';
-import { createProbePicture, encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
+import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
 
 export type RequestedProvider = 'auto' | ExecutionProvider;
 
@@ -37,8 +38,6 @@ const PARITY_TIMEOUT_MS = 300_000;
 
 /** A caller waits two minutes at most. */
 const RUN_MS_MAX = 10_000;
-
-const AUTO_PROVIDERS: readonly ExecutionProvider[] = ['cuda'];
 
 export interface ProviderChoice {
   readonly requested: RequestedProvider;
@@ -80,13 +79,9 @@ export async function selectExecutionProvider(
     await requireProvider(requested, options);
     return { requested, selected: requested, fallbacks: [] };
   }
-  const fallbacks: { provider: ExecutionProvider; reason: string }[] = [];
-  for (const provider of AUTO_PROVIDERS) {
-    const reason = await probe(provider, options);
-    if (reason === undefined) return { requested, selected: provider, fallbacks };
-    fallbacks.push({ provider, reason });
-  }
-  return { requested, selected: 'cpu', fallbacks };
+  const reason = await probe('cuda', options);
+  if (reason === undefined) return { requested, selected: 'cuda', fallbacks: [] };
+  return { requested, selected: 'cpu', fallbacks: [{ provider: 'cuda', reason }] };
 }
 
 async function requireProvider(provider: ExecutionProvider, options: ProbeOptions): Promise<void> {
@@ -105,7 +100,7 @@ async function probe(
   const slow = provider === 'tensorrt' ? PROBE_TIMEOUT_TENSORRT_MS : PROBE_TIMEOUT_MS;
   const { timeoutMs = slow } = options;
   const graph = encodeProbeGraph();
-  const rgb = createProbePicture(PROBE_SIZE_PX, PROBE_SIZE_PX);
+  const rgb = drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX);
   const runOn = (target: ExecutionProvider) => {
     const spec = { ...PROBE_SPEC, provider: target };
     // The CPU cannot be asked not to fall back on itself.
@@ -139,7 +134,7 @@ export async function requireParity(model: PreparedModel, options: ParityOptions
   const onWarm = (warmMs: number) => {
     runMs = warmMs;
   };
-  const rgb = createProbePicture(model.inputWidth, model.inputHeight);
+  const rgb = drawCheckPicture(model.inputWidth, model.inputHeight);
   const runOn = (provider: ExecutionProvider, intraOpThreads: number) => {
     const session = { intraOpThreads, sharesCores: false, allowCpuNodes: true };
     const spec = createSessionSpec({ ...takingAtMost(model, 1), provider }, session);

@@ -41,20 +41,6 @@ function createSequence(): () => number {
   };
 }
 
-/** A picture with a little of everything: the graph's and any model's parity is checked on it. */
-export function createProbePicture(width: number, height: number): Uint8Array {
-  const next = createSequence();
-  const rgb = new Uint8Array(3 * width * height);
-  for (let i = 0; i < rgb.length; i++) {
-    const pixel = Math.floor(i / 3);
-    const x = (pixel % width) / width - 0.5;
-    const y = Math.floor(pixel / width) / height - 0.5;
-    const inside = x * x + y * y < 0.1;
-    rgb[i] = (inside ? 200 - 40 * (i % 3) : 90 + 80 * x + 30 * y) + 24 * next();
-  }
-  return rgb;
-}
-
 function ints(name: string, values: number[]): Attribute {
   return onnx.AttributeProto.create({
     name,

@@ -19,7 +19,6 @@ import {
   cleanPrepared,
   type PreparedKey,
   preparedPath,
-  withPrepareLock,
   writeSidecar,
 } from './prepared-cache.ts';
 import { fitRanges, loadRanges, type RangesFile } from './ranges.ts';
@@ -27,8 +26,6 @@ import { fitRanges, loadRanges, type RangesFile } from './ranges.ts';
 /** In this order; `discard` to `write` only where there is no usable prepared file. */
 export type PrepareProgress =
   | { readonly step: 'check' }
-  /** Waiting for another process that makes the file. */
-  | { readonly step: 'wait' }
   /** A prepared file is there and is not used; worth a log line. */
   | { readonly step: 'discard'; readonly path: string; readonly reason: string }
   | { readonly step: 'rewrite' }
@@ -118,19 +115,13 @@ async function makePrepared(
   key: PreparedKey,
   options: PrepareOptions,
 ): Promise<PreparedModel> {
-  const { manifest, cacheDir, onProgress } = options;
+  const { manifest, cacheDir } = options;
   const there = await findPrepared(key, options);
   if (there !== undefined) return there;
-  const path = preparedPath(cacheDir, manifest, key);
-  const onWait = () => onProgress?.({ step: 'wait' });
-  return withPrepareLock(path, onWait, async () => {
-    // The lock's previous holder may have made it.
-    const made = await findPrepared(key, options);
-    if (made !== undefined) return made;
-    const sha256 = await writePrepared(source, key, options);
-    await cleanPrepared(cacheDir, manifest);
-    return describe(manifest, key, path, sha256);
-  });
+  // Two processes on one cache that make it at once make the same bytes.
+  const sha256 = await writePrepared(source, key, options);
+  await cleanPrepared(cacheDir, manifest);
+  return describe(manifest, key, preparedPath(cacheDir, manifest, key), sha256);
 }
 
 async function findPrepared(

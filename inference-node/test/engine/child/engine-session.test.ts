@@ -4,12 +4,12 @@ import { type TestContext, test } from 'node:test';
 import { EngineSession } from '../../../src/engine/child/engine-session.ts';
 import { InferenceSession } from '../../../src/engine/child/onnx-runtime.ts';
 import {
-  createProbePicture,
   encodeProbeGraph,
   PROBE_SIZE_PX,
   PROBE_SPEC,
 } from '../../../src/engine/choice/probe-graph.ts';
 import type { SessionSpec } from '../../../src/engine/engine-protocol.ts';
+import { drawCheckPicture } from '../../../src/models/preparing/check-picture.ts';
 
 const ON_CPU =
   'This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU ' +
@@ -36,7 +36,7 @@ function load(more: Partial<SessionSpec>) {
 test('operators that CUDA has no kernel for run on the CPU, and that is said', async context => {
   const { said } = standIn(context, ON_CPU);
   const { session } = await load({ allowCpuNodes: true });
-  const [alpha] = await session.run([createProbePicture(PROBE_SIZE_PX, PROBE_SIZE_PX)]);
+  const [alpha] = await session.run([drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX)]);
   assert.equal(alpha?.length, PROBE_SIZE_PX ** 2);
   assert.deepEqual(said, [
     'the graph has operators without a kernel of CUDA: they run on the CPU\n',

@@ -14,11 +14,11 @@ import {
   selectExecutionProvider,
 } from '../../../src/engine/choice/execution-provider.ts';
 import {
-  createProbePicture,
   encodeProbeGraph,
   PROBE_SIZE_PX,
   PROBE_SPEC,
 } from '../../../src/engine/choice/probe-graph.ts';
+import { drawCheckPicture } from '../../../src/models/preparing/check-picture.ts';
 
 const OPTIONS = { childEnv: {} };
 
@@ -73,7 +73,7 @@ test('the probe graph runs on the CPU and its answer has something to compare', 
   const alpha = await runOnce({
     spec: { ...PROBE_SPEC, provider: 'cpu', allowCpuNodes: true },
     graph: encodeProbeGraph(),
-    rgb: createProbePicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+    rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
     childEnv: {},
     timeoutMs: 60_000,
   });
@@ -85,7 +85,7 @@ test('a process that does not die holds up no probe, and is named', async contex
   const probed = runOnce({
     spec: { ...PROBE_SPEC, provider: 'cpu', allowCpuNodes: true },
     graph: encodeProbeGraph(),
-    rgb: createProbePicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+    rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
     childEnv: {},
     timeoutMs: 500,
     killWaitMaxMs: 100,
@@ -108,7 +108,7 @@ test('a library that ends the process is quoted, and one that it names is what i
     return await runOnce({
       spec: { ...PROBE_SPEC, provider: 'cpu' },
       graph: encodeProbeGraph(),
-      rgb: createProbePicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+      rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
       childEnv: { NODE_OPTIONS: `--import=${file}` },
       timeoutMs: 60_000,
     }).then(String, (error: Error) => error.message);

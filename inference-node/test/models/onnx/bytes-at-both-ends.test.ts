@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { EngineSession } from '../../../src/engine/child/engine-session.ts';
 import { createPlaneTables, fillAlpha, fillPlanes } from '../../../src/engine/child/graph-ends.ts';
 import { InferenceSession, Tensor } from '../../../src/engine/child/onnx-runtime.ts';
-import { createProbePicture, PROBE_SPEC } from '../../../src/engine/choice/probe-graph.ts';
+import { PROBE_SPEC } from '../../../src/engine/choice/probe-graph.ts';
 import { loadManifest } from '../../../src/models/manifest.ts';
 import { ElementType, type Graph, type GraphNode } from '../../../src/models/onnx/graph.ts';
 import {
@@ -16,6 +16,7 @@ import { resizeInHalf } from '../../../src/models/onnx/passes/resize-in-half.ts'
 import type { ImageSize } from '../../../src/models/onnx/passes/set-input-size.ts';
 import { float32Tensor } from '../../../src/models/onnx/tensor.ts';
 import { RGB_INPUT } from '../../../src/models/prepared-model.ts';
+import { drawCheckPicture } from '../../../src/models/preparing/check-picture.ts';
 import { graphBytes, largestDifference, runGraph, tinyGraph } from './tiny-graph.ts';
 
 const SIDE = 16;
@@ -151,7 +152,7 @@ test('what is no matte yet is made one', async () => {
 
 test('a whole graph answers the same bytes from bytes as from floats', async () => {
   const size = { width: SIDE, height: SIDE };
-  const rgb = createProbePicture(SIDE, SIDE);
+  const rgb = drawCheckPicture(SIDE, SIDE);
   for (const half of [false, true]) {
     const graph = keepOutput('output')(tinyGraph({ side: SIDE, half }));
     const named = { ...FORMAT, inputName: 'input', outputName: 'output' };

@@ -1,4 +1,4 @@
-/** Preparing in int8 from ranges: the answer check, the fallback, the lock, damaged files. */
+/** Preparing in int8 from ranges: the answer check, the fallback, damaged files. */
 import assert from 'node:assert/strict';
 import { mkdir, mkdtemp, readFile, rm, truncate, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -20,7 +20,6 @@ import {
   type PrepareProgress,
   prepareModel,
 } from '../../../src/models/preparing/prepare.ts';
-import { LOCK_IDLE_MAX_MS } from '../../../src/models/preparing/prepared-cache.ts';
 import { exactInputScale, formatRanges } from '../../../src/models/preparing/ranges.ts';
 import { fetchWeights } from '../../../src/models/weights/fetch.ts';
 import { graphBytes, measureRanges } from '../onnx/tiny-graph.ts';
@@ -254,22 +253,10 @@ test('a prepared file cut short is made again', async () => {
   assert.ok(took('discard'));
 });
 
-test('of two at the same time one makes the file, the other waits for it', async () => {
+test('two at the same time make the same file', async () => {
   const [one, other] = await Promise.all([prepare(), prepare()]);
   assert.deepEqual(one, other);
-  assert.equal(steps.filter(({ step }) => step === 'rewrite').length, 1);
-  assert.ok(took('wait'));
-});
-
-test('the lock of a process that died is ignored', async () => {
-  const { path } = await prepare();
-  await rm(path);
-  const lock = `${path}.lock`;
-  await writeFile(lock, '');
-  const longAgo = new Date(Date.now() - 2 * LOCK_IDLE_MAX_MS);
-  await utimes(lock, longAgo, longAgo);
   steps.length = 0;
-  await prepare();
-  assert.ok(took('rewrite'));
-  await assert.rejects(readFile(lock), { code: 'ENOENT' });
+  assert.deepEqual(await prepare(), one);
+  assert.ok(!took('rewrite'));
 });
