@@ -20,7 +20,8 @@ export interface AdmissionLimits {
   readonly megapixelsAloneMax: number;
 }
 
-export interface AdmissionRequest {
+/** What an image takes. */
+interface Share {
   /** As memory-budget.ts counts it. */
   readonly megapixels: number;
   readonly fileBytes: number;
@@ -34,54 +35,53 @@ export interface Permit {
   release(): void;
 }
 
-/**
- * `refused` carries NODE_OVERLOADED: no place; NODE_SHORT_OF_MEMORY: a smaller one might be admitted;
- * or NODE_INCAPABLE: this node can never hold it.
- */
-export type AdmissionOutcome =
-  | { readonly kind: 'admitted'; readonly permit: Permit }
-  | { readonly kind: 'refused'; readonly error: ContractError };
-
-export interface AdmissionSnapshot {
-  readonly images: number;
-  readonly imagesMax: number;
-  readonly megapixels: number;
-  readonly megapixelsMax: number;
-  /** The largest image that would be admitted now, a slot allowing. */
-  readonly megapixelsFree: number;
-  readonly fileBytes: number;
-}
-
 export class Admission {
   readonly limits: AdmissionLimits;
   #imagesShare = 1;
-  readonly #held = new Set<{ readonly megapixels: number; readonly fileBytes: number }>();
+  readonly #held = new Set<Share>();
   readonly #listeners = new Set<() => void>();
 
   constructor(limits: AdmissionLimits) {
     this.limits = Object.freeze({ ...limits });
   }
 
-  tryAdmit(request: AdmissionRequest): AdmissionOutcome {
+  /**
+   * @throws ContractError NODE_OVERLOADED: no place; NODE_SHORT_OF_MEMORY: a smaller one might be
+   * admitted; NODE_INCAPABLE: this node can never hold it
+   */
+  admit(request: Share): Permit {
     const { megapixels } = request;
     const inUse = this.snapshot();
     const { imagesMax } = inUse;
     if (megapixels > this.#megapixelsAlone()) {
-      return refused('NODE_INCAPABLE', 'this node has not the memory for an image of that size');
+      const detail = 'this node has not the memory for an image of that size';
+      throw new ContractError('NODE_INCAPABLE', detail);
     }
     if (inUse.images >= imagesMax) {
-      return refused('NODE_OVERLOADED', `all ${imagesMax} places of this node are taken`);
+      const detail = `all ${imagesMax} places of this node are taken`;
+      throw new ContractError('NODE_OVERLOADED', detail);
     }
     if (inUse.fileBytes + request.fileBytes > FILE_BYTES_MAX) {
-      return refused('NODE_SHORT_OF_MEMORY', 'this node holds as many bytes of files as it may');
+      const detail = 'this node holds as many bytes of files as it may';
+      throw new ContractError('NODE_SHORT_OF_MEMORY', detail);
     }
     if (megapixels > inUse.megapixelsFree) {
-      return refused('NODE_SHORT_OF_MEMORY', 'this node has too few megapixels free');
+      throw new ContractError('NODE_SHORT_OF_MEMORY', 'this node has too few megapixels free');
     }
-    return { kind: 'admitted', permit: this.#admit(megapixels, request.fileBytes) };
+    const entry = Object.freeze({ ...request });
+    this.#held.add(entry);
+    this.#changed();
+    return {
+      megapixels,
+      queuePosition: inUse.images,
+      release: () => {
+        if (this.#held.delete(entry)) this.#changed();
+      },
+    };
   }
 
-  snapshot(): AdmissionSnapshot {
+  /** `megapixelsFree`: the largest image that would be admitted now, a slot allowing. */
+  snapshot() {
     let megapixels = 0;
     let fileBytes = 0;
     for (const permit of this.#held) {
@@ -113,28 +113,7 @@ export class Admission {
     return Math.max(this.limits.megapixelsMax, this.limits.megapixelsAloneMax);
   }
 
-  #admit(megapixels: number, fileBytes: number): Permit {
-    const queuePosition = this.#held.size;
-    const entry = Object.freeze({ megapixels, fileBytes });
-    this.#held.add(entry);
-    this.#changed();
-    return {
-      megapixels,
-      queuePosition,
-      release: () => {
-        if (this.#held.delete(entry)) this.#changed();
-      },
-    };
-  }
-
   #changed(): void {
     for (const listener of [...this.#listeners]) listener();
   }
-}
-
-function refused(
-  code: 'NODE_OVERLOADED' | 'NODE_SHORT_OF_MEMORY' | 'NODE_INCAPABLE',
-  detail: string,
-): AdmissionOutcome {
-  return { kind: 'refused', error: new ContractError(code, detail) };
 }

@@ -30,7 +30,7 @@ import type { ExchangeBounds } from './grpc/matte-exchange.ts';
 import { MatteHandler, type NodeWork } from './grpc/matte-handler.ts';
 import type { PictureDefaults } from './grpc/matte-header.ts';
 import { createNodeInfo, gpuToProto, type NodeIdentity } from './grpc/node-info.ts';
-import { type Registration, startRegistration } from './grpc/registration.ts';
+import { Registration } from './grpc/registration.ts';
 import { type NodeServer, openNodeServer } from './grpc/server.ts';
 import { type HttpEndpoints, openHttpEndpoints } from './http-endpoints.ts';
 import {
@@ -325,7 +325,7 @@ function register({ config, log, service }: Base, { tls, http, server }: Ports):
   const { identity, status } = service;
   const ownHost = host.includes(':') ? `[${host}]` : host;
   const address = advertiseAddress ?? `${ownHost}:${server.port}`;
-  return startRegistration({
+  return new Registration({
     ...{ registryAddresses, identity, address, token, log },
     httpAddress: `${address.slice(0, address.lastIndexOf(':'))}:${http.port}`,
     security: tls.channelSecurity(),

@@ -16,27 +16,18 @@
  *
  * failed goes before draining, draining before starting.
  */
-import type { EnginePoolSnapshot } from './engine/pool/engine-pool.ts';
+import type { EnginePool } from './engine/pool/engine-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 
 export const NODE_STATES = ['starting', 'serving', 'draining', 'failed'] as const;
 export type NodeState = (typeof NODE_STATES)[number];
 
-/** The part of an engine pool a state is derived from. */
-export interface EngineSource {
-  snapshot(): Pick<EnginePoolSnapshot, 'state' | 'failure' | 'enginesReady'>;
-  onChange(listener: () => void): () => void;
-}
-
-/** The part of the picture pool a state is derived from. */
-export type PictureSource = Pick<PicturePool, 'snapshot' | 'onChange'>;
-
 /** `command`: by a control plane, which can take it back; `shutdown` cannot be taken back. */
 export type DrainCause = 'command' | 'shutdown';
 
 export class NodeStatus {
-  readonly #engines: EngineSource[] = [];
-  #pictures: PictureSource | undefined;
+  readonly #engines: EnginePool[] = [];
+  #pictures: PicturePool | undefined;
   readonly #drainCauses = new Set<DrainCause>();
   readonly #listeners = new Set<(state: NodeState) => void>();
   #announced: NodeState = 'starting';
@@ -57,7 +48,7 @@ export class NodeStatus {
   }
 
   /** Called once, with the pools that the node cannot do without, as soon as they exist. */
-  attach(engines: readonly EngineSource[], pictures: PictureSource): void {
+  attach(engines: readonly EnginePool[], pictures: PicturePool): void {
     this.#engines.push(...engines);
     this.#pictures = pictures;
     for (const pool of [...engines, pictures]) pool.onChange(() => this.#announce());

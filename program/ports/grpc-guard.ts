@@ -40,7 +40,13 @@ import {
 } from 'node:http2';
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
-import { Metadata, type Server, type ServerInterceptingCall } from '@grpc/grpc-js';
+import { promisify } from 'node:util';
+import {
+  Metadata,
+  type Server,
+  type ServerCredentials,
+  type ServerInterceptingCall,
+} from '@grpc/grpc-js';
 import { ContractError } from '#contract/errors.ts';
 import { toStatus } from '#contract/grpc-status.ts';
 import { networkOf } from '../network-of.ts';
@@ -170,6 +176,29 @@ export function guardGrpcServer(server: Server, options: GrpcGuardOptions): Grpc
   const guard = new GrpcGuard(options);
   internals.createHttp2Server = (...args) => guard.watch(create.apply(server, args));
   return guard;
+}
+
+/**
+ * @param port 0: one that is free
+ * @throws Error with code EADDRINUSE, or its text, where the port is taken
+ */
+export function bindGrpcServer(
+  server: Server,
+  { host, port, credentials }: { host: string; port: number; credentials: ServerCredentials },
+): Promise<number> {
+  const address = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+  return promisify(server.bindAsync.bind(server))(address, credentials);
+}
+
+/** Closes the listener at once, and the connections when their calls are over or `graceMs` passed. */
+export function shutDownGrpcServer(server: Server, graceMs: number): Promise<void> {
+  return new Promise(resolve => {
+    const timer = setTimeout(() => server.forceShutdown(), graceMs);
+    server.tryShutdown(() => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
 }
 
 /** A flag for compression and four bytes of length, before each message. */

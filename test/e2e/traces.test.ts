@@ -15,7 +15,7 @@ import { TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
 import { until } from '../../control-plane/test/services/dispatch/harness.ts';
 import { Receiver } from '../../control-plane/test/services/notification/receiver.ts';
 import { type Caller, pictureBody, Replicas } from '../../control-plane/test/support/replicas.ts';
-import { startRegistration } from '../../inference-node/src/grpc/registration.ts';
+import { Registration } from '../../inference-node/src/grpc/registration.ts';
 import { openTestNode, type TestNode } from '../../inference-node/test/grpc/test-node.ts';
 import { type CollectedSpan, FakeCollector } from '../support/fake-collector.ts';
 
@@ -72,7 +72,7 @@ describe('a trace', () => {
     tracing = opened;
     const bootId = randomUUID();
     node = await openTestNode({ token: TEST_TOKEN, tracing, bootId });
-    const registration = startRegistration({
+    const registration = new Registration({
       registryAddresses: [`127.0.0.1:${replicas.plane(0).ports.registry}`],
       identity: { nodeId: 'node-1', bootId, version: '0.0.0' },
       address: node.address,

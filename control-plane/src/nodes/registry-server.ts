@@ -19,6 +19,7 @@ import {
   type RegisterRequest,
 } from '#gen/matting/v1/node_registry.ts';
 import {
+  bindGrpcServer,
   type GrpcGuard,
   GUARD_BOUNDS,
   type GuardBounds,
@@ -26,6 +27,7 @@ import {
   guardBoundsWithin,
   guardGrpcServer,
   MESSAGE_BYTES_SMALL,
+  shutDownGrpcServer,
 } from '#program/ports/grpc-guard.ts';
 import type { NodeStore } from '../store/cluster/node-store.ts';
 import type { NodeRefusal } from './refused-nodes.ts';
@@ -144,24 +146,12 @@ export class RegistryServer {
   /** @throws Error with code EADDRINUSE where the port is taken. */
   async listen(): Promise<void> {
     const { host, port, credentials = ServerCredentials.createInsecure() } = this.#options;
-    const address = `${host.includes(':') ? `[${host}]` : host}:${port}`;
-    this.#port = await new Promise<number>((resolve, reject) => {
-      this.#server.bindAsync(address, credentials, (error, bound) => {
-        if (error === null) resolve(bound);
-        else reject(error);
-      });
-    });
+    this.#port = await bindGrpcServer(this.#server, { host, port, credentials });
   }
 
   /** Lets calls in flight finish for a moment, then ends them. */
-  async close(): Promise<void> {
-    await new Promise<void>(resolve => {
-      const force = setTimeout(() => this.#server.forceShutdown(), SHUTDOWN_GRACE_MS);
-      this.#server.tryShutdown(() => {
-        clearTimeout(force);
-        resolve();
-      });
-    });
+  close(): Promise<void> {
+    return shutDownGrpcServer(this.#server, SHUTDOWN_GRACE_MS);
   }
 
   #unary<Request extends NodeNamed, Response>(handle: Handle<Request, Response>) {

@@ -204,17 +204,16 @@ class MatteCallRun {
     if (order.waitMsMax !== undefined && waitMs > order.waitMsMax) {
       throw new ContractError('NODE_OVERLOADED', 'no engine is free within wait_ms_max');
     }
-    const outcome = work.admission.tryAdmit({ megapixels, fileBytes: fileBytesOf(order) });
-    if (outcome.kind === 'refused') throw outcome.error;
-    this.#permit = outcome.permit;
+    const permit = work.admission.admit({ megapixels, fileBytes: fileBytesOf(order) });
+    this.#permit = permit;
     try {
-      await this.#exchange.writeAdmitted(outcome.permit.queuePosition, waitMs, this.#signal);
+      await this.#exchange.writeAdmitted(permit.queuePosition, waitMs, this.#signal);
       const exchange = this.#watchDegradation(this.#exchange.forOrder(order));
       const timings = await work.pipeline.process(order, exchange, this.#signal);
       await this.#exchange.writeDone(timings, this.#signal);
       return timings;
     } finally {
-      outcome.permit.release();
+      permit.release();
     }
   }
 

@@ -68,24 +68,6 @@ export const REGISTRATION_BOUNDS: RegistrationBounds = {
 /** Fraction of a wait by which it varies: nodes started together must not beat together. */
 const JITTER = 0.1;
 
-export interface Registration {
-  /** Ends the membership, at a control plane where one answers. Idempotent; never rejects. */
-  leave(): Promise<void>;
-}
-
-/** Begins at once and goes on until `leave`. */
-export function startRegistration(options: RegistrationOptions): Registration {
-  const member = new Member(options);
-  const running = member.run();
-  let left: Promise<void> | undefined;
-  return {
-    leave: () => {
-      left ??= member.leave(running);
-      return left;
-    },
-  };
-}
-
 type Unary<Response> = (
   client: NodeRegistryClient,
   metadata: Metadata,
@@ -93,7 +75,8 @@ type Unary<Response> = (
   callback: (error: ServiceError | null, response: Response) => void,
 ) => void;
 
-class Member {
+/** Begins at once and goes on until `leave`. */
+export class Registration {
   readonly #options: RegistrationOptions;
   readonly #bounds: RegistrationBounds;
   readonly #registries: readonly {
@@ -102,6 +85,8 @@ class Member {
   }[];
   readonly #metadata: Metadata;
   readonly #stop = new AbortController();
+  readonly #running: Promise<void>;
+  #left: Promise<void> | undefined;
   /** Index of the one that answered last. */
   #current = 0;
   #registered = false;
@@ -127,9 +112,16 @@ class Member {
       });
       return { address, client };
     });
+    this.#running = this.#run();
   }
 
-  async run(): Promise<void> {
+  /** Ends the membership, at a control plane where one answers. Idempotent; never rejects. */
+  leave(): Promise<void> {
+    this.#left ??= this.#leave();
+    return this.#left;
+  }
+
+  async #run(): Promise<void> {
     let heartbeatMs = this.#bounds.heartbeatMaxMs;
     while (!this.#stop.signal.aborted) {
       if (this.#registered) {
@@ -146,9 +138,9 @@ class Member {
     }
   }
 
-  async leave(running: Promise<void>): Promise<void> {
+  async #leave(): Promise<void> {
     this.#stop.abort();
-    await running;
+    await this.#running;
     const { nodeId, bootId } = this.#options.identity;
     const deregister: Unary<unknown> = (client, metadata, deadline, callback) =>
       client.deregister({ nodeId, bootId }, metadata, { deadline }, callback);

@@ -4,7 +4,6 @@
  * until `status` says serving, Matte is refused.
  */
 import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
 import {
   Server,
   type ServerCredentials,
@@ -25,12 +24,14 @@ import {
 } from '#gen/matting/v1/matte_service.ts';
 import { listening } from '#program/listen-error.ts';
 import {
+  bindGrpcServer,
   type GrpcGuard,
   GUARD_BOUNDS,
   type GuardBounds,
   type GuardCause,
   guardBoundsWithin,
   guardGrpcServer,
+  shutDownGrpcServer,
 } from '#program/ports/grpc-guard.ts';
 import type { NodeStatus } from '../node-state.ts';
 import { type Callers, unknownCaller } from './callers.ts';
@@ -121,13 +122,17 @@ export async function openNodeServer(options: NodeServerOptions): Promise<NodeSe
   server.addService(MatteServiceService, matteService(options));
   const stopHealth = addHealth(server, options.status);
   addReflection(server, reflectedPackages());
-  const port = await bind(server, options);
+  const { host, port: wantedPort } = options;
+  const port = await listening({ variable: 'MATTING_NODE_PORT', host, port: wantedPort }, () =>
+    bindGrpcServer(server, options),
+  );
   return {
     port,
     connections,
     close: async () => {
       stopHealth();
-      await shutDown(server);
+      // The node has announced its drain long before.
+      await shutDownGrpcServer(server, SHUTDOWN_TIMEOUT_MS);
     },
   };
 }
@@ -183,26 +188,4 @@ function reflectedPackages() {
   const options = { includeDirs: [PROTO_DIR], keepCase: true };
   const matte = loadSync('matting/v1/matte_service.proto', options);
   return { ...matte, ...loadSync(healthProtoPath, options) };
-}
-
-function bind(
-  server: Server,
-  { host, port, credentials }: Pick<NodeServerOptions, 'host' | 'port' | 'credentials'>,
-): Promise<number> {
-  const address = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
-  const bindAsync = promisify(server.bindAsync.bind(server));
-  return listening({ variable: 'MATTING_NODE_PORT', host, port }, () =>
-    bindAsync(address, credentials),
-  );
-}
-
-/** `tryShutdown` closes the listener at once: the node has announced its drain long before. */
-function shutDown(server: Server): Promise<void> {
-  return new Promise(resolve => {
-    const timer = setTimeout(() => server.forceShutdown(), SHUTDOWN_TIMEOUT_MS);
-    server.tryShutdown(() => {
-      clearTimeout(timer);
-      resolve();
-    });
-  });
 }

@@ -10,7 +10,7 @@ import {
   NodeRegistryService,
   type RegisterRequest,
 } from '#gen/matting/v1/node_registry.ts';
-import { type Registration, startRegistration } from '../../src/grpc/registration.ts';
+import { Registration } from '../../src/grpc/registration.ts';
 
 const TOKEN = 'a-token-of-sixteen-or-more';
 const BOUNDS = {
@@ -99,7 +99,7 @@ async function openRegistry(port?: number): Promise<{ registry: Registry; addres
 }
 
 function begin(...registryAddresses: string[]): Registration {
-  registration = startRegistration({
+  registration = new Registration({
     registryAddresses,
     identity: { nodeId: 'node-1', bootId: 'boot-1', version: '1.2.3' },
     address: '10.0.0.1:50051',

@@ -1,73 +1,67 @@
 import assert from 'node:assert/strict';
 import { describe, it, test } from 'node:test';
-import {
-  Admission,
-  type AdmissionRequest,
-  FILE_BYTES_MAX,
-  type Permit,
-} from '../../src/admission.ts';
+import { ContractError } from '#contract/errors.ts';
+import { Admission, FILE_BYTES_MAX, type Permit } from '../../src/admission.ts';
 
 const LIMITS = { imagesMax: 3, megapixelsMax: 60, megapixelsAloneMax: 100 };
 const megapixels = (count: number) => ({ megapixels: count, fileBytes: 1000 });
 
-function admit(admission: Admission, request: AdmissionRequest) {
-  const outcome = admission.tryAdmit(request);
-  assert.ok(outcome.kind === 'admitted');
-  return outcome.permit;
-}
-
-function refusal(admission: Admission, request: AdmissionRequest) {
-  const outcome = admission.tryAdmit(request);
-  assert.ok(outcome.kind === 'refused');
-  return outcome.error.code;
+function refusal(admission: Admission, request: Parameters<Admission['admit']>[0]) {
+  try {
+    admission.admit(request);
+  } catch (error) {
+    assert.ok(error instanceof ContractError);
+    return error.code;
+  }
+  return assert.fail('it was admitted');
 }
 
 describe('Admission', () => {
   it('refuses when its places are taken', () => {
     const admission = new Admission(LIMITS);
-    const permits: Permit[] = [1, 2, 3].map(count => admit(admission, megapixels(count)));
+    const permits: Permit[] = [1, 2, 3].map(count => admission.admit(megapixels(count)));
     assert.deepEqual(
       permits.map(({ queuePosition }) => queuePosition),
       [0, 1, 2],
     );
     assert.equal(refusal(admission, megapixels(1)), 'NODE_OVERLOADED');
     permits[1]?.release();
-    assert.equal(admit(admission, megapixels(1)).queuePosition, 2);
+    assert.equal(admission.admit(megapixels(1)).queuePosition, 2);
   });
 
   it('refuses what does not fit beside the others', () => {
     const admission = new Admission(LIMITS);
-    admit(admission, megapixels(50));
+    admission.admit(megapixels(50));
     assert.equal(admission.snapshot().megapixelsFree, 10);
     assert.equal(refusal(admission, megapixels(11)), 'NODE_SHORT_OF_MEMORY');
-    admit(admission, megapixels(10));
+    admission.admit(megapixels(10));
   });
 
   it('takes an image over the whole budget while it is alone, and nothing beside it', () => {
     const admission = new Admission(LIMITS);
     assert.equal(admission.snapshot().megapixelsFree, 100);
-    const large = admit(admission, megapixels(100));
+    const large = admission.admit(megapixels(100));
     assert.equal(admission.snapshot().megapixelsFree, 0);
     assert.equal(refusal(admission, megapixels(1)), 'NODE_SHORT_OF_MEMORY');
     large.release();
-    const small = admit(admission, megapixels(1));
+    const small = admission.admit(megapixels(1));
     assert.equal(refusal(admission, megapixels(100)), 'NODE_SHORT_OF_MEMORY');
     small.release();
-    admit(admission, megapixels(100));
+    admission.admit(megapixels(100));
   });
 
   it('sends an image that it can never hold to another node', () => {
     const admission = new Admission({ ...LIMITS, megapixelsAloneMax: 80 });
     assert.equal(refusal(admission, megapixels(81)), 'NODE_INCAPABLE');
     assert.equal(refusal(admission, megapixels(100)), 'NODE_INCAPABLE');
-    admit(admission, megapixels(80));
+    admission.admit(megapixels(80));
   });
 
   it('bounds the bytes of the files together', () => {
     const admission = new Admission(LIMITS);
-    admit(admission, { megapixels: 1, fileBytes: FILE_BYTES_MAX - 10 });
+    admission.admit({ megapixels: 1, fileBytes: FILE_BYTES_MAX - 10 });
     assert.equal(refusal(admission, { megapixels: 1, fileBytes: 11 }), 'NODE_SHORT_OF_MEMORY');
-    admit(admission, { megapixels: 1, fileBytes: 10 });
+    admission.admit({ megapixels: 1, fileBytes: 10 });
   });
 
   it('gives a permit back once, however often it is released', () => {
@@ -76,8 +70,8 @@ describe('Admission', () => {
     const stop = admission.onChange(() => {
       changes += 1;
     });
-    const kept = admit(admission, megapixels(7));
-    const permit = admit(admission, megapixels(5));
+    const kept = admission.admit(megapixels(7));
+    const permit = admission.admit(megapixels(5));
     for (let i = 0; i < 3; i += 1) permit.release();
     assert.equal(changes, 3);
     const { images, megapixels: inUse, fileBytes } = admission.snapshot();
@@ -93,12 +87,12 @@ test('with part of its GPUs out a node takes as many images less, and never none
   let changes = 0;
   admission.onChange(() => changes++);
   admission.setImagesShare(0.25);
-  const admit = () => admission.tryAdmit({ megapixels: 1, fileBytes: 1 }).kind;
-  assert.deepEqual([admit(), admit(), admit()], ['admitted', 'admitted', 'refused']);
+  for (let image = 0; image < 2; image += 1) admission.admit(megapixels(1));
+  assert.equal(refusal(admission, megapixels(1)), 'NODE_OVERLOADED');
   admission.setImagesShare(0);
   assert.equal(admission.snapshot().imagesMax, 1);
   admission.setImagesShare(1);
   assert.equal(admission.snapshot().imagesMax, 8);
-  assert.equal(admit(), 'admitted');
+  admission.admit(megapixels(1));
   assert.ok(changes >= 5);
 });
