@@ -66,7 +66,6 @@ export class SimulatedNode {
       bootId: `boot-${index}`,
       inputFormats: new Set<InputFormat>(['jpeg', 'png', 'webp']),
       outputFormats: new Set<OutputFormat>(['png', 'webp', 'avif']),
-      finishing: false,
       imagePixelsMax: 100_000_000,
       jxlPixelsMax: 0,
       megapixelsAloneMax: MEGAPIXELS_MAX,

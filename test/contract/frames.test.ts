@@ -43,7 +43,6 @@ const ADVERTISED = {
   bootId: 'boot',
   inputFormats: new Set(INPUT_FORMATS),
   outputFormats: new Set(OUTPUTS),
-  finishing: true,
   imagePixelsMax: 100_000_000,
   jxlPixelsMax: JXL_PIXELS_MAX,
   megapixelsAloneMax: 1000,

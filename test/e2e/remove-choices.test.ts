@@ -124,7 +124,7 @@ test('what exists is left alone where that is asked for', async () => {
 test('what is asked of the cut-outs reaches the node, and is another request', async () => {
   const asked: MatteHeader[] = [];
   const finishing = await harness.replicas.addNode({
-    info: { finishing: true, outputFormats: [OutputFormat.OUTPUT_FORMAT_JPEG] },
+    info: { outputFormats: [OutputFormat.OUTPUT_FORMAT_JPEG] },
     script: async exchange => {
       asked.push(exchange.header);
       const inputBox = { left: 1, top: 0, width: 2, height: 3 };

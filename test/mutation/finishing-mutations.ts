@@ -5,7 +5,6 @@ const inRows = inFile(
   'control-plane/test/store/jobs/job-finishing.test.ts',
   'jobs with finishing on sqlite',
 );
-const inPolicy = inFile('control-plane/test/domain/dispatch/dispatch-policy.test.ts');
 const inFields = inFile('control-plane/test/services/submission/submit-fields.test.ts');
 const inFrames = inFile(
   'proto/contract/test/frame.test.ts',
@@ -29,13 +28,6 @@ export const FINISHING_MUTATIONS: readonly Mutation[] = [
     find: 'for (const name of await readBack(database, db => backgroundsIn(db, some))) found.add(name);',
     replace: '',
     caughtBy: inRows('name their background until they end, either way'),
-  },
-  {
-    name: 'a job with finishing goes to a node that does not finish',
-    file: 'control-plane/src/domain/dispatch/job-needs.ts',
-    find: "if (finishing !== undefined && !node.finishing) return 'finishing';",
-    replace: '',
-    caughtBy: inPolicy('keeps what is to be finished off nodes that do not finish'),
   },
   {
     name: 'an answer without the finishing that was asked for is taken',

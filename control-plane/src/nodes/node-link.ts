@@ -242,7 +242,6 @@ export class NodeLink {
       megapixelsMax: info.limits.megapixelsMax,
       inputFormats: new Set(formats.filter(format => format !== undefined)),
       outputFormats: new Set(outputs.filter(format => format !== undefined)),
-      finishing: info.finishing,
       imagePixelsMax: info.limits.imagePixelsMax,
       jxlPixelsMax: info.limits.jxlPixelsMax,
       megapixelsAloneMax: info.limits.megapixelsAloneMax,

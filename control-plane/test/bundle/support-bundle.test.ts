@@ -219,7 +219,7 @@ describe('a support bundle of a database that is not the service’s', () => {
       for (const name of ['jobs-failed.json', 'work.json', 'nodes.json']) {
         assert.match(files.get(name) ?? '', /^not to be had: no such table/, name);
       }
-      assert.ok(JSON.parse(files.get('database.json') ?? '').pending.length > 10);
+      assert.ok(JSON.parse(files.get('database.json') ?? '').pending.length > 0);
       const tables = database.prepare('select name from sqlite_schema').all();
       assert.deepEqual(
         tables.map(({ name }) => name),

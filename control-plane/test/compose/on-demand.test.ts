@@ -59,7 +59,7 @@ describe('a fleet that sleeps', () => {
     assert.equal(early.status, 503);
     assert.ok(Number(early.headers.get('retry-after')) > 0);
     assert.equal((await post()).headers.get('x-job-id'), early.headers.get('x-job-id'));
-    await replicas.addNode({ info: { finishing: true } });
+    await replicas.addNode();
     const late = await post();
     assert.equal(late.status, 200, JSON.stringify(late.body));
     assert.equal(late.headers.get('x-job-id'), early.headers.get('x-job-id'));

@@ -36,7 +36,7 @@ for (const dialect of DIALECTS) {
 
     before(async () => {
       replicas = await Replicas.open(dialect, { env: { MATTING_REMOVEBG_WAIT_MS: '1000' } });
-      node = await replicas.addNode({ info: { finishing: true } });
+      node = await replicas.addNode();
     });
     after(async () => {
       await assertBalanced(replicas.stores);

@@ -16,8 +16,6 @@ export interface NodeAbility {
   readonly bootId: string;
   readonly inputFormats: ReadonlySet<InputFormat>;
   readonly outputFormats: ReadonlySet<OutputFormat>;
-  /** It applies Finishing, and makes the formats and channels that go with it. */
-  readonly finishing: boolean;
   readonly imagePixelsMax: number;
   /** The same for a JPEG XL input or output; 0: it takes none. */
   readonly jxlPixelsMax: number;
@@ -32,7 +30,7 @@ export interface AskedNeeds {
   /** As stored in the file; null where the header does not show it. */
   readonly pixels: number | null;
   readonly outputFormat: OutputFormat;
-  /** Absent: a cut-out as every node makes it. */
+  /** Absent: a plain cut-out. */
   readonly finishing?: FinishingNeeds;
 }
 
@@ -128,7 +126,6 @@ export const SHORTFALLS = [
   'input-size',
   'output-format',
   'output-size',
-  'finishing',
   'background',
   'memory',
 ] as const;
@@ -147,7 +144,6 @@ export function shortfallOf(node: NodeAbility, needs: AskedNeeds): Shortfall | u
   if (outputFormat === 'jxl' && (finishing?.frame.least ?? pixels ?? 0) > jxlPixelsMax) {
     return 'output-size';
   }
-  if (finishing !== undefined && !node.finishing) return 'finishing';
   if (finishing?.background && !reads(node, finishing.background)) return 'background';
   if (inputFormat === null) return undefined;
   return admittedMegapixels(needs) > node.megapixelsAloneMax ? 'memory' : undefined;

@@ -15,7 +15,6 @@ export interface NodeAbilities
     | 'bootId'
     | 'inputFormats'
     | 'outputFormats'
-    | 'finishing'
     | 'imagePixelsMax'
     | 'jxlPixelsMax'
     | 'megapixelsAloneMax'

@@ -7,7 +7,6 @@
 import { ContractError } from '#contract/errors.ts';
 import { enlargingField } from '#contract/finishing/frame.ts';
 import { invalidParameter } from '#contract/finishing/invalid-parameter.ts';
-import type { Finishing } from '#contract/finishing.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import {
   type AskedNeeds,
@@ -57,8 +56,6 @@ function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
       const least = finishing?.frame.least ?? pixels;
       return unsupportedOutput(`${NO_NODE} writes ${outputFormat} of ${least} pixels`);
     }
-    case 'finishing':
-      return invalidParameter(fieldOf(finishing?.steps ?? {}), `is what ${NO_NODE} does`);
     case 'background': {
       const detail = `background: ${NO_NODE} reads ${finishing?.background?.inputFormat}`;
       return new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
@@ -96,21 +93,4 @@ function codecRefusal({ inputFormat, outputFormat }: AskedNeeds): ContractError 
 function unsupportedOutput(detail: string): ContractError {
   const fieldErrors = [{ field: 'output_format', detail }];
   return new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
-}
-
-const FIELDS: Readonly<Record<keyof Finishing, string>> = {
-  region: 'roi',
-  crop: 'crop',
-  scalePercent: 'scale',
-  position: 'position',
-  outputWidth: 'output_width',
-  outputHeight: 'output_height',
-  sizeMaxMegapixels: 'size_max_megapixels',
-  background: 'background',
-};
-
-/** The first that is asked for. */
-function fieldOf(steps: Finishing): string {
-  const [first] = Object.keys(steps) as (keyof Finishing)[];
-  return first === undefined ? 'channels' : FIELDS[first];
 }

@@ -45,7 +45,6 @@ function freeNode(engines = 1, output: OutputFormat = 'png'): NodeView {
     bootId: 'boot',
     inputFormats: new Set(['png']),
     outputFormats: new Set([output]),
-    finishing: false,
     imagePixelsMax: 100_000_000,
     jxlPixelsMax: 100_000_000,
     megapixelsAloneMax: 400,

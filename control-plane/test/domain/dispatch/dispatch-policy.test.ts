@@ -28,7 +28,6 @@ function snapshot(changes: Partial<NodeSnapshot> = {}): NodeSnapshot {
     bootId: 'boot',
     inputFormats: new Set(['jpeg', 'png']),
     outputFormats: new Set(['png', 'webp']),
-    finishing: false,
     imagePixelsMax: 100_000_000,
     jxlPixelsMax: 0,
     megapixelsAloneMax: 167,
@@ -317,18 +316,6 @@ describe('canDo', () => {
 });
 
 describe('hasPlace', () => {
-  it('keeps what is to be finished off nodes that do not finish', () => {
-    const jpeg = { format: 'jpeg', width: 10, height: 10 } as const;
-    const needs = needsOf(jpeg, { outputFormat: 'png', finishing: { outputWidth: 10 } });
-    assert.equal(canDo(snapshot(), needs), false);
-    assert.equal(canDo(snapshot({ finishing: true }), needs), true);
-    assert.equal(canDo(snapshot(), needsOf(jpeg, { outputFormat: 'png', finishing: null })), true);
-    assert.equal(
-      isIncapable([snapshot()], needsOf(jpeg, { outputFormat: 'png', finishing: {} })),
-      true,
-    );
-  });
-
   it('counts a job by the larger of its image and its frame', () => {
     const image = { format: 'jpeg', width: 1000, height: 1000 } as const;
     const sizes: readonly [Finishing | null, number][] = [
@@ -347,7 +334,7 @@ describe('hasPlace', () => {
       const needs = needsOf(image, { outputFormat: 'png', finishing });
       assert.equal(megapixelsOf(needs), megapixels, JSON.stringify(finishing));
       const counted = admittedMegapixels(needs);
-      const node = snapshot({ finishing: true, megapixelsFree: counted - 0.01 });
+      const node = snapshot({ megapixelsFree: counted - 0.01 });
       assert.equal(hasPlace(node, needs), false);
       assert.equal(hasPlace({ ...node, megapixelsFree: counted }, needs), true);
     }

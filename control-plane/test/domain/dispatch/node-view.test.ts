@@ -29,7 +29,6 @@ beforeEach(() => {
     bootId: 'boot',
     inputFormats: new Set(['jpeg']),
     outputFormats: new Set(['png']),
-    finishing: true,
     imagePixelsMax: 100_000_000,
     jxlPixelsMax: 0,
     megapixelsAloneMax: 60,

@@ -14,7 +14,6 @@ const NODE: NodeAbility = {
   bootId: 'boot',
   inputFormats: new Set(['jpeg', 'png', 'jxl']),
   outputFormats: new Set(['png', 'webp', 'jxl', 'jpeg']),
-  finishing: true,
   imagePixelsMax: 100_000_000,
   jxlPixelsMax: 40_000_000,
   megapixelsAloneMax: 60,
@@ -93,14 +92,6 @@ describe('what no node can do', () => {
     assert.equal(refused(withJxl), undefined);
     const less = { ...NODE, jxlPixelsMax: 20_000_000 };
     assert.equal(refused(withJxl, photo, [less]), 'UNSUPPORTED_IMAGE_FORMAT');
-  });
-
-  it('is a field that no node knows, by its name', () => {
-    const plain = { ...NODE, finishing: false };
-    const crop = { ...PNG, finishing: { crop: px(0), scalePercent: 85 } };
-    assert.equal(refused(crop, photo, [plain]), 'INVALID_PARAMETER crop');
-    const alpha = { ...PNG, channels: 'alpha', finishing: {} } as const;
-    assert.equal(refused(alpha, photo, [plain]), 'INVALID_PARAMETER channels');
   });
 
   it('is judged by the node that comes furthest, and is nothing where one can', () => {

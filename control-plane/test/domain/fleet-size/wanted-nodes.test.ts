@@ -140,7 +140,6 @@ function nodeWith(changes: Partial<NodeSnapshot>): NodeSnapshot {
     bootId: 'boot',
     inputFormats: new Set(),
     outputFormats: new Set(),
-    finishing: true,
     imagePixelsMax: 1e8,
     jxlPixelsMax: 1e8,
     megapixelsAloneMax: 167,

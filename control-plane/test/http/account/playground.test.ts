@@ -125,7 +125,6 @@ describe('the playground', () => {
       bootId: 'boot',
       inputFormats: new Set(['png'] as const),
       outputFormats: new Set(['png'] as const),
-      finishing: true,
       imagePixelsMax: 1e8,
       jxlPixelsMax: 0,
       megapixelsAloneMax: 100,

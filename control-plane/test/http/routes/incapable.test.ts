@@ -12,7 +12,6 @@ const NODE: NodeAbility = {
   bootId: 'boot',
   inputFormats: new Set(['jpeg', 'png']),
   outputFormats: new Set(['png', 'webp']),
-  finishing: true,
   imagePixelsMax: 100_000_000,
   jxlPixelsMax: 0,
   megapixelsAloneMax: 60,
@@ -34,8 +33,6 @@ test('an output format, a picture and a size that no node takes are refused by t
   await assertRefused(app, large, 'IMAGE_RESOLUTION_TOO_LARGE');
   app.advertise([{ ...NODE, inputFormats: new Set(['jpeg']) }]);
   await assertRefused(app, imageBody(), 'UNSUPPORTED_IMAGE_FORMAT');
-  app.advertise([{ ...NODE, finishing: false }]);
-  await assertRefused(app, imageBody({ crop: true }), 'INVALID_PARAMETER', 'crop');
 });
 
 test('what some node can do, or may come to do, is taken', async () => {

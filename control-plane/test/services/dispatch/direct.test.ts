@@ -59,7 +59,7 @@ const origin = () => {
 };
 
 async function joined(script: Script, directOrigins = [origin()]): Promise<ScriptedNode> {
-  const node = await ScriptedNode.start({ script, info: { directOrigins, finishing: true } });
+  const node = await ScriptedNode.start({ script, info: { directOrigins } });
   await harness.join(node);
   return node;
 }

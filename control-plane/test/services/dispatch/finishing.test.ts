@@ -19,7 +19,6 @@ import { WITH_PICTURE } from '../../store/fixtures.ts';
 import { Harness, until } from './harness.ts';
 
 const FINISHES: Partial<GetNodeInfoResponse> = {
-  finishing: true,
   outputFormats: [
     OutputFormat.OUTPUT_FORMAT_PNG,
     OutputFormat.OUTPUT_FORMAT_WEBP,
@@ -47,8 +46,6 @@ async function joined(script?: Script, info = FINISHES): Promise<ScriptedNode> {
   await harness.join(node);
   return node;
 }
-
-const oldNode = () => joined(exchange => exchange.cutOut({ finishing: undefined }), {});
 
 /** A job whose background was uploaded with it. */
 async function submitWithFile(bytes: string): Promise<string> {
@@ -88,8 +85,7 @@ async function untilLeft(names: readonly (string | undefined)[]): Promise<void> 
 }
 
 describe('a job with finishing', () => {
-  it('goes to a node that finishes, with its background behind its image', async () => {
-    const old = await oldNode();
+  it('goes to a node with its background behind its image', async () => {
     let received: Buffer = Buffer.alloc(0);
     const box = { left: 1, top: 2, width: 3, height: 4 };
     const node = await joined(async exchange => {
@@ -101,7 +97,7 @@ describe('a job with finishing', () => {
     await harness.startReplica();
     const job = await harness.untilFinal(await submitWithFile('a background'));
     assert.equal(job.state, 'succeeded', job.failure?.detail);
-    assert.deepEqual([old.headers.length, node.headers.length], [0, 1]);
+    assert.equal(node.headers.length, 1);
     assert.match(received.toString(), /^picture of .*a background$/);
     const background = node.headers[0]?.finishing?.background;
     assert.ok(background?.$case === 'backgroundPicture');
@@ -144,22 +140,6 @@ describe('a job with finishing', () => {
     await until(() => Math.abs(1000 - (30 * 8) / 42 - free()) < 1e-6, 'the room of its frame');
     gate.resolve();
     await harness.untilFinal(id);
-  });
-
-  it('ends without a charge where no node finishes, and other jobs go on', async () => {
-    const old = await oldNode();
-    await harness.startReplica({ noNodeGraceMs: 100 });
-    const ids: string[] = [];
-    for (let index = 0; index < 40; index += 1)
-      ids.push(await harness.submit({ asked: WHITE_JPEG }));
-    const plain = await harness.untilFinal(await harness.submit());
-    assert.equal(plain.state, 'succeeded');
-    for (const id of ids) {
-      const { failure } = await harness.untilFinal(id);
-      assert.deepEqual([failure?.code, failure?.retryable], ['PROCESSING_FAILED', true]);
-    }
-    assert.equal(old.headers.length, 1);
-    await harness.assertMoneySettled({ charged: 1 });
   });
 });
 

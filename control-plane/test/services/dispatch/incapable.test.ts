@@ -29,7 +29,6 @@ const READS_AVIF: Partial<GetNodeInfoResponse> = {
   inputFormats: [ProtoInput.INPUT_FORMAT_PNG, ProtoInput.INPUT_FORMAT_AVIF],
 };
 const WRITES_JXL: Partial<GetNodeInfoResponse> = {
-  finishing: true,
   limits: LIMITS,
   outputFormats: [OutputFormat.OUTPUT_FORMAT_PNG, OutputFormat.OUTPUT_FORMAT_JXL],
 };
