@@ -114,10 +114,7 @@ export interface JobsTable {
    * has one.
    */
   source_url: string | null;
-  /**
-   * sourceHostOf what is to be downloaded next; null too in rows of control planes from before the
-   * column.
-   */
+  /** sourceHostOf what is to be downloaded next. */
   source_host: string | null;
   input_blob: string | null;
   input_bytes: number | null;

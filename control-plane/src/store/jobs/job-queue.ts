@@ -39,7 +39,6 @@ import {
   finishingFromRow,
   inputFromRow,
   requireOneOf,
-  sourceHostFromRow,
 } from './job-rows.ts';
 
 /** What the dispatcher needs to choose among the open jobs. */
@@ -157,8 +156,6 @@ const STORED_STATES = ['ready', 'running'] as const satisfies readonly JobState[
 type LaneRow = Pick<Schema['jobs'], (typeof CLAIMABLE_COLUMNS)[number]> & {
   /** Set, since the job is open. */
   readonly queue_at: number;
-  /** Read only where it is needed: it is long. */
-  readonly source_url: string | null;
   readonly read_at: number;
 };
 
@@ -261,21 +258,14 @@ function selectFirst(
   let jobs = kysely
     .selectFrom(JOBS_BY_LANE[dialect])
     .select(CLAIMABLE_COLUMNS)
-    .select(eb => [
-      eb.case().when('source_host', 'is', null).then(eb.ref('source_url')).end().as('source_url'),
-      nowMs.as('read_at'),
-    ])
+    .select(nowMs.as('read_at'))
     .where('state', '=', state)
     .where('account_id', '=', lane.accountId)
     .where('api_key_id', '=', lane.apiKeyId)
     .where('class', '=', lane.class)
     .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
   const hosts = lane.exceptHosts ?? [];
-  if (hosts.length > 0) {
-    jobs = jobs.where(eb =>
-      eb.or([eb('source_host', 'is', null), eb('source_host', 'not in', [...hosts])]),
-    );
-  }
+  if (hosts.length > 0) jobs = jobs.where('source_host', 'not in', [...hosts]);
   const first = jobs.orderBy('queue_at').orderBy('id').limit(sql.lit(limit));
   return kysely.selectFrom(first.as('lane')).selectAll().$narrowType<{ queue_at: NotNull }>();
 }
@@ -303,7 +293,7 @@ function claimableFromRow(row: LaneRow): ClaimableJob {
     createdAtMs: row.created_at,
     startedAtMs: row.started_at,
     input: inputFromRow(row),
-    sourceHost: sourceHostFromRow(row),
+    sourceHost: row.source_host,
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
     ...finishingFromRow(row),
     background: { input: backgroundInputFromRow(row) },

@@ -37,7 +37,7 @@ export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     state: row.state,
     class: row.class,
     sourceUrl: imageUrlFromRow(row),
-    sourceHost: sourceHostFromRow(row),
+    sourceHost: row.source_host,
     input: inputFromRow(row),
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
     ...finishingFromRow(row),
@@ -66,14 +66,6 @@ export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
 function imageUrlFromRow(row: JobRow): string | null {
   const isOfBackground = row.input_blob !== null && row.source_url === row.background_url;
   return isOfBackground ? null : row.source_url;
-}
-
-export function sourceHostFromRow(
-  row: Pick<JobsTable, 'source_url' | 'source_host'>,
-): string | null {
-  return row.source_url === null
-    ? row.source_host
-    : (row.source_host ?? sourceHostOf(row.source_url));
 }
 
 /** 128 bits: two hosts with the same hash cannot be found. */

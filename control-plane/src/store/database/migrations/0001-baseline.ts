@@ -33,11 +33,10 @@ export function baseline(dialect: DatabaseDialect): Migration {
   return {
     async up(db: Kysely<unknown>) {
       for (const table of TABLES) await createTable(db, dialect, table);
-      if (dialect !== 'sqlite') return;
-      // Without the rows that name none: statistics over those would make SQLite read the whole
-      // table instead.
+      // On SQLite without the rows that name none: statistics over those would make it read the
+      // whole table instead.
       for (const column of ['input_blob', 'result_blob']) {
-        await createIndex(db, dialect, `jobs_${column}_named`, 'jobs', [column], column);
+        await createIndex(db, dialect, `jobs_${column}`, 'jobs', [column], column);
       }
     },
   };
@@ -243,8 +242,6 @@ const TABLES: readonly TableDefinition[] = [
       jobs_account_finished: ['account_id', 'state', 'finished_at', 'id'],
       jobs_key_finished: ['api_key_id', 'state', 'finished_at', 'id'],
       jobs_result_expiry: ['result_blob_expires_at'],
-      jobs_input_blob: ['input_blob'],
-      jobs_result_blob: ['result_blob'],
     },
   },
   {
@@ -304,8 +301,6 @@ const TABLES: readonly TableDefinition[] = [
     },
     indexes: {
       webhook_outbox_due: ['next_attempt_at'],
-      // Due ones past those of a receiver that has no room, however many of those there are.
-      webhook_outbox_due_receiver: ['next_attempt_at', 'receiver', 'account_id'],
       webhook_outbox_lanes: [
         'status',
         'receiver',

@@ -83,7 +83,7 @@ const INDEX_EXISTS = 1061;
 
 /**
  * Leaves an index of that name alone.
- * @param notNull only rows where this column is set are in it; SQLite alone has such indexes
+ * @param notNull on SQLite, which alone has such indexes, only rows where this is set are in it
  */
 export async function createIndex(
   db: Kysely<unknown>,
@@ -95,7 +95,8 @@ export async function createIndex(
 ): Promise<void> {
   try {
     const create = dialect === 'sqlite' ? sql`create index if not exists` : sql`create index`;
-    const some = notNull === undefined ? sql`` : sql`where ${sql.ref(notNull)} is not null`;
+    const isPartial = dialect === 'sqlite' && notNull !== undefined;
+    const some = isPartial ? sql`where ${sql.ref(notNull)} is not null` : sql``;
     await sql`${create} ${sql.ref(name)} on ${sql.table(table)} (${refs(columns)}) ${some}`.execute(
       db,
     );
