@@ -2,7 +2,7 @@
 import { PRICE_LISTS, type PriceList } from '../domain/credit-packages.ts';
 import type { ApiKeyOwner, ApiKeyStore } from '../store/accounts/api-key-store.ts';
 import type { LedgerStore } from '../store/ledger/ledger-store.ts';
-import { type KeyView, keyView } from './keys/manage-keys.ts';
+import { keyView } from './keys/manage-keys.ts';
 
 /** An API key that is known and not revoked. */
 export type Caller = ApiKeyOwner;
@@ -36,7 +36,7 @@ export interface PackagesView {
 
 /** What GET /v1/account/keys answers: the account's keys, oldest first, revoked ones too. */
 export interface KeysView {
-  readonly keys: readonly KeyView[];
+  readonly keys: readonly ReturnType<typeof keyView>[];
 }
 
 const PACKAGES: PackagesView = {

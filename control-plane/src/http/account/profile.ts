@@ -99,7 +99,7 @@ async function renderProfile(
   errors: PasswordErrors = {},
 ): Promise<FastifyReply> {
   const visit = visitOf(request);
-  const { mayHavePassword } = await service.view(selfOf(request));
+  const mayHavePassword = await service.mayHavePassword(visit);
   const { profile, roles } = visit.words;
   return renderPage(request, reply, {
     title: profile.title,

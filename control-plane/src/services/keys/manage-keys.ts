@@ -4,11 +4,9 @@
  */
 import type { Actor } from '../../domain/account/actor.ts';
 import {
-  type CapPeriod,
   KEY_SCOPES,
   KEYS_ALIVE_MAX,
   KEYS_EVER_MAX,
-  type KeyScope,
   ROTATION_OVERLAPS,
   type RotationOverlap,
 } from '../../domain/account/key-policy.ts';
@@ -18,7 +16,6 @@ import type {
   ApiKeyStore,
   KeyChange,
   KeyPlace,
-  MadeKey,
   NewKey,
 } from '../../store/accounts/api-key-store.ts';
 
@@ -27,27 +24,15 @@ export type { ApiKey };
 /** Keys of a page. */
 export const KEYS_PAGE = 50;
 
-export interface NewKeyAsked extends Pick<NewKey, 'policy' | 'expiresInMs'> {
-  readonly name: string;
-}
-
-type Keys = Pick<
-  ApiKeyStore,
-  'change' | 'createBy' | 'find' | 'list' | 'listNewest' | 'revoke' | 'rotate'
->;
-
 export class ManageKeys {
-  readonly #apiKeys: Keys;
+  readonly #apiKeys: ApiKeyStore;
 
-  constructor(apiKeys: Keys) {
+  constructor(apiKeys: ApiKeyStore) {
     this.#apiKeys = apiKeys;
   }
 
   /** Newest first, KEYS_PAGE at most; `next` is where the next page begins, if there is one. */
-  async list(
-    accountId: string,
-    after?: KeyPlace,
-  ): Promise<{ readonly keys: ApiKey[]; readonly next: KeyPlace | undefined }> {
+  async list(accountId: string, after?: KeyPlace) {
     const rows = await this.#apiKeys.listNewest(accountId, KEYS_PAGE + 1, after);
     const keys = rows.slice(0, KEYS_PAGE);
     return { keys, next: rows.length > KEYS_PAGE ? keys.at(-1) : undefined };
@@ -59,33 +44,19 @@ export class ManageKeys {
   }
 
   /** Its text is in the answer and nowhere else. 'too-many': the account has as many as it may. */
-  create(
-    accountId: string,
-    { name, ...asked }: NewKeyAsked,
-    actor: Actor,
-  ): Promise<MadeKey | 'too-many'> {
+  create(accountId: string, { name, ...asked }: NewKey & { readonly name: string }, actor: Actor) {
     const bounds = { aliveMax: KEYS_ALIVE_MAX, everMax: KEYS_EVER_MAX };
     return this.#apiKeys.createBy(accountId, name, { ...asked, ...bounds, actor });
   }
 
   /** Undefined: no such key of the account, or it is revoked. */
-  rotate(
-    accountId: string,
-    apiKeyId: string,
-    overlap: RotationOverlap,
-    actor: Actor,
-  ): Promise<MadeKey | undefined> {
+  rotate(accountId: string, apiKeyId: string, overlap: RotationOverlap, actor: Actor) {
     const overlapMs = ROTATION_OVERLAPS[overlap];
     return this.#apiKeys.rotate(apiKeyId, { accountId, actor, overlapMs });
   }
 
   /** Undefined: no such key of the account, or it is revoked. */
-  change(
-    accountId: string,
-    apiKeyId: string,
-    change: KeyChange,
-    actor: Actor,
-  ): Promise<ApiKey | undefined> {
+  change(accountId: string, apiKeyId: string, change: KeyChange, actor: Actor) {
     return this.#apiKeys.change(apiKeyId, { accountId, actor }, change);
   }
 
@@ -108,29 +79,8 @@ export class ManageKeys {
   }
 }
 
-/** Nothing in it can be used as a key. Times are ISO 8601 UTC. */
-export interface KeyView {
-  /** The part of the key that is no secret. */
-  readonly prefix: string;
-  readonly name: string;
-  readonly created_at: string;
-  readonly revoked_at: string | null;
-  readonly expires_at: string | null;
-  readonly last_used_at: string | null;
-  /** Set while an old secret goes on beside the new one. */
-  readonly previous_secret_ends_at: string | null;
-  readonly cap: {
-    readonly credits: number;
-    readonly period: CapPeriod;
-    readonly used: number;
-    readonly resets_at: string | null;
-  } | null;
-  readonly submissions_per_minute: number | null;
-  readonly scopes: readonly KeyScope[];
-  readonly networks: readonly string[] | null;
-}
-
-export function keyView(key: ApiKey): KeyView {
+/** Nothing in it can be used as a key. Times are ISO 8601 UTC; `prefix` is no secret. */
+export function keyView(key: ApiKey) {
   const { cap, submissionsPerMinute, scopes, networks } = key.policy;
   return {
     prefix: key.prefix,

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { ActingPerson } from '../../domain/account/actor.ts';
 import type { Passwords } from '../../identity/passwords.ts';
 import { type PasswordFault, passwordFaultOf } from '../../identity/passwords.ts';
-import type { PeopleStore, Person } from '../../store/people/people-store.ts';
+import type { PeopleStore } from '../../store/people/people-store.ts';
 import type { ListedSession, SessionStore } from '../../store/people/session-store.ts';
 import { hashOfSecret } from './sign-in.ts';
 import type { KnownBrowsers, SignInThrottle } from './sign-in-throttle.ts';
@@ -19,11 +19,6 @@ export interface Self {
   readonly actor: ActingPerson;
   /** They came by an operator's link: the password before is not asked for, once. */
   readonly cameByLink: boolean;
-}
-
-export interface ProfileView {
-  /** False: they are known by an identity provider alone. */
-  readonly mayHavePassword: boolean;
 }
 
 export type PasswordChange =
@@ -51,9 +46,9 @@ export class Profile {
     this.#parts = parts;
   }
 
-  async view(self: Self): Promise<ProfileView> {
-    const person = await this.#find(self);
-    return { mayHavePassword: person?.hasMailKey ?? false };
+  /** False: they are known by an identity provider alone. */
+  async mayHavePassword({ userId }: Pick<Self, 'userId'>): Promise<boolean> {
+    return (await this.#parts.people.find(userId))?.hasMailKey ?? false;
   }
 
   /**
@@ -66,7 +61,7 @@ export class Profile {
   ): Promise<PasswordChange> {
     const { people, passwords, throttle, browsers } = this.#parts;
     const { userId, mail, sessionId, accountId, actor } = self;
-    const person = await this.#find(self);
+    const person = await people.find(userId);
     if (person === undefined || !person.hasMailKey) return { kind: 'impossible' };
     const fault = await passwordFaultOf(given.next, mail);
     if (fault !== undefined) return { kind: 'bad-password', fault };
@@ -88,9 +83,8 @@ export class Profile {
     return { kind: 'changed', known: browsers.create({ userId, passwordHash }) };
   }
 
-  setLanguage(self: Pick<Self, 'userId' | 'accountId'>, language: string): Promise<void> {
-    const { people } = this.#parts;
-    return people.setLanguage(self.userId, language);
+  setLanguage({ userId }: Pick<Self, 'userId'>, language: string): Promise<void> {
+    return this.#parts.people.setLanguage(userId, language);
   }
 
   sessions({ userId }: Pick<Self, 'userId'>): Promise<ListedSession[]> {
@@ -98,25 +92,16 @@ export class Profile {
   }
 
   /** False: they have no such session (any more). */
-  endSession(self: Pick<Self, 'userId' | 'accountId'>, sessionId: string): Promise<boolean> {
-    const { sessions } = this.#parts;
-    return sessions.end(self.userId, sessionId);
+  endSession({ userId }: Pick<Self, 'userId'>, sessionId: string): Promise<boolean> {
+    return this.#parts.sessions.end(userId, sessionId);
   }
 
-  endOtherSessions(self: Pick<Self, 'userId' | 'accountId' | 'sessionId'>): Promise<void> {
-    const { sessions } = this.#parts;
-    const { userId, sessionId } = self;
-    return sessions.endOthers(userId, sessionId);
+  endOtherSessions({ userId, sessionId }: Pick<Self, 'userId' | 'sessionId'>): Promise<void> {
+    return this.#parts.sessions.endOthers(userId, sessionId);
   }
 
   /** False: they are no member of it. @param secret what the session's cookie holds */
   switchAccount(secret: string, accountId: string): Promise<boolean> {
-    const hash = hashOfSecret(secret);
-    const { sessions } = this.#parts;
-    return sessions.switchAccount(hash, accountId);
-  }
-
-  #find({ userId }: Self): Promise<Person | undefined> {
-    return this.#parts.people.find(userId);
+    return this.#parts.sessions.switchAccount(hashOfSecret(secret), accountId);
   }
 }

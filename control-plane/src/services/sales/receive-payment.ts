@@ -18,7 +18,7 @@ import { Semaphore } from '#program/semaphore.ts';
 import type { ServiceActor } from '../../domain/account/actor.ts';
 import { AttemptWindows } from '../../domain/attempt-window.ts';
 import type { OrderStore, PayOutcome, RefundOutcome } from '../../store/sales/order-store.ts';
-import type { PaymentNotice, PaymentProvider } from './signed-notifications.ts';
+import type { PaymentNotice, SignedNotifications } from './signed-notifications.ts';
 
 /** Proven notifications a replica takes in a minute; far more than orders are placed. */
 export const NOTIFICATIONS_A_MINUTE_MAX = 600;
@@ -50,14 +50,14 @@ export interface Received {
 }
 
 export interface ReceivePaymentOptions {
-  readonly provider: PaymentProvider;
+  readonly provider: Pick<SignedNotifications, 'read'> & { readonly name: string };
   readonly orders: Pick<OrderStore, 'pay' | 'refund'>;
   /** Called once for each that is proven. */
   readonly onTold?: ((outcome: ToldOutcome) => void) | undefined;
 }
 
 export class ReceivePayment {
-  readonly #provider: PaymentProvider;
+  readonly #provider: ReceivePaymentOptions['provider'];
   readonly #orders: ReceivePaymentOptions['orders'];
   readonly #onTold: ((outcome: ToldOutcome) => void) | undefined;
   readonly #rate = new AttemptWindows(RATE);

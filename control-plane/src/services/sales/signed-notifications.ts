@@ -18,7 +18,8 @@ const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d
 
 type Fields = Readonly<Record<string, unknown>>;
 
-export class SignedNotifications implements PaymentProvider {
+export class SignedNotifications {
+  /** In `paid_by` of orders; not `operator`. */
   readonly name = 'notification';
   readonly #key: Uint8Array;
   readonly #nowMs: () => number;
@@ -29,6 +30,11 @@ export class SignedNotifications implements PaymentProvider {
     this.#nowMs = nowMs;
   }
 
+  /**
+   * What a message says. Nothing of it is believed before it is proven.
+   * @param body its bytes as they came
+   * @throws ContractError INVALID_REQUEST where it is not the operator's own, or makes no sense
+   */
   read(headers: IncomingHttpHeaders, body: Uint8Array): PaymentNotice {
     const wrong = wrongWithSignature(this.#key, headers, body, Math.floor(this.#nowMs() / 1000));
     if (wrong !== undefined) {
@@ -119,14 +125,3 @@ export type PaymentNotice =
       readonly amount: number;
       readonly currency: string;
     };
-
-export interface PaymentProvider {
-  /** In `paid_by` of orders, at most 16 ASCII characters; not `operator`. */
-  readonly name: string;
-  /**
-   * What a message says. Nothing of it is believed before it is proven.
-   * @param body its bytes as they came
-   * @throws ContractError INVALID_REQUEST where it is not the provider's own, or makes no sense
-   */
-  read(headers: IncomingHttpHeaders, body: Uint8Array): PaymentNotice;
-}

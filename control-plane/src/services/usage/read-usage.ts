@@ -13,9 +13,8 @@ import {
   type UsageQuestion,
   usageQuestionOf,
 } from '../../domain/account/usage.ts';
-import { type JobState, publicState } from '../../domain/job.ts';
+import { publicState } from '../../domain/job.ts';
 import type { ApiKeyStore } from '../../store/accounts/api-key-store.ts';
-import type { OpenJob } from '../../store/jobs/job-reading.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
 import type { UsageOf, UsageStore } from '../../store/usage/usage-store.ts';
@@ -137,29 +136,7 @@ const LISTED_MAX = 5;
 /** Failures that are older are on the page of jobs. */
 const FAILED_WITHIN_MS = 7 * DAY_MS;
 
-export interface RunningJob {
-  readonly id: string;
-  readonly state: 'queued' | 'processing';
-  readonly createdAtMs: number;
-}
-
-export interface LastFailure {
-  readonly id: string;
-  readonly code: string;
-  readonly endedAtMs: number;
-}
-
-export interface OverviewView {
-  readonly available: number;
-  readonly reserved: number;
-  readonly chargedThisMonth: number;
-  /** The last thirty days. */
-  readonly usage: UsageView;
-  /** The oldest first. */
-  readonly running: readonly RunningJob[];
-  /** The latest first. */
-  readonly failures: readonly LastFailure[];
-}
+export type OverviewView = Awaited<ReturnType<Overview['read']>>;
 
 export interface OverviewDependencies {
   readonly ledger: Pick<LedgerStore, 'balances'>;
@@ -174,33 +151,26 @@ export class Overview {
     this.#dependencies = dependencies;
   }
 
-  async read(accountId: string): Promise<OverviewView> {
+  /** Usage of the last thirty days; running jobs the oldest first, failures the latest first. */
+  async read(accountId: string) {
     const { ledger, readUsage, jobs } = this.#dependencies;
     const chargedThisMonth = await readUsage.chargedThisMonth(accountId);
     const usage = await readUsage.view(accountId, {});
     const balances = await ledger.balances(accountId);
-    const running = (await jobs.openOf(accountId, LISTED_MAX)).map(runningOf);
-    const failures = await this.#failures(accountId);
     if (balances === undefined) throw new Error(`the page of an unknown account: ${accountId}`);
     const { available, reserved } = balances;
+    const open = await jobs.openOf(accountId, LISTED_MAX);
+    const failed = { states: ['failed'], endedWithinMs: FAILED_WITHIN_MS } as const;
+    const ended = await jobs.list({ ...failed, accountId, limit: LISTED_MAX });
+    const running = open.map(({ id, state, createdAtMs }) => {
+      const seen = publicState({ state, expiresAtMs: null, readAtMs: 0 });
+      return { id, state: seen === 'processing' ? seen : 'queued', createdAtMs } as const;
+    });
+    const failures = ended.map(({ id, failure, finishedAtMs, createdAtMs }) => {
+      return { id, code: failure?.code ?? '', endedAtMs: finishedAtMs ?? createdAtMs };
+    });
     return { available, reserved, chargedThisMonth, usage, running, failures };
   }
-
-  async #failures(accountId: string): Promise<LastFailure[]> {
-    const failed: readonly JobState[] = ['failed'];
-    const filter = { states: failed, accountId, endedWithinMs: FAILED_WITHIN_MS };
-    const jobs = await this.#dependencies.jobs.list({ ...filter, limit: LISTED_MAX });
-    return jobs.map(({ id, failure, finishedAtMs, createdAtMs }) => ({
-      id,
-      code: failure?.code ?? '',
-      endedAtMs: finishedAtMs ?? createdAtMs,
-    }));
-  }
-}
-
-function runningOf({ id, state, createdAtMs }: OpenJob): RunningJob {
-  const seen = publicState({ state, expiresAtMs: null, readAtMs: 0 });
-  return { id, state: seen === 'processing' ? 'processing' : 'queued', createdAtMs };
 }
 
 /** Names of the columns are those of the API. */
