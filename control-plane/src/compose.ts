@@ -19,8 +19,8 @@ import { openTracing } from '#program/tracing/open-tracing.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import pkg from '../../package.json' with { type: 'json' };
 import type { Config } from './config.ts';
-import { AdvertisedNodes } from './domain/dispatch/advertised-nodes.ts';
 import type { NodeAbility } from './domain/dispatch/job-needs.ts';
+import { AdvertisedNodes } from './domain/dispatch/refusal.ts';
 import { LEASE_TIMING, type LeaseTiming } from './domain/lease.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
 import { buildOperatorApp } from './http/operator-app.ts';
@@ -73,12 +73,13 @@ import { KnownBrowsers, SignInThrottle } from './services/people/sign-in-throttl
 import { UsePlayground } from './services/playground/use-playground.ts';
 import { RateLimits } from './services/rate-limits.ts';
 import { ReadinessService } from './services/readiness.ts';
-import { JobViews } from './services/reading/job-view.ts';
-import { resultLookStep } from './services/reading/look-over-results.ts';
-import { type LossObserver, LostResults } from './services/reading/lost-results.ts';
-import { ReadJob } from './services/reading/read-job.ts';
-import { ResultDownload } from './services/reading/result-download.ts';
-import { type ResultReaderBounds, ResultReaders } from './services/reading/result-readers.ts';
+import { JobViews, ReadJob } from './services/reading/job-view.ts';
+import { type LossObserver, LostResults, resultLookStep } from './services/reading/lost-results.ts';
+import {
+  ResultDownload,
+  type ResultReaderBounds,
+  ResultReaders,
+} from './services/reading/result-download.ts';
 import { WaitForJob } from './services/reading/wait-for-job.ts';
 import { RemoveBackground } from './services/removebg/remove-background.ts';
 import { LedgerHistory } from './services/sales/ledger-history.ts';

@@ -123,14 +123,14 @@ export const FINISHING_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: 'a replica that just started refuses what it has seen no node do',
-    file: 'control-plane/src/domain/dispatch/advertised-nodes.ts',
+    file: 'control-plane/src/domain/dispatch/refusal.ts',
     find: 'if (now() - this.#startedAtMs <= graceMs) return undefined;',
     replace: '',
     caughtBy: inAdverts('are not known within the first grace'),
   },
   {
     name: 'a node that restarts takes its word with it',
-    file: 'control-plane/src/domain/dispatch/advertised-nodes.ts',
+    file: 'control-plane/src/domain/dispatch/refusal.ts',
     find: 'if (nowMs - atMs > graceMs) this.#seen.delete(bootId);',
     replace: 'if (nowMs > atMs) this.#seen.delete(bootId);',
     caughtBy: inAdverts('are those that were there within the grace, and no others'),

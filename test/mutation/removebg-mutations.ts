@@ -2,7 +2,7 @@
 import { inFile, type Mutation } from './mutation.ts';
 
 const SUBMIT = 'control-plane/src/services/submission/submit-matting.ts';
-const FINGERPRINT = 'control-plane/src/services/submission/submit-fingerprint.ts';
+const FINGERPRINT = 'control-plane/src/services/submission/submitted-pictures.ts';
 const FORM = 'control-plane/src/http/removebg/removebg-form.ts';
 const ERRORS = 'control-plane/src/http/removebg/removebg-errors.ts';
 const HTTP_TESTS = 'control-plane/test/http/removebg';

@@ -74,7 +74,7 @@ const PICTURES: readonly Mutation[] = [
   },
   {
     name: 'a picture in another format than Accept takes is made and charged',
-    file: 'control-plane/src/services/submission/answer-form.ts',
+    file: 'control-plane/src/services/submission/submit-fields.ts',
     find: "if (choice !== 'none') return choice;",
     replace: "if (choice === 'none') return named ?? DEFAULT_FORMAT;\n  return choice;",
     caughtBy: {

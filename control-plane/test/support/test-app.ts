@@ -27,7 +27,7 @@ import type { ResultTokens } from '../../src/secrets/result-tokens.ts';
 import { JobEvents } from '../../src/services/job-events.ts';
 import type { Readiness } from '../../src/services/readiness.ts';
 import type { LossObserver } from '../../src/services/reading/lost-results.ts';
-import type { ResultReaderBounds } from '../../src/services/reading/result-readers.ts';
+import type { ResultReaderBounds } from '../../src/services/reading/result-download.ts';
 import { AcceptanceGate } from '../../src/services/submission/acceptance.ts';
 import type { UploadBounds } from '../../src/services/submission/submit-upload.ts';
 import { OutgoingGuard } from '../../src/sources/guard/outgoing-guard.ts';

@@ -13,12 +13,12 @@ import { JobMemories } from './job-memories.ts';
 import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
 import {
   type JobLane,
+  KnownLanes,
   type LaneRead,
   orderJobs,
   type Shares,
   type WaitingJob,
 } from './job-turns.ts';
-import { KnownLanes } from './known-lanes.ts';
 
 /** Jobs listed in a round: more than any fleet of one replica begins in a moment. */
 export const LIST_MAX = 256;

@@ -14,8 +14,7 @@ import {
   type JobKey,
   type NotificationView,
 } from '../../services/account-jobs/account-jobs.ts';
-import type { ResultDownload } from '../../services/reading/result-download.ts';
-import type { ResultReaders } from '../../services/reading/result-readers.ts';
+import type { ResultDownload, ResultReaders } from '../../services/reading/result-download.ts';
 import { noteJob } from '../answers/answer-log.ts';
 import { fileHeaders, openForReader } from '../answers/result-file.ts';
 import { button, filterForm, linkButton, postForm, selectField } from './page/forms.ts';

@@ -1,8 +1,7 @@
 /** A stored result on its way to a reader. */
 import type { Readable } from 'node:stream';
 import type { FastifyReply } from 'fastify';
-import type { ResultFile } from '../../services/reading/result-download.ts';
-import type { ResultReaders } from '../../services/reading/result-readers.ts';
+import type { ResultFile, ResultReaders } from '../../services/reading/result-download.ts';
 import type { ByteRange } from '../headers/byte-range.ts';
 
 /**

@@ -4,8 +4,7 @@ import { ContractError } from '#contract/errors.ts';
 import { isFinal, type Job } from '../../domain/job.ts';
 import type { ReadAccount } from '../../services/account.ts';
 import { refusalOf } from '../../services/reading/job-view.ts';
-import type { ResultDownload } from '../../services/reading/result-download.ts';
-import type { ResultReaders } from '../../services/reading/result-readers.ts';
+import type { ResultDownload, ResultReaders } from '../../services/reading/result-download.ts';
 import type { WaitForJob } from '../../services/reading/wait-for-job.ts';
 import type { RemoveBackground } from '../../services/removebg/remove-background.ts';
 import type { ImageUploads } from '../../services/submission/submit-upload.ts';
@@ -19,6 +18,7 @@ import { wantsJson } from './removebg-accept.ts';
 import { type RemovebgAnswer, removebgHeaders, removebgJson } from './removebg-answer.ts';
 import { readRemovebgBody } from './removebg-body.ts';
 import type { RemovebgChecks } from './removebg-checks.ts';
+
 import document from './removebg-openapi.json' with { type: 'json' };
 
 /** Most photos are done by then. */

@@ -2,12 +2,14 @@
 import type { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { isFinal, type Job } from '../../domain/job.ts';
-import { type JobViews, refusalOf } from '../../services/reading/job-view.ts';
-import type { ReadJob } from '../../services/reading/read-job.ts';
-import type { ResultDownload, ResultFile } from '../../services/reading/result-download.ts';
-import type { ResultReaders } from '../../services/reading/result-readers.ts';
+import { type JobViews, type ReadJob, refusalOf } from '../../services/reading/job-view.ts';
+import type {
+  ResultDownload,
+  ResultFile,
+  ResultReaders,
+} from '../../services/reading/result-download.ts';
 import type { WaitForJob } from '../../services/reading/wait-for-job.ts';
-import { type AcceptedAnswers, JSON_ALONE } from '../../services/submission/answer-form.ts';
+import { type AcceptedAnswers, JSON_ALONE } from '../../services/submission/submit-fields.ts';
 import type { SubmitMatting, Submitted } from '../../services/submission/submit-matting.ts';
 import type { ImageUploads } from '../../services/submission/submit-upload.ts';
 import { noteJob } from '../answers/answer-log.ts';

@@ -1,8 +1,11 @@
 /** GET and HEAD /v1/results/<token>: the file behind a result link, from here or by a redirect. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
-import type { ResultDownload, ResultFile } from '../../services/reading/result-download.ts';
-import type { ResultReaders } from '../../services/reading/result-readers.ts';
+import type {
+  ResultDownload,
+  ResultFile,
+  ResultReaders,
+} from '../../services/reading/result-download.ts';
 import { noteResult } from '../answers/answer-log.ts';
 import { dispositionOf, etagOf, fileHeaders, openForReader } from '../answers/result-file.ts';
 import { parseRange } from '../headers/byte-range.ts';

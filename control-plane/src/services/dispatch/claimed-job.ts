@@ -13,9 +13,10 @@
  * signal too: it is repeated while the database is away, until the lease is lost or all stops.
  */
 import type { Logger } from 'pino';
+import { timesByStage } from '#contract/stages.ts';
 import { describeSpan, traced } from '#program/tracing/active-span.ts';
 import type { RunEnd } from '../../domain/dispatch/dispatch-core.ts';
-import type { Job, JobFailure, JobInput, JobResult } from '../../domain/job.ts';
+import type { Job, JobFailure, JobInput, JobResult, StageTimings } from '../../domain/job.ts';
 import { failureDue, type LeaseTiming } from '../../domain/lease.ts';
 import type { MatteResult } from '../../nodes/attempt-outcome.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
@@ -26,7 +27,6 @@ import type { JobEvents } from '../job-events.ts';
 import { HeldLease } from './held-lease.ts';
 import type { JobObserver } from './job-observer.ts';
 import type { ResultBlob } from './result-sink.ts';
-import { roundedTimings } from './stage-times.ts';
 
 export interface ClaimedJobDependencies {
   readonly jobs: JobStore & JobCompletion;
@@ -249,3 +249,18 @@ export const STORAGE_FAILED: JobFailure = {
   detail: 'the storage failed while the image was processed',
   retryable: true,
 };
+
+/** The control plane's own stages around the node's. */
+interface OwnTimes {
+  /** From submission to the node's Admitted. */
+  readonly queue: number;
+  /** Making the result durable. */
+  readonly store: number;
+}
+
+/** Milliseconds to the tenth: `queue`, then the node's stages in their order, then `store`. */
+function roundedTimings(node: MatteResult['timings'], own: OwnTimes): StageTimings {
+  const nodeTimes = node === undefined ? [] : timesByStage(node);
+  const times = [['queue', own.queue] as const, ...nodeTimes, ['store', own.store] as const];
+  return Object.fromEntries(times.map(([stage, ms]) => [stage, Math.round(ms * 10) / 10]));
+}

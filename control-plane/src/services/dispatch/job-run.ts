@@ -18,14 +18,32 @@
  *
  * No transaction is open during a download or an attempt.
  */
-import { asSpan, describeSpan, failSpan, traced } from '#program/tracing/active-span.ts';
-import type { Tracing } from '#program/tracing/span.ts';
+
+import { ContractError, ERROR_CATALOGUE } from '#contract/errors.ts';
+import { frameRefusal } from '#contract/finishing/frame.ts';
+import {
+  asSpan,
+  carrierOf,
+  describeSpan,
+  failSpan,
+  recordSpan,
+  traced,
+  underSpan,
+} from '#program/tracing/active-span.ts';
+import type { StartedSpan, Tracing } from '#program/tracing/span.ts';
 import type { Placed, RunEnd } from '../../domain/dispatch/dispatch-core.ts';
 import type { JobMemories } from '../../domain/dispatch/job-memories.ts';
-import { type JobNeeds, megapixelsOf } from '../../domain/dispatch/job-needs.ts';
-import { backgroundBlob, type Job, type JobFailure, type JobInput } from '../../domain/job.ts';
+import { type JobNeeds, megapixelsOf, needsOf, sizeOf } from '../../domain/dispatch/job-needs.ts';
+import {
+  backgroundBlob,
+  type Job,
+  type JobFailure,
+  type JobInput,
+  modeOf,
+} from '../../domain/job.ts';
 import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '../../domain/lease.ts';
 import { type AttemptOutcome, fullnessBy, verdictOn } from '../../nodes/attempt-outcome.ts';
+import type { MatteCall } from '../../nodes/matte-call.ts';
 import type { Offer } from '../../nodes/node-link.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { ClaimableJob } from '../../store/jobs/job-queue.ts';
@@ -33,7 +51,6 @@ import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { DirectAttempt } from '../direct/direct-attempt.ts';
 import type { DirectPaths } from '../direct/direct-paths.ts';
 import type { JobEvents } from '../job-events.ts';
-import { failureOf, NODE_FAULTS, reasonOf } from './attempt-failure.ts';
 import {
   ClaimedJob,
   type ClaimedJobDependencies,
@@ -42,10 +59,7 @@ import {
 } from './claimed-job.ts';
 import type { Download } from './downloads.ts';
 import type { JobObserver } from './job-observer.ts';
-import { endingByPicture, needsOfPictures, type RefusalOfNodes } from './picture-refusal.ts';
-import { finishingOf, type Pictures } from './pictures.ts';
 import { BlobSink, type ResultBlob } from './result-sink.ts';
-import { beginRunSpan } from './run-span.ts';
 import { fetchSource, type SourceFetcher } from './source-fetch.ts';
 
 /** Nodes that fail in their own way under a job before the job does: one, then once elsewhere. */
@@ -396,3 +410,98 @@ export class JobRun {
 }
 
 type Claimed = NonNullable<Awaited<ReturnType<JobStore['claim']>>>;
+
+const NODE_FAULTS: JobFailure = {
+  code: 'PROCESSING_FAILED',
+  detail: 'the service failed internally while it processed the image',
+  retryable: true,
+};
+
+/** The failure that callers see for a fault of the image; codes of nodes never reach them. */
+function failureOf(error: ContractError): JobFailure {
+  const code = ERROR_CATALOGUE[error.code].scope === 'public' ? error.code : 'PROCESSING_FAILED';
+  return { code, detail: error.message, retryable: error.retryable };
+}
+
+/** The code that ended it; undefined for a success or our own abort. */
+export function reasonOf(outcome: AttemptOutcome) {
+  return 'error' in outcome && outcome.error instanceof ContractError
+    ? outcome.error.code
+    : undefined;
+}
+
+/** What is sent to a node, stored. */
+export interface Pictures {
+  readonly input: JobInput;
+  /** null: none. */
+  readonly background: JobInput | null;
+}
+
+/** Nothing for a job that every node can do. */
+function finishingOf(
+  { channels, finishing }: Pick<Job, 'channels' | 'finishing'>,
+  background: JobInput | null,
+  blobs: Pick<BlobStore, 'openRead'>,
+): Pick<MatteCall, 'channels' | 'finishing' | 'background'> {
+  if (finishing === null) return {};
+  if (background === null) return { channels, finishing };
+  const open = () => blobs.openRead(background.blob);
+  return { channels, finishing, background: { ...background, open } };
+}
+
+/** What a node must be able to do for a job with these pictures. */
+function needsOfPictures(job: Job, { input, background }: Pictures): JobNeeds {
+  return needsOf(input, { ...job, background: { input: background } });
+}
+
+/**
+ * Why no node can do what was just seen or refused; undefined: some can, or may come. Only the
+ * replica that found it out asks: others may not know a node yet, and let the job wait.
+ */
+type RefusalOfNodes = (jobId: string, needs: JobNeeds) => ContractError | undefined;
+
+/** Undefined: nothing is known against it. */
+function endingByPicture(
+  job: Job,
+  pictures: Pictures,
+  ofNodes: RefusalOfNodes,
+): Extract<Ending, { kind: 'failed' }> | undefined {
+  const needs = needsOfPictures(job, pictures);
+  const size = sizeOf(pictures.input);
+  const { steps, frame } = needs.finishing ?? {};
+  const tooLarge = steps && frame && size && frameRefusal(steps, size, frame.least);
+  const refusal = tooLarge ?? ofNodes(job.id, needs);
+  return refusal && { kind: 'failed', failure: failureOf(refusal) };
+}
+
+interface ClaimTimes {
+  /** UTC milliseconds of this process: when the claim was asked for, and answered. */
+  readonly askedMs: number;
+  readonly answeredMs: number;
+}
+
+/** The run, to be ended by its owner; undefined: nothing is traced here. */
+function beginRunSpan(
+  tracing: Tracing | undefined,
+  job: Job,
+  { askedMs, answeredMs }: ClaimTimes,
+): StartedSpan | undefined {
+  if (tracing === undefined) return undefined;
+  const parent = carrierOf(job.traceContext);
+  const attributes = {
+    'matting.job.id': job.id,
+    'matting.job.mode': modeOf(job),
+    'matting.job.fence': job.fence,
+    'matting.job.taken_over': job.takeovers > 0,
+  };
+  // What came before a second claim is not known: its first run may have ended with its process.
+  if (parent !== undefined && job.fence === 1) {
+    const submittedMs = answeredMs - (job.readAtMs - job.createdAtMs);
+    const startTime = Math.min(submittedMs, askedMs);
+    tracing.start({ name: 'queue', attributes, startTime }, parent).span.end(askedMs);
+  }
+  const begin = { name: 'run', kind: 'CONSUMER', attributes, startTime: askedMs } as const;
+  const run = tracing.start(begin, parent);
+  underSpan(run, () => recordSpan({ name: 'claim', startTime: askedMs }, answeredMs));
+  return run;
+}

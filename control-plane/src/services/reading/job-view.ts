@@ -1,5 +1,4 @@
 /** A job as callers see it, by the contract's "Job fields by state". Pure. */
-
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import type { Box } from '#contract/finishing.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
@@ -13,8 +12,10 @@ import {
   publicState,
 } from '../../domain/job.ts';
 import { isoTime } from '../../domain/time-format.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
+import type { Caller } from '../account.ts';
 
-export interface ResultView {
+interface ResultView {
   readonly url: string;
   readonly format: OutputFormat;
   readonly contentType: string;
@@ -27,13 +28,13 @@ export interface ResultView {
 }
 
 /** The subject's box in pixels of the oriented input. */
-export interface SubjectView extends Box {
+interface SubjectView extends Box {
   /** Of the input's area that the subject covers, 0 to 1. */
   readonly share: number;
 }
 
 /** Times are ISO 8601 in UTC; null until set. */
-export interface CallbackView {
+interface CallbackView {
   readonly url: string;
   readonly status: CallbackStatus;
   readonly attempts: number;
@@ -49,7 +50,7 @@ interface JobErrorView {
 }
 
 /** Times are ISO 8601 in UTC; null until set. */
-export interface JobView {
+interface JobView {
   readonly job_id: string;
   readonly status: PublicJobState;
   readonly created_at: string;
@@ -151,4 +152,28 @@ function callbackOf(callback: JobCallback): CallbackView {
     last_attempt_at: isoTime(callback.lastAttemptAtMs),
     next_attempt_at: isoTime(callback.nextAttemptAtMs),
   };
+}
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+export class ReadJob {
+  readonly #jobs: Pick<JobStore, 'findForKey'>;
+
+  constructor(jobs: Pick<JobStore, 'findForKey'>) {
+    this.#jobs = jobs;
+  }
+
+  /**
+   * Another key's job, an unknown one and a malformed id are the same to the caller.
+   * @throws ContractError JOB_NOT_FOUND, SERVICE_UNAVAILABLE
+   */
+  async read({ apiKeyId }: Caller, jobId: string): Promise<Job> {
+    const job = UUID.test(jobId)
+      ? await this.#jobs.findForKey(jobId.toLowerCase(), apiKeyId)
+      : undefined;
+    if (job === undefined) {
+      throw new ContractError('JOB_NOT_FOUND', 'this API key has no job of that id');
+    }
+    return job;
+  }
 }

@@ -16,17 +16,19 @@
  * told as one incident. Where the files are gone for good he says so (`credits repay-lost`).
  */
 import { randomUUID } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import { publicState } from '../../domain/job.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
-import type { LiveResult } from '../../store/jobs/lost-results.ts';
 import {
+  type LiveResult,
   LOSS_FINDERS,
   type LossFinder,
   type LostResultStore,
 } from '../../store/jobs/lost-results.ts';
+import type { SweepStep } from '../sweeping/sweep.ts';
 
 export { LOSS_FINDERS, type LossFinder };
 
@@ -43,7 +45,7 @@ export interface LossObserver {
   resultsMissing(): void;
 }
 
-export interface LostResultsDependencies {
+interface LostResultsDependencies {
   readonly jobs: Pick<JobStore, 'find'>;
   readonly lostResults: Pick<LostResultStore, 'record' | 'known' | 'neighbours'>;
   readonly blobs: Pick<BlobStore, 'stat'>;
@@ -53,7 +55,7 @@ export interface LostResultsDependencies {
   readonly now?: () => number;
 }
 
-export type LossVerdict = 'there' | 'expired' | 'lost' | 'storage';
+type LossVerdict = 'there' | 'expired' | 'lost' | 'storage';
 
 export class LostResults {
   readonly #dependencies: LostResultsDependencies;
@@ -134,4 +136,63 @@ export class LostResults {
     observer.resultLost(by);
     log.error({ jobId, accountId, blob, foundBy: by }, 'a result is lost');
   }
+}
+
+const DAY_MS = 86_400_000;
+const HOUR_MS = 3_600_000;
+/** Results of a page, and questions to the storage a second: 50 are 4 million a day. */
+const PAGE_MAX = 10;
+const RATE_MAX = 50;
+/** What ends so soon is not looked at: the sweeper may remove it meanwhile. */
+const AHEAD_MS = 60_000;
+
+interface ResultLookDependencies {
+  readonly lostResults: Pick<LostResultStore, 'live' | 'dueLook' | 'saveLook'>;
+  readonly losses: Pick<LostResults, 'judge'>;
+  readonly blobs: Pick<BlobStore, 'stat'>;
+  /** Resolves after so many ms. */
+  readonly rest?: (ms: number) => Promise<unknown>;
+}
+
+/**
+ * The daily look: whether every result whose link is good still has its file. It is a step of the
+ * sweeper, so one replica at a time does it, and its place is kept. It reads no file: it takes a
+ * page of rows, asks the storage about each, and rests, so that it asks RATE_MAX times a second at
+ * most. Where most of what is beside a result is gone too it ends, and comes again in an hour.
+ */
+export function resultLookStep(dependencies: ResultLookDependencies): SweepStep {
+  const { lostResults, rest = delay } = dependencies;
+  return {
+    name: 'look over results',
+    async page(size) {
+      const after = await lostResults.dueLook();
+      if (after === undefined) return { done: 0, more: false };
+      const limit = Math.min(size, PAGE_MAX);
+      const page = await lostResults.live(after, AHEAD_MS, limit);
+      let lost = 0;
+      for (const { jobId, blob } of page) {
+        const verdict = await lookAt(dependencies, jobId, blob);
+        if (verdict === 'storage') {
+          await lostResults.saveLook({ inMs: HOUR_MS });
+          return { done: lost, more: false };
+        }
+        if (verdict === 'lost') lost += 1;
+      }
+      const last = page.at(-1);
+      const more = last !== undefined && page.length === limit;
+      await lostResults.saveLook(
+        more ? { after: { atMs: last.expiresAtMs, id: last.jobId } } : { inMs: DAY_MS },
+      );
+      if (more) await rest((page.length / RATE_MAX) * 1000);
+      return { done: lost, more };
+    },
+  };
+}
+
+async function lookAt(
+  { losses, blobs }: ResultLookDependencies,
+  jobId: string,
+  blob: string,
+): Promise<'there' | Awaited<ReturnType<LostResults['judge']>>> {
+  return (await blobs.stat(blob)) === undefined ? await losses.judge(jobId, 'look') : 'there';
 }

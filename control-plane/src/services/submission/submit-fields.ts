@@ -11,18 +11,17 @@ import {
 } from '#contract/finishing/fields.ts';
 import { invalidParameter } from '#contract/finishing/invalid-parameter.ts';
 import type { Channels, Finishing } from '#contract/finishing.ts';
-import { type OutputFormat, parseOutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
+import {
+  contentTypeOf,
+  type OutputFormat,
+  parseOutputFormat,
+  TRANSPARENT_FORMATS,
+} from '#contract/formats.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
 import { requireCallbackUrl } from '../../sources/callback-url.ts';
 import type { CallbackPolicy } from '../../sources/guard/callback-url-text.ts';
 import type { OutgoingPolicy } from '../../sources/guard/outgoing-url.ts';
 import { requireBackgroundUrl, requireImageUrl } from '../../sources/image-url.ts';
-import {
-  type AcceptedAnswers,
-  DEFAULT_FORMAT,
-  JSON_ALONE,
-  requireAcceptedFormat,
-} from './answer-form.ts';
 
 export const MATTING_FIELDS = [
   'image_url',
@@ -32,7 +31,7 @@ export const MATTING_FIELDS = [
   'callback_secret',
   ...FINISHING_FIELDS,
 ] as const;
-export type MattingField = (typeof MATTING_FIELDS)[number];
+type MattingField = (typeof MATTING_FIELDS)[number];
 export type TextField = Exclude<MattingField, 'image_base64'>;
 
 /** A string longer than every rule allows: its text was dropped. */
@@ -62,7 +61,7 @@ export interface MattingRequest {
 }
 
 /** As they were sent. */
-export interface CallbackRequest {
+interface CallbackRequest {
   readonly url: string;
   /** Never to be logged. */
   readonly secret: string;
@@ -181,4 +180,40 @@ function requireCallback(
 function invalidCallback(field: 'callback_url' | 'callback_secret', wrong: string): ContractError {
   const fieldErrors = [{ field, detail: wrong }];
   return new ContractError('INVALID_CALLBACK', `${field}: ${wrong}`, { fieldErrors });
+}
+
+/** What a caller takes as its answer. The same answer for the same formats, whatever their order. */
+export interface AcceptedAnswers {
+  /**
+   * The caller's choice among JSON and the picture in one of these formats, the service's
+   * favourite first. 'none': the caller takes a picture, but in none of these formats.
+   */
+  prefer(formats: readonly OutputFormat[]): OutputFormat | 'json' | 'none';
+}
+
+export const JSON_ALONE: AcceptedAnswers = { prefer: () => 'json' };
+
+/** Of a request that names none and whose caller takes JSON. */
+export const DEFAULT_FORMAT: OutputFormat = 'png';
+
+/**
+ * The format of a request's result: the one it names, else the one its caller takes, else PNG.
+ * @param formats what the request may be made in where it names none, the default first
+ * @throws ContractError NOT_ACCEPTABLE
+ */
+function requireAcceptedFormat(
+  named: OutputFormat | undefined,
+  formats: readonly OutputFormat[],
+  accepts: AcceptedAnswers,
+): OutputFormat {
+  const choice = accepts.prefer(named === undefined ? formats : [named]);
+  if (choice === 'json') return named ?? DEFAULT_FORMAT;
+  if (choice !== 'none') return choice;
+  if (named === undefined) {
+    const types = formats.map(contentTypeOf).join(', ');
+    throw new ContractError('NOT_ACCEPTABLE', `Accept takes neither JSON nor one of ${types}`);
+  }
+  const detail = `output_format makes ${contentTypeOf(named)}, which Accept does not take`;
+  const fieldErrors = [{ field: 'output_format', detail }];
+  throw new ContractError('NOT_ACCEPTABLE', detail, { fieldErrors });
 }

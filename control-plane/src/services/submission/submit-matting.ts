@@ -3,7 +3,6 @@
  * contract's: the body, then replay, join or conflict, then what no node can do, the callback's
  * address, jobs in flight, saturation and credits, which never refuse a join or a replay.
  */
-
 import { ContractError } from '#contract/errors.ts';
 import { activeKeptContext, describeSpan, traced } from '#program/tracing/active-span.ts';
 import type { Job } from '../../domain/job.ts';
@@ -17,19 +16,20 @@ import type { NewJob, SubmitOutcome } from '../../store/jobs/job-submission.ts';
 import type { Caller, ReadAccount } from '../account.ts';
 import type { JobEvents } from '../job-events.ts';
 import type { AcceptanceGate } from './acceptance.ts';
-import type { AcceptedAnswers } from './answer-form.ts';
 import {
+  type AcceptedAnswers,
   type FieldPolicy,
   type MattingFields,
   type MattingRequest,
   requireMattingRequest,
 } from './submit-fields.ts';
-import { derivedKeyHash, idempotencyKeyHash } from './submit-fingerprint.ts';
 import type { UploadedImage } from './submit-upload.ts';
 import {
   commitPictures,
+  derivedKeyHash,
   fingerprintOfPictures,
   finishPictures,
+  idempotencyKeyHash,
   jobInputs,
   type Pictures,
   removePictures,

@@ -1,8 +1,7 @@
 /** What a replica remembers of the lanes of the queue. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import type { JobLane } from '../../../src/domain/dispatch/job-turns.ts';
-import { KnownLanes } from '../../../src/domain/dispatch/known-lanes.ts';
+import { type JobLane, KnownLanes } from '../../../src/domain/dispatch/job-turns.ts';
 
 const NONE = { accounts: new Map(), apiKeys: new Map() };
 

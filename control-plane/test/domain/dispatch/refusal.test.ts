@@ -1,14 +1,13 @@
 /** What no node can do, by the words of the request's own field, and whose word counts. */
 import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
-import { AdvertisedNodes } from '../../../src/domain/dispatch/advertised-nodes.ts';
 import {
   type AskedOfNode,
   type NodeAbility,
   needsBeforeImage,
   needsOf,
 } from '../../../src/domain/dispatch/job-needs.ts';
-import { refusalOf } from '../../../src/domain/dispatch/refusal.ts';
+import { AdvertisedNodes, refusalOf } from '../../../src/domain/dispatch/refusal.ts';
 
 const NODE: NodeAbility = {
   bootId: 'boot',

@@ -13,7 +13,7 @@ import { readMattingJson } from '../../../src/http/body/read-matting-body.ts';
 import type {
   ResultReaderBounds,
   ResultReaders,
-} from '../../../src/services/reading/result-readers.ts';
+} from '../../../src/services/reading/result-download.ts';
 import {
   imageBody,
   openTestApp,

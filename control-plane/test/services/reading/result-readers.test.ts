@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { ContractError } from '#contract/errors.ts';
-import { ResultReaders } from '../../../src/services/reading/result-readers.ts';
+import { ResultReaders } from '../../../src/services/reading/result-download.ts';
 
 const BOUNDS = { linkMax: 2, accountMax: 8, max: 16 };
 

@@ -4,7 +4,7 @@ import {
   type FingerprintedRequest,
   fingerprintOf,
   idempotencyKeyHash,
-} from '../../../src/services/submission/submit-fingerprint.ts';
+} from '../../../src/services/submission/submitted-pictures.ts';
 
 const base: FingerprintedRequest = {
   source: { url: 'https://a.example/x' },
