@@ -8,11 +8,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { at } from '../../../../test/support/at.ts';
 import {
-  createTestDatabase,
   DIALECTS,
   SILENT_LOG,
   skipReason,
-  type TestDatabase,
   useTestDatabase,
 } from '../../../../test/support/database.ts';
 import {
@@ -21,13 +19,9 @@ import {
   openDatabase,
 } from '../../../src/store/database/connect.ts';
 import { databaseErrorKind } from '../../../src/store/database/database-errors.ts';
-import { migrate, requireCurrentSchema } from '../../../src/store/database/migrate.ts';
 import { parseMysqlUrl } from '../../../src/store/database/mysql/mysql-url.ts';
 import { SQLITE_BUSY_WAIT_MS_MAX } from '../../../src/store/database/sqlite/sqlite-connection.ts';
 import { query, transact } from '../../../src/store/database/transact.ts';
-
-/** All of them, as a new database gets them. */
-const MIGRATIONS = ['0001-baseline'];
 
 describe('the URL of a MySQL server', () => {
   const wrong: [url: string, message: RegExp][] = [
@@ -114,38 +108,6 @@ describe('a database that cannot be opened', () => {
 });
 
 for (const dialect of DIALECTS) {
-  describe(`migrations on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    async function withEmpty(work: (test: TestDatabase, database: Database) => Promise<void>) {
-      const test = await createTestDatabase(dialect, { migrated: false });
-      try {
-        await work(test, await test.open());
-      } finally {
-        await test.close();
-      }
-    }
-
-    it('run once, however many processes start at the same time', () =>
-      withEmpty(async (test, database) => {
-        await assert.rejects(requireCurrentSchema(database), /migrate/);
-        const replicas = await Promise.all([1, 2, 3].map(() => test.open()));
-        const ran = await Promise.all(replicas.map(replica => migrate(replica)));
-        assert.deepEqual(ran.flat(), MIGRATIONS);
-        await requireCurrentSchema(database);
-        assert.deepEqual(await migrate(database), []);
-      }));
-
-    it('that were cut off half way run again from the start', () =>
-      withEmpty(async (_, database) => {
-        await migrate(database);
-        await database.kysely.schema.dropTable('jobs').execute();
-        await database.kysely.schema.dropTable('nodes').execute();
-        await sql`delete from kysely_migration`.execute(database.kysely);
-        assert.deepEqual(await migrate(database), MIGRATIONS);
-        const tables = await query(database, db => db.introspection.getTables());
-        assert.ok(tables.some(({ name }) => name === 'jobs'));
-      }));
-  });
-
   describe(`transactions on ${dialect}`, { skip: skipReason(dialect) }, () => {
     const databases = useTestDatabase(dialect);
     let handles: [Database, Database, Database];
