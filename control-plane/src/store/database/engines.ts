@@ -93,9 +93,9 @@ export const MARIADB: Engine = {
 };
 
 /**
- * Also in Percona XtraDB Cluster. A session waits at its statements and where its transactions
- * begin, and not within them: what a transaction then misses is a conflict at its commit, where it
- * changes a row that the other has changed too.
+ * A session waits at its statements and where its transactions begin, and not within them: what a
+ * transaction then misses is a conflict at its commit, where it changes a row that the other has
+ * changed too.
  */
 export const GALERA: Engine = {
   ...MYSQL,

@@ -5,20 +5,15 @@
  */
 import type { ServiceActor } from '../../domain/account/actor.ts';
 import { isReservedReference } from '../../domain/account/orders.ts';
-import { type Balances, type LedgerKind, type LedgerSums, SLOT_OF } from '../../domain/ledger.ts';
+import { type Balances, type LedgerKind, SLOT_OF } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import { ofAccount } from '../database/of-account.ts';
 import { query, readBack, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { type AuditEntry, insertAuditEntry } from '../people/audit.ts';
-import {
-  type AuditOptions,
-  auditLedger,
-  auditOneAccount,
-  type LedgerAudit,
-} from './ledger-audit.ts';
-import { type LastAudit, type LedgerProblem, readLastAudits } from './ledger-audit-runs.ts';
+import { type AuditOptions, auditLedger, auditOneAccount } from './ledger-audit.ts';
+import { readLastAudits } from './ledger-audit-runs.ts';
 import type { PagePlace } from './ledger-pages.ts';
 import {
   enterOperatorEntry,
@@ -34,11 +29,6 @@ export type LedgerOutcome =
   | { readonly kind: 'already-entered'; readonly balances: Balances }
   /** This reference was entered before with another amount. */
   | { readonly kind: 'reference-conflict'; readonly amount: number };
-
-export interface AccountCredits extends Balances {
-  /** Sums of all entries by kind. */
-  readonly sums: LedgerSums;
-}
 
 export interface LedgerListing {
   /** Undefined: of every kind. */
@@ -58,58 +48,47 @@ export interface ListedEntry extends PagePlace {
   readonly reference: string;
 }
 
-export interface LedgerStore {
-  /** Idempotent by (account, reference). @param audit written with the entry */
-  grant(
-    accountId: string,
-    amount: number,
-    reference: string,
-    audit?: AuditEntry<ServiceActor>,
-  ): Promise<LedgerOutcome>;
-  /**
-   * Takes back what is available, all of the amount or nothing. Idempotent by (account, reference).
-   */
-  revoke(
-    accountId: string,
-    amount: number,
-    reference: string,
-    audit?: AuditEntry<ServiceActor>,
-  ): Promise<LedgerOutcome>;
-  /** The latest entries first. */
-  list(accountId: string, page: LedgerListing): Promise<ListedEntry[]>;
-  /** Undefined: no such account. One row is read. */
-  balances(accountId: string): Promise<Balances | undefined>;
-  /**
-   * With the sums of its entries: of the last checkpoint and of those since, which are checked, and
-   * closed where they are many. Undefined: no such account.
-   */
-  credits(accountId: string): Promise<AccountCredits | undefined>;
-  /** ledger-audit.ts. */
-  audit(options?: AuditOptions): Promise<LedgerAudit>;
-  /** What an incremental audit finds wrong, in one account or in all; empty: nothing. */
-  check(accountId?: string): Promise<readonly LedgerProblem[]>;
-  /** How the last audits ended, of each kind. */
-  lastAudits(): Promise<LastAudit[]>;
-}
-
-export function createLedgerStore(database: Database): LedgerStore {
+export function createLedgerStore(database: Database) {
   return {
-    grant: (accountId, amount, reference, audit) =>
-      enter(database, { kind: 'grant', accountId, amount, reference }, audit),
-    revoke: (accountId, amount, reference, audit) =>
-      enter(database, { kind: 'revoke', accountId, amount, reference }, audit),
-    list: (accountId, page) => listEntries(database, accountId, page),
-    balances: accountId => query(database, db => readBalances(db, accountId)),
-    async credits(accountId) {
+    /** Idempotent by (account, reference). @param audit written with the entry */
+    grant: (
+      accountId: string,
+      amount: number,
+      reference: string,
+      audit?: AuditEntry<ServiceActor>,
+    ) => enter(database, { kind: 'grant', accountId, amount, reference }, audit),
+    /**
+     * Takes back what is available, all of the amount or nothing. Idempotent by (account,
+     * reference).
+     */
+    revoke: (
+      accountId: string,
+      amount: number,
+      reference: string,
+      audit?: AuditEntry<ServiceActor>,
+    ) => enter(database, { kind: 'revoke', accountId, amount, reference }, audit),
+    /** The latest entries first. */
+    list: (accountId: string, page: LedgerListing) => listEntries(database, accountId, page),
+    /** Undefined: no such account. One row is read. */
+    balances: (accountId: string) => query(database, db => readBalances(db, accountId)),
+    /**
+     * With the sums of its entries by kind: of the checkpoint and of those since, which are
+     * checked, and closed where they are many. Undefined: no such account.
+     */
+    async credits(accountId: string) {
       if (!isAsciiWord(accountId)) return undefined;
       const { balances, sums } = await auditOneAccount(database, accountId);
       return balances && { ...balances, sums };
     },
-    audit: options => auditLedger(database, options),
-    check: async accountId => (await auditLedger(database, { accountId })).problems,
+    audit: (options?: AuditOptions) => auditLedger(database, options),
+    /** What an incremental audit finds wrong, in one account or in all; empty: nothing. */
+    check: async (accountId?: string) => (await auditLedger(database, { accountId })).problems,
+    /** How the last audits ended, of each kind. */
     lastAudits: () => readLastAudits(database),
   };
 }
+
+export type LedgerStore = ReturnType<typeof createLedgerStore>;
 
 async function enter(
   database: Database,

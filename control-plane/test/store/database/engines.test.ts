@@ -30,7 +30,6 @@ describe('the engine of a server', () => {
     ['MySQL', MYSQL],
     ['MySQL', { ...MYSQL, group_replication_group_name: '' }],
     ['Galera', GALERA],
-    ['Galera', { version: '8.4.5-5.1', wsrep_on: 'ON' }],
     ['Group Replication', GROUP],
     [
       'Group Replication in multi-primary mode',

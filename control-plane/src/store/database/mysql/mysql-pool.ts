@@ -21,7 +21,6 @@ import {
 } from 'mysql2';
 import { databaseErrorKind, MemberError } from '../database-errors.ts';
 import { type Engine, engineOf, SERVER_VARIABLES, type ServerVariables } from '../engines.ts';
-import { MigrationLockAdapter } from './migration-lock-adapter.ts';
 
 /** Time for TCP, TLS and the handshake. */
 const CONNECT_MS_MAX = 5_000;
@@ -93,10 +92,6 @@ export interface MysqlPoolOptions {
 export class MysqlPoolDialect extends MysqlDialect {
   constructor(options: MysqlPoolOptions) {
     super({ pool: new GuardedPool(options) });
-  }
-
-  override createAdapter() {
-    return new MigrationLockAdapter();
   }
 }
 
