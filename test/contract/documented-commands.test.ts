@@ -59,13 +59,3 @@ test('the runbook writes its commands out', () => {
     for (const command of commands) assert.doesNotMatch(command, /…/, alert);
   }
 });
-
-test('the check of deploy/egress.md is handed its program, and says how much it prints', () => {
-  const [, section = ''] = readPage('deploy/egress.md').split('\n## Check it\n');
-  const places = section.match(/(?:docker|kubectl) exec\S*(?: -\w+)?/g) ?? [];
-  assert.deepEqual(places, ['docker exec -i', 'kubectl exec -i']);
-  const inside = /const inside = \[(.*)\];/.exec(section)?.[1]?.split(', ') ?? [];
-  const outside = /^node --input-type=module - (.*) <</m.exec(section)?.[1]?.split(' ') ?? [];
-  assert.equal(inside.length + outside.length, 7);
-  assert.match(section, /prints seven lines/);
-});
