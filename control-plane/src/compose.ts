@@ -45,7 +45,6 @@ import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets
 import { ReadAccount } from './services/account.ts';
 import { AccountJobs } from './services/account-jobs/account-jobs.ts';
 import { BalanceWatch } from './services/alerts/balance-watch.ts';
-import { MailDelivery } from './services/alerts/mail-delivery.ts';
 import { ManageAlerts } from './services/alerts/manage-alerts.ts';
 import { type WithheldObserver, withheldTeller } from './services/alerts/withheld-messages.ts';
 import { Authenticate } from './services/authenticate.ts';
@@ -56,8 +55,9 @@ import { FleetSizing } from './services/fleet-size/fleet-sizing.ts';
 import { JobEvents } from './services/job-events.ts';
 import { KeyUses } from './services/keys/key-uses.ts';
 import { ManageKeys } from './services/keys/manage-keys.ts';
-import { WebhookDelivery } from './services/notification/deliver-webhooks.ts';
 import { renderOutboxBody } from './services/notification/outbox-body.ts';
+import { mailDelivery } from './services/notification/send-mails.ts';
+import { webhookDelivery } from './services/notification/send-webhooks.ts';
 import { OperateAccounts } from './services/operator/operate-accounts.ts';
 import { OperateCredits } from './services/operator/operate-credits.ts';
 import { OperateJobs } from './services/operator/operate-jobs.ts';
@@ -223,7 +223,7 @@ function warnOfGuardExceptions(config: Config, log: Logger): void {
 
 /** Notifications whose secrets were sealed with another key wait for a replica that has it. */
 async function warnOfSecretsOfOtherKeys(stores: Stores, secrets: CallbackSecrets, log: Logger) {
-  const count = await stores.webhookOutbox.countSealedWithOthers(secrets.keyIds);
+  const count = await stores.outbox.countSealedWithOthers(secrets.keyIds);
   if (count === 0) return;
   log.warn({ count }, 'notifications wait whose secrets neither key of this replica opens');
 }
@@ -491,8 +491,8 @@ function composeBackground(
   { losses }: Services,
 ) {
   const { config, stores, secrets, events, guard, metrics, log, replicaId: holder } = base;
-  const delivery = new WebhookDelivery({
-    outbox: stores.webhookOutbox,
+  const delivery = webhookDelivery({
+    outbox: stores.outbox,
     guardedPost: new GuardedPost({ guard, policy: config }),
     ...{ secrets, events, observer: metrics, log, holder },
     scheduleMs: config.webhookScheduleMs,
@@ -517,8 +517,8 @@ function composeBackground(
   // What waits where there is no mail server is left to a replica that has one.
   if (config.mail !== undefined) {
     const sender = new SmtpSender(config.mail);
-    const outbox = stores.mailOutbox;
-    loops.push(new MailDelivery({ sender, outbox, secrets, observer: metrics, log, holder }));
+    const { outbox } = stores;
+    loops.push(mailDelivery({ sender, outbox, secrets, observer: metrics, log, holder }));
   }
   return {
     delivery,
@@ -553,7 +553,7 @@ function composeSweeper(base: Base, losses: LostResults): Sweeper {
   const { jobRetentionMs } = config;
   return new Sweeper({
     jobStore: stores.jobs,
-    outbox: stores.webhookOutbox,
+    outbox: stores.outbox,
     blobStore: blobs,
     sweeps: stores.sweeps,
     others: [
@@ -644,9 +644,9 @@ function composeGauges(base: Base, running: Running): void {
       nodesWanted: fleetSizing && (() => fleetSizing.wanted()),
       playgroundJobs: () => stores.playground.openJobs(),
       webhooksInFlight: () => running.background.delivery.inFlight,
-      webhooksDue: () => stores.webhookOutbox.due(),
+      webhooksDue: () => stores.outbox.due(),
       ledgerAudits: () => stores.ledger.lastAudits(),
-      mailsWaiting: () => stores.mailOutbox.waiting(),
+      mailsWaiting: () => stores.outbox.mailsWaiting(),
       clockDifferenceMs: () => running.background.clockWatch.differenceMs,
       sweepBacklog: () => stores.sweeps.backlog(config.jobRetentionMs),
     },

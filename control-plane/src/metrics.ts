@@ -20,11 +20,6 @@ import type { Answered } from './http/answers/answer-log.ts';
 import { ATTEMPT_KINDS, type AttemptOutcome } from './nodes/attempt-outcome.ts';
 import { REFUSAL_CAUSES, type RefusalCause } from './nodes/refused-nodes.ts';
 import type { AlertObserver } from './services/alerts/balance-watch.ts';
-import {
-  MAIL_ATTEMPT_OUTCOMES,
-  type MailAttemptOutcome,
-  type MailObserver,
-} from './services/alerts/mail-sender.ts';
 import type { WithheldObserver } from './services/alerts/withheld-messages.ts';
 import {
   FETCH_OUTCOMES,
@@ -33,10 +28,15 @@ import {
   type JobObserver,
 } from './services/dispatch/job-observer.ts';
 import {
+  MAIL_ATTEMPT_OUTCOMES,
+  type MailAttemptOutcome,
+  type MailObserver,
+} from './services/notification/send-mails.ts';
+import {
   WEBHOOK_ATTEMPT_OUTCOMES,
   type WebhookAttemptOutcome,
   type WebhookObserver,
-} from './services/notification/webhook-observer.ts';
+} from './services/notification/send-webhooks.ts';
 import {
   LOSS_FINDERS,
   type LossFinder,

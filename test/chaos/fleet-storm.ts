@@ -188,7 +188,7 @@ export class FleetStorm {
     };
     const sweeper = new Sweeper({
       jobStore: stores.jobs,
-      outbox: stores.webhookOutbox,
+      outbox: stores.outbox,
       blobStore: twoHoursOn(blobStore),
       sweeps: ALWAYS_OURS,
       holder: 'chaos',

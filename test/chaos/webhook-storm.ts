@@ -175,14 +175,14 @@ class Storm {
 
   /** Jobs whose notification is not at its end. */
   async #openJobs(): Promise<number> {
-    const rows = await this.#stores.webhookOutbox.list({ limit: this.#options.events * 2 });
+    const rows = await this.#stores.outbox.list({ limit: this.#options.events * 2 });
     const final = rows.filter(row => row.status !== 'pending').length;
     return this.#options.events - final;
   }
 
   async report(): Promise<StormReport> {
     const deliveries = Object.values(this.#receivers).flatMap(receiver => receiver.deliveries);
-    const rows = await this.#stores.webhookOutbox.list({ limit: this.#options.events * 2 });
+    const rows = await this.#stores.outbox.list({ limit: this.#options.events * 2 });
     const statuses = new Map(rows.map(row => [row.jobId, row.status]));
     const endedAtMs = new Map(rows.map(row => [row.jobId, row.createdAtMs]));
     const killedAtMs = this.#replicas.flatMap(replica => replica.killedAtMs);

@@ -32,9 +32,9 @@ export const MAIL_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: 'a body that is not the notification’s own is sent',
-    file: 'control-plane/src/services/notification/webhook-attempt.ts',
-    find: 'const body = secrets.openText(notification.body, notificationBody(jobId));',
-    replace: "const body = secrets.openText(notification.body, notificationBody(jobId)) ?? '';",
+    file: 'control-plane/src/services/notification/send-webhooks.ts',
+    find: '= secrets.openText(message.body, notificationBody(id));',
+    replace: "= secrets.openText(message.body, notificationBody(id)) ?? '';",
     caughtBy: inReplicas('fail a notification whose body is not its own'),
   },
   {
@@ -55,16 +55,16 @@ export const MAIL_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: 'the first account has every turn',
-    file: 'control-plane/src/store/alerts/mail-turns.ts',
-    find: 'if (all) this.#after = account;',
+    file: 'control-plane/src/store/outbox/outbox-due.ts',
+    find: 'if (met.length === 0) walk.lastAccount = rows.at(-1)?.account_id ?? walk.lastAccount;',
     replace: '',
     caughtBy: inTurns('go round the accounts, one mail each'),
   },
   {
     name: 'mails behind those that are looked at wait for them',
-    file: 'control-plane/src/store/alerts/mail-turns.ts',
-    find: 'await this.#walk(limit, full)',
-    replace: 'new Map<string, string>()',
+    file: 'control-plane/src/store/outbox/outbox-due.ts',
+    find: 'head.length === HEAD_MAX ? await walk.next(limit, wanted) : []',
+    replace: '[] as DueRow[]',
     caughtBy: inTurns('reach everybody past accounts with more mails than are looked at'),
   },
   {
@@ -116,7 +116,7 @@ export const MAIL_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: 'people ask a receiver as fast as they like',
-    file: 'control-plane/src/store/outbox/webhook-operator.ts',
+    file: 'control-plane/src/store/outbox/outbox-listing.ts',
     find: "outcome === 'retried' && !isDue ? 'too-soon' : outcome",
     replace: 'outcome',
     caughtBy: {

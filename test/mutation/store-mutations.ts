@@ -8,7 +8,7 @@ const KEYS = 'control-plane/src/store/jobs/job-submission.ts';
 const LEDGER = 'control-plane/src/store/ledger/ledger-store.ts';
 const WRITER = 'control-plane/src/store/ledger/ledger-writer.ts';
 const AUDIT = 'control-plane/src/store/ledger/ledger-audit.ts';
-const OUTBOX = 'control-plane/src/store/outbox/webhook-lease.ts';
+const OUTBOX = 'control-plane/src/store/outbox/outbox-store.ts';
 const GROUP = 'control-plane/src/store/database/sqlite/sqlite-group-commit.ts';
 
 /** A condition of both claims. */

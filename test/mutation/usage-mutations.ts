@@ -2,7 +2,7 @@
 import { inFile, type Mutation } from './mutation.ts';
 
 const ALERTS = 'control-plane/src/store/alerts/alert-store.ts';
-const MAILS = 'control-plane/src/store/alerts/mail-outbox.ts';
+const MAILS = 'control-plane/src/store/outbox/outbox-due.ts';
 const RULE = 'control-plane/src/domain/account/balance-alerts.ts';
 
 const inAlerts = inFile(
@@ -39,7 +39,7 @@ export const USAGE_MUTATIONS: readonly Mutation[] = [
   {
     name: 'a mail that is being sent is due',
     file: MAILS,
-    find: '              due_at: nowPlusMs(nowMs, leaseMs),\n',
+    find: '      (row.lease_expires_at === null || row.lease_expires_at <= row.read_at) &&\n',
     replace: '',
     caughtBy: inMails('are sent by another replica where one dies over them, under the same id'),
   },

@@ -37,15 +37,17 @@ describe('mails', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () =
 
   /** Mails that wait have waited for so long more. */
   async function timePasses(): Promise<void> {
-    const columns = ['created_at', 'due_at', 'last_attempt_at'];
+    const columns = ['created_at', 'next_attempt_at', 'last_attempt_at'];
     const set = columns.map(column => `${column} = ${column} - ${PASSED_MS}`).join();
-    await service.database.ask(`update matting.mail_outbox set ${set} where due_at is not null`);
+    await service.database.ask(
+      `update matting.outbox set ${set} where kind = 'mail' and next_attempt_at is not null`,
+    );
   }
 
   async function isPutOff(): Promise<boolean> {
     const rows = await service.database.ask(
-      `select id from matting.mail_outbox
-        where due_at > 1000 * unix_timestamp(now(3)) and lease_holder is null`,
+      `select id from matting.outbox
+        where kind = 'mail' and next_attempt_at > 1000 * unix_timestamp(now(3)) and lease_holder is null`,
     );
     return rows.length === 1;
   }

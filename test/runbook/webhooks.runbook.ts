@@ -59,7 +59,7 @@ describe('notifications', { skip: skipReason('mysql') || skipWithoutPrometheus()
   const isPutOff = (jobId: string) =>
     service.until('the first attempt is over', async () => {
       const [row] = await service.database.ask(
-        `select attempts from matting.webhook_outbox where job_id = '${jobId}'`,
+        `select attempts from matting.outbox where id = '${jobId}'`,
       );
       return Number(row?.attempts) > 0;
     });
@@ -67,7 +67,7 @@ describe('notifications', { skip: skipReason('mysql') || skipWithoutPrometheus()
   /** Notifications that wait have waited for minutes more. */
   const timePasses = () =>
     service.database.ask(
-      `update matting.webhook_outbox set next_attempt_at = next_attempt_at - ${MINUTES_MS}
+      `update matting.outbox set next_attempt_at = next_attempt_at - ${MINUTES_MS}
        where next_attempt_at is not null`,
     );
 
@@ -130,7 +130,7 @@ describe('notifications', { skip: skipReason('mysql') || skipWithoutPrometheus()
       await page.isOver();
       receiver.answer = taken;
       await service.database.ask(
-        `update matting.webhook_outbox set next_attempt_at = 0 where next_attempt_at is not null`,
+        `update matting.outbox set next_attempt_at = 0 where next_attempt_at is not null`,
       );
       for (const id of jobIds) await isTold(receiver, id);
     },
@@ -143,18 +143,18 @@ describe('notifications', { skip: skipReason('mysql') || skipWithoutPrometheus()
       receiver.answer = refuses;
       const jobId = await announce(receiver);
       await isPutOff(jobId);
-      const where = `where job_id = '${jobId}'`;
+      const where = `where id = '${jobId}'`;
       const [kept] = await service.database.ask(
-        `select hex(secret) as hex from matting.webhook_outbox ${where}`,
+        `select hex(secret) as hex from matting.outbox ${where}`,
       );
       await service.database.ask(
-        `update matting.webhook_outbox set secret = reverse(secret), next_attempt_at = 0 ${where}`,
+        `update matting.outbox set secret = reverse(secret), next_attempt_at = 0 ${where}`,
       );
       await page.fires();
       const msg = 'a notification does not open: it was altered';
       assert.equal((await at(service.planes, 0).line(msg)).jobId, jobId);
       await service.database.ask(
-        `update matting.webhook_outbox set secret = unhex('${kept?.hex}') ${where}`,
+        `update matting.outbox set secret = unhex('${kept?.hex}') ${where}`,
       );
       receiver.answer = taken;
       await page.run('npm run matting -- webhooks retry <job>', { job: jobId });

@@ -74,7 +74,7 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
       const directory = mkdtempSync(path.join(tmpdir(), 'matting-soak-'));
       const sweeper = new Sweeper({
         jobStore: stores.jobs,
-        outbox: stores.webhookOutbox,
+        outbox: stores.outbox,
         blobStore: await openDirectoryBlobStore(directory),
         sweeps: stores.sweeps,
         holder: 'soak',
@@ -94,16 +94,16 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
     });
 
     it('what is asked every second keeps no caller waiting', async t => {
-      const asked = { limit: 32, secretKeyIds: [SECRET_KEY_ID] };
+      const asked = { kind: 'webhook' as const, limit: 32, secretKeyIds: [SECRET_KEY_ID] };
       const full = { ...NONE_FULL, destinations: [HANGING_RECEIVER] };
       await unstalled(t, dialect, async () => {
         for (let second = 0; second < 30; second += 1) {
-          const due = await stores.webhookOutbox.listDue({ ...asked, full });
+          const due = await stores.outbox.listDue({ ...asked, full });
           assert.ok(due.length >= SIZES.quietReceivers);
           await stores.jobs.listLanes();
           await stores.jobs.queued();
           await stores.jobs.doneWithin(60_000);
-          await stores.webhookOutbox.due();
+          await stores.outbox.due();
           await stores.sweeps.backlog(MONTH_MS);
           await new Promise(resolve => setImmediate(resolve));
         }

@@ -46,7 +46,7 @@ const DAY_MS = 86_400_000;
 const KEPT_MS = 30 * DAY_MS;
 const CHUNK = 100_000;
 const USED_DAYS = 730;
-const ANALYZED = ['jobs', 'webhook_outbox', 'ledger_entries', 'accounts', 'usage_days'];
+const ANALYZED = ['jobs', 'outbox', 'ledger_entries', 'accounts', 'usage_days'];
 
 /**
  * Fills tables that are empty. Takes the file for itself on SQLite: no other process may have it
@@ -235,7 +235,7 @@ function openJobRows(words: Words, from: number, count: number): string {
     from ${words.numbers(0, count)}`;
 }
 
-const OUTBOX_COLUMNS = `job_id, account_id, callback_url, receiver, body, status, attempts,
+const OUTBOX_COLUMNS = `id, kind, account_id, address, receiver, body, status, attempts,
   last_status_code, last_attempt_at, next_attempt_at, fence, created_at, finished_at, secret,
   secret_key_id, secret_erase_at`;
 
@@ -243,8 +243,8 @@ function deliveredRows(words: Words): string {
   // The last character of an id is one of sixteen.
   const some = `substr(id, 36, 1) in ('0', '4', '8', 'c')`;
   const receiver = words.concat("'good-'", 'substr(id, 1, 2)', "'.example:443'");
-  return `insert into webhook_outbox (${OUTBOX_COLUMNS})
-    select id, account_id, 'https://good.example/hook', ${receiver},
+  return `insert into outbox (${OUTBOX_COLUMNS})
+    select id, 'webhook', account_id, 'https://good.example/hook', ${receiver},
       '{"type":"matting.job.succeeded"}', 'delivered', 1, 204, finished_at, null, 1, finished_at,
       finished_at, null, null, null
     from jobs where finished_at is not null and ${some}`;
@@ -255,8 +255,8 @@ function dueRows(words: Words, from: number, count: number, receiver: string): s
   const quiet = from === QUIET_FROM;
   // The hanging one's since an hour ago, in their order, before all others.
   const dueAt = quiet ? `${words.now} - 1000` : `${words.now} - 3600000 + i % 1000000`;
-  return `insert into webhook_outbox (${OUTBOX_COLUMNS})
-    select ${idOf(words, 'i + 1000000000')}, ${accountId(words, quiet ? '1 + 2 * i' : '0')},
+  return `insert into outbox (${OUTBOX_COLUMNS})
+    select ${idOf(words, 'i + 1000000000')}, 'webhook', ${accountId(words, quiet ? '1 + 2 * i' : '0')},
       ${words.concat("'https://'", receiver, "'/hook'")}, ${receiver},
       '{"type":"matting.job.succeeded"}', 'pending', 0, null, null, ${dueAt}, 0,
       ${words.now} - 3600000, null, ${words === SQLITE ? "x'00'" : "'0'"}, '${SECRET_KEY_ID}',
@@ -356,7 +356,7 @@ async function openServerFiller({ kysely }: { kysely: Kysely<Schema> }): Promise
           index_name as index_name,
           group_concat(column_name order by seq_in_index) as columns
         from information_schema.statistics where table_schema = database() and non_unique = 1
-          and table_name in ('jobs', 'webhook_outbox', 'ledger_entries')
+          and table_name in ('jobs', 'outbox', 'ledger_entries')
         group by table_name, index_name`.execute(kysely);
       for (const { table_name, index_name } of rows) {
         await run(`drop index ${index_name} on ${table_name}`);

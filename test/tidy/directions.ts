@@ -199,7 +199,7 @@ export const CONTROL_PLANE: Directions = {
     'services/usage',
   ],
   identity: ['#program'],
-  mail: ['services/alerts', '#program'],
+  mail: ['services/notification', '#program'],
   nodes: [
     'domain/dispatch',
     'store/cluster',

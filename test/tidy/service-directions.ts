@@ -10,13 +10,13 @@ export const SERVICES: Readonly<Record<string, readonly string[]>> = {
     '#program/tracing',
   ],
   'services/alerts': [
-    'domain',
     'domain/account',
     'secrets',
     'services',
     'sources',
     'sources/guard',
     'store/alerts',
+    'store/outbox',
   ],
   'services/fleet-size': [
     'domain',
@@ -65,6 +65,7 @@ export const SERVICES: Readonly<Record<string, readonly string[]>> = {
     'store/accounts',
     'store/alerts',
     'store/database',
+    'store/outbox',
     'store/people',
     '#program',
   ],

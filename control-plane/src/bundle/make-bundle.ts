@@ -163,8 +163,8 @@ async function jobsOf(stores: StoresWithoutEnds, states: readonly ['failed'] | t
   }));
 }
 
-async function notificationsOf({ webhookOutbox }: StoresWithoutEnds) {
-  const rows = await webhookOutbox.list({ jobId: undefined, status: 'failed', limit: LISTED_MAX });
+async function notificationsOf({ outbox }: StoresWithoutEnds) {
+  const rows = await outbox.list({ jobId: undefined, status: 'failed', limit: LISTED_MAX });
   return rows.map(row => ({
     attempts: row.attempts,
     last_status_code: row.lastStatusCode,
@@ -176,8 +176,8 @@ async function workOf(stores: StoresWithoutEnds, jobRetentionMs: number) {
   const { byAccount, ...queued } = await stores.jobs.queued();
   return {
     queued: { ...queued, accounts: byAccount.size },
-    webhooks_due: await stores.webhookOutbox.due(),
-    mails_waiting: await stores.mailOutbox.waiting(),
+    webhooks_due: await stores.outbox.due(),
+    mails_waiting: await stores.outbox.mailsWaiting(),
     ledger_audits: await stores.ledger.lastAudits(),
     sweep_backlog: await stores.sweeps.backlog(jobRetentionMs),
   };

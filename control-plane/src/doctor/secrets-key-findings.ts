@@ -10,7 +10,7 @@ const SUBJECT = 'secrets';
 const CHANGING = 'docs/operations.md, "Changing the secrets key"';
 
 export async function secretsKeyFindings(
-  { secretsCanary, webhookOutbox }: Pick<StoresWithoutEnds, 'secretsCanary' | 'webhookOutbox'>,
+  { secretsCanary, outbox }: Pick<StoresWithoutEnds, 'secretsCanary' | 'outbox'>,
   { secretsKey: given, secretsKeyPrevious, dataDir }: Config,
 ): Promise<readonly Finding[]> {
   const canary = await secretsCanary.find();
@@ -28,9 +28,7 @@ export async function secretsKeyFindings(
     const found = 'MATTING_SECRETS_KEY is not the key this database was last used with';
     return [failure(SUBJECT, found, `no control plane starts with it: ${CHANGING}`)];
   }
-  const unopened = await webhookOutbox.countSealedWithOthers(
-    keys.map(one => new SecretBox(one).keyId),
-  );
+  const unopened = await outbox.countSealedWithOthers(keys.map(one => new SecretBox(one).keyId));
   if (unopened > 0) {
     const found = `${unopened} notifications wait whose secrets no key here opens`;
     return [warning(SUBJECT, found, `set MATTING_SECRETS_KEY_PREVIOUS: ${CHANGING}`)];

@@ -22,8 +22,8 @@ export async function queueFindings(stores: StoresWithoutEnds): Promise<readonly
 }
 
 export async function deliveryFindings(stores: StoresWithoutEnds): Promise<readonly Finding[]> {
-  const webhooks = await stores.webhookOutbox.due();
-  const mails = await stores.mailOutbox.waiting();
+  const webhooks = await stores.outbox.due();
+  const mails = await stores.outbox.mailsWaiting();
   return [
     lateness('webhooks', webhooks, WEBHOOKS_MS_MAX, 'matting webhooks list --status pending'),
     lateness('mails', mails, MAILS_MS_MAX, 'see the mail server, and the lines of the log'),

@@ -6,7 +6,7 @@
 import { createTransport } from 'nodemailer';
 import type SMTPTransport from 'nodemailer/lib/smtp-transport/index.js';
 import { isLoopback } from '#program/loopback.ts';
-import type { MailOutcome, MailSender, OutgoingMail } from '../services/alerts/mail-sender.ts';
+import type { MailOutcome, MailSender, OutgoingMail } from '../services/notification/send-mails.ts';
 
 const CONNECT_MS = 10_000;
 const GREETING_MS = 10_000;

@@ -4,7 +4,6 @@ import { type ApiKeyStore, createApiKeyStore } from './accounts/api-key-store.ts
 import { createRateQuotaStore, type RateQuotaStore } from './accounts/rate-quota-store.ts';
 import { type AlertSettingsStore, alertSettings } from './alerts/alert-settings.ts';
 import { type AlertStore, alertLooking } from './alerts/alert-store.ts';
-import { createMailOutboxStore, type MailOutboxStore } from './alerts/mail-outbox.ts';
 import { type BootstrapOutcome, bootstrap } from './bootstrap.ts';
 import { createFleetReportStore, type FleetReportStore } from './cluster/fleet-report-store.ts';
 import { createNodeStore, type NodeStore } from './cluster/node-store.ts';
@@ -36,12 +35,7 @@ import { createJobStore, type JobStore } from './jobs/job-store.ts';
 import { createLostResultStore, type LostResultStore } from './jobs/lost-results.ts';
 import { createPlaygroundStore, type PlaygroundStore } from './jobs/playground-store.ts';
 import { createLedgerStore, type LedgerStore } from './ledger/ledger-store.ts';
-import { accountEventRemoval } from './outbox/account-events.ts';
-import { dueNotifications } from './outbox/webhook-due.ts';
-import { notificationLeases } from './outbox/webhook-lease.ts';
-import { notificationListing } from './outbox/webhook-operator.ts';
-import type { WebhookOutboxStore } from './outbox/webhook-outbox-store.ts';
-import { secretErasure } from './outbox/webhook-secrets.ts';
+import { createOutboxStore, type OutboxStore } from './outbox/outbox-store.ts';
 import { type AuditStore, createAuditStore } from './people/audit.ts';
 import { createIdentityStore, type IdentityStore } from './people/identity-entry.ts';
 import { createLinkStore, type LinkStore } from './people/link-store.ts';
@@ -68,8 +62,8 @@ export interface Stores {
   readonly ledger: LedgerStore;
   readonly links: LinkStore;
   readonly lostResults: LostResultStore;
-  readonly mailOutbox: MailOutboxStore;
   readonly nodes: NodeStore;
+  readonly outbox: OutboxStore;
   readonly playground: PlaygroundStore;
   readonly orders: OrderStore;
   readonly people: PeopleStore & PeopleRetention;
@@ -79,7 +73,6 @@ export interface Stores {
   readonly signInThrottles: SignInThrottleStore;
   readonly sweeps: SweepStore;
   readonly usage: UsageStore;
-  readonly webhookOutbox: WebhookOutboxStore;
   readonly shares: RequestShares;
   /** The first account, with credits and a key, only where there is none; all of it or nothing. */
   bootstrap(accountName: string, credits: number): Promise<BootstrapOutcome>;
@@ -161,8 +154,8 @@ export function createStores(database: Database, ends?: JobCompletionOptions): S
     ledger: createLedgerStore(database),
     links: createLinkStore(database),
     lostResults: createLostResultStore(database),
-    mailOutbox: createMailOutboxStore(database),
     nodes: createNodeStore(database),
+    outbox: createOutboxStore(database),
     playground: createPlaygroundStore(database),
     orders: {
       ...orderPlacing(database),
@@ -177,13 +170,6 @@ export function createStores(database: Database, ends?: JobCompletionOptions): S
     signInThrottles: createSignInThrottleStore(database),
     sweeps: createSweepStore(database),
     usage: createUsageStore(database),
-    webhookOutbox: {
-      ...dueNotifications(database),
-      ...notificationLeases(database),
-      ...notificationListing(database),
-      ...secretErasure(database),
-      ...accountEventRemoval(database),
-    },
     shares: database.shares,
     bootstrap: (accountName, credits) => bootstrap(database, accountName, credits),
     compareClocks: () => clocks.look(),

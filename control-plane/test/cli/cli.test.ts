@@ -12,6 +12,7 @@ import { CallbackSecrets, mailBody } from '../../src/secrets/callback-secret.ts'
 import { SecretBox } from '../../src/secrets/secret-box.ts';
 import { hashOfSecret } from '../../src/services/people/sign-in.ts';
 import type { Database } from '../../src/store/database/connect.ts';
+import { dueMails } from '../store/alerts-fixtures.ts';
 import {
   claimed,
   fundedAccount,
@@ -177,7 +178,7 @@ for (const dialect of DIALECTS) {
       await refuse(/a mail address/, 64, 'accounts', 'invite', name, 'ann');
       await refuse(/one of owner/, 64, 'accounts', 'invite', name, 'a@b.c', '--role', 'king');
       await refuse(/no account/, 1, 'accounts', 'invite', 'nobody', 'ann@shop.example');
-      assert.deepEqual(await stores.mailOutbox.listDue(9, []), []);
+      assert.deepEqual(await dueMails(stores, 9), []);
       const key = Buffer.alloc(32, 7);
       const mailing = (secretsKey: Buffer) =>
         runCli(
@@ -190,8 +191,8 @@ for (const dialect of DIALECTS) {
           ...['accounts', 'invite', name, 'bob@shop.example', '--json'],
         );
       const sent = await mailing(key);
-      const [letter] = await stores.mailOutbox.listDue(9, []);
-      assert.equal(letter?.recipient, 'bob@shop.example');
+      const [letter] = await dueMails(stores, 9);
+      assert.equal(letter?.address, 'bob@shop.example');
       const opened = new CallbackSecrets(new SecretBox(key)).openText(
         letter.body,
         mailBody(letter.id),

@@ -4,9 +4,10 @@ import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, it } from 'node:test';
 import { at } from '../../../test/support/at.ts';
 import { useTestDatabase } from '../../../test/support/database.ts';
-import { insertMail } from '../../src/store/alerts/mail-rows.ts';
 import type { Database } from '../../src/store/database/connect.ts';
+import { insertMail } from '../../src/store/outbox/outbox-rows.ts';
 import type { Stores } from '../../src/store/stores.ts';
+import { dueMails, mailEnd } from '../store/alerts-fixtures.ts';
 import { storesOn } from '../store/fixtures.ts';
 import { runCli } from '../support/cli.ts';
 
@@ -20,7 +21,7 @@ describe('the mails commands', () => {
   beforeEach(async () => {
     database = await databases.open();
     stores = storesOn(database);
-    await database.kysely.deleteFrom('mail_outbox').execute();
+    await database.kysely.deleteFrom('outbox').execute();
   });
 
   const run = (...args: string[]) =>
@@ -34,22 +35,22 @@ describe('the mails commands', () => {
 
   async function waiting(recipient: string) {
     const claim = await put(recipient);
-    assert.ok(await stores.mailOutbox.claim(claim, HOUR_MS));
-    assert.ok(await stores.mailOutbox.retryLater(claim, 'ESOCKET', HOUR_MS));
+    assert.ok(await stores.outbox.claim(claim, HOUR_MS));
+    assert.ok(await stores.outbox.retryLater(claim, mailEnd('ESOCKET'), HOUR_MS));
     return claim;
   }
 
   it('retry sends what waits, as one attempt more, and leaves what is being sent', async () => {
     const late = await waiting('late@example.com');
     const sending = await put('sending@example.com');
-    assert.ok(await stores.mailOutbox.claim(sending, HOUR_MS));
+    assert.ok(await stores.outbox.claim(sending, HOUR_MS));
     const sent = await put('sent@example.com');
-    assert.ok(await stores.mailOutbox.claim(sent, HOUR_MS));
-    assert.ok(await stores.mailOutbox.sent(sent));
-    assert.deepEqual(await stores.mailOutbox.listDue(10, []), []);
+    assert.ok(await stores.outbox.claim(sent, HOUR_MS));
+    assert.ok(await stores.outbox.delivered(sent, mailEnd()));
+    assert.deepEqual(await dueMails(stores, 10), []);
     const { code, out } = await run('retry');
     assert.deepEqual([code, out], [0, 'mails that are tried again now: 1\n']);
-    const due = await stores.mailOutbox.listDue(10, []);
+    const due = await dueMails(stores, 10);
     assert.deepEqual(
       due.map(({ id, attempts }) => [id, attempts]),
       [[late.id, 0]],
@@ -57,20 +58,20 @@ describe('the mails commands', () => {
     const { out: again } = await run('retry', '--json');
     assert.deepEqual(JSON.parse(again), { retried: 0 });
     // Its lease is still its holder's.
-    assert.ok(await stores.mailOutbox.sent(sending));
+    assert.ok(await stores.outbox.delivered(sending, mailEnd()));
   });
 
   it('retry is not bounded by what one statement changes', async () => {
     const first = await waiting('first@example.com');
-    const mails = database.kysely.selectFrom('mail_outbox').selectAll();
+    const mails = database.kysely.selectFrom('outbox').selectAll();
     const row = at(await mails.where('id', '=', first.id).execute(), 0);
     for (let count = 0; count < 510; count += 10) {
       const rows = Array.from({ length: 10 }, () => ({ ...row, id: randomUUID() }));
-      await database.kysely.insertInto('mail_outbox').values(rows).execute();
+      await database.kysely.insertInto('outbox').values(rows).execute();
     }
     const { out } = await run('retry', '--json');
     assert.deepEqual(JSON.parse(out), { retried: 511 });
-    const due = await mails.where('due_at', '<=', Date.now()).execute();
+    const due = await mails.where('next_attempt_at', '<=', Date.now()).execute();
     assert.equal(due.length, 511);
   });
 });

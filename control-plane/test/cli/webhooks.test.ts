@@ -50,14 +50,14 @@ describe('the webhooks commands', () => {
   }
 
   async function claimed(jobId: string, fence = 1) {
-    const claim = { jobId, holder: 'r', fence };
-    assert.ok(await stores.webhookOutbox.claim(claim, 1000));
+    const claim = { id: jobId, holder: 'r', fence };
+    assert.ok(await stores.outbox.claim(claim, 1000));
     return claim;
   }
 
   it('list shows how far each came, and of its URL the receiver alone', async () => {
     const jobId = await ended();
-    await stores.webhookOutbox.retryLater(await claimed(jobId), END, 3_600_000);
+    await stores.outbox.retryLater(await claimed(jobId), END, 3_600_000);
     const { code, out } = await run('list');
     assert.equal(code, 0);
     assert.match(
@@ -79,19 +79,19 @@ describe('the webhooks commands', () => {
 
   it('retry makes the next attempt due, of a failed one too', async () => {
     const jobId = await ended();
-    await stores.webhookOutbox.failed(await claimed(jobId), END, { eraseSecret: false });
+    await stores.outbox.failed(await claimed(jobId), END, { eraseSecret: false });
     const { code, out } = await run('retry', jobId, '--json');
     assert.deepEqual([code, JSON.parse(out)], [0, { job_id: jobId, outcome: 'retried' }]);
-    const [row] = await stores.webhookOutbox.list({ jobId, limit: 1 });
+    const [row] = await stores.outbox.list({ jobId, limit: 1 });
     assert.equal(row?.status, 'pending');
     await claimed(jobId, 2);
   });
 
   it('retry says why not', async () => {
     const gone = await ended();
-    await stores.webhookOutbox.failed(await claimed(gone), END, { eraseSecret: true });
+    await stores.outbox.failed(await claimed(gone), END, { eraseSecret: true });
     const delivered = await ended();
-    await stores.webhookOutbox.delivered(await claimed(delivered), END);
+    await stores.outbox.delivered(await claimed(delivered), END);
     const plain = (await submitted(stores, newJob(accountId))).id;
     const open = (await submitted(stores, newJob(accountId, { callback: CALLBACK }))).id;
     for (const [job, why] of [

@@ -33,10 +33,10 @@ for (const kind of OBJECT_STORES) {
     const ready = async () => (await fetch(replicas.url(0, '/readyz'))).ok;
 
     async function sweep(): Promise<void> {
-      const { jobs, webhookOutbox, sweeps } = replicas.stores;
+      const { jobs, outbox, sweeps } = replicas.stores;
       const sweeper = new Sweeper({
         jobStore: jobs,
-        outbox: webhookOutbox,
+        outbox: outbox,
         blobStore: await openStorage(server.url()),
         sweeps,
         holder: randomUUID(),

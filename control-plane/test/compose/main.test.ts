@@ -124,7 +124,7 @@ async function outboxRow() {
   const log = { info: () => undefined, warn: () => undefined };
   const database = await openDatabase(`sqlite:${path.join(directory, 'matting.sqlite')}`, { log });
   try {
-    return await database.kysely.selectFrom('webhook_outbox').selectAll().executeTakeFirstOrThrow();
+    return await database.kysely.selectFrom('outbox').selectAll().executeTakeFirstOrThrow();
   } finally {
     await database.close();
   }
@@ -252,8 +252,7 @@ describe('a control plane', () => {
     const secrets = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 0xab)));
     const { data } = JSON.parse(secrets.openText(row.body, notificationBody(job.job_id)) ?? '');
     assert.deepEqual(data, job);
-    const { secret_key_id: secretKeyId } = row;
-    const stored = { secret: row.secret, secretKeyId };
+    const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
     assert.equal(secrets.open(job.job_id, stored)?.toString(), callback_secret);
     assert.ok(!(told + program.log).includes(callback_secret));
     for (const door of ['ALLOW_PRIVATE_ADDRESSES', 'ALLOW_HTTP_CALLBACKS', 'ALLOWED_NETWORKS']) {

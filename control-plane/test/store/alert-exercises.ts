@@ -1,16 +1,19 @@
 /** A call or more of each method of alerts and mails, for statements.test.ts. */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { at } from '../../../test/support/at.ts';
 import { FIRST_ALERT } from '../../src/store/alerts/alert-store.ts';
-import { MAILS_COUNTED_MAX, type MailClaim } from '../../src/store/alerts/mail-outbox.ts';
-import { HEAD_MAX } from '../../src/store/alerts/mail-turns.ts';
 import type { Database } from '../../src/store/database/connect.ts';
+import { DUE_COUNTED_MAX, HEAD_MAX } from '../../src/store/outbox/outbox-due.ts';
+import { insertMail, withdrawMails } from '../../src/store/outbox/outbox-rows.ts';
+import type { MessageClaim } from '../../src/store/outbox/outbox-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import {
   addOwner,
   BY_SYSTEM,
+  dueMails,
   eventOf,
+  mailEnd,
+  mailOf,
   SEALED,
   seenOf,
   TEST_BOUNDS,
@@ -26,76 +29,65 @@ async function crowd(stores: Stores): Promise<string> {
   return watchedAccount(stores, 5, [10, 20]);
 }
 
-async function claimed(stores: Stores): Promise<MailClaim> {
+async function claimed(stores: Stores): Promise<MessageClaim> {
   const accountId = await watchedAccount(stores, 5, [10]);
   const telling = tellingOf(at(await seenOf(stores, accountId), 0));
   assert.ok(await stores.alerts.tell(telling));
   const claim = { id: at(telling.mails, 0).id, holder: 'replica-1', fence: 1 };
-  assert.ok(await stores.mailOutbox.claim(claim, HOUR_MS));
+  assert.ok(await stores.outbox.claim(claim, HOUR_MS));
   return claim;
 }
 
+/** Mails beside more than are looked at of another account. */
+export async function listMails(s: Stores, database: Database): Promise<void> {
+  const { kysely } = database;
+  const [first, ...others] = Array.from({ length: HEAD_MAX + 1 }, () => mailOf('crowd'));
+  await insertMail(database, kysely, first!);
+  assert.ok((await dueMails(s, 4)).length <= 4);
+  for (const mail of others) await insertMail(database, kysely, mail);
+  assert.ok((await dueMails(s, 4)).length > 0);
+  const ids = [first!, ...others].map(({ id }) => id);
+  await withdrawMails(kysely, ids);
+}
+
 const MAILS: Record<string, Exercise> = {
-  'mailOutbox.listDue': {
-    run: async (s, { kysely }) => {
-      await claimed(s);
-      const mail = kysely.selectFrom('mail_outbox').selectAll();
-      const row = await mail.executeTakeFirstOrThrow();
-      const due = { due_at: 1, lease_holder: null, lease_expires_at: null };
-      const rows = Array.from({ length: HEAD_MAX }, () => ({ ...row, ...due, id: randomUUID() }));
-      assert.ok((await s.mailOutbox.listDue(4, [])).length <= 4);
-      await kysely.insertInto('mail_outbox').values(rows).execute();
-      assert.ok((await s.mailOutbox.listDue(4, [])).length > 0);
-      const ids = rows.map(({ id }) => id);
-      await kysely.deleteFrom('mail_outbox').where('id', 'in', ids).execute();
-    },
-    readsMax: 3 * HEAD_MAX,
-    why: 'reads the first that are due',
-  },
-  'mailOutbox.claim': { run: async s => void (await claimed(s)) },
-  'mailOutbox.release': {
-    run: async s => void assert.ok(await s.mailOutbox.release(await claimed(s))),
-  },
-  'mailOutbox.sent': {
-    run: async s => void assert.ok(await s.mailOutbox.sent(await claimed(s))),
-  },
-  'mailOutbox.retryLater': {
-    run: async s =>
-      void assert.ok(await s.mailOutbox.retryLater(await claimed(s), 'E451', HOUR_MS)),
-  },
-  'mailOutbox.failed': {
-    run: async s => void assert.ok(await s.mailOutbox.failed(await claimed(s), 'E550')),
-  },
-  'mailOutbox.waiting': {
+  'outbox.mailsWaiting': {
     run: async s => {
       await claimed(s);
-      assert.ok((await s.mailOutbox.waiting()).count > 0);
+      assert.ok((await s.outbox.mailsWaiting()).count > 0);
     },
-    readsMax: 2 * MAILS_COUNTED_MAX + 40,
+    readsMax: 2 * DUE_COUNTED_MAX + 40,
     why: 'reads the mails that wait, a bounded number',
   },
-  'mailOutbox.sendNow': {
+  'outbox.sendMailsNow': {
     run: async s => {
-      assert.ok(await s.mailOutbox.retryLater(await claimed(s), 'E451', HOUR_MS));
-      assert.ok((await s.mailOutbox.sendNow(10)) > 0);
+      assert.ok(await s.outbox.retryLater(await claimed(s), mailEnd('E451'), HOUR_MS));
+      assert.ok((await s.outbox.sendMailsNow(10)) > 0);
     },
   },
-  'mailOutbox.removeOldCounts': {
+  'alerts.removeOldCounts': {
     run: async (s, { kysely }) => {
-      assert.equal(await s.mailOutbox.removeOldCounts(10), 0);
+      assert.equal(await s.alerts.removeOldCounts(10), 0);
       await claimed(s);
       await kysely.updateTable('message_counts').set({ day_at: 1 }).execute();
-      assert.ok((await s.mailOutbox.removeOldCounts(10)) > 0);
+      assert.ok((await s.alerts.removeOldCounts(10)) > 0);
     },
   },
-  'mailOutbox.removeOld': {
+  'outbox.removeOld': {
     run: async (s, { kysely }) => {
-      assert.equal(await s.mailOutbox.removeOld(HOUR_MS, 10), 0);
-      const claim = await claimed(s);
-      assert.ok(await s.mailOutbox.sent(claim));
-      const mail = kysely.updateTable('mail_outbox').where('id', '=', claim.id);
-      await mail.set({ finished_at: 1 }).execute();
-      assert.equal(await s.mailOutbox.removeOld(HOUR_MS, 10), 1);
+      const alert = at(await seenOf(s, await watchedAccount(s, 5, [10])), 0);
+      const telling = tellingOf(alert);
+      assert.ok(await s.alerts.tell(telling));
+      const { eventId, mails } = telling;
+      const ended = { status: 'failed', finished_at: 1, next_attempt_at: null } as const;
+      for (const [kind, id] of [
+        ['mail', at(mails, 0).id],
+        ['webhook', eventId],
+      ] as const) {
+        assert.equal(await s.outbox.removeOld(kind, 30 * 24 * HOUR_MS, 20), 0);
+        await kysely.updateTable('outbox').where('id', '=', id).set(ended).execute();
+        assert.equal(await s.outbox.removeOld(kind, 30 * 24 * HOUR_MS, 20), 1);
+      }
     },
   },
 };
@@ -182,17 +174,6 @@ export const ALERTS: Record<string, Exercise> = {
       const accountId = await watchedAccount(s, 5, []);
       const from = { accountId, ...SEALED };
       assert.ok(await s.alertSettings.reseal(from, { ...from, secretKeyId: 'b' }));
-    },
-  },
-  'webhookOutbox.removeOldEvents': {
-    run: async (s, { kysely }) => {
-      const alert = at(await seenOf(s, await watchedAccount(s, 5, [10])), 0);
-      const telling = tellingOf(alert);
-      assert.ok(await s.alerts.tell(telling));
-      const event = kysely.updateTable('webhook_outbox').where('job_id', '=', telling.eventId);
-      const ended = { status: 'failed', finished_at: 2, next_attempt_at: null } as const;
-      await event.set({ created_at: 1, ...ended }).execute();
-      assert.equal(await s.webhookOutbox.removeOldEvents(30 * 24 * HOUR_MS, 20), 1);
     },
   },
 };

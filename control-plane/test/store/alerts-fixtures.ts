@@ -1,9 +1,9 @@
 /** Accounts with thresholds, an owner and a webhook, for the tests of alerts. */
 import { randomUUID } from 'node:crypto';
+import { NONE_FULL } from '../../src/domain/shared-places.ts';
 import type { SeenAlert, Telling } from '../../src/store/alerts/alert-store.ts';
-import type { NewMail } from '../../src/store/alerts/mail-rows.ts';
 import type { Database } from '../../src/store/database/connect.ts';
-import type { AccountEventRow } from '../../src/store/outbox/account-events.ts';
+import type { AccountEventRow, NewMail } from '../../src/store/outbox/outbox-rows.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { fundedAccount } from './fixtures.ts';
 
@@ -68,3 +68,16 @@ export function tellingOf(alert: SeenAlert): Telling {
     messagesMax: 100,
   };
 }
+
+/** Mails that are due. @param accounts have no place now */
+export function dueMails({ outbox }: Stores, limit: number, accounts: readonly string[] = []) {
+  const full = { ...NONE_FULL, accounts };
+  return outbox.listDue({ kind: 'mail', limit, secretKeyIds: [], full });
+}
+
+/** The end of an attempt that a mail server or its connection ended so. */
+export const mailEnd = (error?: string) => ({
+  statusCode: null,
+  ...(error && { error }),
+  durationMs: 5,
+});

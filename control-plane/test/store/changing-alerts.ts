@@ -1,12 +1,14 @@
 /** The methods that change thresholds, webhooks of accounts, and mails that wait. */
 import assert from 'node:assert/strict';
 import { at } from '../../../test/support/at.ts';
-import type { MailClaim } from '../../src/store/alerts/mail-outbox.ts';
+import type { MessageClaim } from '../../src/store/outbox/outbox-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import {
   BY_SYSTEM,
+  dueMails,
   eventOf,
   HOOK_URL,
+  mailEnd,
   SEALED,
   seenOf,
   TEST_BOUNDS,
@@ -20,7 +22,7 @@ const LONG_AGO_MS = 1;
 
 async function rowsOf(
   { database }: Fixture,
-  table: 'mail_outbox' | 'webhook_outbox' | 'audit_entries',
+  table: 'outbox' | 'audit_entries',
   accountId: string,
 ): Promise<number> {
   const rows = database.kysely.selectFrom(table).where('account_id', '=', accountId);
@@ -36,8 +38,7 @@ const tell: ChangingMethod = {
       act: stores => stores.alerts.tell(telling),
       check: async outcome => {
         assert.deepEqual(outcome, { mails: 1, event: true, withheld: [] });
-        assert.equal(await rowsOf(fixture, 'webhook_outbox', accountId), 1);
-        assert.equal(await rowsOf(fixture, 'mail_outbox', accountId), 1);
+        assert.equal(await rowsOf(fixture, 'outbox', accountId), 2, 'an event and a mail');
         const seen = at(await seenOf(fixture.stores, accountId), 0);
         assert.equal(seen.told?.credits, 5);
       },
@@ -124,7 +125,7 @@ const sendTest: ChangingMethod = {
       act: stores => stores.alertSettings.sendTest(event, TEST_BOUNDS, by),
       check: async outcome => {
         assert.equal(outcome, 'sent');
-        assert.equal(await rowsOf(fixture, 'webhook_outbox', accountId), 1);
+        assert.equal(await rowsOf(fixture, 'outbox', accountId), 1);
       },
     };
   },
@@ -158,121 +159,68 @@ const reseal: ChangingMethod = {
 };
 
 /** A mail that is due, and the claim on it. */
-async function due({ stores }: Fixture): Promise<MailClaim> {
+async function due({ stores }: Fixture): Promise<MessageClaim> {
   const accountId = await watchedAccount(stores, 5, [10]);
   const telling = tellingOf(at(await seenOf(stores, accountId), 0));
   assert.ok(await stores.alerts.tell(telling));
   return { id: at(telling.mails, 0).id, holder: 'replica-1', fence: 1 };
 }
 
-function byMailClaim(
-  name: 'claim' | 'release' | 'sent' | 'retryLater' | 'failed',
-  call: (stores: Stores, of: MailClaim) => Promise<boolean>,
-  expected: { status: string; attempts: number },
-): ChangingMethod {
-  const begin = async (fixture: Fixture) => {
-    const of = await due(fixture);
-    if (name !== 'claim') assert.ok(await fixture.stores.mailOutbox.claim(of, HOUR_MS));
-    return of;
-  };
-  return {
-    name: `mailOutbox.${name}`,
-    arrange: async fixture => {
-      const of = await begin(fixture);
-      return {
-        act: stores => call(stores, of),
-        check: async outcome => {
-          assert.equal(typeof outcome, 'boolean');
-          const mails = fixture.database.kysely.selectFrom('mail_outbox').where('id', '=', of.id);
-          const { status, attempts } = await mails.selectAll().executeTakeFirstOrThrow();
-          assert.deepEqual({ status, attempts }, expected);
-        },
-      };
-    },
-    late: async fixture => {
-      const of = await begin(fixture);
-      const { mailOutbox } = fixture.stores;
-      if (name !== 'claim') assert.ok(await mailOutbox.release(of));
-      const theirs = { ...of, holder: 'replica-2', fence: name === 'claim' ? 1 : 2 };
-      assert.ok(await mailOutbox.claim(theirs, HOUR_MS));
-      return { act: stores => call(stores, of), told: false };
-    },
-  };
-}
-
 const sendMailsNow: ChangingMethod = {
-  name: 'mailOutbox.sendNow',
+  name: 'outbox.sendMailsNow',
   alone: true,
   arrange: async fixture => {
     const of = await due(fixture);
-    const { mailOutbox } = fixture.stores;
-    assert.ok(await mailOutbox.claim(of, HOUR_MS));
-    assert.ok(await mailOutbox.retryLater(of, 'E451', HOUR_MS));
+    const { outbox } = fixture.stores;
+    assert.ok(await outbox.claim(of, HOUR_MS));
+    assert.ok(await outbox.retryLater(of, mailEnd('E451'), HOUR_MS));
     return {
-      act: stores => stores.mailOutbox.sendNow(10),
+      act: stores => stores.outbox.sendMailsNow(10),
       check: async () => {
-        const listed = await mailOutbox.listDue(10, []);
+        const listed = await dueMails(fixture.stores, 10);
         assert.equal(listed.find(({ id }) => id === of.id)?.attempts, 0);
       },
     };
   },
 };
 
-const removeOldMails: ChangingMethod = {
-  name: 'mailOutbox.removeOld',
+const removeOld: ChangingMethod = {
+  name: 'outbox.removeOld',
   alone: true,
   arrange: async fixture => {
-    const of = await due(fixture);
-    const { mailOutbox } = fixture.stores;
-    assert.ok(await mailOutbox.claim(of, HOUR_MS));
-    assert.ok(await mailOutbox.sent(of));
+    await due(fixture);
     const { kysely } = fixture.database;
-    await kysely.updateTable('mail_outbox').set({ finished_at: LONG_AGO_MS }).execute();
+    await kysely
+      .updateTable('outbox')
+      .set({ status: 'failed', finished_at: LONG_AGO_MS, next_attempt_at: null })
+      .execute();
     return {
-      act: stores => stores.mailOutbox.removeOld(HOUR_MS, 10),
+      act: async stores => {
+        await stores.outbox.removeOld('mail', HOUR_MS, 10);
+        await stores.outbox.removeOld('webhook', HOUR_MS, 10);
+      },
       check: async () => {
-        assert.deepEqual(await kysely.selectFrom('mail_outbox').selectAll().execute(), []);
+        assert.deepEqual(await kysely.selectFrom('outbox').selectAll().execute(), []);
       },
     };
   },
 };
 
 const removeOldCounts: ChangingMethod = {
-  name: 'mailOutbox.removeOldCounts',
+  name: 'alerts.removeOldCounts',
   alone: true,
   arrange: async fixture => {
     await due(fixture);
     const { kysely } = fixture.database;
     await kysely.updateTable('message_counts').set({ day_at: LONG_AGO_MS }).execute();
     return {
-      act: stores => stores.mailOutbox.removeOldCounts(100),
+      act: stores => stores.alerts.removeOldCounts(100),
       check: async () => {
         assert.deepEqual(await kysely.selectFrom('message_counts').selectAll().execute(), []);
       },
     };
   },
 };
-
-const removeOldEvents: ChangingMethod = {
-  name: 'webhookOutbox.removeOldEvents',
-  alone: true,
-  arrange: async fixture => {
-    await due(fixture);
-    const { kysely } = fixture.database;
-    await kysely
-      .updateTable('webhook_outbox')
-      .set({ created_at: LONG_AGO_MS, status: 'failed', finished_at: 2, next_attempt_at: null })
-      .execute();
-    return {
-      act: stores => stores.webhookOutbox.removeOldEvents(HOUR_MS, 10),
-      check: async () => {
-        assert.deepEqual(await kysely.selectFrom('webhook_outbox').selectAll().execute(), []);
-      },
-    };
-  },
-};
-
-const PENDING = { status: 'pending', attempts: 0 };
 
 export const CHANGING_ALERTS: readonly ChangingMethod[] = [
   tell,
@@ -281,19 +229,7 @@ export const CHANGING_ALERTS: readonly ChangingMethod[] = [
   setWebhook,
   sendTest,
   reseal,
-  byMailClaim('claim', (s, of) => s.mailOutbox.claim(of, HOUR_MS), PENDING),
-  byMailClaim('release', (s, of) => s.mailOutbox.release(of), PENDING),
-  byMailClaim('sent', (s, of) => s.mailOutbox.sent(of), { status: 'sent', attempts: 1 }),
-  byMailClaim('retryLater', (s, of) => s.mailOutbox.retryLater(of, 'E451', HOUR_MS), {
-    status: 'pending',
-    attempts: 1,
-  }),
-  byMailClaim('failed', (s, of) => s.mailOutbox.failed(of, 'E550'), {
-    status: 'failed',
-    attempts: 1,
-  }),
   sendMailsNow,
-  removeOldMails,
+  removeOld,
   removeOldCounts,
-  removeOldEvents,
 ];

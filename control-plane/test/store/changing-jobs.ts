@@ -194,7 +194,7 @@ function ending(name: 'succeed' | 'fail'): ChangingMethod {
           const available = charged ? 1 : 2;
           const sums = charged ? { charge: 1 } : { release: 1 };
           await assertCredits(fixture.stores, accountId, { available, reserve: 1, ...sums });
-          const told = await fixture.stores.webhookOutbox.list({ jobId: of.jobId, limit: 10 });
+          const told = await fixture.stores.outbox.list({ jobId: of.jobId, limit: 10 });
           assert.equal(told.length, 1);
         },
       };
@@ -250,7 +250,7 @@ const removeFinalOlderThan: ChangingMethod = {
       act: stores => stores.jobs.removeFinalOlderThan(-1000, 10),
       check: async () => {
         assert.equal(await fixture.stores.jobs.find(gone.jobId), undefined);
-        const told = await fixture.stores.webhookOutbox.list({ jobId: gone.jobId, limit: 1 });
+        const told = await fixture.stores.outbox.list({ jobId: gone.jobId, limit: 1 });
         assert.deepEqual(told, []);
         assert.equal((await reread(fixture.stores, stays.jobId)).state, 'running');
       },

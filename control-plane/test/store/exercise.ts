@@ -11,8 +11,8 @@ import type { Database } from '../../src/store/database/connect.ts';
 import type { Claim } from '../../src/store/jobs/job-lease.ts';
 import type { NewJob } from '../../src/store/jobs/job-submission.ts';
 import { LEDGER_PAGE_ROWS } from '../../src/store/ledger/ledger-pages.ts';
-import { DUE_COUNTED_MAX } from '../../src/store/outbox/webhook-due.ts';
-import type { NotificationClaim } from '../../src/store/outbox/webhook-outbox-store.ts';
+import { DUE_COUNTED_MAX } from '../../src/store/outbox/outbox-due.ts';
+import type { MessageClaim } from '../../src/store/outbox/outbox-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { HOUR_MS, IMAGE_FAULT, newJob, running } from './fixtures.ts';
 
@@ -80,9 +80,9 @@ export async function notified(stores: Stores): Promise<string> {
   return job.id;
 }
 
-export async function notificationClaim(stores: Stores): Promise<NotificationClaim> {
-  const claim = { jobId: await notified(stores), holder: 'replica-1', fence: 1 };
-  assert.ok(await stores.webhookOutbox.claim(claim, HOUR_MS));
+export async function notificationClaim(stores: Stores): Promise<MessageClaim> {
+  const claim = { id: await notified(stores), holder: 'replica-1', fence: 1 };
+  assert.ok(await stores.outbox.claim(claim, HOUR_MS));
   return claim;
 }
 

@@ -7,7 +7,7 @@ import { PLAYGROUND_OPEN_MAX } from '../../src/domain/playground.ts';
 import { NONE_FULL } from '../../src/domain/shared-places.ts';
 import { destinationOf } from '../../src/domain/url-destination.ts';
 import { startOf } from '../../src/store/ledger/ledger-audit.ts';
-import { ALERTS } from './alert-exercises.ts';
+import { ALERTS, listMails } from './alert-exercises.ts';
 import {
   CALLBACK,
   DAY_MS,
@@ -30,9 +30,12 @@ import { PEOPLE } from './people-exercises.ts';
 const OPERATOR = { kind: 'operator' } as const;
 
 const OUTBOX: Record<string, Exercise> = {
-  'webhookOutbox.listDue': {
-    run: async ({ webhookOutbox }) => {
+  'outbox.listDue': {
+    run: async (stores, database) => {
+      const { outbox } = stores;
+      await listMails(stores, database);
       const asked = {
+        kind: 'webhook' as const,
         limit: 32,
         secretKeyIds: [SECRET_KEY_ID],
         full: {
@@ -40,85 +43,85 @@ const OUTBOX: Record<string, Exercise> = {
           destinations: [HANGING_RECEIVER, destinationOf(CALLBACK.url)],
         },
       };
-      const due = await webhookOutbox.listDue(asked);
+      const due = await outbox.listDue(asked);
       assert.equal(due.length, TABLES.quietReceivers);
-      const { length } = await webhookOutbox.listDue({ ...asked, full: NONE_FULL });
+      const { length } = await outbox.listDue({ ...asked, full: NONE_FULL });
       assert.equal(length, asked.limit);
     },
   },
-  'webhookOutbox.claim': { run: async stores => void (await notificationClaim(stores)) },
-  'webhookOutbox.release': {
+  'outbox.claim': { run: async stores => void (await notificationClaim(stores)) },
+  'outbox.release': {
     run: async stores => {
-      assert.ok(await stores.webhookOutbox.release(await notificationClaim(stores)));
+      assert.ok(await stores.outbox.release(await notificationClaim(stores)));
     },
   },
-  'webhookOutbox.delivered': {
+  'outbox.delivered': {
     run: async stores => {
       const end = { statusCode: 204, durationMs: 5 };
-      assert.ok(await stores.webhookOutbox.delivered(await notificationClaim(stores), end));
+      assert.ok(await stores.outbox.delivered(await notificationClaim(stores), end));
     },
   },
-  'webhookOutbox.retryLater': {
+  'outbox.retryLater': {
     run: async stores => {
       const end = { statusCode: 500, durationMs: 5 };
       const claim = await notificationClaim(stores);
-      assert.ok(await stores.webhookOutbox.retryLater(claim, end, HOUR_MS));
+      assert.ok(await stores.outbox.retryLater(claim, end, HOUR_MS));
     },
   },
-  'webhookOutbox.failed': {
+  'outbox.failed': {
     run: async stores => {
       const end = { statusCode: 410, durationMs: 5 };
       const claim = await notificationClaim(stores);
-      assert.ok(await stores.webhookOutbox.failed(claim, end, { eraseSecret: true }));
+      assert.ok(await stores.outbox.failed(claim, end, { eraseSecret: true }));
     },
   },
-  'webhookOutbox.due': {
-    run: async ({ webhookOutbox }) => {
-      assert.ok((await webhookOutbox.due()).count >= TABLES.dueNotifications);
-    },
-    readsMax: DUE_READS_MAX,
-    why: DUE_WHY,
-  },
-  'webhookOutbox.countSealedWithOthers': {
-    run: async ({ webhookOutbox }) => {
-      assert.equal(await webhookOutbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
-      assert.ok((await webhookOutbox.countSealedWithOthers(['another'])) > 0);
+  'outbox.due': {
+    run: async ({ outbox }) => {
+      assert.ok((await outbox.due()).count >= TABLES.dueNotifications);
     },
     readsMax: DUE_READS_MAX,
     why: DUE_WHY,
   },
-  'webhookOutbox.list': {
+  'outbox.countSealedWithOthers': {
+    run: async ({ outbox }) => {
+      assert.equal(await outbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
+      assert.ok((await outbox.countSealedWithOthers(['another'])) > 0);
+    },
+    readsMax: DUE_READS_MAX,
+    why: DUE_WHY,
+  },
+  'outbox.list': {
     run: async stores => {
-      assert.equal((await stores.webhookOutbox.list({ limit: 20 })).length, 20);
-      const [first] = await stores.webhookOutbox.list({ limit: 1, status: 'pending' });
+      assert.equal((await stores.outbox.list({ limit: 20 })).length, 20);
+      const [first] = await stores.outbox.list({ limit: 1, status: 'pending' });
       const older = { limit: 20, status: 'pending', after: first } as const;
-      assert.equal((await stores.webhookOutbox.list(older)).length, 20);
+      assert.equal((await stores.outbox.list(older)).length, 20);
       const jobId = await notified(stores);
-      assert.equal((await stores.webhookOutbox.list({ limit: 20, jobId })).length, 1);
+      assert.equal((await stores.outbox.list({ limit: 20, jobId })).length, 1);
     },
   },
-  'webhookOutbox.retry': {
+  'outbox.retry': {
     run: async stores => {
-      assert.equal(await stores.webhookOutbox.retry(await notified(stores)), 'retried');
+      assert.equal(await stores.outbox.retry(await notified(stores)), 'retried');
     },
   },
-  'webhookOutbox.resend': {
+  'outbox.resend': {
     run: async stores => {
       const jobId = await notified(stores);
       const what = { accountId: accountOf(0), action: 'job.resent', subject: jobId };
       const audit = { id: randomUUID(), actor: OPERATOR, ...what };
-      assert.equal(await stores.webhookOutbox.resend(jobId, audit, HOUR_MS), 'retried');
+      assert.equal(await stores.outbox.resend(jobId, audit, HOUR_MS), 'retried');
     },
   },
-  'webhookOutbox.eraseDueSecrets': {
+  'outbox.eraseDueSecrets': {
     run: async (stores, { kysely }) => {
       const jobId = await notified(stores);
       await kysely
-        .updateTable('webhook_outbox')
+        .updateTable('outbox')
         .set({ secret_erase_at: 1 })
-        .where('job_id', '=', jobId)
+        .where('id', '=', jobId)
         .execute();
-      assert.equal(await stores.webhookOutbox.eraseDueSecrets(50), 1);
+      assert.equal(await stores.outbox.eraseDueSecrets(50), 1);
     },
   },
 };

@@ -15,9 +15,9 @@ export function addMailCommands(program: Command, context: CliContext): void {
 }
 
 async function retry(context: CliContext, { json }: { json?: boolean }): Promise<void> {
-  const retried = await context.withStores(async ({ mailOutbox }) => {
+  const retried = await context.withStores(async ({ outbox }) => {
     let all = 0;
-    for (let found = PAGE; found === PAGE; all += found) found = await mailOutbox.sendNow(PAGE);
+    for (let found = PAGE; found === PAGE; all += found) found = await outbox.sendMailsNow(PAGE);
     return all;
   });
   context.report(json, { retried }, () => [`mails that are tried again now: ${retried}`]);

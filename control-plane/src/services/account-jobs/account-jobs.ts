@@ -10,10 +10,8 @@ import type { ListedJob } from '../../store/jobs/job-reading.ts';
 import { isJobCursor } from '../../store/jobs/job-reading.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { PlaygroundStore } from '../../store/jobs/playground-store.ts';
-import type {
-  NotificationSummary,
-  WebhookOutboxStore,
-} from '../../store/outbox/webhook-outbox-store.ts';
+import type { NotificationSummary } from '../../store/outbox/outbox-listing.ts';
+import type { OutboxStore } from '../../store/outbox/outbox-store.ts';
 import type { OperateWebhooks, ResendOutcome } from '../operator/operate-webhooks.ts';
 
 /** Groups that the list can be of, and their states. */
@@ -72,7 +70,7 @@ export interface AccountJobsDependencies {
   readonly jobs: Pick<JobStore, 'find' | 'list'>;
   readonly apiKeys: Pick<ApiKeyStore, 'listNewest'>;
   readonly playground: Pick<PlaygroundStore, 'findKey'>;
-  readonly webhookOutbox: Pick<WebhookOutboxStore, 'list'>;
+  readonly outbox: Pick<OutboxStore, 'list'>;
   /** The operator's own. */
   readonly operateWebhooks: Pick<OperateWebhooks, 'resend'>;
 }
@@ -115,11 +113,11 @@ export class AccountJobs {
 
   /** Undefined: no job of this account. */
   async find(accountId: string, jobId: string): Promise<AccountJob | undefined> {
-    const { jobs, webhookOutbox } = this.#dependencies;
+    const { jobs, outbox } = this.#dependencies;
     const job = await jobs.find(jobId);
     if (job?.accountId !== accountId) return undefined;
     const hasOne = job.callback !== null && job.finishedAtMs !== null;
-    const [notification] = hasOne ? await webhookOutbox.list({ jobId, limit: 1 }) : [];
+    const [notification] = hasOne ? await outbox.list({ jobId, limit: 1 }) : [];
     return { job, notification };
   }
 

@@ -22,7 +22,7 @@ import {
   type SeenAlert,
   type Telling,
 } from '../../store/alerts/alert-store.ts';
-import type { NewMail } from '../../store/alerts/mail-rows.ts';
+import type { NewMail } from '../../store/outbox/outbox-rows.ts';
 import { RoundLoop } from '../round-loop.ts';
 import type { OnWithheld } from './withheld-messages.ts';
 

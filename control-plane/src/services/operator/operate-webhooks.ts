@@ -4,11 +4,8 @@ import { ContractError } from '#contract/errors.ts';
 import type { CallbackStatus } from '../../domain/job.ts';
 import { isoTime } from '../../domain/time-format.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
-import type {
-  NotificationFilter,
-  NotificationSummary,
-  WebhookOutboxStore,
-} from '../../store/outbox/webhook-outbox-store.ts';
+import type { NotificationFilter, NotificationSummary } from '../../store/outbox/outbox-listing.ts';
+import type { OutboxStore } from '../../store/outbox/outbox-store.ts';
 import type { AuditEntry } from '../../store/people/audit.ts';
 
 export const NOTIFICATION_STATUSES = [
@@ -45,16 +42,16 @@ export type ResendOutcome =
   | 'secret-erased';
 
 export interface OperateWebhooksDependencies {
-  readonly webhookOutbox: Pick<WebhookOutboxStore, 'list' | 'retry' | 'resend'>;
+  readonly outbox: Pick<OutboxStore, 'list' | 'retry' | 'resend'>;
   readonly jobs: Pick<JobStore, 'find'>;
 }
 
 export class OperateWebhooks {
-  readonly #outbox: OperateWebhooksDependencies['webhookOutbox'];
+  readonly #outbox: OperateWebhooksDependencies['outbox'];
   readonly #jobs: OperateWebhooksDependencies['jobs'];
 
-  constructor({ webhookOutbox, jobs }: OperateWebhooksDependencies) {
-    this.#outbox = webhookOutbox;
+  constructor({ outbox, jobs }: OperateWebhooksDependencies) {
+    this.#outbox = outbox;
     this.#jobs = jobs;
   }
 

@@ -6,9 +6,9 @@ import type { WithheldReason } from '../../domain/account/message-limits.ts';
 import type { Role } from '../../domain/account/roles.ts';
 import type { Passwords } from '../../identity/passwords.ts';
 import { type PasswordFault, passwordFaultOf } from '../../identity/passwords.ts';
-import type { NewMail } from '../../store/alerts/mail-rows.ts';
 import type { Withheld } from '../../store/alerts/message-counts.ts';
 import type { LinkPurpose } from '../../store/database/schema.ts';
+import type { NewMail } from '../../store/outbox/outbox-rows.ts';
 import type {
   FoundLink,
   LinkStore,

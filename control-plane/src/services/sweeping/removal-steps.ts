@@ -10,12 +10,7 @@ const LOG_KEPT_MS = 2 * 365 * DAY_MS;
 
 /** @param jobRetentionMs events are found behind those of jobs, which go at that age */
 export function removalSteps(
-  {
-    mailOutbox,
-    webhookOutbox,
-    people,
-    usage,
-  }: Pick<Stores, 'mailOutbox' | 'webhookOutbox' | 'people' | 'usage'>,
+  { alerts, outbox, people, usage }: Pick<Stores, 'alerts' | 'outbox' | 'people' | 'usage'>,
   jobRetentionMs: number,
 ): SweepStep[] {
   const eventsKeptMs = Math.max(MESSAGES_KEPT_MS, jobRetentionMs);
@@ -28,9 +23,9 @@ export function removalSteps(
   });
   return [
     step('old usage', size => usage.removeOld(size)),
-    step('old mails', size => mailOutbox.removeOld(MESSAGES_KEPT_MS, size)),
-    step('old counts of messages', size => mailOutbox.removeOldCounts(size)),
-    step('old events of accounts', size => webhookOutbox.removeOldEvents(eventsKeptMs, size)),
+    step('old mails', size => outbox.removeOld('mail', MESSAGES_KEPT_MS, size)),
+    step('old counts of messages', size => alerts.removeOldCounts(size)),
+    step('old events of accounts', size => outbox.removeOld('webhook', eventsKeptMs, size)),
     step('ended sessions', size => people.removeEndedSessions(size)),
     step('old links', size => people.removeOldLinks(size)),
     step('old failures of sign-in', size => people.removeOldThrottles(size)),

@@ -15,7 +15,7 @@ import type { Logger } from 'pino';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { SweepClaim, SweepStore } from '../../store/cluster/sweep-store.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
-import type { WebhookOutboxStore } from '../../store/outbox/webhook-outbox-store.ts';
+import type { OutboxStore } from '../../store/outbox/outbox-store.ts';
 import { OrphanWalk, WALK_PARTS } from './orphan-walk.ts';
 import { SweepPace } from './sweep-pace.ts';
 
@@ -37,7 +37,7 @@ export interface SweeperOptions {
     JobStore,
     'takeExpiredResultBlobs' | 'removeFinalOlderThan' | 'referencedBlobs'
   >;
-  readonly outbox: Pick<WebhookOutboxStore, 'eraseDueSecrets'>;
+  readonly outbox: Pick<OutboxStore, 'eraseDueSecrets'>;
   readonly blobStore: Pick<BlobStore, 'remove' | 'listOlderThan'>;
   readonly sweeps: Pick<SweepStore, 'claim' | 'renew' | 'release' | 'saveWalk'>;
   /** Steps of other rooms, before the rows of jobs go. */

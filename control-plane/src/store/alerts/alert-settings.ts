@@ -9,7 +9,7 @@ import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
-import { type AccountEventRow, insertAccountEvent } from '../outbox/account-events.ts';
+import { type AccountEventRow, insertWebhook } from '../outbox/outbox-rows.ts';
 import { type AuditValues, insertAuditEntry } from '../people/audit.ts';
 import { requireAuthority } from '../people/authority.ts';
 import {
@@ -168,15 +168,15 @@ async function readDeliveries(
 ): Promise<Map<string, EventDelivery>> {
   if (ids.length === 0) return new Map();
   const rows = await db
-    .selectFrom('webhook_outbox')
-    .select(['job_id', 'status', 'attempts', 'last_status_code', 'created_at'])
-    .where('job_id', 'in', ids)
+    .selectFrom('outbox')
+    .select(['id', 'status', 'attempts', 'last_status_code', 'created_at'])
+    .where('id', 'in', ids)
     .execute();
   return new Map(
     rows.map(row => [
-      row.job_id,
+      row.id,
       {
-        id: row.job_id,
+        id: row.id,
         status: row.status,
         attempts: row.attempts,
         lastStatusCode: row.last_status_code,
@@ -298,7 +298,7 @@ async function sendTest(
     .set({ test_event: event.id })
     .where('account_id', '=', accountId)
     .execute();
-  await insertAccountEvent(database, tx, event);
+  await insertWebhook(database, tx, event);
   const entry = { action: 'alerts.webhook_tested', subject: 'webhook' };
   const after = { event_id: event.id };
   await insertAuditEntry(database, tx, { id: by.auditId, accountId, actor, ...entry, after });

@@ -1,6 +1,6 @@
 /**
  * Thresholds of balances and their telling (domain/account/balance-alerts.ts). What is told commits
- * with the row that says so: the event in webhook_outbox and the mails in mail_outbox, by
+ * with the row that says so, event and mails in the outbox, by
  * compare-and-set. So of any number of replicas that look at once one tells.
  */
 import type { Kysely } from 'kysely';
@@ -11,9 +11,13 @@ import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { matchesOne } from '../database/values.ts';
-import { type AccountEventRow, insertAccountEvent } from '../outbox/account-events.ts';
-import { insertMail, type NewMail } from './mail-rows.ts';
-import { takeFromToday, type Withheld } from './message-counts.ts';
+import {
+  type AccountEventRow,
+  insertMail,
+  insertWebhook,
+  type NewMail,
+} from '../outbox/outbox-rows.ts';
+import { removeOldCounts, takeFromToday, type Withheld } from './message-counts.ts';
 
 /** A place in the order of accounts and their thresholds. */
 export interface AlertPlace {
@@ -67,12 +71,15 @@ export interface AlertStore {
   tell(telling: Telling): Promise<Told | undefined>;
   /** False: it was armed, or told anew, since it was seen. */
   arm(alert: SeenAlert): Promise<boolean>;
+  /** For the sweeper: counts of messages of days that are over; their number. */
+  removeOldCounts(limit: number): Promise<number>;
 }
 
 export function alertLooking(database: Database): AlertStore {
   return {
     look: (after, limit) => look(database, after, limit),
     owners: accountId => query(database, db => readOwners(db, accountId)),
+    removeOldCounts: limit => removeOldCounts(database, limit),
     tell: telling => transact(database, tx => tell(database, tx, telling)),
     arm: ({ accountId, threshold, told }) =>
       query(database, db =>
@@ -173,7 +180,7 @@ async function tell(
   if (event !== undefined) messages.unshift({ kind: 'event' });
   const kept = await takeFromToday(database, tx, accountId, messages, messagesMax);
   const sendsEvent = event !== undefined && kept[0] === undefined;
-  if (sendsEvent) await insertAccountEvent(database, tx, event);
+  if (sendsEvent) await insertWebhook(database, tx, event);
   const ofMails = event === undefined ? kept : kept.slice(1);
   const sent = mails.filter((_, index) => ofMails[index] === undefined);
   for (const mail of sent) await insertMail(database, tx, mail);
@@ -193,15 +200,11 @@ async function hasTold(
     .where('threshold', '=', alert.threshold)
     .executeTakeFirst();
   if (row?.told_event !== eventId) return undefined;
-  const events = await db
-    .selectFrom('webhook_outbox')
-    .select('job_id')
-    .where('job_id', '=', eventId)
+  const written = await db
+    .selectFrom('outbox')
+    .select('kind')
+    .where('id', 'in', [eventId, ...mails.map(({ id }) => id)])
     .execute();
-  const ids = mails.map(({ id }) => id);
-  const sent =
-    ids.length === 0
-      ? []
-      : await db.selectFrom('mail_outbox').select('id').where('id', 'in', ids).execute();
-  return { mails: sent.length, event: events.length > 0, withheld: [] };
+  const sent = written.filter(({ kind }) => kind === 'mail').length;
+  return { mails: sent, event: sent < written.length, withheld: [] };
 }

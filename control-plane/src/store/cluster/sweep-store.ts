@@ -149,7 +149,7 @@ async function readBacklog(database: Database, rowAgeMs: number): Promise<SweepB
   );
   const secret = await query(database, db =>
     db
-      .selectFrom('webhook_outbox')
+      .selectFrom('outbox')
       .select('secret_erase_at as due_at')
       .select(now)
       .where('secret_erase_at', '<=', nowMs)

@@ -184,25 +184,34 @@ export interface LostResultsTable {
   settled_at: number | null;
 }
 
-export interface WebhookOutboxTable {
-  /** The event's own where `event` is set: no job has it. */
-  job_id: string;
+/** Messages that wait, and what became of them: store/outbox/outbox-store.ts. */
+export interface OutboxTable {
+  /** Its job's where it tells of a job's end; no job has the others. */
+  id: string;
+  kind: 'webhook' | 'mail';
   account_id: string;
-  callback_url: string;
-  /** `<host>:<port>` of callback_url. */
+  /** A URL, or whom a mail goes to. */
+  address: string;
+  /** `<host>:<port>` of a URL; empty for mails. */
   receiver: string;
-  /** Rendered once, when the job ended; empty once its secret is erased. */
+  /** Of a mail. */
+  subject: string | null;
+  /** Rendered once, and sealed; empty once its secret is erased, or a mail has ended. */
   body: string;
+  /** Of a webhook. */
   secret: Uint8Array | null;
+  /** Empty for mails. */
   secret_key_id: string | null;
   /** Set while a secret is stored: when it must be gone, delivered or not. */
   secret_erase_at: number | null;
   status: CallbackStatus;
   attempts: number;
   last_status_code: number | null;
+  /** A code of the mail server or of the connection to it. */
+  last_error: string | null;
   last_attempt_at: number | null;
   last_duration_ms: number | null;
-  /** What is known of each attempt: store/outbox/attempt-log.ts; null: none yet. */
+  /** Each attempt: store/outbox/outbox-listing.ts; null: none was made. */
   attempt_log: string | null;
   /** Set while pending. */
   next_attempt_at: number | null;
@@ -211,7 +220,7 @@ export interface WebhookOutboxTable {
   fence: number;
   created_at: number;
   finished_at: number | null;
-  /** The type of an account's event; null: a job's end. */
+  /** The type of an account's event; null: a job's end, or a mail. */
   event: string | null;
 }
 
@@ -429,28 +438,6 @@ export interface AccountWebhooksTable {
   test_event: string | null;
 }
 
-/** Mails until they are sent, or given up; the row is kept a while after. */
-export interface MailOutboxTable {
-  id: string;
-  account_id: string;
-  recipient: string;
-  subject: string;
-  /** Sealed; empty once it is over. */
-  body: string;
-  status: 'pending' | 'sent' | 'failed';
-  attempts: number;
-  fence: number;
-  created_at: number;
-  /** A code of the SMTP server or of the connection. */
-  last_error: string | null;
-  last_attempt_at: number | null;
-  /** Set while pending: when the next attempt is due. */
-  due_at: number | null;
-  lease_holder: string | null;
-  lease_expires_at: number | null;
-  finished_at: number | null;
-}
-
 /** What was sent on a day (UTC) of an account's, or to an address: domain/account/message-limits.ts. */
 export interface MessageCountsTable {
   /** SHA-256 of what is counted, hexadecimal: no table of addresses. */
@@ -521,7 +508,7 @@ export interface Schema {
   ledger_audits: LedgerAuditsTable;
   jobs: JobsTable;
   lost_results: LostResultsTable;
-  webhook_outbox: WebhookOutboxTable;
+  outbox: OutboxTable;
   usage_days: UsageDaysTable;
   playgrounds: PlaygroundsTable;
   rate_quotas: RateQuotasTable;
@@ -537,7 +524,6 @@ export interface Schema {
   audit_entries: AuditEntriesTable;
   balance_alerts: BalanceAlertsTable;
   account_webhooks: AccountWebhooksTable;
-  mail_outbox: MailOutboxTable;
   message_counts: MessageCountsTable;
   nodes: NodesTable;
   fleet_reports: FleetReportsTable;

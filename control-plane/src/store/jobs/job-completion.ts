@@ -10,7 +10,6 @@
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
 import type { Job, JobFailure, JobResult, StageTimings } from '../../domain/job.ts';
 import { CREDITS_PER_JOB } from '../../domain/ledger.ts';
-import { destinationOf } from '../../domain/url-destination.ts';
 import { giveBackToCap } from '../accounts/key-cap.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
@@ -19,15 +18,13 @@ import type { Schema } from '../database/schema.ts';
 import { OvertakenError, transact } from '../database/transact.ts';
 import { keptMatchesOne } from '../database/values.ts';
 import { settleCredit } from '../ledger/ledger-writer.ts';
+import { insertWebhook } from '../outbox/outbox-rows.ts';
 import { takeReleased } from '../sales/order-refunding.ts';
 import { countSettledJob } from '../usage/usage-store.ts';
 import type { Claim } from './job-lease.ts';
 import { readJob } from './job-reading.ts';
 import { failureColumns, resultColumns } from './job-rows.ts';
 import { giveImageBack } from './playground-store.ts';
-
-/** A callback's secret is kept this long after the job's end, delivered or not. */
-const CALLBACK_SECRET_MS = 86_400_000;
 
 export interface JobCompletionOptions {
   /**
@@ -200,26 +197,12 @@ async function notify(
 ): Promise<void> {
   const ended = await readJob(database, tx, jobId);
   if (ended?.callback == null) throw new Error(`job ${jobId} lost its callback`);
-  const { nowMs } = database;
-  const { secret: bytes, secret_key_id: keyId } = secret;
-  await tx
-    .insertInto('webhook_outbox')
-    .values({
-      job_id: jobId,
-      account_id: ended.accountId,
-      callback_url: ended.callback.url,
-      receiver: destinationOf(ended.callback.url),
-      body: renderOutboxBody(ended),
-      secret: bytes,
-      secret_key_id: keyId,
-      secret_erase_at: bytes === null ? null : nowPlusMs(nowMs, CALLBACK_SECRET_MS),
-      status: 'pending',
-      attempts: 0,
-      next_attempt_at: nowPlusMs(nowMs, webhookFirstWaitMs),
-      fence: 0,
-      created_at: nowMs,
-    })
-    .execute();
+  const { secret: bytes, secret_key_id: secretKeyId } = secret;
+  const { accountId } = ended;
+  const told = { id: jobId, accountId, event: null, url: ended.callback.url };
+  const body = renderOutboxBody(ended);
+  const webhook = { ...told, body, secret: bytes, secretKeyId };
+  await insertWebhook(database, tx, webhook, webhookFirstWaitMs);
 }
 
 /** The next round finds a fence that moved, or a job that is final. */

@@ -56,22 +56,15 @@ async function readJobs(db: Kysely<Schema>, select: JobRows): Promise<Job[]> {
   const notified = rows.filter(row => row.callback_url !== null && row.finished_at !== null);
   if (notified.length === 0) return rows.map(row => jobFromRow(row));
   const notifications = await db
-    .selectFrom('webhook_outbox')
-    .select([
-      'job_id',
-      'status',
-      'attempts',
-      'last_status_code',
-      'last_attempt_at',
-      'next_attempt_at',
-    ])
+    .selectFrom('outbox')
+    .select(['id', 'status', 'attempts', 'last_status_code', 'last_attempt_at', 'next_attempt_at'])
     .where(
-      'job_id',
+      'id',
       'in',
       notified.map(row => row.id),
     )
     .execute();
-  const byJob = new Map(notifications.map(row => [row.job_id, row]));
+  const byJob = new Map(notifications.map(row => [row.id, row]));
   return rows.map(row => jobFromRow(row, byJob.get(row.id)));
 }
 

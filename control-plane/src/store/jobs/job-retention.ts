@@ -102,7 +102,7 @@ async function removeFinalOlderThan(
       .where('id', 'in', ids)
       .where('finished_at', 'is not', null)
       .executeTakeFirstOrThrow();
-    await tx.deleteFrom('webhook_outbox').where('job_id', 'in', ids).execute();
+    await tx.deleteFrom('outbox').where('id', 'in', ids).execute();
     return Number(numDeletedRows);
   });
   return { rows, blobs: due.flatMap(row => row.result_blob ?? []) };

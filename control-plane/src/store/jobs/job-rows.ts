@@ -15,14 +15,14 @@ import type {
   StageTimings,
 } from '../../domain/job.ts';
 import { destinationOf } from '../../domain/url-destination.ts';
-import type { JobsTable, WebhookOutboxTable } from '../database/schema.ts';
+import type { JobsTable, OutboxTable } from '../database/schema.ts';
 
 /** A row of jobs with the database's clock beside it. */
 export type JobRow = Selectable<JobsTable> & { readonly read_at: number };
 
 /** What the outbox says of a job's notification. */
 export type NotificationRow = Pick<
-  Selectable<WebhookOutboxTable>,
+  Selectable<OutboxTable>,
   'status' | 'attempts' | 'last_status_code' | 'last_attempt_at' | 'next_attempt_at'
 >;
 

@@ -101,10 +101,10 @@ describe('the pages of jobs', () => {
     const id = await submitted(CALLBACK);
     await test.succeedJob(id);
     const path = `${PAGE}/${id}`;
-    const { webhookOutbox, audit } = test.stores;
-    const claim = (fence: number) => ({ jobId: id, holder: 'replica-1', fence });
-    assert.ok(await webhookOutbox.claim(claim(1), 60_000));
-    await webhookOutbox.retryLater(claim(1), { statusCode: 503, durationMs: 1234 }, 0);
+    const { outbox, audit } = test.stores;
+    const claim = (fence: number) => ({ id: id, holder: 'replica-1', fence });
+    assert.ok(await outbox.claim(claim(1), 60_000));
+    await outbox.retryLater(claim(1), { statusCode: 503, durationMs: 1234 }, 0);
     const { body } = await owner.get(path);
     assert.match(body, /receiver\.example:443/);
     assert.ok(!body.includes('hostile'), 'the receiver alone, not its URL');
@@ -117,14 +117,14 @@ describe('the pages of jobs', () => {
     assert.equal(soon.headers.location, `${path}?said=too-soon`);
     assert.match((await owner.get(`${path}?said=too-soon`)).body, /within the last minute/);
     // One that began a minute ago.
-    assert.ok(await webhookOutbox.claim(claim(2), 60_000));
+    assert.ok(await outbox.claim(claim(2), 60_000));
     const late = { statusCode: 502, durationMs: RESEND_EVERY_MS };
-    assert.ok(await webhookOutbox.retryLater(claim(2), late, 60_000));
+    assert.ok(await outbox.retryLater(claim(2), late, 60_000));
     const answer = await owner.post(`${path}/resend`);
     assert.equal(answer.headers.location, `${path}?said=retried`);
     assert.match((await owner.get(`${path}?said=retried`)).body, /next attempt is made now/);
-    assert.ok(await webhookOutbox.claim(claim(3), 60_000), 'its time is now');
-    await webhookOutbox.delivered(claim(3), { statusCode: null, durationMs: 5 });
+    assert.ok(await outbox.claim(claim(3), 60_000), 'its time is now');
+    await outbox.delivered(claim(3), { statusCode: null, durationMs: 5 });
     const after = (await owner.get(path)).body;
     assert.match(after, /no answer/);
     assert.match(after, /It was delivered, so it is not sent again/);

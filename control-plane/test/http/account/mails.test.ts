@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { RECIPIENT_ACCOUNT_MAILS_MAX } from '../../../src/domain/account/message-limits.ts';
+import { dueMails, mailEnd } from '../../store/alerts-fixtures.ts';
 import { SMTP } from '../../support/mail.ts';
 import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
 import { openTestApp, type TestApp } from '../../support/test-app.ts';
@@ -19,7 +20,7 @@ describe('mails that an account has sent', () => {
   });
   after(() => test.close());
 
-  const waiting = () => test.stores.mailOutbox.listDue(100, []);
+  const waiting = () => dueMails(test.stores, 100);
 
   const invite = (mail: string) => owner.post('/account/people/invite', { mail, role: 'member' });
 
@@ -37,11 +38,11 @@ describe('mails that an account has sent', () => {
     assert.deepEqual(await waiting(), []);
     await invite('late@example.org');
     const [mail] = await waiting();
-    assert.equal(mail?.recipient, 'late@example.org');
+    assert.equal(mail?.address, 'late@example.org');
     const claim = { id: mail.id, holder: 'replica', fence: mail.fence + 1 };
-    assert.ok(await test.stores.mailOutbox.claim(claim, 60_000));
+    assert.ok(await test.stores.outbox.claim(claim, 60_000));
     await withdrawAll();
-    assert.equal(await test.stores.mailOutbox.retryLater(claim, 'E451', 0), false);
+    assert.equal(await test.stores.outbox.retryLater(claim, mailEnd('E451'), 0), false);
     assert.deepEqual(await waiting(), []);
   });
 
@@ -64,7 +65,7 @@ describe('mails that an account has sent', () => {
     const page = await owner.get('/account/people');
     assert.ok(!page.body.includes('beyond@example.org'));
     assert.ok(!(await owner.get('/account/audit')).body.includes('beyond@example.org'));
-    assert.ok((await waiting()).every(mail => mail.recipient !== 'beyond@example.org'));
+    assert.ok((await waiting()).every(mail => mail.address !== 'beyond@example.org'));
     const other = await test.stores.accounts.create('another');
     assert.ok(other);
     const neighbour = await signIn(test, { accountId: other.id });

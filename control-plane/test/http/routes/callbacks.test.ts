@@ -72,8 +72,8 @@ async function assertRefused(body: unknown, field: string): Promise<void> {
   assert.deepEqual([await credits(), await app.countJobs(), await app.storedFiles()], before);
 }
 
-function bodyIn(row: { readonly job_id: string; readonly body: string }) {
-  return JSON.parse(SECRETS.openText(row.body, notificationBody(row.job_id)) ?? '');
+function bodyIn(row: { readonly id: string; readonly body: string }) {
+  return JSON.parse(SECRETS.openText(row.body, notificationBody(row.id)) ?? '');
 }
 
 async function outboxOf(jobId: string) {
@@ -82,9 +82,9 @@ async function outboxOf(jobId: string) {
   const database = await openDatabase(`sqlite:${place}`, { log });
   try {
     return await database.kysely
-      .selectFrom('webhook_outbox')
+      .selectFrom('outbox')
       .selectAll()
-      .where('job_id', '=', jobId)
+      .where('id', '=', jobId)
       .executeTakeFirst();
   } finally {
     await database.close();
@@ -243,7 +243,7 @@ test('a job shows its callback in every state, the notification does not', async
     job_id: jobId,
     data,
   });
-  assert.deepEqual([row.callback_url, row.status, row.attempts], [PENDING.url, 'pending', 0]);
+  assert.deepEqual([row.address, row.status, row.attempts], [PENDING.url, 'pending', 0]);
 });
 
 test('a synchronous answer and a failure show it too', async () => {

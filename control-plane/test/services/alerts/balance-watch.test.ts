@@ -118,7 +118,7 @@ describe('a low balance', () => {
     });
     assert.equal(headers['webhook-id'], `msg_${at(thresholds, 0).delivery?.id}`);
     assert.equal(at(thresholds, 1).toldAtMs, null);
-    const [listed] = await stores.webhookOutbox.list({ limit: 1 });
+    const [listed] = await stores.outbox.list({ limit: 1 });
     assert.equal(listed?.event, 'account.balance_low');
   });
 

@@ -6,11 +6,16 @@ import { sql } from 'kysely';
 import { useTestDatabase } from '../../../../test/support/database.ts';
 import { CallbackSecrets, mailBody } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
-import { MAILS_UNDER_WAY_MAX, MailDelivery } from '../../../src/services/alerts/mail-delivery.ts';
-import type { MailOutcome, OutgoingMail } from '../../../src/services/alerts/mail-sender.ts';
-import { insertMail } from '../../../src/store/alerts/mail-rows.ts';
+import type { MessageDelivery } from '../../../src/services/notification/deliver-messages.ts';
+import type { MailOutcome, OutgoingMail } from '../../../src/services/notification/send-mails.ts';
+import {
+  MAILS_UNDER_WAY_MAX,
+  mailDelivery,
+} from '../../../src/services/notification/send-mails.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
+import { insertMail } from '../../../src/store/outbox/outbox-rows.ts';
 import type { Stores } from '../../../src/store/stores.ts';
+import { dueMails, mailEnd } from '../../store/alerts-fixtures.ts';
 import { storesOn } from '../../store/fixtures.ts';
 import { silent, until } from '../dispatch/harness.ts';
 
@@ -32,16 +37,16 @@ async function put(recipients: readonly string[], accountId?: string): Promise<v
 }
 
 async function statusOf(recipient: string) {
-  const mails = database.kysely.selectFrom('mail_outbox').where('recipient', '=', recipient);
+  const mails = database.kysely.selectFrom('outbox').where('address', '=', recipient);
   const { status, attempts, last_error } = await mails.selectAll().executeTakeFirstOrThrow();
   return [status, attempts, last_error];
 }
 
 type Send = (mail: OutgoingMail, signal: AbortSignal) => Promise<MailOutcome>;
 
-function delivery(send: Send, observed: string[] = [], secrets = SECRETS): MailDelivery {
-  const delivering = new MailDelivery({
-    outbox: stores.mailOutbox,
+function delivery(send: Send, observed: string[] = [], secrets = SECRETS): MessageDelivery {
+  const delivering = mailDelivery({
+    outbox: stores.outbox,
     secrets,
     sender: { send },
     observer: { mailAttempted: outcome => observed.push(outcome) },
@@ -78,27 +83,27 @@ describe('mails that wait', () => {
     assert.deepEqual(sent.sort(), others.sort());
     assert.deepEqual(await statusOf('bad@a.test'), ['failed', 3, 'E451_try_again']);
     assert.deepEqual(await statusOf('never@a.test'), ['failed', 1, 'E550']);
-    assert.deepEqual(await statusOf('owner0@a.test'), ['sent', 1, null]);
+    assert.deepEqual(await statusOf('owner0@a.test'), ['delivered', 1, null]);
     assert.equal(observed.filter(outcome => outcome === 'given-up').length, 1);
-    assert.deepEqual(await stores.mailOutbox.waiting(), { count: 0, oldestMs: 0 });
+    assert.deepEqual(await stores.outbox.mailsWaiting(), { count: 0, oldestMs: 0 });
   });
 
   it('are late since they were written, however often the server put them off', async () => {
     await put(['away@a.test']);
-    const mails = database.kysely.updateTable('mail_outbox');
+    const mails = database.kysely.updateTable('outbox');
     await mails
       .set({ created_at: sql<number>`created_at - ${HOUR_MS}` })
-      .where('recipient', '=', 'away@a.test')
+      .where('address', '=', 'away@a.test')
       .execute();
-    const [mail] = await stores.mailOutbox.listDue(1, []);
+    const [mail] = await dueMails(stores, 1);
     assert.ok(mail);
     const claim = { id: mail.id, holder: 'replica', fence: mail.fence + 1 };
-    assert.ok(await stores.mailOutbox.claim(claim, HOUR_MS));
-    assert.ok(await stores.mailOutbox.retryLater(claim, 'ECONNECTION', HOUR_MS));
-    const { count, oldestMs } = await stores.mailOutbox.waiting();
+    assert.ok(await stores.outbox.claim(claim, HOUR_MS));
+    assert.ok(await stores.outbox.retryLater(claim, mailEnd('ECONNECTION'), HOUR_MS));
+    const { count, oldestMs } = await stores.outbox.mailsWaiting();
     assert.equal(count, 1);
     assert.ok(oldestMs >= HOUR_MS, `late by ${oldestMs} ms`);
-    await database.kysely.deleteFrom('mail_outbox').where('id', '=', mail.id).execute();
+    await database.kysely.deleteFrom('outbox').where('id', '=', mail.id).execute();
   });
 
   it('are no more at once than there are places, and given back by one that ends', async () => {
@@ -121,26 +126,26 @@ describe('mails that wait', () => {
     });
     await until(() => sent.length === recipients.length);
     await next.stop();
-    assert.deepEqual(await statusOf('hang0@a.test'), ['sent', 1, null]);
+    assert.deepEqual(await statusOf('hang0@a.test'), ['delivered', 1, null]);
   });
 
   it('are sent by another replica where one dies over them, under the same id', async () => {
     await put(['orphan@a.test']);
-    const [mail] = await stores.mailOutbox.listDue(1, []);
+    const [mail] = await dueMails(stores, 1);
     assert.ok(mail);
     const claim = { id: mail.id, holder: 'dead', fence: mail.fence + 1 };
-    assert.ok(await stores.mailOutbox.claim(claim, 30));
-    assert.deepEqual(await stores.mailOutbox.listDue(1, []), []);
+    assert.ok(await stores.outbox.claim(claim, 30));
+    assert.deepEqual(await dueMails(stores, 1), []);
     const ids: string[] = [];
     const next = delivery(async ({ id }) => {
       ids.push(id);
       return { kind: 'sent' };
     });
     await until(() => ids.length === 1);
-    await until(async () => (await statusOf('orphan@a.test'))[0] === 'sent');
+    await until(async () => (await statusOf('orphan@a.test'))[0] === 'delivered');
     await next.stop();
     assert.deepEqual(ids, [mail.id]);
-    assert.equal(await stores.mailOutbox.sent(claim), false, 'fenced off');
+    assert.equal(await stores.outbox.delivered(claim, mailEnd()), false, 'fenced off');
   });
 
   it('go past an account with a hundred mails at a slow server, and leave it half of the places', async () => {
@@ -161,12 +166,12 @@ describe('mails that wait', () => {
     const stopped = slow.stop();
     for (const answer of answers) answer();
     await stopped;
-    await database.kysely.deleteFrom('mail_outbox').where('account_id', '=', 'crowd').execute();
+    await database.kysely.deleteFrom('outbox').where('account_id', '=', 'crowd').execute();
   });
 
   it('lie sealed in the database, and one that no key here opens is left to another replica', async () => {
     await put(['sealed@a.test']);
-    const rows = database.kysely.selectFrom('mail_outbox').where('recipient', '=', 'sealed@a.test');
+    const rows = database.kysely.selectFrom('outbox').where('address', '=', 'sealed@a.test');
     const { body } = await rows.selectAll().executeTakeFirstOrThrow();
     assert.ok(!body.includes('sealed@a.test'));
     const texts: string[] = [];
@@ -178,15 +183,15 @@ describe('mails that wait', () => {
     await until(async () => (await statusOf('sealed@a.test'))[2] === 'ENOKEY');
     await without.stop();
     await database.kysely
-      .updateTable('mail_outbox')
-      .set({ status: 'pending', attempts: 0, due_at: 1 })
+      .updateTable('outbox')
+      .set({ status: 'pending', attempts: 0, next_attempt_at: 1, secret_key_id: '' })
       .set({ finished_at: null, body })
-      .where('recipient', '=', 'sealed@a.test')
+      .where('address', '=', 'sealed@a.test')
       .execute();
     const next = new SecretBox(Buffer.alloc(32, 2));
     const both = new CallbackSecrets(next, [new SecretBox(Buffer.alloc(32, 1))]);
     const withBoth = delivery(send, [], both);
-    await until(async () => (await statusOf('sealed@a.test'))[0] === 'sent');
+    await until(async () => (await statusOf('sealed@a.test'))[0] === 'delivered');
     await withBoth.stop();
     assert.deepEqual(texts, ['to sealed@a.test']);
   });

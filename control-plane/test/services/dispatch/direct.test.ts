@@ -351,7 +351,7 @@ describe('a holder that is late', () => {
 
 it('what a control plane left that died between the result and its row is swept', async () => {
   await joined(wellDone);
-  const { jobs, sweeps, webhookOutbox } = harness.stores;
+  const { jobs, sweeps, outbox } = harness.stores;
   let died = false;
   const dying = new Proxy(jobs, {
     get(target, name) {
@@ -372,7 +372,7 @@ it('what a control plane left that died between the result and its row is swept'
   await until(async () => isDeepStrictEqual(await harness.blobNames(), both), 'two results');
   shiftMs = 2 * 3_600_000;
   const sweeper = new Sweeper({
-    ...{ jobStore: jobs, outbox: webhookOutbox, blobStore: blobs, sweeps },
+    ...{ jobStore: jobs, outbox: outbox, blobStore: blobs, sweeps },
     holder: 'sweeper',
     jobRetentionMs: 30 * 86_400_000,
     logger: silent,

@@ -62,7 +62,7 @@ describe('a notification', () => {
     assert.deepEqual([...ids], [`msg_${jobId}`]);
     assert.ok((await rowOf(jobId)).secret);
     receiver.answer = taken;
-    assert.equal(await stores.webhookOutbox.retry(jobId), 'retried');
+    assert.equal(await stores.outbox.retry(jobId), 'retried');
     sender.events.notificationDue();
     await until(isFinal(jobId));
     assert.deepEqual(await told(jobId), ['delivered', SCHEDULE.length + 1, 204]);
@@ -78,7 +78,7 @@ describe('a notification', () => {
     await until(isFinal(jobId));
     assert.deepEqual(await told(jobId), ['failed', 1, 410]);
     assert.equal((await rowOf(jobId)).secret, null);
-    assert.equal(await stores.webhookOutbox.retry(jobId), 'secret-erased');
+    assert.equal(await stores.outbox.retry(jobId), 'secret-erased');
   });
 
   for (const [status, header, putOff] of [

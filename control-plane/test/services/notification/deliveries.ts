@@ -10,7 +10,8 @@ import type { WebhookSchedule } from '../../../src/domain/webhook-schedule.ts';
 import { CallbackSecrets, notificationBody } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import { JobEvents } from '../../../src/services/job-events.ts';
-import { WebhookDelivery } from '../../../src/services/notification/deliver-webhooks.ts';
+import type { MessageDelivery } from '../../../src/services/notification/deliver-messages.ts';
+import { webhookDelivery } from '../../../src/services/notification/send-webhooks.ts';
 import { GuardedPost, type PostLimits } from '../../../src/sources/guard/guarded-post.ts';
 import { OutgoingGuard } from '../../../src/sources/guard/outgoing-guard.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
@@ -56,7 +57,7 @@ beforeEach(async () => {
 });
 
 interface Replica extends AsyncDisposable {
-  readonly delivery: WebhookDelivery;
+  readonly delivery: MessageDelivery;
   readonly events: JobEvents;
   readonly observed: string[];
   readonly delaysMs: number[];
@@ -69,7 +70,7 @@ export function replica(
     policy?: Partial<typeof TRUSTED>;
     limits?: Partial<PostLimits>;
     secrets?: CallbackSecrets;
-    outbox?: Stores['webhookOutbox'];
+    outbox?: Stores['outbox'];
   } = {},
 ): Replica {
   const events = new JobEvents();
@@ -77,8 +78,8 @@ export function replica(
   const delaysMs: number[] = [];
   const policy = { ...TRUSTED, ...options.policy };
   const guard = new OutgoingGuard({ policy });
-  const delivery = new WebhookDelivery({
-    outbox: options.outbox ?? stores.webhookOutbox,
+  const delivery = webhookDelivery({
+    outbox: options.outbox ?? stores.outbox,
     guardedPost: new GuardedPost({ guard, policy, limits: { ...LIMITS, ...options.limits } }),
     secrets: options.secrets ?? secrets,
     events,
@@ -121,9 +122,9 @@ export async function ended(url: string, by = secrets): Promise<string> {
 
 export async function rowOf(jobId: string) {
   return database.kysely
-    .selectFrom('webhook_outbox')
+    .selectFrom('outbox')
     .selectAll()
-    .where('job_id', '=', jobId)
+    .where('id', '=', jobId)
     .executeTakeFirstOrThrow();
 }
 

@@ -56,8 +56,8 @@ describe('several replicas', () => {
     const jobs: string[] = [];
     for (let count = 0; count < 15; count += 1) jobs.push(await ended(receiver.url()));
     const [first, second] = [storesOn(await test.open()), storesOn(await test.open())];
-    await using _one = replica({ outbox: first.webhookOutbox });
-    await using _two = replica({ outbox: second.webhookOutbox });
+    await using _one = replica({ outbox: first.outbox });
+    await using _two = replica({ outbox: second.outbox });
     for (const jobId of jobs) await until(isFinal(jobId));
     assert.equal(receiver.deliveries.length, 15);
     assert.ok(receiver.deliveries.every(delivery => delivery.signatureHolds));
@@ -66,13 +66,13 @@ describe('several replicas', () => {
   it('take over from one that died in the middle, and one word counts', async () => {
     await using receiver = await Receiver.open(SECRET);
     const jobId = await ended(receiver.url());
-    const claim = { jobId, holder: 'dead', fence: 1 };
-    assert.ok(await stores.webhookOutbox.claim(claim, 300));
+    const claim = { id: jobId, holder: 'dead', fence: 1 };
+    assert.ok(await stores.outbox.claim(claim, 300));
     await using sender = replica();
     await until(isFinal(jobId));
     assert.equal(receiver.of(jobId).length, 1);
     const end = { statusCode: 500, durationMs: 1 };
-    assert.equal(await stores.webhookOutbox.retryLater(claim, end, 1), false);
+    assert.equal(await stores.outbox.retryLater(claim, end, 1), false);
     assert.deepEqual(await told(jobId), ['delivered', 1, 204]);
     assert.deepEqual(sender.observed, ['delivered']);
   });
@@ -96,11 +96,7 @@ describe('several replicas', () => {
     await using receiver = await Receiver.open(SECRET);
     const [jobId, other] = [await ended(receiver.url()), await ended(receiver.url())];
     const { body } = await rowOf(other);
-    await database.kysely
-      .updateTable('webhook_outbox')
-      .set({ body })
-      .where('job_id', '=', jobId)
-      .execute();
+    await database.kysely.updateTable('outbox').set({ body }).where('id', '=', jobId).execute();
     await using sender = replica();
     await until(isFinal(jobId));
     await until(isFinal(other));
@@ -114,11 +110,7 @@ describe('several replicas', () => {
     const { secret } = await rowOf(jobId);
     assert.ok(secret);
     secret.set([(secret.at(-1) ?? 0) ^ 1], secret.length - 1);
-    await database.kysely
-      .updateTable('webhook_outbox')
-      .set({ secret })
-      .where('job_id', '=', jobId)
-      .execute();
+    await database.kysely.updateTable('outbox').set({ secret }).where('id', '=', jobId).execute();
     await using sender = replica();
     await until(isFinal(jobId));
     assert.deepEqual([receiver.deliveries, sender.observed], [[], ['unsignable']]);
@@ -163,10 +155,10 @@ describe('a replica that ends', () => {
     await using receiver = await Receiver.open(SECRET);
     let failures = 3;
     const flaky = {
-      ...stores.webhookOutbox,
-      listDue: async (...given: Parameters<Stores['webhookOutbox']['listDue']>) => {
+      ...stores.outbox,
+      listDue: async (...given: Parameters<Stores['outbox']['listDue']>) => {
         if (failures-- > 0) throw new Error('away');
-        return stores.webhookOutbox.listDue(...given);
+        return stores.outbox.listDue(...given);
       },
     };
     await using sender = replica({ outbox: flaky });

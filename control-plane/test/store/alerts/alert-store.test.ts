@@ -67,25 +67,26 @@ for (const dialect of DIALECTS) {
     /** Thresholds that were told, in the order of their events, and to whom it was written. */
     async function told(accountId: string) {
       const events = await database.kysely
-        .selectFrom('webhook_outbox')
-        .select(['job_id', 'body', 'event'])
+        .selectFrom('outbox')
+        .select(['id', 'body'])
         .where('account_id', '=', accountId)
         .where('event', 'is not', null)
         .execute();
       const mails = await database.kysely
-        .selectFrom('mail_outbox')
-        .select(['recipient'])
+        .selectFrom('outbox')
+        .select(['address'])
+        .where('kind', '=', 'mail')
         .where('account_id', '=', accountId)
         .execute();
-      assert.equal(new Set(events.map(event => event.job_id)).size, events.length);
+      assert.equal(new Set(events.map(event => event.id)).size, events.length);
       return {
         thresholds: events.map(thresholdOf).sort(),
-        mails: mails.map(mail => mail.recipient.slice(0, 3)).sort(),
+        mails: mails.map(mail => mail.address.slice(0, 3)).sort(),
       };
     }
 
-    function thresholdOf({ job_id, body }: { job_id: string; body: string }): number {
-      return JSON.parse(SECRETS.openText(body, notificationBody(job_id)) ?? '').data.threshold;
+    function thresholdOf({ id, body }: { id: string; body: string }): number {
+      return JSON.parse(SECRETS.openText(body, notificationBody(id)) ?? '').data.threshold;
     }
 
     async function failOne(accountId: string): Promise<void> {

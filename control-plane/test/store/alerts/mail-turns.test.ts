@@ -3,10 +3,11 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, beforeEach, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
-import { insertMail } from '../../../src/store/alerts/mail-rows.ts';
-import { HEAD_MAX } from '../../../src/store/alerts/mail-turns.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
+import { HEAD_MAX } from '../../../src/store/outbox/outbox-due.ts';
+import { insertMail } from '../../../src/store/outbox/outbox-rows.ts';
 import type { Stores } from '../../../src/store/stores.ts';
+import { dueMails, mailEnd } from '../alerts-fixtures.ts';
 import { storesOn } from '../fixtures.ts';
 
 const HOUR_MS = 3_600_000;
@@ -21,7 +22,7 @@ for (const dialect of DIALECTS) {
       database = await databases.open();
     });
     beforeEach(async () => {
-      await database.kysely.deleteFrom('mail_outbox').execute();
+      await database.kysely.deleteFrom('outbox').execute();
       // Another place in the turns.
       stores = storesOn(database);
     });
@@ -37,12 +38,12 @@ for (const dialect of DIALECTS) {
     async function sent(count: number): Promise<string[]> {
       const accounts: string[] = [];
       for (let mails = 0; mails < count; mails += 1) {
-        const [mail] = await stores.mailOutbox.listDue(1, []);
+        const [mail] = await dueMails(stores, 1);
         if (mail === undefined) break;
         accounts.push(mail.accountId);
         const claim = { id: mail.id, holder: 'replica', fence: mail.fence + 1 };
-        assert.ok(await stores.mailOutbox.claim(claim, HOUR_MS));
-        assert.ok(await stores.mailOutbox.sent(claim));
+        assert.ok(await stores.outbox.claim(claim, HOUR_MS));
+        assert.ok(await stores.outbox.delivered(claim, mailEnd()));
       }
       return accounts;
     }
@@ -54,9 +55,12 @@ for (const dialect of DIALECTS) {
       assert.deepEqual(await sent(9), ['a', 'b', 'c', 'a', 'c', 'a']);
       await put('a', 2);
       await put('b', 2);
-      const both = await stores.mailOutbox.listDue(9, []);
-      assert.deepEqual(both.map(mail => mail.accountId).sort(), ['a', 'b'], 'one of each');
-      const [other] = await stores.mailOutbox.listDue(9, ['a']);
+      const all = await dueMails(stores, 9);
+      assert.deepEqual(
+        all.map(mail => mail.accountId),
+        ['b', 'a', 'b', 'a'],
+      );
+      const [other] = await dueMails(stores, 9, ['a']);
       assert.equal(other?.accountId, 'b');
     });
 
@@ -73,8 +77,8 @@ for (const dialect of DIALECTS) {
       await put('zoe', HEAD_MAX);
       for (let later = 0; later < HEAD_MAX; later += 1) await put(`later${later}`, 1);
       await database.kysely
-        .updateTable('mail_outbox')
-        .set({ due_at: Date.now() + HOUR_MS })
+        .updateTable('outbox')
+        .set({ next_attempt_at: Date.now() + HOUR_MS })
         .where('account_id', 'like', 'later%')
         .execute();
       assert.deepEqual(await sent(2), ['zoe', 'zoe']);

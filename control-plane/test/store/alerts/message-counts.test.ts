@@ -45,8 +45,9 @@ for (const dialect of DIALECTS) {
     }
 
     async function waiting(accountId: string): Promise<string[]> {
-      const mails = database.kysely.selectFrom('mail_outbox').where('account_id', '=', accountId);
-      return (await mails.select('recipient').execute()).map(row => row.recipient);
+      const mails = database.kysely.selectFrom('outbox').where('account_id', '=', accountId);
+      const rows = await mails.where('kind', '=', 'mail').select('address').execute();
+      return rows.map(row => row.address);
     }
 
     const sentOf = (accountId: string) => readSentToday(database, database.kysely, accountId);
@@ -112,7 +113,7 @@ for (const dialect of DIALECTS) {
         .set(eb => ({ day_at: eb('day_at', '-', 2 * DAY_MS) }))
         .where('key_hash', '!=', sha256(`mail of ${account}`))
         .execute();
-      while ((await stores.mailOutbox.removeOldCounts(3)) > 0);
+      while ((await stores.alerts.removeOldCounts(3)) > 0);
       const kept = (await rows()).map(({ key_hash }) => key_hash);
       assert.deepEqual(kept, [sha256(`mail of ${account}`)]);
     });

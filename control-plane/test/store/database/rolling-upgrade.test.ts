@@ -128,19 +128,19 @@ for (const dialect of DIALECTS) {
     });
 
     it('delivers what was not', async () => {
-      const pending = await stores.webhookOutbox.list({ status: 'pending', limit: 500 });
+      const pending = await stores.outbox.list({ status: 'pending', limit: 500 });
       const waiting = new Set(pending.map(({ jobId }) => jobId));
       for (const name of ['untold', 'expired', 'retried', ...OPEN] as const) {
         assert.ok(waiting.has(legacy.jobs[name]), name);
       }
       for (const { jobId, attempts } of pending) {
         // Each attempt had a claim of its own.
-        const claim = { jobId, holder: 'new-replica', fence: attempts + 1 };
-        assert.ok(await stores.webhookOutbox.claim(claim, HOUR_MS), jobId);
+        const claim = { id: jobId, holder: 'new-replica', fence: attempts + 1 };
+        assert.ok(await stores.outbox.claim(claim, HOUR_MS), jobId);
         const end = { statusCode: 204, durationMs: 5 };
-        assert.ok(await stores.webhookOutbox.delivered(claim, end));
+        assert.ok(await stores.outbox.delivered(claim, end));
       }
-      assert.deepEqual(await stores.webhookOutbox.list({ status: 'pending', limit: 1 }), []);
+      assert.deepEqual(await stores.outbox.list({ status: 'pending', limit: 1 }), []);
     });
 
     it('removes what has expired, whichever release made it', async () => {

@@ -149,7 +149,7 @@ for (const dialect of DIALECTS) {
         const silent = await running(stores, newJob(account));
         await stores.jobs.fail(silent.claim, SERVICE_FAULT);
         const rows = await database.kysely
-          .selectFrom('webhook_outbox')
+          .selectFrom('outbox')
           .selectAll()
           .where('account_id', '=', account)
           .orderBy('created_at')

@@ -204,9 +204,9 @@ for (const dialect of DIALECTS) {
         assert.ok(await stores.jobs.find(open.job.id));
         assert.ok(await stores.jobs.find(unswept.job.id), 'its blob has still a name');
         const left = await database.kysely
-          .selectFrom('webhook_outbox')
-          .select('job_id')
-          .where('job_id', '=', gone.job.id)
+          .selectFrom('outbox')
+          .select('id')
+          .where('id', '=', gone.job.id)
           .execute();
         assert.deepEqual(left, []);
         const credits = await stores.ledger.credits(account);

@@ -11,7 +11,7 @@ import {
 } from '../../../../test/support/large-tables.ts';
 import { type FullPlaces, NONE_FULL } from '../../../src/domain/shared-places.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
-import { countSealedWithOthers } from '../../../src/store/outbox/webhook-due.ts';
+import { countSealedWithOthers } from '../../../src/store/outbox/outbox-due.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { HOUR_MS, storesOn } from '../fixtures.ts';
 
@@ -35,7 +35,8 @@ for (const dialect of DIALECTS) {
     });
 
     function due({ destinations = [HANGING_RECEIVER], accounts = [] }: Without = {}) {
-      return stores.webhookOutbox.listDue({
+      return stores.outbox.listDue({
+        kind: 'webhook',
         limit: 32,
         secretKeyIds: [SECRET_KEY_ID],
         full: { ...NONE_FULL, destinations, accounts },
@@ -48,9 +49,9 @@ for (const dialect of DIALECTS) {
       for (let polls = 0; polls < 20; polls += 1) {
         const found = await due(changes);
         if (found.length === 0) return receivers.sort();
-        for (const { jobId, fence, receiver } of found) {
-          const claim = { jobId, holder: 'replica-1', fence: fence + 1 };
-          assert.ok(await stores.webhookOutbox.claim(claim, HOUR_MS));
+        for (const { id, fence, receiver } of found) {
+          const claim = { id, holder: 'replica-1', fence: fence + 1 };
+          assert.ok(await stores.outbox.claim(claim, HOUR_MS));
           receivers.push(receiver);
         }
       }
@@ -59,7 +60,7 @@ for (const dialect of DIALECTS) {
 
     async function givenBack() {
       await database.kysely
-        .updateTable('webhook_outbox')
+        .updateTable('outbox')
         .set({ lease_holder: null, lease_expires_at: null })
         .execute();
     }
@@ -81,7 +82,7 @@ for (const dialect of DIALECTS) {
       assert.ok(receivers.length > 0);
       await givenBack();
       const own = await database.kysely
-        .selectFrom('webhook_outbox')
+        .selectFrom('outbox')
         .select('receiver')
         .where('status', '=', 'pending')
         .where('account_id', '<>', accountOf(0))
@@ -91,32 +92,32 @@ for (const dialect of DIALECTS) {
 
     it('at a receiver that two accounts share hides none of the other', async () => {
       const [quiet] = await due();
-      const shared = { callback_url: `https://${HANGING_RECEIVER}/`, receiver: HANGING_RECEIVER };
-      const row = database.kysely.updateTable('webhook_outbox').where('job_id', '=', quiet!.jobId);
+      const shared = { address: `https://${HANGING_RECEIVER}/`, receiver: HANGING_RECEIVER };
+      const row = database.kysely.updateTable('outbox').where('id', '=', quiet!.id);
       await row.set({ ...shared, account_id: accountOf(7) }).execute();
       const others = { destinations: QUIET_RECEIVERS, accounts: [accountOf(0)] };
       assert.deepEqual(
-        (await due(others)).map(({ jobId }) => jobId),
-        [quiet!.jobId],
+        (await due(others)).map(({ id }) => id),
+        [quiet!.id],
       );
-      const { receiver, accountId, callbackUrl } = quiet!;
-      const before = { receiver, account_id: accountId, callback_url: callbackUrl };
+      const { receiver, accountId, address } = quiet!;
+      const before = { receiver, account_id: accountId, address };
       await row.set(before).execute();
     });
 
     it('under a key that this replica has not hides none of those it can open', async () => {
-      const rows = database.kysely.updateTable('webhook_outbox');
+      const rows = database.kysely.updateTable('outbox');
       const hanging = rows.where('receiver', '=', HANGING_RECEIVER);
       await hanging.set({ secret_key_id: 'another' }).execute();
       assert.deepEqual(await drained({ destinations: [] }), QUIET_RECEIVERS);
       await givenBack();
       await hanging.set({ secret_key_id: SECRET_KEY_ID }).execute();
-      assert.equal(await stores.webhookOutbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
+      assert.equal(await stores.outbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
     });
 
     it('of many receivers is looked through for other keys no further than to a bound', async () => {
       const last = [...QUIET_RECEIVERS, HANGING_RECEIVER].sort().at(-1)!;
-      const rows = database.kysely.updateTable('webhook_outbox').where('receiver', '=', last);
+      const rows = database.kysely.updateTable('outbox').where('receiver', '=', last);
       await rows.set({ secret_key_id: 'another' }).execute();
       assert.equal(await countSealedWithOthers(database, [SECRET_KEY_ID], QUIET), 0);
       assert.ok((await countSealedWithOthers(database, [SECRET_KEY_ID])) > 0);
@@ -124,7 +125,7 @@ for (const dialect of DIALECTS) {
     });
 
     it('is counted', async () => {
-      const { count, oldestMs } = await stores.webhookOutbox.due();
+      const { count, oldestMs } = await stores.outbox.due();
       assert.equal(count, BACKLOG + QUIET);
       assert.ok(oldestMs >= HOUR_MS - 5000);
     });

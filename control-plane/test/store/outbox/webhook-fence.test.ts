@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
-import type { WebhookOutboxStore } from '../../../src/store/outbox/webhook-outbox-store.ts';
+import type { OutboxStore } from '../../../src/store/outbox/outbox-store.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { fundedAccount, HOUR_MS, IMAGE_FAULT, newJob, running, storesOn } from '../fixtures.ts';
 
@@ -12,11 +12,11 @@ for (const dialect of DIALECTS) {
   describe(`the fence of a notification on ${dialect}`, { skip: skipReason(dialect) }, () => {
     const databases = useTestDatabase(dialect);
     let stores: Stores;
-    let outbox: WebhookOutboxStore;
+    let outbox: OutboxStore;
 
     before(async () => {
       stores = storesOn(await databases.open());
-      outbox = stores.webhookOutbox;
+      outbox = stores.outbox;
     });
 
     /** A notification that is due, under a claim of its first fence. */
@@ -29,7 +29,7 @@ for (const dialect of DIALECTS) {
       const job = newJob(await fundedAccount(stores, 1), { callback });
       const { claim: ofJob } = await running(stores, job);
       assert.ok(await stores.jobs.fail(ofJob, IMAGE_FAULT));
-      const claim = { jobId: job.id, holder: 'replica-1', fence: 1 };
+      const claim = { id: job.id, holder: 'replica-1', fence: 1 };
       assert.equal(await outbox.claim(claim, leaseMs), true);
       return claim;
     }

@@ -6,10 +6,8 @@ import { at } from '../../../../test/support/at.ts';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { type FullPlaces, NONE_FULL } from '../../../src/domain/shared-places.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
-import type {
-  DueQuery,
-  WebhookOutboxStore,
-} from '../../../src/store/outbox/webhook-outbox-store.ts';
+import type { DueQuery } from '../../../src/store/outbox/outbox-due.ts';
+import type { OutboxStore } from '../../../src/store/outbox/outbox-store.ts';
 import { createStores, type Stores } from '../../../src/store/stores.ts';
 import { fundedAccount, HOUR_MS, IMAGE_FAULT, newJob, running, storesOn } from '../fixtures.ts';
 
@@ -21,7 +19,7 @@ for (const dialect of DIALECTS) {
     const databases = useTestDatabase(dialect);
     let database: Database;
     let stores: Stores;
-    let outbox: WebhookOutboxStore;
+    let outbox: OutboxStore;
     let accountId: string;
     /** Each test's notifications are told apart by their key. */
     let keyId: string;
@@ -29,7 +27,7 @@ for (const dialect of DIALECTS) {
     before(async () => {
       database = await databases.open();
       stores = storesOn(database);
-      outbox = stores.webhookOutbox;
+      outbox = stores.outbox;
       accountId = await fundedAccount(stores, 1000);
     });
 
@@ -42,6 +40,7 @@ for (const dialect of DIALECTS) {
 
     function due(changes: Partial<DueQuery> = {}) {
       return outbox.listDue({
+        kind: 'webhook',
         limit: 100,
         secretKeyIds: [keyId],
         full: NONE_FULL,
@@ -49,21 +48,21 @@ for (const dialect of DIALECTS) {
       });
     }
 
-    const dueIds = async (changes?: Partial<DueQuery>) => (await due(changes)).map(n => n.jobId);
+    const dueIds = async (changes?: Partial<DueQuery>) => (await due(changes)).map(n => n.id);
 
     async function won(jobId: string, holder = 'replica-1', leaseMs = 20_000) {
-      const found = (await due()).find(notification => notification.jobId === jobId);
+      const found = (await due()).find(notification => notification.id === jobId);
       assert.ok(found, 'it is not due');
-      const claim = { jobId, holder, fence: found.fence + 1 };
+      const claim = { id: jobId, holder, fence: found.fence + 1 };
       assert.ok(await outbox.claim(claim, leaseMs));
       return claim;
     }
 
     async function rowOf(jobId: string) {
       return database.kysely
-        .selectFrom('webhook_outbox')
+        .selectFrom('outbox')
         .selectAll()
-        .where('job_id', '=', jobId)
+        .where('id', '=', jobId)
         .executeTakeFirstOrThrow();
     }
 
@@ -77,15 +76,15 @@ for (const dialect of DIALECTS) {
       const jobId = await ended();
       const seen = at(await due(), 0);
       assert.deepEqual(
-        [seen.jobId, seen.receiver, seen.attempts, seen.fence],
+        [seen.id, seen.receiver, seen.attempts, seen.fence],
         [jobId, 'a.example:443', 0, 0],
       );
-      assert.deepEqual(new Uint8Array(seen.secret), SECRET);
+      assert.deepEqual(new Uint8Array(seen.secret!), SECRET);
       assert.ok(seen.readAtMs >= seen.createdAtMs);
       const others = await Promise.all([databases.open(), databases.open(), databases.open()]);
       const claims = await Promise.all(
         others.map((other, index) =>
-          storesOn(other).webhookOutbox.claim({ jobId, holder: `r${index}`, fence: 1 }, 20_000),
+          storesOn(other).outbox.claim({ id: jobId, holder: `r${index}`, fence: 1 }, 20_000),
         ),
       );
       assert.equal(claims.filter(Boolean).length, 1);
@@ -171,7 +170,7 @@ for (const dialect of DIALECTS) {
       const row = await rowOf(job.id);
       assert.equal(row.next_attempt_at! - row.created_at, HOUR_MS);
       assert.deepEqual(await due(), []);
-      assert.equal(await outbox.claim({ jobId: job.id, holder: 'r', fence: 1 }, 1000), false);
+      assert.equal(await outbox.claim({ id: job.id, holder: 'r', fence: 1 }, 1000), false);
     });
 
     test('is had again by the operator while the secret is there', async () => {
@@ -191,9 +190,9 @@ for (const dialect of DIALECTS) {
       assert.equal(await outbox.retry(jobId), 'secret-erased');
       const late = await ended();
       await database.kysely
-        .updateTable('webhook_outbox')
+        .updateTable('outbox')
         .set({ secret_erase_at: 5 })
-        .where('job_id', '=', late)
+        .where('id', '=', late)
         .execute();
       assert.deepEqual(await dueIds(), [], 'its day is over, swept or not');
       assert.equal(await outbox.retry(late), 'secret-erased');

@@ -46,27 +46,23 @@ for (const dialect of DIALECTS) {
     }
 
     function change(jobId: string, columns: Record<string, string | number | null>) {
-      return database.kysely
-        .updateTable('webhook_outbox')
-        .set(columns)
-        .where('job_id', '=', jobId)
-        .execute();
+      return database.kysely.updateTable('outbox').set(columns).where('id', '=', jobId).execute();
     }
 
     /** As if that much time had passed. */
     function age(jobId: string, ms: number) {
       return database.kysely
-        .updateTable('webhook_outbox')
+        .updateTable('outbox')
         .set(eb => ({ secret_erase_at: eb('secret_erase_at', '-', ms) }))
-        .where('job_id', '=', jobId)
+        .where('id', '=', jobId)
         .execute();
     }
 
     function rowOf(jobId: string) {
       return database.kysely
-        .selectFrom('webhook_outbox')
+        .selectFrom('outbox')
         .selectAll()
-        .where('job_id', '=', jobId)
+        .where('id', '=', jobId)
         .executeTakeFirstOrThrow();
     }
 
@@ -79,20 +75,19 @@ for (const dialect of DIALECTS) {
       const { claim } = await running(stores, newJob(account, { id, callback }));
       assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
       const row = await rowOf(id);
-      const { secret_key_id: secretKeyId } = row;
-      const stored = { secret: row.secret, secretKeyId };
+      const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
       assert.deepEqual(secrets.open(id, stored), signingKeyOf(text));
       assert.equal(secrets.open(randomUUID(), stored), undefined);
-      assert.equal(row.callback_url, callback.url);
+      assert.equal(row.address, callback.url);
     });
 
     it('keeps a secret for 24 hours and not longer, undelivered or not', async () => {
       const jobId = await ended();
       await age(jobId, 24 * HOUR_MS - 60_000);
-      assert.equal(await stores.webhookOutbox.eraseDueSecrets(100), 0);
+      assert.equal(await stores.outbox.eraseDueSecrets(100), 0);
       assert.ok((await rowOf(jobId)).secret);
       await age(jobId, 60_000);
-      assert.equal(await stores.webhookOutbox.eraseDueSecrets(100), 1);
+      assert.equal(await stores.outbox.eraseDueSecrets(100), 1);
       const row = await rowOf(jobId);
       assert.deepEqual(
         [row.secret, row.secret_key_id, row.secret_erase_at, row.next_attempt_at],
@@ -102,7 +97,7 @@ for (const dialect of DIALECTS) {
       assert.ok(row.finished_at);
       const { callback } = await reread(stores, jobId);
       assert.deepEqual([callback?.status, callback?.nextAttemptAtMs], ['failed', null]);
-      assert.equal(await stores.webhookOutbox.eraseDueSecrets(100), 0);
+      assert.equal(await stores.outbox.eraseDueSecrets(100), 0);
     });
 
     it('takes a delivery its lease with its secret, and leaves an ended one as it is', async () => {
@@ -112,7 +107,7 @@ for (const dialect of DIALECTS) {
       await change(stopped, { status: 'failed', finished_at: 5, next_attempt_at: null });
       await age(held, 25 * HOUR_MS);
       await age(stopped, 25 * HOUR_MS);
-      assert.equal(await stores.webhookOutbox.eraseDueSecrets(100), 2);
+      assert.equal(await stores.outbox.eraseDueSecrets(100), 2);
       const [freed, left] = [await rowOf(held), await rowOf(stopped)] as const;
       assert.deepEqual([freed.status, freed.lease_holder, freed.fence], ['failed', null, 1]);
       assert.deepEqual([left.finished_at, left.fence, left.secret], [5, 0, null]);
@@ -122,10 +117,10 @@ for (const dialect of DIALECTS) {
       const jobs: string[] = [];
       for (let count = 0; count < 6; count += 1) jobs.push(await ended());
       for (const jobId of jobs) await age(jobId, 25 * HOUR_MS);
-      assert.equal(await stores.webhookOutbox.eraseDueSecrets(2), 2);
+      assert.equal(await stores.outbox.eraseDueSecrets(2), 2);
       const [mine, theirs] = await Promise.all([
-        stores.webhookOutbox.eraseDueSecrets(100),
-        others.webhookOutbox.eraseDueSecrets(100),
+        stores.outbox.eraseDueSecrets(100),
+        others.outbox.eraseDueSecrets(100),
       ]);
       assert.equal(mine + theirs, 4);
       for (const jobId of jobs) assert.equal((await rowOf(jobId)).secret, null);

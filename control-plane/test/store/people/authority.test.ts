@@ -125,9 +125,9 @@ const CHANGES: Readonly<Record<string, Change>> = {
   },
   'a notification again': {
     permission: 'jobs.resend',
-    act: ({ webhookOutbox }, { accountId, jobId }, actor) => {
+    act: ({ outbox }, { accountId, jobId }, actor) => {
       const what = { action: 'job.resent', subject: jobId };
-      return webhookOutbox.resend(jobId, { id: randomUUID(), accountId, actor, ...what }, 0);
+      return outbox.resend(jobId, { id: randomUUID(), accountId, actor, ...what }, 0);
     },
   },
 };
@@ -137,12 +137,12 @@ const TABLES = [
   'api_keys',
   'audit_entries',
   'balance_alerts',
-  'mail_outbox',
+  'outbox',
   'members',
   'one_time_links',
   'orders',
   'users',
-  'webhook_outbox',
+  'outbox',
 ] as const;
 
 async function rowsOf({ kysely }: Database): Promise<Record<string, readonly unknown[]>> {

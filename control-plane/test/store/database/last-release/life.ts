@@ -7,7 +7,7 @@ import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { RATE_WINDOW_MS } from '../../../../src/domain/rate-quota.ts';
 import type { Claim } from '../../../../src/store/jobs/job-lease.ts';
 import type { NewJob } from '../../../../src/store/jobs/job-submission.ts';
-import type { NotificationClaim } from '../../../../src/store/outbox/webhook-outbox-store.ts';
+import type { MessageClaim } from '../../../../src/store/outbox/outbox-store.ts';
 import type { Stores } from '../../../../src/store/stores.ts';
 
 type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
@@ -132,26 +132,26 @@ class Work {
   }
 
   async #leaveFinalJobs(): Promise<Record<FinalJob, string>> {
-    const { jobs, webhookOutbox } = this.#stores;
+    const { jobs, outbox } = this.#stores;
     const told = await this.#succeeded(HOUR_MS);
-    await webhookOutbox.claim(told, HOUR_MS);
-    await webhookOutbox.delivered(told, END);
+    await outbox.claim(told, HOUR_MS);
+    await outbox.delivered(told, END);
     const untold = await this.#succeeded(HOUR_MS);
     const expired = await this.#succeeded(OVER_MS);
     const retried = await this.#claim(await this.#submit('bytes'));
     await jobs.fail(retried, { ...FAULT, retryable: true });
-    const sending: NotificationClaim = { jobId: retried.jobId, holder: HOLDER, fence: 1 };
-    await webhookOutbox.claim(sending, HOUR_MS);
-    await webhookOutbox.retryLater(sending, END, OVER_MS);
+    const sending: MessageClaim = { id: retried.jobId, holder: HOLDER, fence: 1 };
+    await outbox.claim(sending, HOUR_MS);
+    await outbox.retryLater(sending, END, OVER_MS);
     const refused = await this.#claim(await this.#submit('bytes'));
     await jobs.fail(refused, { ...FAULT, retryable: false });
-    const gone: NotificationClaim = { jobId: refused.jobId, holder: HOLDER, fence: 1 };
-    await webhookOutbox.claim(gone, HOUR_MS);
-    await webhookOutbox.failed(gone, END, { eraseSecret: false });
+    const gone: MessageClaim = { id: refused.jobId, holder: HOLDER, fence: 1 };
+    await outbox.claim(gone, HOUR_MS);
+    await outbox.failed(gone, END, { eraseSecret: false });
     return {
-      told: told.jobId,
-      untold: untold.jobId,
-      expired: expired.jobId,
+      told: told.id,
+      untold: untold.id,
+      expired: expired.id,
       retried: retried.jobId,
       refused: refused.jobId,
     };
@@ -159,7 +159,7 @@ class Work {
 
   /** What callers, the dispatcher, the operator and the metrics read. */
   async lookAround(ids: Legacy['jobs']): Promise<void> {
-    const { jobs, ledger, webhookOutbox } = this.#stores;
+    const { jobs, ledger, outbox } = this.#stores;
     await jobs.find(ids.running);
     await jobs.findForKey(ids.told, this.#apiKeyId);
     await jobs.findByIdempotencyKey(this.#apiKeyId, this.idempotencyKeyHash);
@@ -169,9 +169,9 @@ class Work {
     await jobs.list({ states: ['running', 'failed'], endedWithinMs: HOUR_MS, limit: 50 });
     await jobs.queued();
     await jobs.doneWithin(HOUR_MS);
-    await webhookOutbox.due();
-    await webhookOutbox.list({ jobId: ids.untold, limit: 5 });
-    await webhookOutbox.countSealedWithOthers([SECRET_KEY_ID]);
+    await outbox.due();
+    await outbox.list({ jobId: ids.untold, limit: 5 });
+    await outbox.countSealedWithOthers([SECRET_KEY_ID]);
     await ledger.balances(this.#accountId);
   }
 
@@ -193,11 +193,11 @@ class Work {
   }
 
   async sweep(): Promise<void> {
-    const { jobs, webhookOutbox } = this.#stores;
+    const { jobs, outbox } = this.#stores;
     const names = await jobs.takeExpiredResultBlobs(100);
     await jobs.referencedBlobs([...names, 'inputs/nobody']);
     await jobs.removeFinalOlderThan(HOUR_MS, 100);
-    await webhookOutbox.eraseDueSecrets(100);
+    await outbox.eraseDueSecrets(100);
   }
 
   async #submit(source: 'url' | 'bytes'): Promise<string> {
@@ -229,7 +229,7 @@ class Work {
     return won.claim;
   }
 
-  async #succeeded(resultTtlMs: number): Promise<NotificationClaim> {
+  async #succeeded(resultTtlMs: number): Promise<MessageClaim> {
     const claim = await this.#claim(await this.#submit('bytes'));
     await this.#stores.jobs.admitted(claim);
     const token = randomBytes(32).toString('base64url');
@@ -246,7 +246,7 @@ class Work {
       sight: null,
     };
     await this.#stores.jobs.succeed(claim, result, resultTtlMs, { infer: 3 });
-    return { jobId: claim.jobId, holder: HOLDER, fence: 1 };
+    return { id: claim.jobId, holder: HOLDER, fence: 1 };
   }
 }
 

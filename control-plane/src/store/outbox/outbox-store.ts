@@ -1,0 +1,245 @@
+/**
+ * Messages that wait for their delivery: webhooks, which tell of a job's end or of an event of an
+ * account, and mails. A row is written with what it tells of (outbox-rows.ts). That of a job's end
+ * goes with its job's row (job-retention), a mail with the link it tells of where that is withdrawn;
+ * the others are removed by their age.
+ *
+ * | status    | entered by                        | left by                                       |
+ * |-----------|-----------------------------------|-----------------------------------------------|
+ * | pending   | what it tells of, retry           | an attempt that succeeded (to delivered), the |
+ * |           |                                   | last one or a final refusal, or the erasure   |
+ * |           |                                   | of its secret (to failed)                     |
+ * | delivered | a 2xx, or the mail server took it | -                                             |
+ * | failed    | 410, a server that never takes    | retry of a webhook, while its secret is there |
+ * |           | the mail; the last attempt; an    |                                               |
+ * |           | erased secret                     |                                               |
+ *
+ * The body of a webhook goes with its secret, that of a mail with its end: what is left says when,
+ * how often and how it was attempted.
+ *
+ * An attempt is made under a lease: holder, expiry, fence. The fence rises with every claim, and
+ * the holder of an old one writes nothing. Each change is a compare-and-set on the fence in one
+ * statement, so that nothing is held while a receiver answers. An attempt counts when its end is
+ * written: one that died with its process is made again.
+ */
+import { type Kysely, sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
+import { nowPlusMs } from '../database/clock.ts';
+import type { Database } from '../database/connect.ts';
+import type { Schema } from '../database/schema.ts';
+import { query, transact } from '../database/transact.ts';
+import { matchesOne } from '../database/values.ts';
+import { dueMessages, type MessageKind } from './outbox-due.ts';
+import { outboxListing, withAttempt } from './outbox-listing.ts';
+
+export interface MessageClaim {
+  readonly id: string;
+  readonly holder: string;
+  readonly fence: number;
+}
+
+export interface AttemptEnd {
+  /** null: there was no answer, or it was no HTTP. */
+  readonly statusCode: number | null;
+  /** A code of the mail server or of the connection to it. */
+  readonly error?: string;
+  /** From its beginning until now. */
+  readonly durationMs: number;
+}
+
+const FREE = { lease_holder: null, lease_expires_at: null };
+/** Without its secret a webhook is never sent again, and what a mail said may be a link. */
+const ERASED = { secret: null, secret_key_id: null, secret_erase_at: null, body: '' };
+const ERROR_LENGTH_MAX = 64;
+
+export type OutboxStore = ReturnType<typeof createOutboxStore>;
+
+export function createOutboxStore(database: Database) {
+  return {
+    ...dueMessages(database),
+    ...outboxListing(database),
+    ...outboxLeases(database),
+    /**
+     * For the sweeper: forgets secrets whose time has come. A webhook that still waited for its
+     * delivery has failed with that, since nothing could sign it any more. The number of secrets.
+     */
+    eraseDueSecrets: (limit: number) => eraseDueSecrets(database, limit),
+    /** For the sweeper: mails, or events of accounts, that ended so long ago; their number. */
+    removeOld: (kind: MessageKind, afterMs: number, limit: number) =>
+      removeOld(database, { kind, afterMs, limit }),
+    /**
+     * Makes mails due that wait for their next attempt, `limit` at most; how many it found. That
+     * attempt is one more than they have. What is being sent stays as it is.
+     */
+    sendMailsNow: (limit: number) => sendMailsNow(database, limit),
+  };
+}
+
+/** `giveUp`: as in JobStore. Each is false where the claim was lost, and changes nothing then. */
+function outboxLeases(database: Database) {
+  const { nowMs } = database;
+  const ended = { next_attempt_at: null, finished_at: nowMs };
+  const written = (
+    { statusCode, error, durationMs }: AttemptEnd,
+    update: OutboxUpdate,
+    giveUp: AbortSignal | undefined,
+  ): Promise<boolean> => {
+    const attempt = {
+      attempts: sql<number>`attempts + 1`,
+      last_status_code: statusCode,
+      last_error: error?.replaceAll(/[^\x21-\x7e]/g, '_').slice(0, ERROR_LENGTH_MAX) ?? null,
+      last_attempt_at: nowPlusMs(nowMs, -Math.round(durationMs)),
+      last_duration_ms: Math.round(durationMs),
+      attempt_log: withAttempt(database, { statusCode, durationMs }),
+    };
+    return query(database, () => matchesOne(update.set({ ...attempt, ...FREE })), giveUp);
+  };
+  const held = (claim: MessageClaim) => heldBy(database.kysely, claim);
+  return {
+    /** False: somebody else has it, or its time is not now. */
+    claim: ({ id, holder, fence }: MessageClaim, leaseMs: number): Promise<boolean> =>
+      query(database, db =>
+        matchesOne(
+          db
+            .updateTable('outbox')
+            .set({ fence, lease_holder: holder, lease_expires_at: nowPlusMs(nowMs, leaseMs) })
+            .where('id', '=', id)
+            .where('fence', '=', fence - 1)
+            .where('next_attempt_at', '<=', nowMs)
+            .where(eb =>
+              eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]),
+            ),
+        ),
+      ),
+    /** Gives it back: its time is still now. */
+    release: (claim: MessageClaim, giveUp?: AbortSignal): Promise<boolean> =>
+      query(database, () => matchesOne(held(claim).set(FREE)), giveUp),
+    delivered: (claim: MessageClaim, end: AttemptEnd, giveUp?: AbortSignal) =>
+      written(end, held(claim).set({ status: 'delivered', ...ended, ...ERASED }), giveUp),
+    retryLater: (claim: MessageClaim, end: AttemptEnd, waitMs: number, giveUp?: AbortSignal) =>
+      written(end, held(claim).set({ next_attempt_at: nowPlusMs(nowMs, waitMs) }), giveUp),
+    failed: (
+      claim: MessageClaim,
+      end: AttemptEnd,
+      { eraseSecret }: { readonly eraseSecret: boolean },
+      giveUp?: AbortSignal,
+    ) => {
+      const erased = eraseSecret ? ERASED : {};
+      return written(end, held(claim).set({ status: 'failed', ...ended, ...erased }), giveUp);
+    },
+  };
+}
+
+type OutboxUpdate = UpdateQueryBuilder<Schema, 'outbox', 'outbox', UpdateResult>;
+
+function heldBy(db: Kysely<Schema>, { id, holder, fence }: MessageClaim): OutboxUpdate {
+  return db
+    .updateTable('outbox')
+    .where('id', '=', id)
+    .where('fence', '=', fence)
+    .where('lease_holder', '=', holder);
+}
+
+async function eraseDueSecrets(database: Database, limit: number): Promise<number> {
+  const { nowMs } = database;
+  const due = await query(database, db =>
+    db
+      .selectFrom('outbox')
+      .select('id')
+      .where('secret_erase_at', '<=', nowMs)
+      .orderBy('secret_erase_at')
+      .limit(limit)
+      .execute(),
+  );
+  if (due.length === 0) return 0;
+  // In one order everywhere: two sweepers then wait for each other and never in a circle.
+  const ids = due.map(row => row.id).sort();
+  return transact(database, async tx => {
+    await tx
+      .updateTable('outbox')
+      .set(eb => ({
+        status: 'failed',
+        finished_at: nowMs,
+        next_attempt_at: null,
+        // An attempt that is under way holds an old fence from here on.
+        ...FREE,
+        fence: eb('fence', '+', 1),
+      }))
+      .where('id', 'in', ids)
+      .where('secret_erase_at', '<=', nowMs)
+      .where('status', '=', 'pending')
+      .execute();
+    const { numUpdatedRows } = await tx
+      .updateTable('outbox')
+      .set(ERASED)
+      .where('id', 'in', ids)
+      .where('secret_erase_at', '<=', nowMs)
+      .executeTakeFirstOrThrow();
+    return Number(numUpdatedRows);
+  });
+}
+
+/**
+ * Events are found among all webhooks that ended as long ago: those of jobs go with their jobs'
+ * rows at the same age, so there are few of them.
+ */
+async function removeOld(
+  database: Database,
+  {
+    kind,
+    afterMs,
+    limit,
+  }: { readonly kind: MessageKind; readonly afterMs: number; readonly limit: number },
+): Promise<number> {
+  const rows = await query(database, db =>
+    db
+      .selectFrom('outbox')
+      .select(['id', 'event'])
+      .where('kind', '=', kind)
+      .where('finished_at', '<=', nowPlusMs(database.nowMs, -afterMs))
+      .orderBy('finished_at')
+      .limit(limit)
+      .execute(),
+  );
+  // In one order everywhere, as above.
+  const ids = rows.flatMap(row => (kind === 'mail' || row.event !== null ? row.id : [])).sort();
+  if (ids.length === 0) return 0;
+  return transact(database, async tx => {
+    const { numDeletedRows } = await tx
+      .deleteFrom('outbox')
+      .where('id', 'in', ids)
+      .where('finished_at', 'is not', null)
+      .executeTakeFirstOrThrow();
+    return Number(numDeletedRows);
+  });
+}
+
+async function sendMailsNow(database: Database, limit: number): Promise<number> {
+  const { nowMs } = database;
+  const rows = await query(database, db =>
+    db
+      .selectFrom('outbox')
+      .select('id')
+      .where('kind', '=', 'mail')
+      .where('next_attempt_at', '>', nowMs)
+      .where('attempts', '>', 0)
+      .where('lease_holder', 'is', null)
+      .orderBy('next_attempt_at')
+      .limit(limit)
+      .execute(),
+  );
+  // In one order everywhere, as above.
+  const ids = rows.map(row => row.id).sort();
+  if (ids.length > 0) {
+    await query(database, db =>
+      db
+        .updateTable('outbox')
+        .set({ next_attempt_at: nowMs, attempts: sql<number>`attempts - 1` })
+        .where('id', 'in', ids)
+        .where('attempts', '>', 0)
+        .where('next_attempt_at', '>', nowMs)
+        .where('lease_holder', 'is', null)
+        .execute(),
+    );
+  }
+  return ids.length;
+}
