@@ -76,7 +76,7 @@ export const PORT_MUTATIONS: readonly Mutation[] = [
     find: 'return await this.#uploading.run({ key: accountId }, async () => {',
     replace: 'return await this.#uploading.run({ key: crypto.randomUUID() }, async () => {',
     caughtBy: {
-      file: 'control-plane/test/http/account/playground-places.test.ts',
+      file: 'control-plane/test/http/account/playground.test.ts',
       test: 'an account that holds its share back leaves the others theirs',
     },
   },

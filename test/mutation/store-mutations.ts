@@ -18,7 +18,7 @@ const STORE_TESTS = 'control-plane/test/store';
 const inLeases = inFile(`${STORE_TESTS}/jobs/job-lease.test.ts`, 'jobs on sqlite leases');
 const inEndings = inFile(`${STORE_TESTS}/jobs/job-completion.test.ts`, 'jobs on sqlite endings');
 const inSubmission = inFile(`${STORE_TESTS}/jobs/job-store.test.ts`, 'jobs on sqlite submission');
-const inKeys = inFile(`${STORE_TESTS}/jobs/job-keys.test.ts`, 'keys that end on sqlite');
+const inKeys = inFile(`${STORE_TESTS}/jobs/job-store.test.ts`, 'keys that end on sqlite');
 const FENCE_TESTS = `${STORE_TESTS}/jobs/job-fence.test.ts`;
 const inFence = inFile(FENCE_TESTS, 'the fence of a job on sqlite');
 /** SQLite runs one writing transaction at a time: what comes between two takes a server. */

@@ -85,7 +85,7 @@ export interface NodeSnapshot extends NodeAbility {
   readonly unreportedImages: number;
   /** False: slow start, it gets one image an engine at a time of us. */
   readonly proven: boolean;
-  /** Faults have put it out until then (node-trust.ts). */
+  /** Faults have put it out until then (node-view.ts). */
   readonly ejectedUntilMs: number;
 }
 

@@ -1,9 +1,23 @@
 /** What a replica takes a refusal for: a bound by size, until the node reports. */
 import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
+import { fc } from '../../../../test/support/property-tests.ts';
 import { hasPlace } from '../../../src/domain/dispatch/dispatch-policy.ts';
 import { admittedMegapixels, needsOf } from '../../../src/domain/dispatch/job-needs.ts';
-import { type NodeReport, NodeView } from '../../../src/domain/dispatch/node-view.ts';
+import {
+  EJECTION_MS,
+  EJECTION_MS_MAX,
+  FAULTS_IN_A_ROW_MAX,
+  isProven,
+  judged,
+  NEW_NODE,
+  type NodeReport,
+  type NodeTrust,
+  NodeView,
+  PROVEN_SUCCESSES,
+  WINDOW_MS,
+  WINDOW_OUTCOMES_MIN,
+} from '../../../src/domain/dispatch/node-view.ts';
 
 const REPORT: NodeReport = {
   imagesInFlight: 1,
@@ -78,5 +92,87 @@ describe('a node that refused', () => {
   it('has room for all that fits where an attempt ended without a refusal', () => {
     view.end(view.reserve(6), undefined);
     assert.ok(takes(12));
+  });
+});
+
+type Outcome = 'well' | 'fault';
+
+function after(outcomes: readonly Outcome[], from: NodeTrust = NEW_NODE, nowMs = 1): NodeTrust {
+  return outcomes.reduce((trust, outcome) => judged(trust, outcome, nowMs), from);
+}
+
+const times = (count: number, outcome: Outcome) => Array<Outcome>(count).fill(outcome);
+
+describe('the trust in a node', () => {
+  it('is won by successes, and lost by faults in a row', () => {
+    assert.ok(!isProven(after(times(PROVEN_SUCCESSES - 1, 'well'))));
+    const proven = after(times(PROVEN_SUCCESSES, 'well'));
+    assert.ok(isProven(proven));
+    assert.equal(after(times(FAULTS_IN_A_ROW_MAX - 1, 'fault'), proven).ejectedUntilMs, 0);
+    const ejected = after(times(FAULTS_IN_A_ROW_MAX, 'fault'), proven);
+    assert.equal(ejected.ejectedUntilMs, 1 + EJECTION_MS);
+    assert.ok(!isProven(ejected), 'it comes back by slow start');
+  });
+
+  it('is lost where half of many fail, never by a few', () => {
+    const mixed = Array.from({ length: WINDOW_OUTCOMES_MIN }, (_, index) =>
+      index % 2 === 0 ? 'well' : 'fault',
+    ) as Outcome[];
+    assert.equal(after(mixed.slice(0, -1)).ejectedUntilMs, 0);
+    assert.ok(after(mixed).ejectedUntilMs > 0);
+  });
+
+  it('forgets faults with their window', () => {
+    let trust = NEW_NODE;
+    for (let round = 0; round < 40; round += 1) {
+      trust = judged(trust, round % 2 === 0 ? 'well' : 'fault', 1 + round * (WINDOW_MS / 4));
+    }
+    assert.equal(trust.ejectedUntilMs, 0);
+  });
+
+  it('is lost for longer each time, up to a bound, and for as long as at first after a while', () => {
+    let trust = NEW_NODE;
+    let nowMs = 1;
+    const lengths: number[] = [];
+    for (let round = 0; round < 12; round += 1) {
+      trust = after(times(FAULTS_IN_A_ROW_MAX, 'fault'), trust, nowMs);
+      lengths.push(trust.ejectedUntilMs - nowMs);
+      nowMs = trust.ejectedUntilMs;
+    }
+    assert.deepEqual(
+      lengths,
+      lengths.map((_, index) => Math.min(EJECTION_MS_MAX, EJECTION_MS * (index + 1))),
+    );
+    nowMs += 3_600_000;
+    const later = after(times(FAULTS_IN_A_ROW_MAX, 'fault'), trust, nowMs);
+    assert.equal(later.ejectedUntilMs - nowMs, EJECTION_MS);
+  });
+
+  it('never takes a node out that mostly does well, nor for longer than the bound', () => {
+    const anyOutcomes = fc.array(fc.record({ well: fc.boolean(), afterMs: fc.nat(20_000) }), {
+      maxLength: 200,
+    });
+    fc.assert(
+      fc.property(anyOutcomes, outcomes => {
+        let trust = NEW_NODE;
+        let nowMs = 1;
+        let row = 0;
+        for (const { well, afterMs } of outcomes) {
+          nowMs += afterMs;
+          const before = trust;
+          trust = judged(trust, well ? 'well' : 'fault', nowMs);
+          if (nowMs < before.ejectedUntilMs) {
+            assert.equal(trust, before, 'what ends under an ejection adds nothing to it');
+            continue;
+          }
+          row = well ? 0 : row + 1;
+          const isOut = trust.ejectedUntilMs > nowMs;
+          if (isOut) assert.ok(!well, 'a success ejects no node');
+          assert.ok(trust.ejectedUntilMs <= nowMs + EJECTION_MS_MAX);
+          if (row >= FAULTS_IN_A_ROW_MAX) assert.ok(isOut);
+          if (isOut) row = 0;
+        }
+      }),
+    );
   });
 });

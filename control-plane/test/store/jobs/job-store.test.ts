@@ -4,11 +4,14 @@ import { randomUUID } from 'node:crypto';
 import { afterEach, before, describe, it } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
-import { publicState } from '../../../src/domain/job.ts';
+import { type Job, publicState } from '../../../src/domain/job.ts';
+import { isForgotten } from '../../../src/domain/key-memory.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
+import type { JobFilter, ListedJob } from '../../../src/store/jobs/job-reading.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,
+  claimed,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -277,6 +280,194 @@ for (const dialect of DIALECTS) {
         const after = await stores.jobs.doneWithin(60_000);
         assert.deepEqual([after.jobs - before.jobs, after.megapixels - before.megapixels], [1, 3]);
       });
+    });
+  });
+}
+
+const REMEMBERED_MS = 600_000;
+
+for (const dialect of DIALECTS) {
+  describe(`keys that end on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    const databases = useTestDatabase(dialect);
+    let database: Database;
+    let stores: Stores;
+    let other: Stores;
+
+    before(async () => {
+      database = await databases.open();
+      stores = storesOn(database);
+      other = storesOn(await databases.open());
+    });
+    afterEach(() => assertBalanced(stores));
+
+    /** As if the job had been submitted so long before now. */
+    async function age(jobId: string, ageMs: number): Promise<void> {
+      const { readAtMs } = await reread(stores, jobId);
+      await database.kysely
+        .updateTable('jobs')
+        .set({ created_at: readAtMs - ageMs })
+        .where('id', '=', jobId)
+        .execute();
+    }
+
+    async function succeeded(credits = 2, resultTtlMs = HOUR_MS): Promise<Job> {
+      const account = await fundedAccount(stores, credits);
+      const { claim, job } = await running(stores, newJob(account));
+      assert.ok(await stores.jobs.succeed(claim, resultOf(claim), resultTtlMs, {}));
+      return job;
+    }
+
+    async function keyAfter(by: Stores, job: Job): Promise<string | null> {
+      await by.jobs.freeKey(job.id, job.idempotencyKeyHash ?? '', REMEMBERED_MS);
+      return (await reread(stores, job.id)).idempotencyKeyHash;
+    }
+
+    it('are kept while their time runs, and freed once it is over', async () => {
+      const job = await succeeded();
+      // Far enough from the end that the test's own time is no part of it.
+      await age(job.id, REMEMBERED_MS - 60_000);
+      assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), false);
+      assert.equal(await keyAfter(stores, job), job.idempotencyKeyHash);
+      await age(job.id, REMEMBERED_MS);
+      assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), true);
+      assert.equal(await keyAfter(stores, job), null);
+    });
+
+    it('are kept by an open job however old it is', async () => {
+      const account = await fundedAccount(stores, 2);
+      for (const job of [
+        await submitted(stores, newJob(account)),
+        (await running(stores, newJob(account))).job,
+      ]) {
+        await age(job.id, 10 * REMEMBERED_MS);
+        assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), false);
+        assert.equal(await keyAfter(stores, job), job.idempotencyKeyHash);
+      }
+    });
+
+    it('are kept by a failure for their time, since it would fail again', async () => {
+      const account = await fundedAccount(stores, 1);
+      const { claim, job } = await running(stores, newJob(account));
+      assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+      assert.equal(await keyAfter(stores, job), job.idempotencyKeyHash);
+      await age(job.id, REMEMBERED_MS);
+      assert.equal(await keyAfter(stores, job), null);
+    });
+
+    it('are freed where the result has expired before', async () => {
+      const job = await succeeded(2, 0);
+      assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), true);
+      assert.equal(await keyAfter(stores, job), null);
+    });
+
+    it('are freed under their own name alone', async () => {
+      const job = await succeeded();
+      await age(job.id, REMEMBERED_MS);
+      await stores.jobs.freeKey(job.id, sha256('another'), REMEMBERED_MS);
+      assert.equal((await reread(stores, job.id)).idempotencyKeyHash, job.idempotencyKeyHash);
+    });
+
+    it('at the end of their time make one job of requests on two replicas', async () => {
+      for (let round = 0; round < 10; round += 1) {
+        const old = await succeeded(3);
+        const key = old.idempotencyKeyHash ?? '';
+        await age(old.id, REMEMBERED_MS);
+        const requests = [stores, other, stores, other].map(async by => {
+          const known = await by.jobs.findByIdempotencyKey(old.apiKeyId, key);
+          if (known !== undefined && !isForgotten(known, REMEMBERED_MS)) return known.id;
+          await by.jobs.freeKey(old.id, key, REMEMBERED_MS);
+          const next = newJob(old.accountId, { idempotencyKeyHash: key });
+          const outcome = await by.jobs.submit(next, LIMITS);
+          assert.ok('job' in outcome, outcome.kind);
+          return outcome.job.id;
+        });
+        const [made, ...more] = new Set(await Promise.all(requests));
+        assert.deepEqual(more, []);
+        assert.notEqual(made, old.id);
+        assert.deepEqual(await stores.ledger.balances(old.accountId), {
+          available: 1,
+          reserved: 1,
+        });
+      }
+    });
+  });
+}
+
+const ALL = ['accepted', 'fetching', 'ready', 'running', 'succeeded', 'failed'] as const;
+
+for (const dialect of DIALECTS) {
+  describe(`jobs in pages on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    const databases = useTestDatabase(dialect);
+    let stores: Stores;
+    let account: string;
+    let other: string;
+
+    before(async () => {
+      const database = await databases.open();
+      stores = storesOn(database);
+      account = await fundedAccount(stores, 100);
+      other = await fundedAccount(stores, 100);
+      for (let index = 0; index < 8; index += 1) {
+        const accountId = index % 4 === 3 ? other : account;
+        await submitted(stores, newJob(accountId));
+        const failing = await submitted(stores, newJob(accountId));
+        assert.ok(await stores.jobs.fail(await claimed(stores, failing), IMAGE_FAULT));
+        const { claim } = await running(stores, newJob(accountId));
+        assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      }
+      // Ends of one millisecond are told apart by the job.
+      const { kysely } = database;
+      await kysely
+        .updateTable('jobs')
+        .set({ finished_at: database.nowMs })
+        .where('finished_at', 'is not', null)
+        .execute();
+    });
+
+    async function inPages(filter: Omit<JobFilter, 'limit'>, limit: number): Promise<ListedJob[]> {
+      const jobs: ListedJob[] = [];
+      for (let after: string | undefined; ; after = jobs.at(-1)!.cursor) {
+        const page = await stores.jobs.list({ ...filter, limit, after });
+        jobs.push(...page);
+        assert.ok(jobs.length <= 100, 'the pages have no end');
+        if (page.length < limit) return jobs;
+      }
+    }
+
+    for (const [name, states, mine] of [
+      ['open, then the latest to end', ALL, false],
+      ['of one account', ALL, true],
+      ['of one state', ['failed'], false],
+      ['of one account and state', ['succeeded'], true],
+      ['open ones of one account', ['ready'], true],
+    ] as const) {
+      it(`are the whole list: ${name}`, async () => {
+        const filter = { states, endedWithinMs: HOUR_MS, accountId: mine ? account : undefined };
+        const whole = (await stores.jobs.list({ ...filter, limit: 1000 })).map(({ id }) => id);
+        assert.equal(whole.length, (mine ? 6 : 8) * (states.length === 1 ? 1 : 3));
+        for (const limit of [1, 3, 5]) {
+          assert.deepEqual(
+            (await inPages(filter, limit)).map(({ id }) => id),
+            whole,
+          );
+        }
+      });
+    }
+
+    it('end where nothing ended within the time that is asked for', async () => {
+      const filter = { states: ['failed'] as const, endedWithinMs: -HOUR_MS, limit: 10 };
+      assert.deepEqual(await stores.jobs.list(filter), []);
+    });
+
+    it('go on behind a job that is not open any more', async () => {
+      const filter = { states: ['ready'] as const, endedWithinMs: HOUR_MS, accountId: other };
+      const [first, second] = await stores.jobs.list({ ...filter, limit: 10 });
+      assert.ok(await stores.jobs.fail(await claimed(stores, first!), IMAGE_FAULT));
+      const rest = await stores.jobs.list({ ...filter, limit: 10, after: first!.cursor });
+      assert.deepEqual(
+        rest.map(({ id }) => id),
+        [second!.id],
+      );
     });
   });
 }
