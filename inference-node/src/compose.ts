@@ -31,8 +31,8 @@ import { MatteHandler, type NodeWork } from './grpc/matte-handler.ts';
 import type { PictureDefaults } from './grpc/matte-header.ts';
 import { createNodeInfo, gpuToProto, type NodeIdentity } from './grpc/node-info.ts';
 import { Registration } from './grpc/registration.ts';
-import { type NodeServer, openNodeServer } from './grpc/server.ts';
-import { type HttpEndpoints, openHttpEndpoints } from './http-endpoints.ts';
+import { openNodeServer } from './grpc/server.ts';
+import { openHttpEndpoints } from './http-endpoints.ts';
 import {
   NodeMetrics,
   registerConnectionsGauge,
@@ -82,19 +82,12 @@ interface ServiceParts {
   readonly tracing?: () => Tracing | undefined;
 }
 
-interface Service extends Pick<ServiceParts, 'identity' | 'callers'> {
-  readonly direct: DirectFiles;
-  readonly status: NodeStatus;
-  readonly metrics: NodeMetrics;
-  readonly matte: MatteHandler;
-  readonly watchers: CapacityWatchers;
-  /** Read by the ports at each call. */
-  readonly started: Published<Started>;
-}
+type Service = ReturnType<typeof composeService>;
 
-export function composeService(parts: ServiceParts): Service {
+export function composeService(parts: ServiceParts) {
   const { identity, callers, log, bounds, tracing, direct = new DirectFiles([]) } = parts;
   const status = new NodeStatus();
+  /** Read by the ports at each call. */
   const started = new Published<Started>();
   const metrics = new NodeMetrics();
   registerStateGauge(status, metrics.registry);
@@ -276,13 +269,7 @@ async function startTracing({ config, log, service, tracing }: Base): Promise<vo
   if (opened !== undefined) tracing.publish(opened);
 }
 
-interface Ports {
-  readonly tls: TlsFiles;
-  readonly http: HttpEndpoints;
-  readonly server: NodeServer;
-}
-
-async function listen({ config, log, service, opened }: Base): Promise<Ports> {
+async function listen({ config, log, service, opened }: Base) {
   const { host, port, httpPort } = config;
   const { callers, status, metrics, matte, watchers, started } = service;
   const { registry } = metrics;
@@ -320,7 +307,10 @@ function describe({ info: { gpus, ...info }, pictures, provider }: Started): obj
   };
 }
 
-function register({ config, log, service }: Base, { tls, http, server }: Ports): Registration {
+function register(
+  { config, log, service }: Base,
+  { tls, http, server }: Awaited<ReturnType<typeof listen>>,
+): Registration {
   const { registryAddresses, token, advertiseAddress, host } = config;
   const { identity, status } = service;
   const ownHost = host.includes(':') ? `[${host}]` : host;

@@ -20,11 +20,6 @@ export interface HttpEndpointsOptions {
   readonly info: () => object | undefined;
 }
 
-export interface HttpEndpoints {
-  readonly port: number;
-  close(): Promise<void>;
-}
-
 /** Probes and a scraper or two. */
 const CONNECTIONS_MAX = 64;
 const REQUEST_TIMEOUT_MS = 10_000;
@@ -42,7 +37,7 @@ interface Answer {
 }
 
 /** @throws ListenError when it cannot listen. */
-export async function openHttpEndpoints(options: HttpEndpointsOptions): Promise<HttpEndpoints> {
+export async function openHttpEndpoints(options: HttpEndpointsOptions) {
   const limits = {
     requestTimeout: REQUEST_TIMEOUT_MS,
     connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS,

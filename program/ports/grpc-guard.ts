@@ -59,37 +59,25 @@ export const MESSAGE_BYTES_SMALL = 4096;
 export const STRANGER_STREAMS_MAX = 8;
 const HEADER_LIST_BYTES_MAX = 16 * 1024;
 
-export interface GuardBounds {
-  readonly strangersMax: number;
-  /** From the connection to the first call with a token, the TLS handshake included. */
-  readonly tokenWaitMaxMs: number;
-  /** The same of a connection that only makes calls that need no token, as probes do. */
-  readonly probeAgeMaxMs: number;
-  /** As they come over the wire, frames and TLS included. */
-  readonly strangerBytesMax: number;
-  /** Of one connection over its life: a probe each second until it must reconnect. */
-  readonly strangerCallsMax: number;
-  readonly knownMax: number;
-  readonly directMax: number;
-  readonly directEachMax: number;
-  /** From a call's headers to the end of its first message. */
-  readonly firstMessageWaitMaxMs: number;
-  /** For callers that go on sending, or never end their side, when their answer is complete. */
-  readonly afterEndMaxMs: number;
-}
-
-export const GUARD_BOUNDS: GuardBounds = {
+export const GUARD_BOUNDS = {
   strangersMax: 512,
+  /** From the connection to the first call with a token, the TLS handshake included. */
   tokenWaitMaxMs: 10_000,
+  /** The same of a connection that only makes calls that need no token, as probes do. */
   probeAgeMaxMs: 60_000,
+  /** As they come over the wire, frames and TLS included. */
   strangerBytesMax: 32 * 1024,
+  /** Of one connection over its life: a probe each second until it must reconnect. */
   strangerCallsMax: 100,
   knownMax: 256,
   directMax: 192,
   directEachMax: 64,
+  /** From a call's headers to the end of its first message. */
   firstMessageWaitMaxMs: 10_000,
+  /** For callers that go on sending, or never end their side, when their answer is complete. */
   afterEndMaxMs: 5000,
 };
+export type GuardBounds = Readonly<typeof GUARD_BOUNDS>;
 
 /**
  * The same, with as many connections as the files there are allow.

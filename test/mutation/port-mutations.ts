@@ -9,8 +9,33 @@ const inBodies = inFile('program/ports/test/http-guard.test.ts', 'bodies on thei
 const inPlaces = inFile('program/ports/test/http-guard.test.ts', 'a port with few places left');
 const inPublic = inFile(HALF_SENT, 'half-sent forms on the public port');
 const inOperator = inFile(HALF_SENT, "half-sent forms on the operator's port");
+const inKeys = inFile('program/test/semaphore.test.ts', 'keys of a semaphore');
 
 export const PORT_MUTATIONS: readonly Mutation[] = [
+  {
+    name: 'as many wait for a semaphore as come',
+    file: 'program/semaphore.ts',
+    find: 'if (own >= waitingMax - this.#waiting) throw refusal();',
+    replace: 'void [own, waitingMax, refusal];',
+    caughtBy: inKeys('whose callers all wait leave others room to wait'),
+  },
+  {
+    name: 'one key takes all of a semaphore',
+    file: 'program/semaphore.ts',
+    find: 'this.heldBy(use.key) < free',
+    replace: 'free > 0',
+    caughtBy: inKeys('that hold their share keep no other out'),
+  },
+  {
+    name: 'strangers may have as many connections to a gRPC port as they like',
+    file: 'program/ports/grpc-guard.ts',
+    find: 'if (this.#strangers > this.#bounds.strangersMax) this.#makeRoom();',
+    replace: '',
+    caughtBy: inFile(
+      'control-plane/test/nodes/registry-strangers.test.ts',
+      'a connection to the registry',
+    )('without the token keeps no node out'),
+  },
   {
     name: 'strangers may have as many bodies on their way as they like',
     file: ROOM,

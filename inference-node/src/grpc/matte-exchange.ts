@@ -41,16 +41,7 @@ import type { FileOrder, MatteOrder } from './matte-header.ts';
 
 export type MatteCall = ServerDuplexStream<MatteRequest, MatteResponse>;
 
-export interface ExchangeBounds {
-  readonly headerWaitMaxMs: number;
-  readonly receiveSilenceMaxMs: number;
-  readonly receiveMaxMs: number;
-  readonly sendSilenceMaxMs: number;
-  readonly sendMaxMs: number;
-  readonly paceBytesPerSecondMin: number;
-}
-
-export const EXCHANGE_BOUNDS: ExchangeBounds = {
+export const EXCHANGE_BOUNDS = {
   headerWaitMaxMs: 10_000,
   receiveSilenceMaxMs: 20_000,
   /** 50 MB at 3.5 Mbit/s. */
@@ -61,6 +52,7 @@ export const EXCHANGE_BOUNDS: ExchangeBounds = {
   /** Half a Mbit/s: callers are inside the network. */
   paceBytesPerSecondMin: 64 * 1024,
 };
+export type ExchangeBounds = Readonly<typeof EXCHANGE_BOUNDS>;
 
 /**
  * Messages read before others get a turn of the event loop. A caller's many small chunks lie ready

@@ -48,22 +48,15 @@ export interface RegistrationOptions {
   readonly bounds?: RegistrationBounds;
 }
 
-export interface RegistrationBounds {
-  readonly callTimeoutMs: number;
-  readonly backoffMinMs: number;
-  readonly backoffMaxMs: number;
-  /** Whatever a control plane asks for. */
-  readonly heartbeatMinMs: number;
-  readonly heartbeatMaxMs: number;
-}
-
-export const REGISTRATION_BOUNDS: RegistrationBounds = {
+export const REGISTRATION_BOUNDS = {
   callTimeoutMs: 3000,
   backoffMinMs: 1000,
   backoffMaxMs: 15_000,
+  /** Whatever a control plane asks for. */
   heartbeatMinMs: 500,
   heartbeatMaxMs: 30_000,
 };
+export type RegistrationBounds = Readonly<typeof REGISTRATION_BOUNDS>;
 
 /** Fraction of a wait by which it varies: nodes started together must not beat together. */
 const JITTER = 0.1;

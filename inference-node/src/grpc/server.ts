@@ -105,15 +105,8 @@ export interface NodeServerOptions {
   readonly connectionAgeMaxMs?: number | undefined;
 }
 
-export interface NodeServer {
-  readonly port: number;
-  readonly connections: GrpcGuard;
-  /** Ends idle connections, gives the others a moment, then ends them. */
-  close(): Promise<void>;
-}
-
 /** @throws ListenError when it cannot listen. */
-export async function openNodeServer(options: NodeServerOptions): Promise<NodeServer> {
+export async function openNodeServer(options: NodeServerOptions) {
   const server = new Server({
     ...SERVER_OPTIONS,
     'grpc.max_connection_age_ms': options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS,
@@ -129,6 +122,7 @@ export async function openNodeServer(options: NodeServerOptions): Promise<NodeSe
   return {
     port,
     connections,
+    /** Ends idle connections, gives the others a moment, then ends them. */
     close: async () => {
       stopHealth();
       // The node has announced its drain long before.

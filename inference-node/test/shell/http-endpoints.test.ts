@@ -4,14 +4,14 @@ import { connect } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { ListenError } from '#program/listen-error.ts';
 import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
-import { type HttpEndpoints, openHttpEndpoints } from '../../src/http-endpoints.ts';
+import { openHttpEndpoints } from '../../src/http-endpoints.ts';
 import { NodeMetrics } from '../../src/metrics.ts';
 import { NodeStatus } from '../../src/node-state.ts';
 import { FakeEnginePool, FakePicturePool, StageGates } from '../grpc/fake-pools.ts';
 import { MatteCaller, openTestNode } from '../grpc/test-node.ts';
 
 let status: NodeStatus;
-let endpoints: HttpEndpoints;
+let endpoints: Awaited<ReturnType<typeof openHttpEndpoints>>;
 let info: object | undefined;
 
 beforeEach(async () => {
