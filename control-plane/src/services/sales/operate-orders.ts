@@ -47,28 +47,8 @@ export interface Refunding {
 }
 
 export type OperatorOrder = ReturnType<typeof viewOrder>;
-export type OperatorListedOrder = OperatorOrder & { readonly cursor: string };
-export type OperatorOrderDetails = OperatorOrder & {
-  /** Of `credits_revoked`, as jobs failed that were open at a refund. */
-  readonly credits_revoked_later: number;
-  readonly payments: readonly ReturnType<typeof viewPayment>[];
-  readonly refunds: readonly ReturnType<typeof viewRefund>[];
-};
-
-export interface ConfirmedOrder {
-  /** False: it was confirmed before, and nothing was changed now. */
-  readonly changed: boolean;
-  /** It had expired or was cancelled. */
-  readonly late: boolean;
-  readonly order: OperatorOrder;
-}
-
-export interface RefundedOrder {
-  /** False: this refund was entered before, and nothing was changed now. */
-  readonly changed: boolean;
-  readonly refund: ReturnType<typeof viewRefund>;
-  readonly order: OperatorOrder;
-}
+export type OperatorListedOrder = Awaited<ReturnType<OperateOrders['list']>>[number];
+export type OperatorOrderDetails = Awaited<ReturnType<OperateOrders['show']>>;
 
 export interface OperateOrdersDependencies {
   readonly orders: Pick<OrderStore, 'find' | 'details' | 'list' | 'pay' | 'refund'>;
@@ -89,7 +69,7 @@ export class OperateOrders {
    * @throws ContractError NOT_FOUND where there is no such account, INVALID_REQUEST where `after` is
    * no cursor.
    */
-  async list({ state, account, limit, after }: OrderQuestion): Promise<OperatorListedOrder[]> {
+  async list({ state, account, limit, after }: OrderQuestion) {
     const place = after === undefined ? undefined : parsePlace(after);
     if (after !== undefined && place === undefined) {
       throw invalid('after', 'the cursor of a listed order');
@@ -103,12 +83,13 @@ export class OperateOrders {
   }
 
   /** @throws ContractError NOT_FOUND */
-  async show(orderId: string): Promise<OperatorOrderDetails> {
+  async show(orderId: string) {
     const order = await this.#require(orderId);
     const { payments, refunds } = await this.#orders.details(order.id);
     const atRefunds = refunds.reduce((sum, { revoked }) => sum + revoked, 0);
     return {
       ...viewOrder(order),
+      /** Of `credits_revoked`, as jobs failed that were open at a refund. */
       credits_revoked_later: order.revoked - atRefunds,
       payments: payments.map(payment => viewPayment(payment, order.currency)),
       refunds: refunds.map(refund => viewRefund(refund, order.currency)),
@@ -117,11 +98,12 @@ export class OperateOrders {
 
   /**
    * Says that the price was paid: grants the order's credits, once. Also of an order that has
-   * expired or was cancelled: the money is there.
+   * expired or was cancelled (`late`): the money is there. `changed` is false where it was confirmed
+   * before.
    * @param payment what the payment is called where the money is; undefined: `operator`
    * @throws ContractError NOT_FOUND, INVALID_REQUEST; ORDER_CONFLICT: paid with another payment
    */
-  async confirm(orderId: string, payment: string = OPERATOR): Promise<ConfirmedOrder> {
+  async confirm(orderId: string, payment: string = OPERATOR) {
     requireReference(payment);
     const { id, price: amount, currency, stored, payment: paid } = await this.#require(orderId);
     if (stored === 'paid' && paid !== payment) throw paidWithAnother(paid);
@@ -141,10 +123,11 @@ export class OperateOrders {
 
   /**
    * Says that money was paid back: takes the credits back that it stands for, as far as they are
-   * available. The money itself is the operator's to send.
+   * available. The money itself is the operator's to send. `changed` is false where this refund was
+   * entered before.
    * @throws ContractError NOT_FOUND, INVALID_REQUEST, ORDER_CONFLICT
    */
-  async refund(orderId: string, { amount, reference }: Refunding): Promise<RefundedOrder> {
+  async refund(orderId: string, { amount, reference }: Refunding) {
     const refund = reference ?? `${OPERATOR}-${randomUUID()}`;
     requireReference(refund);
     const { id } = await this.#require(orderId);

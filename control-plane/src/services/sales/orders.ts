@@ -1,15 +1,10 @@
 /** Orders of an account's own people: what is on sale, placing, reading and cancelling. */
 import { createHash } from 'node:crypto';
 import type { Actor } from '../../domain/account/actor.ts';
-import { type Order, smallestUnits } from '../../domain/account/orders.ts';
+import { smallestUnits } from '../../domain/account/orders.ts';
 import { PRICE_LISTS, type PriceList } from '../../domain/credit-packages.ts';
 import type { PagePlace } from '../../store/ledger/ledger-pages.ts';
-import type {
-  CancelOutcome,
-  OrderDetails,
-  OrderStore,
-  PlaceOutcome,
-} from '../../store/sales/order-store.ts';
+import type { CancelOutcome, OrderStore, PlaceOutcome } from '../../store/sales/order-store.ts';
 import { placeText } from './ledger-history.ts';
 
 /** The list whose packages are sold; `none`: nothing is. */
@@ -18,15 +13,7 @@ export type ListOnSale = PriceList['unit'] | 'none';
 /** Orders of one page. */
 export const ORDERS_PAGE_ROWS = 50;
 
-export interface PackageOnSale {
-  readonly list: PriceList['unit'];
-  readonly credits: number;
-  /** In the currency's smallest unit. */
-  readonly price: number;
-  readonly currency: string;
-  /** Decimal, as listed, in whole units. */
-  readonly unitPrice: string;
-}
+export type PackageOnSale = ReturnType<typeof packagesOf>[number];
 
 export interface OrderedPackage {
   /** A random UUID of the form that was filled in: sent twice, it is one order. */
@@ -34,12 +21,6 @@ export interface OrderedPackage {
   readonly credits: number;
   /** What the buyer was shown: an order is made at no other price. */
   readonly price: number;
-}
-
-export interface OrderPage {
-  readonly orders: readonly Order[];
-  /** Where the next page begins; undefined: there is none. */
-  readonly next: string | undefined;
 }
 
 export interface OrdersOptions {
@@ -75,8 +56,8 @@ export class Orders {
     return this.#orders.place({ ...order, id }, actor);
   }
 
-  /** The latest first. */
-  async list(accountId: string, after: PagePlace | undefined): Promise<OrderPage> {
+  /** The latest first; `next` is where the next page begins, if there is one. */
+  async list(accountId: string, after: PagePlace | undefined) {
     const page = await this.#orders.list({ accountId, after, limit: ORDERS_PAGE_ROWS + 1 });
     const orders = page.slice(0, ORDERS_PAGE_ROWS);
     const last = page.length > ORDERS_PAGE_ROWS ? orders.at(-1) : undefined;
@@ -85,10 +66,7 @@ export class Orders {
   }
 
   /** Undefined: this account has no such order. */
-  async show(
-    accountId: string,
-    orderId: string,
-  ): Promise<({ readonly order: Order } & OrderDetails) | undefined> {
+  async show(accountId: string, orderId: string) {
     const order = await this.#orders.find(orderId, accountId);
     return order && { order, ...(await this.#orders.details(orderId)) };
   }
@@ -98,12 +76,13 @@ export class Orders {
   }
 }
 
-function packagesOf({ unit, currency, packages }: PriceList): PackageOnSale[] {
+function packagesOf({ unit, currency, packages }: PriceList) {
   return packages.map(({ credits, price, unitPrice }) => ({
     list: unit,
     credits,
     price: smallestUnits(price, currency),
     currency,
+    /** Decimal, as listed, in whole units. */
     unitPrice,
   }));
 }

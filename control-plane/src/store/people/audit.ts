@@ -28,24 +28,10 @@ export interface AuditEntry<By extends Actor = Actor> {
   readonly after?: AuditValues | undefined;
 }
 
-export interface AuditRecord {
-  readonly id: string;
-  readonly atMs: number;
-  readonly actorKind: Actor['kind'];
-  /** Of a person. */
-  readonly mail: string | null;
-  readonly address: string | null;
-  readonly action: string;
-  readonly subject: string;
-  readonly before: AuditValues | null;
-  readonly after: AuditValues | null;
-}
+export type AuditRecord = ReturnType<typeof recordFromRow>;
 
 /** Behind which record a page begins. */
-export interface AuditPlace {
-  readonly atMs: number;
-  readonly id: string;
-}
+export type AuditPlace = Pick<AuditRecord, 'atMs' | 'id'>;
 
 export interface AuditStore {
   /** Newest first. */
@@ -118,7 +104,8 @@ export function createAuditStore(database: Database): AuditStore {
   };
 }
 
-function recordFromRow(row: Schema['audit_entries']): AuditRecord {
+/** `mail` and `address` are those of a person; null: it was nobody signed in. */
+function recordFromRow(row: Schema['audit_entries']) {
   return {
     id: row.id,
     atMs: row.created_at,

@@ -199,15 +199,7 @@ export const INVITATIONS_OPEN_MAX = 50;
 /** Sign-in links, which the operator makes, that one account's list shows, the newest. */
 const SIGN_IN_LINKS_LISTED_MAX = 50;
 
-export interface OpenLink {
-  readonly id: string;
-  readonly purpose: LinkPurpose;
-  readonly mail: string;
-  readonly role: Role;
-  readonly createdBy: string;
-  readonly createdAtMs: number;
-  readonly expiresAtMs: number;
-}
+export type OpenLink = Awaited<ReturnType<typeof listOpenLinks>>[number];
 
 /** Newest first. */
 export async function listOpenLinks(
@@ -215,7 +207,7 @@ export async function listOpenLinks(
   db: Kysely<Schema>,
   accountId: string,
   purpose: LinkPurpose,
-): Promise<OpenLink[]> {
+) {
   if (!isAsciiWord(accountId)) return [];
   const rows = await openLinks(database, db, accountId)
     .select(['id', 'mail', 'role', 'created_by', 'created_at', 'expires_at'])

@@ -28,26 +28,12 @@ export async function lockAccount(
   await (database.dialect === 'sqlite' ? account : account.forUpdate()).execute();
 }
 
-/** As it stays until the transaction ends. */
-export interface TakenPerson {
-  readonly mail: string;
-  /** Null: known by an identity provider alone. */
-  readonly mailKey: string | null;
-  readonly passwordHash: string | null;
-  /** Whether the mail is theirs for sure (users.proven_at). */
-  readonly isProven: boolean;
-  readonly isDisabled: boolean;
-}
-
 /**
  * Waits for whoever changes the person at this moment, or signs them in by what is stored of their
- * password. Undefined: there is no such person (any more).
+ * password: what is answered stays so until the transaction ends. Undefined: there is nobody (any
+ * more).
  */
-export async function takePerson(
-  { engine }: Database,
-  tx: Kysely<Schema>,
-  userId: string,
-): Promise<TakenPerson | undefined> {
+export async function takePerson({ engine }: Database, tx: Kysely<Schema>, userId: string) {
   await tx
     .updateTable('users')
     // As takeAccount: a lock that changes nothing keeps out nobody at another member of a cluster.
@@ -62,8 +48,10 @@ export async function takePerson(
   return (
     row && {
       mail: row.mail,
+      /** Null: known by an identity provider alone. */
       mailKey: row.mail_key,
       passwordHash: row.password_hash,
+      /** Whether the mail is theirs for sure (users.proven_at). */
       isProven: row.proven_at !== null,
       isDisabled: row.disabled_at !== null,
     }

@@ -63,14 +63,7 @@ export interface FoundSession {
   readonly memberships: readonly Membership[];
 }
 
-export interface ListedSession {
-  readonly id: string;
-  readonly method: SignInMethod;
-  readonly createdAtMs: number;
-  readonly seenAtMs: number;
-  readonly address: string;
-  readonly agent: string;
-}
+export type ListedSession = Awaited<ReturnType<typeof listSessions>>[number];
 
 export type SessionBegun =
   | { readonly kind: 'begun'; readonly accountId: string }
@@ -302,11 +295,7 @@ export async function readMemberships(db: Kysely<Schema>, userId: string): Promi
     .sort((a, b) => (a.accountName < b.accountName ? -1 : 1));
 }
 
-async function listSessions(
-  database: Database,
-  db: Kysely<Schema>,
-  userId: string,
-): Promise<ListedSession[]> {
+async function listSessions(database: Database, db: Kysely<Schema>, userId: string) {
   const rows = await db
     .selectFrom('sessions')
     .select(['id', 'method', 'created_at', 'seen_at', 'address', 'agent'])
