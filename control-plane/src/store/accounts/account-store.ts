@@ -17,19 +17,7 @@ export interface Account extends Balances {
 /** Accounts of one statement. */
 const ACCOUNTS_PAGE_ROWS = 500;
 
-export interface AccountStore {
-  /** Undefined: the name is taken. */
-  create(name: string): Promise<Account | undefined>;
-  find(accountId: string): Promise<Account | undefined>;
-  /** By name, or else by id: what an operator types. */
-  findByNameOrId(nameOrId: string): Promise<Account | undefined>;
-  /** All of them, by name, read in pages. */
-  list(): Promise<Account[]>;
-  /** By name, those behind the name `after`. */
-  page(page: { readonly limit: number; readonly after?: string | undefined }): Promise<Account[]>;
-  /** By id, at most NAMES_READ_MAX at once; unknown ones are left out. */
-  namesOf(accountIds: readonly string[]): Promise<ReadonlyMap<string, string>>;
-}
+export type AccountStore = ReturnType<typeof createAccountStore>;
 
 /** Ids of one statement. */
 export const NAMES_READ_MAX = 200;
@@ -53,7 +41,7 @@ export function isName(value: string): boolean {
   );
 }
 
-export function createAccountStore(database: Database): AccountStore {
+export function createAccountStore(database: Database) {
   const findBy = async (column: 'id' | 'name', value: string) => {
     if (!(column === 'id' ? isAsciiWord(value) : isName(value))) return undefined;
     const row = await readBack(database, db =>
@@ -62,7 +50,8 @@ export function createAccountStore(database: Database): AccountStore {
     return row === undefined ? undefined : accountFromRow(row);
   };
   return {
-    async create(name) {
+    /** Undefined: the name is taken. */
+    async create(name: string): Promise<Account | undefined> {
       requireName(name);
       const id = randomUUID();
       try {
@@ -74,11 +63,13 @@ export function createAccountStore(database: Database): AccountStore {
       // Ours also where the answer to the insert was lost and the second try met the first.
       return account?.id === id ? account : undefined;
     },
-    find: accountId => findBy('id', accountId),
-    async findByNameOrId(nameOrId) {
+    find: (accountId: string) => findBy('id', accountId),
+    /** By name, or else by id: what an operator types. */
+    async findByNameOrId(nameOrId: string): Promise<Account | undefined> {
       return (await findBy('name', nameOrId)) ?? (await findBy('id', nameOrId));
     },
-    async list() {
+    /** All of them, by name, read in pages. */
+    async list(): Promise<Account[]> {
       const accounts: Account[] = [];
       for (let more = true; more; ) {
         const after = accounts.at(-1)?.name;
@@ -88,8 +79,11 @@ export function createAccountStore(database: Database): AccountStore {
       }
       return accounts;
     },
-    page: page => readPage(database, page),
-    async namesOf(accountIds) {
+    /** By name, those behind the name `after`. */
+    page: (page: { readonly limit: number; readonly after?: string | undefined }) =>
+      readPage(database, page),
+    /** By id, at most NAMES_READ_MAX at once; unknown ones are left out. */
+    async namesOf(accountIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
       const ids = accountIds.filter(isAsciiWord);
       if (ids.length > NAMES_READ_MAX) throw new Error(`at most ${NAMES_READ_MAX} names at once`);
       if (ids.length === 0) return new Map();

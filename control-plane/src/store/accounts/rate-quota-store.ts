@@ -11,22 +11,19 @@ import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, query } from '../database/transact.ts';
 
-export interface RateQuotaStore {
-  /** The database's clock, UTC milliseconds: what windows go by. */
-  nowMs(): Promise<number>;
-  /** Rejects with SERVICE_UNAVAILABLE while the database does not answer. */
-  lease(accountId: string, kind: RateKind, ask: QuotaAsk): Promise<QuotaLease>;
-}
+export type RateQuotaStore = ReturnType<typeof createRateQuotaStore>;
 
-export function createRateQuotaStore(database: Database): RateQuotaStore {
+export function createRateQuotaStore(database: Database) {
   return {
-    async nowMs() {
+    /** The database's clock, UTC milliseconds: what windows go by. */
+    async nowMs(): Promise<number> {
       const row = await query(database, db =>
         db.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow(),
       );
       return row.now;
     },
-    lease: (accountId, kind, ask) =>
+    /** Rejects with SERVICE_UNAVAILABLE while the database does not answer. */
+    lease: (accountId: string, kind: RateKind, ask: QuotaAsk) =>
       query(database, db => leaseFrom(database, db, accountId, kind, ask)),
   };
 }

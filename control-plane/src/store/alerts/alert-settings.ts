@@ -64,40 +64,33 @@ export interface SealedWebhook extends Pick<AccountWebhook, 'secret' | 'secretKe
 
 export type TestOutcome = 'sent' | 'too-soon' | Withheld;
 
-export interface AlertSettingsStore {
-  read(accountId: string): Promise<AlertSettings>;
-  webhook(accountId: string): Promise<AccountWebhook | undefined>;
-  /** @param thresholds THRESHOLDS_MAX at most; those that stay keep their state */
-  setThresholds(accountId: string, thresholds: readonly number[], by: ChangedBy): Promise<void>;
-  /**
-   * False: its secret was to stay, and there is none.
-   * @param webhook without a secret the one that is there stays; null: no address any more
-   */
-  setWebhook(accountId: string, webhook: NewWebhook | null, by: ChangedBy): Promise<boolean>;
-  /** Sends an event now, unless the account had one within `everyMs`, whatever its address was. */
-  sendTest(event: AccountEventRow, bounds: TestBounds, by: ChangedBy): Promise<TestOutcome>;
-  /** Addresses whose secrets were sealed with another key than this. */
-  listSealedWithOthers(keyId: string, limit: number): Promise<SealedWebhook[]>;
-  /** False: it was changed meanwhile. */
-  reseal(from: SealedWebhook, to: SealedWebhook): Promise<boolean>;
-}
+export type AlertSettingsStore = ReturnType<typeof alertSettings>;
 
-export function alertSettings(database: Database): AlertSettingsStore {
+export function alertSettings(database: Database) {
   return {
-    read: accountId =>
+    read: (accountId: string) =>
       query(database, async db => ({
         ...(await readSettings(db, accountId)),
         sentToday: await readSentToday(database, db, accountId),
       })),
-    webhook: accountId => query(database, db => readWebhook(db, accountId)),
-    setThresholds: (accountId, thresholds, by) =>
+    webhook: (accountId: string) => query(database, db => readWebhook(db, accountId)),
+    /** @param thresholds THRESHOLDS_MAX at most; those that stay keep their state */
+    setThresholds: (accountId: string, thresholds: readonly number[], by: ChangedBy) =>
       transact(database, tx => setThresholds(database, tx, { accountId, thresholds, by })),
-    setWebhook: (accountId, webhook, by) =>
+    /**
+     * False: its secret was to stay, and there is none.
+     * @param webhook without a secret the one that is there stays; null: no address any more
+     */
+    setWebhook: (accountId: string, webhook: NewWebhook | null, by: ChangedBy) =>
       transact(database, tx => setWebhook(database, tx, { accountId, webhook, by })),
-    sendTest: (event, bounds, by) =>
+    /** Sends an event now, unless the account had one within `everyMs`, whatever its address was. */
+    sendTest: (event: AccountEventRow, bounds: TestBounds, by: ChangedBy) =>
       transact(database, tx => sendTest(database, tx, { event, bounds, by })),
-    listSealedWithOthers: (keyId, limit) => listSealedWithOthers(database, keyId, limit),
-    reseal: (from, to) =>
+    /** Addresses whose secrets were sealed with another key than this. */
+    listSealedWithOthers: (keyId: string, limit: number) =>
+      listSealedWithOthers(database, keyId, limit),
+    /** False: it was changed meanwhile. */
+    reseal: (from: SealedWebhook, to: SealedWebhook) =>
       query(database, db =>
         matchesOne(
           db

@@ -63,25 +63,19 @@ export interface Told {
 /** Owners of an account who are written to: the first ones by their ids. */
 export const OWNERS_TOLD_MAX = 20;
 
-export interface AlertStore {
-  /** The next thresholds in order, each with its account's balances. */
-  look(after: AlertPlace, limit: number): Promise<SeenAlert[]>;
-  owners(accountId: string): Promise<OwnerMail[]>;
-  /** Undefined: another replica has told it, or the balance has risen since it was seen. */
-  tell(telling: Telling): Promise<Told | undefined>;
-  /** False: it was armed, or told anew, since it was seen. */
-  arm(alert: SeenAlert): Promise<boolean>;
-  /** For the sweeper: counts of messages of days that are over; their number. */
-  removeOldCounts(limit: number): Promise<number>;
-}
+export type AlertStore = ReturnType<typeof alertLooking>;
 
-export function alertLooking(database: Database): AlertStore {
+export function alertLooking(database: Database) {
   return {
-    look: (after, limit) => look(database, after, limit),
-    owners: accountId => query(database, db => readOwners(db, accountId)),
-    removeOldCounts: limit => removeOldCounts(database, limit),
-    tell: telling => transact(database, tx => tell(database, tx, telling)),
-    arm: ({ accountId, threshold, told }) =>
+    /** The next thresholds in order, each with its account's balances. */
+    look: (after: AlertPlace, limit: number) => look(database, after, limit),
+    owners: (accountId: string) => query(database, db => readOwners(db, accountId)),
+    /** For the sweeper: counts of messages of days that are over; their number. */
+    removeOldCounts: (limit: number) => removeOldCounts(database, limit),
+    /** Undefined: another replica has told it, or the balance has risen since it was seen. */
+    tell: (telling: Telling) => transact(database, tx => tell(database, tx, telling)),
+    /** False: it was armed, or told anew, since it was seen. */
+    arm: ({ accountId, threshold, told }: SeenAlert) =>
       query(database, db =>
         matchesOne(
           db

@@ -37,16 +37,13 @@ export interface StoredFleetReport extends FleetReport {
   readonly fresh: boolean;
 }
 
-export interface FleetReportStore {
-  /** In place of its last one. */
-  save(replica: string, report: FleetReport): Promise<void>;
-  /** The newest first, ROWS_MAX at most. */
-  list(): Promise<StoredFleetReport[]>;
-}
+export type FleetReportStore = ReturnType<typeof createFleetReportStore>;
 
-export function createFleetReportStore(database: Database): FleetReportStore {
+export function createFleetReportStore(database: Database) {
   return {
-    save: (replica, report) => save(database, replica, report),
+    /** In place of its last one. */
+    save: (replica: string, report: FleetReport) => save(database, replica, report),
+    /** The newest first, ROWS_MAX at most. */
     list: () => list(database),
   };
 }

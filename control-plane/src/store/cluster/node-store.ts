@@ -40,44 +40,20 @@ export interface NodeMember extends NodeRegistration {
   readonly gone: boolean;
 }
 
-export interface NodeStore {
-  /** Makes the node live, whatever boot was known. */
-  register(node: NodeRegistration, leaseMs: number): Promise<{ readonly draining: boolean }>;
-  /** `known` false: this boot of the node is not the one registered, it must register anew. */
-  heartbeat(
-    nodeId: string,
-    bootId: string,
-    leaseMs: number,
-  ): Promise<{ readonly known: boolean; readonly draining: boolean }>;
-  /** Ends the membership at once. False: another boot is registered, or none. */
-  deregister(nodeId: string, bootId: string): Promise<boolean>;
-  /** In any state; undefined: no such node. */
-  find(nodeId: string): Promise<NodeMember | undefined>;
-  /** By node id. */
-  listLive(): Promise<NodeMember[]>;
-  /** By node id; the gone ones too. */
-  listAll(): Promise<NodeMember[]>;
-  /** False: no such node. */
-  setDraining(nodeId: string, draining: boolean): Promise<boolean>;
-}
-
 /** A fleet that names its nodes anew at every start would otherwise leave rows without end. */
 const NODE_MEMORY_MS = 7 * 24 * 3_600_000;
 
 /** In place of a lease's end. */
 const DEREGISTERED = 0;
 
-export function createNodeStore(database: Database): NodeStore {
-  return new SqlNodeStore(database);
-}
-
-class SqlNodeStore implements NodeStore {
+export class NodeStore {
   readonly #database: Database;
 
   constructor(database: Database) {
     this.#database = database;
   }
 
+  /** Makes the node live, whatever boot was known. */
   async register(node: NodeRegistration, leaseMs: number): Promise<{ draining: boolean }> {
     await this.#forgetLongGone();
     if (!(await this.#update(node, leaseMs))) {
@@ -92,6 +68,7 @@ class SqlNodeStore implements NodeStore {
     return { draining: (await this.find(node.nodeId))?.draining ?? false };
   }
 
+  /** `known` false: this boot of the node is not the one registered, it must register anew. */
   async heartbeat(
     nodeId: string,
     bootId: string,
@@ -113,6 +90,7 @@ class SqlNodeStore implements NodeStore {
     return { known: member?.bootId === bootId, draining: member?.draining ?? false };
   }
 
+  /** Ends the membership at once. False: another boot is registered, or none. */
   async deregister(nodeId: string, bootId: string): Promise<boolean> {
     const { numUpdatedRows } = await query(this.#database, db =>
       db
@@ -125,15 +103,18 @@ class SqlNodeStore implements NodeStore {
     return numUpdatedRows === 1n;
   }
 
+  /** By node id. */
   async listLive(): Promise<NodeMember[]> {
     return (await this.listAll()).filter(member => member.live);
   }
 
+  /** By node id; the gone ones too. */
   async listAll(): Promise<NodeMember[]> {
     const rows = await query(this.#database, () => this.#select().orderBy('node_id').execute());
     return rows.map(memberFromRow);
   }
 
+  /** False: no such node. */
   async setDraining(nodeId: string, draining: boolean): Promise<boolean> {
     if (!isAsciiWord(nodeId)) return false;
     const { numUpdatedRows } = await query(this.#database, db =>
@@ -146,6 +127,7 @@ class SqlNodeStore implements NodeStore {
     return numUpdatedRows === 1n;
   }
 
+  /** In any state; undefined: no such node. */
   async find(nodeId: string): Promise<NodeMember | undefined> {
     if (!isAsciiWord(nodeId)) return undefined;
     const row = await readBack(this.#database, () =>

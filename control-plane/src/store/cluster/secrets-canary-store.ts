@@ -10,18 +10,11 @@ export interface SecretsCanary {
   readonly ciphertext: Uint8Array;
 }
 
-export interface SecretsCanaryStore {
-  /** That of this database; undefined: no control plane has started on it yet. */
-  find(): Promise<SecretsCanary | undefined>;
-  /** The canary of this database: the one given here only if there was none yet. */
-  establish(candidate: SecretsCanary): Promise<SecretsCanary>;
-  /** Puts another in the place of the canary of that key; nothing where there is none of it. */
-  replace(keyId: string, canary: SecretsCanary): Promise<void>;
-}
+export type SecretsCanaryStore = ReturnType<typeof createSecretsCanaryStore>;
 
 const CANARY_ID = 'canary';
 
-export function createSecretsCanaryStore(database: Database): SecretsCanaryStore {
+export function createSecretsCanaryStore(database: Database) {
   const read = () =>
     readBack(database, db =>
       db
@@ -31,11 +24,13 @@ export function createSecretsCanaryStore(database: Database): SecretsCanaryStore
         .executeTakeFirst(),
     );
   return {
-    async find() {
+    /** That of this database; undefined: no control plane has started on it yet. */
+    async find(): Promise<SecretsCanary | undefined> {
       const row = await read();
       return row && canaryOf(row);
     },
-    async replace(keyId, canary) {
+    /** Puts another in the place of the canary of that key; nothing where there is none of it. */
+    async replace(keyId: string, canary: SecretsCanary): Promise<void> {
       await query(database, db =>
         db
           .updateTable('secrets_canary')
@@ -45,7 +40,8 @@ export function createSecretsCanaryStore(database: Database): SecretsCanaryStore
           .execute(),
       );
     },
-    async establish(candidate) {
+    /** The canary of this database: the one given here only if there was none yet. */
+    async establish(candidate: SecretsCanary): Promise<SecretsCanary> {
       let row = await read();
       if (row === undefined) {
         try {

@@ -40,27 +40,14 @@ export interface SweepBacklog {
   readonly walkMs: number | null;
 }
 
-export interface SweepStore {
-  /** Undefined: another replica sweeps. */
-  claim(
-    holder: string,
-    leaseMs: number,
-  ): Promise<{ readonly claim: SweepClaim; readonly walk: SweepWalk } | undefined>;
-  /** False: the lease is lost, stop. */
-  renew(claim: SweepClaim, leaseMs: number): Promise<boolean>;
-  release(claim: SweepClaim): Promise<boolean>;
-  /** @param began this part is the first of a new walk. False: the lease is lost. */
-  saveWalk(claim: SweepClaim, part: number, began: boolean): Promise<boolean>;
-  /** @param rowAgeMs how long final jobs are kept */
-  backlog(rowAgeMs: number): Promise<SweepBacklog>;
-}
+export type SweepStore = ReturnType<typeof createSweepStore>;
 
 const ID = 'sweep';
 const FREE = { lease_holder: null, lease_expires_at: null };
 
 type SweepUpdate = UpdateQueryBuilder<Schema, 'sweeps', 'sweeps', UpdateResult>;
 
-export function createSweepStore(database: Database): SweepStore {
+export function createSweepStore(database: Database) {
   const { nowMs } = database;
   const held = (claim: SweepClaim, set: (update: SweepUpdate) => SweepUpdate) =>
     query(database, db =>
@@ -72,15 +59,19 @@ export function createSweepStore(database: Database): SweepStore {
       ),
     );
   return {
-    claim: (holder, leaseMs) => claimSweep(database, holder, leaseMs),
-    renew: (claim, leaseMs) =>
+    /** Undefined: another replica sweeps. */
+    claim: (holder: string, leaseMs: number) => claimSweep(database, holder, leaseMs),
+    /** False: the lease is lost, stop. */
+    renew: (claim: SweepClaim, leaseMs: number) =>
       held(claim, update => update.set({ lease_expires_at: nowPlusMs(nowMs, leaseMs) })),
-    release: claim => held(claim, update => update.set(FREE)),
-    saveWalk: (claim, part, began) =>
+    release: (claim: SweepClaim) => held(claim, update => update.set(FREE)),
+    /** @param began this part is the first of a new walk. False: the lease is lost. */
+    saveWalk: (claim: SweepClaim, part: number, began: boolean) =>
       held(claim, update =>
         update.set({ walk_part: part, ...(began ? { walk_began_at: nowMs } : {}) }),
       ),
-    backlog: rowAgeMs => readBacklog(database, rowAgeMs),
+    /** @param rowAgeMs how long final jobs are kept */
+    backlog: (rowAgeMs: number) => readBacklog(database, rowAgeMs),
   };
 }
 

@@ -33,13 +33,7 @@ export type AuditRecord = ReturnType<typeof recordFromRow>;
 /** Behind which record a page begins. */
 export type AuditPlace = Pick<AuditRecord, 'atMs' | 'id'>;
 
-export interface AuditStore {
-  /** Newest first. */
-  list(
-    accountId: string,
-    page: { readonly limit: number; readonly after?: AuditPlace | undefined },
-  ): Promise<AuditRecord[]>;
-}
+export type AuditStore = ReturnType<typeof createAuditStore>;
 
 /** Code points of a subject; longer ones are cut. */
 const SUBJECT_LENGTH_MAX = 254;
@@ -80,9 +74,13 @@ export async function insertAuditEntry(
     .execute();
 }
 
-export function createAuditStore(database: Database): AuditStore {
+export function createAuditStore(database: Database) {
   return {
-    async list(accountId, { limit, after }) {
+    /** Newest first. */
+    async list(
+      accountId: string,
+      { limit, after }: { readonly limit: number; readonly after?: AuditPlace | undefined },
+    ): Promise<AuditRecord[]> {
       if (!isAsciiWord(accountId)) return [];
       const rows = await query(database, db => {
         const newest = db

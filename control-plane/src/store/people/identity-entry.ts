@@ -38,12 +38,10 @@ export type IdentityOutcome =
   | { readonly kind: 'no-account' }
   | { readonly kind: 'refused' };
 
-export interface IdentityStore {
-  enter(entry: IdentityEntry): Promise<IdentityOutcome>;
-}
+export type IdentityStore = ReturnType<typeof createIdentityStore>;
 
-export function createIdentityStore(database: Database): IdentityStore {
-  return { enter: entry => transact(database, tx => enter(database, tx, entry)) };
+export function createIdentityStore(database: Database) {
+  return { enter: (entry: IdentityEntry) => transact(database, tx => enter(database, tx, entry)) };
 }
 
 async function enter(

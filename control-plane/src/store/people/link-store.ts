@@ -53,30 +53,26 @@ export interface FoundLink {
   readonly provesMail: boolean;
 }
 
-export interface LinkStore {
-  /** Withheld, as `too-many`: there is neither link nor mail. */
-  create(link: NewLink, actor: Actor): Promise<'created' | 'too-many' | Withheld>;
-  find(tokenHash: string, purpose: LinkPurpose): Promise<FoundLink | undefined>;
-  /** Those that can still be used: invitations, then sign-in links, newest first. */
-  listOpen(accountId: string): Promise<OpenLink[]>;
-  /** False: the account has no such link (any more). */
-  withdraw(accountId: string, id: string, by: { actor: Actor; entryId: string }): Promise<boolean>;
-  /** Makes the person where they are new, the membership and the session, all of it or nothing. */
-  use(use: LinkUse): Promise<LinkUseOutcome>;
-}
+export type LinkStore = ReturnType<typeof createLinkStore>;
 
-export function createLinkStore(database: Database): LinkStore {
+export function createLinkStore(database: Database) {
   return {
-    create: (link, actor) => transact(database, tx => insertLink(database, tx, link, actor)),
-    find: (tokenHash, purpose) => query(database, db => findLink(database, db, tokenHash, purpose)),
-    listOpen: accountId =>
+    /** Withheld, as `too-many`: there is neither link nor mail. */
+    create: (link: NewLink, actor: Actor) =>
+      transact(database, tx => insertLink(database, tx, link, actor)),
+    find: (tokenHash: string, purpose: LinkPurpose) =>
+      query(database, db => findLink(database, db, tokenHash, purpose)),
+    /** Those that can still be used: invitations, then sign-in links, newest first. */
+    listOpen: (accountId: string) =>
       query(database, async db => [
         ...(await listOpenLinks(database, db, accountId, 'invitation')),
         ...(await listOpenLinks(database, db, accountId, 'sign-in')),
       ]),
-    withdraw: (accountId, id, by) =>
+    /** False: the account has no such link (any more). */
+    withdraw: (accountId: string, id: string, by: { actor: Actor; entryId: string }) =>
       transact(database, tx => withdrawLink(database, tx, accountId, id, by)),
-    use: use => transact(database, tx => useLink(database, tx, use)),
+    /** Makes the person where they are new, the membership and the session, all of it or nothing. */
+    use: (use: LinkUse) => transact(database, tx => useLink(database, tx, use)),
   };
 }
 

@@ -9,18 +9,13 @@ import { query } from '../database/transact.ts';
 const LINK_KEPT_MS = 30 * 86_400_000;
 
 /** Each removes `limit` rows at most, oldest first, and answers how many. */
-export interface PeopleRetention {
-  /** Past their absolute bound; those that are only idle wait for it. */
-  removeEndedSessions(limit: number): Promise<number>;
-  removeOldLinks(limit: number): Promise<number>;
-  removeOldThrottles(limit: number): Promise<number>;
-  removeOldAuditEntries(keptMs: number, limit: number): Promise<number>;
-}
+export type PeopleRetention = ReturnType<typeof peopleRetention>;
 
-export function peopleRetention(database: Database): PeopleRetention {
+export function peopleRetention(database: Database) {
   const { nowMs } = database;
   return {
-    removeEndedSessions: limit =>
+    /** Past their absolute bound; those that are only idle wait for it. */
+    removeEndedSessions: (limit: number) =>
       query(database, async db => {
         const old = await db
           .selectFrom('sessions')
@@ -35,7 +30,7 @@ export function peopleRetention(database: Database): PeopleRetention {
         await db.deleteFrom('sessions').where('id_hash', 'in', hashes).execute();
         return old.length;
       }),
-    removeOldLinks: limit =>
+    removeOldLinks: (limit: number) =>
       query(database, async db => {
         const old = await db
           .selectFrom('one_time_links')
@@ -49,7 +44,7 @@ export function peopleRetention(database: Database): PeopleRetention {
         await db.deleteFrom('one_time_links').where('id', 'in', ids).execute();
         return old.length;
       }),
-    removeOldThrottles: limit =>
+    removeOldThrottles: (limit: number) =>
       query(database, async db => {
         const old = await db
           .selectFrom('sign_in_throttles')
@@ -68,7 +63,7 @@ export function peopleRetention(database: Database): PeopleRetention {
           .executeTakeFirstOrThrow();
         return Number(numDeletedRows);
       }),
-    removeOldAuditEntries: (keptMs, limit) =>
+    removeOldAuditEntries: (keptMs: number, limit: number) =>
       query(database, async db => {
         const old = await db
           .selectFrom('audit_entries')

@@ -68,47 +68,40 @@ export type MemberChange =
   /** By a group of the identity provider, where it is changed. */
   | 'by-group';
 
-export interface PeopleStore {
-  /** By the mail that they sign in with; nobody who was disabled. */
-  findByMail(mail: string): Promise<Person | undefined>;
-  find(userId: string): Promise<Person | undefined>;
-  /** By their mails. */
-  listMembers(accountId: string): Promise<Member[]>;
-  /** Ends every other session of theirs too. */
-  setPassword(of: PasswordSet, by: ChangedBy): Promise<PasswordSetOutcome>;
-  setLanguage(userId: string, language: string): Promise<void>;
-  changeRole(accountId: string, userId: string, role: Role, by: ChangedBy): Promise<MemberChange>;
-  /**
-   * Ends their sessions for this account too, and the links by which they would come back, as does
-   * a role below owner.
-   */
-  removeMember(accountId: string, userId: string, by: ChangedBy): Promise<MemberChange>;
-}
+export type PeopleStore = ReturnType<typeof createPeopleStore>;
 
-export function createPeopleStore(database: Database): PeopleStore {
+export function createPeopleStore(database: Database) {
   return {
-    findByMail: mail =>
+    /** By the mail that they sign in with; nobody who was disabled. */
+    findByMail: (mail: string) =>
       query(database, async db => {
         const row = await selectPeople(db)
           .where('mail_key', '=', mailKeyOf(mail))
           .executeTakeFirst();
         return row && personFromRow(row);
       }),
-    find: userId =>
+    find: (userId: string) =>
       query(database, async db => {
         const row = await selectPeople(db).where('id', '=', userId).executeTakeFirst();
         return row && personFromRow(row);
       }),
-    listMembers: accountId => query(database, db => listMembers(db, accountId)),
-    setPassword: (of, by) => transact(database, tx => setPassword(database, tx, of, by)),
-    async setLanguage(userId, language) {
+    /** By their mails. */
+    listMembers: (accountId: string) => query(database, db => listMembers(db, accountId)),
+    /** Ends every other session of theirs too. */
+    setPassword: (of: PasswordSet, by: ChangedBy) =>
+      transact(database, tx => setPassword(database, tx, of, by)),
+    async setLanguage(userId: string, language: string): Promise<void> {
       await query(database, db =>
         db.updateTable('users').set({ language }).where('id', '=', userId).execute(),
       );
     },
-    changeRole: (accountId, userId, role, by) =>
+    changeRole: (accountId: string, userId: string, role: Role, by: ChangedBy) =>
       transact(database, tx => changeMember(database, tx, { accountId, userId, role }, by)),
-    removeMember: (accountId, userId, by) =>
+    /**
+     * Ends their sessions for this account too, and the links by which they would come back, as
+     * does a role below owner.
+     */
+    removeMember: (accountId: string, userId: string, by: ChangedBy) =>
       transact(database, tx => changeMember(database, tx, { accountId, userId, role: null }, by)),
   };
 }

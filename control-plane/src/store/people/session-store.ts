@@ -71,41 +71,33 @@ export type SessionBegun =
   /** Their password is another since it was looked at. */
   | { readonly kind: 'refused' };
 
-export interface SessionStore {
-  /**
-   * For the account that the person acted for last, or else the first of theirs.
-   * @param by.passwordHash what the password was found right by
-   * @param by.endedIdHash the session that the browser had before; null: none
-   */
-  begin(
-    userId: string,
-    session: NewSession,
-    by: { readonly passwordHash: string; readonly endedIdHash: string | null },
-  ): Promise<SessionBegun>;
-  /** Undefined: none, or it has ended. Notes that it was used. */
-  find(idHash: string): Promise<FoundSession | undefined>;
-  /** Those that go on, newest first. */
-  list(userId: string): Promise<ListedSession[]>;
-  /** False: the person has no such session (any more). */
-  end(userId: string, sessionId: string): Promise<boolean>;
-  endOthers(userId: string, sessionId: string): Promise<void>;
-  /** False: the person is no member of it. */
-  switchAccount(idHash: string, accountId: string): Promise<boolean>;
-}
+export type SessionStore = ReturnType<typeof createSessionStore>;
 
-export function createSessionStore(database: Database): SessionStore {
+export function createSessionStore(database: Database) {
   return {
-    begin: (userId, session, { passwordHash, endedIdHash }) =>
-      transact(database, async tx => {
+    /**
+     * For the account that the person acted for last, or else the first of theirs.
+     * @param by.passwordHash what the password was found right by
+     * @param by.endedIdHash the session that the browser had before; null: none
+     */
+    begin: (
+      userId: string,
+      session: NewSession,
+      by: { readonly passwordHash: string; readonly endedIdHash: string | null },
+    ) =>
+      transact(database, async (tx): Promise<SessionBegun> => {
         const person = await takePerson(database, tx, userId);
-        const isSame = person?.passwordHash === passwordHash && !person.isDisabled;
+        const isSame = person?.passwordHash === by.passwordHash && !person.isDisabled;
         if (!isSame) return { kind: 'refused' };
-        const begun = await beginSession(database, tx, userId, session, endedIdHash);
+        const begun = await beginSession(database, tx, userId, session, by.endedIdHash);
         return begun === undefined ? { kind: 'no-account' } : { kind: 'begun', ...begun };
       }),
-    find: idHash => query(database, db => findSession(database, db, idHash)),
-    list: userId => query(database, db => listSessions(database, db, userId)),
-    end: (userId, sessionId) =>
+    /** Undefined: none, or it has ended. Notes that it was used. */
+    find: (idHash: string) => query(database, db => findSession(database, db, idHash)),
+    /** Those that go on, newest first. */
+    list: (userId: string) => query(database, db => listSessions(database, db, userId)),
+    /** False: the person has no such session (any more). */
+    end: (userId: string, sessionId: string) =>
       query(database, async db => {
         if (!isAsciiWord(sessionId)) return false;
         const { numDeletedRows } = await db
@@ -115,9 +107,10 @@ export function createSessionStore(database: Database): SessionStore {
           .executeTakeFirstOrThrow();
         return numDeletedRows === 1n;
       }),
-    endOthers: (userId, sessionId) =>
+    endOthers: (userId: string, sessionId: string) =>
       query(database, db => endOtherSessions(db, userId, sessionId)),
-    switchAccount: (idHash, accountId) =>
+    /** False: the person is no member of it. */
+    switchAccount: (idHash: string, accountId: string) =>
       query(database, async db => {
         if (!isAsciiWord(accountId)) return false;
         return matchesOne(

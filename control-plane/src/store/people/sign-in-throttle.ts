@@ -23,17 +23,14 @@ export interface ThrottleKey {
   readonly failuresMax: number;
 }
 
-export interface SignInThrottleStore {
-  /** 0: the attempt is counted; more: none is, and how long until one may be made. */
-  take(keys: readonly ThrottleKey[]): Promise<number>;
-  /** An attempt that succeeded. */
-  giveBack(keys: readonly ThrottleKey[]): Promise<void>;
-}
+export type SignInThrottleStore = ReturnType<typeof createSignInThrottleStore>;
 
-export function createSignInThrottleStore(database: Database): SignInThrottleStore {
+export function createSignInThrottleStore(database: Database) {
   return {
-    take: keys => transact(database, tx => take(database, tx, keys)),
-    giveBack: keys =>
+    /** 0: the attempt is counted; more: none is, and how long until one may be made. */
+    take: (keys: readonly ThrottleKey[]) => transact(database, tx => take(database, tx, keys)),
+    /** An attempt that succeeded. */
+    giveBack: (keys: readonly ThrottleKey[]) =>
       query(database, async db => {
         for (const { hash } of keys) {
           await db
