@@ -260,7 +260,7 @@ describe('an invitation where there is a mail server', () => {
     assert.equal(link?.mail, mail);
     const { proves_mail } = world.row('one_time_links', link?.id ?? '');
     assert.equal(proves_mail, 1);
-    const waiting = world.row('outbox', mail, 'recipient');
+    const waiting = world.row('outbox', mail, 'address');
     assert.equal(waiting.account_id, world.ours.accountId);
   });
 
