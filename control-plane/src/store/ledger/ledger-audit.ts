@@ -348,7 +348,7 @@ class AccountAudit {
       page = await this.#readPage();
     }
     for (const entry of page.entries) {
-      await this.#compare(entry.atMs);
+      if (this.#isAhead) await this.#compare(entry.atMs);
       this.#count(entry);
     }
     this.#options.onEntries(page.entries.length);
@@ -380,26 +380,33 @@ class AccountAudit {
     for (let more = true; more; ) {
       const { entries } = await this.#readPage(beforeMs);
       for (const entry of entries) {
-        await this.#close(entry.atMs, closableMs);
-        await this.#compare(entry.atMs);
+        // Most entries stand at no border: they are not waited for.
+        if (entry.atMs > this.#last.atMs) {
+          if (this.#isDue(entry.atMs, closableMs)) await this.#close(entry.atMs, closableMs);
+          if (this.#isAhead) await this.#compare(entry.atMs);
+        }
         this.#count(entry);
       }
       onEntries(entries.length);
       more = entries.length === pageRows;
     }
     await this.#compare(beforeMs);
-    await this.#close(beforeMs, closableMs);
+    if (this.#isDue(beforeMs, closableMs)) await this.#close(beforeMs, closableMs);
+  }
+
+  /** After many entries, and before the first that is too young for a checkpoint behind it. */
+  #isDue(nextAtMs: number, closableMs: number): boolean {
+    const span = this.#entries - this.#closedEntries;
+    return span > 0 && (span >= this.#options.spanEntriesMax || nextAtMs >= closableMs);
   }
 
   /**
    * Moves the checkpoint to the end of the day of what was counted, or to the next entry where that
-   * comes before: after many entries, and before the first that is too young for one.
+   * comes before.
    */
   async #close(nextAtMs: number, closableMs: number): Promise<void> {
     const { atMs } = this.#last;
-    if (!this.#clean || this.#isAhead || nextAtMs <= atMs || atMs >= closableMs) return;
-    const span = this.#entries - this.#closedEntries;
-    if (span === 0 || (span < this.#options.spanEntriesMax && nextAtMs < closableMs)) return;
+    if (!this.#clean || this.#isAhead || atMs >= closableMs) return;
     const closedToMs = Math.min(nextAtMs, closableMs, endOfDayMs(atMs));
     if (closedToMs <= this.#closedToMs) return;
     const checkpoint = { closedToMs, entries: this.#entries, sums: this.#sums };
