@@ -211,7 +211,7 @@ export const PACE_BYTES_PER_SECOND_MIN = 4096;
 export const PACE_DEBT_MS_MAX = 30_000;
 /**
  * Connections without a key whose answer waits to be read; beyond it those that are slowest go.
- * Each holds some 100 KB, and results have fewer (result-readers.ts of the control plane).
+ * Each holds some 100 KB, and results have fewer (result-download.ts of the control plane).
  */
 export const UNREAD_STRANGERS_MAX = 2048;
 const SAMPLE_INTERVAL_MS = 1000;

@@ -70,7 +70,7 @@ export interface JobResult {
   readonly height: number;
   /** Hexadecimal; the link's ETag. */
   readonly sha256: string;
-  /** null: the node did not say, as those do that know no finishing. */
+  /** null: the node did not say. */
   readonly sight: Sight | null;
 }
 

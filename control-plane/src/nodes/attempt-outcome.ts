@@ -127,7 +127,7 @@ export function fullnessBy(outcome: AttemptOutcome): Fullness | undefined {
 }
 
 /**
- * What the outcome says of the node (domain/dispatch/node-trust.ts); undefined: nothing. A refusal for want
+ * What the outcome says of the node (domain/dispatch/node-view.ts); undefined: nothing. A refusal for want
  * of room or of a codec is an honest answer; one without an answer, or by its own error, is not.
  */
 export function verdictOn(outcome: AttemptOutcome): 'well' | 'fault' | undefined {

@@ -192,14 +192,13 @@ export function jobReading(database: Database) {
 
 /** Entries of the index that are looked at: of more open jobs than that, any of them. */
 const LOOKED_AT_MAX = 200;
-const JOBS_BY_ACCOUNT_AND_STATE = throughIndex('jobs', 'jobs_account_state');
 
 /** Open jobs of an account, the oldest first; where it has hundreds, of some of them. */
 async function openOf(database: Database, accountId: string, limit: number): Promise<OpenJob[]> {
   if (!isAsciiWord(accountId)) return [];
   const rows = await query(database, db =>
     db
-      .selectFrom(JOBS_BY_ACCOUNT_AND_STATE[database.dialect])
+      .selectFrom(JOBS_BY_LANE[database.dialect])
       .select(['id', 'state', 'created_at'])
       .where('account_id', '=', accountId)
       .where('state', 'in', OPEN_STATES)

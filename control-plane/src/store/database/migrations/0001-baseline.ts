@@ -235,7 +235,6 @@ const TABLES: readonly TableDefinition[] = [
       // The queue lane by lane (store/jobs/job-queue.ts).
       jobs_queue: ['class', 'queue_at', 'id'],
       jobs_lane_state: ['state', 'account_id', 'api_key_id', 'class', 'queue_at', 'id'],
-      jobs_account_state: ['account_id', 'state'],
       // Ended jobs in the order in which they ended.
       jobs_finished: ['finished_at'],
       jobs_state_finished: ['state', 'finished_at', 'id'],
