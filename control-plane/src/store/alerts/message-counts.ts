@@ -14,8 +14,8 @@ import {
 } from '../../domain/account/message-limits.ts';
 import { nowPlusMs, startOfDay } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
+import { removeOldRows } from '../database/old-rows.ts';
 import type { Schema } from '../database/schema.ts';
-import { query } from '../database/transact.ts';
 
 /** A message that is not sent, since as many were sent today as may be. */
 export interface Withheld {
@@ -122,26 +122,10 @@ export async function readSentToday(
 }
 
 /** For the sweeper: rows of days that are over, `limit` at most; their number. */
-export async function removeOldCounts(database: Database, limit: number): Promise<number> {
-  const over = nowPlusMs(startOfDay(database.nowMs), -KEPT_MS);
-  return query(database, async db => {
-    const old = await db
-      .selectFrom('message_counts')
-      .select('key_hash')
-      .where('day_at', '<', over)
-      .orderBy('day_at')
-      .limit(limit)
-      .execute();
-    if (old.length === 0) return 0;
-    // In one order everywhere; one that counts again since stays.
-    const hashes = old.map(row => row.key_hash).sort();
-    const { numDeletedRows } = await db
-      .deleteFrom('message_counts')
-      .where('key_hash', 'in', hashes)
-      .where('day_at', '<', over)
-      .executeTakeFirstOrThrow();
-    return Number(numDeletedRows);
-  });
+export function removeOldCounts(database: Database, limit: number): Promise<number> {
+  const before = nowPlusMs(startOfDay(database.nowMs), -KEPT_MS);
+  const days = { table: 'message_counts', key: 'key_hash', time: 'day_at', before } as const;
+  return removeOldRows(database, days, limit);
 }
 
 /** Adds to each row of today, and begins those of other days anew. */
