@@ -4,8 +4,7 @@ import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { Registry } from 'prom-client';
-import { registerGauges } from '../../control-plane/src/metric-gauges.ts';
-import { ControlMetrics } from '../../control-plane/src/metrics.ts';
+import { ControlMetrics, registerGauges } from '../../control-plane/src/metrics.ts';
 import { openTestNode } from '../../inference-node/test/grpc/test-node.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');

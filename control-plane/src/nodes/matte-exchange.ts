@@ -87,7 +87,6 @@ export class MatteExchange {
         this.#upload = this.#send();
         return;
       case 'progress':
-        this.#request.onProgress?.(message.value.stage);
         return;
       case 'resultHeader':
         this.#takeHeader(message.value);
