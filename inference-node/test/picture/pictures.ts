@@ -3,6 +3,8 @@ import { crc32, deflateSync } from 'node:zlib';
 import { unzipSync } from 'fflate';
 import sharp, { type Sharp } from 'sharp';
 import type Vips from 'wasm-vips';
+import { at as elementAt } from '../../../test/support/at.ts';
+import { type DecodedFile, decodeFile } from '../../src/picture/codecs/decode.ts';
 
 export interface Pixels {
   readonly data: Buffer;
@@ -39,6 +41,18 @@ export function paintSlope(width: number, height: number): Pixels {
 
 export function asSharp({ data, width, height, channels }: Pixels): Sharp {
   return sharp(data, { raw: { width, height, channels } });
+}
+
+export function decode(
+  file: Buffer,
+  declared?: { readonly width: number; readonly height: number },
+): Promise<DecodedFile> {
+  return decodeFile(file, { declared, onOpened: () => undefined });
+}
+
+/** The picture as a node holds it, through a PNG. */
+export async function toPicture(pixels: Pixels): Promise<DecodedFile> {
+  return await decode(await asSharp(pixels).png().toBuffer());
 }
 
 let vips: Promise<typeof Vips> | undefined;
@@ -162,6 +176,38 @@ export function claimPngSize(png: Buffer, width: number, height: number): Buffer
     createPngChunk('IHDR', body),
     png.subarray(PNG_SIGNATURE_BYTES + IHDR_BYTES),
   ]);
+}
+
+/** Where the codes of a JPEG's first scan begin. */
+export function jpegDataStart(jpeg: Buffer): number {
+  const scan = findJpegMarker(jpeg, 0xda);
+  return scan + 2 + jpeg.readUInt16BE(scan + 2);
+}
+
+/** Grey, with a restart marker behind every row of blocks: pictures of one row each, joined. */
+export async function writeJpegWithRestarts(pixels: Pixels): Promise<Buffer> {
+  const { width, height } = pixels;
+  const grey = await asSharp(pixels).removeAlpha().toColourspace('b-w').png().toBuffer();
+  const rows = await Promise.all(
+    Array.from({ length: height / 8 }, (_, row) =>
+      sharp(grey)
+        .extract({ left: 0, top: 8 * row, width, height: 8 })
+        .toColourspace('b-w')
+        .jpeg({ quality: 80, optimizeCoding: false })
+        .toBuffer(),
+    ),
+  );
+  const first = elementAt(rows, 0);
+  const head = Buffer.from(first.subarray(0, jpegDataStart(first)));
+  head.writeUInt16BE(height, findJpegMarker(head, 0xc0) + 5);
+  const scan = findJpegMarker(head, 0xda);
+  const interval = Buffer.from([0xff, 0xdd, 0, 4, 0, width / 8]);
+  const data = rows.flatMap((row, i) => {
+    const codes = row.subarray(jpegDataStart(row), row.length - 2);
+    return i === 0 ? [codes] : [Buffer.from([0xff, 0xd0 + ((i - 1) & 7)]), codes];
+  });
+  const end = first.subarray(first.length - 2);
+  return Buffer.concat([head.subarray(0, scan), interval, head.subarray(scan), ...data, end]);
 }
 
 /** Where the first occurrence of a JPEG marker begins. */

@@ -1,8 +1,8 @@
 /** JPEG by arithmetic coding (ITU-T T.81, annex D), which no encoder here writes. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { decodeBackground } from '../../../src/picture/worker/background.ts';
+import { decode } from '../pictures.ts';
 
 /** By jpegtran of libjpeg-turbo, 16 x 16 pixels: red is 16 x, green 16 y, blue 128. */
 const SEQUENTIAL =
@@ -28,7 +28,7 @@ for (const [kind, text] of Object.entries({ SEQUENTIAL, PROGRESSIVE })) {
   const file = Buffer.from(text, 'base64');
 
   test(`${kind.toLowerCase()}: an image and a background as another JPEG`, async () => {
-    const { rgba, width, height } = await decodeFile(file, asIs);
+    const { rgba, width, height } = await decode(file);
     assert.deepEqual([width, height], [16, 16]);
     for (const [at, pixel] of rgba.entries()) {
       const expected = [16 * (at % 16), 16 * Math.floor(at / 16), 128, 255];
@@ -43,7 +43,7 @@ for (const [kind, text] of Object.entries({ SEQUENTIAL, PROGRESSIVE })) {
   test(`${kind.toLowerCase()}: one that is cut short is refused`, async () => {
     for (let bytes = 20; bytes < file.length - 2; bytes += 20) {
       const cut = file.subarray(0, bytes);
-      await assert.rejects(decodeFile(cut, asIs), { code: 'PROCESSING_FAILED' }, `${bytes} bytes`);
+      await assert.rejects(decode(cut), { code: 'PROCESSING_FAILED' }, `${bytes} bytes`);
     }
   });
 }

@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
-import { type DecodedFile, decodeFile } from '../../../src/picture/codecs/decode.ts';
-import { type Pixels, paint } from '../pictures.ts';
+import { decode, type Pixels, paint } from '../pictures.ts';
 import { CLAP_60X40, type GridFile, type GridKind, IROT_90, writeGrid } from './avif-grids.ts';
 
 const TILE_PX = 64;
@@ -17,10 +16,6 @@ function picture(channels: 3 | 4): Pixels {
   return paint(120, 100, channels, (x, y) =>
     [x * 2, y * 2, (x * y) & 255, 40 + x + y].slice(0, channels),
   );
-}
-
-function decode(file: Buffer): Promise<DecodedFile> {
-  return decodeFile(file, { declared: undefined, onOpened: () => undefined });
 }
 
 /** Undefined: refused, for the picture's own fault. */

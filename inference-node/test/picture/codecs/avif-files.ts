@@ -6,6 +6,7 @@ import sharp from 'sharp';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import type { Samples } from '../../../src/picture/codecs/colour/samples.ts';
 import { type CodedItem, readCodedItems } from '../../../src/picture/codecs/files/avif-file.ts';
+import { box, u16, u32 } from './avif-grids.ts';
 
 export interface AvifFields {
   readonly width: number;
@@ -33,18 +34,6 @@ export function profileColour(profile: Buffer): Buffer {
 const COLOURS_ID = 1;
 const ALPHA_ID = 2;
 
-function u16(...values: number[]): Buffer {
-  return Buffer.from(values.flatMap(value => [value >>> 8, value & 255]));
-}
-
-function box(type: string, ...content: Buffer[]): Buffer {
-  const body = Buffer.concat(content);
-  const head = Buffer.alloc(8);
-  head.writeUInt32BE(body.length + 8);
-  head.write(type, 4, 'latin1');
-  return Buffer.concat([head, body]);
-}
-
 function fullBox(type: string, ...content: Buffer[]): Buffer {
   return box(type, Buffer.alloc(4), ...content);
 }
@@ -59,14 +48,11 @@ export async function writeAvifFields(fields: AvifFields): Promise<Buffer> {
     : elementAt(await encode(fields, [0, 1, 2, 2]), 0);
   const items = [colours];
   if (hasAlpha) items.push(elementAt(await encode(fields, Array(4).fill(channels - 1)), 1));
-  const size = Buffer.alloc(8);
-  size.writeUInt32BE(width);
-  size.writeUInt32BE(height, 4);
   const pixi = (count: number) => fullBox('pixi', Buffer.from([count, ...Array(count).fill(bits)]));
   const auxiliary = Buffer.from('urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0');
   // From 1: what both have, then of the colours, then of alpha.
   const properties = [
-    fullBox('ispe', size),
+    fullBox('ispe', u32(width, height)),
     box('av1C', colours.configuration),
     pixi(isGrey ? 1 : 3),
     box('colr', colour),
@@ -104,11 +90,8 @@ export async function writeAvifFields(fields: AvifFields): Promise<Buffer> {
 function locations(items: readonly CodedItem[], offset: number): Buffer {
   let at = offset;
   const entries = items.map(({ data }, i) => {
-    const extent = Buffer.alloc(8);
-    extent.writeUInt32BE(at);
-    extent.writeUInt32BE(data.length, 4);
     at += data.length;
-    return Buffer.concat([u16(i + 1, 0, 1), extent]);
+    return Buffer.concat([u16(i + 1, 0, 1), u32(at - data.length, data.length)]);
   });
   return fullBox('iloc', Buffer.from([0x44, 0]), u16(items.length), ...entries);
 }

@@ -11,10 +11,10 @@ import sharp from 'sharp';
 import { at } from '../../../../test/support/at.ts';
 import { readOutside } from '../../../src/picture/codecs/codec-jxl.ts';
 import type { Samples } from '../../../src/picture/codecs/colour/samples.ts';
-import { decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { hasJxlTools } from '../../../src/picture/jxl-limit.ts';
-import { createPng, createPngChunk, insertPngChunks, loadVips } from '../pictures.ts';
+import { createPng, createPngChunk, decode, insertPngChunks, loadVips } from '../pictures.ts';
 import { type AvifFields, nclx, profileColour, writeAvifFields } from './avif-files.ts';
+import { u32 } from './avif-grids.ts';
 import { writeJxlFields } from './jxl-files.ts';
 import {
   ADOBE_CURVE,
@@ -86,14 +86,13 @@ interface Case {
 
 function* cases(): Generator<Case> {
   const kinds: readonly [Format, Case['bits'][], Channels[], readonly Tag[]][] = [
-    ['png', [8], [1, 2, 3, 4], [PLAIN, ...PROFILES, ...NUMBERS, GAMMA]],
-    ['png', [16], [1, 2, 3, 4], [...WIDEST, GAMMA]],
+    ['png', [8, 16], [1, 2, 3, 4], [PLAIN, ...PROFILES, ...NUMBERS, GAMMA]],
     ['jpeg', [8], [1, 3], [PLAIN, ...PROFILES]],
     ['webp', [8], [1, 3, 4], [PLAIN, ...PROFILES]],
     ['avif', [8], [1, 2, 3, 4], [...PROFILES, ...NUMBERS]],
     ['avif', [10, 12], [1, 2, 4], WIDEST],
     ['jxl', [8], [1, 2, 3, 4], [PLAIN, ...PROFILES, ...NUMBERS]],
-    ['jxl', [16], [1, 2, 4], WIDEST],
+    ['jxl', [16], [1, 2, 3, 4], WIDEST],
   ];
   for (const [format, depths, kindsOfPixels, tags] of kinds) {
     for (const bits of depths) {
@@ -188,9 +187,7 @@ function cicpChunk([primaries, transfer]: readonly [number, number]): Buffer {
 }
 
 function gammaChunk(exponent: number): Buffer {
-  const body = Buffer.alloc(4);
-  body.writeUInt32BE(Math.round(100_000 / exponent));
-  return createPngChunk('gAMA', body);
+  return createPngChunk('gAMA', u32(Math.round(100_000 / exponent)));
 }
 
 function writePng(made: Case, profile: Buffer | undefined): Buffer {
@@ -287,12 +284,12 @@ function requireColour(pixel: number, made: Case, by: number): void {
 }
 
 const MIDDLE = SIDE * (SIDE / 2) + SIDE / 2;
-const asIs = { declared: undefined, onOpened: () => undefined };
-
 describe('of several names for the colours the highest counts', () => {
   const profile = createRgbProfile(SRGB_GAMUT, LINEAR_CURVE);
   const P3: Tag = { name: 'P3 numbers', gamut: P3_GAMUT, curve: SRGB_CURVE, cicp: [12, 13] };
   const srgb = createPngChunk('sRGB', Buffer.from([0]));
+  const xy = [31270, 32900, 68000, 32000, 26500, 69000, 15000, 6000];
+  const p3Primaries = createPngChunk('cHRM', u32(...xy));
   const pngOf = (bits: 8 | 16, tag: Tag, ...chunks: Buffer[]) => {
     const made: Case = { format: 'png', bits, channels: 4, tag, premultiplied: false };
     return { made, file: insertPngChunks(writePng({ ...made, tag: PLAIN }, undefined), ...chunks) };
@@ -309,10 +306,16 @@ describe('of several names for the colours the highest counts', () => {
         pngOf(bits, LINEAR_PROFILE, iccp, srgb, gammaChunk(2.8)),
         pngOf(bits, PLAIN, srgb, gammaChunk(1)),
         pngOf(bits, GAMMA, gammaChunk(1)),
+        pngOf(bits, PLAIN, gammaChunk(2.2)),
+        pngOf(bits, PLAIN, createPngChunk('cHRM', Buffer.alloc(32))),
+        pngOf(bits, P3, gammaChunk(2.2), p3Primaries),
+        pngOf(bits, PLAIN, srgb, gammaChunk(1), p3Primaries),
+        pngOf(bits, PLAIN, gammaChunk(1), cicpChunk([1, 13])),
+        pngOf(bits, PLAIN, cicpChunk([2, 2])),
         // Not a profile: what stands below it counts.
         pngOf(bits, GAMMA, profileChunk(Buffer.from('no profile')), gammaChunk(1)),
       ]) {
-        const { rgba } = await decodeFile(file, asIs);
+        const { rgba } = await decode(file);
         requireColour(at(rgba, MIDDLE), made, 1.5);
       }
     }
@@ -326,7 +329,7 @@ describe('of several names for the colours the highest counts', () => {
       const chunks = [createPngChunk('cICP', Buffer.from([1, 13, 0, 0]))];
       const size = { width: 4, height: 1 };
       const file = createPng({ ...size, colourType: 0, depth: bits, row: stored, chunks });
-      const { rgba } = await decodeFile(file, asIs);
+      const { rgba } = await decode(file);
       assert.deepEqual(
         [...rgba].map(pixel => pixel & 255),
         [0, 130, 255, 255],
@@ -339,7 +342,7 @@ describe('of several names for the colours the highest counts', () => {
     const made: Case = { format: 'avif', bits: 8, channels: 4, tag, premultiplied: false };
     const fields = avifOf(made, profileOf(made));
     const file = await writeAvifFields({ ...fields, numbers: nclx(12, 13) });
-    requireColour(at((await decodeFile(file, asIs)).rgba, MIDDLE), made, 2);
+    requireColour(at((await decode(file)).rgba, MIDDLE), made, 2);
   });
 });
 
@@ -348,7 +351,7 @@ describe('the same colour out of every file', () => {
     it(format, async () => {
       for (const made of cases()) {
         if (made.format !== format) continue;
-        const { rgba, translucent } = await decodeFile(await write(made), asIs);
+        const { rgba, translucent } = await decode(await write(made));
         requireColour(at(rgba, MIDDLE), made, toleranceOf(made));
         assert.equal(translucent, made.channels % 2 === 0);
       }
@@ -363,7 +366,8 @@ describe('the same colour out of every file', () => {
       const made: Case = { format: 'png', bits: 8, channels: 4, tag, premultiplied: false };
       const named = [...colourChunks(made, profileOf(made)), ...chunks];
       const fields = { ...size, colourType: 3, depth: 8, row: Array(SIDE).fill(1), chunks: named };
-      const { rgba } = await decodeFile(createPng(fields), asIs);
+      const { rgba, translucent } = await decode(createPng(fields));
+      assert.equal(translucent, true);
       requireColour(at(rgba, MIDDLE), made, toleranceOf(made));
     }
     for (const tag of [LINEAR_PROFILE, GAMMA]) {
@@ -372,10 +376,7 @@ describe('the same colour out of every file', () => {
       for (const depth of [2, 4]) {
         const chunks = colourChunks(made, profileOf(made));
         const row = Array((SIDE * depth) / 8).fill(0x55);
-        const { rgba } = await decodeFile(
-          createPng({ ...size, colourType: 0, depth, row, chunks }),
-          asIs,
-        );
+        const { rgba } = await decode(createPng({ ...size, colourType: 0, depth, row, chunks }));
         assert.ok(Math.abs((at(rgba, MIDDLE) & 255) - grey) <= 1.5, `${depth} bits`);
       }
     }

@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { TRANSPARENT_FORMATS } from '#contract/formats.ts';
-import { decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { createModelInput } from '../../../src/picture/matte/model-input.ts';
 import { finishPicture } from '../../../src/picture/worker/finish.ts';
-import { asSharp, type Pixels, paint, readRgba } from '../pictures.ts';
+import { type Pixels, paint, readRgba, toPicture } from '../pictures.ts';
 
 const MODEL = { width: 64, height: 64 };
 
@@ -35,14 +34,12 @@ const MATTES: Readonly<Record<string, Buffer>> = {
 
 for (const [name, pixels] of Object.entries(PICTURES)) {
   test(`${name}: a model's picture and a whole cut-out, whatever the model says`, async () => {
-    const file = await asSharp(pixels).png().toBuffer();
-    const decode = () => decodeFile(file, { declared: undefined, onOpened: () => undefined });
-    const input = createModelInput(await decode(), MODEL);
+    const input = createModelInput(await toPicture(pixels), MODEL);
     assert.equal(input.length, 64 * 64 * 3);
     for (const [said, alpha] of Object.entries(MATTES)) {
       for (const format of TRANSPARENT_FORMATS) {
         const finished = await finishPicture(
-          await decode(),
+          await toPicture(pixels),
           [{ alpha, ...MODEL, role: 'subject' }],
           {
             outputFormat: format,

@@ -1,10 +1,15 @@
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import sharp from 'sharp';
 import { ContractError } from '#contract/errors.ts';
-import { at as elementAt } from '../../../../test/support/at.ts';
-import { decodeFile } from '../../../src/picture/codecs/decode.ts';
-import { asSharp, findJpegMarker, type Pixels, paint } from '../pictures.ts';
+import {
+  asSharp,
+  decode,
+  findJpegMarker,
+  jpegDataStart,
+  type Pixels,
+  paint,
+  writeJpegWithRestarts,
+} from '../pictures.ts';
 
 const END = Buffer.from([0xff, 0xd9]);
 const WIDTH = 104;
@@ -18,43 +23,15 @@ const BUSY: Pixels = paint(WIDTH, HEIGHT, 3, (x, y) => [
 ]);
 
 /** Undefined: refused, for the picture's own fault. */
-async function decode(file: Buffer): Promise<Uint32Array | undefined> {
+async function read(file: Buffer): Promise<Uint32Array | undefined> {
   try {
-    const { rgba } = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
-    return rgba;
+    return (await decode(file)).rgba;
   } catch (error) {
     assert.ok(error instanceof ContractError, String(error));
     assert.equal(error.code, 'PROCESSING_FAILED');
     assert.equal(error.retryable, false);
     return undefined;
   }
-}
-
-function dataStart(file: Buffer): number {
-  const scan = findJpegMarker(file, 0xda);
-  return scan + 2 + file.readUInt16BE(scan + 2);
-}
-
-/** Grey, with a restart marker behind every row of blocks: pictures of one row, joined. */
-async function writeRestarts(): Promise<Buffer> {
-  const rows = await Promise.all(
-    Array.from({ length: HEIGHT / 8 }, (_, row) =>
-      sharp(BUSY.data, { raw: { width: WIDTH, height: HEIGHT, channels: 3 } })
-        .extract({ left: 0, top: 8 * row, width: WIDTH, height: 8 })
-        .toColourspace('b-w')
-        .jpeg({ quality: 80, optimizeCoding: false })
-        .toBuffer(),
-    ),
-  );
-  const head = Buffer.from(elementAt(rows, 0).subarray(0, dataStart(elementAt(rows, 0))));
-  head.writeUInt16BE(HEIGHT, findJpegMarker(head, 0xc0) + 5);
-  const scan = findJpegMarker(head, 0xda);
-  const interval = Buffer.from([0xff, 0xdd, 0, 4, 0, WIDTH / 8]);
-  const data = rows.flatMap((row, i) => {
-    const codes = row.subarray(dataStart(row), row.length - END.length);
-    return i === 0 ? [codes] : [Buffer.from([0xff, 0xd0 + ((i - 1) & 7)]), codes];
-  });
-  return Buffer.concat([head.subarray(0, scan), interval, head.subarray(scan), ...data, END]);
 }
 
 /** As frames of motion JPEG come: the codes are those of the standard, and not in the file. */
@@ -81,7 +58,7 @@ before(async () => {
     .jpeg({ ...full, optimizeCoding: false })
     .toBuffer();
   FILES.set('without tables', withoutTables(standard));
-  FILES.set('restarts', await writeRestarts());
+  FILES.set('restarts', await writeJpegWithRestarts(BUSY));
 });
 
 function insertFirst(file: Buffer, segment: string): Buffer {
@@ -92,7 +69,7 @@ function insertFirst(file: Buffer, segment: string): Buffer {
 const ODDITIES: Readonly<Record<string, (file: Buffer) => Buffer>> = {
   'a spectral selection of 0 to 0': file => {
     const odd = Buffer.from(file);
-    const end = dataStart(odd);
+    const end = jpegDataStart(odd);
     assert.deepEqual([...odd.subarray(end - 3, end)], [0, 63, 0]);
     odd[end - 2] = 0;
     return odd;
@@ -108,10 +85,10 @@ const ODDITIES: Readonly<Record<string, (file: Buffer) => Buffer>> = {
 test('what libjpeg warns of and reads correctly is no reason to refuse', async () => {
   for (const kind of ['4:2:0', '4:4:4']) {
     const file = FILES.get(kind) as Buffer;
-    const whole = await decode(file);
+    const whole = await read(file);
     assert.ok(whole);
     for (const [name, spoil] of Object.entries(ODDITIES)) {
-      assert.deepEqual(await decode(spoil(file)), whole, `${kind} with ${name}`);
+      assert.deepEqual(await read(spoil(file)), whole, `${kind} with ${name}`);
     }
   }
 });
@@ -120,7 +97,7 @@ test('a harmless warning does not hide damage behind it', async () => {
   for (const kind of ['4:2:0', '4:4:4']) {
     for (const [name, spoil] of Object.entries(ODDITIES)) {
       const odd = spoil(FILES.get(kind) as Buffer);
-      const start = dataStart(odd);
+      const start = jpegDataStart(odd);
       const length = odd.length - start;
       const at = (share: number) => start + Math.floor(length * share);
       const damaged = {
@@ -130,7 +107,7 @@ test('a harmless warning does not hide damage behind it', async () => {
         'its end lost': Buffer.concat([odd.subarray(0, at(0.97)), END]),
       };
       for (const [damage, file] of Object.entries(damaged)) {
-        assert.equal(await decode(file), undefined, `${kind} with ${name}, ${damage}`);
+        assert.equal(await read(file), undefined, `${kind} with ${name}, ${damage}`);
       }
     }
   }
@@ -138,16 +115,16 @@ test('a harmless warning does not hide damage behind it', async () => {
 
 test('a JPEG that lacks its end marker alone is read', async () => {
   for (const [kind, file] of FILES) {
-    const whole = await decode(file);
+    const whole = await read(file);
     assert.ok(whole, kind);
-    assert.deepEqual(await decode(file.subarray(0, file.length - END.length)), whole, kind);
+    assert.deepEqual(await read(file.subarray(0, file.length - END.length)), whole, kind);
   }
 });
 
 test('a cut JPEG, with an end marker behind the cut or without, never lacks a pixel', async () => {
   for (const [kind, file] of FILES) {
-    const whole = await decode(file);
-    const start = dataStart(file);
+    const whole = await read(file);
+    const start = jpegDataStart(file);
     // Through the file, and every one near its end, where the last rows are.
     const cuts = Array.from({ length: 50 }, (_, i) => Math.floor((file.length * i) / 50));
     for (let at = file.length - 30; at < file.length; at++) cuts.push(at);
@@ -158,7 +135,7 @@ test('a cut JPEG, with an end marker behind the cut or without, never lacks a pi
       for (const damaged of files) {
         // Too short to be any picture.
         if (at < 12) continue;
-        const pixels = await decode(damaged);
+        const pixels = await read(damaged);
         if (pixels === undefined) refused++;
         else assert.deepEqual(pixels, whole, `${kind} cut at ${at} of ${file.length}`);
       }
@@ -173,22 +150,22 @@ test('codes that end too early are damage, in the last rows too', async () => {
   const last = file.lastIndexOf(Buffer.from([0xff, 0xd7]));
   assert.ok(last > 0);
   const lost = Buffer.concat([file.subarray(0, last), END]);
-  assert.equal(await decode(lost), undefined, 'the last row');
+  assert.equal(await read(lost), undefined, 'the last row');
   const skipped = Buffer.from(file);
   skipped[last + 1] = 0xd3;
-  assert.equal(await decode(skipped), undefined, 'a restart marker out of turn');
+  assert.equal(await read(skipped), undefined, 'a restart marker out of turn');
 });
 
 test("bytes behind the picture's last block are no damage", async () => {
   for (const kind of ['4:2:0', '4:4:4', 'grey', 'restarts']) {
     const file = FILES.get(kind) as Buffer;
-    const whole = await decode(file);
+    const whole = await read(file);
     const body = file.subarray(0, file.length - END.length);
     const padded = Buffer.concat([body, Buffer.from([1, 2, 3, 0, 0xff, 0xd3, 9]), END]);
-    assert.deepEqual(await decode(padded), whole, kind);
+    assert.deepEqual(await read(padded), whole, kind);
   }
   const file = FILES.get('progressive') as Buffer;
   const body = file.subarray(0, file.length - END.length);
   const padded = Buffer.concat([body, Buffer.alloc(16), END]);
-  assert.deepEqual(await decode(padded), await decode(file), 'progressive');
+  assert.deepEqual(await read(padded), await read(file), 'progressive');
 });

@@ -8,11 +8,10 @@ import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { WASM_PIXELS_MAX } from '#contract/picture-memory.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
-import { decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { decodeWithDjxl, encodeWithCjxl } from '../../../src/picture/codecs/jxl-tools.ts';
 import { hasJxlTools, jxlPixelsMax } from '../../../src/picture/jxl-limit.ts';
 import { viewAsBytes } from '../../../src/picture/rgba-picture.ts';
-import { paint, paintSlope, readJxl, writeJxl } from '../pictures.ts';
+import { decode, paint, paintSlope, readJxl, writeJxl } from '../pictures.ts';
 import { CMYK_ALPHA_JXL, CMYK_JXL, DEPTH_ALPHA_JXL } from './extra-channels.ts';
 
 // A folder of its own: in the machine's, others have files for a moment.
@@ -26,8 +25,6 @@ if (skip !== false) console.error(`${'*'.repeat(90)}\n${skip}\n${'*'.repeat(90)}
 const SIZE = { width: 150, height: 100 };
 const picture = paint(SIZE.width, SIZE.height, 4, (x, y) => [x, y, 128, (x ^ y) & 255]);
 const GOOD = { distance: 1, effort: 3 };
-const asIs = { declared: undefined, onOpened: () => undefined };
-
 test('the limit is what this machine can do', () => {
   assert.equal(jxlPixelsMax(), hasJxlTools() ? 100_000_000 : WASM_PIXELS_MAX);
 });
@@ -96,7 +93,7 @@ test('pixels of every kind come out as WebAssembly gives them', { skip }, async 
     await writeJxl(paint(SIZE.width, SIZE.height, 2, (x, y) => [x, y])),
   ];
   for (const [index, file] of files.entries()) {
-    const { rgba } = await decodeFile(file, asIs);
+    const { rgba } = await decode(file);
     const expected = viewAsBytes(rgba);
     const actual = await decodeWithDjxl(file, SIZE);
     const worst = actual.reduce(
@@ -120,7 +117,7 @@ test('CMYK comes out with its black, through its own profile', { skip }, async (
     [CMYK_JXL, [255, 255, 255, 255]],
     [CMYK_ALPHA_JXL, [255, 255, 64, 64]],
   ] as const) {
-    const { rgba, ...opened } = await decodeFile(file, asIs);
+    const { rgba, ...opened } = await decode(file);
     assert.deepEqual([opened.width, opened.height], [16, 16]);
     assert.equal(opened.translucent, file === CMYK_ALPHA_JXL);
     const bytes = viewAsBytes(rgba);
@@ -135,12 +132,12 @@ test('CMYK comes out with its black, through its own profile', { skip }, async (
       }
     }
     const cut = file.subarray(0, file.length - 20);
-    await assert.rejects(decodeFile(cut, asIs), { code: 'PROCESSING_FAILED' });
+    await assert.rejects(decode(cut), { code: 'PROCESSING_FAILED' });
   }
 });
 
 test('another channel beside colours and alpha is left out', { skip }, async () => {
-  const { rgba } = await decodeFile(DEPTH_ALPHA_JXL, asIs);
+  const { rgba } = await decode(DEPTH_ALPHA_JXL);
   const bytes = viewAsBytes(rgba);
   const pixelAt = (x: number) => [...bytes.subarray(4 * (16 * 8 + x), 4 * (16 * 8 + x + 1))];
   assert.deepEqual(pixelAt(2), [255, 255, 255, 255]);
@@ -149,7 +146,7 @@ test('another channel beside colours and alpha is left out', { skip }, async () 
 
 test('CMYK is refused, not shown without its black, where the tools are missing', async t => {
   if (hasJxlTools()) return t.skip('libjxl-tools are installed');
-  await assert.rejects(decodeFile(CMYK_JXL, asIs), { code: 'NODE_INCAPABLE' });
+  await assert.rejects(decode(CMYK_JXL), { code: 'NODE_INCAPABLE' });
 });
 
 test('a cut-out is written with its alpha exactly, a mask without loss', { skip }, async () => {
@@ -173,7 +170,7 @@ test('a picture larger than WebAssembly has memory for comes out', { skip }, asy
   const size = { width: 8_000, height: 5_200 };
   const data = Buffer.alloc(size.width * size.height, 77);
   const file = await encodeWithCjxl({ data, ...size, channels: 1 }, { distance: 0, effort: 1 });
-  const decoded = await decodeFile(file, asIs);
+  const decoded = await decode(file);
   assert.deepEqual([decoded.width, decoded.height, decoded.translucent], [8_000, 5_200, false]);
   for (const at of [0, 20_000_000, decoded.rgba.length - 1]) {
     assert.equal(decoded.rgba[at], 0xff4d4d4d);

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type DecodedFile, decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { pngOfOneFrame, webpOfOneFrame } from '../damage/forms.ts';
-import { asSharp, paint, writeJxl } from '../pictures.ts';
+import { asSharp, decode, paint, writeJxl } from '../pictures.ts';
 import { box, u16, u32 } from './avif-grids.ts';
 
 const [WIDTH, HEIGHT] = [60, 40];
@@ -47,10 +46,6 @@ function avifSequence(still: Buffer, pictures: readonly number[]): Buffer {
   const sequence = Buffer.concat([still, box('moov', mvhd, ...pictures.map(track))]);
   sequence.write('avis', 8, 'latin1');
   return sequence;
-}
-
-function decode(file: Buffer): Promise<DecodedFile> {
-  return decodeFile(file, { declared: undefined, onOpened: () => undefined });
 }
 
 /** Written by cjxl 0.7 from an APNG of one frame: 60 x 40 pixels of (200, 50, 20, 128), without loss. */

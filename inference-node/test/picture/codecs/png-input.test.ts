@@ -1,33 +1,17 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
-import { decodeFile } from '../../../src/picture/codecs/decode.ts';
-import { createPng, createPngChunk } from '../pictures.ts';
+import { createPng, createPngChunk, decode } from '../pictures.ts';
 
 async function firstPixel(file: Buffer): Promise<readonly [number, number, number, number]> {
-  const { rgba } = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
+  const { rgba } = await decode(file);
   const pixel = at(rgba, 0);
   return [pixel & 255, (pixel >>> 8) & 255, (pixel >>> 16) & 255, pixel >>> 24];
-}
-
-function requireNear(actual: readonly number[], expected: readonly number[], label: string): void {
-  for (const [i, value] of actual.entries()) {
-    assert.ok(Math.abs(value - at(expected, i)) <= 2, `${label}: ${actual} for ${expected}`);
-  }
 }
 
 const SIZE = { width: 8, height: 4 };
 const deep = (values: readonly number[]) => values.flatMap(value => [value, value]);
 const times = (count: number, values: readonly number[]) => Array(count).fill(values).flat();
-const u32 = (...values: number[]) =>
-  Buffer.concat(
-    values.map(value => {
-      const bytes = Buffer.alloc(4);
-      bytes.writeUInt32BE(value);
-      return bytes;
-    }),
-  );
-
 test('grey of every depth, with a transparent value and without', async () => {
   for (const [depth, sample, level, key] of [
     [1, 0xff, 255, 1],
@@ -60,49 +44,14 @@ test('palettes of every depth, with alpha for some entries', async () => {
   }
 });
 
-test('colours and alpha of 8 and 16 bits', async () => {
+test('a transparent colour of 8 and 16 bits', async () => {
   const colour = [200, 100, 50];
   for (const depth of [8, 16]) {
-    const store = depth === 8 ? (values: readonly number[]) => values : deep;
-    const read = (colourType: number, values: readonly number[], chunks: Buffer[] = []) => {
-      const row = times(SIZE.width, store(values));
-      return firstPixel(createPng({ ...SIZE, colourType, depth, row, chunks }));
-    };
-    assert.deepEqual(await read(2, colour), [...colour, 255]);
-    assert.deepEqual(await read(4, [77, 128]), [77, 77, 77, 128]);
-    assert.deepEqual(await read(6, [...colour, 128]), [...colour, 128]);
+    const row = times(SIZE.width, depth === 8 ? colour : deep(colour));
     const key = depth === 8 ? colour.flatMap(value => [0, value]) : deep(colour);
-    const keyed = await read(2, colour, [createPngChunk('tRNS', Buffer.from(key))]);
-    assert.deepEqual(keyed, [...colour, 0]);
-  }
-});
-
-test('gAMA, cHRM and cICP name the colours, each where nothing better does', async () => {
-  const colour = [200, 100, 50];
-  const linear = createPngChunk('gAMA', u32(100_000));
-  const srgbGamma = createPngChunk('gAMA', u32(45_455));
-  const p3 = [31270, 32900, 68000, 32000, 26500, 69000, 15000, 6000];
-  const wide = createPngChunk('cHRM', u32(...p3));
-  const named = createPngChunk('sRGB', Buffer.from([0]));
-  const cicp = (primaries: number, transfer: number) =>
-    createPngChunk('cICP', Buffer.from([primaries, transfer, 0, 1]));
-  const cases: [string, Buffer[], number[]][] = [
-    ['sRGB gamma', [srgbGamma], colour],
-    ['no gamma at all', [createPngChunk('gAMA', u32(0))], colour],
-    ['primaries without a space', [createPngChunk('cHRM', Buffer.alloc(32))], colour],
-    ['linear', [linear], [229, 168, 122]],
-    ['P3', [srgbGamma, wide], [215, 93, 31]],
-    ['sRGB above gAMA', [named, linear, wide], colour],
-    ['cICP above sRGB', [named, cicp(12, 13)], [215, 93, 31]],
-    ['cICP of sRGB above gAMA', [linear, cicp(1, 13)], colour],
-    ['code points that are unspecified', [cicp(2, 2)], colour],
-  ];
-  for (const depth of [8, 16]) {
-    for (const [label, chunks, expected] of cases) {
-      const row = times(SIZE.width, depth === 8 ? colour : deep(colour));
-      const file = createPng({ ...SIZE, colourType: 2, depth, row, chunks });
-      requireNear(await firstPixel(file), [...expected, 255], `${label}, ${depth} bits`);
-    }
+    const chunks = [createPngChunk('tRNS', Buffer.from(key))];
+    const file = createPng({ ...SIZE, colourType: 2, depth, row, chunks });
+    assert.deepEqual(await firstPixel(file), [...colour, 0]);
   }
 });
 

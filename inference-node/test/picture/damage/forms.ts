@@ -11,13 +11,18 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import sharp from 'sharp';
 import type { InputFormat } from '#contract/formats.ts';
-import { at as elementAt } from '../../../../test/support/at.ts';
 import { box, u16, u32, writeGrid } from '../codecs/avif-grids.ts';
-import { createPngChunk, findJpegMarker, insertPngChunks, paint, writeJxl } from '../pictures.ts';
+import { codestreamOf } from '../codecs/jxl-files.ts';
+import {
+  createPngChunk,
+  insertPngChunks,
+  paint,
+  writeJpegWithRestarts,
+  writeJxl,
+} from '../pictures.ts';
 
 const WIDTH = 120;
 const HEIGHT = 96;
-const STRIP_ROWS = 8;
 const CJXL = '/usr/bin/cjxl';
 
 export interface Form {
@@ -43,37 +48,12 @@ const rawRgb = async () => ({
   channels: 3 as const,
 });
 
-/** Grey, a restart marker behind every row of blocks: pictures of one row each, joined. */
-async function jpegWithRestarts(): Promise<Buffer> {
-  const rows = await Promise.all(
-    Array.from({ length: HEIGHT / STRIP_ROWS }, async (_, row) =>
-      sharp(await grey().png().toBuffer())
-        .extract({ left: 0, top: STRIP_ROWS * row, width: WIDTH, height: STRIP_ROWS })
-        .toColourspace('b-w')
-        .jpeg({ quality: 80, optimizeCoding: false })
-        .toBuffer(),
-    ),
-  );
-  const first = elementAt(rows, 0);
-  const scan = findJpegMarker(first, 0xda);
-  const dataAt = scan + 2 + first.readUInt16BE(scan + 2);
-  const head = Buffer.from(first.subarray(0, dataAt));
-  head.writeUInt16BE(HEIGHT, findJpegMarker(head, 0xc0) + 5);
-  const interval = Buffer.from([0xff, 0xdd, 0, 4, 0, WIDTH / STRIP_ROWS]);
-  const data = rows.flatMap((row, i) => {
-    const codes = row.subarray(dataAt, row.length - 2);
-    return i === 0 ? [codes] : [Buffer.from([0xff, 0xd0 + ((i - 1) & 7)]), codes];
-  });
-  const end = first.subarray(first.length - 2);
-  return Buffer.concat([head.subarray(0, scan), interval, head.subarray(scan), ...data, end]);
-}
-
 async function jpegForms(): Promise<Record<string, Buffer>> {
   return {
     '4:2:0': await rgb().jpeg().toBuffer(),
     '4:4:4': await rgb().jpeg({ quality: 90, chromaSubsampling: '4:4:4' }).toBuffer(),
     progressive: await rgb().jpeg({ progressive: true }).toBuffer(),
-    restarts: await jpegWithRestarts(),
+    restarts: await writeJpegWithRestarts(PICTURE),
     grey: await grey().jpeg().toBuffer(),
     cmyk: await rgb().toColourspace('cmyk').jpeg().toBuffer(),
     profile: await rgb().withIccProfile('p3').jpeg().toBuffer(),
@@ -172,22 +152,8 @@ async function avifForms(): Promise<Record<string, Buffer>> {
 const JXL_SIGNATURE = Buffer.from('0000000c4a584c200d0a870a', 'hex');
 const JXL_FTYP = box('ftyp', Buffer.from('jxl \0\0\0\0jxl ', 'latin1'));
 
-/** The codestream of a container's boxes jxlc or jxlp; of a bare one, itself. */
-export function jxlCodestream(file: Buffer): Buffer {
-  if (!file.subarray(0, 12).equals(JXL_SIGNATURE)) return file;
-  const parts: Buffer[] = [];
-  for (let at = 12; at + 8 <= file.length; ) {
-    const length = file.readUInt32BE(at) || file.length - at;
-    const type = file.toString('latin1', at + 4, at + 8);
-    if (type === 'jxlc') parts.push(file.subarray(at + 8, at + length));
-    if (type === 'jxlp') parts.push(file.subarray(at + 12, at + length));
-    at += length;
-  }
-  return Buffer.concat(parts);
-}
-
 /** In a container, in boxes of its own for as many parts as there are cuts, and one more. */
-export function jxlInBoxes(codestream: Buffer, cuts: readonly number[]): Buffer {
+function jxlInBoxes(codestream: Buffer, cuts: readonly number[]): Buffer {
   const ends = [...cuts, codestream.length];
   const boxes = ends.map((end, i) => {
     const isLast = i === ends.length - 1;
@@ -220,8 +186,8 @@ async function cjxlForms(): Promise<Record<string, Buffer>> {
 }
 
 async function jxlForms(): Promise<Record<string, Buffer>> {
-  const lossy = jxlCodestream(await writeJxl(await rawRgb(), { distance: 1 }));
-  const lossless = jxlCodestream(await writeJxl(await rawRgb()));
+  const lossy = codestreamOf(await writeJxl(await rawRgb(), { distance: 1 }));
+  const lossless = codestreamOf(await writeJxl(await rawRgb()));
   return {
     lossy,
     lossless,

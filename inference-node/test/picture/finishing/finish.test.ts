@@ -6,10 +6,8 @@ import sharp from 'sharp';
 import type { Finishing } from '#contract/finishing.ts';
 import { type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { at } from '../../../../test/support/at.ts';
-import { decodeFile } from '../../../src/picture/codecs/decode.ts';
-import type { RgbaPicture } from '../../../src/picture/rgba-picture.ts';
 import { finishPicture } from '../../../src/picture/worker/finish.ts';
-import { asSharp, type Colour, openZip, type Pixels, paint, readRgba } from '../pictures.ts';
+import { type Colour, openZip, type Pixels, paint, readRgba, toPicture } from '../pictures.ts';
 
 const NO_MARGIN = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
 const SIDE = 120;
@@ -28,11 +26,6 @@ function alphaOf(inside: (x: number, y: number) => number): Buffer {
   return paint(SIDE, SIDE, 1, (x, y) => [inside(x, y)]).data;
 }
 
-async function decode(pixels: Pixels): Promise<RgbaPicture> {
-  const file = await asSharp(pixels).png().toBuffer();
-  return await decodeFile(file, { declared: undefined, onOpened: () => undefined });
-}
-
 async function finish(
   finishing: Finishing | undefined,
   options: {
@@ -48,8 +41,8 @@ async function finish(
     kind = 'cutout',
     alpha = alphaOf((x, y) => (isInBox(x, y) ? 255 : 0)),
   } = options;
-  const picture = await decode(paint(SIDE, SIDE, 4, options.colour ?? scene));
-  const background = options.background && (await decode(options.background));
+  const picture = await toPicture(paint(SIDE, SIDE, 4, options.colour ?? scene));
+  const background = options.background && (await toPicture(options.background));
   const matte = { alpha, width: SIDE, height: SIDE, role: 'subject' as const };
   const choices = {
     outputFormat: format,
@@ -127,7 +120,7 @@ it('without finishing all is as recorded', async () => {
     const [resultKind, outputFormat] = name.split(' ') as ['cutout' | 'mask', 'png' | 'webp'];
     const matte = { alpha, width: 64, height: 64, role: 'subject' as const };
     const choices = { refinement: true, foregroundEstimation: true, outputFormat, resultKind };
-    const { file } = await finishPicture(await decode(pixels), [matte], choices);
+    const { file } = await finishPicture(await toPicture(pixels), [matte], choices);
     const bytes = outputFormat === 'png' ? await sharp(file).raw().toBuffer() : file;
     assert.equal(createHash('sha256').update(bytes).digest('hex'), digest, name);
   }

@@ -4,11 +4,19 @@ import sharp from 'sharp';
 import { type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { at } from '../../../../test/support/at.ts';
 import { isSrgbProfile } from '../../../src/picture/codecs/colour/icc.ts';
-import { decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { hasJxlTools } from '../../../src/picture/jxl-limit.ts';
 import { viewAsPixels } from '../../../src/picture/rgba-picture.ts';
 import { finishPicture } from '../../../src/picture/worker/finish.ts';
-import { asSharp, type Pixels, paint, paintSlope, readJxl, readRgba } from '../pictures.ts';
+import {
+  asSharp,
+  decode,
+  type Pixels,
+  paint,
+  paintSlope,
+  readJxl,
+  readRgba,
+  toPicture,
+} from '../pictures.ts';
 
 /** The models' mattes without refinement. */
 const PLAIN = { refinement: false, foregroundEstimation: false, resultKind: 'cutout' } as const;
@@ -18,8 +26,7 @@ async function finish(
   format: OutputFormat,
   options: { alpha?: Buffer; alphaSide?: number; resultKind?: 'cutout' | 'mask' } = {},
 ): Promise<Buffer> {
-  const file = await asSharp(pixels).png().toBuffer();
-  const picture = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
+  const picture = await toPicture(pixels);
   const { alphaSide = 32, resultKind = 'cutout' } = options;
   const alpha = options.alpha ?? Buffer.alloc(alphaSide * alphaSide, 255);
   const matte = { alpha, width: alphaSide, height: alphaSide, role: 'subject' as const };
@@ -106,10 +113,7 @@ for (const format of TRANSPARENT_FORMATS) {
       .jpeg({ quality: 90 })
       .toBuffer();
     assert.ok(file.includes(canary));
-    const picture = await decodeFile(Buffer.concat([file, Buffer.from(`<html>${canary}</html>`)]), {
-      declared: undefined,
-      onOpened: () => undefined,
-    });
+    const picture = await decode(Buffer.concat([file, Buffer.from(`<html>${canary}</html>`)]));
     const alpha = Buffer.alloc(16, 255);
     const matte = { alpha, width: 4, height: 4, role: 'subject' as const };
     const choices = { ...PLAIN, outputFormat: format };

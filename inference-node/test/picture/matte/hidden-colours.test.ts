@@ -3,10 +3,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
-import { decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { createModelInput } from '../../../src/picture/matte/model-input.ts';
 import { finishPicture } from '../../../src/picture/worker/finish.ts';
-import { asSharp, type Colour, type Pixels, paint, readRgba } from '../pictures.ts';
+import { type Colour, type Pixels, paint, readRgba, toPicture } from '../pictures.ts';
 
 const DISC = [120, 90, 70] as const;
 const MODEL = { width: 64, height: 64 };
@@ -49,8 +48,7 @@ function matteOf(input: Buffer, blurPx: number): Buffer {
 }
 
 async function cutOut(pixels: Pixels, blurPx: number) {
-  const file = await asSharp(pixels).png().toBuffer();
-  const picture = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
+  const picture = await toPicture(pixels);
   const alpha = matteOf(createModelInput(picture, MODEL), blurPx);
   const matte = { alpha, ...MODEL, role: 'subject' as const };
   return await readRgba((await finishPicture(picture, [matte], CHOICES)).file, 'png');
