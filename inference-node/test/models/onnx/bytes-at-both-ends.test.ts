@@ -6,7 +6,7 @@ import { createPlaneTables, fillAlpha, fillPlanes } from '../../../src/engine/ch
 import { InferenceSession, Tensor } from '../../../src/engine/child/onnx-runtime.ts';
 import { PROBE_SPEC } from '../../../src/engine/choice/probe-graph.ts';
 import { loadManifest } from '../../../src/models/manifest.ts';
-import { ElementType, type Graph, type GraphNode } from '../../../src/models/onnx/graph.ts';
+import { ElementType, type Graph } from '../../../src/models/onnx/graph.ts';
 import {
   bytesAtBothEnds,
   type PixelFormat,
@@ -17,7 +17,7 @@ import type { ImageSize } from '../../../src/models/onnx/passes/set-input-size.t
 import { float32Tensor } from '../../../src/models/onnx/tensor.ts';
 import { RGB_INPUT } from '../../../src/models/prepared-model.ts';
 import { drawCheckPicture } from '../../../src/models/preparing/check-picture.ts';
-import { graphBytes, largestDifference, runGraph, tinyGraph } from './tiny-graph.ts';
+import { graphBytes, largestDifference, nodeOf, runGraph, tinyGraph } from './tiny-graph.ts';
 
 const SIDE = 16;
 /** Between numbers near 1 of half precision. */
@@ -32,18 +32,14 @@ function value(name: string, channels: number, width: number, height: number) {
   return { name, elementType: ElementType.float32, dims: [1, channels, height, width] };
 }
 
-function node(opType: string, inputs: string[], output: string): GraphNode {
-  return { name: output, opType, domain: '', inputs, outputs: [output], attributes: [] };
-}
-
 /** Answers with these numbers, whatever it is given. */
 function answering(matte: readonly number[], width: number, height: number): Graph {
   const zero = float32Tensor([0], []);
   const nodes = [
     // The sum is kept as one number, so that the input is used.
-    node('ReduceMax', ['input'], 'most'),
-    node('Mul', ['most', 'zero'], 'nothing'),
-    node('Add', ['matte', 'nothing'], 'output'),
+    nodeOf('ReduceMax', ['input'], 'most'),
+    nodeOf('Mul', ['most', 'zero'], 'nothing'),
+    nodeOf('Add', ['matte', 'nothing'], 'output'),
   ];
   return {
     irVersion: 8,

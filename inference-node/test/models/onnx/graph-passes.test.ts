@@ -2,11 +2,10 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import onnxProto from 'onnx-proto';
 import { at } from '../../../../test/support/at.ts';
-import { ModelError } from '../../../src/models/model-error.ts';
 import {
   ElementType,
   type Graph,
-  type GraphNode,
+  integer,
   sortTopologically,
 } from '../../../src/models/onnx/graph.ts';
 import { decodeModel } from '../../../src/models/onnx/model-file.ts';
@@ -15,29 +14,26 @@ import { keepOutput, removeUnused } from '../../../src/models/onnx/passes/remove
 import { setInputSize } from '../../../src/models/onnx/passes/set-input-size.ts';
 import { widenToFloat32 } from '../../../src/models/onnx/passes/widen-to-float32.ts';
 import { widenHalf } from '../../../src/models/onnx/tensor.ts';
-import { graphBytes, largestDifference, runGraph, tinyGraph } from './tiny-graph.ts';
+import { isModelError } from '../is-model-error.ts';
+import {
+  graphBytes,
+  largestDifference,
+  nodeOf,
+  prepareTinyGraph,
+  runGraph,
+  tinyGraph,
+} from './tiny-graph.ts';
 
 /** ONNX Runtime may add in another order where a shape is fixed or a node is removed. */
 const ROUNDING = 1e-6;
 
 const square = (side: number) => ({ width: side, height: side });
 
-function prepare(source: Graph, side: number, precision: 'fp32' | 'fp16' = 'fp32'): Graph {
-  return prepareGraph(source, {
-    inputName: 'input',
-    outputName: 'output',
-    exported: square(64),
-    wanted: square(side),
-    precision,
-  });
-}
-
 function operators(graph: Graph): readonly string[] {
   return [...new Set(graph.nodes.map(node => node.opType))].sort();
 }
 
-const isPrepareError = (pattern: RegExp) => (error: unknown) =>
-  error instanceof ModelError && error.kind === 'prepare' && pattern.test(error.message);
+const isPrepareError = (pattern: RegExp) => isModelError('prepare', pattern);
 
 test('bytes that are not a graph are refused with the name of their file', () => {
   const { ModelProto } = onnxProto.onnx;
@@ -95,8 +91,8 @@ test('an unknown operator prevents only another size', () => {
     node.opType === 'Relu' ? { ...node, opType: 'Mystery', domain: 'elsewhere' } : node,
   );
   const strange = { ...source, nodes };
-  assert.throws(() => prepare(strange, 96), isPrepareError(/is not known/));
-  assert.ok(operators(prepare(strange, 64)).includes('Mystery'));
+  assert.throws(() => prepareTinyGraph(strange, 96), isPrepareError(/is not known/));
+  assert.ok(operators(prepareTinyGraph(strange, 64)).includes('Mystery'));
 });
 
 test('side outputs are removed with what only they need, and the matte stays the same', async () => {
@@ -111,7 +107,7 @@ test('side outputs are removed with what only they need, and the matte stays the
 
 test('half precision is widened, no cast is left, and the matte stays the same', async () => {
   const source = tinyGraph({ side: 64, half: true });
-  const prepared = prepare(source, 64);
+  const prepared = prepareTinyGraph(source, 64);
   assert.deepEqual(operators(prepared), ['Concat', 'Conv', 'MaxPool', 'Relu', 'Resize', 'Sigmoid']);
   for (const tensor of prepared.initialisers.values()) {
     assert.notEqual(tensor.elementType, ElementType.float16);
@@ -126,7 +122,7 @@ test('half precision is widened, no cast is left, and the matte stays the same',
 
 test('for a GPU half precision and its casts stay, everything else is prepared', async () => {
   const source = tinyGraph({ side: 64, half: true });
-  const prepared = prepare(source, 64, 'fp16');
+  const prepared = prepareTinyGraph(source, 64, 'fp16');
   assert.ok(operators(prepared).includes('Cast'));
   assert.ok(!operators(prepared).includes('Shape'));
   const before = await runGraph(graphBytes(source), 64);
@@ -137,7 +133,7 @@ for (const sizes of ['literal', 'computed'] as const) {
   test(`${sizes} Resize targets become constants of the wanted size`, async () => {
     const source = tinyGraph({ side: 64, sizes });
     for (const side of [64, 96, 160]) {
-      const prepared = prepare(source, side);
+      const prepared = prepareTinyGraph(source, side);
       assert.ok(!operators(prepared).some(name => /Shape|Slice|Gather|Constant/.test(name)));
       assert.deepEqual(at(prepared.inputs, 0).dims, [1, 3, side, side]);
       assert.deepEqual(at(prepared.outputs, 0).dims, [1, 1, side, side]);
@@ -152,7 +148,7 @@ for (const sizes of ['literal', 'computed'] as const) {
 test('a free input is fixed to the wanted size', async () => {
   const source = tinyGraph({ side: 64, sizes: 'computed', free: true });
   const wanted = await runGraph(graphBytes(source), 96);
-  const prepared = await runGraph(graphBytes(prepare(source, 96)), 96);
+  const prepared = await runGraph(graphBytes(prepareTinyGraph(source, 96)), 96);
   assert.ok(largestDifference(wanted, prepared) < ROUNDING);
 });
 
@@ -164,14 +160,8 @@ test('width and height may differ', () => {
 
 test('a cast that makes an output is removed, one from an integer stays', async () => {
   const source = liftConstants(tinyGraph({ side: 64 }));
-  const cast = (input: string, output: string, to: number): GraphNode => ({
-    name: output,
-    opType: 'Cast',
-    domain: '',
-    inputs: [input],
-    outputs: [output],
-    attributes: [{ name: 'to', type: 2, i: to }],
-  });
+  const cast = (input: string, output: string, to: number) =>
+    nodeOf('Cast', [input], output, [integer('to', to)]);
   const { float16, float32, int64 } = ElementType;
   const output = (name: string) => ({ name, elementType: float32, dims: [1, null, null, null] });
   const graph: Graph = {
@@ -227,7 +217,7 @@ test('every half-precision value is widened exactly', () => {
 test('a pass changes neither the graph it is given nor its tensors', () => {
   const source = tinyGraph({ side: 64, half: true });
   const before = graphBytes(source);
-  prepare(source, 96);
+  prepareTinyGraph(source, 96);
   assert.ok(before.equals(graphBytes(source)));
 });
 
@@ -266,14 +256,7 @@ test('tensors stored as typed numbers are read, others are refused', () => {
 });
 
 test('nodes that form a circle have no order', () => {
-  const node = (inputs: string[], output: string): GraphNode => ({
-    name: '',
-    opType: 'Add',
-    domain: '',
-    inputs,
-    outputs: [output],
-    attributes: [],
-  });
+  const node = (inputs: string[], output: string) => nodeOf('Add', inputs, output);
   assert.equal(sortTopologically([node(['b'], 'a'), node(['a'], 'b')]), null);
   const sorted = sortTopologically([node(['b', 'c'], 'd'), node(['a'], 'c'), node(['a'], 'b')]);
   assert.equal(sorted?.at(-1)?.outputs[0], 'd');

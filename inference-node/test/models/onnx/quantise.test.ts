@@ -1,9 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { at } from '../../../../test/support/at.ts';
-import { ModelError } from '../../../src/models/model-error.ts';
 import type { Graph, GraphNode } from '../../../src/models/onnx/graph.ts';
-import { prepareGraph } from '../../../src/models/onnx/passes/prepare-graph.ts';
 import {
   type Quantisation,
   quantise,
@@ -16,7 +14,15 @@ import {
   carriesInt8,
   detectInstructionSet,
 } from '../../../src/models/preparing/instruction-set.ts';
-import { graphBytes, largestDifference, measureRanges, runGraph, tinyGraph } from './tiny-graph.ts';
+import { isModelError } from '../is-model-error.ts';
+import {
+  graphBytes,
+  largestDifference,
+  measureRanges,
+  prepareTinyGraph,
+  runGraph,
+  tinyGraph,
+} from './tiny-graph.ts';
 
 const SIDE = 64;
 /** On other CPUs sums of products saturate, which is why nodes there run fp32. */
@@ -29,13 +35,7 @@ const NEEDS_INT8 = {
 const INPUT = { scale: 1 / 127, zeroPoint: 128 };
 
 function float32(options: { readonly half?: boolean } = {}): Graph {
-  return prepareGraph(tinyGraph({ side: SIDE, ...options }), {
-    inputName: 'input',
-    outputName: 'output',
-    exported: { width: SIDE, height: SIDE },
-    wanted: { width: SIDE, height: SIDE },
-    precision: 'fp32',
-  });
+  return prepareTinyGraph(tinyGraph({ side: SIDE, ...options }));
 }
 
 async function quantisationOf(graph: Graph, more: Partial<Quantisation> = {}) {
@@ -44,8 +44,7 @@ async function quantisationOf(graph: Graph, more: Partial<Quantisation> = {}) {
   return { ranges, float32: new Set<string>(), input: INPUT, ...more };
 }
 
-const isPrepareError = (pattern: RegExp) => (error: unknown) =>
-  error instanceof ModelError && error.kind === 'prepare' && pattern.test(error.message);
+const isPrepareError = (pattern: RegExp) => isModelError('prepare', pattern);
 
 function convolutions(graph: Graph): readonly GraphNode[] {
   return graph.nodes.filter(({ opType }) => opType === 'Conv');

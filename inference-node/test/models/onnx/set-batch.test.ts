@@ -1,6 +1,7 @@
-/** Which graphs take several pictures at once; prepare-batches.test.ts runs them. */
+/** Which graphs take several pictures at once; prepare.test.ts runs them. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { at } from '../../../../test/support/at.ts';
 import { ModelError } from '../../../src/models/model-error.ts';
 import {
   ElementType,
@@ -11,17 +12,9 @@ import {
 } from '../../../src/models/onnx/graph.ts';
 import { setBatch } from '../../../src/models/onnx/passes/set-batch.ts';
 import { int64Tensor } from '../../../src/models/onnx/tensor.ts';
+import { nodeOf } from './tiny-graph.ts';
 
 const SIDE = 8;
-
-function node(
-  opType: string,
-  inputs: readonly string[],
-  output: string,
-  attributes: GraphNode['attributes'] = [],
-): GraphNode {
-  return { name: `the ${opType}`, opType, domain: '', inputs, outputs: [output], attributes };
-}
 
 /** From `input`, one picture of three channels, to `output`. */
 function graph(nodes: readonly GraphNode[], constants: Record<string, number[]> = {}): Graph {
@@ -48,8 +41,8 @@ function refused(nodes: readonly GraphNode[], constants?: Record<string, number[
     () => setBatch(graph(nodes, constants), 4),
     error => {
       assert.ok(error instanceof ModelError);
-      const op = nodes.at(-1)?.opType;
-      const message = `the graph cannot take 4 pictures at once: the ${op} (${op}) may mix them`;
+      const { name, opType } = at(nodes, nodes.length - 1);
+      const message = `the graph cannot take 4 pictures at once: ${name} (${opType}) may mix them`;
       assert.equal(error.message, message);
       return true;
     },
@@ -57,7 +50,7 @@ function refused(nodes: readonly GraphNode[], constants?: Record<string, number[
 }
 
 test('inputs, outputs and the targets of Resize have the number; the graph is not changed', () => {
-  const source = graph([node('Resize', ['input', '', '', 'sizes'], 'output')], {
+  const source = graph([nodeOf('Resize', ['input', '', '', 'sizes'], 'output')], {
     sizes: [1, 3, SIDE, SIDE],
   });
   const batched = setBatch(source, 4);
@@ -69,7 +62,7 @@ test('inputs, outputs and the targets of Resize have the number; the graph is no
 
 test('shapes that follow what there is follow the number of pictures', () => {
   const batched = setBatch(
-    graph([node('Shape', ['input'], 'shape'), node('Reshape', ['input', 'shape'], 'output')]),
+    graph([nodeOf('Shape', ['input'], 'shape'), nodeOf('Reshape', ['input', 'shape'], 'output')]),
     8,
   );
   assert.equal(batched.nodes.length, 2);
@@ -77,32 +70,35 @@ test('shapes that follow what there is follow the number of pictures', () => {
 
 test('what may mix pictures is refused by its name', () => {
   // Scales of all pictures together: one would change the other's matte.
-  refused([node('DynamicQuantizeLinear', ['input'], 'output')]);
-  refused([node('Softmax', ['input'], 'output', [integer('axis', 0)])]);
-  refused([node('ReduceMean', ['input'], 'output')]);
-  refused([node('Concat', ['input', 'input'], 'output', [integer('axis', 0)])]);
-  refused([node('Transpose', ['input'], 'output', [integers('perm', [1, 0, 2, 3])])]);
-  refused([{ ...node('Relu', ['input'], 'output'), domain: 'com.example' }]);
+  refused([nodeOf('DynamicQuantizeLinear', ['input'], 'output')]);
+  refused([nodeOf('Softmax', ['input'], 'output', [integer('axis', 0)])]);
+  refused([nodeOf('ReduceMean', ['input'], 'output')]);
+  refused([nodeOf('Concat', ['input', 'input'], 'output', [integer('axis', 0)])]);
+  refused([nodeOf('Transpose', ['input'], 'output', [integers('perm', [1, 0, 2, 3])])]);
+  refused([{ ...nodeOf('Relu', ['input'], 'output'), domain: 'com.example' }]);
   const bounds = { starts: [0], ends: [1], first: [0], channels: [1] };
-  refused([node('Slice', ['input', 'starts', 'ends', 'first'], 'output')], bounds);
-  refused([node('Slice', ['input', 'starts', 'ends'], 'output')], bounds);
+  refused([nodeOf('Slice', ['input', 'starts', 'ends', 'first'], 'output')], bounds);
+  refused([nodeOf('Slice', ['input', 'starts', 'ends'], 'output')], bounds);
   assert.ok(
-    setBatch(graph([node('Slice', ['input', 'starts', 'ends', 'channels'], 'output')], bounds), 4),
+    setBatch(
+      graph([nodeOf('Slice', ['input', 'starts', 'ends', 'channels'], 'output')], bounds),
+      4,
+    ),
   );
 });
 
 test('axes that are counted from the end are those that they are from the start', () => {
-  const concat = (axis: number) => node('Concat', ['input'], 'output', [integer('axis', axis)]);
+  const concat = (axis: number) => nodeOf('Concat', ['input'], 'output', [integer('axis', axis)]);
   const gather = (axis: number) =>
-    node('Gather', ['input', 'order'], 'output', [integer('axis', axis)]);
-  const slice = (axes: string) => node('Slice', ['input', 'starts', 'ends', axes], 'output');
+    nodeOf('Gather', ['input', 'order'], 'output', [integer('axis', axis)]);
+  const slice = (axes: string) => nodeOf('Slice', ['input', 'starts', 'ends', axes], 'output');
   const constants = { starts: [0], ends: [1], order: [2, 1, 0], first: [-4], second: [-3] };
   for (const first of [concat(-4), gather(-4), slice('first')]) refused([first], constants);
   for (const later of [concat(-3), concat(-1), gather(-3), slice('second')]) {
     assert.ok(setBatch(graph([later], constants), 4));
   }
   // Of how many axes nothing is known.
-  const unknown = node('Round', ['input'], 'unknown');
+  const unknown = nodeOf('Round', ['input'], 'unknown');
   const ofUnknown = (last: GraphNode) => {
     const inputs = last.inputs.map(name => (name === 'input' ? 'unknown' : name));
     return [unknown, { ...last, inputs }];
@@ -115,7 +111,7 @@ test('axes that are counted from the end are those that they are from the start'
 
 test('a target of Resize that does not name every axis in its place is refused, and is not changed', () => {
   const resize = (...attributes: GraphNode['attributes']) => [
-    node('Resize', ['input', '', '', 'sizes'], 'output', attributes),
+    nodeOf('Resize', ['input', '', '', 'sizes'], 'output', attributes),
   ];
   refused(resize(integers('axes', [2, 3])), { sizes: [SIDE, SIDE] });
   refused(resize(integers('axes', [3, 2, 1, 0])), { sizes: [SIDE, SIDE, 3, 1] });
@@ -123,7 +119,7 @@ test('a target of Resize that does not name every axis in its place is refused, 
 });
 
 test('a shape for one picture in the graph is refused, one that copies the number is not', () => {
-  const reshape = [node('Reshape', ['input', 'shape'], 'output')];
+  const reshape = [nodeOf('Reshape', ['input', 'shape'], 'output')];
   refused(reshape, { shape: [1, 3, SIDE, SIDE] });
   refused(reshape, { shape: [-1, 3, SIDE, SIDE] });
   assert.ok(setBatch(graph(reshape, { shape: [0, 3, SIDE, SIDE] }), 4));

@@ -18,6 +18,7 @@ import {
   type Tensor,
 } from '../../../src/models/onnx/graph.ts';
 import { encodeModel } from '../../../src/models/onnx/model-file.ts';
+import { prepareGraph } from '../../../src/models/onnx/passes/prepare-graph.ts';
 import type { Range } from '../../../src/models/onnx/passes/quantise.ts';
 import { float32Tensor, int64Tensor } from '../../../src/models/onnx/tensor.ts';
 
@@ -70,6 +71,29 @@ export function tinyGraph({ side, half, sizes, free }: TinyGraphOptions): Graph 
   };
 }
 
+/** Of one output, whose name is the node's too. */
+export function nodeOf(
+  opType: string,
+  inputs: readonly string[],
+  output: string,
+  attributes: GraphNode['attributes'] = [],
+): GraphNode {
+  return { name: output, opType, domain: '', inputs, outputs: [output], attributes };
+}
+
+/** Prepared for another size than the 64 pixels that it was exported for, or for the same. */
+export function prepareTinyGraph(
+  source: Graph,
+  side = 64,
+  precision: 'fp32' | 'fp16' = 'fp32',
+): Graph {
+  return prepareGraph(source, {
+    ...{ inputName: 'input', outputName: 'output', precision },
+    exported: { width: 64, height: 64 },
+    wanted: { width: side, height: side },
+  });
+}
+
 class Builder {
   readonly nodes: GraphNode[] = [];
   readonly initialisers = new Map<string, Tensor>();
@@ -87,14 +111,7 @@ class Builder {
     attributes: readonly onnx.IAttributeProto[] = [],
     output = this.#name(opType),
   ): string {
-    this.nodes.push({
-      name: `${opType} of ${output}`,
-      opType,
-      domain: '',
-      inputs,
-      outputs: [output],
-      attributes,
-    });
+    this.nodes.push(nodeOf(opType, inputs, output, attributes));
     return output;
   }
 

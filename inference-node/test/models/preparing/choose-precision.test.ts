@@ -1,12 +1,16 @@
 import assert from 'node:assert/strict';
 import test, { before } from 'node:test';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
-import { ModelError } from '../../../src/models/model-error.ts';
 import {
   choosePrecision,
   type PrecisionWish,
 } from '../../../src/models/preparing/choose-precision.ts';
-import { carriesInt8 } from '../../../src/models/preparing/instruction-set.ts';
+import {
+  carriesInt8,
+  classifyInstructionSet,
+  detectInstructionSet,
+} from '../../../src/models/preparing/instruction-set.ts';
+import { isModelError } from '../is-model-error.ts';
 import { makeTinyModel } from '../weights/fake-registry.ts';
 
 let plain: ModelManifest;
@@ -35,8 +39,7 @@ test('a named precision that is not possible is refused, never replaced', () => 
   const refused = (manifest: ModelManifest, more: Partial<PrecisionWish>, pattern: RegExp) =>
     assert.throws(
       () => choose(manifest, { wanted: 'int8', ...more }),
-      (error: unknown) =>
-        error instanceof ModelError && error.kind === 'settings' && pattern.test(error.message),
+      isModelError('settings', pattern),
     );
   refused(plain, {}, /int8 \(MATTING_PRECISION\): it can in fp32, fp16/);
   refused(quantised, { size: { width: 96, height: 96 } }, /ranges at 64, not at 96/);
@@ -77,4 +80,30 @@ test('the classes that support int8 are those with VNNI or DOTPROD', () => {
   for (const name of ['x64-avx512-vnni', 'x64-avx2-vnni', 'arm64-neon-dotprod']) {
     assert.ok(carriesInt8(name), name);
   }
+});
+
+const CASES: readonly (readonly [arch: string, system: string, cpuInfo: string, name: string])[] = [
+  ['x64', 'linux', 'flags\t\t: fpu sse2', 'x64-base'],
+  ['x64', 'linux', 'flags\t\t: fpu avx2 fma', 'x64-avx2'],
+  ['x64', 'linux', 'flags\t\t: fpu avx2 fma avx_vnni', 'x64-avx2-vnni'],
+  ['x64', 'linux', 'flags\t\t: avx2 fma avx512f avx512bw', 'x64-avx512'],
+  ['x64', 'linux', 'flags\t\t: avx2 fma avx512f avx512bw avx512_vnni avx_vnni', 'x64-avx512-vnni'],
+  ['x64', 'linux', 'flags\t\t: avx512f avx512_vnni amx_int8', 'x64-amx-int8'],
+  ['x64', 'win32', '', 'x64-base'],
+  ['arm64', 'linux', 'Features\t: fp asimd', 'arm64-neon'],
+  ['arm64', 'linux', 'Features\t: fp asimd asimddp', 'arm64-neon-dotprod'],
+  ['arm64', 'linux', 'Features\t: fp asimd asimddp i8mm', 'arm64-neon-i8mm'],
+  ['arm64', 'darwin', '', 'arm64-neon-dotprod'],
+  ['riscv64', 'linux', 'isa : rv64', 'riscv64'],
+];
+
+for (const [arch, system, cpuInfo, name] of CASES) {
+  test(`${arch} ${system} ${cpuInfo.split(':')[1] ?? 'without cpuinfo'} is ${name}`, () => {
+    const text = `processor\t: 0\nmodel name\t: Some CPU\n${cpuInfo}\nbugs\t: none\n`;
+    assert.equal(classifyInstructionSet(arch, system, text), name);
+  });
+}
+
+test('this machine has a class that can be part of a file name', async () => {
+  assert.match(await detectInstructionSet(), /^[a-z0-9-]+$/);
 });

@@ -7,15 +7,18 @@ import {
   readFile,
   rename,
   rm,
+  stat,
   utimes,
   writeFile,
 } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import test, { after, afterEach, before, beforeEach } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
+import { EngineSession } from '../../../src/engine/child/engine-session.ts';
+import { createSessionSpec } from '../../../src/engine/engine-protocol.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
-import { ModelError, type ModelErrorKind } from '../../../src/models/model-error.ts';
+import { decodeModel } from '../../../src/models/onnx/model-file.ts';
 import type { PreparedModel } from '../../../src/models/prepared-model.ts';
 import { buildPlan } from '../../../src/models/preparing/build-plan.ts';
 import {
@@ -23,13 +26,16 @@ import {
   type PrepareProgress,
   prepareModel,
 } from '../../../src/models/preparing/prepare.ts';
+import { prepareBatches } from '../../../src/models/preparing/prepare-batches.ts';
 import {
+  cleanPrepared,
   listPrepared,
   PREPARER_REVISION,
   preparedDirectory,
 } from '../../../src/models/preparing/prepared-cache.ts';
 import { fetchWeights } from '../../../src/models/weights/fetch.ts';
 import { recordChecked, weightsPath } from '../../../src/models/weights/weights-cache.ts';
+import { isModelError } from '../is-model-error.ts';
 import { largestDifference, runGraph } from '../onnx/tiny-graph.ts';
 import {
   type FakeRegistry,
@@ -80,13 +86,6 @@ function tookRewrite(): boolean {
 }
 
 const square = (side: number) => ({ width: side, height: side });
-
-const isModelError = (kind: ModelErrorKind, pattern: RegExp) => (error: unknown) => {
-  assert.ok(error instanceof ModelError, String(error));
-  assert.equal(error.kind, kind);
-  assert.match(error.message, pattern);
-  return true;
-};
 
 test('a size or precision that the model does not have is refused, with those it has', async () => {
   const refused = (more: Partial<PrepareOptions>, pattern: RegExp) =>
@@ -256,4 +255,97 @@ test('a plan of one model is prepared', async () => {
     models.map(({ model: { inputWidth, inputHeight }, role }) => [inputWidth, inputHeight, role]),
     [[96, 96, 'subject']],
   );
+});
+
+const SIDE_PX = 64;
+
+async function loadOnCpu(prepared: PreparedModel): Promise<EngineSession> {
+  const session = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: true };
+  const spec = createSessionSpec({ ...prepared, provider: 'cpu' }, session);
+  return (await EngineSession.load(spec)).session;
+}
+
+/** Different in every part. */
+function pictureOf(index: number): Uint8Array {
+  const bytes = Array.from({ length: 3 * SIDE_PX * SIDE_PX }, (_, i) => i);
+  return Uint8Array.from(bytes, i => (i * (7 * index + 5) + (i >> 6) * 11 * index) % 256);
+}
+
+for (const provider of ['cpu', 'cuda'] as const) {
+  test(`each picture of several has the matte that it has alone, prepared for ${provider}`, async () => {
+    const session = await loadOnCpu(await prepareBatches(await prepareTiny({ provider }), 8));
+    const pictures = Array.from({ length: 8 }, (_, index) => pictureOf(index));
+    const alone: Uint8Array[] = [];
+    for (const rgb of pictures) alone.push(Uint8Array.from(at(await session.run([rgb]), 0)));
+    assert.equal(new Set(alone.map(alpha => Buffer.from(alpha).toString('hex'))).size, 8);
+    for (const images of [2, 4, 8]) {
+      const alphas = await session.run(pictures.slice(0, images));
+      assert.equal(alphas.length, images);
+      for (const [index, alpha] of alphas.entries()) {
+        assert.deepEqual(
+          Buffer.from(alpha),
+          Buffer.from(at(alone, index)),
+          `${index} of ${images}`,
+        );
+      }
+    }
+    await assert.rejects(session.run(pictures.slice(0, 3)), /no graph takes 3 pictures/);
+  });
+}
+
+test('graphs for several pictures hold no weights, and are none of the prepared models', async () => {
+  const single = await prepareTiny();
+  const { batches = [] } = await prepareBatches(single, 4);
+  assert.deepEqual(
+    batches.map(({ images, path }) => [images, basename(path)]),
+    [2, 4].map(images => [images, basename(single.path).replace('_r', `_n${images}_r`)]),
+  );
+  const { initialisers } = decodeModel(await readFile(single.path), single.path);
+  const weights = [...initialisers.values()].filter(({ data }) => data.length > 200);
+  assert.ok(weights.length > 0);
+  for (const { path } of batches) {
+    const file = await readFile(path);
+    for (const { data } of weights) assert.equal(file.indexOf(data), -1);
+  }
+  assert.equal((await listPrepared(cacheDir, model.manifest)).length, 1);
+});
+
+test('one at a time is the model as it is', async () => {
+  const single = await prepareTiny();
+  assert.deepEqual(await prepareBatches(single, 1), single);
+  const again = await prepareBatches(await prepareBatches(single, 2), 1);
+  assert.deepEqual(again, single);
+});
+
+test('a graph for two that is there is kept, a damaged one is made again', async () => {
+  const single = await prepareTiny();
+  const { batches } = await prepareBatches(single, 2);
+  const { path } = at(batches ?? [], 0);
+  const { ino } = await stat(path);
+  assert.deepEqual((await prepareBatches(single, 2)).batches, batches);
+  assert.equal((await stat(path)).ino, ino);
+  await appendFile(path, 'x');
+  assert.deepEqual((await prepareBatches(single, 2)).batches, batches);
+  assert.notEqual((await stat(path)).ino, ino);
+});
+
+test('graphs of an older revision go with the prepared file, a day after their last use', async () => {
+  const single = await prepareTiny();
+  const folder = join(single.path, '..');
+  const { batches } = await prepareBatches(single, 2);
+  const { path } = at(batches ?? [], 0);
+  const old = path.replace(/_r\d+\.onnx$/, '_r1.onnx');
+  await rm(path).then(() => appendFile(old, 'x'));
+  await cleanPrepared(cacheDir, model.manifest);
+  assert.ok((await readdir(folder)).includes(basename(old)));
+  const before = new Date(Date.now() - 25 * 3600 * 1000);
+  await utimes(old, before, before);
+  await cleanPrepared(cacheDir, model.manifest);
+  assert.ok(!(await readdir(folder)).includes(basename(old)));
+});
+
+test('a prepared file that is gone or is none is a line for the operator', async () => {
+  const single = await prepareTiny();
+  const wrong = { ...single, path: `${single.path}.gone` };
+  await assert.rejects(prepareBatches(wrong, 2), isModelError('disk', /./));
 });

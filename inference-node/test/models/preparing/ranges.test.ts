@@ -11,8 +11,6 @@ import {
   MANIFEST_DIRECTORY,
   type ModelManifest,
 } from '../../../src/models/manifest.ts';
-import { ModelError } from '../../../src/models/model-error.ts';
-import { prepareGraph } from '../../../src/models/onnx/passes/prepare-graph.ts';
 import { planQuantisation } from '../../../src/models/onnx/quantisation-plan.ts';
 import { CHECK_BLOCKS } from '../../../src/models/preparing/check-picture.ts';
 import {
@@ -23,20 +21,15 @@ import {
   parseRanges,
   type Ranges,
 } from '../../../src/models/preparing/ranges.ts';
-import { tinyGraph } from '../onnx/tiny-graph.ts';
+import { isModelError } from '../is-model-error.ts';
+import { prepareTinyGraph, tinyGraph } from '../onnx/tiny-graph.ts';
 import { makeTinyModel } from '../weights/fake-registry.ts';
 
 const SIDE = 64;
 let directory: string;
 let manifest: ModelManifest;
 
-const graph = prepareGraph(tinyGraph({ side: SIDE }), {
-  inputName: 'input',
-  outputName: 'output',
-  exported: { width: SIDE, height: SIDE },
-  wanted: { width: SIDE, height: SIDE },
-  precision: 'fp32',
-});
+const graph = prepareTinyGraph(tinyGraph({ side: SIDE }));
 const { measured } = planQuantisation(graph, { inputIsExact: true });
 
 function ranges(more: Partial<Ranges> = {}): Ranges {
@@ -66,12 +59,7 @@ async function load(text: string) {
   return loadRanges(manifest, SIDE, directory);
 }
 
-const isManifestError = (pattern: RegExp) => (error: unknown) => {
-  assert.ok(error instanceof ModelError && error.kind === 'manifest', String(error));
-  assert.match(error.message, pattern);
-  assert.ok(!error.message.includes('\n'));
-  return true;
-};
+const isManifestError = (pattern: RegExp) => isModelError('manifest', pattern);
 
 test('a file that is missing, cut short, or not JSON is refused by its path', async () => {
   await assert.rejects(loadRanges(manifest, 96, directory), isManifestError(/ranges-96.*missing/));

@@ -17,7 +17,6 @@ import { join } from 'node:path';
 import test, { afterEach, before, beforeEach } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
-import { ModelError, type ModelErrorKind } from '../../../src/models/model-error.ts';
 import { type FetchProgress, fetchWeights } from '../../../src/models/weights/fetch.ts';
 import type { RegistryOptions } from '../../../src/models/weights/registry-options.ts';
 import {
@@ -25,6 +24,7 @@ import {
   weightsDirectory,
   weightsPath,
 } from '../../../src/models/weights/weights-cache.ts';
+import { isModelError } from '../is-model-error.ts';
 import {
   type FakeRegistry,
   makeTinyModel,
@@ -64,14 +64,6 @@ function fetchTiny(
 function pathOf(manifest: ModelManifest = model.manifest): string {
   return weightsPath(cacheDir, manifest, at(manifest.files, 0));
 }
-
-const isModelError = (kind: ModelErrorKind, pattern: RegExp) => (error: unknown) => {
-  assert.ok(error instanceof ModelError, String(error));
-  assert.equal(error.kind, kind);
-  assert.match(error.message, pattern);
-  assert.ok(!error.message.includes('\n'), 'one line');
-  return true;
-};
 
 async function requireNothingKept(): Promise<void> {
   assert.deepEqual(await readdir(weightsDirectory(cacheDir, model.manifest)), []);

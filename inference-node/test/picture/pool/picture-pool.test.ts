@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { after, test } from 'node:test';
+import { after, before, describe, it, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pino from 'pino';
 import sharp from 'sharp';
@@ -12,12 +12,13 @@ import {
   type PicturePoolOptions,
 } from '../../../src/picture/pool/open-picture-pool.ts';
 import type {
+  BackgroundFile,
   PictureLease,
   PictureWorkerEnd,
   WorkerPicturePool,
 } from '../../../src/picture/pool/picture-pool.ts';
 import { stop, WRITING_ENV } from '../../support/processes.ts';
-import { asSharp, paintSlope, readRgba, writeJxl } from '../pictures.ts';
+import { asSharp, claimPngSize, paint, paintSlope, readRgba, writeJxl } from '../pictures.ts';
 
 const NEVER = new AbortController().signal;
 const MODEL_SIZE = { width: 16, height: 16 };
@@ -35,14 +36,15 @@ const heavyPng = await sharp({
   .toBuffer();
 
 async function openPool(options: Partial<PicturePoolOptions> = {}): Promise<WorkerPicturePool> {
-  const pool = await openPicturePool({
-    workers: 1,
-    childEnv: {},
-    log: pino({ level: 'silent' }),
-    ...options,
-  });
+  const log = pino({ level: 'silent' });
+  const pool = await openPicturePool({ workers: 1, childEnv: {}, log, ...options });
   after(() => pool.close(0));
   return pool;
+}
+
+async function openLease(options: Partial<PicturePoolOptions> = {}) {
+  const pool = await openPool(options);
+  return { pool, lease: await pool.acquire('sync', NEVER), pid: onlyPid(pool) };
 }
 
 function decode(lease: PictureLease, file: Buffer = slopePng, signal = NEVER) {
@@ -96,9 +98,7 @@ const isLost = (error: unknown) => isContractError(error, 'PICTURE_WORKER_LOST',
 const isImageFault = (error: unknown) => isContractError(error, 'PROCESSING_FAILED', false);
 
 test('a worker killed over a decode loses its image, and is replaced', async () => {
-  const pool = await openPool();
-  const lease = await pool.acquire('sync', NEVER);
-  const pid = onlyPid(pool);
+  const { pool, lease, pid } = await openLease();
   // Stopped, it cannot answer before it is killed.
   await stop(pid);
   const decoding = decode(lease);
@@ -111,8 +111,7 @@ test('a worker killed over a decode loses its image, and is replaced', async () 
 
 test('a worker killed while it holds or finishes an image loses it, and is replaced', async () => {
   for (const killDuring of ['inference', 'finish']) {
-    const pool = await openPool();
-    const lease = await pool.acquire('sync', NEVER);
+    const { pool, lease } = await openLease();
     await decode(lease);
     const pid = onlyPid(pool);
     let finishing: Promise<unknown> | undefined;
@@ -152,8 +151,7 @@ test('a worker killed without an image is replaced', async () => {
 
 test('an image over its processor time is the image’s fault', async () => {
   const cpuMs = { base: 50, perMegapixel: 0 };
-  const pool = await openPool({ limits: { cpuMs } });
-  const lease = await pool.acquire('sync', NEVER);
+  const { pool, lease } = await openLease({ limits: { cpuMs } });
   await assert.rejects(decode(lease, heavyPng), isImageFault);
   lease.release();
   cpuMs.base = ENOUGH;
@@ -162,9 +160,8 @@ test('an image over its processor time is the image’s fault', async () => {
 
 test('an image whose worker stalls is not at fault', async () => {
   const wallMs = { base: 500, perMegapixel: 0 };
-  const pool = await openPool({ limits: { wallMs } });
-  const lease = await pool.acquire('sync', NEVER);
-  await stop(onlyPid(pool));
+  const { pool, lease, pid } = await openLease({ limits: { wallMs } });
+  await stop(pid);
   await assert.rejects(decode(lease), isLost);
   lease.release();
   wallMs.base = ENOUGH;
@@ -173,8 +170,7 @@ test('an image whose worker stalls is not at fault', async () => {
 
 test('an image over its memory is the image’s fault', async () => {
   const residentBytes = { base: 180 * 2 ** 20, perMegapixel: 0 };
-  const pool = await openPool({ limits: { residentBytes } });
-  const lease = await pool.acquire('sync', NEVER);
+  const { pool, lease } = await openLease({ limits: { residentBytes } });
   await decode(lease);
   await finish(lease);
   lease.release();
@@ -189,9 +185,7 @@ test('an image over its memory is the image’s fault', async () => {
 });
 
 test('an image given up while it is processed ends at once, with its worker', async () => {
-  const pool = await openPool();
-  const lease = await pool.acquire('sync', NEVER);
-  const pid = onlyPid(pool);
+  const { pool, lease, pid } = await openLease();
   await stop(pid);
   const controller = new AbortController();
   const decoding = decode(lease, slopePng, controller.signal);
@@ -204,8 +198,7 @@ test('an image given up while it is processed ends at once, with its worker', as
 });
 
 test('a release in the middle of a call replaces the worker', async () => {
-  const pool = await openPool();
-  const lease = await pool.acquire('sync', NEVER);
+  const { pool, lease } = await openLease();
   const decoding = decode(lease, heavyPng);
   lease.release();
   await assert.rejects(decoding, isLost);
@@ -213,9 +206,7 @@ test('a release in the middle of a call replaces the worker', async () => {
 });
 
 test('an image given up between decode and finish leaves its worker as it was', async () => {
-  const pool = await openPool();
-  const pid = onlyPid(pool);
-  const lease = await pool.acquire('sync', NEVER);
+  const { pool, lease, pid } = await openLease();
   await decode(lease);
   lease.release();
   lease.release();
@@ -282,9 +273,7 @@ test('every format comes out, with the inputs of several models', async () => {
 });
 
 test('a worker that has grown too large is replaced after its image', async () => {
-  const pool = await openPool({ limits: { idleResidentBytesMax: 1 } });
-  const pid = onlyPid(pool);
-  const lease = await pool.acquire('sync', NEVER);
+  const { pool, lease, pid } = await openLease({ limits: { idleResidentBytesMax: 1 } });
   await decode(lease);
   await finish(lease);
   lease.release();
@@ -341,9 +330,7 @@ test('closing refuses, lets an image finish in its grace, and leaves no process'
 });
 
 test('closing without grace ends the image inside', async () => {
-  const pool = await openPool();
-  const pid = onlyPid(pool);
-  const lease = await pool.acquire('sync', NEVER);
+  const { pool, lease, pid } = await openLease();
   await stop(pid);
   const decoding = assert.rejects(decode(lease), { code: 'NODE_UNAVAILABLE' });
   const slow = pool.close(60_000);
@@ -395,4 +382,136 @@ test('no worker outlives the process that opened the pool', async () => {
   const [pid] = (await once(parent, 'message')) as [number];
   parent.kill('SIGKILL');
   await untilGone(pid);
+});
+
+/** The size of a further model, asked for after the picture was decoded. */
+const FURTHER = { width: 7, height: 9 };
+
+test('a further model sees what it would have seen with the first', async () => {
+  const { lease } = await openLease();
+  const sizes = [MODEL_SIZE, FURTHER];
+  const request = { file: slopePng, declared: undefined, modelInputs: sizes };
+  const { modelInputs } = await lease.decode(request, NEVER);
+  for (const [index, size] of sizes.entries()) {
+    const { rgb, resampleMs } = await lease.resample(size, NEVER);
+    assert.deepEqual(rgb, modelInputs[index]);
+    assert.ok(resampleMs > 0);
+  }
+});
+
+test('nothing was decoded: a bug, and the worker is well after it', async () => {
+  const { pool, lease, pid } = await openLease();
+  await assert.rejects(lease.resample(FURTHER, NEVER), { code: 'NODE_FAULT' });
+  await decode(lease);
+  assert.equal((await lease.resample(FURTHER, NEVER)).rgb.length, 3 * 7 * 9);
+  lease.release();
+  assert.equal(onlyPid(pool), pid);
+});
+
+test('a caller that goes ends the worker, and a released one is not asked', async () => {
+  const { pool, lease } = await openLease();
+  await decode(lease);
+  const caller = new AbortController();
+  const gone = assert.rejects(lease.resample(FURTHER, caller.signal), /gone/);
+  caller.abort(new Error('gone'));
+  await gone;
+  assert.equal(pool.ends().abandoned, 1);
+  await assert.rejects(lease.resample(FURTHER, NEVER), { code: 'PICTURE_WORKER_LOST' });
+  lease.release();
+  await assert.rejects(lease.resample(FURTHER, NEVER), /after its release/);
+});
+
+const blue = paint(20, 30, 3, () => [0, 0, 255]);
+const jpeg = await asSharp(blue).jpeg({ quality: 100 }).toBuffer();
+const jpegBehind = { file: jpeg, declared: undefined };
+
+describe('a background picture', () => {
+  let pool: WorkerPicturePool;
+
+  before(async () => {
+    pool = await openPicturePool({ workers: 1, childEnv: {}, log: pino({ level: 'silent' }) });
+  });
+  after(() => pool.close(0));
+
+  async function cutOut(file: Buffer, background: BackgroundFile) {
+    const lease = await pool.acquire('sync', NEVER);
+    try {
+      const request = { file, declared: undefined, modelInputs: [MODEL_SIZE], background };
+      await lease.decode(request, NEVER);
+      const alpha = Buffer.from(Array.from({ length: 256 }, (_, i) => (i % 16 < 8 ? 255 : 0)));
+      const finishing = { background: { kind: 'picture' }, outputWidth: 80 } as const;
+      const choices = { refinement: false, foregroundEstimation: false, finishing };
+      const mattes = [{ alpha, size: MODEL_SIZE, role: 'subject' }] as const;
+      const result = { outputFormat: 'png', resultKind: 'cutout' } as const;
+      return await lease.finish({ mattes, ...result, ...choices }, NEVER);
+    } finally {
+      lease.release();
+    }
+  }
+
+  it('lies behind the subject, oriented', async () => {
+    // Blue above and red below once it is turned; stored on its side.
+    const stored = paint(30, 20, 3, x => (x < 15 ? [0, 0, 255] : [255, 0, 0]));
+    const turned = await asSharp(stored).withMetadata({ orientation: 6 }).jpeg().toBuffer();
+    const background = { file: turned, declared: undefined };
+    const finished = await cutOut(slopePng, background);
+    const { file, width, height, input, finishMs } = finished;
+    assert.deepEqual([width, height, input], [80, 60, { width: 40, height: 30 }]);
+    assert.ok(finishMs > 0);
+    const { data } = await sharp(file).raw().toBuffer({ resolveWithObject: true });
+    const [red = 0, , blueAbove = 0, alpha] = data.subarray(4 * (5 * 80 + 70));
+    assert.ok(red < 60 && blueAbove > 200 && alpha === 255, `${red} ${blueAbove} ${alpha}`);
+    const [redBelow = 0] = data.subarray(4 * (55 * 80 + 70));
+    assert.ok(redBelow > 200, `${redBelow}`);
+    assert.deepEqual(finished.subject?.inputBox.left, 0);
+  });
+
+  const cut = jpeg.subarray(0, jpeg.length / 2);
+  const huge = claimPngSize(slopePng, 6_500, 4_000);
+  const small = { width: 10, height: 10 };
+  const bad = [
+    ['of text', Buffer.from('text'), undefined, 'INVALID_PARAMETER', /none of/],
+    ['that is cut off', cut, undefined, 'INVALID_PARAMETER', /damaged/],
+    ['larger than declared', jpeg, small, 'INVALID_PARAMETER', /declared/],
+    ['of 26 megapixels', huge, undefined, 'IMAGE_RESOLUTION_TOO_LARGE', /25000000/],
+  ] as const;
+  for (const [name, file, declared, code, message] of bad) {
+    it(`${name} is ${code}, by its name, and the worker lives on`, async () => {
+      const [before] = pool.processes();
+      await assert.rejects(cutOut(slopePng, { file, declared }), (error: ContractError) => {
+        assert.equal(error.code, code);
+        assert.match(error.message, /^background: /);
+        assert.match(error.message, message);
+        return true;
+      });
+      assert.equal((await cutOut(slopePng, jpegBehind)).width, 80);
+      assert.equal(pool.processes()[0]?.pid, before?.pid);
+    });
+  }
+
+  it('is not blamed for the image', async () => {
+    await assert.rejects(cutOut(Buffer.from('no image'), jpegBehind), {
+      code: 'UNSUPPORTED_IMAGE_FORMAT',
+      message: /^the file/,
+    });
+  });
+
+  it('that takes too much is blamed, not the image', async () => {
+    // Each megapixel takes from what is allowed: nothing is left once the background is opened. An
+    // AVIF of that size is decoded for a second, so that the watch looks meanwhile.
+    const residentBytes = { base: 20 * 2 ** 30, perMegapixel: -(2 ** 30) };
+    const strict = await openPool({ limits: { residentBytes } });
+    const large = await sharp({
+      create: { width: 5_000, height: 5_000, channels: 3, background: '#123' },
+    })
+      .avif({ effort: 0 })
+      .toBuffer();
+    const lease = await strict.acquire('sync', NEVER);
+    const background = { file: large, declared: undefined };
+    const request = { file: slopePng, declared: undefined, modelInputs: [], background };
+    await assert.rejects(lease.decode(request, NEVER), {
+      code: 'INVALID_PARAMETER',
+      message: 'background: the picture takes too much memory to process',
+    });
+  });
 });
