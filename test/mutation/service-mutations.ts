@@ -8,6 +8,7 @@ const OUTGOING_URL = 'control-plane/src/sources/guard/outgoing-url.ts';
 const PUBLIC_ADDRESS = 'control-plane/src/sources/guard/public-address.ts';
 const DIAL = 'control-plane/src/sources/guard/dial.ts';
 const ADMISSION = 'inference-node/src/admission.ts';
+const SHARES = 'control-plane/src/store/database/request-shares.ts';
 
 const RATE_STORE_TESTS = 'control-plane/test/store/accounts/rate-quota-store.test.ts';
 const inRates = inFile('control-plane/test/services/rate-limits.test.ts');
@@ -23,6 +24,7 @@ const inFleetSize = inFile(
   'the wanted number of nodes',
 );
 const inTerms = inFile('inference-node/test/models/commercial-use.test.ts');
+const inShares = inFile('control-plane/test/store/database/request-shares.test.ts');
 const inAdmission = inFile('inference-node/test/shell/admission.test.ts', 'Admission');
 
 const LEASES_AND_KEYS: readonly Mutation[] = [
@@ -342,7 +344,27 @@ const SLEEPING: readonly Mutation[] = [
   },
 ];
 
+const SHARED_DATABASE: readonly Mutation[] = [
+  {
+    name: 'one account holds every slot of the database',
+    file: SHARES,
+    find: '{ key: owner.accountId }',
+    replace: "{ key: '' }",
+    caughtBy: inShares(
+      'others read and submit while an account holds its slots and its places to wait',
+    ),
+  },
+  {
+    name: 'work within a slot waits for a second one',
+    file: SHARES,
+    find: 'outsideRequests(work)',
+    replace: 'work()',
+    caughtBy: inShares('work within a slot, and work of no request, waits for none'),
+  },
+];
+
 export const SERVICE_MUTATIONS: readonly Mutation[] = [
+  ...SHARED_DATABASE,
   ...LEASES_AND_KEYS,
   ...PICTURES,
   ...RATES,
