@@ -27,9 +27,9 @@ import { createStores, type Stores } from '../control-plane/src/store/stores.ts'
 import { TEST_TOKEN } from '../control-plane/test/nodes/scripted-node.ts';
 import { pngHeader } from '../control-plane/test/support/test-app.ts';
 import { HostileAccount } from '../test/chaos/hostile-account.ts';
-import { SeededRandom } from '../test/chaos/seeded-random.ts';
 import { at } from '../test/support/at.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
+import { SeededRandom } from '../test/support/fleet/seeded-random.ts';
 import { HalfSentForms } from '../test/support/half-sent-forms.ts';
 import { HOSTILE_BODIES, wireOf } from './hostile-bodies.ts';
 import { sendRaw } from './raw-request.ts';

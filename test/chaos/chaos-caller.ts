@@ -4,9 +4,9 @@
  */
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { SeededRandom } from '../support/fleet/seeded-random.ts';
 import type { WireJob } from '../support/running-service.ts';
 import type { Submission } from './manners.ts';
-import type { SeededRandom } from './seeded-random.ts';
 
 const REQUEST_TIMEOUT_MS = 15_000;
 /** A Retry-After is heeded up to this, so that the test ends. */

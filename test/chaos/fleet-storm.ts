@@ -12,13 +12,14 @@ import { after, before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Sweeper, type SweeperOptions } from '../../control-plane/src/services/sweeping/sweep.ts';
 import type { BlobStore } from '../../control-plane/src/storage/blob-store.ts';
+import type { FleetOptions } from '../support/fleet/fleet.ts';
+import { SeededRandom } from '../support/fleet/seeded-random.ts';
 import { until } from '../support/running-service.ts';
 import { ChaosCaller, type Delivery } from './chaos-caller.ts';
-import { ChaosFleet, type ChaosFleetOptions, type Victim } from './chaos-fleet.ts';
+import { ChaosFleet, type Victim } from './chaos-fleet.ts';
 import type { Gallery } from './gallery.ts';
 import { HostileAccount } from './hostile-account.ts';
 import { encode, pictureOf } from './manners.ts';
-import { SeededRandom } from './seeded-random.ts';
 
 const SEED = Number(process.env.MATTING_CHAOS_SEED ?? 1);
 const CALLERS = 16;
@@ -40,7 +41,7 @@ const ALWAYS_OURS: SweeperOptions['sweeps'] = {
 };
 
 export interface FleetStormOptions {
-  readonly fleet: ChaosFleetOptions;
+  readonly fleet: FleetOptions;
   /** How many of each. */
   readonly kills: Readonly<Partial<Record<Victim, number>>>;
   readonly gallery: Gallery;
@@ -58,8 +59,8 @@ export class FleetStorm {
   private constructor(options: FleetStormOptions, fleet: ChaosFleet) {
     this.#options = options;
     this.#fleet = fleet;
-    const { urls, apiKey } = fleet;
-    this.#caller = new ChaosCaller({ urls, apiKey, random: this.#random });
+    const { urls } = fleet;
+    this.#caller = new ChaosCaller({ urls, apiKey: fleet.caller.apiKey, random: this.#random });
   }
 
   static async start(options: FleetStormOptions): Promise<FleetStorm> {
@@ -115,13 +116,13 @@ export class FleetStorm {
     await Promise.all(this.#hostile.map(account => account.stop()));
     t.diagnostic(`seed ${SEED}: ${plan.length} kills, ${this.#deliveries.size} images`);
     for (const account of this.#hostile) t.diagnostic(`a hostile account: ${account.inWords()}`);
-    assert.deepEqual(failures, [], this.#fleet.logTail());
+    assert.deepEqual(failures, [], this.#fleet.fleet.logTail());
     assert.ok(this.#deliveries.size > plan.length / KILLS_AN_IMAGE);
   }
 
   async leavesNothingOpen(): Promise<void> {
     const { ledger } = this.#fleet.stores;
-    const credits = await ledger.credits(this.#fleet.accountId);
+    const credits = await ledger.credits(this.#fleet.caller.accountId);
     assert.equal(credits?.reserved, 0);
     assert.deepEqual(await ledger.check(), []);
     const deliveries = [...this.#deliveries.values()];
@@ -144,7 +145,7 @@ export class FleetStorm {
       await until(async () => (await ledger.credits(accountId))?.reserved === 0, {
         timeoutMs: LEFT_JOBS_TIMEOUT_MS,
         what: 'the last job of a hostile account is final',
-        detail: () => this.#fleet.logTail(),
+        detail: () => this.#fleet.fleet.logTail(),
       });
       const credits = await ledger.credits(accountId);
       assert.equal(credits?.sums.charge, await this.#fleet.succeededJobs(accountId));
@@ -179,8 +180,8 @@ export class FleetStorm {
   }
 
   async leavesNoOrphan(): Promise<void> {
-    const { stores, ground } = this.#fleet;
-    const blobStore = await ground.openStorage();
+    const { stores } = this.#fleet;
+    const blobStore = await this.#fleet.fleet.ground.openStorage();
     const names = async () => {
       const found: string[] = [];
       for await (const name of blobStore.listOlderThan(0)) found.push(name);

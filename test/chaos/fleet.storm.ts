@@ -1,6 +1,6 @@
 /** A fleet on one database server and one directory; `make chaos` runs it with many kills. */
 import { skipReason } from '../support/database.ts';
-import { openOneMachine } from './chaos-ground.ts';
+import { openOneMachine } from '../support/fleet/ground.ts';
 import { describeStorm } from './fleet-storm.ts';
 import { DISCS } from './gallery.ts';
 

@@ -10,8 +10,8 @@ import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { SeededRandom } from '../support/fleet/seeded-random.ts';
 import type { WireJob } from '../support/running-service.ts';
-import type { SeededRandom } from './seeded-random.ts';
 
 /** One byte, often enough that the source never counts as silent. */
 const DRIP_MS = 2000;

@@ -3,8 +3,8 @@
  * store's server and members of the cluster are killed 200 times in all.
  */
 import { galeraSkipReason } from '../support/databases/galera-cluster.ts';
+import { openSeveralMachines } from '../support/fleet/ground.ts';
 import { missingStore } from '../support/object-storage/object-store.ts';
-import { openSeveralMachines } from './chaos-ground.ts';
 import { describeStorm } from './fleet-storm.ts';
 import { UNIFORM } from './gallery.ts';
 

@@ -3,17 +3,18 @@
  * beside nodes that never become ready: no attempt is lost, and no image waits for the latter.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import sharp from 'sharp';
 import { NodeState } from '#gen/matting/v1/matte_service.ts';
+import { findFreePorts } from '../../bin/free-ports.ts';
 import { ScriptedNode, TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
 import { until } from '../../control-plane/test/services/dispatch/harness.ts';
 import { type Caller, Replicas } from '../../control-plane/test/support/replicas.ts';
-import { ROOT } from '../support/running-service.ts';
+import { THIS_VERSION } from '../support/fleet/installed-version.ts';
+import { FleetNode } from '../support/fleet/program.ts';
 
 const JOBS = '/v1/matting/jobs';
 /** Of one image at a time each: those of a round outlast the node that they begin on. */
@@ -22,52 +23,21 @@ const ROUND_JOBS = 8;
 let directory: string;
 let replicas: Replicas;
 let caller: Caller;
-const spawned: NodeProcess[] = [];
+const spawned: FleetNode[] = [];
 
 /** An inference node with a tiny model. */
-class NodeProcess {
-  readonly #child: ChildProcess;
-  readonly #exited: Promise<number | null>;
-  #errors = '';
-
-  constructor(name: string) {
-    const hook = path.join(ROOT, 'test/support/tiny-plan-hook.ts');
-    this.#child = spawn(process.execPath, ['--import', hook, 'inference-node/src/main.ts'], {
-      cwd: ROOT,
-      env: {
-        PATH: process.env.PATH,
-        TMPDIR: directory,
-        MATTING_NODE_TOKEN: TEST_TOKEN,
-        MATTING_REGISTRY_ADDRESS: `127.0.0.1:${replicas.plane(0).ports.registry}`,
-        MATTING_NODE_ID: name,
-        MATTING_NODE_PORT: '0',
-        MATTING_NODE_HTTP_PORT: '0',
-        MATTING_MODEL_DIR: path.join(directory, 'models'),
-        MATTING_EXECUTION_PROVIDER: 'cpu',
-        MATTING_ENGINES: '1',
-        MATTING_ENGINE_THREADS: '1',
-        MATTING_PICTURE_WORKERS: '1',
-        MATTING_NODE_MEGAPIXELS_MAX: '200',
-      },
-      stdio: ['ignore', 'ignore', 'pipe'],
-    });
-    this.#exited = new Promise(resolve => this.#child.once('close', resolve));
-    this.#child.stderr?.setEncoding('utf8').on('data', text => {
-      this.#errors += text;
-    });
-    spawned.push(this);
-  }
-
-  /** As an autoscaler ends it. */
-  async scaleIn(): Promise<void> {
-    this.#child.kill('SIGTERM');
-    assert.equal(await this.#exited, 0, this.#errors);
-  }
-
-  async kill(): Promise<void> {
-    this.#child.kill('SIGKILL');
-    await this.#exited;
-  }
+async function startNode(name: string): Promise<FleetNode> {
+  const [grpc = 0, http = 0] = await findFreePorts(2);
+  const env = {
+    TMPDIR: directory,
+    MATTING_NODE_TOKEN: TEST_TOKEN,
+    MATTING_REGISTRY_ADDRESS: `127.0.0.1:${replicas.plane(0).ports.registry}`,
+  };
+  const place = { ports: { grpc, http }, planes: [], model: 'tiny' } as const;
+  const node = new FleetNode(THIS_VERSION, { name, env, directory }, place);
+  spawned.push(node);
+  node.start();
+  return node;
 }
 
 before(async () => {
@@ -117,15 +87,15 @@ test('nodes that come and go under work lose no attempt, and some that never com
   await submitRound();
   await until(async () => (await metric('matting_control_nodes_wanted')) >= 1, 'a node is wanted');
   for (const name of ['first', 'second']) {
-    const node = new NodeProcess(name);
+    const node = await startNode(name);
     const before = await countOf('succeeded');
     await until(async () => (await countOf('succeeded')) > before, 'an image of the node');
     await submitRound();
     await until(async () => (await countOf('running')) > 0, 'an image under way');
-    await node.scaleIn();
+    await node.stop();
     assert.ok((await countOf('accepted', 'ready')) > 0, 'work is left for the next node');
   }
-  new NodeProcess('third');
+  await startNode('third');
   await until(async () => (await countOf('succeeded')) === submitted.length, 'all images');
   for (const id of submitted) {
     const job = await replicas.stores.jobs.find(id);

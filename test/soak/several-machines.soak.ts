@@ -16,12 +16,12 @@ import { findFreePorts } from '../../bin/free-ports.ts';
 import { MattingClient } from '../../client/src/index.ts';
 import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
 import { storesOn } from '../../control-plane/test/store/fixtures.ts';
-import { Balancer } from '../e2e/balancer.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { urlOfPort } from '../support/databases/cluster.ts';
 import { GaleraCluster, galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
+import { Balancer } from '../support/fleet/balancer.ts';
 import {
   CREDENTIALS_ENV,
   createObjectStore,

@@ -1,41 +1,97 @@
 /**
  * Twenty minutes in which all of a service of the last release is upgraded to this version and one
- * of everything is killed, on a Galera cluster and a bucket, at three pictures a second; the nodes
- * are real ones with a tiny model. Callers who come again as docs/rest.md says see no failure.
+ * of everything is killed, on a Galera cluster and a bucket: at three pictures a second with a tiny
+ * model, and at half of what it is measured to do with u2netp and photos. Callers who come again as
+ * docs/rest.md says see no failure.
  */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { openSeveralMachines } from '../chaos/chaos-ground.ts';
+import sharp from 'sharp';
+import { MattingClient } from '../../client/src/index.ts';
 import { galeraSkipReason } from '../support/databases/galera-cluster.ts';
+import { FleetUnderLoad } from '../support/fleet/fleet-under-load.ts';
+import { openSeveralMachines } from '../support/fleet/ground.ts';
+import { type Picture, uniformPicture } from '../support/fleet/steady-load.ts';
 import { missingStore } from '../support/object-storage/object-store.ts';
+import { ROOT } from '../support/running-service.ts';
 import { upgradeEverything } from '../upgrade/everything-at-once.ts';
 import { lastRelease, releaseSkipReason } from '../upgrade/releases.ts';
-import { uniformPicture } from '../upgrade/steady-load.ts';
-import { UpgradeUnderLoad } from '../upgrade/upgrade-under-load.ts';
 
-const PER_SECOND = 3;
 /** A node, a control plane and, each for a moment, the database and the storage. */
 const LOST_MAX = 3;
+/** More than the nodes take at once. */
+const CALLERS = 6;
+const MEASURED_MS = 30_000;
+const SHARE = 0.5;
+/** Of the smallest picture, pixels. */
+const WIDTH_MIN = 200;
+const WIDTHS = 150;
+
+const photo = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
+
+/** The photo at a width of its own: its cut-out's size tells whose it is. */
+async function photoOf(number: number): Promise<Picture> {
+  const resized = sharp(photo)
+    .resize({ width: WIDTH_MIN + (number % WIDTHS) })
+    .jpeg();
+  const { data, info } = await resized.toBuffer({ resolveWithObject: true });
+  return {
+    file: data,
+    requireCutOut: async cutOut => {
+      const { width, height, hasAlpha } = await sharp(cutOut).metadata();
+      assert.deepEqual([width, height, hasAlpha], [info.width, info.height, true]);
+    },
+  };
+}
+
+/** Pictures a second, with callers who wait for no pace. */
+async function measureCapacity(upgrade: FleetUnderLoad): Promise<number> {
+  const client = new MattingClient(upgrade.fleet);
+  const untilMs = performance.now() + MEASURED_MS;
+  let done = 0;
+  const call = async () => {
+    while (performance.now() < untilMs) {
+      const { file } = await photoOf(done);
+      await client.cutOut({ image: file });
+      upgrade.otherPictures += 1;
+      if (performance.now() < untilMs) done += 1;
+    }
+  };
+  await Promise.all(Array.from({ length: CALLERS }, call));
+  return (done * 1000) / MEASURED_MS;
+}
 
 const release = lastRelease();
 const skip = releaseSkipReason(release) || galeraSkipReason() || missingStore('versitygw');
 
-describe(`twenty minutes from ${release.version} to this version`, { skip }, () => {
-  let upgrade: UpgradeUnderLoad;
+for (const { model, picture, pace } of [
+  { model: 'tiny', picture: uniformPicture, pace: async () => 3 },
+  {
+    model: 'u2netp',
+    picture: photoOf,
+    pace: async (upgrade: FleetUnderLoad) => SHARE * (await measureCapacity(upgrade)),
+  },
+] as const) {
+  describe(`twenty minutes from ${release.version} to this version with ${model}`, { skip }, () => {
+    let upgrade: FleetUnderLoad;
 
-  before(async () => {
-    upgrade = await UpgradeUnderLoad.start(release, {
-      controlPlanes: 2,
-      nodes: 3,
-      model: 'tiny',
-      openGround: openSeveralMachines,
+    before(async () => {
+      const size = { controlPlanes: 2, nodes: 3, model };
+      upgrade = await FleetUnderLoad.start({ ...size, openGround: openSeveralMachines }, release);
     });
-  });
-  after(() => upgrade?.close());
+    after(() => upgrade?.close());
 
-  it('shows callers no failure', async t => {
-    await upgrade.begin(PER_SECOND, uniformPicture);
-    await upgradeEverything(t, upgrade);
-  });
+    it('shows callers no failure', async t => {
+      const perSecond = await pace(upgrade);
+      assert.ok(perSecond > 0);
+      t.diagnostic(`${perSecond.toFixed(2)} pictures a second`);
+      await upgrade.begin(perSecond, picture);
+      await upgradeEverything(t, upgrade);
+    });
 
-  it('cut out and charged every picture once, and told of each', t => upgrade.finish(t, LOST_MAX));
-});
+    it('cut out and charged every picture once, and told of each', t =>
+      upgrade.finish(t, LOST_MAX));
+  });
+}

@@ -6,17 +6,17 @@
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { SeededRandom } from '../chaos/seeded-random.ts';
 import { at } from '../support/at.ts';
-import { THIS_VERSION } from './installed-version.ts';
-import type { UpgradeUnderLoad } from './upgrade-under-load.ts';
+import type { FleetUnderLoad } from '../support/fleet/fleet-under-load.ts';
+import { THIS_VERSION } from '../support/fleet/installed-version.ts';
+import { SeededRandom } from '../support/fleet/seeded-random.ts';
 
 /** The whole; `MATTING_SOAK_MINUTES` takes another. */
 const MINUTES = Number(process.env.MATTING_SOAK_MINUTES ?? 20);
 
 type Step = readonly [what: string, take: () => Promise<unknown>];
 
-function stepsOf(upgrade: UpgradeUnderLoad): readonly Step[] {
+function stepsOf(upgrade: FleetUnderLoad): readonly Step[] {
   const { fleet, old } = upgrade;
   const random = new SeededRandom(1);
   const node = (index: number) => at(fleet.nodes, index);
@@ -39,7 +39,7 @@ function stepsOf(upgrade: UpgradeUnderLoad): readonly Step[] {
 }
 
 /** Steps at equal distances, each when the one before is over; the load goes on to the end. */
-export async function upgradeEverything(t: TestContext, upgrade: UpgradeUnderLoad): Promise<void> {
+export async function upgradeEverything(t: TestContext, upgrade: FleetUnderLoad): Promise<void> {
   assert.ok(MINUTES > 0, 'MATTING_SOAK_MINUTES is no number of minutes');
   const steps = stepsOf(upgrade);
   const beganAtMs = performance.now();

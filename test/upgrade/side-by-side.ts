@@ -1,10 +1,10 @@
 /** What holds of two control planes of different versions on one database: either answers for both. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import type { Fleet } from '../support/fleet/fleet.ts';
+import type { FleetControlPlane } from '../support/fleet/program.ts';
+import { uniformPicture } from '../support/fleet/steady-load.ts';
 import { until, type WireJob } from '../support/running-service.ts';
-import { uniformPicture } from './steady-load.ts';
-import type { UpgradableFleet } from './upgradable-fleet.ts';
-import type { UpgradableControlPlane } from './upgradable-program.ts';
 
 const JOBS = '/v1/matting/jobs';
 const END_MS_MAX = 120_000;
@@ -57,9 +57,9 @@ function formsOf(file: Uint8Array<ArrayBuffer>): readonly Form[] {
 
 /** Each takes the other's requests for what they are, shows its jobs and sends its results. */
 export async function requireSideBySide(
-  fleet: UpgradableFleet,
-  one: UpgradableControlPlane,
-  other: UpgradableControlPlane,
+  fleet: Fleet,
+  one: FleetControlPlane,
+  other: FleetControlPlane,
 ): Promise<void> {
   assert.notEqual(one.version, other.version);
   const { file } = await uniformPicture(11);
@@ -73,14 +73,14 @@ export async function requireSideBySide(
 }
 
 async function requireSameRequest(
-  { apiKey }: UpgradableFleet,
+  { apiKey }: Fleet,
   form: Form,
-  first: UpgradableControlPlane,
-  second: UpgradableControlPlane,
+  first: FleetControlPlane,
+  second: FleetControlPlane,
 ): Promise<void> {
   const where = `${form.name}, taken by ${first.version.name}, again to ${second.version.name}`;
   const key = randomUUID();
-  const ask = async (plane: UpgradableControlPlane, place: string, init: RequestInit) => {
+  const ask = async (plane: FleetControlPlane, place: string, init: RequestInit) => {
     const answer = await fetch(`${plane.url}${place}`, {
       ...init,
       headers: {
@@ -92,9 +92,9 @@ async function requireSameRequest(
     const replayed = answer.headers.get('idempotent-replayed') === 'true';
     return { ...((await answer.json()) as WireJob), http: answer.status, replayed } as Answer;
   };
-  const submit = (plane: UpgradableControlPlane, { query, headers, body } = form) =>
+  const submit = (plane: FleetControlPlane, { query, headers, body } = form) =>
     ask(plane, JOBS + query, { method: 'POST', headers, body: body() });
-  const read = (plane: UpgradableControlPlane, { job_id: jobId }: Answer) =>
+  const read = (plane: FleetControlPlane, { job_id: jobId }: Answer) =>
     ask(plane, `${JOBS}/${jobId}`, {});
 
   const taken = await submit(first);

@@ -7,9 +7,9 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import sharp from 'sharp';
-import type { MattingClient } from '../../client/src/index.ts';
-import type { Receiver } from '../../control-plane/test/services/notification/receiver.ts';
-import { at } from '../support/at.ts';
+import type { MattingClient } from '../../../client/src/index.ts';
+import type { Receiver } from '../../../control-plane/test/services/notification/receiver.ts';
+import { at } from '../at.ts';
 import type { InstalledVersion } from './installed-version.ts';
 
 /** Callers at once: on a machine that is slower than the pace the next one waits for one of them. */
@@ -68,7 +68,7 @@ export class SteadyLoad {
         const file = pathToFileURL(path.join(root, 'client/src/index.ts')).href;
         const { MattingClient } = (await import(
           file
-        )) as typeof import('../../client/src/index.ts');
+        )) as typeof import('../../../client/src/index.ts');
         return new MattingClient({ baseUrl, apiKey });
       }),
     );

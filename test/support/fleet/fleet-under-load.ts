@@ -1,48 +1,60 @@
 /**
- * A service of the last release under load, on its way to this version: what the tests of upgrades
- * share. In the end every picture is cut out and charged once, and every notification is there.
+ * A service under load whose processes are restarted, killed, and brought to another version. In
+ * the end every picture is cut out and charged once, and every notification is there.
  */
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
-import type { Job } from '../../control-plane/src/domain/job.ts';
-import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
-import type { Stores } from '../../control-plane/src/store/stores.ts';
-import { Receiver } from '../../control-plane/test/services/notification/receiver.ts';
-import { storesOn } from '../../control-plane/test/store/fixtures.ts';
-import { SILENT_LOG } from '../support/database.ts';
-import { until } from '../support/running-service.ts';
+import type { Job } from '../../../control-plane/src/domain/job.ts';
+import { openDatabase } from '../../../control-plane/src/store/database/connect.ts';
+import type { Stores } from '../../../control-plane/src/store/stores.ts';
+import { Receiver } from '../../../control-plane/test/services/notification/receiver.ts';
+import { storesOn } from '../../../control-plane/test/store/fixtures.ts';
+import type { Release } from '../../upgrade/releases.ts';
+import { SILENT_LOG } from '../database.ts';
+import { until } from '../running-service.ts';
+import { Fleet, type FleetOptions } from './fleet.ts';
 import { type InstalledVersion, ReleaseCheckout, THIS_VERSION } from './installed-version.ts';
-import type { Release } from './releases.ts';
+import type { FleetProgram } from './program.ts';
 import { type Picture, SteadyLoad } from './steady-load.ts';
-import { type FleetOptions, UpgradableFleet } from './upgradable-fleet.ts';
-import type { UpgradableProgram } from './upgradable-program.ts';
 
 const SECRET = 'a callback secret of the upgrade';
 const TOLD_MS_MAX = 120_000;
 
-export class UpgradeUnderLoad {
-  readonly old: ReleaseCheckout;
-  readonly fleet: UpgradableFleet;
+export class FleetUnderLoad {
+  /** What the fleet was of at first. */
+  readonly old: InstalledVersion;
+  readonly fleet: Fleet;
+  /** Cut out for others than the load. */
+  otherPictures = 0;
   readonly #receiver: Receiver;
+  readonly #closing: AsyncDisposableStack;
   #load: SteadyLoad | undefined;
 
-  private constructor(parts: { old: ReleaseCheckout; fleet: UpgradableFleet; receiver: Receiver }) {
+  private constructor(parts: {
+    old: InstalledVersion;
+    fleet: Fleet;
+    receiver: Receiver;
+    closing: AsyncDisposableStack;
+  }) {
     this.old = parts.old;
     this.fleet = parts.fleet;
     this.#receiver = parts.receiver;
+    this.#closing = parts.closing;
   }
 
-  /** Installs the release and starts a fleet of it, all of whose nodes are ready; no load yet. */
+  /**
+   * Resolves when all of it is ready; there is no load yet.
+   * @param release what everything is of at first, installed for it; this version where absent
+   */
   static async start(
-    release: Release,
     options: Omit<FleetOptions, 'version'>,
-  ): Promise<UpgradeUnderLoad> {
+    release?: Release,
+  ): Promise<FleetUnderLoad> {
     await using opening = new AsyncDisposableStack();
-    const old = opening.use(await ReleaseCheckout.install(release));
+    const old = release ? opening.use(await ReleaseCheckout.install(release)) : THIS_VERSION;
     const receiver = opening.use(await Receiver.open(SECRET));
-    const fleet = await UpgradableFleet.start({ ...options, version: old });
-    opening.move();
-    return new UpgradeUnderLoad({ old, fleet, receiver });
+    const fleet = await Fleet.start({ ...options, version: old });
+    return new FleetUnderLoad({ old, fleet, receiver, closing: opening.move() });
   }
 
   get load(): SteadyLoad {
@@ -50,14 +62,14 @@ export class UpgradeUnderLoad {
     return this.#load;
   }
 
-  /** Callers of both versions from now on. */
+  /** Callers from now on, of both versions where there are two. */
   async begin(perSecond: number, picture: (number: number) => Promise<Picture>): Promise<void> {
     const { baseUrl, apiKey } = this.fleet;
     this.#load = await SteadyLoad.start({
       baseUrl,
       apiKey,
       perSecond,
-      clients: [this.old, THIS_VERSION],
+      clients: [...new Set([this.old, THIS_VERSION])],
       receiver: this.#receiver,
       secret: SECRET,
       picture,
@@ -65,7 +77,7 @@ export class UpgradeUnderLoad {
   }
 
   /** One process becomes the version, and so many pictures later all is well. */
-  async step(program: UpgradableProgram, version: InstalledVersion, pictures = 6): Promise<void> {
+  async step(program: FleetProgram, version: InstalledVersion, pictures = 6): Promise<void> {
     await program.become(version);
     await this.load.more(pictures);
   }
@@ -96,9 +108,8 @@ export class UpgradeUnderLoad {
 
   /** At once, also after a failure. */
   async close(): Promise<void> {
-    await this.#receiver[Symbol.asyncDispose]();
     await this.fleet.kill();
-    await this.old[Symbol.asyncDispose]();
+    await this.#closing.disposeAsync();
   }
 
   async #requireAccounts(stores: Stores, lostMax: number): Promise<void> {
@@ -114,7 +125,8 @@ export class UpgradeUnderLoad {
     const credits = await stores.ledger.credits(account.id);
     const { reserve, charge, release: released } = credits?.sums ?? {};
     assert.equal(credits?.reserved, 0);
-    assert.equal(reserve, (charge ?? 0) + (released ?? 0));
+    assert.equal(charge, jobs.size + this.otherPictures);
+    assert.equal(reserve, charge + (released ?? 0));
     assert.deepEqual(await stores.ledger.check(), []);
     const lost = [...jobs.values()].map(job => job.lostAttempts + job.takeovers);
     assert.ok(Math.max(...lost) <= lostMax, `lost ${Math.max(...lost)} times`);

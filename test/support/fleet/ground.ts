@@ -1,18 +1,19 @@
 /**
- * What a fleet of the chaos stands on: its database and its storage, each of which can be killed
+ * What a fleet stands on: its database and its storage, each of which can be killed
  * and comes back with all it had said it kept.
  */
+import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
-import type { BlobStore } from '../../control-plane/src/storage/blob-store.ts';
-import { openStorage } from '../../control-plane/src/storage/open-storage.ts';
-import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
-import { SILENT_LOG } from '../support/database.ts';
-import { urlOfPort } from '../support/databases/cluster.ts';
-import { GaleraCluster } from '../support/databases/galera-cluster.ts';
-import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
-import { MariadbServer } from '../support/mariadb-server.ts';
-import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/object-store.ts';
+import type { BlobStore } from '../../../control-plane/src/storage/blob-store.ts';
+import { openStorage } from '../../../control-plane/src/storage/open-storage.ts';
+import { openDatabase } from '../../../control-plane/src/store/database/connect.ts';
+import { SILENT_LOG } from '../database.ts';
+import { urlOfPort } from '../databases/cluster.ts';
+import { GaleraCluster } from '../databases/galera-cluster.ts';
+import { roundRobin, TcpProxy } from '../databases/tcp-proxy.ts';
+import { MariadbServer } from '../mariadb-server.ts';
+import { CREDENTIALS_ENV, createObjectStore } from '../object-storage/object-store.ts';
 import type { SeededRandom } from './seeded-random.ts';
 
 const DATABASE = 'matting_chaos';
@@ -21,7 +22,7 @@ const AWAY_MS = [200, 2000] as const;
 
 export type GroundVictim = 'database' | 'store';
 
-export interface ChaosGround {
+export interface Ground {
   /** Of control planes: where the two are, and what they need to be let in. */
   readonly env: Readonly<Record<string, string>>;
   readonly databaseUrl: string;
@@ -32,8 +33,21 @@ export interface ChaosGround {
   close(): Promise<void>;
 }
 
+/** One SQLite file, and a directory that all processes share. */
+export async function openOneFile(directory: string): Promise<Ground> {
+  return {
+    env: {},
+    databaseUrl: `sqlite:${path.join(directory, 'matting.sqlite')}`,
+    openStorage: () => openStorage(directory),
+    kill: async victim => {
+      throw new Error(`a ${victim} of one file cannot be killed`);
+    },
+    close: async () => undefined,
+  };
+}
+
 /** One MariaDB server, and a directory that all processes share. */
-export async function openOneMachine(directory: string): Promise<ChaosGround> {
+export async function openOneMachine(directory: string): Promise<Ground> {
   const server = await MariadbServer.create();
   const urlOf = (name: string) =>
     `mysql://root@localhost/${name}?socket=${encodeURIComponent(server.socket)}`;
@@ -57,7 +71,7 @@ export async function openOneMachine(directory: string): Promise<ChaosGround> {
 }
 
 /** A Galera cluster of three behind one address, any member of which writes, and a real bucket. */
-export async function openSeveralMachines(): Promise<ChaosGround> {
+export async function openSeveralMachines(): Promise<Ground> {
   await using opening = new AsyncDisposableStack();
   const cluster = await GaleraCluster.create();
   opening.defer(() => cluster.close());

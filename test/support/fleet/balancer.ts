@@ -1,5 +1,5 @@
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
-import { at } from '../support/at.ts';
+import { at } from '../at.ts';
 
 /** A load balancer over TCP: one address for all replicas; it skips those that do not listen. */
 export class Balancer {

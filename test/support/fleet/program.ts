@@ -8,8 +8,8 @@ import { once } from 'node:events';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { findProgram } from '../support/foreign-program.ts';
-import { until } from '../support/running-service.ts';
+import { findProgram } from '../foreign-program.ts';
+import { until } from '../running-service.ts';
 import type { InstalledVersion } from './installed-version.ts';
 
 export type Env = Readonly<Record<string, string>>;
@@ -20,6 +20,8 @@ const BOUND = findProgram('setpriv') === undefined ? [] : ['setpriv', '--pdeaths
 const RESTART_MS = 200;
 const READY_MS_MAX = 240_000;
 const LOG_LINES_SHOWN = 15;
+/** Of pino: error. */
+const ERROR_LEVEL = 50;
 
 export interface ProgramOptions {
   readonly name: string;
@@ -30,7 +32,7 @@ export interface ProgramOptions {
   readonly directory: string;
 }
 
-export abstract class UpgradableProgram {
+export abstract class FleetProgram {
   readonly name: string;
   readonly #options: ProgramOptions;
   readonly #logFile: string;
@@ -39,7 +41,7 @@ export abstract class UpgradableProgram {
   #ended: Promise<void> = Promise.resolve();
   #ending = false;
   /** How often it died without having been told to end. */
-  deaths = 0;
+  #deaths = 0;
 
   constructor(version: InstalledVersion, options: ProgramOptions) {
     this.name = options.name;
@@ -50,6 +52,12 @@ export abstract class UpgradableProgram {
 
   get version(): InstalledVersion {
     return this.#version;
+  }
+
+  /** Undefined between its end and its next start. */
+  get pid(): number | undefined {
+    const child = this.#child;
+    return child?.exitCode === null && child.signalCode === null ? child.pid : undefined;
   }
 
   start(): void {
@@ -65,7 +73,7 @@ export abstract class UpgradableProgram {
     this.#child = child;
     this.#ended = once(child, 'exit').then(async () => {
       if (this.#ending) return;
-      this.deaths += 1;
+      this.#deaths += 1;
       await delay(RESTART_MS);
       if (!this.#ending) this.start();
     });
@@ -82,25 +90,28 @@ export abstract class UpgradableProgram {
   async stop(): Promise<void> {
     this.#ending = true;
     const child = this.#child;
-    if (child !== undefined && child.exitCode === null && child.signalCode === null) {
-      child.kill('SIGTERM');
-    }
+    if (this.pid !== undefined) child?.kill('SIGTERM');
     await this.#ended;
     assert.equal(child?.exitCode, 0, `${this.name} of ${this.version.name}: ${this.logTail()}`);
   }
 
+  /** As a crash of its machine; false: it is not there to be hit. */
+  hit(): boolean {
+    return this.pid !== undefined && this.#child?.kill('SIGKILL') === true;
+  }
+
   /** As a crash of its machine. Resolves when its supervisor has brought it back. */
   async die(): Promise<void> {
-    const { deaths } = this;
-    this.#child?.kill('SIGKILL');
-    await until(() => this.deaths > deaths, { timeoutMs: READY_MS_MAX, what: 'its end' });
+    const deaths = this.#deaths;
+    this.hit();
+    await until(() => this.#deaths > deaths, { timeoutMs: READY_MS_MAX, what: 'its end' });
     await this.untilReady();
   }
 
   /** For the end of a test: at once. */
   async kill(): Promise<void> {
     this.#ending = true;
-    this.#child?.kill('SIGKILL');
+    this.hit();
     await this.#ended;
   }
 
@@ -114,7 +125,17 @@ export abstract class UpgradableProgram {
 
   /** The last lines that it wrote. */
   logTail(): string {
-    return readFileSync(this.#logFile, 'utf8').split('\n').slice(-LOG_LINES_SHOWN).join('\n');
+    return [`--- ${this.name}`, ...this.#log().slice(-LOG_LINES_SHOWN)].join('\n');
+  }
+
+  /** What it complained of since its first start: errors in its log, and standard error. */
+  complaints(): readonly string[] {
+    const level = (line: string) => Number(/^\{"level":(\d+)/.exec(line)?.[1] ?? ERROR_LEVEL);
+    return this.#log().filter(line => line !== '' && level(line) >= ERROR_LEVEL);
+  }
+
+  #log(): readonly string[] {
+    return readFileSync(this.#logFile, 'utf8').split('\n');
   }
 
   protected abstract isReady(): Promise<boolean>;
@@ -126,7 +147,7 @@ interface ControlPlanePorts {
   readonly metrics: number;
 }
 
-export class UpgradableControlPlane extends UpgradableProgram {
+export class FleetControlPlane extends FleetProgram {
   readonly ports: ControlPlanePorts;
   /** Of all that it needs to be ready. */
   readonly #nodes: number;
@@ -160,13 +181,9 @@ export class UpgradableControlPlane extends UpgradableProgram {
   protected async isReady(): Promise<boolean> {
     const ready = await fetch(`${this.url}/readyz`);
     await ready.arrayBuffer();
-    return ready.ok && (await this.routableNodes()) === this.#nodes;
-  }
-
-  async routableNodes(): Promise<number> {
-    const answer = await fetch(`http://127.0.0.1:${this.ports.metrics}/metrics`);
-    const line = /^matting_control_nodes\{state="routable"\} (\d+)$/m.exec(await answer.text());
-    return Number(line?.[1] ?? 0);
+    const page = await fetch(`http://127.0.0.1:${this.ports.metrics}/metrics`);
+    const line = /^matting_control_nodes\{state="routable"\} (\d+)$/m.exec(await page.text());
+    return ready.ok && Number(line?.[1] ?? 0) === this.#nodes;
   }
 }
 
@@ -176,26 +193,37 @@ export interface NodePorts {
 }
 
 /** In place of a node's models: nothing else of it is replaced. */
-export const TINY_PLAN = ['--import', './test/support/tiny-plan-hook.ts'];
+const TINY_PLAN = ['--import', './test/support/tiny-plan-hook.ts'];
 
-export class UpgradableNode extends UpgradableProgram {
+export class FleetNode extends FleetProgram {
   readonly #ports: NodePorts;
-  /** Nodes are known when the control planes know them. */
-  readonly #planes: () => readonly UpgradableControlPlane[];
+  /** Nodes are known when these control planes know them. */
+  readonly #planes: readonly FleetControlPlane[];
 
+  /** @param model `tiny`: the node is real, its model is not (test/support/tiny-plan.ts) */
   constructor(
     version: InstalledVersion,
-    options: ProgramOptions,
-    place: { readonly ports: NodePorts; readonly planes: () => readonly UpgradableControlPlane[] },
+    options: Omit<ProgramOptions, 'args'>,
+    place: {
+      readonly ports: NodePorts;
+      readonly planes: readonly FleetControlPlane[];
+      readonly model: 'tiny' | 'u2netp';
+    },
   ) {
     super(version, {
       ...options,
-      args: [...options.args, 'inference-node/src/main.ts'],
+      args: [...(place.model === 'tiny' ? TINY_PLAN : []), 'inference-node/src/main.ts'],
       env: {
-        ...options.env,
         MATTING_NODE_ID: options.name,
         MATTING_NODE_PORT: String(place.ports.grpc),
         MATTING_NODE_HTTP_PORT: String(place.ports.http),
+        MATTING_EXECUTION_PROVIDER: 'cpu',
+        // Several of them share what one machine has.
+        MATTING_ENGINES: '1',
+        MATTING_ENGINE_THREADS: '1',
+        MATTING_PICTURE_WORKERS: '1',
+        MATTING_MODEL_DIR: path.join(options.directory, options.name),
+        ...options.env,
       },
     });
     this.#ports = place.ports;
@@ -211,6 +239,6 @@ export class UpgradableNode extends UpgradableProgram {
   /** It serves, and every control plane sends it work. */
   override async untilReady(): Promise<void> {
     await super.untilReady();
-    for (const plane of this.#planes()) await plane.untilReady();
+    for (const plane of this.#planes) await plane.untilReady();
   }
 }

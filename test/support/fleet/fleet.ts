@@ -1,66 +1,61 @@
 /**
- * A service whose every process may be of another version: control planes and nodes on one database
- * and one storage, behind one address, set up by the commands that operators use.
+ * A service whose every process may be of another version and can be killed: control planes and
+ * nodes on one database and one storage, behind one address, set up by the commands that operators
+ * use.
  */
+import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { findFreePorts } from '../../bin/free-ports.ts';
-import type { ChaosGround } from '../chaos/chaos-ground.ts';
-import { Balancer } from '../e2e/balancer.ts';
-import { at } from '../support/at.ts';
-import { requireNothingLeft } from '../support/running-service.ts';
-import { type InstalledVersion, runCommand } from './installed-version.ts';
-import {
-  type Env,
-  TINY_PLAN,
-  UpgradableControlPlane,
-  UpgradableNode,
-  type UpgradableProgram,
-} from './upgradable-program.ts';
+import { findFreePorts } from '../../../bin/free-ports.ts';
+import { at } from '../at.ts';
+import { ROOT, requireNothingLeft } from '../running-service.ts';
+import { Balancer } from './balancer.ts';
+import type { Ground } from './ground.ts';
+import { type InstalledVersion, runCommand, THIS_VERSION } from './installed-version.ts';
+import { type Env, FleetControlPlane, FleetNode, type FleetProgram } from './program.ts';
 
 const CREDITS = 1_000_000;
-const ACCOUNT = 'shop';
 /** As the command prints it. */
 const KEY = /\bmk_\w+/;
+const MODEL_CACHE = { MATTING_MODEL_DIR: path.join(ROOT, 'model-cache') };
 
 export interface FleetOptions {
-  /** What everything is of at first. */
-  readonly version: InstalledVersion;
+  /** What everything is of at first; this one where absent. */
+  readonly version?: InstalledVersion;
   readonly controlPlanes: number;
   readonly nodes: number;
-  /** `tiny`: the nodes are real, their model is not (test/support/tiny-plan.ts). */
   readonly model: 'tiny' | 'u2netp';
-  /** Of u2netp: prepared weights. */
-  readonly modelDir?: string;
   /** @param directory which all processes share, removed with the fleet */
-  readonly openGround: (directory: string) => Promise<ChaosGround>;
+  readonly openGround: (directory: string) => Promise<Ground>;
+  /** Variables of all processes, besides those that the fleet needs. */
+  readonly env?: Env;
 }
 
 interface Opened {
   readonly directory: string;
-  readonly ground: ChaosGround;
+  readonly ground: Ground;
   readonly balancer: Balancer;
   readonly baseUrl: string;
   /** Of control planes and of their commands. */
   readonly env: Env;
 }
 
-export class UpgradableFleet {
-  readonly account = ACCOUNT;
-  readonly ground: ChaosGround;
+export class Fleet {
+  readonly account = 'shop';
+  readonly ground: Ground;
   /** Leads to any control plane. */
   readonly baseUrl: string;
-  readonly planes: readonly UpgradableControlPlane[];
-  readonly nodes: readonly UpgradableNode[];
+  readonly planes: readonly FleetControlPlane[];
+  readonly nodes: readonly FleetNode[];
   apiKey = '';
   readonly #opened: Opened;
 
   private constructor(
     opened: Opened,
-    planes: readonly UpgradableControlPlane[],
-    nodes: readonly UpgradableNode[],
+    planes: readonly FleetControlPlane[],
+    nodes: readonly FleetNode[],
   ) {
     this.#opened = opened;
     this.ground = opened.ground;
@@ -69,29 +64,34 @@ export class UpgradableFleet {
     this.nodes = nodes;
   }
 
-  static async start(options: FleetOptions): Promise<UpgradableFleet> {
-    const { version } = options;
+  /** Resolves when all of it is ready. */
+  static async start(options: FleetOptions): Promise<Fleet> {
+    const { version = THIS_VERSION, model } = options;
+    if (model !== 'tiny') fetchWeights(model);
     const opened = await open(options);
     const { directory, balancer, env } = opened;
     const ports = await findFreePorts(3 * options.controlPlanes + 2 * options.nodes);
     const planes = Array.from({ length: options.controlPlanes }, (_, index) => {
       const [http = 0, registry = 0, metrics = 0] = ports.splice(0, 3);
       const place = { ports: { http, registry, metrics }, nodes: options.nodes };
-      const own = { name: `control-plane-${index}`, env, directory };
-      return new UpgradableControlPlane(version, own, place);
+      return new FleetControlPlane(
+        version,
+        { name: `control-plane-${index}`, env, directory },
+        place,
+      );
     });
     balancer.serve(planes.map(plane => plane.ports.http));
-    const registries = planes.map(plane => `127.0.0.1:${plane.ports.registry}`).join();
+    const nodeEnv = {
+      ...env,
+      MATTING_REGISTRY_ADDRESS: planes.map(plane => `127.0.0.1:${plane.ports.registry}`).join(),
+      ...(model === 'tiny' ? {} : { MATTING_MODEL: model, ...MODEL_CACHE }),
+    };
     const nodes = Array.from({ length: options.nodes }, (_, index) => {
       const [grpc = 0, http = 0] = ports.splice(0, 2);
-      const own = { ...env, MATTING_REGISTRY_ADDRESS: registries };
-      return createNode(`node-${index}`, options, {
-        env: own,
-        directory,
-        place: { ports: { grpc, http }, planes: () => planes },
-      });
+      const own = { name: `node-${index}`, env: nodeEnv, directory };
+      return new FleetNode(version, own, { ports: { grpc, http }, planes, model });
     });
-    const fleet = new UpgradableFleet(opened, planes, nodes);
+    const fleet = new Fleet(opened, planes, nodes);
     try {
       await fleet.#setUp(version);
     } catch (error) {
@@ -101,17 +101,22 @@ export class UpgradableFleet {
     return fleet;
   }
 
-  get programs(): readonly UpgradableProgram[] {
+  get programs(): readonly FleetProgram[] {
     return [...this.planes, ...this.nodes];
   }
 
-  plane(index: number): UpgradableControlPlane {
+  plane(index: number): FleetControlPlane {
     return at(this.planes, index);
   }
 
   /** A command of the service as the operator gives it, of either version. */
   command(version: InstalledVersion, ...args: string[]): Promise<string> {
     return runCommand(version, args, this.#opened.env);
+  }
+
+  /** The last lines of every program, for a failure's message. */
+  logTail(): string {
+    return this.programs.map(program => program.logTail()).join('\n');
   }
 
   /** Ends all as a supervisor does; rejects where one does not end with 0, or a process is left. */
@@ -136,9 +141,9 @@ export class UpgradableFleet {
 
   async #setUp(version: InstalledVersion): Promise<void> {
     await this.command(version, 'migrate');
-    await this.command(version, 'accounts', 'create', ACCOUNT);
-    await this.command(version, 'credits', 'grant', ACCOUNT, String(CREDITS));
-    const said = await this.command(version, 'keys', 'create', '--account', ACCOUNT);
+    await this.command(version, 'accounts', 'create', this.account);
+    await this.command(version, 'credits', 'grant', this.account, String(CREDITS));
+    const said = await this.command(version, 'keys', 'create', '--account', this.account);
     this.apiKey = KEY.exec(said)?.[0] ?? '';
     if (this.apiKey === '') throw new Error(`no key: ${said}`);
     for (const program of this.programs) program.start();
@@ -163,35 +168,16 @@ async function open(options: FleetOptions): Promise<Opened> {
     MATTING_ALLOWED_NETWORKS: '127.0.0.1/32',
     MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
     MATTING_READS_PER_MINUTE: '1000000',
+    ...options.env,
   };
   return { directory, ground, balancer, baseUrl, env };
 }
 
-function createNode(
-  name: string,
-  options: FleetOptions,
-  own: {
-    readonly env: Env;
-    readonly directory: string;
-    readonly place: ConstructorParameters<typeof UpgradableNode>[2];
-  },
-): UpgradableNode {
-  const { model, modelDir } = options;
-  const isTiny = model === 'tiny';
-  const env = {
-    ...own.env,
-    ...(isTiny ? {} : { MATTING_MODEL: model }),
-    MATTING_MODEL_DIR: (!isTiny && modelDir) || path.join(own.directory, name),
-    MATTING_EXECUTION_PROVIDER: 'cpu',
-    // Several of them share what one machine has.
-    MATTING_ENGINES: '1',
-    MATTING_ENGINE_THREADS: '1',
-    MATTING_PICTURE_WORKERS: '1',
-  };
-  const args = isTiny ? TINY_PLAN : [];
-  return new UpgradableNode(
-    options.version,
-    { name, args, env, directory: own.directory },
-    own.place,
-  );
+/** A clone that ran nothing yet has none; a node does not fetch them. */
+function fetchWeights(model: string): void {
+  const args = [path.join(ROOT, 'bin/matting.ts'), 'models', 'fetch', model];
+  execFileSync(process.execPath, args, {
+    env: { ...process.env, ...MODEL_CACHE },
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
 }
