@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { test } from 'node:test';
-import { budgetFor, readCpuMs } from '../../src/picture/budgets.ts';
+import { describe, it, test } from 'node:test';
+import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
+import { pictureMemoryBytes } from '#contract/picture-memory.ts';
+import { budgetFor, RESIDENT_BYTES_BUDGET, readCpuMs } from '../../src/picture/budgets.ts';
 import { LeaseQueue } from '../../src/picture/pool/lease-queue.ts';
 import { MegapixelRate } from '../../src/picture/pool/megapixel-rate.ts';
+import { workerWaitMs } from '../../src/picture/pool/worker-wait.ts';
 
 test('a budget grows with the picture', () => {
   const budget = { base: 100, perMegapixel: 10 };
@@ -47,4 +50,90 @@ test('an entry that was taken out of the queue ignores its signal', async () => 
   for (const { reject } of queue.drain()) reject(new Error('closing'));
   await assert.rejects(third, /closing/);
   assert.equal(queue.length, 0);
+});
+
+describe('the wait for a picture worker', () => {
+  it('is none while one is free', () => {
+    assert.equal(workerWaitMs(1, [], []), 0);
+    assert.equal(workerWaitMs(2, [{ elapsedMs: 0, expectedMs: 900 }], []), 0);
+  });
+
+  it('is the remaining time of the first to end, and the queue before', () => {
+    const held = [
+      { elapsedMs: 100, expectedMs: 900 },
+      { elapsedMs: 100, expectedMs: 400 },
+    ];
+    assert.equal(workerWaitMs(2, held, []), 300);
+    assert.equal(workerWaitMs(2, held, [200]), 500);
+    assert.equal(workerWaitMs(2, held, [200, 400]), 800);
+  });
+
+  it('never runs out while an image outlasts what was expected of it', () => {
+    assert.equal(workerWaitMs(1, [{ elapsedMs: 1000, expectedMs: 400 }], []), 200);
+    assert.equal(workerWaitMs(1, [{ elapsedMs: 390, expectedMs: 400 }], []), 78);
+  });
+});
+
+const RESULTS = OUTPUT_FORMATS.flatMap(format =>
+  (['cutout', 'mask'] as const).map(kind => [format, kind] as const),
+);
+
+test('more pixels never cost less, and an unknown input costs the most', () => {
+  for (const [outputFormat, resultKind] of RESULTS) {
+    const unknown = (pixels: number) =>
+      pictureMemoryBytes({ inputFormat: undefined, outputFormat, resultKind, pixels });
+    for (const inputFormat of INPUT_FORMATS) {
+      let before = 0;
+      for (let pixels = 0; pixels <= 100e6; pixels += 0.5e6) {
+        const bytes = pictureMemoryBytes({ inputFormat, outputFormat, resultKind, pixels });
+        assert.ok(bytes >= before && bytes <= unknown(pixels));
+        before = bytes;
+      }
+    }
+  }
+});
+
+test('what a picture may take before it is killed is well above what it takes', () => {
+  for (const [outputFormat, resultKind] of RESULTS) {
+    for (const megapixels of [1, 12, 40, 41, 100]) {
+      const pixels = megapixels * 1e6;
+      const cost = { inputFormat: undefined, outputFormat, resultKind, pixels };
+      const budget = budgetFor(RESIDENT_BYTES_BUDGET, megapixels);
+      assert.ok(pictureMemoryBytes(cost) * 1.4 < budget, `${outputFormat} at ${megapixels} MP`);
+    }
+  }
+});
+
+test('100 megapixels of PNG or WebP from a JPEG take less than 2 GB', () => {
+  for (const outputFormat of ['png', 'webp'] as const) {
+    const picture = { inputFormat: 'jpeg', resultKind: 'cutout', pixels: 100e6 } as const;
+    const cost = { ...picture, outputFormat };
+    assert.ok(pictureMemoryBytes(cost) < 2e9);
+  }
+});
+
+test('finishing costs no less for a larger result or background, and never more than is let be', () => {
+  const megapixels = [0, 0.1, 12, 40, 100];
+  for (const [outputFormat, resultKind] of RESULTS) {
+    for (const input of megapixels) {
+      const before = { frame: 0, behind: 0 };
+      for (const frame of megapixels) {
+        for (const behind of [0, 1, 25]) {
+          const finishing = {
+            framePixels: frame * 1e6,
+            background: { inputFormat: undefined, pixels: behind * 1e6 },
+          };
+          const cost = { inputFormat: undefined, outputFormat, resultKind, pixels: input * 1e6 };
+          const bytes = pictureMemoryBytes({ ...cost, finishing });
+          const budget = budgetFor(RESIDENT_BYTES_BUDGET, input + frame + behind);
+          assert.ok(bytes * 1.3 < budget, `${outputFormat} of ${input}, ${frame}, ${behind} MP`);
+          assert.ok(bytes >= before.behind);
+          before.behind = bytes;
+        }
+        assert.ok(before.behind >= before.frame);
+        before.frame = before.behind;
+        before.behind = 0;
+      }
+    }
+  }
 });

@@ -1,13 +1,21 @@
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import type { Socket } from 'node:net';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { test } from 'node:test';
+import { afterEach, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { killStopped } from '../../../test/support/stopped-cannot-be-killed.ts';
-import { Child, type ChildExit, type SpawnChildOptions } from '../../src/process/child.ts';
+import {
+  Child,
+  type ChildExit,
+  findMember,
+  killGroup,
+  type SpawnChildOptions,
+} from '../../src/process/child.ts';
 import type { Frame } from '../../src/process/frames.ts';
 import { readResidentBytes } from '../../src/process/resident-memory.ts';
 import { isAlive, until } from '../support/processes.ts';
@@ -15,17 +23,7 @@ import type { Answer, Order } from './obedient-child.ts';
 
 const PROGRAM = path.join(import.meta.dirname, 'obedient-child.ts');
 
-interface Harness {
-  readonly child: Child<Answer>;
-  readonly exit: Promise<ChildExit>;
-  ask(order: Order, parts?: readonly Uint8Array[]): Promise<Frame<Answer>>;
-}
-
-function startChild(
-  options: Partial<
-    Pick<SpawnChildOptions<Answer>, 'env' | 'onOutput' | 'onStuck' | 'killWaitMaxMs'>
-  > = {},
-) {
+function startChild(options: Partial<SpawnChildOptions<Answer>> = {}) {
   const exited = Promise.withResolvers<ChildExit>();
   let answered: (frame: Frame<Answer>) => void;
   const child = new Child<Answer>({
@@ -36,18 +34,14 @@ function startChild(
     onFrame: frame => answered(frame),
     onExit: exited.resolve,
   });
-  const harness: Harness = {
-    child,
-    exit: exited.promise,
-    ask: (order, parts) => {
-      const answer = new Promise<Frame<Answer>>(resolve => {
-        answered = resolve;
-      });
-      void child.send(order, parts);
-      return answer;
-    },
+  const ask = (order: Order, parts?: readonly Uint8Array[]) => {
+    const answer = new Promise<Frame<Answer>>(resolve => {
+      answered = resolve;
+    });
+    void child.send(order, parts);
+    return answer;
   };
-  return harness;
+  return { child, exit: exited.promise, ask };
 }
 
 test('a child that answers garbage is killed and the parent told why', async () => {
@@ -89,15 +83,9 @@ test('an orderly exit is told as such', async () => {
 });
 
 test('a program that does not exist ends as a child that exits', async () => {
-  const exited = Promise.withResolvers<ChildExit>();
-  new Child({
-    program: path.join(import.meta.dirname, 'nothing-here.ts'),
-    env: {},
-    onOutput: () => undefined,
-    onFrame: () => undefined,
-    onExit: exited.resolve,
-  });
-  assert.equal((await exited.promise).code, 1);
+  const program = path.join(import.meta.dirname, 'nothing-here.ts');
+  const { exit } = startChild({ program, onOutput: () => undefined });
+  assert.equal((await exit).code, 1);
 });
 
 test('a child blocked in native code is killed, with what it started', async () => {
@@ -225,4 +213,48 @@ test('resident memory is told for a living process and undefined for a dead one'
   child.kill();
   await exit;
   assert.equal(readResidentBytes(pid), undefined);
+});
+
+const groups: number[] = [];
+
+afterEach(() => {
+  for (const group of groups.splice(0)) killGroup(group);
+});
+
+/** The leader of a group, whose other member writes its pid and lives on. */
+async function openGroup(): Promise<{ leader: ChildProcess; group: number; member: number }> {
+  const program = 'sleep 600 & echo $!; read -r _';
+  const leader = spawn('sh', ['-c', program], {
+    detached: true,
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  const group = leader.pid as number;
+  groups.push(group);
+  const [pid] = await once(leader.stdout as NodeJS.ReadableStream, 'data');
+  return { leader, group, member: Number(pid) };
+}
+
+test('a member that its leader left behind is found, until it is gone', async () => {
+  const { leader, group, member } = await openGroup();
+  assert.ok([group, member].includes(findMember(group, undefined) as number));
+  leader.kill('SIGKILL');
+  await once(leader, 'exit');
+  assert.equal(findMember(group, undefined), member);
+  // One that is gone, and one of another group.
+  assert.equal(findMember(group, group), member);
+  assert.equal(findMember(group, process.pid), member);
+  killGroup(group);
+  await until('the group is gone', () => findMember(group, member) === undefined);
+});
+
+test('while a known member lives the other processes of the machine are not looked at', async t => {
+  const { group, member } = await openGroup();
+  const listing = t.mock.method(fs, 'readdirSync');
+  syncBuiltinESMExports();
+  assert.equal(findMember(group, member), member);
+  assert.equal(listing.mock.callCount(), 0);
+  findMember(group, undefined);
+  assert.equal(listing.mock.callCount(), 1);
+  listing.mock.restore();
+  syncBuiltinESMExports();
 });

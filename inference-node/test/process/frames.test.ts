@@ -42,50 +42,32 @@ function read(allocate?: (bytes: number) => Buffer): Read {
   return { frames, push };
 }
 
-function failureOf(bytes: Buffer): MalformedFrameError {
-  const { frames, push } = read();
-  const malformed = push(bytes);
-  assert.ok(malformed instanceof MalformedFrameError);
-  assert.deepEqual(frames, []);
-  return malformed;
+/** Its first bytes: numbers of four. */
+function begin(...numbers: number[]): Buffer {
+  return Buffer.from(Uint32Array.from(numbers).buffer);
 }
 
-test('a head over its bound is malformed', () => {
-  const bytes = Buffer.alloc(8);
-  bytes.writeUInt32LE(64 * 1024 + 1, 0);
-  assert.match(failureOf(bytes).message, /head over its bound/);
-});
+const noJson = bytesOf({ n: 1 });
+noJson[8] = 0x7d;
 
-test('too many parts are malformed', () => {
-  const bytes = Buffer.alloc(8);
-  bytes.writeUInt32LE(PARTS_MAX + 1, 4);
-  assert.match(failureOf(bytes).message, /too many parts/);
-});
-
-test('parts over their bound together are malformed before one is read', () => {
-  const bytes = Buffer.alloc(8 + 8);
-  bytes.writeUInt32LE(2, 0);
-  bytes.writeUInt32LE(2, 4);
-  bytes.writeUInt32LE(2 * 1024 ** 3, 8);
-  bytes.writeUInt32LE(1, 12);
-  assert.match(failureOf(bytes).message, /parts over their bound/);
-});
-
-test('a head that is not JSON is malformed and throws nothing', () => {
-  const bytes = bytesOf({ n: 1 });
-  bytes[8] = 0x7d;
-  assert.ok(failureOf(bytes).cause instanceof SyntaxError);
-});
-
-test('an empty head is malformed', () => {
-  assert.match(failureOf(Buffer.alloc(8)).message, /not JSON/);
-});
-
-test('nothing is read after a malformed frame', () => {
-  const bad = bytesOf({ n: 1 });
-  bad[8] = 0x7d;
-  failureOf(Buffer.concat([bad, bytesOf({ n: 2 })]));
-});
+for (const [what, bytes, message] of [
+  ['a head over its bound', begin(64 * 1024 + 1, 0), /head over its bound/],
+  ['too many parts', begin(0, PARTS_MAX + 1), /too many parts/],
+  // Before one is read.
+  ['parts over their bound together', begin(2, 2, 2 * 1024 ** 3, 1), /parts over their bound/],
+  ['a head that is not JSON', noJson, /not JSON/],
+  ['an empty head', Buffer.alloc(8), /not JSON/],
+  ['what comes after a malformed frame', Buffer.concat([noJson, bytesOf({ n: 2 })]), /not JSON/],
+] as const) {
+  test(`${what} is malformed, and nothing is thrown or read`, () => {
+    const { frames, push } = read();
+    const malformed = push(bytes);
+    assert.ok(malformed instanceof MalformedFrameError);
+    assert.match(malformed.message, message);
+    assert.equal(malformed.cause instanceof SyntaxError, malformed.message.endsWith('not JSON'));
+    assert.deepEqual(frames, []);
+  });
+}
 
 test('a frame over its bounds is refused where it is sent', () => {
   const parts = Array.from({ length: PARTS_MAX + 1 }, () => Buffer.alloc(1));

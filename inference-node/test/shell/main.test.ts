@@ -1,24 +1,17 @@
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { credentials } from '@grpc/grpc-js';
-import { MatteServiceClient, Switch } from '#gen/matting/v1/matte_service.ts';
-import {
-  CHANNEL_ENV,
-  closeChannel,
-  STDIO_WITH_CHANNEL,
-} from '../../../test/support/ipc-channel.ts';
+import { Switch } from '#gen/matting/v1/matte_service.ts';
+import { closeChannel } from '../../../test/support/ipc-channel.ts';
 import { TINY_LICENCE } from '../../../test/support/tiny-model.ts';
-import { header, MatteCaller } from '../grpc/test-node.ts';
+import { header } from '../grpc/test-node.ts';
 import type { Told } from './fake-rooms.ts';
-
-const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
-const FAKE_ROOMS = path.join(import.meta.dirname, 'fake-rooms-hook.ts');
+import { type NodeProgram, startProgram } from './node-program.ts';
 
 let directory: string;
 let running: ChildProcess | undefined;
@@ -33,80 +26,17 @@ afterEach(async () => {
   await rm(directory, { recursive: true });
 });
 
-interface LogLine {
-  readonly level: number;
-  readonly msg: string;
-  readonly [field: string]: unknown;
-}
-
-interface Exit {
-  readonly code: number | null;
-  readonly stderr: string;
-  readonly lines: readonly LogLine[];
-}
-
-/** The program in an environment of its own; with `fakeRooms`, over pools that the test holds. */
+/** With `fakeRooms`, over pools that the test holds. */
 function startNode(
   env: Record<string, string>,
-  options: { fakeRooms?: boolean; heldChannel?: boolean } = {},
-) {
-  const preload = options.fakeRooms ? ['--import', FAKE_ROOMS] : [];
-  const child = spawn(process.execPath, [...preload, MAIN], {
-    env: {
-      PATH: process.env.PATH,
-      MATTING_NODE_PORT: '0',
-      MATTING_NODE_HTTP_PORT: '0',
-      // Empty: a node that gets this far has no weights.
-      MATTING_MODEL_DIR: directory,
-      ...(options.heldChannel ? CHANNEL_ENV : {}),
-      ...env,
-    },
-    stdio: options.heldChannel ? STDIO_WITH_CHANNEL : ['ignore', 'pipe', 'pipe', 'ipc'],
-  });
-  running = child;
-  const lines: LogLine[] = [];
-  let arrived = Promise.withResolvers<void>();
-  let partial = '';
-  let stderr = '';
-  child.stdout?.on('data', data => {
-    const pieces = (partial + data).split('\n');
-    partial = pieces.pop() ?? '';
-    lines.push(...pieces.map(piece => JSON.parse(piece) as LogLine));
-    arrived.resolve();
-    arrived = Promise.withResolvers();
-  });
-  child.stderr?.on('data', data => {
-    stderr += data;
-  });
-  const ends = [
-    once(child, 'exit'),
-    once(child.stdout!, 'end'),
-    once(child.stderr!, 'end'),
-  ] as const;
-  const exited = Promise.all(ends).then(([[code]]): Exit => ({ code, stderr, lines }));
-  const until = async (msg: string): Promise<LogLine> => {
-    for (;;) {
-      const found = lines.find(line => line.msg === msg);
-      if (found) return found;
-      const over = exited.then(exit => {
-        throw new Error(`ended with ${exit.code} before "${msg}": ${exit.stderr}`);
-      });
-      await Promise.race([arrived.promise, over]);
-    }
-  };
-  return { child, exited, until, lines };
-}
-
-type Program = ReturnType<typeof startNode>;
-
-/** A caller of a program that serves. */
-async function callerOf(program: Program): Promise<MatteCaller> {
-  const { port } = await program.until('listening');
-  await program.until('serving');
-  const client = new MatteServiceClient(`127.0.0.1:${port}`, credentials.createInsecure());
-  const caller = new MatteCaller({ client });
-  void caller.ended.then(() => client.close());
-  return caller;
+  { fakeRooms, heldChannel }: { fakeRooms?: boolean; heldChannel?: boolean } = {},
+): NodeProgram {
+  // An empty folder: a node that gets this far has no weights.
+  const given = { MATTING_MODEL_DIR: directory, ...env };
+  const hook = fakeRooms ? 'fake-rooms-hook.ts' : undefined;
+  const program = startProgram(given, { hook, heldChannel });
+  running = program.child;
+  return program;
 }
 
 async function listenSomewhere(): Promise<{ server: Server; port: number }> {
@@ -212,8 +142,8 @@ describe('the program that starts', () => {
 describe('the program that serves', () => {
   it('finishes what is in, refuses the rest, and ends with 0', async () => {
     const program = startNode({ FAKE_HOLD: 'infer' }, { fakeRooms: true });
-    const first = await callerOf(program);
-    const second = await callerOf(program);
+    const first = await program.caller();
+    const second = await program.caller();
     await first.sendFile('12345');
     program.child.kill('SIGTERM');
     // Terminals and npm send a signal twice.
@@ -237,7 +167,7 @@ describe('the program that serves', () => {
       const program = startNode({ [variable]: 'false' }, { fakeRooms: true });
       const on = { refinement: Switch.SWITCH_ON, foregroundEstimation: Switch.SWITCH_ON };
       for (const fields of [{}, on]) {
-        const caller = await callerOf(program);
+        const caller = await program.caller();
         assert.equal(await (await caller.sendFile('12345', fields)).ended, undefined);
       }
       program.child.send({ tellFinished: true });
@@ -256,7 +186,7 @@ describe('the program that serves', () => {
 
   it('hurries at a second signal', async () => {
     const program = startNode({ FAKE_HOLD: 'infer' }, { fakeRooms: true });
-    const caller = await callerOf(program);
+    const caller = await program.caller();
     await caller.sendFile('12345');
     program.child.kill('SIGINT');
     await program.until('draining');
@@ -269,7 +199,7 @@ describe('the program that serves', () => {
 
   it('hurries when its parent is gone', async () => {
     const program = startNode({ FAKE_HOLD: 'infer' }, { fakeRooms: true, heldChannel: true });
-    const caller = await callerOf(program);
+    const caller = await program.caller();
     await caller.sendFile('12345');
     closeChannel(program.child);
     assert.equal((await caller.failure()).code, 'NODE_UNAVAILABLE');

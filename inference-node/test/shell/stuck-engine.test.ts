@@ -1,30 +1,19 @@
 /** The whole program with an engine that ignores SIGKILL: it ends all the same, and says so. */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
+import type { ChildProcess } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { credentials } from '@grpc/grpc-js';
 import sharp from 'sharp';
-import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
-import { MatteCaller } from '../grpc/test-node.ts';
 import { isAlive, stop } from '../support/processes.ts';
+import { type LogLine, startProgram } from './node-program.ts';
 
-const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
-const HOOK = path.join(import.meta.dirname, 'stuck-engine-hook.ts');
 const size = { width: 32, height: 32 };
 const background = { r: 200, g: 200, b: 200 };
 const png = await sharp({ create: { ...size, channels: 3, background } })
   .png()
   .toBuffer();
-
-interface LogLine {
-  readonly msg: string;
-  readonly [field: string]: unknown;
-}
 
 let directory: string;
 let node: ChildProcess | undefined;
@@ -42,46 +31,20 @@ afterEach(async () => {
 
 /** A node that serves, whose engine is stopped. */
 async function openStuckNode(killWaitMaxMs: number) {
-  const child = spawn(process.execPath, ['--import', HOOK, MAIN], {
-    env: {
-      PATH: process.env.PATH,
-      MATTING_NODE_PORT: '0',
-      MATTING_NODE_HTTP_PORT: '0',
-      MATTING_EXECUTION_PROVIDER: 'cpu',
-      MATTING_ENGINES: '1',
-      MATTING_PICTURE_WORKERS: '1',
-      MATTING_MODEL_DIR: directory,
-      TEST_KILL_WAIT_MAX_MS: String(killWaitMaxMs),
-    },
-    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
-  });
-  node = child;
-  const lines: LogLine[] = [];
-  let stderr = '';
-  child.stderr?.setEncoding('utf8').on('data', text => {
-    stderr += text;
-  });
-  // Not 'close': the engine that is left behind must hold none of its pipes.
-  const exited = Promise.all([once(child, 'exit'), once(child.stdout!, 'end')]);
-  const output = createInterface(child.stdout!);
-  output.on('line', line => void lines.push(JSON.parse(line)));
-  const find = (msg: string) => lines.find(line => line.msg === msg);
-  const until = async (msg: string): Promise<LogLine> => {
-    for (let found = find(msg); ; found = find(msg)) {
-      if (found !== undefined) return found;
-      await once(output, 'line');
-    }
+  const env = {
+    MATTING_EXECUTION_PROVIDER: 'cpu',
+    MATTING_ENGINES: '1',
+    MATTING_PICTURE_WORKERS: '1',
+    MATTING_MODEL_DIR: directory,
+    TEST_KILL_WAIT_MAX_MS: String(killWaitMaxMs),
   };
-  const { port } = await until('listening');
-  const { enginePid: pid } = await until('engine ready');
-  await until('serving');
-  enginePid = pid as number;
+  const program = startProgram(env, { hook: 'stuck-engine-hook.ts' });
+  node = program.child;
+  enginePid = (await program.until('engine ready')).enginePid as number;
+  const serving = await program.caller();
   await stop(enginePid);
-  const client = new MatteServiceClient(`127.0.0.1:${port}`, credentials.createInsecure());
-  const caller = await new MatteCaller({ client }).sendFile(png, size);
-  void caller.ended.then(() => client.close());
-  const ended = exited.then(([[code]]) => ({ code: code as number, stderr, lines }));
-  return { child, caller, ended, until };
+  const caller = await serving.sendFile(png, size);
+  return { child: program.child, caller, ended: program.exited, until: program.until };
 }
 
 describe('a node whose only engine does not die', () => {

@@ -2,22 +2,15 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { readAvifColour } from '../image-header/avif-colour.ts';
 import { hasAssociatedAlpha } from '../image-header/jxl-alpha.ts';
-import { box, ftyp, fullBox, u16, u32 } from './image-header-samples.ts';
+import { BitWriter, box, ftyp, fullBox, jxlContainerOf, u16, u32 } from './image-header-samples.ts';
 
 /** Value and bits, the lowest first. */
 type Field = readonly [value: number, bits: number];
 
 function codestream(...fields: readonly Field[]): Buffer {
-  const bits = fields.flatMap(([value, count]) =>
-    Array.from({ length: count }, (_, i) => (value >>> i) & 1),
-  );
-  const bytes = Buffer.alloc(2 + Math.ceil(bits.length / 8));
-  bytes.writeUInt16BE(0xff0a);
-  for (const [at, bit] of bits.entries()) {
-    const place = 2 + (at >>> 3);
-    bytes.writeUInt8(bytes.readUInt8(place) | (bit << (at & 7)), place);
-  }
-  return bytes;
+  const bits = new BitWriter();
+  for (const [value, count] of fields) bits.put(value, count);
+  return Buffer.concat([Buffer.from([0xff, 0x0a]), bits.bytes()]);
 }
 
 /** 16 x 16; not all default. */
@@ -126,12 +119,8 @@ describe('alpha that a JPEG XL is multiplied by', () => {
     it(name, async () => {
       const bare = codestream(...fields);
       assert.equal(await hasAssociatedAlpha(bare), associated);
-      const signature = box('JXL ', Buffer.from([0x0d, 0x0a, 0x87, 0x0a]));
-      const parts = [
-        box('jxlp', u32(0), bare.subarray(0, 4)),
-        box('jxlp', u32(1), bare.subarray(4)),
-      ];
-      const file = Buffer.concat([signature, ftyp('jxl '), ...parts]);
+      const parts = [bare.subarray(0, 4), bare.subarray(4)];
+      const file = jxlContainerOf(...parts.map((part, i) => box('jxlp', u32(i), part)));
       assert.equal(await hasAssociatedAlpha(file), associated);
       // What is cut off says nothing.
       for (let length = 0; length < bare.length - 1; length += 1) {
@@ -156,7 +145,7 @@ describe('alpha that an AVIF is multiplied by', () => {
       ftyp('avif'),
       fullBox('meta', 0, fullBox('pitm', 0, u16(7)), ...references, box('iprp', box('ipco'))),
     ]);
-  const short = (type: string, from: number) => box(type, u16(from), u16(1), u16(8));
+  const short = (type: string, from: number) => box(type, u16(from, 1, 8));
   const long = (type: string, from: number) => box(type, u32(from), u16(1), u32(8));
   const cases: [string, boolean, Buffer][] = [
     ['no references', false, avif()],

@@ -1,14 +1,12 @@
 /** Files for the header reader's tests: encoded by sharp, or put together byte by byte. */
 import sharp, { type Sharp } from 'sharp';
 
-export function u16(value: number): Buffer {
-  return Buffer.from([value >>> 8, value & 0xff]);
+export function u16(...values: number[]): Buffer {
+  return Buffer.from(values.flatMap(value => [value >>> 8, value & 0xff]));
 }
 
-export function u32(value: number): Buffer {
-  const bytes = Buffer.alloc(4);
-  bytes.writeUInt32BE(value);
-  return bytes;
+export function u32(...values: number[]): Buffer {
+  return Buffer.concat(values.map(value => u16(value >>> 16, value & 0xffff)));
 }
 
 export function box(type: string, ...content: Buffer[]): Buffer {
@@ -50,7 +48,7 @@ export function pngOf(width: number, height: number, ...chunks: Buffer[]): Buffe
   return Buffer.concat([signature, ihdr, ...chunks, pngChunk('IDAT', Buffer.alloc(1))]);
 }
 
-export interface HeifItem {
+interface HeifItem {
   readonly id: number;
   readonly type: string;
   readonly size: readonly [width: number, height: number];
@@ -118,14 +116,14 @@ export function jxlOf(
 }
 
 /** Signature box of the container. */
-const JXL_SIGNATURE = box('JXL ', Buffer.from([0x0d, 0x0a, 0x87, 0x0a]));
+export const JXL_SIGNATURE = box('JXL ', Buffer.from([0x0d, 0x0a, 0x87, 0x0a]));
 
 export function jxlContainerOf(...boxes: Buffer[]): Buffer {
   return Buffer.concat([JXL_SIGNATURE, ftyp('jxl '), ...boxes]);
 }
 
 /** What wasm-vips 0.0.19 writes first of a 37x21 picture: the codestream begins in five bytes. */
-export const ENCODED_JXL_37X21 = Buffer.from(
+const ENCODED_JXL_37X21 = Buffer.from(
   '0000000c4a584c200d0a870a00000014667479706a786c20000000006a786c20000000116a786c7000000000' +
     'ff0aa0d00100000010786d6c203c783e3c2f783e0000002c6a786c7080000001',
   'hex',
@@ -150,70 +148,30 @@ export interface Sample {
 
 /** One file of each kind that sharp encodes, and the still and moving ones it does not. */
 export async function encodedSamples(): Promise<Sample[]> {
-  const plain = pixels(37, 21, 3);
-  const clear = pixels(37, 21, 4);
-  const still = { width: 37, height: 21, animated: false };
-  return [
-    { name: 'jpeg', file: await plain.clone().jpeg().toBuffer(), format: 'jpeg', ...still },
-    {
-      name: 'progressive jpeg with EXIF',
-      file: await plain
-        .clone()
-        .withMetadata({ orientation: 6 })
-        .jpeg({ progressive: true })
-        .toBuffer(),
-      format: 'jpeg',
-      ...still,
-    },
-    { name: 'png', file: await clear.clone().png().toBuffer(), format: 'png', ...still },
-    {
-      name: 'palette png',
-      file: await plain.clone().png({ palette: true }).toBuffer(),
-      format: 'png',
-      ...still,
-    },
-    { name: 'webp', file: await plain.clone().webp().toBuffer(), format: 'webp', ...still },
-    {
-      name: 'lossless webp',
-      file: await plain.clone().webp({ lossless: true }).toBuffer(),
-      format: 'webp',
-      ...still,
-    },
-    {
-      name: 'webp with alpha',
-      file: await clear.clone().webp({ quality: 50 }).toBuffer(),
-      format: 'webp',
-      ...still,
-    },
-    {
-      name: 'avif',
-      file: await plain.clone().avif({ effort: 0 }).toBuffer(),
-      format: 'avif',
-      ...still,
-    },
-    {
-      name: 'avif with alpha',
-      file: await clear.clone().avif({ effort: 0 }).toBuffer(),
-      format: 'avif',
-      ...still,
-    },
-    {
-      name: 'animated webp',
-      file: await animatedWebp(),
-      format: 'webp',
-      width: 16,
-      height: 12,
-      animated: true,
-    },
-    { name: 'jxl', file: jxlOf(37, 21), format: 'jxl', ...still },
-    {
-      name: 'jxl in a container',
-      file: jxlContainerOf(box('jxlc', jxlOf(37, 21))),
-      format: 'jxl',
-      ...still,
-    },
-    { name: 'jxl in parts', file: ENCODED_JXL_37X21, format: 'jxl', ...still },
+  const plain = () => pixels(37, 21, 3);
+  const clear = () => pixels(37, 21, 4);
+  const turned = plain().withMetadata({ orientation: 6 });
+  const stills: readonly [format: string, name: string, file: Sharp | Buffer][] = [
+    ['jpeg', 'jpeg', plain().jpeg()],
+    ['jpeg', 'progressive jpeg with EXIF', turned.jpeg({ progressive: true })],
+    ['png', 'png', clear().png()],
+    ['png', 'palette png', plain().png({ palette: true })],
+    ['webp', 'webp', plain().webp()],
+    ['webp', 'lossless webp', plain().webp({ lossless: true })],
+    ['webp', 'webp with alpha', clear().webp({ quality: 50 })],
+    ['avif', 'avif', plain().avif({ effort: 0 })],
+    ['avif', 'avif with alpha', clear().avif({ effort: 0 })],
+    ['jxl', 'jxl', jxlOf(37, 21)],
+    ['jxl', 'jxl in a container', jxlContainerOf(box('jxlc', jxlOf(37, 21)))],
+    ['jxl', 'jxl in parts', ENCODED_JXL_37X21],
   ];
+  const samples: Sample[] = [];
+  for (const [format, name, made] of stills) {
+    const file = Buffer.isBuffer(made) ? made : await made.toBuffer();
+    samples.push({ format, name, file, width: 37, height: 21, animated: false });
+  }
+  const moving = { name: 'animated webp', file: await animatedWebp(), format: 'webp' };
+  return [...samples, { ...moving, width: 16, height: 12, animated: true }];
 }
 
 async function animatedWebp(): Promise<Buffer> {

@@ -3,10 +3,10 @@
  * and colours that are multiplied by alpha. The coded pictures are sharp's.
  */
 import sharp from 'sharp';
+import { box, u16, u32 } from '../../../../proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import type { Samples } from '../../../src/picture/codecs/colour/samples.ts';
 import { type CodedItem, readCodedItems } from '../../../src/picture/codecs/files/avif-file.ts';
-import { box, u16, u32 } from './avif-grids.ts';
 
 export interface AvifFields {
   readonly width: number;

@@ -1,19 +1,10 @@
 /** AVIF grids of every kind, put together from tiles that sharp encoded: it writes none itself. */
 
 import sharp from 'sharp';
+import { box, u16, u32 } from '../../../../proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { type CodedItem, readCodedItems } from '../../../src/picture/codecs/files/avif-file.ts';
 import type { Pixels } from '../pictures.ts';
-
-export const u16 = (...values: number[]) =>
-  Buffer.concat(values.map(value => Buffer.from([value >>> 8, value & 255])));
-export const u32 = (...values: number[]) =>
-  Buffer.concat(values.map(value => u16(value >>> 16, value & 0xffff)));
-
-export function box(type: string, ...content: Buffer[]): Buffer {
-  const body = Buffer.concat(content);
-  return Buffer.concat([u32(8 + body.length), Buffer.from(type, 'latin1'), body]);
-}
 
 export const IROT_90 = box('irot', Buffer.from([1]));
 /** The middle 60 x 40. */

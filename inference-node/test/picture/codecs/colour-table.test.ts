@@ -8,13 +8,13 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { deflateSync } from 'node:zlib';
 import sharp from 'sharp';
+import { u32 } from '../../../../proto/contract/test/image-header-samples.ts';
 import { at } from '../../../../test/support/at.ts';
 import { readOutside } from '../../../src/picture/codecs/codec-jxl.ts';
 import type { Samples } from '../../../src/picture/codecs/colour/samples.ts';
 import { hasJxlTools } from '../../../src/picture/jxl-limit.ts';
 import { createPng, createPngChunk, decode, insertPngChunks, loadVips } from '../pictures.ts';
 import { type AvifFields, nclx, profileColour, writeAvifFields } from './avif-files.ts';
-import { u32 } from './avif-grids.ts';
 import { writeJxlFields } from './jxl-files.ts';
 import {
   ADOBE_CURVE,

@@ -4,6 +4,7 @@
  * 18181-1, annexes D and E).
  */
 import { BitReader } from '#contract/image-header/bit-reader.ts';
+import { BitWriter } from '../../../../proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import type { Samples } from '../../../src/picture/codecs/colour/samples.ts';
 import { loadVips } from '../pictures.ts';
@@ -25,27 +26,11 @@ export interface JxlFields {
   readonly premultiplied: boolean;
 }
 
-class BitWriter {
-  readonly #bits: number[] = [];
-
-  put(value: number, count: number): this {
-    for (let i = 0; i < count; i++) this.#bits.push((value >>> i) & 1);
-    return this;
-  }
-
-  /** A number of 0 to 17 in the format's way of enumerations, all of which are written with it. */
+/** With numbers of 0 to 17 in the format's way of enumerations, all of which are written with it. */
+class HeaderWriter extends BitWriter {
   putEnum(value: number): this {
     if (value < 2) return this.put(value, 2);
     return this.put(2, 2).put(value - 2, 4);
-  }
-
-  toBuffer(): Buffer {
-    const bytes = Buffer.alloc(Math.ceil(this.#bits.length / 8));
-    for (const [at, bit] of this.#bits.entries()) {
-      const byte = at >>> 3;
-      bytes[byte] = elementAt(bytes, byte) | (bit << (at & 7));
-    }
-    return bytes;
   }
 }
 
@@ -63,7 +48,7 @@ export async function writeJxlFields(fields: JxlFields): Promise<Buffer> {
   });
   const options = { lossless: true, effort: 1, keep: 'none' } as const;
   const file = codestreamOf(Buffer.from(image.jxlsaveBuffer(options)));
-  const header = new BitWriter().put(0x0aff, 16);
+  const header = new HeaderWriter().put(0x0aff, 16);
   // Sides of up to 512, no ratio.
   header
     .put(0, 1)
@@ -92,7 +77,7 @@ export async function writeJxlFields(fields: JxlFields): Promise<Buffer> {
   header.put(0, 1).putEnum(fields.colours.transfer).putEnum(0);
   // No extensions, the default transforms.
   header.put(0, 2).put(1, 1);
-  return Buffer.concat([header.toBuffer(), file.subarray(frameStart(file))]);
+  return Buffer.concat([header.bytes(), file.subarray(frameStart(file))]);
 }
 
 /** Out of the boxes, where it is in some: libjxl puts 16 bits into a container. */

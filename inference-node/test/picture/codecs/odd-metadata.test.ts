@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { deflateSync } from 'node:zlib';
 import type { Sharp } from 'sharp';
+import { box } from '../../../../proto/contract/test/image-header-samples.ts';
 import type { DecodedFile } from '../../../src/picture/codecs/decode.ts';
 import { withoutMetadata } from '../../../src/picture/codecs/files/jxl-file.ts';
 import { hasJxlTools } from '../../../src/picture/jxl-limit.ts';
@@ -16,7 +17,6 @@ import {
   paintSlope,
   writeJxl,
 } from '../pictures.ts';
-import { box } from './avif-grids.ts';
 import { DEPTH_ALPHA_JXL } from './extra-channels.ts';
 import { codestreamOf } from './jxl-files.ts';
 

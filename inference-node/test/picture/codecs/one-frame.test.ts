@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { box, u16, u32 } from '../../../../proto/contract/test/image-header-samples.ts';
 import { pngOfOneFrame, webpOfOneFrame } from '../damage/forms.ts';
 import { asSharp, decode, paint, writeJxl } from '../pictures.ts';
-import { box, u16, u32 } from './avif-grids.ts';
 
 const [WIDTH, HEIGHT] = [60, 40];
 const PICTURE = paint(WIDTH, HEIGHT, 4, (x, y) => [x * 4, y * 6, (x * y) & 255, 3 * x + y]);

@@ -11,7 +11,8 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import sharp from 'sharp';
 import type { InputFormat } from '#contract/formats.ts';
-import { box, u16, u32, writeGrid } from '../codecs/avif-grids.ts';
+import { box, u16, u32 } from '../../../../proto/contract/test/image-header-samples.ts';
+import { writeGrid } from '../codecs/avif-grids.ts';
 import { codestreamOf } from '../codecs/jxl-files.ts';
 import {
   createPngChunk,

@@ -7,9 +7,9 @@ import { pino } from 'pino';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
+import { Random } from '../../../../test/support/random.ts';
 import { openPicturePool } from '../../../src/picture/pool/open-picture-pool.ts';
 import type { PicturePool } from '../../../src/picture/pool/picture-pool.ts';
-import { Random } from '../fuzz/random.ts';
 import type { Form } from './forms.ts';
 
 const NEVER = new AbortController().signal;

@@ -7,12 +7,12 @@ import { readFileSync } from 'node:fs';
 import { pino } from 'pino';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
+import { Random } from '../../../../test/support/random.ts';
 import { budgetFor, RESIDENT_BYTES_BUDGET, WALL_MS_BUDGET } from '../../../src/picture/budgets.ts';
 import { openPicturePool } from '../../../src/picture/pool/open-picture-pool.ts';
 import type { PictureLease, WorkerPicturePool } from '../../../src/picture/pool/picture-pool.ts';
 import { createBombs } from './bombs.ts';
 import { mutate } from './mutants.ts';
-import { Random } from './random.ts';
 import { createSeedFiles, type SeedFile } from './seed-files.ts';
 
 /** Answers that a caller may get for an image. */

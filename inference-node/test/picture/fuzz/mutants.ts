@@ -2,7 +2,7 @@
 
 import { crc32 } from 'node:zlib';
 import { at as elementAt } from '../../../../test/support/at.ts';
-import type { Random } from './random.ts';
+import type { Random } from '../../../../test/support/random.ts';
 
 const CHANGES_MAX = 8;
 const RANGE_BYTES_MAX = 64;

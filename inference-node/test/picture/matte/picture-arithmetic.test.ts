@@ -3,7 +3,6 @@ import { test } from 'node:test';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { applyAlpha, multiplySourceAlpha } from '../../../src/picture/matte/compose.ts';
 import { createModelInput } from '../../../src/picture/matte/model-input.ts';
-import { refineMatte } from '../../../src/picture/matte/refine.ts';
 import { type RgbaPicture, viewAsPixels } from '../../../src/picture/rgba-picture.ts';
 
 function picture(
@@ -93,22 +92,4 @@ test('what lies hidden under transparency is not shown to a model', () => {
     { width: 16, height: 16 },
   );
   assert.deepEqual([...half.subarray(0, 3)], [102, 153, 128]);
-});
-
-test('a matte is resampled to the size of the picture, and its values are never rescaled', () => {
-  const alpha = Buffer.alloc(16 * 16, 90);
-  for (const [width, height] of [
-    [1, 1],
-    [16, 16],
-    [40, 3],
-    [5, 100],
-  ] as const) {
-    const out = refineMatte(
-      [{ alpha, width: 16, height: 16, role: 'subject' }],
-      picture(width, height, () => [0, 0, 0, 255]),
-    );
-    assert.equal(out.length, width * height);
-    assert.ok(out.every(value => value === 90));
-    assert.notEqual(out.buffer, alpha.buffer);
-  }
 });

@@ -49,11 +49,10 @@ for (const [width, height] of [
   for (const value of [0, 1, 90, 254, 255]) {
     test(`${width}x${height}, one colour, a matte of ${value}: the matte stays what it is`, () => {
       const picture = paintPicture(width, height, () => GREEN);
-      const out = refineMatte(
-        matteOf(32, 32, () => value),
-        picture,
-      );
+      const matte = matteOf(32, 32, () => value);
+      const out = refineMatte(matte, picture);
       assert.equal(out.length, width * height);
+      assert.notEqual(out.buffer, at(matte, 0).alpha.buffer);
       assert.ok(out.every(alpha => Math.abs(alpha - value) <= 1));
     });
   }

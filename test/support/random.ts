@@ -1,4 +1,4 @@
-import { at } from '../../../../test/support/at.ts';
+import { at } from './at.ts';
 
 /** Numbers that look random and are the same for the same seed. */
 export class Random {
