@@ -4,14 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, type TestContext, test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
 import {
   BASE_URL,
   imageBody,
   openTestApp,
   pngHeader,
-  type TestApp,
+  useTestApp,
 } from '../../control-plane/test/support/test-app.ts';
 import { AnswerChecker } from '../support/openapi.ts';
 import { openLeadingApp, type Request, sendTo } from './send.ts';
@@ -21,18 +21,14 @@ const ASYNC = '/v1/matting/jobs';
 const USAGE = '/v1/account/usage';
 const URL_BODY = { image_url: 'https://example.com/a.jpg' };
 
-let app: TestApp;
-let checker: AnswerChecker;
-let document: Record<string, unknown>;
-let paths: Record<string, Record<string, { security: unknown[] }>>;
-
-before(async () => {
-  app = await openTestApp({ syncWaitMs: 200 });
+const app = useTestApp({ syncWaitMs: 200 }, async () => {
   document = (await app.app.inject('/v1/openapi.json')).json();
   checker = new AnswerChecker(document);
   paths = document.paths as typeof paths;
 });
-after(() => app.close());
+let checker: AnswerChecker;
+let document: Record<string, unknown>;
+let paths: Record<string, Record<string, { security: unknown[] }>>;
 
 const send = (request: Request) => sendTo(app, request);
 
@@ -134,8 +130,7 @@ for (const url of [SYNC, ASYNC]) {
     await post(url, imageBody(), 503, 'SERVICE_UNAVAILABLE');
     app.refuseNewJobs(new Error('a bug') as ContractError);
     await post(url, imageBody(), 500, 'INTERNAL_ERROR');
-    const poor = await openTestApp({ credits: 0, submissionsPerMinute: 1 });
-    t.after(() => poor.close());
+    const poor = await openTestApp({ credits: 0, submissionsPerMinute: 1 }, t);
     const request = { method: 'POST', url, body: imageBody(), of: poor };
     await ask(request, 402, 'INSUFFICIENT_CREDITS');
     await untilLimited(request);
@@ -217,8 +212,7 @@ test('a synchronous request whose job ends while it waits', async () => {
 
 test('a picture as the answer, its replay, and what may stand in its way', async t => {
   const limits = { linkMax: 1, accountMax: 1, max: 1 };
-  const few = await openTestApp({ resultReaders: limits });
-  t.after(() => few.close());
+  const few = await openTestApp({ resultReaders: limits }, t);
   const { key, jobId } = await submitted(imageBody(), few);
   const box = { left: 1, top: 2, width: 3, height: 4 };
   const subject = { inputBox: box, resultBox: box, share: 0.25 };
@@ -269,8 +263,7 @@ test('usage, by each of its groups, and of no day that there is', async () => {
 });
 
 test('an expired job', async t => {
-  const brief = await openTestApp({ resultTtlMs: 1 });
-  t.after(() => brief.close());
+  const brief = await openTestApp({ resultTtlMs: 1 }, t);
   const { key, jobId } = await submitted(imageBody(), brief);
   const { token } = await brief.succeedJob(jobId);
   const read = { method: 'GET', url: `${ASYNC}/${jobId}`, of: brief };
@@ -360,8 +353,7 @@ test('not ready', async t => {
 
 test('a result that is read as often as may be', async t => {
   const bounds = { linkMax: 1, accountMax: 1, max: 1 };
-  const full = await openTestApp({ resultReaders: bounds });
-  t.after(() => full.close());
+  const full = await openTestApp({ resultReaders: bounds }, t);
   const job = await full.post('/v1/matting/jobs', imageBody());
   const { job_id: jobId } = job.json();
   const { token } = await full.succeedJob(jobId);
@@ -385,8 +377,7 @@ test('a result link that leads to the storage', async t => {
 test('what every read may answer', async t => {
   const { jobId } = await submitted();
   const { token } = await app.succeedJob((await submitted()).jobId);
-  const poor = await openTestApp({ readsPerMinute: 1 });
-  t.after(() => poor.close());
+  const poor = await openTestApp({ readsPerMinute: 1 }, t);
   const twoHosts = { host: ['a.example', 'b.example'] };
   const foreign = await app.createKey({ networks: ['192.0.2.0/24'] });
   const elsewhere = { authorization: `Bearer ${foreign}` };

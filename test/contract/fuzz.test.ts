@@ -1,18 +1,15 @@
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { ERROR_CATALOGUE, isErrorCode } from '#contract/errors.ts';
 import { FORM_TYPE, formOf } from '../../control-plane/test/support/forms.ts';
-import { imageBody, openTestApp, type TestApp } from '../../control-plane/test/support/test-app.ts';
+import { imageBody, useTestApp } from '../../control-plane/test/support/test-app.ts';
 import { AnswerChecker } from '../support/openapi.ts';
 import { fc } from '../support/property-tests.ts';
 
-let app: TestApp;
-let checker: AnswerChecker;
-before(async () => {
-  app = await openTestApp({ syncWaitMs: 0, credits: 100_000, jobsInFlightMax: 100_000 });
+const app = useTestApp({ syncWaitMs: 0, credits: 100_000, jobsInFlightMax: 100_000 }, async () => {
   checker = new AnswerChecker((await app.app.inject('/v1/openapi.json')).json());
 });
-after(() => app.close());
+let checker: AnswerChecker;
 
 const paths = [
   '/v1/matting',

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import { ERROR_CATALOGUE } from '#contract/errors.ts';
@@ -17,21 +17,17 @@ import {
 import { NOT_IN_A_QUERY } from '../../control-plane/src/http/body/query-fields.ts';
 import { renderOutboxBody } from '../../control-plane/src/services/notification/outbox-body.ts';
 import { MATTING_FIELDS } from '../../control-plane/src/services/submission/submit-fields.ts';
-import { imageBody, openTestApp, type TestApp } from '../../control-plane/test/support/test-app.ts';
+import { imageBody, useTestApp } from '../../control-plane/test/support/test-app.ts';
 import { AnswerChecker, escapePointer, resolvePointer } from '../support/openapi.ts';
 
 type Json = { readonly [name: string]: Json };
 
-let app: TestApp;
-let checker: AnswerChecker;
-let document: Json;
-
-before(async () => {
-  app = await openTestApp();
+const app = useTestApp({}, async () => {
   document = (await app.app.inject('/v1/openapi.json')).json();
   checker = new AnswerChecker(document);
 });
-after(() => app.close());
+let checker: AnswerChecker;
+let document: Json;
 
 /** Every node of the document with its place, as a JSON pointer. */
 function nodesOf(node: unknown, at = '#'): { at: string; name: string; node: Json }[] {

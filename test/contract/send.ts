@@ -17,8 +17,7 @@ export async function openLeadingApp(t: TestContext): Promise<TestApp> {
   Object.assign(process.env, CREDENTIALS_ENV);
   const store = await createObjectStore('stand-in');
   t.after(() => store.close());
-  const app = await openTestApp({ storageUrl: store.url(), resultDownloads: 'redirect' });
-  t.after(() => app.close());
+  const app = await openTestApp({ storageUrl: store.url(), resultDownloads: 'redirect' }, t);
   return app;
 }
 

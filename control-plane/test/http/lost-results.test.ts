@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { mkdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import type { LightMyRequestResponse } from 'fastify';
 import { type SignedInBrowser, signIn } from '../support/signed-in-browser.ts';
-import { imageBody, openTestApp, type TestApp } from '../support/test-app.ts';
+import { imageBody, openTestApp, useTestApp } from '../support/test-app.ts';
 
 const SYNC = '/v1/matting';
 const JOBS = '/v1/matting/jobs';
@@ -20,22 +20,20 @@ interface Result {
 }
 
 describe('a result whose file is gone', () => {
-  let app: TestApp;
+  const app = useTestApp({
+    log: { error: (...line: unknown[]) => logged.push(line as never) } as never,
+    lossObserver: {
+      resultLost: by => told.push(by),
+      resultsMissing: () => told.push('missing'),
+    },
+  });
   let owner: SignedInBrowser;
   const told: string[] = [];
   const logged: [fields: Record<string, unknown>, message: string][] = [];
 
   before(async () => {
-    app = await openTestApp({
-      log: { error: (...line: unknown[]) => logged.push(line as never) } as never,
-      lossObserver: {
-        resultLost: by => told.push(by),
-        resultsMissing: () => told.push('missing'),
-      },
-    });
     owner = await signIn(app);
   });
-  after(() => app.close());
 
   async function stored(): Promise<Result> {
     const key = randomUUID();
@@ -157,8 +155,7 @@ describe('a result whose file is gone', () => {
 
 describe('no lost result', () => {
   it('is one whose link has ended meanwhile', async t => {
-    const app = await openTestApp({ resultTtlMs: 0 });
-    t.after(() => app.close());
+    const app = await openTestApp({ resultTtlMs: 0 }, t);
     const id = (await app.post(JOBS, imageBody())).json().job_id;
     const { token, blob } = await app.succeedJob(id, FILE);
     await rm(path.join(app.storageDir, blob));

@@ -1,21 +1,15 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import net, { type AddressInfo } from 'node:net';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import type { LightMyRequestResponse } from 'fastify';
-import { ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
+import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
 import type { Answered } from '../../src/http/answers/answer-log.ts';
-import { BASE_URL, imageBody, openTestApp, type TestApp } from '../support/test-app.ts';
+import { converse, headOf, jsonIn } from '../support/raw-http.ts';
+import { BASE_URL, imageBody, useTestApp } from '../support/test-app.ts';
 
-let app: TestApp;
 const answered: Answered[] = [];
 const logged: string[] = [];
-
-before(async () => {
-  const logger = recordingLogger();
-  app = await openTestApp({ onAnswered: answer => answered.push(answer), logger });
-});
-after(() => app.close());
+const logger = recordingLogger();
+const app = useTestApp({ onAnswered: answer => answered.push(answer), logger });
 
 function recordingLogger() {
   const record = (...args: unknown[]) => {
@@ -75,23 +69,11 @@ test('the instance is a URI reference, whatever the path was', async () => {
     "/v1/a-b.c_~:@!$&'()*+,;=/%C3%A9": "/v1/a-b.c_~:@!$&'()*+,;=/%C3%A9",
   };
   for (const [path, instance] of Object.entries(instances)) {
-    assert.equal(await rawInstance(path), instance);
+    const head = headOf(`GET ${path} HTTP/1.1`, 'Host: x', 'Connection: close');
+    // Unchanged: inject would escape it.
+    assert.equal(jsonIn(await converse(await app.listen(), head)).instance, instance);
   }
 });
-
-/** Sends this target unchanged, which inject would escape. */
-async function rawInstance(target: string): Promise<string> {
-  if (!app.app.server.listening) await app.app.listen({ port: 0, host: '127.0.0.1' });
-  const { port } = app.app.server.address() as AddressInfo;
-  const socket = net.connect(port, '127.0.0.1');
-  let received = '';
-  socket.on('data', chunk => {
-    received += String(chunk);
-  });
-  socket.write(`GET ${target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
-  await once(socket, 'close');
-  return JSON.parse(received.slice(received.indexOf('\r\n\r\n'))).instance;
-}
 
 test('a path that is not valid', async () => {
   assertProblem(
@@ -192,7 +174,6 @@ test('a throw of no kind known is INTERNAL_ERROR: opaque outside, whole in the l
 });
 
 test("a node's own code is as unknown outside", async () => {
-  const { ContractError } = await import('#contract/errors.ts');
   app.refuseNewJobs(new ContractError('NODE_FAULT', 'node 7 at 10.0.0.7 failed'));
   const answer = await app.post('/v1/matting', imageBody());
   app.refuseNewJobs(undefined);
@@ -223,10 +204,7 @@ test('an answer is reported by its route, never by its URL', async () => {
 
 test('bytes that are not a request are reported too', async () => {
   answered.length = 0;
-  if (!app.app.server.listening) await app.app.listen({ port: 0, host: '127.0.0.1' });
-  const socket = net.connect((app.app.server.address() as AddressInfo).port, '127.0.0.1');
-  socket.end('no request\r\n\r\n').resume();
-  await once(socket, 'close');
+  await converse(await app.listen(), 'no request\r\n\r\n', { end: 'end' });
   assert.deepEqual(answered, [
     {
       route: undefined,
@@ -239,7 +217,6 @@ test('bytes that are not a request are reported too', async () => {
 });
 
 test('a refusal is logged without a stack, a failure with the stack of its cause', async () => {
-  const { ContractError } = await import('#contract/errors.ts');
   logged.length = 0;
   app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'the queue is full'));
   await app.post('/v1/matting/jobs', imageBody());

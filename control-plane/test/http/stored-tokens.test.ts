@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { DatabaseSync } from 'node:sqlite';
-import { after, before, describe, it } from 'node:test';
-import { imageBody, openTestApp, type TestApp } from '../support/test-app.ts';
+import { before, describe, it } from 'node:test';
+import { imageBody, useTestApp } from '../support/test-app.ts';
 
 const FILE = Buffer.from('0123456789');
 const JOBS = '/v1/matting/jobs';
@@ -13,17 +13,15 @@ const CALLBACK = {
 };
 
 describe('what the database has of a result link', () => {
-  let app: TestApp;
+  const app = useTestApp();
   let link: string;
   let jobId: string;
   before(async () => {
-    app = await openTestApp();
     const key = { 'idempotency-key': randomUUID() };
     jobId = (await app.post(JOBS, imageBody(CALLBACK), key)).json().job_id;
     const { token } = await app.succeedJob(jobId, FILE);
     link = `/v1/results/${token}`;
   });
-  after(() => app.close());
 
   /** Every value of every row. */
   function values(): string[] {

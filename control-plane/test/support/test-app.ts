@@ -5,8 +5,10 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { after, before, type TestContext } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import type { FastifyContextConfig, FastifyInstance, LightMyRequestResponse } from 'fastify';
 import { pino } from 'pino';
@@ -23,7 +25,6 @@ import type { KeyPolicy } from '../../src/domain/account/key-policy.ts';
 import type { NodeAbility } from '../../src/domain/dispatch/job-needs.ts';
 import type { JobFailure, JobResult, StageTimings } from '../../src/domain/job.ts';
 import { type AppOptions, buildApp } from '../../src/http/public-app.ts';
-import type { ResultTokens } from '../../src/secrets/result-tokens.ts';
 import { JobEvents } from '../../src/services/job-events.ts';
 import type { Readiness } from '../../src/services/readiness.ts';
 import type { LossObserver } from '../../src/services/reading/lost-results.ts';
@@ -74,62 +75,101 @@ export interface ScopedRoute {
   readonly config: FastifyContextConfig;
 }
 
-interface TestAppParts {
-  readonly app: FastifyInstance;
-  readonly scopedRoutes: readonly ScopedRoute[];
-  readonly services: Services;
-  readonly stores: Stores;
-  readonly blobs: BlobStore;
-  readonly events: JobEvents;
-  readonly storageDir: string;
-  readonly accountId: string;
-  /** A good API key. */
-  readonly token: string;
-  readonly resultTtlMs: number;
-  readonly resultTokens: ResultTokens;
-  readonly switches: Switches;
-  readonly close: () => Promise<void>;
-}
-
+/** Opened by `openTestApp`, or before the first test of a file or a describe by `useTestApp`. */
 export class TestApp {
-  readonly app: FastifyInstance;
-  readonly scopedRoutes: readonly ScopedRoute[];
-  readonly services: Services;
-  readonly stores: Stores;
-  readonly blobs: BlobStore;
-  readonly events: JobEvents;
-  readonly storageDir: string;
-  readonly accountId: string;
-  readonly token: string;
+  app!: FastifyInstance;
+  readonly scopedRoutes: ScopedRoute[] = [];
+  services!: Services;
+  stores!: Stores;
+  blobs!: BlobStore;
+  readonly events = new JobEvents();
+  storageDir!: string;
+  accountId!: string;
+  /** A good API key. */
+  token!: string;
   /** What nodes say from now on that they saw. */
   sight: Sight | null = null;
-  readonly #parts: TestAppParts;
+  #resources!: Awaited<ReturnType<typeof openResources>>;
+  #resultTtlMs!: number;
+  readonly #switches: Switches = {
+    refusal: undefined,
+    advertised: undefined,
+    readiness: { ready: true },
+  };
 
-  constructor(parts: TestAppParts) {
-    this.app = parts.app;
-    this.scopedRoutes = parts.scopedRoutes;
-    this.services = parts.services;
-    this.stores = parts.stores;
-    this.blobs = parts.blobs;
-    this.events = parts.events;
-    this.storageDir = parts.storageDir;
-    this.accountId = parts.accountId;
-    this.token = parts.token;
-    this.#parts = parts;
+  async open(options: TestAppOptions = {}): Promise<void> {
+    const directory = await mkdtemp(path.join(tmpdir(), 'matting-http-'));
+    this.storageDir = path.join(directory, 'storage');
+    const env = {
+      MATTING_BASE_URL: BASE_URL,
+      MATTING_DATA_DIR: directory,
+      MATTING_STORAGE_URL: pathToFileURL(this.storageDir).href,
+      MATTING_SECRETS_KEY: TEST_SECRETS_KEY.toString('hex'),
+      MATTING_NODE_TOKEN: 'a-token-that-no-node-shows-here',
+      MATTING_SYNC_WAIT_MS: '5000',
+      MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
+      MATTING_READS_PER_MINUTE: '1000000',
+    };
+    const config = { ...loadConfig(env), ...options };
+    this.#resultTtlMs = config.resultTtlMs;
+    this.#resources = await openResources(config, pino({ level: 'silent' }));
+    const { stores, blobs } = this.#resources;
+    this.stores = stores;
+    this.blobs = blobs;
+    const account = await stores.accounts.create('tester');
+    assert.ok(account);
+    this.accountId = account.id;
+    const { credits = 1000 } = options;
+    if (credits !== 0) await stores.ledger.grant(account.id, credits, 'test');
+    this.token = (await stores.apiKeys.create(account.id, 'first key')).token;
+    const switches = this.#switches;
+    const resolveHost = options.resolveHost ?? (async () => ['93.184.215.14']);
+    this.services = composeServices({
+      ...this.#resources,
+      config,
+      events: this.events,
+      log: options.log ?? pino({ level: 'silent' }),
+      observer: { ...IGNORED, ...options.lossObserver },
+      guard: new OutgoingGuard({ policy: config, resolveHost }),
+      uploadSlots: options.uploadSlots,
+      resultReaders: options.resultReaders,
+      acceptance: acceptanceBy(switches, stores),
+      readiness: {
+        check: async () => switches.readiness,
+        get draining() {
+          const { readiness } = switches;
+          return !readiness.ready && readiness.causes.includes('draining');
+        },
+      },
+    });
+    const about = { version: '0.0.0-test', errorsPage: ERRORS_PAGE };
+    this.app = buildApp(this.services, { ...config, ...about }).app;
+    this.app.addHook('onRoute', ({ method, url, config: route = {} }) => {
+      for (const one of [method].flat())
+        this.scopedRoutes.push({ method: one, url, config: route });
+    });
+    await this.app.ready();
+  }
+
+  /** Listens from the first call on. */
+  async listen(): Promise<number> {
+    const { server } = this.app;
+    if (!server.listening) await this.app.listen({ port: 0, host: '127.0.0.1' });
+    return (server.address() as AddressInfo).port;
   }
 
   /** What the acceptance gate answers from now on. */
   refuseNewJobs(error: ContractError | undefined): void {
-    this.#parts.switches.refusal = error;
+    this.#switches.refusal = error;
   }
 
   /** What nodes said lately that they can do; undefined: not known. */
   advertise(nodes: readonly NodeAbility[] | undefined): void {
-    this.#parts.switches.advertised = nodes;
+    this.#switches.advertised = nodes;
   }
 
   setReadiness(readiness: Readiness): void {
-    this.#parts.switches.readiness = readiness;
+    this.#switches.readiness = readiness;
   }
 
   async createKey(policy: KeyPolicy = {}): Promise<string> {
@@ -200,7 +240,7 @@ export class TestApp {
     const writer = await this.blobs.createWriter(blob);
     await writer.write(bytes);
     await writer.commit();
-    const { resultTokens } = this.#parts;
+    const { resultTokens } = this.#resources;
     const stored = resultTokens.make(jobId);
     const result: JobResult = {
       blob,
@@ -212,7 +252,7 @@ export class TestApp {
       sha256: 'ab'.repeat(32),
       sight: this.sight,
     };
-    assert.ok(await this.stores.jobs.succeed(held, result, this.#parts.resultTtlMs, timings));
+    assert.ok(await this.stores.jobs.succeed(held, result, this.#resultTtlMs, timings));
     this.events.jobFinal(jobId);
     return { ...result, token: resultTokens.open(jobId, stored) };
   }
@@ -261,8 +301,11 @@ export class TestApp {
     return (await this.stores.jobs.listClaimable(1000)).length;
   }
 
-  close(): Promise<void> {
-    return this.#parts.close();
+  async close(): Promise<void> {
+    await this.app.close();
+    this.#resources.tls.close();
+    await this.stores.close();
+    await rm(path.dirname(this.storageDir), { recursive: true, force: true });
   }
 }
 
@@ -289,75 +332,32 @@ function acceptanceBy(switches: Switches, { jobs }: Stores) {
   };
 }
 
-export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp> {
-  const directory = await mkdtemp(path.join(tmpdir(), 'matting-http-'));
-  const storageDir = path.join(directory, 'storage');
-  const env = {
-    MATTING_BASE_URL: BASE_URL,
-    MATTING_DATA_DIR: directory,
-    MATTING_STORAGE_URL: pathToFileURL(storageDir).href,
-    MATTING_SECRETS_KEY: TEST_SECRETS_KEY.toString('hex'),
-    MATTING_NODE_TOKEN: 'a-token-that-no-node-shows-here',
-    MATTING_SYNC_WAIT_MS: '5000',
-    MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
-    MATTING_READS_PER_MINUTE: '1000000',
-  };
-  const config = { ...loadConfig(env), ...options };
-  const resources = await openResources(config, pino({ level: 'silent' }));
-  const { stores, tls } = resources;
-  const account = await stores.accounts.create('tester');
-  assert.ok(account);
-  if (options.credits !== 0) await stores.ledger.grant(account.id, options.credits ?? 1000, 'test');
-  const { token } = await stores.apiKeys.create(account.id, 'first key');
-  const switches: Switches = {
-    refusal: undefined,
-    advertised: undefined,
-    readiness: { ready: true },
-  };
-  const events = new JobEvents();
-  const resolveHost = options.resolveHost ?? (async () => ['93.184.215.14']);
-  const services = composeServices({
-    ...resources,
-    config,
-    events,
-    log: options.log ?? pino({ level: 'silent' }),
-    observer: { ...IGNORED, ...options.lossObserver },
-    guard: new OutgoingGuard({ policy: config, resolveHost }),
-    uploadSlots: options.uploadSlots,
-    resultReaders: options.resultReaders,
-    acceptance: acceptanceBy(switches, stores),
-    readiness: {
-      check: async () => switches.readiness,
-      get draining() {
-        const { readiness } = switches;
-        return !readiness.ready && readiness.causes.includes('draining');
-      },
-    },
+/** @param context the test that it is closed after; closed by its caller where absent */
+export async function openTestApp(
+  options: TestAppOptions = {},
+  context?: Pick<TestContext, 'after'>,
+): Promise<TestApp> {
+  const test = new TestApp();
+  await test.open(options);
+  context?.after(() => test.close());
+  return test;
+}
+
+/**
+ * Of a file or a describe: open while its tests run.
+ * @param then is done with it before the first test; of a file all `before` begin at once
+ */
+export function useTestApp(
+  options: TestAppOptions | (() => TestAppOptions) = {},
+  then?: () => Promise<void>,
+): TestApp {
+  const test = new TestApp();
+  before(async () => {
+    await test.open(typeof options === 'function' ? options() : options);
+    await then?.();
   });
-  const { app } = buildApp(services, { ...config, version: '0.0.0-test', errorsPage: ERRORS_PAGE });
-  const scopedRoutes: ScopedRoute[] = [];
-  app.addHook('onRoute', ({ method, url, config = {} }) => {
-    for (const one of [method].flat()) scopedRoutes.push({ method: one, url, config });
-  });
-  await app.ready();
-  return new TestApp({
-    ...resources,
-    app,
-    scopedRoutes,
-    services,
-    events,
-    storageDir,
-    accountId: account.id,
-    token,
-    resultTtlMs: config.resultTtlMs,
-    switches,
-    close: async () => {
-      await app.close();
-      tls.close();
-      await stores.close();
-      await rm(directory, { recursive: true, force: true });
-    },
-  });
+  after(() => test.close());
+  return test;
 }
 
 /** The smallest bytes whose header shows a PNG of that size; no decoder would take them. */

@@ -1,21 +1,14 @@
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
-import http from 'node:http';
-import type net from 'node:net';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { BOUNDARY, FORM_TYPE, imagePart, partOf } from '../../support/forms.ts';
-import { openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { sendPieces } from '../../support/raw-http.ts';
+import { pngHeader, useTestApp } from '../../support/test-app.ts';
 
-let app: TestApp;
-let port: number;
-before(async () => {
-  app = await openTestApp();
-  await app.app.listen({ port: 0, host: '127.0.0.1' });
-  port = (app.app.server.address() as net.AddressInfo).port;
+const app = useTestApp({}, async () => {
+  port = await app.listen();
 });
-after(() => app.close());
+let port: number;
 
 const PIECE = Buffer.alloc(64 * 1024, 'A');
 
@@ -39,11 +32,6 @@ function* escapedText(pieces: number): Generator<Buffer> {
   yield Buffer.from(pngHeader(100, 100).toString('base64'));
   const piece = Buffer.from(ESCAPED);
   for (let sent = 0; sent < pieces; sent += 1) yield piece;
-}
-
-interface Sent {
-  readonly status: number;
-  readonly body: { readonly code?: string; readonly job_id?: string };
 }
 
 interface Body {
@@ -80,26 +68,9 @@ const FORMS: Readonly<Record<string, (bytes: number) => Body>> = {
   'a picture': bytes => ({ type: 'image/png', pieces: imageBytes(bytes) }),
 };
 
-async function send({ type, pieces }: Body): Promise<Sent> {
-  const headers = app.headers({ 'idempotency-key': randomUUID(), 'content-type': type });
-  const request = http.request({ port, path: '/v1/matting/jobs', method: 'POST', headers });
-  const answered = once(request, 'response') as Promise<[http.IncomingMessage]>;
-  let refused = false;
-  // A body that was cut ends in a reset, after the answer.
-  request.on('error', () => {
-    refused = true;
-  });
-  void answered.then(() => {
-    refused = true;
-  });
-  for (const piece of pieces) {
-    if (refused) break;
-    if (!request.write(piece)) await Promise.race([once(request, 'drain'), answered]);
-  }
-  if (!refused) request.end();
-  const [response] = await answered;
-  const body = Buffer.concat(await response.toArray()).toString();
-  return { status: response.statusCode ?? 0, body: JSON.parse(body) };
+function send({ type, pieces }: Body) {
+  const headers = app.headers({ 'content-type': type });
+  return sendPieces(pieces, { port, path: '/v1/matting/jobs', headers });
 }
 
 for (const [name, bodyOf] of Object.entries(FORMS)) {

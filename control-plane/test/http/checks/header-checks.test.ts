@@ -1,14 +1,10 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import type { ErrorCode } from '#contract/errors.ts';
-import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { imageBody, openTestApp, useTestApp } from '../../support/test-app.ts';
 
-let app: TestApp;
-before(async () => {
-  app = await openTestApp();
-});
-after(() => app.close());
+const app = useTestApp();
 
 const SUBMISSIONS = ['/v1/matting', '/v1/matting/jobs'];
 const READS = ['/v1/account', `/v1/matting/jobs/${randomUUID()}`];
@@ -201,18 +197,14 @@ test('no body at all', async () => {
   }
 });
 
-test('the operator can make the Idempotency-Key optional, on reads alone', async () => {
-  const lenient = await openTestApp({ readsRequireIdempotencyKey: false });
-  try {
-    const none = { 'idempotency-key': undefined };
-    assert.equal((await lenient.get('/v1/account', none)).statusCode, 200);
-    const long = { 'idempotency-key': 'k'.repeat(129) };
-    assert.equal((await lenient.get('/v1/account', long)).statusCode, 400);
-    const submission = await lenient.post('/v1/matting', imageBody(), none);
-    assert.equal(submission.json().code, 'INVALID_IDEMPOTENCY_KEY');
-  } finally {
-    await lenient.close();
-  }
+test('the operator can make the Idempotency-Key optional, on reads alone', async t => {
+  const lenient = await openTestApp({ readsRequireIdempotencyKey: false }, t);
+  const none = { 'idempotency-key': undefined };
+  assert.equal((await lenient.get('/v1/account', none)).statusCode, 200);
+  const long = { 'idempotency-key': 'k'.repeat(129) };
+  assert.equal((await lenient.get('/v1/account', long)).statusCode, 400);
+  const submission = await lenient.post('/v1/matting', imageBody(), none);
+  assert.equal(submission.json().code, 'INVALID_IDEMPOTENCY_KEY');
 });
 
 test('a Content-Length that is the largest lawful one is not refused for it', async () => {

@@ -1,21 +1,21 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import type { LightMyRequestResponse } from 'fastify';
-import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { imageBody, useTestApp } from '../../support/test-app.ts';
 
 const SUBMISSIONS_MAX = 3;
 const READS_MAX = 4;
 
-let app: TestApp;
+const app = useTestApp(
+  { submissionsPerMinute: SUBMISSIONS_MAX, readsPerMinute: READS_MAX },
+  async () => {
+    const other = await app.stores.accounts.create('other');
+    assert.ok(other);
+    otherToken = (await app.stores.apiKeys.create(other.id, 'other')).token;
+  },
+);
 let otherToken: string;
-before(async () => {
-  app = await openTestApp({ submissionsPerMinute: SUBMISSIONS_MAX, readsPerMinute: READS_MAX });
-  const other = await app.stores.accounts.create('other');
-  assert.ok(other);
-  otherToken = (await app.stores.apiKeys.create(other.id, 'other')).token;
-});
-after(() => app.close());
 
 /** `"name";x=1;y=2`: a list of one string item with integer parameters (RFC 9651). */
 function structured(value: unknown): { name: string; parameters: Record<string, number> } {

@@ -1,7 +1,7 @@
 /** Callers who are on their way when the public port closes are answered, not reset. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import net, { type AddressInfo } from 'node:net';
+import net from 'node:net';
 import { afterEach, beforeEach, test } from 'node:test';
 import { openTestApp, type TestApp } from '../../support/test-app.ts';
 
@@ -14,8 +14,7 @@ let port: number;
 
 beforeEach(async () => {
   app = await openTestApp();
-  await app.app.listen({ port: 0, host: '127.0.0.1' });
-  port = (app.app.server.address() as AddressInfo).port;
+  port = await app.listen();
 });
 afterEach(() => app.close());
 

@@ -1,19 +1,19 @@
 /** Forms and pictures as bodies over real connections: cut, slow, endless, in odd pieces. */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import http from 'node:http';
-import net, { type AddressInfo } from 'node:net';
+import net from 'node:net';
 import { PassThrough, type Readable } from 'node:stream';
-import { after, before, describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
+import { after, describe, it } from 'node:test';
 import type { ContractError } from '#contract/errors.ts';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { CHUNKS_FREE } from '#program/ports/http-guard.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import { readMattingForm, readPicture } from '../../../src/http/body/read-matting-body.ts';
+import { until } from '../../services/dispatch/harness.ts';
 import { BOUNDARY, FORM_TYPE, formOf, imagePart, partOf } from '../../support/forms.ts';
-import { openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { sendPieces } from '../../support/raw-http.ts';
+import { openTestApp, pngHeader, useTestApp } from '../../support/test-app.ts';
 
 const PATH = '/v1/matting/jobs';
 const image = pngHeader(4, 3);
@@ -25,24 +25,20 @@ const form = formOf([
 ]);
 const plainForm = formOf([imagePart(image), { name: 'output_format', body: 'webp' }]);
 
-let app: TestApp;
-let port: number;
 const ended: string[] = [];
+const app = useTestApp(
+  {
+    credits: 100_000,
+    jobsInFlightMax: 100_000,
+    onEnded: cause => ended.push(cause),
+  },
+  async () => {
+    port = await app.listen();
+  },
+);
+let port: number;
 const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
-before(async () => {
-  const onEnded = (cause: string) => ended.push(cause);
-  app = await openTestApp({ credits: 100_000, jobsInFlightMax: 100_000, onEnded });
-  await app.app.listen({ port: 0, host: '127.0.0.1' });
-  port = (app.app.server.address() as AddressInfo).port;
-});
-after(async () => {
-  agent.destroy();
-  await app.close();
-});
-
-async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await condition())) await delay(5);
-}
+after(() => agent.destroy());
 
 async function left() {
   const { open, waiting } = app.services.uploads;
@@ -50,31 +46,8 @@ async function left() {
 }
 
 /** The answer to a request whose body is sent in these pieces. */
-async function send(
-  pieces: Iterable<Buffer>,
-  more: Record<string, string>,
-  path = PATH,
-): Promise<{ readonly status: number; readonly body: Record<string, unknown>; port: number }> {
-  const headers = app.headers({ 'idempotency-key': randomUUID(), ...more });
-  const request = http.request({ port, path, method: 'POST', agent, headers });
-  const answered = once(request, 'response') as Promise<[http.IncomingMessage]>;
-  let over = false;
-  request.on('error', () => {
-    over = true;
-  });
-  void answered.then(() => {
-    over = true;
-  });
-  for (const piece of pieces) {
-    if (over) break;
-    if (!request.write(piece)) await Promise.race([once(request, 'drain'), answered]);
-    // So that pieces do not leave in one packet.
-    else await new Promise(setImmediate);
-  }
-  request.end();
-  const [response] = await answered;
-  const body = JSON.parse(Buffer.concat(await response.toArray()).toString());
-  return { status: response.statusCode ?? 0, body, port: request.socket?.localPort ?? 0 };
+function send(pieces: Iterable<Buffer>, more: Record<string, string>, path = PATH) {
+  return sendPieces(pieces, { port, path, agent, headers: app.headers(more) });
 }
 
 describe('forms', () => {
@@ -235,8 +208,7 @@ describe('senders of forms and pictures', () => {
 
 describe('a background', () => {
   it('needs no place beside that of its picture, so that two requests never wait for each other', async t => {
-    const narrow = await openTestApp({ uploadSlots: { max: 2, waitMs: 60_000 } });
-    t.after(() => narrow.close());
+    const narrow = await openTestApp({ uploadSlots: { max: 2, waitMs: 60_000 } }, t);
     const { uploads } = narrow.services;
     // One account has one of two places at most, so the second request waits for the first.
     let holding = 0;

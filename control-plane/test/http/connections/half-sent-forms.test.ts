@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import http from 'node:http';
-import net, { type AddressInfo } from 'node:net';
+import net from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { useTestDatabase } from '../../../../test/support/database.ts';
@@ -87,8 +87,7 @@ describe('half-sent forms on the public port', () => {
     ended = [];
     test = await openTestApp({ sales: SALES, onEnded: cause => ended.push(cause) });
     test.app.server.maxConnections = CONNECTIONS_MAX;
-    await test.app.listen({ port: 0, host: '127.0.0.1' });
-    port = (test.app.server.address() as AddressInfo).port;
+    port = await test.listen();
   });
   afterEach(async () => {
     for (const client of clients.splice(0)) client.destroy();

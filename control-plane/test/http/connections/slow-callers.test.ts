@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
-import net, { type AddressInfo } from 'node:net';
+import net from 'node:net';
 import { PassThrough } from 'node:stream';
 import { afterEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -14,6 +14,7 @@ import type {
   ResultReaderBounds,
   ResultReaders,
 } from '../../../src/services/reading/result-download.ts';
+import { until } from '../../services/dispatch/harness.ts';
 import {
   imageBody,
   openTestApp,
@@ -39,8 +40,7 @@ async function open(options: TestAppOptions = {}): Promise<void> {
   sockets = [];
   app = await openTestApp({ ...options, onEnded: cause => ended.push(cause) });
   app.app.server.on('connection', socket => sockets.push(socket));
-  await app.app.listen({ port: 0, host: '127.0.0.1' });
-  port = (app.app.server.address() as AddressInfo).port;
+  port = await app.listen();
 }
 
 afterEach(async () => {
@@ -79,10 +79,6 @@ async function ask(
 
 function statusOf(head: string): number {
   return Number(head.split(' ')[1]);
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await delay(5);
 }
 
 const LIVEZ = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n';

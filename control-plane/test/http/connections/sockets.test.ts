@@ -1,19 +1,16 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import net from 'node:net';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { publicConnectionsMax } from '../../../src/http/connections/connections.ts';
-import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { until } from '../../services/dispatch/harness.ts';
+import { imageBody, pngHeader, useTestApp } from '../../support/test-app.ts';
 
-let app: TestApp;
-let port: number;
-before(async () => {
-  app = await openTestApp({ syncWaitMs: 60_000 });
-  await app.app.listen({ port: 0, host: '127.0.0.1' });
-  port = (app.app.server.address() as net.AddressInfo).port;
+const app = useTestApp({ syncWaitMs: 60_000 }, async () => {
+  port = await app.listen();
 });
-after(() => app.close());
+let port: number;
 
 interface Answer {
   readonly status: number;
@@ -289,10 +286,6 @@ test('a body of no declared length is cut at its bound', async () => {
   assertProblem(await connection.answer(), 413, 'IMAGE_TOO_LARGE');
   await sending;
 });
-
-async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await condition())) await new Promise(resolve => setTimeout(resolve, 5));
-}
 
 test('a caller who disconnects in the middle of an image leaves nothing', async () => {
   const { uploads } = app.services;

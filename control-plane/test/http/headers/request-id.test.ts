@@ -1,36 +1,26 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import net from 'node:net';
-import { Writable } from 'node:stream';
-import { after, before, beforeEach, test } from 'node:test';
+import { beforeEach, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
-import { pino } from 'pino';
-import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { converse, jsonIn, linesLogger } from '../../support/raw-http.ts';
+import { imageBody, useTestApp } from '../../support/test-app.ts';
 
-let app: TestApp;
-let port: number;
-const lines: {
-  reqId?: string;
-  msg?: string;
-  status?: number;
-  code?: string;
-  accountId?: string;
-  jobId?: string;
-  left?: boolean;
-}[] = [];
+interface Line {
+  readonly reqId?: string;
+  readonly msg?: string;
+  readonly status?: number;
+  readonly code?: string;
+  readonly accountId?: string;
+  readonly jobId?: string;
+  readonly left?: boolean;
+}
 
-before(async () => {
-  const log = new Writable({
-    write(chunk, _encoding, done) {
-      lines.push(JSON.parse(String(chunk)));
-      done();
-    },
-  });
-  app = await openTestApp({ logger: pino({ level: 'info' }, log) });
-  await app.app.listen({ port: 0, host: '127.0.0.1' });
-  port = (app.app.server.address() as net.AddressInfo).port;
+const { lines, logger } = linesLogger<Line>();
+const app = useTestApp({ logger }, async () => {
+  port = await app.listen();
 });
-after(() => app.close());
+let port: number;
 beforeEach(() => {
   lines.length = 0;
 });
@@ -155,32 +145,23 @@ test('any other is replaced by one of ours, another one every time', async () =>
   assert.equal(seen.size, given.length);
 });
 
-/** What the server writes until it closes; `next` is sent once something has come. */
-async function converse(text: string, next?: string): Promise<string> {
-  const socket = net.connect(port, '127.0.0.1');
-  socket.write(text);
-  let received = '';
-  socket.on('data', chunk => {
-    received += String(chunk);
-  });
-  if (next !== undefined) socket.once('data', () => socket.write(next));
-  await once(socket, 'close');
-  return received;
-}
-
 function nameIn(answer: string): string {
   const inHead = /^x-request-id: (.*)\r$/im.exec(answer)?.[1] ?? '';
-  assert.equal(JSON.parse(answer.slice(answer.indexOf('\r\n\r\n'))).request_id, inHead);
+  assert.equal(jsonIn(answer).request_id, inHead);
   return inHead;
 }
 
 test('what reaches no route is named and logged too, and has the headers of every answer', async () => {
-  const junk = await converse('hello\r\n\r\n');
+  const junk = await converse(port, 'hello\r\n\r\n');
   assert.match(nameIn(junk), OURS);
-  const long = await converse(`GET / HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(20_000)}\r\n\r\n`);
+  const long = await converse(
+    port,
+    `GET / HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(20_000)}\r\n\r\n`,
+  );
   assert.match(long, /^HTTP\/1\.1 400 .*too large/s);
   assert.match(nameIn(long), OURS);
   const tunnel = await converse(
+    port,
     'CONNECT other:443 HTTP/1.1\r\nHost: other\r\nX-Request-ID: tunnel-1\r\n\r\n',
   );
   assert.match(tunnel, /^HTTP\/1\.1 405 .*\r\nAllow: /s);
@@ -210,12 +191,12 @@ test('a request whose body breaks off keeps its name, the next on the connection
     'Transfer-Encoding: chunked',
     'X-Request-ID: broken-1',
   ].join('\r\n');
-  const broken = await converse(`${head}\r\n\r\n5\r\n{"ima\r\nno chunk\r\n`);
+  const broken = await converse(port, `${head}\r\n\r\n5\r\n{"ima\r\nno chunk\r\n`);
   assert.match(broken, /^HTTP\/1\.1 400 /);
   assert.equal(nameIn(broken), 'broken-1');
 
   const first = 'GET /livez HTTP/1.1\r\nHost: x\r\nX-Request-ID: first-1\r\n\r\n';
-  const both = await converse(first, 'nonsense\r\n\r\n');
+  const both = await converse(port, first, { next: 'nonsense\r\n\r\n' });
   const names = [...both.matchAll(/^x-request-id: (.*)\r$/gim)].map(match => match[1]);
   assert.equal(names[0], 'first-1');
   assert.match(names[1] ?? '', OURS);
@@ -231,16 +212,17 @@ test('bytes behind a whole request are answered behind it, not in its place', as
     'Content-Type: application/json',
     `Content-Length: ${body.length}`,
   ].join('\r\n');
-  const both = await converse(`${head}\r\n\r\n${body}nonsense\r\n\r\n`);
+  const both = await converse(port, `${head}\r\n\r\n${body}nonsense\r\n\r\n`);
   const statuses = [...both.matchAll(/HTTP\/1\.1 (\d+)/g)].map(match => match[1]);
   assert.deepEqual(statuses, ['202', '400']);
 });
 
 test('a target in absolute form', async () => {
   const text = await converse(
+    port,
     'PUT http://x/v1/matting?a=b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',
   );
-  const problem = JSON.parse(text.slice(text.indexOf('\r\n\r\n')));
+  const problem = jsonIn(text);
   assert.equal(problem.code, 'METHOD_NOT_ALLOWED');
   assert.equal(problem.instance, '/v1/matting');
 });
@@ -252,8 +234,9 @@ test('a caller too slow with headers or body gets that error', async () => {
   server.requestTimeout = 200;
   try {
     const filesBefore = await app.storedFiles();
-    const slowHead = converse('GET /livez HTTP/1.1\r\nHost: x\r\n');
+    const slowHead = converse(port, 'GET /livez HTTP/1.1\r\nHost: x\r\n');
     const slowBody = converse(
+      port,
       [
         'POST /v1/matting HTTP/1.1',
         'Host: x',
@@ -268,7 +251,7 @@ test('a caller too slow with headers or body gets that error', async () => {
     );
     for (const answer of await Promise.all([slowHead, slowBody])) {
       assert.match(answer, /^HTTP\/1\.1 400 /);
-      const problem = JSON.parse(answer.slice(answer.indexOf('\r\n\r\n')));
+      const problem = jsonIn(answer);
       assert.equal(problem.code, 'INVALID_REQUEST');
       assert.match(problem.detail, /in time/);
     }

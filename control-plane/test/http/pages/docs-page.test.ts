@@ -2,11 +2,11 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { ERROR_CATALOGUE } from '#contract/errors.ts';
 import { renderDocsPage } from '../../../src/http/pages/docs-page.ts';
 import { renderErrorsPage } from '../../../src/http/pages/errors-page.ts';
-import { ERRORS_PAGE, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { ERRORS_PAGE, useTestApp } from '../../support/test-app.ts';
 
 interface Document {
   readonly paths: Record<string, Record<string, { operationId: string; summary: string }>>;
@@ -14,13 +14,7 @@ interface Document {
   readonly components: { readonly schemas: Record<string, unknown> };
 }
 
-let app: TestApp;
-let document: Document;
-let page: string;
-let policy: string;
-
-before(async () => {
-  app = await openTestApp();
+const app = useTestApp({}, async () => {
   document = (await app.app.inject('/v1/openapi.json')).json();
   const answer = await app.app.inject('/docs');
   assert.equal(answer.statusCode, 200);
@@ -28,7 +22,9 @@ before(async () => {
   page = answer.payload;
   policy = String(answer.headers['content-security-policy']);
 });
-after(() => app.close());
+let document: Document;
+let page: string;
+let policy: string;
 
 const VOID = ['meta', 'link'];
 

@@ -8,7 +8,7 @@ import addFormats from 'ajv-formats';
 import type { LightMyRequestResponse } from 'fastify';
 import source from '../../../src/http/removebg/removebg-openapi.json' with { type: 'json' };
 import { REMOVEBG_TEXTS } from '../../../src/services/removebg/removebg-fields.ts';
-import { BASE_URL, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { BASE_URL, openTestApp, pngHeader, useTestApp } from '../../support/test-app.ts';
 import { IMAGE, RemovebgClient } from './removebg-client.ts';
 
 const RESULT = randomBytes(200_001);
@@ -30,19 +30,14 @@ const RECORDED_HEADERS = [
 ];
 
 describe('the answer of the remove.bg interface', () => {
-  let app: TestApp;
-  let client: RemovebgClient;
+  const app = useTestApp();
+  const client = new RemovebgClient(app);
   let jobs: { stop(): Promise<void> };
 
   before(async () => {
-    app = await openTestApp();
-    client = new RemovebgClient(app);
     jobs = app.onSubmitted(id => app.succeedJob(id, RESULT));
   });
-  after(async () => {
-    await jobs.stop();
-    await app.close();
-  });
+  after(() => jobs.stop());
 
   /** No other request's. */
   const image = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);

@@ -1,12 +1,12 @@
 /** What the remove.bg interface answers where no picture was made: its codes, on real answers. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import type { LightMyRequestResponse } from 'fastify';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
 import type { JobFailure } from '../../../src/domain/job.ts';
 import { removebgErrorOf } from '../../../src/http/removebg/removebg-errors.ts';
-import { openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { openTestApp, pngHeader, useTestApp } from '../../support/test-app.ts';
 import { IMAGE, multipart, type Parts, RemovebgClient } from './removebg-client.ts';
 
 const BASE64 = IMAGE.toString('base64');
@@ -30,14 +30,12 @@ function assertRefused(answer: LightMyRequestResponse, status: number, code: str
 }
 
 describe('an error of the remove.bg interface', () => {
-  let app: TestApp;
+  const app = useTestApp();
   let client: RemovebgClient;
 
   before(async () => {
-    app = await openTestApp();
     client = new RemovebgClient(app);
   });
-  after(() => app.close());
 
   const image = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
 

@@ -1,12 +1,8 @@
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
-import { openTestApp, type TestApp } from '../../support/test-app.ts';
+import { test } from 'node:test';
+import { useTestApp } from '../../support/test-app.ts';
 
-let app: TestApp;
-before(async () => {
-  app = await openTestApp({ credits: 12 });
-});
-after(() => app.close());
+const app = useTestApp({ credits: 12 });
 
 test('packages: both price lists, as sold', async () => {
   const answer = await app.get('/v1/account/packages');

@@ -1,21 +1,16 @@
 /** What callers send by mistake or malice: refused by name, and nothing of it is left. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
-import net from 'node:net';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import type { ErrorCode } from '#contract/errors.ts';
-import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { converse, headOf } from '../../support/raw-http.ts';
+import { imageBody, pngHeader, useTestApp } from '../../support/test-app.ts';
 import { ASYNC, SYNC, snapshot } from './refusals.ts';
 
-let app: TestApp;
-let port: number;
-before(async () => {
-  app = await openTestApp();
-  await app.app.listen({ port: 0, host: '127.0.0.1' });
-  port = (app.app.server.address() as net.AddressInfo).port;
+const app = useTestApp({}, async () => {
+  port = await app.listen();
 });
-after(() => app.close());
+let port: number;
 
 async function refused(code: ErrorCode, body: unknown): Promise<void> {
   const before = await snapshot(app);
@@ -31,17 +26,11 @@ async function refused(code: ErrorCode, body: unknown): Promise<void> {
 test('Idempotency-Key: 1 and 128 characters make one job each', async () => {
   for (const key of ['k', '~'.repeat(128), 'a b', '", \\']) {
     const before = await app.stores.ledger.balances(app.accountId);
-    const answers = [];
-    for (const _ of [1, 2]) {
-      answers.push(
-        await app.post('/v1/matting/jobs', imageBody(), {
-          'idempotency-key': key,
-        }),
-      );
-    }
-    const [first, second] = answers.map(answer => answer.json().job_id);
+    const submit = async () =>
+      (await app.post(ASYNC, imageBody(), { 'idempotency-key': key })).json().job_id;
+    const first = await submit();
     assert.match(first, /^[0-9a-f-]{36}$/);
-    assert.equal(second, first);
+    assert.equal(await submit(), first);
     const after = await app.stores.ledger.balances(app.accountId);
     assert.equal(after?.reserved, (before?.reserved ?? 0) + 1);
   }
@@ -99,45 +88,34 @@ test('bodies that are not a request', async () => {
 });
 
 test('NUL and nothing in the fields', async () => {
-  await refused('INVALID_IMAGE_SOURCE', '{"image_url":"https://example.com/\\u0000.png"}');
-  await refused('INVALID_IMAGE_SOURCE', `{"image_base64":"\\u0000${png}"}`);
-  await refused('INVALID_IMAGE_SOURCE', `{"image_base64":"\0${png}"}`);
-  await refused('INVALID_IMAGE_SOURCE', { image_url: '' });
-  await refused('INVALID_IMAGE_SOURCE', { image_base64: '' });
-  await refused('INVALID_IMAGE_SOURCE', { image_url: null, image_base64: null });
-  await refused('UNSUPPORTED_OUTPUT_FORMAT', imageBody({ output_format: 'png\0' }));
-  await refused('UNSUPPORTED_OUTPUT_FORMAT', imageBody({ output_format: '' }));
-  await refused('UNSUPPORTED_OUTPUT_FORMAT', imageBody({ output_format: 'ｐｎｇ' }));
   const callback = { callback_url: 'https://example.com/\0', callback_secret: 's'.repeat(24) };
-  await refused('INVALID_CALLBACK', imageBody(callback));
-  await refused('INVALID_CALLBACK', imageBody({ callback_url: '', callback_secret: '' }));
+  for (const [code, body] of [
+    ['INVALID_IMAGE_SOURCE', '{"image_url":"https://example.com/\\u0000.png"}'],
+    ['INVALID_IMAGE_SOURCE', `{"image_base64":"\\u0000${png}"}`],
+    ['INVALID_IMAGE_SOURCE', `{"image_base64":"\0${png}"}`],
+    ['INVALID_IMAGE_SOURCE', { image_url: '' }],
+    ['INVALID_IMAGE_SOURCE', { image_base64: '' }],
+    ['INVALID_IMAGE_SOURCE', { image_url: null, image_base64: null }],
+    ['UNSUPPORTED_OUTPUT_FORMAT', imageBody({ output_format: 'png\0' })],
+    ['UNSUPPORTED_OUTPUT_FORMAT', imageBody({ output_format: '' })],
+    ['UNSUPPORTED_OUTPUT_FORMAT', imageBody({ output_format: 'ｐｎｇ' })],
+    ['INVALID_CALLBACK', imageBody(callback)],
+    ['INVALID_CALLBACK', imageBody({ callback_url: '', callback_secret: '' })],
+  ] as const) {
+    await refused(code, body);
+  }
 });
 
-function head(lines: readonly string[], key = randomUUID()): string {
-  return [
-    'POST /v1/matting/jobs HTTP/1.1',
-    'Host: x',
-    `Authorization: Bearer ${app.token}`,
-    `Idempotency-Key: ${key}`,
-    'Content-Type: application/json',
-    ...lines,
-    '',
-    '',
-  ].join('\r\n');
+function head(lines: readonly string[]): string {
+  return headOf('POST /v1/matting/jobs HTTP/1.1', 'Host: x', ...signed(), ...lines);
 }
 
-/** What comes back to these bytes, and to the end of what we send where there is one. */
-async function converse(text: string, end?: 'end' | 'resetAndDestroy'): Promise<string> {
-  const socket = net.connect(port, '127.0.0.1');
-  await once(socket, 'connect');
-  let received = '';
-  socket.on('data', chunk => {
-    received += String(chunk);
-  });
-  socket.on('error', () => undefined);
-  socket.write(text, () => end && socket[end]());
-  await once(socket, 'close');
-  return received;
+function signed(): string[] {
+  return [
+    `Authorization: Bearer ${app.token}`,
+    `Idempotency-Key: ${randomUUID()}`,
+    'Content-Type: application/json',
+  ];
 }
 
 async function settled(before: Awaited<ReturnType<typeof snapshot>>): Promise<void> {
@@ -152,7 +130,9 @@ const body = JSON.stringify(imageBody());
 test('a Content-Length that promises more than comes', async () => {
   const before = await snapshot(app);
   for (const end of ['end', 'resetAndDestroy'] as const) {
-    const received = await converse(head([`Content-Length: ${body.length + 1}`]) + body, end);
+    const received = await converse(port, head([`Content-Length: ${body.length + 1}`]) + body, {
+      end,
+    });
     assert.doesNotMatch(received, /^HTTP\/1\.1 (2|5)/);
     await settled(before);
   }
@@ -161,7 +141,7 @@ test('a Content-Length that promises more than comes', async () => {
 test('a Content-Length that promises less than comes', async () => {
   const before = await snapshot(app);
   const cut = head([`Content-Length: ${body.length - 1}`]) + body;
-  const received = await converse(cut);
+  const received = await converse(port, cut);
   // The rest is the beginning of another request, and no good one either.
   const problems = [...received.matchAll(/\{"type":.*?\}/g)].map(([text]) => JSON.parse(text));
   assert.deepEqual(
@@ -186,7 +166,7 @@ test('chunks that are cut off, in a chunk and between chunks', async () => {
   ];
   for (const text of cuts) {
     for (const end of ['end', 'resetAndDestroy'] as const) {
-      const received = await converse(text, end);
+      const received = await converse(port, text, { end });
       assert.doesNotMatch(received, /HTTP\/1\.1 (2|5)/, text);
     }
   }
@@ -207,7 +187,7 @@ test('lengths that are none, or more than one', async () => {
     ['Transfer-Encoding: xchunked'],
   ];
   for (const lines of wrong) {
-    const received = await converse(`${head(lines)}${body}`);
+    const received = await converse(port, `${head(lines)}${body}`);
     assert.match(received, /^HTTP\/1\.1 400 Bad Request\r\nContent-Type: application\/problem/);
     assert.match(received, /"code":"INVALID_REQUEST"/, lines.join());
   }

@@ -2,15 +2,13 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import path from 'node:path';
-import { Writable } from 'node:stream';
-import { after, afterEach, before, test } from 'node:test';
-import pino from 'pino';
+import { afterEach, test } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
 import { CallbackSecrets, notificationBody } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import { openDatabase } from '../../../src/store/database/connect.ts';
-import { imageBody, openTestApp, TEST_SECRETS_KEY, type TestApp } from '../../support/test-app.ts';
+import { linesLogger } from '../../support/raw-http.ts';
+import { imageBody, openTestApp, TEST_SECRETS_KEY, useTestApp } from '../../support/test-app.ts';
 
 const SYNC = '/v1/matting';
 const ASYNC = '/v1/matting/jobs';
@@ -28,31 +26,19 @@ const PENDING = {
   next_attempt_at: null,
 };
 
-let app: TestApp;
 /** What the resolver answers, by host; a public address for every other. */
-const addresses = new Map<string, readonly string[]>();
+const addresses = new Map<string, readonly string[]>([['moved.example.com', ['10.0.0.1']]]);
 const asked: string[] = [];
-let logged = '';
-
-before(async () => {
-  const sink = new Writable({
-    write: (chunk, _encoding, done) => {
-      logged += chunk;
-      done();
-    },
-  });
-  app = await openTestApp({
-    jobsInFlightMax: 20,
-    logger: pino({ level: 'trace' }, sink),
-    resolveHost: async host => {
-      asked.push(host);
-      return addresses.get(host) ?? ['93.184.215.14'];
-    },
-  });
-  addresses.set('moved.example.com', ['10.0.0.1']);
+const { lines, logger } = linesLogger('trace');
+const app = useTestApp({
+  jobsInFlightMax: 20,
+  logger,
+  resolveHost: async host => {
+    asked.push(host);
+    return addresses.get(host) ?? ['93.184.215.14'];
+  },
 });
 afterEach(() => app.refuseNewJobs(undefined));
-after(() => app.close());
 
 async function credits() {
   return (await app.get('/v1/account')).json().credits;
@@ -77,9 +63,8 @@ function bodyIn(row: { readonly id: string; readonly body: string }) {
 }
 
 async function outboxOf(jobId: string) {
-  const place = path.join(path.dirname(app.storageDir), 'matting.sqlite');
   const log = { info: () => undefined, warn: () => undefined };
-  const database = await openDatabase(`sqlite:${place}`, { log });
+  const database = await openDatabase(`sqlite:${app.databaseFile}`, { log });
   try {
     return await database.kysely
       .selectFrom('outbox')
@@ -282,15 +267,15 @@ test('the secret is stored sealed for its job, and is neither logged nor shown',
     const row = (await outboxOf(jobId))!;
     const sealed = { secret: row.secret, secretKeyId: row.secret_key_id };
     assert.deepEqual(SECRETS.open(jobId, sealed), key);
+    const logged = JSON.stringify(lines);
     const told = answer.payload + (await app.get(`${ASYNC}/${jobId}`)).payload + row.body + logged;
     assert.ok(logged.includes('req_'), 'the log was read');
     for (const form of [secret, key.toString('hex'), key.toString('base64')]) {
       assert.ok(!told.includes(form));
     }
   }
-  const directory = path.dirname(app.storageDir);
-  for (const file of ['matting.sqlite', 'matting.sqlite-wal']) {
-    const bytes = await readFile(path.join(directory, file)).catch(() => Buffer.alloc(0));
+  for (const file of [app.databaseFile, `${app.databaseFile}-wal`]) {
+    const bytes = await readFile(file).catch(() => Buffer.alloc(0));
     for (const form of [SECRET, text, decoded]) assert.ok(!bytes.includes(form), file);
   }
 });

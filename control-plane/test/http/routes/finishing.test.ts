@@ -1,18 +1,14 @@
 /** What is made of the cut-out, from the fields of a request to its job and its answers. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { BACKGROUND_BYTES_MAX } from '#contract/limits.ts';
 import { backgroundBlob } from '../../../src/domain/job.ts';
 import { FORM_TYPE, formOf, imagePart } from '../../support/forms.ts';
-import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { imageBody, pngHeader, useTestApp } from '../../support/test-app.ts';
 import { ASYNC, assertRefused, SYNC, snapshot } from './refusals.ts';
 
-let app: TestApp;
-before(async () => {
-  app = await openTestApp({ syncWaitMs: 60_000 });
-});
-after(() => app.close());
+const app = useTestApp({ syncWaitMs: 60_000 });
 
 const SHOP = {
   background: '#FFF',

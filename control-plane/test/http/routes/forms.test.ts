@@ -1,18 +1,14 @@
 /** The forms of a submission's body: JSON, multipart/form-data, the picture itself. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import type { ErrorCode } from '#contract/errors.ts';
 import { BACKGROUND_BYTES_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
 import { FORM_TYPE, formOf, imagePart, type Part, partOf } from '../../support/forms.ts';
-import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { imageBody, openTestApp, pngHeader, useTestApp } from '../../support/test-app.ts';
 import { ASYNC, SYNC, snapshot } from './refusals.ts';
 
-let app: TestApp;
-before(async () => {
-  app = await openTestApp({ syncWaitMs: 60_000, credits: 100_000 });
-});
-after(() => app.close());
+const app = useTestApp({ syncWaitMs: 60_000, credits: 100_000 });
 
 type Headers = Record<string, string | undefined>;
 const PICTURE = { 'content-type': 'image/png' };
@@ -332,8 +328,7 @@ test('a key from before the upgrade replays in every form', async () => {
 });
 
 test('without a place or a disk a form is still hashed: a join needs no upload', async t => {
-  const narrow = await openTestApp({ uploadSlots: { max: 0, waitMs: 1 } });
-  t.after(() => narrow.close());
+  const narrow = await openTestApp({ uploadSlots: { max: 0, waitMs: 1 } }, t);
   for (const { path = '', body, headers } of Object.values(formsOf(image))) {
     const answer = await narrow.post(`${ASYNC}${path}`, body, headers);
     assert.equal(answer.statusCode, 503, answer.payload);

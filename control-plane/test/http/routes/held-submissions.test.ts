@@ -4,9 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
-import { hold, listening } from '../../support/area/held-form.ts';
-import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { before, describe, it } from 'node:test';
+import { hold } from '../../support/area/held-form.ts';
+import { imageBody, pngHeader, useTestApp } from '../../support/test-app.ts';
 
 const BY = { actor: { kind: 'operator' } } as const;
 const CALLBACK = {
@@ -15,21 +15,18 @@ const CALLBACK = {
 };
 
 describe('a submission whose key changes meanwhile', () => {
-  let app: TestApp;
-  let port: number;
   /** Runs while the name of a receiver is looked up. */
-  let onResolve: () => Promise<unknown>;
-  before(async () => {
-    onResolve = async () => undefined;
-    app = await openTestApp({
-      resolveHost: async () => {
-        await onResolve();
-        return ['93.184.215.14'];
-      },
-    });
-    port = await listening(app.app);
+  let onResolve: () => Promise<unknown> = async () => undefined;
+  const app = useTestApp({
+    resolveHost: async () => {
+      await onResolve();
+      return ['93.184.215.14'];
+    },
   });
-  after(() => app.close());
+  let port: number;
+  before(async () => {
+    port = await app.listen();
+  });
 
   const key = () => app.stores.apiKeys.create(app.accountId, 'leaked');
   const bodyOf = (more = {}) => JSON.stringify(imageBody(more));

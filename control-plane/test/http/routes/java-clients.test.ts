@@ -4,19 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, test } from 'node:test';
-import { openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { after, test } from 'node:test';
+import { pngHeader, useTestApp } from '../../support/test-app.ts';
 
-let app: TestApp;
-let jobs: { stop(): Promise<void> };
-before(async () => {
-  app = await openTestApp();
+const app = useTestApp({}, async () => {
   jobs = app.onSubmitted(id => app.succeedJob(id, Buffer.from('a result')));
 });
-after(async () => {
-  await jobs.stop();
-  await app.close();
-});
+let jobs: { stop(): Promise<void> };
+after(() => jobs.stop());
 
 interface Recorded {
   readonly type: string;

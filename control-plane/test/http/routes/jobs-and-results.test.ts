@@ -1,16 +1,12 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, test } from 'node:test';
-import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { test } from 'node:test';
+import { imageBody, openTestApp, useTestApp } from '../../support/test-app.ts';
 
 const JOBS = '/v1/matting/jobs';
 const FILE = Buffer.from('0123456789');
 
-let app: TestApp;
-before(async () => {
-  app = await openTestApp();
-});
-after(() => app.close());
+const app = useTestApp();
 
 async function submit(to = app): Promise<string> {
   return (await to.post(JOBS, imageBody())).json().job_id;
@@ -206,37 +202,33 @@ test('a file that is gone before its time is our error, not an expired link', as
   assert.equal(answer.headers['content-disposition'], undefined);
 });
 
-test("expiry is the row's, whether the sweeper came or not", async () => {
-  const brief = await openTestApp({ resultTtlMs: 1 });
-  try {
-    const key = { 'idempotency-key': randomUUID() };
-    const id = (await brief.post(JOBS, imageBody(), key)).json().job_id;
-    const { token } = await brief.succeedJob(id);
-    // The link lives for 1 ms of the database's clock.
-    while ((await brief.get(`${JOBS}/${id}`)).json().status === 'succeeded') {
-      await new Promise(resolve => setTimeout(resolve, 1));
-    }
-    const assertExpired = async () => {
-      const job = (await brief.get(`${JOBS}/${id}`)).json();
-      assert.equal(job.status, 'expired');
-      assert.equal('result' in job, false);
-      assert.deepEqual(job.credits, { reserved: 0, charged: 1 });
-      const link = await brief.app.inject(`/v1/results/${token}`);
-      assert.equal(link.statusCode, 410);
-      assert.equal(link.json().code, 'RESULT_EXPIRED');
-      const again = await brief.post('/v1/matting', imageBody(), key);
-      assert.equal(again.statusCode, 410);
-      assert.equal(again.json().job_id, id);
-      assert.equal(again.headers['idempotent-replayed'], 'true');
-      assert.equal(again.headers['x-credits-charged'], '0');
-      const asJob = await brief.post(JOBS, imageBody(), key);
-      assert.equal(asJob.statusCode, 200);
-      assert.equal(asJob.json().status, 'expired');
-    };
-    await assertExpired();
-    assert.equal((await brief.stores.jobs.takeExpiredResultBlobs(10)).length, 1);
-    await assertExpired();
-  } finally {
-    await brief.close();
+test("expiry is the row's, whether the sweeper came or not", async t => {
+  const brief = await openTestApp({ resultTtlMs: 1 }, t);
+  const key = { 'idempotency-key': randomUUID() };
+  const id = (await brief.post(JOBS, imageBody(), key)).json().job_id;
+  const { token } = await brief.succeedJob(id);
+  // The link lives for 1 ms of the database's clock.
+  while ((await brief.get(`${JOBS}/${id}`)).json().status === 'succeeded') {
+    await new Promise(resolve => setTimeout(resolve, 1));
   }
+  const assertExpired = async () => {
+    const job = (await brief.get(`${JOBS}/${id}`)).json();
+    assert.equal(job.status, 'expired');
+    assert.equal('result' in job, false);
+    assert.deepEqual(job.credits, { reserved: 0, charged: 1 });
+    const link = await brief.app.inject(`/v1/results/${token}`);
+    assert.equal(link.statusCode, 410);
+    assert.equal(link.json().code, 'RESULT_EXPIRED');
+    const again = await brief.post('/v1/matting', imageBody(), key);
+    assert.equal(again.statusCode, 410);
+    assert.equal(again.json().job_id, id);
+    assert.equal(again.headers['idempotent-replayed'], 'true');
+    assert.equal(again.headers['x-credits-charged'], '0');
+    const asJob = await brief.post(JOBS, imageBody(), key);
+    assert.equal(asJob.statusCode, 200);
+    assert.equal(asJob.json().status, 'expired');
+  };
+  await assertExpired();
+  assert.equal((await brief.stores.jobs.takeExpiredResultBlobs(10)).length, 1);
+  await assertExpired();
 });

@@ -1,16 +1,12 @@
 /** What keys with a policy are refused over HTTP, when, and with what. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import type { KeyPolicy } from '../../../src/domain/account/key-policy.ts';
-import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { imageBody, openTestApp, useTestApp } from '../../support/test-app.ts';
 
 const JOBS = '/v1/matting/jobs';
 
-let app: TestApp;
-before(async () => {
-  app = await openTestApp({ credits: 1000 });
-});
-after(() => app.close());
+const app = useTestApp({ credits: 1000 });
 
 async function keyed(policy: KeyPolicy) {
   return { authorization: `Bearer ${await app.createKey(policy)}` };
@@ -94,25 +90,21 @@ describe('networks', () => {
 });
 
 describe('networks behind a proxy', () => {
-  it('are compared with whom a proxy that is named has seen, and with no other word', async () => {
-    const behind = await openTestApp({ trustedProxies: ['127.0.0.0/8'] });
-    try {
-      const networks = ['192.0.2.0/24'];
-      const authorization = `Bearer ${await behind.createKey({ networks })}`;
-      const statusFrom = async (chain: string) =>
-        (await behind.get('/v1/account', { authorization, 'x-forwarded-for': chain })).statusCode;
-      assert.equal(await statusFrom('192.0.2.7'), 200);
-      assert.equal(await statusFrom('198.51.100.7'), 403);
-      // Its own words are the first, what the proxy adds is the last.
-      assert.equal(await statusFrom('192.0.2.7, 198.51.100.7'), 403);
-      // Some proxies write the port, too; what is no address is in no network.
-      assert.equal(await statusFrom('192.0.2.7:4711'), 200);
-      assert.equal(await statusFrom('192.0.2.7:4711, 127.0.0.9:80'), 200);
-      assert.equal(await statusFrom('192.0.2.7:4711, 198.51.100.7:4712'), 403);
-      assert.equal(await statusFrom('unknown'), 403);
-    } finally {
-      await behind.close();
-    }
+  it('are compared with whom a proxy that is named has seen, and with no other word', async t => {
+    const behind = await openTestApp({ trustedProxies: ['127.0.0.0/8'] }, t);
+    const networks = ['192.0.2.0/24'];
+    const authorization = `Bearer ${await behind.createKey({ networks })}`;
+    const statusFrom = async (chain: string) =>
+      (await behind.get('/v1/account', { authorization, 'x-forwarded-for': chain })).statusCode;
+    assert.equal(await statusFrom('192.0.2.7'), 200);
+    assert.equal(await statusFrom('198.51.100.7'), 403);
+    // Its own words are the first, what the proxy adds is the last.
+    assert.equal(await statusFrom('192.0.2.7, 198.51.100.7'), 403);
+    // Some proxies write the port, too; what is no address is in no network.
+    assert.equal(await statusFrom('192.0.2.7:4711'), 200);
+    assert.equal(await statusFrom('192.0.2.7:4711, 127.0.0.9:80'), 200);
+    assert.equal(await statusFrom('192.0.2.7:4711, 198.51.100.7:4712'), 403);
+    assert.equal(await statusFrom('unknown'), 403);
   });
 });
 

@@ -222,18 +222,14 @@ describe('the proxy to a node', () => {
   });
 });
 
-it('the public port knows nothing of the operator', async () => {
-  const plane = await openTestApp();
-  try {
-    for (const url of ['/operator/nodes', '/operator/jobs', '/operator/nodes/n/metrics']) {
-      const answer = await plane.app.inject({ url, headers: AUTHORIZED });
-      assert.equal(answer.statusCode, 404, url);
-    }
-    const document = (await plane.app.inject('/v1/openapi.json')).body;
-    assert.ok(!/operator\/|INVALID_OPERATOR_KEY|JOB_FINAL|NODE_UNREACHABLE/.test(document));
-  } finally {
-    await plane.close();
+it('the public port knows nothing of the operator', async t => {
+  const plane = await openTestApp({}, t);
+  for (const url of ['/operator/nodes', '/operator/jobs', '/operator/nodes/n/metrics']) {
+    const answer = await plane.app.inject({ url, headers: AUTHORIZED });
+    assert.equal(answer.statusCode, 404, url);
   }
+  const document = (await plane.app.inject('/v1/openapi.json')).body;
+  assert.ok(!/operator\/|INVALID_OPERATOR_KEY|JOB_FINAL|NODE_UNREACHABLE/.test(document));
 });
 test('silent connections do not close the port of metrics to a scraper', async () => {
   const made = await openTestApp();

@@ -3,13 +3,12 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
-import { Writable } from 'node:stream';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
-import pino from 'pino';
 import { useTestDatabase } from '../../../../test/support/database.ts';
 import { storesOn } from '../../store/fixtures.ts';
+import { linesLogger } from '../../support/raw-http.ts';
 import { AUTHORIZED, appOn, KEY, listen, register } from './operator-port.ts';
 
 interface Line {
@@ -21,7 +20,7 @@ interface Line {
 
 describe('the log of the operator port', () => {
   const databases = useTestDatabase('sqlite');
-  const lines: Line[] = [];
+  const { lines, logger } = linesLogger<Line>();
   const asked = Promise.withResolvers<void>();
   /** A node that does not answer. */
   const node = createServer(() => asked.resolve());
@@ -29,14 +28,8 @@ describe('the log of the operator port', () => {
   let port: number;
 
   before(async () => {
-    const log = new Writable({
-      write(chunk, _encoding, done) {
-        lines.push(JSON.parse(String(chunk)));
-        done();
-      },
-    });
     const stores = storesOn(await databases.open());
-    app = appOn(stores, { logger: pino({ level: 'info' }, log) });
+    app = appOn(stores, { logger });
     port = await listen(app);
     node.listen(0, '127.0.0.1');
     await once(node, 'listening');

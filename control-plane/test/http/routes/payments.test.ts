@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { SILENT_LOG } from '../../../../test/support/database.ts';
 import type { Order } from '../../../src/domain/account/orders.ts';
 import { signMessage } from '../../../src/services/notification/signature.ts';
@@ -12,7 +12,7 @@ import { NOTIFICATIONS_A_MINUTE_MAX } from '../../../src/services/sales/receive-
 import { openDatabase } from '../../../src/store/database/connect.ts';
 import { assertBalanced, fundedAccount } from '../../store/fixtures.ts';
 import { aged, placed } from '../../store/orders.ts';
-import { openTestApp, type TestApp } from '../../support/test-app.ts';
+import { openTestApp, useTestApp } from '../../support/test-app.ts';
 
 const SECRET = 'a secret of the provider'.replaceAll(' ', '-');
 const PATH = '/account/payments/notifications';
@@ -23,13 +23,10 @@ const config = {
   paymentInstructions: undefined,
 } as const;
 
-let app: TestApp;
-let account: string;
-before(async () => {
-  app = await openTestApp({ sales: config });
+const app = useTestApp({ sales: config }, async () => {
   account = await fundedAccount(app.stores, 0);
 });
-after(() => app.close());
+let account: string;
 
 interface Sent {
   readonly secret?: string;
@@ -184,26 +181,22 @@ describe('a notification of a payment', () => {
 describe('the example of the docs', () => {
   const example = path.resolve(import.meta.dirname, '../../../../docs/examples/tell-payment.ts');
 
-  it('tells of a payment and a refund, and of what does not fit', async () => {
-    const own = await openTestApp({ sales: config });
-    try {
-      const url = await own.app.listen({ port: 0, host: '127.0.0.1' });
-      const { id } = await placed(own.stores, own.accountId);
-      const tell = async (...args: string[]) => {
-        const env = { PATH: process.env.PATH, PAYMENT_SECRET: SECRET };
-        const child = spawn(process.execPath, [example, url, ...args], { env });
-        const said: Buffer[] = [];
-        child.stdout.on('data', chunk => said.push(chunk));
-        const [code] = await once(child, 'close');
-        return `${code} ${Buffer.concat(said)}`;
-      };
-      assert.match(await tell('paid', id, 'pay-1', '4999', 'CNY'), /^1 400 .*data\.amount/);
-      assert.match(await tell('paid', id, 'pay-1', '5000', 'CNY'), /^0 200 .*"outcome":"paid"/);
-      assert.match(await tell('refunded', id, 're-1', '5000', 'CNY'), /^0 200 .*"refunded"/);
-      assert.equal((await own.stores.orders.find(id))?.state, 'refunded');
-    } finally {
-      await own.close();
-    }
+  it('tells of a payment and a refund, and of what does not fit', async t => {
+    const own = await openTestApp({ sales: config }, t);
+    const url = await own.app.listen({ port: 0, host: '127.0.0.1' });
+    const { id } = await placed(own.stores, own.accountId);
+    const tell = async (...args: string[]) => {
+      const env = { PATH: process.env.PATH, PAYMENT_SECRET: SECRET };
+      const child = spawn(process.execPath, [example, url, ...args], { env });
+      const said: Buffer[] = [];
+      child.stdout.on('data', chunk => said.push(chunk));
+      const [code] = await once(child, 'close');
+      return `${code} ${Buffer.concat(said)}`;
+    };
+    assert.match(await tell('paid', id, 'pay-1', '4999', 'CNY'), /^1 400 .*data\.amount/);
+    assert.match(await tell('paid', id, 'pay-1', '5000', 'CNY'), /^0 200 .*"outcome":"paid"/);
+    assert.match(await tell('refunded', id, 're-1', '5000', 'CNY'), /^0 200 .*"refunded"/);
+    assert.equal((await own.stores.orders.find(id))?.state, 'refunded');
   });
 });
 

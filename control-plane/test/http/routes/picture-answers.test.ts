@@ -1,19 +1,15 @@
 /** POST /v1/matting where the caller takes the picture itself. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, type TestContext, test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import type { LightMyRequestResponse } from 'fastify';
-import { BASE_URL, imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { BASE_URL, imageBody, openTestApp, useTestApp } from '../../support/test-app.ts';
 
 const SYNC = '/v1/matting';
 const ASYNC = '/v1/matting/jobs';
 const FILE = Buffer.from('0123456789');
 
-let app: TestApp;
-before(async () => {
-  app = await openTestApp();
-});
-after(() => app.close());
+const app = useTestApp();
 
 function freshKey(): { 'idempotency-key': string } {
   return { 'idempotency-key': randomUUID() };
@@ -250,8 +246,7 @@ test('the path that does not wait answers JSON whatever is accepted', async () =
 });
 
 test('who does not wait to the end gets JSON, and the picture by the same request later', async t => {
-  const hasty = await openTestApp({ syncWaitMs: 1 });
-  t.after(() => hasty.close());
+  const hasty = await openTestApp({ syncWaitMs: 1 }, t);
   const headers = { ...freshKey(), accept: 'image/webp' };
   const late = await hasty.post(SYNC, imageBody(), headers);
   assert.equal(late.statusCode, 202);
@@ -297,8 +292,7 @@ test('a picture that is gone before its time is lost, with the job that made it'
 });
 
 test('an expired result is answered as ever', async t => {
-  const brief = await openTestApp({ resultTtlMs: 1 });
-  t.after(() => brief.close());
+  const brief = await openTestApp({ resultTtlMs: 1 }, t);
   const headers = { ...freshKey(), accept: 'image/png' };
   const { job_id: jobId } = (await brief.post(ASYNC, imageBody(), headers)).json();
   await brief.succeedJob(jobId);
@@ -311,8 +305,7 @@ test('an expired result is answered as ever', async t => {
 });
 
 test('pictures share the places of readers; at the bound the job is named and nothing is lost', async t => {
-  const full = await openTestApp({ resultReaders: { linkMax: 1, accountMax: 1, max: 1 } });
-  t.after(() => full.close());
+  const full = await openTestApp({ resultReaders: { linkMax: 1, accountMax: 1, max: 1 } }, t);
   const headers = { ...freshKey(), accept: 'image/png' };
   const { job_id: jobId } = (await full.post(ASYNC, imageBody(), headers)).json();
   await full.succeedJob(jobId, FILE);

@@ -1,15 +1,14 @@
 /** Result links that lead to the storage, on a real server and by a real client of HTTP. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { Writable } from 'node:stream';
-import { after, before, describe, it } from 'node:test';
-import { pino } from 'pino';
+import { before, describe, it } from 'node:test';
 import {
   missingStore,
   OBJECT_STORES,
   useObjectStore,
 } from '../../../../test/support/object-storage/object-store.ts';
-import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { linesLogger } from '../../support/raw-http.ts';
+import { imageBody, type TestApp, useTestApp } from '../../support/test-app.ts';
 
 const FILE = randomBytes(100_000);
 const JOBS = '/v1/matting/jobs';
@@ -17,9 +16,10 @@ const JOBS = '/v1/matting/jobs';
 for (const kind of OBJECT_STORES) {
   describe(`redirected downloads: ${kind}`, { skip: missingStore(kind) }, () => {
     const store = useObjectStore(kind);
-    let app: TestApp;
-    let brief: TestApp;
-    let logged = '';
+    const { lines, logger } = linesLogger('trace');
+    const redirected = () => ({ storageUrl: store.url(), resultDownloads: 'redirect' }) as const;
+    const app = useTestApp(() => ({ ...redirected(), logger }));
+    const brief = useTestApp(() => ({ ...redirected(), resultTtlMs: 20_000 }));
     let link: string;
     let jobId: string;
 
@@ -30,23 +30,9 @@ for (const kind of OBJECT_STORES) {
     };
 
     before(async () => {
-      const write = new Writable({
-        write: (line, _, done) => {
-          logged += line;
-          done();
-        },
-      });
-      const redirected = { storageUrl: store.url(), resultDownloads: 'redirect' } as const;
-      app = await openTestApp({ ...redirected, logger: pino({ level: 'trace' }, write) });
-      brief = await openTestApp({ ...redirected, resultTtlMs: 20_000 });
-      await app.app.listen({ port: 0, host: '127.0.0.1' });
+      await app.listen();
       link = await makeResult(app);
     });
-    after(async () => {
-      await app?.close();
-      await brief?.close();
-    });
-
     const open = (headers: Record<string, string> = {}, method = 'GET') => {
       const { port } = app.app.server.address() as { port: number };
       return fetch(`http://127.0.0.1:${port}${link}`, { headers, method });
@@ -140,6 +126,7 @@ for (const kind of OBJECT_STORES) {
 
     it('are not in the log, nor is what they lead to', async () => {
       const { location } = (await app.app.inject(link)).headers;
+      const logged = JSON.stringify(lines);
       assert.match(logged, /answered/);
       for (const secret of [link.split('/').at(-1) ?? '', 'X-Amz-Signature', String(location)]) {
         assert.ok(!logged.includes(secret));

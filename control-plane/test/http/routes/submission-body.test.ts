@@ -1,15 +1,11 @@
 /** What a submission's body may say: syntax, fields, Base64, the image's header. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, test } from 'node:test';
-import { openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { test } from 'node:test';
+import { pngHeader, useTestApp } from '../../support/test-app.ts';
 import { ASYNC, assertRefused, png } from './refusals.ts';
 
-let app: TestApp;
-before(async () => {
-  app = await openTestApp({ syncWaitMs: 60_000 });
-});
-after(() => app.close());
+const app = useTestApp({ syncWaitMs: 60_000 });
 
 const GIF = Buffer.from('47494638396101000100800000', 'hex').toString('base64');
 

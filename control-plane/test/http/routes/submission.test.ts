@@ -1,22 +1,17 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, afterEach, before, test } from 'node:test';
+import { afterEach, test } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
-import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { imageBody, openTestApp, useTestApp } from '../../support/test-app.ts';
 import { ASYNC, assertRefused, png, SYNC, snapshot } from './refusals.ts';
 
-let app: TestApp;
+const app = useTestApp({ syncWaitMs: 60_000 });
 /** Waits hardly at all. */
-let hasty: TestApp;
-before(async () => {
-  app = await openTestApp({ syncWaitMs: 60_000 });
-  hasty = await openTestApp({ syncWaitMs: 50 });
-});
+const hasty = useTestApp({ syncWaitMs: 50 });
 afterEach(() => app.refuseNewJobs(undefined));
-after(() => Promise.all([app.close(), hasty.close()]));
 
-async function untilOneWaits(): Promise<void> {
-  while (app.services.waitForJob.waiting === 0) await new Promise(setImmediate);
+async function untilOneWaits(of = app): Promise<void> {
+  while (of.services.waitForJob.waiting === 0) await new Promise(setImmediate);
 }
 
 test('a new job: on the wire, in the store, in the ledger', async () => {
@@ -232,63 +227,51 @@ test('saturation refuses new work and nothing else', async () => {
   );
 });
 
-test('after the body: jobs in flight, saturation, credits; a join passes them all', async () => {
-  const small = await openTestApp({ credits: 1, jobsInFlightMax: 1 });
-  try {
-    const codeOf = async (key: string = randomUUID()) => {
-      const answer = await small.post(ASYNC, imageBody(), { 'idempotency-key': key });
-      return answer.json().code ?? answer.statusCode;
-    };
-    assert.equal(await codeOf('first'), 202);
-    small.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full'));
-    assert.equal(await codeOf(), 'RATE_LIMITED');
-    assert.equal(await codeOf('first'), 202);
-    const [job] = await small.stores.jobs.listClaimable(1);
-    assert.ok(job);
-    await small.succeedJob(job.id);
-    assert.equal(await codeOf(), 'SERVICE_UNAVAILABLE');
-    assert.equal(await codeOf('first'), 200);
-    small.refuseNewJobs(undefined);
-    assert.equal(await codeOf(), 'INSUFFICIENT_CREDITS');
-    await small.stores.ledger.grant(small.accountId, 2, 'top-up');
-    assert.equal(await codeOf('second'), 202);
-    const limited = await small.post(ASYNC, imageBody());
-    assert.equal(limited.json().code, 'RATE_LIMITED');
-    assert.match(String(limited.headers['retry-after']), /^\d+$/);
-    assert.equal(limited.json().retryable, true);
-  } finally {
-    await small.close();
-  }
+test('after the body: jobs in flight, saturation, credits; a join passes them all', async t => {
+  const small = await openTestApp({ credits: 1, jobsInFlightMax: 1 }, t);
+  const codeOf = async (key: string = randomUUID()) => {
+    const answer = await small.post(ASYNC, imageBody(), { 'idempotency-key': key });
+    return answer.json().code ?? answer.statusCode;
+  };
+  assert.equal(await codeOf('first'), 202);
+  small.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full'));
+  assert.equal(await codeOf(), 'RATE_LIMITED');
+  assert.equal(await codeOf('first'), 202);
+  const [job] = await small.stores.jobs.listClaimable(1);
+  assert.ok(job);
+  await small.succeedJob(job.id);
+  assert.equal(await codeOf(), 'SERVICE_UNAVAILABLE');
+  assert.equal(await codeOf('first'), 200);
+  small.refuseNewJobs(undefined);
+  assert.equal(await codeOf(), 'INSUFFICIENT_CREDITS');
+  await small.stores.ledger.grant(small.accountId, 2, 'top-up');
+  assert.equal(await codeOf('second'), 202);
+  const limited = await small.post(ASYNC, imageBody());
+  assert.equal(limited.json().code, 'RATE_LIMITED');
+  assert.match(String(limited.headers['retry-after']), /^\d+$/);
+  assert.equal(limited.json().retryable, true);
 });
 
-test('a refused request is not remembered', async () => {
-  const poor = await openTestApp({ credits: 0 });
-  try {
-    const key = { 'idempotency-key': randomUUID() };
-    assert.equal((await poor.post(ASYNC, imageBody(), key)).statusCode, 402);
-    assert.deepEqual(
-      (await poor.storedFiles()).filter(name => !name.startsWith('.')),
-      [],
-    );
-    assert.equal((await poor.post(ASYNC, {}, key)).statusCode, 400);
-    await poor.stores.ledger.grant(poor.accountId, 1, 'top-up');
-    const other = await poor.post(ASYNC, imageBody({ output_format: 'webp' }), key);
-    assert.equal(other.statusCode, 202);
-  } finally {
-    await poor.close();
-  }
+test('a refused request is not remembered', async t => {
+  const poor = await openTestApp({ credits: 0 }, t);
+  const key = { 'idempotency-key': randomUUID() };
+  assert.equal((await poor.post(ASYNC, imageBody(), key)).statusCode, 402);
+  assert.deepEqual(
+    (await poor.storedFiles()).filter(name => !name.startsWith('.')),
+    [],
+  );
+  assert.equal((await poor.post(ASYNC, {}, key)).statusCode, 400);
+  await poor.stores.ledger.grant(poor.accountId, 1, 'top-up');
+  const other = await poor.post(ASYNC, imageBody({ output_format: 'webp' }), key);
+  assert.equal(other.statusCode, 202);
 });
 
-test('a burst of uploads waits for its turn and is not refused', async () => {
-  const narrow = await openTestApp({ uploadSlots: { max: 2 } });
-  try {
-    const burst = Array.from({ length: 20 }, () => narrow.post(ASYNC, imageBody()));
-    const statuses = (await Promise.all(burst)).map(({ statusCode }) => statusCode);
-    assert.deepEqual([...new Set(statuses)], [202]);
-    assert.equal(narrow.services.uploads.open, 0);
-  } finally {
-    await narrow.close();
-  }
+test('a burst of uploads waits for its turn and is not refused', async t => {
+  const narrow = await openTestApp({ uploadSlots: { max: 2 } }, t);
+  const burst = Array.from({ length: 20 }, () => narrow.post(ASYNC, imageBody()));
+  const statuses = (await Promise.all(burst)).map(({ statusCode }) => statusCode);
+  assert.deepEqual([...new Set(statuses)], [202]);
+  assert.equal(narrow.services.uploads.open, 0);
 });
 
 test('a join, a replay and a conflict need no place for an upload', async () => {
@@ -324,38 +307,30 @@ test('a join, a replay and a conflict need no place for an upload', async () => 
   }
 });
 
-test('uploads at once have a bound', async () => {
-  const narrow = await openTestApp({ uploadSlots: { max: 0, waitMs: 1 } });
-  try {
-    const answer = await narrow.post(ASYNC, imageBody());
-    assert.equal(answer.statusCode, 503);
-    assert.ok(Number(answer.headers['retry-after']) > 0);
-    const url = await narrow.post(ASYNC, { image_url: 'https://images.example.com/x' });
-    assert.equal(url.statusCode, 202);
-  } finally {
-    await narrow.close();
-  }
+test('uploads at once have a bound', async t => {
+  const narrow = await openTestApp({ uploadSlots: { max: 0, waitMs: 1 } }, t);
+  const answer = await narrow.post(ASYNC, imageBody());
+  assert.equal(answer.statusCode, 503);
+  assert.ok(Number(answer.headers['retry-after']) > 0);
+  const url = await narrow.post(ASYNC, { image_url: 'https://images.example.com/x' });
+  assert.equal(url.statusCode, 202);
 });
 
-test('a replica that drains makes no job, but answers for those there are', async () => {
-  const leaving = await openTestApp({ syncWaitMs: 60_000 });
-  try {
-    const key = { 'idempotency-key': randomUUID() };
-    const waiting = leaving.post(SYNC, imageBody(), key);
-    while (leaving.services.waitForJob.waiting === 0) await new Promise(setImmediate);
-    leaving.services.submitMatting.startDraining();
-    leaving.services.waitForJob.endAllWaits();
-    const handedOver = await waiting;
-    assert.equal(handedOver.statusCode, 202);
-    assert.equal(handedOver.json().sync_timeout, true);
-    const refused = await leaving.post(SYNC, imageBody());
-    assert.equal(refused.statusCode, 503);
-    assert.equal(refused.headers['retry-after'], '1');
-    const joined = await leaving.post(SYNC, imageBody(), key);
-    assert.equal(joined.json().job_id, handedOver.json().job_id);
-  } finally {
-    await leaving.close();
-  }
+test('a replica that drains makes no job, but answers for those there are', async t => {
+  const leaving = await openTestApp({ syncWaitMs: 60_000 }, t);
+  const key = { 'idempotency-key': randomUUID() };
+  const waiting = leaving.post(SYNC, imageBody(), key);
+  await untilOneWaits(leaving);
+  leaving.services.submitMatting.startDraining();
+  leaving.services.waitForJob.endAllWaits();
+  const handedOver = await waiting;
+  assert.equal(handedOver.statusCode, 202);
+  assert.equal(handedOver.json().sync_timeout, true);
+  const refused = await leaving.post(SYNC, imageBody());
+  assert.equal(refused.statusCode, 503);
+  assert.equal(refused.headers['retry-after'], '1');
+  const joined = await leaving.post(SYNC, imageBody(), key);
+  assert.equal(joined.json().job_id, handedOver.json().job_id);
 });
 
 test('Prefer', async () => {

@@ -1,16 +1,12 @@
 /** GET /v1/account/usage: questions, their refusals, and whose figures are shown. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { dayOf, isoOfDay } from '../../../src/domain/account/usage.ts';
-import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { imageBody, useTestApp } from '../../support/test-app.ts';
 
 const PATH = '/v1/account/usage';
 
-let app: TestApp;
-before(async () => {
-  app = await openTestApp({ credits: 12 });
-});
-after(() => app.close());
+const app = useTestApp({ credits: 12 });
 
 async function submit(body: unknown): Promise<string> {
   return (await app.post('/v1/matting/jobs', body)).json().job_id;

@@ -1,22 +1,19 @@
 /** Keys of an account as its people and the operator manage them, over a real database. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import type { ActingPerson } from '../../../src/domain/account/actor.ts';
 import { KEYS_ALIVE_MAX } from '../../../src/domain/account/key-policy.ts';
 import { KEYS_PAGE, ManageKeys } from '../../../src/services/keys/manage-keys.ts';
 import { actorOf, personOfAccount } from '../../store/people.ts';
-import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { imageBody, useTestApp } from '../../support/test-app.ts';
 
 const JOBS = '/v1/matting/jobs';
-let app: TestApp;
-let keys: ManageKeys;
-let person: ActingPerson;
-before(async () => {
-  app = await openTestApp({ credits: 100 });
+const app = useTestApp({ credits: 100 }, async () => {
   keys = new ManageKeys(app.stores.apiKeys);
   person = await ownerOf(app.accountId);
 });
-after(() => app.close());
+let keys: ManageKeys;
+let person: ActingPerson;
 
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 

@@ -1,16 +1,12 @@
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
 import type { Job } from '../../../src/domain/job.ts';
 import { JobEvents } from '../../../src/services/job-events.ts';
 import { WaitForJob } from '../../../src/services/reading/wait-for-job.ts';
-import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { imageBody, useTestApp } from '../../support/test-app.ts';
 
-let app: TestApp;
-before(async () => {
-  app = await openTestApp();
-});
-after(() => app.close());
+const app = useTestApp();
 
 const LONG_MS = 60_000;
 const never = new AbortController().signal;

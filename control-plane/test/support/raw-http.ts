@@ -1,0 +1,76 @@
+/** HTTP on the very bytes: what no client would send, and what is answered to it. */
+import { once } from 'node:events';
+import http from 'node:http';
+import net from 'node:net';
+import { Writable } from 'node:stream';
+import { pino } from 'pino';
+
+export interface Conversation {
+  /** Sent once something has come. */
+  readonly next?: string;
+  /** What the caller does behind its bytes. */
+  readonly end?: 'end' | 'resetAndDestroy';
+}
+
+/** What the server writes to these bytes until the connection is closed. */
+export async function converse(
+  port: number,
+  text: string,
+  { next, end }: Conversation = {},
+): Promise<string> {
+  const socket = net.connect(port, '127.0.0.1').on('error', () => undefined);
+  await once(socket, 'connect');
+  let received = '';
+  socket.on('data', chunk => {
+    received += String(chunk);
+  });
+  if (next !== undefined) socket.once('data', () => socket.write(next));
+  socket.write(text, () => end && socket[end]());
+  await once(socket, 'close');
+  return received;
+}
+
+/** The JSON of an answer that `converse` has received. */
+export function jsonIn(received: string) {
+  return JSON.parse(received.slice(received.indexOf('\r\n\r\n')));
+}
+
+/** A whole head, up to the empty line. */
+export function headOf(...lines: readonly string[]): string {
+  return `${lines.join('\r\n')}\r\n\r\n`;
+}
+
+/** The answer to a POST whose body is sent in these pieces, until the answer comes. */
+export async function sendPieces(pieces: Iterable<Buffer>, options: http.RequestOptions) {
+  const request = http.request({ ...options, method: 'POST' });
+  const answered = once(request, 'response') as Promise<[http.IncomingMessage]>;
+  let over = false;
+  // A body that was cut ends in a reset, after the answer.
+  const end = () => {
+    over = true;
+  };
+  request.on('error', end);
+  void answered.then(end);
+  for (const piece of pieces) {
+    if (over) break;
+    if (!request.write(piece)) await Promise.race([once(request, 'drain'), answered]);
+    // So that pieces do not leave in one packet.
+    else await new Promise(setImmediate);
+  }
+  request.end();
+  const [response] = await answered;
+  const body = JSON.parse(Buffer.concat(await response.toArray()).toString());
+  return { status: response.statusCode ?? 0, body, port: request.socket?.localPort ?? 0 };
+}
+
+/** A logger, and the lines that it has written. */
+export function linesLogger<Line>(level = 'info') {
+  const lines: Line[] = [];
+  const sink = new Writable({
+    write(chunk, _encoding, done) {
+      lines.push(JSON.parse(String(chunk)));
+      done();
+    },
+  });
+  return { lines, logger: pino({ level }, sink) };
+}
