@@ -3,13 +3,12 @@
  * none.
  */
 import { randomUUID } from 'node:crypto';
-import type { Kysely } from 'kysely';
 import { insertAccount, requireName } from './accounts/account-store.ts';
 import { insertApiKey } from './accounts/api-key-changes.ts';
 import { createApiKeyToken } from './accounts/api-key-token.ts';
 import type { Database } from './database/connect.ts';
 import { databaseErrorKind } from './database/database-errors.ts';
-import type { Schema } from './database/schema.ts';
+import type { Db } from './database/schema.ts';
 import { transact } from './database/transact.ts';
 import { enterOperatorEntry } from './ledger/ledger-writer.ts';
 
@@ -51,7 +50,7 @@ export async function bootstrap(
   }
 }
 
-async function isThere(tx: Kysely<Schema>, accountId: string): Promise<boolean> {
+async function isThere(tx: Db, accountId: string): Promise<boolean> {
   const row = await tx
     .selectFrom('accounts')
     .select('id')

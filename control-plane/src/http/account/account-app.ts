@@ -79,11 +79,7 @@ export function registerAccountArea(
 }
 
 /** The scope's own: what is no page's refusal is left to the public port's. */
-function answerPageError(
-  error: unknown,
-  request: FastifyRequest,
-  reply: FastifyReply,
-): FastifyReply {
+function answerPageError(error: unknown, request: FastifyRequest, reply: FastifyReply) {
   if (error instanceof PageError) return writeErrorPage(error, request, reply);
   if (!(error instanceof AuthorityError)) throw error;
   if (error.loss === 'signed-out') return askToSignIn(request, reply);

@@ -82,11 +82,7 @@ export function registerJobsRoutes(
   );
 }
 
-async function renderList(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  accountJobs: AccountJobs,
-): Promise<FastifyReply> {
+async function renderList(request: FastifyRequest, reply: FastifyReply, accountJobs: AccountJobs) {
   const visit = visitOf(request);
   const { accountId, words } = visit;
   const question = questionOf(request);

@@ -84,11 +84,7 @@ const REFUSALS = {
 } as const;
 
 /** All fields are hidden: who sends others has made a form of their own. */
-async function place(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  orders: Orders,
-): Promise<FastifyReply> {
+async function place(request: FastifyRequest, reply: FastifyReply, orders: Orders) {
   const fields = formOf(request);
   const [form, credits, price] = [
     fields.text('form'),

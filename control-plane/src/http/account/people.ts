@@ -99,11 +99,7 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
 }
 
 /** The link is on this answer and nowhere else, or in the mail and nowhere else. */
-async function invite(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  services: PeopleServices,
-): Promise<FastifyReply> {
+async function invite(request: FastifyRequest, reply: FastifyReply, services: PeopleServices) {
   const form = formOf(request);
   const given = { mail: form.text('mail'), role: form.text('role') };
   const { accountId, accountName, actor, words } = visitOf(request);
@@ -312,11 +308,7 @@ function inviteForm({ words, csrf }: Visit, typed: TypedInvitation | undefined):
   );
 }
 
-function linkTable(
-  { words, formats, csrf }: Visit,
-  links: readonly OpenLink[],
-  caption: string,
-): VNode {
+function linkTable({ words, formats, csrf }: Visit, links: readonly OpenLink[], caption: string) {
   const { people, roles } = words;
   return dataTable({
     caption,

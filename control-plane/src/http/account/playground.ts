@@ -161,11 +161,7 @@ function requireBoundary(request: IncomingMessage): string {
   return body.boundary;
 }
 
-async function readParts(
-  request: IncomingMessage,
-  boundary: string,
-  sent: PlaygroundForm,
-): Promise<void> {
+async function readParts(request: IncomingMessage, boundary: string, sent: PlaygroundForm) {
   const reader = new MultipartReader(boundary);
   for await (const chunk of bodyChunks(request, { bytesMax: REQUEST_BODY_BYTES_MAX })) {
     for (const event of reader.push(chunk)) await sent.take(event);
@@ -351,12 +347,7 @@ const MORE = PLAYGROUND_OPTIONS.filter(
 );
 
 /** A box that sends `true`, as the API has it. */
-function checkboxOn(
-  name: string,
-  label: string,
-  checked: boolean,
-  error: string | undefined,
-): VNode {
+function checkboxOn(name: string, label: string, checked: boolean, error: string | undefined) {
   return html`<div class="field">
     <label class="choice"><input type="checkbox" name=${name} value="true" checked=${checked}
       aria-describedby=${error === undefined ? undefined : `${name}-error`} /><span>${label}</span></label>

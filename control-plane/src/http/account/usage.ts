@@ -173,11 +173,7 @@ function curlLine(baseUrl: string): string {
   ].join(' ');
 }
 
-async function renderUsage(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  readUsage: ReadUsage,
-): Promise<FastifyReply> {
+async function renderUsage(request: FastifyRequest, reply: FastifyReply, readUsage: ReadUsage) {
   const visit = visitOf(request);
   const typed = typedOf(request);
   const answer = await readUsage.ask(visit.accountId, textsOf(typed));

@@ -92,11 +92,7 @@ export class ReadUsage {
     };
   }
 
-  async #entries(
-    accountId: string,
-    { group }: UsageQuestion,
-    rows: readonly UsageOf[],
-  ): Promise<UsageEntry[]> {
+  async #entries(accountId: string, { group }: UsageQuestion, rows: readonly UsageOf[]) {
     if (group === 'key') return this.#byKey(accountId, rows);
     return rows.map(row => {
       const figures = figuresOf(row);

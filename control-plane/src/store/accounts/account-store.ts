@@ -1,10 +1,10 @@
 /** Accounts: who owns credits, keys and jobs. */
 import { randomUUID } from 'node:crypto';
-import type { Kysely, Selectable } from 'kysely';
+import type { Selectable } from 'kysely';
 import type { Balances } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db, Schema } from '../database/schema.ts';
 import { query, readBack } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 
@@ -108,7 +108,7 @@ async function readPage(
 /** `db` is the database or a transaction of it. */
 export async function insertAccount(
   database: Database,
-  db: Kysely<Schema>,
+  db: Db,
   id: string,
   name: string,
 ): Promise<void> {
@@ -122,7 +122,7 @@ export function requireName(name: string): void {
   if (!isName(name)) throw new Error(`"${name}" cannot be a name: see isName`);
 }
 
-function selectAccounts(db: Kysely<Schema>) {
+function selectAccounts(db: Db) {
   return db.selectFrom('accounts').selectAll();
 }
 

@@ -1,12 +1,11 @@
 /** Changes of API keys. One that is tried again, since its answer was lost, changes nothing more. */
 import { randomUUID } from 'node:crypto';
-import type { Kysely } from 'kysely';
 import type { Actor } from '../../domain/account/actor.ts';
 import { countOfNewCap, type KeyPolicy, NO_POLICY } from '../../domain/account/key-policy.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { OvertakenError, query, readBack, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { type AuditValues, insertAuditEntry } from '../people/audit.ts';
@@ -98,7 +97,7 @@ export async function createApiKeyBy(
 
 async function readMade(
   database: Database,
-  db: Kysely<Schema>,
+  db: Db,
   made: ApiKeyToken,
 ): Promise<ApiKey | undefined> {
   const row = await selectApiKeys(database, db)
@@ -193,7 +192,7 @@ export async function changeApiKey(
 
 async function writeChange(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   before: ApiKey,
   { name, expires, policy }: KeyChange,
 ): Promise<void> {
@@ -229,7 +228,7 @@ async function writeChange(
 /** `db` is the database or a transaction of it; `made` is the caller's, who may try again. */
 export async function insertApiKey(
   database: Database,
-  db: Kysely<Schema>,
+  db: Db,
   accountId: string,
   name: string,
   made: ApiKeyToken,
@@ -255,11 +254,7 @@ function personOf(actor: Actor | undefined): string | null {
   return actor?.kind === 'person' ? actor.userId : null;
 }
 
-async function countApiKeys(
-  tx: Kysely<Schema>,
-  accountId: string,
-  limit: number,
-): Promise<{ readonly ever: number; readonly alive: number }> {
+async function countApiKeys(tx: Db, accountId: string, limit: number) {
   const rows = await tx
     .selectFrom('api_keys')
     .select('revoked_at')
@@ -270,21 +265,17 @@ async function countApiKeys(
   return { ever: rows.length, alive };
 }
 
-async function requireKey(database: Database, tx: Kysely<Schema>, id: string): Promise<ApiKey> {
+async function requireKey(database: Database, tx: Db, id: string): Promise<ApiKey> {
   const key = await findApiKey(database, tx, id);
   if (key === undefined) throw new Error(`API key ${id} is gone within its transaction`);
   return key;
 }
 
 interface KeyLog {
-  authority(
-    database: Database,
-    tx: Kysely<Schema>,
-    by: Omit<AskedChange, 'entryId'>,
-  ): Promise<Authorized>;
+  authority(database: Database, tx: Db, by: Omit<AskedChange, 'entryId'>): Promise<Authorized>;
   enter(
     database: Database,
-    tx: Kysely<Schema>,
+    tx: Db,
     actor: Authorized,
     states: { readonly before?: ApiKey; readonly after?: ApiKey },
   ): Promise<void>;

@@ -1,5 +1,4 @@
 /** Rows of API keys as values, and back. */
-import type { Kysely } from 'kysely';
 import {
   capCountAt,
   capResetsAtMs,
@@ -9,7 +8,7 @@ import {
 } from '../../domain/account/key-policy.ts';
 import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db, Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { publicPrefix } from './api-key-token.ts';
@@ -99,7 +98,7 @@ const LISTED_COLUMNS = [
 ] as const;
 
 /** Those that people made; `db` is the database or a transaction of it. */
-export function selectApiKeys(database: Database, db: Kysely<Schema>) {
+export function selectApiKeys(database: Database, db: Db) {
   return db
     .selectFrom('api_keys')
     .select(LISTED_COLUMNS)
@@ -198,7 +197,7 @@ export async function listNewestApiKeys(
 /** Undefined: no such key. @param accountId another's key is none; any account's without one */
 export async function findApiKey(
   database: Database,
-  db: Kysely<Schema>,
+  db: Db,
   apiKeyId: string,
   accountId?: string,
 ): Promise<ApiKey | undefined> {
@@ -208,7 +207,7 @@ export async function findApiKey(
   return accountId === undefined || row.account_id === accountId ? apiKeyFromRow(row) : undefined;
 }
 
-function selectPage(database: Database, db: Kysely<Schema>, last: ApiKey | undefined) {
+function selectPage(database: Database, db: Db, last: ApiKey | undefined) {
   return selectApiKeys(database, db)
     .where('id', '>', last?.id ?? '')
     .orderBy('id')
@@ -216,12 +215,7 @@ function selectPage(database: Database, db: Kysely<Schema>, last: ApiKey | undef
     .execute();
 }
 
-function selectPageOf(
-  database: Database,
-  db: Kysely<Schema>,
-  accountId: string,
-  last: ApiKey | undefined,
-) {
+function selectPageOf(database: Database, db: Db, accountId: string, last: ApiKey | undefined) {
   const { createdAtMs = 0, id = '' } = last ?? {};
   return selectApiKeys(database, db)
     .where(ofAccount(database.dialect, accountId))

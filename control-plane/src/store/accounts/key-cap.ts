@@ -3,7 +3,6 @@
  * have taken the account's row before, so they come one after the other; a change of the
  * key is seen by compare-and-set.
  */
-import type { Kysely } from 'kysely';
 import {
   capReached,
   capResetsAtMs,
@@ -11,7 +10,7 @@ import {
   takeOfCap,
 } from '../../domain/account/key-policy.ts';
 import type { Database } from '../database/connect.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { OvertakenError } from '../database/transact.ts';
 import { matchesOne } from '../database/values.ts';
 import { capFromRow } from './api-key-rows.ts';
@@ -33,7 +32,7 @@ export class CapReachedError extends Error {
  */
 export async function countForCap(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   apiKeyId: string,
   credits: number,
 ): Promise<number | null> {
@@ -64,7 +63,7 @@ export async function countForCap(
 
 /** Gives back what a job that is released has counted for, where that count still goes on. */
 export async function giveBackToCap(
-  tx: Kysely<Schema>,
+  tx: Db,
   apiKeyId: string,
   windowStartMs: number,
   credits: number,

@@ -1,5 +1,4 @@
 /** The quota that replicas lease from: one row an account and kind, moved by compare-and-set. */
-import type { Kysely } from 'kysely';
 import {
   leaseQuota,
   type QuotaAsk,
@@ -8,7 +7,7 @@ import {
 } from '../../domain/rate-quota.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { OvertakenError, query } from '../database/transact.ts';
 
 export type RateQuotaStore = ReturnType<typeof createRateQuotaStore>;
@@ -35,7 +34,7 @@ export function createRateQuotaStore(database: Database) {
  */
 async function leaseFrom(
   database: Database,
-  db: Kysely<Schema>,
+  db: Db,
   accountId: string,
   kind: RateKind,
   ask: QuotaAsk,
@@ -66,7 +65,7 @@ async function leaseFrom(
 }
 
 /** With a window long past. Another replica may have made the row in the meantime. */
-async function createRow(db: Kysely<Schema>, accountId: string, kind: RateKind): Promise<void> {
+async function createRow(db: Db, accountId: string, kind: RateKind): Promise<void> {
   try {
     await db
       .insertInto('rate_quotas')

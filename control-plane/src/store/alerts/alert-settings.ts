@@ -2,11 +2,10 @@
  * What an account's owners set: the thresholds, and the address and secret of the account's events.
  * Each change takes the account's row and enters its line of the audit log.
  */
-import type { Kysely } from 'kysely';
 import type { Actor } from '../../domain/account/actor.ts';
 import type { CallbackStatus } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { type AccountEventRow, insertWebhook } from '../outbox/outbox-rows.ts';
@@ -103,10 +102,7 @@ export function alertSettings(database: Database) {
   };
 }
 
-async function readSettings(
-  db: Kysely<Schema>,
-  accountId: string,
-): Promise<Omit<AlertSettings, 'sentToday'>> {
+async function readSettings(db: Db, accountId: string): Promise<Omit<AlertSettings, 'sentToday'>> {
   const alerts = await readAlerts(db, accountId);
   const webhook = await readWebhook(db, accountId);
   const events = [...alerts.map(alert => alert.told_event), webhook?.test ?? null];
@@ -125,7 +121,7 @@ async function readSettings(
   };
 }
 
-function readAlerts(db: Kysely<Schema>, accountId: string) {
+function readAlerts(db: Db, accountId: string) {
   return db
     .selectFrom('balance_alerts')
     .select(['threshold', 'told_at', 'told_event'])
@@ -135,7 +131,7 @@ function readAlerts(db: Kysely<Schema>, accountId: string) {
 }
 
 async function readWebhook(
-  db: Kysely<Schema>,
+  db: Db,
   accountId: string,
 ): Promise<(AccountWebhook & { readonly test: string | null }) | undefined> {
   if (!isAsciiWord(accountId)) return undefined;
@@ -155,10 +151,7 @@ async function readWebhook(
   );
 }
 
-async function readDeliveries(
-  db: Kysely<Schema>,
-  ids: readonly string[],
-): Promise<Map<string, EventDelivery>> {
+async function readDeliveries(db: Db, ids: readonly string[]): Promise<Map<string, EventDelivery>> {
   if (ids.length === 0) return new Map();
   const rows = await db
     .selectFrom('outbox')
@@ -186,7 +179,7 @@ interface Change {
 
 async function setThresholds(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   { accountId, thresholds, by }: Change & { readonly thresholds: readonly number[] },
 ): Promise<void> {
   const actor = await authorityOf(database, tx, { accountId, by });
@@ -222,7 +215,7 @@ type NewWebhook =
 
 async function setWebhook(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   { accountId, webhook, by }: Change & { readonly webhook: NewWebhook | null },
 ): Promise<boolean> {
   const actor = await authorityOf(database, tx, { accountId, by });
@@ -275,7 +268,7 @@ interface Test {
 
 async function sendTest(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   { event, bounds, by }: Test,
 ): Promise<TestOutcome> {
   const { accountId } = event;
@@ -298,7 +291,7 @@ async function sendTest(
   return 'sent';
 }
 
-function authorityOf(database: Database, tx: Kysely<Schema>, { accountId, by }: Change) {
+function authorityOf(database: Database, tx: Db, { accountId, by }: Change) {
   const { actor, auditId: entryId } = by;
   return requireAuthority(database, tx, { accountId, actor, entryId });
 }

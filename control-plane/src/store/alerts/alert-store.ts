@@ -3,12 +3,11 @@
  * with the row that says so, event and mails in the outbox, by
  * compare-and-set. So of any number of replicas that look at once one tells.
  */
-import type { Kysely } from 'kysely';
 import type { AlertState } from '../../domain/account/balance-alerts.ts';
 import type { Message } from '../../domain/account/message-limits.ts';
 import type { Balances } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { matchesOne } from '../database/values.ts';
 import {
@@ -128,7 +127,7 @@ async function look(database: Database, after: AlertPlace, limit: number): Promi
   });
 }
 
-function readOwners(db: Kysely<Schema>, accountId: string): Promise<OwnerMail[]> {
+function readOwners(db: Db, accountId: string): Promise<OwnerMail[]> {
   return db
     .selectFrom('members')
     .innerJoin('users', 'users.id', 'members.user_id')
@@ -141,11 +140,7 @@ function readOwners(db: Kysely<Schema>, accountId: string): Promise<OwnerMail[]>
     .execute();
 }
 
-async function tell(
-  database: Database,
-  tx: Kysely<Schema>,
-  telling: Telling,
-): Promise<Told | undefined> {
+async function tell(database: Database, tx: Db, telling: Telling): Promise<Told | undefined> {
   const { alert, eventId, event, mails, messagesMax } = telling;
   const { accountId, threshold, balances } = alert;
   const told = await matchesOne(
@@ -183,10 +178,7 @@ async function tell(
 }
 
 /** What an earlier round told, whose answer was lost. */
-async function hasTold(
-  db: Kysely<Schema>,
-  { alert, eventId, mails }: Telling,
-): Promise<Told | undefined> {
+async function hasTold(db: Db, { alert, eventId, mails }: Telling): Promise<Told | undefined> {
   const row = await db
     .selectFrom('balance_alerts')
     .select('told_event')

@@ -5,7 +5,7 @@
  * so transactions wait for each other at them, and never in a circle.
  */
 import { hash } from 'node:crypto';
-import { type InsertQueryBuilder, type InsertResult, type Kysely, sql } from 'kysely';
+import { type InsertQueryBuilder, type InsertResult, sql } from 'kysely';
 import {
   countsOf,
   type Message,
@@ -15,7 +15,7 @@ import {
 import { nowPlusMs, startOfDay } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { removeOldRows } from '../database/old-rows.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db, Schema } from '../database/schema.ts';
 
 /** A message that is not sent, since as many were sent today as may be. */
 export interface Withheld {
@@ -39,7 +39,7 @@ const KEPT_MS = 86_400_000;
  */
 export async function takeFromToday(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   accountId: string,
   messages: readonly Message[],
   max: number,
@@ -82,7 +82,7 @@ export interface TestBounds {
  */
 export async function takeTest(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   accountId: string,
   { everyMs, messagesMax }: TestBounds,
 ): Promise<'too-soon' | Withheld | undefined> {
@@ -107,7 +107,7 @@ export async function takeTest(
 
 export async function readSentToday(
   { nowMs }: Database,
-  db: Kysely<Schema>,
+  db: Db,
   accountId: string,
 ): Promise<SentToday> {
   const [mails, events] = ['mail', 'event'].map(kind => hashOf(`${kind} of ${accountId}`));
@@ -129,11 +129,7 @@ export function removeOldCounts(database: Database, limit: number): Promise<numb
 }
 
 /** Adds to each row of today, and begins those of other days anew. */
-async function raise(
-  { dialect, nowMs }: Database,
-  tx: Kysely<Schema>,
-  asked: ReadonlyMap<string, number>,
-): Promise<void> {
+async function raise({ dialect, nowMs }: Database, tx: Db, asked: ReadonlyMap<string, number>) {
   const values = [...asked]
     .map(([name, used]) => ({ key_hash: hashOf(name), used }))
     .sort((one, other) => (one.key_hash < other.key_hash ? -1 : 1))
@@ -159,7 +155,7 @@ function raising(dialect: Database['dialect'], insert: Insert): Insert {
     : insert.onDuplicateKeyUpdate(raised);
 }
 
-async function readRows(tx: Kysely<Schema>, names: readonly string[]) {
+async function readRows(tx: Db, names: readonly string[]) {
   const byHash = new Map(names.map(name => [hashOf(name), name]));
   const rows = await tx
     .selectFrom('message_counts')

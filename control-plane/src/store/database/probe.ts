@@ -8,10 +8,10 @@ import assert from 'node:assert/strict';
 import { constants } from 'node:fs';
 import { access } from 'node:fs/promises';
 import path from 'node:path';
-import { type Kysely, sql } from 'kysely';
+import { sql } from 'kysely';
 import { ContractError } from '#contract/errors.ts';
 import type { Database } from './connect.ts';
-import type { Schema } from './schema.ts';
+import type { Db } from './schema.ts';
 import { query } from './transact.ts';
 
 export interface DatabaseProbe {
@@ -144,7 +144,7 @@ export async function readStatistics(database: Database): Promise<DatabaseStatis
   return await query(database, database.dialect === 'sqlite' ? ofFile : ofServer);
 }
 
-async function ofFile(kysely: Kysely<Schema>): Promise<DatabaseStatistics> {
+async function ofFile(kysely: Db): Promise<DatabaseStatistics> {
   const counters: Record<string, number> = {};
   for (const name of ['page_count', 'page_size', 'freelist_count'] as const) {
     const { rows } = await sql<Record<string, number>>`${sql.raw(`pragma ${name}`)}`.execute(
@@ -155,7 +155,7 @@ async function ofFile(kysely: Kysely<Schema>): Promise<DatabaseStatistics> {
   return { counters, tables: [] };
 }
 
-async function ofServer(kysely: Kysely<Schema>): Promise<DatabaseStatistics> {
+async function ofServer(kysely: Db): Promise<DatabaseStatistics> {
   const status = await sql<{ Variable_name: string; Value: string }>`show global status`.execute(
     kysely,
   );

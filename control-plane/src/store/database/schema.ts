@@ -3,7 +3,7 @@
  * by the database's clock, identifiers are compared byte by byte, and nothing relies on the order
  * rows were inserted in.
  */
-import type { Generated } from 'kysely';
+import type { Generated, Kysely } from 'kysely';
 import type { Actor } from '../../domain/account/actor.ts';
 import type { CapPeriod, KeyPurpose } from '../../domain/account/key-policy.ts';
 import type { PaymentOutcome, StoredOrderState } from '../../domain/account/orders.ts';
@@ -530,3 +530,6 @@ export interface Schema {
   sweeps: SweepsTable;
   secrets_canary: SecretsCanaryTable;
 }
+
+/** The database, or a transaction of it. */
+export type Db = Kysely<Schema>;

@@ -1,6 +1,6 @@
 /** What may be compared with a column, and what statements answer. */
-import type { CompiledQuery, Kysely, UpdateResult } from 'kysely';
-import type { Schema } from './schema.ts';
+import type { CompiledQuery, UpdateResult } from 'kysely';
+import type { Db } from './schema.ts';
 
 /** Executes a compare-and-set: true when the one row matched. */
 export async function matchesOne(update: {
@@ -11,10 +11,7 @@ export async function matchesOne(update: {
 }
 
 /** The same of a kept statement. */
-export async function keptMatchesOne(
-  db: Kysely<Schema>,
-  statement: CompiledQuery<unknown>,
-): Promise<boolean> {
+export async function keptMatchesOne(db: Db, statement: CompiledQuery<unknown>): Promise<boolean> {
   const { numAffectedRows } = await db.executeQuery(statement);
   return numAffectedRows === 1n;
 }

@@ -6,20 +6,14 @@
  * signal aborts, two minutes at most (database/transact.ts). Absent: it rejects after a second or
  * two, as every other method of the stores does.
  */
-import {
-  type Kysely,
-  sql,
-  type Updateable,
-  type UpdateQueryBuilder,
-  type UpdateResult,
-} from 'kysely';
+import { sql, type Updateable, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
 import type { Finishing } from '#contract/finishing.ts';
 import { isFinal, type Job, type JobInput, type JobState } from '../../domain/job.ts';
 import { queuedFramePixels } from '../../domain/queue-share.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { keepStatement } from '../database/kept-statement.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db, Schema } from '../database/schema.ts';
 import { OvertakenError, query, readBack } from '../database/transact.ts';
 import { keptMatchesOne, matchesOne } from '../database/values.ts';
 import type { ClaimableJob } from './job-queue.ts';
@@ -138,7 +132,7 @@ export function jobLeases(database: Database) {
      */
     attemptLost(claim: Claim, withProcess: boolean, giveUp?: AbortSignal) {
       let counted = false;
-      const round = async (db: Kysely<Schema>) => {
+      const round = async (db: Db) => {
         counted ||= await matchesOne(
           heldBy(db, claim).set(eb => ({
             lost_attempts: eb('lost_attempts', '+', 1),
@@ -153,11 +147,7 @@ export function jobLeases(database: Database) {
   };
 }
 
-async function endLease(
-  database: Database,
-  db: Kysely<Schema>,
-  jobId: string,
-): Promise<LeaseEnding> {
+async function endLease(database: Database, db: Db, jobId: string): Promise<LeaseEnding> {
   const job = await readJob(database, db, jobId);
   if (job === undefined) return { kind: 'unknown' };
   if (isFinal(job)) return { kind: 'final', state: job.state };
@@ -177,7 +167,7 @@ interface Storing {
 }
 
 /** What a download brought, while the job is fetching. False: the lease is lost. */
-async function store(database: Database, db: Kysely<Schema>, storing: Storing): Promise<boolean> {
+async function store(database: Database, db: Db, storing: Storing): Promise<boolean> {
   const { claim, columns, happened } = storing;
   const stored = await matchesOne(heldBy(db, claim).set(columns).where('state', '=', 'fetching'));
   if (stored) return true;
@@ -186,7 +176,7 @@ async function store(database: Database, db: Kysely<Schema>, storing: Storing): 
   return job !== undefined && !isFinal(job) && holds(job, claim) && happened(job);
 }
 
-function heldBy(db: Kysely<Schema>, claim: Claim): JobUpdate {
+function heldBy(db: Db, claim: Claim): JobUpdate {
   return db
     .updateTable('jobs')
     .where('id', '=', claim.jobId)

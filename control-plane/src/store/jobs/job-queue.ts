@@ -192,11 +192,7 @@ async function readLanes(database: Database): Promise<JobLane[]> {
 }
 
 /** The first of each state of each lane. */
-async function readHeads(
-  database: Database,
-  lanes: readonly LaneRead[],
-  eachMax: number,
-): Promise<LaneRow[]> {
+async function readHeads(database: Database, lanes: readonly LaneRead[], eachMax: number) {
   const statement = lanes.some(({ exceptHosts = [] }) => exceptHosts.length > 0)
     ? selectHeads(database, lanes, eachMax).compile()
     : headsOf(lanes, eachMax)(database, valuesOf(lanes));

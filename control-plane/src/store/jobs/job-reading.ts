@@ -10,7 +10,7 @@
  */
 import { hash } from 'node:crypto';
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
-import { type CompiledQuery, type Kysely, type NotNull, sql } from 'kysely';
+import { type CompiledQuery, type NotNull, sql } from 'kysely';
 import {
   JOB_CLASSES,
   type Job,
@@ -20,7 +20,7 @@ import {
 } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
 import { keepStatement } from '../database/kept-statement.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db, Schema } from '../database/schema.ts';
 import { throughIndex } from '../database/through-index.ts';
 import { query, readBack } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
@@ -35,7 +35,7 @@ const JOBS = sql<Schema['jobs']>`jobs`;
 const JOBS_BY_ANY = { sqlite: JOBS.as<'jobs'>(sql`jobs`), mysql: JOBS.as<'jobs'>(sql`jobs`) };
 
 /** All of a job's columns and `read_at`; `db` is the database or a transaction of it. */
-function selectJobs(database: Database, db: Kysely<Schema>, jobs = JOBS_BY_ANY) {
+function selectJobs(database: Database, db: Db, jobs = JOBS_BY_ANY) {
   return db
     .selectFrom(jobs[database.dialect])
     .selectAll()
@@ -51,7 +51,7 @@ interface JobRows {
  * since few jobs have one: a join made every read take 1.5 times as long (SQLite, 2 cores of an AMD
  * EPYC). The outbox's row comes with the job's final state, so it is there when that was seen.
  */
-async function readJobs(db: Kysely<Schema>, select: JobRows): Promise<Job[]> {
+async function readJobs(db: Db, select: JobRows): Promise<Job[]> {
   const rows = await select.execute();
   const notified = rows.filter(row => row.callback_url !== null && row.finished_at !== null);
   if (notified.length === 0) return rows.map(row => jobFromRow(row));
@@ -94,28 +94,21 @@ const BY_RESULT_TOKEN = keepStatement<{ hashed: string }, JobRow>((database, { h
 );
 
 /** A kept statement as `readJobs` takes it. */
-function kept(db: Kysely<Schema>, statement: CompiledQuery<JobRow>): JobRows {
+function kept(db: Db, statement: CompiledQuery<JobRow>): JobRows {
   return { execute: async () => (await db.executeQuery(statement)).rows };
 }
 
-async function firstJob(
-  db: Kysely<Schema>,
-  statement: CompiledQuery<JobRow>,
-): Promise<Job | undefined> {
+async function firstJob(db: Db, statement: CompiledQuery<JobRow>): Promise<Job | undefined> {
   return (await readJobs(db, kept(db, statement)))[0];
 }
 
-export async function readJob(
-  database: Database,
-  db: Kysely<Schema>,
-  jobId: string,
-): Promise<Job | undefined> {
+export async function readJob(database: Database, db: Db, jobId: string): Promise<Job | undefined> {
   return firstJob(db, BY_ID(database, { jobId }));
 }
 
 export async function readByIdempotencyKey(
   database: Database,
-  db: Kysely<Schema>,
+  db: Db,
   apiKeyId: string,
   hash: string,
 ): Promise<Job | undefined> {
@@ -320,11 +313,7 @@ interface OpenRow extends Place {
   readonly state: JobState;
 }
 
-async function classPage(
-  database: Database,
-  jobClass: JobClass,
-  after: Place | undefined,
-): Promise<OpenRow[]> {
+async function classPage(database: Database, jobClass: JobClass, after: Place | undefined) {
   const part = partOf(jobClass);
   if (after?.part === 'unpaid' && part === 'open') return [];
   const { atMs, id } = after?.part === part ? after : BEFORE_ALL;

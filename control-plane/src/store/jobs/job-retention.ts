@@ -2,11 +2,10 @@
  * What the sweeper asks of jobs: results past their expiry, rows past their time, blobs that no row
  * names. Any number of replicas may sweep at once.
  */
-import type { Kysely } from 'kysely';
 import { jobOfBackground } from '../../domain/job.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { query, readBack, transact } from '../database/transact.ts';
 import { backgroundFromRow } from './job-rows.ts';
 
@@ -109,7 +108,7 @@ async function removeFinalOlderThan(
 }
 
 async function namesIn(
-  db: Kysely<Schema>,
+  db: Db,
   column: 'input_blob' | 'result_blob',
   names: readonly string[],
 ): Promise<string[]> {
@@ -122,7 +121,7 @@ async function namesIn(
 }
 
 /** Found by their jobs, whose ids are in the names: an index of mostly nothing would cost each job. */
-async function backgroundsIn(db: Kysely<Schema>, names: readonly string[]): Promise<string[]> {
+async function backgroundsIn(db: Db, names: readonly string[]): Promise<string[]> {
   const ids = names.flatMap(name => jobOfBackground(name) ?? []);
   if (ids.length === 0) return [];
   const rows = await db

@@ -15,7 +15,7 @@
  *    credit for this very request. The usual repetition never comes here: the caller has searched
  *    before.
  */
-import type { Kysely, Transaction } from 'kysely';
+import type { Transaction } from 'kysely';
 import type { Channels, Finishing } from '#contract/finishing.ts';
 import { isTransparentFormat, type OutputFormat } from '#contract/formats.ts';
 import { queuePositionMs } from '../../domain/dispatch/job-turns.ts';
@@ -27,7 +27,7 @@ import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import { keepStatement } from '../database/kept-statement.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db, Schema } from '../database/schema.ts';
 import { OvertakenError, query, readBack } from '../database/transact.ts';
 import { reserveCredit } from '../ledger/ledger-writer.ts';
 import { readByIdempotencyKey, readJob } from './job-reading.ts';
@@ -122,7 +122,7 @@ export function jobSubmission(database: Database) {
 
 async function submit(
   database: Database,
-  db: Kysely<Schema>,
+  db: Db,
   job: NewJob,
   limits: SubmitLimits,
 ): Promise<SubmitOutcome> {
@@ -143,7 +143,7 @@ async function submit(
 /** What the key of a new job has already made. */
 async function findTwin(
   database: Database,
-  db: Kysely<Schema>,
+  db: Db,
   job: NewJob,
 ): Promise<SubmitOutcome | undefined> {
   const { apiKeyId, idempotencyKeyHash } = job;

@@ -125,12 +125,7 @@ export function createLostResultStore(database: Database) {
   };
 }
 
-async function liveResults(
-  database: Database,
-  after: ResultPlace,
-  aheadMs: number,
-  limit: number,
-): Promise<LiveResult[]> {
+async function liveResults(database: Database, after: ResultPlace, aheadMs: number, limit: number) {
   const rows = await query(database, db =>
     results(database, db, 'asc', limit)
       .where('result_blob_expires_at', '>', nowPlusMs(database.nowMs, aheadMs))

@@ -4,13 +4,13 @@
  * the next. All of them are read back: a server that lags behind the writers we waited for would
  * make a correct ledger seem wrong.
  */
-import { type Kysely, sql } from 'kysely';
+import { sql } from 'kysely';
 import { OPEN_STATES } from '../../domain/job.ts';
 import { type LedgerCheckpoint, type LedgerSlot, NOTHING_CLOSED } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import { ofAccount } from '../database/of-account.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { query, readBack } from '../database/transact.ts';
 import { matchesOne, requireInteger } from '../database/values.ts';
 
@@ -81,7 +81,7 @@ export type AuditedEntry = Awaited<ReturnType<typeof readAccountPage>>['entries'
 
 function selectAccountPage(
   database: Database,
-  db: Kysely<Schema>,
+  db: Db,
   accountId: string,
   { after, beforeMs, pageRows }: EntryPage,
 ) {
@@ -150,7 +150,7 @@ export async function readJobEntries(database: Database, of: JobsOf, after: Page
   }));
 }
 
-function selectJobEntries(db: Kysely<Schema>, of: JobsOf, after: PagePlace) {
+function selectJobEntries(db: Db, of: JobsOf, after: PagePlace) {
   return db
     .selectFrom(selectJobPage(db, of, after).as('page'))
     .innerJoin('jobs as job', 'job.id', 'page.id')
@@ -171,7 +171,7 @@ function selectJobEntries(db: Kysely<Schema>, of: JobsOf, after: PagePlace) {
 }
 
 /** No more than its index holds: a server that needs the rows too may rather read them all. */
-function selectJobPage(db: Kysely<Schema>, of: JobsOf, after: PagePlace) {
+function selectJobPage(db: Db, of: JobsOf, after: PagePlace) {
   const jobs = db.selectFrom('jobs').select('id');
   if (of === 'all') return jobs.where('id', '>', after.id).orderBy('id').limit(LEDGER_PAGE_ROWS);
   if (of === 'ended') {

@@ -2,12 +2,11 @@
  * A message is written with what it tells of, in one transaction: the end of a job, an event of an
  * account, a mail. It waits in the outbox from then on.
  */
-import type { Kysely } from 'kysely';
 import type { AccountEvent } from '../../domain/account/balance-alerts.ts';
 import { destinationOf } from '../../domain/url-destination.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 
 /** From a job's end, delivered or not: the contract's 24 hours. */
 const SECRET_MS = 86_400_000;
@@ -34,7 +33,7 @@ export interface AccountEventRow extends NewWebhook {
 
 export async function insertWebhook(
   { nowMs }: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   { id, accountId, event, url, body, secret, secretKeyId }: NewWebhook,
   firstWaitMs = 0,
 ): Promise<void> {
@@ -73,7 +72,7 @@ export interface NewMail {
 
 export async function insertMail(
   { nowMs }: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   { id, accountId, recipient, subject, body }: NewMail,
 ): Promise<void> {
   await tx
@@ -99,7 +98,7 @@ export async function insertMail(
 }
 
 /** None of them is sent any more, unless an attempt is under way, which is the last. */
-export async function withdrawMails(tx: Kysely<Schema>, ids: readonly string[]): Promise<void> {
+export async function withdrawMails(tx: Db, ids: readonly string[]): Promise<void> {
   await tx
     .deleteFrom('outbox')
     .where('id', 'in', ids)

@@ -22,10 +22,10 @@
  * statement, so that nothing is held while a receiver answers. An attempt counts when its end is
  * written: one that died with its process is made again.
  */
-import { type Kysely, sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
+import { sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db, Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { matchesOne } from '../database/values.ts';
 import { dueMessages, type MessageKind } from './outbox-due.ts';
@@ -131,7 +131,7 @@ function outboxLeases(database: Database) {
 
 type OutboxUpdate = UpdateQueryBuilder<Schema, 'outbox', 'outbox', UpdateResult>;
 
-function heldBy(db: Kysely<Schema>, { id, holder, fence }: MessageClaim): OutboxUpdate {
+function heldBy(db: Db, { id, holder, fence }: MessageClaim): OutboxUpdate {
   return db
     .updateTable('outbox')
     .where('id', '=', id)

@@ -2,11 +2,10 @@
  * The log of what was changed in an account: who, when, from where, before and after. An entry
  * commits with the change that it tells of.
  */
-import type { Kysely } from 'kysely';
 import type { Actor, NamedPerson } from '../../domain/account/actor.ts';
 import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db, Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import type { Authorized } from './authority.ts';
@@ -46,7 +45,7 @@ export interface AllowedEntry extends Omit<AuditEntry, 'actor'> {
 /** @param tx the transaction that makes the change */
 export async function insertAuditEntry(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   { id, accountId, actor, action, subject, before, after }: AllowedEntry,
 ): Promise<void> {
   const person = actor.kind === 'person' ? actor : undefined;

@@ -4,14 +4,13 @@
  * too. How much one person changes is bounded here as well: each change is kept in the log for
  * years. Nothing of a person's gets into the audit log without having been asked (audit.ts).
  */
-import type { Kysely } from 'kysely';
 import type { ActingPerson, Actor, ServiceActor } from '../../domain/account/actor.ts';
 import { AuthorityError, CHANGES_A_MINUTE_MAX } from '../../domain/account/authority.ts';
 import { may } from '../../domain/account/roles.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { matchesOne } from '../database/values.ts';
 import { lockAccount } from './member-rows.ts';
 import { isAlive } from './session-store.ts';
@@ -42,7 +41,7 @@ export interface AskedChange {
  */
 export async function requireAuthority(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   change: AskedChange,
 ): Promise<Authorized> {
   const { accountId, actor, entryId } = change;
@@ -55,7 +54,7 @@ export async function requireAuthority(
 
 async function refusalOf(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   { accountId, endsRight = false }: AskedChange,
   actor: ActingPerson,
 ): Promise<AuthorityError | undefined> {
@@ -70,7 +69,7 @@ async function refusalOf(
 /** By a change: a lock that changes nothing keeps out nobody at another member of a cluster. */
 function takeSession(
   { nowMs }: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   accountId: string,
   { sessionId, userId }: ActingPerson,
 ): Promise<boolean> {
@@ -85,7 +84,7 @@ function takeSession(
   );
 }
 
-async function roleOf(tx: Kysely<Schema>, accountId: string, { userId }: ActingPerson) {
+async function roleOf(tx: Db, accountId: string, { userId }: ActingPerson) {
   const member = await tx
     .selectFrom('members')
     .innerJoin('users', 'users.id', 'members.user_id')
@@ -99,7 +98,7 @@ async function roleOf(tx: Kysely<Schema>, accountId: string, { userId }: ActingP
 /** Seconds until the person has made fewer changes than CHANGES_A_MINUTE_MAX within one minute. */
 async function waitOfChanges(
   { dialect, nowMs }: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   accountId: string,
   { userId }: ActingPerson,
 ): Promise<number> {
@@ -119,7 +118,7 @@ async function waitOfChanges(
   return Math.max(1, Math.ceil((oldest.created_at + MINUTE_MS - oldest.now) / 1000));
 }
 
-async function isEntered(tx: Kysely<Schema>, entryId: string): Promise<boolean> {
+async function isEntered(tx: Db, entryId: string): Promise<boolean> {
   const entry = await tx
     .selectFrom('audit_entries')
     .select('id')

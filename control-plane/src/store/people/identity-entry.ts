@@ -3,12 +3,11 @@
  * their groups are here is judged again each time: memberships come, change and end with them, and
  * the sessions with those that end.
  */
-import type { Kysely } from 'kysely';
 import type { NamedPerson } from '../../domain/account/actor.ts';
 import type { Role } from '../../domain/account/roles.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { OvertakenError, transact } from '../database/transact.ts';
 import { insertAuditEntry } from './audit.ts';
 import { endLinksOf } from './link-store.ts';
@@ -44,11 +43,7 @@ export function createIdentityStore(database: Database) {
   return { enter: (entry: IdentityEntry) => transact(database, tx => enter(database, tx, entry)) };
 }
 
-async function enter(
-  database: Database,
-  tx: Kysely<Schema>,
-  entry: IdentityEntry,
-): Promise<IdentityOutcome> {
+async function enter(database: Database, tx: Db, entry: IdentityEntry): Promise<IdentityOutcome> {
   const userId = await personOf(database, tx, entry);
   if (typeof userId !== 'string') return userId;
   await grantAndEnd(database, tx, entry, userId);
@@ -59,7 +54,7 @@ async function enter(
 /** Who is new and has no group of the list is nobody here: anybody may be known to a provider. */
 async function personOf(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   { issuer, subject, mail, newUserId, grants }: IdentityEntry,
 ): Promise<string | { readonly kind: 'no-account' | 'refused' }> {
   const known = await tx
@@ -97,12 +92,7 @@ async function personOf(
 }
 
 /** Memberships that somebody was invited to stay as they are. */
-async function grantAndEnd(
-  database: Database,
-  tx: Kysely<Schema>,
-  entry: IdentityEntry,
-  userId: string,
-): Promise<void> {
+async function grantAndEnd(database: Database, tx: Db, entry: IdentityEntry, userId: string) {
   const before = await readMemberships(tx, userId);
   const accounts = new Set([
     ...before.filter(({ source }) => source === 'oidc').map(one => one.account_id),
@@ -118,7 +108,7 @@ async function grantAndEnd(
   }
 }
 
-async function readMemberships(tx: Kysely<Schema>, userId: string) {
+async function readMemberships(tx: Db, userId: string) {
   return tx
     .selectFrom('members')
     .select(['account_id', 'role', 'source'])
@@ -136,7 +126,7 @@ interface Change {
 
 async function changeMembership(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   entry: IdentityEntry,
   { accountId, userId, was, is }: Change,
 ): Promise<void> {

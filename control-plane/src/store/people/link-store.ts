@@ -3,7 +3,6 @@
  * hash of a link's token is stored; who has the link can use it (link-use.ts), once, until it
  * expires.
  */
-import type { Kysely } from 'kysely';
 import type { Actor } from '../../domain/account/actor.ts';
 import { mailKeyOf } from '../../domain/account/mail-address.ts';
 import type { Role } from '../../domain/account/roles.ts';
@@ -11,7 +10,7 @@ import { takeFromToday, type Withheld } from '../alerts/message-counts.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
-import type { LinkPurpose, Schema } from '../database/schema.ts';
+import type { Db, LinkPurpose } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { insertMail, type NewMail, withdrawMails } from '../outbox/outbox-rows.ts';
@@ -78,7 +77,7 @@ export function createLinkStore(database: Database) {
 
 async function insertLink(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   link: NewLink,
   by: Actor,
 ): Promise<'created' | 'too-many' | Withheld> {
@@ -128,7 +127,7 @@ async function insertLink(
 
 async function takeLetter(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   { accountId, letter, messagesMax }: NewLink,
 ): Promise<Withheld | undefined> {
   if (letter === undefined || messagesMax === undefined) return undefined;
@@ -139,7 +138,7 @@ async function takeLetter(
 
 async function findLink(
   database: Database,
-  db: Kysely<Schema>,
+  db: Db,
   tokenHash: string,
   purpose: LinkPurpose,
 ): Promise<FoundLink | undefined> {
@@ -164,7 +163,7 @@ async function findLink(
 
 async function withdrawLink(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   accountId: string,
   id: string,
   by: { actor: Actor; entryId: string },
@@ -200,7 +199,7 @@ export type OpenLink = Awaited<ReturnType<typeof listOpenLinks>>[number];
 /** Newest first. */
 export async function listOpenLinks(
   database: Database,
-  db: Kysely<Schema>,
+  db: Db,
   accountId: string,
   purpose: LinkPurpose,
 ) {
@@ -230,7 +229,7 @@ export async function listOpenLinks(
  */
 export async function endLinksOf(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   accountId: string,
   of: { readonly userId: string; readonly mail: string },
 ): Promise<number> {
@@ -250,7 +249,7 @@ export async function endLinksOf(
  */
 export async function endLinks(
   { nowMs }: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   ids: readonly string[],
 ): Promise<number> {
   if (ids.length === 0) return 0;
@@ -265,7 +264,7 @@ export async function endLinks(
   return Number(numUpdatedRows);
 }
 
-function openLinks({ dialect, nowMs }: Database, db: Kysely<Schema>, accountId: string) {
+function openLinks({ dialect, nowMs }: Database, db: Db, accountId: string) {
   return db
     .selectFrom('one_time_links')
     .where(ofAccount(dialect, accountId))

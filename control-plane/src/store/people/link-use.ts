@@ -11,11 +11,10 @@
  * Taken over: the sessions end, the password is the one that was typed now, or none, and the mail
  * is proven (docs/adr/0042-people-are-what-was-proven.md).
  */
-import type { Kysely } from 'kysely';
 import { mailKeyOf } from '../../domain/account/mail-address.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
-import type { LinkPurpose, MemberSource, Schema } from '../database/schema.ts';
+import type { Db, LinkPurpose, MemberSource, Schema } from '../database/schema.ts';
 import { OvertakenError } from '../database/transact.ts';
 import { matchesOne } from '../database/values.ts';
 import { insertAuditEntry } from './audit.ts';
@@ -55,11 +54,7 @@ export function provesMail({ purpose, proves_mail }: Pick<Link, 'purpose' | 'pro
 }
 
 /** Makes the person where they are new, the membership and the session, all of it or nothing. */
-export async function useLink(
-  database: Database,
-  tx: Kysely<Schema>,
-  use: LinkUse,
-): Promise<LinkUseOutcome> {
+export async function useLink(database: Database, tx: Db, use: LinkUse): Promise<LinkUseOutcome> {
   const link = await tx
     .selectFrom('one_time_links')
     .selectAll()
@@ -121,7 +116,7 @@ type PersonOfLink =
 /** By the table above. */
 async function personOf(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   use: LinkUse,
   link: Link,
   isMember: (userId: string) => boolean,
@@ -140,7 +135,7 @@ async function personOf(
   return { userId, is: 'known' };
 }
 
-async function insertUser(database: Database, tx: Kysely<Schema>, use: LinkUse, link: Link) {
+async function insertUser(database: Database, tx: Db, use: LinkUse, link: Link) {
   try {
     await tx
       .insertInto('users')
@@ -162,12 +157,7 @@ async function insertUser(database: Database, tx: Kysely<Schema>, use: LinkUse, 
 }
 
 /** Whoever typed that mail before is not let in by it any more. */
-async function takeOver(
-  { nowMs }: Database,
-  tx: Kysely<Schema>,
-  { passwordHash }: LinkUse,
-  userId: string,
-): Promise<void> {
+async function takeOver({ nowMs }: Database, tx: Db, { passwordHash }: LinkUse, userId: string) {
   await tx
     .updateTable('users')
     .set({ password_hash: passwordHash, proven_at: nowMs })
@@ -178,7 +168,7 @@ async function takeOver(
 
 async function insertMember(
   { nowMs }: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   { account_id, role, purpose }: Link,
   userId: string,
 ): Promise<void> {
@@ -189,7 +179,7 @@ async function insertMember(
     .execute();
 }
 
-async function findByMailKey(db: Kysely<Schema>, key: string): Promise<string | undefined> {
+async function findByMailKey(db: Db, key: string): Promise<string | undefined> {
   const row = await db
     .selectFrom('users')
     .select('id')
@@ -198,7 +188,7 @@ async function findByMailKey(db: Kysely<Schema>, key: string): Promise<string | 
   return row?.id;
 }
 
-async function userOfSession(db: Kysely<Schema>, idHash: string): Promise<string | undefined> {
+async function userOfSession(db: Db, idHash: string): Promise<string | undefined> {
   const row = await db
     .selectFrom('sessions')
     .select('user_id')

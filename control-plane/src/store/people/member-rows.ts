@@ -2,9 +2,8 @@
  * What the stores of people share: the order in which people are changed. The account's row comes
  * first, then the person's, then those of links and sessions.
  */
-import type { Kysely } from 'kysely';
 import type { Database } from '../database/connect.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { takeAccount } from '../ledger/ledger-writer.ts';
 
 /** Of one account. */
@@ -14,11 +13,7 @@ export const MEMBERS_MAX = 200;
  * Waits for whoever changes the account's people at this moment: what is counted then stays so
  * until the transaction ends. The account's row comes first, as everywhere.
  */
-export async function lockAccount(
-  database: Database,
-  tx: Kysely<Schema>,
-  accountId: string,
-): Promise<void> {
+export async function lockAccount(database: Database, tx: Db, accountId: string): Promise<void> {
   if (database.engine.conflicts === 'certification') {
     await takeAccount(database, tx, accountId);
     return;
@@ -33,7 +28,7 @@ export async function lockAccount(
  * password: what is answered stays so until the transaction ends. Undefined: there is nobody (any
  * more).
  */
-export async function takePerson({ engine }: Database, tx: Kysely<Schema>, userId: string) {
+export async function takePerson({ engine }: Database, tx: Db, userId: string) {
   await tx
     .updateTable('users')
     // As takeAccount: a lock that changes nothing keeps out nobody at another member of a cluster.

@@ -1,10 +1,9 @@
 /** People and their memberships of accounts. The last owner of an account stays its owner. */
-import type { Kysely } from 'kysely';
 import type { Actor } from '../../domain/account/actor.ts';
 import { mailKeyOf } from '../../domain/account/mail-address.ts';
 import type { Role } from '../../domain/account/roles.ts';
 import type { Database } from '../database/connect.ts';
-import type { MemberSource, Schema } from '../database/schema.ts';
+import type { Db, MemberSource, Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { insertAuditEntry } from './audit.ts';
@@ -106,7 +105,7 @@ export function createPeopleStore(database: Database) {
   };
 }
 
-function selectPeople(db: Kysely<Schema>) {
+function selectPeople(db: Db) {
   return db
     .selectFrom('users')
     .select(['id', 'mail', 'mail_key', 'language', 'password_hash', 'proven_at'])
@@ -129,7 +128,7 @@ function personFromRow(
   };
 }
 
-async function listMembers(db: Kysely<Schema>, accountId: string): Promise<Member[]> {
+async function listMembers(db: Db, accountId: string): Promise<Member[]> {
   if (!isAsciiWord(accountId)) return [];
   const rows = await db
     .selectFrom('members')
@@ -153,7 +152,7 @@ async function listMembers(db: Kysely<Schema>, accountId: string): Promise<Membe
 
 async function setPassword(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   { userId, passwordHash, verifiedHash, sessionId, accountId }: PasswordSet,
   by: ChangedBy,
 ): Promise<PasswordSetOutcome> {
@@ -197,7 +196,7 @@ async function setPassword(
 /** @param change.role null: the membership ends */
 async function changeMember(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   change: { accountId: string; userId: string; role: Role | null },
   by: ChangedBy,
 ): Promise<MemberChange> {
@@ -239,7 +238,7 @@ async function changeMember(
 }
 
 /** The answer to a first try was lost. */
-async function wasDone(tx: Kysely<Schema>, entryId: string): Promise<boolean> {
+async function wasDone(tx: Db, entryId: string): Promise<boolean> {
   const row = await tx
     .selectFrom('audit_entries')
     .select('id')
@@ -252,7 +251,7 @@ async function wasDone(tx: Kysely<Schema>, entryId: string): Promise<boolean> {
  * A mail that nobody proved is nobody's outside of the account that it was typed in: with the last
  * membership the person goes, and whoever has that mail is new.
  */
-async function forgetUnproven(tx: Kysely<Schema>, userId: string): Promise<void> {
+async function forgetUnproven(tx: Db, userId: string): Promise<void> {
   const isMember = await tx
     .selectFrom('members')
     .select('account_id')
@@ -269,11 +268,7 @@ async function forgetUnproven(tx: Kysely<Schema>, userId: string): Promise<void>
 }
 
 /** With every session that acts for that account. */
-export async function endMembership(
-  tx: Kysely<Schema>,
-  accountId: string,
-  userId: string,
-): Promise<boolean> {
+export async function endMembership(tx: Db, accountId: string, userId: string): Promise<boolean> {
   await tx
     .deleteFrom('sessions')
     .where('user_id', '=', userId)

@@ -12,11 +12,11 @@
  * | another password         | people-store.ts: all but the one that set it                       |
  * | a mail that is proven    | link-use.ts: those of who only typed it                            |
  */
-import type { ExpressionBuilder, Kysely } from 'kysely';
+import type { ExpressionBuilder } from 'kysely';
 import type { Role } from '../../domain/account/roles.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import type { Schema, SignInMethod } from '../database/schema.ts';
+import type { Db, Schema, SignInMethod } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { addressText, takePerson } from './member-rows.ts';
@@ -138,7 +138,7 @@ export function createSessionStore(database: Database) {
  */
 export async function insertSession(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   session: NewSession,
   of: { readonly userId: string; readonly accountId: string },
 ): Promise<void> {
@@ -175,7 +175,7 @@ export async function insertSession(
 /** Undefined: they belong to no account. */
 export async function beginSession(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   userId: string,
   session: NewSession,
   endedIdHash: string | null,
@@ -199,7 +199,7 @@ export async function beginSession(
   return { accountId };
 }
 
-export async function isSession(db: Kysely<Schema>, idHash: string): Promise<boolean> {
+export async function isSession(db: Db, idHash: string): Promise<boolean> {
   const row = await db
     .selectFrom('sessions')
     .select('id')
@@ -208,11 +208,7 @@ export async function isSession(db: Kysely<Schema>, idHash: string): Promise<boo
   return row !== undefined;
 }
 
-export async function endOtherSessions(
-  db: Kysely<Schema>,
-  userId: string,
-  sessionId: string,
-): Promise<void> {
+export async function endOtherSessions(db: Db, userId: string, sessionId: string): Promise<void> {
   await db
     .deleteFrom('sessions')
     .where('user_id', '=', userId)
@@ -231,7 +227,7 @@ export function isAlive(nowMs: Database['nowMs']) {
 
 async function findSession(
   database: Database,
-  db: Kysely<Schema>,
+  db: Db,
   idHash: string,
 ): Promise<FoundSession | undefined> {
   const { nowMs } = database;
@@ -274,7 +270,7 @@ async function findSession(
   };
 }
 
-export async function readMemberships(db: Kysely<Schema>, userId: string): Promise<Membership[]> {
+export async function readMemberships(db: Db, userId: string): Promise<Membership[]> {
   const rows = await db
     .selectFrom('members')
     .innerJoin('accounts', 'accounts.id', 'members.account_id')
@@ -288,7 +284,7 @@ export async function readMemberships(db: Kysely<Schema>, userId: string): Promi
     .sort((a, b) => (a.accountName < b.accountName ? -1 : 1));
 }
 
-async function listSessions(database: Database, db: Kysely<Schema>, userId: string) {
+async function listSessions(database: Database, db: Db, userId: string) {
   const rows = await db
     .selectFrom('sessions')
     .select(['id', 'method', 'created_at', 'seen_at', 'address', 'agent'])

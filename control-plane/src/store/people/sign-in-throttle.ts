@@ -3,7 +3,6 @@
  * attempt is counted before the password is looked at, so that attempts at once pass no bound, and
  * one that succeeds is given back.
  */
-import type { Kysely } from 'kysely';
 import { THROTTLE_WINDOW_MS } from '../../domain/account/sign-in-throttle.ts';
 import {
   countAttempt,
@@ -13,7 +12,7 @@ import {
 } from '../../domain/attempt-window.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { OvertakenError, query, transact } from '../database/transact.ts';
 
 /** What attempts are counted by. */
@@ -45,11 +44,7 @@ export function createSignInThrottleStore(database: Database) {
 }
 
 /** All of them or none. A refused attempt is read alone: it writes nothing, however many come. */
-async function take(
-  database: Database,
-  tx: Kysely<Schema>,
-  keys: readonly ThrottleKey[],
-): Promise<number> {
+async function take(database: Database, tx: Db, keys: readonly ThrottleKey[]): Promise<number> {
   // In one order everywhere: two attempts then wait for each other and never in a circle.
   const ordered = [...keys].sort((a, b) => (a.hash < b.hash ? -1 : 1));
   const hashes = ordered.map(({ hash }) => hash);
@@ -73,12 +68,7 @@ async function take(
 }
 
 /** @param row as it was read; undefined: there was none */
-async function count(
-  tx: Kysely<Schema>,
-  hash: string,
-  row: WindowCount | undefined,
-  nowMs: number,
-): Promise<void> {
+async function count(tx: Db, hash: string, row: WindowCount | undefined, nowMs: number) {
   const counted = countAttempt(row ?? NONE_COUNTED, THROTTLE_WINDOW_MS, nowMs);
   const values = { window_start: counted.startMs, failures: counted.count };
   if (row === undefined) {

@@ -4,7 +4,6 @@
  * waited for it and the audit log commit together.
  */
 import { randomUUID } from 'node:crypto';
-import type { Kysely } from 'kysely';
 import type { ServiceActor } from '../../domain/account/actor.ts';
 import {
   grantReferenceOf,
@@ -14,7 +13,7 @@ import {
   type PaymentOutcome,
 } from '../../domain/account/orders.ts';
 import type { Database } from '../database/connect.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { OvertakenError, query, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
@@ -50,7 +49,7 @@ async function pay(database: Database, paying: Paying): Promise<PayOutcome> {
 
 async function judged(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   order: Order,
   paying: Repeated,
 ): Promise<PayOutcome> {
@@ -71,7 +70,7 @@ async function judged(
   return { kind: 'paid', order: paid, late: order.state !== 'pending' };
 }
 
-async function accept(database: Database, tx: Kysely<Schema>, order: Order, paying: Repeated) {
+async function accept(database: Database, tx: Db, order: Order, paying: Repeated) {
   const { payment, toldBy } = paying.payment;
   const update = tx
     .updateTable('orders')
@@ -96,7 +95,7 @@ async function accept(database: Database, tx: Kysely<Schema>, order: Order, payi
 /** Once each, and no more than are kept. */
 async function noteOddPayment(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   order: Order,
   paying: Repeated,
   outcome: 'again' | 'differs',
@@ -114,7 +113,7 @@ async function noteOddPayment(
 /** One that differed before may have been corrected since. */
 async function writePayment(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   order: Order,
   { payment: { payment, amount, currency, toldBy } }: Repeated,
   outcome: PaymentOutcome,
@@ -134,7 +133,7 @@ async function writePayment(
 
 async function audit(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   order: Order,
   { auditId, actor, payment: { payment, amount, currency } }: Repeated,
   action: string,

@@ -1,6 +1,5 @@
 /** The owner's side of orders: placing one, within the bounds of an account, and cancelling it. */
 import { randomUUID } from 'node:crypto';
-import type { Kysely } from 'kysely';
 import type { Actor } from '../../domain/account/actor.ts';
 import {
   DAY_MS,
@@ -11,7 +10,7 @@ import {
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { readBalances } from '../ledger/ledger-writer.ts';
@@ -54,7 +53,7 @@ async function place(database: Database, order: NewOrder, by: Actor): Promise<Pl
 
 async function boundReached(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   accountId: string,
 ): Promise<'too-many-pending' | 'too-many-today' | undefined> {
   // Whatever was placed within a day is still valid: a walk of the account's latest orders.
@@ -71,7 +70,7 @@ async function boundReached(
   return today >= ORDERS_A_DAY_MAX ? 'too-many-today' : undefined;
 }
 
-async function insertOrder(database: Database, tx: Kysely<Schema>, order: NewOrder) {
+async function insertOrder(database: Database, tx: Db, order: NewOrder) {
   await tx
     .insertInto('orders')
     .values({

@@ -5,7 +5,6 @@
  * the account's row first (ledger-writer.ts).
  */
 import { randomUUID } from 'node:crypto';
-import type { Kysely } from 'kysely';
 import type { ServiceActor } from '../../domain/account/actor.ts';
 import {
   creditsOfRefund,
@@ -16,7 +15,7 @@ import {
 } from '../../domain/account/orders.ts';
 import { CREDITS_PER_JOB } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { OvertakenError, query, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
@@ -46,7 +45,7 @@ interface By {
 
 async function judged(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   order: Order,
   told: ToldRefund,
   by: By,
@@ -82,7 +81,7 @@ function toldBefore(order: Order, refund: OrderRefund, amount: number | undefine
 /** In the transaction that makes the order paid. */
 export async function applyWaitingRefunds(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   orderId: string,
   actor: ServiceActor,
 ): Promise<void> {
@@ -99,7 +98,7 @@ export async function applyWaitingRefunds(
 /** The order is paid, and its refund's row waits. */
 async function applyRefund(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   order: Order,
   refund: string,
   amount: number,
@@ -151,7 +150,7 @@ async function applyRefund(
  */
 export async function takeReleased(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   { accountId, jobId, createdAtMs }: { accountId: string; jobId: string; createdAtMs: number },
 ): Promise<void> {
   const order = await tx
@@ -186,7 +185,7 @@ export async function takeReleased(
 
 async function insertRefund(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   order: Order,
   { refund, amount, toldBy }: Pick<ToldRefund, 'refund' | 'toldBy'> & { amount: number },
 ): Promise<void> {
@@ -206,7 +205,7 @@ async function insertRefund(
 
 async function auditRefund(
   database: Database,
-  tx: Kysely<Schema>,
+  tx: Db,
   order: Order,
   { actor, auditId }: By,
   action: string,

@@ -4,7 +4,7 @@
  * something may be called again: domain/account/orders.ts says what then holds.
  */
 
-import { type Kysely, type RawBuilder, type Selectable, sql } from 'kysely';
+import { type RawBuilder, type Selectable, sql } from 'kysely';
 import type { Actor, ServiceActor } from '../../domain/account/actor.ts';
 import {
   type Order,
@@ -16,12 +16,7 @@ import {
 } from '../../domain/account/orders.ts';
 import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
-import type {
-  OrderPaymentsTable,
-  OrderRefundsTable,
-  OrdersTable,
-  Schema,
-} from '../database/schema.ts';
+import type { Db, OrderPaymentsTable, OrderRefundsTable, OrdersTable } from '../database/schema.ts';
 import { throughIndex } from '../database/through-index.ts';
 import { query } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
@@ -136,7 +131,7 @@ export interface OrderStore {
 /** `db` is the database or a transaction of it. */
 export async function readOrder(
   database: Database,
-  db: Kysely<Schema>,
+  db: Db,
   orderId: string,
 ): Promise<Order | undefined> {
   const row = await db
@@ -148,11 +143,7 @@ export async function readOrder(
   return row && orderFromRow(row);
 }
 
-export async function requireOrder(
-  database: Database,
-  tx: Kysely<Schema>,
-  orderId: string,
-): Promise<Order> {
+export async function requireOrder(database: Database, tx: Db, orderId: string): Promise<Order> {
   const order = await readOrder(database, tx, orderId);
   // Orders are never removed.
   if (order === undefined) throw new Error(`order ${orderId} has gone`);
@@ -186,7 +177,7 @@ export function orderFromRow(row: Selectable<OrdersTable> & { readonly read_at: 
 }
 
 /** All of an order: REFUNDS_MAX bounds them. In the order they were told of. */
-export async function readRefunds(db: Kysely<Schema>, orderId: string): Promise<OrderRefund[]> {
+export async function readRefunds(db: Db, orderId: string): Promise<OrderRefund[]> {
   const rows = await db
     .selectFrom('order_refunds')
     .selectAll()
@@ -210,7 +201,7 @@ function refundFromRow(row: Selectable<OrderRefundsTable>): OrderRefund {
 }
 
 /** All of an order: ODD_PAYMENTS_MAX bounds them. In the order they were told of. */
-export async function readPayments(db: Kysely<Schema>, orderId: string): Promise<OrderPayment[]> {
+export async function readPayments(db: Db, orderId: string): Promise<OrderPayment[]> {
   const rows = await db
     .selectFrom('order_payments')
     .selectAll()
@@ -257,7 +248,7 @@ function indexOf({ accountId, state }: OrderFilter): string {
   return state ? 'orders_state' : 'orders_time';
 }
 
-function selectPage(database: Database, db: Kysely<Schema>, filter: OrderFilter) {
+function selectPage(database: Database, db: Db, filter: OrderFilter) {
   const { dialect, nowMs } = database;
   const { accountId, state, after, limit } = filter;
   let page = db

@@ -2,7 +2,7 @@
  * What accounts used, by day (domain/account/usage.ts). A row is raised in the transaction that
  * writes the ledger's settlement and holds the account's row, so each settlement is counted once.
  */
-import { type Kysely, sql } from 'kysely';
+import { sql } from 'kysely';
 import {
   DAY_MS,
   dayOf,
@@ -15,7 +15,7 @@ import {
 import type { Database } from '../database/connect.ts';
 import { keepStatement } from '../database/kept-statement.ts';
 import { ofAccount } from '../database/of-account.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Db, Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { requireInteger } from '../database/values.ts';
 
@@ -152,11 +152,7 @@ export interface SettledJob {
 }
 
 /** On the day of the settlement, whose own instant it is: no midnight falls between the two. */
-export async function countSettledJob(
-  database: Database,
-  tx: Kysely<Schema>,
-  job: SettledJob,
-): Promise<void> {
+export async function countSettledJob(database: Database, tx: Db, job: SettledJob): Promise<void> {
   await tx.executeQuery(COUNT_SETTLED(database, job));
 }
 
