@@ -1,12 +1,12 @@
 /**
  * Empty databases for tests: the same suite runs on SQLite and on a real MySQL or MariaDB server.
  *
- *     for (const dialect of DIALECTS) {
- *       describe(`the store on ${dialect}`, { skip: skipReason(dialect) }, () => {
- *         const databases = useTestDatabase(dialect);
- *         it('...', async () => { const database = await databases.open(); ... });
- *       });
- *     }
+ *     describeOnDatabases('the store', dialect => {
+ *       const databases = useTestDatabase(dialect);
+ *       it('...', async () => { const database = await databases.open(); ... });
+ *     });
+ *
+ * `describeStores` of control-plane/test/store/fixtures.ts opens it and its stores, too.
  *
  * `MATTING_TEST_DATABASE_URL=mysql://user:password@host:port/any` takes that server instead of a
  * private MariaDB; its user must be allowed to create and drop databases named `matting_test_*`.
@@ -15,7 +15,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before } from 'node:test';
+import { after, before, describe } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
 import mysql, { type RowDataPacket } from 'mysql2/promise';
@@ -43,6 +43,16 @@ export const DIALECTS: readonly DatabaseDialect[] = process.env.MATTING_TEST_ONL
 export function skipReason(dialect: DatabaseDialect): string | false {
   if (dialect === 'sqlite' || process.env.MATTING_TEST_DATABASE_URL || findMariadb()) return false;
   return 'no MariaDB here: install mariadb-server, or set MATTING_TEST_DATABASE_URL=mysql://...';
+}
+
+/**
+ * A group of tests for each database, named `<name> on <dialect>`. The group of a database that is
+ * not here is skipped, and the reporter says why.
+ */
+export function describeOnDatabases(name: string, group: (dialect: DatabaseDialect) => void): void {
+  for (const dialect of DIALECTS) {
+    describe(`${name} on ${dialect}`, { skip: skipReason(dialect) }, () => group(dialect));
+  }
 }
 
 export const SILENT_LOG: StoreLog = { info: () => undefined, warn: () => undefined };

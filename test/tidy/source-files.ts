@@ -40,7 +40,7 @@ export interface SourceFile {
   readonly text: string;
   /** What it imports: packages as written, project files as paths relative to the root. */
   readonly imports: readonly string[];
-  /** Callbacks of `describe` are left out: they group tests. */
+  /** Callbacks of `describe...` are left out: they group tests. */
   readonly functions: readonly SourceFunction[];
 }
 
@@ -83,7 +83,7 @@ function isGroupOfTests({ parent }: Node): boolean {
   return (
     isCallExpression(parent) &&
     isIdentifier(parent.expression) &&
-    parent.expression.text === 'describe'
+    /^describe/.test(parent.expression.text)
   );
 }
 

@@ -1,8 +1,11 @@
 /** Accounts, jobs and endings for the store's tests. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { before } from 'node:test';
+import { describeOnDatabases, useTestDatabase } from '../../../test/support/database.ts';
 import { backgroundBlob, type Job, type JobInput, type JobResult } from '../../src/domain/job.ts';
 import { LEASE_MS } from '../../src/domain/lease.ts';
+import type { DatabaseDialect } from '../../src/store/database/clock.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import { RequestShares } from '../../src/store/database/request-shares.ts';
 import type { Claim } from '../../src/store/jobs/job-lease.ts';
@@ -18,6 +21,38 @@ export function storesOn(
   renderOutboxBody: (job: Job) => string = bodyOf,
 ): Stores {
   return createStores(database, { renderOutboxBody });
+}
+
+/** What a group of tests has of its database. It is open before the first test. */
+interface OpenedStores {
+  readonly dialect: DatabaseDialect;
+  readonly databases: ReturnType<typeof useTestDatabase>;
+  readonly database: Database;
+  readonly stores: Stores;
+  /** The stores of one more replica. */
+  readonly replica: () => Stores;
+}
+
+/** A group of tests of the stores, for each database (describeOnDatabases). */
+export function describeStores(name: string, group: (opened: OpenedStores) => void): void {
+  describeOnDatabases(name, dialect => {
+    const databases = useTestDatabase(dialect);
+    const open = () => {
+      const database = {} as Database;
+      const stores = {} as Stores;
+      before(async () => {
+        fill(database, await databases.open());
+        fill(stores, storesOn(database));
+      });
+      return { database, stores };
+    };
+    group({ dialect, databases, ...open(), replica: () => open().stores });
+  });
+}
+
+/** The group names its stores when it is declared, and they are opened later. */
+function fill(target: object, source: object): void {
+  Object.defineProperties(target, Object.getOwnPropertyDescriptors(source));
 }
 
 export function bodyOf(job: Job): string {

@@ -9,9 +9,8 @@ import { after, before, describe, it } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
 import {
   createTestDatabase,
-  DIALECTS,
+  describeOnDatabases,
   SILENT_LOG,
-  skipReason,
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import type { DatabaseDialect } from '../../src/store/database/clock.ts';
@@ -130,78 +129,76 @@ async function contents(fixture: Fixture): Promise<unknown> {
   return found;
 }
 
-for (const dialect of DIALECTS) {
-  describe(`what changes something on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    let shared: TestDatabase;
-    let fixture: Fixture;
+describeOnDatabases('what changes something', dialect => {
+  let shared: TestDatabase;
+  let fixture: Fixture;
 
-    before(async () => {
-      shared = await createTestDatabase(dialect);
-      const database = await shared.open();
-      fixture = { stores: storesOn(database), database };
-    });
-    after(() => shared?.close());
-
-    /**
-     * The method's own database where it reads all rows, and on SQLite, whose writers wait for
-     * each other. Whatever was lost, its ledger is balanced then.
-     */
-    async function on(
-      method: ChangingMethod,
-      work: (fixture: Fixture, test: TestDatabase) => Promise<void>,
-    ): Promise<void> {
-      if (!method.alone && dialect !== 'sqlite') return work(fixture, shared);
-      const own = await createTestDatabase(dialect);
-      try {
-        const database = await own.open();
-        const stores = storesOn(database);
-        await work({ stores, database }, own);
-        await assertBalanced(stores);
-        await assertUsageAgrees(database);
-      } finally {
-        await own.close();
-      }
-    }
-
-    describe('and whose answer is lost', { concurrency: 16 }, () => {
-      for (const method of CHANGING) {
-        it(method.name, () =>
-          on(method, async (place, test) => {
-            for (const loss of LOSSES[dialect]) {
-              let at = 1;
-              while (await lose(method, place, test, { at, loss })) {
-                at += 1;
-                assert.ok(at < STATEMENTS_MAX);
-              }
-              assert.ok(at > 1, 'it changes something');
-            }
-          }),
-        );
-      }
-    });
-
-    describe('and comes late', () => {
-      for (const { name, late } of CHANGING) {
-        if (late === undefined) continue;
-        it(name, async () => {
-          const { act, told } = await late(fixture);
-          const beforehand = await contents(fixture);
-          assert.deepEqual(await act(fixture.stores), told);
-          assert.deepEqual(await contents(fixture), beforehand);
-        });
-      }
-    });
-
-    it('leaves the ledger balanced, and the figures of usage agree with it', async () => {
-      await assertBalanced(fixture.stores);
-      await assertUsageAgrees(fixture.database);
-    });
-
-    it('is every method that is not known to change nothing', () => {
-      const changing = new Set(CHANGING.map(({ name }) => name));
-      for (const other of Object.values(LIKE_ANOTHER)) assert.ok(changing.has(other), other);
-      const known = [...changing, ...Object.keys(LIKE_ANOTHER), ...READING_METHODS];
-      assert.deepEqual(methodsOf(fixture.stores).sort(), known.sort());
-    });
+  before(async () => {
+    shared = await createTestDatabase(dialect);
+    const database = await shared.open();
+    fixture = { stores: storesOn(database), database };
   });
-}
+  after(() => shared?.close());
+
+  /**
+   * The method's own database where it reads all rows, and on SQLite, whose writers wait for
+   * each other. Whatever was lost, its ledger is balanced then.
+   */
+  async function on(
+    method: ChangingMethod,
+    work: (fixture: Fixture, test: TestDatabase) => Promise<void>,
+  ): Promise<void> {
+    if (!method.alone && dialect !== 'sqlite') return work(fixture, shared);
+    const own = await createTestDatabase(dialect);
+    try {
+      const database = await own.open();
+      const stores = storesOn(database);
+      await work({ stores, database }, own);
+      await assertBalanced(stores);
+      await assertUsageAgrees(database);
+    } finally {
+      await own.close();
+    }
+  }
+
+  describe('and whose answer is lost', { concurrency: 16 }, () => {
+    for (const method of CHANGING) {
+      it(method.name, () =>
+        on(method, async (place, test) => {
+          for (const loss of LOSSES[dialect]) {
+            let at = 1;
+            while (await lose(method, place, test, { at, loss })) {
+              at += 1;
+              assert.ok(at < STATEMENTS_MAX);
+            }
+            assert.ok(at > 1, 'it changes something');
+          }
+        }),
+      );
+    }
+  });
+
+  describe('and comes late', () => {
+    for (const { name, late } of CHANGING) {
+      if (late === undefined) continue;
+      it(name, async () => {
+        const { act, told } = await late(fixture);
+        const beforehand = await contents(fixture);
+        assert.deepEqual(await act(fixture.stores), told);
+        assert.deepEqual(await contents(fixture), beforehand);
+      });
+    }
+  });
+
+  it('leaves the ledger balanced, and the figures of usage agree with it', async () => {
+    await assertBalanced(fixture.stores);
+    await assertUsageAgrees(fixture.database);
+  });
+
+  it('is every method that is not known to change nothing', () => {
+    const changing = new Set(CHANGING.map(({ name }) => name));
+    for (const other of Object.values(LIKE_ANOTHER)) assert.ok(changing.has(other), other);
+    const known = [...changing, ...Object.keys(LIKE_ANOTHER), ...READING_METHODS];
+    assert.deepEqual(methodsOf(fixture.stores).sort(), known.sort());
+  });
+});

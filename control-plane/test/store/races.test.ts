@@ -7,11 +7,10 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { after, before, describe, it } from 'node:test';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/database.ts';
-import type { Stores } from '../../src/store/stores.ts';
+import { after, before, it } from 'node:test';
 import {
   assertBalanced,
+  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -56,103 +55,95 @@ class Replica {
   }
 }
 
-for (const dialect of DIALECTS) {
-  describe(`races on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let stores: Stores;
-    let replicas: Replica[] = [];
+describeStores('races', ({ databases, stores }) => {
+  let replicas: Replica[] = [];
 
-    before(async () => {
-      stores = storesOn(await databases.open());
-      replicas = Array.from({ length: REPLICAS }, () => new Replica(databases.url()));
-      await Promise.all(replicas.map(replica => replica.answer()));
-    });
-    after(() => Promise.all(replicas.map(replica => replica.close())));
-
-    function submitAll(jobsOf: (replica: number) => ReturnType<typeof newJob>[]) {
-      return Promise.all(
-        replicas.map((replica, index) => replica.perform({ task: 'submit', jobs: jobsOf(index) })),
-      ) as Promise<SubmitAnswer[][]>;
-    }
-
-    it('twins with one key and one credit make one job, and nobody is told to pay', async () => {
-      for (let round = 0; round < 5; round++) {
-        const account = await fundedAccount(stores, 1);
-        const idempotencyKeyHash = sha256(`twins ${round}`);
-        const twins = () =>
-          Array.from({ length: 17 }, () => newJob(account, { idempotencyKeyHash }));
-        const answers = (await submitAll(twins)).flat();
-        const kinds = Map.groupBy(answers, answer => answer.kind);
-        assert.equal(kinds.get('created')?.length, 1);
-        assert.equal(kinds.get('exists')?.length, 17 * REPLICAS - 1);
-        assert.equal(new Set(answers.map(answer => answer.id)).size, 1);
-        assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
-        assert.equal((await stores.ledger.credits(account))?.sums.reserve, 1);
-      }
-      await assertBalanced(stores);
-    });
-
-    it('N credits and 4 N submissions make N jobs', async () => {
-      const credits = 15;
-      const account = await fundedAccount(stores, credits);
-      const answers = (
-        await submitAll(() =>
-          Array.from({ length: (4 * credits) / REPLICAS }, () => newJob(account)),
-        )
-      ).flat();
-      const kinds = Map.groupBy(answers, answer => answer.kind);
-      assert.equal(kinds.get('created')?.length, credits);
-      assert.equal(kinds.get('insufficient-credits')?.length, 3 * credits);
-      assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: credits });
-      await assertBalanced(stores);
-    });
-
-    it('every open job is ended once, by one of the replicas', async () => {
-      const account = await fundedAccount(stores, 40);
-      const ids: string[] = [];
-      for (let index = 0; index < 40; index++) {
-        ids.push((await submitted(stores, newJob(account))).id);
-      }
-      const finished = (await Promise.all(
-        replicas.map(replica => replica.perform({ task: 'finish', accountId: account })),
-      )) as string[][];
-      assert.deepEqual(finished.flat().sort(), ids.sort());
-      const credits = await stores.ledger.credits(account);
-      assert.equal(credits?.reserved, 0);
-      assert.equal(credits!.sums.charge + credits!.sums.release, 40);
-      assert.equal(credits!.available, 40 - credits!.sums.charge);
-      await assertBalanced(stores);
-    });
-
-    it('of two endings under one claim one counts, and both callers are answered', async () => {
-      const account = await fundedAccount(stores, 1);
-      const other = storesOn(await databases.open());
-      for (let round = 0; round < 15; round++) {
-        const { claim } = await running(stores, newJob(account));
-        const outcomes = await Promise.all([
-          stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}),
-          other.jobs.fail(claim, IMAGE_FAULT),
-        ]);
-        assert.deepEqual([...outcomes].sort(), [false, true]);
-        const { charge, release } = (await stores.ledger.credits(account))!.sums;
-        assert.equal(charge + release, round + 1);
-        if (outcomes[0]) await stores.ledger.grant(account, 1, `round ${round}`);
-      }
-      await assertBalanced(stores);
-    });
-
-    it('the same grant entered by all of them counts once', async () => {
-      const account = await fundedAccount(stores, 0);
-      const references = Array.from({ length: 10 }, (_, index) => `purchase ${index % 5}`);
-      const entered = (await Promise.all(
-        replicas.map(replica => replica.perform({ task: 'grant', accountId: account, references })),
-      )) as number[];
-      assert.equal(
-        entered.reduce((sum, count) => sum + count, 0),
-        5,
-      );
-      assert.deepEqual(await stores.ledger.balances(account), { available: 35, reserved: 0 });
-      await assertBalanced(stores);
-    });
+  before(async () => {
+    replicas = Array.from({ length: REPLICAS }, () => new Replica(databases.url()));
+    await Promise.all(replicas.map(replica => replica.answer()));
   });
-}
+  after(() => Promise.all(replicas.map(replica => replica.close())));
+
+  function submitAll(jobsOf: (replica: number) => ReturnType<typeof newJob>[]) {
+    return Promise.all(
+      replicas.map((replica, index) => replica.perform({ task: 'submit', jobs: jobsOf(index) })),
+    ) as Promise<SubmitAnswer[][]>;
+  }
+
+  it('twins with one key and one credit make one job, and nobody is told to pay', async () => {
+    for (let round = 0; round < 5; round++) {
+      const account = await fundedAccount(stores, 1);
+      const idempotencyKeyHash = sha256(`twins ${round}`);
+      const twins = () => Array.from({ length: 17 }, () => newJob(account, { idempotencyKeyHash }));
+      const answers = (await submitAll(twins)).flat();
+      const kinds = Map.groupBy(answers, answer => answer.kind);
+      assert.equal(kinds.get('created')?.length, 1);
+      assert.equal(kinds.get('exists')?.length, 17 * REPLICAS - 1);
+      assert.equal(new Set(answers.map(answer => answer.id)).size, 1);
+      assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
+      assert.equal((await stores.ledger.credits(account))?.sums.reserve, 1);
+    }
+    await assertBalanced(stores);
+  });
+
+  it('N credits and 4 N submissions make N jobs', async () => {
+    const credits = 15;
+    const account = await fundedAccount(stores, credits);
+    const answers = (
+      await submitAll(() => Array.from({ length: (4 * credits) / REPLICAS }, () => newJob(account)))
+    ).flat();
+    const kinds = Map.groupBy(answers, answer => answer.kind);
+    assert.equal(kinds.get('created')?.length, credits);
+    assert.equal(kinds.get('insufficient-credits')?.length, 3 * credits);
+    assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: credits });
+    await assertBalanced(stores);
+  });
+
+  it('every open job is ended once, by one of the replicas', async () => {
+    const account = await fundedAccount(stores, 40);
+    const ids: string[] = [];
+    for (let index = 0; index < 40; index++) {
+      ids.push((await submitted(stores, newJob(account))).id);
+    }
+    const finished = (await Promise.all(
+      replicas.map(replica => replica.perform({ task: 'finish', accountId: account })),
+    )) as string[][];
+    assert.deepEqual(finished.flat().sort(), ids.sort());
+    const credits = await stores.ledger.credits(account);
+    assert.equal(credits?.reserved, 0);
+    assert.equal(credits!.sums.charge + credits!.sums.release, 40);
+    assert.equal(credits!.available, 40 - credits!.sums.charge);
+    await assertBalanced(stores);
+  });
+
+  it('of two endings under one claim one counts, and both callers are answered', async () => {
+    const account = await fundedAccount(stores, 1);
+    const other = storesOn(await databases.open());
+    for (let round = 0; round < 15; round++) {
+      const { claim } = await running(stores, newJob(account));
+      const outcomes = await Promise.all([
+        stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}),
+        other.jobs.fail(claim, IMAGE_FAULT),
+      ]);
+      assert.deepEqual([...outcomes].sort(), [false, true]);
+      const { charge, release } = (await stores.ledger.credits(account))!.sums;
+      assert.equal(charge + release, round + 1);
+      if (outcomes[0]) await stores.ledger.grant(account, 1, `round ${round}`);
+    }
+    await assertBalanced(stores);
+  });
+
+  it('the same grant entered by all of them counts once', async () => {
+    const account = await fundedAccount(stores, 0);
+    const references = Array.from({ length: 10 }, (_, index) => `purchase ${index % 5}`);
+    const entered = (await Promise.all(
+      replicas.map(replica => replica.perform({ task: 'grant', accountId: account, references })),
+    )) as number[];
+    assert.equal(
+      entered.reduce((sum, count) => sum + count, 0),
+      5,
+    );
+    assert.deepEqual(await stores.ledger.balances(account), { available: 35, reserved: 0 });
+    await assertBalanced(stores);
+  });
+});

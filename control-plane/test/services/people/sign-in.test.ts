@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import {
   createTestDatabase,
-  DIALECTS,
-  skipReason,
+  describeOnDatabases,
   type TestDatabase,
 } from '../../../../test/support/database.ts';
 import { FAILURES_MAX, THROTTLE_WINDOW_MS } from '../../../src/domain/account/sign-in-throttle.ts';
@@ -30,121 +29,119 @@ async function openReplica(test: TestDatabase) {
   };
 }
 
-for (const dialect of DIALECTS) {
-  describe(`the throttle of sign-in on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    async function withReplicas(
-      work: (
-        replicas: readonly [
-          Awaited<ReturnType<typeof openReplica>>,
-          Awaited<ReturnType<typeof openReplica>>,
-        ],
-      ) => Promise<void>,
-    ) {
-      const test = await createTestDatabase(dialect);
-      try {
-        await work([await openReplica(test), await openReplica(test)]);
-      } finally {
-        await test.close();
-      }
+describeOnDatabases('the throttle of sign-in', dialect => {
+  async function withReplicas(
+    work: (
+      replicas: readonly [
+        Awaited<ReturnType<typeof openReplica>>,
+        Awaited<ReturnType<typeof openReplica>>,
+      ],
+    ) => Promise<void>,
+  ) {
+    const test = await createTestDatabase(dialect);
+    try {
+      await work([await openReplica(test), await openReplica(test)]);
+    } finally {
+      await test.close();
     }
+  }
 
-    it('counts the attempts of all replicas, however many come at once', () =>
-      withReplicas(async replicas => {
-        const attempts = Array.from({ length: 4 * FAILURES_MAX.mail }, (_, index) =>
-          (index % 2 === 0 ? replicas[0] : replicas[1]).throttle.take({
-            mail: MAIL,
-            address: `192.0.2.${index}`,
-            browser: undefined,
-            person: undefined,
-          }),
-        );
-        const waits = await Promise.all(attempts);
-        assert.equal(waits.filter(wait => wait === 0).length, FAILURES_MAX.mail);
-        assert.ok(waits.every(wait => wait <= THROTTLE_WINDOW_MS));
-      }));
+  it('counts the attempts of all replicas, however many come at once', () =>
+    withReplicas(async replicas => {
+      const attempts = Array.from({ length: 4 * FAILURES_MAX.mail }, (_, index) =>
+        (index % 2 === 0 ? replicas[0] : replicas[1]).throttle.take({
+          mail: MAIL,
+          address: `192.0.2.${index}`,
+          browser: undefined,
+          person: undefined,
+        }),
+      );
+      const waits = await Promise.all(attempts);
+      assert.equal(waits.filter(wait => wait === 0).length, FAILURES_MAX.mail);
+      assert.ok(waits.every(wait => wait <= THROTTLE_WINDOW_MS));
+    }));
 
-    it('counts an address for whatever mails it tries, and the network of an IPv6 one', () =>
-      withReplicas(async ([{ throttle }]) => {
-        const take = (index: number, network = '2001:db8:1:2') =>
-          throttle.take({
-            mail: `nobody-${index}@example.org`,
-            address: `${network}::${index.toString(16)}`,
-            browser: undefined,
-            person: undefined,
-          });
-        for (let index = 1; index <= FAILURES_MAX.address; index += 1) {
-          assert.equal(await take(index), 0);
-        }
-        assert.ok((await take(99)) > 0);
-        assert.equal(await take(99, '2001:db8:1:3'), 0);
-      }));
+  it('counts an address for whatever mails it tries, and the network of an IPv6 one', () =>
+    withReplicas(async ([{ throttle }]) => {
+      const take = (index: number, network = '2001:db8:1:2') =>
+        throttle.take({
+          mail: `nobody-${index}@example.org`,
+          address: `${network}::${index.toString(16)}`,
+          browser: undefined,
+          person: undefined,
+        });
+      for (let index = 1; index <= FAILURES_MAX.address; index += 1) {
+        assert.equal(await take(index), 0);
+      }
+      assert.ok((await take(99)) > 0);
+      assert.equal(await take(99, '2001:db8:1:3'), 0);
+    }));
 
-    it('counts a known browser by itself, and gives back what succeeded', () =>
-      withReplicas(async ([{ throttle }]) => {
-        const stranger = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: OWNER };
-        for (let count = 0; count < FAILURES_MAX.mail; count += 1) await throttle.take(stranger);
-        assert.ok((await throttle.take(stranger)) > 0);
-        const known = { ...stranger, browser: BROWSERS.create(OWNER) };
-        for (let count = 0; count < FAILURES_MAX.browser - 1; count += 1) {
-          assert.equal(await throttle.take(known), 0);
-        }
+  it('counts a known browser by itself, and gives back what succeeded', () =>
+    withReplicas(async ([{ throttle }]) => {
+      const stranger = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: OWNER };
+      for (let count = 0; count < FAILURES_MAX.mail; count += 1) await throttle.take(stranger);
+      assert.ok((await throttle.take(stranger)) > 0);
+      const known = { ...stranger, browser: BROWSERS.create(OWNER) };
+      for (let count = 0; count < FAILURES_MAX.browser - 1; count += 1) {
         assert.equal(await throttle.take(known), 0);
-        assert.ok((await throttle.take(known)) > 0);
-        await throttle.giveBack(known);
-        assert.equal(await throttle.take(known), 0);
-        // A cookie of another person's sign-in is none.
-        const other = { ...OWNER, userId: 'another' };
-        const theirs = { ...stranger, browser: BROWSERS.create(other) };
-        assert.ok((await throttle.take(theirs)) > 0);
-        // Nor is one of the password before.
-        const before = { ...stranger, browser: BROWSERS.create({ ...OWNER, passwordHash: 'old' }) };
-        assert.ok((await throttle.take(before)) > 0);
-      }));
+      }
+      assert.equal(await throttle.take(known), 0);
+      assert.ok((await throttle.take(known)) > 0);
+      await throttle.giveBack(known);
+      assert.equal(await throttle.take(known), 0);
+      // A cookie of another person's sign-in is none.
+      const other = { ...OWNER, userId: 'another' };
+      const theirs = { ...stranger, browser: BROWSERS.create(other) };
+      assert.ok((await throttle.take(theirs)) > 0);
+      // Nor is one of the password before.
+      const before = { ...stranger, browser: BROWSERS.create({ ...OWNER, passwordHash: 'old' }) };
+      assert.ok((await throttle.take(before)) > 0);
+    }));
 
-    it('counts all known browsers of a person together', () =>
-      withReplicas(async replicas => {
-        const attempt = () => {
-          const browser = BROWSERS.create(OWNER);
-          return { mail: MAIL, address: '192.0.2.1', browser, person: OWNER };
-        };
-        const waits = await Promise.all(
-          Array.from({ length: 2 * FAILURES_MAX.browsers }, (_, index) =>
-            replicas[index % 2 === 0 ? 0 : 1].throttle.take(attempt()),
-          ),
-        );
-        assert.equal(waits.filter(wait => wait === 0).length, FAILURES_MAX.browsers);
-        // With another password they are counted anew.
-        const next = { ...OWNER, passwordHash: 'the next' };
-        const own = { ...attempt(), browser: BROWSERS.create(next), person: next };
-        assert.equal(await replicas[0].throttle.take(own), 0);
-      }));
+  it('counts all known browsers of a person together', () =>
+    withReplicas(async replicas => {
+      const attempt = () => {
+        const browser = BROWSERS.create(OWNER);
+        return { mail: MAIL, address: '192.0.2.1', browser, person: OWNER };
+      };
+      const waits = await Promise.all(
+        Array.from({ length: 2 * FAILURES_MAX.browsers }, (_, index) =>
+          replicas[index % 2 === 0 ? 0 : 1].throttle.take(attempt()),
+        ),
+      );
+      assert.equal(waits.filter(wait => wait === 0).length, FAILURES_MAX.browsers);
+      // With another password they are counted anew.
+      const next = { ...OWNER, passwordHash: 'the next' };
+      const own = { ...attempt(), browser: BROWSERS.create(next), person: next };
+      assert.equal(await replicas[0].throttle.take(own), 0);
+    }));
 
-    it('counts those that succeed, too, once there are very many of one mail', () =>
-      withReplicas(async ([{ throttle }]) => {
-        const attempt = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: undefined };
-        let taken = 0;
-        while (taken < 2 * FAILURES_MAX.success && (await throttle.take(attempt)) === 0) {
-          taken += 1;
-          await throttle.giveBack(attempt);
-        }
-        assert.equal(taken, FAILURES_MAX.success + FAILURES_MAX.mail);
-        // Another's are their own.
-        assert.equal(await throttle.take({ ...attempt, mail: 'another@example.org' }), 0);
-      }));
+  it('counts those that succeed, too, once there are very many of one mail', () =>
+    withReplicas(async ([{ throttle }]) => {
+      const attempt = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: undefined };
+      let taken = 0;
+      while (taken < 2 * FAILURES_MAX.success && (await throttle.take(attempt)) === 0) {
+        taken += 1;
+        await throttle.giveBack(attempt);
+      }
+      assert.equal(taken, FAILURES_MAX.success + FAILURES_MAX.mail);
+      // Another's are their own.
+      assert.equal(await throttle.take({ ...attempt, mail: 'another@example.org' }), 0);
+    }));
 
-    it('begins again when the window is over', () =>
-      withReplicas(async ([{ throttle, database }]) => {
-        const attempt = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: OWNER };
-        for (let count = 0; count < FAILURES_MAX.mail; count += 1) await throttle.take(attempt);
-        assert.ok((await throttle.take(attempt)) > 0);
-        await database.kysely
-          .updateTable('sign_in_throttles')
-          .set(eb => ({ window_start: eb('window_start', '-', THROTTLE_WINDOW_MS) }))
-          .execute();
-        assert.equal(await throttle.take(attempt), 0);
-      }));
-  });
-}
+  it('begins again when the window is over', () =>
+    withReplicas(async ([{ throttle, database }]) => {
+      const attempt = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: OWNER };
+      for (let count = 0; count < FAILURES_MAX.mail; count += 1) await throttle.take(attempt);
+      assert.ok((await throttle.take(attempt)) > 0);
+      await database.kysely
+        .updateTable('sign_in_throttles')
+        .set(eb => ({ window_start: eb('window_start', '-', THROTTLE_WINDOW_MS) }))
+        .execute();
+      assert.equal(await throttle.take(attempt), 0);
+    }));
+});
 
 describe('a sign-in that is refused', () => {
   it('has done the same work, whether the person is known or not', async () => {

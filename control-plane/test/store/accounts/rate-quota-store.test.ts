@@ -1,9 +1,8 @@
 /** The quota that replicas share, and replicas that spend it. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { before, describe, it } from 'node:test';
+import { before, it } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import {
   type QuotaAsk,
   quotaBlockOf,
@@ -12,105 +11,99 @@ import {
 } from '../../../src/domain/rate-quota.ts';
 import { RateLimits } from '../../../src/services/rate-limits.ts';
 import type { RateQuotaStore } from '../../../src/store/accounts/rate-quota-store.ts';
-import type { Database } from '../../../src/store/database/connect.ts';
-import { storesOn } from '../fixtures.ts';
+import { describeStores, storesOn } from '../fixtures.ts';
 
-for (const dialect of DIALECTS) {
-  describe(`rate quotas on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let database: Database;
-    let quotas: RateQuotaStore;
-    /** Another replica. */
-    let others: RateQuotaStore;
+describeStores('rate quotas', ({ databases, database }) => {
+  let quotas: RateQuotaStore;
+  /** Another replica. */
+  let others: RateQuotaStore;
 
-    before(async () => {
-      database = await databases.open();
-      quotas = storesOn(database).rateQuotas;
-      others = storesOn(await databases.open()).rateQuotas;
-    });
-
-    /** What `work` finds within one window: again where it met the end of one. */
-    async function withinOneWindow<T>(work: (windowStartMs: number) => Promise<T>): Promise<T> {
-      for (;;) {
-        const windowStartMs = quotaWindowStartMs(await quotas.nowMs());
-        let found: T | undefined;
-        let failure: unknown;
-        try {
-          found = await work(windowStartMs);
-        } catch (error) {
-          failure = error;
-        }
-        if (quotaWindowStartMs(await quotas.nowMs()) !== windowStartMs) continue;
-        if (failure !== undefined) throw failure;
-        return found as T;
-      }
-    }
-
-    const asked = (windowStartMs: number, more: Partial<QuotaAsk> = {}): QuotaAsk => ({
-      limit: 100,
-      block: 30,
-      advance: 0,
-      windowStartMs,
-      ...more,
-    });
-
-    it('are leased in blocks up to the limit, each account and kind on its own', () =>
-      withinOneWindow(async start => {
-        const [one, two] = [randomUUID(), randomUUID()];
-        const granted: number[] = [];
-        for (const from of [quotas, others, quotas, others, quotas]) {
-          granted.push((await from.lease(one, 'reads', asked(start))).granted);
-        }
-        assert.deepEqual(granted, [30, 30, 30, 10, 0]);
-        assert.equal((await quotas.lease(one, 'submissions', asked(start))).granted, 30);
-        const advance = await quotas.lease(two, 'reads', asked(start, { advance: 80 }));
-        assert.deepEqual(advance, { windowStartMs: start, leased: 100, granted: 20 });
-      }));
-
-    it('are never leased twice, however many ask at once', () =>
-      withinOneWindow(async start => {
-        const account = randomUUID();
-        const asks = Array.from({ length: 40 }, (_, index) =>
-          (index % 2 === 0 ? quotas : others).lease(account, 'submissions', asked(start)),
-        );
-        const leases = await Promise.all(asks);
-        const granted = leases.reduce((sum, lease) => sum + lease.granted, 0);
-        assert.equal(granted, 100);
-      }));
-
-    it('of a window that is over count for nothing', async () => {
-      const account = randomUUID();
-      await quotas.lease(account, 'reads', asked(0, { block: 100 }));
-      await database.kysely
-        .updateTable('rate_quotas')
-        .set({ window_start: quotaWindowStartMs(Date.now()) - 5 * RATE_WINDOW_MS })
-        .where('account_id', '=', account)
-        .execute();
-      const { granted, leased } = await quotas.lease(account, 'reads', asked(0, { advance: 50 }));
-      assert.deepEqual({ granted, leased }, { granted: 30, leased: 30 });
-      const rows = database.kysely.selectFrom('rate_quotas').select('kind');
-      assert.equal((await rows.where('account_id', '=', account).execute()).length, 1);
-    });
-
-    it('go by the clock of the database', async () => {
-      const [first, second] = [await quotas.nowMs(), await others.nowMs()];
-      assert.ok(Number.isSafeInteger(first) && second >= first, `${first} ${second}`);
-    });
-
-    it('are spent by two replicas to the limit and one block beyond at most', () =>
-      withinOneWindow(async () => {
-        const account = randomUUID();
-        const limit = 120;
-        const limits = { submissions: limit, reads: limit };
-        const replicas = [new RateLimits(quotas, limits), new RateLimits(others, limits)];
-        const states = await Promise.all(
-          Array.from({ length: 400 }, (_, index) =>
-            at(replicas, index % 2).take(account, 'submissions'),
-          ),
-        );
-        const allowed = states.filter(state => state.allowed).length;
-        const block = quotaBlockOf(limit);
-        assert.ok(allowed >= limit && allowed <= limit + block, `${allowed} of ${limit}`);
-      }));
+  before(async () => {
+    quotas = storesOn(database).rateQuotas;
+    others = storesOn(await databases.open()).rateQuotas;
   });
-}
+
+  /** What `work` finds within one window: again where it met the end of one. */
+  async function withinOneWindow<T>(work: (windowStartMs: number) => Promise<T>): Promise<T> {
+    for (;;) {
+      const windowStartMs = quotaWindowStartMs(await quotas.nowMs());
+      let found: T | undefined;
+      let failure: unknown;
+      try {
+        found = await work(windowStartMs);
+      } catch (error) {
+        failure = error;
+      }
+      if (quotaWindowStartMs(await quotas.nowMs()) !== windowStartMs) continue;
+      if (failure !== undefined) throw failure;
+      return found as T;
+    }
+  }
+
+  const asked = (windowStartMs: number, more: Partial<QuotaAsk> = {}): QuotaAsk => ({
+    limit: 100,
+    block: 30,
+    advance: 0,
+    windowStartMs,
+    ...more,
+  });
+
+  it('are leased in blocks up to the limit, each account and kind on its own', () =>
+    withinOneWindow(async start => {
+      const [one, two] = [randomUUID(), randomUUID()];
+      const granted: number[] = [];
+      for (const from of [quotas, others, quotas, others, quotas]) {
+        granted.push((await from.lease(one, 'reads', asked(start))).granted);
+      }
+      assert.deepEqual(granted, [30, 30, 30, 10, 0]);
+      assert.equal((await quotas.lease(one, 'submissions', asked(start))).granted, 30);
+      const advance = await quotas.lease(two, 'reads', asked(start, { advance: 80 }));
+      assert.deepEqual(advance, { windowStartMs: start, leased: 100, granted: 20 });
+    }));
+
+  it('are never leased twice, however many ask at once', () =>
+    withinOneWindow(async start => {
+      const account = randomUUID();
+      const asks = Array.from({ length: 40 }, (_, index) =>
+        (index % 2 === 0 ? quotas : others).lease(account, 'submissions', asked(start)),
+      );
+      const leases = await Promise.all(asks);
+      const granted = leases.reduce((sum, lease) => sum + lease.granted, 0);
+      assert.equal(granted, 100);
+    }));
+
+  it('of a window that is over count for nothing', async () => {
+    const account = randomUUID();
+    await quotas.lease(account, 'reads', asked(0, { block: 100 }));
+    await database.kysely
+      .updateTable('rate_quotas')
+      .set({ window_start: quotaWindowStartMs(Date.now()) - 5 * RATE_WINDOW_MS })
+      .where('account_id', '=', account)
+      .execute();
+    const { granted, leased } = await quotas.lease(account, 'reads', asked(0, { advance: 50 }));
+    assert.deepEqual({ granted, leased }, { granted: 30, leased: 30 });
+    const rows = database.kysely.selectFrom('rate_quotas').select('kind');
+    assert.equal((await rows.where('account_id', '=', account).execute()).length, 1);
+  });
+
+  it('go by the clock of the database', async () => {
+    const [first, second] = [await quotas.nowMs(), await others.nowMs()];
+    assert.ok(Number.isSafeInteger(first) && second >= first, `${first} ${second}`);
+  });
+
+  it('are spent by two replicas to the limit and one block beyond at most', () =>
+    withinOneWindow(async () => {
+      const account = randomUUID();
+      const limit = 120;
+      const limits = { submissions: limit, reads: limit };
+      const replicas = [new RateLimits(quotas, limits), new RateLimits(others, limits)];
+      const states = await Promise.all(
+        Array.from({ length: 400 }, (_, index) =>
+          at(replicas, index % 2).take(account, 'submissions'),
+        ),
+      );
+      const allowed = states.filter(state => state.allowed).length;
+      const block = quotaBlockOf(limit);
+      assert.ok(allowed >= limit && allowed <= limit + block, `${allowed} of ${limit}`);
+    }));
+});

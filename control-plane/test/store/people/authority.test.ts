@@ -4,9 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { before, describe, it } from 'node:test';
+import { before, it } from 'node:test';
 import { sql } from 'kysely';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import type { ActingPerson } from '../../../src/domain/account/actor.ts';
 import {
   AuthorityError,
@@ -18,7 +17,7 @@ import type { Database } from '../../../src/store/database/connect.ts';
 import { requireAuthority } from '../../../src/store/people/authority.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { HOOK_URL, SEALED, TEST_BOUNDS, watchedAccount } from '../alerts-fixtures.ts';
-import { newJob, storesOn, submitted } from '../fixtures.ts';
+import { describeStores, newJob, submitted } from '../fixtures.ts';
 import { newOrder, placed } from '../orders.ts';
 import { actorOf, newLink, OPERATOR, type Person, personOfAccount } from '../people.ts';
 
@@ -155,184 +154,170 @@ async function rowsOf({ kysely }: Database): Promise<Record<string, readonly unk
   return Object.fromEntries(rows);
 }
 
-for (const dialect of DIALECTS) {
-  describe(`the authority of people on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let first: Database;
-    let stores: Stores;
-    /** Another replica. */
-    let others: Stores;
-    let database: Database;
-    let scene: Scene;
+describeStores('the authority of people', ({ dialect, database, stores, replica }) => {
+  const others = replica();
+  let scene: Scene;
 
-    before(async () => {
-      first = await databases.open();
-      stores = storesOn(first);
-      database = await databases.open();
-      others = storesOn(database);
-      const accountId = await watchedAccount(stores, 100, [50]);
-      const { key } = await stores.apiKeys.create(accountId, 'a key');
-      const invitation = newLink(accountId);
-      await stores.links.create(invitation, OPERATOR);
-      const callback = { url: HOOK_URL, ...SEALED };
-      const job = await submitted(stores, newJob(accountId, { callback }));
-      await personOfAccount(stores, accountId);
-      scene = {
-        accountId,
-        keyId: key.id,
-        orderId: (await placed(stores, accountId)).id,
-        invitationId: invitation.id,
-        jobId: job.id,
-        otherId: (await personOfAccount(stores, accountId, 'member')).userId,
-        self: await personOfAccount(stores, accountId),
-      };
-    });
-
-    type Ending = readonly [loss: AuthorityLoss, end: (self: Person) => Promise<unknown>];
-    const operator = () => ({ actor: OPERATOR, entryId: randomUUID() });
-    const endings: Readonly<Record<string, Ending>> = {
-      removed: [
-        'signed-out',
-        ({ userId }) => others.people.removeMember(scene.accountId, userId, operator()),
-      ],
-      demoted: [
-        'forbidden',
-        ({ userId }) => others.people.changeRole(scene.accountId, userId, 'viewer', operator()),
-      ],
-      'signed out': [
-        'signed-out',
-        ({ userId, session }) => others.sessions.end(userId, session.id),
-      ],
-      'signed out with all other sessions': [
-        'signed-out',
-        ({ userId }) => others.sessions.endOthers(userId, 'another'),
-      ],
-      disabled: [
-        'signed-out',
-        ({ userId }) =>
-          database.kysely
-            .updateTable('users')
-            .set({ disabled_at: 1 })
-            .where('id', '=', userId)
-            .execute(),
-      ],
-      'idle for too long': [
-        'signed-out',
-        ({ session }) =>
-          database.kysely
-            .updateTable('sessions')
-            .set({ seen_at: 1 })
-            .where('id', '=', session.id)
-            .execute(),
-      ],
-      'acting for another account': [
-        'signed-out',
-        async ({ session }) => {
-          const elsewhere = await watchedAccount(stores, 0, []);
-          await database.kysely
-            .updateTable('sessions')
-            .set({ account_id: elsewhere })
-            .where('id', '=', session.id)
-            .execute();
-        },
-      ],
+  before(async () => {
+    const accountId = await watchedAccount(stores, 100, [50]);
+    const { key } = await stores.apiKeys.create(accountId, 'a key');
+    const invitation = newLink(accountId);
+    await stores.links.create(invitation, OPERATOR);
+    const callback = { url: HOOK_URL, ...SEALED };
+    const job = await submitted(stores, newJob(accountId, { callback }));
+    await personOfAccount(stores, accountId);
+    scene = {
+      accountId,
+      keyId: key.id,
+      orderId: (await placed(stores, accountId)).id,
+      invitationId: invitation.id,
+      jobId: job.id,
+      otherId: (await personOfAccount(stores, accountId, 'member')).userId,
+      self: await personOfAccount(stores, accountId),
     };
+  });
 
-    for (const [ending, [loss, end]] of Object.entries(endings)) {
-      it(`makes nothing of who was ${ending} just now`, async () => {
-        for (const [name, { permission, act }] of Object.entries(CHANGES)) {
-          if (loss === 'forbidden' && may('viewer', permission)) continue;
-          const self = await personOfAccount(stores, scene.accountId);
-          assert.ok(await stores.sessions.find(self.session.idHash), 'the door was open');
-          await end(self);
-          const before = await rowsOf(database);
-          const changed = act(stores, { ...scene, self }, actorOf(self, permission));
-          await assert.rejects(changed, (error: unknown) => {
-            assert.ok(error instanceof AuthorityError, String(error));
-            assert.equal(error.loss, loss, name);
-            return true;
-          });
-          assert.deepEqual(await rowsOf(database), before, name);
-        }
-      });
-    }
+  type Ending = readonly [loss: AuthorityLoss, end: (self: Person) => Promise<unknown>];
+  const operator = () => ({ actor: OPERATOR, entryId: randomUUID() });
+  const endings: Readonly<Record<string, Ending>> = {
+    removed: [
+      'signed-out',
+      ({ userId }) => others.people.removeMember(scene.accountId, userId, operator()),
+    ],
+    demoted: [
+      'forbidden',
+      ({ userId }) => others.people.changeRole(scene.accountId, userId, 'viewer', operator()),
+    ],
+    'signed out': ['signed-out', ({ userId, session }) => others.sessions.end(userId, session.id)],
+    'signed out with all other sessions': [
+      'signed-out',
+      ({ userId }) => others.sessions.endOthers(userId, 'another'),
+    ],
+    disabled: [
+      'signed-out',
+      ({ userId }) =>
+        database.kysely
+          .updateTable('users')
+          .set({ disabled_at: 1 })
+          .where('id', '=', userId)
+          .execute(),
+    ],
+    'idle for too long': [
+      'signed-out',
+      ({ session }) =>
+        database.kysely
+          .updateTable('sessions')
+          .set({ seen_at: 1 })
+          .where('id', '=', session.id)
+          .execute(),
+    ],
+    'acting for another account': [
+      'signed-out',
+      async ({ session }) => {
+        const elsewhere = await watchedAccount(stores, 0, []);
+        await database.kysely
+          .updateTable('sessions')
+          .set({ account_id: elsewhere })
+          .where('id', '=', session.id)
+          .execute();
+      },
+    ],
+  };
 
-    it('answers as done what was done, also where the change ended the right to it', async () => {
-      for (const role of ['viewer', null] as const) {
+  for (const [ending, [loss, end]] of Object.entries(endings)) {
+    it(`makes nothing of who was ${ending} just now`, async () => {
+      for (const [name, { permission, act }] of Object.entries(CHANGES)) {
+        if (loss === 'forbidden' && may('viewer', permission)) continue;
         const self = await personOfAccount(stores, scene.accountId);
-        const again = by(actorOf(self, 'people.manage'));
-        const act = () =>
-          role === null
-            ? stores.people.removeMember(scene.accountId, self.userId, again)
-            : stores.people.changeRole(scene.accountId, self.userId, role, again);
-        assert.equal(await act(), 'changed');
-        assert.equal(await act(), 'changed', 'its answer was lost');
-        await assert.rejects(
-          stores.people.removeMember(scene.accountId, self.userId, by(again.actor)),
-          AuthorityError,
-        );
-      }
-    });
-
-    // SQLite has one writer at a time.
-    if (dialect !== 'sqlite') {
-      it('keeps the account and the session as they are until the change commits', async t => {
-        if (database.engine.conflicts !== 'locks') {
-          t.skip('members of a cluster find out at the commit');
-          return;
-        }
-        const { accountId } = scene;
-        const self = await personOfAccount(stores, accountId);
-        const rows = [
-          ['accounts', accountId],
-          ['sessions', self.session.id],
-        ] as const;
-        const take = (table: string, id: string) =>
-          sql`select id from ${sql.table(table)} where id = ${id} for update nowait`.execute(
-            database.kysely,
-          );
-        await first.kysely.transaction().execute(async tx => {
-          const actor = actorOf(self, 'keys.manage');
-          await requireAuthority(first, tx, { accountId, actor, entryId: randomUUID() });
-          for (const [table, id] of rows) await assert.rejects(take(table, id), /lock/i, table);
-        });
-        for (const [table, id] of rows) assert.equal((await take(table, id)).rows.length, 1);
-      });
-    }
-
-    it('bounds what one person changes in a minute, over all replicas', async () => {
-      const accountId = await watchedAccount(stores, 100, [50]);
-      const [first, second] = [
-        actorOf(await personOfAccount(stores, accountId), 'settings.manage'),
-        actorOf(await personOfAccount(others, accountId), 'settings.manage'),
-      ];
-      const change = (by: Stores, actor: ActingPerson, index: number) =>
-        by.alertSettings.setThresholds(accountId, [100 + index], byAudit(actor));
-      const { key } = await stores.apiKeys.create(accountId, 'a key');
-      // Their own entry of the log is one: that they joined.
-      for (let index = 1; index < CHANGES_A_MINUTE_MAX; index += 1) {
-        await change(index % 2 === 0 ? stores : others, first, index);
-      }
-      const before = await rowsOf(database);
-      for (const replica of [stores, others]) {
-        await assert.rejects(change(replica, first, 0), (error: unknown) => {
-          assert.ok(error instanceof AuthorityError);
-          assert.equal(error.loss, 'too-many-changes');
-          assert.ok((error.retryAfterS ?? 0) >= 1 && (error.retryAfterS ?? 0) <= 60);
+        assert.ok(await stores.sessions.find(self.session.idHash), 'the door was open');
+        await end(self);
+        const before = await rowsOf(database);
+        const changed = act(stores, { ...scene, self }, actorOf(self, permission));
+        await assert.rejects(changed, (error: unknown) => {
+          assert.ok(error instanceof AuthorityError, String(error));
+          assert.equal(error.loss, loss, name);
           return true;
         });
+        assert.deepEqual(await rowsOf(database), before, name);
       }
-      assert.deepEqual(await rowsOf(database), before);
-      const revoke = { accountId, actor: { ...first, permission: 'keys.manage' } } as const;
-      const revoked = await stores.apiKeys.revoke(key.id, revoke);
-      assert.ok(revoked?.revokedAtMs, 'rights are taken away at any time');
-      await change(stores, second, 0);
-      await database.kysely
-        .updateTable('audit_entries')
-        .set(eb => ({ created_at: eb('created_at', '-', 60_000) }))
-        .where('account_id', '=', accountId)
-        .execute();
-      await change(stores, first, 1);
     });
+  }
+
+  it('answers as done what was done, also where the change ended the right to it', async () => {
+    for (const role of ['viewer', null] as const) {
+      const self = await personOfAccount(stores, scene.accountId);
+      const again = by(actorOf(self, 'people.manage'));
+      const act = () =>
+        role === null
+          ? stores.people.removeMember(scene.accountId, self.userId, again)
+          : stores.people.changeRole(scene.accountId, self.userId, role, again);
+      assert.equal(await act(), 'changed');
+      assert.equal(await act(), 'changed', 'its answer was lost');
+      await assert.rejects(
+        stores.people.removeMember(scene.accountId, self.userId, by(again.actor)),
+        AuthorityError,
+      );
+    }
   });
-}
+
+  // SQLite has one writer at a time.
+  if (dialect !== 'sqlite') {
+    it('keeps the account and the session as they are until the change commits', async t => {
+      if (database.engine.conflicts !== 'locks') {
+        t.skip('members of a cluster find out at the commit');
+        return;
+      }
+      const { accountId } = scene;
+      const self = await personOfAccount(stores, accountId);
+      const rows = [
+        ['accounts', accountId],
+        ['sessions', self.session.id],
+      ] as const;
+      const take = (table: string, id: string) =>
+        sql`select id from ${sql.table(table)} where id = ${id} for update nowait`.execute(
+          database.kysely,
+        );
+      await database.kysely.transaction().execute(async tx => {
+        const actor = actorOf(self, 'keys.manage');
+        await requireAuthority(database, tx, { accountId, actor, entryId: randomUUID() });
+        for (const [table, id] of rows) await assert.rejects(take(table, id), /lock/i, table);
+      });
+      for (const [table, id] of rows) assert.equal((await take(table, id)).rows.length, 1);
+    });
+  }
+
+  it('bounds what one person changes in a minute, over all replicas', async () => {
+    const accountId = await watchedAccount(stores, 100, [50]);
+    const [first, second] = [
+      actorOf(await personOfAccount(stores, accountId), 'settings.manage'),
+      actorOf(await personOfAccount(others, accountId), 'settings.manage'),
+    ];
+    const change = (by: Stores, actor: ActingPerson, index: number) =>
+      by.alertSettings.setThresholds(accountId, [100 + index], byAudit(actor));
+    const { key } = await stores.apiKeys.create(accountId, 'a key');
+    // Their own entry of the log is one: that they joined.
+    for (let index = 1; index < CHANGES_A_MINUTE_MAX; index += 1) {
+      await change(index % 2 === 0 ? stores : others, first, index);
+    }
+    const before = await rowsOf(database);
+    for (const replica of [stores, others]) {
+      await assert.rejects(change(replica, first, 0), (error: unknown) => {
+        assert.ok(error instanceof AuthorityError);
+        assert.equal(error.loss, 'too-many-changes');
+        assert.ok((error.retryAfterS ?? 0) >= 1 && (error.retryAfterS ?? 0) <= 60);
+        return true;
+      });
+    }
+    assert.deepEqual(await rowsOf(database), before);
+    const revoke = { accountId, actor: { ...first, permission: 'keys.manage' } } as const;
+    const revoked = await stores.apiKeys.revoke(key.id, revoke);
+    assert.ok(revoked?.revokedAtMs, 'rights are taken away at any time');
+    await change(stores, second, 0);
+    await database.kysely
+      .updateTable('audit_entries')
+      .set(eb => ({ created_at: eb('created_at', '-', 60_000) }))
+      .where('account_id', '=', accountId)
+      .execute();
+    await change(stores, first, 1);
+  });
+});

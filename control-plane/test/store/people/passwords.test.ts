@@ -1,117 +1,103 @@
 /** A password that is set or used while it becomes another, at two replicas. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { before, describe, it } from 'node:test';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
-import type { Database } from '../../../src/store/database/connect.ts';
+import { it } from 'node:test';
 import type { PasswordSet } from '../../../src/store/people/people-store.ts';
 import type { Stores } from '../../../src/store/stores.ts';
-import { fundedAccount, storesOn } from '../fixtures.ts';
+import { describeStores, fundedAccount } from '../fixtures.ts';
 import { actorOf, linkUse, newLink, newSession, OPERATOR } from '../people.ts';
 
 const ROUNDS = 12;
 
-for (const dialect of DIALECTS) {
-  describe(`a password that changes on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let database: Database;
-    let stores: Stores;
-    /** Another replica. */
-    let others: Stores;
-    before(async () => {
-      database = await databases.open();
-      stores = storesOn(database);
-      others = storesOn(await databases.open());
+describeStores('a password that changes', ({ stores, replica }) => {
+  /** Another replica. */
+  const others = replica();
+  const by = () => ({ actor: OPERATOR, entryId: randomUUID() });
+  const begin = (on: Stores, userId: string, passwordHash: string, session = newSession()) =>
+    on.sessions.begin(userId, session, { passwordHash, endedIdHash: null });
+
+  async function somebody(method: 'password' | 'link' = 'password') {
+    const accountId = await fundedAccount(stores, 0);
+    const link = newLink(accountId);
+    await stores.links.create(link, OPERATOR);
+    const session = newSession({ method });
+    const use = linkUse(link, { session, passwordHash: 'old' });
+    await stores.links.use(use);
+    const set = (passwordHash: string, verifiedHash: string | null, more = {}): PasswordSet => ({
+      userId: use.newUserId,
+      passwordHash,
+      verifiedHash,
+      sessionId: session.id,
+      accountId,
+      ...more,
     });
+    return { userId: use.newUserId, session, set };
+  }
 
-    const by = () => ({ actor: OPERATOR, entryId: randomUUID() });
-    const begin = (on: Stores, userId: string, passwordHash: string, session = newSession()) =>
-      on.sessions.begin(userId, session, { passwordHash, endedIdHash: null });
-
-    async function somebody(method: 'password' | 'link' = 'password') {
-      const accountId = await fundedAccount(stores, 0);
-      const link = newLink(accountId);
-      await stores.links.create(link, OPERATOR);
-      const session = newSession({ method });
-      const use = linkUse(link, { session, passwordHash: 'old' });
-      await stores.links.use(use);
-      const set = (passwordHash: string, verifiedHash: string | null, more = {}): PasswordSet => ({
-        userId: use.newUserId,
-        passwordHash,
-        verifiedHash,
-        sessionId: session.id,
-        accountId,
-        ...more,
-      });
-      return { userId: use.newUserId, session, set };
+  it('lets nobody in by the one before it, whoever verified it in time', async () => {
+    for (let round = 0; round < ROUNDS; round += 1) {
+      const { userId, session, set } = await somebody();
+      const thieves = Array.from({ length: 4 }, () => newSession());
+      const begun = thieves.map((one, n) => begin(n % 2 ? stores : others, userId, 'old', one));
+      const changed = stores.people.setPassword(set('new', 'old'), by());
+      assert.equal(await changed, 'set');
+      await Promise.all(begun);
+      for (const { idHash } of thieves) assert.equal(await stores.sessions.find(idHash), undefined);
+      assert.ok(await stores.sessions.find(session.idHash));
+      assert.deepEqual(await begin(others, userId, 'old'), { kind: 'refused' });
+      assert.equal((await begin(others, userId, 'new')).kind, 'begun');
     }
-
-    it('lets nobody in by the one before it, whoever verified it in time', async () => {
-      for (let round = 0; round < ROUNDS; round += 1) {
-        const { userId, session, set } = await somebody();
-        const thieves = Array.from({ length: 4 }, () => newSession());
-        const begun = thieves.map((one, n) => begin(n % 2 ? stores : others, userId, 'old', one));
-        const changed = stores.people.setPassword(set('new', 'old'), by());
-        assert.equal(await changed, 'set');
-        await Promise.all(begun);
-        for (const { idHash } of thieves)
-          assert.equal(await stores.sessions.find(idHash), undefined);
-        assert.ok(await stores.sessions.find(session.idHash));
-        assert.deepEqual(await begin(others, userId, 'old'), { kind: 'refused' });
-        assert.equal((await begin(others, userId, 'new')).kind, 'begun');
-      }
-    });
-
-    it('is set where the one that was verified still stands', async () => {
-      for (let round = 0; round < ROUNDS; round += 1) {
-        const { userId, set } = await somebody();
-        const thief = newSession();
-        await begin(others, userId, 'old', thief);
-        const theirs = set('of the thief', 'old', { sessionId: thief.id });
-        const outcomes = await Promise.all([
-          stores.people.setPassword(set('new', 'old'), by()),
-          others.people.setPassword(theirs, by()),
-        ]);
-        // One of them, and the other's session has ended with it.
-        assert.deepEqual([...outcomes].sort(), ['overtaken', 'set']);
-        const person = await stores.people.find(userId);
-        assert.equal(person?.passwordHash, outcomes[0] === 'set' ? 'new' : 'of the thief');
-      }
-    });
-
-    it('is not set by a session that has ended', async () => {
-      const { userId, session, set } = await somebody();
-      await stores.sessions.end(userId, session.id);
-      assert.equal(await stores.people.setPassword(set('new', 'old'), by()), 'overtaken');
-      assert.equal((await stores.people.find(userId))?.passwordHash, 'old');
-    });
-
-    it('is set without the one before by the session of a link, once', async () => {
-      const { userId, session, set } = await somebody('link');
-      const outcomes = await Promise.all([
-        stores.people.setPassword(set('first', null), by()),
-        others.people.setPassword(set('second', null), by()),
-      ]);
-      assert.deepEqual([...outcomes].sort(), ['overtaken', 'set']);
-      const stored = (await stores.people.find(userId))?.passwordHash ?? '';
-      assert.equal(await stores.people.setPassword(set('third', null), by()), 'overtaken');
-      assert.equal((await stores.sessions.find(session.idHash))?.method, 'password');
-      assert.equal(await stores.people.setPassword(set('third', stored), by()), 'set');
-      const other = await somebody('password');
-      assert.equal(await stores.people.setPassword(other.set('x', null), by()), 'overtaken');
-    });
-
-    it('takes any text for the address that it came from', async () => {
-      const { userId, session, set } = await somebody();
-      const actor = {
-        ...actorOf({ userId, mail: 'x', session }, 'self'),
-        address: 'ünknown, 客户 4711',
-      };
-      const entryId = randomUUID();
-      assert.equal(await stores.people.setPassword(set('new', 'old'), { actor, entryId }), 'set');
-      const { accountId } = set('', null);
-      const [entry] = await stores.audit.list(accountId, { limit: 1 });
-      assert.equal(entry?.address, '?nknown,????4711');
-    });
   });
-}
+
+  it('is set where the one that was verified still stands', async () => {
+    for (let round = 0; round < ROUNDS; round += 1) {
+      const { userId, set } = await somebody();
+      const thief = newSession();
+      await begin(others, userId, 'old', thief);
+      const theirs = set('of the thief', 'old', { sessionId: thief.id });
+      const outcomes = await Promise.all([
+        stores.people.setPassword(set('new', 'old'), by()),
+        others.people.setPassword(theirs, by()),
+      ]);
+      // One of them, and the other's session has ended with it.
+      assert.deepEqual([...outcomes].sort(), ['overtaken', 'set']);
+      const person = await stores.people.find(userId);
+      assert.equal(person?.passwordHash, outcomes[0] === 'set' ? 'new' : 'of the thief');
+    }
+  });
+
+  it('is not set by a session that has ended', async () => {
+    const { userId, session, set } = await somebody();
+    await stores.sessions.end(userId, session.id);
+    assert.equal(await stores.people.setPassword(set('new', 'old'), by()), 'overtaken');
+    assert.equal((await stores.people.find(userId))?.passwordHash, 'old');
+  });
+
+  it('is set without the one before by the session of a link, once', async () => {
+    const { userId, session, set } = await somebody('link');
+    const outcomes = await Promise.all([
+      stores.people.setPassword(set('first', null), by()),
+      others.people.setPassword(set('second', null), by()),
+    ]);
+    assert.deepEqual([...outcomes].sort(), ['overtaken', 'set']);
+    const stored = (await stores.people.find(userId))?.passwordHash ?? '';
+    assert.equal(await stores.people.setPassword(set('third', null), by()), 'overtaken');
+    assert.equal((await stores.sessions.find(session.idHash))?.method, 'password');
+    assert.equal(await stores.people.setPassword(set('third', stored), by()), 'set');
+    const other = await somebody('password');
+    assert.equal(await stores.people.setPassword(other.set('x', null), by()), 'overtaken');
+  });
+
+  it('takes any text for the address that it came from', async () => {
+    const { userId, session, set } = await somebody();
+    const actor = {
+      ...actorOf({ userId, mail: 'x', session }, 'self'),
+      address: 'ünknown, 客户 4711',
+    };
+    const entryId = randomUUID();
+    assert.equal(await stores.people.setPassword(set('new', 'old'), { actor, entryId }), 'set');
+    const { accountId } = set('', null);
+    const [entry] = await stores.audit.list(accountId, { limit: 1 });
+    assert.equal(entry?.address, '?nknown,????4711');
+  });
+});

@@ -1,32 +1,30 @@
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
+import { it } from 'node:test';
+import { describeOnDatabases, useTestDatabase } from '../../../../test/support/database.ts';
 import { createSignInThrottleStore } from '../../../src/store/people/sign-in-throttle.ts';
 
 const key = (hash: string, failuresMax: number) => ({ hash: hash.repeat(64), failuresMax });
 
-for (const dialect of DIALECTS) {
-  describe(`rows of the throttle on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
+describeOnDatabases('rows of the throttle', dialect => {
+  const databases = useTestDatabase(dialect);
 
-    it('are made by attempts that are counted, and by none that is refused', async () => {
-      const database = await databases.open();
-      const store = createSignInThrottleStore(database);
-      const rows = async () => {
-        const read = database.kysely.selectFrom('sign_in_throttles').selectAll();
-        const all = await read.orderBy('key_hash').execute();
-        return all.map(row => [row.key_hash, row.failures]);
-      };
-      const stranger = key('a', 1);
-      assert.equal(await store.take([stranger]), 0);
-      for (const mail of ['b', 'c', 'd']) {
-        assert.ok((await store.take([key(mail, 10), stranger])) > 0);
-      }
-      assert.deepEqual(await rows(), [[stranger.hash, 1]]);
-      const two = [key('e', 10), key('f', 10)];
-      assert.deepEqual([await store.take(two), await store.take(two)], [0, 0]);
-      const expected = [[stranger.hash, 1], ...two.map(({ hash }) => [hash, 2])];
-      assert.deepEqual(await rows(), expected);
-    });
+  it('are made by attempts that are counted, and by none that is refused', async () => {
+    const database = await databases.open();
+    const store = createSignInThrottleStore(database);
+    const rows = async () => {
+      const read = database.kysely.selectFrom('sign_in_throttles').selectAll();
+      const all = await read.orderBy('key_hash').execute();
+      return all.map(row => [row.key_hash, row.failures]);
+    };
+    const stranger = key('a', 1);
+    assert.equal(await store.take([stranger]), 0);
+    for (const mail of ['b', 'c', 'd']) {
+      assert.ok((await store.take([key(mail, 10), stranger])) > 0);
+    }
+    assert.deepEqual(await rows(), [[stranger.hash, 1]]);
+    const two = [key('e', 10), key('f', 10)];
+    assert.deepEqual([await store.take(two), await store.take(two)], [0, 0]);
+    const expected = [[stranger.hash, 1], ...two.map(({ hash }) => [hash, 2])];
+    assert.deepEqual(await rows(), expected);
   });
-}
+});

@@ -3,13 +3,10 @@
  * does when each comes once and in turn, and no credit appears or is lost.
  */
 import assert from 'node:assert/strict';
-import { before, describe, it } from 'node:test';
+import { it } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
-import type { Database } from '../../../src/store/database/connect.ts';
-import type { Stores } from '../../../src/store/stores.ts';
-import { assertBalanced, fundedAccount, storesOn } from '../fixtures.ts';
+import { assertBalanced, describeStores, fundedAccount } from '../fixtures.ts';
 import { PROVIDER, paymentOf, placed, refundOf } from '../orders.ts';
 
 const RUNS = 25;
@@ -48,41 +45,31 @@ const cases: fc.Arbitrary<Case> = fc
     return { credits, price, refunds: { a, b }, steps };
   });
 
-for (const dialect of DIALECTS) {
-  describe(`notifications on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let database: Database;
-    let replicas: readonly Stores[];
+describeStores('notifications', ({ stores, replica }) => {
+  const replicas = [stores, replica()];
 
-    before(async () => {
-      database = await databases.open();
-      replicas = [storesOn(database), storesOn(await databases.open())];
-    });
-
-    it('end the same in any order', async () => {
-      await fc.assert(
-        fc.asyncProperty(cases, async ({ credits, price, refunds, steps }) => {
-          const stores = at(replicas, 0);
-          const account = await fundedAccount(stores, 0);
-          const order = await placed(stores, account, { credits, price });
-          const tell = (told: Told, index: number): Promise<unknown> => {
-            const { orders } = at(replicas, index % 2);
-            if (told === 'pay') return orders.pay(order.id, paymentOf(order), PROVIDER);
-            if (told === 'cancel') return orders.cancel(account, order.id, PROVIDER);
-            return orders.refund(order.id, refundOf(refunds[told], told), PROVIDER);
-          };
-          for (const step of steps) await Promise.all(step.map(tell));
-          const ended = await stores.orders.find(order.id);
-          const paidBack = refunds.a + refunds.b;
-          const kept = Math.floor(((price - paidBack) * credits) / price);
-          assert.equal(ended?.stored, 'paid');
-          assert.equal(ended.refunded, paidBack);
-          assert.deepEqual([ended.revoked, ended.unrevoked], [credits - kept, 0]);
-          assert.deepEqual(await stores.ledger.balances(account), { available: kept, reserved: 0 });
-          await assertBalanced(stores, account);
-        }),
-        { numRuns: RUNS },
-      );
-    });
+  it('end the same in any order', async () => {
+    await fc.assert(
+      fc.asyncProperty(cases, async ({ credits, price, refunds, steps }) => {
+        const account = await fundedAccount(stores, 0);
+        const order = await placed(stores, account, { credits, price });
+        const tell = (told: Told, index: number): Promise<unknown> => {
+          const { orders } = at(replicas, index % 2);
+          if (told === 'pay') return orders.pay(order.id, paymentOf(order), PROVIDER);
+          if (told === 'cancel') return orders.cancel(account, order.id, PROVIDER);
+          return orders.refund(order.id, refundOf(refunds[told], told), PROVIDER);
+        };
+        for (const step of steps) await Promise.all(step.map(tell));
+        const ended = await stores.orders.find(order.id);
+        const paidBack = refunds.a + refunds.b;
+        const kept = Math.floor(((price - paidBack) * credits) / price);
+        assert.equal(ended?.stored, 'paid');
+        assert.equal(ended.refunded, paidBack);
+        assert.deepEqual([ended.revoked, ended.unrevoked], [credits - kept, 0]);
+        assert.deepEqual(await stores.ledger.balances(account), { available: kept, reserved: 0 });
+        await assertBalanced(stores, account);
+      }),
+      { numRuns: RUNS },
+    );
   });
-}
+});

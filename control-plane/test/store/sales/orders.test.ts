@@ -1,8 +1,7 @@
 /** Orders on both databases: what is granted and taken back, and what never is. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { before, describe, it } from 'node:test';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
+import { it } from 'node:test';
 import {
   grantReferenceOf,
   ODD_PAYMENTS_MAX,
@@ -11,10 +10,9 @@ import {
   REFUNDS_MAX,
   releaseReferenceOf,
 } from '../../../src/domain/account/orders.ts';
-import type { Database } from '../../../src/store/database/connect.ts';
-import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,
+  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -22,7 +20,6 @@ import {
   resultOf,
   running,
   SERVICE_FAULT,
-  storesOn,
   submitted,
 } from '../fixtures.ts';
 import {
@@ -38,323 +35,300 @@ import {
   refundOf,
 } from '../orders.ts';
 
-for (const dialect of DIALECTS) {
-  describe(`orders on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let database: Database;
-    let stores: Stores;
-    let others: Stores;
+describeStores('orders', ({ database, stores, replica }) => {
+  const others = replica();
 
-    before(async () => {
-      database = await databases.open();
-      stores = storesOn(database);
-      others = storesOn(await databases.open());
-    });
+  it('grant their credits once, whoever tells of the payment and however often', async () => {
+    const account = await fundedAccount(stores, 0);
+    const order = await placed(stores, account);
+    const told = paymentOf(order);
+    const outcomes = await Promise.all(
+      [stores, others, stores, others].map(by => by.orders.pay(order.id, told, PROVIDER)),
+    );
+    const kinds = outcomes.map(({ kind }) => kind).sort();
+    assert.deepEqual(kinds, ['already-paid', 'already-paid', 'already-paid', 'paid']);
+    assert.deepEqual(await movements(database, account), [`grant order:${order.id} 2500`]);
+    assert.deepEqual(await stores.ledger.balances(account), { available: 2500, reserved: 0 });
+    await assertBalanced(stores, account);
+  });
 
-    it('grant their credits once, whoever tells of the payment and however often', async () => {
-      const account = await fundedAccount(stores, 0);
-      const order = await placed(stores, account);
-      const told = paymentOf(order);
-      const outcomes = await Promise.all(
-        [stores, others, stores, others].map(by => by.orders.pay(order.id, told, PROVIDER)),
-      );
-      const kinds = outcomes.map(({ kind }) => kind).sort();
-      assert.deepEqual(kinds, ['already-paid', 'already-paid', 'already-paid', 'paid']);
-      assert.deepEqual(await movements(database, account), [`grant order:${order.id} 2500`]);
-      assert.deepEqual(await stores.ledger.balances(account), { available: 2500, reserved: 0 });
-      await assertBalanced(stores, account);
-    });
-
-    it('are paid by money that came late: expired or cancelled', async () => {
-      const account = await fundedAccount(stores, 0);
-      const expired = await placed(stores, account);
-      await aged(database, expired.id, 8);
-      assert.equal((await stores.orders.find(expired.id))?.state, 'expired');
-      const cancelled = await placed(stores, account);
-      await stores.orders.cancel(account, cancelled.id, OPERATOR);
-      for (const order of [expired, cancelled]) {
-        const outcome = await stores.orders.pay(order.id, paymentOf(order), PROVIDER);
-        assert.deepEqual([outcome.kind, 'late' in outcome && outcome.late], ['paid', true]);
-      }
-      assert.equal((await stores.ledger.balances(account))?.available, 5000);
-      const timely = await placed(stores, account);
-      const outcome = await stores.orders.pay(timely.id, paymentOf(timely), PROVIDER);
-      assert.deepEqual([outcome.kind, 'late' in outcome && outcome.late], ['paid', false]);
-    });
-
-    it('are paid or cancelled where both come at once, and money wins', async () => {
-      const account = await fundedAccount(stores, 0);
-      for (let round = 0; round < 5; round += 1) {
-        const order = await placed(stores, account);
-        const [told] = await Promise.all([
-          stores.orders.pay(order.id, paymentOf(order), PROVIDER),
-          others.orders.cancel(account, order.id, OPERATOR),
-        ]);
-        assert.equal(told.kind, 'paid');
-        assert.equal((await stores.orders.find(order.id))?.state, 'paid');
-      }
-      assert.equal((await stores.ledger.balances(account))?.available, 5 * 2500);
-    });
-
-    it('grant nothing for another sum or currency, and keep each once', async () => {
-      const account = await fundedAccount(stores, 0);
-      const order = await placed(stores, account);
-      const wrong = [
-        { amount: order.price - 1, field: 'amount' },
-        { amount: order.price + 1, field: 'amount' },
-        { currency: 'JPY', field: 'currency' },
-      ];
-      for (const { field, ...overrides } of [...wrong, ...wrong]) {
-        const told = paymentOf(order, { payment: `${field}`, ...overrides });
-        const outcome = await stores.orders.pay(order.id, told, PROVIDER);
-        assert.deepEqual([outcome.kind, 'field' in outcome && outcome.field], ['differs', field]);
-      }
-      const { payments } = await stores.orders.details(order.id);
-      assert.deepEqual(payments.map(({ payment, outcome }) => `${payment} ${outcome}`).sort(), [
-        'amount differs',
-        'currency differs',
-      ]);
-      assert.deepEqual(await movements(database, account), []);
-      // The same payment, corrected.
-      const told = paymentOf(order, { payment: 'amount' });
-      assert.equal((await stores.orders.pay(order.id, told, PROVIDER)).kind, 'paid');
-    });
-
-    it('keep a second payment for the operator, and no more of them than their bound', async () => {
-      const account = await fundedAccount(stores, 0);
-      const order = await paid(stores, account);
-      for (let index = 0; index < ODD_PAYMENTS_MAX + 3; index += 1) {
-        const told = paymentOf(order, { payment: `again-${index}` });
-        assert.equal((await stores.orders.pay(order.id, told, PROVIDER)).kind, 'paid-again');
-      }
-      const { payments } = await stores.orders.details(order.id);
-      assert.equal(payments.length, 1 + ODD_PAYMENTS_MAX);
-      assert.equal(payments.filter(({ outcome }) => outcome === 'accepted').length, 1);
-      assert.equal((await stores.ledger.balances(account))?.available, 2500);
-    });
-
-    it('are bounded in number, pending and a day, however many come at once', async () => {
-      const account = await fundedAccount(stores, 0);
-      const tries = Array.from({ length: ORDERS_PENDING_MAX + 4 }, (_, index) =>
-        (index % 2 === 0 ? stores : others).orders.place(newOrder(account), OPERATOR),
-      );
-      const kinds = (await Promise.all(tries)).map(({ kind }) => kind);
-      assert.equal(kinds.filter(kind => kind === 'placed').length, ORDERS_PENDING_MAX);
-      assert.equal(kinds.filter(kind => kind === 'too-many-pending').length, 4);
-      // What has expired is not pending, and counts no more once a day has passed.
-      for (const { id } of await stores.orders.list({ accountId: account, limit: 50 })) {
-        await aged(database, id, 8);
-      }
-      for (let index = 0; index < ORDERS_A_DAY_MAX; index += 1) {
-        const { id } = await placed(stores, account);
-        await stores.orders.cancel(account, id, OPERATOR);
-      }
-      const refused = await stores.orders.place(newOrder(account), OPERATOR);
-      assert.equal(refused.kind, 'too-many-today');
-      const unknown = await stores.orders.place(newOrder('nobody'), OPERATOR);
-      assert.equal(unknown.kind, 'unknown-account');
-    });
-
-    it('are cancelled by their own account alone, while they are pending', async () => {
-      const [account, stranger] = [await fundedAccount(stores, 0), await fundedAccount(stores, 0)];
-      const { id } = await placed(stores, account);
-      assert.equal((await stores.orders.cancel(stranger, id, OPERATOR)).kind, 'unknown');
-      assert.equal((await stores.orders.find(id, stranger))?.id, undefined);
-      await aged(database, id, 8);
-      assert.equal((await stores.orders.cancel(account, id, OPERATOR)).kind, 'not-pending');
-      for (const odd of ['', 'é', "' or 1=1"]) {
-        assert.equal((await stores.orders.cancel(account, odd, OPERATOR)).kind, 'unknown');
-        assert.equal(
-          (await stores.orders.pay(odd, paymentOf(newOrder('a')), PROVIDER)).kind,
-          'unknown',
-        );
-        assert.equal((await stores.orders.refund(odd, refundOf(1), PROVIDER)).kind, 'unknown');
-      }
-    });
-
-    it('take back what is available, never what jobs hold, and say the rest', async () => {
-      const account = await fundedAccount(stores, 0);
-      const order = await paid(stores, account);
-      await stores.ledger.revoke(account, 2490, 'spent elsewhere');
-      await submitted(stores, newJob(account));
-      await submitted(stores, newJob(account));
-      const outcome = await stores.orders.refund(order.id, refundOf(undefined), PROVIDER);
-      assert.ok(outcome.kind === 'refunded');
-      const { revoked, unrevoked, state } = outcome.order;
-      assert.deepEqual([revoked, unrevoked, state], [8, 2492, 'refunded']);
-      assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 2 });
-      await assertBalanced(stores, account);
-    });
-
-    it('take what a refund left with open jobs as they fail, and nothing of later jobs', async () => {
-      const account = await fundedAccount(stores, 0);
-      const order = await paid(stores, account);
-      await stores.ledger.revoke(account, 2495, 'spent elsewhere');
-      const open = [];
-      for (let index = 0; index < 4; index += 1) open.push(await running(stores, newJob(account)));
-      const [failing, doomed, charged, last] = open.map(({ claim }) => claim);
-      assert.ok(failing && doomed && charged && last);
-      const outcome = await stores.orders.refund(order.id, refundOf(undefined), PROVIDER);
-      assert.ok(outcome.kind === 'refunded');
-      assert.deepEqual([outcome.order.revoked, outcome.order.unrevoked], [1, 2499]);
-      await stores.ledger.grant(account, 2, 'bought anew');
-      await passedRefund(database, order.id);
-      const later = await running(stores, newJob(account));
-      // At once, from two replicas, and each said twice.
-      const ends = await Promise.all([
-        stores.jobs.fail(failing, IMAGE_FAULT),
-        others.jobs.fail(failing, IMAGE_FAULT),
-        others.jobs.fail(doomed, SERVICE_FAULT),
-        stores.jobs.fail(doomed, SERVICE_FAULT),
-        stores.jobs.succeed(charged, resultOf(charged), HOUR_MS, {}),
-        others.jobs.fail(later.claim, IMAGE_FAULT),
-      ]);
-      assert.deepEqual(new Set(ends), new Set([true]));
-      assert.deepEqual(await stores.ledger.balances(account), { available: 2, reserved: 1 });
-      const found = await stores.orders.find(order.id);
-      assert.deepEqual([found?.revoked, found?.unrevoked], [3, 2497]);
-      const { refunds } = await stores.orders.details(order.id);
-      assert.deepEqual(
-        refunds.map(({ revoked }) => revoked),
-        [1],
-        'what was taken at the refund',
-      );
-      const taken = (await movements(database, account)).filter(one => one.includes('released:'));
-      assert.deepEqual(
-        taken,
-        [failing, doomed]
-          .map(({ jobId }) => `revoke ${releaseReferenceOf(order.id, jobId)} 1`)
-          .sort(),
-      );
-      await assertBalanced(stores, account);
-      assert.ok(await stores.jobs.fail(last, IMAGE_FAULT));
-      assert.deepEqual(await stores.ledger.balances(account), { available: 2, reserved: 0 });
-      await assertBalanced(stores, account);
-    });
-
-    it('take no more of a release than one refund left, the earliest first', async () => {
-      const account = await fundedAccount(stores, 0);
-      const [first, second] = [await paid(stores, account), await paid(stores, account)];
-      await stores.ledger.revoke(account, 4998, 'spent elsewhere');
-      const one = await running(stores, newJob(account));
-      const two = await running(stores, newJob(account));
-      // Two fen are one credit: each order lacks one.
-      for (const order of [first, second]) {
-        await stores.orders.refund(order.id, refundOf(2), PROVIDER);
-        await passedRefund(database, order.id);
-      }
-      await stores.ledger.grant(account, 1, 'a gift');
-      for (const { claim } of [one, two]) assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
-      assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
-      for (const order of [first, second]) {
-        const found = await stores.orders.find(order.id);
-        assert.deepEqual([found?.revoked, found?.unrevoked], [1, 0]);
-      }
-      const next = await running(stores, newJob(account));
-      assert.ok(await stores.jobs.fail(next.claim, IMAGE_FAULT));
-      assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
-      await assertBalanced(stores, account);
-    });
-
-    it('refund each refund once, and no more than their price', async () => {
-      const account = await fundedAccount(stores, 0);
-      const order = await paid(stores, account);
-      const refund = (amount: number, name: string, by = stores) =>
-        by.orders.refund(order.id, refundOf(amount, name), PROVIDER);
-      const twice = await Promise.all([refund(2000, 'a'), refund(2000, 'a', others)]);
-      assert.deepEqual(twice.map(({ kind }) => kind).sort(), ['already-refunded', 'refunded']);
-      assert.equal((await refund(1000, 'a')).kind, 'refund-conflict');
-      const more = await Promise.all([refund(2000, 'b'), refund(2000, 'c', others)]);
-      assert.deepEqual(more.map(({ kind }) => kind).sort(), ['refunded', 'too-much']);
-      const yen = { ...refundOf(1000, 'd'), currency: 'JPY' };
-      const told = await stores.orders.refund(order.id, yen, PROVIDER);
-      assert.equal(told.kind, 'currency-differs');
-      assert.equal((await refund(1000, 'e')).kind, 'refunded');
-      assert.equal((await refund(1, 'f')).kind, 'too-much');
-      assert.equal((await stores.ledger.balances(account))?.available, 0);
-      await assertBalanced(stores, account);
-    });
-
-    it('have no more refunds than their bound', async () => {
-      const order = await paid(stores, await fundedAccount(stores, 0));
-      for (let index = 0; index < REFUNDS_MAX; index += 1) {
-        const told = await stores.orders.refund(order.id, refundOf(1, `r${index}`), PROVIDER);
-        assert.equal(told.kind, 'refunded');
-      }
-      const refused = await stores.orders.refund(order.id, refundOf(1), PROVIDER);
-      assert.equal(refused.kind, 'too-many');
-    });
-
-    it('wait with a refund for its payment, or refuse it where it may not wait', async () => {
-      const account = await fundedAccount(stores, 0);
-      const order = await placed(stores, account);
-      const told = { ...refundOf(2500), mayWait: false };
-      assert.equal((await stores.orders.refund(order.id, told, OPERATOR)).kind, 'not-paid');
-      assert.equal(
-        (await stores.orders.refund(order.id, refundOf(2500), PROVIDER)).kind,
-        'waiting',
-      );
-      assert.equal(
-        (await stores.orders.refund(order.id, refundOf(2500), PROVIDER)).kind,
-        'waiting',
-      );
-      const more = await stores.orders.refund(order.id, refundOf(2501, 'more'), PROVIDER);
-      assert.equal(more.kind, 'too-much');
+  it('are paid by money that came late: expired or cancelled', async () => {
+    const account = await fundedAccount(stores, 0);
+    const expired = await placed(stores, account);
+    await aged(database, expired.id, 8);
+    assert.equal((await stores.orders.find(expired.id))?.state, 'expired');
+    const cancelled = await placed(stores, account);
+    await stores.orders.cancel(account, cancelled.id, OPERATOR);
+    for (const order of [expired, cancelled]) {
       const outcome = await stores.orders.pay(order.id, paymentOf(order), PROVIDER);
-      assert.ok(outcome.kind === 'paid');
-      assert.equal(outcome.order.state, 'partly-refunded');
-      assert.equal((await stores.ledger.balances(account))?.available, 1250);
-    });
+      assert.deepEqual([outcome.kind, 'late' in outcome && outcome.late], ['paid', true]);
+    }
+    assert.equal((await stores.ledger.balances(account))?.available, 5000);
+    const timely = await placed(stores, account);
+    const outcome = await stores.orders.pay(timely.id, paymentOf(timely), PROVIDER);
+    assert.deepEqual([outcome.kind, 'late' in outcome && outcome.late], ['paid', false]);
+  });
 
-    it('have references in the ledger that nobody else enters', async () => {
-      const account = await fundedAccount(stores, 0);
+  it('are paid or cancelled where both come at once, and money wins', async () => {
+    const account = await fundedAccount(stores, 0);
+    for (let round = 0; round < 5; round += 1) {
       const order = await placed(stores, account);
-      const reference = grantReferenceOf(order.id);
-      const released = releaseReferenceOf(order.id, randomUUID());
-      for (const own of [reference, released]) {
-        await assert.rejects(stores.ledger.grant(account, 5, own), /lost results alone/);
-      }
-      assert.equal((await stores.orders.pay(order.id, paymentOf(order), PROVIDER)).kind, 'paid');
-    });
+      const [told] = await Promise.all([
+        stores.orders.pay(order.id, paymentOf(order), PROVIDER),
+        others.orders.cancel(account, order.id, OPERATOR),
+      ]);
+      assert.equal(told.kind, 'paid');
+      assert.equal((await stores.orders.find(order.id))?.state, 'paid');
+    }
+    assert.equal((await stores.ledger.balances(account))?.available, 5 * 2500);
   });
 
-  describe(`an account's ledger on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-
-    it('is listed from the latest entry on, by kind and time, in pages without a gap', async () => {
-      const database = await databases.open();
-      const stores = storesOn(database);
-      const account = await fundedAccount(stores, 10);
-      await fundedAccount(stores, 10);
-      for (const reference of ['a', 'b', 'c']) await stores.ledger.grant(account, 1, reference);
-      await stores.ledger.revoke(account, 2, 'd');
-      // All but the first at one instant: the page must go on among them.
-      await database.kysely
-        .updateTable('ledger_entries')
-        .set({ created_at: 1000 })
-        .where('account_id', '=', account)
-        .where('reference', '!=', 'first')
-        .execute();
-      const all = await stores.ledger.list(account, { limit: 50 });
-      assert.deepEqual([all.length, all[0]?.reference], [5, 'first']);
-      const pages = [];
-      for (let after = all[0]; after !== undefined; ) {
-        const [next] = await stores.ledger.list(account, { limit: 1, after });
-        if (next !== undefined) pages.push(next);
-        after = next;
-      }
-      assert.deepEqual(pages, all.slice(1));
-      const list = async (page: object) =>
-        (await stores.ledger.list(account, { limit: 50, ...page }))
-          .map(one => one.reference)
-          .sort();
-      assert.deepEqual(await list({ kind: 'grant' }), ['a', 'b', 'c', 'first']);
-      assert.deepEqual(await list({ kind: 'revoke' }), ['d']);
-      assert.deepEqual(await list({ fromMs: 1001 }), ['first']);
-      assert.deepEqual(await list({ beforeMs: 1001 }), ['a', 'b', 'c', 'd']);
-      assert.deepEqual(await list({ beforeMs: 1000 }), []);
-      assert.deepEqual(await list({ beforeMs: 1000, after: all[0] }), []);
-      assert.deepEqual(await stores.ledger.list('é', { limit: 50 }), []);
-    });
+  it('grant nothing for another sum or currency, and keep each once', async () => {
+    const account = await fundedAccount(stores, 0);
+    const order = await placed(stores, account);
+    const wrong = [
+      { amount: order.price - 1, field: 'amount' },
+      { amount: order.price + 1, field: 'amount' },
+      { currency: 'JPY', field: 'currency' },
+    ];
+    for (const { field, ...overrides } of [...wrong, ...wrong]) {
+      const told = paymentOf(order, { payment: `${field}`, ...overrides });
+      const outcome = await stores.orders.pay(order.id, told, PROVIDER);
+      assert.deepEqual([outcome.kind, 'field' in outcome && outcome.field], ['differs', field]);
+    }
+    const { payments } = await stores.orders.details(order.id);
+    assert.deepEqual(payments.map(({ payment, outcome }) => `${payment} ${outcome}`).sort(), [
+      'amount differs',
+      'currency differs',
+    ]);
+    assert.deepEqual(await movements(database, account), []);
+    // The same payment, corrected.
+    const told = paymentOf(order, { payment: 'amount' });
+    assert.equal((await stores.orders.pay(order.id, told, PROVIDER)).kind, 'paid');
   });
-}
+
+  it('keep a second payment for the operator, and no more of them than their bound', async () => {
+    const account = await fundedAccount(stores, 0);
+    const order = await paid(stores, account);
+    for (let index = 0; index < ODD_PAYMENTS_MAX + 3; index += 1) {
+      const told = paymentOf(order, { payment: `again-${index}` });
+      assert.equal((await stores.orders.pay(order.id, told, PROVIDER)).kind, 'paid-again');
+    }
+    const { payments } = await stores.orders.details(order.id);
+    assert.equal(payments.length, 1 + ODD_PAYMENTS_MAX);
+    assert.equal(payments.filter(({ outcome }) => outcome === 'accepted').length, 1);
+    assert.equal((await stores.ledger.balances(account))?.available, 2500);
+  });
+
+  it('are bounded in number, pending and a day, however many come at once', async () => {
+    const account = await fundedAccount(stores, 0);
+    const tries = Array.from({ length: ORDERS_PENDING_MAX + 4 }, (_, index) =>
+      (index % 2 === 0 ? stores : others).orders.place(newOrder(account), OPERATOR),
+    );
+    const kinds = (await Promise.all(tries)).map(({ kind }) => kind);
+    assert.equal(kinds.filter(kind => kind === 'placed').length, ORDERS_PENDING_MAX);
+    assert.equal(kinds.filter(kind => kind === 'too-many-pending').length, 4);
+    // What has expired is not pending, and counts no more once a day has passed.
+    for (const { id } of await stores.orders.list({ accountId: account, limit: 50 })) {
+      await aged(database, id, 8);
+    }
+    for (let index = 0; index < ORDERS_A_DAY_MAX; index += 1) {
+      const { id } = await placed(stores, account);
+      await stores.orders.cancel(account, id, OPERATOR);
+    }
+    const refused = await stores.orders.place(newOrder(account), OPERATOR);
+    assert.equal(refused.kind, 'too-many-today');
+    const unknown = await stores.orders.place(newOrder('nobody'), OPERATOR);
+    assert.equal(unknown.kind, 'unknown-account');
+  });
+
+  it('are cancelled by their own account alone, while they are pending', async () => {
+    const [account, stranger] = [await fundedAccount(stores, 0), await fundedAccount(stores, 0)];
+    const { id } = await placed(stores, account);
+    assert.equal((await stores.orders.cancel(stranger, id, OPERATOR)).kind, 'unknown');
+    assert.equal((await stores.orders.find(id, stranger))?.id, undefined);
+    await aged(database, id, 8);
+    assert.equal((await stores.orders.cancel(account, id, OPERATOR)).kind, 'not-pending');
+    for (const odd of ['', 'é', "' or 1=1"]) {
+      assert.equal((await stores.orders.cancel(account, odd, OPERATOR)).kind, 'unknown');
+      assert.equal(
+        (await stores.orders.pay(odd, paymentOf(newOrder('a')), PROVIDER)).kind,
+        'unknown',
+      );
+      assert.equal((await stores.orders.refund(odd, refundOf(1), PROVIDER)).kind, 'unknown');
+    }
+  });
+
+  it('take back what is available, never what jobs hold, and say the rest', async () => {
+    const account = await fundedAccount(stores, 0);
+    const order = await paid(stores, account);
+    await stores.ledger.revoke(account, 2490, 'spent elsewhere');
+    await submitted(stores, newJob(account));
+    await submitted(stores, newJob(account));
+    const outcome = await stores.orders.refund(order.id, refundOf(undefined), PROVIDER);
+    assert.ok(outcome.kind === 'refunded');
+    const { revoked, unrevoked, state } = outcome.order;
+    assert.deepEqual([revoked, unrevoked, state], [8, 2492, 'refunded']);
+    assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 2 });
+    await assertBalanced(stores, account);
+  });
+
+  it('take what a refund left with open jobs as they fail, and nothing of later jobs', async () => {
+    const account = await fundedAccount(stores, 0);
+    const order = await paid(stores, account);
+    await stores.ledger.revoke(account, 2495, 'spent elsewhere');
+    const open = [];
+    for (let index = 0; index < 4; index += 1) open.push(await running(stores, newJob(account)));
+    const [failing, doomed, charged, last] = open.map(({ claim }) => claim);
+    assert.ok(failing && doomed && charged && last);
+    const outcome = await stores.orders.refund(order.id, refundOf(undefined), PROVIDER);
+    assert.ok(outcome.kind === 'refunded');
+    assert.deepEqual([outcome.order.revoked, outcome.order.unrevoked], [1, 2499]);
+    await stores.ledger.grant(account, 2, 'bought anew');
+    await passedRefund(database, order.id);
+    const later = await running(stores, newJob(account));
+    // At once, from two replicas, and each said twice.
+    const ends = await Promise.all([
+      stores.jobs.fail(failing, IMAGE_FAULT),
+      others.jobs.fail(failing, IMAGE_FAULT),
+      others.jobs.fail(doomed, SERVICE_FAULT),
+      stores.jobs.fail(doomed, SERVICE_FAULT),
+      stores.jobs.succeed(charged, resultOf(charged), HOUR_MS, {}),
+      others.jobs.fail(later.claim, IMAGE_FAULT),
+    ]);
+    assert.deepEqual(new Set(ends), new Set([true]));
+    assert.deepEqual(await stores.ledger.balances(account), { available: 2, reserved: 1 });
+    const found = await stores.orders.find(order.id);
+    assert.deepEqual([found?.revoked, found?.unrevoked], [3, 2497]);
+    const { refunds } = await stores.orders.details(order.id);
+    assert.deepEqual(
+      refunds.map(({ revoked }) => revoked),
+      [1],
+      'what was taken at the refund',
+    );
+    const taken = (await movements(database, account)).filter(one => one.includes('released:'));
+    assert.deepEqual(
+      taken,
+      [failing, doomed]
+        .map(({ jobId }) => `revoke ${releaseReferenceOf(order.id, jobId)} 1`)
+        .sort(),
+    );
+    await assertBalanced(stores, account);
+    assert.ok(await stores.jobs.fail(last, IMAGE_FAULT));
+    assert.deepEqual(await stores.ledger.balances(account), { available: 2, reserved: 0 });
+    await assertBalanced(stores, account);
+  });
+
+  it('take no more of a release than one refund left, the earliest first', async () => {
+    const account = await fundedAccount(stores, 0);
+    const [first, second] = [await paid(stores, account), await paid(stores, account)];
+    await stores.ledger.revoke(account, 4998, 'spent elsewhere');
+    const one = await running(stores, newJob(account));
+    const two = await running(stores, newJob(account));
+    // Two fen are one credit: each order lacks one.
+    for (const order of [first, second]) {
+      await stores.orders.refund(order.id, refundOf(2), PROVIDER);
+      await passedRefund(database, order.id);
+    }
+    await stores.ledger.grant(account, 1, 'a gift');
+    for (const { claim } of [one, two]) assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+    assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
+    for (const order of [first, second]) {
+      const found = await stores.orders.find(order.id);
+      assert.deepEqual([found?.revoked, found?.unrevoked], [1, 0]);
+    }
+    const next = await running(stores, newJob(account));
+    assert.ok(await stores.jobs.fail(next.claim, IMAGE_FAULT));
+    assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
+    await assertBalanced(stores, account);
+  });
+
+  it('refund each refund once, and no more than their price', async () => {
+    const account = await fundedAccount(stores, 0);
+    const order = await paid(stores, account);
+    const refund = (amount: number, name: string, by = stores) =>
+      by.orders.refund(order.id, refundOf(amount, name), PROVIDER);
+    const twice = await Promise.all([refund(2000, 'a'), refund(2000, 'a', others)]);
+    assert.deepEqual(twice.map(({ kind }) => kind).sort(), ['already-refunded', 'refunded']);
+    assert.equal((await refund(1000, 'a')).kind, 'refund-conflict');
+    const more = await Promise.all([refund(2000, 'b'), refund(2000, 'c', others)]);
+    assert.deepEqual(more.map(({ kind }) => kind).sort(), ['refunded', 'too-much']);
+    const yen = { ...refundOf(1000, 'd'), currency: 'JPY' };
+    const told = await stores.orders.refund(order.id, yen, PROVIDER);
+    assert.equal(told.kind, 'currency-differs');
+    assert.equal((await refund(1000, 'e')).kind, 'refunded');
+    assert.equal((await refund(1, 'f')).kind, 'too-much');
+    assert.equal((await stores.ledger.balances(account))?.available, 0);
+    await assertBalanced(stores, account);
+  });
+
+  it('have no more refunds than their bound', async () => {
+    const order = await paid(stores, await fundedAccount(stores, 0));
+    for (let index = 0; index < REFUNDS_MAX; index += 1) {
+      const told = await stores.orders.refund(order.id, refundOf(1, `r${index}`), PROVIDER);
+      assert.equal(told.kind, 'refunded');
+    }
+    const refused = await stores.orders.refund(order.id, refundOf(1), PROVIDER);
+    assert.equal(refused.kind, 'too-many');
+  });
+
+  it('wait with a refund for its payment, or refuse it where it may not wait', async () => {
+    const account = await fundedAccount(stores, 0);
+    const order = await placed(stores, account);
+    const told = { ...refundOf(2500), mayWait: false };
+    assert.equal((await stores.orders.refund(order.id, told, OPERATOR)).kind, 'not-paid');
+    assert.equal((await stores.orders.refund(order.id, refundOf(2500), PROVIDER)).kind, 'waiting');
+    assert.equal((await stores.orders.refund(order.id, refundOf(2500), PROVIDER)).kind, 'waiting');
+    const more = await stores.orders.refund(order.id, refundOf(2501, 'more'), PROVIDER);
+    assert.equal(more.kind, 'too-much');
+    const outcome = await stores.orders.pay(order.id, paymentOf(order), PROVIDER);
+    assert.ok(outcome.kind === 'paid');
+    assert.equal(outcome.order.state, 'partly-refunded');
+    assert.equal((await stores.ledger.balances(account))?.available, 1250);
+  });
+
+  it('have references in the ledger that nobody else enters', async () => {
+    const account = await fundedAccount(stores, 0);
+    const order = await placed(stores, account);
+    const reference = grantReferenceOf(order.id);
+    const released = releaseReferenceOf(order.id, randomUUID());
+    for (const own of [reference, released]) {
+      await assert.rejects(stores.ledger.grant(account, 5, own), /lost results alone/);
+    }
+    assert.equal((await stores.orders.pay(order.id, paymentOf(order), PROVIDER)).kind, 'paid');
+  });
+});
+
+describeStores("an account's ledger", ({ database, stores }) => {
+  it('is listed from the latest entry on, by kind and time, in pages without a gap', async () => {
+    const account = await fundedAccount(stores, 10);
+    await fundedAccount(stores, 10);
+    for (const reference of ['a', 'b', 'c']) await stores.ledger.grant(account, 1, reference);
+    await stores.ledger.revoke(account, 2, 'd');
+    // All but the first at one instant: the page must go on among them.
+    await database.kysely
+      .updateTable('ledger_entries')
+      .set({ created_at: 1000 })
+      .where('account_id', '=', account)
+      .where('reference', '!=', 'first')
+      .execute();
+    const all = await stores.ledger.list(account, { limit: 50 });
+    assert.deepEqual([all.length, all[0]?.reference], [5, 'first']);
+    const pages = [];
+    for (let after = all[0]; after !== undefined; ) {
+      const [next] = await stores.ledger.list(account, { limit: 1, after });
+      if (next !== undefined) pages.push(next);
+      after = next;
+    }
+    assert.deepEqual(pages, all.slice(1));
+    const list = async (page: object) =>
+      (await stores.ledger.list(account, { limit: 50, ...page })).map(one => one.reference).sort();
+    assert.deepEqual(await list({ kind: 'grant' }), ['a', 'b', 'c', 'first']);
+    assert.deepEqual(await list({ kind: 'revoke' }), ['d']);
+    assert.deepEqual(await list({ fromMs: 1001 }), ['first']);
+    assert.deepEqual(await list({ beforeMs: 1001 }), ['a', 'b', 'c', 'd']);
+    assert.deepEqual(await list({ beforeMs: 1000 }), []);
+    assert.deepEqual(await list({ beforeMs: 1000, after: all[0] }), []);
+    assert.deepEqual(await stores.ledger.list('é', { limit: 50 }), []);
+  });
+});

@@ -3,21 +3,19 @@
  * question reads, and what is removed.
  */
 import assert from 'node:assert/strict';
-import { before, describe, it } from 'node:test';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
+import { before, it } from 'node:test';
 import { dayOf, USAGE_KEPT_DAYS, type UsageQuestion } from '../../../src/domain/account/usage.ts';
-import type { Database } from '../../../src/store/database/connect.ts';
 import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { createUsageStore } from '../../../src/store/usage/usage-store.ts';
 import {
+  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
   resultOf,
   running,
-  storesOn,
 } from '../fixtures.ts';
 import { assertUsageAgrees } from './usage-agrees.ts';
 
@@ -31,101 +29,90 @@ async function ended(stores: Stores, job: NewJob, how: 'succeeded' | 'failed'): 
   return claim.jobId;
 }
 
-for (const dialect of DIALECTS) {
-  describe(`usage on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let database: Database;
-    let stores: Stores;
-    let today: number;
+describeStores('usage', ({ database, stores }) => {
+  let today: number;
 
-    before(async () => {
-      database = await databases.open();
-      stores = storesOn(database);
-      today = await stores.usage.today();
-    });
-
-    const last30 = (group: UsageQuestion['group']) => ({ from: today - 29, to: today + 1, group });
-
-    it('counts each end of a job once, by its key and its format', async () => {
-      const accountId = await fundedAccount(stores, 10);
-      await ended(stores, newJob(accountId, { outputFormat: 'webp' }), 'succeeded');
-      await ended(stores, newJob(accountId, { apiKeyId: 'key000000002' }), 'succeeded');
-      await ended(stores, newJob(accountId, { apiKeyId: 'key000000002' }), 'failed');
-      await ended(stores, newJob(accountId, { outputFormat: 'jpeg', finishing: {} }), 'succeeded');
-      await assertUsageAgrees(database, accountId);
-      const by = (group: UsageQuestion['group']) => stores.usage.read(accountId, last30(group));
-      assert.deepEqual(await by('format'), [
-        { name: 'jpeg', images: 1, failed: 0, credits: 1 },
-        { name: 'png', images: 2, failed: 1, credits: 1 },
-        { name: 'webp', images: 1, failed: 0, credits: 1 },
-      ]);
-      assert.deepEqual(await by('key'), [
-        { name: 'key000000001', images: 2, failed: 0, credits: 2 },
-        { name: 'key000000002', images: 2, failed: 1, credits: 1 },
-      ]);
-      assert.deepEqual(await by('outcome'), [
-        { name: 'failed', images: 1, failed: 1, credits: 0 },
-        { name: 'succeeded', images: 3, failed: 0, credits: 3 },
-      ]);
-      const all = { images: 4, failed: 1, credits: 3 };
-      assert.deepEqual(await stores.usage.total(accountId, last30('day')), all);
-      // A midnight may have passed since the test began.
-      const days = (await by('day')) ?? [];
-      assert.equal(
-        days.reduce((sum, day) => sum + day.images, 0),
-        4,
-      );
-      for (const { name } of days) assert.ok([today, today + 1].includes(Number(name)));
-    });
-
-    it('has no figure of another account, and none of other days', async () => {
-      const accountId = await fundedAccount(stores, 1);
-      await ended(stores, newJob(accountId), 'succeeded');
-      const others = await fundedAccount(stores, 1);
-      assert.deepEqual(await stores.usage.read(others, last30('day')), []);
-      const before = { from: today - 29, to: today - 1 };
-      const nothing = { images: 0, failed: 0, credits: 0 };
-      assert.deepEqual(await stores.usage.total(accountId, before), nothing);
-    });
-
-    it('refuses a question that would read more rows than it may', async () => {
-      const accountId = await fundedAccount(stores, 3);
-      for (const apiKeyId of ['key000000001', 'key000000002', 'key000000003']) {
-        await ended(stores, newJob(accountId, { apiKeyId }), 'succeeded');
-      }
-      const usage = createUsageStore(database, 2);
-      assert.equal(await usage.read(accountId, last30('day')), undefined);
-      assert.equal(await usage.total(accountId, last30('day')), undefined);
-      const before = { from: today - 29, to: today - 1 };
-      assert.deepEqual(await usage.read(accountId, { ...before, group: 'day' }), []);
-    });
-
-    it('removes what is past its time, and no more', async () => {
-      const accountId = await fundedAccount(stores, 0);
-      const row = (day: number) => ({
-        account_id: accountId,
-        day,
-        api_key_id: 'k',
-        outcome: 'succeeded' as const,
-        format: 'png',
-        images: 1,
-        credits: 1,
-      });
-      const now = dayOf(Date.now());
-      const days = [
-        now - USAGE_KEPT_DAYS - 2,
-        now - USAGE_KEPT_DAYS - 1,
-        now - USAGE_KEPT_DAYS + 1,
-      ];
-      await database.kysely.insertInto('usage_days').values(days.map(row)).execute();
-      assert.equal(await stores.usage.removeOld(1), 1);
-      assert.ok((await stores.usage.removeOld(10)) >= 1);
-      const left = database.kysely.selectFrom('usage_days').where('account_id', '=', accountId);
-      const kept = await left.select('day').execute();
-      assert.deepEqual(
-        kept.map(({ day }) => day),
-        [days[2]],
-      );
-    });
+  before(async () => {
+    today = await stores.usage.today();
   });
-}
+
+  const last30 = (group: UsageQuestion['group']) => ({ from: today - 29, to: today + 1, group });
+
+  it('counts each end of a job once, by its key and its format', async () => {
+    const accountId = await fundedAccount(stores, 10);
+    await ended(stores, newJob(accountId, { outputFormat: 'webp' }), 'succeeded');
+    await ended(stores, newJob(accountId, { apiKeyId: 'key000000002' }), 'succeeded');
+    await ended(stores, newJob(accountId, { apiKeyId: 'key000000002' }), 'failed');
+    await ended(stores, newJob(accountId, { outputFormat: 'jpeg', finishing: {} }), 'succeeded');
+    await assertUsageAgrees(database, accountId);
+    const by = (group: UsageQuestion['group']) => stores.usage.read(accountId, last30(group));
+    assert.deepEqual(await by('format'), [
+      { name: 'jpeg', images: 1, failed: 0, credits: 1 },
+      { name: 'png', images: 2, failed: 1, credits: 1 },
+      { name: 'webp', images: 1, failed: 0, credits: 1 },
+    ]);
+    assert.deepEqual(await by('key'), [
+      { name: 'key000000001', images: 2, failed: 0, credits: 2 },
+      { name: 'key000000002', images: 2, failed: 1, credits: 1 },
+    ]);
+    assert.deepEqual(await by('outcome'), [
+      { name: 'failed', images: 1, failed: 1, credits: 0 },
+      { name: 'succeeded', images: 3, failed: 0, credits: 3 },
+    ]);
+    const all = { images: 4, failed: 1, credits: 3 };
+    assert.deepEqual(await stores.usage.total(accountId, last30('day')), all);
+    // A midnight may have passed since the test began.
+    const days = (await by('day')) ?? [];
+    assert.equal(
+      days.reduce((sum, day) => sum + day.images, 0),
+      4,
+    );
+    for (const { name } of days) assert.ok([today, today + 1].includes(Number(name)));
+  });
+
+  it('has no figure of another account, and none of other days', async () => {
+    const accountId = await fundedAccount(stores, 1);
+    await ended(stores, newJob(accountId), 'succeeded');
+    const others = await fundedAccount(stores, 1);
+    assert.deepEqual(await stores.usage.read(others, last30('day')), []);
+    const before = { from: today - 29, to: today - 1 };
+    const nothing = { images: 0, failed: 0, credits: 0 };
+    assert.deepEqual(await stores.usage.total(accountId, before), nothing);
+  });
+
+  it('refuses a question that would read more rows than it may', async () => {
+    const accountId = await fundedAccount(stores, 3);
+    for (const apiKeyId of ['key000000001', 'key000000002', 'key000000003']) {
+      await ended(stores, newJob(accountId, { apiKeyId }), 'succeeded');
+    }
+    const usage = createUsageStore(database, 2);
+    assert.equal(await usage.read(accountId, last30('day')), undefined);
+    assert.equal(await usage.total(accountId, last30('day')), undefined);
+    const before = { from: today - 29, to: today - 1 };
+    assert.deepEqual(await usage.read(accountId, { ...before, group: 'day' }), []);
+  });
+
+  it('removes what is past its time, and no more', async () => {
+    const accountId = await fundedAccount(stores, 0);
+    const row = (day: number) => ({
+      account_id: accountId,
+      day,
+      api_key_id: 'k',
+      outcome: 'succeeded' as const,
+      format: 'png',
+      images: 1,
+      credits: 1,
+    });
+    const now = dayOf(Date.now());
+    const days = [now - USAGE_KEPT_DAYS - 2, now - USAGE_KEPT_DAYS - 1, now - USAGE_KEPT_DAYS + 1];
+    await database.kysely.insertInto('usage_days').values(days.map(row)).execute();
+    assert.equal(await stores.usage.removeOld(1), 1);
+    assert.ok((await stores.usage.removeOld(10)) >= 1);
+    const left = database.kysely.selectFrom('usage_days').where('account_id', '=', accountId);
+    const kept = await left.select('day').execute();
+    assert.deepEqual(
+      kept.map(({ day }) => day),
+      [days[2]],
+    );
+  });
+});
