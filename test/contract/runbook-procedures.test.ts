@@ -8,7 +8,9 @@ import { readPage, runbookPages } from '../runbook/runbook-page.ts';
 const FOLDER = 'test/runbook';
 const files = globSync('*.runbook.ts', { cwd: path.resolve(import.meta.dirname, '../runbook') });
 const tried = files.flatMap(file =>
-  [...readPage(`${FOLDER}/${file}`).matchAll(/\bprocedure\(\s*'(\w+)'/g)].map(([, name]) => name),
+  [...readPage(`${FOLDER}/${file}`).matchAll(/\bprocedure\(service, '(\w+)'/g)].map(
+    ([, name]) => name,
+  ),
 );
 const [preface = ''] = readPage('docs/runbook.md').split('\n## ');
 const [, untriedText = ''] = preface.split('Not tried');

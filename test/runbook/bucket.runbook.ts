@@ -1,8 +1,6 @@
 /** Pages about a bucket: MinIO, which refuses, is away, or is out of the nodes' reach. */
 import assert from 'node:assert/strict';
 import { after, before, describe } from 'node:test';
-import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
-import { skipReason } from '../support/database.ts';
 import { type Fault, FaultProxy } from '../support/object-storage/fault-proxy.ts';
 import {
   createObjectStore,
@@ -11,7 +9,7 @@ import {
 } from '../support/object-storage/object-store.ts';
 import { type BucketPolicy, PREFIX, policyFor, without } from './bucket-policy.ts';
 import { BucketRole } from './bucket-role.ts';
-import { Installation, pictureBase64 } from './installation.ts';
+import { Installation, pictureBase64, SKIP } from './installation.ts';
 import { type Procedure, procedure } from './procedures.ts';
 
 const CHECK = 'npm run matting -- storage check';
@@ -19,10 +17,10 @@ const CHECK = 'npm run matting -- storage check';
 const SIGNED_URL = /X-Amz-Signature=/;
 const CLOCK_OFF_MS = 3_600_000;
 
-const skip = skipReason('mysql') || skipWithoutPrometheus() || missingStore('minio');
+const skip = SKIP || missingStore('minio');
 
 describe('the bucket', { skip }, () => {
-  let service: Installation;
+  const service = new Installation();
   let store: TestObjectStore;
   let proxy: FaultProxy;
   let role: BucketRole;
@@ -32,20 +30,18 @@ describe('the bucket', { skip }, () => {
     proxy = await FaultProxy.start(store.endpoint);
     policy = policyFor(store.bucket);
     role = await BucketRole.open(store, policy);
-    service = await Installation.open({
-      planes: 2,
-      nodes: 2,
-      env: {
-        ...role.env,
-        MATTING_STORAGE_URL: store.url({ prefix: PREFIX, endpoint: proxy.endpoint }),
-        MATTING_DIRECT_STORAGE: 'true',
-      },
-      nodeEnv: { MATTING_DIRECT_STORAGE_ENDPOINTS: proxy.endpoint },
-    });
-    await service.ready();
   });
+  service.use(() => ({
+    planes: 2,
+    nodes: 2,
+    env: {
+      ...role.env,
+      MATTING_STORAGE_URL: store.url({ prefix: PREFIX, endpoint: proxy.endpoint }),
+      MATTING_DIRECT_STORAGE: 'true',
+    },
+    nodeEnv: { MATTING_DIRECT_STORAGE_ENDPOINTS: proxy.endpoint },
+  }));
   after(async () => {
-    await service?.close();
     await role?.close();
     await proxy?.close();
     await store?.close();
@@ -79,77 +75,67 @@ describe('the bucket', { skip }, () => {
     await attempt().finally(() => proxy.liftAll());
   }
 
-  procedure(
-    'MattingBucketFails',
-    () => service,
-    async page => {
-      const kept = await service.final(await service.submit());
-      await role.allow(without(policy, 's3:PutObject'));
-      await fails(page, 'denied', /s3:PutObject/);
-      await role.allow(policy);
-      await worksAgain(page);
-      await met({ kind: 'clock', offMs: CLOCK_OFF_MS, refused: true }, () =>
-        fails(page, 'clock', /clock differs/),
-      );
-      await worksAgain(page);
-      await met({ kind: 'answer', status: 503, code: 'SlowDown' }, () =>
-        fails(page, 'slow-down', /SlowDown/),
-      );
-      await worksAgain(page);
-      // Its image is there when the store goes.
-      for (const node of service.nodes) await node.stop();
-      await service.ready(0);
-      const jobId = await service.submit();
-      await store.kill();
-      for (const node of service.nodes) node.start();
-      await fails(page, 'unavailable', /FAIL/);
-      const { status, error, credits } = await service.final(jobId);
-      assert.deepEqual([status, error?.retryable, credits.charged], ['failed', true, 0]);
-      assert.equal((await fetch(kept.result?.url ?? '')).status, 503);
-      await store.start();
-      await worksAgain(page);
-    },
-  );
+  procedure(service, 'MattingBucketFails', async page => {
+    const kept = await service.final(await service.submit());
+    await role.allow(without(policy, 's3:PutObject'));
+    await fails(page, 'denied', /s3:PutObject/);
+    await role.allow(policy);
+    await worksAgain(page);
+    await met({ kind: 'clock', offMs: CLOCK_OFF_MS, refused: true }, () =>
+      fails(page, 'clock', /clock differs/),
+    );
+    await worksAgain(page);
+    await met({ kind: 'answer', status: 503, code: 'SlowDown' }, () =>
+      fails(page, 'slow-down', /SlowDown/),
+    );
+    await worksAgain(page);
+    // Its image is there when the store goes.
+    for (const node of service.nodes) await node.stop();
+    await service.ready(0);
+    const jobId = await service.submit();
+    await store.kill();
+    for (const node of service.nodes) node.start();
+    await fails(page, 'unavailable', /FAIL/);
+    const { status, error, credits } = await service.final(jobId);
+    assert.deepEqual([status, error?.retryable, credits.charged], ['failed', true, 0]);
+    assert.equal((await fetch(kept.result?.url ?? '')).status, 503);
+    await store.start();
+    await worksAgain(page);
+  });
 
   const sent = (outcome: string) =>
     service.prometheus.query(
       `increase(matting_control_direct_attempts_total{outcome="${outcome}"}[30s]) > 0`,
     );
 
-  procedure(
-    'MattingNodesWithoutBucket',
-    () => service,
-    async page => {
-      const image_base64 = await pictureBase64();
-      const jobIds: string[] = [];
-      // By each control plane to each node.
-      const submit = async () => {
-        for (const plane of service.planes.keys()) {
-          const { status, job } = await service.post({ image_base64 }, { plane });
-          assert.equal(status, 202);
-          jobIds.push(job.job_id);
-        }
-      };
-      await service.until('files go straight', async () => {
-        await submit();
-        return (await sent('done')).length > 0;
-      });
-      const wall = proxy.inject({ kind: 'refuse' }, { url: SIGNED_URL });
-      await page.fires(submit);
-      const lines = service.planes.map(plane =>
-        plane.line('attempt', { outcome: 'storage-fault' }),
-      );
-      const { nodeId, code } = await Promise.race(lines);
-      assert.match(String(nodeId), /^node-/);
-      assert.equal(code, 'STORAGE_UNREACHABLE');
-      for (const id of jobIds) assert.equal((await service.final(id)).status, 'succeeded', id);
-      wall.lift();
-      await page.isOver();
-      page.says('tried again after 30 s');
-      await service.until('files go straight again', async () => {
-        await submit();
-        return (await sent('done')).length > 0;
-      });
-    },
-  );
+  procedure(service, 'MattingNodesWithoutBucket', async page => {
+    const image_base64 = await pictureBase64();
+    const jobIds: string[] = [];
+    // By each control plane to each node.
+    const submit = async () => {
+      for (const plane of service.planes.keys()) {
+        const { status, job } = await service.post({ image_base64 }, { plane });
+        assert.equal(status, 202);
+        jobIds.push(job.job_id);
+      }
+    };
+    await service.until('files go straight', async () => {
+      await submit();
+      return (await sent('done')).length > 0;
+    });
+    const wall = proxy.inject({ kind: 'refuse' }, { url: SIGNED_URL });
+    await page.fires(submit);
+    const lines = service.planes.map(plane => plane.line('attempt', { outcome: 'storage-fault' }));
+    const { nodeId, code } = await Promise.race(lines);
+    assert.match(String(nodeId), /^node-/);
+    assert.equal(code, 'STORAGE_UNREACHABLE');
+    for (const id of jobIds) assert.equal((await service.final(id)).status, 'succeeded', id);
+    wall.lift();
+    await page.isOver();
+    page.says('tried again after 30 s');
+    await service.until('files go straight again', async () => {
+      await submit();
+      return (await sent('done')).length > 0;
+    });
+  });
 });

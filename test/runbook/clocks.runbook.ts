@@ -4,13 +4,12 @@ import { chmodSync, globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe } from 'node:test';
-import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
 import { at } from '../support/at.ts';
-import { createTestDatabase, skipReason, type TestDatabase } from '../support/database.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { urlOfPort } from '../support/databases/cluster.ts';
 import { GaleraCluster, galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
-import { Installation } from './installation.ts';
+import { Installation, SKIP } from './installation.ts';
 import { procedure } from './procedures.ts';
 
 /** The member whose clock can be set. */
@@ -20,13 +19,12 @@ const AHEAD_S = 5;
 const [LIBFAKETIME] = globSync('/usr/lib/*/faketime/libfaketimeMT.so.1');
 
 const skip =
-  skipReason('mysql') ||
-  skipWithoutPrometheus() ||
+  SKIP ||
   galeraSkipReason() ||
   (LIBFAKETIME === undefined && 'no libfaketime here: install libfaketime');
 
 describe('the clocks of a cluster', { skip }, () => {
-  let service: Installation;
+  const service = new Installation();
   let cluster: GaleraCluster;
   let proxy: TcpProxy;
   let database: TestDatabase;
@@ -49,11 +47,9 @@ describe('the clocks of a cluster', { skip }, () => {
     proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
     database = await createTestDatabase('mysql', { server: urlOfPort(proxy.port) });
     // Programs and commands use the cluster; what the installation brings is not asked.
-    service = await Installation.open({ env: { MATTING_DATABASE_URL: database.url } });
-    await service.ready();
   });
+  service.use(() => ({ env: { MATTING_DATABASE_URL: database.url } }));
   after(async () => {
-    await service?.close();
     await database?.close();
     await proxy?.close();
     await cluster?.close();
@@ -67,33 +63,29 @@ describe('the clocks of a cluster', { skip }, () => {
     writeFileSync(clockFile(), `+${aheadS}`, { mode: 0o644 });
   }
 
-  procedure(
-    'MattingDatabaseClocksDiffer',
-    () => service,
-    async page => {
-      const plane = at(service.planes, 0);
-      const wrong = at(cluster.members, WRONG);
-      setClock(AHEAD_S);
-      await page.fires();
-      const { msg } = await plane.line(/^the clock of .* is .* ahead of /);
-      assert.ok(msg.includes(`:${wrong.port} is `), msg);
-      assert.equal((await service.final(await service.submit())).status, 'succeeded');
-      await plane.stop();
-      plane.start();
-      assert.notEqual(await plane.exited, 0);
-      assert.match(plane.complaint, /synchronise the clocks/);
-      setClock(0);
-      await service.until('it starts', async () => {
-        if (!plane.running) plane.start();
-        return (await fetch(`${plane.baseUrl}/readyz`)).ok;
-      });
-      await page.isOver();
-      await plane.line('listening');
-      setClock(AHEAD_S);
-      await page.fires();
-      await wrong.stop();
-      await page.isOver();
-      assert.equal((await service.final(await service.submit())).status, 'succeeded');
-    },
-  );
+  procedure(service, 'MattingDatabaseClocksDiffer', async page => {
+    const plane = at(service.planes, 0);
+    const wrong = at(cluster.members, WRONG);
+    setClock(AHEAD_S);
+    await page.fires();
+    const { msg } = await plane.line(/^the clock of .* is .* ahead of /);
+    assert.ok(msg.includes(`:${wrong.port} is `), msg);
+    assert.equal((await service.final(await service.submit())).status, 'succeeded');
+    await plane.stop();
+    plane.start();
+    assert.notEqual(await plane.exited, 0);
+    assert.match(plane.complaint, /synchronise the clocks/);
+    setClock(0);
+    await service.until('it starts', async () => {
+      if (!plane.running) plane.start();
+      return (await fetch(`${plane.baseUrl}/readyz`)).ok;
+    });
+    await page.isOver();
+    await plane.line('listening');
+    setClock(AHEAD_S);
+    await page.fires();
+    await wrong.stop();
+    await page.isOver();
+    assert.equal((await service.final(await service.submit())).status, 'succeeded');
+  });
 });

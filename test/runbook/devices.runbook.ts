@@ -17,12 +17,10 @@ import {
   gpuFacts,
   openGpuHost,
 } from '../../inference-node/test/engine/devices/gpu-host.ts';
-import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
 import { at } from '../support/at.ts';
-import { skipReason } from '../support/database.ts';
 import { ROOT } from '../support/running-service.ts';
 import { buildPlan } from '../support/tiny-plan.ts';
-import { Installation, pictureBase64 } from './installation.ts';
+import { Installation, pictureBase64, SKIP } from './installation.ts';
 import { procedure } from './procedures.ts';
 
 const HOOK = path.join(ROOT, 'inference-node/test/engine/devices/gpu-host-hook.ts');
@@ -32,30 +30,28 @@ const [FALLS, STAYS] = GPUS.map(({ id }) => id);
 const LAUNCH = 'CUDA failure 719: unspecified launch failure ; GPU=0 ; line=1';
 const NO_DEVICE = 'CUDA failure 100: no CUDA-capable device is detected ; GPU=0 ; line=352';
 
-describe('GPUs', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () => {
-  let service: Installation;
+describe('GPUs', { skip: SKIP }, () => {
+  const service = new Installation();
   let host: GpuHost;
   const cleanups: (() => unknown)[] = [];
   const node = () => at(service.nodes, 0);
+  const modelDir = () => path.join(host.folder, 'models');
 
   before(async () => {
     host = await openGpuHost({ after: clean => void cleanups.push(clean) }, GPUS);
-    const modelDir = path.join(host.folder, 'models');
-    await recordAnswer(modelDir);
-    service = await Installation.open({
-      nodeImports: [HOOK],
-      nodeEnv: {
-        MATTING_EXECUTION_PROVIDER: 'cuda',
-        MATTING_ENGINES: '2',
-        MATTING_PICTURE_WORKERS: '2',
-        MATTING_MODEL_DIR: modelDir,
-        TEST_ENGINE_ENV: JSON.stringify(host.childEnv),
-      },
-    });
-    await service.ready();
+    await recordAnswer(modelDir());
   });
+  service.use(() => ({
+    nodeImports: [HOOK],
+    nodeEnv: {
+      MATTING_EXECUTION_PROVIDER: 'cuda',
+      MATTING_ENGINES: '2',
+      MATTING_PICTURE_WORKERS: '2',
+      MATTING_MODEL_DIR: modelDir(),
+      TEST_ENGINE_ENV: JSON.stringify(host.childEnv),
+    },
+  }));
   after(async () => {
-    await service?.close();
     for (const clean of cleanups) await clean();
   });
 
@@ -84,31 +80,27 @@ describe('GPUs', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () =>
 
   const falls = () => host.fault(`run ${FALLS} ${LAUNCH}`, `load ${FALLS} ${NO_DEVICE}`);
 
-  procedure(
-    'MattingGpuOut',
-    () => service,
-    async page => {
-      await falls();
-      const [firing] = await page.fires(requireSuccess);
-      assert.equal(firing?.gpu, FALLS);
-      const { reason } = await node().line('GPU is out: its engines end', { gpu: FALLS });
-      assert.match(String(reason), /no CUDA-capable device/);
-      page.says('after 1, 2, 5 and 10 minutes');
-      await node().line('GPU stays out', { gpu: FALLS });
-      await host.fault();
-      await page.isOver();
-      await node().line('GPU is back', { gpu: FALLS });
-      await requireSuccess();
-      await falls();
-      await page.fires(requireSuccess);
-      await page.run('npm run matting -- nodes drain <id>', { id: node().id });
-      await node().stop();
-      page.says('A card that falls out again is taken off with `MATTING_GPU_DEVICES`');
-      node().start({ MATTING_GPU_DEVICES: String(STAYS) });
-      await page.run('npm run matting -- nodes undrain <id>', { id: node().id });
-      await page.isOver();
-      await service.ready();
-      await requireSuccess();
-    },
-  );
+  procedure(service, 'MattingGpuOut', async page => {
+    await falls();
+    const [firing] = await page.fires(requireSuccess);
+    assert.equal(firing?.gpu, FALLS);
+    const { reason } = await node().line('GPU is out: its engines end', { gpu: FALLS });
+    assert.match(String(reason), /no CUDA-capable device/);
+    page.says('after 1, 2, 5 and 10 minutes');
+    await node().line('GPU stays out', { gpu: FALLS });
+    await host.fault();
+    await page.isOver();
+    await node().line('GPU is back', { gpu: FALLS });
+    await requireSuccess();
+    await falls();
+    await page.fires(requireSuccess);
+    await page.run('npm run matting -- nodes drain <id>', { id: node().id });
+    await node().stop();
+    page.says('A card that falls out again is taken off with `MATTING_GPU_DEVICES`');
+    node().start({ MATTING_GPU_DEVICES: String(STAYS) });
+    await page.run('npm run matting -- nodes undrain <id>', { id: node().id });
+    await page.isOver();
+    await service.ready();
+    await requireSuccess();
+  });
 });

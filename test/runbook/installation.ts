@@ -9,11 +9,13 @@ import { randomUUID } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { after, before } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import sharp from 'sharp';
 import { findFreePorts } from '../../bin/free-ports.ts';
-import { PrometheusServer } from '../monitoring/prometheus-server.ts';
+import { PrometheusServer, skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
+import { skipReason } from '../support/database.ts';
 import { ROOT, type WireJob } from '../support/running-service.ts';
 import { type Env, Program } from './program.ts';
 import { RightsDatabase } from './rights-database.ts';
@@ -67,66 +69,60 @@ export interface Command {
   readonly err: string;
 }
 
+/** False: an installation can be opened here. */
+export const SKIP = skipReason('mysql') || skipWithoutPrometheus();
+
 export class Installation {
-  readonly directory: string;
-  readonly storage: string;
-  readonly database: RightsDatabase;
-  readonly planes: readonly ControlPlane[];
-  readonly nodes: readonly InferenceNode[];
-  readonly prometheus: PrometheusServer;
+  directory = '';
+  storage = '';
+  database!: RightsDatabase;
+  planes: readonly ControlPlane[] = [];
+  nodes: readonly InferenceNode[] = [];
+  prometheus!: PrometheusServer;
   /** Of the account `shop`. */
   apiKey = '';
-  readonly #env: Env;
+  #env: Env = {};
 
-  private constructor(
-    parts: Pick<
-      Installation,
-      'directory' | 'storage' | 'database' | 'planes' | 'nodes' | 'prometheus'
-    >,
-    env: Env,
-  ) {
-    this.directory = parts.directory;
-    this.storage = parts.storage;
-    this.database = parts.database;
-    this.planes = parts.planes;
-    this.nodes = parts.nodes;
-    this.prometheus = parts.prometheus;
-    this.#env = env;
+  /** For the tests of a `describe`: opened and ready before them, closed after them. */
+  use(options: InstallationOptions | (() => InstallationOptions) = {}) {
+    before(async () => {
+      const made = typeof options === 'function' ? options() : options;
+      await this.#open(made);
+      await this.ready(made.startNodes === false ? 0 : this.nodes.length);
+    });
+    after(() => this.#close());
   }
 
-  /** With an account `shop` that has credits, every program started; ready is what `ready` waits for. */
-  static async open(options: InstallationOptions = {}): Promise<Installation> {
+  /** With an account `shop` that has credits, every program started. */
+  async #open(options: InstallationOptions): Promise<void> {
     const { planes: planeCount = 1, nodes: nodeCount = 1 } = options;
-    const directory = mkdtempSync(path.join(tmpdir(), 'matting-runbook-'));
-    const storage = options.storage ?? path.join(directory, 'storage');
-    mkdirSync(storage, { recursive: true });
-    const database = await RightsDatabase.create();
-    const env: Env = {
-      MATTING_DATA_DIR: storage,
-      MATTING_DATABASE_URL: database.url,
+    this.directory = mkdtempSync(path.join(tmpdir(), 'matting-runbook-'));
+    this.storage = options.storage ?? path.join(this.directory, 'storage');
+    mkdirSync(this.storage, { recursive: true });
+    this.database = await RightsDatabase.create();
+    this.#env = {
+      MATTING_DATA_DIR: this.storage,
+      MATTING_DATABASE_URL: this.database.url,
       MATTING_SECRETS_KEY: SECRETS_KEY,
       MATTING_NODE_TOKEN: NODE_TOKEN,
       MATTING_OPERATOR_KEY: OPERATOR_KEY,
-      TMPDIR: directory,
+      TMPDIR: this.directory,
       ...options.env,
     };
     const ports = await findFreePorts(3 * planeCount + 2 * nodeCount);
-    const planes = Array.from({ length: planeCount }, (_, index) =>
-      createPlane(index, ports.splice(0, 3), env, options),
+    this.planes = Array.from({ length: planeCount }, (_, index) =>
+      createPlane(index, ports.splice(0, 3), this.#env, options),
     );
-    const registries = planes.map(({ registryPort }) => `127.0.0.1:${registryPort}`).join();
-    const nodes = Array.from({ length: nodeCount }, (_, index) =>
-      createNode(index, ports.splice(0, 2), { directory, registries }, options),
+    const registries = this.planes.map(({ registryPort }) => `127.0.0.1:${registryPort}`).join();
+    this.nodes = Array.from({ length: nodeCount }, (_, index) =>
+      createNode(index, ports.splice(0, 2), { directory: this.directory, registries }, options),
     );
     const targets = {
-      'matting-control': planes.map(({ metricsUrl }) => new URL(metricsUrl).host),
-      'matting-node': nodes.map(({ httpUrl }) => new URL(httpUrl).host),
+      'matting-control': this.planes.map(({ metricsUrl }) => new URL(metricsUrl).host),
+      'matting-node': this.nodes.map(({ httpUrl }) => new URL(httpUrl).host),
     };
-    const prometheus = await PrometheusServer.start(targets, options.scrapeS);
-    const parts = { directory, storage, database, planes, nodes, prometheus };
-    const installation = new Installation(parts, env);
-    await installation.#begin(options.startNodes ?? true);
-    return installation;
+    this.prometheus = await PrometheusServer.start(targets, options.scrapeS);
+    await this.#begin(options.startNodes ?? true);
   }
 
   /** Those of docs/operations.md before the first start, then the programs. */
@@ -230,10 +226,10 @@ export class Installation {
     return job!;
   }
 
-  async close(): Promise<void> {
+  async #close(): Promise<void> {
     for (const program of [...this.nodes, ...this.planes]) await program.kill();
-    await this.prometheus.close();
-    await this.database.close();
+    await this.prometheus?.close();
+    await this.database?.close();
     rmSync(this.directory, { recursive: true, force: true });
   }
 

@@ -2,22 +2,14 @@
 import assert from 'node:assert/strict';
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import { after, before, describe } from 'node:test';
-import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
+import { describe } from 'node:test';
 import { at } from '../support/at.ts';
-import { skipReason } from '../support/database.ts';
-import { Installation } from './installation.ts';
+import { Installation, SKIP } from './installation.ts';
 import { procedure } from './procedures.ts';
 
-const skip = skipReason('mysql') || skipWithoutPrometheus();
-
-describe('lost results', { skip }, () => {
-  let service: Installation;
-  before(async () => {
-    service = await Installation.open({ planes: 1 });
-    await service.ready();
-  });
-  after(() => service?.close());
+describe('lost results', { skip: SKIP }, () => {
+  const service = new Installation();
+  service.use();
 
   const results = () => path.join(service.storage, 'results');
 
@@ -40,52 +32,44 @@ describe('lost results', { skip }, () => {
     await rm(path.join(results(), at([file], 0) ?? ''));
   }
 
-  procedure(
-    'MattingResultsLost',
-    () => service,
-    async page => {
-      const jobs = await made(3);
-      const gone = at(jobs, 1);
-      await removeFileOf(gone.job_id);
-      assert.equal(await answerOf(gone.result?.url), '500 RESULT_LOST');
-      await page.fires();
-      const line = await at(service.planes, 0).line('a result is lost', { jobId: gone.job_id });
-      assert.equal(line.foundBy, 'download');
-      await page.run('npm run matting -- storage check');
-      const dry = await page.run('npm run matting -- credits repay-lost --dry-run');
-      assert.match(dry.out, /^1 credits would be granted again$/m);
-      const done = await page.run('npm run matting -- credits repay-lost');
-      assert.match(done.out, /^1 credits granted again$/m);
-      assert.equal((await service.matting('credits check')).code, 0);
-      await page.isOver();
-    },
-  );
+  procedure(service, 'MattingResultsLost', async page => {
+    const jobs = await made(3);
+    const gone = at(jobs, 1);
+    await removeFileOf(gone.job_id);
+    assert.equal(await answerOf(gone.result?.url), '500 RESULT_LOST');
+    await page.fires();
+    const line = await at(service.planes, 0).line('a result is lost', { jobId: gone.job_id });
+    assert.equal(line.foundBy, 'download');
+    await page.run('npm run matting -- storage check');
+    const dry = await page.run('npm run matting -- credits repay-lost --dry-run');
+    assert.match(dry.out, /^1 credits would be granted again$/m);
+    const done = await page.run('npm run matting -- credits repay-lost');
+    assert.match(done.out, /^1 credits granted again$/m);
+    assert.equal((await service.matting('credits check')).code, 0);
+    await page.isOver();
+  });
 
-  procedure(
-    'MattingResultsMissing',
-    () => service,
-    async page => {
-      const jobs = await made(3);
-      const [first, second] = [at(jobs, 0), at(jobs, 1)];
-      const aside = `${results()}.aside`;
-      await rename(results(), aside);
-      await mkdir(results());
-      await page.fires(async () => {
-        assert.equal(await answerOf(first.result?.url), '503 SERVICE_UNAVAILABLE');
-      });
-      await at(service.planes, 0).line('results are missing from the storage');
-      await rm(results(), { recursive: true });
-      await rename(aside, results());
-      assert.equal(await answerOf(first.result?.url), '200 there');
-      await page.isOver();
-      // Gone for good, all but one.
-      for (const file of await readdir(results())) {
-        if (!file.startsWith(first.job_id)) await rm(path.join(results(), file));
-      }
-      const said = await page.run('npm run matting -- credits repay-lost --all-missing');
-      assert.match(said.out, /^\d+ results looked at, [2-9] found gone$/m);
-      assert.equal(await answerOf(second.result?.url), '500 RESULT_LOST');
-      assert.equal((await service.matting('credits check')).code, 0);
-    },
-  );
+  procedure(service, 'MattingResultsMissing', async page => {
+    const jobs = await made(3);
+    const [first, second] = [at(jobs, 0), at(jobs, 1)];
+    const aside = `${results()}.aside`;
+    await rename(results(), aside);
+    await mkdir(results());
+    await page.fires(async () => {
+      assert.equal(await answerOf(first.result?.url), '503 SERVICE_UNAVAILABLE');
+    });
+    await at(service.planes, 0).line('results are missing from the storage');
+    await rm(results(), { recursive: true });
+    await rename(aside, results());
+    assert.equal(await answerOf(first.result?.url), '200 there');
+    await page.isOver();
+    // Gone for good, all but one.
+    for (const file of await readdir(results())) {
+      if (!file.startsWith(first.job_id)) await rm(path.join(results(), file));
+    }
+    const said = await page.run('npm run matting -- credits repay-lost --all-missing');
+    assert.match(said.out, /^\d+ results looked at, [2-9] found gone$/m);
+    assert.equal(await answerOf(second.result?.url), '500 RESULT_LOST');
+    assert.equal((await service.matting('credits check')).code, 0);
+  });
 });

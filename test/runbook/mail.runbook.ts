@@ -1,29 +1,25 @@
 /** Pages about mails: the mail server is away or takes none of ours. */
 import assert from 'node:assert/strict';
 import { after, before, describe } from 'node:test';
-import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
 import { at } from '../support/at.ts';
-import { skipReason } from '../support/database.ts';
 import { MailServer } from '../support/mail-server.ts';
-import { Installation } from './installation.ts';
+import { Installation, SKIP } from './installation.ts';
 import { procedure } from './procedures.ts';
 
 const FROM = 'matting@shop.example';
 /** More than the alert's ten minutes, and than the wait before a third attempt. */
 const PASSED_MS = 11 * 60_000;
 
-describe('mails', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () => {
-  let service: Installation;
+describe('mails', { skip: SKIP }, () => {
+  const service = new Installation();
   let mails: MailServer;
   before(async () => {
     mails = await MailServer.start();
-    service = await Installation.open({
-      env: { MATTING_SMTP_URL: mails.url, MATTING_MAIL_FROM: FROM },
-    });
-    await service.ready();
   });
+  service.use(() => ({
+    env: { MATTING_SMTP_URL: mails.url, MATTING_MAIL_FROM: FROM },
+  }));
   after(async () => {
-    await service?.close();
     await mails?.close();
   });
 
@@ -55,69 +51,61 @@ describe('mails', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () =
   const isReceived = (mail: string) =>
     service.until(`${mail} has a mail`, () => mails.received.includes(`To: ${mail}`));
 
-  procedure(
-    'MattingMailsLate',
-    () => service,
-    async page => {
-      const plane = at(service.planes, 0);
-      const { port } = mails;
-      await mails.close();
-      await service.matting('accounts invite shop ann@shop.example');
-      await plane.line('a mail was not taken', { error: 'ESOCKET', attempt: 1 });
-      await timePasses();
-      await page.fires();
-      page.says('`ESOCKET`');
-      // It is there again, and its administrator has changed the password.
-      mails.answers.set('AUTH', '535 wrong password');
-      const url = `smtp://matting:secret@127.0.0.1:${port}`;
-      await restart({ MATTING_SMTP_URL: url }, () => mails.listen(port));
-      await timePasses();
-      await plane.line('a mail was not taken', { error: 'EAUTH-535' });
-      page.says('`EAUTH-535`');
-      await page.fires();
-      await service.until('the mail waits for its next attempt', isPutOff);
-      mails.answers.clear();
-      const { out } = await page.run('npm run matting -- accounts invite <account> <mail>', {
-        account: 'shop',
-        mail: 'ann@shop.example',
-      });
-      assert.match(out, /https?:/);
-      const retried = await page.run('npm run matting -- mails retry');
-      assert.match(retried.out, /tried again now: 1\n/);
-      await isReceived('ann@shop.example');
-      await page.isOver();
-    },
-  );
+  procedure(service, 'MattingMailsLate', async page => {
+    const plane = at(service.planes, 0);
+    const { port } = mails;
+    await mails.close();
+    await service.matting('accounts invite shop ann@shop.example');
+    await plane.line('a mail was not taken', { error: 'ESOCKET', attempt: 1 });
+    await timePasses();
+    await page.fires();
+    page.says('`ESOCKET`');
+    // It is there again, and its administrator has changed the password.
+    mails.answers.set('AUTH', '535 wrong password');
+    const url = `smtp://matting:secret@127.0.0.1:${port}`;
+    await restart({ MATTING_SMTP_URL: url }, () => mails.listen(port));
+    await timePasses();
+    await plane.line('a mail was not taken', { error: 'EAUTH-535' });
+    page.says('`EAUTH-535`');
+    await page.fires();
+    await service.until('the mail waits for its next attempt', isPutOff);
+    mails.answers.clear();
+    const { out } = await page.run('npm run matting -- accounts invite <account> <mail>', {
+      account: 'shop',
+      mail: 'ann@shop.example',
+    });
+    assert.match(out, /https?:/);
+    const retried = await page.run('npm run matting -- mails retry');
+    assert.match(retried.out, /tried again now: 1\n/);
+    await isReceived('ann@shop.example');
+    await page.isOver();
+  });
 
-  procedure(
-    'MattingMailsRefused',
-    () => service,
-    async page => {
-      const plane = at(service.planes, 0);
-      mails.answers.clear();
-      mails.answers.set('RCPT', '550 nobody here');
-      await service.matting('accounts invite shop nobody@shop.example');
-      const [firing] = await page.fires();
-      assert.equal(firing?.outcome, 'refused');
-      const line = await plane.line('a mail is given up');
-      assert.equal(typeof line.accountId, 'string');
-      assert.doesNotMatch(JSON.stringify(line), /nobody/);
-      mails.answers.clear();
-      await page.isOver();
-      // All of them, since it takes nothing that comes from us.
-      mails.answers.set('MAIL', '553 not your domain');
-      await service.matting('accounts invite shop eve@shop.example');
-      await page.fires();
-      await plane.line('a mail is given up', { error: 'EENVELOPE-553' });
-      mails.answers.clear();
-      await restart({ MATTING_MAIL_FROM: 'matting@another.example' });
-      await page.run('npm run matting -- accounts invite <account> <mail>', {
-        account: 'shop',
-        mail: 'eve@shop.example',
-      });
-      await isReceived('eve@shop.example');
-      assert.match(mails.received, /^From: matting@another\.example$/m);
-      await page.isOver();
-    },
-  );
+  procedure(service, 'MattingMailsRefused', async page => {
+    const plane = at(service.planes, 0);
+    mails.answers.clear();
+    mails.answers.set('RCPT', '550 nobody here');
+    await service.matting('accounts invite shop nobody@shop.example');
+    const [firing] = await page.fires();
+    assert.equal(firing?.outcome, 'refused');
+    const line = await plane.line('a mail is given up');
+    assert.equal(typeof line.accountId, 'string');
+    assert.doesNotMatch(JSON.stringify(line), /nobody/);
+    mails.answers.clear();
+    await page.isOver();
+    // All of them, since it takes nothing that comes from us.
+    mails.answers.set('MAIL', '553 not your domain');
+    await service.matting('accounts invite shop eve@shop.example');
+    await page.fires();
+    await plane.line('a mail is given up', { error: 'EENVELOPE-553' });
+    mails.answers.clear();
+    await restart({ MATTING_MAIL_FROM: 'matting@another.example' });
+    await page.run('npm run matting -- accounts invite <account> <mail>', {
+      account: 'shop',
+      mail: 'eve@shop.example',
+    });
+    await isReceived('eve@shop.example');
+    assert.match(mails.received, /^From: matting@another\.example$/m);
+    await page.isOver();
+  });
 });

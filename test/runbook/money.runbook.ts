@@ -1,26 +1,19 @@
 /** Pages about money and about who is told: the ledger, payments, notifications. */
 import assert from 'node:assert/strict';
-import { after, before, describe } from 'node:test';
+import { describe } from 'node:test';
 import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
 import { storesOn } from '../../control-plane/test/store/fixtures.ts';
 import { placed } from '../../control-plane/test/store/orders.ts';
-import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
 import { at } from '../support/at.ts';
-import { SILENT_LOG, skipReason } from '../support/database.ts';
-import { Installation } from './installation.ts';
+import { SILENT_LOG } from '../support/database.ts';
+import { Installation, SKIP } from './installation.ts';
 import { type Procedure, procedure } from './procedures.ts';
 
 const PAYMENT_SECRET = 'a-payment-secret-of-the-runbook';
-describe('money', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () => {
-  let service: Installation;
-  before(async () => {
-    service = await Installation.open({
-      env: { MATTING_PAYMENT_SECRET: PAYMENT_SECRET },
-    });
-    await service.ready();
-  });
-  after(async () => {
-    await service?.close();
+describe('money', { skip: SKIP }, () => {
+  const service = new Installation();
+  service.use({
+    env: { MATTING_PAYMENT_SECRET: PAYMENT_SECRET },
   });
 
   async function accountId(): Promise<string> {
@@ -28,41 +21,33 @@ describe('money', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () =
     return String(row?.id);
   }
 
-  procedure(
-    'MattingLedgerUnchecked',
-    () => service,
-    async page => {
-      await page.fires();
-      await page.run('npm run matting -- credits check');
-      await page.isOver();
-    },
-  );
+  procedure(service, 'MattingLedgerUnchecked', async page => {
+    await page.fires();
+    await page.run('npm run matting -- credits check');
+    await page.isOver();
+  });
 
-  procedure(
-    'MattingLedgerProblems',
-    () => service,
-    async page => {
-      const account = await accountId();
-      await service.database.ask('update matting.accounts set available = available + 100');
-      const checked = await page.run('npm run matting -- credits check --full', {}, { code: 1 });
-      const [, has, says] = /available is (\d+), its ledger says (\d+)/.exec(checked.out) ?? [];
-      assert.ok(checked.out.includes(account), checked.out);
-      assert.equal(Number(has) - Number(says), 100);
-      await page.fires();
-      const mend = at(page.codeOf(/^UPDATE accounts /), 0)
-        .replace('accounts', 'matting.accounts')
-        .replace('<difference>', '100')
-        .replace('<account>', account);
-      await service.database.ask(mend);
-      await page.run('npm run matting -- credits grant <account> <n> --reference <text>', {
-        account: 'shop',
-        n: '5',
-        text: 'incident-7',
-      });
-      await page.run('npm run matting -- credits check --full');
-      await page.isOver();
-    },
-  );
+  procedure(service, 'MattingLedgerProblems', async page => {
+    const account = await accountId();
+    await service.database.ask('update matting.accounts set available = available + 100');
+    const checked = await page.run('npm run matting -- credits check --full', {}, { code: 1 });
+    const [, has, says] = /available is (\d+), its ledger says (\d+)/.exec(checked.out) ?? [];
+    assert.ok(checked.out.includes(account), checked.out);
+    assert.equal(Number(has) - Number(says), 100);
+    await page.fires();
+    const mend = at(page.codeOf(/^UPDATE accounts /), 0)
+      .replace('accounts', 'matting.accounts')
+      .replace('<difference>', '100')
+      .replace('<account>', account);
+    await service.database.ask(mend);
+    await page.run('npm run matting -- credits grant <account> <n> --reference <text>', {
+      account: 'shop',
+      n: '5',
+      text: 'incident-7',
+    });
+    await page.run('npm run matting -- credits check --full');
+    await page.isOver();
+  });
 
   /** As whoever takes the money tells of it. */
   async function tell(order: string, payment: string, amount: number) {
@@ -84,30 +69,26 @@ describe('money', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () =
   const shown = async (page: Procedure, order: string) =>
     (await page.run('npm run matting -- orders show <order>', { order })).out;
 
-  procedure(
-    'MattingPaymentOdd',
-    () => service,
-    async page => {
-      const [twice, other] = [await placeOrder(), await placeOrder()];
-      assert.equal((await tell(twice.id, 'pay-1', twice.price)).code, 0);
-      let number = 2;
-      const [firing] = await page.fires(() => tell(twice.id, `pay-${number++}`, twice.price));
-      assert.equal(firing?.outcome, 'paid_again');
-      await at(service.planes, 0).line('a payment was told of', { outcome: 'paid_again' });
-      assert.match(await shown(page, twice.id), /pay-2/);
-      await page.run('npm run matting -- orders refund <order> --amount <sum> --reference <text>', {
-        order: twice.id,
-        sum: '1.00',
-        text: 'back-1',
-      });
-      assert.equal((await tell(other.id, 'pay-low', 1)).code, 1);
-      assert.match(await shown(page, other.id), /differs/);
-      await page.run('npm run matting -- orders confirm <order> --reference <text>', {
-        order: other.id,
-        text: 'bank-7',
-      });
-      assert.match(await shown(page, other.id), /paid/);
-      await page.isOver();
-    },
-  );
+  procedure(service, 'MattingPaymentOdd', async page => {
+    const [twice, other] = [await placeOrder(), await placeOrder()];
+    assert.equal((await tell(twice.id, 'pay-1', twice.price)).code, 0);
+    let number = 2;
+    const [firing] = await page.fires(() => tell(twice.id, `pay-${number++}`, twice.price));
+    assert.equal(firing?.outcome, 'paid_again');
+    await at(service.planes, 0).line('a payment was told of', { outcome: 'paid_again' });
+    assert.match(await shown(page, twice.id), /pay-2/);
+    await page.run('npm run matting -- orders refund <order> --amount <sum> --reference <text>', {
+      order: twice.id,
+      sum: '1.00',
+      text: 'back-1',
+    });
+    assert.equal((await tell(other.id, 'pay-low', 1)).code, 1);
+    assert.match(await shown(page, other.id), /differs/);
+    await page.run('npm run matting -- orders confirm <order> --reference <text>', {
+      order: other.id,
+      text: 'bank-7',
+    });
+    assert.match(await shown(page, other.id), /paid/);
+    await page.isOver();
+  });
 });

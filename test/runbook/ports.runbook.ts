@@ -2,18 +2,16 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import { after, afterEach, before, describe } from 'node:test';
+import { afterEach, describe } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import sharp from 'sharp';
 import { MatteServiceService } from '#gen/matting/v1/matte_service.ts';
 import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
-import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
 import { at } from '../support/at.ts';
-import { skipReason } from '../support/database.ts';
 import { framed, RawConnection } from '../support/raw-grpc.ts';
 import { descendantsOf, ROOT } from '../support/running-service.ts';
 import { BATCH, Flood, STRANGER } from './flood.ts';
-import { Installation } from './installation.ts';
+import { Installation, SKIP } from './installation.ts';
 import { type Procedure, procedure } from './procedures.ts';
 import { runbookPages } from './runbook-page.ts';
 
@@ -36,8 +34,7 @@ function requireStranger(out: string): void {
   assert.ok(Number(count) > 50, out);
 }
 
-const skip = skipReason('mysql') || skipWithoutPrometheus();
-let service: Installation;
+const service = new Installation();
 const flood = new Flood();
 const httpPort = () => Number(new URL(at(service.planes, 0).baseUrl).port);
 
@@ -50,66 +47,50 @@ async function requireServed(): Promise<void> {
   assert.equal((await service.final(await service.submit())).status, 'succeeded');
 }
 
-describe('ports', { skip }, () => {
-  before(async () => {
-    service = await Installation.open({
-      nodeEnv: { MATTING_NODE_CALLER_TOKENS: `direct:${DIRECT_TOKEN}` },
-    });
-    await service.ready();
+describe('ports', { skip: SKIP }, () => {
+  service.use({
+    nodeEnv: { MATTING_NODE_CALLER_TOKENS: `direct:${DIRECT_TOKEN}` },
   });
   afterEach(() => flood.end());
-  after(() => service?.close());
 
-  procedure(
-    'MattingConnectionsMany',
-    () => service,
-    async page => {
-      await page.fires(() => flood.open(httpPort(), 8200 - flood.size));
-      requireStranger((await page.run(FIND, { port: String(httpPort()) })).out);
-      await requireServed();
-      flood.end();
-      await page.isOver();
-    },
-  );
+  procedure(service, 'MattingConnectionsMany', async page => {
+    await page.fires(() => flood.open(httpPort(), 8200 - flood.size));
+    requireStranger((await page.run(FIND, { port: String(httpPort()) })).out);
+    await requireServed();
+    flood.end();
+    await page.isOver();
+  });
 
-  procedure(
-    'MattingConnectionsEnded',
-    () => service,
-    async page => {
-      const tooMany = LIVEZ.repeat(2 * PIPELINED_MAX);
-      const pipelined = await page.fires(() => flood.open(httpPort(), BATCH, tooMany));
-      assert.deepEqual([...new Set(pipelined.map(({ cause }) => cause))], ['pipelined']);
-      await page.isOver();
-      // Idle ones: from 9,000 on each newcomer ends another.
-      const crowded = await page.fires(() =>
-        flood.open(httpPort(), Math.max(0, 9000 - flood.size) + BATCH),
-      );
-      assert.deepEqual([...new Set(crowded.map(({ cause }) => cause))], ['crowded']);
-      await requireFound(httpPort());
-      await requireServed();
-      flood.end();
-      await page.isOver();
-    },
-  );
+  procedure(service, 'MattingConnectionsEnded', async page => {
+    const tooMany = LIVEZ.repeat(2 * PIPELINED_MAX);
+    const pipelined = await page.fires(() => flood.open(httpPort(), BATCH, tooMany));
+    assert.deepEqual([...new Set(pipelined.map(({ cause }) => cause))], ['pipelined']);
+    await page.isOver();
+    // Idle ones: from 9,000 on each newcomer ends another.
+    const crowded = await page.fires(() =>
+      flood.open(httpPort(), Math.max(0, 9000 - flood.size) + BATCH),
+    );
+    assert.deepEqual([...new Set(crowded.map(({ cause }) => cause))], ['crowded']);
+    await requireFound(httpPort());
+    await requireServed();
+    flood.end();
+    await page.isOver();
+  });
 
-  procedure(
-    'MattingNodePortFlooded',
-    () => service,
-    async page => {
-      const { grpcPort } = at(service.nodes, 0);
-      const crowded = await page.fires(() => flood.open(grpcPort, 700 - flood.size));
-      assert.deepEqual(
-        crowded.map(({ cause }) => cause),
-        ['crowded'],
-      );
-      await requireFound(grpcPort);
-      await requireServed();
-      flood.end();
-      await page.isOver();
-      page.says('one channel a process, not one a call');
-      await requireOverLimit(page, grpcPort);
-    },
-  );
+  procedure(service, 'MattingNodePortFlooded', async page => {
+    const { grpcPort } = at(service.nodes, 0);
+    const crowded = await page.fires(() => flood.open(grpcPort, 700 - flood.size));
+    assert.deepEqual(
+      crowded.map(({ cause }) => cause),
+      ['crowded'],
+    );
+    await requireFound(grpcPort);
+    await requireServed();
+    flood.end();
+    await page.isOver();
+    page.says('one channel a process, not one a call');
+    await requireOverLimit(page, grpcPort);
+  });
 
   /** A known caller that opens a channel for each call. */
   async function requireOverLimit(page: Procedure, port: number): Promise<void> {
@@ -132,53 +113,45 @@ describe('ports', { skip }, () => {
     for (const channel of channels) channel.close();
   }
 
-  procedure(
-    'MattingRegistryFlooded',
-    () => service,
-    async page => {
-      const { registryPort } = at(service.planes, 0);
-      const [firing] = await page.fires(() => flood.open(registryPort, 700 - flood.size));
-      assert.equal(firing?.cause, 'crowded');
-      await requireFound(registryPort);
-      await requireServed();
-      flood.end();
-      await page.isOver();
-      await service.ready();
-    },
-  );
+  procedure(service, 'MattingRegistryFlooded', async page => {
+    const { registryPort } = at(service.planes, 0);
+    const [firing] = await page.fires(() => flood.open(registryPort, 700 - flood.size));
+    assert.equal(firing?.cause, 'crowded');
+    await requireFound(registryPort);
+    await requireServed();
+    flood.end();
+    await page.isOver();
+    await service.ready();
+  });
 
-  procedure(
-    'MattingResultReadersMany',
-    () => service,
-    async page => {
-      const noise = { width: WIDTH, height: HEIGHT, channels: 3 } as const;
-      const picture = sharp(randomBytes(3 * WIDTH * HEIGHT), { raw: noise }).png();
-      const image_base64 = (await picture.toBuffer()).toString('base64');
-      const paths: string[] = [];
-      // A share is 256: four accounts, of which each leaves places to the next, are not enough.
-      for (const [account, jobs] of [16, 16, 16, 8, 4].entries()) {
-        const key = await openAccount(`reader-${account}`);
-        const cut = async () => {
-          const { job } = await service.post({ image_base64 }, { key });
-          const { result } = await service.final(job.job_id, key);
-          paths.push(new URL(result?.url ?? '').pathname);
-        };
-        await Promise.all(Array.from({ length: jobs }, cut));
-      }
-      for (const link of paths) {
-        const request = `GET ${link} HTTP/1.1\r\nHost: x\r\n\r\n`;
-        await flood.open(httpPort(), 16, request);
-      }
-      await page.fires();
-      flood.end();
-      await page.isOver();
-      const { accountId } = await at(service.planes, 0).line('answered', {
-        route: '/v1/results/:token',
-      });
-      const { out } = await service.matting('accounts list');
-      assert.ok(out.includes(String(accountId)), out);
-    },
-  );
+  procedure(service, 'MattingResultReadersMany', async page => {
+    const noise = { width: WIDTH, height: HEIGHT, channels: 3 } as const;
+    const picture = sharp(randomBytes(3 * WIDTH * HEIGHT), { raw: noise }).png();
+    const image_base64 = (await picture.toBuffer()).toString('base64');
+    const paths: string[] = [];
+    // A share is 256: four accounts, of which each leaves places to the next, are not enough.
+    for (const [account, jobs] of [16, 16, 16, 8, 4].entries()) {
+      const key = await openAccount(`reader-${account}`);
+      const cut = async () => {
+        const { job } = await service.post({ image_base64 }, { key });
+        const { result } = await service.final(job.job_id, key);
+        paths.push(new URL(result?.url ?? '').pathname);
+      };
+      await Promise.all(Array.from({ length: jobs }, cut));
+    }
+    for (const link of paths) {
+      const request = `GET ${link} HTTP/1.1\r\nHost: x\r\n\r\n`;
+      await flood.open(httpPort(), 16, request);
+    }
+    await page.fires();
+    flood.end();
+    await page.isOver();
+    const { accountId } = await at(service.planes, 0).line('answered', {
+      route: '/v1/results/:token',
+    });
+    const { out } = await service.matting('accounts list');
+    assert.ok(out.includes(String(accountId)), out);
+  });
 
   /** With credits; its key. */
   async function openAccount(name: string): Promise<string> {
@@ -189,16 +162,12 @@ describe('ports', { skip }, () => {
   }
 });
 
-describe('a public port that is full', { skip }, () => {
-  before(async () => {
-    service = await Installation.open({
-      planeImports: [FEW_CONNECTIONS],
-      env: { TEST_CONNECTIONS_MAX: String(CONNECTIONS_MAX) },
-    });
-    await service.ready();
+describe('a public port that is full', { skip: SKIP }, () => {
+  service.use({
+    planeImports: [FEW_CONNECTIONS],
+    env: { TEST_CONNECTIONS_MAX: String(CONNECTIONS_MAX) },
   });
   afterEach(() => flood.end());
-  after(() => service?.close());
 
   /** The database answers nobody, as one behind a disk that hangs. */
   async function whileDatabaseHangs(work: () => Promise<void>): Promise<void> {
@@ -213,27 +182,23 @@ describe('a public port that is full', { skip }, () => {
     }
   }
 
-  procedure(
-    'MattingConnectionsDropped',
-    () => service,
-    async page => {
-      // Idle ones would make room: each of these asks for a link, which waits for the database.
-      await whileDatabaseHangs(async () => {
-        for (let asked = 0; asked < 2 * CONNECTIONS_MAX; asked += 1) {
-          const link = `/v1/results/${randomBytes(32).toString('base64url')}`;
-          await flood.connect(httpPort(), `GET ${link} HTTP/1.1\r\nHost: x\r\n\r\n`);
-          await delay(PAUSE_MS);
-        }
-        await requireFound(httpPort());
-        const [waiting = ''] = page.codeOf(/^matting_control_database_waiting$/);
-        const metrics = await fetch(`${at(service.planes, 0).metricsUrl}/metrics`);
-        assert.match(await metrics.text(), new RegExp(`^${waiting} [1-9]\\d$`, 'm'));
-      });
-      await page.fires();
-      page.says('idle ones would have made room');
-      flood.end();
-      await page.isOver();
-      await requireServed();
-    },
-  );
+  procedure(service, 'MattingConnectionsDropped', async page => {
+    // Idle ones would make room: each of these asks for a link, which waits for the database.
+    await whileDatabaseHangs(async () => {
+      for (let asked = 0; asked < 2 * CONNECTIONS_MAX; asked += 1) {
+        const link = `/v1/results/${randomBytes(32).toString('base64url')}`;
+        await flood.connect(httpPort(), `GET ${link} HTTP/1.1\r\nHost: x\r\n\r\n`);
+        await delay(PAUSE_MS);
+      }
+      await requireFound(httpPort());
+      const [waiting = ''] = page.codeOf(/^matting_control_database_waiting$/);
+      const metrics = await fetch(`${at(service.planes, 0).metricsUrl}/metrics`);
+      assert.match(await metrics.text(), new RegExp(`^${waiting} [1-9]\\d$`, 'm'));
+    });
+    await page.fires();
+    page.says('idle ones would have made room');
+    flood.end();
+    await page.isOver();
+    await requireServed();
+  });
 });

@@ -106,14 +106,14 @@ export class Procedure {
 
 /** One test: the page of this alert. */
 export function procedure(
+  installation: Installation,
   alert: string,
-  installation: () => Installation,
   attempt: (page: Procedure) => Promise<void>,
 ): void {
   it(alert, async () => {
     const page = PAGES.get(alert);
     assert.ok(page !== undefined, `no page ${alert}`);
-    const tried = new Procedure(installation(), page);
+    const tried = new Procedure(installation, page);
     await attempt(tried);
     tried.requireWhole();
   });

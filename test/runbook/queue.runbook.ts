@@ -1,28 +1,22 @@
 /** Pages about what waits: nodes come when there is work, or do not, and the queue fills. */
 import assert from 'node:assert/strict';
-import { after, before, describe } from 'node:test';
-import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
+import { describe } from 'node:test';
 import { at } from '../support/at.ts';
-import { skipReason } from '../support/database.ts';
-import { Installation, OPERATOR_KEY } from './installation.ts';
+import { Installation, OPERATOR_KEY, SKIP } from './installation.ts';
 import { procedure } from './procedures.ts';
 
 /** A small picture counts as one. */
 const QUEUE_MEGAPIXELS = 10;
 
-describe('the queue', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () => {
-  let service: Installation;
-  before(async () => {
-    service = await Installation.open({
-      env: {
-        MATTING_NODES_ON_DEMAND: 'true',
-        MATTING_QUEUE_MEGAPIXELS_MAX: String(QUEUE_MEGAPIXELS),
-      },
-      startNodes: false,
-    });
-    await service.ready(0);
+describe('the queue', { skip: SKIP }, () => {
+  const service = new Installation();
+  service.use({
+    env: {
+      MATTING_NODES_ON_DEMAND: 'true',
+      MATTING_QUEUE_MEGAPIXELS_MAX: String(QUEUE_MEGAPIXELS),
+    },
+    startNodes: false,
   });
-  after(() => service?.close());
 
   /** Jobs begin on the node that was started, and it goes again. */
   async function startNode(jobIds: readonly string[]): Promise<void> {
@@ -30,53 +24,41 @@ describe('the queue', { skip: skipReason('mysql') || skipWithoutPrometheus() }, 
     for (const id of jobIds) assert.equal((await service.final(id)).status, 'succeeded');
   }
 
-  procedure(
-    'MattingQueueNearlyFull',
-    () => service,
-    async page => {
-      const jobIds: string[] = [];
-      for (let count = 1; count < QUEUE_MEGAPIXELS; count += 1) jobIds.push(await service.submit());
-      await page.fires();
-      assert.deepEqual(await page.query(at(page.codeOf(/^rate\(/), 0)), []);
-      const cookie = await signIn();
-      const operator = await fetch(`${at(service.planes, 0).metricsUrl}/operator`, {
-        headers: { cookie },
-      });
-      assert.match(await operator.text(), /shop/);
-      await startNode(jobIds);
-      await page.isOver();
-      await at(service.nodes, 0).stop();
-      await service.ready(0);
-    },
-  );
+  procedure(service, 'MattingQueueNearlyFull', async page => {
+    const jobIds: string[] = [];
+    for (let count = 1; count < QUEUE_MEGAPIXELS; count += 1) jobIds.push(await service.submit());
+    await page.fires();
+    assert.deepEqual(await page.query(at(page.codeOf(/^rate\(/), 0)), []);
+    const cookie = await signIn();
+    const operator = await fetch(`${at(service.planes, 0).metricsUrl}/operator`, {
+      headers: { cookie },
+    });
+    assert.match(await operator.text(), /shop/);
+    await startNode(jobIds);
+    await page.isOver();
+    await at(service.nodes, 0).stop();
+    await service.ready(0);
+  });
 
-  procedure(
-    'MattingNodesDoNotCome',
-    () => service,
-    async page => {
-      const jobId = await service.submit();
-      await page.fires();
-      const { out } = await page.run('npm run matting -- nodes list');
-      assert.doesNotMatch(out, / live /);
-      await startNode([jobId]);
-      await page.isOver();
-      await at(service.nodes, 0).stop();
-      await service.ready(0);
-    },
-  );
+  procedure(service, 'MattingNodesDoNotCome', async page => {
+    const jobId = await service.submit();
+    await page.fires();
+    const { out } = await page.run('npm run matting -- nodes list');
+    assert.doesNotMatch(out, / live /);
+    await startNode([jobId]);
+    await page.isOver();
+    await at(service.nodes, 0).stop();
+    await service.ready(0);
+  });
 
-  procedure(
-    'MattingQueueOld',
-    () => service,
-    async page => {
-      const jobId = await service.submit();
-      await page.fires();
-      const { out } = await page.run('npm run matting -- jobs list');
-      assert.ok(out.includes(jobId), out);
-      await startNode([jobId]);
-      await page.isOver();
-    },
-  );
+  procedure(service, 'MattingQueueOld', async page => {
+    const jobId = await service.submit();
+    await page.fires();
+    const { out } = await page.run('npm run matting -- jobs list');
+    assert.ok(out.includes(jobId), out);
+    await startNode([jobId]);
+    await page.isOver();
+  });
 
   /** As a person does at the page; the cookie of the session. */
   async function signIn(): Promise<string> {

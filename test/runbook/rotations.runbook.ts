@@ -4,9 +4,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
-import { skipReason } from '../support/database.ts';
-import { Installation, NODE_TOKEN, pictureBase64, SECRETS_KEY } from './installation.ts';
+import { Installation, NODE_TOKEN, pictureBase64, SECRETS_KEY, SKIP } from './installation.ts';
 import type { Env } from './program.ts';
 
 const NEXT_TOKEN = 'the-next-node-token-of-the-runbook';
@@ -16,8 +14,8 @@ const TOKEN = { MATTING_NODE_TOKEN: NEXT_TOKEN };
 /** Between two submissions, so that few are refused for their number. */
 const PAUSE_MS = 100;
 
-describe('rotations', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () => {
-  let service: Installation;
+describe('rotations', { skip: SKIP }, () => {
+  const service = new Installation();
   let receiver: Server;
   const told: string[] = [];
   before(async () => {
@@ -27,17 +25,15 @@ describe('rotations', { skip: skipReason('mysql') || skipWithoutPrometheus() }, 
       response.writeHead(204).end();
     });
     await new Promise<void>(resolve => receiver.listen(0, '127.0.0.1', resolve));
-    service = await Installation.open({
-      planes: 2,
-      nodes: 2,
-      env: { MATTING_ALLOW_HTTP_CALLBACKS: 'true', MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' },
-    });
-    await service.ready();
+  });
+  service.use({
+    planes: 2,
+    nodes: 2,
+    env: { MATTING_ALLOW_HTTP_CALLBACKS: 'true', MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' },
   });
   after(async () => {
     receiver?.closeAllConnections();
     receiver?.close();
-    await service?.close();
   });
 
   /** Each program after the other, each when the one before serves again. */

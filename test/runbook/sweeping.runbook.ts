@@ -2,10 +2,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe } from 'node:test';
 import mysql, { type Connection } from 'mysql2/promise';
-import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
 import { at } from '../support/at.ts';
-import { skipReason } from '../support/database.ts';
-import { Installation } from './installation.ts';
+import { Installation, SKIP } from './installation.ts';
 import { procedure } from './procedures.ts';
 import { SmallDisk, skipWithoutMounts } from './small-disk.ts';
 
@@ -13,18 +11,16 @@ import { SmallDisk, skipWithoutMounts } from './small-disk.ts';
 const PASSED_MS = 26 * 3_600_000;
 const ENDED = `result_blob_expires_at is not null`;
 
-const skip = skipReason('mysql') || skipWithoutPrometheus() || skipWithoutMounts();
+const skip = SKIP || skipWithoutMounts();
 
 describe('sweeping', { skip }, () => {
-  let service: Installation;
+  const service = new Installation();
   let disk: SmallDisk;
   before(async () => {
     disk = SmallDisk.mount('64m');
-    service = await Installation.open({ planes: 2, storage: disk.directory });
-    await service.ready();
   });
+  service.use(() => ({ planes: 2, storage: disk.directory }));
   after(async () => {
-    await service?.close();
     disk?.remove();
   });
 
@@ -50,51 +46,43 @@ describe('sweeping', { skip }, () => {
       return row?.lease_holder !== null;
     });
 
-  procedure(
-    'MattingSweepOverdue',
-    () => service,
-    async page => {
-      const [plane, other] = [at(service.planes, 0), at(service.planes, 1)];
-      await service.final(await service.submit());
-      for (const each of service.planes) await each.stop();
-      await timePasses();
-      const holding = await holdRows();
-      for (const each of service.planes) each.start();
-      const [firing] = await page.fires();
-      assert.equal(firing?.step, 'results');
-      const msg = 'a sweep step failed';
-      const step = 'expired results';
-      await Promise.race([plane.line(msg, { step }), other.line(msg, { step })]);
-      // Who holds the lease dies with it.
-      await isSweeping();
-      for (const each of service.planes) await each.kill();
-      holding.destroy();
-      plane.start();
-      await plane.line('swept', { results: 1 });
-      await page.isOver();
-      other.start();
-      await service.ready();
-    },
-  );
+  procedure(service, 'MattingSweepOverdue', async page => {
+    const [plane, other] = [at(service.planes, 0), at(service.planes, 1)];
+    await service.final(await service.submit());
+    for (const each of service.planes) await each.stop();
+    await timePasses();
+    const holding = await holdRows();
+    for (const each of service.planes) each.start();
+    const [firing] = await page.fires();
+    assert.equal(firing?.step, 'results');
+    const msg = 'a sweep step failed';
+    const step = 'expired results';
+    await Promise.race([plane.line(msg, { step }), other.line(msg, { step })]);
+    // Who holds the lease dies with it.
+    await isSweeping();
+    for (const each of service.planes) await each.kill();
+    holding.destroy();
+    plane.start();
+    await plane.line('swept', { results: 1 });
+    await page.isOver();
+    other.start();
+    await service.ready();
+  });
 
-  procedure(
-    'MattingSweepFails',
-    () => service,
-    async page => {
-      await service.final(await service.submit());
-      await service.until('it is read-only', () => {
-        disk.remount('ro');
-        return true;
-      });
-      await timePasses();
-      await page.fires();
-      const lines = service.planes.map(plane => plane.line('a sweep step failed'));
-      const { step, err } = await Promise.race(lines);
-      assert.match(String(step), /^remove results\//);
-      assert.match(JSON.stringify(err), /EROFS/);
-      disk.remount('rw');
-      await service.ready();
-      await page.isOver();
-    },
-  );
+  procedure(service, 'MattingSweepFails', async page => {
+    await service.final(await service.submit());
+    await service.until('it is read-only', () => {
+      disk.remount('ro');
+      return true;
+    });
+    await timePasses();
+    await page.fires();
+    const lines = service.planes.map(plane => plane.line('a sweep step failed'));
+    const { step, err } = await Promise.race(lines);
+    assert.match(String(step), /^remove results\//);
+    assert.match(JSON.stringify(err), /EROFS/);
+    disk.remount('rw');
+    await service.ready();
+    await page.isOver();
+  });
 });

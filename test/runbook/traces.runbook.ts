@@ -1,10 +1,8 @@
 /** The page about traces: a collector that refuses, one that is away, one that is slow. */
 import assert from 'node:assert/strict';
-import { after, before, describe } from 'node:test';
-import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
-import { skipReason } from '../support/database.ts';
+import { after, describe } from 'node:test';
 import { type Behaviour, FakeCollector } from '../support/fake-collector.ts';
-import { type Env, Installation } from './installation.ts';
+import { type Env, Installation, SKIP } from './installation.ts';
 import { type Procedure, procedure } from './procedures.ts';
 
 const TOKEN = 'a-token-of-the-collector';
@@ -20,8 +18,8 @@ const guarded: Behaviour = (request, response) => {
 };
 const silent: Behaviour = () => undefined;
 
-describe('traces', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () => {
-  let service: Installation;
+describe('traces', { skip: SKIP }, () => {
+  const service = new Installation();
   const collectors: FakeCollector[] = [];
   const programs = () => [...service.planes, ...service.nodes];
   const runJob = async () => await service.final(await service.submit());
@@ -51,49 +49,42 @@ describe('traces', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () 
     }
   }
 
-  before(async () => {
-    service = await Installation.open({ startNodes: false });
-  });
+  service.use();
   after(async () => {
-    await service?.close();
     for (const collector of collectors) collector.close();
   });
 
-  procedure(
-    'MattingSpansLost',
-    () => service,
-    async page => {
-      const refusing = await openCollector(guarded);
-      const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: refusing.endpoint };
-      const soon = { OTEL_BSP_SCHEDULE_DELAY: '200' };
-      await restart({ ...endpoint, ...soon });
-      await page.fires(runJob);
-      for (const program of programs()) await program.line(LINE, { code: '401' });
-      await untilOutcome(page, 'failed');
-      page.says('by 401 or 403 `OTEL_EXPORTER_OTLP_HEADERS`');
-      const token = { OTEL_EXPORTER_OTLP_HEADERS: `authorization=Bearer%20${TOKEN}` };
-      await restart({ ...endpoint, ...soon, ...token });
-      await runJob();
-      await page.isOver();
-      await untilOutcome(page, 'exported');
-      refusing.close();
-      await page.fires(runJob);
-      for (const program of programs()) await program.line(LINE, { code: 'ECONNREFUSED' });
-      const { endpoint: taking } = await openCollector(answer(200));
-      await restart({ ...soon, OTEL_EXPORTER_OTLP_ENDPOINT: taking });
-      await runJob();
-      await page.isOver();
-      const { endpoint: slow } = await openCollector(silent);
-      const full = { OTEL_EXPORTER_OTLP_ENDPOINT: slow, OTEL_BSP_MAX_QUEUE_SIZE: '2' };
-      await restart(full);
-      await page.fires(runJob);
-      await untilOutcome(page, 'dropped');
-      const [sampler = ''] = page.codeOf(/^OTEL_TRACES_SAMPLER=/);
-      assert.deepEqual(page.codeOf(/^OTEL_TRACES_SAMPLER_ARG$/), ['OTEL_TRACES_SAMPLER_ARG']);
-      const [name = '', ratio = ''] = sampler.split('=');
-      await restart({ ...full, [name]: ratio, OTEL_TRACES_SAMPLER_ARG: '0' });
-      await runJob();
-      await page.isOver();
-    },
-  );
+  procedure(service, 'MattingSpansLost', async page => {
+    const refusing = await openCollector(guarded);
+    const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: refusing.endpoint };
+    const soon = { OTEL_BSP_SCHEDULE_DELAY: '200' };
+    await restart({ ...endpoint, ...soon });
+    await page.fires(runJob);
+    for (const program of programs()) await program.line(LINE, { code: '401' });
+    await untilOutcome(page, 'failed');
+    page.says('by 401 or 403 `OTEL_EXPORTER_OTLP_HEADERS`');
+    const token = { OTEL_EXPORTER_OTLP_HEADERS: `authorization=Bearer%20${TOKEN}` };
+    await restart({ ...endpoint, ...soon, ...token });
+    await runJob();
+    await page.isOver();
+    await untilOutcome(page, 'exported');
+    refusing.close();
+    await page.fires(runJob);
+    for (const program of programs()) await program.line(LINE, { code: 'ECONNREFUSED' });
+    const { endpoint: taking } = await openCollector(answer(200));
+    await restart({ ...soon, OTEL_EXPORTER_OTLP_ENDPOINT: taking });
+    await runJob();
+    await page.isOver();
+    const { endpoint: slow } = await openCollector(silent);
+    const full = { OTEL_EXPORTER_OTLP_ENDPOINT: slow, OTEL_BSP_MAX_QUEUE_SIZE: '2' };
+    await restart(full);
+    await page.fires(runJob);
+    await untilOutcome(page, 'dropped');
+    const [sampler = ''] = page.codeOf(/^OTEL_TRACES_SAMPLER=/);
+    assert.deepEqual(page.codeOf(/^OTEL_TRACES_SAMPLER_ARG$/), ['OTEL_TRACES_SAMPLER_ARG']);
+    const [name = '', ratio = ''] = sampler.split('=');
+    await restart({ ...full, [name]: ratio, OTEL_TRACES_SAMPLER_ARG: '0' });
+    await runJob();
+    await page.isOver();
+  });
 });

@@ -6,10 +6,8 @@ import {
   Receiver,
   taken,
 } from '../../control-plane/test/services/notification/receiver.ts';
-import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
 import { at } from '../support/at.ts';
-import { skipReason } from '../support/database.ts';
-import { type Env, Installation, pictureBase64, SECRETS_KEY } from './installation.ts';
+import { type Env, Installation, pictureBase64, SECRETS_KEY, SKIP } from './installation.ts';
 import { procedure } from './procedures.ts';
 
 const SECRET = 'a raw callback secret of the tests';
@@ -24,20 +22,18 @@ const hangs: Answer = () => undefined;
 const hangsUp: Answer = (_, response) => void response.destroy();
 const refuses: Answer = (_, response) => void response.writeHead(500).end();
 
-describe('notifications', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () => {
-  let service: Installation;
+describe('notifications', { skip: SKIP }, () => {
+  const service = new Installation();
   let receiver: Receiver;
   let other: Receiver;
   before(async () => {
     receiver = await Receiver.open(SECRET);
     other = await Receiver.open(SECRET);
-    service = await Installation.open({
-      env: { MATTING_ALLOW_HTTP_CALLBACKS: 'true', MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' },
-    });
-    await service.ready();
+  });
+  service.use({
+    env: { MATTING_ALLOW_HTTP_CALLBACKS: 'true', MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' },
   });
   after(async () => {
-    await service?.close();
     await receiver?.[Symbol.asyncDispose]();
     await other?.[Symbol.asyncDispose]();
   });
@@ -78,88 +74,74 @@ describe('notifications', { skip: skipReason('mysql') || skipWithoutPrometheus()
     await service.ready();
   }
 
-  procedure(
-    'MattingWebhooksLate',
-    () => service,
-    async page => {
-      receiver.answer = hangs;
-      const jobIds: string[] = [];
-      for (let count = 0; count < NOTIFICATIONS; count += 1) jobIds.push(await announce(receiver));
-      await page.fires();
-      const { out } = await page.run('npm run matting -- webhooks list --status pending');
-      assert.match(out, new RegExp(`127\\.0\\.0\\.1:${receiver.port}`));
-      page.says('delays nobody else');
-      const jobId = await announce(other);
-      await isTold(other, jobId);
-      await page.fires();
-      receiver.answer = taken;
-      await timePasses();
-      for (const id of jobIds) await isTold(receiver, id);
-      await page.isOver();
-      // Step 2 of a change of the key, a day too early.
-      receiver.answer = refuses;
-      const sealed = await announce(receiver);
-      await isPutOff(sealed);
-      await restart({ MATTING_SECRETS_KEY: NEXT_KEY, MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY });
-      receiver.answer = taken;
-      await restart({ MATTING_SECRETS_KEY: NEXT_KEY });
-      const warned = 'notifications wait whose secrets neither key of this replica opens';
-      await at(service.planes, 0).line(warned, { count: 1 });
-      await timePasses();
-      await page.fires();
-      assert.equal(receiver.of(sealed).at(-1)?.status, 500);
-      await restart({ MATTING_SECRETS_KEY: NEXT_KEY, MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY });
-      await isTold(receiver, sealed);
-      await page.isOver();
-    },
-  );
+  procedure(service, 'MattingWebhooksLate', async page => {
+    receiver.answer = hangs;
+    const jobIds: string[] = [];
+    for (let count = 0; count < NOTIFICATIONS; count += 1) jobIds.push(await announce(receiver));
+    await page.fires();
+    const { out } = await page.run('npm run matting -- webhooks list --status pending');
+    assert.match(out, new RegExp(`127\\.0\\.0\\.1:${receiver.port}`));
+    page.says('delays nobody else');
+    const jobId = await announce(other);
+    await isTold(other, jobId);
+    await page.fires();
+    receiver.answer = taken;
+    await timePasses();
+    for (const id of jobIds) await isTold(receiver, id);
+    await page.isOver();
+    // Step 2 of a change of the key, a day too early.
+    receiver.answer = refuses;
+    const sealed = await announce(receiver);
+    await isPutOff(sealed);
+    await restart({ MATTING_SECRETS_KEY: NEXT_KEY, MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY });
+    receiver.answer = taken;
+    await restart({ MATTING_SECRETS_KEY: NEXT_KEY });
+    const warned = 'notifications wait whose secrets neither key of this replica opens';
+    await at(service.planes, 0).line(warned, { count: 1 });
+    await timePasses();
+    await page.fires();
+    assert.equal(receiver.of(sealed).at(-1)?.status, 500);
+    await restart({ MATTING_SECRETS_KEY: NEXT_KEY, MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY });
+    await isTold(receiver, sealed);
+    await page.isOver();
+  });
 
-  procedure(
-    'MattingWebhooksUnanswered',
-    () => service,
-    async page => {
-      receiver.answer = hangsUp;
-      const jobIds: string[] = [];
-      for (let count = 0; count < UNANSWERED; count += 1) jobIds.push(await announce(receiver));
-      for (const id of jobIds) await isPutOff(id);
-      await page.fires();
-      const { out } = await page.run('npm run matting -- webhooks list --status pending');
-      assert.match(out, new RegExp(`127\\.0\\.0\\.1:${receiver.port}`));
-      receiver.answer = refuses;
-      await page.run('npm run matting -- webhooks retry <job>', { job: at(jobIds, 0) });
-      await page.isOver();
-      receiver.answer = taken;
-      await service.database.ask(
-        `update matting.outbox set next_attempt_at = 0 where next_attempt_at is not null`,
-      );
-      for (const id of jobIds) await isTold(receiver, id);
-    },
-  );
+  procedure(service, 'MattingWebhooksUnanswered', async page => {
+    receiver.answer = hangsUp;
+    const jobIds: string[] = [];
+    for (let count = 0; count < UNANSWERED; count += 1) jobIds.push(await announce(receiver));
+    for (const id of jobIds) await isPutOff(id);
+    await page.fires();
+    const { out } = await page.run('npm run matting -- webhooks list --status pending');
+    assert.match(out, new RegExp(`127\\.0\\.0\\.1:${receiver.port}`));
+    receiver.answer = refuses;
+    await page.run('npm run matting -- webhooks retry <job>', { job: at(jobIds, 0) });
+    await page.isOver();
+    receiver.answer = taken;
+    await service.database.ask(
+      `update matting.outbox set next_attempt_at = 0 where next_attempt_at is not null`,
+    );
+    for (const id of jobIds) await isTold(receiver, id);
+  });
 
-  procedure(
-    'MattingWebhooksUnsignable',
-    () => service,
-    async page => {
-      receiver.answer = refuses;
-      const jobId = await announce(receiver);
-      await isPutOff(jobId);
-      const where = `where id = '${jobId}'`;
-      const [kept] = await service.database.ask(
-        `select hex(secret) as hex from matting.outbox ${where}`,
-      );
-      await service.database.ask(
-        `update matting.outbox set secret = reverse(secret), next_attempt_at = 0 ${where}`,
-      );
-      await page.fires();
-      const msg = 'a notification does not open: it was altered';
-      assert.equal((await at(service.planes, 0).line(msg)).jobId, jobId);
-      await service.database.ask(
-        `update matting.outbox set secret = unhex('${kept?.hex}') ${where}`,
-      );
-      receiver.answer = taken;
-      await page.run('npm run matting -- webhooks retry <job>', { job: jobId });
-      await isTold(receiver, jobId);
-      await page.isOver();
-    },
-  );
+  procedure(service, 'MattingWebhooksUnsignable', async page => {
+    receiver.answer = refuses;
+    const jobId = await announce(receiver);
+    await isPutOff(jobId);
+    const where = `where id = '${jobId}'`;
+    const [kept] = await service.database.ask(
+      `select hex(secret) as hex from matting.outbox ${where}`,
+    );
+    await service.database.ask(
+      `update matting.outbox set secret = reverse(secret), next_attempt_at = 0 ${where}`,
+    );
+    await page.fires();
+    const msg = 'a notification does not open: it was altered';
+    assert.equal((await at(service.planes, 0).line(msg)).jobId, jobId);
+    await service.database.ask(`update matting.outbox set secret = unhex('${kept?.hex}') ${where}`);
+    receiver.answer = taken;
+    await page.run('npm run matting -- webhooks retry <job>', { job: jobId });
+    await isTold(receiver, jobId);
+    await page.isOver();
+  });
 });
