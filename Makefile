@@ -141,7 +141,7 @@ schemathesis: setup
 
 chaos: setup
 	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) --test --test-concurrency=1 \
-		test/chaos/fleet.storm.ts test/chaos/*.chaos.ts
+		test/chaos/*.storm.ts test/chaos/*.chaos.ts
 
 test-upgrade: setup
 	@$(NODE) test/support/run-tests.ts $(wildcard test/upgrade/*.upgrade.ts)

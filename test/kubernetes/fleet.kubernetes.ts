@@ -4,9 +4,13 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import sharp from 'sharp';
+import { MattingClient } from '../../client/src/index.ts';
+import { encode, pictureOf } from '../chaos/manners.ts';
+import { THIS_VERSION } from '../support/fleet/installed-version.ts';
+import { type Picture, SteadyLoad } from '../support/fleet/steady-load.ts';
 import { Cluster } from './cluster.ts';
 import { CHART, skipWithout } from './helm.ts';
-import { Load } from './load.ts';
 import {
   ask,
   DATABASE_URL,
@@ -24,6 +28,8 @@ const NAMESPACE = 'fleet';
 const PLACE = ['--namespace', NAMESPACE];
 const SERVICE = 'http://matting.fleet.svc';
 const CALLERS = 4;
+/** More than they get: each comes again when the one before is done. */
+const PER_SECOND = 100;
 /** The hold of the wanted number is ten minutes; then the autoscaler has to see it. */
 const TO_ZERO_MS_MAX = 1_200_000;
 const WAIT = ['--wait', '--timeout', '15m'];
@@ -98,13 +104,32 @@ async function attemptsLost(): Promise<number> {
   return (await ask(lost)) ?? 0;
 }
 
+/** No two alike in size, by which a cut-out is known. */
+async function photo(number: number): Promise<Picture> {
+  const picture = pictureOf(number);
+  return {
+    file: await encode(picture),
+    requireCutOut: async cutOut => {
+      const { width, height } = await sharp(cutOut).metadata();
+      assert.deepEqual([width, height], [picture.width, picture.height]);
+    },
+  };
+}
+
 /** Runs `change` under load, and asks for pictures afterwards. */
 async function underLoad(name: string, change: () => Promise<unknown>): Promise<void> {
-  const load = new Load(SERVICE, apiKey, CALLERS);
+  const load = await SteadyLoad.start({
+    baseUrl: SERVICE,
+    apiKey,
+    perSecond: PER_SECOND,
+    openMax: CALLERS,
+    clients: [THIS_VERSION],
+    picture: photo,
+  });
   await load.more(CALLERS);
-  const before = load.images;
+  const before = load.done.length;
   await Promise.all([change(), load.more(1)]);
-  const during = load.images - before;
+  const during = load.done.length - before;
   await load.more(CALLERS);
   await load.finish();
   console.log(`${name}: ${during} pictures meanwhile, ${load.retries} tries again, no failure`);
@@ -185,9 +210,9 @@ test('by KEDA the fleet goes to zero when there is no work, and comes back for i
   await cluster.waitFor('no node is left', nodes, /<>/, TO_ZERO_MS_MAX);
   assert.equal(await ask('max(matting_control_nodes_wanted)'), 0);
   // Nothing is there to do it: the queue keeps it until a node has come.
-  const load = new Load(SERVICE, apiKey, 1);
-  await load.more(1);
-  await load.finish();
+  const { file, requireCutOut } = await photo(0);
+  const { bytes } = await new MattingClient({ baseUrl: SERVICE, apiKey }).cutOut({ image: file });
+  await requireCutOut(bytes);
   assert.match(await cluster.api.kubectl(...nodes), /<[12]>/);
 });
 

@@ -5,58 +5,91 @@
  * sees no failure, and every picture is the right one, charged once.
  */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { execFile } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import sharp from 'sharp';
 import { findFreePorts } from '../../bin/free-ports.ts';
 import { MattingClient } from '../../client/src/index.ts';
 import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
 import { storesOn } from '../../control-plane/test/store/fixtures.ts';
-import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { urlOfPort } from '../support/databases/cluster.ts';
 import { GaleraCluster, galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
-import { Balancer } from '../support/fleet/balancer.ts';
+import { type Env, FleetControlPlane, FleetNode } from '../support/fleet/program.ts';
 import {
   CREDENTIALS_ENV,
   createObjectStore,
   missingStore,
   type TestObjectStore,
 } from '../support/object-storage/object-store.ts';
-import { ROOT, until } from '../support/running-service.ts';
-import { blocksOf, Machine, variablesOf } from './machine.ts';
+import { ROOT } from '../support/running-service.ts';
 
+const execute = promisify(execFile);
 const PICTURES = 300;
 /** More than the nodes take at once. */
 const CALLERS = 6;
 const NODES = 3;
-const READY_MS_MAX = 240_000;
 /** As the command prints it. */
 const KEY = /\bmk_\w+/;
 /** Of the smallest picture, pixels; no two are of one size. */
 const WIDTH_MIN = 200;
+const MODELS = { MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'), MATTING_MODEL: 'u2netp' };
+/** What the documented commands start programs by. */
+const NODE_COMMAND = 'sh bin/node24 ';
 
-const [controlPlaneFile, nodeFile, once, controlPlaneStart, nodeStart, ...rest] = blocksOf(
-  'docs/operations.md',
-  'A service on several machines',
-);
-/** The values of this place for what a file of the page names, neither more nor less. */
-function valuesFor(block: string | undefined, values: Readonly<Record<string, string>>) {
-  const named = Object.keys(variablesOf(block ?? ''));
-  assert.deepEqual(named.toSorted(), Object.keys(values).toSorted(), 'the page names others');
-  return values;
+/** The indented blocks of a section, in their order, without the indentation. */
+function blocksOf(page: string, heading: string): readonly string[] {
+  const text = readFileSync(path.join(ROOT, page), 'utf8');
+  const [, section = ''] = text.split(`\n## ${heading}\n`);
+  const [own = ''] = section.split('\n## ');
+  return [...own.matchAll(/(?:^ {4}.*\n)+/gm)].map(([block]) =>
+    block.replace(/^ {4}/gm, '').trim(),
+  );
 }
 
-interface Place {
-  readonly machine: Machine;
-  readonly http: number;
-  readonly registry: number;
-  readonly metrics: number;
+const [
+  controlPlaneFile = '',
+  nodeFile = '',
+  once = '',
+  controlPlaneStart = '',
+  nodeCommands = '',
+  ...rest
+] = blocksOf('docs/operations.md', 'A service on several machines');
+const [nodeFetch = '', nodeStart = ''] = nodeCommands.split('\n');
+
+/** Node's arguments in a command that starts a program. */
+function argumentsOf(command: string): readonly string[] {
+  assert.ok(command.startsWith(NODE_COMMAND), command);
+  return command.slice(NODE_COMMAND.length).split(' ');
+}
+
+/**
+ * A machine, as far as one machine can play several: a directory with the project in it and an
+ * environment file of the page, with the values of this place for what it names, neither more nor
+ * less.
+ */
+function createMachine(root: string, block: string, file: string, values: Env): void {
+  const named = block.split('\n').map(line => line.slice(0, line.indexOf('=')));
+  assert.deepEqual(named.toSorted(), Object.keys(values).toSorted(), 'the page names others');
+  mkdirSync(root);
+  for (const entry of readdirSync(ROOT)) {
+    if (entry !== 'data') symlinkSync(path.join(ROOT, entry), path.join(root, entry));
+  }
+  const lines = Object.entries(values).map(([key, value]) => `${key}=${value}\n`);
+  writeFileSync(path.join(root, file), lines.join(''));
+}
+
+/** A command of the page to its end; what it printed. */
+async function run(command: string, cwd: string): Promise<string> {
+  const env = { PATH: process.env.PATH ?? '', ...MODELS };
+  return (await execute('sh', ['-c', command], { cwd, env })).stdout;
 }
 
 const skip = galeraSkipReason() || missingStore('versitygw');
@@ -66,11 +99,10 @@ describe('a service on several machines, as documented', { skip }, () => {
   let cluster: GaleraCluster;
   let proxy: TcpProxy;
   let store: TestObjectStore;
-  let balancer: Balancer;
-  let baseUrl: string;
+  let balancer: TcpProxy;
   let apiKey = '';
-  const planes: Place[] = [];
-  const nodes: Machine[] = [];
+  let planes: readonly FleetControlPlane[] = [];
+  let nodes: readonly FleetNode[] = [];
 
   before(async () => {
     assert.equal(rest.length, 0, 'a block of the section that this does not know');
@@ -78,20 +110,24 @@ describe('a service on several machines, as documented', { skip }, () => {
     cluster = await GaleraCluster.create();
     proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
     store = await createObjectStore('versitygw');
-    balancer = new Balancer();
-    baseUrl = await balancer.listen();
-    await install();
-    const { machine } = at(planes, 0);
+    const ports = await findFreePorts(6 + 2 * NODES);
+    balancer = await TcpProxy.open(roundRobin([ports[0] ?? 0, ports[3] ?? 0]));
+    planes = ['control-1', 'control-2'].map(name => createPlane(name, ports.splice(0, 3)));
+    nodes = ['node-1', 'node-2', 'node-3'].map(name => createNode(name, ports.splice(0, 2)));
+    const first = path.join(directory, 'control-1');
     let printed = '';
-    for (const command of (once ?? '').split('\n')) printed = await machine.run(command);
+    for (const command of once.split('\n')) printed = await run(command, first);
     apiKey = KEY.exec(printed)?.[0] ?? '';
     assert.notEqual(apiKey, '', printed);
-    for (const plane of planes) plane.machine.start(controlPlaneStart ?? '');
-    for (const node of nodes) await startNode(node);
-    for (const plane of planes) await ready(plane);
+    for (const plane of planes) plane.start();
+    for (const node of nodes) {
+      await run(nodeFetch, node.version.root);
+      node.start();
+    }
+    for (const plane of planes) await plane.untilReady();
   });
   after(async () => {
-    for (const machine of machines()) await machine.kill();
+    for (const program of programs()) await program.kill();
     await balancer?.close();
     await proxy?.close();
     await store?.close();
@@ -99,85 +135,45 @@ describe('a service on several machines, as documented', { skip }, () => {
     await rm(directory, { recursive: true, force: true });
   });
 
-  const machines = () => [...planes.map(({ machine }) => machine), ...nodes];
+  const programs = () => [...planes, ...nodes];
+  const token = 'a-long-random-token-of-the-soak';
+  const baseUrl = () => `http://127.0.0.1:${balancer.port}`;
+  const rootOf = (name: string) => path.join(directory, name);
+  const versionOf = (name: string) => ({ name: 'this version', root: rootOf(name) });
 
-  /** Every machine with its file. */
-  async function install(): Promise<void> {
-    const ports = await findFreePorts(6 + 2 * NODES);
-    const token = 'a-long-random-token-of-the-soak';
-    for (const name of ['control-1', 'control-2']) {
-      const [http = 0, registry = 0, metrics = 0] = ports.splice(0, 3);
-      const values = valuesFor(controlPlaneFile, {
-        ...CREDENTIALS_ENV,
-        MATTING_DATABASE_URL: urlOfPort(proxy.port),
-        MATTING_STORAGE_URL: store.url({ prefix: 'production' }),
-        MATTING_SECRETS_KEY: 'ab'.repeat(32),
-        MATTING_NODE_TOKEN: token,
-        MATTING_BASE_URL: baseUrl,
-        MATTING_HOST: '127.0.0.1',
-        MATTING_REGISTRY_HOST: '127.0.0.1',
-      });
-      const machine = new Machine(
-        directory,
-        name,
-        { name: 'control-plane.env', values },
-        {
-          MATTING_PORT: String(http),
-          MATTING_REGISTRY_PORT: String(registry),
-          MATTING_METRICS_PORT: String(metrics),
-        },
-      );
-      planes.push({ machine, http, registry, metrics });
-    }
-    balancer.serve(planes.map(({ http }) => http));
-    const registries = planes.map(({ registry }) => `127.0.0.1:${registry}`).join();
-    for (let count = 1; count <= NODES; count += 1) {
-      const [port = 0, http = 0] = ports.splice(0, 2);
-      const values = valuesFor(nodeFile, {
-        MATTING_NODE_TOKEN: token,
-        MATTING_REGISTRY_ADDRESS: registries,
-        MATTING_HOST: '127.0.0.1',
-      });
-      const shared = {
-        MATTING_MODEL: 'u2netp',
-        MATTING_NODE_PORT: String(port),
-        MATTING_NODE_HTTP_PORT: String(http),
-        // Three of them share what one machine has.
-        MATTING_ENGINES: '1',
-        MATTING_ENGINE_THREADS: '1',
-        MATTING_PICTURE_WORKERS: '1',
-      };
-      nodes.push(new Machine(directory, `node-${count}`, { name: 'node.env', values }, shared));
-    }
-  }
-
-  async function startNode(node: Machine): Promise<void> {
-    const [fetch = '', start = ''] = (nodeStart ?? '').split('\n');
-    await node.run(fetch);
-    node.start(start);
-  }
-
-  /** It serves, and all nodes are there for it. */
-  async function ready({ machine, http, metrics }: Place): Promise<void> {
-    const wanted = new RegExp(`^matting_control_nodes\\{state="routable"\\} ${NODES}$`, 'm');
-    const isReady = async () => {
-      const state = await fetch(`http://127.0.0.1:${http}/readyz`);
-      await state.arrayBuffer();
-      const page = await fetch(`http://127.0.0.1:${metrics}/metrics`);
-      return state.ok && wanted.test(await page.text());
-    };
-    await until(() => isReady().catch(() => false), {
-      timeoutMs: READY_MS_MAX,
-      what: `${machine.name} has ${NODES} nodes`,
-      detail: () =>
-        machines()
-          .map(one => `${one.name}: ${one.complaints}`)
-          .join('\n'),
+  function createPlane(name: string, ports: readonly number[]): FleetControlPlane {
+    const [http = 0, registry = 0, metrics = 0] = ports;
+    createMachine(rootOf(name), controlPlaneFile, 'control-plane.env', {
+      ...CREDENTIALS_ENV,
+      MATTING_DATABASE_URL: urlOfPort(proxy.port),
+      MATTING_STORAGE_URL: store.url({ prefix: 'production' }),
+      MATTING_SECRETS_KEY: 'ab'.repeat(32),
+      MATTING_NODE_TOKEN: token,
+      MATTING_BASE_URL: baseUrl(),
+      MATTING_HOST: '127.0.0.1',
+      MATTING_REGISTRY_HOST: '127.0.0.1',
     });
+    const env = { TMPDIR: directory };
+    const options = { name, args: argumentsOf(controlPlaneStart), env, directory };
+    const place = { ports: { http, registry, metrics }, nodes: NODES };
+    return new FleetControlPlane(versionOf(name), options, place);
+  }
+
+  function createNode(name: string, ports: readonly number[]): FleetNode {
+    const [grpc = 0, http = 0] = ports;
+    createMachine(rootOf(name), nodeFile, 'node.env', {
+      MATTING_NODE_TOKEN: token,
+      MATTING_REGISTRY_ADDRESS: planes.map(plane => `127.0.0.1:${plane.ports.registry}`).join(),
+      MATTING_HOST: '127.0.0.1',
+    });
+    const env = { TMPDIR: directory, ...MODELS };
+    const options = { name, args: argumentsOf(nodeStart), env, directory };
+    const place = { ports: { grpc, http }, planes, model: 'u2netp' } as const;
+    return new FleetNode(versionOf(name), options, place);
   }
 
   it('cuts every picture while each process is restarted', async t => {
-    const client = new MattingClient({ baseUrl, apiKey });
+    const client = new MattingClient({ baseUrl: baseUrl(), apiKey });
     const photo = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
     let next = 0;
     let done = 0;
@@ -203,7 +199,7 @@ describe('a service on several machines, as documented', { skip }, () => {
       const due = ((index + 1) * PICTURES) / (restarts.length + 1);
       while (done < due) await Promise.race([delay(20), all]);
       await restart();
-      for (const plane of planes) await ready(plane);
+      for (const plane of planes) await plane.untilReady();
     }
     await all;
     assert.equal(done, PICTURES);
@@ -215,11 +211,12 @@ describe('a service on several machines, as documented', { skip }, () => {
     return [
       ...nodes.map(node => async () => {
         await node.stop();
-        await startNode(node);
+        await run(nodeFetch, node.version.root);
+        node.start();
       }),
-      ...planes.map(({ machine }) => async () => {
-        await machine.stop();
-        machine.start(controlPlaneStart ?? '');
+      ...planes.map(plane => async () => {
+        await plane.stop();
+        plane.start();
       }),
       ...cluster.members.map(member => async () => {
         await member.stop();
@@ -244,6 +241,6 @@ describe('a service on several machines, as documented', { skip }, () => {
     } finally {
       await database.close();
     }
-    for (const machine of machines()) await machine.stop();
+    for (const program of programs()) await program.stop();
   });
 });

@@ -70,8 +70,7 @@ export class FleetUnderLoad {
       apiKey,
       perSecond,
       clients: [...new Set([this.old, THIS_VERSION])],
-      receiver: this.#receiver,
-      secret: SECRET,
+      callback: { receiver: this.#receiver, secret: SECRET },
       picture,
     });
   }

@@ -10,8 +10,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { findFreePorts } from '../../../bin/free-ports.ts';
 import { at } from '../at.ts';
+import { type Route, roundRobin, TcpProxy } from '../databases/tcp-proxy.ts';
 import { ROOT, requireNothingLeft } from '../running-service.ts';
-import { Balancer } from './balancer.ts';
 import type { Ground } from './ground.ts';
 import { type InstalledVersion, runCommand, THIS_VERSION } from './installed-version.ts';
 import { type Env, FleetControlPlane, FleetNode, type FleetProgram } from './program.ts';
@@ -36,7 +36,7 @@ export interface FleetOptions {
 interface Opened {
   readonly directory: string;
   readonly ground: Ground;
-  readonly balancer: Balancer;
+  readonly balancer: TcpProxy;
   readonly baseUrl: string;
   /** Of control planes and of their commands. */
   readonly env: Env;
@@ -68,8 +68,8 @@ export class Fleet {
   static async start(options: FleetOptions): Promise<Fleet> {
     const { version = THIS_VERSION, model } = options;
     if (model !== 'tiny') fetchWeights(model);
-    const opened = await open(options);
-    const { directory, balancer, env } = opened;
+    const opened = await open(options, () => lead());
+    const { directory, env } = opened;
     const ports = await findFreePorts(3 * options.controlPlanes + 2 * options.nodes);
     const planes = Array.from({ length: options.controlPlanes }, (_, index) => {
       const [http = 0, registry = 0, metrics = 0] = ports.splice(0, 3);
@@ -80,7 +80,7 @@ export class Fleet {
         place,
       );
     });
-    balancer.serve(planes.map(plane => plane.ports.http));
+    const lead = roundRobin(planes.map(plane => plane.ports.http));
     const nodeEnv = {
       ...env,
       MATTING_REGISTRY_ADDRESS: planes.map(plane => `127.0.0.1:${plane.ports.registry}`).join(),
@@ -151,11 +151,11 @@ export class Fleet {
   }
 }
 
-async function open(options: FleetOptions): Promise<Opened> {
+async function open(options: FleetOptions, lead: Route): Promise<Opened> {
   const directory = await mkdtemp(path.join(tmpdir(), 'matting-fleet-'));
   const ground = await options.openGround(directory);
-  const balancer = new Balancer();
-  const baseUrl = await balancer.listen();
+  const balancer = await TcpProxy.open(lead);
+  const baseUrl = `http://127.0.0.1:${balancer.port}`;
   const env = {
     ...ground.env,
     TMPDIR: directory,

@@ -25,8 +25,8 @@ const ERROR_LEVEL = 50;
 
 export interface ProgramOptions {
   readonly name: string;
-  /** Arguments of Node's, relative to the version's root. */
-  readonly args: readonly string[];
+  /** Arguments of Node's, relative to the version's root; the program's own where absent. */
+  readonly args?: readonly string[];
   readonly env: Env;
   /** Holds its log. */
   readonly directory: string;
@@ -34,7 +34,7 @@ export interface ProgramOptions {
 
 export abstract class FleetProgram {
   readonly name: string;
-  readonly #options: ProgramOptions;
+  readonly #options: ProgramOptions & { readonly args: readonly string[] };
   readonly #logFile: string;
   #version: InstalledVersion;
   #child: ChildProcess | undefined;
@@ -43,7 +43,10 @@ export abstract class FleetProgram {
   /** How often it died without having been told to end. */
   #deaths = 0;
 
-  constructor(version: InstalledVersion, options: ProgramOptions) {
+  constructor(
+    version: InstalledVersion,
+    options: ProgramOptions & { readonly args: readonly string[] },
+  ) {
     this.name = options.name;
     this.#version = version;
     this.#options = options;
@@ -154,13 +157,13 @@ export class FleetControlPlane extends FleetProgram {
 
   constructor(
     version: InstalledVersion,
-    options: Omit<ProgramOptions, 'args'>,
+    options: ProgramOptions,
     place: { readonly ports: ControlPlanePorts; readonly nodes: number },
   ) {
     const { ports, nodes } = place;
     super(version, {
-      ...options,
       args: ['control-plane/src/main.ts'],
+      ...options,
       env: {
         ...options.env,
         MATTING_PORT: String(ports.http),
@@ -203,7 +206,7 @@ export class FleetNode extends FleetProgram {
   /** @param model `tiny`: the node is real, its model is not (test/support/tiny-plan.ts) */
   constructor(
     version: InstalledVersion,
-    options: Omit<ProgramOptions, 'args'>,
+    options: ProgramOptions,
     place: {
       readonly ports: NodePorts;
       readonly planes: readonly FleetControlPlane[];
@@ -211,8 +214,8 @@ export class FleetNode extends FleetProgram {
     },
   ) {
     super(version, {
-      ...options,
       args: [...(place.model === 'tiny' ? TINY_PLAN : []), 'inference-node/src/main.ts'],
+      ...options,
       env: {
         MATTING_NODE_ID: options.name,
         MATTING_NODE_PORT: String(place.ports.grpc),

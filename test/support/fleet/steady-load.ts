@@ -12,7 +12,7 @@ import type { Receiver } from '../../../control-plane/test/services/notification
 import { at } from '../at.ts';
 import type { InstalledVersion } from './installed-version.ts';
 
-/** Callers at once: on a machine that is slower than the pace the next one waits for one of them. */
+/** Callers at once, unless told otherwise. */
 const OPEN_MAX = 24;
 /** After that a caller gives up. An outage is a failure long before. */
 const GIVE_UP_MS = 180_000;
@@ -23,9 +23,10 @@ export interface LoadOptions {
   readonly apiKey: string;
   readonly perSecond: number;
   readonly clients: readonly InstalledVersion[];
-  /** Gets the notifications of every second picture. */
-  readonly receiver: Receiver;
-  readonly secret: string;
+  /** Gets the notifications of every second picture; none is asked for where absent. */
+  readonly callback?: { readonly receiver: Receiver; readonly secret: string };
+  /** On a machine that is slower than the pace the next caller waits for one of so many. */
+  readonly openMax?: number;
   readonly picture: (number: number) => Promise<Picture>;
 }
 
@@ -111,7 +112,7 @@ export class SteadyLoad {
       const dueMs = startedAtMs + (number * 1000) / this.#options.perSecond;
       const waitMs = dueMs - performance.now();
       if (waitMs > 0) await delay(waitMs);
-      if (this.#open.size >= OPEN_MAX) {
+      if (this.#open.size >= (this.#options.openMax ?? OPEN_MAX)) {
         this.held += 1;
         await Promise.race(this.#open);
       }
@@ -135,13 +136,12 @@ export class SteadyLoad {
       },
     };
     // Each client in each manner.
-    const told = Math.floor(number / this.#clients.length) % 2 === 1;
+    const { callback } = this.#options;
+    const told = callback !== undefined && Math.floor(number / this.#clients.length) % 2 === 1;
     if (told) {
-      const callback = {
-        callback_url: this.#options.receiver.url(),
-        callback_secret: this.#options.secret,
-      };
-      const { job_id: jobId, result } = await client.run({ image, ...callback }, patience);
+      const { receiver, secret } = callback;
+      const asked = { image, callback_url: receiver.url(), callback_secret: secret };
+      const { job_id: jobId, result } = await client.run(asked, patience);
       await requireCutOut(await client.download({ result }, patience));
       this.done.push({ jobId, told, tookMs: performance.now() - startedAtMs });
       return;
