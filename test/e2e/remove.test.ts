@@ -1,17 +1,146 @@
 /**
- * `matting remove` killed, interrupted, without credits, on a full disk: what was paid stays paid
- * once.
+ * `matting remove` as a process of its own against a real control plane on SQLite with a scripted
+ * node, in a folder of the test's own. Killed, interrupted, without credits, on a full disk: what
+ * was paid stays paid once. What is taken, where results go, what is asked of them, what is
+ * refused.
  */
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync } from 'node:fs';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, afterEach, before, beforeEach, test } from 'node:test';
+import { type MatteHeader, OutputFormat } from '#gen/matting/v1/matte_service.ts';
+import { findFreePorts } from '../../bin/free-ports.ts';
+import type { JournalLine } from '../../bin/remove/journal.ts';
 import { cutOutOf } from '../../control-plane/test/nodes/scripted-exchange.ts';
-import { until } from '../support/running-service.ts';
-import { picture, RemoveHarness, type Run } from './remove-harness.ts';
+import type { ScriptedNode } from '../../control-plane/test/nodes/scripted-node.ts';
+import { type Caller, Replicas } from '../../control-plane/test/support/replicas.ts';
+import { pngHeader } from '../../control-plane/test/support/test-app.ts';
+import { ROOT, until } from '../support/running-service.ts';
 
 const TIMEOUT_MS = 120_000;
+
+interface RunEnd {
+  readonly code: number | null;
+  readonly stdout: Buffer;
+  readonly stderr: string;
+}
+
+interface Run {
+  readonly child: ChildProcess;
+  readonly ended: Promise<RunEnd>;
+  stderr(): string;
+}
+
+class RemoveHarness {
+  readonly replicas: Replicas;
+  readonly node: ScriptedNode;
+  readonly url: string;
+  /** Of the test: an account of its own with 1000 credits. */
+  caller: Caller;
+  /** Of the test: where the command runs. */
+  folder = '';
+
+  private constructor(replicas: Replicas, node: ScriptedNode, url: string, caller: Caller) {
+    this.replicas = replicas;
+    this.node = node;
+    this.url = url;
+    this.caller = caller;
+  }
+
+  static async open(): Promise<RemoveHarness> {
+    const [port] = await findFreePorts(1);
+    const url = `http://127.0.0.1:${port}`;
+    const env = { MATTING_PORT: String(port), MATTING_BASE_URL: url };
+    const replicas = await Replicas.open('sqlite', { replicas: 1, env });
+    const node = await replicas.addNode({ imagesMax: 16 });
+    return new RemoveHarness(replicas, node, url, await replicas.createCaller(0));
+  }
+
+  async beginTest(): Promise<void> {
+    this.node.script = exchange => exchange.cutOut();
+    this.caller = await this.replicas.createCaller(1000);
+    this.folder = mkdtempSync(path.join(tmpdir(), 'matting-remove-'));
+  }
+
+  endTest(): void {
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  start(args: readonly string[], env: Record<string, string> = {}): Run {
+    const program = path.join(ROOT, 'bin/matting.ts');
+    const child = spawn(process.execPath, [program, 'remove', ...args], {
+      cwd: this.folder,
+      env: { PATH: process.env.PATH, MATTING_API_KEY: this.caller.token, ...env },
+      stdio: ['pipe', 'pipe', 'pipe'],
+    });
+    const stdout: Buffer[] = [];
+    let stderr = '';
+    child.stdout.on('data', (piece: Buffer) => stdout.push(piece));
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      stderr += text;
+    });
+    const ended = new Promise<number | null>(resolve => child.once('close', resolve)).then(
+      code => ({ code, stdout: Buffer.concat(stdout), stderr }),
+    );
+    return { child, ended, stderr: () => stderr };
+  }
+
+  /** To its end, with nothing on its standard input. */
+  remove(args: readonly string[], env: Record<string, string> = {}): Promise<RunEnd> {
+    const run = this.start([...args, '--url', this.url], env);
+    run.child.stdin?.end();
+    return run.ended;
+  }
+
+  write(name: string, content: Buffer | string): void {
+    mkdirSync(path.dirname(path.join(this.folder, name)), { recursive: true });
+    writeFileSync(path.join(this.folder, name), content);
+  }
+
+  read(name: string): Buffer {
+    return readFileSync(path.join(this.folder, name));
+  }
+
+  /** Files below, hidden ones too, by name. */
+  filesBelow(name: string): string[] {
+    const top = path.join(this.folder, name);
+    return readdirSync(top, { recursive: true, withFileTypes: true })
+      .filter(entry => entry.isFile())
+      .map(entry => path.relative(top, path.join(entry.parentPath, entry.name)))
+      .sort();
+  }
+
+  journal(name = 'out'): JournalLine[] {
+    const text = this.read(`${name}/results.jsonl`).toString();
+    assert.ok(text === '' || text.endsWith('\n'), 'whole lines');
+    return text
+      .split('\n')
+      .slice(0, -1)
+      .map(line => JSON.parse(line));
+  }
+
+  async charged(): Promise<number> {
+    const credits = await this.replicas.stores.ledger.credits(this.caller.accountId);
+    return credits?.sums.charge ?? 0;
+  }
+}
+
+/** A file that the service takes for a PNG, unlike that of any other number. */
+function picture(number: number): Buffer {
+  return Buffer.concat([pngHeader(4, 3), Buffer.from(`picture ${number}`)]);
+}
 
 let harness: RemoveHarness;
 
@@ -180,4 +309,169 @@ test('a disk that is full stops the run; with room it goes on and pays nothing t
   } finally {
     execFileSync('umount', [disk]);
   }
+});
+
+test('the same picture under two names is paid once, and its line says all', async () => {
+  harness.write('a.png', picture(1));
+  harness.write('b.jpg', picture(1));
+  const { code, stderr } = await harness.remove([
+    'a.png',
+    'b.jpg',
+    '--to',
+    'out',
+    '--concurrency',
+    '1',
+  ]);
+  assert.equal(code, 0, stderr);
+  assert.equal(await harness.charged(), 1);
+  const [first, second] = harness.journal();
+  assert.ok(first && second);
+  assert.deepEqual([first.file, second.file], ['a.png', 'b.jpg']);
+  assert.deepEqual([first.output, second.output], ['a.png', 'b.png']);
+  assert.equal(first.job, second.job);
+  assert.match(first.sha256 ?? '', /^[0-9a-f]{64}$/);
+  assert.equal(first.size?.bytes, cutOutOf(picture(1)).length);
+  // Another name of the run, and another wish, are other requests.
+  await harness.remove(['a.png', '--to', 'out', '--run', 'second']);
+  await harness.remove(['a.png', '--to', 'out', '--format', 'webp']);
+  assert.equal(await harness.charged(), 3);
+});
+
+test('what cannot be cut out is named, and the rest is done', async () => {
+  harness.write('photos/good.png', picture(2));
+  harness.write('photos/bad.png', picture(3));
+  harness.write('photos/text.png', 'no picture');
+  harness.write('photos/empty.png', '');
+  harness.write('photos/notes.txt', 'not looked at');
+  harness.write('photos/.hidden.png', picture(4));
+  harness.write('photos/below/deep.png', picture(5));
+  symlinkSync('nowhere', path.join(harness.folder, 'photos/dangling.png'));
+  symlinkSync('.', path.join(harness.folder, 'photos/loop'));
+  harness.node.script = async exchange => {
+    exchange.admit();
+    const input = await exchange.receive();
+    if (input.equals(picture(3))) exchange.fail('PROCESSING_FAILED', { retryable: false });
+    else exchange.answer(input);
+  };
+  const flat = await harness.remove(['photos', '--to', 'out']);
+  assert.equal(flat.code, 1);
+  for (const name of ['bad', 'text', 'empty', 'dangling']) {
+    assert.match(flat.stderr, new RegExp(`photos/${name}\\.png: [A-Z_]+: `));
+  }
+  assert.deepEqual(harness.filesBelow('out'), ['photos/good.png', 'results.jsonl']);
+  const codes = new Map(harness.journal().map(({ file, error }) => [file, error?.code]));
+  assert.equal(codes.get('photos/bad.png'), 'PROCESSING_FAILED');
+  assert.equal(codes.get('photos/text.png'), 'UNSUPPORTED_IMAGE_FORMAT');
+  assert.equal(codes.get('photos/dangling.png'), 'ENOENT');
+  await harness.remove(['photos/.', '--to', 'deep', '--recursive']);
+  assert.deepEqual(harness.filesBelow('deep'), ['below/deep.png', 'good.png', 'results.jsonl']);
+  assert.equal(await harness.charged(), 2);
+});
+
+test('results that would take the same place are refused before any is paid', async () => {
+  for (const name of ['a/x.png', 'b/x.png', 'a/x.webp']) harness.write(name, picture(name.length));
+  const cases: [string[], RegExp][] = [
+    [['a'], /a\/x\.png and a\/x\.webp would both become a\/x\.png: --full-names/],
+    [['a/x.png', 'b/x.png'], /would both become x\.png/],
+    [['a/x.png', '--to', 'a'], /would overwrite what they are made of: a\/x\.png/],
+    [['a', '--to', 'a'], /a is the folder of the results/],
+    [['-', 'a', '--to', 'out'], /- stands alone/],
+    [['a', '--no-such-option'], /unknown option/],
+    [['a', '--format', 'gif'], /--format/],
+    [['a', '--format', 'jpeg'], /background/],
+    [['a', '--background', 'no colour'], /background must be/],
+    [['a', '--scale', '5%'], /scale must be/],
+    [['a', '--crop-margin', '1px'], /crop_margin needs crop/],
+  ];
+  for (const [args, said] of cases) {
+    const { code, stderr } = await harness.remove(
+      args.includes('--to') ? args : [...args, '--to', 'out'],
+    );
+    assert.equal(code, 64, stderr);
+    assert.match(stderr, said);
+  }
+  const elsewhere = harness.start(['b', '--to', 'out', '--url', 'ftp://example.com']);
+  assert.equal((await elsewhere.ended).code, 64);
+  assert.match(elsewhere.stderr(), /baseUrl must be http/);
+  assert.equal(await harness.charged(), 0);
+  const apart = await harness.remove(['a', 'b', 'a/x.png', '--to', 'out', '--full-names']);
+  assert.equal(apart.code, 0, apart.stderr);
+  const made = ['a/x.png.png', 'a/x.webp.png', 'b/x.png.png', 'results.jsonl', 'x.png.png'];
+  assert.deepEqual(harness.filesBelow('out'), made);
+  // A folder of results inside of what is read is not read.
+  const inside = await harness.remove(['a', '--to', 'a/out', '--full-names', '--recursive']);
+  assert.equal(inside.code, 0, inside.stderr);
+  assert.deepEqual(harness.filesBelow('a/out'), ['a/x.png.png', 'a/x.webp.png', 'results.jsonl']);
+});
+
+test('what exists is left alone where that is asked for', async () => {
+  harness.write('a.png', picture(6));
+  harness.write('out/a.png', 'made by hand');
+  harness.write('out/.a.png.999999999.part', 'left by a kill');
+  assert.equal((await harness.remove(['a.png', '--to', 'out', '--skip-existing'])).code, 0);
+  assert.equal(harness.read('out/a.png').toString(), 'made by hand');
+  assert.equal(await harness.charged(), 0);
+  assert.equal((await harness.remove(['a.png', '--to', 'out'])).code, 0);
+  assert.deepEqual(harness.read('out/a.png'), cutOutOf(picture(6)));
+  assert.deepEqual(harness.filesBelow('out'), ['a.png', 'results.jsonl']);
+});
+
+test('what is asked of the cut-outs reaches the node, and is another request', async () => {
+  const asked: MatteHeader[] = [];
+  const finishing = await harness.replicas.addNode({
+    info: { outputFormats: [OutputFormat.OUTPUT_FORMAT_JPEG] },
+    script: async exchange => {
+      asked.push(exchange.header);
+      const inputBox = { left: 1, top: 0, width: 2, height: 3 };
+      const subject = { inputBox, resultBox: inputBox, share: 0.25 };
+      await exchange.cutOut({ inputWidth: 4, inputHeight: 3, subject });
+    },
+  });
+  try {
+    harness.write('a.png', picture(20));
+    const wishes = ['--format', 'jpeg', '--background', 'white', '--crop', '--crop-margin', '5%'];
+    const args = ['a.png', '--to', 'out', ...wishes, '--output-width', '100'];
+    const { code, stderr } = await harness.remove(args);
+    assert.equal(code, 0, stderr);
+    assert.deepEqual(harness.filesBelow('out'), ['a.jpg', 'results.jsonl']);
+    const [header] = asked;
+    assert.equal(header?.outputFormat, OutputFormat.OUTPUT_FORMAT_JPEG);
+    assert.equal(header.finishing?.outputWidth, 100);
+    assert.deepEqual(header.finishing?.background, {
+      $case: 'backgroundRgba',
+      value: 0xffffffff,
+    });
+    assert.ok(header.finishing?.crop);
+    const [line] = harness.journal();
+    assert.deepEqual(line?.subject, { left: 1, top: 0, width: 2, height: 3, share: 0.25 });
+    assert.equal((await harness.remove([...args, '--scale', '85%'])).code, 0);
+    assert.equal(await harness.charged(), 2, 'another wish is another request');
+  } finally {
+    await finishing.down();
+  }
+});
+
+test('from standard input to standard output', async () => {
+  const piped = harness.start(['-', '--url', harness.url]);
+  piped.child.stdin?.end(picture(9));
+  const { code, stdout, stderr } = await piped.ended;
+  assert.deepEqual([code, stderr], [0, '']);
+  assert.deepEqual(stdout, cutOutOf(picture(9)));
+  const bad = harness.start(['-', '--url', harness.url]);
+  bad.child.stdin?.end('no picture');
+  const refused = await bad.ended;
+  assert.deepEqual([refused.code, refused.stdout.length], [1, 0]);
+  assert.match(refused.stderr, /UNSUPPORTED_IMAGE_FORMAT/);
+  assert.equal((await harness.remove(['-'])).code, 65);
+});
+
+test('a folder that cannot be read is named', async context => {
+  if (process.getuid?.() === 0) return context.skip('root reads everything');
+  harness.write('photos/a.png', picture(10));
+  harness.write('photos/closed/b.png', picture(11));
+  chmodSync(path.join(harness.folder, 'photos/closed'), 0);
+  const { code, stderr } = await harness.remove(['photos', '--to', 'out', '--recursive']);
+  chmodSync(path.join(harness.folder, 'photos/closed'), 0o755);
+  assert.equal(code, 1);
+  assert.match(stderr, /photos\/closed: not allowed to read it/);
 });
