@@ -574,7 +574,7 @@ function composeOperatorPort({ config, stores, metrics, log }: Base, onNodesChan
       operateAccounts: new OperateAccounts(stores),
       operateCredits: new OperateCredits(stores),
       operateJobs: new OperateJobs(stores),
-      operateNodes: new OperateNodes({ nodes: stores.nodes, onChanged: onNodesChanged }),
+      operateNodes: new OperateNodes(stores, onNodesChanged),
       operateOrders: new OperateOrders(stores),
       operateWebhooks: new OperateWebhooks(stores),
       readQueue: new ReadQueue(stores, config.queueMegapixelsMax),

@@ -57,7 +57,7 @@ export const CONTROL_PLANE: Directions = {
     'store/accounts',
     'store/database',
   ],
-  'cli/money': ['cli', 'domain/account', 'services/operator', 'services/sales', 'storage'],
+  'cli/money': ['.', 'cli', 'domain/account', 'services/operator', 'services/sales', 'storage'],
   'cli/upkeep': [
     '.',
     'backup',

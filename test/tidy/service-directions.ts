@@ -51,10 +51,10 @@ export const SERVICES: Readonly<Record<string, readonly string[]>> = {
   'services/operator': [
     'domain',
     'domain/account',
+    'store',
     'store/accounts',
     'store/cluster',
     'store/jobs',
-    'store/ledger',
     'store/outbox',
     'store/people',
   ],

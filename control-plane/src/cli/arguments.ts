@@ -23,6 +23,19 @@ export function parseCredits(text: string): number {
   return credits;
 }
 
+/** @param refusal what is said of anything else; nine digits at most are read */
+export function wholeNumber(
+  min: number,
+  max: number,
+  refusal = `a whole number, ${min} to ${max}`,
+) {
+  return (text: string): number => {
+    const value = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
+    if (value >= min && value <= max) return value;
+    throw new InvalidArgumentError(refusal);
+  };
+}
+
 export function parseReference(text: string): string {
   if (!isLedgerReference(text)) {
     throw new InvalidArgumentError(

@@ -1,14 +1,5 @@
 /** What every command uses: the database, opened when it is needed, and an output. */
-import {
-  type DatabaseConfig,
-  type Environment,
-  type LinkConfig,
-  loadDatabaseConfig,
-  loadKeyConfig,
-  loadLinkConfig,
-  loadStorageConfig,
-  type StorageSettings,
-} from '../config.ts';
+import { type Environment, loadDatabaseConfig, loadKeyConfig } from '../config.ts';
 import { CallbackSecrets, mailBody } from '../secrets/callback-secret.ts';
 import { SecretBox } from '../secrets/secret-box.ts';
 import {
@@ -35,14 +26,20 @@ export interface CliOutput {
   interrupted?(): Promise<void>;
 }
 
+/** What every command with `--json` has. */
+export interface JsonOption {
+  readonly json?: boolean;
+}
+
 export class CliContext {
   readonly #output: CliOutput;
-  readonly #environment: Environment | undefined;
+  /** What commands read. */
+  readonly environment: Environment;
 
   /** @param environment undefined: the process's own. */
   constructor(output: CliOutput, environment?: Environment) {
     this.#output = output;
-    this.#environment = environment;
+    this.environment = wholeEnvironment(environment);
   }
 
   print(text: string): void {
@@ -56,6 +53,13 @@ export class CliContext {
   /** For a command that runs until it is interrupted. */
   async untilInterrupted(): Promise<void> {
     await this.#output.interrupted?.();
+  }
+
+  /** Aborts when the operator interrupts. */
+  interruption(): AbortSignal {
+    const ending = new AbortController();
+    void this.#output.interrupted?.().then(() => ending.abort());
+    return ending.signal;
   }
 
   /** One JSON value a command, for scripts; or the lines for people. */
@@ -73,7 +77,7 @@ export class CliContext {
     work: (stores: StoresWithoutEnds) => Promise<T>,
     options: { readonly migrations?: 'run' } = {},
   ): Promise<T> {
-    const { databaseUrl } = loadDatabaseConfig(this.#environment);
+    const { databaseUrl } = loadDatabaseConfig(this.environment);
     const own = databaseUrl.startsWith('sqlite:');
     const stores = await openStores(databaseUrl, {
       log: this.log,
@@ -87,38 +91,13 @@ export class CliContext {
   }
 
   async withDatabase<T>(work: (database: Database) => Promise<T>): Promise<T> {
-    const { databaseUrl } = loadDatabaseConfig(this.#environment);
+    const { databaseUrl } = loadDatabaseConfig(this.environment);
     const database = await openDatabase(databaseUrl, { log: this.log });
     try {
       return await work(database);
     } finally {
       await database.close();
     }
-  }
-
-  /** Whether `untilInterrupted` waits for anything. */
-  get canBeInterrupted(): boolean {
-    return this.#output.interrupted !== undefined;
-  }
-
-  /** The environment that commands read, for those that look at it as a whole. */
-  get environment(): Environment {
-    return wholeEnvironment(this.#environment);
-  }
-
-  /** @throws ConfigError */
-  databaseConfig(): DatabaseConfig {
-    return loadDatabaseConfig(this.#environment);
-  }
-
-  /** Where blobs are, and how long they live. @throws ConfigError */
-  storageConfig(): StorageSettings {
-    return loadStorageConfig(this.#environment);
-  }
-
-  /** What links into the account area are made of. @throws ConfigError */
-  linkConfig(): LinkConfig {
-    return loadLinkConfig(this.#environment);
   }
 
   /**
@@ -128,7 +107,7 @@ export class CliContext {
   async mailSealer({
     secretsCanary,
   }: StoresWithoutEnds): Promise<(text: string, id: string) => string> {
-    const { secretsKey, dataDir } = loadKeyConfig(this.#environment);
+    const { secretsKey, dataDir } = loadKeyConfig(this.environment);
     const isFirst = (await secretsCanary.find()) === undefined;
     const kept = () => (isFirst ? loadOrCreateSecretsKey(dataDir) : readSecretsKey(dataDir));
     const key = secretsKey ?? (await kept());
@@ -149,13 +128,6 @@ export class CliContext {
     };
     return { info: () => undefined, warn: warn as StoreLog['warn'] };
   }
-}
-
-/** @throws CommandError */
-export async function requireAccount(stores: StoresWithoutEnds, nameOrId: string) {
-  const account = await stores.accounts.findByNameOrId(nameOrId);
-  if (account === undefined) throw new CommandError(`there is no account "${nameOrId}"`);
-  return account;
 }
 
 /** Columns padded to their widest cell. */

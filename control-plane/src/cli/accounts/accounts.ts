@@ -1,15 +1,12 @@
 /** `accounts create|list|invite|sign-in-link` and `bootstrap`. */
 import type { Command } from 'commander';
+import { loadLinkConfig } from '../../config.ts';
 import { OperateAccounts } from '../../services/operator/operate-accounts.ts';
 import { createLink } from '../../services/people/links.ts';
 import type { StoresWithoutEnds } from '../../store/stores.ts';
 import { parseCredits, parseName } from '../arguments.ts';
-import { type CliContext, CommandError, table } from '../context.ts';
+import { type CliContext, CommandError, type JsonOption, table } from '../context.ts';
 import { addPeopleCommands, parseMailArgument } from './people.ts';
-
-interface JsonOption {
-  readonly json?: boolean;
-}
 
 export function addAccountCommands(program: Command, context: CliContext): void {
   const accounts = program.command('accounts').description('create and list accounts');
@@ -18,12 +15,31 @@ export function addAccountCommands(program: Command, context: CliContext): void 
     .description('create an account, without credits')
     .argument('<name>', 'unique; what other commands call it', parseName)
     .option('--json', 'print JSON')
-    .action((name: string, options: JsonOption) => createAccount(context, name, options));
+    .action(async (name: string, { json }: JsonOption) => {
+      const account = await context.withStores(stores => new OperateAccounts(stores).create(name));
+      if (account === undefined) throw new CommandError(`there is an account "${name}" already`);
+      context.report(json, account, () => [
+        `account ${account.name} (${account.account_id}) created`,
+      ]);
+    });
   accounts
     .command('list')
     .description('list accounts with their credits')
     .option('--json', 'print JSON')
-    .action((options: JsonOption) => listAccounts(context, options));
+    .action(async ({ json }: JsonOption) => {
+      const all = await context.withStores(stores => new OperateAccounts(stores).list());
+      context.report(json, all, () =>
+        table(
+          ['NAME', 'AVAILABLE', 'RESERVED', 'ID'],
+          all.map(({ name, credits, account_id }) => [
+            name,
+            String(credits.available),
+            String(credits.reserved),
+            account_id,
+          ]),
+        ),
+      );
+    });
   addPeopleCommands(accounts, context);
 }
 
@@ -72,33 +88,10 @@ async function ownersLink(
   name: string,
   mail: string,
 ): Promise<string | undefined> {
-  const { baseUrl, accountArea } = context.linkConfig();
+  const { baseUrl, accountArea } = loadLinkConfig(context.environment);
   const account = await stores.accounts.findByNameOrId(name);
   if (account === undefined || accountArea?.canSignIn !== true) return undefined;
   const link = { accountId: account.id, mail, role: 'owner', purpose: 'sign-in' } as const;
   const made = await createLink(stores.links, baseUrl, link, { kind: 'operator' });
   return typeof made === 'object' && 'url' in made ? made.url : undefined;
-}
-
-async function createAccount(context: CliContext, name: string, options: JsonOption) {
-  const account = await context.withStores(stores => new OperateAccounts(stores).create(name));
-  if (account === undefined) throw new CommandError(`there is an account "${name}" already`);
-  context.report(options.json, account, () => [
-    `account ${account.name} (${account.account_id}) created`,
-  ]);
-}
-
-async function listAccounts(context: CliContext, options: JsonOption) {
-  const accounts = await context.withStores(stores => new OperateAccounts(stores).list());
-  context.report(options.json, accounts, () =>
-    table(
-      ['NAME', 'AVAILABLE', 'RESERVED', 'ID'],
-      accounts.map(({ name, credits, account_id }) => [
-        name,
-        String(credits.available),
-        String(credits.reserved),
-        account_id,
-      ]),
-    ),
-  );
 }

@@ -11,15 +11,12 @@ import {
 } from '../../domain/account/key-policy.ts';
 import { isoTime } from '../../domain/time-format.ts';
 import { keyView, ManageKeys } from '../../services/keys/manage-keys.ts';
+import { requireAccount } from '../../services/operator/operate-accounts.ts';
 import type { ApiKey } from '../../store/accounts/api-key-store.ts';
 import { apiKeyIdOf } from '../../store/accounts/api-key-token.ts';
 import { parseName } from '../arguments.ts';
-import { type CliContext, CommandError, requireAccount, table } from '../context.ts';
+import { type CliContext, CommandError, type JsonOption, table } from '../context.ts';
 import { addKeyOptions, type KeyOptions, parseOverlap, policyWith } from './key-options.ts';
-
-interface JsonOption {
-  readonly json?: boolean;
-}
 
 const OPERATOR = { kind: 'operator' } as const;
 const KEEP_IT = 'Keep it: it is stored as a hash and cannot be shown again.';

@@ -1,16 +1,14 @@
 /** `accounts invite`, `accounts sign-in-link`: the links by which people come into an account. */
 import { type Command, InvalidArgumentError } from 'commander';
-import { warnOfAccountArea } from '../../config.ts';
+import { loadLinkConfig, warnOfAccountArea } from '../../config.ts';
 import { parseMail } from '../../domain/account/mail-address.ts';
 import { isRole, ROLES, type Role } from '../../domain/account/roles.ts';
+import { requireAccount } from '../../services/operator/operate-accounts.ts';
 import { createLink, type MadeLink } from '../../services/people/links.ts';
 import type { LinkPurpose } from '../../store/database/schema.ts';
-import { type CliContext, CommandError, requireAccount } from '../context.ts';
+import { type CliContext, CommandError, type JsonOption } from '../context.ts';
 
-interface LinkOptions {
-  readonly role: Role;
-  readonly json?: boolean;
-}
+type LinkOptions = JsonOption & { readonly role: Role };
 
 export function addPeopleCommands(accounts: Command, context: CliContext): void {
   accounts
@@ -43,7 +41,7 @@ async function printLink(
   const { mail, purpose } = of;
   const made = await context.withStores(async (stores): Promise<MadeLink> => {
     const { id: accountId, name } = await requireAccount(stores, of.account);
-    const { baseUrl, accountArea, mail: server } = context.linkConfig();
+    const { baseUrl, accountArea, mail: server } = loadLinkConfig(context.environment);
     const warning = warnOfAccountArea({ accountArea });
     if (warning !== undefined) context.warn(warning);
     const isMailed = server !== undefined && purpose === 'invitation';

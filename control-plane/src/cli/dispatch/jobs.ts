@@ -1,6 +1,6 @@
 /** `jobs list|show|retry`, for the jobs of all accounts. */
 import type { Command } from 'commander';
-import { InvalidArgumentError, Option } from 'commander';
+import { Option } from 'commander';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,
@@ -11,11 +11,8 @@ import {
   OperateJobs,
 } from '../../services/operator/operate-jobs.ts';
 import type { OperatorJob } from '../../services/operator/operator-view.ts';
-import { type CliContext, table } from '../context.ts';
-
-interface JsonOption {
-  readonly json?: boolean;
-}
+import { wholeNumber } from '../arguments.ts';
+import { type CliContext, type JsonOption, table } from '../context.ts';
 
 interface ListOptions extends JsonOption {
   readonly state: JobGroup;
@@ -35,10 +32,10 @@ export function addJobCommands(program: Command, context: CliContext): void {
     .option(
       '--since <hours>',
       'ended within so many hours',
-      wholeNumber(ENDED_WITHIN_HOURS_MAX),
+      counted(ENDED_WITHIN_HOURS_MAX),
       ENDED_WITHIN_HOURS_DEFAULT,
     )
-    .option('--limit <n>', 'how many at most', wholeNumber(JOBS_LISTED_MAX), JOBS_LISTED_DEFAULT)
+    .option('--limit <n>', 'how many at most', counted(JOBS_LISTED_MAX), JOBS_LISTED_DEFAULT)
     .option('--after <cursor>', 'go on behind this one: a cursor of the page before')
     .option('--json', 'print JSON')
     .action((options: ListOptions) => listJobs(context, options));
@@ -47,7 +44,12 @@ export function addJobCommands(program: Command, context: CliContext): void {
     .description('show a job')
     .argument('<id>', 'a UUID')
     .option('--json', 'print JSON')
-    .action((id: string, options: JsonOption) => showJob(context, id, options));
+    .action(async (id: string, { json }: JsonOption) => {
+      const job = await context.withStores(stores => new OperateJobs(stores).show(id));
+      context.report(json, job, () =>
+        Object.entries(job).map(([name, field]) => `${name.padEnd(16)}${asText(field)}`),
+      );
+    });
   jobs
     .command('retry')
     .description(
@@ -55,7 +57,14 @@ export function addJobCommands(program: Command, context: CliContext): void {
     )
     .argument('<id>', 'a UUID')
     .option('--json', 'print JSON')
-    .action((id: string, options: JsonOption) => retryJob(context, id, options));
+    .action(async (id: string, { json }: JsonOption) => {
+      const retried = await context.withStores(stores => new OperateJobs(stores).retry(id));
+      context.report(json, retried, () => [
+        retried.lease_ended
+          ? `the lease of ${retried.holder} is ended: the next control plane with room takes the job`
+          : 'no replica holds the job: it waits for a node with room',
+      ]);
+    });
 }
 
 async function listJobs(context: CliContext, options: ListOptions) {
@@ -71,22 +80,6 @@ async function listJobs(context: CliContext, options: ListOptions) {
   context.report(options.json, jobs, () => [
     ...table(['JOB', 'STATE', 'MODE', 'CREATED', 'HOLDER', 'LOST', 'ERROR'], jobs.map(rowOf)),
     ...(jobs.length < options.limit ? [] : [`more: --after ${jobs.at(-1)?.cursor}`]),
-  ]);
-}
-
-async function showJob(context: CliContext, id: string, options: JsonOption) {
-  const job = await context.withStores(stores => new OperateJobs(stores).show(id));
-  context.report(options.json, job, () =>
-    Object.entries(job).map(([name, field]) => `${name.padEnd(16)}${asText(field)}`),
-  );
-}
-
-async function retryJob(context: CliContext, id: string, options: JsonOption) {
-  const retried = await context.withStores(stores => new OperateJobs(stores).retry(id));
-  context.report(options.json, retried, () => [
-    retried.lease_ended
-      ? `the lease of ${retried.holder} is ended: the next control plane with room takes the job`
-      : 'no replica holds the job: it waits for a node with room',
   ]);
 }
 
@@ -107,12 +100,6 @@ function asText(field: unknown): string {
   return typeof field === 'object' ? JSON.stringify(field) : String(field);
 }
 
-function wholeNumber(max: number): (text: string) => number {
-  return text => {
-    const value = /^\d{1,9}$/.test(text) ? Number(text) : 0;
-    if (value < 1 || value > max) {
-      throw new InvalidArgumentError(`a whole number, 1 to ${max}, is expected`);
-    }
-    return value;
-  };
+function counted(max: number) {
+  return wholeNumber(1, max, `a whole number, 1 to ${max}, is expected`);
 }

@@ -1,6 +1,6 @@
 /** `mails retry`: what waits for its next attempt is sent now, once the mail server is back. */
 import type { Command } from 'commander';
-import type { CliContext } from '../context.ts';
+import type { CliContext, JsonOption } from '../context.ts';
 
 /** Mails that one statement changes. */
 const PAGE = 500;
@@ -11,14 +11,14 @@ export function addMailCommands(program: Command, context: CliContext): void {
     .command('retry')
     .description('make one more attempt now with every mail that waits')
     .option('--json', 'print JSON')
-    .action((options: { json?: boolean }) => retry(context, options));
-}
-
-async function retry(context: CliContext, { json }: { json?: boolean }): Promise<void> {
-  const retried = await context.withStores(async ({ outbox }) => {
-    let all = 0;
-    for (let found = PAGE; found === PAGE; all += found) found = await outbox.sendMailsNow(PAGE);
-    return all;
-  });
-  context.report(json, { retried }, () => [`mails that are tried again now: ${retried}`]);
+    .action(async ({ json }: JsonOption) => {
+      const retried = await context.withStores(async ({ outbox }) => {
+        let all = 0;
+        for (let found = PAGE; found === PAGE; all += found) {
+          found = await outbox.sendMailsNow(PAGE);
+        }
+        return all;
+      });
+      context.report(json, { retried }, () => [`mails that are tried again now: ${retried}`]);
+    });
 }

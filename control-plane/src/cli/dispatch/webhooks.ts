@@ -4,7 +4,7 @@
  */
 
 import { randomBytes } from 'node:crypto';
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, Option } from 'commander';
 import { isoTime } from '../../domain/time-format.ts';
 import {
   NOTIFICATION_STATUSES,
@@ -12,24 +12,23 @@ import {
   NOTIFICATIONS_LISTED_MAX,
   OperateWebhooks,
 } from '../../services/operator/operate-webhooks.ts';
-import { type CliContext, CommandError, table } from '../context.ts';
+import { wholeNumber } from '../arguments.ts';
+import { type CliContext, CommandError, type JsonOption, table } from '../context.ts';
 import { openWebhookListener, type ReceivedDelivery } from './webhook-listener.ts';
 
 const LISTEN_PORT = 8095;
 /** The contract's rule of callback_secret. */
 const SECRET = /^[\x20-\x7e]{24,128}$/;
 
-interface ListOptions {
+interface ListOptions extends JsonOption {
   readonly status?: (typeof NOTIFICATION_STATUSES)[number];
   readonly limit: number;
-  readonly json?: boolean;
 }
 
-interface ListenOptions {
+interface ListenOptions extends JsonOption {
   readonly port: number;
   readonly secret?: string;
   readonly status: number;
-  readonly json?: boolean;
 }
 
 export function addWebhookCommands(program: Command, context: CliContext): void {
@@ -54,7 +53,7 @@ export function addWebhookCommands(program: Command, context: CliContext): void 
     .description('make one more attempt now')
     .argument('<job>', 'the UUID of a job or of an account’s event')
     .option('--json', 'print JSON')
-    .action((job: string, options: { json?: boolean }) => retry(context, job, options));
+    .action((job: string, options: JsonOption) => retry(context, job, options));
   webhooks
     .command('listen')
     .description('receive notifications on this machine and say whether each signature holds')
@@ -63,14 +62,6 @@ export function addWebhookCommands(program: Command, context: CliContext): void 
     .option('--status <code>', 'what to answer', wholeNumber(200, 599), 204)
     .option('--json', 'print one JSON line a delivery')
     .action((options: ListenOptions) => listen(context, options));
-}
-
-function wholeNumber(min: number, max: number) {
-  return (text: string): number => {
-    const number = /^\d{1,5}$/.test(text) ? Number(text) : Number.NaN;
-    if (number >= min && number <= max) return number;
-    throw new InvalidArgumentError(`a whole number, ${min} to ${max}`);
-  };
 }
 
 async function list(context: CliContext, job: string | undefined, options: ListOptions) {
@@ -104,7 +95,7 @@ async function list(context: CliContext, job: string | undefined, options: ListO
   );
 }
 
-async function retry(context: CliContext, job: string, options: { json?: boolean }) {
+async function retry(context: CliContext, job: string, options: JsonOption) {
   const jobId = job.toLowerCase();
   const outcome = await context.withStores(stores => new OperateWebhooks(stores).retry(jobId));
   if (outcome !== 'retried') throw new CommandError(`${jobId}: ${WHY_NOT[outcome]}`);

@@ -1,15 +1,13 @@
 /** `credits grant|revoke|show|check|repay-lost`. */
 import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
+import { loadStorageConfig } from '../../config.ts';
+import { requireAccount } from '../../services/operator/operate-accounts.ts';
 import { OperateCredits } from '../../services/operator/operate-credits.ts';
 import { RepayLost } from '../../services/operator/repay-lost.ts';
 import { missingOfStorage, openStoragesToRead } from '../../storage/open-storage.ts';
 import { parseCredits, parseReference } from '../arguments.ts';
-import { type CliContext, CommandError, requireAccount } from '../context.ts';
-
-interface JsonOption {
-  readonly json?: boolean;
-}
+import { type CliContext, CommandError, type JsonOption } from '../context.ts';
 
 interface CheckOptions extends JsonOption {
   readonly full?: boolean;
@@ -51,7 +49,12 @@ export function addCreditCommands(program: Command, context: CliContext): void {
     .description('what an account has, and the sums of its ledger')
     .argument('<account>', 'name or id')
     .option('--json', 'print JSON')
-    .action((account: string, options: JsonOption) => show(context, account, options));
+    .action(async (account: string, { json }: JsonOption) => {
+      const sums = await context.withStores(stores => new OperateCredits(stores).show(account));
+      context.report(json, sums, () =>
+        Object.entries(sums).map(([name, count]) => `${name.padEnd(10)}${count}`),
+      );
+    });
   credits
     .command('check')
     .description('derive every balance from the ledger again; exit code 1 where something is wrong')
@@ -111,7 +114,7 @@ async function repayLost(
   context: CliContext,
   { json, dryRun = false, allMissing = false }: RepayOptions,
 ) {
-  const config = context.storageConfig();
+  const config = loadStorageConfig(context.environment);
   // An empty place where a disk belongs would make a loss of everything.
   const [missing] = await missingOfStorage(config.storageUrl);
   if (missing !== undefined) throw new CommandError(`${missing} is missing: is it mounted?`);
@@ -126,13 +129,6 @@ async function repayLost(
     `${repaid.returned} files are there again`,
     ...(dryRun ? [] : [`${repaid.unpaid} had cost nothing`]),
   ]);
-}
-
-async function show(context: CliContext, nameOrId: string, options: JsonOption) {
-  const credits = await context.withStores(stores => new OperateCredits(stores).show(nameOrId));
-  context.report(options.json, credits, () =>
-    Object.entries(credits).map(([name, count]) => `${name.padEnd(10)}${count}`),
-  );
 }
 
 async function check(

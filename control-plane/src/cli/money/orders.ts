@@ -9,11 +9,8 @@ import {
   ORDERS_LISTED_MAX,
   type OrderQuestion,
 } from '../../services/sales/operate-orders.ts';
-import { type CliContext, CommandError, table } from '../context.ts';
-
-interface JsonOption {
-  readonly json?: boolean;
-}
+import { wholeNumber } from '../arguments.ts';
+import { type CliContext, CommandError, type JsonOption, table } from '../context.ts';
 
 interface ListOptions extends JsonOption {
   readonly account?: string;
@@ -34,7 +31,12 @@ export function addOrderCommands(program: Command, context: CliContext): void {
     .description('the latest orders, of all accounts or one')
     .option('--account <account>', 'only of this account, name or id')
     .option('--state <state>', `only ${LISTED_ORDER_STATES.join(', ')}`, parseState)
-    .option('--limit <n>', 'how many at most', parseLimit, ORDERS_LISTED_DEFAULT)
+    .option(
+      '--limit <n>',
+      'how many at most',
+      wholeNumber(1, ORDERS_LISTED_MAX),
+      ORDERS_LISTED_DEFAULT,
+    )
     .option('--after <cursor>', 'those behind this one: `cursor` of the last in --json')
     .option('--json', 'print JSON')
     .action((options: ListOptions) => list(context, options));
@@ -148,10 +150,4 @@ function parseState(text: string): OrderQuestion['state'] {
     throw new InvalidArgumentError(`a state is one of ${LISTED_ORDER_STATES.join(', ')}`);
   }
   return state;
-}
-
-function parseLimit(text: string): number {
-  const limit = /^\d{1,4}$/.test(text) ? Number(text) : 0;
-  if (limit >= 1 && limit <= ORDERS_LISTED_MAX) return limit;
-  throw new InvalidArgumentError(`a whole number, 1 to ${ORDERS_LISTED_MAX}`);
 }

@@ -8,7 +8,7 @@ import { readManifest } from '../../backup/backup-manifest.ts';
 import { restoreBackup } from '../../backup/restore-backup.ts';
 import { restoredFindings } from '../../backup/restored-findings.ts';
 import { prepareDirectory, takeBackup } from '../../backup/take-backup.ts';
-import type { DatabaseConfig } from '../../config.ts';
+import { type DatabaseConfig, loadDatabaseConfig, loadStorageConfig } from '../../config.ts';
 import { SecretBox } from '../../secrets/secret-box.ts';
 import { parseSecretsKey, readSecretsKey } from '../../secrets/secrets-key.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
@@ -21,24 +21,22 @@ import {
 } from '../../storage/open-storage.ts';
 import { requireCurrentSchema } from '../../store/database/migrate.ts';
 import { createStores } from '../../store/stores.ts';
-import { type CliContext, CommandError } from '../context.ts';
+import { type CliContext, CommandError, type JsonOption } from '../context.ts';
 
 /** In a backup's directory; every other place of a manifest is absolute. */
 const BLOBS = 'blobs';
 
-interface BackupOptions {
+interface BackupOptions extends JsonOption {
   readonly database: boolean;
   readonly blobs: boolean;
   readonly blobsTo?: string;
-  readonly json?: boolean;
 }
 
-interface RestoreOptions {
+interface RestoreOptions extends JsonOption {
   readonly check?: boolean;
   readonly blobs: boolean;
   readonly blobsFrom?: string;
   readonly sizesOnly?: boolean;
-  readonly json?: boolean;
 }
 
 export function addBackupCommands(program: Command, context: CliContext): void {
@@ -77,8 +75,7 @@ async function backup(
   const place = path.resolve(directory);
   const { databaseUrl } = requireDatabase(context);
   await prepareDirectory(place);
-  const ending = new AbortController();
-  void context.untilInterrupted().then(() => ending.abort());
+  const signal = context.interruption();
   const taken = await context.withDatabase(async database => {
     await requireCurrentSchema(database);
     return await takeBackup(place, {
@@ -88,7 +85,7 @@ async function backup(
       blobs: options.blobs ? await openBackupBlobs(context, place, options.blobsTo) : undefined,
       searchPath: context.environment.PATH ?? '',
       onProgress: line => progress(context, options, line),
-      ...(context.canBeInterrupted ? { signal: ending.signal } : {}),
+      signal,
     });
   });
   const { manifest, blobs } = taken;
@@ -109,7 +106,7 @@ async function backup(
 
 /** Opening a SQLite file that is not there would make it. */
 function requireDatabase(context: CliContext): DatabaseConfig {
-  const config = context.databaseConfig();
+  const config = loadDatabaseConfig(context.environment);
   const file = /^sqlite:(.+)$/.exec(config.databaseUrl)?.[1];
   if (file === undefined || existsSync(file)) return config;
   throw new CommandError(`there is no database ${file}: MATTING_DATA_DIR, MATTING_DATABASE_URL`);
@@ -117,14 +114,14 @@ function requireDatabase(context: CliContext): DatabaseConfig {
 
 /** A restored service does not start without it, and it is not in the backup. */
 function keyLine(context: CliContext, keyId: string): string {
-  const { dataDir } = context.databaseConfig();
+  const { dataDir } = loadDatabaseConfig(context.environment);
   const given = (context.environment.MATTING_SECRETS_KEY ?? '') !== '';
   const where = given ? 'MATTING_SECRETS_KEY' : path.join(dataDir, 'secrets.key');
   return `keep ${where} (key ${keyId}) in another place: it is not in the backup`;
 }
 
 async function openBackupBlobs(context: CliContext, directory: string, blobsTo?: string) {
-  const config = context.storageConfig();
+  const config = loadStorageConfig(context.environment);
   const { spoolDir } = config;
   // Restored from another working directory it has to be the same place.
   const given = blobsTo === undefined ? undefined : absoluteStorage(blobsTo);
@@ -145,7 +142,7 @@ async function restore(
   }
   if (directory === undefined) requireDatabase(context);
   else await restoreFrom(context, path.resolve(directory), options);
-  const { spoolDir, ...storage } = context.storageConfig();
+  const { spoolDir, ...storage } = loadStorageConfig(context.environment);
   // A proof alone makes no directory that is missing.
   const open = directory === undefined ? openStoragesToRead : openStorages;
   await checkRestored(context, options, await open(storage, { spoolDir }));
@@ -160,7 +157,7 @@ async function restoreFrom(
   await requireKey(context, manifest.secrets_key_id);
   // Restored before, by the engine's own means.
   const { databaseUrl } =
-    manifest.database === null ? requireDatabase(context) : context.databaseConfig();
+    manifest.database === null ? requireDatabase(context) : loadDatabaseConfig(context.environment);
   const { blobsFrom } = options;
   const given = blobsFrom === undefined ? manifest.blobs?.place : absoluteStorage(blobsFrom);
   const wanted = options.blobs && given !== undefined;
@@ -180,7 +177,7 @@ async function restoreFrom(
 }
 
 async function openRestoreBlobs(context: CliContext, directory: string, given: string) {
-  const { storageUrl, spoolDir } = context.storageConfig();
+  const { storageUrl, spoolDir } = loadStorageConfig(context.environment);
   const place = given === BLOBS ? pathToFileURL(path.join(directory, BLOBS)).href : given;
   // Before anything is written: a disk that is not mounted is found now.
   const from = await openStorageToRead(place, { spoolDir, setting: '--blobs-from' });
@@ -191,7 +188,7 @@ async function openRestoreBlobs(context: CliContext, directory: string, given: s
 async function requireKey(context: CliContext, keyId: string | null): Promise<void> {
   if (keyId === null) return;
   const { MATTING_SECRETS_KEY: text = '' } = context.environment;
-  const { dataDir } = context.databaseConfig();
+  const { dataDir } = loadDatabaseConfig(context.environment);
   const key = text === '' ? await readSecretsKey(dataDir) : parseSecretsKey(text);
   if (key !== undefined && new SecretBox(key).keyId === keyId) return;
   throw new CommandError(
@@ -227,7 +224,7 @@ async function clockFinding({ rateQuotas }: { rateQuotas: { nowMs(): Promise<num
   return failure('clocks', found, 'synchronise both: leases and links go by the database’s');
 }
 
-function progress(context: CliContext, { json }: { readonly json?: boolean }, line: string): void {
+function progress(context: CliContext, { json }: JsonOption, line: string): void {
   if (!json) context.print(`${line} ...`);
 }
 

@@ -4,12 +4,9 @@ import { counted, jsonOf, pageOf, summaryOf } from '#program/doctor/findings.ts'
 import { SecretsOut } from '#program/doctor/secrets-out.ts';
 import { secretsOfDirectory } from '../../doctor/configuration-findings.ts';
 import { examineControlPlane } from '../../doctor/examine.ts';
-import { type CliContext, CommandError } from '../context.ts';
+import { type CliContext, CommandError, type JsonOption } from '../context.ts';
 
-interface DoctorOptions {
-  readonly json?: boolean;
-  readonly strict?: boolean;
-}
+type DoctorOptions = JsonOption & { readonly strict?: boolean };
 
 export function addDoctorCommand(program: Command, context: CliContext): void {
   program

@@ -1,36 +1,28 @@
 /** `matting migrate`: brings the schema up to date, and waits for a database that is not there yet. */
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Command, InvalidArgumentError } from 'commander';
+import type { Command } from 'commander';
 import { DatabaseOpenError } from '../../store/database/connect.ts';
 import { migrate } from '../../store/database/migrate.ts';
-import type { CliContext } from '../context.ts';
+import { wholeNumber } from '../arguments.ts';
+import type { CliContext, JsonOption } from '../context.ts';
 
 const WAIT_S_MAX = 3600;
 /** Between two tries; a try at a host that does not answer takes seconds itself. */
 const RETRY_MS = 1000;
 
-interface MigrateOptions {
-  readonly json?: boolean;
-  /** Seconds to wait for a database that cannot be opened. */
-  readonly waitS: number;
-}
-
 export function addMigrateCommand(program: Command, context: CliContext): void {
+  const parseWait = wholeNumber(0, WAIT_S_MAX, `seconds are a whole number, 0 to ${WAIT_S_MAX}`);
   program
     .command('migrate')
     .description('bring the database up to date; safe while other processes start')
     .option('--wait-s <seconds>', 'wait so long for a database that cannot be opened', parseWait, 0)
     .option('--json', 'print JSON')
-    .action((options: MigrateOptions) => runMigrations(context, options));
-}
-
-async function runMigrations(context: CliContext, { json, waitS }: MigrateOptions) {
-  const ran = await whenOpened(context, waitS, () =>
-    context.withDatabase(database => migrate(database)),
-  );
-  context.report(json, { migrations: ran }, () =>
-    ran.length === 0 ? ['the database is up to date'] : ran.map(name => `${name}: done`),
-  );
+    .action(async ({ json, waitS }: JsonOption & { readonly waitS: number }) => {
+      const ran = await whenOpened(context, waitS, () => context.withDatabase(migrate));
+      context.report(json, { migrations: ran }, () =>
+        ran.length === 0 ? ['the database is up to date'] : ran.map(name => `${name}: done`),
+      );
+    });
 }
 
 /** Says once for each reason why it waits. @throws the last DatabaseOpenError when time is up. */
@@ -52,12 +44,4 @@ async function whenOpened<T>(
     }
     await delay(RETRY_MS);
   }
-}
-
-function parseWait(text: string): number {
-  const seconds = /^\d{1,4}$/.test(text) ? Number(text) : -1;
-  if (seconds < 0 || seconds > WAIT_S_MAX) {
-    throw new InvalidArgumentError(`seconds are a whole number, 0 to ${WAIT_S_MAX}`);
-  }
-  return seconds;
 }

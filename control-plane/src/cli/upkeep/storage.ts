@@ -1,20 +1,17 @@
 /** `storage check|lifecycle|migrate`. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { ContractError } from '#contract/errors.ts';
+import { loadStorageConfig } from '../../config.ts';
 import { JOB_MS_MAX } from '../../domain/lease.ts';
 import { type MoveSummary, moveBlobs } from '../../storage/move-blobs.ts';
 import { checkStorage, lifecycleOf, openStorage } from '../../storage/open-storage.ts';
-import { type CliContext, CommandError } from '../context.ts';
+import { type CliContext, CommandError, type JsonOption } from '../context.ts';
 
 /** Between two lines about how far it is. */
 const PROGRESS_MS = 10_000;
 /** Failures that are named one by one. */
 const NAMED_MAX = 20;
 const DAY_MS = 86_400_000;
-
-interface JsonOption {
-  readonly json?: boolean;
-}
 
 interface MigrateOptions extends JsonOption {
   readonly remove?: boolean;
@@ -47,7 +44,7 @@ export function addStorageCommands(program: Command, context: CliContext): void 
 }
 
 async function check(context: CliContext, options: JsonOption): Promise<void> {
-  const { storageUrl } = context.storageConfig();
+  const { storageUrl } = loadStorageConfig(context.environment);
   const findings = await checkStorage(storageUrl);
   const failed = findings.filter(({ problem }) => problem !== undefined);
   context.report(options.json, { ok: failed.length === 0, findings }, () =>
@@ -61,7 +58,7 @@ async function check(context: CliContext, options: JsonOption): Promise<void> {
 }
 
 function lifecycle(context: CliContext, resultDays: number | undefined): void {
-  const { storageUrl, resultTtlMs } = context.storageConfig();
+  const { storageUrl, resultTtlMs } = loadStorageConfig(context.environment);
   const lifeMs = resultDays === undefined ? resultTtlMs : resultDays * DAY_MS;
   const rules = lifecycleOf(storageUrl, { resultTtlMs: lifeMs, jobMsMax: JOB_MS_MAX });
   context.print(JSON.stringify(rules, undefined, 2));
@@ -79,15 +76,13 @@ async function migrate(
   options: MigrateOptions,
 ): Promise<void> {
   if (fromUrl === toUrl) throw new CommandError('<from> and <to> are the same storage');
-  const { spoolDir } = context.storageConfig();
+  const { spoolDir } = loadStorageConfig(context.environment);
   const from = await openStorage(fromUrl, { spoolDir, setting: '<from>' });
   const to = await openStorage(toUrl, { spoolDir, setting: '<to>' });
-  const ending = new AbortController();
-  void context.untilInterrupted().then(() => ending.abort());
   let toldAtMs = performance.now();
   const summary = await moveBlobs(from, to, {
     ...(options.remove === true ? { remove: true } : {}),
-    ...(context.canBeInterrupted ? { signal: ending.signal } : {}),
+    signal: context.interruption(),
     onProgress: progress => {
       if (options.json || performance.now() - toldAtMs < PROGRESS_MS) return;
       toldAtMs = performance.now();

@@ -1,6 +1,7 @@
 /** The operator's use cases on accounts: make one, list them, find one by what people type. */
 import { ContractError } from '#contract/errors.ts';
-import { type Account, type AccountStore, isName } from '../../store/accounts/account-store.ts';
+import { type Account, isName } from '../../store/accounts/account-store.ts';
+import type { StoresWithoutEnds } from '../../store/stores.ts';
 
 export type OperatorAccount = ReturnType<typeof viewAccount>;
 
@@ -10,15 +11,13 @@ export interface AccountQuestion {
   readonly after: string | undefined;
 }
 
-export interface OperateAccountsDependencies {
-  readonly accounts: Pick<AccountStore, 'create' | 'findByNameOrId' | 'list' | 'page' | 'namesOf'>;
-}
+type Accounts = Pick<StoresWithoutEnds, 'accounts'>;
 
 export class OperateAccounts {
-  readonly #accounts: OperateAccountsDependencies['accounts'];
+  readonly #stores: Accounts;
 
-  constructor({ accounts }: OperateAccountsDependencies) {
-    this.#accounts = accounts;
+  constructor(stores: Accounts) {
+    this.#stores = stores;
   }
 
   /** Whether an account can be called so. */
@@ -28,33 +27,36 @@ export class OperateAccounts {
 
   /** Without credits. @param name see isName. Undefined: the name is taken. */
   async create(name: string): Promise<OperatorAccount | undefined> {
-    const account = await this.#accounts.create(name);
+    const account = await this.#stores.accounts.create(name);
     return account && viewAccount(account);
   }
 
   /** All of them, by name. */
   async list(): Promise<OperatorAccount[]> {
-    return (await this.#accounts.list()).map(viewAccount);
+    return (await this.#stores.accounts.list()).map(viewAccount);
   }
 
   /** Some of them, by name. */
-  async page({ limit, after }: AccountQuestion): Promise<OperatorAccount[]> {
-    return (await this.#accounts.page({ limit, after })).map(viewAccount);
+  async page(question: AccountQuestion): Promise<OperatorAccount[]> {
+    return (await this.#stores.accounts.page(question)).map(viewAccount);
   }
 
   /** @param nameOrId what an operator types. @throws ContractError NOT_FOUND */
   async show(nameOrId: string): Promise<OperatorAccount> {
-    const account = await this.#accounts.findByNameOrId(nameOrId);
-    if (account === undefined) {
-      throw new ContractError('NOT_FOUND', `there is no account "${nameOrId}"`);
-    }
-    return viewAccount(account);
+    return viewAccount(await requireAccount(this.#stores, nameOrId));
   }
 
   /** Names by id; those of accounts that are not there are left out. */
   namesOf(accountIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
-    return this.#accounts.namesOf([...new Set(accountIds)]);
+    return this.#stores.accounts.namesOf([...new Set(accountIds)]);
   }
+}
+
+/** @param nameOrId what an operator types. @throws ContractError NOT_FOUND */
+export async function requireAccount({ accounts }: Accounts, nameOrId: string): Promise<Account> {
+  const account = await accounts.findByNameOrId(nameOrId);
+  if (account !== undefined) return account;
+  throw new ContractError('NOT_FOUND', `there is no account "${nameOrId}"`);
 }
 
 function viewAccount(account: Account) {

@@ -4,8 +4,8 @@ import { ContractError } from '#contract/errors.ts';
 import type { ServiceActor } from '../../domain/account/actor.ts';
 import { isReservedReference } from '../../domain/account/orders.ts';
 import type { Balances } from '../../domain/ledger.ts';
-import type { AccountStore } from '../../store/accounts/account-store.ts';
-import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
+import type { StoresWithoutEnds } from '../../store/stores.ts';
+import { requireAccount } from './operate-accounts.ts';
 
 const ACTOR: ServiceActor = { kind: 'operator' };
 
@@ -26,27 +26,11 @@ export type MovementOutcome =
   | { readonly kind: 'reference-conflict'; readonly amount: number }
   | { readonly kind: 'insufficient-credits'; readonly balances: Balances };
 
-/** As `credits show` prints it. */
-export interface OperatorCredits {
-  readonly available: number;
-  readonly reserved: number;
-  readonly charged: number;
-  readonly granted: number;
-  readonly revoked: number;
-}
-
-export interface OperateCreditsDependencies {
-  readonly accounts: Pick<AccountStore, 'findByNameOrId'>;
-  readonly ledger: Pick<LedgerStore, 'grant' | 'revoke' | 'credits'>;
-}
-
 export class OperateCredits {
-  readonly #accounts: OperateCreditsDependencies['accounts'];
-  readonly #ledger: OperateCreditsDependencies['ledger'];
+  readonly #stores: Pick<StoresWithoutEnds, 'accounts' | 'ledger'>;
 
-  constructor({ accounts, ledger }: OperateCreditsDependencies) {
-    this.#accounts = accounts;
-    this.#ledger = ledger;
+  constructor(stores: Pick<StoresWithoutEnds, 'accounts' | 'ledger'>) {
+    this.#stores = stores;
   }
 
   /**
@@ -59,8 +43,8 @@ export class OperateCredits {
       const detail = 'the reference is that of an order or a lost result';
       throw new ContractError('INVALID_REQUEST', detail, { fieldErrors });
     }
-    const accountId = await this.#requireId(account);
-    const outcome = await this.#ledger[kind](accountId, amount, reference, {
+    const { id: accountId } = await requireAccount(this.#stores, account);
+    const outcome = await this.#stores.ledger[kind](accountId, amount, reference, {
       id: randomUUID(),
       accountId,
       actor: ACTOR,
@@ -72,9 +56,10 @@ export class OperateCredits {
     return outcome;
   }
 
-  /** Balances and the sums of the ledger. @throws ContractError NOT_FOUND */
-  async show(account: string): Promise<OperatorCredits> {
-    const credits = await this.#ledger.credits(await this.#requireId(account));
+  /** Balances and the sums of the ledger, as `credits show` prints them. @throws as requireAccount */
+  async show(account: string) {
+    const { id } = await requireAccount(this.#stores, account);
+    const credits = await this.#stores.ledger.credits(id);
     if (credits === undefined) throw noAccount(account);
     const { available, reserved, sums } = credits;
     return {
@@ -84,12 +69,6 @@ export class OperateCredits {
       granted: sums.grant,
       revoked: sums.revoke,
     };
-  }
-
-  async #requireId(nameOrId: string): Promise<string> {
-    const account = await this.#accounts.findByNameOrId(nameOrId);
-    if (account === undefined) throw noAccount(nameOrId);
-    return account.id;
   }
 }
 

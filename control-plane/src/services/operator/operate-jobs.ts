@@ -2,9 +2,9 @@
 import { ContractError } from '#contract/errors.ts';
 import { FINAL_STATES, type JobState, OPEN_STATES } from '../../domain/job.ts';
 import { JOB_RETENTION_DAYS_MAX } from '../../domain/retention.ts';
-import type { AccountStore } from '../../store/accounts/account-store.ts';
 import { isJobCursor } from '../../store/jobs/job-reading.ts';
-import type { JobStore } from '../../store/jobs/job-store.ts';
+import type { StoresWithoutEnds } from '../../store/stores.ts';
+import { requireAccount } from './operate-accounts.ts';
 import { type OperatorJob, viewJob } from './operator-view.ts';
 
 /** The groups that an operator may list, and their states. */
@@ -40,26 +40,11 @@ export interface JobQuestion {
 
 export type OperatorListedJob = OperatorJob & { readonly cursor: string };
 
-export interface RetriedJob {
-  readonly job_id: string;
-  /** False: no replica held it; it waits to be claimed anyway. */
-  readonly lease_ended: boolean;
-  /** Holder of the lease that ended. */
-  readonly holder: string | null;
-}
-
-export interface OperateJobsDependencies {
-  readonly jobs: Pick<JobStore, 'find' | 'list' | 'endLease'>;
-  readonly accounts: Pick<AccountStore, 'findByNameOrId'>;
-}
-
 export class OperateJobs {
-  readonly #jobs: OperateJobsDependencies['jobs'];
-  readonly #accounts: OperateJobsDependencies['accounts'];
+  readonly #stores: Pick<StoresWithoutEnds, 'jobs' | 'accounts'>;
 
-  constructor({ jobs, accounts }: OperateJobsDependencies) {
-    this.#jobs = jobs;
-    this.#accounts = accounts;
+  constructor(stores: Pick<StoresWithoutEnds, 'jobs' | 'accounts'>) {
+    this.#stores = stores;
   }
 
   /**
@@ -67,14 +52,15 @@ export class OperateJobs {
    * no cursor.
    */
   async list(question: JobQuestion): Promise<OperatorListedJob[]> {
-    const { after } = question;
+    const { account, after } = question;
     if (after !== undefined && !isJobCursor(after)) {
       const fieldErrors = [{ field: 'after', detail: 'the cursor of a listed job' }];
       throw new ContractError('INVALID_REQUEST', 'the query is not valid', { fieldErrors });
     }
-    const jobs = await this.#jobs.list({
+    const only = account === undefined ? undefined : await requireAccount(this.#stores, account);
+    const jobs = await this.#stores.jobs.list({
       states: GROUPS[question.group],
-      accountId: await this.#accountId(question.account),
+      accountId: only?.id,
       endedWithinMs: question.endedWithinHours * HOUR_MS,
       limit: question.limit,
       after,
@@ -84,7 +70,7 @@ export class OperateJobs {
 
   /** @throws ContractError JOB_NOT_FOUND */
   async show(jobId: string): Promise<OperatorJob> {
-    const job = await this.#jobs.find(jobId.toLowerCase());
+    const job = await this.#stores.jobs.find(jobId.toLowerCase());
     if (job === undefined) throw notFound(jobId);
     return viewJob(job);
   }
@@ -92,11 +78,12 @@ export class OperateJobs {
   /**
    * Ends the lease of an open job: the next dispatcher with room claims it, on another node where
    * there is one. The holder can no longer finish it, and no attempt is counted as lost.
+   * @returns lease_ended is false where no replica held it: it waits to be claimed anyway
    * @throws ContractError JOB_NOT_FOUND, JOB_FINAL
    */
-  async retry(jobId: string): Promise<RetriedJob> {
+  async retry(jobId: string) {
     const id = jobId.toLowerCase();
-    const ending = await this.#jobs.endLease(id);
+    const ending = await this.#stores.jobs.endLease(id);
     switch (ending.kind) {
       case 'ended':
         return { job_id: id, lease_ended: true, holder: ending.holder };
@@ -111,15 +98,6 @@ export class OperateJobs {
       case 'unknown':
         throw notFound(jobId);
     }
-  }
-
-  async #accountId(nameOrId: string | undefined): Promise<string | undefined> {
-    if (nameOrId === undefined) return undefined;
-    const account = await this.#accounts.findByNameOrId(nameOrId);
-    if (account === undefined) {
-      throw new ContractError('NOT_FOUND', `there is no account "${nameOrId}"`);
-    }
-    return account.id;
   }
 }
 

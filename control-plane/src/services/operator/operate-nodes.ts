@@ -1,24 +1,14 @@
 /** The operator's use cases on nodes: list them, drain and undrain one, find its HTTP endpoints. */
 import { ContractError } from '#contract/errors.ts';
-import type { NodeStore } from '../../store/cluster/node-store.ts';
+import type { NodeMember, NodeStore } from '../../store/cluster/node-store.ts';
 import { type OperatorNode, viewNode } from './operator-view.ts';
 
-export interface DrainedNode {
-  readonly node_id: string;
-  readonly draining: boolean;
-}
-
-export interface OperateNodesDependencies {
-  readonly nodes: Pick<NodeStore, 'find' | 'listAll' | 'setDraining'>;
-  /** Called when this process has changed the table. */
-  readonly onChanged?: () => void;
-}
-
 export class OperateNodes {
-  readonly #nodes: OperateNodesDependencies['nodes'];
+  readonly #nodes: NodeStore;
   readonly #onChanged: (() => void) | undefined;
 
-  constructor({ nodes, onChanged }: OperateNodesDependencies) {
+  /** @param onChanged called when this process has changed the table */
+  constructor({ nodes }: { readonly nodes: NodeStore }, onChanged?: () => void) {
     this.#nodes = nodes;
     this.#onChanged = onChanged;
   }
@@ -30,9 +20,7 @@ export class OperateNodes {
 
   /** @throws ContractError NOT_FOUND */
   async show(nodeId: string): Promise<OperatorNode> {
-    const member = await this.#nodes.find(nodeId);
-    if (member === undefined) throw notFound(nodeId);
-    return viewNode(member);
+    return viewNode(await this.#require(nodeId));
   }
 
   /**
@@ -40,7 +28,7 @@ export class OperateNodes {
    * heartbeat. The setting outlives restarts of the node.
    * @throws ContractError NOT_FOUND
    */
-  async setDraining(nodeId: string, draining: boolean): Promise<DrainedNode> {
+  async setDraining(nodeId: string, draining: boolean) {
     if (!(await this.#nodes.setDraining(nodeId, draining))) throw notFound(nodeId);
     this.#onChanged?.();
     return { node_id: nodeId, draining };
@@ -52,13 +40,18 @@ export class OperateNodes {
    * @throws ContractError NOT_FOUND where it is unknown, has left, or has none.
    */
   async requireHttpAddress(nodeId: string): Promise<string> {
-    const member = await this.#nodes.find(nodeId);
-    if (member === undefined) throw notFound(nodeId);
+    const member = await this.#require(nodeId);
     if (member.gone) throw new ContractError('NOT_FOUND', `node "${nodeId}" has left the fleet`);
     if (member.httpAddress === '') {
       throw new ContractError('NOT_FOUND', `node "${nodeId}" has no HTTP endpoints`);
     }
     return member.httpAddress;
+  }
+
+  async #require(nodeId: string): Promise<NodeMember> {
+    const member = await this.#nodes.find(nodeId);
+    if (member === undefined) throw notFound(nodeId);
+    return member;
   }
 }
 

@@ -3,10 +3,9 @@
 import { ContractError } from '#contract/errors.ts';
 import type { CallbackStatus } from '../../domain/job.ts';
 import { isoTime } from '../../domain/time-format.ts';
-import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { NotificationFilter, NotificationSummary } from '../../store/outbox/outbox-listing.ts';
-import type { OutboxStore } from '../../store/outbox/outbox-store.ts';
 import type { AuditEntry } from '../../store/people/audit.ts';
+import type { StoresWithoutEnds } from '../../store/stores.ts';
 
 export const NOTIFICATION_STATUSES = [
   'pending',
@@ -41,18 +40,11 @@ export type ResendOutcome =
   | 'delivered'
   | 'secret-erased';
 
-export interface OperateWebhooksDependencies {
-  readonly outbox: Pick<OutboxStore, 'list' | 'retry' | 'resend'>;
-  readonly jobs: Pick<JobStore, 'find'>;
-}
-
 export class OperateWebhooks {
-  readonly #outbox: OperateWebhooksDependencies['outbox'];
-  readonly #jobs: OperateWebhooksDependencies['jobs'];
+  readonly #stores: Pick<StoresWithoutEnds, 'outbox' | 'jobs'>;
 
-  constructor({ outbox, jobs }: OperateWebhooksDependencies) {
-    this.#outbox = outbox;
-    this.#jobs = jobs;
+  constructor(stores: Pick<StoresWithoutEnds, 'outbox' | 'jobs'>) {
+    this.#stores = stores;
   }
 
   /** The newest first. */
@@ -60,25 +52,25 @@ export class OperateWebhooks {
     const { after, limit, status } = question;
     const jobId = question.jobId?.toLowerCase();
     const place = after === undefined ? undefined : parseCursor(after);
-    const found = await this.#outbox.list({ jobId, status, limit, after: place });
+    const found = await this.#stores.outbox.list({ jobId, status, limit, after: place });
     return found.map(viewNotification);
   }
 
   /** One more attempt is due now. */
   async retry(jobId: string): Promise<ResendOutcome> {
     const id = jobId.toLowerCase();
-    const retried = await this.#outbox.retry(id);
+    const retried = await this.#stores.outbox.retry(id);
     return retried === 'absent' ? this.#whyAbsent(id) : retried;
   }
 
   /** The same by a person of its account. too-soon: within RESEND_EVERY_MS of the last attempt. */
   async resend(jobId: string, audit: AuditEntry): Promise<ResendOutcome | 'too-soon'> {
-    const resent = await this.#outbox.resend(jobId, audit, RESEND_EVERY_MS);
+    const resent = await this.#stores.outbox.resend(jobId, audit, RESEND_EVERY_MS);
     return resent === 'absent' ? this.#whyAbsent(jobId) : resent;
   }
 
   async #whyAbsent(id: string): Promise<'no-job' | 'no-callback' | 'open'> {
-    const found = await this.#jobs.find(id);
+    const found = await this.#stores.jobs.find(id);
     if (found === undefined) return 'no-job';
     return found.callback === null ? 'no-callback' : 'open';
   }

@@ -5,9 +5,8 @@
  */
 import { randomUUID } from 'node:crypto';
 import { publicState } from '../../domain/job.ts';
-import type { JobStore } from '../../store/jobs/job-store.ts';
-import type { FoundLoss, LostResultStore } from '../../store/jobs/lost-results.ts';
-import { FIRST_RESULT } from '../../store/jobs/lost-results.ts';
+import { FIRST_RESULT, type FoundLoss } from '../../store/jobs/lost-results.ts';
+import type { StoresWithoutEnds } from '../../store/stores.ts';
 
 /** Rows of a statement. */
 const PAGE = 200;
@@ -26,12 +25,7 @@ export interface RepaidLosses {
   readonly found: number;
 }
 
-export interface RepayLostDependencies {
-  readonly jobs: Pick<JobStore, 'find'>;
-  readonly lostResults: Pick<
-    LostResultStore,
-    'record' | 'known' | 'live' | 'open' | 'returned' | 'repay'
-  >;
+interface Dependencies extends Pick<StoresWithoutEnds, 'jobs' | 'lostResults'> {
   /** Whether the storage has a file; rejects where it does not say. */
   readonly hasFile: (blob: string) => Promise<boolean>;
 }
@@ -47,9 +41,9 @@ export interface RepayOptions {
 }
 
 export class RepayLost {
-  readonly #dependencies: RepayLostDependencies;
+  readonly #dependencies: Dependencies;
 
-  constructor(dependencies: RepayLostDependencies) {
+  constructor(dependencies: Dependencies) {
     this.#dependencies = dependencies;
   }
 

@@ -35,7 +35,7 @@ export function appOn(
       operateAccounts: new OperateAccounts(stores),
       operateCredits: new OperateCredits(stores),
       operateJobs: new OperateJobs(stores),
-      operateNodes: new OperateNodes({ nodes: stores.nodes }),
+      operateNodes: new OperateNodes(stores),
       operateOrders: new OperateOrders(stores),
       operateWebhooks: new OperateWebhooks(stores),
       readQueue: new ReadQueue(stores, 50_000),
