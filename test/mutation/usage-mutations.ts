@@ -7,7 +7,7 @@ const RULE = 'control-plane/src/domain/account/balance-alerts.ts';
 
 const inAlerts = inFile(
   'control-plane/test/store/alerts/alert-store.test.ts',
-  'low balances under two replicas, on sqlite',
+  'low balances under two replicas on sqlite',
 );
 const inMails = inFile(
   'control-plane/test/services/alerts/mail-delivery.test.ts',

@@ -1,7 +1,7 @@
 /** The quota that replicas share, and replicas that spend it. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { before, it } from 'node:test';
+import { it } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
 import {
   type QuotaAsk,
@@ -10,23 +10,16 @@ import {
   RATE_WINDOW_MS,
 } from '../../../src/domain/rate-quota.ts';
 import { RateLimits } from '../../../src/services/rate-limits.ts';
-import type { RateQuotaStore } from '../../../src/store/accounts/rate-quota-store.ts';
-import { describeStores, storesOn } from '../fixtures.ts';
+import { describeStores } from '../fixtures.ts';
 
-describeStores('rate quotas', ({ databases, database }) => {
-  let quotas: RateQuotaStore;
+describeStores('rate quotas', ({ database, stores, replica }) => {
   /** Another replica. */
-  let others: RateQuotaStore;
-
-  before(async () => {
-    quotas = storesOn(database).rateQuotas;
-    others = storesOn(await databases.open()).rateQuotas;
-  });
+  const others = replica();
 
   /** What `work` finds within one window: again where it met the end of one. */
   async function withinOneWindow<T>(work: (windowStartMs: number) => Promise<T>): Promise<T> {
     for (;;) {
-      const windowStartMs = quotaWindowStartMs(await quotas.nowMs());
+      const windowStartMs = quotaWindowStartMs(await stores.rateQuotas.nowMs());
       let found: T | undefined;
       let failure: unknown;
       try {
@@ -34,7 +27,7 @@ describeStores('rate quotas', ({ databases, database }) => {
       } catch (error) {
         failure = error;
       }
-      if (quotaWindowStartMs(await quotas.nowMs()) !== windowStartMs) continue;
+      if (quotaWindowStartMs(await stores.rateQuotas.nowMs()) !== windowStartMs) continue;
       if (failure !== undefined) throw failure;
       return found as T;
     }
@@ -52,12 +45,12 @@ describeStores('rate quotas', ({ databases, database }) => {
     withinOneWindow(async start => {
       const [one, two] = [randomUUID(), randomUUID()];
       const granted: number[] = [];
-      for (const from of [quotas, others, quotas, others, quotas]) {
-        granted.push((await from.lease(one, 'reads', asked(start))).granted);
+      for (const from of [stores, others, stores, others, stores]) {
+        granted.push((await from.rateQuotas.lease(one, 'reads', asked(start))).granted);
       }
       assert.deepEqual(granted, [30, 30, 30, 10, 0]);
-      assert.equal((await quotas.lease(one, 'submissions', asked(start))).granted, 30);
-      const advance = await quotas.lease(two, 'reads', asked(start, { advance: 80 }));
+      assert.equal((await stores.rateQuotas.lease(one, 'submissions', asked(start))).granted, 30);
+      const advance = await stores.rateQuotas.lease(two, 'reads', asked(start, { advance: 80 }));
       assert.deepEqual(advance, { windowStartMs: start, leased: 100, granted: 20 });
     }));
 
@@ -65,7 +58,7 @@ describeStores('rate quotas', ({ databases, database }) => {
     withinOneWindow(async start => {
       const account = randomUUID();
       const asks = Array.from({ length: 40 }, (_, index) =>
-        (index % 2 === 0 ? quotas : others).lease(account, 'submissions', asked(start)),
+        (index % 2 === 0 ? stores : others).rateQuotas.lease(account, 'submissions', asked(start)),
       );
       const leases = await Promise.all(asks);
       const granted = leases.reduce((sum, lease) => sum + lease.granted, 0);
@@ -74,20 +67,24 @@ describeStores('rate quotas', ({ databases, database }) => {
 
   it('of a window that is over count for nothing', async () => {
     const account = randomUUID();
-    await quotas.lease(account, 'reads', asked(0, { block: 100 }));
+    await stores.rateQuotas.lease(account, 'reads', asked(0, { block: 100 }));
     await database.kysely
       .updateTable('rate_quotas')
       .set({ window_start: quotaWindowStartMs(Date.now()) - 5 * RATE_WINDOW_MS })
       .where('account_id', '=', account)
       .execute();
-    const { granted, leased } = await quotas.lease(account, 'reads', asked(0, { advance: 50 }));
+    const { granted, leased } = await stores.rateQuotas.lease(
+      account,
+      'reads',
+      asked(0, { advance: 50 }),
+    );
     assert.deepEqual({ granted, leased }, { granted: 30, leased: 30 });
     const rows = database.kysely.selectFrom('rate_quotas').select('kind');
     assert.equal((await rows.where('account_id', '=', account).execute()).length, 1);
   });
 
   it('go by the clock of the database', async () => {
-    const [first, second] = [await quotas.nowMs(), await others.nowMs()];
+    const [first, second] = [await stores.rateQuotas.nowMs(), await others.rateQuotas.nowMs()];
     assert.ok(Number.isSafeInteger(first) && second >= first, `${first} ${second}`);
   });
 
@@ -96,7 +93,7 @@ describeStores('rate quotas', ({ databases, database }) => {
       const account = randomUUID();
       const limit = 120;
       const limits = { submissions: limit, reads: limit };
-      const replicas = [new RateLimits(quotas, limits), new RateLimits(others, limits)];
+      const replicas = [stores, others].map(one => new RateLimits(one.rateQuotas, limits));
       const states = await Promise.all(
         Array.from({ length: 400 }, (_, index) =>
           at(replicas, index % 2).take(account, 'submissions'),

@@ -8,7 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { at } from '../../../../test/support/at.ts';
 import {
-  DIALECTS,
+  describeOnDatabases,
   SILENT_LOG,
   skipReason,
   useTestDatabase,
@@ -107,108 +107,103 @@ describe('a database that cannot be opened', () => {
   });
 });
 
-for (const dialect of DIALECTS) {
-  describe(`transactions on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let handles: [Database, Database, Database];
+describeOnDatabases('transactions', dialect => {
+  const databases = useTestDatabase(dialect);
+  let handles: [Database, Database, Database];
 
-    before(async () => {
-      handles = await Promise.all([databases.open(), databases.open(), databases.open()]);
-      await handles[0].kysely
-        .insertInto('accounts')
-        .values({ id: 'a', name: 'a', available: 0, reserved: 0, created_at: 0 })
-        .execute();
-    });
+  before(async () => {
+    handles = await Promise.all([databases.open(), databases.open(), databases.open()]);
+    await handles[0].kysely
+      .insertInto('accounts')
+      .values({ id: 'a', name: 'a', available: 0, reserved: 0, created_at: 0 })
+      .execute();
+  });
 
-    it('that read before they write meet no stale snapshot, and none is lost', async () => {
-      const add = (database: Database) =>
-        transact(database, async tx => {
-          await tx.selectFrom('accounts').selectAll().execute();
-          await delay(1);
-          await tx
+  it('that read before they write meet no stale snapshot, and none is lost', async () => {
+    const add = (database: Database) =>
+      transact(database, async tx => {
+        await tx.selectFrom('accounts').selectAll().execute();
+        await delay(1);
+        await tx
+          .updateTable('accounts')
+          .set(eb => ({ available: eb('available', '+', 1) }))
+          .where('id', '=', 'a')
+          .execute();
+      });
+    const rounds = Array.from({ length: 30 }, (_, index) => add(at(handles, index % 3)));
+    await Promise.all(rounds);
+    const row = await handles[0].kysely
+      .selectFrom('accounts')
+      .select('available')
+      .executeTakeFirstOrThrow();
+    assert.equal(row.available, 30);
+  });
+
+  it('that fail leave nothing, and the connection is good', async () => {
+    const [database] = handles;
+    await assert.rejects(
+      transact(database, async tx => {
+        await tx.updateTable('accounts').set({ reserved: 9 }).execute();
+        throw new Error('on purpose');
+      }),
+      /on purpose/,
+    );
+    const row = await database.kysely
+      .selectFrom('accounts')
+      .select('reserved')
+      .executeTakeFirstOrThrow();
+    assert.equal(row.reserved, 0);
+  });
+
+  it('keep the event loop free while they wait for another replica', async () => {
+    const [holder, waiter] = handles;
+    let turns = 0;
+    const clock = setInterval(() => turns++, 5);
+    try {
+      let waiting: Promise<unknown> | undefined;
+      await transact(holder, async tx => {
+        await tx.updateTable('accounts').set({ available: 1 }).execute();
+        waiting = transact(waiter, db =>
+          db
             .updateTable('accounts')
             .set(eb => ({ available: eb('available', '+', 1) }))
-            .where('id', '=', 'a')
-            .execute();
-        });
-      const rounds = Array.from({ length: 30 }, (_, index) => add(at(handles, index % 3)));
-      await Promise.all(rounds);
-      const row = await handles[0].kysely
-        .selectFrom('accounts')
-        .select('available')
-        .executeTakeFirstOrThrow();
-      assert.equal(row.available, 30);
-    });
-
-    it('that fail leave nothing, and the connection is good', async () => {
-      const [database] = handles;
-      await assert.rejects(
-        transact(database, async tx => {
-          await tx.updateTable('accounts').set({ reserved: 9 }).execute();
-          throw new Error('on purpose');
-        }),
-        /on purpose/,
-      );
-      const row = await database.kysely
-        .selectFrom('accounts')
-        .select('reserved')
-        .executeTakeFirstOrThrow();
-      assert.equal(row.reserved, 0);
-    });
-
-    it('keep the event loop free while they wait for another replica', async () => {
-      const [holder, waiter] = handles;
-      let turns = 0;
-      const clock = setInterval(() => turns++, 5);
-      try {
-        let waiting: Promise<unknown> | undefined;
-        await transact(holder, async tx => {
-          await tx.updateTable('accounts').set({ available: 1 }).execute();
-          waiting = transact(waiter, db =>
-            db
-              .updateTable('accounts')
-              .set(eb => ({ available: eb('available', '+', 1) }))
-              .execute(),
-          );
-          // A wait inside SQLite would let it turn when it is over, which is then too late.
-          const lateAtMs = performance.now() + SQLITE_BUSY_WAIT_MS_MAX / 2;
-          while (turns < 5) await delay(5);
-          assert.ok(performance.now() < lateAtMs, 'the loop stood still');
-        });
-        await waiting;
-      } finally {
-        clearInterval(clock);
-      }
-      const row = await holder.kysely
-        .selectFrom('accounts')
-        .select('available')
-        .executeTakeFirstOrThrow();
-      assert.equal(row.available, 2);
-    });
-
-    it('know a duplicate from other violations', async () => {
-      const account = { name: 'b', available: 0, reserved: 0, created_at: 0 };
-      const insert = (values: { id: string; name: string; available: number; reserved: number }) =>
-        handles[0].kysely
-          .insertInto('accounts')
-          .values({ ...values, created_at: 0 })
-          .execute();
-      const kindOf = async (work: Promise<unknown>) =>
-        work.then(
-          () => 'accepted',
-          error => databaseErrorKind(error),
+            .execute(),
         );
-      assert.equal(await kindOf(insert({ ...account, id: 'b' })), 'accepted');
-      assert.equal(await kindOf(insert({ ...account, id: 'b', name: 'c' })), 'duplicate');
-      assert.equal(await kindOf(insert({ ...account, id: 'c' })), 'duplicate');
-      assert.equal(await kindOf(insert({ ...account, id: 'c', name: 'B' })), 'accepted');
-      assert.equal(
-        await kindOf(insert({ ...account, id: 'd', name: 'd', available: -1 })),
-        'other',
-      );
-    });
+        // A wait inside SQLite would let it turn when it is over, which is then too late.
+        const lateAtMs = performance.now() + SQLITE_BUSY_WAIT_MS_MAX / 2;
+        while (turns < 5) await delay(5);
+        assert.ok(performance.now() < lateAtMs, 'the loop stood still');
+      });
+      await waiting;
+    } finally {
+      clearInterval(clock);
+    }
+    const row = await holder.kysely
+      .selectFrom('accounts')
+      .select('available')
+      .executeTakeFirstOrThrow();
+    assert.equal(row.available, 2);
   });
-}
+
+  it('know a duplicate from other violations', async () => {
+    const account = { name: 'b', available: 0, reserved: 0, created_at: 0 };
+    const insert = (values: { id: string; name: string; available: number; reserved: number }) =>
+      handles[0].kysely
+        .insertInto('accounts')
+        .values({ ...values, created_at: 0 })
+        .execute();
+    const kindOf = async (work: Promise<unknown>) =>
+      work.then(
+        () => 'accepted',
+        error => databaseErrorKind(error),
+      );
+    assert.equal(await kindOf(insert({ ...account, id: 'b' })), 'accepted');
+    assert.equal(await kindOf(insert({ ...account, id: 'b', name: 'c' })), 'duplicate');
+    assert.equal(await kindOf(insert({ ...account, id: 'c' })), 'duplicate');
+    assert.equal(await kindOf(insert({ ...account, id: 'c', name: 'B' })), 'accepted');
+    assert.equal(await kindOf(insert({ ...account, id: 'd', name: 'd', available: -1 })), 'other');
+  });
+});
 
 describe('the file of SQLite', () => {
   const databases = useTestDatabase('sqlite');

@@ -11,9 +11,8 @@ import { sql } from 'kysely';
 import { Migrator } from 'kysely/migration';
 import {
   createTestDatabase,
-  DIALECTS,
+  describeOnDatabases,
   SILENT_LOG,
-  skipReason,
   type TestDatabase,
 } from '../../../../test/support/database.ts';
 import { examineDatabase } from '../../../src/doctor/database-findings.ts';
@@ -38,140 +37,138 @@ const DIRECTORY = path.resolve(import.meta.dirname, '../../../src/store/database
 
 const options = { log: SILENT_LOG, renderOutboxBody: () => '' };
 
-for (const dialect of DIALECTS) {
-  describe(`migrations on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    async function withEmpty(work: (test: TestDatabase, database: Database) => Promise<void>) {
-      const test = await createTestDatabase(dialect, { migrated: false });
-      try {
-        await work(test, await test.open());
-      } finally {
-        await test.close();
-      }
+describeOnDatabases('migrations', dialect => {
+  async function withEmpty(work: (test: TestDatabase, database: Database) => Promise<void>) {
+    const test = await createTestDatabase(dialect, { migrated: false });
+    try {
+      await work(test, await test.open());
+    } finally {
+      await test.close();
     }
+  }
 
-    it('run once, however many processes start at the same time', () =>
-      withEmpty(async (test, database) => {
-        await assert.rejects(requireCurrentSchema(database), /migrate/);
-        const replicas = await Promise.all([1, 2, 3].map(() => test.open()));
-        const ran = await Promise.all(replicas.map(replica => migrate(replica)));
-        assert.deepEqual(ran.flat(), Object.keys(migrationsOf(database)));
-        await requireCurrentSchema(database);
-        assert.deepEqual(await migrate(database), []);
-      }));
+  it('run once, however many processes start at the same time', () =>
+    withEmpty(async (test, database) => {
+      await assert.rejects(requireCurrentSchema(database), /migrate/);
+      const replicas = await Promise.all([1, 2, 3].map(() => test.open()));
+      const ran = await Promise.all(replicas.map(replica => migrate(replica)));
+      assert.deepEqual(ran.flat(), Object.keys(migrationsOf(database)));
+      await requireCurrentSchema(database);
+      assert.deepEqual(await migrate(database), []);
+    }));
 
-    it('that were cut off half way run again from the start', () =>
-      withEmpty(async (_, database) => {
-        await migrate(database);
-        await database.kysely.schema.dropTable('jobs').execute();
-        await database.kysely.schema.dropTable('nodes').execute();
-        await sql`delete from kysely_migration`.execute(database.kysely);
-        assert.deepEqual(await migrate(database), Object.keys(migrationsOf(database)));
-        const tables = await query(database, db => db.introspection.getTables());
-        assert.ok(tables.some(({ name }) => name === 'jobs'));
-      }));
+  it('that were cut off half way run again from the start', () =>
+    withEmpty(async (_, database) => {
+      await migrate(database);
+      await database.kysely.schema.dropTable('jobs').execute();
+      await database.kysely.schema.dropTable('nodes').execute();
+      await sql`delete from kysely_migration`.execute(database.kysely);
+      assert.deepEqual(await migrate(database), Object.keys(migrationsOf(database)));
+      const tables = await query(database, db => db.introspection.getTables());
+      assert.ok(tables.some(({ name }) => name === 'jobs'));
+    }));
 
-    it('only add: nothing that an old replica uses goes or changes', () =>
-      withEmpty(async (_, database) => {
-        let before = await readSchemaShape(database);
-        for (const name of Object.keys(migrationsOf(database))) {
-          await migrateTo(database, name);
-          const after = await readSchemaShape(database);
-          assert.deepEqual(brokenFor(before, after), [], name);
-          before = after;
-        }
-      }));
-
-    it('go on where a statement loses to another member', async () => {
-      for (const at of [1, 20]) {
-        await withEmpty(async (_, database) => {
-          let seen = 0;
-          const losing = tapped(database, () => {
-            seen += 1;
-            if (seen === at) throw CONFLICT;
-          });
-          await migrate(losing);
-          assert.ok(seen > at, `${seen} statements`);
-          await requireCurrentSchema(database);
-        });
+  it('only add: nothing that an old replica uses goes or changes', () =>
+    withEmpty(async (_, database) => {
+      let before = await readSchemaShape(database);
+      for (const name of Object.keys(migrationsOf(database))) {
+        await migrateTo(database, name);
+        const after = await readSchemaShape(database);
+        assert.deepEqual(brokenFor(before, after), [], name);
+        before = after;
       }
-    });
+    }));
 
-    it('are all in the list that runs', () =>
-      withEmpty(async (_, database) => {
-        const names = Object.keys(migrationsOf(database));
-        const files = readdirSync(DIRECTORY).filter(name => /^\d/.test(name));
-        assert.deepEqual(names, files.map(name => path.basename(name, '.ts')).sort());
-      }));
-
-    const enter = (database: Database, name: string) =>
-      sql`insert into kysely_migration (name, timestamp)
-        values (${name}, '2999-01-01T00:00:00.000Z')`.execute(database.kysely);
-
-    it('of a newer version are left alone, and said: they only added', () =>
-      withEmpty(async (test, database) => {
-        await migrate(database);
-        await enter(database, '0999-later');
-        assert.deepEqual((await schemaState(database)).unknown, ['0999-later']);
-        assert.deepEqual(await migrate(database), []);
+  it('go on where a statement loses to another member', async () => {
+    for (const at of [1, 20]) {
+      await withEmpty(async (_, database) => {
+        let seen = 0;
+        const losing = tapped(database, () => {
+          seen += 1;
+          if (seen === at) throw CONFLICT;
+        });
+        await migrate(losing);
+        assert.ok(seen > at, `${seen} statements`);
         await requireCurrentSchema(database);
-        for (const migrations of ['run', 'require'] as const) {
-          const warned: unknown[] = [];
-          const log = { ...SILENT_LOG, warn: (fields: unknown) => warned.push(fields) };
-          await (await openStores(test.url, { ...options, log, migrations })).close();
-          assert.deepEqual(
-            warned.filter(fields => JSON.stringify(fields).includes('0999-later')),
-            [{ migrations: ['0999-later'] }],
-          );
-        }
-      }));
-
-    it('of a newer version that leave no way back are refused, and so are gaps', () =>
-      withEmpty(async (test, database) => {
-        const names = await migrate(database);
-        await enter(database, '0999-later-no-way-back');
-        await assert.rejects(migrate(database), SchemaError);
-        await assert.rejects(requireCurrentSchema(database), /newer version .* no way back/);
-        for (const migrations of ['run', 'require'] as const) {
-          await assert.rejects(openStores(test.url, { ...options, migrations }), SchemaError);
-        }
-        await sql`delete from kysely_migration where name like '0999%'`.execute(database.kysely);
-        await sql`delete from kysely_migration where name = ${names[0]}`.execute(database.kysely);
-        await enter(database, '0999-later');
-        await assert.rejects(migrate(database), /newer version .* that lacks 0001-baseline/);
-        await assert.rejects(requireCurrentSchema(database), SchemaError);
-      }));
-
-    it('of 0.1.0 are refused by name, and nothing changes', () =>
-      withEmpty(async (test, database) => {
-        for (const statement of [
-          'create table kysely_migration (name varchar(255), timestamp varchar(255))',
-          `insert into kysely_migration values ('0001-initial', '2999'), ('0002-rate-quotas', '2999')`,
-          'create table accounts (id varchar(36) primary key, name varchar(64))',
-        ]) {
-          await sql.raw(statement).execute(database.kysely);
-        }
-        const shape = await readSchemaShape(database);
-        const bytes = () =>
-          ['', '-wal'].map(end => dialect === 'sqlite' && readFileSync(test.url.slice(7) + end));
-        const before = bytes();
-        const refused = {
-          name: 'SchemaError',
-          message: /^the database was made by 0\.1\.0, [^\n]+$/,
-        };
-        for (const migrations of ['run', 'require'] as const) {
-          await assert.rejects(openStores(test.url, { ...options, migrations }), refused);
-        }
-        const examined = await examineDatabase(test.url);
-        await examined.database?.close();
-        assert.equal(examined.current, false);
-        assert.ok(
-          examined.findings.some(one => one.status === 'failure' && one.found === OLDER_FOUND),
-        );
-        assert.deepEqual(bytes(), before);
-        assert.deepEqual(await readSchemaShape(database), shape);
-      }));
+      });
+    }
   });
-}
+
+  it('are all in the list that runs', () =>
+    withEmpty(async (_, database) => {
+      const names = Object.keys(migrationsOf(database));
+      const files = readdirSync(DIRECTORY).filter(name => /^\d/.test(name));
+      assert.deepEqual(names, files.map(name => path.basename(name, '.ts')).sort());
+    }));
+
+  const enter = (database: Database, name: string) =>
+    sql`insert into kysely_migration (name, timestamp)
+      values (${name}, '2999-01-01T00:00:00.000Z')`.execute(database.kysely);
+
+  it('of a newer version are left alone, and said: they only added', () =>
+    withEmpty(async (test, database) => {
+      await migrate(database);
+      await enter(database, '0999-later');
+      assert.deepEqual((await schemaState(database)).unknown, ['0999-later']);
+      assert.deepEqual(await migrate(database), []);
+      await requireCurrentSchema(database);
+      for (const migrations of ['run', 'require'] as const) {
+        const warned: unknown[] = [];
+        const log = { ...SILENT_LOG, warn: (fields: unknown) => warned.push(fields) };
+        await (await openStores(test.url, { ...options, log, migrations })).close();
+        assert.deepEqual(
+          warned.filter(fields => JSON.stringify(fields).includes('0999-later')),
+          [{ migrations: ['0999-later'] }],
+        );
+      }
+    }));
+
+  it('of a newer version that leave no way back are refused, and so are gaps', () =>
+    withEmpty(async (test, database) => {
+      const names = await migrate(database);
+      await enter(database, '0999-later-no-way-back');
+      await assert.rejects(migrate(database), SchemaError);
+      await assert.rejects(requireCurrentSchema(database), /newer version .* no way back/);
+      for (const migrations of ['run', 'require'] as const) {
+        await assert.rejects(openStores(test.url, { ...options, migrations }), SchemaError);
+      }
+      await sql`delete from kysely_migration where name like '0999%'`.execute(database.kysely);
+      await sql`delete from kysely_migration where name = ${names[0]}`.execute(database.kysely);
+      await enter(database, '0999-later');
+      await assert.rejects(migrate(database), /newer version .* that lacks 0001-baseline/);
+      await assert.rejects(requireCurrentSchema(database), SchemaError);
+    }));
+
+  it('of 0.1.0 are refused by name, and nothing changes', () =>
+    withEmpty(async (test, database) => {
+      for (const statement of [
+        'create table kysely_migration (name varchar(255), timestamp varchar(255))',
+        `insert into kysely_migration values ('0001-initial', '2999'), ('0002-rate-quotas', '2999')`,
+        'create table accounts (id varchar(36) primary key, name varchar(64))',
+      ]) {
+        await sql.raw(statement).execute(database.kysely);
+      }
+      const shape = await readSchemaShape(database);
+      const bytes = () =>
+        ['', '-wal'].map(end => dialect === 'sqlite' && readFileSync(test.url.slice(7) + end));
+      const before = bytes();
+      const refused = {
+        name: 'SchemaError',
+        message: /^the database was made by 0\.1\.0, [^\n]+$/,
+      };
+      for (const migrations of ['run', 'require'] as const) {
+        await assert.rejects(openStores(test.url, { ...options, migrations }), refused);
+      }
+      const examined = await examineDatabase(test.url);
+      await examined.database?.close();
+      assert.equal(examined.current, false);
+      assert.ok(
+        examined.findings.some(one => one.status === 'failure' && one.found === OLDER_FOUND),
+      );
+      assert.deepEqual(bytes(), before);
+      assert.deepEqual(await readSchemaShape(database), shape);
+    }));
+});
 
 /** On Galera a change of tables that another test makes ends it, as it ends `migrate`'s own rounds. */
 function migrateTo(database: Database, name: string): Promise<void> {

@@ -3,17 +3,16 @@
  * against a takeover between two statements; there another handle acts right after the first.
  */
 import assert from 'node:assert/strict';
-import { afterEach, before, describe, it } from 'node:test';
+import { afterEach, it } from 'node:test';
 import type { KyselyPlugin, QueryId } from 'kysely';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { LEASE_MS } from '../../../src/domain/lease.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Claim } from '../../../src/store/jobs/job-lease.ts';
 import type { ClaimableJob } from '../../../src/store/jobs/job-queue.ts';
-import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,
   claimed,
+  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -50,87 +49,78 @@ function withActAfter(
   return { ...database, kysely: database.kysely.withPlugin(plugin) };
 }
 
-for (const dialect of DIALECTS) {
-  describe(`the fence of a job on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let database: Database;
-    let stores: Stores;
+describeStores('the fence of a job', ({ dialect, database, replica }) => {
+  const stores = replica();
+  afterEach(() => assertBalanced(stores));
 
-    before(async () => {
-      database = await databases.open();
-      stores = storesOn(await databases.open());
-    });
-    afterEach(() => assertBalanced(stores));
+  async function takenOver(claim: Claim, holder: string): Promise<Claim> {
+    assert.ok(await stores.jobs.renew(claim, 0));
+    return claimed(stores, await reread(stores, claim.jobId), { holder });
+  }
 
-    async function takenOver(claim: Claim, holder: string): Promise<Claim> {
-      assert.ok(await stores.jobs.renew(claim, 0));
-      return claimed(stores, await reread(stores, claim.jobId), { holder });
-    }
-
-    it('an ended job is claimed by nobody', async () => {
-      const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
-      assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
-      const listed = { id: job.id, fence: claim.fence } as ClaimableJob;
-      assert.equal(await stores.jobs.claim(listed, 'replica-2', LEASE_MS), undefined);
-    });
-
-    it('a claim that was overtaken before its answer came is no claim', async () => {
-      const job = await submitted(stores, newJob(await fundedAccount(stores, 1)));
-      const listed = { id: job.id, fence: job.fence } as ClaimableJob;
-      let heir: Claim | undefined;
-      const slow = withActAfter(database, 'UpdateQueryNode', async () => {
-        heir = await claimed(stores, await reread(stores, job.id), { holder: 'heir' });
-      });
-      assert.equal(await storesOn(slow).jobs.claim(listed, 'slow', 0), undefined);
-      assert.ok(heir);
-      assert.equal(await stores.jobs.renew(heir, LEASE_MS), true);
-    });
-
-    it('an input that was stored under an earlier claim is not stored again by it', async () => {
-      const sourceUrl = 'https://a.example/';
-      const account = await fundedAccount(stores, 1);
-      const old = await claimed(stores, await submitted(stores, newJob(account, { sourceUrl })));
-      const input = storedInput(old.jobId);
-      assert.equal(await stores.jobs.inputStored(old, input), true);
-      await takenOver(old, 'heir');
-      assert.equal(await stores.jobs.inputStored(old, input), false);
-    });
-
-    it('a job is ended by the holder of its lease alone', async () => {
-      const { claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
-      const stranger = { ...claim, holder: 'stranger' };
-      assert.equal(await stores.jobs.fail(stranger, IMAGE_FAULT), false);
-      assert.equal(await stores.jobs.succeed(stranger, resultOf(claim), HOUR_MS, {}), false);
-    });
-
-    // SQLite runs one writing transaction at a time: nothing comes between its statements.
-    const between = { skip: dialect === 'sqlite' && 'nothing comes between' };
-
-    it('an ending that is overtaken by its own replica ends nothing', between, async () => {
-      const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
-      const slow = withActAfter(database, 'SelectQueryNode', async () => {
-        await takenOver(claim, claim.holder);
-      });
-      assert.equal(await storesOn(slow).jobs.fail(claim, IMAGE_FAULT), false);
-      assert.equal((await reread(stores, job.id)).state, 'running');
-    });
-
-    it('an ending whose lease is given back meanwhile ends nothing', between, async () => {
-      const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
-      const slow = withActAfter(database, 'SelectQueryNode', async () => {
-        assert.ok(await stores.jobs.release(claim));
-      });
-      assert.equal(await storesOn(slow).jobs.fail(claim, IMAGE_FAULT), false);
-      assert.equal((await reread(stores, job.id)).state, 'running');
-    });
-
-    it('of two endings that meet the second is told that it is none', between, async () => {
-      const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
-      const slow = withActAfter(database, 'SelectQueryNode', async () => {
-        assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
-      });
-      assert.equal(await storesOn(slow).jobs.fail(claim, IMAGE_FAULT), false);
-      assert.equal((await reread(stores, job.id)).state, 'succeeded');
-    });
+  it('an ended job is claimed by nobody', async () => {
+    const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
+    assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+    const listed = { id: job.id, fence: claim.fence } as ClaimableJob;
+    assert.equal(await stores.jobs.claim(listed, 'replica-2', LEASE_MS), undefined);
   });
-}
+
+  it('a claim that was overtaken before its answer came is no claim', async () => {
+    const job = await submitted(stores, newJob(await fundedAccount(stores, 1)));
+    const listed = { id: job.id, fence: job.fence } as ClaimableJob;
+    let heir: Claim | undefined;
+    const slow = withActAfter(database, 'UpdateQueryNode', async () => {
+      heir = await claimed(stores, await reread(stores, job.id), { holder: 'heir' });
+    });
+    assert.equal(await storesOn(slow).jobs.claim(listed, 'slow', 0), undefined);
+    assert.ok(heir);
+    assert.equal(await stores.jobs.renew(heir, LEASE_MS), true);
+  });
+
+  it('an input that was stored under an earlier claim is not stored again by it', async () => {
+    const sourceUrl = 'https://a.example/';
+    const account = await fundedAccount(stores, 1);
+    const old = await claimed(stores, await submitted(stores, newJob(account, { sourceUrl })));
+    const input = storedInput(old.jobId);
+    assert.equal(await stores.jobs.inputStored(old, input), true);
+    await takenOver(old, 'heir');
+    assert.equal(await stores.jobs.inputStored(old, input), false);
+  });
+
+  it('a job is ended by the holder of its lease alone', async () => {
+    const { claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
+    const stranger = { ...claim, holder: 'stranger' };
+    assert.equal(await stores.jobs.fail(stranger, IMAGE_FAULT), false);
+    assert.equal(await stores.jobs.succeed(stranger, resultOf(claim), HOUR_MS, {}), false);
+  });
+
+  // SQLite runs one writing transaction at a time: nothing comes between its statements.
+  const between = { skip: dialect === 'sqlite' && 'nothing comes between' };
+
+  it('an ending that is overtaken by its own replica ends nothing', between, async () => {
+    const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
+    const slow = withActAfter(database, 'SelectQueryNode', async () => {
+      await takenOver(claim, claim.holder);
+    });
+    assert.equal(await storesOn(slow).jobs.fail(claim, IMAGE_FAULT), false);
+    assert.equal((await reread(stores, job.id)).state, 'running');
+  });
+
+  it('an ending whose lease is given back meanwhile ends nothing', between, async () => {
+    const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
+    const slow = withActAfter(database, 'SelectQueryNode', async () => {
+      assert.ok(await stores.jobs.release(claim));
+    });
+    assert.equal(await storesOn(slow).jobs.fail(claim, IMAGE_FAULT), false);
+    assert.equal((await reread(stores, job.id)).state, 'running');
+  });
+
+  it('of two endings that meet the second is told that it is none', between, async () => {
+    const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
+    const slow = withActAfter(database, 'SelectQueryNode', async () => {
+      assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    });
+    assert.equal(await storesOn(slow).jobs.fail(claim, IMAGE_FAULT), false);
+    assert.equal((await reread(stores, job.id)).state, 'succeeded');
+  });
+});

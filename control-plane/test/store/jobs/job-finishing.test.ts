@@ -1,23 +1,17 @@
 /** Jobs with finishing: what their rows keep, where they stand, what becomes of their pictures. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
-import {
-  createTestDatabase,
-  DIALECTS,
-  skipReason,
-  type TestDatabase,
-} from '../../../../test/support/database.ts';
+import { it } from 'node:test';
 import { fc } from '../../../../test/support/property-tests.ts';
 import { megapixelsOf, needsOf } from '../../../src/domain/dispatch/job-needs.ts';
 import { backgroundBlob, type Job, jobOfBackground } from '../../../src/domain/job.ts';
 import { queuedMegapixels } from '../../../src/domain/queue-share.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
-import type { Stores } from '../../../src/store/stores.ts';
 import {
   BACKGROUND_URL,
   claimed,
+  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -27,7 +21,6 @@ import {
   running,
   storedBackground,
   storedInput,
-  storesOn,
   submitted,
   WITH_PICTURE,
 } from '../fixtures.ts';
@@ -74,229 +67,217 @@ it('a background is found by its name, whoever stored it', () => {
   assert.equal(jobOfBackground('backgrounds/other'), undefined);
 });
 
-for (const dialect of DIALECTS) {
-  describe(`jobs with finishing on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    let test: TestDatabase;
-    let database: Database;
-    let stores: Stores;
-    before(async () => {
-      test = await createTestDatabase(dialect);
-      database = await test.open();
-      stores = storesOn(database);
-    });
-    after(() => test?.close());
+describeStores('jobs with finishing', ({ database, stores }) => {
+  /** Of an account of its own, with credits for a few. */
+  async function jobOf(overrides: Partial<NewJob>): Promise<NewJob> {
+    const apiKeyId = randomUUID().slice(0, 12);
+    return newJob(await fundedAccount(stores, 5), { apiKeyId, ...overrides });
+  }
 
-    /** Of an account of its own, with credits for a few. */
-    async function jobOf(overrides: Partial<NewJob>): Promise<NewJob> {
-      const apiKeyId = randomUUID().slice(0, 12);
-      return newJob(await fundedAccount(stores, 5), { apiKeyId, ...overrides });
+  const openOf = async ({ apiKeyId }: NewJob) =>
+    (await stores.jobs.listClaimable(1000)).filter(job => job.apiKeyId === apiKeyId);
+
+  it('come back as they were made', async () => {
+    const asked: Pick<NewJob, 'outputFormat' | 'channels' | 'finishing'>[] = [
+      { outputFormat: 'png', channels: 'rgba', finishing: CROPPED },
+      { outputFormat: 'jpeg', channels: 'rgba', finishing: CROPPED },
+      { outputFormat: 'zip', channels: 'rgba', finishing: {} },
+      { outputFormat: 'webp', channels: 'alpha', finishing: {} },
+    ];
+    for (const each of asked) {
+      const job = await submitted(stores, await jobOf(each));
+      const { outputFormat, channels, finishing, background } = job;
+      assert.deepEqual({ outputFormat, channels, finishing }, each);
+      assert.equal(background, null);
+      const [listed] = await openOf(await jobOf({ ...each, apiKeyId: job.apiKeyId }));
+      assert.deepEqual([listed?.outputFormat, listed?.finishing], [outputFormat, finishing]);
     }
-
-    const openOf = async ({ apiKeyId }: NewJob) =>
-      (await stores.jobs.listClaimable(1000)).filter(job => job.apiKeyId === apiKeyId);
-
-    it('come back as they were made', async () => {
-      const asked: Pick<NewJob, 'outputFormat' | 'channels' | 'finishing'>[] = [
-        { outputFormat: 'png', channels: 'rgba', finishing: CROPPED },
-        { outputFormat: 'jpeg', channels: 'rgba', finishing: CROPPED },
-        { outputFormat: 'zip', channels: 'rgba', finishing: {} },
-        { outputFormat: 'webp', channels: 'alpha', finishing: {} },
-      ];
-      for (const each of asked) {
-        const job = await submitted(stores, await jobOf(each));
-        const { outputFormat, channels, finishing, background } = job;
-        assert.deepEqual({ outputFormat, channels, finishing }, each);
-        assert.equal(background, null);
-        const [listed] = await openOf(await jobOf({ ...each, apiKeyId: job.apiKeyId }));
-        assert.deepEqual([listed?.outputFormat, listed?.finishing], [outputFormat, finishing]);
-      }
-      const plain = await submitted(stores, await jobOf({ outputFormat: 'jxl' }));
-      assert.deepEqual([plain.channels, plain.finishing, plain.background], ['rgba', null, null]);
-    });
-
-    it('are not made without what they need', async () => {
-      const wrong: Partial<NewJob>[] = [
-        WITH_PICTURE,
-        BACKGROUND_URL,
-        { ...WITH_PICTURE, background: { url: null, input: null } },
-        { ...WITH_PICTURE, background: { url: URL_TEXT, input: storedBackground('x') } },
-        { outputFormat: 'jpeg' },
-        { channels: 'alpha' },
-      ];
-      for (const each of wrong) {
-        await assert.rejects(submitted(stores, await jobOf(each)), Error, JSON.stringify(each));
-      }
-    });
-
-    it('tell what the node saw, for as long as there is a result', async () => {
-      for (const sight of [SIGHT, { ...SIGHT, subject: null }, null]) {
-        const { claim, job } = await running(stores, await jobOf({ finishing: CROPPED }));
-        const result = { ...resultOf(claim), format: 'jpeg' as const, sight };
-        assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
-        assert.deepEqual((await reread(stores, job.id)).result, result);
-      }
-    });
-
-    it('of two URLs are downloaded one after the other, each among those of its host', async () => {
-      const made = await jobOf({ sourceUrl: URL_TEXT, ...WITH_PICTURE, ...BACKGROUND_URL });
-      const { id, sourceHost } = await submitted(stores, made);
-      const first = await claimed(stores, await reread(stores, id));
-      const input = storedInput(id);
-      const { url: backgroundUrl } = BACKGROUND_URL.background;
-      for (const again of [false, true]) {
-        assert.ok(await stores.jobs.inputStored(first, input, { backgroundUrl }), `${again}`);
-      }
-      const between = await reread(stores, id);
-      assert.deepEqual([between.state, between.input], ['fetching', input]);
-      assert.notEqual(between.sourceHost, sourceHost);
-      assert.ok(await stores.jobs.release(first));
-      const [listed] = await openOf(made);
-      assert.deepEqual([listed?.state, listed?.sourceHost], ['fetching', between.sourceHost]);
-      const second = await claimed(stores, between);
-      assert.equal(await stores.jobs.admitted(second), false, 'not before its background');
-      assert.equal(await stores.jobs.backgroundStored(first, storedBackground(id)), false);
-      for (const again of [false, true]) {
-        assert.ok(await stores.jobs.backgroundStored(second, storedBackground(id)), `${again}`);
-      }
-      const ready = await reread(stores, id);
-      assert.deepEqual(
-        [ready.state, ready.input, ready.background?.input],
-        ['ready', input, storedBackground(id)],
-      );
-    });
-
-    it('with their image and the URL of a background wait for that download alone', async () => {
-      const made = await jobOf({ ...WITH_PICTURE, ...BACKGROUND_URL });
-      const job = await submitted(stores, made);
-      assert.deepEqual([job.state, job.sourceUrl, job.input], ['accepted', null, made.input]);
-      assert.ok(job.sourceHost !== null);
-      assert.deepEqual(job.background, BACKGROUND_URL.background);
-      const claim = await claimed(stores, job);
-      assert.ok(await stores.jobs.backgroundStored(claim, storedBackground(job.id)));
-      assert.equal((await reread(stores, job.id)).state, 'ready');
-    });
-
-    it('name their background until they end, either way', async () => {
-      const ends: ((job: Job) => Promise<unknown>)[] = [
-        async job => {
-          const claim = await claimed(stores, job);
-          assert.ok(await stores.jobs.admitted(claim));
-          assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
-        },
-        async job => stores.jobs.fail(await claimed(stores, job), IMAGE_FAULT),
-      ];
-      for (const end of ends) {
-        const id = randomUUID();
-        const background = { url: null, input: storedBackground(id) };
-        const job = await submitted(stores, await jobOf({ id, ...WITH_PICTURE, background }));
-        const { blob } = background.input;
-        const names = [blob, backgroundBlob(id, 7), backgroundBlob(randomUUID()), `inputs/${id}`];
-        assert.deepEqual(await stores.jobs.referencedBlobs(names), new Set([blob, `inputs/${id}`]));
-        await end(job);
-        assert.deepEqual(await stores.jobs.referencedBlobs(names), new Set());
-        const { background: left } = await reread(stores, id);
-        assert.equal(left, null);
-      }
-      const byUrl = await submitted(stores, await jobOf({ ...WITH_PICTURE, ...BACKGROUND_URL }));
-      await stores.jobs.fail(await claimed(stores, byUrl), IMAGE_FAULT);
-      const row = await database.kysely
-        .selectFrom('jobs')
-        .select(['source_url', 'background_url'])
-        .where('id', '=', byUrl.id)
-        .executeTakeFirst();
-      assert.deepEqual({ ...row }, { source_url: null, background_url: null });
-    });
-
-    it('stand among the others of their lane', async () => {
-      const plain = await jobOf({});
-      const { accountId, apiKeyId } = plain;
-      const ids: string[] = [];
-      for (const finishing of [undefined, CROPPED, undefined, CROPPED]) {
-        const asked = finishing === undefined ? {} : { finishing };
-        ids.push((await submitted(stores, newJob(accountId, { apiKeyId, ...asked }))).id);
-        await passesAMillisecond(database);
-      }
-      const lanes = (await stores.jobs.listLanes()).filter(lane => lane.apiKeyId === apiKeyId);
-      assert.equal(lanes.length, 1);
-      assert.deepEqual(
-        (await openOf(plain)).map(({ id }) => id),
-        ids,
-      );
-      const pages: string[] = [];
-      let cursor: string | undefined;
-      do {
-        const states = ['ready' as const];
-        const filter = { states, accountId, endedWithinMs: HOUR_MS, limit: 1, after: cursor };
-        const page = await stores.jobs.list(filter);
-        pages.push(...page.map(({ id }) => id));
-        cursor = page[0]?.cursor;
-      } while (cursor !== undefined);
-      assert.deepEqual(pages, ids);
-    });
-
-    it('count in the queue by the larger of input and frame', async () => {
-      const made = await jobOf({ finishing: CROPPED });
-      await submitted(stores, made);
-      const large = { ...CROPPED, outputWidth: 100, outputHeight: 100 };
-      const { accountId, apiKeyId } = made;
-      await submitted(stores, newJob(accountId, { apiKeyId, finishing: large }));
-      const { byAccount } = await stores.jobs.queued();
-      assert.equal(byAccount.get(accountId)?.megapixels, 6 + 3);
-      assert.equal(byAccount.get(accountId)?.jobs, 2);
-    });
-
-    it('count as the rule of frames has it, before their image is there and after', async () => {
-      const sizes = fc.oneof(
-        fc.record({
-          width: fc.integer({ min: 1, max: 3000 }),
-          height: fc.nat(3000).map(n => n + 1),
-        }),
-        fc.constant({ width: null, height: null }),
-      );
-      const property = fc.asyncProperty(anyFinishing, sizes, async (finishing, size) => {
-        const queued = async (made: NewJob) => {
-          const { byAccount } = await stores.jobs.queued();
-          return byAccount.get(made.accountId)?.megapixels;
-        };
-        const input = { ...storedInput(randomUUID()), ...size };
-        const uploaded = await jobOf({ finishing, input });
-        const first = await submitted(stores, uploaded);
-        const counted = queuedMegapixels({ finishing, input });
-        assert.equal(await queued(uploaded), counted);
-        const needs = needsOf(input, { outputFormat: 'png', finishing });
-        assert.equal(counted, Math.max(1, megapixelsOf(needs)), 'as it is placed');
-
-        const linked = await jobOf({ finishing, input: null, sourceUrl: URL_TEXT });
-        const second = await submitted(stores, linked);
-        assert.equal(await queued(linked), queuedMegapixels({ finishing, input: null }));
-        const claim = await claimed(stores, second);
-        assert.ok(await stores.jobs.inputStored(claim, input, { finishing }));
-        await stores.jobs.release(claim);
-        assert.equal(await queued(linked), counted);
-        for (const job of [first, { ...second, fence: claim.fence }]) {
-          await stores.jobs.fail(await claimed(stores, job), IMAGE_FAULT);
-        }
-      });
-      await fc.assert(property, { numRuns: 25 });
-    });
-
-    it('of an image that is not there count what its fields make of any', async () => {
-      const far = { px: 10_000 };
-      for (const [finishing, megapixels] of [
-        [{ background: CROPPED.background }, 4],
-        [{ outputHeight: 10_000 }, 50],
-        [{ crop: { top: far, right: far, bottom: far, left: far } }, 50],
-        [{ outputWidth: 3000, outputHeight: 2000 }, 6],
-        [{ outputWidth: 300 }, 4],
-      ] as const) {
-        const made = await jobOf({ finishing, input: null, sourceUrl: URL_TEXT });
-        await submitted(stores, made);
-        const { byAccount } = await stores.jobs.queued();
-        assert.equal(byAccount.get(made.accountId)?.megapixels, megapixels);
-      }
-    });
+    const plain = await submitted(stores, await jobOf({ outputFormat: 'jxl' }));
+    assert.deepEqual([plain.channels, plain.finishing, plain.background], ['rgba', null, null]);
   });
-}
+
+  it('are not made without what they need', async () => {
+    const wrong: Partial<NewJob>[] = [
+      WITH_PICTURE,
+      BACKGROUND_URL,
+      { ...WITH_PICTURE, background: { url: null, input: null } },
+      { ...WITH_PICTURE, background: { url: URL_TEXT, input: storedBackground('x') } },
+      { outputFormat: 'jpeg' },
+      { channels: 'alpha' },
+    ];
+    for (const each of wrong) {
+      await assert.rejects(submitted(stores, await jobOf(each)), Error, JSON.stringify(each));
+    }
+  });
+
+  it('tell what the node saw, for as long as there is a result', async () => {
+    for (const sight of [SIGHT, { ...SIGHT, subject: null }, null]) {
+      const { claim, job } = await running(stores, await jobOf({ finishing: CROPPED }));
+      const result = { ...resultOf(claim), format: 'jpeg' as const, sight };
+      assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
+      assert.deepEqual((await reread(stores, job.id)).result, result);
+    }
+  });
+
+  it('of two URLs are downloaded one after the other, each among those of its host', async () => {
+    const made = await jobOf({ sourceUrl: URL_TEXT, ...WITH_PICTURE, ...BACKGROUND_URL });
+    const { id, sourceHost } = await submitted(stores, made);
+    const first = await claimed(stores, await reread(stores, id));
+    const input = storedInput(id);
+    const { url: backgroundUrl } = BACKGROUND_URL.background;
+    for (const again of [false, true]) {
+      assert.ok(await stores.jobs.inputStored(first, input, { backgroundUrl }), `${again}`);
+    }
+    const between = await reread(stores, id);
+    assert.deepEqual([between.state, between.input], ['fetching', input]);
+    assert.notEqual(between.sourceHost, sourceHost);
+    assert.ok(await stores.jobs.release(first));
+    const [listed] = await openOf(made);
+    assert.deepEqual([listed?.state, listed?.sourceHost], ['fetching', between.sourceHost]);
+    const second = await claimed(stores, between);
+    assert.equal(await stores.jobs.admitted(second), false, 'not before its background');
+    assert.equal(await stores.jobs.backgroundStored(first, storedBackground(id)), false);
+    for (const again of [false, true]) {
+      assert.ok(await stores.jobs.backgroundStored(second, storedBackground(id)), `${again}`);
+    }
+    const ready = await reread(stores, id);
+    assert.deepEqual(
+      [ready.state, ready.input, ready.background?.input],
+      ['ready', input, storedBackground(id)],
+    );
+  });
+
+  it('with their image and the URL of a background wait for that download alone', async () => {
+    const made = await jobOf({ ...WITH_PICTURE, ...BACKGROUND_URL });
+    const job = await submitted(stores, made);
+    assert.deepEqual([job.state, job.sourceUrl, job.input], ['accepted', null, made.input]);
+    assert.ok(job.sourceHost !== null);
+    assert.deepEqual(job.background, BACKGROUND_URL.background);
+    const claim = await claimed(stores, job);
+    assert.ok(await stores.jobs.backgroundStored(claim, storedBackground(job.id)));
+    assert.equal((await reread(stores, job.id)).state, 'ready');
+  });
+
+  it('name their background until they end, either way', async () => {
+    const ends: ((job: Job) => Promise<unknown>)[] = [
+      async job => {
+        const claim = await claimed(stores, job);
+        assert.ok(await stores.jobs.admitted(claim));
+        assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      },
+      async job => stores.jobs.fail(await claimed(stores, job), IMAGE_FAULT),
+    ];
+    for (const end of ends) {
+      const id = randomUUID();
+      const background = { url: null, input: storedBackground(id) };
+      const job = await submitted(stores, await jobOf({ id, ...WITH_PICTURE, background }));
+      const { blob } = background.input;
+      const names = [blob, backgroundBlob(id, 7), backgroundBlob(randomUUID()), `inputs/${id}`];
+      assert.deepEqual(await stores.jobs.referencedBlobs(names), new Set([blob, `inputs/${id}`]));
+      await end(job);
+      assert.deepEqual(await stores.jobs.referencedBlobs(names), new Set());
+      const { background: left } = await reread(stores, id);
+      assert.equal(left, null);
+    }
+    const byUrl = await submitted(stores, await jobOf({ ...WITH_PICTURE, ...BACKGROUND_URL }));
+    await stores.jobs.fail(await claimed(stores, byUrl), IMAGE_FAULT);
+    const row = await database.kysely
+      .selectFrom('jobs')
+      .select(['source_url', 'background_url'])
+      .where('id', '=', byUrl.id)
+      .executeTakeFirst();
+    assert.deepEqual({ ...row }, { source_url: null, background_url: null });
+  });
+
+  it('stand among the others of their lane', async () => {
+    const plain = await jobOf({});
+    const { accountId, apiKeyId } = plain;
+    const ids: string[] = [];
+    for (const finishing of [undefined, CROPPED, undefined, CROPPED]) {
+      const asked = finishing === undefined ? {} : { finishing };
+      ids.push((await submitted(stores, newJob(accountId, { apiKeyId, ...asked }))).id);
+      await passesAMillisecond(database);
+    }
+    const lanes = (await stores.jobs.listLanes()).filter(lane => lane.apiKeyId === apiKeyId);
+    assert.equal(lanes.length, 1);
+    assert.deepEqual(
+      (await openOf(plain)).map(({ id }) => id),
+      ids,
+    );
+    const pages: string[] = [];
+    let cursor: string | undefined;
+    do {
+      const states = ['ready' as const];
+      const filter = { states, accountId, endedWithinMs: HOUR_MS, limit: 1, after: cursor };
+      const page = await stores.jobs.list(filter);
+      pages.push(...page.map(({ id }) => id));
+      cursor = page[0]?.cursor;
+    } while (cursor !== undefined);
+    assert.deepEqual(pages, ids);
+  });
+
+  it('count in the queue by the larger of input and frame', async () => {
+    const made = await jobOf({ finishing: CROPPED });
+    await submitted(stores, made);
+    const large = { ...CROPPED, outputWidth: 100, outputHeight: 100 };
+    const { accountId, apiKeyId } = made;
+    await submitted(stores, newJob(accountId, { apiKeyId, finishing: large }));
+    const { byAccount } = await stores.jobs.queued();
+    assert.equal(byAccount.get(accountId)?.megapixels, 6 + 3);
+    assert.equal(byAccount.get(accountId)?.jobs, 2);
+  });
+
+  it('count as the rule of frames has it, before their image is there and after', async () => {
+    const sizes = fc.oneof(
+      fc.record({
+        width: fc.integer({ min: 1, max: 3000 }),
+        height: fc.nat(3000).map(n => n + 1),
+      }),
+      fc.constant({ width: null, height: null }),
+    );
+    const property = fc.asyncProperty(anyFinishing, sizes, async (finishing, size) => {
+      const queued = async (made: NewJob) => {
+        const { byAccount } = await stores.jobs.queued();
+        return byAccount.get(made.accountId)?.megapixels;
+      };
+      const input = { ...storedInput(randomUUID()), ...size };
+      const uploaded = await jobOf({ finishing, input });
+      const first = await submitted(stores, uploaded);
+      const counted = queuedMegapixels({ finishing, input });
+      assert.equal(await queued(uploaded), counted);
+      const needs = needsOf(input, { outputFormat: 'png', finishing });
+      assert.equal(counted, Math.max(1, megapixelsOf(needs)), 'as it is placed');
+
+      const linked = await jobOf({ finishing, input: null, sourceUrl: URL_TEXT });
+      const second = await submitted(stores, linked);
+      assert.equal(await queued(linked), queuedMegapixels({ finishing, input: null }));
+      const claim = await claimed(stores, second);
+      assert.ok(await stores.jobs.inputStored(claim, input, { finishing }));
+      await stores.jobs.release(claim);
+      assert.equal(await queued(linked), counted);
+      for (const job of [first, { ...second, fence: claim.fence }]) {
+        await stores.jobs.fail(await claimed(stores, job), IMAGE_FAULT);
+      }
+    });
+    await fc.assert(property, { numRuns: 25 });
+  });
+
+  it('of an image that is not there count what its fields make of any', async () => {
+    const far = { px: 10_000 };
+    for (const [finishing, megapixels] of [
+      [{ background: CROPPED.background }, 4],
+      [{ outputHeight: 10_000 }, 50],
+      [{ crop: { top: far, right: far, bottom: far, left: far } }, 50],
+      [{ outputWidth: 3000, outputHeight: 2000 }, 6],
+      [{ outputWidth: 300 }, 4],
+    ] as const) {
+      const made = await jobOf({ finishing, input: null, sourceUrl: URL_TEXT });
+      await submitted(stores, made);
+      const { byAccount } = await stores.jobs.queued();
+      assert.equal(byAccount.get(made.accountId)?.megapixels, megapixels);
+    }
+  });
+});
 
 /** By the database's clock, which the queue is ordered by. */
 async function passesAMillisecond(database: Database): Promise<void> {

@@ -3,15 +3,14 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, before, describe, it } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { type Job, publicState } from '../../../src/domain/job.ts';
 import { isForgotten } from '../../../src/domain/key-memory.ts';
-import type { Database } from '../../../src/store/database/connect.ts';
 import type { JobFilter, ListedJob } from '../../../src/store/jobs/job-reading.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,
   claimed,
+  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -22,452 +21,425 @@ import {
   running,
   sha256,
   storedInput,
-  storesOn,
   submitted,
 } from '../fixtures.ts';
 
-for (const dialect of DIALECTS) {
-  describe(`jobs on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let database: Database;
-    let stores: Stores;
+describeStores('jobs', ({ database, stores }) => {
+  afterEach(() => assertBalanced(stores));
 
-    before(async () => {
-      database = await databases.open();
-      stores = storesOn(database);
-    });
-    afterEach(() => assertBalanced(stores));
-
-    describe('submission', () => {
-      it('refuses without a credit, and remembers nothing', async () => {
-        const account = await fundedAccount(stores, 0);
-        const job = newJob(account);
-        assert.deepEqual(await stores.jobs.submit(job, LIMITS), { kind: 'insufficient-credits' });
-        assert.equal(await stores.jobs.find(job.id), undefined);
-        await stores.ledger.grant(account, 1, 'later');
-        assert.equal((await stores.jobs.submit(job, LIMITS)).kind, 'created');
-      });
-
-      it('refuses at the bound in flight, before it looks at credits', async () => {
-        const account = await fundedAccount(stores, 1);
-        await submitted(stores, newJob(account));
-        assert.deepEqual(await stores.jobs.submit(newJob(account), { jobsInFlightMax: 1 }), {
-          kind: 'too-many-in-flight',
-        });
-        assert.deepEqual(await stores.jobs.submit(newJob(account), { jobsInFlightMax: 2 }), {
-          kind: 'insufficient-credits',
-        });
-      });
-
-      it('refuses at the bound in flight, however many credits there are', async () => {
-        const account = await fundedAccount(stores, 2);
-        await submitted(stores, newJob(account));
-        const { kind } = await stores.jobs.submit(newJob(account), { jobsInFlightMax: 1 });
-        assert.equal(kind, 'too-many-in-flight');
-        assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 1 });
-      });
-
-      it('refuses both sources and none', async () => {
-        const account = await fundedAccount(stores, 1);
-        const id = randomUUID();
-        const both = newJob(account, {
-          id,
-          sourceUrl: 'https://a.example/',
-          input: storedInput(id),
-        });
-        await assert.rejects(stores.jobs.submit(both, LIMITS), /either/);
-        await assert.rejects(stores.jobs.submit({ ...both, input: null, sourceUrl: null }, LIMITS));
-        assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
-      });
-
-      it('refuses an account that does not exist', async () => {
-        await assert.rejects(stores.jobs.submit(newJob(randomUUID()), LIMITS), /does not exist/);
-      });
-
-      it('reserves one credit and keeps every field', async () => {
-        const account = await fundedAccount(stores, 5);
-        const job = newJob(account, { class: 'sync', outputFormat: 'avif' });
-        const created = await submitted(stores, job);
-        assert.deepEqual(await stores.ledger.balances(account), { available: 4, reserved: 1 });
-        assert.equal(created.state, 'ready');
-        assert.deepEqual(created.input, job.input);
-        assert.equal(created.outputFormat, 'avif');
-        assert.equal(created.class, 'sync');
-        assert.equal(created.fingerprint, job.fingerprint);
-        assert.equal(created.idempotencyKeyHash, job.idempotencyKeyHash);
-        assert.equal(created.lease, null);
-        assert.equal(created.fence, 0);
-        assert.equal(created.startedAtMs, null);
-        assert.ok(created.readAtMs >= created.createdAtMs);
-        assert.deepEqual(
-          { ...(await reread(stores, job.id)), readAtMs: 0 },
-          {
-            ...created,
-            readAtMs: 0,
-          },
-        );
-      });
-
-      it('takes a URL as it is, and makes the job accepted', async () => {
-        const account = await fundedAccount(stores, 1);
-        const sourceUrl = `https://bücher.example/${'é'.repeat(1000)}?q='"\\%00`;
-        const created = await submitted(stores, newJob(account, { sourceUrl }));
-        assert.equal(created.state, 'accepted');
-        assert.equal(created.sourceUrl, sourceUrl);
-      });
-
-      it('finds the earlier job of a key and leaves the credits alone', async () => {
-        const account = await fundedAccount(stores, 1);
-        const first = await submitted(stores, newJob(account));
-        const twin = newJob(account, { idempotencyKeyHash: first.idempotencyKeyHash! });
-        const outcome = await stores.jobs.submit(twin, LIMITS);
-        assert.equal(outcome.kind, 'exists');
-        assert.equal((outcome as { job: { id: string } }).job.id, first.id);
-        assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
-      });
-
-      it('repeated by itself after a lost answer is the same success', async () => {
-        const account = await fundedAccount(stores, 2);
-        const job = newJob(account);
-        await submitted(stores, job);
-        await submitted(stores, job);
-        assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 1 });
-      });
-
-      it('keeps apart the keys that a collation would merge, and API keys', async () => {
-        const account = await fundedAccount(stores, 10);
-        const hashes = ['abc', 'ABC', 'ábc', 'abc ', 'a', 'a '].map(sha256);
-        for (const idempotencyKeyHash of hashes) {
-          await submitted(stores, newJob(account, { idempotencyKeyHash }));
-        }
-        const idempotencyKeyHash = at(hashes, 0);
-        await submitted(stores, newJob(account, { idempotencyKeyHash, apiKeyId: 'KEY000000001' }));
-        assert.equal(
-          await stores.jobs.findByIdempotencyKey('key000000001', idempotencyKeyHash.toUpperCase()),
-          undefined,
-        );
-      });
+  describe('submission', () => {
+    it('refuses without a credit, and remembers nothing', async () => {
+      const account = await fundedAccount(stores, 0);
+      const job = newJob(account);
+      assert.deepEqual(await stores.jobs.submit(job, LIMITS), { kind: 'insufficient-credits' });
+      assert.equal(await stores.jobs.find(job.id), undefined);
+      await stores.ledger.grant(account, 1, 'later');
+      assert.equal((await stores.jobs.submit(job, LIMITS)).kind, 'created');
     });
 
-    describe('lookups', () => {
-      it('answer nothing to what is no id, token or hash', async () => {
-        const account = await fundedAccount(stores, 1);
-        const { id } = await submitted(stores, newJob(account));
-        const odd = ['', 'x', '日本', `${id} `, id.toUpperCase(), `${id}'--`, '\u0000', '%'];
-        for (const text of odd) {
-          assert.equal(await stores.jobs.find(text), undefined);
-          assert.equal(await stores.jobs.findForKey(text, 'key000000001'), undefined);
-          assert.equal(await stores.jobs.findByResultToken(text), undefined);
-          assert.equal(await stores.jobs.findByIdempotencyKey('key000000001', text), undefined);
-        }
-      });
-
-      it('show a job to its own key alone', async () => {
-        const account = await fundedAccount(stores, 1);
-        const { id } = await submitted(stores, newJob(account));
-        assert.equal((await stores.jobs.findForKey(id, 'key000000001'))?.id, id);
-        assert.equal(await stores.jobs.findForKey(id, 'key000000002'), undefined);
-        assert.equal(await stores.jobs.findForKey(id, 'KEY000000001'), undefined);
-      });
-    });
-
-    describe('retention', () => {
-      it('a result expires by the clock; its name is taken once, the row stays', async () => {
-        const account = await fundedAccount(stores, 2);
-        const { job, claim } = await running(stores, newJob(account));
-        const result = resultOf(claim);
-        await stores.jobs.succeed(claim, result, 0, {});
-        assert.equal(publicState(await reread(stores, job.id)), 'expired', 'before any sweep');
-        const kept = await running(stores, newJob(account));
-        await stores.jobs.succeed(kept.claim, resultOf(kept.claim), HOUR_MS, {});
-        assert.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), [result.blob]);
-        assert.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), []);
-        const swept = await stores.jobs.findByResultToken(result.sealedToken);
-        assert.equal(publicState(swept!), 'expired');
-        assert.equal(swept!.result, null);
-        assert.ok((await reread(stores, kept.job.id)).result);
-      });
-
-      it('rows go after their time with their outbox; the ledger stays and adds up', async () => {
-        const account = await fundedAccount(stores, 3);
-        const callback = { url: 'https://a.example/hook', secret: null, secretKeyId: null };
-        const gone = await running(stores, newJob(account, { callback }));
-        await stores.jobs.succeed(gone.claim, resultOf(gone.claim), 0, {});
-        const failed = await running(stores, newJob(account));
-        await stores.jobs.fail(failed.claim, IMAGE_FAULT);
-        const open = await running(stores, newJob(account));
-        const unswept = await running(stores, newJob(account));
-        await stores.jobs.succeed(unswept.claim, resultOf(unswept.claim), HOUR_MS, {});
-        await stores.jobs.takeExpiredResultBlobs(1000);
-        const young = await stores.jobs.removeFinalOlderThan(HOUR_MS, 1000);
-        assert.deepEqual(young, { rows: 0, blobs: [] });
-        await stores.jobs.removeFinalOlderThan(0, 1000);
-        assert.equal(await stores.jobs.find(gone.job.id), undefined);
-        assert.equal(await stores.jobs.find(failed.job.id), undefined);
-        assert.ok(await stores.jobs.find(open.job.id));
-        assert.ok(await stores.jobs.find(unswept.job.id), 'its blob has still a name');
-        const left = await database.kysely
-          .selectFrom('outbox')
-          .select('id')
-          .where('id', '=', gone.job.id)
-          .execute();
-        assert.deepEqual(left, []);
-        const credits = await stores.ledger.credits(account);
-        assert.deepEqual(credits?.sums, { grant: 3, reserve: 4, charge: 2, release: 1, revoke: 0 });
-      });
-
-      it('says which blobs are still named', async () => {
-        const account = await fundedAccount(stores, 2);
-        const open = await submitted(stores, newJob(account));
-        const { job, claim } = await running(stores, newJob(account));
-        const result = resultOf(claim);
-        await stores.jobs.succeed(claim, result, HOUR_MS, {});
-        const strangers = Array.from({ length: 1200 }, (_, index) => `inputs/none-${index}`);
-        const named = await stores.jobs.referencedBlobs([
-          ...strangers,
-          open.input!.blob,
-          job.input!.blob,
-          result.blob,
-          result.blob.toUpperCase(),
-        ]);
-        assert.deepEqual([...named].sort(), [open.input!.blob, result.blob].sort());
-        assert.deepEqual(await stores.jobs.referencedBlobs([]), new Set());
-      });
-
-      it('measures the queue by account: what waits for a node or for its download', async () => {
-        const account = await fundedAccount(stores, 10);
-        const other = await fundedAccount(stores, 1);
-        const input = { bytes: 5, format: 'png' as const };
-        const sized = (blob: string, width: number | null, height: number | null) =>
-          newJob(account, { input: { ...input, blob, width, height } });
-        await submitted(stores, newJob(account));
-        await submitted(stores, newJob(account, { sourceUrl: 'https://a.example/' }));
-        await submitted(stores, sized('inputs/without-size', null, null));
-        await submitted(stores, sized('inputs/tiny', 10, 10));
-        const lost = await running(stores, newJob(account));
-        await running(stores, newJob(account));
-        await stores.jobs.attemptLost(lost.claim, false);
-        await submitted(stores, newJob(other));
-        const queued = await stores.jobs.queued();
-        // Not downloaded yet: 4, of unknown size: 100, tiny: 1.
-        const megapixels = 3 + 4 + 100 + 1 + 3;
-        assert.deepEqual(queued.byAccount.get(account), { jobs: 5, megapixels, unfetched: 1 });
-        assert.deepEqual(queued.byAccount.get(other), { jobs: 1, megapixels: 3, unfetched: 0 });
-        const accounts = [...queued.byAccount.values()];
-        const sumOf = (what: 'jobs' | 'megapixels') =>
-          accounts.reduce((sum, each) => sum + each[what], 0);
-        assert.deepEqual([queued.jobs, queued.megapixels], [sumOf('jobs'), sumOf('megapixels')]);
-        assert.ok(queued.oldestAgeMs >= 0 && queued.oldestAgeMs < HOUR_MS);
-      });
-
-      it('measures what was done lately by its results, and nothing that failed', async () => {
-        const account = await fundedAccount(stores, 4);
-        const [done, old, failed] = [
-          await running(stores, newJob(account)),
-          await running(stores, newJob(account)),
-          await running(stores, newJob(account)),
-        ];
-        const before = await stores.jobs.doneWithin(60_000);
-        for (const { claim } of [done, old]) {
-          assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
-        }
-        assert.ok(await stores.jobs.fail(failed.claim, IMAGE_FAULT));
-        await database.kysely
-          .updateTable('jobs')
-          .set(eb => ({ finished_at: eb('finished_at', '-', 61_000) }))
-          .where('id', '=', old.job.id)
-          .execute();
-        const after = await stores.jobs.doneWithin(60_000);
-        assert.deepEqual([after.jobs - before.jobs, after.megapixels - before.megapixels], [1, 3]);
-      });
-    });
-  });
-}
-
-const REMEMBERED_MS = 600_000;
-
-for (const dialect of DIALECTS) {
-  describe(`keys that end on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let database: Database;
-    let stores: Stores;
-    let other: Stores;
-
-    before(async () => {
-      database = await databases.open();
-      stores = storesOn(database);
-      other = storesOn(await databases.open());
-    });
-    afterEach(() => assertBalanced(stores));
-
-    /** As if the job had been submitted so long before now. */
-    async function age(jobId: string, ageMs: number): Promise<void> {
-      const { readAtMs } = await reread(stores, jobId);
-      await database.kysely
-        .updateTable('jobs')
-        .set({ created_at: readAtMs - ageMs })
-        .where('id', '=', jobId)
-        .execute();
-    }
-
-    async function succeeded(credits = 2, resultTtlMs = HOUR_MS): Promise<Job> {
-      const account = await fundedAccount(stores, credits);
-      const { claim, job } = await running(stores, newJob(account));
-      assert.ok(await stores.jobs.succeed(claim, resultOf(claim), resultTtlMs, {}));
-      return job;
-    }
-
-    async function keyAfter(by: Stores, job: Job): Promise<string | null> {
-      await by.jobs.freeKey(job.id, job.idempotencyKeyHash ?? '', REMEMBERED_MS);
-      return (await reread(stores, job.id)).idempotencyKeyHash;
-    }
-
-    it('are kept while their time runs, and freed once it is over', async () => {
-      const job = await succeeded();
-      // Far enough from the end that the test's own time is no part of it.
-      await age(job.id, REMEMBERED_MS - 60_000);
-      assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), false);
-      assert.equal(await keyAfter(stores, job), job.idempotencyKeyHash);
-      await age(job.id, REMEMBERED_MS);
-      assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), true);
-      assert.equal(await keyAfter(stores, job), null);
-    });
-
-    it('are kept by an open job however old it is', async () => {
-      const account = await fundedAccount(stores, 2);
-      for (const job of [
-        await submitted(stores, newJob(account)),
-        (await running(stores, newJob(account))).job,
-      ]) {
-        await age(job.id, 10 * REMEMBERED_MS);
-        assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), false);
-        assert.equal(await keyAfter(stores, job), job.idempotencyKeyHash);
-      }
-    });
-
-    it('are kept by a failure for their time, since it would fail again', async () => {
+    it('refuses at the bound in flight, before it looks at credits', async () => {
       const account = await fundedAccount(stores, 1);
-      const { claim, job } = await running(stores, newJob(account));
-      assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
-      assert.equal(await keyAfter(stores, job), job.idempotencyKeyHash);
-      await age(job.id, REMEMBERED_MS);
-      assert.equal(await keyAfter(stores, job), null);
-    });
-
-    it('are freed where the result has expired before', async () => {
-      const job = await succeeded(2, 0);
-      assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), true);
-      assert.equal(await keyAfter(stores, job), null);
-    });
-
-    it('are freed under their own name alone', async () => {
-      const job = await succeeded();
-      await age(job.id, REMEMBERED_MS);
-      await stores.jobs.freeKey(job.id, sha256('another'), REMEMBERED_MS);
-      assert.equal((await reread(stores, job.id)).idempotencyKeyHash, job.idempotencyKeyHash);
-    });
-
-    it('at the end of their time make one job of requests on two replicas', async () => {
-      for (let round = 0; round < 10; round += 1) {
-        const old = await succeeded(3);
-        const key = old.idempotencyKeyHash ?? '';
-        await age(old.id, REMEMBERED_MS);
-        const requests = [stores, other, stores, other].map(async by => {
-          const known = await by.jobs.findByIdempotencyKey(old.apiKeyId, key);
-          if (known !== undefined && !isForgotten(known, REMEMBERED_MS)) return known.id;
-          await by.jobs.freeKey(old.id, key, REMEMBERED_MS);
-          const next = newJob(old.accountId, { idempotencyKeyHash: key });
-          const outcome = await by.jobs.submit(next, LIMITS);
-          assert.ok('job' in outcome, outcome.kind);
-          return outcome.job.id;
-        });
-        const [made, ...more] = new Set(await Promise.all(requests));
-        assert.deepEqual(more, []);
-        assert.notEqual(made, old.id);
-        assert.deepEqual(await stores.ledger.balances(old.accountId), {
-          available: 1,
-          reserved: 1,
-        });
-      }
-    });
-  });
-}
-
-const ALL = ['accepted', 'fetching', 'ready', 'running', 'succeeded', 'failed'] as const;
-
-for (const dialect of DIALECTS) {
-  describe(`jobs in pages on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let stores: Stores;
-    let account: string;
-    let other: string;
-
-    before(async () => {
-      const database = await databases.open();
-      stores = storesOn(database);
-      account = await fundedAccount(stores, 100);
-      other = await fundedAccount(stores, 100);
-      for (let index = 0; index < 8; index += 1) {
-        const accountId = index % 4 === 3 ? other : account;
-        await submitted(stores, newJob(accountId));
-        const failing = await submitted(stores, newJob(accountId));
-        assert.ok(await stores.jobs.fail(await claimed(stores, failing), IMAGE_FAULT));
-        const { claim } = await running(stores, newJob(accountId));
-        assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
-      }
-      // Ends of one millisecond are told apart by the job.
-      const { kysely } = database;
-      await kysely
-        .updateTable('jobs')
-        .set({ finished_at: database.nowMs })
-        .where('finished_at', 'is not', null)
-        .execute();
-    });
-
-    async function inPages(filter: Omit<JobFilter, 'limit'>, limit: number): Promise<ListedJob[]> {
-      const jobs: ListedJob[] = [];
-      for (let after: string | undefined; ; after = jobs.at(-1)!.cursor) {
-        const page = await stores.jobs.list({ ...filter, limit, after });
-        jobs.push(...page);
-        assert.ok(jobs.length <= 100, 'the pages have no end');
-        if (page.length < limit) return jobs;
-      }
-    }
-
-    for (const [name, states, mine] of [
-      ['open, then the latest to end', ALL, false],
-      ['of one account', ALL, true],
-      ['of one state', ['failed'], false],
-      ['of one account and state', ['succeeded'], true],
-      ['open ones of one account', ['ready'], true],
-    ] as const) {
-      it(`are the whole list: ${name}`, async () => {
-        const filter = { states, endedWithinMs: HOUR_MS, accountId: mine ? account : undefined };
-        const whole = (await stores.jobs.list({ ...filter, limit: 1000 })).map(({ id }) => id);
-        assert.equal(whole.length, (mine ? 6 : 8) * (states.length === 1 ? 1 : 3));
-        for (const limit of [1, 3, 5]) {
-          assert.deepEqual(
-            (await inPages(filter, limit)).map(({ id }) => id),
-            whole,
-          );
-        }
+      await submitted(stores, newJob(account));
+      assert.deepEqual(await stores.jobs.submit(newJob(account), { jobsInFlightMax: 1 }), {
+        kind: 'too-many-in-flight',
       });
-    }
-
-    it('end where nothing ended within the time that is asked for', async () => {
-      const filter = { states: ['failed'] as const, endedWithinMs: -HOUR_MS, limit: 10 };
-      assert.deepEqual(await stores.jobs.list(filter), []);
+      assert.deepEqual(await stores.jobs.submit(newJob(account), { jobsInFlightMax: 2 }), {
+        kind: 'insufficient-credits',
+      });
     });
 
-    it('go on behind a job that is not open any more', async () => {
-      const filter = { states: ['ready'] as const, endedWithinMs: HOUR_MS, accountId: other };
-      const [first, second] = await stores.jobs.list({ ...filter, limit: 10 });
-      assert.ok(await stores.jobs.fail(await claimed(stores, first!), IMAGE_FAULT));
-      const rest = await stores.jobs.list({ ...filter, limit: 10, after: first!.cursor });
+    it('refuses at the bound in flight, however many credits there are', async () => {
+      const account = await fundedAccount(stores, 2);
+      await submitted(stores, newJob(account));
+      const { kind } = await stores.jobs.submit(newJob(account), { jobsInFlightMax: 1 });
+      assert.equal(kind, 'too-many-in-flight');
+      assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 1 });
+    });
+
+    it('refuses both sources and none', async () => {
+      const account = await fundedAccount(stores, 1);
+      const id = randomUUID();
+      const both = newJob(account, {
+        id,
+        sourceUrl: 'https://a.example/',
+        input: storedInput(id),
+      });
+      await assert.rejects(stores.jobs.submit(both, LIMITS), /either/);
+      await assert.rejects(stores.jobs.submit({ ...both, input: null, sourceUrl: null }, LIMITS));
+      assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
+    });
+
+    it('refuses an account that does not exist', async () => {
+      await assert.rejects(stores.jobs.submit(newJob(randomUUID()), LIMITS), /does not exist/);
+    });
+
+    it('reserves one credit and keeps every field', async () => {
+      const account = await fundedAccount(stores, 5);
+      const job = newJob(account, { class: 'sync', outputFormat: 'avif' });
+      const created = await submitted(stores, job);
+      assert.deepEqual(await stores.ledger.balances(account), { available: 4, reserved: 1 });
+      assert.equal(created.state, 'ready');
+      assert.deepEqual(created.input, job.input);
+      assert.equal(created.outputFormat, 'avif');
+      assert.equal(created.class, 'sync');
+      assert.equal(created.fingerprint, job.fingerprint);
+      assert.equal(created.idempotencyKeyHash, job.idempotencyKeyHash);
+      assert.equal(created.lease, null);
+      assert.equal(created.fence, 0);
+      assert.equal(created.startedAtMs, null);
+      assert.ok(created.readAtMs >= created.createdAtMs);
       assert.deepEqual(
-        rest.map(({ id }) => id),
-        [second!.id],
+        { ...(await reread(stores, job.id)), readAtMs: 0 },
+        {
+          ...created,
+          readAtMs: 0,
+        },
+      );
+    });
+
+    it('takes a URL as it is, and makes the job accepted', async () => {
+      const account = await fundedAccount(stores, 1);
+      const sourceUrl = `https://bücher.example/${'é'.repeat(1000)}?q='"\\%00`;
+      const created = await submitted(stores, newJob(account, { sourceUrl }));
+      assert.equal(created.state, 'accepted');
+      assert.equal(created.sourceUrl, sourceUrl);
+    });
+
+    it('finds the earlier job of a key and leaves the credits alone', async () => {
+      const account = await fundedAccount(stores, 1);
+      const first = await submitted(stores, newJob(account));
+      const twin = newJob(account, { idempotencyKeyHash: first.idempotencyKeyHash! });
+      const outcome = await stores.jobs.submit(twin, LIMITS);
+      assert.equal(outcome.kind, 'exists');
+      assert.equal((outcome as { job: { id: string } }).job.id, first.id);
+      assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
+    });
+
+    it('repeated by itself after a lost answer is the same success', async () => {
+      const account = await fundedAccount(stores, 2);
+      const job = newJob(account);
+      await submitted(stores, job);
+      await submitted(stores, job);
+      assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 1 });
+    });
+
+    it('keeps apart the keys that a collation would merge, and API keys', async () => {
+      const account = await fundedAccount(stores, 10);
+      const hashes = ['abc', 'ABC', 'ábc', 'abc ', 'a', 'a '].map(sha256);
+      for (const idempotencyKeyHash of hashes) {
+        await submitted(stores, newJob(account, { idempotencyKeyHash }));
+      }
+      const idempotencyKeyHash = at(hashes, 0);
+      await submitted(stores, newJob(account, { idempotencyKeyHash, apiKeyId: 'KEY000000001' }));
+      assert.equal(
+        await stores.jobs.findByIdempotencyKey('key000000001', idempotencyKeyHash.toUpperCase()),
+        undefined,
       );
     });
   });
-}
+
+  describe('lookups', () => {
+    it('answer nothing to what is no id, token or hash', async () => {
+      const account = await fundedAccount(stores, 1);
+      const { id } = await submitted(stores, newJob(account));
+      const odd = ['', 'x', '日本', `${id} `, id.toUpperCase(), `${id}'--`, '\u0000', '%'];
+      for (const text of odd) {
+        assert.equal(await stores.jobs.find(text), undefined);
+        assert.equal(await stores.jobs.findForKey(text, 'key000000001'), undefined);
+        assert.equal(await stores.jobs.findByResultToken(text), undefined);
+        assert.equal(await stores.jobs.findByIdempotencyKey('key000000001', text), undefined);
+      }
+    });
+
+    it('show a job to its own key alone', async () => {
+      const account = await fundedAccount(stores, 1);
+      const { id } = await submitted(stores, newJob(account));
+      assert.equal((await stores.jobs.findForKey(id, 'key000000001'))?.id, id);
+      assert.equal(await stores.jobs.findForKey(id, 'key000000002'), undefined);
+      assert.equal(await stores.jobs.findForKey(id, 'KEY000000001'), undefined);
+    });
+  });
+
+  describe('retention', () => {
+    it('a result expires by the clock; its name is taken once, the row stays', async () => {
+      const account = await fundedAccount(stores, 2);
+      const { job, claim } = await running(stores, newJob(account));
+      const result = resultOf(claim);
+      await stores.jobs.succeed(claim, result, 0, {});
+      assert.equal(publicState(await reread(stores, job.id)), 'expired', 'before any sweep');
+      const kept = await running(stores, newJob(account));
+      await stores.jobs.succeed(kept.claim, resultOf(kept.claim), HOUR_MS, {});
+      assert.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), [result.blob]);
+      assert.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), []);
+      const swept = await stores.jobs.findByResultToken(result.sealedToken);
+      assert.equal(publicState(swept!), 'expired');
+      assert.equal(swept!.result, null);
+      assert.ok((await reread(stores, kept.job.id)).result);
+    });
+
+    it('rows go after their time with their outbox; the ledger stays and adds up', async () => {
+      const account = await fundedAccount(stores, 3);
+      const callback = { url: 'https://a.example/hook', secret: null, secretKeyId: null };
+      const gone = await running(stores, newJob(account, { callback }));
+      await stores.jobs.succeed(gone.claim, resultOf(gone.claim), 0, {});
+      const failed = await running(stores, newJob(account));
+      await stores.jobs.fail(failed.claim, IMAGE_FAULT);
+      const open = await running(stores, newJob(account));
+      const unswept = await running(stores, newJob(account));
+      await stores.jobs.succeed(unswept.claim, resultOf(unswept.claim), HOUR_MS, {});
+      await stores.jobs.takeExpiredResultBlobs(1000);
+      const young = await stores.jobs.removeFinalOlderThan(HOUR_MS, 1000);
+      assert.deepEqual(young, { rows: 0, blobs: [] });
+      await stores.jobs.removeFinalOlderThan(0, 1000);
+      assert.equal(await stores.jobs.find(gone.job.id), undefined);
+      assert.equal(await stores.jobs.find(failed.job.id), undefined);
+      assert.ok(await stores.jobs.find(open.job.id));
+      assert.ok(await stores.jobs.find(unswept.job.id), 'its blob has still a name');
+      const left = await database.kysely
+        .selectFrom('outbox')
+        .select('id')
+        .where('id', '=', gone.job.id)
+        .execute();
+      assert.deepEqual(left, []);
+      const credits = await stores.ledger.credits(account);
+      assert.deepEqual(credits?.sums, { grant: 3, reserve: 4, charge: 2, release: 1, revoke: 0 });
+    });
+
+    it('says which blobs are still named', async () => {
+      const account = await fundedAccount(stores, 2);
+      const open = await submitted(stores, newJob(account));
+      const { job, claim } = await running(stores, newJob(account));
+      const result = resultOf(claim);
+      await stores.jobs.succeed(claim, result, HOUR_MS, {});
+      const strangers = Array.from({ length: 1200 }, (_, index) => `inputs/none-${index}`);
+      const named = await stores.jobs.referencedBlobs([
+        ...strangers,
+        open.input!.blob,
+        job.input!.blob,
+        result.blob,
+        result.blob.toUpperCase(),
+      ]);
+      assert.deepEqual([...named].sort(), [open.input!.blob, result.blob].sort());
+      assert.deepEqual(await stores.jobs.referencedBlobs([]), new Set());
+    });
+
+    it('measures the queue by account: what waits for a node or for its download', async () => {
+      const account = await fundedAccount(stores, 10);
+      const other = await fundedAccount(stores, 1);
+      const input = { bytes: 5, format: 'png' as const };
+      const sized = (blob: string, width: number | null, height: number | null) =>
+        newJob(account, { input: { ...input, blob, width, height } });
+      await submitted(stores, newJob(account));
+      await submitted(stores, newJob(account, { sourceUrl: 'https://a.example/' }));
+      await submitted(stores, sized('inputs/without-size', null, null));
+      await submitted(stores, sized('inputs/tiny', 10, 10));
+      const lost = await running(stores, newJob(account));
+      await running(stores, newJob(account));
+      await stores.jobs.attemptLost(lost.claim, false);
+      await submitted(stores, newJob(other));
+      const queued = await stores.jobs.queued();
+      // Not downloaded yet: 4, of unknown size: 100, tiny: 1.
+      const megapixels = 3 + 4 + 100 + 1 + 3;
+      assert.deepEqual(queued.byAccount.get(account), { jobs: 5, megapixels, unfetched: 1 });
+      assert.deepEqual(queued.byAccount.get(other), { jobs: 1, megapixels: 3, unfetched: 0 });
+      const accounts = [...queued.byAccount.values()];
+      const sumOf = (what: 'jobs' | 'megapixels') =>
+        accounts.reduce((sum, each) => sum + each[what], 0);
+      assert.deepEqual([queued.jobs, queued.megapixels], [sumOf('jobs'), sumOf('megapixels')]);
+      assert.ok(queued.oldestAgeMs >= 0 && queued.oldestAgeMs < HOUR_MS);
+    });
+
+    it('measures what was done lately by its results, and nothing that failed', async () => {
+      const account = await fundedAccount(stores, 4);
+      const [done, old, failed] = [
+        await running(stores, newJob(account)),
+        await running(stores, newJob(account)),
+        await running(stores, newJob(account)),
+      ];
+      const before = await stores.jobs.doneWithin(60_000);
+      for (const { claim } of [done, old]) {
+        assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      }
+      assert.ok(await stores.jobs.fail(failed.claim, IMAGE_FAULT));
+      await database.kysely
+        .updateTable('jobs')
+        .set(eb => ({ finished_at: eb('finished_at', '-', 61_000) }))
+        .where('id', '=', old.job.id)
+        .execute();
+      const after = await stores.jobs.doneWithin(60_000);
+      assert.deepEqual([after.jobs - before.jobs, after.megapixels - before.megapixels], [1, 3]);
+    });
+  });
+});
+
+const REMEMBERED_MS = 600_000;
+
+describeStores('keys that end', ({ database, stores, replica }) => {
+  const other = replica();
+
+  afterEach(() => assertBalanced(stores));
+
+  /** As if the job had been submitted so long before now. */
+  async function age(jobId: string, ageMs: number): Promise<void> {
+    const { readAtMs } = await reread(stores, jobId);
+    await database.kysely
+      .updateTable('jobs')
+      .set({ created_at: readAtMs - ageMs })
+      .where('id', '=', jobId)
+      .execute();
+  }
+
+  async function succeeded(credits = 2, resultTtlMs = HOUR_MS): Promise<Job> {
+    const account = await fundedAccount(stores, credits);
+    const { claim, job } = await running(stores, newJob(account));
+    assert.ok(await stores.jobs.succeed(claim, resultOf(claim), resultTtlMs, {}));
+    return job;
+  }
+
+  async function keyAfter(by: Stores, job: Job): Promise<string | null> {
+    await by.jobs.freeKey(job.id, job.idempotencyKeyHash ?? '', REMEMBERED_MS);
+    return (await reread(stores, job.id)).idempotencyKeyHash;
+  }
+
+  it('are kept while their time runs, and freed once it is over', async () => {
+    const job = await succeeded();
+    // Far enough from the end that the test's own time is no part of it.
+    await age(job.id, REMEMBERED_MS - 60_000);
+    assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), false);
+    assert.equal(await keyAfter(stores, job), job.idempotencyKeyHash);
+    await age(job.id, REMEMBERED_MS);
+    assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), true);
+    assert.equal(await keyAfter(stores, job), null);
+  });
+
+  it('are kept by an open job however old it is', async () => {
+    const account = await fundedAccount(stores, 2);
+    for (const job of [
+      await submitted(stores, newJob(account)),
+      (await running(stores, newJob(account))).job,
+    ]) {
+      await age(job.id, 10 * REMEMBERED_MS);
+      assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), false);
+      assert.equal(await keyAfter(stores, job), job.idempotencyKeyHash);
+    }
+  });
+
+  it('are kept by a failure for their time, since it would fail again', async () => {
+    const account = await fundedAccount(stores, 1);
+    const { claim, job } = await running(stores, newJob(account));
+    assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+    assert.equal(await keyAfter(stores, job), job.idempotencyKeyHash);
+    await age(job.id, REMEMBERED_MS);
+    assert.equal(await keyAfter(stores, job), null);
+  });
+
+  it('are freed where the result has expired before', async () => {
+    const job = await succeeded(2, 0);
+    assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), true);
+    assert.equal(await keyAfter(stores, job), null);
+  });
+
+  it('are freed under their own name alone', async () => {
+    const job = await succeeded();
+    await age(job.id, REMEMBERED_MS);
+    await stores.jobs.freeKey(job.id, sha256('another'), REMEMBERED_MS);
+    assert.equal((await reread(stores, job.id)).idempotencyKeyHash, job.idempotencyKeyHash);
+  });
+
+  it('at the end of their time make one job of requests on two replicas', async () => {
+    for (let round = 0; round < 10; round += 1) {
+      const old = await succeeded(3);
+      const key = old.idempotencyKeyHash ?? '';
+      await age(old.id, REMEMBERED_MS);
+      const requests = [stores, other, stores, other].map(async by => {
+        const known = await by.jobs.findByIdempotencyKey(old.apiKeyId, key);
+        if (known !== undefined && !isForgotten(known, REMEMBERED_MS)) return known.id;
+        await by.jobs.freeKey(old.id, key, REMEMBERED_MS);
+        const next = newJob(old.accountId, { idempotencyKeyHash: key });
+        const outcome = await by.jobs.submit(next, LIMITS);
+        assert.ok('job' in outcome, outcome.kind);
+        return outcome.job.id;
+      });
+      const [made, ...more] = new Set(await Promise.all(requests));
+      assert.deepEqual(more, []);
+      assert.notEqual(made, old.id);
+      assert.deepEqual(await stores.ledger.balances(old.accountId), {
+        available: 1,
+        reserved: 1,
+      });
+    }
+  });
+});
+
+const ALL = ['accepted', 'fetching', 'ready', 'running', 'succeeded', 'failed'] as const;
+
+describeStores('jobs in pages', ({ stores, database }) => {
+  let account: string;
+  let other: string;
+
+  before(async () => {
+    account = await fundedAccount(stores, 100);
+    other = await fundedAccount(stores, 100);
+    for (let index = 0; index < 8; index += 1) {
+      const accountId = index % 4 === 3 ? other : account;
+      await submitted(stores, newJob(accountId));
+      const failing = await submitted(stores, newJob(accountId));
+      assert.ok(await stores.jobs.fail(await claimed(stores, failing), IMAGE_FAULT));
+      const { claim } = await running(stores, newJob(accountId));
+      assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    }
+    // Ends of one millisecond are told apart by the job.
+    const { kysely } = database;
+    await kysely
+      .updateTable('jobs')
+      .set({ finished_at: database.nowMs })
+      .where('finished_at', 'is not', null)
+      .execute();
+  });
+
+  async function inPages(filter: Omit<JobFilter, 'limit'>, limit: number): Promise<ListedJob[]> {
+    const jobs: ListedJob[] = [];
+    for (let after: string | undefined; ; after = jobs.at(-1)!.cursor) {
+      const page = await stores.jobs.list({ ...filter, limit, after });
+      jobs.push(...page);
+      assert.ok(jobs.length <= 100, 'the pages have no end');
+      if (page.length < limit) return jobs;
+    }
+  }
+
+  for (const [name, states, mine] of [
+    ['open, then the latest to end', ALL, false],
+    ['of one account', ALL, true],
+    ['of one state', ['failed'], false],
+    ['of one account and state', ['succeeded'], true],
+    ['open ones of one account', ['ready'], true],
+  ] as const) {
+    it(`are the whole list: ${name}`, async () => {
+      const filter = { states, endedWithinMs: HOUR_MS, accountId: mine ? account : undefined };
+      const whole = (await stores.jobs.list({ ...filter, limit: 1000 })).map(({ id }) => id);
+      assert.equal(whole.length, (mine ? 6 : 8) * (states.length === 1 ? 1 : 3));
+      for (const limit of [1, 3, 5]) {
+        assert.deepEqual(
+          (await inPages(filter, limit)).map(({ id }) => id),
+          whole,
+        );
+      }
+    });
+  }
+
+  it('end where nothing ended within the time that is asked for', async () => {
+    const filter = { states: ['failed'] as const, endedWithinMs: -HOUR_MS, limit: 10 };
+    assert.deepEqual(await stores.jobs.list(filter), []);
+  });
+
+  it('go on behind a job that is not open any more', async () => {
+    const filter = { states: ['ready'] as const, endedWithinMs: HOUR_MS, accountId: other };
+    const [first, second] = await stores.jobs.list({ ...filter, limit: 10 });
+    assert.ok(await stores.jobs.fail(await claimed(stores, first!), IMAGE_FAULT));
+    const rest = await stores.jobs.list({ ...filter, limit: 10, after: first!.cursor });
+    assert.deepEqual(
+      rest.map(({ id }) => id),
+      [second!.id],
+    );
+  });
+});

@@ -1,7 +1,7 @@
 /** What the audit finds of each way to break a ledger. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
+import { describeOnDatabases, useTestDatabase } from '../../../../test/support/database.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import {
   type AuditOptions,
@@ -12,174 +12,172 @@ import type { Stores } from '../../../src/store/stores.ts';
 import { fundedAccount, newJob, resultOf, running, storesOn } from '../fixtures.ts';
 import { DAY_MS, DAYS, entry, FIRST_DAY_MS, oldAccount, TUNING } from './old-account.ts';
 
-for (const dialect of DIALECTS) {
-  describe(`the ledger's audit on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const audit = (options: AuditOptions, on: Database): Promise<LedgerAudit> =>
-      auditLedger(on, options, TUNING);
-    const problemsOf = ({ problems }: LedgerAudit) => problems.map(({ problem }) => problem);
+describeOnDatabases("the ledger's audit", dialect => {
+  const audit = (options: AuditOptions, on: Database): Promise<LedgerAudit> =>
+    auditLedger(on, options, TUNING);
+  const problemsOf = ({ problems }: LedgerAudit) => problems.map(({ problem }) => problem);
 
-    describe('of a broken ledger', () => {
-      const own = useTestDatabase(dialect);
+  describe('of a broken ledger', () => {
+    const own = useTestDatabase(dialect);
 
-      type Breaking = (broken: Database, accountId: string, stores: Stores) => Promise<unknown>;
+    type Breaking = (broken: Database, accountId: string, stores: Stores) => Promise<unknown>;
 
-      interface Verdicts {
-        readonly incremental: string;
-        readonly full: string;
+    interface Verdicts {
+      readonly incremental: string;
+      readonly full: string;
+    }
+
+    /** Audited, broken, and audited again by either kind. */
+    async function verdictsAfter(breakIt: Breaking): Promise<Verdicts> {
+      const broken = await own.open();
+      const accountId = await oldAccount(broken);
+      const ownStores = storesOn(broken);
+      assert.deepEqual(problemsOf(await audit({}, broken)), []);
+      await breakIt(broken, accountId, ownStores);
+      const verdict = async (kind: 'incremental' | 'full') => {
+        const { problems } = await audit({ kind }, broken);
+        return problems.map(({ problem }) => problem).join('\n');
+      };
+      const verdicts = { incremental: await verdict('incremental'), full: await verdict('full') };
+      for (const table of ['ledger_checkpoints', 'ledger_entries', 'jobs'] as const) {
+        await broken.kysely.deleteFrom(table).where('account_id', '=', accountId).execute();
       }
+      await broken.kysely.deleteFrom('accounts').where('id', '=', accountId).execute();
+      await broken.kysely.deleteFrom('ledger_audits').execute();
+      return verdicts;
+    }
 
-      /** Audited, broken, and audited again by either kind. */
-      async function verdictsAfter(breakIt: Breaking): Promise<Verdicts> {
-        const broken = await own.open();
-        const accountId = await oldAccount(broken);
-        const ownStores = storesOn(broken);
-        assert.deepEqual(problemsOf(await audit({}, broken)), []);
-        await breakIt(broken, accountId, ownStores);
-        const verdict = async (kind: 'incremental' | 'full') => {
-          const { problems } = await audit({ kind }, broken);
-          return problems.map(({ problem }) => problem).join('\n');
-        };
-        const verdicts = { incremental: await verdict('incremental'), full: await verdict('full') };
-        for (const table of ['ledger_checkpoints', 'ledger_entries', 'jobs'] as const) {
-          await broken.kysely.deleteFrom(table).where('account_id', '=', accountId).execute();
-        }
-        await broken.kysely.deleteFrom('accounts').where('id', '=', accountId).execute();
-        await broken.kysely.deleteFrom('ledger_audits').execute();
-        return verdicts;
-      }
+    const entries = (broken: Database, accountId: string) =>
+      broken.kysely.updateTable('ledger_entries').where('account_id', '=', accountId);
 
-      const entries = (broken: Database, accountId: string) =>
-        broken.kysely.updateTable('ledger_entries').where('account_id', '=', accountId);
+    it('a balance is found by both', async () => {
+      const found = await verdictsAfter((broken, accountId) =>
+        broken.kysely
+          .updateTable('accounts')
+          .set(eb => ({ available: eb('available', '+', 1) }))
+          .where('id', '=', accountId)
+          .execute(),
+      );
+      const balance = 'available is 77, its ledger says 76';
+      assert.deepEqual(found, { incremental: balance, full: balance });
+    });
 
-      it('a balance is found by both', async () => {
-        const found = await verdictsAfter((broken, accountId) =>
-          broken.kysely
-            .updateTable('accounts')
-            .set(eb => ({ available: eb('available', '+', 1) }))
-            .where('id', '=', accountId)
-            .execute(),
-        );
-        const balance = 'available is 77, its ledger says 76';
-        assert.deepEqual(found, { incremental: balance, full: balance });
-      });
+    it('a checkpoint is found by both while the balance is right', async () => {
+      const found = await verdictsAfter((broken, accountId) =>
+        broken.kysely
+          .updateTable('ledger_checkpoints')
+          .set(eb => ({ granted: eb('granted', '+', 1) }))
+          .where('account_id', '=', accountId)
+          .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
+          .execute(),
+      );
+      const checkpoint = /^the checkpoint to 2026-01-05T00:00:00.000Z says .*grant 101,/;
+      for (const verdict of Object.values(found)) assert.match(verdict, checkpoint);
+    });
 
-      it('a checkpoint is found by both while the balance is right', async () => {
-        const found = await verdictsAfter((broken, accountId) =>
-          broken.kysely
-            .updateTable('ledger_checkpoints')
-            .set(eb => ({ granted: eb('granted', '+', 1) }))
-            .where('account_id', '=', accountId)
-            .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
-            .execute(),
-        );
-        const checkpoint = /^the checkpoint to 2026-01-05T00:00:00.000Z says .*grant 101,/;
-        for (const verdict of Object.values(found)) assert.match(verdict, checkpoint);
-      });
-
-      it('a checkpoint that hides a wrong balance is found by the full one', async () => {
-        const found = await verdictsAfter(async (broken, accountId) => {
-          await broken.kysely
-            .updateTable('accounts')
-            .set(eb => ({ available: eb('available', '+', 1) }))
-            .where('id', '=', accountId)
-            .execute();
-          await broken.kysely
-            .updateTable('ledger_checkpoints')
-            .set(eb => ({ granted: eb('granted', '+', 1) }))
-            .where('account_id', '=', accountId)
-            .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
-            .execute();
-        });
-        assert.equal(found.incremental, '');
-        assert.match(found.full, /the checkpoint to/);
-        assert.match(found.full, /available is 77, its ledger says 76/);
-      });
-
-      it('a checkpoint in the future is found by both', async () => {
-        const found = await verdictsAfter((broken, accountId) =>
-          broken.kysely
-            .updateTable('ledger_checkpoints')
-            .set({ closed_to: Number.MAX_SAFE_INTEGER })
-            .where('account_id', '=', accountId)
-            .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
-            .execute(),
-        );
-        for (const verdict of Object.values(found)) assert.match(verdict, /is in the future$/);
-      });
-
-      it('an old entry that is gone, more or other is found by the full one', async () => {
-        const old = FIRST_DAY_MS + DAY_MS;
-        const gone = await verdictsAfter((broken, accountId) =>
-          broken.kysely
-            .deleteFrom('ledger_entries')
-            .where('account_id', '=', accountId)
-            .where('kind', '=', 'charge')
-            .where('created_at', '=', old + 9)
-            .execute(),
-        );
-        assert.equal(gone.incremental, '');
-        assert.match(gone.full, /the checkpoint to 2026-01-05T00:00:00/);
-        assert.match(gone.full, /its reserve has no partner/);
-        assert.match(gone.full, /reserved is 0, its ledger says 1/);
-        const more = await verdictsAfter((broken, accountId) =>
-          broken.kysely
-            .insertInto('ledger_entries')
-            .values({ ...entry(accountId, 'grant', old, null), reference: 'slipped in' })
-            .execute(),
-        );
-        assert.equal(more.incremental, '');
-        assert.match(more.full, /available is 76, its ledger says 176/);
-        const other = await verdictsAfter((broken, accountId) =>
-          entries(broken, accountId)
-            .set({ kind: 'release' })
-            .where('kind', '=', 'charge')
-            .where('created_at', '=', old + 9)
-            .execute(),
-        );
-        assert.match(other.full, /the checkpoint to/);
-        assert.match(other.full, /available is 76, its ledger says 77/);
-      });
-
-      it('a job of which the ledger has nothing is found by both', async () => {
-        const found = await verdictsAfter(async (broken, accountId, ownStores) => {
-          const { job, claim } = await running(ownStores, newJob(accountId));
-          await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
-          await broken.kysely.deleteFrom('ledger_entries').where('job_id', '=', job.id).execute();
-          await broken.kysely
-            .updateTable('accounts')
-            .set(eb => ({ available: eb('available', '+', 1) }))
-            .where('id', '=', accountId)
-            .execute();
-        });
-        const free = 'the job is succeeded, its ledger has no reserve and no settlement';
-        assert.deepEqual(found, { incremental: free, full: free });
-      });
-
-      it('a job that ended without an entry is named by both, although it was read before', async () => {
-        const broken = await own.open();
-        const ownStores = storesOn(broken);
-        const accountId = await fundedAccount(ownStores, 2);
-        const { job, claim } = await running(ownStores, newJob(accountId));
-        const past = { created_at: FIRST_DAY_MS };
-        await entries(broken, accountId).set(past).execute();
-        assert.deepEqual(problemsOf(await audit({}, broken)), []);
-        await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
+    it('a checkpoint that hides a wrong balance is found by the full one', async () => {
+      const found = await verdictsAfter(async (broken, accountId) => {
         await broken.kysely
-          .deleteFrom('ledger_entries')
-          .where('job_id', '=', job.id)
-          .where('slot', '=', 'settle')
+          .updateTable('accounts')
+          .set(eb => ({ available: eb('available', '+', 1) }))
+          .where('id', '=', accountId)
           .execute();
-        for (const kind of ['incremental', 'full'] as const) {
-          const { problems } = await audit({ kind }, broken);
-          assert.deepEqual(
-            problems.map(({ problem, jobId }) => [jobId, problem]).sort(),
-            [
-              [job.id, 'the job is succeeded, its ledger has reserve 1 and no settlement'],
-              [null, 'reserved is 0, its ledger says 1'],
-            ].sort(),
-          );
-        }
+        await broken.kysely
+          .updateTable('ledger_checkpoints')
+          .set(eb => ({ granted: eb('granted', '+', 1) }))
+          .where('account_id', '=', accountId)
+          .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
+          .execute();
       });
+      assert.equal(found.incremental, '');
+      assert.match(found.full, /the checkpoint to/);
+      assert.match(found.full, /available is 77, its ledger says 76/);
+    });
+
+    it('a checkpoint in the future is found by both', async () => {
+      const found = await verdictsAfter((broken, accountId) =>
+        broken.kysely
+          .updateTable('ledger_checkpoints')
+          .set({ closed_to: Number.MAX_SAFE_INTEGER })
+          .where('account_id', '=', accountId)
+          .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
+          .execute(),
+      );
+      for (const verdict of Object.values(found)) assert.match(verdict, /is in the future$/);
+    });
+
+    it('an old entry that is gone, more or other is found by the full one', async () => {
+      const old = FIRST_DAY_MS + DAY_MS;
+      const gone = await verdictsAfter((broken, accountId) =>
+        broken.kysely
+          .deleteFrom('ledger_entries')
+          .where('account_id', '=', accountId)
+          .where('kind', '=', 'charge')
+          .where('created_at', '=', old + 9)
+          .execute(),
+      );
+      assert.equal(gone.incremental, '');
+      assert.match(gone.full, /the checkpoint to 2026-01-05T00:00:00/);
+      assert.match(gone.full, /its reserve has no partner/);
+      assert.match(gone.full, /reserved is 0, its ledger says 1/);
+      const more = await verdictsAfter((broken, accountId) =>
+        broken.kysely
+          .insertInto('ledger_entries')
+          .values({ ...entry(accountId, 'grant', old, null), reference: 'slipped in' })
+          .execute(),
+      );
+      assert.equal(more.incremental, '');
+      assert.match(more.full, /available is 76, its ledger says 176/);
+      const other = await verdictsAfter((broken, accountId) =>
+        entries(broken, accountId)
+          .set({ kind: 'release' })
+          .where('kind', '=', 'charge')
+          .where('created_at', '=', old + 9)
+          .execute(),
+      );
+      assert.match(other.full, /the checkpoint to/);
+      assert.match(other.full, /available is 76, its ledger says 77/);
+    });
+
+    it('a job of which the ledger has nothing is found by both', async () => {
+      const found = await verdictsAfter(async (broken, accountId, ownStores) => {
+        const { job, claim } = await running(ownStores, newJob(accountId));
+        await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
+        await broken.kysely.deleteFrom('ledger_entries').where('job_id', '=', job.id).execute();
+        await broken.kysely
+          .updateTable('accounts')
+          .set(eb => ({ available: eb('available', '+', 1) }))
+          .where('id', '=', accountId)
+          .execute();
+      });
+      const free = 'the job is succeeded, its ledger has no reserve and no settlement';
+      assert.deepEqual(found, { incremental: free, full: free });
+    });
+
+    it('a job that ended without an entry is named by both, although it was read before', async () => {
+      const broken = await own.open();
+      const ownStores = storesOn(broken);
+      const accountId = await fundedAccount(ownStores, 2);
+      const { job, claim } = await running(ownStores, newJob(accountId));
+      const past = { created_at: FIRST_DAY_MS };
+      await entries(broken, accountId).set(past).execute();
+      assert.deepEqual(problemsOf(await audit({}, broken)), []);
+      await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
+      await broken.kysely
+        .deleteFrom('ledger_entries')
+        .where('job_id', '=', job.id)
+        .where('slot', '=', 'settle')
+        .execute();
+      for (const kind of ['incremental', 'full'] as const) {
+        const { problems } = await audit({ kind }, broken);
+        assert.deepEqual(
+          problems.map(({ problem, jobId }) => [jobId, problem]).sort(),
+          [
+            [job.id, 'the job is succeeded, its ledger has reserve 1 and no settlement'],
+            [null, 'reserved is 0, its ledger says 1'],
+          ].sort(),
+        );
+      }
     });
   });
-}
+});

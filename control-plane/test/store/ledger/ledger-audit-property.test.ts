@@ -5,10 +5,9 @@
  * is closed is right, and what is then broken is found by the kind that says it finds it.
  */
 import assert from 'node:assert/strict';
-import { before, describe, it } from 'node:test';
+import { before, it } from 'node:test';
 import { sql } from 'kysely';
 import { at } from '../../../../test/support/at.ts';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Claim } from '../../../src/store/jobs/job-lease.ts';
@@ -17,6 +16,7 @@ import { LEDGER_PAGE_ROWS } from '../../../src/store/ledger/ledger-pages.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { INTERRUPTED, tapped } from '../database/tapped-database.ts';
 import {
+  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -214,39 +214,35 @@ class History {
   }
 }
 
-for (const dialect of DIALECTS) {
-  describe(`audits beside two replicas, on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let replicas: Database[];
-
-    before(async () => {
-      replicas = [await databases.open(), await databases.open()];
-    });
-
-    it('find nothing in a sound ledger, and what is broken in a broken one', async () => {
-      let broken = 0;
-      const property = fc.asyncProperty(
-        fc.array(step, { minLength: 3, maxLength: 10, size: 'max' }),
-        breaking,
-        async (steps, broke) => {
-          const accountId = await fundedAccount(storesOn(at(replicas, 0)), CREDITS);
-          const history = new History(replicas, accountId);
-          for (const { actions, hours } of steps) {
-            await Promise.all(actions.map(one => history.perform(one)));
-            await history.pass(hours);
-          }
-          await history.assertCheckpoints();
-          await history.assertSound('full');
-          await history.assertSound('incremental');
-          const finders = await history.break(broke);
-          if (finders === undefined) return;
-          broken += 1;
-          assert.notDeepEqual(await history.audit('full'), []);
-          if (finders === 'both') assert.notDeepEqual(await history.audit('incremental'), []);
-        },
-      );
-      await fc.assert(property, { numRuns: dialect === 'sqlite' ? 20 : 10, endOnFailure: true });
-      assert.ok(broken > 3, `${broken} were broken`);
-    });
+describeStores('audits beside two replicas', ({ dialect, databases }) => {
+  let replicas: Database[];
+  before(async () => {
+    replicas = [await databases.open(), await databases.open()];
   });
-}
+
+  it('find nothing in a sound ledger, and what is broken in a broken one', async () => {
+    let broken = 0;
+    const property = fc.asyncProperty(
+      fc.array(step, { minLength: 3, maxLength: 10, size: 'max' }),
+      breaking,
+      async (steps, broke) => {
+        const accountId = await fundedAccount(storesOn(at(replicas, 0)), CREDITS);
+        const history = new History(replicas, accountId);
+        for (const { actions, hours } of steps) {
+          await Promise.all(actions.map(one => history.perform(one)));
+          await history.pass(hours);
+        }
+        await history.assertCheckpoints();
+        await history.assertSound('full');
+        await history.assertSound('incremental');
+        const finders = await history.break(broke);
+        if (finders === undefined) return;
+        broken += 1;
+        assert.notDeepEqual(await history.audit('full'), []);
+        if (finders === 'both') assert.notDeepEqual(await history.audit('incremental'), []);
+      },
+    );
+    await fc.assert(property, { numRuns: dialect === 'sqlite' ? 20 : 10, endOnFailure: true });
+    assert.ok(broken > 3, `${broken} were broken`);
+  });
+});

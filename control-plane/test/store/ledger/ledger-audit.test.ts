@@ -4,10 +4,10 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { at } from '../../../../test/support/at.ts';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
+import { useTestDatabase } from '../../../../test/support/database.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import { databaseErrorKind } from '../../../src/store/database/database-errors.ts';
 import {
@@ -16,9 +16,9 @@ import {
   type LedgerAudit,
 } from '../../../src/store/ledger/ledger-audit.ts';
 import { beginFullRun, saveFullRun } from '../../../src/store/ledger/ledger-audit-runs.ts';
-import type { Stores } from '../../../src/store/stores.ts';
 import { INTERRUPTED, tapped } from '../database/tapped-database.ts';
 import {
+  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -26,7 +26,6 @@ import {
   newJob,
   resultOf,
   running,
-  storesOn,
 } from '../fixtures.ts';
 import {
   DAY_MS,
@@ -40,348 +39,334 @@ import {
   TUNING,
 } from './old-account.ts';
 
-for (const dialect of DIALECTS) {
-  describe(`the ledger's audit on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let database: Database;
-    let stores: Stores;
+describeStores("the ledger's audit", ({ dialect, databases, database, stores }) => {
+  const audit = (options: AuditOptions = {}, on = database): Promise<LedgerAudit> =>
+    auditLedger(on, options, TUNING);
+  const checkpointOf = (accountId: string) =>
+    database.kysely
+      .selectFrom('ledger_checkpoints')
+      .selectAll()
+      .where('account_id', '=', accountId)
+      .executeTakeFirst();
+  /** Whether it was committed; where members lock for themselves, one at another may have won. */
+  const endOf = async (transaction: Promise<unknown>): Promise<boolean> => {
+    try {
+      await transaction;
+      return true;
+    } catch (error) {
+      assert.equal(database.engine.conflicts, 'certification', String(error));
+      assert.equal(databaseErrorKind(error), 'conflict');
+      return false;
+    }
+  };
+  const problemsOf = ({ problems }: LedgerAudit) => problems.map(({ problem }) => problem);
 
-    const audit = (options: AuditOptions = {}, on = database): Promise<LedgerAudit> =>
-      auditLedger(on, options, TUNING);
-    const checkpointOf = (accountId: string) =>
-      database.kysely
-        .selectFrom('ledger_checkpoints')
-        .selectAll()
-        .where('account_id', '=', accountId)
-        .executeTakeFirst();
-    /** Whether it was committed; where members lock for themselves, one at another may have won. */
-    const endOf = async (transaction: Promise<unknown>): Promise<boolean> => {
+  it('closes what is done, and reads what is behind that no second time', async () => {
+    const accountId = await oldAccount(database);
+    const first = await audit({ accountId });
+    assert.deepEqual(first.problems, []);
+    assert.equal(first.entries, ENTRIES);
+    const closed = await checkpointOf(accountId);
+    assert.ok(closed);
+    assert.equal(closed.closed_to, FIRST_DAY_MS + DAYS * DAY_MS);
+    const { granted, reserved, charged, released, revoked } = closed;
+    assert.deepEqual(
+      [closed.entries, granted, reserved, charged, released, revoked],
+      [ENTRIES, GRANTED, DAYS * JOBS_A_DAY, DAYS * JOBS_A_DAY, 0, 0],
+    );
+    const second = await audit({ accountId });
+    assert.deepEqual([second.entries, second.problems], [0, []]);
+    assert.deepEqual(await checkpointOf(accountId), closed);
+    const full = await audit({ accountId, kind: 'full' });
+    assert.deepEqual([full.entries, full.problems], [ENTRIES, []]);
+    assert.deepEqual(await checkpointOf(accountId), closed);
+  });
+
+  it('sums an account by its last checkpoint', async () => {
+    const accountId = await oldAccount(database);
+    await audit({ accountId });
+    assert.equal((await stores.ledger.grant(accountId, 5, 'more')).kind, 'entered');
+    // Whatever is behind a checkpoint is not read: not even that it is gone.
+    await database.kysely
+      .deleteFrom('ledger_entries')
+      .where('account_id', '=', accountId)
+      .where('created_at', '<', FIRST_DAY_MS + DAY_MS)
+      .execute();
+    const credits = await stores.ledger.credits(accountId);
+    assert.deepEqual(credits, {
+      available: GRANTED - DAYS * JOBS_A_DAY + 5,
+      reserved: 0,
+      sums: {
+        grant: GRANTED + 5,
+        reserve: DAYS * JOBS_A_DAY,
+        charge: DAYS * JOBS_A_DAY,
+        release: 0,
+        revoke: 0,
+      },
+    });
+    await database.kysely.deleteFrom('accounts').where('id', '=', accountId).execute();
+    await database.kysely
+      .deleteFrom('ledger_entries')
+      .where('account_id', '=', accountId)
+      .execute();
+  });
+
+  it('waits for a transaction that may still write behind a checkpoint', async () => {
+    const accountId = await oldAccount(database);
+    const other = await databases.open();
+    const locked = Promise.withResolvers<void>();
+    const release = Promise.withResolvers<void>();
+    const late = other.kysely.transaction().execute(async tx => {
+      await tx
+        .updateTable('accounts')
+        .set(eb => ({ available: eb('available', '+', 7) }))
+        .where('id', '=', accountId)
+        .execute();
+      const row = { ...entry(accountId, 'grant', FIRST_DAY_MS + 5, null), reference: 'late' };
+      await tx
+        .insertInto('ledger_entries')
+        .values({ ...row, amount: 7 })
+        .execute();
+      locked.resolve();
+      await release.promise;
+    });
+    await locked.promise;
+    const audited = audit({ accountId });
+    // An audit that does not wait is over by then, and has closed the first day too early.
+    await Promise.race([audited, delay(500)]);
+    release.resolve();
+    const entered = await endOf(late);
+    assert.deepEqual((await audited).problems, []);
+    assert.deepEqual((await audit({ accountId })).problems, []);
+    assert.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
+    const granted = entered ? GRANTED + 7 : GRANTED;
+    assert.equal((await checkpointOf(accountId))?.granted, granted);
+  });
+
+  it('may wait so: each writer of an entry takes the account first, and the time then', async () => {
+    const accountId = await fundedAccount(stores, 10);
+    const won = await running(stores, newJob(accountId));
+    const lost = await running(stores, newJob(accountId));
+    const other = await databases.open();
+    const locked = Promise.withResolvers<void>();
+    const release = Promise.withResolvers<void>();
+    let releasedAtMs = Number.NaN;
+    const holder = other.kysely.transaction().execute(async tx => {
+      await tx
+        .updateTable('accounts')
+        .set({ name: `held ${randomUUID()}` })
+        .where('id', '=', accountId)
+        .execute();
+      locked.resolve();
+      await release.promise;
+      const row = await tx.selectNoFrom(other.nowMs.as('now')).executeTakeFirstOrThrow();
+      releasedAtMs = row.now;
+    });
+    await locked.promise;
+    const writers = Promise.all([
+      stores.ledger.grant(accountId, 1, 'held'),
+      stores.ledger.revoke(accountId, 1, 'held'),
+      stores.jobs.submit(newJob(accountId), LIMITS),
+      stores.jobs.succeed(won.claim, resultOf(won.claim), HOUR_MS, {}),
+      stores.jobs.fail(lost.claim, IMAGE_FAULT),
+    ]);
+    // Who does not wait for the row has taken the time by then.
+    await Promise.race([writers, delay(500)]);
+    release.resolve();
+    const held = await endOf(holder);
+    await writers;
+    // Who did not wait for the row has made the holder fail.
+    if (!held) return;
+    const entries = await database.kysely
+      .selectFrom('ledger_entries')
+      .select(['kind', 'reference', 'created_at'])
+      .where('account_id', '=', accountId)
+      .where('reference', 'not in', ['first'])
+      .execute();
+    const late = entries.filter(({ created_at: atMs }) => atMs >= releasedAtMs);
+    assert.deepEqual(
+      late.map(({ kind }) => kind).sort(),
+      ['charge', 'grant', 'release', 'reserve', 'revoke'],
+      'one of each writer',
+    );
+  });
+
+  it('names a checkpoint that an entry came behind, and renews it when told to', async () => {
+    const accountId = await oldAccount(database);
+    await audit({ accountId });
+    // As after the database's clock was set back.
+    const row = { ...entry(accountId, 'grant', FIRST_DAY_MS + DAY_MS, null), reference: 'back' };
+    await database.kysely.insertInto('ledger_entries').values(row).execute();
+    await database.kysely
+      .updateTable('accounts')
+      .set(eb => ({ available: eb('available', '+', GRANTED) }))
+      .where('id', '=', accountId)
+      .execute();
+    const found = await audit({ accountId });
+    assert.match(
+      at(problemsOf(found), 0),
+      /^the checkpoint to 2026-01-05T.* says .*grant 100,.*; there/,
+    );
+    assert.ok(found.problems.every(({ problem }) => problem.startsWith('the checkpoint')));
+    assert.deepEqual((await audit({ accountId })).problems, found.problems, 'found again');
+    assert.deepEqual((await stores.ledger.credits(accountId))?.sums.grant, 2 * GRANTED);
+    const renewed = await audit({ accountId, kind: 'full', renewCheckpoints: true });
+    assert.match(at(problemsOf(renewed), 0), /^the checkpoint/);
+    assert.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
+    assert.deepEqual((await audit({ accountId })).entries, 0);
+  });
+
+  it('names what is wrong each time until it is mended, and closes nothing behind it', async () => {
+    const accountId = await oldAccount(database);
+    const [one, other] = [randomUUID(), randomUUID()];
+    const atMs = FIRST_DAY_MS + DAY_MS + HOUR_MS;
+    // Every sum is right: what one job lacks the other has.
+    await database.kysely
+      .insertInto('ledger_entries')
+      .values([entry(accountId, 'reserve', atMs, one), entry(accountId, 'charge', atMs, other)])
+      .execute();
+    await database.kysely
+      .updateTable('accounts')
+      .set(eb => ({ available: eb('available', '-', 1) }))
+      .where('id', '=', accountId)
+      .execute();
+    for (const kind of ['incremental', 'incremental', 'full'] as const) {
+      const found = await audit({ accountId, kind });
+      assert.deepEqual(
+        found.problems.map(({ jobId, problem }) => [jobId, problem]).sort(),
+        [
+          [one, "the job's row is gone and its reserve has no partner"],
+          [other, "the job's row is gone and its charge has no partner"],
+        ].sort(),
+      );
+    }
+    const closed = await checkpointOf(accountId);
+    assert.ok(closed !== undefined && closed.closed_to <= atMs);
+    await database.kysely
+      .insertInto('ledger_entries')
+      .values([entry(accountId, 'charge', atMs, one), entry(accountId, 'reserve', atMs, other)])
+      .execute();
+    await database.kysely
+      .updateTable('accounts')
+      .set(eb => ({ available: eb('available', '-', 1) }))
+      .where('id', '=', accountId)
+      .execute();
+    assert.deepEqual((await audit({ accountId })).problems, []);
+    const moved = await checkpointOf(accountId);
+    assert.ok(moved !== undefined && moved.closed_to > closed.closed_to);
+  });
+
+  describe('that is interrupted before any of its statements', () => {
+    const own = useTestDatabase(dialect);
+
+    /** Runs and is killed before its n-th statement; undefined: it had fewer. */
+    async function killedBefore(
+      n: number,
+      kind: 'incremental' | 'full',
+      target: Database,
+    ): Promise<'killed' | LedgerAudit> {
+      let statements = 0;
+      const dying = tapped(target, () => {
+        statements += 1;
+        if (statements >= n) throw INTERRUPTED;
+      });
       try {
-        await transaction;
-        return true;
+        return await audit({ kind }, dying);
       } catch (error) {
-        assert.equal(database.engine.conflicts, 'certification', String(error));
-        assert.equal(databaseErrorKind(error), 'conflict');
-        return false;
+        assert.equal(error, INTERRUPTED);
+        return 'killed';
       }
-    };
-    const problemsOf = ({ problems }: LedgerAudit) => problems.map(({ problem }) => problem);
+    }
 
-    before(async () => {
-      database = await databases.open();
-      stores = storesOn(database);
-    });
-
-    it('closes what is done, and reads what is behind that no second time', async () => {
-      const accountId = await oldAccount(database);
-      const first = await audit({ accountId });
-      assert.deepEqual(first.problems, []);
-      assert.equal(first.entries, ENTRIES);
-      const closed = await checkpointOf(accountId);
-      assert.ok(closed);
-      assert.equal(closed.closed_to, FIRST_DAY_MS + DAYS * DAY_MS);
-      const { granted, reserved, charged, released, revoked } = closed;
-      assert.deepEqual(
-        [closed.entries, granted, reserved, charged, released, revoked],
-        [ENTRIES, GRANTED, DAYS * JOBS_A_DAY, DAYS * JOBS_A_DAY, 0, 0],
-      );
-      const second = await audit({ accountId });
-      assert.deepEqual([second.entries, second.problems], [0, []]);
-      assert.deepEqual(await checkpointOf(accountId), closed);
-      const full = await audit({ accountId, kind: 'full' });
-      assert.deepEqual([full.entries, full.problems], [ENTRIES, []]);
-      assert.deepEqual(await checkpointOf(accountId), closed);
-    });
-
-    it('sums an account by its last checkpoint', async () => {
-      const accountId = await oldAccount(database);
-      await audit({ accountId });
-      assert.equal((await stores.ledger.grant(accountId, 5, 'more')).kind, 'entered');
-      // Whatever is behind a checkpoint is not read: not even that it is gone.
-      await database.kysely
-        .deleteFrom('ledger_entries')
-        .where('account_id', '=', accountId)
-        .where('created_at', '<', FIRST_DAY_MS + DAY_MS)
-        .execute();
-      const credits = await stores.ledger.credits(accountId);
-      assert.deepEqual(credits, {
-        available: GRANTED - DAYS * JOBS_A_DAY + 5,
-        reserved: 0,
-        sums: {
-          grant: GRANTED + 5,
-          reserve: DAYS * JOBS_A_DAY,
-          charge: DAYS * JOBS_A_DAY,
-          release: 0,
-          revoke: 0,
-        },
-      });
-      await database.kysely.deleteFrom('accounts').where('id', '=', accountId).execute();
-      await database.kysely
-        .deleteFrom('ledger_entries')
-        .where('account_id', '=', accountId)
-        .execute();
-    });
-
-    it('waits for a transaction that may still write behind a checkpoint', async () => {
-      const accountId = await oldAccount(database);
-      const other = await databases.open();
-      const locked = Promise.withResolvers<void>();
-      const release = Promise.withResolvers<void>();
-      const late = other.kysely.transaction().execute(async tx => {
-        await tx
-          .updateTable('accounts')
-          .set(eb => ({ available: eb('available', '+', 7) }))
-          .where('id', '=', accountId)
-          .execute();
-        const row = { ...entry(accountId, 'grant', FIRST_DAY_MS + 5, null), reference: 'late' };
-        await tx
-          .insertInto('ledger_entries')
-          .values({ ...row, amount: 7 })
-          .execute();
-        locked.resolve();
-        await release.promise;
-      });
-      await locked.promise;
-      const audited = audit({ accountId });
-      // An audit that does not wait is over by then, and has closed the first day too early.
-      await Promise.race([audited, delay(500)]);
-      release.resolve();
-      const entered = await endOf(late);
-      assert.deepEqual((await audited).problems, []);
-      assert.deepEqual((await audit({ accountId })).problems, []);
-      assert.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
-      const granted = entered ? GRANTED + 7 : GRANTED;
-      assert.equal((await checkpointOf(accountId))?.granted, granted);
-    });
-
-    it('may wait so: each writer of an entry takes the account first, and the time then', async () => {
-      const accountId = await fundedAccount(stores, 10);
-      const won = await running(stores, newJob(accountId));
-      const lost = await running(stores, newJob(accountId));
-      const other = await databases.open();
-      const locked = Promise.withResolvers<void>();
-      const release = Promise.withResolvers<void>();
-      let releasedAtMs = Number.NaN;
-      const holder = other.kysely.transaction().execute(async tx => {
-        await tx
-          .updateTable('accounts')
-          .set({ name: `held ${randomUUID()}` })
-          .where('id', '=', accountId)
-          .execute();
-        locked.resolve();
-        await release.promise;
-        const row = await tx.selectNoFrom(other.nowMs.as('now')).executeTakeFirstOrThrow();
-        releasedAtMs = row.now;
-      });
-      await locked.promise;
-      const writers = Promise.all([
-        stores.ledger.grant(accountId, 1, 'held'),
-        stores.ledger.revoke(accountId, 1, 'held'),
-        stores.jobs.submit(newJob(accountId), LIMITS),
-        stores.jobs.succeed(won.claim, resultOf(won.claim), HOUR_MS, {}),
-        stores.jobs.fail(lost.claim, IMAGE_FAULT),
-      ]);
-      // Who does not wait for the row has taken the time by then.
-      await Promise.race([writers, delay(500)]);
-      release.resolve();
-      const held = await endOf(holder);
-      await writers;
-      // Who did not wait for the row has made the holder fail.
-      if (!held) return;
-      const entries = await database.kysely
-        .selectFrom('ledger_entries')
-        .select(['kind', 'reference', 'created_at'])
-        .where('account_id', '=', accountId)
-        .where('reference', 'not in', ['first'])
-        .execute();
-      const late = entries.filter(({ created_at: atMs }) => atMs >= releasedAtMs);
-      assert.deepEqual(
-        late.map(({ kind }) => kind).sort(),
-        ['charge', 'grant', 'release', 'reserve', 'revoke'],
-        'one of each writer',
-      );
-    });
-
-    it('names a checkpoint that an entry came behind, and renews it when told to', async () => {
-      const accountId = await oldAccount(database);
-      await audit({ accountId });
-      // As after the database's clock was set back.
-      const row = { ...entry(accountId, 'grant', FIRST_DAY_MS + DAY_MS, null), reference: 'back' };
-      await database.kysely.insertInto('ledger_entries').values(row).execute();
-      await database.kysely
-        .updateTable('accounts')
-        .set(eb => ({ available: eb('available', '+', GRANTED) }))
-        .where('id', '=', accountId)
-        .execute();
-      const found = await audit({ accountId });
-      assert.match(
-        at(problemsOf(found), 0),
-        /^the checkpoint to 2026-01-05T.* says .*grant 100,.*; there/,
-      );
-      assert.ok(found.problems.every(({ problem }) => problem.startsWith('the checkpoint')));
-      assert.deepEqual((await audit({ accountId })).problems, found.problems, 'found again');
-      assert.deepEqual((await stores.ledger.credits(accountId))?.sums.grant, 2 * GRANTED);
-      const renewed = await audit({ accountId, kind: 'full', renewCheckpoints: true });
-      assert.match(at(problemsOf(renewed), 0), /^the checkpoint/);
-      assert.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
-      assert.deepEqual((await audit({ accountId })).entries, 0);
-    });
-
-    it('names what is wrong each time until it is mended, and closes nothing behind it', async () => {
-      const accountId = await oldAccount(database);
-      const [one, other] = [randomUUID(), randomUUID()];
-      const atMs = FIRST_DAY_MS + DAY_MS + HOUR_MS;
-      // Every sum is right: what one job lacks the other has.
-      await database.kysely
-        .insertInto('ledger_entries')
-        .values([entry(accountId, 'reserve', atMs, one), entry(accountId, 'charge', atMs, other)])
-        .execute();
-      await database.kysely
-        .updateTable('accounts')
-        .set(eb => ({ available: eb('available', '-', 1) }))
-        .where('id', '=', accountId)
-        .execute();
-      for (const kind of ['incremental', 'incremental', 'full'] as const) {
-        const found = await audit({ accountId, kind });
-        assert.deepEqual(
-          found.problems.map(({ jobId, problem }) => [jobId, problem]).sort(),
-          [
-            [one, "the job's row is gone and its reserve has no partner"],
-            [other, "the job's row is gone and its charge has no partner"],
-          ].sort(),
-        );
-      }
-      const closed = await checkpointOf(accountId);
-      assert.ok(closed !== undefined && closed.closed_to <= atMs);
-      await database.kysely
-        .insertInto('ledger_entries')
-        .values([entry(accountId, 'charge', atMs, one), entry(accountId, 'reserve', atMs, other)])
-        .execute();
-      await database.kysely
-        .updateTable('accounts')
-        .set(eb => ({ available: eb('available', '-', 1) }))
-        .where('id', '=', accountId)
-        .execute();
-      assert.deepEqual((await audit({ accountId })).problems, []);
-      const moved = await checkpointOf(accountId);
-      assert.ok(moved !== undefined && moved.closed_to > closed.closed_to);
-    });
-
-    describe('that is interrupted before any of its statements', () => {
-      const own = useTestDatabase(dialect);
-
-      /** Runs and is killed before its n-th statement; undefined: it had fewer. */
-      async function killedBefore(
-        n: number,
-        kind: 'incremental' | 'full',
-        target: Database,
-      ): Promise<'killed' | LedgerAudit> {
-        let statements = 0;
-        const dying = tapped(target, () => {
-          statements += 1;
-          if (statements >= n) throw INTERRUPTED;
-        });
-        try {
-          return await audit({ kind }, dying);
-        } catch (error) {
-          assert.equal(error, INTERRUPTED);
-          return 'killed';
-        }
-      }
-
-      for (const kind of ['incremental', 'full'] as const) {
-        it(`the ${kind} one goes on, and says the same`, async () => {
-          const target = await own.open();
-          const accountId = await oldAccount(target);
-          const spoiled = await oldAccount(target);
-          await target.kysely
-            .updateTable('accounts')
-            .set({ available: 1 })
-            .where('id', '=', spoiled)
-            .execute();
-          let read = 0;
-          let kills = 0;
-          for (;;) {
-            const ended = await killedBefore(7 + kills, kind, target);
-            if (ended !== 'killed') {
-              assert.deepEqual(
-                ended.problems.filter(({ accountId: id }) => [accountId, spoiled].includes(id)),
-                [
-                  {
-                    accountId: spoiled,
-                    jobId: null,
-                    problem: `available is 1, its ledger says ${GRANTED - DAYS * JOBS_A_DAY}`,
-                  },
-                ],
-              );
-              read = ended.entries;
-              break;
-            }
-            kills += 1;
-          }
-          assert.ok(kills > 5, `${kills} kills`);
-          if (kind === 'full') assert.ok(read >= 2 * ENTRIES, `${read} entries in all`);
-          await target.kysely
-            .updateTable('accounts')
-            .set({ available: GRANTED - DAYS * JOBS_A_DAY })
-            .where('id', '=', spoiled)
-            .execute();
-          assert.deepEqual((await audit({ kind }, target)).problems, []);
-        });
-      }
-
-      it('a full one reads nothing twice that it saved', async () => {
+    for (const kind of ['incremental', 'full'] as const) {
+      it(`the ${kind} one goes on, and says the same`, async () => {
         const target = await own.open();
-        await target.kysely.deleteFrom('ledger_audits').execute();
-        const whole = await audit({ kind: 'full' }, target);
-        // Killed at its last statements, it has them alone left.
-        let statements = 0;
-        const counted = tapped(target, () => {
-          statements += 1;
-        });
-        await audit({ kind: 'full' }, counted);
-        assert.equal(await killedBefore(statements - 1, 'full', target), 'killed');
-        let rest = 0;
-        const resumed = tapped(target, () => {
-          rest += 1;
-        });
-        const ended = await audit({ kind: 'full' }, resumed);
-        assert.ok(rest < 10, `${rest} of ${statements} statements were made again`);
-        assert.deepEqual(
-          [ended.entries, ended.accounts, ended.problems],
-          [whole.entries, whole.accounts, []],
-        );
+        const accountId = await oldAccount(target);
+        const spoiled = await oldAccount(target);
+        await target.kysely
+          .updateTable('accounts')
+          .set({ available: 1 })
+          .where('id', '=', spoiled)
+          .execute();
+        let read = 0;
+        let kills = 0;
+        for (;;) {
+          const ended = await killedBefore(7 + kills, kind, target);
+          if (ended !== 'killed') {
+            assert.deepEqual(
+              ended.problems.filter(({ accountId: id }) => [accountId, spoiled].includes(id)),
+              [
+                {
+                  accountId: spoiled,
+                  jobId: null,
+                  problem: `available is 1, its ledger says ${GRANTED - DAYS * JOBS_A_DAY}`,
+                },
+              ],
+            );
+            read = ended.entries;
+            break;
+          }
+          kills += 1;
+        }
+        assert.ok(kills > 5, `${kills} kills`);
+        if (kind === 'full') assert.ok(read >= 2 * ENTRIES, `${read} entries in all`);
+        await target.kysely
+          .updateTable('accounts')
+          .set({ available: GRANTED - DAYS * JOBS_A_DAY })
+          .where('id', '=', spoiled)
+          .execute();
+        assert.deepEqual((await audit({ kind }, target)).problems, []);
       });
-    });
+    }
 
-    it('of two full ones at once the second says so, and a dead one is taken over', async () => {
-      const start = {
-        ...({ startedAtMs: 1, phase: 'jobs', after: '' } as const),
-        ...{ accounts: 1, entries: 2, jobs: 3, problems: [], problemCount: 0 },
-      };
-      const first = await beginFullRun(database, start, 0);
-      const rows = database.kysely.updateTable('ledger_audits').where('kind', '=', 'full');
-      // Nobody is slow enough to be taken for dead.
-      await rows.set({ saved_at: Number.MAX_SAFE_INTEGER }).execute();
-      await assert.rejects(
-        auditLedger(database, { kind: 'full' }, { ...TUNING, takeOverMs: 50 }),
-        /another full check of the ledger runs/,
-      );
-      await saveFullRun(database, first.id, { ...start, accounts: 7 });
-      await rows.set({ saved_at: 1 }).execute();
-      const second = await beginFullRun(database, start, 1000);
-      assert.equal(second.progress.accounts, 7);
-      await assert.rejects(
-        saveFullRun(database, first.id, start),
-        /another one has taken its place/,
-      );
-      await rows.set({ saved_at: 1 }).execute();
-      const last = await audit({ kind: 'full' });
-      assert.equal(last.accounts, 7);
+    it('a full one reads nothing twice that it saved', async () => {
+      const target = await own.open();
+      await target.kysely.deleteFrom('ledger_audits').execute();
+      const whole = await audit({ kind: 'full' }, target);
+      // Killed at its last statements, it has them alone left.
+      let statements = 0;
+      const counted = tapped(target, () => {
+        statements += 1;
+      });
+      await audit({ kind: 'full' }, counted);
+      assert.equal(await killedBefore(statements - 1, 'full', target), 'killed');
+      let rest = 0;
+      const resumed = tapped(target, () => {
+        rest += 1;
+      });
+      const ended = await audit({ kind: 'full' }, resumed);
+      assert.ok(rest < 10, `${rest} of ${statements} statements were made again`);
       assert.deepEqual(
-        (await stores.ledger.lastAudits()).map(({ kind, problems }) => [kind, problems]),
-        [['full', 0]],
+        [ended.entries, ended.accounts, ended.problems],
+        [whole.entries, whole.accounts, []],
       );
     });
   });
-}
+
+  it('of two full ones at once the second says so, and a dead one is taken over', async () => {
+    const start = {
+      ...({ startedAtMs: 1, phase: 'jobs', after: '' } as const),
+      ...{ accounts: 1, entries: 2, jobs: 3, problems: [], problemCount: 0 },
+    };
+    const first = await beginFullRun(database, start, 0);
+    const rows = database.kysely.updateTable('ledger_audits').where('kind', '=', 'full');
+    // Nobody is slow enough to be taken for dead.
+    await rows.set({ saved_at: Number.MAX_SAFE_INTEGER }).execute();
+    await assert.rejects(
+      auditLedger(database, { kind: 'full' }, { ...TUNING, takeOverMs: 50 }),
+      /another full check of the ledger runs/,
+    );
+    await saveFullRun(database, first.id, { ...start, accounts: 7 });
+    await rows.set({ saved_at: 1 }).execute();
+    const second = await beginFullRun(database, start, 1000);
+    assert.equal(second.progress.accounts, 7);
+    await assert.rejects(saveFullRun(database, first.id, start), /another one has taken its place/);
+    await rows.set({ saved_at: 1 }).execute();
+    const last = await audit({ kind: 'full' });
+    assert.equal(last.accounts, 7);
+    assert.deepEqual(
+      (await stores.ledger.lastAudits()).map(({ kind, problems }) => [kind, problems]),
+      [['full', 0]],
+    );
+  });
+});

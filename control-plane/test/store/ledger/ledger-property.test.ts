@@ -6,15 +6,15 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { before, describe, it } from 'node:test';
+import { it } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Claim } from '../../../src/store/jobs/job-lease.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,
+  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -22,7 +22,6 @@ import {
   resultOf,
   SERVICE_FAULT,
   sha256,
-  storesOn,
 } from '../fixtures.ts';
 import { assertUsageAgrees } from '../usage/usage-agrees.ts';
 
@@ -213,57 +212,48 @@ function endOf(row: { readonly state: string } | undefined) {
   return row.state === 'succeeded' || row.state === 'failed' ? row.state : 'open';
 }
 
-for (const dialect of DIALECTS) {
-  describe(`the ledger under two replicas, on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let own: Database;
-    let replicas: [Stores, Stores];
+describeStores('the ledger under two replicas', ({ database: own, replica }) => {
+  const replicas: [Stores, Stores] = [replica(), replica()];
 
-    before(async () => {
-      own = await databases.open();
-      replicas = [storesOn(await databases.open()), storesOn(await databases.open())];
-    });
-
-    it('holds after every step of random histories', async () => {
-      const property = fc.asyncProperty(
-        fc.array(step, { minLength: 5, maxLength: STEPS_MAX, size: 'max' }),
-        async steps => {
-          const accountId = await fundedAccount(replicas[0], CREDITS);
-          const history = new History(replicas, own, accountId);
-          for (const actions of steps) {
-            await Promise.all(actions.map(one => history.perform(one)));
-            await history.check();
-          }
-        },
-      );
-      await fc.assert(property, { numRuns: RUNS, endOnFailure: false });
-      await assertBalanced(replicas[0]);
-    });
-
-    it('is checked also when a job’s row is gone, and names what is missing', async () => {
-      const [stores] = replicas;
-      const accountId = await fundedAccount(stores, 2);
-      for (const _ of [1, 2]) {
-        const outcome = await stores.jobs.submit(newJob(accountId, { id: randomUUID() }), LIMITS);
-        assert.equal(outcome.kind, 'created');
-      }
-      const listed = await stores.jobs.listClaimable(1000);
-      const open = listed.find(job => job.accountId === accountId);
-      assert.ok(open);
-      const won = await stores.jobs.claim(open, 'replica-0', HOUR_MS);
-      assert.ok(won);
-      assert.ok(await stores.jobs.fail(won.claim, IMAGE_FAULT));
-      const final = own.kysely.updateTable('jobs').where('id', '=', open.id);
-      await final.set({ finished_at: LONG_AGO_MS }).execute();
-      assert.ok((await stores.jobs.removeFinalOlderThan(DAY_MS, 100)).rows >= 1);
-      assert.equal(await stores.jobs.find(open.id), undefined);
-      await assertBalanced(stores);
-
-      const settled = own.kysely.deleteFrom('ledger_entries').where('job_id', '=', open.id);
-      await settled.where('kind', '=', 'release').execute();
-      const problems = await stores.ledger.check();
-      assert.ok(problems.some(({ jobId }) => jobId === open.id));
-      assert.ok(problems.some(({ accountId: id, jobId }) => id === accountId && jobId === null));
-    });
+  it('holds after every step of random histories', async () => {
+    const property = fc.asyncProperty(
+      fc.array(step, { minLength: 5, maxLength: STEPS_MAX, size: 'max' }),
+      async steps => {
+        const accountId = await fundedAccount(replicas[0], CREDITS);
+        const history = new History(replicas, own, accountId);
+        for (const actions of steps) {
+          await Promise.all(actions.map(one => history.perform(one)));
+          await history.check();
+        }
+      },
+    );
+    await fc.assert(property, { numRuns: RUNS, endOnFailure: false });
+    await assertBalanced(replicas[0]);
   });
-}
+
+  it('is checked also when a job’s row is gone, and names what is missing', async () => {
+    const [stores] = replicas;
+    const accountId = await fundedAccount(stores, 2);
+    for (const _ of [1, 2]) {
+      const outcome = await stores.jobs.submit(newJob(accountId, { id: randomUUID() }), LIMITS);
+      assert.equal(outcome.kind, 'created');
+    }
+    const listed = await stores.jobs.listClaimable(1000);
+    const open = listed.find(job => job.accountId === accountId);
+    assert.ok(open);
+    const won = await stores.jobs.claim(open, 'replica-0', HOUR_MS);
+    assert.ok(won);
+    assert.ok(await stores.jobs.fail(won.claim, IMAGE_FAULT));
+    const final = own.kysely.updateTable('jobs').where('id', '=', open.id);
+    await final.set({ finished_at: LONG_AGO_MS }).execute();
+    assert.ok((await stores.jobs.removeFinalOlderThan(DAY_MS, 100)).rows >= 1);
+    assert.equal(await stores.jobs.find(open.id), undefined);
+    await assertBalanced(stores);
+
+    const settled = own.kysely.deleteFrom('ledger_entries').where('job_id', '=', open.id);
+    await settled.where('kind', '=', 'release').execute();
+    const problems = await stores.ledger.check();
+    assert.ok(problems.some(({ jobId }) => jobId === open.id));
+    assert.ok(problems.some(({ accountId: id, jobId }) => id === accountId && jobId === null));
+  });
+});

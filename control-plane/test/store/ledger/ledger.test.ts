@@ -4,15 +4,16 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { sql } from 'kysely';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
+import { useTestDatabase } from '../../../../test/support/database.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import { databaseErrorKind } from '../../../src/store/database/database-errors.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,
+  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -24,246 +25,233 @@ import {
 } from '../fixtures.ts';
 import { operation, World } from './ledger-world.ts';
 
-for (const dialect of DIALECTS) {
-  describe(`the ledger on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let database: Database;
-    let stores: Stores;
-
-    before(async () => {
-      database = await databases.open();
-      stores = storesOn(database);
+describeStores('the ledger', ({ dialect, databases, database, stores }) => {
+  it('grants once a reference, and says so when the amount differs', async () => {
+    const account = await fundedAccount(stores, 0);
+    assert.deepEqual(await stores.ledger.grant(account, 10, 'order 1'), {
+      kind: 'entered',
+      balances: { available: 10, reserved: 0 },
     });
-
-    it('grants once a reference, and says so when the amount differs', async () => {
-      const account = await fundedAccount(stores, 0);
-      assert.deepEqual(await stores.ledger.grant(account, 10, 'order 1'), {
-        kind: 'entered',
-        balances: { available: 10, reserved: 0 },
-      });
-      assert.deepEqual(await stores.ledger.grant(account, 10, 'order 1'), {
-        kind: 'already-entered',
-        balances: { available: 10, reserved: 0 },
-      });
-      assert.deepEqual(await stores.ledger.grant(account, 11, 'order 1'), {
-        kind: 'reference-conflict',
-        amount: 10,
-      });
-      assert.equal((await stores.ledger.grant(account, 10, 'ORDER 1')).kind, 'entered');
-      assert.equal((await stores.ledger.grant(randomUUID(), 1, 'x')).kind, 'unknown-account');
-      assert.equal(await stores.ledger.balances(randomUUID()), undefined);
-      await assertBalanced(stores);
+    assert.deepEqual(await stores.ledger.grant(account, 10, 'order 1'), {
+      kind: 'already-entered',
+      balances: { available: 10, reserved: 0 },
     });
-
-    it('revokes all of it or nothing, never below zero available', async () => {
-      const account = await fundedAccount(stores, 3);
-      await submitted(stores, newJob(account));
-      assert.deepEqual(await stores.ledger.revoke(account, 3, 'refund'), {
-        kind: 'insufficient-credits',
-        balances: { available: 2, reserved: 1 },
-      });
-      assert.equal((await stores.ledger.revoke(account, 2, 'refund')).kind, 'entered');
-      assert.equal((await stores.ledger.revoke(account, 2, 'refund')).kind, 'already-entered');
-      assert.equal((await stores.ledger.revoke(account, 1, 'first')).kind, 'insufficient-credits');
-      assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
-      await assertBalanced(stores);
+    assert.deepEqual(await stores.ledger.grant(account, 11, 'order 1'), {
+      kind: 'reference-conflict',
+      amount: 10,
     });
+    assert.equal((await stores.ledger.grant(account, 10, 'ORDER 1')).kind, 'entered');
+    assert.equal((await stores.ledger.grant(randomUUID(), 1, 'x')).kind, 'unknown-account');
+    assert.equal(await stores.ledger.balances(randomUUID()), undefined);
+    await assertBalanced(stores);
+  });
 
-    it('refuses what is no amount or reference', async () => {
-      const account = await fundedAccount(stores, 1);
-      for (const amount of [0, -1, 0.5, Number.NaN, 2 ** 53, 1_000_000_001]) {
-        await assert.rejects(stores.ledger.grant(account, amount, 'x'), /amount/);
-      }
-      for (const reference of ['', ' x', 'x ', 'é', 'a\nb', 'x'.repeat(129)]) {
-        await assert.rejects(stores.ledger.grant(account, 1, reference), /reference/);
-      }
-      assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
+  it('revokes all of it or nothing, never below zero available', async () => {
+    const account = await fundedAccount(stores, 3);
+    await submitted(stores, newJob(account));
+    assert.deepEqual(await stores.ledger.revoke(account, 3, 'refund'), {
+      kind: 'insufficient-credits',
+      balances: { available: 2, reserved: 1 },
     });
+    assert.equal((await stores.ledger.revoke(account, 2, 'refund')).kind, 'entered');
+    assert.equal((await stores.ledger.revoke(account, 2, 'refund')).kind, 'already-entered');
+    assert.equal((await stores.ledger.revoke(account, 1, 'first')).kind, 'insufficient-credits');
+    assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
+    await assertBalanced(stores);
+  });
 
-    describe('the schema', () => {
-      const entry = (account: string, job: string, kind: 'reserve' | 'charge' | 'release') =>
-        database.kysely
-          .insertInto('ledger_entries')
-          .values({
-            id: randomUUID(),
-            account_id: account,
-            job_id: job,
-            kind,
-            slot: kind === 'reserve' ? 'reserve' : 'settle',
-            reference: job,
-            amount: 1,
-            created_at: database.nowMs,
-          })
-          .execute();
-      const isDuplicate = (error: unknown) => databaseErrorKind(error) === 'duplicate';
+  it('refuses what is no amount or reference', async () => {
+    const account = await fundedAccount(stores, 1);
+    for (const amount of [0, -1, 0.5, Number.NaN, 2 ** 53, 1_000_000_001]) {
+      await assert.rejects(stores.ledger.grant(account, amount, 'x'), /amount/);
+    }
+    for (const reference of ['', ' x', 'x ', 'é', 'a\nb', 'x'.repeat(129)]) {
+      await assert.rejects(stores.ledger.grant(account, 1, reference), /reference/);
+    }
+    assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
+  });
 
-      it('forbids a second reserve, a second charge, and charge with release', async () => {
-        const account = await fundedAccount(stores, 2);
-        const { job, claim } = await running(stores, newJob(account));
-        await assert.rejects(entry(account, job.id, 'reserve'), isDuplicate);
-        await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
-        await assert.rejects(entry(account, job.id, 'charge'), isDuplicate);
-        await assert.rejects(entry(account, job.id, 'release'), isDuplicate);
-        await assertBalanced(stores);
-      });
-
-      it('forbids balances below zero, amounts of nothing, kinds in the wrong slot', async () => {
-        const account = await fundedAccount(stores, 1);
-        const accounts = database.kysely.updateTable('accounts').where('id', '=', account);
-        await assert.rejects(accounts.set({ available: -1 }).execute());
-        await assert.rejects(accounts.set({ reserved: -1 }).execute());
-        const values = {
+  describe('the schema', () => {
+    const entry = (account: string, job: string, kind: 'reserve' | 'charge' | 'release') =>
+      database.kysely
+        .insertInto('ledger_entries')
+        .values({
           id: randomUUID(),
           account_id: account,
-          job_id: null,
-          kind: 'grant' as const,
-          slot: 'grant' as const,
-          reference: 'r',
+          job_id: job,
+          kind,
+          slot: kind === 'reserve' ? 'reserve' : 'settle',
+          reference: job,
           amount: 1,
-          created_at: 1,
-        };
-        const bad = [{ amount: 0 }, { slot: 'settle' as const }, { job_id: randomUUID() }];
-        for (const wrong of bad) {
-          const insert = database.kysely
-            .insertInto('ledger_entries')
-            .values({ ...values, ...wrong });
-          await assert.rejects(insert.execute());
-        }
-        await assertBalanced(stores);
-      });
+          created_at: database.nowMs,
+        })
+        .execute();
+    const isDuplicate = (error: unknown) => databaseErrorKind(error) === 'duplicate';
 
-      it('forbids a job whose columns contradict its state', async () => {
-        const account = await fundedAccount(stores, 1);
-        const { id } = await submitted(stores, newJob(account));
-        const wrong = [
-          { state: 'succeeded' as const },
-          { finished_at: 1 },
-          { state: 'running' as const },
-          { input_blob: null },
-          { lease_holder: 'somebody' },
-          { queue_at: null },
-          { failure_code: 'PROCESSING_FAILED' },
-          { fence: -1 },
-          { class: 'later' as 'sync' },
-        ];
-        for (const set of wrong) {
-          const update = database.kysely.updateTable('jobs').set(set).where('id', '=', id);
-          await assert.rejects(update.execute(), `${JSON.stringify(set)} was accepted`);
-        }
-      });
-
-      it('keeps text and bytes as they are, and refuses what would be cut', async () => {
-        const name = 'Zoë 日本 😀';
-        const account = await stores.accounts.create(name);
-        assert.equal(account?.name, name);
-        const tooLong = database.kysely.updateTable('nodes').set({ version: 'x'.repeat(65) });
-        await stores.nodes.register(
-          { nodeId: 'n', bootId: randomUUID(), address: 'a:1', httpAddress: '', version: '1' },
-          1000,
-        );
-        if (dialect === 'mysql') await assert.rejects(tooLong.execute());
-      });
+    it('forbids a second reserve, a second charge, and charge with release', async () => {
+      const account = await fundedAccount(stores, 2);
+      const { job, claim } = await running(stores, newJob(account));
+      await assert.rejects(entry(account, job.id, 'reserve'), isDuplicate);
+      await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
+      await assert.rejects(entry(account, job.id, 'charge'), isDuplicate);
+      await assert.rejects(entry(account, job.id, 'release'), isDuplicate);
+      await assertBalanced(stores);
     });
 
-    describe('the check', () => {
-      const brokenDatabases = useTestDatabase(dialect);
-
-      /** Breaks something of a new account and reads the verdict on it. */
-      async function problemsAfter(
-        breakIt: (broken: Database, account: string, own: Stores) => Promise<unknown>,
-      ): Promise<string> {
-        const broken = await brokenDatabases.open();
-        const own = storesOn(broken);
-        const account = await fundedAccount(own, 5);
-        const verdict = async () =>
-          (await own.ledger.check())
-            .filter(({ accountId }) => accountId === account)
-            .map(({ problem }) => problem)
-            .join('\n');
-        const done = await running(own, newJob(account));
-        await own.jobs.succeed(done.claim, resultOf(done.claim), 0, {});
-        const failed = await running(own, newJob(account));
-        await own.jobs.fail(failed.claim, IMAGE_FAULT);
-        await submitted(own, newJob(account));
-        assert.equal(await verdict(), '');
-        await breakIt(broken, account, own);
-        return verdict();
+    it('forbids balances below zero, amounts of nothing, kinds in the wrong slot', async () => {
+      const account = await fundedAccount(stores, 1);
+      const accounts = database.kysely.updateTable('accounts').where('id', '=', account);
+      await assert.rejects(accounts.set({ available: -1 }).execute());
+      await assert.rejects(accounts.set({ reserved: -1 }).execute());
+      const values = {
+        id: randomUUID(),
+        account_id: account,
+        job_id: null,
+        kind: 'grant' as const,
+        slot: 'grant' as const,
+        reference: 'r',
+        amount: 1,
+        created_at: 1,
+      };
+      const bad = [{ amount: 0 }, { slot: 'settle' as const }, { job_id: randomUUID() }];
+      for (const wrong of bad) {
+        const insert = database.kysely.insertInto('ledger_entries').values({ ...values, ...wrong });
+        await assert.rejects(insert.execute());
       }
-
-      it('finds a balance that its entries do not make', async () => {
-        const problems = await problemsAfter((broken, account) =>
-          broken.kysely
-            .updateTable('accounts')
-            .set({ available: 77 })
-            .where('id', '=', account)
-            .execute(),
-        );
-        assert.equal(problems, 'available is 77, its ledger says 3');
-      });
-
-      it('finds a lost entry while the job has its row, and after it', async () => {
-        const remove = (broken: Database, account: string) =>
-          broken.kysely
-            .deleteFrom('ledger_entries')
-            .where('account_id', '=', account)
-            .where('kind', '=', 'charge')
-            .execute();
-        assert.match(await problemsAfter(remove), /the job is succeeded, .* no settlement/);
-        const later = await problemsAfter(async (broken, account, own) => {
-          await own.jobs.takeExpiredResultBlobs(10);
-          assert.ok((await own.jobs.removeFinalOlderThan(0, 10)).rows >= 2);
-          await remove(broken, account);
-        });
-        assert.match(later, /the job's row is gone and its reserve has no partner/);
-        assert.match(later, /reserved is 1, its ledger says 2/);
-      });
-
-      it('finds a settlement of the wrong kind although every sum is right', async () => {
-        const problems = await problemsAfter((broken, account) =>
-          broken.kysely
-            .updateTable('ledger_entries')
-            .set({ kind: sql`case kind when 'charge' then 'release' else 'charge' end` })
-            .where('account_id', '=', account)
-            .where('slot', '=', 'settle')
-            .execute(),
-        );
-        assert.deepEqual(problems.split('\n').sort(), [
-          'the job is failed, its ledger has reserve 1 and charge 1',
-          'the job is succeeded, its ledger has reserve 1 and release 1',
-        ]);
-      });
-
-      it('finds an open job that was removed, and entries of nobody', async () => {
-        const problems = await problemsAfter((broken, account) =>
-          broken.kysely
-            .deleteFrom('jobs')
-            .where('account_id', '=', account)
-            .where('state', '=', 'ready')
-            .execute(),
-        );
-        assert.match(problems, /reserved is 1, its open jobs hold 0/);
-        const orphans = await problemsAfter((broken, account) =>
-          broken.kysely.deleteFrom('accounts').where('id', '=', account).execute(),
-        );
-        assert.match(orphans, /an account that does not exist/);
-      });
+      await assertBalanced(stores);
     });
 
-    it('adds up after every step, however two replicas interleave', async () => {
-      await fc.assert(
-        fc.asyncProperty(
-          fc.array(fc.array(operation, { minLength: 1, maxLength: 4 }), { maxLength: 12 }),
-          fc.integer({ min: 0, max: 4 }),
-          async (steps, credits) => {
-            const world = await World.create(database, await databases.open(), credits);
-            for (const step of steps) {
-              await Promise.all(step.map(each => world.perform(each)));
-              await world.assertInvariants();
-            }
-          },
-        ),
-        { numRuns: dialect === 'sqlite' ? 60 : 30, endOnFailure: true },
+    it('forbids a job whose columns contradict its state', async () => {
+      const account = await fundedAccount(stores, 1);
+      const { id } = await submitted(stores, newJob(account));
+      const wrong = [
+        { state: 'succeeded' as const },
+        { finished_at: 1 },
+        { state: 'running' as const },
+        { input_blob: null },
+        { lease_holder: 'somebody' },
+        { queue_at: null },
+        { failure_code: 'PROCESSING_FAILED' },
+        { fence: -1 },
+        { class: 'later' as 'sync' },
+      ];
+      for (const set of wrong) {
+        const update = database.kysely.updateTable('jobs').set(set).where('id', '=', id);
+        await assert.rejects(update.execute(), `${JSON.stringify(set)} was accepted`);
+      }
+    });
+
+    it('keeps text and bytes as they are, and refuses what would be cut', async () => {
+      const name = 'Zoë 日本 😀';
+      const account = await stores.accounts.create(name);
+      assert.equal(account?.name, name);
+      const tooLong = database.kysely.updateTable('nodes').set({ version: 'x'.repeat(65) });
+      await stores.nodes.register(
+        { nodeId: 'n', bootId: randomUUID(), address: 'a:1', httpAddress: '', version: '1' },
+        1000,
       );
+      if (dialect === 'mysql') await assert.rejects(tooLong.execute());
     });
   });
-}
+
+  describe('the check', () => {
+    const brokenDatabases = useTestDatabase(dialect);
+
+    /** Breaks something of a new account and reads the verdict on it. */
+    async function problemsAfter(
+      breakIt: (broken: Database, account: string, own: Stores) => Promise<unknown>,
+    ): Promise<string> {
+      const broken = await brokenDatabases.open();
+      const own = storesOn(broken);
+      const account = await fundedAccount(own, 5);
+      const verdict = async () =>
+        (await own.ledger.check())
+          .filter(({ accountId }) => accountId === account)
+          .map(({ problem }) => problem)
+          .join('\n');
+      const done = await running(own, newJob(account));
+      await own.jobs.succeed(done.claim, resultOf(done.claim), 0, {});
+      const failed = await running(own, newJob(account));
+      await own.jobs.fail(failed.claim, IMAGE_FAULT);
+      await submitted(own, newJob(account));
+      assert.equal(await verdict(), '');
+      await breakIt(broken, account, own);
+      return verdict();
+    }
+
+    it('finds a balance that its entries do not make', async () => {
+      const problems = await problemsAfter((broken, account) =>
+        broken.kysely
+          .updateTable('accounts')
+          .set({ available: 77 })
+          .where('id', '=', account)
+          .execute(),
+      );
+      assert.equal(problems, 'available is 77, its ledger says 3');
+    });
+
+    it('finds a lost entry while the job has its row, and after it', async () => {
+      const remove = (broken: Database, account: string) =>
+        broken.kysely
+          .deleteFrom('ledger_entries')
+          .where('account_id', '=', account)
+          .where('kind', '=', 'charge')
+          .execute();
+      assert.match(await problemsAfter(remove), /the job is succeeded, .* no settlement/);
+      const later = await problemsAfter(async (broken, account, own) => {
+        await own.jobs.takeExpiredResultBlobs(10);
+        assert.ok((await own.jobs.removeFinalOlderThan(0, 10)).rows >= 2);
+        await remove(broken, account);
+      });
+      assert.match(later, /the job's row is gone and its reserve has no partner/);
+      assert.match(later, /reserved is 1, its ledger says 2/);
+    });
+
+    it('finds a settlement of the wrong kind although every sum is right', async () => {
+      const problems = await problemsAfter((broken, account) =>
+        broken.kysely
+          .updateTable('ledger_entries')
+          .set({ kind: sql`case kind when 'charge' then 'release' else 'charge' end` })
+          .where('account_id', '=', account)
+          .where('slot', '=', 'settle')
+          .execute(),
+      );
+      assert.deepEqual(problems.split('\n').sort(), [
+        'the job is failed, its ledger has reserve 1 and charge 1',
+        'the job is succeeded, its ledger has reserve 1 and release 1',
+      ]);
+    });
+
+    it('finds an open job that was removed, and entries of nobody', async () => {
+      const problems = await problemsAfter((broken, account) =>
+        broken.kysely
+          .deleteFrom('jobs')
+          .where('account_id', '=', account)
+          .where('state', '=', 'ready')
+          .execute(),
+      );
+      assert.match(problems, /reserved is 1, its open jobs hold 0/);
+      const orphans = await problemsAfter((broken, account) =>
+        broken.kysely.deleteFrom('accounts').where('id', '=', account).execute(),
+      );
+      assert.match(orphans, /an account that does not exist/);
+    });
+  });
+
+  it('adds up after every step, however two replicas interleave', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.array(operation, { minLength: 1, maxLength: 4 }), { maxLength: 12 }),
+        fc.integer({ min: 0, max: 4 }),
+        async (steps, credits) => {
+          const world = await World.create(database, await databases.open(), credits);
+          for (const step of steps) {
+            await Promise.all(step.map(each => world.perform(each)));
+            await world.assertInvariants();
+          }
+        },
+      ),
+      { numRuns: dialect === 'sqlite' ? 60 : 30, endOnFailure: true },
+    );
+  });
+});

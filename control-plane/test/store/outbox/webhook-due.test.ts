@@ -1,7 +1,6 @@
 /** Due notifications beside the backlog of a receiver that hangs: on every database. */
 import assert from 'node:assert/strict';
-import { before, describe, it } from 'node:test';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
+import { before, it } from 'node:test';
 import {
   accountOf,
   fillLargeTables,
@@ -10,10 +9,8 @@ import {
   SECRET_KEY_ID,
 } from '../../../../test/support/large-tables.ts';
 import { type FullPlaces, NONE_FULL } from '../../../src/domain/shared-places.ts';
-import type { Database } from '../../../src/store/database/connect.ts';
 import { countSealedWithOthers } from '../../../src/store/outbox/outbox-due.ts';
-import type { Stores } from '../../../src/store/stores.ts';
-import { HOUR_MS, storesOn } from '../fixtures.ts';
+import { describeStores, HOUR_MS } from '../fixtures.ts';
 
 const BACKLOG = 1200;
 const QUIET = 60;
@@ -21,113 +18,105 @@ const QUIET_RECEIVERS = Array.from({ length: QUIET }, (_, index) => quietReceive
 
 type Without = Partial<Pick<FullPlaces, 'destinations' | 'accounts'>>;
 
-for (const dialect of DIALECTS) {
-  describe(`a backlog of ${BACKLOG} on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let database: Database;
-    let stores: Stores;
-
-    before(async () => {
-      database = await databases.open();
-      stores = storesOn(database);
-      const due = { dueNotifications: BACKLOG, quietReceivers: QUIET };
-      await fillLargeTables(database, { jobs: 100, ...due });
-    });
-
-    function due({ destinations = [HANGING_RECEIVER], accounts = [] }: Without = {}) {
-      return stores.outbox.listDue({
-        kind: 'webhook',
-        limit: 32,
-        secretKeyIds: [SECRET_KEY_ID],
-        full: { ...NONE_FULL, destinations, accounts },
-      });
-    }
-
-    /** Until nothing new comes; those seen are claimed, as a delivery does. */
-    async function drained(changes: Without = {}) {
-      const receivers: string[] = [];
-      for (let polls = 0; polls < 20; polls += 1) {
-        const found = await due(changes);
-        if (found.length === 0) return receivers.sort();
-        for (const { id, fence, receiver } of found) {
-          const claim = { id, holder: 'replica-1', fence: fence + 1 };
-          assert.ok(await stores.outbox.claim(claim, HOUR_MS));
-          receivers.push(receiver);
-        }
-      }
-      return assert.fail('there is no end of them');
-    }
-
-    async function givenBack() {
-      await database.kysely
-        .updateTable('outbox')
-        .set({ lease_holder: null, lease_expires_at: null })
-        .execute();
-    }
-
-    it('hides no other receiver, however many there are', async () => {
-      assert.deepEqual(await drained(), QUIET_RECEIVERS);
-      await givenBack();
-    });
-
-    it('is taken from its beginning where its receiver has places', async () => {
-      const first = await due({ destinations: [] });
-      assert.equal(first.length, 32);
-      assert.ok(first.every(({ receiver }) => receiver === HANGING_RECEIVER));
-    });
-
-    it('of an account without places hides none of another account', async () => {
-      const beside = { destinations: [], accounts: [accountOf(0)] };
-      const receivers = await drained(beside);
-      assert.ok(receivers.length > 0);
-      await givenBack();
-      const own = await database.kysely
-        .selectFrom('outbox')
-        .select('receiver')
-        .where('status', '=', 'pending')
-        .where('account_id', '<>', accountOf(0))
-        .execute();
-      assert.deepEqual(receivers, own.map(({ receiver }) => receiver).sort());
-    });
-
-    it('at a receiver that two accounts share hides none of the other', async () => {
-      const [quiet] = await due();
-      const shared = { address: `https://${HANGING_RECEIVER}/`, receiver: HANGING_RECEIVER };
-      const row = database.kysely.updateTable('outbox').where('id', '=', quiet!.id);
-      await row.set({ ...shared, account_id: accountOf(7) }).execute();
-      const others = { destinations: QUIET_RECEIVERS, accounts: [accountOf(0)] };
-      assert.deepEqual(
-        (await due(others)).map(({ id }) => id),
-        [quiet!.id],
-      );
-      const { receiver, accountId, address } = quiet!;
-      const before = { receiver, account_id: accountId, address };
-      await row.set(before).execute();
-    });
-
-    it('under a key that this replica has not hides none of those it can open', async () => {
-      const rows = database.kysely.updateTable('outbox');
-      const hanging = rows.where('receiver', '=', HANGING_RECEIVER);
-      await hanging.set({ secret_key_id: 'another' }).execute();
-      assert.deepEqual(await drained({ destinations: [] }), QUIET_RECEIVERS);
-      await givenBack();
-      await hanging.set({ secret_key_id: SECRET_KEY_ID }).execute();
-      assert.equal(await stores.outbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
-    });
-
-    it('of many receivers is looked through for other keys no further than to a bound', async () => {
-      const last = [...QUIET_RECEIVERS, HANGING_RECEIVER].sort().at(-1)!;
-      const rows = database.kysely.updateTable('outbox').where('receiver', '=', last);
-      await rows.set({ secret_key_id: 'another' }).execute();
-      assert.equal(await countSealedWithOthers(database, [SECRET_KEY_ID], QUIET), 0);
-      assert.ok((await countSealedWithOthers(database, [SECRET_KEY_ID])) > 0);
-      await rows.set({ secret_key_id: SECRET_KEY_ID }).execute();
-    });
-
-    it('is counted', async () => {
-      const { count, oldestMs } = await stores.outbox.due();
-      assert.equal(count, BACKLOG + QUIET);
-      assert.ok(oldestMs >= HOUR_MS - 5000);
-    });
+describeStores(`a backlog of ${BACKLOG}`, ({ database, stores }) => {
+  before(async () => {
+    const due = { dueNotifications: BACKLOG, quietReceivers: QUIET };
+    await fillLargeTables(database, { jobs: 100, ...due });
   });
-}
+
+  function due({ destinations = [HANGING_RECEIVER], accounts = [] }: Without = {}) {
+    return stores.outbox.listDue({
+      kind: 'webhook',
+      limit: 32,
+      secretKeyIds: [SECRET_KEY_ID],
+      full: { ...NONE_FULL, destinations, accounts },
+    });
+  }
+
+  /** Until nothing new comes; those seen are claimed, as a delivery does. */
+  async function drained(changes: Without = {}) {
+    const receivers: string[] = [];
+    for (let polls = 0; polls < 20; polls += 1) {
+      const found = await due(changes);
+      if (found.length === 0) return receivers.sort();
+      for (const { id, fence, receiver } of found) {
+        const claim = { id, holder: 'replica-1', fence: fence + 1 };
+        assert.ok(await stores.outbox.claim(claim, HOUR_MS));
+        receivers.push(receiver);
+      }
+    }
+    return assert.fail('there is no end of them');
+  }
+
+  async function givenBack() {
+    await database.kysely
+      .updateTable('outbox')
+      .set({ lease_holder: null, lease_expires_at: null })
+      .execute();
+  }
+
+  it('hides no other receiver, however many there are', async () => {
+    assert.deepEqual(await drained(), QUIET_RECEIVERS);
+    await givenBack();
+  });
+
+  it('is taken from its beginning where its receiver has places', async () => {
+    const first = await due({ destinations: [] });
+    assert.equal(first.length, 32);
+    assert.ok(first.every(({ receiver }) => receiver === HANGING_RECEIVER));
+  });
+
+  it('of an account without places hides none of another account', async () => {
+    const beside = { destinations: [], accounts: [accountOf(0)] };
+    const receivers = await drained(beside);
+    assert.ok(receivers.length > 0);
+    await givenBack();
+    const own = await database.kysely
+      .selectFrom('outbox')
+      .select('receiver')
+      .where('status', '=', 'pending')
+      .where('account_id', '<>', accountOf(0))
+      .execute();
+    assert.deepEqual(receivers, own.map(({ receiver }) => receiver).sort());
+  });
+
+  it('at a receiver that two accounts share hides none of the other', async () => {
+    const [quiet] = await due();
+    const shared = { address: `https://${HANGING_RECEIVER}/`, receiver: HANGING_RECEIVER };
+    const row = database.kysely.updateTable('outbox').where('id', '=', quiet!.id);
+    await row.set({ ...shared, account_id: accountOf(7) }).execute();
+    const others = { destinations: QUIET_RECEIVERS, accounts: [accountOf(0)] };
+    assert.deepEqual(
+      (await due(others)).map(({ id }) => id),
+      [quiet!.id],
+    );
+    const { receiver, accountId, address } = quiet!;
+    const before = { receiver, account_id: accountId, address };
+    await row.set(before).execute();
+  });
+
+  it('under a key that this replica has not hides none of those it can open', async () => {
+    const rows = database.kysely.updateTable('outbox');
+    const hanging = rows.where('receiver', '=', HANGING_RECEIVER);
+    await hanging.set({ secret_key_id: 'another' }).execute();
+    assert.deepEqual(await drained({ destinations: [] }), QUIET_RECEIVERS);
+    await givenBack();
+    await hanging.set({ secret_key_id: SECRET_KEY_ID }).execute();
+    assert.equal(await stores.outbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
+  });
+
+  it('of many receivers is looked through for other keys no further than to a bound', async () => {
+    const last = [...QUIET_RECEIVERS, HANGING_RECEIVER].sort().at(-1)!;
+    const rows = database.kysely.updateTable('outbox').where('receiver', '=', last);
+    await rows.set({ secret_key_id: 'another' }).execute();
+    assert.equal(await countSealedWithOthers(database, [SECRET_KEY_ID], QUIET), 0);
+    assert.ok((await countSealedWithOthers(database, [SECRET_KEY_ID])) > 0);
+    await rows.set({ secret_key_id: SECRET_KEY_ID }).execute();
+  });
+
+  it('is counted', async () => {
+    const { count, oldestMs } = await stores.outbox.due();
+    assert.equal(count, BACKLOG + QUIET);
+    assert.ok(oldestMs >= HOUR_MS - 5000);
+  });
+});

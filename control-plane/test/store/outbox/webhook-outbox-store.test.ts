@@ -1,13 +1,11 @@
 /** Notifications between a job's end and their delivery, and how long their secrets are kept. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
-import { before, describe, it } from 'node:test';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
+import { it } from 'node:test';
 import { CallbackSecrets, signingKeyOf } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
-import type { Database } from '../../../src/store/database/connect.ts';
-import type { Stores } from '../../../src/store/stores.ts';
 import {
+  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -15,7 +13,6 @@ import {
   reread,
   resultOf,
   running,
-  storesOn,
 } from '../fixtures.ts';
 
 const CALLBACK = {
@@ -24,141 +21,130 @@ const CALLBACK = {
   secretKeyId: 'k1',
 };
 
-for (const dialect of DIALECTS) {
-  describe(`the webhook outbox on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let database: Database;
-    let stores: Stores;
-    let others: Stores;
+describeStores('the webhook outbox', ({ database, stores, replica }) => {
+  const others = replica();
 
-    before(async () => {
-      database = await databases.open();
-      stores = storesOn(database);
-      others = storesOn(await databases.open());
-    });
+  /** A failed job with a callback; its id. */
+  async function ended(): Promise<string> {
+    const account = await fundedAccount(stores, 1);
+    const { job, claim } = await running(stores, newJob(account, { callback: CALLBACK }));
+    assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+    return job.id;
+  }
 
-    /** A failed job with a callback; its id. */
-    async function ended(): Promise<string> {
-      const account = await fundedAccount(stores, 1);
-      const { job, claim } = await running(stores, newJob(account, { callback: CALLBACK }));
-      assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
-      return job.id;
-    }
+  function change(jobId: string, columns: Record<string, string | number | null>) {
+    return database.kysely.updateTable('outbox').set(columns).where('id', '=', jobId).execute();
+  }
 
-    function change(jobId: string, columns: Record<string, string | number | null>) {
-      return database.kysely.updateTable('outbox').set(columns).where('id', '=', jobId).execute();
-    }
+  /** As if that much time had passed. */
+  function age(jobId: string, ms: number) {
+    return database.kysely
+      .updateTable('outbox')
+      .set(eb => ({ secret_erase_at: eb('secret_erase_at', '-', ms) }))
+      .where('id', '=', jobId)
+      .execute();
+  }
 
-    /** As if that much time had passed. */
-    function age(jobId: string, ms: number) {
-      return database.kysely
-        .updateTable('outbox')
-        .set(eb => ({ secret_erase_at: eb('secret_erase_at', '-', ms) }))
-        .where('id', '=', jobId)
-        .execute();
-    }
+  function rowOf(jobId: string) {
+    return database.kysely
+      .selectFrom('outbox')
+      .selectAll()
+      .where('id', '=', jobId)
+      .executeTakeFirstOrThrow();
+  }
 
-    function rowOf(jobId: string) {
-      return database.kysely
-        .selectFrom('outbox')
-        .selectAll()
-        .where('id', '=', jobId)
-        .executeTakeFirstOrThrow();
-    }
-
-    it('hands over what opens for its job and no other', async () => {
-      const secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
-      const account = await fundedAccount(stores, 1);
-      const id = randomUUID();
-      const text = `whsec_${randomBytes(64).toString('base64')}`;
-      const callback = { url: `https://a.example/${'ü'.repeat(2030)}`, ...secrets.seal(id, text) };
-      const { claim } = await running(stores, newJob(account, { id, callback }));
-      assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
-      const row = await rowOf(id);
-      const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
-      assert.deepEqual(secrets.open(id, stored), signingKeyOf(text));
-      assert.equal(secrets.open(randomUUID(), stored), undefined);
-      assert.equal(row.address, callback.url);
-    });
-
-    it('keeps a secret for 24 hours and not longer, undelivered or not', async () => {
-      const jobId = await ended();
-      await age(jobId, 24 * HOUR_MS - 60_000);
-      assert.equal(await stores.outbox.eraseDueSecrets(100), 0);
-      assert.ok((await rowOf(jobId)).secret);
-      await age(jobId, 60_000);
-      assert.equal(await stores.outbox.eraseDueSecrets(100), 1);
-      const row = await rowOf(jobId);
-      assert.deepEqual(
-        [row.secret, row.secret_key_id, row.secret_erase_at, row.next_attempt_at],
-        [null, null, null, null],
-      );
-      assert.deepEqual([row.status, row.fence], ['failed', 1]);
-      assert.ok(row.finished_at);
-      const { callback } = await reread(stores, jobId);
-      assert.deepEqual([callback?.status, callback?.nextAttemptAtMs], ['failed', null]);
-      assert.equal(await stores.outbox.eraseDueSecrets(100), 0);
-    });
-
-    it('takes a delivery its lease with its secret, and leaves an ended one as it is', async () => {
-      const held = await ended();
-      await change(held, { lease_holder: 'replica-1', lease_expires_at: Date.now() + HOUR_MS });
-      const stopped = await ended();
-      await change(stopped, { status: 'failed', finished_at: 5, next_attempt_at: null });
-      await age(held, 25 * HOUR_MS);
-      await age(stopped, 25 * HOUR_MS);
-      assert.equal(await stores.outbox.eraseDueSecrets(100), 2);
-      const [freed, left] = [await rowOf(held), await rowOf(stopped)] as const;
-      assert.deepEqual([freed.status, freed.lease_holder, freed.fence], ['failed', null, 1]);
-      assert.deepEqual([left.finished_at, left.fence, left.secret], [5, 0, null]);
-    });
-
-    it('erases in bounded steps, and two sweepers at once do no harm', async () => {
-      const jobs: string[] = [];
-      for (let count = 0; count < 6; count += 1) jobs.push(await ended());
-      for (const jobId of jobs) await age(jobId, 25 * HOUR_MS);
-      assert.equal(await stores.outbox.eraseDueSecrets(2), 2);
-      const [mine, theirs] = await Promise.all([
-        stores.outbox.eraseDueSecrets(100),
-        others.outbox.eraseDueSecrets(100),
-      ]);
-      assert.equal(mine + theirs, 4);
-      for (const jobId of jobs) assert.equal((await rowOf(jobId)).secret, null);
-    });
-
-    it('is told with its job, whichever way the job is read', async () => {
-      const account = await fundedAccount(stores, 1);
-      const job = newJob(account, { callback: CALLBACK });
-      const { claim } = await running(stores, job);
-      const result = resultOf(claim);
-      assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
-      await change(job.id, {
-        status: 'delivered',
-        attempts: 3,
-        last_status_code: 204,
-        last_attempt_at: 1_800_000_000_000,
-        next_attempt_at: null,
-        finished_at: 1_800_000_000_000,
-      });
-      const told = {
-        url: CALLBACK.url,
-        status: 'delivered',
-        attempts: 3,
-        lastStatusCode: 204,
-        lastAttemptAtMs: 1_800_000_000_000,
-        nextAttemptAtMs: null,
-      };
-      const reads = [
-        await stores.jobs.find(job.id),
-        await stores.jobs.findForKey(job.id, job.apiKeyId),
-        await stores.jobs.findByIdempotencyKey(job.apiKeyId, job.idempotencyKeyHash),
-        await stores.jobs.findByResultToken(result.sealedToken),
-        ...(await stores.jobs.findFinal([job.id])),
-      ];
-      assert.deepEqual(
-        reads.map(read => read?.callback),
-        Array(5).fill(told),
-      );
-    });
+  it('hands over what opens for its job and no other', async () => {
+    const secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
+    const account = await fundedAccount(stores, 1);
+    const id = randomUUID();
+    const text = `whsec_${randomBytes(64).toString('base64')}`;
+    const callback = { url: `https://a.example/${'ü'.repeat(2030)}`, ...secrets.seal(id, text) };
+    const { claim } = await running(stores, newJob(account, { id, callback }));
+    assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    const row = await rowOf(id);
+    const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
+    assert.deepEqual(secrets.open(id, stored), signingKeyOf(text));
+    assert.equal(secrets.open(randomUUID(), stored), undefined);
+    assert.equal(row.address, callback.url);
   });
-}
+
+  it('keeps a secret for 24 hours and not longer, undelivered or not', async () => {
+    const jobId = await ended();
+    await age(jobId, 24 * HOUR_MS - 60_000);
+    assert.equal(await stores.outbox.eraseDueSecrets(100), 0);
+    assert.ok((await rowOf(jobId)).secret);
+    await age(jobId, 60_000);
+    assert.equal(await stores.outbox.eraseDueSecrets(100), 1);
+    const row = await rowOf(jobId);
+    assert.deepEqual(
+      [row.secret, row.secret_key_id, row.secret_erase_at, row.next_attempt_at],
+      [null, null, null, null],
+    );
+    assert.deepEqual([row.status, row.fence], ['failed', 1]);
+    assert.ok(row.finished_at);
+    const { callback } = await reread(stores, jobId);
+    assert.deepEqual([callback?.status, callback?.nextAttemptAtMs], ['failed', null]);
+    assert.equal(await stores.outbox.eraseDueSecrets(100), 0);
+  });
+
+  it('takes a delivery its lease with its secret, and leaves an ended one as it is', async () => {
+    const held = await ended();
+    await change(held, { lease_holder: 'replica-1', lease_expires_at: Date.now() + HOUR_MS });
+    const stopped = await ended();
+    await change(stopped, { status: 'failed', finished_at: 5, next_attempt_at: null });
+    await age(held, 25 * HOUR_MS);
+    await age(stopped, 25 * HOUR_MS);
+    assert.equal(await stores.outbox.eraseDueSecrets(100), 2);
+    const [freed, left] = [await rowOf(held), await rowOf(stopped)] as const;
+    assert.deepEqual([freed.status, freed.lease_holder, freed.fence], ['failed', null, 1]);
+    assert.deepEqual([left.finished_at, left.fence, left.secret], [5, 0, null]);
+  });
+
+  it('erases in bounded steps, and two sweepers at once do no harm', async () => {
+    const jobs: string[] = [];
+    for (let count = 0; count < 6; count += 1) jobs.push(await ended());
+    for (const jobId of jobs) await age(jobId, 25 * HOUR_MS);
+    assert.equal(await stores.outbox.eraseDueSecrets(2), 2);
+    const [mine, theirs] = await Promise.all([
+      stores.outbox.eraseDueSecrets(100),
+      others.outbox.eraseDueSecrets(100),
+    ]);
+    assert.equal(mine + theirs, 4);
+    for (const jobId of jobs) assert.equal((await rowOf(jobId)).secret, null);
+  });
+
+  it('is told with its job, whichever way the job is read', async () => {
+    const account = await fundedAccount(stores, 1);
+    const job = newJob(account, { callback: CALLBACK });
+    const { claim } = await running(stores, job);
+    const result = resultOf(claim);
+    assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
+    await change(job.id, {
+      status: 'delivered',
+      attempts: 3,
+      last_status_code: 204,
+      last_attempt_at: 1_800_000_000_000,
+      next_attempt_at: null,
+      finished_at: 1_800_000_000_000,
+    });
+    const told = {
+      url: CALLBACK.url,
+      status: 'delivered',
+      attempts: 3,
+      lastStatusCode: 204,
+      lastAttemptAtMs: 1_800_000_000_000,
+      nextAttemptAtMs: null,
+    };
+    const reads = [
+      await stores.jobs.find(job.id),
+      await stores.jobs.findForKey(job.id, job.apiKeyId),
+      await stores.jobs.findByIdempotencyKey(job.apiKeyId, job.idempotencyKeyHash),
+      await stores.jobs.findByResultToken(result.sealedToken),
+      ...(await stores.jobs.findFinal([job.id])),
+    ];
+    assert.deepEqual(
+      reads.map(read => read?.callback),
+      Array(5).fill(told),
+    );
+  });
+});
