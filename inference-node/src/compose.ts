@@ -44,14 +44,14 @@ import { describeTerms } from './models/licence.ts';
 import type { CommercialUseGate } from './models/model-settings.ts';
 import { NodeStatus } from './node-state.ts';
 import { type OpenedPool, openPools, type Pools } from './open-pools.ts';
-import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
+import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { subjects } from './pipeline.ts';
 import { runLabels } from './run-labels.ts';
 
 /** What exists only once the models are loaded. */
 interface Started {
   readonly work: NodeWork;
-  readonly pictures: WorkerPicturePool;
+  readonly pictures: PicturePool;
   readonly info: GetNodeInfoResponse;
   readonly provider: ProviderChoice;
 }

@@ -21,7 +21,7 @@ import type { Admission } from './admission.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import { NODE_STATES, type NodeStatus } from './node-state.ts';
-import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
+import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { PIPELINE_PLACES, type Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
 import { RUN_LABELS, type RunLabels, runLabels } from './run-labels.ts';
 
@@ -159,7 +159,7 @@ export class NodeMetrics implements SpanObserver {
 export interface MetricSources {
   readonly admission: Admission;
   readonly pipeline: Pipeline;
-  readonly pictures: WorkerPicturePool;
+  readonly pictures: PicturePool;
   readonly plan: RunnablePlan;
   readonly version: string;
   readonly provider: ProviderChoice;

@@ -25,7 +25,7 @@ import { type ExecutionProvider, imagesARun, type Plan } from './models/prepared
 import { buildPlan } from './models/preparing/build-plan.ts';
 import { detectInstructionSet } from './models/preparing/instruction-set.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
-import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
+import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
 import { BufferPool } from './process/buffer-pool.ts';
 import { readEngineEnvironment } from './providers/engine-environment.ts';
@@ -78,7 +78,7 @@ export interface Pools {
   readonly plan: RunnablePlan;
   /** Every plan whose models run here, `plan` among them. */
   readonly plans: readonly RunnablePlan[];
-  readonly pictures: WorkerPicturePool;
+  readonly pictures: PicturePool;
   readonly admission: Admission;
   readonly pipeline: Pipeline;
 }

@@ -9,7 +9,7 @@
  */
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { frameRange } from '#contract/finishing/frame.ts';
-import type { Subject } from '#contract/finishing.ts';
+import type { Size, Subject } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { StageName, StageTimings } from '#contract/stages.ts';
 import { describeSpan, recordSpan, traced } from '#program/tracing/active-span.ts';
@@ -25,7 +25,6 @@ import type {
   PicturePoolSnapshot,
 } from './picture/pool/picture-pool.ts';
 import { type HeldWorker, workerWaitMs } from './picture/pool/worker-wait.ts';
-import type { Size } from './picture/size.ts';
 import { isWorthRunning } from './picture/worth-running.ts';
 
 /** A prepared model and the engines that run it. */

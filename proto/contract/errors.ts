@@ -248,3 +248,9 @@ export class ContractError extends Error {
     return ERROR_CATALOGUE[this.code];
   }
 }
+
+/** @param wrong what is wrong with the field, without its name: "must be …" */
+export function invalidParameter(field: string, wrong: string): ContractError {
+  const fieldErrors = [{ field, detail: wrong }];
+  return new ContractError('INVALID_PARAMETER', `${field} ${wrong}`, { fieldErrors });
+}

@@ -13,7 +13,7 @@ export const BUFFER_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: "an image's memory is the next one's while its engine has yet to read it",
-    file: 'inference-node/src/picture/pool/worker-lease.ts',
+    file: 'inference-node/src/picture/pool/open-picture-pool.ts',
     find: 'this.#modelInputs.push(...parts);',
     replace: 'for (const part of parts) this.#pool.giveBack(part);',
     caughtBy: inFile('inference-node/test/shell/shared-buffers.test.ts')(

@@ -210,7 +210,7 @@ export const CONTROL_PLANE: Directions = {
   ],
   secrets: ['store/cluster', '#program'],
   ...SERVICES,
-  sources: ['sources/guard', 'storage', '#contract/finishing'],
+  sources: ['sources/guard', 'storage'],
   'sources/guard': ['#program'],
   storage: ['storage/bucket', 'storage/directory'],
   'storage/bucket': ['storage', '#program'],

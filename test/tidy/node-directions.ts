@@ -79,7 +79,7 @@ export const INFERENCE_NODE: Directions = {
   'models/onnx/passes': ['models', 'models/onnx'],
   'models/preparing': ['models', 'models/onnx', 'models/onnx/passes', 'models/weights'],
   'models/weights': ['models'],
-  picture: ['models', '#contract/finishing'],
+  picture: ['models', 'process', '#contract/finishing'],
   'picture/codecs': [
     'picture',
     'picture/codecs/colour',
@@ -88,7 +88,7 @@ export const INFERENCE_NODE: Directions = {
     '#contract/image-header',
   ],
   'picture/codecs/colour': ['#contract/image-header'],
-  'picture/codecs/files': ['picture', 'picture/codecs/colour', '#contract/image-header'],
+  'picture/codecs/files': ['picture/codecs/colour', '#contract/image-header'],
   'picture/finishing': ['picture', 'picture/kernels', '#contract/finishing'],
   'picture/kernels': [],
   'picture/matte': ['models', 'picture', 'picture/kernels'],

@@ -1,7 +1,6 @@
 /** Downloads an image into the blob store, with the contract's checks and error codes. */
 import { createHash } from 'node:crypto';
-import { ContractError } from '#contract/errors.ts';
-import { invalidParameter } from '#contract/finishing/invalid-parameter.ts';
+import { ContractError, invalidParameter } from '#contract/errors.ts';
 import type { ImageHeader } from '#contract/image-header.ts';
 import type { BlobWriter } from '../storage/blob-store.ts';
 import {

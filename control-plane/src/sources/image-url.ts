@@ -2,8 +2,7 @@
  * Checks of image_url and background_url at submission: the text alone. Their addresses are checked
  * by the job.
  */
-import { ContractError } from '#contract/errors.ts';
-import { invalidParameter } from '#contract/finishing/invalid-parameter.ts';
+import { ContractError, invalidParameter } from '#contract/errors.ts';
 import {
   ForbiddenUrlError,
   type OutgoingPolicy,

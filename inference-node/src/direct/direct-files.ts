@@ -22,11 +22,6 @@ export interface DirectOrder extends DeclaredFile {
   readonly background: DeclaredFile | undefined;
 }
 
-export interface DirectFilesReceived {
-  readonly image: Buffer;
-  readonly background?: Buffer;
-}
-
 export class DirectFiles {
   /** Empty: this node takes no references. */
   readonly origins: readonly string[];
@@ -60,7 +55,7 @@ export class DirectFiles {
     order: DirectOrder,
     input: DirectInput,
     limits: Limits,
-  ): Promise<DirectFilesReceived> {
+  ): Promise<{ image: Buffer; background?: Buffer }> {
     const { origin, background } = order;
     const url = requireUrlOf(origin, input.url, 'direct_input.url');
     if ((background === undefined) !== (input.backgroundUrl === '')) {

@@ -14,6 +14,7 @@ import { status as grpcStatus, type handleBidiStreamingCall } from '@grpc/grpc-j
 import type { Logger } from 'pino';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { frameRange } from '#contract/finishing/frame.ts';
+import type { Size } from '#contract/finishing.ts';
 import { toStatus } from '#contract/grpc-status.ts';
 import { BACKGROUND_PIXELS_MAX } from '#contract/limits.ts';
 import { countedMegapixels } from '#contract/picture-memory.ts';
@@ -25,7 +26,6 @@ import type { Admission, Permit } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { NodeMetrics } from '../metrics.ts';
 import type { NodeStatus } from '../node-state.ts';
-import type { Size } from '../picture/size.ts';
 import type { ImageExchange, Pipeline } from '../pipeline.ts';
 import { runLabels } from '../run-labels.ts';
 import type { Caller, Callers } from './callers.ts';

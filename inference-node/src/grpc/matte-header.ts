@@ -1,6 +1,6 @@
 /** Checks a Matte call's header against the contract and against what this node can do. */
 import { ContractError } from '#contract/errors.ts';
-import type { Finishing } from '#contract/finishing.ts';
+import type { Finishing, Size } from '#contract/finishing.ts';
 import { finishingFromProto } from '#contract/finishing-wire.ts';
 import {
   type InputFormat,
@@ -28,7 +28,6 @@ import {
 import type { EnginePriority } from '../engine/pool/engine-pool.ts';
 import { requireJxlPixels, requireMakeable } from '../picture/makeable.ts';
 import type { PictureCapabilities } from '../picture/pool/picture-pool.ts';
-import type { Size } from '../picture/size.ts';
 import type { ImageOrder, ResultKind, RunnablePlan } from '../pipeline.ts';
 
 const JOB_ID_LENGTH_MAX = 64;

@@ -3,7 +3,7 @@
  * stop files made to be expensive (a JPEG of a thousand scans, a frame inside a small canvas), not
  * large pictures: each is several times what the worst honest picture took.
  */
-import { readFileSync } from 'node:fs';
+import { readStat } from '../process/proc-files.ts';
 
 /** A budget that grows with the picture. */
 export interface Budget {
@@ -46,14 +46,7 @@ const USER_TICKS = 14 - 3;
 
 /** Processor time of a process, all threads; undefined: no /proc, or the process is gone. */
 export function readCpuMs(pid: number): number | undefined {
-  let stat: string;
-  try {
-    stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === 'ENOENT' || code === 'ESRCH') return undefined;
-    throw error;
-  }
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const fields = readStat(pid);
+  if (fields.length === 0) return undefined;
   return (Number(fields[USER_TICKS]) + Number(fields[USER_TICKS + 1])) * MS_PER_TICK;
 }

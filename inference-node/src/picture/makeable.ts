@@ -1,9 +1,8 @@
 /** Whether this node makes the result that is asked for, as far as its size shows before it is made. */
 import { ContractError } from '#contract/errors.ts';
 import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
-import type { Finishing } from '#contract/finishing.ts';
+import type { Finishing, Size } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
-import type { Size } from './size.ts';
 
 /** What decides how large a result is, and as what it is written. */
 export interface ResultChoices {

@@ -12,12 +12,11 @@
  * `release` only while nothing runs; a worker in which something runs is killed instead.
  */
 import type { ErrorCode } from '#contract/errors.ts';
-import type { Subject } from '#contract/finishing.ts';
+import type { Size, Subject } from '#contract/finishing.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import type { StageTimings } from '#contract/stages.ts';
 import type { MatteRole } from '../models/prepared-model.ts';
 import type { FinishChoices } from './finish-choices.ts';
-import type { Size } from './size.ts';
 
 /** Times of the stages of a finish. */
 export type FinishTimings = Pick<StageTimings, 'refineMs' | 'finishMs' | 'encodeMs'>;

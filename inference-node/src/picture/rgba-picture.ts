@@ -1,6 +1,6 @@
 /** The decoded picture between decode and encode. */
 import { endianness } from 'node:os';
-import type { Size } from './size.ts';
+import type { Size } from '#contract/finishing.ts';
 
 /**
  * Oriented, 8-bit sRGB with straight alpha. An image's pixels exist once and are changed in place.

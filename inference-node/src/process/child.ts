@@ -15,11 +15,12 @@
  * A child whose socket closed, or that sent a malformed frame, is killed: it cannot be reached.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import type { BufferPool } from './buffer-pool.ts';
 import { FrameChannel } from './frame-channel.ts';
 import { type Frame, MalformedFrameError } from './frames.ts';
+import { readStat } from './proc-files.ts';
 
 export interface ChildExit {
   readonly code: number | null;
@@ -99,7 +100,7 @@ export class Child<Incoming> {
     const pipe = child.stdio?.[3] as Socket | undefined;
     if (pipe === undefined) return;
     const { onFrame, buffers } = options;
-    this.#channel = new FrameChannel({ pipe }, { onFrame, buffers });
+    this.#channel = new FrameChannel({ pipe }, onFrame, buffers);
     const { socket } = this.#channel;
     socket.on('error', error => {
       // The socket of a dying child is reset; its exit says more.
@@ -260,20 +261,8 @@ function isDecimal(name: string): boolean {
   return /^\d+$/.test(name);
 }
 
+/** One that has ended since the listing is none. */
 function isMember(pid: number, group: number): boolean {
   const [state, , processGroup] = readStat(pid);
   return Number(processGroup) === group && state !== 'Z' && state !== 'X';
-}
-
-/** The fields from the third on: the second is a name in parentheses that may hold blanks. */
-function readStat(pid: number): string[] {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    // It has ended since the listing.
-    if (code === 'ENOENT' || code === 'ESRCH') return [];
-    throw error;
-  }
 }

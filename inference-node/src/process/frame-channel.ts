@@ -4,20 +4,19 @@ import type { BufferPool } from './buffer-pool.ts';
 import { encodeFrame, type Frame, FrameReader } from './frames.ts';
 
 /** A child's end, or its parent's, which is taken over. */
-export type Connection = { readonly fd: number } | { readonly pipe: Socket };
-
-export interface FrameChannelOptions<Incoming> {
-  readonly onFrame: (frame: Frame<Incoming>) => void;
-  /** Where parts are put. Undefined: in new memory. */
-  readonly buffers?: BufferPool | undefined;
-}
+type Connection = { readonly fd: number } | { readonly pipe: Socket };
 
 /** A malformed frame destroys the socket with a MalformedFrameError; nothing is read after it. */
 export class FrameChannel<Incoming> {
   /** For its ends alone: 'error' and 'close'. */
   readonly socket: Socket;
 
-  constructor(connection: Connection, { onFrame, buffers }: FrameChannelOptions<Incoming>) {
+  /** @param buffers where parts are put; undefined: in new memory */
+  constructor(
+    connection: Connection,
+    onFrame: (frame: Frame<Incoming>) => void,
+    buffers?: BufferPool,
+  ) {
     const reader = new FrameReader<Incoming>(
       frame => {
         // Of what came with a frame over which the socket was destroyed nothing counts.

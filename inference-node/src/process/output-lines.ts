@@ -9,16 +9,8 @@ export const LINE_CHARACTERS_MAX = 1000;
 export const LINES_MAX = 100;
 export const WINDOW_MS = 60_000;
 
-export interface OutputLinesOptions {
-  /** One line, without its line feed. */
-  readonly onLine: (line: string) => void;
-  /** Milliseconds; for tests. */
-  readonly now?: () => number;
-}
-
 export class OutputLines {
   readonly #onLine: (line: string) => void;
-  readonly #now: () => number;
   #partial = '';
   /** The rest of the line that is being read is left out. */
   #cut = false;
@@ -26,9 +18,9 @@ export class OutputLines {
   #logged = 0;
   #leftOut = 0;
 
-  constructor({ onLine, now = () => performance.now() }: OutputLinesOptions) {
+  /** @param onLine takes one line, without its line feed. */
+  constructor(onLine: (line: string) => void) {
     this.#onLine = onLine;
-    this.#now = now;
   }
 
   push(text: string): void {
@@ -56,8 +48,9 @@ export class OutputLines {
     this.#partial = '';
     this.#cut = false;
     if (line === '') return;
-    if (this.#now() - this.#windowStartMs >= WINDOW_MS) {
-      this.#windowStartMs = this.#now();
+    const nowMs = performance.now();
+    if (nowMs - this.#windowStartMs >= WINDOW_MS) {
+      this.#windowStartMs = nowMs;
       this.#logged = 0;
       this.#logLeftOut();
     }

@@ -54,7 +54,7 @@ export function serveParent<Incoming>(
     resourceLimits: { maxOldGenerationSizeMb: 8, maxYoungGenerationSizeMb: 2, stackSizeMb: 1 },
   });
   guard.unref();
-  const channel = new FrameChannel({ fd: 3 }, { onFrame });
+  const channel = new FrameChannel({ fd: 3 }, onFrame);
   const { socket } = channel;
   socket.once('close', endNow);
   socket.on('error', error => {

@@ -1,5 +1,6 @@
 /** Engine and picture pools whose every step a test holds in its hand. */
 import { ContractError } from '#contract/errors.ts';
+import type { Size } from '#contract/finishing.ts';
 import { TINY_LICENCE } from '../../../test/support/tiny-model.ts';
 import type {
   EnginePool,
@@ -14,9 +15,7 @@ import type {
   FinishRequest,
   PictureLease,
   PicturePool,
-  WorkerPicturePool,
 } from '../../src/picture/pool/picture-pool.ts';
-import type { Size } from '../../src/picture/size.ts';
 
 export const TINY_MODEL: PreparedModel = {
   model: 'tiny',
@@ -155,7 +154,7 @@ export class FakeEnginePool implements EnginePool {
   }
 }
 
-export class FakePicturePool implements WorkerPicturePool {
+export class FakePicturePool implements PicturePool {
   readonly capabilities: PicturePool['capabilities'];
   readonly gates: StageGates;
   readonly decoded: DecodeRequest[] = [];

@@ -24,7 +24,7 @@ import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../../src/grpc/matte-excha
 import { openNodeServer } from '../../src/grpc/server.ts';
 import type { CommercialUseGate } from '../../src/models/model-settings.ts';
 import type { PreparedModel } from '../../src/models/prepared-model.ts';
-import type { WorkerPicturePool } from '../../src/picture/pool/picture-pool.ts';
+import type { PicturePool } from '../../src/picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun } from '../../src/pipeline.ts';
 import { FakeEnginePool, FakePicturePool, StageGates, TINY_MODEL } from './fake-pools.ts';
 
@@ -83,7 +83,7 @@ export async function openTestNode(options: TestNodeOptions = {}) {
 /** All of a node but its pools. */
 export async function openShell(
   run: PlanRun,
-  pictures: WorkerPicturePool,
+  pictures: PicturePool,
   options: TestNodeOptions = {},
 ) {
   const callers = new Callers({ token: options.token, ...options.callers });

@@ -17,7 +17,7 @@ import {
   type SpawnChildOptions,
 } from '../../src/process/child.ts';
 import type { Frame } from '../../src/process/frames.ts';
-import { readResidentBytes } from '../../src/process/resident-memory.ts';
+import { readResidentBytes } from '../../src/process/proc-files.ts';
 import { isAlive, until } from '../support/processes.ts';
 import type { Answer, Order } from './obedient-child.ts';
 

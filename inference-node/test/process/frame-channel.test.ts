@@ -31,17 +31,12 @@ async function pair(t: TestContext): Promise<[Socket, Socket]> {
 function open(pipe: Socket, buffers?: BufferPool) {
   const waiting: ((frame: Frame<Head>) => void)[] = [];
   const frames: Frame<Head>[] = [];
-  const channel = new FrameChannel<Head>(
-    { pipe },
-    {
-      onFrame: frame => {
-        const taker = waiting.shift();
-        if (taker === undefined) frames.push(frame);
-        else taker(frame);
-      },
-      buffers,
-    },
-  );
+  const onFrame = (frame: Frame<Head>) => {
+    const taker = waiting.shift();
+    if (taker === undefined) frames.push(frame);
+    else taker(frame);
+  };
+  const channel = new FrameChannel<Head>({ pipe }, onFrame, buffers);
   const next = async () => frames.shift() ?? new Promise<Frame<Head>>(done => waiting.push(done));
   return { channel, next, frames };
 }

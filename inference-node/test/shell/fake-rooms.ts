@@ -15,7 +15,7 @@ import type {
 import type { EnginePool } from '../../src/engine/pool/engine-pool.ts';
 import type { Plan } from '../../src/models/prepared-model.ts';
 import type { FinishChoices } from '../../src/picture/finish-choices.ts';
-import type { WorkerPicturePool } from '../../src/picture/pool/picture-pool.ts';
+import type { PicturePool } from '../../src/picture/pool/picture-pool.ts';
 import {
   FakeEnginePool,
   FakePicturePool,
@@ -89,6 +89,6 @@ export function openEnginePool(): EnginePool {
   return engines;
 }
 
-export async function openPicturePool(): Promise<WorkerPicturePool> {
+export async function openPicturePool(): Promise<PicturePool> {
   return pictures;
 }

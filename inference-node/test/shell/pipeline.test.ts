@@ -72,12 +72,8 @@ describe('a plan of several models', () => {
     assert.deepEqual([opinion.engines.runs.length, pictures.leasesOut], [0, 0]);
   });
 
-  for (const code of [
-    'ENGINE_LOST',
-    'NODE_FAULT',
-    'NODE_UNAVAILABLE',
-    'NODE_OVERLOADED',
-  ] as const) {
+  const passing = ['ENGINE_LOST', 'NODE_FAULT', 'NODE_UNAVAILABLE', 'NODE_OVERLOADED'] as const;
+  for (const code of passing) {
     it(`serves without an opinion that ends in ${code}, and says so`, async () => {
       const { pictures, opinion, process } = openPlan();
       opinion.gates.failOnce('infer', new ContractError(code, 'gone'));
@@ -87,14 +83,6 @@ describe('a plan of several models', () => {
       assert.equal(at(pictures.finished, 0).mattes.length, 1);
     });
   }
-
-  it('does not wait for an opinion whose engines are all down', async () => {
-    const { opinion, process } = openPlan();
-    opinion.engines.set({ enginesReady: 0 });
-    const result = await process();
-    assert.deepEqual(names(result.missing), ['second']);
-    assert.equal(opinion.engines.runs.length, 0);
-  });
 
   it('does not serve without the subject', async () => {
     const { subject, process } = openPlan();
@@ -132,14 +120,6 @@ describe('a second look', () => {
     assert.equal(second.engines.runs.length, 1);
     assert.deepEqual([result.timings.inferMs, result.timings.secondLookMs], [2, 2]);
   });
-
-  it('is left out while its engines are down, and the result says so', async () => {
-    const { opinion: second, process } = openPlan('secondLook');
-    second.engines.set({ enginesReady: 0 });
-    const result = await process();
-    assert.deepEqual(names(result.missing), ['second']);
-    assert.equal(result.timings.secondLookMs, 0);
-  });
 });
 
 for (const role of ['opinion', 'secondLook'] as const) {
@@ -158,14 +138,17 @@ for (const role of ['opinion', 'secondLook'] as const) {
   });
 
   describe(`engines of a role ${role} that have yet to start`, () => {
-    it('are not waited for: the result says what it lacks', async () => {
-      const { pictures, opinion: other, process } = openPlan(role);
-      other.engines.set({ state: 'starting', enginesReady: 0 });
-      other.gates.hold('infer');
-      const result = await process();
-      assert.deepEqual(names(result.runs), ['first']);
-      assert.deepEqual(names(result.missing), ['second']);
-      assert.deepEqual([other.engines.runs.length, pictures.resampled.length], [0, 0]);
+    it('are not waited for, nor those that are all down: the result says what it lacks', async () => {
+      for (const state of ['starting', 'ready'] as const) {
+        const { pictures, opinion: other, process } = openPlan(role);
+        other.engines.set({ state, enginesReady: 0 });
+        other.gates.hold('infer');
+        const result = await process();
+        assert.deepEqual(names(result.runs), ['first']);
+        assert.deepEqual(names(result.missing), ['second']);
+        assert.deepEqual([other.engines.runs.length, pictures.resampled.length], [0, 0]);
+        assert.equal(result.timings.secondLookMs, 0);
+      }
     });
 
     it('are not waited for either by a run that was queued when the last one died', async () => {

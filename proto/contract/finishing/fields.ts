@@ -3,12 +3,11 @@
  * line, and what they ask for. docs/rest.md has what each takes. A text that is no value of its
  * field is refused, never left out; so is a field that could have no effect.
  */
-import { ContractError } from '../errors.ts';
+import { ContractError, invalidParameter } from '../errors.ts';
 import type { Background, Channels, CropMargins, Finishing, Position } from '../finishing.ts';
 import { isTransparentFormat, type OutputFormat } from '../formats.ts';
 import { FRAME_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '../limits.ts';
 import { alphaOf, parseColour } from './colour.ts';
-import { invalidParameter } from './invalid-parameter.ts';
 import { parseMargins, parseNumber, parsePercent, parsePosition } from './measures.ts';
 
 export const FINISHING_FIELDS = [

@@ -5,10 +5,9 @@
  * Before a node has looked at the pixels two things are not known: where the subject is, which a
  * crop and a scale go by, and whether a camera turned the picture. Until then there is a range.
  */
-import type { ContractError } from '../errors.ts';
+import { type ContractError, invalidParameter } from '../errors.ts';
 import type { CropMargins, Finishing, Length, Size } from '../finishing.ts';
 import { FRAME_PIXELS_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '../limits.ts';
-import { invalidParameter } from './invalid-parameter.ts';
 
 /** A wider margin leaves less than a pixel of the largest subject: it only keeps numbers finite. */
 const MARGIN_PX_MAX = 1e8;

@@ -4,9 +4,8 @@
  * A node's word counts from its report until it has been gone for the grace for missing nodes, so that a
  * restart refuses nothing; of a job that a node has refused after all, that node's word counts no more.
  */
-import { ContractError } from '#contract/errors.ts';
+import { ContractError, invalidParameter } from '#contract/errors.ts';
 import { enlargingField } from '#contract/finishing/frame.ts';
-import { invalidParameter } from '#contract/finishing/invalid-parameter.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import {
   type AskedNeeds,

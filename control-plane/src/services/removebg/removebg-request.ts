@@ -2,8 +2,9 @@
  * A request of the remove.bg interface as the request of /v1 it is: the same formats, finishing and
  * sources, under other names and values. Needs neither bytes nor network nor database.
  */
+
+import { invalidParameter } from '#contract/errors.ts';
 import { alphaOf, parseColour } from '#contract/finishing/colour.ts';
-import { invalidParameter } from '#contract/finishing/invalid-parameter.ts';
 import type { Background, Finishing } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { OutgoingPolicy } from '../../sources/guard/outgoing-url.ts';

@@ -3,7 +3,7 @@
  * the field's text, undefined where it is absent, and refuses what is no value of it. Case does not
  * matter. Pure.
  */
-import { invalidParameter } from '#contract/finishing/invalid-parameter.ts';
+import { invalidParameter } from '#contract/errors.ts';
 import {
   parseLength,
   parseMargins,

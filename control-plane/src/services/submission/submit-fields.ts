@@ -2,14 +2,13 @@
  * The fields of a submission and the rules that need neither the image's bytes nor the network nor
  * the database.
  */
-import { ContractError } from '#contract/errors.ts';
+import { ContractError, invalidParameter } from '#contract/errors.ts';
 import {
   FINISHING_FIELDS,
   type FinishingField,
   isOpaque,
   parseFinishing,
 } from '#contract/finishing/fields.ts';
-import { invalidParameter } from '#contract/finishing/invalid-parameter.ts';
 import type { Channels, Finishing } from '#contract/finishing.ts';
 import {
   contentTypeOf,

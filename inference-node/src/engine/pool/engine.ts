@@ -196,7 +196,7 @@ export class Engine {
     this.#progressTimer = setInterval(() => {
       this.#listener.onLoading(this, performance.now() - sinceMs);
     }, LOADING_TOLD_EACH_MS);
-    const output = new OutputLines({ onLine: line => this.#listener.onOutput(this, line) });
+    const output = new OutputLines(line => this.#listener.onOutput(this, line));
     this.#output = output;
     const child = spawnEngineChild(this.#options.childEnv, {
       onOutput: text => output.push(text),

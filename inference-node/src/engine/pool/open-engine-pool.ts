@@ -26,7 +26,7 @@
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import type { PreparedModel } from '../../models/prepared-model.ts';
-import { readResidentBytes } from '../../process/resident-memory.ts';
+import { readResidentBytes } from '../../process/proc-files.ts';
 import { saysDeviceIsGone } from '../native-error.ts';
 import type { Engine, EngineListener, EngineLoss } from './engine.ts';
 import { EngineAccounts } from './engine-accounts.ts';

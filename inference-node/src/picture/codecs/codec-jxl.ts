@@ -4,11 +4,11 @@
  */
 import type Vips from 'wasm-vips';
 import { ContractError } from '#contract/errors.ts';
+import type { Size } from '#contract/finishing.ts';
 import { hasAssociatedAlpha } from '#contract/image-header/jxl-alpha.ts';
 import { WASM_PIXELS_MAX } from '#contract/picture-memory.ts';
 import { hasJxlTools } from '../jxl-limit.ts';
 import { viewAsPixels } from '../rgba-picture.ts';
-import type { Size } from '../size.ts';
 import { isCmykProfile, isGreyProfile, isRgbProfile, isSrgbProfile } from './colour/icc.ts';
 import { withoutMetadata } from './files/jxl-file.ts';
 import { convertGrey, convertRgba, ICC_FIELD, STRIP_ROWS, toSrgb } from './icc-conversion.ts';

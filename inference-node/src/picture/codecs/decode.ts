@@ -8,12 +8,12 @@
  * is cut short is detected before an engine has run for it.
  */
 import { ContractError } from '#contract/errors.ts';
+import type { Size } from '#contract/finishing.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import { type ImageHeader, readImageHeader } from '#contract/image-header.ts';
 import { IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
 import { jxlPixelsMax } from '../jxl-limit.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
-import type { Size } from '../size.ts';
 import { openJxl } from './codec-jxl.ts';
 import { openWithSharp } from './codec-sharp.ts';
 

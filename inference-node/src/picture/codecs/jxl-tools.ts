@@ -14,9 +14,9 @@ import { type FileHandle, open, unlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { ContractError } from '#contract/errors.ts';
+import type { Size } from '#contract/finishing.ts';
 import { budgetFor, CPU_MS_BUDGET, RESIDENT_BYTES_BUDGET } from '../budgets.ts';
 import { CJXL, DJXL, SETPRIV, SHELL } from '../jxl-limit.ts';
-import type { Size } from '../size.ts';
 import { readHeader, readRgba, readSamples } from './files/pnm-file.ts';
 import type { RawPixels } from './raw-pixels.ts';
 

@@ -1,6 +1,7 @@
 /** What a codec knows about a file before its pixels are read. */
+
+import type { Size } from '#contract/finishing.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
-import type { Size } from '../size.ts';
 
 /** The size is oriented. */
 export interface OpenedPicture extends Size {

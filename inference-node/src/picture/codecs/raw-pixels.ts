@@ -1,4 +1,4 @@
-import type { Size } from '../size.ts';
+import type { Size } from '#contract/finishing.ts';
 
 /** Pixels as an encoder takes them. */
 export interface RawPixels extends Size {

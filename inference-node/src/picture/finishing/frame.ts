@@ -2,8 +2,9 @@
  * Makes the pixels of a result from those of a cut-out: what the layout shows of it, scaled, in its
  * place, over the background. In one pass over the rows of the result.
  */
+
+import type { Size } from '#contract/finishing.ts';
 import { bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
-import type { Size } from '../size.ts';
 import type { Layout } from './layout.ts';
 import { type Pixels, scalePixels, scalePlane, type Window } from './scale.ts';
 

@@ -8,8 +8,7 @@
  */
 import { ContractError } from '#contract/errors.ts';
 import { frameWanted, lengthPx, marginsOf, withinLimits } from '#contract/finishing/frame.ts';
-import type { Box, Finishing, Length, Region } from '#contract/finishing.ts';
-import type { Size } from '../size.ts';
+import type { Box, Finishing, Length, Region, Size } from '#contract/finishing.ts';
 
 export interface Layout {
   /** Of the result. */

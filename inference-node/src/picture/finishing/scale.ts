@@ -12,6 +12,7 @@
  * before it is laid on a background or after. In light dark curls on white came out paler.
  */
 
+import type { Size } from '#contract/finishing.ts';
 import {
   type Borrow,
   borrowCopy,
@@ -21,7 +22,6 @@ import {
   VECTOR_BYTES,
   withMemory,
 } from '../kernels/kernels.ts';
-import type { Size } from '../size.ts';
 
 /** A part of a picture; its sides need not be whole. */
 export interface Window extends Size {

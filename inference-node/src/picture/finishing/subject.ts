@@ -12,8 +12,7 @@
  * what is there. Specks of haze beside a glass had 4 % of its alpha and no pixel above 60; true
  * parts of a subject had from 0.4 % on and pixels that are opaque.
  */
-import type { Box } from '#contract/finishing.ts';
-import type { Size } from '../size.ts';
+import type { Box, Size } from '#contract/finishing.ts';
 
 /** What a picture shows, in its own pixels. */
 export interface SeenSubject {

@@ -3,8 +3,8 @@
  * (pull-push: inference-node/kernels/colour-alpha.ts has the arithmetic and its source).
  */
 
+import type { Size } from '#contract/finishing.ts';
 import { kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
-import type { Size } from '../size.ts';
 
 /** A plane of cells at an address, one vector per cell: red, green, blue, weight. */
 export interface ColourPlane extends Size {

@@ -1,7 +1,6 @@
 /** Combines a picture with its alpha: pure arithmetic, in place. */
-import type { Box } from '#contract/finishing.ts';
+import type { Box, Size } from '#contract/finishing.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
-import type { Size } from '../size.ts';
 
 /** a * b / 255, rounded, for values of 0 to 255 without a division. */
 function multiply(a: number, b: number): number {

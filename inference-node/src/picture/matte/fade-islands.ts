@@ -5,7 +5,7 @@
  * Analysis", IEEE Transactions on Image Processing, 1993). Hair and smoke fall off from a body and
  * do not change. Pure.
  */
-import type { Size } from '../size.ts';
+import type { Size } from '#contract/finishing.ts';
 import { gridSize } from './fill-areas.ts';
 import { resample } from './resample.ts';
 

@@ -3,7 +3,7 @@
  * body where a look is sure of it. Nothing becomes ground so: a half transparent area with the
  * ground around it may be glass or smoke. Pure.
  */
-import type { Size } from '../size.ts';
+import type { Size } from '#contract/finishing.ts';
 import { type Plane, resample } from './resample.ts';
 import { type Area, findAreas, type Look, neighbours } from './undecided-areas.ts';
 

@@ -3,8 +3,8 @@
  * 2020, section III); inference-node/kernels/foreground.ts has the arithmetic.
  */
 
+import type { Size } from '#contract/finishing.ts';
 import { type Borrow, bytesAt, kernels, VECTOR_BYTES } from '../kernels/kernels.ts';
-import type { Size } from '../size.ts';
 
 /** Addresses of planes of one size, one vector per pixel. */
 export interface ColourLevel extends Size {

@@ -8,6 +8,7 @@
  * in proportion to its transparency.
  */
 
+import type { Size } from '#contract/finishing.ts';
 import {
   type Borrow,
   bytesAt,
@@ -17,7 +18,6 @@ import {
   withMemory,
 } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
-import type { Size } from '../size.ts';
 import { carryColours } from './carry-colours.ts';
 import {
   borrowLevel,

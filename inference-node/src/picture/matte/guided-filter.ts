@@ -3,8 +3,8 @@
  * filtered. inference-node/kernels/guided-filter.ts has the arithmetic and its source.
  */
 
+import type { Size } from '#contract/finishing.ts';
 import { type Borrow, kernels, VECTOR_BYTES } from '../kernels/kernels.ts';
-import type { Size } from '../size.ts';
 
 export interface Region extends Size {
   readonly left: number;

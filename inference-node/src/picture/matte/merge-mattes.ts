@@ -5,9 +5,10 @@
  * area inside a body of which they do not agree is decided as a whole (fill-areas.ts), and what
  * nothing joins to the subject fades (fade-islands.ts).
  */
+
+import type { Size } from '#contract/finishing.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
 import { borrowCopy, floatsAt, kernels, withMemory } from '../kernels/kernels.ts';
-import type { Size } from '../size.ts';
 import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../worth-running.ts';
 import { fadeIslands } from './fade-islands.ts';
 import { AREA_RULES, type AreaRules, type FullLook, fillAreas } from './fill-areas.ts';

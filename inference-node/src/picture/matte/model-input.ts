@@ -6,9 +6,9 @@
  * triangle; enlarging is plain bilinear, as in the networks' own training.
  */
 
+import type { Size } from '#contract/finishing.ts';
 import { bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
-import type { Size } from '../size.ts';
 import { type ColourRows, resampleColours } from './resample.ts';
 import { UNDER_TRANSPARENCY } from './transparency.ts';
 

@@ -1,7 +1,7 @@
 /** Maps the pixels of a picture to the cells of a coarser grid, in the form the kernels take. */
 
+import type { Size } from '#contract/finishing.ts';
 import { type Borrow, borrowCopy } from '../kernels/kernels.ts';
-import type { Size } from '../size.ts';
 
 /** Cells across and down; every cell has at least one pixel. */
 export interface PictureGrid extends Size {

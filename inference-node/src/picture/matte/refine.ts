@@ -10,6 +10,7 @@
  * of does not change: the filter's answer is weighted by how unsure the matte is.
  */
 
+import type { Size } from '#contract/finishing.ts';
 import {
   type Borrow,
   borrowCopy,
@@ -20,7 +21,6 @@ import {
   withMemory,
 } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
-import type { Size } from '../size.ts';
 import { applyColours } from './colour-alpha.ts';
 import {
   expand,

@@ -7,6 +7,7 @@
  * rows that the next output row needs are kept.
  */
 
+import type { Size } from '#contract/finishing.ts';
 import {
   type Borrow,
   borrowCopy,
@@ -15,7 +16,6 @@ import {
   VECTOR_BYTES,
   withMemory,
 } from '../kernels/kernels.ts';
-import type { Size } from '../size.ts';
 
 /** One byte a pixel, row by row, without padding. */
 export interface Plane extends Size {

@@ -3,7 +3,7 @@
  * half transparent, away from edges: pure arithmetic over small planes of cells. An edge, fur or
  * hair has the ground on one side; an area inside of a body has the body around it.
  */
-import type { Size } from '../size.ts';
+import type { Size } from '#contract/finishing.ts';
 
 /** What one model saw, one byte a cell. */
 export interface Look {

@@ -1,5 +1,5 @@
 /** Milliseconds per megapixel over the last pictures. */
-import type { Size } from '../size.ts';
+import type { Size } from '#contract/finishing.ts';
 
 /** Weight of earlier pictures at each new one: nine tenths are forgotten after ten pictures. */
 const WEIGHT_OF_PAST = 0.8;

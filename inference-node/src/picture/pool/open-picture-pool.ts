@@ -7,6 +7,7 @@
  */
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
+import type { Size } from '#contract/finishing.ts';
 import {
   INPUT_FORMATS,
   type InputFormat,
@@ -15,20 +16,23 @@ import {
 } from '#contract/formats.ts';
 import type { BufferPool } from '../../process/buffer-pool.ts';
 import type { ChildExit } from '../../process/child.ts';
-import { readResidentBytes } from '../../process/resident-memory.ts';
+import { readResidentBytes } from '../../process/proc-files.ts';
 import { jxlPixelsMax } from '../jxl-limit.ts';
-import type { Size } from '../size.ts';
 import { LeaseQueue, type Waiting } from './lease-queue.ts';
 import { FormatRates } from './megapixel-rate.ts';
 import type {
+  DecodedPicture,
+  DecodeRequest,
+  FinishedPicture,
+  FinishRequest,
+  ModelInput,
   PictureLease,
+  PicturePool,
   PicturePoolSnapshot,
   PictureProcess,
   PictureWorkerEnd,
   PictureWorkerEnds,
-  WorkerPicturePool,
 } from './picture-pool.ts';
-import { type LeasingPool, WorkerLease } from './worker-lease.ts';
 import {
   WORKER_LIMITS,
   type WorkerLimits,
@@ -61,7 +65,7 @@ export interface PicturePoolOptions {
 /**
  * Resolves when every worker is warm. Rejects, with nothing left behind, when one does not start.
  */
-export async function openPicturePool(options: PicturePoolOptions): Promise<WorkerPicturePool> {
+export async function openPicturePool(options: PicturePoolOptions): Promise<PicturePool> {
   const pool = new ChildPicturePool(options);
   try {
     await pool.started;
@@ -72,7 +76,7 @@ export async function openPicturePool(options: PicturePoolOptions): Promise<Work
   return pool;
 }
 
-class ChildPicturePool implements WorkerPicturePool, WorkerListener, LeasingPool {
+class ChildPicturePool implements PicturePool, WorkerListener {
   readonly capabilities = {
     inputFormats: INPUT_FORMATS,
     outputFormats: OUTPUT_FORMATS,
@@ -257,6 +261,7 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener, LeasingPool
     this.#restarts.add(restart);
   }
 
+  /** A lease has ended: its worker becomes idle again, or ends. */
   forget(lease: WorkerLease): void {
     this.#leases.delete(lease);
   }
@@ -269,6 +274,7 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener, LeasingPool
     this.#encodeRates.add(format, ms, size);
   }
 
+  /** An image's model input or matte is no longer needed. */
   giveBack(pixels: Buffer): void {
     this.#options.buffers?.giveBack(pixels);
   }
@@ -323,6 +329,82 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener, LeasingPool
       default:
         this.#log.error(fields, 'picture worker died');
     }
+  }
+}
+
+/** A worker held for one image: its calls, in the words of the pipeline. */
+class WorkerLease implements PictureLease {
+  readonly worker: WorkerProcess;
+  readonly waitMs: number;
+  readonly #pool: ChildPicturePool;
+  /** What the image's models see. */
+  readonly #modelInputs: Buffer[] = [];
+  #released = false;
+
+  constructor(pool: ChildPicturePool, worker: WorkerProcess, waitMs: number) {
+    this.#pool = pool;
+    this.worker = worker;
+    this.waitMs = waitMs;
+  }
+
+  async decode(request: DecodeRequest, signal: AbortSignal): Promise<DecodedPicture> {
+    this.#requireHeld(signal);
+    const { file, declared, modelInputs, background } = request;
+    const behind = background && { declared: background.declared };
+    const message = { kind: 'decode', declared, modelInputs, background: behind } as const;
+    const files = background === undefined ? [file] : [file, background.file];
+    const { head, parts } = await this.worker.ask('decoded', message, files, signal);
+    const { format, size, decodeMs } = head;
+    // A background's time says nothing about images.
+    if (background === undefined) this.#pool.noteDecode(format, size, decodeMs);
+    this.#modelInputs.push(...parts);
+    return { format, ...size, modelInputs: parts, decodeMs };
+  }
+
+  async resample(size: Size, signal: AbortSignal): Promise<ModelInput> {
+    this.#requireHeld(signal);
+    const message = { kind: 'resample', size } as const;
+    const { head, parts } = await this.worker.ask('resampled', message, [], signal);
+    const [rgb] = parts;
+    if (rgb === undefined) throw new Error('a resampled picture without its pixels');
+    this.#modelInputs.push(rgb);
+    return { rgb, resampleMs: head.resampleMs };
+  }
+
+  async finish(request: FinishRequest, signal: AbortSignal): Promise<FinishedPicture> {
+    this.#requireHeld(signal);
+    const { mattes, ...choices } = request;
+    for (const { alpha, size } of mattes) {
+      if (alpha.length === size.width * size.height) continue;
+      throw new Error(`${alpha.length} bytes of alpha for ${size.width}x${size.height}`);
+    }
+    const heads = mattes.map(({ size, role }) => ({ size, role }));
+    const message = { kind: 'finish', mattes: heads, choices } as const;
+    const alphas = mattes.map(({ alpha }) => alpha);
+    const { head, parts } = await this.worker.ask('finished', message, alphas, signal);
+    const { size, input, subject, timings } = head;
+    const finishMs = Object.values(timings).reduce((sum, ms) => sum + ms, 0);
+    // By the smaller of the two an estimate would be far too high.
+    const larger = size.width * size.height > input.width * input.height ? size : input;
+    this.#pool.noteEncode(choices.outputFormat, larger, finishMs);
+    const [file] = parts;
+    if (file === undefined) throw new Error('a finished picture without its file');
+    // The worker has read the mattes, and engines what they made them of. Of an image that ends
+    // otherwise something may still be on its way to a child.
+    for (const pixels of [...this.#modelInputs.splice(0), ...alphas]) this.#pool.giveBack(pixels);
+    return { file, ...size, input, subject, ...timings };
+  }
+
+  release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    this.#pool.forget(this);
+    this.worker.release();
+  }
+
+  #requireHeld(signal: AbortSignal): void {
+    if (this.#released) throw new Error('a picture worker was used after its release');
+    signal.throwIfAborted();
   }
 }
 

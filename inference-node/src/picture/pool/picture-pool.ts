@@ -1,10 +1,9 @@
 /** The node's picture workers, as the pipeline sees them. open-picture-pool.ts makes them. */
-import type { Subject } from '#contract/finishing.ts';
+import type { Size, Subject } from '#contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
 import type { FinishChoices } from '../finish-choices.ts';
 import type { FinishTimings } from '../picture-protocol.ts';
-import type { Size } from '../size.ts';
 
 export interface DecodeRequest {
   /** The whole file. */
@@ -104,23 +103,6 @@ export interface PicturePoolSnapshot {
   readonly encodeRates: ReadonlyMap<OutputFormat, number>;
 }
 
-export interface PicturePool {
-  readonly capabilities: PictureCapabilities;
-  /**
-   * Waits for a worker; sync before async. Rejects with the signal's reason, with NODE_UNAVAILABLE
-   * at close and once the pool has failed, with NODE_OVERLOADED where no worker can be started.
-   */
-  acquire(priority: 'sync' | 'async', signal: AbortSignal): Promise<PictureLease>;
-  snapshot(): PicturePoolSnapshot;
-  /** Called after each change of the snapshot's state or workersStuck. */
-  onChange(listener: () => void): () => void;
-  /**
-   * Takes no more images, lets those inside finish up to `graceMs`, then kills. Resolves when no
-   * worker is left but stuck ones. Idempotent; a later call with less time hurries the first.
-   */
-  close(graceMs: number): Promise<void>;
-}
-
 /**
  * Why a worker's process ended or was killed. start: before it was ready. idle: without an image.
  * image: during an image, by itself or by an outsider. time_budget, memory_budget: killed, its
@@ -151,8 +133,21 @@ export interface PictureProcess {
   readonly residentBytes: number | undefined;
 }
 
-/** A pool of processes, with what metrics and tests read. */
-export interface WorkerPicturePool extends PicturePool {
+export interface PicturePool {
+  readonly capabilities: PictureCapabilities;
+  /**
+   * Waits for a worker; sync before async. Rejects with the signal's reason, with NODE_UNAVAILABLE
+   * at close and once the pool has failed, with NODE_OVERLOADED where no worker can be started.
+   */
+  acquire(priority: 'sync' | 'async', signal: AbortSignal): Promise<PictureLease>;
+  snapshot(): PicturePoolSnapshot;
+  /** Called after each change of the snapshot's state or workersStuck. */
+  onChange(listener: () => void): () => void;
+  /**
+   * Takes no more images, lets those inside finish up to `graceMs`, then kills. Resolves when no
+   * worker is left but stuck ones. Idempotent; a later call with less time hurries the first.
+   */
+  close(graceMs: number): Promise<void>;
   ends(): PictureWorkerEnds;
   /** The living workers, and those that were killed and do not die. */
   processes(): PictureProcess[];

@@ -20,7 +20,7 @@ import type { BufferPool } from '../../process/buffer-pool.ts';
 import { Child, type ChildExit, KILL_WAIT_MAX_MS } from '../../process/child.ts';
 import type { Frame } from '../../process/frames.ts';
 import { OutputLines } from '../../process/output-lines.ts';
-import { readResidentBytes } from '../../process/resident-memory.ts';
+import { readResidentBytes } from '../../process/proc-files.ts';
 import {
   type Budget,
   budgetFor,
@@ -136,7 +136,7 @@ export class WorkerProcess {
     this.#limits = limits;
     this.#listener = listener;
     this.#timer = setTimeout(() => this.end('start'), limits.startTimeoutMs);
-    const output = new OutputLines({ onLine: line => listener.onOutput(this, line) });
+    const output = new OutputLines(line => listener.onOutput(this, line));
     this.#child = new Child<FromPictureWorker>({
       program: PROGRAM,
       env: { ...childEnv, ...THREADS_ENV, ...ALLOCATOR_ENV },

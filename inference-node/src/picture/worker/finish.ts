@@ -1,7 +1,7 @@
 /** Makes the result file from a decoded picture and the models' mattes. */
 
 import { requireFrame } from '#contract/finishing/frame.ts';
-import type { Box, Finishing, Subject } from '#contract/finishing.ts';
+import type { Box, Finishing, Size, Subject } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import { encodePixels } from '../codecs/encode.ts';
 import type { RawPixels } from '../codecs/raw-pixels.ts';
@@ -18,7 +18,6 @@ import type { RoleMatte } from '../matte/merge-mattes.ts';
 import { refineMatte, stretchMatte } from '../matte/refine.ts';
 import type { FinishTimings } from '../picture-protocol.ts';
 import { freePixels, type RgbaPicture, viewAsBytes } from '../rgba-picture.ts';
-import type { Size } from '../size.ts';
 
 export interface FinishedFile {
   readonly file: Buffer;

@@ -10,7 +10,7 @@ import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import { Random } from '../../../../test/support/random.ts';
 import { budgetFor, RESIDENT_BYTES_BUDGET, WALL_MS_BUDGET } from '../../../src/picture/budgets.ts';
 import { openPicturePool } from '../../../src/picture/pool/open-picture-pool.ts';
-import type { PictureLease, WorkerPicturePool } from '../../../src/picture/pool/picture-pool.ts';
+import type { PictureLease, PicturePool } from '../../../src/picture/pool/picture-pool.ts';
 import { createBombs } from './bombs.ts';
 import { mutate } from './mutants.ts';
 import { createSeedFiles, type SeedFile } from './seed-files.ts';
@@ -81,13 +81,13 @@ function createMutant(seeds: readonly SeedFile[], seed: number, index: number): 
 }
 
 class Run {
-  readonly #pool: WorkerPicturePool;
+  readonly #pool: PicturePool;
   readonly #answers = new Map<string, number>();
   readonly #violations: string[] = [];
   #slowest = { ms: 0, name: '' };
   #peakBytes = 0;
 
-  constructor(pool: WorkerPicturePool) {
+  constructor(pool: PicturePool) {
     this.#pool = pool;
   }
 

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { after, before, describe, it, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -14,10 +15,10 @@ import {
 import type {
   BackgroundFile,
   PictureLease,
+  PicturePool,
   PictureWorkerEnd,
-  WorkerPicturePool,
 } from '../../../src/picture/pool/picture-pool.ts';
-import { stop, WRITING_ENV } from '../../support/processes.ts';
+import { isAlive, stop, until, WRITING_ENV } from '../../support/processes.ts';
 import { asSharp, claimPngSize, paint, paintSlope, readRgba, writeJxl } from '../pictures.ts';
 
 const NEVER = new AbortController().signal;
@@ -35,7 +36,7 @@ const heavyPng = await sharp({
   .png()
   .toBuffer();
 
-async function openPool(options: Partial<PicturePoolOptions> = {}): Promise<WorkerPicturePool> {
+async function openPool(options: Partial<PicturePoolOptions> = {}): Promise<PicturePool> {
   const log = pino({ level: 'silent' });
   const pool = await openPicturePool({ workers: 1, childEnv: {}, log, ...options });
   after(() => pool.close(0));
@@ -57,24 +58,14 @@ function finish(lease: PictureLease, outputFormat: (typeof OUTPUT_FORMATS)[numbe
   return lease.finish({ mattes, ...choices, resultKind: 'cutout' }, NEVER);
 }
 
-function onlyPid(pool: WorkerPicturePool): number {
+function onlyPid(pool: PicturePool): number {
   return at(pool.processes(), 0).pid;
 }
 
-async function untilGone(pid: number): Promise<void> {
-  for (let tries = 0; tries < 6000; tries++) {
-    try {
-      process.kill(pid, 0);
-    } catch {
-      return;
-    }
-    await sleep(10);
-  }
-  assert.fail(`process ${pid} is still there`);
-}
+const untilGone = (pid: number) => until(`process ${pid} is gone`, () => !isAlive(pid));
 
 /** After every failure the pool must work, with one more end of this kind. */
-async function requireRecovery(pool: WorkerPicturePool, end: PictureWorkerEnd): Promise<void> {
+async function requireRecovery(pool: PicturePool, end: PictureWorkerEnd): Promise<void> {
   const lease = await pool.acquire('sync', NEVER);
   await decode(lease);
   const { width, height } = await finish(lease);
@@ -365,7 +356,6 @@ test('what a worker writes becomes a line of the log, not output of the node', a
 });
 
 test('no worker outlives the process that opened the pool', async () => {
-  const { spawn } = await import('node:child_process');
   const program = new URL('../../../src/picture/pool/open-picture-pool.ts', import.meta.url);
   const script = `
     import pino from 'pino';
@@ -426,7 +416,7 @@ const jpeg = await asSharp(blue).jpeg({ quality: 100 }).toBuffer();
 const jpegBehind = { file: jpeg, declared: undefined };
 
 describe('a background picture', () => {
-  let pool: WorkerPicturePool;
+  let pool: PicturePool;
 
   before(async () => {
     pool = await openPicturePool({ workers: 1, childEnv: {}, log: pino({ level: 'silent' }) });

@@ -6,7 +6,7 @@ import pino from 'pino';
 import { at } from '../../../../test/support/at.ts';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
 import { openPicturePool } from '../../../src/picture/pool/open-picture-pool.ts';
-import type { PictureLease, WorkerPicturePool } from '../../../src/picture/pool/picture-pool.ts';
+import type { PictureLease, PicturePool } from '../../../src/picture/pool/picture-pool.ts';
 import { asSharp, paintSlope } from '../pictures.ts';
 
 const NEVER = new AbortController().signal;
@@ -26,7 +26,7 @@ function decode(lease: PictureLease, signal = NEVER) {
 }
 
 /** Resolves when the pool's snapshot is as wanted; at once where it is. */
-function untilPool(pool: WorkerPicturePool, wanted: () => boolean): Promise<void> {
+function untilPool(pool: PicturePool, wanted: () => boolean): Promise<void> {
   if (wanted()) return Promise.resolve();
   return new Promise(resolve => {
     const unsubscribe = pool.onChange(() => {
@@ -38,7 +38,7 @@ function untilPool(pool: WorkerPicturePool, wanted: () => boolean): Promise<void
 }
 
 /** Gives an image up in a worker that does not die. Returns the process, for the test to end. */
-async function loseImage(context: TestContext, pool: WorkerPicturePool): Promise<number> {
+async function loseImage(context: TestContext, pool: PicturePool): Promise<number> {
   const before = pool.snapshot().workersStuck;
   const free = new Set(pool.processes().map(({ pid }) => pid));
   const lease = await pool.acquire('sync', NEVER);

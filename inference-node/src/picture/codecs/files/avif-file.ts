@@ -7,7 +7,7 @@
  * (auxiliary, `auxl`), or for each a `grid` of strips one below the other.
  */
 
-import type { Size } from '../../size.ts';
+import type { Size } from '#contract/finishing.ts';
 
 /** A coded picture as its file holds it. */
 export interface CodedItem {

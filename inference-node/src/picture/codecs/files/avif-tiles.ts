@@ -9,7 +9,7 @@
  * Items that are not part of the picture (Exif, a thumbnail, a gain map) may be damaged or missing.
  */
 import { ContractError } from '#contract/errors.ts';
-import type { Size } from '../../size.ts';
+import type { Size } from '#contract/finishing.ts';
 import { writeCodedItem } from './avif-file.ts';
 import { type AvifItem, type AvifItems, readAvifItems } from './avif-items.ts';
 

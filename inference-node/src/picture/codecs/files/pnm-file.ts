@@ -4,7 +4,7 @@
  */
 import type { FileHandle } from 'node:fs/promises';
 import { ContractError } from '#contract/errors.ts';
-import type { Size } from '../../size.ts';
+import type { Size } from '#contract/finishing.ts';
 import { divideByAlpha, type Samples } from '../colour/samples.ts';
 
 /** Pixels read at once. */

@@ -1,0 +1,26 @@
+/** What the kernel says of a process of this machine. */
+import { readFileSync } from 'node:fs';
+
+/** Undefined where there is no /proc or the process is gone. */
+export function readProcFile(pid: number, name: 'stat' | 'status'): string | undefined {
+  try {
+    // procfs answers from memory: reading it does not block the loop as a file would.
+    return readFileSync(`/proc/${pid}/${name}`, 'utf8');
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ESRCH') return undefined;
+    throw error;
+  }
+}
+
+/** The fields from the third on: the second is a name in parentheses that may hold blanks. */
+export function readStat(pid: number): string[] {
+  const stat = readProcFile(pid, 'stat');
+  return stat === undefined ? [] : stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+}
+
+/** Bytes of memory that it holds. */
+export function readResidentBytes(pid: number): number | undefined {
+  const match = /^VmRSS:\s+(\d+) kB$/m.exec(readProcFile(pid, 'status') ?? '');
+  return match === null ? undefined : Number(match[1]) * 1024;
+}
