@@ -16,7 +16,7 @@ before(async () => {
   harness = await openClientHarness();
 });
 beforeEach(() => {
-  node = harness.app.onSubmitted(jobId => harness.app.succeedJob(jobId, CUT_OUT));
+  node = harness.serve(CUT_OUT);
 });
 afterEach(async () => {
   await node?.stop();
@@ -101,8 +101,7 @@ test('the rest of a result is asked for, not the whole again', async () => {
 });
 
 test('an answer that ends early is not taken for whole', async () => {
-  const { proxy, clientWith } = harness;
-  const { client } = harness;
+  const { client, proxy, clientWith } = harness;
   const job = await client.run({ image: newPicture() });
   // A runtime, or a proxy, that ends a body early without an error.
   const early = async (url: string, init: RequestInit) => {
@@ -152,7 +151,6 @@ test('a failure that passes is submitted again, under the same key', async () =>
 
 test('a call ends when its time is over, and says that it may go on', async () => {
   const { client, proxy } = harness;
-  proxy.choose = () => BUSY;
   const began = performance.now();
   const wait: Fault = { status: 503, headers: { 'retry-after': '120' } };
   proxy.choose = () => wait;

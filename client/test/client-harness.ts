@@ -14,6 +14,8 @@ export interface ClientHarness {
   readonly app: TestApp;
   readonly proxy: FaultyProxy;
   readonly client: MattingClient;
+  /** Ends every job that is submitted from now on, with this cut-out. */
+  serve(cutOut: Buffer<ArrayBuffer>): { stop(): Promise<void> };
   /** Another client of the same service. */
   clientWith(options: Partial<MattingClientOptions>): MattingClient;
   close(): Promise<void>;
@@ -30,6 +32,7 @@ export async function openClientHarness(options: TestAppOptions = {}): Promise<C
     app,
     proxy,
     client: clientWith({}),
+    serve: cutOut => app.onSubmitted(jobId => app.succeedJob(jobId, cutOut)),
     clientWith,
     close: async () => {
       await proxy.close();

@@ -20,7 +20,7 @@ after(() => harness.close());
 
 /** Ends every job that is submitted while `act` runs. */
 async function withNode<T>(act: () => Promise<T>): Promise<T> {
-  const node = harness.app.onSubmitted(jobId => harness.app.succeedJob(jobId, CUT_OUT));
+  const node = harness.serve(CUT_OUT);
   try {
     return await act();
   } finally {

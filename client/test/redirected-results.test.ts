@@ -19,7 +19,7 @@ describe('results behind redirects', () => {
     bucket = await FaultProxy.start(store.endpoint);
     const storageUrl = store.url({ endpoint: bucket.endpoint });
     harness = await openClientHarness({ storageUrl, resultDownloads: 'redirect' });
-    const node = harness.app.onSubmitted(jobId => harness.app.succeedJob(jobId, CUT_OUT));
+    const node = harness.serve(CUT_OUT);
     job = await harness.client.run({ image: newPicture() });
     await node.stop();
   });
@@ -80,7 +80,7 @@ describe('results behind redirects', () => {
   }
 
   test('the answer of the call that made it goes on from here', async () => {
-    const node = harness.app.onSubmitted(jobId => harness.app.succeedJob(jobId, CUT_OUT));
+    const node = harness.serve(CUT_OUT);
     harness.proxy.faults = ['half'];
     const before = downloads().length;
     const { bytes } = await harness.client.cutOut({ image: newPicture() });

@@ -10,16 +10,20 @@ import { loadManifest, MANIFEST_DIRECTORY } from '../../src/models/manifest.ts';
 import { type CommercialUseGate, parseModelSettings } from '../../src/models/model-settings.ts';
 import { loadPlanOutlines, type PlanEntry } from '../../src/models/plan.ts';
 
-/** What is said of it, one text a variable; none where it is admitted. */
-async function problemsOf(env: Record<string, string>): Promise<readonly string[]> {
+/** What `read` reports, one text a variable; none where it accepts all. */
+async function problemsIn(read: () => Promise<unknown>): Promise<readonly string[]> {
   try {
-    await admittedOutlineOf(parseModelSettings(env, '/srv'));
+    await read();
   } catch (error) {
     assert.ok(error instanceof ConfigError, String(error));
     return error.problems.map(({ variable, expected }) => `${variable} must be ${expected}`);
   }
   return [];
 }
+
+/** None where the models are admitted. */
+const problemsOf = (env: Record<string, string>) =>
+  problemsIn(() => admittedOutlineOf(parseModelSettings(env, '/srv')));
 
 const terms = (commercialUse: CommercialUse) => ({
   ...{ commercialUse, reason: `It says ${commercialUse}.`, source: 'https://example.com/terms' },
@@ -154,4 +158,85 @@ test('what is said of the terms is one line that names each model once', async (
     'plan standard, commercial use: isnet weights unclear, training data no; ' +
       'modnet weights yes, training data unclear (models/README.md)',
   );
+});
+
+/** What is said of the variables alone. */
+const settingProblems = (env: Record<string, string>) =>
+  problemsIn(async () => void parseModelSettings(env, '/srv'));
+
+test('every bad variable is named with what it should be', async () => {
+  const [model = '', size = '', precision = '', ...others] = await settingProblems({
+    MATTING_MODEL: '../etc',
+    MATTING_MODEL_INPUT_SIZE: '1024x768',
+    MATTING_PRECISION: 'fp8',
+  });
+  assert.match(model, /^MATTING_MODEL must be the name of a model/);
+  assert.match(size, /^MATTING_MODEL_INPUT_SIZE must be a whole number, 1 to 8192/);
+  assert.match(precision, /^MATTING_PRECISION must be one of auto, fp32, fp16, int8/);
+  assert.deepEqual(others, []);
+});
+
+test('a gate on commercial use has no other names', async () => {
+  for (const gate of ['yes', 'Weights', 'true', '1']) {
+    assert.deepEqual(await settingProblems({ MATTING_COMMERCIAL_USE: gate }), [
+      'MATTING_COMMERCIAL_USE must be one of weights, strict',
+    ]);
+  }
+});
+
+test('size and precision need a named model', async () => {
+  assert.deepEqual(await settingProblems({ MATTING_MODEL_INPUT_SIZE: '768' }), [
+    'MATTING_MODEL_INPUT_SIZE must be set together with MATTING_MODEL only',
+  ]);
+  assert.equal((await settingProblems({ MATTING_PRECISION: 'fp32' })).length, 1);
+  assert.deepEqual(await settingProblems({ MATTING_PRECISION: 'auto' }), []);
+});
+
+test('a plan and a single model exclude each other', async () => {
+  assert.deepEqual(await settingProblems({ MATTING_MODEL: 'isnet', MATTING_QUALITY: 'best' }), [
+    'MATTING_QUALITY must be unset where MATTING_MODEL names a single model',
+  ]);
+  assert.equal((await settingProblems({ MATTING_QUALITY: 'finest' })).length, 1);
+  assert.equal(parseModelSettings({ MATTING_QUALITY: 'fast' }, '/srv').quality, 'fast');
+});
+
+test('unset and empty variables have the defaults', () => {
+  const defaults = {
+    model: undefined,
+    quality: 'standard',
+    modelDir: '/srv/model-cache',
+    weightsDir: undefined,
+    inputSize: undefined,
+    precision: 'auto',
+    commercialUse: undefined,
+  };
+  assert.deepEqual(parseModelSettings({}, '/srv'), defaults);
+  const empty = {
+    MATTING_COMMERCIAL_USE: '',
+    MATTING_MODEL: '',
+    MATTING_MODEL_DIR: '',
+    MATTING_MODEL_INPUT_SIZE: '',
+    MATTING_WEIGHTS_DIR: '',
+  };
+  assert.deepEqual(parseModelSettings(empty, '/srv'), defaults);
+});
+
+test('variables that are set are used', () => {
+  const env = {
+    MATTING_MODEL: 'u2netp',
+    MATTING_MODEL_DIR: '../cache',
+    MATTING_MODEL_INPUT_SIZE: '768',
+    MATTING_PRECISION: 'int8',
+    MATTING_COMMERCIAL_USE: 'strict',
+    MATTING_WEIGHTS_DIR: 'weights',
+  };
+  assert.deepEqual(parseModelSettings(env, '/srv'), {
+    model: 'u2netp',
+    quality: 'standard',
+    modelDir: '/cache',
+    weightsDir: '/srv/weights',
+    inputSize: 768,
+    precision: 'int8',
+    commercialUse: 'strict',
+  });
 });

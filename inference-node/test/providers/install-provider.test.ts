@@ -56,6 +56,12 @@ async function write(name: string, bytes: Uint8Array): Promise<string> {
   return file;
 }
 
+/** A package of these bytes that is accepted. */
+async function installWheel(bytes = wheelFile(VERSION), more: Partial<InstallOptions> = {}) {
+  const file = await write('own.whl', bytes);
+  return await install(file, { accepted: [sha256(bytes)], ...more });
+}
+
 async function refused(installing: Promise<unknown>, message: RegExp): Promise<void> {
   await assert.rejects(installing, error => {
     assert.ok(error instanceof ProviderError, String(error));
@@ -88,18 +94,11 @@ test('a package of another checksum is refused, and named by it', async () => {
 });
 
 test('what is of another version, for another machine, damaged or no package', async () => {
+  const withCuda = (cuda: Buffer) => wheelFile(VERSION, { ...LIBRARIES, [CUDA]: cuda });
   const cases = [
     ['old.whl', wheelFile('1.29.0'), /old\.whl is version 1\.29\.0, this service has onnxruntime/],
-    [
-      'arm.whl',
-      wheelFile(VERSION, { ...LIBRARIES, [CUDA]: elfFile('', 183) }),
-      /not a library for/,
-    ],
-    [
-      'text.whl',
-      wheelFile(VERSION, { ...LIBRARIES, [CUDA]: Buffer.from('x') }),
-      /not a library for/,
-    ],
+    ['arm.whl', withCuda(elfFile('', 183)), /not a library for/],
+    ['text.whl', withCuda(Buffer.from('x')), /not a library for/],
     ['cut.whl', wheelFile(VERSION).subarray(0, 300), /cut\.whl (is damaged|has no )/],
     ['empty.whl', wheelFile(VERSION, {}), /has no libonnxruntime_providers_shared\.so and no lib/],
     ['notes.txt', Buffer.from('words'), /neither a wheel/],
@@ -147,16 +146,12 @@ test('a wheel and an unpacked package are installed beside the runtime they fit'
 
 test('one without the part for TensorRT is installed without it', async () => {
   const { 'libonnxruntime_providers_tensorrt.so': _, ...others } = LIBRARIES;
-  const wheel = wheelFile(VERSION, others);
-  const file = await write('small.whl', wheel);
-  const { folder } = await install(file, { accepted: [sha256(wheel)] });
+  const { folder } = await installWheel(wheelFile(VERSION, others));
   assert.ok(!(await readdir(folder)).includes('libonnxruntime_providers_tensorrt.so'));
 });
 
 test('a failed installation leaves the one before; an altered one is not used', async () => {
-  const wheel = wheelFile(VERSION);
-  const file = await write('own.whl', wheel);
-  const { folder } = await install(file, { accepted: [sha256(wheel)] });
+  const { folder } = await installWheel();
   const bad = wheelFile('1.0.0');
   const other = await write('bad.whl', bad);
   await refused(install(other, { accepted: [sha256(bad)] }), /is version 1\.0\.0/);
@@ -174,9 +169,7 @@ test('a failed installation leaves the one before; an altered one is not used', 
 });
 
 test('a record that is none makes no provider', async () => {
-  const { folder } = await install(await write('own.whl', wheelFile(VERSION)), {
-    accepted: [sha256(wheelFile(VERSION))],
-  });
+  const { folder } = await installWheel();
   for (const text of ['', 'null', '{}', '{"runtimeVersion": "0.0.1"}', '[1]']) {
     await writeFile(path.join(folder, 'installed.json'), text);
     assert.equal((await readInstalled(providerDir, { hashed: false })).state, 'unusable', text);
@@ -185,10 +178,7 @@ test('a record that is none makes no provider', async () => {
 
 /** What `providers check` finds beside a package that is installed. */
 async function installBeside(libraryFolders: readonly string[], ldLibraryPath?: string) {
-  const wheel = wheelFile(VERSION);
-  const accepted = [sha256(wheel)];
-  const file = await write('own.whl', wheel);
-  const { record } = await install(file, { accepted, libraryFolders, ldLibraryPath });
+  const { record } = await installWheel(undefined, { libraryFolders, ldLibraryPath });
   const search = { ldLibraryPath, further: record.libraryFolders };
   const found = new Map((await findLibraries(CUDA, search)).map(one => [one.name, one]));
   return { recorded: record.libraryFolders, found };
@@ -261,9 +251,7 @@ test('a disk that is full is called so, not a damaged package', async () => {
 });
 
 test('what killed installations left is removed, and one that runs is left alone', async () => {
-  const wheel = wheelFile(VERSION);
-  const file = await write('own.whl', wheel);
-  const { folder } = await install(file, { accepted: [sha256(wheel)] });
+  const { folder } = await installWheel();
   const [killed, running] = ['.partial-2-abcd', '.partial-4-abcd'].map(name => folder + name);
   for (const left of [killed, running]) {
     await write(`installed/${path.basename(left ?? '')}/${CUDA}`, Buffer.from('half'));

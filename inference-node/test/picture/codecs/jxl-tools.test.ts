@@ -5,12 +5,12 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { WASM_PIXELS_MAX } from '#contract/picture-memory.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { decodeWithDjxl, encodeWithCjxl } from '../../../src/picture/codecs/jxl-tools.ts';
 import { hasJxlTools, jxlPixelsMax } from '../../../src/picture/jxl-limit.ts';
 import { viewAsBytes } from '../../../src/picture/rgba-picture.ts';
+import { isAlive, until } from '../../support/processes.ts';
 import { decode, paint, paintSlope, readJxl, writeJxl } from '../pictures.ts';
 import { CMYK_ALPHA_JXL, CMYK_JXL, DEPTH_ALPHA_JXL } from './extra-channels.ts';
 
@@ -60,27 +60,15 @@ function cjxlBelow(pid: number): number[] {
   }
 }
 
-function runs(pid: number): boolean {
-  try {
-    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
-  } catch {
-    return false;
-  }
-}
-
 test('a program ends with the worker that started it', { skip }, async () => {
   const program = new URL('./cjxl-parent.ts', import.meta.url).pathname;
   const parent = spawn(process.execPath, [program], { stdio: 'ignore' });
-  let started: number[] = [];
-  for (let tries = 0; started.length === 0 && tries < 1500; tries++) {
-    await sleep(20);
-    started = cjxlBelow(parent.pid ?? 0);
-  }
+  await until('cjxl runs', () => cjxlBelow(parent.pid ?? 0).length > 0);
+  const started = cjxlBelow(parent.pid ?? 0);
   assert.equal(started.length, 1);
   parent.kill('SIGKILL');
   await once(parent, 'exit');
-  for (let tries = 0; runs(elementAt(started, 0)) && tries < 500; tries++) await sleep(20);
-  assert.equal(runs(elementAt(started, 0)), false);
+  await until('cjxl is gone', () => !isAlive(elementAt(started, 0)));
 });
 
 test('pixels of every kind come out as WebAssembly gives them', { skip }, async () => {
