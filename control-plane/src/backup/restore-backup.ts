@@ -10,7 +10,7 @@ import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { makeDirectory } from '#program/make-directory.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
-import { type MovedFrom, type MoveSummary, moveBlobs } from '../storage/move-blobs.ts';
+import { type MovedFrom, moveBlobs } from '../storage/move-blobs.ts';
 import { type Database, openDatabase, type StoreLog } from '../store/database/connect.ts';
 import { loadMysql } from '../store/database/database-copy.ts';
 import { hasSchema, migrate } from '../store/database/migrate.ts';
@@ -33,17 +33,11 @@ export interface RestoreParts {
   readonly onProgress?: (line: string) => void;
 }
 
-export interface RestoreSummary {
-  /** Migrations of this version that the backup did not have yet. */
-  readonly migrations: readonly string[];
-  readonly blobs: Pick<MoveSummary, 'copied' | 'copiedBytes' | 'alreadyThere'> | undefined;
-}
-
-/** @throws BackupError, DatabaseCopyError, DatabaseOpenError, SchemaError */
-export async function restoreBackup(
-  directory: string,
-  parts: RestoreParts,
-): Promise<RestoreSummary> {
+/**
+ * @returns the migrations of this version that the backup did not have yet, and what was copied
+ * @throws BackupError, DatabaseCopyError, DatabaseOpenError, SchemaError
+ */
+export async function restoreBackup(directory: string, parts: RestoreParts) {
   const { manifest, databaseUrl, onProgress = () => undefined } = parts;
   if (manifest.database === null) return restoreBlobsAlone(parts);
   const file = await requireWhole(directory, manifest.database);
@@ -58,7 +52,7 @@ export async function restoreBackup(
 }
 
 /** Its database was restored by the engine's own means before. */
-async function restoreBlobsAlone(parts: RestoreParts): Promise<RestoreSummary> {
+async function restoreBlobsAlone(parts: RestoreParts) {
   return await withDatabase(parts.databaseUrl, parts, async database => {
     if (!(await hasSchema(database))) {
       throw new BackupError(
@@ -70,7 +64,7 @@ async function restoreBlobsAlone(parts: RestoreParts): Promise<RestoreSummary> {
   });
 }
 
-async function restoreServer(file: string, parts: RestoreParts): Promise<RestoreSummary> {
+async function restoreServer(file: string, parts: RestoreParts) {
   const { databaseUrl, searchPath } = parts;
   return await withDatabase(databaseUrl, parts, async database => {
     if (await hasTables(database)) {
@@ -82,7 +76,7 @@ async function restoreServer(file: string, parts: RestoreParts): Promise<Restore
   });
 }
 
-async function restoreFile(file: string, parts: RestoreParts): Promise<RestoreSummary> {
+async function restoreFile(file: string, parts: RestoreParts) {
   const target = parts.databaseUrl.slice('sqlite:'.length);
   for (const place of [target, `${target}-wal`]) {
     if (existsSync(place)) throw new BackupError(`${place} is there: restore into another place`);
@@ -126,15 +120,12 @@ async function withDatabase<T>(
   }
 }
 
-async function complete(
-  database: Database,
-  { blobs, onProgress = () => undefined }: RestoreParts,
-): Promise<RestoreSummary> {
+async function complete(database: Database, { blobs, onProgress = () => undefined }: RestoreParts) {
   const migrations = await migrate(database);
   if (blobs === undefined) return { migrations, blobs: undefined };
   onProgress('copying the pictures that it names');
   const { jobs } = createStores(database);
-  const summary = await moveBlobs(new NamedBlobs(blobs.from, jobs), blobs.to);
+  const summary = await moveBlobs(namedBlobs(blobs.from, jobs), blobs.to);
   const [first] = summary.failures;
   if (first !== undefined) {
     const count = summary.failures.length;
@@ -148,31 +139,19 @@ async function complete(
 }
 
 /** Of the blobs of a store those that a job names. */
-class NamedBlobs implements MovedFrom {
-  readonly #from: BlobStore;
-  readonly #jobs: Pick<JobStore, 'referencedBlobs'>;
-
-  constructor(from: BlobStore, jobs: Pick<JobStore, 'referencedBlobs'>) {
-    this.#from = from;
-    this.#jobs = jobs;
-  }
-
-  async *listOlderThan(olderThanMs: number): AsyncGenerator<string> {
-    let names: string[] = [];
-    for await (const name of this.#from.listOlderThan(olderThanMs)) {
-      names.push(name);
-      if (names.length < NAMES_AT_ONCE) continue;
-      yield* await this.#jobs.referencedBlobs(names);
-      names = [];
-    }
-    yield* await this.#jobs.referencedBlobs(names);
-  }
-
-  openRead(name: string) {
-    return this.#from.openRead(name);
-  }
-
-  remove(name: string) {
-    return this.#from.remove(name);
-  }
+function namedBlobs(from: BlobStore, jobs: JobStore): MovedFrom {
+  return {
+    async *listOlderThan(olderThanMs) {
+      let names: string[] = [];
+      for await (const name of from.listOlderThan(olderThanMs)) {
+        names.push(name);
+        if (names.length < NAMES_AT_ONCE) continue;
+        yield* await jobs.referencedBlobs(names);
+        names = [];
+      }
+      yield* await jobs.referencedBlobs(names);
+    },
+    openRead: name => from.openRead(name),
+    remove: name => from.remove(name),
+  };
 }

@@ -16,7 +16,6 @@ import { probeDatabase } from '../store/database/probe.ts';
 import {
   type BackedUpDatabase,
   BackupError,
-  type BackupManifest,
   manifestPath,
   measure,
   writeManifest,
@@ -47,12 +46,6 @@ export interface BackupParts {
   readonly signal?: AbortSignal;
 }
 
-export interface TakenBackup {
-  readonly manifest: BackupManifest;
-  /** Of the last pass, with the copies of both. */
-  readonly blobs: Pick<MoveSummary, 'copied' | 'copiedBytes' | 'alreadyThere'>;
-}
-
 /** The directory is there afterwards, empty or with what an interrupted run left. @throws BackupError */
 export async function prepareDirectory(directory: string): Promise<void> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
@@ -64,8 +57,11 @@ export async function prepareDirectory(directory: string): Promise<void> {
   if (others.length > 0) throw new BackupError(`${directory} is not empty: name another directory`);
 }
 
-/** @throws BackupError; DatabaseCopyError; errors of the database and of the storages */
-export async function takeBackup(directory: string, parts: BackupParts): Promise<TakenBackup> {
+/**
+ * @returns `blobs` are those of the last pass, with the copies of both
+ * @throws BackupError; DatabaseCopyError; errors of the database and of the storages
+ */
+export async function takeBackup(directory: string, parts: BackupParts) {
   const { database, blobs, onProgress = () => undefined } = parts;
   let copied: MoveSummary | undefined;
   if (blobs !== undefined) {
@@ -90,7 +86,7 @@ export async function takeBackup(directory: string, parts: BackupParts): Promise
     secrets_key_id: canary?.keyId ?? null,
   };
   await writeManifest(directory, manifest);
-  return { manifest: { format: 2, ...manifest }, blobs: sumOf(undefined, copied) };
+  return { manifest: { format: 2 as const, ...manifest }, blobs: sumOf(undefined, copied) };
 }
 
 function sumOf(one: MoveSummary | undefined, other: MoveSummary | undefined) {

@@ -2,12 +2,9 @@
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { Logger } from 'pino';
 import type { BlobStore } from './blob-store.ts';
-import { openBucketBlobStore } from './bucket/bucket-blob-store.ts';
-import type { BucketBounds } from './bucket/bucket-bounds.ts';
+import { type BucketBlobStoreOptions, openBucketBlobStore } from './bucket/bucket-blob-store.ts';
 import { checkBucket } from './bucket/bucket-check.ts';
-import type { BucketObserver } from './bucket/bucket-client.ts';
 import { describeBucketError } from './bucket/bucket-errors.ts';
 import {
   bucketLifecycle,
@@ -35,15 +32,9 @@ export class StorageConfigError extends Error {
 }
 
 /** What a bucket needs besides. */
-export interface OpenStorageOptions {
-  /** Where blobs are gathered before they are sent; the system's for temporary files where absent. */
-  readonly spoolDir?: string;
-  readonly log?: Pick<Logger, 'warn' | 'debug'>;
-  readonly observer?: BucketObserver;
+export interface OpenStorageOptions extends Omit<BucketBlobStoreOptions, 'bucket'> {
   /** What names the storage in errors; MATTING_STORAGE_URL where absent. */
   readonly setting?: string;
-  /** Instead of its own, in tests. */
-  readonly bounds?: Partial<BucketBounds>;
 }
 
 const SETTING = 'MATTING_STORAGE_URL';
@@ -107,26 +98,14 @@ interface StorageUrls {
   readonly fallbackUrl?: string | undefined;
 }
 
-/** A service's storage: with a fallback, both as one. Rejects as openStorage does. */
+/**
+ * A service's storage: with a fallback, both as one.
+ * @param open openStorageToRead for what is read alone; rejects as it does
+ */
 export async function openStorages(
-  urls: StorageUrls,
-  options: OpenStorageOptions = {},
-): Promise<BlobStore> {
-  return await openBoth(openStorage, urls, options);
-}
-
-/** The same to be read alone. Rejects as openStorageToRead does. */
-export async function openStoragesToRead(
-  urls: StorageUrls,
-  options: OpenStorageOptions = {},
-): Promise<BlobStore> {
-  return await openBoth(openStorageToRead, urls, options);
-}
-
-async function openBoth(
-  open: typeof openStorage,
   { storageUrl, fallbackUrl }: StorageUrls,
-  options: OpenStorageOptions,
+  options: OpenStorageOptions = {},
+  open = openStorage,
 ): Promise<BlobStore> {
   const first = await open(storageUrl, options);
   if (fallbackUrl === undefined) return first;

@@ -5,7 +5,7 @@ import { loadStorageConfig } from '../../config.ts';
 import { requireAccount } from '../../services/operator/operate-accounts.ts';
 import { OperateCredits } from '../../services/operator/operate-credits.ts';
 import { RepayLost } from '../../services/operator/repay-lost.ts';
-import { missingOfStorage, openStoragesToRead } from '../../storage/open-storage.ts';
+import { missingOfStorage, openStorages, openStorageToRead } from '../../storage/open-storage.ts';
 import { parseCredits, parseReference } from '../arguments.ts';
 import { type CliContext, CommandError, type JsonOption } from '../context.ts';
 
@@ -118,7 +118,7 @@ async function repayLost(
   // An empty place where a disk belongs would make a loss of everything.
   const [missing] = await missingOfStorage(config.storageUrl);
   if (missing !== undefined) throw new CommandError(`${missing} is missing: is it mounted?`);
-  const blobs = await openStoragesToRead(config);
+  const blobs = await openStorages(config, {}, openStorageToRead);
   const hasFile = async (blob: string) => (await blobs.stat(blob)) !== undefined;
   const repaid = await context.withStores(stores =>
     new RepayLost({ ...stores, hasFile }).run({ dryRun, all: allMissing }),

@@ -16,7 +16,6 @@ import {
   absoluteStorage,
   openStorage,
   openStorages,
-  openStoragesToRead,
   openStorageToRead,
 } from '../../storage/open-storage.ts';
 import { requireCurrentSchema } from '../../store/database/migrate.ts';
@@ -127,7 +126,7 @@ async function openBackupBlobs(context: CliContext, directory: string, blobsTo?:
   const given = blobsTo === undefined ? undefined : absoluteStorage(blobsTo);
   const place = given ?? pathToFileURL(path.join(directory, BLOBS)).href;
   // A disk that is not mounted would be made anew, and its pictures left out.
-  const from = await openStoragesToRead(config, { spoolDir });
+  const from = await openStorages(config, { spoolDir }, openStorageToRead);
   const to = await openStorage(place, { spoolDir, setting: '--blobs-to' });
   return { from, to, place: given ?? BLOBS };
 }
@@ -144,8 +143,8 @@ async function restore(
   else await restoreFrom(context, path.resolve(directory), options);
   const { spoolDir, ...storage } = loadStorageConfig(context.environment);
   // A proof alone makes no directory that is missing.
-  const open = directory === undefined ? openStoragesToRead : openStorages;
-  await checkRestored(context, options, await open(storage, { spoolDir }));
+  const open = directory === undefined ? openStorageToRead : openStorage;
+  await checkRestored(context, options, await openStorages(storage, { spoolDir }, open));
 }
 
 async function restoreFrom(

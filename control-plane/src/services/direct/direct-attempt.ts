@@ -11,7 +11,6 @@
  * | removed | abort      | nothing, or what a late node puts: the sweeper removes it   |
  */
 
-import { createHash } from 'node:crypto';
 import { buffer } from 'node:stream/consumers';
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
@@ -20,6 +19,7 @@ import { type ByteReader, readImageHeader } from '#contract/image-header.ts';
 import type { DirectInput, ResultPlace } from '#gen/matting/v1/matte_service.ts';
 import type { DirectTransfer } from '../../nodes/direct-transfer.ts';
 import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../../storage/blob-store.ts';
+import { type HashedBlob, hashOf } from '../../storage/move-blobs.ts';
 
 /** Whole seconds are signed. */
 const VALID_MIN_MS = 1000;
@@ -38,27 +38,23 @@ export interface DirectAttemptOrder {
   readonly timeoutMs: number;
 }
 
-interface Parts {
+export interface DirectParts {
   readonly signed: SignedAccess;
-  readonly blobs: Pick<BlobStore, 'openRead' | 'remove'>;
+  readonly blobs: BlobStore;
+  /** Milliseconds of a clock that never goes back. */
   readonly now: () => number;
-  readonly log: Pick<Logger, 'warn'>;
-}
-
-interface Placed {
-  readonly bytes: number;
-  readonly sha256: string;
+  readonly log: Logger;
 }
 
 export class DirectAttempt implements DirectTransfer {
   readonly origin: string;
-  readonly #parts: Parts;
+  readonly #parts: DirectParts;
   readonly #order: DirectAttemptOrder;
   readonly #endsAtMs: number;
-  #placed: Placed | undefined;
+  #placed: HashedBlob | undefined;
   #elsewhere = false;
 
-  constructor(parts: Parts, order: DirectAttemptOrder) {
+  constructor(parts: DirectParts, order: DirectAttemptOrder) {
     this.origin = parts.signed.origin;
     this.#parts = parts;
     this.#order = order;
@@ -97,7 +93,7 @@ export class DirectAttempt implements DirectTransfer {
     }
   }
 
-  async place(result: Placed): Promise<ResultPlace> {
+  async place(result: HashedBlob): Promise<ResultPlace> {
     const forMs = this.#leftMs();
     const contentType = contentTypeOf(this.#order.format);
     // From here on a node may have it, even where this fails.
@@ -115,7 +111,7 @@ export class DirectAttempt implements DirectTransfer {
     if (stored === undefined) return 'the storage has no result';
     if (stored.bytes !== placed.bytes) return 'the storage has a result of another length';
     // A store that keeps no checksum of its own has to show the bytes.
-    const sha256 = stored.sha256 ?? (await sha256Of(blobs, this.blob));
+    const sha256 = stored.sha256 ?? (await hashOf(blobs, this.blob)).sha256;
     if (sha256 !== placed.sha256) return 'the storage has another result';
     const head = await readResultHead(blobs, this.blob, placed.bytes);
     if (head?.format !== this.#order.format) return 'the result is of another format';
@@ -201,13 +197,4 @@ function archivedFrom(head: Buffer): number {
   if (head.length < nameEnd || !head.subarray(0, ZIP_ENTRY.length).equals(ZIP_ENTRY)) return 0;
   if (!head.subarray(ZIP_NAME_AT, nameEnd).equals(ZIP_NAME)) return 0;
   return nameEnd + head.readUInt16LE(28);
-}
-
-/** Hexadecimal. */
-export async function sha256Of(blobs: Pick<BlobStore, 'openRead'>, blob: string): Promise<string> {
-  const hash = createHash('sha256');
-  for await (const piece of (await blobs.openRead(blob)) as AsyncIterable<Buffer>) {
-    hash.update(piece);
-  }
-  return hash.digest('hex');
 }

@@ -4,9 +4,7 @@
  * way lately. All it remembers is a shortcut: a replica that starts anew learns it again, by
  * attempts that count for nothing.
  */
-import type { Logger } from 'pino';
-import type { BlobStore, SignedAccess } from '../../storage/blob-store.ts';
-import { DirectAttempt, type DirectAttemptOrder } from './direct-attempt.ts';
+import { DirectAttempt, type DirectAttemptOrder, type DirectParts } from './direct-attempt.ts';
 
 /** After a node could not reach the storage its attempts are streamed so long, doubling. */
 const PAUSE_MIN_MS = 30_000;
@@ -27,20 +25,12 @@ export interface DirectNode {
   readonly directOrigins: readonly string[];
 }
 
-export interface DirectPathsOptions {
-  readonly signed: SignedAccess;
-  readonly blobs: Pick<BlobStore, 'openRead' | 'remove'>;
-  /** Milliseconds of a clock that never goes back. */
-  readonly now: () => number;
-  readonly log: Pick<Logger, 'warn'>;
-}
-
 export class DirectPaths {
-  readonly #options: DirectPathsOptions;
+  readonly #options: DirectParts;
   readonly #pauses = new Map<string, Pause>();
   readonly #streamedJobs = new Set<string>();
 
-  constructor(options: DirectPathsOptions) {
+  constructor(options: DirectParts) {
     this.#options = options;
   }
 

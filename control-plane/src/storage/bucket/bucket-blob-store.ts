@@ -10,11 +10,10 @@
  * reads all of them compares. It knows nothing of jobs.
  */
 import { tmpdir } from 'node:os';
-import type { Readable } from 'node:stream';
 import type { Logger } from 'pino';
 import { Semaphore } from '#program/semaphore.ts';
 import { requireBlobName } from '../blob-names.ts';
-import type { BlobPart, BlobReading, BlobStore, BlobWriter, SignedAccess } from '../blob-store.ts';
+import type { BlobStore, SignedAccess } from '../blob-store.ts';
 import { unreadable, unwritable } from '../storage-errors.ts';
 import { BucketBlobWriter } from './bucket-blob-writer.ts';
 import { BUCKET_BOUNDS, type BucketBounds, PART_BYTES } from './bucket-bounds.ts';
@@ -38,89 +37,64 @@ export interface BucketBlobStoreOptions {
   readonly bounds?: Partial<BucketBounds>;
 }
 
-interface BucketParts {
-  readonly client: BucketClient;
-  readonly proof: BucketProof;
-  readonly signed: SignedAccess;
-  readonly spoolDir: string;
-  readonly bounds: BucketBounds;
-}
-
-class BucketBlobStore implements BlobStore {
-  readonly signed: SignedAccess;
-  readonly #client: BucketClient;
-  readonly #proof: BucketProof;
-  readonly #spoolDir: string;
-  readonly #bounds: BucketBounds;
-  readonly #sending: Semaphore;
-
-  constructor({ client, proof, signed, spoolDir, bounds }: BucketParts) {
-    this.#client = client;
-    this.#proof = proof;
-    this.signed = signed;
-    this.#spoolDir = spoolDir;
-    this.#bounds = bounds;
-    this.#sending = new Semaphore({
-      max: bounds.sendingBytesMax,
-      // Whoever waits holds a bounded place of its own already: an upload, a download, a job.
-      waitingMax: Number.POSITIVE_INFINITY,
-      refusal: () => new Error('too many files wait to be sent'),
-    });
-  }
-
-  async createWriter(name: string): Promise<BlobWriter> {
-    requireBlobName(name);
-    const spool = await SpoolFile.open(this.#spoolDir, PART_BYTES).catch(cause => {
-      throw unwritable(cause);
-    });
-    const { commitMsMax } = this.#bounds;
-    const sending = this.#sending;
-    return new BucketBlobWriter({ client: this.#client, name, spool, sending, commitMsMax });
-  }
-
-  async openRead(name: string, reading?: BlobReading): Promise<Readable> {
-    requireBlobName(name);
-    return await readBucketBlob(this.#client, name, this.#bounds, reading);
-  }
-
-  async stat(name: string): Promise<{ readonly bytes: number } | undefined> {
-    requireBlobName(name);
-    try {
-      const { bytes } = await this.#client.head(name);
-      return { bytes };
-    } catch (error) {
-      if (isMissing(error)) return undefined;
-      throw unreadable(error);
-    }
-  }
-
-  async remove(name: string): Promise<void> {
-    const unfinished = parseUnfinished(name);
-    if (unfinished === undefined) requireBlobName(name);
-    try {
-      await (unfinished === undefined
-        ? this.#client.delete(name)
-        : this.#client.abortMultipart(unfinished.key, unfinished.uploadId));
-    } catch (error) {
-      if (!isMissing(error)) throw unwritable(error);
-    }
-  }
-
-  async *listOlderThan(olderThanMs: number, part?: BlobPart): AsyncGenerator<string> {
-    try {
-      yield* listBucketOlderThan(this.#client, olderThanMs, part);
-    } catch (error) {
-      throw unreadable(error);
-    }
-  }
-
-  async check(): Promise<void> {
-    await this.#proof.require(this.#client);
-  }
-
-  async freeBytes(): Promise<undefined> {
-    return undefined;
-  }
+/** @param spoolDir where blobs are spooled before they are sent */
+function bucketBlobStore(
+  client: BucketClient,
+  proof: BucketProof,
+  signed: SignedAccess,
+  { spoolDir, bounds }: { readonly spoolDir: string; readonly bounds: BucketBounds },
+): BlobStore {
+  const { commitMsMax } = bounds;
+  const sending = new Semaphore({
+    max: bounds.sendingBytesMax,
+    // Whoever waits holds a bounded place of its own already: an upload, a download, a job.
+    waitingMax: Number.POSITIVE_INFINITY,
+    refusal: () => new Error('too many files wait to be sent'),
+  });
+  return {
+    signed,
+    async createWriter(name) {
+      requireBlobName(name);
+      const spool = await SpoolFile.open(spoolDir, PART_BYTES).catch(cause => {
+        throw unwritable(cause);
+      });
+      return new BucketBlobWriter({ client, name, spool, sending, commitMsMax });
+    },
+    async openRead(name, reading) {
+      requireBlobName(name);
+      return await readBucketBlob(client, name, bounds, reading);
+    },
+    async stat(name) {
+      requireBlobName(name);
+      try {
+        const { bytes } = await client.head(name);
+        return { bytes };
+      } catch (error) {
+        if (isMissing(error)) return undefined;
+        throw unreadable(error);
+      }
+    },
+    async remove(name) {
+      const unfinished = parseUnfinished(name);
+      if (unfinished === undefined) requireBlobName(name);
+      try {
+        await (unfinished === undefined
+          ? client.delete(name)
+          : client.abortMultipart(unfinished.key, unfinished.uploadId));
+      } catch (error) {
+        if (!isMissing(error)) throw unwritable(error);
+      }
+    },
+    async *listOlderThan(olderThanMs, part) {
+      try {
+        yield* listBucketOlderThan(client, olderThanMs, part);
+      } catch (error) {
+        throw unreadable(error);
+      }
+    },
+    check: () => proof.require(client),
+    freeBytes: async () => undefined,
+  };
 }
 
 /**
@@ -143,7 +117,7 @@ export async function openBucketBlobStore(options: BucketBlobStoreOptions): Prom
     });
     await proof.require(client);
     const signed = await createSignedAccess(client);
-    return new BucketBlobStore({ client, proof, signed, spoolDir, bounds });
+    return bucketBlobStore(client, proof, signed, { spoolDir, bounds });
   } catch (error) {
     throw unwritable(error);
   }

@@ -96,19 +96,17 @@ type Command<I extends ServiceInputTypes, O extends ServiceOutputTypes> = Parame
   typeof S3Client.prototype.send<I, O>
 >[0];
 
-type ClientBounds = Pick<BucketBounds, 'requestMsMax' | 'pageMax'>;
-
 export class BucketClient {
   readonly options: BucketOptions;
   readonly clients: BucketClients;
   readonly sdk: Sdk;
-  readonly #bounds: ClientBounds;
+  readonly #bounds: BucketBounds;
   readonly #observer: BucketObserver;
 
   constructor(
     { sdk, clients }: BucketConnections,
     options: BucketOptions,
-    bounds: ClientBounds,
+    bounds: BucketBounds,
     observer: BucketObserver,
   ) {
     this.sdk = sdk;

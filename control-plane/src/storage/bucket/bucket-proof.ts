@@ -16,25 +16,23 @@ const SHA256 = createHash('sha256').update(BYTES).digest('hex');
 /** What says nothing against the store. */
 const ANSWERS: readonly BucketOutcome[] = ['ok', 'not-found', 'exists'];
 
-type ProofBounds = Pick<BucketBounds, 'proofMs' | 'probeMsMax'>;
-
 export class BucketProof {
-  readonly #bounds: ProofBounds;
+  readonly #bounds: BucketBounds;
   #provenAtMs = Number.NEGATIVE_INFINITY;
   #probing: Promise<void> | undefined;
 
-  constructor(bounds: ProofBounds) {
+  constructor(bounds: BucketBounds) {
     this.#bounds = bounds;
   }
 
   /** What a request, of whoever, shows. */
-  learn({ operation, outcome }: Pick<BucketRequestEnd, 'operation' | 'outcome'>): void {
+  learn({ operation, outcome }: BucketRequestEnd): void {
     if (!ANSWERS.includes(outcome)) this.#provenAtMs = Number.NEGATIVE_INFINITY;
     else if (operation === 'put' && outcome === 'ok') this.#provenAtMs = performance.now();
   }
 
   /** Rejects with SERVICE_UNAVAILABLE. */
-  async require(client: Pick<BucketClient, 'probe'>): Promise<void> {
+  async require(client: BucketClient): Promise<void> {
     if (performance.now() - this.#provenAtMs < this.#bounds.proofMs) return;
     this.#probing ??= this.#probe(client).finally(() => {
       this.#probing = undefined;
@@ -42,7 +40,7 @@ export class BucketProof {
     await this.#probing;
   }
 
-  async #probe(client: Pick<BucketClient, 'probe'>): Promise<void> {
+  async #probe(client: BucketClient): Promise<void> {
     const late = AbortSignal.timeout(this.#bounds.probeMsMax);
     await client.probe(KEY, { bytes: BYTES, sha256: SHA256 }, late).catch(cause => {
       throw unwritable(cause);

@@ -13,14 +13,13 @@ import { isBehindTheEnd, isMissing } from './bucket-errors.ts';
 /** Read ahead of the reader where nothing is said. */
 const PIECE_BYTES = 256 * 1024;
 
-type ReadingBounds = Pick<BucketBounds, 'silenceMsMax' | 'resumesMax'>;
 type Range = { readonly start: number; readonly end?: number | undefined };
 
 /** Rejects with BlobNotFoundError, or SERVICE_UNAVAILABLE. */
 export async function readBucketBlob(
   client: BucketClient,
   name: string,
-  bounds: ReadingBounds,
+  bounds: BucketBounds,
   reading: BlobReading = {},
 ): Promise<Readable> {
   const { start = 0, end, pieceBytes = PIECE_BYTES } = reading;
@@ -51,7 +50,7 @@ interface Source {
   readonly name: string;
   readonly range: Range;
   readonly first: BucketObject;
-  readonly bounds: ReadingBounds;
+  readonly bounds: BucketBounds;
 }
 
 class Pieces {

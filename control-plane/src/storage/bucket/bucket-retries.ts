@@ -30,22 +30,8 @@ type Strategy = Extract<Given, { acquireInitialRetryToken: unknown }>;
 type Token = Awaited<ReturnType<Strategy['acquireInitialRetryToken']>>;
 type Failure = Parameters<Strategy['refreshRetryTokenForRetry']>[1];
 
-class Attempt implements Token {
-  readonly #retries: number;
-  readonly #waitMs: number;
-
-  constructor(retries: number, waitMs: number) {
-    this.#retries = retries;
-    this.#waitMs = waitMs;
-  }
-
-  getRetryCount(): number {
-    return this.#retries;
-  }
-
-  getRetryDelay(): number {
-    return this.#waitMs;
-  }
+function attempt(retries: number, waitMs: number): Token {
+  return { getRetryCount: () => retries, getRetryDelay: () => waitMs };
 }
 
 export class BucketRetries implements Strategy {
@@ -59,7 +45,7 @@ export class BucketRetries implements Strategy {
   }
 
   async acquireInitialRetryToken(): Promise<Token> {
-    return new Attempt(0, 0);
+    return attempt(0, 0);
   }
 
   /** Rejects where there is no further attempt; the SDK then throws what the last one met. */
@@ -72,7 +58,7 @@ export class BucketRetries implements Strategy {
     const longestMs = Math.min(WAIT_MS_MAX, baseMs * 2 ** retries);
     const askedMs = (failure.retryAfterHint?.getTime() ?? 0) - Date.now();
     const waitMs = Math.max(this.#random() * longestMs, Math.min(askedMs, WAIT_MS_MAX));
-    return new Attempt(retries + 1, waitMs);
+    return attempt(retries + 1, waitMs);
   }
 
   recordSuccess(): void {

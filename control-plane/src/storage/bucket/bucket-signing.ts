@@ -54,7 +54,8 @@ export async function createSignedAccess(client: BucketClient): Promise<SignedAc
     signRead,
     signWrite: async (name, writing) => {
       requireBlobName(name);
-      const { signing, headers } = writingOf(client, name, writing, getSignedUrl);
+      const signing = writingOf(client, name, writing, getSignedUrl);
+      const { headers } = signing;
       const options = () => ({ ...until(writing.forMs), ...namesOf(headers) });
       const url = await presigner.sign({ ...signing, options }).catch(unsigned);
       requireSigned(url, Object.keys(headers));
@@ -82,12 +83,13 @@ function namesOf(headers: SignedWrite['headers']) {
 function writingOf(
   client: BucketClient,
   name: string,
-  { bytes, sha256, contentType }: SignedWriting,
+  writing: SignedWriting,
   getSignedUrl: GetSignedUrl,
-): { readonly signing: Omit<Signing, 'options'>; readonly headers: SignedWrite['headers'] } {
+): Omit<Signing, 'options'> {
   const { sdk, clients, options } = client;
-  const headers = writeHeaders({ bytes, sha256, contentType }, options.encryption);
-  const signing: Omit<Signing, 'options'> = {
+  const headers = writeHeaders(writing, options.encryption);
+  const { bytes, sha256, contentType } = writing;
+  return {
     client: clients.writes,
     method: 'PUT',
     name,
@@ -105,17 +107,10 @@ function writingOf(
       return getSignedUrl(clients.writes, command, signed);
     },
   };
-  return { signing, headers };
 }
 
 function writeHeaders(
-  {
-    bytes,
-    sha256,
-    contentType,
-  }: Pick<SignedWriting, 'bytes' | 'sha256'> & {
-    readonly contentType: string | undefined;
-  },
+  { bytes, sha256, contentType }: SignedWriting,
   encryption: BucketClient['options']['encryption'],
 ): SignedWrite['headers'] & { readonly 'x-amz-checksum-sha256': string } {
   return {

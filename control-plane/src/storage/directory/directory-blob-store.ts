@@ -42,11 +42,6 @@ const FILE_MODE = 0o600;
 /** A piece of a file that is read for sending: as large as a chunk of the gRPC API. */
 const READ_BYTES = 256 * 1024;
 
-export interface DirectoryBlobStoreOptions {
-  /** Replaces the file system's clock, which files' times are compared with, in tests. */
-  readonly nowMs?: () => number;
-}
-
 /** Of a blob, or of an unfinished write. @throws TypeError another name */
 function fileOf(root: string, name: string): string {
   const unfinished = name.startsWith(`${UNFINISHED}/`) ? name.slice(UNFINISHED.length + 1) : '';
@@ -187,10 +182,11 @@ export async function missingDirectories(root: string): Promise<readonly string[
 /**
  * Makes the directories where they are missing, and proves that they can be written. Rejects with
  * SERVICE_UNAVAILABLE and the system's error as cause where they cannot.
+ * @param nowMs replaces the file system's clock, which files' times are compared with, in tests
  */
 export async function openDirectoryBlobStore(
   root: string,
-  { nowMs }: DirectoryBlobStoreOptions = {},
+  nowMs?: () => number,
 ): Promise<BlobStore> {
   for (const kind of [UNFINISHED, ...BLOB_KINDS]) {
     const directory = path.join(root, kind);

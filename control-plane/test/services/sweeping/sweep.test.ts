@@ -21,7 +21,7 @@ let errors: string[];
 beforeEach(async () => {
   root = await mkdtemp(path.join(os.tmpdir(), 'sweep-'));
   nowMs = Date.now();
-  store = await openDirectoryBlobStore(root, { nowMs: () => nowMs });
+  store = await openDirectoryBlobStore(root, () => nowMs);
   rows = new Rows();
   lease = new Lease();
   errors = [];

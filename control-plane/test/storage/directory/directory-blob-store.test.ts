@@ -33,7 +33,7 @@ let nowMs: number;
 beforeEach(async () => {
   root = await mkdtemp(path.join(os.tmpdir(), 'blobs-'));
   nowMs = Date.now();
-  store = await openDirectoryBlobStore(root, { nowMs: () => nowMs });
+  store = await openDirectoryBlobStore(root, () => nowMs);
 });
 
 afterEach(async () => {
