@@ -64,7 +64,6 @@ import { OperateNodes } from './services/operator/operate-nodes.ts';
 import { OperateWebhooks } from './services/operator/operate-webhooks.ts';
 import { ReadQueue } from './services/operator/read-queue.ts';
 import { Links } from './services/people/links.ts';
-import { Members } from './services/people/members.ts';
 import { Profile } from './services/people/profile.ts';
 import { ProviderSignIn } from './services/people/provider-sign-in.ts';
 import { Sessions, SignIn } from './services/people/sign-in.ts';
@@ -444,6 +443,7 @@ function composeAccountArea(parts: ServiceParts, shared: SharedServices) {
   };
   return {
     ...shared,
+    stores,
     ledgerHistory: new LedgerHistory({ ledger: stores.ledger }),
     sessions: new Sessions(stores.sessions),
     manageKeys: new ManageKeys(stores.apiKeys),
@@ -454,7 +454,6 @@ function composeAccountArea(parts: ServiceParts, shared: SharedServices) {
       sealMail: (text, id) => secrets.sealText(text, mailBody(id)),
     }),
     profile: new Profile(signing),
-    members: new Members(stores.people, stores.audit),
     overview: new Overview({ ...stores, readUsage: shared.readUsage }),
     alerts: new ManageAlerts({
       ...messages,

@@ -5,9 +5,7 @@
 import { inFile, type Mutation } from './mutation.ts';
 
 const RULES = 'control-plane/src/domain/account/orders.ts';
-const PLACING = 'control-plane/src/store/sales/order-placing.ts';
-const PAYING = 'control-plane/src/store/sales/order-paying.ts';
-const REFUNDING = 'control-plane/src/store/sales/order-refunding.ts';
+const STORE = 'control-plane/src/store/sales/order-store.ts';
 
 const inRules = inFile('control-plane/test/domain/account/orders.test.ts');
 const STORE_TESTS = 'control-plane/test/store/sales/orders.test.ts';
@@ -16,6 +14,10 @@ const inOrders = inFile(STORE_TESTS, 'orders on sqlite');
 const inOrdersOnServer = inFile(STORE_TESTS, 'orders on mysql');
 const PAYMENT_TESTS = 'control-plane/test/http/routes/payments.test.ts';
 const inPages = inFile('control-plane/test/http/account/sales.test.ts', 'the pages of orders');
+const inMatrix = inFile(
+  'control-plane/test/http/account/attacks/access-matrix.test.ts',
+  'who may do what',
+);
 
 const MONEY: readonly Mutation[] = [
   {
@@ -45,14 +47,14 @@ const MONEY: readonly Mutation[] = [
   },
   {
     name: 'the refunds that waited for a payment are forgotten',
-    file: PAYING,
+    file: STORE,
     find: 'await applyWaitingRefunds(database, tx, order.id, paying.actor);',
     replace: '',
     caughtBy: inOrders('wait with a refund for its payment, or refuse it where it may not wait'),
   },
   {
     name: 'a refund takes what jobs hold',
-    file: REFUNDING,
+    file: STORE,
     find: 'Math.min(credits, balances?.available ?? 0)',
     replace: 'credits',
     caughtBy: inOrders('take back what is available, never what jobs hold, and say the rest'),
@@ -68,7 +70,7 @@ const MONEY: readonly Mutation[] = [
   },
   {
     name: 'a job that was submitted after a refund pays for it',
-    file: REFUNDING,
+    file: STORE,
     find: ".where('unrevoked_at', '>=', createdAtMs)",
     replace: ".where('unrevoked_at', 'is not', null)",
     caughtBy: inOrders(
@@ -77,21 +79,21 @@ const MONEY: readonly Mutation[] = [
   },
   {
     name: 'a refund that has all goes on taking',
-    file: REFUNDING,
+    file: STORE,
     find: '...(unrevoked === 0 ? { unrevoked_at: null } : {}),',
     replace: '',
     caughtBy: inOrders('take no more of a release than one refund left, the earliest first'),
   },
   {
     name: 'refunds are more than the price together',
-    file: REFUNDING,
+    file: STORE,
     find: 'if (amount > left || left === 0)',
     replace: 'if (left === 0)',
     caughtBy: inOrders('refund each refund once, and no more than their price'),
   },
   {
     name: 'a refund is done each time that it is told of',
-    file: REFUNDING,
+    file: STORE,
     find: 'if (same !== undefined) return toldBefore(order, same, told.amount);',
     replace: '',
     caughtBy: inOrders('refund each refund once, and no more than their price'),
@@ -110,16 +112,16 @@ const BOUNDS: readonly Mutation[] = [
   },
   {
     name: 'pending orders have no bound',
-    file: PLACING,
+    file: STORE,
     find: "if (pending >= ORDERS_PENDING_MAX) return 'too-many-pending';",
     replace: '',
     caughtBy: inOrders('are bounded in number, pending and a day, however many come at once'),
   },
   {
     name: 'an order of another account is cancelled',
-    file: PLACING,
-    find: ".where('account_id', '=', accountId)\n",
-    replace: '\n',
+    file: STORE,
+    find: ".where('account_id', '=', accountId)\n      .where('state', '=', 'pending')",
+    replace: ".where('state', '=', 'pending')",
     caughtBy: inOrders('are cancelled by their own account alone, while they are pending'),
   },
   {
@@ -232,10 +234,10 @@ const TELLERS: readonly Mutation[] = [
   },
   {
     name: 'an order of another account is shown',
-    file: 'control-plane/src/store/sales/order-store.ts',
+    file: STORE,
     find: 'accountId === undefined || order?.accountId === accountId ? order : undefined',
     replace: 'order',
-    caughtBy: inPages('show no order of another account, and change none'),
+    caughtBy: inMatrix('what another account has does not exist for a owner'),
   },
   {
     name: 'an exported cell is a formula',

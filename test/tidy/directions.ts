@@ -124,6 +124,8 @@ export const CONTROL_PLANE: Directions = {
     'services/sales',
     'services/submission',
     'services/usage',
+    'store',
+    'store/people',
     '#contract/finishing',
   ],
   'http/account/page': [

@@ -35,10 +35,7 @@ import { peopleRetention } from './people/people-retention.ts';
 import { createPeopleStore } from './people/people-store.ts';
 import { createSessionStore } from './people/session-store.ts';
 import { createSignInThrottleStore } from './people/sign-in-throttle.ts';
-import { orderPaying } from './sales/order-paying.ts';
-import { orderPlacing } from './sales/order-placing.ts';
-import { orderRefunding } from './sales/order-refunding.ts';
-import { orderListing } from './sales/order-store.ts';
+import { createOrderStore } from './sales/order-store.ts';
 import { createUsageStore } from './usage/usage-store.ts';
 
 /** What commands, checks and backups work on: they end no job. */
@@ -119,12 +116,7 @@ function storesWithoutEnds(database: Database) {
     nodes: new NodeStore(database),
     outbox: createOutboxStore(database),
     playground: createPlaygroundStore(database),
-    orders: {
-      ...orderPlacing(database),
-      ...orderPaying(database),
-      ...orderRefunding(database),
-      ...orderListing(database),
-    },
+    orders: createOrderStore(database),
     people: { ...createPeopleStore(database), ...peopleRetention(database) },
     rateQuotas: createRateQuotaStore(database),
     secretsCanary: createSecretsCanaryStore(database),

@@ -9,7 +9,6 @@ import type { AccountJobs } from '../../services/account-jobs/account-jobs.ts';
 import type { ManageAlerts } from '../../services/alerts/manage-alerts.ts';
 import type { ManageKeys } from '../../services/keys/manage-keys.ts';
 import type { Links } from '../../services/people/links.ts';
-import type { Members } from '../../services/people/members.ts';
 import type { Profile } from '../../services/people/profile.ts';
 import type { ProviderSignIn } from '../../services/people/provider-sign-in.ts';
 import type { Sessions, SignIn } from '../../services/people/sign-in.ts';
@@ -17,6 +16,7 @@ import type { UsePlayground } from '../../services/playground/use-playground.ts'
 import type { LedgerHistory } from '../../services/sales/ledger-history.ts';
 import type { Orders } from '../../services/sales/orders.ts';
 import type { Overview, ReadUsage } from '../../services/usage/read-usage.ts';
+import type { Stores } from '../../store/stores.ts';
 import { registerCreditRoutes } from './credits.ts';
 import { type ResultServices, registerJobsRoutes } from './jobs.ts';
 import { registerKeyRoutes } from './keys.ts';
@@ -38,7 +38,6 @@ export interface AccountAreaServices extends ResultServices {
   readonly ledgerHistory: LedgerHistory;
   readonly links: Links;
   readonly manageKeys: ManageKeys;
-  readonly members: Members;
   readonly orders: Orders;
   readonly overview: Overview;
   readonly playground: UsePlayground;
@@ -48,6 +47,8 @@ export interface AccountAreaServices extends ResultServices {
   readonly readUsage: ReadUsage;
   readonly sessions: Sessions;
   readonly signIn: SignIn;
+  /** What people read and change without a rule besides the store's own. */
+  readonly stores: Pick<Stores, 'audit' | 'links' | 'people' | 'sessions'>;
 }
 
 /** @param options.canSignIn whether people can sign in at the base URL: see isSignInUrl */
@@ -63,7 +64,7 @@ export function registerAccountArea(
       account.setErrorHandler(answerPageError);
       guardAccountArea(account, services.sessions, options);
       registerSignInRoutes(account, services);
-      registerProfileRoutes(account, services.profile);
+      registerProfileRoutes(account, services);
       registerPeopleRoutes(account, services);
       registerCreditRoutes(account, services.ledgerHistory);
       registerOrderRoutes(account, services.orders);

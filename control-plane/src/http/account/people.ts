@@ -2,14 +2,18 @@
  * The people of an account, for its owners: invite, change a role, remove, end the API keys of who
  * was removed; and the log of what was changed.
  */
+import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { parseMail } from '../../domain/account/mail-address.ts';
 import { isRole, ROLES } from '../../domain/account/roles.ts';
 import type { ManageKeys } from '../../services/keys/manage-keys.ts';
-import type { Links, OpenLink } from '../../services/people/links.ts';
-import type { AuditRecord, Member, MemberChange, Members } from '../../services/people/members.ts';
+import type { Links } from '../../services/people/links.ts';
 import { parsePlace, placeText } from '../../services/sales/ledger-history.ts';
+import type { AuditRecord } from '../../store/people/audit.ts';
+import type { OpenLink } from '../../store/people/link-store.ts';
+import type { Member, MemberChange } from '../../store/people/people-store.ts';
+import type { Stores } from '../../store/stores.ts';
 import { button, postForm, radioGroup, textField } from './page/forms.ts';
 import { type Child, html } from './page/html.ts';
 import {
@@ -34,15 +38,15 @@ const AUDIT_PATH = `${ACCOUNT_PATH}/audit`;
 const AUDIT_ROWS = 50;
 
 interface PeopleServices {
-  readonly members: Members;
   readonly links: Links;
   readonly manageKeys: ManageKeys;
+  readonly stores: Pick<Stores, 'audit' | 'links' | 'people'>;
 }
 
 type PeopleRequest = FastifyRequest<{ Params: { id: string } }>;
 
 export function registerPeopleRoutes(account: FastifyInstance, services: PeopleServices): void {
-  const { members, links, manageKeys } = services;
+  const { stores, manageKeys } = services;
   account.get('/people', MANAGE, (request, reply) => {
     const removed = queryOf(request, 'removed');
     return renderPeople(request, reply, services, typeof removed === 'string' ? { removed } : {});
@@ -51,13 +55,13 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
   account.post('/people/:id/role', MANAGE, async (request: PeopleRequest, reply) => {
     const role = formOf(request).text('role');
     if (!isRole(role)) throw new PageError('badForm');
-    const { accountId, actor } = visitOf(request);
-    const change = await members.changeRole(accountId, request.params.id, role, actor);
+    const { accountId, ...by } = changeOf(request);
+    const change = await stores.people.changeRole(accountId, request.params.id, role, by);
     return answerChange(request, reply, services, change, 'roleChanged');
   });
   account.post('/people/:id/remove', MANAGE, async (request: PeopleRequest, reply) => {
-    const { accountId, actor } = visitOf(request);
-    const change = await members.remove(accountId, request.params.id, actor);
+    const { accountId, ...by } = changeOf(request);
+    const change = await stores.people.removeMember(accountId, request.params.id, by);
     // Their keys live on: the page says which.
     const removed = encodeURIComponent(request.params.id);
     return answerChange(request, reply, services, change, `removed&removed=${removed}`);
@@ -72,8 +76,8 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
     '/people/invitations/:id/withdraw',
     MANAGE,
     async (request: PeopleRequest, reply) => {
-      const { accountId, actor } = visitOf(request);
-      const withdrawn = await links.withdraw(accountId, request.params.id, actor);
+      const { accountId, ...by } = changeOf(request);
+      const withdrawn = await stores.links.withdraw(accountId, request.params.id, by);
       if (!withdrawn) throw new PageError('notFound');
       return reply.redirect(`${PEOPLE_PATH}?said=withdrawn`, 303);
     },
@@ -83,7 +87,7 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
     const { audit, common } = visit.words;
     // What is none is the first page.
     const after = parsePlace(String(queryOf(request, 'after')));
-    const rows = await members.log(visit.accountId, { limit: AUDIT_ROWS + 1, after });
+    const rows = await stores.audit.list(visit.accountId, { limit: AUDIT_ROWS + 1, after });
     const last = rows.length > AUDIT_ROWS ? rows[AUDIT_ROWS - 1] : undefined;
     const next = last && `${AUDIT_PATH}?after=${placeText(last)}`;
     return renderPage(request, reply, {
@@ -96,6 +100,12 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
       </div>`,
     });
   });
+}
+
+/** Whose account is changed and by whom; the id is that of the audit log's entry. */
+function changeOf(request: FastifyRequest) {
+  const { accountId, actor } = visitOf(request);
+  return { accountId, actor, entryId: randomUUID() };
 }
 
 /** The link is on this answer and nowhere else, or in the mail and nowhere else. */
@@ -160,13 +170,13 @@ interface Shown {
 async function renderPeople(
   request: FastifyRequest,
   reply: FastifyReply,
-  { members, links, manageKeys }: PeopleServices,
+  { stores, links, manageKeys }: PeopleServices,
   { removed, typed, made, problem }: Shown,
 ): Promise<FastifyReply> {
   const visit = visitOf(request);
   const { accountId } = visit;
-  const rows = await members.list(accountId);
-  const open = await links.listOpen(accountId);
+  const rows = await stores.people.listMembers(accountId);
+  const open = await stores.links.listOpen(accountId);
   const isGone = removed !== undefined && !rows.some(row => row.userId === removed);
   const keysLeft = isGone ? await manageKeys.listMadeBy(accountId, removed) : [];
   const { people } = visit.words;

@@ -1,7 +1,10 @@
 /** What people see and change of themselves: password, sessions, language, the account they act for. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import type { ListedSession, Profile, Self } from '../../services/people/profile.ts';
+import type { Profile, Self } from '../../services/people/profile.ts';
+import { hashOfSecret } from '../../services/people/sign-in.ts';
+import type { ListedSession } from '../../store/people/session-store.ts';
+import type { Stores } from '../../store/stores.ts';
 import { button, postForm, textField } from './page/forms.ts';
 import { html } from './page/html.ts';
 import { badge, dataTable, definitionList, panel, section, tabs, time } from './page/lists.ts';
@@ -15,7 +18,11 @@ import { fill, isLanguage } from './words/words.ts';
 
 const SELF = { config: { permission: 'self' } } as const;
 
-export function registerProfileRoutes(account: FastifyInstance, profile: Profile): void {
+export function registerProfileRoutes(
+  account: FastifyInstance,
+  services: { readonly profile: Profile; readonly stores: Pick<Stores, 'people' | 'sessions'> },
+): void {
+  const { profile, stores } = services;
   account.get('/profile', SELF, (request, reply) => renderProfile(request, reply, profile));
   account.post('/profile/password', SELF, async (request, reply) => {
     const form = formOf(request);
@@ -44,32 +51,33 @@ export function registerProfileRoutes(account: FastifyInstance, profile: Profile
     const form = formOf(request);
     const language = form.text('language');
     if (!isLanguage(language)) throw new PageError('badForm');
-    await profile.setLanguage(visitOf(request), language);
+    await stores.people.setLanguage(visitOf(request).userId, language);
     return reply.redirect(returnPathOf(form.text('back')) ?? ACCOUNT_PATH, 303);
   });
   account.post('/switch', SELF, async (request, reply) => {
-    const secret = readCookie(request, 'session') ?? '';
-    const isTheirs = await profile.switchAccount(secret, formOf(request).text('account'));
+    const secret = hashOfSecret(readCookie(request, 'session') ?? '');
+    const isTheirs = await stores.sessions.switchAccount(secret, formOf(request).text('account'));
     if (!isTheirs) throw new PageError('notFound');
     return reply.redirect(ACCOUNT_PATH, 303);
   });
-  registerSessionRoutes(account, profile);
+  registerSessionRoutes(account, stores);
 }
 
-function registerSessionRoutes(account: FastifyInstance, profile: Profile): void {
+function registerSessionRoutes(account: FastifyInstance, { sessions }: Pick<Stores, 'sessions'>) {
   account.get('/sessions', SELF, async (request, reply) => {
     const visit = visitOf(request);
     const { title, lead, said } = visit.words.sessions;
-    const main = sessionList(visit, await profile.sessions(visit));
+    const main = sessionList(visit, await sessions.list(visit.userId));
     return renderPage(request, reply, { title, lead, said, main });
   });
   account.post<{ Params: { id: string } }>('/sessions/:id/end', SELF, async (request, reply) => {
-    const ended = await profile.endSession(visitOf(request), request.params.id);
+    const ended = await sessions.end(visitOf(request).userId, request.params.id);
     if (!ended) throw new PageError('notFound');
     return reply.redirect(`${ACCOUNT_PATH}/sessions?said=ended`, 303);
   });
   account.post('/sessions/end-others', SELF, async (request, reply) => {
-    await profile.endOtherSessions(visitOf(request));
+    const { userId, sessionId } = visitOf(request);
+    await sessions.endOthers(userId, sessionId);
     return reply.redirect(`${ACCOUNT_PATH}/sessions?said=othersEnded`, 303);
   });
 }

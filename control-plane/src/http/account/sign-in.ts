@@ -3,7 +3,6 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { mailKeyOf } from '../../domain/account/mail-address.ts';
 import type { AcceptOutcome, FoundLink, Links } from '../../services/people/links.ts';
-import type { Profile } from '../../services/people/profile.ts';
 import {
   OpenIdError,
   type OpenIdFlow,
@@ -11,6 +10,7 @@ import {
 } from '../../services/people/provider-sign-in.ts';
 import type { Browser, Entered, SignIn } from '../../services/people/sign-in.ts';
 import { SESSION_MS } from '../../services/people/sign-in.ts';
+import type { Stores } from '../../store/stores.ts';
 import { button, linkButton, postForm, textField } from './page/forms.ts';
 import { html } from './page/html.ts';
 import { notice } from './page/lists.ts';
@@ -35,10 +35,10 @@ import { fill, type Words } from './words/words.ts';
 
 interface SignInServices {
   readonly signIn: SignIn;
-  readonly profile: Profile;
   /** Undefined: people sign in by passwords alone. */
   readonly provider: ProviderSignIn | undefined;
   readonly links: Links;
+  readonly stores: Pick<Stores, 'sessions'>;
 }
 
 const OPEN = { config: { public: true } } as const;
@@ -51,7 +51,7 @@ const KNOWN_S = 180 * DAY_S;
 const FLOW_S = 600;
 
 export function registerSignInRoutes(account: FastifyInstance, services: SignInServices): void {
-  const { signIn, profile, provider, links } = services;
+  const { signIn, provider, links, stores } = services;
   account.get('/sign-in', OPEN, (request, reply) => {
     const to = returnPathOf(queryOf(request, 'to'));
     if (maybeSignedIn(request) !== undefined) return reply.redirect(to ?? ACCOUNT_PATH, 303);
@@ -74,8 +74,8 @@ export function registerSignInRoutes(account: FastifyInstance, services: SignInS
     return reply.redirect(to ?? ACCOUNT_PATH, 303);
   });
   account.post('/sign-out', { config: { permission: 'self' } }, async (request, reply) => {
-    const visit = visitOf(request);
-    await profile.endSession(visit, visit.sessionId);
+    const { userId, sessionId } = visitOf(request);
+    await stores.sessions.end(userId, sessionId);
     clearCookie(reply, 'session');
     return reply.redirect(`${SIGN_IN_PATH}?said=signedOut`, 303);
   });

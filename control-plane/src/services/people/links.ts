@@ -14,14 +14,13 @@ import type {
   LinkStore,
   LinkUse,
   LinkUseOutcome,
-  OpenLink,
 } from '../../store/people/link-store.ts';
 import type { PeopleStore } from '../../store/people/people-store.ts';
 import type { OnWithheld } from '../alerts/withheld-messages.ts';
 import { type Browser, type Entered, endedHashOf, hashOfSecret, newSession } from './sign-in.ts';
 import type { KnownBrowsers, SignInThrottle } from './sign-in-throttle.ts';
 
-export type { FoundLink, OpenLink };
+export type { FoundLink };
 
 const DAY_MS = 86_400_000;
 /** Long enough for somebody who is away for a few days. */
@@ -165,12 +164,6 @@ export class Links {
     return this.#use(token, 'sign-in', { passwordHash: null, verifiedHash: null }, by);
   }
 
-  /** Those that can still be used: invitations, then sign-in links, newest first. */
-  listOpen(accountId: string): Promise<OpenLink[]> {
-    const { links } = this.#parts;
-    return links.listOpen(accountId);
-  }
-
   /**
    * too-many: the account has as many open ones as it may; a reason: mails of today are used up.
    * Nothing was made then. @param mail of parseMail
@@ -203,13 +196,6 @@ export class Links {
     const made = await createLink(links, baseUrl, link, { kind: 'operator' });
     if (made === 'too-many' || 'reason' in made) throw new Error('sign-in links have no bound');
     return made;
-  }
-
-  /** False: the account has no such link (any more). */
-  withdraw(accountId: string, id: string, actor: Actor): Promise<boolean> {
-    const { links } = this.#parts;
-    const by = { actor, entryId: randomUUID() };
-    return links.withdraw(accountId, id, by);
   }
 
   async #use(

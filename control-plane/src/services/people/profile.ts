@@ -1,14 +1,10 @@
-/** What people change about themselves: password, language, sessions, the account they act for. */
+/** The password that people change themselves. */
 import { randomUUID } from 'node:crypto';
 import type { ActingPerson } from '../../domain/account/actor.ts';
 import type { Passwords } from '../../identity/passwords.ts';
 import { type PasswordFault, passwordFaultOf } from '../../identity/passwords.ts';
 import type { PeopleStore } from '../../store/people/people-store.ts';
-import type { ListedSession, SessionStore } from '../../store/people/session-store.ts';
-import { hashOfSecret } from './sign-in.ts';
 import type { KnownBrowsers, SignInThrottle } from './sign-in-throttle.ts';
-
-export type { ListedSession };
 
 /** The one who is signed in. */
 export interface Self {
@@ -32,8 +28,7 @@ export type PasswordChange =
   | { readonly kind: 'throttled'; readonly waitMs: number };
 
 export interface ProfileParts {
-  readonly people: Pick<PeopleStore, 'find' | 'setPassword' | 'setLanguage'>;
-  readonly sessions: Pick<SessionStore, 'list' | 'end' | 'endOthers' | 'switchAccount'>;
+  readonly people: Pick<PeopleStore, 'find' | 'setPassword'>;
   readonly passwords: Pick<Passwords, 'hash' | 'verify'>;
   readonly throttle: SignInThrottle;
   readonly browsers: Pick<KnownBrowsers, 'create'>;
@@ -81,27 +76,5 @@ export class Profile {
     if (outcome !== 'set') return { kind: outcome };
     await throttle.giveBack(attempt);
     return { kind: 'changed', known: browsers.create({ userId, passwordHash }) };
-  }
-
-  setLanguage({ userId }: Pick<Self, 'userId'>, language: string): Promise<void> {
-    return this.#parts.people.setLanguage(userId, language);
-  }
-
-  sessions({ userId }: Pick<Self, 'userId'>): Promise<ListedSession[]> {
-    return this.#parts.sessions.list(userId);
-  }
-
-  /** False: they have no such session (any more). */
-  endSession({ userId }: Pick<Self, 'userId'>, sessionId: string): Promise<boolean> {
-    return this.#parts.sessions.end(userId, sessionId);
-  }
-
-  endOtherSessions({ userId, sessionId }: Pick<Self, 'userId' | 'sessionId'>): Promise<void> {
-    return this.#parts.sessions.endOthers(userId, sessionId);
-  }
-
-  /** False: they are no member of it. @param secret what the session's cookie holds */
-  switchAccount(secret: string, accountId: string): Promise<boolean> {
-    return this.#parts.sessions.switchAccount(hashOfSecret(secret), accountId);
   }
 }

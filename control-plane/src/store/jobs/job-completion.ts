@@ -19,7 +19,7 @@ import { OvertakenError, transact } from '../database/transact.ts';
 import { keptMatchesOne } from '../database/values.ts';
 import { settleCredit } from '../ledger/ledger-writer.ts';
 import { insertWebhook } from '../outbox/outbox-rows.ts';
-import { takeReleased } from '../sales/order-refunding.ts';
+import { takeReleased } from '../sales/order-store.ts';
 import { countSettledJob } from '../usage/usage-store.ts';
 import type { Claim } from './job-lease.ts';
 import { readJob } from './job-reading.ts';

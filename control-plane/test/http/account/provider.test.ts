@@ -126,7 +126,7 @@ describe('people whom an identity provider knows', () => {
     const { subject } = somebody(['other-staff'], 'boss@example.org');
     const { own } = await signInAs(subject);
     assert.equal(await statusOf(own, '/account/people'), 403);
-    const members = await test.services.accountArea.members.list(otherId);
+    const members = await test.stores.people.listMembers(otherId);
     assert.ok(members.every(({ userId }) => userId !== known.userId));
   });
 
@@ -156,7 +156,7 @@ describe('people whom an identity provider knows', () => {
     for (const email of said) {
       const { subject } = somebody(['shop-staff'], email);
       await signInAs(subject);
-      const members = await test.services.accountArea.members.list(test.accountId);
+      const members = await test.stores.people.listMembers(test.accountId);
       const one = members.find(({ mail }) => mail.startsWith(subject));
       assert.equal(one?.mail, `${subject} (${host})`, email);
       assert.equal(addressOf(one.mail), undefined);
@@ -182,7 +182,7 @@ describe('people whom an identity provider knows', () => {
     assert.equal((await signInAs(subject)).answer.statusCode, 422);
     provider.people.set(subject, { email, groups: ['shop-staff'] });
     assert.equal((await signInAs(subject)).answer.statusCode, 303);
-    const members = await test.services.accountArea.members.list(test.accountId);
+    const members = await test.stores.people.listMembers(test.accountId);
     const known = members.find(({ mail }) => mail.startsWith(email));
     assert.ok(known);
     // Who had a group once is known, and is nobody without one.
@@ -213,14 +213,14 @@ describe('people whom an identity provider knows', () => {
   it('may from now on what their groups say, and lose sessions with the group', async () => {
     const { subject, email } = somebody(['shop-owners', 'other-staff']);
     const { own: first } = await signInAs(subject);
-    const other = test.services.accountArea.members;
+    const other = test.stores.people;
     assert.equal((await first.post('/account/switch', { account: otherId })).statusCode, 303);
     const { own: second } = await signInAs(subject);
     provider.people.set(subject, { email, groups: ['shop-staff'] });
     const { own: third } = await signInAs(subject);
     // The first acted for the account that is lost, and the second may less.
     assert.equal(await statusOf(first, '/account/profile'), 303);
-    assert.ok((await other.list(otherId)).every(({ mail }) => !mail.startsWith(email)));
+    assert.ok((await other.listMembers(otherId)).every(({ mail }) => !mail.startsWith(email)));
     for (const own of [second, third]) {
       if (own === third) assert.equal(await statusOf(own, '/account/profile'), 200);
       assert.notEqual(await statusOf(own, '/account/people'), 200);
