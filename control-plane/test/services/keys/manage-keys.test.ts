@@ -118,6 +118,21 @@ describe('a change', () => {
   });
 });
 
+describe('another account', () => {
+  it('sees none of it, and changes none of it', async () => {
+    const { key, token } = await made();
+    const { id: otherId } = (await app.stores.accounts.create('other')) ?? assert.fail();
+    const other = await ownerOf(otherId);
+    assert.equal(await keys.find(otherId, key.id), undefined);
+    assert.equal(await keys.rotate(otherId, key.id, 'at-once', other), undefined);
+    assert.equal(await keys.change(otherId, key.id, { name: 'theirs' }, other), undefined);
+    assert.equal(await keys.revoke(otherId, key.id, other), undefined);
+    assert.deepEqual((await keys.list(otherId)).keys, []);
+    assert.equal((await app.get('/v1/account', bearer(token))).statusCode, 200);
+    assert.equal((await keys.find(app.accountId, key.id))?.name, 'shop');
+  });
+});
+
 it('the log has who did what, and no secret', async () => {
   const { key, token } = await made('logged');
   await keys.change(app.accountId, key.id, { name: 'renamed' }, person);
