@@ -20,7 +20,7 @@ import {
   tellingOf,
   watchedAccount,
 } from './alerts-fixtures.ts';
-import type { Exercise } from './exercise.ts';
+import { bounded, type Exercise } from './exercise.ts';
 import { HOUR_MS } from './fixtures.ts';
 
 /** Many accounts with thresholds, of which none is looked at here. */
@@ -51,129 +51,101 @@ export async function listMails(s: Stores, database: Database): Promise<void> {
 }
 
 const MAILS: Record<string, Exercise> = {
-  'outbox.mailsWaiting': {
-    run: async s => {
+  'outbox.mailsWaiting': bounded(
+    2 * DUE_COUNTED_MAX + 40,
+    'reads the mails that wait, a bounded number',
+    async s => {
       await claimed(s);
       assert.ok((await s.outbox.mailsWaiting()).count > 0);
     },
-    readsMax: 2 * DUE_COUNTED_MAX + 40,
-    why: 'reads the mails that wait, a bounded number',
+  ),
+  'outbox.sendMailsNow': async s => {
+    assert.ok(await s.outbox.retryLater(await claimed(s), mailEnd('E451'), HOUR_MS));
+    assert.ok((await s.outbox.sendMailsNow(10)) > 0);
   },
-  'outbox.sendMailsNow': {
-    run: async s => {
-      assert.ok(await s.outbox.retryLater(await claimed(s), mailEnd('E451'), HOUR_MS));
-      assert.ok((await s.outbox.sendMailsNow(10)) > 0);
-    },
+  'alerts.removeOldCounts': async (s, { kysely }) => {
+    assert.equal(await s.alerts.removeOldCounts(10), 0);
+    await claimed(s);
+    await kysely.updateTable('message_counts').set({ day_at: 1 }).execute();
+    assert.ok((await s.alerts.removeOldCounts(10)) > 0);
   },
-  'alerts.removeOldCounts': {
-    run: async (s, { kysely }) => {
-      assert.equal(await s.alerts.removeOldCounts(10), 0);
-      await claimed(s);
-      await kysely.updateTable('message_counts').set({ day_at: 1 }).execute();
-      assert.ok((await s.alerts.removeOldCounts(10)) > 0);
-    },
-  },
-  'outbox.removeOld': {
-    run: async (s, { kysely }) => {
-      const alert = at(await seenOf(s, await watchedAccount(s, 5, [10])), 0);
-      const telling = tellingOf(alert);
-      assert.ok(await s.alerts.tell(telling));
-      const { eventId, mails } = telling;
-      const ended = { status: 'failed', finished_at: 1, next_attempt_at: null } as const;
-      for (const [kind, id] of [
-        ['mail', at(mails, 0).id],
-        ['webhook', eventId],
-      ] as const) {
-        assert.equal(await s.outbox.removeOld(kind, 30 * 24 * HOUR_MS, 20), 0);
-        await kysely.updateTable('outbox').where('id', '=', id).set(ended).execute();
-        assert.equal(await s.outbox.removeOld(kind, 30 * 24 * HOUR_MS, 20), 1);
-      }
-    },
+  'outbox.removeOld': async (s, { kysely }) => {
+    const alert = at(await seenOf(s, await watchedAccount(s, 5, [10])), 0);
+    const telling = tellingOf(alert);
+    assert.ok(await s.alerts.tell(telling));
+    const { eventId, mails } = telling;
+    const ended = { status: 'failed', finished_at: 1, next_attempt_at: null } as const;
+    for (const [kind, id] of [
+      ['mail', at(mails, 0).id],
+      ['webhook', eventId],
+    ] as const) {
+      assert.equal(await s.outbox.removeOld(kind, 30 * 24 * HOUR_MS, 20), 0);
+      await kysely.updateTable('outbox').where('id', '=', id).set(ended).execute();
+      assert.equal(await s.outbox.removeOld(kind, 30 * 24 * HOUR_MS, 20), 1);
+    }
   },
 };
 
 /** By `store.method`. */
 export const ALERTS: Record<string, Exercise> = {
   ...MAILS,
-  'alerts.look': {
-    run: async s => {
-      const accountId = await crowd(s);
-      assert.equal((await s.alerts.look(FIRST_ALERT, 7)).length, 7);
-      assert.equal((await seenOf(s, accountId)).length, 2);
-    },
+  'alerts.look': async s => {
+    const accountId = await crowd(s);
+    assert.equal((await s.alerts.look(FIRST_ALERT, 7)).length, 7);
+    assert.equal((await seenOf(s, accountId)).length, 2);
   },
-  'alerts.owners': {
-    run: async (s, database: Database) => {
-      const accountId = await watchedAccount(s, 5, []);
-      await addOwner(database, accountId, `${accountId}@example.test`);
-      assert.equal((await s.alerts.owners(accountId)).length, 1);
-    },
+  'alerts.owners': async (s, database: Database) => {
+    const accountId = await watchedAccount(s, 5, []);
+    await addOwner(database, accountId, `${accountId}@example.test`);
+    assert.equal((await s.alerts.owners(accountId)).length, 1);
   },
-  'alerts.tell': {
-    run: async s => {
-      const alert = at(await seenOf(s, await crowd(s)), 0);
-      const telling = tellingOf(alert);
-      const told = { mails: 1, event: true, withheld: [] };
-      assert.deepEqual(await s.alerts.tell(telling), told);
-      assert.deepEqual(await s.alerts.tell(telling), told, 'its answer was lost');
-      assert.equal(await s.alerts.tell(tellingOf(alert)), undefined);
-    },
+  'alerts.tell': async s => {
+    const alert = at(await seenOf(s, await crowd(s)), 0);
+    const telling = tellingOf(alert);
+    const told = { mails: 1, event: true, withheld: [] };
+    assert.deepEqual(await s.alerts.tell(telling), told);
+    assert.deepEqual(await s.alerts.tell(telling), told, 'its answer was lost');
+    assert.equal(await s.alerts.tell(tellingOf(alert)), undefined);
   },
-  'alerts.arm': {
-    run: async s => {
-      const alert = at(await seenOf(s, await crowd(s)), 0);
-      assert.equal(await s.alerts.arm(alert), false);
-    },
+  'alerts.arm': async s => {
+    const alert = at(await seenOf(s, await crowd(s)), 0);
+    assert.equal(await s.alerts.arm(alert), false);
   },
-  'alertSettings.read': {
-    run: async s => {
-      const accountId = await watchedAccount(s, 5, [10]);
-      await s.alertSettings.read(accountId);
-      assert.ok(await s.alerts.tell(tellingOf(at(await seenOf(s, accountId), 0))));
-      const { thresholds } = await s.alertSettings.read(accountId);
-      assert.equal(at(thresholds, 0).delivery?.status, 'pending');
-    },
+  'alertSettings.read': async s => {
+    const accountId = await watchedAccount(s, 5, [10]);
+    await s.alertSettings.read(accountId);
+    assert.ok(await s.alerts.tell(tellingOf(at(await seenOf(s, accountId), 0))));
+    const { thresholds } = await s.alertSettings.read(accountId);
+    assert.equal(at(thresholds, 0).delivery?.status, 'pending');
   },
-  'alertSettings.webhook': {
-    run: async s => void (await s.alertSettings.webhook(await watchedAccount(s, 5, []))),
+  'alertSettings.webhook': async s => s.alertSettings.webhook(await watchedAccount(s, 5, [])),
+  'alertSettings.setThresholds': async s => {
+    const accountId = await watchedAccount(s, 5, [10, 20]);
+    await s.alertSettings.setThresholds(accountId, [30], BY_SYSTEM());
   },
-  'alertSettings.setThresholds': {
-    run: async s => {
-      const accountId = await watchedAccount(s, 5, [10, 20]);
-      await s.alertSettings.setThresholds(accountId, [30], BY_SYSTEM());
-    },
+  'alertSettings.setWebhook': async s => {
+    const accountId = await watchedAccount(s, 5, []);
+    const other = { url: 'https://other.example/', ...SEALED };
+    await s.alertSettings.setWebhook(accountId, other, BY_SYSTEM());
+    await s.alertSettings.setWebhook(accountId, null, BY_SYSTEM());
+    assert.equal(await s.alertSettings.webhook(accountId), undefined);
   },
-  'alertSettings.setWebhook': {
-    run: async s => {
-      const accountId = await watchedAccount(s, 5, []);
-      const other = { url: 'https://other.example/', ...SEALED };
-      await s.alertSettings.setWebhook(accountId, other, BY_SYSTEM());
-      await s.alertSettings.setWebhook(accountId, null, BY_SYSTEM());
-      assert.equal(await s.alertSettings.webhook(accountId), undefined);
-    },
+  'alertSettings.sendTest': async s => {
+    const accountId = await watchedAccount(s, 5, []);
+    const test = () => s.alertSettings.sendTest(eventOf(accountId), TEST_BOUNDS, BY_SYSTEM());
+    assert.deepEqual([await test(), await test()], ['sent', 'too-soon']);
+    const bounds = { everyMs: 0, messagesMax: 1 };
+    const withheld = await s.alertSettings.sendTest(eventOf(accountId), bounds, BY_SYSTEM());
+    assert.deepEqual(withheld, { reason: 'account', isFirst: true });
   },
-  'alertSettings.sendTest': {
-    run: async s => {
-      const accountId = await watchedAccount(s, 5, []);
-      const test = () => s.alertSettings.sendTest(eventOf(accountId), TEST_BOUNDS, BY_SYSTEM());
-      assert.deepEqual([await test(), await test()], ['sent', 'too-soon']);
-      const bounds = { everyMs: 0, messagesMax: 1 };
-      const withheld = await s.alertSettings.sendTest(eventOf(accountId), bounds, BY_SYSTEM());
-      assert.deepEqual(withheld, { reason: 'account', isFirst: true });
-    },
+  'alertSettings.listSealedWithOthers': async s => {
+    await watchedAccount(s, 5, []);
+    assert.ok((await s.alertSettings.listSealedWithOthers('b', 3)).length > 0);
+    assert.ok((await s.alertSettings.listSealedWithOthers('a', 3)).length > 0);
   },
-  'alertSettings.listSealedWithOthers': {
-    run: async s => {
-      await watchedAccount(s, 5, []);
-      assert.ok((await s.alertSettings.listSealedWithOthers('b', 3)).length > 0);
-      assert.ok((await s.alertSettings.listSealedWithOthers('a', 3)).length > 0);
-    },
-  },
-  'alertSettings.reseal': {
-    run: async s => {
-      const accountId = await watchedAccount(s, 5, []);
-      const from = { accountId, ...SEALED };
-      assert.ok(await s.alertSettings.reseal(from, { ...from, secretKeyId: 'b' }));
-    },
+  'alertSettings.reseal': async s => {
+    const accountId = await watchedAccount(s, 5, []);
+    const from = { accountId, ...SEALED };
+    assert.ok(await s.alertSettings.reseal(from, { ...from, secretKeyId: 'b' }));
   },
 };

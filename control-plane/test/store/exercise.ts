@@ -45,11 +45,15 @@ export function excessOf(
 }
 
 export interface Exercise {
-  readonly run: (stores: Stores, database: Database) => Promise<void>;
+  (stores: Stores, database: Database): Promise<unknown>;
   /** In place of the bound by what a statement answers. */
   readonly readsMax?: number;
   /** The reason of it. */
   readonly why?: string;
+}
+
+export function bounded(readsMax: number, why: string, run: Exercise): Exercise {
+  return Object.assign(run, { readsMax, why });
 }
 
 /** Entries of the queue's indexes and their rows, twice for how servers count. */

@@ -27,62 +27,46 @@ export async function lostResult(stores: Stores): Promise<LiveResult> {
 }
 
 export const LOST_RESULTS: Readonly<Record<string, Exercise>> = {
-  'lostResults.record': {
-    run: async stores => {
-      const lost = await lostResult(stores);
-      assert.equal(await stores.lostResults.record(lost, 'look', randomUUID()), false);
-      assert.ok(await stores.lostResults.returned(lost.jobId));
-      assert.ok(await stores.lostResults.record(lost, 'look', randomUUID()));
-    },
+  'lostResults.record': async stores => {
+    const lost = await lostResult(stores);
+    assert.equal(await stores.lostResults.record(lost, 'look', randomUUID()), false);
+    assert.ok(await stores.lostResults.returned(lost.jobId));
+    assert.ok(await stores.lostResults.record(lost, 'look', randomUUID()));
   },
-  'lostResults.known': {
-    run: async stores => {
-      const { jobId } = await lostResult(stores);
-      assert.deepEqual([...(await stores.lostResults.known([jobId, randomUUID()]))], [jobId]);
-      assert.equal((await stores.lostResults.known([])).size, 0);
-    },
+  'lostResults.known': async stores => {
+    const { jobId } = await lostResult(stores);
+    assert.deepEqual([...(await stores.lostResults.known([jobId, randomUUID()]))], [jobId]);
+    assert.equal((await stores.lostResults.known([])).size, 0);
   },
-  'lostResults.neighbours': {
-    run: async stores => {
-      const result = await succeededResult(stores);
-      const beside = await stores.lostResults.neighbours(result, 4);
-      assert.ok(beside.length >= 4 && beside.every(({ jobId }) => jobId !== result.jobId));
-    },
+  'lostResults.neighbours': async stores => {
+    const result = await succeededResult(stores);
+    const beside = await stores.lostResults.neighbours(result, 4);
+    assert.ok(beside.length >= 4 && beside.every(({ jobId }) => jobId !== result.jobId));
   },
-  'lostResults.live': {
-    run: async stores => {
-      const [first] = await stores.lostResults.live(FIRST, 60_000, 10);
-      assert.ok(first);
-      const after = { atMs: first.expiresAtMs, id: first.jobId };
-      assert.ok((await stores.lostResults.live(after, 0, 10)).length > 0);
-    },
+  'lostResults.live': async stores => {
+    const [first] = await stores.lostResults.live(FIRST, 60_000, 10);
+    assert.ok(first);
+    const after = { atMs: first.expiresAtMs, id: first.jobId };
+    assert.ok((await stores.lostResults.live(after, 0, 10)).length > 0);
   },
-  'lostResults.open': {
-    run: async stores => {
-      const { jobId } = await lostResult(stores);
-      const open = await stores.lostResults.open(FIRST, 1000);
-      assert.ok(open.some(one => one.jobId === jobId));
-    },
+  'lostResults.open': async stores => {
+    const { jobId } = await lostResult(stores);
+    const open = await stores.lostResults.open(FIRST, 1000);
+    assert.ok(open.some(one => one.jobId === jobId));
   },
-  'lostResults.returned': {
-    run: async stores => {
-      const { jobId } = await lostResult(stores);
-      assert.ok(await stores.lostResults.returned(jobId));
-    },
+  'lostResults.returned': async stores => {
+    const { jobId } = await lostResult(stores);
+    assert.ok(await stores.lostResults.returned(jobId));
   },
-  'lostResults.repay': {
-    run: async stores => {
-      const { jobId } = await lostResult(stores);
-      assert.equal(await stores.lostResults.repay(jobId, randomUUID()), 'paid');
-      assert.equal(await stores.lostResults.repay(jobId, randomUUID()), 'settled');
-      assert.equal(await stores.lostResults.repay(randomUUID(), randomUUID()), 'settled');
-    },
+  'lostResults.repay': async stores => {
+    const { jobId } = await lostResult(stores);
+    assert.equal(await stores.lostResults.repay(jobId, randomUUID()), 'paid');
+    assert.equal(await stores.lostResults.repay(jobId, randomUUID()), 'settled');
+    assert.equal(await stores.lostResults.repay(randomUUID(), randomUUID()), 'settled');
   },
-  'lostResults.dueLook': { run: async ({ lostResults }) => void (await lostResults.dueLook()) },
-  'lostResults.saveLook': {
-    run: async ({ lostResults }) => {
-      await lostResults.saveLook({ after: FIRST });
-      await lostResults.saveLook({ inMs: HOUR_MS });
-    },
+  'lostResults.dueLook': ({ lostResults }) => lostResults.dueLook(),
+  'lostResults.saveLook': async ({ lostResults }) => {
+    await lostResults.saveLook({ after: FIRST });
+    await lostResults.saveLook({ inMs: HOUR_MS });
   },
 };

@@ -5,7 +5,7 @@ import { personMailOf, personOf, sessionHashOf } from '../../../test/support/lar
 import { accountOf } from '../../../test/support/large-tables.ts';
 import { MEMBERS_MAX } from '../../src/store/people/member-rows.ts';
 import { SESSIONS_MAX } from '../../src/store/people/session-store.ts';
-import type { Exercise } from './exercise.ts';
+import { bounded, type Exercise } from './exercise.ts';
 import { sha256 } from './fixtures.ts';
 import {
   actorOf,
@@ -24,75 +24,43 @@ const LINKS_WHY = 'reads the links that an account made within their life';
 const LINKS_READS_MAX = 3000;
 
 export const PEOPLE: Readonly<Record<string, Exercise>> = {
-  'audit.list': {
-    run: async ({ audit }) => {
-      const first = await audit.list(accountOf(0), { limit: 50 });
-      assert.equal(first.length, 50);
-      const next = await audit.list(accountOf(0), { limit: 50, after: first.at(-1) });
-      assert.equal(next.length, 50);
-      assert.ok(next.every(({ id }) => !first.some(one => one.id === id)));
-    },
+  'audit.list': async ({ audit }) => {
+    const first = await audit.list(accountOf(0), { limit: 50 });
+    assert.equal(first.length, 50);
+    const next = await audit.list(accountOf(0), { limit: 50, after: first.at(-1) });
+    assert.equal(next.length, 50);
+    assert.ok(next.every(({ id }) => !first.some(one => one.id === id)));
   },
-  'sessions.find': {
-    run: async ({ sessions }) => {
-      assert.ok(await sessions.find(sessionHashOf(3)));
-    },
-  },
-  'sessions.list': {
-    run: async ({ sessions }) => {
-      assert.equal((await sessions.list(personOf(4))).length, 1);
-    },
-  },
-  'sessions.end': {
-    run: async ({ sessions }) => {
-      assert.ok(await sessions.end(personOf(5), 'session-5'));
-    },
-  },
-  'sessions.endOthers': {
-    run: ({ sessions }) => sessions.endOthers(personOf(6), 'another'),
-  },
-  'sessions.switchAccount': {
-    run: async ({ sessions }) => {
-      assert.ok(await sessions.switchAccount(sessionHashOf(7), accountOf(0)));
-    },
-  },
-  'links.create': {
-    run: async ({ links }) => {
-      const accountId = accountOf(0);
-      const to = { accountId, recipient: 'a@b.example', subject: 'x', body: 'y' };
-      const link = newLink(accountId, { letter: { id: randomUUID(), ...to } });
-      assert.equal(await links.create(link, OPERATOR), 'created');
-    },
-    readsMax: LINKS_READS_MAX,
-    why: LINKS_WHY,
-  },
-  'links.find': {
-    run: async ({ links }) => {
-      const link = newLink(accountOf(0));
-      await links.create(link, OPERATOR);
-      assert.ok(await links.find(link.tokenHash, 'invitation'));
-    },
-    readsMax: LINKS_READS_MAX,
-    why: LINKS_WHY,
-  },
-  'links.listOpen': {
-    run: async ({ links }) => {
-      assert.ok((await links.listOpen(accountOf(0))).length > 0);
-    },
-    readsMax: LINKS_READS_MAX,
-    why: LINKS_WHY,
-  },
-  'links.withdraw': {
-    run: async ({ links }) => {
-      const link = newLink(accountOf(0));
-      await links.create(link, OPERATOR);
-      assert.ok(await links.withdraw(accountOf(0), link.id, { actor: OPERATOR, entryId: link.id }));
-    },
-    readsMax: LINKS_READS_MAX,
-    why: LINKS_WHY,
-  },
-  'links.use': {
-    run: async ({ links, sessions }) => {
+  'sessions.find': async ({ sessions }) => assert.ok(await sessions.find(sessionHashOf(3))),
+  'sessions.list': async ({ sessions }) =>
+    assert.equal((await sessions.list(personOf(4))).length, 1),
+  'sessions.end': async ({ sessions }) => assert.ok(await sessions.end(personOf(5), 'session-5')),
+  'sessions.endOthers': ({ sessions }) => sessions.endOthers(personOf(6), 'another'),
+  'sessions.switchAccount': async ({ sessions }) =>
+    assert.ok(await sessions.switchAccount(sessionHashOf(7), accountOf(0))),
+  'links.create': bounded(LINKS_READS_MAX, LINKS_WHY, async ({ links }) => {
+    const accountId = accountOf(0);
+    const to = { accountId, recipient: 'a@b.example', subject: 'x', body: 'y' };
+    const link = newLink(accountId, { letter: { id: randomUUID(), ...to } });
+    assert.equal(await links.create(link, OPERATOR), 'created');
+  }),
+  'links.find': bounded(LINKS_READS_MAX, LINKS_WHY, async ({ links }) => {
+    const link = newLink(accountOf(0));
+    await links.create(link, OPERATOR);
+    assert.ok(await links.find(link.tokenHash, 'invitation'));
+  }),
+  'links.listOpen': bounded(LINKS_READS_MAX, LINKS_WHY, async ({ links }) =>
+    assert.ok((await links.listOpen(accountOf(0))).length > 0),
+  ),
+  'links.withdraw': bounded(LINKS_READS_MAX, LINKS_WHY, async ({ links }) => {
+    const link = newLink(accountOf(0));
+    await links.create(link, OPERATOR);
+    assert.ok(await links.withdraw(accountOf(0), link.id, { actor: OPERATOR, entryId: link.id }));
+  }),
+  'links.use': bounded(
+    LINKS_READS_MAX + PEOPLE_READS_MAX,
+    `${LINKS_WHY}; ${PEOPLE_WHY}`,
+    async ({ links, sessions }) => {
       const link = newLink(accountOf(0));
       await links.create(link, OPERATOR);
       const use = linkUse(link);
@@ -112,47 +80,33 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
       await links.create(proof, OPERATOR);
       assert.equal((await links.use(linkUse(proof))).kind, 'signed-in');
     },
-    readsMax: LINKS_READS_MAX + PEOPLE_READS_MAX,
-    why: `${LINKS_WHY}; ${PEOPLE_WHY}`,
+  ),
+  'sessions.begin': async ({ sessions }) => {
+    const session = newSession();
+    const by = { passwordHash: 'a hash', endedIdHash: sessionHashOf(8) };
+    assert.equal((await sessions.begin(personOf(8), session, by)).kind, 'begun');
   },
-  'sessions.begin': {
-    run: async ({ sessions }) => {
-      const session = newSession();
-      const by = { passwordHash: 'a hash', endedIdHash: sessionHashOf(8) };
-      assert.equal((await sessions.begin(personOf(8), session, by)).kind, 'begun');
-    },
+  'people.find': async ({ people }) => assert.ok(await people.find(personOf(9))),
+  'people.findByMail': async ({ people }) =>
+    assert.ok(await people.findByMail(personMailOf(9).toUpperCase())),
+  'people.listMembers': async ({ people }) =>
+    assert.ok((await people.listMembers(accountOf(0))).length > 100),
+  'people.setPassword': async ({ people }) => {
+    const userId = personOf(10);
+    const of = {
+      userId,
+      passwordHash: 'another',
+      verifiedHash: 'a hash',
+      sessionId: 'session-10',
+      accountId: accountOf(0),
+    };
+    assert.equal(await people.setPassword(of, changedBy()), 'set');
   },
-  'people.find': {
-    run: async ({ people }) => {
-      assert.ok(await people.find(personOf(9)));
-    },
-  },
-  'people.findByMail': {
-    run: async ({ people }) => {
-      assert.ok(await people.findByMail(personMailOf(9).toUpperCase()));
-    },
-  },
-  'people.listMembers': {
-    run: async ({ people }) => {
-      assert.ok((await people.listMembers(accountOf(0))).length > 100);
-    },
-  },
-  'people.setPassword': {
-    run: async ({ people }) => {
-      const userId = personOf(10);
-      const of = {
-        userId,
-        passwordHash: 'another',
-        verifiedHash: 'a hash',
-        sessionId: 'session-10',
-        accountId: accountOf(0),
-      };
-      assert.equal(await people.setPassword(of, changedBy()), 'set');
-    },
-  },
-  'people.setLanguage': { run: ({ people }) => people.setLanguage(personOf(11), 'en') },
-  'people.changeRole': {
-    run: async stores => {
+  'people.setLanguage': ({ people }) => people.setLanguage(personOf(11), 'en'),
+  'people.changeRole': bounded(
+    LINKS_READS_MAX + PEOPLE_READS_MAX,
+    `${LINKS_WHY}; ${PEOPLE_WHY}`,
+    async stores => {
       const self = await personOfAccount(stores, accountOf(0));
       const by = { actor: actorOf(self, 'people.manage'), entryId: randomUUID() };
       const change = () => stores.people.changeRole(accountOf(0), personOf(12), 'viewer', by);
@@ -161,20 +115,20 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
       await stores.sessions.end(self.userId, self.session.id);
       assert.equal(await change(), 'changed');
     },
-    readsMax: LINKS_READS_MAX + PEOPLE_READS_MAX,
-    why: `${LINKS_WHY}; ${PEOPLE_WHY}`,
-  },
-  'people.removeMember': {
-    run: async ({ people }) => {
+  ),
+  'people.removeMember': bounded(
+    LINKS_READS_MAX + PEOPLE_READS_MAX,
+    `${LINKS_WHY}; ${PEOPLE_WHY}`,
+    async ({ people }) => {
       const by = changedBy();
       assert.equal(await people.removeMember(accountOf(0), personOf(13), by), 'changed');
       assert.equal(await people.removeMember(accountOf(0), personOf(13), by), 'changed');
     },
-    readsMax: LINKS_READS_MAX + PEOPLE_READS_MAX,
-    why: `${LINKS_WHY}; ${PEOPLE_WHY}`,
-  },
-  'identities.enter': {
-    run: async ({ identities }) => {
+  ),
+  'identities.enter': bounded(
+    LINKS_READS_MAX + PEOPLE_READS_MAX,
+    `${LINKS_WHY}; ${PEOPLE_WHY}`,
+    async ({ identities }) => {
       const accounts = [accountOf(0), accountOf(1)];
       const first = identityEntry(accounts.map(accountId => ({ accountId, role: 'owner' })));
       assert.equal((await identities.enter(first)).kind, 'signed-in');
@@ -185,66 +139,52 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
       const entryIdOf = () => randomUUID();
       assert.equal((await identities.enter({ ...next, entryIdOf })).kind, 'signed-in');
     },
-    readsMax: LINKS_READS_MAX + PEOPLE_READS_MAX,
-    why: `${LINKS_WHY}; ${PEOPLE_WHY}`,
+  ),
+  'people.removeEndedSessions': async ({ people }, { kysely }) => {
+    await kysely
+      .updateTable('sessions')
+      .set({ expires_at: 1 })
+      .where('id', '=', 'session-20')
+      .execute();
+    assert.equal(await people.removeEndedSessions(50), 1);
   },
-  'people.removeEndedSessions': {
-    run: async ({ people }, { kysely }) => {
-      await kysely
-        .updateTable('sessions')
-        .set({ expires_at: 1 })
-        .where('id', '=', 'session-20')
-        .execute();
-      assert.equal(await people.removeEndedSessions(50), 1);
-    },
+  'people.removeOldLinks': async ({ people }, { kysely }) => {
+    await kysely
+      .updateTable('one_time_links')
+      .set({ expires_at: 1 })
+      .where('id', '=', 'link-3')
+      .execute();
+    assert.equal(await people.removeOldLinks(50), 1);
   },
-  'people.removeOldLinks': {
-    run: async ({ people }, { kysely }) => {
-      await kysely
-        .updateTable('one_time_links')
-        .set({ expires_at: 1 })
-        .where('id', '=', 'link-3')
-        .execute();
-      assert.equal(await people.removeOldLinks(50), 1);
-    },
+  'people.removeOldThrottles': async ({ people }, { kysely }) => {
+    const row = { key_hash: sha256(randomUUID()), window_start: 1, failures: 1 };
+    await kysely.insertInto('sign_in_throttles').values(row).execute();
+    assert.equal(await people.removeOldThrottles(50), 1);
   },
-  'people.removeOldThrottles': {
-    run: async ({ people }, { kysely }) => {
-      const row = { key_hash: sha256(randomUUID()), window_start: 1, failures: 1 };
-      await kysely.insertInto('sign_in_throttles').values(row).execute();
-      assert.equal(await people.removeOldThrottles(50), 1);
-    },
+  'people.removeOldAuditEntries': async ({ people }, { kysely }) => {
+    const [oldest] = await kysely
+      .selectFrom('audit_entries')
+      .select('id')
+      .where('account_id', '=', accountOf(1))
+      .limit(1)
+      .execute();
+    assert.ok(oldest);
+    await kysely
+      .updateTable('audit_entries')
+      .set({ created_at: 1 })
+      .where('id', '=', oldest.id)
+      .execute();
+    assert.equal(await people.removeOldAuditEntries(365 * 86_400_000, 50), 1);
   },
-  'people.removeOldAuditEntries': {
-    run: async ({ people }, { kysely }) => {
-      const [oldest] = await kysely
-        .selectFrom('audit_entries')
-        .select('id')
-        .where('account_id', '=', accountOf(1))
-        .limit(1)
-        .execute();
-      assert.ok(oldest);
-      await kysely
-        .updateTable('audit_entries')
-        .set({ created_at: 1 })
-        .where('id', '=', oldest.id)
-        .execute();
-      assert.equal(await people.removeOldAuditEntries(365 * 86_400_000, 50), 1);
-    },
+  'signInThrottles.take': async ({ signInThrottles }) => {
+    const key = { hash: sha256(randomUUID()), failuresMax: 1 };
+    const more = { ...key, failuresMax: 2 };
+    assert.equal(await signInThrottles.take([key]), 0);
+    assert.equal(await signInThrottles.take([more]), 0);
+    assert.ok((await signInThrottles.take([key])) > 0);
   },
-  'signInThrottles.take': {
-    run: async ({ signInThrottles }) => {
-      const key = { hash: sha256(randomUUID()), failuresMax: 1 };
-      const more = { ...key, failuresMax: 2 };
-      assert.equal(await signInThrottles.take([key]), 0);
-      assert.equal(await signInThrottles.take([more]), 0);
-      assert.ok((await signInThrottles.take([key])) > 0);
-    },
-  },
-  'signInThrottles.giveBack': {
-    run: ({ signInThrottles }) =>
-      signInThrottles.giveBack([{ hash: sha256('nobody'), failuresMax: 1 }]),
-  },
+  'signInThrottles.giveBack': ({ signInThrottles }) =>
+    signInThrottles.giveBack([{ hash: sha256('nobody'), failuresMax: 1 }]),
 };
 
 function changedBy() {

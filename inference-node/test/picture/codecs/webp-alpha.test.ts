@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import sharp from 'sharp';
 import { at as elementAt } from '../../../../test/support/at.ts';
-import { Random } from '../../../../test/support/random.ts';
 import { encodeWebp } from '../../../src/picture/codecs/encode-webp.ts';
 import { tagWebp } from '../../../src/picture/codecs/srgb-tag.ts';
 import { encodeAlphaPlane, fillEdges } from '../../../src/picture/codecs/webp-alpha.ts';
@@ -11,8 +10,12 @@ import { asSharp, paint } from '../pictures.ts';
 
 type Alpha = (x: number, y: number) => number;
 
-const random = new Random(7);
-const noise = () => random.below(256);
+let state = 7;
+/** The same numbers in every run. */
+function noise(): number {
+  state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+  return state >>> 24;
+}
 
 const PLANES: Readonly<Record<string, Alpha>> = {
   opaque: () => 255,
