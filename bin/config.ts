@@ -3,7 +3,7 @@
  * their own variables; here is what it must know to give each of them its part of one machine.
  */
 import path from 'node:path';
-import { createEnvReader, type EnvReader } from '#program/env.ts';
+import { EnvReader } from '#program/env.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '..');
 
@@ -51,7 +51,7 @@ const PORT_MAX = 65_535;
 
 /** @throws ConfigError naming every variable that is not usable. */
 export function loadSupervisorConfig(env: NodeJS.ProcessEnv = process.env): SupervisorConfig {
-  const reader = createEnvReader(env);
+  const reader = new EnvReader(env);
   const config: SupervisorConfig = {
     host: reader.string('MATTING_HOST', { default: '127.0.0.1' }),
     ports: readPorts(reader),
@@ -79,7 +79,7 @@ export interface CallerConfig {
  * @throws ConfigError where there is no key.
  */
 export function loadCallerConfig(env: NodeJS.ProcessEnv = process.env): CallerConfig {
-  const reader = createEnvReader(env);
+  const reader = new EnvReader(env);
   const apiKey = reader.string('MATTING_API_KEY', {
     pattern: /^[!-~]{1,4096}$/,
     expected: 'an API key, or --key-file a file that holds one',

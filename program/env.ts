@@ -52,71 +52,18 @@ export interface UrlOptions {
   readonly schemes?: readonly string[];
 }
 
-export interface EnvReader {
-  readonly problems: readonly EnvProblem[];
-  /** As given, untrimmed. */
-  string<D = never>(variable: string, options?: StringOptions & Partial<EnvOptions<D>>): string | D;
-  /** Decimal digits with an optional minus. */
-  integer<D = never>(variable: string, options?: NumberRange & Partial<EnvOptions<D>>): number | D;
-  /** Decimal digits with an optional fraction: never an exponent, Infinity or NaN. */
-  number<D = never>(variable: string, options?: NumberRange & Partial<EnvOptions<D>>): number | D;
-  /** 0 to 65535; 0 lets the system choose. */
-  port<D = never>(variable: string, options?: Partial<EnvOptions<D>>): number | D;
-  /** `true` or `false`, in any case; nothing else, so that `no` is not read as true. */
-  boolean<D = never>(variable: string, options?: Partial<EnvOptions<D>>): boolean | D;
-  oneOf<const T extends string, D = never>(
-    variable: string,
-    values: readonly T[],
-    options?: Partial<EnvOptions<D>>,
-  ): T | D;
-  /**
-   * Comma-separated, trimmed, at least one item, none empty. `parse` returns undefined for an item
-   * that is not of the `expected` form.
-   */
-  list<T, D = never>(
-    variable: string,
-    expected: string,
-    parse: (item: string) => T | undefined,
-    options?: { readonly itemsMax?: number } & Partial<EnvOptions<D>>,
-  ): readonly T[] | D;
-  /** An absolute URL, as given. */
-  url<D = never>(variable: string, options?: UrlOptions & Partial<EnvOptions<D>>): string | D;
-  /**
-   * Any other form: `parse` returns undefined for text that is not of the `expected` form.
-   */
-  parsed<T, D = never>(
-    variable: string,
-    expected: string,
-    parse: (text: string) => T | undefined,
-    options?: Partial<EnvOptions<D>>,
-  ): T | D;
-  /** Whether the variable is set and not empty. */
-  has(variable: string): boolean;
-  /** For rules over several variables: the value stands, but is not acceptable in this company. */
-  problem(variable: string, expected: string): void;
-  /** @throws ConfigError when anything was wrong. Values read before it are then meaningless. */
-  requireValid(): void;
-}
-
-export function createEnvReader(env: Readonly<Record<string, string | undefined>>): EnvReader {
-  return new ObjectEnvReader(env);
-}
-
 /** Kept low so that a typo of many commas cannot make a list of thousands. */
 const LIST_ITEMS_MAX = 64;
 
-class ObjectEnvReader implements EnvReader {
+export class EnvReader {
   readonly #env: Readonly<Record<string, string | undefined>>;
-  readonly #problems: EnvProblem[] = [];
+  readonly problems: EnvProblem[] = [];
 
   constructor(env: Readonly<Record<string, string | undefined>>) {
     this.#env = env;
   }
 
-  get problems(): readonly EnvProblem[] {
-    return this.#problems;
-  }
-
+  /** As given, untrimmed. */
   string<D = never>(variable: string, options: StringOptions & Partial<EnvOptions<D>> = {}) {
     const { lengthMin = 1, lengthMax = Number.POSITIVE_INFINITY, pattern } = options;
     const expected = options.expected ?? textOfLength(lengthMin, lengthMax);
@@ -127,23 +74,27 @@ class ObjectEnvReader implements EnvReader {
     return this.parsed<string, D>(variable, expected, parse, options);
   }
 
+  /** Decimal digits with an optional minus. */
   integer<D = never>(variable: string, options: NumberRange & Partial<EnvOptions<D>> = {}) {
     const expected = `a whole number${rangeInWords(options)}`;
     const parse = (text: string) => inRange(text, /^-?\d{1,15}$/, options);
     return this.parsed<number, D>(variable, expected, parse, options);
   }
 
+  /** Decimal digits with an optional fraction: never an exponent, Infinity or NaN. */
   number<D = never>(variable: string, options: NumberRange & Partial<EnvOptions<D>> = {}) {
     const expected = `a number${rangeInWords(options)}`;
     const parse = (text: string) => inRange(text, /^-?\d{1,15}(\.\d{1,15})?$/, options);
     return this.parsed<number, D>(variable, expected, parse, options);
   }
 
+  /** 0 to 65535; 0 lets the system choose. */
   port<D = never>(variable: string, options: Partial<EnvOptions<D>> = {}) {
     const parse = (text: string) => inRange(text, /^\d{1,5}$/, { min: 0, max: 65_535 });
     return this.parsed<number, D>(variable, 'a port number, 0 to 65535', parse, options);
   }
 
+  /** `true` or `false`, in any case; nothing else, so that `no` is not read as true. */
   boolean<D = never>(variable: string, options: Partial<EnvOptions<D>> = {}) {
     const parse = (text: string): boolean | undefined => {
       const lower = text.toLowerCase();
@@ -161,6 +112,10 @@ class ObjectEnvReader implements EnvReader {
     return this.parsed<T, D>(variable, `one of ${values.join(', ')}`, parse, options);
   }
 
+  /**
+   * Comma-separated, trimmed, at least one item, none empty. `parse` returns undefined for an item
+   * that is not of the `expected` form.
+   */
   list<T, D = never>(
     variable: string,
     expected: string,
@@ -184,6 +139,7 @@ class ObjectEnvReader implements EnvReader {
     return this.parsed<readonly T[], D>(variable, form, parseList, options);
   }
 
+  /** An absolute URL, as given. */
   url<D = never>(variable: string, options: UrlOptions & Partial<EnvOptions<D>> = {}) {
     const { schemes } = options;
     const forms = schemes?.map(scheme => `${scheme}://...`).join(' or ');
@@ -196,6 +152,7 @@ class ObjectEnvReader implements EnvReader {
     return this.parsed<string, D>(variable, expected, parse, options);
   }
 
+  /** Any other form: `parse` returns undefined for text that is not of the `expected` form. */
   parsed<T, D = never>(
     variable: string,
     expected: string,
@@ -214,17 +171,20 @@ class ObjectEnvReader implements EnvReader {
     return options.default as D;
   }
 
+  /** Whether the variable is set and not empty. */
   has(variable: string): boolean {
     const text = this.#env[variable];
     return text !== undefined && text !== '';
   }
 
+  /** For rules over several variables: the value stands, but is not acceptable in this company. */
   problem(variable: string, expected: string): void {
-    this.#problems.push({ variable, expected });
+    this.problems.push({ variable, expected });
   }
 
+  /** @throws ConfigError when anything was wrong. Values read before it are then meaningless. */
   requireValid(): void {
-    if (this.#problems.length > 0) throw new ConfigError([...this.#problems]);
+    if (this.problems.length > 0) throw new ConfigError([...this.problems]);
   }
 }
 

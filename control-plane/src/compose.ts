@@ -30,7 +30,7 @@ import { Passwords } from './identity/passwords.ts';
 import { SmtpSender } from './mail/smtp-sender.ts';
 import { ControlMetrics, registerGauges } from './metrics.ts';
 import { Fleet } from './nodes/fleet.ts';
-import { RefusedNodes } from './nodes/refused-nodes.ts';
+import { noteRefusals } from './nodes/refused-nodes.ts';
 import { NODE_TIMING, type NodeTiming, RegistryServer } from './nodes/registry-server.ts';
 import {
   CallbackSecrets,
@@ -373,7 +373,7 @@ export function composeServices(parts: ServiceParts) {
   const readUsage = new ReadUsage(stores);
   const submitMatting = new SubmitMatting({
     ...{ ...stores, readAccount, blobs, events, acceptance },
-    callbackAddresses: new CallbackAddressCheck({ guard }),
+    callbackAddresses: new CallbackAddressCheck(guard),
     callbackSecrets: parts.secrets,
     jobsInFlightMax: config.jobsInFlightMax,
     fieldPolicy: config,
@@ -460,7 +460,7 @@ function composeAccountArea(parts: ServiceParts, shared: SharedServices) {
       settings: stores.alertSettings,
       alerts: stores.alerts,
       secrets,
-      addresses: new CallbackAddressCheck({ guard }),
+      addresses: new CallbackAddressCheck(guard),
       policy: config,
     }),
     provider: composeProvider(config, stores, throttle),
@@ -584,7 +584,6 @@ function composeOperatorPort({ config, stores, metrics, log }: Base, onNodesChan
 
 function composeRegistry(base: Base, fleet: Fleet): RegistryServer {
   const { config, log, metrics } = base;
-  const refusedNodes = new RefusedNodes({ log, observer: metrics });
   return new RegistryServer({
     host: config.registryHost,
     port: config.registryPort,
@@ -593,7 +592,7 @@ function composeRegistry(base: Base, fleet: Fleet): RegistryServer {
     membership: base.stores.nodes,
     timing: base.timing.nodes,
     onMembersChanged: () => void fleet.refresh(),
-    onRefused: refusal => refusedNodes.note(refusal),
+    onRefused: noteRefusals(log, metrics),
     onFailure: err => log.warn({ err }, 'registry call failed'),
     onEnded: cause => metrics.registryEnded(cause),
   });

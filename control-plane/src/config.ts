@@ -5,7 +5,7 @@
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { createEnvReader, type EnvReader } from '#program/env.ts';
+import { EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { readLogSettings } from '#program/log-settings.ts';
 import { isLoopback } from '#program/loopback.ts';
@@ -83,7 +83,7 @@ function systemLookupsMax(env: Environment): number {
 
 /** @throws ConfigError naming every variable that is not usable. */
 export function loadConfig(env: Environment = process.env): Config {
-  const reader = createEnvReader(env);
+  const reader = new EnvReader(env);
   const settings = readSettings(reader, env);
   requireDistinctPorts(reader, settings);
   reader.requireValid();
@@ -165,7 +165,7 @@ function readNetworks(reader: EnvReader, variable: string) {
 
 /** Reads some. @throws ConfigError naming every variable that is not usable. */
 function load<T>(env: Environment, read: (reader: EnvReader) => T): T {
-  const reader = createEnvReader(env);
+  const reader = new EnvReader(env);
   const config = read(reader);
   reader.requireValid();
   return config;

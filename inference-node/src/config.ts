@@ -5,7 +5,7 @@
  */
 import { hostname } from 'node:os';
 import path from 'node:path';
-import { createEnvReader, type EnvReader } from '#program/env.ts';
+import { EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { type LogSettings, readLogSettings } from '#program/log-settings.ts';
 import { isLoopback } from '#program/loopback.ts';
@@ -125,7 +125,7 @@ const CHILD_VARIABLE_PREFIXES = [
 
 /** @throws ConfigError naming every variable that is not usable. */
 export function loadConfig(env: Environment = process.env): Config {
-  const reader = createEnvReader(env);
+  const reader = new EnvReader(env);
   const host = reader.string('MATTING_HOST', { default: '127.0.0.1' });
   const port = reader.port('MATTING_NODE_PORT', { default: 50_051 });
   const modelSettings = readModelSettings(reader, process.cwd());

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { ConfigError, createEnvReader } from '#program/env.ts';
+import { ConfigError, EnvReader } from '#program/env.ts';
 
-describe('createEnvReader', () => {
+describe('EnvReader', () => {
   it('collects every problem, and shows none of the values', () => {
     const env = {
       A: 'secret-one',
@@ -13,7 +13,7 @@ describe('createEnvReader', () => {
       F: '1,,2',
       G: 'x'.repeat(9),
     };
-    const read = createEnvReader(env);
+    const read = new EnvReader(env);
     read.integer('A', { min: 1 });
     read.port('B', { default: 1 });
     read.boolean('C', { default: true });
@@ -45,14 +45,14 @@ describe('createEnvReader', () => {
 
   for (const text of ['1e3', '0x10', ' 5', '5.0', '', '+5', '9'.repeat(16), 'NaN', 'Infinity']) {
     it(`does not read ${JSON.stringify(text)} as an integer`, () => {
-      const read = createEnvReader({ N: text });
+      const read = new EnvReader({ N: text });
       read.integer('N');
       assert.equal(read.problems.length, 1);
     });
   }
 
   it('holds both ends of a range', () => {
-    const read = createEnvReader({ LOW: '1', HIGH: '8', UNDER: '0', OVER: '9', PART: '1.5' });
+    const read = new EnvReader({ LOW: '1', HIGH: '8', UNDER: '0', OVER: '9', PART: '1.5' });
     const range = { min: 1, max: 8 };
     assert.equal(read.integer('LOW', range), 1);
     assert.equal(read.integer('HIGH', range), 8);
@@ -67,7 +67,7 @@ describe('createEnvReader', () => {
   });
 
   it('bounds the items of a list', () => {
-    const read = createEnvReader({ MANY: Array(65).fill('1').join(','), THREE: '1, 2 ,3' });
+    const read = new EnvReader({ MANY: Array(65).fill('1').join(','), THREE: '1, 2 ,3' });
     assert.deepEqual(
       read.list('THREE', 'numbers', text => Number(text)),
       [1, 2, 3],
@@ -77,7 +77,7 @@ describe('createEnvReader', () => {
   });
 
   it('takes the default of what is unset or empty', () => {
-    const read = createEnvReader({ EMPTY: '' });
+    const read = new EnvReader({ EMPTY: '' });
     assert.equal(read.string('EMPTY', { default: 'x' }), 'x');
     assert.equal(read.port('UNSET', { default: 8080 }), 8080);
     assert.equal(read.string('OPTIONAL', { default: undefined }), undefined);
@@ -86,7 +86,7 @@ describe('createEnvReader', () => {
   });
 
   it('joins rules over several variables to the same answer', () => {
-    const read = createEnvReader({ HOST: '0.0.0.0' });
+    const read = new EnvReader({ HOST: '0.0.0.0' });
     read.problem('ADDRESS', 'set where HOST is every interface');
     assert.throws(() => read.requireValid(), /ADDRESS must be set where HOST is every interface/);
   });

@@ -7,7 +7,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { ChannelCredentials } from '@grpc/grpc-js';
 import { pino } from 'pino';
-import { createEnvReader } from '#program/env.ts';
+import { EnvReader } from '#program/env.ts';
 import { openTracing } from '#program/tracing/open-tracing.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import { readTracingSettings } from '#program/tracing/tracing-settings.ts';
@@ -66,7 +66,7 @@ describe('a trace', () => {
     });
     const observer = { spansEnded: () => undefined };
     const program = { name: NODE, version: '0', instanceId: 'node-1', log: SILENT, observer };
-    const settings = readTracingSettings(createEnvReader({ ...env, OTEL_SERVICE_NAME: '' }));
+    const settings = readTracingSettings(new EnvReader({ ...env, OTEL_SERVICE_NAME: '' }));
     const opened = await openTracing(settings, program);
     assert.ok(opened);
     tracing = opened;

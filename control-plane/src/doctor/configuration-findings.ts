@@ -19,13 +19,8 @@ const SECRETS_KEY_FILE = 'secrets.key';
 const NODE_TOKEN_FILE = 'node-token';
 const OTHERS = 0o077;
 
-/** As far as it can be used. */
-export interface ExaminedConfiguration {
-  readonly config: Config | undefined;
-  readonly findings: readonly Finding[];
-}
-
-export function examineConfiguration(env: Environment): ExaminedConfiguration {
+/** `config` as far as it can be used. */
+export function examineConfiguration(env: Environment) {
   try {
     const config = loadConfig(env);
     const findings = config.warnings.map(line =>

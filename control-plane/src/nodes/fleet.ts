@@ -17,7 +17,7 @@ import {
   NodeLink,
   type Offer,
 } from './node-link.ts';
-import { NODE_LEASE_MS } from './registry-server.ts';
+import { NODE_TIMING } from './registry-server.ts';
 
 /** How soon another replica's registrations are seen here. */
 const MEMBERS_POLL_MS = 1000;
@@ -162,7 +162,7 @@ export class Fleet {
       } catch (error) {
         if (this.#membersKnown) this.#options.log('warn', 'members not readable', { err: error });
         this.#membersKnown = false;
-        this.#leasesDoubtedUntilMs = this.#now() + NODE_LEASE_MS;
+        this.#leasesDoubtedUntilMs = this.#now() + NODE_TIMING.leaseMs;
       }
     } while (this.#refreshAgain && !this.#closed.signal.aborted);
   }

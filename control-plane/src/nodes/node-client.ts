@@ -61,13 +61,6 @@ const MATTE_SPAN: SpanBegin = {
   attributes: { 'rpc.system.name': 'grpc', 'rpc.method': 'matting.v1.MatteService/Matte' },
 };
 
-export interface NodeClientOptions {
-  /** How nodes are reached; plain text where absent. */
-  readonly security?: ChannelSecurity | undefined;
-  /** ADMISSION_TIMEOUT_MS where absent. */
-  readonly admissionTimeoutMs?: number;
-}
-
 const PLAIN_TEXT: ChannelSecurity = {
   credentials: ChannelCredentials.createInsecure(),
   options: {},
@@ -79,10 +72,14 @@ export class NodeClient {
   readonly #admissionTimeoutMs: number;
 
   /** @param address host:port. Connects lazily; `close` ends it. */
-  constructor(address: string, nodeToken: string, options: NodeClientOptions = {}) {
-    this.#admissionTimeoutMs = options.admissionTimeoutMs ?? ADMISSION_TIMEOUT_MS;
-    const { credentials, options: names } = options.security ?? PLAIN_TEXT;
-    this.#client = new MatteServiceClient(address, credentials, { ...CHANNEL_OPTIONS, ...names });
+  constructor(
+    address: string,
+    nodeToken: string,
+    { credentials, options }: ChannelSecurity = PLAIN_TEXT,
+    admissionTimeoutMs = ADMISSION_TIMEOUT_MS,
+  ) {
+    this.#admissionTimeoutMs = admissionTimeoutMs;
+    this.#client = new MatteServiceClient(address, credentials, { ...CHANNEL_OPTIONS, ...options });
     this.#metadata.set('authorization', `Bearer ${nodeToken}`);
   }
 

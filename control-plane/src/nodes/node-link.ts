@@ -60,9 +60,8 @@ export class Offer {
   readonly waitMsMax: number;
   /** Origins of object storage at which the node gets and puts files. */
   readonly directOrigins: readonly string[];
-  readonly #view: NodeView;
+  readonly #place: OfferPlace;
   readonly #held: Reservation;
-  readonly #now: () => number;
   readonly #onEnd: (offer: Offer) => void;
 
   constructor(place: OfferPlace, client: NodeClient, onEnd: (offer: Offer) => void) {
@@ -71,25 +70,24 @@ export class Offer {
     this.client = client;
     this.waitMsMax = place.waitMsMax;
     this.directOrigins = place.directOrigins;
-    this.#view = place.view;
+    this.#place = place;
     this.#held = place.view.reserve(place.megapixels);
-    this.#now = place.now;
     this.#onEnd = onEnd;
   }
 
   admitted(): void {
-    this.#view.admitted(this.#held);
+    this.#place.view.admitted(this.#held);
   }
 
   /** The attempt's outcome, where it shows something about the node. */
   judge(outcome: 'well' | 'fault'): void {
-    this.#view.judge(outcome, this.#now());
+    this.#place.view.judge(outcome, this.#place.now());
   }
 
   /** @param full the node refused for now, until its next report */
   end(full?: Fullness): void {
     if (this.#held.phase === 'ended') return;
-    this.#view.end(this.#held, full);
+    this.#place.view.end(this.#held, full);
     this.#onEnd(this);
   }
 }
@@ -114,12 +112,10 @@ export interface NodeLinkOptions {
 export class NodeLink {
   readonly member: FleetMember;
   readonly client: NodeClient;
-  readonly #log: LinkLog;
-  readonly #onChange: (cause: FleetChange) => void;
+  readonly #options: NodeLinkOptions;
   readonly #closed = new AbortController();
   readonly #offers = new Set<Offer>();
   readonly #followed: Promise<void>;
-  readonly #now: () => number;
   #draining: boolean;
   #retired = false;
   /** Made with the first GetNodeInfo: what a boot can do never changes. */
@@ -129,11 +125,9 @@ export class NodeLink {
 
   constructor(member: FleetMember, nodeToken: string, options: NodeLinkOptions) {
     this.member = member;
-    this.client = new NodeClient(member.address, nodeToken, { security: options.security });
+    this.client = new NodeClient(member.address, nodeToken, options.security);
     this.#draining = member.draining;
-    this.#log = options.log;
-    this.#now = options.now;
-    this.#onChange = options.onChange;
+    this.#options = options;
     this.#followed = this.#follow();
   }
 
@@ -159,8 +153,8 @@ export class NodeLink {
   /** Room taken by an attempt that is about to begin; the caller ends it. It must be routable. */
   offer(megapixels: number, waitMsMax: number): Offer {
     if (this.#view === undefined) throw new Error('nothing is known of the node yet');
-    const own = { view: this.#view, directOrigins: this.#directOrigins, now: this.#now };
-    const place = { ...own, megapixels, waitMsMax };
+    const own = { view: this.#view, directOrigins: this.#directOrigins };
+    const place = { ...own, megapixels, waitMsMax, now: this.#options.now };
     const offer = new Offer(place, this.client, ended => this.#ended(ended));
     this.#offers.add(offer);
     return offer;
@@ -169,7 +163,7 @@ export class NodeLink {
   setDraining(draining: boolean): void {
     if (this.#draining === draining) return;
     this.#draining = draining;
-    this.#onChange('reported');
+    this.#options.onChange('reported');
   }
 
   /** No member any more: nothing new goes there, and its channel closes with its last attempt. */
@@ -193,7 +187,7 @@ export class NodeLink {
   #ended(offer: Offer): void {
     this.#offers.delete(offer);
     if (this.#retired && this.#offers.size === 0) this.#close();
-    this.#onChange('ended');
+    this.#options.onChange('ended');
   }
 
   async #follow(): Promise<void> {
@@ -277,10 +271,10 @@ export class NodeLink {
   #take(report: WatchCapacityResponse): void {
     const before = this.#report?.state;
     this.#report = report;
-    this.#view?.take(readReport(report), this.#now());
+    this.#view?.take(readReport(report), this.#options.now());
     if (before !== report.state)
       this.#say('info', 'node state', { state: stateName(report.state) });
-    this.#onChange('reported');
+    this.#options.onChange('reported');
   }
 
   #lost(): void {
@@ -288,12 +282,12 @@ export class NodeLink {
     this.#report = undefined;
     this.#view?.lost();
     if (!this.#closed.signal.aborted) this.#say('warn', 'node lost', {});
-    this.#onChange('reported');
+    this.#options.onChange('reported');
   }
 
   #say(level: 'info' | 'warn', message: string, fields: object): void {
     const { nodeId, bootId } = this.member;
-    this.#log(level, message, { nodeId, bootId, ...fields });
+    this.#options.log(level, message, { nodeId, bootId, ...fields });
   }
 }
 

@@ -24,29 +24,19 @@ export interface NodeRefusal {
 /** Between two lines of one cause. */
 const LINE_EVERY_MS = 10_000;
 
-export interface RefusedNodesOptions {
-  readonly log: Pick<Logger, 'warn'>;
-  readonly observer: { nodeRefused(cause: RefusalCause): void };
-  readonly now?: () => number;
-}
-
-export class RefusedNodes {
-  readonly #options: RefusedNodesOptions;
-  readonly #now: () => number;
-  readonly #loggedAtMs = new Map<RefusalCause, number>();
-
-  constructor(options: RefusedNodesOptions) {
-    this.#options = options;
-    this.#now = options.now ?? (() => performance.now());
-  }
-
-  note(refusal: NodeRefusal): void {
-    const { log, observer } = this.#options;
+/** @param now milliseconds of a clock that never goes back */
+export function noteRefusals(
+  log: Pick<Logger, 'warn'>,
+  observer: { nodeRefused(cause: RefusalCause): void },
+  now = () => performance.now(),
+): (refusal: NodeRefusal) => void {
+  const loggedAtMs = new Map<RefusalCause, number>();
+  return refusal => {
     const { cause } = refusal;
     observer.nodeRefused(cause);
-    const now = this.#now();
-    if (now - (this.#loggedAtMs.get(cause) ?? Number.NEGATIVE_INFINITY) < LINE_EVERY_MS) return;
-    this.#loggedAtMs.set(cause, now);
+    const nowMs = now();
+    if (nowMs - (loggedAtMs.get(cause) ?? Number.NEGATIVE_INFINITY) < LINE_EVERY_MS) return;
+    loggedAtMs.set(cause, nowMs);
     log.warn({ ...refusal }, 'a node was refused');
-  }
+  };
 }

@@ -32,20 +32,14 @@ import {
 import type { NodeStore } from '../store/cluster/node-store.ts';
 import type { NodeRefusal } from './refused-nodes.ts';
 
-/** Three heartbeats fit into a lease, so that two may be lost. */
-export const HEARTBEAT_INTERVAL_MS = 5000;
-export const NODE_LEASE_MS = 15_000;
-
 /** How memberships are kept; a test that waits for one to run out takes shorter ones. */
 export interface NodeTiming {
   readonly leaseMs: number;
   readonly heartbeatMs: number;
 }
 
-export const NODE_TIMING: NodeTiming = {
-  leaseMs: NODE_LEASE_MS,
-  heartbeatMs: HEARTBEAT_INTERVAL_MS,
-};
+/** Three heartbeats fit into a lease, so that two may be lost. */
+export const NODE_TIMING: NodeTiming = { leaseMs: 15_000, heartbeatMs: 5000 };
 
 /** Calls of one connection at once; a node makes one. */
 const CONCURRENT_CALLS_MAX = 16;

@@ -39,14 +39,10 @@ export function parseSecretsKey(text: string): Buffer | undefined {
  */
 export async function loadOrCreateSecretsKey(dataDir: string): Promise<Buffer> {
   const file = path.join(dataDir, SECRETS_KEY_FILE);
-  try {
+  return await orRefused(`${file} cannot be read or made`, async () => {
     makeDirectory(dataDir, 0o700);
     return (await readKey(file)) ?? (await createKey(file));
-  } catch (error) {
-    if (error instanceof SecretsKeyError) throw error;
-    const code = (error as NodeJS.ErrnoException).code ?? 'unknown error';
-    throw new SecretsKeyError(`${file} cannot be read or made (${code})`, error);
-  }
+  });
 }
 
 /**
@@ -55,12 +51,17 @@ export async function loadOrCreateSecretsKey(dataDir: string): Promise<Buffer> {
  */
 export async function readSecretsKey(dataDir: string): Promise<Buffer | undefined> {
   const file = path.join(dataDir, SECRETS_KEY_FILE);
+  return await orRefused(`${file} cannot be read`, () => readKey(file));
+}
+
+/** @throws SecretsKeyError */
+async function orRefused<T>(refusal: string, work: () => Promise<T>): Promise<T> {
   try {
-    return await readKey(file);
+    return await work();
   } catch (error) {
     if (error instanceof SecretsKeyError) throw error;
     const code = (error as NodeJS.ErrnoException).code ?? 'unknown error';
-    throw new SecretsKeyError(`${file} cannot be read (${code})`, error);
+    throw new SecretsKeyError(`${refusal} (${code})`, error);
   }
 }
 

@@ -22,16 +22,11 @@ function invalidCallbackUrl(wrong: string, cause?: unknown): ContractError {
   return new ContractError('INVALID_CALLBACK', `callback_url: ${wrong}`, { cause, fieldErrors });
 }
 
-export interface CallbackAddressCheckOptions {
-  readonly guard: OutgoingGuard;
-  readonly resolveMs?: number;
-}
-
 export class CallbackAddressCheck {
   readonly #guard: OutgoingGuard;
   readonly #resolveMs: number;
 
-  constructor({ guard, resolveMs = RESOLVE_MS }: CallbackAddressCheckOptions) {
+  constructor(guard: OutgoingGuard, resolveMs = RESOLVE_MS) {
     this.#guard = guard;
     this.#resolveMs = resolveMs;
   }

@@ -1,7 +1,5 @@
 /** Downloads an image into the blob store, with the contract's checks and error codes. */
-import { createHash } from 'node:crypto';
 import { ContractError, invalidParameter } from '#contract/errors.ts';
-import type { ImageHeader } from '#contract/image-header.ts';
 import type { BlobWriter } from '../storage/blob-store.ts';
 import {
   BACKGROUND_IMAGE,
@@ -17,13 +15,6 @@ import {
 } from './guard/guarded-fetch.ts';
 import { ForbiddenUrlError } from './guard/outgoing-url.ts';
 
-export interface FetchedImage {
-  readonly bytes: number;
-  /** SHA-256 of the file, hexadecimal. */
-  readonly sha256: string;
-  readonly header: ImageHeader;
-}
-
 export interface FetchImageOptions {
   /** The account that asks. */
   readonly accountId: string;
@@ -35,25 +26,19 @@ export interface FetchImageOptions {
   readonly kind?: 'image' | 'background';
 }
 
-/**
- * The bound is held while the bytes come; a Content-Length over it ends the transfer at once.
- * @returns SHA-256, hexadecimal
- */
+/** The bound is held while the bytes come; a Content-Length over it ends the transfer at once. */
 async function receive(
   response: FetchedResponse,
   writer: BlobWriter,
   role: ImageRole,
-): Promise<string> {
+): Promise<void> {
   if (response.declaredBytes !== undefined && response.declaredBytes > role.bytesMax) {
     throw imageTooLarge(role);
   }
-  const hash = createHash('sha256');
   for await (const chunk of response.body) {
     if (writer.bytesWritten + chunk.length > role.bytesMax) throw imageTooLarge(role);
-    hash.update(chunk);
     await writer.write(chunk);
   }
-  return hash.digest('hex');
 }
 
 function toContractError(error: unknown, role: ImageRole): unknown {
@@ -85,10 +70,10 @@ export class ImageFetcher {
    * IMAGE_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, what the writer throws,
    * or the signal's reason.
    */
-  async fetchImage(url: string, options: FetchImageOptions): Promise<FetchedImage> {
+  async fetchImage(url: string, options: FetchImageOptions) {
     const { writer, accountId, signal, kind = 'image' } = options;
     const role = kind === 'image' ? INPUT_IMAGE : BACKGROUND_IMAGE;
-    const sha256 = await this.#guardedFetch
+    await this.#guardedFetch
       .get(url, { accountId, signal }, response => receive(response, writer, role))
       .catch(error => {
         throw toContractError(error, role);
@@ -99,6 +84,6 @@ export class ImageFetcher {
       bytes,
       role,
     );
-    return { bytes, sha256, header };
+    return { bytes, header };
   }
 }

@@ -6,7 +6,7 @@ import { InputFormat, NodeState } from '#gen/matting/v1/matte_service.ts';
 import type { NodeSnapshot } from '../../src/domain/dispatch/dispatch-policy.ts';
 import { Fleet } from '../../src/nodes/fleet.ts';
 import type { FleetMember } from '../../src/nodes/node-link.ts';
-import { NODE_LEASE_MS } from '../../src/nodes/registry-server.ts';
+import { NODE_TIMING } from '../../src/nodes/registry-server.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
 
@@ -160,7 +160,7 @@ describe('the database', () => {
     assert.equal(said.filter(line => line.startsWith('members not readable')).length, 1);
     // Back: every lease ran out meanwhile, and no heartbeat was written down yet.
     members = [];
-    nowMs += NODE_LEASE_MS - 1;
+    nowMs += NODE_TIMING.leaseMs - 1;
     await fleet.refresh();
     assert.equal(routable().length, 1);
     nowMs += 1;

@@ -239,7 +239,7 @@ describe('an end', () => {
 
   it('of a node that does not answer the header is a refusal', async () => {
     node.script = exchange => exchange.cancelled;
-    const impatient = new NodeClient(node.address, TEST_TOKEN, { admissionTimeoutMs: 200 });
+    const impatient = new NodeClient(node.address, TEST_TOKEN, undefined, 200);
     const outcome = await impatient.matte(order(Buffer.from('abc')));
     assert.equal(outcome.kind === 'refused' && outcome.error.code, 'NODE_UNAVAILABLE');
     impatient.close();

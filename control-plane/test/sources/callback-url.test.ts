@@ -16,7 +16,7 @@ function checkOf(
   { resolveMs, ...options }: Partial<OutgoingGuardOptions> & { resolveMs?: number } = {},
 ): CallbackAddressCheck {
   const guard = new OutgoingGuard({ policy: POLICY, resolveHost, ...options });
-  return new CallbackAddressCheck(resolveMs === undefined ? { guard } : { guard, resolveMs });
+  return new CallbackAddressCheck(guard, resolveMs);
 }
 
 const answering =

@@ -1,5 +1,5 @@
 /** The CLI's configuration: the only file of it that reads the environment. */
-import { createEnvReader } from '#program/env.ts';
+import { EnvReader } from '#program/env.ts';
 import { readChildEnv, readProviderDir } from '../config.ts';
 import { type ModelSettings, readModelSettings } from '../models/model-settings.ts';
 
@@ -18,7 +18,7 @@ export interface CliConfig {
 export function loadCliConfig(): CliConfig {
   const cwd = process.cwd();
   const { env } = process;
-  const reader = createEnvReader(env);
+  const reader = new EnvReader(env);
   const settings = readModelSettings(reader, cwd);
   const providerDir = readProviderDir(reader, settings, cwd);
   reader.requireValid();

@@ -1,6 +1,6 @@
 /** The variables that choose a model, for the node's configuration and for the CLI alike. Pure. */
 import { resolve } from 'node:path';
-import { createEnvReader, type EnvReader } from '#program/env.ts';
+import { EnvReader } from '#program/env.ts';
 import { INPUT_SIDE_MAX, MODEL_NAME, PRECISIONS, type Precision } from './prepared-model.ts';
 
 export interface ModelSettings {
@@ -83,7 +83,7 @@ export function parseModelSettings(
   env: Readonly<Record<string, string | undefined>>,
   cwd: string,
 ): ModelSettings {
-  const reader = createEnvReader(env);
+  const reader = new EnvReader(env);
   const settings = readModelSettings(reader, cwd);
   reader.requireValid();
   return settings;

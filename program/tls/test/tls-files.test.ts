@@ -10,7 +10,7 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { connect, type TLSSocket } from 'node:tls';
 import { Server } from '@grpc/grpc-js';
 import { TestAuthority } from '../../../test/support/certificates.ts';
-import { createEnvReader } from '../../env.ts';
+import { EnvReader } from '../../env.ts';
 import { TlsFileError, TlsFiles } from '../tls-files.ts';
 import { readTlsSettings, type TlsSettings } from '../tls-settings.ts';
 
@@ -51,7 +51,7 @@ const OWN: TlsSettings = {
 
 describe('MATTING_TLS_*', () => {
   const problems = (env: Record<string, string>) => {
-    const reader = createEnvReader(env);
+    const reader = new EnvReader(env);
     readTlsSettings(reader);
     return reader.problems.map(({ variable }) => variable);
   };

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ConfigError, createEnvReader } from '../../env.ts';
+import { ConfigError, EnvReader } from '../../env.ts';
 import { readTracingSettings } from '../tracing-settings.ts';
 
 function read(env: Record<string, string>) {
-  const reader = createEnvReader(env);
+  const reader = new EnvReader(env);
   const settings = readTracingSettings(reader);
   reader.requireValid();
   return settings;

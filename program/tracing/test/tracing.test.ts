@@ -5,7 +5,7 @@ import path from 'node:path';
 import { after, before, beforeEach, describe, it, test } from 'node:test';
 import { promisify } from 'node:util';
 import { FakeCollector } from '../../../test/support/fake-collector.ts';
-import { createEnvReader } from '../../env.ts';
+import { EnvReader } from '../../env.ts';
 import {
   activeCarrier,
   asSpan,
@@ -47,20 +47,17 @@ describe('spans', () => {
   async function open(env: Record<string, string> = {}): Promise<Tracing> {
     const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: collector.endpoint };
     const note = (fields: object, msg: string) => void lines.push({ msg, fields });
-    const tracing = await openTracing(
-      readTracingSettings(createEnvReader({ ...endpoint, ...env })),
-      {
-        name: 'program',
-        version: '1.2.3',
-        instanceId: 'one',
-        log: { info: note as never, warn: note as never },
-        observer: {
-          spansEnded: (fate, count) => {
-            fates[fate] += count;
-          },
+    const tracing = await openTracing(readTracingSettings(new EnvReader({ ...endpoint, ...env })), {
+      name: 'program',
+      version: '1.2.3',
+      instanceId: 'one',
+      log: { info: note as never, warn: note as never },
+      observer: {
+        spansEnded: (fate, count) => {
+          fates[fate] += count;
         },
       },
-    );
+    });
     assert.ok(tracing);
     return tracing;
   }
@@ -190,7 +187,7 @@ describe('spans', () => {
 
 test('a certificate that cannot be read is named by its variable', async () => {
   const settings = readTracingSettings(
-    createEnvReader({
+    new EnvReader({
       OTEL_EXPORTER_OTLP_ENDPOINT: 'https://collector:4318',
       OTEL_EXPORTER_OTLP_CERTIFICATE: '/nowhere/ca.pem',
     }),

@@ -1,29 +1,16 @@
 /** The error body of the contract: application/problem+json, RFC 9457. */
-import type { ContractError, ErrorCode, FieldError } from '#contract/errors.ts';
+import type { ContractError } from '#contract/errors.ts';
 
 export const PROBLEM_TYPE = 'application/problem+json';
-
-export interface Problem {
-  readonly type: string;
-  readonly title: string;
-  readonly status: number;
-  readonly detail: string;
-  /** The path that was asked for; absent where none could be read. */
-  readonly instance?: string;
-  readonly code: ErrorCode;
-  readonly request_id: string;
-  readonly retryable: boolean;
-  readonly job_id?: string;
-  readonly errors?: readonly FieldError[];
-}
 
 /** Path of the page that has a heading for each code. */
 export const ERROR_DOCS_PATH = '/docs/errors';
 
+/** @param context.instance the path that was asked for; absent where none could be read */
 export function problemOf(
   error: ContractError,
   context: { readonly baseUrl: string; readonly requestId: string; readonly instance?: string },
-): Problem {
+) {
   const { spec } = error;
   return {
     type: `${context.baseUrl}${ERROR_DOCS_PATH}#${error.code.toLowerCase()}`,

@@ -3,16 +3,12 @@
  * what was seen and charged in headers.
  */
 import { Readable } from 'node:stream';
+import type { Box } from '#contract/finishing.ts';
 import type { Job } from '../../domain/job.ts';
 import type { ResultFile } from '../../services/reading/result-download.ts';
 
-/** Of the result, in pixels; zeros where no subject was seen. */
-interface Foreground {
-  readonly top: number;
-  readonly left: number;
-  readonly width: number;
-  readonly height: number;
-}
+/** Of the result, in pixels, where no subject was seen. */
+const NOWHERE: Box = { top: 0, left: 0, width: 0, height: 0 };
 
 export interface RemovebgAnswer {
   readonly job: Job;
@@ -59,9 +55,9 @@ function largestOf({ result, finishing }: Job): { width: number; height: number 
 }
 
 /** undefined: the node did not say. */
-function foregroundOf({ result }: Job): Foreground | undefined {
+function foregroundOf({ result }: Job): Box | undefined {
   if (!result?.sight) return undefined;
-  return result.sight.subject?.resultBox ?? { top: 0, left: 0, width: 0, height: 0 };
+  return result.sight.subject?.resultBox ?? NOWHERE;
 }
 
 /** The same as JSON: a stream of `bytes` bytes, made while the file is read. */
@@ -70,12 +66,7 @@ export function removebgJson(
   file: Pick<ResultFile, 'bytes'>,
   picture: Readable,
 ): { readonly bytes: number; readonly body: Readable } {
-  const { top, left, width, height } = foregroundOf(job) ?? {
-    top: 0,
-    left: 0,
-    width: 0,
-    height: 0,
-  };
+  const { top, left, width, height } = foregroundOf(job) ?? NOWHERE;
   const start = '{"data":{"result_b64":"';
   const end =
     `","foreground_top":${top},"foreground_left":${left},` +

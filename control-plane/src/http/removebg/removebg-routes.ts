@@ -57,14 +57,10 @@ export function registerRemovebgRoutes(
 
 class RemovebgRoutes {
   readonly #services: RemovebgRouteServices;
-  readonly #checks: Pick<RemovebgChecks, 'askAgain'>;
+  readonly #checks: RemovebgChecks;
   readonly #waitMs: number;
 
-  constructor(
-    services: RemovebgRouteServices,
-    checks: Pick<RemovebgChecks, 'askAgain'>,
-    waitMs: number,
-  ) {
+  constructor(services: RemovebgRouteServices, checks: RemovebgChecks, waitMs: number) {
     this.#services = services;
     this.#checks = checks;
     this.#waitMs = waitMs;

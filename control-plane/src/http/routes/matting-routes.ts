@@ -58,14 +58,10 @@ export function registerMattingRoutes(
 
 class MattingRoutes {
   readonly #services: MattingRouteServices;
-  readonly #checks: Pick<HeaderChecks, 'askAgain'>;
+  readonly #checks: HeaderChecks;
   readonly #syncWaitMs: number;
 
-  constructor(
-    services: MattingRouteServices,
-    checks: Pick<HeaderChecks, 'askAgain'>,
-    syncWaitMs: number,
-  ) {
+  constructor(services: MattingRouteServices, checks: HeaderChecks, syncWaitMs: number) {
     this.#services = services;
     this.#checks = checks;
     this.#syncWaitMs = syncWaitMs;

@@ -121,7 +121,8 @@ export class FleetSizing {
       policy,
     );
     const held = this.#peak.hold(wanted, this.#now());
-    await reports.save(replica, { ...ownOf(reading), wantedNodes: held });
+    const { work } = reading;
+    await reports.save(replica, { work, inflowPerS: reading.inflowPerS, wantedNodes: held });
     if (held !== this.#saidWanted) this.#say(held, wanted, queue, reading);
   }
 
@@ -158,10 +159,6 @@ export class FleetSizing {
       this.#loop.roundFailed();
     }
   }
-}
-
-function ownOf({ work, inflowPerS }: MeterReading) {
-  return { work, inflowPerS };
 }
 
 function rounded(value: number | undefined): number | undefined {

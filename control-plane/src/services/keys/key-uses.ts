@@ -23,27 +23,17 @@ interface Noted {
   writtenAtMs: number | undefined;
 }
 
-export interface KeyUsesOptions {
-  readonly lookEveryMs?: number;
-  readonly writeEveryMs?: number;
-  readonly keysMax?: number;
-}
-
 export class KeyUses {
   readonly #store: Pick<ApiKeyStore, 'noteUses'>;
-  readonly #writeEveryMs: number;
   readonly #keysMax: number;
-  readonly #lookEveryMs: number;
   readonly #noted = new Map<string, Noted>();
   #onFailed: (error: unknown) => void = () => undefined;
   #timer: NodeJS.Timeout | undefined;
   #writing: Promise<void> | undefined;
 
-  constructor(store: Pick<ApiKeyStore, 'noteUses'>, options: KeyUsesOptions = {}) {
+  constructor(store: Pick<ApiKeyStore, 'noteUses'>, keysMax = KEYS_MAX) {
     this.#store = store;
-    this.#lookEveryMs = options.lookEveryMs ?? LOOK_EVERY_MS;
-    this.#writeEveryMs = options.writeEveryMs ?? WRITE_EVERY_MS;
-    this.#keysMax = options.keysMax ?? KEYS_MAX;
+    this.#keysMax = keysMax;
   }
 
   /** Of every request that its key may make. */
@@ -66,7 +56,7 @@ export class KeyUses {
   /** @param onFailed a batch could not be written: it is tried again */
   start(onFailed: (error: unknown) => void): void {
     this.#onFailed = onFailed;
-    this.#timer = setInterval(() => void this.write(), this.#lookEveryMs);
+    this.#timer = setInterval(() => void this.write(), LOOK_EVERY_MS);
     this.#timer.unref();
   }
 
@@ -78,7 +68,7 @@ export class KeyUses {
   }
 
   /** Writes what is due; one batch is under way at most. Never rejects. */
-  async write(everyMs = this.#writeEveryMs): Promise<void> {
+  async write(everyMs = WRITE_EVERY_MS): Promise<void> {
     this.#writing ??= this.#write(everyMs).finally(() => {
       this.#writing = undefined;
     });

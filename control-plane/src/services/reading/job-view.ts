@@ -1,70 +1,17 @@
 /** A job as callers see it, by the contract's "Job fields by state". Pure. */
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import type { Box } from '#contract/finishing.ts';
-import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
+import { ContractError } from '#contract/errors.ts';
+import { contentTypeOf } from '#contract/formats.ts';
 import {
-  type CallbackStatus,
   isFinal,
   type Job,
   type JobCallback,
+  type JobFailure,
   type JobResult,
-  type PublicJobState,
   publicState,
 } from '../../domain/job.ts';
 import { isoTime } from '../../domain/time-format.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { Caller } from '../account.ts';
-
-interface ResultView {
-  readonly url: string;
-  readonly format: OutputFormat;
-  readonly contentType: string;
-  readonly sizeBytes: number;
-  readonly width: number;
-  readonly height: number;
-  readonly expiresAt: string;
-  /** Only for jobs with finishing; null: no subject was seen. */
-  readonly subject?: SubjectView | null;
-}
-
-/** The subject's box in pixels of the oriented input. */
-interface SubjectView extends Box {
-  /** Of the input's area that the subject covers, 0 to 1. */
-  readonly share: number;
-}
-
-/** Times are ISO 8601 in UTC; null until set. */
-interface CallbackView {
-  readonly url: string;
-  readonly status: CallbackStatus;
-  readonly attempts: number;
-  readonly last_status_code: number | null;
-  readonly last_attempt_at: string | null;
-  readonly next_attempt_at: string | null;
-}
-
-interface JobErrorView {
-  readonly code: ErrorCode;
-  readonly detail: string;
-  readonly retryable: boolean;
-}
-
-/** Times are ISO 8601 in UTC; null until set. */
-interface JobView {
-  readonly job_id: string;
-  readonly status: PublicJobState;
-  readonly created_at: string;
-  readonly started_at: string | null;
-  readonly finished_at: string | null;
-  readonly status_url: string;
-  readonly credits: { readonly reserved: 0 | 1; readonly charged: 0 | 1 };
-  readonly result?: ResultView;
-  readonly error?: JobErrorView;
-  /** Only for jobs that were submitted with a callback. */
-  readonly callback?: CallbackView;
-  /** Only in the 202 of the synchronous endpoint whose wait ended. */
-  readonly sync_timeout?: true;
-}
 
 export class JobViews {
   readonly #baseUrl: string;
@@ -83,13 +30,14 @@ export class JobViews {
     return `${this.#baseUrl}/v1/matting/jobs/${jobId}`;
   }
 
-  view(job: Job): JobView {
+  /** Times are ISO 8601 in UTC; null until set. */
+  view(job: Job) {
     const view = this.viewWithoutCallback(job);
     return job.callback === null ? view : { ...view, callback: callbackOf(job.callback) };
   }
 
   /** The job as its notification shows it. */
-  viewWithoutCallback(job: Job): Omit<JobView, 'callback'> {
+  viewWithoutCallback(job: Job) {
     const status = publicState(job);
     return {
       job_id: job.id,
@@ -104,7 +52,7 @@ export class JobViews {
     };
   }
 
-  #result(job: Job): ResultView {
+  #result(job: Job) {
     const { result, expiresAtMs } = job;
     if (result === null || expiresAtMs === null) {
       throw new Error(`job ${job.id} succeeded without a result`);
@@ -122,7 +70,8 @@ export class JobViews {
   }
 }
 
-function subjectOf({ sight }: JobResult): SubjectView | null {
+/** The box in pixels of the oriented input; its share of that, 0 to 1; null: no subject was seen. */
+function subjectOf({ sight }: JobResult) {
   if (!sight?.subject) return null;
   const { inputBox, share } = sight.subject;
   return { ...inputBox, share };
@@ -139,11 +88,11 @@ export function refusalOf(job: Job): ContractError | undefined {
   return new ContractError('RESULT_EXPIRED', detail, { jobId: job.id });
 }
 
-function errorOf({ code, detail, retryable }: JobErrorView): JobErrorView {
+function errorOf({ code, detail, retryable }: JobFailure) {
   return { code, detail, retryable };
 }
 
-function callbackOf(callback: JobCallback): CallbackView {
+function callbackOf(callback: JobCallback) {
   return {
     url: callback.url,
     status: callback.status,

@@ -28,7 +28,7 @@ function manageAlerts(policy = NEAR, limits = LIMITS, settings = stores.alertSet
     settings,
     alerts: stores.alerts,
     secrets,
-    addresses: new CallbackAddressCheck({ guard }),
+    addresses: new CallbackAddressCheck(guard),
     policy,
     mails: true,
     ...limits,

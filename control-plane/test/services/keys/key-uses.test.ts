@@ -53,7 +53,7 @@ test('what could not be written is tried again', async () => {
 
 test('no more keys are noted than may be: the oldest go', async () => {
   const { written, store } = recorder();
-  const uses = new KeyUses(store, { keysMax: 2 });
+  const uses = new KeyUses(store, 2);
   for (const id of ['a', 'b', 'c']) uses.note(owner(id));
   await uses.write();
   assert.deepEqual(written, [['b', 'c']]);

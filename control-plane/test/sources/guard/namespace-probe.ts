@@ -83,7 +83,7 @@ const limits = { connectMs: 2000, firstByteMs: 2000, totalMs: 2000 };
 const guard = new OutgoingGuard({ policy, resolveHost });
 const image = new GuardedFetch({ guard, limits });
 const callback = new GuardedPost({ guard, policy, limits });
-const check = new CallbackAddressCheck({ guard });
+const check = new CallbackAddressCheck(guard);
 const message = { accountId: 'account', headers: {}, body: Buffer.from('{}') };
 
 const ASKER = { accountId: 'account', signal: NEVER };

@@ -44,7 +44,7 @@ function bench(resolveHost: ResolveHost, policy: Partial<typeof POLICY> & object
   });
   const fetch = new GuardedFetch({ guard });
   const post = new GuardedPost({ guard, policy: all });
-  const check = new CallbackAddressCheck({ guard });
+  const check = new CallbackAddressCheck(guard);
   return {
     dialled,
     ways: {
