@@ -11,47 +11,24 @@ import {
   everyOf,
   type KnownLabels,
 } from '#program/known-counters.ts';
-import { GUARD_CAUSES, type GuardCause } from '#program/ports/grpc-guard.ts';
-import { ENDED_CAUSES, type EndedCause } from '#program/ports/http-guard.ts';
+import { GUARD_CAUSES } from '#program/ports/grpc-guard.ts';
+import { ENDED_CAUSES } from '#program/ports/http-guard.ts';
 import { settledWithin } from '#program/settled-within.ts';
-import { SPAN_FATES, type SpanFate, type SpanObserver } from '#program/tracing/span.ts';
-import { WITHHELD_REASONS, type WithheldReason } from './domain/account/message-limits.ts';
+import { SPAN_FATES } from '#program/tracing/span.ts';
+import { WITHHELD_REASONS } from './domain/account/message-limits.ts';
 import { JOB_CLASSES } from './domain/job.ts';
 import type { Answered } from './http/answers/answer-log.ts';
 import { ATTEMPT_KINDS, type AttemptOutcome } from './nodes/attempt-outcome.ts';
 import type { FleetCounts } from './nodes/fleet.ts';
-import { REFUSAL_CAUSES, type RefusalCause } from './nodes/refused-nodes.ts';
-import type { AlertObserver } from './services/alerts/balance-watch.ts';
-import type { WithheldObserver } from './services/alerts/withheld-messages.ts';
-import {
-  FETCH_OUTCOMES,
-  type FetchOutcome,
-  type JobEnding,
-  type JobObserver,
-} from './services/dispatch/job-observer.ts';
-import {
-  MAIL_ATTEMPT_OUTCOMES,
-  type MailAttemptOutcome,
-  type MailObserver,
-} from './services/notification/send-mails.ts';
-import {
-  WEBHOOK_ATTEMPT_OUTCOMES,
-  type WebhookAttemptOutcome,
-  type WebhookObserver,
-} from './services/notification/send-webhooks.ts';
+import { REFUSAL_CAUSES } from './nodes/refused-nodes.ts';
+import { FETCH_OUTCOMES, type JobEnding } from './services/dispatch/job-observer.ts';
+import { MAIL_ATTEMPT_OUTCOMES } from './services/notification/send-mails.ts';
+import { WEBHOOK_ATTEMPT_OUTCOMES } from './services/notification/send-webhooks.ts';
 import { READINESS_CAUSES, type Readiness } from './services/readiness.ts';
-import {
-  LOSS_FINDERS,
-  type LossFinder,
-  type LossObserver,
-} from './services/reading/lost-results.ts';
-import { TOLD_OUTCOMES, type ToldOutcome } from './services/sales/receive-payment.ts';
+import { LOSS_FINDERS } from './services/reading/lost-results.ts';
+import { TOLD_OUTCOMES } from './services/sales/receive-payment.ts';
 import { WALK_INTERVAL_MS } from './services/sweeping/orphan-walk.ts';
-import {
-  BUCKET_OPERATIONS,
-  type BucketObserver,
-  type BucketRequestEnd,
-} from './storage/bucket/bucket-client.ts';
+import { BUCKET_OPERATIONS, type BucketRequestEnd } from './storage/bucket/bucket-client.ts';
 import { BUCKET_OUTCOMES } from './storage/bucket/bucket-errors.ts';
 import type { SweepBacklog } from './store/cluster/sweep-store.ts';
 
@@ -95,17 +72,8 @@ const ATTEMPT_ENDS = [
   ...everyOf({ outcome: ['local-fault'], reason: ['', 'SERVICE_UNAVAILABLE'] }),
 ];
 
-export class ControlMetrics
-  implements
-    JobObserver,
-    WebhookObserver,
-    MailObserver,
-    AlertObserver,
-    WithheldObserver,
-    BucketObserver,
-    SpanObserver,
-    LossObserver
-{
+/** What services, storage and traces say of themselves, each a counter or a histogram. */
+export class ControlMetrics {
   readonly registry = new Registry();
   readonly #requests = createOpenCounter(
     this.#named('matting_control_http_requests_total', 'Answers of the public port'),
@@ -141,28 +109,26 @@ export class ControlMetrics
     ['outcome', 'reason'],
     ATTEMPT_ENDS,
   );
-  readonly #directAttempts = this.#counter(
+  readonly directAttemptEnded = this.#countedBy(
     'matting_control_direct_attempts_total',
     'Attempts whose files went straight between node and storage, by how they ended',
     { outcome: ATTEMPT_KINDS },
   );
-  readonly #fetches = this.#counter(
+  readonly fetchEnded = this.#countedBy(
     'matting_control_source_fetches_total',
     'Downloads of image URLs by how they ended',
     { outcome: FETCH_OUTCOMES },
   );
-  readonly #leasesLost = this.#counter(
+  readonly leaseLost = this.#counted(
     'matting_control_leases_lost_total',
     'Jobs that another replica took over while they were worked on here',
-    {},
   );
-  readonly #takeovers = this.#counter(
+  readonly takenOver = this.#counted(
     'matting_control_takeovers_total',
     'Jobs taken over here from a holder whose lease ran out',
-    {},
   );
 
-  readonly #webhookAttempts = this.#counter(
+  readonly webhookAttempted = this.#countedBy(
     'matting_control_webhook_attempts_total',
     'Attempts to deliver notifications by how they ended',
     { outcome: WEBHOOK_ATTEMPT_OUTCOMES },
@@ -174,64 +140,59 @@ export class ControlMetrics
     WEBHOOK_SECONDS_BUCKETS,
   );
 
-  readonly #mailAttempts = this.#counter(
+  readonly mailAttempted = this.#countedBy(
     'matting_control_mail_attempts_total',
     'Attempts to hand mails to the mail server by how they ended',
     { outcome: MAIL_ATTEMPT_OUTCOMES },
   );
-  readonly #messagesWithheld = this.#counter(
+  readonly messageWithheld = this.#countedBy(
     'matting_control_messages_withheld_total',
     'Mails, and events of accounts, not sent because as many were sent today as may be',
     { reason: WITHHELD_REASONS },
   );
-  readonly #balancesTold = this.#counter(
+  readonly balanceTold = this.#counted(
     'matting_control_low_balances_told_total',
     'Thresholds of balances that owners were told of from here',
-    {},
   );
 
-  readonly #connectionsDropped = this.#counter(
+  readonly connectionDropped = this.#counted(
     'matting_control_http_connections_dropped_total',
     'Connections to the public port closed unread, because as many were open as may be',
-    {},
   );
-  readonly #paymentNotifications = this.#counter(
+  readonly paymentTold = this.#countedBy(
     'matting_control_payment_notifications_total',
     'Proven notifications of payments, by what became of them',
     { outcome: TOLD_OUTCOMES },
   );
-  readonly #connectionsEnded = this.#counter(
+  readonly connectionEnded = this.#countedBy(
     'matting_control_http_connections_ended_total',
     'Connections to the public port ended at a bound, by what they did',
     { cause: ENDED_CAUSES },
   );
-  readonly #sweepFailures = this.#counter(
+  readonly sweepFailed = this.#counted(
     'matting_control_sweep_failures_total',
     'Steps of clearing away that failed; the log says which',
-    {},
   );
 
-  readonly #nodesRefused = this.#counter(
+  readonly nodeRefused = this.#countedBy(
     'matting_control_nodes_refused_total',
     'Registrations and heartbeats that were not taken',
     { cause: REFUSAL_CAUSES },
   );
-
-  readonly #registryEnded = this.#counter(
+  readonly registryEnded = this.#countedBy(
     'matting_control_registry_ended_total',
     'Connections and calls that the registry port ended at a bound, by what they did',
     { cause: GUARD_CAUSES },
   );
 
-  readonly #resultsLost = this.#counter(
+  readonly resultLost = this.#countedBy(
     'matting_control_results_lost_total',
     'Results whose file was found to be gone while their link is good, each once',
     { found_by: LOSS_FINDERS },
   );
-  readonly #resultsMissing = this.#counter(
+  readonly resultsMissing = this.#counted(
     'matting_control_results_missing_total',
     'Times that most results beside one that was gone were gone too: the storage is at fault',
-    {},
   );
   readonly #storageRequests = this.#counter(
     'matting_control_storage_requests_total',
@@ -249,18 +210,17 @@ export class ControlMetrics
     ['operation'],
     STORAGE_SECONDS_BUCKETS,
   );
-
-  readonly #spans = this.#counter(
-    'matting_control_spans_total',
-    'Sampled spans of traces by what became of them',
-    { outcome: SPAN_FATES },
-  );
-
   readonly #storageClock = new Gauge({
     name: 'matting_control_storage_clock_offset_seconds',
     help: "What this machine's clock lacks to the bucket's",
     registers: [this.registry],
   });
+
+  readonly spansEnded = this.#countedBy(
+    'matting_control_spans_total',
+    'Sampled spans of traces by what became of them',
+    { outcome: SPAN_FATES },
+  );
 
   constructor() {
     collectDefaultMetrics({
@@ -269,24 +229,8 @@ export class ControlMetrics
     });
   }
 
-  webhookAttempted(outcome: WebhookAttemptOutcome): void {
-    this.#webhookAttempts.inc({ outcome });
-  }
-
   webhookDelivered(delayMs: number): void {
     this.#webhookSeconds.observe(delayMs / 1000);
-  }
-
-  mailAttempted(outcome: MailAttemptOutcome): void {
-    this.#mailAttempts.inc({ outcome });
-  }
-
-  messageWithheld(reason: WithheldReason): void {
-    this.#messagesWithheld.inc({ reason });
-  }
-
-  balanceTold(): void {
-    this.#balancesTold.inc({});
   }
 
   /** The public port has this route from now on. */
@@ -310,38 +254,10 @@ export class ControlMetrics
     this.#attempts.inc({ outcome: kind, reason: reason ?? '' });
   }
 
-  directAttemptEnded(kind: AttemptOutcome['kind']): void {
-    this.#directAttempts.inc({ outcome: kind });
-  }
-
-  fetchEnded(outcome: FetchOutcome): void {
-    this.#fetches.inc({ outcome });
-  }
-
   jobEnded({ outcome, mode, failure, totalMs }: JobEnding): void {
     const { code = '', retryable = '' } = failure ?? {};
     this.#jobs.inc({ outcome, mode, code, retryable: String(retryable) });
     this.#jobSeconds.observe({ outcome, mode }, totalMs / 1000);
-  }
-
-  connectionDropped(): void {
-    this.#connectionsDropped.inc({});
-  }
-
-  paymentTold(outcome: ToldOutcome): void {
-    this.#paymentNotifications.inc({ outcome });
-  }
-
-  connectionEnded(cause: EndedCause): void {
-    this.#connectionsEnded.inc({ cause });
-  }
-
-  nodeRefused(cause: RefusalCause): void {
-    this.#nodesRefused.inc({ cause });
-  }
-
-  registryEnded(cause: GuardCause): void {
-    this.#registryEnded.inc({ cause });
   }
 
   bucketRequestEnded(end: BucketRequestEnd): void {
@@ -352,36 +268,28 @@ export class ControlMetrics
     this.#storageClock.set(clockOffsetMs / 1000);
   }
 
-  spansEnded(outcome: SpanFate, count: number): void {
-    this.#spans.inc({ outcome }, count);
-  }
-
-  resultLost(by: LossFinder): void {
-    this.#resultsLost.inc({ found_by: by });
-  }
-
-  resultsMissing(): void {
-    this.#resultsMissing.inc({});
-  }
-
-  sweepFailed(): void {
-    this.#sweepFailures.inc({});
-  }
-
-  leaseLost(): void {
-    this.#leasesLost.inc({});
-  }
-
-  takenOver(): void {
-    this.#takeovers.inc({});
-  }
-
   #named(name: string, help: string) {
     return { name, help, registry: this.registry };
   }
 
   #counter<const Known extends KnownLabels>(name: string, help: string, known: Known) {
     return createKnownCounter(this.#named(name, help), known);
+  }
+
+  #counted(name: string, help: string) {
+    const counter = this.#counter(name, help, {});
+    return () => counter.inc({});
+  }
+
+  /** @param label the one that it has, with every value */
+  #countedBy<const Value extends string>(
+    name: string,
+    help: string,
+    label: Readonly<Record<string, readonly Value[]>>,
+  ) {
+    const [labelName = ''] = Object.keys(label);
+    const counter = this.#counter(name, help, label);
+    return (value: Value, by?: number) => counter.inc({ [labelName]: value }, by);
   }
 
   #histogram<L extends string>(
@@ -446,12 +354,12 @@ export interface MetricSources {
   readonly clockDifferenceMs: () => number | undefined;
 }
 
-type Labels = Readonly<Record<string, string>>;
-type Show = (value: number, labels?: Labels) => void;
+/** Several where the gauge has labels. Undefined: not known, and left out. */
+type Values = number | undefined | readonly (readonly [number, Readonly<Record<string, string>>])[];
 type Define = (
   name: string,
   help: string,
-  read: (show: Show) => void | Promise<void>,
+  read: () => Values | Promise<Values>,
   labelNames?: readonly string[],
 ) => void;
 
@@ -471,88 +379,88 @@ export function registerGauges(
         // A value that cannot be read is left out, rather than shown as it was before.
         if (labelNames.length === 0) this.remove();
         else this.reset();
-        await read((value, labels = {}) => this.set(labels, value));
+        const values = await read();
+        if (typeof values === 'number') this.set(values);
+        else for (const [value, labels] of values ?? []) this.set(labels, value);
       },
     });
   };
-  defineProcess(define, sources, onFailure);
+  defineProcess(define, sources, error => onFailure('the storage', error));
   defineFleet(define, sources);
   const failed = (error: unknown) => onFailure('the database', error);
   defineQueue(define, sources, failed);
-  defineWebhooks(define, sources, failed);
-  defineMails(define, sources, failed);
-  defineLedger(define, sources, failed);
-  defineSweep(define, sources, failed);
+  defineRest(define, sources, failed);
 }
 
 function defineProcess(
   define: Define,
   sources: MetricSources,
-  onFailure: (what: string, error: unknown) => void,
+  onFailure: (error: unknown) => void,
 ): void {
-  const { version } = sources;
-  define('matting_control_info', '1; what runs here', show => show(1, { version }), ['version']);
-  const read = async (show: Show) => {
+  const { version, connections, resultReaders, uploads, databaseWaiting } = sources;
+  define('matting_control_info', '1; what runs here', () => [[1, { version }]], ['version']);
+  const unready = async () => {
     const state = await sources.readiness();
-    for (const cause of READINESS_CAUSES) {
-      show(!state.ready && state.causes.includes(cause) ? 1 : 0, { cause });
-    }
+    const causes: readonly string[] = state.ready ? [] : state.causes;
+    return READINESS_CAUSES.map(cause => [causes.includes(cause) ? 1 : 0, { cause }] as const);
   };
-  define('matting_control_unready', '1 for what keeps /readyz from 200', read, ['cause']);
-  define('matting_control_http_connections', 'Open connections to the public port', show =>
-    show(sources.connections()),
-  );
-  define('matting_control_result_readers', 'Results being sent to readers of links', show =>
-    show(sources.resultReaders()),
-  );
-  define('matting_control_uploads', 'Images being received', show => show(sources.uploads().open));
-  define('matting_control_database_waiting', 'Requests that wait to ask the database', show =>
-    show(sources.databaseWaiting()),
+  define('matting_control_unready', '1 for what keeps /readyz from 200', unready, ['cause']);
+  define('matting_control_http_connections', 'Open connections to the public port', connections);
+  define('matting_control_result_readers', 'Results being sent to readers of links', resultReaders);
+  define('matting_control_uploads', 'Images being received', () => uploads().open);
+  define(
+    'matting_control_database_waiting',
+    'Requests that wait to ask the database',
+    databaseWaiting,
   );
   define(
     'matting_control_database_clock_difference_seconds',
     'Between the clocks of two members of the database at least',
-    show => {
-      const differenceMs = sources.clockDifferenceMs();
-      if (differenceMs !== undefined) show(differenceMs / 1000);
-    },
+    () => seconds(sources.clockDifferenceMs()),
   );
-  define('matting_control_uploads_waiting', 'Images that wait to be received', show =>
-    show(sources.uploads().waiting),
+  define(
+    'matting_control_uploads_waiting',
+    'Images that wait to be received',
+    () => uploads().waiting,
   );
-  const free = shared(sources.storageFreeBytes, error => onFailure('the storage', error));
-  define('matting_control_storage_free_bytes', 'What the storage still takes', show =>
-    free(bytes => {
-      if (bytes !== undefined) show(bytes);
-    }),
+  const free = shared(sources.storageFreeBytes, onFailure);
+  define(
+    'matting_control_storage_free_bytes',
+    'What the storage still takes',
+    free(bytes => bytes),
   );
 }
 
 function defineFleet(define: Define, sources: MetricSources): void {
   const { fleet, running, downloading, registryConnections } = sources;
-  const connections = (show: Show) => {
+  const connections = () => {
     const { known, strangers } = registryConnections();
-    show(known, { kind: 'known' });
-    show(strangers, { kind: 'stranger' });
+    return [[known, { kind: 'known' }] as const, [strangers, { kind: 'stranger' }] as const];
   };
   const what = 'Open connections to the registry port, by whether they have shown the token';
   define('matting_control_registry_connections', what, connections, ['kind']);
-  const nodes = (show: Show) => {
+  const nodes = () => {
     const { members, routable } = fleet();
-    show(routable, { state: 'routable' });
-    show(members - routable, { state: 'unroutable' });
+    const unroutable = members - routable;
+    return [
+      [routable, { state: 'routable' }] as const,
+      [unroutable, { state: 'unroutable' }] as const,
+    ];
   };
   define('matting_control_nodes', 'Nodes by what this replica sees of them', nodes, ['state']);
-  define('matting_control_node_slots_free', 'Images the nodes would admit now', show =>
-    show(fleet().imagesFree),
+  define(
+    'matting_control_node_slots_free',
+    'Images the nodes would admit now',
+    () => fleet().imagesFree,
   );
-  define('matting_control_attempts_in_flight', 'Attempts on nodes from here', show =>
-    show(fleet().attemptsInFlight),
+  define(
+    'matting_control_attempts_in_flight',
+    'Attempts on nodes from here',
+    () => fleet().attemptsInFlight,
   );
-  define('matting_control_jobs_running', 'Jobs this replica holds', show => show(running()));
-  define('matting_control_source_fetches_in_flight', 'Downloads of images from here', show =>
-    show(downloading()),
-  );
+  define('matting_control_jobs_running', 'Jobs this replica holds', running);
+  const downloads = 'Downloads of images from here';
+  define('matting_control_source_fetches_in_flight', downloads, downloading);
 }
 
 function defineQueue(
@@ -560,108 +468,106 @@ function defineQueue(
   { queued, queueMegapixelsMax, nodesWanted, playgroundJobs }: MetricSources,
   onFailure: (error: unknown) => void,
 ): void {
-  const read = shared(queued, onFailure);
-  define('matting_control_queue_jobs', 'Open jobs that wait for a node', show =>
-    read(queue => show(queue.jobs)),
+  const queue = shared(queued, onFailure);
+  define(
+    'matting_control_queue_jobs',
+    'Open jobs that wait for a node',
+    queue(({ jobs }) => jobs),
   );
-  define('matting_control_queue_megapixels', 'Megapixels of those jobs', show =>
-    read(queue => show(queue.megapixels)),
+  define(
+    'matting_control_queue_megapixels',
+    'Megapixels of those jobs',
+    queue(({ megapixels }) => megapixels),
   );
   define(
     'matting_control_queue_megapixels_max',
     'Above it accounts over their share of it get 503',
-    show => show(queueMegapixelsMax),
+    () => queueMegapixelsMax,
   );
-  define('matting_control_queue_oldest_age_seconds', 'Age of the oldest of them', show =>
-    read(({ oldestAgeMs }) => show(oldestAgeMs / 1000)),
+  define(
+    'matting_control_queue_oldest_age_seconds',
+    'Age of the oldest of them',
+    queue(({ oldestAgeMs }) => seconds(oldestAgeMs)),
   );
   if (nodesWanted !== undefined) {
-    const wanted = shared(nodesWanted, onFailure);
     const what = 'Nodes the fleet should have by what waits and comes; follow the maximum';
-    define('matting_control_nodes_wanted', what, show =>
-      wanted(count => {
-        if (count !== undefined) show(count);
-      }),
+    const wanted = shared(nodesWanted, onFailure);
+    define(
+      'matting_control_nodes_wanted',
+      what,
+      wanted(count => count),
     );
   }
   const unpaid = shared(playgroundJobs, onFailure);
-  define('matting_control_playground_jobs', 'Open jobs of playgrounds, counted up to 64', show =>
-    unpaid(show),
+  define(
+    'matting_control_playground_jobs',
+    'Open jobs of playgrounds, counted up to 64',
+    unpaid(count => count),
   );
 }
 
-function defineWebhooks(
+/** Of messages, the ledger and what is to be deleted. */
+function defineRest(
   define: Define,
-  { webhooksInFlight, webhooksDue }: MetricSources,
+  { webhooksInFlight, webhooksDue, mailsWaiting, ledgerAudits, sweepBacklog }: MetricSources,
   onFailure: (error: unknown) => void,
 ): void {
-  define('matting_control_webhooks_in_flight', 'Notifications under way from here', show =>
-    show(webhooksInFlight()),
+  const webhooks = shared(webhooksDue, onFailure);
+  define(
+    'matting_control_webhooks_in_flight',
+    'Notifications under way from here',
+    webhooksInFlight,
   );
-  const read = shared(webhooksDue, onFailure);
-  define('matting_control_webhooks_due', 'Notifications whose time has come', show =>
-    read(({ count }) => show(count)),
+  define(
+    'matting_control_webhooks_due',
+    'Notifications whose time has come',
+    webhooks(({ count }) => count),
   );
-  define('matting_control_webhooks_oldest_due_seconds', 'Since when, the oldest', show =>
-    read(({ oldestMs }) => show(oldestMs / 1000)),
+  define(
+    'matting_control_webhooks_oldest_due_seconds',
+    'Since when, the oldest',
+    webhooks(({ oldestMs }) => seconds(oldestMs)),
   );
-}
-
-function defineMails(
-  define: Define,
-  { mailsWaiting }: MetricSources,
-  onFailure: (error: unknown) => void,
-): void {
-  const read = shared(mailsWaiting, onFailure);
-  define('matting_control_mails_waiting', 'Mails that wait for the mail server', show =>
-    read(({ count }) => show(count)),
+  const mails = shared(mailsWaiting, onFailure);
+  define(
+    'matting_control_mails_waiting',
+    'Mails that wait for the mail server',
+    mails(({ count }) => count),
   );
-  const since = 'Since when the oldest was to be sent, however often it was tried';
-  define('matting_control_mails_oldest_due_seconds', since, show =>
-    read(({ oldestMs }) => show(oldestMs / 1000)),
+  define(
+    'matting_control_mails_oldest_due_seconds',
+    'Since when the oldest was to be sent, however often it was tried',
+    mails(({ oldestMs }) => seconds(oldestMs)),
   );
-}
-
-function defineLedger(
-  define: Define,
-  { ledgerAudits }: MetricSources,
-  onFailure: (error: unknown) => void,
-): void {
-  const read = shared(ledgerAudits, onFailure);
-  const age = (show: Show) =>
-    read(audits => {
-      for (const { kind, ageMs } of audits) show(ageMs / 1000, { kind });
-    });
-  define('matting_control_ledger_audit_age_seconds', 'Since the last check of it ended', age, [
-    'kind',
-  ]);
-  const problems = (show: Show) =>
-    read(audits => {
-      for (const { kind, problems: count } of audits) show(count, { kind });
-    });
-  define('matting_control_ledger_audit_problems', 'What that check found wrong', problems, [
-    'kind',
-  ]);
-}
-
-function defineSweep(
-  define: Define,
-  { sweepBacklog }: MetricSources,
-  onFailure: (error: unknown) => void,
-): void {
-  const read = shared(sweepBacklog, onFailure);
+  const audits = shared(ledgerAudits, onFailure);
+  define(
+    'matting_control_ledger_audit_age_seconds',
+    'Since the last check of it ended',
+    audits(all => all.map(({ kind, ageMs }) => [ageMs / 1000, { kind }])),
+    ['kind'],
+  );
+  define(
+    'matting_control_ledger_audit_problems',
+    'What that check found wrong',
+    audits(all => all.map(({ kind, problems }) => [problems, { kind }])),
+    ['kind'],
+  );
+  const backlog = shared(sweepBacklog, onFailure);
   define(
     'matting_control_sweep_overdue_seconds',
     'Since when the oldest of what is to be cleared away is due',
-    show =>
-      read(({ resultsMs, secretsMs, rowsMs, walkMs }) => {
-        show(resultsMs / 1000, { step: 'results' });
-        show(secretsMs / 1000, { step: 'secrets' });
-        show(rowsMs / 1000, { step: 'rows' });
-        show(Math.max(0, (walkMs ?? 0) - WALK_INTERVAL_MS) / 1000, { step: 'orphans' });
-      }),
+    backlog(({ resultsMs, secretsMs, rowsMs, walkMs }) => [
+      [resultsMs / 1000, { step: 'results' }],
+      [secretsMs / 1000, { step: 'secrets' }],
+      [rowsMs / 1000, { step: 'rows' }],
+      [Math.max(0, (walkMs ?? 0) - WALK_INTERVAL_MS) / 1000, { step: 'orphans' }],
+    ]),
     ['step'],
   );
+}
+
+function seconds(ms: number | undefined): number | undefined {
+  return ms === undefined ? undefined : ms / 1000;
 }
 
 /**
@@ -671,9 +577,9 @@ function defineSweep(
 function shared<T>(
   ask: () => Promise<T>,
   onFailure: (error: unknown) => void,
-): (show: (answer: T) => void) => Promise<void> {
+): (pick: (answer: T) => Values) => () => Promise<Values> {
   let reading: Reading<T> | undefined;
-  return async show => {
+  return pick => async () => {
     if (reading === undefined || performance.now() >= reading.validUntilMs) {
       reading = begin(ask, onFailure);
     }
@@ -682,7 +588,7 @@ function shared<T>(
       answer = found;
     });
     await settledWithin(answered, READ_MS_MAX);
-    if (answer !== undefined) show(answer);
+    return answer === undefined ? undefined : pick(answer);
   };
 }
 
