@@ -1,6 +1,10 @@
-/** Commands of the documents are commands of the program, with options that it knows. */
+/**
+ * Commands of the documents are commands of the program, with options that it knows; every page of
+ * docs/runbook.md is tried in test/runbook, or the page's preface says why not.
+ */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { globSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { runCommand } from '../../control-plane/src/cli/program.ts';
@@ -58,4 +62,20 @@ test('the runbook writes its commands out', () => {
     assert.equal(short?.[0], undefined, `${alert}: without npm run matting --`);
     for (const command of commands) assert.doesNotMatch(command, /…/, alert);
   }
+});
+
+const FOLDER = 'test/runbook';
+const files = globSync('*.runbook.ts', { cwd: path.join(ROOT, FOLDER) });
+const tried = files.flatMap(file =>
+  [...readPage(`${FOLDER}/${file}`).matchAll(/\bprocedure\(service, '(\w+)'/g)].map(
+    ([, name]) => name,
+  ),
+);
+const [preface = ''] = readPage('docs/runbook.md').split('\n## ');
+const [, untriedText = ''] = preface.split('Not tried');
+const untried = [...untriedText.matchAll(/\bMatting\w+/g)].map(([name]) => name);
+
+test('what was tried and what was not are all the pages', () => {
+  assert.ok(tried.length > 30);
+  assert.deepEqual([...tried, ...untried].toSorted(), [...runbookPages().keys()].toSorted());
 });

@@ -236,11 +236,6 @@ test('the limits and formats it names are those of the contract', () => {
   assert.ok(wishes.every(format => pattern.test(format.toUpperCase())));
 });
 
-test('its body has every field of a submission, and none besides', () => {
-  const { properties } = at('#/components/schemas/MattingRequest') as { properties: Json };
-  assert.deepEqual(Object.keys(properties).sort(), [...MATTING_FIELDS].sort());
-});
-
 test('its error codes are the public ones of the catalogue', () => {
   const codes = Object.entries(ERROR_CATALOGUE)
     .filter(([, spec]) => spec.scope === 'public')

@@ -41,6 +41,13 @@ after(async () => {
   for (const service of services) if (service.process.exitCode === null) await service.close();
 });
 
+const untilReady = (output: () => string, isEnded = () => false) =>
+  until(() => output().includes('Ready:') || isEnded(), {
+    timeoutMs: 240_000,
+    what: 'it is ready',
+    detail: output,
+  });
+
 async function failsToStart(env: Record<string, string>): Promise<string> {
   const { exited, output } = spawnMatting(['up'], env);
   const code = await exited;
@@ -110,11 +117,7 @@ test('a first start that fails late has shown every key it made', async () => {
   // The node fails when it starts its engine; where it does not, this is a start that is stopped.
   const { env, dataDir } = await isolatedEnv({ MATTING_EXECUTION_PROVIDER: 'cuda' });
   const { child, exited, output } = spawnMatting(['up'], env);
-  await until(() => child.exitCode !== null || output().includes('Ready:'), {
-    timeoutMs: 240_000,
-    what: 'it ends, or is ready',
-    detail: output,
-  });
+  await untilReady(output, () => child.exitCode !== null);
   child.kill('SIGTERM');
   await exited;
   await requireNothingLeft(dataDir);
@@ -137,61 +140,47 @@ test('logs that cannot be written stop nothing', async () => {
     symlinkSync('/dev/full', path.join(dataDir, 'logs', name));
   }
   const { child, exited, output } = spawnMatting(['up'], env);
-  await until(() => output().includes('Ready:') || child.exitCode !== null, {
-    timeoutMs: 120_000,
-    what: 'it is ready',
-    detail: output,
-  });
+  await untilReady(output, () => child.exitCode !== null);
   child.kill('SIGTERM');
   assert.equal(await exited, 0, output());
   await requireNothingLeft(dataDir);
   rmSync(dataDir, { recursive: true, force: true });
 });
 
-test('a make that was killed takes the service with it', async () => {
-  const { env, dataDir } = await isolatedEnv();
-  const script = '"$0" bin/matting.ts up --end-with-parent & wait';
-  const make = spawn('sh', ['-c', script, process.execPath], { cwd: ROOT, env, stdio: 'pipe' });
-  let output = '';
-  make.stdout.setEncoding('utf8').on('data', text => {
-    output += text;
+for (const [what, command, args] of [
+  [
+    'a make that was killed',
+    'sh',
+    ['-c', '"$0" bin/matting.ts up --end-with-parent & wait', process.execPath],
+  ],
+  [
+    'a terminal that is closed, whichever process leads its session,',
+    'script',
+    // The leader is told, and does not tell its children.
+    ['-qec', `trap '' HUP; '${process.execPath}' bin/matting.ts up; :`, '/dev/null'],
+  ],
+] as const) {
+  test(`${what} takes the service with it`, async () => {
+    const { env, dataDir } = await isolatedEnv();
+    const starter = spawn(command, args, { cwd: ROOT, env, stdio: 'pipe' });
+    let output = '';
+    starter.stdout.setEncoding('utf8').on('data', text => {
+      output += text;
+    });
+    await untilReady(() => output);
+    starter.kill('SIGKILL');
+    await requireNothingLeft(dataDir);
+    rmSync(dataDir, { recursive: true, force: true });
   });
-  await until(() => output.includes('Ready:'), {
-    timeoutMs: 120_000,
-    what: 'it is ready',
-    detail: () => output,
-  });
-  make.kill('SIGKILL');
-  await requireNothingLeft(dataDir);
-  rmSync(dataDir, { recursive: true, force: true });
-});
-
-test('a terminal that is closed takes the service with it, whichever process leads its session', async () => {
-  const { env, dataDir } = await isolatedEnv();
-  // The leader is told, and does not tell its children.
-  const leader = `trap '' HUP; '${process.execPath}' bin/matting.ts up; :`;
-  const script = spawn('script', ['-qec', leader, '/dev/null'], { cwd: ROOT, env, stdio: 'pipe' });
-  let output = '';
-  script.stdout.setEncoding('utf8').on('data', text => {
-    output += text;
-  });
-  await until(() => output.includes('Ready:'), {
-    timeoutMs: 120_000,
-    what: 'it is ready',
-    detail: () => output,
-  });
-  script.kill('SIGKILL');
-  await requireNothingLeft(dataDir);
-  rmSync(dataDir, { recursive: true, force: true });
-});
+}
 
 test('the first start, a pasted curl line, a second start, and the end of everything', async () => {
   const service = await startService();
   services.push(service);
   const curl = /^curl .*$/m.exec(service.output())?.[0];
-  assert.ok(curl !== undefined && curl.endsWith(' -o cutout.png'), service.output());
+  assert.ok(curl?.endsWith(' -o cutout.png'), service.output());
   const file = path.join(service.dataDir, 'cutout.png');
-  const line = curl.replace('-o cutout.png', `-o ${file} -D -`);
+  const line = String(curl).replace('-o cutout.png', `-o ${file} -D -`);
   const { stdout } = await run('sh', ['-c', line], { cwd: ROOT });
   const { width, height, hasAlpha } = await sharp(file).metadata();
   assert.deepEqual({ width, height, hasAlpha }, { width: 1200, height: 900, hasAlpha: true });
@@ -210,11 +199,7 @@ test('the first start, a pasted curl line, a second start, and the end of everyt
   for (const { pid } of before) assert.ok(!existsSync(`/proc/${pid}`), `${pid} is left over`);
 
   const second = spawnMatting(['up'], { ...service.env });
-  await until(() => second.output().includes('Ready:'), {
-    timeoutMs: 240_000,
-    what: 'the second start is ready',
-    detail: second.output,
-  });
+  await untilReady(second.output);
   assert.ok(!second.output().includes('API key, shown'), second.output());
   // The key of the first start still works, and the first job is still there.
   const again = await service.get(statusUrl);

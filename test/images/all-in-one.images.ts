@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, it } from 'node:test';
 import { ROOT } from '../support/running-service.ts';
+import { requireTeapot } from '../support/teapot.ts';
 import { ALL_IN_ONE, LOCKED, skipWithoutPodman, tried } from './podman.ts';
-import { requireTeapot } from './teapot.ts';
 
 const START_MS_MAX = 280_000;
 const DEMO = path.join(ROOT, 'docs/images/demo.jpg');

@@ -12,9 +12,9 @@ import { after, before, describe, it } from 'node:test';
 import { findFreePorts } from '../../bin/free-ports.ts';
 import { findProgram } from '../support/foreign-program.ts';
 import { ROOT, until } from '../support/running-service.ts';
+import { requireTeapot } from '../support/teapot.ts';
 import { podman, skipWithoutPodman, tried } from './podman.ts';
 import { makeStandIns, skipWithoutStandIns } from './stand-ins.ts';
-import { requireTeapot } from './teapot.ts';
 
 const PROJECT = `matting-test-${process.pid}`;
 const START_MS_MAX = 280_000;

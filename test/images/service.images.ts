@@ -5,6 +5,7 @@ import path from 'node:path';
 import { before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ROOT, until } from '../support/running-service.ts';
+import { requireTeapot } from '../support/teapot.ts';
 import {
   CONTROL_PLANE,
   evaluate,
@@ -17,7 +18,6 @@ import {
   stopContainer,
   tried,
 } from './podman.ts';
-import { requireTeapot } from './teapot.ts';
 
 const TOKEN = 'a-token-of-the-tests-0123456789';
 const START_MS_MAX = 280_000;

@@ -12,8 +12,13 @@ import {
   type TestObjectStore,
 } from '../support/object-storage/object-store.ts';
 import { ROOT } from '../support/running-service.ts';
-import { type BucketPolicy, PREFIX, policyFor, without } from './bucket-policy.ts';
-import { limitedCredentials } from './limited-credentials.ts';
+import {
+  type BucketPolicy,
+  limitedCredentials,
+  PREFIX,
+  policyFor,
+  without,
+} from './bucket-user.ts';
 import type { Env } from './program.ts';
 
 const execute = promisify(execFile);

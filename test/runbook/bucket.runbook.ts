@@ -7,8 +7,7 @@ import {
   missingStore,
   type TestObjectStore,
 } from '../support/object-storage/object-store.ts';
-import { type BucketPolicy, PREFIX, policyFor, without } from './bucket-policy.ts';
-import { BucketRole } from './bucket-role.ts';
+import { type BucketPolicy, BucketRole, PREFIX, policyFor, without } from './bucket-user.ts';
 import { Installation, pictureBase64, SKIP } from './installation.ts';
 import { type Procedure, procedure } from './procedures.ts';
 

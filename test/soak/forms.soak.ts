@@ -4,11 +4,8 @@
  * process stays below the bounds of its uploads, and nothing is left of what was refused.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, fork } from 'node:child_process';
 import { randomBytes, randomInt, randomUUID } from 'node:crypto';
-import { once } from 'node:events';
 import net from 'node:net';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import {
@@ -19,7 +16,7 @@ import {
   partOf,
 } from '../../control-plane/test/support/forms.ts';
 import { pngHeader } from '../../control-plane/test/support/test-app.ts';
-import type { FormPort, FormPortState } from './form-port.ts';
+import { Ports } from './ports.ts';
 
 const RUN_MS = 90_000;
 const CALLERS = 96;
@@ -27,25 +24,11 @@ const CALLERS = 96;
 const GROWTH_BYTES_MAX = 250_000_000;
 const IMAGE_BYTES_MAX = 2_000_000;
 
-let child: ChildProcess;
-let port: FormPort;
-
+let ports: Ports;
 before(async () => {
-  child = fork(path.join(import.meta.dirname, 'form-port.ts'));
-  [port] = (await once(child, 'message')) as [FormPort];
+  ports = await Ports.open();
 });
-
-after(async () => {
-  const exited = once(child, 'exit');
-  child.send('end');
-  await exited;
-});
-
-async function state(): Promise<FormPortState> {
-  child.send('state');
-  const [answer] = (await once(child, 'message')) as [FormPortState];
-  return answer;
-}
+after(() => ports.close());
 
 const NAMES = ['image_file', 'output_format', 'crop', 'background_file', 'image_url', 'scale'];
 const pick = <T>(values: readonly T[]): T => values[randomInt(values.length)]!;
@@ -90,7 +73,7 @@ const statuses = new Map<string, number>();
 async function callOnce(): Promise<void> {
   const body = randomForm();
   const way = randomInt(5);
-  const socket = net.connect(port.rest, '127.0.0.1').on('error', () => undefined);
+  const socket = net.connect(ports.places.rest, '127.0.0.1').on('error', () => undefined);
   const closed = new Promise<void>(resolve => socket.once('close', () => resolve()));
   let head = '';
   socket.on('data', data => {
@@ -100,7 +83,7 @@ async function callOnce(): Promise<void> {
   const lines = [
     'POST /v1/matting/jobs HTTP/1.1',
     'Host: x',
-    `Authorization: Bearer ${port.token}`,
+    `Authorization: Bearer ${ports.places.apiKey}`,
     `Idempotency-Key: ${randomUUID()}`,
     `Content-Type: multipart/form-data; boundary=${BOUNDARY}`,
     `Content-Length: ${body.length}`,
@@ -114,7 +97,7 @@ async function callOnce(): Promise<void> {
 }
 
 test('forms of every kind leave nothing and cost the memory of their chunks', async () => {
-  const first = await state();
+  const first = await ports.state();
   let most = first.residentBytes;
   const endsAtMs = performance.now() + RUN_MS;
   const callers = Array.from({ length: CALLERS }, async () => {
@@ -123,15 +106,15 @@ test('forms of every kind leave nothing and cost the memory of their chunks', as
   const watching = (async () => {
     while (performance.now() < endsAtMs) {
       await delay(500);
-      most = Math.max(most, (await state()).residentBytes);
+      most = Math.max(most, (await ports.state()).residentBytes);
     }
   })();
   await Promise.all([...callers, watching]);
-  let last = await state();
+  let last = await ports.state();
   // Those that were cut end with their connections.
   for (let tries = 0; tries < 100 && last.uploads + last.waiting > 0; tries += 1) {
     await delay(100);
-    last = await state();
+    last = await ports.state();
   }
   const megabytes = (bytes: number) => Math.round(bytes / 1e6);
   console.log(

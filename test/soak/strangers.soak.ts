@@ -3,7 +3,7 @@
  * of HTTP/2: the memory of the process stays flat, and callers with a token are served beside them.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, fork } from 'node:child_process';
+import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import net from 'node:net';
 import path from 'node:path';
@@ -12,33 +12,24 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { credentials } from '@grpc/grpc-js';
 import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
 import { tokenMetadata } from '../../inference-node/src/grpc/callers.ts';
+import { Ports } from './ports.ts';
 import { ATTACKS } from './stranger-attack.ts';
-import type { StrangerPorts } from './stranger-ports.ts';
 
 const ATTACK_MS = 40_000;
 const CONNECTIONS = 256;
 /** Sockets, sessions and what the system's allocator keeps; an unbounded port takes gigabytes. */
 const GROWTH_BYTES_MAX = 250_000_000;
 
-let child: ChildProcess;
-let ports: StrangerPorts;
+let open: Ports;
+let ports: Ports['places'];
 
 before(async () => {
-  child = fork(path.join(import.meta.dirname, 'stranger-ports.ts'));
-  [ports] = (await once(child, 'message')) as [StrangerPorts];
+  open = await Ports.open();
+  ports = open.places;
 });
+after(() => open.close());
 
-after(async () => {
-  const exited = once(child, 'exit');
-  child.send('end');
-  await exited;
-});
-
-async function residentBytes(): Promise<number> {
-  child.send('size');
-  const [answer] = (await once(child, 'message')) as [{ residentBytes: number }];
-  return answer.residentBytes;
-}
+const residentBytes = async () => (await open.state()).residentBytes;
 
 /** Each over a connection of its own, as a control plane that has just started. */
 async function askWithToken(): Promise<number> {

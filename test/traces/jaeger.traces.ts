@@ -127,23 +127,4 @@ describe('a trace in Jaeger', { skip: skipWithoutJaeger() }, () => {
       assert.equal(line.trace_flags, '01');
     }
   });
-
-  it('is not shown where the caller sampled none', async () => {
-    const unsampled = randomBytes(16).toString('hex');
-    const sampled = randomBytes(16).toString('hex');
-    const ask = async (id: string, flags: string) => {
-      const headers = { traceparent: `00-${id}-${callersSpanId}-${flags}` };
-      const answer = await fetch(`${service.baseUrl}/v1/account`, {
-        headers: { ...headers, authorization: `Bearer ${service.apiKey}`, 'idempotency-key': id },
-      });
-      assert.equal(answer.status, 200);
-    };
-    await ask(unsampled, '00');
-    await ask(sampled, '01');
-    await until(async () => (await jaeger.trace(sampled)) !== undefined, {
-      timeoutMs: SHOWN_MS_MAX,
-      what: 'the sampled trace',
-    });
-    assert.equal(await jaeger.trace(unsampled), undefined);
-  });
 });

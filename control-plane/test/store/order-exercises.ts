@@ -1,6 +1,6 @@
 /** The methods of orders, for statements.test.ts. */
 import assert from 'node:assert/strict';
-import { orderOf } from '../../../test/support/large-orders.ts';
+import { orderOf } from '../../../test/support/large-people-and-orders.ts';
 import { accountOf } from '../../../test/support/large-tables.ts';
 import { ORDERS_A_DAY_MAX } from '../../src/domain/account/orders.ts';
 import { bounded, type Exercise } from './exercise.ts';

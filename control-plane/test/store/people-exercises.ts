@@ -1,7 +1,11 @@
 /** The methods of people's stores, for statements.test.ts. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { personMailOf, personOf, sessionHashOf } from '../../../test/support/large-people.ts';
+import {
+  personMailOf,
+  personOf,
+  sessionHashOf,
+} from '../../../test/support/large-people-and-orders.ts';
 import { accountOf } from '../../../test/support/large-tables.ts';
 import { MEMBERS_MAX } from '../../src/store/people/member-rows.ts';
 import { SESSIONS_MAX } from '../../src/store/people/session-store.ts';

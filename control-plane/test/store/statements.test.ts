@@ -16,8 +16,7 @@ import {
   skipReason,
   type TestDatabase,
 } from '../../../test/support/database.ts';
-import { fillLargeOrders } from '../../../test/support/large-orders.ts';
-import { fillLargePeople } from '../../../test/support/large-people.ts';
+import { fillLargeOrders, fillLargePeople } from '../../../test/support/large-people-and-orders.ts';
 import { fillLargeTables } from '../../../test/support/large-tables.ts';
 import {
   type MeteredDatabase,

@@ -1,0 +1,142 @@
+/**
+ * What the bucket's user may do, as docs/security.md gives it; credentials of a MinIO that may do
+ * no more than a policy says, by its STS; and a role of the machine, whose credentials the service
+ * asks for again and again and whose rights change.
+ */
+import assert from 'node:assert/strict';
+import { createHash, createHmac } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { IDENTITY, type TestObjectStore } from '../support/object-storage/object-store.ts';
+import type { Env } from './program.ts';
+import { codeOf, readPage } from './runbook-page.ts';
+
+/** Of the service's objects, in the policy and in its URL. */
+export const PREFIX = 'production';
+
+interface Statement {
+  readonly Action: readonly string[];
+  readonly Resource: string;
+}
+export interface BucketPolicy {
+  readonly Version: string;
+  readonly Statement: readonly Statement[];
+}
+
+/** The page's, for this bucket and PREFIX. */
+export function policyFor(bucket: string): BucketPolicy {
+  const section = readPage('docs/security.md').split('\n### The bucket user\n')[1] ?? '';
+  const [own = ''] = section.split(/\n#{2,3} /);
+  const json = codeOf(own).filter(line => /^[{}\]]/.test(line));
+  assert.ok(json.length > 0, 'docs/security.md has no policy');
+  const text = json.join('\n').replaceAll('bucket/prefix', `${bucket}/${PREFIX}`);
+  return JSON.parse(text.replaceAll(':::bucket"', `:::${bucket}"`));
+}
+
+/** It gives every right but this. */
+export const without = (policy: BucketPolicy, action: string): BucketPolicy => ({
+  ...policy,
+  Statement: policy.Statement.map(each => ({
+    ...each,
+    Action: each.Action.filter(name => name !== action),
+  })).filter(({ Action }) => Action.length > 0),
+});
+
+const SERVICE = 'sts';
+const hash = (text: string) => createHash('sha256').update(text).digest('hex');
+const mac = (key: string | Buffer, text: string) => createHmac('sha256', key).update(text).digest();
+
+/** As the SDK's chain of credentials reads them. */
+export async function limitedCredentials(store: TestObjectStore, policy: string): Promise<Env> {
+  const body = new URLSearchParams({
+    Action: 'AssumeRole',
+    Version: '2011-06-15',
+    DurationSeconds: '3600',
+    Policy: policy,
+  }).toString();
+  const answer = await fetch(store.endpoint, {
+    method: 'POST',
+    headers: signed(new URL(store.endpoint).host, body),
+    body,
+  });
+  const text = await answer.text();
+  assert.equal(answer.status, 200, text);
+  const fieldOf = (name: string) => new RegExp(`<${name}>([^<]+)<`).exec(text)?.[1] ?? '';
+  return {
+    AWS_ACCESS_KEY_ID: fieldOf('AccessKeyId'),
+    AWS_SECRET_ACCESS_KEY: fieldOf('SecretAccessKey'),
+    AWS_SESSION_TOKEN: fieldOf('SessionToken'),
+  };
+}
+
+/** Signature version 4 of a form to the root of the host. */
+function signed(host: string, body: string): Record<string, string> {
+  const time = new Date().toISOString().replace(/[-:]|\.\d{3}/g, '');
+  const day = time.slice(0, 8);
+  const scope = `${day}/${IDENTITY.region}/${SERVICE}/aws4_request`;
+  const type = 'application/x-www-form-urlencoded';
+  const headers = `content-type:${type}\nhost:${host}\nx-amz-date:${time}\n`;
+  const names = 'content-type;host;x-amz-date';
+  const request = ['POST', '/', '', headers, names, hash(body)].join('\n');
+  const toSign = ['AWS4-HMAC-SHA256', time, scope, hash(request)].join('\n');
+  const key = [day, IDENTITY.region, SERVICE, 'aws4_request'].reduce<string | Buffer>(
+    mac,
+    `AWS4${IDENTITY.secretAccessKey}`,
+  );
+  const signature = mac(key, toSign).toString('hex');
+  return {
+    'content-type': type,
+    'x-amz-date': time,
+    authorization: `AWS4-HMAC-SHA256 Credential=${IDENTITY.accessKeyId}/${scope}, SignedHeaders=${names}, Signature=${signature}`,
+  };
+}
+
+/** So close to its end that the SDK asks anew for every request. */
+const LIFE_MS = 60_000;
+
+export class BucketRole {
+  readonly #store: TestObjectStore;
+  readonly #server: Server;
+  #answer = '';
+
+  private constructor(store: TestObjectStore) {
+    this.#store = store;
+    this.#server = createServer((_, response) => {
+      const Expiration = new Date(Date.now() + LIFE_MS).toISOString();
+      response.setHeader('content-type', 'application/json');
+      response.end(JSON.stringify({ ...JSON.parse(this.#answer), Expiration }));
+    });
+  }
+
+  static async open(store: TestObjectStore, policy: BucketPolicy): Promise<BucketRole> {
+    const role = new BucketRole(store);
+    await role.allow(policy);
+    role.#server.listen(0, '127.0.0.1');
+    await once(role.#server, 'listening');
+    return role;
+  }
+
+  /** This from now on, and nothing else. */
+  async allow(policy: BucketPolicy): Promise<void> {
+    const keys = await limitedCredentials(this.#store, JSON.stringify(policy));
+    this.#answer = JSON.stringify({
+      AccessKeyId: keys.AWS_ACCESS_KEY_ID,
+      SecretAccessKey: keys.AWS_SECRET_ACCESS_KEY,
+      Token: keys.AWS_SESSION_TOKEN,
+    });
+  }
+
+  /** As the SDK's chain of credentials finds it. */
+  get env(): Env {
+    const { port } = this.#server.address() as AddressInfo;
+    return { AWS_CONTAINER_CREDENTIALS_FULL_URI: `http://127.0.0.1:${port}/` };
+  }
+
+  async close(): Promise<void> {
+    const closed = once(this.#server, 'close');
+    this.#server.close();
+    this.#server.closeAllConnections();
+    await closed;
+  }
+}
