@@ -5,75 +5,103 @@
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
+import { cutOutOf } from '../../control-plane/test/nodes/scripted-exchange.ts';
 import { assertBalanced } from '../../control-plane/test/store/fixtures.ts';
-import { Replicas } from '../../control-plane/test/support/replicas.ts';
+import { type Caller, pictureBody, Replicas } from '../../control-plane/test/support/replicas.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { type DatabaseCluster, urlOfPort } from '../support/databases/cluster.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
-import { Load } from './load.ts';
+import { THIS_VERSION } from '../support/fleet/installed-version.ts';
+import { type Picture, SteadyLoad } from '../support/fleet/steady-load.ts';
 
 /** No job may end for so long: what callers are promised of a fail-over. */
 const STANDSTILL_MS_MAX = 30_000;
 /** Before a member is hurt, and after it. */
 const JOBS_AROUND = 30;
+const CALLERS = 6;
+/** More than they get: each comes again when the one before is done. */
+const PER_SECOND = 1000;
 /** The store waits by itself, for seconds, each time. */
 const TRIES_MAX = 10;
 
 export class ServiceOnCluster {
   readonly replicas: Replicas;
-  readonly #proxy: TcpProxy;
+  readonly #baseUrl: string;
+  readonly #closing: AsyncDisposableStack;
 
-  private constructor(replicas: Replicas, proxy: TcpProxy) {
+  private constructor(replicas: Replicas, baseUrl: string, closing: AsyncDisposableStack) {
     this.replicas = replicas;
-    this.#proxy = proxy;
+    this.#baseUrl = baseUrl;
+    this.#closing = closing;
   }
 
   static async start(cluster: DatabaseCluster): Promise<ServiceOnCluster> {
+    await using opening = new AsyncDisposableStack();
     const proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
-    try {
-      const server = urlOfPort(proxy.port);
-      const database = await createTestDatabase('mysql', { server, migrated: false });
-      const replicas = await Replicas.open('mysql', { database });
-      for (let node = 0; node < 2; node += 1) await replicas.addNode({ imagesMax: 4 });
-      return new ServiceOnCluster(replicas, proxy);
-    } catch (error) {
-      await proxy.close();
-      throw error;
-    }
+    opening.defer(() => proxy.close());
+    // As a balancer leads callers: who is refused by one control plane comes to the other.
+    const balancer = await TcpProxy.open(() => lead());
+    opening.defer(() => balancer.close());
+    const baseUrl = `http://127.0.0.1:${balancer.port}`;
+    const server = urlOfPort(proxy.port);
+    const database = await createTestDatabase('mysql', { server, migrated: false });
+    const env = { MATTING_BASE_URL: baseUrl };
+    const replicas = await Replicas.open('mysql', { database, env });
+    opening.defer(() => replicas.close());
+    const lead = roundRobin([0, 1].map(index => Number(new URL(replicas.url(index, '')).port)));
+    for (let node = 0; node < 2; node += 1) await replicas.addNode({ imagesMax: 4 });
+    return new ServiceOnCluster(replicas, baseUrl, opening.move());
   }
 
   /** Every job that was accepted succeeds and is charged once, and none waits for long. */
   async requireFailOver(context: TestContext, hurt: () => Promise<void>): Promise<void> {
-    const load = new Load(this.replicas, await patiently(() => this.replicas.createCaller(1e6)));
-    await load.untilEnded(JOBS_AROUND, 0);
+    const caller = await patiently(() => this.replicas.createCaller(1e6));
+    const load = await SteadyLoad.start({
+      baseUrl: this.#baseUrl,
+      apiKey: caller.token,
+      perSecond: PER_SECOND,
+      openMax: CALLERS,
+      clients: [THIS_VERSION],
+      picture,
+      mayRetry: ({ status, retryable }) => status === 503 && retryable,
+    });
+    await load.more(JOBS_AROUND);
     const hurtAtMs = performance.now();
     await hurt();
-    await load.untilEnded(JOBS_AROUND, performance.now());
-    await load.stop();
-    const gapMs = load.longestGapMs(hurtAtMs);
-    context.diagnostic(
-      `${load.ended.length} jobs, ${load.refusals} refusals; no job ended for ` +
-        `${Math.round(gapMs)} ms, the longest took ${Math.round(load.longestJobMs(hurtAtMs))} ms`,
-    );
-    await this.#requireMoney(load);
+    await load.more(JOBS_AROUND);
+    await load.finish();
+    const gapMs = longestGapMs(load, hurtAtMs);
+    context.diagnostic(`${load.summary()}; no job ended for ${Math.round(gapMs)} ms`);
+    await this.#requireMoney(caller, load);
     assert.ok(gapMs < STANDSTILL_MS_MAX, `no job ended for ${Math.round(gapMs)} ms`);
   }
 
   async close(): Promise<void> {
-    await this.replicas.close();
-    await this.#proxy.close();
+    await this.#closing.disposeAsync();
   }
 
-  async #requireMoney({ accountId, ended }: Load): Promise<void> {
+  async #requireMoney({ accountId }: Caller, { done }: SteadyLoad): Promise<void> {
     const { stores } = this.replicas;
-    assert.equal(new Set(ended.map(({ jobId }) => jobId)).size, ended.length, 'two keys, one job');
+    assert.equal(new Set(done.map(({ jobId }) => jobId)).size, done.length, 'two keys, one job');
     const credits = await patiently(() => stores.ledger.credits(accountId));
     const { reserve, charge, release } = credits?.sums ?? {};
     // A reservation more would be a job that no caller was told of.
-    assert.deepEqual([reserve, charge, release], [ended.length, ended.length, 0]);
+    assert.deepEqual([reserve, charge, release], [done.length, done.length, 0]);
     assert.equal(credits?.reserved, 0);
     await patiently(() => assertBalanced(stores, accountId));
   }
+}
+
+async function picture(): Promise<Picture> {
+  const file = Buffer.from(pictureBody().image_base64, 'base64');
+  return { file, requireCutOut: async cutOut => assert.ok(cutOutOf(file).equals(cutOut)) };
+}
+
+/** The longest time from an instant on in which no job ended. */
+function longestGapMs({ done }: SteadyLoad, fromMs: number): number {
+  const ended = done.map(({ endedAtMs }) => endedAtMs).filter(ms => ms > fromMs);
+  const instants = [fromMs, ...ended.sort((one, other) => one - other)];
+  return Math.max(0, ...instants.slice(1).map((ms, index) => ms - (instants[index] ?? ms)));
 }
 
 /** The test's own connections may lead to a member that is gone, as those of any other caller. */

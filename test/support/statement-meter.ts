@@ -11,7 +11,6 @@ import {
   CompiledQuery,
   type DatabaseConnection,
   type Dialect,
-  type Driver,
   Kysely,
   type QueryResult,
 } from 'kysely';
@@ -70,81 +69,38 @@ export function openMeteredDatabase(dialect: DatabaseDialect, url: string): Mete
   return { database, statements };
 }
 
+/** What begins and ends transactions is no statement of a store. */
+const TRANSACTION = /^(?:begin|start transaction|set transaction|commit|rollback)\b/i;
+
 function meteredDialect(inner: Dialect, metered: Metered, statements: MeteredStatement[]): Dialect {
+  const known = new WeakSet<DatabaseConnection>();
+  const meter = (connection: DatabaseConnection) => {
+    if (known.has(connection)) return connection;
+    known.add(connection);
+    const unmetered: DatabaseConnection = {
+      executeQuery: connection.executeQuery.bind(connection),
+      streamQuery: connection.streamQuery.bind(connection),
+    };
+    connection.executeQuery = async <R>(query: CompiledQuery) => {
+      if (TRANSACTION.test(query.sql)) return await unmetered.executeQuery<R>(query);
+      const { result, rowsRead } = await metered<R>(unmetered, query);
+      const rows = result.rows.length + Number(result.numAffectedRows ?? 0n);
+      statements.push({ sql: query.sql, parameters: query.parameters, rowsRead, rows });
+      return result;
+    };
+    return connection;
+  };
   return {
     createAdapter: () => inner.createAdapter(),
     createQueryCompiler: () => inner.createQueryCompiler(),
     createIntrospector: db => inner.createIntrospector(db),
-    createDriver: () => new MeteredDriver(inner.createDriver(), metered, statements),
+    createDriver: () => {
+      const driver = inner.createDriver();
+      const acquire = driver.acquireConnection.bind(driver);
+      driver.acquireConnection = async () => meter(await acquire());
+      return driver;
+    },
   };
-}
-
-class MeteredConnection implements DatabaseConnection {
-  readonly inner: DatabaseConnection;
-  readonly #metered: Metered;
-  readonly #statements: MeteredStatement[];
-
-  constructor(inner: DatabaseConnection, metered: Metered, statements: MeteredStatement[]) {
-    this.inner = inner;
-    this.#metered = metered;
-    this.#statements = statements;
-  }
-
-  async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
-    const { result, rowsRead } = await this.#metered<R>(this.inner, query);
-    const rows = result.rows.length + Number(result.numAffectedRows ?? 0n);
-    this.#statements.push({ sql: query.sql, parameters: query.parameters, rowsRead, rows });
-    return result;
-  }
-
-  streamQuery<R>(): AsyncIterableIterator<QueryResult<R>> {
-    throw new Error('the stores do not stream');
-  }
-}
-
-class MeteredDriver implements Driver {
-  readonly #inner: Driver;
-  readonly #metered: Metered;
-  readonly #statements: MeteredStatement[];
-
-  constructor(inner: Driver, metered: Metered, statements: MeteredStatement[]) {
-    this.#inner = inner;
-    this.#metered = metered;
-    this.#statements = statements;
-  }
-
-  init(): Promise<void> {
-    return this.#inner.init();
-  }
-
-  async acquireConnection(): Promise<MeteredConnection> {
-    const inner = await this.#inner.acquireConnection();
-    return new MeteredConnection(inner, this.#metered, this.#statements);
-  }
-
-  beginTransaction(connection: DatabaseConnection, settings: object): Promise<void> {
-    return this.#inner.beginTransaction(unmetered(connection), settings);
-  }
-
-  commitTransaction(connection: DatabaseConnection): Promise<void> {
-    return this.#inner.commitTransaction(unmetered(connection));
-  }
-
-  rollbackTransaction(connection: DatabaseConnection): Promise<void> {
-    return this.#inner.rollbackTransaction(unmetered(connection));
-  }
-
-  releaseConnection(connection: DatabaseConnection): Promise<void> {
-    return this.#inner.releaseConnection(unmetered(connection));
-  }
-
-  destroy(): Promise<void> {
-    return this.#inner.destroy();
-  }
-}
-
-function unmetered(connection: DatabaseConnection): DatabaseConnection {
-  return (connection as MeteredConnection).inner;
 }
 
 /** Index conditions that the engine checks by itself are attempts, and no reads. */

@@ -22,7 +22,6 @@ for (const kind of OBJECT_STORES) {
   describe(`control planes on a bucket of ${kind}`, { skip: missingStore(kind) }, () => {
     const server = useObjectStore(kind);
     let proxy: FaultProxy;
-    let replicas: Replicas;
     let caller: Caller;
 
     const blobs = async () => list(await openStorage(server.url()), -HOUR_MS);
@@ -49,18 +48,17 @@ for (const kind of OBJECT_STORES) {
 
     before(async () => {
       proxy = await FaultProxy.start(server.endpoint);
-      replicas = await Replicas.open('sqlite', {
-        replicas: 2,
-        env: { MATTING_STORAGE_URL: server.url({ endpoint: proxy.endpoint }) },
-      });
+    });
+    const replicas = Replicas.use('sqlite', () => ({
+      replicas: 2,
+      env: { MATTING_STORAGE_URL: server.url({ endpoint: proxy.endpoint }) },
+    }));
+    before(async () => {
       await replicas.addNode();
       caller = await replicas.createCaller(100);
     });
     afterEach(() => proxy.liftAll());
-    after(async () => {
-      await replicas.close();
-      await proxy.close();
-    });
+    after(() => proxy.close());
 
     it('cut a small and a large photo, and sweep both when their links have expired', async () => {
       for (const bytes of [1000, 9_000_000]) {

@@ -3,15 +3,12 @@
  * hour behind, on one database and one storage: callers, receivers and operators notice nothing.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
+import { execFileSync } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
-import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
+import { at } from '../../../test/support/at.ts';
 import {
   createTestDatabase,
   DIALECTS,
@@ -20,23 +17,18 @@ import {
 } from '../../../test/support/database.ts';
 import { openDirectoryBlobStore } from '../../src/storage/directory/directory-blob-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { ScriptedNode } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { Receiver } from '../services/notification/receiver.ts';
-import { assertBalanced, storesOn } from '../store/fixtures.ts';
-import { pictureBody } from '../support/replicas.ts';
+import { assertBalanced, fundedAccount, storesOn } from '../store/fixtures.ts';
+import { planeEnv, ReplicaChild } from '../support/child.ts';
+import { pictureBody, resultPath, submitTo } from '../support/replicas.ts';
 
 const HOUR_MS = 3_600_000;
 const SECRET = 'a raw callback secret of the tests';
-const SUPPORT = path.join(import.meta.dirname, '../support');
 const PRELOAD = path.resolve(import.meta.dirname, '../../../test/support/shifted-clock.ts');
 
-function spawnShifted(shiftMs: number, args: string[], env: NodeJS.ProcessEnv = {}): ChildProcess {
-  return spawn(process.execPath, ['--import', PRELOAD, ...args], {
-    env: { PATH: process.env.PATH, MATTING_TEST_CLOCK_SHIFT_MS: String(shiftMs), ...env },
-    stdio: ['pipe', 'pipe', 'inherit'],
-  });
-}
+const shifted = (shiftMs: number) => ({ MATTING_TEST_CLOCK_SHIFT_MS: String(shiftMs) });
 
 for (const shiftMs of [2 * HOUR_MS, -2 * HOUR_MS]) {
   describe(`a sweeper whose clock is off by ${shiftMs / HOUR_MS} hours`, () => {
@@ -55,8 +47,10 @@ for (const shiftMs of [2 * HOUR_MS, -2 * HOUR_MS]) {
           console.log(Date.now());
           for await (const name of store.listOlderThan(${HOUR_MS})) console.log(name);
           for await (const name of store.listOlderThan(-1000)) console.log('there');`;
-        const child = spawnShifted(shiftMs, ['--input-type=module', '--eval', list]);
-        const [clock, ...listed] = (await text(child.stdout!)).trim().split('\n');
+        const args = ['--import', PRELOAD, '--input-type=module', '--eval', list];
+        const env = { PATH: process.env.PATH, ...shifted(shiftMs) };
+        const out = execFileSync(process.execPath, args, { env, encoding: 'utf8' });
+        const [clock, ...listed] = out.trim().split('\n');
         const offMs = Number(clock) - Date.now();
         assert.ok(Math.abs(offMs - shiftMs) < HOUR_MS / 2, 'its clock is wrong');
         assert.deepEqual(listed, ['there']);
@@ -68,12 +62,6 @@ for (const shiftMs of [2 * HOUR_MS, -2 * HOUR_MS]) {
   });
 }
 
-interface Ports {
-  readonly http: number;
-  readonly registry: number;
-  readonly metrics: number;
-}
-
 for (const dialect of DIALECTS) {
   describe(`replicas with wrong clocks on ${dialect}`, { skip: skipReason(dialect) }, () => {
     let directory: string;
@@ -82,9 +70,7 @@ for (const dialect of DIALECTS) {
     let receiver: Receiver;
     let node: ScriptedNode;
     let token: string;
-    let accountId: string;
-    const children: ChildProcess[] = [];
-    const ports: Ports[] = [];
+    const replicas: ReplicaChild[] = [];
     const opened = Promise.withResolvers<void>();
 
     before(async () => {
@@ -92,83 +78,52 @@ for (const dialect of DIALECTS) {
       test = await createTestDatabase(dialect);
       stores = storesOn(await test.open());
       receiver = await Receiver.open(SECRET);
-      const account = await stores.accounts.create('caller');
-      assert.ok(account);
-      accountId = account.id;
-      await stores.ledger.grant(accountId, 100, 'test');
+      const accountId = await fundedAccount(stores, 100);
       token = (await stores.apiKeys.create(accountId, 'test')).token;
-      for (const shiftMs of [HOUR_MS, -HOUR_MS]) ports.push(await startReplica(shiftMs));
+      for (const shiftMs of [HOUR_MS, -HOUR_MS]) replicas.push(await startReplica(shiftMs));
       node = await ScriptedNode.start({
         script: async exchange => {
           await opened.promise;
           await exchange.cutOut();
         },
       });
-      const [first] = ports;
-      assert.ok(first);
-      await node.join(first.registry);
-      const ready = async ({ http }: Ports) => (await fetch(url(http, '/readyz'))).ok;
-      for (const replica of ports) await until(() => ready(replica), 'readiness');
+      await node.join(at(replicas, 0).ports.registry);
+      const ready = async ({ ports: { http } }: ReplicaChild) =>
+        (await fetch(url(http, '/readyz'))).ok;
+      for (const replica of replicas) await until(() => ready(replica), 'readiness');
     });
     after(async () => {
       opened.resolve();
-      for (const child of children) {
-        const ended = once(child, 'exit');
-        if (child.kill('SIGKILL')) await ended;
-      }
+      await Promise.all(replicas.map(replica => replica.end()));
       await node?.down();
       await receiver?.[Symbol.asyncDispose]();
       await test?.close();
       await rm(directory, { recursive: true, force: true });
     });
 
-    async function startReplica(shiftMs: number): Promise<Ports> {
-      const args = [path.join(SUPPORT, 'replica-process.ts'), `off-by${shiftMs}`, '15000', '5000'];
-      const child = spawnShifted(shiftMs, args, {
-        MATTING_DATA_DIR: directory,
-        MATTING_DATABASE_URL: test.url,
-        MATTING_SECRETS_KEY: 'ab'.repeat(32),
-        MATTING_PORT: '0',
-        MATTING_REGISTRY_PORT: '0',
-        MATTING_METRICS_PORT: '0',
-        MATTING_BASE_URL: 'http://links.example',
-        MATTING_NODE_TOKEN: TEST_TOKEN,
+    function startReplica(shiftMs: number): Promise<ReplicaChild> {
+      const env = {
+        ...planeEnv(directory, test.url),
+        ...shifted(shiftMs),
         MATTING_ALLOW_HTTP_CALLBACKS: 'true',
         MATTING_ALLOWED_NETWORKS: '127.0.0.1/32',
-      });
-      children.push(child);
-      const [line] = await once(createInterface(child.stdout!), 'line');
-      return JSON.parse(line) as Ports;
+      };
+      const name = `off-by${shiftMs}`;
+      const nodeArgs = ['--import', PRELOAD];
+      return ReplicaChild.start(env, { name, leaseMs: 15_000, renewMs: 5000, nodeArgs });
     }
 
     const url = (port: number, place: string) => `http://127.0.0.1:${port}${place}`;
 
-    async function submit({ http }: Ports): Promise<string> {
-      const answer = await fetch(url(http, '/v1/matting/jobs'), {
-        method: 'POST',
-        headers: {
-          authorization: `Bearer ${token}`,
-          'idempotency-key': randomUUID(),
-          'content-type': 'application/json',
-        },
-        body: JSON.stringify(
-          pictureBody({ callback_url: receiver.url(), callback_secret: SECRET }),
-        ),
-      });
+    async function submit({ ports: { http } }: ReplicaChild): Promise<string> {
+      const hook = { callback_url: receiver.url(), callback_secret: SECRET };
+      const answer = await submitTo(http, token, pictureBody(hook));
       const job = (await answer.json()) as { job_id: string };
       assert.equal(answer.status, 202, JSON.stringify(job));
       return job.job_id;
     }
 
-    /** The path of the link that the caller is shown. */
-    async function linkOf(jobId: string, http: number): Promise<string> {
-      const headers = { authorization: `Bearer ${token}`, 'idempotency-key': 'read' };
-      const answer = await fetch(url(http, `/v1/matting/jobs/${jobId}`), { headers });
-      const { result } = (await answer.json()) as { result: { url: string } };
-      return new URL(result.url).pathname;
-    }
-
-    async function oldestAgeS({ metrics }: Ports): Promise<number> {
+    async function oldestAgeS({ ports: { metrics } }: ReplicaChild): Promise<number> {
       const page = await (await fetch(url(metrics, '/metrics'))).text();
       return Number(/^matting_control_queue_oldest_age_seconds (\S+)$/m.exec(page)?.[1]);
     }
@@ -176,8 +131,8 @@ for (const dialect of DIALECTS) {
     it('sign, expire, count and take turns by the database’s clock', async () => {
       const jobs: string[] = [];
       // More than the node takes at once, so that some wait.
-      for (const replica of [...ports, ...ports]) jobs.push(await submit(replica));
-      for (const replica of ports) {
+      for (const replica of [...replicas, ...replicas]) jobs.push(await submit(replica));
+      for (const replica of replicas) {
         await until(async () => (await oldestAgeS(replica)) >= 0, 'the age of the queue');
         assert.ok((await oldestAgeS(replica)) < 1800, 'what waits has waited for a moment');
       }
@@ -187,8 +142,10 @@ for (const dialect of DIALECTS) {
         const job = await stores.jobs.find(jobId);
         assert.equal(job?.state, 'succeeded', job?.failure?.detail);
         assert.equal(job?.takeovers, 0, 'no lease was taken for one that had run out');
-        for (const { http } of ports) {
-          const answer = await fetch(url(http, await linkOf(jobId, http)));
+        for (const {
+          ports: { http },
+        } of replicas) {
+          const answer = await fetch(url(http, await resultPath(http, token, jobId)));
           assert.equal(answer.status, 200);
           const maxAgeS = Number(
             /max-age=(\d+)/.exec(answer.headers.get('cache-control') ?? '')?.[1],

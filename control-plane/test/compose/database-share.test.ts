@@ -4,7 +4,7 @@
  * one connection writes, and nobody holds it while it waits.
  */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { skipReason } from '../../../test/support/database.ts';
@@ -18,21 +18,18 @@ const SHARE = 2;
 const INNODB_TRX_REFRESH_MS = 200;
 
 describe('the connections of a replica on mysql', { skip: skipReason('mysql') }, () => {
-  let replicas: Replicas;
+  const replicas = Replicas.use('mysql', {
+    replicas: 1,
+    databaseUrl: async url => `${url}${url.includes('?') ? '&' : '?'}connection-limit=4`,
+  });
   let hostile: Caller;
   let good: Caller;
 
   before(async () => {
-    replicas = await Replicas.open('mysql', {
-      replicas: 1,
-      databaseUrl: async url => `${url}${url.includes('?') ? '&' : '?'}connection-limit=4`,
-    });
     await replicas.addNode();
     hostile = await replicas.createCaller(1000);
     good = await replicas.createCaller(100);
   });
-
-  after(() => replicas?.close());
 
   it('answers others while an account’s submissions wait for its row', async () => {
     const burst: Promise<RestAnswer>[] = [];

@@ -25,16 +25,12 @@ async function unreadyMetric(replicas: Replicas, replica: number): Promise<strin
 describe('a database that is demoted under a service', { skip: pairSkipReason }, () => {
   const opened = Promise.withResolvers<void>();
   let pair: DatabasePair;
-  let replicas: Replicas;
 
   before(async () => {
     pair = await DatabasePair.create();
-    replicas = await Replicas.open('mysql', { database: pair.asTestDatabase() });
   });
-  after(async () => {
-    opened.resolve();
-    await replicas?.close();
-  });
+  after(() => opened.resolve());
+  const replicas = Replicas.use('mysql', () => ({ database: pair.asTestDatabase() }));
 
   it('shows in /readyz and the metrics, and loses nothing once the address leads on', async () => {
     let cutOut = 0;
@@ -102,15 +98,13 @@ function mountReadOnly(directory: string): (() => void) | string {
 }
 
 describe('a database file that takes no writes', () => {
-  let replicas: Replicas;
+  const replicas = Replicas.use('sqlite', { replicas: 1 });
   let file: string;
 
   before(async () => {
-    replicas = await Replicas.open('sqlite', { replicas: 1 });
     await replicas.addNode();
     file = replicas.databaseUrl.slice('sqlite:'.length);
   });
-  after(() => replicas?.close());
 
   it('because it is gone shows in /readyz, and so does its return', async () => {
     await rename(file, `${file}.away`);

@@ -4,13 +4,10 @@
  * nor lost while replicas are killed in the middle of submissions.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import {
@@ -22,7 +19,6 @@ import {
 import type { ApiKey } from '../../src/store/accounts/api-key-store.ts';
 import { API_KEY_MEMORY_MS } from '../../src/store/accounts/api-key-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { TEST_TOKEN } from '../nodes/scripted-node.ts';
 import {
   assertBalanced,
   claimed,
@@ -30,20 +26,19 @@ import {
   IMAGE_FAULT,
   storesOn,
 } from '../store/fixtures.ts';
-import { type Caller, pictureBody, Replicas } from '../support/replicas.ts';
+import { planeEnv, ReplicaChild } from '../support/child.ts';
+import { type Caller, pictureBody, Replicas, submitTo } from '../support/replicas.ts';
 
 const BY = { kind: 'operator' } as const;
 const ASYNC = '/v1/matting/jobs';
 
 for (const dialect of DIALECTS) {
   describe(`keys at two replicas on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    let replicas: Replicas;
+    const replicas = Replicas.use(dialect);
     let caller: Caller;
     before(async () => {
-      replicas = await Replicas.open(dialect, { replicas: 2 });
       caller = await replicas.createCaller(50);
     });
-    after(() => replicas.close());
 
     /** What both answer, once what they remember of the key is over. */
     async function statuses(of: Caller): Promise<number[]> {
@@ -107,8 +102,7 @@ for (const dialect of DIALECTS) {
     let accountId: string;
     let key: ApiKey;
     let token: string;
-    const children: ChildProcess[] = [];
-    const ports: number[] = [];
+    const children: ReplicaChild[] = [];
 
     before(async () => {
       directory = await mkdtemp(path.join(tmpdir(), 'matting-caps-'));
@@ -119,55 +113,26 @@ for (const dialect of DIALECTS) {
       ({ key, token } = await stores.apiKeys.create(accountId, 'capped', { policy }));
     });
     after(async () => {
-      for (const index of children.keys()) await kill(index);
+      await Promise.all(children.map(child => child.end()));
       await test.close();
       await rm(directory, { recursive: true, force: true });
     });
 
     async function start(index: number): Promise<void> {
-      const program = path.join(import.meta.dirname, '../support/replica-process.ts');
-      const child = spawn(process.execPath, [program, `replica-${index}`, '3000', '300'], {
-        env: {
-          PATH: process.env.PATH,
-          MATTING_DATA_DIR: directory,
-          MATTING_DATABASE_URL: test.url,
-          MATTING_SECRETS_KEY: 'ab'.repeat(32),
-          MATTING_PORT: '0',
-          MATTING_REGISTRY_PORT: '0',
-          MATTING_METRICS_PORT: '0',
-          MATTING_BASE_URL: 'http://links.example',
-          MATTING_NODE_TOKEN: TEST_TOKEN,
-        },
-        stdio: ['pipe', 'pipe', 'inherit'],
-      });
-      children[index] = child;
-      const [line] = await once(createInterface(child.stdout), 'line');
-      ports[index] = JSON.parse(String(line)).http;
+      const env = planeEnv(directory, test.url);
+      children[index] = await ReplicaChild.start(env, { name: `replica-${index}` });
     }
 
-    async function kill(index: number): Promise<void> {
-      const child = children[index];
-      if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
-      const ended = once(child, 'exit');
-      child.kill('SIGKILL');
-      await ended;
-    }
+    const kill = (index: number) => children[index]?.end();
 
     /** As a client does: the same request at one replica and the other until it is answered. */
     async function submit(turn: number): Promise<number> {
       const idempotencyKey = randomUUID();
-      const body = JSON.stringify(pictureBody());
+      const body = pictureBody();
       for (let attempt = turn; ; attempt += 1) {
+        const { http = 0 } = children[attempt % 2]?.ports ?? {};
         try {
-          const answer = await fetch(`http://127.0.0.1:${ports[attempt % 2]}${ASYNC}`, {
-            method: 'POST',
-            headers: {
-              authorization: `Bearer ${token}`,
-              'idempotency-key': idempotencyKey,
-              'content-type': 'application/json',
-            },
-            body,
-          });
+          const answer = await submitTo(http, token, body, { key: idempotencyKey });
           await answer.arrayBuffer();
           if (answer.status < 500) return answer.status;
         } catch {

@@ -3,7 +3,6 @@
  * callers submit and download all the time: no link fails, no job is lost, nothing stays behind.
  */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -20,11 +19,12 @@ import {
 import { type ControlPlane, openControlPlane } from '../../src/compose.ts';
 import { loadConfig } from '../../src/config.ts';
 import { openStorage } from '../../src/storage/open-storage.ts';
-import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { ScriptedNode } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
-import { assertBalanced, storesOn } from '../store/fixtures.ts';
+import { assertBalanced, fundedAccount, storesOn } from '../store/fixtures.ts';
+import { planeEnv } from '../support/child.ts';
 import { runCli } from '../support/cli.ts';
-import { pictureBody } from '../support/replicas.ts';
+import { pictureBody, submitTo } from '../support/replicas.ts';
 
 const BASE_URL = 'http://links.example';
 /** Between two downloads of all links. */
@@ -52,14 +52,8 @@ for (const kind of OBJECT_STORES) {
 
     const open = async (name: string, storage: Storage) => {
       const env = {
-        MATTING_DATA_DIR: path.join(root, 'data'),
-        MATTING_DATABASE_URL: test.url,
-        MATTING_SECRETS_KEY: 'ab'.repeat(32),
-        MATTING_PORT: '0',
-        MATTING_REGISTRY_PORT: '0',
-        MATTING_METRICS_PORT: '0',
+        ...planeEnv(path.join(root, 'data'), test.url),
         MATTING_BASE_URL: BASE_URL,
-        MATTING_NODE_TOKEN: TEST_TOKEN,
         MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
         MATTING_READS_PER_MINUTE: '1000000',
         ...storage,
@@ -77,9 +71,7 @@ for (const kind of OBJECT_STORES) {
       root = await mkdtemp(path.join(tmpdir(), 'matting-moving-'));
       test = await createTestDatabase('sqlite');
       const stores = storesOn(await test.open());
-      const account = await stores.accounts.create('mover');
-      accountId = account!.id;
-      await stores.ledger.grant(accountId, 1000, 'test');
+      accountId = await fundedAccount(stores, 1000);
       ({ token } = await stores.apiKeys.create(accountId, 'test'));
       node = await ScriptedNode.start();
       node.script = exchange => exchange.cutOut();
@@ -93,13 +85,9 @@ for (const kind of OBJECT_STORES) {
     });
 
     async function submit(plane: ControlPlane): Promise<void> {
-      const headers = {
-        authorization: `Bearer ${token}`,
-        'idempotency-key': randomUUID(),
-        'content-type': 'application/json',
-      };
-      const body = JSON.stringify(pictureBody());
-      const answer = await fetch(urlOf(plane, '/v1/matting'), { method: 'POST', headers, body });
+      const answer = await submitTo(plane.ports.http, token, pictureBody(), {
+        path: '/v1/matting',
+      });
       const job = (await answer.json()) as WireJob;
       assert.equal(job.status, 'succeeded', JSON.stringify(job));
       const { url } = job.result!;

@@ -1,7 +1,7 @@
 /** A fleet that sleeps: two control planes take work while no node lives, and nodes come later. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import { until } from '../services/dispatch/harness.ts';
 import { assertBalanced } from '../store/fixtures.ts';
 import { type Caller, pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';
@@ -17,15 +17,13 @@ function removebgBody(): Record<string, unknown> {
 }
 
 describe('a fleet that sleeps', () => {
-  let replicas: Replicas;
+  const replicas = Replicas.use('sqlite', { env: { ...ENV, MATTING_NODES_ON_DEMAND: 'true' } });
   let caller: Caller;
   const waiting: RestAnswer[] = [];
 
   before(async () => {
-    replicas = await Replicas.open('sqlite', { env: { ...ENV, MATTING_NODES_ON_DEMAND: 'true' } });
     caller = await replicas.createCaller(10);
   });
-  after(() => replicas?.close());
 
   it('is ready without a node', async () => {
     for (const replica of [0, 1]) {

@@ -4,13 +4,10 @@
  * once, and taken back once.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { at } from '../../../test/support/at.ts';
@@ -23,12 +20,11 @@ import type { Order } from '../../src/domain/account/orders.ts';
 import { signMessage } from '../../src/services/notification/signature.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { TEST_TOKEN } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { assertBalanced, fundedAccount, storesOn } from '../store/fixtures.ts';
 import { movements, placed } from '../store/orders.ts';
+import { planeEnv, ReplicaChild } from '../support/child.ts';
 
-const PROGRAM = path.resolve(import.meta.dirname, '../support/replica-process.ts');
 const SECRET = 'what-the-provider-signs-with';
 const ACCOUNTS = 4;
 const ORDERS_AN_ACCOUNT = 4;
@@ -37,50 +33,22 @@ const REFUNDED = 1001;
 /** Between two tries: the time a restart takes is some of them. */
 const RETRY_MS = 20;
 
-class Replica {
-  #child: ChildProcess | undefined;
-  #port = 0;
-  readonly #env: Readonly<Record<string, string>>;
-
-  constructor(env: Readonly<Record<string, string>>) {
-    this.#env = env;
-  }
-
-  async start(): Promise<void> {
-    const child = spawn(process.execPath, [PROGRAM, randomUUID(), '3000', '300'], {
-      env: { PATH: process.env.PATH, ...this.#env },
-      stdio: ['pipe', 'pipe', 'inherit'],
-    });
-    this.#child = child;
-    const [line] = (await once(createInterface(child.stdout), 'line')) as [string];
-    this.#port = (JSON.parse(line) as { http: number }).http;
-  }
-
-  async kill(): Promise<void> {
-    const child = this.#child;
-    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
-    const ended = once(child, 'exit');
-    child.kill('SIGKILL');
-    await ended;
-  }
-
-  /** The status; undefined: it died, or is not there. */
-  async send(event: unknown): Promise<number | undefined> {
-    const body = JSON.stringify(event);
-    const timestampS = Math.floor(Date.now() / 1000);
-    const signed = signMessage(Buffer.from(SECRET), {
-      id: randomUUID(),
-      timestampS,
-      body: Buffer.from(body),
-    });
-    const url = `http://127.0.0.1:${this.#port}/account/payments/notifications`;
-    try {
-      const answer = await fetch(url, { method: 'POST', body, headers: { ...signed } });
-      await answer.arrayBuffer();
-      return answer.status;
-    } catch {
-      return undefined;
-    }
+/** The status that one answers; undefined: it died, or is not there. */
+async function send(replica: ReplicaChild, event: unknown): Promise<number | undefined> {
+  const body = JSON.stringify(event);
+  const timestampS = Math.floor(Date.now() / 1000);
+  const signed = signMessage(Buffer.from(SECRET), {
+    id: randomUUID(),
+    timestampS,
+    body: Buffer.from(body),
+  });
+  const url = `http://127.0.0.1:${replica.ports.http}/account/payments/notifications`;
+  try {
+    const answer = await fetch(url, { method: 'POST', body, headers: { ...signed } });
+    await answer.arrayBuffer();
+    return answer.status;
+  } catch {
+    return undefined;
   }
 }
 
@@ -90,34 +58,23 @@ describe('orders while replicas are killed', { skip: skipReason('mysql') }, () =
   let test: TestDatabase;
   let database: Database;
   let stores: Stores;
-  const replicas: Replica[] = [];
+  const replicas: ReplicaChild[] = [];
 
   before(async () => {
     directory = await mkdtemp(path.join(tmpdir(), 'matting-orders-'));
     test = await createTestDatabase('mysql');
     database = await test.open();
     stores = storesOn(database);
-    for (let index = 0; index < 2; index += 1) {
-      const replica = new Replica({
-        MATTING_DATA_DIR: directory,
-        MATTING_DATABASE_URL: test.url,
-        MATTING_SECRETS_KEY: 'ab'.repeat(32),
-        MATTING_NODE_TOKEN: TEST_TOKEN,
-        MATTING_BASE_URL: 'http://127.0.0.1:8080',
-        MATTING_PORT: '0',
-        MATTING_REGISTRY_PORT: '0',
-        MATTING_METRICS_PORT: '0',
-        MATTING_PAYMENT_SECRET: SECRET,
-      });
-      replicas.push(replica);
-    }
-    await Promise.all(replicas.map(replica => replica.start()));
+    replicas.push(...(await Promise.all([start(), start()])));
   });
   after(async () => {
-    await Promise.all(replicas.map(replica => replica.kill()));
+    await Promise.all(replicas.map(replica => replica.end()));
     await test?.close();
     await rm(directory, { recursive: true, force: true });
   });
+
+  const start = () =>
+    ReplicaChild.start({ ...planeEnv(directory, test.url), MATTING_PAYMENT_SECRET: SECRET });
 
   it('grant and take back their credits once', async () => {
     const orders: Order[] = [];
@@ -130,7 +87,7 @@ describe('orders while replicas are killed', { skip: skipReason('mysql') }, () =
     let answered = 0;
     const tell = async (event: unknown, first: number): Promise<void> => {
       for (let turn = first; ; turn += 1) {
-        const status = await at(replicas, turn % 2).send(event);
+        const status = await send(at(replicas, turn % 2), event);
         if (status === 200) break;
         assert.ok(status === undefined || status === 503, `status ${status}`);
         await delay(RETRY_MS);
@@ -150,11 +107,11 @@ describe('orders while replicas are killed', { skip: skipReason('mysql') }, () =
       );
     });
     const all = Promise.all(told.map(begin => begin()));
-    for (const replica of replicas) {
+    for (const [index, replica] of replicas.entries()) {
       const reached = Math.min(told.length, answered + 5);
       await until(() => answered >= reached, 'some answers');
-      await replica.kill();
-      await replica.start();
+      await replica.end();
+      replicas[index] = await start();
     }
     await all;
     for (const accountId of new Set(orders.map(order => order.accountId))) {

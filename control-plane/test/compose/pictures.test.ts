@@ -1,38 +1,28 @@
 /** Two control planes on one database, and callers who take the picture as their answer. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import { DIALECTS, skipReason } from '../../../test/support/database.ts';
 import type { ScriptedNode } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { assertBalanced } from '../store/fixtures.ts';
-import { type Caller, pictureBody, Replicas } from '../support/replicas.ts';
+import { type Caller, pictureBody, Replicas, submitTo } from '../support/replicas.ts';
 
 const TWINS = 20;
 
 for (const dialect of DIALECTS) {
   describe(`pictures of two replicas on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    let replicas: Replicas;
+    const replicas = Replicas.use(dialect);
     let node: ScriptedNode;
-
     before(async () => {
-      replicas = await Replicas.open(dialect);
       node = await replicas.addNode();
     });
-    after(() => replicas?.close());
 
     async function ask(caller: Caller, replica: number, request: object) {
       const { key, body, accept } = request as { key: string; body: object; accept: string };
-      const answer = await fetch(replicas.url(replica, '/v1/matting'), {
-        method: 'POST',
-        headers: {
-          authorization: `Bearer ${caller.token}`,
-          'idempotency-key': key,
-          'content-type': 'application/json',
-          accept,
-        },
-        body: JSON.stringify(body),
-      });
+      const { http } = replicas.plane(replica).ports;
+      const sent = { path: '/v1/matting', key, headers: { accept } };
+      const answer = await submitTo(http, caller.token, body, sent);
       const { status, headers } = answer;
       return { status, headers, bytes: Buffer.from(await answer.arrayBuffer()) };
     }

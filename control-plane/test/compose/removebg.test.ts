@@ -1,7 +1,7 @@
 /** The remove.bg interface on two control planes: the same request is one job, and is paid once. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
+import { afterEach, before, describe, it } from 'node:test';
 import { DIALECTS, skipReason } from '../../../test/support/database.ts';
 import { REMOVEBG_REMEMBERED_MS } from '../../src/services/removebg/remove-background.ts';
 import type { Script } from '../nodes/scripted-exchange.ts';
@@ -31,17 +31,13 @@ for (const dialect of DIALECTS) {
   describe(`the remove.bg interface of two replicas on ${dialect}`, {
     skip: skipReason(dialect),
   }, () => {
-    let replicas: Replicas;
+    const replicas = Replicas.use(dialect, { env: { MATTING_REMOVEBG_WAIT_MS: '1000' } });
     let node: ScriptedNode;
 
     before(async () => {
-      replicas = await Replicas.open(dialect, { env: { MATTING_REMOVEBG_WAIT_MS: '1000' } });
       node = await replicas.addNode();
     });
-    after(async () => {
-      await assertBalanced(replicas.stores);
-      await replicas.close();
-    });
+    afterEach(() => assertBalanced(replicas.stores));
 
     function post(caller: Caller, body: unknown, replica = 0): Promise<RestAnswer> {
       const headers = { accept: 'application/json' };

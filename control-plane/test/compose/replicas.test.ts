@@ -1,7 +1,7 @@
 /** Two control planes on one database: whatever one promised, the other keeps. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import { DIALECTS, skipReason } from '../../../test/support/database.ts';
 import { WaitForJob } from '../../src/services/reading/wait-for-job.ts';
 import type { Script } from '../nodes/scripted-exchange.ts';
@@ -41,14 +41,12 @@ function header(answer: RestAnswer, name: string): string | null {
 
 for (const dialect of DIALECTS) {
   describe(`two replicas on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    let replicas: Replicas;
+    const replicas = Replicas.use(dialect);
     let node: ScriptedNode;
 
     before(async () => {
-      replicas = await Replicas.open(dialect);
       node = await replicas.addNode();
     });
-    after(() => replicas?.close());
 
     async function credits(caller: Caller) {
       const found = await replicas.stores.ledger.credits(caller.accountId);

@@ -9,6 +9,7 @@ import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/dat
 import { type ControlPlane, openControlPlane } from '../../src/compose.ts';
 import { loadConfig } from '../../src/config.ts';
 import { SecretsKeyError } from '../../src/secrets/secrets-key.ts';
+import { planeEnv } from '../support/child.ts';
 
 const KEYS = ['ab'.repeat(32), 'cd'.repeat(32)] as const;
 
@@ -28,15 +29,9 @@ for (const dialect of DIALECTS) {
 
     async function start(secretsKey: string, previous?: string): Promise<void> {
       const config = loadConfig({
-        MATTING_DATABASE_URL: databases.url(),
-        MATTING_DATA_DIR: directory,
+        ...planeEnv(directory, databases.url()),
         MATTING_SECRETS_KEY: secretsKey,
         MATTING_SECRETS_KEY_PREVIOUS: previous,
-        MATTING_BASE_URL: 'http://links.example',
-        MATTING_NODE_TOKEN: 'a-token-of-the-tests',
-        MATTING_PORT: '0',
-        MATTING_REGISTRY_PORT: '0',
-        MATTING_METRICS_PORT: '0',
       });
       const log = pino({ level: 'silent' });
       running.push(await openControlPlane(config, log, `replica-${running.length}`));

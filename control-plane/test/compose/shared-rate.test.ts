@@ -1,6 +1,6 @@
 /** The rate of an account over whole control planes that share a database. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import { DIALECTS, skipReason } from '../../../test/support/database.ts';
 import { RATE_WINDOW_MS } from '../../src/domain/rate-quota.ts';
 import { type Caller, Replicas } from '../support/replicas.ts';
@@ -12,18 +12,15 @@ const EARLY_MS = 50_000;
 
 for (const dialect of DIALECTS) {
   describe(`two replicas on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    let replicas: Replicas;
+    const replicas = Replicas.use(dialect, {
+      replicas: 2,
+      env: { MATTING_SUBMISSIONS_PER_MINUTE: `${LIMIT}`, MATTING_READS_PER_MINUTE: `${LIMIT}` },
+    });
     let caller: Caller;
 
     before(async () => {
-      const limit = String(LIMIT);
-      replicas = await Replicas.open(dialect, {
-        replicas: 2,
-        env: { MATTING_SUBMISSIONS_PER_MINUTE: limit, MATTING_READS_PER_MINUTE: limit },
-      });
       caller = await replicas.createCaller(5);
     });
-    after(() => replicas.close());
 
     it('let the limit through, and at most a block a replica more', async () => {
       const second = await replicas.addKey(caller.accountId);

@@ -4,13 +4,9 @@
  * process that was replaced meanwhile is fenced off; nothing is done twice, and no credit is lost.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import {
   createTestDatabase,
@@ -20,59 +16,11 @@ import {
 } from '../../../test/support/database.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { cutOutOf } from '../nodes/scripted-exchange.ts';
-import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { ScriptedNode } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
-import { assertBalanced, storesOn } from '../store/fixtures.ts';
-import { pictureBody } from '../support/replicas.ts';
-
-const LEASE_MS = 3000;
-const RENEW_MS = 300;
-
-/** A child whose lines are kept. */
-class Child {
-  readonly process: ChildProcess;
-  readonly lines: string[] = [];
-
-  constructor(file: string, args: readonly string[], env: NodeJS.ProcessEnv) {
-    const program = path.join(import.meta.dirname, '../support', file);
-    this.process = spawn(process.execPath, [program, ...args], {
-      env: { PATH: process.env.PATH, ...env },
-      stdio: ['pipe', 'pipe', 'inherit'],
-    });
-    createInterface(this.process.stdout!).on('line', line => this.lines.push(line));
-  }
-
-  async firstLine(): Promise<string> {
-    await until(() => this.lines.length > 0 || this.process.exitCode !== null, 'a line');
-    const [first] = this.lines;
-    assert.ok(first !== undefined, 'it ended before it was up');
-    return first;
-  }
-
-  stop(): void {
-    this.process.kill('SIGSTOP');
-  }
-
-  go(): void {
-    this.process.kill('SIGCONT');
-  }
-
-  say(line: string): void {
-    this.process.stdin?.write(`${line}\n`);
-  }
-
-  async end(): Promise<void> {
-    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
-    const ended = once(this.process, 'exit');
-    this.process.kill('SIGKILL');
-    await ended;
-  }
-}
-
-interface Ports {
-  readonly http: number;
-  readonly registry: number;
-}
+import { assertBalanced, fundedAccount, storesOn } from '../store/fixtures.ts';
+import { Child, planeEnv, ReplicaChild } from '../support/child.ts';
+import { pictureBody, resultPath, submitTo } from '../support/replicas.ts';
 
 for (const dialect of DIALECTS) {
   describe(`processes that stop on ${dialect}`, { skip: skipReason(dialect) }, () => {
@@ -88,10 +36,7 @@ for (const dialect of DIALECTS) {
       directory = await mkdtemp(path.join(tmpdir(), 'matting-stopped-'));
       test = await createTestDatabase(dialect);
       stores = storesOn(await test.open());
-      const account = await stores.accounts.create('caller');
-      assert.ok(account);
-      accountId = account.id;
-      await stores.ledger.grant(accountId, 100, 'test');
+      accountId = await fundedAccount(stores, 100);
       token = (await stores.apiKeys.create(accountId, 'test')).token;
     });
 
@@ -102,33 +47,15 @@ for (const dialect of DIALECTS) {
       await rm(directory, { recursive: true, force: true });
     });
 
-    async function startReplica(name: string): Promise<{ child: Child; ports: Ports }> {
-      const args = [name, String(LEASE_MS), String(RENEW_MS)];
-      const child = new Child('replica-process.ts', args, {
-        MATTING_DATA_DIR: directory,
-        MATTING_DATABASE_URL: test.url,
-        MATTING_SECRETS_KEY: 'ab'.repeat(32),
-        MATTING_PORT: '0',
-        MATTING_REGISTRY_PORT: '0',
-        MATTING_METRICS_PORT: '0',
-        MATTING_BASE_URL: 'http://links.example',
-        MATTING_NODE_TOKEN: TEST_TOKEN,
-      });
+    async function startReplica(name: string): Promise<ReplicaChild> {
+      const child = await ReplicaChild.start(planeEnv(directory, test.url), { name });
       children.push(child);
-      return { child, ports: JSON.parse(await child.firstLine()) };
+      return child;
     }
 
     async function submit(port: number): Promise<{ jobId: string; picture: Buffer }> {
       const body = pictureBody();
-      const answer = await fetch(`http://127.0.0.1:${port}/v1/matting/jobs`, {
-        method: 'POST',
-        headers: {
-          authorization: `Bearer ${token}`,
-          'idempotency-key': randomUUID(),
-          'content-type': 'application/json',
-        },
-        body: JSON.stringify(body),
-      });
+      const answer = await submitTo(port, token, body);
       const job = (await answer.json()) as { job_id: string };
       assert.equal(answer.status, 202, JSON.stringify(job));
       return { jobId: job.job_id, picture: Buffer.from(String(body.image_base64), 'base64') };
@@ -136,10 +63,8 @@ for (const dialect of DIALECTS) {
 
     /** By the link that the caller is shown. */
     async function resultOf(jobId: string, port: number): Promise<Buffer> {
-      const headers = { authorization: `Bearer ${token}`, 'idempotency-key': 'read' };
-      const answer = await fetch(`http://127.0.0.1:${port}/v1/matting/jobs/${jobId}`, { headers });
-      const { result } = (await answer.json()) as { result: { url: string } };
-      const file = await fetch(`http://127.0.0.1:${port}${new URL(result.url).pathname}`);
+      const link = await resultPath(port, token, jobId);
+      const file = await fetch(`http://127.0.0.1:${port}${link}`);
       assert.equal(file.status, 200);
       return Buffer.from(await file.arrayBuffer());
     }
@@ -156,10 +81,7 @@ for (const dialect of DIALECTS) {
 
     it('a control plane: its job is taken over, and what it brings late is void', async () => {
       const first = await startReplica('first');
-      let release = () => undefined as undefined;
-      const held = new Promise<void>(resolve => {
-        release = () => void resolve();
-      });
+      const { promise: held, resolve: release } = Promise.withResolvers<void>();
       const node = await ScriptedNode.start({
         script: async exchange => {
           exchange.admit();
@@ -173,14 +95,14 @@ for (const dialect of DIALECTS) {
       await node.join(first.ports.registry);
       const { jobId, picture } = await submit(first.ports.http);
       await until(async () => (await stores.jobs.find(jobId))?.state === 'running', 'admission');
-      first.child.stop();
+      first.process.kill('SIGSTOP');
       const second = await startReplica('second');
       // Its registry keeps the node a member while the first one cannot.
       await node.join(second.ports.registry);
       await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'take-over');
       const taken = await stores.jobs.find(jobId);
       release();
-      first.child.go();
+      first.process.kill('SIGCONT');
       // Back: it answers again, so it has had time to bring its result.
       await until(async () => {
         const answer = await fetch(`http://127.0.0.1:${first.ports.http}/readyz`);
@@ -205,17 +127,17 @@ for (const dialect of DIALECTS) {
     it('a node: it is not a member when its lease is over, and goes on when it is back', async () => {
       const { ports } = await startReplica('only');
       const args = ['sleeper', String(ports.registry)];
-      const sleeper = new Child('stub-node-process.ts', args, {});
+      const sleeper = new Child('stub-node-process.ts', args);
       children.push(sleeper);
       await sleeper.firstLine();
       const { jobId, picture } = await submit(ports.http);
       await until(async () => (await stores.jobs.find(jobId))?.state === 'running', 'admission');
-      sleeper.stop();
+      sleeper.process.kill('SIGSTOP');
       await until(async () => (await stores.nodes.listLive()).length === 0, 'the end of its lease');
       const lease = async () => (await stores.jobs.find(jobId))?.lease;
       assert.ok(await lease(), 'the job stays with its control plane');
-      sleeper.go();
-      sleeper.say('go on');
+      sleeper.process.kill('SIGCONT');
+      sleeper.process.stdin?.write('go on\n');
       await assertDoneOnce(jobId, picture, ports.http);
       await until(async () => (await stores.nodes.listLive()).length === 1, 'its return');
       const given = sleeper.lines.filter(line => line.startsWith(jobId));

@@ -3,7 +3,7 @@
  * replica does meanwhile is in it.
  */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { skipReason } from '../../../test/support/database.ts';
@@ -19,12 +19,7 @@ const MEASURED_MS = 4000;
 const POLLS_MAX = 5;
 
 describe('200 callers that wait, on mysql', { skip: skipReason('mysql') }, () => {
-  let replicas: Replicas;
-
-  before(async () => {
-    replicas = await Replicas.open('mysql', { replicas: 1 });
-  });
-  after(() => replicas?.close());
+  const replicas = Replicas.use('mysql', { replicas: 1 });
 
   async function statements(): Promise<number> {
     const { rows } = await sql<{ Value: string }>`show global status like 'Questions'`.execute(

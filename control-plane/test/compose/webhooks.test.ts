@@ -10,26 +10,22 @@ const SECRET = 'a raw callback secret of the tests';
 
 for (const dialect of DIALECTS) {
   describe(`notifications on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    let replicas: Replicas;
+    const replicas = Replicas.use(dialect, {
+      env: {
+        MATTING_ALLOW_HTTP_CALLBACKS: 'true',
+        MATTING_ALLOWED_NETWORKS: '127.0.0.1/32',
+        MATTING_WEBHOOK_SCHEDULE_MS: '0,50,50',
+      },
+    });
     let receiver: Receiver;
     let caller: Caller;
 
     before(async () => {
       receiver = await Receiver.open(SECRET);
-      replicas = await Replicas.open(dialect, {
-        env: {
-          MATTING_ALLOW_HTTP_CALLBACKS: 'true',
-          MATTING_ALLOWED_NETWORKS: '127.0.0.1/32',
-          MATTING_WEBHOOK_SCHEDULE_MS: '0,50,50',
-        },
-      });
       caller = await replicas.createCaller(10);
       await replicas.addNode();
     });
-    after(async () => {
-      await receiver[Symbol.asyncDispose]();
-      await replicas.close();
-    });
+    after(() => receiver[Symbol.asyncDispose]());
 
     const hook = () => ({ callback_url: receiver.url(), callback_secret: SECRET });
 

@@ -7,6 +7,7 @@ import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { after, before } from 'node:test';
 import { pino } from 'pino';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
 import { type ControlPlane, openControlPlane } from '../../src/compose.ts';
@@ -14,9 +15,10 @@ import { loadConfig } from '../../src/config.ts';
 import type { DatabaseDialect } from '../../src/store/database/clock.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { ScriptedNode } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { storesOn } from '../store/fixtures.ts';
+import { planeEnv } from './child.ts';
 import { pngHeader } from './test-app.ts';
 
 const BASE_URL = 'http://links.example';
@@ -55,41 +57,39 @@ export interface Request {
 }
 
 export class Replicas {
-  readonly planes: readonly ControlPlane[];
+  planes: readonly ControlPlane[] = [];
   /** A handle of the test's own on the same database. */
-  readonly database: Database;
-  readonly stores: Stores;
+  database!: Database;
+  stores!: Stores;
   readonly nodes: ScriptedNode[] = [];
-  readonly #test: TestDatabase;
-  readonly #directory: string;
-
-  private constructor(
-    planes: readonly ControlPlane[],
-    database: Database,
-    test: TestDatabase,
-    directory: string,
-  ) {
-    this.planes = planes;
-    this.database = database;
-    this.stores = storesOn(database);
-    this.#test = test;
-    this.#directory = directory;
-  }
+  #test!: TestDatabase;
+  #directory!: string;
 
   /** All of them start at once, on an empty database that is not migrated yet. */
   static async open(dialect: DatabaseDialect, options: ReplicasOptions = {}): Promise<Replicas> {
+    const replicas = new Replicas();
+    await replicas.#open(dialect, options);
+    return replicas;
+  }
+
+  /** Of a describe: open while its tests run. */
+  static use(
+    dialect: DatabaseDialect,
+    options: ReplicasOptions | (() => ReplicasOptions) = {},
+  ): Replicas {
+    const replicas = new Replicas();
+    before(() => replicas.#open(dialect, typeof options === 'function' ? options() : options));
+    after(() => replicas.close());
+    return replicas;
+  }
+
+  async #open(dialect: DatabaseDialect, options: ReplicasOptions): Promise<void> {
     const directory = await mkdtemp(path.join(tmpdir(), 'matting-replicas-'));
     const test = options.database ?? (await createTestDatabase(dialect, { migrated: false }));
-    const databaseUrl = (await options.databaseUrl?.(test.url)) ?? test.url;
+    this.#directory = directory;
+    this.#test = test;
     const env = {
-      MATTING_DATA_DIR: directory,
-      MATTING_DATABASE_URL: databaseUrl,
-      MATTING_SECRETS_KEY: 'ab'.repeat(32),
-      MATTING_PORT: '0',
-      MATTING_REGISTRY_PORT: '0',
-      MATTING_METRICS_PORT: '0',
-      MATTING_BASE_URL: BASE_URL,
-      MATTING_NODE_TOKEN: TEST_TOKEN,
+      ...planeEnv(directory, (await options.databaseUrl?.(test.url)) ?? test.url),
       MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
       MATTING_READS_PER_MINUTE: '1000000',
       ...(options.storageDir && { MATTING_STORAGE_URL: `file://${options.storageDir}` }),
@@ -101,14 +101,15 @@ export class Replicas {
         openControlPlane(loadConfig(env), log, `replica-${index}`),
       ),
     );
-    const planes = starts.flatMap(start => (start.status === 'fulfilled' ? [start.value] : []));
+    this.planes = starts.flatMap(start => (start.status === 'fulfilled' ? [start.value] : []));
     const failed = starts.find(start => start.status === 'rejected');
-    if (failed === undefined) return new Replicas(planes, await test.open(), test, directory);
-    // What has started would keep the test's process alive for ever.
-    await Promise.all(planes.map(plane => plane.drain(AbortSignal.abort())));
-    await test.close();
-    await rm(directory, { recursive: true, force: true });
-    throw failed.reason;
+    if (failed !== undefined) {
+      // What has started would keep the test's process alive for ever.
+      await this.close();
+      throw failed.reason;
+    }
+    this.database = await test.open();
+    this.stores = storesOn(this.database);
   }
 
   /** Resolves when every replica can send it work. */
@@ -149,24 +150,14 @@ export class Replicas {
 
   post(caller: Caller, body: unknown, request: Request = {}): Promise<RestAnswer> {
     const { replica = 0, path: place = '/v1/matting', key = randomUUID() } = request;
-    return answered(
-      fetch(this.url(replica, place), {
-        method: 'POST',
-        headers: {
-          ...headersOf(caller, key),
-          'content-type': 'application/json',
-          ...request.headers,
-        },
-        body: JSON.stringify(body),
-        signal: request.signal ?? null,
-      }),
-    );
+    const { http } = this.plane(replica).ports;
+    return answered(submitTo(http, caller.token, body, { ...request, path: place, key }));
   }
 
   get(caller: Caller, place: string, request: Request = {}): Promise<RestAnswer> {
     const { replica = 0, key = randomUUID(), headers } = request;
     return answered(
-      fetch(this.url(replica, place), { headers: { ...headersOf(caller, key), ...headers } }),
+      fetch(this.url(replica, place), { headers: { ...headersOf(caller.token, key), ...headers } }),
     );
   }
 
@@ -181,13 +172,37 @@ export class Replicas {
     const hurry = AbortSignal.abort();
     await Promise.all(this.planes.map(plane => plane.drain(hurry)));
     for (const node of this.nodes) await node.down();
-    await this.#test.close();
+    await this.#test?.close();
     await rm(this.#directory, { recursive: true, force: true });
   }
 }
 
-function headersOf(caller: Caller, key: string) {
-  return { authorization: `Bearer ${caller.token}`, 'idempotency-key': key };
+function headersOf(token: string, key: string) {
+  return { authorization: `Bearer ${token}`, 'idempotency-key': key };
+}
+
+/** A submission to the control plane that listens there. */
+export function submitTo(
+  port: number,
+  token: string,
+  body: unknown,
+  request: Omit<Request, 'replica'> = {},
+): Promise<Response> {
+  const { path: place = '/v1/matting/jobs', key = randomUUID(), headers, signal = null } = request;
+  return fetch(`http://127.0.0.1:${port}${place}`, {
+    method: 'POST',
+    headers: { ...headersOf(token, key), 'content-type': 'application/json', ...headers },
+    body: JSON.stringify(body),
+    signal,
+  });
+}
+
+/** The path of a job's result, as its caller is shown it there. */
+export async function resultPath(port: number, token: string, jobId: string): Promise<string> {
+  const headers = headersOf(token, 'read');
+  const answer = await fetch(`http://127.0.0.1:${port}/v1/matting/jobs/${jobId}`, { headers });
+  const { result } = (await answer.json()) as { result: { url: string } };
+  return new URL(result.url).pathname;
 }
 
 async function answered(sent: Promise<Response>): Promise<RestAnswer> {
@@ -198,7 +213,7 @@ async function answered(sent: Promise<Response>): Promise<RestAnswer> {
 }
 
 /** A body with a picture no other body has. */
-export function pictureBody(more: Record<string, unknown> = {}): Record<string, unknown> {
+export function pictureBody(more: Record<string, unknown> = {}) {
   const picture = Buffer.concat([pngHeader(4, 3), Buffer.from(randomUUID())]);
   return { image_base64: picture.toString('base64'), ...more };
 }

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import sharp from 'sharp';
-import type { MattingClient } from '../../../client/src/index.ts';
+import type { MattingClient, Retry } from '../../../client/src/index.ts';
 import type { Receiver } from '../../../control-plane/test/services/notification/receiver.ts';
 import { at } from '../at.ts';
 import type { InstalledVersion } from './installed-version.ts';
@@ -25,6 +25,8 @@ export interface LoadOptions {
   readonly clients: readonly InstalledVersion[];
   /** Gets the notifications of every second picture; none is asked for where absent. */
   readonly callback?: { readonly receiver: Receiver; readonly secret: string };
+  /** False: nobody should have to come again for that. */
+  readonly mayRetry?: (error: Retry['error']) => boolean;
   /** On a machine that is slower than the pace the next caller waits for one of so many. */
   readonly openMax?: number;
   readonly picture: (number: number) => Promise<Picture>;
@@ -41,6 +43,8 @@ interface Done {
   readonly jobId: string;
   readonly told: boolean;
   readonly tookMs: number;
+  /** By performance.now(). */
+  readonly endedAtMs: number;
 }
 
 export class SteadyLoad {
@@ -79,7 +83,7 @@ export class SteadyLoad {
   /** Resolves when so many more are done that begin now or later. @throws what a caller met */
   async more(count: number): Promise<void> {
     const wanted = this.done.length + this.#open.size + count;
-    while (this.done.length + this.failures.length < wanted) await delay(POLL_MS);
+    while (this.failures.length === 0 && this.done.length < wanted) await delay(POLL_MS);
     this.requireNoFailure();
   }
 
@@ -117,9 +121,7 @@ export class SteadyLoad {
         await Promise.race(this.#open);
       }
       const call: Promise<void> = this.#call(number)
-        .catch((error: Error) => {
-          this.failures.push(`picture ${number}: ${error.stack}`);
-        })
+        .catch((error: Error) => this.#fail(`picture ${number}: ${error.stack}`))
         .finally(() => this.#open.delete(call));
       this.#open.add(call);
     }
@@ -131,8 +133,9 @@ export class SteadyLoad {
     const { file: image, requireCutOut } = await this.#options.picture(number);
     const patience = {
       giveUpMs: GIVE_UP_MS,
-      onRetry: () => {
+      onRetry: ({ error }: Retry) => {
         this.retries += 1;
+        if (this.#options.mayRetry?.(error) === false) this.#fail(`again: ${error.stack}`);
       },
     };
     // Each client in each manner.
@@ -143,12 +146,23 @@ export class SteadyLoad {
       const asked = { image, callback_url: receiver.url(), callback_secret: secret };
       const { job_id: jobId, result } = await client.run(asked, patience);
       await requireCutOut(await client.download({ result }, patience));
-      this.done.push({ jobId, told, tookMs: performance.now() - startedAtMs });
+      this.#note({ jobId, told, startedAtMs });
       return;
     }
     const { jobId, bytes } = await client.cutOut({ image }, patience);
     await requireCutOut(bytes);
-    this.done.push({ jobId, told, tookMs: performance.now() - startedAtMs });
+    this.#note({ jobId, told, startedAtMs });
+  }
+
+  /** Nobody comes after that. */
+  #fail(failure: string): void {
+    this.failures.push(failure);
+    this.#over.abort();
+  }
+
+  #note({ startedAtMs, ...job }: { jobId: string; told: boolean; startedAtMs: number }): void {
+    const endedAtMs = performance.now();
+    this.done.push({ ...job, tookMs: endedAtMs - startedAtMs, endedAtMs });
   }
 }
 

@@ -1,3 +1,4 @@
+/** What the faults do that bucket-faults.test.ts, which meets them all, cannot see from where it is. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, beforeEach, describe, it } from 'node:test';
@@ -49,15 +50,6 @@ describe('the fault proxy', () => {
     assert.ok(proxy.seen.some(({ method, url }) => method === 'GET' && url.includes('/a?')));
   });
 
-  it('hurts as many requests as it was told to', async () => {
-    const slow: Fault = { kind: 'answer', status: 503, code: 'SlowDown' };
-    const fault = proxy.inject(slow, { method: 'PUT', times: 2 });
-    await assert.rejects(put('b'), { name: 'SlowDown' });
-    await assert.rejects(put('b'), { name: 'SlowDown' });
-    await put('b');
-    assert.equal(fault.met, 2);
-  });
-
   const lost: readonly [name: string, fault: Fault, kept: boolean][] = [
     ['in the middle of a request', { kind: 'reset-request', afterBytes: 100_000 }, false],
     ['before a request', { kind: 'refuse' }, false],
@@ -71,51 +63,17 @@ describe('the fault proxy', () => {
     });
   }
 
-  it('ends connections in the middle of an answer', async () => {
-    await put('c');
-    proxy.inject({ kind: 'reset-answer', afterBytes: 100_000 }, { method: 'GET' });
-    await assert.rejects(get('c'));
-  });
-
-  it('flips bytes both ways', async () => {
-    const fault = proxy.inject({ kind: 'corrupt-request' });
+  it('flips bytes of a request', async () => {
+    proxy.inject({ kind: 'corrupt-request' });
     await assert.rejects(put('d'), error => (error as Error).name !== 'AssertionError');
     assert.equal(stored('d'), false);
-    fault.lift();
-    await put('d');
-    proxy.inject({ kind: 'corrupt-answer' });
-    await assert.rejects(get('d'), /[Cc]hecksum/);
-  });
-
-  it('falls silent before an answer and within one', async () => {
-    await put('e');
-    for (const afterBytes of [0, 1000]) {
-      const fault = proxy.inject({ kind: 'hang', afterBytes });
-      const url = `${proxy.endpoint}/${store.bucket}/e`;
-      const gone = AbortSignal.timeout(200);
-      await assert.rejects(
-        client
-          .send(new GetObjectCommand({ Bucket: store.bucket, Key: 'e' }), { abortSignal: gone })
-          .then(async ({ Body }) => {
-            const stopped = new Promise((_, reject) =>
-              gone.addEventListener('abort', () => reject(new Error(`silent: ${url}`))),
-            );
-            await Promise.race([Body!.transformToByteArray(), stopped]);
-          }),
-      );
-      assert.equal(fault.met, 1);
-      fault.lift();
-    }
   });
 
   it('shows another clock', async () => {
     const day = 86_400_000;
-    const fault = proxy.inject({ kind: 'clock', offMs: -day });
+    proxy.inject({ kind: 'clock', offMs: -day });
     const answer = await fetch(`${proxy.endpoint}/x`);
     const off = Date.parse(answer.headers.get('date') ?? '') - Date.now();
     assert.ok(Math.abs(off + day) < 60_000);
-    fault.lift();
-    proxy.inject({ kind: 'clock', offMs: day, refused: true });
-    await assert.rejects(get('a'), { name: 'RequestTimeTooSkewed' });
   });
 });
