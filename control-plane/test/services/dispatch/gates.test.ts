@@ -1,14 +1,11 @@
-/** Readiness, acceptance and leases by fake clocks. */
+/** Readiness and acceptance by fake clocks. */
 import assert from 'node:assert/strict';
 import { describe, it, mock } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
-import { LEASE_RENEW_MS } from '../../../src/domain/lease.ts';
-import { HeldLease } from '../../../src/services/dispatch/held-lease.ts';
 import { ReadinessService } from '../../../src/services/readiness.ts';
 import { AcceptanceGate } from '../../../src/services/submission/acceptance.ts';
 import type { QueuedWork } from '../../../src/store/jobs/job-queue.ts';
 
-const claim = { jobId: 'job', holder: 'replica', fence: 1 };
 const CALLER = 'caller';
 
 /** A queue by what each account has in it, in stored megapixels. */
@@ -22,7 +19,8 @@ function queueOf(accounts: Readonly<Record<string, number>>): QueuedWork {
 
 describe('the acceptance gate', () => {
   interface State {
-    unroutableMs: number;
+    /** Undefined: nodes come on demand. */
+    unroutableMs?: number | undefined;
     /** Megapixels that the caller has queued. */
     megapixels: number;
     others?: Readonly<Record<string, number>>;
@@ -46,7 +44,7 @@ describe('the acceptance gate', () => {
           megapixels: (windowMs === 60_000 ? state.done : state.doneInTen) ?? 0,
         }),
       },
-      unroutableMs: () => state.unroutableMs,
+      unroutableMs: state.unroutableMs === undefined ? undefined : () => state.unroutableMs ?? 0,
       noNodeGraceMs: 60_000,
       advertised: () => undefined,
       queueMegapixelsMax: 100,
@@ -71,21 +69,11 @@ describe('the acceptance gate', () => {
   });
 
   it('takes work without any node where nodes come on demand, up to the same bounds', async () => {
-    const queued = { megapixels: 0 };
-    const acceptance = new AcceptanceGate({
-      jobs: {
-        queued: async () => queueOf({ [CALLER]: queued.megapixels }),
-        doneWithin: async () => ({ jobs: 0, megapixels: 0 }),
-      },
-      unroutableMs: undefined,
-      noNodeGraceMs: 0,
-      advertised: () => undefined,
-      queueMegapixelsMax: 100,
-      now: () => queued.megapixels * 1000,
-    });
+    const state = { megapixels: 0, nowMs: 0 };
+    const { acceptance } = gate(state);
     await acceptance.requireOpen(CALLER);
     await acceptance.requireRoom();
-    queued.megapixels = 101;
+    Object.assign(state, { megapixels: 101, nowMs: 1000 });
     await assert.rejects(acceptance.requireOpen(CALLER), unavailable);
     await assert.rejects(acceptance.requireRoom(), unavailable);
   });
@@ -133,16 +121,12 @@ describe('the acceptance gate', () => {
 
   it('does not remember a count that failed', async () => {
     let fails = true;
-    const acceptance = new AcceptanceGate({
-      jobs: {
-        queued: async () => (fails ? Promise.reject(new Error('away')) : queueOf({})),
-        doneWithin: async () => ({ jobs: 0, megapixels: 0 }),
+    const { acceptance } = gate({
+      unroutableMs: 0,
+      get megapixels() {
+        if (fails) throw new Error('away');
+        return 0;
       },
-      unroutableMs: () => 0,
-      noNodeGraceMs: 1,
-      advertised: () => undefined,
-      queueMegapixelsMax: 1,
-      now: () => 0,
     });
     await assert.rejects(acceptance.requireOpen(CALLER), /away/);
     fails = false;
@@ -151,7 +135,10 @@ describe('the acceptance gate', () => {
 });
 
 describe('readiness', () => {
-  function service(state: { database?: Error | undefined; routable: boolean; nowMs: number }) {
+  function service(
+    state: { database?: Error | undefined; routable: boolean; nowMs: number },
+    changes: Partial<ConstructorParameters<typeof ReadinessService>[0]> = {},
+  ) {
     const failures: unknown[] = [];
     let checks = 0;
     const readiness = new ReadinessService(
@@ -163,6 +150,7 @@ describe('readiness', () => {
         checkStorage: async () => undefined,
         hasBeenRoutable: () => state.routable,
         now: () => state.nowMs,
+        ...changes,
       },
       cause => failures.push(cause),
     );
@@ -186,14 +174,8 @@ describe('readiness', () => {
   });
 
   it('asks for no node where nodes come on demand', async () => {
-    const readiness = new ReadinessService(
-      {
-        checkDatabase: async () => undefined,
-        checkStorage: async () => undefined,
-        hasBeenRoutable: undefined,
-      },
-      assert.fail,
-    );
+    const state = { routable: false, nowMs: 0 };
+    const { readiness } = service(state, { hasBeenRoutable: undefined });
     assert.deepEqual(await readiness.check(), { ready: true });
   });
 
@@ -207,13 +189,9 @@ describe('readiness', () => {
   it('does not wait for ever', async () => {
     mock.timers.enable({ apis: ['setTimeout'] });
     try {
-      const readiness = new ReadinessService(
-        {
-          checkDatabase: () => new Promise(() => undefined),
-          checkStorage: async () => undefined,
-          hasBeenRoutable: () => true,
-        },
-        () => undefined,
+      const { readiness } = service(
+        { routable: true, nowMs: 0 },
+        { checkDatabase: () => new Promise(() => undefined) },
       );
       const checked = readiness.check();
       mock.timers.tick(2000);
@@ -221,94 +199,5 @@ describe('readiness', () => {
     } finally {
       mock.timers.reset();
     }
-  });
-});
-
-describe('a held lease', () => {
-  async function held(renew: () => Promise<boolean>, run: (lease: HeldLease) => Promise<void>) {
-    mock.timers.enable({ apis: ['setInterval'] });
-    const stop = new AbortController();
-    const failures: unknown[] = [];
-    const lease = new HeldLease({
-      jobs: { renew },
-      claim,
-      stop: stop.signal,
-      onRenewFailure: error => failures.push(error),
-    });
-    try {
-      await run(lease);
-    } finally {
-      lease.stopRenewing();
-      mock.timers.reset();
-    }
-    return { failures, stop };
-  }
-
-  const settle = () => new Promise(resolve => setImmediate(resolve));
-
-  it('aborts everything at once when a renewal is refused', async () => {
-    let stands = true;
-    await held(
-      async () => stands,
-      async lease => {
-        mock.timers.tick(LEASE_RENEW_MS);
-        await settle();
-        assert.equal(lease.signal.aborted, false);
-        stands = false;
-        mock.timers.tick(LEASE_RENEW_MS);
-        await settle();
-        assert.equal(lease.signal.aborted, true);
-        assert.equal(lease.end, 'lost');
-      },
-    );
-  });
-
-  it('goes on while the database does not answer', async () => {
-    const { failures } = await held(
-      () => Promise.reject(new Error('away')),
-      async lease => {
-        for (let beat = 0; beat < 10; beat += 1) {
-          mock.timers.tick(LEASE_RENEW_MS);
-          await settle();
-        }
-        assert.equal(lease.signal.aborted, false);
-      },
-    );
-    assert.equal(failures.length, 10);
-  });
-
-  it('renews no more when the work is over', async () => {
-    let renewals = 0;
-    await held(
-      async () => {
-        renewals += 1;
-        return true;
-      },
-      async lease => {
-        lease.stopRenewing();
-        mock.timers.tick(10 * LEASE_RENEW_MS);
-        await settle();
-        assert.equal(renewals, 0);
-      },
-    );
-  });
-
-  it('tells stopping from losing, and a loss outweighs', async () => {
-    const stop = new AbortController();
-    const options = {
-      jobs: { renew: async () => true },
-      claim,
-      stop: stop.signal,
-      onRenewFailure: () => undefined,
-    };
-    const lease = new HeldLease(options);
-    stop.abort();
-    assert.equal(lease.end, 'stopping');
-    lease.lose();
-    assert.equal(lease.end, 'lost');
-    lease.stopRenewing();
-    const late = new HeldLease(options);
-    assert.equal(late.signal.aborted, true);
-    late.stopRenewing();
   });
 });
