@@ -8,7 +8,6 @@
  *    opened.
  * 3. Every model has an engine ready: the node serves. Only now it registers with control planes.
  */
-import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { cpus } from 'node:os';
 import { setLogger } from '@grpc/grpc-js';
@@ -56,18 +55,9 @@ interface Started {
   readonly provider: ProviderChoice;
 }
 
-/** A value that is published once. Before, readers see undefined: the node is starting. */
-class Published<T> {
-  #value: T | undefined;
-
-  get value(): T | undefined {
-    return this.#value;
-  }
-
-  publish(value: T): void {
-    assert(this.#value === undefined, 'a value is published once');
-    this.#value = value;
-  }
+/** A value that is set once. Before, readers see undefined: the node is starting. */
+interface Later<T> {
+  value?: T;
 }
 
 interface ServiceParts {
@@ -88,7 +78,7 @@ export function composeService(parts: ServiceParts) {
   const { identity, callers, log, bounds, tracing, direct = new DirectFiles([]) } = parts;
   const status = new NodeStatus();
   /** Read by the ports at each call. */
-  const started = new Published<Started>();
+  const started: Later<Started> = {};
   const metrics = new NodeMetrics();
   registerStateGauge(status, metrics.registry);
   const work = () => started.value?.work;
@@ -100,7 +90,7 @@ export function composeService(parts: ServiceParts) {
   return { identity, callers, direct, status, metrics, matte, watchers, started };
 }
 
-interface ServingParts extends Omit<Pools, 'devices'>, Partial<Pick<Pools, 'devices'>> {
+interface ServingParts extends Pools {
   readonly defaults: PictureDefaults;
   readonly commercialUse: CommercialUseGate | undefined;
 }
@@ -119,10 +109,9 @@ function describeDevice(selected: string, devices: readonly GpuDevice[]): string
 /** Called once, when every pool is open: the state follows the pools from here on. */
 export function startServing(service: Service, parts: ServingParts): Started {
   const { identity, status, metrics, watchers, direct } = service;
-  const { plan, plans, pictures, admission, pipeline, provider, defaults } = parts;
+  const { plan, plans, pictures, admission, pipeline, provider, devices, defaults } = parts;
   const work = { plan, plans, defaults, pictures: pictures.capabilities, admission, pipeline };
   const { requested, selected } = provider;
-  const { devices = [] } = parts;
   const constant = createNodeInfo({
     identity,
     work,
@@ -146,7 +135,7 @@ export function startServing(service: Service, parts: ServingParts): Started {
   for (const source of [admission, ...plan.runs.map(({ engines }) => engines)]) {
     source.onChange(() => watchers.changed());
   }
-  service.started.publish(started);
+  service.started.value = started;
   // The node serves without the engines of other roles.
   const needed = subjects(plan).map(({ engines }) => engines);
   status.attach(needed, pictures);
@@ -182,8 +171,8 @@ interface Base {
   readonly log: Logger;
   readonly service: Service;
   readonly opened: Opened;
-  /** Nothing is published where there are no traces. */
-  readonly tracing: Published<Tracing>;
+  /** Of nothing where there are no traces. */
+  readonly tracing: Later<Tracing>;
   /** Aborted when the node is told to end: a start under way goes no further. */
   readonly ending: AbortController;
   readonly failed: PromiseWithResolvers<Error>;
@@ -193,7 +182,7 @@ interface Base {
 export function createInferenceNode(config: Config, log: Logger): InferenceNode {
   const identity = { nodeId: config.nodeId, bootId: randomUUID(), version: pkg.version };
   const direct = new DirectFiles(config.directOrigins);
-  const tracing = new Published<Tracing>();
+  const tracing: Later<Tracing> = {};
   const callers = createCallers(config);
   const base: Base = {
     config,
@@ -266,7 +255,7 @@ async function startTracing({ config, log, service, tracing }: Base): Promise<vo
   const { nodeId: instanceId, version } = service.identity;
   const program = { name: 'matting-inference-node', version, instanceId };
   const opened = await openTracing(config.traces, { ...program, log, observer: service.metrics });
-  if (opened !== undefined) tracing.publish(opened);
+  if (opened !== undefined) tracing.value = opened;
 }
 
 async function listen({ config, log, service, opened }: Base) {

@@ -56,7 +56,7 @@ export const INFERENCE_NODE: Directions = {
   ],
   engine: ['models', 'process'],
   'engine/child': ['engine', 'models', 'process'],
-  'engine/choice': ['engine', 'models', 'models/preparing'],
+  'engine/choice': ['engine', 'models', 'models/onnx', 'models/preparing'],
   'engine/devices': [],
   'engine/pool': ['engine', 'engine/devices', 'models', 'process'],
   grpc: [
@@ -78,7 +78,7 @@ export const INFERENCE_NODE: Directions = {
   'models/onnx': ['models'],
   'models/onnx/passes': ['models', 'models/onnx'],
   'models/preparing': ['models', 'models/onnx', 'models/onnx/passes', 'models/weights'],
-  'models/weights': ['models'],
+  'models/weights': ['models', '#program'],
   picture: ['models', 'process', '#contract/finishing'],
   'picture/codecs': [
     'picture',

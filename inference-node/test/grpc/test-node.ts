@@ -108,7 +108,8 @@ export async function openShell(
   if (!options.starting) {
     const defaults = { refinement: true, foregroundEstimation: true };
     const plans = { plan, plans: [plan], defaults, commercialUse: options.commercialUse };
-    startServing(service, { ...plans, pictures, admission, pipeline, provider: PROVIDER });
+    const pools = { pictures, admission, pipeline, provider: PROVIDER, devices: [] };
+    startServing(service, { ...plans, ...pools });
   }
   const ended: GuardCause[] = [];
   const server = await openNodeServer({

@@ -15,11 +15,11 @@
  */
 import { isIP } from 'node:net';
 import { Client } from 'undici';
+import { raceAbort } from '#program/race-abort.ts';
 import { isAllowedNetwork, isOpenAddress } from './allowed-address.ts';
 import { type CreateConnector, createPinnedConnector } from './dial.ts';
 import { ForbiddenUrlError, type OutgoingPolicy } from './outgoing-url.ts';
 import { interfaceAddresses } from './own-addresses.ts';
-import { raceAbort } from './race-abort.ts';
 import { createPublicResolver, createTrustedResolver, type ResolveHost } from './resolve-host.ts';
 
 /** Checked addresses that are tried for one connection; a name may have dozens. */

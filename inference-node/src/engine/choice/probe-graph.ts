@@ -3,11 +3,10 @@
  * a pooled branch, a resize, a concatenation, a sigmoid): what a provider makes of it shows whether
  * it is there, takes the work, and computes it right.
  */
-import onnxProto from 'onnx-proto';
+import { ElementType, integer, integers, nodeOf, text } from '../../models/onnx/graph.ts';
+import { encodeModel } from '../../models/onnx/model-file.ts';
+import { elementCount, float32Tensor } from '../../models/onnx/tensor.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
-
-const { onnx } = onnxProto;
-type Attribute = ReturnType<typeof onnx.AttributeProto.create>;
 
 export const PROBE_SIZE_PX = 64;
 const CHANNELS = 8;
@@ -41,93 +40,50 @@ function createSequence(): () => number {
   };
 }
 
-function ints(name: string, values: number[]): Attribute {
-  return onnx.AttributeProto.create({
-    name,
-    type: onnx.AttributeProto.AttributeType.INTS,
-    ints: values,
-  });
-}
-
-function text(name: string, value: string): Attribute {
-  const type = onnx.AttributeProto.AttributeType.STRING;
-  return onnx.AttributeProto.create({ name, type, s: Buffer.from(value) });
-}
-
-function integer(name: string, value: number): Attribute {
-  return onnx.AttributeProto.create({
-    name,
-    type: onnx.AttributeProto.AttributeType.INT,
-    i: value,
-  });
-}
-
-function floats(name: string, dims: number[], values: Float32Array) {
-  const rawData = new Uint8Array(values.buffer);
-  return onnx.TensorProto.create({
-    name,
-    dims,
-    rawData,
-    dataType: onnx.TensorProto.DataType.FLOAT,
-  });
-}
-
-function image(name: string, channels: number) {
-  const dim = [1, channels, PROBE_SIZE_PX, PROBE_SIZE_PX].map(dimValue => ({ dimValue }));
-  return onnx.ValueInfoProto.create({
-    name,
-    type: { tensorType: { elemType: onnx.TensorProto.DataType.FLOAT, shape: { dim } } },
-  });
-}
-
 export function encodeProbeGraph(): Uint8Array {
   const next = createSequence();
-  const weights = (name: string, outputs: number, inputs: number) => {
-    const values = Float32Array.from({ length: outputs * inputs * KERNEL * KERNEL }, next);
-    return floats(name, [outputs, inputs, KERNEL, KERNEL], values);
+  const weights = (outputs: number, inputs: number) => {
+    const dims = [outputs, inputs, KERNEL, KERNEL];
+    return float32Tensor(Array.from({ length: elementCount(dims) }, next), dims);
   };
-  const conv = (input: string, weight: string, output: string) => ({
-    opType: 'Conv',
-    input: [input, weight],
-    output: [output],
-    attribute: [ints('kernel_shape', [KERNEL, KERNEL]), ints('pads', [1, 1, 1, 1])],
+  const image = (name: string, channels: number) => ({
+    name,
+    elementType: ElementType.float32,
+    dims: [1, channels, PROBE_SIZE_PX, PROBE_SIZE_PX],
   });
-  const simple = (
-    opType: string,
-    input: string[],
-    output: string,
-    attribute: Attribute[] = [],
-  ) => ({
-    opType,
-    input,
-    output: [output],
-    attribute,
-  });
-  const graph = {
-    name: 'probe',
-    input: [image('input', 3)],
-    output: [image('output', 1)],
-    initializer: [
-      weights('w1', CHANNELS, 3),
-      weights('w2', CHANNELS, CHANNELS),
-      weights('w3', 1, 2 * CHANNELS),
-      floats('scales', [4], Float32Array.of(1, 1, 2, 2)),
-    ],
-    node: [
+  const conv = (input: string, weight: string, output: string) =>
+    nodeOf('Conv', [input, weight], output, [
+      integers('kernel_shape', [KERNEL, KERNEL]),
+      integers('pads', [1, 1, 1, 1]),
+    ]);
+  const pieces = encodeModel({
+    irVersion: IR_VERSION,
+    opsets: [{ domain: '', version: OPSET }],
+    inputs: [image('input', 3)],
+    outputs: [image('output', 1)],
+    initialisers: new Map([
+      ['w1', weights(CHANNELS, 3)],
+      ['w2', weights(CHANNELS, CHANNELS)],
+      ['w3', weights(1, 2 * CHANNELS)],
+      ['scales', float32Tensor([1, 1, 2, 2], [4])],
+    ]),
+    nodes: [
       conv('input', 'w1', 'c1'),
-      simple('Relu', ['c1'], 'full'),
-      simple('MaxPool', ['full'], 'half', [ints('kernel_shape', [2, 2]), ints('strides', [2, 2])]),
+      nodeOf('Relu', ['c1'], 'full'),
+      nodeOf('MaxPool', ['full'], 'half', [
+        integers('kernel_shape', [2, 2]),
+        integers('strides', [2, 2]),
+      ]),
       conv('half', 'w2', 'c2'),
-      simple('Relu', ['c2'], 'deep'),
-      simple('Resize', ['deep', '', 'scales'], 'up', [
+      nodeOf('Relu', ['c2'], 'deep'),
+      nodeOf('Resize', ['deep', '', 'scales'], 'up', [
         text('mode', 'linear'),
         text('coordinate_transformation_mode', 'half_pixel'),
       ]),
-      simple('Concat', ['full', 'up'], 'both', [integer('axis', 1)]),
+      nodeOf('Concat', ['full', 'up'], 'both', [integer('axis', 1)]),
       conv('both', 'w3', 'logits'),
-      simple('Sigmoid', ['logits'], 'output'),
+      nodeOf('Sigmoid', ['logits'], 'output'),
     ],
-  };
-  const opsetImport = [{ domain: '', version: OPSET }];
-  return onnx.ModelProto.encode({ irVersion: IR_VERSION, opsetImport, graph }).finish();
+  });
+  return Buffer.concat([...pieces]);
 }

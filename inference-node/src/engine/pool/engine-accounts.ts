@@ -1,54 +1,33 @@
 /** What a pool's engines did since it was opened: the numbers behind the metrics. */
 import { BATCH_SIZES } from '../../models/prepared-model.ts';
-import type { EngineDeathCause, EnginePoolMetrics, RunOutcome } from './engine-pool.ts';
+import {
+  ENGINE_DEATH_CAUSES,
+  type EngineDeathCause,
+  type EnginePoolMetrics,
+  RUN_OUTCOMES,
+  type RunOutcome,
+} from './engine-pool.ts';
 import type { RunTask } from './run-task.ts';
 
-export class EngineAccounts {
-  readonly #outcomes: Record<RunOutcome, number> = { succeeded: 0, failed: 0, lost: 0, dropped: 0 };
-  readonly #deaths: Record<EngineDeathCause, number> = {
-    load: 0,
-    idle: 0,
-    run: 0,
-    watchdog: 0,
-    fault: 0,
-    device: 0,
-  };
-  readonly #runsByImages = new Map([1, ...BATCH_SIZES].map(images => [images, 0]));
-  #busyMs = 0;
-  #loadMs = 0;
-  #warmMs = 0;
+export class EngineAccounts implements EnginePoolMetrics {
+  readonly runs = noneOf<RunOutcome>(RUN_OUTCOMES);
+  readonly deaths = noneOf<EngineDeathCause>(ENGINE_DEATH_CAUSES);
+  readonly runsByImages = noneOf<number>([1, ...BATCH_SIZES]);
+  busyS = 0;
+  loadMs = 0;
+  warmMs = 0;
 
   /** An engine is free of them. Returns how long they had it, ms. */
-  addRun([first, ...others]: readonly RunTask[]): number {
+  addRun(tasks: readonly RunTask[]): number {
+    const [first] = tasks;
     if (first === undefined) return 0;
-    const images = 1 + others.length;
     const takenMs = performance.now() - first.takenAtMs;
-    this.#runsByImages.set(images, (this.#runsByImages.get(images) ?? 0) + 1);
-    this.#busyMs += takenMs;
+    this.runsByImages[tasks.length] = (this.runsByImages[tasks.length] ?? 0) + 1;
+    this.busyS += takenMs / 1000;
     return takenMs;
   }
+}
 
-  addOutcome(outcome: RunOutcome): void {
-    this.#outcomes[outcome]++;
-  }
-
-  addDeath(cause: EngineDeathCause): void {
-    this.#deaths[cause]++;
-  }
-
-  noteLoad(loadMs: number, warmMs: number): void {
-    this.#loadMs = loadMs;
-    this.#warmMs = warmMs;
-  }
-
-  read(): EnginePoolMetrics {
-    return {
-      runs: { ...this.#outcomes },
-      runsByImages: Object.fromEntries(this.#runsByImages),
-      deaths: { ...this.#deaths },
-      busyS: this.#busyMs / 1000,
-      loadMs: this.#loadMs,
-      warmMs: this.#warmMs,
-    };
-  }
+function noneOf<Name extends string | number>(names: readonly Name[]): Record<Name, number> {
+  return Object.fromEntries(names.map(name => [name, 0])) as Record<Name, number>;
 }

@@ -138,7 +138,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
   }
 
   metrics(): EnginePoolMetrics {
-    return this.#accounts.read();
+    return this.#accounts;
   }
 
   processes(): EngineProcess[] {
@@ -175,7 +175,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     const group = groupOf(this.#groups, engine);
     group.wasReady = true;
     group.failure.recordReady(engine.index);
-    this.#accounts.noteLoad(engine.loadMs, warmMs);
+    Object.assign(this.#accounts, { loadMs: engine.loadMs, warmMs });
     this.#inferMs.seed(warmMs);
     this.#log.ready(engine, group, warmMs);
     if (this.#state === 'starting') {
@@ -204,7 +204,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   onLoss(engine: Engine, loss: EngineLoss): void {
     const { cause } = loss;
-    this.#accounts.addDeath(cause);
+    this.#accounts.deaths[cause]++;
     this.#log.lost(engine, loss);
     const again = this.#loseRun(loss);
     if (cause !== 'device') this.#judgeLoss(engine, loss, again);
@@ -289,7 +289,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
   }
 
   #endTask(task: RunTask, outcome: RunOutcome): void {
-    this.#accounts.addOutcome(task.settled ? 'dropped' : outcome);
+    this.#accounts.runs[task.settled ? 'dropped' : outcome]++;
   }
 
   /** Settles what was in it, or puts it back. Returns what runs again. */

@@ -93,8 +93,19 @@ export function textAttribute(node: GraphNode, name: string, absent: string): st
   return value === undefined || value === null ? absent : Buffer.from(value).toString('utf8');
 }
 
+/** A new node of one output, whose name is its own too. */
+export function nodeOf(
+  opType: string,
+  inputs: readonly string[],
+  output: string,
+  attributes: GraphNode['attributes'] = [],
+): GraphNode {
+  return { name: output, opType, domain: '', inputs, outputs: [output], attributes };
+}
+
 /** The values of onnx.AttributeProto.AttributeType that are used here. */
 const ATTRIBUTE_INT = 2;
+const ATTRIBUTE_STRING = 3;
 const ATTRIBUTE_INTS = 7;
 
 /** An attribute for a new node. */
@@ -107,15 +118,29 @@ export function integers(name: string, values: readonly number[]): onnx.IAttribu
   return { name, type: ATTRIBUTE_INTS, ints: [...values] };
 }
 
+/** The same of a word. */
+export function text(name: string, value: string): onnx.IAttributeProto {
+  return { name, type: ATTRIBUTE_STRING, s: Buffer.from(value) };
+}
+
+/** The node that makes each value. */
+export function makersOf(nodes: readonly GraphNode[]): ReadonlyMap<string, GraphNode> {
+  return new Map(nodes.flatMap(node => node.outputs.map(name => [name, node])));
+}
+
+/** The nodes that read each value, in their order. */
+export function readersOf(nodes: readonly GraphNode[]): ReadonlyMap<string, GraphNode[]> {
+  const reads = nodes.flatMap(node => [...new Set(node.inputs)].map(name => ({ name, node })));
+  const byName = Map.groupBy(reads, ({ name }) => name);
+  return new Map([...byName].map(([name, each]) => [name, each.map(({ node }) => node)]));
+}
+
 /**
  * Sorts nodes so that each stands after those it reads from; otherwise they keep their order. Null
  * when they form a circle.
  */
 export function sortTopologically(nodes: readonly GraphNode[]): readonly GraphNode[] | null {
-  const makers = new Map<string, GraphNode>();
-  for (const node of nodes) {
-    for (const output of node.outputs) if (output !== '') makers.set(output, node);
-  }
+  const makers = makersOf(nodes);
   const sorted = new Set<GraphNode>();
   const entered = new Set<GraphNode>();
   for (const start of nodes) {
@@ -129,7 +154,8 @@ export function sortTopologically(nodes: readonly GraphNode[]): readonly GraphNo
       }
       entered.add(node);
       for (const input of node.inputs) {
-        const maker = makers.get(input);
+        // '' is no value: an input or an output that is not there.
+        const maker = input === '' ? undefined : makers.get(input);
         if (maker === undefined || sorted.has(maker)) continue;
         if (entered.has(maker)) return null;
         stack.push(maker);

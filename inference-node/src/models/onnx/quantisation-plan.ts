@@ -6,7 +6,14 @@
  * that no value is widened only to be narrowed again. The nodes that make the matte itself stay
  * float: logits of 256 steps would show as terraces.
  */
-import { ElementType, type Graph, type GraphNode, onlyInput } from './graph.ts';
+import {
+  ElementType,
+  type Graph,
+  type GraphNode,
+  makersOf,
+  onlyInput,
+  readersOf,
+} from './graph.ts';
 import { inferValues } from './infer.ts';
 
 export interface QuantisationPlan {
@@ -42,7 +49,7 @@ const ACTIVATIONS: ReadonlySet<string> = new Set(['Relu', 'Clip']);
 const LOGIT_CHANNELS_MAX = 8;
 
 export function planQuantisation(graph: Graph, options: QuantisationPlanOptions): QuantisationPlan {
-  const readers = readersOf(graph);
+  const readers = readersOf(graph.nodes);
   const tail = floatTail(graph);
   const wide = readByFloat32(graph, readers, options.float32 ?? new Set());
   const measured: string[] = [];
@@ -119,8 +126,7 @@ function readByFloat32(
 
 /** The values between the matte and the convolutions that make logits, their outputs included. */
 function floatTail(graph: Graph): ReadonlySet<string> {
-  const makers = new Map<string, GraphNode>();
-  for (const node of graph.nodes) for (const output of node.outputs) makers.set(output, node);
+  const makers = makersOf(graph.nodes);
   const tail = new Set<string>();
   const open = graph.outputs.map(({ name }) => name);
   for (let name = open.pop(); name !== undefined; name = open.pop()) {
@@ -133,16 +139,4 @@ function floatTail(graph: Graph): ReadonlySet<string> {
     if (!ends) open.push(...maker.inputs);
   }
   return tail;
-}
-
-function readersOf(graph: Graph): ReadonlyMap<string, readonly GraphNode[]> {
-  const readers = new Map<string, GraphNode[]>();
-  for (const node of graph.nodes) {
-    for (const name of new Set(node.inputs)) {
-      const list = readers.get(name);
-      if (list === undefined) readers.set(name, [node]);
-      else list.push(node);
-    }
-  }
-  return readers;
 }

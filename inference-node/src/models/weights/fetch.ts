@@ -3,6 +3,7 @@
  * sha512, each part's sha256, and the whole file's sha256 as read back from the disk.
  */
 import { setTimeout as wait } from 'node:timers/promises';
+import { raceAbort } from '#program/race-abort.ts';
 import { hashOpenFile, removeStaleTemporaries, WholeFile } from '../cache-files.ts';
 import type { ModelManifest, NpmSource, WeightsFile } from '../manifest.ts';
 import { diskError, ModelError } from '../model-error.ts';
@@ -165,23 +166,12 @@ async function streamOnce(
     { ...registryOptions, integrity: source.integrity, signal } as RegistryOptions,
   );
   try {
-    await untilAborted(stored, signal);
+    // Not every wait inside the registry's client obeys the signal.
+    await raceAbort(stored, signal);
   } catch (error) {
     // The rest of a download that already failed must not be written any more.
     ending.abort();
     throw error;
-  }
-}
-
-/** Not every wait inside the registry's client obeys the signal. */
-async function untilAborted<Value>(work: Promise<Value>, signal: AbortSignal): Promise<Value> {
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const onAbort = () => reject(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
-  try {
-    return await Promise.race([work, aborted]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
   }
 }
 

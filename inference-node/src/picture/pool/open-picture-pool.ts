@@ -18,20 +18,21 @@ import type { BufferPool } from '../../process/buffer-pool.ts';
 import type { ChildExit } from '../../process/child.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import { jxlPixelsMax } from '../jxl-limit.ts';
-import { LeaseQueue, type Waiting } from './lease-queue.ts';
+import { LeaseQueue } from './lease-queue.ts';
 import { FormatRates } from './megapixel-rate.ts';
-import type {
-  DecodedPicture,
-  DecodeRequest,
-  FinishedPicture,
-  FinishRequest,
-  ModelInput,
-  PictureLease,
-  PicturePool,
-  PicturePoolSnapshot,
-  PictureProcess,
-  PictureWorkerEnd,
-  PictureWorkerEnds,
+import {
+  type DecodedPicture,
+  type DecodeRequest,
+  type FinishedPicture,
+  type FinishRequest,
+  type ModelInput,
+  PICTURE_WORKER_ENDS,
+  type PictureLease,
+  type PicturePool,
+  type PicturePoolSnapshot,
+  type PictureProcess,
+  type PictureWorkerEnd,
+  type PictureWorkerEnds,
 } from './picture-pool.ts';
 import {
   WORKER_LIMITS,
@@ -91,17 +92,10 @@ class ChildPicturePool implements PicturePool, WorkerListener {
   readonly #queue = new LeaseQueue<PictureLease>();
   readonly #decodeRates = new FormatRates<InputFormat>();
   readonly #encodeRates = new FormatRates<OutputFormat>();
-  readonly #ends: Record<PictureWorkerEnd, number> = {
-    start: 0,
-    idle: 0,
-    image: 0,
-    time_budget: 0,
-    memory_budget: 0,
-    stalled: 0,
-    abandoned: 0,
-    recycled: 0,
-    closed: 0,
-  };
+  readonly #ends = Object.fromEntries(PICTURE_WORKER_ENDS.map(end => [end, 0])) as Record<
+    PictureWorkerEnd,
+    number
+  >;
   readonly #started = Promise.withResolvers<void>();
   readonly #empty = Promise.withResolvers<void>();
   readonly #restarts = new Set<NodeJS.Timeout>();
@@ -287,7 +281,7 @@ class ChildPicturePool implements PicturePool, WorkerListener {
   #dispatch(): void {
     for (const worker of this.#workers) {
       if (!worker?.idle) continue;
-      const next: Waiting<PictureLease> | undefined = this.#queue.shift();
+      const next = this.#queue.shift();
       if (next === undefined) return;
       worker.lease();
       const lease = new WorkerLease(this, worker, performance.now() - next.sinceMs);

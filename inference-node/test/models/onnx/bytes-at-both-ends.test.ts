@@ -6,7 +6,7 @@ import { createPlaneTables, fillAlpha, fillPlanes } from '../../../src/engine/ch
 import { InferenceSession, Tensor } from '../../../src/engine/child/onnx-runtime.ts';
 import { PROBE_SPEC } from '../../../src/engine/choice/probe-graph.ts';
 import { loadManifest } from '../../../src/models/manifest.ts';
-import { ElementType, type Graph } from '../../../src/models/onnx/graph.ts';
+import { ElementType, type Graph, nodeOf } from '../../../src/models/onnx/graph.ts';
 import {
   bytesAtBothEnds,
   type PixelFormat,
@@ -17,7 +17,7 @@ import type { ImageSize } from '../../../src/models/onnx/passes/set-input-size.t
 import { float32Tensor } from '../../../src/models/onnx/tensor.ts';
 import { RGB_INPUT } from '../../../src/models/prepared-model.ts';
 import { drawCheckPicture } from '../../../src/models/preparing/check-picture.ts';
-import { graphBytes, largestDifference, nodeOf, runGraph, tinyGraph } from './tiny-graph.ts';
+import { graphBytes, largestDifference, runGraph, tinyGraph } from './tiny-graph.ts';
 
 const SIDE = 16;
 /** Between numbers near 1 of half precision. */

@@ -6,6 +6,7 @@ import {
   ElementType,
   type Graph,
   integer,
+  nodeOf,
   sortTopologically,
 } from '../../../src/models/onnx/graph.ts';
 import { decodeModel } from '../../../src/models/onnx/model-file.ts';
@@ -18,7 +19,6 @@ import { isModelError } from '../is-model-error.ts';
 import {
   graphBytes,
   largestDifference,
-  nodeOf,
   prepareTinyGraph,
   runGraph,
   tinyGraph,

@@ -9,10 +9,10 @@ import {
   type GraphNode,
   integer,
   integers,
+  nodeOf,
 } from '../../../src/models/onnx/graph.ts';
 import { setBatch } from '../../../src/models/onnx/passes/set-batch.ts';
 import { int64Tensor } from '../../../src/models/onnx/tensor.ts';
-import { nodeOf } from './tiny-graph.ts';
 
 const SIDE = 8;
 

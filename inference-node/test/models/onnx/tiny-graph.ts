@@ -15,7 +15,9 @@ import {
   type GraphNode,
   integer,
   integers,
+  nodeOf,
   type Tensor,
+  text,
 } from '../../../src/models/onnx/graph.ts';
 import { encodeModel } from '../../../src/models/onnx/model-file.ts';
 import { prepareGraph } from '../../../src/models/onnx/passes/prepare-graph.ts';
@@ -69,16 +71,6 @@ export function tinyGraph({ side, half, sizes, free }: TinyGraphOptions): Graph 
       { ...value('deep', CHANNELS), dims: [1, CHANNELS, null, null] },
     ],
   };
-}
-
-/** Of one output, whose name is the node's too. */
-export function nodeOf(
-  opType: string,
-  inputs: readonly string[],
-  output: string,
-  attributes: GraphNode['attributes'] = [],
-): GraphNode {
-  return { name: output, opType, domain: '', inputs, outputs: [output], attributes };
 }
 
 /** Prepared for another size than the 64 pixels that it was exported for, or for the same. */
@@ -231,10 +223,6 @@ function halfTensor(values: readonly number[], dims: readonly number[]): Tensor 
     return (value < 0 ? 0x8000 : 0) | ((exponent + 15) << 10) | fraction;
   });
   return { elementType: ElementType.float16, dims, data: new Uint8Array(halves.buffer) };
-}
-
-function text(name: string, value: string): onnx.IAttributeProto {
-  return { name, type: 3, s: Buffer.from(value) };
 }
 
 export function graphBytes(graph: Graph): Buffer {

@@ -18,6 +18,7 @@ import {
   type GraphPass,
   integer,
   integers,
+  nodeOf,
   onlyInput,
   type Tensor,
 } from '../graph.ts';
@@ -117,6 +118,6 @@ function add(
   attributes: GraphNode['attributes'] = [],
   output = `matting.${opType}.${inputs.join('.')}`,
 ): string {
-  nodes.push({ name: output, opType, domain: '', inputs, outputs: [output], attributes });
+  nodes.push(nodeOf(opType, inputs, output, attributes));
   return output;
 }

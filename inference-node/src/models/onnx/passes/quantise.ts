@@ -12,6 +12,7 @@ import {
   type Graph,
   type GraphNode,
   integer,
+  nodeOf,
   type OpsetImport,
   onlyInput,
   type Tensor,
@@ -222,12 +223,5 @@ function byteTensor(value: number): Tensor {
 }
 
 function linear(opType: string, inputs: readonly string[], output: string): GraphNode {
-  return {
-    name: `${opType} of ${output}`,
-    opType,
-    domain: '',
-    inputs,
-    outputs: [output],
-    attributes: [],
-  };
+  return { ...nodeOf(opType, inputs, output), name: `${opType} of ${output}` };
 }

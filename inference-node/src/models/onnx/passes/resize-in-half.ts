@@ -1,4 +1,11 @@
-import { ElementType, type Graph, type GraphNode, integerAttribute } from '../graph.ts';
+import {
+  ElementType,
+  type Graph,
+  type GraphNode,
+  integerAttribute,
+  makersOf,
+  readersOf,
+} from '../graph.ts';
 import { inferValues } from '../infer.ts';
 import { removeUnused } from './remove-unused.ts';
 
@@ -10,13 +17,8 @@ import { removeUnused } from './remove-unused.ts';
  */
 export function resizeInHalf(graph: Graph, inputDims: readonly number[]): Graph {
   const known = inferValues(graph, inputDims);
-  const makers = new Map(graph.nodes.flatMap(node => node.outputs.map(name => [name, node])));
-  const readers = new Map<string, GraphNode[]>();
-  for (const node of graph.nodes) {
-    for (const name of new Set(node.inputs)) {
-      readers.set(name, [...(readers.get(name) ?? []), node]);
-    }
-  }
+  const makers = makersOf(graph.nodes);
+  const readers = readersOf(graph.nodes);
   const outputs = new Set(graph.outputs.map(({ name }) => name));
   /** From the output of a cast that goes to that of the Resize before it. */
   const aliases = new Map<string, string>();
