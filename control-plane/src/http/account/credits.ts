@@ -70,10 +70,7 @@ export function registerCreditRoutes(account: FastifyInstance, ledgerHistory: Le
           },
           ledgerFilter(words, typed, wrong),
           isWrong ? null : ledgerTable(visit, page, typed),
-          pager(words.common, {
-            next: next && withQuery(CREDITS_PATH, { ...typed, after: next }),
-            first: after && withQuery(CREDITS_PATH, typed),
-          }),
+          pager(words.common, CREDITS_PATH, { after, next }, typed),
         )}
       </div>`,
     });
@@ -157,13 +154,13 @@ function ledgerTable({ words, formats }: Visit, { entries }: LedgerPage, typed: 
   return dataTable({
     caption: credits.ledger,
     columns: [
-      { label: credits.time },
-      { label: credits.kind },
+      credits.time,
+      credits.kind,
       { label: credits.amount, align: 'end' },
-      { label: credits.reference },
+      credits.reference,
     ],
     rows: entries.map(entry => [
-      time(entry.atMs, formats.exactTime(entry.atMs)),
+      time(entry.atMs, formats.exactTime),
       credits.kinds[entry.kind],
       signed(entry, formats),
       referenceOf(entry),

@@ -28,7 +28,6 @@ import {
   pager,
   type Tone,
   time,
-  timeOr,
 } from './page/lists.ts';
 import { ACCOUNT_PATH, renderPage } from './page/render-page.ts';
 import { PageError } from './session/page-error.ts';
@@ -89,7 +88,6 @@ async function renderList(request: FastifyRequest, reply: FastifyReply, accountJ
   const { jobs, next } = await accountJobs.list(accountId, question);
   const keys = await accountJobs.keys(accountId);
   const said = words.jobs;
-  const isFirst = question.after === undefined;
   return renderPage(request, reply, {
     title: said.title,
     lead: said.lead,
@@ -99,20 +97,17 @@ async function renderList(request: FastifyRequest, reply: FastifyReply, accountJ
       ${dataTable({
         caption: said.title,
         columns: [
-          { label: said.job },
-          { label: said.state },
-          { label: said.key },
-          { label: said.created },
+          said.job,
+          said.state,
+          said.key,
+          said.created,
           { label: said.took, align: 'end' },
-          { label: said.result },
+          said.result,
         ],
         rows: jobs.map(job => rowOf(visit, job, keys)),
-        empty: emptyState(isFirst ? said.empty : said.emptyPage),
+        empty: emptyState(question.after === undefined ? said.empty : said.emptyPage),
       })}
-      ${pager(words.common, {
-        next: next && addressOf(question, next),
-        first: isFirst ? undefined : addressOf(question),
-      })}
+      ${pager(words.common, PATH, { after: question.after, next }, queryFor(question))}
     </div>`,
   });
 }
@@ -132,14 +127,13 @@ function questionOf(request: FastifyRequest): AccountJobQuestion {
   };
 }
 
-function addressOf({ group, apiKeyId, days }: AccountJobQuestion, after?: string): string {
-  const query = new URLSearchParams();
-  if (group !== 'all') query.set('state', group);
-  if (apiKeyId !== undefined) query.set('key', apiKeyId);
-  if (days !== 30) query.set('days', String(days));
-  if (after !== undefined) query.set('after', after);
-  const text = query.toString();
-  return text === '' ? PATH : `${PATH}?${text}`;
+/** How an address asks it; what is asked by default is left out. */
+function queryFor({ group, apiKeyId, days }: AccountJobQuestion) {
+  return {
+    state: group === 'all' ? undefined : group,
+    key: apiKeyId,
+    days: days === 30 ? undefined : days,
+  };
 }
 
 function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly JobKey[]): VNode {
@@ -180,7 +174,7 @@ function rowOf({ words, formats }: Visit, job: Job, keys: readonly JobKey[]): Ch
     html`<a class="mono" href=${`${PATH}/${job.id}`}>${job.id.slice(0, 8)}</a>`,
     statusBadge(words, publicState(job)),
     keyName(words, keys, job.apiKeyId),
-    time(job.createdAtMs, formats.dateTime(job.createdAtMs)),
+    time(job.createdAtMs, formats.dateTime),
     job.finishedAtMs === null ? null : formats.duration(job.finishedAtMs - job.createdAtMs),
     resultText(words, formats, job),
   ];
@@ -247,7 +241,7 @@ function renderJob(
 
 function facts({ words, formats }: Visit, job: Job, key: string): VNode {
   const said = words.jobs;
-  const instant = (ms: number | null) => timeOr(ms, formats.exactTime, null);
+  const instant = (ms: number | null) => time(ms, formats.exactTime);
   const status = publicState(job);
   return definitionList([
     [said.job, html`<span class="mono">${job.id}</span>`],
@@ -307,7 +301,7 @@ function stages({ words, formats }: Visit, { timings }: Job): Child {
     said.times,
     dataTable({
       caption: said.times,
-      columns: [{ label: said.stage }, { label: said.took, align: 'end' }],
+      columns: [said.stage, { label: said.took, align: 'end' }],
       rows: Object.entries(timings).map(([stage, ms]) => [
         names[stage] ?? stage,
         formats.duration(ms),
@@ -324,16 +318,11 @@ function notificationOf(visit: Visit, job: Job, sent: NotificationView | undefin
     const text = job.finishedAtMs === null ? said.notYet : said.notificationGone;
     return section(said.notification, html`<p class="soft">${text}</p>`);
   }
-  const columns = [
-    { label: said.attempt },
-    { label: said.at },
-    { label: said.answer },
-    { label: said.took, align: 'end' as const },
-  ];
+  const columns = [said.attempt, said.at, said.answer, { label: said.took, align: 'end' as const }];
   const unknown = sent.attempts - sent.log.length;
   const rows = sent.log.map(({ atMs, statusCode, durationMs }, index) => [
     String(unknown + index + 1),
-    time(atMs, formats.exactTime(atMs)),
+    time(atMs, formats.exactTime),
     statusCode === null ? said.noAnswer : `HTTP ${statusCode}`,
     formats.duration(durationMs),
   ]);
@@ -343,7 +332,7 @@ function notificationOf(visit: Visit, job: Job, sent: NotificationView | undefin
       [said.receiver, sent.receiver],
       [said.state, badge(said.statuses[sent.status], STATUS_TONES[sent.status])],
       [said.attempts, formats.credits(sent.attempts)],
-      [said.nextAttempt, timeOr(sent.nextAttemptAtMs, formats.exactTime, null)],
+      [said.nextAttempt, time(sent.nextAttemptAtMs, formats.exactTime)],
     ]),
     rows.length === 0 ? null : dataTable({ caption: said.attempts, columns, rows }),
     unknown > 0

@@ -45,8 +45,7 @@ import {
   pager,
   panel,
   section,
-  timeOr,
-  withQuery,
+  time,
 } from './page/lists.ts';
 import { ACCOUNT_PATH, renderPage } from './page/render-page.ts';
 import type { FormFields } from './session/form-body.ts';
@@ -90,10 +89,7 @@ export function registerKeyRoutes(account: FastifyInstance, keys: ManageKeys, ba
       ...(mayManage && page.keys.length > 0 ? { actions: createLink(words.keys.create) } : {}),
       main: html`<div class="stack">
         ${keyTable(visit, page.keys)}
-        ${pager(words.common, {
-          next: next && withQuery(KEYS_PATH, { after: `${next.createdAtMs}-${next.id}` }),
-          first: after === undefined ? undefined : KEYS_PATH,
-        })}
+        ${pager(words.common, KEYS_PATH, { after, next: next && `${next.createdAtMs}-${next.id}` })}
       </div>`,
     });
   });
@@ -143,21 +139,13 @@ function keyTable(visit: Visit, rows: readonly ApiKey[]): VNode {
   const { keys, common } = words;
   return dataTable({
     caption: keys.caption,
-    columns: [
-      { label: keys.name },
-      { label: keys.key },
-      { label: keys.state },
-      { label: keys.lastUsed },
-      { label: keys.expires },
-      { label: keys.cap },
-      { label: keys.scopes },
-    ],
+    columns: [keys.name, keys.key, keys.state, keys.lastUsed, keys.expires, keys.cap, keys.scopes],
     rows: rows.map(row => [
       html`<a href=${`/account/keys/${row.id}`}>${row.name}</a>`,
       html`<code>${row.prefix}</code>`,
       stateBadge(row, words),
-      timeOr(row.lastUsedAtMs, formats.dateTime, common.never),
-      timeOr(row.expiresAtMs, formats.date, common.never),
+      time(row.lastUsedAtMs, formats.dateTime, common.never),
+      time(row.expiresAtMs, formats.date, common.never),
       capText(row, visit) ?? common.none,
       scopesText(row.policy.scopes, words),
     ]),
@@ -291,10 +279,10 @@ function facts(visit: Visit, row: ApiKey): VNode {
   return definitionList([
     [keys.key, html`<code>${row.prefix}</code>`],
     [keys.state, stateBadge(row, words)],
-    [keys.created, timeOr(row.createdAtMs, formats.dateTime, null)],
-    [keys.lastUsed, timeOr(row.lastUsedAtMs, formats.dateTime, common.never)],
-    [keys.expires, timeOr(row.expiresAtMs, formats.dateTime, common.never)],
-    [keys.revokedAt, timeOr(row.revokedAtMs, formats.dateTime, null)],
+    [keys.created, time(row.createdAtMs, formats.dateTime)],
+    [keys.lastUsed, time(row.lastUsedAtMs, formats.dateTime, common.never)],
+    [keys.expires, time(row.expiresAtMs, formats.dateTime, common.never)],
+    [keys.revokedAt, time(row.revokedAtMs, formats.dateTime)],
     [keys.previous, previousSecret && previousText(previousSecret, visit)],
     [
       keys.cap,

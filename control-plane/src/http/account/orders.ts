@@ -20,8 +20,6 @@ import {
   section,
   type Tone,
   time,
-  timeOr,
-  withQuery,
 } from './page/lists.ts';
 import { ACCOUNT_PATH, renderPage } from './page/render-page.ts';
 import { PageError } from './session/page-error.ts';
@@ -51,10 +49,7 @@ export function registerOrderRoutes(account: FastifyInstance, orders: Orders): v
       main: html`<div>
         ${creditsTabs(visit, 'orders')}
         ${orderTable(visit, rows)}
-        ${pager(words.common, {
-          next: next && withQuery(ORDERS_PATH, { after: next }),
-          first: after && ORDERS_PATH,
-        })}
+        ${pager(words.common, ORDERS_PATH, { after, next })}
       </div>`,
     });
   });
@@ -128,7 +123,7 @@ function renderPackages(
       ${dataTable({
         caption: orders.packages,
         columns: [
-          { label: orders.credits },
+          orders.credits,
           {
             label: packages[0]?.list === 'image' ? orders.perImage : orders.perCredit,
             align: 'end',
@@ -168,14 +163,14 @@ function orderTable({ words, formats, role }: Visit, orders: readonly Order[]): 
   return dataTable({
     caption: text.title,
     columns: [
-      { label: text.placedAt },
-      { label: text.state },
+      text.placedAt,
+      text.state,
       { label: text.credits, align: 'end' },
       { label: text.price, align: 'end' },
-      { label: text.number },
+      text.number,
     ],
     rows: orders.map(order => [
-      time(order.createdAtMs, formats.dateTime(order.createdAtMs)),
+      time(order.createdAtMs, formats.dateTime),
       stateBadge(words, order.state),
       formats.credits(order.credits),
       moneyOf(formats, order.price, order.currency),
@@ -221,7 +216,7 @@ async function renderOrder(
 
 function orderFacts({ words, formats }: Visit, order: Order): VNode {
   const text = words.orders;
-  const at = (ms: number | null) => timeOr(ms, formats.dateTime, null);
+  const at = (ms: number | null) => time(ms, formats.dateTime);
   const { refunded, revoked, unrevoked, currency, credits } = order;
   const wasRefunded = refunded > 0;
   return definitionList([
@@ -267,15 +262,10 @@ function oddPayments({ words, formats }: Visit, order: Order, odd: ShownOrder['p
     { title: text.payments },
     dataTable({
       caption: text.payments,
-      columns: [
-        { label: text.payment },
-        { label: text.receivedAt },
-        { label: text.sum, align: 'end' },
-        { label: text.outcome },
-      ],
+      columns: [text.payment, text.receivedAt, { label: text.sum, align: 'end' }, text.outcome],
       rows: odd.map(({ payment, receivedAtMs, amount, currency, outcome }) => [
         payment,
-        time(receivedAtMs, formats.dateTime(receivedAtMs)),
+        time(receivedAtMs, formats.dateTime),
         // The smallest unit of another currency is not known.
         currency === order.currency
           ? moneyOf(formats, amount, currency)
@@ -297,15 +287,15 @@ function refundTable(
     dataTable({
       caption: text.refunds,
       columns: [
-        { label: text.refund },
-        { label: text.receivedAt },
+        text.refund,
+        text.receivedAt,
         { label: text.sum, align: 'end' },
         { label: text.revoked, align: 'end' },
         { label: text.unrevoked, align: 'end' },
       ],
       rows: refunds.map(({ refund, createdAtMs, amount, credits, revoked, appliedAtMs }) => [
         refund,
-        time(createdAtMs, formats.dateTime(createdAtMs)),
+        time(createdAtMs, formats.dateTime),
         moneyOf(formats, amount, currency),
         appliedAtMs === null ? text.waits : formats.credits(revoked),
         formats.credits(credits - revoked),

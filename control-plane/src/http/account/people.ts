@@ -89,14 +89,13 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
     const after = parsePlace(String(queryOf(request, 'after')));
     const rows = await stores.audit.list(visit.accountId, { limit: AUDIT_ROWS + 1, after });
     const last = rows.length > AUDIT_ROWS ? rows[AUDIT_ROWS - 1] : undefined;
-    const next = last && `${AUDIT_PATH}?after=${placeText(last)}`;
     return renderPage(request, reply, {
       title: audit.title,
       lead: audit.lead,
       active: 'audit',
       main: html`<div class="stack">
         ${auditTable(visit, rows.slice(0, AUDIT_ROWS))}
-        ${pager(common, { next, first: after && AUDIT_PATH })}
+        ${pager(common, AUDIT_PATH, { after, next: last && placeText(last) })}
       </div>`,
     });
   });
@@ -240,12 +239,7 @@ function memberTable(visit: Visit, members: readonly Member[]): VNode {
   const { people } = visit.words;
   return dataTable({
     caption: people.title,
-    columns: [
-      { label: people.mail },
-      { label: people.role },
-      { label: people.since },
-      { label: people.actions, silent: true },
-    ],
+    columns: [people.mail, people.role, people.since, { label: people.actions, silent: true }],
     rows: members.map(row => memberCells(visit, row)),
   });
 }
@@ -275,7 +269,7 @@ function memberCells({ words, formats, csrf, userId: own }: Visit, row: Member):
             describe: fill(people.changeOf, { mail }),
           }),
         ),
-    time(row.createdAtMs, formats.date(row.createdAtMs)),
+    time(row.createdAtMs, formats.date),
     byGroup
       ? null
       : postForm(
@@ -323,10 +317,10 @@ function linkTable({ words, formats, csrf }: Visit, links: readonly OpenLink[], 
   return dataTable({
     caption,
     columns: [
-      { label: people.mail },
-      { label: people.role },
-      { label: people.invitedBy },
-      { label: people.until },
+      people.mail,
+      people.role,
+      people.invitedBy,
+      people.until,
       { label: people.actions, silent: true },
     ],
     rows: links.map(({ id, purpose, mail, role, createdBy, expiresAtMs }) => {
@@ -335,7 +329,7 @@ function linkTable({ words, formats, csrf }: Visit, links: readonly OpenLink[], 
         mail,
         roles[role],
         createdBy === 'operator' ? people.operator : createdBy,
-        time(expiresAtMs, formats.dateTime(expiresAtMs)),
+        time(expiresAtMs, formats.dateTime),
         postForm(
           { action: `${PEOPLE_PATH}/invitations/${id}/withdraw`, csrf, class: 'inline' },
           button({ label: people.withdraw, kind: 'quiet', describe: fill(label, { mail }) }),
@@ -350,16 +344,9 @@ function auditTable({ words, formats }: Visit, rows: readonly AuditRecord[]): VN
   const { audit } = words;
   return dataTable({
     caption: audit.title,
-    columns: [
-      { label: audit.time },
-      { label: audit.who },
-      { label: audit.from },
-      { label: audit.what },
-      { label: audit.subject },
-      { label: audit.change },
-    ],
+    columns: [audit.time, audit.who, audit.from, audit.what, audit.subject, audit.change],
     rows: rows.map(row => [
-      time(row.atMs, formats.exactTime(row.atMs)),
+      time(row.atMs, formats.exactTime),
       row.mail ?? audit.actors[row.actorKind],
       row.address === null ? null : html`<code>${row.address}</code>`,
       actionIn(audit, row.action),

@@ -176,11 +176,11 @@ function sessionList(visit: Visit, rows: readonly ListedSession[]): VNode {
     ${dataTable({
       caption: sessions.title,
       columns: [
-        { label: sessions.browser },
-        { label: sessions.address },
-        { label: sessions.how },
-        { label: sessions.began },
-        { label: sessions.seen },
+        sessions.browser,
+        sessions.address,
+        sessions.how,
+        sessions.began,
+        sessions.seen,
         { label: sessions.actions, silent: true },
       ],
       rows: rows.map(row => sessionCells(visit, row)),
@@ -200,8 +200,8 @@ function sessionCells({ words, formats, csrf, sessionId }: Visit, row: ListedSes
     }`,
     html`<code>${row.address}</code>`,
     sessions.methods[row.method],
-    time(row.createdAtMs, began),
-    time(row.seenAtMs, formats.dateTime(row.seenAtMs)),
+    time(row.createdAtMs, formats.dateTime),
+    time(row.seenAtMs, formats.dateTime),
     isThis
       ? null
       : postForm(

@@ -115,11 +115,10 @@ function renderSettings(
 function thresholdTable({ words, formats }: Visit, { thresholds }: AlertView): VNode {
   const { settings } = words;
   const [before = '', after = ''] = settings.told.split('{time}');
-  const toldAt = (atMs: number): Child =>
-    html`${before}${time(atMs, formats.dateTime(atMs))}${after}`;
+  const toldAt = (atMs: number): Child => html`${before}${time(atMs, formats.dateTime)}${after}`;
   return dataTable({
     caption: settings.thresholds,
-    columns: [{ label: settings.credits }, { label: settings.state }, { label: settings.delivery }],
+    columns: [settings.credits, settings.state, settings.delivery],
     rows: thresholds.map(({ threshold, toldAtMs, delivery }) => [
       formats.credits(threshold),
       toldAtMs === null ? settings.armed : toldAt(toldAtMs),

@@ -99,11 +99,11 @@ function renderOverview(
         },
         dataTable({
           caption: overview.running,
-          columns: [{ label: overview.job }, { label: overview.state }, { label: overview.since }],
+          columns: [overview.job, overview.state, overview.since],
           rows: view.running.map(({ id, state, createdAtMs }) => [
             jobLink(id),
             badge(overview.states[state], state === 'processing' ? 'accent' : 'neutral'),
-            time(createdAtMs, formats.exactTime(createdAtMs)),
+            time(createdAtMs, formats.exactTime),
           ]),
           empty: html`<p class="padded soft">${overview.runningNone}</p>`,
         }),
@@ -112,11 +112,11 @@ function renderOverview(
         { title: overview.failures, lead: overview.failuresLead },
         dataTable({
           caption: overview.failures,
-          columns: [{ label: overview.job }, { label: overview.why }, { label: overview.time }],
+          columns: [overview.job, overview.why, overview.time],
           rows: view.failures.map(({ id, code, endedAtMs }) => [
             jobLink(id),
             failureText(words, code),
-            time(endedAtMs, formats.exactTime(endedAtMs)),
+            time(endedAtMs, formats.exactTime),
           ]),
           empty: html`<p class="padded soft">${overview.failuresNone}</p>`,
         }),
@@ -246,7 +246,7 @@ function chartAndTable(visit: Visit, view: UsageView): Child {
   const table = dataTable({
     caption: usage.groups[view.group],
     columns: [
-      { label: usage.groups[view.group] },
+      usage.groups[view.group],
       number(usage.images),
       number(usage.failed),
       number(usage.credits),

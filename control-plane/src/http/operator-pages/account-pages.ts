@@ -75,7 +75,7 @@ async function renderList(
   const accounts = await operateAccounts.page({ limit: PAGE_ROWS, after });
   const { words, own, formats } = operatorVisitOf(request);
   const texts = own.accounts;
-  const last = accounts.length === PAGE_ROWS ? accounts.at(-1)?.name : undefined;
+  const next = accounts.length === PAGE_ROWS ? accounts.at(-1)?.name : undefined;
   return renderOperatorPage(request, reply, {
     title: texts.title,
     lead: texts.lead,
@@ -89,25 +89,22 @@ async function renderList(
     ${dataTable({
       caption: texts.caption,
       columns: [
-        { label: texts.name },
+        texts.name,
         { label: texts.available, align: 'end' },
         { label: texts.reserved, align: 'end' },
-        { label: own.created },
-        { label: own.id },
+        own.created,
+        own.id,
       ],
       rows: accounts.map(({ account_id, name, credits, created_at }) => [
         html`<a href=${`${ACCOUNTS_PATH}/${account_id}`}>${name}</a>`,
         formats.credits(credits.available),
         formats.credits(credits.reserved),
-        time(Date.parse(created_at), formats.date(Date.parse(created_at))),
+        time(created_at, formats.date),
         html`<code>${account_id}</code>`,
       ]),
       empty: emptyState({ title: texts.empty, text: texts.emptyText }),
     })}
-    ${pager(words.common, {
-      next: last === undefined ? undefined : withQuery(ACCOUNTS_PATH, { after: last }),
-      first: after === undefined ? undefined : ACCOUNTS_PATH,
-    })}
+    ${pager(words.common, ACCOUNTS_PATH, { after, next })}
     ${section(
       { title: texts.create, lead: texts.createLead },
       postForm(

@@ -17,8 +17,7 @@ import {
   emptyState,
   pager,
   section,
-  timeOr,
-  withQuery,
+  time,
 } from '../account/page/lists.ts';
 import { fill } from '../account/words/words.ts';
 import {
@@ -66,7 +65,6 @@ async function renderList(
   const question = { group, account, endedWithinHours, limit: PAGE_ROWS, after };
   const jobs = await operateJobs.list(question);
   const names = await operateAccounts.namesOf(jobs.map(job => job.account_id));
-  const asked = { state: group, account, within };
   const next = jobs.length < PAGE_ROWS ? undefined : jobs.at(-1)?.cursor;
   const wrong = fill(own.jobs.withinWrong, { max: ENDED_WITHIN_HOURS_MAX });
   return renderOperatorPage(request, reply, {
@@ -92,10 +90,7 @@ async function renderList(
       button({ label: own.filter, kind: 'secondary' }),
     )}
     ${jobTable(jobs, names, operatorVisitOf(request))}
-    ${pager(words.common, {
-      next: next === undefined ? undefined : withQuery(JOBS_PATH, { ...asked, after: next }),
-      first: after === undefined ? undefined : withQuery(JOBS_PATH, asked),
-    })}`,
+    ${pager(words.common, JOBS_PATH, { after, next }, { state: group, account, within })}`,
   });
 }
 
@@ -108,13 +103,13 @@ function jobTable(
   return dataTable({
     caption: words.caption,
     columns: [
-      { label: words.job },
-      { label: own.state },
-      { label: own.account },
-      { label: words.created },
-      { label: words.holder },
+      words.job,
+      own.state,
+      own.account,
+      words.created,
+      words.holder,
       { label: words.lost, align: 'end' },
-      { label: words.error },
+      words.error,
     ],
     rows: jobs.map(job => [
       html`<a href=${`${JOBS_PATH}/${job.job_id}`}><code>${job.job_id}</code></a>`,
@@ -122,7 +117,7 @@ function jobTable(
       html`<a href=${`${PAGES_PATH}/accounts/${job.account_id}`}>${
         names.get(job.account_id) ?? job.account_id
       }</a>`,
-      timeOr(job.created_at, formats.exactTime, null),
+      time(job.created_at, formats.exactTime),
       job.lease?.holder ?? '–',
       formats.credits(job.lost_attempts),
       job.error?.code ?? '–',
@@ -141,7 +136,7 @@ function renderJob(
   const { own, formats } = visit;
   const words = own.jobs;
   const isOpen = job.finished_at === null;
-  const instant = (iso: string | null) => timeOr(iso, formats.exactTime, null);
+  const instant = (iso: string | null) => time(iso, formats.exactTime);
   return renderOperatorPage(request, reply, {
     title: words.job,
     lead: html`<code>${job.job_id}</code>`,
@@ -191,7 +186,7 @@ function stageTable(job: OperatorJob, { own, formats }: OperatorVisit): VNode {
   );
   return dataTable({
     caption: own.jobs.stages,
-    columns: [{ label: own.jobs.stage }, { label: own.jobs.time, align: 'end' }],
+    columns: [own.jobs.stage, { label: own.jobs.time, align: 'end' }],
     rows: times.map(([stage, ms]) => [html`<code>${stage}</code>`, formats.duration(ms)]),
   });
 }

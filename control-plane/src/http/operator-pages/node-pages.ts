@@ -12,7 +12,7 @@ import {
   figures,
   section,
   type Tone,
-  timeOr,
+  time,
 } from '../account/page/lists.ts';
 import { fill } from '../account/words/words.ts';
 import {
@@ -66,11 +66,11 @@ function nodeTable(nodes: readonly OperatorNode[], visit: OperatorVisit): VNode 
   return dataTable({
     caption: words.caption,
     columns: [
-      { label: words.node },
-      { label: own.state },
-      { label: words.address },
-      { label: words.version },
-      { label: words.heartbeat },
+      words.node,
+      own.state,
+      words.address,
+      words.version,
+      words.heartbeat,
       { label: own.actions, silent: true, align: 'end' },
     ],
     rows: nodes.map(node => [
@@ -78,7 +78,7 @@ function nodeTable(nodes: readonly OperatorNode[], visit: OperatorVisit): VNode 
       badge(words.states[node.state], TONES[node.state]),
       html`<code>${node.address}</code>`,
       node.version,
-      timeOr(node.heartbeat_at, formats.exactTime, null),
+      time(node.heartbeat_at, formats.exactTime),
       drainForm(node, visit),
     ]),
     empty: emptyState({ title: words.empty, text: words.emptyText }),
@@ -150,7 +150,7 @@ function renderOverview(
       dataTable({
         caption: words.queueCaption,
         columns: [
-          { label: own.account },
+          own.account,
           { label: words.jobs, align: 'end' },
           { label: words.megapixels, align: 'end' },
           { label: words.share, align: 'end' },

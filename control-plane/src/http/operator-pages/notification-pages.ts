@@ -16,7 +16,7 @@ import {
   notice,
   pager,
   type Tone,
-  timeOr,
+  time,
   withQuery,
 } from '../account/page/lists.ts';
 import {
@@ -68,6 +68,7 @@ async function renderList(
   const after = queryValue(request, 'after');
   const found = await operateWebhooks.list({ jobId: job, status, limit: PAGE_ROWS, after });
   const last = found.length === PAGE_ROWS ? found.at(-1) : undefined;
+  const next = last && notificationCursor(last);
   return renderOperatorPage(request, reply, {
     title: texts.title,
     lead: texts.lead,
@@ -89,10 +90,7 @@ async function renderList(
       button({ label: own.filter, kind: 'secondary' }),
     )}
     ${notificationTable(found, visit)}
-    ${pager(words.common, {
-      next: last && withQuery(NOTIFICATIONS_PATH, { status, job, after: notificationCursor(last) }),
-      first: after === undefined ? undefined : withQuery(NOTIFICATIONS_PATH, { status, job }),
-    })}`,
+    ${pager(words.common, NOTIFICATIONS_PATH, { after, next }, { status, job })}`,
   });
 }
 
@@ -101,17 +99,17 @@ function notificationTable(
   { own, formats, csrf }: OperatorVisit,
 ): VNode {
   const words = own.notifications;
-  const instant = (iso: string | null) => timeOr(iso, formats.exactTime, '–');
+  const instant = (iso: string | null) => time(iso, formats.exactTime, '–');
   return dataTable({
     caption: words.caption,
     columns: [
-      { label: words.jobField },
-      { label: words.status },
+      words.jobField,
+      words.status,
       { label: words.receiver, cut: true },
       { label: words.attempts, align: 'end' },
-      { label: words.last },
-      { label: words.lastAt },
-      { label: words.nextAt },
+      words.last,
+      words.lastAt,
+      words.nextAt,
       { label: own.actions, silent: true, align: 'end' },
     ],
     rows: found.map(one => [

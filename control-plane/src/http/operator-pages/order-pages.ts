@@ -21,8 +21,7 @@ import {
   notice,
   pager,
   section,
-  timeOr,
-  withQuery,
+  time,
 } from '../account/page/lists.ts';
 import { formOf } from '../account/session/visit.ts';
 import { counted, fill } from '../account/words/words.ts';
@@ -124,11 +123,7 @@ async function renderList(
       button({ label: own.filter, kind: 'secondary' }),
     )}
     ${orderTable(orders, names, visit)}
-    ${pager(words.common, {
-      next:
-        next === undefined ? undefined : withQuery(ORDERS_PATH, { state, account, after: next }),
-      first: after === undefined ? undefined : withQuery(ORDERS_PATH, { state, account }),
-    })}`,
+    ${pager(words.common, ORDERS_PATH, { after, next }, { state, account })}`,
   });
 }
 
@@ -142,12 +137,12 @@ function orderTable(
   return dataTable({
     caption: words.caption,
     columns: [
-      { label: words.order },
-      { label: own.state },
-      { label: own.account },
+      words.order,
+      own.state,
+      own.account,
       { label: words.package, align: 'end' },
       { label: words.price, align: 'end' },
-      { label: own.created },
+      own.created,
     ],
     rows: orders.map(order => [
       html`<a href=${`${ORDERS_PATH}/${order.order_id}`}><code>${order.order_id}</code></a>`,
@@ -224,11 +219,11 @@ function paymentTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode 
   return dataTable({
     caption: words.payments,
     columns: [
-      { label: words.payment },
+      words.payment,
       { label: words.sum, align: 'end' },
-      { label: words.outcome },
-      { label: words.toldBy },
-      { label: words.received },
+      words.outcome,
+      words.toldBy,
+      words.received,
     ],
     rows: order.payments.map(one => [
       html`<code>${one.payment}</code>`,
@@ -245,11 +240,11 @@ function refundTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode {
   return dataTable({
     caption: words.refunds,
     columns: [
-      { label: words.reference },
+      words.reference,
       { label: words.sum, align: 'end' },
       { label: words.creditsRevoked, align: 'end' },
-      { label: words.toldBy },
-      { label: visit.own.created },
+      words.toldBy,
+      visit.own.created,
     ],
     rows: order.refunds.map(one => [
       html`<code>${one.refund}</code>`,
@@ -330,5 +325,5 @@ function money(
 }
 
 function instant(iso: string | null, { formats }: OperatorVisit): Child {
-  return timeOr(iso, formats.dateTime, null);
+  return time(iso, formats.dateTime);
 }

@@ -66,11 +66,7 @@ export async function readRemovebgBody(
   }
 }
 
-async function readMultipart(
-  request: IncomingMessage,
-  boundary: string,
-  uploads: RequestUploads,
-): Promise<RemovebgBody> {
+async function readMultipart(request: IncomingMessage, boundary: string, uploads: RequestUploads) {
   const reader = new MultipartReader(boundary);
   const form = new RemovebgForm(uploads);
   for await (const chunk of bodyChunks(request, BOUNDS)) {
@@ -80,10 +76,7 @@ async function readMultipart(
   return form.finish();
 }
 
-async function readUrlencoded(
-  request: IncomingMessage,
-  uploads: RequestUploads,
-): Promise<RemovebgBody> {
+async function readUrlencoded(request: IncomingMessage, uploads: RequestUploads) {
   const reader = new UrlencodedReader(IMAGE_BASE64);
   const form = new RemovebgForm(uploads);
   for await (const chunk of bodyChunks(request, BOUNDS)) {

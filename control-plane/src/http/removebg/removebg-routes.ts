@@ -107,11 +107,7 @@ class RemovebgRoutes {
     }
   }
 
-  async #answer(
-    request: FastifyRequest,
-    reply: FastifyReply,
-    answer: RemovebgAnswer,
-  ): Promise<FastifyReply> {
+  async #answer(request: FastifyRequest, reply: FastifyReply, answer: RemovebgAnswer) {
     const { resultDownload, resultReaders } = this.#services;
     const { job } = answer;
     try {

@@ -99,11 +99,7 @@ class MattingRoutes {
     return reply.code(200).send(this.#services.jobViews.view(job));
   }
 
-  async readJob(
-    request: FastifyRequest,
-    reply: FastifyReply,
-    jobId: string,
-  ): Promise<FastifyReply> {
+  async readJob(request: FastifyRequest, reply: FastifyReply, jobId: string) {
     const job = await this.#services.readJob.read(callerOf(request), jobId);
     noteJob(request, job.id);
     if (!isFinal(job)) reply.header('retry-after', POLL_AFTER_S);

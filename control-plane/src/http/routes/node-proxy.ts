@@ -99,21 +99,14 @@ function endpointOf(request: FastifyRequest): string {
   return endpoint;
 }
 
-function requireUpstream(
-  upstreams: WeakMap<FastifyRequest, string>,
-  request: FastifyRequest,
-): string {
+function requireUpstream(upstreams: WeakMap<FastifyRequest, string>, request: FastifyRequest) {
   const upstream = upstreams.get(request);
   if (upstream === undefined) throw new Error('no address was found for the node of this request');
   return upstream;
 }
 
 /** Never rejects. */
-async function relay(
-  reply: FastifyReply,
-  { stream }: NodeAnswer,
-  answerMsMax: number,
-): Promise<void> {
+async function relay(reply: FastifyReply, { stream }: NodeAnswer, answerMsMax: number) {
   const late = setTimeout(() => stream.destroy(new Error('it answers too slowly')), answerMsMax);
   try {
     reply.send(await readWhole(stream));

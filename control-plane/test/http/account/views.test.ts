@@ -48,7 +48,7 @@ const COMPONENTS: Readonly<Record<string, () => Child>> = {
   codeBlock: () => codeBlock(HOSTILE, copy, HOSTILE),
   notice: () => notice('bad', HOSTILE, html`<p title=${HOSTILE}>${HOSTILE}</p>`),
   emptyState: () => emptyState({ title: HOSTILE, text: HOSTILE, action: HOSTILE }),
-  time: () => time(0, HOSTILE),
+  time: () => time(0, () => HOSTILE),
   textField: () => textField({ ...field, value: HOSTILE, placeholder: HOSTILE }),
   textArea: () => textArea({ ...field, value: HOSTILE }),
   selectField: () => selectField({ ...field, options: [option], value: HOSTILE }),
@@ -58,11 +58,10 @@ const COMPONENTS: Readonly<Record<string, () => Child>> = {
   postForm: () =>
     postForm({ action: '/x', csrf: HOSTILE, hidden: { [HOSTILE.slice(0, 0)]: HOSTILE } }, HOSTILE),
   filterForm: () => filterForm('/x', HOSTILE),
-  dataTable: () =>
-    dataTable({ caption: HOSTILE, columns: [{ label: HOSTILE }], rows: [[HOSTILE]] }),
+  dataTable: () => dataTable({ caption: HOSTILE, columns: [HOSTILE], rows: [[HOSTILE]] }),
   definitionList: () => definitionList([[HOSTILE, HOSTILE]]),
   figures: () => figures([{ label: HOSTILE, value: HOSTILE, note: HOSTILE }]),
-  pager: () => pager(words, { next: `/x?after=${HOSTILE}`, first: '/x' }),
+  pager: () => pager(words, '/x', { next: HOSTILE, after: HOSTILE }, { q: HOSTILE }),
   tabs: () => tabs(HOSTILE, [{ href: '/x', label: HOSTILE, active: true }]),
   section: () => section({ title: HOSTILE, lead: HOSTILE, actions: HOSTILE }, HOSTILE),
   panel: () => panel(HOSTILE),

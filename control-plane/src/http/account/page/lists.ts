@@ -7,7 +7,10 @@ import { copyButton } from './forms.ts';
 import { type Child, html } from './html.ts';
 import { icon } from './icons.ts';
 
-interface Column {
+/** Its label alone; or with how it stands. */
+type Column = string | ColumnProps;
+
+interface ColumnProps {
   readonly label: string;
   /** Numbers stand at the end of their column. */
   readonly align?: 'end';
@@ -30,20 +33,20 @@ interface TableProps {
 /** On a phone every row is a card: the first cell its title, the others with their column's name. */
 export function dataTable({ caption, columns, rows, empty }: TableProps): VNode {
   if (rows.length === 0 && empty) return html`<div class="panel">${empty}</div>`;
-  const nameOf = ({ align, cut }: Column) =>
-    [align === 'end' ? 'end' : '', cut ? 'cut' : ''].filter(name => name !== '').join(' ');
+  const shown: ColumnProps[] = columns.map(one => (typeof one === 'string' ? { label: one } : one));
+  const nameOf = ({ align, cut }: ColumnProps) => align ?? (cut ? 'cut' : undefined);
   return html`<div class="panel table" role="region" aria-label=${caption} tabindex="0"><table>
     <caption class="silent">${caption}</caption>
-    <thead><tr>${columns.map(
+    <thead><tr>${shown.map(
       column =>
-        html`<th scope="col" class=${nameOf(column) || undefined}>${
+        html`<th scope="col" class=${nameOf(column)}>${
           column.silent ? html`<span class="silent">${column.label}</span>` : column.label
         }</th>`,
     )}</tr></thead>
     <tbody>${rows.map(
       row =>
-        html`<tr>${columns.map((column, index) => {
-          const name = nameOf(column) || undefined;
+        html`<tr>${shown.map((column, index) => {
+          const name = nameOf(column);
           const label = column.silent ? undefined : column.label;
           return index === 0
             ? html`<th scope="row" class=${name}>${row[index]}</th>`
@@ -84,17 +87,22 @@ export function figures(list: readonly Figure[]): VNode {
 
 /**
  * The pages of a list by keyset: forwards, and back to the first.
- * @param next the address behind the last row; undefined at the end
- * @param first the address of the first page; undefined on it
+ * @param places where this page begins, undefined on the first; where the next one does, undefined
+ * on the last
+ * @param query what every page of the list is asked with
  */
 export function pager(
   words: { readonly more: string; readonly first: string; readonly pages: string },
-  { next, first }: { readonly next?: string | undefined; readonly first?: string | undefined },
+  path: string,
+  { after, next }: { readonly after: unknown; readonly next: string | undefined },
+  query: Query = {},
 ): VNode | null {
-  if (next === undefined && first === undefined) return null;
+  if (next === undefined && after === undefined) return null;
+  const link = (label: string, place: Query, rel?: string) =>
+    html`<a class="button secondary" href=${withQuery(path, { ...query, ...place })} rel=${rel}>${label}</a>`;
   return html`<nav class="pager" aria-label=${words.pages}>
-    ${first === undefined ? null : html`<a class="button secondary" href=${first}>${words.first}</a>`}
-    ${next === undefined ? null : html`<a class="button secondary" href=${next} rel="next">${words.more}</a>`}
+    ${after === undefined ? null : link(words.first, {})}
+    ${next === undefined ? null : link(words.more, { after: next }, 'next')}
   </nav>`;
 }
 
@@ -129,11 +137,10 @@ export function panel(...children: Child[]): VNode {
   return html`<div class="panel padded">${children}</div>`;
 }
 
-/** The address with other parameters; undefined takes one out. Keeps the order of the old ones. */
-export function withQuery(
-  path: string,
-  query: Readonly<Record<string, string | number | undefined>>,
-): string {
+type Query = Readonly<Record<string, string | number | undefined>>;
+
+/** The address with these parameters, but those that are undefined or empty. */
+export function withQuery(path: string, query: Query): string {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
   const text = new URLSearchParams(
     Object.fromEntries(given.map(([name, value]) => [name, String(value)])),
@@ -171,20 +178,18 @@ export function emptyState(props: {
   </div>`;
 }
 
-/** A time that machines and people read. @param text as a formatter wrote it, in UTC */
-export function time(instantMs: number, text: string): VNode {
-  return html`<time datetime=${new Date(instantMs).toISOString()}>${text}</time>`;
-}
-
-/** @param at milliseconds or ISO 8601 @param none where there is no time */
-export function timeOr<T extends Child>(
+/**
+ * A time that machines and people read.
+ * @param at milliseconds or ISO 8601 @param none where there is no time
+ */
+export function time(
   at: number | string | null,
   format: (instantMs: number) => string,
-  none: T,
-): VNode | T {
+  none: Child = null,
+): Child {
   if (at === null) return none;
-  const instantMs = typeof at === 'string' ? Date.parse(at) : at;
-  return time(instantMs, format(instantMs));
+  const instant = new Date(at);
+  return html`<time datetime=${instant.toISOString()}>${format(instant.getTime())}</time>`;
 }
 
 /** A text of a machine that people copy: commands, secrets, addresses. */
