@@ -24,6 +24,16 @@ export function cutOutOf(input: Uint8Array): Buffer {
 
 export type Script = (exchange: Exchange) => Promise<void>;
 
+/** Plays the scripts one after the other, the last one for ever. */
+export function inTurn(...scripts: [Script, ...Script[]]): Script {
+  let [current] = scripts;
+  const coming = scripts.values();
+  return exchange => {
+    current = coming.next().value ?? current;
+    return current(exchange);
+  };
+}
+
 export type Duplex = ServerDuplexStream<MatteRequest, MatteResponse>;
 /** One Matte call as a script sees it. */
 export class Exchange {

@@ -2,38 +2,13 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { OutputFormat } from '#gen/matting/v1/matte_service.ts';
 import type { BlobStore } from '../../../src/storage/blob-store.ts';
-import { cutOutOf, type Script } from '../../nodes/scripted-exchange.ts';
-import { ScriptedNode } from '../../nodes/scripted-node.ts';
-import { Harness, until } from './harness.ts';
+import { cutOutOf, inTurn, type Script } from '../../nodes/scripted-exchange.ts';
+import { until, useHarness } from './harness.ts';
 
-let harness: Harness;
-
-beforeEach(async () => {
-  harness = await Harness.open();
-});
-
-afterEach(async () => {
-  await harness.close();
-});
-
-async function joined(script?: Script): Promise<ScriptedNode> {
-  const node = await ScriptedNode.start(script === undefined ? {} : { script });
-  await harness.join(node);
-  return node;
-}
-
-/** Plays the scripts one after the other, the last one for ever. */
-function inTurn(...scripts: [Script, ...Script[]]): Script {
-  let [current] = scripts;
-  const coming = scripts.values();
-  return exchange => {
-    current = coming.next().value ?? current;
-    return current(exchange);
-  };
-}
+const harness = useHarness();
 
 const wellDone: Script = exchange => exchange.cutOut();
 
@@ -74,7 +49,7 @@ describe('a result that is streamed', () => {
   ];
   for (const [what, storage] of lies) {
     it(`is not charged where the storage took it and ${what}`, async () => {
-      await joined(wellDone);
+      await harness.addNode(wellDone);
       await harness.startReplica({ blobs: storage() });
       const job = await harness.untilFinal(await harness.submit());
       assert.deepEqual(
@@ -88,7 +63,7 @@ describe('a result that is streamed', () => {
 
   it('is charged where the storage shows the checksum of what was received', async () => {
     const picture = randomBytes(1000);
-    await joined(wellDone);
+    await harness.addNode(wellDone);
     const sha256 = createHash('sha256').update(cutOutOf(picture)).digest('hex');
     await harness.startReplica({ blobs: saying(right, sha256) });
     const job = await harness.untilFinal(await harness.submit({ bytes: picture }));
@@ -99,7 +74,7 @@ describe('a result that is streamed', () => {
 
 describe('an attempt on a node', () => {
   it('lost with an engine once is tried again and succeeds', async () => {
-    await joined(
+    await harness.addNode(
       inTurn(
         admitThen(exchange => exchange.fail('ENGINE_LOST')),
         wellDone,
@@ -114,7 +89,11 @@ describe('an attempt on a node', () => {
 
   it('lost with a process twice fails the job for good, and the third node is spared', async () => {
     const killer = admitThen(exchange => exchange.fail('PICTURE_WORKER_LOST'));
-    const nodes = [await joined(killer), await joined(killer), await joined(killer)];
+    const nodes = [
+      await harness.addNode(killer),
+      await harness.addNode(killer),
+      await harness.addNode(killer),
+    ];
     await harness.startReplica();
     const job = await harness.untilFinal(await harness.submit());
     assert.equal(job.failure?.code, 'PROCESSING_FAILED');
@@ -125,7 +104,7 @@ describe('an attempt on a node', () => {
   });
 
   it('lost with its node three times fails the job, which may be sent again', async () => {
-    const node = await joined();
+    const node = await harness.addNode();
     // The connection breaks under the admitted image, each time.
     node.script = admitThen(async () => {
       await node.down();
@@ -142,12 +121,11 @@ describe('an attempt on a node', () => {
 
   it('whose node hangs is cut off at the limit and tried elsewhere', async () => {
     // The room it says it has makes it the first choice, whichever way ties fall.
-    const hanging = await ScriptedNode.start({
+    const hanging = await harness.addNode({
       script: admitThen(exchange => exchange.cancelled),
       imagesMax: 3,
     });
-    await harness.join(hanging);
-    const well = await joined();
+    const well = await harness.addNode();
     // The limit is the other attempt's too, which has to be done in it.
     await harness.startReplica({ attemptTimeoutMs: 2000 });
     const job = await harness.untilFinal(await harness.submit());
@@ -158,12 +136,11 @@ describe('an attempt on a node', () => {
 
   it('refused for now goes to another node at once and counts nothing', async () => {
     // The room it says it has makes it the first choice, whichever way ties fall.
-    const full = await ScriptedNode.start({
+    const full = await harness.addNode({
       script: async exchange => exchange.fail('NODE_OVERLOADED'),
       imagesMax: 3,
     });
-    await harness.join(full);
-    const well = await joined();
+    const well = await harness.addNode();
     const { observed } = await harness.startReplica();
     const job = await harness.untilFinal(await harness.submit());
     assert.equal(job.state, 'succeeded');
@@ -173,7 +150,7 @@ describe('an attempt on a node', () => {
   });
 
   it('refused everywhere waits, keeps no lease, and is done when a node has room', async () => {
-    const node = await joined(async exchange => exchange.fail('NODE_UNAVAILABLE'));
+    const node = await harness.addNode(async exchange => exchange.fail('NODE_UNAVAILABLE'));
     await harness.startReplica();
     const jobId = await harness.submit();
     await until(() => node.headers.length >= 2, 'a second try');
@@ -185,7 +162,7 @@ describe('an attempt on a node', () => {
   });
 
   it('is not offered again to a node that cannot do it', async () => {
-    const incapable = await joined(async exchange => exchange.fail('NODE_INCAPABLE'));
+    const incapable = await harness.addNode(async exchange => exchange.fail('NODE_INCAPABLE'));
     await harness.startReplica({ noNodeGraceMs: 200 });
     const job = await harness.untilFinal(await harness.submit());
     assert.equal(incapable.headers.length, 1);
@@ -195,7 +172,7 @@ describe('an attempt on a node', () => {
   });
 
   it('of a format no routable node takes fails after the grace', async () => {
-    const node = await joined();
+    const node = await harness.addNode();
     await harness.startReplica({ noNodeGraceMs: 200 });
     const job = await harness.untilFinal(await harness.submit({ format: 'avif' }));
     assert.equal(job.failure?.code, 'PROCESSING_FAILED');
@@ -203,7 +180,9 @@ describe('an attempt on a node', () => {
   });
 
   it('that finds the image at fault fails the job with that code, once', async () => {
-    const node = await joined(admitThen(exchange => exchange.fail('IMAGE_RESOLUTION_TOO_LARGE')));
+    const node = await harness.addNode(
+      admitThen(exchange => exchange.fail('IMAGE_RESOLUTION_TOO_LARGE')),
+    );
     await harness.startReplica();
     const job = await harness.untilFinal(await harness.submit());
     assert.equal(job.failure?.code, 'IMAGE_RESOLUTION_TOO_LARGE');
@@ -214,8 +193,8 @@ describe('an attempt on a node', () => {
 
   it("that is the node's own fault is tried once elsewhere", async () => {
     const faulty: Script = admitThen(exchange => exchange.fail('NODE_FAULT'));
-    const first = await joined(faulty);
-    const second = await joined(faulty);
+    const first = await harness.addNode(faulty);
+    const second = await harness.addNode(faulty);
     await harness.startReplica();
     const failed = await harness.untilFinal(await harness.submit());
     assert.equal(failed.failure?.code, 'PROCESSING_FAILED');
@@ -227,10 +206,9 @@ describe('an attempt on a node', () => {
   });
 
   it('that fails again and again takes its node out, and the jobs succeed elsewhere', async () => {
-    const faulty = await joined(admitThen(exchange => exchange.fail('NODE_FAULT')));
+    const faulty = await harness.addNode(admitThen(exchange => exchange.fail('NODE_FAULT')));
     // Slower by its own report, so that the faulty one is the first choice.
-    const well = await ScriptedNode.start({ load: () => ({ inferMs: 1000 }) });
-    await harness.join(well);
+    const well = await harness.addNode({ load: () => ({ inferMs: 1000 }) });
     const { fleet } = await harness.startReplica();
     for (let sent = 0; sent < 8; sent += 1) {
       const job = await harness.untilFinal(await harness.submit());
@@ -267,7 +245,7 @@ describe('an attempt on a node', () => {
           );
         },
       };
-      await joined(wellDone);
+      await harness.addNode(wellDone);
       const replica = await harness.startReplica({ blobs: faulty });
       const job = await harness.untilFinal(await harness.submit());
       assert.deepEqual([job.state, reads], [state, 2]);
@@ -278,7 +256,7 @@ describe('an attempt on a node', () => {
   });
 
   it('whose input is gone from the storage fails the job, which may be sent again', async () => {
-    const node = await joined();
+    const node = await harness.addNode();
     await harness.startReplica();
     // Nothing goes there until its engine is back.
     node.enginesReady = 0;
@@ -326,7 +304,7 @@ describe('a result', () => {
   };
   for (const [what, script] of Object.entries(broken)) {
     it(`${what} is never stored, and another attempt succeeds`, async () => {
-      await joined(inTurn(script, wellDone));
+      await harness.addNode(inTurn(script, wellDone));
       await harness.startReplica();
       const bytes = randomBytes(1000);
       const job = await harness.untilFinal(await harness.submit({ bytes }));
@@ -336,7 +314,7 @@ describe('a result', () => {
   }
 
   it('of several megabytes arrives whole, with what is known of it', async () => {
-    await joined();
+    await harness.addNode();
     const replica = await harness.startReplica();
     const bytes = randomBytes(5 * 1024 * 1024);
     const jobId = await harness.submit({ bytes });

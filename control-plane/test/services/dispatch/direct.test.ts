@@ -22,16 +22,15 @@ import { Sweeper } from '../../../src/services/sweeping/sweep.ts';
 import type { BlobStore } from '../../../src/storage/blob-store.ts';
 import { joinBlobStores } from '../../../src/storage/fallback-blob-store.ts';
 import { openStorage } from '../../../src/storage/open-storage.ts';
-import type { Script } from '../../nodes/scripted-exchange.ts';
-import { ScriptedNode } from '../../nodes/scripted-node.ts';
+import { inTurn, type Script } from '../../nodes/scripted-exchange.ts';
 import { WITH_PICTURE } from '../../store/fixtures.ts';
 import { pngHeader } from '../../support/test-app.ts';
 import { DIGEST, direct, get, made, put, RESULT, wellDone } from './direct-scripts.ts';
-import { Harness, type Replica, silent, until } from './harness.ts';
+import { type Replica, silent, until, useHarness } from './harness.ts';
 
 let store: TestObjectStore;
 let blobs: BlobStore;
-let harness: Harness;
+const harness = useHarness(() => blobs);
 /** The store's clock goes ahead by it. */
 let shiftMs = 0;
 
@@ -43,37 +42,19 @@ before(async () => {
 
 after(() => store.close());
 
-beforeEach(async () => {
+beforeEach(() => {
   shiftMs = 0;
-  harness = await Harness.open(blobs);
 });
 
-afterEach(async () => {
-  await harness.close();
-  store.contents().objects.clear();
-});
+afterEach(() => store.contents().objects.clear());
 
 const origin = () => {
   assert.ok(blobs.signed);
   return blobs.signed.origin;
 };
 
-async function joined(script: Script, directOrigins = [origin()]): Promise<ScriptedNode> {
-  const node = await ScriptedNode.start({ script, info: { directOrigins } });
-  await harness.join(node);
-  return node;
-}
-
-/** Plays the scripts one after the other, the last one for ever. */
-function inTurn(...scripts: [Script, ...Script[]]): Script {
-  let played = 0;
-  return exchange => {
-    const script = scripts[Math.min(played, scripts.length - 1)];
-    played += 1;
-    assert.ok(script);
-    return script(exchange);
-  };
-}
+const joined = (script: Script, directOrigins = [origin()]) =>
+  harness.addNode({ script, info: { directOrigins } });
 
 const isDirect = ({ directOrigin }: { directOrigin: string }) => directOrigin !== '';
 const attempts = ({ observed }: Replica) =>
@@ -264,7 +245,7 @@ describe('storage of our own that fails', () => {
     const proxy = await FaultProxy.start(store.endpoint);
     const through = await openStorage(store.url({ endpoint: proxy.endpoint }));
     await harness.close();
-    harness = await Harness.open(through);
+    await harness.open(through);
     await joined(wellDone, [through.signed?.origin ?? '']);
     proxy.inject({ kind: 'answer', status: 403, code: 'AccessDenied' }, { method: 'HEAD' });
     await harness.startReplica({ blobs: through });
@@ -281,7 +262,7 @@ it('an image that only the fallback of the storage has is streamed, and blames n
   const directory = await mkdtemp(path.join(tmpdir(), 'matting-direct-'));
   const second = await openStorage(directory);
   await harness.close();
-  harness = await Harness.open(joinBlobStores(blobs, second));
+  await harness.open(joinBlobStores(blobs, second));
   const node = await joined(wellDone);
   await harness.startReplica();
   const blob = `inputs/${randomUUID()}`;

@@ -1,36 +1,20 @@
 /** Which replica and node get a job, and when: claims, leases, turns, and replicas or nodes that go. */
 import assert from 'node:assert/strict';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
-import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
 import type { ClaimableJob } from '../../../src/store/jobs/job-queue.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { cutOutOf, type Script } from '../../nodes/scripted-exchange.ts';
-import { ScriptedNode } from '../../nodes/scripted-node.ts';
 import {
   failingDisk,
   type Losing,
   openFaultySqlite,
 } from '../../store/database/faulty-database.ts';
 import { storesOn } from '../../store/fixtures.ts';
-import { Harness, until } from './harness.ts';
+import { aborted, fetcherOf, until, useHarness } from './harness.ts';
 
-let harness: Harness;
-
-beforeEach(async () => {
-  harness = await Harness.open();
-});
-
-afterEach(async () => {
-  await harness.close();
-});
-
-async function joined(options: { script?: Script; imagesMax?: number } = {}) {
-  const node = await ScriptedNode.start(options);
-  await harness.join(node);
-  return node;
-}
+const harness = useHarness();
 
 const hang: Script = async exchange => {
   exchange.admit();
@@ -58,7 +42,7 @@ describe('a job whose holder died', () => {
     const jobId = await harness.submit();
     const { claim: old } = await claimBy('dead', jobId, 50);
     await harness.stores.jobs.admitted(old);
-    await joined();
+    await harness.addNode();
     const { observed } = await harness.startReplica();
     const job = await harness.untilFinal(jobId);
     assert.equal(job.state, 'succeeded');
@@ -78,7 +62,7 @@ describe('a job whose holder died', () => {
       await claimBy(`dead ${death}`, jobId, 1);
       await until(async () => (await harness.stores.jobs.listClaimable(1)).length === 1);
     }
-    const node = await joined();
+    const node = await harness.addNode();
     await harness.startReplica();
     const job = await harness.untilFinal(jobId);
     assert.equal(job.failure?.code, 'PROCESSING_FAILED');
@@ -90,7 +74,7 @@ describe('a job whose holder died', () => {
 describe('a lease that is lost', () => {
   it('ends the attempt at once', async () => {
     let cancelled = false;
-    await joined({
+    await harness.addNode({
       script: async exchange => {
         exchange.admit();
         await exchange.cancelled;
@@ -106,7 +90,7 @@ describe('a lease that is lost', () => {
   });
 
   it('when the result is there leaves neither result nor blob', async () => {
-    await joined();
+    await harness.addNode();
     const jobs = storeWith({ succeed: async () => false });
     const { observed } = await harness.startReplica({ jobs });
     const jobId = await harness.submit();
@@ -154,7 +138,7 @@ describe('a database that is away', () => {
       admitted: failing(admitted),
       succeed: failing(succeed),
     });
-    await joined();
+    await harness.addNode();
     await harness.startReplica({ jobs });
     const job = await harness.untilFinal(await harness.submit());
     await database.close();
@@ -166,7 +150,7 @@ describe('a database that is away', () => {
 
 describe('a node that goes', () => {
   it('leaves its jobs waiting until it is back under a new boot id', async () => {
-    const node = await joined();
+    const node = await harness.addNode();
     const { fleet } = await harness.startReplica();
     await node.down();
     await until(() => fleet.snapshots().length === 0);
@@ -179,13 +163,13 @@ describe('a node that goes', () => {
   });
 
   it('drained by its operator gets nothing more', async () => {
-    const node = await joined();
+    const node = await harness.addNode();
     const { fleet } = await harness.startReplica();
     await harness.stores.nodes.setDraining(node.nodeId, true);
     await fleet.refresh();
     assert.deepEqual(fleet.snapshots(), []);
     const jobId = await harness.submit();
-    const other = await joined();
+    const other = await harness.addNode();
     await harness.untilFinal(jobId);
     assert.deepEqual([node.headers.length, other.headers.length], [0, 1]);
   });
@@ -194,7 +178,7 @@ describe('a node that goes', () => {
 describe('stopping', () => {
   it('lets what runs finish and claims nothing more', async () => {
     const { promise: finish, resolve: letFinish } = Promise.withResolvers<void>();
-    const node = await joined({
+    const node = await harness.addNode({
       imagesMax: 1,
       script: async exchange => {
         await finish;
@@ -214,7 +198,7 @@ describe('stopping', () => {
   });
 
   it('gives back at the limit what does not finish, and counts nothing for it', async () => {
-    const node = await joined({ script: hang });
+    const node = await harness.addNode({ script: hang });
     const { dispatcher } = await harness.startReplica({ holder: 'first' });
     const jobId = await harness.submit();
     await until(async () => (await harness.job(jobId)).state === 'running');
@@ -230,7 +214,7 @@ describe('stopping', () => {
   });
 
   it('in a hurry gives back at once', async () => {
-    await joined({ script: hang });
+    await harness.addNode({ script: hang });
     const { dispatcher } = await harness.startReplica();
     const jobId = await harness.submit();
     await until(async () => (await harness.job(jobId)).state === 'running');
@@ -244,7 +228,7 @@ describe('stopping', () => {
 describe('turns', () => {
   /** The order in which jobs reach a node that takes one at a time. */
   async function orderOf(submitAll: () => Promise<string[]>): Promise<string[]> {
-    const node = await joined({ imagesMax: 1 });
+    const node = await harness.addNode({ imagesMax: 1 });
     const jobIds = await submitAll();
     await harness.startReplica();
     for (const jobId of jobIds) await harness.untilFinal(jobId);
@@ -281,7 +265,7 @@ describe('turns', () => {
 
 describe('two replicas on one table', () => {
   it('do every job once, each with its own result', async () => {
-    const nodes = [await joined(), await joined()];
+    const nodes = [await harness.addNode(), await harness.addNode()];
     await harness.startReplica({ holder: 'one' });
     await harness.startReplica({ holder: 'two' });
     const jobIds: string[] = [];
@@ -299,32 +283,20 @@ describe('two replicas on one table', () => {
 });
 
 describe('a job with a URL', () => {
-  const bytes = Buffer.from('fetched picture');
-  const header = { format: 'png', width: 5, height: 4, animated: false } as const;
-
-  function fetching(before: () => Promise<void>): SourceFetcher {
-    return {
-      async fetchImage(_url, { writer }) {
-        await before();
-        await writer.write(bytes);
-        return { bytes: bytes.length, header };
-      },
-    };
-  }
-
   it('is fetched while no node is there, and waits ready without a lease', async () => {
-    await harness.startReplica({ fetcher: fetching(async () => undefined) });
-    const jobId = await harness.submit({ url: 'https://example.com/a.png' });
+    await harness.startReplica({ fetcher: fetcherOf() });
+    const url = 'https://example.com/a.png';
+    const jobId = await harness.submit({ url });
     await until(async () => (await harness.job(jobId)).state === 'ready');
     await until(async () => (await harness.job(jobId)).lease === null);
-    await joined();
+    await harness.addNode();
     const job = await harness.untilFinal(jobId);
-    assert.deepEqual(await harness.resultOf(job), cutOutOf(bytes));
+    assert.deepEqual(await harness.resultOf(job), cutOutOf(Buffer.from(url)));
     assert.deepEqual(await harness.blobNames(), [job.result?.blob]);
   });
 
   it('that cannot be fetched ends with the cause and its retryable flag', async () => {
-    const failing = fetching(() =>
+    const failing = fetcherOf(() =>
       Promise.reject(new ContractError('IMAGE_DOWNLOAD_FAILED', 'status 503', { retryable: true })),
     );
     await harness.startReplica({ fetcher: failing });
@@ -340,8 +312,7 @@ describe('a job with a URL', () => {
   });
 
   it('whose file cannot be stored is a fault of the storage', async () => {
-    const failing = fetching(() => away());
-    await harness.startReplica({ fetcher: failing });
+    await harness.startReplica({ fetcher: fetcherOf(away) });
     const job = await harness.untilFinal(await harness.submit({ url: 'https://example.com/a' }));
     assert.equal(job.failure?.code, 'PROCESSING_FAILED');
     assert.equal(job.failure?.retryable, true);
@@ -351,7 +322,7 @@ describe('a job with a URL', () => {
     const { promise: held, resolve: letGo } = Promise.withResolvers<void>();
     let open = 0;
     let most = 0;
-    const fetcher = fetching(async () => {
+    const fetcher = fetcherOf(async () => {
       open += 1;
       most = Math.max(most, open);
       await held;
@@ -372,16 +343,13 @@ describe('a job with a URL', () => {
   });
 
   it('is fetched anew when its fetcher was stopped', async () => {
-    const stalled: SourceFetcher = {
-      fetchImage: (_url, { signal }) =>
-        new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
-    };
+    const stalled = fetcherOf((_url, { signal }) => aborted(signal));
     const { dispatcher } = await harness.startReplica({ fetcher: stalled, holder: 'first' });
     const jobId = await harness.submit({ url: 'https://example.com/a.png' });
     await until(async () => (await harness.job(jobId)).state === 'fetching');
     await dispatcher.stop(20);
-    await joined();
-    await harness.startReplica({ fetcher: fetching(async () => undefined), holder: 'second' });
+    await harness.addNode();
+    await harness.startReplica({ fetcher: fetcherOf(), holder: 'second' });
     assert.equal((await harness.untilFinal(jobId)).state, 'succeeded');
   });
 });
@@ -391,37 +359,31 @@ const SUBMISSIONS = 50;
 const ROUNDS_A_SECOND_MAX = 4;
 
 it('a flood costs no round for each, and no job is forgotten', async () => {
-  const harness = await Harness.open();
-  try {
-    const opened = Promise.withResolvers<void>();
-    const node = await ScriptedNode.start({
-      imagesMax: 1,
-      script: async exchange => {
-        exchange.admit();
-        await exchange.receive();
-        await opened.promise;
-        exchange.fail('PROCESSING_FAILED');
-      },
-    });
-    await harness.join(node);
-    let rounds = 0;
-    const { listClaimable } = harness.stores.jobs;
-    const counted: typeof listClaimable = (limit, lanes) => {
-      rounds += 1;
-      return listClaimable(limit, lanes);
-    };
-    await harness.startReplica({ jobs: { ...harness.stores.jobs, listClaimable: counted } });
-    const ids = [await harness.submit()];
-    await until(() => node.headers.length === 1, 'the first attempt');
-    const before = rounds;
-    const startedAtMs = performance.now();
-    for (let count = 0; count < SUBMISSIONS; count++) ids.push(await harness.submit());
-    const seconds = (performance.now() - startedAtMs) / 1000;
-    const during = rounds - before;
-    assert.ok(during <= 2 + ROUNDS_A_SECOND_MAX * seconds, `${during} rounds in ${seconds} s`);
-    opened.resolve();
-    for (const id of ids) assert.equal((await harness.untilFinal(id)).state, 'failed');
-  } finally {
-    await harness.close();
-  }
+  const opened = Promise.withResolvers<void>();
+  const node = await harness.addNode({
+    imagesMax: 1,
+    script: async exchange => {
+      exchange.admit();
+      await exchange.receive();
+      await opened.promise;
+      exchange.fail('PROCESSING_FAILED');
+    },
+  });
+  let rounds = 0;
+  const { listClaimable } = harness.stores.jobs;
+  const counted: typeof listClaimable = (limit, lanes) => {
+    rounds += 1;
+    return listClaimable(limit, lanes);
+  };
+  await harness.startReplica({ jobs: { ...harness.stores.jobs, listClaimable: counted } });
+  const ids = [await harness.submit()];
+  await until(() => node.headers.length === 1, 'the first attempt');
+  const before = rounds;
+  const startedAtMs = performance.now();
+  for (let count = 0; count < SUBMISSIONS; count++) ids.push(await harness.submit());
+  const seconds = (performance.now() - startedAtMs) / 1000;
+  const during = rounds - before;
+  assert.ok(during <= 2 + ROUNDS_A_SECOND_MAX * seconds, `${during} rounds in ${seconds} s`);
+  opened.resolve();
+  for (const id of ids) assert.equal((await harness.untilFinal(id)).state, 'failed');
 });

@@ -1,23 +1,12 @@
 /** Downloads beside other downloads and beside jobs that have their image: who waits for whom. */
 import assert from 'node:assert/strict';
-import { afterEach, beforeEach, describe, it } from 'node:test';
-import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
-import type { Script } from '../../nodes/scripted-exchange.ts';
-import { ScriptedNode } from '../../nodes/scripted-node.ts';
-import { Harness, until } from './harness.ts';
+import { describe, it } from 'node:test';
+import { aborted, fetcherOf, until, useHarness } from './harness.ts';
 
 /** More than a round lists of one lane. */
 const MANY = 290;
 
-let harness: Harness;
-
-beforeEach(async () => {
-  harness = await Harness.open();
-});
-
-afterEach(async () => {
-  await harness.close();
-});
+const harness = useHarness();
 
 /** Hosts that begin with "slow" hang until they are let go; all others answer at once. */
 class Sources {
@@ -28,22 +17,12 @@ class Sources {
     this.#letGo.resolve();
   }
 
-  readonly fetcher: SourceFetcher = {
-    fetchImage: async (url, { writer, signal }) => {
-      if (new URL(url).hostname.startsWith('slow')) {
-        this.open.push(url);
-        const aborted = new Promise<void>((_, reject) => {
-          signal.addEventListener('abort', () => reject(signal.reason));
-        });
-        await Promise.race([this.#letGo.promise, aborted]);
-        this.open.splice(this.open.indexOf(url), 1);
-      }
-      const bytes = Buffer.from(`picture of ${url}`);
-      await writer.write(bytes);
-      const header = { format: 'png', width: 5, height: 4, animated: false } as const;
-      return { bytes: bytes.length, header };
-    },
-  };
+  readonly fetcher = fetcherOf(async (url, { signal }) => {
+    if (!new URL(url).hostname.startsWith('slow')) return;
+    this.open.push(url);
+    await Promise.race([this.#letGo.promise, aborted(signal)]);
+    this.open.splice(this.open.indexOf(url), 1);
+  });
 }
 
 async function submitMany(count: number, urlOf: (index: number) => string): Promise<void> {
@@ -52,18 +31,12 @@ async function submitMany(count: number, urlOf: (index: number) => string): Prom
   }
 }
 
-async function joined(options: { script?: Script; imagesMax?: number } = {}) {
-  const node = await ScriptedNode.start(options);
-  await harness.join(node);
-  return node;
-}
-
 describe('downloads that hang', () => {
   it('of one host leave another account, and another host, their places', async () => {
     const sources = new Sources();
     const other = await harness.createAccount('other');
     await submitMany(100, index => `https://slow.example/${index}`);
-    await joined();
+    await harness.addNode();
     await harness.startReplica({ fetcher: sources.fetcher });
     await until(() => sources.open.length === 16, 'half of the places of a host');
     const theirs = await harness.submit({ url: 'https://fast.example/1', caller: other });
@@ -81,7 +54,7 @@ describe('downloads that hang', () => {
     const sources = new Sources();
     const other = await harness.createAccount('other');
     await submitMany(100, index => `https://slow-${index}.example/`);
-    await joined();
+    await harness.addNode();
     await harness.startReplica({ fetcher: sources.fetcher });
     await until(() => sources.open.length === 32, 'half of all places');
     const theirs = await harness.submit({ url: 'https://slow.example/1', caller: other });
@@ -99,7 +72,7 @@ describe('downloads that hang', () => {
       }
       const ready = await harness.submit({ mode });
       const fast = await harness.submit({ mode, url: 'https://fast.example/' });
-      await joined();
+      await harness.addNode();
       await harness.startReplica({ fetcher: sources.fetcher });
       assert.equal((await harness.untilFinal(ready)).state, 'succeeded');
       assert.equal((await harness.untilFinal(fast)).state, 'succeeded');
@@ -113,7 +86,7 @@ describe('a download that has ended', () => {
     const other = await harness.createAccount('other');
     const order: string[] = [];
     const first = Promise.withResolvers<void>();
-    await joined({
+    await harness.addNode({
       imagesMax: 1,
       script: async exchange => {
         order.push(exchange.header.jobId);

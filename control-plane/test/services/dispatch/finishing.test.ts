@@ -1,7 +1,7 @@
 /** Jobs with finishing: which nodes get them, with what, and what is believed of the answer. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import { beforeEach, describe, it } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { ContractError } from '#contract/errors.ts';
 import {
@@ -11,12 +11,10 @@ import {
   ResultKind,
 } from '#gen/matting/v1/matte_service.ts';
 import { backgroundBlob } from '../../../src/domain/job.ts';
-import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
 import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import { cutOutOf, type Script } from '../../nodes/scripted-exchange.ts';
-import { ScriptedNode } from '../../nodes/scripted-node.ts';
 import { WITH_PICTURE } from '../../store/fixtures.ts';
-import { Harness, until } from './harness.ts';
+import { aborted, fetcherOf, until, useHarness } from './harness.ts';
 
 const FINISHES: Partial<GetNodeInfoResponse> = {
   outputFormats: [
@@ -32,20 +30,14 @@ const WHITE_JPEG = {
 const IMAGE_URL = 'https://images.example/image.png';
 const BACKGROUND = 'https://backgrounds.example/background.png';
 
-let harness: Harness;
+const harness = useHarness();
 let fetched: string[];
 
-beforeEach(async () => {
-  harness = await Harness.open();
+beforeEach(() => {
   fetched = [];
 });
-afterEach(() => harness.close());
 
-async function joined(script?: Script, info = FINISHES): Promise<ScriptedNode> {
-  const node = await ScriptedNode.start({ info, ...(script === undefined ? {} : { script }) });
-  await harness.join(node);
-  return node;
-}
+const joined = (script?: Script) => harness.addNode({ info: FINISHES, ...(script && { script }) });
 
 /** A job whose background was uploaded with it. */
 async function submitWithFile(bytes: string): Promise<string> {
@@ -61,21 +53,11 @@ async function submitWithFile(bytes: string): Promise<string> {
 const withUrl = (url = BACKGROUND) => ({ ...WITH_PICTURE, background: { url, input: null } });
 
 /** Answers with the URL's text; those `held` names not before it is let go. */
-function fetcher(held: string | undefined = undefined, letGo = Promise.resolve()): SourceFetcher {
-  return {
-    fetchImage: async (url, { writer, signal, kind }) => {
-      fetched.push(`${kind} ${url}`);
-      if (url === held) {
-        const aborted = new Promise<void>((_, reject) => {
-          signal.addEventListener('abort', () => reject(signal.reason));
-        });
-        await Promise.race([letGo, aborted]);
-      }
-      await writer.write(Buffer.from(url));
-      const header = { format: 'png', width: 5, height: 4, animated: false } as const;
-      return { bytes: url.length, header };
-    },
-  };
+function fetcher(held: string | undefined = undefined, letGo = Promise.resolve()) {
+  return fetcherOf(async (url, { signal, kind }) => {
+    fetched.push(`${kind} ${url}`);
+    if (url === held) await Promise.race([letGo, aborted(signal)]);
+  });
 }
 
 /** Pictures are removed once their job is final, a moment after it. */
@@ -237,14 +219,11 @@ describe('a background by its URL', () => {
 
   it('that cannot be had ends the job, costs nothing and leaves nothing', async () => {
     await joined();
-    const own = fetcher();
     await harness.startReplica({
-      fetcher: {
-        fetchImage: (url, options) =>
-          options.kind === 'image'
-            ? own.fetchImage(url, options)
-            : Promise.reject(new ContractError('IMAGE_DOWNLOAD_FAILED', 'background_url: gone')),
-      },
+      fetcher: fetcherOf((_url, { kind }) => {
+        if (kind === 'image') return;
+        throw new ContractError('IMAGE_DOWNLOAD_FAILED', 'background_url: gone');
+      }),
     });
     const job = await harness.untilFinal(
       await harness.submit({ url: IMAGE_URL, asked: withUrl() }),

@@ -8,6 +8,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { buffer } from 'node:stream/consumers';
+import { afterEach, beforeEach } from 'node:test';
 import { ChannelCredentials } from '@grpc/grpc-js';
 import { pino } from 'pino';
 import { composeDispatch } from '../../../src/compose.ts';
@@ -24,7 +25,8 @@ import type { BlobStore } from '../../../src/storage/blob-store.ts';
 import { openStorage } from '../../../src/storage/open-storage.ts';
 import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import { openStores, type Stores } from '../../../src/store/stores.ts';
-import { type ScriptedNode, TEST_TOKEN } from '../../nodes/scripted-node.ts';
+import type { Script } from '../../nodes/scripted-exchange.ts';
+import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from '../../nodes/scripted-node.ts';
 
 const UNTIL_POLL_MS = 5;
 /**
@@ -68,43 +70,72 @@ const NO_FETCHER: SourceFetcher = {
   fetchImage: () => Promise.reject(new Error('this test fetches nothing')),
 };
 
+type Fetching = Parameters<SourceFetcher['fetchImage']>;
+
+/** Downloads of every URL its text, as a picture of this header. @param before may wait, or reject */
+export function fetcherOf(
+  before: (...fetching: Fetching) => unknown = () => undefined,
+  header: Partial<Awaited<ReturnType<SourceFetcher['fetchImage']>>['header']> = {},
+): SourceFetcher {
+  return {
+    fetchImage: async (url, options) => {
+      await before(url, options);
+      await options.writer.write(Buffer.from(url));
+      const png = { format: 'png', width: 5, height: 4, animated: false } as const;
+      return { bytes: url.length, header: { ...png, ...header } };
+    },
+  };
+}
+
+/** Rejects with the signal's reason. */
+export function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason));
+  });
+}
+
+/** One for each test of a file. */
+export function useHarness(blobs: () => BlobStore | undefined = () => undefined): Harness {
+  const harness = new Harness();
+  beforeEach(() => harness.open(blobs()));
+  afterEach(() => harness.close());
+  return harness;
+}
+
 export class Harness {
-  readonly directory: string;
-  readonly stores: Stores;
-  readonly blobs: BlobStore;
+  directory!: string;
+  stores!: Stores;
+  blobs!: BlobStore;
   readonly replicas: Replica[] = [];
   readonly #nodes: ScriptedNode[] = [];
   accountId = '';
   apiKeyId = '';
 
-  private constructor(directory: string, stores: Stores, blobs: BlobStore) {
-    this.directory = directory;
-    this.stores = stores;
-    this.blobs = blobs;
+  static async open(): Promise<Harness> {
+    const harness = new Harness();
+    await harness.open();
+    return harness;
   }
 
   /** @param blobs in place of a directory of its own. */
-  static async open(blobs?: BlobStore): Promise<Harness> {
-    const directory = await mkdtemp(path.join(tmpdir(), 'matting-dispatch-'));
-    const stores = await openStores(`sqlite:${path.join(directory, 'test.sqlite')}`, {
+  async open(blobs?: BlobStore): Promise<void> {
+    this.directory = await mkdtemp(path.join(tmpdir(), 'matting-dispatch-'));
+    this.stores = await openStores(`sqlite:${path.join(this.directory, 'test.sqlite')}`, {
       log: silent,
       migrations: 'run',
       renderOutboxBody: () => '{}',
     });
-    const harness = new Harness(directory, stores, blobs ?? (await openStorage(directory)));
-    const { accountId, apiKeyId } = await harness.createAccount('caller');
-    harness.accountId = accountId;
-    harness.apiKeyId = apiKeyId;
-    return harness;
+    this.blobs = blobs ?? (await openStorage(this.directory));
+    Object.assign(this, await this.createAccount('caller'));
   }
 
   async close(): Promise<void> {
-    for (const replica of this.replicas) {
+    for (const replica of this.replicas.splice(0)) {
       replica.dispatcher.hurry();
       await replica.dispatcher.stop(0);
       await replica.fleet.close();
     }
-    for (const node of this.#nodes) await node.down();
+    for (const node of this.#nodes.splice(0)) await node.down();
     await this.stores.close();
     await rm(this.directory, { recursive: true });
   }
@@ -115,6 +146,13 @@ export class Harness {
     await this.stores.ledger.grant(account.id, 1000, 'test');
     const { key } = await this.stores.apiKeys.create(account.id, 'test');
     return { accountId: account.id, apiKeyId: key.id };
+  }
+
+  /** A node that has joined. */
+  async addNode(how: Script | ScriptedNodeOptions = {}): Promise<ScriptedNode> {
+    const node = await ScriptedNode.start(typeof how === 'function' ? { script: how } : how);
+    await this.join(node);
+    return node;
   }
 
   /** Registered and, where a replica runs, routable there. */

@@ -1,6 +1,6 @@
 /** What no node can do, found out by the job: by its download, or by the nodes' own refusals. */
 import assert from 'node:assert/strict';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import type { InputFormat } from '#contract/formats.ts';
 import {
   type GetNodeInfoResponse,
@@ -10,8 +10,7 @@ import {
 } from '#gen/matting/v1/matte_service.ts';
 import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
 import type { Script } from '../../nodes/scripted-exchange.ts';
-import { ScriptedNode } from '../../nodes/scripted-node.ts';
-import { Harness, type ReplicaOptions, until } from './harness.ts';
+import { fetcherOf, type ReplicaOptions, until, useHarness } from './harness.ts';
 
 const IMAGE_URL = 'https://images.example/image';
 /** Over before anything is asked: what nodes say counts from the start on. */
@@ -33,27 +32,13 @@ const WRITES_JXL: Partial<GetNodeInfoResponse> = {
   outputFormats: [OutputFormat.OUTPUT_FORMAT_PNG, OutputFormat.OUTPUT_FORMAT_JXL],
 };
 
-let harness: Harness;
+const harness = useHarness();
 
-beforeEach(async () => {
-  harness = await Harness.open();
-});
-afterEach(() => harness.close());
+const joined = (info: Partial<GetNodeInfoResponse> = {}, script?: Script) =>
+  harness.addNode({ info, ...(script && { script }) });
 
-async function joined(info: Partial<GetNodeInfoResponse> = {}, script?: Script) {
-  const node = await ScriptedNode.start({ info, ...(script === undefined ? {} : { script }) });
-  await harness.join(node);
-  return node;
-}
-
-function fetcher(format: InputFormat, width = 5, height = 4): SourceFetcher {
-  return {
-    fetchImage: async (url, { writer }) => {
-      await writer.write(Buffer.from(url));
-      return { bytes: url.length, header: { format, width, height, animated: false } };
-    },
-  };
-}
+const fetcher = (format: InputFormat, width = 5, height = 4) =>
+  fetcherOf(undefined, { format, width, height });
 
 describe('an image by its URL that no node can do', () => {
   const cases: readonly [string, SourceFetcher, string, RegExp][] = [

@@ -2,30 +2,22 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Claim } from '../../../src/store/jobs/job-lease.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { cutOutOf } from '../../nodes/scripted-exchange.ts';
-import { ScriptedNode } from '../../nodes/scripted-node.ts';
 import {
   failingDisk,
   type Losing,
   openFaultySqlite,
 } from '../../store/database/faulty-database.ts';
 import { storesOn } from '../../store/fixtures.ts';
-import { Harness, until } from './harness.ts';
+import { fetcherOf, until, useHarness } from './harness.ts';
 
 const PICTURE = Buffer.from('a picture of the source');
 const ANOTHER = 'another-replica';
 
-const fetcher: SourceFetcher = {
-  async fetchImage(_url, { writer }) {
-    await writer.write(PICTURE);
-    const header = { format: 'png', width: 10, height: 10, animated: false } as const;
-    return { bytes: PICTURE.length, header };
-  },
-};
+const fetcher = fetcherOf();
 
 /** Loses one answer, once it is armed, and lets something happen before anybody tries again. */
 class LostAnswer implements Losing {
@@ -49,22 +41,18 @@ class LostAnswer implements Losing {
   }
 }
 
-let harness: Harness;
+const harness = useHarness();
 let losing: LostAnswer;
 let database: Database;
 /** Those of the replica: what they are answered may be lost. */
 let own: Stores['jobs'];
 
-beforeEach(async () => {
-  harness = await Harness.open();
+beforeEach(() => {
   losing = new LostAnswer();
   database = openFaultySqlite(`sqlite:${path.join(harness.directory, 'test.sqlite')}`, losing);
   own = storesOn(database).jobs;
 });
-afterEach(async () => {
-  await harness.close();
-  await database.close();
-});
+afterEach(() => database.close());
 
 /** The database was away for longer than the lease, and another replica was back first. */
 async function taken(jobId: string): Promise<Claim> {
@@ -89,18 +77,19 @@ describe('an answer of the database that was lost with the lease', () => {
       },
     };
     const replica = await harness.startReplica({ jobs, fetcher });
-    const jobId = await harness.submit({ url: 'https://pictures.example/1.png' });
+    const url = 'https://pictures.example/1.png';
+    const jobId = await harness.submit({ url });
     await until(() => replica.observed.includes('lease lost'), 'the loss of the lease');
     await until(() => replica.dispatcher.running === 0, 'the end of the work');
     const job = await harness.job(jobId);
     assert.deepEqual([job.state, job.lease?.holder], ['ready', ANOTHER]);
     assert.deepEqual(await harness.blobNames(), [job.input?.blob], 'what the row names is there');
     // They give it back, and it is done: nothing was lost.
-    await harness.join(await ScriptedNode.start());
+    await harness.addNode();
     assert.ok(theirs);
     await harness.stores.jobs.release(theirs);
     const done = await harness.untilFinal(jobId);
-    assert.deepEqual(await harness.resultOf(done), cutOutOf(PICTURE));
+    assert.deepEqual(await harness.resultOf(done), cutOutOf(Buffer.from(url)));
     await harness.assertMoneySettled({ charged: 1 });
   });
 
@@ -129,7 +118,7 @@ describe('an answer of the database that was lost with the lease', () => {
         return own.succeed(...ending);
       },
     };
-    await harness.join(await ScriptedNode.start());
+    await harness.addNode();
     await harness.startReplica({ jobs, fetcher });
     const jobId = await harness.submit({ bytes: PICTURE });
     const job = await harness.untilFinal(jobId);
