@@ -10,9 +10,29 @@ export interface Mutation {
   readonly caughtBy: { readonly file: string; readonly test: string };
 }
 
-/** Names tests of a file, and of a group in it. */
-export function inFile(file: string, group = ''): (test: string) => Mutation['caughtBy'] {
-  return test => ({ file, test: `${group} ${test}`.trim() });
+/**
+ * Reads mutations that are written as changes are: of each its name, the lines that go (`-`), those
+ * that come instead (`+`), and the test that fails then (`=`). They are in the source of the last
+ * `file` before them, and the tests in the file, and the group, of the last `tests`.
+ */
+export function mutationsOf({ raw: [text = ''] }: TemplateStringsArray): Mutation[] {
+  const mutations: Mutation[] = [];
+  let [file, tests, group, name] = ['', '', '', ''];
+  let goes: string[] = [];
+  let comes: string[] = [];
+  for (const line of text.split('\n').filter(Boolean)) {
+    const [, mark, rest = ''] = /^(file|tests| {2}[-+=]) (.*)$/.exec(line) ?? [];
+    if (mark === 'file') file = rest;
+    else if (mark === 'tests') [tests = '', group = ''] = rest.split(/: (.*)/);
+    else if (mark === '  -') goes.push(rest);
+    else if (mark === '  +') comes.push(rest);
+    else if (mark === undefined) [name, goes, comes] = [line, [], []];
+    else {
+      const caughtBy = { file: tests, test: `${group} ${rest}`.trim() };
+      mutations.push({ name, file, find: goes.join('\n'), replace: comes.join('\n'), caughtBy });
+    }
+  }
+  return mutations;
 }
 
 /** The source with the bug in it. Throws when the text to change does not occur exactly once. */
