@@ -26,15 +26,12 @@ export interface CliOutput {
   interrupted?(): Promise<void>;
 }
 
-/** What every command with `--json` has. */
-export interface JsonOption {
-  readonly json?: boolean;
-}
-
 export class CliContext {
   readonly #output: CliOutput;
   /** What commands read. */
   readonly environment: Environment;
+  /** Set before the command runs: `--json` was given. */
+  json = false;
 
   /** @param environment undefined: the process's own. */
   constructor(output: CliOutput, environment?: Environment) {
@@ -44,6 +41,11 @@ export class CliContext {
 
   print(text: string): void {
     this.#output.out(`${text}\n`);
+  }
+
+  /** How far it is; a script is told the end alone. */
+  progress(text: string): void {
+    if (!this.json) this.print(text);
   }
 
   warn(text: string): void {
@@ -63,8 +65,8 @@ export class CliContext {
   }
 
   /** One JSON value a command, for scripts; or the lines for people. */
-  report(json: boolean | undefined, value: unknown, lines: () => string[]): void {
-    if (json) this.print(JSON.stringify(value));
+  report(value: unknown, lines: () => string[]): void {
+    if (this.json) this.print(JSON.stringify(value));
     else for (const line of lines()) this.print(line);
   }
 

@@ -108,5 +108,16 @@ function createProgram(context: CliContext, output: CliOutput): Command {
   addBackupCommands(program, context);
   addSupportBundleCommand(program, context);
   addWebhookCommands(program, context);
-  return program;
+  addJsonOptions(program);
+  return program.hook('preAction', (_, command) => {
+    context.json = command.opts().json === true;
+  });
+}
+
+/** To every command but those that say themselves what it means, or print nothing else. */
+function addJsonOptions(command: Command): void {
+  for (const sub of command.commands) addJsonOptions(sub);
+  const isOwn = command.options.some(({ long }) => long === '--json');
+  if (command.commands.length > 0 || isOwn || command.name() === 'lifecycle') return;
+  command.option('--json', 'print JSON');
 }

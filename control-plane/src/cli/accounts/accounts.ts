@@ -5,7 +5,7 @@ import { OperateAccounts } from '../../services/operator/operate-accounts.ts';
 import { createLink } from '../../services/people/links.ts';
 import type { StoresWithoutEnds } from '../../store/stores.ts';
 import { parseCredits, parseName } from '../arguments.ts';
-import { type CliContext, CommandError, type JsonOption, table } from '../context.ts';
+import { type CliContext, CommandError, table } from '../context.ts';
 import { addPeopleCommands, parseMailArgument } from './people.ts';
 
 export function addAccountCommands(program: Command, context: CliContext): void {
@@ -14,21 +14,17 @@ export function addAccountCommands(program: Command, context: CliContext): void 
     .command('create')
     .description('create an account, without credits')
     .argument('<name>', 'unique; what other commands call it', parseName)
-    .option('--json', 'print JSON')
-    .action(async (name: string, { json }: JsonOption) => {
+    .action(async (name: string) => {
       const account = await context.withStores(stores => new OperateAccounts(stores).create(name));
       if (account === undefined) throw new CommandError(`there is an account "${name}" already`);
-      context.report(json, account, () => [
-        `account ${account.name} (${account.account_id}) created`,
-      ]);
+      context.report(account, () => [`account ${account.name} (${account.account_id}) created`]);
     });
   accounts
     .command('list')
     .description('list accounts with their credits')
-    .option('--json', 'print JSON')
-    .action(async ({ json }: JsonOption) => {
+    .action(async () => {
       const all = await context.withStores(stores => new OperateAccounts(stores).list());
-      context.report(json, all, () =>
+      context.report(all, () =>
         table(
           ['NAME', 'AVAILABLE', 'RESERVED', 'ID'],
           all.map(({ name, credits, account_id }) => [
@@ -50,11 +46,10 @@ export function addBootstrapCommand(program: Command, context: CliContext): void
     .requiredOption('--account <name>', 'its name', parseName)
     .requiredOption('--credits <n>', 'its credits', parseCredits)
     .option('--owner <mail>', 'print a link that signs its owner in, every time', parseMailArgument)
-    .option('--json', 'print JSON')
     .action((options: BootstrapOptions) => bootstrap(context, options));
 }
 
-interface BootstrapOptions extends JsonOption {
+interface BootstrapOptions {
   readonly account: string;
   readonly credits: number;
   readonly owner?: string;
@@ -73,7 +68,7 @@ async function bootstrap(context: CliContext, options: BootstrapOptions): Promis
     ? { created: true, account_id: made.accountId, api_key: made.token }
     : { created: false };
   const link = url === undefined ? {} : { sign_in_link: url };
-  context.report(options.json, { ...value, ...link }, () => [
+  context.report({ ...value, ...link }, () => [
     made.created
       ? `account ${account}: ${credits} credits, API key ${made.token}`
       : 'there is an account already: nothing was created',

@@ -15,7 +15,7 @@ import { requireAccount } from '../../services/operator/operate-accounts.ts';
 import type { ApiKey } from '../../store/accounts/api-key-store.ts';
 import { apiKeyIdOf } from '../../store/accounts/api-key-token.ts';
 import { parseName } from '../arguments.ts';
-import { type CliContext, CommandError, type JsonOption, table } from '../context.ts';
+import { type CliContext, CommandError, table } from '../context.ts';
 import { addKeyOptions, type KeyOptions, parseOverlap, policyWith } from './key-options.ts';
 
 const OPERATOR = { kind: 'operator' } as const;
@@ -30,55 +30,40 @@ export function addKeyCommands(program: Command, context: CliContext): void {
     .description('create a key of an account and print it, this once')
     .requiredOption('--account <account>', 'name or id')
     .option('--name <name>', 'what the key is for', parseName);
-  addKeyOptions(create)
-    .option('--json', 'print JSON')
-    .action((options: JsonOption & KeyOptions & { account: string; name?: string }) =>
-      createKey(context, options),
-    );
+  addKeyOptions(create).action((options: KeyOptions & { account: string; name?: string }) =>
+    createKey(context, options),
+  );
   const set = keys
     .command('set')
     .description('change what a key may do, within a second everywhere')
     .argument('<key>', 'id or prefix, as list shows it')
     .option('--name <name>', 'what the key is for', parseName);
-  addKeyOptions(set)
-    .option('--json', 'print JSON')
-    .action((key: string, options: JsonOption & KeyOptions & { name?: string }) =>
-      setKey(context, key, options),
-    );
-  addRotateCommand(keys, context);
-  addRevokeCommand(keys, context);
-  keys
-    .command('list')
-    .description('list keys, without their secrets')
-    .option('--account <account>', 'only of this account, name or id')
-    .option('--json', 'print JSON')
-    .action((options: JsonOption & { account?: string }) => listKeys(context, options));
-}
-
-function addRotateCommand(keys: Command, context: CliContext): void {
+  addKeyOptions(set).action((key: string, options: KeyOptions & { name?: string }) =>
+    setKey(context, key, options),
+  );
   keys
     .command('rotate')
     .description('give a key another secret and print it, this once')
     .argument('<key>', 'id or prefix, as list shows it')
     .option('--overlap <time>', 'how long the old secret goes on', parseOverlap, '24h')
-    .option('--json', 'print JSON')
-    .action((key: string, options: JsonOption & { overlap: RotationOverlap }) =>
+    .action((key: string, options: { overlap: RotationOverlap }) =>
       rotateKey(context, key, options),
     );
-}
-
-function addRevokeCommand(keys: Command, context: CliContext): void {
   keys
     .command('revoke')
     .description('end a key everywhere within a second; its open jobs are finished')
     .argument('<key>', 'id or prefix, as list shows it')
-    .option('--json', 'print JSON')
-    .action((key: string, options: JsonOption) => revokeKey(context, key, options));
+    .action((key: string) => revokeKey(context, key));
+  keys
+    .command('list')
+    .description('list keys, without their secrets')
+    .option('--account <account>', 'only of this account, name or id')
+    .action((options: { account?: string }) => listKeys(context, options));
 }
 
 async function createKey(
   context: CliContext,
-  options: JsonOption & KeyOptions & { account: string; name?: string },
+  options: KeyOptions & { account: string; name?: string },
 ) {
   const made = await context.withStores(async stores => {
     const account = await requireAccount(stores, options.account);
@@ -97,14 +82,10 @@ async function createKey(
     );
   }
   const { key, token } = made;
-  context.report(options.json, { api_key: token, ...keyJson(key) }, () => [token, KEEP_IT]);
+  context.report({ api_key: token, ...keyJson(key) }, () => [token, KEEP_IT]);
 }
 
-async function setKey(
-  context: CliContext,
-  typed: string,
-  options: JsonOption & KeyOptions & { name?: string },
-) {
+async function setKey(context: CliContext, typed: string, options: KeyOptions & { name?: string }) {
   const { name, expiresIn } = options;
   const changed = await withKey(context, typed, (keys, key) =>
     keys.change(
@@ -118,19 +99,19 @@ async function setKey(
       OPERATOR,
     ),
   );
-  context.report(options.json, keyJson(changed), () => describe(changed));
+  context.report(keyJson(changed), () => describe(changed));
 }
 
 async function rotateKey(
   context: CliContext,
   typed: string,
-  options: JsonOption & { overlap: RotationOverlap },
+  options: { overlap: RotationOverlap },
 ) {
   const { key, token } = await withKey(context, typed, (keys, { accountId, id }) =>
     keys.rotate(accountId, id, options.overlap, OPERATOR),
   );
   const endsAtMs = key.previousSecret?.endsAtMs ?? null;
-  context.report(options.json, { api_key: token, ...keyJson(key) }, () => [
+  context.report({ api_key: token, ...keyJson(key) }, () => [
     token,
     KEEP_IT,
     endsAtMs === null
@@ -139,11 +120,11 @@ async function rotateKey(
   ]);
 }
 
-async function revokeKey(context: CliContext, typed: string, options: JsonOption) {
+async function revokeKey(context: CliContext, typed: string) {
   const key = await withKey(context, typed, (keys, { accountId, id }) =>
     keys.revoke(accountId, id, OPERATOR),
   );
-  context.report(options.json, keyJson(key), () => [
+  context.report(keyJson(key), () => [
     `key ${key.prefix} is revoked since ${isoTime(key.revokedAtMs)}`,
     `it was last used ${key.lastUsedAtMs === null ? 'never' : isoTime(key.lastUsedAtMs)}`,
   ]);
@@ -164,7 +145,7 @@ async function withKey<T>(
   });
 }
 
-async function listKeys(context: CliContext, options: JsonOption & { account?: string }) {
+async function listKeys(context: CliContext, options: { account?: string }) {
   const { accounts, keys } = await context.withStores(async stores => {
     const only = options.account && (await requireAccount(stores, options.account));
     return {
@@ -172,7 +153,7 @@ async function listKeys(context: CliContext, options: JsonOption & { account?: s
       keys: await stores.apiKeys.list(only ? only.id : undefined),
     };
   });
-  context.report(options.json, keys.map(keyJson), () =>
+  context.report(keys.map(keyJson), () =>
     table(
       ['KEY', 'ACCOUNT', 'NAME', 'CREATED', 'LAST USED', 'EXPIRES', 'REVOKED', 'MAY'],
       keys.map(key => [

@@ -6,9 +6,11 @@ import { isRole, ROLES, type Role } from '../../domain/account/roles.ts';
 import { requireAccount } from '../../services/operator/operate-accounts.ts';
 import { createLink, type MadeLink } from '../../services/people/links.ts';
 import type { LinkPurpose } from '../../store/database/schema.ts';
-import { type CliContext, CommandError, type JsonOption } from '../context.ts';
+import { type CliContext, CommandError } from '../context.ts';
 
-type LinkOptions = JsonOption & { readonly role: Role };
+interface LinkOptions {
+  readonly role: Role;
+}
 
 export function addPeopleCommands(accounts: Command, context: CliContext): void {
   accounts
@@ -17,7 +19,6 @@ export function addPeopleCommands(accounts: Command, context: CliContext): void 
     .argument('<account>', 'name or id')
     .argument('<mail>', 'whom to give it to', parseMailArgument)
     .option('--role <role>', ROLES.join(', '), parseRole, 'member')
-    .option('--json', 'print JSON')
     .action((account: string, mail: string, options: LinkOptions) =>
       printLink(context, { account, mail, purpose: 'invitation' }, options),
     );
@@ -27,7 +28,6 @@ export function addPeopleCommands(accounts: Command, context: CliContext): void 
     .argument('<account>', 'name or id')
     .argument('<mail>', 'whose it is', parseMailArgument)
     .option('--role <role>', 'of somebody who is new', parseRole, 'member')
-    .option('--json', 'print JSON')
     .action((account: string, mail: string, options: LinkOptions) =>
       printLink(context, { account, mail, purpose: 'sign-in' }, options),
     );
@@ -36,7 +36,7 @@ export function addPeopleCommands(accounts: Command, context: CliContext): void 
 async function printLink(
   context: CliContext,
   of: { readonly account: string; readonly mail: string; readonly purpose: LinkPurpose },
-  { role, json }: LinkOptions,
+  { role }: LinkOptions,
 ): Promise<void> {
   const { mail, purpose } = of;
   const made = await context.withStores(async (stores): Promise<MadeLink> => {
@@ -56,7 +56,7 @@ async function printLink(
     return created;
   });
   const hours = made.lifeMs / 3_600_000;
-  context.report(json, { mail, role, url: made.url, hours }, () => [
+  context.report({ mail, role, url: made.url, hours }, () => [
     `for ${mail} (${role}), once, within ${hours} hours:  ${made.url}`,
   ]);
 }

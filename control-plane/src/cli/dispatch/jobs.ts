@@ -12,9 +12,9 @@ import {
 } from '../../services/operator/operate-jobs.ts';
 import type { OperatorJob } from '../../services/operator/operator-view.ts';
 import { wholeNumber } from '../arguments.ts';
-import { type CliContext, type JsonOption, table } from '../context.ts';
+import { type CliContext, table } from '../context.ts';
 
-interface ListOptions extends JsonOption {
+interface ListOptions {
   readonly state: JobGroup;
   readonly account?: string;
   readonly since: number;
@@ -37,16 +37,14 @@ export function addJobCommands(program: Command, context: CliContext): void {
     )
     .option('--limit <n>', 'how many at most', counted(JOBS_LISTED_MAX), JOBS_LISTED_DEFAULT)
     .option('--after <cursor>', 'go on behind this one: a cursor of the page before')
-    .option('--json', 'print JSON')
     .action((options: ListOptions) => listJobs(context, options));
   jobs
     .command('show')
     .description('show a job')
     .argument('<id>', 'a UUID')
-    .option('--json', 'print JSON')
-    .action(async (id: string, { json }: JsonOption) => {
+    .action(async (id: string) => {
       const job = await context.withStores(stores => new OperateJobs(stores).show(id));
-      context.report(json, job, () =>
+      context.report(job, () =>
         Object.entries(job).map(([name, field]) => `${name.padEnd(16)}${asText(field)}`),
       );
     });
@@ -56,10 +54,9 @@ export function addJobCommands(program: Command, context: CliContext): void {
       'end the lease of an open job, so that it is claimed again; refused for a job that ended',
     )
     .argument('<id>', 'a UUID')
-    .option('--json', 'print JSON')
-    .action(async (id: string, { json }: JsonOption) => {
+    .action(async (id: string) => {
       const retried = await context.withStores(stores => new OperateJobs(stores).retry(id));
-      context.report(json, retried, () => [
+      context.report(retried, () => [
         retried.lease_ended
           ? `the lease of ${retried.holder} is ended: the next control plane with room takes the job`
           : 'no replica holds the job: it waits for a node with room',
@@ -77,7 +74,7 @@ async function listJobs(context: CliContext, options: ListOptions) {
       after: options.after,
     }),
   );
-  context.report(options.json, jobs, () => [
+  context.report(jobs, () => [
     ...table(['JOB', 'STATE', 'MODE', 'CREATED', 'HOLDER', 'LOST', 'ERROR'], jobs.map(rowOf)),
     ...(jobs.length < options.limit ? [] : [`more: --after ${jobs.at(-1)?.cursor}`]),
   ]);

@@ -1,6 +1,6 @@
 /** `mails retry`: what waits for its next attempt is sent now, once the mail server is back. */
 import type { Command } from 'commander';
-import type { CliContext, JsonOption } from '../context.ts';
+import type { CliContext } from '../context.ts';
 
 /** Mails that one statement changes. */
 const PAGE = 500;
@@ -10,8 +10,7 @@ export function addMailCommands(program: Command, context: CliContext): void {
   mails
     .command('retry')
     .description('make one more attempt now with every mail that waits')
-    .option('--json', 'print JSON')
-    .action(async ({ json }: JsonOption) => {
+    .action(async () => {
       const retried = await context.withStores(async ({ outbox }) => {
         let all = 0;
         for (let found = PAGE; found === PAGE; all += found) {
@@ -19,6 +18,6 @@ export function addMailCommands(program: Command, context: CliContext): void {
         }
         return all;
       });
-      context.report(json, { retried }, () => [`mails that are tried again now: ${retried}`]);
+      context.report({ retried }, () => [`mails that are tried again now: ${retried}`]);
     });
 }

@@ -1,17 +1,16 @@
 /** `nodes list|drain|undrain`. */
 import type { Command } from 'commander';
 import { OperateNodes } from '../../services/operator/operate-nodes.ts';
-import { type CliContext, type JsonOption, table } from '../context.ts';
+import { type CliContext, table } from '../context.ts';
 
 export function addNodeCommands(program: Command, context: CliContext): void {
   const nodes = program.command('nodes').description('list and drain inference nodes');
   nodes
     .command('list')
     .description('list the nodes that registered, the silent ones too')
-    .option('--json', 'print JSON')
-    .action(async ({ json }: JsonOption) => {
+    .action(async () => {
       const all = await context.withStores(stores => new OperateNodes(stores).list());
-      context.report(json, all, () =>
+      context.report(all, () =>
         table(
           ['NODE', 'STATE', 'ADDRESS', 'VERSION', 'LAST HEARTBEAT'],
           all.map(node => [
@@ -33,14 +32,11 @@ export function addNodeCommands(program: Command, context: CliContext): void {
           : 'let a drained node take images again',
       )
       .argument('<node>', 'its id')
-      .option('--json', 'print JSON')
-      .action(async (node: string, { json }: JsonOption) => {
+      .action(async (node: string) => {
         const changed = await context.withStores(stores =>
           new OperateNodes(stores).setDraining(node, command === 'drain'),
         );
-        context.report(json, changed, () => [
-          `node ${node} will ${command} with its next heartbeat`,
-        ]);
+        context.report(changed, () => [`node ${node} will ${command} with its next heartbeat`]);
       });
   }
 }

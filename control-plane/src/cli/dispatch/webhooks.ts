@@ -13,19 +13,19 @@ import {
   OperateWebhooks,
 } from '../../services/operator/operate-webhooks.ts';
 import { wholeNumber } from '../arguments.ts';
-import { type CliContext, CommandError, type JsonOption, table } from '../context.ts';
+import { type CliContext, CommandError, table } from '../context.ts';
 import { openWebhookListener, type ReceivedDelivery } from './webhook-listener.ts';
 
 const LISTEN_PORT = 8095;
 /** The contract's rule of callback_secret. */
 const SECRET = /^[\x20-\x7e]{24,128}$/;
 
-interface ListOptions extends JsonOption {
+interface ListOptions {
   readonly status?: (typeof NOTIFICATION_STATUSES)[number];
   readonly limit: number;
 }
 
-interface ListenOptions extends JsonOption {
+interface ListenOptions {
   readonly port: number;
   readonly secret?: string;
   readonly status: number;
@@ -46,14 +46,12 @@ export function addWebhookCommands(program: Command, context: CliContext): void 
       wholeNumber(1, NOTIFICATIONS_LISTED_MAX),
       NOTIFICATIONS_LISTED_DEFAULT,
     )
-    .option('--json', 'print JSON')
     .action((job: string | undefined, options: ListOptions) => list(context, job, options));
   webhooks
     .command('retry')
     .description('make one more attempt now')
     .argument('<job>', 'the UUID of a job or of an account’s event')
-    .option('--json', 'print JSON')
-    .action((job: string, options: JsonOption) => retry(context, job, options));
+    .action((job: string) => retry(context, job));
   webhooks
     .command('listen')
     .description('receive notifications on this machine and say whether each signature holds')
@@ -69,7 +67,7 @@ async function list(context: CliContext, job: string | undefined, options: ListO
   const rows = await context.withStores(stores =>
     new OperateWebhooks(stores).list({ jobId: job, status, limit }),
   );
-  context.report(options.json, rows, () =>
+  context.report(rows, () =>
     table(
       [
         'JOB OR EVENT',
@@ -95,13 +93,11 @@ async function list(context: CliContext, job: string | undefined, options: ListO
   );
 }
 
-async function retry(context: CliContext, job: string, options: JsonOption) {
+async function retry(context: CliContext, job: string) {
   const jobId = job.toLowerCase();
   const outcome = await context.withStores(stores => new OperateWebhooks(stores).retry(jobId));
   if (outcome !== 'retried') throw new CommandError(`${jobId}: ${WHY_NOT[outcome]}`);
-  context.report(options.json, { job_id: jobId, outcome }, () => [
-    `${jobId}: the next attempt is due now`,
-  ]);
+  context.report({ job_id: jobId, outcome }, () => [`${jobId}: the next attempt is due now`]);
 }
 
 const WHY_NOT = {
@@ -116,18 +112,18 @@ const WHY_NOT = {
 
 /** Runs until it is interrupted. */
 async function listen(context: CliContext, options: ListenOptions): Promise<void> {
-  const { port, status, json } = options;
+  const { port, status } = options;
   const secret = options.secret ?? `whsec_${randomBytes(32).toString('base64')}`;
   if (!SECRET.test(secret)) {
     throw new CommandError('a callback_secret has 24 to 128 printable ASCII characters');
   }
   const listener = await openWebhookListener({ port, secret, status }, delivery =>
-    context.report(json, deliveryJson(delivery), () => deliveryLines(delivery)),
+    context.report(deliveryJson(delivery), () => deliveryLines(delivery)),
   ).catch((error: NodeJS.ErrnoException) => {
     throw new CommandError(`port ${port} cannot be listened on (${error.code})`);
   });
   const callback = { callback_url: listener.url, callback_secret: secret };
-  context.report(json, callback, () => [
+  context.report(callback, () => [
     'Submit with these two fields:',
     `  "callback_url": "${listener.url}"`,
     `  "callback_secret": ${JSON.stringify(secret)}`,

@@ -7,9 +7,9 @@ import { OperateCredits } from '../../services/operator/operate-credits.ts';
 import { RepayLost } from '../../services/operator/repay-lost.ts';
 import { missingOfStorage, openStorages, openStorageToRead } from '../../storage/open-storage.ts';
 import { parseCredits, parseReference } from '../arguments.ts';
-import { type CliContext, CommandError, type JsonOption } from '../context.ts';
+import { type CliContext, CommandError } from '../context.ts';
 
-interface CheckOptions extends JsonOption {
+interface CheckOptions {
   readonly full?: boolean;
   readonly renewCheckpoints?: boolean;
 }
@@ -17,12 +17,12 @@ interface CheckOptions extends JsonOption {
 /** Time between two progress lines of a check. */
 const PROGRESS_INTERVAL_MS = 5_000;
 
-interface RepayOptions extends JsonOption {
+interface RepayOptions {
   readonly dryRun?: boolean;
   readonly allMissing?: boolean;
 }
 
-interface EntryOptions extends JsonOption {
+interface EntryOptions {
   readonly reference?: string;
 }
 
@@ -39,7 +39,6 @@ export function addCreditCommands(program: Command, context: CliContext): void {
       .argument('<account>', 'name or id')
       .argument('<n>', 'how many', parseCredits)
       .option('--reference <text>', 'enter it once, however often it is said', parseReference)
-      .option('--json', 'print JSON')
       .action((account: string, amount: number, options: EntryOptions) =>
         enter(context, kind, account, amount, options),
       );
@@ -48,10 +47,9 @@ export function addCreditCommands(program: Command, context: CliContext): void {
     .command('show')
     .description('what an account has, and the sums of its ledger')
     .argument('<account>', 'name or id')
-    .option('--json', 'print JSON')
-    .action(async (account: string, { json }: JsonOption) => {
+    .action(async (account: string) => {
       const sums = await context.withStores(stores => new OperateCredits(stores).show(account));
-      context.report(json, sums, () =>
+      context.report(sums, () =>
         Object.entries(sums).map(([name, count]) => `${name.padEnd(10)}${count}`),
       );
     });
@@ -64,7 +62,6 @@ export function addCreditCommands(program: Command, context: CliContext): void {
       'read the whole ledger, as if no check had been before; goes on if interrupted',
     )
     .option('--renew-checkpoints', 'with --full: replace those that are wrong, and report them')
-    .option('--json', 'print JSON')
     .action((account: string | undefined, options: CheckOptions) =>
       check(context, account, options),
     );
@@ -76,7 +73,6 @@ export function addCreditCommands(program: Command, context: CliContext): void {
       '--all-missing',
       'look at every result whose link is good first, and take all that is gone for lost',
     )
-    .option('--json', 'print JSON')
     .action((options: RepayOptions) => repayLost(context, options));
 }
 
@@ -102,7 +98,7 @@ async function enter(
       );
   }
   const entered = outcome.kind === 'entered';
-  context.report(options.json, { entered, reference, credits: outcome.balances }, () => [
+  context.report({ entered, reference, credits: outcome.balances }, () => [
     entered
       ? `${amount} credits ${kind === 'grant' ? 'granted' : 'revoked'} (${reference})`
       : `"${reference}" was entered before: nothing was changed`,
@@ -112,7 +108,7 @@ async function enter(
 
 async function repayLost(
   context: CliContext,
-  { json, dryRun = false, allMissing = false }: RepayOptions,
+  { dryRun = false, allMissing = false }: RepayOptions,
 ) {
   const config = loadStorageConfig(context.environment);
   // An empty place where a disk belongs would make a loss of everything.
@@ -123,7 +119,7 @@ async function repayLost(
   const repaid = await context.withStores(stores =>
     new RepayLost({ ...stores, hasFile }).run({ dryRun, all: allMissing }),
   );
-  context.report(json, { dry_run: dryRun, ...repaid }, () => [
+  context.report({ dry_run: dryRun, ...repaid }, () => [
     ...(allMissing ? [`${repaid.looked} results looked at, ${repaid.found} found gone`] : []),
     `${repaid.repaid} credits ${dryRun ? 'would be granted' : 'granted'} again`,
     `${repaid.returned} files are there again`,
@@ -134,7 +130,7 @@ async function repayLost(
 async function check(
   context: CliContext,
   nameOrId: string | undefined,
-  { json, full = false, renewCheckpoints = false }: CheckOptions,
+  { full = false, renewCheckpoints = false }: CheckOptions,
 ) {
   if (renewCheckpoints && !full) throw new CommandError('--renew-checkpoints needs --full');
   const audit = await context.withStores(async stores => {
@@ -159,7 +155,7 @@ async function check(
       problem,
     })),
   };
-  context.report(json, value, () =>
+  context.report(value, () =>
     problemCount === 0
       ? ['every balance agrees with the ledger']
       : audit.problems.map(({ accountId, jobId, problem }) =>

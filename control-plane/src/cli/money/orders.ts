@@ -10,16 +10,16 @@ import {
   type OrderQuestion,
 } from '../../services/sales/operate-orders.ts';
 import { wholeNumber } from '../arguments.ts';
-import { type CliContext, CommandError, type JsonOption, table } from '../context.ts';
+import { type CliContext, CommandError, table } from '../context.ts';
 
-interface ListOptions extends JsonOption {
+interface ListOptions {
   readonly account?: string;
   readonly state?: OrderQuestion['state'];
   readonly limit: number;
   readonly after?: string;
 }
 
-interface RefundOptions extends JsonOption {
+interface RefundOptions {
   readonly amount?: string;
   readonly reference?: string;
 }
@@ -38,30 +38,24 @@ export function addOrderCommands(program: Command, context: CliContext): void {
       ORDERS_LISTED_DEFAULT,
     )
     .option('--after <cursor>', 'those behind this one: `cursor` of the last in --json')
-    .option('--json', 'print JSON')
     .action((options: ListOptions) => list(context, options));
   orders
     .command('show')
     .description('one order, with what was told of its payments and refunds')
     .argument('<order>', 'id')
-    .option('--json', 'print JSON')
-    .action((order: string, options: JsonOption) => show(context, order, options));
+    .action((order: string) => show(context, order));
   orders
     .command('confirm')
     .description('the price was paid: grant the credits of the order, once')
     .argument('<order>', 'id')
     .option('--reference <text>', 'what the payment is called where the money is')
-    .option('--json', 'print JSON')
-    .action((order: string, options: JsonOption & { reference?: string }) =>
-      confirm(context, order, options),
-    );
+    .action((order: string, options: { reference?: string }) => confirm(context, order, options));
   orders
     .command('refund')
     .description('money was paid back: take its credits back, as far as they are available')
     .argument('<order>', 'id')
     .option('--amount <sum>', 'such as 12.50; all that is left of the price where absent')
     .option('--reference <text>', 'enter it once, however often it is said')
-    .option('--json', 'print JSON')
     .action((order: string, options: RefundOptions) => refund(context, order, options));
 }
 
@@ -69,10 +63,11 @@ function operate<T>(context: CliContext, work: (orders: OperateOrders) => Promis
   return context.withStores(stores => work(new OperateOrders(stores)));
 }
 
-async function list(context: CliContext, { json, account, state, limit, after }: ListOptions) {
-  const question = { account, state, limit, after };
-  const orders = await operate(context, operateOrders => operateOrders.list(question));
-  context.report(json, orders, () =>
+async function list(context: CliContext, { account, state, limit, after }: ListOptions) {
+  const orders = await operate(context, operateOrders =>
+    operateOrders.list({ account, state, limit, after }),
+  );
+  context.report(orders, () =>
     table(['ORDER', 'STATE', 'CREDITS', 'PRICE', 'CREATED', 'ACCOUNT'], orders.map(rowOf)),
   );
 }
@@ -83,9 +78,9 @@ function rowOf(order: OperatorListedOrder): string[] {
   return [id, state, String(credits), sum, order.created_at, order.account_id];
 }
 
-async function show(context: CliContext, orderId: string, { json }: JsonOption) {
+async function show(context: CliContext, orderId: string) {
   const order = await operate(context, operateOrders => operateOrders.show(orderId));
-  context.report(json, order, () => {
+  context.report(order, () => {
     const { payments, refunds, ...rest } = order;
     return [
       ...Object.entries(rest).map(([name, value]) => `${name.padEnd(23)}${value ?? '-'}`),
@@ -104,13 +99,13 @@ async function show(context: CliContext, orderId: string, { json }: JsonOption) 
 async function confirm(
   context: CliContext,
   orderId: string,
-  { json, reference }: JsonOption & { reference?: string },
+  { reference }: { reference?: string },
 ) {
   const confirmed = await operate(context, operateOrders =>
     operateOrders.confirm(orderId, reference),
   );
   const { changed, late, order } = confirmed;
-  context.report(json, confirmed, () => [
+  context.report(confirmed, () => [
     changed
       ? `${order.credits} credits granted (order:${order.order_id})`
       : 'the order was confirmed before: nothing was changed',
@@ -121,7 +116,7 @@ async function confirm(
 async function refund(
   context: CliContext,
   orderId: string,
-  { json, amount: typed, reference }: RefundOptions,
+  { amount: typed, reference }: RefundOptions,
 ) {
   const refunded = await operate(context, async operateOrders => {
     const { currency } = await operateOrders.show(orderId);
@@ -132,7 +127,7 @@ async function refund(
     return operateOrders.refund(orderId, { amount, reference });
   });
   const { changed, refund: entered, order } = refunded;
-  context.report(json, refunded, () => [
+  context.report(refunded, () => [
     changed
       ? `${entered.sum} ${order.currency} refunded: ${entered.credits_revoked} credits revoked`
       : `"${entered.refund}" was entered before: nothing was changed`,

@@ -20,18 +20,18 @@ import {
 } from '../../storage/open-storage.ts';
 import { requireCurrentSchema } from '../../store/database/migrate.ts';
 import { createStores } from '../../store/stores.ts';
-import { type CliContext, CommandError, type JsonOption } from '../context.ts';
+import { type CliContext, CommandError } from '../context.ts';
 
 /** In a backup's directory; every other place of a manifest is absolute. */
 const BLOBS = 'blobs';
 
-interface BackupOptions extends JsonOption {
+interface BackupOptions {
   readonly database: boolean;
   readonly blobs: boolean;
   readonly blobsTo?: string;
 }
 
-interface RestoreOptions extends JsonOption {
+interface RestoreOptions {
   readonly check?: boolean;
   readonly blobs: boolean;
   readonly blobsFrom?: string;
@@ -46,7 +46,6 @@ export function addBackupCommands(program: Command, context: CliContext): void {
     .option('--no-database', 'leave the database to the engine’s own means: docs/backup.md')
     .option('--no-blobs', 'leave the pictures out: links do not survive a restore')
     .option('--blobs-to <storage>', 'where pictures go: a directory, or s3://bucket/prefix')
-    .option('--json', 'print JSON')
     .action((directory: string, options: BackupOptions) => backup(context, directory, options));
   program
     .command('restore')
@@ -56,7 +55,6 @@ export function addBackupCommands(program: Command, context: CliContext): void {
     .option('--no-blobs', 'restore the database alone')
     .option('--blobs-from <storage>', 'where the pictures are, if not in the directory')
     .option('--sizes-only', 'compare the sizes of pictures, and read none')
-    .option('--json', 'print JSON')
     .action((directory: string | undefined, options: RestoreOptions) =>
       restore(context, directory, options),
     );
@@ -83,12 +81,12 @@ async function backup(
       withDatabase: options.database,
       blobs: options.blobs ? await openBackupBlobs(context, place, options.blobsTo) : undefined,
       searchPath: context.environment.PATH ?? '',
-      onProgress: line => progress(context, options, line),
+      onProgress: line => context.progress(`${line} ...`),
       signal,
     });
   });
   const { manifest, blobs } = taken;
-  context.report(options.json, { directory: place, ...manifest, copied: blobs }, () => [
+  context.report({ directory: place, ...manifest, copied: blobs }, () => [
     `${place}: state of ${manifest.taken_at}`,
     ...(manifest.database === null
       ? []
@@ -166,13 +164,12 @@ async function restoreFrom(
     searchPath: context.environment.PATH ?? '',
     log: context.log,
     blobs: wanted ? await openRestoreBlobs(context, directory, given) : undefined,
-    onProgress: line => progress(context, options, line),
+    onProgress: line => context.progress(`${line} ...`),
   });
-  if (options.json) return;
   const { blobs, migrations } = summary;
-  context.print(`state of ${manifest.taken_at}`);
-  if (migrations.length > 0) context.print(`migrations run: ${migrations.join(', ')}`);
-  if (blobs !== undefined) context.print(`pictures: ${blobs.copied} copied`);
+  context.progress(`state of ${manifest.taken_at}`);
+  if (migrations.length > 0) context.progress(`migrations run: ${migrations.join(', ')}`);
+  if (blobs !== undefined) context.progress(`pictures: ${blobs.copied} copied`);
 }
 
 async function openRestoreBlobs(context: CliContext, directory: string, given: string) {
@@ -211,7 +208,7 @@ async function checkRestored(
   });
   const summary = summaryOf(findings);
   const value = { ok: summary.failures === 0, summary, findings };
-  context.report(options.json, value, () => pageOf(findings));
+  context.report(value, () => pageOf(findings));
   if (summary.failures > 0) throw new CommandError('what is there is not whole');
 }
 
@@ -221,10 +218,6 @@ async function clockFinding({ rateQuotas }: { rateQuotas: { nowMs(): Promise<num
   const found = `the database's clock is ${Math.round(offMs / 1000)} s from this machine's`;
   if (Math.abs(offMs) <= 30_000) return ok('clocks', found);
   return failure('clocks', found, 'synchronise both: leases and links go by the database’s');
-}
-
-function progress(context: CliContext, { json }: JsonOption, line: string): void {
-  if (!json) context.print(`${line} ...`);
 }
 
 function megabytes(bytes: number): string {

@@ -4,9 +4,9 @@ import { counted, jsonOf, pageOf, summaryOf } from '#program/doctor/findings.ts'
 import { SecretsOut } from '#program/doctor/secrets-out.ts';
 import { secretsOfDirectory } from '../../doctor/configuration-findings.ts';
 import { examineControlPlane } from '../../doctor/examine.ts';
-import { type CliContext, CommandError, type JsonOption } from '../context.ts';
+import { type CliContext, CommandError } from '../context.ts';
 
-type DoctorOptions = JsonOption & { readonly strict?: boolean };
+type DoctorOptions = { readonly strict?: boolean };
 
 export function addDoctorCommand(program: Command, context: CliContext): void {
   program
@@ -25,7 +25,7 @@ async function examine(context: CliContext, options: DoctorOptions): Promise<voi
   const dataDir = environment.MATTING_DATA_DIR || 'data';
   const secretsOut = new SecretsOut(environment, await secretsOfDirectory(dataDir));
   const { failures, warnings } = summaryOf(findings);
-  const text = options.json ? JSON.stringify(jsonOf(findings)) : pageOf(findings).join('\n');
+  const text = context.json ? JSON.stringify(jsonOf(findings)) : pageOf(findings).join('\n');
   context.print(secretsOut.of(text));
   if (failures > 0) throw new CommandError(counted(failures, 'failure'));
   if (options.strict && warnings > 0) throw new CommandError(counted(warnings, 'warning'));

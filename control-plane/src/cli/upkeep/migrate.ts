@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import { DatabaseOpenError } from '../../store/database/connect.ts';
 import { migrate } from '../../store/database/migrate.ts';
 import { wholeNumber } from '../arguments.ts';
-import type { CliContext, JsonOption } from '../context.ts';
+import type { CliContext } from '../context.ts';
 
 const WAIT_S_MAX = 3600;
 /** Between two tries; a try at a host that does not answer takes seconds itself. */
@@ -16,10 +16,9 @@ export function addMigrateCommand(program: Command, context: CliContext): void {
     .command('migrate')
     .description('bring the database up to date; safe while other processes start')
     .option('--wait-s <seconds>', 'wait so long for a database that cannot be opened', parseWait, 0)
-    .option('--json', 'print JSON')
-    .action(async ({ json, waitS }: JsonOption & { readonly waitS: number }) => {
+    .action(async ({ waitS }: { readonly waitS: number }) => {
       const ran = await whenOpened(context, waitS, () => context.withDatabase(migrate));
-      context.report(json, { migrations: ran }, () =>
+      context.report({ migrations: ran }, () =>
         ran.length === 0 ? ['the database is up to date'] : ran.map(name => `${name}: done`),
       );
     });

@@ -5,7 +5,7 @@ import { loadStorageConfig } from '../../config.ts';
 import { JOB_MS_MAX } from '../../domain/lease.ts';
 import { type MoveSummary, moveBlobs } from '../../storage/move-blobs.ts';
 import { checkStorage, lifecycleOf, openStorage } from '../../storage/open-storage.ts';
-import { type CliContext, CommandError, type JsonOption } from '../context.ts';
+import { type CliContext, CommandError } from '../context.ts';
 
 /** Between two lines about how far it is. */
 const PROGRESS_MS = 10_000;
@@ -13,7 +13,7 @@ const PROGRESS_MS = 10_000;
 const NAMED_MAX = 20;
 const DAY_MS = 86_400_000;
 
-interface MigrateOptions extends JsonOption {
+interface MigrateOptions {
   readonly remove?: boolean;
 }
 
@@ -22,8 +22,7 @@ export function addStorageCommands(program: Command, context: CliContext): void 
   storage
     .command('check')
     .description('try everything the service asks of MATTING_STORAGE_URL; exits 1 where one fails')
-    .option('--json', 'print JSON')
-    .action((options: JsonOption) => check(context, options));
+    .action(() => check(context));
   storage
     .command('lifecycle')
     .description(
@@ -37,17 +36,16 @@ export function addStorageCommands(program: Command, context: CliContext): void 
     .argument('<from>', 'a directory, file:///path or s3://bucket/prefix')
     .argument('<to>', 'the same')
     .option('--remove', 'remove each blob from the first once its copy is proven')
-    .option('--json', 'print JSON')
     .action((from: string, to: string, options: MigrateOptions) =>
       migrate(context, from, to, options),
     );
 }
 
-async function check(context: CliContext, options: JsonOption): Promise<void> {
+async function check(context: CliContext): Promise<void> {
   const { storageUrl } = loadStorageConfig(context.environment);
   const findings = await checkStorage(storageUrl);
   const failed = findings.filter(({ problem }) => problem !== undefined);
-  context.report(options.json, { ok: failed.length === 0, findings }, () =>
+  context.report({ ok: failed.length === 0, findings }, () =>
     findings.map(({ ability, problem }) =>
       problem === undefined ? `ok    ${ability}` : `FAIL  ${ability}: ${problem}`,
     ),
@@ -84,9 +82,9 @@ async function migrate(
     ...(options.remove === true ? { remove: true } : {}),
     signal: context.interruption(),
     onProgress: progress => {
-      if (options.json || performance.now() - toldAtMs < PROGRESS_MS) return;
+      if (performance.now() - toldAtMs < PROGRESS_MS) return;
       toldAtMs = performance.now();
-      context.print(lineOf(progress));
+      context.progress(lineOf(progress));
     },
   });
   const { failures, ...counts } = summary;
@@ -94,7 +92,7 @@ async function migrate(
     name,
     reason: reasonOf(error),
   }));
-  context.report(options.json, { ...counts, failures: failed }, () => [
+  context.report({ ...counts, failures: failed }, () => [
     ...failed.map(({ name, reason }) => `FAIL  ${name}: ${reason}`),
     lineOf(summary),
   ]);

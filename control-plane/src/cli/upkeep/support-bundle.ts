@@ -8,7 +8,6 @@ import { type CliContext, CommandError } from '../context.ts';
 
 interface BundleCommand {
   readonly log?: readonly string[];
-  readonly json?: boolean;
 }
 
 export function addSupportBundleCommand(program: Command, context: CliContext): void {
@@ -17,7 +16,6 @@ export function addSupportBundleCommand(program: Command, context: CliContext): 
     .description('gather what a maintainer would ask for into a ZIP file, secrets left out')
     .argument('<file>', 'to write; it must not be there')
     .option('--log <file...>', `log lines of the programs, ${LOGS_MAX} files at most`)
-    .option('--json', 'print JSON')
     .action((file: string, options: BundleCommand) => gather(context, file, options));
 }
 
@@ -32,7 +30,7 @@ async function gather(context: CliContext, file: string, options: BundleCommand)
     throw new CommandError(`${place} cannot be written (${error.code ?? error.message})`);
   });
   const names = [...files.keys()];
-  context.report(options.json, { file: place, bytes, files: names }, () => [
+  context.report({ file: place, bytes, files: names }, () => [
     `${place}: ${names.length} files, ${(bytes / 1000).toFixed(0)} KB`,
     'Look through it before you send it.',
   ]);
