@@ -5,13 +5,11 @@
  */
 import { readFile } from 'node:fs/promises';
 import {
-  type Context,
   defaultTextMapGetter,
   defaultTextMapSetter,
   ROOT_CONTEXT,
   type Span,
   SpanKind,
-  type Tracer,
   trace,
 } from '@opentelemetry/api';
 import {
@@ -39,7 +37,7 @@ import {
   ATTR_SERVICE_VERSION,
 } from '@opentelemetry/semantic-conventions';
 import { settledWithin } from '../settled-within.ts';
-import type { SpanBegin, TraceCarrier, TracedProgram, Tracing } from './span.ts';
+import type { TraceCarrier, TracedProgram, Tracing } from './span.ts';
 import type { SamplerName, TracingSettings } from './tracing-settings.ts';
 
 const COMPLAINT_PAUSE_MS = 60_000;
@@ -52,36 +50,6 @@ export class TracingFileError extends Error {
     const code = (cause as { code?: unknown }).code ?? 'unknown';
     super(`${variable} cannot be read (${code})`, { cause });
     this.name = 'TracingFileError';
-  }
-}
-
-class OtelTracing implements Tracing {
-  readonly #tracer: Tracer;
-  readonly #propagator = new W3CTraceContextPropagator();
-  readonly close: () => Promise<void>;
-
-  constructor(tracer: Tracer, close: () => Promise<void>) {
-    this.#tracer = tracer;
-    this.close = close;
-  }
-
-  start({ name, kind = 'INTERNAL', ...begin }: SpanBegin, parent?: Span | TraceCarrier) {
-    const options = { ...begin, kind: SpanKind[kind] };
-    const span = this.#tracer.startSpan(name, options, this.#contextOf(parent));
-    return { span, tracing: this };
-  }
-
-  #contextOf(parent: Span | TraceCarrier | undefined): Context {
-    if (parent === undefined) return ROOT_CONTEXT;
-    return 'traceparent' in parent
-      ? this.#propagator.extract(ROOT_CONTEXT, parent, defaultTextMapGetter)
-      : trace.setSpan(ROOT_CONTEXT, parent);
-  }
-
-  carrierOf(span: Span): TraceCarrier {
-    const carrier = { traceparent: '' };
-    this.#propagator.inject(trace.setSpan(ROOT_CONTEXT, span), carrier, defaultTextMapSetter);
-    return carrier;
   }
 }
 
@@ -112,15 +80,36 @@ export async function openOtelTracing(
     spanProcessors: [counted.processor(queue)],
   });
   log.info({ sampler: settings.sampler }, 'traces are sent to a collector');
-  return new OtelTracing(provider.getTracer('matting-service', version), async () => {
-    // Rejects where the collector takes nothing: that was counted, and said, as it happened.
-    const sent = provider.shutdown().catch(() => undefined);
-    // It ends with the first batch that is refused; the others are still on their way.
-    await settledWithin(
-      sent.then(() => exporter.forceFlush()),
-      FLUSH_MAX_MS,
-    );
-  });
+  const tracer = provider.getTracer('matting-service', version);
+  const propagator = new W3CTraceContextPropagator();
+  const tracing: Tracing = {
+    start({ name: spanName, kind = 'INTERNAL', ...begin }, parent) {
+      const options = { ...begin, kind: SpanKind[kind] };
+      return { span: tracer.startSpan(spanName, options, contextOf(propagator, parent)), tracing };
+    },
+    carrierOf(span) {
+      const carrier = { traceparent: '' };
+      propagator.inject(trace.setSpan(ROOT_CONTEXT, span), carrier, defaultTextMapSetter);
+      return carrier;
+    },
+    async close() {
+      // Rejects where the collector takes nothing: that was counted, and said, as it happened.
+      const sent = provider.shutdown().catch(() => undefined);
+      // It ends with the first batch that is refused; the others are still on their way.
+      await settledWithin(
+        sent.then(() => exporter.forceFlush()),
+        FLUSH_MAX_MS,
+      );
+    },
+  };
+  return tracing;
+}
+
+function contextOf(propagator: W3CTraceContextPropagator, parent: Span | TraceCarrier | undefined) {
+  if (parent === undefined) return ROOT_CONTEXT;
+  return 'traceparent' in parent
+    ? propagator.extract(ROOT_CONTEXT, parent, defaultTextMapGetter)
+    : trace.setSpan(ROOT_CONTEXT, parent);
 }
 
 type ExporterOptions = Required<NonNullable<ConstructorParameters<typeof OTLPTraceExporter>[0]>>;
@@ -148,20 +137,12 @@ async function createExporter(settings: TracingSettings): Promise<OTLPTraceExpor
 }
 
 function createSampler(name: SamplerName, ratio: number): Sampler {
-  switch (name) {
-    case 'always_on':
-      return new AlwaysOnSampler();
-    case 'always_off':
-      return new AlwaysOffSampler();
-    case 'traceidratio':
-      return new TraceIdRatioBasedSampler(ratio);
-    case 'parentbased_always_on':
-      return new ParentBasedSampler({ root: new AlwaysOnSampler() });
-    case 'parentbased_always_off':
-      return new ParentBasedSampler({ root: new AlwaysOffSampler() });
-    case 'parentbased_traceidratio':
-      return new ParentBasedSampler({ root: new TraceIdRatioBasedSampler(ratio) });
-  }
+  const root = name.endsWith('traceidratio')
+    ? new TraceIdRatioBasedSampler(ratio)
+    : name.endsWith('always_on')
+      ? new AlwaysOnSampler()
+      : new AlwaysOffSampler();
+  return name.startsWith('parentbased_') ? new ParentBasedSampler({ root }) : root;
 }
 
 /**

@@ -64,8 +64,14 @@ export function readTracingSettings(reader: EnvReader): TracingSettings | undefi
   return {
     url,
     headers: readHeaders(reader),
-    timeoutMs: readTimeout(reader),
-    compression: readCompression(reader),
+    timeoutMs:
+      either('TIMEOUT', variable =>
+        reader.integer(variable, { min: 1, max: 10 * MINUTE_MS, default: undefined }),
+      ) ?? 10_000,
+    compression:
+      either('COMPRESSION', variable =>
+        reader.oneOf(variable, ['gzip', 'none'], { default: undefined }),
+      ) ?? 'none',
     caFile: readFile(reader, 'CERTIFICATE'),
     identity: certFile === undefined || keyFile === undefined ? undefined : { certFile, keyFile },
     sampler: reader.oneOf('OTEL_TRACES_SAMPLER', SAMPLERS, { default: 'parentbased_always_on' }),
@@ -81,6 +87,11 @@ function both(name: string): readonly [string, string] {
   return [`OTEL_EXPORTER_OTLP_TRACES_${name}`, `OTEL_EXPORTER_OTLP_${name}`];
 }
 
+function either<T>(name: string, read: (variable: string) => T | undefined): T | undefined {
+  const [own, all] = both(name).map(read);
+  return own ?? all;
+}
+
 function readUrl(reader: EnvReader): string | undefined {
   const [ofTraces, ofAll] = both('ENDPOINT');
   const own = reader.url(ofTraces, HTTP_URL);
@@ -90,24 +101,8 @@ function readUrl(reader: EnvReader): string | undefined {
 }
 
 function readFile(reader: EnvReader, name: string): string | undefined {
-  const [own, all] = both(name).map(variable =>
-    reader.string(variable, { expected: 'the path of a PEM file', default: undefined }),
-  );
-  return own ?? all;
-}
-
-function readTimeout(reader: EnvReader): number {
-  const [own, all] = both('TIMEOUT').map(variable =>
-    reader.integer(variable, { min: 1, max: 10 * MINUTE_MS, default: undefined }),
-  );
-  return own ?? all ?? 10_000;
-}
-
-function readCompression(reader: EnvReader): 'gzip' | 'none' {
-  const [own, all] = both('COMPRESSION').map(variable =>
-    reader.oneOf(variable, ['gzip', 'none'], { default: undefined }),
-  );
-  return own ?? all ?? 'none';
+  const options = { expected: 'the path of a PEM file', default: undefined };
+  return either(name, variable => reader.string(variable, options));
 }
 
 function readHeaders(reader: EnvReader): Readonly<Record<string, string>> {
@@ -132,29 +127,14 @@ function parsePair(text: string): readonly [string, string] | undefined {
   }
 }
 
-/** OTEL_BSP_*. */
 function readQueue(reader: EnvReader) {
-  const queueSpansMax = reader.integer('OTEL_BSP_MAX_QUEUE_SIZE', {
-    min: 1,
-    max: 65_536,
-    default: 2048,
-  });
+  const count = (name: string, max: number, otherwise: number) =>
+    reader.integer(`OTEL_BSP_${name}`, { min: 1, max, default: otherwise });
+  const queueSpansMax = count('MAX_QUEUE_SIZE', 65_536, 2048);
   return {
     queueSpansMax,
-    batchSpansMax: reader.integer('OTEL_BSP_MAX_EXPORT_BATCH_SIZE', {
-      min: 1,
-      max: queueSpansMax,
-      default: Math.min(512, queueSpansMax),
-    }),
-    batchWaitMs: reader.integer('OTEL_BSP_SCHEDULE_DELAY', {
-      min: 1,
-      max: MINUTE_MS,
-      default: 5000,
-    }),
-    exportTimeoutMs: reader.integer('OTEL_BSP_EXPORT_TIMEOUT', {
-      min: 1,
-      max: 10 * MINUTE_MS,
-      default: 30_000,
-    }),
+    batchSpansMax: count('MAX_EXPORT_BATCH_SIZE', queueSpansMax, Math.min(512, queueSpansMax)),
+    batchWaitMs: count('SCHEDULE_DELAY', MINUTE_MS, 5000),
+    exportTimeoutMs: count('EXPORT_TIMEOUT', 10 * MINUTE_MS, 30_000),
   };
 }

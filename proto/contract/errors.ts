@@ -24,17 +24,17 @@ export interface ErrorSpec {
   readonly scope: 'public' | 'node' | 'operator';
 }
 
-function publicError(http: number, grpc: status, retry: RetryRule, title: string): ErrorSpec {
-  return { http, grpc, retry, title, scope: 'public' };
-}
+const errorOf =
+  (scope: ErrorSpec['scope'], retry: RetryRule) =>
+  (http: number, grpc: status, title: string): ErrorSpec => ({ http, grpc, retry, title, scope });
 
-function nodeError(http: number, grpc: status, retry: RetryRule, title: string): ErrorSpec {
-  return { http, grpc, retry, title, scope: 'node' };
-}
-
-function operatorError(http: number, grpc: status, retry: RetryRule, title: string): ErrorSpec {
-  return { http, grpc, retry, title, scope: 'operator' };
-}
+const never = errorOf('public', 'never');
+const later = errorOf('public', 'later');
+const nodeNever = errorOf('node', 'never');
+const nodeLater = errorOf('node', 'later');
+const otherNode = errorOf('node', 'other-node');
+const operatorNever = errorOf('operator', 'never');
+const operatorLater = errorOf('operator', 'later');
 
 const { INVALID_ARGUMENT, OUT_OF_RANGE, UNAUTHENTICATED, NOT_FOUND, FAILED_PRECONDITION } = status;
 const { ABORTED, UNAVAILABLE, RESOURCE_EXHAUSTED, INTERNAL, UNIMPLEMENTED, ALREADY_EXISTS } =
@@ -42,164 +42,86 @@ const { ABORTED, UNAVAILABLE, RESOURCE_EXHAUSTED, INTERNAL, UNIMPLEMENTED, ALREA
 const { CANCELLED, DATA_LOSS, DEADLINE_EXCEEDED, PERMISSION_DENIED } = status;
 
 export const ERROR_CATALOGUE = {
-  INVALID_REQUEST: publicError(400, INVALID_ARGUMENT, 'never', 'The request is malformed'),
-  INVALID_IMAGE_SOURCE: publicError(
+  INVALID_REQUEST: never(400, INVALID_ARGUMENT, 'The request is malformed'),
+  INVALID_IMAGE_SOURCE: never(400, INVALID_ARGUMENT, 'The image source is not usable'),
+  INVALID_IDEMPOTENCY_KEY: never(
     400,
     INVALID_ARGUMENT,
-    'never',
-    'The image source is not usable',
-  ),
-  INVALID_IDEMPOTENCY_KEY: publicError(
-    400,
-    INVALID_ARGUMENT,
-    'never',
     'The Idempotency-Key is missing or not valid',
   ),
-  UNSUPPORTED_IMAGE_FORMAT: publicError(
-    400,
-    INVALID_ARGUMENT,
-    'never',
-    'The image format is not supported',
-  ),
-  UNSUPPORTED_OUTPUT_FORMAT: publicError(
-    400,
-    INVALID_ARGUMENT,
-    'never',
-    'The output format is not supported',
-  ),
-  INVALID_PARAMETER: publicError(400, INVALID_ARGUMENT, 'never', 'A parameter is not valid'),
-  INVALID_CALLBACK: publicError(400, INVALID_ARGUMENT, 'never', 'The callback is not valid'),
-  IMAGE_RESOLUTION_TOO_LARGE: publicError(
-    400,
-    OUT_OF_RANGE,
-    'never',
-    'The image has too many pixels',
-  ),
-  IMAGE_DOWNLOAD_FAILED: publicError(
-    400,
-    FAILED_PRECONDITION,
-    'never',
-    'The image could not be downloaded',
-  ),
-  MISSING_API_KEY: publicError(401, UNAUTHENTICATED, 'never', 'The API key is missing'),
-  INVALID_API_KEY: publicError(401, UNAUTHENTICATED, 'never', 'The API key is not valid'),
-  INSUFFICIENT_CREDITS: publicError(402, FAILED_PRECONDITION, 'never', 'Not enough credits'),
-  KEY_CAP_REACHED: publicError(
-    402,
-    FAILED_PRECONDITION,
-    'never',
-    'The API key has used its cap of credits',
-  ),
-  KEY_NOT_ALLOWED: publicError(403, PERMISSION_DENIED, 'never', 'The API key may not do this'),
-  JOB_NOT_FOUND: publicError(404, NOT_FOUND, 'never', 'The job does not exist'),
-  NOT_FOUND: publicError(404, NOT_FOUND, 'never', 'Nothing was found at this address'),
-  METHOD_NOT_ALLOWED: publicError(405, UNIMPLEMENTED, 'never', 'The method is not allowed here'),
-  NOT_ACCEPTABLE: publicError(
+  UNSUPPORTED_IMAGE_FORMAT: never(400, INVALID_ARGUMENT, 'The image format is not supported'),
+  UNSUPPORTED_OUTPUT_FORMAT: never(400, INVALID_ARGUMENT, 'The output format is not supported'),
+  INVALID_PARAMETER: never(400, INVALID_ARGUMENT, 'A parameter is not valid'),
+  INVALID_CALLBACK: never(400, INVALID_ARGUMENT, 'The callback is not valid'),
+  IMAGE_RESOLUTION_TOO_LARGE: never(400, OUT_OF_RANGE, 'The image has too many pixels'),
+  IMAGE_DOWNLOAD_FAILED: never(400, FAILED_PRECONDITION, 'The image could not be downloaded'),
+  MISSING_API_KEY: never(401, UNAUTHENTICATED, 'The API key is missing'),
+  INVALID_API_KEY: never(401, UNAUTHENTICATED, 'The API key is not valid'),
+  INSUFFICIENT_CREDITS: never(402, FAILED_PRECONDITION, 'Not enough credits'),
+  KEY_CAP_REACHED: never(402, FAILED_PRECONDITION, 'The API key has used its cap of credits'),
+  KEY_NOT_ALLOWED: never(403, PERMISSION_DENIED, 'The API key may not do this'),
+  JOB_NOT_FOUND: never(404, NOT_FOUND, 'The job does not exist'),
+  NOT_FOUND: never(404, NOT_FOUND, 'Nothing was found at this address'),
+  METHOD_NOT_ALLOWED: never(405, UNIMPLEMENTED, 'The method is not allowed here'),
+  NOT_ACCEPTABLE: never(
     406,
     FAILED_PRECONDITION,
-    'never',
     'No answer of this request is one that Accept takes',
   ),
-  IDEMPOTENCY_CONFLICT: publicError(
+  IDEMPOTENCY_CONFLICT: never(
     409,
     ALREADY_EXISTS,
-    'never',
     'The Idempotency-Key was used for another request',
   ),
-  RESULT_EXPIRED: publicError(410, NOT_FOUND, 'never', 'The result has expired'),
-  PRECONDITION_FAILED: publicError(
-    412,
-    FAILED_PRECONDITION,
-    'never',
-    'The file is not the one asked for',
-  ),
-  IMAGE_TOO_LARGE: publicError(413, OUT_OF_RANGE, 'never', 'The image file is too large'),
-  UNSUPPORTED_MEDIA_TYPE: publicError(
-    415,
-    INVALID_ARGUMENT,
-    'never',
-    'The media type is not supported',
-  ),
-  RANGE_NOT_SATISFIABLE: publicError(
-    416,
-    OUT_OF_RANGE,
-    'never',
-    'The range lies outside of the file',
-  ),
-  PROCESSING_FAILED: publicError(
-    422,
-    INVALID_ARGUMENT,
-    'never',
-    'The image could not be processed',
-  ),
-  RATE_LIMITED: publicError(429, RESOURCE_EXHAUSTED, 'later', 'Too many requests'),
-  RESULT_LOST: publicError(500, DATA_LOSS, 'never', 'The result is lost'),
-  INTERNAL_ERROR: publicError(500, INTERNAL, 'later', 'Internal error'),
-  SERVICE_UNAVAILABLE: publicError(503, UNAVAILABLE, 'later', 'The service is not available'),
+  RESULT_EXPIRED: never(410, NOT_FOUND, 'The result has expired'),
+  PRECONDITION_FAILED: never(412, FAILED_PRECONDITION, 'The file is not the one asked for'),
+  IMAGE_TOO_LARGE: never(413, OUT_OF_RANGE, 'The image file is too large'),
+  UNSUPPORTED_MEDIA_TYPE: never(415, INVALID_ARGUMENT, 'The media type is not supported'),
+  RANGE_NOT_SATISFIABLE: never(416, OUT_OF_RANGE, 'The range lies outside of the file'),
+  PROCESSING_FAILED: never(422, INVALID_ARGUMENT, 'The image could not be processed'),
+  RATE_LIMITED: later(429, RESOURCE_EXHAUSTED, 'Too many requests'),
+  RESULT_LOST: never(500, DATA_LOSS, 'The result is lost'),
+  INTERNAL_ERROR: later(500, INTERNAL, 'Internal error'),
+  SERVICE_UNAVAILABLE: later(503, UNAVAILABLE, 'The service is not available'),
 
-  NODE_OVERLOADED: nodeError(503, RESOURCE_EXHAUSTED, 'other-node', 'The node has no permit free'),
-  NODE_SHORT_OF_MEMORY: nodeError(
+  NODE_OVERLOADED: otherNode(503, RESOURCE_EXHAUSTED, 'The node has no permit free'),
+  NODE_SHORT_OF_MEMORY: otherNode(
     503,
     RESOURCE_EXHAUSTED,
-    'other-node',
     'The node has no memory free for an image of that size',
   ),
-  CALLER_OVER_LIMIT: nodeError(
+  CALLER_OVER_LIMIT: nodeLater(
     429,
     RESOURCE_EXHAUSTED,
-    'later',
     'The caller has reached its limit on the node',
   ),
-  NODE_UNAVAILABLE: nodeError(
-    503,
-    UNAVAILABLE,
-    'other-node',
-    'The node is starting, draining or gone',
-  ),
-  NODE_INCAPABLE: nodeError(
-    503,
-    FAILED_PRECONDITION,
-    'other-node',
-    'The node does not have this model or codec',
-  ),
-  NODE_FAULT: nodeError(500, INTERNAL, 'other-node', 'The node failed'),
-  ENGINE_LOST: nodeError(
+  NODE_UNAVAILABLE: otherNode(503, UNAVAILABLE, 'The node is starting, draining or gone'),
+  NODE_INCAPABLE: otherNode(503, FAILED_PRECONDITION, 'The node does not have this model or codec'),
+  NODE_FAULT: otherNode(500, INTERNAL, 'The node failed'),
+  ENGINE_LOST: otherNode(500, ABORTED, 'The engine died while it worked on the image'),
+  PICTURE_WORKER_LOST: otherNode(
     500,
     ABORTED,
-    'other-node',
-    'The engine died while it worked on the image',
-  ),
-  PICTURE_WORKER_LOST: nodeError(
-    500,
-    ABORTED,
-    'other-node',
     'The picture worker died while it worked on the image',
   ),
-  STORAGE_UNREACHABLE: nodeError(
+  STORAGE_UNREACHABLE: nodeLater(
     503,
     UNAVAILABLE,
-    'later',
     'The node could not read or put a file at the storage',
   ),
-  INVALID_NODE_TOKEN: nodeError(401, UNAUTHENTICATED, 'never', 'The node token is not valid'),
-  CALL_CANCELLED: nodeError(499, CANCELLED, 'never', 'The caller disconnected'),
-  CALL_DEADLINE_EXCEEDED: nodeError(504, DEADLINE_EXCEEDED, 'never', 'The deadline passed'),
+  INVALID_NODE_TOKEN: nodeNever(401, UNAUTHENTICATED, 'The node token is not valid'),
+  CALL_CANCELLED: nodeNever(499, CANCELLED, 'The caller disconnected'),
+  CALL_DEADLINE_EXCEEDED: nodeNever(504, DEADLINE_EXCEEDED, 'The deadline passed'),
 
-  INVALID_OPERATOR_KEY: operatorError(
+  INVALID_OPERATOR_KEY: operatorNever(
     401,
     UNAUTHENTICATED,
-    'never',
     'The operator key is missing or not valid',
   ),
-  JOB_FINAL: operatorError(409, FAILED_PRECONDITION, 'never', 'The job has ended'),
-  ORDER_CONFLICT: operatorError(409, FAILED_PRECONDITION, 'never', 'The order does not allow it'),
-  NODE_UNREACHABLE: operatorError(
-    502,
-    UNAVAILABLE,
-    'later',
-    "The node's HTTP endpoints do not answer",
-  ),
-} as const satisfies Record<string, ErrorSpec>;
+  JOB_FINAL: operatorNever(409, FAILED_PRECONDITION, 'The job has ended'),
+  ORDER_CONFLICT: operatorNever(409, FAILED_PRECONDITION, 'The order does not allow it'),
+  NODE_UNREACHABLE: operatorLater(502, UNAVAILABLE, "The node's HTTP endpoints do not answer"),
+};
 
 export type ErrorCode = keyof typeof ERROR_CATALOGUE;
 
