@@ -23,8 +23,9 @@ import type { NodeAbility } from './domain/dispatch/job-needs.ts';
 import { AdvertisedNodes } from './domain/dispatch/refusal.ts';
 import { LEASE_TIMING, type LeaseTiming } from './domain/lease.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
+import type { AppServices } from './http/app-services.ts';
 import { buildOperatorApp } from './http/operator-app.ts';
-import { type App, type AppServices, buildApp } from './http/public-app.ts';
+import { type App, buildApp } from './http/public-app.ts';
 import { OpenIdConnect } from './identity/openid-connect.ts';
 import { Passwords } from './identity/passwords.ts';
 import { SmtpSender } from './mail/smtp-sender.ts';
@@ -66,7 +67,7 @@ import { ReadQueue } from './services/operator/read-queue.ts';
 import { Links } from './services/people/links.ts';
 import { Profile } from './services/people/profile.ts';
 import { ProviderSignIn } from './services/people/provider-sign-in.ts';
-import { Sessions, SignIn } from './services/people/sign-in.ts';
+import { SignIn, sessionsIn } from './services/people/sign-in.ts';
 import { KnownBrowsers, SignInThrottle } from './services/people/sign-in-throttle.ts';
 import { UsePlayground } from './services/playground/use-playground.ts';
 import { RateLimits } from './services/rate-limits.ts';
@@ -445,7 +446,7 @@ function composeAccountArea(parts: ServiceParts, shared: SharedServices) {
     ...shared,
     stores,
     ledgerHistory: new LedgerHistory({ ledger: stores.ledger }),
-    sessions: new Sessions(stores.sessions),
+    sessions: sessionsIn(stores.sessions),
     manageKeys: new ManageKeys(stores.apiKeys),
     signIn: new SignIn(signing),
     links: new Links({

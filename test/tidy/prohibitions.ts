@@ -52,7 +52,7 @@ export const PROHIBITIONS: readonly Prohibition[] = [
   {
     rule: 'http gets what it needs through services',
     // The pages on an account's people call the stores that they are given.
-    from: /^control-plane\/src\/http\/(?!account\/(account-app|people|profile|sign-in)\.ts$)/,
+    from: /^control-plane\/src\/http\/(?!app-services\.ts$|account\/(people|profile)\.ts$)/,
     to: /^control-plane\/src\/(store|nodes|storage|sources|secrets)\//,
   },
   {

@@ -10,14 +10,7 @@ import fastify, {
 } from 'fastify';
 import { serveRequest } from '#program/request-owner.ts';
 import type { Tracing } from '#program/tracing/span.ts';
-import type { Authenticator, ReadAccount } from '../services/account.ts';
-import type { KeyUses } from '../services/keys/key-uses.ts';
-import type { RateLimits } from '../services/rate-limits.ts';
-import type { Readiness } from '../services/readiness.ts';
-import type { ResultDownload, ResultReaders } from '../services/reading/result-download.ts';
-import type { ReceivePayment } from '../services/sales/receive-payment.ts';
-import type { ReadUsage } from '../services/usage/read-usage.ts';
-import { type AccountAreaServices, registerAccountArea } from './account/account-app.ts';
+import { registerAccountArea } from './account/account-app.ts';
 import { wantsPage, writeErrorPage } from './account/page/render-page.ts';
 import {
   KnownPaths,
@@ -33,6 +26,7 @@ import {
 } from './answers/client-errors.ts';
 import { createErrorHandler, type ErrorHandler, pathOf } from './answers/error-handler.ts';
 import { addRequestSpans } from './answers/request-span.ts';
+import type { AppServices } from './app-services.ts';
 import { knownAccountOf, knownCallerOf } from './checks/authentication.ts';
 import { createHeaderChecks } from './checks/header-checks.ts';
 import {
@@ -47,11 +41,11 @@ import { requestIdOf } from './headers/request-id.ts';
 import { createRemovebgChecks } from './removebg/removebg-checks.ts';
 import { allowOrigins } from './removebg/removebg-cors.ts';
 import { isRemovebgRequest, writeRemovebgError } from './removebg/removebg-errors.ts';
-import { type RemovebgRouteServices, registerRemovebgRoutes } from './removebg/removebg-routes.ts';
+import { registerRemovebgRoutes } from './removebg/removebg-routes.ts';
 import { registerAccountRoutes } from './routes/account-routes.ts';
 import { registerDocumentRoutes } from './routes/document-routes.ts';
 import { registerHealthRoutes } from './routes/health-routes.ts';
-import { type MattingRouteServices, registerMattingRoutes } from './routes/matting-routes.ts';
+import { registerMattingRoutes } from './routes/matting-routes.ts';
 import { registerPaymentRoutes } from './routes/payment-routes.ts';
 import { registerResultRoutes } from './routes/result-routes.ts';
 
@@ -67,20 +61,6 @@ const IDLE_TIMEOUT_MARGIN_MS = 30_000;
 const HEADER_BYTES_MAX = 16 * 1024;
 /** Parameters are judged by their routes, whose errors are the contract's. */
 const PARAM_LENGTH_MAX = HEADER_BYTES_MAX;
-
-export interface AppServices extends MattingRouteServices, RemovebgRouteServices {
-  readonly authenticator: Authenticator;
-  readonly keyUses: Pick<KeyUses, 'note'>;
-  readonly rateLimits: Pick<RateLimits, 'take' | 'takeOfKey'>;
-  readonly resultDownload: ResultDownload;
-  readonly resultReaders: Pick<ResultReaders, 'enter'>;
-  readonly readAccount: ReadAccount;
-  readonly readUsage: ReadUsage;
-  readonly readiness: { check(): Promise<Readiness>; readonly draining: boolean };
-  readonly accountArea: AccountAreaServices;
-  /** Undefined: nobody tells of payments. */
-  readonly receivePayment: ReceivePayment | undefined;
-}
 
 export interface AppOptions extends ConnectionsOptions {
   readonly baseUrl: string;
@@ -162,7 +142,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
 
   const checks = createHeaderChecks(services, connections, options);
   registerMattingRoutes(app, services, checks, options);
-  registerResultRoutes(app, services.resultDownload, services.resultReaders);
+  registerResultRoutes(app, services);
   registerAccountRoutes(app, services, checks);
   if (options.removebg !== undefined) {
     const removebgChecks = createRemovebgChecks(services, connections);

@@ -14,9 +14,9 @@ import {
   type JobKey,
   type NotificationView,
 } from '../../services/account-jobs/account-jobs.ts';
-import type { ResultDownload, ResultReaders } from '../../services/reading/result-download.ts';
 import { noteJob } from '../answers/answer-log.ts';
 import { fileHeaders, openForReader } from '../answers/result-file.ts';
+import type { AccountAreaServices } from '../app-services.ts';
 import { button, filterForm, linkButton, postForm, selectField } from './page/forms.ts';
 import { type Child, html } from './page/html.ts';
 import {
@@ -35,22 +35,13 @@ import { queryOf, type Visit, visitOf } from './session/visit.ts';
 import type { Formats } from './words/formats.ts';
 import { fill, type Words } from './words/words.ts';
 
-/** What the results of jobs are read by. */
-export interface ResultServices {
-  readonly resultDownload: ResultDownload;
-  readonly resultReaders: ResultReaders;
-}
-
 const PATH = `${ACCOUNT_PATH}/jobs`;
 const READ = { config: { permission: 'jobs.read' } } as const;
 
 export type JobRequest = FastifyRequest<{ Params: { jobId: string } }>;
 
-export function registerJobsRoutes(
-  account: FastifyInstance,
-  accountJobs: AccountJobs,
-  results: ResultServices,
-): void {
+export function registerJobsRoutes(account: FastifyInstance, services: AccountAreaServices): void {
+  const { accountJobs } = services;
   /** @throws PageError notFound: no job of this account */
   const find = async (request: JobRequest): Promise<AccountJob> => {
     const found = await accountJobs.find(visitOf(request).accountId, request.params.jobId);
@@ -67,7 +58,7 @@ export function registerJobsRoutes(
   account.get(
     '/jobs/:jobId/result',
     { config: { permission: 'results.read' } },
-    async (request: JobRequest, reply) => sendResultOf(reply, (await find(request)).job, results),
+    async (request: JobRequest, reply) => sendResultOf(reply, (await find(request)).job, services),
   );
   account.post(
     '/jobs/:jobId/resend',
@@ -403,7 +394,7 @@ const RESULT_HEADERS = {
 export async function sendResultOf(
   reply: FastifyReply,
   job: Job,
-  { resultDownload, resultReaders }: ResultServices,
+  { resultDownload, resultReaders }: AccountAreaServices,
 ): Promise<FastifyReply> {
   if (publicState(job) !== 'succeeded') throw new PageError('notFound');
   const file = resultDownload.fileOf(job, 'download');

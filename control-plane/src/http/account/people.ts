@@ -7,13 +7,11 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { parseMail } from '../../domain/account/mail-address.ts';
 import { isRole, ROLES } from '../../domain/account/roles.ts';
-import type { ManageKeys } from '../../services/keys/manage-keys.ts';
-import type { Links } from '../../services/people/links.ts';
 import { parsePlace, placeText } from '../../services/sales/ledger-history.ts';
 import type { AuditRecord } from '../../store/people/audit.ts';
 import type { OpenLink } from '../../store/people/link-store.ts';
 import type { Member, MemberChange } from '../../store/people/people-store.ts';
-import type { Stores } from '../../store/stores.ts';
+import type { AccountAreaServices } from '../app-services.ts';
 import { button, postForm, radioGroup, textField } from './page/forms.ts';
 import { type Child, html } from './page/html.ts';
 import {
@@ -37,15 +35,9 @@ const PEOPLE_PATH = `${ACCOUNT_PATH}/people`;
 const AUDIT_PATH = `${ACCOUNT_PATH}/audit`;
 const AUDIT_ROWS = 50;
 
-interface PeopleServices {
-  readonly links: Links;
-  readonly manageKeys: ManageKeys;
-  readonly stores: Pick<Stores, 'audit' | 'links' | 'people'>;
-}
-
 type PeopleRequest = FastifyRequest<{ Params: { id: string } }>;
 
-export function registerPeopleRoutes(account: FastifyInstance, services: PeopleServices): void {
+export function registerPeopleRoutes(account: FastifyInstance, services: AccountAreaServices) {
   const { stores, manageKeys } = services;
   account.get('/people', MANAGE, (request, reply) => {
     const removed = queryOf(request, 'removed');
@@ -108,7 +100,7 @@ function changeOf(request: FastifyRequest) {
 }
 
 /** The link is on this answer and nowhere else, or in the mail and nowhere else. */
-async function invite(request: FastifyRequest, reply: FastifyReply, services: PeopleServices) {
+async function invite(request: FastifyRequest, reply: FastifyReply, services: AccountAreaServices) {
   const form = formOf(request);
   const given = { mail: form.text('mail'), role: form.text('role') };
   const { accountId, accountName, actor, words } = visitOf(request);
@@ -134,7 +126,7 @@ async function invite(request: FastifyRequest, reply: FastifyReply, services: Pe
 function answerChange(
   request: FastifyRequest,
   reply: FastifyReply,
-  services: PeopleServices,
+  services: AccountAreaServices,
   change: MemberChange,
   said: string,
 ): FastifyReply | Promise<FastifyReply> {
@@ -169,7 +161,7 @@ interface Shown {
 async function renderPeople(
   request: FastifyRequest,
   reply: FastifyReply,
-  { stores, links, manageKeys }: PeopleServices,
+  { stores, links, manageKeys }: AccountAreaServices,
   { removed, typed, made, problem }: Shown,
 ): Promise<FastifyReply> {
   const visit = visitOf(request);

@@ -16,19 +16,13 @@ import type {
 } from '../../services/playground/use-playground.ts';
 import { PlaygroundLimitError } from '../../services/submission/submit-matting.ts';
 import { noteJob } from '../answers/answer-log.ts';
+import type { AccountAreaServices } from '../app-services.ts';
 import { bodyChunks } from '../body/body-chunks.ts';
 import { bodyFormOf } from '../body/body-form.ts';
 import { MultipartReader } from '../body/multipart-reader.ts';
 import { wantBody } from '../connections/unread-body.ts';
 import { codeSamples } from './code-samples.ts';
-import {
-  failureText,
-  type JobRequest,
-  type ResultServices,
-  resultStage,
-  sendResultOf,
-  sizeOf,
-} from './jobs.ts';
+import { failureText, type JobRequest, resultStage, sendResultOf, sizeOf } from './jobs.ts';
 import { button, linkButton, selectField, textField } from './page/forms.ts';
 import { type Child, html } from './page/html.ts';
 import { codeBlock, emptyState, notice } from './page/lists.ts';
@@ -54,10 +48,10 @@ const SEND = { config: { permission: 'playground.use', body: 'multipart' } } as 
 
 export function registerPlaygroundRoutes(
   account: FastifyInstance,
-  playground: UsePlayground,
-  results: ResultServices,
+  services: AccountAreaServices,
   baseUrl: string,
 ): void {
+  const { playground } = services;
   const show: Show = async (request, reply, shown) => {
     const visit = visitOf(request);
     const { title, lead, off } = visit.words.playground;
@@ -95,7 +89,7 @@ export function registerPlaygroundRoutes(
     return show(request, reply, { job });
   });
   account.get('/playground/:jobId/result', USE, async (request: JobRequest, reply) =>
-    sendResultOf(reply, await find(request), results),
+    sendResultOf(reply, await find(request), services),
   );
 }
 

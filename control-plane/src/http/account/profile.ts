@@ -3,8 +3,8 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import type { Profile, Self } from '../../services/people/profile.ts';
 import { hashOfSecret } from '../../services/people/sign-in.ts';
-import type { ListedSession } from '../../store/people/session-store.ts';
-import type { Stores } from '../../store/stores.ts';
+import type { ListedSession, SessionStore } from '../../store/people/session-store.ts';
+import type { AccountAreaServices } from '../app-services.ts';
 import { button, postForm, textField } from './page/forms.ts';
 import { html } from './page/html.ts';
 import { badge, dataTable, definitionList, panel, section, tabs, time } from './page/lists.ts';
@@ -20,9 +20,8 @@ const SELF = { config: { permission: 'self' } } as const;
 
 export function registerProfileRoutes(
   account: FastifyInstance,
-  services: { readonly profile: Profile; readonly stores: Pick<Stores, 'people' | 'sessions'> },
+  { profile, stores }: AccountAreaServices,
 ): void {
-  const { profile, stores } = services;
   account.get('/profile', SELF, (request, reply) => renderProfile(request, reply, profile));
   account.post('/profile/password', SELF, async (request, reply) => {
     const form = formOf(request);
@@ -60,10 +59,10 @@ export function registerProfileRoutes(
     if (!isTheirs) throw new PageError('notFound');
     return reply.redirect(ACCOUNT_PATH, 303);
   });
-  registerSessionRoutes(account, stores);
+  registerSessionRoutes(account, stores.sessions);
 }
 
-function registerSessionRoutes(account: FastifyInstance, { sessions }: Pick<Stores, 'sessions'>) {
+function registerSessionRoutes(account: FastifyInstance, sessions: SessionStore) {
   account.get('/sessions', SELF, async (request, reply) => {
     const visit = visitOf(request);
     const { title, lead, said } = visit.words.sessions;

@@ -8,9 +8,8 @@ import {
   type OpenIdFlow,
   type ProviderSignIn,
 } from '../../services/people/provider-sign-in.ts';
-import type { Browser, Entered, SignIn } from '../../services/people/sign-in.ts';
-import { SESSION_MS } from '../../services/people/sign-in.ts';
-import type { Stores } from '../../store/stores.ts';
+import { type Browser, type Entered, SESSION_MS } from '../../services/people/sign-in.ts';
+import type { AccountAreaServices } from '../app-services.ts';
 import { button, linkButton, postForm, textField } from './page/forms.ts';
 import { html } from './page/html.ts';
 import { notice } from './page/lists.ts';
@@ -33,14 +32,6 @@ import { PageError } from './session/page-error.ts';
 import { formOf, localeOf, maybeCsrf, maybeSignedIn, queryOf, visitOf } from './session/visit.ts';
 import { fill, type Words } from './words/words.ts';
 
-interface SignInServices {
-  readonly signIn: SignIn;
-  /** Undefined: people sign in by passwords alone. */
-  readonly provider: ProviderSignIn | undefined;
-  readonly links: Links;
-  readonly stores: Pick<Stores, 'sessions'>;
-}
-
 const OPEN = { config: { public: true } } as const;
 /** Longer passwords were never set. */
 const PASSWORD_LENGTH_MAX = 1024;
@@ -50,7 +41,10 @@ const KNOWN_S = 180 * DAY_S;
 /** For signing in at the identity provider, a second factor included. */
 const FLOW_S = 600;
 
-export function registerSignInRoutes(account: FastifyInstance, services: SignInServices): void {
+export function registerSignInRoutes(
+  account: FastifyInstance,
+  services: AccountAreaServices,
+): void {
   const { signIn, provider, links, stores } = services;
   account.get('/sign-in', OPEN, (request, reply) => {
     const to = returnPathOf(queryOf(request, 'to'));

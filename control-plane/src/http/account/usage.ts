@@ -14,13 +14,13 @@ import {
   USAGE_KEPT_DAYS,
 } from '../../domain/account/usage.ts';
 import type {
-  Overview,
   OverviewView,
   ReadUsage,
   UsageEntry,
   UsageView,
 } from '../../services/usage/read-usage.ts';
 import { usageCsv } from '../../services/usage/read-usage.ts';
+import type { AccountAreaServices } from '../app-services.ts';
 import { queryText, sendCsv } from './credits.ts';
 import { failureText } from './jobs.ts';
 import { type Bar, barChart } from './page/chart.ts';
@@ -46,15 +46,10 @@ const PATH = `${ACCOUNT_PATH}/usage`;
 const OVERVIEW = { config: { permission: 'overview.read' } } as const;
 const USAGE = { config: { permission: 'usage.read' } } as const;
 
-interface UsageServices {
-  readonly overview: Overview;
-  readonly readUsage: ReadUsage;
-}
-
 /** @param baseUrl for the line that shows how to call the API */
 export function registerUsageRoutes(
   account: FastifyInstance,
-  { overview, readUsage }: UsageServices,
+  { overview, readUsage }: AccountAreaServices,
   baseUrl: string,
 ): void {
   account.get('/', OVERVIEW, async (request, reply) =>

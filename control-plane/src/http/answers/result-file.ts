@@ -14,7 +14,7 @@ import type { ByteRange } from '../headers/byte-range.ts';
 export async function openForReader(
   reply: FastifyReply,
   file: ResultFile,
-  readers: Pick<ResultReaders, 'enter'>,
+  readers: ResultReaders,
   range?: ByteRange,
 ): Promise<Readable> {
   const leave = readers.enter(file);

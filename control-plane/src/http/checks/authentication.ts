@@ -5,9 +5,9 @@
 import type { FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import type { KeyScope } from '../../domain/account/key-policy.ts';
-import type { Authenticator, Caller } from '../../services/account.ts';
+import type { Caller } from '../../services/account.ts';
 import { refusalOfKey } from '../../services/keys/key-access.ts';
-import type { KeyUses } from '../../services/keys/key-uses.ts';
+import type { AppServices } from '../app-services.ts';
 import { headerValues } from '../headers/raw-headers.ts';
 
 /** RFC 6750 section 2.1, with any number of spaces after the scheme. */
@@ -19,11 +19,6 @@ const callers = new WeakMap<FastifyRequest, Caller>();
 /** Of requests that are known otherwise: by a session of the account area. */
 const accounts = new WeakMap<FastifyRequest, string>();
 
-export interface KeyCheckServices {
-  readonly authenticator: Authenticator;
-  readonly keyUses: Pick<KeyUses, 'note'>;
-}
-
 /**
  * The onRequest hook; and the same check again once a body has arrived: headers sent before a
  * revocation must not create a job after it.
@@ -32,7 +27,7 @@ export interface KeyCheckServices {
  * @throws ContractError MISSING_API_KEY, INVALID_API_KEY, KEY_NOT_ALLOWED
  */
 export function requireApiKey(
-  { authenticator, keyUses }: KeyCheckServices,
+  { authenticator, keyUses }: AppServices,
   scope: KeyScope,
   tokenOf = bearerTokenOf,
 ): (request: FastifyRequest) => Promise<void> {

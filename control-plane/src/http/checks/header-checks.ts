@@ -5,18 +5,14 @@
  * account has a place for one more.
  */
 import type { onRequestAsyncHookHandler, onRequestHookHandler } from 'fastify';
-import type { RateLimits } from '../../services/rate-limits.ts';
+import type { AppServices } from '../app-services.ts';
 import { requireBodyForm } from '../body/body-form.ts';
 import type { Connections } from '../connections/connections.ts';
 import { requireIdempotencyKey } from '../headers/idempotency-key.ts';
-import { askingAgain, callerOf, type KeyCheckServices, requireApiKey } from './authentication.ts';
+import { askingAgain, callerOf, requireApiKey } from './authentication.ts';
 import { requireRate } from './rate-limit.ts';
 
 type Check = onRequestHookHandler | onRequestAsyncHookHandler;
-
-export interface HeaderCheckServices extends KeyCheckServices {
-  readonly rateLimits: Pick<RateLimits, 'take' | 'takeOfKey'>;
-}
 
 export interface HeaderChecks {
   readonly submission: Check[];
@@ -29,7 +25,7 @@ export interface HeaderChecks {
 }
 
 export function createHeaderChecks(
-  services: HeaderCheckServices,
+  services: AppServices,
   connections: Connections,
   options: { readonly readsRequireIdempotencyKey: boolean },
 ): HeaderChecks {

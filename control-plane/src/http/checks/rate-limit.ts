@@ -12,10 +12,7 @@ import type { RateLimits, RateState } from '../../services/rate-limits.ts';
 import { callerOf } from './authentication.ts';
 
 /** The onRequest hook. @throws ContractError RATE_LIMITED */
-export function requireRate(
-  rateLimits: Pick<RateLimits, 'take' | 'takeOfKey'>,
-  kind: RateKind,
-): onRequestAsyncHookHandler {
+export function requireRate(rateLimits: RateLimits, kind: RateKind): onRequestAsyncHookHandler {
   return async (request, reply) => {
     const told: ToldRate[] = [];
     for await (const rate of takeRates(rateLimits, callerOf(request), kind)) {
@@ -39,7 +36,7 @@ export interface ToldRate extends RateState {
  * nothing of what other keys share.
  */
 export async function* takeRates(
-  rateLimits: Pick<RateLimits, 'take' | 'takeOfKey'>,
+  rateLimits: RateLimits,
   { accountId, apiKeyId, policy }: Caller,
   kind: RateKind,
 ): AsyncGenerator<ToldRate> {

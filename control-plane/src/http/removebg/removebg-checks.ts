@@ -7,6 +7,7 @@ import type { FastifyRequest, onRequestAsyncHookHandler, onRequestHookHandler } 
 import { ContractError } from '#contract/errors.ts';
 import type { RateKind } from '../../domain/rate-quota.ts';
 import type { RateLimits } from '../../services/rate-limits.ts';
+import type { AppServices } from '../app-services.ts';
 import {
   askingAgain,
   bearerTokenOf,
@@ -14,7 +15,7 @@ import {
   requireApiKey,
   TOKEN_LENGTH_MAX,
 } from '../checks/authentication.ts';
-import { type HeaderCheckServices, holdPlace } from '../checks/header-checks.ts';
+import { holdPlace } from '../checks/header-checks.ts';
 import { requireAllowed, takeRates } from '../checks/rate-limit.ts';
 import type { Connections } from '../connections/connections.ts';
 import { headerValues } from '../headers/raw-headers.ts';
@@ -30,7 +31,7 @@ export interface RemovebgChecks {
 }
 
 export function createRemovebgChecks(
-  services: HeaderCheckServices,
+  services: AppServices,
   connections: Connections,
 ): RemovebgChecks {
   const { rateLimits } = services;
@@ -66,10 +67,7 @@ function requireKey(request: FastifyRequest): string {
 }
 
 /** As http/checks/rate-limit.ts, told in the headers that these clients read. */
-function requireRate(
-  rateLimits: Pick<RateLimits, 'take' | 'takeOfKey'>,
-  kind: RateKind,
-): onRequestAsyncHookHandler {
+function requireRate(rateLimits: RateLimits, kind: RateKind): onRequestAsyncHookHandler {
   return async (request, reply) => {
     let least = Number.POSITIVE_INFINITY;
     for await (const rate of takeRates(rateLimits, callerOf(request), kind)) {

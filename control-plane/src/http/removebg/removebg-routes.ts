@@ -2,16 +2,12 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { isFinal, type Job } from '../../domain/job.ts';
-import type { ReadAccount } from '../../services/account.ts';
 import { refusalOf } from '../../services/reading/job-view.ts';
-import type { ResultDownload, ResultReaders } from '../../services/reading/result-download.ts';
-import type { WaitForJob } from '../../services/reading/wait-for-job.ts';
-import type { RemoveBackground } from '../../services/removebg/remove-background.ts';
-import type { ImageUploads } from '../../services/submission/submit-upload.ts';
 import { noteJob } from '../answers/answer-log.ts';
 import { openForReader } from '../answers/result-file.ts';
 import { serverTimingOf } from '../answers/server-timing.ts';
 import { waitForEnd, withJob } from '../answers/with-job.ts';
+import type { AppServices } from '../app-services.ts';
 import { callerOf } from '../checks/authentication.ts';
 import { wantBody } from '../connections/unread-body.ts';
 import { wantsJson } from './removebg-accept.ts';
@@ -25,18 +21,9 @@ import document from './removebg-openapi.json' with { type: 'json' };
 const RETRY_AFTER_S = 2;
 const DOCUMENT_CACHE = 'public, max-age=300';
 
-export interface RemovebgRouteServices {
-  readonly uploads: ImageUploads;
-  readonly removeBackground: RemoveBackground;
-  readonly waitForJob: WaitForJob;
-  readonly resultDownload: ResultDownload;
-  readonly resultReaders: Pick<ResultReaders, 'enter'>;
-  readonly readAccount: ReadAccount;
-}
-
 export function registerRemovebgRoutes(
   app: FastifyInstance,
-  services: RemovebgRouteServices,
+  services: AppServices,
   checks: RemovebgChecks,
   options: { readonly waitMs: number; readonly baseUrl: string; readonly version: string },
 ): void {
@@ -56,11 +43,11 @@ export function registerRemovebgRoutes(
 }
 
 class RemovebgRoutes {
-  readonly #services: RemovebgRouteServices;
+  readonly #services: AppServices;
   readonly #checks: RemovebgChecks;
   readonly #waitMs: number;
 
-  constructor(services: RemovebgRouteServices, checks: RemovebgChecks, waitMs: number) {
+  constructor(services: AppServices, checks: RemovebgChecks, waitMs: number) {
     this.#services = services;
     this.#checks = checks;
     this.#waitMs = waitMs;

@@ -1,19 +1,13 @@
 /** GET /v1/account and what is below it. */
 import type { FastifyInstance } from 'fastify';
-import type { ReadAccount } from '../../services/account.ts';
-import type { ReadUsage } from '../../services/usage/read-usage.ts';
+import type { AppServices } from '../app-services.ts';
 import { readUsageQuery } from '../body/usage-query.ts';
 import { callerOf } from '../checks/authentication.ts';
 import type { HeaderChecks } from '../checks/header-checks.ts';
 
-export interface AccountRouteServices {
-  readonly readAccount: ReadAccount;
-  readonly readUsage: Pick<ReadUsage, 'view'>;
-}
-
 export function registerAccountRoutes(
   app: FastifyInstance,
-  { readAccount, readUsage }: AccountRouteServices,
+  { readAccount, readUsage }: AppServices,
   checks: HeaderChecks,
 ): void {
   const read = { onRequest: checks.account };

@@ -2,21 +2,16 @@
 import type { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { isFinal, type Job } from '../../domain/job.ts';
-import { type JobViews, type ReadJob, refusalOf } from '../../services/reading/job-view.ts';
-import type {
-  ResultDownload,
-  ResultFile,
-  ResultReaders,
-} from '../../services/reading/result-download.ts';
-import type { WaitForJob } from '../../services/reading/wait-for-job.ts';
+import { refusalOf } from '../../services/reading/job-view.ts';
+import type { ResultFile } from '../../services/reading/result-download.ts';
 import { type AcceptedAnswers, JSON_ALONE } from '../../services/submission/submit-fields.ts';
-import type { SubmitMatting, Submitted } from '../../services/submission/submit-matting.ts';
-import type { ImageUploads } from '../../services/submission/submit-upload.ts';
+import type { Submitted } from '../../services/submission/submit-matting.ts';
 import { noteJob } from '../answers/answer-log.ts';
 import { fileHeaders, openForReader } from '../answers/result-file.ts';
 import { serverTimingOf } from '../answers/server-timing.ts';
 import { subjectHeaders } from '../answers/subject-headers.ts';
 import { waitForEnd, withJob } from '../answers/with-job.ts';
+import type { AppServices } from '../app-services.ts';
 import { mattingBodyReaderOf } from '../body/read-matting-body.ts';
 import { callerOf } from '../checks/authentication.ts';
 import type { HeaderChecks } from '../checks/header-checks.ts';
@@ -30,19 +25,9 @@ const POLL_AFTER_S = 2;
 /** Of an answer about a job that had ended before its request. */
 const REPLAYED = 'idempotent-replayed';
 
-export interface MattingRouteServices {
-  readonly uploads: ImageUploads;
-  readonly submitMatting: SubmitMatting;
-  readonly waitForJob: WaitForJob;
-  readonly readJob: ReadJob;
-  readonly jobViews: JobViews;
-  readonly resultDownload: ResultDownload;
-  readonly resultReaders: Pick<ResultReaders, 'enter'>;
-}
-
 export function registerMattingRoutes(
   app: FastifyInstance,
-  services: MattingRouteServices,
+  services: AppServices,
   checks: HeaderChecks,
   options: { readonly syncWaitMs: number },
 ): void {
@@ -57,11 +42,11 @@ export function registerMattingRoutes(
 }
 
 class MattingRoutes {
-  readonly #services: MattingRouteServices;
+  readonly #services: AppServices;
   readonly #checks: HeaderChecks;
   readonly #syncWaitMs: number;
 
-  constructor(services: MattingRouteServices, checks: HeaderChecks, syncWaitMs: number) {
+  constructor(services: AppServices, checks: HeaderChecks, syncWaitMs: number) {
     this.#services = services;
     this.#checks = checks;
     this.#syncWaitMs = syncWaitMs;

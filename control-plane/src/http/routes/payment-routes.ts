@@ -14,10 +14,7 @@ export const NOTIFICATION_BYTES_MAX = 8 * 1024;
 /** From the headers to the last byte. */
 const NOTIFICATION_MS_MAX = 5000;
 
-export function registerPaymentRoutes(
-  app: FastifyInstance,
-  receivePayment: Pick<ReceivePayment, 'receive'>,
-): void {
+export function registerPaymentRoutes(app: FastifyInstance, receivePayment: ReceivePayment): void {
   app.post(NOTIFICATIONS_PATH, async (request, reply) => {
     if (Number(request.headers['content-length'] ?? 0) > NOTIFICATION_BYTES_MAX) throw tooLarge();
     if (request.headers['content-encoding'] !== undefined) {

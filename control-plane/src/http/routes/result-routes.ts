@@ -1,13 +1,10 @@
 /** GET and HEAD /v1/results/<token>: the file behind a result link, from here or by a redirect. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
-import type {
-  ResultDownload,
-  ResultFile,
-  ResultReaders,
-} from '../../services/reading/result-download.ts';
+import type { ResultFile, ResultReaders } from '../../services/reading/result-download.ts';
 import { noteResult } from '../answers/answer-log.ts';
 import { dispositionOf, etagOf, fileHeaders, openForReader } from '../answers/result-file.ts';
+import type { AppServices } from '../app-services.ts';
 import { parseRange } from '../headers/byte-range.ts';
 import {
   judgeConditions,
@@ -17,19 +14,16 @@ import {
 } from '../headers/conditions.ts';
 import { formatHttpDate } from '../headers/http-date.ts';
 
-type Readers = Pick<ResultReaders, 'enter'>;
-
 export function registerResultRoutes(
   app: FastifyInstance,
-  results: ResultDownload,
-  readers: Readers,
+  { resultDownload, resultReaders }: AppServices,
 ): void {
   app.route<{ Params: { token: string } }>({
     method: ['GET', 'HEAD'],
     url: '/v1/results/:token',
     handler: async (request, reply) => {
-      const file = await results.find(request.params.token);
-      return sendResult(request, reply, file, readers);
+      const file = await resultDownload.find(request.params.token);
+      return sendResult(request, reply, file, resultReaders);
     },
   });
 }
@@ -47,7 +41,7 @@ async function sendResult(
   request: FastifyRequest,
   reply: FastifyReply,
   file: ResultFile,
-  readers: Readers,
+  readers: ResultReaders,
 ): Promise<FastifyReply> {
   const { headers, method } = request;
   noteResult(request, file);

@@ -10,7 +10,6 @@ import type { Passwords } from '../../identity/passwords.ts';
 import type { SignInMethod } from '../../store/database/schema.ts';
 import type { PeopleStore } from '../../store/people/people-store.ts';
 import {
-  type FoundSession,
   type NewSession,
   SESSION_MS,
   type SessionStore,
@@ -104,24 +103,22 @@ export function endedHashOf({ sessionSecret }: Browser): string | null {
   return sessionSecret === undefined ? null : hashOfSecret(sessionSecret);
 }
 
-export { type FoundSession, SESSION_MS };
+export { SESSION_MS };
 
-export class Sessions {
-  readonly #store: Pick<SessionStore, 'find'>;
-
-  constructor(store: Pick<SessionStore, 'find'>) {
-    this.#store = store;
-  }
-
-  /** Undefined: no session (any more). @param secret what the cookie holds */
-  async find(secret: string): Promise<FoundSession | undefined> {
-    const hash = hashOfSecret(secret);
-    noteRequestSecret(hash);
-    const found = await this.#store.find(hash);
-    if (found !== undefined) noteRequestAccount(found.accountId);
-    return found;
-  }
+export function sessionsIn(store: SessionStore) {
+  return {
+    /** Undefined: no session (any more). @param secret what the cookie holds */
+    async find(secret: string) {
+      const hash = hashOfSecret(secret);
+      noteRequestSecret(hash);
+      const found = await store.find(hash);
+      if (found !== undefined) noteRequestAccount(found.accountId);
+      return found;
+    },
+  };
 }
+
+export type Sessions = ReturnType<typeof sessionsIn>;
 
 /** What is stored of a secret that a cookie or a link holds: hexadecimal. */
 export function hashOfSecret(secret: string): string {

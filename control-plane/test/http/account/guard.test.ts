@@ -11,7 +11,7 @@ import { askToSignIn, guardAccountArea } from '../../../src/http/account/session
 import { createSecret, csrfTokenOf } from '../../../src/http/account/session/cookies.ts';
 import { PageError } from '../../../src/http/account/session/page-error.ts';
 import { visitOf } from '../../../src/http/account/session/visit.ts';
-import type { FoundSession } from '../../../src/services/people/sign-in.ts';
+import type { FoundSession } from '../../../src/store/people/session-store.ts';
 
 const BASE_URL = 'https://matting.example';
 const FORM = 'application/x-www-form-urlencoded';

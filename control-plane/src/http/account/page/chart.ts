@@ -7,13 +7,13 @@ export interface Bar {
   readonly label: string;
   /** What stands under it; bars whose names would overlap leave theirs out. */
   readonly shortLabel: string;
-  /** From the bottom up; as many as there are series. */
+  /** From the bottom up. */
   readonly values: readonly number[];
 }
 
-export interface BarChartProps {
+interface BarChartProps {
   readonly title: string;
-  /** Names of the parts of a bar, at most four. */
+  /** Names of the parts of a bar, at least two. */
   readonly series: readonly string[];
   readonly bars: readonly Bar[];
   /** A number as the language writes it. */
@@ -36,14 +36,17 @@ const SEEN_MIN = 1.5;
 
 export function barChart(props: BarChartProps): VNode {
   const { title, series, bars, format } = props;
-  const most = Math.max(...bars.map(bar => sum(bar.values)), 0);
+  const most = Math.max(
+    ...bars.map(({ values }) => values.reduce((sum, value) => sum + value, 0)),
+    0,
+  );
   const step = niceStep(most / GRID_LINES);
   const top = step * GRID_LINES;
   const plot = HEIGHT - TOP - BOTTOM;
   const heightOf = (value: number) => (value / top) * plot;
   const lines = Array.from({ length: GRID_LINES + 1 }, (_, index) => index * step);
   return html`<figure class="chart">
-    ${series.length < 2 ? null : legend(series)}
+    ${legend(series)}
     <div class="chart-reach" tabindex="0" role="region" aria-label=${title}>
     <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label=${title}>
       ${lines.map(value => {
@@ -51,20 +54,18 @@ export function barChart(props: BarChartProps): VNode {
         return html`<g><line class="grid" x1=${LEFT} x2=${WIDTH} y1=${y} y2=${y} />
           <text x=${LEFT - 8} y=${y + 4} text-anchor="end">${format(value)}</text></g>`;
       })}
-      ${bars.map((bar, index) => drawBar(bar, index, bars.length, { heightOf, format, series }))}
+      ${bars.map((bar, index) => drawBar(bar, index, heightOf, props))}
     </svg></div>
     ${chartTable(props)}
   </figure>`;
 }
 
-interface Drawing {
-  readonly heightOf: (value: number) => number;
-  readonly format: (value: number) => string;
-  readonly series: readonly string[];
-}
-
-function drawBar(bar: Bar, index: number, count: number, drawing: Drawing): VNode {
-  const { heightOf, format, series } = drawing;
+function drawBar(
+  bar: Bar,
+  index: number,
+  heightOf: (value: number) => number,
+  { bars: { length: count }, format, series }: BarChartProps,
+): VNode {
   const slot = (WIDTH - LEFT) / count;
   const width = Math.min(slot * 0.72, 40);
   const x = LEFT + slot * index + (slot - width) / 2;
@@ -77,9 +78,7 @@ function drawBar(bar: Bar, index: number, count: number, drawing: Drawing): VNod
       height=${round(height)} />`;
   });
   const every = Math.ceil(count / LABELS_MAX);
-  const said = bar.values.map((value, part) =>
-    series.length < 2 ? format(value) : `${series[part]}: ${format(value)}`,
-  );
+  const said = bar.values.map((value, part) => `${series[part]}: ${format(value)}`);
   return html`<g class="day"><title>${`${bar.label}\n${said.join('\n')}`}</title>
     <rect class="reach" x=${round(LEFT + slot * index)} y=${TOP} width=${round(slot)}
       height=${HEIGHT - TOP - BOTTOM} />
@@ -113,10 +112,6 @@ function niceStep(least: number): number {
   if (least <= 1) return 1;
   const power = 10 ** Math.floor(Math.log10(least));
   return [1, 2, 5, 10].map(times => times * power).find(step => step >= least) ?? least;
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0);
 }
 
 function round(value: number): number {

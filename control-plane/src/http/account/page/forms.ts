@@ -11,14 +11,15 @@ export function postForm(
     readonly csrf: string | undefined;
     readonly hidden?: Readonly<Record<string, string>>;
     readonly class?: string;
-    readonly id?: string;
   },
   ...children: Child[]
 ): VNode {
-  const { action, csrf, hidden = {}, class: name = 'form', id } = props;
-  return html`<form method="post" action=${action} class=${name} id=${id}>
+  const { action, csrf, hidden = {}, class: name = 'form' } = props;
+  return html`<form method="post" action=${action} class=${name}>
     ${csrf === undefined ? null : html`<input type="hidden" name="csrf" value=${csrf} />`}
-    ${hiddenFields(hidden)}
+    ${Object.entries(hidden).map(
+      ([name, value]) => html`<input type="hidden" name=${name} value=${value} />`,
+    )}
     ${children}
   </form>`;
 }
@@ -26,12 +27,6 @@ export function postForm(
 /** A form that asks: GET, so that its answer has an address. */
 export function filterForm(action: string, ...children: Child[]): VNode {
   return html`<form method="get" action=${action} class="filters">${children}</form>`;
-}
-
-function hiddenFields(fields: Readonly<Record<string, string>>): VNode[] {
-  return Object.entries(fields).map(
-    ([name, value]) => html`<input type="hidden" name=${name} value=${value} />`,
-  );
 }
 
 interface FieldProps {
@@ -47,22 +42,17 @@ interface FieldProps {
 }
 
 interface TextFieldProps extends FieldProps {
-  readonly type?: 'text' | 'email' | 'password' | 'number' | 'date' | 'url' | 'search' | 'color';
+  readonly type?: 'text' | 'email' | 'password' | 'date' | 'url' | 'search';
   /** What was typed; never that of a password. */
-  readonly value?: string | number | undefined;
+  readonly value?: string | undefined;
   readonly required?: boolean;
   readonly autocomplete?: string;
-  readonly inputmode?: 'numeric' | 'decimal' | 'email' | 'url';
+  readonly inputmode?: 'numeric' | 'decimal';
   readonly placeholder?: string;
   readonly maxlength?: number;
   readonly minlength?: number;
-  readonly min?: number | string;
-  readonly max?: number | string;
-  readonly step?: number | 'any';
-  readonly readonly?: boolean;
   /** The page opens with the caret in it; at most one field of a page. */
   readonly autofocus?: boolean;
-  readonly spellcheck?: boolean;
 }
 
 export function textField(props: TextFieldProps): VNode {
@@ -75,14 +65,11 @@ export function textField(props: TextFieldProps): VNode {
 export function textArea(
   props: FieldProps & {
     readonly value?: string | undefined;
-    readonly rows?: number;
     readonly maxlength?: number;
-    readonly placeholder?: string;
-    readonly required?: boolean;
   },
 ): VNode {
-  const { value = '', hint, error, label, note, name, id = name, rows = 3, ...rest } = props;
-  const control = html`<textarea id=${id} name=${name} rows=${rows} ...${rest}
+  const { value = '', hint, error, name, id = name, maxlength } = props;
+  const control = html`<textarea id=${id} name=${name} rows=${3} maxlength=${maxlength}
     ...${described(id, hint, error)}>${value}</textarea>`;
   return field({ ...props, id }, control);
 }
@@ -91,22 +78,18 @@ interface Option {
   readonly value: string;
   readonly label: string;
   readonly hint?: Child;
-  readonly disabled?: boolean;
 }
 
 export function selectField(
   props: FieldProps & {
     readonly options: readonly Option[];
     readonly value?: string | undefined;
-    readonly required?: boolean;
   },
 ): VNode {
-  const { options, value, hint, error, name, id = name, required } = props;
-  const control = html`<select id=${id} name=${name} required=${required}
-    ...${described(id, hint, error)}>
+  const { options, value, hint, error, name, id = name } = props;
+  const control = html`<select id=${id} name=${name} ...${described(id, hint, error)}>
     ${options.map(
-      one => html`<option value=${one.value} selected=${one.value === value}
-        disabled=${one.disabled}>${one.label}</option>`,
+      one => html`<option value=${one.value} selected=${one.value === value}>${one.label}</option>`,
     )}
   </select>`;
   return field({ ...props, id }, control);
@@ -151,7 +134,7 @@ function choices(
     <div class="choices">${options.map(
       (option, index) => html`<label class="choice">
         <input type=${type} name=${name} value=${option.value} checked=${isChosen(option)}
-          disabled=${option.disabled} id=${`${id}-${index}`} />
+          id=${`${id}-${index}`} />
         <span>${option.label}${option.hint ? html`<span class="hint">${option.hint}</span>` : null}</span>
       </label>`,
     )}</div>

@@ -2,7 +2,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
 import { AuthorityError } from '../../../domain/account/authority.ts';
 import { may } from '../../../domain/account/roles.ts';
-import type { FoundSession, Sessions } from '../../../services/people/sign-in.ts';
+import type { Sessions } from '../../../services/people/sign-in.ts';
 import { noteKnownAccount } from '../../checks/authentication.ts';
 import { headerValues } from '../../headers/raw-headers.ts';
 import { clearCookie, csrfTokenOf, isSecret, readCookie } from './cookies.ts';
@@ -13,7 +13,7 @@ import { maybeCsrf, note, type SignedIn } from './visit.ts';
 /** To be called before any route of the scope is added. @param options.canSignIn see isSignInUrl */
 export function guardAccountArea(
   account: FastifyInstance,
-  sessions: Pick<Sessions, 'find'>,
+  sessions: Sessions,
   options: { readonly baseUrl: string; readonly canSignIn: boolean },
 ): void {
   const { origin: ownOrigin, host } = new URL(options.baseUrl);
@@ -30,8 +30,8 @@ export function guardAccountArea(
     isOwnOrigin: origin => origin === ownOrigin,
     async admit(request, reply) {
       const { permission } = request.routeOptions.config;
-      const person = await findPerson(request, reply, sessions);
-      note(request, { person, csrf: person?.csrf, language: person?.language });
+      const { person, language } = (await findPerson(request, reply, sessions)) ?? {};
+      note(request, { person, csrf: person?.csrf, language });
       if (permission === undefined) return;
       if (person === undefined) throw new AuthorityError('signed-out');
       if (!may(person.role, permission)) throw new AuthorityError('forbidden');
@@ -58,11 +58,7 @@ export function isFromElsewhere({ raw }: FastifyRequest): boolean {
   return sites.some(site => site !== 'same-origin' && site !== 'none');
 }
 
-async function findPerson(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  sessions: Pick<Sessions, 'find'>,
-): Promise<(SignedIn & Pick<FoundSession, 'language'>) | undefined> {
+async function findPerson(request: FastifyRequest, reply: FastifyReply, sessions: Sessions) {
   const secret = readCookie(request, 'session');
   if (secret === undefined) return undefined;
   const session = isSecret(secret) ? await sessions.find(secret) : undefined;
@@ -75,7 +71,7 @@ async function findPerson(
   const membership = memberships.find(one => one.accountId === accountId);
   if (membership === undefined) throw new Error('a session of an account without its membership');
   const { permission = 'self' } = request.routeOptions.config;
-  return {
+  const person: SignedIn = {
     userId,
     mail,
     sessionId,
@@ -83,11 +79,11 @@ async function findPerson(
     accountName: membership.accountName,
     role: membership.role,
     csrf: csrfTokenOf(secret, accountId),
-    language,
     method,
     accounts: memberships.map(({ accountId: id, accountName: name, role }) => ({ id, name, role })),
     actor: { kind: 'person', userId, mail, sessionId, address: request.ip, permission },
   };
+  return { person, language };
 }
 
 export const SIGN_IN_PATH = '/account/sign-in';

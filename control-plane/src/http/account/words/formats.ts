@@ -1,24 +1,7 @@
 /** Dates and numbers as a language writes them. Times are UTC, and say so. */
 import type { Language } from './words.ts';
 
-export interface Formats {
-  /** A day: `21 Nov 2026`. */
-  date(instant: number | Date): string;
-  /** A moment of UTC to the minute: `21 Nov 2026, 09:30 UTC`. */
-  dateTime(instant: number | Date): string;
-  /** The same to the second, for jobs and logs. */
-  exactTime(instant: number | Date): string;
-  /** A whole number of credits or anything else, grouped. */
-  credits(count: number): string;
-  /** Major units of a currency: 50 is ¥50. At most four decimals, for prices of one image. */
-  money(amount: number, currency: string): string;
-  /** 0.25 is 25 %. */
-  share(fraction: number): string;
-  /** 1024 bytes are 1 KiB, as the limits count. */
-  bytes(count: number): string;
-  /** A time that something took: `340ms`, `2.5s`, `3m 20s`. */
-  duration(ms: number): string;
-}
+export type Formats = ReturnType<typeof makeFormats>;
 
 const made = new Map<Language, Formats>();
 
@@ -38,7 +21,7 @@ const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
 const DAY = { timeZone: 'UTC', year: 'numeric', month: 'short', day: 'numeric' } as const;
 const MINUTE = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' } as const;
 
-function makeFormats(language: Language): Formats {
+function makeFormats(language: Language) {
   const locale = LOCALES[language];
   const date = new Intl.DateTimeFormat(locale, DAY);
   const dateTime = new Intl.DateTimeFormat(locale, { ...DAY, ...MINUTE });
@@ -54,11 +37,16 @@ function makeFormats(language: Language): Formats {
       maximumFractionDigits: digits,
     }).format(value);
   return {
-    date: instant => date.format(instant),
-    dateTime: instant => `${dateTime.format(instant)} UTC`,
-    exactTime: instant => `${exactTime.format(instant)} UTC`,
-    credits: count => whole.format(count),
-    money: (amount, currency) =>
+    /** A day: `21 Nov 2026`. */
+    date: (instant: number) => date.format(instant),
+    /** A moment of UTC to the minute: `21 Nov 2026, 09:30 UTC`. */
+    dateTime: (instant: number) => `${dateTime.format(instant)} UTC`,
+    /** The same to the second, for jobs and logs. */
+    exactTime: (instant: number) => `${exactTime.format(instant)} UTC`,
+    /** A whole number of credits or anything else, grouped. */
+    credits: (count: number) => whole.format(count),
+    /** Major units of a currency: 50 is ¥50. At most four decimals, for prices of one image. */
+    money: (amount: number, currency: string) =>
       new Intl.NumberFormat(locale, {
         style: 'currency',
         currency,
@@ -66,12 +54,15 @@ function makeFormats(language: Language): Formats {
         minimumFractionDigits: Number.isInteger(amount) ? 0 : 2,
         maximumFractionDigits: 4,
       }).format(amount),
-    share: fraction => share.format(fraction),
-    bytes: count => {
+    /** 0.25 is 25 %. */
+    share: (fraction: number) => share.format(fraction),
+    /** 1024 bytes are 1 KiB, as the limits count. */
+    bytes: (count: number) => {
       const power = count < 1 ? 0 : Math.min(Math.floor(Math.log2(count) / 10), 4);
       return `${short.format(count / 1024 ** power)} ${BYTE_UNITS[power]}`;
     },
-    duration: ms => {
+    /** A time that something took: `340ms`, `2.5s`, `3m 20s`. */
+    duration: (ms: number) => {
       if (ms < 1000) return unit(Math.round(ms), 'millisecond');
       if (ms < 60_000) return unit(ms / 1000, 'second', 1);
       const seconds = Math.round(ms / 1000);
