@@ -1,23 +1,18 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { after, before } from 'node:test';
+import test, { after } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import sharp from 'sharp';
 import { encodeTinyModel, writeTinyModel } from '../../../test/support/tiny-model.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const CLI = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
 /** The discard port: nothing listens. */
 const NO_REGISTRY = 'http://127.0.0.1:9/';
 
-let directory: string;
-
-before(async () => {
-  directory = await mkdtemp(join(tmpdir(), 'models-cli-'));
-});
-after(() => rm(directory, { recursive: true }));
+const directory = await temporaryFolder({ after });
 
 interface Ended {
   readonly code: number | null;

@@ -1,7 +1,6 @@
 /** What `providers check` says of libraries, on a package of stand-ins; nothing is run. */
 import assert from 'node:assert/strict';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
@@ -11,10 +10,10 @@ import { providersCheck } from '../../src/cli/providers.ts';
 import { runtimeVersion } from '../../src/engine/runtime-version.ts';
 import { installProvider } from '../../src/providers/install-provider.ts';
 import { sha256, wheelFile } from '../providers/fake-package.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 test('what cuDNN may open once it runs is named where it is missing, and fails no check', async context => {
-  const folder = await mkdtemp(path.join(tmpdir(), 'providers-check-'));
-  context.after(() => rm(folder, { recursive: true }));
+  const folder = await temporaryFolder(context);
   const linked = ['libcublas.so.13', 'libcublasLt.so.13', 'libcudart.so.13', 'libcurand.so.10'];
   for (const name of [...linked, 'libcuda.so.1', 'libcudnn.so.9', 'libcudnn_graph.so.9']) {
     await writeFile(path.join(folder, name), '');

@@ -1,10 +1,7 @@
 /** `matting doctor --node`: what it says of a machine without models, and of wrong variables. */
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
-import { after, before, it, type TestContext } from 'node:test';
+import { after, it, type TestContext } from 'node:test';
 import type { Finding } from '#program/doctor/findings.ts';
 import { doctor } from '../../src/cli/doctor.ts';
 import {
@@ -14,12 +11,9 @@ import {
   providerMsMax,
 } from '../../src/doctor/examine.ts';
 import { gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
-let directory: string;
-before(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-node-doctor-'));
-});
-after(() => rm(directory, { recursive: true }));
+const directory = await temporaryFolder({ after });
 
 async function examine(env: Readonly<Record<string, string>>) {
   const pieces: string[] = [];

@@ -8,7 +8,6 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { Metadata } from '@grpc/grpc-js';
 import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
-import { CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES } from '#program/ports/grpc-guard.ts';
 import { type ChannelSecurity, TlsFiles } from '#program/tls/tls-files.ts';
 import type { TlsSettings } from '#program/tls/tls-settings.ts';
 import { type Certificate, TestAuthority } from '../../../test/support/certificates.ts';
@@ -41,12 +40,13 @@ describe('a control plane', () => {
     const [next, own] = ['the-next-token-of-the-fleet', FLEET_TOKEN];
     const callers = new Callers({ token: own, tokenAccepted: next, callerTokens: [SHOP] });
     const kindOf = (token: string) => callers.identify(tokenMetadata(token), {})?.kind;
-    assert.deepEqual([own, next, SHOP.token, 'another'].map(kindOf), [
-      'fleet',
-      'fleet',
-      'direct',
-      undefined,
-    ]);
+    const known = ['fleet', 'fleet', 'direct'];
+    assert.deepEqual([own, next, SHOP.token].map(kindOf), known);
+    const bare = new Metadata();
+    bare.set('authorization', own);
+    for (const wrong of [new Metadata(), bare, tokenMetadata(''), tokenMetadata(`${own}x`)]) {
+      assert.equal(callers.identify(wrong, {}), undefined);
+    }
   });
 });
 
@@ -195,25 +195,6 @@ describe('a node with TLS', () => {
     assert.equal(code, 'NODE_UNAVAILABLE');
     const plain = await Party.open(undefined, {});
     assert.equal(await isRefused(plain.files.channelSecurity(), FLEET_TOKEN), 'NODE_UNAVAILABLE');
-  });
-
-  it('keeps its wide receive window', async () => {
-    await openNode(authority.issue('node'));
-    const session = connectHttp2(`https://${node!.address}`, { ca: authority.cert });
-    await once(session, 'remoteSettings');
-    const authorization = `Bearer ${FLEET_TOKEN}`;
-    const call = session.request({
-      ':method': 'POST',
-      ':path': '/',
-      te: 'trailers',
-      authorization,
-    });
-    call.end().resume();
-    await once(call, 'close');
-    await new Promise(resolve => session.ping(resolve));
-    assert.equal(session.remoteSettings.initialWindowSize, STREAM_WINDOW_BYTES);
-    assert.equal(session.state.remoteWindowSize, CONNECTION_WINDOW_BYTES);
-    session.destroy();
   });
 
   it('has to have the name it is reached at, or the one that is expected', async () => {

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { afterEach, beforeEach, it } from 'node:test';
 import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
 import { TlsFiles } from '#program/tls/tls-files.ts';
 import { TestAuthority } from '../../../test/support/certificates.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { openTestNode, type TestNode } from './test-node.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../../..');
@@ -15,14 +15,13 @@ const TOKEN = 'a-token-of-sixteen-or-more';
 let node: TestNode;
 let directory: string;
 
-beforeEach(async () => {
+beforeEach(async context => {
   node = await openTestNode({ token: TOKEN });
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-docs-'));
+  directory = await temporaryFolder(context);
 });
 
 afterEach(async () => {
   await node.close();
-  await rm(directory, { recursive: true });
 });
 
 /** Runs the example of docs/grpc.md as it stands there. */

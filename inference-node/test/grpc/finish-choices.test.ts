@@ -1,7 +1,5 @@
 /** What a caller chooses of refinement and foreground estimation is what a picture worker does. */
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
@@ -11,6 +9,7 @@ import { type MatteHeader, ResultKind, Switch } from '#gen/matting/v1/matte_serv
 import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../../src/picture/pool/open-picture-pool.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { RECOLOURED_MARK, REFINED_MARK } from './marked-finish.ts';
 import { MatteCaller, openShell } from './test-node.ts';
 
@@ -26,14 +25,13 @@ const { SWITCH_ON, SWITCH_OFF } = Switch;
 const log = pino({ level: 'silent' });
 const childEnv = { PATH: process.env.PATH ?? '' };
 
-let directory: string;
+const directory = await temporaryFolder({ after });
 let engines: ReturnType<typeof openEnginePool>;
 let pictures: Awaited<ReturnType<typeof openPicturePool>>;
 let node: Awaited<ReturnType<typeof openShell>>;
 let picture: Buffer;
 
 before(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-choices-'));
   const background = { r: BRIGHTNESS, g: BRIGHTNESS, b: BRIGHTNESS };
   const create = { width: SIDE, height: SIDE, channels: 3, background } as const;
   picture = await sharp({ create }).png().toBuffer();
@@ -49,7 +47,6 @@ after(async () => {
   await node?.close();
   await engines?.close(0);
   await pictures?.close(0);
-  await rm(directory, { recursive: true });
 });
 
 /** Alpha in the middle of the result. */

@@ -1,8 +1,5 @@
 /** The shell over the real pools: real engine and worker processes, a tiny graph, drawn pictures. */
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { pino } from 'pino';
 import sharp from 'sharp';
@@ -11,6 +8,7 @@ import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../../src/picture/pool/open-picture-pool.ts';
 import { untilBusy } from '../support/processes.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { HealthClient } from './health-client.ts';
 import { MatteCaller, openShell, untilNothingAdmitted } from './test-node.ts';
 
@@ -22,17 +20,15 @@ const CHECKS_WHILE_BUSY = 10;
 const log = pino({ level: 'silent' });
 const childEnv = { PATH: process.env.PATH ?? '' };
 
-let directory: string;
+const directory = await temporaryFolder({ after });
 let pictures: Awaited<ReturnType<typeof openPicturePool>>;
 
 before(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-shell-'));
   pictures = await openPicturePool({ workers: 2, childEnv, log });
 });
 
 after(async () => {
   await pictures.close(0);
-  await rm(directory, { recursive: true });
 });
 
 async function openNode(kind: 'mean' | 'paced', tripsMax?: number) {

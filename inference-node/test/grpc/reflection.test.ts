@@ -29,6 +29,7 @@ interface ReflectionClient {
 
 interface Answer {
   readonly fileDescriptorResponse?: { readonly fileDescriptorProto: readonly Buffer[] };
+  readonly listServicesResponse?: { readonly service: readonly { readonly name: string }[] };
 }
 
 let node: TestNode;
@@ -47,16 +48,27 @@ after(async () => {
   await node.close();
 });
 
-async function messagesOf(symbol: string): Promise<DescriptorProto[]> {
+async function ask(question: object): Promise<Answer> {
   const call = client.ServerReflectionInfo();
-  call.write({ fileContainingSymbol: symbol });
+  call.write(question);
   const [answer] = (await once(call, 'data')) as [Answer];
   call.end();
-  const files = answer.fileDescriptorResponse?.fileDescriptorProto ?? [];
+  return answer;
+}
+
+async function messagesOf(symbol: string): Promise<DescriptorProto[]> {
+  const { fileDescriptorResponse } = await ask({ fileContainingSymbol: symbol });
+  const files = fileDescriptorResponse?.fileDescriptorProto ?? [];
   return files.flatMap(bytes => fromBinary(FileDescriptorProtoSchema, bytes).messageType);
 }
 
 describe('reflection', () => {
+  it('lists the services', async () => {
+    const { listServicesResponse } = await ask({ listServices: '' });
+    const names = listServicesResponse?.service.map(({ name }) => name);
+    assert.deepEqual(names?.toSorted(), ['grpc.health.v1.Health', 'matting.v1.MatteService']);
+  });
+
   it('takes no more questions than its reader takes answers', async () => {
     // Of a caller whose window lets no answer through.
     const session = connectHttp2(`http://${node.address}`, { settings: { initialWindowSize: 0 } });

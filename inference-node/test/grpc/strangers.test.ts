@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { connect as connectHttp2, constants } from 'node:http2';
+import { connect as connectHttp2, constants, type SecureClientSessionOptions } from 'node:http2';
 import { connect, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -40,6 +40,7 @@ const INFO = '/matting.v1.MatteService/GetNodeInfo';
 const MATTE = '/matting.v1.MatteService/Matte';
 const REFLECTION = '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo';
 const HTTP2_DEFAULT_WINDOW_BYTES = 65_535;
+const WIDE = { perStream: STREAM_WINDOW_BYTES, perConnection: CONNECTION_WINDOW_BYTES };
 /** What a PING carries. */
 const EIGHT = Buffer.alloc(8);
 const EMPTY = framed(Buffer.alloc(0));
@@ -390,6 +391,8 @@ describe('over TLS', () => {
     await until(() => (causes().crowded ?? 0) >= 2);
     assert.equal(known.open, true);
     assert.equal(node.connections.known, 1);
+    const windows = await advertisedWindows(`https://${node.address}`, { ca: authority.cert });
+    assert.deepEqual(windows, WIDE);
   });
 });
 
@@ -417,11 +420,13 @@ describe('a client of gRPC', () => {
 });
 
 /** What a raw http2 client is told that it may send. */
-async function advertisedWindows(address: string) {
-  const session = connectHttp2(`http://${address}`);
+async function advertisedWindows(origin: string, options: SecureClientSessionOptions = {}) {
+  const session = connectHttp2(origin, options);
   await once(session, 'remoteSettings');
-  // The windows of those that show who they are: here everybody, with any call.
-  const stream = session.request({ ':method': 'POST', ':path': '/', te: 'trailers' });
+  // The windows of those that show who they are, with any call.
+  const authorization = `Bearer ${TOKEN}`;
+  const call = { ':method': 'POST', ':path': '/', te: 'trailers', authorization };
+  const stream = session.request(call);
   stream.end().resume();
   await once(stream, 'close');
   // What the session's own window is told by comes after the settings.
@@ -433,14 +438,10 @@ async function advertisedWindows(address: string) {
 }
 
 describe('the receive window', () => {
-  beforeEach(async () => {
-    node = await openTestNode();
-  });
+  beforeEach(() => openNode());
 
   it('is wide for streams and connections', async () => {
-    const windows = await advertisedWindows(node.address);
-    assert.equal(windows.perStream, STREAM_WINDOW_BYTES);
-    assert.equal(windows.perConnection, CONNECTION_WINDOW_BYTES);
+    assert.deepEqual(await advertisedWindows(`http://${node.address}`), WIDE);
   });
 
   it('of grpc-js itself is still the small one: else grpc-guard.ts may set it', async () => {
@@ -450,10 +451,10 @@ describe('the receive window', () => {
         error ? reject(error) : resolve(bound),
       );
     });
-    const windows = await advertisedWindows(`127.0.0.1:${port}`);
+    const windows = await advertisedWindows(`http://127.0.0.1:${port}`);
     stock.forceShutdown();
-    assert.equal(windows.perStream, HTTP2_DEFAULT_WINDOW_BYTES);
-    assert.equal(windows.perConnection, HTTP2_DEFAULT_WINDOW_BYTES);
+    const small = HTTP2_DEFAULT_WINDOW_BYTES;
+    assert.deepEqual(windows, { perStream: small, perConnection: small });
   });
 
   it('says what to do when grpc-js changed within', () => {

@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test from 'node:test';
+import test, { type TestContext } from 'node:test';
 import { ConfigError } from '#program/env.ts';
 import { admittedOutlineOf, refusalsOf, requireAdmitted } from '../../src/models/commercial-use.ts';
 import { COMMERCIAL_USES, type CommercialUse, describeTerms } from '../../src/models/licence.ts';
 import { loadManifest, MANIFEST_DIRECTORY } from '../../src/models/manifest.ts';
 import { type CommercialUseGate, parseModelSettings } from '../../src/models/model-settings.ts';
 import { loadPlanOutlines, type PlanEntry } from '../../src/models/plan.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** What `read` reports, one text a variable; none where it accepts all. */
 async function problemsIn(read: () => Promise<unknown>): Promise<readonly string[]> {
@@ -34,25 +34,20 @@ const licence = (weights: CommercialUse, trainingData: CommercialUse) => ({
 });
 
 /** A folder of models: isnet's manifest under other names and terms, and no plan. */
-async function withModels(
+async function makeModels(
+  context: TestContext,
   models: Readonly<Record<string, readonly [CommercialUse, CommercialUse]>>,
   plans: Readonly<Record<string, readonly PlanEntry[]>>,
-  use: (directory: string) => Promise<void>,
-): Promise<void> {
-  const directory = await mkdtemp(join(tmpdir(), 'commercial-use-'));
-  const file = await readFile(join(MANIFEST_DIRECTORY, 'isnet/manifest.json'), 'utf8');
-  const isnet = JSON.parse(file) as Record<string, unknown>;
-  try {
-    for (const [name, [weights, data]] of Object.entries(models)) {
-      await mkdir(join(directory, name));
-      const manifest = { ...isnet, name, licence: licence(weights, data) };
-      await writeFile(join(directory, name, 'manifest.json'), JSON.stringify(manifest));
-    }
-    await writeFile(join(directory, 'plans.json'), JSON.stringify(plans));
-    await use(directory);
-  } finally {
-    await rm(directory, { recursive: true });
+): Promise<string> {
+  const directory = await temporaryFolder(context);
+  const isnet = await readFile(join(MANIFEST_DIRECTORY, 'isnet/manifest.json'), 'utf8');
+  for (const [name, [weights, data]] of Object.entries(models)) {
+    await mkdir(join(directory, name));
+    const manifest = { ...JSON.parse(isnet), name, licence: licence(weights, data) };
+    await writeFile(join(directory, name, 'manifest.json'), JSON.stringify(manifest));
   }
+  await writeFile(join(directory, 'plans.json'), JSON.stringify(plans));
+  return directory;
 }
 
 const entry = (model: string): PlanEntry => ({ model, inputSize: 1024, role: 'subject' });
@@ -126,27 +121,26 @@ test('a plan or model with permissive weights runs under weights', async () => {
   }
 });
 
-test('an own model whose manifest permits both runs under strict, and is what a refusal names', async () => {
+test('an own model whose manifest permits both runs under strict, and is what a refusal names', async context => {
   const models = { bought: ['yes', 'yes'], found: ['yes', 'unclear'] } as const;
-  await withModels(models, { ours: [entry('bought')] }, async directory => {
-    await requireAdmitted([entry('bought')], 'strict', directory);
-    await requireAdmitted([entry('bought'), entry('found')], 'weights', directory);
-    await assert.rejects(requireAdmitted([entry('bought'), entry('found')], 'strict', directory), {
-      problems: [
-        {
-          variable: 'MATTING_COMMERCIAL_USE',
-          expected:
-            'met by every model: strict refuses found (subject); commercial use of its training ' +
-            'data is unclear: It says unclear. https://example.com/terms',
-        },
-        {
-          variable: 'MATTING_QUALITY',
-          expected:
-            'ours, or MATTING_MODEL bought, or a model of your own (models/README.md, ' +
-            '"Commercial use")',
-        },
-      ],
-    });
+  const directory = await makeModels(context, models, { ours: [entry('bought')] });
+  await requireAdmitted([entry('bought')], 'strict', directory);
+  await requireAdmitted([entry('bought'), entry('found')], 'weights', directory);
+  await assert.rejects(requireAdmitted([entry('bought'), entry('found')], 'strict', directory), {
+    problems: [
+      {
+        variable: 'MATTING_COMMERCIAL_USE',
+        expected:
+          'met by every model: strict refuses found (subject); commercial use of its training ' +
+          'data is unclear: It says unclear. https://example.com/terms',
+      },
+      {
+        variable: 'MATTING_QUALITY',
+        expected:
+          'ours, or MATTING_MODEL bought, or a model of your own (models/README.md, ' +
+          '"Commercial use")',
+      },
+    ],
   });
 });
 

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'node:test';
 import {
@@ -11,6 +10,7 @@ import {
 } from '../../src/models/manifest.ts';
 import { QUALITIES } from '../../src/models/model-settings.ts';
 import { loadPlanOutlines, parsePlanOutlines } from '../../src/models/plan.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { isModelError } from './is-model-error.ts';
 
 const isnet = await readFile(join(MANIFEST_DIRECTORY, 'isnet', 'manifest.json'), 'utf8');
@@ -116,21 +116,17 @@ test('every manifest that comes with the product is valid', async () => {
   }
 });
 
-test('an unknown name, and a directory of another name, are refused', async () => {
+test('an unknown name, and a directory of another name, are refused', async context => {
   await assert.rejects(
     loadManifest('../isnet'),
     /there is no model "\.\.\/isnet": isnet, modnet, u2netp/,
   );
-  const directory = await mkdtemp(join(tmpdir(), 'manifests-'));
-  try {
-    await assert.rejects(loadManifest('isnet', directory), /there is no model "isnet": none in/);
-    await assert.rejects(loadManifest('isnet', join(directory, 'absent')), /no model "isnet"/);
-    await mkdir(join(directory, 'other'));
-    await writeFile(join(directory, 'other', 'manifest.json'), isnet);
-    await assert.rejects(loadManifest('other', directory), /name must be its directory's name/);
-  } finally {
-    await rm(directory, { recursive: true });
-  }
+  const directory = await temporaryFolder(context);
+  await assert.rejects(loadManifest('isnet', directory), /there is no model "isnet": none in/);
+  await assert.rejects(loadManifest('isnet', join(directory, 'absent')), /no model "isnet"/);
+  await mkdir(join(directory, 'other'));
+  await writeFile(join(directory, 'other', 'manifest.json'), isnet);
+  await assert.rejects(loadManifest('other', directory), /name must be its directory's name/);
 });
 
 const subject = { model: 'isnet', inputSize: 1024, role: 'subject' };

@@ -1,11 +1,11 @@
 /** Half-written files of other nodes on a shared cache, seen by a node whose clock is wrong. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, rm, utimes, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { it } from 'node:test';
 import { promisify } from 'node:util';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const run = promisify(execFile);
 const MODULE = new URL('../../src/models/cache-files.ts', import.meta.url).href;
@@ -13,21 +13,17 @@ const PRELOAD = path.resolve(import.meta.dirname, '../../../test/support/shifted
 const HOUR_MS = 3_600_000;
 
 for (const shiftMs of [HOUR_MS, -HOUR_MS]) {
-  it(`a clock off by ${shiftMs / HOUR_MS} h keeps files being written and removes abandoned ones`, async () => {
-    const directory = await mkdtemp(path.join(tmpdir(), 'matting-stale-'));
-    try {
-      const [written, dead] = ['.a.onnx.1.aa.tmp', '.a.onnx.2.bb.tmp'];
-      for (const name of [written, dead]) await writeFile(path.join(directory, name), 'half');
-      const longAgoS = Date.now() / 1000 - 1800;
-      await utimes(path.join(directory, dead), longAgoS, longAgoS);
-      const clean = `const { removeStaleTemporaries } = await import(${JSON.stringify(MODULE)});
-        await removeStaleTemporaries(${JSON.stringify(directory)});`;
-      await run(process.execPath, ['--import', PRELOAD, '--eval', `(async () => {${clean}})()`], {
-        env: { PATH: process.env.PATH, MATTING_TEST_CLOCK_SHIFT_MS: String(shiftMs) },
-      });
-      assert.deepEqual(await readdir(directory), [written]);
-    } finally {
-      await rm(directory, { recursive: true });
-    }
+  it(`a clock off by ${shiftMs / HOUR_MS} h keeps files being written and removes abandoned ones`, async context => {
+    const directory = await temporaryFolder(context);
+    const [written, dead] = ['.a.onnx.1.aa.tmp', '.a.onnx.2.bb.tmp'];
+    for (const name of [written, dead]) await writeFile(path.join(directory, name), 'half');
+    const longAgoS = Date.now() / 1000 - 1800;
+    await utimes(path.join(directory, dead), longAgoS, longAgoS);
+    const clean = `const { removeStaleTemporaries } = await import(${JSON.stringify(MODULE)});
+      await removeStaleTemporaries(${JSON.stringify(directory)});`;
+    await run(process.execPath, ['--import', PRELOAD, '--eval', `(async () => {${clean}})()`], {
+      env: { PATH: process.env.PATH, MATTING_TEST_CLOCK_SHIFT_MS: String(shiftMs) },
+    });
+    assert.deepEqual(await readdir(directory), [written]);
   });
 }

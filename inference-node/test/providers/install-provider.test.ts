@@ -6,15 +6,13 @@ import {
   mkdtemp,
   readdir,
   readFile,
-  rm,
   symlink,
   truncate,
   utimes,
   writeFile,
 } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, test } from 'node:test';
+import { beforeEach, test } from 'node:test';
 import { RUNTIME_FOLDER_VARIABLE } from '../../src/engine/engine-protocol.ts';
 import { runtimeVersion } from '../../src/engine/runtime-version.ts';
 import { ModelError } from '../../src/models/model-error.ts';
@@ -23,6 +21,7 @@ import { type InstallOptions, installProvider } from '../../src/providers/instal
 import { findLibraries, foldersBelow } from '../../src/providers/library-search.ts';
 import { openPackageSource } from '../../src/providers/package-source.ts';
 import { ProviderError, readInstalled } from '../../src/providers/provider-files.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import {
   CHECKSUMS,
   elfFile,
@@ -38,11 +37,10 @@ const CUDA = 'libonnxruntime_providers_cuda.so';
 let root: string;
 let providerDir: string;
 
-beforeEach(async () => {
-  root = await mkdtemp(path.join(tmpdir(), 'providers-'));
+beforeEach(async context => {
+  root = await temporaryFolder(context);
   providerDir = path.join(root, 'installed');
 });
-afterEach(() => rm(root, { recursive: true }));
 
 function install(from: string, more: Partial<InstallOptions> = {}) {
   const options = { from, providerDir, accepted: [], libraryFolders: [], ldLibraryPath: undefined };

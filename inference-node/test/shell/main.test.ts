@@ -1,29 +1,27 @@
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { createServer, type Server } from 'node:net';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { Switch } from '#gen/matting/v1/matte_service.ts';
 import { closeChannel } from '../../../test/support/ipc-channel.ts';
 import { TINY_LICENCE } from '../../../test/support/tiny-model.ts';
 import { header } from '../grpc/test-node.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import type { Told } from './fake-rooms.ts';
 import { type NodeProgram, startProgram } from './node-program.ts';
 
 let directory: string;
 let running: ChildProcess | undefined;
 
-beforeEach(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-node-'));
+beforeEach(async context => {
+  directory = await temporaryFolder(context);
 });
 
 afterEach(async () => {
   running?.kill('SIGKILL');
   running = undefined;
-  await rm(directory, { recursive: true });
 });
 
 /** With `fakeRooms`, over pools that the test holds. */

@@ -3,9 +3,6 @@
  * memory: each matte is its own picture's, whatever becomes of the others.
  */
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pino } from 'pino';
@@ -16,6 +13,7 @@ import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../../src/picture/pool/open-picture-pool.ts';
 import { type ImageOrder, type ImageResult, Pipeline } from '../../src/pipeline.ts';
 import { BufferPool } from '../../src/process/buffer-pool.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** The model's side, pixels: its pictures and mattes are large enough to be kept. */
 const SIDE = 256;
@@ -47,8 +45,7 @@ class CountedBuffers extends BufferPool {
 }
 
 async function openNode(t: TestContext) {
-  const folder = await mkdtemp(path.join(tmpdir(), 'matting-buffers-'));
-  t.after(() => rm(folder, { recursive: true }));
+  const folder = await temporaryFolder(t);
   const buffers = new CountedBuffers();
   const childEnv = { PATH: process.env.PATH ?? '' };
   const size = { width: SIDE, height: SIDE };

@@ -1,12 +1,10 @@
 /** The whole program with an engine that ignores SIGKILL: it ends all the same, and says so. */
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import sharp from 'sharp';
 import { isAlive, stop } from '../support/processes.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { type LogLine, startProgram } from './node-program.ts';
 
 const size = { width: 32, height: 32 };
@@ -19,14 +17,13 @@ let directory: string;
 let node: ChildProcess | undefined;
 let enginePid: number | undefined;
 
-beforeEach(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-stuck-'));
+beforeEach(async context => {
+  directory = await temporaryFolder(context);
 });
 
 afterEach(async () => {
   node?.kill('SIGKILL');
   if (enginePid !== undefined && isAlive(enginePid)) process.kill(enginePid, 'SIGKILL');
-  await rm(directory, { recursive: true });
 });
 
 /** A node that serves, whose engine is stopped. */

@@ -1,10 +1,9 @@
 /** What a process with ONNX Runtime leaves on disk, and what it asks the network. */
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, readlink, rm } from 'node:fs/promises';
+import { readdir, readFile, readlink } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import type { TestContext } from 'node:test';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 export interface WatchedHome {
   /** For the process: an empty home, and a proxy in front of every host, which is the test's. */
@@ -15,8 +14,7 @@ export interface WatchedHome {
 }
 
 export async function openWatchedHome(context: TestContext): Promise<WatchedHome> {
-  const home = await mkdtemp(path.join(tmpdir(), 'home-'));
-  context.after(() => rm(home, { recursive: true }));
+  const home = await temporaryFolder(context);
   const requests: string[] = [];
   // It never answers: who asks has a socket for as long as it waits.
   const proxy = createServer(socket => {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { readCpuShare } from '../../../src/engine/choice/cpu-share.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const PARALLELISM = 16;
 
@@ -13,8 +13,7 @@ async function readWith(
   membership: string | undefined,
   files: Record<string, string>,
 ): Promise<number> {
-  const root = await mkdtemp(path.join(tmpdir(), 'cgroup-'));
-  context.after(() => rm(root, { recursive: true }));
+  const root = await temporaryFolder(context);
   const procCgroup = path.join(root, 'membership');
   if (membership !== undefined) await writeFile(procCgroup, membership);
   for (const [name, text] of Object.entries(files)) {

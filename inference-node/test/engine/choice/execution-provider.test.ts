@@ -1,11 +1,9 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { test } from 'node:test';
 import { descendantsOf } from '../../../../test/support/running-service.ts';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
-import { writeTinyModel } from '../../../../test/support/tiny-model.ts';
 import { runOnce } from '../../../src/engine/choice/answer-picture.ts';
 import {
   compareAlphas,
@@ -19,6 +17,8 @@ import {
   PROBE_SPEC,
 } from '../../../src/engine/choice/probe-graph.ts';
 import { drawCheckPicture } from '../../../src/models/preparing/check-picture.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
+import { createModel } from '../pool/pool-harness.ts';
 
 const OPTIONS = { childEnv: {} };
 
@@ -99,8 +99,7 @@ test('a process that does not die holds up no probe, and is named', async contex
 });
 
 test('a library that ends the process is quoted, and one that it names is what is missing', async context => {
-  const folder = await mkdtemp(path.join(tmpdir(), 'probe-'));
-  context.after(() => rm(folder, { recursive: true }));
+  const folder = await temporaryFolder(context);
   const dying = async (words: string) => {
     const file = path.join(folder, 'dying.mjs');
     const code = `writeSync(2, ${JSON.stringify(words)}); process.kill(process.pid, 'SIGABRT');`;
@@ -124,16 +123,12 @@ test('a library that ends the process is quoted, and one that it names is what i
 });
 
 test('a model agrees with itself', async context => {
-  const folder = await mkdtemp(path.join(tmpdir(), 'parity-'));
-  context.after(() => rm(folder, { recursive: true }));
-  const model = await writeTinyModel(folder);
+  const model = await createModel(context, {});
   await requireParity(model, { ...OPTIONS, cpuThreads: 1 });
 });
 
 test('a model that does not load on its provider is an error of that provider', async context => {
-  const folder = await mkdtemp(path.join(tmpdir(), 'parity-'));
-  context.after(() => rm(folder, { recursive: true }));
-  const model = { ...(await writeTinyModel(folder)), provider: 'cuda' } as const;
+  const model = { ...(await createModel(context, {})), provider: 'cuda' } as const;
   await assert.rejects(
     requireParity(model, { ...NO_GPU, cpuThreads: 1 }),
     error => error instanceof ExecutionProviderError && error.provider === 'cuda',
@@ -141,9 +136,7 @@ test('a model that does not load on its provider is an error of that provider', 
 });
 
 test('a provider that computes something else is refused', async context => {
-  const folder = await mkdtemp(path.join(tmpdir(), 'parity-'));
-  context.after(() => rm(folder, { recursive: true }));
-  const model = await writeTinyModel(folder, { kind: 'noise' });
+  const model = await createModel(context, { kind: 'noise' });
   await assert.rejects(
     requireParity(model, { ...OPTIONS, cpuThreads: 1 }),
     /execution provider cpu does not run here: it computes another matte than the CPU/,
@@ -151,9 +144,7 @@ test('a provider that computes something else is refused', async context => {
 });
 
 test('a device that takes too long over a model is refused for that', async context => {
-  const folder = await mkdtemp(path.join(tmpdir(), 'parity-'));
-  context.after(() => rm(folder, { recursive: true }));
-  const model = await writeTinyModel(folder);
+  const model = await createModel(context, {});
   await assert.rejects(
     requireParity(model, { ...OPTIONS, cpuThreads: 1, runMsMax: 0 }),
     /it is too slow: a run of tiny-\w+ at \d+x\d+ takes \S+ s, at most 0\.0 s/,

@@ -1,11 +1,11 @@
 /** Which GPUs a node takes, as the driver's command lists them. */
 import assert from 'node:assert/strict';
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { chooseDevices, spreadEngines } from '../../../src/engine/devices/choose-devices.ts';
 import { listGpus } from '../../../src/engine/devices/nvidia-smi.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const gpu = (index: number, id: string, gigabytes = 80) => ({
   ...{ index, id, name: 'a GPU', driver: '580.65.06' },
@@ -15,8 +15,7 @@ const LISTED = [gpu(0, 'GPU-aaaa-1'), gpu(1, 'GPU-bbbb-2'), gpu(2, 'MIG-cccc-3')
 
 /** A command of that name before everything else in the PATH. */
 async function smi(context: TestContext, script: string): Promise<Record<string, string>> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'smi-'));
-  context.after(() => rm(folder, { recursive: true }));
+  const folder = await temporaryFolder(context);
   const file = path.join(folder, 'nvidia-smi');
   await writeFile(file, `#!/bin/sh\n${script}\n`);
   await chmod(file, 0o755);

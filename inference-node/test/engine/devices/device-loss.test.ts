@@ -1,7 +1,6 @@
 /** Engines on several GPUs, of which one falls out: stand-ins of CUDA's errors, real engines. */
 import assert from 'node:assert/strict';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { type TestContext, test } from 'node:test';
 import pino from 'pino';
@@ -9,6 +8,7 @@ import { DeviceWatch } from '../../../src/engine/devices/device-watch.ts';
 import { GpuDevice } from '../../../src/engine/devices/gpu-device.ts';
 import { FAILURE_DEATHS_MAX } from '../../../src/engine/pool/loss-rules.ts';
 import { untilBusy } from '../../support/processes.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 import {
   createModel,
   ENDLESS_TRIPS,
@@ -49,8 +49,7 @@ interface Host {
 }
 
 async function openHost(context: TestContext): Promise<Host> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'gpus-'));
-  context.after(() => rm(folder, { recursive: true }));
+  const folder = await temporaryFolder(context);
   const faults = path.join(folder, 'faults');
   const loads = path.join(folder, 'loads');
   await writeFile(faults, '');

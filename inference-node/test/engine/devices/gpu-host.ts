@@ -1,9 +1,9 @@
 /** A host of GPUs: a stand-in of nvidia-smi lists them, and engines on them run on the CPU. */
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, mkdtemp, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import pino from 'pino';
 import type { GpuFacts } from '../../../src/engine/devices/nvidia-smi.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const HOOK = path.join(import.meta.dirname, 'faulty-gpu.ts');
 const MIB = 1024 * 1024;
@@ -32,8 +32,7 @@ export async function openGpuHost(
   context: { after(clean: () => unknown): void },
   gpus: readonly GpuFacts[],
 ): Promise<GpuHost> {
-  const root = await mkdtemp(path.join(tmpdir(), 'gpu-host-'));
-  context.after(() => rm(root, { recursive: true }));
+  const root = await temporaryFolder(context);
   const folder = await mkdtemp(path.join(root, 'folder-'));
   const faults = path.join(root, 'faults');
   const command = path.join(root, 'nvidia-smi');

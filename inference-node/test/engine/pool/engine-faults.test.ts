@@ -267,13 +267,6 @@ test('closing waits for no engine that does not die', async context => {
   await refused;
 });
 
-test('the watchdog gives a slow model its multiple of the mean', async context => {
-  const timing = { runTimeoutMinMs: 1, runTimeoutMeans: 1_000 };
-  const pool = await openPool(context, { kind: 'paced', tripsMax: 20 }, { timing });
-  await pool.ready();
-  assert.equal((await run(pool, SLOW)).alpha[0], SLOW);
-});
-
 test('an image whose caller has gone is lost with its engine, told once', async context => {
   const pool = await openPool(context, ENDLESS);
   await pool.ready();

@@ -1,6 +1,5 @@
 /** What a pool does while its engines are well, with the real ONNX Runtime. */
 import assert from 'node:assert/strict';
-import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { test } from 'node:test';
 import pino from 'pino';
 import type { EnginePoolSnapshot } from '../../../src/engine/pool/engine-pool.ts';
@@ -21,8 +20,6 @@ import {
 const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
 /** About half a second. */
 const PACED = { kind: 'paced', tripsMax: 150 } as const;
-/** About two seconds: room for whoever looks on from outside. */
-const LONG = { kind: 'paced', tripsMax: 600 } as const;
 
 function code(expected: string) {
   return (error: unknown) => (error as { code?: string }).code === expected;
@@ -41,20 +38,6 @@ test('aborted before it came: never queued', async context => {
   const signal = AbortSignal.abort(new Error('too late'));
   await assert.rejects(run(pool, QUICK, { signal }), /too late/);
   assert.equal(pool.snapshot().queued, 0);
-});
-
-test('aborted while queued: leaves the queue and never runs', async context => {
-  const pool = await openPool(context, PACED);
-  await pool.ready();
-  const running = run(pool, SLOW);
-  const caller = new AbortController();
-  const queued = run(pool, QUICK, { signal: caller.signal });
-  assert.equal(pool.snapshot().queued, 1);
-  caller.abort(new Error('went away'));
-  await assert.rejects(queued, /went away/);
-  assert.equal(pool.snapshot().queued, 0);
-  await running;
-  assert.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 0, lost: 0, dropped: 0 });
 });
 
 test('aborted while running: told at once, but nothing overtakes native code', async context => {
@@ -163,30 +146,6 @@ test('pixels and channels keep their places, whatever the order of the tensor', 
   }
 });
 
-test('an alpha is its own: the next run does not change it', async context => {
-  const pool = await openPool(context, {});
-  const first = await run(pool, 50);
-  await run(pool, 200);
-  assert.equal(first.alpha[0], 50);
-});
-
-test('sync before async, each in order, whoever came first', async context => {
-  const pool = await openPool(context, PACED);
-  await pool.ready();
-  const order: string[] = [];
-  const note = (name: string, priority: 'sync' | 'async') =>
-    run(pool, QUICK, { priority }).then(() => order.push(name));
-  const running = run(pool, SLOW, { priority: 'async' });
-  const all = [
-    note('async 1', 'async'),
-    note('sync 1', 'sync'),
-    note('async 2', 'async'),
-    note('sync 2', 'sync'),
-  ];
-  await Promise.all([running, ...all]);
-  assert.deepEqual(order, ['sync 1', 'sync 2', 'async 1', 'async 2']);
-});
-
 test('the snapshot follows what happens, and listeners hear of it', async context => {
   const pool = await openPool(context, PACED);
   const seen: EnginePoolSnapshot[] = [];
@@ -230,17 +189,6 @@ test('the snapshot follows what happens, and listeners hear of it', async contex
   assert.equal(seen.length, heard);
 });
 
-test('a wait is estimated from what runs and what waits', async context => {
-  const pool = await openPool(context, PACED);
-  await pool.ready();
-  await run(pool, SLOW);
-  const { inferMs } = pool.snapshot();
-  const all = [run(pool, SLOW), run(pool, SLOW), run(pool, SLOW)];
-  const { estimatedWaitMs } = pool.snapshot();
-  assert.ok(estimatedWaitMs > 2 * inferMs && estimatedWaitMs <= 3 * inferMs);
-  await Promise.all(all);
-});
-
 test('what an engine writes is a line of the log, of neither output of the node', async context => {
   const lines: { msg: string; line?: string; engine?: number; enginePid?: number }[] = [];
   const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
@@ -253,17 +201,6 @@ test('what an engine writes is a line of the log, of neither output of the node'
     ['(process:1): GLib-WARNING', 0, pid],
     ['on the standard output', 0, pid],
   ]);
-});
-
-test('the parent answers while its engine is busy', async context => {
-  const pool = await openPool(context, LONG);
-  await pool.ready();
-  const delay = monitorEventLoopDelay({ resolution: 5 });
-  delay.enable();
-  const { inferMs } = await run(pool, SLOW);
-  delay.disable();
-  const longestMs = delay.max / 1e6;
-  assert.ok(longestMs < inferMs / 2, `the loop stood still ${longestMs} of ${inferMs} ms`);
 });
 
 test('processes are told with their memory, and two engines run side by side', async context => {

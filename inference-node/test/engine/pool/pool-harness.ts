@@ -1,7 +1,4 @@
 /** Pools on tiny graphs for the tests of this folder, closed and removed when the test ends. */
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import type { TestContext } from 'node:test';
 import pino from 'pino';
 import {
@@ -18,6 +15,7 @@ import type {
 import { openEnginePool } from '../../../src/engine/pool/open-engine-pool.ts';
 import type { PreparedModel } from '../../../src/models/prepared-model.ts';
 import { untilBusy } from '../../support/processes.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 export const SIDE_PX = 32;
 /** Brightnesses of the paced model: nothing to do, and as much as `tripsMax` says. */
@@ -30,8 +28,7 @@ export async function createModel(
   context: TestContext,
   options: TinyModelOptions,
 ): Promise<PreparedModel> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'engine-'));
-  context.after(() => rm(folder, { recursive: true }));
+  const folder = await temporaryFolder(context);
   return writeTinyModel(folder, { width: SIDE_PX, height: SIDE_PX, ...options });
 }
 

@@ -1,9 +1,8 @@
 /** A model on a GPU that was not seen before: held against the CPU's answer, made where weights are. */
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { after, afterEach, before, beforeEach, test } from 'node:test';
+import { after, before, beforeEach, test } from 'node:test';
 import type { PreparedModel } from '../../../src/models/prepared-model.ts';
 import {
   checkAnswerOnDevice,
@@ -11,6 +10,7 @@ import {
 } from '../../../src/models/preparing/answer-on-device.ts';
 import { prepareModel } from '../../../src/models/preparing/prepare.ts';
 import { fetchWeights } from '../../../src/models/weights/fetch.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 import {
   type FakeRegistry,
   makeTinyModel,
@@ -33,8 +33,8 @@ before(async () => {
   registry = await openFakeRegistry(tiny.tarball);
 });
 after(() => registry.close());
-beforeEach(async () => {
-  root = await mkdtemp(path.join(tmpdir(), 'answers-'));
+beforeEach(async context => {
+  root = await temporaryFolder(context);
   places = { cacheDir: path.join(root, 'models'), weightsDir: path.join(root, 'weights') };
   asked = [];
   const { manifest } = tiny;
@@ -50,7 +50,6 @@ beforeEach(async () => {
     provider: 'cuda',
   });
 });
-afterEach(() => rm(root, { recursive: true }));
 
 function options(gpuLevel = 100): Omit<DeviceAnswerOptions, 'model'> {
   const answerOf = (level: number) => async (model: PreparedModel) =>

@@ -1,9 +1,8 @@
 /** Preparing in int8 from ranges: the answer check, the fallback, damaged files. */
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, readFile, rm, utimes, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { after, afterEach, before, beforeEach } from 'node:test';
+import test, { after, before, beforeEach } from 'node:test';
 import { createPlaneTables, fillAlpha, fillPlanes } from '../../../src/engine/child/graph-ends.ts';
 import { InferenceSession, Tensor } from '../../../src/engine/child/onnx-runtime.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
@@ -20,6 +19,7 @@ import {
 } from '../../../src/models/preparing/prepare.ts';
 import { exactInputScale, formatRanges } from '../../../src/models/preparing/ranges.ts';
 import { fetchWeights } from '../../../src/models/weights/fetch.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { isModelError } from '../is-model-error.ts';
 import { graphBytes, measureRanges, prepareTinyGraph } from '../onnx/tiny-graph.ts';
 import {
@@ -53,17 +53,16 @@ before(async () => {
   rangesText = await calibrate(tiny.weights);
 });
 after(() => registry.close());
-beforeEach(async () => {
+beforeEach(async context => {
   steps = [];
   asked = [];
-  folder = await mkdtemp(join(tmpdir(), 'int8-'));
+  folder = await temporaryFolder(context);
   cacheDir = join(folder, 'cache');
   rangesFile = join(folder, 'models', 'tiny', 'ranges-64.json');
   await mkdir(join(folder, 'models', 'tiny'), { recursive: true });
   await writeFile(rangesFile, rangesText);
   await fetchWeights(manifest, { cacheDir, registryOptions: registry.options });
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 /** An engine in this process. */
 const answer: AnswerPicture = async (model, rgb) => {
@@ -229,12 +228,4 @@ test('other ranges make another file beside that of a release that may still run
   await prepare();
   for (const file of files) await assert.rejects(readFile(file), { code: 'ENOENT' });
   assert.equal((await prepare()).path, second.path);
-});
-
-test('two at the same time make the same file', async () => {
-  const [one, other] = await Promise.all([prepare(), prepare()]);
-  assert.deepEqual(one, other);
-  steps.length = 0;
-  assert.deepEqual(await prepare(), one);
-  assert.ok(!took('rewrite'));
 });

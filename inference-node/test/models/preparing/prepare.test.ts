@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import {
   appendFile,
   mkdir,
-  mkdtemp,
   readdir,
   readFile,
   rename,
@@ -11,9 +10,8 @@ import {
   utimes,
   writeFile,
 } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
-import test, { after, afterEach, before, beforeEach } from 'node:test';
+import test, { after, before, beforeEach } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
 import { EngineSession } from '../../../src/engine/child/engine-session.ts';
 import { createSessionSpec } from '../../../src/engine/engine-protocol.ts';
@@ -35,6 +33,7 @@ import {
 } from '../../../src/models/preparing/prepared-cache.ts';
 import { fetchWeights } from '../../../src/models/weights/fetch.ts';
 import { recordChecked, weightsPath } from '../../../src/models/weights/weights-cache.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { isModelError } from '../is-model-error.ts';
 import { largestDifference, runGraph } from '../onnx/tiny-graph.ts';
 import {
@@ -55,12 +54,11 @@ before(async () => {
   registry = await openFakeRegistry(model.tarball);
 });
 after(() => registry.close());
-beforeEach(async () => {
+beforeEach(async context => {
   steps = [];
-  cacheDir = await mkdtemp(join(tmpdir(), 'model-cache-'));
+  cacheDir = await temporaryFolder(context);
   await fetchWeights(model.manifest, { cacheDir, registryOptions: registry.options });
 });
-afterEach(() => rm(cacheDir, { recursive: true }));
 
 function prepareTiny(more: Partial<PrepareOptions> = {}): Promise<PreparedModel> {
   return prepareModel({
@@ -141,13 +139,6 @@ test('the prepared graph runs and is described for an engine', async () => {
   assert.ok(largestDifference(wanted, await runGraph(bytes, 64)) < 2e-3);
 });
 
-test('the second start uses the file of the first', async () => {
-  const first = await prepareTiny();
-  assert.ok(tookRewrite());
-  assert.deepEqual(await prepareTiny(), first);
-  assert.ok(!tookRewrite());
-});
-
 test('size, precision, provider and instruction set each have a file of their own', async () => {
   const variants: Partial<PrepareOptions>[] = [
     {},
@@ -163,13 +154,6 @@ test('size, precision, provider and instruction set each have a file of their ow
   }
   assert.equal(paths.size, variants.length);
   assert.equal((await listPrepared(cacheDir, model.manifest)).length, variants.length);
-});
-
-test('the default precision depends on the provider and the model', async () => {
-  assert.equal((await prepareTiny({ provider: 'cuda' })).precision, 'fp16');
-  const single: ModelManifest = { ...model.manifest, precisions: ['fp32'] };
-  assert.equal((await prepareTiny({ provider: 'cuda', manifest: single })).precision, 'fp32');
-  assert.equal((await prepareTiny({ provider: 'cpu' })).precision, 'fp32');
 });
 
 for (const [what, damage] of [

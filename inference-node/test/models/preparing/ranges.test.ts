@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { after, before } from 'node:test';
 import { rangeOfAll } from '../../../../bench/observe-ranges.ts';
@@ -21,12 +20,13 @@ import {
   parseRanges,
   type Ranges,
 } from '../../../src/models/preparing/ranges.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { isModelError } from '../is-model-error.ts';
 import { prepareTinyGraph, tinyGraph } from '../onnx/tiny-graph.ts';
 import { makeTinyModel } from '../weights/fake-registry.ts';
 
 const SIDE = 64;
-let directory: string;
+const directory = await temporaryFolder({ after });
 let manifest: ModelManifest;
 
 const graph = prepareTinyGraph(tinyGraph({ side: SIDE }));
@@ -49,10 +49,8 @@ function ranges(more: Partial<Ranges> = {}): Ranges {
 
 before(async () => {
   ({ manifest } = await makeTinyModel(1000));
-  directory = await mkdtemp(join(tmpdir(), 'ranges-'));
   await mkdir(join(directory, 'tiny'));
 });
-after(() => rm(directory, { recursive: true }));
 
 async function load(text: string) {
   await writeFile(join(directory, 'tiny', 'ranges-64.json'), text);

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import {
   mkdir,
-  mkdtemp,
   readdir,
   readFile,
   rename,
@@ -12,7 +11,6 @@ import {
   utimes,
   writeFile,
 } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { afterEach, before, beforeEach } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
@@ -24,6 +22,7 @@ import {
   weightsDirectory,
   weightsPath,
 } from '../../../src/models/weights/weights-cache.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { isModelError } from '../is-model-error.ts';
 import {
   type FakeRegistry,
@@ -39,13 +38,12 @@ let cacheDir: string;
 before(async () => {
   model = await makeTinyModel();
 });
-beforeEach(async () => {
-  cacheDir = await mkdtemp(join(tmpdir(), 'model-cache-'));
+beforeEach(async context => {
+  cacheDir = await temporaryFolder(context);
   registry = await openFakeRegistry(model.tarball);
 });
 afterEach(async () => {
   await registry.close();
-  await rm(cacheDir, { recursive: true });
 });
 
 function fetchTiny(
@@ -251,35 +249,24 @@ test('a truncated file is refused by its size', async () => {
   );
 });
 
-test('missing weights give a line that says how to fetch them', async () => {
-  await assert.rejects(
-    requireWeights({ cacheDir }, model.manifest),
-    isModelError('missing', /models fetch tiny/),
-  );
-});
-
-test('weights that were brought are used where they lie, and nothing is written there', async () => {
+test('weights that were brought are used where they lie, and nothing is written there', async context => {
   await fetchTiny();
-  const weightsDir = await mkdtemp(join(tmpdir(), 'brought-weights-'));
+  const weightsDir = join(await temporaryFolder(context), 'brought');
   const directory = weightsDirectory(weightsDir, model.manifest);
   const brought = weightsPath(weightsDir, model.manifest, at(model.manifest.files, 0));
-  try {
-    await mkdir(directory, { recursive: true });
-    await rename(pathOf(), brought);
-    const options = { cacheDir, weightsDir, registryOptions: registry.options };
-    const requests = registry.requests.length;
-    assert.deepEqual((await fetchWeights(model.manifest, options)).kept, ['tiny.onnx']);
-    assert.equal(registry.requests.length, requests);
-    const used = async () => [...(await requireWeights(options, model.manifest)).values()];
-    assert.deepEqual(await used(), [brought]);
-    assert.deepEqual(await readdir(directory), ['tiny.onnx']);
-    await truncate(brought, 1000);
-    await assert.rejects(used(), isModelError('altered', /brought-weights-.*it has 1000 bytes/));
-    await fetchWeights(model.manifest, { ...options, replaceAltered: true });
-    assert.deepEqual(await used(), [pathOf()]);
-  } finally {
-    await rm(weightsDir, { recursive: true });
-  }
+  await mkdir(directory, { recursive: true });
+  await rename(pathOf(), brought);
+  const options = { cacheDir, weightsDir, registryOptions: registry.options };
+  const requests = registry.requests.length;
+  assert.deepEqual((await fetchWeights(model.manifest, options)).kept, ['tiny.onnx']);
+  assert.equal(registry.requests.length, requests);
+  const used = async () => [...(await requireWeights(options, model.manifest)).values()];
+  assert.deepEqual(await used(), [brought]);
+  assert.deepEqual(await readdir(directory), ['tiny.onnx']);
+  await truncate(brought, 1000);
+  await assert.rejects(used(), isModelError('altered', /\/brought\/.*it has 1000 bytes/));
+  await fetchWeights(model.manifest, { ...options, replaceAltered: true });
+  assert.deepEqual(await used(), [pathOf()]);
 });
 
 test('two fetches at once on one directory both succeed', async () => {

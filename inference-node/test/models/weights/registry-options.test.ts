@@ -1,23 +1,22 @@
 import assert from 'node:assert/strict';
-import { chmod, mkdir, mkdtemp, realpath, rm, symlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, mkdir, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { afterEach, beforeEach } from 'node:test';
+import test, { beforeEach } from 'node:test';
 import npmDefinitions from '@npmcli/config/lib/definitions/index.js';
 import { fetchWeights } from '../../../src/models/weights/fetch.ts';
 import { loadRegistryOptions } from '../../../src/models/weights/registry-options.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { makeTinyModel, openFakeRegistry } from './fake-registry.ts';
 
 let home: string;
 let project: string;
 
-beforeEach(async () => {
-  home = await realpath(await mkdtemp(join(tmpdir(), 'npm-home-')));
+beforeEach(async context => {
+  home = await temporaryFolder(context);
   project = join(home, 'project');
   await mkdir(project);
   await writeFile(join(project, 'package.json'), '{}');
 });
-afterEach(() => rm(home, { recursive: true }));
 
 /** Uses only what the test gives: neither this machine's npm nor its configuration. */
 async function load(env: Record<string, string> = {}) {
