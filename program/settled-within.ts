@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 
 /** Whether `work` settled before the time was over or the signal aborted. */
 export async function settledWithin(
-  work: Promise<void>,
+  work: Promise<unknown>,
   waitMs: number,
   signal?: AbortSignal,
 ): Promise<boolean> {

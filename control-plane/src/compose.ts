@@ -46,7 +46,7 @@ import { ReadAccount } from './services/account.ts';
 import { AccountJobs } from './services/account-jobs/account-jobs.ts';
 import { BalanceWatch } from './services/alerts/balance-watch.ts';
 import { ManageAlerts } from './services/alerts/manage-alerts.ts';
-import { type WithheldObserver, withheldTeller } from './services/alerts/withheld-messages.ts';
+import { withheldTeller } from './services/alerts/withheld-messages.ts';
 import { Authenticate } from './services/authenticate.ts';
 import { ClockWatch } from './services/clock-watch.ts';
 import { DirectPaths } from './services/direct/direct-paths.ts';
@@ -359,7 +359,7 @@ export interface ServiceParts
   > {
   readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
   readonly readiness: AppServices['readiness'];
-  readonly observer: LossObserver & WithheldObserver & Pick<ControlMetrics, 'paymentTold'>;
+  readonly observer: LossObserver & Pick<ControlMetrics, 'paymentTold' | 'messageWithheld'>;
   /** The services' own where absent; tests narrow them. */
   readonly uploadSlots?: UploadBounds | undefined;
   readonly resultReaders?: ResultReaderBounds | undefined;
@@ -508,9 +508,9 @@ function composeBackground(
     });
   const clockWatch = new ClockWatch({ look: () => stores.compareClocks(), log });
   const loops: { start(): void; stop(): Promise<void> }[] = [
-    composeWatch(base),
+    composeWatch(base).loop,
     composeSweeper(base, losses),
-    clockWatch,
+    clockWatch.loop,
   ];
   if (fleetSizing !== undefined) loops.push(fleetSizing);
   // What waits where there is no mail server is left to a replica that has one.

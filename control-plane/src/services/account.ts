@@ -1,5 +1,5 @@
 /** The use cases behind /v1/account. */
-import { PRICE_LISTS, type PriceList } from '../domain/credit-packages.ts';
+import { PRICE_LISTS } from '../domain/credit-packages.ts';
 import type { ApiKeyOwner, ApiKeyStore } from '../store/accounts/api-key-store.ts';
 import type { LedgerStore } from '../store/ledger/ledger-store.ts';
 import { keyView } from './keys/manage-keys.ts';
@@ -16,30 +16,8 @@ export interface Credits {
   readonly reserved: number;
 }
 
-/** What GET /v1/account answers. */
-export interface AccountView {
-  readonly credits: Credits;
-}
-
 /** What GET /v1/account/packages answers. */
-export interface PackagesView {
-  readonly lists: readonly {
-    readonly unit: PriceList['unit'];
-    readonly currency: PriceList['currency'];
-    readonly packages: readonly {
-      readonly credits: number;
-      readonly price: number;
-      readonly unit_price: string;
-    }[];
-  }[];
-}
-
-/** What GET /v1/account/keys answers: the account's keys, oldest first, revoked ones too. */
-export interface KeysView {
-  readonly keys: readonly ReturnType<typeof keyView>[];
-}
-
-const PACKAGES: PackagesView = {
+const PACKAGES = {
   lists: PRICE_LISTS.map(({ unit, currency, packages }) => ({
     unit,
     currency,
@@ -60,7 +38,8 @@ export class ReadAccount {
     this.#apiKeys = apiKeys;
   }
 
-  async view(caller: Caller): Promise<AccountView> {
+  /** What GET /v1/account answers. */
+  async view(caller: Caller) {
     return { credits: await this.credits(caller) };
   }
 
@@ -71,12 +50,12 @@ export class ReadAccount {
     return { available: balances.available, reserved: balances.reserved };
   }
 
-  packages(): PackagesView {
+  packages() {
     return PACKAGES;
   }
 
-  /** Every key of the caller's account; nothing in it can be used as a key. */
-  async keys({ accountId }: Caller): Promise<KeysView> {
+  /** Those of the caller's account, oldest first, revoked ones too; none can be used as a key. */
+  async keys({ accountId }: Caller) {
     const keys = await this.#apiKeys.list(accountId);
     return { keys: keys.map(keyView) };
   }

@@ -8,7 +8,7 @@ import {
   describeClocks,
   MEMBER_CLOCKS_MS_MAX,
 } from '../store/database/member-clocks.ts';
-import { RoundLoop } from './round-loop.ts';
+import { pollingLoop } from './round-loop.ts';
 
 /** A look is a connection of its own: at this pace each of three members is seen twice a minute. */
 const LOOK_EVERY_MS = 10_000;
@@ -21,7 +21,11 @@ export interface ClockWatchDependencies {
 
 export class ClockWatch {
   readonly #dependencies: ClockWatchDependencies;
-  readonly #loop = new RoundLoop({ pollMs: LOOK_EVERY_MS, begin: () => void this.#round() });
+  readonly loop = pollingLoop(
+    LOOK_EVERY_MS,
+    () => this.look(),
+    err => this.#dependencies.log.warn({ err }, 'the clocks of the database were not read'),
+  );
   #last: ClockComparison | undefined;
   #apart = false;
 
@@ -32,25 +36,6 @@ export class ClockWatch {
   /** By the last look; undefined: there is one clock, or there was no look yet. */
   get differenceMs(): number | undefined {
     return this.#last?.differenceMs;
-  }
-
-  start(): void {
-    this.#loop.start();
-  }
-
-  async stop(): Promise<void> {
-    await this.#loop.stop();
-  }
-
-  /** Never rejects. */
-  async #round(): Promise<void> {
-    try {
-      await this.look();
-      this.#loop.roundEnded();
-    } catch (err) {
-      this.#dependencies.log.warn({ err }, 'the clocks of the database were not read');
-      this.#loop.roundFailed();
-    }
   }
 
   /** Says so when they begin to differ, and when they agree again. */

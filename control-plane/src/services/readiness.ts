@@ -4,6 +4,7 @@
  * then refuses new submissions.
  */
 import { outsideRequests } from '#program/request-owner.ts';
+import { settledWithin } from '#program/settled-within.ts';
 
 /** How long an answer is reused: many probes cost one check. */
 const READINESS_CACHE_MS = 1000;
@@ -84,19 +85,13 @@ export class ReadinessService {
     cause: ReadinessCause,
     check: () => Promise<void>,
   ): Promise<ReadinessCause | undefined> {
-    let timer: NodeJS.Timeout | undefined;
-    const timeout = new Promise<never>((_, reject) => {
-      const late = () => reject(new Error(`no answer in ${CHECK_TIMEOUT_MS} ms`));
-      timer = setTimeout(late, CHECK_TIMEOUT_MS);
-    });
     try {
-      await Promise.race([check(), timeout]);
+      const late = !(await settledWithin(check(), CHECK_TIMEOUT_MS));
+      if (late) throw new Error(`no answer in ${CHECK_TIMEOUT_MS} ms`);
       return undefined;
     } catch (error) {
       this.#onFailure(cause, error);
       return cause;
-    } finally {
-      clearTimeout(timer);
     }
   }
 }

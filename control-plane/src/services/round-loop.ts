@@ -72,6 +72,25 @@ export interface RoundLoopOptions {
   readonly clock?: LoopClock;
 }
 
+/** A loop whose rounds are `work` alone; `onFailed` hears of one that the database failed. */
+export function pollingLoop(
+  pollMs: number,
+  work: () => Promise<void>,
+  onFailed: (err: unknown) => void,
+): RoundLoop {
+  const round = async () => {
+    try {
+      await work();
+      loop.roundEnded();
+    } catch (err) {
+      onFailed(err);
+      loop.roundFailed();
+    }
+  };
+  const loop = new RoundLoop({ pollMs, begin: () => void round() });
+  return loop;
+}
+
 export class RoundLoop {
   readonly #options: RoundLoopOptions;
   readonly #clock: LoopClock;

@@ -23,7 +23,7 @@ import {
   type Telling,
 } from '../../store/alerts/alert-store.ts';
 import type { NewMail } from '../../store/outbox/outbox-rows.ts';
-import { RoundLoop } from '../round-loop.ts';
+import { pollingLoop } from '../round-loop.ts';
 import type { OnWithheld } from './withheld-messages.ts';
 
 /** Between two looks. */
@@ -34,10 +34,6 @@ const PAGE_ROWS = 200;
 const PAGES_MAX = 10;
 /** Addresses whose secrets are sealed anew in a look, after the key was changed. */
 const RESEALED_MAX = 50;
-
-export interface AlertObserver {
-  balanceTold(): void;
-}
 
 export interface BalanceWatchDependencies {
   readonly alerts: AlertStore;
@@ -50,36 +46,21 @@ export interface BalanceWatchDependencies {
   readonly onWithheld: OnWithheld;
   /** Where the account area is. */
   readonly pageUrl: string;
-  readonly observer: AlertObserver;
+  readonly observer: { balanceTold(): void };
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
 }
 
 export class BalanceWatch {
   readonly #dependencies: BalanceWatchDependencies;
-  readonly #loop = new RoundLoop({ pollMs: LOOK_EVERY_MS, begin: () => void this.#round() });
+  readonly loop = pollingLoop(
+    LOOK_EVERY_MS,
+    () => this.look(),
+    err => this.#dependencies.log.warn({ err }, 'balances were not looked at'),
+  );
   #place: AlertPlace = FIRST_ALERT;
 
   constructor(dependencies: BalanceWatchDependencies) {
     this.#dependencies = dependencies;
-  }
-
-  start(): void {
-    this.#loop.start();
-  }
-
-  async stop(): Promise<void> {
-    await this.#loop.stop();
-  }
-
-  /** Never rejects. */
-  async #round(): Promise<void> {
-    try {
-      await this.look();
-      this.#loop.roundEnded();
-    } catch (err) {
-      this.#dependencies.log.warn({ err }, 'balances were not looked at');
-      this.#loop.roundFailed();
-    }
   }
 
   /** From where the last look stopped to the end, PAGES_MAX pages at most. */

@@ -13,11 +13,7 @@ import {
   type CallbackPolicy,
   wrongWithCallbackUrl,
 } from '../../sources/guard/callback-url-text.ts';
-import type {
-  AlertSettings,
-  AlertSettingsStore,
-  EventDelivery,
-} from '../../store/alerts/alert-settings.ts';
+import type { AlertSettingsStore, EventDelivery } from '../../store/alerts/alert-settings.ts';
 import type { AlertStore } from '../../store/alerts/alert-store.ts';
 import type { OnWithheld } from './withheld-messages.ts';
 
@@ -26,18 +22,7 @@ export const TEST_EVERY_MS = 10_000;
 
 export type { EventDelivery };
 
-export interface AlertView {
-  readonly thresholds: AlertSettings['thresholds'];
-  /** null: none. `readable`: its secret opens; a new one is to be made otherwise. */
-  readonly webhook: { readonly url: string; readonly readable: boolean } | null;
-  readonly test: EventDelivery | null;
-  /** Mails of the owners who are told. */
-  readonly owners: readonly string[];
-  /** Whether the service has a mail server. */
-  readonly mails: boolean;
-  /** Undefined: mails of today are left. */
-  readonly mailsUsedUp: number | undefined;
-}
+export type AlertView = Awaited<ReturnType<ManageAlerts['view']>>;
 
 /** An account and who acts in it. */
 export interface AlertScope {
@@ -77,7 +62,11 @@ export class ManageAlerts {
     this.#dependencies = dependencies;
   }
 
-  async view(accountId: string): Promise<AlertView> {
+  /**
+   * `webhook`: null where there is none; unless it is `readable` a new secret is to be made.
+   * `mailsUsedUp`: undefined where mails of today are left.
+   */
+  async view(accountId: string) {
     const { settings, alerts, secrets, mails, messagesMax } = this.#dependencies;
     const { thresholds, webhook, test, sentToday } = await settings.read(accountId);
     const owners = (await alerts.owners(accountId)).map(({ mail }) => mail);

@@ -3,14 +3,13 @@ import type { Logger } from 'pino';
 import type { WithheldReason } from '../../domain/account/message-limits.ts';
 import type { Withheld } from '../../store/alerts/message-counts.ts';
 
-export interface WithheldObserver {
-  messageWithheld(reason: WithheldReason): void;
-}
-
 export type OnWithheld = (accountId: string, withheld: Withheld) => void;
 
 /** Each is counted; the log says it once a day of an account, and of an address without naming it. */
-export function withheldTeller(observer: WithheldObserver, log: Pick<Logger, 'warn'>): OnWithheld {
+export function withheldTeller(
+  observer: { messageWithheld(reason: WithheldReason): void },
+  log: Pick<Logger, 'warn'>,
+): OnWithheld {
   return (accountId, { reason, isFirst }) => {
     observer.messageWithheld(reason);
     if (isFirst) log.warn({ accountId, reason }, 'messages are withheld until tomorrow');

@@ -25,7 +25,7 @@ import type {
 import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { PlaygroundStore } from '../../store/jobs/playground-store.ts';
 import type { JobEvents } from '../job-events.ts';
-import { RoundLoop } from '../round-loop.ts';
+import { pollingLoop } from '../round-loop.ts';
 
 /** Between two reports; nodes need a minute or more to come. */
 export const REPORT_EVERY_MS = 5000;
@@ -54,7 +54,11 @@ export class FleetSizing {
   readonly #dependencies: FleetSizingDependencies;
   readonly #now: () => number;
   readonly #peak = new HeldPeak(HOLD_MS);
-  readonly #loop = new RoundLoop({ pollMs: REPORT_EVERY_MS, begin: () => void this.#round() });
+  readonly #loop = pollingLoop(
+    REPORT_EVERY_MS,
+    () => this.report(),
+    err => this.#dependencies.log.warn({ err }, 'the fleet was not measured'),
+  );
   readonly #unsubscribe: (() => void)[] = [];
   #meter: WorkMeter | undefined;
   #sampling: NodeJS.Timeout | undefined;
@@ -147,17 +151,6 @@ export class FleetSizing {
     const queue = { jobs, megapixels: Math.round(megapixels) };
     const lately = { inflowPerS: rounded(inflowPerS), pacePerS: rounded(pacePerS(work)) };
     this.#dependencies.log.info({ nodes, now, routableNodes, queue, lately }, 'nodes wanted');
-  }
-
-  /** Never rejects. */
-  async #round(): Promise<void> {
-    try {
-      await this.report();
-      this.#loop.roundEnded();
-    } catch (err) {
-      this.#dependencies.log.warn({ err }, 'the fleet was not measured');
-      this.#loop.roundFailed();
-    }
   }
 }
 

@@ -53,17 +53,12 @@ export interface MailSender {
 
 /** given-up: not taken, and that was the last attempt. */
 export const MAIL_ATTEMPT_OUTCOMES = ['sent', 'refused', 'later', 'given-up'] as const;
-export type MailAttemptOutcome = (typeof MAIL_ATTEMPT_OUTCOMES)[number];
-
-/** Events of the delivery of mails; the metrics implement it. */
-export interface MailObserver {
-  mailAttempted(outcome: MailAttemptOutcome): void;
-}
+type MailAttemptOutcome = (typeof MAIL_ATTEMPT_OUTCOMES)[number];
 
 export interface MailDeliveryParts extends DeliveryParts {
   readonly secrets: Pick<CallbackSecrets, 'openText'>;
   readonly sender: MailSender;
-  readonly observer: MailObserver;
+  readonly observer: { mailAttempted(outcome: MailAttemptOutcome): void };
   readonly scheduleMs?: WebhookSchedule;
 }
 

@@ -7,6 +7,7 @@ import { ContractError } from '#contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
 import { noteRequestSecret } from '#program/request-owner.ts';
 import { Semaphore } from '#program/semaphore.ts';
+import { settledWithin } from '#program/settled-within.ts';
 import { type Job, publicState } from '../../domain/job.ts';
 import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../../storage/blob-store.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
@@ -158,20 +159,9 @@ export class ResultDownload {
       found => found === undefined,
       () => false,
     );
-    if (!(await within(isGone, THERE_MS_MAX, false))) return;
+    if (!(await settledWithin(isGone, THERE_MS_MAX)) || !(await isGone)) return;
     const refusal = await losses.refusal(jobId, by);
     if (refusal !== undefined) throw refusal;
-  }
-}
-
-/** @param otherwise where it takes longer; the promise never rejects */
-async function within<T>(promise: Promise<T>, ms: number, otherwise: T): Promise<T> {
-  const { promise: late, resolve } = Promise.withResolvers<T>();
-  const timer = setTimeout(resolve, ms, otherwise);
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
   }
 }
 

@@ -64,20 +64,7 @@ export class ReadUsage {
   }
 
   /** The same, with what is wrong as an answer. */
-  ask(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
-    return this.#read(accountId, texts);
-  }
-
-  /** Credits charged since the month began, UTC. */
-  async chargedThisMonth(accountId: string): Promise<number> {
-    const { usage } = this.#dependencies;
-    const to = await usage.today();
-    const total = await usage.total(accountId, { from: monthStartOf(to), to });
-    if (total === undefined) throw wrong(TOO_MUCH);
-    return total.credits;
-  }
-
-  async #read(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
+  async ask(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
     const { usage } = this.#dependencies;
     const question = usageQuestionOf(texts, await usage.today());
     if ('fault' in question) return question;
@@ -90,6 +77,15 @@ export class ReadUsage {
       total: rows.map(figuresOf).reduce(addUsage, NO_USAGE),
       usage: await this.#entries(accountId, question, rows),
     };
+  }
+
+  /** Credits charged since the month began, UTC. */
+  async chargedThisMonth(accountId: string): Promise<number> {
+    const { usage } = this.#dependencies;
+    const to = await usage.today();
+    const total = await usage.total(accountId, { from: monthStartOf(to), to });
+    if (total === undefined) throw wrong(TOO_MUCH);
+    return total.credits;
   }
 
   async #entries(accountId: string, { group }: UsageQuestion, rows: readonly UsageOf[]) {

@@ -149,7 +149,7 @@ for (const dialect of DIALECTS) {
         assert.ok(outcome.kind === 'created');
         const input = { ...outcome.job.input!, width: 6000, height: 5000 };
         for (let sent = 0; sent < 10_000; sent += 1) {
-          events.jobSubmitted({ ...outcome.job, input, playgroundDayMs: 1 });
+          events.jobSubmitted({ ...outcome.job, input, class: 'playground' });
         }
         nowMs += 60_000;
         await sizing.report();
