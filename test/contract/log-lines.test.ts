@@ -3,14 +3,13 @@
  * fail and end; and its messages against those of the sources.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
 import { after, before, describe, it, test } from 'node:test';
 import { promisify } from 'node:util';
 import { Ajv } from 'ajv';
@@ -20,6 +19,7 @@ import { until } from '../../control-plane/test/services/dispatch/harness.ts';
 import { pictureBody } from '../../control-plane/test/support/replicas.ts';
 import { FakeCollector } from '../support/fake-collector.ts';
 import { loggedMessages } from '../support/log-calls.ts';
+import { Program } from '../support/program.ts';
 import { ROOT } from '../support/running-service.ts';
 
 const SCHEMA = JSON.parse(readFileSync(path.join(ROOT, 'docs/log-line.schema.json'), 'utf8'));
@@ -32,37 +32,6 @@ const LEVELS: Readonly<Record<string, number>> = {
   fatal: 60,
 };
 const OPERATOR_KEY = 'an-operator-key-of-these-tests-of-lines';
-
-interface Line {
-  readonly level: number;
-  readonly msg: string;
-  readonly [field: string]: unknown;
-}
-
-class Program {
-  readonly lines: Line[] = [];
-  readonly child: ChildProcess;
-
-  constructor(args: readonly string[], env: Readonly<Record<string, string>>) {
-    this.child = spawn(process.execPath, args, {
-      env: { PATH: process.env.PATH, ...env },
-      stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
-    });
-    if (this.child.stdout === null) throw new Error('a program without an output');
-    createInterface(this.child.stdout).on('line', line => this.lines.push(JSON.parse(line)));
-  }
-
-  async line(msg: string): Promise<Line> {
-    await until(() => this.lines.some(line => line.msg === msg), `the line ${msg}`);
-    return this.lines.find(line => line.msg === msg) as Line;
-  }
-
-  async end(): Promise<void> {
-    const closed = once(this.child, 'close');
-    this.child.kill('SIGTERM');
-    await closed;
-  }
-}
 
 test('every message that a program has is in the schema, at the levels it has', () => {
   const listed = new Map(
@@ -99,7 +68,7 @@ describe('lines of both programs', () => {
       MATTING_LOG_LEVEL: 'debug',
       OTEL_EXPORTER_OTLP_ENDPOINT: collector.endpoint,
     };
-    const control = new Program([path.join(ROOT, 'control-plane/src/main.ts')], {
+    const control = new Program('control plane', [path.join(ROOT, 'control-plane/src/main.ts')], {
       ...common,
       MATTING_DATA_DIR: directory,
       MATTING_PORT: '0',
@@ -112,10 +81,11 @@ describe('lines of both programs', () => {
       MATTING_UNKNOWN: 'a variable that nothing reads',
     });
     programs.push(control);
-    const ports = await control.line('listening');
+    control.start();
+    const ports = await control.line<Ports>('listening');
     const fakeRooms = path.join(ROOT, 'inference-node/test/shell/fake-rooms-hook.ts');
     const main = path.join(ROOT, 'inference-node/src/main.ts');
-    const node = new Program(['--import', fakeRooms, main], {
+    const node = new Program('node', ['--import', fakeRooms, main], {
       ...common,
       MATTING_NODE_ID: 'node-of-lines',
       MATTING_NODE_PORT: '0',
@@ -124,12 +94,13 @@ describe('lines of both programs', () => {
       MATTING_REGISTRY_ADDRESS: `127.0.0.1:${ports.registry}`,
     });
     programs.push(node);
-    await live(ports as unknown as Ports);
-    await node.end();
-    await control.end();
+    node.start();
+    await live(ports);
+    await node.stop();
+    await control.stop();
   });
-  after(() => {
-    for (const { child } of programs) child.kill('SIGKILL');
+  after(async () => {
+    for (const program of programs) await program.kill();
     collector?.close();
     rmSync(directory, { recursive: true, force: true });
   });

@@ -11,6 +11,7 @@ import {
   missingStore,
   type TestObjectStore,
 } from '../support/object-storage/object-store.ts';
+import type { Env } from '../support/program.ts';
 import { ROOT } from '../support/running-service.ts';
 import {
   type BucketPolicy,
@@ -19,7 +20,6 @@ import {
   policyFor,
   without,
 } from './bucket-user.ts';
-import type { Env } from './program.ts';
 
 const execute = promisify(execFile);
 describe('the bucket user', { skip: missingStore('minio') }, () => {

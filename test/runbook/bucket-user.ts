@@ -9,7 +9,7 @@ import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { IDENTITY, type TestObjectStore } from '../support/object-storage/object-store.ts';
-import type { Env } from './program.ts';
+import type { Env } from '../support/program.ts';
 import { codeOf, readPage } from './runbook-page.ts';
 
 /** Of the service's objects, in the policy and in its URL. */

@@ -16,11 +16,11 @@ import sharp from 'sharp';
 import { findFreePorts } from '../../bin/free-ports.ts';
 import { PrometheusServer, skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
 import { skipReason } from '../support/database.ts';
+import { type Env, Program } from '../support/program.ts';
 import { ROOT, type WireJob } from '../support/running-service.ts';
-import { type Env, Program } from './program.ts';
 import { RightsDatabase } from './rights-database.ts';
 
-export type { Env } from './program.ts';
+export type { Env } from '../support/program.ts';
 
 const execute = promisify(execFile);
 const CONTROL_PLANE_MAIN = path.join(ROOT, 'control-plane/src/main.ts');

@@ -4,8 +4,8 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { Env } from '../support/program.ts';
 import { Installation, NODE_TOKEN, pictureBase64, SECRETS_KEY, SKIP } from './installation.ts';
-import type { Env } from './program.ts';
 
 const NEXT_TOKEN = 'the-next-node-token-of-the-runbook';
 const NEXT_KEY = 'cd'.repeat(32);

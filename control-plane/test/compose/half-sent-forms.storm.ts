@@ -66,8 +66,8 @@ describe('half-sent forms for a minute', { skip }, () => {
       });
       const floods: HalfSentForms[] = [];
       try {
-        const { http: port, metrics } = await main.lineOf('listening');
-        main.ignoreLog();
+        type Ports = { http: number; metrics: number };
+        const { http: port, metrics } = await main.line<Ports>('listening');
         const token = await createKey(main.databaseUrl);
         const own = `http://127.0.0.1:${metrics}`;
         const ofOperator = ['POST /operator/sign-in HTTP/1.1', `Host: 127.0.0.1:${metrics}`];

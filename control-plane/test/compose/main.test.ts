@@ -1,20 +1,13 @@
 /** The program as it is started: a process, its ports, its signals and its last words. */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
-import { finished } from 'node:stream/promises';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import sharp from 'sharp';
-import {
-  CHANNEL_ENV,
-  closeChannel,
-  STDIO_WITH_CHANNEL,
-} from '../../../test/support/ipc-channel.ts';
+import { Program } from '../../../test/support/program.ts';
 import { CallbackSecrets, notificationBody } from '../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../src/secrets/secret-box.ts';
 import { openDatabase } from '../../src/store/database/connect.ts';
@@ -42,57 +35,21 @@ afterEach(async () => {
   await rm(directory, { recursive: true });
 });
 
-class Program {
-  readonly #child: ChildProcess;
-  readonly exit: Promise<number | null>;
-  readonly #log: Record<string, unknown>[] = [];
-  errors = '';
-
-  constructor(env: Readonly<Record<string, string>>) {
-    this.#child = spawn(process.execPath, [MAIN], {
-      env: { ...env, ...CHANNEL_ENV },
-      stdio: STDIO_WITH_CHANNEL,
-    });
-    programs.push(this);
-    this.exit = this.#ended();
-    this.#child.stderr?.setEncoding('utf8').on('data', text => {
-      this.errors += text;
-    });
-    createInterface(this.#child.stdout!).on('line', line => this.#log.push(JSON.parse(line)));
-  }
-
-  async #ended(): Promise<number | null> {
-    const exited = once(this.#child, 'exit');
-    await finished(this.#child.stderr!);
-    return (await exited)[0];
-  }
-
-  get log(): string {
-    return JSON.stringify(this.#log);
-  }
-
-  line(message: string): Record<string, unknown> | undefined {
-    return this.#log.find(line => line.msg === message);
-  }
-
-  async ports(): Promise<{ http: number; registry: number; metrics: number }> {
-    await until(() => this.line('listening') !== undefined, this.errors || 'the ports');
-    return this.line('listening') as unknown as Awaited<ReturnType<Program['ports']>>;
-  }
-
-  signal(signal: NodeJS.Signals): void {
-    this.#child.kill(signal);
-  }
-
-  disconnect(): void {
-    closeChannel(this.#child);
-  }
-
-  async kill(): Promise<void> {
-    this.#child.kill('SIGKILL');
-    await this.exit;
-  }
+interface Ports {
+  readonly http: number;
+  readonly registry: number;
+  readonly metrics: number;
 }
+
+function startMain(env: Readonly<Record<string, string>>): Program {
+  const program = new Program('control plane', [MAIN], env, { channel: true });
+  programs.push(program);
+  program.start();
+  return program;
+}
+
+const logOf = (program: Program) => JSON.stringify(program.lines);
+const portsOf = (program: Program) => program.line<Ports>('listening');
 
 function environment(changes: Readonly<Record<string, string>> = {}) {
   return {
@@ -132,7 +89,7 @@ async function outboxRow() {
 
 /** Registers as a node does, and waits until /readyz says so. */
 async function join(program: Program): Promise<ScriptedNode> {
-  const { registry, http } = await program.ports();
+  const { registry, http } = await portsOf(program);
   const node = await ScriptedNode.start();
   nodes.push(node);
   await node.join(registry);
@@ -160,8 +117,8 @@ function submit(
 describe('a control plane', () => {
   it('takes a picture over REST to a registered node and back, and ends with 0', async () => {
     const apiKey = await createKey();
-    const program = new Program(environment());
-    const { http, metrics } = await program.ports();
+    const program = startMain(environment());
+    const { http, metrics } = await portsOf(program);
     assert.equal((await fetch(`http://127.0.0.1:${http}/readyz`)).status, 503, 'no node yet');
     await join(program);
     const answer = await submit(http, apiKey, 'one');
@@ -192,23 +149,21 @@ describe('a control plane', () => {
     for (const secret of [job.job_id, link.pathname.split('/').at(-1)!, apiKey, TEST_TOKEN]) {
       assert.ok(!page.includes(secret));
     }
-    await until(() => program.line('job') !== undefined, 'the log');
-    const line = program.line('job');
-    assert.equal(line?.jobId, job.job_id);
-    assert.equal(line?.outcome, 'succeeded');
+    const { jobId, outcome } = await program.line('job');
+    assert.deepEqual([jobId, outcome], [job.job_id, 'succeeded']);
 
     program.signal('SIGTERM');
     // A terminal and npm send it twice.
     program.signal('SIGTERM');
-    assert.equal(await program.exit, 0);
-    assert.equal(program.errors, '');
+    assert.equal(await program.exited, 0);
+    assert.equal(program.complaint, '');
   });
 
   it('shows the operator its nodes and jobs on the metrics port alone', async () => {
     const apiKey = await createKey();
     const operatorKey = 'k'.repeat(32);
-    const program = new Program(environment({ MATTING_OPERATOR_KEY: operatorKey }));
-    const { http, metrics } = await program.ports();
+    const program = startMain(environment({ MATTING_OPERATOR_KEY: operatorKey }));
+    const { http, metrics } = await portsOf(program);
     const node = await join(program);
     const { job_id } = (await (await submit(http, apiKey, 'one')).json()) as { job_id: string };
     const ask = (port: number, place: string, method = 'GET') =>
@@ -223,13 +178,13 @@ describe('a control plane', () => {
     const page = async () => (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
     await until(async () => /^matting_control_nodes\{state="routable"\} 0$/m.test(await page()));
     program.signal('SIGTERM');
-    assert.equal(await program.exit, 0);
-    assert.ok(!program.log.includes(operatorKey));
+    assert.equal(await program.exited, 0);
+    assert.ok(!logOf(program).includes(operatorKey));
   });
 
   it('keeps a notification with its job, its secret sealed with the configured key', async () => {
     const apiKey = await createKey();
-    const program = new Program(
+    const program = startMain(
       environment({
         MATTING_SECRETS_KEY: 'ab'.repeat(32),
         MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
@@ -237,7 +192,7 @@ describe('a control plane', () => {
         MATTING_ALLOWED_NETWORKS: '10.7.0.0/16',
       }),
     );
-    const { http } = await program.ports();
+    const { http } = await portsOf(program);
     await join(program);
     const callback_secret = 'only the caller knows this';
     const hook = { callback_url: 'http://127.0.0.1:9/hook', callback_secret };
@@ -247,24 +202,24 @@ describe('a control plane', () => {
     const { callback, ...job } = JSON.parse(told);
     assert.deepEqual([callback.url, callback.status], [hook.callback_url, 'pending']);
     program.signal('SIGTERM');
-    assert.equal(await program.exit, 0);
+    assert.equal(await program.exited, 0);
     const row = await outboxRow();
     const secrets = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 0xab)));
     const { data } = JSON.parse(secrets.openText(row.body, notificationBody(job.job_id)) ?? '');
     assert.deepEqual(data, job);
     const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
     assert.equal(secrets.open(job.job_id, stored)?.toString(), callback_secret);
-    assert.ok(!(told + program.log).includes(callback_secret));
+    assert.ok(!(told + logOf(program)).includes(callback_secret));
     for (const door of ['ALLOW_PRIVATE_ADDRESSES', 'ALLOW_HTTP_CALLBACKS', 'ALLOWED_NETWORKS']) {
-      assert.ok(program.log.includes(`MATTING_${door}`), door);
+      assert.ok(logOf(program).includes(`MATTING_${door}`), door);
     }
-    assert.ok(!program.log.includes('127.0.0.1:9'), 'the URL is the caller’s');
+    assert.ok(!logOf(program).includes('127.0.0.1:9'), 'the URL is the caller’s');
   });
 
   it('answers those who wait for a running attempt before it ends', async () => {
     const apiKey = await createKey();
-    const program = new Program(environment());
-    const { http } = await program.ports();
+    const program = startMain(environment());
+    const { http } = await portsOf(program);
     const node = await join(program);
     const { promise: go, resolve } = Promise.withResolvers<void>();
     node.script = async exchange => {
@@ -274,16 +229,16 @@ describe('a control plane', () => {
     const answered = submit(http, apiKey, 'one');
     await until(() => node.headers.length === 1);
     program.signal('SIGTERM');
-    await until(() => program.line('draining') !== undefined);
+    await program.line('draining');
     resolve();
     assert.equal((await answered).status, 200);
-    assert.equal(await program.exit, 0);
+    assert.equal(await program.exited, 0);
   });
 
   it('that is hurried hands waits over and gives jobs back to the next start', async () => {
     const apiKey = await createKey();
-    const program = new Program(environment());
-    const { http } = await program.ports();
+    const program = startMain(environment());
+    const { http } = await portsOf(program);
     const node = await join(program);
     node.script = async exchange => {
       exchange.admit();
@@ -296,11 +251,11 @@ describe('a control plane', () => {
     const answer = await answered;
     const handedOver = (await answer.json()) as { job_id: string; sync_timeout?: boolean };
     assert.deepEqual([answer.status, handedOver.sync_timeout], [202, true]);
-    assert.equal(await program.exit, 0);
+    assert.equal(await program.exited, 0);
 
     node.script = exchange => exchange.cutOut();
-    const next = new Program(environment());
-    const again = await next.ports();
+    const next = startMain(environment());
+    const again = await portsOf(next);
     await join(next);
     const replay = await submit(again.http, apiKey, 'one');
     const job = (await replay.json()) as { job_id: string; status: string };
@@ -309,24 +264,24 @@ describe('a control plane', () => {
 
   it('takes no more when no node is there for longer than the grace', async () => {
     const apiKey = await createKey();
-    const program = new Program(environment({ MATTING_NO_NODE_GRACE_MS: '0' }));
-    const { http } = await program.ports();
+    const program = startMain(environment({ MATTING_NO_NODE_GRACE_MS: '0' }));
+    const { http } = await portsOf(program);
     const answer = await submit(http, apiKey, 'one');
     const problem = (await answer.json()) as { code: string };
     assert.deepEqual([answer.status, problem.code], [503, 'SERVICE_UNAVAILABLE']);
     assert.ok(Number(answer.headers.get('retry-after')) > 0);
     program.signal('SIGINT');
-    assert.equal(await program.exit, 0);
+    assert.equal(await program.exited, 0);
   });
 });
 
 describe('a control plane that cannot start', () => {
   it('names every wrong variable and ends with 78', async () => {
     const env = environment({ MATTING_SYNC_WAIT_MS: 'soon', MATTING_NODE_TOKEN: 'short' });
-    const program = new Program(env);
-    assert.equal(await program.exit, 78);
-    assert.match(program.errors, /MATTING_SYNC_WAIT_MS must be /);
-    assert.match(program.errors, /MATTING_NODE_TOKEN must be /);
+    const program = startMain(env);
+    assert.equal(await program.exited, 78);
+    assert.match(program.complaint, /MATTING_SYNC_WAIT_MS must be /);
+    assert.match(program.complaint, /MATTING_NODE_TOKEN must be /);
   });
 
   for (const variable of ['MATTING_PORT', 'MATTING_REGISTRY_PORT', 'MATTING_METRICS_PORT']) {
@@ -334,28 +289,31 @@ describe('a control plane that cannot start', () => {
       const squatter = createServer().listen(0, '127.0.0.1');
       await once(squatter, 'listening');
       const { port } = squatter.address() as { port: number };
-      const program = new Program(environment({ [variable]: String(port) }));
-      const code = await program.exit;
+      const program = startMain(environment({ [variable]: String(port) }));
+      const code = await program.exited;
       squatter.close();
       assert.equal(code, 1);
-      assert.match(program.errors, new RegExp(`^control plane: port ${port} .* ${variable} .*\n$`));
+      assert.match(
+        program.complaint,
+        new RegExp(`^control plane: port ${port} .* ${variable} .*\n$`),
+      );
     });
   }
 
   it('says that its data directory cannot be used', async () => {
     // The superuser may write into any directory: a device stands for one that cannot be.
-    const program = new Program(environment({ MATTING_DATA_DIR: '/dev/null/data' }));
-    assert.equal(await program.exit, 1);
-    assert.match(program.errors, /^control plane: .*MATTING_STORAGE_URL.*\n$/);
+    const program = startMain(environment({ MATTING_DATA_DIR: '/dev/null/data' }));
+    assert.equal(await program.exited, 1);
+    assert.match(program.complaint, /^control plane: .*MATTING_STORAGE_URL.*\n$/);
   });
 
   it('says that the secrets key is another than the database knows', async () => {
-    const first = new Program(environment({ MATTING_SECRETS_KEY: 'ab'.repeat(32) }));
-    await first.ports();
+    const first = startMain(environment({ MATTING_SECRETS_KEY: 'ab'.repeat(32) }));
+    await portsOf(first);
     first.signal('SIGTERM');
-    assert.equal(await first.exit, 0);
-    const second = new Program(environment({ MATTING_SECRETS_KEY: 'cd'.repeat(32) }));
-    assert.equal(await second.exit, 1);
-    assert.match(second.errors, /^control plane: MATTING_SECRETS_KEY .*\n$/);
+    assert.equal(await first.exited, 0);
+    const second = startMain(environment({ MATTING_SECRETS_KEY: 'cd'.repeat(32) }));
+    assert.equal(await second.exited, 1);
+    assert.match(second.complaint, /^control plane: MATTING_SECRETS_KEY .*\n$/);
   });
 });

@@ -2,8 +2,12 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
-import { ROOT, until } from '../support/running-service.ts';
+import { findProgram } from './foreign-program.ts';
+import { CHANNEL_ENV, closeChannel, STDIO_WITH_CHANNEL } from './ipc-channel.ts';
+import { ROOT, until } from './running-service.ts';
 
+/** It ends with this process, however that ends. */
+const BOUND = findProgram('setpriv') === undefined ? [] : ['setpriv', '--pdeathsig', 'KILL'];
 const LINES_MAX = 20_000;
 const LINE_MS_MAX = 120_000;
 
@@ -15,33 +19,45 @@ export interface LogLine {
   readonly [field: string]: unknown;
 }
 
+export interface ProgramOptions {
+  /** It has a parent's channel, which `disconnect` closes. */
+  readonly channel?: boolean;
+  /** `ulimit -n`; that of this process where absent. */
+  readonly openFilesMax?: number | undefined;
+}
+
 export class Program {
   readonly name: string;
   readonly #args: readonly string[];
   readonly #env: Env;
+  readonly #options: ProgramOptions;
   #child: ChildProcess | undefined;
   #exited: Promise<number | null> = Promise.resolve(null);
-  #lines: LogLine[] = [];
+  /** The last of its log, since its start. */
+  lines: LogLine[] = [];
   /** What it wrote to standard error since its last start. */
   complaint = '';
 
   /** @param args of Node: the program's file last */
-  constructor(name: string, args: readonly string[], env: Env) {
+  constructor(name: string, args: readonly string[], env: Env, options: ProgramOptions = {}) {
     this.name = name;
     this.#args = args;
     this.#env = { PATH: process.env.PATH ?? '', ...env };
+    this.#options = options;
   }
 
   /** @param more variables of this start alone */
   start(more: Env = {}): void {
-    this.#lines = [];
+    this.lines = [];
     this.complaint = '';
-    // It ends with this process, however that ends.
-    const bound = ['--pdeathsig', 'KILL', process.execPath, ...this.#args];
-    const child = spawn('setpriv', bound, {
+    const { channel, openFilesMax } = this.#options;
+    const limited = ['sh', '-c', `ulimit -n ${openFilesMax}; exec "$0" "$@"`];
+    const limits = openFilesMax === undefined ? [] : limited;
+    const [program = '', ...args] = [...BOUND, ...limits, process.execPath, ...this.#args];
+    const child = spawn(program, args, {
       cwd: ROOT,
-      env: { ...this.#env, ...more },
-      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...this.#env, ...(channel && CHANNEL_ENV), ...more },
+      stdio: channel ? STDIO_WITH_CHANNEL : ['ignore', 'pipe', 'pipe'],
     });
     const kill = () => child.kill('SIGKILL');
     process.prependOnceListener('exit', kill);
@@ -52,12 +68,12 @@ export class Program {
         resolve(signal === 'SIGKILL' ? 137 : code);
       });
     });
-    child.stderr.setEncoding('utf8').on('data', text => {
+    child.stderr!.setEncoding('utf8').on('data', text => {
       this.complaint += text;
     });
-    createInterface({ input: child.stdout }).on('line', line => {
-      if (this.#lines.length === LINES_MAX) this.#lines.shift();
-      this.#lines.push(JSON.parse(line));
+    createInterface({ input: child.stdout! }).on('line', line => {
+      if (this.lines.length === LINES_MAX) this.lines.shift();
+      this.lines.push(JSON.parse(line));
     });
   }
 
@@ -80,6 +96,11 @@ export class Program {
     this.#child?.kill(signal);
   }
 
+  /** As if its parent had died. */
+  disconnect(): void {
+    if (this.#child !== undefined) closeChannel(this.#child);
+  }
+
   async kill(): Promise<void> {
     if (this.running) this.signal('SIGKILL');
     await this.#exited;
@@ -91,15 +112,15 @@ export class Program {
   }
 
   /** The first line of its log with this message, and these fields, since its start. */
-  async line(
+  async line<Fields = object>(
     msg: string | RegExp,
     fields: Readonly<Record<string, unknown>> = {},
-  ): Promise<LogLine> {
+  ): Promise<LogLine & Fields> {
     const isIt = (text: string) => (typeof msg === 'string' ? text === msg : msg.test(text));
     let found: LogLine | undefined;
     await until(
       () => {
-        found = this.#lines.find(
+        found = this.lines.find(
           line =>
             isIt(line.msg) && Object.entries(fields).every(([name, value]) => line[name] === value),
         );
@@ -107,16 +128,16 @@ export class Program {
       },
       { timeoutMs: LINE_MS_MAX, what: `${this.name} says: ${msg}`, detail: () => this.logTail() },
     );
-    return found!;
+    return found as LogLine & Fields;
   }
 
   count(msg: string): number {
-    return this.#lines.filter(line => line.msg === msg).length;
+    return this.lines.filter(line => line.msg === msg).length;
   }
 
   /** For a failure's message. */
   logTail(): string {
-    const last = this.#lines.slice(-15).map(line => JSON.stringify(line));
+    const last = this.lines.slice(-15).map(line => JSON.stringify(line));
     return [`--- ${this.name}`, ...last, this.complaint].join('\n');
   }
 }
