@@ -1,13 +1,11 @@
 /** A call whose files go straight: what the client makes of a node that breaks its order. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { Readable } from 'node:stream';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import type { DirectTransfer } from '../../src/nodes/direct-transfer.ts';
-import type { MatteCall } from '../../src/nodes/matte-call.ts';
 import { NodeClient } from '../../src/nodes/node-client.ts';
 import type { Exchange, Script } from './scripted-exchange.ts';
-import { ScriptedNode, TEST_TOKEN } from './scripted-node.ts';
+import { callOf, ScriptedNode, TEST_TOKEN } from './scripted-node.ts';
 
 const RESULT = Buffer.from('a result');
 const SHA256 = createHash('sha256').update(RESULT).digest();
@@ -54,21 +52,9 @@ const unused = () => Promise.reject(new Error('no byte goes through here'));
 
 function attempt(script: Script, changes: Partial<DirectTransfer> | null = {}) {
   node.script = script;
-  const call: MatteCall = {
-    jobId: 'job',
-    attempt: 1,
-    inputBytes: 5,
-    inputFormat: 'png',
-    width: 10,
-    height: 10,
-    outputFormat: 'png',
-    sync: true,
-    openInput: changes === null ? async () => Readable.from([Buffer.from('bytes')]) : unused,
-    sink: { write: unused },
-    direct: changes === null ? undefined : transfer(changes),
-    signal: new AbortController().signal,
-    timeoutMs: 20_000,
-  };
+  if (changes === null) return client.matte(callOf(Buffer.from('bytes')));
+  const through = { openInput: unused, sink: { write: unused } };
+  const call = callOf(Buffer.from('bytes'), { ...through, direct: transfer(changes) });
   return client.matte(call);
 }
 

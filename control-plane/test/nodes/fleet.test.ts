@@ -8,7 +8,7 @@ import { Fleet } from '../../src/nodes/fleet.ts';
 import type { FleetMember } from '../../src/nodes/node-link.ts';
 import { NODE_TIMING } from '../../src/nodes/registry-server.ts';
 import { until } from '../services/dispatch/harness.ts';
-import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
+import { callOf, ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
 
 let members: FleetMember[] | Error = [];
 let nowMs = 0;
@@ -48,6 +48,14 @@ async function follow(...followed: ScriptedNode[]): Promise<void> {
   await fleet.refresh();
 }
 
+/** A member that is routable. */
+async function joined(options: ScriptedNodeOptions = {}): Promise<ScriptedNode> {
+  const node = await started(options);
+  await follow(node);
+  await until(() => routable().length === 1);
+  return node;
+}
+
 const routable = () => fleet.snapshots().map(node => node.nodeId);
 
 function theOnly(): NodeSnapshot {
@@ -71,9 +79,7 @@ describe('a node', () => {
   });
 
   it('leaves at once when it announces draining, fails or stops its membership', async () => {
-    const node = await started();
-    await follow(node);
-    await until(() => routable().length === 1);
+    const node = await joined();
     for (const state of [NodeState.NODE_STATE_DRAINING, NodeState.NODE_STATE_FAILED]) {
       node.state = state;
       node.report();
@@ -87,9 +93,7 @@ describe('a node', () => {
   });
 
   it('that dies is not routable, and again when it is back at its address', async () => {
-    const node = await started();
-    await follow(node);
-    await until(() => routable().length === 1);
+    const node = await joined();
     await node.down();
     await until(() => routable().length === 0);
     await node.up();
@@ -97,9 +101,7 @@ describe('a node', () => {
   });
 
   it('that restarts is followed under its new boot id only once it has registered', async () => {
-    const node = await started();
-    await follow(node);
-    await until(() => routable().length === 1);
+    const node = await joined();
     const old = node.bootId;
     await node.down();
     await node.restart();
@@ -118,18 +120,14 @@ describe('a node', () => {
   });
 
   it('is judged by what it advertises, and unknown formats are no harm', async () => {
-    const node = await started({
+    await joined({
       info: { inputFormats: [InputFormat.INPUT_FORMAT_JXL, 99 as InputFormat] },
     });
-    await follow(node);
-    await until(() => routable().length === 1);
     assert.deepEqual([...theOnly().inputFormats], ['jxl']);
   });
 
   it('that the operator drains is not routable before it says so itself', async () => {
-    const node = await started();
-    await follow(node);
-    await until(() => routable().length === 1);
+    const node = await joined();
     members = [{ ...node.member, draining: true }];
     await fleet.refresh();
     assert.deepEqual(routable(), []);
@@ -138,9 +136,7 @@ describe('a node', () => {
 
 describe('a stream that falls silent', () => {
   it('takes its node out, as a process that is stopped would', async () => {
-    const node = await started();
-    await follow(node);
-    await until(() => routable().length === 1);
+    const node = await joined();
     node.reporting = false;
     await until(() => routable().length === 0, 'the end of the patience');
     node.reporting = true;
@@ -150,9 +146,7 @@ describe('a stream that falls silent', () => {
 
 describe('the database', () => {
   it('that is away changes nothing for nodes whose streams live', async () => {
-    const node = await started();
-    await follow(node);
-    await until(() => routable().length === 1);
+    await joined();
     members = new Error('away');
     await fleet.refresh();
     await fleet.refresh();
@@ -169,9 +163,7 @@ describe('the database', () => {
   });
 
   it('that is back is believed of a node whose stream has ended', async () => {
-    const node = await started();
-    await follow(node);
-    await until(() => routable().length === 1);
+    const node = await joined();
     members = new Error('away');
     await fleet.refresh();
     await node.down();
@@ -184,9 +176,7 @@ describe('the database', () => {
 
 describe('room on a node', () => {
   it('is less what was offered, until the node counts it itself', async () => {
-    const node = await started({ imagesMax: 2 });
-    await follow(node);
-    await until(() => routable().length === 1);
+    await joined({ imagesMax: 2 });
     const before = theOnly();
     assert.deepEqual([before.imagesFree, before.imagesInFlight], [2, 0]);
     const first = fleet.offer(before, 12);
@@ -205,9 +195,7 @@ describe('room on a node', () => {
   });
 
   it('is none after a refusal until the next report', async () => {
-    const node = await started();
-    await follow(node);
-    await until(() => routable().length === 1);
+    const node = await joined();
     fleet.offer(theOnly(), 1)?.end('for-all');
     assert.equal(theOnly().imagesFree, 0);
     node.report();
@@ -215,9 +203,7 @@ describe('room on a node', () => {
   });
 
   it('is not given on a boot that is gone', async () => {
-    const node = await started();
-    await follow(node);
-    await until(() => routable().length === 1);
+    await joined();
     const snapshot = theOnly();
     assert.equal(fleet.offer({ ...snapshot, bootId: randomUUID() }, 1), undefined);
     await follow();
@@ -226,33 +212,15 @@ describe('room on a node', () => {
 
   it('that was taken keeps its channel when the membership ends', async () => {
     const { promise: go, resolve } = Promise.withResolvers<void>();
-    const node = await started({
+    const node = await joined({
       script: async exchange => {
         await go;
         await exchange.cutOut();
       },
     });
-    await follow(node);
-    await until(() => routable().length === 1);
     const offer = fleet.offer(theOnly(), 1);
     assert.ok(offer);
-    const attempt = offer.client.matte({
-      jobId: 'job',
-      attempt: 1,
-      inputBytes: 3,
-      inputFormat: 'png',
-      width: 1,
-      height: 1,
-      outputFormat: 'png',
-      sync: true,
-      openInput: async () => {
-        const { Readable } = await import('node:stream');
-        return Readable.from([Buffer.from('abc')], { objectMode: false });
-      },
-      sink: { write: async () => undefined },
-      signal: new AbortController().signal,
-      timeoutMs: 10_000,
-    });
+    const attempt = offer.client.matte(callOf(Buffer.from('abc')));
     await until(() => node.headers.length === 1);
     await follow();
     assert.equal(fleet.counts().attemptsInFlight, 1);
@@ -267,9 +235,7 @@ describe('the time without a routable node', () => {
   it('counts from the start, is 0 while there is one, and from its loss on', async () => {
     nowMs = 500;
     assert.equal(fleet.unroutableMs(), 500);
-    const node = await started();
-    await follow(node);
-    await until(() => routable().length === 1);
+    await joined();
     nowMs = 10_000;
     assert.equal(fleet.unroutableMs(), 0);
     await follow();

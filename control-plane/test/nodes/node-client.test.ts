@@ -9,11 +9,11 @@ import { after, before, describe, it } from 'node:test';
 import { status } from '@grpc/grpc-js';
 import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
 import { outcomeOf } from '../../src/nodes/attempt-outcome.ts';
-import type { MatteCall } from '../../src/nodes/matte-call.ts';
 import { NodeClient } from '../../src/nodes/node-client.ts';
 import { cutOutOf } from './scripted-exchange.ts';
-import { ScriptedNode, TEST_TOKEN } from './scripted-node.ts';
+import { callOf, ScriptedNode, TEST_TOKEN } from './scripted-node.ts';
 
+const INPUT = Buffer.from('abc');
 let node: ScriptedNode;
 let client: NodeClient;
 
@@ -26,30 +26,6 @@ after(async () => {
   client.close();
   await node.down();
 });
-
-interface Collected {
-  readonly chunks: Buffer[];
-}
-
-function order(input: Uint8Array, changes: Partial<MatteCall> = {}): MatteCall & Collected {
-  const chunks: Buffer[] = [];
-  return {
-    jobId: 'job',
-    attempt: 1,
-    inputBytes: input.length,
-    inputFormat: 'png',
-    width: 10,
-    height: 10,
-    outputFormat: 'png',
-    sync: true,
-    openInput: async () => Readable.from([Buffer.from(input)], { objectMode: false }),
-    sink: { write: async chunk => void chunks.push(Buffer.from(chunk)) },
-    signal: new AbortController().signal,
-    timeoutMs: 20_000,
-    chunks,
-    ...changes,
-  };
-}
 
 it('lets a node send ahead further than http2 alone would', async () => {
   const server = createServer().listen(0, '127.0.0.1');
@@ -82,7 +58,9 @@ describe('an upload', () => {
       await exchange.cutOut();
     };
     const input = randomBytes(2 * 1024 * 1024 + 17);
-    const request = order(input, {
+    const chunks: Buffer[] = [];
+    const request = callOf(input, {
+      sink: { write: async chunk => void chunks.push(Buffer.from(chunk)) },
       openInput: async () => {
         opened = true;
         return Readable.from([input], { objectMode: false });
@@ -91,8 +69,8 @@ describe('an upload', () => {
     const outcome = await client.matte(request);
     assert.equal(outcome.kind, 'done');
     assert.equal(openedBefore, false);
-    assert.deepEqual(Buffer.concat(request.chunks), cutOutOf(input));
-    assert.ok(request.chunks.every(chunk => chunk.length <= CHUNK_BYTES_MAX));
+    assert.deepEqual(Buffer.concat(chunks), cutOutOf(input));
+    assert.ok(chunks.every(chunk => chunk.length <= CHUNK_BYTES_MAX));
   });
 
   it('waits for a node that does not read', async () => {
@@ -107,7 +85,7 @@ describe('an upload', () => {
       for (; read < pieces; read += 1) yield Buffer.alloc(CHUNK_BYTES_MAX);
     }
     const attempt = client.matte(
-      order(Buffer.alloc(0), {
+      callOf(Buffer.alloc(0), {
         inputBytes: pieces * CHUNK_BYTES_MAX,
         openInput: async () => Readable.from(source()),
         signal: stop.signal,
@@ -127,15 +105,13 @@ describe('an upload', () => {
   it("whose source breaks is our fault, not the node's", async () => {
     node.script = exchange => exchange.cutOut();
     const broken = new Error('disk');
-    const outcome = await client.matte(
-      order(Buffer.from('abc'), { openInput: () => Promise.reject(broken) }),
-    );
+    const outcome = await client.matte(callOf(INPUT, { openInput: () => Promise.reject(broken) }));
     assert.deepEqual(outcome, { kind: 'local-fault', error: broken, reading: true });
   });
 
   it('of another length than announced is our fault', async () => {
     node.script = exchange => exchange.cutOut();
-    const outcome = await client.matte(order(Buffer.from('abc'), { inputBytes: 4 }));
+    const outcome = await client.matte(callOf(INPUT, { inputBytes: 4 }));
     assert.equal(outcome.kind, 'local-fault');
   });
 
@@ -152,9 +128,7 @@ describe('an upload', () => {
         done(error);
       },
     });
-    const outcome = await client.matte(
-      order(Buffer.from('abc'), { openInput: async () => stalled }),
-    );
+    const outcome = await client.matte(callOf(INPUT, { openInput: async () => stalled }));
     assert.equal(outcome.kind === 'lost' && outcome.withProcess, true);
     assert.equal(destroyed, true);
   });
@@ -178,7 +152,7 @@ describe('a result', () => {
     const { promise: released, resolve: release } = Promise.withResolvers<void>();
     let writes = 0;
     const attempt = client.matte(
-      order(Buffer.from('abc'), {
+      callOf(INPUT, {
         sink: {
           write: async () => {
             writes += 1;
@@ -204,7 +178,7 @@ describe('a result', () => {
     node.script = exchange => exchange.cutOut();
     const full = new Error('disk full');
     const outcome = await client.matte(
-      order(Buffer.from('abc'), { sink: { write: () => Promise.reject(full) } }),
+      callOf(INPUT, { sink: { write: () => Promise.reject(full) } }),
     );
     assert.deepEqual(outcome, { kind: 'local-fault', error: full, reading: false });
   });
@@ -219,7 +193,7 @@ describe('a result', () => {
       await new Promise(resolve => setTimeout(resolve, 50));
       exchange.fail('NODE_UNAVAILABLE');
     };
-    const outcome = await client.matte(order(Buffer.from('abc')));
+    const outcome = await client.matte(callOf(INPUT));
     assert.equal(outcome.kind, 'done');
   });
 });
@@ -228,19 +202,19 @@ describe('an end', () => {
   it('before Admitted is a refusal, whatever the code but a fault of the image', async () => {
     for (const code of ['NODE_OVERLOADED', 'NODE_UNAVAILABLE', 'NODE_FAULT'] as const) {
       node.script = async exchange => exchange.fail(code);
-      const outcome = await client.matte(order(Buffer.from('abc')));
+      const outcome = await client.matte(callOf(INPUT));
       assert.equal(outcome.kind === 'refused' && outcome.error.code, code);
     }
     for (const code of ['IMAGE_RESOLUTION_TOO_LARGE', 'INVALID_PARAMETER'] as const) {
       node.script = async exchange => exchange.fail(code);
-      assert.equal((await client.matte(order(Buffer.from('abc')))).kind, 'image-fault', code);
+      assert.equal((await client.matte(callOf(INPUT))).kind, 'image-fault', code);
     }
   });
 
   it('of a node that does not answer the header is a refusal', async () => {
     node.script = exchange => exchange.cancelled;
     const impatient = new NodeClient(node.address, TEST_TOKEN, undefined, 200);
-    const outcome = await impatient.matte(order(Buffer.from('abc')));
+    const outcome = await impatient.matte(callOf(INPUT));
     assert.equal(outcome.kind === 'refused' && outcome.error.code, 'NODE_UNAVAILABLE');
     impatient.close();
   });
@@ -250,7 +224,7 @@ describe('an end', () => {
       exchange.admit();
       await exchange.cancelled;
     };
-    const outcome = await client.matte(order(Buffer.from('abc'), { timeoutMs: 1000 }));
+    const outcome = await client.matte(callOf(INPUT, { timeoutMs: 1000 }));
     assert.equal(outcome.kind === 'lost' && outcome.error.code, 'CALL_DEADLINE_EXCEEDED');
   });
 
@@ -264,27 +238,27 @@ describe('an end', () => {
     };
     const stop = new AbortController();
     const attempt = client.matte(
-      order(Buffer.from('abc'), { signal: stop.signal, onAdmitted: () => onAdmitted() }),
+      callOf(INPUT, { signal: stop.signal, onAdmitted: () => onAdmitted() }),
     );
     await admitted;
     stop.abort();
     assert.deepEqual(await attempt, { kind: 'aborted' });
     while (!cancelled) await new Promise(resolve => setTimeout(resolve, 5));
-    assert.deepEqual(await client.matte(order(Buffer.from('abc'), { signal: stop.signal })), {
+    assert.deepEqual(await client.matte(callOf(INPUT, { signal: stop.signal })), {
       kind: 'aborted',
     });
   });
 
   it('with a wrong token is a refusal', async () => {
     const stranger = new NodeClient(node.address, 'another-token');
-    const outcome = await stranger.matte(order(Buffer.from('abc')));
+    const outcome = await stranger.matte(callOf(INPUT));
     assert.equal(outcome.kind === 'refused' && outcome.error.code, 'INVALID_NODE_TOKEN');
     stranger.close();
   });
 
   it('where nothing listens is a refusal', async () => {
     const nowhere = new NodeClient('127.0.0.1:1', TEST_TOKEN);
-    const outcome = await nowhere.matte(order(Buffer.from('abc')));
+    const outcome = await nowhere.matte(callOf(INPUT));
     assert.equal(outcome.kind === 'refused' && outcome.error.code, 'NODE_UNAVAILABLE');
     nowhere.close();
   });
@@ -298,7 +272,7 @@ describe('an end', () => {
       },
     });
     const its = new NodeClient(mortal.address, TEST_TOKEN);
-    const outcome = await its.matte(order(Buffer.from('abc')));
+    const outcome = await its.matte(callOf(INPUT));
     assert.equal(outcome.kind, 'lost');
     assert.equal(outcome.kind === 'lost' && outcome.withProcess, false);
     its.close();

@@ -5,6 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { connect, createServer, type Socket, type Server as TcpServer } from 'node:net';
+import { Readable } from 'node:stream';
 import {
   credentials,
   Metadata,
@@ -30,6 +31,7 @@ import {
   NodeRegistryClient,
   type RegisterResponse,
 } from '#gen/matting/v1/node_registry.ts';
+import type { MatteCall } from '../../src/nodes/matte-call.ts';
 import { type Duplex, Exchange, type Script } from './scripted-exchange.ts';
 
 export const TEST_TOKEN = 'a-node-token-for-tests';
@@ -43,6 +45,25 @@ export interface ScriptedNodeOptions {
   readonly info?: Partial<GetNodeInfoResponse>;
   /** What it says of its load besides, at each report. */
   readonly load?: () => Partial<WatchCapacityResponse>;
+}
+
+/** A call with this input, whose result nobody keeps. */
+export function callOf(input: Uint8Array, changes: Partial<MatteCall> = {}): MatteCall {
+  return {
+    jobId: 'job',
+    attempt: 1,
+    inputBytes: input.length,
+    inputFormat: 'png',
+    width: 10,
+    height: 10,
+    outputFormat: 'png',
+    sync: true,
+    openInput: async () => Readable.from([Buffer.from(input)], { objectMode: false }),
+    sink: { write: async () => undefined },
+    signal: new AbortController().signal,
+    timeoutMs: 20_000,
+    ...changes,
+  };
 }
 
 /**

@@ -64,19 +64,13 @@ export interface SweepStep {
   readonly page: (size: number) => Promise<{ readonly done: number; readonly more: boolean }>;
 }
 
-/** What a pass removed. */
-export interface SweepCounts {
-  results: number;
-  secrets: number;
-  rows: number;
-  orphans: number;
-}
+const NOTHING = { results: 0, secrets: 0, rows: 0, orphans: 0 };
 
 interface Step {
   readonly name: string;
   readonly pace: SweepPace;
   /** Takes a page of so many rows at most. True: there is more. */
-  readonly page: (size: number, counts: SweepCounts, claim: SweepClaim) => Promise<boolean>;
+  readonly page: (size: number, claim: SweepClaim) => Promise<boolean>;
 }
 
 /**
@@ -96,8 +90,8 @@ export class Sweeper {
   #pass: Promise<void> | undefined;
   /** The last pass ended at its bound. */
   #left = false;
-  /** By the names of the other rooms' steps, in the current pass. */
-  readonly #done = new Map<string, number>();
+  /** What the current pass removed, and what other rooms' steps did, by their names. */
+  #counts: typeof NOTHING & Record<string, number> = NOTHING;
 
   constructor(options: SweeperOptions) {
     this.#options = options;
@@ -108,17 +102,17 @@ export class Sweeper {
       page,
     });
     this.#steps = [
-      step('expired results', (size, counts) => this.#pageOfResults(size, counts)),
-      step('callback secrets', (size, counts) => this.#pageOfSecrets(size, counts)),
+      step('expired results', size => this.#pageOfResults(size)),
+      step('callback secrets', size => this.#pageOfSecrets(size)),
       ...(options.others ?? []).map(({ name, page }) =>
         step(name, async size => {
           const { done, more } = await page(size);
-          this.#done.set(name, (this.#done.get(name) ?? 0) + done);
+          this.#counts[name] = (this.#counts[name] ?? 0) + done;
           return more;
         }),
       ),
-      step('old rows', (size, counts) => this.#pageOfRows(size, counts)),
-      step('orphaned blobs', (size, counts, claim) => this.#pageOfBlobs(size, counts, claim)),
+      step('old rows', size => this.#pageOfRows(size)),
+      step('orphaned blobs', (size, claim) => this.#pageOfBlobs(size, claim)),
     ];
   }
 
@@ -144,29 +138,28 @@ export class Sweeper {
   }
 
   /** One pass; nothing where another replica sweeps. Never rejects. */
-  async sweep(): Promise<SweepCounts> {
-    const counts: SweepCounts = { results: 0, secrets: 0, rows: 0, orphans: 0 };
+  async sweep(): Promise<typeof NOTHING> {
     const { sweeps, holder } = this.#options;
     this.#left = false;
-    this.#done.clear();
+    this.#counts = { ...NOTHING };
     await this.#try('the lease', async () => {
       const won = await sweeps.claim(holder, LEASE_MS);
       if (won === undefined) return;
       try {
         const began = await this.#walk.takeUp(won.walk);
         if (began) await sweeps.saveWalk(won.claim, 0, true);
-        await this.#rounds(won.claim, counts);
+        await this.#rounds(won.claim);
       } finally {
         await sweeps.release(won.claim);
       }
     });
-    const all = { ...counts, ...Object.fromEntries(this.#done) };
-    if (Object.values(all).some(count => count > 0)) this.#options.logger.info(all, 'swept');
+    const counts = this.#counts;
+    if (Object.values(counts).some(count => count > 0)) this.#options.logger.info(counts, 'swept');
     return counts;
   }
 
   /** A page of each step that has more, round after round. */
-  async #rounds(claim: SweepClaim, counts: SweepCounts): Promise<void> {
+  async #rounds(claim: SweepClaim): Promise<void> {
     const { sweeps, passMsMax = PASS_MS_MAX } = this.#options;
     const beganMs = performance.now();
     let renewedMs = beganMs;
@@ -175,7 +168,7 @@ export class Sweeper {
       const more: Step[] = [];
       for (const step of steps) {
         if (this.#stopped.signal.aborted) return;
-        if (await this.#page(step, claim, counts)) more.push(step);
+        if (await this.#page(step, claim)) more.push(step);
         if (performance.now() - renewedMs < RENEW_MS) continue;
         if (!(await sweeps.renew(claim, LEASE_MS))) return;
         renewedMs = performance.now();
@@ -187,12 +180,12 @@ export class Sweeper {
   }
 
   /** True: the step has more. It rests where that is so. */
-  async #page(step: Step, claim: SweepClaim, counts: SweepCounts): Promise<boolean> {
+  async #page(step: Step, claim: SweepClaim): Promise<boolean> {
     const { rest = restUnlessAborted } = this.#options;
     let more = false;
     await this.#try(step.name, async () => {
       const beganMs = performance.now();
-      more = await step.page(step.pace.size, counts, claim);
+      more = await step.page(step.pace.size, claim);
       const restMs = step.pace.paged(performance.now() - beganMs);
       if (more) await rest(restMs, this.#stopped.signal);
     });
@@ -208,33 +201,33 @@ export class Sweeper {
     }
   }
 
-  async #pageOfResults(size: number, counts: SweepCounts): Promise<boolean> {
+  async #pageOfResults(size: number): Promise<boolean> {
     // Taken from the row first: a removal that fails leaves an orphan, which a later walk finds.
     const names = await this.#options.jobStore.takeExpiredResultBlobs(size);
-    counts.results += await this.#remove(names);
+    this.#counts.results += await this.#remove(names);
     return names.length === size;
   }
 
-  async #pageOfSecrets(size: number, counts: SweepCounts): Promise<boolean> {
+  async #pageOfSecrets(size: number): Promise<boolean> {
     const secrets = await this.#options.outbox.eraseDueSecrets(size);
-    counts.secrets += secrets;
+    this.#counts.secrets += secrets;
     return secrets === size;
   }
 
-  async #pageOfRows(size: number, counts: SweepCounts): Promise<boolean> {
+  async #pageOfRows(size: number): Promise<boolean> {
     const { jobStore, jobRetentionMs } = this.#options;
     const { rows, blobs } = await jobStore.removeFinalOlderThan(jobRetentionMs, size);
-    counts.rows += rows;
-    counts.results += await this.#remove(blobs);
+    this.#counts.rows += rows;
+    this.#counts.results += await this.#remove(blobs);
     return rows === size;
   }
 
-  async #pageOfBlobs(size: number, counts: SweepCounts, claim: SweepClaim): Promise<boolean> {
+  async #pageOfBlobs(size: number, claim: SweepClaim): Promise<boolean> {
     if (this.#walk.part === undefined) return false;
     const names = await this.#walk.next(size);
     if (names.length > 0) {
       const referenced = await this.#options.jobStore.referencedBlobs(names);
-      counts.orphans += await this.#remove(names.filter(name => !referenced.has(name)));
+      this.#counts.orphans += await this.#remove(names.filter(name => !referenced.has(name)));
     }
     if (names.length === size) return true;
     const next = this.#walk.endPart();

@@ -4,7 +4,17 @@ import { describe, it } from 'node:test';
 import type { PostLimits } from '../../../src/sources/guard/guarded-post.ts';
 import { HOUR_MS } from '../../store/fixtures.ts';
 import { until } from '../dispatch/harness.ts';
-import { ended, isFinal, replica, rowOf, SCHEDULE, SECRET, stores, told } from './deliveries.ts';
+import {
+  delivered,
+  ended,
+  isFinal,
+  replica,
+  rowOf,
+  SCHEDULE,
+  SECRET,
+  stores,
+  told,
+} from './deliveries.ts';
 import { type Answer, Receiver, reset, taken } from './receiver.ts';
 
 /** For receivers that do not answer; what is sent again has to be taken in it. */
@@ -53,9 +63,7 @@ describe('a notification', () => {
       response.writeHead(500).end('x'.repeat(100_000));
     });
     await using sender = replica();
-    const jobId = await ended(receiver.url());
-    sender.events.notificationDue();
-    await until(isFinal(jobId));
+    const jobId = await delivered(sender, receiver.url());
     assert.deepEqual(await told(jobId), ['failed', SCHEDULE.length, 500]);
     assert.equal(receiver.of(jobId).length, SCHEDULE.length);
     const ids = new Set(receiver.of(jobId).map(({ headers }) => headers['webhook-id']));
@@ -73,9 +81,7 @@ describe('a notification', () => {
       response.writeHead(410).end();
     });
     await using sender = replica();
-    const jobId = await ended(receiver.url());
-    sender.events.notificationDue();
-    await until(isFinal(jobId));
+    const jobId = await delivered(sender, receiver.url());
     assert.deepEqual(await told(jobId), ['failed', 1, 410]);
     assert.equal((await rowOf(jobId)).secret, null);
     assert.equal(await stores.outbox.retry(jobId), 'secret-erased');
@@ -131,9 +137,7 @@ describe('a notification', () => {
         return answer(delivery, response);
       });
       await using sender = replica({ limits: IMPATIENT });
-      const jobId = await ended(receiver.url());
-      sender.events.notificationDue();
-      await until(isFinal(jobId));
+      const jobId = await delivered(sender, receiver.url());
       assert.deepEqual(await told(jobId), ['delivered', 2, 204]);
       assert.deepEqual(sender.observed, ['unanswered', 'delivered']);
     });
@@ -162,9 +166,7 @@ describe('a notification', () => {
     it(`whose receiver says 200 and ${name} is delivered`, async () => {
       await using receiver = await Receiver.open(SECRET, answer);
       await using sender = replica();
-      const jobId = await ended(receiver.url());
-      sender.events.notificationDue();
-      await until(isFinal(jobId));
+      const jobId = await delivered(sender, receiver.url());
       assert.deepEqual(await told(jobId), ['delivered', 1, 200]);
     });
   }
@@ -176,9 +178,7 @@ describe('a notification', () => {
         response.writeHead(status, { location: other.url('/moved') }).end();
       });
       await using sender = replica({ scheduleMs: [0] });
-      const jobId = await ended(receiver.url());
-      sender.events.notificationDue();
-      await until(isFinal(jobId));
+      const jobId = await delivered(sender, receiver.url());
       assert.deepEqual(await told(jobId), ['failed', 1, status]);
     }
     assert.deepEqual(other.deliveries, []);
@@ -203,9 +203,7 @@ describe('a notification', () => {
   it('over http fails once the operator closed that door', async () => {
     await using receiver = await Receiver.open(SECRET);
     await using sender = replica({ policy: { allowHttpCallbacks: false }, scheduleMs: [0] });
-    const jobId = await ended(receiver.url());
-    sender.events.notificationDue();
-    await until(isFinal(jobId));
+    await delivered(sender, receiver.url());
     assert.deepEqual(receiver.deliveries, []);
   });
 });

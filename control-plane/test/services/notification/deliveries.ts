@@ -27,7 +27,7 @@ import {
   running,
   storesOn,
 } from '../../store/fixtures.ts';
-import { silent } from '../dispatch/harness.ts';
+import { silent, until } from '../dispatch/harness.ts';
 
 /** Signs every notification. */
 export const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
@@ -129,6 +129,14 @@ export async function rowOf(jobId: string) {
 }
 
 export const isFinal = (jobId: string) => async () => (await rowOf(jobId)).status !== 'pending';
+
+/** The same, once this replica has sent it or given it up. */
+export async function delivered({ events }: Replica, url: string): Promise<string> {
+  const jobId = await ended(url);
+  events.notificationDue();
+  await until(isFinal(jobId));
+  return jobId;
+}
 
 /** Status, attempts and last status code of a notification, as callers see them. */
 export async function told(jobId: string) {
