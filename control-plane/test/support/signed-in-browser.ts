@@ -105,3 +105,10 @@ export async function signIn(
   assert.ok(used.kind === 'signed-in');
   return new SignedInBrowser(test, { userId: used.userId, mail, accountId, secret });
 }
+
+/** A new owner of another account. */
+export async function signInElsewhere(test: TestApp): Promise<SignedInBrowser> {
+  const other = await test.stores.accounts.create(`other ${randomUUID()}`);
+  assert.ok(other);
+  return signIn(test, { accountId: other.id });
+}

@@ -1,18 +1,11 @@
 /** The account area on the public port: what is there, what is not, and that neither knows the other. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
-import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
-import { openTestApp, type TestApp } from '../../support/test-app.ts';
+import { describe, it } from 'node:test';
+import { signIn } from '../../support/signed-in-browser.ts';
+import { openTestApp, useTestApp } from '../../support/test-app.ts';
 
 describe('the account area', () => {
-  let test: TestApp;
-  let owner: SignedInBrowser;
-
-  before(async () => {
-    test = await openTestApp();
-    owner = await signIn(test);
-  });
-  after(() => test.close());
+  const test = useTestApp();
 
   it('answers what is not there with a page', async () => {
     const answer = await test.app.inject({
@@ -36,18 +29,14 @@ describe('the account area', () => {
   });
 
   it('is not known to the API: its cookie opens nothing there', async () => {
-    const answer = await owner.get('/v1/account');
+    const answer = await (await signIn(test)).get('/v1/account');
     assert.equal(answer.statusCode, 401);
   });
 
-  it('can be off', async () => {
-    const off = await openTestApp({ accountArea: undefined });
-    try {
-      const answer = await off.app.inject({ url: '/account/sign-in' });
-      assert.equal(answer.statusCode, 404);
-      assert.equal(answer.headers['content-type'], 'application/problem+json');
-    } finally {
-      await off.close();
-    }
+  it('can be off', async t => {
+    const off = await openTestApp({ accountArea: undefined }, t);
+    const answer = await off.app.inject({ url: '/account/sign-in' });
+    assert.equal(answer.statusCode, 404);
+    assert.equal(answer.headers['content-type'], 'application/problem+json');
   });
 });

@@ -1,9 +1,9 @@
 /** The account's jobs as its people see them, and nobody else. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { RESEND_EVERY_MS } from '../../../src/services/operator/operate-webhooks.ts';
-import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
-import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { type SignedInBrowser, signIn, signInElsewhere } from '../../support/signed-in-browser.ts';
+import { imageBody, useTestApp } from '../../support/test-app.ts';
 
 const PAGE = '/account/jobs';
 const CALLBACK = {
@@ -13,20 +13,14 @@ const CALLBACK = {
 const FAULT = { code: 'PROCESSING_FAILED', detail: 'it cannot be decoded' } as const;
 
 describe('the pages of jobs', () => {
-  let test: TestApp;
   let owner: SignedInBrowser;
   let viewer: SignedInBrowser;
   let stranger: SignedInBrowser;
-
-  before(async () => {
-    test = await openTestApp();
+  const test = useTestApp({}, async () => {
     owner = await signIn(test);
     viewer = await signIn(test, { role: 'viewer' });
-    const account = await test.stores.accounts.create('another');
-    assert.ok(account);
-    stranger = await signIn(test, { accountId: account.id });
+    stranger = await signInElsewhere(test);
   });
-  after(() => test.close());
 
   async function submitted(
     more: Record<string, unknown> = {},

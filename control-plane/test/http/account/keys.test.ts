@@ -1,24 +1,20 @@
 /** The pages of API keys: made and shown once, changed, rotated, revoked; and who may. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
-import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { imageBody, useTestApp } from '../../support/test-app.ts';
 
 const TOKEN = /mk_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}/;
 const ALL = ['submit', 'read', 'account'];
 const FORM = { name: 'shop', expires: '90', cap: '', period: 'month', rate: '', networks: '' };
 
 describe('the pages of API keys', () => {
-  let test: TestApp;
   let owner: SignedInBrowser;
   let viewer: SignedInBrowser;
-
-  before(async () => {
-    test = await openTestApp({ credits: 10 });
+  const test = useTestApp({ credits: 10 }, async () => {
     owner = await signIn(test);
     viewer = await signIn(test, { role: 'viewer' });
   });
-  after(() => test.close());
 
   async function made(fields: Record<string, string | string[]> = {}) {
     const answer = await owner.post('/account/keys', { ...FORM, scopes: ALL, ...fields });

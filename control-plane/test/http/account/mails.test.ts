@@ -1,24 +1,20 @@
 /** What an account's people have mailed to others: how it lies, and what becomes of what is withdrawn. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { RECIPIENT_ACCOUNT_MAILS_MAX } from '../../../src/domain/account/message-limits.ts';
 import { dueMails, mailEnd } from '../../store/alerts-fixtures.ts';
 import { SMTP } from '../../support/mail.ts';
-import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
-import { openTestApp, type TestApp } from '../../support/test-app.ts';
+import { type SignedInBrowser, signIn, signInElsewhere } from '../../support/signed-in-browser.ts';
+import { openTestApp, useTestApp } from '../../support/test-app.ts';
 
 /** Of an account a day. */
 const MAILS = 6;
 
 describe('mails that an account has sent', () => {
-  let test: TestApp;
   let owner: SignedInBrowser;
-
-  before(async () => {
-    test = await openTestApp({ mail: SMTP, accountMails: MAILS });
+  const test = useTestApp({ mail: SMTP, accountMails: MAILS }, async () => {
     owner = await signIn(test);
   });
-  after(() => test.close());
 
   const waiting = () => dueMails(test.stores, 100);
 
@@ -66,9 +62,7 @@ describe('mails that an account has sent', () => {
     assert.ok(!page.body.includes('beyond@example.org'));
     assert.ok(!(await owner.get('/account/audit')).body.includes('beyond@example.org'));
     assert.ok((await waiting()).every(mail => mail.address !== 'beyond@example.org'));
-    const other = await test.stores.accounts.create('another');
-    assert.ok(other);
-    const neighbour = await signIn(test, { accountId: other.id });
+    const neighbour = await signInElsewhere(test);
     const made = await neighbour.post('/account/people/invite', {
       mail: 'beyond@example.org',
       role: 'member',
@@ -78,21 +72,17 @@ describe('mails that an account has sent', () => {
     assert.equal((await invite('late@example.org')).statusCode, 422, 'what was withdrawn counts');
   });
 
-  it('stop at an address that had enough of this account, and say so', async () => {
-    const patient = await openTestApp({ mail: SMTP });
-    try {
-      const insistent = await signIn(patient);
-      const victim = { mail: 'victim@example.org', role: 'member' };
-      const again = () => insistent.post('/account/people/invite', victim);
-      for (let count = 0; count < RECIPIENT_ACCOUNT_MAILS_MAX; count += 1) {
-        assert.equal((await again()).statusCode, 200);
-      }
-      const refused = await again();
-      assert.equal(refused.statusCode, 422);
-      assert.match(refused.body, /This address got as many mails from here today as one may/);
-      assert.equal((await insistent.get('/account/settings')).body.includes('has sent its'), false);
-    } finally {
-      await patient.close();
+  it('stop at an address that had enough of this account, and say so', async t => {
+    const patient = await openTestApp({ mail: SMTP }, t);
+    const insistent = await signIn(patient);
+    const victim = { mail: 'victim@example.org', role: 'member' };
+    const again = () => insistent.post('/account/people/invite', victim);
+    for (let count = 0; count < RECIPIENT_ACCOUNT_MAILS_MAX; count += 1) {
+      assert.equal((await again()).statusCode, 200);
     }
+    const refused = await again();
+    assert.equal(refused.statusCode, 422);
+    assert.match(refused.body, /This address got as many mails from here today as one may/);
+    assert.equal((await insistent.get('/account/settings')).body.includes('has sent its'), false);
   });
 });

@@ -1,24 +1,18 @@
 /** The people of an account and the log of what they changed. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { newLink, OPERATOR } from '../../store/people.ts';
-import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
-import { openTestApp, type TestApp } from '../../support/test-app.ts';
+import { type SignedInBrowser, signIn, signInElsewhere } from '../../support/signed-in-browser.ts';
+import { useTestApp } from '../../support/test-app.ts';
 
 describe('the people of an account', () => {
-  let test: TestApp;
   let owner: SignedInBrowser;
   let stranger: SignedInBrowser;
-
-  before(async () => {
-    test = await openTestApp();
+  const test = useTestApp({}, async () => {
     owner = await signIn(test, { mail: 'first@example.org' });
-    const other = await test.stores.accounts.create('other');
-    assert.ok(other);
-    stranger = await signIn(test, { accountId: other.id });
+    stranger = await signInElsewhere(test);
   });
-  after(() => test.close());
 
   it('are invited by a link that is shown once', async () => {
     const mail = '<b>guest</b>@example.org';

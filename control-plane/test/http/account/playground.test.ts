@@ -1,6 +1,6 @@
 /** The playground's pages: a picture in, its result out, as a browser without scripts asks. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
 import { PLAYGROUND_ACCOUNT_OPEN_MAX } from '../../../src/domain/playground.ts';
@@ -10,23 +10,19 @@ import { multipartOf } from '../../support/area/person.ts';
 import { type Member, World } from '../../support/area/world.ts';
 import { FORM_TYPE, formOf, imagePart, type Part } from '../../support/forms.ts';
 import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
-import { BASE_URL, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { BASE_URL, openTestApp, pngHeader, useTestApp } from '../../support/test-app.ts';
 
 const PAGE = '/account/playground';
 const picture = imagePart(pngHeader(4, 3));
 
-describe('the playground', () => {
-  let test: TestApp;
-  let owner: SignedInBrowser;
+const areaWith = (playgroundImages: number) =>
+  ({ canSignIn: true, oidc: undefined, playgroundImages }) as const;
 
-  before(async () => {
-    test = await openTestApp({
-      credits: 0,
-      accountArea: { canSignIn: true, oidc: undefined, playgroundImages: 8 },
-    });
+describe('the playground', () => {
+  let owner: SignedInBrowser;
+  const test = useTestApp({ credits: 0, accountArea: areaWith(8) }, async () => {
     owner = await signIn(test);
   });
-  after(() => test.close());
 
   const text = (name: string, body: string): Part => ({ name, body });
   const formParts = (by = owner): Part[] => [text('csrf', by.csrf), text('once', createSecret())];
@@ -210,16 +206,9 @@ describe('the playground', () => {
     assert.match((await owner.get(PAGE)).body, /<button[^>]*disabled/);
   });
 
-  it('can be off', async () => {
-    const off = await openTestApp({
-      accountArea: { canSignIn: true, oidc: undefined, playgroundImages: 0 },
-    });
-    try {
-      const browser = await signIn(off);
-      assert.match((await browser.get(PAGE)).body, /The playground is off/);
-    } finally {
-      await off.close();
-    }
+  it('can be off', async t => {
+    const off = await openTestApp({ accountArea: areaWith(0) }, t);
+    assert.match((await (await signIn(off)).get(PAGE)).body, /The playground is off/);
   });
 });
 
@@ -227,9 +216,7 @@ describe('the playground', () => {
 const SHARE = PLAYGROUND_UPLOADS_MAX / 2;
 
 it('an account that holds its share back leaves the others theirs', async () => {
-  const world = await World.open({
-    accountArea: { canSignIn: true, oidc: undefined, playgroundImages: 100 },
-  });
+  const world = await World.open({ accountArea: areaWith(100) });
   try {
     const { playground } = world.test.services.accountArea;
     const formOf = async (person: Member) =>

@@ -1,24 +1,24 @@
 /** The pages of credits and orders: what each role sees, what a form changes, what is refused. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { ORDERS_PENDING_MAX } from '../../../src/domain/account/orders.ts';
 import { OPERATOR, PROVIDER, paid, paymentOf, placed, refundOf } from '../../store/orders.ts';
 import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
-import { openTestApp, type TestApp } from '../../support/test-app.ts';
+import { openTestApp, useTestApp } from '../../support/test-app.ts';
 
-let app: TestApp;
 let owner: SignedInBrowser;
 let viewer: SignedInBrowser;
-before(async () => {
-  const instructions = 'Bank <b>of</b> Somewhere\nAccount 7';
-  const sales = { paymentSecret: undefined, paymentInstructions: instructions };
-  app = await openTestApp({ credits: 1000, sales: { ...sales, priceList: 'credit' } });
+const sales = {
+  priceList: 'credit',
+  paymentSecret: undefined,
+  paymentInstructions: 'Bank <b>of</b> Somewhere\nAccount 7',
+} as const;
+const app = useTestApp({ credits: 1000, sales }, async () => {
   await app.stores.ledger.revoke(app.accountId, 10, '=cmd()');
   owner = await signIn(app);
   viewer = await signIn(app, { role: 'viewer' });
 });
-after(() => app.close());
 
 const textOf = (html: string) => html.replace(/<[^>]*>/g, ' ').replace(/\s+/g, ' ');
 
@@ -160,13 +160,15 @@ describe('the pages of orders', () => {
     assert.match(page, /Refunded ¥25.* Credits taken back 100 Not taken back 1,150/);
   });
 
-  async function paidOrder() {
-    const [pending] = await app.stores.orders.list({
-      accountId: app.accountId,
-      state: 'pending',
-      limit: 1,
-    });
+  async function pendingOrder() {
+    const { accountId } = app;
+    const [pending] = await app.stores.orders.list({ accountId, state: 'pending', limit: 1 });
     assert.ok(pending);
+    return pending;
+  }
+
+  async function paidOrder() {
+    const pending = await pendingOrder();
     const outcome = await app.stores.orders.pay(pending.id, paymentOf(pending), PROVIDER);
     assert.ok(outcome.kind === 'paid');
     return outcome.order;
@@ -175,16 +177,8 @@ describe('the pages of orders', () => {
   it('let viewers look, and offer them no change', async () => {
     assert.equal((await viewer.get('/account/orders')).statusCode, 200);
     assert.doesNotMatch((await viewer.get('/account/orders')).body, /orders\/packages/);
-    const account = app.accountId;
-    const [pending] = await app.stores.orders.list({
-      accountId: account,
-      state: 'pending',
-      limit: 1,
-    });
-    assert.doesNotMatch(
-      (await viewer.get(`/account/orders/${pending?.id}`)).body,
-      /Cancel the order/,
-    );
+    const { id } = await pendingOrder();
+    assert.doesNotMatch((await viewer.get(`/account/orders/${id}`)).body, /Cancel the order/);
   });
 
   it('say that an order is no longer pending', async () => {
@@ -195,9 +189,9 @@ describe('the pages of orders', () => {
     assert.equal((await app.stores.orders.find(order.id))?.state, 'paid');
   });
 
-  it('sell nothing where nothing is on sale', async () => {
-    const none = { paymentSecret: undefined, paymentInstructions: undefined } as const;
-    const closed = await openTestApp({ sales: { ...none, priceList: 'none' } });
+  it('sell nothing where nothing is on sale', async t => {
+    const none = { ...sales, paymentInstructions: undefined, priceList: 'none' } as const;
+    const closed = await openTestApp({ sales: none }, t);
     const person = await signIn(closed);
     const page = await person.get('/account/orders/packages');
     assert.match(page.body, /Nothing is on sale here/);
@@ -206,6 +200,5 @@ describe('the pages of orders', () => {
     await paid(closed.stores, closed.accountId);
     const zh = await person.get('/account/orders', { 'accept-language': 'zh-CN' });
     assert.equal(zh.statusCode, 200);
-    await closed.close();
   });
 });

@@ -1,23 +1,17 @@
 /** The first page of an account, its usage and its settings for low balances. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
-import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
-import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { describe, it } from 'node:test';
+import { type SignedInBrowser, signIn, signInElsewhere } from '../../support/signed-in-browser.ts';
+import { imageBody, useTestApp } from '../../support/test-app.ts';
 
-let app: TestApp;
 let owner: SignedInBrowser;
 let viewer: SignedInBrowser;
 let stranger: SignedInBrowser;
-
-before(async () => {
-  app = await openTestApp({ credits: 1234 });
+const app = useTestApp({ credits: 1234 }, async () => {
   owner = await signIn(app, { mail: 'owner@example.org' });
   viewer = await signIn(app, { role: 'viewer' });
-  const other = await app.stores.accounts.create('other');
-  assert.ok(other);
-  stranger = await signIn(app, { accountId: other.id });
+  stranger = await signInElsewhere(app);
 });
-after(() => app.close());
 
 async function submit(body: unknown): Promise<string> {
   return (await app.post('/v1/matting/jobs', body)).json().job_id;

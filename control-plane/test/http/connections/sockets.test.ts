@@ -4,7 +4,6 @@ import net from 'node:net';
 import { test } from 'node:test';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { publicConnectionsMax } from '../../../src/http/connections/connections.ts';
-import { until } from '../../services/dispatch/harness.ts';
 import { imageBody, pngHeader, useTestApp } from '../../support/test-app.ts';
 
 const app = useTestApp({ syncWaitMs: 60_000 }, async () => {
@@ -182,14 +181,6 @@ test('bodies whose end something before us may see elsewhere', async () => {
   assert.equal(plain.status, 202);
 });
 
-test('a chunk that is none, in the middle of a body', async () => {
-  const connection = await Connection.open();
-  connection.send(head(keyed('Transfer-Encoding: chunked')));
-  connection.send('5\r\n{"ima\r\nnonsense\r\n');
-  assertProblem(await connection.answer(), 400, 'INVALID_REQUEST');
-  await connection.ended;
-});
-
 test('a connection that sends nothing gets no answer', async () => {
   const connection = await Connection.open();
   connection.socket.end();
@@ -203,15 +194,6 @@ test('exactly one Host', async () => {
   assertProblem(await exchange(head(['Host: y'], 'GET /livez HTTP/1.1')), 400, 'INVALID_REQUEST');
   const old = await exchange('GET /livez HTTP/1.0\r\n\r\n');
   assert.equal(old.status, 200);
-});
-
-test('headers that are sent twice', async () => {
-  const length = 'Content-Length: 2';
-  const authorization = `Authorization: Bearer ${app.token}`;
-  const twice = await exchange(`${head(keyed(length, authorization))}{}`);
-  assertProblem(twice, 401, 'INVALID_API_KEY');
-  const other = await exchange(`${head(keyed(length, 'idempotency-KEY: other'))}{}`);
-  assertProblem(other, 400, 'INVALID_IDEMPOTENCY_KEY');
 });
 
 test('a body is asked for only when its headers pass', async () => {
@@ -269,82 +251,6 @@ test('a body declared too large is answered unread, to a caller who goes on send
   assert.equal(answer.headers.connection, 'close');
   await sending;
   assert.ok(sentBytes < REQUEST_BODY_BYTES_MAX / 2, `${sentBytes} bytes were taken`);
-});
-
-test('a body of no declared length is cut at its bound', async () => {
-  const connection = await Connection.open();
-  connection.send(head(keyed('Transfer-Encoding: chunked')));
-  const piece = Buffer.alloc(1024 * 1024, ' ');
-  const chunk = Buffer.concat([Buffer.from('100000\r\n'), piece, Buffer.from('\r\n')]);
-  let stopped = false;
-  void connection.ended.then(() => {
-    stopped = true;
-  });
-  const sending = (async () => {
-    for (let sent = 0; sent < 100 && !stopped; sent += 1) await connection.sendAll(chunk);
-  })();
-  assertProblem(await connection.answer(), 413, 'IMAGE_TOO_LARGE');
-  await sending;
-});
-
-test('a caller who disconnects in the middle of an image leaves nothing', async () => {
-  const { uploads } = app.services;
-  const files = await app.storedFiles();
-  const jobs = await app.countJobs();
-  for (const end of ['destroy', 'resetAndDestroy', 'end'] as const) {
-    const connection = await Connection.open();
-    connection.send(head(keyed('Content-Length: 1000000')));
-    connection.send(`{"image_base64":"${'A'.repeat(100_000)}`);
-    await until(() => uploads.open === 1);
-    assert.equal((await app.storedFiles()).length, files.length + 1);
-    connection.socket[end]();
-    await until(() => uploads.open === 0);
-    assert.deepEqual(await app.storedFiles(), files);
-  }
-  assert.equal(await app.countJobs(), jobs);
-});
-
-test('a key that is revoked while a body trickles in makes no job any more', async () => {
-  const { apiKeys, ledger } = app.stores;
-  const { key, token } = await apiKeys.create(app.accountId, 'leaked');
-  const before = [await app.countJobs(), await app.storedFiles(), app.services.uploads.open];
-  const body = JSON.stringify(imageBody());
-  const lines = keyed(`Content-Length: ${body.length}`).map(line => line.replace(app.token, token));
-  const connection = await Connection.open();
-  connection.send(head(lines) + body.slice(0, -1));
-  await until(() => app.services.uploads.open === 1);
-  await apiKeys.revoke(key.id);
-  connection.send(body.slice(-1));
-  assertProblem(await connection.answer(), 401, 'INVALID_API_KEY');
-  connection.socket.destroy();
-  assert.deepEqual(
-    [await app.countJobs(), await app.storedFiles(), app.services.uploads.open],
-    before,
-  );
-  assert.deepEqual(await ledger.check(), []);
-});
-
-test('a caller who hangs up while it waits cancels nothing', async () => {
-  const { waitForJob } = app.services;
-  const key = randomUUID();
-  const body = JSON.stringify(imageBody());
-  const lines = [`Authorization: Bearer ${app.token}`, `Idempotency-Key: ${key}`];
-  const rest = ['Content-Type: application/json', `Content-Length: ${body.length}`];
-  const connection = await Connection.open();
-  connection.send(head([...lines, ...rest], 'POST /v1/matting HTTP/1.1') + body);
-  await until(() => waitForJob.waiting === 1);
-  connection.socket.destroy();
-  await until(() => waitForJob.waiting === 0);
-
-  const joining = app.post('/v1/matting', imageBody(), { 'idempotency-key': key });
-  await until(() => waitForJob.waiting === 1);
-  const open = await app.stores.jobs.listClaimable(1000);
-  const sync = open.filter(job => job.class === 'sync');
-  const [job, ...others] = sync;
-  assert.ok(job);
-  assert.deepEqual(others, []);
-  await app.succeedJob(job.id);
-  assert.equal((await joining).statusCode, 200);
 });
 
 test('requests of one connection, a body in many pieces', async () => {

@@ -23,52 +23,20 @@ async function refused(code: ErrorCode, body: unknown): Promise<void> {
   assert.deepEqual(await snapshot(app), before);
 }
 
-test('Idempotency-Key: 1 and 128 characters make one job each', async () => {
-  for (const key of ['k', '~'.repeat(128), 'a b', '", \\']) {
-    const before = await app.stores.ledger.balances(app.accountId);
-    const submit = async () =>
-      (await app.post(ASYNC, imageBody(), { 'idempotency-key': key })).json().job_id;
-    const first = await submit();
-    assert.match(first, /^[0-9a-f-]{36}$/);
-    assert.equal(await submit(), first);
-    const after = await app.stores.ledger.balances(app.accountId);
-    assert.equal(after?.reserved, (before?.reserved ?? 0) + 1);
-  }
-});
-
 const png = pngHeader(4, 3).toString('base64');
 const deep = (open: string, close: string) => open.repeat(50_000) + close.repeat(50_000);
 
+// body/matting-body.test.ts has every way in which JSON can be wrong.
 test('bodies that are not a request', async () => {
   const wrong: (string | Buffer)[] = [
     '',
-    ' ',
-    'null',
-    '[]',
-    '"x"',
-    '7',
     '{}{}',
     `{"image_base64":"${png}"`,
-    `{"image_base64":"${png}",}`,
-    // Unknown names, of prototypes too.
     `{"image_base64":"${png}","colour":"red"}`,
-    `{"image_base64":"${png}","__proto__":null}`,
     `{"image_base64":"${png}","__proto__":{"output_format":"webp"}}`,
-    `{"image_base64":"${png}","constructor":"x"}`,
-    `{"image_base64":"${png}","hasOwnProperty":"x"}`,
-    `{"image_base64":"${png}","\\u0000":"x"}`,
-    // Given twice.
     `{"image_base64":"${png}","image_base64":"${png}"}`,
-    `{"image_base64":"${png}","output_format":"png","output_format":"png"}`,
     `{"image_base64":"${png}","output_format":null,"output_\\u0066ormat":"png"}`,
-    // Other types than text.
     '{"image_url":1e400}',
-    '{"image_url":-1e-400}',
-    '{"image_url":0}',
-    '{"image_url":true}',
-    '{"image_url":{}}',
-    '{"image_url":["https://example.com/a.png"]}',
-    '{"image_url":NaN}',
     `{"image_base64":"${png}","output_format":["png"]}`,
     // Deep.
     deep('[', ']'),
@@ -76,13 +44,8 @@ test('bodies that are not a request', async () => {
     `{"image_url":${deep('[', ']')}}`,
     // Text that is none.
     '{"image_url":"https://example.com/\\ud800"}',
-    '{"image_url":"https://example.com/\\udc00\\ud800"}',
-    '{"image_url":"https://example.com/\u0000"}',
-    '{"image_url":"https://example.com/\n"}',
     Buffer.from('{"image_url":"https://example.com/\xe9"}', 'latin1'),
-    Buffer.from([0xed, 0xa0, 0x80]),
     Buffer.from('{"image_url":"x"}', 'utf16le'),
-    Buffer.from('\ufeff{"image_url":"x"}'),
   ];
   for (const body of wrong) await refused('INVALID_REQUEST', body);
 });
