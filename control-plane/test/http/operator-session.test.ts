@@ -37,8 +37,8 @@ describe('a session of the operator', () => {
 });
 
 describe('the two doors', () => {
-  it('are opened by no session of the other', async () => {
-    const test = await openTestApp();
+  it('are opened by no session of the other', async t => {
+    const test = await openTestApp({}, t);
     const operator = appOn(test.stores);
     await operator.ready();
     const owner = await signIn(test);
@@ -53,7 +53,6 @@ describe('the two doors', () => {
       assert.match(String(answer.headers.location), /^\/account\/sign-in/, name);
     }
     await operator.close();
-    await test.close();
   });
 });
 

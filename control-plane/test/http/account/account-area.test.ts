@@ -1,7 +1,6 @@
 /** The account area on the public port: what is there, what is not, and that neither knows the other. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { signIn } from '../../support/signed-in-browser.ts';
 import { openTestApp, useTestApp } from '../../support/test-app.ts';
 
 describe('the account area', () => {
@@ -26,11 +25,6 @@ describe('the account area', () => {
   it('leaves the errors of the API as they are', async () => {
     const answer = await test.app.inject({ url: '/accounts' });
     assert.equal(answer.headers['content-type'], 'application/problem+json');
-  });
-
-  it('is not known to the API: its cookie opens nothing there', async () => {
-    const answer = await (await signIn(test)).get('/v1/account');
-    assert.equal(answer.statusCode, 401);
   });
 
   it('can be off', async t => {

@@ -68,14 +68,6 @@ describe('the guard of the account area', () => {
     await assert.rejects(opening({ public: true, cookieless: true }), /must name/);
   });
 
-  it('takes the session’s cookie, and no key', async () => {
-    const get = (headers: Record<string, string>) =>
-      app.inject({ url: '/account/people', headers });
-    const session = { cookie: `__Host-matting-session=${SECRET}` };
-    assert.equal((await get(session)).body, 'owner@example.org');
-    assert.equal((await get({ authorization: `Bearer ${SECRET}` })).statusCode, 303);
-  });
-
   it('asks for the token of the visitor before sign-in', async () => {
     const visitor = createSecret();
     const sent = (token: string) =>

@@ -248,26 +248,17 @@ describe('people whom an identity provider knows', () => {
     assert.equal(await statusOf(denied, `${START}/back?error=access_denied`), 502);
   });
 
-  it('are told where it does not answer, and passwords go on', async () => {
+  it('are told where it does not answer, and passwords go on', async t => {
     const gone = await OpenIdProvider.start({ redirectUris: [BACK] });
     const { issuer, clientId, clientSecret } = gone;
     await gone.close();
     const settings = { name: 'SSO', scopes: ['openid'], groupsClaim: 'groups', grants: [] };
-    const alone = await openTestApp({
-      accountArea: {
-        canSignIn: true,
-        playgroundImages: 0,
-        oidc: { issuer, clientId, clientSecret, ...settings },
-      },
-    });
-    try {
-      const own = new Browser(alone);
-      const answer = await own.get(START);
-      assert.equal(answer.statusCode, 502);
-      assert.match(answer.body, /identity provider does not answer/);
-      assert.equal(await statusOf(own, '/account/sign-in'), 200);
-    } finally {
-      await alone.close();
-    }
+    const oidc = { issuer, clientId, clientSecret, ...settings };
+    const accountArea = { canSignIn: true, playgroundImages: 0, oidc };
+    const own = new Browser(await openTestApp({ accountArea }, t));
+    const answer = await own.get(START);
+    assert.equal(answer.statusCode, 502);
+    assert.match(answer.body, /identity provider does not answer/);
+    assert.equal(await statusOf(own, '/account/sign-in'), 200);
   });
 });

@@ -209,21 +209,21 @@ function failure(code: ErrorCode, detail: string, retryable = false): JobFailure
   return { code, detail, retryable };
 }
 
+const allowing = (...origins: string[]) => ({ defaultSize: 'auto', waitMs: 1, origins }) as const;
+
 describe('an account of the remove.bg interface', () => {
-  it('without credits is told so', async () => {
-    const app = await openTestApp({ credits: 0 });
+  it('without credits is told so', async t => {
+    const app = await openTestApp({ credits: 0 }, t);
     const answer = await new RemovebgClient(app).form();
-    await app.close();
     assertRefused(answer, 402, 'insufficient_credits');
   });
 
-  it('over its rate is told when to come again', async () => {
-    const app = await openTestApp({ submissionsPerMinute: 1, readsPerMinute: 1 });
+  it('over its rate is told when to come again', async t => {
+    const app = await openTestApp({ submissionsPerMinute: 1, readsPerMinute: 1 }, t);
     const client = new RemovebgClient(app);
     const answers = [];
     for (let count = 0; count < 6; count += 1) answers.push(await client.form({ size: 'x' }));
     for (let count = 0; count < 6; count += 1) answers.push(await client.account());
-    await app.close();
     const over = answers.filter(({ statusCode }) => statusCode === 429);
     assert.ok(over.length >= 6);
     for (const answer of over) {
@@ -232,33 +232,27 @@ describe('an account of the remove.bg interface', () => {
     }
   });
 
-  it('over its jobs in flight is told to wait', async () => {
-    const app = await openTestApp({
-      jobsInFlightMax: 1,
-      removebg: { defaultSize: 'auto', waitMs: 1, origins: [] },
-    });
+  it('over its jobs in flight is told to wait', async t => {
+    const app = await openTestApp({ jobsInFlightMax: 1, removebg: allowing() }, t);
     const client = new RemovebgClient(app);
     assertRefused(await client.form(), 503, 'service_unavailable');
     const second = await client.form({ image_file: pngHeader(9, 9) });
-    await app.close();
     assertRefused(second, 429, 'rate_limit_exceeded');
   });
 });
 
 describe('the remove.bg interface', () => {
-  it('is not there where the operator turned it off', async () => {
-    const app = await openTestApp({ removebg: undefined });
+  it('is not there where the operator turned it off', async t => {
+    const app = await openTestApp({ removebg: undefined }, t);
     const client = new RemovebgClient(app);
     for (const answer of [await client.form(), await client.account()]) {
       assert.equal(answer.statusCode, 404);
       assert.equal(answer.headers['content-type'], 'application/problem+json');
     }
-    await app.close();
   });
 
-  it('is called from pages of the origins that the operator allows, and of no others', async () => {
-    const origins = ['https://shop.example'];
-    const app = await openTestApp({ removebg: { defaultSize: 'auto', waitMs: 1, origins } });
+  it('is called from pages of the origins that the operator allows, and of no others', async t => {
+    const app = await openTestApp({ removebg: allowing('https://shop.example') }, t);
     const preflight = (origin: string) =>
       app.app.inject({ method: 'OPTIONS', url: '/v1.0/removebg', headers: { origin } });
     const allowed = await preflight('https://shop.example');
@@ -275,23 +269,18 @@ describe('the remove.bg interface', () => {
     assert.match(String(refused.headers['access-control-expose-headers']), /X-Width/);
     const v1 = await app.get('/v1/account', { origin: 'https://shop.example' });
     assert.equal(v1.headers['access-control-allow-origin'], undefined);
-    await app.close();
   });
 
-  it('is called from every page where the operator says so', async () => {
-    const app = await openTestApp({
-      removebg: { defaultSize: 'auto', waitMs: 1, origins: ['*'] },
-    });
+  it('is called from every page where the operator says so', async t => {
+    const app = await openTestApp({ removebg: allowing('*') }, t);
     const answer = await new RemovebgClient(app).account({ origin: 'https://any.example' });
     assert.equal(answer.headers['access-control-allow-origin'], '*');
-    await app.close();
   });
 
-  it('has no preflight where no origin is allowed', async () => {
-    const app = await openTestApp();
+  it('has no preflight where no origin is allowed', async t => {
+    const app = await openTestApp({}, t);
     const headers = { origin: 'https://shop.example' };
     const answer = await app.app.inject({ method: 'OPTIONS', url: '/v1.0/removebg', headers });
-    await app.close();
     assert.equal(answer.statusCode, 405);
     assert.equal(answer.headers['access-control-allow-origin'], undefined);
   });

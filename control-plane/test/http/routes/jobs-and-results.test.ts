@@ -131,6 +131,7 @@ test('the file behind a link, without a key', async () => {
   }
 });
 
+// headers/conditions.test.ts and byte-range.test.ts have every way to ask.
 test('ranges and conditions', async () => {
   const { url } = await storeResult();
   const etag = `"${'ab'.repeat(32)}"`;
@@ -141,8 +142,6 @@ test('ranges and conditions', async () => {
   assert.equal(part.payload, '234');
   assert.equal(part.headers['content-range'], 'bytes 2-4/10');
   assert.equal(part.headers['content-length'], '3');
-  assert.equal((await ask({ range: 'bytes=-3' })).payload, '789');
-  assert.equal((await ask({ range: 'bytes=8-99' })).payload, '89');
   assert.equal((await ask({ range: 'bytes=0-0,2-2' })).statusCode, 200);
 
   const outside = await ask({ range: 'bytes=10-' });
@@ -154,30 +153,19 @@ test('ranges and conditions', async () => {
   const held = { range: 'bytes=2-4' };
   assert.equal((await ask({ ...held, 'if-range': etag })).statusCode, 206);
   assert.equal((await ask({ ...held, 'if-range': '"other"' })).payload, '0123456789');
-  assert.equal((await ask({ range: 'bytes=10-', 'if-range': '"other"' })).statusCode, 200);
 
   const unchanged = await ask({ 'if-none-match': `"x", ${etag}` });
   assert.equal(unchanged.statusCode, 304);
   assert.equal(unchanged.payload, '');
   assert.equal(unchanged.headers.etag, etag);
-  assert.equal((await ask({ 'if-none-match': '"x"' })).statusCode, 200);
 
   const made = String(part.headers['last-modified']);
   assert.equal(new Date(made).toUTCString(), made);
   const statuses: [number, Record<string, string>][] = [
     [412, { 'if-match': '"x"' }],
-    [412, { 'if-match': '"x"', ...held }],
-    [412, { 'if-match': `W/${etag}` }],
-    [412, { 'if-match': '"x"', 'if-none-match': etag }],
-    [412, { 'if-unmodified-since': 'Thu, 01 Jan 2015 00:00:00 GMT' }],
-    [200, { 'if-match': etag }],
     [200, { 'if-unmodified-since': made }],
     [206, { 'if-range': made, ...held }],
-    [200, { 'if-range': 'Thu, 01 Jan 2015 00:00:00 GMT', ...held }],
-    [304, { 'if-modified-since': made }],
     [304, { 'if-modified-since': made, ...held }],
-    [200, { 'if-modified-since': 'Thu, 01 Jan 2015 00:00:00 GMT' }],
-    [200, { 'if-modified-since': made, 'if-none-match': '"x"' }],
   ];
   for (const [status, headers] of statuses) {
     const answer = await ask(headers);
@@ -189,17 +177,6 @@ test('ranges and conditions', async () => {
   }
   const head = await app.app.inject({ method: 'HEAD', url, headers: held });
   assert.equal(head.headers['content-length'], '10');
-});
-
-test('a file that is gone before its time is our error, not an expired link', async () => {
-  const { id, url } = await storeResult();
-  await app.blobs.remove(`results/${id}-1`);
-  const answer = await app.app.inject(url);
-  assert.equal(answer.statusCode, 500);
-  assert.equal(answer.json().code, 'RESULT_LOST');
-  assert.equal(answer.headers['cache-control'], 'no-store');
-  assert.equal(answer.headers.etag, undefined);
-  assert.equal(answer.headers['content-disposition'], undefined);
 });
 
 test("expiry is the row's, whether the sweeper came or not", async t => {

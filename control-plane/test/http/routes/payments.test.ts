@@ -201,15 +201,14 @@ describe('the example of the docs', () => {
 });
 
 describe('notifications of payments', () => {
-  it('are nowhere where no provider is configured', async () => {
-    const without = await openTestApp({});
+  it('are nowhere where no provider is configured', async t => {
+    const without = await openTestApp({}, t);
     const answer = await without.app.inject({ method: 'POST', url: PATH, payload: '{}' });
     assert.deepEqual([answer.statusCode, answer.json().code], [404, 'NOT_FOUND']);
-    await without.close();
   });
 
-  it('are told to come later beyond their rate; forged ones do not spend it', async () => {
-    const own = await openTestApp({ sales: config });
+  it('are told to come later beyond their rate; forged ones do not spend it', async t => {
+    const own = await openTestApp({ sales: config }, t);
     const { receivePayment } = own.services;
     assert.ok(receivePayment);
     const event = paidEvent({ ...(await placed(own.stores, own.accountId)), id: randomUUID() });
@@ -233,6 +232,5 @@ describe('notifications of payments', () => {
       assert.equal(await codeOf(SECRET), 'NOT_FOUND');
     }
     assert.equal(await codeOf(SECRET), 'RATE_LIMITED');
-    await own.close();
   });
 });
