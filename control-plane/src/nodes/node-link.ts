@@ -52,53 +52,7 @@ export type FleetChange = 'ended' | 'reported';
 export type LinkLog = (level: 'info' | 'warn', message: string, fields: object) => void;
 
 /** Holds room on a node for one attempt, from the choice of the node to the attempt's end. */
-export class Offer {
-  readonly nodeId: string;
-  readonly bootId: string;
-  readonly client: NodeClient;
-  /** The node is to refuse where an engine would not take the image within this; 0: any wait. */
-  readonly waitMsMax: number;
-  /** Origins of object storage at which the node gets and puts files. */
-  readonly directOrigins: readonly string[];
-  readonly #place: OfferPlace;
-  readonly #held: Reservation;
-  readonly #onEnd: (offer: Offer) => void;
-
-  constructor(place: OfferPlace, client: NodeClient, onEnd: (offer: Offer) => void) {
-    this.nodeId = place.view.abilities.nodeId;
-    this.bootId = place.view.abilities.bootId;
-    this.client = client;
-    this.waitMsMax = place.waitMsMax;
-    this.directOrigins = place.directOrigins;
-    this.#place = place;
-    this.#held = place.view.reserve(place.megapixels);
-    this.#onEnd = onEnd;
-  }
-
-  admitted(): void {
-    this.#place.view.admitted(this.#held);
-  }
-
-  /** The attempt's outcome, where it shows something about the node. */
-  judge(outcome: 'well' | 'fault'): void {
-    this.#place.view.judge(outcome, this.#place.now());
-  }
-
-  /** @param full the node refused for now, until its next report */
-  end(full?: Fullness): void {
-    if (this.#held.phase === 'ended') return;
-    this.#place.view.end(this.#held, full);
-    this.#onEnd(this);
-  }
-}
-
-interface OfferPlace {
-  readonly view: NodeView;
-  readonly directOrigins: readonly string[];
-  readonly megapixels: number;
-  readonly waitMsMax: number;
-  readonly now: () => number;
-}
+export type Offer = ReturnType<NodeLink['offer']>;
 
 export interface NodeLinkOptions {
   readonly log: LinkLog;
@@ -114,7 +68,7 @@ export class NodeLink {
   readonly client: NodeClient;
   readonly #options: NodeLinkOptions;
   readonly #closed = new AbortController();
-  readonly #offers = new Set<Offer>();
+  readonly #offers = new Set<Reservation>();
   readonly #followed: Promise<void>;
   #draining: boolean;
   #retired = false;
@@ -150,14 +104,34 @@ export class NodeLink {
     return this.routable ? this.#view?.snapshot() : undefined;
   }
 
-  /** Room taken by an attempt that is about to begin; the caller ends it. It must be routable. */
-  offer(megapixels: number, waitMsMax: number): Offer {
-    if (this.#view === undefined) throw new Error('nothing is known of the node yet');
-    const own = { view: this.#view, directOrigins: this.#directOrigins };
-    const place = { ...own, megapixels, waitMsMax, now: this.#options.now };
-    const offer = new Offer(place, this.client, ended => this.#ended(ended));
-    this.#offers.add(offer);
-    return offer;
+  /**
+   * Room taken by an attempt that is about to begin; the caller ends it. It must be routable.
+   * @param waitMsMax the node is to refuse where an engine would not take the image within this; 0:
+   *   any wait
+   */
+  offer(megapixels: number, waitMsMax: number) {
+    const view = this.#view;
+    if (view === undefined) throw new Error('nothing is known of the node yet');
+    const { nodeId, bootId } = this.member;
+    const held = view.reserve(megapixels);
+    this.#offers.add(held);
+    return {
+      nodeId,
+      bootId,
+      client: this.client,
+      waitMsMax,
+      /** Origins of object storage at which the node gets and puts files. */
+      directOrigins: this.#directOrigins,
+      admitted: () => view.admitted(held),
+      /** The attempt's outcome, where it shows something about the node. */
+      judge: (outcome: 'well' | 'fault') => view.judge(outcome, this.#options.now()),
+      /** @param full the node refused for now, until its next report */
+      end: (full?: Fullness) => {
+        if (held.phase === 'ended') return;
+        view.end(held, full);
+        this.#ended(held);
+      },
+    };
   }
 
   setDraining(draining: boolean): void {
@@ -184,8 +158,8 @@ export class NodeLink {
     this.client.close();
   }
 
-  #ended(offer: Offer): void {
-    this.#offers.delete(offer);
+  #ended(held: Reservation): void {
+    this.#offers.delete(held);
     if (this.#retired && this.#offers.size === 0) this.#close();
     this.#options.onChange('ended');
   }

@@ -122,39 +122,48 @@ describe('loadConfig', () => {
     ]);
   });
 
-  it('redirects downloads to storage that signs URLs only', () => {
-    const redirect = { MATTING_NODE_TOKEN: TOKEN, MATTING_RESULT_DOWNLOADS: 'redirect' };
-    assert.deepEqual(variablesOf(redirect), ['MATTING_RESULT_DOWNLOADS']);
-    const bucket = { ...redirect, MATTING_STORAGE_URL: 's3://a-bucket' };
-    assert.equal(loadConfig(bucket).resultDownloads, 'redirect');
-    assert.equal(loadConfig({ MATTING_NODE_TOKEN: TOKEN }).resultDownloads, 'stream');
-    const unknown = { ...bucket, MATTING_RESULT_DOWNLOADS: 'both' };
-    assert.deepEqual(variablesOf(unknown), ['MATTING_RESULT_DOWNLOADS']);
-  });
-
-  it('takes a schedule whose attempts fall inside a day, and networks with their length', () => {
-    const of = (env: Environment) => loadConfig({ MATTING_NODE_TOKEN: TOKEN, ...env });
-    const day = String(86_400_000);
-    for (const bad of [day, `0,${day}`, '0,,5', '-1', '0,1.5']) {
-      const env = { MATTING_NODE_TOKEN: TOKEN, MATTING_WEBHOOK_SCHEDULE_MS: bad };
-      assert.deepEqual(variablesOf(env), ['MATTING_WEBHOOK_SCHEDULE_MS'], bad);
+  const bucket = { MATTING_STORAGE_URL: 's3://a-bucket' };
+  const onDemand = { MATTING_NODES_ON_DEMAND: 'true' };
+  const day = String(86_400_000);
+  const networks = ['10.0.0.0/33', '10.0.0.0', 'fd00::/129', 'fe80::%1/64', 'db.local/8', '/8'];
+  const wrong: readonly (readonly [string, values: readonly string[], beside?: Environment])[] = [
+    // Redirects lead to storage that signs URLs.
+    ['MATTING_RESULT_DOWNLOADS', ['redirect']],
+    ['MATTING_RESULT_DOWNLOADS', ['both'], bucket],
+    // The attempts of a schedule fall inside a day.
+    ['MATTING_WEBHOOK_SCHEDULE_MS', [day, `0,${day}`, '0,,5', '-1', '0,1.5']],
+    ['MATTING_ALLOWED_NETWORKS', networks],
+    // A port is for one thing.
+    ['MATTING_METRICS_PORT', ['8080']],
+    // A base URL carries links.
+    ['MATTING_BASE_URL', ['https://user:pw@x', 'https://x/?a=b', 'https://x/#a']],
+    ['MATTING_QUEUE_WAIT_TARGET_S', ['0', '3601', '1.5', 'soon'], onDemand],
+    ['MATTING_NODES_MAX', ['0'], onDemand],
+    // The bounds of a fleet that sleeps, of one that does not.
+    ['MATTING_QUEUE_WAIT_TARGET_S', ['5']],
+    ['MATTING_NODES_MIN', ['5']],
+    ['MATTING_NODES_MAX', ['5']],
+  ];
+  for (const [variable, values, beside = {}] of wrong) {
+    for (const value of values) {
+      it(`refuses ${variable}=${value} beside ${JSON.stringify(beside)}`, () => {
+        const env = { MATTING_NODE_TOKEN: TOKEN, ...beside, [variable]: value };
+        assert.deepEqual(variablesOf(env), [variable]);
+      });
     }
+  }
+
+  const of = (env: Environment) => loadConfig({ MATTING_NODE_TOKEN: TOKEN, ...env });
+
+  it('takes downloads, a schedule and networks as they are documented', () => {
+    const redirect = { ...bucket, MATTING_RESULT_DOWNLOADS: 'redirect' };
+    assert.equal(of(redirect).resultDownloads, 'redirect');
+    assert.equal(of({}).resultDownloads, 'stream');
     const schedule = of({ MATTING_WEBHOOK_SCHEDULE_MS: '0, 200,400' }).webhookScheduleMs;
     assert.deepEqual(schedule, [0, 200, 400]);
-    for (const bad of [
-      '10.0.0.0/33',
-      '10.0.0.0',
-      'fd00::/129',
-      'fe80::%1/64',
-      'db.local/8',
-      '/8',
-    ]) {
-      const env = { MATTING_NODE_TOKEN: TOKEN, MATTING_ALLOWED_NETWORKS: bad };
-      assert.deepEqual(variablesOf(env), ['MATTING_ALLOWED_NETWORKS'], bad);
-    }
-    const networks = of({ MATTING_ALLOWED_NETWORKS: '10.1.0.0/16, FD00:1::/032' }).allowedNetworks;
-    assert.deepEqual(networks, ['10.1.0.0/16', 'fd00:1::/32']);
     assert.deepEqual(of({}).webhookScheduleMs.slice(0, 3), [0, 5000, 300_000]);
+    const { allowedNetworks } = of({ MATTING_ALLOWED_NETWORKS: '10.1.0.0/16, FD00:1::/032' });
+    assert.deepEqual(allowedNetworks, ['10.1.0.0/16', 'fd00:1::/32']);
   });
 
   it('asks for the node token', () => {
@@ -169,21 +178,11 @@ describe('loadConfig', () => {
     assert.equal(config.secretsKey?.toString('hex'), KEY_HEX);
   });
 
-  it('refuses one port for two things', () => {
-    const env = { MATTING_NODE_TOKEN: TOKEN, MATTING_METRICS_PORT: '8080' };
-    assert.deepEqual(variablesOf(env), ['MATTING_METRICS_PORT']);
+  it('takes any free ports, and asks then for the base URL', () => {
     const chosen = { MATTING_PORT: '0', MATTING_REGISTRY_PORT: '0', MATTING_METRICS_PORT: '0' };
-    const base = { MATTING_NODE_TOKEN: TOKEN, MATTING_BASE_URL: 'http://x' };
-    assert.deepEqual(variablesOf({ ...base, ...chosen }), []);
-  });
-
-  it('refuses a base URL that cannot carry links', () => {
-    for (const url of ['https://user:pw@x', 'https://x/?a=b', 'https://x/#a']) {
-      const env = { MATTING_NODE_TOKEN: TOKEN, MATTING_BASE_URL: url };
-      assert.deepEqual(variablesOf(env), ['MATTING_BASE_URL'], url);
-    }
-    const port0 = { MATTING_NODE_TOKEN: TOKEN, MATTING_PORT: '0' };
-    assert.deepEqual(variablesOf(port0), ['MATTING_BASE_URL']);
+    const env = { MATTING_NODE_TOKEN: TOKEN, ...chosen };
+    assert.deepEqual(variablesOf({ ...env, MATTING_BASE_URL: 'http://x' }), []);
+    assert.deepEqual(variablesOf(env), ['MATTING_BASE_URL']);
   });
 
   it('has the defaults that the documentation gives', () => {
@@ -206,35 +205,22 @@ describe('loadConfig', () => {
     assert.equal(config.allowPrivateAddresses, false);
   });
 
-  it('has a fleet that sleeps only where it is asked for, and its bounds only there', () => {
-    const base = { MATTING_NODE_TOKEN: TOKEN };
-    assert.equal(loadConfig(base).onDemand, undefined);
-    const onDemand = { ...base, MATTING_NODES_ON_DEMAND: 'true' };
-    const { waitTargetMs, nodesMin, nodesMax } = loadConfig(onDemand).onDemand ?? {};
+  it('has a fleet that sleeps only where it is asked for', () => {
+    assert.equal(of({}).onDemand, undefined);
+    const { waitTargetMs, nodesMin, nodesMax } = of(onDemand).onDemand ?? {};
     assert.deepEqual([waitTargetMs, nodesMin, nodesMax], [60_000, 0, 100]);
     const warm = { ...onDemand, MATTING_NODES_MIN: '200' };
-    assert.equal(loadConfig(warm).onDemand?.nodesMax, 200);
-    assert.deepEqual(variablesOf({ ...warm, MATTING_NODES_MAX: '199' }), ['MATTING_NODES_MIN']);
-    assert.deepEqual(variablesOf({ ...onDemand, MATTING_NODES_MAX: '0' }), ['MATTING_NODES_MAX']);
-    for (const value of ['0', '3601', '1.5', 'soon']) {
-      const env = { ...onDemand, MATTING_QUEUE_WAIT_TARGET_S: value };
-      assert.deepEqual(variablesOf(env), ['MATTING_QUEUE_WAIT_TARGET_S'], value);
-    }
-    for (const variable of [
-      'MATTING_QUEUE_WAIT_TARGET_S',
-      'MATTING_NODES_MIN',
-      'MATTING_NODES_MAX',
-    ]) {
-      assert.deepEqual(variablesOf({ ...base, [variable]: '5' }), [variable]);
-    }
+    assert.equal(of(warm).onDemand?.nodesMax, 200);
+    const env = { MATTING_NODE_TOKEN: TOKEN, ...warm, MATTING_NODES_MAX: '199' };
+    assert.deepEqual(variablesOf(env), ['MATTING_NODES_MIN']);
   });
 
   it('makes links that can be followed', () => {
-    const base = { MATTING_NODE_TOKEN: TOKEN };
-    const of = (env: Environment) => loadConfig({ ...base, ...env }).baseUrl;
-    assert.equal(of({ MATTING_HOST: '0.0.0.0', MATTING_PORT: '90' }), 'http://127.0.0.1:90');
-    assert.equal(of({ MATTING_HOST: '::1' }), 'http://[::1]:8080');
-    assert.equal(of({ MATTING_BASE_URL: 'https://x.example/api//' }), 'https://x.example/api');
+    const { baseUrl } = of({ MATTING_HOST: '0.0.0.0', MATTING_PORT: '90' });
+    assert.equal(baseUrl, 'http://127.0.0.1:90');
+    assert.equal(of({ MATTING_HOST: '::1' }).baseUrl, 'http://[::1]:8080');
+    const given = of({ MATTING_BASE_URL: 'https://x.example/api//' });
+    assert.equal(given.baseUrl, 'https://x.example/api');
   });
 });
 
