@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { ListenError } from '#program/listen-error.ts';
 import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
 import { openHttpEndpoints } from '../../src/http-endpoints.ts';
 import { NodeMetrics } from '../../src/metrics.ts';
@@ -90,10 +89,9 @@ describe('the HTTP side', () => {
   it('says which port is in use and what to set', async () => {
     const { registry } = new NodeMetrics();
     const taken = { host: '127.0.0.1', port: endpoints.port, status, registry, info: () => info };
-    await assert.rejects(openHttpEndpoints(taken), (error: unknown) => {
-      assert.ok(error instanceof ListenError);
-      assert.match(error.message, /^port \d+ of 127\.0\.0\.1 is in use.*MATTING_NODE_HTTP_PORT/);
-      return true;
+    await assert.rejects(openHttpEndpoints(taken), {
+      name: 'ListenError',
+      message: /^port \d+ of 127\.0\.0\.1 is in use.*MATTING_NODE_HTTP_PORT/,
     });
   });
 });

@@ -10,11 +10,9 @@ import { type TestContext, test } from 'node:test';
 import { encodeTinyModel } from '../../../test/support/tiny-model.ts';
 import { type Config, loadConfig } from '../../src/config.ts';
 import { answerOnce, createAnswering } from '../../src/engine/choice/answer-picture.ts';
-import { ExecutionProviderError } from '../../src/engine/choice/execution-provider.ts';
 import { GpuDevice } from '../../src/engine/devices/gpu-device.ts';
 import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { runtimeVersion } from '../../src/engine/runtime-version.ts';
-import { ModelError } from '../../src/models/model-error.ts';
 import type { ExecutionProvider, Plan, PreparedModel } from '../../src/models/prepared-model.ts';
 import { answerRecordPath } from '../../src/models/preparing/answer-check.ts';
 import { batchPath } from '../../src/models/preparing/prepared-cache.ts';
@@ -84,10 +82,9 @@ test('a number: graphs up to it, checked once on this machine', async context =>
 
 test('a model that may mix images is refused by the variable’s name', async context => {
   const { onCpu, plan } = await begin(context, 2, 'paced');
-  await assert.rejects(prepareAsked(onCpu, plan), error => {
-    assert.ok(error instanceof ModelError);
-    assert.match(error.message, /tiny-paced.*which cannot be prepared|MATTING_BATCH_MAX/);
-    return true;
+  await assert.rejects(prepareAsked(onCpu, plan), {
+    name: 'ModelError',
+    message: /tiny-paced.*which cannot be prepared|MATTING_BATCH_MAX/,
   });
 });
 
@@ -121,11 +118,9 @@ test('images that get another matte together than alone are found', async contex
 test('on a GPU a number is strict, and says what went wrong', async context => {
   const { onGpu, plan, host } = await begin(context, 2, 'red');
   await host.fault(`run GPU-one ${BOOM}`);
-  await assert.rejects(prepareAsked(onGpu, plan), error => {
-    assert.ok(error instanceof ExecutionProviderError);
-    assert.match(error.reason, /it does not run with several images at once: CUDA failure 700/);
-    assert.match(error.reason, /\(MATTING_BATCH_MAX=2\)$/);
-    return true;
+  await assert.rejects(prepareAsked(onGpu, plan), {
+    name: 'ExecutionProviderError',
+    reason: /not run with several images at once: CUDA failure 700.* \(MATTING_BATCH_MAX=2\)$/,
   });
 });
 
@@ -180,11 +175,7 @@ test('where no engine with graphs for several images loads, the error names the 
     open(graphs),
     /tiny-red.* \(with graphs for up to 4 images at once: MATTING_BATCH_MAX=1 does without\)$/,
   );
-  await assert.rejects(open(undefined), error => {
-    assert.match((error as Error).message, /tiny-red/);
-    assert.doesNotMatch((error as Error).message, /MATTING_BATCH_MAX/);
-    return true;
-  });
+  await assert.rejects(open(undefined), /tiny-red(?!.*MATTING_BATCH_MAX)/);
 });
 
 test('where the memory holds no engine beside the others, the error names the variable', async context => {
@@ -259,10 +250,9 @@ test('without another GPU there is a reason; a GPU that was named is never left 
     gpuDevices: ['GPU-one', 'GPU-two'],
   });
   await named.host.fault(`model GPU-two ${BOOM}`);
-  await assert.rejects(checkAnswers(named.start, named.plan), error => {
-    assert.ok(error instanceof ExecutionProviderError);
-    assert.match(error.reason, /tiny-red in fp32: it does not run/);
-    return true;
+  await assert.rejects(checkAnswers(named.start, named.plan), {
+    name: 'ExecutionProviderError',
+    reason: /tiny-red in fp32: it does not run/,
   });
 });
 

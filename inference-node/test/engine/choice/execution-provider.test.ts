@@ -32,16 +32,9 @@ const NO_GPU = {
 
 for (const provider of ['cuda', 'tensorrt', 'webgpu'] as const) {
   test(`${provider} by name where there is none is an error of one line`, async () => {
-    await assert.rejects(selectExecutionProvider(provider, NO_GPU), error => {
-      assert.ok(error instanceof ExecutionProviderError, String(error));
-      assert.equal(error.provider, provider);
-      assert.match(
-        error.message,
-        new RegExp(`^execution provider ${provider} does not run here: `),
-      );
-      assert.doesNotMatch(error.message, /\n/);
-      return true;
-    });
+    const message = new RegExp(`^execution provider ${provider} does not run here: .+$`);
+    const error = { name: 'ExecutionProviderError', provider, message };
+    await assert.rejects(selectExecutionProvider(provider, NO_GPU), error);
   });
 }
 

@@ -10,6 +10,7 @@ import {
   createModel,
   ENDLESS_TRIPS,
   openPool,
+  openReady,
   pidOf,
   QUICK,
   run,
@@ -24,10 +25,6 @@ const SIZES = [2, 4, 8];
 const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS, batches: SIZES } as const;
 const MEAN = { kind: 'mean', batches: SIZES } as const;
 const AT_ONCE = { respawnDelaysMs: [0] } as const;
-
-function code(expected: string) {
-  return (error: unknown) => (error as { code?: string }).code === expected;
-}
 
 /** The engine has a run that does not go on until the process does: what comes then waits. */
 async function holdEngine(pool: EnginePool): Promise<{ pid: number; held: Promise<unknown> }> {
@@ -89,8 +86,7 @@ test('pictures that differ in every pixel come back as they would alone', async 
 });
 
 test('nothing is held back for company: one that comes to a free engine runs alone', async context => {
-  const pool = await openPool(context, MEAN);
-  await pool.ready();
+  const { pool } = await openReady(context, MEAN);
   const [first, second, third] = [run(pool, 1), run(pool, 2), run(pool, 3)];
   assert.equal(pool.snapshot().queued, 2, 'the first is in the engine, before the call returns');
   await Promise.all([first, second, third]);
@@ -147,9 +143,7 @@ test('a caller that goes before its run leaves the queue; within, the others are
 
 test('one picture whose matte is not a number fails alone', async context => {
   const model = { kind: 'not-a-number', batches: SIZES } as const;
-  const pool = await openPool(context, model, { timing: AT_ONCE });
-  await pool.ready();
-  const pid = pidOf(pool);
+  const { pool, pid } = await openReady(context, model, { timing: AT_ONCE });
   await stop(pid);
   const held = run(pool, 200);
   const bright = [150, 160, 170];
@@ -159,7 +153,7 @@ test('one picture whose matte is not a number fails alone', async context => {
     run(pool, 5),
     ...bright.map(brightness => run(pool, brightness)),
   ];
-  const failed = assert.rejects(poison as Promise<unknown>, code('NODE_FAULT'));
+  const failed = assert.rejects(poison as Promise<unknown>, { code: 'NODE_FAULT' });
   process.kill(pid, 'SIGCONT');
   assert.equal(((await held) as { alpha: Buffer }).alpha[0], 200);
   await failed;
@@ -179,7 +173,7 @@ test('an engine that dies under several pictures: each runs again alone, in orde
   const neighbours = [10, 20, 30].map(brightness =>
     run(pool, brightness).then(({ alpha }) => order.push(alpha[0] ?? -1)),
   );
-  const lost = assert.rejects(poison, code('ENGINE_LOST'));
+  const lost = assert.rejects(poison, { code: 'ENGINE_LOST' });
   process.kill(pid, 'SIGCONT');
   await held;
   await untilStarted(pool);
@@ -221,7 +215,7 @@ test('an engine that dies before it began several: they run together again', asy
 test('closing: what waits is refused, a run of several has its grace', async context => {
   const { pool, pid, held } = await openHeld(context, MEAN);
   const refused = [10, 20].map(brightness =>
-    assert.rejects(run(pool, brightness), code('NODE_UNAVAILABLE')),
+    assert.rejects(run(pool, brightness), { code: 'NODE_UNAVAILABLE' }),
   );
   const closing = pool.close(60_000);
   await Promise.all(refused);
@@ -265,7 +259,7 @@ test('several that are lost when the pool has failed: other nodes are to have th
   for (const pid of [first, second]) await stop(pid);
   const held = [run(pool, QUICK), run(pool, QUICK)];
   const lost = [SLOW, SLOW].map(brightness =>
-    assert.rejects(run(pool, brightness), code('NODE_UNAVAILABLE')),
+    assert.rejects(run(pool, brightness), { code: 'NODE_UNAVAILABLE' }),
   );
   process.kill(first, 'SIGCONT');
   await untilPool(pool, () => pool.snapshot().queued === 0);
@@ -302,7 +296,7 @@ test('a wait is told by what a run takes for each of its pictures', async contex
 test('those lost with others wait for the next engine, whoever leaves when none is ready', async context => {
   const { pool, pid, held } = await openHeld(context, ENDLESS, { timing: AT_ONCE });
   const leaving = { leavesWhenDown: true };
-  const lost = assert.rejects(run(pool, SLOW, leaving), code('ENGINE_LOST'));
+  const lost = assert.rejects(run(pool, SLOW, leaving), { code: 'ENGINE_LOST' });
   const neighbours = [10, 20, 30].map(brightness => run(pool, brightness, leaving));
   process.kill(pid, 'SIGCONT');
   await held;

@@ -7,12 +7,14 @@ import { appendFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
+import type { ContractError } from '#contract/errors.ts';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
 import { isAlive, until, untilBusy } from '../../support/processes.ts';
 import {
   createModel,
   ENDLESS_TRIPS,
   openPool,
+  openReady,
   pidOf,
   QUICK,
   run,
@@ -26,10 +28,6 @@ const WATCHDOG_MS = 2000;
 const AT_ONCE = { respawnDelaysMs: [0] } as const;
 const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
 
-function code(expected: string) {
-  return (error: unknown) => (error as { code?: string }).code === expected;
-}
-
 test('a file that is no graph: ready() says so, no run is taken', async context => {
   const model = await createModel(context, {});
   const text = 'this is no graph';
@@ -38,20 +36,19 @@ test('a file that is no graph: ready() says so, no run is taken', async context 
   const pool = await openPool(context, {}, { model: { ...model, sha256 } });
   await assert.rejects(pool.ready(), /model tiny-mean does not run on cpu: .*protobuf/i);
   assert.equal(pool.snapshot().state, 'failed');
-  await assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
+  await assert.rejects(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
   await until('no process is left', () => pool.processes().length === 0);
   assert.equal(pool.metrics().deaths.load, 1, 'what a load reports is not tried again');
 });
 
 test('a file altered while the node runs is not loaded again: the pool fails', async context => {
   const model = await createModel(context, {});
-  const pool = await openPool(context, {}, { model, timing: AT_ONCE });
-  await pool.ready();
+  const { pool } = await openReady(context, {}, { model, timing: AT_ONCE });
   // Field 1000 of protobuf, which nobody knows: ONNX Runtime would load it.
   await appendFile(model.path, Buffer.from([0xc0, 0x3e, 1]));
   process.kill(pidOf(pool), 'SIGKILL');
   await untilPool(pool, () => pool.snapshot().state === 'failed');
-  await assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
+  await assert.rejects(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
 });
 
 test('a graph that is not what its model says does not become ready', async context => {
@@ -84,21 +81,18 @@ test('loads that hang are killed, and three of them are the end', async context 
 });
 
 test('killed in the middle of a run: ENGINE_LOST, and the next image is served', async context => {
-  const pool = await openPool(context, ENDLESS);
-  await pool.ready();
+  const { pool } = await openReady(context, ENDLESS);
   const running = run(pool, SLOW);
   await untilBusy(pidOf(pool));
   process.kill(pidOf(pool), 'SIGKILL');
-  await assert.rejects(running, code('ENGINE_LOST'));
+  await assert.rejects(running, { code: 'ENGINE_LOST' });
   assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
   assert.equal(pool.metrics().deaths.run, 1);
   assert.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 0, lost: 1, dropped: 0 });
 });
 
 test('killed while idle: no image pays for it', async context => {
-  const pool = await openPool(context, { kind: 'mean' });
-  await pool.ready();
-  const before = pidOf(pool);
+  const { pool, pid: before } = await openReady(context, { kind: 'mean' });
   process.kill(before, 'SIGKILL');
   // Not seen yet: this run is sent to the dead.
   assert.equal(pool.snapshot().enginesReady, 1);
@@ -113,9 +107,7 @@ test('killed while idle: no image pays for it', async context => {
 });
 
 test('killed before it began an image: the next engine gets it, in its turn', async context => {
-  const pool = await openPool(context, { kind: 'mean' });
-  await pool.ready();
-  const pid = pidOf(pool);
+  const { pool, pid } = await openReady(context, { kind: 'mean' });
   process.kill(pid, 'SIGSTOP');
   const order: string[] = [];
   const first = run(pool, QUICK).then(() => order.push('first'));
@@ -128,11 +120,10 @@ test('killed before it began an image: the next engine gets it, in its turn', as
 });
 
 test('one image that kills its engine every time does not take the node with it', async context => {
-  const pool = await openPool(context, ENDLESS, { timing: AT_ONCE });
-  await pool.ready();
+  const { pool } = await openReady(context, ENDLESS, { timing: AT_ONCE });
   for (let attempt = 0; attempt < 4; attempt++) {
     const running = run(pool, SLOW);
-    const lost = assert.rejects(running, code('ENGINE_LOST'));
+    const lost = assert.rejects(running, { code: 'ENGINE_LOST' });
     await untilPool(pool, () => pool.snapshot().running === 1);
     await untilBusy(pidOf(pool));
     process.kill(pidOf(pool), 'SIGKILL');
@@ -143,14 +134,13 @@ test('one image that kills its engine every time does not take the node with it'
 });
 
 test('engines that die under different images are a failed node', async context => {
-  const pool = await openPool(context, ENDLESS, { timing: AT_ONCE });
-  await pool.ready();
+  const { pool } = await openReady(context, ENDLESS, { timing: AT_ONCE });
   let queued: Promise<unknown> | undefined;
   for (const brightness of [SLOW, SLOW - 1, SLOW - 2]) {
-    const lost = assert.rejects(run(pool, brightness), code('ENGINE_LOST'));
+    const lost = assert.rejects(run(pool, brightness), { code: 'ENGINE_LOST' });
     await untilPool(pool, () => pool.snapshot().running === 1);
     if (brightness === SLOW - 2) {
-      queued = assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
+      queued = assert.rejects(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
     }
     await untilBusy(pidOf(pool));
     process.kill(pidOf(pool), 'SIGKILL');
@@ -158,18 +148,16 @@ test('engines that die under different images are a failed node', async context 
   }
   await queued;
   assert.equal(pool.snapshot().state, 'failed');
-  await assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
+  await assert.rejects(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
   await until('no process is left', () => pool.processes().length === 0);
 });
 
 test('a run over its time is killed by the watchdog', async context => {
   const timing = { runTimeoutMinMs: 1000, runTimeoutMeans: 1 };
-  const pool = await openPool(context, ENDLESS, { timing });
-  await pool.ready();
-  const before = pidOf(pool);
-  await assert.rejects(run(pool, SLOW), error => {
-    assert.match((error as Error).message, /took too long/);
-    return code('ENGINE_LOST')(error);
+  const { pool, pid: before } = await openReady(context, ENDLESS, { timing });
+  await assert.rejects(run(pool, SLOW), {
+    code: 'ENGINE_LOST',
+    message: /took too long/,
   });
   assert.equal(pool.metrics().deaths.watchdog, 1, 'counted when the image ends');
   assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
@@ -181,11 +169,10 @@ test('an engine that does not die: its image ends by the watchdog all the same',
   for (const begun of [true, false]) {
     // However long its process is waited for.
     const timing = { runTimeoutMinMs: WATCHDOG_MS, runTimeoutMeans: 1, killWaitMaxMs: 3_600_000 };
-    const pool = await openPool(context, ENDLESS, { timing });
-    await pool.ready();
+    const { pool } = await openReady(context, ENDLESS, { timing });
     const pid = pidOf(pool);
     if (!begun) process.kill(pid, 'SIGSTOP');
-    const lost = assert.rejects(run(pool, SLOW), code('ENGINE_LOST'));
+    const lost = assert.rejects(run(pool, SLOW), { code: 'ENGINE_LOST' });
     if (begun) {
       await untilStarted(pool);
       process.kill(pid, 'SIGSTOP');
@@ -203,19 +190,17 @@ test('an engine that does not die: its image ends by the watchdog all the same',
 
 test('a single engine that does not die is a failed node, and holds no end up', async context => {
   const timing = { runTimeoutMinMs: WATCHDOG_MS, runTimeoutMeans: 1, killWaitMaxMs: 100 };
-  const pool = await openPool(context, ENDLESS, { timing });
-  await pool.ready();
-  const pid = pidOf(pool);
+  const { pool, pid } = await openReady(context, ENDLESS, { timing });
   context.after(() => killStopped(pid));
   process.kill(pid, 'SIGSTOP');
-  const lost = assert.rejects(run(pool, SLOW), code('ENGINE_LOST'));
-  const queued = assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
+  const lost = assert.rejects(run(pool, SLOW), { code: 'ENGINE_LOST' });
+  const queued = assert.rejects(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
   await lost;
   await queued;
   const { state, failure, enginesStuck } = pool.snapshot();
   assert.deepEqual([state, enginesStuck], ['failed', 1]);
   assert.equal(failure, `process ${pid} of engine 0 was killed and does not die`);
-  await assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
+  await assert.rejects(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
   await pool.close(60_000);
   assert.deepEqual(
     pool.processes().map(child => child.pid),
@@ -257,19 +242,16 @@ test('of two engines one that does not die leaves its place empty until it does'
 });
 
 test('closing waits for no engine that does not die', async context => {
-  const pool = await openPool(context, ENDLESS, { timing: { killWaitMaxMs: 100 } });
-  await pool.ready();
-  const pid = pidOf(pool);
+  const { pool, pid } = await openReady(context, ENDLESS, { timing: { killWaitMaxMs: 100 } });
   context.after(() => killStopped(pid));
-  const refused = assert.rejects(run(pool, SLOW), code('NODE_UNAVAILABLE'));
+  const refused = assert.rejects(run(pool, SLOW), { code: 'NODE_UNAVAILABLE' });
   process.kill(pid, 'SIGSTOP');
   await pool.close(0);
   await refused;
 });
 
 test('an image whose caller has gone is lost with its engine, told once', async context => {
-  const pool = await openPool(context, ENDLESS);
-  await pool.ready();
+  const { pool } = await openReady(context, ENDLESS);
   const caller = new AbortController();
   const gone = assert.rejects(run(pool, SLOW, { signal: caller.signal }), /went away/);
   await untilBusy(pidOf(pool));
@@ -281,12 +263,9 @@ test('an image whose caller has gone is lost with its engine, told once', async 
 });
 
 test('an answer that is not a number is NODE_FAULT, and the engine is replaced', async context => {
-  const pool = await openPool(context, { kind: 'not-a-number' });
-  await pool.ready();
-  const before = pidOf(pool);
-  await assert.rejects(run(pool, QUICK), error => {
-    assert.match(String((error as Error).cause), /not numbers/);
-    return code('NODE_FAULT')(error);
+  const { pool, pid: before } = await openReady(context, { kind: 'not-a-number' });
+  await assert.rejects(run(pool, QUICK), (error: ContractError) => {
+    return error.code === 'NODE_FAULT' && /not numbers/.test(String(error.cause));
   });
   assert.equal((await run(pool, 200)).alpha[0], 200);
   assert.notEqual(pidOf(pool), before);
@@ -297,7 +276,7 @@ test('an answer that is not a number is NODE_FAULT, and the engine is replaced',
 test('two engines: the death of one costs only its own image', async context => {
   const pool = await openPool(context, ENDLESS, { engines: 2 });
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
-  const lost = assert.rejects(run(pool, SLOW), code('ENGINE_LOST'));
+  const lost = assert.rejects(run(pool, SLOW), { code: 'ENGINE_LOST' });
   const pid = pidOf(pool);
   await untilBusy(pid);
   process.kill(pid, 'SIGKILL');

@@ -9,6 +9,7 @@ import {
   createModel,
   ENDLESS_TRIPS,
   openPool,
+  openReady,
   pidOf,
   QUICK,
   run,
@@ -20,10 +21,6 @@ import {
 const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
 /** About half a second. */
 const PACED = { kind: 'paced', tripsMax: 150 } as const;
-
-function code(expected: string) {
-  return (error: unknown) => (error as { code?: string }).code === expected;
-}
 
 test('a picture of another size is a bug of the caller, and costs nothing', async context => {
   const pool = await openPool(context, {});
@@ -41,9 +38,7 @@ test('aborted before it came: never queued', async context => {
 });
 
 test('aborted while running: told at once, but nothing overtakes native code', async context => {
-  const pool = await openPool(context, PACED);
-  await pool.ready();
-  const pid = pidOf(pool);
+  const { pool, pid } = await openReady(context, PACED);
   const caller = new AbortController();
   // Stopped, it cannot have ended before the caller goes.
   await stop(pid);
@@ -62,22 +57,20 @@ test('aborted while running: told at once, but nothing overtakes native code', a
 test('over the bound of the queue: NODE_OVERLOADED', async context => {
   const pool = await openPool(context, ENDLESS);
   const queued = Array.from({ length: QUEUED_RUNS_MAX }, () =>
-    assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE')),
+    assert.rejects(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' }),
   );
   assert.equal(pool.snapshot().queued, QUEUED_RUNS_MAX);
-  await assert.rejects(run(pool, QUICK), code('NODE_OVERLOADED'));
+  await assert.rejects(run(pool, QUICK), { code: 'NODE_OVERLOADED' });
   await pool.close(0);
   await Promise.all(queued);
 });
 
 test('close during a run: it finishes, the queued are refused, none is left', async context => {
-  const pool = await openPool(context, PACED);
-  await pool.ready();
-  const pid = pidOf(pool);
+  const { pool, pid } = await openReady(context, PACED);
   const running = run(pool, SLOW);
-  const queued = assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
+  const queued = assert.rejects(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
   const closing = pool.close(60_000);
-  await assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
+  await assert.rejects(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
   await queued;
   assert.equal((await running).alpha[0], SLOW);
   await closing;
@@ -86,10 +79,8 @@ test('close during a run: it finishes, the queued are refused, none is left', as
 });
 
 test('close with no grace left: the run is refused, its process gone', async context => {
-  const pool = await openPool(context, ENDLESS);
-  await pool.ready();
-  const pid = pidOf(pool);
-  const refused = assert.rejects(run(pool, SLOW), code('NODE_UNAVAILABLE'));
+  const { pool, pid } = await openReady(context, ENDLESS);
+  const refused = assert.rejects(run(pool, SLOW), { code: 'NODE_UNAVAILABLE' });
   await untilBusy(pid);
   const patient = pool.close(3_600_000);
   // A second close with less time hurries the first.
@@ -102,7 +93,7 @@ test('close with no grace left: the run is refused, its process gone', async con
 test('close while the engines load: ready() rejects, no process is left', async context => {
   const pool = await openPool(context, {});
   const pid = pidOf(pool);
-  const ready = assert.rejects(pool.ready(), code('NODE_UNAVAILABLE'));
+  const ready = assert.rejects(pool.ready(), { code: 'NODE_UNAVAILABLE' });
   await pool.close(60_000);
   await ready;
   assert.equal(isAlive(pid), false);
@@ -192,9 +183,7 @@ test('the snapshot follows what happens, and listeners hear of it', async contex
 test('what an engine writes is a line of the log, of neither output of the node', async context => {
   const lines: { msg: string; line?: string; engine?: number; enginePid?: number }[] = [];
   const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
-  const pool = await openPool(context, {}, { log, childEnv: WRITING_ENV });
-  await pool.ready();
-  const pid = pidOf(pool);
+  const { pool, pid } = await openReady(context, {}, { log, childEnv: WRITING_ENV });
   await pool.close(0);
   const written = lines.filter(({ msg }) => msg === 'engine wrote');
   assert.deepEqual(written.map(({ line, engine, enginePid }) => [line, engine, enginePid]).sort(), [

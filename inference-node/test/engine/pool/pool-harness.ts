@@ -49,6 +49,13 @@ export async function openPool(
   return pool;
 }
 
+/** The same, once an engine is ready; and the process of the first. */
+export async function openReady(...opened: Parameters<typeof openPool>) {
+  const pool = await openPool(...opened);
+  await pool.ready();
+  return { pool, pid: pidOf(pool) };
+}
+
 export function run(
   pool: EnginePool,
   brightness: number,

@@ -336,25 +336,36 @@ const plane = (width: number, height: number) =>
 const lanes = (value: number) => [0, 1, 2, 3].map(lane => value + lane);
 const values = (floats: Float32Array) => [...floats].map(value => Math.round(value * 100) / 100);
 
+type Lend = (data: Parameters<typeof borrowCopy>[1]) => number;
+
+/** What a kernel writes into so many floats; `lend` gives it what it reads. */
+function written(count: number, run: (lend: Lend, out: number) => void): number[] {
+  return withMemory(borrow => {
+    const out = borrow(4 * count);
+    run(data => borrowCopy(borrow, data), out);
+    return values(floatsAt(out, count));
+  });
+}
+
+/** What it leaves of the bytes that it changes. */
+function changed(bytes: readonly number[], run: (lend: Lend, at: number) => void): number[] {
+  return withMemory(borrow => {
+    const at = borrowCopy(borrow, Uint8Array.from(bytes));
+    run(data => borrowCopy(borrow, data), at);
+    return [...bytesAt(at, bytes.length)];
+  });
+}
+
 describe('planes', () => {
   it('halve: four make one, at an odd border two or one', () => {
-    const out = withMemory(borrow => {
-      const fine = borrowCopy(borrow, plane(3, 3));
-      const coarse = borrow(16 * 4);
-      kernels.halve(fine, 3, 3, coarse);
-      return values(floatsAt(coarse, 16));
-    });
+    const out = written(16, (lend, coarse) => kernels.halve(lend(plane(3, 3)), 3, 3, coarse));
     const mean = (...cells: number[]) => lanes(cells.reduce((a, b) => a + b) / cells.length);
     assert.deepEqual(out, [...mean(0, 10, 30, 40), ...mean(20, 50), ...mean(60, 70), ...lanes(80)]);
   });
 
   it('sumCells: the sums of those, and no cell twice', () => {
-    const out = withMemory(borrow => {
-      const fine = borrowCopy(borrow, plane(3, 3).fill(1));
-      const coarse = borrow(16 * 4);
-      kernels.sumCells(fine, 3, 3, coarse);
-      return values(floatsAt(coarse, 16));
-    });
+    const ones = plane(3, 3).fill(1);
+    const out = written(16, (lend, coarse) => kernels.sumCells(lend(ones), 3, 3, coarse));
     assert.deepEqual(
       out,
       [4, 2, 2, 1].flatMap(count => Array(4).fill(count)),
@@ -362,12 +373,7 @@ describe('planes', () => {
   });
 
   it('enlarge: each gets the one that it lies in', () => {
-    const out = withMemory(borrow => {
-      const coarse = borrowCopy(borrow, plane(2, 3));
-      const fine = borrow(16 * 3 * 5);
-      kernels.enlarge(coarse, fine, 3, 5);
-      return values(floatsAt(fine, 4 * 3 * 5));
-    });
+    const out = written(60, (lend, fine) => kernels.enlarge(lend(plane(2, 3)), fine, 3, 5));
     const cells = [0, 0, 1, 0, 0, 1, 2, 2, 3, 2, 2, 3, 4, 4, 5];
     assert.deepEqual(
       out,
@@ -376,48 +382,33 @@ describe('planes', () => {
   });
 
   it('addToCells, meanOfCells: means of the pixels of each cell, alpha from 0 to 1', () => {
-    const out = withMemory(borrow => {
-      const starts = borrowCopy(borrow, Int32Array.of(0, 1, 4));
-      const pixels = borrowCopy(
-        borrow,
-        Uint8Array.of(10, 20, 30, 9, 1, 2, 3, 9, 3, 4, 5, 9, 5, 6, 7, 9),
-      );
-      const seen = borrowCopy(borrow, new Float32Array(8));
-      for (const alphas of [
-        [255, 0, 0, 0],
-        [0, 255, 255, 255],
-      ]) {
-        const alpha = borrowCopy(borrow, Uint8Array.from(alphas));
-        kernels.addToCells(pixels, alpha, starts, 2, seen);
+    const out = written(8, (lend, seen) => {
+      const starts = lend(Int32Array.of(0, 1, 4));
+      const pixels = lend(Uint8Array.of(10, 20, 30, 9, 1, 2, 3, 9, 3, 4, 5, 9, 5, 6, 7, 9));
+      floatsAt(seen, 8).fill(0);
+      for (const alpha of [Uint8Array.of(255, 0, 0, 0), Uint8Array.of(0, 255, 255, 255)]) {
+        kernels.addToCells(pixels, lend(alpha), starts, 2, seen);
       }
       kernels.meanOfCells(starts, 2, 2, seen);
-      return values(floatsAt(seen, 8));
     });
     assert.deepEqual(out, [10, 20, 30, 0.5, 3, 4, 5, 0.5]);
   });
 
   it('addVisible: sums by opacity; what is hidden adds nothing', () => {
-    const out = withMemory(borrow => {
-      const starts = borrowCopy(borrow, Int32Array.of(0, 1, 3));
-      const rgba = [10, 20, 30, 0, 1, 2, 3, 255, 100, 0, 50, 51];
-      const pixels = borrowCopy(borrow, Uint8Array.from(rgba));
-      const sums = borrowCopy(borrow, new Float32Array(8));
+    const out = written(8, (lend, sums) => {
+      const starts = lend(Int32Array.of(0, 1, 3));
+      const pixels = lend(Uint8Array.of(10, 20, 30, 0, 1, 2, 3, 255, 100, 0, 50, 51));
+      floatsAt(sums, 8).fill(0);
       for (let row = 0; row < 2; row++) kernels.addVisible(pixels, starts, 2, sums);
-      return values(floatsAt(sums, 8));
     });
     const each = [255 + 5100, 510, 765 + 2550, 306].map(value => 2 * value);
     assert.deepEqual(out, [0, 0, 0, 0, ...each]);
   });
 
   it('carryOn: means of what is known, and by how little is known of the coarser cell', () => {
-    const out = withMemory(borrow => {
-      const coarse = borrowCopy(borrow, Float32Array.of(10, 20, 30, 1));
-      const fine = borrowCopy(
-        borrow,
-        Float32Array.of(0, 0, 0, 0, 600, 600, 600, 3, 60, 60, 60, 1, 0, 0, 0, 0),
-      );
-      kernels.carryOn(fine, 2, 2, coarse, 2);
-      return values(floatsAt(fine, 16));
+    const out = written(16, (lend, fine) => {
+      floatsAt(fine, 16).set([0, 0, 0, 0, 600, 600, 600, 3, 60, 60, 60, 1, 0, 0, 0, 0]);
+      kernels.carryOn(fine, 2, 2, lend(Float32Array.of(10, 20, 30, 1)), 2);
     });
     const carried = [10, 20, 30, 1];
     const mixed = (sum: number, known: number) =>
@@ -429,13 +420,10 @@ describe('planes', () => {
 
 describe('rows of the picture', () => {
   it('layOver: composites over the cell beneath; hidden colours do not count', () => {
-    const out = withMemory(borrow => {
-      const rgba = [9, 99, 199, 255, 9, 99, 199, 0, 100, 0, 50, 51, 255, 255, 255, 0];
-      const pixels = borrowCopy(borrow, Uint8Array.from(rgba));
-      const cells = borrowCopy(borrow, Int32Array.of(0, 0, 1, 1));
-      const beneath = borrowCopy(borrow, Float32Array.of(1.4, 2.6, 3, 1, 200, 100, 0, 1));
-      kernels.layOver(pixels, 4, cells, beneath);
-      return [...bytesAt(pixels, 16)];
+    const rgba = [9, 99, 199, 255, 9, 99, 199, 0, 100, 0, 50, 51, 255, 255, 255, 0];
+    const out = changed(rgba, (lend, pixels) => {
+      const beneath = lend(Float32Array.of(1.4, 2.6, 3, 1, 200, 100, 0, 1));
+      kernels.layOver(pixels, 4, lend(Int32Array.of(0, 0, 1, 1)), beneath);
     });
     assert.deepEqual(out, [9, 99, 199, 255, 1, 3, 3, 0, 180, 80, 10, 51, 200, 100, 0, 0]);
   });
@@ -476,25 +464,20 @@ describe('rows of the picture', () => {
   });
 
   it('storeRow: alpha and agreement weigh the estimate; certain and translucent pixels stay', () => {
-    const out = withMemory(borrow => {
-      const kept = [100, 100, 100, 255];
-      const rgb = [...kept, ...kept, 100, 0, 250, 255, ...kept, 9, 9, 9, 128];
-      const pixels = borrowCopy(borrow, Uint8Array.from(rgb));
-      const alpha = borrowCopy(borrow, Uint8Array.of(5, 250, 102, 102, 102));
-      const foreground = borrowCopy(borrow, new Float32Array(20).fill(200));
-      const background = borrowCopy(borrow, new Float32Array(20).fill(100));
-      const cells = borrowCopy(borrow, Int32Array.of(0, 0, 0, 1, 0));
+    const kept = [100, 100, 100, 255];
+    const rgba = [...kept, ...kept, 100, 0, 250, 255, ...kept, 9, 9, 9, 128];
+    const out = changed(rgba, (lend, pixels) => {
+      const alpha = lend(Uint8Array.of(5, 250, 102, 102, 102));
+      const planes = [200, 100].map(value => lend(new Float32Array(20).fill(value)));
+      const cells = lend(Int32Array.of(0, 0, 0, 1, 0));
       // The second is known nowhere.
-      const colours = (value: number) => Float32Array.of(value, value, value, 1, 0, 0, 0, 0);
-      const subject = borrowCopy(borrow, colours(218));
-      const ground = borrowCopy(borrow, colours(112));
-      const planes = [foreground, background] as const;
-      kernels.storeRow(pixels, alpha, 5, ...planes, 5, 250, cells, subject, ground, 0.15, 0.1, 20);
-      return [...bytesAt(pixels, 20)];
+      const colours = (value: number) => lend(Float32Array.of(value, value, value, 1, 0, 0, 0, 0));
+      const [foreground = 0, background = 0] = planes;
+      const seen = [foreground, background, 5, 250, cells] as const;
+      kernels.storeRow(pixels, alpha, 5, ...seen, colours(218), colours(112), 0.15, 0.1, 20);
     });
     // Both agree by half: 0.4 + 0.6 * 0.25 of the way.
-    const kept = [100, 100, 100, 255, 100, 100, 100, 255];
-    assert.deepEqual(out, [...kept, 155, 110, 222, 255, 200, 200, 200, 255, 9, 9, 9, 128]);
+    assert.deepEqual(out, [...kept, ...kept, 155, 110, 222, 255, 200, 200, 200, 255, 9, 9, 9, 128]);
   });
 
   it('takeCertain: colours of cells that are certain, the others without a weight', () => {
@@ -512,27 +495,22 @@ describe('rows of the picture', () => {
   });
 
   it('answerRow: between two functions, and nothing that is nearly certain', () => {
-    const out = withMemory(borrow => {
+    const out = changed([128, 128, 128, 5, 250, 32], (lend, alpha) => {
       // alpha = red, and alpha = 3 red + 4 green.
-      const models = borrowCopy(borrow, Float32Array.of(1, 0, 0, 0, 3, 4, 0, 0));
-      const firsts = borrowCopy(borrow, new Int32Array(6));
-      const seconds = borrowCopy(borrow, new Int32Array(6).fill(1));
-      const shares = borrowCopy(borrow, Float32Array.of(0, 1, 0.5, 0, 0, 0));
-      const pixels = borrowCopy(borrow, new Uint8Array(24).fill(20));
-      const alpha = borrowCopy(borrow, Uint8Array.of(128, 128, 128, 5, 250, 32));
-      kernels.answerRow(models, firsts, seconds, shares, pixels, alpha, 6, 5, 4);
-      return [...bytesAt(alpha, 6)];
+      const models = lend(Float32Array.of(1, 0, 0, 0, 3, 4, 0, 0));
+      const both = [lend(new Int32Array(6)), lend(new Int32Array(6).fill(1))] as const;
+      const shares = lend(Float32Array.of(0, 1, 0.5, 0, 0, 0));
+      const pixels = lend(new Uint8Array(24).fill(20));
+      kernels.answerRow(models, ...both, shares, pixels, alpha, 6, 5, 4);
     });
     // At 32 the answer counts 4 * 32 / 255.
     assert.deepEqual(out, [20, 140, 80, 5, 250, Math.round(32 + (128 / 255) * (20 - 32))]);
   });
 
   it('mixModels: a row between two', () => {
-    const out = withMemory(borrow => {
-      const rows = borrowCopy(borrow, Float32Array.of(...lanes(0), ...lanes(8), ...lanes(100)));
-      const mixed = borrow(32);
+    const out = written(8, (lend, mixed) => {
+      const rows = lend(Float32Array.of(...lanes(0), ...lanes(8), ...lanes(100)));
       kernels.mixModels(rows, rows + 16, 0.25, mixed, 2);
-      return values(floatsAt(mixed, 8));
     });
     assert.deepEqual(out, [...lanes(2), ...lanes(31)]);
   });

@@ -5,7 +5,6 @@ import { after, before, describe, it, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pino from 'pino';
 import sharp from 'sharp';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { OUTPUT_FORMATS } from '#contract/formats.ts';
 import { at } from '../../../../test/support/at.ts';
 import {
@@ -79,14 +78,8 @@ async function requireRecovery(pool: PicturePool, end: PictureWorkerEnd): Promis
   );
 }
 
-function isContractError(error: unknown, code: ErrorCode, retryable: boolean): true {
-  assert.ok(error instanceof ContractError);
-  assert.deepEqual([error.code, error.retryable], [code, retryable]);
-  return true;
-}
-
-const isLost = (error: unknown) => isContractError(error, 'PICTURE_WORKER_LOST', true);
-const isImageFault = (error: unknown) => isContractError(error, 'PROCESSING_FAILED', false);
+const LOST = { name: 'ContractError', code: 'PICTURE_WORKER_LOST', retryable: true };
+const IMAGE_FAULT = { name: 'ContractError', code: 'PROCESSING_FAILED', retryable: false };
 
 test('a worker killed over a decode loses its image, and is replaced', async () => {
   const { pool, lease, pid } = await openLease();
@@ -94,8 +87,8 @@ test('a worker killed over a decode loses its image, and is replaced', async () 
   await stop(pid);
   const decoding = decode(lease);
   process.kill(pid, 'SIGKILL');
-  await assert.rejects(decoding, isLost);
-  await assert.rejects(finish(lease), isLost);
+  await assert.rejects(decoding, LOST);
+  await assert.rejects(finish(lease), LOST);
   lease.release();
   await requireRecovery(pool, 'image');
 });
@@ -111,7 +104,7 @@ test('a worker killed while it holds or finishes an image loses it, and is repla
       finishing = finish(lease);
     }
     process.kill(pid, 'SIGKILL');
-    await assert.rejects(finishing ?? untilGone(pid).then(() => finish(lease)), isLost);
+    await assert.rejects(finishing ?? untilGone(pid).then(() => finish(lease)), LOST);
     lease.release();
     await requireRecovery(pool, 'image');
   }
@@ -143,7 +136,7 @@ test('a worker killed without an image is replaced', async () => {
 test('an image over its processor time is the image’s fault', async () => {
   const cpuMs = { base: 50, perMegapixel: 0 };
   const { pool, lease } = await openLease({ limits: { cpuMs } });
-  await assert.rejects(decode(lease, heavyPng), isImageFault);
+  await assert.rejects(decode(lease, heavyPng), IMAGE_FAULT);
   lease.release();
   cpuMs.base = ENOUGH;
   await requireRecovery(pool, 'time_budget');
@@ -153,7 +146,7 @@ test('an image whose worker stalls is not at fault', async () => {
   const wallMs = { base: 500, perMegapixel: 0 };
   const { pool, lease, pid } = await openLease({ limits: { wallMs } });
   await stop(pid);
-  await assert.rejects(decode(lease), isLost);
+  await assert.rejects(decode(lease), LOST);
   lease.release();
   wallMs.base = ENOUGH;
   await requireRecovery(pool, 'stalled');
@@ -169,7 +162,7 @@ test('an image over its memory is the image’s fault', async () => {
   // Stopped, its memory stays the same: under the budget it would not be killed.
   await stop(onlyPid(pool));
   residentBytes.base = 2 ** 20;
-  await assert.rejects(decode(next), isImageFault);
+  await assert.rejects(decode(next), IMAGE_FAULT);
   residentBytes.base = ENOUGH;
   next.release();
   await requireRecovery(pool, 'memory_budget');
@@ -192,7 +185,7 @@ test('a release in the middle of a call replaces the worker', async () => {
   const { pool, lease } = await openLease();
   const decoding = decode(lease, heavyPng);
   lease.release();
-  await assert.rejects(decoding, isLost);
+  await assert.rejects(decoding, LOST);
   await requireRecovery(pool, 'abandoned');
 });
 
@@ -460,20 +453,15 @@ describe('a background picture', () => {
   const huge = claimPngSize(slopePng, 6_500, 4_000);
   const small = { width: 10, height: 10 };
   const bad = [
-    ['of text', Buffer.from('text'), undefined, 'INVALID_PARAMETER', /none of/],
-    ['that is cut off', cut, undefined, 'INVALID_PARAMETER', /damaged/],
-    ['larger than declared', jpeg, small, 'INVALID_PARAMETER', /declared/],
-    ['of 26 megapixels', huge, undefined, 'IMAGE_RESOLUTION_TOO_LARGE', /25000000/],
+    ['of text', Buffer.from('text'), undefined, 'INVALID_PARAMETER', /^background: .*none of/],
+    ['that is cut off', cut, undefined, 'INVALID_PARAMETER', /^background: .*damaged/],
+    ['larger than declared', jpeg, small, 'INVALID_PARAMETER', /^background: .*declared/],
+    ['of 26 megapixels', huge, undefined, 'IMAGE_RESOLUTION_TOO_LARGE', /^background: .*25000000/],
   ] as const;
   for (const [name, file, declared, code, message] of bad) {
     it(`${name} is ${code}, by its name, and the worker lives on`, async () => {
       const [before] = pool.processes();
-      await assert.rejects(cutOut(slopePng, { file, declared }), (error: ContractError) => {
-        assert.equal(error.code, code);
-        assert.match(error.message, /^background: /);
-        assert.match(error.message, message);
-        return true;
-      });
+      await assert.rejects(cutOut(slopePng, { file, declared }), { code, message });
       assert.equal((await cutOut(slopePng, jpegBehind)).width, 80);
       assert.equal(pool.processes()[0]?.pid, before?.pid);
     });
