@@ -163,7 +163,7 @@ export interface MetricSources {
   readonly plan: RunnablePlan;
   readonly version: string;
   readonly provider: ProviderChoice;
-  readonly devices?: readonly GpuDevice[];
+  readonly devices: readonly GpuDevice[];
 }
 
 type Show = (value: number, labels?: Record<string, string>) => void;
@@ -216,10 +216,9 @@ export function registerGauges(sources: MetricSources, registry: Registry): void
   registerEngineTotals(sources.plan.runs, registry);
   registerChildMemory(sources, registry);
   registerInfoGauges(sources, registry);
-  const { devices = [] } = sources;
   const help = '1 for each GPU of the node that runs engines, 0 for one that fell out.';
   const readGpus = (show: Show) => {
-    for (const { facts, outReason } of devices) {
+    for (const { facts, outReason } of sources.devices) {
       show(outReason === undefined ? 1 : 0, { gpu: facts.id, name: facts.name });
     }
   };

@@ -18,7 +18,6 @@ import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
 import type { FinishChoices } from './picture/finish-choices.ts';
 import { requireMakeable } from './picture/makeable.ts';
 import type {
-  FinishedPicture,
   MattePart,
   PictureLease,
   PicturePool,
@@ -106,16 +105,6 @@ const BEFORE_INFERENCE = PIPELINE_PLACES.slice(0, PIPELINE_PLACES.indexOf('infer
 
 /** An ordinary photo, for estimates; admission assumes the largest. */
 const SIZE_WHERE_UNKNOWN: Size = { width: 4000, height: 3000 };
-
-/** The answers of a plan's models. */
-interface Inference {
-  readonly mattes: readonly MattePart[];
-  readonly runs: readonly PlanRun[];
-  readonly missing: readonly PlanRun[];
-  readonly waitMs: number;
-  readonly inferMs: number;
-  readonly secondLookMs: number;
-}
 
 /** Faults of engines, not of the image: a run that fails so is left out unless it is a subject. */
 const ENGINE_DOWN: readonly ErrorCode[] = [
@@ -235,7 +224,7 @@ export class Pipeline {
     lease: PictureLease,
     exchange: ImageExchange,
     signal: AbortSignal,
-  ): Promise<{ decodeMs: number; inference: Inference; finished: FinishedPicture }> {
+  ) {
     signal.throwIfAborted();
     this.#enter(order, 'decoding', exchange);
     const { declared, backgroundDeclared, plan, outputFormat, resultKind } = order;
@@ -321,11 +310,7 @@ class ModelInputs {
 }
 
 /** Runs a plan's models one after the other; all but subjects only where the first is unsure. */
-async function inferPlan(
-  { plan, priority }: ImageOrder,
-  inputs: ModelInputs,
-  signal: AbortSignal,
-): Promise<Inference> {
+async function inferPlan({ plan, priority }: ImageOrder, inputs: ModelInputs, signal: AbortSignal) {
   const mattes: MattePart[] = [];
   const runs: PlanRun[] = [];
   const missing: PlanRun[] = [];

@@ -21,7 +21,6 @@ import {
   PROBE_SPEC,
 } from '../../inference-node/src/engine/choice/probe-graph.ts';
 import { GpuDevice } from '../../inference-node/src/engine/devices/gpu-device.ts';
-import { createSessionSpec } from '../../inference-node/src/engine/engine-protocol.ts';
 import type { EnginePool } from '../../inference-node/src/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/src/engine/pool/open-engine-pool.ts';
 import { bytesAtBothEnds } from '../../inference-node/src/models/onnx/passes/bytes-at-both-ends.ts';
@@ -172,7 +171,7 @@ describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
     const picture = drawCheckPicture(SIDE_PX, SIDE_PX);
     const series = (runs: readonly (readonly Uint8Array[])[]) =>
       runSeries({
-        spec: createSessionSpec(model, session),
+        spec: { ...model, ...session },
         runs,
         childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
         timeoutMs: 120_000,

@@ -6,7 +6,6 @@ import { requireAdmitted } from '../models/commercial-use.ts';
 import { describeTerms } from '../models/licence.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { outlineOf, type PlanEntry } from '../models/plan.ts';
-import type { PreparedModel } from '../models/prepared-model.ts';
 import { detectInstructionSet } from '../models/preparing/instruction-set.ts';
 import { prepareModel } from '../models/preparing/prepare.ts';
 import { fetchWeights } from '../models/weights/fetch.ts';
@@ -20,22 +19,7 @@ export interface ModelsFetchOptions {
   readonly weightsOnly?: boolean;
 }
 
-export interface ModelsFetchStreams {
-  readonly out: Writable;
-  readonly err: Writable & { readonly isTTY?: boolean };
-}
-
-interface FetchedModel {
-  readonly name: string;
-  readonly version: string;
-  /** SPDX. */
-  readonly licence: string;
-  /** Weights files that were downloaded now, and those that were there. */
-  readonly fetched: readonly string[];
-  readonly kept: readonly string[];
-  /** Undefined with --weights-only. */
-  readonly prepared?: PreparedModel;
-}
+type FetchedModel = Awaited<ReturnType<typeof fetchOne>>;
 
 /**
  * With --progress-json and no names the first line is `{"event": "terms", "terms"}`, in words.
@@ -46,10 +30,9 @@ export async function modelsFetch(
   names: readonly string[],
   options: ModelsFetchOptions,
   config: CliConfig,
-  streams: ModelsFetchStreams,
+  { out, err }: { readonly out: Writable; readonly err: Writable & { readonly isTTY?: boolean } },
   signal: AbortSignal,
 ): Promise<void> {
-  const { out, err } = streams;
   const view = options.progressJson ? new JsonView(out) : createProgressView(err);
   // All manifests first: a misspelt name is not found out after a download of minutes.
   const { name: plan, entries } = await outlineOf(config.settings);
@@ -93,7 +76,7 @@ async function fetchOne(
   config: CliConfig,
   view: ProgressView,
   signal: AbortSignal,
-): Promise<FetchedModel> {
+) {
   const { settings, env, cwd } = config;
   const { name, version, licence } = manifest;
   const places = { cacheDir: settings.modelDir, weightsDir: settings.weightsDir };
@@ -109,7 +92,8 @@ async function fetchOne(
     signal,
   });
   view.stop();
-  if (options.weightsOnly) return { name, version, licence: licence.spdx, fetched, kept };
+  const model = { name, version, licence: licence.spdx, fetched, kept };
+  if (options.weightsOnly) return { ...model, prepared: undefined };
   const prepared = await prepareModel({
     ...places,
     manifest,
@@ -125,7 +109,7 @@ async function fetchOne(
   });
   signal.throwIfAborted();
   view.stop();
-  return { name, version, licence: licence.spdx, fetched, kept, prepared };
+  return { ...model, prepared };
 }
 
 function summary(model: FetchedModel): string {

@@ -1,7 +1,7 @@
 /** `models list`: what there is, under which licence, and what of it is on this machine. */
 import type { Writable } from 'node:stream';
 import { refusalsOf } from '../models/commercial-use.ts';
-import type { Licence, UseTerms } from '../models/licence.ts';
+import type { UseTerms } from '../models/licence.ts';
 import { listManifests, loadManifest, type ModelManifest } from '../models/manifest.ts';
 import type { ModelSettings } from '../models/model-settings.ts';
 import { listPrepared, PREPARER_REVISION } from '../models/preparing/prepared-cache.ts';
@@ -10,31 +10,7 @@ import type { CliConfig } from './config.ts';
 
 type FetchedState = 'yes' | 'no' | 'damaged';
 
-interface ListedModel {
-  readonly name: string;
-  readonly version: string;
-  readonly description: string;
-  /** SPDX. */
-  readonly licence: string;
-  /** The reason of its terms. */
-  readonly trainingData: string;
-  readonly terms: Pick<Licence, 'weights' | 'trainingData'>;
-  /** By MATTING_COMMERCIAL_USE. */
-  readonly admitted: boolean;
-  readonly fetched: FetchedState;
-  readonly prepared: readonly ListedPrepared[];
-}
-
-interface ListedPrepared {
-  readonly path: string;
-  readonly inputWidth: number;
-  readonly inputHeight: number;
-  readonly precision: string;
-  readonly provider: string;
-  readonly instructionSet: string;
-  /** False: of another release of the product; it is not loaded. */
-  readonly current: boolean;
-}
+type ListedModel = Awaited<ReturnType<typeof describe>>;
 
 export async function modelsList(
   options: { readonly json?: boolean },
@@ -52,7 +28,7 @@ export async function modelsList(
   for (const model of models) out.write(lines(model));
 }
 
-async function describe(manifest: ModelManifest, settings: ModelSettings): Promise<ListedModel> {
+async function describe(manifest: ModelManifest, settings: ModelSettings) {
   const { modelDir: cacheDir, weightsDir, commercialUse } = settings;
   const { spdx, weights, trainingData } = manifest.licence;
   const prepared = await listPrepared(cacheDir, manifest);
@@ -63,6 +39,7 @@ async function describe(manifest: ModelManifest, settings: ModelSettings): Promi
     licence: spdx,
     trainingData: trainingData.reason,
     terms: { weights, trainingData },
+    /** By MATTING_COMMERCIAL_USE. */
     admitted: refusalsOf(manifest, commercialUse).length === 0,
     fetched: await fetchedState(manifest, { cacheDir, weightsDir }),
     prepared: prepared.map(({ path, sidecar }) => ({
@@ -72,6 +49,7 @@ async function describe(manifest: ModelManifest, settings: ModelSettings): Promi
       precision: sidecar.precision,
       provider: sidecar.provider,
       instructionSet: sidecar.instructionSet,
+      /** False: of another release of the product; it is not loaded. */
       current: sidecar.revision === PREPARER_REVISION,
     })),
   };

@@ -60,20 +60,8 @@ export async function providersInstall(
   out.write('Now: npm run matting -- providers check\n');
 }
 
-interface ProvidersReport {
-  readonly installed: InstalledState;
-  /** Of each provider's library: empty where it is not installed. */
-  readonly libraries: {
-    readonly cuda: readonly FoundLibrary[];
-    readonly tensorrt: readonly FoundLibrary[];
-  };
-  readonly gpus: GpuListing;
-}
-
-async function report(
-  { providerDir, childEnv }: CliConfig,
-  hashed: boolean,
-): Promise<ProvidersReport> {
+/** Of libraries those of each provider's own: none where it is not installed. */
+async function report({ providerDir, childEnv }: CliConfig, hashed: boolean) {
   const installed = await readInstalled(providerDir, { hashed });
   const gpus = await listGpus(childEnv);
   if (installed.state !== 'installed') {
@@ -129,21 +117,18 @@ export async function providersCheck(
   return sound;
 }
 
-interface Attempt {
-  readonly device: string;
-  /** Undefined: it runs. */
-  readonly reason: string | undefined;
-}
-
-/** A small graph on each GPU; without a list of them on the one that CUDA takes first. */
-async function attempt(config: CliConfig, gpus: GpuListing): Promise<Attempt[]> {
+/**
+ * A small graph on each GPU; without a list of them on the one that CUDA takes first. Without a
+ * reason it runs there.
+ */
+async function attempt(config: CliConfig, gpus: GpuListing) {
   const { childEnv } = await readEngineEnvironment(config.providerDir, config.childEnv);
   const named =
     gpus.state === 'listed'
       ? gpus.gpus.map(({ id }) => ({ device: id, env: { ...childEnv, CUDA_VISIBLE_DEVICES: id } }))
       : [];
   const first = [{ device: 'the first device', env: childEnv }];
-  const attempts: Attempt[] = [];
+  const attempts: { device: string; reason: string | undefined }[] = [];
   for (const { device, env } of named.length > 0 ? named : first) {
     const run = selectExecutionProvider('cuda', { childEnv: env });
     const reason = await run.then(

@@ -18,23 +18,16 @@ import { Agent, type Dispatcher } from 'undici';
 import { ContractError } from '#contract/errors.ts';
 import type { StorageUrl } from './direct-origins.ts';
 
-export interface StorageBounds {
-  readonly connectMs: number;
-  readonly silenceMs: number;
-  readonly triesMax: number;
-  /** Before the second try; twice as long before each further one. */
-  readonly retryWaitMs: number;
-  readonly connectionsMax: number;
-}
-
-export const STORAGE_BOUNDS: StorageBounds = {
+export const STORAGE_BOUNDS = {
   connectMs: 5000,
   silenceMs: 20_000,
   triesMax: 3,
+  /** Before the second try; twice as long before each further one. */
   retryWaitMs: 200,
   /** To one origin. */
   connectionsMax: 32,
 };
+export type StorageBounds = Readonly<typeof STORAGE_BOUNDS>;
 
 /** A piece of a file that is put: its silence is judged between two of them. */
 const PIECE_BYTES = 256 * 1024;

@@ -65,27 +65,3 @@ export type FromEngine =
   /** A part for each picture, in their order: alpha. */
   | { readonly kind: 'done'; readonly id: number }
   | { readonly kind: 'failed'; readonly id: number; readonly message: string };
-
-/** What an engine loads for a prepared model. */
-export function createSessionSpec(
-  model: PreparedModel,
-  options: Pick<SessionSpec, 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes'>,
-): SessionSpec {
-  const { path, sha256, batches, provider } = model;
-  const { inputName, outputName, inputWidth, inputHeight } = model;
-  const { normalisation, colourOrder, activation } = model;
-  return {
-    path,
-    sha256,
-    ...(batches && { batches }),
-    provider,
-    inputName,
-    outputName,
-    inputWidth,
-    inputHeight,
-    normalisation,
-    colourOrder,
-    activation,
-    ...options,
-  };
-}

@@ -12,7 +12,7 @@ import { toStatus } from '#contract/grpc-status.ts';
 import {
   NodeState as ProtoState,
   type WatchCapacityRequest,
-  type WatchCapacityResponse,
+  WatchCapacityResponse,
 } from '#gen/matting/v1/matte_service.ts';
 import type { NodeState, NodeStatus } from '../node-state.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
@@ -45,7 +45,7 @@ export function readCapacity(
   started: { readonly work: NodeWork; readonly pictures: PicturePool } | undefined,
 ): Capacity {
   const state = STATE_TO_PROTO[status.state];
-  if (started === undefined) return { ...NOTHING, state };
+  if (started === undefined) return WatchCapacityResponse.create({ state });
   const { work, pictures } = started;
   const { images, imagesMax, megapixelsFree } = work.admission.snapshot();
   const engines = subjects(work.plan).map(run => run.engines.snapshot());
@@ -72,20 +72,6 @@ export function readCapacity(
     })),
   };
 }
-
-const NOTHING: Capacity = {
-  state: ProtoState.NODE_STATE_STARTING,
-  imagesInFlight: 0,
-  imagesFree: 0,
-  megapixelsFree: 0,
-  enginesReady: 0,
-  estimatedWaitMs: 0,
-  inferMs: 0,
-  decodeMsPerMegapixel: 0,
-  encodeMsPerMegapixel: 0,
-  decodeRates: [],
-  encodeRates: [],
-};
 
 type Watcher = ServerWritableStream<WatchCapacityRequest, WatchCapacityResponse>;
 
@@ -175,6 +161,6 @@ export class CapacityWatchers {
     const watcher = this.#watchers.get(call);
     if (watcher === undefined) return;
     watcher.sequence += 1;
-    call.write({ sequence: watcher.sequence, ...capacity });
+    call.write({ ...capacity, sequence: watcher.sequence });
   }
 }

@@ -78,7 +78,9 @@ export function checkMatteHeader(
   const resultKind = readResultKind(header.resultKind);
   const file = checkFileFields(header, IMAGE, node.pictures);
   const asked = checkFinishing(header.finishing, { outputFormat, resultKind }, node.pictures);
-  requireEncoder(outputFormat, node.pictures);
+  if (!node.pictures.outputFormats.includes(outputFormat)) {
+    throw new ContractError('NODE_INCAPABLE', `this node cannot write ${outputFormat}`);
+  }
   const choices = { outputFormat, finishing: asked?.finishing };
   requireMakeable(choices, file.declared, node.pictures, { turned: true });
   return {
@@ -126,11 +128,6 @@ function readPriority(value: Priority): EnginePriority {
   if (value === Priority.PRIORITY_SYNC) return 'sync';
   if (value === Priority.PRIORITY_UNSPECIFIED || value === Priority.PRIORITY_ASYNC) return 'async';
   throw invalid('priority is not known here');
-}
-
-function requireEncoder(outputFormat: OutputFormat, pictures: PictureCapabilities): void {
-  if (pictures.outputFormats.includes(outputFormat)) return;
-  throw new ContractError('NODE_INCAPABLE', `this node cannot write ${outputFormat}`);
 }
 
 function readSwitch(value: Switch, otherwise: boolean): boolean {
@@ -210,13 +207,10 @@ function requireFitting(
 const SHA256_BYTES = 32;
 
 /** The fields that describe a file, as messages have them. */
-interface FileFields {
-  readonly contentLength: number;
-  readonly sha256: Uint8Array;
-  readonly inputFormat: ProtoInput;
-  readonly width: number;
-  readonly height: number;
-}
+type FileFields = Pick<
+  MatteHeader,
+  'contentLength' | 'sha256' | 'inputFormat' | 'width' | 'height'
+>;
 
 /** A file that will come. */
 export interface FileOrder {

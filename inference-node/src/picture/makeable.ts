@@ -1,15 +1,8 @@
 /** Whether this node makes the result that is asked for, as far as its size shows before it is made. */
 import { ContractError } from '#contract/errors.ts';
 import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
-import type { Finishing, Size } from '#contract/finishing.ts';
-import type { OutputFormat } from '#contract/formats.ts';
-
-/** What decides how large a result is, and as what it is written. */
-export interface ResultChoices {
-  readonly outputFormat: OutputFormat;
-  /** Undefined: the result has the input's size. */
-  readonly finishing?: Finishing | undefined;
-}
+import type { Size } from '#contract/finishing.ts';
+import type { FinishChoices } from './finish-choices.ts';
 
 /**
  * Refused is what no subject would make possible.
@@ -17,7 +10,7 @@ export interface ResultChoices {
  * @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE
  */
 export function requireMakeable(
-  { outputFormat, finishing }: ResultChoices,
+  { outputFormat, finishing }: Pick<FinishChoices, 'outputFormat' | 'finishing'>,
   input: Size | undefined,
   { jxlPixelsMax }: { readonly jxlPixelsMax: number },
   { turned }: { readonly turned: boolean },

@@ -2,17 +2,14 @@
 import { RUNTIME_FOLDER_VARIABLE } from '../engine/engine-protocol.ts';
 import { type InstalledState, readInstalled } from './provider-files.ts';
 
-export interface EngineEnvironment {
-  /** `childEnv`, with the folders of an installed provider. */
-  readonly childEnv: Readonly<Record<string, string>>;
-  readonly installed: InstalledState;
-}
-
-/** The operator's own LD_LIBRARY_PATH goes before the folders that the installation recorded. */
+/**
+ * `childEnv`, with the folders of an installed provider. The operator's own LD_LIBRARY_PATH goes
+ * before those that the installation recorded.
+ */
 export async function readEngineEnvironment(
   providerDir: string,
   childEnv: Readonly<Record<string, string>>,
-): Promise<EngineEnvironment> {
+): Promise<{ childEnv: Readonly<Record<string, string>>; installed: InstalledState }> {
   const installed = await readInstalled(providerDir, { hashed: false });
   if (installed.state !== 'installed') return { childEnv, installed };
   const { folder, record } = installed;

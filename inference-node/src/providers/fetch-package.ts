@@ -15,17 +15,14 @@ const run = promisify(execFile);
 const FETCH_MAX_MS = 1_800_000;
 const SAID_BYTES_MAX = 1024 * 1024;
 
-export interface FetchedPackage {
-  readonly file: string;
-  /** Removes it. */
-  discard(): Promise<void>;
-}
-
-/** @throws ProviderError that says how to bring the file where pip cannot. */
+/**
+ * `discard` removes it.
+ * @throws ProviderError that says how to bring the file where pip cannot.
+ */
 export async function fetchPackage(
   env: Readonly<Record<string, string | undefined>>,
   signal: AbortSignal,
-): Promise<FetchedPackage> {
+) {
   const version = runtimeVersion();
   const known = KNOWN_PACKAGES[version];
   if (known === undefined)

@@ -48,11 +48,6 @@ export interface InstallOptions {
   readonly ldLibraryPath: string | undefined;
 }
 
-export interface Installed {
-  readonly folder: string;
-  readonly record: InstalledRecord;
-}
-
 /** Of a name of its own, beside the folder that it becomes. */
 const PARTIAL = '.partial-';
 /** What was not touched for so long an installation left that was killed: one takes minutes. */
@@ -65,7 +60,7 @@ const ELF_CLASS_64 = 2;
 const ELF_X86_64 = 62;
 
 /** @throws ProviderError, ModelError `disk`; then what was installed before is still there. */
-export async function installProvider(options: InstallOptions): Promise<Installed> {
+export async function installProvider(options: InstallOptions) {
   requirePlatform();
   await tidyUp(installedFolder(options.providerDir));
   const source = await openPackageSource(options.from);

@@ -56,6 +56,7 @@ async function readAll() {
       plan: { name: 'a plan', runs: LABELS.map(createRun) },
       version: '1',
       provider: { requested: 'cpu', selected: 'cpu', fallbacks: [] },
+      devices: [],
     },
     registry,
   );

@@ -3,7 +3,7 @@ import { cpus } from 'node:os';
 import { takingAtMost } from '../../models/prepared-model.ts';
 import type { AnswerRuns } from '../../models/preparing/check-batches.ts';
 import type { Answering } from '../../models/preparing/prepare.ts';
-import { createSessionSpec, type SessionSpec } from '../engine-protocol.ts';
+import type { SessionSpec } from '../engine-protocol.ts';
 import { shortenNativeError } from '../native-error.ts';
 import { runtimeVersion } from '../runtime-version.ts';
 import { spawnEngineChild } from '../spawn-engine-child.ts';
@@ -20,29 +20,18 @@ export interface AnsweringOptions {
 }
 
 /** Runs a prepared model once, with the graph for one picture alone. */
-export function answerOnce({
-  childEnv,
-  threads,
-  timeoutMs = ANSWER_TIMEOUT_MS,
-}: AnsweringOptions): Answering['answer'] {
-  const session = { intraOpThreads: threads, sharesCores: false, allowCpuNodes: true };
-  return (model, rgb) => {
-    const spec = createSessionSpec(takingAtMost(model, 1), session);
-    return runOnce({ spec, rgb, childEnv, timeoutMs });
+export function answerOnce(options: AnsweringOptions): Answering['answer'] {
+  return async (model, rgb) => {
+    const [[alpha] = []] = await answerRuns(options)(takingAtMost(model, 1), [[rgb]]);
+    return requireAlpha(alpha);
   };
 }
 
 /** The same of several runs of any number of pictures. */
-export function answerRuns({
-  childEnv,
-  threads,
-  timeoutMs = ANSWER_TIMEOUT_MS,
-}: AnsweringOptions): AnswerRuns {
+export function answerRuns(options: AnsweringOptions): AnswerRuns {
+  const { childEnv, threads, timeoutMs = ANSWER_TIMEOUT_MS } = options;
   const session = { intraOpThreads: threads, sharesCores: false, allowCpuNodes: true };
-  return async (model, runs) => {
-    const spec = createSessionSpec(model, session);
-    return await runSeries({ spec, runs, childEnv, timeoutMs });
-  };
+  return (model, runs) => runSeries({ spec: { ...model, ...session }, runs, childEnv, timeoutMs });
 }
 
 export function createAnswering(options: AnsweringOptions): Answering {
@@ -77,6 +66,10 @@ export interface RunOnceOptions extends Omit<RunSeriesOptions, 'runs'> {
 /** The alpha of one picture. Settles as runSeries does. */
 export async function runOnce({ rgb, ...options }: RunOnceOptions): Promise<Buffer> {
   const [[alpha] = []] = await runSeries({ ...options, runs: [[rgb]] });
+  return requireAlpha(alpha);
+}
+
+function requireAlpha<Alpha>(alpha: Alpha | undefined): Alpha {
   if (alpha === undefined) throw new Error('the engine answered without an alpha');
   return alpha;
 }

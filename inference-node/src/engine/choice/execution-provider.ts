@@ -14,7 +14,6 @@ import {
   takingAtMost,
 } from '../../models/prepared-model.ts';
 import { drawCheckPicture } from '../../models/preparing/check-picture.ts';
-import { createSessionSpec } from '../engine-protocol.ts';
 import { runOnce } from './answer-picture.ts';
 import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
 
@@ -137,7 +136,7 @@ export async function requireParity(model: PreparedModel, options: ParityOptions
   const rgb = drawCheckPicture(model.inputWidth, model.inputHeight);
   const runOn = (provider: ExecutionProvider, intraOpThreads: number) => {
     const session = { intraOpThreads, sharesCores: false, allowCpuNodes: true };
-    const spec = createSessionSpec({ ...takingAtMost(model, 1), provider }, session);
+    const spec = { ...takingAtMost(model, 1), provider, ...session };
     return runOnce({ spec, rgb, childEnv, timeoutMs, onWarm });
   };
   const expected = await runOn('cpu', cpuThreads);
@@ -164,19 +163,14 @@ function differenceFrom(expected: Uint8Array, actual: Uint8Array): string | unde
   return `it computes another matte than the CPU (${levels})`;
 }
 
-export interface AlphaDifference {
-  /** In levels of 255. */
-  readonly mean: number;
-  readonly max: number;
-}
-
 /**
  * Levels of 255. Other rounding and half precision move a matte by well under one level in the
  * mean; a backend that computes wrongly moves it by tens.
  */
-export const PARITY_MEAN_DIFFERENCE_MAX = 2;
+const PARITY_MEAN_DIFFERENCE_MAX = 2;
 
-export function compareAlphas(one: Uint8Array, other: Uint8Array): AlphaDifference {
+/** In levels of 255. */
+export function compareAlphas(one: Uint8Array, other: Uint8Array) {
   if (one.length !== other.length) throw new Error('alphas of different sizes');
   let sum = 0;
   let max = 0;

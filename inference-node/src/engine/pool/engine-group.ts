@@ -7,7 +7,6 @@ import { createHash } from 'node:crypto';
 import type { BatchGraph } from '../../models/prepared-model.ts';
 import { KILL_WAIT_MAX_MS } from '../../process/child.ts';
 import type { GpuDevice } from '../devices/gpu-device.ts';
-import { createSessionSpec } from '../engine-protocol.ts';
 import { saysMemoryIsShort } from '../native-error.ts';
 import {
   Engine,
@@ -86,11 +85,12 @@ export function createGroups(
 ): { groups: EngineGroup[]; timing: EngineTiming } {
   const { model, engines, devices, failureWindowMs } = options;
   const timing = timingOf(options);
-  const spec = createSessionSpec(model, {
+  const spec = {
+    ...model,
     intraOpThreads: options.threadsPerEngine,
     sharesCores: options.sharesCores ?? false,
     allowCpuNodes: true,
-  });
+  };
   const groups: EngineGroup[] = [];
   for (let index = 0; index < engines; index++) {
     const device = devices?.[index];

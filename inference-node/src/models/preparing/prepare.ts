@@ -73,14 +73,8 @@ export async function prepareModel(options: PrepareOptions): Promise<PreparedMod
   if (source === undefined) throw new Error('the manifest names a graph file it does not list');
   const make = (precision: Precision, ranges?: RangesFile) => {
     const { width: inputWidth, height: inputHeight } = size;
-    const key: PreparedKey = {
-      inputWidth,
-      inputHeight,
-      precision,
-      provider,
-      instructionSet,
-      ranges,
-    };
+    // In the order in which they are written down.
+    const key = { inputWidth, inputHeight, precision, provider, instructionSet, ranges };
     return makePrepared(source, key, options);
   };
   if (choice.precision !== 'int8') {

@@ -176,24 +176,11 @@ function describe(
   bytes: number,
   sha256: string,
 ): PreparedSidecar {
-  return {
-    model: manifest.name,
-    version: manifest.version,
-    revision: PREPARER_REVISION,
-    inputWidth: key.inputWidth,
-    inputHeight: key.inputHeight,
-    precision: key.precision,
-    provider: key.provider,
-    instructionSet: key.instructionSet,
-    sources: Object.fromEntries(
-      [...manifest.files, ...(key.ranges ? [key.ranges] : [])].map(file => [
-        file.name,
-        file.sha256,
-      ]),
-    ),
-    bytes,
-    sha256,
-  };
+  const { name: model, version, files } = manifest;
+  const { ranges, ...made } = key;
+  const from = [...files, ...(ranges ? [ranges] : [])];
+  const sources = Object.fromEntries(from.map(file => [file.name, file.sha256]));
+  return { model, version, revision: PREPARER_REVISION, ...made, sources, bytes, sha256 };
 }
 
 async function readSidecar(path: string): Promise<PreparedSidecar | null> {

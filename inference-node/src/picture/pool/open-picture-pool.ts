@@ -275,7 +275,7 @@ class ChildPicturePool implements PicturePool, WorkerListener {
 
   #spawn(): WorkerProcess {
     const { childEnv, buffers } = this.#options;
-    return new WorkerProcess({ childEnv, buffers, limits: this.#limits }, this);
+    return new WorkerProcess(childEnv, this.#limits, buffers, this);
   }
 
   #dispatch(): void {

@@ -22,7 +22,6 @@ import type { Frame } from '../../process/frames.ts';
 import { OutputLines } from '../../process/output-lines.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import {
-  type Budget,
   budgetFor,
   CPU_MS_BUDGET,
   RESIDENT_BYTES_BUDGET,
@@ -59,24 +58,16 @@ const THREADS_ENV = { UV_THREADPOOL_SIZE: '2' } as const;
 /** Pixels are outside V8's heap: it needs little, and the worker decides when to collect. */
 const EXEC_ARGV = ['--expose-gc', '--max-old-space-size=128', '--max-semi-space-size=2'];
 
-export interface WorkerLimits {
-  readonly cpuMs: Budget;
-  readonly wallMs: Budget;
-  readonly residentBytes: Budget;
-  readonly idleResidentBytesMax: number;
-  readonly startTimeoutMs: number;
-  /** Time from a kill until the process counts as stuck. */
-  readonly killWaitMaxMs: number;
-}
-
-export const WORKER_LIMITS: WorkerLimits = {
+export const WORKER_LIMITS = {
   cpuMs: CPU_MS_BUDGET,
   wallMs: WALL_MS_BUDGET,
   residentBytes: RESIDENT_BYTES_BUDGET,
   idleResidentBytesMax: IDLE_RESIDENT_BYTES_MAX,
   startTimeoutMs: START_TIMEOUT_MS,
+  /** Time from a kill until the process counts as stuck. */
   killWaitMaxMs: KILL_WAIT_MAX_MS,
 };
+export type WorkerLimits = Readonly<typeof WORKER_LIMITS>;
 
 export interface WorkerListener {
   /** The worker can be leased: it has started, or has settled after an image. */
@@ -89,13 +80,6 @@ export interface WorkerListener {
   onStuck(worker: WorkerProcess, pid: number): void;
   /** A line that its process wrote to standard output or error. */
   onOutput(worker: WorkerProcess, line: string): void;
-}
-
-export interface WorkerProcessOptions {
-  readonly childEnv: Readonly<Record<string, string>>;
-  readonly limits: WorkerLimits;
-  /** Where what it sends is put. */
-  readonly buffers?: BufferPool | undefined;
 }
 
 type WorkerState = 'starting' | 'idle' | 'leased' | 'settling' | 'ending' | 'stuck' | 'ended';
@@ -132,7 +116,13 @@ export class WorkerProcess {
   #timer: NodeJS.Timeout | undefined;
   #watch: NodeJS.Timeout | undefined;
 
-  constructor({ childEnv, limits, buffers }: WorkerProcessOptions, listener: WorkerListener) {
+  /** @param buffers where what it sends is put. */
+  constructor(
+    childEnv: Readonly<Record<string, string>>,
+    limits: WorkerLimits,
+    buffers: BufferPool | undefined,
+    listener: WorkerListener,
+  ) {
     this.#limits = limits;
     this.#listener = listener;
     this.#timer = setTimeout(() => this.end('start'), limits.startTimeoutMs);

@@ -6,7 +6,7 @@ const more: Record<string, string> = JSON.parse(process.env.TEST_ENGINE_ENV ?? '
 export async function readEngineEnvironment(
   providerDir: string,
   childEnv: Readonly<Record<string, string>>,
-): Promise<real.EngineEnvironment> {
+) {
   const found = await real.readEngineEnvironment(providerDir, childEnv);
   return { ...found, childEnv: { ...found.childEnv, ...more } };
 }

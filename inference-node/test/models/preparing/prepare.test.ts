@@ -14,7 +14,6 @@ import { basename, join } from 'node:path';
 import test, { after, before, beforeEach } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
 import { EngineSession } from '../../../src/engine/child/engine-session.ts';
-import { createSessionSpec } from '../../../src/engine/engine-protocol.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import { decodeModel } from '../../../src/models/onnx/model-file.ts';
 import type { PreparedModel } from '../../../src/models/prepared-model.ts';
@@ -245,7 +244,7 @@ const SIDE_PX = 64;
 
 async function loadOnCpu(prepared: PreparedModel): Promise<EngineSession> {
   const session = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: true };
-  const spec = createSessionSpec({ ...prepared, provider: 'cpu' }, session);
+  const spec = { ...prepared, provider: 'cpu', ...session } as const;
   return (await EngineSession.load(spec)).session;
 }
 
