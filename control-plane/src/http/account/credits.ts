@@ -43,7 +43,7 @@ export function registerCreditRoutes(account: FastifyInstance, ledgerHistory: Le
       : await ledgerHistory.page(accountId, filter, after);
     const { credits } = words;
     const { next } = page;
-    return renderPage(request, reply, {
+    return renderPage(reply, {
       title: credits.title,
       lead: credits.lead,
       active: 'credits',

@@ -49,11 +49,11 @@ export function registerJobsRoutes(account: FastifyInstance, services: AccountAr
     noteJob(request, found.job.id);
     return found;
   };
-  account.get('/jobs', READ, (request, reply) => renderList(request, reply, accountJobs));
+  account.get('/jobs', READ, (_request, reply) => renderList(reply, accountJobs));
   account.get('/jobs/:jobId', READ, async (request: JobRequest, reply) => {
     const found = await find(request);
     const keys = await accountJobs.keys(visitOf(request).accountId);
-    return renderJob(request, reply, found, keys);
+    return renderJob(reply, found, keys);
   });
   account.get(
     '/jobs/:jobId/result',
@@ -72,14 +72,15 @@ export function registerJobsRoutes(account: FastifyInstance, services: AccountAr
   );
 }
 
-async function renderList(request: FastifyRequest, reply: FastifyReply, accountJobs: AccountJobs) {
+async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
+  const { request } = reply;
   const visit = visitOf(request);
   const { accountId, words } = visit;
   const question = questionOf(request);
   const { jobs, next } = await accountJobs.list(accountId, question);
   const keys = await accountJobs.keys(accountId);
   const said = words.jobs;
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     title: said.title,
     lead: said.lead,
     active: 'jobs',
@@ -204,17 +205,16 @@ export function failureText({ failures }: Words, code: string): string {
 }
 
 function renderJob(
-  request: JobRequest,
   reply: FastifyReply,
   { job, notification }: AccountJob,
   keys: readonly JobKey[],
 ): FastifyReply {
-  const visit = visitOf(request);
+  const visit = visitOf(reply.request);
   const { words } = visit;
   const said = words.jobs;
   const { failure } = job;
   const again = failure?.retryable ? said.tryAgain : said.sameAgain;
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     title: said.one,
     active: 'jobs',
     back: { href: PATH, label: said.title },

@@ -82,7 +82,7 @@ export function registerKeyRoutes(account: FastifyInstance, keys: ManageKeys, ba
     const { next } = page;
     const { words, role } = visit;
     const mayManage = may(role, 'keys.manage');
-    return renderPage(request, reply, {
+    return renderPage(reply, {
       title: words.keys.title,
       lead: words.keys.lead,
       active: 'keys',
@@ -93,19 +93,19 @@ export function registerKeyRoutes(account: FastifyInstance, keys: ManageKeys, ba
       </div>`,
     });
   });
-  account.get('/keys/new', MANAGE, (request, reply) => renderNew(request, reply));
+  account.get('/keys/new', MANAGE, (_request, reply) => renderNew(reply));
   account.post('/keys', MANAGE, async (request, reply) => {
     const { accountId, actor, words } = visitOf(request);
     const { asked, ...typed } = readKeyForm(formOf(request), words, true);
-    if (asked === undefined) return renderNew(request, reply, typed);
+    if (asked === undefined) return renderNew(reply, typed);
     const { name, expires, policy } = asked;
     const expiresIn = typeof expires === 'object' ? { expiresInMs: expires.inMs } : {};
     const made = await keys.create(accountId, { name, policy, ...expiresIn }, actor);
     if (made === 'too-many') {
       const errors = { name: words.keys.errors.tooMany };
-      return renderNew(request, reply, { ...typed, errors });
+      return renderNew(reply, { ...typed, errors });
     }
-    return renderMade(request, reply, made, { rotated: false, baseUrl });
+    return renderMade(reply, made, { rotated: false, baseUrl });
   });
   account.get('/keys/:id', READ, (request: KeyRequest, reply) => renderKey(request, reply, keys));
   account.post('/keys/:id', MANAGE, async (request: KeyRequest, reply) => {
@@ -124,7 +124,7 @@ export function registerKeyRoutes(account: FastifyInstance, keys: ManageKeys, ba
     const { accountId, actor } = visitOf(request);
     const made = await keys.rotate(accountId, request.params.id, overlap, actor);
     if (made === undefined) throw new PageError('notFound');
-    return renderMade(request, reply, made, { rotated: true, baseUrl });
+    return renderMade(reply, made, { rotated: true, baseUrl });
   });
   account.post('/keys/:id/revoke', MANAGE, async (request: KeyRequest, reply) => {
     const { accountId, actor } = visitOf(request);
@@ -161,14 +161,10 @@ function createLink(label: string): VNode {
   return html`<a class="button primary" href="/account/keys/new">${label}</a>`;
 }
 
-function renderNew(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  typed: TypedKey = { values: NEW_KEY, errors: {} },
-): FastifyReply {
-  const visit = visitOf(request);
+function renderNew(reply: FastifyReply, typed: TypedKey = { values: NEW_KEY, errors: {} }) {
+  const visit = visitOf(reply.request);
   const { keys } = visit.words;
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     title: keys.newTitle,
     lead: keys.newLead,
     active: 'keys',
@@ -190,7 +186,7 @@ async function renderKey(
   const { keys } = visit.words;
   const mayChange = may(visit.role, 'keys.manage') && row.state !== 'revoked';
   const form = typed ?? { values: valuesOf(row), errors: {} };
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     title: row.name,
     active: 'keys',
     back: { href: KEYS_PATH, label: keys.title },
@@ -213,12 +209,11 @@ async function renderKey(
 
 /** The one page that a secret is on. */
 function renderMade(
-  request: FastifyRequest,
   reply: FastifyReply,
   { key, token }: { readonly key: ApiKey; readonly token: string },
   { rotated, baseUrl }: { readonly rotated: boolean; readonly baseUrl: string },
 ): FastifyReply {
-  const { words, formats } = visitOf(request);
+  const { words, formats } = visitOf(reply.request);
   const { keys, common } = words;
   const { policy, previousSecret } = key;
   const maySubmit = policy.scopes === undefined || policy.scopes.includes('submit');
@@ -228,7 +223,7 @@ function renderMade(
       : fill(keys.oldUntil, { time: formats.dateTime(previousSecret.endsAtMs) });
   const tryIt = () =>
     panel(html`<p>${keys.tryIt}</p>`, codeBlock(curlOf(baseUrl, token), common, keys.tryLabel));
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     title: rotated ? keys.rotatedTitle : keys.madeTitle,
     active: 'keys',
     back: { href: KEYS_PATH, label: keys.title },

@@ -41,7 +41,7 @@ export function registerOrderRoutes(account: FastifyInstance, orders: Orders): v
     const after = placeOf(request);
     const { orders: rows, next } = await orders.list(visit.accountId, after);
     const { words } = visit;
-    return renderPage(request, reply, {
+    return renderPage(reply, {
       title: words.orders.title,
       lead: words.orders.lead,
       active: 'credits',
@@ -53,10 +53,10 @@ export function registerOrderRoutes(account: FastifyInstance, orders: Orders): v
       </div>`,
     });
   });
-  account.get('/orders/packages', MANAGE, (request, reply) =>
-    renderPackages(request, reply, orders.packages),
+  account.get('/orders/packages', MANAGE, (_request, reply) =>
+    renderPackages(reply, orders.packages),
   );
-  account.post('/orders', MANAGE, (request, reply) => place(request, reply, orders));
+  account.post('/orders', MANAGE, (_request, reply) => place(reply, orders));
   account.get('/orders/:id', READ, (request: OrderRequest, reply) =>
     renderOrder(request, reply, orders),
   );
@@ -79,7 +79,8 @@ const REFUSALS = {
 } as const;
 
 /** All fields are hidden: who sends others has made a form of their own. */
-async function place(request: FastifyRequest, reply: FastifyReply, orders: Orders) {
+async function place(reply: FastifyReply, orders: Orders) {
+  const { request } = reply;
   const fields = formOf(request);
   const [form, credits, price] = [
     fields.text('form'),
@@ -98,21 +99,20 @@ async function place(request: FastifyRequest, reply: FastifyReply, orders: Order
     case 'unknown-account':
       throw new Error('a session of an account that is not there');
     default:
-      return renderPackages(request, reply, orders.packages, REFUSALS[outcome.kind]);
+      return renderPackages(reply, orders.packages, REFUSALS[outcome.kind]);
   }
 }
 
 function renderPackages(
-  request: FastifyRequest,
   reply: FastifyReply,
   packages: readonly PackageOnSale[],
   refused?: Refusal,
 ): FastifyReply {
-  const visit = visitOf(request);
+  const visit = visitOf(reply.request);
   const { orders } = visit.words;
   // A new one each time the page is made: two orders of one page are one.
   const form = randomUUID();
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     title: orders.buy,
     lead: orders.buyLead,
     active: 'credits',
@@ -196,7 +196,7 @@ async function renderOrder(
   const text = visit.words.orders;
   const { order, payments, refunds } = shown;
   const odd = payments.filter(({ outcome }) => outcome !== 'accepted');
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     title: text.one,
     back: { href: ORDERS_PATH, label: text.title },
     active: 'credits',

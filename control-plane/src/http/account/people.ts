@@ -41,22 +41,22 @@ export function registerPeopleRoutes(account: FastifyInstance, services: Account
   const { stores, manageKeys } = services;
   account.get('/people', MANAGE, (request, reply) => {
     const removed = queryOf(request, 'removed');
-    return renderPeople(request, reply, services, typeof removed === 'string' ? { removed } : {});
+    return renderPeople(reply, services, typeof removed === 'string' ? { removed } : {});
   });
-  account.post('/people/invite', MANAGE, (request, reply) => invite(request, reply, services));
+  account.post('/people/invite', MANAGE, (_request, reply) => invite(reply, services));
   account.post('/people/:id/role', MANAGE, async (request: PeopleRequest, reply) => {
     const role = formOf(request).text('role');
     if (!isRole(role)) throw new PageError('badForm');
     const { accountId, ...by } = changeOf(request);
     const change = await stores.people.changeRole(accountId, request.params.id, role, by);
-    return answerChange(request, reply, services, change, 'roleChanged');
+    return answerChange(reply, services, change, 'roleChanged');
   });
   account.post('/people/:id/remove', MANAGE, async (request: PeopleRequest, reply) => {
     const { accountId, ...by } = changeOf(request);
     const change = await stores.people.removeMember(accountId, request.params.id, by);
     // Their keys live on: the page says which.
     const removed = encodeURIComponent(request.params.id);
-    return answerChange(request, reply, services, change, `removed&removed=${removed}`);
+    return answerChange(reply, services, change, `removed&removed=${removed}`);
   });
   account.post('/people/:id/revoke-keys', MANAGE, async (request: PeopleRequest, reply) => {
     const { accountId, actor } = visitOf(request);
@@ -81,7 +81,7 @@ export function registerPeopleRoutes(account: FastifyInstance, services: Account
     const after = parsePlace(String(queryOf(request, 'after')));
     const rows = await stores.audit.list(visit.accountId, { limit: AUDIT_ROWS + 1, after });
     const last = rows.length > AUDIT_ROWS ? rows[AUDIT_ROWS - 1] : undefined;
-    return renderPage(request, reply, {
+    return renderPage(reply, {
       title: audit.title,
       lead: audit.lead,
       active: 'audit',
@@ -100,7 +100,8 @@ function changeOf(request: FastifyRequest) {
 }
 
 /** The link is on this answer and nowhere else, or in the mail and nowhere else. */
-async function invite(request: FastifyRequest, reply: FastifyReply, services: AccountAreaServices) {
+async function invite(reply: FastifyReply, services: AccountAreaServices) {
+  const { request } = reply;
   const form = formOf(request);
   const given = { mail: form.text('mail'), role: form.text('role') };
   const { accountId, accountName, actor, words } = visitOf(request);
@@ -112,19 +113,18 @@ async function invite(request: FastifyRequest, reply: FastifyReply, services: Ac
       mail: mail === undefined ? people.badMail : undefined,
       role: role === undefined ? people.badRole : undefined,
     };
-    return renderPeople(request, reply, services, { typed: { ...given, errors } });
+    return renderPeople(reply, services, { typed: { ...given, errors } });
   }
   const made = await services.links.invite(accountId, { mail, role, accountName }, actor);
   if (typeof made === 'string') {
     const errors = { mail: people.refusedInvitation[made] };
-    return renderPeople(request, reply, services, { typed: { ...given, errors } });
+    return renderPeople(reply, services, { typed: { ...given, errors } });
   }
   const untilMs = Date.now() + made.lifeMs;
-  return renderPeople(request, reply, services, { made: { mail, url: made.url, untilMs } });
+  return renderPeople(reply, services, { made: { mail, url: made.url, untilMs } });
 }
 
 function answerChange(
-  request: FastifyRequest,
   reply: FastifyReply,
   services: AccountAreaServices,
   change: MemberChange,
@@ -132,8 +132,8 @@ function answerChange(
 ): FastifyReply | Promise<FastifyReply> {
   if (change === 'changed') return reply.redirect(`${PEOPLE_PATH}?said=${said}`, 303);
   if (change === 'unknown') throw new PageError('notFound');
-  const problem = visitOf(request).words.people.refused[change];
-  return renderPeople(request, reply, services, { problem });
+  const problem = visitOf(reply.request).words.people.refused[change];
+  return renderPeople(reply, services, { problem });
 }
 
 /** The form of an invitation, where it was not accepted. */
@@ -159,12 +159,11 @@ interface Shown {
 }
 
 async function renderPeople(
-  request: FastifyRequest,
   reply: FastifyReply,
   { stores, links, manageKeys }: AccountAreaServices,
   { removed, typed, made, problem }: Shown,
 ): Promise<FastifyReply> {
-  const visit = visitOf(request);
+  const visit = visitOf(reply.request);
   const { accountId } = visit;
   const rows = await stores.people.listMembers(accountId);
   const open = await stores.links.listOpen(accountId);
@@ -174,7 +173,7 @@ async function renderPeople(
   const invitations = open.filter(({ purpose }) => purpose === 'invitation');
   const signInLinks = open.filter(({ purpose }) => purpose === 'sign-in');
   const lead = links.byMail ? people.inviteLeadByMail : people.inviteLead;
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     title: people.title,
     lead: people.lead,
     active: 'people',

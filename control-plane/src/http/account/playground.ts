@@ -4,7 +4,7 @@
  * `#outcome`, and adds the original behind a slider.
  */
 import type { IncomingMessage } from 'node:http';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { OUTPUT_FORMATS } from '#contract/formats.ts';
@@ -52,7 +52,8 @@ export function registerPlaygroundRoutes(
   baseUrl: string,
 ): void {
   const { playground } = services;
-  const show: Show = async (request, reply, shown) => {
+  const show: Show = async (reply, shown) => {
+    const { request } = reply;
     const visit = visitOf(request);
     const { title, lead, off } = visit.words.playground;
     const { status = 200, options = optionsOfQuery(request.query) } = shown;
@@ -66,7 +67,7 @@ export function registerPlaygroundRoutes(
             ${theCall(visit.words, baseUrl, options)}
           </div>`;
     const scripts = ['compare.js', 'playground.js'];
-    return renderPage(request, reply, { title, lead, active: 'playground', status, scripts, main });
+    return renderPage(reply, { title, lead, active: 'playground', status, scripts, main });
   };
   const find = async (request: JobRequest): Promise<Job> => {
     const job = await playground.find(visitOf(request).accountId, request.params.jobId);
@@ -74,8 +75,8 @@ export function registerPlaygroundRoutes(
     noteJob(request, job.id);
     return job;
   };
-  account.get('/playground', USE, (request, reply) => show(request, reply, {}));
-  account.post('/playground', SEND, (request, reply) => send(request, reply, playground, show));
+  account.get('/playground', USE, (_request, reply) => show(reply, {}));
+  account.post('/playground', SEND, (_request, reply) => send(reply, playground, show));
   account.get('/playground/demo.jpg', USE, async (_request, reply) =>
     reply
       .type('image/jpeg')
@@ -86,7 +87,7 @@ export function registerPlaygroundRoutes(
     const job = await find(request);
     // Without scripts the page looks again by itself; the script takes the header for nothing.
     if (isOpen(job)) reply.header('refresh', REFRESH_S);
-    return show(request, reply, { job });
+    return show(reply, { job });
   });
   account.get('/playground/:jobId/result', USE, async (request: JobRequest, reply) =>
     sendResultOf(reply, await find(request), services),
@@ -110,19 +111,15 @@ interface Shown {
   readonly status?: number;
 }
 
-type Show = (request: FastifyRequest, reply: FastifyReply, shown: Shown) => Promise<FastifyReply>;
+type Show = (reply: FastifyReply, shown: Shown) => Promise<FastifyReply>;
 
 function isOpen(job: Job): boolean {
   return ['queued', 'processing'].includes(publicState(job));
 }
 
 /** Answers with the job's page; a refusal with the form as it was sent, without its files. */
-async function send(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  playground: UsePlayground,
-  show: Show,
-): Promise<FastifyReply> {
+async function send(reply: FastifyReply, playground: UsePlayground, show: Show) {
+  const { request } = reply;
   if (!playground.isOn) throw new PageError('notFound');
   const boundary = requireBoundary(request.raw);
   let sent: PlaygroundForm | undefined;
@@ -143,7 +140,7 @@ async function send(
     const refused = refusalOf(error);
     if (refused === undefined) throw error;
     if (refused.retryAfterS !== undefined) reply.header('retry-after', refused.retryAfterS);
-    return await show(request, reply, { ...refused, options: sent?.options ?? new Map() });
+    return await show(reply, { ...refused, options: sent?.options ?? new Map() });
   }
 }
 

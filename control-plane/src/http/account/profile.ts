@@ -22,7 +22,7 @@ export function registerProfileRoutes(
   account: FastifyInstance,
   { profile, stores }: AccountAreaServices,
 ): void {
-  account.get('/profile', SELF, (request, reply) => renderProfile(request, reply, profile));
+  account.get('/profile', SELF, (_request, reply) => renderProfile(reply, profile));
   account.post('/profile/password', SELF, async (request, reply) => {
     const form = formOf(request);
     const given = { current: form.text('current'), next: form.text('next') };
@@ -33,12 +33,12 @@ export function registerProfileRoutes(
         keepKnown(reply, outcome.known);
         return reply.redirect(`${ACCOUNT_PATH}/profile?said=passwordChanged`, 303);
       case 'wrong':
-        return renderProfile(request, reply, profile, { current: words.wrong });
+        return renderProfile(reply, profile, { current: words.wrong });
       case 'bad-password':
-        return renderProfile(request, reply, profile, { next: words.faults[outcome.fault] });
+        return renderProfile(reply, profile, { next: words.faults[outcome.fault] });
       case 'throttled': {
         const current = throttledText(reply, words.throttled, outcome.waitMs);
-        return renderProfile(request, reply, profile, { current });
+        return renderProfile(reply, profile, { current });
       }
       case 'overtaken':
         throw new PageError('staleForm');
@@ -67,7 +67,7 @@ function registerSessionRoutes(account: FastifyInstance, sessions: SessionStore)
     const visit = visitOf(request);
     const { title, lead, said } = visit.words.sessions;
     const main = sessionList(visit, await sessions.list(visit.userId));
-    return renderPage(request, reply, { title, lead, said, main });
+    return renderPage(reply, { title, lead, said, main });
   });
   account.post<{ Params: { id: string } }>('/sessions/:id/end', SELF, async (request, reply) => {
     const ended = await sessions.end(visitOf(request).userId, request.params.id);
@@ -99,16 +99,11 @@ interface PasswordErrors {
   readonly next?: string;
 }
 
-async function renderProfile(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  service: Profile,
-  errors: PasswordErrors = {},
-): Promise<FastifyReply> {
-  const visit = visitOf(request);
+async function renderProfile(reply: FastifyReply, service: Profile, errors: PasswordErrors = {}) {
+  const visit = visitOf(reply.request);
   const mayHavePassword = await service.mayHavePassword(visit);
   const { profile, roles } = visit.words;
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     title: profile.title,
     status: errors.current !== undefined || errors.next !== undefined ? 422 : 200,
     said: profile.said,

@@ -2,7 +2,7 @@
  * What an account's owners set for low balances: balances that are told, and the address that events
  * go to. A secret is on the answer that made it alone.
  */
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { THRESHOLDS_MAX } from '../../domain/account/balance-alerts.ts';
 import type {
@@ -37,19 +37,17 @@ interface Shown {
 }
 
 export function registerSettingsRoutes(account: FastifyInstance, alerts: ManageAlerts): void {
-  const show = async (request: FastifyRequest, reply: FastifyReply, shown: Shown = {}) => {
-    const visit = visitOf(request);
-    return renderSettings(request, reply, await alerts.view(visit.accountId), shown);
-  };
+  const show = async (reply: FastifyReply, shown: Shown = {}) =>
+    renderSettings(reply, await alerts.view(visitOf(reply.request).accountId), shown);
   const said = (reply: FastifyReply, what: keyof Words['settings']['said']) =>
     reply.redirect(`${PATH}?said=${what}`, 303);
-  account.get('/settings', MANAGE, (request, reply) => show(request, reply));
+  account.get('/settings', MANAGE, (_request, reply) => show(reply));
   account.post('/settings/thresholds', MANAGE, async (request, reply) => {
     const visit = visitOf(request);
     const typedThresholds = formOf(request).all('threshold');
     if (await alerts.setThresholds(visit, typedThresholds)) return said(reply, 'thresholds');
     const { thresholdsWrong: thresholdsError } = visit.words.settings;
-    return show(request, reply, { typedThresholds, thresholdsError });
+    return show(reply, { typedThresholds, thresholdsError });
   });
   account.post('/settings/webhook', MANAGE, async (request, reply) => {
     const visit = visitOf(request);
@@ -58,10 +56,10 @@ export function registerSettingsRoutes(account: FastifyInstance, alerts: ManageA
     const outcome = await alerts.setWebhook(visit, change);
     if (outcome.kind === 'set') {
       if (outcome.secret === undefined) return said(reply, 'webhook');
-      return show(request, reply, { secret: outcome.secret });
+      return show(reply, { secret: outcome.secret });
     }
     const urlError = fill(visit.words.settings.urlWrong, { detail: outcome.detail });
-    return show(request, reply, { typedUrl: change.url, urlError });
+    return show(reply, { typedUrl: change.url, urlError });
   });
   account.post('/settings/webhook/remove', MANAGE, async (request, reply) => {
     await alerts.removeWebhook(visitOf(request));
@@ -72,17 +70,12 @@ export function registerSettingsRoutes(account: FastifyInstance, alerts: ManageA
   );
 }
 
-function renderSettings(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  view: AlertView,
-  shown: Shown,
-): FastifyReply {
-  const visit = visitOf(request);
+function renderSettings(reply: FastifyReply, view: AlertView, shown: Shown): FastifyReply {
+  const visit = visitOf(reply.request);
   const { settings, common } = visit.words;
   const { secret } = shown;
   const isWrong = shown.thresholdsError !== undefined || shown.urlError !== undefined;
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     title: settings.title,
     lead: settings.lead,
     active: 'settings',

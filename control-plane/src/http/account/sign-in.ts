@@ -49,7 +49,7 @@ export function registerSignInRoutes(
   account.get('/sign-in', OPEN, (request, reply) => {
     const to = returnPathOf(queryOf(request, 'to'));
     if (maybeSignedIn(request) !== undefined) return reply.redirect(to ?? ACCOUNT_PATH, 303);
-    return renderSignIn(request, reply, { to, provider });
+    return renderSignIn(reply, { to, provider });
   });
   account.post('/sign-in', OPEN, async (request, reply) => {
     const form = formOf(request);
@@ -62,7 +62,7 @@ export function registerSignInRoutes(
         : await signIn.withPassword({ mail, password }, browserOf(request));
     request.log.info({ outcome: outcome.kind, address: request.ip }, 'sign-in');
     if (outcome.kind !== 'signed-in') {
-      return renderRefusedSignIn(request, reply, outcome, { to, mail, provider });
+      return renderRefusedSignIn(reply, outcome, { to, mail, provider });
     }
     letIn(reply, outcome);
     return reply.redirect(to ?? ACCOUNT_PATH, 303);
@@ -99,7 +99,8 @@ export function keepKnown(reply: FastifyReply, known: string): void {
 }
 
 /** For a form that strangers see too: the token of their session, or of the cookie of visitors. */
-function csrfOfVisitor(request: FastifyRequest, reply: FastifyReply): string {
+function csrfOfVisitor(reply: FastifyReply): string {
+  const { request } = reply;
   const csrf = maybeCsrf(request);
   if (csrf !== undefined) return csrf;
   const given = readCookie(request, 'visitor');
@@ -127,13 +128,12 @@ interface SignInPage {
 
 /** The form, and the way to the identity provider where there is one. */
 function renderSignIn(
-  request: FastifyRequest,
   reply: FastifyReply,
   { to, mail = '', provider, problem, status = 200 }: SignInPage,
 ): FastifyReply {
-  const { signIn } = localeOf(request).words;
-  const csrf = csrfOfVisitor(request, reply);
-  return renderPage(request, reply, {
+  const { signIn } = localeOf(reply.request).words;
+  const csrf = csrfOfVisitor(reply);
+  return renderPage(reply, {
     title: signIn.title,
     status,
     said: signIn.said,
@@ -176,20 +176,19 @@ function renderSignIn(
 }
 
 function renderRefusedSignIn(
-  request: FastifyRequest,
   reply: FastifyReply,
   outcome:
     | { readonly kind: 'refused' | 'no-account' }
     | { readonly kind: 'throttled'; readonly waitMs: number },
   page: SignInPage,
 ): FastifyReply {
-  const { signIn } = localeOf(request).words;
+  const { signIn } = localeOf(reply.request).words;
   if (outcome.kind === 'throttled') {
     const problem = throttledText(reply, signIn.throttled, outcome.waitMs);
-    return renderSignIn(request, reply, { ...page, problem, status: 429 });
+    return renderSignIn(reply, { ...page, problem, status: 429 });
   }
   const problem = outcome.kind === 'refused' ? signIn.wrong : signIn.noAccount;
-  return renderSignIn(request, reply, { ...page, problem, status: 422 });
+  return renderSignIn(reply, { ...page, problem, status: 422 });
 }
 
 interface KeptFlow extends OpenIdFlow {
@@ -223,7 +222,7 @@ function registerProviderRoutes(account: FastifyInstance, provider: ProviderSign
     request.log.info({ outcome: outcome.kind, address: request.ip }, 'sign-in by the provider');
     const to = returnPathOf(flow.to);
     if (outcome.kind !== 'signed-in') {
-      return renderRefusedSignIn(request, reply, outcome, { to, provider });
+      return renderRefusedSignIn(reply, outcome, { to, provider });
     }
     letIn(reply, outcome);
     return reply.redirect(to ?? ACCOUNT_PATH, 303);
@@ -264,27 +263,27 @@ function registerLinkRoutes(account: FastifyInstance, links: Links): void {
 
   account.get('/links/:token', OPEN, async (request: LinkRequest, reply) => {
     const link = await find(request, 'sign-in');
-    if (link === undefined) return renderUnusable(request, reply, 'sign-in');
+    if (link === undefined) return renderUnusable(reply, 'sign-in');
     const { signIn } = localeOf(request).words;
-    const csrf = csrfOfVisitor(request, reply);
+    const csrf = csrfOfVisitor(reply);
     const action = `${ACCOUNT_PATH}/links/${request.params.token}`;
     // Opening a link uses nothing up: previews of mails open links too.
     const main = html`<div class="stack">
       <p>${fill(signIn.linkLead, { mail: link.mail, account: link.accountName })}</p>
       ${postForm({ action, csrf }, button({ label: signIn.submit }))}
     </div>`;
-    return renderPage(request, reply, { title: signIn.title, main });
+    return renderPage(reply, { title: signIn.title, main });
   });
   account.post('/links/:token', OPEN, async (request: LinkRequest, reply) => {
     const outcome = await links.signIn(request.params.token, browserOf(request));
     request.log.info({ outcome: outcome.kind, address: request.ip }, 'sign-in by a link');
-    if (outcome.kind !== 'signed-in') return renderUnusable(request, reply, 'sign-in');
+    if (outcome.kind !== 'signed-in') return renderUnusable(reply, 'sign-in');
     letIn(reply, outcome);
     return reply.redirect(ACCOUNT_PATH, 303);
   });
   account.get('/invitations/:token', OPEN, async (request: LinkRequest, reply) => {
     const link = await find(request, 'invitation');
-    if (link === undefined) return renderUnusable(request, reply, 'invitation');
+    if (link === undefined) return renderUnusable(reply, 'invitation');
     return renderInvitation(request, reply, link);
   });
   account.post('/invitations/:token', OPEN, async (request: LinkRequest, reply) => {
@@ -299,7 +298,7 @@ function registerLinkRoutes(account: FastifyInstance, links: Links): void {
     }
     const link = await find(request, 'invitation');
     if (link === undefined || outcome.kind === 'unknown') {
-      return renderUnusable(request, reply, 'invitation');
+      return renderUnusable(reply, 'invitation');
     }
     const error = refusalText(reply, localeOf(request).words, outcome);
     const status = outcome.kind === 'throttled' ? 429 : 422;
@@ -321,11 +320,11 @@ function renderInvitation(
   const form = {
     mail,
     action: `${ACCOUNT_PATH}/invitations/${request.params.token}`,
-    csrf: csrfOfVisitor(request, reply),
+    csrf: csrfOfVisitor(reply),
     isSignedIn: isTheirs,
     error: refused?.error,
   };
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     title: invitation.title,
     status: refused?.status ?? 200,
     main: html`<div class="stack">
@@ -391,14 +390,10 @@ function refusalText(
   }
 }
 
-function renderUnusable(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  purpose: 'invitation' | 'sign-in',
-): FastifyReply {
-  const { invitation, signIn } = localeOf(request).words;
+function renderUnusable(reply: FastifyReply, purpose: 'invitation' | 'sign-in'): FastifyReply {
+  const { invitation, signIn } = localeOf(reply.request).words;
   const isInvitation = purpose === 'invitation';
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     title: isInvitation ? invitation.title : signIn.title,
     status: 404,
     main: notice('warning', isInvitation ? invitation.unknown : signIn.linkUnknown),

@@ -53,9 +53,9 @@ export function registerUsageRoutes(
   baseUrl: string,
 ): void {
   account.get('/', OVERVIEW, async (request, reply) =>
-    renderOverview(request, reply, await overview.read(visitOf(request).accountId), baseUrl),
+    renderOverview(reply, await overview.read(visitOf(request).accountId), baseUrl),
   );
-  account.get('/usage', USAGE, (request, reply) => renderUsage(request, reply, readUsage));
+  account.get('/usage', USAGE, (_request, reply) => renderUsage(reply, readUsage));
   account.get('/usage.csv', USAGE, async (request, reply) => {
     const answer = await readUsage.ask(visitOf(request).accountId, textsOf(typedOf(request)));
     if ('fault' in answer) throw new PageError('badForm');
@@ -64,16 +64,11 @@ export function registerUsageRoutes(
   });
 }
 
-function renderOverview(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  view: OverviewView,
-  baseUrl: string,
-): FastifyReply {
-  const visit = visitOf(request);
+function renderOverview(reply: FastifyReply, view: OverviewView, baseUrl: string): FastifyReply {
+  const visit = visitOf(reply.request);
   const { words, formats, role } = visit;
   const { overview } = words;
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     title: overview.title,
     lead: overview.lead,
     active: 'overview',
@@ -168,7 +163,8 @@ function curlLine(baseUrl: string): string {
   ].join(' ');
 }
 
-async function renderUsage(request: FastifyRequest, reply: FastifyReply, readUsage: ReadUsage) {
+async function renderUsage(reply: FastifyReply, readUsage: ReadUsage) {
+  const { request } = reply;
   const visit = visitOf(request);
   const typed = typedOf(request);
   const answer = await readUsage.ask(visit.accountId, textsOf(typed));
@@ -180,12 +176,12 @@ async function renderUsage(request: FastifyRequest, reply: FastifyReply, readUsa
     if (answer.field === 'group') throw new PageError('badForm');
     const errors = { [answer.field]: fill(usage.faults[answer.fault], { days: USAGE_DAYS_MAX }) };
     const main = html`<div>${filterOf(visit.words, typed, errors)}${kept}</div>`;
-    return renderPage(request, reply, { ...page, status: 422, main });
+    return renderPage(reply, { ...page, status: 422, main });
   }
   const { from, to, group } = answer;
   const href = withQuery(`${PATH}.csv`, { from, to, group });
   const actions = linkButton({ href, label: usage.export, download: true });
-  return renderPage(request, reply, {
+  return renderPage(reply, {
     ...page,
     main: html`<div>
       ${filterOf(visit.words, { from, to, group })}

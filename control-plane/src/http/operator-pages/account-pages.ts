@@ -40,14 +40,14 @@ export function registerAccountPages(pages: FastifyInstance, services: OperatorS
   const { operateAccounts } = services;
   pages.get(ACCOUNTS_PATH, async (request, reply) => {
     const found = queryValue(request, 'find');
-    if (found === undefined) return renderList(request, reply, services);
+    if (found === undefined) return renderList(reply, services);
     const { account_id } = await operateAccounts.show(found);
     return reply.redirect(`${ACCOUNTS_PATH}/${account_id}`, 303);
   });
   pages.post(ACCOUNTS_PATH, async (request, reply) => {
     const name = formOf(request).text('name');
     const words = operatorVisitOf(request).own.accounts;
-    const wrong = (error: string) => renderList(request, reply, services, { name, error });
+    const wrong = (error: string) => renderList(reply, services, { name, error });
     if (!operateAccounts.isName(name)) return wrong(words.nameWrong);
     const account = await operateAccounts.create(name);
     if (account === undefined) return wrong(words.nameTaken);
@@ -55,28 +55,28 @@ export function registerAccountPages(pages: FastifyInstance, services: OperatorS
     return reply.redirect(`${ACCOUNTS_PATH}/${account.account_id}?said=created`, 303);
   });
   pages.get<{ Params: { account: string } }>(`${ACCOUNTS_PATH}/:account`, (request, reply) =>
-    renderAccount(request, reply, services, request.params.account),
+    renderAccount(reply, services, request.params.account),
   );
   for (const kind of ['grant', 'revoke'] as const) {
     pages.post<{ Params: { account: string } }>(
       `${ACCOUNTS_PATH}/:account/${kind}`,
-      (request, reply) => move(request, reply, services, { kind, account: request.params.account }),
+      (request, reply) => move(reply, services, { kind, account: request.params.account }),
     );
   }
 }
 
 async function renderList(
-  request: FastifyRequest,
   reply: FastifyReply,
   { operateAccounts }: OperatorServices,
   typed?: { readonly name: string; readonly error: string },
 ): Promise<FastifyReply> {
+  const { request } = reply;
   const after = queryValue(request, 'after');
   const accounts = await operateAccounts.page({ limit: PAGE_ROWS, after });
   const { words, own, formats } = operatorVisitOf(request);
   const texts = own.accounts;
   const next = accounts.length === PAGE_ROWS ? accounts.at(-1)?.name : undefined;
-  return renderOperatorPage(request, reply, {
+  return renderOperatorPage(reply, {
     title: texts.title,
     lead: texts.lead,
     active: 'accounts',
@@ -124,18 +124,18 @@ async function renderList(
 }
 
 async function renderAccount(
-  request: FastifyRequest,
   reply: FastifyReply,
   services: OperatorServices,
   nameOrId: string,
   typed?: Typed,
 ): Promise<FastifyReply> {
+  const { request } = reply;
   const account = await services.operateAccounts.show(nameOrId);
   const credits = await services.operateCredits.show(account.account_id);
   const { own, formats } = operatorVisitOf(request);
   const words = own.accounts;
   const figure = (label: string, count: number) => ({ label, value: formats.credits(count) });
-  return renderOperatorPage(request, reply, {
+  return renderOperatorPage(reply, {
     title: account.name,
     lead: html`<code>${account.account_id}</code>`,
     back: { href: ACCOUNTS_PATH, label: words.title },
@@ -209,17 +209,17 @@ function movementForm(
 }
 
 async function move(
-  request: FastifyRequest,
   reply: FastifyReply,
   services: OperatorServices,
   { kind, account }: { readonly kind: Kind; readonly account: string },
 ): Promise<FastifyReply> {
+  const { request } = reply;
   const form = formOf(request);
   const { own, formats } = operatorVisitOf(request);
   const words = own.accounts;
   const [amount, reference] = [form.text('amount').trim(), form.text('reference').trim()];
   const again = (wrong: Typed['wrong']) =>
-    renderAccount(request, reply, services, account, { kind, amount, reference, wrong });
+    renderAccount(reply, services, account, { kind, amount, reference, wrong });
   const credits = /^[0-9]{1,10}$/.test(amount) ? Number(amount) : 0;
   const called = reference === '' ? form.text('fallback') : reference;
   if (!isCreditAmount(credits)) {

@@ -1,5 +1,5 @@
 /** Jobs of all accounts, one of them, and ending the lease of one. */
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
@@ -35,11 +35,11 @@ const PAGE_ROWS = 50;
 
 export function registerJobPages(pages: FastifyInstance, services: OperatorServices): void {
   const { operateJobs } = services;
-  pages.get(JOBS_PATH, (request, reply) => renderList(request, reply, services));
+  pages.get(JOBS_PATH, (_request, reply) => renderList(reply, services));
   pages.get<{ Params: { job: string } }>(`${JOBS_PATH}/:job`, async (request, reply) => {
     const job = await operateJobs.show(request.params.job);
     const names = await services.operateAccounts.namesOf([job.account_id]);
-    return renderJob(request, reply, job, names.get(job.account_id) ?? job.account_id);
+    return renderJob(reply, job, names.get(job.account_id) ?? job.account_id);
   });
   pages.post<{ Params: { job: string } }>(`${JOBS_PATH}/:job/retry`, async (request, reply) => {
     const retried = await operateJobs.retry(request.params.job);
@@ -49,11 +49,8 @@ export function registerJobPages(pages: FastifyInstance, services: OperatorServi
   });
 }
 
-async function renderList(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  { operateJobs, operateAccounts }: OperatorServices,
-): Promise<FastifyReply> {
+async function renderList(reply: FastifyReply, { operateJobs, operateAccounts }: OperatorServices) {
+  const { request } = reply;
   const { words, own } = operatorVisitOf(request);
   const group = queryChoice(request, 'state', JOB_GROUPS) ?? 'open';
   const account = queryValue(request, 'account');
@@ -67,7 +64,7 @@ async function renderList(
   const names = await operateAccounts.namesOf(jobs.map(job => job.account_id));
   const next = jobs.length < PAGE_ROWS ? undefined : jobs.at(-1)?.cursor;
   const wrong = fill(own.jobs.withinWrong, { max: ENDED_WITHIN_HOURS_MAX });
-  return renderOperatorPage(request, reply, {
+  return renderOperatorPage(reply, {
     title: own.jobs.title,
     lead: own.jobs.lead,
     active: 'jobs',
@@ -126,18 +123,14 @@ function jobTable(
   });
 }
 
-function renderJob(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  job: OperatorJob,
-  accountName: string,
-): FastifyReply {
+function renderJob(reply: FastifyReply, job: OperatorJob, accountName: string): FastifyReply {
+  const { request } = reply;
   const visit = operatorVisitOf(request);
   const { own, formats } = visit;
   const words = own.jobs;
   const isOpen = job.finished_at === null;
   const instant = (iso: string | null) => time(iso, formats.exactTime);
-  return renderOperatorPage(request, reply, {
+  return renderOperatorPage(reply, {
     title: words.job,
     lead: html`<code>${job.job_id}</code>`,
     back: { href: JOBS_PATH, label: words.title },

@@ -1,5 +1,5 @@
 /** The first page: what waits for a node, whose it is, how many nodes there are; nodes, and draining them. */
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import type { OperatorNode } from '../../services/operator/operator-view.ts';
 import { QUEUED_ACCOUNTS_MAX, type QueueView } from '../../services/operator/read-queue.ts';
@@ -36,17 +36,17 @@ export function registerNodePages(
   pages: FastifyInstance,
   { operateNodes, readQueue }: OperatorServices,
 ): void {
-  pages.get(OPERATOR_PATH, async (request, reply) => {
+  pages.get(OPERATOR_PATH, async (_request, reply) => {
     const queue = await readQueue.read();
     const nodes = await operateNodes.list();
-    return renderOverview(request, reply, queue, nodes);
+    return renderOverview(reply, queue, nodes);
   });
   pages.get(NODES_PATH, async (request, reply) => {
     const nodes = await operateNodes.list();
     const visit = operatorVisitOf(request);
     const { title, lead } = visit.own.nodes;
     const main = nodeTable(nodes, visit);
-    return renderOperatorPage(request, reply, { title, lead, active: 'nodes', main });
+    return renderOperatorPage(reply, { title, lead, active: 'nodes', main });
   });
   for (const command of ['drain', 'undrain'] as const) {
     pages.post<{ Params: { node: string } }>(
@@ -102,13 +102,8 @@ function drainForm(node: OperatorNode, { own, csrf }: OperatorVisit): VNode | nu
   );
 }
 
-function renderOverview(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  queue: QueueView,
-  nodes: readonly OperatorNode[],
-): FastifyReply {
-  const visit = operatorVisitOf(request);
+function renderOverview(reply: FastifyReply, queue: QueueView, nodes: readonly OperatorNode[]) {
+  const visit = operatorVisitOf(reply.request);
   const { formats, own } = visit;
   const words = own.overview;
   const live = nodes.filter(({ state }) => state === 'live' || state === 'draining');
@@ -122,7 +117,7 @@ function renderOverview(
     formats.credits(account.megapixels),
     formats.share(account.megapixels / Math.max(queue.megapixels, 1)),
   ]);
-  return renderOperatorPage(request, reply, {
+  return renderOperatorPage(reply, {
     title: words.title,
     lead: words.lead,
     active: 'overview',

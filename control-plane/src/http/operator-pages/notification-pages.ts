@@ -1,5 +1,5 @@
 /** Notifications of jobs' ends, and sending one again. */
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import {
   NOTIFICATION_STATUSES,
@@ -41,13 +41,13 @@ export function registerNotificationPages(
   pages: FastifyInstance,
   services: OperatorServices,
 ): void {
-  pages.get(NOTIFICATIONS_PATH, (request, reply) => renderList(request, reply, services));
+  pages.get(NOTIFICATIONS_PATH, (_request, reply) => renderList(reply, services));
   pages.post<{ Params: { job: string } }>(
     `${NOTIFICATIONS_PATH}/:job/retry`,
     async (request, reply) => {
       const { job } = request.params;
       const outcome = await services.operateWebhooks.retry(job);
-      if (outcome !== 'retried') return renderList(request, reply, services, outcome);
+      if (outcome !== 'retried') return renderList(reply, services, outcome);
       request.log.info({ command: 'webhooks retry', jobId: job }, 'operator');
       return reply.redirect(withQuery(NOTIFICATIONS_PATH, { job, said: 'resent' }), 303);
     },
@@ -55,11 +55,11 @@ export function registerNotificationPages(
 }
 
 async function renderList(
-  request: FastifyRequest,
   reply: FastifyReply,
   { operateWebhooks }: OperatorServices,
   whyNot?: Exclude<ResendOutcome, 'retried'>,
 ): Promise<FastifyReply> {
+  const { request } = reply;
   const visit = operatorVisitOf(request);
   const { words, own } = visit;
   const texts = own.notifications;
@@ -69,7 +69,7 @@ async function renderList(
   const found = await operateWebhooks.list({ jobId: job, status, limit: PAGE_ROWS, after });
   const last = found.length === PAGE_ROWS ? found.at(-1) : undefined;
   const next = last && notificationCursor(last);
-  return renderOperatorPage(request, reply, {
+  return renderOperatorPage(reply, {
     title: texts.title,
     lead: texts.lead,
     active: 'notifications',

@@ -57,18 +57,14 @@ interface OperatorPage extends PageContent {
   readonly active?: (typeof ENTRIES)[number]['name'];
 }
 
-export function renderOperatorPage(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  page: OperatorPage,
-): FastifyReply {
+export function renderOperatorPage(reply: FastifyReply, page: OperatorPage): FastifyReply {
+  const { request } = reply;
   const { operator: own } = localeOf(request).words;
   const isSignedIn = maybeCsrf(request) !== undefined;
   const nav = ENTRIES.map(({ name, path: href, icon }) => {
     return { href, label: own[name].title, icon, active: name === page.active };
   });
   return renderFramed(
-    request,
     reply,
     { ...page, said: own.said },
     { path: OPERATOR_PATH, nav: isSignedIn ? nav : [], navigation: own.title },
@@ -85,7 +81,7 @@ export function writeOperatorError(
   const isSilent = error instanceof PageError || error.spec.http === 500;
   const detail = isSilent ? undefined : error.message;
   const way = { href: OPERATOR_PATH, label, notFound, detail };
-  renderOperatorPage(request, reply, errorPage(request, reply, error, way));
+  renderOperatorPage(reply, errorPage(reply, error, way));
 }
 
 /** Longest value of an address: a cursor, a name, an id. */

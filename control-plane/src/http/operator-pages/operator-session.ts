@@ -70,12 +70,8 @@ export function beginSession(reply: FastifyReply, sessions: OperatorSessions, is
   });
 }
 
-export function endSessions(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  sessions: OperatorSessions,
-): FastifyReply {
-  for (const token of tokensOf(request, sessions)) sessions.end(token);
+export function endSessions(reply: FastifyReply, sessions: OperatorSessions): FastifyReply {
+  for (const token of tokensOf(reply.request, sessions)) sessions.end(token);
   return reply
     .clearCookie(SECURE_COOKIE, cookieOptions(true))
     .clearCookie(PLAIN_COOKIE, cookieOptions(false));

@@ -42,7 +42,7 @@ type OrderRequest = FastifyRequest<{ Params: { order: string } }>;
 
 export function registerOrderPages(pages: FastifyInstance, services: OperatorServices): void {
   const { operateOrders } = services;
-  pages.get(ORDERS_PATH, (request, reply) => renderList(request, reply, services));
+  pages.get(ORDERS_PATH, (_request, reply) => renderList(reply, services));
   pages.get(`${ORDERS_PATH}/:order`, (request: OrderRequest, reply) =>
     renderOrder(request, reply, services),
   );
@@ -94,10 +94,10 @@ async function changeOrder(
 }
 
 async function renderList(
-  request: FastifyRequest,
   reply: FastifyReply,
   { operateOrders, operateAccounts }: OperatorServices,
 ): Promise<FastifyReply> {
+  const { request } = reply;
   const visit = operatorVisitOf(request);
   const { words, own } = visit;
   const state = queryChoice(request, 'state', LISTED_ORDER_STATES);
@@ -107,7 +107,7 @@ async function renderList(
   const names = await operateAccounts.namesOf(orders.map(order => order.account_id));
   const next = orders.length === PAGE_ROWS ? orders.at(-1)?.cursor : undefined;
   const states = LISTED_ORDER_STATES.map(value => ({ value, label: own.orders.states[value] }));
-  return renderOperatorPage(request, reply, {
+  return renderOperatorPage(reply, {
     title: own.orders.title,
     lead: own.orders.lead,
     active: 'orders',
@@ -171,7 +171,7 @@ async function renderOrder(
   const words = own.orders;
   const isPaid = order.paid_at !== null;
   const isWhole = order.refunded_amount === order.amount;
-  return renderOperatorPage(request, reply, {
+  return renderOperatorPage(reply, {
     title: words.order,
     lead: html`<code>${order.order_id}</code>`,
     back: { href: ORDERS_PATH, label: words.title },

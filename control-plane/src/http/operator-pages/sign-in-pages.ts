@@ -34,7 +34,7 @@ export function registerSignIn(
   const failures = new AttemptWindows(KEY_GUESSES);
   pages.get(SIGN_IN_PATH, { config: { public: true } }, (request, reply) => {
     if (maybeCsrf(request) !== undefined) return reply.redirect(OPERATOR_PATH, 303);
-    return renderSignIn(request, reply);
+    return renderSignIn(reply);
   });
   const requireAttempt = (request: FastifyRequest) => {
     const waitS = failures.waitS(networkOf(request.ip));
@@ -53,13 +53,13 @@ export function registerSignIn(
     if (!isOperatorKey(operatorKey, formOf(request).text('key'))) {
       failures.count(networkOf(request.ip));
       request.log.warn({ command: 'sign-in' }, 'operator: a wrong key');
-      return renderSignIn(request, reply, localeOf(request).words.operator.signIn.wrong);
+      return renderSignIn(reply, localeOf(request).words.operator.signIn.wrong);
     }
     request.log.info({ command: 'sign-in' }, 'operator');
     return beginSession(reply, sessions, isSecure).redirect(OPERATOR_PATH, 303);
   });
-  pages.post(`${OPERATOR_PATH}/sign-out`, (request, reply) =>
-    endSessions(request, reply, sessions).redirect(SIGN_IN_PATH, 303),
+  pages.post(`${OPERATOR_PATH}/sign-out`, (_request, reply) =>
+    endSessions(reply, sessions).redirect(SIGN_IN_PATH, 303),
   );
   pages.post(`${OPERATOR_PATH}/language`, (request, reply) => {
     const language = formOf(request).text('language');
@@ -70,9 +70,9 @@ export function registerSignIn(
   });
 }
 
-function renderSignIn(request: FastifyRequest, reply: FastifyReply, error?: string): FastifyReply {
-  const { operator: own } = localeOf(request).words;
-  return renderOperatorPage(request, reply, {
+function renderSignIn(reply: FastifyReply, error?: string): FastifyReply {
+  const { operator: own } = localeOf(reply.request).words;
+  return renderOperatorPage(reply, {
     title: own.signIn.title,
     lead: own.signIn.lead,
     status: error === undefined ? 200 : 422,

@@ -47,15 +47,15 @@ before(async () => {
     throw new ContractError(request.params.code, '<b>detail</b>');
   });
   registerAssets(app, '/account/assets');
-  app.get('/account/stranger', (request, reply) =>
-    renderPage(request, reply, { title: 'Hello', main: html`<p>there</p>` }),
+  app.get('/account/stranger', (_request, reply) =>
+    renderPage(reply, { title: 'Hello', main: html`<p>there</p>` }),
   );
   app.get<{ Params: { role: SignedIn['role'] } }>('/account/keys/:role', (request, reply) => {
     const { role } = request.params;
     const language = role === 'viewer' ? 'zh-CN' : 'en';
     note(request, { person: { ...VIEWER, role }, csrf: VIEWER.csrf, language });
     const said = { revoked: 'The key is revoked.' };
-    return renderPage(request, reply, { title: 'Keys', active: 'keys', main: 'x', said });
+    return renderPage(reply, { title: 'Keys', active: 'keys', main: 'x', said });
   });
   await app.ready();
 });

@@ -89,12 +89,8 @@ const PAGE_HEADERS = {
 const SCRIPTS = ['copy.js', 'confirm.js', 'times.js'] as const;
 
 /** Answers with a page, in the language of who asked. */
-export function renderFramed(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  page: PageContent,
-  frame: Frame,
-): FastifyReply {
+export function renderFramed(reply: FastifyReply, page: PageContent, frame: Frame): FastifyReply {
+  const { request } = reply;
   const csrf = maybeCsrf(request);
   const said = saidOf(request, page.said);
   const locale = localeOf(request);

@@ -33,7 +33,8 @@ interface Page extends PageContent {
   readonly active?: (typeof ENTRIES)[number]['name'];
 }
 
-export function renderPage(request: FastifyRequest, reply: FastifyReply, page: Page): FastifyReply {
+export function renderPage(reply: FastifyReply, page: Page): FastifyReply {
+  const { request } = reply;
   const person = maybeSignedIn(request);
   const { words } = localeOf(request);
   const seen = ENTRIES.filter(
@@ -46,7 +47,7 @@ export function renderPage(request: FastifyRequest, reply: FastifyReply, page: P
     active: name === page.active,
   }));
   const { navigation } = words.common;
-  return renderFramed(request, reply, page, { path: ACCOUNT_PATH, nav, navigation, person });
+  return renderFramed(reply, page, { path: ACCOUNT_PATH, nav, navigation, person });
 }
 
 /** Sections of `words.errors` that are pages. */
@@ -69,11 +70,11 @@ const KINDS: Readonly<Partial<Record<ErrorCode, ErrorPageKind>>> = {
  * @param way.detail for the operator, in English, as the command line says it
  */
 export function errorPage(
-  request: FastifyRequest,
   reply: FastifyReply,
   error: PageError | ContractError,
   way: { href: string; label: string; notFound?: string; detail?: string | undefined },
 ): PageContent {
+  const { request } = reply;
   const { errors } = localeOf(request).words;
   const status = error instanceof PageError ? error.status : error.spec.http;
   const kind =
@@ -104,8 +105,8 @@ export function writeErrorPage(
 ): FastifyReply {
   const { errors } = localeOf(request).words;
   const label = maybeSignedIn(request) === undefined ? errors.toSignIn : errors.toOverview;
-  const page = errorPage(request, reply, error, { href: ACCOUNT_PATH, label });
-  return renderPage(request, reply, page);
+  const page = errorPage(reply, error, { href: ACCOUNT_PATH, label });
+  return renderPage(reply, page);
 }
 
 /** Whether the answer is read by a person: a browser asks for HTML, a script of ours does not. */
