@@ -6,12 +6,7 @@
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
 import { guardHttpServer } from '#program/ports/http-guard.ts';
 import { onAnswerEnd } from './answers/answer-end.ts';
-import {
-  KnownPaths,
-  refuseUnknownPath,
-  requireHost,
-  setAnswerHeaders,
-} from './answers/answer-headers.ts';
+import { checkRequests, setAnswerHeaders } from './answers/answer-headers.ts';
 import { createClientErrorHandler, watchConnections } from './answers/client-errors.ts';
 import { answeredCodeOf, createErrorHandler } from './answers/error-handler.ts';
 import { requireOperatorKey } from './checks/operator-key.ts';
@@ -60,17 +55,9 @@ export function buildOperatorApp(
     // A scrape every few seconds is not worth a line, but one that gives up is.
     if (route !== '/metrics' || end.left) request.log.info(answered, 'answered the operator');
   });
-  const paths = new KnownPaths();
-  app.addHook('onRoute', route => paths.add(route.url, route.method));
-  app.addHook('onRequest', (request, reply, done) => {
-    setAnswerHeaders(request, reply);
-    requireHost(request);
-    if (request.is404) refuseUnknownPath(request, reply, paths);
-    done();
-  });
+  checkRequests(app);
   app.addHook('onSend', finishUnreadBody);
   app.setErrorHandler(createErrorHandler(baseUrl, { shown: ['public', 'operator'] }));
-  app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
 
   app.get('/metrics', async (_request, reply) =>
     reply.type(metrics.contentType).send(await metrics.metrics()),

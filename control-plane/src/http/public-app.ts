@@ -12,12 +12,7 @@ import { serveRequest } from '#program/request-owner.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import { registerAccountArea } from './account/account-app.ts';
 import { wantsPage, writeErrorPage } from './account/page/render-page.ts';
-import {
-  KnownPaths,
-  refuseUnknownPath,
-  requireHost,
-  setAnswerHeaders,
-} from './answers/answer-headers.ts';
+import { checkRequests, setAnswerHeaders } from './answers/answer-headers.ts';
 import { type Answered, addAnswerLog } from './answers/answer-log.ts';
 import {
   type ClientErrorOptions,
@@ -112,17 +107,10 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, done) => done(null));
 
-  const paths = new KnownPaths();
   app.addHook('onRoute', ({ url, method }) => {
-    paths.add(url, method);
     for (const one of [method].flat()) options.onRoute?.(url, one);
   });
-  app.addHook('onRequest', (request, reply, done) => {
-    setAnswerHeaders(request, reply);
-    requireHost(request);
-    if (request.is404) refuseUnknownPath(request, reply, paths);
-    done();
-  });
+  checkRequests(app);
   allowOrigins(app, options.removebg?.origins ?? []);
   app.addHook('onSend', finishUnreadBody);
   app.addHook('onSend', (_request, reply, payload, done) => {
@@ -137,8 +125,6 @@ export function buildApp(services: AppServices, options: AppOptions): App {
     done(null, payload);
   });
   app.setErrorHandler(errorHandlerOf(options));
-  // No request reaches it, since the hook above refuses first: it replaces the framework's answer.
-  app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
 
   const checks = createHeaderChecks(services, connections, options);
   registerMattingRoutes(app, services, checks, options);

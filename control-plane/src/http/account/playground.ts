@@ -23,7 +23,7 @@ import { MultipartReader } from '../body/multipart-reader.ts';
 import { wantBody } from '../connections/unread-body.ts';
 import { codeSamples } from './code-samples.ts';
 import { failureText, type JobRequest, resultStage, sendResultOf, sizeOf } from './jobs.ts';
-import { button, linkButton, selectField, textField } from './page/forms.ts';
+import { button, checkbox, fileField, linkButton, selectField, textField } from './page/forms.ts';
 import { type Child, html } from './page/html.ts';
 import { codeBlock, emptyState, notice } from './page/lists.ts';
 import { renderPage } from './page/render-page.ts';
@@ -255,6 +255,7 @@ function form(
       label: said.picture,
       hint: said.pictureHint,
       error: errorOf('image_file'),
+      accept: ACCEPT,
       drop: said.chosen,
     })}
     <div class="actions">
@@ -290,7 +291,14 @@ function optionFields(
       })}
       ${text('background', said.background, { hint: said.backgroundHint, placeholder: 'white, #f5f5f5' })}
     </div>
-    ${checkboxOn('crop', said.crop, values.get('crop') === 'true', error('crop'))}
+    ${checkbox({
+      name: 'crop',
+      label: said.crop,
+      // As the API has it.
+      value: 'true',
+      checked: values.get('crop') === 'true',
+      error: error('crop'),
+    })}
     <details open=${hasMore || undefined}>
       <summary>${said.more}</summary>
       <div class="stack">
@@ -319,6 +327,7 @@ function optionFields(
             name: 'background_file',
             label: said.backgroundFile,
             error: error('background_file'),
+            accept: ACCEPT,
           })}
         </div>
       </div>
@@ -336,37 +345,6 @@ const FORMAT_NAMES: Readonly<Record<string, string>> = {
 const MORE = PLAYGROUND_OPTIONS.filter(
   name => !['output_format', 'background', 'crop'].includes(name),
 );
-
-/** A box that sends `true`, as the API has it. */
-function checkboxOn(name: string, label: string, checked: boolean, error: string | undefined) {
-  return html`<div class="field">
-    <label class="choice"><input type="checkbox" name=${name} value="true" checked=${checked}
-      aria-describedby=${error === undefined ? undefined : `${name}-error`} /><span>${label}</span></label>
-    ${error === undefined ? null : html`<span class="error" id=${`${name}-error`}>${error}</span>`}
-  </div>`;
-}
-
-function fileField(props: {
-  readonly name: string;
-  readonly label: string;
-  readonly hint?: string;
-  readonly error?: string | undefined;
-  /** The field takes what is dropped or pasted; said of the picture that was chosen. */
-  readonly drop?: string;
-}): VNode {
-  const { name, label, hint, error, drop } = props;
-  const ids = [hint ? `${name}-hint` : '', error === undefined ? '' : `${name}-error`];
-  const described = ids.filter(id => id !== '').join(' ') || undefined;
-  const wrong = error === undefined ? '' : ' wrong';
-  return html`<div class=${`field${drop === undefined ? '' : ' drop'}${wrong}`}
-      data-drop=${drop}>
-    <label for=${name}>${label}</label>
-    <input type="file" id=${name} name=${name} accept=${ACCEPT} aria-describedby=${described}
-      aria-invalid=${error === undefined ? undefined : 'true'} />
-    ${hint ? html`<span class="hint" id=${`${name}-hint`}>${hint}</span>` : null}
-    ${error === undefined ? null : html`<span class="error" id=${`${name}-error`}>${error}</span>`}
-  </div>`;
-}
 
 const ACCEPT = 'image/jpeg,image/png,image/webp,image/avif,image/jxl,.jxl';
 

@@ -1,5 +1,5 @@
 /** The headers of every answer, and the checks of a request that come before its route's. */
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { headerValues } from '../headers/raw-headers.ts';
 import { pathOf } from './error-handler.ts';
@@ -20,8 +20,22 @@ export function setAnswerHeaders(request: FastifyRequest, reply: FastifyReply): 
   if (pathOf(request) === NEGOTIATED_PATH) reply.header('vary', 'accept');
 }
 
+/** What every request of a port meets before its route, to be called before a route is added. */
+export function checkRequests(app: FastifyInstance): void {
+  const paths = new KnownPaths();
+  app.addHook('onRoute', ({ url, method }) => paths.add(url, method));
+  app.addHook('onRequest', (request, reply, done) => {
+    setAnswerHeaders(request, reply);
+    requireHost(request);
+    if (request.is404) refuseUnknownPath(request, reply, paths);
+    done();
+  });
+  // No request reaches it, since the hook above refuses first: it replaces the framework's answer.
+  app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
+}
+
 /** The paths that exist and their methods: collected as routes are added. */
-export class KnownPaths {
+class KnownPaths {
   readonly #methods = new Map<
     string,
     { readonly matches: RegExp; readonly methods: Set<string> }
@@ -48,7 +62,7 @@ export class KnownPaths {
 }
 
 /** @throws ContractError INVALID_REQUEST: RFC 9112 section 3.2 asks for exactly one Host. */
-export function requireHost(request: FastifyRequest): void {
+function requireHost(request: FastifyRequest): void {
   const { raw } = request;
   const is11 = raw.httpVersionMajor === 1 && raw.httpVersionMinor >= 1;
   const count = headerValues(raw, 'host').length;
@@ -58,11 +72,7 @@ export function requireHost(request: FastifyRequest): void {
 }
 
 /** @throws ContractError NOT_FOUND, METHOD_NOT_ALLOWED (with Allow) */
-export function refuseUnknownPath(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  paths: KnownPaths,
-): never {
+function refuseUnknownPath(request: FastifyRequest, reply: FastifyReply, paths: KnownPaths): never {
   const methods = paths.methodsOf(pathOf(request));
   if (methods === undefined) throw new ContractError('NOT_FOUND', 'there is nothing at this path');
   reply.header('allow', methods.join(', '));

@@ -109,12 +109,14 @@ export function radioGroup(
   return choices(props, 'radio', option => option.value === props.value);
 }
 
-/** One box by itself, sent as `on`. */
-export function checkbox(props: FieldProps & { readonly checked: boolean }): VNode {
-  const { name, label, checked, hint, error, id = name } = props;
+/** One box by itself. @param props.value `on` where absent */
+export function checkbox(
+  props: FieldProps & { readonly checked: boolean; readonly value?: string },
+): VNode {
+  const { name, label, checked, value, hint, error, id = name } = props;
   return html`<div class="field">
     <label class="choice">
-      <input id=${id} type="checkbox" name=${name} checked=${checked}
+      <input id=${id} type="checkbox" name=${name} value=${value} checked=${checked}
         ...${described(id, hint, error)} />
       <span>${label}${hintOf(id, hint)}</span>
     </label>
@@ -142,9 +144,23 @@ function choices(
   </fieldset>`;
 }
 
-function field(props: FieldProps & { readonly id: string }, control: VNode): VNode {
-  const { id, label, note, hint, error } = props;
-  return html`<div class=${error === undefined ? 'field' : 'field wrong'}>
+/** @param props.drop the field takes what is dropped or pasted; said of the picture that was chosen */
+export function fileField(
+  props: FieldProps & { readonly accept: string; readonly drop?: string },
+): VNode {
+  const { name, hint, error, accept, drop } = props;
+  const control = html`<input type="file" id=${name} name=${name} accept=${accept}
+    ...${described(name, hint, error)} />`;
+  return field({ ...props, id: name, drop }, control);
+}
+
+function field(
+  props: FieldProps & { readonly id: string; readonly drop?: string | undefined },
+  control: VNode,
+): VNode {
+  const { id, label, note, hint, error, drop } = props;
+  const name = `field${drop === undefined ? '' : ' drop'}${error === undefined ? '' : ' wrong'}`;
+  return html`<div class=${name} data-drop=${drop}>
     <label for=${id}>${label}${noteOf(note)}</label>
     ${control}
     ${hintOf(id, hint)}
