@@ -1,6 +1,7 @@
 /** A fleet whose every part can be killed, and accounts that submit to it. */
 import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
 import { openStores, type Stores } from '../../control-plane/src/store/stores.ts';
+import { fundedCaller } from '../../control-plane/test/store/fixtures.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { Fleet, type FleetOptions } from '../support/fleet/fleet.ts';
 import type { GroundVictim } from '../support/fleet/ground.ts';
@@ -33,7 +34,7 @@ export class ChaosFleet {
       migrations: 'run',
       renderOutboxBody: () => '{}',
     });
-    return new ChaosFleet(fleet, stores, await createAccount(stores, 'chaos'));
+    return new ChaosFleet(fleet, stores, await createAccount(stores));
   }
 
   /** Base URLs of the control planes, without a trailing slash. */
@@ -42,8 +43,8 @@ export class ChaosFleet {
   }
 
   /** With credits for everything it will ever submit. */
-  createAccount(name: string): Promise<ChaosAccount> {
-    return createAccount(this.stores, name);
+  createAccount(): Promise<ChaosAccount> {
+    return createAccount(this.stores);
   }
 
   /** Rows of jobs that succeeded and did not expire; of one account, or of all. */
@@ -100,10 +101,7 @@ export class ChaosFleet {
   }
 }
 
-async function createAccount(stores: Stores, name: string): Promise<ChaosAccount> {
-  const account = await stores.accounts.create(name);
-  if (account === undefined) throw new Error('the chaos needs a database of its own');
-  await stores.ledger.grant(account.id, 1_000_000, name);
-  const { token } = await stores.apiKeys.create(account.id, name);
-  return { accountId: account.id, apiKey: token };
+async function createAccount(stores: Stores): Promise<ChaosAccount> {
+  const { accountId, token } = await fundedCaller(stores, 1_000_000);
+  return { accountId, apiKey: token };
 }

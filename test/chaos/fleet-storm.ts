@@ -69,7 +69,7 @@ export class FleetStorm {
     const picture = (await encode(pictureOf(0))).toString('base64');
     const { urls } = fleet;
     for (let index = 0; index < options.hostileAccounts; index += 1) {
-      const account = await fleet.createAccount(`hostile-${index}`);
+      const account = await fleet.createAccount();
       const random = storm.#random;
       storm.#hostile.push(await HostileAccount.start({ urls, random, picture, ...account }));
     }

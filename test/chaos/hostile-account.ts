@@ -6,10 +6,13 @@
  * It expects nothing for itself but one thing: a key never leads to two jobs.
  */
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
-import { createServer, type Server } from 'node:http';
-import { type AddressInfo, connect, type Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import {
+  type LoopbackSource,
+  openSource,
+} from '../../control-plane/test/sources/loopback-source.ts';
+import { submitTo } from '../../control-plane/test/support/replicas.ts';
 import type { SeededRandom } from '../support/fleet/seeded-random.ts';
 import type { WireJob } from '../support/running-service.ts';
 
@@ -39,8 +42,8 @@ export class HostileAccount {
   /** What must never be: told by `stop`. */
   readonly violations: string[] = [];
   readonly #options: HostileAccountOptions;
-  readonly #tarpit: HangingServer;
-  readonly #receiver: HangingServer;
+  readonly #tarpit: LoopbackSource;
+  readonly #receiver: LoopbackSource;
   readonly #sockets = new Set<Socket>();
   readonly #links: string[] = [];
   readonly #ended = new AbortController();
@@ -49,8 +52,8 @@ export class HostileAccount {
 
   private constructor(
     options: HostileAccountOptions,
-    tarpit: HangingServer,
-    receiver: HangingServer,
+    tarpit: LoopbackSource,
+    receiver: LoopbackSource,
   ) {
     this.accountId = options.accountId;
     this.#options = options;
@@ -59,8 +62,13 @@ export class HostileAccount {
   }
 
   static async start(options: HostileAccountOptions): Promise<HostileAccount> {
-    const tarpit = await HangingServer.open('drips');
-    const receiver = await HangingServer.open('silent');
+    const tarpit = await openSource((request, response) => {
+      request.resume();
+      response.writeHead(200, { 'content-type': 'image/png', 'content-length': 10_000_000 });
+      const drip = setInterval(() => response.write('x'), DRIP_MS);
+      response.once('close', () => clearInterval(drip));
+    });
+    const receiver = await openSource(request => void request.resume());
     const account = new HostileAccount(options, tarpit, receiver);
     account.#loops = Promise.all([
       account.#repeat(TARPIT_PAUSE_MS, () => account.#submitSlowSource()),
@@ -80,8 +88,8 @@ export class HostileAccount {
 
   async #stop(): Promise<void> {
     this.#ended.abort();
-    await this.#tarpit.close();
-    await this.#receiver.close();
+    await this.#tarpit[Symbol.asyncDispose]();
+    await this.#receiver[Symbol.asyncDispose]();
     for (const socket of this.#sockets) socket.destroy();
     await this.#loops;
   }
@@ -173,19 +181,12 @@ export class HostileAccount {
     place: string,
     key: string,
     body: object,
-    url = this.#options.random.pick(this.#options.urls),
+    url = this.#options.random.pick(this.#options.urls) ?? '',
   ): Promise<WireJob | undefined> {
     try {
-      const answer = await fetch(`${url}${place}`, {
-        method: 'POST',
-        headers: {
-          authorization: `Bearer ${this.#options.apiKey}`,
-          'idempotency-key': key,
-          'content-type': 'application/json',
-        },
-        body: JSON.stringify(body),
-        signal: AbortSignal.any([AbortSignal.timeout(REQUEST_TIMEOUT_MS), this.#ended.signal]),
-      });
+      const signal = AbortSignal.any([AbortSignal.timeout(REQUEST_TIMEOUT_MS), this.#ended.signal]);
+      const sent = { path: place, key, signal };
+      const answer = await submitTo(url, this.#options.apiKey, body, sent);
       this.#count(`${what} ${answer.status}`);
       return (await answer.json()) as WireJob;
     } catch {
@@ -197,45 +198,5 @@ export class HostileAccount {
 
   #count(what: string): void {
     this.answers.set(what, (this.answers.get(what) ?? 0) + 1);
-  }
-}
-
-/** A server that never comes to an end with anybody. */
-class HangingServer {
-  readonly url: string;
-  readonly #server: Server;
-  readonly #drips: Set<NodeJS.Timeout>;
-
-  private constructor(server: Server, drips: Set<NodeJS.Timeout>) {
-    this.#server = server;
-    this.#drips = drips;
-    this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  }
-
-  static async open(manner: 'drips' | 'silent'): Promise<HangingServer> {
-    const drips = new Set<NodeJS.Timeout>();
-    const server = createServer((request, response) => {
-      request.resume();
-      if (manner === 'silent') return;
-      response.writeHead(200, { 'content-type': 'image/png', 'content-length': 10_000_000 });
-      const drip = setInterval(() => response.write('x'), DRIP_MS);
-      drips.add(drip);
-      response.once('close', () => {
-        clearInterval(drip);
-        drips.delete(drip);
-      });
-    });
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    return new HangingServer(server, drips);
-  }
-
-  /** Who connects from now on is refused at once. */
-  async close(): Promise<void> {
-    const closed = once(this.#server, 'close');
-    this.#server.close();
-    this.#server.closeAllConnections();
-    for (const drip of this.#drips) clearInterval(drip);
-    await closed;
   }
 }

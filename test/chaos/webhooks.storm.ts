@@ -12,7 +12,7 @@ import { test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { findFreePorts } from '../../bin/free-ports.ts';
 import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
-import { createStores, openStores, type Stores } from '../../control-plane/src/store/stores.ts';
+import type { Stores } from '../../control-plane/src/store/stores.ts';
 import { ScriptedNode, TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
 import {
   type Answer,
@@ -20,7 +20,8 @@ import {
   reset,
   taken,
 } from '../../control-plane/test/services/notification/receiver.ts';
-import { pictureBody } from '../../control-plane/test/support/replicas.ts';
+import { openCaller, storesOn } from '../../control-plane/test/store/fixtures.ts';
+import { pictureBody, submitTo } from '../../control-plane/test/support/replicas.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { THIS_VERSION } from '../support/fleet/installed-version.ts';
@@ -137,23 +138,14 @@ class Storm {
   /** The same key until it is answered: it is one job, whichever process dies meanwhile. */
   async #submit(kind: Kind): Promise<void> {
     const key = randomUUID();
-    const body = JSON.stringify(
-      pictureBody({
-        callback_url: this.#receivers[kind].url(),
-        callback_secret: this.#secrets[kind],
-      }),
-    );
+    const body = pictureBody({
+      callback_url: this.#receivers[kind].url(),
+      callback_secret: this.#secrets[kind],
+    });
     for (;;) {
       const replica = at(this.#replicas, randomInt(this.#replicas.length));
-      const answer = await fetch(`${replica.url}/v1/matting/jobs`, {
-        method: 'POST',
-        headers: {
-          authorization: `Bearer ${this.#token}`,
-          'idempotency-key': key,
-          'content-type': 'application/json',
-        },
-        body,
-      }).catch(() => undefined);
+      const sent = submitTo(replica.url, this.#token, body, { key });
+      const answer = await sent.catch(() => undefined);
       const told = await answer?.text().catch(() => undefined);
       if (answer !== undefined && told !== undefined && answer.ok) {
         this.#kinds.set(JSON.parse(told).job_id, kind);
@@ -302,7 +294,7 @@ async function runWebhookStorm(options: StormOptions): Promise<StormReport> {
     receivers[kind] = closing.use(await Receiver.open(secrets[kind], answers[kind]));
   }
   const databaseUrl = `sqlite:${path.join(directory, 'matting.sqlite')}`;
-  const token = await createCaller(databaseUrl, options.events);
+  const token = await openCaller(databaseUrl, options.events);
   const env = {
     MATTING_DATA_DIR: directory,
     MATTING_SECRETS_KEY: 'ab'.repeat(32),
@@ -338,26 +330,10 @@ async function runWebhookStorm(options: StormOptions): Promise<StormReport> {
   for (const replica of replicas) await replica.untilReady();
   const database = await openDatabase(databaseUrl, { log: SILENT_LOG });
   closing.defer(() => database.close());
-  const stores = createStores(database, { renderOutboxBody: () => '{}' });
+  const stores = storesOn(database);
   const storm = new Storm({ options, receivers, elsewhere, secrets, replicas, stores, token });
   await storm.run();
   return await storm.report();
-}
-
-async function createCaller(databaseUrl: string, credits: number): Promise<string> {
-  const stores = await openStores(databaseUrl, {
-    log: SILENT_LOG,
-    migrations: 'run',
-    renderOutboxBody: () => '{}',
-  });
-  try {
-    const account = await stores.accounts.create('storm');
-    assert.ok(account);
-    await stores.ledger.grant(account.id, credits, 'storm');
-    return (await stores.apiKeys.create(account.id, 'storm')).token;
-  } finally {
-    await stores.close();
-  }
 }
 
 /** What must hold after any storm. Fails with the report. */

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { randomBytes, randomUUID } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -16,7 +16,7 @@ import { Ajv } from 'ajv';
 import formats from 'ajv-formats';
 import { TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
 import { until } from '../../control-plane/test/services/dispatch/harness.ts';
-import { pictureBody } from '../../control-plane/test/support/replicas.ts';
+import { pictureBody, submitTo } from '../../control-plane/test/support/replicas.ts';
 import { FakeCollector } from '../support/fake-collector.ts';
 import { loggedMessages } from '../support/log-calls.ts';
 import { Program } from '../support/program.ts';
@@ -121,26 +121,19 @@ describe('lines of both programs', () => {
     const env = { PATH: process.env.PATH, MATTING_DATA_DIR: directory };
     const { stdout } = await promisify(execFile)(process.execPath, [cli, ...setup], { env });
     const { api_key: apiKey } = JSON.parse(stdout);
-    const post = (body: unknown, headers: object, place = '/v1/matting') =>
-      fetch(`${origin}${place}`, {
-        method: 'POST',
-        headers: {
-          authorization: `Bearer ${apiKey}`,
-          'idempotency-key': randomUUID(),
-          'content-type': 'application/json',
-          traceparent: `00-${traceId}-${randomBytes(8).toString('hex')}-01`,
-          ...headers,
-        },
-        body: JSON.stringify(body),
-      });
+    const traceparent = () => `00-${traceId}-${randomBytes(8).toString('hex')}-01`;
+    const post = (body: unknown, token = apiKey) => {
+      const headers = { traceparent: traceparent() };
+      return submitTo(origin, token, body, { path: '/v1/matting', headers });
+    };
     const hook = {
       callback_url: 'http://127.0.0.1:9/',
       callback_secret: 'a callback secret of the lines',
     };
-    const answer = await post(pictureBody(hook), {});
+    const answer = await post(pictureBody(hook));
     assert.equal(answer.status, 200, await answer.text());
-    await post({}, {});
-    await post({}, { authorization: 'Bearer none' });
+    await post({});
+    await post({}, 'none');
     await fetch(`${origin}/v1/nowhere`);
     await fetch(`${operator}/jobs`, { headers: asOperator });
     await fetch(`${operator}/jobs`);

@@ -4,13 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import sharp from 'sharp';
+import {
+  type LoopbackSource,
+  openSource,
+} from '../../control-plane/test/sources/loopback-source.ts';
 import {
   ROOT,
   type RunningService,
@@ -27,24 +28,19 @@ type Subject = Readonly<Record<'left' | 'top' | 'width' | 'height' | 'share', nu
 type Colour = readonly [red: number, green: number, blue: number];
 
 let service: RunningService;
-let pictures: Server;
-let picturesUrl: string;
+let pictures: LoopbackSource;
 let blue: Buffer;
-const asked: string[] = [];
 
 before(async () => {
   blue = await plain([0, 0, 255], 64, 48);
-  pictures = createServer((request, response) => {
-    asked.push(request.url ?? '');
-    const found = request.url === '/photo' ? PHOTO : request.url === '/blue' ? blue : undefined;
+  pictures = await openSource(({ url }, response) => {
+    const found = url === '/photo' ? PHOTO : url === '/blue' ? blue : undefined;
     response.writeHead(found === undefined ? 404 : 200).end(found);
-  }).listen(0, '127.0.0.1');
-  await once(pictures, 'listening');
-  picturesUrl = `http://127.0.0.1:${(pictures.address() as AddressInfo).port}`;
+  });
   service = await startService();
 });
 after(async () => {
-  pictures?.close();
+  await pictures?.[Symbol.asyncDispose]();
   await service?.close();
 });
 
@@ -136,10 +132,13 @@ test('a picture behind the subject: as a file, and by its URL beside image_url',
   const red = await plain([255, 0, 0], 40, 90);
   const byFile = await made({ background_file: new Blob([red], { type: 'image/png' }) });
   const byUrl = await made({
-    image_url: `${picturesUrl}/photo`,
-    background_url: `${picturesUrl}/blue`,
+    image_url: `${pictures.url}/photo`,
+    background_url: `${pictures.url}/blue`,
   });
-  assert.deepEqual(asked, ['/photo', '/blue']);
+  assert.deepEqual(
+    pictures.requests.map(request => request.split(' ')[1]),
+    ['/photo', '/blue'],
+  );
   for (const [{ job, file, subject }, colour] of [
     [byFile, [255, 0, 0]],
     [byUrl, [0, 0, 255]],
@@ -166,7 +165,7 @@ test('the matte alone, the same as the alpha of the cut-out', async () => {
 
 test('a background that cannot be had or decoded ends the job and costs nothing', async () => {
   const { available } = await service.credits();
-  const gone = await made({ background_url: `${picturesUrl}/gone` });
+  const gone = await made({ background_url: `${pictures.url}/gone` });
   assert.equal(gone.job.code, 'IMAGE_DOWNLOAD_FAILED');
   assert.match(gone.job.detail ?? '', /background/);
   const cut = (await plain([1, 2, 3], 500, 500)).subarray(0, 80);

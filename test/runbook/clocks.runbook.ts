@@ -71,8 +71,7 @@ describe('the clocks of a cluster', { skip }, () => {
     const { msg } = await plane.line(/^the clock of .* is .* ahead of /);
     assert.ok(msg.includes(`:${wrong.port} is `), msg);
     assert.equal((await service.final(await service.submit())).status, 'succeeded');
-    await plane.stop();
-    plane.start();
+    await plane.restart();
     assert.notEqual(await plane.exited, 0);
     assert.match(plane.complaint, /synchronise the clocks/);
     setClock(0);

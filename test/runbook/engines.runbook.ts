@@ -34,8 +34,7 @@ async function requireSuccess(brightness = 0): Promise<void> {
 }
 
 async function restart(env: Env = {}): Promise<void> {
-  await node().stop();
-  node().start(env);
+  await node().restart(env);
   await service.ready();
 }
 

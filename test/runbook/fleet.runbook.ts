@@ -62,8 +62,7 @@ describe('programs and nodes', { skip: SKIP }, () => {
     await page.isOver();
     page.says('`no-node-yet`: as MattingNoNode');
     for (const node of service.nodes) await node.stop();
-    await other.stop();
-    other.start();
+    await other.restart();
     assert.deepEqual(causes(await page.fires()), ['no-node-yet']);
     for (const node of service.nodes) node.start();
     await page.isOver();
@@ -91,14 +90,12 @@ describe('programs and nodes', { skip: SKIP }, () => {
 
   procedure(service, 'MattingNodesRefused', async page => {
     const node = at(service.nodes, 1);
-    await node.stop();
-    node.start({ MATTING_NODE_TOKEN: 'a-token-of-another-fleet' });
+    await node.restart({ MATTING_NODE_TOKEN: 'a-token-of-another-fleet' });
     const [firing] = await page.fires();
     assert.equal(firing?.cause, 'token');
     const { line } = { line: await at(service.planes, 0).line('a node was refused') };
     assert.equal(line.cause, 'token');
-    await node.stop();
-    node.start();
+    await node.restart();
     await page.isOver();
     await service.ready();
   });
@@ -141,8 +138,7 @@ describe('programs and nodes', { skip: SKIP }, () => {
     const image_base64 = await pictureBase64();
     await service.database.ask('rename table matting.api_keys to matting.api_keys_away');
     for (const plane of service.planes) {
-      await plane.stop();
-      plane.start();
+      await plane.restart();
     }
     await page.fires(async () => {
       const { status } = await service.post({ image_base64 });

@@ -14,7 +14,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import sharp from 'sharp';
 import { findFreePorts } from '../../bin/free-ports.ts';
+import { submitTo } from '../../control-plane/test/support/replicas.ts';
 import { PrometheusServer, skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
+import { at } from '../support/at.ts';
 import { skipReason } from '../support/database.ts';
 import { type Env, Program } from '../support/program.ts';
 import { ROOT, type WireJob } from '../support/running-service.ts';
@@ -189,16 +191,12 @@ export class Installation {
     }
   }
 
-  async post(body: unknown, { plane = 0, path: at = '/v1/matting/jobs', key = this.apiKey } = {}) {
-    const response = await fetch(`${this.planes[plane]?.baseUrl}${at}`, {
-      method: 'POST',
-      headers: {
-        authorization: `Bearer ${key}`,
-        'idempotency-key': randomUUID(),
-        'content-type': 'application/json',
-      },
-      body: JSON.stringify(body),
-    });
+  async post(
+    body: unknown,
+    { plane = 0, path: place = '/v1/matting/jobs', key = this.apiKey } = {},
+  ) {
+    const { baseUrl } = at(this.planes, plane);
+    const response = await submitTo(baseUrl, key, body, { path: place });
     return { status: response.status, job: (await response.json()) as WireJob };
   }
 

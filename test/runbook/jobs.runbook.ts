@@ -138,15 +138,13 @@ describe('jobs', { skip: SKIP }, () => {
     });
     await stalling;
     await page.isOver();
-    await plane.stop();
-    plane.start({ NODE_OPTIONS: `--import=${BUSY_LOOP_HOOK}` });
+    await plane.restart({ NODE_OPTIONS: `--import=${BUSY_LOOP_HOOK}` });
     await service.ready();
     plane.signal('SIGUSR2');
     const busyCores = await coresWhileSlow(page);
     plane.signal('SIGUSR2');
     assert.ok(busyCores > 2 * stalledCores, `${busyCores} busy, ${stalledCores} stalled`);
-    await plane.stop();
-    plane.start();
+    await plane.restart();
     await service.ready();
     await page.isOver();
   });

@@ -87,12 +87,10 @@ describe('rotations', { skip: SKIP }, () => {
     assert.equal(await attemptsThatFailed(), 0);
     // What the old one opens: nothing.
     const [node] = service.nodes;
-    await node?.stop();
-    node?.start();
+    await node?.restart();
     const refused = await service.planes[0]?.line('a node was refused');
     assert.equal(refused?.cause, 'token');
-    await node?.stop();
-    node?.start(TOKEN);
+    await node?.restart(TOKEN);
     await service.ready();
   });
 
@@ -117,8 +115,7 @@ describe('rotations', { skip: SKIP }, () => {
     assert.equal((await service.final(jobId)).status, 'succeeded');
     await service.until('it is told of', () => told.some(id => id.includes(jobId)));
     const [plane] = service.planes;
-    await plane?.stop();
-    plane?.start(TOKEN);
+    await plane?.restart(TOKEN);
     assert.notEqual(await plane?.exited, 0);
     assert.match(plane?.complaint ?? '', /MATTING_SECRETS_KEY/);
     plane?.start({ ...TOKEN, MATTING_SECRETS_KEY: NEXT_KEY });

@@ -58,8 +58,7 @@ describe('the storage', { skip }, () => {
     page.says('does not start');
     // The page of the job's image is free again.
     fill();
-    await plane.stop();
-    plane.start();
+    await plane.restart();
     assert.notEqual(await plane.exited, 0);
     assert.match(plane.complaint, /ENOSPC|no space/i);
     disk.remount('size=12g');

@@ -69,8 +69,7 @@ describe('notifications', { skip: SKIP }, () => {
 
   async function restart(variables: Env): Promise<void> {
     const plane = at(service.planes, 0);
-    await plane.stop();
-    plane.start(variables);
+    await plane.restart(variables);
     await service.ready();
   }
 

@@ -111,6 +111,12 @@ export class Program {
     return await this.#exited;
   }
 
+  /** @param more as of `start` */
+  async restart(more: Env = {}): Promise<void> {
+    await this.stop();
+    this.start(more);
+  }
+
   /** The first line of its log with this message, and these fields, since its start. */
   async line<Fields = object>(
     msg: string | RegExp,

@@ -20,7 +20,7 @@ import type { Stores } from '../../src/store/stores.ts';
 import { ScriptedNode } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { Receiver } from '../services/notification/receiver.ts';
-import { assertBalanced, fundedAccount, storesOn } from '../store/fixtures.ts';
+import { assertBalanced, fundedCaller, storesOn } from '../store/fixtures.ts';
 import { planeEnv, ReplicaChild } from '../support/child.ts';
 import { pictureBody, resultPath, submitTo } from '../support/replicas.ts';
 
@@ -78,8 +78,7 @@ for (const dialect of DIALECTS) {
       test = await createTestDatabase(dialect);
       stores = storesOn(await test.open());
       receiver = await Receiver.open(SECRET);
-      const accountId = await fundedAccount(stores, 100);
-      token = (await stores.apiKeys.create(accountId, 'test')).token;
+      ({ token } = await fundedCaller(stores, 100));
       for (const shiftMs of [HOUR_MS, -HOUR_MS]) replicas.push(await startReplica(shiftMs));
       node = await ScriptedNode.start({
         script: async exchange => {
@@ -117,7 +116,7 @@ for (const dialect of DIALECTS) {
 
     async function submit({ ports: { http } }: ReplicaChild): Promise<string> {
       const hook = { callback_url: receiver.url(), callback_secret: SECRET };
-      const answer = await submitTo(http, token, pictureBody(hook));
+      const answer = await submitTo(`http://127.0.0.1:${http}`, token, pictureBody(hook));
       const job = (await answer.json()) as { job_id: string };
       assert.equal(answer.status, 202, JSON.stringify(job));
       return job.job_id;

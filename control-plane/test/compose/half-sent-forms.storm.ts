@@ -4,14 +4,12 @@
  * answered meanwhile, each on a new connection.
  */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { openFilesMax } from '#program/open-files.ts';
-import { SILENT_LOG } from '../../../test/support/database.ts';
 import { HalfSentForms } from '../../../test/support/half-sent-forms.ts';
-import { openDatabase } from '../../src/store/database/connect.ts';
-import { createStores } from '../../src/store/stores.ts';
+import { openCaller } from '../store/fixtures.ts';
+import { submitTo } from '../support/replicas.ts';
 import { startMain } from '../support/started-main.ts';
 import { imageBody } from '../support/test-app.ts';
 
@@ -26,17 +24,6 @@ const ANSWER_MS_MAX = 20_000;
 
 const filesMax = openFilesMax() ?? Number.POSITIVE_INFINITY;
 const skip = filesMax < 1.1 * CONNECTIONS && `only ${filesMax} files may be open`;
-
-async function createKey(databaseUrl: string): Promise<string> {
-  const database = await openDatabase(databaseUrl, { log: SILENT_LOG });
-  const stores = createStores(database, { renderOutboxBody: () => '{}' });
-  const account = await stores.accounts.create('caller');
-  assert.ok(account);
-  await stores.ledger.grant(account.id, 1_000_000, 'test');
-  const { token } = await stores.apiKeys.create(account.id, 'test');
-  await stores.close();
-  return token;
-}
 
 function heads(origin: string): string[][] {
   const form = (path: string) => [
@@ -68,7 +55,7 @@ describe('half-sent forms for a minute', { skip }, () => {
       try {
         type Ports = { http: number; metrics: number };
         const { http: port, metrics } = await main.line<Ports>('listening');
-        const token = await createKey(main.databaseUrl);
+        const token = await openCaller(main.databaseUrl, 1_000_000);
         const own = `http://127.0.0.1:${metrics}`;
         const ofOperator = ['POST /operator/sign-in HTTP/1.1', `Host: 127.0.0.1:${metrics}`];
         const operator = [...ofOperator, `Origin: ${own}`, FORM, 'Content-Length: 8000'];
@@ -82,22 +69,10 @@ describe('half-sent forms for a minute', { skip }, () => {
         const untilMs = performance.now() + STORM_MS;
         while (performance.now() < untilMs) {
           const signal = AbortSignal.timeout(ANSWER_MS_MAX);
-          const submitted = await fetch(`${origin}:${port}/v1/matting/jobs`, {
-            method: 'POST',
-            headers: {
-              authorization: `Bearer ${token}`,
-              'idempotency-key': randomUUID(),
-              'content-type': 'application/json',
-              connection: 'close',
-            },
-            body: JSON.stringify(imageBody()),
-            signal,
-          });
+          const sent = { headers: { connection: 'close' }, signal };
+          const submitted = await submitTo(`${origin}:${port}`, token, imageBody(), sent);
           await submitted.arrayBuffer();
-          const scraped = await fetch(`${own}/metrics`, {
-            headers: { connection: 'close' },
-            signal,
-          });
+          const scraped = await fetch(`${own}/metrics`, sent);
           await scraped.arrayBuffer();
           answers.push(submitted.status, scraped.status);
           await delay(PAUSE_MS);

@@ -132,7 +132,9 @@ for (const dialect of DIALECTS) {
       for (let attempt = turn; ; attempt += 1) {
         const { http = 0 } = children[attempt % 2]?.ports ?? {};
         try {
-          const answer = await submitTo(http, token, body, { key: idempotencyKey });
+          const answer = await submitTo(`http://127.0.0.1:${http}`, token, body, {
+            key: idempotencyKey,
+          });
           await answer.arrayBuffer();
           if (answer.status < 500) return answer.status;
         } catch {

@@ -7,14 +7,16 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import sharp from 'sharp';
+import { SILENT_LOG } from '../../../test/support/database.ts';
 import { Program } from '../../../test/support/program.ts';
 import { CallbackSecrets, notificationBody } from '../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../src/secrets/secret-box.ts';
 import { openDatabase } from '../../src/store/database/connect.ts';
-import { openStores } from '../../src/store/stores.ts';
 import { cutOutOf } from '../nodes/scripted-exchange.ts';
 import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
-import { silent, until } from '../services/dispatch/harness.ts';
+import { until } from '../services/dispatch/harness.ts';
+import { openCaller } from '../store/fixtures.ts';
+import { submitTo } from '../support/replicas.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
 
@@ -63,23 +65,11 @@ function environment(changes: Readonly<Record<string, string>> = {}) {
   };
 }
 
-async function createKey(): Promise<string> {
-  const stores = await openStores(`sqlite:${path.join(directory, 'matting.sqlite')}`, {
-    log: silent,
-    migrations: 'run',
-    renderOutboxBody: () => '{}',
-  });
-  const account = await stores.accounts.create('caller');
-  assert.ok(account);
-  await stores.ledger.grant(account.id, 10, 'test');
-  const { token } = await stores.apiKeys.create(account.id, 'test');
-  await stores.close();
-  return token;
-}
+const databaseUrl = () => `sqlite:${path.join(directory, 'matting.sqlite')}`;
+const createKey = () => openCaller(databaseUrl(), 10);
 
 async function outboxRow() {
-  const log = { info: () => undefined, warn: () => undefined };
-  const database = await openDatabase(`sqlite:${path.join(directory, 'matting.sqlite')}`, { log });
+  const database = await openDatabase(databaseUrl(), { log: SILENT_LOG });
   try {
     return await database.kysely.selectFrom('outbox').selectAll().executeTakeFirstOrThrow();
   } finally {
@@ -100,18 +90,11 @@ async function join(program: Program): Promise<ScriptedNode> {
 function submit(
   http: number,
   apiKey: string,
-  idempotencyKey: string,
+  key: string,
   more: Readonly<Record<string, string>> = {},
 ): Promise<Response> {
-  return fetch(`http://127.0.0.1:${http}/v1/matting`, {
-    method: 'POST',
-    headers: {
-      authorization: `Bearer ${apiKey}`,
-      'idempotency-key': idempotencyKey,
-      'content-type': 'application/json',
-    },
-    body: JSON.stringify({ image_base64: picture.toString('base64'), ...more }),
-  });
+  const body = { image_base64: picture.toString('base64'), ...more };
+  return submitTo(`http://127.0.0.1:${http}`, apiKey, body, { path: '/v1/matting', key });
 }
 
 describe('a control plane', () => {

@@ -85,7 +85,7 @@ for (const kind of OBJECT_STORES) {
     });
 
     async function submit(plane: ControlPlane): Promise<void> {
-      const answer = await submitTo(plane.ports.http, token, pictureBody(), {
+      const answer = await submitTo(`http://127.0.0.1:${plane.ports.http}`, token, pictureBody(), {
         path: '/v1/matting',
       });
       const job = (await answer.json()) as WireJob;

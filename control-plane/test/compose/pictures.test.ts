@@ -22,7 +22,7 @@ for (const dialect of DIALECTS) {
       const { key, body, accept } = request as { key: string; body: object; accept: string };
       const { http } = replicas.plane(replica).ports;
       const sent = { path: '/v1/matting', key, headers: { accept } };
-      const answer = await submitTo(http, caller.token, body, sent);
+      const answer = await submitTo(`http://127.0.0.1:${http}`, caller.token, body, sent);
       const { status, headers } = answer;
       return { status, headers, bytes: Buffer.from(await answer.arrayBuffer()) };
     }

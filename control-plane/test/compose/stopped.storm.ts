@@ -55,7 +55,7 @@ for (const dialect of DIALECTS) {
 
     async function submit(port: number): Promise<{ jobId: string; picture: Buffer }> {
       const body = pictureBody();
-      const answer = await submitTo(port, token, body);
+      const answer = await submitTo(`http://127.0.0.1:${port}`, token, body);
       const job = (await answer.json()) as { job_id: string };
       assert.equal(answer.status, 202, JSON.stringify(job));
       return { jobId: job.job_id, picture: Buffer.from(String(body.image_base64), 'base64') };

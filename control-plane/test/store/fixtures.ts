@@ -2,7 +2,11 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { before } from 'node:test';
-import { describeOnDatabases, useTestDatabase } from '../../../test/support/database.ts';
+import {
+  describeOnDatabases,
+  SILENT_LOG,
+  useTestDatabase,
+} from '../../../test/support/database.ts';
 import { backgroundBlob, type Job, type JobInput, type JobResult } from '../../src/domain/job.ts';
 import { LEASE_MS } from '../../src/domain/lease.ts';
 import type { DatabaseDialect } from '../../src/store/database/clock.ts';
@@ -10,7 +14,7 @@ import type { Database } from '../../src/store/database/connect.ts';
 import { RequestShares } from '../../src/store/database/request-shares.ts';
 import type { Claim } from '../../src/store/jobs/job-lease.ts';
 import type { NewJob } from '../../src/store/jobs/job-submission.ts';
-import { createStores, type Stores } from '../../src/store/stores.ts';
+import { createStores, openStores, type Stores } from '../../src/store/stores.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };
 export const PLAYGROUND_LIMITS = { playgroundImagesMax: 20 };
@@ -63,8 +67,10 @@ export function sha256(text: string): string {
   return createHash('sha256').update(text).digest('hex');
 }
 
+type MoneyStores = Pick<Stores, 'accounts' | 'apiKeys' | 'ledger'>;
+
 /** A new account with credits. */
-export async function fundedAccount(stores: Stores, credits: number): Promise<string> {
+export async function fundedAccount(stores: MoneyStores, credits: number): Promise<string> {
   const account = await stores.accounts.create(`test ${randomUUID().slice(0, 8)}`);
   assert.ok(account);
   if (credits > 0) {
@@ -72,6 +78,23 @@ export async function fundedAccount(stores: Stores, credits: number): Promise<st
     assert.equal(kind, 'entered');
   }
   return account.id;
+}
+
+/** A new account with credits, and its key. */
+export async function fundedCaller(stores: MoneyStores, credits: number) {
+  const accountId = await fundedAccount(stores, credits);
+  const { key, token } = await stores.apiKeys.create(accountId, 'test');
+  return { accountId, apiKeyId: key.id, token };
+}
+
+/** The key of a new account with credits, in a database that may hold nothing yet. */
+export async function openCaller(databaseUrl: string, credits: number): Promise<string> {
+  const stores = await openStores(databaseUrl, { log: SILENT_LOG, migrations: 'run' });
+  try {
+    return (await fundedCaller(stores, credits)).token;
+  } finally {
+    await stores.close();
+  }
 }
 
 export function storedInput(jobId: string): JobInput {

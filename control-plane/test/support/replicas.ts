@@ -17,7 +17,7 @@ import type { Database } from '../../src/store/database/connect.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { ScriptedNode } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
-import { storesOn } from '../store/fixtures.ts';
+import { fundedCaller, storesOn } from '../store/fixtures.ts';
 import { planeEnv } from './child.ts';
 import { pngHeader } from './test-app.ts';
 
@@ -136,11 +136,8 @@ export class Replicas {
     return `http://127.0.0.1:${this.plane(replica).ports.http}${place}`;
   }
 
-  async createCaller(credits: number): Promise<Caller> {
-    const account = await this.stores.accounts.create(`caller ${randomUUID().slice(0, 8)}`);
-    assert.ok(account);
-    if (credits > 0) await this.stores.ledger.grant(account.id, credits, 'test');
-    return this.addKey(account.id);
+  createCaller(credits: number): Promise<Caller> {
+    return fundedCaller(this.stores, credits);
   }
 
   async addKey(accountId: string): Promise<Caller> {
@@ -150,8 +147,8 @@ export class Replicas {
 
   post(caller: Caller, body: unknown, request: Request = {}): Promise<RestAnswer> {
     const { replica = 0, path: place = '/v1/matting', key = randomUUID() } = request;
-    const { http } = this.plane(replica).ports;
-    return answered(submitTo(http, caller.token, body, { ...request, path: place, key }));
+    const sent = { ...request, path: place, key };
+    return answered(submitTo(this.url(replica, ''), caller.token, body, sent));
   }
 
   get(caller: Caller, place: string, request: Request = {}): Promise<RestAnswer> {
@@ -181,15 +178,15 @@ function headersOf(token: string, key: string) {
   return { authorization: `Bearer ${token}`, 'idempotency-key': key };
 }
 
-/** A submission to the control plane that listens there. */
+/** A submission to the control plane that listens there. @param origin without a trailing slash */
 export function submitTo(
-  port: number,
+  origin: string,
   token: string,
   body: unknown,
   request: Omit<Request, 'replica'> = {},
 ): Promise<Response> {
   const { path: place = '/v1/matting/jobs', key = randomUUID(), headers, signal = null } = request;
-  return fetch(`http://127.0.0.1:${port}${place}`, {
+  return fetch(`${origin}${place}`, {
     method: 'POST',
     headers: { ...headersOf(token, key), 'content-type': 'application/json', ...headers },
     body: JSON.stringify(body),
