@@ -253,7 +253,7 @@ function compose(base: Base) {
 function composeRunning(base: Base) {
   const dispatch = composeDispatch({
     ...base,
-    fetcher: new ImageFetcher(new GuardedFetch({ guard: base.guard })),
+    fetcher: new ImageFetcher(new GuardedFetch(base.guard)),
     observer: base.metrics,
     leaseTiming: base.timing.jobs,
     security: base.tls.channelSecurity(),
@@ -492,7 +492,7 @@ function composeBackground(
   const { config, stores, secrets, events, guard, metrics, log, replicaId: holder } = base;
   const delivery = webhookDelivery({
     outbox: stores.outbox,
-    guardedPost: new GuardedPost({ guard, policy: config }),
+    guardedPost: new GuardedPost(guard, config),
     ...{ secrets, events, observer: metrics, log, holder },
     scheduleMs: config.webhookScheduleMs,
     tracing: base.tracing,

@@ -46,9 +46,6 @@ export type DatabaseConfig = ReturnType<typeof readDatabase>;
 /** What a command of the CLI needs of the storage. */
 export type StorageSettings = ReturnType<typeof loadStorageConfig>;
 
-/** What a command of the CLI needs to make a link into the account area. */
-export type LinkConfig = ReturnType<typeof loadLinkConfig>;
-
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 const LOOPBACK = '127.0.0.1';

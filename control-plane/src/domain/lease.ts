@@ -26,12 +26,9 @@ export const LEASE_MS = 15_000;
 export const LEASE_RENEW_MS = 5_000;
 
 /** How leases of jobs are kept; a test that waits for one to run out takes shorter ones. */
-export interface LeaseTiming {
-  readonly leaseMs: number;
-  readonly renewMs: number;
-}
+export type LeaseTiming = typeof LEASE_TIMING;
 
-export const LEASE_TIMING: LeaseTiming = { leaseMs: LEASE_MS, renewMs: LEASE_RENEW_MS };
+export const LEASE_TIMING = { leaseMs: LEASE_MS, renewMs: LEASE_RENEW_MS };
 
 /** Admitted attempts lost with their node, engine or picture worker; this many end the job. */
 export const LOST_ATTEMPTS_MAX = 3;

@@ -14,16 +14,11 @@ const GREETING_MS = 10_000;
 const SILENCE_MS = 20_000;
 const ERROR_LENGTH_MAX = 64;
 
-export interface SmtpSenderOptions {
-  readonly smtpUrl: string;
-  readonly from: string;
-}
-
 export class SmtpSender implements MailSender {
   readonly #server: SMTPTransport.Options;
   readonly #from: string;
 
-  constructor({ smtpUrl, from }: SmtpSenderOptions) {
+  constructor({ smtpUrl, from }: { readonly smtpUrl: string; readonly from: string }) {
     this.#server = serverOf(new URL(smtpUrl));
     this.#from = from;
   }

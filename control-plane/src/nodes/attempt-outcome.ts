@@ -21,7 +21,7 @@ import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import type { Sight } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import { ERROR_CODE_TRAILER, fromServiceError } from '#contract/grpc-status.ts';
-import type { ModelRun, StageTimings } from '#gen/matting/v1/matte_service.ts';
+import type { StageTimings } from '#gen/matting/v1/matte_service.ts';
 import type { Fullness } from '../domain/dispatch/node-view.ts';
 
 /** A complete result; its bytes went to the caller's sink. */
@@ -35,7 +35,6 @@ export interface MatteResult {
   /** null: the node does not say what it saw. */
   readonly sight: Sight | null;
   readonly plan: string;
-  readonly modelRuns: readonly ModelRun[];
   readonly timings: StageTimings | undefined;
 }
 

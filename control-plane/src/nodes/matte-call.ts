@@ -2,7 +2,6 @@
 import type { Readable } from 'node:stream';
 import type { Channels, Finishing } from '#contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
-import type { Admitted } from '#gen/matting/v1/matte_service.ts';
 import type { DirectTransfer } from './direct-transfer.ts';
 
 /** Takes the result's bytes in order; `write` resolves when more may follow. */
@@ -52,5 +51,5 @@ export interface MatteCall {
   readonly signal: AbortSignal;
   /** The whole attempt. */
   readonly timeoutMs: number;
-  readonly onAdmitted?: (admitted: Admitted) => void;
+  readonly onAdmitted?: () => void;
 }

@@ -83,7 +83,7 @@ export class MatteExchange {
       case 'admitted':
         if (this.admitted) throw brokenAnswer('Admitted twice');
         this.admitted = true;
-        this.#request.onAdmitted?.(message.value);
+        this.#request.onAdmitted?.();
         this.#upload = this.#send();
         return;
       case 'progress':
@@ -175,7 +175,6 @@ export class MatteExchange {
       sha256: digest.toString('hex'),
       sight: sightFromProto(header),
       plan: header.plan,
-      modelRuns: header.modelRuns,
       timings,
     };
   }

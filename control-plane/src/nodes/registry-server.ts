@@ -33,13 +33,10 @@ import type { NodeStore } from '../store/cluster/node-store.ts';
 import type { NodeRefusal } from './refused-nodes.ts';
 
 /** How memberships are kept; a test that waits for one to run out takes shorter ones. */
-export interface NodeTiming {
-  readonly leaseMs: number;
-  readonly heartbeatMs: number;
-}
+export type NodeTiming = typeof NODE_TIMING;
 
 /** Three heartbeats fit into a lease, so that two may be lost. */
-export const NODE_TIMING: NodeTiming = { leaseMs: 15_000, heartbeatMs: 5000 };
+export const NODE_TIMING = { leaseMs: 15_000, heartbeatMs: 5000 };
 
 /** Calls of one connection at once; a node makes one. */
 const CONCURRENT_CALLS_MAX = 16;

@@ -38,7 +38,7 @@ after(async () => {
 function fetcherWith(limits: Partial<FetchLimits> = {}): ImageFetcher {
   const policy = { fetchPorts: [80, 443], allowPrivateAddresses: true };
   const guard = new OutgoingGuard({ policy });
-  return new ImageFetcher(new GuardedFetch({ guard, limits }));
+  return new ImageFetcher(new GuardedFetch(guard, limits));
 }
 
 /** Fetches into a writer that is aborted whatever comes of it. */
@@ -187,7 +187,7 @@ describe('a source that sends something else', () => {
       resolveHost: async () => ['93.184.215.14'],
       createConnector: connector.createConnector,
     });
-    const fetcher = new ImageFetcher(new GuardedFetch({ guard }));
+    const fetcher = new ImageFetcher(new GuardedFetch(guard));
     const forbidden = { code: 'INVALID_IMAGE_SOURCE', retryable: false };
     for (const url of ['http://127.0.0.1/', `http://a.example.com:${source.port}/`]) {
       await assert.rejects(fetchInto(url, { fetcher }), forbidden);
@@ -343,7 +343,7 @@ describe('a background', () => {
     const guard = new OutgoingGuard({
       policy: { fetchPorts: [80, 443], allowPrivateAddresses: false },
     });
-    const fetcher = new ImageFetcher(new GuardedFetch({ guard }));
+    const fetcher = new ImageFetcher(new GuardedFetch(guard));
     await assert.rejects(fetchInto(source.url, { fetcher, kind }), {
       code: 'INVALID_PARAMETER',
       retryable: false,

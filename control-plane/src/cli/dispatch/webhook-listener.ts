@@ -9,14 +9,6 @@ const BODY_BYTES_MAX = 1_048_576;
 /** Jobs remembered to recognise repeats; the oldest is dropped first. */
 const JOBS_REMEMBERED_MAX = 10_000;
 
-export interface ListenerOptions {
-  /** 0: any free port. */
-  readonly port: number;
-  readonly secret: string;
-  /** Answer to a delivery whose signature is valid; any other gets 401. */
-  readonly status: number;
-}
-
 export interface ReceivedDelivery {
   readonly atMs: number;
   /** Undefined where the body names none. */
@@ -31,16 +23,15 @@ export interface ReceivedDelivery {
   readonly body: string;
 }
 
-export interface WebhookListener {
-  readonly url: string;
-  close(): Promise<void>;
-}
-
-/** Rejects with the system's error where the port is taken. */
+/**
+ * Rejects with the system's error where the port is taken.
+ * @param of.port 0: any free one
+ * @param of.status answer to a delivery whose signature is valid; any other gets 401
+ */
 export async function openWebhookListener(
-  { port, secret, status }: ListenerOptions,
+  { port, secret, status }: { port: number; secret: string; status: number },
   onDelivery: (delivery: ReceivedDelivery) => void,
-): Promise<WebhookListener> {
+) {
   const key = signingKeyOf(secret);
   const seen = new Set<string>();
   const server = createServer((request, response) => {

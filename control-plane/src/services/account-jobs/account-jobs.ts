@@ -6,7 +6,6 @@ import { randomUUID } from 'node:crypto';
 import type { Actor } from '../../domain/account/actor.ts';
 import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '../../domain/job.ts';
 import type { ApiKeyStore } from '../../store/accounts/api-key-store.ts';
-import type { ListedJob } from '../../store/jobs/job-reading.ts';
 import { isJobCursor } from '../../store/jobs/job-reading.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { PlaygroundStore } from '../../store/jobs/playground-store.ts';
@@ -39,12 +38,6 @@ export interface AccountJobQuestion {
   readonly days: DaysListed;
   /** `cursor` of the last job of the page before; another text: the first page. */
   readonly after: string | undefined;
-}
-
-export interface AccountJobPage {
-  readonly jobs: readonly ListedJob[];
-  /** Where the next page begins; undefined: this is the last. */
-  readonly next: string | undefined;
 }
 
 /** A key by which jobs can be listed, and which they are shown with. */
@@ -82,8 +75,11 @@ export class AccountJobs {
     this.#dependencies = dependencies;
   }
 
-  /** Open ones by their place in the queue, then those that ended, the latest first. */
-  async list(accountId: string, question: AccountJobQuestion): Promise<AccountJobPage> {
+  /**
+   * Open ones by their place in the queue, then those that ended, the latest first. `next` is where
+   * the next page begins, if there is one.
+   */
+  async list(accountId: string, question: AccountJobQuestion) {
     const { jobs } = this.#dependencies;
     const { group, apiKeyId, days, after } = question;
     const filter = {
@@ -129,13 +125,7 @@ export class AccountJobs {
   ): Promise<ResendOutcome | 'too-soon'> {
     const { operateWebhooks } = this.#dependencies;
     if ((await this.find(accountId, jobId)) === undefined) return 'no-job';
-    const audit = {
-      id: randomUUID(),
-      accountId,
-      actor,
-      action: 'job.resent',
-      subject: jobId,
-    };
-    return await operateWebhooks.resend(jobId, audit);
+    const entry = { id: randomUUID(), accountId, actor, action: 'job.resent', subject: jobId };
+    return await operateWebhooks.resend(jobId, entry);
   }
 }

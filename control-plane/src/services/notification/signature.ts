@@ -15,14 +15,8 @@ export interface SignedMessage {
   readonly body: Uint8Array;
 }
 
-export interface SignatureHeaders {
-  readonly 'webhook-id': string;
-  readonly 'webhook-timestamp': string;
-  readonly 'webhook-signature': string;
-}
-
 /** @param key the bytes a callback_secret stands for */
-export function signMessage(key: Uint8Array, message: SignedMessage): SignatureHeaders {
+export function signMessage(key: Uint8Array, message: SignedMessage) {
   const { id, timestampS } = message;
   return {
     'webhook-id': id,

@@ -13,18 +13,6 @@ const PAGE = 200;
 /** Questions to the storage at once. */
 const HANDS = 4;
 
-export interface RepaidLosses {
-  /** Jobs whose credit was granted again; with a dry run those whose would be. */
-  readonly repaid: number;
-  /** Their file is there again. */
-  readonly returned: number;
-  /** Nothing was charged for them: pictures of the playground. 0 with a dry run. */
-  readonly unpaid: number;
-  /** Results that were looked at, and those found to be gone; 0 unless all were to be. */
-  readonly looked: number;
-  readonly found: number;
-}
-
 interface Dependencies extends Pick<StoresWithoutEnds, 'jobs' | 'lostResults'> {
   /** Whether the storage has a file; rejects where it does not say. */
   readonly hasFile: (blob: string) => Promise<boolean>;
@@ -47,8 +35,13 @@ export class RepayLost {
     this.#dependencies = dependencies;
   }
 
-  /** @throws ContractError SERVICE_UNAVAILABLE: what was done until then stays; say it again */
-  async run(options: RepayOptions): Promise<RepaidLosses> {
+  /**
+   * `repaid`: jobs whose credit was granted again; with a dry run those whose would be. `returned`:
+   * their file is there again. `unpaid`: nothing was charged for them; 0 with a dry run. `looked`
+   * and `found`: 0 unless all results were to be looked at.
+   * @throws ContractError SERVICE_UNAVAILABLE: what was done until then stays; say it again
+   */
+  async run(options: RepayOptions) {
     const look = options.all ? await this.#lookAtAll(options) : { looked: 0, found: 0, due: 0 };
     const settled = { repaid: look.due, returned: 0, unpaid: 0 };
     const { lostResults } = this.#dependencies;

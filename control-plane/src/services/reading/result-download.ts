@@ -165,16 +165,16 @@ export class ResultDownload {
   }
 }
 
-export interface ResultReaderBounds {
-  /** Readers of one link: a download in parts usually takes at most 16 at once. */
-  readonly linkMax: number;
-  /** Readers of all links of one account, however many places are free. */
-  readonly accountMax: number;
-  /** Readers of all links. */
-  readonly max: number;
-}
+export type ResultReaderBounds = typeof RESULT_READER_BOUNDS;
 
-export const RESULT_READER_BOUNDS: ResultReaderBounds = { linkMax: 16, accountMax: 256, max: 1024 };
+export const RESULT_READER_BOUNDS = {
+  /** Readers of one link: a download in parts usually takes at most 16 at once. */
+  linkMax: 16,
+  /** Readers of all links of one account, however many places are free. */
+  accountMax: 256,
+  /** Readers of all links. */
+  max: 1024,
+};
 
 /** Most downloads are over by then. */
 const RETRY_AFTER_S = 5;

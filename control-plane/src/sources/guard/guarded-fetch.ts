@@ -3,21 +3,17 @@
  * its bytes are bounded. It knows nothing of images.
  */
 import type { Client, Dispatcher } from 'undici';
-import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
+import type { OutgoingGuard } from './outgoing-guard.ts';
 import { ForbiddenUrlError, hostOf, requireOutgoingUrl } from './outgoing-url.ts';
 
-export interface FetchLimits extends ConnectionLimits {
-  readonly resolveMs: number;
-  /** The whole request, redirects and body included. */
-  readonly totalMs: number;
-  readonly redirectsMax: number;
-}
+export type FetchLimits = typeof FETCH_LIMITS;
 
-export const FETCH_LIMITS: FetchLimits = {
+export const FETCH_LIMITS = {
   resolveMs: 5_000,
   connectMs: 5_000,
   firstByteMs: 10_000,
   idleMs: 10_000,
+  /** The whole request, redirects and body included. */
   totalMs: 60_000,
   redirectsMax: 3,
   headerBytesMax: 16_384,
@@ -57,11 +53,6 @@ export interface FetchedResponse {
   readonly body: AsyncIterable<Uint8Array>;
 }
 
-export interface GuardedFetchOptions {
-  readonly guard: OutgoingGuard;
-  readonly limits?: Partial<FetchLimits>;
-}
-
 /** Errors of Node and undici where a source does not answer, or no longer. */
 const UNREACHABLE_CODES: ReadonlySet<unknown> = new Set([
   'ECONNREFUSED',
@@ -99,7 +90,7 @@ export class GuardedFetch {
   readonly #guard: OutgoingGuard;
   readonly #limits: FetchLimits;
 
-  constructor({ guard, limits }: GuardedFetchOptions) {
+  constructor(guard: OutgoingGuard, limits: Partial<FetchLimits> = {}) {
     this.#guard = guard;
     this.#limits = { ...FETCH_LIMITS, ...limits };
   }

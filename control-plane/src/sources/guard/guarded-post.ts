@@ -7,20 +7,13 @@ import { type CallbackPolicy, wrongWithCallbackUrl } from './callback-url-text.t
 import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
 import { ForbiddenUrlError, hostOf, requirePublicHost } from './outgoing-url.ts';
 
-export interface PostLimits {
-  /** Time until the answer's headers: name, connection and TLS included. */
-  readonly totalMs: number;
-  /** Size of the answer's headers. */
-  readonly headerBytesMax: number;
-  /** Bytes of the answer's body that are read before the connection is closed. */
-  readonly replyBytesMax: number;
-  readonly replyMs: number;
-}
+export type PostLimits = typeof POST_LIMITS;
 
-/** The contract says 15 s. */
-export const POST_LIMITS: PostLimits = {
+export const POST_LIMITS = {
+  /** The contract's, until the answer's headers: name, connection and TLS included. */
   totalMs: 15_000,
   headerBytesMax: 16_384,
+  /** Of the answer's body, before the connection is closed. */
   replyBytesMax: 4_096,
   replyMs: 500,
 };
@@ -60,18 +53,12 @@ export class PostFailedError extends Error {
   }
 }
 
-export interface GuardedPostOptions {
-  readonly guard: OutgoingGuard;
-  readonly policy: CallbackPolicy;
-  readonly limits?: Partial<PostLimits>;
-}
-
 export class GuardedPost {
   readonly #guard: OutgoingGuard;
   readonly #policy: CallbackPolicy;
   readonly #limits: PostLimits;
 
-  constructor({ guard, policy, limits }: GuardedPostOptions) {
+  constructor(guard: OutgoingGuard, policy: CallbackPolicy, limits: Partial<PostLimits> = {}) {
     this.#guard = guard;
     this.#policy = policy;
     this.#limits = { ...POST_LIMITS, ...limits };

@@ -80,7 +80,7 @@ export function replica(
   const guard = new OutgoingGuard({ policy });
   const delivery = webhookDelivery({
     outbox: options.outbox ?? stores.outbox,
-    guardedPost: new GuardedPost({ guard, policy, limits: { ...LIMITS, ...options.limits } }),
+    guardedPost: new GuardedPost(guard, policy, { ...LIMITS, ...options.limits }),
     secrets: options.secrets ?? secrets,
     events,
     observer: {

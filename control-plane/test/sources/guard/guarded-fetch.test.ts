@@ -40,13 +40,13 @@ function benchOf(
     createConnector: connector.createConnector,
     ownAddresses: () => new Set(own),
   });
-  return { fetch: new GuardedFetch({ guard, limits }), connector };
+  return { fetch: new GuardedFetch(guard, limits), connector };
 }
 
 function trustedFetch(resolveHost?: ResolveHost): GuardedFetch {
   const policy = { fetchPorts: [80, 443], allowPrivateAddresses: true };
   const guard = new OutgoingGuard({ policy, ...(resolveHost && { resolveHost }) });
-  return new GuardedFetch({ guard });
+  return new GuardedFetch(guard);
 }
 
 async function textOf(fetch: GuardedFetch, url: string, signal = NEVER): Promise<string> {

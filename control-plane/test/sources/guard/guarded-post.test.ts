@@ -33,7 +33,7 @@ function postOf(resolveHost: ResolveHost, options: { http?: boolean; totalMs?: n
     allowHttpCallbacks: http,
   };
   const guard = new OutgoingGuard({ policy, resolveHost });
-  return new GuardedPost({ guard, policy, limits: { totalMs } });
+  return new GuardedPost(guard, policy, { totalMs });
 }
 
 const here: ResolveHost = async () => ['127.0.0.1'];

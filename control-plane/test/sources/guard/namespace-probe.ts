@@ -81,8 +81,8 @@ const resolveHost: ResolveHost = async host => {
 const policy = { fetchPorts: [80, 443], allowPrivateAddresses: false, allowHttpCallbacks: true };
 const limits = { connectMs: 2000, firstByteMs: 2000, totalMs: 2000 };
 const guard = new OutgoingGuard({ policy, resolveHost });
-const image = new GuardedFetch({ guard, limits });
-const callback = new GuardedPost({ guard, policy, limits });
+const image = new GuardedFetch(guard, limits);
+const callback = new GuardedPost(guard, policy, limits);
 const check = new CallbackAddressCheck(guard);
 const message = { accountId: 'account', headers: {}, body: Buffer.from('{}') };
 
@@ -179,7 +179,7 @@ async function tryControls(): Promise<ProbeReport['controls']> {
 /** With the guard off the same connections are made and counted: a zero above means something. */
 async function countUnguarded(): Promise<number> {
   const open = new OutgoingGuard({ policy: { ...policy, allowPrivateAddresses: true } });
-  const fetch = new GuardedFetch({ guard: open, limits });
+  const fetch = new GuardedFetch(open, limits);
   const before = reached.length;
   for (const host of ['127.0.0.1', '10.0.0.1', '169.254.169.254', '[fd00:ec2::254]', '[::1]']) {
     await fetch.get(`http://${host}/`, ASKER, async () => undefined);

@@ -42,8 +42,8 @@ function bench(resolveHost: ResolveHost, policy: Partial<typeof POLICY> & object
     createConnector,
     ownAddresses: () => new Set(['198.0.0.77']),
   });
-  const fetch = new GuardedFetch({ guard });
-  const post = new GuardedPost({ guard, policy: all });
+  const fetch = new GuardedFetch(guard);
+  const post = new GuardedPost(guard, all);
   const check = new CallbackAddressCheck(guard);
   return {
     dialled,
