@@ -5,6 +5,7 @@ import sharp, { type Sharp } from 'sharp';
 import type Vips from 'wasm-vips';
 import { at as elementAt } from '../../../test/support/at.ts';
 import { type DecodedFile, decodeFile } from '../../src/picture/codecs/decode.ts';
+import { type RgbaPicture, viewAsPixels } from '../../src/picture/rgba-picture.ts';
 
 export interface Pixels {
   readonly data: Buffer;
@@ -53,6 +54,11 @@ export function decode(
 /** The picture as a node holds it, through a PNG. */
 export async function toPicture(pixels: Pixels): Promise<DecodedFile> {
   return await decode(await asSharp(pixels).png().toBuffer());
+}
+
+/** The same, of four channels, without a file. */
+export function asRgba({ data, width, height }: Pixels, translucent = false): RgbaPicture {
+  return { rgba: viewAsPixels(data), width, height, translucent };
 }
 
 let vips: Promise<typeof Vips> | undefined;

@@ -1,18 +1,15 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { TRANSPARENT_FORMATS } from '#contract/formats.ts';
+import { Random } from '../../../../test/support/random.ts';
 import { createModelInput } from '../../../src/picture/matte/model-input.ts';
 import { finishPicture } from '../../../src/picture/worker/finish.ts';
 import { type Pixels, paint, readRgba, toPicture } from '../pictures.ts';
 
 const MODEL = { width: 64, height: 64 };
 
-let state = 3;
-/** The same numbers in every run. */
-function noise(): number {
-  state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-  return state >>> 24;
-}
+const random = new Random(3);
+const noise = () => random.below(256);
 
 const PICTURES: Readonly<Record<string, Pixels>> = {
   'one pixel': paint(1, 1, 3, () => [250, 120, 3]),

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import sharp from 'sharp';
 import { at as elementAt } from '../../../../test/support/at.ts';
+import { Random } from '../../../../test/support/random.ts';
 import { encodeWebp } from '../../../src/picture/codecs/encode-webp.ts';
 import { tagWebp } from '../../../src/picture/codecs/srgb-tag.ts';
 import { encodeAlphaPlane, fillEdges } from '../../../src/picture/codecs/webp-alpha.ts';
@@ -10,12 +11,8 @@ import { asSharp, paint } from '../pictures.ts';
 
 type Alpha = (x: number, y: number) => number;
 
-let state = 7;
-/** The same numbers in every run. */
-function noise(): number {
-  state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-  return state >>> 24;
-}
+const random = new Random(7);
+const noise = () => random.below(256);
 
 const PLANES: Readonly<Record<string, Alpha>> = {
   opaque: () => 255,

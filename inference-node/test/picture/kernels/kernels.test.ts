@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
+import { Random } from '../../../../test/support/random.ts';
 import {
   borrowCopy,
   bytesAt,
@@ -19,11 +20,8 @@ import { refineMatte } from '../../../src/picture/matte/refine.ts';
 
 /** The same bytes on every run. */
 function noise(length: number, seed: number): Uint8Array {
-  let state = seed * 2654435761 + 1;
-  return Uint8Array.from({ length }, () => {
-    state = (Math.imul(state, 1664525) + 1013904223) | 0;
-    return state >>> 24;
-  });
+  const random = new Random(seed);
+  return Uint8Array.from({ length }, () => random.below(256));
 }
 
 describe('the compiled kernels', () => {

@@ -3,18 +3,11 @@ import { test } from 'node:test';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { applyAlpha, multiplySourceAlpha } from '../../../src/picture/matte/compose.ts';
 import { createModelInput } from '../../../src/picture/matte/model-input.ts';
-import { type RgbaPicture, viewAsPixels } from '../../../src/picture/rgba-picture.ts';
+import { viewAsPixels } from '../../../src/picture/rgba-picture.ts';
+import { asRgba, type Colour, paint } from '../pictures.ts';
 
-function picture(
-  width: number,
-  height: number,
-  at: (x: number, y: number) => readonly number[],
-  translucent = true,
-): RgbaPicture {
-  const bytes = Buffer.alloc(width * height * 4);
-  for (let i = 0; i < width * height; i++) bytes.set(at(i % width, Math.floor(i / width)), i * 4);
-  return { rgba: viewAsPixels(bytes), width, height, translucent };
-}
+const picture = (width: number, height: number, at: Colour, translucent = true) =>
+  asRgba(paint(width, height, 4, at), translucent);
 
 test('a result is the product of both alphas, and has no colour where nothing is seen', () => {
   const source = picture(4, 1, x => [200, 100, 50, elementAt([0, 128, 255, 255], x)]);

@@ -1,23 +1,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
+import { Random } from '../../../../test/support/random.ts';
 import { refineMatte, stretchMatte } from '../../../src/picture/matte/refine.ts';
-import type { RgbaPicture } from '../../../src/picture/rgba-picture.ts';
+import { asRgba, paint } from '../pictures.ts';
 
 type Colour = readonly [red: number, green: number, blue: number];
 
-function paintPicture(
-  width: number,
-  height: number,
-  colourAt: (x: number, y: number) => Colour,
-): RgbaPicture {
-  const rgba = new Uint32Array(width * height);
-  for (let i = 0; i < rgba.length; i++) {
-    const [red, green, blue] = colourAt(i % width, Math.floor(i / width));
-    rgba[i] = red | (green << 8) | (blue << 16) | 0xff000000;
-  }
-  return { width, height, rgba, translucent: false };
-}
+const paintPicture = (width: number, height: number, at: (x: number, y: number) => Colour) =>
+  asRgba(paint(width, height, 4, (x, y) => [...at(x, y), 255]));
 
 function matteOf(width: number, height: number, alphaAt: (x: number, y: number) => number) {
   const alpha = Buffer.alloc(width * height);
@@ -25,15 +16,6 @@ function matteOf(width: number, height: number, alphaAt: (x: number, y: number) 
     alpha[i] = Math.max(0, Math.min(255, Math.round(alphaAt(i % width, Math.floor(i / width)))));
   }
   return [{ alpha, width, height, role: 'subject' as const }];
-}
-
-/** The same on every run, and evenly distributed. */
-function noise(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
 }
 
 const RED: Colour = [200, 40, 30];
@@ -59,9 +41,10 @@ for (const [width, height] of [
 }
 
 test('noise under an unsure matte does not become a rescaled one', () => {
-  const random = noise(7);
-  const picture = paintPicture(300, 200, () => [random() * 255, random() * 255, random() * 255]);
-  const faint = matteOf(64, 64, () => 8 * random());
+  const random = new Random(7);
+  const noise = () => random.below(256);
+  const picture = paintPicture(300, 200, () => [noise(), noise(), noise()]);
+  const faint = matteOf(64, 64, () => random.below(9));
   const out = refineMatte(faint, picture);
   assert.ok(Math.max(...out) <= 16, `${Math.max(...out)}`);
 });
