@@ -1,9 +1,11 @@
 /** What drives the browser tells what it is there to tell: a page that does it all wrong is named. */
 import assert from 'node:assert/strict';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import type { Browser } from 'playwright-core';
+import {
+  type LoopbackSource,
+  openSource,
+} from '../../control-plane/test/sources/loopback-source.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
 
 const BAD_PAGE = `<!doctype html><html><title>bad</title>
@@ -13,22 +15,21 @@ const BAD_PAGE = `<!doctype html><html><title>bad</title>
 
 describe('a visitor in Chromium', { skip: skipWithoutChromium() }, () => {
   let browser: Browser;
-  let server: Server;
+  let server: LoopbackSource;
   before(async () => {
     browser = await launchChromium();
-    server = createServer((_request, answer) => {
+    server = await openSource((_request, answer) => {
       answer.setHeader('content-type', 'text/html');
       answer.end(BAD_PAGE);
-    }).listen(0, '127.0.0.1');
-    await new Promise(resolve => server.once('listening', resolve));
+    });
   });
   after(async () => {
     await browser?.close();
-    server?.close();
+    await server?.[Symbol.asyncDispose]();
   });
 
   it('names script errors, other hosts, what axe finds and what is too wide', async () => {
-    const origin = `http://localhost:${(server.address() as AddressInfo).port}` as const;
+    const origin = `http://localhost:${server.port}` as const;
     const visitor = await Visitor.open(browser, { origins: [origin], width: 360 });
     assert.equal(await visitor.go('/'), 200);
     const problems = visitor.takeProblems().join('\n');

@@ -4,29 +4,18 @@
  * fails here and leaves nothing on a network.
  */
 import assert from 'node:assert/strict';
-import { accessSync, constants } from 'node:fs';
-import path from 'node:path';
 import { AxeBuilder } from '@axe-core/playwright';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import { findProgram } from '../support/foreign-program.ts';
 
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome'];
-/** Debian's folder is searched too where the path of a service leaves it out. */
-const FOLDERS = [...(process.env.PATH ?? '').split(path.delimiter), '/usr/bin'];
 const LAUNCH_MS_MAX = 60_000;
 /** For each wait of a page: a machine with busy cores takes ten times what an idle one takes. */
 const WAIT_MS_MAX = 30_000;
 
 /** Undefined: this machine has none. */
 export function findChromium(): string | undefined {
-  const places = FOLDERS.flatMap(folder => NAMES.map(name => path.join(folder, name)));
-  return places.find(place => {
-    try {
-      accessSync(place, constants.X_OK);
-      return true;
-    } catch {
-      return false;
-    }
-  });
+  return NAMES.map(findProgram).find(program => program !== undefined);
 }
 
 /** False: it runs. With `MATTING_TEST_REQUIRE_BROWSER` a machine without Chromium fails instead. */

@@ -1,9 +1,10 @@
 /** Somebody who is told things: a server on loopback that keeps what is posted to it. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
+import {
+  type LoopbackSource,
+  openSource,
+} from '../../control-plane/test/sources/loopback-source.ts';
 import { until } from '../support/running-service.ts';
 
 export interface Told {
@@ -12,24 +13,21 @@ export interface Told {
 }
 
 export class Receiver {
-  readonly url: string;
   readonly told: Told[] = [];
-  readonly #server: Server;
-
-  private constructor(server: Server) {
-    this.#server = server;
-    this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/told`;
-    server.on('request', async (request, answer) => {
-      const headers = Object.entries(request.headers).map(([name, value]) => [name, `${value}`]);
-      this.told.push({ headers: Object.fromEntries(headers), body: await text(request) });
-      answer.writeHead(204).end();
-    });
-  }
+  #source!: LoopbackSource;
 
   static async start(): Promise<Receiver> {
-    const server = createServer().listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    return new Receiver(server);
+    const receiver = new Receiver();
+    receiver.#source = await openSource(async (request, answer) => {
+      const headers = Object.entries(request.headers).map(([name, value]) => [name, `${value}`]);
+      receiver.told.push({ headers: Object.fromEntries(headers), body: await text(request) });
+      answer.writeHead(204).end();
+    });
+    return receiver;
+  }
+
+  get url(): string {
+    return `${this.#source.url}/told`;
   }
 
   /** The first that came, or comes in time. */
@@ -41,8 +39,6 @@ export class Receiver {
   }
 
   async close(): Promise<void> {
-    this.#server.closeAllConnections();
-    this.#server.close();
-    await once(this.#server, 'close');
+    await this.#source[Symbol.asyncDispose]();
   }
 }

@@ -3,10 +3,12 @@
  * load: no expression is refused, none is empty, none is not a number. Grafana itself is not run.
  */
 import assert from 'node:assert/strict';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import sharp from 'sharp';
+import {
+  type LoopbackSource,
+  openSource,
+} from '../../control-plane/test/sources/loopback-source.ts';
 import { FLEET, GPU_ROW_TITLE } from '../../deploy/grafana/source/fleet.ts';
 import { MONEY } from '../../deploy/grafana/source/money.ts';
 import type { Page } from '../../deploy/grafana/source/panels.ts';
@@ -32,50 +34,36 @@ const GPU_METRICS = [
   'DCGM_FI_DEV_SM_CLOCK',
 ];
 
-async function startGpuExporter(): Promise<Server> {
+function startGpuExporter(): Promise<LoopbackSource> {
   const text = GPU_METRICS.map(name => `${name}{gpu="0",Hostname="host"} 1\n`).join('');
-  const server = createServer((_request, response) => {
+  return openSource((_request, response) => {
     response.setHeader('content-type', 'text/plain; version=0.0.4').end(text);
   });
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
-  return server;
 }
-
-const addressOf = (server: Server) => `127.0.0.1:${(server.address() as AddressInfo).port}`;
 
 /** Jobs of both modes, a refusal, a fault of an image, a notification, a check of the ledger. */
 async function load(service: RunningService): Promise<void> {
-  const receiver = createServer((_request, response) => response.end());
-  await new Promise<void>(resolve => receiver.listen(0, '127.0.0.1', resolve));
-  try {
-    const picture = await sharp({
-      create: { width: 64, height: 64, channels: 3, background: '#246' },
-    })
-      .png()
-      .toBuffer();
-    const image_base64 = picture.toString('base64');
-    const cut = picture.subarray(0, picture.length - 20).toString('base64');
-    const jobs = '/v1/matting/jobs';
-    for (let i = 0; i < IMAGES; i += 1) {
-      assert.equal((await service.post({ image_base64 })).status, 200);
-      const callback_url = `http://${addressOf(receiver)}/`;
-      const callback_secret = 'a secret of twenty-four characters';
-      const body = { image_base64, callback_url, callback_secret };
-      const { body: job, status } = await service.post(body, { path: jobs });
-      assert.equal(status, 202, JSON.stringify(job));
-      assert.equal((await service.final(job.job_id)).status, 'succeeded');
-    }
-    assert.equal((await service.post({ image_base64: 'AAAA' })).status, 400);
-    assert.equal((await service.post({ image_base64: cut })).status, 422);
-  } finally {
-    receiver.closeAllConnections();
-    receiver.close();
+  await using receiver = await openSource((_request, response) => response.end());
+  const create = { width: 64, height: 64, channels: 3, background: '#246' } as const;
+  const picture = await sharp({ create }).png().toBuffer();
+  const image_base64 = picture.toString('base64');
+  const cut = picture.subarray(0, picture.length - 20).toString('base64');
+  const jobs = '/v1/matting/jobs';
+  for (let i = 0; i < IMAGES; i += 1) {
+    assert.equal((await service.post({ image_base64 })).status, 200);
+    const callback_secret = 'a secret of twenty-four characters';
+    const body = { image_base64, callback_url: `${receiver.url}/`, callback_secret };
+    const { body: job, status } = await service.post(body, { path: jobs });
+    assert.equal(status, 202, JSON.stringify(job));
+    assert.equal((await service.final(job.job_id)).status, 'succeeded');
   }
+  assert.equal((await service.post({ image_base64: 'AAAA' })).status, 400);
+  assert.equal((await service.post({ image_base64: cut })).status, 422);
 }
 
 describe('the dashboards', { skip: skipWithoutPrometheus() }, () => {
   let service: RunningService;
-  let gpus: Server;
+  let gpus: LoopbackSource;
   let prometheus: PrometheusServer;
   let loading: Promise<void> | undefined;
   let isOver = false;
@@ -90,7 +78,7 @@ describe('the dashboards', { skip: skipWithoutPrometheus() }, () => {
     prometheus = await PrometheusServer.start({
       'matting-control': [`127.0.0.1:${service.env.MATTING_METRICS_PORT}`],
       'matting-node': [`127.0.0.1:${service.env.MATTING_NODE_HTTP_PORT}`],
-      dcgm: [addressOf(gpus)],
+      dcgm: [`127.0.0.1:${gpus.port}`],
     });
     loading = (async () => {
       while (!isOver) await load(service);
@@ -102,7 +90,7 @@ describe('the dashboards', { skip: skipWithoutPrometheus() }, () => {
     isOver = true;
     await loading;
     await prometheus?.close();
-    gpus?.close();
+    await gpus?.[Symbol.asyncDispose]();
     await service?.close();
   });
 

@@ -5,9 +5,10 @@
  */
 import assert from 'node:assert/strict';
 import { createHash, createHmac } from 'node:crypto';
-import { once } from 'node:events';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import {
+  type LoopbackSource,
+  openSource,
+} from '../../control-plane/test/sources/loopback-source.ts';
 import { IDENTITY, type TestObjectStore } from '../support/object-storage/object-store.ts';
 import type { Env } from '../support/program.ts';
 import { codeOf, readPage } from './runbook-page.ts';
@@ -97,23 +98,21 @@ const LIFE_MS = 60_000;
 
 export class BucketRole {
   readonly #store: TestObjectStore;
-  readonly #server: Server;
+  #source!: LoopbackSource;
   #answer = '';
 
   private constructor(store: TestObjectStore) {
     this.#store = store;
-    this.#server = createServer((_, response) => {
-      const Expiration = new Date(Date.now() + LIFE_MS).toISOString();
-      response.setHeader('content-type', 'application/json');
-      response.end(JSON.stringify({ ...JSON.parse(this.#answer), Expiration }));
-    });
   }
 
   static async open(store: TestObjectStore, policy: BucketPolicy): Promise<BucketRole> {
     const role = new BucketRole(store);
     await role.allow(policy);
-    role.#server.listen(0, '127.0.0.1');
-    await once(role.#server, 'listening');
+    role.#source = await openSource((_, response) => {
+      const Expiration = new Date(Date.now() + LIFE_MS).toISOString();
+      response.setHeader('content-type', 'application/json');
+      response.end(JSON.stringify({ ...JSON.parse(role.#answer), Expiration }));
+    });
     return role;
   }
 
@@ -129,14 +128,10 @@ export class BucketRole {
 
   /** As the SDK's chain of credentials finds it. */
   get env(): Env {
-    const { port } = this.#server.address() as AddressInfo;
-    return { AWS_CONTAINER_CREDENTIALS_FULL_URI: `http://127.0.0.1:${port}/` };
+    return { AWS_CONTAINER_CREDENTIALS_FULL_URI: `${this.#source.url}/` };
   }
 
   async close(): Promise<void> {
-    const closed = once(this.#server, 'close');
-    this.#server.close();
-    this.#server.closeAllConnections();
-    await closed;
+    await this.#source[Symbol.asyncDispose]();
   }
 }

@@ -1,9 +1,11 @@
 /** Secrets are changed as docs/operations.md and docs/security.md say, while callers are served. */
 import assert from 'node:assert/strict';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import {
+  type LoopbackSource,
+  openSource,
+} from '../../control-plane/test/sources/loopback-source.ts';
 import type { Env } from '../support/program.ts';
 import { Installation, NODE_TOKEN, pictureBase64, SECRETS_KEY, SKIP } from './installation.ts';
 
@@ -16,25 +18,21 @@ const PAUSE_MS = 100;
 
 describe('rotations', { skip: SKIP }, () => {
   const service = new Installation();
-  let receiver: Server;
+  let receiver: LoopbackSource;
   const told: string[] = [];
   before(async () => {
-    receiver = createServer((request, response) => {
+    receiver = await openSource((request, response) => {
       told.push(String(request.headers['webhook-id']));
       request.resume();
       response.writeHead(204).end();
     });
-    await new Promise<void>(resolve => receiver.listen(0, '127.0.0.1', resolve));
   });
   service.use({
     planes: 2,
     nodes: 2,
     env: { MATTING_ALLOW_HTTP_CALLBACKS: 'true', MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' },
   });
-  after(async () => {
-    receiver?.closeAllConnections();
-    receiver?.close();
-  });
+  after(() => receiver?.[Symbol.asyncDispose]());
 
   /** Each program after the other, each when the one before serves again. */
   async function restartAll(variables: Env, programs = [...service.planes, ...service.nodes]) {
@@ -95,7 +93,7 @@ describe('rotations', { skip: SKIP }, () => {
   });
 
   it('the secrets key', async () => {
-    const callback_url = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`;
+    const callback_url = `${receiver.url}/`;
     const callback_secret = 'a secret of twenty-four characters';
     for (const node of service.nodes) await node.stop();
     const image_base64 = await pictureBase64();

@@ -4,13 +4,15 @@
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { IncomingHttpHeaders } from 'node:http';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import sharp from 'sharp';
+import {
+  type LoopbackSource,
+  openSource,
+} from '../../control-plane/test/sources/loopback-source.ts';
 import { type RunningService, startService, until } from '../support/running-service.ts';
 import { JaegerServer, type JaegerTrace, skipWithoutJaeger } from './jaeger-server.ts';
 
@@ -21,17 +23,15 @@ const SECRET = 'a callback secret of the trace';
 describe('a trace in Jaeger', { skip: skipWithoutJaeger() }, () => {
   let jaeger: JaegerServer;
   let service: RunningService;
-  let receiver: Server;
+  let receiver: LoopbackSource;
   const delivered: IncomingHttpHeaders[] = [];
 
   before(async () => {
     jaeger = await JaegerServer.start();
-    receiver = createServer((request, response) => {
+    receiver = await openSource((request, response) => {
       delivered.push(request.headers);
       response.end();
     });
-    receiver.listen(0, '127.0.0.1');
-    await once(receiver, 'listening');
     service = await startService({
       OTEL_EXPORTER_OTLP_ENDPOINT: jaeger.endpoint,
       OTEL_BSP_SCHEDULE_DELAY: '100',
@@ -40,7 +40,7 @@ describe('a trace in Jaeger', { skip: skipWithoutJaeger() }, () => {
   });
   after(async () => {
     await service?.close();
-    receiver?.close();
+    await receiver?.[Symbol.asyncDispose]();
     await jaeger?.close();
   });
 
@@ -67,7 +67,7 @@ describe('a trace in Jaeger', { skip: skipWithoutJaeger() }, () => {
     })
       .png()
       .toBuffer();
-    const { port } = receiver.address() as AddressInfo;
+    const { port } = receiver;
     const body = {
       image_base64: picture.toString('base64'),
       callback_url: `http://127.0.0.1:${port}/done`,
