@@ -15,20 +15,9 @@ import {
 } from '../../../src/domain/dispatch/job-turns.ts';
 import { NodeView, type Reservation } from '../../../src/domain/dispatch/node-view.ts';
 import { FIRST_ADMISSION_MS_MAX } from '../../../src/domain/lease.ts';
+import { ABILITIES, REPORT } from './nodes-seen.ts';
 
 const GRACE_MS = 1000;
-const REPORT = {
-  imagesInFlight: 0,
-  imagesFree: 4,
-  megapixelsFree: 400,
-  enginesReady: 1,
-  estimatedWaitMs: 0,
-  inferMs: 100,
-  decodeMsPerMegapixel: 1,
-  encodeMsPerMegapixel: 1,
-  decodeRates: new Map(),
-  encodeRates: new Map(),
-};
 const FAILURE = { code: 'PROCESSING_FAILED', detail: 'a detail', retryable: true } as const;
 
 let nowMs: number;
@@ -40,17 +29,10 @@ let core: DispatchCore<QueuedJob, Reservation, string>;
 
 /** A node with free engines that is trusted. */
 function freeNode(engines = 1, output: OutputFormat = 'png'): NodeView {
+  const bounds = { jxlPixelsMax: 100_000_000, megapixelsAloneMax: 400 };
   const view = new NodeView({
-    nodeId: 'node',
-    bootId: 'boot',
-    inputFormats: new Set(['png']),
+    ...{ ...ABILITIES, ...bounds, engines },
     outputFormats: new Set([output]),
-    imagePixelsMax: 100_000_000,
-    jxlPixelsMax: 100_000_000,
-    megapixelsAloneMax: 400,
-    engines,
-    imagesMax: 4,
-    megapixelsMax: 400,
   });
   view.take({ ...REPORT, enginesReady: engines }, nowMs);
   for (let done = 0; done < 5; done++) view.judge('well', nowMs);

@@ -21,36 +21,10 @@ import {
   megapixelsOf,
   needsOf,
 } from '../../../src/domain/dispatch/job-needs.ts';
+import { snapshotWith } from './nodes-seen.ts';
 
-function snapshot(changes: Partial<NodeSnapshot> = {}): NodeSnapshot {
-  return {
-    nodeId: 'node',
-    bootId: 'boot',
-    inputFormats: new Set(['jpeg', 'png']),
-    outputFormats: new Set(['png', 'webp']),
-    imagePixelsMax: 100_000_000,
-    jxlPixelsMax: 0,
-    megapixelsAloneMax: 167,
-    imagesFree: 2,
-    megapixelsFree: 100,
-    megapixelsRefused: undefined,
-    imagesInFlight: 1,
-    ownImages: 0,
-    engines: 1,
-    enginesReady: 1,
-    estimatedWaitMs: 0,
-    inferMs: 100,
-    reportedAtMs: 0,
-    decodeRates: new Map(),
-    encodeRates: new Map(),
-    decodeMsPerMegapixel: 1,
-    encodeMsPerMegapixel: 1,
-    unreportedImages: 0,
-    proven: true,
-    ejectedUntilMs: 0,
-    ...changes,
-  };
-}
+const snapshot = (changes: Partial<NodeSnapshot> = {}) =>
+  snapshotWith({ imagesFree: 2, megapixelsFree: 100, imagesInFlight: 1, ...changes });
 
 const NO_MARGINS = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
 const photo: JobNeeds = { inputFormat: 'jpeg', pixels: 12_000_000, outputFormat: 'png' };

@@ -11,26 +11,15 @@ import {
   isProven,
   judged,
   NEW_NODE,
-  type NodeReport,
   type NodeTrust,
   NodeView,
   PROVEN_SUCCESSES,
   WINDOW_MS,
   WINDOW_OUTCOMES_MIN,
 } from '../../../src/domain/dispatch/node-view.ts';
+import { ABILITIES, REPORT as IDLE } from './nodes-seen.ts';
 
-const REPORT: NodeReport = {
-  imagesInFlight: 1,
-  imagesFree: 4,
-  megapixelsFree: 16,
-  enginesReady: 1,
-  estimatedWaitMs: 0,
-  inferMs: 100,
-  decodeMsPerMegapixel: 1,
-  encodeMsPerMegapixel: 1,
-  decodeRates: new Map(),
-  encodeRates: new Map(),
-};
+const REPORT = { ...IDLE, imagesInFlight: 1, megapixelsFree: 16 };
 
 const jobOf = (megapixels: number) =>
   needsOf({ format: 'jpeg', width: 1000, height: megapixels * 1000 }, { outputFormat: 'png' });
@@ -38,18 +27,8 @@ const jobOf = (megapixels: number) =>
 let view: NodeView;
 
 beforeEach(() => {
-  view = new NodeView({
-    nodeId: 'node',
-    bootId: 'boot',
-    inputFormats: new Set(['jpeg']),
-    outputFormats: new Set(['png']),
-    imagePixelsMax: 100_000_000,
-    jxlPixelsMax: 0,
-    megapixelsAloneMax: 60,
-    engines: 4,
-    imagesMax: 5,
-    megapixelsMax: 20,
-  });
+  const bounds = { megapixelsAloneMax: 60, imagesMax: 5, megapixelsMax: 20 };
+  view = new NodeView({ ...ABILITIES, ...bounds, engines: 4 });
   view.take(REPORT, 0);
   for (let done = 0; done < 5; done += 1) view.judge('well', 0);
 });

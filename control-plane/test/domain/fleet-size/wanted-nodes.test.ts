@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { fc } from '../../../../test/support/property-tests.ts';
-import type { NodeSnapshot } from '../../../src/domain/dispatch/dispatch-policy.ts';
 import {
   BUSY_SHARE,
   type FleetNeeds,
@@ -10,6 +9,7 @@ import {
   wantedNodes,
 } from '../../../src/domain/fleet-size/wanted-nodes.ts';
 import { pacePerS, usedShares, WorkMeter } from '../../../src/domain/fleet-size/work-meter.ts';
+import { snapshotWith } from '../dispatch/nodes-seen.ts';
 
 const POLICY = { waitTargetMs: 60_000, nodesMin: 0, nodesMax: 50 };
 const ASLEEP: FleetNeeds = {
@@ -134,53 +134,23 @@ describe('a peak', () => {
   });
 });
 
-function nodeWith(changes: Partial<NodeSnapshot>): NodeSnapshot {
-  return {
-    nodeId: 'node',
-    bootId: 'boot',
-    inputFormats: new Set(),
-    outputFormats: new Set(),
-    imagePixelsMax: 1e8,
-    jxlPixelsMax: 1e8,
-    megapixelsAloneMax: 167,
-    megapixelsRefused: undefined,
-    imagesFree: 4,
-    megapixelsFree: 400,
-    imagesInFlight: 0,
-    ownImages: 0,
-    engines: 1,
-    enginesReady: 1,
-    estimatedWaitMs: 0,
-    reportedAtMs: 0,
-    inferMs: 100,
-    decodeRates: new Map(),
-    encodeRates: new Map(),
-    decodeMsPerMegapixel: 0,
-    encodeMsPerMegapixel: 0,
-    unreportedImages: 0,
-    proven: true,
-    ejectedUntilMs: 0,
-    ...changes,
-  };
-}
-
 describe('the time of a node', () => {
   it('is whose images it has, where it takes no more', () => {
     const full = { imagesInFlight: 4, imagesFree: 2, ownImages: 1, estimatedWaitMs: 300 };
-    assert.deepEqual(usedShares(nodeWith(full), 0), { all: 1, own: 0.25 });
+    assert.deepEqual(usedShares(snapshotWith(full), 0), { all: 1, own: 0.25 });
     const crowded = { imagesInFlight: 6, imagesFree: 0, ownImages: 6 };
-    assert.deepEqual(usedShares(nodeWith(crowded), 0), { all: 1, own: 1 });
+    assert.deepEqual(usedShares(snapshotWith(crowded), 0), { all: 1, own: 1 });
   });
 
   it('is a place of it an image, where it takes more', () => {
     const free = { imagesInFlight: 1, imagesFree: 3, ownImages: 1 };
-    assert.deepEqual(usedShares(nodeWith(free), 0), { all: 0.25, own: 0.25 });
-    assert.deepEqual(usedShares(nodeWith({}), 0), { all: 0, own: 0 });
+    assert.deepEqual(usedShares(snapshotWith(free), 0), { all: 0.25, own: 0.25 });
+    assert.deepEqual(usedShares(snapshotWith({}), 0), { all: 0, own: 0 });
   });
 });
 
 describe('the pace of a node', () => {
-  const busy = nodeWith({
+  const busy = snapshotWith({
     imagesInFlight: 2,
     imagesFree: 2,
     ownImages: 1,
@@ -190,7 +160,7 @@ describe('the pace of a node', () => {
   /** Seconds in which it does so many megapixels each. */
   function work(meter: WorkMeter, fromS: number, seconds: number, megapixels: number): void {
     for (let second = 0; second < seconds; second += 1) {
-      meter.sample([busy, nodeWith({})], (fromS + second) * 1000);
+      meter.sample([busy, snapshotWith({})], (fromS + second) * 1000);
       meter.finished(megapixels);
     }
     meter.sample([], (fromS + seconds) * 1000);
@@ -218,8 +188,8 @@ describe('the pace of a node', () => {
 
   it('stands while nothing is done', () => {
     const meter = new WorkMeter({ megapixels: 20, nodeMs: 1000 });
-    meter.sample([nodeWith({})], 0);
-    meter.sample([nodeWith({})], 3_600_000);
+    meter.sample([snapshotWith({})], 0);
+    meter.sample([snapshotWith({})], 3_600_000);
     assert.equal(pacePerS(meter.take(3_600_000).work), 20);
   });
 });
