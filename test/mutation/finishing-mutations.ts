@@ -5,7 +5,7 @@ export const FINISHING_MUTATIONS = mutationsOf`
 file control-plane/src/store/jobs/job-retention.ts
 tests control-plane/test/store/jobs/job-finishing.test.ts: jobs with finishing on sqlite
 a background that a job names is swept away
-  - for (const name of await readBack(database, db => backgroundsIn(db, some))) found.add(name);
+  - for (const name of await query(database, db => backgroundsIn(db, some))) found.add(name);
   = name their background until they end, either way
 
 file control-plane/src/nodes/matte-header.ts

@@ -68,9 +68,8 @@ a membership ends while a change that asked for it is under way
 file control-plane/src/store/people/session-store.ts
 tests control-plane/test/http/account/sign-in.test.ts: people who sign in
 anybody ends a session
-  - .where('user_id', '=', userId)
-  -           .executeTakeFirstOrThrow();
-  + .executeTakeFirstOrThrow();
+  - db.deleteFrom('sessions').where('id', '=', sessionId).where('user_id', '=', userId),
+  + db.deleteFrom('sessions').where('id', '=', sessionId),
   = see and end their sessions, and nobody else’s
 tests control-plane/test/http/account/attacks/sessions.test.ts: sessions under attack
 the session before goes on after a sign-in
@@ -93,7 +92,7 @@ a mail that somebody typed joins another account
   - if (!person.isProven && !isMember(userId)) return { refused: 'unproven' };
   = SEEN: who is not proven joins no other account, even by their password
 who typed a mail first stays its person when it is proven
-  - if (provesMail(link) && !person.isProven) return { userId, is: 'taken-over' };
+  - if (link.proves_mail === 1 && !person.isProven) return { userId, is: 'taken-over' };
   = SIGN_IN: ends what was there of a mail that was never proven
 sessions of who typed a mail first go on when it is proven
   - await tx.deleteFrom('sessions').where('user_id', '=', userId).execute();

@@ -6,7 +6,7 @@ import { alertSettings } from './alerts/alert-settings.ts';
 import { alertLooking } from './alerts/alert-store.ts';
 import { bootstrap } from './bootstrap.ts';
 import { createFleetReportStore } from './cluster/fleet-report-store.ts';
-import { NodeStore } from './cluster/node-store.ts';
+import { createNodeStore } from './cluster/node-store.ts';
 import { createSecretsCanaryStore } from './cluster/secrets-canary-store.ts';
 import { createSweepStore } from './cluster/sweep-store.ts';
 import {
@@ -113,7 +113,7 @@ function storesWithoutEnds(database: Database) {
     ledger: createLedgerStore(database),
     links: createLinkStore(database),
     lostResults: createLostResultStore(database),
-    nodes: new NodeStore(database),
+    nodes: createNodeStore(database),
     outbox: createOutboxStore(database),
     playground: createPlaygroundStore(database),
     orders: createOrderStore(database),

@@ -3,10 +3,9 @@ import { randomUUID } from 'node:crypto';
 import type { Selectable } from 'kysely';
 import type { Balances } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Db, Schema } from '../database/schema.ts';
-import { query, readBack } from '../database/transact.ts';
-import { isAsciiWord } from '../database/values.ts';
+import { query } from '../database/transact.ts';
+import { isAsciiWord, isInserted } from '../database/values.ts';
 
 export interface Account extends Balances {
   readonly id: string;
@@ -44,7 +43,7 @@ export function isName(value: string): boolean {
 export function createAccountStore(database: Database) {
   const findBy = async (column: 'id' | 'name', value: string) => {
     if (!(column === 'id' ? isAsciiWord(value) : isName(value))) return undefined;
-    const row = await readBack(database, db =>
+    const row = await query(database, db =>
       selectAccounts(db).where(column, '=', value).executeTakeFirst(),
     );
     return row === undefined ? undefined : accountFromRow(row);
@@ -54,11 +53,7 @@ export function createAccountStore(database: Database) {
     async create(name: string): Promise<Account | undefined> {
       requireName(name);
       const id = randomUUID();
-      try {
-        await query(database, db => insertAccount(database, db, id, name));
-      } catch (error) {
-        if (databaseErrorKind(error) !== 'duplicate') throw error;
-      }
+      await isInserted(query(database, db => insertAccount(database, db, id, name)));
       const account = await findBy('name', name);
       // Ours also where the answer to the insert was lost and the second try met the first.
       return account?.id === id ? account : undefined;

@@ -4,10 +4,9 @@ import type { Actor } from '../../domain/account/actor.ts';
 import { countOfNewCap, type KeyPolicy, NO_POLICY } from '../../domain/account/key-policy.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Db } from '../database/schema.ts';
-import { OvertakenError, query, readBack, transact } from '../database/transact.ts';
-import { isAsciiWord, matchesOne } from '../database/values.ts';
+import { OvertakenError, query, transact } from '../database/transact.ts';
+import { isAsciiWord, isInserted, matchesOne } from '../database/values.ts';
 import { type AuditValues, insertAuditEntry } from '../people/audit.ts';
 import { type AskedChange, type Authorized, requireAuthority } from '../people/authority.ts';
 import { requireName } from './account-store.ts';
@@ -62,12 +61,9 @@ export async function createApiKey(
 ): Promise<MadeKey> {
   // Made once, however often the insert is tried: an answer that was lost leaves no second key.
   const made = createApiKeyToken();
-  try {
-    await query(database, db => insertApiKey(database, db, accountId, name, made, asked));
-  } catch (error) {
-    if (databaseErrorKind(error) !== 'duplicate') throw error;
-  }
-  const key = await readBack(database, db => readMade(database, db, made));
+  const insert = query(database, db => insertApiKey(database, db, accountId, name, made, asked));
+  await isInserted(insert);
+  const key = await query(database, db => readMade(database, db, made));
   if (key === undefined) throw new Error(`another API key has the id ${made.id}`);
   return { key, token: made.text };
 }

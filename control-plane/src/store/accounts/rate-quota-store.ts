@@ -6,21 +6,16 @@ import {
   type RateKind,
 } from '../../domain/rate-quota.ts';
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Db } from '../database/schema.ts';
-import { OvertakenError, query } from '../database/transact.ts';
+import { OvertakenError, query, readNowMs } from '../database/transact.ts';
+import { isInserted, matchesOne } from '../database/values.ts';
 
 export type RateQuotaStore = ReturnType<typeof createRateQuotaStore>;
 
 export function createRateQuotaStore(database: Database) {
   return {
     /** The database's clock, UTC milliseconds: what windows go by. */
-    async nowMs(): Promise<number> {
-      const row = await query(database, db =>
-        db.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow(),
-      );
-      return row.now;
-    },
+    nowMs: () => readNowMs(database),
     /** Rejects with SERVICE_UNAVAILABLE while the database does not answer. */
     lease: (accountId: string, kind: RateKind, ask: QuotaAsk) =>
       query(database, db => leaseFrom(database, db, accountId, kind, ask)),
@@ -46,32 +41,21 @@ async function leaseFrom(
     .where('kind', '=', kind)
     .executeTakeFirst();
   if (row === undefined) {
-    await createRow(db, accountId, kind);
+    // With a window long past.
+    const values = { account_id: accountId, kind, window_start: 0, leased: 0 };
+    await isInserted(db.insertInto('rate_quotas').values(values).execute());
     throw new OvertakenError('the row of the quota was made just now');
   }
   const lease = leaseQuota({ windowStartMs: row.window_start, leased: row.leased }, ask, row.now);
   const { windowStartMs, leased } = lease;
   if (windowStartMs === row.window_start && leased === row.leased) return lease;
-  const { numUpdatedRows } = await db
+  const update = db
     .updateTable('rate_quotas')
     .set({ window_start: windowStartMs, leased })
     .where('account_id', '=', accountId)
     .where('kind', '=', kind)
     .where('window_start', '=', row.window_start)
-    .where('leased', '=', row.leased)
-    .executeTakeFirstOrThrow();
-  if (numUpdatedRows !== 1n) throw new OvertakenError('another replica leased of the quota');
+    .where('leased', '=', row.leased);
+  if (!(await matchesOne(update))) throw new OvertakenError('another replica leased of the quota');
   return lease;
-}
-
-/** With a window long past. Another replica may have made the row in the meantime. */
-async function createRow(db: Db, accountId: string, kind: RateKind): Promise<void> {
-  try {
-    await db
-      .insertInto('rate_quotas')
-      .values({ account_id: accountId, kind, window_start: 0, leased: 0 })
-      .execute();
-  } catch (error) {
-    if (databaseErrorKind(error) !== 'duplicate') throw error;
-  }
 }

@@ -7,8 +7,8 @@
 import type { MeasuredWork } from '../../domain/fleet-size/work-meter.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
 import { query } from '../database/transact.ts';
+import { isInserted, matchesOne } from '../database/values.ts';
 
 /** Several reports late: its process is gone, or cut off. */
 const FRESH_MS = 30_000;
@@ -59,13 +59,9 @@ async function save(database: Database, replica: string, report: FleetReport): P
   };
   const update = () =>
     query(database, db =>
-      db
-        .updateTable('fleet_reports')
-        .set(values)
-        .where('replica', '=', replica)
-        .executeTakeFirstOrThrow(),
+      matchesOne(db.updateTable('fleet_reports').set(values).where('replica', '=', replica)),
     );
-  if ((await update()).numUpdatedRows === 1n) return;
+  if (await update()) return;
   // Only a process's first report comes here: it forgets those of processes long gone.
   await query(database, db =>
     db
@@ -73,18 +69,10 @@ async function save(database: Database, replica: string, report: FleetReport): P
       .where('reported_at', '<', nowPlusMs(nowMs, -MEMORY_MS))
       .execute(),
   );
-  try {
-    await query(database, db =>
-      db
-        .insertInto('fleet_reports')
-        .values({ replica, ...values })
-        .execute(),
-    );
-  } catch (error) {
-    // An answer was lost: the row is there.
-    if (databaseErrorKind(error) !== 'duplicate') throw error;
-    await update();
-  }
+  const row = { replica, ...values };
+  const insert = query(database, db => db.insertInto('fleet_reports').values(row).execute());
+  // It is there where an answer was lost.
+  if (!(await isInserted(insert))) await update();
 }
 
 async function list(database: Database): Promise<StoredFleetReport[]> {

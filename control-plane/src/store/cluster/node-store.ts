@@ -14,10 +14,9 @@
  */
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
-import type { Schema } from '../database/schema.ts';
-import { query, readBack } from '../database/transact.ts';
-import { isAsciiWord } from '../database/values.ts';
+import type { Db, Schema } from '../database/schema.ts';
+import { query } from '../database/transact.ts';
+import { isAsciiWord, isInserted, matchesOne } from '../database/values.ts';
 
 export interface NodeRegistration {
   readonly nodeId: string;
@@ -46,145 +45,108 @@ const NODE_MEMORY_MS = 7 * 24 * 3_600_000;
 /** In place of a lease's end. */
 const DEREGISTERED = 0;
 
-export class NodeStore {
-  readonly #database: Database;
+export type NodeStore = ReturnType<typeof createNodeStore>;
 
-  constructor(database: Database) {
-    this.#database = database;
-  }
-
-  /** Makes the node live, whatever boot was known. */
-  async register(node: NodeRegistration, leaseMs: number): Promise<{ draining: boolean }> {
-    await this.#forgetLongGone();
-    if (!(await this.#update(node, leaseMs))) {
-      try {
-        await this.#insert(node, leaseMs);
-      } catch (error) {
-        if (databaseErrorKind(error) !== 'duplicate') throw error;
-        // Another replica took the same node's registration just now; the later one counts.
-        await this.#update(node, leaseMs);
-      }
-    }
-    return { draining: (await this.find(node.nodeId))?.draining ?? false };
-  }
-
-  /** `known` false: this boot of the node is not the one registered, it must register anew. */
-  async heartbeat(
-    nodeId: string,
-    bootId: string,
-    leaseMs: number,
-  ): Promise<{ known: boolean; draining: boolean }> {
-    const { nowMs } = this.#database;
-    const { numUpdatedRows } = await query(this.#database, db =>
-      db
-        .updateTable('nodes')
-        .set({ heartbeat_at: nowMs, lease_expires_at: nowPlusMs(nowMs, leaseMs) })
-        .where('node_id', '=', nodeId)
-        .where('boot_id', '=', bootId)
-        // One that was under way when its node deregistered must not bring it back.
-        .where('lease_expires_at', '>', DEREGISTERED)
-        .executeTakeFirstOrThrow(),
-    );
-    if (numUpdatedRows !== 1n) return { known: false, draining: false };
-    const member = await this.find(nodeId);
-    return { known: member?.bootId === bootId, draining: member?.draining ?? false };
-  }
-
-  /** Ends the membership at once. False: another boot is registered, or none. */
-  async deregister(nodeId: string, bootId: string): Promise<boolean> {
-    const { numUpdatedRows } = await query(this.#database, db =>
-      db
-        .updateTable('nodes')
-        .set({ lease_expires_at: DEREGISTERED })
-        .where('node_id', '=', nodeId)
-        .where('boot_id', '=', bootId)
-        .executeTakeFirstOrThrow(),
-    );
-    return numUpdatedRows === 1n;
-  }
-
-  /** By node id. */
-  async listLive(): Promise<NodeMember[]> {
-    return (await this.listAll()).filter(member => member.live);
-  }
-
-  /** By node id; the gone ones too. */
-  async listAll(): Promise<NodeMember[]> {
-    const rows = await query(this.#database, () => this.#select().orderBy('node_id').execute());
-    return rows.map(memberFromRow);
-  }
-
-  /** False: no such node. */
-  async setDraining(nodeId: string, draining: boolean): Promise<boolean> {
-    if (!isAsciiWord(nodeId)) return false;
-    const { numUpdatedRows } = await query(this.#database, db =>
-      db
-        .updateTable('nodes')
-        .set({ draining: draining ? 1 : 0 })
-        .where('node_id', '=', nodeId)
-        .executeTakeFirstOrThrow(),
-    );
-    return numUpdatedRows === 1n;
-  }
-
+export function createNodeStore(database: Database) {
+  const { nowMs } = database;
+  const changed = (change: (db: Db) => Parameters<typeof matchesOne>[0]) =>
+    query(database, db => matchesOne(change(db)));
   /** In any state; undefined: no such node. */
-  async find(nodeId: string): Promise<NodeMember | undefined> {
+  const find = async (nodeId: string): Promise<NodeMember | undefined> => {
     if (!isAsciiWord(nodeId)) return undefined;
-    const row = await readBack(this.#database, () =>
-      this.#select().where('node_id', '=', nodeId).executeTakeFirst(),
+    const row = await query(database, db =>
+      selectNodes(database, db).where('node_id', '=', nodeId).executeTakeFirst(),
     );
     return row && memberFromRow(row);
-  }
-
-  #select() {
-    return this.#database.kysely
-      .selectFrom('nodes')
-      .selectAll()
-      .select(() => this.#database.nowMs.as('read_at'));
-  }
-
-  #columns(node: NodeRegistration, leaseMs: number) {
-    const { nowMs } = this.#database;
-    return {
-      boot_id: node.bootId,
-      address: node.address,
-      http_address: node.httpAddress,
-      version: node.version,
-      registered_at: nowMs,
-      heartbeat_at: nowMs,
-      lease_expires_at: nowPlusMs(nowMs, leaseMs),
-    };
-  }
-
-  async #update(node: NodeRegistration, leaseMs: number): Promise<boolean> {
-    const { numUpdatedRows } = await query(this.#database, db =>
-      db
-        .updateTable('nodes')
-        .set(this.#columns(node, leaseMs))
-        .where('node_id', '=', node.nodeId)
-        .executeTakeFirstOrThrow(),
+  };
+  /** By node id; the gone ones too. */
+  const listAll = async (): Promise<NodeMember[]> => {
+    const rows = await query(database, db =>
+      selectNodes(database, db).orderBy('node_id').execute(),
     );
-    return numUpdatedRows === 1n;
-  }
+    return rows.map(memberFromRow);
+  };
+  return {
+    find,
+    listAll,
+    /** By node id. */
+    listLive: async () => (await listAll()).filter(member => member.live),
+    /** Makes the node live, whatever boot was known. */
+    async register(node: NodeRegistration, leaseMs: number): Promise<{ draining: boolean }> {
+      const columns = nodeColumns(database, node, leaseMs);
+      const { nodeId } = node;
+      const update = () =>
+        changed(db => db.updateTable('nodes').set(columns).where('node_id', '=', nodeId));
+      await forgetLongGone(database);
+      if (!(await update())) {
+        const row = { node_id: nodeId, draining: 0, ...columns };
+        const insert = query(database, db => db.insertInto('nodes').values(row).execute());
+        // Another replica took the same node's registration just now; the later one counts.
+        if (!(await isInserted(insert))) await update();
+      }
+      return { draining: (await find(nodeId))?.draining ?? false };
+    },
+    /** `known` false: this boot of the node is not the one registered, it must register anew. */
+    async heartbeat(nodeId: string, bootId: string, leaseMs: number) {
+      const isKnown = await changed(db =>
+        db
+          .updateTable('nodes')
+          .set({ heartbeat_at: nowMs, lease_expires_at: nowPlusMs(nowMs, leaseMs) })
+          .where('node_id', '=', nodeId)
+          .where('boot_id', '=', bootId)
+          // One that was under way when its node deregistered must not bring it back.
+          .where('lease_expires_at', '>', DEREGISTERED),
+      );
+      if (!isKnown) return { known: false, draining: false };
+      const member = await find(nodeId);
+      return { known: member?.bootId === bootId, draining: member?.draining ?? false };
+    },
+    /** Ends the membership at once. False: another boot is registered, or none. */
+    deregister: (nodeId: string, bootId: string) =>
+      changed(db =>
+        db
+          .updateTable('nodes')
+          .set({ lease_expires_at: DEREGISTERED })
+          .where('node_id', '=', nodeId)
+          .where('boot_id', '=', bootId),
+      ),
+    /** False: no such node. */
+    async setDraining(nodeId: string, draining: boolean): Promise<boolean> {
+      if (!isAsciiWord(nodeId)) return false;
+      const columns = { draining: draining ? 1 : 0 };
+      return changed(db => db.updateTable('nodes').set(columns).where('node_id', '=', nodeId));
+    },
+  };
+}
 
-  async #insert(node: NodeRegistration, leaseMs: number): Promise<void> {
-    await query(this.#database, db =>
-      db
-        .insertInto('nodes')
-        .values({ node_id: node.nodeId, draining: 0, ...this.#columns(node, leaseMs) })
-        .execute(),
-    );
-  }
+function selectNodes({ nowMs }: Database, db: Db) {
+  return db
+    .selectFrom('nodes')
+    .selectAll()
+    .select(() => nowMs.as('read_at'));
+}
 
-  async #forgetLongGone(): Promise<void> {
-    await query(this.#database, db =>
-      db
-        .deleteFrom('nodes')
-        .where('draining', '=', 0)
-        .where('lease_expires_at', '<', nowPlusMs(this.#database.nowMs, -NODE_MEMORY_MS))
-        .execute(),
-    );
-  }
+function nodeColumns({ nowMs }: Database, node: NodeRegistration, leaseMs: number) {
+  return {
+    boot_id: node.bootId,
+    address: node.address,
+    http_address: node.httpAddress,
+    version: node.version,
+    registered_at: nowMs,
+    heartbeat_at: nowMs,
+    lease_expires_at: nowPlusMs(nowMs, leaseMs),
+  };
+}
+
+async function forgetLongGone(database: Database): Promise<void> {
+  const longAgo = nowPlusMs(database.nowMs, -NODE_MEMORY_MS);
+  await query(database, db =>
+    db
+      .deleteFrom('nodes')
+      .where('draining', '=', 0)
+      .where('lease_expires_at', '<', longAgo)
+      .execute(),
+  );
 }
 
 function memberFromRow(row: Schema['nodes'] & { read_at: number }): NodeMember {

@@ -2,8 +2,8 @@
  * One row that only the right secrets key can open: it keeps out a replica that holds another key.
  */
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
-import { query, readBack } from '../database/transact.ts';
+import { query } from '../database/transact.ts';
+import { isInserted } from '../database/values.ts';
 
 export interface SecretsCanary {
   readonly keyId: string;
@@ -16,7 +16,7 @@ const CANARY_ID = 'canary';
 
 export function createSecretsCanaryStore(database: Database) {
   const read = () =>
-    readBack(database, db =>
+    query(database, db =>
       db
         .selectFrom('secrets_canary')
         .select(['key_id', 'ciphertext'])
@@ -44,22 +44,12 @@ export function createSecretsCanaryStore(database: Database) {
     async establish(candidate: SecretsCanary): Promise<SecretsCanary> {
       let row = await read();
       if (row === undefined) {
-        try {
-          await query(database, db =>
-            db
-              .insertInto('secrets_canary')
-              .values({
-                id: CANARY_ID,
-                key_id: candidate.keyId,
-                ciphertext: candidate.ciphertext,
-                created_at: database.nowMs,
-              })
-              .execute(),
-          );
-        } catch (error) {
-          // Another replica was first: its canary is kept.
-          if (databaseErrorKind(error) !== 'duplicate') throw error;
-        }
+        const { keyId, ciphertext } = candidate;
+        const values = { id: CANARY_ID, key_id: keyId, ciphertext, created_at: database.nowMs };
+        // Where another replica was first its canary is kept.
+        await isInserted(
+          query(database, db => db.insertInto('secrets_canary').values(values).execute()),
+        );
         row = await read();
       }
       if (row === undefined) throw new Error('the secrets canary vanished');

@@ -13,10 +13,9 @@
 import type { UpdateQueryBuilder, UpdateResult } from 'kysely';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
-import { matchesOne } from '../database/values.ts';
+import { isInserted, matchesOne } from '../database/values.ts';
 
 export interface SweepClaim {
   readonly holder: string;
@@ -78,23 +77,21 @@ export function createSweepStore(database: Database) {
 async function claimSweep(database: Database, holder: string, leaseMs: number) {
   const { nowMs } = database;
   const row = (await readRow(database)) ?? (await createRow(database));
-  const { numUpdatedRows } = await query(database, db =>
-    db
-      .updateTable('sweeps')
-      .set({
-        fence: row.fence + 1,
-        lease_holder: holder,
-        lease_expires_at: nowPlusMs(nowMs, leaseMs),
-      })
-      .where('id', '=', ID)
-      .where('fence', '=', row.fence)
-      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]))
-      .executeTakeFirstOrThrow(),
+  const fence = row.fence + 1;
+  const claimed = await query(database, db =>
+    matchesOne(
+      db
+        .updateTable('sweeps')
+        .set({ fence, lease_holder: holder, lease_expires_at: nowPlusMs(nowMs, leaseMs) })
+        .where('id', '=', ID)
+        .where('fence', '=', row.fence)
+        .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)])),
+    ),
   );
-  if (numUpdatedRows !== 1n) return undefined;
+  if (!claimed) return undefined;
   const began = row.walk_began_at;
   return {
-    claim: { holder, fence: row.fence + 1 },
+    claim: { holder, fence },
     walk: { part: row.walk_part, ageMs: began === null ? null : row.read_at - began },
   };
 }
@@ -112,13 +109,8 @@ function readRow(database: Database) {
 
 /** Another replica may make it in the meantime. */
 async function createRow(database: Database) {
-  try {
-    await query(database, db =>
-      db.insertInto('sweeps').values({ id: ID, fence: 0, walk_part: 0 }).execute(),
-    );
-  } catch (error) {
-    if (databaseErrorKind(error) !== 'duplicate') throw error;
-  }
+  const values = { id: ID, fence: 0, walk_part: 0 };
+  await isInserted(query(database, db => db.insertInto('sweeps').values(values).execute()));
   const row = await readRow(database);
   if (row === undefined) throw new Error('the row of the sweeps vanished');
   return row;

@@ -77,12 +77,13 @@ export function query<T>(
   return database.shares.run(() => retrying(database, () => work(database.kysely), giveUp));
 }
 
-/**
- * Reads of what this process has just written, or may have: its next step must not see less.
- * Today the same as `query`, since one server answers both. An engine or a proxy that lets replicas
- * answer reads outside a transaction makes this the place to ask the primary.
- */
-export const readBack = query;
+/** What the database's clock says. */
+export async function readNowMs(database: Database): Promise<number> {
+  const row = await query(database, db =>
+    db.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow(),
+  );
+  return row.now;
+}
 
 async function retrying<T>(
   database: Database,

@@ -1,13 +1,27 @@
 /** What may be compared with a column, and what statements answer. */
-import type { CompiledQuery, UpdateResult } from 'kysely';
+import type { CompiledQuery, DeleteResult, UpdateResult } from 'kysely';
+import { databaseErrorKind } from './database-errors.ts';
 import type { Db } from './schema.ts';
 
-/** Executes a compare-and-set: true when the one row matched. */
-export async function matchesOne(update: {
-  executeTakeFirstOrThrow(): Promise<UpdateResult>;
+/** Executes a compare-and-set, or a removal: true when the one row matched. */
+export async function matchesOne(change: {
+  executeTakeFirstOrThrow(): Promise<UpdateResult | DeleteResult>;
 }): Promise<boolean> {
-  const { numUpdatedRows } = await update.executeTakeFirstOrThrow();
-  return numUpdatedRows === 1n;
+  const result = await change.executeTakeFirstOrThrow();
+  return ('numUpdatedRows' in result ? result.numUpdatedRows : result.numDeletedRows) === 1n;
+}
+
+/**
+ * False when a unique key is taken: by another process, or by an earlier try whose answer was lost.
+ */
+export async function isInserted(insert: Promise<unknown>): Promise<boolean> {
+  try {
+    await insert;
+    return true;
+  } catch (error) {
+    if (databaseErrorKind(error) !== 'duplicate') throw error;
+    return false;
+  }
 }
 
 /** The same of a kept statement. */

@@ -14,7 +14,7 @@ import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { keepStatement } from '../database/kept-statement.ts';
 import type { Db, Schema } from '../database/schema.ts';
-import { OvertakenError, query, readBack } from '../database/transact.ts';
+import { OvertakenError, query } from '../database/transact.ts';
 import { keptMatchesOne, matchesOne } from '../database/values.ts';
 import type { ClaimableJob } from './job-queue.ts';
 import { readJob } from './job-reading.ts';
@@ -87,7 +87,7 @@ export function jobLeases(database: Database) {
       const values = { ...claim, fenceBefore: job.fence, leaseMs };
       const won = await query(database, db => keptMatchesOne(db, CLAIM(database, values)));
       if (!won) return undefined;
-      const claimed = await readBack(database, db => readJob(database, db, job.id));
+      const claimed = await query(database, db => readJob(database, db, job.id));
       // The answer took longer than the lease, and another replica has claimed the job.
       if (claimed === undefined || !holds(claimed, claim)) return undefined;
       return { claim, job: claimed };
@@ -102,7 +102,7 @@ export function jobLeases(database: Database) {
      * Ends whatever lease an open job has, so that it is claimed again. Its holder finds out with
      * its next write or renewal, and counts nothing.
      */
-    endLease: (jobId: string) => readBack(database, db => endLease(database, db, jobId)),
+    endLease: (jobId: string) => query(database, db => endLease(database, db, jobId)),
     /**
      * fetching -> ready; keeps the lease. False: lost. The row may name the blob all the same: it
      * was written by an earlier call whose answer was lost, and somebody else has the job since.
@@ -116,13 +116,13 @@ export function jobLeases(database: Database) {
       const frame = { frame_pixels: queuedFramePixels(finishing, input) };
       const columns = { ...next, ...inputColumns(input), ...frame };
       const happened = (job: Job) => job.input?.blob === input.blob;
-      return readBack(database, db => store(database, db, { claim, columns, happened }), giveUp);
+      return query(database, db => store(database, db, { claim, columns, happened }), giveUp);
     },
     /** The background's picture, after the input: fetching -> ready. As inputStored. */
     backgroundStored(claim: Claim, background: JobInput, giveUp?: AbortSignal) {
       const columns = { state: 'ready' as const, background: backgroundColumn(background) };
       const happened = (job: Job) => job.background?.input?.blob === background.blob;
-      return readBack(database, db => store(database, db, { claim, columns, happened }), giveUp);
+      return query(database, db => store(database, db, { claim, columns, happened }), giveUp);
     },
     /** ready or running -> running; sets started_at once. False: lost. */
     admitted: (claim: Claim, giveUp?: AbortSignal) =>
@@ -142,7 +142,7 @@ export function jobLeases(database: Database) {
         );
         return counted ? readJob(database, db, claim.jobId) : undefined;
       };
-      return readBack(database, round, giveUp);
+      return query(database, round, giveUp);
     },
   };
 }

@@ -22,7 +22,7 @@ import type { Database } from '../database/connect.ts';
 import { keepStatement } from '../database/kept-statement.ts';
 import type { Db, Schema } from '../database/schema.ts';
 import { throughIndex } from '../database/through-index.ts';
-import { query, readBack } from '../database/transact.ts';
+import { query } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { type JobRow, jobFromRow } from './job-rows.ts';
 
@@ -160,7 +160,7 @@ export function jobReading(database: Database) {
     },
     async findByIdempotencyKey(apiKeyId: string, hash: string): Promise<Job | undefined> {
       if (!HASH.test(hash)) return undefined;
-      return readBack(database, db => readByIdempotencyKey(database, db, apiKeyId, hash));
+      return query(database, db => readByIdempotencyKey(database, db, apiKeyId, hash));
     },
     /** By the link's token; expired ones too. */
     async findByResultToken(token: string): Promise<Job | undefined> {

@@ -6,7 +6,7 @@ import { jobOfBackground } from '../../domain/job.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { Db } from '../database/schema.ts';
-import { query, readBack, transact } from '../database/transact.ts';
+import { query, transact } from '../database/transact.ts';
 import { backgroundFromRow } from './job-rows.ts';
 
 /**
@@ -35,10 +35,10 @@ export function jobRetention(database: Database) {
       for (let start = 0; start < names.length; start += BLOB_NAMES_MAX) {
         const some = names.slice(start, start + BLOB_NAMES_MAX);
         for (const column of ['input_blob', 'result_blob'] as const) {
-          const rows = await readBack(database, db => namesIn(db, column, some));
+          const rows = await query(database, db => namesIn(db, column, some));
           for (const name of rows) found.add(name);
         }
-        for (const name of await readBack(database, db => backgroundsIn(db, some))) found.add(name);
+        for (const name of await query(database, db => backgroundsIn(db, some))) found.add(name);
       }
       return found;
     },

@@ -28,7 +28,7 @@ import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import { keepStatement } from '../database/kept-statement.ts';
 import type { Db, Schema } from '../database/schema.ts';
-import { OvertakenError, query, readBack } from '../database/transact.ts';
+import { OvertakenError, query } from '../database/transact.ts';
 import { reserveCredit } from '../ledger/ledger-writer.ts';
 import { readByIdempotencyKey, readJob } from './job-reading.ts';
 import { backgroundColumn, inputColumns, type StoredFinishing, sourceHostOf } from './job-rows.ts';
@@ -93,7 +93,7 @@ export function jobSubmission(database: Database) {
      */
     async submit(job: NewJob, limits: SubmitLimits): Promise<SubmitOutcome> {
       requireWhole(job, limits);
-      return readBack(database, db => submit(database, db, job, limits));
+      return query(database, db => submit(database, db, job, limits));
     },
     /**
      * Compare-and-set: where that job is final and was submitted at least `rememberedMs` ago by the

@@ -16,10 +16,9 @@
 import { CREDITS_PER_JOB, lostReferenceOf, SLOT_OF } from '../../domain/ledger.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
 import { throughIndex } from '../database/through-index.ts';
-import { query, readBack, transact } from '../database/transact.ts';
-import { matchesOne } from '../database/values.ts';
+import { query, transact } from '../database/transact.ts';
+import { isInserted, matchesOne } from '../database/values.ts';
 import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
 import { insertAuditEntry } from '../people/audit.ts';
 
@@ -208,17 +207,9 @@ async function record(
   findingId: string,
 ): Promise<boolean> {
   const found = { finding_id: findingId, found_by: by, found_at: database.nowMs };
-  try {
-    await query(database, db =>
-      db
-        .insertInto('lost_results')
-        .values({ job_id: jobId, account_id: accountId, ...found })
-        .execute(),
-    );
-    return true;
-  } catch (error) {
-    if (databaseErrorKind(error) !== 'duplicate') throw error;
-  }
+  const values = { job_id: jobId, account_id: accountId, ...found };
+  const insert = query(database, db => db.insertInto('lost_results').values(values).execute());
+  if (await isInserted(insert)) return true;
   await query(database, db =>
     db
       .updateTable('lost_results')
@@ -228,7 +219,7 @@ async function record(
       .execute(),
   );
   // Ours too where the answer to one of them was lost.
-  const row = await readBack(database, db =>
+  const row = await query(database, db =>
     db
       .selectFrom('lost_results')
       .select('finding_id')

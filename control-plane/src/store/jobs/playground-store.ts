@@ -13,11 +13,10 @@ import {
 import { createApiKeyToken, hashSecret } from '../accounts/api-key-token.ts';
 import { startOfDay } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Schema } from '../database/schema.ts';
 import { throughIndex } from '../database/through-index.ts';
-import { query, readBack, transact } from '../database/transact.ts';
-import { requireInteger } from '../database/values.ts';
+import { query, transact } from '../database/transact.ts';
+import { isInserted, matchesOne, requireInteger } from '../database/values.ts';
 
 export type PlaygroundStore = ReturnType<typeof createPlaygroundStore>;
 
@@ -72,33 +71,29 @@ async function internalKey(database: Database, accountId: string): Promise<strin
   const known = await findKey(database, accountId);
   if (known !== undefined) return known;
   const made = createApiKeyToken();
-  try {
-    await transact(database, async tx => {
-      const playground = { account_id: accountId, api_key_id: made.id, day_at: 0, used: 0 };
-      await tx.insertInto('playgrounds').values(playground).execute();
-      await tx
-        .insertInto('api_keys')
-        .values({
-          id: made.id,
-          account_id: accountId,
-          name: 'playground',
-          secret_hash: hashSecret(made.secret),
-          purpose: 'playground',
-          created_at: database.nowMs,
-        })
-        .execute();
-    });
-  } catch (error) {
-    // Another replica was faster, or this one and the answer was lost.
-    if (databaseErrorKind(error) !== 'duplicate') throw error;
-  }
+  const insert = transact(database, async tx => {
+    const playground = { account_id: accountId, api_key_id: made.id, day_at: 0, used: 0 };
+    await tx.insertInto('playgrounds').values(playground).execute();
+    await tx
+      .insertInto('api_keys')
+      .values({
+        id: made.id,
+        account_id: accountId,
+        name: 'playground',
+        secret_hash: hashSecret(made.secret),
+        purpose: 'playground',
+        created_at: database.nowMs,
+      })
+      .execute();
+  });
+  await isInserted(insert);
   const key = await findKey(database, accountId);
   if (key === undefined) throw new Error(`the playground of account ${accountId} has no key`);
   return key;
 }
 
 async function findKey(database: Database, accountId: string): Promise<string | undefined> {
-  const row = await readBack(database, db =>
+  const row = await query(database, db =>
     db
       .selectFrom('playgrounds')
       .select('api_key_id')
@@ -122,7 +117,7 @@ export async function takeImage(
   if (imagesMax < 1) return 'allowance-used';
   const { accountId } = job;
   const day = startOfDay(database.nowMs);
-  const { numUpdatedRows } = await tx
+  const update = tx
     .updateTable('playgrounds')
     // MySQL assigns from left to right: what reads the old day comes before the new one.
     .set({
@@ -130,15 +125,15 @@ export async function takeImage(
       day_at: sql<number>`case when day_at < ${day} then ${day} else day_at end`,
     })
     .where('account_id', '=', accountId)
-    .where(eb => eb.or([eb('day_at', '<', day), eb('used', '<', imagesMax)]))
-    .executeTakeFirstOrThrow();
+    .where(eb => eb.or([eb('day_at', '<', day), eb('used', '<', imagesMax)]));
+  const taken = await matchesOne(update);
   const row = await tx
     .selectFrom('playgrounds')
     .select('day_at')
     .where('account_id', '=', accountId)
     .executeTakeFirst();
   if (row === undefined) throw new Error(`account ${accountId} has no playground`);
-  if (numUpdatedRows !== 1n) return 'allowance-used';
+  if (!taken) return 'allowance-used';
   if ((await countOpen(database, tx, job)) < PLAYGROUND_ACCOUNT_OPEN_MAX) return row.day_at;
   await giveImageBack(tx, accountId, row.day_at);
   return 'too-many-open';

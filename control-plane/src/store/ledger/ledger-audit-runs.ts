@@ -15,9 +15,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
 import type { LedgerAuditKind } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
-import { query, readBack } from '../database/transact.ts';
-import { matchesOne } from '../database/values.ts';
+import { query } from '../database/transact.ts';
+import { isInserted, matchesOne } from '../database/values.ts';
 
 /** An audit that saved nothing for this long was interrupted; ten times what a page takes. */
 export const TAKE_OVER_MS = 30_000;
@@ -79,7 +78,7 @@ export async function beginFullRun(database: Database, start: AuditProgress, tak
   const id = randomUUID();
   const giveUpAt = performance.now() + 2 * takeOverMs;
   for (;;) {
-    const row = await readBack(database, db =>
+    const row = await query(database, db =>
       db
         .selectFrom('ledger_audits')
         .select(['run_id', 'saved_at', 'progress', database.nowMs.as('now')])
@@ -156,7 +155,7 @@ export async function finishRun(
 
 /** Final jobs that ended before were compared with the ledger by an incremental audit. */
 export async function readJobsMarkMs(database: Database): Promise<number> {
-  const row = await readBack(database, db =>
+  const row = await query(database, db =>
     db
       .selectFrom('ledger_audits')
       .select('jobs_checked_to')
@@ -179,12 +178,7 @@ export async function moveJobsMark(database: Database, toMs: number): Promise<vo
   );
 }
 
-async function ensureRow(database: Database, kind: LedgerAuditKind): Promise<void> {
-  try {
-    await query(database, db =>
-      db.insertInto('ledger_audits').values({ kind, jobs_checked_to: 0 }).execute(),
-    );
-  } catch (error) {
-    if (databaseErrorKind(error) !== 'duplicate') throw error;
-  }
+function ensureRow(database: Database, kind: LedgerAuditKind): Promise<boolean> {
+  const values = { kind, jobs_checked_to: 0 };
+  return isInserted(query(database, db => db.insertInto('ledger_audits').values(values).execute()));
 }

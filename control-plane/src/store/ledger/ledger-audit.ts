@@ -26,6 +26,7 @@ import {
 } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
 import { MEMBER_CLOCKS_MS_MAX } from '../database/member-clocks.ts';
+import { readNowMs } from '../database/transact.ts';
 import {
   type AuditProgress,
   beginFullRun,
@@ -45,7 +46,6 @@ import {
   readAccountPage,
   readCheckpoint,
   readJobEntries,
-  readNowMs,
   removeCheckpoint,
 } from './ledger-pages.ts';
 import { awaitEarlierWriters } from './ledger-writer.ts';

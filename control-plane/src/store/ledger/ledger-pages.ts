@@ -1,18 +1,16 @@
 /**
  * The statements of the ledger's audit. Each reads a bounded number of rows, whatever the tables
  * hold, and is consistent by itself: none needs a transaction, and no snapshot is held from one to
- * the next. All of them are read back: a server that lags behind the writers we waited for would
- * make a correct ledger seem wrong.
+ * the next.
  */
 import { sql } from 'kysely';
 import { OPEN_STATES } from '../../domain/job.ts';
 import { type LedgerCheckpoint, type LedgerSlot, NOTHING_CLOSED } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
 import { ofAccount } from '../database/of-account.ts';
 import type { Db } from '../database/schema.ts';
-import { query, readBack } from '../database/transact.ts';
-import { matchesOne, requireInteger } from '../database/values.ts';
+import { query } from '../database/transact.ts';
+import { isInserted, matchesOne, requireInteger } from '../database/values.ts';
 
 /** Entries or jobs of one statement. With what belongs to each it reads three times as many rows. */
 export const LEDGER_PAGE_ROWS = 500;
@@ -38,7 +36,7 @@ interface EntryPage {
  * as they are at one instant.
  */
 export async function readAccountPage(database: Database, accountId: string, page: EntryPage) {
-  const rows = await readBack(database, db =>
+  const rows = await query(database, db =>
     selectAccountPage(database, db, accountId, page).execute(),
   );
   const [first] = rows;
@@ -133,7 +131,7 @@ export type JobsOf =
 
 /** The next jobs and their entries. `atMs` of a row is 0 but for jobs that ended. */
 export async function readJobEntries(database: Database, of: JobsOf, after: PagePlace) {
-  const rows = await readBack(database, db => selectJobEntries(db, of, after).execute());
+  const rows = await query(database, db => selectJobEntries(db, of, after).execute());
   rows.sort((one, other) => {
     const later = of === 'ended' ? (one.finished_at ?? 0) - (other.finished_at ?? 0) : 0;
     return later || (one.id < other.id ? -1 : 1);
@@ -202,7 +200,7 @@ export async function* accountIdsAfter(database: Database, after: string): Async
 }
 
 async function readAccountIds(database: Database, after: string): Promise<string[]> {
-  const rows = await readBack(database, db =>
+  const rows = await query(database, db =>
     db
       .selectFrom('accounts')
       .select('id')
@@ -216,7 +214,7 @@ async function readAccountIds(database: Database, after: string): Promise<string
 
 /** The next account that has entries, whether it exists or not. Undefined: there are no more. */
 async function readOwnerAfter(database: Database, after: string): Promise<string | undefined> {
-  const row = await readBack(database, db =>
+  const row = await query(database, db =>
     db
       .selectFrom('ledger_entries')
       .select('account_id')
@@ -228,20 +226,12 @@ async function readOwnerAfter(database: Database, after: string): Promise<string
   return row?.account_id;
 }
 
-/** The database's clock. */
-export async function readNowMs(database: Database): Promise<number> {
-  const row = await readBack(database, db =>
-    db.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow(),
-  );
-  return row.now;
-}
-
 /** NOTHING_CLOSED where the account has none. */
 export async function readCheckpoint(
   database: Database,
   accountId: string,
 ): Promise<LedgerCheckpoint> {
-  const row = await readBack(database, db =>
+  const row = await query(database, db =>
     db
       .selectFrom('ledger_checkpoints')
       .selectAll()
@@ -292,16 +282,14 @@ export async function moveCheckpoint(
     );
     return;
   }
-  try {
-    await query(database, db =>
+  await isInserted(
+    query(database, db =>
       db
         .insertInto('ledger_checkpoints')
         .values({ account_id: accountId, ...values })
         .execute(),
-    );
-  } catch (error) {
-    if (databaseErrorKind(error) !== 'duplicate') throw error;
-  }
+    ),
+  );
 }
 
 export async function removeCheckpoint(

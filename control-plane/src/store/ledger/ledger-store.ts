@@ -9,7 +9,7 @@ import { type Balances, type LedgerKind, SLOT_OF } from '../../domain/ledger.ts'
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import { ofAccount } from '../database/of-account.ts';
-import { query, readBack, transact } from '../database/transact.ts';
+import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { type AuditEntry, insertAuditEntry } from '../people/audit.ts';
 import { type AuditOptions, auditLedger, auditOneAccount } from './ledger-audit.ts';
@@ -124,7 +124,7 @@ async function earlierOutcome(
   database: Database,
   entry: OperatorEntry,
 ): Promise<LedgerOutcome | undefined> {
-  return readBack(database, async db => {
+  return query(database, async db => {
     const earlier = await db
       .selectFrom('ledger_entries')
       .select('amount')

@@ -49,12 +49,7 @@ export async function insertAuditEntry(
   { id, accountId, actor, action, subject, before, after }: AllowedEntry,
 ): Promise<void> {
   const person = actor.kind === 'person' ? actor : undefined;
-  const known = await tx
-    .selectFrom('audit_entries')
-    .select('id')
-    .where('id', '=', id)
-    .executeTakeFirst();
-  if (known !== undefined) return;
+  if (await isEntered(tx, id)) return;
   await tx
     .insertInto('audit_entries')
     .values({
@@ -71,6 +66,16 @@ export async function insertAuditEntry(
       value_after: after === undefined ? null : JSON.stringify(after),
     })
     .execute();
+}
+
+/** Whether the change was made: the answer to a first try may have been lost. */
+export async function isEntered(tx: Db, entryId: string): Promise<boolean> {
+  const entry = await tx
+    .selectFrom('audit_entries')
+    .select('id')
+    .where('id', '=', entryId)
+    .executeTakeFirst();
+  return entry !== undefined;
 }
 
 export function createAuditStore(database: Database) {

@@ -12,6 +12,7 @@ import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
 import type { Db } from '../database/schema.ts';
 import { matchesOne } from '../database/values.ts';
+import { isEntered } from './audit.ts';
 import { lockAccount } from './member-rows.ts';
 import { isAlive } from './session-store.ts';
 
@@ -116,13 +117,4 @@ async function waitOfChanges(
   const oldest = rows[CHANGES_A_MINUTE_MAX - 1];
   if (oldest === undefined) return 0;
   return Math.max(1, Math.ceil((oldest.created_at + MINUTE_MS - oldest.now) / 1000));
-}
-
-async function isEntered(tx: Db, entryId: string): Promise<boolean> {
-  const entry = await tx
-    .selectFrom('audit_entries')
-    .select('id')
-    .where('id', '=', entryId)
-    .executeTakeFirst();
-  return entry !== undefined;
 }

@@ -6,9 +6,9 @@
 import type { NamedPerson } from '../../domain/account/actor.ts';
 import type { Role } from '../../domain/account/roles.ts';
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Db } from '../database/schema.ts';
 import { OvertakenError, transact } from '../database/transact.ts';
+import { isInserted } from '../database/values.ts';
 import { insertAuditEntry } from './audit.ts';
 import { endLinksOf } from './link-store.ts';
 import { lockAccount, MEMBERS_MAX } from './member-rows.ts';
@@ -74,15 +74,9 @@ async function personOf(
   }
   if (grants.length === 0) return { kind: 'no-account' };
   const { nowMs: created_at } = database;
-  try {
-    await tx
-      .insertInto('identities')
-      .values({ issuer, subject, user_id: newUserId, created_at })
-      .execute();
-  } catch (error) {
-    if (databaseErrorKind(error) !== 'duplicate') throw error;
+  const identity = { issuer, subject, user_id: newUserId, created_at };
+  if (!(await isInserted(tx.insertInto('identities').values(identity).execute())))
     throw new OvertakenError('the same person signed in elsewhere just now');
-  }
   const none = { mail_key: null, password_hash: null, language: null, disabled_at: null };
   await tx
     .insertInto('users')

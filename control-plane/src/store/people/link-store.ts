@@ -16,7 +16,7 @@ import { isAsciiWord } from '../database/values.ts';
 import { insertMail, type NewMail, withdrawMails } from '../outbox/outbox-rows.ts';
 import { insertAuditEntry } from './audit.ts';
 import { requireAuthority } from './authority.ts';
-import { type LinkUse, type LinkUseOutcome, provesMail, useLink } from './link-use.ts';
+import { type LinkUse, type LinkUseOutcome, useLink } from './link-use.ts';
 
 export type { LinkUse, LinkUseOutcome };
 
@@ -157,7 +157,7 @@ async function findLink(
     accountName: row.name,
     mail: row.mail,
     role: row.role,
-    provesMail: provesMail(row),
+    provesMail: row.proves_mail === 1,
   };
 }
 

@@ -13,10 +13,9 @@
  */
 import { mailKeyOf } from '../../domain/account/mail-address.ts';
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Db, LinkPurpose, MemberSource, Schema } from '../database/schema.ts';
 import { OvertakenError } from '../database/transact.ts';
-import { matchesOne } from '../database/values.ts';
+import { isInserted, matchesOne } from '../database/values.ts';
 import { insertAuditEntry } from './audit.ts';
 import { lockAccount, MEMBERS_MAX, takePerson } from './member-rows.ts';
 import { insertSession, type NewSession } from './session-store.ts';
@@ -48,11 +47,6 @@ export type LinkUseOutcome =
 
 type Link = Schema['one_time_links'];
 
-/** A sign-in link does whatever version made it. */
-export function provesMail({ purpose, proves_mail }: Pick<Link, 'purpose' | 'proves_mail'>) {
-  return purpose === 'sign-in' || proves_mail === 1;
-}
-
 /** Makes the person where they are new, the membership and the session, all of it or nothing. */
 export async function useLink(database: Database, tx: Db, use: LinkUse): Promise<LinkUseOutcome> {
   const link = await tx
@@ -65,8 +59,12 @@ export async function useLink(database: Database, tx: Db, use: LinkUse): Promise
   const accountId = link.account_id;
   await lockAccount(database, tx, accountId);
   // The answer to a first try was lost: its session is there.
-  const begun = await userOfSession(tx, use.session.idHash);
-  if (begun !== undefined) return { kind: 'signed-in', accountId, userId: begun };
+  const begun = await tx
+    .selectFrom('sessions')
+    .select('user_id')
+    .where('id_hash', '=', use.session.idHash)
+    .executeTakeFirst();
+  if (begun !== undefined) return { kind: 'signed-in', accountId, userId: begun.user_id };
   const members = await tx
     .selectFrom('members')
     .select('user_id')
@@ -103,7 +101,7 @@ export async function useLink(database: Database, tx: Db, use: LinkUse): Promise
     subject: link.mail,
     after: {
       role: link.role,
-      ...(person.is === 'known' ? {} : { mail_proven: provesMail(link) }),
+      ...(person.is === 'known' ? {} : { mail_proven: link.proves_mail === 1 }),
     },
   });
   return { kind: 'signed-in', accountId, userId: person.userId };
@@ -121,14 +119,19 @@ async function personOf(
   link: Link,
   isMember: (userId: string) => boolean,
 ): Promise<PersonOfLink> {
-  const userId = await findByMailKey(tx, mailKeyOf(link.mail));
-  if (userId === undefined) return { userId: use.newUserId, is: 'new' };
+  const known = await tx
+    .selectFrom('users')
+    .select('id')
+    .where('mail_key', '=', mailKeyOf(link.mail))
+    .executeTakeFirst();
+  if (known === undefined) return { userId: use.newUserId, is: 'new' };
+  const userId = known.id;
   const person = await takePerson(database, tx, userId);
   if (person === undefined) throw new OvertakenError('the person was removed just now');
   if (person.isDisabled) return { refused: 'refused' };
   const isTheirs = use.verifiedHash !== null && use.verifiedHash === person.passwordHash;
   if (use.verifiedHash !== null && !isTheirs) return { refused: 'refused' };
-  if (provesMail(link) && !person.isProven) return { userId, is: 'taken-over' };
+  if (link.proves_mail === 1 && !person.isProven) return { userId, is: 'taken-over' };
   if (use.purpose === 'sign-in') return { userId, is: 'known' };
   if (!isTheirs) return { refused: 'refused' };
   if (!person.isProven && !isMember(userId)) return { refused: 'unproven' };
@@ -136,24 +139,16 @@ async function personOf(
 }
 
 async function insertUser(database: Database, tx: Db, use: LinkUse, link: Link) {
-  try {
-    await tx
-      .insertInto('users')
-      .values({
-        id: use.newUserId,
-        mail: link.mail,
-        mail_key: mailKeyOf(link.mail),
-        password_hash: use.passwordHash,
-        language: null,
-        created_at: database.nowMs,
-        disabled_at: null,
-        proven_at: provesMail(link) ? database.nowMs : null,
-      })
-      .execute();
-  } catch (error) {
-    if (databaseErrorKind(error) !== 'duplicate') throw error;
+  const user = {
+    id: use.newUserId,
+    mail: link.mail,
+    mail_key: mailKeyOf(link.mail),
+    password_hash: use.passwordHash,
+    created_at: database.nowMs,
+    proven_at: link.proves_mail === 1 ? database.nowMs : null,
+  };
+  if (!(await isInserted(tx.insertInto('users').values(user).execute())))
     throw new OvertakenError('the same person accepted another invitation just now');
-  }
 }
 
 /** Whoever typed that mail before is not let in by it any more. */
@@ -177,22 +172,4 @@ async function insertMember(
     .insertInto('members')
     .values({ account_id, user_id: userId, role, source, created_at: nowMs })
     .execute();
-}
-
-async function findByMailKey(db: Db, key: string): Promise<string | undefined> {
-  const row = await db
-    .selectFrom('users')
-    .select('id')
-    .where('mail_key', '=', key)
-    .executeTakeFirst();
-  return row?.id;
-}
-
-async function userOfSession(db: Db, idHash: string): Promise<string | undefined> {
-  const row = await db
-    .selectFrom('sessions')
-    .select('user_id')
-    .where('id_hash', '=', idHash)
-    .executeTakeFirst();
-  return row?.user_id;
 }

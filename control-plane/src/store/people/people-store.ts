@@ -6,7 +6,7 @@ import type { Database } from '../database/connect.ts';
 import type { Db, MemberSource, Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
-import { insertAuditEntry } from './audit.ts';
+import { insertAuditEntry, isEntered } from './audit.ts';
 import { requireAuthority } from './authority.ts';
 import { endLinksOf } from './link-store.ts';
 import { MEMBERS_MAX, takePerson } from './member-rows.ts';
@@ -206,7 +206,7 @@ async function changeMember(
   const actor = await requireAuthority(database, tx, { accountId, ...by });
   const members = await listMembers(tx, accountId);
   const member = members.find(one => one.userId === userId);
-  if (member === undefined) return (await wasDone(tx, entryId)) ? 'changed' : 'unknown';
+  if (member === undefined) return (await isEntered(tx, entryId)) ? 'changed' : 'unknown';
   if (member.role === role) return 'changed';
   if (member.source === 'oidc') return 'by-group';
   const owners = members.filter(one => one.role === 'owner');
@@ -237,16 +237,6 @@ async function changeMember(
   return 'changed';
 }
 
-/** The answer to a first try was lost. */
-async function wasDone(tx: Db, entryId: string): Promise<boolean> {
-  const row = await tx
-    .selectFrom('audit_entries')
-    .select('id')
-    .where('id', '=', entryId)
-    .executeTakeFirst();
-  return row !== undefined;
-}
-
 /**
  * A mail that nobody proved is nobody's outside of the account that it was typed in: with the last
  * membership the person goes, and whoever has that mail is new.
@@ -268,16 +258,15 @@ async function forgetUnproven(tx: Db, userId: string): Promise<void> {
 }
 
 /** With every session that acts for that account. */
-export async function endMembership(tx: Db, accountId: string, userId: string): Promise<boolean> {
+export async function endMembership(tx: Db, accountId: string, userId: string): Promise<void> {
   await tx
     .deleteFrom('sessions')
     .where('user_id', '=', userId)
     .where('account_id', '=', accountId)
     .execute();
-  const { numDeletedRows } = await tx
+  await tx
     .deleteFrom('members')
     .where('account_id', '=', accountId)
     .where('user_id', '=', userId)
-    .executeTakeFirstOrThrow();
-  return numDeletedRows === 1n;
+    .execute();
 }

@@ -100,12 +100,9 @@ export function createSessionStore(database: Database) {
     end: (userId: string, sessionId: string) =>
       query(database, async db => {
         if (!isAsciiWord(sessionId)) return false;
-        const { numDeletedRows } = await db
-          .deleteFrom('sessions')
-          .where('id', '=', sessionId)
-          .where('user_id', '=', userId)
-          .executeTakeFirstOrThrow();
-        return numDeletedRows === 1n;
+        return matchesOne(
+          db.deleteFrom('sessions').where('id', '=', sessionId).where('user_id', '=', userId),
+        );
       }),
     endOthers: (userId: string, sessionId: string) =>
       query(database, db => endOtherSessions(db, userId, sessionId)),

@@ -11,9 +11,9 @@ import {
   type WindowCount,
 } from '../../domain/attempt-window.ts';
 import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Db } from '../database/schema.ts';
 import { OvertakenError, query, transact } from '../database/transact.ts';
+import { isInserted, matchesOne } from '../database/values.ts';
 
 /** What attempts are counted by. */
 export interface ThrottleKey {
@@ -71,24 +71,21 @@ async function take(database: Database, tx: Db, keys: readonly ThrottleKey[]): P
 async function count(tx: Db, hash: string, row: WindowCount | undefined, nowMs: number) {
   const counted = countAttempt(row ?? NONE_COUNTED, THROTTLE_WINDOW_MS, nowMs);
   const values = { window_start: counted.startMs, failures: counted.count };
-  if (row === undefined) {
-    try {
-      await tx
-        .insertInto('sign_in_throttles')
-        .values({ key_hash: hash, ...values })
-        .execute();
-      return;
-    } catch (error) {
-      if (databaseErrorKind(error) !== 'duplicate') throw error;
-      throw new OvertakenError('another replica made the row just now');
-    }
-  }
-  const { numUpdatedRows } = await tx
-    .updateTable('sign_in_throttles')
-    .set(values)
-    .where('key_hash', '=', hash)
-    .where('window_start', '=', row.startMs)
-    .where('failures', '=', row.count)
-    .executeTakeFirstOrThrow();
-  if (numUpdatedRows !== 1n) throw new OvertakenError('another attempt was counted just now');
+  const change =
+    row === undefined
+      ? isInserted(
+          tx
+            .insertInto('sign_in_throttles')
+            .values({ key_hash: hash, ...values })
+            .execute(),
+        )
+      : matchesOne(
+          tx
+            .updateTable('sign_in_throttles')
+            .set(values)
+            .where('key_hash', '=', hash)
+            .where('window_start', '=', row.startMs)
+            .where('failures', '=', row.count),
+        );
+  if (!(await change)) throw new OvertakenError('another attempt was counted just now');
 }

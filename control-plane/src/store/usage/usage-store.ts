@@ -16,7 +16,7 @@ import type { Database } from '../database/connect.ts';
 import { keepStatement } from '../database/kept-statement.ts';
 import { ofAccount } from '../database/of-account.ts';
 import type { Db, Schema } from '../database/schema.ts';
-import { query, transact } from '../database/transact.ts';
+import { query, readNowMs, transact } from '../database/transact.ts';
 import { requireInteger } from '../database/values.ts';
 
 /**
@@ -48,7 +48,7 @@ export function createUsageStore(database: Database, rowsMax = USAGE_ROWS_MAX) {
       return rows && { images, failed, credits };
     },
     /** The database's clock. */
-    today: () => readToday(database),
+    today: async () => dayOf(await readNowMs(database)),
     /** For the sweeper: rows of days past USAGE_KEPT_DAYS; their number. */
     removeOld: (limit: number) => removeOld(database, limit),
   };
@@ -97,16 +97,9 @@ async function readUsage(
   }));
 }
 
-async function readToday(database: Database): Promise<number> {
-  const { now } = await query(database, db =>
-    db.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow(),
-  );
-  return dayOf(now);
-}
-
 /** The oldest first; a row that another sweeper took meanwhile is not counted. */
 async function removeOld(database: Database, limit: number): Promise<number> {
-  const firstKept = (await readToday(database)) - USAGE_KEPT_DAYS;
+  const firstKept = dayOf(await readNowMs(database)) - USAGE_KEPT_DAYS;
   const rows = await query(database, db =>
     db
       .selectFrom('usage_days')
