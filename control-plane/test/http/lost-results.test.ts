@@ -136,7 +136,7 @@ describe('a result whose file is gone', () => {
 
   it('is a page of its own in the account area', async () => {
     const { id } = await lost();
-    const answer = await owner.get(`/account/jobs/${id}/result`, { accept: 'text/html' });
+    const answer = await owner.get(`/account/jobs/${id}/result`);
     assert.equal(answer.statusCode, 500);
     assert.match(answer.body, /This result is lost/);
     assert.ok(await rowOf(id));

@@ -28,7 +28,7 @@ describe('the playground', () => {
   const formParts = (by = owner): Part[] => [text('csrf', by.csrf), text('once', createSecret())];
 
   function send(parts: readonly Part[], by = owner, headers: Record<string, string> = {}) {
-    const own = { cookie: by.cookie, origin: BASE_URL, accept: 'text/html', ...FORM_TYPE };
+    const own = { cookie: by.cookieHeader, origin: BASE_URL, accept: 'text/html', ...FORM_TYPE };
     return test.app.inject({
       method: 'POST',
       url: PAGE,

@@ -92,11 +92,11 @@ describe('people whom an identity provider knows', () => {
   it('are asked for a click where another site led them', async () => {
     const path = `${START}?to=/account/audit`;
     for (const site of ['cross-site', 'same-site']) {
-      const answer = await new Browser(test).get(path, { 'sec-fetch-site': site });
+      const answer = await new Browser(test).get(path, { headers: { 'sec-fetch-site': site } });
       assert.equal(answer.headers.location, '/account/sign-in?to=%2Faccount%2Faudit');
     }
     for (const site of ['same-origin', 'none']) {
-      const answer = await new Browser(test).get(path, { 'sec-fetch-site': site });
+      const answer = await new Browser(test).get(path, { headers: { 'sec-fetch-site': site } });
       assert.ok(String(answer.headers.location).startsWith(provider.issuer), site);
     }
   });

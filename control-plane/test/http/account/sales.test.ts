@@ -198,7 +198,7 @@ describe('the pages of orders', () => {
     const order = await placed(closed.stores, closed.accountId);
     await closed.stores.orders.cancel(closed.accountId, order.id, OPERATOR);
     await paid(closed.stores, closed.accountId);
-    const zh = await person.get('/account/orders', { 'accept-language': 'zh-CN' });
+    const zh = await person.get('/account/orders', { headers: { 'accept-language': 'zh-CN' } });
     assert.equal(zh.statusCode, 200);
   });
 });

@@ -35,19 +35,30 @@ export function multipartOf(fields: Readonly<Record<string, string>>, picture: B
   };
 }
 
+export interface PersonOptions {
+  /** Where requests come from that name no other address. */
+  readonly address?: string;
+  /** Headers of every request that names no others. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+type Fields = Readonly<Record<string, string | readonly string[]>>;
+
 export class Person {
   readonly cookies = new Map<string, string>();
   readonly #app: FastifyInstance;
   readonly #origin: string;
+  readonly #options: PersonOptions;
 
-  constructor(app: FastifyInstance, origin: string) {
+  constructor(app: FastifyInstance, origin: string, options: PersonOptions = {}) {
     this.#app = app;
     this.#origin = origin;
+    this.#options = options;
   }
 
   /** Somebody with the same cookies: what a thief has. */
   copy(): Person {
-    const other = new Person(this.#app, this.#origin);
+    const other = new Person(this.#app, this.#origin, this.#options);
     for (const [name, value] of this.cookies) other.cookies.set(name, value);
     return other;
   }
@@ -67,14 +78,13 @@ export class Person {
   }
 
   /** A form, with Origin and token unless `sent` says otherwise. */
-  async post(
-    url: string,
-    fields: Readonly<Record<string, string>> = {},
-    sent: Sent = {},
-  ): Promise<LightMyRequestResponse> {
+  async post(url: string, fields: Fields = {}, sent: Sent = {}): Promise<LightMyRequestResponse> {
     const csrf = sent.csrf === undefined ? await this.token() : sent.csrf;
-    const all = { ...fields, ...(csrf === null ? {} : { csrf }) };
-    const payload = sent.payload ?? new URLSearchParams(all).toString();
+    const all: Fields = { ...(csrf === null ? {} : { csrf }), ...fields };
+    const pairs = Object.entries(all).flatMap(([name, value]) =>
+      [value].flat().map(one => [name, one] as [string, string]),
+    );
+    const payload = sent.payload ?? new URLSearchParams(pairs).toString();
     const headers = {
       origin: this.#origin,
       'content-type': 'application/x-www-form-urlencoded',
@@ -117,15 +127,17 @@ export class Person {
     const given = {
       host: new URL(this.#origin).host,
       cookie: this.cookies.size === 0 ? undefined : this.cookieHeader,
+      ...this.#options.headers,
       ...sent.headers,
     };
+    const { address = this.#options.address } = sent;
     const known = Object.entries(given).filter(([, value]) => value !== undefined);
     const answer = await this.#app.inject({
       method,
       url,
       headers: Object.fromEntries(known) as Record<string, string>,
       ...(sent.payload !== undefined && { payload: sent.payload }),
-      ...(sent.address !== undefined && { remoteAddress: sent.address }),
+      ...(address !== undefined && { remoteAddress: address }),
     });
     for (const { name, value, maxAge } of answer.cookies) {
       if (maxAge === 0 || value === '') this.cookies.delete(name);

@@ -8,6 +8,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { ROLES, type Role } from '../../../src/domain/account/roles.ts';
 import { createSecret } from '../../../src/http/account/session/cookies.ts';
 import { hashOfSecret } from '../../../src/services/people/sign-in.ts';
+import type { NewLink } from '../../../src/store/people/link-store.ts';
+import type { Stores } from '../../../src/store/stores.ts';
 import { linkUse, newLink, newSession, OPERATOR } from '../../store/people.ts';
 import {
   BASE_URL,
@@ -22,6 +24,8 @@ export type Member = Person & {
   readonly userId: string;
   readonly sessionId: string;
   readonly mail: string;
+  /** What the session's cookie holds. */
+  readonly secret: string;
 };
 
 export interface AccountWorld {
@@ -132,21 +136,23 @@ async function populate(test: TestApp, origin: string, accountId: string): Promi
   return { accountId, people: Object.fromEntries(people) as AccountWorld['people'] };
 }
 
+function memberOf(test: TestApp, origin: string, accountId: string, role: Role): Promise<Member> {
+  return signedIn(test, new Person(test.app, origin), newLink(accountId, { role }));
+}
+
 /** By the store's own steps: signing in by the pages is what other tests are about. */
-async function memberOf(
-  test: TestApp,
-  origin: string,
-  accountId: string,
-  role: Role,
+export async function signedIn(
+  { stores }: { readonly stores: Pick<Stores, 'links'> },
+  person: Person,
+  link: NewLink,
+  agent = 'a browser',
 ): Promise<Member> {
   const secret = createSecret();
-  const link = newLink(accountId, { role });
-  assert.equal(await test.stores.links.create(link, OPERATOR), 'created');
-  const session = newSession({ idHash: hashOfSecret(secret) });
-  const use = linkUse(link, { session, passwordHash: null });
-  assert.equal((await test.stores.links.use(use)).kind, 'signed-in');
-  const person = new Person(test.app, origin);
+  assert.equal(await stores.links.create(link, OPERATOR), 'created');
+  const session = newSession({ idHash: hashOfSecret(secret), agent });
+  const used = await stores.links.use(linkUse(link, { session, passwordHash: null }));
+  assert.ok(used.kind === 'signed-in');
   person.cookies.set('__Host-matting-session', secret);
   const { mail } = link;
-  return Object.assign(person, { userId: use.newUserId, sessionId: session.id, mail });
+  return Object.assign(person, { userId: used.userId, sessionId: session.id, mail, secret });
 }

@@ -4,14 +4,12 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { createSecret } from '../../../../src/http/account/session/cookies.ts';
-import { hashOfSecret } from '../../../../src/services/people/sign-in.ts';
-import { linkUse, newLink, newSession, OPERATOR } from '../../../store/people.ts';
+import { newLink, OPERATOR } from '../../../store/people.ts';
 import { APP_ROUTES } from '../../../support/area/app-routes.ts';
 import { ReadPage } from '../../../support/area/pages.ts';
 import { Person } from '../../../support/area/person.ts';
 import { makeThings, submitJob, type Things } from '../../../support/area/things.ts';
-import { filled, routesOf, World } from '../../../support/area/world.ts';
+import { filled, routesOf, signedIn, World } from '../../../support/area/world.ts';
 import { BASE_URL } from '../../../support/test-app.ts';
 
 /** Breaks out of text, of an attribute in either quotes, of a script, of a comment. */
@@ -38,14 +36,9 @@ describe('names that want to be markup', () => {
     await stores.ledger.grant(account.id, 100, `reference ${MARKUP}`);
     const { token } = await stores.apiKeys.create(account.id, NAMES.key);
     await stores.apiKeys.create(account.id, NAMES.otherKey);
-    owner = new Person(test.app, BASE_URL);
-    const secret = createSecret();
     const link = newLink(account.id, { role: 'owner', mail: MAIL });
-    assert.equal(await stores.links.create(link, OPERATOR), 'created');
-    const session = newSession({ idHash: hashOfSecret(secret), agent: NAMES.agent });
-    const use = linkUse(link, { session });
-    assert.equal((await stores.links.use(use)).kind, 'signed-in');
-    owner.cookies.set('__Host-matting-session', secret);
+    const person = await signedIn(test, new Person(test.app, BASE_URL), link, NAMES.agent);
+    owner = person;
     const invited = newLink(account.id, { mail: `x${MAIL}` });
     assert.equal(await stores.links.create(invited, OPERATOR), 'created');
     const failed = await submitJob(test, token, {
@@ -54,11 +47,6 @@ describe('names that want to be markup', () => {
     });
     const detail = `the decoder said ${MARKUP}`;
     await test.failJob(failed, { code: 'PROCESSING_FAILED', detail, retryable: false });
-    const person = Object.assign(owner, {
-      userId: use.newUserId,
-      sessionId: session.id,
-      mail: MAIL,
-    });
     const people = { owner: person, member: person, viewer: person };
     const things = {
       ...(await makeThings(test, { accountId: account.id, people })),
