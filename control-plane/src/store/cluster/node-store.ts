@@ -73,18 +73,9 @@ export function createNodeStore(database: Database) {
     listLive: async () => (await listAll()).filter(member => member.live),
     /** Makes the node live, whatever boot was known. */
     async register(node: NodeRegistration, leaseMs: number): Promise<{ draining: boolean }> {
-      const columns = nodeColumns(database, node, leaseMs);
-      const { nodeId } = node;
-      const update = () =>
-        changed(db => db.updateTable('nodes').set(columns).where('node_id', '=', nodeId));
       await forgetLongGone(database);
-      if (!(await update())) {
-        const row = { node_id: nodeId, draining: 0, ...columns };
-        const insert = query(database, db => db.insertInto('nodes').values(row).execute());
-        // Another replica took the same node's registration just now; the later one counts.
-        if (!(await isInserted(insert))) await update();
-      }
-      return { draining: (await find(nodeId))?.draining ?? false };
+      await write(database, node, leaseMs);
+      return { draining: (await find(node.nodeId))?.draining ?? false };
     },
     /** `known` false: this boot of the node is not the one registered, it must register anew. */
     async heartbeat(nodeId: string, bootId: string, leaseMs: number) {
@@ -126,8 +117,9 @@ function selectNodes({ nowMs }: Database, db: Db) {
     .select(() => nowMs.as('read_at'));
 }
 
-function nodeColumns({ nowMs }: Database, node: NodeRegistration, leaseMs: number) {
-  return {
+async function write(database: Database, node: NodeRegistration, leaseMs: number) {
+  const { nowMs } = database;
+  const columns = {
     boot_id: node.bootId,
     address: node.address,
     http_address: node.httpAddress,
@@ -136,6 +128,16 @@ function nodeColumns({ nowMs }: Database, node: NodeRegistration, leaseMs: numbe
     heartbeat_at: nowMs,
     lease_expires_at: nowPlusMs(nowMs, leaseMs),
   };
+  const { nodeId } = node;
+  const update = () =>
+    query(database, db =>
+      matchesOne(db.updateTable('nodes').set(columns).where('node_id', '=', nodeId)),
+    );
+  if (await update()) return;
+  const row = { node_id: nodeId, draining: 0, ...columns };
+  const insert = query(database, db => db.insertInto('nodes').values(row).execute());
+  // Another replica took the same node's registration just now; the later one counts.
+  if (!(await isInserted(insert))) await update();
 }
 
 async function forgetLongGone(database: Database): Promise<void> {

@@ -9,7 +9,7 @@ import type { Db, Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import type { Authorized } from './authority.ts';
-import { addressText } from './member-rows.ts';
+import { addressText, isEntered } from './member-rows.ts';
 
 /** What lists and people read: flat, small, and never a secret. */
 export type AuditValues = Readonly<Record<string, string | number | boolean | null>>;
@@ -66,16 +66,6 @@ export async function insertAuditEntry(
       value_after: after === undefined ? null : JSON.stringify(after),
     })
     .execute();
-}
-
-/** Whether the change was made: the answer to a first try may have been lost. */
-export async function isEntered(tx: Db, entryId: string): Promise<boolean> {
-  const entry = await tx
-    .selectFrom('audit_entries')
-    .select('id')
-    .where('id', '=', entryId)
-    .executeTakeFirst();
-  return entry !== undefined;
 }
 
 export function createAuditStore(database: Database) {

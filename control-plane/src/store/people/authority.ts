@@ -12,8 +12,7 @@ import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
 import type { Db } from '../database/schema.ts';
 import { matchesOne } from '../database/values.ts';
-import { isEntered } from './audit.ts';
-import { lockAccount } from './member-rows.ts';
+import { isEntered, lockAccount } from './member-rows.ts';
 import { isAlive } from './session-store.ts';
 
 const MINUTE_MS = 60_000;

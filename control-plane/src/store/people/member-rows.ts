@@ -53,6 +53,16 @@ export async function takePerson({ engine }: Database, tx: Db, userId: string) {
   );
 }
 
+/** Whether the change was made: the answer to a first try may have been lost. */
+export async function isEntered(tx: Db, entryId: string): Promise<boolean> {
+  const entry = await tx
+    .selectFrom('audit_entries')
+    .select('id')
+    .where('id', '=', entryId)
+    .executeTakeFirst();
+  return entry !== undefined;
+}
+
 const ADDRESS_LENGTH_MAX = 64;
 
 /** Where a request came from, as ASCII columns take it: a proxy may put any text there. */

@@ -6,10 +6,10 @@ import type { Database } from '../database/connect.ts';
 import type { Db, MemberSource, Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
-import { insertAuditEntry, isEntered } from './audit.ts';
+import { insertAuditEntry } from './audit.ts';
 import { requireAuthority } from './authority.ts';
 import { endLinksOf } from './link-store.ts';
-import { MEMBERS_MAX, takePerson } from './member-rows.ts';
+import { isEntered, MEMBERS_MAX, takePerson } from './member-rows.ts';
 import { endOtherSessions } from './session-store.ts';
 
 export interface Person {
