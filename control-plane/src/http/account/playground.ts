@@ -17,9 +17,8 @@ import type {
 import { PlaygroundLimitError } from '../../services/submission/submit-matting.ts';
 import { noteJob } from '../answers/answer-log.ts';
 import type { AccountAreaServices } from '../app-services.ts';
-import { bodyChunks } from '../body/body-chunks.ts';
 import { bodyFormOf } from '../body/body-form.ts';
-import { MultipartReader } from '../body/multipart-reader.ts';
+import { readParts } from '../body/multipart-reader.ts';
 import { wantBody } from '../connections/unread-body.ts';
 import { codeSamples } from './code-samples.ts';
 import { failureText, type JobRequest, resultStage, sendResultOf, sizeOf } from './jobs.ts';
@@ -128,7 +127,7 @@ async function send(reply: FastifyReply, playground: UsePlayground, show: Show) 
       readGuarded(request, async requireFormToken => {
         sent = new PlaygroundForm(uploads, requireFormToken);
         wantBody(request, reply);
-        await readParts(request.raw, boundary, sent);
+        await readParts(request.raw, boundary, sent, { bytesMax: REQUEST_BODY_BYTES_MAX });
         return sent.finish();
       }),
     );
@@ -150,14 +149,6 @@ function requireBoundary(request: IncomingMessage): string {
   const isCoded = request.headers['content-encoding'] !== undefined;
   if (body?.kind !== 'multipart' || isCoded) throw new PageError('badForm');
   return body.boundary;
-}
-
-async function readParts(request: IncomingMessage, boundary: string, sent: PlaygroundForm) {
-  const reader = new MultipartReader(boundary);
-  for await (const chunk of bodyChunks(request, { bytesMax: REQUEST_BODY_BYTES_MAX })) {
-    for (const event of reader.push(chunk)) await sent.take(event);
-  }
-  reader.finish();
 }
 
 /** What the page says of an error; undefined: it is no refusal of what was sent. */

@@ -3,7 +3,7 @@
  * length within bounds. The last check that needs no body byte; a body it refuses stays unread.
  */
 import type { IncomingMessage } from 'node:http';
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { onRequestHookHandler } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { IMAGE_BYTES_MAX, REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { bodyTypeOf } from '../headers/content-type.ts';
@@ -21,32 +21,38 @@ export type BodyForm =
   | { readonly kind: 'picture' };
 
 /** The onRequest hook. @throws ContractError as bodyFormOf; UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE */
-export function requireBodyForm(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  done: (error?: Error) => void,
-): void {
-  const { headers } = request;
-  if (headers['content-encoding'] !== undefined) {
-    reply.header('accept-encoding', 'identity');
-    const detail = 'the body must be sent without a Content-Encoding';
-    done(new ContractError('UNSUPPORTED_MEDIA_TYPE', detail));
-    return;
-  }
-  const form = bodyFormOf(request.raw);
-  if (form === undefined) {
-    reply.header('accept', ACCEPTED);
-    const detail =
-      'the body must be application/json in UTF-8, multipart/form-data or the picture itself';
-    done(new ContractError('UNSUPPORTED_MEDIA_TYPE', detail));
-    return;
-  }
-  const bytesMax = bodyBytesMax(form);
-  if (Number(headers['content-length']) > bytesMax) {
-    done(bodyTooLarge(bytesMax));
-    return;
-  }
-  done();
+export const requireBodyForm = requireBodyHead({
+  accepted: ACCEPTED,
+  wanted: 'application/json in UTF-8, multipart/form-data or the picture itself',
+  bytesMaxOf: request => {
+    const form = bodyFormOf(request);
+    return form && bodyBytesMax(form);
+  },
+});
+
+/**
+ * The onRequest hook of an interface: what its submissions' headers say of the body.
+ * @param of.bytesMaxOf undefined: a type that it does not take
+ */
+export function requireBodyHead(of: {
+  readonly accepted: string;
+  readonly wanted: string;
+  readonly bytesMaxOf: (request: IncomingMessage) => number | undefined;
+}): onRequestHookHandler {
+  return ({ raw, headers }, reply, done) => {
+    if (headers['content-encoding'] !== undefined) {
+      reply.header('accept-encoding', 'identity');
+      const detail = 'the body must be sent without a Content-Encoding';
+      throw new ContractError('UNSUPPORTED_MEDIA_TYPE', detail);
+    }
+    const bytesMax = of.bytesMaxOf(raw);
+    if (bytesMax === undefined) {
+      reply.header('accept', of.accepted);
+      throw new ContractError('UNSUPPORTED_MEDIA_TYPE', `the body must be ${of.wanted}`);
+    }
+    if (Number(headers['content-length']) > bytesMax) throw bodyTooLarge(bytesMax);
+    done();
+  };
 }
 
 /** Undefined: none that is supported. @throws ContractError INVALID_REQUEST: no usable boundary */

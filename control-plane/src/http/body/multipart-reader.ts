@@ -13,6 +13,8 @@
  * | data      | bytes, a line end and the delimiter                 | delimiter                     |
  * | end       | blanks and line ends                                | -                             |
  */
+import type { Readable } from 'node:stream';
+import { type BodyBounds, bodyChunks } from './body-chunks.ts';
 import { FIELDS_MAX, malformed, tooManyFields } from './malformed.ts';
 import { type PartHead, readPartHead } from './part-head.ts';
 
@@ -179,6 +181,20 @@ export class MultipartReader {
     }
     return { rest: NOTHING };
   }
+}
+
+/** Takes every part of a body as it arrives. @throws ContractError as MultipartReader, bodyChunks */
+export async function readParts(
+  body: Readable,
+  boundary: string,
+  form: { take(event: PartEvent): Promise<void> },
+  bounds: BodyBounds,
+): Promise<void> {
+  const reader = new MultipartReader(boundary);
+  for await (const chunk of bodyChunks(body, bounds)) {
+    for (const event of reader.push(chunk)) await form.take(event);
+  }
+  reader.finish();
 }
 
 function dataOf(bytes: Buffer, end: number): PartEvent[] {

@@ -10,7 +10,7 @@ import { type BodyBounds, bodyChunks } from './body-chunks.ts';
 import { bodyBytesMax, bodyFormOf } from './body-form.ts';
 import { MattingBodyParser } from './matting-body.ts';
 import { MattingForm } from './matting-form.ts';
-import { MultipartReader } from './multipart-reader.ts';
+import { readParts } from './multipart-reader.ts';
 import { type QueryFields, readQueryFields, requireNoQueryFields } from './query-fields.ts';
 
 /**
@@ -64,12 +64,8 @@ export async function readMattingForm(
   { boundary, uploads }: { readonly boundary: string; readonly uploads: RequestUploads },
   bounds: BodyBounds,
 ): Promise<MattingFields> {
-  const reader = new MultipartReader(boundary);
   const form = new MattingForm(uploads);
-  for await (const chunk of bodyChunks(body, bounds)) {
-    for (const event of reader.push(chunk)) await form.take(event);
-  }
-  reader.finish();
+  await readParts(body, boundary, form, bounds);
   return form.finish();
 }
 

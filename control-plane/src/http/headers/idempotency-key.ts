@@ -17,16 +17,7 @@ const keys = new WeakMap<FastifyRequest, string>();
 export function requireIdempotencyKey(options: { optional: boolean }): onRequestHookHandler {
   return (request, _reply, done) => {
     const values = headerValues(request.raw, 'idempotency-key');
-    if (values.length === 0 && options.optional) {
-      done();
-      return;
-    }
-    const key = keyIn(values);
-    if (key instanceof ContractError) {
-      done(key);
-      return;
-    }
-    keys.set(request, key);
+    if (values.length > 0 || !options.optional) keys.set(request, keyIn(values));
     done();
   };
 }
@@ -38,14 +29,16 @@ export function idempotencyKeyOf(request: FastifyRequest): string {
   return key;
 }
 
-function keyIn([key, ...more]: readonly string[]): string | ContractError {
-  if (key === undefined) return invalid('the Idempotency-Key header is missing');
-  if (more.length > 0) return invalid('the Idempotency-Key header is given more than once');
-  if (key.length === 0) return invalid('the Idempotency-Key header is empty');
+/** @throws ContractError INVALID_IDEMPOTENCY_KEY */
+function keyIn([key, ...more]: readonly string[]): string {
+  if (key === undefined) throw invalid('the Idempotency-Key header is missing');
+  if (more.length > 0) throw invalid('the Idempotency-Key header is given more than once');
+  if (key.length === 0) throw invalid('the Idempotency-Key header is empty');
   if (key.length > IDEMPOTENCY_KEY_LENGTH_MAX) {
-    return invalid(`the Idempotency-Key is longer than ${IDEMPOTENCY_KEY_LENGTH_MAX} characters`);
+    throw invalid(`the Idempotency-Key is longer than ${IDEMPOTENCY_KEY_LENGTH_MAX} characters`);
   }
-  return KEY.test(key) ? key : invalid('the Idempotency-Key must be printable ASCII');
+  if (!KEY.test(key)) throw invalid('the Idempotency-Key must be printable ASCII');
+  return key;
 }
 
 function invalid(detail: string): ContractError {

@@ -3,15 +3,13 @@
  * uploads, chunk by chunk. The last check that needs no body byte is here too.
  */
 import type { IncomingMessage } from 'node:http';
-import type { FastifyReply, FastifyRequest } from 'fastify';
-import { ContractError } from '#contract/errors.ts';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { REMOVEBG_TEXTS, type RemovebgText } from '../../services/removebg/removebg-fields.ts';
 import type { ImageUpload, RequestUploads } from '../../services/submission/submit-upload.ts';
 import { bodyChunks } from '../body/body-chunks.ts';
-import { bodyTooLarge } from '../body/body-form.ts';
+import { requireBodyHead } from '../body/body-form.ts';
 import { type JsonFields, JsonFieldsParser } from '../body/json-fields.ts';
-import { MultipartReader } from '../body/multipart-reader.ts';
+import { readParts } from '../body/multipart-reader.ts';
 import { boundaryOf } from '../body/part-head.ts';
 import { bodyTypeOf, type ContentType } from '../headers/content-type.ts';
 import { type RemovebgBody, RemovebgForm } from './removebg-form.ts';
@@ -23,26 +21,11 @@ const TYPES = ['multipart/form-data', 'application/x-www-form-urlencoded', 'appl
 const BOUNDS = { bytesMax: REQUEST_BODY_BYTES_MAX };
 
 /** The onRequest hook. @throws ContractError UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE */
-export function requireRemovebgBody(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  done: (error?: Error) => void,
-): void {
-  const { headers } = request;
-  if (headers['content-encoding'] !== undefined) {
-    reply.header('accept-encoding', 'identity');
-    const detail = 'the body must be sent without a Content-Encoding';
-    done(new ContractError('UNSUPPORTED_MEDIA_TYPE', detail));
-  } else if (!isTaken(bodyTypeOf(request.raw))) {
-    const types = TYPES.join(', ');
-    reply.header('accept', types);
-    done(new ContractError('UNSUPPORTED_MEDIA_TYPE', `the body must be one of ${types}`));
-  } else if (Number(headers['content-length']) > REQUEST_BODY_BYTES_MAX) {
-    done(bodyTooLarge(REQUEST_BODY_BYTES_MAX));
-  } else {
-    done();
-  }
-}
+export const requireRemovebgBody = requireBodyHead({
+  accepted: TYPES.join(', '),
+  wanted: `one of ${TYPES.join(', ')}`,
+  bytesMaxOf: request => (isTaken(bodyTypeOf(request)) ? REQUEST_BODY_BYTES_MAX : undefined),
+});
 
 /**
  * Resolves at the end of the body. Only where the hook above has passed.
@@ -55,8 +38,11 @@ export async function readRemovebgBody(
   const type = bodyTypeOf(request);
   if (type === 'none') return { texts: new Map(), pictures: new Set(), unknown: [] };
   switch (type?.type) {
-    case 'multipart/form-data':
-      return await readMultipart(request, boundaryOf(type), uploads);
+    case 'multipart/form-data': {
+      const form = new RemovebgForm(uploads);
+      await readParts(request, boundaryOf(type), form, BOUNDS);
+      return form.finish();
+    }
     case 'application/x-www-form-urlencoded':
       return await readUrlencoded(request, uploads);
     case 'application/json':
@@ -64,16 +50,6 @@ export async function readRemovebgBody(
     default:
       throw new Error('a body of an unsupported type is to be read');
   }
-}
-
-async function readMultipart(request: IncomingMessage, boundary: string, uploads: RequestUploads) {
-  const reader = new MultipartReader(boundary);
-  const form = new RemovebgForm(uploads);
-  for await (const chunk of bodyChunks(request, BOUNDS)) {
-    for (const event of reader.push(chunk)) await form.take(event);
-  }
-  reader.finish();
-  return form.finish();
 }
 
 async function readUrlencoded(request: IncomingMessage, uploads: RequestUploads) {
