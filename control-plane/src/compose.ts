@@ -388,11 +388,7 @@ export function composeServices(parts: ServiceParts) {
     uploads: new ImageUploads(blobs, parts.uploadSlots),
     resultDownload: new ResultDownload({ ...stores, blobs, losses, signed }),
     resultReaders: new ResultReaders(parts.resultReaders),
-    orders: new Orders({
-      orders: stores.orders,
-      onSale: priceList,
-      instructions: paymentInstructions,
-    }),
+    orders: new Orders(stores.orders, priceList, paymentInstructions),
   };
   const removebgDefaultSize = config.removebg?.defaultSize ?? 'auto';
   return {
@@ -445,7 +441,7 @@ function composeAccountArea(parts: ServiceParts, shared: SharedServices) {
   return {
     ...shared,
     stores,
-    ledgerHistory: new LedgerHistory({ ledger: stores.ledger }),
+    ledgerHistory: new LedgerHistory(stores.ledger),
     sessions: sessionsIn(stores.sessions),
     manageKeys: new ManageKeys(stores.apiKeys),
     signIn: new SignIn(signing),

@@ -55,8 +55,7 @@ export function thresholdOf(text: string): number | undefined {
 }
 
 /** Events of an account that its webhook is sent. */
-export const ACCOUNT_EVENTS = ['account.balance_low', 'account.webhook_test'] as const;
-export type AccountEvent = (typeof ACCOUNT_EVENTS)[number];
+export type AccountEvent = 'account.balance_low' | 'account.webhook_test';
 
 export interface LowBalance {
   readonly accountId: string;

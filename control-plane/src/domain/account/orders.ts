@@ -13,20 +13,8 @@
  * paid all the same, at its stored price. A refund that is told of before its payment waits for it.
  * So notifications may come in any order and any number of times, and end the same.
  */
-import { CREDITS_AMOUNT_MAX } from '../ledger.ts';
-
-export const STORED_ORDER_STATES = ['pending', 'cancelled', 'paid'] as const;
-export type StoredOrderState = (typeof STORED_ORDER_STATES)[number];
-
-export const ORDER_STATES = [
-  'pending',
-  'expired',
-  'cancelled',
-  'paid',
-  'partly-refunded',
-  'refunded',
-] as const;
-export type OrderState = (typeof ORDER_STATES)[number];
+export type StoredOrderState = 'pending' | 'cancelled' | 'paid';
+export type OrderState = StoredOrderState | 'expired' | 'partly-refunded' | 'refunded';
 
 /** Pending orders an account may have at once. */
 export const ORDERS_PENDING_MAX = 5;
@@ -85,8 +73,7 @@ export function orderStateOf(
  * - again: the order was paid with another: this money is owed back.
  * - differs: not the order's price or currency: nothing was granted for it.
  */
-export const PAYMENT_OUTCOMES = ['accepted', 'again', 'differs'] as const;
-export type PaymentOutcome = (typeof PAYMENT_OUTCOMES)[number];
+export type PaymentOutcome = 'accepted' | 'again' | 'differs';
 
 /** What somebody who takes money tells of a payment. */
 export interface Payment {
@@ -130,13 +117,6 @@ function keptCredits(credits: number, price: number, refunded: number): number {
 /** True for a sum of money that may change hands: whole, of the smallest unit, more than nothing. */
 export function isMoneyAmount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 1 && (value as number) <= PRICE_MAX;
-}
-
-/** True for what an order can be made of; the rest is a fault of the price list. */
-export function isOrderable({ credits, price }: Pick<Order, 'credits' | 'price'>): boolean {
-  return Number.isSafeInteger(credits) && credits >= 1 && credits <= CREDITS_AMOUNT_MAX
-    ? isMoneyAmount(price)
-    : false;
 }
 
 /** Payment or refund as the one who takes the money calls it: 1 to 64 printable ASCII characters. */

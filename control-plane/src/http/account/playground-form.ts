@@ -6,7 +6,6 @@
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { FinishingField } from '#contract/finishing/fields.ts';
-import type { MattingFields } from '../../services/submission/submit-fields.ts';
 import type { RequestUploads } from '../../services/submission/submit-upload.ts';
 import { unknownField } from '../body/malformed.ts';
 import { MattingForm } from '../body/matting-form.ts';
@@ -28,19 +27,14 @@ export const PLAYGROUND_OPTIONS = [
   'output_width',
   'output_height',
 ] as const satisfies readonly ('output_format' | FinishingField)[];
-export type PlaygroundOption = (typeof PLAYGROUND_OPTIONS)[number];
+type PlaygroundOption = (typeof PLAYGROUND_OPTIONS)[number];
 const FILES = ['image_file', 'background_file'] as const;
 /** Fields of the page itself. `once`: random, of the form. `demo`: the demo picture in place of a file. */
 const OWN = [CSRF_FIELD, 'once', 'demo'] as const;
 /** No option and no token needs more; a longer one is refused. */
-export const OPTION_BYTES_MAX = 200;
+const OPTION_BYTES_MAX = 200;
 
 export type Options = ReadonlyMap<PlaygroundOption, string>;
-
-export interface PlaygroundRequest {
-  readonly fields: MattingFields;
-  readonly once: string;
-}
 
 export class PlaygroundForm {
   readonly #form: MattingForm;
@@ -84,7 +78,7 @@ export class PlaygroundForm {
   }
 
   /** @throws PageError; ContractError INVALID_IMAGE_SOURCE: no picture, or two */
-  async finish(): Promise<PlaygroundRequest> {
+  async finish() {
     const once = this.#texts.get('once') ?? '';
     if (!this.#trusted || !isSecret(once)) throw new PageError('staleForm');
     if (this.#texts.has('demo')) await this.#takeDemo();

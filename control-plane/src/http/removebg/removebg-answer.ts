@@ -91,6 +91,6 @@ async function* base64Json(start: string, picture: Readable, end: string): Async
 }
 
 /** Characters of Base64 for so many bytes. */
-export function base64Length(bytes: number): number {
+function base64Length(bytes: number): number {
   return 4 * Math.ceil(bytes / 3);
 }

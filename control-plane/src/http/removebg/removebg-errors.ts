@@ -6,20 +6,12 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ContractError, ErrorCode } from '#contract/errors.ts';
 import { RemovebgRefusal } from '../../services/removebg/removebg-refusal.ts';
 
-export const REMOVEBG_PATH = '/v1.0/';
+const REMOVEBG_PATH = '/v1.0/';
 
 interface RemovebgError {
   readonly status: number;
   readonly code: string;
   readonly title: string;
-}
-
-export interface RemovebgErrors {
-  readonly errors: readonly {
-    readonly title: string;
-    readonly code: string;
-    readonly detail: string;
-  }[];
 }
 
 /** Seconds to wait before a retry, for errors of load that give none themselves. */
@@ -87,7 +79,7 @@ export function writeRemovebgError(
   }
   reply.header('x-credits-charged', '0');
   if (error.jobId !== undefined) reply.header('x-job-id', error.jobId);
-  const body: RemovebgErrors = { errors: [{ title, code, detail: namesHere(error.message) }] };
+  const body = { errors: [{ title, code, detail: namesHere(error.message) }] };
   // A buffer, since the framework would take a string for text.
   reply.code(status).type('application/json; charset=utf-8');
   reply.send(Buffer.from(JSON.stringify(body)));

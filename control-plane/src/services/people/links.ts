@@ -2,7 +2,6 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { noteRequestSecret } from '#program/request-owner.ts';
 import type { Actor } from '../../domain/account/actor.ts';
-import type { WithheldReason } from '../../domain/account/message-limits.ts';
 import type { Role } from '../../domain/account/roles.ts';
 import type { Passwords } from '../../identity/passwords.ts';
 import { type PasswordFault, passwordFaultOf } from '../../identity/passwords.ts';
@@ -37,13 +36,6 @@ export interface MadeLink {
 
 /** Mails of today are used up. */
 export type LinkRefusal = 'too-many' | Withheld;
-
-/** An invitation that is on its way, or waits to be handed on. */
-export interface MadeInvitation {
-  readonly lifeMs: number;
-  /** Undefined: it goes by mail, and nobody else sees it. */
-  readonly url: string | undefined;
-}
 
 /**
  * Makes a link; its token is in the URL this once and nowhere else. The account must exist.
@@ -166,13 +158,14 @@ export class Links {
 
   /**
    * too-many: the account has as many open ones as it may; a reason: mails of today are used up.
-   * Nothing was made then. @param mail of parseMail
+   * Nothing was made then. @param mail of parseMail @returns url undefined: it goes by mail, and
+   * nobody else sees it
    */
   async invite(
     accountId: string,
     of: { readonly mail: string; readonly role: Role; readonly accountName: string },
     actor: Actor,
-  ): Promise<MadeInvitation | 'too-many' | WithheldReason> {
+  ) {
     const { links, baseUrl, mails, sealMail: seal, messagesMax } = this.#parts;
     const { accountName, ...whom } = of;
     const letterOf = mails ? { accountName, seal, messagesMax } : undefined;
@@ -184,18 +177,6 @@ export class Links {
       return made.reason;
     }
     return { lifeMs: made.lifeMs, url: mails ? undefined : made.url };
-  }
-
-  /** By the operator, for somebody of the account or whoever first comes with that mail. */
-  async createSignInLink(
-    accountId: string,
-    of: { readonly mail: string; readonly role: Role },
-  ): Promise<MadeLink> {
-    const { links, baseUrl } = this.#parts;
-    const link = { accountId, ...of, purpose: 'sign-in' } as const;
-    const made = await createLink(links, baseUrl, link, { kind: 'operator' });
-    if (made === 'too-many' || 'reason' in made) throw new Error('sign-in links have no bound');
-    return made;
   }
 
   async #use(
@@ -236,7 +217,7 @@ export interface LetterOf {
   readonly messagesMax?: number;
 }
 
-export function invitationLetter(of: {
+function invitationLetter(of: {
   /** The invitation's: it goes with it where that is withdrawn. */
   readonly id: string;
   readonly accountId: string;

@@ -30,27 +30,6 @@ export interface LedgerPage {
   readonly next: string | undefined;
 }
 
-export interface LedgerExport {
-  /**
-   * CSV (RFC 4180), the latest entries first, as they are read: what is entered meanwhile is not
-   * among them.
-   */
-  readonly lines: AsyncGenerator<string, void, void>;
-  /**
-   * Gives the place back, which the last line does too: to be called when its reader is gone,
-   * whatever it has read.
-   */
-  end(): void;
-}
-
-export interface LedgerHistoryOptions {
-  readonly ledger: Pick<LedgerStore, 'list' | 'balances'>;
-  /** Entries of one statement of an export, for tests. */
-  readonly exportPageRows?: number;
-  /** Milliseconds of a clock that never goes back. */
-  readonly clockMs?: () => number;
-}
-
 interface Export {
   /** Since when its lines wait for their reader; undefined: they are being read. */
   waitsSinceMs: number | undefined;
@@ -58,16 +37,20 @@ interface Export {
 }
 
 export class LedgerHistory {
-  readonly #ledger: LedgerHistoryOptions['ledger'];
+  readonly #ledger: LedgerStore;
   readonly #exportPageRows: number;
   readonly #clockMs: () => number;
   /** By account. */
   readonly #exporting = new Map<string, Export>();
 
-  constructor({ ledger, ...options }: LedgerHistoryOptions) {
+  /** @param clockMs milliseconds of a clock that never goes back */
+  constructor(
+    ledger: LedgerStore,
+    { exportPageRows = EXPORT_PAGE_ROWS, clockMs = () => performance.now() } = {},
+  ) {
     this.#ledger = ledger;
-    this.#exportPageRows = options.exportPageRows ?? EXPORT_PAGE_ROWS;
-    this.#clockMs = options.clockMs ?? (() => performance.now());
+    this.#exportPageRows = exportPageRows;
+    this.#clockMs = clockMs;
   }
 
   async balance(accountId: string): Promise<Credits> {
@@ -90,12 +73,14 @@ export class LedgerHistory {
   }
 
   /**
-   * Begins an export; its place is held until `end`, or until another's needs it and this one's
+   * Begins an export: `lines` are CSV (RFC 4180), the latest entries first, as they are read; what
+   * is entered meanwhile is not among them. Its place is held until the last line or `end`, to be
+   * called when its reader is gone, whatever it has read; or until another's needs it and this one's
    * reader is late: its lines then break off.
    * @throws ContractError RATE_LIMITED while the account has another, SERVICE_UNAVAILABLE while
    * others have all places
    */
-  export(accountId: string, filter: LedgerFilter): LedgerExport {
+  export(accountId: string, filter: LedgerFilter) {
     const options = { retryAfterS: RETRY_AFTER_S };
     if (this.#exporting.has(accountId)) {
       throw new ContractError('RATE_LIMITED', 'another export is under way', options);

@@ -39,7 +39,7 @@ export interface OrderQuestion {
   readonly after: string | undefined;
 }
 
-export interface Refunding {
+interface Refunding {
   /** In the currency's smallest unit; undefined: all that is left of the price. */
   readonly amount: number | undefined;
   /** What the refund is called where the money is; undefined: one is made up. */
@@ -50,16 +50,11 @@ export type OperatorOrder = ReturnType<typeof viewOrder>;
 export type OperatorListedOrder = Awaited<ReturnType<OperateOrders['list']>>[number];
 export type OperatorOrderDetails = Awaited<ReturnType<OperateOrders['show']>>;
 
-export interface OperateOrdersDependencies {
-  readonly orders: Pick<OrderStore, 'find' | 'details' | 'list' | 'pay' | 'refund'>;
-  readonly accounts: Pick<AccountStore, 'findByNameOrId'>;
-}
-
 export class OperateOrders {
-  readonly #orders: OperateOrdersDependencies['orders'];
-  readonly #accounts: OperateOrdersDependencies['accounts'];
+  readonly #orders: OrderStore;
+  readonly #accounts: AccountStore;
 
-  constructor({ orders, accounts }: OperateOrdersDependencies) {
+  constructor({ orders, accounts }: { orders: OrderStore; accounts: AccountStore }) {
     this.#orders = orders;
     this.#accounts = accounts;
   }
@@ -161,7 +156,7 @@ export class OperateOrders {
 }
 
 /** Sums twice: as the integers they are, and as people write them. */
-export function viewOrder(order: Order) {
+function viewOrder(order: Order) {
   const { price, refunded, currency } = order;
   return {
     order_id: order.id,

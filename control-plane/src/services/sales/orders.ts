@@ -4,7 +4,7 @@ import type { Actor } from '../../domain/account/actor.ts';
 import { smallestUnits } from '../../domain/account/orders.ts';
 import { PRICE_LISTS, type PriceList } from '../../domain/credit-packages.ts';
 import type { PagePlace } from '../../store/ledger/ledger-pages.ts';
-import type { CancelOutcome, OrderStore, PlaceOutcome } from '../../store/sales/order-store.ts';
+import type { OrderStore } from '../../store/sales/order-store.ts';
 import { placeText } from './ledger-history.ts';
 
 /** The list whose packages are sold; `none`: nothing is. */
@@ -23,33 +23,22 @@ export interface OrderedPackage {
   readonly price: number;
 }
 
-export interface OrdersOptions {
-  readonly orders: Pick<OrderStore, 'place' | 'cancel' | 'find' | 'details' | 'list'>;
-  readonly onSale: ListOnSale;
-  /** The operator's words on how to pay; undefined: none. */
-  readonly instructions: string | undefined;
-}
-
 export class Orders {
-  readonly #orders: OrdersOptions['orders'];
+  readonly #orders: OrderStore;
   /** How to pay, in the operator's words; undefined: none. */
   readonly instructions: string | undefined;
   readonly packages: readonly PackageOnSale[];
 
-  constructor({ orders, onSale, instructions }: OrdersOptions) {
+  constructor(orders: OrderStore, onSale: ListOnSale, instructions: string | undefined) {
     this.#orders = orders;
     this.instructions = instructions;
     this.packages = PRICE_LISTS.filter(({ unit }) => unit === onSale).flatMap(packagesOf);
   }
 
   /** `not-on-sale`: there is no such package, or no longer at this price. */
-  async place(
-    accountId: string,
-    { form, credits, price }: OrderedPackage,
-    actor: Actor,
-  ): Promise<PlaceOutcome | { readonly kind: 'not-on-sale' }> {
+  async place(accountId: string, { form, credits, price }: OrderedPackage, actor: Actor) {
     const sold = this.packages.find(one => one.credits === credits && one.price === price);
-    if (sold === undefined) return { kind: 'not-on-sale' };
+    if (sold === undefined) return { kind: 'not-on-sale' } as const;
     const { list, currency } = sold;
     const order = { accountId, list, credits, price, currency };
     const id = orderIdOf([accountId, form, list, String(credits), String(price)]);
@@ -71,7 +60,7 @@ export class Orders {
     return order && { order, ...(await this.#orders.details(orderId)) };
   }
 
-  cancel(accountId: string, orderId: string, actor: Actor): Promise<CancelOutcome> {
+  cancel(accountId: string, orderId: string, actor: Actor) {
     return this.#orders.cancel(accountId, orderId, actor);
   }
 }

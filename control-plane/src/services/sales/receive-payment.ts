@@ -37,14 +37,14 @@ const RECEIVED_OUTCOMES = [
   'already_refunded',
   'waiting',
 ] as const;
-export type ReceivedOutcome = (typeof RECEIVED_OUTCOMES)[number];
+type ReceivedOutcome = (typeof RECEIVED_OUTCOMES)[number];
 
 /** `refused`: it does not fit its order, or a bound was reached. */
 export const TOLD_OUTCOMES = [...RECEIVED_OUTCOMES, 'refused'] as const;
 export type ToldOutcome = (typeof TOLD_OUTCOMES)[number];
 
 /** What the sender is answered. */
-export interface Received {
+interface Received {
   readonly order_id: string;
   readonly outcome: ReceivedOutcome;
 }

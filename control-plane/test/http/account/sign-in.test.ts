@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { describe, it } from 'node:test';
 import type { Role } from '../../../src/domain/account/roles.ts';
+import { operatorLink } from '../../support/area/sign-in.ts';
 import { Browser, signIn } from '../../support/signed-in-browser.ts';
 import { BASE_URL, useTestApp } from '../../support/test-app.ts';
 
@@ -118,11 +119,8 @@ describe('people who sign in', () => {
   });
 
   it('use a sign-in link once, by its button', async () => {
-    const made = await test.services.accountArea.links.createSignInLink(test.accountId, {
-      mail: 'owner@localhost',
-      role: 'owner',
-    });
-    const path = made.url.slice(BASE_URL.length);
+    const { accountId } = test;
+    const path = await operatorLink(test, { accountId, mail: 'owner@localhost', role: 'owner' });
     const own = browser();
     for (let count = 0; count < 2; count += 1) {
       assert.match((await own.get(path)).body, /owner@localhost/);

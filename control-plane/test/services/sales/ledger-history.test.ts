@@ -20,7 +20,7 @@ describe('an export of the ledger', () => {
   let history: LedgerHistory;
   before(async () => {
     stores = storesOn(await databases.open());
-    history = new LedgerHistory({ ledger: stores.ledger, exportPageRows: 3 });
+    history = new LedgerHistory(stores.ledger, { exportPageRows: 3 });
   });
 
   async function linesOf(account: string): Promise<string[]> {
@@ -84,9 +84,7 @@ describe('exports whose readers are late', () => {
   it('give their places to those of other accounts, the latest first', async () => {
     const stores = storesOn(await databases.open());
     let nowMs = 0;
-    const clockMs = () => nowMs;
-    const options = { ledger: stores.ledger, exportPageRows: 1, clockMs };
-    const history = new LedgerHistory(options);
+    const history = new LedgerHistory(stores.ledger, { exportPageRows: 1, clockMs: () => nowMs });
     const begin = async () => {
       const account = await fundedAccount(stores, 1);
       await stores.ledger.grant(account, 1, 'another');

@@ -3,8 +3,10 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import type { LightMyRequestResponse } from 'fastify';
 import type { Role } from '../../../src/domain/account/roles.ts';
+import { createLink } from '../../../src/services/people/links.ts';
 import { hashOfSecret } from '../../../src/services/people/sign-in.ts';
 import { newLink, OPERATOR } from '../../store/people.ts';
+import type { TestApp } from '../test-app.ts';
 import { ReadPage } from './pages.ts';
 import type { Person } from './person.ts';
 import type { World } from './world.ts';
@@ -48,4 +50,15 @@ export async function trySignIn(
 export async function signIn(person: Person, as: Registered): Promise<void> {
   const answer = await trySignIn(person, as);
   assert.equal(answer.statusCode, 303, answer.body);
+}
+
+/** The path of an operator's link into an account. */
+export async function operatorLink(
+  { stores }: TestApp,
+  of: { readonly accountId: string; readonly mail: string; readonly role: Role },
+): Promise<string> {
+  const link = { ...of, purpose: 'sign-in' } as const;
+  const made = await createLink(stores.links, '', link, { kind: 'operator' });
+  assert.ok(typeof made === 'object' && 'url' in made);
+  return made.url;
 }

@@ -19,26 +19,16 @@ const YEAR_SECONDS = 31_536_000;
 /** Of SHA-256 in hexadecimal digits: two files of a name are never alike in them. */
 const HASH_DIGITS = 16;
 
-export interface Asset {
-  readonly name: string;
-  readonly hash: string;
-  readonly type: string;
-  readonly bytes: Buffer;
-}
-
-/** Every file of the folder that a browser loads. */
-export function readAssets(folder = FOLDER): ReadonlyMap<string, Asset> {
-  const names = readdirSync(folder).filter(name => TYPES[path.extname(name)] !== undefined);
-  return new Map(
-    names.map(name => {
-      const bytes = readFileSync(path.join(folder, name));
-      const hash = createHash('sha256').update(bytes).digest('hex').slice(0, HASH_DIGITS);
-      return [name, { name, hash, type: TYPES[path.extname(name)] ?? '', bytes }];
-    }),
-  );
-}
-
-const assets = readAssets();
+/** Every file of the folder that a browser loads, by its name. */
+const assets = new Map(
+  readdirSync(FOLDER).flatMap(name => {
+    const type = TYPES[path.extname(name)];
+    if (type === undefined) return [];
+    const bytes = readFileSync(path.join(FOLDER, name));
+    const hash = createHash('sha256').update(bytes).digest('hex').slice(0, HASH_DIGITS);
+    return [[name, { hash, type, bytes }] as const];
+  }),
+);
 
 /**
  * The address of an asset below `prefix`.
