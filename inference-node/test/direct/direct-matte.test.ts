@@ -129,17 +129,20 @@ describe('a direct call', () => {
   });
 
   it("of a caller with a token of its own is refused, and so is an origin that isn't listed", async () => {
-    const shop = await call({}, 'the token of a shop').failure();
-    assert.deepEqual([shop.code, shop.status], ['INVALID_REQUEST', grpcStatus.INVALID_ARGUMENT]);
-    const elsewhere = await call({ directOrigin: 'http://169.254.169.254' }).failure();
-    assert.equal(elsewhere.code, 'NODE_INCAPABLE');
-    assert.equal(elsewhere.status, grpcStatus.FAILED_PRECONDITION);
+    await call({}, 'the token of a shop').refused({
+      code: 'INVALID_REQUEST',
+      status: grpcStatus.INVALID_ARGUMENT,
+    });
+    await call({ directOrigin: 'http://169.254.169.254' }).refused({
+      code: 'NODE_INCAPABLE',
+      status: grpcStatus.FAILED_PRECONDITION,
+    });
     assert.equal(node.admission.snapshot().images, 0);
     assert.equal(storage.requests.length, 0);
   });
 
   it('with an image over the limits is refused before any reference is known', async () => {
-    assert.equal((await call({ contentLength: 52_428_801 }).failure()).code, 'IMAGE_TOO_LARGE');
+    await call({ contentLength: 52_428_801 }).refused({ code: 'IMAGE_TOO_LARGE' });
     assert.equal(storage.requests.length, 0);
   });
 
@@ -152,7 +155,7 @@ describe('a direct call', () => {
       const caller = call();
       await caller.until('admitted');
       caller.send(bad);
-      assert.equal((await caller.failure()).code, 'INVALID_REQUEST');
+      await caller.refused({ code: 'INVALID_REQUEST' });
     }
     assert.equal(storage.requests.length, 0);
     await untilNothingAdmitted(node);
@@ -166,7 +169,7 @@ describe('a direct call', () => {
       storage.answer(bytes(INPUT));
       const caller = await untilDigest();
       caller.send(bad);
-      assert.equal((await caller.failure()).code, 'INVALID_REQUEST');
+      await caller.refused({ code: 'INVALID_REQUEST' });
     }
     assert.deepEqual(
       storage.requests.map(({ method }) => method),
@@ -178,13 +181,13 @@ describe('a direct call', () => {
     const early = call();
     await early.until('admitted');
     early.send(chunk(INPUT));
-    assert.equal((await early.failure()).code, 'INVALID_REQUEST');
+    await early.refused({ code: 'INVALID_REQUEST' });
     const late = await untilDigest();
     late.send(input());
-    assert.equal((await late.failure()).code, 'INVALID_REQUEST');
+    await late.refused({ code: 'INVALID_REQUEST' });
     const never = await untilDigest();
     never.call.end();
-    assert.equal((await never.failure()).code, 'INVALID_REQUEST');
+    await never.refused({ code: 'INVALID_REQUEST' });
   });
 
   it('blames the storage, never the image, for bytes that are not the declared ones', async () => {
@@ -203,9 +206,11 @@ describe('a direct call', () => {
       const caller = call(fields);
       await caller.until('admitted');
       caller.send(input());
-      const failure = await caller.failure();
-      assert.deepEqual([failure.code, failure.retryable], ['STORAGE_UNREACHABLE', true]);
-      assert.equal(failure.status, grpcStatus.UNAVAILABLE);
+      await caller.refused({
+        code: 'STORAGE_UNREACHABLE',
+        retryable: true,
+        status: grpcStatus.UNAVAILABLE,
+      });
     }
     assert.equal(node.pictures.decoded.length, 0);
     await untilNothingAdmitted(node);
@@ -216,7 +221,7 @@ describe('a direct call', () => {
       storage.answer(bytes(INPUT), answer);
       const caller = await untilDigest();
       caller.send(place()).call.end();
-      assert.equal((await caller.failure()).code, 'STORAGE_UNREACHABLE');
+      await caller.refused({ code: 'STORAGE_UNREACHABLE' });
     }
     await untilNothingAdmitted(node);
   });
@@ -225,14 +230,14 @@ describe('a direct call', () => {
     storage.answer(bytes(INPUT), silence);
     const caller = await untilDigest();
     caller.send(place({ validMs: 1 })).call.end();
-    assert.match((await caller.failure()).detail, /time is over/);
+    await caller.refused({ message: /time is over/ });
   });
 
   it('waits for a place no longer than for a reader', async () => {
     await node.close();
     node = await openTestNode({ token: TOKEN, direct, bounds: { sendSilenceMaxMs: 50 } });
     const caller = await untilDigest();
-    assert.equal((await caller.failure()).code, 'CALL_DEADLINE_EXCEEDED');
+    await caller.refused({ code: 'CALL_DEADLINE_EXCEEDED' });
     await untilNothingAdmitted(node);
   });
 
@@ -251,6 +256,6 @@ it('a node without a list of origins says so, and takes no reference', async () 
   const plain = await openTestNode({ token: TOKEN });
   const caller = new MatteCaller(plain, { token: TOKEN });
   caller.send(header({ directOrigin: storage.origin }));
-  assert.equal((await caller.failure()).code, 'NODE_INCAPABLE');
+  await caller.refused({ code: 'NODE_INCAPABLE' });
   await plain.close();
 });

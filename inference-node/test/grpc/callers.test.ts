@@ -60,11 +60,10 @@ describe('a direct caller', () => {
 
   it('is let in by its own token and by no other', async () => {
     for (const { token } of [SHOP, LAB]) {
-      const caller = await new MatteCaller(node!, { token }).sendFile('12345');
-      assert.equal(await caller.ended, undefined);
+      await new MatteCaller(node!, { token }).serve('12345');
     }
     for (const token of [`${SHOP.token}x`, SHOP.name, `${SHOP.name}:${SHOP.token}`]) {
-      assert.equal((await call(token).failure()).code, 'INVALID_NODE_TOKEN');
+      await call(token).refused({ code: 'INVALID_NODE_TOKEN' });
     }
     const twice = tokenMetadata(SHOP.token);
     twice.add('authorization', `Bearer ${FLEET_TOKEN}`);
@@ -75,15 +74,11 @@ describe('a direct caller', () => {
   it('at its bound is refused before a byte, and nobody else is', async () => {
     const held = [call(SHOP.token), call(SHOP.token)];
     for (const caller of held) await caller.until('admitted');
-    const refused = await call(SHOP.token).failure();
-    assert.deepEqual(
-      [refused.code, refused.status, refused.retryable],
-      ['CALLER_OVER_LIMIT', 8, true],
-    );
+    await call(SHOP.token).refused({ code: 'CALLER_OVER_LIMIT', status: 8, retryable: true });
     // Two permits of four are left, though the shop would have taken them.
     for (const token of [FLEET_TOKEN, LAB.token]) await call(token).until('admitted');
     // The fleet has no bound of its own: what it meets is the node's.
-    assert.equal((await call(FLEET_TOKEN).failure()).code, 'NODE_OVERLOADED');
+    await call(FLEET_TOKEN).refused({ code: 'NODE_OVERLOADED' });
   });
 
   it('has its place back however its image ended', async () => {
@@ -105,7 +100,7 @@ describe('a direct caller', () => {
   it('that the node has no room for keeps its place free', async () => {
     for (let image = 0; image < 4; image += 1) await call(FLEET_TOKEN).until('admitted');
     for (let image = 0; image < 3; image += 1) {
-      assert.equal((await call(SHOP.token).failure()).code, 'NODE_OVERLOADED');
+      await call(SHOP.token).refused({ code: 'NODE_OVERLOADED' });
     }
   });
 });
@@ -163,13 +158,12 @@ function clientOf(security: ChannelSecurity): Pick<TestNode, 'client'> {
 }
 
 async function succeeds(security: ChannelSecurity, token?: string): Promise<void> {
-  const caller = await new MatteCaller(clientOf(security), { token }).sendFile('12345');
-  assert.equal(await caller.ended, undefined);
+  await new MatteCaller(clientOf(security), { token }).serve('12345');
 }
 
-async function isRefused(security: ChannelSecurity, token?: string): Promise<string> {
+async function refused(code: string, security: ChannelSecurity, token?: string): Promise<void> {
   const caller = new MatteCaller(clientOf(security), { token, deadlineMs: 5000 }).send(header());
-  return (await caller.failure()).code;
+  await caller.refused({ code });
 }
 
 describe('a node with TLS', () => {
@@ -189,19 +183,17 @@ describe('a node with TLS', () => {
     await openNode(authority.issue('node'));
     const { files } = await Party.open(undefined, { serverCa: authority.cert });
     await succeeds(files.channelSecurity(), FLEET_TOKEN);
-    assert.equal(await isRefused(files.channelSecurity()), 'INVALID_NODE_TOKEN');
+    await refused('INVALID_NODE_TOKEN', files.channelSecurity());
     const stranger = await Party.open(undefined, { serverCa: new TestAuthority().cert });
-    const code = await isRefused(stranger.files.channelSecurity(), FLEET_TOKEN);
-    assert.equal(code, 'NODE_UNAVAILABLE');
+    await refused('NODE_UNAVAILABLE', stranger.files.channelSecurity(), FLEET_TOKEN);
     const plain = await Party.open(undefined, {});
-    assert.equal(await isRefused(plain.files.channelSecurity(), FLEET_TOKEN), 'NODE_UNAVAILABLE');
+    await refused('NODE_UNAVAILABLE', plain.files.channelSecurity(), FLEET_TOKEN);
   });
 
   it('has to have the name it is reached at, or the one that is expected', async () => {
     await openNode(authority.issue('node', ['nodes.internal']));
     const unnamed = await Party.open(undefined, { serverCa: authority.cert });
-    const code = await isRefused(unnamed.files.channelSecurity(), FLEET_TOKEN);
-    assert.equal(code, 'NODE_UNAVAILABLE');
+    await refused('NODE_UNAVAILABLE', unnamed.files.channelSecurity(), FLEET_TOKEN);
     const named = await Party.open(undefined, { serverCa: authority.cert }, 'nodes.internal');
     await succeeds(named.files.channelSecurity(), FLEET_TOKEN);
   });
@@ -209,13 +201,10 @@ describe('a node with TLS', () => {
   it('that checks certificates lets nobody in without one', async () => {
     await openNode(authority.issue('node'), authority.cert);
     const without = await Party.open(undefined, { serverCa: authority.cert });
-    assert.equal(await isRefused(without.files.channelSecurity(), FLEET_TOKEN), 'NODE_UNAVAILABLE');
+    await refused('NODE_UNAVAILABLE', without.files.channelSecurity(), FLEET_TOKEN);
     const foreign = new TestAuthority().issue('shop', []);
     const stranger = await Party.open(foreign, { serverCa: authority.cert });
-    assert.equal(
-      await isRefused(stranger.files.channelSecurity(), FLEET_TOKEN),
-      'NODE_UNAVAILABLE',
-    );
+    await refused('NODE_UNAVAILABLE', stranger.files.channelSecurity(), FLEET_TOKEN);
   });
 
   it('takes a certificate it checked for a token, and bounds its owner', async () => {
@@ -224,12 +213,10 @@ describe('a node with TLS', () => {
     const lab = await Party.open(authority.issue('lab', []), { serverCa: authority.cert });
     await succeeds(shop.files.channelSecurity());
     // Its token is another matter: a wrong one is not mended by the certificate.
-    const wrong = await isRefused(shop.files.channelSecurity(), 'a-wrong-token-of-length');
-    assert.equal(wrong, 'INVALID_NODE_TOKEN');
-    const held = new MatteCaller(clientOf(shop.files.channelSecurity())).send(header());
-    await held.until('admitted');
+    await refused('INVALID_NODE_TOKEN', shop.files.channelSecurity(), 'a-wrong-token-of-length');
+    await new MatteCaller(clientOf(shop.files.channelSecurity())).announce();
     // By another connection it is the same caller.
-    assert.equal(await isRefused(shop.files.channelSecurity()), 'CALLER_OVER_LIMIT');
+    await refused('CALLER_OVER_LIMIT', shop.files.channelSecurity());
     await succeeds(lab.files.channelSecurity());
     await succeeds(shop.files.channelSecurity(), FLEET_TOKEN);
   });
@@ -239,8 +226,7 @@ describe('a node with TLS', () => {
     const clients = new TestAuthority();
     await openNode(own, clients.cert);
     const shop = await Party.open(clients.issue('shop', []), { serverCa: authority.cert });
-    const under = new MatteCaller(clientOf(shop.files.channelSecurity())).send(header());
-    await under.until('admitted');
+    const under = await new MatteCaller(clientOf(shop.files.channelSecurity())).announce();
 
     const [nextServers, nextClients] = [new TestAuthority(), new TestAuthority()];
     const next = nextServers.issue('node');
@@ -250,9 +236,9 @@ describe('a node with TLS', () => {
       clientCa: nextClients.cert,
     });
     // Both of its files are of yesterday: neither would it believe the node, nor the node it.
-    assert.equal(await isRefused(shop.files.channelSecurity()), 'NODE_UNAVAILABLE');
+    await refused('NODE_UNAVAILABLE', shop.files.channelSecurity());
     await shop.replace({ serverCa: nextServers.cert });
-    assert.equal(await isRefused(shop.files.channelSecurity()), 'NODE_UNAVAILABLE');
+    await refused('NODE_UNAVAILABLE', shop.files.channelSecurity());
     const renewed = nextClients.issue('shop', []);
     await shop.replace({ 'cert.pem': renewed.cert, 'key.pem': renewed.key });
     await succeeds(shop.files.channelSecurity());
@@ -276,16 +262,14 @@ describe('a connection that is old', () => {
   }
 
   it('finishes its call, however slow, and the next call has a new one', async () => {
-    const caller = new MatteCaller(node!).send(header());
-    await caller.until('admitted');
+    const caller = await new MatteCaller(node!).announce();
     caller.send(chunk('12'));
     // Two connections of the same age, one after the other: the first is over its own long since.
     await asked();
     await asked();
     caller.send(chunk('345')).call.end();
     assert.equal(await caller.ended, undefined);
-    const next = await new MatteCaller(node!).sendFile('12345');
-    assert.equal(await next.ended, undefined);
+    await new MatteCaller(node!).serve('12345');
   });
 
   it('keeps the capacity stream that it carries', async () => {

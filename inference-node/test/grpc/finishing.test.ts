@@ -127,13 +127,11 @@ describe('a header with finishing', () => {
   for (const [name, fields, code] of bad) {
     it(`of ${name} is ${code} before a byte is asked for`, async () => {
       const caller = new MatteCaller(node).send(header(fields));
-      const failure = await caller.failure();
-      assert.equal(failure.code, code);
-      if (code === 'INVALID_PARAMETER') assert.equal(failure.status, status.INVALID_ARGUMENT);
-      if (code.endsWith('TOO_LARGE')) {
-        assert.equal(failure.status, status.OUT_OF_RANGE);
-        assert.match(failure.detail, /background/);
-      }
+      await caller.refused({
+        code,
+        ...(code === 'INVALID_PARAMETER' && { status: status.INVALID_ARGUMENT }),
+        ...(code.endsWith('TOO_LARGE') && { status: status.OUT_OF_RANGE, message: /background/ }),
+      });
       assert.deepEqual(caller.messages, []);
       assert.equal(node.admission.snapshot().images, 0);
     });
@@ -141,12 +139,11 @@ describe('a header with finishing', () => {
 
   it('that only the picture shows to be too large ends before a model runs', async () => {
     const wide = Finishing.create({ outputWidth: 9000 });
-    const failure = await (await sendImage({ finishing: wide })).failure();
-    assert.deepEqual(
-      [failure.code, failure.status],
-      ['INVALID_PARAMETER', status.INVALID_ARGUMENT],
-    );
-    assert.match(failure.detail, /^output_width makes a frame of 60750000 pixels/);
+    await (await sendImage({ finishing: wide })).refused({
+      code: 'INVALID_PARAMETER',
+      status: status.INVALID_ARGUMENT,
+      message: /^output_width makes a frame of 60750000 pixels/,
+    });
     assert.deepEqual([node.pictures.decoded.length, node.engines.runs.length], [1, 0]);
     const bounded = Finishing.create({ outputWidth: 9000, sizeMaxMegapixels: 50 });
     assert.equal(await (await sendImage({ finishing: bounded })).ended, undefined);
@@ -158,24 +155,22 @@ describe('a header with finishing', () => {
     });
     const fields = { finishing: Finishing.create({ outputWidth: 8000 }), outputFormat: JXL };
     const known = new MatteCaller(node).send(header({ ...fields, ...sized(8, 6) }));
-    assert.equal((await known.failure()).code, 'NODE_INCAPABLE');
+    await known.refused({ code: 'NODE_INCAPABLE' });
     assert.deepEqual(known.messages, []);
-    assert.equal((await (await sendImage(fields)).failure()).code, 'NODE_INCAPABLE');
+    await (await sendImage(fields)).refused({ code: 'NODE_INCAPABLE' });
     assert.deepEqual([node.pictures.decoded.length, node.engines.runs.length], [1, 0]);
   });
 
   it('is admitted by the memory of its result and its background', async () => {
     await reopen({ limits: { megapixelsMax: 6, megapixelsAloneMax: 6 } });
-    const small = new MatteCaller(node).send(header({ finishing: plain }));
-    await small.until('admitted');
+    const small = await new MatteCaller(node).announce({ finishing: plain });
     small.call.cancel();
     await untilNothingAdmitted(node);
     for (const finishing of [
       Finishing.create({ outputWidth: 7000, outputHeight: 7000 }),
       behind({ width: 5000, height: 5000 }),
     ]) {
-      const large = new MatteCaller(node).send(header({ finishing }));
-      assert.equal((await large.failure()).code, 'NODE_INCAPABLE');
+      await new MatteCaller(node).send(header({ finishing })).refused({ code: 'NODE_INCAPABLE' });
     }
   });
 });
@@ -214,13 +209,13 @@ describe('the bytes of a background', () => {
 
   it('are counted, and held against their own digest', async () => {
     const missing = await sendBoth([image, 'bac']);
-    assert.match((await missing.failure()).detail, /8 of 9 bytes/);
+    await missing.refused({ message: /8 of 9 bytes/ });
     const more = await sendBoth([image, picture, '!']);
-    assert.equal((await more.failure()).code, 'INVALID_REQUEST');
+    await more.refused({ code: 'INVALID_REQUEST' });
     const wrong = await sendBoth([image, 'hack'], { sha256: sha256(picture) });
-    assert.match((await wrong.failure()).detail, /background.*sha256/);
+    await wrong.refused({ message: /background.*sha256/ });
     const wrongImage = await sendBoth(['imago', picture], { sha256: sha256(picture) });
-    assert.match((await wrongImage.failure()).detail, /^the bytes.*sha256/);
+    await wrongImage.refused({ message: /^the bytes.*sha256/ });
     assert.equal(node.pictures.decoded.length, 0);
     await untilNothingAdmitted(node);
   });

@@ -64,8 +64,7 @@ describe('the node over real pools', () => {
       OutputFormat.OUTPUT_FORMAT_WEBP,
       OutputFormat.OUTPUT_FORMAT_AVIF,
     ]) {
-      const caller = await new MatteCaller(node).sendFile(file, { ...size, outputFormat });
-      assert.equal(await caller.ended, undefined);
+      const caller = await new MatteCaller(node).serve(file, { ...size, outputFormat });
       const { header, file: cutout } = caller.result();
       assert.equal(header?.sizeBytes, cutout.length);
       const { data, info } = await sharp(cutout).raw().toBuffer({ resolveWithObject: true });
@@ -76,8 +75,7 @@ describe('the node over real pools', () => {
       assert.ok(Math.abs(red - 180) <= 4, `red ${red}`);
     }
     const resultKind = ResultKind.RESULT_KIND_MASK;
-    const caller = await new MatteCaller(node).sendFile(file, { ...size, resultKind });
-    assert.equal(await caller.ended, undefined);
+    const caller = await new MatteCaller(node).serve(file, { ...size, resultKind });
     const mask = await sharp(caller.result().file).metadata();
     assert.deepEqual([mask.width, mask.height, mask.channels], [WIDTH, HEIGHT, 1]);
     await node.close();
@@ -93,13 +91,10 @@ describe('the node over real pools', () => {
     ];
     for (const [bytes, fields, code] of faults) {
       const caller = await new MatteCaller(node).sendFile(bytes, fields);
-      const failure = await caller.failure();
-      assert.equal(failure.code, code, failure.detail);
-      assert.equal(failure.retryable, false);
+      await caller.refused({ code, retryable: false });
     }
     await untilNothingAdmitted(node);
-    const good = await new MatteCaller(node).sendFile(file, size);
-    assert.equal(await good.ended, undefined);
+    await new MatteCaller(node).serve(file, size);
     await node.close();
   });
 
@@ -136,12 +131,9 @@ describe('the node over real pools', () => {
     // It has begun: a run that had not is given to the next engine unseen.
     await untilBusy(pid);
     process.kill(pid, 'SIGKILL');
-    const failure = await dying.failure();
-    assert.equal(failure.code, 'ENGINE_LOST');
-    assert.equal(failure.retryable, true);
+    await dying.refused({ code: 'ENGINE_LOST', retryable: true });
     while (node.status.state !== 'serving') await new Promise(r => setTimeout(r, 10));
-    const next = await new MatteCaller(node).sendFile(await plainPng(100), size);
-    assert.equal(await next.ended, undefined);
+    await new MatteCaller(node).serve(await plainPng(100), size);
     await node.close();
   });
 });

@@ -5,7 +5,7 @@ import { status } from '@grpc/grpc-js';
 import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
 import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';
 import { HealthClient } from './health-client.ts';
-import { chunk, header, MatteCaller, openTestNode, type TestNode } from './test-node.ts';
+import { chunk, MatteCaller, openTestNode, type TestNode } from './test-node.ts';
 
 let node: TestNode;
 
@@ -75,8 +75,7 @@ describe('the server', () => {
   });
 
   it('takes no message over the limit', async () => {
-    const caller = new MatteCaller(node).send(header({ contentLength: 2 * MESSAGE_BYTES_MAX }));
-    await caller.until('admitted');
+    const caller = await new MatteCaller(node).announce({ contentLength: 2 * MESSAGE_BYTES_MAX });
     caller.send(chunk(Buffer.alloc(MESSAGE_BYTES_MAX + 1)));
     const error = await caller.ended;
     assert.equal(error?.code, status.RESOURCE_EXHAUSTED);

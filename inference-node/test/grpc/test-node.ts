@@ -1,4 +1,5 @@
 /** A node's gRPC side over fake pools, on a free port of loopback, and callers for it. */
+import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
@@ -26,7 +27,13 @@ import type { CommercialUseGate } from '../../src/models/model-settings.ts';
 import type { PreparedModel } from '../../src/models/prepared-model.ts';
 import type { PicturePool } from '../../src/picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun } from '../../src/pipeline.ts';
-import { FakeEnginePool, FakePicturePool, StageGates, TINY_MODEL } from './fake-pools.ts';
+import {
+  FakeEnginePool,
+  FakePicturePool,
+  type FakeStage,
+  StageGates,
+  TINY_MODEL,
+} from './fake-pools.ts';
 
 export interface TestNodeOptions {
   readonly token?: string;
@@ -151,6 +158,18 @@ export async function untilNothingAdmitted(node: Pick<TestNode, 'admission'>): P
   }
 }
 
+/** A call that stands in that stage, until the gates let go. */
+export async function heldIn(
+  node: TestNode,
+  stage: FakeStage,
+  fields: Partial<MatteHeader> = {},
+): Promise<MatteCaller> {
+  node.gates.hold(stage);
+  const caller = await new MatteCaller(node).sendFile('12345', fields);
+  await node.gates.reached(stage);
+  return caller;
+}
+
 export function header(fields: Partial<MatteHeader> = {}): MatteRequest {
   const value = MatteHeader.create({ contentLength: 5, width: 8, height: 6, ...fields });
   return { message: { $case: 'header', value } };
@@ -198,11 +217,24 @@ export class MatteCaller {
     return this;
   }
 
+  /** Header and `admitted`. */
+  async announce(fields: Partial<MatteHeader> = {}): Promise<this> {
+    this.send(header(fields));
+    await this.until('admitted');
+    return this;
+  }
+
   /** Header, `admitted`, the bytes, half-close. */
   async sendFile(data: Uint8Array | string, fields: Partial<MatteHeader> = {}): Promise<this> {
-    this.send(header({ contentLength: Buffer.from(data as string).length, ...fields }));
-    await this.until('admitted');
+    await this.announce({ contentLength: Buffer.from(data as string).length, ...fields });
     this.send(chunk(data)).call.end();
+    return this;
+  }
+
+  /** A file whose call has to end well. */
+  async serve(data: Uint8Array | string, fields: Partial<MatteHeader> = {}): Promise<this> {
+    await this.sendFile(data, fields);
+    assert.equal(await this.ended, undefined);
     return this;
   }
 
@@ -234,12 +266,17 @@ export class MatteCaller {
     return { header: found, file: Buffer.concat(parts) };
   }
 
-  /** The catalogue's code and the flag it ended with. */
-  async failure(): Promise<{ code: string; retryable: boolean; status: number; detail: string }> {
+  /** It has to fail with an error of the catalogue like that, `status` gRPC's own number. */
+  async refused(expected: {
+    code?: string;
+    retryable?: boolean;
+    status?: number;
+    message?: RegExp;
+  }) {
     const error = await this.ended;
     if (error === undefined) throw new Error('the call succeeded');
-    const { code, retryable, message } = fromServiceError(error);
-    return { code, retryable, status: error.code, detail: message };
+    const failure = Object.assign(fromServiceError(error), { status: error.code });
+    await assert.rejects(Promise.reject(failure), expected);
   }
 }
 

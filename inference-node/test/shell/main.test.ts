@@ -147,7 +147,7 @@ describe('the program that serves', () => {
     // Terminals and npm send a signal twice.
     program.child.kill('SIGTERM');
     await program.until('draining');
-    assert.equal((await second.send(header()).failure()).code, 'NODE_UNAVAILABLE');
+    await second.send(header()).refused({ code: 'NODE_UNAVAILABLE' });
     program.child.send({ letGo: 'infer' });
     assert.equal(await first.ended, undefined);
     assert.ok(first.messages.some(({ message }) => message?.$case === 'done'));
@@ -191,7 +191,7 @@ describe('the program that serves', () => {
     // One second apart they are two.
     await new Promise(resolve => setTimeout(resolve, 1050));
     program.child.kill('SIGINT');
-    assert.equal((await caller.failure()).code, 'NODE_UNAVAILABLE');
+    await caller.refused({ code: 'NODE_UNAVAILABLE' });
     assert.equal((await program.exited).code, 0);
   });
 
@@ -200,7 +200,7 @@ describe('the program that serves', () => {
     const caller = await program.caller();
     await caller.sendFile('12345');
     closeChannel(program.child);
-    assert.equal((await caller.failure()).code, 'NODE_UNAVAILABLE');
+    await caller.refused({ code: 'NODE_UNAVAILABLE' });
     const { code, lines } = await program.exited;
     assert.equal(code, 0);
     assert.ok(lines.some(({ msg }) => msg === 'the parent is gone'));

@@ -47,7 +47,7 @@ async function openStuckNode(killWaitMaxMs: number) {
 describe('a node whose only engine does not die', () => {
   it('tells the caller, has failed, and ends with 1 without the engine', async () => {
     const { caller, ended } = await openStuckNode(300);
-    assert.equal((await caller.failure()).code, 'ENGINE_LOST');
+    await caller.refused({ code: 'ENGINE_LOST' });
     const { code, stderr, lines } = await ended;
     assert.equal(code, 1);
     const said = `process ${enginePid} of engine 0 was killed and does not die`;
