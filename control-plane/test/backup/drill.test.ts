@@ -7,12 +7,11 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { after, before, it } from 'node:test';
 import { at } from '../../../test/support/at.ts';
 import {
   createTestDatabase,
-  DIALECTS,
-  skipReason,
+  describeOnDatabases,
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import { OPEN_STATES } from '../../src/domain/job.ts';
@@ -57,185 +56,183 @@ interface Before {
   readonly notified: string;
 }
 
-for (const dialect of DIALECTS) {
-  describe(`a backup on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    let directory: string;
-    let receiver: Receiver;
-    let restoredTo: TestDatabase;
-    let known: Before;
-    let replicas: Replicas;
-    const place = (name: string) => path.join(directory, name);
-    const storageDir = () => place('storage');
+describeOnDatabases('a backup', dialect => {
+  let directory: string;
+  let receiver: Receiver;
+  let restoredTo: TestDatabase;
+  let known: Before;
+  let replicas: Replicas;
+  const place = (name: string) => path.join(directory, name);
+  const storageDir = () => place('storage');
 
-    const envOf = (databaseUrl: string, storage: string): Env => ({
-      ...MORE,
-      PATH: process.env.PATH ?? '',
-      MATTING_DATA_DIR: directory,
-      MATTING_DATABASE_URL: databaseUrl,
-      MATTING_STORAGE_URL: `file://${storage}`,
-    });
+  const envOf = (databaseUrl: string, storage: string): Env => ({
+    ...MORE,
+    PATH: process.env.PATH ?? '',
+    MATTING_DATA_DIR: directory,
+    MATTING_DATABASE_URL: databaseUrl,
+    MATTING_STORAGE_URL: `file://${storage}`,
+  });
 
-    before(async () => {
-      directory = await mkdtemp(path.join(tmpdir(), 'matting-drill-'));
-      receiver = await Receiver.open(SECRET);
-      restoredTo = await createTestDatabase(dialect, { migrated: false });
-    });
-    after(async () => {
-      await replicas?.close();
-      await receiver[Symbol.asyncDispose]();
-      await rm(directory, { recursive: true });
-    });
+  before(async () => {
+    directory = await mkdtemp(path.join(tmpdir(), 'matting-drill-'));
+    receiver = await Receiver.open(SECRET);
+    restoredTo = await createTestDatabase(dialect, { migrated: false });
+  });
+  after(async () => {
+    await replicas?.close();
+    await receiver[Symbol.asyncDispose]();
+    await rm(directory, { recursive: true });
+  });
 
-    async function link(service: Replicas, caller: Caller): Promise<Link> {
-      const key = randomUUID();
-      const body = pictureBody();
-      const answer = await service.post(caller, body, { key });
-      assert.equal(answer.status, 200, JSON.stringify(answer.body));
-      const { job_id: jobId, result } = answer.body;
-      const { bytes } = await service.download(0, result.url);
-      return { key, body, jobId, url: result.url, bytes };
+  async function link(service: Replicas, caller: Caller): Promise<Link> {
+    const key = randomUUID();
+    const body = pictureBody();
+    const answer = await service.post(caller, body, { key });
+    assert.equal(answer.status, 200, JSON.stringify(answer.body));
+    const { job_id: jobId, result } = answer.body;
+    const { bytes } = await service.download(0, result.url);
+    return { key, body, jobId, url: result.url, bytes };
+  }
+
+  it('is made while jobs come and go', async () => {
+    const service = await Replicas.open(dialect, {
+      replicas: 1,
+      storageDir: storageDir(),
+      env: MORE,
+    });
+    const script = async (exchange: Exchange) => {
+      exchange.admit();
+      const input = await exchange.receive();
+      if (input.includes(HELD)) await exchange.cancelled;
+      else exchange.answer(input);
+    };
+    await service.addNode({ script, imagesMax: 8 });
+    const caller = await service.createCaller(CREDITS);
+    const links: Link[] = [];
+    for (let count = 0; count < LINKS; count += 1) links.push(await link(service, caller));
+    const open: string[] = [];
+    for (let count = 0; count < OPEN_JOBS; count += 1) {
+      const callback = { callback_url: receiver.url(), callback_secret: SECRET };
+      const body = heldBody(count === 0 ? callback : {});
+      const answer = await service.post(caller, body, { path: '/v1/matting/jobs' });
+      open.push(answer.body.job_id);
     }
+    known = { caller, links, open, notified: at(open, 0) };
+    // What a killed process left: no job names it.
+    await writeFile(path.join(storageDir(), 'results', `${randomUUID()}-7`), 'nobody’s');
 
-    it('is made while jobs come and go', async () => {
-      const service = await Replicas.open(dialect, {
-        replicas: 1,
-        storageDir: storageDir(),
-        env: MORE,
-      });
-      const script = async (exchange: Exchange) => {
-        exchange.admit();
-        const input = await exchange.receive();
-        if (input.includes(HELD)) await exchange.cancelled;
-        else exchange.answer(input);
-      };
-      await service.addNode({ script, imagesMax: 8 });
-      const caller = await service.createCaller(CREDITS);
-      const links: Link[] = [];
-      for (let count = 0; count < LINKS; count += 1) links.push(await link(service, caller));
-      const open: string[] = [];
-      for (let count = 0; count < OPEN_JOBS; count += 1) {
-        const callback = { callback_url: receiver.url(), callback_secret: SECRET };
-        const body = heldBody(count === 0 ? callback : {});
-        const answer = await service.post(caller, body, { path: '/v1/matting/jobs' });
-        open.push(answer.body.job_id);
-      }
-      known = { caller, links, open, notified: at(open, 0) };
-      // What a killed process left: no job names it.
-      await writeFile(path.join(storageDir(), 'results', `${randomUUID()}-7`), 'nobody’s');
+    let backedUp = false;
+    const traffic = (async () => {
+      for (let count = 0; !backedUp || count < 3; count += 1) await link(service, caller);
+    })();
+    const env = envOf(service.databaseUrl, storageDir());
+    const { code, out, err } = await runCli(env, 'backup', place('backup'), '--json');
+    backedUp = true;
+    await traffic;
+    await service.close();
+    assert.equal(code, 0, err);
+    const manifest = JSON.parse(out);
+    assert.equal(manifest.database.kind, dialect);
+    assert.match(manifest.secrets_key_id, /^[0-9a-f]{16}$/);
+    for (const file of await readdir(place('backup'))) {
+      const text = file === 'blobs' ? '' : await readFile(place(`backup/${file}`), 'latin1');
+      assert.ok(!text.includes(KEY), file);
+    }
+  });
 
-      let backedUp = false;
-      const traffic = (async () => {
-        for (let count = 0; !backedUp || count < 3; count += 1) await link(service, caller);
-      })();
-      const env = envOf(service.databaseUrl, storageDir());
-      const { code, out, err } = await runCli(env, 'backup', place('backup'), '--json');
-      backedUp = true;
-      await traffic;
-      await service.close();
-      assert.equal(code, 0, err);
-      const manifest = JSON.parse(out);
-      assert.equal(manifest.database.kind, dialect);
-      assert.match(manifest.secrets_key_id, /^[0-9a-f]{16}$/);
-      for (const file of await readdir(place('backup'))) {
-        const text = file === 'blobs' ? '' : await readFile(place(`backup/${file}`), 'latin1');
-        assert.ok(!text.includes(KEY), file);
-      }
+  it('refuses to be made over another, and to be restored with another key', async () => {
+    const env = envOf(restoredTo.url, place('restored'));
+    const again = await runCli(env, 'backup', place('backup'), '--no-database');
+    assert.equal(again.code, 1);
+    const other = { ...env, MATTING_SECRETS_KEY: randomBytes(32).toString('hex') };
+    const { code, err } = await runCli(other, 'restore', place('backup'));
+    assert.equal(code, 1);
+    assert.match(err, /needs the secrets key [0-9a-f]{16}/);
+  });
+
+  it('is restored elsewhere, whole, and not a second time', async () => {
+    const env = envOf(restoredTo.url, place('restored'));
+    const { code, out, err } = await runCli(env, 'restore', place('backup'), '--json');
+    assert.equal(code, 0, out + err);
+    const found = JSON.parse(out);
+    assert.equal(found.ok, true);
+    // Of results those of links alone: what nobody named stayed behind.
+    const results = await readdir(place('restored/results'));
+    assert.ok(!results.some(name => name.endsWith('-7')));
+    const again = await runCli(env, 'restore', place('backup'));
+    assert.equal(again.code, 1);
+    assert.match(again.err, /restore into (an empty one|another place)/);
+  });
+
+  it('serves every link, and charges no retry', async () => {
+    replicas = await Replicas.open(dialect, {
+      replicas: 1,
+      storageDir: place('restored'),
+      database: restoredTo,
+      env: MORE,
     });
+    await replicas.addNode({ imagesMax: 8 });
+    for (const { url, bytes, body, key, jobId } of known.links) {
+      assert.deepEqual(await replicas.download(0, url), { status: 200, bytes });
+      const replayed = await replicas.post(known.caller, body, { key });
+      assert.equal(replayed.body.job_id, jobId);
+      assert.equal(replayed.headers.get('x-credits-charged'), '0');
+    }
+  });
 
-    it('refuses to be made over another, and to be restored with another key', async () => {
-      const env = envOf(restoredTo.url, place('restored'));
-      const again = await runCli(env, 'backup', place('backup'), '--no-database');
-      assert.equal(again.code, 1);
-      const other = { ...env, MATTING_SECRETS_KEY: randomBytes(32).toString('hex') };
-      const { code, err } = await runCli(other, 'restore', place('backup'));
-      assert.equal(code, 1);
-      assert.match(err, /needs the secrets key [0-9a-f]{16}/);
+  it('ends every open job once, and tells of it', async () => {
+    const { jobs } = replicas.stores;
+    const openNow = () => jobs.list({ states: OPEN_STATES, endedWithinMs: 0, limit: 100 });
+    // Their leases are those of a replica that is gone: without this they end by themselves.
+    for (const { id } of await openNow()) await jobs.endLease(id);
+    await until(async () => (await openNow()).length === 0, 'the end of every job');
+    const jobOf = (id: string) => replicas.get(known.caller, `/v1/matting/jobs/${id}`);
+    for (const id of known.open) {
+      await until(async () => (await jobOf(id)).body.status === 'succeeded', `job ${id}`);
+    }
+    const told = async () => (await jobOf(known.notified)).body.callback.status === 'delivered';
+    await until(told, 'the notification');
+    const deliveries = receiver.of(known.notified);
+    assert.deepEqual(
+      deliveries.map(({ signatureHolds }) => signatureHolds),
+      [true],
+    );
+  });
+
+  it('leaves a ledger that agrees: one charge a job, nothing reserved', async () => {
+    const { stores } = replicas;
+    assert.equal((await stores.ledger.audit({ kind: 'full' })).problemCount, 0);
+    const ended = await stores.jobs.list({
+      states: ['succeeded', 'failed'],
+      endedWithinMs: 3_600_000,
+      limit: 1000,
     });
-
-    it('is restored elsewhere, whole, and not a second time', async () => {
-      const env = envOf(restoredTo.url, place('restored'));
-      const { code, out, err } = await runCli(env, 'restore', place('backup'), '--json');
-      assert.equal(code, 0, out + err);
-      const found = JSON.parse(out);
-      assert.equal(found.ok, true);
-      // Of results those of links alone: what nobody named stayed behind.
-      const results = await readdir(place('restored/results'));
-      assert.ok(!results.some(name => name.endsWith('-7')));
-      const again = await runCli(env, 'restore', place('backup'));
-      assert.equal(again.code, 1);
-      assert.match(again.err, /restore into (an empty one|another place)/);
-    });
-
-    it('serves every link, and charges no retry', async () => {
-      replicas = await Replicas.open(dialect, {
-        replicas: 1,
-        storageDir: place('restored'),
-        database: restoredTo,
-        env: MORE,
-      });
-      await replicas.addNode({ imagesMax: 8 });
-      for (const { url, bytes, body, key, jobId } of known.links) {
-        assert.deepEqual(await replicas.download(0, url), { status: 200, bytes });
-        const replayed = await replicas.post(known.caller, body, { key });
-        assert.equal(replayed.body.job_id, jobId);
-        assert.equal(replayed.headers.get('x-credits-charged'), '0');
-      }
-    });
-
-    it('ends every open job once, and tells of it', async () => {
-      const { jobs } = replicas.stores;
-      const openNow = () => jobs.list({ states: OPEN_STATES, endedWithinMs: 0, limit: 100 });
-      // Their leases are those of a replica that is gone: without this they end by themselves.
-      for (const { id } of await openNow()) await jobs.endLease(id);
-      await until(async () => (await openNow()).length === 0, 'the end of every job');
-      const jobOf = (id: string) => replicas.get(known.caller, `/v1/matting/jobs/${id}`);
-      for (const id of known.open) {
-        await until(async () => (await jobOf(id)).body.status === 'succeeded', `job ${id}`);
-      }
-      const told = async () => (await jobOf(known.notified)).body.callback.status === 'delivered';
-      await until(told, 'the notification');
-      const deliveries = receiver.of(known.notified);
-      assert.deepEqual(
-        deliveries.map(({ signatureHolds }) => signatureHolds),
-        [true],
-      );
-    });
-
-    it('leaves a ledger that agrees: one charge a job, nothing reserved', async () => {
-      const { stores } = replicas;
-      assert.equal((await stores.ledger.audit({ kind: 'full' })).problemCount, 0);
-      const ended = await stores.jobs.list({
-        states: ['succeeded', 'failed'],
-        endedWithinMs: 3_600_000,
-        limit: 1000,
-      });
-      const { succeeded = [], failed = [] } = Object.groupBy(ended, ({ state }) => state);
-      assert.ok(succeeded.length >= LINKS + OPEN_JOBS);
-      // One that was under way while the database was copied may have taken its picture along.
-      assert.ok(failed.every(({ failure }) => failure?.retryable === true));
-      assert.deepEqual(await stores.ledger.balances(known.caller.accountId), {
-        available: CREDITS - succeeded.length,
-        reserved: 0,
-      });
-    });
-
-    it('is proven by a check, which finds a picture that is damaged or gone', async () => {
-      const env = envOf(restoredTo.url, place('restored'));
-      assert.equal((await runCli(env, 'restore', '--check')).code, 0);
-      const [one, two] = known.links;
-      const blobs = await readdir(place('restored/results'));
-      const blobOf = (jobId = '') =>
-        place(`restored/results/${blobs.find(name => name.startsWith(jobId))}`);
-      const file = blobOf(one?.jobId);
-      const bytes = await readFile(file);
-      bytes[bytes.length - 1] = 255 - (bytes[bytes.length - 1] ?? 0);
-      await writeFile(file, bytes);
-      assert.equal((await runCli(env, 'restore', '--check', '--sizes-only')).code, 0);
-      await rm(blobOf(two?.jobId));
-      const { code, out } = await runCli(env, 'restore', '--check');
-      assert.equal(code, 1);
-      assert.match(out, /^failure +links +2 of \d+ links answer 410/m);
-      for (const { jobId } of known.links.slice(0, 2)) assert.ok(out.includes(jobId));
+    const { succeeded = [], failed = [] } = Object.groupBy(ended, ({ state }) => state);
+    assert.ok(succeeded.length >= LINKS + OPEN_JOBS);
+    // One that was under way while the database was copied may have taken its picture along.
+    assert.ok(failed.every(({ failure }) => failure?.retryable === true));
+    assert.deepEqual(await stores.ledger.balances(known.caller.accountId), {
+      available: CREDITS - succeeded.length,
+      reserved: 0,
     });
   });
-}
+
+  it('is proven by a check, which finds a picture that is damaged or gone', async () => {
+    const env = envOf(restoredTo.url, place('restored'));
+    assert.equal((await runCli(env, 'restore', '--check')).code, 0);
+    const [one, two] = known.links;
+    const blobs = await readdir(place('restored/results'));
+    const blobOf = (jobId = '') =>
+      place(`restored/results/${blobs.find(name => name.startsWith(jobId))}`);
+    const file = blobOf(one?.jobId);
+    const bytes = await readFile(file);
+    bytes[bytes.length - 1] = 255 - (bytes[bytes.length - 1] ?? 0);
+    await writeFile(file, bytes);
+    assert.equal((await runCli(env, 'restore', '--check', '--sizes-only')).code, 0);
+    await rm(blobOf(two?.jobId));
+    const { code, out } = await runCli(env, 'restore', '--check');
+    assert.equal(code, 1);
+    assert.match(out, /^failure +links +2 of \d+ links answer 410/m);
+    for (const { jobId } of known.links.slice(0, 2)) assert.ok(out.includes(jobId));
+  });
+});

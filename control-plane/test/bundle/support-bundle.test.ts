@@ -8,7 +8,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, it } from 'node:test';
 import { unzipSync } from 'fflate';
 import { sql } from 'kysely';
-import { DIALECTS, skipReason } from '../../../test/support/database.ts';
+import { describeOnDatabases } from '../../../test/support/database.ts';
 import { TEST_TOKEN } from '../nodes/scripted-node.ts';
 import { claimed, newJob, submitted } from '../store/fixtures.ts';
 import { type Env, runCli } from '../support/cli.ts';
@@ -40,168 +40,165 @@ async function filesOf(archive: string): Promise<Map<string, string>> {
   );
 }
 
-for (const dialect of DIALECTS) {
-  describe(`a support bundle on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    let directory: string;
-    let replicas: Replicas;
-    let env: Env;
-    let apiKey: string;
-    let failedId: string;
-    const place = (name: string) => path.join(directory, name);
+describeOnDatabases('a support bundle', dialect => {
+  let directory: string;
+  let replicas: Replicas;
+  let env: Env;
+  let apiKey: string;
+  let failedId: string;
+  const place = (name: string) => path.join(directory, name);
 
-    before(async () => {
-      directory = await mkdtemp(path.join(tmpdir(), 'matting-bundle-'));
-      replicas = await Replicas.open(dialect, {
-        replicas: 1,
-        env: { MATTING_SECRETS_KEY: KEY },
-      });
-      const { http, metrics } = replicas.plane(0).ports;
-      env = {
-        MATTING_DATA_DIR: directory,
-        MATTING_DATABASE_URL: replicas.databaseUrl,
-        MATTING_SECRETS_KEY: KEY,
-        MATTING_NODE_TOKEN: TEST_TOKEN,
-        MATTING_OPERATOR_KEY: SECRETS.operatorKey,
-        MATTING_PAYMENT_SECRET: SECRETS.paymentSecret,
-        MATTING_SMTP_URL: `smtps://mailer:${SECRETS.mailPassword}@mail.example:465`,
-        MATTING_MAIL_FROM: 'matting@shop.example',
-        MATTING_PORT: String(http),
-        MATTING_METRICS_PORT: String(metrics),
-        MATTING_MISSPELT: SECRETS.unknownVariable,
-        HTTPS_PROXY: `http://me:${SECRETS.proxyPassword}@proxy.example:3128`,
-        AWS_SECRET_ACCESS_KEY: SECRETS.bucketKey,
-      };
-      const caller = await replicas.createCaller(10);
-      apiKey = caller.token;
-      const { jobs } = replicas.stores;
-      const failing = await submitted(replicas.stores, newJob(caller.accountId));
-      failedId = failing.id;
-      const detail = `https://shop.example/${SECRETS.detailPath}?X-Amz-Signature=${SECRETS.signature} is gone`;
-      const failure = { code: 'IMAGE_DOWNLOAD_FAILED', detail, retryable: true } as const;
-      assert.ok(await jobs.fail(await claimed(replicas.stores, failing), failure));
-      const open = newJob(caller.accountId, {
-        sourceUrl: `https://shop.example/${SECRETS.sourcePath}`,
-        callback: {
-          url: `https://hook.example/${SECRETS.callbackPath}`,
-          secret: Buffer.from(SECRETS.callbackSecret),
-          secretKeyId: 'abcdefabcdefabcd',
-        },
-      });
-      await submitted(replicas.stores, open);
+  before(async () => {
+    directory = await mkdtemp(path.join(tmpdir(), 'matting-bundle-'));
+    replicas = await Replicas.open(dialect, {
+      replicas: 1,
+      env: { MATTING_SECRETS_KEY: KEY },
     });
-    after(async () => {
-      await replicas.close();
-      await rm(directory, { recursive: true });
+    const { http, metrics } = replicas.plane(0).ports;
+    env = {
+      MATTING_DATA_DIR: directory,
+      MATTING_DATABASE_URL: replicas.databaseUrl,
+      MATTING_SECRETS_KEY: KEY,
+      MATTING_NODE_TOKEN: TEST_TOKEN,
+      MATTING_OPERATOR_KEY: SECRETS.operatorKey,
+      MATTING_PAYMENT_SECRET: SECRETS.paymentSecret,
+      MATTING_SMTP_URL: `smtps://mailer:${SECRETS.mailPassword}@mail.example:465`,
+      MATTING_MAIL_FROM: 'matting@shop.example',
+      MATTING_PORT: String(http),
+      MATTING_METRICS_PORT: String(metrics),
+      MATTING_MISSPELT: SECRETS.unknownVariable,
+      HTTPS_PROXY: `http://me:${SECRETS.proxyPassword}@proxy.example:3128`,
+      AWS_SECRET_ACCESS_KEY: SECRETS.bucketKey,
+    };
+    const caller = await replicas.createCaller(10);
+    apiKey = caller.token;
+    const { jobs } = replicas.stores;
+    const failing = await submitted(replicas.stores, newJob(caller.accountId));
+    failedId = failing.id;
+    const detail = `https://shop.example/${SECRETS.detailPath}?X-Amz-Signature=${SECRETS.signature} is gone`;
+    const failure = { code: 'IMAGE_DOWNLOAD_FAILED', detail, retryable: true } as const;
+    assert.ok(await jobs.fail(await claimed(replicas.stores, failing), failure));
+    const open = newJob(caller.accountId, {
+      sourceUrl: `https://shop.example/${SECRETS.sourcePath}`,
+      callback: {
+        url: `https://hook.example/${SECRETS.callbackPath}`,
+        secret: Buffer.from(SECRETS.callbackSecret),
+        secretKeyId: 'abcdefabcdefabcd',
+      },
     });
-
-    /** As a program and its shell might have written it. */
-    const log = () =>
-      [
-        {
-          level: 50,
-          time: new Date().toISOString(),
-          msg: `failed at https://x.example/${SECRETS.signature}`,
-          jobId: failedId,
-          authorization: `Bearer ${apiKey}`,
-          err: {
-            type: 'Error',
-            message: `Bearer ${SECRETS.loggedToken} with ${KEY} for ${apiKey}`,
-            stack: `Error: ${SECRETS.mailPassword}\n    at ${SECRETS.bucketKey}`,
-          },
-        },
-        { level: 30, msg: 'answered', reqId: randomUUID(), status: 200, path: SECRETS.sourcePath },
-      ]
-        .map(line => JSON.stringify(line))
-        .concat(`export TOKEN=${SECRETS.strayLine}`)
-        .join('\n');
-
-    it('has what a maintainer asks for, and none of the secrets', async () => {
-      await writeFile(place('control-plane.log'), log());
-      const archive = place('bundle.zip');
-      const { code, out, err } = await runCli(
-        env,
-        ...['support-bundle', archive, '--log', place('control-plane.log'), place('none.log')],
-      );
-      assert.equal(code, 0, err);
-      assert.equal((await stat(archive)).mode & 0o777, 0o600);
-      const files = await filesOf(archive);
-      const all = [...files.values(), out, err].join('\n');
-      const databasePassword = new URL(replicas.databaseUrl.replace(/^sqlite:/, 'file://'))
-        .password;
-      const secrets = { ...SECRETS, KEY, apiKey, TEST_TOKEN, databasePassword };
-      for (const [name, secret] of Object.entries(secrets)) {
-        if (secret === '') continue;
-        assert.ok(!all.includes(secret), name);
-        assert.ok(!all.includes(encodeURIComponent(secret)), name);
-      }
-      for (const host of ['shop.example', 'hook.example', 'mail.example', 'proxy.example']) {
-        assert.ok(!all.includes(host), host);
-      }
-
-      const read = (name: string) => JSON.parse(files.get(name) ?? 'null');
-      assert.equal(read('configuration.json').variables.MATTING_OPERATOR_KEY, 'set');
-      assert.deepEqual(read('configuration.json').unknown, ['MATTING_MISSPELT']);
-      assert.ok(read('doctor.json').findings.length > 10);
-      assert.match(read('versions.json').runtime.node, /^24\./);
-      assert.match(files.get('metrics-control-plane.txt') ?? '', /^matting_control_info/m);
-      assert.deepEqual(read('database.json').pending, []);
-      assert.ok(Object.keys(read('database.json').counters).length >= 3);
-      // The other may have failed by now, too: its source does not exist.
-      const jobs = read('jobs-failed.json') as { job_id: string; error: object }[];
-      const failed = jobs.find(({ job_id }) => job_id === failedId);
-      assert.deepEqual(failed?.error, {
-        code: 'IMAGE_DOWNLOAD_FAILED',
-        detail: '[URL] is gone',
-        retryable: true,
-      });
-      assert.ok(Array.isArray(read('jobs-open.json')));
-      assert.equal(typeof read('work.json').queued.jobs, 'number');
-      const [head, first, second] = (files.get('log-1.jsonl') ?? '').split(/\n(?=\{"level)/);
-      assert.match(head ?? '', /"leftOut": 1/);
-      assert.equal(JSON.parse(first ?? '').jobId, failedId);
-      assert.equal(JSON.parse(second ?? '').status, 200);
-      assert.match(files.get('log-2.jsonl') ?? '', /^not to be had: .*ENOENT/);
-    });
-
-    it('replaces no file, and takes a bounded number of logs', async () => {
-      const again = await runCli(env, 'support-bundle', place('bundle.zip'));
-      assert.deepEqual([again.code, /EEXIST/.test(again.err)], [1, true]);
-      const logs = Array.from({ length: 11 }, () => place('control-plane.log'));
-      const many = await runCli(env, 'support-bundle', place('many.zip'), '--log', ...logs);
-      assert.match(many.err, /10 files at most/);
-    });
-
-    it('is made where nothing works: that is what it is for', async () => {
-      const broken = {
-        ...env,
-        MATTING_DATABASE_URL: `mysql://matting:${SECRETS.mailPassword}@127.0.0.1:1/matting`,
-        MATTING_METRICS_PORT: '1',
-      };
-      const { code, err } = await runCli(broken, 'support-bundle', place('broken.zip'));
-      assert.equal(code, 0, err);
-      const files = await filesOf(place('broken.zip'));
-      assert.match(files.get('database.json') ?? '', /^not to be had: .*ECONNREFUSED/);
-      assert.match(files.get('metrics-control-plane.txt') ?? '', /^not to be had/);
-      assert.ok(![...files.values()].join().includes(SECRETS.mailPassword));
-      assert.equal(JSON.parse(files.get('doctor.json') ?? '').ok, false);
-    });
-
-    it('names no address of a node, and calls nothing late that the configuration keeps', async () => {
-      const { nodes } = replicas.stores;
-      const at = { address: 'gpu-7.shop.internal:1', httpAddress: 'gpu-7.shop.internal:2' };
-      await nodes.register({ nodeId: 'seven', bootId: 'b', version: '1', ...at }, 60_000);
-      await sql`update jobs set finished_at = finished_at - ${8 * 86_400_000}
-        where id = ${failedId}`.execute(replicas.database.kysely);
-      const { code, err } = await runCli(env, 'support-bundle', place('nodes.zip'));
-      assert.equal(code, 0, err);
-      const files = await filesOf(place('nodes.zip'));
-      assert.match(files.get('doctor.json') ?? '', /"node seven"/);
-      assert.match(files.get('nodes.json') ?? '', /"seven"/);
-      for (const [name, text] of files) assert.ok(!text.includes('gpu-7'), name);
-      assert.equal(JSON.parse(files.get('work.json') ?? '').sweep_backlog.rowsMs, 0);
-    });
+    await submitted(replicas.stores, open);
   });
-}
+  after(async () => {
+    await replicas.close();
+    await rm(directory, { recursive: true });
+  });
+
+  /** As a program and its shell might have written it. */
+  const log = () =>
+    [
+      {
+        level: 50,
+        time: new Date().toISOString(),
+        msg: `failed at https://x.example/${SECRETS.signature}`,
+        jobId: failedId,
+        authorization: `Bearer ${apiKey}`,
+        err: {
+          type: 'Error',
+          message: `Bearer ${SECRETS.loggedToken} with ${KEY} for ${apiKey}`,
+          stack: `Error: ${SECRETS.mailPassword}\n    at ${SECRETS.bucketKey}`,
+        },
+      },
+      { level: 30, msg: 'answered', reqId: randomUUID(), status: 200, path: SECRETS.sourcePath },
+    ]
+      .map(line => JSON.stringify(line))
+      .concat(`export TOKEN=${SECRETS.strayLine}`)
+      .join('\n');
+
+  it('has what a maintainer asks for, and none of the secrets', async () => {
+    await writeFile(place('control-plane.log'), log());
+    const archive = place('bundle.zip');
+    const { code, out, err } = await runCli(
+      env,
+      ...['support-bundle', archive, '--log', place('control-plane.log'), place('none.log')],
+    );
+    assert.equal(code, 0, err);
+    assert.equal((await stat(archive)).mode & 0o777, 0o600);
+    const files = await filesOf(archive);
+    const all = [...files.values(), out, err].join('\n');
+    const databasePassword = new URL(replicas.databaseUrl.replace(/^sqlite:/, 'file://')).password;
+    const secrets = { ...SECRETS, KEY, apiKey, TEST_TOKEN, databasePassword };
+    for (const [name, secret] of Object.entries(secrets)) {
+      if (secret === '') continue;
+      assert.ok(!all.includes(secret), name);
+      assert.ok(!all.includes(encodeURIComponent(secret)), name);
+    }
+    for (const host of ['shop.example', 'hook.example', 'mail.example', 'proxy.example']) {
+      assert.ok(!all.includes(host), host);
+    }
+
+    const read = (name: string) => JSON.parse(files.get(name) ?? 'null');
+    assert.equal(read('configuration.json').variables.MATTING_OPERATOR_KEY, 'set');
+    assert.deepEqual(read('configuration.json').unknown, ['MATTING_MISSPELT']);
+    assert.ok(read('doctor.json').findings.length > 10);
+    assert.match(read('versions.json').runtime.node, /^24\./);
+    assert.match(files.get('metrics-control-plane.txt') ?? '', /^matting_control_info/m);
+    assert.deepEqual(read('database.json').pending, []);
+    assert.ok(Object.keys(read('database.json').counters).length >= 3);
+    // The other may have failed by now, too: its source does not exist.
+    const jobs = read('jobs-failed.json') as { job_id: string; error: object }[];
+    const failed = jobs.find(({ job_id }) => job_id === failedId);
+    assert.deepEqual(failed?.error, {
+      code: 'IMAGE_DOWNLOAD_FAILED',
+      detail: '[URL] is gone',
+      retryable: true,
+    });
+    assert.ok(Array.isArray(read('jobs-open.json')));
+    assert.equal(typeof read('work.json').queued.jobs, 'number');
+    const [head, first, second] = (files.get('log-1.jsonl') ?? '').split(/\n(?=\{"level)/);
+    assert.match(head ?? '', /"leftOut": 1/);
+    assert.equal(JSON.parse(first ?? '').jobId, failedId);
+    assert.equal(JSON.parse(second ?? '').status, 200);
+    assert.match(files.get('log-2.jsonl') ?? '', /^not to be had: .*ENOENT/);
+  });
+
+  it('replaces no file, and takes a bounded number of logs', async () => {
+    const again = await runCli(env, 'support-bundle', place('bundle.zip'));
+    assert.deepEqual([again.code, /EEXIST/.test(again.err)], [1, true]);
+    const logs = Array.from({ length: 11 }, () => place('control-plane.log'));
+    const many = await runCli(env, 'support-bundle', place('many.zip'), '--log', ...logs);
+    assert.match(many.err, /10 files at most/);
+  });
+
+  it('is made where nothing works: that is what it is for', async () => {
+    const broken = {
+      ...env,
+      MATTING_DATABASE_URL: `mysql://matting:${SECRETS.mailPassword}@127.0.0.1:1/matting`,
+      MATTING_METRICS_PORT: '1',
+    };
+    const { code, err } = await runCli(broken, 'support-bundle', place('broken.zip'));
+    assert.equal(code, 0, err);
+    const files = await filesOf(place('broken.zip'));
+    assert.match(files.get('database.json') ?? '', /^not to be had: .*ECONNREFUSED/);
+    assert.match(files.get('metrics-control-plane.txt') ?? '', /^not to be had/);
+    assert.ok(![...files.values()].join().includes(SECRETS.mailPassword));
+    assert.equal(JSON.parse(files.get('doctor.json') ?? '').ok, false);
+  });
+
+  it('names no address of a node, and calls nothing late that the configuration keeps', async () => {
+    const { nodes } = replicas.stores;
+    const at = { address: 'gpu-7.shop.internal:1', httpAddress: 'gpu-7.shop.internal:2' };
+    await nodes.register({ nodeId: 'seven', bootId: 'b', version: '1', ...at }, 60_000);
+    await sql`update jobs set finished_at = finished_at - ${8 * 86_400_000}
+      where id = ${failedId}`.execute(replicas.database.kysely);
+    const { code, err } = await runCli(env, 'support-bundle', place('nodes.zip'));
+    assert.equal(code, 0, err);
+    const files = await filesOf(place('nodes.zip'));
+    assert.match(files.get('doctor.json') ?? '', /"node seven"/);
+    assert.match(files.get('nodes.json') ?? '', /"seven"/);
+    for (const [name, text] of files) assert.ok(!text.includes('gpu-7'), name);
+    assert.equal(JSON.parse(files.get('work.json') ?? '').sweep_backlog.rowsMs, 0);
+  });
+});
 
 describe('a support bundle of a database that is not the service’s', () => {
   it('is made all the same, and the file stays as it is', async () => {

@@ -11,8 +11,7 @@ import { after, before, describe, it } from 'node:test';
 import { at } from '../../../test/support/at.ts';
 import {
   createTestDatabase,
-  DIALECTS,
-  skipReason,
+  describeOnDatabases,
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import { openDirectoryBlobStore } from '../../src/storage/directory/directory-blob-store.ts';
@@ -62,103 +61,101 @@ for (const shiftMs of [2 * HOUR_MS, -2 * HOUR_MS]) {
   });
 }
 
-for (const dialect of DIALECTS) {
-  describe(`replicas with wrong clocks on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    let directory: string;
-    let test: TestDatabase;
-    let stores: Stores;
-    let receiver: Receiver;
-    let node: ScriptedNode;
-    let token: string;
-    const replicas: ReplicaChild[] = [];
-    const opened = Promise.withResolvers<void>();
+describeOnDatabases('replicas with wrong clocks', dialect => {
+  let directory: string;
+  let test: TestDatabase;
+  let stores: Stores;
+  let receiver: Receiver;
+  let node: ScriptedNode;
+  let token: string;
+  const replicas: ReplicaChild[] = [];
+  const opened = Promise.withResolvers<void>();
 
-    before(async () => {
-      directory = await mkdtemp(path.join(tmpdir(), 'matting-clocks-'));
-      test = await createTestDatabase(dialect);
-      stores = storesOn(await test.open());
-      receiver = await Receiver.open(SECRET);
-      ({ token } = await fundedCaller(stores, 100));
-      for (const shiftMs of [HOUR_MS, -HOUR_MS]) replicas.push(await startReplica(shiftMs));
-      node = await ScriptedNode.start({
-        script: async exchange => {
-          await opened.promise;
-          await exchange.cutOut();
-        },
-      });
-      await node.join(at(replicas, 0).ports.registry);
-      const ready = async ({ ports: { http } }: ReplicaChild) =>
-        (await fetch(url(http, '/readyz'))).ok;
-      for (const replica of replicas) await until(() => ready(replica), 'readiness');
+  before(async () => {
+    directory = await mkdtemp(path.join(tmpdir(), 'matting-clocks-'));
+    test = await createTestDatabase(dialect);
+    stores = storesOn(await test.open());
+    receiver = await Receiver.open(SECRET);
+    ({ token } = await fundedCaller(stores, 100));
+    for (const shiftMs of [HOUR_MS, -HOUR_MS]) replicas.push(await startReplica(shiftMs));
+    node = await ScriptedNode.start({
+      script: async exchange => {
+        await opened.promise;
+        await exchange.cutOut();
+      },
     });
-    after(async () => {
-      opened.resolve();
-      await Promise.all(replicas.map(replica => replica.end()));
-      await node?.down();
-      await receiver?.[Symbol.asyncDispose]();
-      await test?.close();
-      await rm(directory, { recursive: true, force: true });
-    });
-
-    function startReplica(shiftMs: number): Promise<ReplicaChild> {
-      const env = {
-        ...planeEnv(directory, test.url),
-        ...shifted(shiftMs),
-        MATTING_ALLOW_HTTP_CALLBACKS: 'true',
-        MATTING_ALLOWED_NETWORKS: '127.0.0.1/32',
-      };
-      const name = `off-by${shiftMs}`;
-      const nodeArgs = ['--import', PRELOAD];
-      return ReplicaChild.start(env, { name, leaseMs: 15_000, renewMs: 5000, nodeArgs });
-    }
-
-    const url = (port: number, place: string) => `http://127.0.0.1:${port}${place}`;
-
-    async function submit({ ports: { http } }: ReplicaChild): Promise<string> {
-      const hook = { callback_url: receiver.url(), callback_secret: SECRET };
-      const answer = await submitTo(`http://127.0.0.1:${http}`, token, pictureBody(hook));
-      const job = (await answer.json()) as { job_id: string };
-      assert.equal(answer.status, 202, JSON.stringify(job));
-      return job.job_id;
-    }
-
-    async function oldestAgeS({ ports: { metrics } }: ReplicaChild): Promise<number> {
-      const page = await (await fetch(url(metrics, '/metrics'))).text();
-      return Number(/^matting_control_queue_oldest_age_seconds (\S+)$/m.exec(page)?.[1]);
-    }
-
-    it('sign, expire, count and take turns by the database’s clock', async () => {
-      const jobs: string[] = [];
-      // More than the node takes at once, so that some wait.
-      for (const replica of [...replicas, ...replicas]) jobs.push(await submit(replica));
-      for (const replica of replicas) {
-        await until(async () => (await oldestAgeS(replica)) >= 0, 'the age of the queue');
-        assert.ok((await oldestAgeS(replica)) < 1800, 'what waits has waited for a moment');
-      }
-      opened.resolve();
-      for (const jobId of jobs) {
-        await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'its end');
-        const job = await stores.jobs.find(jobId);
-        assert.equal(job?.state, 'succeeded', job?.failure?.detail);
-        assert.equal(job?.takeovers, 0, 'no lease was taken for one that had run out');
-        for (const {
-          ports: { http },
-        } of replicas) {
-          const answer = await fetch(url(http, await resultPath(http, token, jobId)));
-          assert.equal(answer.status, 200);
-          const maxAgeS = Number(
-            /max-age=(\d+)/.exec(answer.headers.get('cache-control') ?? '')?.[1],
-          );
-          assert.ok(maxAgeS > 23 * 3600 && maxAgeS <= 24 * 3600, `max-age=${maxAgeS}`);
-          await answer.arrayBuffer();
-        }
-      }
-      const told = () => jobs.every(jobId => receiver.of(jobId).length > 0);
-      await until(told, 'the notifications');
-      for (const delivery of receiver.deliveries) {
-        assert.ok(delivery.signatureHolds, 'a receiver believes it');
-      }
-      await assertBalanced(stores);
-    });
+    await node.join(at(replicas, 0).ports.registry);
+    const ready = async ({ ports: { http } }: ReplicaChild) =>
+      (await fetch(url(http, '/readyz'))).ok;
+    for (const replica of replicas) await until(() => ready(replica), 'readiness');
   });
-}
+  after(async () => {
+    opened.resolve();
+    await Promise.all(replicas.map(replica => replica.end()));
+    await node?.down();
+    await receiver?.[Symbol.asyncDispose]();
+    await test?.close();
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  function startReplica(shiftMs: number): Promise<ReplicaChild> {
+    const env = {
+      ...planeEnv(directory, test.url),
+      ...shifted(shiftMs),
+      MATTING_ALLOW_HTTP_CALLBACKS: 'true',
+      MATTING_ALLOWED_NETWORKS: '127.0.0.1/32',
+    };
+    const name = `off-by${shiftMs}`;
+    const nodeArgs = ['--import', PRELOAD];
+    return ReplicaChild.start(env, { name, leaseMs: 15_000, renewMs: 5000, nodeArgs });
+  }
+
+  const url = (port: number, place: string) => `http://127.0.0.1:${port}${place}`;
+
+  async function submit({ ports: { http } }: ReplicaChild): Promise<string> {
+    const hook = { callback_url: receiver.url(), callback_secret: SECRET };
+    const answer = await submitTo(`http://127.0.0.1:${http}`, token, pictureBody(hook));
+    const job = (await answer.json()) as { job_id: string };
+    assert.equal(answer.status, 202, JSON.stringify(job));
+    return job.job_id;
+  }
+
+  async function oldestAgeS({ ports: { metrics } }: ReplicaChild): Promise<number> {
+    const page = await (await fetch(url(metrics, '/metrics'))).text();
+    return Number(/^matting_control_queue_oldest_age_seconds (\S+)$/m.exec(page)?.[1]);
+  }
+
+  it('sign, expire, count and take turns by the database’s clock', async () => {
+    const jobs: string[] = [];
+    // More than the node takes at once, so that some wait.
+    for (const replica of [...replicas, ...replicas]) jobs.push(await submit(replica));
+    for (const replica of replicas) {
+      await until(async () => (await oldestAgeS(replica)) >= 0, 'the age of the queue');
+      assert.ok((await oldestAgeS(replica)) < 1800, 'what waits has waited for a moment');
+    }
+    opened.resolve();
+    for (const jobId of jobs) {
+      await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'its end');
+      const job = await stores.jobs.find(jobId);
+      assert.equal(job?.state, 'succeeded', job?.failure?.detail);
+      assert.equal(job?.takeovers, 0, 'no lease was taken for one that had run out');
+      for (const {
+        ports: { http },
+      } of replicas) {
+        const answer = await fetch(url(http, await resultPath(http, token, jobId)));
+        assert.equal(answer.status, 200);
+        const maxAgeS = Number(
+          /max-age=(\d+)/.exec(answer.headers.get('cache-control') ?? '')?.[1],
+        );
+        assert.ok(maxAgeS > 23 * 3600 && maxAgeS <= 24 * 3600, `max-age=${maxAgeS}`);
+        await answer.arrayBuffer();
+      }
+    }
+    const told = () => jobs.every(jobId => receiver.of(jobId).length > 0);
+    await until(told, 'the notifications');
+    for (const delivery of receiver.deliveries) {
+      assert.ok(delivery.signatureHolds, 'a receiver believes it');
+    }
+    await assertBalanced(stores);
+  });
+});

@@ -7,11 +7,10 @@ import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import { afterEach, beforeEach, it } from 'node:test';
 import {
   createTestDatabase,
-  DIALECTS,
-  skipReason,
+  describeOnDatabases,
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import type { Stores } from '../../src/store/stores.ts';
@@ -22,126 +21,124 @@ import { assertBalanced, fundedAccount, storesOn } from '../store/fixtures.ts';
 import { Child, planeEnv, ReplicaChild } from '../support/child.ts';
 import { pictureBody, resultPath, submitTo } from '../support/replicas.ts';
 
-for (const dialect of DIALECTS) {
-  describe(`processes that stop on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    let directory: string;
-    let test: TestDatabase;
-    let stores: Stores;
-    let token: string;
-    let accountId: string;
-    const children: Child[] = [];
-    const nodes: ScriptedNode[] = [];
+describeOnDatabases('processes that stop', dialect => {
+  let directory: string;
+  let test: TestDatabase;
+  let stores: Stores;
+  let token: string;
+  let accountId: string;
+  const children: Child[] = [];
+  const nodes: ScriptedNode[] = [];
 
-    beforeEach(async () => {
-      directory = await mkdtemp(path.join(tmpdir(), 'matting-stopped-'));
-      test = await createTestDatabase(dialect);
-      stores = storesOn(await test.open());
-      accountId = await fundedAccount(stores, 100);
-      token = (await stores.apiKeys.create(accountId, 'test')).token;
-    });
-
-    afterEach(async () => {
-      await Promise.all(children.splice(0).map(child => child.end()));
-      for (const node of nodes.splice(0)) await node.down();
-      await test.close();
-      await rm(directory, { recursive: true, force: true });
-    });
-
-    async function startReplica(name: string): Promise<ReplicaChild> {
-      const child = await ReplicaChild.start(planeEnv(directory, test.url), { name });
-      children.push(child);
-      return child;
-    }
-
-    async function submit(port: number): Promise<{ jobId: string; picture: Buffer }> {
-      const body = pictureBody();
-      const answer = await submitTo(`http://127.0.0.1:${port}`, token, body);
-      const job = (await answer.json()) as { job_id: string };
-      assert.equal(answer.status, 202, JSON.stringify(job));
-      return { jobId: job.job_id, picture: Buffer.from(String(body.image_base64), 'base64') };
-    }
-
-    /** By the link that the caller is shown. */
-    async function resultOf(jobId: string, port: number): Promise<Buffer> {
-      const link = await resultPath(port, token, jobId);
-      const file = await fetch(`http://127.0.0.1:${port}${link}`);
-      assert.equal(file.status, 200);
-      return Buffer.from(await file.arrayBuffer());
-    }
-
-    async function assertDoneOnce(jobId: string, picture: Buffer, port: number): Promise<void> {
-      await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'the end');
-      const job = await stores.jobs.find(jobId);
-      assert.equal(job?.state, 'succeeded', job?.failure?.detail);
-      assert.deepEqual(await resultOf(jobId, port), cutOutOf(picture));
-      const credits = await stores.ledger.credits(accountId);
-      assert.deepEqual([credits?.available, credits?.reserved], [99, 0]);
-      await assertBalanced(stores);
-    }
-
-    it('a control plane: its job is taken over, and what it brings late is void', async () => {
-      const first = await startReplica('first');
-      const { promise: held, resolve: release } = Promise.withResolvers<void>();
-      const node = await ScriptedNode.start({
-        script: async exchange => {
-          exchange.admit();
-          const input = await exchange.receive();
-          // The first attempt is not over before its control plane stands still.
-          if (exchange.header.attempt === 1) await held;
-          exchange.answer(input);
-        },
-      });
-      nodes.push(node);
-      await node.join(first.ports.registry);
-      const { jobId, picture } = await submit(first.ports.http);
-      await until(async () => (await stores.jobs.find(jobId))?.state === 'running', 'admission');
-      first.process.kill('SIGSTOP');
-      const second = await startReplica('second');
-      // Its registry keeps the node a member while the first one cannot.
-      await node.join(second.ports.registry);
-      await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'take-over');
-      const taken = await stores.jobs.find(jobId);
-      release();
-      first.process.kill('SIGCONT');
-      // Back: it answers again, so it has had time to bring its result.
-      await until(async () => {
-        const answer = await fetch(`http://127.0.0.1:${first.ports.http}/readyz`);
-        return answer.ok;
-      }, 'the first replica');
-      const later = await submit(first.ports.http);
-      await until(async () => (await stores.jobs.find(later.jobId))?.finishedAtMs != null, 'later');
-      const job = await stores.jobs.find(jobId);
-      assert.equal(job?.fence, 2);
-      assert.equal(job?.takeovers, 1);
-      assert.deepEqual(job?.result, taken?.result, 'the second result stands');
-      assert.deepEqual(
-        node.headers.filter(header => header.jobId === jobId).map(({ attempt }) => attempt),
-        [1, 2],
-      );
-      assert.deepEqual(await resultOf(jobId, first.ports.http), cutOutOf(picture));
-      const credits = await stores.ledger.credits(accountId);
-      assert.deepEqual([credits?.available, credits?.reserved], [98, 0]);
-      await assertBalanced(stores);
-    });
-
-    it('a node: it is not a member when its lease is over, and goes on when it is back', async () => {
-      const { ports } = await startReplica('only');
-      const args = ['sleeper', String(ports.registry)];
-      const sleeper = new Child('stub-node-process.ts', args);
-      children.push(sleeper);
-      await sleeper.firstLine();
-      const { jobId, picture } = await submit(ports.http);
-      await until(async () => (await stores.jobs.find(jobId))?.state === 'running', 'admission');
-      sleeper.process.kill('SIGSTOP');
-      await until(async () => (await stores.nodes.listLive()).length === 0, 'the end of its lease');
-      const lease = async () => (await stores.jobs.find(jobId))?.lease;
-      assert.ok(await lease(), 'the job stays with its control plane');
-      sleeper.process.kill('SIGCONT');
-      sleeper.process.stdin?.write('go on\n');
-      await assertDoneOnce(jobId, picture, ports.http);
-      await until(async () => (await stores.nodes.listLive()).length === 1, 'its return');
-      const given = sleeper.lines.filter(line => line.startsWith(jobId));
-      assert.deepEqual(given, [`${jobId} 1`], 'one attempt, which outlived the pause');
-    });
+  beforeEach(async () => {
+    directory = await mkdtemp(path.join(tmpdir(), 'matting-stopped-'));
+    test = await createTestDatabase(dialect);
+    stores = storesOn(await test.open());
+    accountId = await fundedAccount(stores, 100);
+    token = (await stores.apiKeys.create(accountId, 'test')).token;
   });
-}
+
+  afterEach(async () => {
+    await Promise.all(children.splice(0).map(child => child.end()));
+    for (const node of nodes.splice(0)) await node.down();
+    await test.close();
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  async function startReplica(name: string): Promise<ReplicaChild> {
+    const child = await ReplicaChild.start(planeEnv(directory, test.url), { name });
+    children.push(child);
+    return child;
+  }
+
+  async function submit(port: number): Promise<{ jobId: string; picture: Buffer }> {
+    const body = pictureBody();
+    const answer = await submitTo(`http://127.0.0.1:${port}`, token, body);
+    const job = (await answer.json()) as { job_id: string };
+    assert.equal(answer.status, 202, JSON.stringify(job));
+    return { jobId: job.job_id, picture: Buffer.from(String(body.image_base64), 'base64') };
+  }
+
+  /** By the link that the caller is shown. */
+  async function resultOf(jobId: string, port: number): Promise<Buffer> {
+    const link = await resultPath(port, token, jobId);
+    const file = await fetch(`http://127.0.0.1:${port}${link}`);
+    assert.equal(file.status, 200);
+    return Buffer.from(await file.arrayBuffer());
+  }
+
+  async function assertDoneOnce(jobId: string, picture: Buffer, port: number): Promise<void> {
+    await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'the end');
+    const job = await stores.jobs.find(jobId);
+    assert.equal(job?.state, 'succeeded', job?.failure?.detail);
+    assert.deepEqual(await resultOf(jobId, port), cutOutOf(picture));
+    const credits = await stores.ledger.credits(accountId);
+    assert.deepEqual([credits?.available, credits?.reserved], [99, 0]);
+    await assertBalanced(stores);
+  }
+
+  it('a control plane: its job is taken over, and what it brings late is void', async () => {
+    const first = await startReplica('first');
+    const { promise: held, resolve: release } = Promise.withResolvers<void>();
+    const node = await ScriptedNode.start({
+      script: async exchange => {
+        exchange.admit();
+        const input = await exchange.receive();
+        // The first attempt is not over before its control plane stands still.
+        if (exchange.header.attempt === 1) await held;
+        exchange.answer(input);
+      },
+    });
+    nodes.push(node);
+    await node.join(first.ports.registry);
+    const { jobId, picture } = await submit(first.ports.http);
+    await until(async () => (await stores.jobs.find(jobId))?.state === 'running', 'admission');
+    first.process.kill('SIGSTOP');
+    const second = await startReplica('second');
+    // Its registry keeps the node a member while the first one cannot.
+    await node.join(second.ports.registry);
+    await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'take-over');
+    const taken = await stores.jobs.find(jobId);
+    release();
+    first.process.kill('SIGCONT');
+    // Back: it answers again, so it has had time to bring its result.
+    await until(async () => {
+      const answer = await fetch(`http://127.0.0.1:${first.ports.http}/readyz`);
+      return answer.ok;
+    }, 'the first replica');
+    const later = await submit(first.ports.http);
+    await until(async () => (await stores.jobs.find(later.jobId))?.finishedAtMs != null, 'later');
+    const job = await stores.jobs.find(jobId);
+    assert.equal(job?.fence, 2);
+    assert.equal(job?.takeovers, 1);
+    assert.deepEqual(job?.result, taken?.result, 'the second result stands');
+    assert.deepEqual(
+      node.headers.filter(header => header.jobId === jobId).map(({ attempt }) => attempt),
+      [1, 2],
+    );
+    assert.deepEqual(await resultOf(jobId, first.ports.http), cutOutOf(picture));
+    const credits = await stores.ledger.credits(accountId);
+    assert.deepEqual([credits?.available, credits?.reserved], [98, 0]);
+    await assertBalanced(stores);
+  });
+
+  it('a node: it is not a member when its lease is over, and goes on when it is back', async () => {
+    const { ports } = await startReplica('only');
+    const args = ['sleeper', String(ports.registry)];
+    const sleeper = new Child('stub-node-process.ts', args);
+    children.push(sleeper);
+    await sleeper.firstLine();
+    const { jobId, picture } = await submit(ports.http);
+    await until(async () => (await stores.jobs.find(jobId))?.state === 'running', 'admission');
+    sleeper.process.kill('SIGSTOP');
+    await until(async () => (await stores.nodes.listLive()).length === 0, 'the end of its lease');
+    const lease = async () => (await stores.jobs.find(jobId))?.lease;
+    assert.ok(await lease(), 'the job stays with its control plane');
+    sleeper.process.kill('SIGCONT');
+    sleeper.process.stdin?.write('go on\n');
+    await assertDoneOnce(jobId, picture, ports.http);
+    await until(async () => (await stores.nodes.listLive()).length === 1, 'its return');
+    const given = sleeper.lines.filter(line => line.startsWith(jobId));
+    assert.deepEqual(given, [`${jobId} 1`], 'one attempt, which outlived the pause');
+  });
+});

@@ -8,7 +8,7 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { sql } from 'kysely';
 import type { Finding, Summary } from '#program/doctor/findings.ts';
-import { DIALECTS, skipReason } from '../../../test/support/database.ts';
+import { describeOnDatabases, skipReason } from '../../../test/support/database.ts';
 import type { DatabaseDialect } from '../../src/store/database/clock.ts';
 import { TEST_TOKEN } from '../nodes/scripted-node.ts';
 import { type Env, runCli as run } from '../support/cli.ts';
@@ -56,112 +56,110 @@ async function openReplica(dialect: DatabaseDialect) {
   return { replicas, env, dataDir };
 }
 
-for (const dialect of DIALECTS) {
-  describe(`the doctor on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    let opened: Awaited<ReturnType<typeof openReplica>>;
-    let env: Env;
+describeOnDatabases('the doctor', dialect => {
+  let opened: Awaited<ReturnType<typeof openReplica>>;
+  let env: Env;
 
-    before(async () => {
-      opened = await openReplica(dialect);
-      env = opened.env;
-    });
-    after(async () => {
-      await opened.replicas.close();
-      await rm(opened.dataDir, { recursive: true });
-    });
-
-    it('fails without a node, by the control plane and by the fleet', async () => {
-      const { code, of } = await doctor(env);
-      assert.equal(code, 1);
-      assert.deepEqual(of('control plane'), ['failure: not ready: no-node-yet']);
-      assert.deepEqual(of('nodes'), ['failure: none of 0 takes images: nothing is cut out']);
-    });
-
-    it('finds nothing that fails where everything is there', async () => {
-      const node = await opened.replicas.addNode();
-      const { code, summary, findings, of } = await doctor(env);
-      assert.deepEqual([code, summary.failures], [0, 0], JSON.stringify(findings));
-      assert.match(of('control plane').join(), /^ok: ready at/);
-      assert.match(of('database').join('\n'), /^ok: (SQLite|MariaDB|MySQL) .* answers in/m);
-      assert.deepEqual(of('migrations'), ['ok: the database is up to date']);
-      assert.ok(of('secrets').includes('ok: the key opens what the database holds'));
-      assert.match(of('nodes').join('\n'), /^ok: 1 of 1 take images/m);
-      assert.match(of(`node ${node.nodeId}`).join(), /^warning: takes connections at/);
-      assert.match(of('storage').join(), /^ok: the directory of MATTING_STORAGE_URL does all 7/);
-      assert.deepEqual(of('ledger'), ['warning: it was never checked']);
-      assert.equal((await doctor(env, '--strict')).code, 1);
-    });
-
-    it('knows how the last check of the ledger ended', async () => {
-      assert.equal((await run(env, 'credits', 'check')).code, 0);
-      assert.match((await doctor(env)).of('ledger').join(), /^ok: checked 0 hours ago/);
-    });
-
-    it('names a drained node', async () => {
-      const [node] = opened.replicas.nodes;
-      assert.equal((await run(env, 'nodes', 'drain', node?.nodeId ?? '')).code, 0);
-      const { code, of } = await doctor(env);
-      assert.equal(code, 1);
-      assert.ok(of('nodes').includes(`warning: 1 are drained: ${node?.nodeId}`));
-      await run(env, 'nodes', 'undrain', node?.nodeId ?? '');
-    });
-
-    it('fails with another key than the database was used with', async () => {
-      const other = { ...env, MATTING_SECRETS_KEY: randomBytes(32).toString('hex') };
-      const { code, of } = await doctor(other);
-      assert.equal(code, 1);
-      assert.match(of('secrets').join('\n'), /^failure: MATTING_SECRETS_KEY is not the key/m);
-      const changing = { ...other, MATTING_SECRETS_KEY_PREVIOUS: KEY };
-      assert.match((await doctor(changing)).of('secrets').join('\n'), /^warning: .*being changed/m);
-    });
-
-    it('names what is wrong with the environment, and looks at the rest all the same', async () => {
-      const wrong = { ...env, MATTING_PORT: 'eighty', MATTING_RESLUT_TTL_MS: '5' };
-      const { code, of } = await doctor(wrong);
-      assert.equal(code, 1);
-      const [first, second] = of('configuration');
-      assert.match(first ?? '', /^failure: MATTING_PORT must be/);
-      assert.match(second ?? '', /^warning: .*MATTING_RESLUT_TTL_MS \(MATTING_RESULT_TTL_MS\?\)/);
-      assert.deepEqual(of('migrations'), ['ok: the database is up to date']);
-    });
-
-    it('works beside a newer schema, unless that left no way back', async () => {
-      const { kysely } = opened.replicas.database;
-      const judged = async (name: string) => {
-        const row = sql`insert into kysely_migration values (${name}, '2030-01-01T00:00:00.000Z')`;
-        await row.execute(kysely);
-        const { of } = await doctor(env);
-        await sql`delete from kysely_migration where name = ${name}`.execute(kysely);
-        return of('migrations');
-      };
-      for (const [name, status] of [
-        ['9998-more', 'warning'],
-        ['9999-other-no-way-back', 'failure'],
-      ] as const) {
-        assert.deepEqual(await judged(name), [`${status}: a newer version made ${name}`]);
-      }
-    });
-
-    it('calls a token of an example weak, and prints no secret', async () => {
-      const weak = { ...env, MATTING_NODE_TOKEN: 'A-LONG-RANDOM-TOKEN' };
-      const { out } = await run(weak, 'doctor');
-      assert.match(out, /^warning +secrets +MATTING_NODE_TOKEN holds words of an example$/m);
-      for (const secret of [KEY, 'A-LONG-RANDOM-TOKEN']) assert.ok(!out.includes(secret));
-    });
-
-    it('reminds of a second token, and of a weak one', async () => {
-      const token = randomBytes(24).toString('hex');
-      const found = async (accepted: string) =>
-        (await doctor({ ...env, MATTING_NODE_TOKEN_ACCEPTED: accepted })).of('secrets').join('\n');
-      const reminder = 'warning: MATTING_NODE_TOKEN_ACCEPTED is set: a second token opens the reg';
-      assert.ok((await found(token)).includes(reminder));
-      assert.doesNotMatch(await found(token), /ACCEPTED (holds|can hold)/);
-      const weak = await found('change-me-change-me');
-      assert.ok(weak.includes(reminder));
-      assert.match(weak, /^warning: MATTING_NODE_TOKEN_ACCEPTED holds words of an example$/m);
-    });
+  before(async () => {
+    opened = await openReplica(dialect);
+    env = opened.env;
   });
-}
+  after(async () => {
+    await opened.replicas.close();
+    await rm(opened.dataDir, { recursive: true });
+  });
+
+  it('fails without a node, by the control plane and by the fleet', async () => {
+    const { code, of } = await doctor(env);
+    assert.equal(code, 1);
+    assert.deepEqual(of('control plane'), ['failure: not ready: no-node-yet']);
+    assert.deepEqual(of('nodes'), ['failure: none of 0 takes images: nothing is cut out']);
+  });
+
+  it('finds nothing that fails where everything is there', async () => {
+    const node = await opened.replicas.addNode();
+    const { code, summary, findings, of } = await doctor(env);
+    assert.deepEqual([code, summary.failures], [0, 0], JSON.stringify(findings));
+    assert.match(of('control plane').join(), /^ok: ready at/);
+    assert.match(of('database').join('\n'), /^ok: (SQLite|MariaDB|MySQL) .* answers in/m);
+    assert.deepEqual(of('migrations'), ['ok: the database is up to date']);
+    assert.ok(of('secrets').includes('ok: the key opens what the database holds'));
+    assert.match(of('nodes').join('\n'), /^ok: 1 of 1 take images/m);
+    assert.match(of(`node ${node.nodeId}`).join(), /^warning: takes connections at/);
+    assert.match(of('storage').join(), /^ok: the directory of MATTING_STORAGE_URL does all 7/);
+    assert.deepEqual(of('ledger'), ['warning: it was never checked']);
+    assert.equal((await doctor(env, '--strict')).code, 1);
+  });
+
+  it('knows how the last check of the ledger ended', async () => {
+    assert.equal((await run(env, 'credits', 'check')).code, 0);
+    assert.match((await doctor(env)).of('ledger').join(), /^ok: checked 0 hours ago/);
+  });
+
+  it('names a drained node', async () => {
+    const [node] = opened.replicas.nodes;
+    assert.equal((await run(env, 'nodes', 'drain', node?.nodeId ?? '')).code, 0);
+    const { code, of } = await doctor(env);
+    assert.equal(code, 1);
+    assert.ok(of('nodes').includes(`warning: 1 are drained: ${node?.nodeId}`));
+    await run(env, 'nodes', 'undrain', node?.nodeId ?? '');
+  });
+
+  it('fails with another key than the database was used with', async () => {
+    const other = { ...env, MATTING_SECRETS_KEY: randomBytes(32).toString('hex') };
+    const { code, of } = await doctor(other);
+    assert.equal(code, 1);
+    assert.match(of('secrets').join('\n'), /^failure: MATTING_SECRETS_KEY is not the key/m);
+    const changing = { ...other, MATTING_SECRETS_KEY_PREVIOUS: KEY };
+    assert.match((await doctor(changing)).of('secrets').join('\n'), /^warning: .*being changed/m);
+  });
+
+  it('names what is wrong with the environment, and looks at the rest all the same', async () => {
+    const wrong = { ...env, MATTING_PORT: 'eighty', MATTING_RESLUT_TTL_MS: '5' };
+    const { code, of } = await doctor(wrong);
+    assert.equal(code, 1);
+    const [first, second] = of('configuration');
+    assert.match(first ?? '', /^failure: MATTING_PORT must be/);
+    assert.match(second ?? '', /^warning: .*MATTING_RESLUT_TTL_MS \(MATTING_RESULT_TTL_MS\?\)/);
+    assert.deepEqual(of('migrations'), ['ok: the database is up to date']);
+  });
+
+  it('works beside a newer schema, unless that left no way back', async () => {
+    const { kysely } = opened.replicas.database;
+    const judged = async (name: string) => {
+      const row = sql`insert into kysely_migration values (${name}, '2030-01-01T00:00:00.000Z')`;
+      await row.execute(kysely);
+      const { of } = await doctor(env);
+      await sql`delete from kysely_migration where name = ${name}`.execute(kysely);
+      return of('migrations');
+    };
+    for (const [name, status] of [
+      ['9998-more', 'warning'],
+      ['9999-other-no-way-back', 'failure'],
+    ] as const) {
+      assert.deepEqual(await judged(name), [`${status}: a newer version made ${name}`]);
+    }
+  });
+
+  it('calls a token of an example weak, and prints no secret', async () => {
+    const weak = { ...env, MATTING_NODE_TOKEN: 'A-LONG-RANDOM-TOKEN' };
+    const { out } = await run(weak, 'doctor');
+    assert.match(out, /^warning +secrets +MATTING_NODE_TOKEN holds words of an example$/m);
+    for (const secret of [KEY, 'A-LONG-RANDOM-TOKEN']) assert.ok(!out.includes(secret));
+  });
+
+  it('reminds of a second token, and of a weak one', async () => {
+    const token = randomBytes(24).toString('hex');
+    const found = async (accepted: string) =>
+      (await doctor({ ...env, MATTING_NODE_TOKEN_ACCEPTED: accepted })).of('secrets').join('\n');
+    const reminder = 'warning: MATTING_NODE_TOKEN_ACCEPTED is set: a second token opens the reg';
+    assert.ok((await found(token)).includes(reminder));
+    assert.doesNotMatch(await found(token), /ACCEPTED (holds|can hold)/);
+    const weak = await found('change-me-change-me');
+    assert.ok(weak.includes(reminder));
+    assert.match(weak, /^warning: MATTING_NODE_TOKEN_ACCEPTED holds words of an example$/m);
+  });
+});
 
 describe('the doctor and a user of the database', { skip: skipReason('mysql') }, () => {
   let opened: Awaited<ReturnType<typeof openReplica>>;

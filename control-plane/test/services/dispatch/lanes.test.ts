@@ -1,13 +1,19 @@
 /** The queue lane by lane, on both databases. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { before, describe, it } from 'node:test';
+import { it } from 'node:test';
 import { CompiledQuery, createQueryId, type RootOperationNode, sql } from 'kysely';
-import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import type { JobLane } from '../../../src/domain/dispatch/job-turns.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Stores } from '../../../src/store/stores.ts';
-import { claimed, fundedAccount, newJob, storesOn, submitted } from '../../store/fixtures.ts';
+import {
+  claimed,
+  describeStores,
+  fundedAccount,
+  newJob,
+  storesOn,
+  submitted,
+} from '../../store/fixtures.ts';
 
 const FLOOD = 10_000;
 const ROWS_A_STATEMENT = 500;
@@ -39,128 +45,112 @@ async function flood(database: Database, jobId: string, count: number): Promise<
   }
 }
 
-for (const dialect of DIALECTS) {
-  describe(`lanes on ${dialect}`, { skip: skipReason(dialect) }, () => {
-    const databases = useTestDatabase(dialect);
-    let database: Database;
-    let stores: Stores;
-
-    before(async () => {
-      database = await databases.open();
-      stores = storesOn(database);
-    });
-
-    it("ten thousand older jobs of one key hide neither another's nor its own sync one", async () => {
-      const loud = await fundedAccount(stores, 10);
-      const quiet = await fundedAccount(stores, 1);
-      const flooding = await submitted(stores, newJob(loud, { apiKeyId: 'key-of-flood' }));
-      await flood(database, flooding.id, FLOOD);
-      const own = await submitted(
-        stores,
-        newJob(loud, { apiKeyId: 'key-of-flood', class: 'sync' }),
-      );
-      const sibling = await submitted(stores, newJob(loud, { apiKeyId: 'key-beside' }));
-      const other = await submitted(stores, newJob(quiet, { apiKeyId: 'key-of-other' }));
-      const lanes = await stores.jobs.listLanes();
-      assert.deepEqual(lanes.map(nameOf).sort(), [
-        'async key-beside',
-        'async key-of-flood',
-        'async key-of-other',
-        'sync key-of-flood',
-      ]);
-      const listed = await stores.jobs.listClaimable(256, lanes);
-      const ids = new Set(listed.map(({ id }) => id));
-      for (const job of [own, sibling, other]) assert.ok(ids.has(job.id));
-      assert.equal(listed.length, 3 + 256 / 4);
-      const first = lanes.find(lane => nameOf(lane) === 'async key-of-flood');
-      const flooded = listed.filter(
-        job => job.apiKeyId === 'key-of-flood' && job.class === 'async',
-      );
-      assert.equal(first?.accountId, loud);
-      // The oldest of the flood, in their order.
-      assert.deepEqual(
-        flooded.map(({ id }) => id),
-        await oldest(flooded.length),
-      );
-    });
-
-    async function oldest(count: number): Promise<string[]> {
-      const rows = await database.kysely
-        .selectFrom('jobs')
-        .select('id')
-        .where('api_key_id', '=', 'key-of-flood')
-        .where('class', '=', 'async')
-        .orderBy('queue_at')
-        .orderBy('id')
-        .limit(count)
-        .execute();
-      return rows.map(({ id }) => id);
-    }
-
-    it('a round reads no more of the flood than it takes', async t => {
-      const account = await fundedAccount(stores, 2);
-      const key = { apiKeyId: 'key-of-downloads', sourceUrl: 'https://slow.example/1' };
-      const flooding = await submitted(stores, newJob(account, key));
-      await flood(database, flooding.id, FLOOD);
-      const ready = await submitted(stores, newJob(account, { apiKeyId: key.apiKeyId }));
-      // As the server itself does every now and then; its choice must not depend on when.
-      if (dialect === 'mysql') await sql`analyze table jobs`.execute(database.kysely);
-      const asked = await statementsOf(database, async ({ jobs }) => {
-        const lanes = await jobs.listLanes();
-        const own = lanes.filter(({ apiKeyId }) => apiKeyId === key.apiKeyId);
-        assert.deepEqual(own.map(nameOf).sort(), [
-          'async key-of-downloads',
-          'download async key-of-downloads',
-        ]);
-        const exceptHosts = [ready.sourceHost ?? 'another'];
-        const reads = own.map(lane => (lane.needsDownload ? { ...lane, exceptHosts } : lane));
-        const listed = await jobs.listClaimable(16, reads);
-        assert.equal(listed.length, 8 + 1);
-        assert.ok(listed.some(({ id }) => id === ready.id));
-      });
-      for (const statement of asked) {
-        const plan = await planOf(database, statement);
-        t.diagnostic(plan);
-        assert.match(plan, /jobs_lane_state\b/);
-        assert.doesNotMatch(
-          plan,
-          /filesort|TEMP B-TREE FOR (GROUP|DISTINCT|ORDER)|"table":"jobs","type":"ALL"|SCAN jobs/i,
-        );
-      }
-    });
-
-    it('passes over hosts that are full', async () => {
-      const account = await fundedAccount(stores, 10);
-      const from = (host: string) =>
-        newJob(account, { apiKeyId: 'key-of-hosts', sourceUrl: `https://${host}/${randomUUID()}` });
-      const slow = await submitted(stores, from('slow.example'));
-      await submitted(stores, from('slow.example:443'));
-      const fast = await submitted(stores, from('fast.example'));
-      const lane = (await stores.jobs.listLanes()).find(
-        ({ apiKeyId }) => apiKeyId === 'key-of-hosts',
-      );
-      assert.ok(lane && slow.sourceHost);
-      const listed = await stores.jobs.listClaimable(10, [
-        { ...lane, exceptHosts: [slow.sourceHost] },
-      ]);
-      assert.deepEqual(
-        listed.map(({ id }) => id),
-        [fast.id],
-      );
-      assert.notEqual(fast.sourceHost, slow.sourceHost);
-    });
-
-    it('a lane whose jobs all run has none to claim', async () => {
-      const account = await fundedAccount(stores, 1);
-      const job = await submitted(stores, newJob(account, { apiKeyId: 'key-running' }));
-      await claimed(stores, job);
-      const lanes = await stores.jobs.listLanes();
-      const lane = lanes.find(({ apiKeyId }) => apiKeyId === 'key-running');
-      assert.ok(lane);
-      assert.deepEqual(await stores.jobs.listClaimable(10, [lane]), []);
-    });
+describeStores('lanes', ({ dialect, database, stores }) => {
+  it("ten thousand older jobs of one key hide neither another's nor its own sync one", async () => {
+    const loud = await fundedAccount(stores, 10);
+    const quiet = await fundedAccount(stores, 1);
+    const flooding = await submitted(stores, newJob(loud, { apiKeyId: 'key-of-flood' }));
+    await flood(database, flooding.id, FLOOD);
+    const own = await submitted(stores, newJob(loud, { apiKeyId: 'key-of-flood', class: 'sync' }));
+    const sibling = await submitted(stores, newJob(loud, { apiKeyId: 'key-beside' }));
+    const other = await submitted(stores, newJob(quiet, { apiKeyId: 'key-of-other' }));
+    const lanes = await stores.jobs.listLanes();
+    assert.deepEqual(lanes.map(nameOf).sort(), [
+      'async key-beside',
+      'async key-of-flood',
+      'async key-of-other',
+      'sync key-of-flood',
+    ]);
+    const listed = await stores.jobs.listClaimable(256, lanes);
+    const ids = new Set(listed.map(({ id }) => id));
+    for (const job of [own, sibling, other]) assert.ok(ids.has(job.id));
+    assert.equal(listed.length, 3 + 256 / 4);
+    const first = lanes.find(lane => nameOf(lane) === 'async key-of-flood');
+    const flooded = listed.filter(job => job.apiKeyId === 'key-of-flood' && job.class === 'async');
+    assert.equal(first?.accountId, loud);
+    // The oldest of the flood, in their order.
+    assert.deepEqual(
+      flooded.map(({ id }) => id),
+      await oldest(flooded.length),
+    );
   });
-}
+
+  async function oldest(count: number): Promise<string[]> {
+    const rows = await database.kysely
+      .selectFrom('jobs')
+      .select('id')
+      .where('api_key_id', '=', 'key-of-flood')
+      .where('class', '=', 'async')
+      .orderBy('queue_at')
+      .orderBy('id')
+      .limit(count)
+      .execute();
+    return rows.map(({ id }) => id);
+  }
+
+  it('a round reads no more of the flood than it takes', async t => {
+    const account = await fundedAccount(stores, 2);
+    const key = { apiKeyId: 'key-of-downloads', sourceUrl: 'https://slow.example/1' };
+    const flooding = await submitted(stores, newJob(account, key));
+    await flood(database, flooding.id, FLOOD);
+    const ready = await submitted(stores, newJob(account, { apiKeyId: key.apiKeyId }));
+    // As the server itself does every now and then; its choice must not depend on when.
+    if (dialect === 'mysql') await sql`analyze table jobs`.execute(database.kysely);
+    const asked = await statementsOf(database, async ({ jobs }) => {
+      const lanes = await jobs.listLanes();
+      const own = lanes.filter(({ apiKeyId }) => apiKeyId === key.apiKeyId);
+      assert.deepEqual(own.map(nameOf).sort(), [
+        'async key-of-downloads',
+        'download async key-of-downloads',
+      ]);
+      const exceptHosts = [ready.sourceHost ?? 'another'];
+      const reads = own.map(lane => (lane.needsDownload ? { ...lane, exceptHosts } : lane));
+      const listed = await jobs.listClaimable(16, reads);
+      assert.equal(listed.length, 8 + 1);
+      assert.ok(listed.some(({ id }) => id === ready.id));
+    });
+    for (const statement of asked) {
+      const plan = await planOf(database, statement);
+      t.diagnostic(plan);
+      assert.match(plan, /jobs_lane_state\b/);
+      assert.doesNotMatch(
+        plan,
+        /filesort|TEMP B-TREE FOR (GROUP|DISTINCT|ORDER)|"table":"jobs","type":"ALL"|SCAN jobs/i,
+      );
+    }
+  });
+
+  it('passes over hosts that are full', async () => {
+    const account = await fundedAccount(stores, 10);
+    const from = (host: string) =>
+      newJob(account, { apiKeyId: 'key-of-hosts', sourceUrl: `https://${host}/${randomUUID()}` });
+    const slow = await submitted(stores, from('slow.example'));
+    await submitted(stores, from('slow.example:443'));
+    const fast = await submitted(stores, from('fast.example'));
+    const lane = (await stores.jobs.listLanes()).find(
+      ({ apiKeyId }) => apiKeyId === 'key-of-hosts',
+    );
+    assert.ok(lane && slow.sourceHost);
+    const listed = await stores.jobs.listClaimable(10, [
+      { ...lane, exceptHosts: [slow.sourceHost] },
+    ]);
+    assert.deepEqual(
+      listed.map(({ id }) => id),
+      [fast.id],
+    );
+    assert.notEqual(fast.sourceHost, slow.sourceHost);
+  });
+
+  it('a lane whose jobs all run has none to claim', async () => {
+    const account = await fundedAccount(stores, 1);
+    const job = await submitted(stores, newJob(account, { apiKeyId: 'key-running' }));
+    await claimed(stores, job);
+    const lanes = await stores.jobs.listLanes();
+    const lane = lanes.find(({ apiKeyId }) => apiKeyId === 'key-running');
+    assert.ok(lane);
+    assert.deepEqual(await stores.jobs.listClaimable(10, [lane]), []);
+  });
+});
 
 /** The statements that reach the database, as they are compiled for it. */
 async function statementsOf(database: Database, act: (stores: Stores) => Promise<void>) {
