@@ -29,8 +29,8 @@ import { pngHeader } from '../control-plane/test/support/test-app.ts';
 import { HostileAccount } from '../test/chaos/hostile-account.ts';
 import { at } from '../test/support/at.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
-import { SeededRandom } from '../test/support/fleet/seeded-random.ts';
 import { HalfSentForms } from '../test/support/half-sent-forms.ts';
+import { Random } from '../test/support/random.ts';
 import { HOSTILE_BODIES, wireOf } from './hostile-bodies.ts';
 import { sendRaw } from './raw-request.ts';
 import { writeResults } from './results.ts';
@@ -170,7 +170,7 @@ const beAccount: Manner = async (service, seed) => {
     urls: [url],
     accountId: hostile.id,
     apiKey: hostile.token,
-    random: new SeededRandom(seed),
+    random: new Random(seed),
     picture: picture(),
   });
   return async () => {

@@ -2,8 +2,13 @@
  * A proxy before the real control plane that loses, delays and invents answers as a test asks. It
  * listens before the service does, so that the service can name it in its links.
  */
-import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { once } from 'node:events';
+import { type IncomingMessage, request, type ServerResponse } from 'node:http';
+import { buffer } from 'node:stream/consumers';
+import {
+  type LoopbackSource,
+  openSource,
+} from '../../control-plane/test/sources/loopback-source.ts';
 
 /**
  * `pass`: nothing is wrong. `refuse`: the connection breaks before the service hears of it. `lose`:
@@ -36,18 +41,18 @@ export class FaultyProxy {
   /** Decides before `faults` do; undefined leaves it to them. */
   choose: ((request: SeenRequest) => Fault | undefined) | undefined;
   #targetPort = 0;
-  readonly #server = createServer((incoming, outgoing) => {
-    this.#serve(incoming, outgoing).catch(() => outgoing.destroy());
-  });
+  #source!: LoopbackSource;
 
   static async open(): Promise<FaultyProxy> {
     const proxy = new FaultyProxy();
-    await new Promise<void>(resolve => proxy.#server.listen(0, '127.0.0.1', resolve));
+    proxy.#source = await openSource((incoming, outgoing) => {
+      proxy.#serve(incoming, outgoing).catch(() => outgoing.destroy());
+    });
     return proxy;
   }
 
   get url(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+    return this.#source.url;
   }
 
   forwardTo(port: number): void {
@@ -66,15 +71,12 @@ export class FaultyProxy {
   }
 
   async close(): Promise<void> {
-    this.#server.closeAllConnections();
-    await new Promise(resolve => this.#server.close(resolve));
+    await this.#source[Symbol.asyncDispose]();
   }
 
   async #serve(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
-    const pieces: Buffer[] = [];
-    for await (const piece of incoming) pieces.push(piece as Buffer);
     const { method = '', url = '', headers } = incoming;
-    const seen = { method, url, headers, body: Buffer.concat(pieces) };
+    const seen = { method, url, headers, body: await buffer(incoming) };
     this.seen.push(seen);
     const fault = this.choose?.(seen) ?? this.faults.shift() ?? 'pass';
     if (fault === 'hang') return;
@@ -102,23 +104,12 @@ export class FaultyProxy {
     outgoing.write(half, () => outgoing.destroy());
   }
 
-  #forward(seen: SeenRequest) {
-    const { method, headers, body, url: path } = seen;
-    type Read = { status: number; headers: IncomingMessage['headers']; body: Buffer };
-    return new Promise<Read>((resolve, reject) => {
-      const port = this.#targetPort;
-      const sent = request({ host: '127.0.0.1', port, method, path, headers }, answer => {
-        const pieces: Buffer[] = [];
-        answer.on('data', (piece: Buffer) => pieces.push(piece));
-        answer.on('error', reject);
-        answer.on('end', () => {
-          const { statusCode = 0, headers: own } = answer;
-          const { connection: _, ...kept } = own;
-          resolve({ status: statusCode, headers: kept, body: Buffer.concat(pieces) });
-        });
-      });
-      sent.on('error', reject);
-      sent.end(body);
-    });
+  async #forward({ method, headers, body, url: path }: SeenRequest) {
+    const port = this.#targetPort;
+    const sent = request({ host: '127.0.0.1', port, method, path, headers });
+    sent.end(body);
+    const [answer] = (await once(sent, 'response')) as [IncomingMessage];
+    const { connection: _, ...kept } = answer.headers;
+    return { status: answer.statusCode ?? 0, headers: kept, body: await buffer(answer) };
   }
 }

@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { SeededRandom } from '../support/fleet/seeded-random.ts';
+import type { Random } from '../support/random.ts';
 import type { WireJob } from '../support/running-service.ts';
 import type { Submission } from './manners.ts';
 
@@ -30,7 +30,7 @@ export interface Delivery {
 export interface CallerOptions {
   readonly urls: readonly string[];
   readonly apiKey: string;
-  readonly random: SeededRandom;
+  readonly random: Random;
 }
 
 interface Answer {
@@ -129,7 +129,7 @@ export class ChaosCaller {
     const { random, urls, apiKey } = this.#options;
     let last = 'nothing';
     while (performance.now() < giveUpAt) {
-      const { path = '', headers, body } = random.pick(requests) ?? {};
+      const { path = '', headers, body } = random.pick(requests);
       try {
         const response = await fetch(`${random.pick(urls)}${path}`, {
           method: body === undefined ? 'GET' : 'POST',

@@ -5,7 +5,7 @@ import { fundedCaller } from '../../control-plane/test/store/fixtures.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { Fleet, type FleetOptions } from '../support/fleet/fleet.ts';
 import type { GroundVictim } from '../support/fleet/ground.ts';
-import type { SeededRandom } from '../support/fleet/seeded-random.ts';
+import type { Random } from '../support/random.ts';
 import { descendantsOf } from '../support/running-service.ts';
 
 export type Victim = 'control plane' | 'node' | 'engine' | 'picture worker' | GroundVictim;
@@ -63,12 +63,12 @@ export class ChaosFleet {
   }
 
   /** False: there was nothing of the kind to hit just now. */
-  async kill(victim: Victim, random: SeededRandom): Promise<boolean> {
+  async kill(victim: Victim, random: Random): Promise<boolean> {
     switch (victim) {
       case 'control plane':
-        return random.pick(this.fleet.planes)?.hit() ?? false;
+        return random.pick(this.fleet.planes).hit();
       case 'node':
-        return random.pick(this.fleet.nodes)?.hit() ?? false;
+        return random.pick(this.fleet.nodes).hit();
       case 'engine':
         return this.#killChild('engine-child', random);
       case 'picture worker':
@@ -86,14 +86,13 @@ export class ChaosFleet {
     await this.fleet.close();
   }
 
-  #killChild(program: string, random: SeededRandom): boolean {
+  #killChild(program: string, random: Random): boolean {
     const children = this.fleet.nodes
       .flatMap(({ pid }) => (pid === undefined ? [] : descendantsOf(pid)))
       .filter(({ command }) => command.includes(program));
-    const child = random.pick(children);
-    if (child === undefined) return false;
+    if (children.length === 0) return false;
     try {
-      process.kill(child.pid, 'SIGKILL');
+      process.kill(random.pick(children).pid, 'SIGKILL');
       return true;
     } catch {
       return false; // ended since the listing

@@ -13,7 +13,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { Sweeper, type SweeperOptions } from '../../control-plane/src/services/sweeping/sweep.ts';
 import type { BlobStore } from '../../control-plane/src/storage/blob-store.ts';
 import type { FleetOptions } from '../support/fleet/fleet.ts';
-import { SeededRandom } from '../support/fleet/seeded-random.ts';
+import { Random } from '../support/random.ts';
 import { until } from '../support/running-service.ts';
 import { ChaosCaller, type Delivery } from './chaos-caller.ts';
 import { ChaosFleet, type Victim } from './chaos-fleet.ts';
@@ -50,7 +50,7 @@ export interface FleetStormOptions {
 
 export class FleetStorm {
   readonly #options: FleetStormOptions;
-  readonly #random = new SeededRandom(SEED);
+  readonly #random = new Random(SEED);
   readonly #fleet: ChaosFleet;
   readonly #caller: ChaosCaller;
   readonly #deliveries = new Map<number, Delivery>();

@@ -13,7 +13,7 @@ import {
   openSource,
 } from '../../control-plane/test/sources/loopback-source.ts';
 import { submitTo } from '../../control-plane/test/support/replicas.ts';
-import type { SeededRandom } from '../support/fleet/seeded-random.ts';
+import type { Random } from '../support/random.ts';
 import type { WireJob } from '../support/running-service.ts';
 
 /** One byte, often enough that the source never counts as silent. */
@@ -30,7 +30,7 @@ export interface HostileAccountOptions {
   readonly urls: readonly string[];
   readonly accountId: string;
   readonly apiKey: string;
-  readonly random: SeededRandom;
+  readonly random: Random;
   /** A picture that the service can cut out, as Base64. */
   readonly picture: string;
 }
@@ -156,15 +156,14 @@ export class HostileAccount {
 
   /** Asks for a result and reads none of it. */
   #holdDownload(): void {
+    if (this.#links.length === 0) return;
     const place = this.#options.random.pick(this.#links);
-    if (place === undefined) return;
     this.#hold(`GET ${place} HTTP/1.1\r\nhost: hostile\r\n\r\n`)?.pause();
   }
 
   #hold(bytes: string): Socket | undefined {
-    const url = this.#options.random.pick(this.#options.urls);
-    if (url === undefined || this.#sockets.size >= 2 * SOCKETS_MAX) return undefined;
-    const { hostname, port } = new URL(url);
+    if (this.#sockets.size >= 2 * SOCKETS_MAX) return undefined;
+    const { hostname, port } = new URL(this.#options.random.pick(this.#options.urls));
     const socket = connect(Number(port), hostname);
     this.#sockets.add(socket);
     socket.once('close', () => this.#sockets.delete(socket));
@@ -181,7 +180,7 @@ export class HostileAccount {
     place: string,
     key: string,
     body: object,
-    url = this.#options.random.pick(this.#options.urls) ?? '',
+    url = this.#options.random.pick(this.#options.urls),
   ): Promise<WireJob | undefined> {
     try {
       const signal = AbortSignal.any([AbortSignal.timeout(REQUEST_TIMEOUT_MS), this.#ended.signal]);

@@ -1,8 +1,11 @@
 /** A receiver of OTLP over HTTP in the test's process: it keeps every span, or does as it is told. */
-import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { buffer } from 'node:stream/consumers';
 import { gunzipSync } from 'node:zlib';
+import {
+  type LoopbackSource,
+  openSource,
+} from '../../control-plane/test/sources/loopback-source.ts';
 
 type AttributeValue = string | number | boolean;
 
@@ -34,23 +37,18 @@ export class FakeCollector {
   readonly bodies: string[] = [];
   readonly headers: IncomingMessage['headers'][] = [];
   behaviour: Behaviour = taking;
-  readonly #server: Server;
-
-  private constructor(server: Server) {
-    this.#server = server;
-  }
+  #source!: LoopbackSource;
 
   static async open(): Promise<FakeCollector> {
-    const server = createServer();
-    const collector = new FakeCollector(server);
-    server.on('request', (request, response) => void collector.#take(request, response));
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
+    const collector = new FakeCollector();
+    collector.#source = await openSource((request, response) => {
+      void collector.#take(request, response);
+    });
     return collector;
   }
 
   get endpoint(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+    return this.#source.url;
   }
 
   behaveWell(): void {
@@ -61,15 +59,12 @@ export class FakeCollector {
     return this.spans.filter(span => span.traceId === traceId);
   }
 
-  close(): void {
-    this.#server.closeAllConnections();
-    this.#server.close();
+  async close(): Promise<void> {
+    await this.#source[Symbol.asyncDispose]();
   }
 
   async #take(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const chunks: Buffer[] = [];
-    for await (const chunk of request) chunks.push(chunk as Buffer);
-    const bytes = Buffer.concat(chunks);
+    const bytes = await buffer(request);
     const isPacked = request.headers['content-encoding'] === 'gzip';
     const body = (isPacked ? gunzipSync(bytes) : bytes).toString();
     this.headers.push(request.headers);

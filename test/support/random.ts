@@ -21,7 +21,17 @@ export class Random {
     return below <= 0 ? 0 : this.next() % below;
   }
 
+  /** In a range of any numbers. */
+  between(min: number, max: number): number {
+    return min + ((max - min) * this.next()) / 2 ** 32;
+  }
+
   pick<Value>(values: readonly Value[]): Value {
     return at(values, this.below(values.length));
+  }
+
+  shuffle<Value>(values: readonly Value[]): Value[] {
+    const keyed = values.map(value => ({ value, key: this.next() }));
+    return keyed.sort((one, other) => one.key - other.key).map(({ value }) => value);
   }
 }

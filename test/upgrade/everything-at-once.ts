@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { at } from '../support/at.ts';
 import type { FleetUnderLoad } from '../support/fleet/fleet-under-load.ts';
 import { THIS_VERSION } from '../support/fleet/installed-version.ts';
-import { SeededRandom } from '../support/fleet/seeded-random.ts';
+import { Random } from '../support/random.ts';
 
 /** The whole; `MATTING_SOAK_MINUTES` takes another. */
 const MINUTES = Number(process.env.MATTING_SOAK_MINUTES ?? 20);
@@ -18,7 +18,7 @@ type Step = readonly [what: string, take: () => Promise<unknown>];
 
 function stepsOf(upgrade: FleetUnderLoad): readonly Step[] {
   const { fleet, old } = upgrade;
-  const random = new SeededRandom(1);
+  const random = new Random(1);
   const node = (index: number) => at(fleet.nodes, index);
   return [
     ['a node of the release dies', () => node(0).die()],

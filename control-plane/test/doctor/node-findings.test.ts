@@ -1,9 +1,9 @@
 /** What the doctor says of nodes that answer with anything: each is looked at on its own. */
 import assert from 'node:assert/strict';
-import { createServer, type Server } from 'node:http';
 import { after, before, it } from 'node:test';
 import { nodeFindings } from '../../src/doctor/fleet-findings.ts';
 import type { NodeMember } from '../../src/store/cluster/node-store.ts';
+import { type LoopbackSource, openSource } from '../sources/loopback-source.ts';
 
 const GOOD = {
   version: '1.0.0',
@@ -21,20 +21,19 @@ const ANSWERS = {
   noLimits: '{"version":"1","limits":null}',
   html: '<html>',
 };
-const servers: Server[] = [];
+const servers: LoopbackSource[] = [];
 const places = new Map<string, string>();
 const placeOf = (name: string) => places.get(name) ?? '';
 
 before(async () => {
   for (const [name, answer] of Object.entries(ANSWERS)) {
-    const server = createServer((_, response) => response.end(answer)).listen(0, '127.0.0.1');
-    await new Promise(resolve => server.once('listening', resolve));
+    const server = await openSource((_, response) => response.end(answer));
     servers.push(server);
-    places.set(name, `127.0.0.1:${(server.address() as { port: number }).port}`);
+    places.set(name, `127.0.0.1:${server.port}`);
   }
 });
-after(() => {
-  for (const server of servers) server.close().closeAllConnections();
+after(async () => {
+  for (const server of servers) await server[Symbol.asyncDispose]();
 });
 
 function member(nodeId: string, address: string, httpAddress: string): NodeMember {

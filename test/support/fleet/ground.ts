@@ -14,7 +14,7 @@ import { GaleraCluster } from '../databases/galera-cluster.ts';
 import { roundRobin, TcpProxy } from '../databases/tcp-proxy.ts';
 import { MariadbServer } from '../mariadb-server.ts';
 import { CREDENTIALS_ENV, createObjectStore } from '../object-storage/object-store.ts';
-import type { SeededRandom } from './seeded-random.ts';
+import type { Random } from '../random.ts';
 
 const DATABASE = 'matting_chaos';
 /** How long a server of the bucket's or a member of the cluster's is away, ms. */
@@ -29,7 +29,7 @@ export interface Ground {
   /** As control planes see it. */
   openStorage(): Promise<BlobStore>;
   /** It dies, and is back when this resolves. */
-  kill(victim: GroundVictim, random: SeededRandom): Promise<void>;
+  kill(victim: GroundVictim, random: Random): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -94,7 +94,7 @@ export async function openSeveralMachines(): Promise<Ground> {
         return;
       }
       const member = random.pick(cluster.members);
-      await member?.kill();
+      await member.kill();
       await delay(random.between(...AWAY_MS));
       // With all it missed, so that the next may be another.
       await member?.join();

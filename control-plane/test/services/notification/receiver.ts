@@ -3,10 +3,11 @@
  * checks every signature with the official package.
  */
 import assert from 'node:assert/strict';
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { Webhook } from 'standardwebhooks';
+import { type LoopbackSource, openSource } from '../../sources/loopback-source.ts';
 
 export interface Delivery {
   readonly jobId: string;
@@ -37,10 +38,7 @@ export class Receiver implements AsyncDisposable {
   readonly deliveries: Delivery[] = [];
   answer: Answer;
   readonly #verifier: Webhook;
-  readonly #server = createServer((request, response) => {
-    // A sender that leaves in the middle is part of the tests.
-    this.#take(request, response).catch(() => response.destroy());
-  });
+  #source!: LoopbackSource;
 
   private constructor(secret: string, answer: Answer) {
     this.answer = answer;
@@ -51,16 +49,19 @@ export class Receiver implements AsyncDisposable {
 
   static async open(secret: string, answer: Answer = taken): Promise<Receiver> {
     const receiver = new Receiver(secret, answer);
-    await new Promise<void>(resolve => receiver.#server.listen(0, '127.0.0.1', resolve));
+    receiver.#source = await openSource((request, response) => {
+      // A sender that leaves in the middle is part of the tests.
+      receiver.#take(request, response).catch(() => response.destroy());
+    });
     return receiver;
   }
 
   get port(): number {
-    return (this.#server.address() as AddressInfo).port;
+    return this.#source.port;
   }
 
   url(path = '/hook'): string {
-    return `http://127.0.0.1:${this.port}${path}`;
+    return `${this.#source.url}${path}`;
   }
 
   of(jobId: string): Delivery[] {
@@ -68,9 +69,7 @@ export class Receiver implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    const closed = new Promise(resolve => this.#server.close(resolve));
-    this.#server.closeAllConnections();
-    await closed;
+    await this.#source[Symbol.asyncDispose]();
   }
 
   async #take(request: IncomingMessage, response: ServerResponse): Promise<void> {
