@@ -5,7 +5,11 @@
  */
 import { findFreePorts } from '../../bin/free-ports.ts';
 import { fillAccount } from '../../control-plane/test/support/area/things.ts';
-import { type AccountWorld, World } from '../../control-plane/test/support/area/world.ts';
+import {
+  type AccountWorld,
+  openWorld,
+  type World,
+} from '../../control-plane/test/support/area/world.ts';
 import type { TestApp } from '../../control-plane/test/support/test-app.ts';
 
 export class PageSite {
@@ -20,7 +24,7 @@ export class PageSite {
   static async start(): Promise<PageSite> {
     const [port] = await findFreePorts(1);
     const origin = `http://localhost:${port}`;
-    const world = await World.open({ baseUrl: origin });
+    const world = await openWorld({ baseUrl: origin });
     await world.test.app.listen({ host: 'localhost', port });
     return new PageSite(origin, world);
   }

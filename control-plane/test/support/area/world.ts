@@ -3,8 +3,8 @@
  * and do is known, so everything else is an attack that must fail.
  */
 import assert from 'node:assert/strict';
-import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { after, before, type TestContext } from 'node:test';
 import { ROLES, type Role } from '../../../src/domain/account/roles.ts';
 import { createSecret } from '../../../src/http/account/session/cookies.ts';
 import { hashOfSecret } from '../../../src/services/people/sign-in.ts';
@@ -43,39 +43,25 @@ export function filled(url: string, valueFor: (name: string) => string): string 
   return url.replaceAll(/:(\w+)/g, (_, name: string) => encodeURIComponent(valueFor(name)));
 }
 
+/** Opened by `openWorld`, or before the first test of a describe by `useWorld`. */
 export class World {
-  readonly test: TestApp;
+  test!: TestApp;
   /** What people type before the path. */
-  readonly origin: string;
-  readonly ours: AccountWorld;
-  readonly theirs: AccountWorld;
-  readonly #database: DatabaseSync;
+  origin!: string;
+  ours!: AccountWorld;
+  theirs!: AccountWorld;
+  #database!: DatabaseSync;
 
-  private constructor(
-    test: TestApp,
-    origin: string,
-    accounts: readonly [AccountWorld, AccountWorld],
-    database: DatabaseSync,
-  ) {
-    const [ours, theirs] = accounts;
-    this.test = test;
-    this.origin = origin;
-    this.ours = ours;
-    this.theirs = theirs;
-    this.#database = database;
-  }
-
-  static async open(options: TestAppOptions = {}): Promise<World> {
-    const test = await openTestApp(options);
-    const other = await test.stores.accounts.create('their account');
+  async open(options: TestAppOptions = {}): Promise<void> {
+    this.test = await openTestApp(options);
+    const { stores, accountId, databaseFile } = this.test;
+    const other = await stores.accounts.create('their account');
     assert.ok(other);
-    await test.stores.ledger.grant(other.id, 500, 'test');
-    const origin = options.baseUrl ?? BASE_URL;
-    const ours = await populate(test, origin, test.accountId);
-    const theirs = await populate(test, origin, other.id);
-    const file = path.join(test.storageDir, '../matting.sqlite');
-    const database = new DatabaseSync(file, { readOnly: true });
-    return new World(test, origin, [ours, theirs], database);
+    await stores.ledger.grant(other.id, 500, 'test');
+    this.origin = options.baseUrl ?? BASE_URL;
+    this.ours = await populate(this.test, this.origin, accountId);
+    this.theirs = await populate(this.test, this.origin, other.id);
+    this.#database = new DatabaseSync(databaseFile, { readOnly: true });
   }
 
   /** Somebody without a session. */
@@ -114,6 +100,28 @@ export class World {
     this.#database.close();
     await this.test.close();
   }
+}
+
+/** @param context the test that it is closed after; closed by its caller where absent */
+export async function openWorld(
+  options: TestAppOptions = {},
+  context?: Pick<TestContext, 'after'>,
+): Promise<World> {
+  const world = new World();
+  await world.open(options);
+  context?.after(() => world.close());
+  return world;
+}
+
+/** Of a describe: open while its tests run. @param then is done with it before the first test */
+export function useWorld(options: TestAppOptions = {}, then?: () => Promise<void>): World {
+  const world = new World();
+  before(async () => {
+    await world.open(options);
+    await then?.();
+  });
+  after(() => world.close());
+  return world;
 }
 
 /** Leases and clocks of the service itself. */

@@ -4,7 +4,7 @@
  * The routes come from the application itself: one without a line in app-routes.ts fails here.
  */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { requestOwner } from '#program/request-owner.ts';
 import { may, ROLES } from '../../../../src/domain/account/roles.ts';
 import { APP_ROUTES, OPEN_ROUTES } from '../../../support/area/app-routes.ts';
@@ -15,7 +15,7 @@ import {
   type ThingName,
   type Things,
 } from '../../../support/area/things.ts';
-import { filled, type Member, routesOf, World } from '../../../support/area/world.ts';
+import { filled, type Member, routesOf, useWorld } from '../../../support/area/world.ts';
 import type { ScopedRoute } from '../../../support/test-app.ts';
 
 const nameOf = ({ method, url }: ScopedRoute) => `${method} ${url}`;
@@ -25,13 +25,10 @@ const startOf = (body: string) => /<h1>.*?<\/h1>/.exec(body)?.[0] ?? body.slice(
 const REFUSED = [401, 403, 404];
 
 describe('who may do what', () => {
-  let world: World;
   let routes: readonly ScopedRoute[];
-  before(async () => {
-    world = await World.open();
+  const world = useWorld({}, async () => {
     routes = routesOf(world.test);
   });
-  after(() => world.close());
 
   const guarded = () => routes.filter(({ config }) => config.permission !== undefined);
   const requestOf = (route: ScopedRoute, things: Partial<Things>) => {

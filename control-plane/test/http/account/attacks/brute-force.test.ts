@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { FAILURES_MAX } from '../../../../src/domain/account/sign-in-throttle.ts';
 import {
   type Registered,
@@ -12,16 +12,13 @@ import {
   signIn,
   trySignIn,
 } from '../../../support/area/sign-in.ts';
-import { World } from '../../../support/area/world.ts';
+import { openWorld, useWorld } from '../../../support/area/world.ts';
 
 describe('guessing passwords', () => {
-  let world: World;
   let known: Registered;
-  before(async () => {
-    world = await World.open();
+  const world = useWorld({}, async () => {
     known = await registerPerson(world, 'owner');
   });
-  after(() => world.close());
 
   const guess = (mail: string, address: string) =>
     trySignIn(world.stranger(), { mail, password: 'not the password' }, { address });
@@ -88,25 +85,21 @@ describe('guessing passwords', () => {
     assert.equal(last.statusCode, 429);
   });
 
-  it('takes the port that a proxy of ours has written for no part of the address', async () => {
-    const behind = await World.open({ trustedProxies: ['127.0.0.0/8'] });
-    try {
-      const guessFrom = async (address: string) => {
-        const person = behind.stranger();
-        const { csrf = '' } = await person.page('/account/sign-in');
-        const fields = { mail: `${randomUUID()}@example.org`, password: 'not the password' };
-        const headers = { 'x-forwarded-for': address };
-        return (await person.post('/account/sign-in', fields, { csrf, headers })).statusCode;
-      };
-      const statuses: number[] = [];
-      for (let port = 4000; port < 4000 + FAILURES_MAX.address + 2; port += 1) {
-        statuses.push(await guessFrom(`203.0.113.9:${port}`));
-      }
-      assert.deepEqual(statuses.slice(FAILURES_MAX.address), [429, 429]);
-      assert.equal(await guessFrom('203.0.113.8:4000'), 422);
-    } finally {
-      await behind.close();
+  it('takes the port that a proxy of ours has written for no part of the address', async t => {
+    const behind = await openWorld({ trustedProxies: ['127.0.0.0/8'] }, t);
+    const guessFrom = async (address: string) => {
+      const person = behind.stranger();
+      const { csrf = '' } = await person.page('/account/sign-in');
+      const fields = { mail: `${randomUUID()}@example.org`, password: 'not the password' };
+      const headers = { 'x-forwarded-for': address };
+      return (await person.post('/account/sign-in', fields, { csrf, headers })).statusCode;
+    };
+    const statuses: number[] = [];
+    for (let port = 4000; port < 4000 + FAILURES_MAX.address + 2; port += 1) {
+      statuses.push(await guessFrom(`203.0.113.9:${port}`));
     }
+    assert.deepEqual(statuses.slice(FAILURES_MAX.address), [429, 429]);
+    assert.equal(await guessFrom('203.0.113.8:4000'), 422);
   });
 
   it('links cannot be guessed', async () => {

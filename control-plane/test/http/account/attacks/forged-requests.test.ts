@@ -5,22 +5,19 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { createSecret, csrfTokenOf } from '../../../../src/http/account/session/cookies.ts';
 import { multipartOf, type Sent } from '../../../support/area/person.ts';
-import { filled, routesOf, World } from '../../../support/area/world.ts';
+import { filled, routesOf, useWorld } from '../../../support/area/world.ts';
 import { BASE_URL, pngHeader, type ScopedRoute } from '../../../support/test-app.ts';
 
 describe('requests that other sites forge', () => {
-  let world: World;
   let posts: readonly ScopedRoute[];
-  before(async () => {
-    world = await World.open();
+  const world = useWorld({}, async () => {
     posts = routesOf(world.test).filter(
       ({ method, config }) => method === 'POST' && config.cookieless !== true,
     );
   });
-  after(() => world.close());
 
   const urlOf = (route: ScopedRoute) => filled(route.url, () => randomUUID());
 

@@ -1,17 +1,13 @@
 /** What every answer of the area says to a browser, refusals and failures too. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import type { LightMyRequestResponse } from 'fastify';
 import { ReadPage } from '../../../support/area/pages.ts';
-import { filled, routesOf, World } from '../../../support/area/world.ts';
+import { filled, routesOf, useWorld } from '../../../support/area/world.ts';
 
 describe('headers of the area', () => {
-  let world: World;
-  before(async () => {
-    world = await World.open();
-  });
-  after(() => world.close());
+  const world = useWorld();
 
   function requireHeaders(answer: LightMyRequestResponse, what: string): void {
     const { headers } = answer;

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { CHANGES_A_MINUTE_MAX } from '../../../../src/domain/account/authority.ts';
 import { createSecret } from '../../../../src/http/account/session/cookies.ts';
 import { linkUse, newLink, OPERATOR } from '../../../store/people.ts';
@@ -14,7 +14,7 @@ import { APP_ROUTES } from '../../../support/area/app-routes.ts';
 import { multipartOf } from '../../../support/area/person.ts';
 import { registerPerson, signIn } from '../../../support/area/sign-in.ts';
 import { makeThings } from '../../../support/area/things.ts';
-import { filled, type Member, World } from '../../../support/area/world.ts';
+import { filled, type Member, useWorld, type World } from '../../../support/area/world.ts';
 import { pngHeader } from '../../../support/test-app.ts';
 
 const KEY = { name: 'a key of a held form', expires: 'never', period: 'month', scopes: 'submit' };
@@ -22,11 +22,7 @@ const NEXT = 'another long sentence 17';
 const SIGN_IN = '/account/sign-in';
 
 describe('forms that are held', () => {
-  let world: World;
-  before(async () => {
-    world = await World.open();
-  });
-  after(() => world.close());
+  const world = useWorld();
 
   /** Somebody with a password, signed in at two browsers. */
   async function signedInTwice() {

@@ -1,22 +1,19 @@
 /** Forms that no page of ours sends: too large, broken, repeated, of other types. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
-import { filled, routesOf, World } from '../../../support/area/world.ts';
+import { describe, it } from 'node:test';
+import { filled, routesOf, useWorld } from '../../../support/area/world.ts';
 import type { ScopedRoute } from '../../../support/test-app.ts';
 
 const FORM = 'application/x-www-form-urlencoded';
 
 describe('hostile forms', () => {
-  let world: World;
   let posts: readonly ScopedRoute[];
-  before(async () => {
-    world = await World.open();
+  const world = useWorld({}, async () => {
     posts = routesOf(world.test).filter(
       ({ method, config }) => method === 'POST' && config.cookieless !== true,
     );
   });
-  after(() => world.close());
 
   const cases = (csrf: string): Record<string, { payload: string | Buffer; type?: string }> => ({
     'too large': { payload: `csrf=${csrf}&name=${'a'.repeat(200_000)}` },

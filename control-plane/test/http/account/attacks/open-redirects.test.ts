@@ -1,8 +1,8 @@
 /** Where sign-in leads afterwards: to a page of the area, whatever the address said. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { type Registered, registerPerson, trySignIn } from '../../../support/area/sign-in.ts';
-import { routesOf, World } from '../../../support/area/world.ts';
+import { routesOf, useWorld } from '../../../support/area/world.ts';
 
 const ELSEWHERE = [
   'https://evil.example',
@@ -27,13 +27,10 @@ const ELSEWHERE = [
 ];
 
 describe('redirects of sign-in', () => {
-  let world: World;
   let known: Registered;
-  before(async () => {
-    world = await World.open();
+  const world = useWorld({}, async () => {
     known = await registerPerson(world, 'owner');
   });
-  after(() => world.close());
 
   function requireOwnPath(location: unknown, what: string): void {
     assert.equal(typeof location, 'string', what);

@@ -3,22 +3,19 @@
  * its end, one whose person has lost a role, and what a copy of the database is worth.
  */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { createSecret } from '../../../../src/http/account/session/cookies.ts';
 import { hashOfSecret } from '../../../../src/services/people/sign-in.ts';
 import { type Registered, registerPerson, signIn } from '../../../support/area/sign-in.ts';
-import { World } from '../../../support/area/world.ts';
+import { useWorld } from '../../../support/area/world.ts';
 
 const SESSION = '__Host-matting-session';
 
 describe('sessions under attack', () => {
-  let world: World;
   let known: Registered;
-  before(async () => {
-    world = await World.open();
+  const world = useWorld({}, async () => {
     known = await registerPerson(world, 'owner');
   });
-  after(() => world.close());
 
   it('a session that was planted before sign-in is worth nothing after it', async () => {
     const planted = createSecret();

@@ -3,13 +3,13 @@
  * every page that shows it, by a parser of HTML as browsers have it.
  */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { newLink, OPERATOR } from '../../../store/people.ts';
 import { APP_ROUTES } from '../../../support/area/app-routes.ts';
 import { ReadPage } from '../../../support/area/pages.ts';
 import { Person } from '../../../support/area/person.ts';
 import { makeThings, submitJob, type Things } from '../../../support/area/things.ts';
-import { filled, routesOf, signedIn, World } from '../../../support/area/world.ts';
+import { filled, routesOf, signedIn, useWorld } from '../../../support/area/world.ts';
 import { BASE_URL } from '../../../support/test-app.ts';
 
 /** Breaks out of text, of an attribute in either quotes, of a script, of a comment. */
@@ -24,11 +24,9 @@ const NAMES = {
 const MAIL = `o'onload=alert&amp;4{}|%0a@example.org`;
 
 describe('names that want to be markup', () => {
-  let world: World;
   let owner: Person;
   let shown: readonly (readonly [string, ReadPage])[];
-  before(async () => {
-    world = await World.open();
+  const world = useWorld({}, async () => {
     const { test } = world;
     const { stores } = test;
     const account = await stores.accounts.create(NAMES.account);
@@ -54,7 +52,6 @@ describe('names that want to be markup', () => {
     };
     shown = await readAll(things);
   });
-  after(() => world.close());
 
   async function readAll(things: Things) {
     const pages: [string, ReadPage][] = [];

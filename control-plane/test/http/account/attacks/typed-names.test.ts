@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, beforeEach, describe, it } from 'node:test';
+import { beforeEach, describe, it } from 'node:test';
 import { FAILURES_MAX } from '../../../../src/domain/account/sign-in-throttle.ts';
 import { createSecret } from '../../../../src/http/account/session/cookies.ts';
 import { hashOfSecret } from '../../../../src/services/people/sign-in.ts';
@@ -12,21 +12,17 @@ import { newLink, OPERATOR } from '../../../store/people.ts';
 import { ReadPage } from '../../../support/area/pages.ts';
 import type { Person } from '../../../support/area/person.ts';
 import { operatorLink, registerPerson, signIn, trySignIn } from '../../../support/area/sign-in.ts';
-import { World } from '../../../support/area/world.ts';
+import { useWorld } from '../../../support/area/world.ts';
 
 const LINK = /https:\/\/matting\.example\.com(\/account\/invitations\/([\w-]{43}))/;
 const DEVICE = '__Host-matting-device';
 const PROFILE = '/account/profile/password';
 
 describe('a name that somebody typed', () => {
-  let world: World;
   /** Addresses of their own for every test: attempts are counted by them. */
   let address: () => string;
   let tests = 0;
-  before(async () => {
-    world = await World.open();
-  });
-  after(() => world.close());
+  const world = useWorld();
   beforeEach(() => {
     tests += 1;
     let count = 0;
@@ -233,12 +229,9 @@ describe('a name that somebody typed', () => {
 });
 
 describe('an invitation where there is a mail server', () => {
-  let world: World;
-  before(async () => {
-    const mail = { smtpUrl: 'smtp://127.0.0.1:1', from: 'matting@example.com' };
-    world = await World.open({ mail });
+  const world = useWorld({
+    mail: { smtpUrl: 'smtp://127.0.0.1:1', from: 'matting@example.com' },
   });
-  after(() => world.close());
 
   it('is seen by its reader alone, whom it proves', async () => {
     const mail = `${randomUUID()}@alpha.example`;
