@@ -5,7 +5,7 @@
  * refused.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import {
   chmodSync,
   existsSync,
@@ -28,6 +28,7 @@ import type { ScriptedNode } from '../../control-plane/test/nodes/scripted-node.
 import { type Caller, Replicas } from '../../control-plane/test/support/replicas.ts';
 import { pngHeader } from '../../control-plane/test/support/test-app.ts';
 import { ROOT, until } from '../support/running-service.ts';
+import { SmallDisk, skipWithoutMounts } from '../support/small-disk.ts';
 
 const TIMEOUT_MS = 120_000;
 
@@ -283,31 +284,28 @@ test('an interrupt finishes what is under way; a second one ends it', async () =
   assert.equal(await harness.charged(), 20);
 });
 
-test('a disk that is full stops the run; with room it goes on and pays nothing twice', async context => {
-  const disk = path.join(harness.folder, 'disk');
-  mkdirSync(disk);
-  try {
-    const options = ['-t', 'tmpfs', '-o', 'size=96k,mode=0700', 'tmpfs', disk];
-    execFileSync('mount', options, { stdio: 'pipe' });
-  } catch (error) {
-    return context.skip(`no small disk could be mounted: ${(error as Error).message.trim()}`);
-  }
+test('a disk that is full stops the run; with room it goes on and pays nothing twice', {
+  skip: skipWithoutMounts(),
+}, async () => {
+  const disk = SmallDisk.mount('96k');
   try {
     const large = (number: number) => Buffer.concat([picture(number), Buffer.alloc(30_000)]);
     for (let number = 0; number < 8; number += 1)
       harness.write(`photos/${number}.png`, large(number));
-    const args = ['photos', '--to', 'disk', '--concurrency', '1'];
+    const args = ['photos', '--to', disk.directory, '--concurrency', '1'];
     const full = await harness.remove(args);
     assert.equal(full.code, 1);
     assert.match(full.stderr, /stopped: .*no space left/i);
-    assert.ok(!harness.filesBelow('disk').some(name => name.endsWith('.part')));
-    execFileSync('mount', ['-o', 'remount,size=4m', disk]);
+    const files = readdirSync(disk.directory, { recursive: true });
+    assert.ok(!files.some(name => String(name).endsWith('.part')));
+    disk.remount('size=4m');
     const roomy = await harness.remove(args);
     assert.equal(roomy.code, 0, roomy.stderr);
     assert.equal(await harness.charged(), 8);
-    assert.deepEqual(harness.read('disk/photos/7.png'), cutOutOf(large(7)));
+    const last = path.join(disk.directory, 'photos/7.png');
+    assert.deepEqual(readFileSync(last), cutOutOf(large(7)));
   } finally {
-    execFileSync('umount', [disk]);
+    disk.remove();
   }
 });
 

@@ -4,9 +4,9 @@ import { closeSync, openSync, writeSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe } from 'node:test';
 import { at } from '../support/at.ts';
+import { SmallDisk, skipWithoutMounts } from '../support/small-disk.ts';
 import { Installation, pictureBase64, SKIP } from './installation.ts';
 import { procedure } from './procedures.ts';
-import { SmallDisk, skipWithoutMounts } from './small-disk.ts';
 
 const HOUR_MS = 3_600_000;
 const PAGE_BYTES = 4096;

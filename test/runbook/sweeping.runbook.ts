@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { after, before, describe } from 'node:test';
 import mysql, { type Connection } from 'mysql2/promise';
 import { at } from '../support/at.ts';
+import { SmallDisk, skipWithoutMounts } from '../support/small-disk.ts';
 import { Installation, SKIP } from './installation.ts';
 import { procedure } from './procedures.ts';
-import { SmallDisk, skipWithoutMounts } from './small-disk.ts';
 
 /** More than a day and an hour. */
 const PASSED_MS = 26 * 3_600_000;

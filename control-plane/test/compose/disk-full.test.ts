@@ -1,39 +1,18 @@
 /** A storage directory that is full: the submission is refused, and no credit moves. */
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
+import { SmallDisk, skipWithoutMounts } from '../../../test/support/small-disk.ts';
 import { Replicas } from '../support/replicas.ts';
 import { pngHeader } from '../support/test-app.ts';
 
 const DISK_BYTES = 256 * 1024;
 
-/** Undefined, with the reason: this user or this machine may not mount. */
-function mountSmallDisk(): { readonly directory: string; close(): void } | string {
-  const directory = mkdtempSync(path.join(tmpdir(), 'matting-full-'));
-  try {
-    const options = `size=${DISK_BYTES},mode=0700`;
-    execFileSync('mount', ['-t', 'tmpfs', '-o', options, 'tmpfs', directory], { stdio: 'pipe' });
-  } catch (error) {
-    rmSync(directory, { recursive: true });
-    return `no small disk could be mounted: ${(error as Error).message.trim()}`;
-  }
-  return {
-    directory,
-    close: () => {
-      execFileSync('umount', [directory]);
-      rmSync(directory, { recursive: true });
-    },
-  };
-}
-
-describe('a disk that is full', () => {
-  it('refuses the input with 503 and reserves nothing; with room it goes on', async context => {
-    const disk = mountSmallDisk();
-    if (typeof disk === 'string') return context.skip(disk);
+describe('a disk that is full', { skip: skipWithoutMounts() }, () => {
+  it('refuses the input with 503 and reserves nothing; with room it goes on', async () => {
+    const disk = SmallDisk.mount(String(DISK_BYTES));
     const replicas = await Replicas.open('sqlite', { replicas: 1, storageDir: disk.directory });
     try {
       const caller = await replicas.createCaller(1);
@@ -65,7 +44,7 @@ describe('a disk that is full', () => {
       assert.equal((await submit(1001)).body.code, 'IDEMPOTENCY_CONFLICT');
     } finally {
       await replicas.close();
-      disk.close();
+      disk.remove();
     }
   });
 });

@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { findProgram } from '../support/foreign-program.ts';
+import { findProgram } from './foreign-program.ts';
 
 /** False: it can be mounted here. */
 export const skipWithoutMounts = (): string | false =>
