@@ -1,17 +1,11 @@
 /** Accounts: who owns credits, keys and jobs. */
 import { randomUUID } from 'node:crypto';
-import type { Selectable } from 'kysely';
-import type { Balances } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
-import type { Db, Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
 import { isAsciiWord, isInserted } from '../database/values.ts';
 
-export interface Account extends Balances {
-  readonly id: string;
-  readonly name: string;
-  readonly createdAtMs: number;
-}
+export type Account = Awaited<ReturnType<typeof readPage>>[number];
 
 /** Accounts of one statement. */
 const ACCOUNTS_PAGE_ROWS = 500;
@@ -43,10 +37,7 @@ export function isName(value: string): boolean {
 export function createAccountStore(database: Database) {
   const findBy = async (column: 'id' | 'name', value: string) => {
     if (!(column === 'id' ? isAsciiWord(value) : isName(value))) return undefined;
-    const row = await query(database, db =>
-      selectAccounts(db).where(column, '=', value).executeTakeFirst(),
-    );
-    return row === undefined ? undefined : accountFromRow(row);
+    return query(database, db => selectAccounts(db).where(column, '=', value).executeTakeFirst());
   };
   return {
     /** Undefined: the name is taken. */
@@ -90,14 +81,13 @@ export function createAccountStore(database: Database) {
   };
 }
 
-async function readPage(
+function readPage(
   database: Database,
   { limit, after = '' }: { readonly limit: number; readonly after?: string | undefined },
-): Promise<Account[]> {
-  const rows = await query(database, db =>
+) {
+  return query(database, db =>
     selectAccounts(db).where('name', '>', after).orderBy('name').limit(limit).execute(),
   );
-  return rows.map(accountFromRow);
 }
 
 /** `db` is the database or a transaction of it. */
@@ -118,15 +108,7 @@ export function requireName(name: string): void {
 }
 
 function selectAccounts(db: Db) {
-  return db.selectFrom('accounts').selectAll();
-}
-
-function accountFromRow(row: Selectable<Schema['accounts']>): Account {
-  return {
-    id: row.id,
-    name: row.name,
-    available: row.available,
-    reserved: row.reserved,
-    createdAtMs: row.created_at,
-  };
+  return db
+    .selectFrom('accounts')
+    .select(['id', 'name', 'available', 'reserved', 'created_at as createdAtMs']);
 }

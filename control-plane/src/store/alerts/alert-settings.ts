@@ -3,7 +3,6 @@
  * Each change takes the account's row and enters its line of the audit log.
  */
 import type { Actor } from '../../domain/account/actor.ts';
-import type { CallbackStatus } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
 import type { Db } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
@@ -11,13 +10,7 @@ import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { type AccountEventRow, insertWebhook } from '../outbox/outbox-rows.ts';
 import { type AuditValues, insertAuditEntry } from '../people/audit.ts';
 import { requireAuthority } from '../people/authority.ts';
-import {
-  readSentToday,
-  type SentToday,
-  type TestBounds,
-  takeTest,
-  type Withheld,
-} from './message-counts.ts';
+import { readSentToday, type TestBounds, takeTest, type Withheld } from './message-counts.ts';
 
 /** Who changes it; the id is made outside of what is tried again. */
 export interface ChangedBy {
@@ -26,36 +19,10 @@ export interface ChangedBy {
 }
 
 /** How far an event's delivery has come. */
-export interface EventDelivery {
-  readonly id: string;
-  readonly status: CallbackStatus;
-  readonly attempts: number;
-  readonly lastStatusCode: number | null;
-  readonly createdAtMs: number;
-}
+export type EventDelivery = Awaited<ReturnType<typeof readDeliveries>>[number];
 
-export interface AlertSettings {
-  /** The largest first. */
-  readonly thresholds: readonly {
-    readonly threshold: number;
-    /** null: it is armed. */
-    readonly toldAtMs: number | null;
-    /** null: no event was sent, or its row was removed since. */
-    readonly delivery: EventDelivery | null;
-  }[];
-  readonly webhook: AccountWebhook | null;
-  /** Of the last test. */
-  readonly test: EventDelivery | null;
-  readonly sentToday: SentToday;
-}
-
-export interface AccountWebhook {
-  readonly url: string;
-  /** Sealed, bound to the account. */
-  readonly secret: Uint8Array;
-  readonly secretKeyId: string;
-  readonly createdAtMs: number;
-}
+/** Its secret is sealed, bound to the account; `test`: the last one's event. */
+type AccountWebhook = NonNullable<Awaited<ReturnType<typeof readWebhook>>>;
 
 export interface SealedWebhook extends Pick<AccountWebhook, 'secret' | 'secretKeyId'> {
   readonly accountId: string;
@@ -102,7 +69,7 @@ export function alertSettings(database: Database) {
   };
 }
 
-async function readSettings(db: Db, accountId: string): Promise<Omit<AlertSettings, 'sentToday'>> {
+async function readSettings(db: Db, accountId: string) {
   const alerts = await readAlerts(db, accountId);
   const webhook = await readWebhook(db, accountId);
   const events = [...alerts.map(alert => alert.told_event), webhook?.test ?? null];
@@ -110,14 +77,20 @@ async function readSettings(db: Db, accountId: string): Promise<Omit<AlertSettin
     db,
     events.filter(id => id !== null),
   );
+  const deliveryOf = (event: string | null | undefined) =>
+    deliveries.find(({ id }) => id === event) ?? null;
   return {
+    /** The largest first. */
     thresholds: alerts.map(({ threshold, told_at, told_event }) => ({
       threshold,
+      /** null: it is armed. */
       toldAtMs: told_at,
-      delivery: deliveries.get(told_event ?? '') ?? null,
+      /** null: no event was sent, or its row was removed since. */
+      delivery: deliveryOf(told_event),
     })),
     webhook: webhook ?? null,
-    test: deliveries.get(webhook?.test ?? '') ?? null,
+    /** Of the last test. */
+    test: deliveryOf(webhook?.test),
   };
 }
 
@@ -130,46 +103,24 @@ function readAlerts(db: Db, accountId: string) {
     .execute();
 }
 
-async function readWebhook(
-  db: Db,
-  accountId: string,
-): Promise<(AccountWebhook & { readonly test: string | null }) | undefined> {
+async function readWebhook(db: Db, accountId: string) {
   if (!isAsciiWord(accountId)) return undefined;
-  const row = await db
+  return db
     .selectFrom('account_webhooks')
-    .selectAll()
+    .select(['url', 'secret', 'secret_key_id as secretKeyId'])
+    .select(['created_at as createdAtMs', 'test_event as test'])
     .where('account_id', '=', accountId)
     .executeTakeFirst();
-  return (
-    row && {
-      url: row.url,
-      secret: row.secret,
-      secretKeyId: row.secret_key_id,
-      createdAtMs: row.created_at,
-      test: row.test_event,
-    }
-  );
 }
 
-async function readDeliveries(db: Db, ids: readonly string[]): Promise<Map<string, EventDelivery>> {
-  if (ids.length === 0) return new Map();
-  const rows = await db
+async function readDeliveries(db: Db, ids: readonly string[]) {
+  if (ids.length === 0) return [];
+  return db
     .selectFrom('outbox')
-    .select(['id', 'status', 'attempts', 'last_status_code', 'created_at'])
+    .select(['id', 'status', 'attempts', 'last_status_code as lastStatusCode'])
+    .select('created_at as createdAtMs')
     .where('id', 'in', ids)
     .execute();
-  return new Map(
-    rows.map(row => [
-      row.id,
-      {
-        id: row.id,
-        status: row.status,
-        attempts: row.attempts,
-        lastStatusCode: row.last_status_code,
-        createdAtMs: row.created_at,
-      },
-    ]),
-  );
 }
 
 interface Change {
@@ -307,19 +258,14 @@ async function listSealedWithOthers(
     const rows = await query(database, db =>
       db
         .selectFrom('account_webhooks')
-        .select(['account_id', 'secret', 'secret_key_id'])
+        .select(['account_id as accountId', 'secret', 'secret_key_id as secretKeyId'])
         .where('secret_key_id', side, keyId)
         .orderBy('secret_key_id')
         .orderBy('account_id')
         .limit(limit - found.length)
         .execute(),
     );
-    const sealed = rows.map(row => ({
-      accountId: row.account_id,
-      secret: row.secret,
-      secretKeyId: row.secret_key_id,
-    }));
-    found.push(...sealed);
+    found.push(...rows);
     if (found.length >= limit) break;
   }
   return found;

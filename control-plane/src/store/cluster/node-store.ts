@@ -14,7 +14,7 @@
  */
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import type { Db, Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
 import { isAsciiWord, isInserted, matchesOne } from '../database/values.ts';
 
@@ -28,16 +28,7 @@ export interface NodeRegistration {
   readonly version: string;
 }
 
-export interface NodeMember extends NodeRegistration {
-  readonly registeredAtMs: number;
-  readonly heartbeatAtMs: number;
-  readonly leaseExpiresAtMs: number;
-  readonly draining: boolean;
-  /** Its lease had not ended when the row was read. */
-  readonly live: boolean;
-  /** It deregistered; false for one that only stopped its heartbeats. */
-  readonly gone: boolean;
-}
+export type NodeMember = ReturnType<typeof memberFromRow>;
 
 /** A fleet that names its nodes anew at every start would otherwise leave rows without end. */
 const NODE_MEMORY_MS = 7 * 24 * 3_600_000;
@@ -52,7 +43,7 @@ export function createNodeStore(database: Database) {
   const changed = (change: (db: Db) => Parameters<typeof matchesOne>[0]) =>
     query(database, db => matchesOne(change(db)));
   /** In any state; undefined: no such node. */
-  const find = async (nodeId: string): Promise<NodeMember | undefined> => {
+  const find = async (nodeId: string) => {
     if (!isAsciiWord(nodeId)) return undefined;
     const row = await query(database, db =>
       selectNodes(database, db).where('node_id', '=', nodeId).executeTakeFirst(),
@@ -60,7 +51,7 @@ export function createNodeStore(database: Database) {
     return row && memberFromRow(row);
   };
   /** By node id; the gone ones too. */
-  const listAll = async (): Promise<NodeMember[]> => {
+  const listAll = async () => {
     const rows = await query(database, db =>
       selectNodes(database, db).orderBy('node_id').execute(),
     );
@@ -113,9 +104,12 @@ export function createNodeStore(database: Database) {
 function selectNodes({ nowMs }: Database, db: Db) {
   return db
     .selectFrom('nodes')
-    .selectAll()
-    .select(() => nowMs.as('read_at'));
+    .select(['node_id as nodeId', 'boot_id as bootId', 'address', 'http_address as httpAddress'])
+    .select(['version', 'registered_at as registeredAtMs', 'heartbeat_at as heartbeatAtMs'])
+    .select(['lease_expires_at as leaseExpiresAtMs', 'draining', nowMs.as('readAtMs')]);
 }
+
+type NodeRow = Awaited<ReturnType<ReturnType<typeof selectNodes>['executeTakeFirstOrThrow']>>;
 
 async function write(database: Database, node: NodeRegistration, leaseMs: number) {
   const { nowMs } = database;
@@ -151,18 +145,14 @@ async function forgetLongGone(database: Database): Promise<void> {
   );
 }
 
-function memberFromRow(row: Schema['nodes'] & { read_at: number }): NodeMember {
+function memberFromRow({ draining, readAtMs, ...node }: NodeRow) {
+  const { leaseExpiresAtMs } = node;
   return {
-    nodeId: row.node_id,
-    bootId: row.boot_id,
-    address: row.address,
-    httpAddress: row.http_address,
-    version: row.version,
-    registeredAtMs: row.registered_at,
-    heartbeatAtMs: row.heartbeat_at,
-    leaseExpiresAtMs: row.lease_expires_at,
-    draining: row.draining === 1,
-    live: row.lease_expires_at > row.read_at,
-    gone: row.lease_expires_at === DEREGISTERED,
+    ...node,
+    draining: draining === 1,
+    /** Its lease had not ended when the row was read. */
+    live: leaseExpiresAtMs > readAtMs,
+    /** It deregistered; false for one that only stopped its heartbeats. */
+    gone: leaseExpiresAtMs === DEREGISTERED,
   };
 }

@@ -19,7 +19,7 @@ export function createSecretsCanaryStore(database: Database) {
     query(database, db =>
       db
         .selectFrom('secrets_canary')
-        .select(['key_id', 'ciphertext'])
+        .select(['key_id as keyId', 'ciphertext'])
         .where('id', '=', CANARY_ID)
         .executeTakeFirst(),
     );
@@ -58,6 +58,6 @@ export function createSecretsCanaryStore(database: Database) {
   };
 }
 
-function canaryOf(row: { key_id: string; ciphertext: Uint8Array }): SecretsCanary {
-  return { keyId: row.key_id, ciphertext: new Uint8Array(row.ciphertext) };
+function canaryOf({ keyId, ciphertext }: SecretsCanary): SecretsCanary {
+  return { keyId, ciphertext: new Uint8Array(ciphertext) };
 }

@@ -193,15 +193,13 @@ async function notify(
   tx: Transaction<Schema>,
   { renderOutboxBody, webhookFirstWaitMs = 0 }: JobCompletionOptions,
   jobId: string,
-  secret: CallbackSecret,
+  secret: NonNullable<Awaited<ReturnType<typeof readCallbackSecret>>>,
 ): Promise<void> {
   const ended = await readJob(database, tx, jobId);
   if (ended?.callback == null) throw new Error(`job ${jobId} lost its callback`);
-  const { secret: bytes, secret_key_id: secretKeyId } = secret;
   const { accountId } = ended;
   const told = { id: jobId, accountId, event: null, url: ended.callback.url };
-  const body = renderOutboxBody(ended);
-  const webhook = { ...told, body, secret: bytes, secretKeyId };
+  const webhook = { ...told, body: renderOutboxBody(ended), ...secret };
   await insertWebhook(database, tx, webhook, webhookFirstWaitMs);
 }
 
@@ -221,19 +219,11 @@ interface Ending {
   readonly happened: (job: Job) => boolean;
 }
 
-interface CallbackSecret {
-  readonly secret: Uint8Array | null;
-  readonly secret_key_id: string | null;
-}
-
-async function readCallbackSecret(
-  tx: Transaction<Schema>,
-  job: Job,
-): Promise<CallbackSecret | undefined> {
+async function readCallbackSecret(tx: Transaction<Schema>, job: Job) {
   if (job.callback === null) return undefined;
   return tx
     .selectFrom('jobs')
-    .select(['callback_secret as secret', 'callback_secret_key_id as secret_key_id'])
+    .select(['callback_secret as secret', 'callback_secret_key_id as secretKeyId'])
     .where('id', '=', job.id)
     .executeTakeFirstOrThrow();
 }

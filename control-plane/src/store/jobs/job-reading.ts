@@ -192,14 +192,13 @@ async function openOf(database: Database, accountId: string, limit: number): Pro
   const rows = await query(database, db =>
     db
       .selectFrom(JOBS_BY_LANE[database.dialect])
-      .select(['id', 'state', 'created_at'])
+      .select(['id', 'state', 'created_at as createdAtMs'])
       .where('account_id', '=', accountId)
       .where('state', 'in', OPEN_STATES)
       .limit(LOOKED_AT_MAX)
       .execute(),
   );
-  const jobs = rows.map(row => ({ id: row.id, state: row.state, createdAtMs: row.created_at }));
-  return jobs.sort((one, other) => one.createdAtMs - other.createdAtMs).slice(0, limit);
+  return rows.sort((one, other) => one.createdAtMs - other.createdAtMs).slice(0, limit);
 }
 
 /** Rows of the queue that one statement reads: about a millisecond on SQLite. */
@@ -320,7 +319,7 @@ async function classPage(database: Database, jobClass: JobClass, after: Place | 
   const rows = await query(database, db =>
     db
       .selectFrom('jobs')
-      .select(['id', 'queue_at', 'state'])
+      .select(['id', 'queue_at as atMs', 'state'])
       .where('class', '=', jobClass)
       // "is not null" would keep SQLite from walking the index in order.
       .where('queue_at', '>=', atMs)
@@ -328,10 +327,10 @@ async function classPage(database: Database, jobClass: JobClass, after: Place | 
       .orderBy('queue_at')
       .orderBy('id')
       .limit(OPEN_PAGE)
-      .$narrowType<{ queue_at: NotNull }>()
+      .$narrowType<{ atMs: NotNull }>()
       .execute(),
   );
-  return rows.map(row => ({ part, atMs: row.queue_at, id: row.id, state: row.state }));
+  return rows.map(row => ({ ...row, part }));
 }
 
 const BEFORE_ALL = { atMs: 0, id: '' };

@@ -13,6 +13,7 @@
  * The look over all live results goes in the order in which their links end; how far it has come is
  * kept in columns of the sweeper's row, since one replica at a time sweeps.
  */
+import type { NotNull } from 'kysely';
 import { CREDITS_PER_JOB, lostReferenceOf, SLOT_OF } from '../../domain/ledger.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
@@ -32,21 +33,12 @@ export interface ResultPlace {
 export const FIRST_RESULT: ResultPlace = { atMs: 0, id: '' };
 
 /** A result whose link is good. */
-export interface LiveResult {
-  readonly jobId: string;
-  readonly accountId: string;
-  readonly blob: string;
-  readonly expiresAtMs: number;
-}
+export type LiveResult = Awaited<ReturnType<typeof liveResults>>[number];
+
+export type FoundLoss = Awaited<ReturnType<typeof open>>[number];
 
 export const LOSS_FINDERS = ['download', 'replay', 'look', 'operator'] as const;
 export type LossFinder = (typeof LOSS_FINDERS)[number];
-
-export interface FoundLoss {
-  readonly jobId: string;
-  readonly accountId: string;
-  readonly foundAtMs: number;
-}
 
 export type Repayment =
   | 'paid'
@@ -124,15 +116,14 @@ export function createLostResultStore(database: Database) {
   };
 }
 
-async function liveResults(database: Database, after: ResultPlace, aheadMs: number, limit: number) {
-  const rows = await query(database, db =>
+function liveResults(database: Database, after: ResultPlace, aheadMs: number, limit: number) {
+  return query(database, db =>
     results(database, db, 'asc', limit)
       .where('result_blob_expires_at', '>', nowPlusMs(database.nowMs, aheadMs))
       .where('result_blob_expires_at', '>=', after.atMs)
       .where(eb => eb.or([eb('result_blob_expires_at', '>', after.atMs), eb('id', '>', after.id)]))
       .execute(),
   );
-  return rows.map(resultFromRow);
 }
 
 async function neighboursOf(
@@ -153,7 +144,7 @@ async function neighboursOf(
       .where('result_blob_expires_at', '>', expiresAtMs)
       .execute(),
   );
-  return [...before, ...behind].map(resultFromRow);
+  return [...before, ...behind];
 }
 
 function results(
@@ -162,30 +153,20 @@ function results(
   order: 'asc' | 'desc',
   limit: number,
 ) {
-  return db
-    .selectFrom(RESULTS[dialect])
-    .select(['id', 'account_id', 'result_blob', 'result_blob_expires_at'])
-    .orderBy('result_blob_expires_at', order)
-    .orderBy('id', order)
-    .limit(limit);
+  return (
+    db
+      .selectFrom(RESULTS[dialect])
+      .select(['id as jobId', 'account_id as accountId', 'result_blob as blob'])
+      .select('result_blob_expires_at as expiresAtMs')
+      // The condition on the one is a condition on the other: the schema keeps them set together.
+      .$narrowType<{ blob: NotNull; expiresAtMs: NotNull }>()
+      .orderBy('result_blob_expires_at', order)
+      .orderBy('id', order)
+      .limit(limit)
+  );
 }
 
 const RESULTS = throughIndex('jobs', 'jobs_result_expiry');
-
-function resultFromRow(row: {
-  id: string;
-  account_id: string;
-  result_blob: string | null;
-  result_blob_expires_at: number | null;
-}): LiveResult {
-  return {
-    jobId: row.id,
-    accountId: row.account_id,
-    // The condition on the one is a condition on the other: the schema keeps them set together.
-    blob: row.result_blob ?? '',
-    expiresAtMs: row.result_blob_expires_at ?? 0,
-  };
-}
 
 async function dueLook(database: Database): Promise<ResultPlace | undefined> {
   const row = await query(database, db =>
@@ -229,11 +210,11 @@ async function record(
   return row?.finding_id === findingId;
 }
 
-async function open(database: Database, after: ResultPlace, limit: number): Promise<FoundLoss[]> {
-  const rows = await query(database, db =>
+function open(database: Database, after: ResultPlace, limit: number) {
+  return query(database, db =>
     db
       .selectFrom('lost_results')
-      .select(['job_id', 'account_id', 'found_at'])
+      .select(['job_id as jobId', 'account_id as accountId', 'found_at as foundAtMs'])
       .where('settled_at', 'is', null)
       .where('found_at', '>=', after.atMs)
       .where(eb => eb.or([eb('found_at', '>', after.atMs), eb('job_id', '>', after.id)]))
@@ -242,11 +223,6 @@ async function open(database: Database, after: ResultPlace, limit: number): Prom
       .limit(limit)
       .execute(),
   );
-  return rows.map(row => ({
-    jobId: row.job_id,
-    accountId: row.account_id,
-    foundAtMs: row.found_at,
-  }));
 }
 
 function repay(database: Database, jobId: string, auditId: string): Promise<Repayment> {

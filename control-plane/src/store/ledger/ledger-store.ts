@@ -42,11 +42,7 @@ export interface LedgerListing {
   readonly limit: number;
 }
 
-export interface ListedEntry extends PagePlace {
-  readonly kind: LedgerKind;
-  readonly amount: number;
-  readonly reference: string;
-}
+export type ListedEntry = Awaited<ReturnType<typeof listEntries>>[number];
 
 export function createLedgerStore(database: Database) {
   return {
@@ -149,12 +145,12 @@ async function listEntries(
   database: Database,
   accountId: string,
   { kind, fromMs = 0, beforeMs = Number.MAX_SAFE_INTEGER, after, limit }: LedgerListing,
-): Promise<ListedEntry[]> {
+) {
   if (!isAsciiWord(accountId)) return [];
-  const rows = await query(database, db => {
+  return query(database, db => {
     let page = db
       .selectFrom('ledger_entries')
-      .select(['id', 'created_at', 'kind', 'amount', 'reference'])
+      .select(['id', 'created_at as atMs', 'kind', 'amount', 'reference'])
       .where(ofAccount(database.dialect, accountId))
       .orderBy('account_id', 'desc');
     if (kind !== undefined) page = page.where('kind', '=', kind).orderBy('kind', 'desc');
@@ -172,5 +168,4 @@ async function listEntries(
       .limit(limit)
       .execute();
   });
-  return rows.map(({ created_at, ...row }) => ({ ...row, atMs: created_at }));
 }

@@ -25,31 +25,8 @@ import { requireInteger } from '../database/values.ts';
 
 export type MessageKind = OutboxTable['kind'];
 
-/** A message whose time has come. */
-export interface DueMessage {
-  readonly id: string;
-  readonly accountId: string;
-  /** A URL, or whom a mail goes to. */
-  readonly address: string;
-  /** `<host>:<port>`; empty for mails, since there is one server. */
-  readonly receiver: string;
-  /** Of a mail; null otherwise. */
-  readonly subject: string | null;
-  /** Sealed. */
-  readonly body: string;
-  /** Sealed; never null for a webhook that is pending. */
-  readonly secret: Uint8Array | null;
-  readonly secretKeyId: string;
-  /** Attempts whose ends were written. */
-  readonly attempts: number;
-  readonly fence: number;
-  /** When its job ended. */
-  readonly createdAtMs: number;
-  /** The database's clock, when it was listed. */
-  readonly readAtMs: number;
-  /** As its job has it; null: none. */
-  readonly traceContext: string | null;
-}
+/** A message whose time has come; its body and secret are sealed. schema.ts has its columns. */
+export type DueMessage = Awaited<ReturnType<typeof readDue>>[number];
 
 export interface DueQuery {
   readonly kind: MessageKind;
@@ -360,7 +337,7 @@ async function countLane(database: Database, lane: Lane, max: number): Promise<n
 }
 
 /** What is to be sent; a row that was claimed or ended meanwhile fails its claim. */
-async function readDue(database: Database, rows: readonly DueRow[]): Promise<DueMessage[]> {
+async function readDue(database: Database, rows: readonly DueRow[]) {
   if (rows.length === 0) return [];
   const { nowMs } = database;
   const ids = rows.map(row => row.id);
@@ -369,27 +346,19 @@ async function readDue(database: Database, rows: readonly DueRow[]): Promise<Due
       .selectFrom('outbox')
       // An account's event and a mail have no job.
       .leftJoin('jobs', 'jobs.id', 'outbox.id')
-      .select(['outbox.id', 'outbox.account_id', 'outbox.fence', 'outbox.created_at'])
-      .select(['address', 'receiver', 'subject', 'body', 'attempts', 'secret', 'secret_key_id'])
-      .select(() => nowMs.as('read_at'))
-      .select('trace_context')
+      .select(['outbox.id', 'outbox.account_id as accountId', 'outbox.fence'])
+      .select(['address', 'receiver', 'subject', 'body', 'attempts', 'secret'])
+      .select(['secret_key_id as secretKeyId', 'outbox.created_at as createdAtMs'])
+      .select(['trace_context as traceContext', nowMs.as('readAtMs')])
       .where('outbox.id', 'in', ids)
       .execute(),
   );
   const byId = new Map(read.map(row => [row.id, row]));
   return ids.flatMap(id => {
     const row = byId.get(id);
-    // Its end was written since.
-    if (row === undefined || row.secret_key_id === null) return [];
-    const { account_id, secret_key_id, created_at, read_at, trace_context, ...message } = row;
-    return {
-      ...message,
-      accountId: account_id,
-      secretKeyId: secret_key_id,
-      createdAtMs: created_at,
-      readAtMs: read_at,
-      traceContext: trace_context,
-    };
+    // Null: its end was written since.
+    const secretKeyId = row?.secretKeyId ?? null;
+    return row === undefined || secretKeyId === null ? [] : { ...row, secretKeyId };
   });
 }
 

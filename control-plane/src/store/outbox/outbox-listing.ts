@@ -1,35 +1,16 @@
 /** What the operator and people ask of the outbox: to see webhooks, and to have one sent again. */
-import { type RawBuilder, type Selectable, sql } from 'kysely';
+import { type RawBuilder, type Selection, sql } from 'kysely';
 import type { CallbackStatus } from '../../domain/job.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import type { OutboxTable } from '../database/schema.ts';
+import type { Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { type AuditEntry, insertAuditEntry } from '../people/audit.ts';
 import { requireAuthority } from '../people/authority.ts';
 
 /** A notification as the operator may see it: the receiver instead of the URL. */
-export interface NotificationSummary {
-  readonly jobId: string;
-  /** The type of an account's event, whose own id `jobId` is; null: the end of that job. */
-  readonly event: string | null;
-  readonly accountId: string;
-  readonly receiver: string;
-  readonly status: CallbackStatus;
-  readonly attempts: number;
-  readonly lastStatusCode: number | null;
-  readonly lastAttemptAtMs: number | null;
-  /** Duration of the last attempt; null also for one from before it was kept. */
-  readonly lastDurationMs: number | null;
-  /** What is known of each attempt, in their order; fewer than `attempts` for one of before. */
-  readonly log: readonly LoggedAttempt[];
-  readonly nextAttemptAtMs: number | null;
-  readonly createdAtMs: number;
-  readonly finishedAtMs: number | null;
-  /** Until then it can be sent again; null: nothing could sign it any more. */
-  readonly secretEraseAtMs: number | null;
-}
+export type NotificationSummary = ReturnType<typeof summaryOf>;
 
 export interface NotificationFilter {
   readonly jobId?: string | undefined;
@@ -43,23 +24,25 @@ export interface NotificationFilter {
 export type RetryOutcome = 'retried' | 'absent' | 'delivered' | 'secret-erased';
 
 const SUMMARY_COLUMNS = [
-  'id',
+  'id as jobId',
+  // The type of an account's event, whose own id `jobId` is; null: the end of that job.
   'event',
-  'account_id',
+  'account_id as accountId',
   'receiver',
   'status',
   'attempts',
-  'last_status_code',
-  'last_attempt_at',
-  'last_duration_ms',
+  'last_status_code as lastStatusCode',
+  'last_attempt_at as lastAttemptAtMs',
+  'last_duration_ms as lastDurationMs',
   'attempt_log',
-  'next_attempt_at',
-  'created_at',
-  'finished_at',
-  'secret_erase_at',
-] as const satisfies readonly (keyof OutboxTable)[];
+  'next_attempt_at as nextAttemptAtMs',
+  'created_at as createdAtMs',
+  'finished_at as finishedAtMs',
+  // Until then it can be sent again; null: nothing could sign it any more.
+  'secret_erase_at as secretEraseAtMs',
+] as const;
 
-type SummaryRow = Pick<Selectable<OutboxTable>, (typeof SUMMARY_COLUMNS)[number]>;
+type SummaryRow = Selection<Schema, 'outbox', (typeof SUMMARY_COLUMNS)[number]>;
 
 const STATUSES = ['pending', 'delivered', 'failed'] as const satisfies readonly CallbackStatus[];
 
@@ -116,27 +99,12 @@ async function listNotifications(
     });
     rows.push(...some);
   }
-  rows.sort((a, b) => b.created_at - a.created_at || (a.id < b.id ? 1 : -1));
+  rows.sort((a, b) => b.createdAtMs - a.createdAtMs || (a.jobId < b.jobId ? 1 : -1));
   return rows.slice(0, limit).map(summaryOf);
 }
 
-function summaryOf(row: SummaryRow): NotificationSummary {
-  return {
-    jobId: row.id,
-    event: row.event,
-    accountId: row.account_id,
-    receiver: row.receiver,
-    status: row.status,
-    attempts: row.attempts,
-    lastStatusCode: row.last_status_code,
-    lastAttemptAtMs: row.last_attempt_at,
-    lastDurationMs: row.last_duration_ms,
-    log: loggedAttempts(row.attempt_log),
-    nextAttemptAtMs: row.next_attempt_at,
-    createdAtMs: row.created_at,
-    finishedAtMs: row.finished_at,
-    secretEraseAtMs: row.secret_erase_at,
-  };
+function summaryOf({ attempt_log, ...row }: SummaryRow) {
+  return { ...row, log: loggedAttempts(attempt_log) };
 }
 
 /**
@@ -212,7 +180,7 @@ export function withAttempt(
     then attempt_log else ${longer} end`;
 }
 
-/** In the order they were made. @param log null: none was made since the column */
+/** In the order they were made. @param log null: none was made */
 export function loggedAttempts(log: string | null): readonly LoggedAttempt[] {
   const lines = (log ?? '').split(';').filter(line => line !== '');
   return lines.flatMap(line => {

@@ -2,6 +2,7 @@
  * The log of what was changed in an account: who, when, from where, before and after. An entry
  * commits with the change that it tells of.
  */
+import type { Selection } from 'kysely';
 import type { Actor, NamedPerson } from '../../domain/account/actor.ts';
 import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
@@ -79,7 +80,7 @@ export function createAuditStore(database: Database) {
       const rows = await query(database, db => {
         const newest = db
           .selectFrom('audit_entries')
-          .selectAll()
+          .select(AUDIT_COLUMNS)
           .where(ofAccount(database.dialect, accountId))
           .orderBy('account_id', 'desc')
           .orderBy('created_at', 'desc')
@@ -96,19 +97,23 @@ export function createAuditStore(database: Database) {
   };
 }
 
+const AUDIT_COLUMNS = [
+  'id',
+  'created_at as atMs',
+  'actor_kind as actorKind',
+  'actor_mail as mail',
+  'address',
+  'action',
+  'subject',
+  'value_before',
+  'value_after',
+] as const;
+
+type AuditRow = Selection<Schema, 'audit_entries', (typeof AUDIT_COLUMNS)[number]>;
+
 /** `mail` and `address` are those of a person; null: it was nobody signed in. */
-function recordFromRow(row: Schema['audit_entries']) {
-  return {
-    id: row.id,
-    atMs: row.created_at,
-    actorKind: row.actor_kind,
-    mail: row.actor_mail,
-    address: row.address,
-    action: row.action,
-    subject: row.subject,
-    before: valuesOf(row.value_before),
-    after: valuesOf(row.value_after),
-  };
+function recordFromRow({ value_before, value_after, ...entry }: AuditRow) {
+  return { ...entry, before: valuesOf(value_before), after: valuesOf(value_after) };
 }
 
 function valuesOf(json: string | null): AuditValues | null {

@@ -43,14 +43,7 @@ export interface NewLink {
   readonly messagesMax?: number | undefined;
 }
 
-export interface FoundLink {
-  readonly accountId: string;
-  readonly accountName: string;
-  readonly mail: string;
-  readonly role: Role;
-  /** As NewLink has it. */
-  readonly provesMail: boolean;
-}
+export type FoundLink = NonNullable<Awaited<ReturnType<typeof findLink>>>;
 
 export type LinkStore = ReturnType<typeof createLinkStore>;
 
@@ -136,29 +129,20 @@ async function takeLetter(
   return withheld;
 }
 
-async function findLink(
-  database: Database,
-  db: Db,
-  tokenHash: string,
-  purpose: LinkPurpose,
-): Promise<FoundLink | undefined> {
+async function findLink(database: Database, db: Db, tokenHash: string, purpose: LinkPurpose) {
   const row = await db
     .selectFrom('one_time_links')
     .innerJoin('accounts', 'accounts.id', 'one_time_links.account_id')
-    .select(['account_id', 'mail', 'role', 'purpose', 'proves_mail', 'accounts.name'])
+    .select(['account_id as accountId', 'accounts.name as accountName', 'mail', 'role'])
+    .select('proves_mail')
     .where('token_hash', '=', tokenHash)
     .where('purpose', '=', purpose)
     .where('used_at', 'is', null)
     .where('expires_at', '>', database.nowMs)
     .executeTakeFirst();
   if (row === undefined) return undefined;
-  return {
-    accountId: row.account_id,
-    accountName: row.name,
-    mail: row.mail,
-    role: row.role,
-    provesMail: row.proves_mail === 1,
-  };
+  const { proves_mail, ...link } = row;
+  return { ...link, provesMail: proves_mail === 1 };
 }
 
 async function withdrawLink(
@@ -204,22 +188,14 @@ export async function listOpenLinks(
   purpose: LinkPurpose,
 ) {
   if (!isAsciiWord(accountId)) return [];
-  const rows = await openLinks(database, db, accountId)
-    .select(['id', 'mail', 'role', 'created_by', 'created_at', 'expires_at'])
+  return openLinks(database, db, accountId)
+    .select(['id', 'mail', 'role', 'purpose', 'created_by as createdBy'])
+    .select(['created_at as createdAtMs', 'expires_at as expiresAtMs'])
     .where('purpose', '=', purpose)
     .orderBy('account_id', 'desc')
     .orderBy('created_at', 'desc')
     .limit(purpose === 'invitation' ? INVITATIONS_OPEN_MAX : SIGN_IN_LINKS_LISTED_MAX)
     .execute();
-  return rows.map(row => ({
-    id: row.id,
-    purpose,
-    mail: row.mail,
-    role: row.role,
-    createdBy: row.created_by,
-    createdAtMs: row.created_at,
-    expiresAtMs: row.expires_at,
-  }));
 }
 
 /**

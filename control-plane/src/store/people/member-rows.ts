@@ -37,20 +37,13 @@ export async function takePerson({ engine }: Database, tx: Db, userId: string) {
     .execute();
   const row = await tx
     .selectFrom('users')
-    .select(['mail', 'mail_key', 'password_hash', 'proven_at', 'disabled_at'])
+    .select(['mail', 'mail_key as mailKey', 'password_hash as passwordHash'])
+    .select(['proven_at', 'disabled_at'])
     .where('id', '=', userId)
     .executeTakeFirst();
-  return (
-    row && {
-      mail: row.mail,
-      /** Null: known by an identity provider alone. */
-      mailKey: row.mail_key,
-      passwordHash: row.password_hash,
-      /** Whether the mail is theirs for sure (users.proven_at). */
-      isProven: row.proven_at !== null,
-      isDisabled: row.disabled_at !== null,
-    }
-  );
+  if (row === undefined) return undefined;
+  const { proven_at, disabled_at, ...person } = row;
+  return { ...person, isProven: proven_at !== null, isDisabled: disabled_at !== null };
 }
 
 /** Whether the change was made: the answer to a first try may have been lost. */

@@ -3,7 +3,7 @@ import type { Actor } from '../../domain/account/actor.ts';
 import { mailKeyOf } from '../../domain/account/mail-address.ts';
 import type { Role } from '../../domain/account/roles.ts';
 import type { Database } from '../database/connect.ts';
-import type { Db, MemberSource, Schema } from '../database/schema.ts';
+import type { Db } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { insertAuditEntry } from './audit.ts';
@@ -12,27 +12,9 @@ import { endLinksOf } from './link-store.ts';
 import { isEntered, MEMBERS_MAX, takePerson } from './member-rows.ts';
 import { endOtherSessions } from './session-store.ts';
 
-export interface Person {
-  readonly userId: string;
-  readonly mail: string;
-  readonly language: string | null;
-  /** Null: none was set. */
-  readonly passwordHash: string | null;
-  /** Whether a password can be set: not for those known by an identity provider alone. */
-  readonly hasMailKey: boolean;
-  /** Whether it is known that the mail is theirs. */
-  readonly isProven: boolean;
-}
+export type Person = ReturnType<typeof personFromRow>;
 
-export interface Member {
-  readonly userId: string;
-  readonly mail: string;
-  readonly role: Role;
-  readonly source: MemberSource;
-  /** Whether it is known that the mail is theirs. */
-  readonly isProven: boolean;
-  readonly createdAtMs: number;
-}
+export type Member = Awaited<ReturnType<typeof listMembers>>[number];
 
 /** A password that is set, of whom, and by which right. */
 export interface PasswordSet {
@@ -108,44 +90,39 @@ export function createPeopleStore(database: Database) {
 function selectPeople(db: Db) {
   return db
     .selectFrom('users')
-    .select(['id', 'mail', 'mail_key', 'language', 'password_hash', 'proven_at'])
+    .select(['id as userId', 'mail', 'language', 'password_hash as passwordHash'])
+    .select(['mail_key', 'proven_at'])
     .where('disabled_at', 'is', null);
 }
 
-function personFromRow(
-  row: Pick<
-    Schema['users'],
-    'id' | 'mail' | 'mail_key' | 'language' | 'password_hash' | 'proven_at'
-  >,
-): Person {
+type PersonRow = Awaited<ReturnType<ReturnType<typeof selectPeople>['executeTakeFirstOrThrow']>>;
+
+function personFromRow({ mail_key, proven_at, ...person }: PersonRow) {
   return {
-    userId: row.id,
-    mail: row.mail,
-    language: row.language,
-    passwordHash: row.password_hash,
-    hasMailKey: row.mail_key !== null,
-    isProven: row.mail_key === null || row.proven_at !== null,
+    ...person,
+    /** Whether a password can be set: not for those known by an identity provider alone. */
+    hasMailKey: mail_key !== null,
+    /** Whether it is known that the mail is theirs. */
+    isProven: mail_key === null || proven_at !== null,
   };
 }
 
-async function listMembers(db: Db, accountId: string): Promise<Member[]> {
+async function listMembers(db: Db, accountId: string) {
   if (!isAsciiWord(accountId)) return [];
   const rows = await db
     .selectFrom('members')
     .innerJoin('users', 'users.id', 'members.user_id')
-    .select(['members.user_id', 'members.role', 'members.source', 'members.created_at'])
+    .select(['members.user_id as userId', 'members.role', 'members.source'])
     .select(['users.mail', 'users.mail_key', 'users.proven_at'])
+    .select('members.created_at as createdAtMs')
     .where('members.account_id', '=', accountId)
     .limit(MEMBERS_MAX)
     .execute();
   return rows
-    .map(row => ({
-      userId: row.user_id,
-      mail: row.mail,
-      role: row.role,
-      source: row.source,
-      isProven: row.mail_key === null || row.proven_at !== null,
-      createdAtMs: row.created_at,
+    .map(({ mail_key, proven_at, ...member }) => ({
+      ...member,
+      /** Whether it is known that the mail is theirs. */
+      isProven: mail_key === null || proven_at !== null,
     }))
     .sort((a, b) => (a.mail < b.mail ? -1 : 1));
 }

@@ -13,7 +13,6 @@
  * | a mail that is proven    | link-use.ts: those of who only typed it                            |
  */
 import type { ExpressionBuilder } from 'kysely';
-import type { Role } from '../../domain/account/roles.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { Db, Schema, SignInMethod } from '../database/schema.ts';
@@ -44,24 +43,9 @@ export interface NewSession {
   readonly agent: string;
 }
 
-export interface Membership {
-  readonly accountId: string;
-  readonly accountName: string;
-  readonly role: Role;
-}
+export type Membership = Awaited<ReturnType<typeof readMemberships>>[number];
 
-export interface FoundSession {
-  readonly id: string;
-  readonly userId: string;
-  readonly mail: string;
-  readonly language: string | null;
-  /** How it began. */
-  readonly method: SignInMethod;
-  /** The account that the person acts for; one of `memberships`. */
-  readonly accountId: string;
-  /** By the accounts' names. */
-  readonly memberships: readonly Membership[];
-}
+export type FoundSession = NonNullable<Awaited<ReturnType<typeof findSession>>>;
 
 export type ListedSession = Awaited<ReturnType<typeof listSessions>>[number];
 
@@ -222,81 +206,55 @@ export function isAlive(nowMs: Database['nowMs']) {
     ]);
 }
 
-async function findSession(
-  database: Database,
-  db: Db,
-  idHash: string,
-): Promise<FoundSession | undefined> {
-  const { nowMs } = database;
+async function findSession({ nowMs }: Database, db: Db, idHash: string) {
   const row = await db
     .selectFrom('sessions')
     .innerJoin('users', 'users.id', 'sessions.user_id')
-    .select([
-      'sessions.id',
-      'sessions.user_id',
-      'sessions.account_id',
-      'sessions.seen_at',
-      'sessions.method',
-      'users.mail',
-      'users.language',
-      nowMs.as('now'),
-    ])
+    .select(['sessions.id', 'sessions.user_id as userId', 'sessions.method'])
+    // The account that the person acts for; one of `memberships`.
+    .select('sessions.account_id as accountId')
+    .select(['users.mail', 'users.language', 'sessions.seen_at', nowMs.as('now')])
     .where('sessions.id_hash', '=', idHash)
     .where(isAlive(nowMs))
     .where('users.disabled_at', 'is', null)
     .executeTakeFirst();
   if (row === undefined) return undefined;
-  const memberships = await readMemberships(db, row.user_id);
-  if (!memberships.some(({ accountId }) => accountId === row.account_id)) return undefined;
-  if (row.now - row.seen_at > SEEN_LATE_MS) {
+  const { seen_at: seenAtMs, now, ...session } = row;
+  const memberships = await readMemberships(db, session.userId);
+  if (!memberships.some(({ accountId }) => accountId === session.accountId)) return undefined;
+  if (now - seenAtMs > SEEN_LATE_MS) {
     await db
       .updateTable('sessions')
       .set({ seen_at: nowMs })
       .where('id_hash', '=', idHash)
-      .where('seen_at', '<', row.now)
+      .where('seen_at', '<', now)
       .execute();
   }
-  return {
-    id: row.id,
-    userId: row.user_id,
-    mail: row.mail,
-    language: row.language,
-    method: row.method,
-    accountId: row.account_id,
-    memberships,
-  };
+  return { ...session, memberships };
 }
 
-export async function readMemberships(db: Db, userId: string): Promise<Membership[]> {
+/** By the accounts' names. */
+async function readMemberships(db: Db, userId: string) {
   const rows = await db
     .selectFrom('members')
     .innerJoin('accounts', 'accounts.id', 'members.account_id')
-    .select(['members.account_id', 'members.role', 'accounts.name'])
+    .select(['members.account_id as accountId', 'accounts.name as accountName', 'members.role'])
     .where('members.user_id', '=', userId)
     .orderBy('members.account_id')
     .limit(MEMBERSHIPS_MAX)
     .execute();
-  return rows
-    .map(row => ({ accountId: row.account_id, accountName: row.name, role: row.role }))
-    .sort((a, b) => (a.accountName < b.accountName ? -1 : 1));
+  return rows.sort((a, b) => (a.accountName < b.accountName ? -1 : 1));
 }
 
-async function listSessions(database: Database, db: Db, userId: string) {
-  const rows = await db
+function listSessions(database: Database, db: Db, userId: string) {
+  return db
     .selectFrom('sessions')
-    .select(['id', 'method', 'created_at', 'seen_at', 'address', 'agent'])
+    .select(['id', 'method', 'created_at as createdAtMs', 'seen_at as seenAtMs'])
+    .select(['address', 'agent'])
     .where('user_id', '=', userId)
     .where(isAlive(database.nowMs))
     .orderBy('created_at', 'desc')
     .orderBy('id', 'desc')
     .limit(SESSIONS_MAX)
     .execute();
-  return rows.map(row => ({
-    id: row.id,
-    method: row.method,
-    createdAtMs: row.created_at,
-    seenAtMs: row.seen_at,
-    address: row.address,
-    agent: row.agent,
-  }));
 }
