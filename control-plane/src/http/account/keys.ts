@@ -60,18 +60,7 @@ const MANAGE = { config: { permission: 'keys.manage' } } as const;
 type KeyRequest = FastifyRequest<{ Params: { id: string } }>;
 
 /** A form as it was typed, and what is wrong with it. */
-interface TypedKey {
-  readonly values: {
-    readonly name: string;
-    readonly expires: string;
-    readonly cap: string;
-    readonly period: string;
-    readonly rate: string;
-    readonly scopes: readonly string[];
-    readonly networks: string;
-  };
-  readonly errors: Readonly<Partial<Record<keyof TypedKey['values'], string>>>;
-}
+type TypedKey = Pick<ReturnType<typeof readKeyForm>, 'values' | 'errors'>;
 
 /** @param baseUrl for the line that shows how to call the API */
 export function registerKeyRoutes(account: FastifyInstance, keys: ManageKeys, baseUrl: string) {
@@ -446,18 +435,8 @@ function valuesOf({ name, policy }: ApiKey): TypedKey['values'] {
   };
 }
 
-interface AskedKey {
-  readonly name: string;
-  readonly expires: 'keep' | 'never' | { readonly inMs: number };
-  readonly policy: KeyPolicy;
-}
-
 /** `asked` is undefined where something is wrong. @param isNew a new key has no expiry to keep */
-function readKeyForm(
-  form: FormFields,
-  { keys }: Words,
-  isNew: boolean,
-): TypedKey & { readonly asked: AskedKey | undefined } {
+function readKeyForm(form: FormFields, { keys }: Words, isNew: boolean) {
   const values = {
     name: form.text('name'),
     expires: form.text('expires'),
@@ -475,7 +454,7 @@ function readKeyForm(
   const scopes = parseKeyScopes(values.scopes);
   const networks = parseKeyNetworks(values.networks);
   const wrong = keys.errors;
-  const errors = {
+  const errors: Partial<Record<keyof typeof values, string>> = {
     ...(name === undefined && { name: wrong.name }),
     ...(expires === undefined && { expires: wrong.expires }),
     ...(credits === undefined && { cap: fill(wrong.cap, { max: CREDITS_AMOUNT_MAX }) }),
@@ -490,7 +469,7 @@ function readKeyForm(
   if (!isRead || Object.keys(errors).length > 0 || 'wrong' in networks) {
     return { values, asked: undefined, errors };
   }
-  const policy = {
+  const policy: KeyPolicy = {
     ...(typeof credits === 'number' && { cap: { credits, period } }),
     ...(typeof rate === 'number' && { submissionsPerMinute: rate }),
     ...(typeof scopes === 'object' && { scopes }),
@@ -499,8 +478,9 @@ function readKeyForm(
   return { values, asked: { name, expires, policy }, errors };
 }
 
-function parseExpires(text: string, isNew: boolean): AskedKey['expires'] | undefined {
-  if (text === 'never' || (text === 'keep' && !isNew)) return text;
+function parseExpires(text: string, isNew: boolean) {
+  if (text === 'never') return 'never' as const;
+  if (text === 'keep' && !isNew) return 'keep' as const;
   const days = KEY_EXPIRY_PRESETS_DAYS.find(preset => String(preset) === text);
   return days === undefined ? undefined : { inMs: days * DAY_MS };
 }

@@ -136,23 +136,15 @@ function answerChange(
   return renderPeople(reply, services, { problem });
 }
 
-/** The form of an invitation, where it was not accepted. */
-interface TypedInvitation {
-  readonly mail: string;
-  readonly role: string;
-  readonly errors: { readonly mail?: string | undefined; readonly role?: string | undefined };
-}
-
-interface Made {
-  readonly mail: string;
-  /** Undefined: it is in the mail alone. */
-  readonly url: string | undefined;
-  readonly untilMs: number;
-}
-
 interface Shown {
-  readonly typed?: TypedInvitation;
-  readonly made?: Made;
+  /** The form of an invitation, where it was not accepted. */
+  readonly typed?: {
+    readonly mail: string;
+    readonly role: string;
+    readonly errors: { readonly mail?: string | undefined; readonly role?: string | undefined };
+  };
+  /** An invitation; its url is undefined where it is in the mail alone. */
+  readonly made?: { readonly mail: string; readonly url: string | undefined; untilMs: number };
   readonly problem?: string;
   /** Somebody who was removed: what lives on of theirs is shown. */
   readonly removed?: string;
@@ -198,7 +190,10 @@ async function renderPeople(
   });
 }
 
-function madeLink({ words, formats }: Visit, { mail, url, untilMs }: Made): VNode {
+function madeLink(
+  { words, formats }: Visit,
+  { mail, url, untilMs }: NonNullable<Shown['made']>,
+): VNode {
   const { people, common } = words;
   const until = formats.dateTime(untilMs);
   if (url === undefined) return notice('good', fill(people.sent, { mail, time: until }));
@@ -275,7 +270,7 @@ function memberCells({ words, formats, csrf, userId: own }: Visit, row: Member):
   ];
 }
 
-function inviteForm({ words, csrf }: Visit, typed: TypedInvitation | undefined): VNode {
+function inviteForm({ words, csrf }: Visit, typed: Shown['typed']): VNode {
   const { people, roles } = words;
   const options = ROLES.map(role => {
     return { value: role, label: roles[role], hint: people.roleHints[role] };

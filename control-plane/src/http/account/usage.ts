@@ -193,11 +193,7 @@ async function renderUsage(reply: FastifyReply, readUsage: ReadUsage) {
 }
 
 /** As typed; '' where it was not. */
-interface TypedUsage {
-  readonly from: string;
-  readonly to: string;
-  readonly group: string;
-}
+type TypedUsage = ReturnType<typeof typedOf>;
 
 /** @param errors what is wrong with a field, in words */
 function filterOf(
@@ -291,9 +287,9 @@ function usageChart({ words, formats }: Visit, title: string, { from, to, usage 
 }
 
 /** @throws PageError given twice */
-function typedOf(request: FastifyRequest): TypedUsage {
-  const [from, to, group] = ['from', 'to', 'group'].map(name => queryText(request, name));
-  return { from: from ?? '', to: to ?? '', group: group ?? '' };
+function typedOf(request: FastifyRequest) {
+  const text = (name: string) => queryText(request, name);
+  return { from: text('from'), to: text('to'), group: text('group') };
 }
 
 /** A field that is left empty takes its default. */

@@ -12,8 +12,7 @@ import { type PageContent, renderFramed } from '../account/page/frame.ts';
 import type { IconName } from '../account/page/icons.ts';
 import { errorPage } from '../account/page/render-page.ts';
 import { PageError } from '../account/session/page-error.ts';
-import { type Locale, localeOf, maybeCsrf, queryOf } from '../account/session/visit.ts';
-import type { Words } from '../account/words/words.ts';
+import { localeOf, maybeCsrf, queryOf } from '../account/session/visit.ts';
 
 export interface OperatorServices {
   readonly operateAccounts: OperateAccounts;
@@ -37,16 +36,11 @@ const ENTRIES = [
   { name: 'notifications', path: `${PAGES_PATH}/notifications`, icon: 'bell' },
 ] as const satisfies readonly { name: string; path: string; icon: IconName }[];
 
-/** What a page of the operator is made with. */
-export interface OperatorVisit extends Locale {
-  /** The section of these pages. */
-  readonly own: Words['operator'];
-  /** For the hidden field of forms. */
-  readonly csrf: string;
-}
+/** What a page of the operator is made with; `own` is the section of these pages. */
+export type OperatorVisit = ReturnType<typeof operatorVisitOf>;
 
 /** Only for routes behind the session. */
-export function operatorVisitOf(request: FastifyRequest): OperatorVisit {
+export function operatorVisitOf(request: FastifyRequest) {
   const csrf = maybeCsrf(request);
   if (csrf === undefined) throw new Error('a route without a session asked for its token');
   const locale = localeOf(request);

@@ -1,7 +1,7 @@
 /** The frame of every page, at both doors: navigation, the person, the page's head, its content. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { localeOf, maybeCsrf, queryOf, type SignedIn } from '../session/visit.ts';
+import { type Locale, localeOf, maybeCsrf, queryOf, type SignedIn } from '../session/visit.ts';
 import { LANGUAGES, type Language, type Words } from '../words/words.ts';
 import { assetHref } from './assets.ts';
 import { button, postForm } from './forms.ts';
@@ -50,15 +50,15 @@ interface Frame {
   readonly person?: SignedIn | undefined;
 }
 
-interface FrameProps extends Omit<PageContent, 'said'>, Frame {
-  readonly language: Language;
-  readonly words: Words;
-  /** Path and query of this page. */
-  readonly address: string;
-  /** For the forms of the frame; undefined: nobody is signed in. */
-  readonly csrf: string | undefined;
-  readonly said: string | undefined;
-}
+type FrameProps = Omit<PageContent, 'said'> &
+  Frame &
+  Locale & {
+    /** Path and query of this page. */
+    readonly address: string;
+    /** For the forms of the frame; undefined: nobody is signed in. */
+    readonly csrf: string | undefined;
+    readonly said: string | undefined;
+  };
 
 /** No word of it allows inline script or style, another host, or a frame. */
 const POLICY = [
