@@ -4,7 +4,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { crc32 } from 'node:zlib';
 import { ObjectStoreError } from './store-error.ts';
 
-export type ChecksumAlgorithm = 'crc32' | 'sha1' | 'sha256';
+export type ChecksumAlgorithm = 'crc32' | 'sha256';
 
 export interface Checksum {
   readonly algorithm: ChecksumAlgorithm;
@@ -12,7 +12,7 @@ export interface Checksum {
   readonly value: string;
 }
 
-const ALGORITHMS: readonly ChecksumAlgorithm[] = ['crc32', 'sha1', 'sha256'];
+const ALGORITHMS: readonly ChecksumAlgorithm[] = ['crc32', 'sha256'];
 
 export function digestOf(algorithm: ChecksumAlgorithm, bytes: Uint8Array): Buffer {
   if (algorithm !== 'crc32') return createHash(algorithm).update(bytes).digest();

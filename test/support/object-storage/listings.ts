@@ -1,4 +1,7 @@
-/** What S3 answers to those who ask which objects and which unfinished uploads there are. */
+/**
+ * What S3 answers to those who ask which objects and which unfinished uploads there are; keys have
+ * no characters that XML cannot hold.
+ */
 import type { Bucket, Upload } from './objects.ts';
 import { type XmlTree, xmlDocument } from './xml.ts';
 
@@ -13,10 +16,6 @@ function pageMax(text: string | null): number {
   return Math.min(PAGE_MAX, text === null ? PAGE_MAX : Number(text));
 }
 
-function encoder(query: URLSearchParams): (text: string) => string {
-  return query.get('encoding-type') === 'url' ? encodeURIComponent : text => text;
-}
-
 /** ListObjectsV2 without delimiters. */
 export function listObjects(bucket: Bucket, name: string, query: URLSearchParams): string {
   const prefix = query.get('prefix') ?? '';
@@ -28,11 +27,10 @@ export function listObjects(bucket: Bucket, name: string, query: URLSearchParams
   const keys = bucket.keys(prefix).filter(key => after === '' || later(key));
   const page = keys.slice(0, max);
   const truncated = keys.length > page.length;
-  const encode = encoder(query);
   const contents = page.map((key): XmlTree => {
     const { modifiedMs, etag, bytes } = bucket.get(key);
     return {
-      Key: encode(key),
+      Key: key,
       LastModified: instant(modifiedMs),
       ETag: etag,
       Size: bytes.length,
@@ -41,10 +39,9 @@ export function listObjects(bucket: Bucket, name: string, query: URLSearchParams
   });
   return xmlDocument('ListBucketResult', {
     Name: name,
-    Prefix: encode(prefix),
+    Prefix: prefix,
     KeyCount: page.length,
     MaxKeys: max,
-    EncodingType: query.get('encoding-type') ?? undefined,
     IsTruncated: truncated,
     NextContinuationToken: truncated
       ? Buffer.from(page.at(-1) ?? '').toString('base64url')
@@ -68,17 +65,15 @@ export function listUploads(bucket: Bucket, name: string, query: URLSearchParams
   const page = uploads.slice(0, max);
   const last = page.at(-1);
   const truncated = uploads.length > page.length;
-  const encode = encoder(query);
   return xmlDocument('ListMultipartUploadsResult', {
     Bucket: name,
-    Prefix: encode(prefix),
+    Prefix: prefix,
     MaxUploads: max,
-    EncodingType: query.get('encoding-type') ?? undefined,
     IsTruncated: truncated,
-    NextKeyMarker: truncated ? encode(last?.key ?? '') : undefined,
+    NextKeyMarker: truncated ? (last?.key ?? '') : undefined,
     NextUploadIdMarker: truncated ? last?.id : undefined,
     Upload: page.map(({ key, id, initiatedMs }) => ({
-      Key: encode(key),
+      Key: key,
       UploadId: id,
       Initiated: instant(initiatedMs),
       StorageClass: 'STANDARD',
@@ -88,20 +83,4 @@ export function listUploads(bucket: Bucket, name: string, query: URLSearchParams
 
 function placeOf({ key, id }: Upload): string {
   return `${key}\0${id}`;
-}
-
-/** ListParts, all on one page. */
-export function listParts(upload: Upload, name: string): string {
-  const parts = [...upload.parts].sort(([a], [b]) => a - b);
-  return xmlDocument('ListPartsResult', {
-    Bucket: name,
-    Key: upload.key,
-    UploadId: upload.id,
-    IsTruncated: false,
-    Part: parts.map(([number, { etag, bytes }]) => ({
-      PartNumber: number,
-      ETag: etag,
-      Size: bytes.length,
-    })),
-  });
 }

@@ -8,7 +8,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Checksum, ChecksumAlgorithm } from './checksums.ts';
-import { listObjects, listParts, listUploads } from './listings.ts';
+import { listObjects, listUploads } from './listings.ts';
 import { answerObject } from './object-answers.ts';
 import { Bucket, type NamedPart, type ObjectHeaders } from './objects.ts';
 import { readBody } from './request-body.ts';
@@ -16,8 +16,6 @@ import { type Identity, verifySignature } from './signature.ts';
 import { ObjectStoreError } from './store-error.ts';
 import { elementsOf, textOf, type XmlTree, xmlDocument } from './xml.ts';
 
-/** Keys of one DeleteObjects. */
-const DELETE_KEYS_MAX = 1000;
 const KEPT_HEADERS =
   /^(content-type|content-disposition|cache-control|x-amz-meta-.*|x-amz-server-side-encryption(-aws-kms-key-id)?)$/;
 
@@ -138,22 +136,16 @@ function sendText(response: ServerResponse, body: string): void {
 }
 
 async function route(call: Call): Promise<void> {
-  const { request, query, key, response } = call;
+  const { request, query, bucket, key, response } = call;
   const operation = `${request.method} ${key === '' ? 'bucket' : 'object'}`;
   if (operation === 'HEAD bucket') response.writeHead(200).end();
   else if (operation === 'GET bucket') listBucket(call);
-  else if (operation === 'POST bucket' && query.has('delete')) await deleteMany(call);
-  else if (operation === 'GET object' || operation === 'HEAD object') read(call);
-  else if (operation === 'PUT object') await put(call);
+  else if (operation === 'GET object' || operation === 'HEAD object') {
+    answerObject(request, response, query, bucket.get(key));
+  } else if (operation === 'PUT object') await put(call);
   else if (operation === 'POST object') await post(call);
   else if (operation === 'DELETE object') remove(call);
   else throw new ObjectStoreError(501, 'NotImplemented');
-}
-
-function read({ request, response, query, bucket, bucketName, key }: Call): void {
-  const id = query.get('uploadId');
-  if (id === null) answerObject(request, response, query, bucket.get(key));
-  else sendText(response, listParts(bucket.upload(key, id), bucketName));
 }
 
 function listBucket({ response, query, bucket, bucketName }: Call): void {
@@ -165,14 +157,6 @@ function listBucket({ response, query, bucket, bucketName }: Call): void {
     throw new ObjectStoreError(501, 'NotImplemented');
   }
   sendText(response, listObjects(bucket, bucketName, query));
-}
-
-async function deleteMany({ request, response, bucket, payloadHash }: Call): Promise<void> {
-  const { bytes } = await readBody(request, payloadHash);
-  const keys = elementsOf(bytes.toString(), 'Object').map(entry => textOf(entry, 'Key') ?? '');
-  if (keys.length > DELETE_KEYS_MAX) throw new ObjectStoreError(400, 'MalformedXML');
-  for (const key of keys) bucket.objects.delete(key);
-  send(response, 200, 'DeleteResult', { Deleted: keys.map(Key => ({ Key })) });
 }
 
 async function put(call: Call): Promise<void> {
@@ -227,7 +211,7 @@ function remove({ response, query, bucket, key }: Call): void {
 }
 
 function namedPart(xml: string): NamedPart {
-  const algorithm = (['crc32', 'sha1', 'sha256'] satisfies ChecksumAlgorithm[]).find(
+  const algorithm = (['crc32', 'sha256'] satisfies ChecksumAlgorithm[]).find(
     name => textOf(xml, `Checksum${name.toUpperCase()}`) !== undefined,
   );
   const number = Number(textOf(xml, 'PartNumber'));
