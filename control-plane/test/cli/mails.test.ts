@@ -3,26 +3,17 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, it } from 'node:test';
 import { at } from '../../../test/support/at.ts';
-import { useTestDatabase } from '../../../test/support/database.ts';
-import type { Database } from '../../src/store/database/connect.ts';
 import { insertMail } from '../../src/store/outbox/outbox-rows.ts';
-import type { Stores } from '../../src/store/stores.ts';
 import { dueMails, mailEnd } from '../store/alerts-fixtures.ts';
-import { storesOn } from '../store/fixtures.ts';
+import { useStores } from '../store/fixtures.ts';
 import { runCli } from '../support/cli.ts';
 
 const HOUR_MS = 3_600_000;
 
 describe('the mails commands', () => {
-  const databases = useTestDatabase('sqlite');
-  let database: Database;
-  let stores: Stores;
+  const { databases, database, stores } = useStores();
 
-  beforeEach(async () => {
-    database = await databases.open();
-    stores = storesOn(database);
-    await database.kysely.deleteFrom('outbox').execute();
-  });
+  beforeEach(() => database.kysely.deleteFrom('outbox').execute());
 
   const run = (...args: string[]) =>
     runCli({ MATTING_DATABASE_URL: databases.url() }, 'mails', ...args);

@@ -1,19 +1,13 @@
 /** `matting orders`: what an operator types when money came, or went back. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { before, describe, it } from 'node:test';
-import { useTestDatabase } from '../../../test/support/database.ts';
-import type { Stores } from '../../src/store/stores.ts';
-import { fundedAccount, IMAGE_FAULT, newJob, running, storesOn } from '../store/fixtures.ts';
+import { describe, it } from 'node:test';
+import { fundedAccount, IMAGE_FAULT, newJob, running, useStores } from '../store/fixtures.ts';
 import { OPERATOR, placed } from '../store/orders.ts';
 import { runCli } from '../support/cli.ts';
 
 describe('orders on the command line', () => {
-  const databases = useTestDatabase('sqlite');
-  let stores: Stores;
-  before(async () => {
-    stores = storesOn(await databases.open());
-  });
+  const { databases, stores } = useStores();
 
   const run = (...args: string[]) =>
     runCli({ MATTING_DATABASE_URL: databases.url() }, 'orders', ...args);

@@ -5,18 +5,16 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { after, before, describe, it } from 'node:test';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
+import { before, describe, it } from 'node:test';
 import { signingKeyOf } from '../../src/secrets/callback-secret.ts';
 import { signMessage } from '../../src/services/notification/signature.ts';
-import type { Stores } from '../../src/store/stores.ts';
 import {
   fundedAccount,
   IMAGE_FAULT,
   newJob,
   running,
-  storesOn,
   submitted,
+  useStores,
 } from '../store/fixtures.ts';
 import { runCli } from '../support/cli.ts';
 
@@ -29,19 +27,15 @@ const CALLBACK = {
 const END = { statusCode: 503, durationMs: 1 };
 
 describe('the webhooks commands', () => {
-  let test: TestDatabase;
-  let stores: Stores;
+  const { databases, stores } = useStores();
   let accountId: string;
 
   before(async () => {
-    test = await createTestDatabase('sqlite');
-    stores = storesOn(await test.open());
     accountId = await fundedAccount(stores, 100);
   });
-  after(() => test.close());
 
   const run = (...args: string[]) =>
-    runCli({ MATTING_DATABASE_URL: test.url }, 'webhooks', ...args);
+    runCli({ MATTING_DATABASE_URL: databases.url() }, 'webhooks', ...args);
 
   async function ended(): Promise<string> {
     const { job, claim } = await running(stores, newJob(accountId, { callback: CALLBACK }));

@@ -3,14 +3,12 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import type { FastifyInstance, InjectOptions, LightMyRequestResponse } from 'fastify';
-import { useTestDatabase } from '../../../test/support/database.ts';
 import { csrfTokenOf } from '../../src/http/account/session/cookies.ts';
 import { OperatorSessions } from '../../src/http/operator-pages/operator-session.ts';
 import { KEY_GUESSES } from '../../src/http/operator-pages/sign-in-pages.ts';
 import type { SeenAlert } from '../../src/store/alerts/alert-store.ts';
-import type { Stores } from '../../src/store/stores.ts';
 import { seenOf, tellingOf, watchedAccount } from '../store/alerts-fixtures.ts';
-import { claimed, fundedAccount, newJob, storesOn, submitted } from '../store/fixtures.ts';
+import { claimed, fundedAccount, newJob, submitted, useStores } from '../store/fixtures.ts';
 import { placed } from '../store/orders.ts';
 import { appOn, ask, KEY, register } from './routes/operator-port.ts';
 
@@ -21,13 +19,11 @@ const FORM = 'application/x-www-form-urlencoded';
 type Fields = Readonly<Record<string, string>>;
 
 describe("the operator's pages on sqlite", () => {
-  const databases = useTestDatabase('sqlite');
-  let stores: Stores;
+  const { stores } = useStores();
   let app: FastifyInstance;
   let cookie: string;
 
   before(async () => {
-    stores = storesOn(await databases.open());
     app = appOn(stores);
     await app.ready();
     cookie = cookieOf(await signIn(KEY));

@@ -2,10 +2,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { FastifyInstance } from 'fastify';
-import { useTestDatabase } from '../../../test/support/database.ts';
 import { OperatorSessions, SESSION_MS } from '../../src/http/operator-pages/operator-session.ts';
-import type { Stores } from '../../src/store/stores.ts';
-import { fundedAccount, storesOn } from '../store/fixtures.ts';
+import { fundedAccount, useStores } from '../store/fixtures.ts';
 import { hold, listening } from '../support/area/held-form.ts';
 import { signIn } from '../support/signed-in-browser.ts';
 import { openTestApp } from '../support/test-app.ts';
@@ -57,11 +55,9 @@ describe('the two doors', () => {
 });
 
 describe('a form of the operator that is held', () => {
-  const databases = useTestDatabase('sqlite');
-  let stores: Stores;
+  const { stores } = useStores();
   let app: FastifyInstance;
   before(async () => {
-    stores = storesOn(await databases.open());
     app = appOn(stores);
     await app.ready();
   });

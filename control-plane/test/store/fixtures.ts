@@ -40,18 +40,24 @@ interface OpenedStores {
 /** A group of tests of the stores, for each database (describeOnDatabases). */
 export function describeStores(name: string, group: (opened: OpenedStores) => void): void {
   describeOnDatabases(name, dialect => {
-    const databases = useTestDatabase(dialect);
-    const open = () => {
-      const database = {} as Database;
-      const stores = {} as Stores;
-      before(async () => {
-        fill(database, await databases.open());
-        fill(stores, storesOn(database));
-      });
-      return { database, stores };
-    };
-    group({ dialect, databases, ...open(), replica: () => open().stores });
+    const opened = useStores(dialect);
+    const { databases } = opened;
+    group({ dialect, ...opened, replica: () => useStores(dialect, databases).stores });
   });
+}
+
+/** Of a describe: a database of its own, open before the first test. */
+export function useStores(
+  dialect: DatabaseDialect = 'sqlite',
+  databases = useTestDatabase(dialect),
+) {
+  const database = {} as Database;
+  const stores = {} as Stores;
+  before(async () => {
+    fill(database, await databases.open());
+    fill(stores, storesOn(database));
+  });
+  return { databases, database, stores };
 }
 
 /** The group names its stores when it is declared, and they are opened later. */

@@ -5,15 +5,12 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { type AddressInfo, connect } from 'node:net';
 import { after, afterEach, before, describe, it, test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
-import { useTestDatabase } from '../../../../test/support/database.ts';
-import type { Stores } from '../../../src/store/stores.ts';
-import { storesOn } from '../../store/fixtures.ts';
+import { useStores } from '../../store/fixtures.ts';
 import { openTestApp } from '../../support/test-app.ts';
 import { AUTHORIZED, appOn, KEY, listen, raw, register } from './operator-port.ts';
 
 describe('the proxy to a node', () => {
-  const databases = useTestDatabase('sqlite');
-  let stores: Stores;
+  const { stores } = useStores();
   let app: FastifyInstance;
   let port: number;
   let node: Server;
@@ -21,7 +18,6 @@ describe('the proxy to a node', () => {
   let answerAs: (request: IncomingMessage, response: ServerResponse) => void;
 
   before(async () => {
-    stores = storesOn(await databases.open());
     app = appOn(stores, { nodeProxy: { silenceMsMax: 1500, answerMsMax: 4500 } });
     port = await listen(app);
     seen = [];

@@ -6,8 +6,7 @@ import { type AddressInfo, connect } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
-import { useTestDatabase } from '../../../../test/support/database.ts';
-import { storesOn } from '../../store/fixtures.ts';
+import { useStores } from '../../store/fixtures.ts';
 import { linesLogger } from '../../support/raw-http.ts';
 import { AUTHORIZED, appOn, KEY, listen, register } from './operator-port.ts';
 
@@ -19,7 +18,7 @@ interface Line {
 }
 
 describe('the log of the operator port', () => {
-  const databases = useTestDatabase('sqlite');
+  const { stores } = useStores();
   const { lines, logger } = linesLogger<Line>();
   const asked = Promise.withResolvers<void>();
   /** A node that does not answer. */
@@ -28,7 +27,6 @@ describe('the log of the operator port', () => {
   let port: number;
 
   before(async () => {
-    const stores = storesOn(await databases.open());
     app = appOn(stores, { logger });
     port = await listen(app);
     node.listen(0, '127.0.0.1');

@@ -16,6 +16,7 @@ import {
   running,
   storesOn,
   submitted,
+  useStores,
 } from '../../store/fixtures.ts';
 import { AUTHORIZED, appOn, ask, codeOf, KEY, listen, raw, register } from './operator-port.ts';
 
@@ -169,11 +170,7 @@ describeOnDatabases("the operator's port", dialect => {
 });
 
 describe("the operator's key", () => {
-  const databases = useTestDatabase('sqlite');
-  let stores: Stores;
-  before(async () => {
-    stores = storesOn(await databases.open());
-  });
+  const { stores } = useStores();
 
   it('that is not configured leaves everything behind it off, and says so', async () => {
     const app = appOn(stores, { operatorKey: undefined });

@@ -1,9 +1,8 @@
 /** Mails that wait: who is held up by whom, what is tried again, what dies in between. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { sql } from 'kysely';
-import { useTestDatabase } from '../../../../test/support/database.ts';
 import { CallbackSecrets, mailBody } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import type { MessageDelivery } from '../../../src/services/notification/deliver-messages.ts';
@@ -12,59 +11,50 @@ import {
   MAILS_UNDER_WAY_MAX,
   mailDelivery,
 } from '../../../src/services/notification/send-mails.ts';
-import type { Database } from '../../../src/store/database/connect.ts';
 import { insertMail } from '../../../src/store/outbox/outbox-rows.ts';
-import type { Stores } from '../../../src/store/stores.ts';
 import { dueMails, mailEnd } from '../../store/alerts-fixtures.ts';
-import { storesOn } from '../../store/fixtures.ts';
+import { useStores } from '../../store/fixtures.ts';
 import { silent, until } from '../dispatch/harness.ts';
 
 const HOUR_MS = 3_600_000;
 
-let database: Database;
-let stores: Stores;
-
 const SECRETS = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 1)));
-
-/** Each of an account of its own, unless one is given. */
-async function put(recipients: readonly string[], accountId?: string): Promise<void> {
-  for (const recipient of recipients) {
-    const id = randomUUID();
-    const body = SECRETS.sealText(`to ${recipient}`, mailBody(id));
-    const mail = { id, accountId: accountId ?? recipient, recipient, subject: 'low', body };
-    await insertMail(database, database.kysely, mail);
-  }
-}
-
-async function statusOf(recipient: string) {
-  const mails = database.kysely.selectFrom('outbox').where('address', '=', recipient);
-  const { status, attempts, last_error } = await mails.selectAll().executeTakeFirstOrThrow();
-  return [status, attempts, last_error];
-}
 
 type Send = (mail: OutgoingMail, signal: AbortSignal) => Promise<MailOutcome>;
 
-function delivery(send: Send, observed: string[] = [], secrets = SECRETS): MessageDelivery {
-  const delivering = mailDelivery({
-    outbox: stores.outbox,
-    secrets,
-    sender: { send },
-    observer: { mailAttempted: outcome => observed.push(outcome) },
-    log: silent,
-    holder: randomUUID(),
-    scheduleMs: [0, 5, 5],
-    random: () => 0.5,
-  });
-  delivering.start();
-  return delivering;
-}
-
 describe('mails that wait', () => {
-  const databases = useTestDatabase('sqlite');
-  before(async () => {
-    database = await databases.open();
-    stores = storesOn(database);
-  });
+  const { database, stores } = useStores();
+
+  /** Each of an account of its own, unless one is given. */
+  async function put(recipients: readonly string[], accountId?: string): Promise<void> {
+    for (const recipient of recipients) {
+      const id = randomUUID();
+      const body = SECRETS.sealText(`to ${recipient}`, mailBody(id));
+      const mail = { id, accountId: accountId ?? recipient, recipient, subject: 'low', body };
+      await insertMail(database, database.kysely, mail);
+    }
+  }
+
+  async function statusOf(recipient: string) {
+    const mails = database.kysely.selectFrom('outbox').where('address', '=', recipient);
+    const { status, attempts, last_error } = await mails.selectAll().executeTakeFirstOrThrow();
+    return [status, attempts, last_error];
+  }
+
+  function delivery(send: Send, observed: string[] = [], secrets = SECRETS): MessageDelivery {
+    const delivering = mailDelivery({
+      outbox: stores.outbox,
+      secrets,
+      sender: { send },
+      observer: { mailAttempted: outcome => observed.push(outcome) },
+      log: silent,
+      holder: randomUUID(),
+      scheduleMs: [0, 5, 5],
+      random: () => 0.5,
+    });
+    delivering.start();
+    return delivering;
+  }
 
   it('are sent past an address that the server does not take, which is given up in the end', async () => {
     const sent: string[] = [];

@@ -1,7 +1,6 @@
 /** The ledger as CSV: in bounded pages without a gap, and no more exports at once than places. */
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
-import { useTestDatabase } from '../../../../test/support/database.ts';
 import {
   csvLine,
   EXPORT_READER_MS_MAX,
@@ -9,17 +8,14 @@ import {
   type LedgerFilter,
   LedgerHistory,
 } from '../../../src/services/sales/ledger-history.ts';
-import type { Stores } from '../../../src/store/stores.ts';
-import { fundedAccount, storesOn } from '../../store/fixtures.ts';
+import { fundedAccount, useStores } from '../../store/fixtures.ts';
 
 const ALL: LedgerFilter = { kind: undefined, from: undefined, to: undefined };
 
 describe('an export of the ledger', () => {
-  const databases = useTestDatabase('sqlite');
-  let stores: Stores;
+  const { stores } = useStores();
   let history: LedgerHistory;
-  before(async () => {
-    stores = storesOn(await databases.open());
+  before(() => {
     history = new LedgerHistory(stores.ledger, { exportPageRows: 3 });
   });
 
@@ -79,10 +75,9 @@ describe('an export of the ledger', () => {
 });
 
 describe('exports whose readers are late', () => {
-  const databases = useTestDatabase('sqlite');
+  const { stores } = useStores();
 
   it('give their places to those of other accounts, the latest first', async () => {
-    const stores = storesOn(await databases.open());
     let nowMs = 0;
     const history = new LedgerHistory(stores.ledger, { exportPageRows: 1, clockMs: () => nowMs });
     const begin = async () => {

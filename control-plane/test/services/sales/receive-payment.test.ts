@@ -1,7 +1,6 @@
 /** Notifications of payments at their bounds, and what the operator's metrics hear of them. */
 import assert from 'node:assert/strict';
-import { before, describe, it } from 'node:test';
-import { useTestDatabase } from '../../../../test/support/database.ts';
+import { describe, it } from 'node:test';
 import type { Order } from '../../../src/domain/account/orders.ts';
 import {
   NOTIFICATIONS_AT_ONCE_MAX,
@@ -10,18 +9,13 @@ import {
   type ToldOutcome,
 } from '../../../src/services/sales/receive-payment.ts';
 import type { PaymentNotice } from '../../../src/services/sales/signed-notifications.ts';
-import type { Stores } from '../../../src/store/stores.ts';
-import { fundedAccount, storesOn } from '../../store/fixtures.ts';
+import { fundedAccount, useStores } from '../../store/fixtures.ts';
 import { placed } from '../../store/orders.ts';
 
 const BODY = Buffer.alloc(0);
 
 describe('notifications of payments', () => {
-  const databases = useTestDatabase('sqlite');
-  let stores: Stores;
-  before(async () => {
-    stores = storesOn(await databases.open());
-  });
+  const { stores } = useStores();
 
   /** Every message says this, and is proven. */
   function receiver(notice: PaymentNotice, more: Partial<ReceivePaymentOptions> = {}) {
