@@ -142,22 +142,6 @@ export function startServing(service: Service, parts: ServingParts): Started {
   return started;
 }
 
-export interface InferenceNode {
-  /**
-   * Resolves when the node must end: engines keep dying, they or picture workers do not die, or the
-   * engines of a second look cannot be loaded.
-   */
-  readonly failed: Promise<Error>;
-  /**
-   * Resolves when the node serves.
-   * @throws TlsFileError, ListenError, ModelError, ExecutionProviderError, ConfigError, each for
-   * the operator.
-   */
-  start(): Promise<void>;
-  /** Ends the node in the order of drain.ts. Also while it starts. Never rejects. */
-  drain(hurry: AbortSignal): Promise<void>;
-}
-
 /** What was opened so far, in order: a drain closes it, also while the node starts. */
 interface Opened {
   /** TLS files and the servers. */
@@ -179,7 +163,7 @@ interface Base {
 }
 
 /** Opens nothing before `start`. */
-export function createInferenceNode(config: Config, log: Logger): InferenceNode {
+export function createInferenceNode(config: Config, log: Logger) {
   const identity = { nodeId: config.nodeId, bootId: randomUUID(), version: pkg.version };
   const direct = new DirectFiles(config.directOrigins);
   const tracing: Later<Tracing> = {};
@@ -199,9 +183,19 @@ export function createInferenceNode(config: Config, log: Logger): InferenceNode 
     if (state === 'failed') base.failed.resolve(new Error(status.failure));
   });
   return {
+    /**
+     * Resolves when the node must end: engines keep dying, they or picture workers do not die, or
+     * the engines of a second look cannot be loaded.
+     */
     failed: base.failed.promise,
+    /**
+     * Resolves when the node serves.
+     * @throws TlsFileError, ListenError, ModelError, ExecutionProviderError, ConfigError, each for
+     * the operator.
+     */
     start: () => start(base),
-    drain: hurry => {
+    /** Ends the node in the order of drain.ts. Also while it starts. Never rejects. */
+    drain: (hurry: AbortSignal) => {
       base.ending.abort(new Error('the node was told to end while it started'));
       return drainNode(drainSteps(base), { hurry, log });
     },

@@ -53,12 +53,9 @@ export interface Config extends LogSettings {
   readonly providerDir: string;
   /** GPUs of cuda and tensorrt. */
   readonly gpuDevices: WantedDevices;
-  /** auto: as many a GPU as a measurement finds worth it. Undefined: by the execution provider. */
+  /** Undefined: by the execution provider. */
   readonly engines: number | undefined;
-  /**
-   * Images that an engine takes at once, at most: one unless said. auto: as many as a measurement
-   * finds worth it on a GPU, one elsewhere.
-   */
+  /** Images that an engine takes at once, at most: one unless said. */
   readonly batchMax: number;
   /** Undefined: this machine's share of cores, by the execution provider. */
   readonly engineThreads: number | undefined;

@@ -355,42 +355,37 @@ function registerEngineTotals(runs: readonly PlanRun[], registry: Registry): voi
 
 function registerInfoGauges(sources: MetricSources, registry: Registry): void {
   const { plan, version, provider } = sources;
-  const info = new Gauge({
-    name: 'matting_node_info',
-    help: 'What this node runs; always 1.',
-    labelNames: [
-      'version',
-      'plan',
-      ...RUN_LABELS,
-      'model_sha256',
-      'precision',
-      'execution_provider',
-    ],
-    registers: [registry],
-  });
-  for (const run of plan.runs) {
-    const { sha256, precision, provider: modelProvider } = run.model;
-    const labels = { version, plan: plan.name, ...runLabels(run), model_sha256: sha256 };
-    info.set({ ...labels, precision, execution_provider: modelProvider }, 1);
-  }
-  const fallback = new Gauge({
-    name: 'matting_node_execution_provider_fallback',
-    help: '1 where the execution provider is not the first choice of what was asked for.',
-    labelNames: ['requested', 'selected'],
-    registers: [registry],
-  });
+  const readInfo = (show: Show) => {
+    for (const run of plan.runs) {
+      const { sha256, precision, provider: modelProvider } = run.model;
+      const labels = { version, plan: plan.name, ...runLabels(run), model_sha256: sha256 };
+      show(1, { ...labels, precision, execution_provider: modelProvider });
+    }
+  };
+  const model = [...RUN_LABELS, 'model_sha256', 'precision', 'execution_provider'];
+  const labels = ['version', 'plan', ...model];
+  gauge(registry, 'matting_node_info', 'What this node runs; always 1.', readInfo, labels);
   const { requested, selected, fallbacks } = provider;
-  fallback.set({ requested, selected }, Number(fallbacks.length > 0));
-  const precisionFallback = new Gauge({
-    name: 'matting_node_precision_fallback',
-    help: '1 where a model could run in int8, and this node runs it in another precision.',
-    labelNames: [...RUN_LABELS, 'selected'],
-    registers: [registry],
-  });
-  for (const run of plan.runs) {
-    const { precision, precisionFallback: reason } = run.model;
-    precisionFallback.set({ ...runLabels(run), selected: precision }, Number(reason !== undefined));
-  }
+  gauge(
+    registry,
+    'matting_node_execution_provider_fallback',
+    '1 where the execution provider is not the first choice of what was asked for.',
+    show => show(Number(fallbacks.length > 0), { requested, selected }),
+    ['requested', 'selected'],
+  );
+  const readPrecisions = (show: Show) => {
+    for (const run of plan.runs) {
+      const { precision, precisionFallback: reason } = run.model;
+      show(Number(reason !== undefined), { ...runLabels(run), selected: precision });
+    }
+  };
+  gauge(
+    registry,
+    'matting_node_precision_fallback',
+    '1 where a model could run in int8, and this node runs it in another precision.',
+    readPrecisions,
+    [...RUN_LABELS, 'selected'],
+  );
 }
 
 /** Memory of the child processes; the main process has prom-client's own metric. */

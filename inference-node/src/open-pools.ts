@@ -163,10 +163,6 @@ interface EngineParts extends PoolParts {
   readonly engineEnv: Readonly<Record<string, string>>;
 }
 
-interface EnginesToOpen extends EngineParts {
-  readonly buffers: BufferPool;
-}
-
 /** The provider that runs the whole plan rightly, and the plan prepared for it. */
 interface Begun extends ChosenProvider {
   readonly prepared: Plan;
@@ -295,7 +291,14 @@ function readCpuThreads({ cpuShare }: EngineParts): number {
 }
 
 async function openEngines(
-  { engineEnv: childEnv, log, ending, opened, fail, buffers }: EnginesToOpen,
+  {
+    engineEnv: childEnv,
+    log,
+    ending,
+    opened,
+    fail,
+    buffers,
+  }: EngineParts & { readonly buffers: BufferPool },
   { models }: Plan,
   layout: EngineLayout,
   { provider: { selected: provider }, placed: devices }: Begun,

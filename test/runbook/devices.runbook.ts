@@ -66,7 +66,7 @@ describe('GPUs', { skip: SKIP }, () => {
     const { inputWidth: width, inputHeight: height } = model;
     const alpha = await onCpu(model, drawCheckPicture(width, height));
     const stored = async () => summariseAnswer(alpha, width, height);
-    assert.equal(await checkAnswer({ model, answer: onCpu, stored, machine }), undefined);
+    assert.equal(await checkAnswer(model, stored, { answer: onCpu, machine }), undefined);
   }
 
   /** Some at once, so that either GPU gets one. */

@@ -34,6 +34,7 @@ import {
   type ResultPlace,
   Stage,
 } from '#gen/matting/v1/matte_service.ts';
+import { raceAbort } from '#program/race-abort.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { ImageExchange, ImageResult, ImageStage, ReceivedFiles } from '../pipeline.ts';
 import { ROLE_LABELS } from '../run-labels.ts';
@@ -389,17 +390,11 @@ async function within<T>(
   detail: string,
 ): Promise<T> {
   signal.throwIfAborted();
-  let timer: NodeJS.Timeout | undefined;
-  let onAbort: (() => void) | undefined;
+  const late = Promise.withResolvers<never>();
+  const timer = setTimeout(() => late.reject(deadline(detail)), waitMs);
   try {
-    return await new Promise<T>((resolve, reject) => {
-      onAbort = () => reject(signal.reason);
-      signal.addEventListener('abort', onAbort, { once: true });
-      timer = setTimeout(() => reject(deadline(detail)), waitMs);
-      work.then(resolve, reject);
-    });
+    return await raceAbort(Promise.race([work, late.promise]), signal);
   } finally {
     clearTimeout(timer);
-    if (onAbort) signal.removeEventListener('abort', onAbort);
   }
 }

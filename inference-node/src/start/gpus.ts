@@ -309,7 +309,7 @@ export async function wrongTogether(
     ending.throwIfAborted();
     const timeoutMs = (1 + (model.batches?.length ?? 0)) * loadMs;
     const answer = answerRuns({ childEnv, threads, timeoutMs });
-    const wrong = await checkBatches({ model, answer, machine });
+    const wrong = await checkBatches(model, answer, machine);
     if (wrong !== undefined) return `${model.model} in ${model.precision}: ${wrong}`;
   }
   return undefined;

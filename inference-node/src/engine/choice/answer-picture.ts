@@ -59,12 +59,11 @@ export interface RunSeriesOptions {
   readonly killWaitMaxMs?: number;
 }
 
-export interface RunOnceOptions extends Omit<RunSeriesOptions, 'runs'> {
-  readonly rgb: Uint8Array;
-}
-
 /** The alpha of one picture. Settles as runSeries does. */
-export async function runOnce({ rgb, ...options }: RunOnceOptions): Promise<Buffer> {
+export async function runOnce({
+  rgb,
+  ...options
+}: Omit<RunSeriesOptions, 'runs'> & { readonly rgb: Uint8Array }): Promise<Buffer> {
   const [[alpha] = []] = await runSeries({ ...options, runs: [[rgb]] });
   return requireAlpha(alpha);
 }

@@ -7,21 +7,15 @@ import { readFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 
-export interface CpuShareSources {
-  /** The root of the mounted control groups. */
-  readonly cgroupRoot: string;
-  /** The file that says in which groups this process is. */
-  readonly procCgroup: string;
-  readonly parallelism: number;
-}
-
-/** CPUs, fractions allowed: a quota of 150 ms in 100 ms is 1.5. */
-export async function readCpuShare(sources: Partial<CpuShareSources> = {}): Promise<number> {
-  const {
-    cgroupRoot = '/sys/fs/cgroup',
-    procCgroup = '/proc/self/cgroup',
-    parallelism = availableParallelism(),
-  } = sources;
+/**
+ * CPUs, fractions allowed: a quota of 150 ms in 100 ms is 1.5. Of the root of the mounted control
+ * groups, and the file that says in which of them this process is.
+ */
+export async function readCpuShare({
+  cgroupRoot = '/sys/fs/cgroup',
+  procCgroup = '/proc/self/cgroup',
+  parallelism = availableParallelism(),
+} = {}): Promise<number> {
   const membership = (await readIfThere(procCgroup)) ?? '';
   const quotas: number[] = [];
   for (const line of membership.split('\n')) {

@@ -17,14 +17,6 @@ import {
 /** Computes the alpha of a picture, HWC RGB of the model's input size, one byte per pixel. */
 export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<Uint8Array>;
 
-export interface AnswerCheckOptions {
-  readonly model: PreparedModel;
-  /** Means of blocks; asked for only where no answer was recorded yet. May reject. */
-  readonly stored: () => Promise<readonly number[]>;
-  readonly answer: AnswerPicture;
-  readonly machine: Machine;
-}
-
 /**
  * What computes and the runtime, in words: another one is checked again. Undefined: nothing says
  * what it is, so that it is checked at every start.
@@ -42,9 +34,15 @@ interface AnswerRecord {
 /** Recorded machines; the oldest is dropped. */
 const MACHINES_MAX = 32;
 
-/** Undefined where the answer is the stored one; else one line that says what is wrong. */
-export async function checkAnswer(options: AnswerCheckOptions): Promise<string | undefined> {
-  const { model, stored, answer, machine } = options;
+/**
+ * Undefined where the answer is the stored one; else one line that says what is wrong.
+ * @param stored means of blocks; asked for only where no answer was recorded yet. May reject.
+ */
+export async function checkAnswer(
+  model: PreparedModel,
+  stored: () => Promise<readonly number[]>,
+  { answer, machine }: { readonly answer: AnswerPicture; readonly machine: Machine },
+): Promise<string | undefined> {
   if (await isKnownMachine(model, machine)) return undefined;
   const { inputWidth: width, inputHeight: height } = model;
   let alpha: Uint8Array;

@@ -25,9 +25,7 @@ export interface DeviceAnswerOptions
 export async function checkAnswerOnDevice(
   options: DeviceAnswerOptions,
 ): Promise<string | undefined> {
-  const { model, answer, machine } = options;
-  const stored = () => storedAnswer(options);
-  return await checkAnswer({ model, stored, answer, machine });
+  return await checkAnswer(options.model, () => storedAnswer(options), options);
 }
 
 /** Of the model's ranges where there are some for this size; else the CPU's, in fp32, made now. */

@@ -13,24 +13,21 @@ export type AnswerRuns = (
   runs: readonly (readonly Uint8Array[])[],
 ) => Promise<readonly (readonly Uint8Array[])[]>;
 
-export interface BatchCheckOptions {
-  readonly model: PreparedModel;
-  readonly answer: AnswerRuns;
-  readonly machine: Machine;
-}
-
 /** Undefined where every picture's matte is its own; else one line that says what is wrong. */
-export async function checkBatches(options: BatchCheckOptions): Promise<string | undefined> {
-  const { model, answer } = options;
+export async function checkBatches(
+  model: PreparedModel,
+  answer: AnswerRuns,
+  machine: Machine,
+): Promise<string | undefined> {
   const { batches = [], inputWidth: width, inputHeight: height } = model;
   const images = imagesARun(model);
-  const machine = options.machine && `${options.machine}, ${images} images at once`;
-  if (images === 1 || (await isKnownMachine(model, machine))) return undefined;
+  const together = machine && `${machine}, ${images} images at once`;
+  if (images === 1 || (await isKnownMachine(model, together))) return undefined;
   const pictures = drawPictures(width, height, images);
-  const together = batches.map(batch => pictures.slice(0, batch.images));
+  const runs = batches.map(batch => pictures.slice(0, batch.images));
   let answers: readonly (readonly Uint8Array[])[];
   try {
-    answers = await answer(model, [...pictures.map(picture => [picture]), ...together]);
+    answers = await answer(model, [...pictures.map(picture => [picture]), ...runs]);
   } catch (error) {
     return `it does not run with several images at once: ${(error as Error).message}`;
   }
@@ -45,7 +42,7 @@ export async function checkBatches(options: BatchCheckOptions): Promise<string |
       return `${which} has another matte than alone: ${wrong}`;
     }
   }
-  await rememberMachine(model, machine);
+  await rememberMachine(model, together);
   return undefined;
 }
 

@@ -100,7 +100,7 @@ function checkQuantised(
   { answering, onProgress }: PrepareOptions,
 ): Promise<string | undefined> {
   onProgress?.({ step: 'answer' });
-  return checkAnswer({ model, stored: async () => ranges.checkAnswer, ...answering });
+  return checkAnswer(model, async () => ranges.checkAnswer, answering);
 }
 
 /** Uses the file in the cache, or makes a new one. */
