@@ -1,8 +1,10 @@
 /** Pictures made in code: inputs of this room's tests, and readers of their results. */
+import assert from 'node:assert/strict';
 import { crc32, deflateSync } from 'node:zlib';
 import { unzipSync } from 'fflate';
 import sharp, { type Sharp } from 'sharp';
 import type Vips from 'wasm-vips';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { at as elementAt } from '../../../test/support/at.ts';
 import { type DecodedFile, decodeFile } from '../../src/picture/codecs/decode.ts';
 import { type RgbaPicture, viewAsPixels } from '../../src/picture/rgba-picture.ts';
@@ -49,6 +51,18 @@ export function decode(
   declared?: { readonly width: number; readonly height: number },
 ): Promise<DecodedFile> {
   return decodeFile(file, { declared, onOpened: () => undefined });
+}
+
+/** Undefined: refused, for the picture's own fault. */
+export async function decodeIfWhole(file: Buffer, ...refusals: readonly ErrorCode[]) {
+  try {
+    return (await decode(file)).rgba;
+  } catch (error) {
+    assert.ok(error instanceof ContractError, String(error));
+    assert.ok(['PROCESSING_FAILED', ...refusals].includes(error.code), error.code);
+    assert.equal(error.retryable, false);
+    return undefined;
+  }
 }
 
 /** The picture as a node holds it, through a PNG. */

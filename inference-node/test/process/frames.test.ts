@@ -88,19 +88,14 @@ test('frames come whole wherever the bytes are split', () => {
     bytesOf({ n: 2 }),
     bytesOf({ n: 3 }, [Buffer.alloc(0)]),
   ]);
-  for (let at = 0; at <= bytes.length; at++) {
+  const halves = [...bytes, 0].map((_, at) => [bytes.subarray(0, at), bytes.subarray(at)]);
+  const single = [...bytes].map(byte => Buffer.of(byte));
+  for (const [at, pieces] of [...halves, single].entries()) {
     const { frames, push } = read();
-    push(bytes.subarray(0, at));
-    push(bytes.subarray(at));
+    for (const piece of pieces) push(piece);
     const seen = frames.map(({ head, parts }) => [head.n, ...parts.map(String)]);
     assert.deepEqual(seen, [[1, 'first', '', 'third'], [2], [3, '']], `split at ${at}`);
   }
-});
-
-test('frames come whole byte by byte', () => {
-  const { frames, push } = read();
-  for (const byte of bytesOf({ n: 7 }, [Buffer.from('abc')])) push(Buffer.of(byte));
-  assert.deepEqual(frames, [{ head: { n: 7 }, parts: [Buffer.from('abc')] }]);
 });
 
 test('parts do not share memory with what came', () => {

@@ -1,14 +1,11 @@
 /** Engines on several GPUs, of which one falls out: stand-ins of CUDA's errors, real engines. */
 import assert from 'node:assert/strict';
-import { readFile, writeFile } from 'node:fs/promises';
-import path from 'node:path';
+import { readFile } from 'node:fs/promises';
 import { type TestContext, test } from 'node:test';
-import pino from 'pino';
 import { DeviceWatch } from '../../../src/engine/devices/device-watch.ts';
 import { GpuDevice } from '../../../src/engine/devices/gpu-device.ts';
 import { FAILURE_DEATHS_MAX } from '../../../src/engine/pool/loss-rules.ts';
 import { untilBusy } from '../../support/processes.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 import {
   createModel,
   ENDLESS_TRIPS,
@@ -18,50 +15,21 @@ import {
   SLOW,
   untilPool,
 } from '../pool/pool-harness.ts';
-import { collectLog } from './gpu-host.ts';
+import { collectLog, gpuFacts, openGpuHost } from './gpu-host.ts';
 
 const WARN = 40;
-const HOOK = path.join(import.meta.dirname, 'faulty-gpu.ts');
 /** As good as never. */
 const AN_HOUR_MS = 3_600_000;
 const NO_DEVICE = 'CUDA failure 100: no CUDA-capable device is detected ; GPU=0 ; line=352';
 const MEMORY_IS_SHORT = 'CUDA failure 2: out of memory';
 const LAUNCH = 'CUDA failure 719: unspecified launch failure ; GPU=0 ; line=1';
 
-function gpu(letter: string): GpuDevice {
-  const memoryBytes = 80e9;
-  return new GpuDevice({
-    id: `GPU-${letter}`,
-    index: 0,
-    name: 'a GPU',
-    memoryBytes,
-    driver: '580',
-  });
+async function openHost(context: TestContext) {
+  const [one, two] = [new GpuDevice(gpuFacts('one')), new GpuDevice(gpuFacts('two'))];
+  return { one, two, ...(await openGpuHost(context, [one.facts, two.facts])) };
 }
 
-interface Host {
-  readonly one: GpuDevice;
-  readonly two: GpuDevice;
-  readonly childEnv: Record<string, string>;
-  /** Lines of faulty-gpu.ts. */
-  fault(...lines: string[]): Promise<void>;
-  readonly loads: string;
-}
-
-async function openHost(context: TestContext): Promise<Host> {
-  const folder = await temporaryFolder(context);
-  const faults = path.join(folder, 'faults');
-  const loads = path.join(folder, 'loads');
-  await writeFile(faults, '');
-  await writeFile(loads, '');
-  const childEnv = {
-    NODE_OPTIONS: `--import=${HOOK}`,
-    TEST_GPU_FAULTS: faults,
-    TEST_GPU_LOADS: loads,
-  };
-  const fault = (...lines: string[]) => writeFile(faults, `${lines.join('\n')}\n`);
-  return { one: gpu('one'), two: gpu('two'), childEnv, fault, loads };
-}
+type Host = Awaited<ReturnType<typeof openHost>>;
 
 async function openOn(context: TestContext, { one, two, childEnv }: Host) {
   const devices = [one, two, one];
@@ -191,45 +159,34 @@ test('a pool that closes while its engines wait for their turn leaves none', asy
   await untilPool(next, () => next.snapshot().enginesReady === 3);
 });
 
-test('a GPU that is out is tried again, and is back once it runs', async context => {
-  const one = gpu('one');
-  const attempts: (string | undefined)[] = ['still broken', undefined];
-  const back = Promise.withResolvers<void>();
-  const watch = new DeviceWatch({
-    devices: [one],
-    log: pino({ level: 'silent' }),
-    attempt: async () => attempts.shift(),
-    retryDelaysMs: [1],
-  });
-  context.after(() => watch.close());
-  one.lose('an error');
-  one.onChange(() => back.resolve());
-  await Promise.race([back.promise, new Promise(resolve => setTimeout(resolve, 60_000).unref())]);
-  assert.equal(one.outReason, undefined);
-  assert.deepEqual(attempts, []);
-});
-
-test('a try that throws leaves the GPU out, and the node goes on', async context => {
-  const one = gpu('one');
+/** A GPU that is out, once it is back; what the log warned of meanwhile. */
+async function watchUntilBack(context: TestContext, attempt: () => Promise<string | undefined>) {
+  const one = new GpuDevice(gpuFacts('one'));
   const back = Promise.withResolvers<void>();
   const { log, lines } = collectLog();
-  const attempts = [new Error('no space left on the device'), undefined];
-  const watch = new DeviceWatch({
-    devices: [one],
-    log,
-    attempt: async () => {
-      const error = attempts.shift();
-      if (error !== undefined) throw error;
-      return undefined;
-    },
-    retryDelaysMs: [1],
-  });
+  const watch = new DeviceWatch({ devices: [one], log, attempt, retryDelaysMs: [1] });
   context.after(() => watch.close());
   one.lose('an error');
   one.onChange(() => back.resolve());
   await back.promise;
+  assert.equal(one.outReason, undefined);
+  return lines.filter(({ level }) => level === WARN);
+}
+
+test('a GPU that is out is tried again, and is back once it runs', async context => {
+  const attempts: (string | undefined)[] = ['still broken', undefined];
+  await watchUntilBack(context, async () => attempts.shift());
+  assert.deepEqual(attempts, []);
+});
+
+test('a try that throws leaves the GPU out, and the node goes on', async context => {
+  const attempts = [new Error('no space left on the device'), undefined];
+  const warned = await watchUntilBack(context, async () => {
+    const error = attempts.shift();
+    if (error !== undefined) throw error;
+    return undefined;
+  });
   const reason = 'it cannot be tried: no space left on the device';
-  const warned = lines.filter(({ level }) => level === WARN);
   assert.deepEqual(
     warned.map(({ gpu, reason: why }) => [gpu, why]),
     [['GPU-one', reason]],

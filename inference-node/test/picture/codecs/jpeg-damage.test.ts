@@ -1,13 +1,12 @@
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import { ContractError } from '#contract/errors.ts';
 import {
   asSharp,
-  decode,
   findJpegMarker,
   jpegDataStart,
   type Pixels,
   paint,
+  decodeIfWhole as read,
   writeJpegWithRestarts,
 } from '../pictures.ts';
 
@@ -21,18 +20,6 @@ const BUSY: Pixels = paint(WIDTH, HEIGHT, 3, (x, y) => [
   (x * 7 + y * 13) % 256,
   (x ^ y) & 255,
 ]);
-
-/** Undefined: refused, for the picture's own fault. */
-async function read(file: Buffer): Promise<Uint32Array | undefined> {
-  try {
-    return (await decode(file)).rgba;
-  } catch (error) {
-    assert.ok(error instanceof ContractError, String(error));
-    assert.equal(error.code, 'PROCESSING_FAILED');
-    assert.equal(error.retryable, false);
-    return undefined;
-  }
-}
 
 /** As frames of motion JPEG come: the codes are those of the standard, and not in the file. */
 function withoutTables(file: Buffer): Buffer {

@@ -5,7 +5,7 @@ import { type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { at } from '../../../../test/support/at.ts';
 import { isSrgbProfile } from '../../../src/picture/codecs/colour/icc.ts';
 import { hasJxlTools } from '../../../src/picture/jxl-limit.ts';
-import { viewAsPixels } from '../../../src/picture/rgba-picture.ts';
+import { type RgbaPicture, viewAsPixels } from '../../../src/picture/rgba-picture.ts';
 import { finishPicture } from '../../../src/picture/worker/finish.ts';
 import {
   asSharp,
@@ -18,19 +18,25 @@ import {
   toPicture,
 } from '../pictures.ts';
 
-/** The models' mattes without refinement. */
-const PLAIN = { refinement: false, foregroundEstimation: false, resultKind: 'cutout' } as const;
+interface Wanted {
+  /** Of a square: opaque where absent. */
+  readonly alpha?: Buffer;
+  readonly resultKind?: 'cutout' | 'mask';
+}
 
-async function finish(
-  pixels: Pixels,
-  format: OutputFormat,
-  options: { alpha?: Buffer; alphaSide?: number; resultKind?: 'cutout' | 'mask' } = {},
+/** The model's matte as it is. */
+async function finish(pixels: Pixels, format: OutputFormat, wanted?: Wanted): Promise<Buffer> {
+  return await finishDecoded(await toPicture(pixels), format, wanted);
+}
+
+async function finishDecoded(
+  picture: RgbaPicture,
+  outputFormat: OutputFormat,
+  { alpha = Buffer.alloc(16, 255), resultKind = 'cutout' }: Wanted = {},
 ): Promise<Buffer> {
-  const picture = await toPicture(pixels);
-  const { alphaSide = 32, resultKind = 'cutout' } = options;
-  const alpha = options.alpha ?? Buffer.alloc(alphaSide * alphaSide, 255);
-  const matte = { alpha, width: alphaSide, height: alphaSide, role: 'subject' as const };
-  const choices = { ...PLAIN, outputFormat: format, resultKind };
+  const side = Math.sqrt(alpha.length);
+  const matte = { alpha, width: side, height: side, role: 'subject' as const };
+  const choices = { refinement: false, foregroundEstimation: false, resultKind, outputFormat };
   return (await finishPicture(picture, [matte], choices)).file;
 }
 
@@ -69,7 +75,7 @@ for (const format of TRANSPARENT_FORMATS) {
     const isFar = (x: number, y: number) => Math.hypot(x - 48, y - 48) >= 40;
     // A blue subject; the green belongs to the background alone.
     const picture = paint(96, 96, 3, (x, y) => (isFar(x, y) ? [40, 250, 40] : [30, 30, 200]));
-    const file = await finish(picture, format, { alpha: disc(96), alphaSide: 96 });
+    const file = await finish(picture, format, { alpha: disc(96) });
     const { data } = await readRgba(file, format);
     let hidden = 0;
     let pixels = 0;
@@ -87,7 +93,7 @@ for (const format of TRANSPARENT_FORMATS) {
 
   test(`${format}: a mask is the alpha alone, in one channel`, async () => {
     const alpha = disc(48);
-    const options = { alpha, alphaSide: 48, resultKind: 'mask' } as const;
+    const options = { alpha, resultKind: 'mask' } as const;
     const file = await finish(paintSlope(48, 48), format, options);
     if (format === 'jxl') {
       const mask = await readJxl(file);
@@ -117,20 +123,17 @@ for (const format of TRANSPARENT_FORMATS) {
       .toBuffer();
     assert.ok(file.includes(canary));
     const picture = await decode(Buffer.concat([file, Buffer.from(`<html>${canary}</html>`)]));
-    const alpha = Buffer.alloc(16, 255);
-    const matte = { alpha, width: 4, height: 4, role: 'subject' as const };
-    const choices = { ...PLAIN, outputFormat: format };
-    const result = await finishPicture(picture, [matte], choices);
+    const result = await finishDecoded(picture, format);
     for (const word of [canary, 'Exif', 'EXIF', 'xmpmeta', 'GPS', 'iCCP', 'pHYs', 'JFIF']) {
-      assert.equal(result.file.includes(word), false, word);
+      assert.equal(result.includes(word), false, word);
     }
     if (format === 'jxl') return;
-    const { exif: exifOut, xmp: xmpOut, iptc, icc } = await sharp(result.file).metadata();
+    const { exif: exifOut, xmp: xmpOut, iptc, icc } = await sharp(result).metadata();
     assert.deepEqual([exifOut, xmpOut, iptc], [undefined, undefined, undefined]);
     // How sRGB is said in this format.
     assert.equal(icc !== undefined && isSrgbProfile(icc), format === 'webp');
-    assert.equal(result.file.includes('sRGB\0'), format === 'png');
-    assert.equal(result.file.includes(Buffer.from('nclx\0\x01\0\x0d')), format === 'avif');
+    assert.equal(result.includes('sRGB\0'), format === 'png');
+    assert.equal(result.includes(Buffer.from('nclx\0\x01\0\x0d')), format === 'avif');
   });
 }
 
@@ -141,11 +144,10 @@ function gps(canary: string) {
 test("the source's transparency is multiplied into the result's", async () => {
   const source = paint(64, 64, 4, x => [120, 130, 140, x < 32 ? 0 : 128]);
   const alpha = Buffer.alloc(64 * 64, 128);
-  const options = { alpha, alphaSide: 64 };
-  const { data } = await readRgba(await finish(source, 'png', options), 'png');
+  const { data } = await readRgba(await finish(source, 'png', { alpha }), 'png');
   assert.deepEqual([...data.subarray(0, 4)], [0, 0, 0, 0]);
   assert.deepEqual([...data.subarray(4 * 40, 4 * 41)], [120, 130, 140, 64]);
-  const mask = await finish(source, 'png', { ...options, resultKind: 'mask' });
+  const mask = await finish(source, 'png', { alpha, resultKind: 'mask' });
   const grey = await sharp(mask).toColourspace('b-w').raw().toBuffer();
   assert.deepEqual([grey[0], grey[40]], [0, 64]);
 });
@@ -153,7 +155,7 @@ test("the source's transparency is multiplied into the result's", async () => {
 test('every format keeps alpha exactly', async () => {
   const alpha = disc(80);
   const read = async (format: OutputFormat) => {
-    const file = await finish(paintSlope(80, 80), format, { alpha, alphaSide: 80 });
+    const file = await finish(paintSlope(80, 80), format, { alpha });
     const { data } = await readRgba(file, format);
     return Math.max(...alpha.map((value, i) => Math.abs(value - at(data, 4 * i + 3))));
   };
@@ -164,8 +166,5 @@ test('more JPEG XL than this machine can write is refused, not tried', async t =
   if (hasJxlTools()) return t.skip('libjxl-tools are installed: this machine can write all');
   const size = { width: 8_000, height: 6_000 };
   const picture = { ...size, rgba: viewAsPixels(Buffer.alloc(4)), translucent: false };
-  const matte = { alpha: Buffer.alloc(4, 255), width: 2, height: 2, role: 'subject' as const };
-  await assert.rejects(finishPicture(picture, [matte], { ...PLAIN, outputFormat: 'jxl' }), {
-    code: 'NODE_INCAPABLE',
-  });
+  await assert.rejects(finishDecoded(picture, 'jxl'), { code: 'NODE_INCAPABLE' });
 });
