@@ -3,7 +3,7 @@
  * in parts, conditional writes, signed URLs. Removes what it wrote, whatever failed.
  */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
-import type { Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
 import type { SignedAccess } from '../blob-store.ts';
 import {
   clockProblem,
@@ -183,13 +183,13 @@ class BucketCheck {
 
   async #read(): Promise<void> {
     const { body } = await this.#get();
-    requireThat((await bytesOf(body)).equals(this.#small.bytes), 'other bytes were read');
+    requireThat((await buffer(body)).equals(this.#small.bytes), 'other bytes were read');
   }
 
   async #range(): Promise<void> {
     const { body } = await this.#get('bytes=10-19');
     const expected = this.#small.bytes.subarray(10, 20);
-    requireThat((await bytesOf(body)).equals(expected), 'a range gave other bytes');
+    requireThat((await buffer(body)).equals(expected), 'a range gave other bytes');
   }
 
   #get(range?: string) {
@@ -265,10 +265,4 @@ class BucketCheck {
     );
     requireThat(!there, 'an object that was removed is still there');
   }
-}
-
-async function bytesOf(body: Readable): Promise<Buffer> {
-  const pieces: Buffer[] = [];
-  for await (const piece of body) pieces.push(piece as Buffer);
-  return Buffer.concat(pieces);
 }

@@ -1,7 +1,7 @@
 /** Proves what the service asks of a directory, by doing it. Removes what it wrote. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import path from 'node:path';
-import type { Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
 import { fileClockMs } from '#program/file-clock.ts';
 import type { BlobStore } from '../blob-store.ts';
 import {
@@ -36,11 +36,11 @@ export async function checkDirectory(root: string): Promise<readonly StorageFind
   });
   await attempt('write', () => write(blobs, name, bytes));
   await attempt('read', async () => {
-    const read = await bytesOf(await blobs.openRead(name));
+    const read = await buffer(await blobs.openRead(name));
     requireThat(read.equals(bytes), 'other bytes were read');
   });
   await attempt('range', async () => {
-    const read = await bytesOf(await blobs.openRead(name, { start: 10, end: 19 }));
+    const read = await buffer(await blobs.openRead(name, { start: 10, end: 19 }));
     requireThat(read.equals(bytes.subarray(10, 20)), 'a range gave other bytes');
   });
   await attempt('list', async () => {
@@ -69,10 +69,4 @@ function problemOf(error: unknown): string {
   const { message, cause } = error as Error;
   const { code } = (cause ?? error) as NodeJS.ErrnoException;
   return code === undefined ? message : `${message} (${code})`;
-}
-
-async function bytesOf(body: Readable): Promise<Buffer> {
-  const pieces: Buffer[] = [];
-  for await (const piece of body) pieces.push(piece as Buffer);
-  return Buffer.concat(pieces);
 }

@@ -13,31 +13,7 @@ import { query } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { publicPrefix } from './api-key-token.ts';
 
-export interface ApiKey {
-  readonly id: string;
-  readonly accountId: string;
-  /** `mk_<id>`: what may be shown. */
-  readonly prefix: string;
-  readonly name: string;
-  readonly createdAtMs: number;
-  readonly revokedAtMs: number | null;
-  /** From then on it is refused; null: never. */
-  readonly expiresAtMs: number | null;
-  /** By either secret; behind by a minute at most. null: never. */
-  readonly lastUsedAtMs: number | null;
-  /** The secret from before the last rotation, while it goes on. */
-  readonly previousSecret: {
-    readonly endsAtMs: number;
-    readonly lastUsedAtMs: number | null;
-  } | null;
-  readonly policy: KeyPolicy;
-  /** What the policy's cap counts now; null: it has none. */
-  readonly capUse: { readonly used: number; readonly resetsAtMs: number | null } | null;
-  /** The person who was shown its secret last; null: the operator. */
-  readonly madeBy: string | null;
-  /** Whether it may be used, by the database's clock. */
-  readonly state: 'active' | 'expired' | 'revoked';
-}
+export type ApiKey = ReturnType<typeof apiKeyFromRow>;
 
 type PolicyColumns = Pick<
   Schema['api_keys'],
@@ -110,35 +86,42 @@ type ListedRow = Pick<Schema['api_keys'], (typeof LISTED_COLUMNS)[number]> & {
   readonly read_at: number;
 };
 
-export function apiKeyFromRow(row: ListedRow): ApiKey {
+export function apiKeyFromRow(row: ListedRow) {
   const policy = policyFromRow(row);
   const endsAtMs = row.previous_expires_at;
   return {
     id: row.id,
     accountId: row.account_id,
+    /** `mk_<id>`: what may be shown. */
     prefix: publicPrefix(row.id),
     name: row.name,
     createdAtMs: row.created_at,
     revokedAtMs: row.revoked_at,
+    /** From then on it is refused; null: never. */
     expiresAtMs: row.expires_at,
+    /** By either secret; behind by a minute at most. null: never. */
     lastUsedAtMs: row.last_used_at,
+    /** The secret from before the last rotation, while it goes on. */
     previousSecret:
       endsAtMs === null || endsAtMs <= row.read_at
         ? null
         : { endsAtMs, lastUsedAtMs: row.previous_last_used_at },
     policy,
+    /** What the policy's cap counts now; null: it has none. */
     capUse: policy.cap === undefined ? null : capUseOf(policy.cap, row),
+    /** The person who was shown its secret last; null: the operator. */
     madeBy: row.made_by,
+    /** Whether it may be used, by the database's clock. */
     state: stateOf(row),
   };
 }
 
-function stateOf({ revoked_at, expires_at, read_at }: ListedRow): ApiKey['state'] {
+function stateOf({ revoked_at, expires_at, read_at }: ListedRow) {
   if (revoked_at !== null) return 'revoked';
   return expires_at !== null && expires_at <= read_at ? 'expired' : 'active';
 }
 
-function capUseOf(cap: KeyCap, row: ListedRow): NonNullable<ApiKey['capUse']> {
+function capUseOf(cap: KeyCap, row: ListedRow) {
   const count = { windowStartMs: row.cap_window_start, used: row.cap_used ?? 0 };
   return {
     used: capCountAt(cap, count, row.read_at).used,

@@ -24,11 +24,7 @@ export interface Withheld {
   readonly isFirst: boolean;
 }
 
-/** What an account has sent today. */
-export interface SentToday {
-  readonly mails: number;
-  readonly events: number;
-}
+export type SentToday = Awaited<ReturnType<typeof readSentToday>>;
 
 /** A row is of no use once its day is over. */
 const KEPT_MS = 86_400_000;
@@ -105,11 +101,8 @@ export async function takeTest(
   return undefined;
 }
 
-export async function readSentToday(
-  { nowMs }: Database,
-  db: Db,
-  accountId: string,
-): Promise<SentToday> {
+/** What an account has sent today. */
+export async function readSentToday({ nowMs }: Database, db: Db, accountId: string) {
   const [mails, events] = ['mail', 'event'].map(kind => hashOf(`${kind} of ${accountId}`));
   const rows = await db
     .selectFrom('message_counts')

@@ -23,21 +23,10 @@ export interface SweepClaim {
 }
 
 /** The place of the walk over the blobs. */
-export interface SweepWalk {
-  /** The part it is at, from 0; behind the last one it has ended. */
-  readonly part: number;
-  /** Since it, or the last one, began; null: there was none yet. */
-  readonly ageMs: number | null;
-}
+export type SweepWalk = NonNullable<Awaited<ReturnType<typeof claimSweep>>>['walk'];
 
 /** How long the oldest of what is due has been so, ms; 0: nothing is due. */
-export interface SweepBacklog {
-  readonly resultsMs: number;
-  readonly secretsMs: number;
-  readonly rowsMs: number;
-  /** Since the last walk over the blobs began; null: there was none yet. */
-  readonly walkMs: number | null;
-}
+export type SweepBacklog = Awaited<ReturnType<typeof readBacklog>>;
 
 export type SweepStore = ReturnType<typeof createSweepStore>;
 
@@ -92,7 +81,12 @@ async function claimSweep(database: Database, holder: string, leaseMs: number) {
   const began = row.walk_began_at;
   return {
     claim: { holder, fence },
-    walk: { part: row.walk_part, ageMs: began === null ? null : row.read_at - began },
+    walk: {
+      /** The part it is at, from 0; behind the last one it has ended. */
+      part: row.walk_part,
+      /** Since it, or the last one, began; null: there was none yet. */
+      ageMs: began === null ? null : row.read_at - began,
+    },
   };
 }
 
@@ -117,7 +111,7 @@ async function createRow(database: Database) {
 }
 
 /** The oldest of each, at the head of its index. */
-async function readBacklog(database: Database, rowAgeMs: number): Promise<SweepBacklog> {
+async function readBacklog(database: Database, rowAgeMs: number) {
   const { nowMs } = database;
   const now = () => nowMs.as('read_at');
   const result = await query(database, db =>
@@ -156,6 +150,7 @@ async function readBacklog(database: Database, rowAgeMs: number): Promise<SweepB
     resultsMs: sinceMs(result),
     secretsMs: sinceMs(secret),
     rowsMs: sinceMs(row),
+    /** Since the last walk over the blobs began; null: there was none yet. */
     walkMs: sweep === undefined || began === null ? null : sweep.read_at - began,
   };
 }

@@ -14,17 +14,13 @@ import type { Database } from './connect.ts';
 import type { Db } from './schema.ts';
 import { query } from './transact.ts';
 
-export interface DatabaseProbe {
-  /** As the table of engines names it. */
-  readonly engine: string;
-  readonly version: string;
-  /** One question and its answer. */
-  readonly answerMs: number;
-  /** Its clock less this machine's; wrong by half of answerMs at most. */
-  readonly clockAheadMs: number;
-}
+export type DatabaseProbe = Awaited<ReturnType<typeof probeDatabase>>;
 
-export async function probeDatabase(database: Database): Promise<DatabaseProbe> {
+/**
+ * `engine`: as the table of engines names it. `answerMs`: of one question. `clockAheadMs`: the
+ * database's clock less this machine's; wrong by half of answerMs at most.
+ */
+export async function probeDatabase(database: Database) {
   const { engine, kysely, nowMs, dialect } = database;
   const version = dialect === 'sqlite' ? sql<string>`sqlite_version()` : sql<string>`version()`;
   const beganMs = performance.now();

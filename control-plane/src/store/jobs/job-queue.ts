@@ -10,13 +10,11 @@
  * open.
  */
 import { type NotNull, type RawBuilder, type SelectExpression, sql } from 'kysely';
-import type { Channels, Finishing } from '#contract/finishing.ts';
-import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
+import { OUTPUT_FORMATS } from '#contract/formats.ts';
 import { type JobLane, type LaneRead, laneKey, laneOf } from '../../domain/dispatch/job-turns.ts';
 import {
   type JobBackground,
   type JobClass,
-  type JobInput,
   type JobState,
   needsDownload,
 } from '../../domain/job.ts';
@@ -42,38 +40,10 @@ import {
 } from './job-rows.ts';
 
 /** What the dispatcher needs to choose among the open jobs. */
-export interface ClaimableJob {
-  readonly id: string;
-  readonly fence: number;
-  readonly state: 'accepted' | 'fetching' | 'ready' | 'running';
-  readonly class: JobClass;
-  readonly accountId: string;
-  readonly apiKeyId: string;
-  readonly createdAtMs: number;
-  readonly startedAtMs: number | null;
-  readonly input: JobInput | null;
-  /** As domain/job.ts has it; null once nothing is to be downloaded. */
-  readonly sourceHost: string | null;
-  readonly outputFormat: OutputFormat;
-  readonly finishing: Finishing | null;
-  readonly channels: Channels;
-  /** Of its background what is stored, if there is one. */
-  readonly background: Pick<JobBackground, 'input'> | null;
-  /** Its lease ran out rather than being free: claiming it is a take-over. */
-  readonly leaseExpired: boolean;
-  readonly takeovers: number;
-  readonly readAtMs: number;
-}
+export type ClaimableJob = ReturnType<typeof claimableFromRow>;
 
 /** What waits, as domain/queue-share.ts counts it. */
-export interface QueuedWork {
-  readonly jobs: number;
-  readonly megapixels: number;
-  /** Since its submission, by the database's clock; 0 where nothing waits. */
-  readonly oldestAgeMs: number;
-  /** By account id; those that have nothing queued are not in it. */
-  readonly byAccount: ReadonlyMap<string, AccountQueue>;
-}
+export type QueuedWork = Awaited<ReturnType<typeof readQueued>>;
 
 export function jobQueue(database: Database) {
   return {
@@ -278,21 +248,24 @@ function firstOfEach(rows: readonly LaneRow[], eachMax: number): ClaimableJob[] 
   });
 }
 
-function claimableFromRow(row: LaneRow): ClaimableJob {
+function claimableFromRow(row: LaneRow) {
   return {
     id: row.id,
     fence: row.fence,
-    state: row.state as ClaimableJob['state'],
+    state: row.state as 'accepted' | 'fetching' | 'ready' | 'running',
     class: row.class,
     accountId: row.account_id,
     apiKeyId: row.api_key_id,
     createdAtMs: row.created_at,
     startedAtMs: row.started_at,
     input: inputFromRow(row),
+    /** As domain/job.ts has it; null once nothing is to be downloaded. */
     sourceHost: row.source_host,
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
     ...finishingFromRow(row),
-    background: { input: backgroundInputFromRow(row) },
+    /** Of its background what is stored, if there is one. */
+    background: { input: backgroundInputFromRow(row) } as Pick<JobBackground, 'input'> | null,
+    /** Its lease ran out rather than being free: claiming it is a take-over. */
     leaseExpired: row.lease_holder !== null,
     takeovers: row.takeovers,
     readAtMs: row.read_at,
@@ -331,7 +304,7 @@ const JOBS_BY_CLASS = throughIndex('jobs', 'jobs_queue');
  * a table of their own, in their order: grouped at once, SQLite would walk an index that is sorted
  * by account, and all final jobs with it.
  */
-async function readQueued(database: Database): Promise<QueuedWork> {
+async function readQueued(database: Database) {
   const open = database.kysely
     .selectFrom(JOBS_BY_CLASS[database.dialect])
     .select(['account_id', 'created_at', 'input_blob'])
@@ -357,16 +330,23 @@ async function readQueued(database: Database): Promise<QueuedWork> {
       .groupBy('account_id')
       .execute(),
   );
-  const byAccount = new Map<string, AccountQueue>();
+  /** By account id; those that have nothing queued are not in it. */
+  const byAccount: ReadonlyMap<string, AccountQueue> = new Map(
+    rows.map(row => [
+      row.account_id,
+      {
+        jobs: requireInteger(row.jobs),
+        megapixels: requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL,
+        unfetched: requireInteger(row.unfetched),
+      },
+    ]),
+  );
   const total = { jobs: 0, megapixels: 0 };
-  let oldestAgeMs = 0;
-  for (const row of rows) {
-    const jobs = requireInteger(row.jobs);
-    const megapixels = requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL;
-    byAccount.set(row.account_id, { jobs, megapixels, unfetched: requireInteger(row.unfetched) });
+  for (const { jobs, megapixels } of byAccount.values()) {
     total.jobs += jobs;
     total.megapixels += megapixels;
-    oldestAgeMs = Math.max(oldestAgeMs, row.oldest_age);
   }
+  /** Since its submission, by the database's clock; 0 where nothing waits. */
+  const oldestAgeMs = Math.max(0, ...rows.map(row => row.oldest_age));
   return { ...total, oldestAgeMs, byAccount };
 }

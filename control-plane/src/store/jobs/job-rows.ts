@@ -153,20 +153,7 @@ function resultFromRow(row: JobRow): JobResult | null {
   };
 }
 
-type ResultColumns = Pick<
-  JobsTable,
-  | 'result_blob'
-  | 'result_token'
-  | 'result_token_sealed'
-  | 'result_format'
-  | 'result_bytes'
-  | 'result_width'
-  | 'result_height'
-  | 'result_sha256'
-  | 'result_sight'
->;
-
-export function resultColumns(result: JobResult): ResultColumns {
+export function resultColumns(result: JobResult) {
   return {
     result_blob: result.blob,
     result_token: result.token,
@@ -206,9 +193,7 @@ function callbackFromRows(row: JobRow, notification?: NotificationRow): JobCallb
  */
 const FAILURE_DETAIL_LENGTH_MAX = 1_000;
 
-type FailureColumns = Pick<JobsTable, 'failure_code' | 'failure_detail' | 'failure_retryable'>;
-
-export function failureColumns(failure: JobFailure): FailureColumns {
+export function failureColumns(failure: JobFailure) {
   const points = [...failure.detail.toWellFormed()];
   return {
     failure_code: failure.code,

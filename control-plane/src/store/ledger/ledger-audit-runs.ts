@@ -44,15 +44,8 @@ export interface AuditProgress {
   readonly problemCount: number;
 }
 
-/** How an audit ended that went through the whole ledger. */
-export interface LastAudit {
-  readonly kind: LedgerAuditKind;
-  /** Since its end. */
-  readonly ageMs: number;
-  readonly problems: number;
-}
-
-export async function readLastAudits(database: Database): Promise<LastAudit[]> {
+/** How the audits of each kind ended that went through the whole ledger; `ageMs`: since then. */
+export async function readLastAudits(database: Database) {
   const rows = await query(database, db =>
     db
       .selectFrom('ledger_audits')
