@@ -4,6 +4,7 @@
  */
 import * as client from 'openid-client';
 import { ContractError } from '#contract/errors.ts';
+import { Remembered } from '#program/remembered.ts';
 import { Semaphore } from '#program/semaphore.ts';
 
 /** Of one request to the provider. */
@@ -60,7 +61,8 @@ export class OpenIdConnect {
         retryAfterS: 5,
       }),
   });
-  #metadata: { readonly of: Promise<client.Configuration>; readonly atMs: number } | undefined;
+  /** A failure is not remembered: the next person asks again. */
+  readonly #configuration = new Remembered(() => this.#discover(), METADATA_MS);
 
   constructor(options: OpenIdConnectOptions) {
     this.#options = options;
@@ -74,7 +76,7 @@ export class OpenIdConnect {
       verifier: client.randomPKCECodeVerifier(),
     };
     const challenge = await client.calculatePKCECodeChallenge(flow.verifier);
-    const configuration = await this.#talk(from, () => this.#configuration());
+    const configuration = await this.#talk(from, () => this.#configuration.get());
     const { redirectUrl, scopes } = this.#options;
     const url = client.buildAuthorizationUrl(configuration, {
       redirect_uri: redirectUrl,
@@ -93,7 +95,7 @@ export class OpenIdConnect {
    */
   finish(from: string, query: string, flow: OpenIdFlow): Promise<OpenIdPerson> {
     return this.#talk(from, async () => {
-      const configuration = await this.#configuration();
+      const configuration = await this.#configuration.get();
       const tokens = await client.authorizationCodeGrant(
         configuration,
         new URL(`${this.#options.redirectUrl}${query}`),
@@ -128,13 +130,10 @@ export class OpenIdConnect {
     });
   }
 
-  /** A failure is not remembered: the next person asks again. */
-  #configuration(): Promise<client.Configuration> {
-    const known = this.#metadata;
-    if (known !== undefined && performance.now() - known.atMs < METADATA_MS) return known.of;
+  #discover(): Promise<client.Configuration> {
     const { issuer, clientId, clientSecret } = this.#options;
     const isPlain = issuer.startsWith('http:');
-    const of = client.discovery(
+    return client.discovery(
       new URL(issuer),
       clientId,
       clientSecret,
@@ -149,12 +148,6 @@ export class OpenIdConnect {
         ],
       },
     );
-    const metadata = { of, atMs: performance.now() };
-    this.#metadata = metadata;
-    of.catch(() => {
-      if (this.#metadata === metadata) this.#metadata = undefined;
-    });
-    return of;
   }
 }
 

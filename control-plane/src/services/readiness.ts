@@ -3,7 +3,7 @@
  * make it unready, since a restart of this process would not bring them back; the acceptance gate
  * then refuses new submissions.
  */
-import { outsideRequests } from '#program/request-owner.ts';
+import { Remembered } from '#program/remembered.ts';
 import { settledWithin } from '#program/settled-within.ts';
 
 /** How long an answer is reused: many probes cost one check. */
@@ -35,9 +35,8 @@ export interface ReadinessDependencies {
 export class ReadinessService {
   readonly #dependencies: ReadinessDependencies;
   readonly #onFailure: (cause: ReadinessCause, error: unknown) => void;
-  readonly #now: () => number;
+  readonly #failed: Remembered<ReadinessCause[]>;
   #draining = false;
-  #checked: { readonly atMs: number; readonly causes: Promise<ReadinessCause[]> } | undefined;
 
   constructor(
     dependencies: ReadinessDependencies,
@@ -45,12 +44,12 @@ export class ReadinessService {
   ) {
     this.#dependencies = dependencies;
     this.#onFailure = onFailure;
-    this.#now = dependencies.now ?? (() => performance.now());
+    this.#failed = new Remembered(() => this.#checkNow(), READINESS_CACHE_MS, dependencies.now);
   }
 
   async check(): Promise<Readiness> {
     const causes: ReadinessCause[] = this.#draining ? ['draining'] : [];
-    causes.push(...(await this.#checkDependencies()));
+    causes.push(...(await this.#failed.get()));
     if (this.#dependencies.hasBeenRoutable?.() === false) causes.push('no-node-yet');
     return causes.length === 0 ? { ready: true } : { ready: false, causes };
   }
@@ -62,14 +61,6 @@ export class ReadinessService {
 
   get draining(): boolean {
     return this.#draining;
-  }
-
-  #checkDependencies(): Promise<ReadinessCause[]> {
-    const now = this.#now();
-    if (this.#checked === undefined || now - this.#checked.atMs >= READINESS_CACHE_MS) {
-      this.#checked = { atMs: now, causes: outsideRequests(() => this.#checkNow()) };
-    }
-    return this.#checked.causes;
   }
 
   async #checkNow(): Promise<ReadinessCause[]> {

@@ -4,6 +4,7 @@
  * way lately. All it remembers is a shortcut: a replica that starts anew learns it again, by
  * attempts that count for nothing.
  */
+import type { Offer } from '../../nodes/node-link.ts';
 import { DirectAttempt, type DirectAttemptOrder, type DirectParts } from './direct-attempt.ts';
 
 /** After a node could not reach the storage its attempts are streamed so long, doubling. */
@@ -20,10 +21,7 @@ interface Pause {
 }
 
 /** A node as its offer shows it. */
-export interface DirectNode {
-  readonly bootId: string;
-  readonly directOrigins: readonly string[];
-}
+type DirectNode = Pick<Offer, 'bootId' | 'directOrigins'>;
 
 export class DirectPaths {
   readonly #options: DirectParts;

@@ -23,7 +23,7 @@ import {
   type MessageKind,
 } from '../../store/outbox/outbox-due.ts';
 import type { MessageClaim, OutboxStore } from '../../store/outbox/outbox-store.ts';
-import { RoundLoop } from '../round-loop.ts';
+import { pollingLoop, type RoundLoop } from '../round-loop.ts';
 
 export interface ClaimedMessage {
   readonly message: DueMessage;
@@ -95,7 +95,8 @@ export class MessageDelivery {
     this.#way = way;
     this.#onDue = onDue;
     this.#places = new SharedPlaces(way.places);
-    this.#loop = new RoundLoop({ pollMs: way.pollMs, begin: () => void this.#round() });
+    const unreadable = (err: unknown) => way.unreadable(err);
+    this.#loop = pollingLoop(way.pollMs, () => this.#round(), unreadable);
   }
 
   start(): void {
@@ -128,16 +129,9 @@ export class MessageDelivery {
     this.#cutOff.abort();
   }
 
-  /** Never rejects. */
   async #round(): Promise<void> {
     this.#waiting = false;
-    try {
-      while (!this.#loop.stopping && (await this.#beginSome()));
-      this.#loop.roundEnded();
-    } catch (err) {
-      this.#way.unreadable(err);
-      this.#loop.roundFailed();
-    }
+    while (!this.#loop.stopping && (await this.#beginSome()));
   }
 
   /** True: there may be more that can be begun. */

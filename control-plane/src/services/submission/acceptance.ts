@@ -4,7 +4,7 @@
  */
 
 import { ContractError } from '#contract/errors.ts';
-import { outsideRequests } from '#program/request-owner.ts';
+import { Remembered } from '#program/remembered.ts';
 import {
   type AskedOfNode,
   type NodeAbility,
@@ -115,33 +115,4 @@ async function megapixelsPerS(jobs: Pick<JobStore, 'doneWithin'>): Promise<numbe
     return (megapixels * 1000) / windowMs;
   });
   return Math.max(...(await Promise.all(paces)));
-}
-
-/** A value that is read at most every `cacheMs`, however many callers there are. */
-class Remembered<T> {
-  readonly #ask: () => Promise<T>;
-  readonly #cacheMs: number;
-  readonly #now: () => number;
-  #answer: { readonly atMs: number; readonly value: Promise<T>; failed: boolean } | undefined;
-
-  constructor(ask: () => Promise<T>, cacheMs: number, now: () => number) {
-    this.#ask = ask;
-    this.#cacheMs = cacheMs;
-    this.#now = now;
-  }
-
-  get(): Promise<T> {
-    const now = this.#now();
-    const known = this.#answer;
-    if (known !== undefined && !known.failed && now - known.atMs < this.#cacheMs) {
-      return known.value;
-    }
-    const answer = { atMs: now, value: outsideRequests(this.#ask), failed: false };
-    // A failure is not kept: this caller gets the error, the next one reads again.
-    answer.value.catch(() => {
-      answer.failed = true;
-    });
-    this.#answer = answer;
-    return answer.value;
-  }
 }
