@@ -81,28 +81,21 @@ export interface BegunCount extends CapCount {
 
 /** UTC milliseconds; 0 where it never begins again. */
 export function capPeriodStartMs(period: CapPeriod, nowMs: number): number {
-  const now = new Date(nowMs);
-  switch (period) {
-    case 'total':
-      return 0;
-    case 'day':
-      return Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), now.getUTCDate());
-    case 'month':
-      return Date.UTC(now.getUTCFullYear(), now.getUTCMonth());
-  }
+  return period === 'total' ? 0 : periodStartMs(period, nowMs, 0);
 }
 
 /** When the next period begins; null: never. */
 export function capResetsAtMs(period: CapPeriod, nowMs: number): number | null {
+  return period === 'total' ? null : periodStartMs(period, nowMs, 1);
+}
+
+/** @param later periods after the one of `nowMs` */
+function periodStartMs(period: 'day' | 'month', nowMs: number, later: number): number {
   const now = new Date(nowMs);
-  switch (period) {
-    case 'total':
-      return null;
-    case 'day':
-      return Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), now.getUTCDate() + 1);
-    case 'month':
-      return Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1);
-  }
+  const [year, month] = [now.getUTCFullYear(), now.getUTCMonth()];
+  return period === 'day'
+    ? Date.UTC(year, month, now.getUTCDate() + later)
+    : Date.UTC(year, month + later);
 }
 
 /** The count that goes on at `nowMs`: the stored one, or a new one where its period has ended. */

@@ -13,40 +13,23 @@ test('the body: syntax before fields before the image', async () => {
   await assertRefused(app, '', 'INVALID_REQUEST');
   await assertRefused(app, '{"image_base64":"###"', 'INVALID_REQUEST');
   await assertRefused(app, '{"image_base64":"###","oops":1}', 'INVALID_REQUEST', 'oops');
-  await assertRefused(
-    app,
-    '{"image_base64":"###","image_base64":""}',
-    'INVALID_REQUEST',
-    'image_base64',
-  );
+  const twice = '{"image_base64":"###","image_base64":""}';
+  await assertRefused(app, twice, 'INVALID_REQUEST', 'image_base64');
   await assertRefused(app, '{"image_base64":"###"}{', 'INVALID_REQUEST');
   const wrong = { image_base64: '###', output_format: 'gif', callback_url: 'x' };
   await assertRefused(app, { ...wrong, image_url: '' }, 'INVALID_IMAGE_SOURCE', 'image_url');
   await assertRefused(app, wrong, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format');
-  await assertRefused(
-    app,
-    { ...wrong, output_format: 'png' },
-    'INVALID_CALLBACK',
-    'callback_secret',
-  );
+  const png = { ...wrong, output_format: 'png' };
+  await assertRefused(app, png, 'INVALID_CALLBACK', 'callback_secret');
   await assertRefused(app, { image_base64: '###' }, 'INVALID_IMAGE_SOURCE', 'image_base64');
 });
 
 test('data URIs', async () => {
   const image = png(2, 2);
-  for (const uri of [
-    'data:',
-    'data:image/png',
-    `data:image/png,${image}`,
-    'data:image/png;base64,',
-  ]) {
+  for (const uri of ['data:', `data:image/png,${image}`, 'data:image/png;base64,']) {
     await assertRefused(app, { image_base64: uri }, 'INVALID_IMAGE_SOURCE', 'image_base64');
   }
-  for (const prefix of [
-    'data:;base64,',
-    'DATA:image/jpeg;BASE64,',
-    'data:text/html;charset=x;base64,',
-  ]) {
+  for (const prefix of ['data:;base64,', 'DATA:text/html;charset=x;BASE64,']) {
     const answer = await app.post(ASYNC, { image_base64: prefix + image });
     assert.equal(answer.statusCode, 202, prefix);
   }
@@ -55,11 +38,8 @@ test('data URIs', async () => {
 test('bytes that are not an image of the contract', async () => {
   await assertRefused(app, { image_base64: GIF }, 'UNSUPPORTED_IMAGE_FORMAT');
   const svg = Buffer.from('<svg xmlns="http://www.w3.org/2000/svg"/>').toString('base64');
-  await assertRefused(
-    app,
-    { image_base64: `data:image/png;base64,${svg}` },
-    'UNSUPPORTED_IMAGE_FORMAT',
-  );
+  const uri = `data:image/png;base64,${svg}`;
+  await assertRefused(app, { image_base64: uri }, 'UNSUPPORTED_IMAGE_FORMAT');
   await assertRefused(app, { image_base64: 'AA==' }, 'UNSUPPORTED_IMAGE_FORMAT');
 });
 
