@@ -101,17 +101,8 @@ describeStores('the command line', ({ dialect, databases, database, stores }) =>
 
     const list = await succeed('keys', 'list', '--account', 'keys');
     assert.match(list, /cap 0 of 500\/day; 60\/min; submit\+read; from 192\.0\.2\.0\/24,::1\/128/);
-    const set = await succeed(
-      'keys',
-      'set',
-      prefix,
-      '--cap',
-      'none',
-      '--networks',
-      'any',
-      '--json',
-    );
-    const changed = JSON.parse(set);
+    const free = ['--cap', 'none', '--networks', 'any'];
+    const changed = JSON.parse(await succeed('keys', 'set', prefix, ...free, '--json'));
     assert.deepEqual([changed.cap, changed.networks, changed.scopes.length], [null, null, 2]);
     assert.equal(changed.expires_at, key.expires_at, 'what is not named stays');
     const freed = await succeed(
@@ -200,16 +191,8 @@ describeStores('the command line', ({ dialect, databases, database, stores }) =>
     const reference = 'order 1';
     assert.deepEqual(JSON.parse(await succeed(...grant)), { entered: true, reference, credits });
     assert.deepEqual(JSON.parse(await succeed(...grant)), { entered: false, reference, credits });
-    await refuse(
-      /entered before with 5/,
-      1,
-      'credits',
-      'grant',
-      'shop',
-      '6',
-      '--reference',
-      reference,
-    );
+    const more = ['credits', 'grant', 'shop', '6', '--reference', reference];
+    await refuse(/entered before with 5/, 1, ...more);
     await refuse(/only 5 credits/, 1, 'credits', 'revoke', 'shop', '6');
     await succeed('credits', 'revoke', 'shop', '2');
     assert.deepEqual(JSON.parse(await succeed('credits', 'show', 'shop', '--json')), {
@@ -220,19 +203,12 @@ describeStores('the command line', ({ dialect, databases, database, stores }) =>
       revoked: 2,
     });
     assert.match(await succeed('credits', 'check'), /agrees/);
-    await database.kysely
-      .updateTable('accounts')
-      .set({ available: 4 })
-      .where('name', '=', 'shop')
-      .execute();
+    const shop = database.kysely.updateTable('accounts').where('name', '=', 'shop');
+    await shop.set({ available: 4 }).execute();
     const wrong = await run('credits', 'check', '--json');
     assert.equal(wrong.code, 1);
     assert.equal(JSON.parse(wrong.out).problems.length, 1);
-    await database.kysely
-      .updateTable('accounts')
-      .set({ available: 3 })
-      .where('name', '=', 'shop')
-      .execute();
+    await shop.set({ available: 3 }).execute();
   });
 
   it('lists jobs and has one claimed again, unless it ended', async () => {

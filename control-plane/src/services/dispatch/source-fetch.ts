@@ -1,22 +1,10 @@
 /** The picture behind one of a job's URLs into the blob store, under the job's claim. */
 import { ContractError } from '#contract/errors.ts';
-import type { ImageHeader } from '#contract/image-header.ts';
 import type { JobFailure, JobInput } from '../../domain/job.ts';
+import type { ImageFetcher } from '../../sources/fetch-image.ts';
 import type { BlobStore, BlobWriter } from '../../storage/blob-store.ts';
 
-export interface SourceFetcher {
-  /** Rejects with a ContractError where the source is at fault; the writer stays the caller's. */
-  fetchImage(
-    url: string,
-    options: {
-      readonly writer: BlobWriter;
-      readonly accountId: string;
-      readonly signal: AbortSignal;
-      /** What the picture is for: its bounds, and the words of its errors. */
-      readonly kind: 'image' | 'background';
-    },
-  ): Promise<{ readonly bytes: number; readonly header: ImageHeader }>;
-}
+export type SourceFetcher = Pick<ImageFetcher, 'fetchImage'>;
 
 export type SourceFetchEnd =
   | { readonly kind: 'stored'; readonly input: JobInput }

@@ -14,10 +14,10 @@ import {
   usageQuestionOf,
 } from '../../domain/account/usage.ts';
 import { publicState } from '../../domain/job.ts';
-import type { ApiKeyStore } from '../../store/accounts/api-key-store.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
-import type { UsageOf, UsageStore } from '../../store/usage/usage-store.ts';
+import type { StoresWithoutEnds } from '../../store/stores.ts';
+import type { UsageOf } from '../../store/usage/usage-store.ts';
 import { csvLine } from '../sales/ledger-history.ts';
 
 /** As they were asked. */
@@ -44,16 +44,11 @@ export interface UsageView {
   readonly usage: readonly UsageEntry[];
 }
 
-export interface ReadUsageDependencies {
-  readonly usage: Pick<UsageStore, 'read' | 'total' | 'today'>;
-  readonly apiKeys: Pick<ApiKeyStore, 'list'>;
-}
-
 export class ReadUsage {
-  readonly #dependencies: ReadUsageDependencies;
+  readonly #stores: Pick<StoresWithoutEnds, 'usage' | 'apiKeys'>;
 
-  constructor(dependencies: ReadUsageDependencies) {
-    this.#dependencies = dependencies;
+  constructor(stores: Pick<StoresWithoutEnds, 'usage' | 'apiKeys'>) {
+    this.#stores = stores;
   }
 
   /** @throws ContractError INVALID_PARAMETER, which names the field */
@@ -65,7 +60,7 @@ export class ReadUsage {
 
   /** The same, with what is wrong as an answer. */
   async ask(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
-    const { usage } = this.#dependencies;
+    const { usage } = this.#stores;
     const question = usageQuestionOf(texts, await usage.today());
     if ('fault' in question) return question;
     const rows = await usage.read(accountId, question);
@@ -81,7 +76,7 @@ export class ReadUsage {
 
   /** Credits charged since the month began, UTC. */
   async chargedThisMonth(accountId: string): Promise<number> {
-    const { usage } = this.#dependencies;
+    const { usage } = this.#stores;
     const to = await usage.today();
     const total = await usage.total(accountId, { from: monthStartOf(to), to });
     if (total === undefined) throw wrong(TOO_MUCH);
@@ -99,7 +94,7 @@ export class ReadUsage {
   }
 
   async #byKey(accountId: string, rows: readonly UsageOf[]): Promise<UsageEntry[]> {
-    const keys = await this.#dependencies.apiKeys.list(accountId);
+    const keys = await this.#stores.apiKeys.list(accountId);
     const byId = new Map(keys.map(key => [key.id, key]));
     return rows.map(row => {
       const key = byId.get(row.name);
