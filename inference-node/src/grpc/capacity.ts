@@ -100,7 +100,7 @@ export class CapacityWatchers {
     this.#watchers.set(call, { sequence: 0, owner });
     call.once('cancelled', () => this.#leave(call));
     this.#writeTo(call, this.#read());
-    this.#repeatTimer ??= setInterval(() => this.#writeAll(), REPEAT_INTERVAL_MS);
+    this.#repeatTimer ??= setInterval(() => this.flush(), REPEAT_INTERVAL_MS);
   };
 
   changed(): void {
@@ -108,17 +108,12 @@ export class CapacityWatchers {
     const sinceMs = performance.now() - this.#writtenAtMs;
     // Also when the last write is long ago: one turn of the loop gathers what changes together.
     const waitMs = Math.max(0, CHANGE_INTERVAL_MS - sinceMs);
-    this.#changeTimer = setTimeout(() => this.#writeAll(), waitMs);
-  }
-
-  /** Writes now what `changed` would write soon. */
-  flush(): void {
-    this.#writeAll();
+    this.#changeTimer = setTimeout(() => this.flush(), waitMs);
   }
 
   /** Writes the last state and ends the streams. */
   close(): void {
-    this.#writeAll();
+    this.flush();
     for (const call of [...this.#watchers.keys()]) {
       this.#leave(call);
       call.end();
@@ -144,7 +139,8 @@ export class CapacityWatchers {
     this.#changeTimer = undefined;
   }
 
-  #writeAll(): void {
+  /** Writes now what `changed` would write soon. */
+  flush(): void {
     clearTimeout(this.#changeTimer);
     this.#changeTimer = undefined;
     if (this.#watchers.size === 0) return;

@@ -58,7 +58,10 @@ export class DeviceWatch {
   }
 
   async #retry(device: GpuDevice): Promise<void> {
-    const reason = await this.#whyOut(device);
+    // A disk that is full, or a node that ends, fails no node.
+    const reason = await this.#options
+      .attempt(device)
+      .catch((error: Error) => `it cannot be tried: ${error.message}`);
     if (this.#closed) return;
     if (reason === undefined) {
       device.restore();
@@ -66,14 +69,5 @@ export class DeviceWatch {
     }
     this.#options.log.warn({ gpu: device.facts.id, reason }, 'GPU stays out');
     this.#retryLater(device);
-  }
-
-  /** Undefined: it runs. Never rejects: a disk that is full, or a node that ends, fails no node. */
-  async #whyOut(device: GpuDevice): Promise<string | undefined> {
-    try {
-      return await this.#options.attempt(device);
-    } catch (error) {
-      return `it cannot be tried: ${(error as Error).message}`;
-    }
   }
 }

@@ -13,6 +13,7 @@ import { at } from '../../../../test/support/at.ts';
 import { readOutside } from '../../../src/picture/codecs/codec-jxl.ts';
 import type { Samples } from '../../../src/picture/codecs/colour/samples.ts';
 import { hasJxlTools } from '../../../src/picture/jxl-limit.ts';
+import { riff } from '../damage/forms.ts';
 import { createPng, createPngChunk, decode, insertPngChunks, loadVips } from '../pictures.ts';
 import { type AvifFields, nclx, profileColour, writeAvifFields } from './avif-files.ts';
 import { writeJxlFields } from './jxl-files.ts';
@@ -232,18 +233,12 @@ async function writeWebp(made: Case, profile: Buffer | undefined): Promise<Buffe
   const file = await sharp(samplesOf(made), { raw }).webp({ lossless: true }).toBuffer();
   if (profile === undefined) return file;
   assert.equal(file.toString('latin1', 12, 16), 'VP8L');
-  const chunk = (type: string, body: Buffer) => {
-    const head = Buffer.alloc(8);
-    head.write(type, 'latin1');
-    head.writeUInt32LE(body.length, 4);
-    return Buffer.concat([head, body, Buffer.alloc(body.length % 2)]);
-  };
   const canvas = Buffer.alloc(10);
   canvas[0] = 0x20 | (made.channels === 4 ? 0x10 : 0);
   canvas.writeUIntLE(SIDE - 1, 4, 3);
   canvas.writeUIntLE(SIDE - 1, 7, 3);
-  const body = [Buffer.from('WEBP'), chunk('VP8X', canvas), chunk('ICCP', profile)];
-  return chunk('RIFF', Buffer.concat([...body, file.subarray(12)]));
+  const body = [Buffer.from('WEBP'), riff('VP8X', canvas), riff('ICCP', profile)];
+  return riff('RIFF', Buffer.concat([...body, file.subarray(12)]));
 }
 
 async function writeJxlCase(made: Case, profile: Buffer | undefined): Promise<Buffer> {

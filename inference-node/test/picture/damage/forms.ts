@@ -88,7 +88,7 @@ async function pngForms(): Promise<Record<string, Buffer>> {
   };
 }
 
-function riff(type: string, body: Buffer): Buffer {
+export function riff(type: string, body: Buffer): Buffer {
   const head = Buffer.alloc(8);
   head.write(type, 'latin1');
   head.writeUInt32LE(body.length, 4);
