@@ -162,7 +162,7 @@ export const CONTROL_PLANE: Directions = {
     'services',
     'services/keys',
   ],
-  'http/connections': ['#program', '#program/ports'],
+  'http/connections': ['http/headers', '#program', '#program/ports'],
   'http/headers': [],
   'http/openapi': ['http/answers'],
   'http/operator-pages': [

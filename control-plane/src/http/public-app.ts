@@ -147,6 +147,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
 
 function createServer(options: AppOptions): FastifyInstance {
   const handleError = errorHandlerOf(options);
+  const longestWaitMs = Math.max(options.syncWaitMs, options.removebg?.waitMs ?? 0);
   const app = fastify({
     ...(options.logger && { loggerInstance: options.logger }),
     // addAnswerLog writes one line a request, without URLs: a result's link is a secret.
@@ -155,7 +156,7 @@ function createServer(options: AppOptions): FastifyInstance {
     ...(options.trustedProxies.length > 0 && { trustProxy: [...options.trustedProxies] }),
     requestTimeout: REQUEST_TIMEOUT_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-    connectionTimeout: longestWaitMs(options) + IDLE_TIMEOUT_MARGIN_MS,
+    connectionTimeout: longestWaitMs + IDLE_TIMEOUT_MARGIN_MS,
     routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
     // While closing, requests of open connections are answered by their routes, not by the
     // framework.
@@ -175,10 +176,6 @@ function createServer(options: AppOptions): FastifyInstance {
   });
   app.server.maxConnections = publicConnectionsMax();
   return app;
-}
-
-function longestWaitMs({ syncWaitMs, removebg }: AppOptions): number {
-  return Math.max(syncWaitMs, removebg?.waitMs ?? 0);
 }
 
 /** The paths of another interface have the errors that its clients read, those of pages pages. */

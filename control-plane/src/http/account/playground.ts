@@ -351,15 +351,10 @@ function outcome({ words, formats }: Visit, job: Job | undefined): Child {
         <p class="soft">${said.state[status]}${isOpen(job) ? ` ${said.refreshing}` : ''}</p></div>
       ${status === 'succeeded' ? linkButton({ href: path, label: said.download, kind: 'primary', download: true }) : null}
     </div>
-    ${status === 'failed' && job.failure ? notice('bad', whyNot(words, job.failure)) : null}
+    ${status === 'failed' && job.failure ? notice('bad', `${failureText(words, job.failure.code)} ${job.failure.retryable ? said.given : said.counted}`) : null}
     ${status === 'succeeded' ? resultStage(words, path, job.outputFormat) : null}
     ${status === 'succeeded' && size ? html`<p class="hint">${size}</p>` : null}
   </section>`;
-}
-
-function whyNot(words: Words, { code, retryable }: NonNullable<Job['failure']>): string {
-  const { given, counted } = words.playground;
-  return `${failureText(words, code)} ${retryable ? given : counted}`;
 }
 
 function theCall(words: Words, baseUrl: string, options: Options): VNode {

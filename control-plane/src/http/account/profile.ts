@@ -1,7 +1,7 @@
 /** What people see and change of themselves: password, sessions, language, the account they act for. */
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
-import type { Profile, Self } from '../../services/people/profile.ts';
+import type { Profile } from '../../services/people/profile.ts';
 import { hashOfSecret } from '../../services/people/sign-in.ts';
 import type { ListedSession, SessionStore } from '../../store/people/session-store.ts';
 import type { AccountAreaServices } from '../app-services.ts';
@@ -26,8 +26,10 @@ export function registerProfileRoutes(
   account.post('/profile/password', SELF, async (request, reply) => {
     const form = formOf(request);
     const given = { current: form.text('current'), next: form.text('next') };
-    const outcome = await profile.changePassword(selfOf(request), given);
-    const { profile: words } = visitOf(request).words;
+    const visit = visitOf(request);
+    const self = { ...visit, cameByLink: visit.method === 'link' };
+    const outcome = await profile.changePassword(self, given);
+    const { profile: words } = visit.words;
     switch (outcome.kind) {
       case 'changed':
         keepKnown(reply, outcome.known);
@@ -79,11 +81,6 @@ function registerSessionRoutes(account: FastifyInstance, sessions: SessionStore)
     await sessions.endOthers(userId, sessionId);
     return reply.redirect(`${ACCOUNT_PATH}/sessions?said=othersEnded`, 303);
   });
-}
-
-function selfOf(request: FastifyRequest): Self {
-  const visit = visitOf(request);
-  return { ...visit, cameByLink: visit.method === 'link' };
 }
 
 /** The two pages about oneself. */

@@ -85,11 +85,9 @@ function instanceOf(request: FastifyRequest): string {
 /** A node's own codes mean nothing to a caller of REST: they become INTERNAL_ERROR. */
 function toContractError(error: unknown, shown: readonly ErrorSpec['scope'][]): ContractError {
   if (error instanceof ContractError && shown.includes(error.spec.scope)) return error;
-  return ofFramework(error as Partial<FastifyError> | null) ?? internalError(error);
-}
-
-function internalError(cause: unknown): ContractError {
-  return new ContractError('INTERNAL_ERROR', 'something went wrong on our side', { cause });
+  const known = ofFramework(error as Partial<FastifyError> | null);
+  const detail = 'something went wrong on our side';
+  return known ?? new ContractError('INTERNAL_ERROR', detail, { cause: error });
 }
 
 /** Errors of Fastify itself; our own checks come first and catch nearly all of them. */

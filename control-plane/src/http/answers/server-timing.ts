@@ -5,10 +5,9 @@ import type { Job } from '../../domain/job.ts';
 export function serverTimingOf({ timings }: Job): Record<string, string> {
   const stages = Object.entries(timings ?? {});
   if (stages.length === 0) return {};
-  const metrics = stages.map(([stage, ms]) => `${asToken(stage)};dur=${Number(ms.toFixed(1))}`);
+  const metrics = stages.map(([stage, ms]) => {
+    const token = stage.replaceAll(/[^A-Za-z0-9_-]/g, '_');
+    return `${token};dur=${Number(ms.toFixed(1))}`;
+  });
   return { 'server-timing': metrics.join(', ') };
-}
-
-function asToken(stage: string): string {
-  return stage.replaceAll(/[^A-Za-z0-9_-]/g, '_');
 }

@@ -18,8 +18,12 @@ export function requireRate(rateLimits: RateLimits, kind: RateKind): onRequestAs
     for await (const rate of takeRates(rateLimits, callerOf(request), kind)) {
       told.unshift(rate);
       reply.headers({
-        'ratelimit-policy': told.map(policyOf).join(', '),
-        ratelimit: told.map(stateOf).join(', '),
+        'ratelimit-policy': told
+          .map(({ name, limit, windowS }) => `"${name}";q=${limit};w=${windowS}`)
+          .join(', '),
+        ratelimit: told
+          .map(({ name, remaining, resetS }) => `"${name}";r=${remaining};t=${resetS}`)
+          .join(', '),
       });
       requireAllowed(rate);
     }
@@ -54,12 +58,4 @@ export function requireAllowed({ name, allowed, limit, windowS, resetS }: ToldRa
     name === 'key-submissions' ? ['the API key', 'submissions'] : ['the account', name];
   const detail = `${who} is over its ${limit} ${what} in ${windowS} seconds`;
   throw new ContractError('RATE_LIMITED', detail, { retryAfterS: resetS });
-}
-
-function policyOf({ name, limit, windowS }: ToldRate): string {
-  return `"${name}";q=${limit};w=${windowS}`;
-}
-
-function stateOf({ name, remaining, resetS }: ToldRate): string {
-  return `"${name}";r=${remaining};t=${resetS}`;
 }

@@ -25,6 +25,7 @@ import {
 } from '#program/ports/http-guard.ts';
 import { type Release, Semaphore } from '#program/semaphore.ts';
 import { settledWithin } from '#program/settled-within.ts';
+import { hasBody } from '../headers/content-type.ts';
 
 /** For requests sent before the listener closed: a way around the world takes half of it. */
 const LINGER_MS_MAX = 500;
@@ -188,7 +189,7 @@ export function awaitBodies(
 ): void {
   const note = (request: FastifyRequest, reply: FastifyReply) => {
     // Undefined where a test injects a request without a socket.
-    if (request.raw.complete !== false || !hasBody(request)) return;
+    if (request.raw.complete !== false || !hasBody(request.raw)) return;
     const account = accountOf?.(request);
     const owner = account === undefined ? { network: networkOf(request.ip) } : { account };
     room.awaitBody(request.raw, reply.raw, owner);
@@ -202,8 +203,4 @@ export function awaitBodies(
     note(request, reply);
     done(null, payload);
   });
-}
-
-function hasBody({ headers }: FastifyRequest): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }

@@ -7,6 +7,7 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { hasBody } from '../headers/content-type.ts';
 
 const DRAIN_BYTES_MAX = 1024 * 1024;
 /** For callers that send slowly, or neither send nor close. */
@@ -41,9 +42,8 @@ export function finishUnreadBody(
   const body = request.raw;
   const { headers } = request;
   const declaredBytes = Number(headers['content-length'] ?? 0);
-  const hasBody = headers['transfer-encoding'] !== undefined || declaredBytes > 0;
   // Undefined where a test injects a request without a socket.
-  if (!hasBody || body.complete !== false || body.destroyed) {
+  if (!hasBody(body) || body.complete !== false || body.destroyed) {
     done(null, payload);
     return;
   }
