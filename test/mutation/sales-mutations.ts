@@ -69,8 +69,8 @@ file control-plane/src/store/people/authority.ts
 tests control-plane/test/store/sales/orders.test.ts: orders on mysql
 two orders at once are counted as one
   - await lockAccount(database, tx, accountId);
-  -   if
-  + if
+  -   const error
+  + const error
   = are bounded in number, pending and a day, however many come at once
 
 file control-plane/src/store/ledger/ledger-store.ts

@@ -7,8 +7,8 @@ import type { Database } from '../database/connect.ts';
 import type { Db } from '../database/schema.ts';
 import { OvertakenError, query, transact } from '../database/transact.ts';
 import { isAsciiWord, isInserted, matchesOne } from '../database/values.ts';
-import { type AuditValues, insertAuditEntry } from '../people/audit.ts';
-import { type AskedChange, type Authorized, requireAuthority } from '../people/authority.ts';
+import type { AuditValues } from '../people/audit.ts';
+import { requireAuthority } from '../people/authority.ts';
 import { requireName } from './account-store.ts';
 import {
   type ApiKey,
@@ -76,9 +76,10 @@ export async function createApiKeyBy(
   { actor: by, aliveMax, everMax, ...asked }: NewKeyBy,
 ): Promise<MadeKey | 'too-many'> {
   const made = createApiKeyToken();
-  const log = logged('key.created');
+  const entryId = randomUUID();
   return transact(database, async tx => {
-    const actor = await log.authority(database, tx, { accountId, actor: by });
+    const change = { accountId, actor: by, entryId };
+    const { actor, log } = await requireAuthority(database, tx, change);
     // By an earlier round whose answer was lost.
     const there = await readMade(database, tx, made);
     if (there !== undefined) return { key: there, token: made.text };
@@ -86,7 +87,7 @@ export async function createApiKeyBy(
     if (alive >= aliveMax || ever >= everMax) return 'too-many';
     await insertApiKey(database, tx, accountId, name, made, { ...asked, actor });
     const key = await requireKey(database, tx, made.id);
-    await log.enter(database, tx, actor, { after: key });
+    await log(entryOf('key.created', key, undefined, key));
     return { key, token: made.text };
   });
 }
@@ -109,9 +110,10 @@ export async function revokeApiKey(
   apiKeyId: string,
   by?: ChangedBy,
 ): Promise<ApiKey | undefined> {
-  const log = logged('key.revoked');
+  const entryId = randomUUID();
   return transact(database, async tx => {
-    const actor = by && (await log.authority(database, tx, { ...by, endsRight: true }));
+    const asked = by && { ...by, entryId, endsRight: true };
+    const change = asked && (await requireAuthority(database, tx, asked));
     const before = await findApiKey(database, tx, apiKeyId, by?.accountId);
     if (before === undefined || before.revokedAtMs !== null) return before;
     await tx
@@ -120,7 +122,7 @@ export async function revokeApiKey(
       .where('id', '=', apiKeyId)
       .where('revoked_at', 'is', null)
       .execute();
-    if (actor !== undefined) await log.enter(database, tx, actor, { before });
+    await change?.log(entryOf('key.revoked', before, before));
     return requireKey(database, tx, apiKeyId);
   });
 }
@@ -137,9 +139,9 @@ export async function rotateApiKey(
   if (!isAsciiWord(apiKeyId)) return undefined;
   const made = createApiKeyToken(apiKeyId);
   const secretHash = hashSecret(made.secret);
-  const log = logged('key.rotated');
+  const entryId = randomUUID();
   return transact(database, async tx => {
-    const actor = await log.authority(database, tx, by);
+    const { actor, log } = await requireAuthority(database, tx, { ...by, entryId });
     const before = await findApiKey(database, tx, apiKeyId, by.accountId);
     if (before === undefined || before.revokedAtMs !== null) return undefined;
     const rotated = await matchesOne(
@@ -160,7 +162,7 @@ export async function rotateApiKey(
     );
     const key = await requireKey(database, tx, apiKeyId);
     if (key.revokedAtMs !== null) return undefined;
-    if (rotated) await log.enter(database, tx, actor, { before, after: key });
+    if (rotated) await log(entryOf('key.rotated', key, before, key));
     return { key, token: made.text };
   });
 }
@@ -173,15 +175,15 @@ export async function changeApiKey(
   change: KeyChange,
 ): Promise<ApiKey | undefined> {
   if (change.name !== undefined) requireName(change.name);
-  const log = logged('key.changed');
+  const entryId = randomUUID();
   return transact(database, async tx => {
-    const actor = await log.authority(database, tx, by);
+    const { log } = await requireAuthority(database, tx, { ...by, entryId });
     const before = await findApiKey(database, tx, apiKeyId, by.accountId);
     if (before === undefined || before.revokedAtMs !== null) return undefined;
     await writeChange(database, tx, before, change);
     const after = await requireKey(database, tx, apiKeyId);
     const changed = JSON.stringify(auditValues(before)) !== JSON.stringify(auditValues(after));
-    if (changed) await log.enter(database, tx, actor, { before, after });
+    if (changed) await log(entryOf('key.changed', after, before, after));
     return after;
   });
 }
@@ -267,34 +269,13 @@ async function requireKey(database: Database, tx: Db, id: string): Promise<ApiKe
   return key;
 }
 
-interface KeyLog {
-  authority(database: Database, tx: Db, by: Omit<AskedChange, 'entryId'>): Promise<Authorized>;
-  enter(
-    database: Database,
-    tx: Db,
-    actor: Authorized,
-    states: { readonly before?: ApiKey; readonly after?: ApiKey },
-  ): Promise<void>;
-}
-
-/** An entry of one id, however often it is tried. */
-function logged(action: string): KeyLog {
-  const id = randomUUID();
+/** The line of the account's log. */
+function entryOf(action: string, key: ApiKey, before?: ApiKey, after?: ApiKey) {
   return {
-    authority: (database, tx, by) => requireAuthority(database, tx, { ...by, entryId: id }),
-    async enter(database, tx, actor, { before, after }) {
-      const key = after ?? before;
-      if (key === undefined) throw new Error('an entry of the log without a key');
-      await insertAuditEntry(database, tx, {
-        id,
-        accountId: key.accountId,
-        actor,
-        action,
-        subject: `${key.name} (${key.prefix})`,
-        before: before && auditValues(before),
-        after: after && auditValues(after),
-      });
-    },
+    action,
+    subject: `${key.name} (${key.prefix})`,
+    before: before && auditValues(before),
+    after: after && auditValues(after),
   };
 }
 

@@ -8,7 +8,7 @@ import type { Db } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { type AccountEventRow, insertWebhook } from '../outbox/outbox-rows.ts';
-import { type AuditValues, insertAuditEntry } from '../people/audit.ts';
+import type { AuditValues } from '../people/audit.ts';
 import { requireAuthority } from '../people/authority.ts';
 import { readSentToday, type TestBounds, takeTest, type Withheld } from './message-counts.ts';
 
@@ -133,7 +133,7 @@ async function setThresholds(
   tx: Db,
   { accountId, thresholds, by }: Change & { readonly thresholds: readonly number[] },
 ): Promise<void> {
-  const actor = await authorityOf(database, tx, { accountId, by });
+  const { log } = await authorityOf(database, tx, { accountId, by });
   const before = (await readAlerts(tx, accountId)).map(row => row.threshold);
   const gone = before.filter(threshold => !thresholds.includes(threshold));
   const added = thresholds.filter(threshold => !before.includes(threshold));
@@ -151,9 +151,8 @@ async function setThresholds(
       .values({ account_id: accountId, threshold, created_at: database.nowMs })
       .execute();
   }
-  const entry = { action: 'alerts.thresholds_set', subject: 'low balance' };
   const values = { before: listed(before), after: listed(thresholds) };
-  await insertAuditEntry(database, tx, { id: by.auditId, accountId, actor, ...entry, ...values });
+  await log({ action: 'alerts.thresholds_set', subject: 'low balance', ...values });
 }
 
 function listed(thresholds: readonly number[]): AuditValues {
@@ -169,7 +168,7 @@ async function setWebhook(
   tx: Db,
   { accountId, webhook, by }: Change & { readonly webhook: NewWebhook | null },
 ): Promise<boolean> {
-  const actor = await authorityOf(database, tx, { accountId, by });
+  const { log } = await authorityOf(database, tx, { accountId, by });
   const before = await readWebhook(tx, accountId);
   if (webhook === null) {
     if (before === undefined) return true;
@@ -194,8 +193,7 @@ async function setWebhook(
         .execute();
     }
   }
-  const entry = { id: by.auditId, accountId, actor };
-  await insertAuditEntry(database, tx, { ...entry, ...webhookChange(before, webhook) });
+  await log(webhookChange(before, webhook));
   return true;
 }
 
@@ -223,7 +221,7 @@ async function sendTest(
   { event, bounds, by }: Test,
 ): Promise<TestOutcome> {
   const { accountId } = event;
-  const actor = await authorityOf(database, tx, { accountId, by });
+  const { log } = await authorityOf(database, tx, { accountId, by });
   // An address that was removed takes neither its time with it nor what counts.
   const row = await readWebhook(tx, accountId);
   if (row === undefined) return 'too-soon';
@@ -236,9 +234,8 @@ async function sendTest(
     .where('account_id', '=', accountId)
     .execute();
   await insertWebhook(database, tx, event);
-  const entry = { action: 'alerts.webhook_tested', subject: 'webhook' };
   const after = { event_id: event.id };
-  await insertAuditEntry(database, tx, { id: by.auditId, accountId, actor, ...entry, after });
+  await log({ action: 'alerts.webhook_tested', subject: 'webhook', after });
   return 'sent';
 }
 

@@ -6,7 +6,7 @@ import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
-import { type AuditEntry, insertAuditEntry } from '../people/audit.ts';
+import type { AuditEntry } from '../people/audit.ts';
 import { requireAuthority } from '../people/authority.ts';
 
 /** A notification as the operator may see it: the receiver instead of the URL. */
@@ -120,7 +120,7 @@ async function retryNotification(
   const { nowMs } = database;
   return transact(database, async tx => {
     const audit = by?.audit;
-    const actor = audit && (await requireAuthority(database, tx, { ...audit, entryId: audit.id }));
+    const change = audit && (await requireAuthority(database, tx, { ...audit, entryId: audit.id }));
     const update = tx
       .updateTable('outbox')
       .set({ status: 'pending', finished_at: null, next_attempt_at: nowMs })
@@ -149,7 +149,10 @@ async function retryNotification(
     const { secret_erase_at: eraseAtMs, read_at: nowAtMs } = row;
     const isErased = eraseAtMs === null || eraseAtMs <= nowAtMs;
     if (isErased) return { outcome: 'secret-erased', isDue };
-    if (isDue && audit && actor) await insertAuditEntry(database, tx, { ...audit, actor });
+    if (isDue && audit) {
+      const { action, subject } = audit;
+      await change?.log({ action, subject });
+    }
     return { outcome: 'retried', isDue };
   });
 }

@@ -3,13 +3,12 @@
  * commits with the change that it tells of.
  */
 import type { Selection } from 'kysely';
-import type { Actor, NamedPerson } from '../../domain/account/actor.ts';
+import type { ActingPerson, Actor, NamedPerson, ServiceActor } from '../../domain/account/actor.ts';
 import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
 import type { Db, Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
-import type { Authorized } from './authority.ts';
 import { addressText, isEntered } from './member-rows.ts';
 
 /** What lists and people read: flat, small, and never a secret. */
@@ -37,6 +36,11 @@ export type AuditStore = ReturnType<typeof createAuditStore>;
 
 /** Code points of a subject; longer ones are cut. */
 const SUBJECT_LENGTH_MAX = 254;
+
+declare const asked: unique symbol;
+
+/** Who may make the change that is under way, until its transaction ends (authority.ts). */
+export type Authorized = (ActingPerson & { readonly [asked]: true }) | ServiceActor;
 
 /** Of `requireAuthority`; or somebody whom the change itself lets in, who has no session before it. */
 export interface AllowedEntry extends Omit<AuditEntry, 'actor'> {

@@ -4,7 +4,7 @@
  * too. How much one person changes is bounded here as well: each change is kept in the log for
  * years. Nothing of a person's gets into the audit log without having been asked (audit.ts).
  */
-import type { ActingPerson, Actor, ServiceActor } from '../../domain/account/actor.ts';
+import type { ActingPerson, Actor } from '../../domain/account/actor.ts';
 import { AuthorityError, CHANGES_A_MINUTE_MAX } from '../../domain/account/authority.ts';
 import { may } from '../../domain/account/roles.ts';
 import { nowPlusMs } from '../database/clock.ts';
@@ -12,17 +12,13 @@ import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
 import type { Db } from '../database/schema.ts';
 import { matchesOne } from '../database/values.ts';
+import { type AuditEntry, type Authorized, insertAuditEntry } from './audit.ts';
 import { isEntered, lockAccount } from './member-rows.ts';
 import { isAlive } from './session-store.ts';
 
 const MINUTE_MS = 60_000;
 
-declare const asked: unique symbol;
-
-/** Who may make the change that is under way, until its transaction ends. */
-export type Authorized = (ActingPerson & { readonly [asked]: true }) | ServiceActor;
-
-export interface AskedChange {
+interface AskedChange {
   readonly accountId: string;
   readonly actor: Actor;
   /** Of the change's audit entry: one that is there was allowed when it was made. */
@@ -39,17 +35,18 @@ export interface AskedChange {
  * until the end, and of a person the session's, so that it does not end before.
  * @throws AuthorityError
  */
-export async function requireAuthority(
-  database: Database,
-  tx: Db,
-  change: AskedChange,
-): Promise<Authorized> {
-  const { accountId, actor, entryId } = change;
+export async function requireAuthority(database: Database, tx: Db, change: AskedChange) {
+  const { accountId, actor: by, entryId } = change;
   await lockAccount(database, tx, accountId);
-  if (actor.kind !== 'person') return actor;
-  const error = await refusalOf(database, tx, change, actor);
+  const error = by.kind === 'person' ? await refusalOf(database, tx, change, by) : undefined;
   if (error !== undefined && !(await isEntered(tx, entryId))) throw error;
-  return actor as ActingPerson & { readonly [asked]: true };
+  const actor = by as Authorized;
+  return {
+    actor,
+    /** Enters the change in the account's log, once, however often it is tried. */
+    log: (entry: Pick<AuditEntry, 'action' | 'subject' | 'before' | 'after'>) =>
+      insertAuditEntry(database, tx, { id: entryId, accountId, actor, ...entry }),
+  };
 }
 
 async function refusalOf(

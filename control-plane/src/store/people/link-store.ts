@@ -14,7 +14,6 @@ import type { Db, LinkPurpose } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { insertMail, type NewMail, withdrawMails } from '../outbox/outbox-rows.ts';
-import { insertAuditEntry } from './audit.ts';
 import { requireAuthority } from './authority.ts';
 import { type LinkUse, type LinkUseOutcome, useLink } from './link-use.ts';
 
@@ -76,7 +75,7 @@ async function insertLink(
 ): Promise<'created' | 'too-many' | Withheld> {
   const { nowMs } = database;
   const { accountId, entryId } = link;
-  const actor = await requireAuthority(database, tx, { accountId, actor: by, entryId });
+  const { actor, log } = await requireAuthority(database, tx, { accountId, actor: by, entryId });
   const known = await tx
     .selectFrom('one_time_links')
     .select('id')
@@ -107,10 +106,7 @@ async function insertLink(
     })
     .execute();
   if (link.letter !== undefined) await insertMail(database, tx, link.letter);
-  await insertAuditEntry(database, tx, {
-    id: link.entryId,
-    accountId: link.accountId,
-    actor,
+  await log({
     action: link.purpose === 'invitation' ? 'person.invited' : 'sign-in-link.created',
     subject: link.mail,
     after: { role: link.role },
@@ -153,7 +149,7 @@ async function withdrawLink(
   by: { actor: Actor; entryId: string },
 ): Promise<boolean> {
   if (!isAsciiWord(id)) return false;
-  const actor = await requireAuthority(database, tx, { accountId, ...by });
+  const { log } = await requireAuthority(database, tx, { accountId, ...by });
   const link = await tx
     .selectFrom('one_time_links')
     .select(['mail', 'role', 'purpose'])
@@ -162,10 +158,7 @@ async function withdrawLink(
     .executeTakeFirst();
   if (link === undefined) return false;
   if ((await endLinks(database, tx, [id])) === 0) return false;
-  await insertAuditEntry(database, tx, {
-    id: by.entryId,
-    accountId,
-    actor,
+  await log({
     action: `${link.purpose === 'invitation' ? 'invitation' : 'sign-in-link'}.withdrawn`,
     subject: link.mail,
     before: { role: link.role },

@@ -6,7 +6,6 @@ import type { Database } from '../database/connect.ts';
 import type { Db } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
-import { insertAuditEntry } from './audit.ts';
 import { requireAuthority } from './authority.ts';
 import { endLinksOf } from './link-store.ts';
 import { isEntered, MEMBERS_MAX, takePerson } from './member-rows.ts';
@@ -133,7 +132,7 @@ async function setPassword(
   { userId, passwordHash, verifiedHash, sessionId, accountId }: PasswordSet,
   by: ChangedBy,
 ): Promise<PasswordSetOutcome> {
-  const actor = await requireAuthority(database, tx, { accountId, ...by });
+  const { log } = await requireAuthority(database, tx, { accountId, ...by });
   const person = await takePerson(database, tx, userId);
   if (person === undefined || person.mailKey === null) return 'impossible';
   // The answer to a first try was lost.
@@ -160,13 +159,7 @@ async function setPassword(
     .where('id', '=', sessionId)
     .execute();
   await endOtherSessions(tx, userId, sessionId);
-  await insertAuditEntry(database, tx, {
-    id: by.entryId,
-    accountId,
-    actor,
-    action: 'password.changed',
-    subject: person.mail,
-  });
+  await log({ action: 'password.changed', subject: person.mail });
   return 'set';
 }
 
@@ -178,12 +171,11 @@ async function changeMember(
   by: ChangedBy,
 ): Promise<MemberChange> {
   const { accountId, userId, role } = change;
-  const { entryId } = by;
   if (!isAsciiWord(userId)) return 'unknown';
-  const actor = await requireAuthority(database, tx, { accountId, ...by });
+  const { log } = await requireAuthority(database, tx, { accountId, ...by });
   const members = await listMembers(tx, accountId);
   const member = members.find(one => one.userId === userId);
-  if (member === undefined) return (await isEntered(tx, entryId)) ? 'changed' : 'unknown';
+  if (member === undefined) return (await isEntered(tx, by.entryId)) ? 'changed' : 'unknown';
   if (member.role === role) return 'changed';
   if (member.source === 'oidc') return 'by-group';
   const owners = members.filter(one => one.role === 'owner');
@@ -202,10 +194,7 @@ async function changeMember(
   const isLess = role === null || member.role === 'owner';
   const ended = isLess ? await endLinksOf(database, tx, accountId, member) : 0;
   const linksEnded = ended === 0 ? {} : { links_ended: ended };
-  await insertAuditEntry(database, tx, {
-    id: entryId,
-    accountId,
-    actor,
+  await log({
     action: role === null ? 'person.removed' : 'person.role-changed',
     subject: member.mail,
     before: { role: member.role },

@@ -254,10 +254,10 @@ function storedAs(state: ListedOrderState): StoredOrderState {
 
 async function place(database: Database, order: NewOrder, by: Actor): Promise<PlaceOutcome> {
   const { accountId, id } = order;
-  const auditId = randomUUID();
+  const entryId = randomUUID();
   return transact(database, async tx => {
     // It takes the account's row: two at once would both count one order fewer.
-    const actor = await requireAuthority(database, tx, { accountId, actor: by, entryId: auditId });
+    const { log } = await requireAuthority(database, tx, { accountId, actor: by, entryId });
     if ((await readBalances(tx, accountId)) === undefined) return { kind: 'unknown-account' };
     const there = await readOrder(database, tx, id);
     if (there !== undefined) return { kind: 'already-placed', order: there };
@@ -265,10 +265,7 @@ async function place(database: Database, order: NewOrder, by: Actor): Promise<Pl
     if (bound !== undefined) return { kind: bound };
     await insertOrder(database, tx, order);
     const { list, credits, price, currency } = order;
-    await insertAuditEntry(database, tx, {
-      id: auditId,
-      accountId,
-      actor,
+    await log({
       action: 'order.placed',
       subject: id,
       after: { list, credits, price, currency },
@@ -321,9 +318,9 @@ async function cancel(
   { accountId, orderId, by }: { accountId: string; orderId: string; by: Actor },
 ): Promise<CancelOutcome> {
   if (!isAsciiWord(orderId)) return { kind: 'unknown' };
-  const auditId = randomUUID();
+  const entryId = randomUUID();
   return transact(database, async tx => {
-    const actor = await requireAuthority(database, tx, { accountId, actor: by, entryId: auditId });
+    const { log } = await requireAuthority(database, tx, { accountId, actor: by, entryId });
     const update = tx
       .updateTable('orders')
       .set({ state: 'cancelled', cancelled_at: database.nowMs })
@@ -336,10 +333,7 @@ async function cancel(
     if (order === undefined || order.accountId !== accountId) return { kind: 'unknown' };
     if (!changed)
       return { kind: order.stored === 'cancelled' ? 'cancelled' : 'not-pending', order };
-    await insertAuditEntry(database, tx, {
-      id: auditId,
-      accountId,
-      actor,
+    await log({
       action: 'order.cancelled',
       subject: orderId,
       before: { state: 'pending' },
