@@ -101,6 +101,7 @@ export const CONTROL_PLANE: Directions = {
     'services/account-jobs',
     'services/alerts',
     'services/keys',
+    'services/operator',
     'services/people',
     'services/playground',
     'services/reading',
@@ -168,6 +169,7 @@ export const CONTROL_PLANE: Directions = {
   'http/operator-pages': [
     'domain',
     'domain/account',
+    'http',
     'http/account',
     'http/account/page',
     'http/account/session',

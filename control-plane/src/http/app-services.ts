@@ -5,6 +5,12 @@ import type { AccountJobs } from '../services/account-jobs/account-jobs.ts';
 import type { ManageAlerts } from '../services/alerts/manage-alerts.ts';
 import type { KeyUses } from '../services/keys/key-uses.ts';
 import type { ManageKeys } from '../services/keys/manage-keys.ts';
+import type { OperateAccounts } from '../services/operator/operate-accounts.ts';
+import type { OperateCredits } from '../services/operator/operate-credits.ts';
+import type { OperateJobs } from '../services/operator/operate-jobs.ts';
+import type { OperateNodes } from '../services/operator/operate-nodes.ts';
+import type { OperateWebhooks } from '../services/operator/operate-webhooks.ts';
+import type { ReadQueue } from '../services/operator/read-queue.ts';
 import type { Links } from '../services/people/links.ts';
 import type { Profile } from '../services/people/profile.ts';
 import type { ProviderSignIn } from '../services/people/provider-sign-in.ts';
@@ -17,6 +23,7 @@ import type { ResultDownload, ResultReaders } from '../services/reading/result-d
 import type { WaitForJob } from '../services/reading/wait-for-job.ts';
 import type { RemoveBackground } from '../services/removebg/remove-background.ts';
 import type { LedgerHistory } from '../services/sales/ledger-history.ts';
+import type { OperateOrders } from '../services/sales/operate-orders.ts';
 import type { Orders } from '../services/sales/orders.ts';
 import type { ReceivePayment } from '../services/sales/receive-payment.ts';
 import type { SubmitMatting } from '../services/submission/submit-matting.ts';
@@ -24,6 +31,7 @@ import type { ImageUploads } from '../services/submission/submit-upload.ts';
 import type { Overview, ReadUsage } from '../services/usage/read-usage.ts';
 import type { Stores } from '../store/stores.ts';
 
+/** Behind the public port. */
 export interface AppServices {
   readonly authenticator: Authenticator;
   readonly keyUses: KeyUses;
@@ -63,4 +71,15 @@ export interface AccountAreaServices {
   readonly signIn: SignIn;
   /** What people read and change without a rule besides the store's own. */
   readonly stores: Pick<Stores, 'audit' | 'links' | 'people' | 'sessions'>;
+}
+
+/** Behind the operator's port, as JSON and as pages. */
+export interface OperatorServices {
+  readonly operateAccounts: OperateAccounts;
+  readonly operateCredits: OperateCredits;
+  readonly operateJobs: OperateJobs;
+  readonly operateNodes: OperateNodes;
+  readonly operateOrders: OperateOrders;
+  readonly operateWebhooks: OperateWebhooks;
+  readonly readQueue: ReadQueue;
 }

@@ -345,13 +345,16 @@ function outcome({ words, formats }: Visit, job: Job | undefined): Child {
   const status = publicState(job);
   const path = `/account/playground/${job.id}/result`;
   const size = sizeOf(words, formats, job);
+  const { failure } = job;
+  const cost = failure?.retryable ? said.given : said.counted;
+  const why = failure && `${failureText(words, failure.code)} ${cost}`;
   return html`<section class="section" data-state=${status} aria-labelledby="outcome-head">
     <div class="section-head">
       <div><h2 id="outcome-head">${said.outcome}</h2>
         <p class="soft">${said.state[status]}${isOpen(job) ? ` ${said.refreshing}` : ''}</p></div>
       ${status === 'succeeded' ? linkButton({ href: path, label: said.download, kind: 'primary', download: true }) : null}
     </div>
-    ${status === 'failed' && job.failure ? notice('bad', `${failureText(words, job.failure.code)} ${job.failure.retryable ? said.given : said.counted}`) : null}
+    ${status === 'failed' && why ? notice('bad', why) : null}
     ${status === 'succeeded' ? resultStage(words, path, job.outputFormat) : null}
     ${status === 'succeeded' && size ? html`<p class="hint">${size}</p>` : null}
   </section>`;

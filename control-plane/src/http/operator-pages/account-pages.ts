@@ -17,13 +17,8 @@ import {
 } from '../account/page/lists.ts';
 import { formOf } from '../account/session/visit.ts';
 import { fill } from '../account/words/words.ts';
-import {
-  type OperatorServices,
-  operatorVisitOf,
-  PAGES_PATH,
-  queryValue,
-  renderOperatorPage,
-} from './operator-frame.ts';
+import type { OperatorServices } from '../app-services.ts';
+import { operatorVisitOf, PAGES_PATH, queryValue, renderOperatorPage } from './operator-frame.ts';
 
 const ACCOUNTS_PATH = `${PAGES_PATH}/accounts`;
 const PAGE_ROWS = 50;

@@ -20,8 +20,8 @@ import {
   time,
 } from '../account/page/lists.ts';
 import { fill } from '../account/words/words.ts';
+import type { OperatorServices } from '../app-services.ts';
 import {
-  type OperatorServices,
   type OperatorVisit,
   operatorVisitOf,
   PAGES_PATH,

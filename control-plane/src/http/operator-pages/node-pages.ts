@@ -15,9 +15,9 @@ import {
   time,
 } from '../account/page/lists.ts';
 import { fill } from '../account/words/words.ts';
+import type { OperatorServices } from '../app-services.ts';
 import {
   OPERATOR_PATH,
-  type OperatorServices,
   type OperatorVisit,
   operatorVisitOf,
   PAGES_PATH,

@@ -19,8 +19,8 @@ import {
   time,
   withQuery,
 } from '../account/page/lists.ts';
+import type { OperatorServices } from '../app-services.ts';
 import {
-  type OperatorServices,
   type OperatorVisit,
   operatorVisitOf,
   PAGES_PATH,

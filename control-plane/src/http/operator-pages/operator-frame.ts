@@ -1,28 +1,11 @@
 /** The frame of the operator's pages: their navigation, words, errors, and what their addresses ask. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ContractError } from '#contract/errors.ts';
-import type { OperateAccounts } from '../../services/operator/operate-accounts.ts';
-import type { OperateCredits } from '../../services/operator/operate-credits.ts';
-import type { OperateJobs } from '../../services/operator/operate-jobs.ts';
-import type { OperateNodes } from '../../services/operator/operate-nodes.ts';
-import type { OperateWebhooks } from '../../services/operator/operate-webhooks.ts';
-import type { ReadQueue } from '../../services/operator/read-queue.ts';
-import type { OperateOrders } from '../../services/sales/operate-orders.ts';
 import { type PageContent, renderFramed } from '../account/page/frame.ts';
 import type { IconName } from '../account/page/icons.ts';
 import { errorPage } from '../account/page/render-page.ts';
 import { PageError } from '../account/session/page-error.ts';
 import { localeOf, maybeCsrf, queryOf } from '../account/session/visit.ts';
-
-export interface OperatorServices {
-  readonly operateAccounts: OperateAccounts;
-  readonly operateCredits: OperateCredits;
-  readonly operateJobs: OperateJobs;
-  readonly operateNodes: OperateNodes;
-  readonly operateOrders: OperateOrders;
-  readonly operateWebhooks: OperateWebhooks;
-  readonly readQueue: ReadQueue;
-}
 
 export const OPERATOR_PATH = '/operator';
 export const PAGES_PATH = `${OPERATOR_PATH}/pages`;

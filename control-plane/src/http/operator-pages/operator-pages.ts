@@ -10,16 +10,12 @@ import { AuthorityError } from '../../domain/account/authority.ts';
 import { registerAssets } from '../account/page/assets.ts';
 import { PageError } from '../account/session/page-error.ts';
 import { createErrorHandler } from '../answers/error-handler.ts';
+import type { OperatorServices } from '../app-services.ts';
 import { registerAccountPages } from './account-pages.ts';
 import { registerJobPages } from './job-pages.ts';
 import { registerNodePages } from './node-pages.ts';
 import { registerNotificationPages } from './notification-pages.ts';
-import {
-  OPERATOR_PATH,
-  type OperatorServices,
-  PAGES_PATH,
-  writeOperatorError,
-} from './operator-frame.ts';
+import { OPERATOR_PATH, PAGES_PATH, writeOperatorError } from './operator-frame.ts';
 import { guardOperatorPages, OperatorSessions } from './operator-session.ts';
 import { registerOrderPages } from './order-pages.ts';
 import { registerSignIn, SIGN_IN_PATH } from './sign-in-pages.ts';

@@ -25,8 +25,8 @@ import {
 } from '../account/page/lists.ts';
 import { formOf } from '../account/session/visit.ts';
 import { counted, fill } from '../account/words/words.ts';
+import type { OperatorServices } from '../app-services.ts';
 import {
-  type OperatorServices,
   type OperatorVisit,
   operatorVisitOf,
   PAGES_PATH,

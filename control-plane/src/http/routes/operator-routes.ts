@@ -9,14 +9,8 @@ import {
   JOBS_LISTED_MAX,
   type JobGroup,
   type JobQuestion,
-  type OperateJobs,
 } from '../../services/operator/operate-jobs.ts';
-import type { OperateNodes } from '../../services/operator/operate-nodes.ts';
-
-export interface OperatorServices {
-  readonly operateJobs: Pick<OperateJobs, 'list' | 'show' | 'retry'>;
-  readonly operateNodes: Pick<OperateNodes, 'list' | 'show' | 'setDraining' | 'requireHttpAddress'>;
-}
+import type { OperatorServices } from '../app-services.ts';
 
 export function registerOperatorRoutes(
   app: FastifyInstance,
