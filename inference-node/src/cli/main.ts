@@ -142,16 +142,11 @@ function addProviders(program: Command): void {
 function explain(error: unknown): number {
   if (signalExitCode !== undefined) return signalExitCode;
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
-  if (error instanceof ConfigError) {
+  const isConfig = error instanceof ConfigError;
+  if (isConfig || error instanceof ModelError || error instanceof ProviderError) {
     process.stderr.write(`matting: ${error.message}\n`);
-    return CONFIG_EXIT_CODE;
-  }
-  if (error instanceof ModelError || error instanceof ProviderError) {
-    process.stderr.write(`matting: ${error.message}\n`);
-    return 1;
-  }
-  console.error('matting: unexpected error:', error);
-  return 1;
+  } else console.error('matting: unexpected error:', error);
+  return isConfig ? CONFIG_EXIT_CODE : 1;
 }
 
 let exitCode = 0;

@@ -60,7 +60,9 @@ export function openEnginePool(options: EnginePoolOptions): EnginePool {
 class ChildEnginePool implements EnginePool, EngineListener {
   readonly #options: EnginePoolOptions;
   readonly #timing: EngineTiming;
-  readonly #log: PoolLog;
+  readonly #log: Logger;
+  /** In its lines. */
+  readonly #of: Pick<PreparedModel, 'model' | 'provider'>;
   readonly #groups: readonly EngineGroup[];
   readonly #engines: readonly Engine[];
   readonly #queue = new RunQueue<RunTask>();
@@ -77,7 +79,9 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   constructor(options: EnginePoolOptions) {
     this.#options = options;
-    this.#log = new PoolLog(options.log, options.model);
+    this.#log = options.log;
+    const { model, provider } = options.model;
+    this.#of = { model, provider };
     const { groups, timing } = createGroups(options, this);
     this.#groups = groups;
     this.#timing = timing;
@@ -174,10 +178,12 @@ class ChildEnginePool implements EnginePool, EngineListener {
   onReady(engine: Engine, warmMs: number): void {
     const group = groupOf(this.#groups, engine);
     group.wasReady = true;
-    group.failure.recordReady(engine.index);
-    Object.assign(this.#accounts, { loadMs: engine.loadMs, warmMs });
+    const { index, pid: enginePid, loadMs } = engine;
+    group.failure.recordReady(index);
+    Object.assign(this.#accounts, { loadMs, warmMs });
     this.#inferMs.seed(warmMs);
-    this.#log.ready(engine, group, warmMs);
+    const facts = { ...this.#of, ...gpuOf(group), loadMs, warmMs };
+    this.#log.info({ engine: index, enginePid, ...facts }, 'engine ready');
     if (this.#state === 'starting') {
       this.#state = 'ready';
       this.#ready.resolve();
@@ -203,9 +209,9 @@ class ChildEnginePool implements EnginePool, EngineListener {
   }
 
   onLoss(engine: Engine, loss: EngineLoss): void {
-    const { cause } = loss;
+    const { cause, message: reason } = loss;
     this.#accounts.deaths[cause]++;
-    this.#log.lost(engine, loss);
+    this.#log.warn({ engine: engine.index, cause, reason }, 'engine lost');
     const again = this.#loseRun(loss);
     if (cause !== 'device') this.#judgeLoss(engine, loss, again);
     // They waited for this process.
@@ -219,7 +225,10 @@ class ChildEnginePool implements EnginePool, EngineListener {
     // Of a run of several each picture is judged when it has run alone.
     const death = ofSeveral && again.length > 0 ? undefined : deathOf(group, engine, loss);
     this.#judge(group, loss, death);
-    if (ofSeveral && group.batches.recordLoss()) this.#log.severalGivenUp(group);
+    if (ofSeveral && group.batches.recordLoss()) {
+      const facts = { model: this.#of.model, ...gpuOf(group) };
+      this.#log.error(facts, 'runs of several images keep failing: one at a time');
+    }
   }
 
   /**
@@ -238,7 +247,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   onStuck(engine: Engine, pid: number): void {
     const { index, state } = engine;
-    this.#log.stuck(engine, pid);
+    this.#log.error({ engine: index, enginePid: pid }, 'engine was killed and does not die');
     // A closed one was not missed.
     if (state === 'closed') return;
     const group = groupOf(this.#groups, engine);
@@ -248,12 +257,13 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#afterRun();
   }
 
-  onLoading(engine: Engine, loadingMs: number): void {
-    this.#log.loading(engine, loadingMs);
+  onLoading({ index }: Engine, loadingMs: number): void {
+    const loadingS = Math.round(loadingMs / 1000);
+    this.#log.info({ engine: index, ...this.#of, loadingS }, 'engine still loads');
   }
 
-  onOutput(engine: Engine, line: string): void {
-    this.#log.output(engine, line);
+  onOutput({ index, pid }: Engine, line: string): void {
+    this.#log.warn({ engine: index, enginePid: pid, line }, 'engine wrote');
   }
 
   /** It is closing, or failed. */
@@ -336,8 +346,8 @@ class ChildEnginePool implements EnginePool, EngineListener {
     if (this.#state === 'failed') return;
     this.#state = 'failed';
     this.#failureReason = message;
-    this.#log.failed(message);
-    const { model, provider } = this.#options.model;
+    this.#log.error({ reason: message }, 'engines failed: no more images are taken');
+    const { model, provider } = this.#of;
     this.#ready.reject(new Error(`model ${model} does not run on ${provider}: ${message}`));
     const gone = this.#gone();
     for (const task of this.#queue.drain()) task.reject(gone);
@@ -385,48 +395,6 @@ class ChildEnginePool implements EnginePool, EngineListener {
   #changed(): void {
     this.#leaveWhereDown();
     for (const listener of this.#listeners) listener();
-  }
-}
-
-/** The lines that a pool writes about its engines. */
-class PoolLog {
-  readonly #log: Logger;
-  readonly #of: Pick<PreparedModel, 'model' | 'provider'>;
-
-  constructor(log: Logger, { model, provider }: PreparedModel) {
-    this.#log = log;
-    this.#of = { model, provider };
-  }
-
-  ready({ index, pid, loadMs }: Engine, group: EngineGroup, warmMs: number): void {
-    const facts = { ...this.#of, ...gpuOf(group), loadMs, warmMs };
-    this.#log.info({ engine: index, enginePid: pid, ...facts }, 'engine ready');
-  }
-
-  lost({ index }: Engine, { cause, message }: EngineLoss): void {
-    this.#log.warn({ engine: index, cause, reason: message }, 'engine lost');
-  }
-
-  stuck({ index }: Engine, pid: number): void {
-    this.#log.error({ engine: index, enginePid: pid }, 'engine was killed and does not die');
-  }
-
-  loading({ index }: Engine, loadingMs: number): void {
-    const loadingS = Math.round(loadingMs / 1000);
-    this.#log.info({ engine: index, ...this.#of, loadingS }, 'engine still loads');
-  }
-
-  output({ index, pid }: Engine, line: string): void {
-    this.#log.warn({ engine: index, enginePid: pid, line }, 'engine wrote');
-  }
-
-  severalGivenUp(group: EngineGroup): void {
-    const facts = { model: this.#of.model, ...gpuOf(group) };
-    this.#log.error(facts, 'runs of several images keep failing: one at a time');
-  }
-
-  failed(reason: string): void {
-    this.#log.error({ reason }, 'engines failed: no more images are taken');
   }
 }
 
