@@ -1,10 +1,10 @@
 /** The client against the real control plane: every call, every way to give a picture. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { after, afterEach, before, test } from 'node:test';
+import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { readImage, saveImage } from '../src/files.ts';
 import { IMAGE_BYTES_MAX, MattingClient, MattingError } from '../src/index.ts';
 import { type ClientHarness, newPicture, openClientHarness } from './client-harness.ts';
@@ -178,24 +178,20 @@ test('what cannot be sent is refused before it is', async () => {
   assert.equal(harness.proxy.seen.length, 0);
 });
 
-test('a file is read, and written whole or not at all', async () => {
-  const directory = await mkdtemp(path.join(tmpdir(), 'matting-client-'));
-  try {
-    const bytes = newPicture();
-    const source = path.join(directory, 'photo.png');
-    await writeFile(source, bytes);
-    assert.deepEqual(Buffer.from(await readImage(source)), Buffer.from(bytes));
-    const target = path.join(directory, 'cutout.png');
-    assert.equal(await saveImage(target, [bytes.subarray(0, 5), bytes.subarray(5)]), bytes.length);
-    assert.deepEqual(await readFile(target), Buffer.from(bytes));
-    const broken = async function* () {
-      yield bytes;
-      throw new Error('broken off');
-    };
-    const other = path.join(directory, 'other.png');
-    await assert.rejects(saveImage(other, broken()), /broken off/);
-    assert.deepEqual((await readdir(directory)).sort(), ['cutout.png', 'photo.png']);
-  } finally {
-    await rm(directory, { recursive: true, force: true });
-  }
+test('a file is read, and written whole or not at all', async context => {
+  const directory = await temporaryFolder(context);
+  const bytes = newPicture();
+  const source = path.join(directory, 'photo.png');
+  await writeFile(source, bytes);
+  assert.deepEqual(Buffer.from(await readImage(source)), Buffer.from(bytes));
+  const target = path.join(directory, 'cutout.png');
+  assert.equal(await saveImage(target, [bytes.subarray(0, 5), bytes.subarray(5)]), bytes.length);
+  assert.deepEqual(await readFile(target), Buffer.from(bytes));
+  const broken = async function* () {
+    yield bytes;
+    throw new Error('broken off');
+  };
+  const other = path.join(directory, 'other.png');
+  await assert.rejects(saveImage(other, broken()), /broken off/);
+  assert.deepEqual((await readdir(directory)).sort(), ['cutout.png', 'photo.png']);
 });

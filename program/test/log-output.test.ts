@@ -1,18 +1,10 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
-import {
-  closeSync,
-  constants,
-  mkdtempSync,
-  openSync,
-  readFileSync,
-  readSync,
-  rmSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
+import { closeSync, constants, openSync, readFileSync, readSync } from 'node:fs';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { LogOutput } from '../log-output.ts';
 
 /** Every write to it fails with ENOSPC. */
@@ -20,8 +12,7 @@ const FULL = '/dev/full';
 const MODULE = path.resolve(import.meta.dirname, '../log-output.ts');
 const PINO = path.resolve(import.meta.dirname, '../../node_modules/pino/pino.js');
 
-const folder = mkdtempSync(path.join(tmpdir(), 'matting-log-'));
-after(() => rmSync(folder, { recursive: true, force: true }));
+const folder = await temporaryFolder({ after });
 
 const flushed = (output: LogOutput) => new Promise<void>(resolve => output.flush(resolve));
 

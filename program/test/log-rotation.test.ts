@@ -6,27 +6,24 @@ import {
   chmodSync,
   closeSync,
   copyFileSync,
-  mkdtempSync,
   openSync,
   readdirSync,
   readFileSync,
-  rmSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { findProgram } from '../../test/support/foreign-program.ts';
 import { until } from '../../test/support/running-service.ts';
+import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const CONFIG = readFileSync(path.join(ROOT, 'deploy/logrotate/matting'), 'utf8');
 const LINES = 20_000;
 const PACED_LINES = 20;
 
-const folder = mkdtempSync(path.join(tmpdir(), 'matting-rotation-'));
-after(() => rmSync(folder, { recursive: true, force: true }));
+const folder = await temporaryFolder({ after });
 
 /** Undefined where logrotate is not installed: then its copy and its cut are made here. */
 const logrotate = findProgram('logrotate');

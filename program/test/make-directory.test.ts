@@ -1,12 +1,11 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, test } from 'node:test';
+import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { makeDirectory } from '../make-directory.ts';
 
-const root = mkdtempSync(path.join(tmpdir(), 'matting-make-directory-'));
-after(() => rmSync(root, { recursive: true, force: true }));
+const root = await temporaryFolder({ after });
 
 test('a file in the way is ENOTDIR', () => {
   const file = path.join(root, 'file');

@@ -1,26 +1,17 @@
 /** `matting cutout`, the demo: the default model on the picture that comes with the project. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import {
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
 import sharp from 'sharp';
 import { isolatedEnv, ROOT, spawnMatting } from '../support/running-service.ts';
 import { requireTeapot } from '../support/teapot.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const run = promisify(execFile);
-const folder = mkdtempSync(path.join(tmpdir(), 'matting-cutout-test-'));
-after(() => rmSync(folder, { recursive: true, force: true }));
+const folder = await temporaryFolder({ after });
 
 async function cutout(args: readonly string[], extra: Record<string, string> = {}) {
   const { env } = await isolatedEnv(extra);

@@ -1,16 +1,15 @@
 /** What `matting up` says where a GPU is left unused: by a stand-in of the driver's command. */
 import assert from 'node:assert/strict';
-import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { test } from 'node:test';
 import { loadSupervisorConfig } from '../../bin/config.ts';
 import { gpuHint } from '../../bin/gpu-hint.ts';
 import { nodeReadyMaxMs } from '../../bin/stack.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 test('a host with a GPU is told what to do, once, and only where it is of use', async context => {
-  const folder = await mkdtemp(path.join(tmpdir(), 'hint-'));
-  context.after(() => rm(folder, { recursive: true }));
+  const folder = await temporaryFolder(context);
   const command = path.join(folder, 'nvidia-smi');
   const modelDir = path.join(folder, 'models');
   const hint = (env: Record<string, string> = {}) =>
@@ -27,8 +26,7 @@ test('a host with a GPU is told what to do, once, and only where it is of use', 
 });
 
 test('a start waits for what a node does on a GPU, and no longer than needed on a CPU', async context => {
-  const folder = await mkdtemp(path.join(tmpdir(), 'ready-'));
-  context.after(() => rm(folder, { recursive: true }));
+  const folder = await temporaryFolder(context);
   const modelDir = path.join(folder, 'models');
   const maxMs = (env: Record<string, string> = {}) =>
     nodeReadyMaxMs(loadSupervisorConfig({ MATTING_MODEL_DIR: modelDir, ...env }));

@@ -1,26 +1,24 @@
 /** The commands where only one program's files are, as in the images of the two programs. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { cpSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 /** What deploy/images/assemble.sh lays out for either. */
 const SHARED = ['package.json', 'bin', 'client/src', 'program', 'proto'];
 const UNAVAILABLE = 69;
 
-let directory: string;
+const directory = await temporaryFolder({ after });
 before(() => {
-  directory = mkdtempSync(path.join(tmpdir(), 'matting-commands-'));
   for (const each of SHARED) {
     const filter = (file: string) => !file.includes('/node_modules');
     cpSync(path.join(ROOT, each), path.join(directory, each), { recursive: true, filter });
   }
   symlinkSync(path.join(ROOT, 'node_modules'), path.join(directory, 'node_modules'));
 });
-after(() => rmSync(directory, { recursive: true }));
 
 function matting(...args: string[]) {
   const main = path.join(directory, 'bin/matting.ts');

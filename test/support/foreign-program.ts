@@ -25,6 +25,11 @@ export function isProgram(file: string): boolean {
   }
 }
 
+/** A command behind this ends with this process, however that ends. */
+export const BOUND = ['setpriv']
+  .flatMap(name => findProgram(name) ?? [])
+  .flatMap(setpriv => [setpriv, '--pdeathsig', 'KILL']);
+
 /**
  * A child that ends with this process: by our own hand, or where we are killed by the kernel's. It
  * keeps the process alive no longer than the process itself wants to live.
@@ -34,10 +39,8 @@ export function spawnBound(
   options: readonly string[],
   env: NodeJS.ProcessEnv = process.env,
 ): ChildProcess {
-  const bind = findProgram('setpriv');
-  const [file, args] =
-    bind === undefined ? [program, options] : [bind, ['--pdeathsig', 'KILL', program, ...options]];
-  const child = spawn(file, [...args], { env, stdio: ['ignore', 'ignore', 'pipe'] });
+  const [file = '', ...args] = [...BOUND, program, ...options];
+  const child = spawn(file, args, { env, stdio: ['ignore', 'ignore', 'pipe'] });
   const kill = () => child.kill('SIGKILL');
   process.prependOnceListener('exit', kill);
   child.once('exit', () => process.removeListener('exit', kill));

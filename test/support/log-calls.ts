@@ -25,46 +25,31 @@ export function loggedMessages(): Map<string, Set<string>> {
   return found;
 }
 
-/** Up to the parenthesis that closes the call. */
-function argumentsFrom(text: string, from: number): string {
-  let depth = 1;
-  let quoted: string | undefined;
-  for (let at = from; at < text.length; at += 1) {
-    const sign = text[at];
-    if (quoted !== undefined) {
-      if (sign === quoted && text[at - 1] !== '\\') quoted = undefined;
-    } else if (sign === "'" || sign === '`') quoted = sign;
-    else if (sign === '(' || sign === '{' || sign === '[') depth += 1;
-    else if (sign === ')' || sign === '}' || sign === ']') depth -= 1;
-    if (depth === 0) return text.slice(from, at);
-  }
-  throw new Error('a call without an end');
-}
-
 /** Of the last argument, or of the first where the fields follow. */
-function messagesOf(text: string, first: boolean): string[] {
-  const parts = topLevelParts(text);
+function messagesOf(parts: readonly string[], first: boolean): string[] {
   const message = first ? parts[0] : parts.at(-1);
   if (message === undefined || message.trim().startsWith('{')) return [];
   return [...message.matchAll(LITERAL)].map(([, literal]) => String(literal));
 }
 
-function topLevelParts(text: string): string[] {
+/** Up to the parenthesis that closes the call. */
+function argumentsFrom(text: string, start: number): string[] {
   const parts: string[] = [];
-  let from = 0;
-  let depth = 0;
+  let from = start;
+  let depth = 1;
   let quoted: string | undefined;
-  for (let at = 0; at < text.length; at += 1) {
-    const sign = text[at];
+  for (let at = from; at < text.length; at += 1) {
+    const sign = String(text[at]);
     if (quoted !== undefined) {
       if (sign === quoted && text[at - 1] !== '\\') quoted = undefined;
     } else if (sign === "'" || sign === '`') quoted = sign;
-    else if (sign === '(' || sign === '{' || sign === '[') depth += 1;
-    else if (sign === ')' || sign === '}' || sign === ']') depth -= 1;
-    else if (sign === ',' && depth === 0) {
+    else if ('({['.includes(sign)) depth += 1;
+    else if (')}]'.includes(sign)) depth -= 1;
+    if (depth === 0 || (sign === ',' && depth === 1 && quoted === undefined)) {
       parts.push(text.slice(from, at));
       from = at + 1;
     }
+    if (depth === 0) return parts.filter(part => part.trim() !== '');
   }
-  return [...parts, text.slice(from)].filter(part => part.trim() !== '');
+  throw new Error('a call without an end');
 }

@@ -2,12 +2,10 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
-import { findProgram } from './foreign-program.ts';
+import { BOUND } from './foreign-program.ts';
 import { CHANNEL_ENV, closeChannel, STDIO_WITH_CHANNEL } from './ipc-channel.ts';
 import { ROOT, until } from './running-service.ts';
 
-/** It ends with this process, however that ends. */
-const BOUND = findProgram('setpriv') === undefined ? [] : ['setpriv', '--pdeathsig', 'KILL'];
 const LINES_MAX = 20_000;
 const LINE_MS_MAX = 120_000;
 

@@ -1,9 +1,9 @@
 /** What the rules of the house measure with is right: circles of imports, imports and lengths. */
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { circlesOf } from './circles.ts';
 import { readSources } from './source-files.ts';
 
@@ -32,9 +32,8 @@ test('circles are found, what only hangs on them is not', () => {
   );
 });
 
-test('imports of every kind are found, and functions with their names and lines', t => {
-  const root = mkdtempSync(path.join(tmpdir(), 'matting-tidy-'));
-  t.after(() => rmSync(root, { recursive: true }));
+test('imports of every kind are found, and functions with their names and lines', async t => {
+  const root = await temporaryFolder(t);
   mkdirSync(path.join(root, 'program/room'), { recursive: true });
   writeFileSync(path.join(root, 'tsconfig.json'), '{ "include": ["program"] }');
   const text = `/** Not counted. */

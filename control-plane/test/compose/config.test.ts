@@ -3,11 +3,11 @@
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import { beforeEach, describe, it } from 'node:test';
 import { ConfigError } from '#program/env.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import {
   type Environment,
   growThreadPool,
@@ -238,12 +238,8 @@ describe('loadDatabaseConfig', () => {
 describe('the secrets key', () => {
   let directory: string;
 
-  beforeEach(async () => {
-    directory = await mkdtemp(path.join(tmpdir(), 'matting-key-'));
-  });
-
-  afterEach(async () => {
-    await rm(directory, { recursive: true });
+  beforeEach(async context => {
+    directory = await temporaryFolder(context);
   });
 
   it('is made once, readable by its owner alone, also by several starts at once', async () => {

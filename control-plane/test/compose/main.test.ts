@@ -1,14 +1,13 @@
 /** The program as it is started: a process, its ports, its signals and its last words. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import sharp from 'sharp';
 import { SILENT_LOG } from '../../../test/support/database.ts';
 import { Program } from '../../../test/support/program.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { CallbackSecrets, notificationBody } from '../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../src/secrets/secret-box.ts';
 import { openDatabase } from '../../src/store/database/connect.ts';
@@ -25,8 +24,8 @@ let picture: Buffer;
 const programs: Program[] = [];
 const nodes: ScriptedNode[] = [];
 
-beforeEach(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-main-'));
+beforeEach(async context => {
+  directory = await temporaryFolder(context);
   const create = { width: 3, height: 2, channels: 3 as const, background: '#d04010' };
   picture = await sharp({ create }).png().toBuffer();
 });
@@ -34,7 +33,6 @@ beforeEach(async () => {
 afterEach(async () => {
   for (const program of programs.splice(0)) await program.kill();
   for (const node of nodes.splice(0)) await node.down();
-  await rm(directory, { recursive: true });
 });
 
 interface Ports {

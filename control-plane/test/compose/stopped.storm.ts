@@ -4,20 +4,18 @@
  * process that was replaced meanwhile is fenced off; nothing is done twice, and no credit is lost.
  */
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { afterEach, beforeEach, it } from 'node:test';
 import {
   createTestDatabase,
   describeOnDatabases,
   type TestDatabase,
 } from '../../../test/support/database.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { cutOutOf } from '../nodes/scripted-exchange.ts';
 import { ScriptedNode } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
-import { assertBalanced, fundedAccount, storesOn } from '../store/fixtures.ts';
+import { assertBalanced, fundedCaller, storesOn } from '../store/fixtures.ts';
 import { Child, planeEnv, ReplicaChild } from '../support/child.ts';
 import { pictureBody, resultPath, submitTo } from '../support/replicas.ts';
 
@@ -30,19 +28,17 @@ describeOnDatabases('processes that stop', dialect => {
   const children: Child[] = [];
   const nodes: ScriptedNode[] = [];
 
-  beforeEach(async () => {
-    directory = await mkdtemp(path.join(tmpdir(), 'matting-stopped-'));
+  beforeEach(async context => {
+    directory = await temporaryFolder(context);
     test = await createTestDatabase(dialect);
     stores = storesOn(await test.open());
-    accountId = await fundedAccount(stores, 100);
-    token = (await stores.apiKeys.create(accountId, 'test')).token;
+    ({ accountId, token } = await fundedCaller(stores, 100));
   });
 
   afterEach(async () => {
     await Promise.all(children.splice(0).map(child => child.end()));
     for (const node of nodes.splice(0)) await node.down();
     await test.close();
-    await rm(directory, { recursive: true, force: true });
   });
 
   async function startReplica(name: string): Promise<ReplicaChild> {

@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import test, { after } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import sharp from 'sharp';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { encodeTinyModel, writeTinyModel } from '../../../test/support/tiny-model.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const CLI = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
 /** The discard port: nothing listens. */

@@ -5,12 +5,12 @@ import path from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { test } from 'node:test';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { loadCliConfig } from '../../src/cli/config.ts';
 import { providersCheck } from '../../src/cli/providers.ts';
 import { runtimeVersion } from '../../src/engine/runtime-version.ts';
 import { installProvider } from '../../src/providers/install-provider.ts';
 import { sha256, wheelFile } from '../providers/fake-package.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
 
 test('what cuDNN may open once it runs is named where it is missing, and fails no check', async context => {
   const folder = await temporaryFolder(context);

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
 import { after, it, type TestContext } from 'node:test';
 import type { Finding } from '#program/doctor/findings.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { doctor } from '../../src/cli/doctor.ts';
 import {
   codecFindings,
@@ -11,7 +12,6 @@ import {
   providerMsMax,
 } from '../../src/doctor/examine.ts';
 import { gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const directory = await temporaryFolder({ after });
 

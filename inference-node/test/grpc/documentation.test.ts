@@ -6,7 +6,7 @@ import { afterEach, beforeEach, it } from 'node:test';
 import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
 import { TlsFiles } from '#program/tls/tls-files.ts';
 import { TestAuthority } from '../../../test/support/certificates.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { openTestNode, type TestNode } from './test-node.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../../..');

@@ -6,10 +6,10 @@ import { pathToFileURL } from 'node:url';
 import { pino } from 'pino';
 import sharp from 'sharp';
 import { type MatteHeader, ResultKind, Switch } from '#gen/matting/v1/matte_service.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../../src/picture/pool/open-picture-pool.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
 import { RECOLOURED_MARK, REFINED_MARK } from './marked-finish.ts';
 import { MatteCaller, openShell } from './test-node.ts';
 

@@ -4,11 +4,11 @@ import { after, before, describe, it } from 'node:test';
 import { pino } from 'pino';
 import sharp from 'sharp';
 import { OutputFormat, ResultKind } from '#gen/matting/v1/matte_service.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../../src/picture/pool/open-picture-pool.ts';
 import { untilBusy } from '../support/processes.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
 import { HealthClient } from './health-client.ts';
 import { MatteCaller, openShell, untilNothingAdmitted } from './test-node.ts';
 

@@ -3,12 +3,12 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type TestContext } from 'node:test';
 import { ConfigError } from '#program/env.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { admittedOutlineOf, refusalsOf, requireAdmitted } from '../../src/models/commercial-use.ts';
 import { COMMERCIAL_USES, type CommercialUse, describeTerms } from '../../src/models/licence.ts';
 import { loadManifest, MANIFEST_DIRECTORY } from '../../src/models/manifest.ts';
 import { type CommercialUseGate, parseModelSettings } from '../../src/models/model-settings.ts';
 import { loadPlanOutlines, type PlanEntry } from '../../src/models/plan.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** What `read` reports, one text a variable; none where it accepts all. */
 async function problemsIn(read: () => Promise<unknown>): Promise<readonly string[]> {

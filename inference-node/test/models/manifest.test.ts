@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'node:test';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import {
   listManifests,
   loadManifest,
@@ -10,7 +11,6 @@ import {
 } from '../../src/models/manifest.ts';
 import { QUALITIES } from '../../src/models/model-settings.ts';
 import { loadPlanOutlines, parsePlanOutlines } from '../../src/models/plan.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
 import { isModelError } from './is-model-error.ts';
 
 const isnet = await readFile(join(MANIFEST_DIRECTORY, 'isnet', 'manifest.json'), 'utf8');

@@ -5,7 +5,7 @@ import { readdir, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { it } from 'node:test';
 import { promisify } from 'node:util';
-import { temporaryFolder } from '../support/temporary-folder.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 
 const run = promisify(execFile);
 const MODULE = new URL('../../src/models/cache-files.ts', import.meta.url).href;

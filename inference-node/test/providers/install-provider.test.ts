@@ -13,6 +13,7 @@ import {
 } from 'node:fs/promises';
 import path from 'node:path';
 import { beforeEach, test } from 'node:test';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { RUNTIME_FOLDER_VARIABLE } from '../../src/engine/engine-protocol.ts';
 import { runtimeVersion } from '../../src/engine/runtime-version.ts';
 import { ModelError } from '../../src/models/model-error.ts';
@@ -21,7 +22,6 @@ import { type InstallOptions, installProvider } from '../../src/providers/instal
 import { findLibraries, foldersBelow } from '../../src/providers/library-search.ts';
 import { openPackageSource } from '../../src/providers/package-source.ts';
 import { ProviderError, readInstalled } from '../../src/providers/provider-files.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
 import {
   CHECKSUMS,
   elfFile,

@@ -6,9 +6,9 @@ import { createServer, type Server } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { Switch } from '#gen/matting/v1/matte_service.ts';
 import { closeChannel } from '../../../test/support/ipc-channel.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { TINY_LICENCE } from '../../../test/support/tiny-model.ts';
 import { header } from '../grpc/test-node.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
 import type { Told } from './fake-rooms.ts';
 import { type NodeProgram, startProgram } from './node-program.ts';
 

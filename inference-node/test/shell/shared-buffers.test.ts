@@ -8,12 +8,12 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { pino } from 'pino';
 import sharp from 'sharp';
 import { at } from '../../../test/support/at.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../../src/picture/pool/open-picture-pool.ts';
 import { type ImageOrder, type ImageResult, Pipeline } from '../../src/pipeline.ts';
 import { BufferPool } from '../../src/process/buffer-pool.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** The model's side, pixels: its pictures and mattes are large enough to be kept. */
 const SIDE = 256;

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import sharp from 'sharp';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { isAlive, stop } from '../support/processes.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
 import { type LogLine, startProgram } from './node-program.ts';
 
 const size = { width: 32, height: 32 };

@@ -1,10 +1,10 @@
 /** Certificates that are good, near their end, over, or do not fit together. */
 import assert from 'node:assert/strict';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { after, before, it } from 'node:test';
 import { TestAuthority } from '../../../test/support/certificates.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import type { TlsSettings } from '../../tls/tls-settings.ts';
 import { tlsFindings } from '../tls-findings.ts';
 
@@ -16,12 +16,11 @@ const NOTHING: TlsSettings = {
   serverName: undefined,
 };
 
-let directory: string;
+const directory = await temporaryFolder({ after });
 let settings: TlsSettings;
 const at = (name: string) => path.join(directory, name);
 
 before(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-tls-findings-'));
   // Its certificates are good for a day.
   const authority = new TestAuthority();
   const { cert, key } = authority.issue('node');
@@ -32,7 +31,6 @@ before(async () => {
   const identity = { certFile: at('cert.pem'), keyFile: at('key.pem') };
   settings = { ...NOTHING, identity, serverCaFile: at('ca.pem') };
 });
-after(() => rm(directory, { recursive: true }));
 
 const statuses = async (given: TlsSettings, nowMs?: number) =>
   (await tlsFindings(given, nowMs)).map(({ status }) => status);

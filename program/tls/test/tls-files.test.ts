@@ -2,14 +2,14 @@
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import { connect as connectHttp2 } from 'node:http2';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { connect, type TLSSocket } from 'node:tls';
 import { Server } from '@grpc/grpc-js';
 import { TestAuthority } from '../../../test/support/certificates.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { EnvReader } from '../../env.ts';
 import { TlsFileError, TlsFiles } from '../tls-files.ts';
 import { readTlsSettings, type TlsSettings } from '../tls-settings.ts';
@@ -25,11 +25,10 @@ let directory: string;
 const authority = new TestAuthority();
 let lines: { readonly fields: object; readonly message: string }[];
 
-beforeEach(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-tls-'));
+beforeEach(async context => {
+  directory = await temporaryFolder(context);
   lines = [];
 });
-afterEach(() => rm(directory, { recursive: true }));
 
 const log = {
   info: (fields: object, message: string) => void lines.push({ fields, message }),

@@ -8,14 +8,12 @@ import { once } from 'node:events';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { findProgram } from '../foreign-program.ts';
+import { BOUND } from '../foreign-program.ts';
 import { until } from '../running-service.ts';
 import type { InstalledVersion } from './installed-version.ts';
 
 export type Env = Readonly<Record<string, string>>;
 
-/** The kernel kills what this starts when the test's process dies, however it does. */
-const BOUND = findProgram('setpriv') === undefined ? [] : ['setpriv', '--pdeathsig', 'KILL'];
 /** As long as a supervisor takes to notice. */
 const RESTART_MS = 200;
 const READY_MS_MAX = 240_000;

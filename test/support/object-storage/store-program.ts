@@ -1,12 +1,10 @@
 /** Real object stores as child processes on temporary directories: versitygw and MinIO. */
 import type { ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import type { AddressInfo } from 'node:net';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { findFreePorts } from '../../../bin/free-ports.ts';
 import { findProgram, killChild, spawnBound } from '../foreign-program.ts';
 import type { Identity } from './signature.ts';
 
@@ -89,7 +87,7 @@ export class StoreProgram {
   static async start(name: StoreProgramName, identity: Identity): Promise<StoreProgram> {
     const program = new StoreProgram(name, identity);
     for (let tries = 1; ; tries += 1) {
-      program.#port = await freePort();
+      [program.#port = 0] = await findFreePorts(1);
       try {
         await program.listen();
         return program;
@@ -162,13 +160,4 @@ export class StoreProgram {
   #removeDirectory(): void {
     rmSync(this.#directory, { recursive: true, force: true, maxRetries: 5 });
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
 import type { TestContext } from 'node:test';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 
 export interface WatchedHome {
   /** For the process: an empty home, and a proxy in front of every host, which is the test's. */

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { type TestContext, test } from 'node:test';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import { readCpuShare } from '../../../src/engine/choice/cpu-share.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const PARALLELISM = 16;
 

@@ -4,6 +4,7 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { descendantsOf } from '../../../../test/support/running-service.ts';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import { runOnce } from '../../../src/engine/choice/answer-picture.ts';
 import {
   compareAlphas,
@@ -17,7 +18,6 @@ import {
   PROBE_SPEC,
 } from '../../../src/engine/choice/probe-graph.ts';
 import { drawCheckPicture } from '../../../src/models/preparing/check-picture.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { createModel } from '../pool/pool-harness.ts';
 
 const OPTIONS = { childEnv: {} };

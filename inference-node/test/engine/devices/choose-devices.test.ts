@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { chmod, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { type TestContext, test } from 'node:test';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import { chooseDevices, spreadEngines } from '../../../src/engine/devices/choose-devices.ts';
 import { listGpus } from '../../../src/engine/devices/nvidia-smi.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const gpu = (index: number, id: string, gigabytes = 80) => ({
   ...{ index, id, name: 'a GPU', driver: '580.65.06' },

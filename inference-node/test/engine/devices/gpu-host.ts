@@ -2,8 +2,8 @@
 import { chmod, mkdtemp, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import pino from 'pino';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import type { GpuFacts } from '../../../src/engine/devices/nvidia-smi.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const HOOK = path.join(import.meta.dirname, 'faulty-gpu.ts');
 const MIB = 1024 * 1024;

@@ -1,6 +1,7 @@
 /** Pools on tiny graphs for the tests of this folder, closed and removed when the test ends. */
 import type { TestContext } from 'node:test';
 import pino from 'pino';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import {
   createUniformRgb,
   type TinyModelOptions,
@@ -15,7 +16,6 @@ import type {
 import { openEnginePool } from '../../../src/engine/pool/open-engine-pool.ts';
 import type { PreparedModel } from '../../../src/models/prepared-model.ts';
 import { untilBusy } from '../../support/processes.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 export const SIDE_PX = 32;
 /** Brightnesses of the paced model: nothing to do, and as much as `tripsMax` says. */

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { after, before, beforeEach, test } from 'node:test';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import type { PreparedModel } from '../../../src/models/prepared-model.ts';
 import {
   checkAnswerOnDevice,
@@ -10,7 +11,6 @@ import {
 } from '../../../src/models/preparing/answer-on-device.ts';
 import { prepareModel } from '../../../src/models/preparing/prepare.ts';
 import { fetchWeights } from '../../../src/models/weights/fetch.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 import {
   type FakeRegistry,
   makeTinyModel,

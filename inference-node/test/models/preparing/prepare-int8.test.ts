@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { mkdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { after, before, beforeEach } from 'node:test';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import { createPlaneTables, fillAlpha, fillPlanes } from '../../../src/engine/child/graph-ends.ts';
 import { InferenceSession, Tensor } from '../../../src/engine/child/onnx-runtime.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
@@ -19,7 +20,6 @@ import {
 } from '../../../src/models/preparing/prepare.ts';
 import { exactInputScale, formatRanges } from '../../../src/models/preparing/ranges.ts';
 import { fetchWeights } from '../../../src/models/weights/fetch.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { isModelError } from '../is-model-error.ts';
 import { graphBytes, measureRanges, prepareTinyGraph } from '../onnx/tiny-graph.ts';
 import {

@@ -13,6 +13,7 @@ import {
 import { basename, join } from 'node:path';
 import test, { after, before, beforeEach } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import { EngineSession } from '../../../src/engine/child/engine-session.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import { decodeModel } from '../../../src/models/onnx/model-file.ts';
@@ -32,7 +33,6 @@ import {
 } from '../../../src/models/preparing/prepared-cache.ts';
 import { fetchWeights } from '../../../src/models/weights/fetch.ts';
 import { recordChecked, weightsPath } from '../../../src/models/weights/weights-cache.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { isModelError } from '../is-model-error.ts';
 import { largestDifference, runGraph } from '../onnx/tiny-graph.ts';
 import {

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import test, { after, before } from 'node:test';
 import { rangeOfAll } from '../../../../bench/observe-ranges.ts';
 import { at } from '../../../../test/support/at.ts';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import {
   listManifests,
   loadManifest,
@@ -20,7 +21,6 @@ import {
   parseRanges,
   type Ranges,
 } from '../../../src/models/preparing/ranges.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { isModelError } from '../is-model-error.ts';
 import { prepareTinyGraph, tinyGraph } from '../onnx/tiny-graph.ts';
 import { makeTinyModel } from '../weights/fake-registry.ts';

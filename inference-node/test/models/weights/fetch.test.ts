@@ -14,6 +14,7 @@ import {
 import { join } from 'node:path';
 import test, { afterEach, before, beforeEach } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import type { ModelErrorKind } from '../../../src/models/model-error.ts';
 import { type FetchProgress, fetchWeights } from '../../../src/models/weights/fetch.ts';
@@ -23,7 +24,6 @@ import {
   weightsDirectory,
   weightsPath,
 } from '../../../src/models/weights/weights-cache.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { isModelError } from '../is-model-error.ts';
 import {
   type FakeRegistry,

@@ -3,9 +3,9 @@ import { chmod, mkdir, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { beforeEach } from 'node:test';
 import npmDefinitions from '@npmcli/config/lib/definitions/index.js';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import { fetchWeights } from '../../../src/models/weights/fetch.ts';
 import { loadRegistryOptions } from '../../../src/models/weights/registry-options.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { makeTinyModel, openFakeRegistry } from './fake-registry.ts';
 
 let home: string;
