@@ -106,7 +106,7 @@ a job is made without a credit
   = refuses without a credit, and remembers nothing
 jobs in flight have no bound
   - .where('reserved', '<', reservedMax)
-  = refuses at the bound in flight, however many credits there are
+  = refuses at the bound in flight, before it looks at credits
 tests control-plane/test/store/ledger/ledger.test.ts: the ledger on sqlite
 more is revoked than is there
   - kind === 'revoke', update

@@ -13,7 +13,7 @@ export const STORE: Readonly<Record<string, readonly string[]>> = {
     'store/usage',
   ],
   'store/accounts': ['domain', 'domain/account', 'store/database', 'store/people'],
-  'store/alerts': ['domain', 'domain/account', 'store/database', 'store/outbox', 'store/people'],
+  'store/alerts': ['domain/account', 'store/database', 'store/outbox', 'store/people'],
   'store/cluster': ['domain/fleet-size', 'store/database'],
   'store/database': [
     'domain',

@@ -27,6 +27,10 @@ const PEOPLE_READS_MAX = 4 * MEMBERS_MAX;
 const LINKS_WHY = 'reads the links that an account made within their life';
 const LINKS_READS_MAX = 3000;
 
+function ofLinksAndPeople(run: Exercise): Exercise {
+  return bounded(LINKS_READS_MAX + PEOPLE_READS_MAX, `${LINKS_WHY}; ${PEOPLE_WHY}`, run);
+}
+
 export const PEOPLE: Readonly<Record<string, Exercise>> = {
   'audit.list': async ({ audit }) => {
     const first = await audit.list(accountOf(0), { limit: 50 });
@@ -61,30 +65,26 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
     await links.create(link, OPERATOR);
     assert.ok(await links.withdraw(accountOf(0), link.id, { actor: OPERATOR, entryId: link.id }));
   }),
-  'links.use': bounded(
-    LINKS_READS_MAX + PEOPLE_READS_MAX,
-    `${LINKS_WHY}; ${PEOPLE_WHY}`,
-    async ({ links, sessions }) => {
-      const link = newLink(accountOf(0));
-      await links.create(link, OPERATOR);
-      const use = linkUse(link);
-      assert.equal((await links.use(use)).kind, 'signed-in');
-      // Signed in, and often: the oldest session goes.
-      for (let count = 0; count < SESSIONS_MAX; count += 1) {
-        const again = newLink(accountOf(0), { mail: link.mail, purpose: 'sign-in' });
-        await links.create(again, OPERATOR);
-        const by = linkUse(again, { endedIdHash: sha256('none') });
-        assert.equal((await links.use(by)).kind, 'signed-in');
-      }
-      assert.equal(await sessions.find(use.session.idHash), undefined);
-      const typed = newLink(accountOf(0), { provesMail: false });
-      await links.create(typed, OPERATOR);
-      assert.equal((await links.use(linkUse(typed))).kind, 'signed-in');
-      const proof = newLink(accountOf(1), { mail: typed.mail });
-      await links.create(proof, OPERATOR);
-      assert.equal((await links.use(linkUse(proof))).kind, 'signed-in');
-    },
-  ),
+  'links.use': ofLinksAndPeople(async ({ links, sessions }) => {
+    const link = newLink(accountOf(0));
+    await links.create(link, OPERATOR);
+    const use = linkUse(link);
+    assert.equal((await links.use(use)).kind, 'signed-in');
+    // Signed in, and often: the oldest session goes.
+    for (let count = 0; count < SESSIONS_MAX; count += 1) {
+      const again = newLink(accountOf(0), { mail: link.mail, purpose: 'sign-in' });
+      await links.create(again, OPERATOR);
+      const by = linkUse(again, { endedIdHash: sha256('none') });
+      assert.equal((await links.use(by)).kind, 'signed-in');
+    }
+    assert.equal(await sessions.find(use.session.idHash), undefined);
+    const typed = newLink(accountOf(0), { provesMail: false });
+    await links.create(typed, OPERATOR);
+    assert.equal((await links.use(linkUse(typed))).kind, 'signed-in');
+    const proof = newLink(accountOf(1), { mail: typed.mail });
+    await links.create(proof, OPERATOR);
+    assert.equal((await links.use(linkUse(proof))).kind, 'signed-in');
+  }),
   'sessions.begin': async ({ sessions }) => {
     const session = newSession();
     const by = { passwordHash: 'a hash', endedIdHash: sessionHashOf(8) };
@@ -107,43 +107,31 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
     assert.equal(await people.setPassword(of, changedBy()), 'set');
   },
   'people.setLanguage': ({ people }) => people.setLanguage(personOf(11), 'en'),
-  'people.changeRole': bounded(
-    LINKS_READS_MAX + PEOPLE_READS_MAX,
-    `${LINKS_WHY}; ${PEOPLE_WHY}`,
-    async stores => {
-      const self = await personOfAccount(stores, accountOf(0));
-      const by = { actor: actorOf(self, 'people.manage'), entryId: randomUUID() };
-      const change = () => stores.people.changeRole(accountOf(0), personOf(12), 'viewer', by);
-      assert.equal(await change(), 'changed');
-      // The answer was lost, and the session has ended since.
-      await stores.sessions.end(self.userId, self.session.id);
-      assert.equal(await change(), 'changed');
-    },
-  ),
-  'people.removeMember': bounded(
-    LINKS_READS_MAX + PEOPLE_READS_MAX,
-    `${LINKS_WHY}; ${PEOPLE_WHY}`,
-    async ({ people }) => {
-      const by = changedBy();
-      assert.equal(await people.removeMember(accountOf(0), personOf(13), by), 'changed');
-      assert.equal(await people.removeMember(accountOf(0), personOf(13), by), 'changed');
-    },
-  ),
-  'identities.enter': bounded(
-    LINKS_READS_MAX + PEOPLE_READS_MAX,
-    `${LINKS_WHY}; ${PEOPLE_WHY}`,
-    async ({ identities }) => {
-      const accounts = [accountOf(0), accountOf(1)];
-      const first = identityEntry(accounts.map(accountId => ({ accountId, role: 'owner' })));
-      assert.equal((await identities.enter(first)).kind, 'signed-in');
-      const { subject } = first;
-      const session = newSession({ method: 'oidc' });
-      const grants = [{ accountId: accountOf(0), role: 'viewer' }] as const;
-      const next = { ...first, subject, session, grants, mail: 'new@example.org' };
-      const entryIdOf = () => randomUUID();
-      assert.equal((await identities.enter({ ...next, entryIdOf })).kind, 'signed-in');
-    },
-  ),
+  'people.changeRole': ofLinksAndPeople(async stores => {
+    const self = await personOfAccount(stores, accountOf(0));
+    const by = { actor: actorOf(self, 'people.manage'), entryId: randomUUID() };
+    const change = () => stores.people.changeRole(accountOf(0), personOf(12), 'viewer', by);
+    assert.equal(await change(), 'changed');
+    // The answer was lost, and the session has ended since.
+    await stores.sessions.end(self.userId, self.session.id);
+    assert.equal(await change(), 'changed');
+  }),
+  'people.removeMember': ofLinksAndPeople(async ({ people }) => {
+    const by = changedBy();
+    assert.equal(await people.removeMember(accountOf(0), personOf(13), by), 'changed');
+    assert.equal(await people.removeMember(accountOf(0), personOf(13), by), 'changed');
+  }),
+  'identities.enter': ofLinksAndPeople(async ({ identities }) => {
+    const accounts = [accountOf(0), accountOf(1)];
+    const first = identityEntry(accounts.map(accountId => ({ accountId, role: 'owner' })));
+    assert.equal((await identities.enter(first)).kind, 'signed-in');
+    const { subject } = first;
+    const session = newSession({ method: 'oidc' });
+    const grants = [{ accountId: accountOf(0), role: 'viewer' }] as const;
+    const next = { ...first, subject, session, grants, mail: 'new@example.org' };
+    const entryIdOf = () => randomUUID();
+    assert.equal((await identities.enter({ ...next, entryIdOf })).kind, 'signed-in');
+  }),
   'people.removeEndedSessions': async ({ people }, { kysely }) => {
     await kysely
       .updateTable('sessions')

@@ -5,7 +5,6 @@
  */
 import type { AlertState } from '../../domain/account/balance-alerts.ts';
 import type { Message } from '../../domain/account/message-limits.ts';
-import type { Balances } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
 import type { Db } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
@@ -26,19 +25,10 @@ export interface AlertPlace {
 
 export const FIRST_ALERT: AlertPlace = { accountId: '', threshold: -1 };
 
-export interface SeenAlert extends AlertPlace, AlertState {
-  readonly accountName: string;
-  readonly balances: Balances;
-  /** The database's clock. */
-  readonly seenAtMs: number;
-}
+export type SeenAlert = Awaited<ReturnType<typeof look>>[number];
 
-/** An owner who can be written to. */
-export interface OwnerMail {
-  readonly mail: string;
-  /** null: they chose none. */
-  readonly language: string | null;
-}
+/** An owner who can be written to; language null: they chose none. */
+export type OwnerMail = Awaited<ReturnType<typeof readOwners>>[number];
 
 export interface Telling {
   readonly alert: SeenAlert;
@@ -88,7 +78,7 @@ export function alertLooking(database: Database) {
   };
 }
 
-async function look(database: Database, after: AlertPlace, limit: number): Promise<SeenAlert[]> {
+async function look(database: Database, after: AlertPlace, limit: number) {
   const rows = await query(database, db => {
     const page = db
       .selectFrom('balance_alerts')
@@ -114,7 +104,7 @@ async function look(database: Database, after: AlertPlace, limit: number): Promi
   return rows.flatMap(({ name, available, reserved, ...row }) => {
     // An account that was removed by hand has nobody to tell.
     if (name === null || available === null || reserved === null) return [];
-    const told =
+    const told: AlertState['told'] =
       row.told_at === null ? null : { atMs: row.told_at, credits: row.told_credits ?? 0 };
     return {
       accountId: row.account_id,
@@ -122,12 +112,13 @@ async function look(database: Database, after: AlertPlace, limit: number): Promi
       threshold: row.threshold,
       told,
       balances: { available, reserved },
+      /** The database's clock. */
       seenAtMs: row.seen_at,
     };
   });
 }
 
-function readOwners(db: Db, accountId: string): Promise<OwnerMail[]> {
+function readOwners(db: Db, accountId: string) {
   return db
     .selectFrom('members')
     .innerJoin('users', 'users.id', 'members.user_id')

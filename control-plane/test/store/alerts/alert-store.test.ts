@@ -38,11 +38,11 @@ describeStores('low balances under two replicas', ({ databases, database, stores
     watches = replicas.map(replica => watchOf(replica));
   });
 
-  function watchOf(replica: Stores): BalanceWatch {
+  function watchOf(replica: Stores, secrets = SECRETS): BalanceWatch {
     return new BalanceWatch({
       alerts: replica.alerts,
       settings: replica.alertSettings,
-      secrets: SECRETS,
+      secrets,
       mails: true,
       messagesMax: 100,
       onWithheld: () => assert.fail('as many as may be are not reached'),
@@ -163,17 +163,7 @@ describeStores('low balances under two replicas', ({ databases, database, stores
     const accountId = await watched(1000, [10]);
     const next = new SecretBox(Buffer.alloc(32, 2));
     const both = new CallbackSecrets(next, [new SecretBox(Buffer.alloc(32, 1))]);
-    const watch = new BalanceWatch({
-      alerts: stores.alerts,
-      settings: stores.alertSettings,
-      secrets: both,
-      mails: false,
-      messagesMax: 100,
-      onWithheld: () => undefined,
-      pageUrl: '',
-      observer: { balanceTold: () => undefined },
-      log: silent,
-    });
+    const watch = watchOf(stores, both);
     // Those of other tests are sealed anew too, and no more at once than a look may.
     for (let looks = 0; looks < 3; looks += 1) await watch.look();
     const webhook = await stores.alertSettings.webhook(accountId);

@@ -257,18 +257,9 @@ describe('the session on a server', { skip: skipReason('mysql') }, () => {
       warn: (...args: unknown[]) => warnings.push(JSON.stringify(args)),
     };
     const database = await databases.open();
-    const read = async () =>
-      Number(
-        at(
-          (
-            await sql<{ n: number }>`select @@innodb_flush_log_at_trx_commit as n`.execute(
-              database.kysely,
-            )
-          ).rows,
-          0,
-        ).n,
-      );
-    const unsafe = (await read()) !== 1;
+    const read = sql<{ n: number }>`select @@innodb_flush_log_at_trx_commit as n`;
+    const { rows } = await read.execute(database.kysely);
+    const unsafe = Number(at(rows, 0).n) !== 1;
     await databases.open(log as never);
     assert.equal(
       warnings.some(line => line.includes('innodb_flush_log_at_trx_commit')),
