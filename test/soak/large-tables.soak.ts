@@ -10,12 +10,17 @@ import path from 'node:path';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { after, before, describe, it, type TestContext } from 'node:test';
 import { sql } from 'kysely';
-import { NONE_FULL } from '../../control-plane/src/domain/shared-places.ts';
 import { Sweeper } from '../../control-plane/src/services/sweeping/sweep.ts';
 import { openDirectoryBlobStore } from '../../control-plane/src/storage/directory/directory-blob-store.ts';
 import type { Stores } from '../../control-plane/src/store/stores.ts';
 import { excessOf, TABLES } from '../../control-plane/test/store/exercise.ts';
-import { HOUR_MS, LIMITS, newJob, storesOn } from '../../control-plane/test/store/fixtures.ts';
+import {
+  HOUR_MS,
+  LIMITS,
+  NONE_FULL,
+  newJob,
+  storesOn,
+} from '../../control-plane/test/store/fixtures.ts';
 import { EXERCISES } from '../../control-plane/test/store/statements.ts';
 import { createTestDatabase, skipReason, type TestDatabase } from '../support/database.ts';
 import {

@@ -39,13 +39,6 @@ export interface FullPlaces {
   };
 }
 
-export const NONE_FULL: FullPlaces = {
-  destinations: [],
-  accounts: [],
-  uses: [],
-  slow: { accounts: [], destinations: [] },
-};
-
 /** Whether there was a place for a use when `full` was taken. */
 export function roomOutside(full: FullPlaces): {
   readonly forUse: (use: PlaceUse) => boolean;

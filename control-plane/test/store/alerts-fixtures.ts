@@ -1,11 +1,10 @@
 /** Accounts with thresholds, an owner and a webhook, for the tests of alerts. */
 import { randomUUID } from 'node:crypto';
-import { NONE_FULL } from '../../src/domain/shared-places.ts';
 import type { SeenAlert, Telling } from '../../src/store/alerts/alert-store.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import type { AccountEventRow, NewMail } from '../../src/store/outbox/outbox-rows.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { fundedAccount } from './fixtures.ts';
+import { fundedAccount, NONE_FULL } from './fixtures.ts';
 
 export const BY_SYSTEM = () => ({ auditId: randomUUID(), actor: { kind: 'system' } as const });
 

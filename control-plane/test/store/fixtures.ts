@@ -9,6 +9,7 @@ import {
 } from '../../../test/support/database.ts';
 import { backgroundBlob, type Job, type JobInput, type JobResult } from '../../src/domain/job.ts';
 import { LEASE_MS } from '../../src/domain/lease.ts';
+import type { FullPlaces } from '../../src/domain/shared-places.ts';
 import type { DatabaseDialect } from '../../src/store/database/clock.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import { RequestShares } from '../../src/store/database/request-shares.ts';
@@ -19,6 +20,12 @@ import { createStores, openStores, type Stores } from '../../src/store/stores.ts
 export const LIMITS = { jobsInFlightMax: 1000 };
 export const PLAYGROUND_LIMITS = { playgroundImagesMax: 20 };
 export const HOUR_MS = 3_600_000;
+export const NONE_FULL: FullPlaces = {
+  destinations: [],
+  accounts: [],
+  uses: [],
+  slow: { accounts: [], destinations: [] },
+};
 
 export function storesOn(
   database: Database,

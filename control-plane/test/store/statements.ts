@@ -4,7 +4,6 @@ import { randomUUID } from 'node:crypto';
 import { accountOf, HANGING_RECEIVER, SECRET_KEY_ID } from '../../../test/support/large-tables.ts';
 import { USAGE_GROUPS } from '../../src/domain/account/usage.ts';
 import { PLAYGROUND_OPEN_MAX } from '../../src/domain/playground.ts';
-import { NONE_FULL } from '../../src/domain/shared-places.ts';
 import { destinationOf } from '../../src/domain/url-destination.ts';
 import { startOf } from '../../src/store/ledger/ledger-audit.ts';
 import { ALERTS, listMails } from './alert-exercises.ts';
@@ -21,7 +20,7 @@ import {
   notified,
   TABLES,
 } from './exercise.ts';
-import { HOUR_MS } from './fixtures.ts';
+import { HOUR_MS, NONE_FULL } from './fixtures.ts';
 import { JOBS } from './job-exercises.ts';
 import { KEYS } from './key-exercises.ts';
 import { LOST_RESULTS } from './lost-result-exercises.ts';

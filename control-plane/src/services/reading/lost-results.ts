@@ -129,9 +129,7 @@ export class LostResults {
 
   async #record({ jobId, accountId, blob }: LiveResult, by: LossFinder): Promise<void> {
     const { lostResults, observer, log } = this.#dependencies;
-    const loss = { jobId, accountId };
-    const findingId = randomUUID();
-    const isNew = await lostResults.record(loss, by, findingId);
+    const isNew = await lostResults.record({ jobId, accountId }, by, randomUUID());
     if (!isNew) return;
     observer.resultLost(by);
     log.error({ jobId, accountId, blob, foundBy: by }, 'a result is lost');
@@ -160,8 +158,12 @@ interface ResultLookDependencies {
  * page of rows, asks the storage about each, and rests, so that it asks RATE_MAX times a second at
  * most. Where most of what is beside a result is gone too it ends, and comes again in an hour.
  */
-export function resultLookStep(dependencies: ResultLookDependencies): SweepStep {
-  const { lostResults, rest = delay } = dependencies;
+export function resultLookStep({
+  lostResults,
+  losses,
+  blobs,
+  rest = delay,
+}: ResultLookDependencies): SweepStep {
   return {
     name: 'look over results',
     async page(size) {
@@ -171,7 +173,8 @@ export function resultLookStep(dependencies: ResultLookDependencies): SweepStep 
       const page = await lostResults.live(after, AHEAD_MS, limit);
       let lost = 0;
       for (const { jobId, blob } of page) {
-        const verdict = await lookAt(dependencies, jobId, blob);
+        if ((await blobs.stat(blob)) !== undefined) continue;
+        const verdict = await losses.judge(jobId, 'look');
         if (verdict === 'storage') {
           await lostResults.saveLook({ inMs: HOUR_MS });
           return { done: lost, more: false };
@@ -187,12 +190,4 @@ export function resultLookStep(dependencies: ResultLookDependencies): SweepStep 
       return { done: lost, more };
     },
   };
-}
-
-async function lookAt(
-  { losses, blobs }: ResultLookDependencies,
-  jobId: string,
-  blob: string,
-): Promise<'there' | Awaited<ReturnType<LostResults['judge']>>> {
-  return (await blobs.stat(blob)) === undefined ? await losses.judge(jobId, 'look') : 'there';
 }

@@ -30,7 +30,6 @@ import {
   fingerprintOfPictures,
   finishPictures,
   idempotencyKeyHash,
-  jobInputs,
   type Pictures,
   removePictures,
   requireStored,
@@ -252,7 +251,7 @@ export class SubmitMatting {
     const { caller, mode, playground } = sent;
     const { imageUrl, outputFormat, channels, finishing, backgroundUrl, callback } = request;
     const id = sent.upload.jobId;
-    const { input, background } = jobInputs(stored);
+    const { image: input = null, background = null } = stored;
     const hasBackground = background !== null || backgroundUrl !== undefined;
     const job: NewJob = {
       id,

@@ -96,12 +96,10 @@ export class ImageUploads {
     return this.#slots.waiting;
   }
 
-  /** Takes no slot and no file before its first piece. */
-  begin(accountId: string): ImageUpload {
-    return this.beginBoth(accountId).image;
-  }
-
-  /** The uploads of a request that may have both; they share one slot, whichever comes first. */
+  /**
+   * The uploads of a request that may have both; they share one slot, whichever comes first, and
+   * take neither it nor a file before their first piece.
+   */
   beginBoth(accountId: string): RequestUploads {
     const place = new UploadPlace(this.#blobs, this.#slots, accountId);
     // Before the first byte: a blob has its name from its beginning.

@@ -9,7 +9,6 @@ import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
 import type { Channels, Finishing } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import { sizeOf } from '../../domain/dispatch/job-needs.ts';
-import type { JobInput } from '../../domain/job.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { NewJob } from '../../store/jobs/job-submission.ts';
 import type { MattingRequest } from './submit-fields.ts';
@@ -82,14 +81,6 @@ export function requireStored(picture: Picture | undefined): UploadedImage | und
   if (picture === undefined || 'url' in picture) return undefined;
   if (picture.image instanceof ContractError) throw picture.image;
   return picture.image;
-}
-
-/** Where the pictures of a new job are stored; null: none, or a URL. */
-export function jobInputs({ image, background }: StoredPictures): {
-  readonly input: JobInput | null;
-  readonly background: JobInput | null;
-} {
-  return { input: image ?? null, background: background ?? null };
 }
 
 type Blobs = Pick<BlobStore, 'remove'>;

@@ -196,7 +196,7 @@ describe('senders of forms and pictures', () => {
       await refusedSlow(read, sent);
       await Promise.all([uploads.image.abort(), uploads.background.abort()]);
     }
-    const upload = app.services.uploads.begin(app.accountId);
+    const upload = app.services.uploads.beginBoth(app.accountId).image;
     await refusedSlow(
       body => readPicture(body, { texts: new Map(), image: upload }, bounds),
       image,

@@ -453,7 +453,7 @@ describe('senders of bodies', () => {
     await open();
     const body = new PassThrough();
     body.write('{"image_base64":"');
-    const upload = app.services.uploads.begin(app.accountId);
+    const upload = app.services.uploads.beginBoth(app.accountId).image;
     const started = readMattingJson(body, upload, { ...BOUNDS, debtMsMax: 100 });
     await assert.rejects(started, (error: ContractError) => {
       assert.equal(error.code, 'INVALID_REQUEST');
@@ -469,7 +469,7 @@ describe('senders of bodies', () => {
   it('are let go on where what they sent pays for the time', async () => {
     await open();
     const body = new PassThrough();
-    const upload = app.services.uploads.begin(app.accountId);
+    const upload = app.services.uploads.beginBoth(app.accountId).image;
     const started = readMattingJson(body, upload, { ...BOUNDS, debtMsMax: 400 });
     body.write('{"image_base64":"');
     // Each piece pays for ten times the pause that follows it.
@@ -486,7 +486,7 @@ describe('senders of bodies', () => {
     await open();
     const body = new PassThrough();
     body.on('error', () => undefined);
-    const upload = app.services.uploads.begin(app.accountId);
+    const upload = app.services.uploads.beginBoth(app.accountId).image;
     const started = readMattingJson(body, upload, BOUNDS);
     body.write('{"image_base64":"');
     body.destroy(new Error('reset'));

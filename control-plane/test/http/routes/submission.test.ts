@@ -268,7 +268,9 @@ test('a burst of uploads waits for its turn and is not refused', async t => {
 
 test('a URL, a join, a replay and a conflict need no place for an upload', async () => {
   const narrow = await openTestApp({ uploadSlots: { max: 2, waitMs: 1 } });
-  const held = ['stalled', 'stalled too'].map(account => narrow.services.uploads.begin(account));
+  const held = ['stalled', 'stalled too'].map(
+    account => narrow.services.uploads.beginBoth(account).image,
+  );
   try {
     const key = { 'idempotency-key': randomUUID() };
     const body = imageBody();

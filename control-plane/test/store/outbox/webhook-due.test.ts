@@ -8,9 +8,9 @@ import {
   quietReceiverOf,
   SECRET_KEY_ID,
 } from '../../../../test/support/large-tables.ts';
-import { type FullPlaces, NONE_FULL } from '../../../src/domain/shared-places.ts';
+import type { FullPlaces } from '../../../src/domain/shared-places.ts';
 import { countSealedWithOthers } from '../../../src/store/outbox/outbox-due.ts';
-import { describeStores, HOUR_MS } from '../fixtures.ts';
+import { describeStores, HOUR_MS, NONE_FULL } from '../fixtures.ts';
 
 const BACKLOG = 1200;
 const QUIET = 60;

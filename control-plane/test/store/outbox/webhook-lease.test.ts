@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, it } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
-import { type FullPlaces, NONE_FULL } from '../../../src/domain/shared-places.ts';
+import type { FullPlaces } from '../../../src/domain/shared-places.ts';
 import type { DueQuery } from '../../../src/store/outbox/outbox-due.ts';
 import { createStores } from '../../../src/store/stores.ts';
 import {
@@ -11,6 +11,7 @@ import {
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
+  NONE_FULL,
   newJob,
   running,
   storesOn,
