@@ -56,14 +56,15 @@ test('a model that is none', async () => {
 test('bad variables are all named, and the exit code says configuration', async () => {
   const env = {
     MATTING_PRECISION: 'int4',
-    MATTING_MODEL_INPUT_SIZE: 'big',
-    MATTING_MODEL: 'isnet',
+    MATTING_MODEL_INPUT_SIZE: '1024x768',
+    MATTING_MODEL: '../etc',
   };
   const { code, out, err } = await runCli(['models', 'fetch'], env);
   assert.equal(code, 78);
   assert.equal(out, '');
   assert.match(err, /MATTING_PRECISION must be one of auto, fp32, fp16, int8/);
-  assert.match(err, /MATTING_MODEL_INPUT_SIZE must be a whole number/);
+  assert.match(err, /MATTING_MODEL_INPUT_SIZE must be a whole number, 1 to 8192/);
+  assert.match(err, /MATTING_MODEL must be the name of a model/);
 });
 
 test('a registry that cannot be reached is one line without a stack', async () => {

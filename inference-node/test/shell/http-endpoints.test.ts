@@ -98,8 +98,7 @@ describe('the HTTP side', () => {
 
 it('metrics keep to the naming rules, and tell what happened', async () => {
   const node = await openTestNode({ model: { precisionFallback: 'no VNNI' } });
-  const caller = await new MatteCaller(node).sendFile('12345');
-  await caller.ended;
+  await new MatteCaller(node).serve('12345');
   await node.matte.untilIdle();
   const text = await node.metrics.registry.metrics();
   const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)];
