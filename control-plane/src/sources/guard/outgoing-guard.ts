@@ -58,7 +58,7 @@ export class OutgoingGuard {
     this.#resolveHost =
       options.resolveHost ??
       (policy.allowPrivateAddresses
-        ? createTrustedResolver({ lookupsMax: options.systemLookupsMax ?? 1 })
+        ? createTrustedResolver(options.systemLookupsMax ?? 1)
         : createPublicResolver());
     this.#createConnector = options.createConnector ?? createPinnedConnector;
     this.#ownAddresses = options.ownAddresses ?? interfaceAddresses;

@@ -59,21 +59,17 @@ export function createPublicResolver(servers?: readonly string[]): ResolveHost {
   };
 }
 
-export interface TrustedResolverOptions {
-  /** Look-ups at once: each holds a thread of libuv's pool until the system gives up. */
-  readonly lookupsMax: number;
-  /** The system's; for tests. */
-  readonly lookupAll?: (host: string) => Promise<string[]>;
-}
-
 /**
  * Asks the operating system, hosts file and all that it is configured to ask included: for trusted
  * networks, whose names are there. The system's look-up cannot be cancelled, so that a name of a
  * dead server holds its thread as long as `resolv.conf` says; accounts share the threads, and names
  * wait here, where a wait can be cancelled, not in the queue of the pool.
+ * @param lookupsMax look-ups at once: each holds a thread of libuv's pool until the system gives up
  */
-export function createTrustedResolver(options: TrustedResolverOptions): ResolveHost {
-  const { lookupsMax, lookupAll = lookupAllOfSystem } = options;
+export function createTrustedResolver(
+  lookupsMax: number,
+  lookupAll: (host: string) => Promise<string[]> = lookupAllOfSystem,
+): ResolveHost {
   const slots = new Semaphore({
     max: lookupsMax,
     waitingMax: LOOKUPS_WAITING_MAX,

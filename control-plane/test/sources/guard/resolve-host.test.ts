@@ -120,7 +120,7 @@ it('makes do with one kind where the other cannot be had', async () => {
 });
 
 it('on a trusted network knows the hosts file', async () => {
-  const resolveTrusted = createTrustedResolver({ lookupsMax: 1 });
+  const resolveTrusted = createTrustedResolver(1);
   const addresses = await resolveTrusted('localhost', NEVER, 'account');
   assert.ok(addresses.some(address => address === '127.0.0.1' || address === '::1'));
 });
@@ -142,7 +142,7 @@ function systemResolver() {
 
 it('on a trusted network finds a name while another account’s hang', async () => {
   const system = systemResolver();
-  const resolveTrusted = createTrustedResolver({ lookupsMax: 4, lookupAll: system.lookupAll });
+  const resolveTrusted = createTrustedResolver(4, system.lookupAll);
   const hanging = Array.from({ length: 40 }, (_, n) => resolveTrusted(`dead${n}`, NEVER, 'a'));
   await new Promise(setImmediate);
   assert.deepEqual(system.asked, ['dead0', 'dead1']);
@@ -156,7 +156,7 @@ it('on a trusted network finds a name while another account’s hang', async () 
 
 it('on a trusted network asks nothing for a caller that gave up while it waited', async () => {
   const system = systemResolver();
-  const resolveTrusted = createTrustedResolver({ lookupsMax: 1, lookupAll: system.lookupAll });
+  const resolveTrusted = createTrustedResolver(1, system.lookupAll);
   const hanging = resolveTrusted('dead', NEVER, 'a');
   const patience = new AbortController();
   const late = resolveTrusted('dead too', patience.signal, 'a');
