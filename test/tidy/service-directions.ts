@@ -113,13 +113,5 @@ export const SERVICES: Readonly<Record<string, readonly string[]>> = {
     '#program/tracing',
   ],
   'services/sweeping': ['storage', 'store', 'store/cluster', 'store/jobs', 'store/outbox'],
-  'services/usage': [
-    'domain',
-    'domain/account',
-    'services/sales',
-    'store',
-    'store/jobs',
-    'store/ledger',
-    'store/usage',
-  ],
+  'services/usage': ['domain', 'domain/account', 'services/sales', 'store', 'store/usage'],
 };

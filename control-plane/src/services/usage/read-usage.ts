@@ -14,8 +14,6 @@ import {
   usageQuestionOf,
 } from '../../domain/account/usage.ts';
 import { publicState } from '../../domain/job.ts';
-import type { JobStore } from '../../store/jobs/job-store.ts';
-import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
 import type { StoresWithoutEnds } from '../../store/stores.ts';
 import type { UsageOf } from '../../store/usage/usage-store.ts';
 import { csvLine } from '../sales/ledger-history.ts';
@@ -125,10 +123,8 @@ const FAILED_WITHIN_MS = 7 * DAY_MS;
 
 export type OverviewView = Awaited<ReturnType<Overview['read']>>;
 
-export interface OverviewDependencies {
-  readonly ledger: Pick<LedgerStore, 'balances'>;
-  readonly readUsage: Pick<ReadUsage, 'view' | 'chargedThisMonth'>;
-  readonly jobs: Pick<JobStore, 'list' | 'openOf'>;
+interface OverviewDependencies extends Pick<StoresWithoutEnds, 'jobs' | 'ledger'> {
+  readonly readUsage: ReadUsage;
 }
 
 export class Overview {
