@@ -4,8 +4,9 @@
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { open, readFile, rename, stat } from 'node:fs/promises';
+import { readFile, rename, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { syncPath } from '#program/sync-path.ts';
 
 /** Raised when a directory of before can no longer be read. */
 const FORMAT = 2;
@@ -54,20 +55,10 @@ export async function writeManifest(
   manifest: Omit<BackupManifest, 'format'>,
 ): Promise<void> {
   const temporary = path.join(directory, `${MANIFEST}.tmp`);
-  const file = await open(temporary, 'w', 0o600);
-  try {
-    await file.writeFile(`${JSON.stringify({ format: FORMAT, ...manifest }, undefined, 2)}\n`);
-    await file.sync();
-  } finally {
-    await file.close();
-  }
+  const text = `${JSON.stringify({ format: FORMAT, ...manifest }, undefined, 2)}\n`;
+  await writeFile(temporary, text, { mode: 0o600, flush: true });
   await rename(temporary, manifestPath(directory));
-  const folder = await open(directory);
-  try {
-    await folder.sync();
-  } finally {
-    await folder.close();
-  }
+  await syncPath(directory);
 }
 
 /** @throws BackupError */

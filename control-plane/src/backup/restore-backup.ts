@@ -5,10 +5,11 @@
  * state may have the name that a job's next attempt takes for its result.
  */
 import { createReadStream, createWriteStream, existsSync } from 'node:fs';
-import { open, rename, rm } from 'node:fs/promises';
+import { rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { makeDirectory } from '#program/make-directory.ts';
+import { syncPath } from '#program/sync-path.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { type MovedFrom, moveBlobs } from '../storage/move-blobs.ts';
 import { type Database, openDatabase, type StoreLog } from '../store/database/connect.ts';
@@ -91,19 +92,9 @@ async function restoreFile(file: string, parts: RestoreParts) {
     complete(database, parts),
   );
   // Its last connection has brought the write-ahead log into the file and removed it.
-  const copy = await open(temporary, 'r+');
-  try {
-    await copy.sync();
-  } finally {
-    await copy.close();
-  }
+  await syncPath(temporary);
   await rename(temporary, target);
-  const folder = await open(path.dirname(target));
-  try {
-    await folder.sync();
-  } finally {
-    await folder.close();
-  }
+  await syncPath(path.dirname(target));
   return summary;
 }
 

@@ -69,19 +69,15 @@ export async function readLog(file: string): Promise<BundledLog> {
   if (!(await stat(file)).isFile()) {
     throw new Error('it is no file: write the lines into one first (journalctl -o cat > FILE)');
   }
-  const handle = await open(file, 'r');
-  try {
-    const { size } = await handle.stat();
-    const start = Math.max(0, size - LOG_BYTES_MAX);
-    const bytes = Buffer.alloc(Math.min(size, LOG_BYTES_MAX));
-    const { bytesRead } = await handle.read(bytes, 0, bytes.length, start);
-    const lines = bytes.toString('utf8', 0, bytesRead).split('\n');
-    // Cut in its middle.
-    if (start > 0) lines.shift();
-    return bundled(lines.filter(line => line !== ''));
-  } finally {
-    await handle.close();
-  }
+  await using handle = await open(file, 'r');
+  const { size } = await handle.stat();
+  const start = Math.max(0, size - LOG_BYTES_MAX);
+  const bytes = Buffer.alloc(Math.min(size, LOG_BYTES_MAX));
+  const { bytesRead } = await handle.read(bytes, 0, bytes.length, start);
+  const lines = bytes.toString('utf8', 0, bytesRead).split('\n');
+  // Cut in its middle.
+  if (start > 0) lines.shift();
+  return bundled(lines.filter(line => line !== ''));
 }
 
 function bundled(lines: readonly string[]): BundledLog {

@@ -5,7 +5,7 @@
  * A part that cannot be had is a line that says why.
  */
 
-import { open } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { arch, cpus, platform, release, totalmem } from 'node:os';
 import path from 'node:path';
 import { zipSync } from 'fflate';
@@ -89,12 +89,7 @@ export async function writeBundle(file: string, files: BundleFiles): Promise<num
     ([name, text]) => [`${folder}/${name}`, Buffer.from(text)] as const,
   );
   const archive = zipSync(Object.fromEntries(entries), { level: 9 });
-  const handle = await open(file, 'wx', 0o600);
-  try {
-    await handle.writeFile(archive);
-  } finally {
-    await handle.close();
-  }
+  await writeFile(file, archive, { flag: 'wx', mode: 0o600 });
   return archive.length;
 }
 

@@ -5,7 +5,7 @@
  * that the others cannot open: a canary row keeps it from starting.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { link, open, readFile, unlink } from 'node:fs/promises';
+import { link, readFile, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { makeDirectory } from '#program/make-directory.ts';
 import type { SecretsCanary, SecretsCanaryStore } from '../store/cluster/secrets-canary-store.ts';
@@ -67,13 +67,8 @@ async function orRefused<T>(refusal: string, work: () => Promise<T>): Promise<T>
 
 async function createKey(file: string): Promise<Buffer> {
   const temporary = `${file}.${randomUUID()}`;
-  const handle = await open(temporary, 'wx', 0o600);
-  try {
-    await handle.writeFile(`${randomBytes(32).toString('hex')}\n`);
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
+  const key = `${randomBytes(32).toString('hex')}\n`;
+  await writeFile(temporary, key, { flag: 'wx', mode: 0o600, flush: true });
   try {
     // A link, not a rename: it fails where another process was first, whose key then stands.
     await link(temporary, file);

@@ -11,6 +11,7 @@ import { type FileHandle, open, readdir, rename, rm, stat } from 'node:fs/promis
 import { basename, dirname, join } from 'node:path';
 import { fileClockMs } from '#program/file-clock.ts';
 import { makeDirectory } from '#program/make-directory.ts';
+import { syncPath } from '#program/sync-path.ts';
 import { diskError, ModelError } from './model-error.ts';
 
 const HASH_CHUNK_BYTES = 1024 * 1024;
@@ -62,7 +63,7 @@ export class WholeFile {
     await this.handle.sync();
     await this.#close();
     await rename(this.#temporary, this.path);
-    await syncDirectory(dirname(this.path));
+    await syncPath(dirname(this.path));
   }
 
   /** Removes it unless it was committed. Idempotent. */
@@ -108,16 +109,6 @@ export async function writeRecord(path: string, record: object): Promise<void> {
     await writeFileWhole(path, file => file.write(recordBytes(record), 0));
   } catch (error) {
     if (!(error instanceof ModelError && error.kind === 'disk')) throw error;
-  }
-}
-
-/** Makes a rename survive a power cut. */
-export async function syncDirectory(directory: string): Promise<void> {
-  const handle = await open(directory, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
   }
 }
 
@@ -194,12 +185,8 @@ export async function hashOpenFile(file: FileHandle): Promise<string> {
 
 /** sha256 of the file at `path`, hexadecimal. 176 MB take 0.15 s on a CPU with SHA instructions. */
 export async function hashFile(path: string): Promise<string> {
-  const file = await open(path, 'r');
-  try {
-    return await hashOpenFile(file);
-  } finally {
-    await file.close();
-  }
+  await using file = await open(path, 'r');
+  return await hashOpenFile(file);
 }
 
 export function isMissing(error: unknown): boolean {

@@ -11,6 +11,7 @@ import { copyFile, open, readdir, rename, rm } from 'node:fs/promises';
 import { arch, platform } from 'node:os';
 import path from 'node:path';
 import { makeDirectory } from '#program/make-directory.ts';
+import { syncPath } from '#program/sync-path.ts';
 import { runtimeVersion } from '../engine/runtime-version.ts';
 import {
   fileSystemClockMs,
@@ -18,7 +19,6 @@ import {
   listDirectory,
   recordBytes,
   statOrNull,
-  syncDirectory,
   writeFileWhole,
 } from '../models/cache-files.ts';
 import { diskError } from '../models/model-error.ts';
@@ -119,7 +119,8 @@ async function fill(
     files,
     libraryFolders: await foldersToRecord(found, ldLibraryPath),
   };
-  for (const { name } of files) await syncFile(path.join(partial, name));
+  // After a power cut a record must not stand beside files that were never written.
+  for (const { name } of files) await syncPath(path.join(partial, name));
   // Last: a folder without it is none.
   await writeFileWhole(path.join(partial, RECORD_FILE), file => file.write(recordBytes(record), 0));
   return record;
@@ -165,14 +166,10 @@ async function removeOthers(partial: string, libraries: readonly CopiedLibrary[]
 }
 
 async function requireForThisMachine(file: string, name: string): Promise<void> {
-  const handle = await open(file, 'r');
-  try {
-    const { buffer } = await handle.read(Buffer.alloc(ELF_HEAD_BYTES), 0, ELF_HEAD_BYTES, 0);
-    const isElf64 = buffer.readUInt32LE(0) === ELF_MAGIC && buffer[4] === ELF_CLASS_64;
-    if (isElf64 && buffer.readUInt16LE(18) === ELF_X86_64) return;
-  } finally {
-    await handle.close();
-  }
+  await using handle = await open(file, 'r');
+  const { buffer } = await handle.read(Buffer.alloc(ELF_HEAD_BYTES), 0, ELF_HEAD_BYTES, 0);
+  const isElf64 = buffer.readUInt32LE(0) === ELF_MAGIC && buffer[4] === ELF_CLASS_64;
+  if (isElf64 && buffer.readUInt16LE(18) === ELF_X86_64) return;
   throw new ProviderError(`${name} is not a library for ${platform()} on ${arch()}`);
 }
 
@@ -181,16 +178,6 @@ async function copyRuntime(partial: string, name: string): Promise<InstalledFile
   await copyFile(path.join(packageFolder(), name), target);
   const bytes = (await statOrNull(target))?.size ?? 0;
   return { name, bytes, sha256: await hashFile(target) };
-}
-
-/** After a power cut a record must not stand beside files that were never written. */
-async function syncFile(file: string): Promise<void> {
-  const handle = await open(file, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }
 
 /**
@@ -219,5 +206,5 @@ async function tidyUp(folder: string): Promise<void> {
 async function replace(folder: string, partial: string): Promise<void> {
   await rm(folder, { recursive: true, force: true });
   await rename(partial, folder);
-  await syncDirectory(path.dirname(folder));
+  await syncPath(path.dirname(folder));
 }

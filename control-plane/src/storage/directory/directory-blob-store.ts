@@ -17,6 +17,7 @@ import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { fileClockMs } from '#program/file-clock.ts';
 import { makeDirectory } from '#program/make-directory.ts';
+import { syncPath } from '#program/sync-path.ts';
 import { BLOB_ID, BLOB_KINDS, type BlobKind, requireBlobName } from '../blob-names.ts';
 import {
   BlobNotFoundError,
@@ -26,12 +27,7 @@ import {
   type BlobWriter,
 } from '../blob-store.ts';
 import { unreadable } from '../storage-errors.ts';
-import {
-  DirectoryBlobWriter,
-  DirectorySync,
-  syncDirectory,
-  unlinkIfThere,
-} from './directory-blob-writer.ts';
+import { DirectoryBlobWriter, DirectorySync, unlinkIfThere } from './directory-blob-writer.ts';
 import { isMissing, reading, writing } from './file-errors.ts';
 
 const UNFINISHED = 'tmp';
@@ -192,7 +188,7 @@ export async function openDirectoryBlobStore(
     const directory = path.join(root, kind);
     await writing((async () => makeDirectory(directory, DIRECTORY_MODE))());
   }
-  await writing(syncDirectory(root));
+  await writing(syncPath(root));
   const store = new DirectoryBlobStore(root, nowMs);
   await store.check();
   return store;

@@ -1,17 +1,8 @@
 /** A blob of a directory while it is written: a file in tmp, renamed by its commit. */
-import { constants } from 'node:fs';
-import { type FileHandle, open, rename, unlink } from 'node:fs/promises';
+import { type FileHandle, rename, unlink } from 'node:fs/promises';
+import { syncPath } from '#program/sync-path.ts';
 import type { BlobWriter } from '../blob-store.ts';
 import { isMissing, reading, writing } from './file-errors.ts';
-
-export async function syncDirectory(directory: string): Promise<void> {
-  const handle = await open(directory, constants.O_RDONLY | constants.O_DIRECTORY);
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-}
 
 /** Syncs of one directory: one sync serves all calls made before it began. */
 export class DirectorySync {
@@ -33,7 +24,7 @@ export class DirectorySync {
     await running?.catch(() => undefined);
     this.#running = this.#next;
     this.#next = undefined;
-    await syncDirectory(this.#directory);
+    await syncPath(this.#directory);
   }
 }
 

@@ -9,6 +9,7 @@ import { accessSync, constants } from 'node:fs';
 import { type FileHandle, open, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
+import { syncPath } from '#program/sync-path.ts';
 import { parseMysqlUrl } from './mysql/mysql-url.ts';
 
 /** A database was not copied, or read back, by its engine's means. One line for the operator. */
@@ -41,12 +42,7 @@ export async function copySqlite(from: string, to: string): Promise<void> {
   try {
     await fill(from, to);
     requireSound(to);
-    const file = await open(to, constants.O_RDWR);
-    try {
-      await file.sync();
-    } finally {
-      await file.close();
-    }
+    await syncPath(to);
   } catch (error) {
     await rm(to, { force: true });
     throw error;
@@ -108,24 +104,16 @@ export interface ToolPlace {
  */
 export async function dumpMysql(place: ToolPlace, file: string): Promise<void> {
   const program = await findTool('dump', place);
-  const into = await open(file, 'wx', 0o600);
-  try {
-    await run(program, place, dumpOptions(program), { stdout: into });
-    await into.sync();
-  } finally {
-    await into.close();
-  }
+  await using into = await open(file, 'wx', 0o600);
+  await run(program, place, dumpOptions(program), { stdout: into });
+  await into.sync();
 }
 
 /** Runs the statements of a dump on an empty database. @throws DatabaseCopyError */
 export async function loadMysql(place: ToolPlace, file: string): Promise<void> {
   const program = await findTool('client', place);
-  const from = await open(file, constants.O_RDONLY);
-  try {
-    await run(program, place, ['--batch', '--default-character-set=utf8mb4'], { stdin: from });
-  } finally {
-    await from.close();
-  }
+  await using from = await open(file, constants.O_RDONLY);
+  await run(program, place, ['--batch', '--default-character-set=utf8mb4'], { stdin: from });
 }
 
 /**
