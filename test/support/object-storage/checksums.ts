@@ -21,14 +21,11 @@ export function digestOf(algorithm: ChecksumAlgorithm, bytes: Uint8Array): Buffe
   return sum;
 }
 
-/** What the headers (and the trailer, whose values come first) say of the body. */
-export function declaredChecksum(
-  headers: IncomingHttpHeaders,
-  trailer: ReadonlyMap<string, string> = new Map(),
-): Checksum | undefined {
+/** What the headers say of the body. */
+export function declaredChecksum(headers: IncomingHttpHeaders): Checksum | undefined {
   for (const algorithm of ALGORITHMS) {
     const name = `x-amz-checksum-${algorithm}`;
-    const value = trailer.get(name) ?? headers[name];
+    const value = headers[name];
     if (typeof value === 'string') return { algorithm, value };
   }
   const unknown = Object.keys(headers).some(name =>
