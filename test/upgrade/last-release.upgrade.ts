@@ -55,7 +55,7 @@ for (const dialect of DIALECTS) {
     it('brings the first control plane to this version, beside one of the release', async () => {
       const [one, other] = [upgrade.fleet.plane(0), upgrade.fleet.plane(1)];
       await upgrade.step(one, THIS_VERSION);
-      await requireSideBySide(upgrade.fleet, one, other);
+      upgrade.otherPictures += await requireSideBySide(upgrade.fleet, one, other);
       await upgrade.step(one, upgrade.old);
       await upgrade.step(one, THIS_VERSION);
     });

@@ -55,12 +55,15 @@ function formsOf(file: Uint8Array<ArrayBuffer>): readonly Form[] {
   ];
 }
 
-/** Each takes the other's requests for what they are, shows its jobs and sends its results. */
+/**
+ * Each takes the other's requests for what they are, shows its jobs and sends its results.
+ * @returns how many pictures that took
+ */
 export async function requireSideBySide(
   fleet: Fleet,
   one: FleetControlPlane,
   other: FleetControlPlane,
-): Promise<void> {
+): Promise<number> {
   assert.notEqual(one.version, other.version);
   const { file } = await uniformPicture(11);
   const forms = formsOf(Uint8Array.from(file));
@@ -70,6 +73,7 @@ export async function requireSideBySide(
   ] as const) {
     for (const form of forms) await requireSameRequest(fleet, form, first, second);
   }
+  return 2 * forms.length;
 }
 
 async function requireSameRequest(
