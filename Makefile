@@ -1,6 +1,6 @@
 # make start   set up and run everything, print the address, a key and a curl line
 # make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
-# make test    set up and run the tests, under ten minutes on two cores
+# make test    [ONLY=folder or file]: set up and run the tests, or some
 # make storms  the tests that kill processes or live long, some minutes: what of make chaos CI runs each time
 # make browser [SHOTS=dir]: the account area in a real Chromium, some minutes; SHOTS: a picture of every page goes there
 # make monitoring   every panel of the dashboards against a real Prometheus that watches the service under load; a minute
@@ -70,9 +70,11 @@ $(NODE_INSTALLED): bin/node/package.json bin/node/package-lock.json bin/node/.np
 	@cd bin/node && npm ci --loglevel=error
 	@mkdir -p $(@D) && touch $@
 
+# Its own Node is among its commands, so that npx runs them on it.
 $(INSTALLED): package.json package-lock.json .npmrc $(NODE_INSTALLED)
 	@echo "Installing packages ..."
-	@home=$$($(NODE) -p 'path.dirname(process.execPath)') && PATH="$$home:$$PATH" npm ci --loglevel=error
+	@home=$$($(NODE) -p 'path.dirname(process.execPath)') && PATH="$$home:$$PATH" npm ci --loglevel=error && \
+		ln -s "$$home/node" node_modules/.bin/node
 	@touch $@
 
 # The compiler of the kernels: to change or check them; running the service does not need it.
@@ -92,7 +94,7 @@ demo: setup
 		$${MATTING_DEMO_IMAGE:+"$$MATTING_DEMO_IMAGE"}
 
 test: setup
-	@$(NODE) test/support/run-tests.ts
+	@$(NODE) test/support/run-tests.ts $(ONLY)
 
 storms: setup
 	@$(NODE) test/support/run-tests.ts --storms
@@ -140,14 +142,14 @@ schemathesis: setup
 	@$(NODE) test/schemathesis/main.ts --examples=$(EXAMPLES) --seed=$(SEED)
 
 chaos: setup
-	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) --test --test-concurrency=1 \
-		test/chaos/*.storm.ts test/chaos/*.chaos.ts
+	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) test/support/run-tests.ts --concurrency=1 \
+		--minutes=60 $(wildcard test/chaos/*.storm.ts test/chaos/*.chaos.ts)
 
 test-upgrade: setup
 	@$(NODE) test/support/run-tests.ts $(wildcard test/upgrade/*.upgrade.ts)
 
 runbook: setup
-	@$(NODE) --test --test-concurrency=1 $(if $(ONLY),$(ONLY:%=test/runbook/%.runbook.ts),$(wildcard test/runbook/*.runbook.ts))
+	@$(NODE) test/support/run-tests.ts --concurrency=1 --minutes=30 $(if $(ONLY),$(ONLY:%=test/runbook/%.runbook.ts),$(wildcard test/runbook/*.runbook.ts))
 
 soak: setup
 	@$(NODE) test/soak/main.ts $(ONLY)

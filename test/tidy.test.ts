@@ -2,10 +2,9 @@
  * The house rules that a machine can hold: who may import whom, who may read the environment or end
  * the process, and what a file may look like. Each rule names the offending place.
  */
-import assert from 'node:assert/strict';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
+import test, { type ExecutionContext } from 'ava';
 import { MATTING_VARIABLES } from '#program/env-names.ts';
 import { circlesOf } from './tidy/circles.ts';
 import { COMPOSITION_ROOT, CONTROL_PLANE } from './tidy/directions.ts';
@@ -25,10 +24,10 @@ const programs = sources.filter(
 /** AssemblyScript: no program of Node's, and never imported by one. */
 const KERNELS = /^inference-node\/kernels\//;
 
-test('the sources were found', () => {
-  assert.ok(programs.some(file => file.name === 'control-plane/src/main.ts'));
-  assert.ok(programs.some(file => file.name === 'inference-node/src/main.ts'));
-  assert.ok(programs.every(file => !file.name.includes('node_modules')));
+test('the sources were found', t => {
+  t.true(programs.some(file => file.name === 'control-plane/src/main.ts'));
+  t.true(programs.some(file => file.name === 'inference-node/src/main.ts'));
+  t.true(programs.every(file => !file.name.includes('node_modules')));
 });
 
 /** The folder of a project file as the tables call it; undefined for packages and data. */
@@ -39,7 +38,7 @@ function roomOf(name: string): string | undefined {
   return /^(client|control-plane|inference-node|bin)\b/.test(folder) ? folder : undefined;
 }
 
-test('every room imports the rooms that the table of directions gives it, and uses each', () => {
+test('every room imports the rooms that the table of directions gives it, and uses each', t => {
   const allowed = new Map<string, readonly string[]>(Object.entries(SHARED));
   const programsOfTables = {
     'control-plane/src': CONTROL_PLANE,
@@ -68,58 +67,58 @@ test('every room imports the rooms that the table of directions gives it, and us
     ...targets.map(to => `${from} -> ${to}`),
   ]);
   const missing = [...used].filter(arrow => !listed.includes(arrow));
-  assert.deepEqual(missing, [], 'not in test/tidy/directions.ts');
+  t.deepEqual(missing, [], 'not in test/tidy/directions.ts');
   const unused = listed.filter(arrow => !used.has(arrow));
-  assert.deepEqual(unused, [], 'in test/tidy/directions.ts and no longer used: delete them');
+  t.deepEqual(unused, [], 'in test/tidy/directions.ts and no longer used: delete them');
 });
 
 for (const { rule, from, to } of PROHIBITIONS) {
-  test(rule, () => {
+  test(rule, t => {
     const offenders = programs
       .filter(file => from.test(file.name))
       .flatMap(file =>
         file.imports.filter(name => to.test(name)).map(to => `${file.name} -> ${to}`),
       );
-    assert.deepEqual(offenders, []);
+    t.deepEqual(offenders, []);
   });
 }
 
-test('no circle of imports, type-only ones included', () => {
+test('no circle of imports, type-only ones included', t => {
   const graph = new Map(sources.map(file => [file.name, file.imports]));
-  assert.deepEqual(circlesOf(graph), []);
+  t.deepEqual(circlesOf(graph), []);
 });
 
-function assertWithin(max: number, actual: [string, number][]) {
+function assertWithin(t: ExecutionContext, max: number, actual: [string, number][]) {
   const over = actual.filter(([, lines]) => lines > max);
-  assert.deepEqual(over, [], `over ${max} lines`);
+  t.deepEqual(over, [], `over ${max} lines`);
 }
 
-test(`functions have at most ${FUNCTION_LINES_MAX} lines`, () => {
+test(`functions have at most ${FUNCTION_LINES_MAX} lines`, t => {
   const lengths = sources.flatMap(file =>
     file.functions.map(({ name, lines }): [string, number] => [`${file.name} ${name}`, lines]),
   );
-  assert.ok(lengths.length > 5000);
-  assertWithin(FUNCTION_LINES_MAX, lengths);
+  t.true(lengths.length > 5000);
+  assertWithin(t, FUNCTION_LINES_MAX, lengths);
 });
 
-test(`files have at most ${FILE_LINES_MAX} lines`, () => {
+test(`files have at most ${FILE_LINES_MAX} lines`, t => {
   const lengths = sources.map(({ name, text }): [string, number] => [
     name,
     text.split('\n').length - 1,
   ]);
-  assertWithin(FILE_LINES_MAX, lengths);
+  assertWithin(t, FILE_LINES_MAX, lengths);
 });
 
-test('onnxruntime-node has one importer, which tells it to send nothing', () => {
+test('onnxruntime-node has one importer, which tells it to send nothing', t => {
   const importers = sources.filter(file => file.imports.includes('onnxruntime-node'));
   const way = 'inference-node/src/engine/child/onnx-runtime.ts';
-  assert.deepEqual(
+  t.deepEqual(
     importers.map(file => file.name),
     [way],
   );
 });
 
-test('one file writes ledger entries and balances', () => {
+test('one file writes ledger entries and balances', t => {
   const writer = 'control-plane/src/store/ledger/ledger-writer.ts';
   const tables = String.raw`(?:ledger_entries|accounts)\b`;
   const byKysely = String.raw`(?:insertInto|replaceInto|updateTable|deleteFrom|mergeInto)\([[\s]*'${tables}`;
@@ -128,23 +127,23 @@ test('one file writes ledger entries and balances', () => {
   const found = programs.flatMap(({ name, text }) =>
     [...text.matchAll(writes)].map(([statement]) => `${name}: ${statement}`),
   );
-  assert.equal(found.filter(place => place.startsWith(writer)).length, 5);
+  t.is(found.filter(place => place.startsWith(writer)).length, 5);
   // An account begins without credits.
   const accounts = 'control-plane/src/store/accounts/account-store.ts';
-  assert.deepEqual(
+  t.deepEqual(
     found.filter(place => !place.startsWith(writer)),
     [`${accounts}: insertInto('accounts`],
   );
   const inserted = sources.find(file => file.name === accounts)?.text ?? '';
-  assert.ok(inserted.includes('values({ id, name, available: 0, reserved: 0, '));
+  t.true(inserted.includes('values({ id, name, available: 0, reserved: 0, '));
 });
 
-test('only config.ts reads the environment', () => {
+test('only config.ts reads the environment', t => {
   const offenders = programs
     .filter(file => !/(^|\/)config\.ts$/.test(file.name))
     .filter(file => /process\.env\b(?!\.\w+ = )/.test(file.text))
     .map(file => file.name);
-  assert.deepEqual(offenders, []);
+  t.deepEqual(offenders, []);
 });
 
 /** The programs' entries, and the child's side of a process pair, which ends with its parent. */
@@ -156,22 +155,22 @@ const MAY_END_THE_PROCESS = [
   /^inference-node\/src\/picture\/worker\/picture-worker\.ts$/,
 ];
 
-test('only entries end the process or handle signals', () => {
+test('only entries end the process or handle signals', t => {
   const offenders = programs
     .filter(file => !MAY_END_THE_PROCESS.some(entry => entry.test(file.name)))
     .filter(file => /process\.exit\(|process\.(on|once)\(\s*'SIG/.test(file.text))
     .map(file => file.name);
-  assert.deepEqual(offenders, []);
+  t.deepEqual(offenders, []);
 });
 
-test('no file is called after nothing', () => {
+test('no file is called after nothing', t => {
   const offenders = sources
     .filter(file => /(^|\/)(utils?|helpers?|managers?|common|misc)(\.ts$|\/)/.test(file.name))
     .map(file => file.name);
-  assert.deepEqual(offenders, []);
+  t.deepEqual(offenders, []);
 });
 
-test('no line over 100 columns but for text that cannot be broken', () => {
+test('no line over 100 columns but for text that cannot be broken', t => {
   const offenders = sources.flatMap(file =>
     file.text
       .split('\n')
@@ -181,10 +180,10 @@ test('no line over 100 columns but for text that cannot be broken', () => {
       .filter(({ line }) => line.length > 100 && !/['"`/]/.test(line.trim().slice(2)))
       .map(({ at }) => at),
   );
-  assert.deepEqual(offenders, []);
+  t.deepEqual(offenders, []);
 });
 
-test('nothing is left for later and no test is shut off', () => {
+test('nothing is left for later and no test is shut off', t => {
   // Put together so that this file does not find itself.
   const marks = new RegExp(
     `\\b(${['TO', 'DO'].join('')}|${['FIX', 'ME'].join('')}|X{3}|${['HA', 'CK'].join('')})\\b`,
@@ -193,23 +192,23 @@ test('nothing is left for later and no test is shut off', () => {
   const offenders = sources
     .filter(file => marks.test(file.text) || shut.test(file.text))
     .map(file => file.name);
-  assert.deepEqual(offenders, []);
+  t.deepEqual(offenders, []);
 });
 
-test('exported functions and classes of the programs are imported somewhere', () => {
+test('exported functions and classes of the programs are imported somewhere', t => {
   const imported = new Set(sources.flatMap(file => file.imports));
   const dead = programs
     .filter(file => !imported.has(file.name))
-    .filter(file => !/(main|matting|run-tests|-child|picture-worker)\.ts$/.test(file.name))
+    .filter(file => !/(main|matting|-child|picture-worker)\.ts$/.test(file.name))
     .filter(file => !file.name.endsWith('.d.ts'))
     .filter(file => !KERNELS.test(file.name))
     .map(file => file.name);
-  assert.deepEqual(dead, []);
+  t.deepEqual(dead, []);
 });
 
-test('kernels import kernels alone, and each that is exported is called', () => {
+test('kernels import kernels alone, and each that is exported is called', t => {
   const files = programs.filter(file => KERNELS.test(file.name));
-  assert.deepEqual(
+  t.deepEqual(
     files.flatMap(file => file.imports.filter(name => !KERNELS.test(`${name}.ts`))),
     [],
   );
@@ -217,36 +216,36 @@ test('kernels import kernels alone, and each that is exported is called', () => 
   const exported = files
     .filter(file => !file.name.endsWith('/pixel.ts'))
     .flatMap(file => [...file.text.matchAll(/^export function (\w+)/gm)].map(([, name]) => name));
-  assert.ok(exported.length > 15);
-  assert.deepEqual(
+  t.true(exported.length > 15);
+  t.deepEqual(
     exported.filter(name => !callers.some(file => file.text.includes(`kernels.${name}(`))),
     [],
   );
 });
 
-test('every variable that a program reads is in docs/operations.md', () => {
+test('every variable that a program reads is in docs/operations.md', t => {
   const page = readFileSync(path.join(ROOT, 'docs/operations.md'), 'utf8');
   const read = programs.flatMap(file =>
     [...file.text.matchAll(/\.\w+(?:<[^>()]*>)?\(\s*'(MATTING_[A-Z0-9_]+)'/g)].map(
       ([, name]) => name,
     ),
   );
-  assert.ok(new Set(read).size > 30);
-  assert.deepEqual(
+  t.true(new Set(read).size > 30);
+  t.deepEqual(
     read.filter(name => !page.includes(`\`${name}\``)),
     [],
   );
 });
 
-test('every variable that a program names is in the list of known ones, and no other', () => {
+test('every variable that a program names is in the list of known ones, and no other', t => {
   const list = 'program/env-names.ts';
   const named = programs
     .filter(file => file.name !== list)
     .flatMap(file => [...file.text.matchAll(/'(MATTING_[A-Z0-9_]+)'/g)].map(([, name]) => name));
-  assert.deepEqual([...new Set(named)].sort(), [...MATTING_VARIABLES].sort());
+  t.deepEqual([...new Set(named)].sort(), [...MATTING_VARIABLES].sort());
 });
 
-test('the files that the pages name are there', () => {
+test('the files that the pages name are there', t => {
   const pages = globSync('{*.md,docs/*.md,deploy/*.md,models/*.md}', { cwd: ROOT });
   const named = pages.flatMap(page => {
     const text = readFileSync(path.join(ROOT, page), 'utf8');
@@ -255,23 +254,23 @@ test('the files that the pages name are there', () => {
     );
     return [...places].map(([place]) => ({ page, place }));
   });
-  assert.ok(named.length > 20);
-  assert.deepEqual(
+  t.true(named.length > 20);
+  t.deepEqual(
     named.filter(({ place }) => !existsSync(path.join(ROOT, place))),
     [],
   );
 });
 
-test('no page has the marks of a merge that was not finished', () => {
+test('no page has the marks of a merge that was not finished', t => {
   const pages = globSync('{*.md,*/*.md,docs/**/*.md,docs/**/*.json}', { cwd: ROOT });
-  assert.ok(pages.length > 40);
+  t.true(pages.length > 40);
   const marked = pages.filter(page =>
     /^(?:<{7}|>{7}) /m.test(readFileSync(path.join(ROOT, page), 'utf8')),
   );
-  assert.deepEqual(marked, []);
+  t.deepEqual(marked, []);
 });
 
-test('the files and rooms that ARCHITECTURE.md names, in short or in full, are there', () => {
+test('the files and rooms that ARCHITECTURE.md names, in short or in full, are there', t => {
   const text = readFileSync(path.join(ROOT, 'ARCHITECTURE.md'), 'utf8');
   const files = globSync('{*,*/**/*}.{ts,json,proto,wasm}', {
     cwd: ROOT,
@@ -279,12 +278,12 @@ test('the files and rooms that ARCHITECTURE.md names, in short or in full, are t
   }).map(raw => `/${raw.split(path.sep).join('/')}`);
   const named = text.matchAll(/(?<![\w./<-])[\w./-]+(?:\.(?:ts|json|proto|wasm)\b|\/(?=`))/g);
   const places = [...named].map(([place]) => place);
-  assert.ok(places.length > 60);
+  t.true(places.length > 60);
   const isThere = (place: string) =>
     files.some(
       file => file.endsWith(`/${place}`) || file.includes(`/${place.replace(/\/?$/, '/')}`),
     );
-  assert.deepEqual(
+  t.deepEqual(
     places.filter(place => !isThere(place)),
     [],
   );

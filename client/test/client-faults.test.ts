@@ -1,10 +1,13 @@
 /** The client where answers are lost, late, broken or another's: one key, one job, one credit. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { after, afterEach, before, beforeEach, test } from 'node:test';
+import ava from 'ava';
+import { rejectsWith } from '../../test/support/throws.ts';
 import type { MattingError, Retry } from '../src/index.ts';
 import { type ClientHarness, newPicture, openClientHarness } from './client-harness.ts';
 import type { Fault } from './faulty-proxy.ts';
+
+const test = ava.serial;
 
 const CUT_OUT = randomBytes(300_000);
 const BUSY: Fault = { status: 503, headers: { 'retry-after': '1' } };
@@ -12,17 +15,17 @@ const BUSY: Fault = { status: 503, headers: { 'retry-after': '1' } };
 let harness: ClientHarness;
 let node: { stop(): Promise<void> } | undefined;
 
-before(async () => {
+test.before(async () => {
   harness = await openClientHarness();
 });
-beforeEach(() => {
+test.beforeEach(() => {
   node = harness.serve(CUT_OUT);
 });
-afterEach(async () => {
+test.afterEach.always(async () => {
   await node?.stop();
   harness.proxy.clear();
 });
-after(() => harness.close());
+test.after.always(() => harness.close());
 
 async function spent(): Promise<number> {
   const credits = await harness.app.stores.ledger.credits(harness.app.accountId);
@@ -54,27 +57,27 @@ const CASES: Readonly<Record<string, Fault[]>> = {
   'the rest of a picture that is refused for now': ['half', BUSY, 'lose'],
 };
 for (const [what, faults] of Object.entries(CASES)) {
-  test(`it gets over ${what}`, async () => {
+  test(`it gets over ${what}`, async t => {
     const retries = await cutOutThrough(faults);
-    assert.equal(retries.length, faults.length);
+    t.is(retries.length, faults.length);
   });
 }
 
-test('a form that is sent again, with another boundary, is the same request', async () => {
+test('a form that is sent again, with another boundary, is the same request', async t => {
   const { client, proxy } = harness;
   const before = await spent();
   proxy.faults = ['lose', 'lose'];
   const callback_url = 'https://example.com/hooks';
   const callback_secret = 'a raw callback secret, kept';
   const { bytes } = await client.cutOut({ image: newPicture(), callback_url, callback_secret });
-  assert.ok(CUT_OUT.equals(bytes));
+  t.true(CUT_OUT.equals(bytes));
   const types = proxy.sent('POST').map(({ headers }) => headers['content-type'] ?? '');
-  assert.ok(types.every(type => type.startsWith('multipart/form-data')));
-  assert.equal(types.length, 3);
-  assert.equal((await spent()) - before, 1);
+  t.true(types.every(type => type.startsWith('multipart/form-data')));
+  t.is(types.length, 3);
+  t.is((await spent()) - before, 1);
 });
 
-test('it waits as long as it is told', async () => {
+test('it waits as long as it is told', async t => {
   const limited: Fault = {
     status: 429,
     headers: { 'retry-after': '2' },
@@ -82,7 +85,7 @@ test('it waits as long as it is told', async () => {
   };
   const startedAtMs = performance.now();
   const retries = await cutOutThrough([limited, BUSY]);
-  assert.deepEqual(
+  t.deepEqual(
     retries.map(({ error, waitMs }) => [error.code, waitMs]),
     [
       ['RATE_LIMITED', 2000],
@@ -90,17 +93,17 @@ test('it waits as long as it is told', async () => {
     ],
   );
   // Timers may fire a millisecond early.
-  assert.ok(performance.now() - startedAtMs >= 2990);
+  t.true(performance.now() - startedAtMs >= 2990);
 });
 
-test('the rest of a result is asked for, not the whole again', async () => {
+test('the rest of a result is asked for, not the whole again', async t => {
   await cutOutThrough(['half']);
   const [rest] = harness.proxy.sent('GET');
-  assert.match(rest?.headers.range ?? '', /^bytes=[1-9]\d*-$/);
-  assert.match(String(rest?.headers['if-match']), /^"[0-9a-f]{64}"$/);
+  t.regex(rest?.headers.range ?? '', /^bytes=[1-9]\d*-$/);
+  t.regex(String(rest?.headers['if-match']), /^"[0-9a-f]{64}"$/);
 });
 
-test('an answer that ends early is not taken for whole', async () => {
+test('an answer that ends early is not taken for whole', async t => {
   const { client, proxy, clientWith } = harness;
   const job = await client.run({ image: newPicture() });
   // A runtime, or a proxy, that ends a body early without an error.
@@ -111,28 +114,28 @@ test('an answer that ends early is not taken for whole', async () => {
     return new Response(body, { status: answer.status, headers: answer.headers });
   };
   proxy.clear();
-  assert.ok(CUT_OUT.equals(await clientWith({ fetch: early }).download(job)));
-  assert.equal(proxy.sent('GET')[1]?.headers.range, 'bytes=1000-');
+  t.true(CUT_OUT.equals(await clientWith({ fetch: early }).download(job)));
+  t.is(proxy.sent('GET')[1]?.headers.range, 'bytes=1000-');
 });
 
-test('half a job in JSON is asked for again', async () => {
+test('half a job in JSON is asked for again', async t => {
   const { client, proxy } = harness;
   proxy.faults = ['half', 'pass', 'half'];
   const job = await client.run({ image: newPicture() });
-  assert.equal(proxy.sent('POST').length, 2);
-  assert.ok(CUT_OUT.equals(await client.download(job)));
-  assert.equal(proxy.sent('GET').length, 2);
+  t.is(proxy.sent('POST').length, 2);
+  t.true(CUT_OUT.equals(await client.download(job)));
+  t.is(proxy.sent('GET').length, 2);
 });
 
-test('an answer that never comes is asked for again', async () => {
+test('an answer that never comes is asked for again', async t => {
   const { proxy, clientWith } = harness;
   proxy.faults = ['hang'];
   const client = clientWith({ answerMsMax: 300 });
   await client.account();
-  assert.equal(proxy.sent('GET').length, 2);
+  t.is(proxy.sent('GET').length, 2);
 });
 
-test('a failure that passes is submitted again, under the same key', async () => {
+test('a failure that passes is submitted again, under the same key', async t => {
   const { app, client, proxy } = harness;
   await node?.stop();
   // Its status alone would be no reason to try again.
@@ -143,64 +146,64 @@ test('a failure that passes is submitted again, under the same key', async () =>
   );
   const before = await spent();
   const { jobId } = await client.cutOut({ image: newPicture() });
-  assert.equal((await spent()) - before, 1);
-  assert.equal((await app.stores.jobs.find(jobId))?.state, 'succeeded');
+  t.is((await spent()) - before, 1);
+  t.is((await app.stores.jobs.find(jobId))?.state, 'succeeded');
   const keys = proxy.sent('POST').map(({ headers }) => headers['idempotency-key']);
-  assert.deepEqual([keys.length, new Set(keys).size], [3, 1]);
+  t.deepEqual([keys.length, new Set(keys).size], [3, 1]);
 });
 
-test('a call ends when its time is over, and says that it may go on', async () => {
+test('a call ends when its time is over, and says that it may go on', async t => {
   const { client, proxy } = harness;
   const began = performance.now();
   const wait: Fault = { status: 503, headers: { 'retry-after': '120' } };
   proxy.choose = () => wait;
   const given = client.cutOut({ image: newPicture() }, { giveUpMs: 60_000 });
   // Two minutes are more than the call has: it does not wait for nothing.
-  await assert.rejects(given, (error: MattingError) => error.retryable && error.status === 503);
-  assert.ok(performance.now() - began < 60_000);
+  await rejectsWith(t, given, (error: MattingError) => error.retryable && error.status === 503);
+  t.true(performance.now() - began < 60_000);
   proxy.choose = () => 'refuse';
   const refused = client.account({ giveUpMs: 200 });
-  await assert.rejects(refused, (error: MattingError) => {
-    assert.deepEqual([error.code, error.retryable, error.status], ['NO_ANSWER', true, undefined]);
+  await rejectsWith(t, refused, (error: MattingError) => {
+    t.deepEqual([error.code, error.retryable, error.status], ['NO_ANSWER', true, undefined]);
     return true;
   });
 });
 
-test('a job that outlives the patience of its caller goes on, and is there for the next', async () => {
+test('a job that outlives the patience of its caller goes on, and is there for the next', async t => {
   const { app, clientWith } = harness;
   await node?.stop();
   const client = clientWith({ answerMsMax: 200 });
   const request = { image: newPicture() };
   const options = { idempotencyKey: 'patience' };
   const early = client.cutOut(request, { ...options, giveUpMs: 1000 });
-  await assert.rejects(early, (error: MattingError) => error.retryable);
+  await rejectsWith(t, early, (error: MattingError) => error.retryable);
   const [job] = await app.stores.jobs.listClaimable(10);
   assert.ok(job);
   await app.succeedJob(job.id, CUT_OUT);
   const before = await spent();
   const { jobId } = await client.cutOut(request, options);
-  assert.deepEqual([jobId, await spent()], [job.id, before]);
+  t.deepEqual([jobId, await spent()], [job.id, before]);
 });
 
-test('an abort ends every wait at once with its reason', async () => {
+test('an abort ends every wait at once with its reason', async t => {
   const { client, proxy } = harness;
   const reason = new Error('not wanted any more');
   for (const fault of ['hang', { status: 503, headers: { 'retry-after': '60' } }] as Fault[]) {
     proxy.choose = () => fault;
     const ending = new AbortController();
     const running = client.cutOut({ image: newPicture() }, { signal: ending.signal });
-    const caught = assert.rejects(running, error => error === reason);
+    const caught = rejectsWith(t, running, error => error === reason);
     while (proxy.seen.length === 0) await new Promise(resolve => setImmediate(resolve));
     ending.abort(reason);
     await caught;
     proxy.clear();
   }
   const before = AbortSignal.abort(reason);
-  await assert.rejects(client.account({ signal: before }), error => error === reason);
-  assert.equal(proxy.seen.length, 0);
+  await rejectsWith(t, client.account({ signal: before }), error => error === reason);
+  t.is(proxy.seen.length, 0);
 });
 
-test("what is not the service's is said to be so, and is not asked again", async () => {
+test("what is not the service's is said to be so, and is not asked again", async t => {
   const { client, proxy } = harness;
   const strange: Fault[] = [
     { status: 200 },
@@ -211,18 +214,18 @@ test("what is not the service's is said to be so, and is not asked again", async
   for (const fault of strange) {
     proxy.clear();
     proxy.faults = [fault];
-    await assert.rejects(client.account({ giveUpMs: 5000 }), (error: MattingError) => {
-      assert.deepEqual([error.code, error.retryable], ['UNREADABLE_ANSWER', false]);
+    await rejectsWith(t, client.account({ giveUpMs: 5000 }), (error: MattingError) => {
+      t.deepEqual([error.code, error.retryable], ['UNREADABLE_ANSWER', false]);
       if (typeof fault === 'object' && fault.status === 301) {
-        assert.match(error.message, /https:\/\/elsewhere\.example/);
+        t.regex(error.message, /https:\/\/elsewhere\.example/);
       }
       return true;
     });
-    assert.equal(proxy.seen.length, 1);
+    t.is(proxy.seen.length, 1);
   }
 });
 
-test('it takes for final what says that the same request fails again, with 500 too', async () => {
+test('it takes for final what says that the same request fails again, with 500 too', async t => {
   const { app, client, proxy } = harness;
   const key = randomBytes(12).toString('hex');
   const image = newPicture();
@@ -232,8 +235,8 @@ test('it takes for final what says that the same request fails again, with 500 t
   const isLost = (error: MattingError) => error.code === 'RESULT_LOST' && !error.retryable;
   const retries: Retry[] = [];
   const onRetry = (retry: Retry) => retries.push(retry);
-  await assert.rejects(client.run({ image }, { idempotencyKey: key, onRetry }), isLost);
-  await assert.rejects(client.download(job, { onRetry }), isLost);
-  assert.deepEqual(retries, []);
-  assert.equal(proxy.sent('POST').length, 2);
+  await rejectsWith(t, client.run({ image }, { idempotencyKey: key, onRetry }), isLost);
+  await rejectsWith(t, client.download(job, { onRetry }), isLost);
+  t.deepEqual(retries, []);
+  t.is(proxy.sent('POST').length, 2);
 });

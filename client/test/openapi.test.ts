@@ -1,11 +1,13 @@
 /** What the client names against the OpenAPI document that the service serves. */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
-import { after, before, test } from 'node:test';
+import ava from 'ava';
 import { AnswerChecker, resolvePointer } from '../../test/support/openapi.ts';
 import { ERROR_CODES, type MattingFields } from '../src/index.ts';
 import { type ClientHarness, newPicture, openClientHarness } from './client-harness.ts';
 import type { SeenRequest } from './faulty-proxy.ts';
+
+const test = ava.serial;
 
 interface Schema {
   readonly properties?: Readonly<Record<string, Schema>>;
@@ -53,12 +55,12 @@ let harness: ClientHarness;
 let document: { readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>> };
 let checker: AnswerChecker;
 
-before(async () => {
+test.before(async () => {
   harness = await openClientHarness();
   document = (await harness.app.app.inject('/v1/openapi.json')).json();
   checker = new AnswerChecker(document);
 });
-after(() => harness.close());
+test.after.always(() => harness.close());
 
 function schemaOf(name: string): Schema {
   return resolvePointer(document, `#/components/schemas/${name}`) as Schema;
@@ -86,7 +88,7 @@ function readInterfaces(): ReadonlyMap<string, Fields> {
   return found;
 }
 
-test('its types have the fields of the document, no more and no less', () => {
+test('its types have the fields of the document, no more and no less', t => {
   const interfaces = readInterfaces();
   const USAGE = ['Usage', 'UsageEntry', 'UsageFigures'];
   const names = ['QueuedJob', 'ProcessingJob', 'SucceededJob', 'ExpiredJob', 'FailedJob'];
@@ -101,19 +103,19 @@ test('its types have the fields of the document, no more and no less', () => {
   for (const [name, schema] of schemas) {
     const fields = interfaces.get(name);
     assert.ok(fields, name);
-    assert.deepEqual([...fields.all].sort(), Object.keys(schema.properties ?? {}).sort(), name);
-    assert.deepEqual([...fields.required].sort(), [...(schema.required ?? [])].sort(), name);
+    t.deepEqual([...fields.all].sort(), Object.keys(schema.properties ?? {}).sort(), name);
+    t.deepEqual([...fields.required].sort(), [...(schema.required ?? [])].sort(), name);
   }
   const sources = ['image_url', 'image_base64', 'image_file'];
   const fields = interfaces.get('MattingFields')?.all ?? [];
   const described = Object.keys(schemaOf('MattingForm').properties ?? {});
-  assert.deepEqual([...sources, ...fields].sort(), described.sort());
+  t.deepEqual([...sources, ...fields].sort(), described.sort());
   const checked = [...schemas.keys(), 'JobBase', 'MattingFields'];
-  assert.deepEqual([...interfaces.keys()].sort(), checked.sort(), 'every interface is held');
+  t.deepEqual([...interfaces.keys()].sort(), checked.sort(), 'every interface is held');
 });
 
-test('its codes are those of the document', () => {
-  assert.deepEqual([...ERROR_CODES].sort(), [...(schemaOf('ErrorCode').enum ?? [])].sort());
+test('its codes are those of the document', t => {
+  t.deepEqual([...ERROR_CODES].sort(), [...(schemaOf('ErrorCode').enum ?? [])].sort());
 });
 
 /** Of every answer in the document. */
@@ -124,17 +126,17 @@ function headerNamesOf(node: unknown): string[] {
   );
 }
 
-test('the headers that it reads are in the document', () => {
+test('the headers that it reads are in the document', t => {
   const folder = new URL('../src/', import.meta.url);
   const texts = readdirSync(folder).map(name => readFileSync(new URL(name, folder), 'utf8'));
   const read = texts.flatMap(text =>
     [...text.matchAll(/headers\.(?:get|has)\('([\w-]+)'\)/g)].map(([, name = '']) => name),
   );
-  assert.ok(read.includes('x-job-id') && read.includes('retry-after'));
+  t.true(read.includes('x-job-id') && read.includes('retry-after'));
   const described = headerNamesOf(document).map(name => name.toLowerCase());
   // Of any answer of HTTP.
   const plain = ['content-type', 'content-encoding', 'location'];
-  assert.deepEqual(
+  t.deepEqual(
     read.filter(name => !described.includes(name) && !plain.includes(name)),
     [],
   );
@@ -178,7 +180,7 @@ function checkBody(type: string, operation: Operation, body: Buffer): void {
   assert.equal(checker.schemaError('#/components/schemas/MattingForm', form), undefined);
 }
 
-test('its requests are those of the document: paths, headers, bodies', async () => {
+test('its requests are those of the document: paths, headers, bodies', async t => {
   const { client, app, proxy } = harness;
   const node = app.onSubmitted(jobId => app.succeedJob(jobId, Buffer.alloc(100_000, 7)));
   const callback = {
@@ -199,7 +201,7 @@ test('its requests are those of the document: paths, headers, bodies', async () 
   await client.usage({ from: '2026-04-01', to: '2026-04-30', group: 'key' });
   await node.stop();
   const made = new Set(proxy.seen.map(checkRequest));
-  assert.deepEqual([...made].sort(), [
+  t.deepEqual([...made].sort(), [
     'GET /v1/account',
     'GET /v1/account/usage',
     'GET /v1/matting/jobs/{job_id}',
@@ -209,5 +211,5 @@ test('its requests are those of the document: paths, headers, bodies', async () 
     'POST /v1/matting/jobs application/octet-stream',
     'POST /v1/matting/jobs multipart/form-data',
   ]);
-  assert.ok(proxy.seen.some(({ headers }) => headers.range !== undefined));
+  t.true(proxy.seen.some(({ headers }) => headers.range !== undefined));
 });

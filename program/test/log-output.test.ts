@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { closeSync, constants, openSync, readFileSync, readSync } from 'node:fs';
 import path from 'node:path';
-import { after, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import test from 'ava';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { LogOutput } from '../log-output.ts';
 
@@ -12,12 +12,12 @@ const FULL = '/dev/full';
 const MODULE = path.resolve(import.meta.dirname, '../log-output.ts');
 const PINO = path.resolve(import.meta.dirname, '../../node_modules/pino/pino.js');
 
-const folder = await temporaryFolder({ after });
+const folder = await temporaryFolder({ teardown: test.after.always });
 
 const flushed = (output: LogOutput) => new Promise<void>(resolve => output.flush(resolve));
 
 for (const batchBytes of [0, 4096]) {
-  test(`a fatal line on a full disk does not hold the program, batches of ${batchBytes}`, async () => {
+  test(`a fatal line on a full disk does not hold the program, batches of ${batchBytes}`, async t => {
     const program = `
       import pino from ${JSON.stringify(PINO)};
       import { LogOutput } from ${JSON.stringify(MODULE)};
@@ -33,10 +33,10 @@ for (const batchBytes of [0, 4096]) {
     const ended = new Promise<number | null>(resolve => child.once('exit', resolve));
     const code = await Promise.race([ended, delay(30_000, 'it stands still', { ref: false })]);
     child.kill('SIGKILL');
-    assert.equal(code, 7);
+    t.is(code, 7);
   });
 
-  test(`every line comes out once and in order, batches of ${batchBytes}`, async () => {
+  test(`every line comes out once and in order, batches of ${batchBytes}`, async t => {
     const file = path.join(folder, `all-${batchBytes}.log`);
     const fd = openSync(file, 'a');
     const output = new LogOutput({ fd, batchBytes, base: {} });
@@ -46,12 +46,12 @@ for (const batchBytes of [0, 4096]) {
       if (i % 1000 === 0) await delay(1);
     }
     await flushed(output);
-    assert.equal(readFileSync(file, 'utf8'), lines.join(''));
+    t.is(readFileSync(file, 'utf8'), lines.join(''));
     closeSync(fd);
   });
 }
 
-test('what a full disk lost is told with the first lines that can be written', async () => {
+test('what a full disk lost is told with the first lines that can be written', async t => {
   const fd = openSync(FULL, 'w');
   const output = new LogOutput({ fd, batchBytes: 1, base: { program: 'x' } });
   for (let i = 0; i < 3; i++) output.write('{"lost":true}\n');
@@ -61,17 +61,17 @@ test('what a full disk lost is told with the first lines that can be written', a
   // The system gives out the lowest number that is free: the same place, with room again.
   closeSync(fd);
   const file = path.join(folder, 'room-again.log');
-  assert.equal(openSync(file, 'a'), fd);
+  t.is(openSync(file, 'a'), fd);
   output.write('{"kept":true}\n');
   await flushed(output);
   const [loss = '', kept, ...rest] = readFileSync(file, 'utf8').split('\n');
-  assert.deepEqual([kept, ...rest], ['{"kept":true}', '']);
+  t.deepEqual([kept, ...rest], ['{"kept":true}', '']);
   const { level, program, lines } = JSON.parse(loss);
-  assert.deepEqual({ level, program, lines }, { level: 40, program: 'x', lines: 4 });
+  t.deepEqual({ level, program, lines }, { level: 40, program: 'x', lines: 4 });
   closeSync(fd);
 });
 
-test('a reader that stands still is waited for within a bound, and told what it missed', async () => {
+test('a reader that stands still is waited for within a bound, and told what it missed', async t => {
   const fifo = path.join(folder, 'fifo');
   execFileSync('mkfifo', [fifo]);
   const fd = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK);
@@ -104,9 +104,9 @@ test('a reader that stands still is waited for within a bound, and told what it 
     .filter(text => text.startsWith('{"level"'))
     .map(text => JSON.parse(text).lines);
   const kept = lines.filter(text => text === line.trimEnd()).length;
-  assert.ok(kept < written, 'the pipe never was full');
-  assert.equal(kept + told.reduce((sum, n) => sum + n, 0), written);
-  assert.equal(lines.at(-1), '{"after":true}');
+  t.true(kept < written, 'the pipe never was full');
+  t.is(kept + told.reduce((sum, n) => sum + n, 0), written);
+  t.is(lines.at(-1), '{"after":true}');
   closeSync(fd);
 });
 

@@ -13,7 +13,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
-import { after, test } from 'node:test';
+import test from 'ava';
 import { findProgram } from '../../test/support/foreign-program.ts';
 import { until } from '../../test/support/running-service.ts';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
@@ -23,7 +23,7 @@ const CONFIG = readFileSync(path.join(ROOT, 'deploy/logrotate/matting'), 'utf8')
 const LINES = 20_000;
 const PACED_LINES = 20;
 
-const folder = await temporaryFolder({ after });
+const folder = await temporaryFolder({ teardown: test.after.always });
 
 /** Undefined where logrotate is not installed: then its copy and its cut are made here. */
 const logrotate = findProgram('logrotate');
@@ -43,7 +43,7 @@ function rotate(log: string): void {
 }
 
 for (const batchBytes of [0, 4096]) {
-  test(`a log that is rotated goes on, no line torn, batches of ${batchBytes}`, async () => {
+  test(`a log that is rotated goes on, no line torn, batches of ${batchBytes}`, async t => {
     const log = path.join(folder, `program-${batchBytes}.log`);
     const program = `
       import { createLog } from ${JSON.stringify(path.resolve(import.meta.dirname, '../log.ts'))};
@@ -64,20 +64,20 @@ for (const batchBytes of [0, 4096]) {
       what: 'lines to rotate',
     });
     rotate(log);
-    assert.deepEqual(await ended, [0, null]);
+    t.deepEqual(await ended, [0, null]);
     const files = readdirSync(folder).filter(name => name.startsWith(path.basename(log)));
-    assert.equal(files.length, 2, String(files));
+    t.is(files.length, 2, String(files));
     // The first file has the earlier lines, each whole; the cut loses some, and repeats none.
     const numbers = files
       .sort((a, b) => b.length - a.length)
       .flatMap(name => readFileSync(path.join(folder, name), 'utf8').split('\n'))
       .filter(line => line !== '')
       .map(line => JSON.parse(line).i as number);
-    assert.deepEqual(
+    t.deepEqual(
       numbers,
       [...new Set(numbers)].sort((a, b) => a - b),
     );
-    assert.equal(numbers[0], 0);
-    assert.equal(numbers.at(-1), LINES - 1);
+    t.is(numbers[0], 0);
+    t.is(numbers.at(-1), LINES - 1);
   });
 }

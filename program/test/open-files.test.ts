@@ -1,34 +1,30 @@
-import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
-import { test } from 'node:test';
+import test from 'ava';
 import { connectionsWithin } from '../open-files.ts';
 import { connectionsMaxOf, GUARD_BOUNDS, guardBoundsWithin } from '../ports/grpc-guard.ts';
 
 const MODULE = path.join(import.meta.dirname, '../open-files.ts');
 
-test('the limit is that of the process', { skip: process.platform !== 'linux' }, () => {
+test.skipIf(process.platform !== 'linux')('the limit is that of the process', t => {
   const script = `import { openFilesMax } from ${JSON.stringify(MODULE)}; console.log(openFilesMax());`;
   const run = ['-c', 'ulimit -n 300; exec "$0" --input-type=module -e "$1"', process.execPath];
-  assert.equal(execFileSync('sh', [...run, script], { encoding: 'utf8' }).trim(), '300');
+  t.is(execFileSync('sh', [...run, script], { encoding: 'utf8' }).trim(), '300');
 });
 
-test('connections take their share of it, and no more than are wanted', () => {
-  assert.equal(connectionsWithin(10_000, 0.5, 1_048_576), 10_000);
-  assert.equal(connectionsWithin(10_000, 0.5, 20_000), 10_000);
-  assert.equal(connectionsWithin(10_000, 0.5, 256), 128);
-  assert.equal(connectionsWithin(128, 1 / 64, 3), 1);
-  assert.equal(connectionsWithin(128, 1 / 64, Number.POSITIVE_INFINITY), 128);
+test('connections take their share of it, and no more than are wanted', t => {
+  t.is(connectionsWithin(10_000, 0.5, 1_048_576), 10_000);
+  t.is(connectionsWithin(10_000, 0.5, 20_000), 10_000);
+  t.is(connectionsWithin(10_000, 0.5, 256), 128);
+  t.is(connectionsWithin(128, 1 / 64, 3), 1);
+  t.is(connectionsWithin(128, 1 / 64, Number.POSITIVE_INFINITY), 128);
 });
 
-test('the places of a gRPC port become fewer together', () => {
+test('the places of a gRPC port become fewer together', t => {
   const fewer = guardBoundsWithin(GUARD_BOUNDS, 0.5, 256);
-  assert.equal(
-    guardBoundsWithin(GUARD_BOUNDS, 0.5, 1_048_576).strangersMax,
-    GUARD_BOUNDS.strangersMax,
-  );
-  assert.ok(connectionsMaxOf(fewer) <= 128);
+  t.is(guardBoundsWithin(GUARD_BOUNDS, 0.5, 1_048_576).strangersMax, GUARD_BOUNDS.strangersMax);
+  t.true(connectionsMaxOf(fewer) <= 128);
   const { strangersMax, knownMax, directMax, directEachMax } = fewer;
-  assert.deepEqual([strangersMax, knownMax, directMax, directEachMax], [51, 25, 19, 6]);
-  assert.equal(fewer.tokenWaitMaxMs, GUARD_BOUNDS.tokenWaitMaxMs);
+  t.deepEqual([strangersMax, knownMax, directMax, directEachMax], [51, 25, 19, 6]);
+  t.is(fewer.tokenWaitMaxMs, GUARD_BOUNDS.tokenWaitMaxMs);
 });

@@ -1,7 +1,6 @@
-import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
-import { test } from 'node:test';
+import test from 'ava';
 import { GATHERED_BYTES_MAX, YoungBuffers } from '../young-buffers.ts';
 
 const MB = 1024 * 1024;
@@ -22,38 +21,38 @@ class StubHeap {
   }
 }
 
-test('it collects when much has gathered, and not before', () => {
+test('it collects when much has gathered, and not before', t => {
   const heap = new StubHeap();
   const buffers = new YoungBuffers(heap);
   heap.bytes += GATHERED_BYTES_MAX - 1;
   buffers.look();
-  assert.equal(heap.collections, 0);
+  t.is(heap.collections, 0);
   heap.bytes += 1;
   buffers.look();
   buffers.look();
-  assert.equal(heap.collections, 1);
+  t.is(heap.collections, 1);
 });
 
-test('what outlives a collection is not collected again and again', () => {
+test('what outlives a collection is not collected again and again', t => {
   const heap = new StubHeap();
   const buffers = new YoungBuffers(heap);
   heap.left = 100 * MB;
   heap.bytes = 110 * MB;
   for (let look = 0; look < 10; look++) buffers.look();
-  assert.equal(heap.collections, 1);
+  t.is(heap.collections, 1);
   heap.bytes += GATHERED_BYTES_MAX;
   buffers.look();
-  assert.equal(heap.collections, 2);
+  t.is(heap.collections, 2);
 });
 
-test('what gathers after somebody let go counts from there', () => {
+test('what gathers after somebody let go counts from there', t => {
   const heap = new StubHeap();
   const buffers = new YoungBuffers(heap);
   heap.bytes = 10 * MB;
   buffers.look();
   heap.bytes += GATHERED_BYTES_MAX;
   buffers.look();
-  assert.equal(heap.collections, 1);
+  t.is(heap.collections, 1);
 });
 
 /** Garbage of buffers, 3 MB at a time and 300 MB in all, in a process of its own. */
@@ -80,7 +79,7 @@ function majorCollections(collecting: boolean): number {
   return Number(execFileSync(process.execPath, args, { encoding: 'utf8' }));
 }
 
-test('in a process buffers that pass through cost no collection of the whole heap', () => {
-  assert.ok(majorCollections(false) >= 2);
-  assert.equal(majorCollections(true), 0);
+test('in a process buffers that pass through cost no collection of the whole heap', t => {
+  t.true(majorCollections(false) >= 2);
+  t.is(majorCollections(true), 0);
 });

@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { parseSample, percentile } from '../../bench/card/card.ts';
 import { type Loads, limitOf, spentBy, sumOf } from '../../bench/card/service-load.ts';
 import type { ProcessTimes } from '../../bench/processes.ts';
@@ -10,7 +9,7 @@ const IDLE: Loads = {
   ...{ controlPlaneBusy: 0.5, nodeBusy: 0.4, enginesBusy: 0.6, workerWaitShare: 0.02 },
 };
 
-test('what is full first, from the GPU to the places for images, is the limit', () => {
+test('what is full first, from the GPU to the places for images, is the limit', t => {
   const full: [Partial<Loads>, string][] = [
     [{}, 'nothing is full'],
     [{ workerWaitShare: 0.3 }, 'picture workers: more of them'],
@@ -24,11 +23,11 @@ test('what is full first, from the GPU to the places for images, is the limit', 
   let loads = IDLE;
   for (const [more, limit] of full) {
     loads = { ...loads, ...more };
-    assert.equal(limitOf(loads), limit);
+    t.is(limitOf(loads), limit);
   }
 });
 
-test('processor time is of processes that live at the end, new ones whole', () => {
+test('processor time is of processes that live at the end, new ones whole', t => {
   const times = (role: ProcessTimes['role'], cpuMs: number, mainCpuMs: number) => {
     return { role, cpuMs, mainCpuMs };
   };
@@ -43,21 +42,18 @@ test('processor time is of processes that live at the end, new ones whole', () =
     [4, times('engines', 30, 20)],
   ]);
   const { cpuMs, mainMs } = spentBy(before, after);
-  assert.deepEqual(cpuMs, { 'control plane': 0, node: 50, 'picture workers': 0, engines: 230 });
-  assert.deepEqual(mainMs, { 'control plane': 0, node: 30, 'picture workers': 0, engines: 120 });
+  t.deepEqual(cpuMs, { 'control plane': 0, node: 50, 'picture workers': 0, engines: 230 });
+  t.deepEqual(mainMs, { 'control plane': 0, node: 30, 'picture workers': 0, engines: 120 });
 });
 
-test('figures of nvidia-smi and of a page of metrics, as far as they are there', () => {
-  assert.deepEqual(parseSample('97, 5312\n', 1), { atMs: 1, busy: 0.97, memoryMib: 5312 });
+test('figures of nvidia-smi and of a page of metrics, as far as they are there', t => {
+  t.deepEqual(parseSample('97, 5312\n', 1), { atMs: 1, busy: 0.97, memoryMib: 5312 });
   const unknown = { atMs: 3, busy: undefined, memoryMib: undefined };
-  assert.deepEqual(parseSample('[N/A], [Not Supported]', 3), unknown);
+  t.deepEqual(parseSample('[N/A], [Not Supported]', 3), unknown);
   for (const line of ['', 'GPU is lost, reboot', '1, 2, 3', '97 %, 5 MiB']) {
-    assert.equal(parseSample(line, 4), undefined, line);
+    t.is(parseSample(line, 4), undefined, line);
   }
   const page = '# HELP a b\na{stage="run"} 2\na{stage="decode",x="1"} 3\nab 9\na_b 7\n';
-  assert.deepEqual(
-    [sumOf(page, 'a'), sumOf(page, 'a', 'stage="run"'), sumOf(page, 'z')],
-    [5, 2, 0],
-  );
-  assert.deepEqual([percentile([3, 1, 2], 0.5), percentile([3, 1, 2], 1)], [2, 3]);
+  t.deepEqual([sumOf(page, 'a'), sumOf(page, 'a', 'stage="run"'), sumOf(page, 'z')], [5, 2, 0]);
+  t.deepEqual([percentile([3, 1, 2], 0.5), percentile([3, 1, 2], 1)], [2, 3]);
 });

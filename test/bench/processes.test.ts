@@ -1,11 +1,12 @@
-import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava from 'ava';
 import { CHILD_PROGRAMS, timesOf } from '../../bench/processes.ts';
+
+const test = ava.serial;
 
 const BUSY_MS = 200;
 const BUSY = `
@@ -13,13 +14,13 @@ const BUSY = `
   setInterval(() => {}, 1000);
 `;
 
-test('children of a node are told apart by files that there are', () => {
+test('children of a node are told apart by files that there are', t => {
   for (const file of Object.values(CHILD_PROGRAMS)) {
-    assert.ok(existsSync(path.join(import.meta.dirname, '../../inference-node/src', file)), file);
+    t.truthy(existsSync(path.join(import.meta.dirname, '../../inference-node/src', file)), file);
   }
 });
 
-test('an engine below another process has its role and its time', async () => {
+test('an engine below another process has its role and its time', async t => {
   // Words of its own command line would make the shell an engine too.
   const env = { ...process.env, NODE: process.execPath, BUSY, FILE: CHILD_PROGRAMS.engines };
   const shell = spawn('sh', ['-c', '"$NODE" -e "$BUSY" "$FILE"; exit'], {
@@ -31,8 +32,8 @@ test('an engine below another process has its role and its time', async () => {
   try {
     while ((engine()?.cpuMs ?? 0) < BUSY_MS) await delay(10);
     const { cpuMs = 0, mainCpuMs = 0 } = engine() ?? {};
-    assert.ok(mainCpuMs > 0 && mainCpuMs <= cpuMs, `${mainCpuMs} of ${cpuMs} ms`);
-    assert.equal(new Map(times()).get(shell.pid ?? 0)?.role, 'node');
+    t.true(mainCpuMs > 0 && mainCpuMs <= cpuMs, `${mainCpuMs} of ${cpuMs} ms`);
+    t.is(new Map(times()).get(shell.pid ?? 0)?.role, 'node');
   } finally {
     // Its group: the engine too.
     process.kill(-(shell.pid ?? 0), 'SIGKILL');

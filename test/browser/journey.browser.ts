@@ -9,8 +9,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
+import ava from 'ava';
 import type { Browser, Page } from 'playwright-core';
 import sharp from 'sharp';
 import { Webhook } from 'standardwebhooks';
@@ -20,6 +20,8 @@ import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
 import { Receiver } from './receiver.ts';
 import { Site } from './site.ts';
 
+const test = ava.serial;
+
 const run = promisify(execFile);
 const MAIL = 'ann@example.com';
 const PASSWORD = 'seven teapots on a shelf';
@@ -28,76 +30,77 @@ const PHOTO = path.join(ROOT, 'docs/images/demo.jpg');
 const FIRST_CREDITS = 1000;
 const WAIT_MS = 60_000;
 
-describe('the way of an owner', { skip: skipWithoutChromium() }, () => {
-  const folder = mkdtempSync(path.join(tmpdir(), 'matting-journey-'));
-  let browser: Browser;
-  let site: Site;
-  let receiver: Receiver;
-  let provider: OpenIdProvider;
-  let visitor: Visitor;
-  let page: Page;
-  let token = '';
-  before(async () => {
-    receiver = await Receiver.start();
-    const settingsOf = async (origin: string) => {
-      const redirectUris = [`${origin}/account/sign-in/provider/back`];
-      provider = await OpenIdProvider.start({ redirectUris });
-      return {
-        MATTING_PAYMENT_SECRET: PAYMENT_SECRET,
-        MATTING_ALLOW_HTTP_CALLBACKS: 'true',
-        MATTING_OIDC_ISSUER: provider.issuer,
-        MATTING_OIDC_CLIENT_ID: provider.clientId,
-        MATTING_OIDC_CLIENT_SECRET: provider.clientSecret,
-        MATTING_OIDC_SCOPES: 'openid,email,groups',
-        MATTING_OIDC_GROUPS: 'shop-owners=default:owner',
-      };
+const folder = mkdtempSync(path.join(tmpdir(), 'matting-journey-'));
+let browser: Browser;
+let site: Site;
+let receiver: Receiver;
+let provider: OpenIdProvider;
+let visitor: Visitor;
+let page: Page;
+let token = '';
+test.before(async () => {
+  receiver = await Receiver.start();
+  const settingsOf = async (origin: string) => {
+    const redirectUris = [`${origin}/account/sign-in/provider/back`];
+    provider = await OpenIdProvider.start({ redirectUris });
+    return {
+      MATTING_PAYMENT_SECRET: PAYMENT_SECRET,
+      MATTING_ALLOW_HTTP_CALLBACKS: 'true',
+      MATTING_OIDC_ISSUER: provider.issuer,
+      MATTING_OIDC_CLIENT_ID: provider.clientId,
+      MATTING_OIDC_CLIENT_SECRET: provider.clientSecret,
+      MATTING_OIDC_SCOPES: 'openid,email,groups',
+      MATTING_OIDC_GROUPS: 'shop-owners=default:owner',
     };
-    [browser, site] = await Promise.all([launchChromium(), Site.start(settingsOf)]);
-    visitor = await Visitor.open(browser, { origins: [site.origin] });
-    page = visitor.page;
-    page.on('dialog', dialog => void dialog.accept());
-  });
-  after(async () => {
-    await browser?.close();
-    await site?.close();
-    await receiver?.close();
-    await provider?.close();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  };
+  [browser, site] = await Promise.all([launchChromium(), Site.start(settingsOf)]);
+  visitor = await Visitor.open(browser, { origins: [site.origin] });
+  page = visitor.page;
+  page.on('dialog', dialog => void dialog.accept());
+});
+test.after.always(async () => {
+  await browser?.close();
+  await site?.close();
+  await receiver?.close();
+  await provider?.close();
+  rmSync(folder, { recursive: true, force: true });
+});
 
-  const button = (name: string) => page.getByRole('button', { name, exact: true });
-  const heading = (name: string) => page.getByRole('heading', { name, level: 1 }).waitFor();
+const button = (name: string) => page.getByRole('button', { name, exact: true });
+const heading = (name: string) => page.getByRole('heading', { name, level: 1 }).waitFor();
 
-  /** A picture cut out by the API, as a shell does it. */
-  async function curl(key: string, name: string): Promise<{ status: number; out: string }> {
-    const out = path.join(folder, `${name}.png`);
-    const { stdout } = await run('curl', [
-      ...['-sS', '-o', out, '-w', '%{http_code}', `${site.origin}/v1/matting`],
-      ...['-H', `Authorization: Bearer ${key}`, '-H', `Idempotency-Key: ${name}`],
-      ...['-H', 'Accept: image/png', '-F', `image_file=@${PHOTO}`],
-    ]);
-    return { status: Number(stdout), out };
-  }
+/** A picture cut out by the API, as a shell does it. */
+async function curl(key: string, name: string): Promise<{ status: number; out: string }> {
+  const out = path.join(folder, `${name}.png`);
+  const { stdout } = await run('curl', [
+    ...['-sS', '-o', out, '-w', '%{http_code}', `${site.origin}/v1/matting`],
+    ...['-H', `Authorization: Bearer ${key}`, '-H', `Idempotency-Key: ${name}`],
+    ...['-H', 'Accept: image/png', '-F', `image_file=@${PHOTO}`],
+  ]);
+  return { status: Number(stdout), out };
+}
 
-  /** The teapot is there and what is around it is not. */
-  async function requireTeapot(file: string | Buffer): Promise<void> {
-    const { data, info } = await sharp(file).raw().toBuffer({ resolveWithObject: true });
-    assert.deepEqual([info.width, info.height, info.channels], [1200, 900, 4]);
-    const alphaAt = (x: number, y: number) => data.readUInt8((y * info.width + x) * 4 + 3);
-    assert.ok(alphaAt(560, 620) > 200, `the teapot has alpha ${alphaAt(560, 620)}`);
-    assert.ok(alphaAt(20, 20) < 50, `the corner has alpha ${alphaAt(20, 20)}`);
-  }
+/** The teapot is there and what is around it is not. */
+async function requireTeapot(file: string | Buffer): Promise<void> {
+  const { data, info } = await sharp(file).raw().toBuffer({ resolveWithObject: true });
+  assert.deepEqual([info.width, info.height, info.channels], [1200, 900, 4]);
+  const alphaAt = (x: number, y: number) => data.readUInt8((y * info.width + x) * 4 + 3);
+  assert.ok(alphaAt(560, 620) > 200, `the teapot has alpha ${alphaAt(560, 620)}`);
+  assert.ok(alphaAt(20, 20) < 50, `the corner has alpha ${alphaAt(20, 20)}`);
+}
 
-  /** What the overview says is available. */
-  async function available(): Promise<number> {
-    await visitor.go('/account');
-    const text = await page.locator('main').innerText();
-    const number = /Available\s+([\d,]+)/.exec(text)?.[1];
-    assert.ok(number, text);
-    return Number(number.replaceAll(',', ''));
-  }
+/** What the overview says is available. */
+async function available(): Promise<number> {
+  await visitor.go('/account');
+  const text = await page.locator('main').innerText();
+  const number = /Available\s+([\d,]+)/.exec(text)?.[1];
+  assert.ok(number, text);
+  return Number(number.replaceAll(',', ''));
+}
 
-  it('an invitation leads to a password, and that into the account', async () => {
+test.skipIf(Boolean(skipWithoutChromium()))(
+  'an invitation leads to a password, and that into the account',
+  async t => {
     const link = await site.link('accounts', 'invite', 'default', MAIL, '--role', 'owner');
     await page.goto(link);
     await heading('Accept the invitation');
@@ -107,14 +110,17 @@ describe('the way of an owner', { skip: skipWithoutChromium() }, () => {
     await page.getByLabel('Password').fill(PASSWORD);
     await button('Accept and sign in').click();
     await heading('Overview');
-    assert.equal(await available(), FIRST_CREDITS);
-    visitor.requireNoProblems();
+    t.is(await available(), FIRST_CREDITS);
+    t.deepEqual(visitor.takeProblems(), []);
     const again = await Visitor.open(browser, { origins: [site.origin] });
-    assert.equal(await again.go(new URL(link).pathname), 404);
+    t.is(await again.go(new URL(link).pathname), 404);
     await again.close();
-  });
+  },
+);
 
-  it('signs out, and in again by mail and password', async () => {
+test.skipIf(Boolean(skipWithoutChromium()))(
+  'signs out, and in again by mail and password',
+  async t => {
     await button('Sign out').click();
     await page.getByText('You are signed out.').waitFor();
     await page.getByLabel('Mail address').fill(MAIL);
@@ -124,43 +130,52 @@ describe('the way of an owner', { skip: skipWithoutChromium() }, () => {
     await page.getByLabel('Password').fill(PASSWORD);
     await button('Sign in').click();
     await heading('Overview');
-    visitor.requireNoProblems();
-  });
+    t.deepEqual(visitor.takeProblems(), []);
+  },
+);
 
-  it('a key is made, shown once, and cuts a picture out for one credit', async () => {
+test.skipIf(Boolean(skipWithoutChromium()))(
+  'a key is made, shown once, and cuts a picture out for one credit',
+  async t => {
     await visitor.go('/account/keys/new');
     await page.getByLabel('Name').fill('shop');
     await button('Create key').click();
     await heading('Your new key');
     token = (await page.getByRole('region', { name: 'The key' }).innerText()).trim();
-    assert.match(token, /^mk_/);
+    t.regex(token, /^mk_/);
     await visitor.go('/account/keys');
-    assert.ok(!(await page.content()).includes(token), 'the key is shown again');
+    t.false((await page.content()).includes(token), 'the key is shown again');
     const { status, out } = await curl(token, 'first');
-    assert.equal(status, 200, await readFile(out, 'utf8'));
+    t.is(status, 200, await readFile(out, 'utf8'));
     await requireTeapot(out);
-    assert.equal(await available(), FIRST_CREDITS - 1);
-    visitor.requireNoProblems();
-  });
+    t.is(await available(), FIRST_CREDITS - 1);
+    t.deepEqual(visitor.takeProblems(), []);
+  },
+);
 
-  it('a key that is rotated has two secrets for a while, and one job for a retry', async () => {
+test.skipIf(Boolean(skipWithoutChromium()))(
+  'a key that is rotated has two secrets for a while, and one job for a retry',
+  async t => {
     await visitor.go('/account/keys');
     await page.getByRole('link', { name: 'shop' }).click();
     await page.getByLabel('Goes on for an hour').check();
     await button('Rotate').click();
     await heading('The new secret');
     const next = (await page.getByRole('region', { name: 'The key' }).innerText()).trim();
-    assert.notEqual(next, token);
+    t.not(next, token);
     // The same Idempotency-Key under the new secret is the job of the old one.
-    assert.equal((await curl(next, 'first')).status, 200);
-    assert.equal(await available(), FIRST_CREDITS - 1);
-    assert.equal((await curl(token, 'second')).status, 200);
-    assert.equal((await curl(next, 'third')).status, 200);
-    assert.equal(await available(), FIRST_CREDITS - 3);
+    t.is((await curl(next, 'first')).status, 200);
+    t.is(await available(), FIRST_CREDITS - 1);
+    t.is((await curl(token, 'second')).status, 200);
+    t.is((await curl(next, 'third')).status, 200);
+    t.is(await available(), FIRST_CREDITS - 3);
     token = next;
-  });
+  },
+);
 
-  it('a low balance is told once, signed, to the address of the account', async () => {
+test.skipIf(Boolean(skipWithoutChromium()))(
+  'a low balance is told once, signed, to the address of the account',
+  async t => {
     await visitor.go('/account/settings');
     await page.getByLabel('Address').fill(receiver.url);
     await button('Save address').click();
@@ -172,20 +187,23 @@ describe('the way of an owner', { skip: skipWithoutChromium() }, () => {
       .fill(String(FIRST_CREDITS - 4));
     await button('Save balances').click();
     await page.getByText('The balances are saved.').waitFor();
-    assert.equal((await curl(token, 'fourth')).status, 200);
+    t.is((await curl(token, 'fourth')).status, 200);
     const told = await receiver.first(WAIT_MS);
     const event = new Webhook(secret).verify(told.body, told.headers) as {
       readonly type: string;
       readonly data: unknown;
     };
-    assert.equal(event.type, 'account.balance_low');
-    assert.match(JSON.stringify(event.data), new RegExp(String(FIRST_CREDITS - 4)));
+    t.is(event.type, 'account.balance_low');
+    t.regex(JSON.stringify(event.data), new RegExp(String(FIRST_CREDITS - 4)));
     await visitor.go('/account/settings');
     await page.getByText(/^Told/).first().waitFor();
-    visitor.requireNoProblems();
-  });
+    t.deepEqual(visitor.takeProblems(), []);
+  },
+);
 
-  it('a package is ordered, and a signed notification of its payment brings the credits', async () => {
+test.skipIf(Boolean(skipWithoutChromium()))(
+  'a package is ordered, and a signed notification of its payment brings the credits',
+  async t => {
     const before = await available();
     await visitor.go('/account/orders/packages');
     await page.getByRole('button', { name: /2,500 credits/ }).click();
@@ -211,17 +229,20 @@ describe('the way of an owner', { skip: skipWithoutChromium() }, () => {
       });
       return answer.status;
     };
-    assert.equal(await pay(1), 400);
-    assert.equal(await available(), before);
-    assert.equal(await pay(5000), 200);
-    assert.equal(await pay(5000), 200);
-    assert.equal(await available(), before + 2500);
+    t.is(await pay(1), 400);
+    t.is(await available(), before);
+    t.is(await pay(5000), 200);
+    t.is(await pay(5000), 200);
+    t.is(await available(), before + 2500);
     await visitor.go(`/account/orders/${orderId}`);
     await page.getByText('Paid').first().waitFor();
-    visitor.requireNoProblems();
-  });
+    t.deepEqual(visitor.takeProblems(), []);
+  },
+);
 
-  it('the playground takes a picture that is dropped, and gives the cut-out for no credit', async () => {
+test.skipIf(Boolean(skipWithoutChromium()))(
+  'the playground takes a picture that is dropped, and gives the cut-out for no credit',
+  async t => {
     const before = await available();
     await visitor.go('/account/playground');
     const photo = (await readFile(PHOTO)).toString('base64');
@@ -241,11 +262,14 @@ describe('the way of an owner', { skip: skipWithoutChromium() }, () => {
     await requireTeapot(file);
     await page.getByLabel('Black').check();
     await page.getByRole('slider').fill('30');
-    assert.equal(await available(), before);
-    visitor.requireNoProblems();
-  });
+    t.is(await available(), before);
+    t.deepEqual(visitor.takeProblems(), []);
+  },
+);
 
-  it('a key that is revoked is refused within a second', async () => {
+test.skipIf(Boolean(skipWithoutChromium()))(
+  'a key that is revoked is refused within a second',
+  async t => {
     await visitor.go('/account/keys');
     await page.getByRole('link', { name: 'shop' }).click();
     await button('Revoke key').click();
@@ -256,18 +280,24 @@ describe('the way of an owner', { skip: skipWithoutChromium() }, () => {
       what: 'the key is refused',
     });
     // One control plane forgets it at once; others within a second (replicas.test.ts).
-    assert.ok(performance.now() - revokedAt < WAIT_MS);
-  });
+    t.true(performance.now() - revokedAt < WAIT_MS);
+  },
+);
 
-  it('everything that changed is in the log, and no secret with it', async () => {
+test.skipIf(Boolean(skipWithoutChromium()))(
+  'everything that changed is in the log, and no secret with it',
+  async t => {
     await visitor.go('/account/audit');
     const log = await page.locator('main').innerText();
-    assert.match(log, /ann@example\.com/);
-    assert.ok(!log.includes(token) && !log.includes(PASSWORD) && !log.includes(PAYMENT_SECRET));
-    visitor.requireNoProblems();
-  });
+    t.regex(log, /ann@example\.com/);
+    t.true(!log.includes(token) && !log.includes(PASSWORD) && !log.includes(PAYMENT_SECRET));
+    t.deepEqual(visitor.takeProblems(), []);
+  },
+);
 
-  it('a person of the provider is let in by their group, and out when they have lost it', async () => {
+test.skipIf(Boolean(skipWithoutChromium()))(
+  'a person of the provider is let in by their group, and out when they have lost it',
+  async t => {
     const signIn = async () => {
       const other = await Visitor.open(browser, { origins: [site.origin, provider.issuer] });
       await other.go('/account/sign-in');
@@ -282,26 +312,26 @@ describe('the way of an owner', { skip: skipWithoutChromium() }, () => {
     await zoe.page.getByRole('heading', { name: 'Overview' }).waitFor();
     await visitor.go('/account/people');
     const people = await page.locator('main').innerText();
-    assert.equal(people.split(MAIL).length - 1, 2, people);
-    assert.match(people, /by a group of your identity provider/);
+    t.is(people.split(MAIL).length - 1, 2, people);
+    t.regex(people, /by a group of your identity provider/);
     provider.people.set('zoe', { email: MAIL, groups: [] });
     const again = await signIn();
     await again.page.getByText('You belong to no account at present.').waitFor();
     await zoe.go('/account');
     await zoe.page.getByRole('heading', { name: 'Sign in' }).waitFor();
-    zoe.requireNoProblems();
+    t.deepEqual(zoe.takeProblems(), []);
     await zoe.close();
     await again.close();
-  });
+  },
+);
 
-  it('the link that the start prints signs in', async () => {
-    const link = /http:\/\/localhost:\d+\/account\/links\/\S+/.exec(site.service.output())?.[0];
-    assert.ok(link, site.service.output());
-    const other = await Visitor.open(browser, { origins: [site.origin] });
-    await other.page.goto(link);
-    await other.page.getByRole('button', { name: 'Sign in' }).click();
-    await other.page.getByRole('heading', { name: 'Overview' }).waitFor();
-    other.requireNoProblems();
-    await other.close();
-  });
+test.skipIf(Boolean(skipWithoutChromium()))('the link that the start prints signs in', async t => {
+  const link = /http:\/\/localhost:\d+\/account\/links\/\S+/.exec(site.service.output())?.[0];
+  assert.ok(link, site.service.output());
+  const other = await Visitor.open(browser, { origins: [site.origin] });
+  await other.page.goto(link);
+  await other.page.getByRole('button', { name: 'Sign in' }).click();
+  await other.page.getByRole('heading', { name: 'Overview' }).waitFor();
+  t.deepEqual(other.takeProblems(), []);
+  await other.close();
 });

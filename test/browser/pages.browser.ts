@@ -6,13 +6,15 @@
 import assert from 'node:assert/strict';
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import ava from 'ava';
 import type { Browser } from 'playwright-core';
 import { APP_ROUTES } from '../../control-plane/test/support/area/app-routes.ts';
 import { makeThings } from '../../control-plane/test/support/area/things.ts';
 import { filled, routesOf } from '../../control-plane/test/support/area/world.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
 import { PageSite } from './page-site.ts';
+
+const test = ava.serial;
 
 const PAGE_BYTES_MAX = 100_000;
 const PHONE = 360;
@@ -26,88 +28,89 @@ interface PageOfArea {
   readonly isOpen: boolean;
 }
 
-describe('pages of the account area', { skip: skipWithoutChromium() }, () => {
-  let browser: Browser;
-  let site: PageSite;
-  let pages: readonly PageOfArea[];
-  before(async () => {
-    [browser, site] = await Promise.all([launchChromium(), PageSite.start()]);
-    await site.fill();
-    pages = await findPages(site);
-    if (SHOTS) await mkdir(SHOTS, { recursive: true });
-  });
-  after(async () => {
-    await browser?.close();
-    await site?.close();
-  });
+let browser: Browser;
+let site: PageSite;
+let pages: readonly PageOfArea[];
+test.before(async () => {
+  [browser, site] = await Promise.all([launchChromium(), PageSite.start()]);
+  await site.fill();
+  pages = await findPages(site);
+  if (SHOTS) await mkdir(SHOTS, { recursive: true });
+});
+test.after.always(async () => {
+  await browser?.close();
+  await site?.close();
+});
 
-  /** What is wrong with it, in words. */
-  async function look(visitor: Visitor, page: PageOfArea, shot: string): Promise<string[]> {
-    const status = await visitor.go(page.url);
-    const found = status < 500 ? [] : [`answered ${status}`];
-    const bytes = Buffer.byteLength(await visitor.page.content());
-    if (bytes > PAGE_BYTES_MAX) found.push(`has ${bytes} bytes`);
-    for (const width of [DESK, PHONE]) {
-      await visitor.page.setViewportSize({ width, height: 900 });
-      const overflow = await visitor.overflow();
-      if (overflow > 0) found.push(`is ${overflow} px wider than ${width} px`);
-      if (SHOTS) {
-        const file = path.join(SHOTS, `${page.name}-${shot}-${width}.png`);
-        await visitor.page.screenshot({ path: file, fullPage: true });
+/** What is wrong with it, in words. */
+async function look(visitor: Visitor, page: PageOfArea, shot: string): Promise<string[]> {
+  const status = await visitor.go(page.url);
+  const found = status < 500 ? [] : [`answered ${status}`];
+  const bytes = Buffer.byteLength(await visitor.page.content());
+  if (bytes > PAGE_BYTES_MAX) found.push(`has ${bytes} bytes`);
+  for (const width of [DESK, PHONE]) {
+    await visitor.page.setViewportSize({ width, height: 900 });
+    const overflow = await visitor.overflow();
+    if (overflow > 0) found.push(`is ${overflow} px wider than ${width} px`);
+    if (SHOTS) {
+      const file = path.join(SHOTS, `${page.name}-${shot}-${width}.png`);
+      await visitor.page.screenshot({ path: file, fullPage: true });
+    }
+    // Colours are a theme's, names a language's: each is looked at once, and a phone once.
+    if (shot !== 'en-light' && (shot !== 'zh-dark' || width === PHONE)) continue;
+    found.push(...(await visitor.seriousViolations()));
+  }
+  return [...found, ...visitor.takeProblems()].map(what => `${page.url}: ${what}`);
+}
+
+for (const theme of ['light', 'dark'] as const) {
+  for (const locale of ['en-GB', 'zh-CN'] as const) {
+    test.skipIf(Boolean(skipWithoutChromium()))(`are sound in ${locale}, ${theme}`, async t => {
+      const origins = [site.origin] as const;
+      const stranger = await Visitor.open(browser, { origins, theme, locale });
+      const owner = await Visitor.open(browser, { origins, theme, locale });
+      await owner.signInAs(site.ours.people.owner.cookies);
+      const found: string[] = [];
+      for (const page of pages) {
+        const visitor = page.isOpen ? stranger : owner;
+        found.push(...(await look(visitor, page, `${locale.slice(0, 2)}-${theme}`)));
       }
-      // Colours are a theme's, names a language's: each is looked at once, and a phone once.
-      if (shot !== 'en-light' && (shot !== 'zh-dark' || width === PHONE)) continue;
-      found.push(...(await visitor.seriousViolations()));
-    }
-    return [...found, ...visitor.takeProblems()].map(what => `${page.url}: ${what}`);
+      await stranger.close();
+      await owner.close();
+      t.deepEqual(found, []);
+    });
   }
+}
 
+test.skipIf(Boolean(skipWithoutChromium()))('follow the dark theme', async t => {
+  const colours = [];
   for (const theme of ['light', 'dark'] as const) {
-    for (const locale of ['en-GB', 'zh-CN'] as const) {
-      it(`are sound in ${locale}, ${theme}`, async () => {
-        const origins = [site.origin] as const;
-        const stranger = await Visitor.open(browser, { origins, theme, locale });
-        const owner = await Visitor.open(browser, { origins, theme, locale });
-        await owner.signInAs(site.ours.people.owner.cookies);
-        const found: string[] = [];
-        for (const page of pages) {
-          const visitor = page.isOpen ? stranger : owner;
-          found.push(...(await look(visitor, page, `${locale.slice(0, 2)}-${theme}`)));
-        }
-        await stranger.close();
-        await owner.close();
-        assert.deepEqual(found, []);
-      });
-    }
+    const visitor = await Visitor.open(browser, { origins: [site.origin], theme });
+    await visitor.go('/account/sign-in');
+    colours.push(await visitor.page.evaluate('getComputedStyle(document.body).backgroundColor'));
+    await visitor.close();
   }
+  t.not(colours[0], colours[1]);
+});
 
-  it('follow the dark theme', async () => {
-    const colours = [];
-    for (const theme of ['light', 'dark'] as const) {
-      const visitor = await Visitor.open(browser, { origins: [site.origin], theme });
-      await visitor.go('/account/sign-in');
-      colours.push(await visitor.page.evaluate('getComputedStyle(document.body).backgroundColor'));
-      await visitor.close();
-    }
-    assert.notEqual(colours[0], colours[1]);
-  });
-
-  it('show a viewer and a member what their roles have', async () => {
+test.skipIf(Boolean(skipWithoutChromium()))(
+  'show a viewer and a member what their roles have',
+  async t => {
     for (const role of ['viewer', 'member'] as const) {
       const visitor = await Visitor.open(browser, { origins: [site.origin] });
       await visitor.signInAs(site.ours.people[role].cookies);
       await visitor.go('/account');
       const anchors = await visitor.page.locator('nav a').all();
       const links = await Promise.all(anchors.map(anchor => anchor.getAttribute('href')));
-      assert.ok(links.length > 3, `${role} sees ${links}`);
+      t.true(links.length > 3, `${role} sees ${links}`);
       for (const link of links) {
-        assert.equal(await visitor.go(link ?? ''), 200, `${role}: ${link}`);
+        t.is(await visitor.go(link ?? ''), 200, `${role}: ${link}`);
       }
-      visitor.requireNoProblems();
+      t.deepEqual(visitor.takeProblems(), []);
       await visitor.close();
     }
-  });
-});
+  },
+);
 
 /** Routes whose answer is a page: what is asked without HTML is no page. */
 async function findPages(site: PageSite): Promise<PageOfArea[]> {

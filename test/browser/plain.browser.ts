@@ -1,113 +1,113 @@
 /** The area without scripts, and by the keyboard alone: in, a key made, out. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import ava from 'ava';
 import type { Browser, Page } from 'playwright-core';
 import { type Registered, registerPerson } from '../../control-plane/test/support/area/sign-in.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
 import { PageSite } from './page-site.ts';
 
+const test = ava.serial;
+
 /** More than any page has places for the focus. */
 const TABS_MAX = 80;
 
-describe('the account area', { skip: skipWithoutChromium() }, () => {
-  let browser: Browser;
-  let site: PageSite;
-  let known: Registered;
-  before(async () => {
-    [browser, site] = await Promise.all([launchChromium(), PageSite.start()]);
-    known = await registerPerson(site.world, 'owner');
-  });
-  after(async () => {
-    await browser?.close();
-    await site?.close();
-  });
+let browser: Browser;
+let site: PageSite;
+let known: Registered;
+test.before(async () => {
+  [browser, site] = await Promise.all([launchChromium(), PageSite.start()]);
+  known = await registerPerson(site.world, 'owner');
+});
+test.after.always(async () => {
+  await browser?.close();
+  await site?.close();
+});
 
-  const heading = (page: Page, name: string) =>
-    page.getByRole('heading', { name, level: 1 }).waitFor();
+const heading = (page: Page, name: string) =>
+  page.getByRole('heading', { name, level: 1 }).waitFor();
 
-  it('works without scripts', async () => {
-    const visitor = await Visitor.open(browser, { origins: [site.origin], scripts: false });
-    const { page } = visitor;
-    await visitor.go('/account/keys');
-    await page.getByLabel('Mail address').fill(known.mail);
-    await page.getByLabel('Password').fill(known.password);
-    await page.getByRole('button', { name: 'Sign in' }).click();
-    // Back to the page that was asked for.
-    await heading(page, 'API keys');
-    await page.getByRole('link', { name: 'Create key' }).first().click();
-    await page.getByLabel('Name').fill('plain');
-    await page.getByRole('button', { name: 'Create key' }).click();
-    const token = await page.getByRole('region', { name: 'The key' }).innerText();
-    assert.match(token.trim(), /^mk_/);
-    await visitor.go('/account/orders/packages');
-    await page.getByRole('button', { name: /2,500 credits/ }).click();
-    await heading(page, 'Order');
-    await page.getByRole('button', { name: 'Cancel the order' }).click();
-    await page.getByText('The order is cancelled.').waitFor();
-    await visitor.go('/account/playground');
-    await page.getByRole('button', { name: 'Use the demo picture' }).click();
-    await page.waitForURL(/\/playground\/[0-9a-f-]{36}/);
-    await page.getByText('Waiting for a node').first().waitFor();
-    await page.getByRole('button', { name: 'Sign out' }).click();
-    await page.getByText('You are signed out.').waitFor();
-    visitor.requireNoProblems();
-    await visitor.close();
-  });
+test.skipIf(Boolean(skipWithoutChromium()))('works without scripts', async t => {
+  const visitor = await Visitor.open(browser, { origins: [site.origin], scripts: false });
+  const { page } = visitor;
+  await visitor.go('/account/keys');
+  await page.getByLabel('Mail address').fill(known.mail);
+  await page.getByLabel('Password').fill(known.password);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  // Back to the page that was asked for.
+  await heading(page, 'API keys');
+  await page.getByRole('link', { name: 'Create key' }).first().click();
+  await page.getByLabel('Name').fill('plain');
+  await page.getByRole('button', { name: 'Create key' }).click();
+  const token = await page.getByRole('region', { name: 'The key' }).innerText();
+  t.regex(token.trim(), /^mk_/);
+  await visitor.go('/account/orders/packages');
+  await page.getByRole('button', { name: /2,500 credits/ }).click();
+  await heading(page, 'Order');
+  await page.getByRole('button', { name: 'Cancel the order' }).click();
+  await page.getByText('The order is cancelled.').waitFor();
+  await visitor.go('/account/playground');
+  await page.getByRole('button', { name: 'Use the demo picture' }).click();
+  await page.waitForURL(/\/playground\/[0-9a-f-]{36}/);
+  await page.getByText('Waiting for a node').first().waitFor();
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.getByText('You are signed out.').waitFor();
+  t.deepEqual(visitor.takeProblems(), []);
+  await visitor.close();
+});
 
-  /** What has the focus: its tag and its name, as somebody hears it. */
-  const focused = (page: Page) =>
-    page.evaluate<string>(`(() => {
+/** What has the focus: its tag and its name, as somebody hears it. */
+const focused = (page: Page) =>
+  page.evaluate<string>(`(() => {
       const element = document.activeElement;
       const label = element.labels?.[0]?.innerText;
       const name = element.getAttribute('aria-label') ?? label ?? element.innerText ?? '';
       return element.tagName.toLowerCase() + ' ' + name.trim();
     })()`);
 
-  /** Goes on until it is there, and requires that each place on the way is seen. */
-  async function tabTo(page: Page, wanted: RegExp): Promise<void> {
-    const passed: string[] = [];
-    for (let tabs = 0; tabs < TABS_MAX; tabs += 1) {
-      const now = await focused(page);
-      if (wanted.test(now)) {
-        const seen = await page.evaluate<boolean>(`(() => {
+/** Goes on until it is there, and requires that each place on the way is seen. */
+async function tabTo(page: Page, wanted: RegExp): Promise<void> {
+  const passed: string[] = [];
+  for (let tabs = 0; tabs < TABS_MAX; tabs += 1) {
+    const now = await focused(page);
+    if (wanted.test(now)) {
+      const seen = await page.evaluate<boolean>(`(() => {
           const style = getComputedStyle(document.activeElement);
           return style.outlineStyle !== 'none' || style.boxShadow !== 'none';
         })()`);
-        assert.ok(seen, `the focus on ${now} is not seen`);
-        return;
-      }
-      passed.push(now);
-      await page.keyboard.press('Tab');
+      assert.ok(seen, `the focus on ${now} is not seen`);
+      return;
     }
-    assert.fail(`${wanted} is not reached by the keyboard: ${passed.join(', ')}`);
+    passed.push(now);
+    await page.keyboard.press('Tab');
   }
+  assert.fail(`${wanted} is not reached by the keyboard: ${passed.join(', ')}`);
+}
 
-  it('works by the keyboard alone', async () => {
-    const visitor = await Visitor.open(browser, { origins: [site.origin] });
-    const { page } = visitor;
-    await visitor.go('/account/sign-in');
-    await tabTo(page, /^input Mail address/);
-    await page.keyboard.type(known.mail);
-    await tabTo(page, /^input Password/);
-    await page.keyboard.type(known.password);
-    await page.keyboard.press('Enter');
-    await page.waitForURL(/\/account$/);
-    await tabTo(page, /^a Skip to content/);
-    await tabTo(page, /^a API keys/);
-    await page.keyboard.press('Enter');
-    await heading(page, 'API keys');
-    await tabTo(page, /^a Create key/);
-    await page.keyboard.press('Enter');
-    await heading(page, 'New API key');
-    await tabTo(page, /^input Name/);
-    await page.keyboard.type('by keyboard');
-    await tabTo(page, /^button Create key/);
-    await page.keyboard.press('Enter');
-    await heading(page, 'Your new key');
-    await tabTo(page, /^button .*Sign out/);
-    await page.keyboard.press('Enter');
-    await page.getByText('You are signed out.').waitFor();
-    visitor.requireNoProblems();
-    await visitor.close();
-  });
+test.skipIf(Boolean(skipWithoutChromium()))('works by the keyboard alone', async t => {
+  const visitor = await Visitor.open(browser, { origins: [site.origin] });
+  const { page } = visitor;
+  await visitor.go('/account/sign-in');
+  await tabTo(page, /^input Mail address/);
+  await page.keyboard.type(known.mail);
+  await tabTo(page, /^input Password/);
+  await page.keyboard.type(known.password);
+  await page.keyboard.press('Enter');
+  await page.waitForURL(/\/account$/);
+  await tabTo(page, /^a Skip to content/);
+  await tabTo(page, /^a API keys/);
+  await page.keyboard.press('Enter');
+  await heading(page, 'API keys');
+  await tabTo(page, /^a Create key/);
+  await page.keyboard.press('Enter');
+  await heading(page, 'New API key');
+  await tabTo(page, /^input Name/);
+  await page.keyboard.type('by keyboard');
+  await tabTo(page, /^button Create key/);
+  await page.keyboard.press('Enter');
+  await heading(page, 'Your new key');
+  await tabTo(page, /^button .*Sign out/);
+  await page.keyboard.press('Enter');
+  await page.getByText('You are signed out.').waitFor();
+  t.deepEqual(visitor.takeProblems(), []);
+  await visitor.close();
 });

@@ -1,27 +1,29 @@
 /** One quick visit: a person who is signed in sees their account, in a real browser. */
-import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import ava from 'ava';
 import type { Browser } from 'playwright-core';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
 import { PageSite } from './page-site.ts';
 
-describe('the account area in Chromium', { skip: skipWithoutChromium() }, () => {
-  let browser: Browser;
-  let site: PageSite;
-  before(async () => {
-    [browser, site] = await Promise.all([launchChromium(), PageSite.start()]);
-  });
-  after(async () => {
-    await browser?.close();
-    await site?.close();
-  });
+const test = ava.serial;
 
-  it('shows the overview to an owner, in the right language', async () => {
+let browser: Browser;
+let site: PageSite;
+test.before(async () => {
+  [browser, site] = await Promise.all([launchChromium(), PageSite.start()]);
+});
+test.after.always(async () => {
+  await browser?.close();
+  await site?.close();
+});
+
+test.skipIf(Boolean(skipWithoutChromium()))(
+  'shows the overview to an owner, in the right language',
+  async t => {
     const visitor = await Visitor.open(browser, { origins: [site.origin], locale: 'zh-CN' });
     await visitor.signInAs(site.ours.people.owner.cookies);
-    assert.equal(await visitor.go('/account/profile'), 200);
-    assert.equal(await visitor.page.getAttribute('html', 'lang'), 'zh-CN');
-    visitor.requireNoProblems();
+    t.is(await visitor.go('/account/profile'), 200);
+    t.is(await visitor.page.getAttribute('html', 'lang'), 'zh-CN');
+    t.deepEqual(visitor.takeProblems(), []);
     await visitor.close();
-  });
-});
+  },
+);

@@ -8,8 +8,8 @@
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { after, before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { ExecutionContext, SerialFn } from 'ava';
 import { Sweeper, type SweeperOptions } from '../../control-plane/src/services/sweeping/sweep.ts';
 import type { BlobStore } from '../../control-plane/src/storage/blob-store.ts';
 import type { FleetOptions } from '../support/fleet/fleet.ts';
@@ -89,7 +89,7 @@ export class FleetStorm {
     this.#deliveries.set(index, await this.#caller.deliver(key, submissions));
   }
 
-  async answersEveryRequest(t: TestContext): Promise<void> {
+  async answersEveryRequest(t: ExecutionContext): Promise<void> {
     let going = true;
     let next = 0;
     const failures: unknown[] = [];
@@ -114,8 +114,8 @@ export class FleetStorm {
     going = false;
     await Promise.all(callers);
     await Promise.all(this.#hostile.map(account => account.stop()));
-    t.diagnostic(`seed ${SEED}: ${plan.length} kills, ${this.#deliveries.size} images`);
-    for (const account of this.#hostile) t.diagnostic(`a hostile account: ${account.inWords()}`);
+    t.log(`seed ${SEED}: ${plan.length} kills, ${this.#deliveries.size} images`);
+    for (const account of this.#hostile) t.log(`a hostile account: ${account.inWords()}`);
     assert.deepEqual(failures, [], this.#fleet.fleet.logTail());
     assert.ok(this.#deliveries.size > plan.length / KILLS_AN_IMAGE);
   }
@@ -154,7 +154,7 @@ export class FleetStorm {
     assert.deepEqual(await ledger.check(), []);
   }
 
-  async keepsEveryResult(t: TestContext): Promise<void> {
+  async keepsEveryResult(t: ExecutionContext): Promise<void> {
     const { urls } = this.#fleet;
     let pictures = 0;
     for (const [index, { job, idempotencyKey, pictures: answers }] of this.#deliveries) {
@@ -175,7 +175,7 @@ export class FleetStorm {
         assert.fail(`${what}: ${error.message}`);
       });
     }
-    t.diagnostic(`${pictures} pictures as answers`);
+    t.log(`${pictures} pictures as answers`);
     assert.ok(pictures > 0);
   }
 
@@ -220,22 +220,31 @@ function twoHoursOn(store: BlobStore): Pick<BlobStore, 'remove' | 'listOlderThan
 
 /** The tests of a storm, in their order. */
 export function describeStorm(
+  test: SerialFn,
   name: string,
   skip: string | false,
   options: () => FleetStormOptions,
 ): void {
-  describe(name, { skip }, () => {
-    let storm: FleetStorm;
-    before(async () => {
-      storm = await FleetStorm.start(options());
-    });
-    after(() => storm?.close());
-    it('answers every request, whichever process dies', t => storm.answersEveryRequest(t));
-    it('leaves no job open and no credit astray', () => storm.leavesNothingOpen());
-    it('leaves no job open and no credit astray of the hostile accounts', () =>
-      storm.leavesNothingOpenOfHostileAccounts());
-    it('keeps every result, each of its own image, the same as every answer', t =>
-      storm.keepsEveryResult(t));
-    it('leaves no blob that no job names once it is swept', () => storm.leavesNoOrphan());
+  let storm: FleetStorm;
+  test.before(async () => {
+    storm = await FleetStorm.start(options());
   });
+  test.after.always(() => storm?.close());
+  test.skipIf(Boolean(skip))(`${name} › answers every request, whichever process dies`, t =>
+    t.notThrowsAsync(storm.answersEveryRequest(t)),
+  );
+  test.skipIf(Boolean(skip))(`${name} › leaves no job open and no credit astray`, t =>
+    t.notThrowsAsync(storm.leavesNothingOpen()),
+  );
+  test.skipIf(Boolean(skip))(
+    `${name} › leaves no job open and no credit astray of the hostile accounts`,
+    t => t.notThrowsAsync(storm.leavesNothingOpenOfHostileAccounts()),
+  );
+  test.skipIf(Boolean(skip))(
+    `${name} › keeps every result, each of its own image, the same as every answer`,
+    t => t.notThrowsAsync(storm.keepsEveryResult(t)),
+  );
+  test.skipIf(Boolean(skip))(`${name} › leaves no blob that no job names once it is swept`, t =>
+    t.notThrowsAsync(storm.leavesNoOrphan()),
+  );
 }

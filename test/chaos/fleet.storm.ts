@@ -1,4 +1,5 @@
 /** A fleet on one database server and one directory; `make chaos` runs it with many kills. */
+import ava from 'ava';
 import { skipReason } from '../support/database.ts';
 import { openOneMachine } from '../support/fleet/ground.ts';
 import { describeStorm } from './fleet-storm.ts';
@@ -6,7 +7,7 @@ import { DISCS } from './gallery.ts';
 
 const KILLS_OF_EACH = Number(process.env.MATTING_CHAOS_KILLS ?? 2);
 
-describeStorm('a fleet under kills', skipReason('mysql'), () => ({
+describeStorm(ava.serial, 'a fleet under kills', skipReason('mysql'), () => ({
   fleet: {
     controlPlanes: 2,
     nodes: 2,

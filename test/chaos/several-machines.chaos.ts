@@ -2,6 +2,7 @@
  * `make chaos`: a fleet on a Galera cluster and a bucket. With KILLS=20 control planes, nodes, the
  * store's server and members of the cluster are killed 200 times in all.
  */
+import ava from 'ava';
 import { galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { openSeveralMachines } from '../support/fleet/ground.ts';
 import { missingStore } from '../support/object-storage/object-store.ts';
@@ -11,6 +12,7 @@ import { UNIFORM } from './gallery.ts';
 const KILLS = Number(process.env.MATTING_CHAOS_KILLS ?? 20);
 
 describeStorm(
+  ava.serial,
   'a fleet on several machines',
   galeraSkipReason() || missingStore('versitygw'),
   () => ({

@@ -8,8 +8,8 @@ import { randomBytes, randomInt, randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava, { type ExecutionContext } from 'ava';
 import { findFreePorts } from '../../bin/free-ports.ts';
 import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
 import type { Stores } from '../../control-plane/src/store/stores.ts';
@@ -27,6 +27,8 @@ import { SILENT_LOG } from '../support/database.ts';
 import { THIS_VERSION } from '../support/fleet/installed-version.ts';
 import { FleetControlPlane } from '../support/fleet/program.ts';
 import { until } from '../support/running-service.ts';
+
+const test = ava.serial;
 
 /** The contract's number of attempts and five more: a storm's seconds stand for hours. */
 const SCHEDULE_MS = [0, 100, 300, 500, 1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000];
@@ -337,13 +339,17 @@ async function runWebhookStorm(options: StormOptions): Promise<StormReport> {
 }
 
 /** What must hold after any storm. Fails with the report. */
-function assertWeathered(report: StormReport, { events, kills }: StormOptions): void {
+function assertWeathered(
+  t: ExecutionContext,
+  report: StormReport,
+  { events, kills }: StormOptions,
+): void {
   const { lost, wrongSignatures, unexplainedRepeats, wrongStatus, redirectsFollowed } = report;
-  assert.deepEqual(
+  t.deepEqual(
     { lost, wrongSignatures, unexplainedRepeats, wrongStatus, redirectsFollowed },
     { lost: [], wrongSignatures: 0, unexplainedRepeats: [], wrongStatus: [], redirectsFollowed: 0 },
   );
-  assert.deepEqual([report.events, report.kills, report.ledgerFaults], [events, kills, 0]);
+  t.deepEqual([report.events, report.kills, report.ledgerFaults], [events, kills, 0]);
 }
 
 /** One line for people. */
@@ -363,8 +369,8 @@ function medianOf(sorted: readonly number[]): number {
 
 test('notifications survive kills, and receivers that do everything wrong', async t => {
   const report = await runWebhookStorm(OPTIONS);
-  t.diagnostic(inWords(report));
-  assertWeathered(report, OPTIONS);
+  t.log(inWords(report));
+  assertWeathered(t, report, OPTIONS);
   if (OPTIONS.events < MEDIAN_EVENTS_MIN) return;
-  assert.ok(medianOf(report.healthyDelaysMs) < HEALTHY_MEDIAN_MS_MAX);
+  t.true(medianOf(report.healthyDelaysMs) < HEALTHY_MEDIAN_MS_MAX);
 });

@@ -6,9 +6,11 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
+import ava from 'ava';
 import { parse } from 'yaml';
 import { findProgram } from '../support/foreign-program.ts';
+
+const test = ava.serial;
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const FOLDER = path.join(ROOT, 'deploy/prometheus');
@@ -48,9 +50,9 @@ const LIST = PAGE.slice(PAGE.indexOf('### All of them'));
 /** `30s`, `1m` as the page has them. */
 const spelt = (length: string) => length.replace(/m$/, ' min').replace(/s$/, ' s');
 
-test('the rules and the table of docs/operations.md are the same', () => {
+test('the rules and the table of docs/operations.md are the same', t => {
   const rows = TABLE.split('\n').filter(line => line.startsWith('| Matting'));
-  assert.ok(rows.length > 20);
+  t.true(rows.length > 20);
   const form = /(Matting\w+): `([^`]+)`(?:, (\d+ (?:s|min)))?/g;
   const said = rows.flatMap(row => [...row.matchAll(form)].map(([, ...parts]) => parts));
   const ruled = ALERTS.map(({ alert, expr, for: length }) => [
@@ -58,23 +60,23 @@ test('the rules and the table of docs/operations.md are the same', () => {
     expr,
     length && spelt(length),
   ]);
-  assert.deepEqual(said.toSorted(), ruled.toSorted());
+  t.deepEqual(said.toSorted(), ruled.toSorted());
 });
 
-test('rules ask for metrics that there are', () => {
+test('rules ask for metrics that there are', t => {
   const listed = new Set(LIST.match(/matting_(?:control|node)_[a-z_]+/g));
   const names = [...ALERTS, ...RECORDED].flatMap(
     ({ expr }) => expr.match(/matting_(?:control|node)_[a-z_]+/g) ?? [],
   );
   const missing = names.filter(name => !listed.has(name.replace(/_(?:bucket|sum|count)$/, '')));
-  assert.deepEqual(missing, []);
-  assert.ok(names.length > 40);
+  t.deepEqual(missing, []);
+  t.true(names.length > 40);
 });
 
-test('every alert says how grave it is, what it saw and where to read on', () => {
+test('every alert says how grave it is, what it saw and where to read on', t => {
   for (const { alert, labels = {}, annotations = {} } of ALERTS) {
-    assert.match(labels.severity ?? '', /^(?:critical|warning)$/, alert);
-    assert.ok((annotations.summary ?? '').length > 10, alert);
+    t.regex(labels.severity ?? '', /^(?:critical|warning)$/, alert);
+    t.true((annotations.summary ?? '').length > 10, alert);
     const [file = '', heading = ''] = (annotations.runbook ?? '').split('#');
     const headings = [...read(file).matchAll(/^#+ (.+)$/gm)].map(([, text = '']) =>
       text
@@ -82,56 +84,57 @@ test('every alert says how grave it is, what it saw and where to read on', () =>
         .replaceAll(/[^\w -]/g, '')
         .replaceAll(' ', '-'),
     );
-    assert.ok(headings.includes(heading), `${alert}: ${annotations.runbook}`);
+    t.true(headings.includes(heading), `${alert}: ${annotations.runbook}`);
   }
 });
 
-test('the runbook has a page an alert, and names lines of the log that there are', () => {
+test('the runbook has a page an alert, and names lines of the log that there are', t => {
   const runbook = read('docs/runbook.md');
   const pages = [...runbook.matchAll(/^## (\w+)$/gm)].map(([, name]) => name);
-  assert.deepEqual(pages.toSorted(), ALERTS.map(({ alert }) => alert).toSorted());
+  t.deepEqual(pages.toSorted(), ALERTS.map(({ alert }) => alert).toSorted());
   const folders = '{control-plane/src,inference-node/src,program/*}/**/*.ts';
   const files = globSync(folders, { cwd: ROOT }).filter(file => !file.includes('/test/'));
   const sources = files.map(read).join('\n');
   const lines = [...runbook.matchAll(/[Ll]ines? `([^`]+)`(?: (?:or|and) `([^`]+)`)?/g)];
   const named = lines.flatMap(([, first, second]) => [first, second]).filter(Boolean);
-  assert.deepEqual(
+  t.deepEqual(
     named.filter(line => !sources.includes(`'${line}'`)),
     [],
   );
-  assert.ok(named.length > 10);
+  t.true(named.length > 10);
 });
 
-test('every alert has a case in which it fires and a near miss in which it does not', () => {
+test('every alert has a case in which it fires and a near miss in which it does not', t => {
   const cases = casesOf('alerts.test.yaml');
   for (const { alert } of ALERTS) {
     const of = (name: string) => cases.filter(each => each.name.startsWith(name));
     const fires = of(`${alert} fires`).flatMap(each => each.promql_expr_test);
     const misses = of(`${alert} does not fire`).flatMap(each => each.promql_expr_test);
     const expected = `count(ALERTS{alertname="${alert}",alertstate="firing"})`;
-    for (const { expr } of [...fires, ...misses]) assert.equal(expr, expected);
-    assert.ok(
+    for (const { expr } of [...fires, ...misses]) t.is(expr, expected);
+    t.true(
       fires.some(({ exp_samples }) => exp_samples.length === 1),
       alert,
     );
-    assert.ok(misses.length > 0 && misses.every(each => each.exp_samples.length === 0), alert);
+    t.true(misses.length > 0 && misses.every(each => each.exp_samples.length === 0), alert);
   }
   const recorded = casesOf('recording.test.yaml').flatMap(each => each.promql_expr_test);
   const tested = RECORDED.filter(({ record = '' }) =>
     recorded.some(({ expr, exp_samples }) => expr.includes(record) && exp_samples.length > 0),
   );
-  assert.deepEqual(
+  t.deepEqual(
     RECORDED.filter(rule => !tested.includes(rule)).map(({ record }) => record),
     [],
   );
 });
 
-test('Prometheus takes the configuration, and finds every case so', {
-  skip: WITHOUT_PROMTOOL,
-}, () => {
-  assert.ok(PROMTOOL !== undefined, 'promtool is installed');
-  execFileSync(PROMTOOL, ['check', 'config', 'prometheus.yaml'], { cwd: FOLDER });
-  const files = globSync('*.test.yaml', { cwd: FOLDER });
-  assert.equal(files.length, 2);
-  execFileSync(PROMTOOL, ['test', 'rules', ...files], { cwd: FOLDER });
-});
+test.skipIf(Boolean(WITHOUT_PROMTOOL))(
+  'Prometheus takes the configuration, and finds every case so',
+  t => {
+    assert.ok(PROMTOOL !== undefined, 'promtool is installed');
+    execFileSync(PROMTOOL, ['check', 'config', 'prometheus.yaml'], { cwd: FOLDER });
+    const files = globSync('*.test.yaml', { cwd: FOLDER });
+    t.is(files.length, 2);
+    execFileSync(PROMTOOL, ['test', 'rules', ...files], { cwd: FOLDER });
+  },
+);

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
+import test from 'ava';
 import type { Registry } from 'prom-client';
 import { parse } from 'yaml';
 import { ControlMetrics } from '../../control-plane/src/metrics.ts';
@@ -119,7 +119,7 @@ async function untouchedNode(): Promise<Series[]> {
   }
 }
 
-test('what rules count is there at 0 before the first event', async () => {
+test('what rules count is there at 0 before the first event', async t => {
   const series = [...(await untouchedControlPlane()), ...(await untouchedNode())];
   const counted = SELECTORS.filter(({ metric }) => !QUANTILES.includes(metric));
   const missing = counted.filter(
@@ -128,30 +128,30 @@ test('what rules count is there at 0 before the first event', async () => {
         one => one.metric === metric && matchers.every(each => matches(one.labels, each)),
       ),
   );
-  assert.deepEqual(missing, []);
-  assert.ok(new Set(counted.map(({ metric }) => metric)).size > 15);
+  t.deepEqual(missing, []);
+  t.true(new Set(counted.map(({ metric }) => metric)).size > 15);
 });
 
-test('nothing is counted before the first event', async () => {
+test('nothing is counted before the first event', async t => {
   const counters = new Set(SELECTORS.map(({ metric }) => metric));
   const series = [...(await untouchedControlPlane()), ...(await untouchedNode())];
   const above = series.filter(({ metric, value }) => counters.has(metric) && value !== 0);
-  assert.deepEqual(above, []);
+  t.deepEqual(above, []);
 });
 
-test('each exception is asked for, by a quantile alone', () => {
+test('each exception is asked for, by a quantile alone', t => {
   for (const exception of QUANTILES) {
     const asking = SELECTORS.filter(({ metric }) => metric === exception);
-    assert.ok(asking.length > 0, exception);
-    for (const { rule } of asking) assert.doesNotMatch(rule, /^Matting/);
+    t.true(asking.length > 0, exception);
+    for (const { rule } of asking) t.notRegex(rule, /^Matting/);
   }
 });
 
-test('a node names each model that an image may have to do without, and no other', async () => {
+test('a node names each model that an image may have to do without, and no other', async t => {
   const degraded = (await untouchedNode()).filter(
     ({ metric }) => metric === 'matting_node_images_degraded_total',
   );
-  assert.deepEqual(
+  t.deepEqual(
     degraded.map(({ labels }) => [labels.model, labels.role]),
     [['second', 'opinion']],
   );

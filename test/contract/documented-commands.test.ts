@@ -2,11 +2,10 @@
  * Commands of the documents are commands of the program, with options that it knows; every page of
  * docs/runbook.md is tried in test/runbook, or the page's preface says why not.
  */
-import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { globSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
+import test from 'ava';
 import { runCommand } from '../../control-plane/src/cli/program.ts';
 import { commandsOf, ownArgumentsOf, readPage, runbookPages } from '../runbook/runbook-page.ts';
 
@@ -14,7 +13,7 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 const PAGES = ['docs/runbook.md', 'docs/operations.md', 'docs/accounts.md', 'docs/security.md'];
 const documented = PAGES.flatMap(page => ownArgumentsOf(commandsOf(readPage(page))));
 
-test('`matting` knows the first word of each', () => {
+test('`matting` knows the first word of each', t => {
   const help = execFileSync(process.execPath, ['bin/matting.ts', '--help'], {
     cwd: ROOT,
     encoding: 'utf8',
@@ -22,11 +21,11 @@ test('`matting` knows the first word of each', () => {
   const known = [...help.matchAll(/^ {2}([a-z-]+) /gm)].map(([, name]) => name);
   const words = documented.map(line => line.split(' ')[0]);
   const unknown = words.filter(word => word !== '--help' && !known.includes(word));
-  assert.deepEqual([...new Set(unknown)], []);
-  assert.ok(documented.length > 30);
+  t.deepEqual([...new Set(unknown)], []);
+  t.true(documented.length > 30);
 });
 
-test('the control plane knows the others, with their options', async () => {
+test('the control plane knows the others, with their options', async t => {
   let all = '';
   const takeAll = (text: string) => {
     all += text;
@@ -35,7 +34,7 @@ test('the control plane knows the others, with their options', async () => {
   const own = [...all.matchAll(/^ {2}([a-z]+) /gm)].map(([, name = '']) => name);
   // The others are the node's, or those of bin/matting.ts itself.
   const lines = documented.filter(line => own.includes(line.split(' ')[0] ?? ''));
-  assert.ok(lines.length > 20);
+  t.true(lines.length > 20);
   for (const line of lines) {
     const words = line.split(' ');
     const first = words.findIndex(word => !/^[a-z]+(?:-[a-z]+)*$/.test(word));
@@ -46,36 +45,34 @@ test('the control plane knows the others, with their options', async () => {
       help += text;
     };
     const code = await runCommand([...names, '--help'], { out: take, err: take });
-    assert.equal(code, 0, `${line}: ${help}`);
-    assert.match(help, new RegExp(`^Usage: matting ${names.join(' ')} `, 'm'), line);
+    t.is(code, 0, `${line}: ${help}`);
+    t.regex(help, new RegExp(`^Usage: matting ${names.join(' ')} `, 'm'), line);
     for (const option of line.match(/--[a-z-]+/g) ?? []) {
-      assert.ok(help.includes(`${option} `) || help.includes(`${option}\n`), `${line}: ${help}`);
+      t.true(help.includes(`${option} `) || help.includes(`${option}\n`), `${line}: ${help}`);
     }
   }
 });
 
-test('the runbook writes its commands out', () => {
+test('the runbook writes its commands out', t => {
   for (const { alert, text, commands } of runbookPages().values()) {
     const short = /`(?:accounts|credits|jobs|nodes|orders|storage|webhooks) [a-z]+ [^`]*`/.exec(
       text,
     );
-    assert.equal(short?.[0], undefined, `${alert}: without npm run matting --`);
-    for (const command of commands) assert.doesNotMatch(command, /…/, alert);
+    t.is(short?.[0], undefined, `${alert}: without npm run matting --`);
+    for (const command of commands) t.notRegex(command, /…/, alert);
   }
 });
 
 const FOLDER = 'test/runbook';
 const files = globSync('*.runbook.ts', { cwd: path.join(ROOT, FOLDER) });
 const tried = files.flatMap(file =>
-  [...readPage(`${FOLDER}/${file}`).matchAll(/\bprocedure\(service, '(\w+)'/g)].map(
-    ([, name]) => name,
-  ),
+  [...readPage(`${FOLDER}/${file}`).matchAll(/\bprocedure\('(\w+)'/g)].map(([, name]) => name),
 );
 const [preface = ''] = readPage('docs/runbook.md').split('\n## ');
 const [, untriedText = ''] = preface.split('Not tried');
 const untried = [...untriedText.matchAll(/\bMatting\w+/g)].map(([name]) => name);
 
-test('what was tried and what was not are all the pages', () => {
-  assert.ok(tried.length > 30);
-  assert.deepEqual([...tried, ...untried].toSorted(), [...runbookPages().keys()].toSorted());
+test('what was tried and what was not are all the pages', t => {
+  t.true(tried.length > 30);
+  t.deepEqual([...tried, ...untried].toSorted(), [...runbookPages().keys()].toSorted());
 });

@@ -1,8 +1,7 @@
-import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
 import { status as grpcStatus } from '@grpc/grpc-js';
+import test from 'ava';
 import { ERROR_CATALOGUE, type ErrorSpec, type RetryRule } from '#contract/errors.ts';
 
 const page = readFileSync(path.resolve(import.meta.dirname, '../../docs/errors.md'), 'utf8');
@@ -27,20 +26,20 @@ function factsOf(code: string, spec: ErrorSpec): string {
   return `${http}gRPC ${grpcStatus[spec.grpc]}, retryable: ${retryable}.`;
 }
 
-test('the page has a heading for each code of the catalogue, and no other', () => {
-  assert.deepEqual([...sections.keys()].sort(), Object.keys(ERROR_CATALOGUE).sort());
-  assert.equal(page.match(/^### /gm)?.length, sections.size);
+test('the page has a heading for each code of the catalogue, and no other', t => {
+  t.deepEqual([...sections.keys()].sort(), Object.keys(ERROR_CATALOGUE).sort());
+  t.is(page.match(/^### /gm)?.length, sections.size);
 });
 
 for (const [code, spec] of Object.entries(ERROR_CATALOGUE)) {
-  test(`${code}: facts, cause and what to do`, () => {
+  test(`${code}: facts, cause and what to do`, t => {
     const [, , facts, , ...rest] = (sections.get(code) ?? '').split('\n');
-    assert.equal(facts, factsOf(code, spec));
-    assert.match(rest.join('\n'), /^Cause: \S/m);
-    assert.match(rest.join('\n'), /^What to do: \S/m);
+    t.is(facts, factsOf(code, spec));
+    t.regex(rest.join('\n'), /^Cause: \S/m);
+    t.regex(rest.join('\n'), /^What to do: \S/m);
   });
 }
 
-test("a problem's type leads to its heading, as renderers name it", () => {
-  for (const heading of sections.keys()) assert.match(heading, /^[A-Z_]+$/);
+test("a problem's type leads to its heading, as renderers name it", t => {
+  for (const heading of sections.keys()) t.regex(heading, /^[A-Z_]+$/);
 });

@@ -3,7 +3,7 @@
  * it: the memory it counts, and what it refuses.
  */
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import test from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { frameRefusal } from '#contract/finishing/frame.ts';
 import type { Finishing, Length } from '#contract/finishing.ts';
@@ -118,30 +118,28 @@ function bothOf({
   return { needs, header: sent.value };
 }
 
-describe('any job', () => {
-  it('counts on the node what it was placed for, and is refused there for what was known', () => {
-    let taken = 0;
-    let refused = 0;
-    const property = fc.property(job, one => {
-      const { needs, header } = bothOf(one);
-      const size = sizeOf(one.input);
-      const { steps, frame } = needs.finishing ?? {};
-      const tooLarge = steps && frame && size && frameRefusal(steps, size, frame.least);
-      try {
-        const order = checkMatteHeader(header, NODE);
-        taken += 1;
-        assert.equal(countedMegapixels(costOf(order)), admittedMegapixels(needs));
-        assert.ok(tooLarge === undefined && canDo(ADVERTISED, needs));
-      } catch (error) {
-        if (!(error instanceof ContractError)) throw error;
-        refused += 1;
-        // Both sides together over the bound are a matter of the fields alone.
-        if (error.code === 'INVALID_REQUEST') assert.match(error.message, /output_width x/);
-        else assert.equal(error.code, tooLarge?.code ?? 'NODE_INCAPABLE');
-        if (error.code === 'NODE_INCAPABLE') assert.equal(canDo(ADVERTISED, needs), false);
-      }
-    });
-    fc.assert(property, { numRuns: 3000 });
-    assert.ok(taken > 1000 && refused > 20, `${taken} taken, ${refused} refused`);
+test('counts on the node what it was placed for, and is refused there for what was known', t => {
+  let taken = 0;
+  let refused = 0;
+  const property = fc.property(job, one => {
+    const { needs, header } = bothOf(one);
+    const size = sizeOf(one.input);
+    const { steps, frame } = needs.finishing ?? {};
+    const tooLarge = steps && frame && size && frameRefusal(steps, size, frame.least);
+    try {
+      const order = checkMatteHeader(header, NODE);
+      taken += 1;
+      assert.equal(countedMegapixels(costOf(order)), admittedMegapixels(needs));
+      assert.ok(tooLarge === undefined && canDo(ADVERTISED, needs));
+    } catch (error) {
+      if (!(error instanceof ContractError)) throw error;
+      refused += 1;
+      // Both sides together over the bound are a matter of the fields alone.
+      if (error.code === 'INVALID_REQUEST') assert.match(error.message, /output_width x/);
+      else assert.equal(error.code, tooLarge?.code ?? 'NODE_INCAPABLE');
+      if (error.code === 'NODE_INCAPABLE') assert.equal(canDo(ADVERTISED, needs), false);
+    }
   });
+  t.notThrows(() => fc.assert(property, { numRuns: 3000 }));
+  t.true(taken > 1000 && refused > 20, `${taken} taken, ${refused} refused`);
 });

@@ -3,14 +3,15 @@
  * control plane before a node's own admission. They wait until the node has room, no attempt is
  * refused, and the jobs of others go on.
  */
-import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import ava from 'ava';
 import { backgroundBlob } from '../../control-plane/src/domain/job.ts';
 import type { NewJob } from '../../control-plane/src/store/jobs/job-submission.ts';
 import { TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
 import { Harness, until } from '../../control-plane/test/services/dispatch/harness.ts';
 import { openTestNode, type TestNode } from '../../inference-node/test/grpc/test-node.ts';
+
+const test = ava.serial;
 
 const far = { px: 3400 };
 /** 46 megapixels, 33 of a node's as AVIF. */
@@ -20,7 +21,7 @@ let harness: Harness;
 let node: TestNode;
 let observed: string[];
 
-beforeEach(async () => {
+test.beforeEach(async () => {
   harness = await Harness.open();
   const bootId = randomUUID();
   node = await openTestNode({
@@ -38,7 +39,7 @@ beforeEach(async () => {
   for (let photo = 0; photo < 10; photo += 1) await harness.untilFinal(await harness.submit());
 });
 
-afterEach(async () => {
+test.afterEach.always(async () => {
   await harness.close();
   await node.close();
 });
@@ -58,30 +59,28 @@ async function withBackground(): Promise<Partial<NewJob>> {
   };
 }
 
-describe('beside an image in a node of 16 megapixels', () => {
-  const hidden: readonly [string, () => Partial<NewJob> | Promise<Partial<NewJob>>][] = [
-    ['margins', () => ({ outputFormat: 'avif', finishing: MARGINS })],
-    ['one side', () => ({ outputFormat: 'avif', finishing: { outputHeight: 6000 } })],
-    ['a background', withBackground],
-  ];
-  for (const [what, asked] of hidden) {
-    it(`jobs whose memory is hidden in ${what} wait, and others do not`, async () => {
-      node.gates.hold('infer');
-      const first = await harness.submit();
-      await until(() => images() === 1, 'the first image');
-      const ids: string[] = [];
-      for (let job = 0; job < 4; job += 1) {
-        ids.push(await harness.submit({ asked: await asked() }));
-      }
-      const second = await harness.submit();
-      await until(() => images() === 2, 'the second image');
-      node.gates.letGo('infer');
-      for (const id of [first, second, ...ids]) {
-        const job = await harness.untilFinal(id);
-        assert.equal(job.state, 'succeeded', job.failure?.detail);
-      }
-      const refused = observed.filter(what => what.startsWith('attempt refused'));
-      assert.deepEqual(refused, []);
-    });
-  }
-});
+const hidden: readonly [string, () => Partial<NewJob> | Promise<Partial<NewJob>>][] = [
+  ['margins', () => ({ outputFormat: 'avif', finishing: MARGINS })],
+  ['one side', () => ({ outputFormat: 'avif', finishing: { outputHeight: 6000 } })],
+  ['a background', withBackground],
+];
+for (const [what, asked] of hidden) {
+  test(`jobs whose memory is hidden in ${what} wait, and others do not`, async t => {
+    node.gates.hold('infer');
+    const first = await harness.submit();
+    await until(() => images() === 1, 'the first image');
+    const ids: string[] = [];
+    for (let job = 0; job < 4; job += 1) {
+      ids.push(await harness.submit({ asked: await asked() }));
+    }
+    const second = await harness.submit();
+    await until(() => images() === 2, 'the second image');
+    node.gates.letGo('infer');
+    for (const id of [first, second, ...ids]) {
+      const job = await harness.untilFinal(id);
+      t.is(job.state, 'succeeded', job.failure?.detail);
+    }
+    const refused = observed.filter(what => what.startsWith('attempt refused'));
+    t.deepEqual(refused, []);
+  });
+}

@@ -1,11 +1,16 @@
 /** docs/operations.md and what the programs measure: neither has a metric that the other lacks. */
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import path from 'node:path';
-import { test } from 'node:test';
+import timers from 'node:timers/promises';
+import ava, { type ExecutionContext } from 'ava';
 import { Registry } from 'prom-client';
+import sinon from 'sinon';
 import { ControlMetrics, registerGauges } from '../../control-plane/src/metrics.ts';
 import { openTestNode } from '../../inference-node/test/grpc/test-node.ts';
+
+const test = ava.serial;
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const PAGE = readFileSync(path.join(ROOT, 'docs/operations.md'), 'utf8');
@@ -28,16 +33,16 @@ function sources(): string {
   );
 }
 
-test('every metric is in the list, and the list has no other', () => {
-  assert.deepEqual([...namesIn(LIST)].sort(), [...namesIn(sources())].sort());
+test('every metric is in the list, and the list has no other', t => {
+  t.deepEqual([...namesIn(LIST)].sort(), [...namesIn(sources())].sort());
 });
 
-test('the alerts name metrics that there are', () => {
+test('the alerts name metrics that there are', t => {
   const made = namesIn(sources());
   const alerts = PAGE.slice(PAGE.indexOf('### Alerts'), PAGE.indexOf('### All of them'));
   const missing = [...namesIn(alerts)].filter(name => !made.has(name));
-  assert.deepEqual(missing, []);
-  assert.ok(namesIn(alerts).size > 15);
+  t.deepEqual(missing, []);
+  t.true(namesIn(alerts).size > 15);
 });
 
 const READABLE = {
@@ -64,26 +69,26 @@ const READABLE = {
   sweepBacklog: async () => ({ resultsMs: 20, secretsMs: 21, rowsMs: 22, walkMs: null }),
 };
 
-async function requireListed(registry: Registry): Promise<void> {
+async function requireListed(t: ExecutionContext, registry: Registry): Promise<void> {
   const metrics = await registry.getMetricsAsArray();
   for (const metric of metrics.filter(({ name }) => name.startsWith('matting_'))) {
     const { labelNames = [] } = metric as { labelNames?: string[] };
     const labels = labelNames.length === 0 ? '' : `{${labelNames.join(',')}}`;
-    assert.ok(LIST.includes(`\`${metric.name}${labels}\``), `${metric.name}${labels}`);
-    assert.ok(metric.help.length > 10, metric.name);
+    t.true(LIST.includes(`\`${metric.name}${labels}\``), `${metric.name}${labels}`);
+    t.true(metric.help.length > 10, metric.name);
   }
 }
 
-test('the labels of a control plane are those that the list says', async () => {
+test('the labels of a control plane are those that the list says', async t => {
   const { registry } = new ControlMetrics();
   registerGauges(registry, READABLE, () => assert.fail());
-  await requireListed(registry);
+  await requireListed(t, registry);
 });
 
 test('the labels of a node are those that the list says', async t => {
   const node = await openTestNode();
-  t.after(() => node.close());
-  await requireListed(node.metrics.registry);
+  t.teardown(() => node.close());
+  await requireListed(t, node.metrics.registry);
 });
 
 async function page(changes: Partial<Parameters<typeof registerGauges>[1]>) {
@@ -98,27 +103,37 @@ test('what cannot be read is missing, not as it was, and the rest is shown', asy
   let storageFreeBytes = READABLE.storageFreeBytes;
   const shown = await page({ queued: away, storageFreeBytes: () => storageFreeBytes() });
   const text = await shown.text();
-  assert.match(text, /^matting_control_storage_free_bytes 10$/m);
-  assert.match(text, /^matting_control_uploads_waiting 8$/m);
-  assert.match(text, /^matting_control_database_waiting 11$/m);
-  assert.match(text, /^matting_control_database_clock_difference_seconds 25$/m);
-  assert.match(text, /^matting_control_nodes\{state="unroutable"\} 1$/m);
-  assert.match(text, /^matting_control_webhooks_oldest_due_seconds 16$/m);
-  assert.match(text, /^matting_control_mails_waiting 23$/m);
-  assert.match(text, /^matting_control_mails_oldest_due_seconds 24$/m);
-  assert.match(text, /^matting_control_ledger_audit_age_seconds\{kind="full"\} 17$/m);
-  assert.match(text, /^matting_control_ledger_audit_problems\{kind="full"\} 18$/m);
-  assert.doesNotMatch(text, /^matting_control_queue_(jobs|megapixels|oldest_age_seconds) /m);
+  t.regex(text, /^matting_control_storage_free_bytes 10$/m);
+  t.regex(text, /^matting_control_uploads_waiting 8$/m);
+  t.regex(text, /^matting_control_database_waiting 11$/m);
+  t.regex(text, /^matting_control_database_clock_difference_seconds 25$/m);
+  t.regex(text, /^matting_control_nodes\{state="unroutable"\} 1$/m);
+  t.regex(text, /^matting_control_webhooks_oldest_due_seconds 16$/m);
+  t.regex(text, /^matting_control_mails_waiting 23$/m);
+  t.regex(text, /^matting_control_mails_oldest_due_seconds 24$/m);
+  t.regex(text, /^matting_control_ledger_audit_age_seconds\{kind="full"\} 17$/m);
+  t.regex(text, /^matting_control_ledger_audit_problems\{kind="full"\} 18$/m);
+  t.notRegex(text, /^matting_control_queue_(jobs|megapixels|oldest_age_seconds) /m);
   // One read of the database for all of them.
-  assert.deepEqual(shown.failures, ['the database']);
+  t.deepEqual(shown.failures, ['the database']);
   storageFreeBytes = away;
   const later = performance.now() + 1001;
-  t.mock.method(performance, 'now', () => later);
-  assert.doesNotMatch(await shown.text(), /^matting_control_storage_free_bytes /m);
+  const clock = sinon.stub(performance, 'now').returns(later);
+  t.teardown(() => clock.restore());
+  t.notRegex(await shown.text(), /^matting_control_storage_free_bytes /m);
 });
 
 test('a database that hangs holds no scrape up, and is asked once', async t => {
-  t.mock.timers.enable({ apis: ['setTimeout'] });
+  // Waits that are over when the test says so.
+  const waits: { readonly ms: number; end(): void }[] = [];
+  const wait = (ms = 0, value?: unknown) =>
+    new Promise(resolve => waits.push({ ms, end: () => resolve(value) }));
+  const stub = sinon.stub(timers, 'setTimeout').callsFake(wait as typeof timers.setTimeout);
+  syncBuiltinESMExports();
+  t.teardown(() => {
+    stub.restore();
+    syncBuiltinESMExports();
+  });
   let asked = 0;
   const queued = () => {
     asked += 1;
@@ -128,27 +143,31 @@ test('a database that hangs holds no scrape up, and is asked once', async t => {
   for (let scrapes = 0; scrapes < 2; scrapes += 1) {
     const scraped = text();
     await new Promise(setImmediate);
-    t.mock.timers.tick(2000);
-    assert.doesNotMatch(await scraped, /^matting_control_queue_jobs /m);
-    assert.match(await scraped, /^matting_control_webhooks_due 15$/m);
+    t.true(waits.length > 0);
+    for (const { ms, end } of waits.splice(0)) {
+      t.true(ms <= 2000);
+      end();
+    }
+    t.notRegex(await scraped, /^matting_control_queue_jobs /m);
+    t.regex(await scraped, /^matting_control_webhooks_due 15$/m);
   }
-  assert.equal(asked, 1);
+  t.is(asked, 1);
 });
 
-test('the wanted number of nodes is shown where nodes come on demand, once somebody said it', async () => {
-  assert.match(await (await page({})).text(), /^matting_control_nodes_wanted 21$/m);
+test('the wanted number of nodes is shown where nodes come on demand, once somebody said it', async t => {
+  t.regex(await (await page({})).text(), /^matting_control_nodes_wanted 21$/m);
   const unsaid = await page({ nodesWanted: async () => undefined });
-  assert.doesNotMatch(await unsaid.text(), /^matting_control_nodes_wanted /m);
-  assert.match(await unsaid.text(), /^matting_control_queue_jobs 12$/m);
+  t.notRegex(await unsaid.text(), /^matting_control_nodes_wanted /m);
+  t.regex(await unsaid.text(), /^matting_control_queue_jobs 12$/m);
   const off = await page({ nodesWanted: undefined });
-  assert.doesNotMatch(await off.text(), /nodes_wanted/);
+  t.notRegex(await off.text(), /nodes_wanted/);
 });
 
-test('each cause of not being ready is told apart', async () => {
+test('each cause of not being ready is told apart', async t => {
   const readiness = async () => ({ ready: false, causes: ['storage'] }) as const;
   const text = await (await page({ readiness })).text();
-  assert.match(text, /^matting_control_unready\{cause="storage"\} 1$/m);
+  t.regex(text, /^matting_control_unready\{cause="storage"\} 1$/m);
   for (const cause of ['draining', 'database', 'no-node-yet']) {
-    assert.match(text, new RegExp(`^matting_control_unready\\{cause="${cause}"\\} 0$`, 'm'));
+    t.regex(text, new RegExp(`^matting_control_unready\\{cause="${cause}"\\} 0$`, 'm'));
   }
 });

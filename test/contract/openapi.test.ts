@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
+import ava from 'ava';
 import { ERROR_CATALOGUE } from '#contract/errors.ts';
 import { contentTypeOf, OUTPUT_FORMATS, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import {
@@ -20,9 +20,11 @@ import { MATTING_FIELDS } from '../../control-plane/src/services/submission/subm
 import { imageBody, useTestApp } from '../../control-plane/test/support/test-app.ts';
 import { AnswerChecker, escapePointer, resolvePointer } from '../support/openapi.ts';
 
+const test = ava.serial;
+
 type Json = { readonly [name: string]: Json };
 
-const app = useTestApp({}, async () => {
+const app = useTestApp(test, {}, async () => {
   document = (await app.app.inject('/v1/openapi.json')).json();
   checker = new AnswerChecker(document);
 });
@@ -44,15 +46,15 @@ addFormats.default(ajv);
 ajv.addFormat('media-range', true);
 const isOpenApi = ajv.compile(JSON.parse(readFileSync(schemaFile, 'utf8')));
 
-test('a document that departs from OpenAPI 3.1 is found out', () => {
+test('a document that departs from OpenAPI 3.1 is found out', t => {
   const { info: _, ...nameless } = document;
-  assert.equal(isOpenApi(nameless), false);
-  assert.equal(isOpenApi({ ...document, openapi: '3.0.3' }), false);
+  t.false(isOpenApi(nameless));
+  t.false(isOpenApi({ ...document, openapi: '3.0.3' }));
   const get = { operationId: 'a', responses: { 200: {} } };
-  assert.equal(isOpenApi({ ...document, paths: { '/a': { get } } }), false);
+  t.false(isOpenApi({ ...document, paths: { '/a': { get } } }));
 });
 
-test('an answer that departs from the document is found out', () => {
+test('an answer that departs from the document is found out', t => {
   const answer = {
     method: 'GET',
     url: '/livez',
@@ -79,79 +81,79 @@ test('an answer that departs from the document is found out', () => {
     { ...answer, body: '{"status":"alive","more":1}' },
     { ...answer, body: '{}' },
   ];
-  for (const departure of departures) assert.throws(() => trial.check(departure));
-  assert.ok(trial.unseen().includes('GET /livez 400'));
-  assert.ok(!trial.unseen().includes('GET /livez 200'));
+  for (const departure of departures) t.throws(() => trial.check(departure));
+  t.true(trial.unseen().includes('GET /livez 400'));
+  t.false(trial.unseen().includes('GET /livez 200'));
 });
 
-test('it is an OpenAPI 3.1 document by the official schema', () => {
-  assert.ok(isOpenApi(document), ajv.errorsText(isOpenApi.errors));
+test('it is an OpenAPI 3.1 document by the official schema', t => {
+  t.truthy(isOpenApi(document), ajv.errorsText(isOpenApi.errors));
 });
 
-test('its schemas are schemas of JSON Schema 2020-12', () => {
+test('its schemas are schemas of JSON Schema 2020-12', t => {
   const schemas = nodesOf(document).filter(({ name }) => name === 'schema');
   const named = Object.values(document.components?.schemas ?? {});
   for (const schema of [...schemas.map(({ node }) => node), ...named]) {
-    assert.ok(ajv.validateSchema(schema), ajv.errorsText(ajv.errors));
+    t.truthy(ajv.validateSchema(schema), ajv.errorsText(ajv.errors));
   }
-  assert.ok(schemas.length > 50);
+  t.true(schemas.length > 50);
 });
 
-test('every reference leads somewhere and no component is there for nothing', () => {
+test('every reference leads somewhere and no component is there for nothing', t => {
   const references = nodesOf(document).filter(({ name }) => name === '$ref');
   const targets = new Set(references.map(({ node }) => String(node)));
-  for (const target of targets) assert.ok(resolvePointer(document, target));
+  for (const target of targets) t.truthy(resolvePointer(document, target));
   const named = ['parameters', 'headers', 'schemas'].flatMap(kind =>
     Object.keys(document.components?.[kind] ?? {}).map(name => `#/components/${kind}/${name}`),
   );
   const unused = named.filter(name => !targets.has(name));
-  assert.deepEqual(unused, []);
+  t.deepEqual(unused, []);
 });
 
-test('every operation has a name of its own, a tag, a summary and says whether it needs a key', () => {
+test('every operation has a name of its own, a tag, a summary and says whether it needs a key', t => {
   const methods = ['get', 'head', 'post'];
   const operations = nodesOf({ paths: document.paths, webhooks: document.webhooks })
     .filter(({ name, node }) => methods.includes(name) && node.responses !== undefined)
     .map(({ node }) => node as unknown as Record<string, unknown>);
   const names = operations.map(({ operationId }) => operationId);
-  assert.equal(new Set(names).size, operations.length);
+  t.is(new Set(names).size, operations.length);
   const tags = Object.values(document.tags ?? {}).map(tag => String(tag.name));
   for (const { operationId, tags: own, summary, security } of operations) {
     assert.ok(Array.isArray(own) && own.every(tag => tags.includes(tag)), String(operationId));
-    assert.ok(summary, String(operationId));
-    assert.ok(Array.isArray(security), String(operationId));
+    t.truthy(summary, String(operationId));
+    t.true(Array.isArray(security), String(operationId));
   }
 });
 
-test('every example fits its schema', () => {
+test('every example fits its schema', t => {
   let count = 0;
   const check = (pointer: string, value: unknown) => {
     count += 1;
     const error = checker.schemaError(pointer, value);
-    assert.equal(error, undefined, `${pointer}: ${error}\n${JSON.stringify(value)}`);
+    t.is(error, undefined, `${pointer}: ${error}\n${JSON.stringify(value)}`);
   };
   for (const { at, node } of nodesOf(document)) {
     if (node?.schema === undefined) continue;
     for (const { value } of Object.values(node.examples ?? {})) check(`${at}/schema`, value);
     if (node.example !== undefined) check(`${at}/schema`, node.example);
   }
-  assert.ok(count > 100, `${count} examples`);
+  t.true(count > 100, `${count} examples`);
 });
 
-test('every public code is named by some answer', () => {
+test('every public code is named by some answer', t => {
   const codes = nodesOf({ paths: document.paths, responses: document.components?.responses })
     .filter(({ name }) => name === 'examples')
     .flatMap(({ node }) => Object.keys(node));
   const missing = Object.entries(ERROR_CATALOGUE)
     .filter(([code, spec]) => spec.scope === 'public' && !codes.includes(code))
     .map(([code]) => code);
-  assert.deepEqual(missing, []);
+  t.deepEqual(missing, []);
 });
 
 /** They have a document of their own, or are pages. */
 const OTHER_INTERFACES = /^\w+ \/(?:v1\.0\/|account(?:\/|$))/;
 
-test('its operations are the routes, no more and no less', async () => {
+test('its operations are the routes, no more and no less', async t => {
   const routes = app.app
     .printRoutes({ commonPrefix: false })
     .split('\n')
@@ -174,7 +176,7 @@ test('its operations are the routes, no more and no less', async () => {
       method => `${method.toUpperCase()} ${route.replaceAll(/\{\w+\}/g, '{}')}`,
     ),
   );
-  assert.deepEqual(found.sort(), described.sort());
+  t.deepEqual(found.sort(), described.sort());
 });
 
 /** The value at a JSON pointer of the document. */
@@ -182,65 +184,64 @@ function at(pointer: string): unknown {
   return resolvePointer(document, pointer);
 }
 
-test('a form has a part for every field, and a picture a parameter for every one it may have', () => {
+test('a form has a part for every field, and a picture a parameter for every one it may have', t => {
   const { image_file, background_file, ...form } = at(
     '#/components/schemas/MattingForm/properties',
   ) as Json;
-  assert.ok(image_file && background_file);
+  t.truthy(image_file && background_file);
   const json = at('#/components/schemas/MattingRequest/properties') as Json;
-  assert.deepEqual(Object.keys(form).sort(), [...MATTING_FIELDS].sort());
-  assert.deepEqual(Object.keys(json).sort(), [...MATTING_FIELDS].sort());
+  t.deepEqual(Object.keys(form).sort(), [...MATTING_FIELDS].sort());
+  t.deepEqual(Object.keys(json).sort(), [...MATTING_FIELDS].sort());
   for (const path of ['~1v1~1matting', '~1v1~1matting~1jobs']) {
     const references = at(`#/paths/${path}/post/parameters`) as readonly { $ref: string }[];
     const parameters = references.map(({ $ref }) => at($ref) as { in: string; name: string });
     const query = parameters.filter(parameter => parameter.in === 'query').map(({ name }) => name);
     const allowed = MATTING_FIELDS.filter(field => !NOT_IN_A_QUERY.includes(field));
-    assert.deepEqual(query.sort(), allowed.sort());
+    t.deepEqual(query.sort(), allowed.sort());
   }
 });
 
-test('the limits and formats it names are those of the contract', () => {
+test('the limits and formats it names are those of the contract', t => {
   const schemas = '#/components/schemas';
-  const { maxLength } = at('#/components/parameters/IdempotencyKey/schema') as Json;
-  assert.equal(maxLength, IDEMPOTENCY_KEY_LENGTH_MAX);
+  t.is(at('#/components/parameters/IdempotencyKey/schema/maxLength'), IDEMPOTENCY_KEY_LENGTH_MAX);
   for (const field of ['image_url', 'callback_url']) {
-    assert.equal(at(`${schemas}/MattingRequest/properties/${field}/maxLength`), URL_LENGTH_MAX);
+    t.is(at(`${schemas}/MattingRequest/properties/${field}/maxLength`), URL_LENGTH_MAX);
   }
   for (const side of ['width', 'height']) {
-    assert.equal(at(`${schemas}/Result/properties/${side}/maximum`), IMAGE_SIDE_PX_MAX);
+    t.is(at(`${schemas}/Result/properties/${side}/maximum`), IMAGE_SIDE_PX_MAX);
   }
   const image = at(`${schemas}/MattingRequest/properties/image_base64/description`);
-  assert.match(String(image), new RegExp(`at most ${IMAGE_BYTES_MAX / 2 ** 20} MB decoded`));
+  t.regex(String(image), new RegExp(`at most ${IMAGE_BYTES_MAX / 2 ** 20} MB decoded`));
   const body = at('#/paths/~1v1~1matting/post/requestBody/description');
-  assert.match(String(body), new RegExp(`At most ${REQUEST_BODY_BYTES_MAX / 2 ** 20} MiB`));
+  t.regex(String(body), new RegExp(`At most ${REQUEST_BODY_BYTES_MAX / 2 ** 20} MiB`));
   const mediaTypes = TRANSPARENT_FORMATS.map(contentTypeOf);
-  assert.deepEqual(at(`${schemas}/Result/properties/format/enum`), OUTPUT_FORMATS);
+  t.deepEqual(at(`${schemas}/Result/properties/format/enum`), OUTPUT_FORMATS);
   const all = OUTPUT_FORMATS.map(contentTypeOf);
-  assert.deepEqual(at(`${schemas}/Result/properties/contentType/enum`), all);
+  t.deepEqual(at(`${schemas}/Result/properties/contentType/enum`), all);
   for (const status of [200, 206]) {
     const content = at(`#/paths/~1v1~1results~1{token}/get/responses/${status}/content`) as Json;
-    assert.deepEqual(Object.keys(content), [...mediaTypes, contentTypeOf('jpeg')]);
+    t.deepEqual(Object.keys(content), [...mediaTypes, contentTypeOf('jpeg')]);
   }
   const waited = at('#/paths/~1v1~1matting/post/responses/200/content') as Json;
   const answers = ['application/json', ...mediaTypes, contentTypeOf('jpeg')];
-  assert.deepEqual(Object.keys(waited), answers);
+  t.deepEqual(Object.keys(waited), answers);
   const wish = at(`${schemas}/MattingRequest/properties/output_format`) as Json;
-  assert.deepEqual(wish.examples, TRANSPARENT_FORMATS);
+  t.deepEqual(wish.examples, TRANSPARENT_FORMATS);
   const named = [...String(wish.description).matchAll(/`(\w+)`/g)].map(([, format]) => format);
   const wishes = [...TRANSPARENT_FORMATS, 'jpeg', 'jpg'];
-  assert.deepEqual(named, wishes);
+  t.deepEqual(named, wishes);
   const pattern = new RegExp(String(wish.pattern));
   const others = ['gif', 'pngs', 'jpgs', 'zip', ''];
   const taken = [...wishes, ...others].filter(format => pattern.test(format));
-  assert.deepEqual(taken, wishes);
-  assert.ok(wishes.every(format => pattern.test(format.toUpperCase())));
+  t.deepEqual(taken, wishes);
+  t.true(wishes.every(format => pattern.test(format.toUpperCase())));
 });
 
-test('its error codes are the public ones of the catalogue', () => {
+test('its error codes are the public ones of the catalogue', t => {
   const codes = Object.entries(ERROR_CATALOGUE)
     .filter(([, spec]) => spec.scope === 'public')
     .map(([code]) => code);
-  assert.deepEqual(at('#/components/schemas/ErrorCode/enum'), codes);
+  t.deepEqual(at('#/components/schemas/ErrorCode/enum'), codes);
 });
 
 const SECRET = 'a secret of 24 characters';
@@ -276,18 +277,18 @@ const bodies: readonly (readonly [sent: unknown, isTaken: boolean])[] = [
   [imageBody({ callbackUrl: CALLBACK }), false],
 ];
 
-test('the schema of a submission takes what the service takes', async () => {
+test('the schema of a submission takes what the service takes', async t => {
   const pointer = '#/components/schemas/MattingRequest';
   for (const [sent, isTaken] of bodies) {
     const text = JSON.stringify(sent);
     const answer = await app.post('/v1/matting/jobs', text);
-    assert.equal(answer.statusCode, isTaken ? 202 : 400, `${text}\n${answer.payload}`);
+    t.is(answer.statusCode, isTaken ? 202 : 400, `${text}\n${answer.payload}`);
     const error = checker.schemaError(pointer, sent);
-    assert.equal(error === undefined, isTaken, `${text}\n${error}`);
+    t.is(error === undefined, isTaken, `${text}\n${error}`);
   }
 });
 
-test('what is sent to a callback fits the schema of its webhook', async () => {
+test('what is sent to a callback fits the schema of its webhook', async t => {
   const key = { callback_url: CALLBACK, callback_secret: SECRET };
   const submit = async (): Promise<string> =>
     (await app.post('/v1/matting/jobs', imageBody(key))).json().job_id;
@@ -301,10 +302,10 @@ test('what is sent to a callback fits the schema of its webhook', async () => {
     const job = await app.stores.jobs.find(jobId);
     assert.ok(job);
     const body = JSON.parse(renderOutboxBody(app.services.jobViews, job));
-    assert.equal(body.type, type);
+    t.is(body.type, type);
     const content = `${escapePointer('application/json')}`;
     const pointer = `#/webhooks/${type}/post/requestBody/content/${content}/schema`;
-    assert.equal(checker.schemaError(pointer, body), undefined);
-    assert.notEqual(checker.schemaError(pointer, { ...body, type: 'other' }), undefined);
+    t.is(checker.schemaError(pointer, body), undefined);
+    t.not(checker.schemaError(pointer, { ...body, type: 'other' }), undefined);
   }
 });

@@ -1,5 +1,5 @@
 /** Requests of the tests of the contract. */
-import type { TestContext } from 'node:test';
+import type { ExecutionContext } from 'ava';
 import { openTestApp, type TestApp } from '../../control-plane/test/support/test-app.ts';
 import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/object-store.ts';
 
@@ -13,10 +13,10 @@ export interface Request {
 }
 
 /** A service whose result links lead to its storage. */
-export async function openLeadingApp(t: TestContext): Promise<TestApp> {
+export async function openLeadingApp(t: ExecutionContext): Promise<TestApp> {
   Object.assign(process.env, CREDENTIALS_ENV);
   const store = await createObjectStore('stand-in');
-  t.after(() => store.close());
+  t.teardown(() => store.close());
   const app = await openTestApp({ storageUrl: store.url(), resultDownloads: 'redirect' }, t);
   return app;
 }

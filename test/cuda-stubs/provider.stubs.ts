@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import pino from 'pino';
 import { runOnce, runSeries } from '../../inference-node/src/engine/choice/answer-picture.ts';
 import {
@@ -34,8 +34,11 @@ import { readEngineEnvironment } from '../../inference-node/src/providers/engine
 import { installProvider } from '../../inference-node/src/providers/install-provider.ts';
 import { findLibraries } from '../../inference-node/src/providers/library-search.ts';
 import { graphBytes, tinyGraph } from '../../inference-node/test/models/onnx/tiny-graph.ts';
+import { rejectsWith } from '../support/throws.ts';
 import { writeTinyModel } from '../support/tiny-model.ts';
 import { buildStubs } from './build-stubs.ts';
+
+const test = ava.serial;
 
 const WHEEL = process.env.MATTING_TEST_CUDA_WHEEL;
 const COUNTERS = { copiesTo: 0, bytesTo: 1, copiesFrom: 2, bytesFrom: 3, launches: 4 } as const;
@@ -50,64 +53,73 @@ let childEnv: Record<string, string>;
 
 const skip = WHEEL === undefined ? 'MATTING_TEST_CUDA_WHEEL names no wheel' : false;
 
-describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
-  before(async () => {
-    folder = await mkdtemp(path.join(tmpdir(), 'cuda-stubs-'));
-    stubs = await mkdtemp(path.join(folder, 'libraries-'));
-    assert.equal(buildStubs(stubs), undefined);
-    const providerDir = path.join(folder, 'providers');
-    const from = WHEEL as string;
-    const { record } = await installProvider({
-      ...{ from, providerDir, accepted: [], ldLibraryPath: undefined },
-      libraryFolders: [stubs],
-    });
-    assert.deepEqual(record.libraryFolders, [stubs]);
-    ({ childEnv } = (await readEngineEnvironment(providerDir, {})) as {
-      childEnv: Record<string, string>;
-    });
-  });
-  after(() => rm(folder, { recursive: true }));
+const missing = skip ? [] : await missingLibraries();
 
-  it('says in one line what is missing, as the check does', async () => {
-    const search = { ldLibraryPath: undefined, further: [] };
-    const found = await findLibraries('libonnxruntime_providers_cuda.so', search);
-    const missing = found.filter(({ path: file }) => file === undefined);
-    if (missing.length === 0) return;
-    const { LD_LIBRARY_PATH: _, ...without } = childEnv;
-    await refused(without, new RegExp(`: ${missing[0]?.name} is missing \\(`));
+test.before(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'cuda-stubs-'));
+  stubs = await mkdtemp(path.join(folder, 'libraries-'));
+  assert.equal(buildStubs(stubs), undefined);
+  const providerDir = path.join(folder, 'providers');
+  const from = WHEEL as string;
+  const { record } = await installProvider({
+    ...{ from, providerDir, accepted: [], ldLibraryPath: undefined },
+    libraryFolders: [stubs],
   });
+  assert.deepEqual(record.libraryFolders, [stubs]);
+  ({ childEnv } = (await readEngineEnvironment(providerDir, {})) as {
+    childEnv: Record<string, string>;
+  });
+});
+test.after.always(() => rm(folder, { recursive: true }));
 
-  it('ends at a driver without a device with the line that matters', async () => {
+test.runIf(missing.length > 0)('says in one line what is missing, as the check does', async t => {
+  const { LD_LIBRARY_PATH: _, ...without } = childEnv;
+  await refused(t, without, new RegExp(`: ${missing[0]?.name} is missing \\(`));
+});
+
+async function missingLibraries() {
+  const search = { ldLibraryPath: undefined, further: [] };
+  const found = await findLibraries('libonnxruntime_providers_cuda.so', search);
+  return found.filter(({ path: file }) => file === undefined);
+}
+
+test.skipIf(Boolean(skip))(
+  'ends at a driver without a device with the line that matters',
+  async t => {
     await refused(
+      t,
       { ...childEnv, CUDA_STUB_DEVICES: '0' },
       /here: CUDA failure 100: no CUDA-capable device is detected$/,
     );
-  });
+  },
+);
 
-  it('is refused where it computes another matte than the CPU', async () => {
-    await refused(childEnv, /it computes another matte than the CPU \(mean difference/);
-  });
+test.skipIf(Boolean(skip))('is refused where it computes another matte than the CPU', async t => {
+  await refused(t, childEnv, /it computes another matte than the CPU \(mean difference/);
+});
 
-  it('copies a picture in and its matte out, once each a run', async () => {
-    const counts = path.join(folder, 'counts');
-    await writeFile(counts, Buffer.alloc(8 * 8));
-    const alpha = await runOnce({
-      spec: { ...PROBE_SPEC, provider: 'cuda' },
-      graph: encodeProbeGraph(),
-      rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
-      childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
-      timeoutMs: 120_000,
-    });
-    assert.equal(alpha.length, PIXELS);
-    const read = await counterOf(counts);
-    // Two warm-up runs and the run itself.
-    assert.equal(read('copiesFrom'), 3);
-    assert.equal(read('bytesFrom'), 3 * PIXELS * FLOAT_BYTES);
-    assert.ok(read('bytesTo') >= 3 * 3 * PIXELS * FLOAT_BYTES);
-    assert.ok(read('launches') > 0);
+test.skipIf(Boolean(skip))('copies a picture in and its matte out, once each a run', async t => {
+  const counts = path.join(folder, 'counts');
+  await writeFile(counts, Buffer.alloc(8 * 8));
+  const alpha = await runOnce({
+    spec: { ...PROBE_SPEC, provider: 'cuda' },
+    graph: encodeProbeGraph(),
+    rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+    childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
+    timeoutMs: 120_000,
   });
+  t.is(alpha.length, PIXELS);
+  const read = await counterOf(counts);
+  // Two warm-up runs and the run itself.
+  t.is(read('copiesFrom'), 3);
+  t.is(read('bytesFrom'), 3 * PIXELS * FLOAT_BYTES);
+  t.true(read('bytesTo') >= 3 * 3 * PIXELS * FLOAT_BYTES);
+  t.true(read('launches') > 0);
+});
 
-  it('takes bytes and answers with bytes, half precision within, without the CPU', async () => {
+test.skipIf(Boolean(skip))(
+  'takes bytes and answers with bytes, half precision within, without the CPU',
+  async t => {
     const counts = path.join(folder, 'counts-of-bytes');
     await writeFile(counts, Buffer.alloc(8 * 8));
     const size = { width: SIDE_PX, height: SIDE_PX };
@@ -120,13 +132,16 @@ describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
       childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
       timeoutMs: 120_000,
     });
-    assert.equal(alpha.length, PIXELS);
+    t.is(alpha.length, PIXELS);
     const read = await counterOf(counts);
-    assert.equal(read('bytesFrom'), 3 * (PIXELS + DOUBLE_BYTES));
-    assert.equal(read('copiesFrom'), 2 * 3);
-  });
+    t.is(read('bytesFrom'), 3 * (PIXELS + DOUBLE_BYTES));
+    t.is(read('copiesFrom'), 2 * 3);
+  },
+);
 
-  it('says of operators that it has no kernel for that they run on the CPU', async () => {
+test.skipIf(Boolean(skip))(
+  'says of operators that it has no kernel for that they run on the CPU',
+  async t => {
     const size = { width: SIDE_PX, height: SIDE_PX };
     const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX })));
     const bytes = bytesAtBothEnds(PROBE_SPEC, size)(setInputSize(source, size, size));
@@ -148,13 +163,16 @@ describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
     try {
       await pool.ready();
       const said = `${path22} has operators without a kernel of CUDA: they run on the CPU`;
-      assert.ok(lines.includes(said), lines.join('\n'));
+      t.true(lines.includes(said), lines.join('\n'));
     } finally {
       await pool.close(0);
     }
-  });
+  },
+);
 
-  it('copies several pictures in and their mattes out as one, in one run', async () => {
+test.skipIf(Boolean(skip))(
+  'copies several pictures in and their mattes out as one, in one run',
+  async t => {
     const counts = path.join(folder, 'counts-of-several');
     await writeFile(counts, Buffer.alloc(8 * 8));
     const size = { width: SIDE_PX, height: SIDE_PX };
@@ -177,44 +195,44 @@ describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
         timeoutMs: 120_000,
       });
     const [one, four] = await series([[picture], [picture, picture, picture, picture]]);
-    assert.deepEqual([one?.length, four?.length], [1, 4]);
-    assert.ok(four?.every(alpha => alpha.length === PIXELS));
+    t.deepEqual([one?.length, four?.length], [1, 4]);
+    t.truthy(four?.every(alpha => alpha.length === PIXELS));
     const read = await counterOf(counts);
     // Two warm-up runs of each graph, for one, two and four, and a run of the first and the last.
     const [runs, pictures] = [2 * 3 + 2, 2 * (1 + 2 + 4) + 1 + 4];
-    assert.equal(read('copiesFrom'), 2 * runs);
-    assert.equal(read('bytesFrom'), pictures * PIXELS + runs * DOUBLE_BYTES);
-  });
+    t.is(read('copiesFrom'), 2 * runs);
+    t.is(read('bytesFrom'), pictures * PIXELS + runs * DOUBLE_BYTES);
+  },
+);
 
-  it('runs engines on two devices, of which one is lost alone', async () => {
-    const lost = path.join(folder, 'lost');
-    await writeFile(lost, '');
-    const [one, two] = [deviceOf('GPU-one'), deviceOf('GPU-two')];
-    const model = await writeTinyModel(folder, { width: SIDE_PX, height: SIDE_PX });
-    const pool = openEnginePool({
-      model: { ...model, provider: 'cuda' },
-      engines: 2,
-      threadsPerEngine: 1,
-      devices: [one, two],
-      childEnv: { ...childEnv, CUDA_STUB_LOST: lost },
-      log: pino({ level: 'silent' }),
-    });
-    try {
-      await untilPool(pool, () => pool.snapshot().enginesReady === 2);
-      await writeFile(lost, 'GPU-one\n');
-      const rgb = new Uint8Array(3 * PIXELS);
-      const { signal } = new AbortController();
-      const runs = [1, 2].map(() => pool.run({ rgb, priority: 'sync', signal }));
-      const outcomes = (await Promise.allSettled(runs)).map(({ status }) => status);
-      assert.deepEqual(outcomes.toSorted(), ['fulfilled', 'rejected']);
-      await untilPool(pool, () => one.outReason !== undefined);
-      assert.equal(one.outReason, 'CUDA failure 100: no CUDA-capable device is detected');
-      assert.deepEqual([two.outReason, pool.snapshot().enginesReady], [undefined, 1]);
-      await pool.run({ rgb, priority: 'sync', signal });
-    } finally {
-      await pool.close(0);
-    }
+test.skipIf(Boolean(skip))('runs engines on two devices, of which one is lost alone', async t => {
+  const lost = path.join(folder, 'lost');
+  await writeFile(lost, '');
+  const [one, two] = [deviceOf('GPU-one'), deviceOf('GPU-two')];
+  const model = await writeTinyModel(folder, { width: SIDE_PX, height: SIDE_PX });
+  const pool = openEnginePool({
+    model: { ...model, provider: 'cuda' },
+    engines: 2,
+    threadsPerEngine: 1,
+    devices: [one, two],
+    childEnv: { ...childEnv, CUDA_STUB_LOST: lost },
+    log: pino({ level: 'silent' }),
   });
+  try {
+    await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+    await writeFile(lost, 'GPU-one\n');
+    const rgb = new Uint8Array(3 * PIXELS);
+    const { signal } = new AbortController();
+    const runs = [1, 2].map(() => pool.run({ rgb, priority: 'sync', signal }));
+    const outcomes = (await Promise.allSettled(runs)).map(({ status }) => status);
+    t.deepEqual(outcomes.toSorted(), ['fulfilled', 'rejected']);
+    await untilPool(pool, () => one.outReason !== undefined);
+    t.is(one.outReason, 'CUDA failure 100: no CUDA-capable device is detected');
+    t.deepEqual([two.outReason, pool.snapshot().enginesReady], [undefined, 1]);
+    await pool.run({ rgb, priority: 'sync', signal });
+  } finally {
+    await pool.close(0);
+  }
 });
 
 async function counterOf(file: string): Promise<(name: keyof typeof COUNTERS) => number> {
@@ -222,10 +240,14 @@ async function counterOf(file: string): Promise<(name: keyof typeof COUNTERS) =>
   return name => Number(numbers.readBigUInt64LE(8 * COUNTERS[name]));
 }
 
-async function refused(env: Record<string, string>, message: RegExp): Promise<void> {
-  await assert.rejects(selectExecutionProvider('cuda', { childEnv: env }), error => {
+async function refused(
+  t: ExecutionContext,
+  env: Record<string, string>,
+  message: RegExp,
+): Promise<void> {
+  await rejectsWith(t, selectExecutionProvider('cuda', { childEnv: env }), error => {
     assert.ok(error instanceof ExecutionProviderError, String(error));
-    assert.match(error.message, message);
+    t.regex(error.message, message);
     return true;
   });
 }

@@ -3,7 +3,7 @@
  * member, under load while a test hurts a member.
  */
 import assert from 'node:assert/strict';
-import type { TestContext } from 'node:test';
+import type { ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { cutOutOf } from '../../control-plane/test/nodes/scripted-exchange.ts';
 import { assertBalanced } from '../../control-plane/test/store/fixtures.ts';
@@ -54,7 +54,7 @@ export class ServiceOnCluster {
   }
 
   /** Every job that was accepted succeeds and is charged once, and none waits for long. */
-  async requireFailOver(context: TestContext, hurt: () => Promise<void>): Promise<void> {
+  async requireFailOver(context: ExecutionContext, hurt: () => Promise<void>): Promise<void> {
     const caller = await patiently(() => this.replicas.createCaller(1e6));
     const load = await SteadyLoad.start({
       baseUrl: this.#baseUrl,
@@ -71,7 +71,7 @@ export class ServiceOnCluster {
     await load.more(JOBS_AROUND);
     await load.finish();
     const gapMs = longestGapMs(load, hurtAtMs);
-    context.diagnostic(`${load.summary()}; no job ended for ${Math.round(gapMs)} ms`);
+    context.log(`${load.summary()}; no job ended for ${Math.round(gapMs)} ms`);
     await this.#requireMoney(caller, load);
     assert.ok(gapMs < STANDSTILL_MS_MAX, `no job ended for ${Math.round(gapMs)} ms`);
   }

@@ -9,12 +9,12 @@ const PLACES = [
   'control-plane/test/services/notification/*.test.ts',
   'control-plane/test/services/dispatch/*.test.ts',
   // Two control planes, their notifications, and those that die or stand still.
-  'control-plane/test/compose/{replicas,webhooks}.test.ts',
-  'control-plane/test/compose/{orders-kill,stopped,database-outage}.storm.ts',
+  'control-plane/test/compose/replicas.test.ts',
+  'control-plane/test/compose/{kills,stopped,database-outage}.storm.ts',
 ];
 
 /** A test that never asks for a server would only repeat what `make test` has shown. */
-const ASKS_FOR_SERVER = /\bDIALECTS\b|\bdescribe(OnDatabases|Stores)\(|skipReason\('mysql'\)/;
+const ASKS_FOR_SERVER = /\bDIALECTS\b|\bon(Databases|Stores)\(|skipReason\('mysql'\)/;
 
 /** Relative to the project's directory. */
 export function suiteFiles(): string[] {

@@ -4,16 +4,18 @@
  * sources and of the contract.
  */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import { openSource } from '../../control-plane/test/sources/loopback-source.ts';
 import { descendantsOf, type RunningService, startService } from '../support/running-service.ts';
+
+const test = ava.serial;
 
 let service: RunningService;
 let engines: number[];
 let photo: Buffer;
 
-before(async () => {
+test.before(async () => {
   photo = await sharp({
     create: { width: 320, height: 240, channels: 3, background: { r: 200, g: 90, b: 40 } },
   })
@@ -25,7 +27,7 @@ before(async () => {
   assert.ok(engines.length > 0);
 });
 
-after(() => service?.close());
+test.after.always(() => service?.close());
 
 function enginePids(): number[] {
   return descendantsOf(service.process.pid ?? 0)
@@ -42,20 +44,25 @@ function disc(): Uint8Array {
   return pixels;
 }
 
-async function refused(body: unknown, status: number, code: string): Promise<void> {
+async function refused(
+  t: ExecutionContext,
+  body: unknown,
+  status: number,
+  code: string,
+): Promise<void> {
   const before = await service.credits();
   const answer = await service.post(body);
   const text = JSON.stringify(answer.body);
-  assert.equal(answer.status, status, text);
-  assert.equal(answer.body.code, code, text);
-  assert.match(answer.headers.get('content-type') ?? '', /^application\/problem\+json/);
-  assert.ok(answer.headers.get('x-request-id'));
-  assert.deepEqual(await service.credits(), before, 'no credit moved');
+  t.is(answer.status, status, text);
+  t.is(answer.body.code, code, text);
+  t.regex(answer.headers.get('content-type') ?? '', /^application\/problem\+json/);
+  t.truthy(answer.headers.get('x-request-id'));
+  t.deepEqual(await service.credits(), before, 'no credit moved');
 }
 
 const base64 = (bytes: Uint8Array) => ({ image_base64: Buffer.from(bytes).toString('base64') });
 
-test('truncated images fail, and the credit comes back', async () => {
+test('truncated images fail, and the credit comes back', async t => {
   // Noise, so that half the file is half the picture and not an empty tail.
   const noise = Buffer.from(Array.from({ length: 96 * 96 * 3 }, (_, i) => (i * 7919) % 251));
   const picture = sharp(noise, { raw: { width: 96, height: 96, channels: 3 } });
@@ -66,31 +73,31 @@ test('truncated images fail, and the credit comes back', async () => {
     picture.clone().avif().toBuffer(),
   ]);
   for (const file of files) {
-    await refused(base64(file.subarray(0, file.length >> 1)), 422, 'PROCESSING_FAILED');
+    await refused(t, base64(file.subarray(0, file.length >> 1)), 422, 'PROCESSING_FAILED');
   }
 });
 
-test('one pixel is an image', async () => {
+test('one pixel is an image', async t => {
   const pixel = sharp({ create: { width: 1, height: 1, channels: 3, background: '#468' } });
   const { status, body } = await service.post(base64(await pixel.png().toBuffer()));
-  assert.equal(status, 200, JSON.stringify(body));
-  assert.deepEqual([body.result?.width, body.result?.height], [1, 1]);
+  t.is(status, 200, JSON.stringify(body));
+  t.deepEqual([body.result?.width, body.result?.height], [1, 1]);
 });
 
-test('a picture behind a URL, and one that is not there', async () => {
+test('a picture behind a URL, and one that is not there', async t => {
   await using pictures = await openSource((request, response) => {
     if (request.url === '/photo.jpg') response.end(photo);
     else response.writeHead(404).end('nothing');
   });
   const { status, body } = await service.post({ image_url: `${pictures.url}/photo.jpg` });
-  assert.equal(status, 200, JSON.stringify(body));
-  await refused({ image_url: `${pictures.url}/404` }, 400, 'IMAGE_DOWNLOAD_FAILED');
+  t.is(status, 200, JSON.stringify(body));
+  await refused(t, { image_url: `${pictures.url}/404` }, 400, 'IMAGE_DOWNLOAD_FAILED');
 });
 
-test('after all that: no engine died and a photo is cut out', async () => {
-  assert.deepEqual(enginePids(), engines);
+test('after all that: no engine died and a photo is cut out', async t => {
+  t.deepEqual(enginePids(), engines);
   const { status, body } = await service.post(base64(photo));
-  assert.equal(status, 200, JSON.stringify(body));
+  t.is(status, 200, JSON.stringify(body));
   const credits = await service.credits();
-  assert.equal(credits.reserved, 0);
+  t.is(credits.reserved, 0);
 });

@@ -1,11 +1,10 @@
 /** MATTING_COMMERCIAL_USE as a person meets it: what is refused, and what runs under which terms. */
-import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, test } from 'node:test';
 import { promisify } from 'node:util';
 import { credentials, Metadata, type ServiceError } from '@grpc/grpc-js';
+import ava from 'ava';
 import {
   type GetNodeInfoResponse,
   MatteHeader,
@@ -19,9 +18,11 @@ import {
   startService,
 } from '../support/running-service.ts';
 
+const test = ava.serial;
+
 const folder = mkdtempSync(path.join(tmpdir(), 'matting-commercial-use-'));
 let service: RunningService | undefined;
-after(async () => {
+test.after.always(async () => {
   if (service?.process.exitCode === null) await service.close();
   rmSync(folder, { recursive: true, force: true });
 });
@@ -32,7 +33,7 @@ for (const [command, gate, quality, refused] of [
   ['cutout', 'weights', 'fast', ['isnet']],
   ['cutout', 'strict', 'best', ['isnet', 'modnet']],
 ] as const) {
-  test(`${command} refuses ${quality} under ${gate}, and fetches and makes nothing`, async () => {
+  test(`${command} refuses ${quality} under ${gate}, and fetches and makes nothing`, async t => {
     const modelDir = path.join(folder, `${command}-${gate}`);
     const { env, dataDir } = await isolatedEnv({
       MATTING_COMMERCIAL_USE: gate,
@@ -44,32 +45,29 @@ for (const [command, gate, quality, refused] of [
     });
     const args = command === 'up' ? [command] : [command, '--out', path.join(folder, 'cut.png')];
     const { exited, output } = spawnMatting(args, env);
-    assert.equal(await exited, 78, output());
+    t.is(await exited, 78, output());
     const said = [...output().matchAll(/must be met by every model: \w+ refuses (\w+) \(/g)];
-    assert.deepEqual(
+    t.deepEqual(
       said.map(([, model]) => model),
       refused,
       output(),
     );
-    assert.match(
-      output(),
-      /must be .*a model of your own \(models\/README\.md, "Commercial use"\)/,
-    );
-    assert.doesNotMatch(output(), /Fetching|cannot fetch|Ready:|\n\s+at /);
-    for (const model of refused) assert.ok(!existsSync(path.join(modelDir, model)));
+    t.regex(output(), /must be .*a model of your own \(models\/README\.md, "Commercial use"\)/);
+    t.notRegex(output(), /Fetching|cannot fetch|Ready:|\n\s+at /);
+    for (const model of refused) t.true(!existsSync(path.join(modelDir, model)));
     await requireNothingLeft(dataDir);
   });
 }
 
-test('under weights the permissive plan runs, says its terms, and no caller reaches isnet', async () => {
+test('under weights the permissive plan runs, says its terms, and no caller reaches isnet', async t => {
   service = await startService({
     MATTING_COMMERCIAL_USE: 'weights',
     MATTING_QUALITY: 'permissive',
     MATTING_MODEL: '',
   });
   const [said] = /^Models: plan permissive, commercial use: .*$/m.exec(service.output()) ?? [];
-  assert.match(said ?? '', /u2netp weights yes, training data unclear/, service.output());
-  assert.doesNotMatch(said ?? '', /isnet/);
+  t.regex(said ?? '', /u2netp weights yes, training data unclear/, service.output());
+  t.notRegex(said ?? '', /isnet/);
 
   const metadata = new Metadata();
   const token = readFileSync(path.join(service.dataDir, 'node-token'), 'utf8').trim();
@@ -81,12 +79,12 @@ test('under weights the permissive plan runs, says its terms, and no caller reac
     ...args: [object, Metadata]
   ) => Promise<GetNodeInfoResponse>;
   const info = await getNodeInfo({}, metadata);
-  assert.equal(info.commercialUseRequired, 'weights');
-  assert.deepEqual(info.plans, ['permissive']);
-  for (const { licence } of info.models) assert.equal(licence?.weights?.commercialUse, 'yes');
+  t.is(info.commercialUseRequired, 'weights');
+  t.deepEqual(info.plans, ['permissive']);
+  for (const { licence } of info.models) t.is(licence?.weights?.commercialUse, 'yes');
   const page = await fetch(`http://127.0.0.1:${MATTING_NODE_HTTP_PORT}/info`);
   const shown = (await page.json()) as GetNodeInfoResponse;
-  assert.deepEqual(
+  t.deepEqual(
     shown.models.map(({ licence }) => licence),
     info.models.map(({ licence }) => licence),
   );
@@ -96,7 +94,7 @@ test('under weights the permissive plan runs, says its terms, and no caller reac
     const ended = new Promise<ServiceError>(resolve => call.once('error', resolve));
     call.resume().write({ message: { $case: 'header', value } });
     const code = (await ended).metadata.get('matting-error-code')[0];
-    assert.equal(code, 'NODE_INCAPABLE', JSON.stringify(asked));
+    t.is(code, 'NODE_INCAPABLE', JSON.stringify(asked));
   }
   client.close();
   await service.close();

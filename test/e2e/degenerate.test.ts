@@ -4,7 +4,7 @@
  * something.
  */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import {
   asSharp,
   type Colour,
@@ -15,6 +15,8 @@ import {
 import { at } from '../support/at.ts';
 import { type RunningService, startService } from '../support/running-service.ts';
 
+const test = ava.serial;
+
 const WIDTH = 320;
 const HEIGHT = 240;
 /** Levels of 255: what the models leave of a picture without a subject is some 10 levels. */
@@ -22,10 +24,10 @@ const FAINT_ALPHA_MAX = 40;
 
 let service: RunningService;
 
-before(async () => {
+test.before(async () => {
   service = await startService({ MATTING_MODEL: '' });
 });
-after(() => service?.close());
+test.after.always(() => service?.close());
 
 let state = 5;
 /** The same numbers in every run. */
@@ -42,24 +44,27 @@ const slope: Colour = (x, y) => [40 + (170 * x) / WIDTH, 40 + (170 * y) / HEIGHT
 const isOnDisc = (x: number, y: number) => Math.hypot(x - WIDTH / 2, y - HEIGHT / 2) < 75;
 
 /** A cut-out of the picture's own size, with alpha. */
-async function cutOut(pixels: Pixels): Promise<{ rgba: Buffer; alphas: Uint8Array }> {
+async function cutOut(
+  t: ExecutionContext,
+  pixels: Pixels,
+): Promise<{ rgba: Buffer; alphas: Uint8Array }> {
   const png = await asSharp(pixels).png().toBuffer();
   const { status, body } = await service.post({ image_base64: png.toString('base64') });
-  assert.equal(status, 200, JSON.stringify(body));
+  t.is(status, 200, JSON.stringify(body));
   const { width, height } = pixels;
   const result = body.result ?? assert.fail('no result');
-  assert.deepEqual([result.format, result.width, result.height], ['png', width, height]);
+  t.deepEqual([result.format, result.width, result.height], ['png', width, height]);
   const file = Buffer.from(await (await fetch(result.url)).arrayBuffer());
-  assert.equal(file.length, result.sizeBytes);
+  t.is(file.length, result.sizeBytes);
   const { data, ...read } = await readRgba(file, 'png');
-  assert.deepEqual([read.width, read.height, data.length], [width, height, width * height * 4]);
+  t.deepEqual([read.width, read.height, data.length], [width, height, width * height * 4]);
   return { rgba: data, alphas: data.filter((_, i) => i % 4 === 3) };
 }
 
 /** PNG keeps what it is given: black wherever nothing is seen. */
-function requireNothingHidden(rgba: Buffer): void {
+function requireNothingHidden(t: ExecutionContext, rgba: Buffer): void {
   for (let i = 0; i < rgba.length; i += 4) {
-    if (rgba[i + 3] === 0) assert.deepEqual([...rgba.subarray(i, i + 3)], [0, 0, 0]);
+    if (rgba[i + 3] === 0) t.deepEqual([...rgba.subarray(i, i + 3)], [0, 0, 0]);
   }
 }
 
@@ -72,29 +77,32 @@ const WITHOUT_SUBJECT: Readonly<Record<string, Pixels>> = {
 };
 
 for (const [name, pixels] of Object.entries(WITHOUT_SUBJECT)) {
-  test(`${name}, without a subject, comes out transparent or nearly so`, async () => {
-    const { rgba, alphas } = await cutOut(pixels);
+  test(`${name}, without a subject, comes out transparent or nearly so`, async t => {
+    const { rgba, alphas } = await cutOut(t, pixels);
     const most = Math.max(...alphas);
-    assert.ok(most <= FAINT_ALPHA_MAX, `alpha up to ${most}`);
-    requireNothingHidden(rgba);
+    t.true(most <= FAINT_ALPHA_MAX, `alpha up to ${most}`);
+    requireNothingHidden(t, rgba);
   });
 }
 
-test('a subject on one colour is whole, and the background is gone', async () => {
+test('a subject on one colour is whole, and the background is gone', async t => {
   const picture = paintRgb((x, y) => (isOnDisc(x, y) ? [200, 60, 40] : [230, 230, 230]));
-  const { rgba, alphas } = await cutOut(picture);
-  assert.ok(at(alphas, WIDTH * (HEIGHT / 2) + WIDTH / 2) > 240, 'the middle of the disc');
+  const { rgba, alphas } = await cutOut(t, picture);
+  t.true(at(alphas, WIDTH * (HEIGHT / 2) + WIDTH / 2) > 240, 'the middle of the disc');
   const inside = alphas.filter((_, i) => isOnDisc(i % WIDTH, Math.floor(i / WIDTH)));
   const outside = alphas.filter((_, i) => !isOnDisc(i % WIDTH, Math.floor(i / WIDTH)));
   const mean = (values: Uint8Array) => values.reduce((sum, v) => sum + v, 0) / values.length;
-  assert.ok(mean(inside) > 230, `the disc has ${mean(inside)}`);
-  assert.ok(mean(outside) < 10, `the background has ${mean(outside)}`);
-  requireNothingHidden(rgba);
+  t.true(mean(inside) > 230, `the disc has ${mean(inside)}`);
+  t.true(mean(outside) < 10, `the background has ${mean(outside)}`);
+  requireNothingHidden(t, rgba);
 });
 
-test('a transparent picture stays transparent, and its hidden colours are not kept', async () => {
-  const { rgba } = await cutOut(paint(WIDTH, HEIGHT, 4, () => [200, 10, 10, 0]));
-  assert.ok(rgba.every(value => value === 0));
+test('a transparent picture stays transparent, and its hidden colours are not kept', async t => {
+  const { rgba } = await cutOut(
+    t,
+    paint(WIDTH, HEIGHT, 4, () => [200, 10, 10, 0]),
+  );
+  t.true(rgba.every(value => value === 0));
 });
 
 /** Stripes like fur up to every border: there is no background to tell it from. */
@@ -108,9 +116,9 @@ const PAGE = paintRgb((x, y) => {
   return isInk ? [20, 20, 20] : [250, 250, 250];
 });
 
-test('a subject that fills the picture and a page of text are pictures like any other', async () => {
+test('a subject that fills the picture and a page of text are pictures like any other', async t => {
   for (const picture of [ALL_SUBJECT, PAGE]) {
-    const { rgba } = await cutOut(picture);
-    requireNothingHidden(rgba);
+    const { rgba } = await cutOut(t, picture);
+    requireNothingHidden(t, rgba);
   }
 });

@@ -6,7 +6,8 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import ava from 'ava';
+import { groupIf } from '../support/database.ts';
 import {
   CREDENTIALS_ENV,
   missingStore,
@@ -14,6 +15,8 @@ import {
   useObjectStore,
 } from '../support/object-storage/object-store.ts';
 import { ROOT, type RunningService, startService } from '../support/running-service.ts';
+
+const test = ava.serial;
 
 const PHOTO = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
 
@@ -40,72 +43,70 @@ const ASKED: readonly Asked[] = [
 ];
 
 for (const kind of OBJECT_STORES) {
-  describe(`files that go straight to ${kind}`, { skip: missingStore(kind) }, () => {
-    const store = useObjectStore(kind);
-    let service: RunningService;
+  const isHere = missingStore(kind) === false;
+  const group = groupIf(isHere, test, `files that go straight to ${kind}`);
+  const store = useObjectStore(group, kind);
+  let service: RunningService;
 
-    before(async () => {
-      service = await startService({
-        ...CREDENTIALS_ENV,
-        MATTING_STORAGE_URL: store.url(),
-        MATTING_DIRECT_STORAGE: 'true',
-        MATTING_DIRECT_STORAGE_ENDPOINTS: store.endpoint,
-      });
+  group.before(async () => {
+    service = await startService({
+      ...CREDENTIALS_ENV,
+      MATTING_STORAGE_URL: store.url(),
+      MATTING_DIRECT_STORAGE: 'true',
+      MATTING_DIRECT_STORAGE_ENDPOINTS: store.endpoint,
     });
-    after(() => service?.close());
+  });
+  group.after.always(() => service?.close());
 
-    const attempts = async () => {
-      const page = await fetch(`http://127.0.0.1:${service.env.MATTING_METRICS_PORT}/metrics`);
-      const lines = (await page.text()).split('\n');
-      const counted = lines.filter(line =>
-        line.startsWith('matting_control_direct_attempts_total'),
-      );
-      const each = counted.map(line => {
-        const [, outcome = '', value = ''] = /outcome="([^"]+)"\} (\d+)/.exec(line) ?? [];
-        return [outcome, Number(value)] as const;
-      });
-      return Object.fromEntries(each.filter(([, value]) => value > 0));
-    };
-
-    for (const [index, { name, fields, type, size = [1200, 900] }] of ASKED.entries()) {
-      it(`${name}: put by the node, seen by the control plane, charged once`, async () => {
-        const { available } = await service.credits();
-        const image_base64 = PHOTO.toString('base64');
-        const { status, body } = await service.post({ image_base64, ...fields });
-        assert.equal(status, 200, JSON.stringify(body));
-        const { result } = body;
-        assert.ok(result !== undefined);
-        assert.deepEqual([result.contentType, result.width, result.height], [type, ...size]);
-        const link = await fetch(result.url);
-        assert.equal(link.headers.get('content-type'), type);
-        assert.equal((await link.arrayBuffer()).byteLength, result.sizeBytes);
-        assert.equal((await service.credits()).available, available - 1);
-        assert.deepEqual(await attempts(), { done: index + 1 });
-      });
-    }
-
-    it('a picture behind the subject travels the same way', async () => {
-      const before = await attempts();
-      const form = new FormData();
-      form.set('image_file', new Blob([PHOTO]), 'photo.jpg');
-      form.set('background_file', new Blob([PHOTO]), 'behind.jpg');
-      form.set('output_format', 'jpeg');
-      const answer = await fetch(`${service.baseUrl}/v1/matting`, {
-        method: 'POST',
-        headers: { authorization: `Bearer ${service.apiKey}`, 'idempotency-key': randomUUID() },
-        body: form,
-      });
-      const text = await answer.text();
-      assert.equal(answer.status, 200, text);
-      assert.deepEqual(await attempts(), { done: Number(before.done) + 1 });
+  const attempts = async () => {
+    const page = await fetch(`http://127.0.0.1:${service.env.MATTING_METRICS_PORT}/metrics`);
+    const lines = (await page.text()).split('\n');
+    const counted = lines.filter(line => line.startsWith('matting_control_direct_attempts_total'));
+    const each = counted.map(line => {
+      const [, outcome = '', value = ''] = /outcome="([^"]+)"\} (\d+)/.exec(line) ?? [];
+      return [outcome, Number(value)] as const;
     });
+    return Object.fromEntries(each.filter(([, value]) => value > 0));
+  };
 
-    it('a damaged photo is the photo’s fault, and costs nothing', async () => {
+  for (const [index, { name, fields, type, size = [1200, 900] }] of ASKED.entries()) {
+    group(`${name}: put by the node, seen by the control plane, charged once`, async t => {
       const { available } = await service.credits();
-      const image_base64 = PHOTO.subarray(0, PHOTO.length / 2).toString('base64');
-      const { status, body } = await service.post({ image_base64 });
-      assert.equal(status, 422, JSON.stringify(body));
-      assert.equal((await service.credits()).available, available);
+      const image_base64 = PHOTO.toString('base64');
+      const { status, body } = await service.post({ image_base64, ...fields });
+      t.is(status, 200, JSON.stringify(body));
+      const { result } = body;
+      assert.ok(result !== undefined);
+      t.deepEqual([result.contentType, result.width, result.height], [type, ...size]);
+      const link = await fetch(result.url);
+      t.is(link.headers.get('content-type'), type);
+      t.is((await link.arrayBuffer()).byteLength, result.sizeBytes);
+      t.is((await service.credits()).available, available - 1);
+      t.deepEqual(await attempts(), { done: index + 1 });
     });
+  }
+
+  group(`a picture behind the subject travels the same way`, async t => {
+    const before = await attempts();
+    const form = new FormData();
+    form.set('image_file', new Blob([PHOTO]), 'photo.jpg');
+    form.set('background_file', new Blob([PHOTO]), 'behind.jpg');
+    form.set('output_format', 'jpeg');
+    const answer = await fetch(`${service.baseUrl}/v1/matting`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${service.apiKey}`, 'idempotency-key': randomUUID() },
+      body: form,
+    });
+    const text = await answer.text();
+    t.is(answer.status, 200, text);
+    t.deepEqual(await attempts(), { done: Number(before.done) + 1 });
+  });
+
+  group(`a damaged photo is the photo’s fault, and costs nothing`, async t => {
+    const { available } = await service.credits();
+    const image_base64 = PHOTO.subarray(0, PHOTO.length / 2).toString('base64');
+    const { status, body } = await service.post({ image_base64 });
+    t.is(status, 422, JSON.stringify(body));
+    t.is((await service.credits()).available, available);
   });
 }

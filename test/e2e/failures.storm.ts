@@ -3,8 +3,8 @@
  * with the credit back, and nothing needs a restart.
  */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava from 'ava';
 import sharp from 'sharp';
 import {
   descendantsOf,
@@ -13,12 +13,14 @@ import {
   until,
 } from '../support/running-service.ts';
 
+const test = ava.serial;
+
 let service: RunningService;
 /** A photo whose decoding and encoding take long enough to be killed in the middle. */
 let large: { image_base64: string; output_format: string };
 let small: { image_base64: string };
 
-before(async () => {
+test.before(async () => {
   const noise = await sharp({
     create: {
       width: 3000,
@@ -44,7 +46,7 @@ before(async () => {
   });
 });
 
-after(() => service?.close());
+test.after.always(() => service?.close());
 
 function pidsOf(program: string): number[] {
   return descendantsOf(service.process.pid ?? 0)
@@ -104,18 +106,18 @@ async function processing(jobId: string): Promise<void> {
   );
 }
 
-test('an engine killed in the middle: the job is tried again and succeeds', async () => {
+test('an engine killed in the middle: the job is tried again and succeeds', async t => {
   const job = await submit(large);
   await processing(job);
   for (const pid of pidsOf('engine-child')) kill(pid);
-  assert.equal((await service.final(job)).status, 'succeeded');
+  t.is((await service.final(job)).status, 'succeeded');
 });
 
-test('a picture worker killed in the middle: the job is tried again and succeeds', async () => {
+test('a picture worker killed in the middle: the job is tried again and succeeds', async t => {
   const job = await submit(large);
   await processing(job);
   for (const pid of pidsOf('picture-worker')) kill(pid);
-  assert.equal((await service.final(job)).status, 'succeeded');
+  t.is((await service.final(job)).status, 'succeeded');
 });
 
 const killedEveryTime: [program: string, whenBusy: RegExp][] = [
@@ -123,19 +125,19 @@ const killedEveryTime: [program: string, whenBusy: RegExp][] = [
   ['engine-child', /^matting_node_engines_running\S* [1-9]/m],
 ];
 for (const [program, whenBusy] of killedEveryTime) {
-  test(`a ${program} killed every time under its image: the job fails, the credit is back`, async () => {
+  test(`a ${program} killed every time under its image: the job fails, the credit is back`, async t => {
     const before = await service.credits();
     const job = await submit(large);
     const release = holdDown(program, whenBusy);
     try {
       const final = await service.final(job, 120_000);
-      assert.equal(final.status, 'failed', JSON.stringify(final));
-      assert.equal(final.error?.code, 'PROCESSING_FAILED');
-      assert.deepEqual(final.credits, { reserved: 0, charged: 0 });
+      t.is(final.status, 'failed', JSON.stringify(final));
+      t.is(final.error?.code, 'PROCESSING_FAILED');
+      t.deepEqual(final.credits, { reserved: 0, charged: 0 });
     } finally {
       await release();
     }
-    assert.deepEqual(await service.credits(), before);
+    t.deepEqual(await service.credits(), before);
     await until(async () => (await service.post(small)).status === 200, {
       timeoutMs: 60_000,
       what: 'it recovers without a restart',
@@ -143,7 +145,7 @@ for (const [program, whenBusy] of killedEveryTime) {
   });
 }
 
-test('picture workers killed as they appear: the job waits, and nothing is held against it', async () => {
+test('picture workers killed as they appear: the job waits, and nothing is held against it', async t => {
   const startsFailed = async () => {
     const metrics = await nodeMetrics();
     return Number(
@@ -163,10 +165,10 @@ test('picture workers killed as they appear: the job waits, and nothing is held 
     await release();
   }
   const final = await service.final(job, 120_000);
-  assert.deepEqual([final.status, final.credits.charged], ['succeeded', 1], JSON.stringify(final));
+  t.deepEqual([final.status, final.credits.charged], ['succeeded', 1], JSON.stringify(final));
 });
 
-test('a node killed and back: accepted jobs wait and finish, new ones are refused after the grace', async () => {
+test('a node killed and back: accepted jobs wait and finish, new ones are refused after the grace', async t => {
   const job = await submit(large);
   // The supervisor starts the node again, and each start is killed.
   const release = holdDown('inference-node/src/main');
@@ -179,19 +181,19 @@ test('a node killed and back: accepted jobs wait and finish, new ones are refuse
           await delay(250);
           return false;
         }
-        assert.equal(answer.status, 503, JSON.stringify(answer.body));
-        assert.equal(answer.body.code, 'SERVICE_UNAVAILABLE');
-        assert.ok(Number(answer.headers.get('retry-after')) > 0);
+        t.is(answer.status, 503, JSON.stringify(answer.body));
+        t.is(answer.body.code, 'SERVICE_UNAVAILABLE');
+        t.true(Number(answer.headers.get('retry-after')) > 0);
         return true;
       },
       { timeoutMs: 30_000, what: 'new submissions are refused' },
     );
     // Losing the nodes later leaves it ready: the control plane itself is well.
-    assert.equal((await fetch(`${service.baseUrl}/readyz`)).status, 200);
+    t.is((await fetch(`${service.baseUrl}/readyz`)).status, 200);
   } finally {
     await release();
   }
-  assert.equal((await service.final(job, 120_000)).status, 'succeeded');
+  t.is((await service.final(job, 120_000)).status, 'succeeded');
   await until(async () => (await service.post(small)).status === 200, {
     timeoutMs: 60_000,
     what: 'new jobs are taken again',

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { after, before, test } from 'node:test';
+import ava from 'ava';
 import sharp from 'sharp';
 import {
   type LoopbackSource,
@@ -18,6 +18,8 @@ import {
   startService,
   type WireJob,
 } from '../support/running-service.ts';
+
+const test = ava.serial;
 
 const PHOTO = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
 const [WIDTH, HEIGHT] = [1200, 900];
@@ -31,7 +33,7 @@ let service: RunningService;
 let pictures: LoopbackSource;
 let blue: Buffer;
 
-before(async () => {
+test.before(async () => {
   blue = await plain([0, 0, 255], 64, 48);
   pictures = await openSource(({ url }, response) => {
     const found = url === '/photo' ? PHOTO : url === '/blue' ? blue : undefined;
@@ -39,7 +41,7 @@ before(async () => {
   });
   service = await startService();
 });
-after(async () => {
+test.after.always(async () => {
   await pictures?.[Symbol.asyncDispose]();
   await service?.close();
 });
@@ -100,7 +102,7 @@ async function pixelsOf(file: Buffer, background: Colour) {
   return { width, height, corners, box: { left, top, width: right - left, height: bottom - top } };
 }
 
-test('white, square, the subject 85 % of the frame, as JPEG: in one call', async () => {
+test('white, square, the subject 85 % of the frame, as JPEG: in one call', async t => {
   const { job, subject, file } = await made({
     crop: 'true',
     scale: '85%',
@@ -109,33 +111,33 @@ test('white, square, the subject 85 % of the frame, as JPEG: in one call', async
     background: 'white',
     output_format: 'jpg',
   });
-  assert.equal(job.status, 'succeeded', JSON.stringify(job));
-  assert.deepEqual([job.result?.contentType, job.credits.charged], ['image/jpeg', 1]);
+  t.is(job.status, 'succeeded', JSON.stringify(job));
+  t.deepEqual([job.result?.contentType, job.credits.charged], ['image/jpeg', 1]);
   const { format, hasAlpha, chromaSubsampling } = await sharp(file).metadata();
-  assert.deepEqual([format, hasAlpha, chromaSubsampling], ['jpeg', false, '4:4:4']);
+  t.deepEqual([format, hasAlpha, chromaSubsampling], ['jpeg', false, '4:4:4']);
   const { width, height, corners, box } = await pixelsOf(file, [255, 255, 255]);
-  assert.deepEqual([width, height, corners], [500, 500, [true, true]]);
+  t.deepEqual([width, height, corners], [500, 500, [true, true]]);
   const side = Math.max(box.width, box.height);
-  assert.ok(Math.abs(side - 0.85 * 500) <= 8, `the subject is ${side} of 500 pixels`);
-  assert.ok(
+  t.true(Math.abs(side - 0.85 * 500) <= 8, `the subject is ${side} of 500 pixels`);
+  t.true(
     Math.abs(box.left + box.width / 2 - 250) <= 8,
     `${JSON.stringify(box)} is not in the middle`,
   );
   assert.ok(subject);
-  assert.ok(subject.left + subject.width <= WIDTH && subject.top + subject.height <= HEIGHT);
-  assert.ok(subject.share > 0.05 && subject.share < 0.9, `a share of ${subject.share}`);
+  t.true(subject.left + subject.width <= WIDTH && subject.top + subject.height <= HEIGHT);
+  t.true(subject.share > 0.05 && subject.share < 0.9, `a share of ${subject.share}`);
   const ratio = subject.width / subject.height;
-  assert.ok(Math.abs(ratio - box.width / box.height) < 0.05, 'its proportions are kept');
+  t.true(Math.abs(ratio - box.width / box.height) < 0.05, 'its proportions are kept');
 });
 
-test('a picture behind the subject: as a file, and by its URL beside image_url', async () => {
+test('a picture behind the subject: as a file, and by its URL beside image_url', async t => {
   const red = await plain([255, 0, 0], 40, 90);
   const byFile = await made({ background_file: new Blob([red], { type: 'image/png' }) });
   const byUrl = await made({
     image_url: `${pictures.url}/photo`,
     background_url: `${pictures.url}/blue`,
   });
-  assert.deepEqual(
+  t.deepEqual(
     pictures.requests.map(request => request.split(' ')[1]),
     ['/photo', '/blue'],
   );
@@ -143,35 +145,35 @@ test('a picture behind the subject: as a file, and by its URL beside image_url',
     [byFile, [255, 0, 0]],
     [byUrl, [0, 0, 255]],
   ] as const) {
-    assert.equal(job.status, 'succeeded', JSON.stringify(job));
+    t.is(job.status, 'succeeded', JSON.stringify(job));
     const { width, height, corners } = await pixelsOf(file, colour);
-    assert.deepEqual([width, height, corners], [WIDTH, HEIGHT, [true, true]]);
+    t.deepEqual([width, height, corners], [WIDTH, HEIGHT, [true, true]]);
     const { isOpaque } = await sharp(file).stats();
-    assert.ok(isOpaque);
-    assert.ok(subject);
+    t.truthy(isOpaque);
+    t.truthy(subject);
   }
 });
 
-test('the matte alone, the same as the alpha of the cut-out', async () => {
+test('the matte alone, the same as the alpha of the cut-out', async t => {
   const { file } = await made({ channels: 'alpha' });
   const plainOne = await made({});
-  assert.ok(!('subject' in (plainOne.job.result ?? {})));
+  t.false('subject' in (plainOne.job.result ?? {}));
   const grey = await sharp(file).metadata();
-  assert.deepEqual([grey.width, grey.height, grey.hasAlpha], [WIDTH, HEIGHT, false]);
+  t.deepEqual([grey.width, grey.height, grey.hasAlpha], [WIDTH, HEIGHT, false]);
   const matte = await sharp(file).extractChannel(0).raw().toBuffer();
   const alpha = await sharp(plainOne.file).extractChannel(3).raw().toBuffer();
-  assert.deepEqual(matte, alpha);
+  t.deepEqual(matte, alpha);
 });
 
-test('a background that cannot be had or decoded ends the job and costs nothing', async () => {
+test('a background that cannot be had or decoded ends the job and costs nothing', async t => {
   const { available } = await service.credits();
   const gone = await made({ background_url: `${pictures.url}/gone` });
-  assert.equal(gone.job.code, 'IMAGE_DOWNLOAD_FAILED');
-  assert.match(gone.job.detail ?? '', /background/);
+  t.is(gone.job.code, 'IMAGE_DOWNLOAD_FAILED');
+  t.regex(gone.job.detail ?? '', /background/);
   const cut = (await plain([1, 2, 3], 500, 500)).subarray(0, 80);
   const broken = await made({ background_file: new Blob([Uint8Array.from(cut)]) });
-  assert.equal(broken.job.code, 'INVALID_PARAMETER');
-  assert.deepEqual(await service.credits(), { available, reserved: 0 });
+  t.is(broken.job.code, 'INVALID_PARAMETER');
+  t.deepEqual(await service.credits(), { available, reserved: 0 });
 });
 
 interface Sent {
@@ -191,48 +193,48 @@ async function ask({ headers, body, query = '' }: Sent, key: string) {
   return { picture, header: (name: string) => String(answer.headers.get(name)) };
 }
 
-test('the picture of one request is the file behind its link, and one credit', async () => {
+test('the picture of one request is the file behind its link, and one credit', async t => {
   const { available } = await service.credits();
   const sent = {
     headers: { 'content-type': 'application/json', accept: 'image/webp' },
     body: JSON.stringify({ image_base64: PHOTO.toString('base64') }),
   };
   const { picture, header } = await ask(sent, randomUUID());
-  assert.equal(header('content-type'), 'image/webp');
-  assert.equal(header('content-length'), String(picture.length));
+  t.is(header('content-type'), 'image/webp');
+  t.is(header('content-length'), String(picture.length));
   const sha256 = createHash('sha256').update(picture).digest('hex');
-  assert.equal(header('etag'), `"${sha256}"`);
-  assert.equal(header('x-credits-charged'), '1');
-  assert.match(header('server-timing'), /\binfer;dur=/);
+  t.is(header('etag'), `"${sha256}"`);
+  t.is(header('x-credits-charged'), '1');
+  t.regex(header('server-timing'), /\binfer;dur=/);
   const { width, height, channels } = await sharp(picture).metadata();
-  assert.deepEqual([width, height, channels], [1200, 900, 4]);
+  t.deepEqual([width, height, channels], [1200, 900, 4]);
 
   const [, statusUrl] = /^<([^>]+)>; rel="describedby"/.exec(header('link')) ?? [];
   const { body } = await service.get(String(statusUrl));
-  assert.equal(body.job_id, header('x-job-id'));
-  assert.equal(body.result?.url, header('content-location'));
+  t.is(body.job_id, header('x-job-id'));
+  t.is(body.result?.url, header('content-location'));
   const link = await fetch(header('content-location'));
-  assert.deepEqual(Buffer.from(await link.arrayBuffer()), picture);
-  assert.equal((await service.credits()).available, available - 1);
+  t.deepEqual(Buffer.from(await link.arrayBuffer()), picture);
+  t.is((await service.credits()).available, available - 1);
 });
 
-test('a file in, the picture out: in a form, as the body itself, one request of one credit', async () => {
+test('a file in, the picture out: in a form, as the body itself, one request of one credit', async t => {
   const { available } = await service.credits();
   const key = randomUUID();
   const form = new FormData();
   form.set('output_format', 'avif');
   form.set('image_file', new Blob([PHOTO], { type: 'image/jpeg' }), 'photo.jpg');
   const first = await ask({ headers: { accept: 'image/*' }, body: form }, key);
-  assert.equal(first.header('content-type'), 'image/avif');
-  assert.equal(first.header('x-credits-charged'), '1');
+  t.is(first.header('content-type'), 'image/avif');
+  t.is(first.header('x-credits-charged'), '1');
   const raw = {
     headers: { accept: 'image/avif', 'content-type': 'image/jpeg' },
     body: PHOTO,
     query: '?output_format=avif',
   };
   const again = await ask(raw, key);
-  assert.equal(again.header('idempotent-replayed'), 'true');
-  assert.equal(again.header('x-job-id'), first.header('x-job-id'));
-  assert.deepEqual(again.picture, first.picture);
-  assert.equal((await service.credits()).available, available - 1);
+  t.is(again.header('idempotent-replayed'), 'true');
+  t.is(again.header('x-job-id'), first.header('x-job-id'));
+  t.deepEqual(again.picture, first.picture);
+  t.is((await service.credits()).available, available - 1);
 });

@@ -6,12 +6,14 @@
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import ava from 'ava';
 import { TestAuthority } from '../support/certificates.ts';
 import { skipReason } from '../support/database.ts';
 import { FleetUnderLoad } from '../support/fleet/fleet-under-load.ts';
 import { openOneMachine } from '../support/fleet/ground.ts';
 import { uniformPicture } from '../support/fleet/steady-load.ts';
+
+const test = ava.serial;
 
 const OPERATOR_KEY = 'an-operator-key-for-a-rolling-restart';
 const SERVER_NAME = 'matting.internal';
@@ -36,53 +38,57 @@ async function openWithTls(directory: string) {
   return { ...(await openOneMachine(directory)), env };
 }
 
-describe('a rolling restart under load', { skip: skipReason('mysql') }, () => {
-  let service: FleetUnderLoad;
+let service: FleetUnderLoad;
 
-  before(async () => {
-    service = await FleetUnderLoad.start({
-      controlPlanes: 2,
-      nodes: 3,
-      model: 'tiny',
-      openGround: openWithTls,
-      env: {
-        MATTING_OPERATOR_KEY: OPERATOR_KEY,
-        // Some answers come in time and some do not.
-        MATTING_SYNC_WAIT_MS: '1500',
-      },
-    });
+test.before(async () => {
+  service = await FleetUnderLoad.start({
+    controlPlanes: 2,
+    nodes: 3,
+    model: 'tiny',
+    openGround: openWithTls,
+    env: {
+      MATTING_OPERATOR_KEY: OPERATOR_KEY,
+      // Some answers come in time and some do not.
+      MATTING_SYNC_WAIT_MS: '1500',
+    },
   });
-  after(() => service?.close());
+});
+test.after.always(() => service?.close());
 
-  it('an operator sees a node through a control plane', async () => {
+test.skipIf(Boolean(skipReason('mysql')))(
+  'an operator sees a node through a control plane',
+  async t => {
     const { metrics } = service.fleet.plane(0).ports;
     const answer = await fetch(`http://127.0.0.1:${metrics}/operator/nodes/node-1/info`, {
       headers: { authorization: `Bearer ${OPERATOR_KEY}` },
     });
     const info = (await answer.json()) as { nodeId: string; plan: string };
-    assert.deepEqual([info.nodeId, info.plan], ['node-1', 'tiny']);
-  });
+    t.deepEqual([info.nodeId, info.plan], ['node-1', 'tiny']);
+  },
+);
 
-  it('shows no failure to a client that retries', async () => {
-    const { fleet } = service;
-    await service.begin(PER_SECOND, uniformPicture);
-    for (const program of [
-      fleet.nodes[0],
-      fleet.plane(0),
-      fleet.nodes[1],
-      fleet.plane(1),
-      fleet.nodes[2],
-    ]) {
-      assert.ok(program);
-      await program.stop();
-      // What is left carries on.
-      await service.load.more(2);
-      program.start();
-      for (const plane of fleet.planes) await plane.untilReady();
-      await service.load.more(2);
-    }
-    for (const program of fleet.programs) assert.deepEqual(program.complaints(), [], program.name);
-  });
-
-  it('cut out and charged every image once, and lost no attempt', t => service.finish(t, 0));
+test.skipIf(Boolean(skipReason('mysql')))('shows no failure to a client that retries', async t => {
+  const { fleet } = service;
+  await service.begin(PER_SECOND, uniformPicture);
+  for (const program of [
+    fleet.nodes[0],
+    fleet.plane(0),
+    fleet.nodes[1],
+    fleet.plane(1),
+    fleet.nodes[2],
+  ]) {
+    assert.ok(program);
+    await program.stop();
+    // What is left carries on.
+    await service.load.more(2);
+    program.start();
+    for (const plane of fleet.planes) await plane.untilReady();
+    await service.load.more(2);
+  }
+  for (const program of fleet.programs) t.deepEqual(program.complaints(), [], program.name);
 });
+
+test.skipIf(Boolean(skipReason('mysql')))(
+  'cut out and charged every image once, and lost no attempt',
+  t => t.notThrowsAsync(service.finish(t, 0)),
+);

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, test } from 'node:test';
+import ava from 'ava';
 import sharp from 'sharp';
 import { NodeState } from '#gen/matting/v1/matte_service.ts';
 import { findFreePorts } from '../../bin/free-ports.ts';
@@ -15,6 +15,8 @@ import { until } from '../../control-plane/test/services/dispatch/harness.ts';
 import { type Caller, Replicas } from '../../control-plane/test/support/replicas.ts';
 import { THIS_VERSION } from '../support/fleet/installed-version.ts';
 import { FleetNode } from '../support/fleet/program.ts';
+
+const test = ava.serial;
 
 const JOBS = '/v1/matting/jobs';
 /** Of one image at a time each: those of a round outlast the node that they begin on. */
@@ -40,13 +42,13 @@ async function startNode(name: string): Promise<FleetNode> {
   return node;
 }
 
-before(async () => {
+test.before(async () => {
   directory = await mkdtemp(path.join(tmpdir(), 'matting-scale-in-'));
   replicas = await Replicas.open('sqlite', { env: { MATTING_NODES_ON_DEMAND: 'true' } });
   caller = await replicas.createCaller(1000);
 });
 
-after(async () => {
+test.after.always(async () => {
   for (const node of spawned) await node.kill();
   await replicas?.close();
   await rm(directory, { recursive: true, force: true });
@@ -76,7 +78,7 @@ async function metric(name: string): Promise<number> {
   return Number(new RegExp(`^${name} (.*)$`, 'm').exec(await page.text())?.[1]);
 }
 
-test('nodes that come and go under work lose no attempt, and some that never come cost nothing', async () => {
+test('nodes that come and go under work lose no attempt, and some that never come cost nothing', async t => {
   // One that never says it is ready, one that registers and cannot be reached.
   const starting = await ScriptedNode.start();
   starting.state = NodeState.NODE_STATE_STARTING;
@@ -93,16 +95,16 @@ test('nodes that come and go under work lose no attempt, and some that never com
     await submitRound();
     await until(async () => (await countOf('running')) > 0, 'an image under way');
     await node.stop();
-    assert.ok((await countOf('accepted', 'ready')) > 0, 'work is left for the next node');
+    t.true((await countOf('accepted', 'ready')) > 0, 'work is left for the next node');
   }
   await startNode('third');
   await until(async () => (await countOf('succeeded')) === submitted.length, 'all images');
   for (const id of submitted) {
     const job = await replicas.stores.jobs.find(id);
-    assert.deepEqual([job?.lostAttempts, job?.takeovers], [0, 0], 'no attempt was lost');
+    t.deepEqual([job?.lostAttempts, job?.takeovers], [0, 0], 'no attempt was lost');
   }
-  assert.equal(starting.headers.length, 0);
+  t.is(starting.headers.length, 0);
   const credits = await replicas.stores.ledger.credits(caller.accountId);
-  assert.deepEqual([credits?.sums.charge, credits?.reserved], [submitted.length, 0]);
-  assert.deepEqual(await replicas.stores.ledger.check(), []);
+  t.deepEqual([credits?.sums.charge, credits?.reserved], [submitted.length, 0]);
+  t.deepEqual(await replicas.stores.ledger.check(), []);
 });

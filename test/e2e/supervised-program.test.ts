@@ -1,13 +1,14 @@
 /** The supervisor and programs that do not end: nothing is waited for without a bound. */
-import assert from 'node:assert/strict';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { type TestContext, test } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import { type Patience, SupervisedProgram } from '../../bin/supervised-program.ts';
 import { at } from '../support/at.ts';
 import { until } from '../support/running-service.ts';
 import { killStopped } from '../support/stopped-cannot-be-killed.ts';
+
+const test = ava.serial;
 
 const UNTIL = { timeoutMs: 60_000 };
 const IMPATIENT: Patience = { stopMs: 100, hurriedStopMs: 100, killMs: 100 };
@@ -17,7 +18,7 @@ const OBEDIENT = `
   setInterval(() => undefined, 1000);
 `;
 
-async function start(context: TestContext, source: string, patience?: Patience) {
+async function start(context: ExecutionContext, source: string, patience?: Patience) {
   const directory = await mkdtemp(path.join(tmpdir(), 'supervised-'));
   const main = path.join(directory, 'main.mjs');
   const logFile = path.join(directory, 'main.log');
@@ -30,7 +31,7 @@ async function start(context: TestContext, source: string, patience?: Patience) 
     ...(patience === undefined ? {} : { patience }),
   });
   const pids = new Set<number>();
-  context.after(async () => {
+  context.teardown(async () => {
     for (const pid of [...pids, program.pid ?? 0]) if (pid > 0) killStopped(pid);
     await rm(directory, { recursive: true });
   });
@@ -45,27 +46,27 @@ async function start(context: TestContext, source: string, patience?: Patience) 
   return { program, said, log, stop, pids };
 }
 
-test('a program that does not die is left behind, by name', async context => {
-  const { program, said, stop } = await start(context, OBEDIENT, IMPATIENT);
+test('a program that does not die is left behind, by name', async t => {
+  const { program, said, stop } = await start(t, OBEDIENT, IMPATIENT);
   const pid = stop();
   await program.stop();
-  assert.deepEqual(said, [
+  t.deepEqual(said, [
     'the program does not end: killed',
     `the program (process ${pid}) was killed and does not die: it is left behind`,
   ]);
 });
 
-test('hurried, a stop that would have waited ends too', async context => {
+test('hurried, a stop that would have waited ends too', async t => {
   const patience = { ...IMPATIENT, stopMs: 3_600_000 };
-  const { program, said, stop } = await start(context, OBEDIENT, patience);
+  const { program, said, stop } = await start(t, OBEDIENT, patience);
   stop();
   const stopped = program.stop();
   await program.hurry();
   await stopped;
-  assert.match(said.at(-1) ?? '', /does not die: it is left behind$/);
+  t.regex(said.at(-1) ?? '', /does not die: it is left behind$/);
 });
 
-test('what a program leaves behind does not hide its end: it is started again', async context => {
+test('what a program leaves behind does not hide its end: it is started again', async t => {
   // As an engine that does not die, it holds the pipe of the program's standard error.
   const source = `
     import { spawn } from 'node:child_process';
@@ -81,13 +82,13 @@ test('what a program leaves behind does not hide its end: it is started again', 
       process.stdout.write('left ' + left.pid + '\\n');
     }
   `;
-  const { program, said, log, pids } = await start(context, source, IMPATIENT);
+  const { program, said, log, pids } = await start(t, source, IMPATIENT);
   await until(async () => /left \d+/.test(await log()), { ...UNTIL, what: 'it left one' });
   pids.add(Number(/left (\d+)/.exec(await log())?.[1]));
   program.keepUp();
   const before = program.pid as number;
   process.kill(before, 'SIGUSR2');
   await until(() => program.pid !== before, { ...UNTIL, what: 'it is started again' });
-  assert.match(at(said, 0), /^the program ended \(exit code 3\), starting it again$/);
+  t.regex(at(said, 0), /^the program ended \(exit code 3\), starting it again$/);
   await program.stop();
 });

@@ -1,9 +1,8 @@
 /** The image that has both programs, without a network: a file becomes a cut-out. */
-import assert from 'node:assert/strict';
 import { chmodSync, copyFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { describe, it } from 'node:test';
+import test from 'ava';
 import { ROOT } from '../support/running-service.ts';
 import { requireTeapot } from '../support/teapot.ts';
 import { ALL_IN_ONE, LOCKED, skipWithoutPodman, tried } from './podman.ts';
@@ -11,19 +10,18 @@ import { ALL_IN_ONE, LOCKED, skipWithoutPodman, tried } from './podman.ts';
 const START_MS_MAX = 280_000;
 const DEMO = path.join(ROOT, 'docs/images/demo.jpg');
 
-describe('all in one', { skip: skipWithoutPodman() }, () => {
-  it('cuts a file out without a network', { timeout: START_MS_MAX }, async () => {
-    const folder = mkdtempSync(path.join(tmpdir(), 'matting-pictures-'));
-    try {
-      chmodSync(folder, 0o777);
-      copyFileSync(DEMO, path.join(folder, 'teapot.jpg'));
-      const volume = ['--volume', `${folder}:/pictures`];
-      const cut = ['cutout', 'teapot.jpg', '--out', 'teapot.png'];
-      const { code, output } = tried(['run', '--rm', ...LOCKED, ...volume, ALL_IN_ONE, ...cut]);
-      assert.equal(code, 0, output);
-      await requireTeapot(readFileSync(path.join(folder, 'teapot.png')));
-    } finally {
-      rmSync(folder, { recursive: true, force: true });
-    }
-  });
+test.skipIf(Boolean(skipWithoutPodman()))('cuts a file out without a network', async t => {
+  t.timeout(START_MS_MAX);
+  const folder = mkdtempSync(path.join(tmpdir(), 'matting-pictures-'));
+  try {
+    chmodSync(folder, 0o777);
+    copyFileSync(DEMO, path.join(folder, 'teapot.jpg'));
+    const volume = ['--volume', `${folder}:/pictures`];
+    const cut = ['cutout', 'teapot.jpg', '--out', 'teapot.png'];
+    const { code, output } = tried(['run', '--rm', ...LOCKED, ...volume, ALL_IN_ONE, ...cut]);
+    t.is(code, 0, output);
+    await requireTeapot(readFileSync(path.join(folder, 'teapot.png')));
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 });

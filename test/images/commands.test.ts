@@ -1,18 +1,19 @@
 /** The commands where only one program's files are, as in the images of the two programs. */
-import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { cpSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
-import { after, before, test } from 'node:test';
+import ava from 'ava';
 import { temporaryFolder } from '../support/temporary-folder.ts';
+
+const test = ava.serial;
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 /** What deploy/images/assemble.sh lays out for either. */
 const SHARED = ['package.json', 'bin', 'client/src', 'program', 'proto'];
 const UNAVAILABLE = 69;
 
-const directory = await temporaryFolder({ after });
-before(() => {
+const directory = await temporaryFolder({ teardown: test.after.always });
+test.before(() => {
   for (const each of SHARED) {
     const filter = (file: string) => !file.includes('/node_modules');
     cpSync(path.join(ROOT, each), path.join(directory, each), { recursive: true, filter });
@@ -38,8 +39,8 @@ for (const [command, line] of [
   ['cutout photo.jpg', 'there is no control plane here: run this in the image matting'],
   ['up', 'there is no control plane here: run this in the image matting'],
 ] as const) {
-  test(`${command} says in which image it is`, () => {
+  test(`${command} says in which image it is`, t => {
     const { status, stderr } = matting(...command.split(' '));
-    assert.deepEqual([status, stderr], [UNAVAILABLE, `matting: ${line}\n`]);
+    t.deepEqual([status, stderr], [UNAVAILABLE, `matting: ${line}\n`]);
   });
 }

@@ -1,6 +1,5 @@
 /** The images of `make images`, run as strictly as they promise to bear, without any network. */
-import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import test from 'ava';
 import {
   ALL_IN_ONE,
   CONTROL_PLANE,
@@ -16,19 +15,20 @@ const TOKEN = 'a-token-of-the-tests-0123456789';
 
 const skip = skipWithoutPodman();
 
-describe('what the images are', { skip }, () => {
-  for (const image of [CONTROL_PLANE, NODE, NODE_BARE, ALL_IN_ONE]) {
-    it(`${image}: no root, an init, a health check, labels, nothing that builds`, () => {
+for (const image of [CONTROL_PLANE, NODE, NODE_BARE, ALL_IN_ONE]) {
+  test.skipIf(Boolean(skip))(
+    `${image}: no root, an init, a health check, labels, nothing that builds`,
+    t => {
       const [found] = JSON.parse(podman(['image', 'inspect', image]));
       const config = found.Config;
-      assert.match(config.User, /^[1-9]\d*:[1-9]\d*$/);
-      assert.equal(config.Entrypoint[0], '/usr/bin/tini');
-      assert.deepEqual(found.HealthCheck?.Test ?? found.Healthcheck?.Test, [
+      t.regex(config.User, /^[1-9]\d*:[1-9]\d*$/);
+      t.is(config.Entrypoint[0], '/usr/bin/tini');
+      t.deepEqual(found.HealthCheck?.Test ?? found.Healthcheck?.Test, [
         'CMD',
         'matting-healthcheck',
         'livez',
       ]);
-      assert.equal(config.StopSignal ?? 'SIGTERM', 'SIGTERM');
+      t.is(config.StopSignal ?? 'SIGTERM', 'SIGTERM');
       for (const label of [
         'title',
         'description',
@@ -38,18 +38,18 @@ describe('what the images are', { skip }, () => {
         'base.name',
         'base.digest',
       ]) {
-        assert.ok(config.Labels[`org.opencontainers.image.${label}`], label);
+        t.truthy(config.Labels[`org.opencontainers.image.${label}`], label);
       }
       const tools = 'npm npx corepack gcc cc make python3 pip curl wget git';
       const script = `for tool in ${tools}; do command -v $tool; done; true`;
-      assert.equal(
-        podman(['run', '--rm', ...LOCKED, '--entrypoint', 'sh', image, '-c', script]),
-        '',
-      );
-    });
-  }
+      t.is(podman(['run', '--rm', ...LOCKED, '--entrypoint', 'sh', image, '-c', script]), '');
+    },
+  );
+}
 
-  it('the control plane has no runtime of models, the node no database and no bucket', () => {
+test.skipIf(Boolean(skip))(
+  'the control plane has no runtime of models, the node no database and no bucket',
+  t => {
     const has = (image: string) =>
       podman([
         'run',
@@ -70,29 +70,29 @@ describe('what the images are', { skip }, () => {
       'inference-node',
       'models',
     ]) {
-      assert.ok(!controlPlane.includes(name), name);
+      t.false(controlPlane.includes(name), name);
     }
     const node = has(NODE);
     for (const name of ['kysely', 'mysql2', 'fastify', 'control-plane'])
-      assert.ok(!node.includes(name), name);
-  });
+      t.false(node.includes(name), name);
+  },
+);
 
-  it('a node without weights says in a line which are missing, and ends', () => {
+test.skipIf(Boolean(skip))(
+  'a node without weights says in a line which are missing, and ends',
+  t => {
     const { code, output } = tried([
       ...['run', '--rm', ...LOCKED, '--env', `MATTING_NODE_TOKEN=${TOKEN}`, NODE_BARE],
     ]);
-    assert.equal(code, 1, output);
-    assert.match(
-      output,
-      /^inference node: the weights of isnet are not at \/models\/.*models fetch/m,
-    );
-  });
+    t.is(code, 1, output);
+    t.regex(output, /^inference node: the weights of isnet are not at \/models\/.*models fetch/m);
+  },
+);
 
-  it('a program that cannot start says why and ends with 78', () => {
-    for (const image of [CONTROL_PLANE, NODE]) {
-      const { code, output } = tried(['run', '--rm', ...LOCKED, image]);
-      assert.equal(code, 78, output);
-      assert.match(output, /MATTING_NODE_TOKEN must be set/);
-    }
-  });
+test.skipIf(Boolean(skip))('a program that cannot start says why and ends with 78', t => {
+  for (const image of [CONTROL_PLANE, NODE]) {
+    const { code, output } = tried(['run', '--rm', ...LOCKED, image]);
+    t.is(code, 78, output);
+    t.regex(output, /MATTING_NODE_TOKEN must be set/);
+  }
 });

@@ -1,8 +1,7 @@
 /** deploy/images/packages.json: each image gets the packages that its program imports, and no other. */
-import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
+import test from 'ava';
 import { ROOT, readSources } from '../tidy/source-files.ts';
 
 const PACKAGES: Readonly<Record<string, readonly string[]>> = JSON.parse(
@@ -22,7 +21,7 @@ function packageOf(specifier: string): string | undefined {
 }
 
 for (const [program, packages] of Object.entries(PACKAGES)) {
-  test(`the image of the ${program} has what it imports`, () => {
+  test(`the image of the ${program} has what it imports`, t => {
     const rooms = sources.filter(
       ({ name }) => SHARED.test(name) || name.startsWith(`${program}/src/`),
     );
@@ -33,6 +32,6 @@ for (const [program, packages] of Object.entries(PACKAGES)) {
     const wanted = new Set(
       [...imported, ...IMPORTED_BY_GENERATED].filter(name => known.has(name!)),
     );
-    assert.deepEqual([...packages].sort(), [...wanted].sort(), 'deploy/images/packages.json');
+    t.deepEqual([...packages].sort(), [...wanted].sort(), 'deploy/images/packages.json');
   });
 }

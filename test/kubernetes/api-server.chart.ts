@@ -2,8 +2,9 @@
  * The chart on a real API server: every object passes its schema, every pod the Pod Security
  * standard `restricted`, and Helm and server-side apply install, upgrade and roll back. No pod runs.
  */
-import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { readFileSync } from 'node:fs';
+import ava from 'ava';
+import { throwsWith } from '../support/throws.ts';
 import { ApiServer, customResources } from './api-server.ts';
 import {
   CHART,
@@ -17,89 +18,94 @@ import {
   valuesOf,
 } from './helm.ts';
 
+const test = ava.serial;
+
 const WITHOUT = skipWithout('helm', 'kubectl', 'etcd', 'kube-apiserver');
 const NAMESPACE = 'matting';
-describe('on a real API server', { skip: WITHOUT }, () => {
-  let server: ApiServer;
-  /** Kinds of custom resources that it knows. */
-  let known: Set<string>;
 
-  before(async () => {
-    server = await ApiServer.start();
-    const files = customResources().flatMap(file => ['--filename', file]);
-    if (files.length > 0) await server.kubectl('apply', '--server-side', ...files);
-    await server.kubectl('create', 'namespace', NAMESPACE);
-    const enforce = 'pod-security.kubernetes.io/enforce=restricted';
-    await server.kubectl('label', 'namespace', NAMESPACE, enforce);
-    // Its controllers, which are not here, make it.
-    await server.kubectl('--namespace', NAMESPACE, 'create', 'serviceaccount', 'default');
-    const listed = await server.kubectl('get', 'crds', '--output', 'jsonpath={..names.kind}');
-    known = new Set(listed.split(' '));
-    for (const kind of ['ScaledObject', 'ServiceMonitor', 'PrometheusRule', 'HTTPRoute']) {
-      if (!known.has(kind)) console.error(`NOT TESTED: no custom resource ${kind} in *-crds`);
-    }
-  });
+let server: ApiServer;
+/** Kinds of custom resources that it knows. */
+let known: Set<string>;
 
-  after(() => server?.close());
-
-  const isKnown = ({ apiVersion, kind }: KubernetesObject) =>
-    !/keda|coreos|gateway/.test(apiVersion) || known.has(kind);
-  const textOf = (objects: readonly KubernetesObject[]) =>
-    objects.map(each => JSON.stringify(each)).join('\n---\n');
-
-  for (const [name, values] of Object.entries(VALUES)) {
-    test(`${name}: the API server takes every object as it is`, () => {
-      // Pods by themselves are below: the account that they name was not made here.
-      const objects = rendered(...values).filter(each => isKnown(each) && each.kind !== 'Pod');
-      const said = server.apply(textOf(objects), '--dry-run=server');
-      assert.equal(said.trim().split('\n').length, objects.length);
-    });
-
-    test(`${name}: every pod passes the standard "restricted"`, () => {
-      const pods = rendered(...values).flatMap(each => {
-        const pod = podOf(each);
-        const metadata = { name: `${each.metadata.name}-pod`, namespace: NAMESPACE };
-        return pod === undefined
-          ? []
-          : [{ apiVersion: 'v1', kind: 'Pod', metadata, spec: { ...pod.spec } }];
-      });
-      assert.ok(pods.length >= 3);
-      // A ReplicaSet's pods come without an account of the chart's that a dry run did not make.
-      for (const pod of pods) delete pod.spec.serviceAccountName;
-      server.apply(textOf(pods), '--dry-run=server');
-    });
+test.before(async () => {
+  server = await ApiServer.start();
+  const files = customResources().flatMap(file => ['--filename', file]);
+  if (files.length > 0) await server.kubectl('apply', '--server-side', ...files);
+  await server.kubectl('create', 'namespace', NAMESPACE);
+  const enforce = 'pod-security.kubernetes.io/enforce=restricted';
+  await server.kubectl('label', 'namespace', NAMESPACE, enforce);
+  // Its controllers, which are not here, make it.
+  await server.kubectl('--namespace', NAMESPACE, 'create', 'serviceaccount', 'default');
+  const listed = await server.kubectl('get', 'crds', '--output', 'jsonpath={..names.kind}');
+  known = new Set(listed.split(' '));
+  for (const kind of ['ScaledObject', 'ServiceMonitor', 'PrometheusRule', 'HTTPRoute']) {
+    if (!known.has(kind)) console.error(`NOT TESTED: no custom resource ${kind} in *-crds`);
   }
+});
 
-  test('the standard refuses what is not restricted', () => {
-    const pods = rendered(...(VALUES.smallest ?? []));
-    const { spec } = podOf(pods.find(each => each.kind === 'Pod'));
-    delete spec.serviceAccountName;
-    spec.containers[0].securityContext.allowPrivilegeEscalation = true;
-    const metadata = { name: 'loose', namespace: NAMESPACE };
-    const pod = { apiVersion: 'v1', kind: 'Pod', metadata, spec };
-    assert.throws(
-      () => server.apply(JSON.stringify(pod), '--dry-run=server'),
-      (error: Error & { stderr?: Buffer }) => /allowPrivilegeEscalation/.test(String(error.stderr)),
-    );
+test.after.always(() => server?.close());
+
+const isKnown = ({ apiVersion, kind }: KubernetesObject) =>
+  !/keda|coreos|gateway/.test(apiVersion) || known.has(kind);
+const textOf = (objects: readonly KubernetesObject[]) =>
+  objects.map(each => JSON.stringify(each)).join('\n---\n');
+
+for (const [name, values] of Object.entries(VALUES)) {
+  test.skipIf(Boolean(WITHOUT))(`${name}: the API server takes every object as it is`, t => {
+    // Pods by themselves are below: the account that they name was not made here.
+    const objects = rendered(...values).filter(each => isKnown(each) && each.kind !== 'Pod');
+    const said = server.apply(textOf(objects), '--dry-run=server');
+    t.is(said.trim().split('\n').length, objects.length);
   });
 
-  const replicas = (deployment = 'matting-control-plane') =>
-    server.kubectl(
-      ...['--namespace', NAMESPACE, 'get', 'deployment', deployment],
-      ...['--output', 'jsonpath={.spec.replicas}'],
-    );
+  test.skipIf(Boolean(WITHOUT))(`${name}: every pod passes the standard "restricted"`, t => {
+    const pods = rendered(...values).flatMap(each => {
+      const pod = podOf(each);
+      const metadata = { name: `${each.metadata.name}-pod`, namespace: NAMESPACE };
+      return pod === undefined
+        ? []
+        : [{ apiVersion: 'v1', kind: 'Pod', metadata, spec: { ...pod.spec } }];
+    });
+    t.true(pods.length >= 3);
+    // A ReplicaSet's pods come without an account of the chart's that a dry run did not make.
+    for (const pod of pods) delete pod.spec.serviceAccountName;
+    server.apply(textOf(pods), '--dry-run=server');
+  });
+}
 
-  test('Helm installs, upgrades, rolls back and leaves nothing but the volume', async () => {
+test.skipIf(Boolean(WITHOUT))('the standard refuses what is not restricted', t => {
+  const pods = rendered(...(VALUES.smallest ?? []));
+  const { spec } = podOf(pods.find(each => each.kind === 'Pod'));
+  delete spec.serviceAccountName;
+  spec.containers[0].securityContext.allowPrivilegeEscalation = true;
+  const metadata = { name: 'loose', namespace: NAMESPACE };
+  const pod = { apiVersion: 'v1', kind: 'Pod', metadata, spec };
+  throwsWith(
+    t,
+    () => server.apply(JSON.stringify(pod), '--dry-run=server'),
+    (error: Error & { stderr?: Buffer }) => /allowPrivilegeEscalation/.test(String(error.stderr)),
+  );
+});
+
+const replicas = (deployment = 'matting-control-plane') =>
+  server.kubectl(
+    ...['--namespace', NAMESPACE, 'get', 'deployment', deployment],
+    ...['--output', 'jsonpath={.spec.replicas}'],
+  );
+
+test.skipIf(Boolean(WITHOUT))(
+  'Helm installs, upgrades, rolls back and leaves nothing but the volume',
+  async t => {
     const place = ['--namespace', NAMESPACE, '--no-hooks'];
     const without = ['metrics.monitors.enabled=false', 'metrics.rules.enabled=false'];
     const values = valuesOf(['production'], without);
     await server.helm('install', 'matting', CHART, ...place, ...values);
-    assert.equal(await replicas(), '3');
+    t.is(await replicas(), '3');
     const more = valuesOf([], ['controlPlane.replicas=5']);
     await server.helm('upgrade', 'matting', CHART, ...place, ...values, ...more);
-    assert.equal(await replicas(), '5');
+    t.is(await replicas(), '5');
     await server.helm('rollback', 'matting', '1', ...place);
-    assert.equal(await replicas(), '3');
+    t.is(await replicas(), '3');
     await server.helm('upgrade', 'matting', CHART, ...place, ...(VALUES.smallest ?? []));
     await server.helm('uninstall', 'matting', ...place);
     const kinds = 'deployments,services,pvc,networkpolicies,poddisruptionbudgets,configmaps';
@@ -107,11 +113,16 @@ describe('on a real API server', { skip: WITHOUT }, () => {
     const left = await server.kubectl(
       ...['--namespace', NAMESPACE, 'get', kinds, '--selector', selector, '--output', 'name'],
     );
-    assert.deepEqual(left.trim().split('\n'), ['persistentvolumeclaim/matting-data']);
-  });
+    t.deepEqual(left.trim().split('\n'), ['persistentvolumeclaim/matting-data']);
+  },
+);
 
-  test('a fleet that works keeps its nodes when KEDA takes it over, and after', async t => {
-    if (!known.has('ScaledObject')) return t.skip('no custom resource ScaledObject in *-crds');
+const hasScaledObject =
+  WITHOUT === false &&
+  customResources().some(file => /^ +kind: ScaledObject$/m.test(readFileSync(file, 'utf8')));
+test.runIf(hasScaledObject)(
+  'a fleet that works keeps its nodes when KEDA takes it over, and after',
+  async t => {
     const place = ['--namespace', NAMESPACE, '--no-hooks'];
     const without = ['metrics.monitors.enabled=false', 'metrics.rules.enabled=false'];
     const fixed = valuesOf(['production'], without);
@@ -123,23 +134,25 @@ describe('on a real API server', { skip: WITHOUT }, () => {
       );
     await server.helm('install', 'matting', CHART, ...place, ...fixed);
     await server.helm('upgrade', 'matting', CHART, ...place, ...scaled);
-    assert.equal(await replicas('matting-node-cpu'), '3');
+    t.is(await replicas('matting-node-cpu'), '3');
     for (const count of ['7', '0']) {
       await nodes(count);
       await server.helm('upgrade', 'matting', CHART, ...place, ...scaled);
-      assert.equal(await replicas('matting-node-cpu'), count);
+      t.is(await replicas('matting-node-cpu'), count);
     }
     await server.helm('uninstall', 'matting', ...place);
-    return undefined;
-  });
+  },
+);
 
-  test('plain manifests are applied by the server, again, and changed', async () => {
+test.skipIf(Boolean(WITHOUT))(
+  'plain manifests are applied by the server, again, and changed',
+  async t => {
     const plain = (...more: string[]) =>
       manifests('--no-hooks', ...valuesOf(['production']), ...more);
     const only = (text: string) => textOf(objectsIn(text).filter(isKnown));
     server.apply(only(plain()));
     server.apply(only(plain()));
     server.apply(only(plain('--set-json', 'controlPlane.replicas=4')));
-    assert.equal(await replicas(), '4');
-  });
-});
+    t.is(await replicas(), '4');
+  },
+);

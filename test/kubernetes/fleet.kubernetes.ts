@@ -3,7 +3,7 @@
  * out, then scaled by KEDA on the service's own metrics. Callers that retry see no failure.
  */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import ava from 'ava';
 import sharp from 'sharp';
 import { MattingClient } from '../../client/src/index.ts';
 import { encode, pictureOf } from '../chaos/manners.ts';
@@ -23,6 +23,8 @@ import {
   startKeda,
   startPrometheus,
 } from './outside.ts';
+
+const test = ava.serial;
 
 const NAMESPACE = 'fleet';
 const PLACE = ['--namespace', NAMESPACE];
@@ -69,7 +71,7 @@ async function matting(...args: readonly string[]): Promise<string> {
   return await cluster.api.kubectl(...PLACE, ...exec, ...args);
 }
 
-before(async () => {
+test.before(async () => {
   // Each program ends with this process by a listener of its own.
   process.setMaxListeners(0);
   cluster = await Cluster.start();
@@ -96,7 +98,7 @@ before(async () => {
   apiKey = /mk_\w+/.exec(said)?.[0] ?? '';
 });
 
-after(() => cluster?.close());
+test.after.always(() => cluster?.close());
 
 /** What an attempt cost that did not come to its end by its own fault. */
 async function attemptsLost(): Promise<number> {
@@ -146,7 +148,7 @@ async function rolledOut(): Promise<void> {
   );
 }
 
-test('an upgrade of control planes and nodes under load shows no failure', async () => {
+test('an upgrade of control planes and nodes under load shows no failure', async t => {
   await underLoad('upgrade', async () => {
     const set = [
       'controlPlane.env.MATTING_LOG_LEVEL=debug',
@@ -156,17 +158,19 @@ test('an upgrade of control planes and nodes under load shows no failure', async
     await cluster.api.helm('upgrade', 'matting', CHART, ...PLACE, ...values(), ...more, ...WAIT);
     await rolledOut();
   });
-  assert.equal(await attemptsLost(), 0);
+  t.is(await attemptsLost(), 0);
 });
 
-test('a rollback under load shows none either', async () => {
-  await underLoad('rollback', async () => {
-    await cluster.api.helm('rollback', 'matting', '1', ...PLACE, ...WAIT);
-    await rolledOut();
-  });
+test('a rollback under load shows none either', async t => {
+  await t.notThrowsAsync(
+    underLoad('rollback', async () => {
+      await cluster.api.helm('rollback', 'matting', '1', ...PLACE, ...WAIT);
+      await rolledOut();
+    }),
+  );
 });
 
-test('an upgrade that cannot start leaves the pods of before at work', async () => {
+test('an upgrade that cannot start leaves the pods of before at work', async t => {
   await underLoad('failed upgrade', async () => {
     const wrong = [
       '--set',
@@ -175,7 +179,7 @@ test('an upgrade that cannot start leaves the pods of before at work', async () 
       '--timeout',
       '30s',
     ];
-    await assert.rejects(
+    await t.throwsAsync(
       cluster.api.helm('upgrade', 'matting', CHART, ...PLACE, ...values(), '--wait', ...wrong),
     );
     await cluster.api.helm('rollback', 'matting', ...PLACE, ...WAIT);
@@ -183,40 +187,41 @@ test('an upgrade that cannot start leaves the pods of before at work', async () 
   });
 });
 
-test('nodes that go under load finish what they have', async () => {
+test('nodes that go under load finish what they have', async t => {
   const before = await attemptsLost();
   await underLoad('scale-in', async () => {
     await cluster.api.kubectl(...PLACE, 'scale', 'deployment/matting-node-cpu', '--replicas=1');
     await rolledOut();
   });
-  assert.equal(await attemptsLost(), before);
+  t.is(await attemptsLost(), before);
 });
 
-test('by KEDA the fleet goes to zero when there is no work, and comes back for it', {
-  skip: skipWithout('keda-operator', 'keda-adapter'),
-}, async () => {
-  await startKeda(cluster);
-  const set = [
-    'keda.enabled=true',
-    `keda.prometheus.serverAddress=${PROMETHEUS_URL}`,
-    'keda.nodesMax=2',
-  ];
-  const more = set.flatMap(pair => ['--set', pair]);
-  await cluster.api.helm('upgrade', 'matting', CHART, ...PLACE, ...values(), ...more, ...WAIT);
-  const nodes = [
-    ...[...PLACE, 'get', 'deployment', 'matting-node-cpu'],
-    ...['--output', 'jsonpath=<{.status.replicas}>'],
-  ];
-  await cluster.waitFor('no node is left', nodes, /<>/, TO_ZERO_MS_MAX);
-  assert.equal(await ask('max(matting_control_nodes_wanted)'), 0);
-  // Nothing is there to do it: the queue keeps it until a node has come.
-  const { file, requireCutOut } = await photo(0);
-  const { bytes } = await new MattingClient({ baseUrl: SERVICE, apiKey }).cutOut({ image: file });
-  await requireCutOut(bytes);
-  assert.match(await cluster.api.kubectl(...nodes), /<[12]>/);
-});
+test.skipIf(Boolean(skipWithout('keda-operator', 'keda-adapter')))(
+  'by KEDA the fleet goes to zero when there is no work, and comes back for it',
+  async t => {
+    await startKeda(cluster);
+    const set = [
+      'keda.enabled=true',
+      `keda.prometheus.serverAddress=${PROMETHEUS_URL}`,
+      'keda.nodesMax=2',
+    ];
+    const more = set.flatMap(pair => ['--set', pair]);
+    await cluster.api.helm('upgrade', 'matting', CHART, ...PLACE, ...values(), ...more, ...WAIT);
+    const nodes = [
+      ...[...PLACE, 'get', 'deployment', 'matting-node-cpu'],
+      ...['--output', 'jsonpath=<{.status.replicas}>'],
+    ];
+    await cluster.waitFor('no node is left', nodes, /<>/, TO_ZERO_MS_MAX);
+    t.is(await ask('max(matting_control_nodes_wanted)'), 0);
+    // Nothing is there to do it: the queue keeps it until a node has come.
+    const { file, requireCutOut } = await photo(0);
+    const { bytes } = await new MattingClient({ baseUrl: SERVICE, apiKey }).cutOut({ image: file });
+    await requireCutOut(bytes);
+    t.regex(await cluster.api.kubectl(...nodes), /<[12]>/);
+  },
+);
 
-test('the ledger is right after all of it', async () => {
+test('the ledger is right after all of it', async t => {
   // It exits with 1 where anything disagrees.
-  await matting('credits', 'check', '--full');
+  await t.notThrowsAsync(matting('credits', 'check', '--full'));
 });

@@ -1,13 +1,14 @@
 /** The commands of docs/kubernetes.md as they stand there, on a cluster that enforces `restricted`. */
-import assert from 'node:assert/strict';
 import { copyFileSync, mkdtempSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
-import { after, before, test } from 'node:test';
+import ava from 'ava';
 import sharp from 'sharp';
 import pkg from '../../package.json' with { type: 'json' };
 import { ROOT } from '../support/running-service.ts';
 import { Cluster, imageName } from './cluster.ts';
 import { makeVolume } from './outside.ts';
+
+const test = ava.serial;
 
 const REGISTRY = 'registry.example/team';
 
@@ -24,7 +25,7 @@ function commandsOf(heading: string): string[] {
   return [...own.matchAll(/^ {4}(\S.*)$/gm)].map(([, line = '']) => line);
 }
 
-before(async () => {
+test.before(async () => {
   cluster = await Cluster.start();
   for (const program of ['control-plane', 'node']) {
     cluster.tag(imageName(`${program}:dev`), `${REGISTRY}/matting-${program}:${pkg.version}`);
@@ -35,14 +36,14 @@ before(async () => {
   copyFileSync(path.join(ROOT, 'docs/images/demo.jpg'), path.join(desk, 'photo.jpg'));
 });
 
-after(() => cluster?.close());
+test.after.always(() => cluster?.close());
 
-test('three commands install a service that cuts a picture out', async () => {
+test('three commands install a service that cuts a picture out', async t => {
   const commands = commandsOf('Three commands');
   const [namespace, secret, install, ...rest] = commands;
   const keys = rest.filter(line => line.includes(' exec '));
   const [forward = '', cut = ''] = rest.filter(line => /port-forward|curl/.test(line));
-  assert.deepEqual([commands.length, keys.length], [8, 3]);
+  t.deepEqual([commands.length, keys.length], [8, 3]);
   const startMs = performance.now();
   for (const line of [namespace, secret, install]) await cluster.api.shell(line ?? '', desk);
   console.log(`installed in ${Math.round((performance.now() - startMs) / 1000)} s`);
@@ -51,17 +52,17 @@ test('three commands install a service that cuts a picture out', async () => {
   let said = '';
   for (const line of keys) said = await cluster.api.shell(line, desk);
   apiKey = /mk_\w+/.exec(said)?.[0] ?? '';
-  assert.notEqual(apiKey, '');
+  t.not(apiKey, '');
   const script = `API_KEY=${apiKey}\n${forward}\n${cut}\nkill $!`;
   await cluster.api.shell(script, desk);
   const [photo, cutout] = await Promise.all(
     ['photo.jpg', 'cutout.png'].map(name => sharp(path.join(desk, name)).metadata()),
   );
-  assert.deepEqual([cutout?.width, cutout?.height], [photo?.width, photo?.height]);
-  assert.equal(cutout?.hasAlpha, true);
+  t.deepEqual([cutout?.width, cutout?.height], [photo?.width, photo?.height]);
+  t.true(cutout?.hasAlpha);
 });
 
-test('helm test cuts a picture out by the key of a Secret', async () => {
+test('helm test cuts a picture out by the key of a Secret', async t => {
   const place = ['--namespace', 'matting'];
   await cluster.api.kubectl(
     ...[...place, 'create', 'secret', 'generic', 'test-key', `--from-literal=api-key=${apiKey}`],
@@ -71,10 +72,10 @@ test('helm test cuts a picture out by the key of a Secret', async () => {
   await cluster.api.helm('upgrade', 'matting', chart, ...place, ...set, '--wait');
   await cluster.api.helm('test', 'matting', ...place, '--timeout', '10m');
   const log = await cluster.api.kubectl(...place, 'logs', 'matting-test');
-  assert.match(log, /\/v1\/results\/\S+ 200/);
+  t.regex(log, /\/v1\/results\/\S+ 200/);
 });
 
-test('pods that the standard "restricted" lets in run as any user', async () => {
+test('pods that the standard "restricted" lets in run as any user', async t => {
   const place = ['--namespace', 'matting'];
   await cluster.api.kubectl(...place, 'delete', 'pods', '--all', '--wait=false');
   await cluster.waitFor(
@@ -85,5 +86,5 @@ test('pods that the standard "restricted" lets in run as any user', async () => 
   const user = await cluster.api.kubectl(
     ...[...place, 'exec', 'deploy/matting-control-plane', '--', 'id', '-u'],
   );
-  assert.notEqual(user.trim(), '0');
+  t.not(user.trim(), '0');
 });

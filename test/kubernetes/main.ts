@@ -8,29 +8,13 @@ import { spawn } from 'node:child_process';
 import { globSync, mkdtempSync, rmdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { run } from 'node:test';
-import { spec } from 'node:test/reporters';
+import { concludeWith, runAva } from '../support/run-ava.ts';
 import { missingForCluster } from './cluster.ts';
 
 /** The longest, the way to zero, takes a quarter of it. */
 const TEST_MS_MAX = 3_600_000;
 const NAMESPACES = ['--net', '--mount', '--pid', '--fork', '--mount-proc', '--kill-child'];
 const ENDING = '.kubernetes.ts';
-
-/** Inside of the namespaces. */
-function runFile(file: string): void {
-  const stream = run({ files: [file], concurrency: 1, timeout: TEST_MS_MAX });
-  let summary = { passed: 0, failed: 0, cancelled: 0 };
-  stream.on('test:summary', data => {
-    if (data.file === undefined) summary = { ...summary, ...data.counts };
-  });
-  stream.compose(new spec()).pipe(process.stdout);
-  stream.once('end', () => {
-    const failed = summary.failed + summary.cancelled;
-    process.exitCode = failed === 0 && summary.passed > 0 ? 0 : 1;
-    process.once('exit', () => console.log(`${summary.passed} passed, ${failed} failed`));
-  });
-}
 
 /** Its exit code, when everything of it is gone. */
 async function runApart(file: string): Promise<number> {
@@ -79,5 +63,7 @@ async function runAll(names: readonly string[]): Promise<number> {
 }
 
 const [first, inside] = process.argv.slice(2);
-if (first === '--inside' && inside !== undefined) runFile(inside);
-else process.exitCode = await runAll(process.argv.slice(2));
+// Inside of the namespaces.
+if (first === '--inside' && inside !== undefined) {
+  concludeWith([await runAva({ files: [inside], concurrency: 1, timeoutMs: TEST_MS_MAX })]);
+} else process.exitCode = await runAll(process.argv.slice(2));

@@ -2,12 +2,11 @@
  * The rules of two releases before one Prometheus: each looks at its own control planes and nodes,
  * so that neither hides what is wrong with the other. By Prometheus' own evaluation.
  */
-import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { test } from 'node:test';
+import test from 'ava';
 import { parse, stringify } from 'yaml';
 import { findProgram } from '../support/foreign-program.ts';
 import { ROOT } from '../support/running-service.ts';
@@ -56,38 +55,41 @@ function oppositesOf({ name }: AlertCase): readonly AlertCase[] {
   return own.filter(each => each.name.includes(' not ') !== name.includes(' not '));
 }
 
-test('no case of an alert ends otherwise because of another release', { skip: WITHOUT }, () => {
-  const directory = mkdtempSync(path.join(tmpdir(), 'matting-rules-'));
-  try {
-    const both = CASES.flatMap(each =>
-      oppositesOf(each).map(opposite => ({
-        ...each,
-        input_series: [...seriesIn('matting', each), ...seriesIn('other', opposite)],
-      })),
-    );
-    assert.ok(both.length >= CASES.length);
-    writeFileSync(path.join(directory, 'rules.yaml'), stringify(rulesOf()));
-    const text = stringify({ rule_files: ['rules.yaml'], evaluation_interval, tests: both });
-    writeFileSync(path.join(directory, 'rules.test.yaml'), text);
-    const promtool = findProgram('promtool') ?? '';
-    execFileSync(promtool, ['check', 'rules', 'rules.yaml'], { cwd: directory });
-    execFileSync(promtool, ['test', 'rules', 'rules.test.yaml'], { cwd: directory });
-  } finally {
-    rmSync(directory, { recursive: true });
-  }
-});
+test.skipIf(Boolean(WITHOUT))(
+  'no case of an alert ends otherwise because of another release',
+  t => {
+    const directory = mkdtempSync(path.join(tmpdir(), 'matting-rules-'));
+    try {
+      const both = CASES.flatMap(each =>
+        oppositesOf(each).map(opposite => ({
+          ...each,
+          input_series: [...seriesIn('matting', each), ...seriesIn('other', opposite)],
+        })),
+      );
+      t.true(both.length >= CASES.length);
+      writeFileSync(path.join(directory, 'rules.yaml'), stringify(rulesOf()));
+      const text = stringify({ rule_files: ['rules.yaml'], evaluation_interval, tests: both });
+      writeFileSync(path.join(directory, 'rules.test.yaml'), text);
+      const promtool = findProgram('promtool') ?? '';
+      execFileSync(promtool, ['check', 'rules', 'rules.yaml'], { cwd: directory });
+      execFileSync(promtool, ['test', 'rules', 'rules.test.yaml'], { cwd: directory });
+    } finally {
+      rmSync(directory, { recursive: true });
+    }
+  },
+);
 
-test('every series and every alert says whose it is', { skip: WITHOUT }, () => {
+test.skipIf(Boolean(WITHOUT))('every series and every alert says whose it is', t => {
   const rules = rulesOf().groups.flatMap((group: KubernetesObject) => group.rules);
-  assert.ok(rules.length > 40);
+  t.true(rules.length > 40);
   for (const { record, alert, expr, labels } of rules) {
-    assert.equal(labels.namespace, 'matting', record ?? alert);
+    t.is(labels.namespace, 'matting', record ?? alert);
     const names = expr.match(/\b(?:matting_\w+|nodejs_\w+|up\{)/g) ?? [];
     const own = expr.match(/\{namespace="matting"[,}]/g) ?? [];
-    assert.ok(names.length > 0 && names.length === own.length, expr);
+    t.true(names.length > 0 && names.length === own.length, expr);
   }
   const selector = 'namespace="matting",service=~"matting-(?:metrics|nodes)$"';
   const more = valuesOf([], [`metrics.rules.selector=${JSON.stringify(selector)}`]);
   const [group] = rulesOf(...more).groups;
-  assert.equal(group.rules[0].expr, `max(matting_control_queue_jobs{${selector}})`);
+  t.is(group.rules[0].expr, `max(matting_control_queue_jobs{${selector}})`);
 });

@@ -3,7 +3,7 @@
  * load: no expression is refused, none is empty, none is not a number. Grafana itself is not run.
  */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import ava from 'ava';
 import sharp from 'sharp';
 import {
   type LoopbackSource,
@@ -20,6 +20,8 @@ import {
   until,
 } from '../support/running-service.ts';
 import { PrometheusServer, skipWithoutPrometheus } from './prometheus-server.ts';
+
+const test = ava.serial;
 
 const IMAGES = 4;
 const SHOWN_MS_MAX = 60_000;
@@ -61,81 +63,91 @@ async function load(service: RunningService): Promise<void> {
   assert.equal((await service.post({ image_base64: cut })).status, 422);
 }
 
-describe('the dashboards', { skip: skipWithoutPrometheus() }, () => {
-  let service: RunningService;
-  let gpus: LoopbackSource;
-  let prometheus: PrometheusServer;
-  let loading: Promise<void> | undefined;
-  let isOver = false;
+let service: RunningService;
+let gpus: LoopbackSource;
+let prometheus: PrometheusServer;
+let loading: Promise<void> | undefined;
+let isOver = false;
 
-  before(async () => {
-    [service, gpus] = await Promise.all([
-      startService({ MATTING_ALLOW_HTTP_CALLBACKS: 'true' }),
-      startGpuExporter(),
-    ]);
-    const checked = spawnMatting(['credits', 'check', '--full'], service.env);
-    assert.equal(await checked.exited, 0, checked.output());
-    prometheus = await PrometheusServer.start({
-      'matting-control': [`127.0.0.1:${service.env.MATTING_METRICS_PORT}`],
-      'matting-node': [`127.0.0.1:${service.env.MATTING_NODE_HTTP_PORT}`],
-      dcgm: [`127.0.0.1:${gpus.port}`],
-    });
-    loading = (async () => {
-      while (!isOver) await load(service);
-    })();
-    // Awaited at the end; a failure before must not count as unhandled.
-    loading.catch(() => undefined);
+test.before(async () => {
+  [service, gpus] = await Promise.all([
+    startService({ MATTING_ALLOW_HTTP_CALLBACKS: 'true' }),
+    startGpuExporter(),
+  ]);
+  const checked = spawnMatting(['credits', 'check', '--full'], service.env);
+  assert.equal(await checked.exited, 0, checked.output());
+  prometheus = await PrometheusServer.start({
+    'matting-control': [`127.0.0.1:${service.env.MATTING_METRICS_PORT}`],
+    'matting-node': [`127.0.0.1:${service.env.MATTING_NODE_HTTP_PORT}`],
+    dcgm: [`127.0.0.1:${gpus.port}`],
   });
-  after(async () => {
-    isOver = true;
-    await loading;
-    await prometheus?.close();
-    await gpus?.[Symbol.asyncDispose]();
-    await service?.close();
-  });
+  loading = (async () => {
+    while (!isOver) await load(service);
+  })();
+  // Awaited at the end; a failure before must not count as unhandled.
+  loading.catch(() => undefined);
+});
+test.after.always(async () => {
+  isOver = true;
+  await loading;
+  await prometheus?.close();
+  await gpus?.[Symbol.asyncDispose]();
+  await service?.close();
+});
 
-  for (const page of [SERVICE, FLEET, MONEY] satisfies Page[]) {
-    for (const row of page.rows) {
-      for (const { title, queries } of row.panels) {
-        it(`${page.title}, ${row.title}: ${title}`, async () => {
-          for (const { expr } of queries) await requireShown(prometheus, expr);
-        });
-      }
+for (const page of [SERVICE, FLEET, MONEY] satisfies Page[]) {
+  for (const row of page.rows) {
+    for (const { title, queries } of row.panels) {
+      test.skipIf(Boolean(skipWithoutPrometheus()))(
+        `${page.title}, ${row.title}: ${title}`,
+        async t => {
+          for (const { expr } of queries) await t.notThrowsAsync(shown(prometheus, expr));
+        },
+      );
     }
   }
+}
 
-  it('every rule is evaluated without an error', async () => {
+test.skipIf(Boolean(skipWithoutPrometheus()))(
+  'every rule is evaluated without an error',
+  async t => {
     const answer = await fetch(`${prometheus.origin}/api/v1/rules`);
     const { data } = (await answer.json()) as {
       data: { groups: { rules: { name: string; health: string; lastError?: string }[] }[] };
     };
     const rules = data.groups.flatMap(group => group.rules);
-    assert.deepEqual(
+    t.deepEqual(
       rules.filter(({ health }) => health !== 'ok'),
       [],
     );
-    assert.ok(rules.length > 40);
-  });
+    t.true(rules.length > 40);
+  },
+);
 
-  it('no critical alert fires over a service that is well', async () => {
+test.skipIf(Boolean(skipWithoutPrometheus()))(
+  'no critical alert fires over a service that is well',
+  async t => {
     const firing = await prometheus.query('ALERTS{alertstate="firing",severity="critical"}');
-    assert.deepEqual(
+    t.deepEqual(
       firing.map(({ metric }) => metric.alertname),
       [],
     );
-  });
+  },
+);
 
-  it('shows GPUs by the names of dcgm-exporter alone', () => {
+test.skipIf(Boolean(skipWithoutPrometheus()))(
+  'shows GPUs by the names of dcgm-exporter alone',
+  t => {
     const row = FLEET.rows.find(({ title }) => title === GPU_ROW_TITLE);
     const names = row?.panels.flatMap(({ queries }) =>
       queries.map(({ expr }) => /DCGM_\w+/.exec(expr)?.[0]),
     );
-    assert.deepEqual(names?.toSorted(), GPU_METRICS.toSorted());
-  });
-});
+    t.deepEqual(names?.toSorted(), GPU_METRICS.toSorted());
+  },
+);
 
 /** Rates need two scrapes, quantiles an answer of the kind. */
-async function requireShown(prometheus: PrometheusServer, expr: string): Promise<void> {
+async function shown(prometheus: PrometheusServer, expr: string): Promise<void> {
   let values: string[] = [];
   await until(
     async () => {

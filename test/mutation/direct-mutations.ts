@@ -3,7 +3,7 @@ import { mutationsOf } from './mutation.ts';
 
 export const DIRECT_MUTATIONS = mutationsOf`
 file control-plane/src/storage/bucket/bucket-presigner.ts
-tests control-plane/test/storage/bucket/bucket-presigner.test.ts: the kept signer: a store by its path
+tests control-plane/test/storage/bucket/bucket-parts.test.ts: the kept signer: a store by its path
 URLs are signed otherwise than the SDK signs them
   - again !== undefined && isSame(again, url)
   + again !== undefined
@@ -35,11 +35,11 @@ tests inference-node/test/direct/direct-origins.test.ts
 a reference may lead to another host than the header named
   - if (url === null || url.origin !== origin)
   + if (url === null)
-  = a reference is not https://169.254.169.254/latest/meta-data
+  = a reference › is not https://169.254.169.254/latest/meta-data
 a result is put with any header
   - SIGNED_HEADER.test(lower) && HEADER_VALUE.test(value)
   + HEADER_VALUE.test(value)
-  = headers of a place are not {"authorization":"Bearer x"}
+  = headers of a place › are not {"authorization":"Bearer x"}
 
 file inference-node/src/direct/storage-client.ts
 tests inference-node/test/direct/storage-client.test.ts: a file that is got

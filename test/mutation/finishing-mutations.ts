@@ -9,20 +9,20 @@ a background that a job names is swept away
   = name their background until they end, either way
 
 file control-plane/src/nodes/matte-header.ts
-tests control-plane/test/services/dispatch/finishing.test.ts: an answer without what was asked for
+tests control-plane/test/services/dispatch/attempts.test.ts: an answer without what was asked for
 an answer without the finishing that was asked for is taken
   - if (isSame) return;
   + return;
   = is nothing where a step is missing of it
 
 file control-plane/src/services/submission/submit-fields.ts
-tests control-plane/test/services/submission/submit-fields.test.ts
+tests control-plane/test/services/submission/requests.test.ts: fields
 the URL of a background is not judged
   - requireBackgroundUrl(url, policy);
   = a background by its URL is judged as image_url is, in its own name
 
 file control-plane/src/sources/fetch-image.ts
-tests control-plane/test/sources/fetch-image.test.ts: a background
+tests control-plane/test/sources/pictures.test.ts: a background
 a background may have the bounds of an image
   - kind === 'image' ? INPUT_IMAGE : BACKGROUND_IMAGE
   + kind === 'image' ? INPUT_IMAGE : { ...BACKGROUND_IMAGE, pixelsMax: 1e8 }
@@ -55,7 +55,7 @@ a node makes the frame that the subject turns out to ask for, however large
   = is refused by the name of its field, and one that is bounded is made
 
 file control-plane/src/domain/dispatch/job-needs.ts
-tests test/contract/hidden-frames.test.ts: beside an image in a node of 16 megapixels
+tests test/contract/hidden-frames.test.ts
 an image is placed without the memory of its frame
   - framePixels: finishing.frame.most,
   + framePixels: 0,

@@ -3,7 +3,7 @@ import { mutationsOf } from './mutation.ts';
 
 export const FORM_MUTATIONS = mutationsOf`
 file control-plane/src/sources/base64-decoder.ts
-tests control-plane/test/sources/base64-decoder.test.ts: Base64 that is taken
+tests control-plane/test/sources/pictures.test.ts: Base64 that is taken
 Base64 of the URL-safe alphabet is taken in a long text
   - if (piece.includes(HYPHEN) || piece.includes(UNDERSCORE)) return 0;
   = takes a long text as it takes its pieces, whatever stands in it

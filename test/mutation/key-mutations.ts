@@ -3,7 +3,7 @@ import { mutationsOf } from './mutation.ts';
 
 export const KEY_MUTATIONS = mutationsOf`
 file control-plane/src/services/submission/submit-matting.ts
-tests control-plane/test/http/routes/held-submissions.test.ts: a submission whose key changes meanwhile
+tests control-plane/test/http/routes/held-submissions.test.ts
 a submission goes by what its key was when its headers came
   - const { policy } = await askAgain();
   + const policy = undefined as { cap?: object } | undefined;
@@ -92,11 +92,11 @@ tests control-plane/test/http/routes/key-policies.test.ts
 a key without the scope may
   - scopes !== undefined && !scopes.includes(scope)
   + scopes?.length === 0
-  = scopes read alone opens what it names and nothing else
+  = scopes › read alone opens what it names and nothing else
 a key may be used from anywhere
   - networks !== undefined && !isIpInNetworks(address, networks)
   + networks?.length === 0
-  = networks let in who is in one of them, by the address of the connection
+  = networks › let in who is in one of them, by the address of the connection
 
 file control-plane/src/http/checks/rate-limit.ts
 tests control-plane/test/http/routes/key-policies.test.ts
@@ -104,5 +104,5 @@ what a key is refused is taken of the account’s rate
   - const ofKey = kind === 'submissions' ? policy?.submissionsPerMinute : undefined;
   + if (policy !== undefined) await rateLimits.take(accountId, kind);
   +   const ofKey = kind === 'submissions' ? policy?.submissionsPerMinute : undefined;
-  = a rate of its own refuses a key beyond it, and takes nothing of the account’s then
+  = a rate of its own › refuses a key beyond it, and takes nothing of the account’s then
 `;

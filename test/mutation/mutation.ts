@@ -6,7 +6,7 @@ export interface Mutation {
   /** Occurs there exactly once. */
   readonly find: string;
   readonly replace: string;
-  /** The test that must fail: its file, and its name behind those of the groups it is in. */
+  /** The test that must fail: its file, and its whole title. */
   readonly caughtBy: { readonly file: string; readonly test: string };
 }
 
@@ -28,7 +28,7 @@ export function mutationsOf({ raw: [text = ''] }: TemplateStringsArray): Mutatio
     else if (mark === '  +') comes.push(rest);
     else if (mark === undefined) [name, goes, comes] = [line, [], []];
     else {
-      const caughtBy = { file: tests, test: `${group} ${rest}`.trim() };
+      const caughtBy = { file: tests, test: group === '' ? rest : `${group} › ${rest}` };
       mutations.push({ name, file, find: goes.join('\n'), replace: comes.join('\n'), caughtBy });
     }
   }

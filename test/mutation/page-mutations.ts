@@ -21,7 +21,7 @@ an asset is served under the hash of another
   = an asset under the hash of another release, or outside of the folder, is not there
 
 file control-plane/src/http/operator-pages/operator-session.ts
-tests control-plane/test/http/operator-pages.test.ts: the operator's pages on sqlite
+tests control-plane/test/http/operator-pages.test.ts
 the operator's forms are taken from other sites
   - URL.canParse(origin) && new URL(origin).host === request.headers.host
   + URL.canParse(origin)
@@ -38,7 +38,7 @@ a session of the operator never ends
   = ends after its hours, with another key, and where a character differs
 
 file control-plane/src/http/account/session/guard.ts
-tests control-plane/test/http/operator-pages.test.ts: the operator's pages on sqlite
+tests control-plane/test/http/operator-pages.test.ts
 the operator's forms are taken without their token
   - if (!expected || !isSameText(given, expected)) throw new PageError('staleForm');
   = changes nothing by a form of another site or another session
@@ -50,7 +50,7 @@ the operator's session is asked of the headers alone
   = makes nothing once its session was signed out, or is over
 
 file control-plane/src/http/operator-pages/sign-in-pages.ts
-tests control-plane/test/http/operator-pages.test.ts: the operator's pages on sqlite
+tests control-plane/test/http/operator-pages.test.ts
 the operator key is taken where it can be read on its way
   - throw new PageError('insecure');
   + return false;

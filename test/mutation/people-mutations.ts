@@ -3,35 +3,35 @@ import { mutationsOf } from './mutation.ts';
 
 export const PEOPLE_MUTATIONS = mutationsOf`
 file control-plane/src/http/account/session/account-door.ts
-tests control-plane/test/http/account/guard.test.ts: the guard of the account area
+tests control-plane/test/http/account/guard.test.ts
 a route of the account area names nobody
   - if (named.filter(Boolean).length === 1) return;
   + if (named.length > 0) return;
   = lets no route start that names nobody, or two
-tests control-plane/test/http/account/attacks/access-matrix.test.ts: who may do what
+tests control-plane/test/http/account/attacks/access-matrix.test.ts
 every role may everything
   - if (!may(person.role, permission)) throw new AuthorityError('forbidden');
   = a viewer may what the role has, in the own account
-tests control-plane/test/http/account/attacks/held-forms.test.ts: forms that are held
+tests control-plane/test/http/account/attacks/held-forms.test.ts
 a form changes another account than its page shows
   - csrf: csrfTokenOf(secret, accountId),
   + csrf: csrfTokenOf(secret),
   = change no account but the one that their page was made for
-tests control-plane/test/http/account/attacks/open-redirects.test.ts: redirects of sign-in
+tests control-plane/test/http/account/attacks/open-redirects.test.ts
 sign-in leads anywhere
   - return RETURN_PATH.test(text) &&
   + return
   = never leads elsewhere
 
 file control-plane/src/http/account/session/guard.ts
-tests control-plane/test/http/account/attacks/forged-requests.test.ts: requests that other sites forge
+tests control-plane/test/http/account/attacks/forged-requests.test.ts
 a form of another site is taken
   - if (!isOwn) throw new PageError('otherOrigin');
   = a form without our Origin is refused
 a form without its token is taken
   - if (!expected || !isSameText(given, expected)) throw new PageError('staleForm');
   = a form without the token of this session is refused
-tests control-plane/test/http/account/attacks/held-forms.test.ts: forms that are held
+tests control-plane/test/http/account/attacks/held-forms.test.ts
 who may is asked of the headers alone
   - await admitAgain();
   -     if (body
@@ -66,12 +66,12 @@ a membership ends while a change that asked for it is under way
   = keeps the account and the session as they are until the change commits
 
 file control-plane/src/store/people/session-store.ts
-tests control-plane/test/http/account/sign-in.test.ts: people who sign in
+tests control-plane/test/http/account/sign-in.test.ts
 anybody ends a session
   - db.deleteFrom('sessions').where('id', '=', sessionId).where('user_id', '=', userId),
   + db.deleteFrom('sessions').where('id', '=', sessionId),
   = see and end their sessions, and nobody else’s
-tests control-plane/test/http/account/attacks/sessions.test.ts: sessions under attack
+tests control-plane/test/http/account/attacks/sessions.test.ts
 the session before goes on after a sign-in
   - await tx.deleteFrom('sessions').where('id_hash', '=', endedIdHash).execute();
   = signing in again ends the session that the browser had
@@ -127,7 +127,7 @@ a password is set by a session that has ended
   - if (session === undefined) return 'overtaken';
   + if (session === undefined) return 'set';
   = is not set by a session that has ended
-tests control-plane/test/http/account/people.test.ts: the people of an account
+tests control-plane/test/http/account/people.test.ts
 the last owner goes
   - if (member.role === 'owner' && owners.length === 1) return 'last-owner';
   = keep an owner
@@ -163,7 +163,7 @@ passwords are guessed without an end
   = counts the attempts of all replicas, however many come at once
 
 file control-plane/src/services/people/provider-sign-in.ts
-tests control-plane/test/http/account/provider.test.ts: people whom an identity provider knows
+tests control-plane/test/http/account/provider.test.ts
 people of a provider are called as they say
   - mail: providerName(person),
   + mail: String(person.mail),
@@ -173,7 +173,7 @@ the provider is asked about forged ways back without an end
   = have the provider asked few times an address for what is no way back of theirs
 
 file control-plane/src/store/people/identity-entry.ts
-tests control-plane/test/http/account/provider.test.ts: people whom an identity provider knows
+tests control-plane/test/http/account/provider.test.ts
 everybody whom a provider knows leaves rows here
   - if (grants.length === 0) return { kind: 'no-account' };
   = leave nothing here without a group of the list
@@ -183,7 +183,7 @@ who lost a group stays
   = may from now on what their groups say, and lose sessions with the group
 
 file control-plane/src/mail/smtp-sender.ts
-tests control-plane/test/mail/smtp-sender.test.ts: mails by SMTP
+tests control-plane/test/mail/smtp-sender.test.ts
 text with commas is several recipients
   - to: { name: '', address: mail.to },
   + to: mail.to,

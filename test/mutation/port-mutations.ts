@@ -64,7 +64,7 @@ the bytes of a form without a cookie of ours are awaited
   = are refused for what their headers say before a byte is awaited
 
 file control-plane/src/http/headers/forwarded-for.ts
-tests control-plane/test/http/account/attacks/brute-force.test.ts: guessing passwords
+tests control-plane/test/http/account/attacks/brute-force.test.ts
 the port behind a forwarded address is a part of it
   - const address = ipv4 ?? ipv6 ?? entry;
   + const address = entry;
@@ -79,7 +79,7 @@ an account holds every place of the playground
   = an account that holds its share back leaves the others theirs
 
 file control-plane/src/identity/passwords.ts
-tests control-plane/test/identity/passwords.test.ts: turns of hashing
+tests control-plane/test/identity/passwords.test.ts
 each address of a network has turns of its own at hashing
   - this.#strangers.run({ key: networkOf(address) }, work)
   + this.#strangers.run({ key: address }, work)
@@ -97,7 +97,7 @@ a refused attempt to sign in leaves a row
   = are made by attempts that are counted, and by none that is refused
 
 file control-plane/src/services/sales/ledger-history.ts
-tests control-plane/test/services/sales/ledger-history.test.ts: exports whose readers are late
+tests control-plane/test/services/sales/ledger-and-payments.test.ts: exports whose readers are late
 exports that nobody reads keep their places
   - && !this.#endLatest()
   = give their places to those of other accounts, the latest first

@@ -3,14 +3,14 @@ import { mutationsOf } from './mutation.ts';
 
 export const REMOVEBG_MUTATIONS = mutationsOf`
 file control-plane/src/services/submission/submit-matting.ts
-tests control-plane/test/compose/removebg.test.ts: the remove.bg interface of two replicas on sqlite
+tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
 a job whose time is over answers for ever
   - if (!isForgotten(job, rememberedMs)) return job;
   + if (rememberedMs >= 0) return job;
   = replays for ten minutes, then makes one new job of requests on both replicas
 
 file control-plane/src/services/submission/submitted-pictures.ts
-tests control-plane/test/compose/removebg.test.ts: the remove.bg interface of two replicas on sqlite
+tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
 the derived key forgets what was asked for
   - apiKeyId: string, fingerprint: string): string {
   + apiKeyId: string, fingerprint: string): string {
@@ -18,7 +18,7 @@ the derived key forgets what was asked for
   = makes jobs of their own for other parameters, other keys, and other interfaces
 
 file control-plane/src/http/removebg/removebg-form.ts
-tests control-plane/test/http/removebg/removebg-answers.test.ts: the answer of the remove.bg interface
+tests control-plane/test/http/removebg/removebg-answers.test.ts
 an empty field counts as a source
   - if (target.kind !== 'text' || this.#isEmpty) return;
   + if (target.kind !== 'text') return;
@@ -32,7 +32,7 @@ a failure that may pass is told as the picture’s fault
   = of a job: PROCESSING_FAILED, every attempt was lost, is processing_failed
 
 file control-plane/src/nodes/attempt-outcome.ts
-tests control-plane/test/compose/removebg.test.ts: the remove.bg interface of two replicas on sqlite
+tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
 an image that a node refuses for what was asked is tried on every node
   - 'INVALID_PARAMETER',
   = takes a region that the node finds empty for the request’s fault, and asks no other

@@ -6,11 +6,11 @@ import { mutationsOf } from './mutation.ts';
 
 export const SALES_MUTATIONS = mutationsOf`
 file control-plane/src/domain/account/orders.ts
-tests control-plane/test/domain/account/orders.test.ts
+tests control-plane/test/domain/account/orders.test.ts: credits of a refund
 a refund is rounded for the one who is refunded
   - return Number((BigInt(price - refunded) * BigInt(credits)) / BigInt(price));
   + return Math.ceil(((price - refunded) * credits) / price);
-  = credits of a refund what stays is worth no more than what stays paid, and a credit more would be
+  = what stays is worth no more than what stays paid, and a credit more would be
 tests control-plane/test/store/sales/orders.test.ts: orders on sqlite
 an order is paid by another sum
   - amount !== order.price || currency
@@ -52,7 +52,7 @@ an order of another account is cancelled
   -       .where('state', '=', 'pending')
   + .where('state', '=', 'pending')
   = are cancelled by their own account alone, while they are pending
-tests control-plane/test/http/account/attacks/access-matrix.test.ts: who may do what
+tests control-plane/test/http/account/attacks/access-matrix.test.ts
 an order of another account is shown
   - accountId === undefined || order?.accountId === accountId ? order : undefined
   + order
@@ -110,21 +110,21 @@ tests control-plane/test/http/stored-tokens.test.ts
 what a row has of a result link opens the result
   - const hashed = hash('sha256', token, 'hex');
   + const hashed = HASH.test(token) ? token : hash('sha256', token, 'hex');
-  = what the database has of a result link opens nothing, and is no part of the link
+  = opens nothing, and is no part of the link
 
 file control-plane/src/secrets/result-tokens.ts
 tests control-plane/test/http/stored-tokens.test.ts
 the token of a result link is kept as it is
   - return { token: hash('sha256', token, 'hex'), sealedToken };
   + return { token, sealedToken };
-  = what the database has of a result link opens nothing, and is no part of the link
+  = opens nothing, and is no part of the link
 
 file control-plane/src/secrets/callback-secret.ts
 tests control-plane/test/secrets/result-tokens.test.ts
 who has two secrets keys seals the token of a result link with one
   - return this.#boxes.map(box => sealedBy(box, text, boundTo)).join(' ');
   + return this.sealText(text, boundTo);
-  = the token of a result is shown by every replica at every step of a change of the key
+  = is shown by every replica at every step of a change of the key
 
 file control-plane/src/services/sales/signed-notifications.ts
 tests control-plane/test/http/routes/payments.test.ts: a notification of a payment

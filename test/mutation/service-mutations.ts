@@ -14,11 +14,11 @@ work within a slot waits for a second one
   = work within a slot, and work of no request, waits for none
 
 file control-plane/src/services/dispatch/held-lease.ts
-tests control-plane/test/services/dispatch/held-lease.test.ts
+tests control-plane/test/services/loops-and-gates.test.ts: a held lease
 a lease is never renewed
   - setInterval(() => void this.#renew(), this.#timing.renewMs)
   + setInterval(() => undefined, this.#timing.renewMs)
-  = a held lease is renewed in full long before it ends, as long as the work goes on
+  = is renewed in full long before it ends, as long as the work goes on
 
 file control-plane/src/services/submission/submit-matting.ts
 tests control-plane/test/http/routes/callbacks.test.ts
@@ -62,20 +62,20 @@ the quota of a window that is over counts in the next
   - use?.windowStartMs === windowStartMs ? use.leased : 0
   + use?.leased ?? 0
   = of a window that is over count for nothing
-tests control-plane/test/services/rate-limits.test.ts
+tests control-plane/test/services/callers.test.ts: rates
 what was spent in advance is not counted
   - spent + (ask.windowStartMs === windowStartMs ? ask.advance : 0)
   + spent
   = one replica keeps the limit to the request, one at a time or all at once
 
 file control-plane/src/services/rate-limits.ts
-tests control-plane/test/services/rate-limits.test.ts
+tests control-plane/test/services/callers.test.ts: rates
 requests are not counted
   - share.left -= 1;
   = one replica keeps the limit to the request, one at a time or all at once
 
 file control-plane/src/sources/guard/outgoing-guard.ts
-tests control-plane/test/sources/guard/guarded-fetch.test.ts: addresses behind a name
+tests control-plane/test/sources/guard/guarded-requests.test.ts: addresses behind a name
 one public address among several is enough
   - addresses.every(isOpen)
   + addresses.some(isOpen)
@@ -86,14 +86,14 @@ this machine's public address is reached
   = refuses this machine's own public address
 
 file control-plane/src/sources/guard/guarded-fetch.ts
-tests control-plane/test/sources/guard/guarded-fetch.test.ts: addresses behind a name
+tests control-plane/test/sources/guard/guarded-requests.test.ts: addresses behind a name
 a name is resolved once for all its redirects
   - for (let redirects = 0; redirects <= this.#limits.redirectsMax; redirects += 1) {
   -       const addresses = await this.#requireAddresses(hostOf(url), request);
   + const addresses = await this.#requireAddresses(hostOf(url), request);
   +     for (let redirects = 0; redirects <= this.#limits.redirectsMax; redirects += 1) {
   = checks again for a redirect to the same name
-tests control-plane/test/sources/guard/guarded-fetch.test.ts: redirects
+tests control-plane/test/sources/guard/guarded-requests.test.ts: redirects
 a redirect is followed wherever its text leads
   - requireOutgoingUrl(location, this.#guard.policy, from)
   + new URL(location, from)
@@ -108,7 +108,7 @@ redirects have no bound
   = follows three, and not a fourth
 
 file control-plane/src/sources/guard/dial.ts
-tests control-plane/test/sources/guard/guarded-fetch.test.ts: the pinned connector
+tests control-plane/test/sources/guard/guarded-requests.test.ts: the pinned connector
 a peer that was not checked is spoken to
   - undefined || !checked.has(socket.remoteAddress)
   + undefined
@@ -118,7 +118,7 @@ a name is resolved again to connect
   = does not resolve the name again
 
 file control-plane/src/sources/guard/outgoing-url.ts
-tests control-plane/test/sources/image-url.test.ts: image_url as text
+tests control-plane/test/sources/urls.test.ts: image_url
 any port is requested
   - if (!policy.allowPrivateAddresses) requirePort(url, policy);
   = refuses port
@@ -140,7 +140,7 @@ a literal address is not judged before it is connected to
   = refuses private and metadata
 
 file control-plane/src/sources/guard/public-address.ts
-tests control-plane/test/sources/guard/public-address.test.ts
+tests control-plane/test/sources/urls.test.ts: addresses
 IPv6 is open but for what is listed
   - globalIpv6.check(address, 'ipv6') && !specialIpv6.check(address,
   + !specialIpv6.check(address,

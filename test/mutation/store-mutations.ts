@@ -7,7 +7,7 @@ import { mutationsOf } from './mutation.ts';
 
 export const STORE_MUTATIONS = mutationsOf`
 file control-plane/src/store/jobs/job-lease.ts
-tests control-plane/test/store/jobs/job-lease.test.ts: jobs on sqlite leases
+tests control-plane/test/store/jobs/job-lease.test.ts: jobs on sqlite › leases
 a claim is won with the fence of an old listing
   - .where('fence', '=', fenceBefore)
   = let one claim win, raise the fence, and hide the job from others
@@ -45,7 +45,7 @@ an old claim is told that its input is stored
   = an input that was stored under an earlier claim is not stored again by it
 
 file control-plane/src/store/jobs/job-completion.ts
-tests control-plane/test/store/jobs/job-lease.test.ts: jobs on sqlite leases
+tests control-plane/test/store/jobs/job-lease.test.ts: jobs on sqlite › leases
 an old fence is not seen before a job ends
   - undefined || job.fence !== claim.fence) return false
   + undefined) return false
@@ -55,7 +55,7 @@ a stranger is not seen before a job ends
   - job.lease?.holder !== claim.holder || !ending.from.includes(job.state))
   + !ending.from.includes(job.state))
   = a job is ended by the holder of its lease alone
-tests control-plane/test/store/jobs/job-completion.test.ts: jobs on sqlite endings
+tests control-plane/test/store/jobs/job-completion.test.ts: jobs on sqlite › endings
 the state is not checked before a job ends
   - claim.holder || !ending.from.includes(job.state)) return false
   + claim.holder) return false
@@ -95,12 +95,12 @@ tests control-plane/test/store/jobs/job-fence.test.ts: the fence of a job on mys
 a credit is settled that another ending settled meanwhile
   - .where('reserved', '>=', CREDITS_PER_JOB)
   = of two endings that meet the second is told that it is none
-tests control-plane/test/store/jobs/job-completion.test.ts: jobs on sqlite endings
+tests control-plane/test/store/jobs/job-completion.test.ts: jobs on sqlite › endings
 a failure keeps the credit
   - kind === 'release' ? CREDITS_PER_JOB : 0
   + 0
   = failure returns the credit from every open state, and is replayed
-tests control-plane/test/store/jobs/job-store.test.ts: jobs on sqlite submission
+tests control-plane/test/store/jobs/job-store.test.ts: jobs on sqlite › submission
 a job is made without a credit
   - .where('available', '>=', CREDITS_PER_JOB)
   = refuses without a credit, and remembers nothing
@@ -125,7 +125,7 @@ the key of an open job is freed, and the image paid for twice
 a key is freed under another name
   - .where('idempotency_key_hash', '=', idempotencyKeyHash)
   = are freed under their own name alone
-tests control-plane/test/store/jobs/job-store.test.ts: jobs on sqlite submission
+tests control-plane/test/store/jobs/job-store.test.ts: jobs on sqlite › submission
 a request that is said again is a second job or none
   - (await findTwin(database, db, job)) ?? refused
   + refused
@@ -151,7 +151,7 @@ a checkpoint is set behind what is wrong, which no later check then sees
   - !this.#clean || this.#isAhead
   + this.#isAhead
   = names what is wrong each time until it is mended, and closes nothing behind it
-tests control-plane/test/store/ledger/broken-ledger.test.ts: the ledger's audit on sqlite of a broken ledger
+tests control-plane/test/store/ledger/broken-ledger.test.ts: the ledger's audit on sqlite › of a broken ledger
 a balance that contradicts its checkpoint is not looked into
   - verdict.agrees || checkpoint === NOTHING_CLOSED
   + true

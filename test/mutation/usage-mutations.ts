@@ -19,7 +19,7 @@ credits of failed jobs arm a threshold
   = is not told at every job that fails at the threshold
 
 file control-plane/src/store/outbox/outbox-due.ts
-tests control-plane/test/services/alerts/mail-delivery.test.ts: mails that wait
+tests control-plane/test/services/alerts/mail-delivery.test.ts
 a mail that is being sent is due
   - (row.lease_expires_at === null || row.lease_expires_at <= row.read_at) &&
   = are sent by another replica where one dies over them, under the same id

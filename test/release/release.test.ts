@@ -1,5 +1,4 @@
 /** The release command in a scratch clone: what it refuses, what it makes, what it leaves behind. */
-import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import {
   appendFileSync,
@@ -14,13 +13,16 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import { ARTIFACTS, artifactsOf } from '../../deploy/release/artifacts.ts';
 import { cutRelease, type ReleaseOptions } from '../../deploy/release/cut-release.ts';
 import { renderNotes } from '../../deploy/release/notes.ts';
 import { readVersions } from '../../deploy/release/versions.ts';
 import { findProgram } from '../support/foreign-program.ts';
 import { ROOT } from '../support/running-service.ts';
+import { rejectsWith } from '../support/throws.ts';
+
+const test = ava.serial;
 
 /** Minutes of building; without Helm the chart, too. */
 const HELM = findProgram('helm');
@@ -73,13 +75,17 @@ function traces() {
   };
 }
 
-async function refused(reason: RegExp, options: Partial<ReleaseOptions> = {}): Promise<void> {
+async function refused(
+  t: ExecutionContext,
+  reason: RegExp,
+  options: Partial<ReleaseOptions> = {},
+): Promise<void> {
   const earlier = traces();
-  await assert.rejects(cut(options), reason);
-  assert.deepEqual(traces(), earlier, 'it left something behind');
+  await rejectsWith(t, cut(options), reason);
+  t.deepEqual(traces(), earlier, 'it left something behind');
 }
 
-before(() => {
+test.before(() => {
   if (HELM !== undefined) process.env.PATH += path.delimiter + path.dirname(HELM);
   scratch = mkdtempSync(path.join(tmpdir(), 'matting-release-test-'));
   clone = path.join(scratch, 'clone');
@@ -103,216 +109,216 @@ before(() => {
     '# Changelog\n\n## Unreleased\n\n- A thing.\n\n## 0.1.0 (2026-11-21)\n\n- All.\n',
   );
 });
-after(() => rmSync(scratch, { recursive: true, force: true }));
+test.after.always(() => rmSync(scratch, { recursive: true, force: true }));
 
-it('finds one version in this project, at every place', () => {
+test('finds one version in this project, at every place', t => {
   const versions = [...readVersions(ROOT).values()].flat();
-  assert.deepEqual([...new Set(versions)], [versions[0]]);
+  t.deepEqual([...new Set(versions)], [versions[0]]);
   const places = [...readVersions(ROOT).keys()];
   for (const file of ['package.json', 'package-lock.json', 'client/package.json']) {
-    assert.ok(places.includes(file), file);
+    t.true(places.includes(file), file);
   }
 });
 
-describe('a release is refused', () => {
-  it('of what is no version, or not a later one', async () => {
-    for (const version of ['1', '1.0', 'v99.1.0', '99.1.0-rc.1', '99.01.0', '']) {
-      await refused(/is no version such as/, { version });
-    }
-    for (const version of ['0.1.0', '0.0.9']) await refused(/is not after 0\.1\.0/, { version });
-  });
-
-  it('of a tree with changes, files that git does not know among them', async () => {
-    const file = path.join(clone, 'forgotten.txt');
-    writeFileSync(file, '');
-    await refused(/1 changes that are not committed:\n\?\? forgotten\.txt/);
-    rmSync(file);
-    const readme = readFileSync(path.join(clone, 'README.md'));
-    appendFileSync(path.join(clone, 'README.md'), 'more');
-    await refused(/README\.md/);
-    writeFileSync(path.join(clone, 'README.md'), readme);
-  });
-
-  it('of a commit that no branch holds', async () => {
-    git('checkout', '--quiet', '--detach');
-    await refused(/on no branch/);
-    git('checkout', '--quiet', 'main');
-  });
-
-  it('where its tag or its directory is there', async () => {
-    git('tag', `v${VERSION}`);
-    await refused(/there is a tag v99\.1\.0 already/);
-    git('tag', '--delete', `v${VERSION}`);
-    await refused(/is there already/, { out: clone });
-  });
-
-  it('with an artifact that nobody knows, or whose program is missing', async () => {
-    await refused(/no artifact is called imges; there are: source, client/, { without: ['imges'] });
-    const { PATH } = process.env;
-    process.env.PATH = '';
-    try {
-      const tree = mkdtempSync(path.join(scratch, 'tree-'));
-      execFileSync('/bin/mkdir', ['-p', path.join(tree, 'deploy/chart')]);
-      writeFileSync(path.join(tree, 'deploy/chart/Chart.yaml'), '');
-      assert.throws(() => artifactsOf(tree, []), /not installed: helm \(for chart\)/);
-      assert.ok(!artifactsOf(tree, ['chart']).some(({ name }) => name === 'chart'));
-    } finally {
-      process.env.PATH = PATH;
-    }
-  });
-
-  it('with nothing to say, or with a heading of it', async () => {
-    const text = readFileSync(path.join(clone, 'CHANGELOG.md'), 'utf8');
-    commit('CHANGELOG.md', text.replace('- A thing.\n\n', ''));
-    await refused(/nothing under "## Unreleased"/);
-    commit('CHANGELOG.md', text.replace('## 0.1.0', `## ${VERSION}`));
-    await refused(/has a heading of 99\.1\.0 already/);
-    commit('CHANGELOG.md', text);
-  });
-
-  it('and undone, where the branch moves meanwhile', async () => {
-    const head = git('rev-parse', 'HEAD');
-    const say = (line: string) => {
-      if (line.startsWith('source')) commit('meanwhile.txt', '');
-    };
-    const without = [...WITHOUT, 'client', 'sbom', 'chart'];
-    await assert.rejects(cut({ say, without }), /the branch has moved/);
-    assert.equal(git('rev-parse', 'HEAD~1'), head);
-    const { tags, worktrees, out: made } = traces();
-    assert.deepEqual([tags, worktrees, made], ['', 1, false]);
-  });
-
-  it('and undone, where an artifact cannot be made', async () => {
-    const source = readFileSync(path.join(clone, 'client/src/index.ts'), 'utf8');
-    commit('client/src/index.ts', `${source}\nexport const broken: number = 'text';\n`);
-    await refused(/client.*tsconfig|index\.ts\(\d+,\d+\): error TS2322/);
-    commit('client/src/index.ts', source);
-  });
+test('a release is refused › of what is no version, or not a later one', async t => {
+  for (const version of ['1', '1.0', 'v99.1.0', '99.1.0-rc.1', '99.01.0', '']) {
+    await refused(t, /is no version such as/, { version });
+  }
+  for (const version of ['0.1.0', '0.0.9']) await refused(t, /is not after 0\.1\.0/, { version });
 });
 
-describe('a release', () => {
-  it('is shown by a dry run, which changes nothing', async () => {
-    const earlier = traces();
-    said.length = 0;
-    await cut({ dryRun: true });
-    assert.deepEqual(traces(), earlier);
-    const text = said.join('\n');
-    for (const part of ['Release 99.1.0', 'CHANGELOG.md', 'would make source', '- A thing.']) {
-      assert.ok(text.includes(part), `${part} is not in ${text}`);
-    }
-  });
+test('a release is refused › of a tree with changes, files that git does not know among them', async t => {
+  const file = path.join(clone, 'forgotten.txt');
+  writeFileSync(file, '');
+  await refused(t, /1 changes that are not committed:\n\?\? forgotten\.txt/);
+  rmSync(file);
+  const readme = readFileSync(path.join(clone, 'README.md'));
+  appendFileSync(path.join(clone, 'README.md'), 'more');
+  await refused(t, /README\.md/);
+  writeFileSync(path.join(clone, 'README.md'), readme);
+});
 
-  it('is a commit, a tag, a record and files that check', async () => {
-    const head = git('rev-parse', 'HEAD');
-    await cut();
-    assert.equal(git('rev-parse', 'HEAD~2'), head);
-    const release = git('rev-parse', 'HEAD~1');
-    assert.equal(git('rev-parse', `v${VERSION}^{commit}`), release);
-    assert.equal(git('cat-file', '-t', `v${VERSION}`), 'tag');
-    const record = JSON.parse(readFileSync(path.join(clone, 'deploy/releases.json'), 'utf8'));
-    assert.deepEqual(Object.keys(record), ['0.2.0', VERSION]);
-    assert.equal(record[VERSION], release);
-    assert.equal(git('status', '--porcelain'), '');
-    assert.equal(traces().worktrees, 1);
-    assert.deepEqual([...new Set([...readVersions(clone).values()].flat())], [VERSION]);
-    assert.equal(
-      readFileSync(path.join(clone, 'CHANGELOG.md'), 'utf8'),
-      `# Changelog\n\n## Unreleased\n\n## ${VERSION} (2026-12-31)\n\n- A thing.\n\n## 0.1.0 (2026-11-21)\n\n- All.\n`,
-    );
-    assert.deepEqual(readdirSync(out).sort(), [...FILES, 'RELEASE-NOTES.md', 'SHA256SUMS'].sort());
-    execFileSync('sha256sum', ['--check', '--quiet', 'SHA256SUMS'], { cwd: out });
-  });
+test('a release is refused › of a commit that no branch holds', async t => {
+  git('checkout', '--quiet', '--detach');
+  await refused(t, /on no branch/);
+  git('checkout', '--quiet', 'main');
+});
 
-  it('says how to come from the last one, what is in it and what is not', () => {
-    const notes = readFileSync(path.join(out, 'RELEASE-NOTES.md'), 'utf8');
-    const sums = readFileSync(path.join(out, 'SHA256SUMS'), 'utf8').trim().split('\n');
-    assert.deepEqual(sums.map(line => line.split('  ')[1]).sort(), FILES.toSorted());
-    const parts = [
-      '# matting 99.1.0 (2026-12-31)',
-      '- A thing.',
-      '## Upgrading from 0.2.0',
-      '9998-a-thing',
-      'They only add: 0.2.0 works on the schema, too',
-      `Left out of this release: ${WITHOUT.join(', ')}.`,
-      ...sums,
-    ];
-    for (const part of parts) assert.ok(notes.includes(part), `${part} is not in ${notes}`);
-  });
+test('a release is refused › where its tag or its directory is there', async t => {
+  git('tag', `v${VERSION}`);
+  await refused(t, /there is a tag v99\.1\.0 already/);
+  git('tag', '--delete', `v${VERSION}`);
+  await refused(t, /is there already/, { out: clone });
+});
 
-  it('packs the same sources to the same bytes, and a client of its version', () => {
-    const first = readFileSync(path.join(out, `matting-${VERSION}.tar.gz`));
-    const again = execFileSync(
-      'git',
-      [
-        '-c',
-        'tar.tar.gz.command=gzip -n',
-        'archive',
-        '--format=tar.gz',
-        `--prefix=matting-${VERSION}/`,
-        `v${VERSION}`,
-      ],
-      { cwd: clone, maxBuffer: 1 << 28 },
-    );
-    assert.ok(first.equals(again));
-    const file = path.join(out, `matting-client-${VERSION}.tgz`);
-    const names = execFileSync('tar', ['-tzf', file], { encoding: 'utf8' }).split('\n');
-    for (const name of ['package/dist/index.js', 'package/dist/index.d.ts', 'package/LICENSE']) {
-      assert.ok(names.includes(name), name);
-    }
-    const manifest = execFileSync('tar', ['-xzOf', file, 'package/package.json']);
-    assert.equal(JSON.parse(String(manifest)).version, VERSION);
+test('a release is refused › with an artifact that nobody knows, or whose program is missing', async t => {
+  await refused(t, /no artifact is called imges; there are: source, client/, {
+    without: ['imges'],
   });
+  const { PATH } = process.env;
+  process.env.PATH = '';
+  try {
+    const tree = mkdtempSync(path.join(scratch, 'tree-'));
+    execFileSync('/bin/mkdir', ['-p', path.join(tree, 'deploy/chart')]);
+    writeFileSync(path.join(tree, 'deploy/chart/Chart.yaml'), '');
+    t.throws(() => artifactsOf(tree, []), { message: /not installed: helm \(for chart\)/ });
+    t.false(artifactsOf(tree, ['chart']).some(({ name }) => name === 'chart'));
+  } finally {
+    process.env.PATH = PATH;
+  }
+});
 
-  it('packs the chart of its version', { skip: HELM === undefined && 'no helm here' }, () => {
+test('a release is refused › with nothing to say, or with a heading of it', async t => {
+  const text = readFileSync(path.join(clone, 'CHANGELOG.md'), 'utf8');
+  commit('CHANGELOG.md', text.replace('- A thing.\n\n', ''));
+  await refused(t, /nothing under "## Unreleased"/);
+  commit('CHANGELOG.md', text.replace('## 0.1.0', `## ${VERSION}`));
+  await refused(t, /has a heading of 99\.1\.0 already/);
+  commit('CHANGELOG.md', text);
+});
+
+test('a release is refused › and undone, where the branch moves meanwhile', async t => {
+  const head = git('rev-parse', 'HEAD');
+  const say = (line: string) => {
+    if (line.startsWith('source')) commit('meanwhile.txt', '');
+  };
+  const without = [...WITHOUT, 'client', 'sbom', 'chart'];
+  await t.throwsAsync(cut({ say, without }), { message: /the branch has moved/ });
+  t.is(git('rev-parse', 'HEAD~1'), head);
+  const { tags, worktrees, out: made } = traces();
+  t.deepEqual([tags, worktrees, made], ['', 1, false]);
+});
+
+test('a release is refused › and undone, where an artifact cannot be made', async t => {
+  const source = readFileSync(path.join(clone, 'client/src/index.ts'), 'utf8');
+  commit('client/src/index.ts', `${source}\nexport const broken: number = 'text';\n`);
+  await refused(t, /client.*tsconfig|index\.ts\(\d+,\d+\): error TS2322/);
+  commit('client/src/index.ts', source);
+});
+
+test('a release › is shown by a dry run, which changes nothing', async t => {
+  const earlier = traces();
+  said.length = 0;
+  await cut({ dryRun: true });
+  t.deepEqual(traces(), earlier);
+  const text = said.join('\n');
+  for (const part of ['Release 99.1.0', 'CHANGELOG.md', 'would make source', '- A thing.']) {
+    t.true(text.includes(part), `${part} is not in ${text}`);
+  }
+});
+
+test('a release › is a commit, a tag, a record and files that check', async t => {
+  const head = git('rev-parse', 'HEAD');
+  await cut();
+  t.is(git('rev-parse', 'HEAD~2'), head);
+  const release = git('rev-parse', 'HEAD~1');
+  t.is(git('rev-parse', `v${VERSION}^{commit}`), release);
+  t.is(git('cat-file', '-t', `v${VERSION}`), 'tag');
+  const record = JSON.parse(readFileSync(path.join(clone, 'deploy/releases.json'), 'utf8'));
+  t.deepEqual(Object.keys(record), ['0.2.0', VERSION]);
+  t.is(record[VERSION], release);
+  t.is(git('status', '--porcelain'), '');
+  t.is(traces().worktrees, 1);
+  t.deepEqual([...new Set([...readVersions(clone).values()].flat())], [VERSION]);
+  t.is(
+    readFileSync(path.join(clone, 'CHANGELOG.md'), 'utf8'),
+    `# Changelog\n\n## Unreleased\n\n## ${VERSION} (2026-12-31)\n\n- A thing.\n\n## 0.1.0 (2026-11-21)\n\n- All.\n`,
+  );
+  t.deepEqual(readdirSync(out).sort(), [...FILES, 'RELEASE-NOTES.md', 'SHA256SUMS'].sort());
+  execFileSync('sha256sum', ['--check', '--quiet', 'SHA256SUMS'], { cwd: out });
+});
+
+test('a release › says how to come from the last one, what is in it and what is not', t => {
+  const notes = readFileSync(path.join(out, 'RELEASE-NOTES.md'), 'utf8');
+  const sums = readFileSync(path.join(out, 'SHA256SUMS'), 'utf8').trim().split('\n');
+  t.deepEqual(sums.map(line => line.split('  ')[1]).sort(), FILES.toSorted());
+  const parts = [
+    '# matting 99.1.0 (2026-12-31)',
+    '- A thing.',
+    '## Upgrading from 0.2.0',
+    '9998-a-thing',
+    'They only add: 0.2.0 works on the schema, too',
+    `Left out of this release: ${WITHOUT.join(', ')}.`,
+    ...sums,
+  ];
+  for (const part of parts) t.true(notes.includes(part), `${part} is not in ${notes}`);
+});
+
+test('a release › packs the same sources to the same bytes, and a client of its version', t => {
+  const first = readFileSync(path.join(out, `matting-${VERSION}.tar.gz`));
+  const again = execFileSync(
+    'git',
+    [
+      '-c',
+      'tar.tar.gz.command=gzip -n',
+      'archive',
+      '--format=tar.gz',
+      `--prefix=matting-${VERSION}/`,
+      `v${VERSION}`,
+    ],
+    { cwd: clone, maxBuffer: 1 << 28 },
+  );
+  t.true(first.equals(again));
+  const file = path.join(out, `matting-client-${VERSION}.tgz`);
+  const names = execFileSync('tar', ['-tzf', file], { encoding: 'utf8' }).split('\n');
+  for (const name of ['package/dist/index.js', 'package/dist/index.d.ts', 'package/LICENSE']) {
+    t.true(names.includes(name), name);
+  }
+  const manifest = execFileSync('tar', ['-xzOf', file, 'package/package.json']);
+  t.is(JSON.parse(String(manifest)).version, VERSION);
+});
+
+test.skipIf(Boolean(HELM === undefined && 'no helm here'))(
+  'a release › packs the chart of its version',
+  t => {
     const file = path.join(out, `matting-${VERSION}.tgz`);
     const text = execFileSync('tar', ['-xzOf', file, 'matting/Chart.yaml'], { encoding: 'utf8' });
-    assert.match(text, new RegExp(`^version: ${VERSION}$`, 'm'));
-    assert.match(text, new RegExp(`^appVersion: ${VERSION}$`, 'm'));
-  });
+    t.regex(text, new RegExp(`^version: ${VERSION}$`, 'm'));
+    t.regex(text, new RegExp(`^appVersion: ${VERSION}$`, 'm'));
+  },
+);
 
-  it('lists what it is made of in both formats, and nothing of what only makes it', () => {
-    const read = (name: string) => JSON.parse(readFileSync(path.join(out, name), 'utf8'));
-    const spdx = read(`matting-service-${VERSION}.spdx.json`);
-    const cyclone = read(`matting-service-${VERSION}.cyclonedx.json`);
-    const lists: readonly { name: string }[][] = [spdx.packages, cyclone.components];
-    for (const packages of lists) {
-      const names = packages.map(({ name }) => name);
-      assert.ok(names.includes('fastify') && names.includes('onnxruntime-node'));
-      assert.ok(!names.includes('typescript'));
-    }
-    assert.match(spdx.spdxVersion, /^SPDX-2/);
-    assert.equal(cyclone.bomFormat, 'CycloneDX');
-    assert.equal(cyclone.metadata.component.version, VERSION);
-  });
-
-  it('is cut once, and the next one only when there is something new', async () => {
-    await refused(/there is a tag|is there already|is not after/);
-    await refused(/nothing under/, { version: '99.1.1', out: path.join(scratch, 'next') });
-  });
+test('a release › lists what it is made of in both formats, and nothing of what only makes it', t => {
+  const read = (name: string) => JSON.parse(readFileSync(path.join(out, name), 'utf8'));
+  const spdx = read(`matting-service-${VERSION}.spdx.json`);
+  const cyclone = read(`matting-service-${VERSION}.cyclonedx.json`);
+  const lists: readonly { name: string }[][] = [spdx.packages, cyclone.components];
+  for (const packages of lists) {
+    const names = packages.map(({ name }) => name);
+    t.true(names.includes('fastify') && names.includes('onnxruntime-node'));
+    t.false(names.includes('typescript'));
+  }
+  t.regex(spdx.spdxVersion, /^SPDX-2/);
+  t.is(cyclone.bomFormat, 'CycloneDX');
+  t.is(cyclone.metadata.component.version, VERSION);
 });
 
-it('says of each release before what it is on the newer schema', () => {
+test('a release › is cut once, and the next one only when there is something new', async t => {
+  await refused(t, /there is a tag|is there already|is not after/);
+  await refused(t, /nothing under/, { version: '99.1.1', out: path.join(scratch, 'next') });
+});
+
+test('says of each release before what it is on the newer schema', t => {
   const said = (last: string, ...migrations: string[]) =>
     renderNotes({
       ...{ version: VERSION, date: '2026-12-31', last, entries: '- A thing.', migrations },
       ...{ checksums: [], images: [], without: [] },
     });
-  assert.match(said('0.2.0', '0020-a'), /They only add: 0\.2\.0 works on the schema, too/);
-  assert.match(said('0.1.0', '0016-a'), /A database of 0\.1\.0 is refused/);
-  assert.match(said('0.2.0'), /control planes of 0\.2\.0 run on the same schema/);
+  t.regex(said('0.2.0', '0020-a'), /They only add: 0\.2\.0 works on the schema, too/);
+  t.regex(said('0.1.0', '0016-a'), /A database of 0\.1\.0 is refused/);
+  t.regex(said('0.2.0'), /control planes of 0\.2\.0 run on the same schema/);
   const final = said('0.2.0', '0020-a', '0021-b-no-way-back');
-  assert.match(final, /no way back from 0021-b-no-way-back\*\* but a backup/);
+  t.regex(final, /no way back from 0021-b-no-way-back\*\* but a backup/);
 });
 
-describe('images of a release', () => {
-  const COMMIT = 'a'.repeat(40);
-  const NAMES = ['localhost/matting:99.1.0', 'localhost/matting-node:99.1.0-bare'];
-  const OTHERS = ['registry.example/matting:99.1.0', 'matting:99.1.0', 'localhost/matting:99.1.00'];
-  let tools: string;
+const COMMIT = 'a'.repeat(40);
+const NAMES = ['localhost/matting:99.1.0', 'localhost/matting-node:99.1.0-bare'];
+const OTHERS = ['registry.example/matting:99.1.0', 'matting:99.1.0', 'localhost/matting:99.1.00'];
+let tools: string;
 
-  /** A stand-in for podman that knows the images, and writes each line it was started with. */
-  function install(revision: string): void {
-    const podman = `#!/bin/sh
+/** A stand-in for podman that knows the images, and writes each line it was started with. */
+function install(revision: string): void {
+  const podman = `#!/bin/sh
 echo "podman $*" >> ${tools}/said
 case "$*" in
   images*) printf '%s\\n' ${[...OTHERS, ...NAMES].join(' ')} ;;
@@ -321,40 +327,39 @@ case "$*" in
   *inspect*) echo sha256:0 ;;
 esac
 `;
-    writeFileSync(path.join(tools, 'podman'), podman, { mode: 0o755 });
-    const make = `#!/bin/sh\necho "make $*" >> ${tools}/said\n`;
-    writeFileSync(path.join(tools, 'make'), make, { mode: 0o755 });
+  writeFileSync(path.join(tools, 'podman'), podman, { mode: 0o755 });
+  const make = `#!/bin/sh\necho "make $*" >> ${tools}/said\n`;
+  writeFileSync(path.join(tools, 'make'), make, { mode: 0o755 });
+}
+
+async function makeImages(revision: string): Promise<string> {
+  tools = mkdtempSync(path.join(scratch, 'tools-'));
+  install(revision);
+  const made = path.join(tools, 'out');
+  mkdirSync(made);
+  const { PATH } = process.env;
+  process.env.PATH = `${tools}${path.delimiter}${PATH}`;
+  try {
+    const images = ARTIFACTS.find(({ name }) => name === 'images');
+    const tree = { version: VERSION, tree: tools, root: tools, out: made, epochS: '0' };
+    await images?.make({ ...tree, commit: COMMIT });
+  } finally {
+    process.env.PATH = PATH;
   }
+  return made;
+}
 
-  async function makeImages(revision: string): Promise<string> {
-    tools = mkdtempSync(path.join(scratch, 'tools-'));
-    install(revision);
-    const made = path.join(tools, 'out');
-    mkdirSync(made);
-    const { PATH } = process.env;
-    process.env.PATH = `${tools}${path.delimiter}${PATH}`;
-    try {
-      const images = ARTIFACTS.find(({ name }) => name === 'images');
-      const tree = { version: VERSION, tree: tools, root: tools, out: made, epochS: '0' };
-      await images?.make({ ...tree, commit: COMMIT });
-    } finally {
-      process.env.PATH = PATH;
-    }
-    return made;
-  }
+test('images of a release › are those that were built now, whatever else is called so', async t => {
+  const made = await makeImages(COMMIT);
+  const lines = NAMES.map(name => `${name} sha256:0\n`).join('');
+  t.is(readFileSync(path.join(made, 'IMAGES'), 'utf8'), lines);
+  const [first] = readFileSync(path.join(tools, 'said'), 'utf8').split('\n');
+  t.is(first, 'make images TAG=99.1.0 ONLY= IMAGE_PREFIX= PLATFORM=');
+});
 
-  it('are those that were built now, whatever else is called so', async () => {
-    const made = await makeImages(COMMIT);
-    const lines = NAMES.map(name => `${name} sha256:0\n`).join('');
-    assert.equal(readFileSync(path.join(made, 'IMAGES'), 'utf8'), lines);
-    const [first] = readFileSync(path.join(tools, 'said'), 'utf8').split('\n');
-    assert.equal(first, 'make images TAG=99.1.0 ONLY= IMAGE_PREFIX= PLATFORM=');
-  });
-
-  it('are refused where one is of another commit', async () => {
-    const other = 'b'.repeat(40);
-    const reason = new RegExp(`matting-node:99.1.0-bare was made of ${other}, not of ${COMMIT}`);
-    await assert.rejects(makeImages(other), reason);
-    assert.doesNotMatch(readFileSync(path.join(tools, 'said'), 'utf8'), /podman save/);
-  });
+test('images of a release › are refused where one is of another commit', async t => {
+  const other = 'b'.repeat(40);
+  const reason = new RegExp(`matting-node:99.1.0-bare was made of ${other}, not of ${COMMIT}`);
+  await rejectsWith(t, makeImages(other), reason);
+  t.notRegex(readFileSync(path.join(tools, 'said'), 'utf8'), /podman save/);
 });

@@ -1,9 +1,8 @@
 /** The bucket user of docs/security.md: its policy is enough, none of it can be left out, and it opens nothing else. */
-import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { GetObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import ava from 'ava';
 import { at } from '../support/at.ts';
 import {
   createObjectStore,
@@ -21,67 +20,68 @@ import {
   without,
 } from './bucket-user.ts';
 
+const test = ava.serial;
+
 const execute = promisify(execFile);
-describe('the bucket user', { skip: missingStore('minio') }, () => {
-  let store: TestObjectStore;
-  let policy: BucketPolicy;
-  before(async () => {
-    store = await createObjectStore('minio');
-    policy = policyFor(store.bucket);
-  });
-  after(() => store?.close());
 
-  /** What `storage check` finds, as this user. */
-  async function check(env: Env): Promise<{ readonly code: number; readonly out: string }> {
-    const options = {
-      cwd: ROOT,
-      env: {
-        ...env,
-        PATH: process.env.PATH ?? '',
-        MATTING_STORAGE_URL: store.url({ prefix: PREFIX }),
-      },
-    };
-    const args = ['control-plane/src/cli/main.ts', 'storage', 'check'];
-    return await execute(process.execPath, args, options).then(
-      ({ stdout }) => ({ code: 0, out: stdout }),
-      ({ code, stdout, stderr }) => ({ code, out: `${stdout}${stderr}` }),
-    );
+let store: TestObjectStore;
+let policy: BucketPolicy;
+test.before(async () => {
+  store = await createObjectStore('minio');
+  policy = policyFor(store.bucket);
+});
+test.after.always(() => store?.close());
+
+/** What `storage check` finds, as this user. */
+async function check(env: Env): Promise<{ readonly code: number; readonly out: string }> {
+  const options = {
+    cwd: ROOT,
+    env: {
+      ...env,
+      PATH: process.env.PATH ?? '',
+      MATTING_STORAGE_URL: store.url({ prefix: PREFIX }),
+    },
+  };
+  const args = ['control-plane/src/cli/main.ts', 'storage', 'check'];
+  return await execute(process.execPath, args, options).then(
+    ({ stdout }) => ({ code: 0, out: stdout }),
+    ({ code, stdout, stderr }) => ({ code, out: `${stdout}${stderr}` }),
+  );
+}
+
+test.skipIf(Boolean(missingStore('minio')))('may do what the service asks', async t => {
+  const { code, out } = await check(await limitedCredentials(store, JSON.stringify(policy)));
+  t.is(code, 0, out);
+});
+
+test.skipIf(Boolean(missingStore('minio')))('needs every right that it has', async t => {
+  const actions = policy.Statement.flatMap(({ Action }) => Action);
+  t.true(actions.length >= 6);
+  for (const action of actions) {
+    const less = JSON.stringify(without(policy, action));
+    const { code, out } = await check(await limitedCredentials(store, less));
+    t.not(code, 0, `${action} is not needed`);
+    t.regex(out, /FAIL|matting:/, action);
   }
+});
 
-  it('may do what the service asks', async () => {
-    const { code, out } = await check(await limitedCredentials(store, JSON.stringify(policy)));
-    assert.equal(code, 0, out);
+test.skipIf(Boolean(missingStore('minio')))('opens nothing beside its prefix', async t => {
+  const env = await limitedCredentials(store, JSON.stringify(policy));
+  const client = new S3Client({
+    endpoint: store.endpoint,
+    region: IDENTITY.region,
+    forcePathStyle: true,
+    credentials: {
+      accessKeyId: at(Object.values(env), 0),
+      secretAccessKey: at(Object.values(env), 1),
+      sessionToken: at(Object.values(env), 2),
+    },
   });
-
-  it('needs every right that it has', async () => {
-    const actions = policy.Statement.flatMap(({ Action }) => Action);
-    assert.ok(actions.length >= 6);
-    for (const action of actions) {
-      const less = JSON.stringify(without(policy, action));
-      const { code, out } = await check(await limitedCredentials(store, less));
-      assert.notEqual(code, 0, `${action} is not needed`);
-      assert.match(out, /FAIL|matting:/, action);
-    }
+  const key = { Bucket: store.bucket, Key: 'another/secret' };
+  await store.client.send(new PutObjectCommand({ ...key, Body: 'of another service' }));
+  await t.throwsAsync(client.send(new GetObjectCommand(key)), { name: 'AccessDenied' });
+  await t.throwsAsync(client.send(new PutObjectCommand({ ...key, Body: 'no' })), {
+    name: 'AccessDenied',
   });
-
-  it('opens nothing beside its prefix', async () => {
-    const env = await limitedCredentials(store, JSON.stringify(policy));
-    const client = new S3Client({
-      endpoint: store.endpoint,
-      region: IDENTITY.region,
-      forcePathStyle: true,
-      credentials: {
-        accessKeyId: at(Object.values(env), 0),
-        secretAccessKey: at(Object.values(env), 1),
-        sessionToken: at(Object.values(env), 2),
-      },
-    });
-    const key = { Bucket: store.bucket, Key: 'another/secret' };
-    await store.client.send(new PutObjectCommand({ ...key, Body: 'of another service' }));
-    await assert.rejects(client.send(new GetObjectCommand(key)), { name: 'AccessDenied' });
-    await assert.rejects(client.send(new PutObjectCommand({ ...key, Body: 'no' })), {
-      name: 'AccessDenied',
-    });
-    client.destroy();
-  });
+  client.destroy();
 });

@@ -1,6 +1,6 @@
 /** Pages about a bucket: MinIO, which refuses, is away, or is out of the nodes' reach. */
 import assert from 'node:assert/strict';
-import { after, before, describe } from 'node:test';
+import ava from 'ava';
 import { type Fault, FaultProxy } from '../support/object-storage/fault-proxy.ts';
 import {
   createObjectStore,
@@ -9,7 +9,9 @@ import {
 } from '../support/object-storage/object-store.ts';
 import { type BucketPolicy, BucketRole, PREFIX, policyFor, without } from './bucket-user.ts';
 import { Installation, pictureBase64, SKIP } from './installation.ts';
-import { type Procedure, procedure } from './procedures.ts';
+import { type Procedure, proceduresOn } from './procedures.ts';
+
+const test = ava.serial;
 
 const CHECK = 'npm run matting -- storage check';
 /** Of URLs that are signed for a node; what control planes ask is signed in headers. */
@@ -18,123 +20,122 @@ const CLOCK_OFF_MS = 3_600_000;
 
 const skip = SKIP || missingStore('minio');
 
-describe('the bucket', { skip }, () => {
-  const service = new Installation();
-  let store: TestObjectStore;
-  let proxy: FaultProxy;
-  let role: BucketRole;
-  let policy: BucketPolicy;
-  before(async () => {
-    store = await createObjectStore('minio');
-    proxy = await FaultProxy.start(store.endpoint);
-    policy = policyFor(store.bucket);
-    role = await BucketRole.open(store, policy);
+const service = new Installation();
+const procedure = proceduresOn(service, test.skipIf(Boolean(skip)));
+let store: TestObjectStore;
+let proxy: FaultProxy;
+let role: BucketRole;
+let policy: BucketPolicy;
+test.before(async () => {
+  store = await createObjectStore('minio');
+  proxy = await FaultProxy.start(store.endpoint);
+  policy = policyFor(store.bucket);
+  role = await BucketRole.open(store, policy);
+});
+service.use(test, () => ({
+  planes: 2,
+  nodes: 2,
+  env: {
+    ...role.env,
+    MATTING_STORAGE_URL: store.url({ prefix: PREFIX, endpoint: proxy.endpoint }),
+    MATTING_DIRECT_STORAGE: 'true',
+  },
+  nodeEnv: { MATTING_DIRECT_STORAGE_ENDPOINTS: proxy.endpoint },
+}));
+test.after.always(async () => {
+  await role?.close();
+  await proxy?.close();
+  await store?.close();
+});
+
+/** Callers are refused, the alert fires with this outcome, and the check says so in these words. */
+async function fails(page: Procedure, outcome: string, said: RegExp): Promise<void> {
+  const image_base64 = await pictureBase64();
+  const refused = async () => {
+    const { status } = await service.post({ image_base64 });
+    assert.equal(status, 503);
+  };
+  const firing = await page.fires(refused);
+  assert.deepEqual([...new Set(firing.map(labels => labels.outcome))], [outcome]);
+  const { out, err } = await page.run(CHECK, {}, { code: 1 });
+  assert.match(`${out}${err}`, said);
+}
+
+async function worksAgain(page: Procedure): Promise<void> {
+  await page.run(CHECK);
+  await service.ready();
+  await page.isOver();
+  await service.until('callers are served', async () => {
+    const { status, job } = await service.post({ image_base64: await pictureBase64() });
+    return status === 202 && (await service.final(job.job_id)).status === 'succeeded';
   });
-  service.use(() => ({
-    planes: 2,
-    nodes: 2,
-    env: {
-      ...role.env,
-      MATTING_STORAGE_URL: store.url({ prefix: PREFIX, endpoint: proxy.endpoint }),
-      MATTING_DIRECT_STORAGE: 'true',
-    },
-    nodeEnv: { MATTING_DIRECT_STORAGE_ENDPOINTS: proxy.endpoint },
-  }));
-  after(async () => {
-    await role?.close();
-    await proxy?.close();
-    await store?.close();
+}
+
+async function met(fault: Fault, attempt: () => Promise<void>): Promise<void> {
+  proxy.inject(fault);
+  await attempt().finally(() => proxy.liftAll());
+}
+
+procedure('MattingBucketFails', async (page, t) => {
+  const kept = await service.final(await service.submit());
+  await role.allow(without(policy, 's3:PutObject'));
+  await fails(page, 'denied', /s3:PutObject/);
+  await role.allow(policy);
+  await worksAgain(page);
+  await met({ kind: 'clock', offMs: CLOCK_OFF_MS, refused: true }, () =>
+    fails(page, 'clock', /clock differs/),
+  );
+  await worksAgain(page);
+  await met({ kind: 'answer', status: 503, code: 'SlowDown' }, () =>
+    fails(page, 'slow-down', /SlowDown/),
+  );
+  await worksAgain(page);
+  // Its image is there when the store goes.
+  for (const node of service.nodes) await node.stop();
+  await service.ready(0);
+  const jobId = await service.submit();
+  await store.kill();
+  for (const node of service.nodes) node.start();
+  await fails(page, 'unavailable', /FAIL/);
+  const { status, error, credits } = await service.final(jobId);
+  t.deepEqual([status, error?.retryable, credits.charged], ['failed', true, 0]);
+  t.is((await fetch(kept.result?.url ?? '')).status, 503);
+  await store.start();
+  await worksAgain(page);
+});
+
+const sent = (outcome: string) =>
+  service.prometheus.query(
+    `increase(matting_control_direct_attempts_total{outcome="${outcome}"}[30s]) > 0`,
+  );
+
+procedure('MattingNodesWithoutBucket', async (page, t) => {
+  const image_base64 = await pictureBase64();
+  const jobIds: string[] = [];
+  // By each control plane to each node.
+  const submit = async () => {
+    for (const plane of service.planes.keys()) {
+      const { status, job } = await service.post({ image_base64 }, { plane });
+      t.is(status, 202);
+      jobIds.push(job.job_id);
+    }
+  };
+  await service.until('files go straight', async () => {
+    await submit();
+    return (await sent('done')).length > 0;
   });
-
-  /** Callers are refused, the alert fires with this outcome, and the check says so in these words. */
-  async function fails(page: Procedure, outcome: string, said: RegExp): Promise<void> {
-    const image_base64 = await pictureBase64();
-    const refused = async () => {
-      const { status } = await service.post({ image_base64 });
-      assert.equal(status, 503);
-    };
-    const firing = await page.fires(refused);
-    assert.deepEqual([...new Set(firing.map(labels => labels.outcome))], [outcome]);
-    const { out, err } = await page.run(CHECK, {}, { code: 1 });
-    assert.match(`${out}${err}`, said);
-  }
-
-  async function worksAgain(page: Procedure): Promise<void> {
-    await page.run(CHECK);
-    await service.ready();
-    await page.isOver();
-    await service.until('callers are served', async () => {
-      const { status, job } = await service.post({ image_base64: await pictureBase64() });
-      return status === 202 && (await service.final(job.job_id)).status === 'succeeded';
-    });
-  }
-
-  async function met(fault: Fault, attempt: () => Promise<void>): Promise<void> {
-    proxy.inject(fault);
-    await attempt().finally(() => proxy.liftAll());
-  }
-
-  procedure(service, 'MattingBucketFails', async page => {
-    const kept = await service.final(await service.submit());
-    await role.allow(without(policy, 's3:PutObject'));
-    await fails(page, 'denied', /s3:PutObject/);
-    await role.allow(policy);
-    await worksAgain(page);
-    await met({ kind: 'clock', offMs: CLOCK_OFF_MS, refused: true }, () =>
-      fails(page, 'clock', /clock differs/),
-    );
-    await worksAgain(page);
-    await met({ kind: 'answer', status: 503, code: 'SlowDown' }, () =>
-      fails(page, 'slow-down', /SlowDown/),
-    );
-    await worksAgain(page);
-    // Its image is there when the store goes.
-    for (const node of service.nodes) await node.stop();
-    await service.ready(0);
-    const jobId = await service.submit();
-    await store.kill();
-    for (const node of service.nodes) node.start();
-    await fails(page, 'unavailable', /FAIL/);
-    const { status, error, credits } = await service.final(jobId);
-    assert.deepEqual([status, error?.retryable, credits.charged], ['failed', true, 0]);
-    assert.equal((await fetch(kept.result?.url ?? '')).status, 503);
-    await store.start();
-    await worksAgain(page);
-  });
-
-  const sent = (outcome: string) =>
-    service.prometheus.query(
-      `increase(matting_control_direct_attempts_total{outcome="${outcome}"}[30s]) > 0`,
-    );
-
-  procedure(service, 'MattingNodesWithoutBucket', async page => {
-    const image_base64 = await pictureBase64();
-    const jobIds: string[] = [];
-    // By each control plane to each node.
-    const submit = async () => {
-      for (const plane of service.planes.keys()) {
-        const { status, job } = await service.post({ image_base64 }, { plane });
-        assert.equal(status, 202);
-        jobIds.push(job.job_id);
-      }
-    };
-    await service.until('files go straight', async () => {
-      await submit();
-      return (await sent('done')).length > 0;
-    });
-    const wall = proxy.inject({ kind: 'refuse' }, { url: SIGNED_URL });
-    await page.fires(submit);
-    const lines = service.planes.map(plane => plane.line('attempt', { outcome: 'storage-fault' }));
-    const { nodeId, code } = await Promise.race(lines);
-    assert.match(String(nodeId), /^node-/);
-    assert.equal(code, 'STORAGE_UNREACHABLE');
-    for (const id of jobIds) assert.equal((await service.final(id)).status, 'succeeded', id);
-    wall.lift();
-    await page.isOver();
-    page.says('tried again after 30 s');
-    await service.until('files go straight again', async () => {
-      await submit();
-      return (await sent('done')).length > 0;
-    });
+  const wall = proxy.inject({ kind: 'refuse' }, { url: SIGNED_URL });
+  await page.fires(submit);
+  const lines = service.planes.map(plane => plane.line('attempt', { outcome: 'storage-fault' }));
+  const { nodeId, code } = await Promise.race(lines);
+  t.regex(String(nodeId), /^node-/);
+  t.is(code, 'STORAGE_UNREACHABLE');
+  for (const id of jobIds) t.is((await service.final(id)).status, 'succeeded', id);
+  wall.lift();
+  await page.isOver();
+  page.says('tried again after 30 s');
+  await service.until('files go straight again', async () => {
+    await submit();
+    return (await sent('done')).length > 0;
   });
 });

@@ -1,16 +1,17 @@
 /** The page about a database whose members' clocks differ: a Galera cluster, one member's machine ahead. */
-import assert from 'node:assert/strict';
 import { chmodSync, globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, describe } from 'node:test';
+import ava from 'ava';
 import { at } from '../support/at.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { urlOfPort } from '../support/databases/cluster.ts';
 import { GaleraCluster, galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
 import { Installation, SKIP } from './installation.ts';
-import { procedure } from './procedures.ts';
+import { proceduresOn } from './procedures.ts';
+
+const test = ava.serial;
 
 /** The member whose clock can be set. */
 const WRONG = 1;
@@ -23,68 +24,67 @@ const skip =
   galeraSkipReason() ||
   (LIBFAKETIME === undefined && 'no libfaketime here: install libfaketime');
 
-describe('the clocks of a cluster', { skip }, () => {
-  const service = new Installation();
-  let cluster: GaleraCluster;
-  let proxy: TcpProxy;
-  let database: TestDatabase;
-  let directory: string;
-  before(async () => {
-    directory = mkdtempSync(path.join(tmpdir(), 'matting-clock-'));
-    // Members are another user's processes.
-    chmodSync(directory, 0o755);
-    setClock(0);
-    const env = [
-      `LD_PRELOAD=${LIBFAKETIME}`,
-      `FAKETIME_TIMESTAMP_FILE=${clockFile()}`,
-      'FAKETIME_CACHE_DURATION=1',
-      'FAKETIME_DONT_FAKE_MONOTONIC=1',
-    ];
-    cluster = await GaleraCluster.create({
-      size: 2,
-      envOf: index => (index === WRONG ? env : []),
-    });
-    proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
-    database = await createTestDatabase('mysql', { server: urlOfPort(proxy.port) });
-    // Programs and commands use the cluster; what the installation brings is not asked.
+const service = new Installation();
+const procedure = proceduresOn(service, test.skipIf(Boolean(skip)));
+let cluster: GaleraCluster;
+let proxy: TcpProxy;
+let database: TestDatabase;
+let directory: string;
+test.before(async () => {
+  directory = mkdtempSync(path.join(tmpdir(), 'matting-clock-'));
+  // Members are another user's processes.
+  chmodSync(directory, 0o755);
+  setClock(0);
+  const env = [
+    `LD_PRELOAD=${LIBFAKETIME}`,
+    `FAKETIME_TIMESTAMP_FILE=${clockFile()}`,
+    'FAKETIME_CACHE_DURATION=1',
+    'FAKETIME_DONT_FAKE_MONOTONIC=1',
+  ];
+  cluster = await GaleraCluster.create({
+    size: 2,
+    envOf: index => (index === WRONG ? env : []),
   });
-  service.use(() => ({ env: { MATTING_DATABASE_URL: database.url } }));
-  after(async () => {
-    await database?.close();
-    await proxy?.close();
-    await cluster?.close();
-    rmSync(directory, { recursive: true, force: true });
+  proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
+  database = await createTestDatabase('mysql', { server: urlOfPort(proxy.port) });
+  // Programs and commands use the cluster; what the installation brings is not asked.
+});
+service.use(test, () => ({ env: { MATTING_DATABASE_URL: database.url } }));
+test.after.always(async () => {
+  await database?.close();
+  await proxy?.close();
+  await cluster?.close();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+const clockFile = () => path.join(directory, 'clock');
+
+/** As by its administrator, or by a daemon that is mended. */
+function setClock(aheadS: number): void {
+  writeFileSync(clockFile(), `+${aheadS}`, { mode: 0o644 });
+}
+
+procedure('MattingDatabaseClocksDiffer', async (page, t) => {
+  const plane = at(service.planes, 0);
+  const wrong = at(cluster.members, WRONG);
+  setClock(AHEAD_S);
+  await page.fires();
+  const { msg } = await plane.line(/^the clock of .* is .* ahead of /);
+  t.true(msg.includes(`:${wrong.port} is `), msg);
+  t.is((await service.final(await service.submit())).status, 'succeeded');
+  await plane.restart();
+  t.not(await plane.exited, 0);
+  t.regex(plane.complaint, /synchronise the clocks/);
+  setClock(0);
+  await service.until('it starts', async () => {
+    if (!plane.running) plane.start();
+    return (await fetch(`${plane.baseUrl}/readyz`)).ok;
   });
-
-  const clockFile = () => path.join(directory, 'clock');
-
-  /** As by its administrator, or by a daemon that is mended. */
-  function setClock(aheadS: number): void {
-    writeFileSync(clockFile(), `+${aheadS}`, { mode: 0o644 });
-  }
-
-  procedure(service, 'MattingDatabaseClocksDiffer', async page => {
-    const plane = at(service.planes, 0);
-    const wrong = at(cluster.members, WRONG);
-    setClock(AHEAD_S);
-    await page.fires();
-    const { msg } = await plane.line(/^the clock of .* is .* ahead of /);
-    assert.ok(msg.includes(`:${wrong.port} is `), msg);
-    assert.equal((await service.final(await service.submit())).status, 'succeeded');
-    await plane.restart();
-    assert.notEqual(await plane.exited, 0);
-    assert.match(plane.complaint, /synchronise the clocks/);
-    setClock(0);
-    await service.until('it starts', async () => {
-      if (!plane.running) plane.start();
-      return (await fetch(`${plane.baseUrl}/readyz`)).ok;
-    });
-    await page.isOver();
-    await plane.line('listening');
-    setClock(AHEAD_S);
-    await page.fires();
-    await wrong.stop();
-    await page.isOver();
-    assert.equal((await service.final(await service.submit())).status, 'succeeded');
-  });
+  await page.isOver();
+  await plane.line('listening');
+  setClock(AHEAD_S);
+  await page.fires();
+  await wrong.stop();
+  await page.isOver();
+  t.is((await service.final(await service.submit())).status, 'succeeded');
 });

@@ -1,7 +1,7 @@
 /** The page about GPUs, on a stand-in of a host with two: nvidia-smi lists them, CUDA fails there. */
 import assert from 'node:assert/strict';
 import path from 'node:path';
-import { after, before, describe } from 'node:test';
+import ava from 'ava';
 import { createAnswering } from '../../inference-node/src/engine/choice/answer-picture.ts';
 import { runtimeVersion } from '../../inference-node/src/engine/runtime-version.ts';
 import {
@@ -21,7 +21,9 @@ import { at } from '../support/at.ts';
 import { ROOT } from '../support/running-service.ts';
 import { buildPlan } from '../support/tiny-plan.ts';
 import { Installation, pictureBase64, SKIP } from './installation.ts';
-import { procedure } from './procedures.ts';
+import { proceduresOn } from './procedures.ts';
+
+const test = ava.serial;
 
 const HOOK = path.join(ROOT, 'inference-node/test/engine/devices/gpu-host-hook.ts');
 const GPUS = [gpuFacts('one', { index: 0 }), gpuFacts('two', { index: 1 })];
@@ -30,77 +32,76 @@ const [FALLS, STAYS] = GPUS.map(({ id }) => id);
 const LAUNCH = 'CUDA failure 719: unspecified launch failure ; GPU=0 ; line=1';
 const NO_DEVICE = 'CUDA failure 100: no CUDA-capable device is detected ; GPU=0 ; line=352';
 
-describe('GPUs', { skip: SKIP }, () => {
-  const service = new Installation();
-  let host: GpuHost;
-  const cleanups: (() => unknown)[] = [];
-  const node = () => at(service.nodes, 0);
-  const modelDir = () => path.join(host.folder, 'models');
+const service = new Installation();
+const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
+let host: GpuHost;
+const cleanups: (() => unknown)[] = [];
+const node = () => at(service.nodes, 0);
+const modelDir = () => path.join(host.folder, 'models');
 
-  before(async () => {
-    host = await openGpuHost({ after: clean => void cleanups.push(clean) }, GPUS);
-    await recordAnswer(modelDir());
-  });
-  service.use(() => ({
-    nodeImports: [HOOK],
-    nodeEnv: {
-      MATTING_EXECUTION_PROVIDER: 'cuda',
-      MATTING_ENGINES: '2',
-      MATTING_PICTURE_WORKERS: '2',
-      MATTING_MODEL_DIR: modelDir(),
-      TEST_ENGINE_ENV: JSON.stringify(host.childEnv),
-    },
-  }));
-  after(async () => {
-    for (const clean of cleanups) await clean();
-  });
+test.before(async () => {
+  host = await openGpuHost({ teardown: clean => void cleanups.push(clean) }, GPUS);
+  await recordAnswer(modelDir());
+});
+service.use(test, () => ({
+  nodeImports: [HOOK],
+  nodeEnv: {
+    MATTING_EXECUTION_PROVIDER: 'cuda',
+    MATTING_ENGINES: '2',
+    MATTING_PICTURE_WORKERS: '2',
+    MATTING_MODEL_DIR: modelDir(),
+    TEST_ENGINE_ENV: JSON.stringify(host.childEnv),
+  },
+}));
+test.after.always(async () => {
+  for (const clean of cleanups) await clean();
+});
 
-  /** The tiny model is of no manifest: what GPUs answer is held against what the CPU does here. */
-  async function recordAnswer(cacheDir: string): Promise<void> {
-    const { models } = await buildPlan({ cacheDir, provider: 'cuda' });
-    const { model } = at(models, 0);
-    const { name, driver } = gpuFacts('one');
-    const machine = `${name}, driver ${driver}, cuda, ONNX Runtime ${runtimeVersion()}`;
-    const { answer } = createAnswering({ childEnv: {}, threads: 1 });
-    const onCpu: AnswerPicture = (_, rgb) => answer({ ...model, provider: 'cpu' }, rgb);
-    const { inputWidth: width, inputHeight: height } = model;
-    const alpha = await onCpu(model, drawCheckPicture(width, height));
-    const stored = async () => summariseAnswer(alpha, width, height);
-    assert.equal(await checkAnswer(model, stored, { answer: onCpu, machine }), undefined);
-  }
+/** The tiny model is of no manifest: what GPUs answer is held against what the CPU does here. */
+async function recordAnswer(cacheDir: string): Promise<void> {
+  const { models } = await buildPlan({ cacheDir, provider: 'cuda' });
+  const { model } = at(models, 0);
+  const { name, driver } = gpuFacts('one');
+  const machine = `${name}, driver ${driver}, cuda, ONNX Runtime ${runtimeVersion()}`;
+  const { answer } = createAnswering({ childEnv: {}, threads: 1 });
+  const onCpu: AnswerPicture = (_, rgb) => answer({ ...model, provider: 'cpu' }, rgb);
+  const { inputWidth: width, inputHeight: height } = model;
+  const alpha = await onCpu(model, drawCheckPicture(width, height));
+  const stored = async () => summariseAnswer(alpha, width, height);
+  assert.equal(await checkAnswer(model, stored, { answer: onCpu, machine }), undefined);
+}
 
-  /** Some at once, so that either GPU gets one. */
-  async function requireSuccess(): Promise<void> {
-    const image_base64 = await pictureBase64(64, 64, 1);
-    const jobs = Array.from({ length: 3 }, async () =>
-      service.final(await service.submit({ image_base64 })),
-    );
-    for (const { status } of await Promise.all(jobs)) assert.equal(status, 'succeeded');
-  }
+/** Some at once, so that either GPU gets one. */
+async function requireSuccess(): Promise<void> {
+  const image_base64 = await pictureBase64(64, 64, 1);
+  const jobs = Array.from({ length: 3 }, async () =>
+    service.final(await service.submit({ image_base64 })),
+  );
+  for (const { status } of await Promise.all(jobs)) assert.equal(status, 'succeeded');
+}
 
-  const falls = () => host.fault(`run ${FALLS} ${LAUNCH}`, `load ${FALLS} ${NO_DEVICE}`);
+const falls = () => host.fault(`run ${FALLS} ${LAUNCH}`, `load ${FALLS} ${NO_DEVICE}`);
 
-  procedure(service, 'MattingGpuOut', async page => {
-    await falls();
-    const [firing] = await page.fires(requireSuccess);
-    assert.equal(firing?.gpu, FALLS);
-    const { reason } = await node().line('GPU is out: its engines end', { gpu: FALLS });
-    assert.match(String(reason), /no CUDA-capable device/);
-    page.says('after 1, 2, 5 and 10 minutes');
-    await node().line('GPU stays out', { gpu: FALLS });
-    await host.fault();
-    await page.isOver();
-    await node().line('GPU is back', { gpu: FALLS });
-    await requireSuccess();
-    await falls();
-    await page.fires(requireSuccess);
-    await page.run('npm run matting -- nodes drain <id>', { id: node().id });
-    await node().stop();
-    page.says('A card that falls out again is taken off with `MATTING_GPU_DEVICES`');
-    node().start({ MATTING_GPU_DEVICES: String(STAYS) });
-    await page.run('npm run matting -- nodes undrain <id>', { id: node().id });
-    await page.isOver();
-    await service.ready();
-    await requireSuccess();
-  });
+procedure('MattingGpuOut', async (page, t) => {
+  await falls();
+  const [firing] = await page.fires(requireSuccess);
+  t.is(firing?.gpu, FALLS);
+  const { reason } = await node().line('GPU is out: its engines end', { gpu: FALLS });
+  t.regex(String(reason), /no CUDA-capable device/);
+  page.says('after 1, 2, 5 and 10 minutes');
+  await node().line('GPU stays out', { gpu: FALLS });
+  await host.fault();
+  await page.isOver();
+  await node().line('GPU is back', { gpu: FALLS });
+  await requireSuccess();
+  await falls();
+  await page.fires(requireSuccess);
+  await page.run('npm run matting -- nodes drain <id>', { id: node().id });
+  await node().stop();
+  page.says('A card that falls out again is taken off with `MATTING_GPU_DEVICES`');
+  node().start({ MATTING_GPU_DEVICES: String(STAYS) });
+  await page.run('npm run matting -- nodes undrain <id>', { id: node().id });
+  await page.isOver();
+  await service.ready();
+  await requireSuccess();
 });

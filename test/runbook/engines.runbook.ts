@@ -1,12 +1,14 @@
 /** Pages about a node's child processes: its engines and its picture workers. */
 import assert from 'node:assert/strict';
 import path from 'node:path';
-import { describe } from 'node:test';
+import ava from 'ava';
 import { at } from '../support/at.ts';
 import { descendantsOf, ROOT, type WireJob } from '../support/running-service.ts';
 import { killStopped } from '../support/stopped-cannot-be-killed.ts';
 import { type Env, Installation, pictureBase64, SKIP } from './installation.ts';
-import { procedure } from './procedures.ts';
+import { proceduresOn } from './procedures.ts';
+
+const test = ava.serial;
 
 const SHELL = path.join(ROOT, 'inference-node/test/shell');
 const FRUGAL = path.join(SHELL, 'frugal-pictures-hook.ts');
@@ -19,6 +21,7 @@ const WHITE = 1;
 const GREY = 0.5;
 
 const service = new Installation();
+const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
 const node = () => at(service.nodes, 0);
 const enginePids = () =>
   descendantsOf(node().pid)
@@ -43,140 +46,135 @@ async function enginesReady(): Promise<number> {
   return Number(/^matting_node_engines_ready\{.*\} (\d+)$/m.exec(text)?.[1]);
 }
 
-describe('engines and picture workers', { skip: SKIP }, () => {
-  service.use({
-    nodeImports: [FRUGAL],
-    nodeEnv: { MATTING_ENGINES: '2', MATTING_PICTURE_WORKERS: '2' },
-  });
-
-  procedure(service, 'MattingEnginesMissing', async page => {
-    // As the kernel does it for memory. An image between two kills, or the node would give up.
-    await page.fires(async () => {
-      if ((await enginesReady()) < 2) return;
-      await requireSuccess();
-      process.kill(at(enginePids(), 0), 'SIGKILL');
-    });
-    const lost = await node().line('engine lost');
-    assert.match(String(lost.reason), /SIGKILL/, JSON.stringify(lost));
-    await node().line('engine ready');
-    await page.isOver();
-    page.says('fewer engines');
-    await restart({ MATTING_ENGINES: '1' });
-    assert.equal(await enginesReady(), 1);
-    await restart();
-  });
-
-  procedure(service, 'MattingEngineDeaths', async page => {
-    // The procedure before has killed engines.
-    await page.isOver();
-    await restart({ TEST_TINY_TRIPS_MAX: ENDLESS_TRIPS });
-    const endless = [await submitted(WHITE), await submitted(WHITE, 96)];
-    const [firing] = await page.fires();
-    assert.deepEqual([firing?.model, firing?.cause], ['tiny-paced', 'watchdog']);
-    await node().line('engine lost', { cause: 'watchdog' });
-    page.says('it is given up after the second engine');
-    for (const id of endless) {
-      const { error, credits } = await service.final(id);
-      assert.equal(error?.code, 'PROCESSING_FAILED');
-      assert.equal(credits.charged, 0);
-      await node().line('image failed', { jobId: id });
-    }
-    await requireSuccess();
-    await page.isOver();
-    await restart();
-  });
-
-  procedure(service, 'MattingPictureWorkersEnd', async page => {
-    await restart({ TEST_PICTURE_CPU_MS: '50' });
-    const made = await service.matting('keys create --account shop --name attack');
-    const key = /\bmk_\w+/.exec(made.out)?.[0] ?? '';
-    const image_base64 = await pictureBase64(4000, 3000);
-    const submit = async () => {
-      const { job } = await service.post({ image_base64 }, { key });
-      return await service.final(job.job_id, key);
-    };
-    // Few at once: what waits would be processed after the restart.
-    const ended: WireJob[] = [];
-    const [firing] = await page.fires(async () => {
-      ended.push(...(await Promise.all(Array.from({ length: 8 }, submit))));
-    });
-    assert.equal(firing?.cause, 'time_budget');
-    const { job_id: id, error, credits } = at(ended, 0);
-    assert.deepEqual([error?.code, credits.charged], ['PROCESSING_FAILED', 0]);
-    await node().line('image failed', { jobId: id, code: 'PROCESSING_FAILED' });
-    const { out } = await page.run('npm run matting -- jobs show <job>', { job: id });
-    const [, shown = ''] = /^key +(mk_\w+)$/m.exec(out) ?? [];
-    assert.ok(key.startsWith(shown), out);
-    await page.run('npm run matting -- keys revoke <key>', { key: shown });
-    assert.equal((await service.post({ image_base64 }, { key })).status, 401);
-    await restart();
-    await page.isOver();
-  });
-
-  procedure(service, 'MattingImagesDegraded', async page => {
-    await restart({ TEST_TINY_OPINION: 'yes', MATTING_ENGINES: '1' });
-    await requireSuccess(GREY);
-    const { enginePid } = await node().line('engine ready', { model: 'tiny-mean' });
-    const others = new Set(enginePids());
-    process.kill(Number(enginePid), 'SIGKILL');
-    // Its next engine loads for as long as this lasts.
-    await service.until('the next engine begins', () => {
-      const next = enginePids().find(pid => !others.has(pid));
-      if (next !== undefined) process.kill(next, 'SIGSTOP');
-      return next !== undefined;
-    });
-    const [firing] = await page.fires(() => requireSuccess(GREY));
-    assert.equal(firing?.model, 'tiny-mean');
-    await restart();
-    await page.isOver();
-  });
-
-  procedure(service, 'MattingNodeFallback', async page => {
-    await restart({ MATTING_EXECUTION_PROVIDER: 'auto' });
-    const [firing] = await page.fires();
-    assert.equal(firing?.selected, 'cpu');
-    const { reason } = await node().line('provider fell back');
-    assert.equal(typeof reason, 'string');
-    const info = await (await fetch(`${node().httpUrl}/info`)).text();
-    assert.match(info, /"executionProviderRequested": "auto"/);
-    assert.ok(info.includes(JSON.stringify(reason)), info);
-    await node().stop();
-    page.says('set `MATTING_EXECUTION_PROVIDER=cuda`, and it does not start instead');
-    node().start({ MATTING_EXECUTION_PROVIDER: 'cuda' });
-    assert.notEqual(await node().exited, 0);
-    assert.match(node().complaint, /cuda does not run here/);
-    page.says('A host without a GPU: set `MATTING_EXECUTION_PROVIDER=cpu`');
-    node().start();
-    await page.isOver();
-    await service.ready();
-  });
+service.use(test, {
+  nodeImports: [FRUGAL],
+  nodeEnv: { MATTING_ENGINES: '2', MATTING_PICTURE_WORKERS: '2' },
 });
 
-describe('processes that do not die', { skip: SKIP }, () => {
-  service.use({
+procedure('MattingEnginesMissing', async (page, t) => {
+  // As the kernel does it for memory. An image between two kills, or the node would give up.
+  await page.fires(async () => {
+    if ((await enginesReady()) < 2) return;
+    await requireSuccess();
+    process.kill(at(enginePids(), 0), 'SIGKILL');
+  });
+  const lost = await node().line('engine lost');
+  t.regex(String(lost.reason), /SIGKILL/, JSON.stringify(lost));
+  await node().line('engine ready');
+  await page.isOver();
+  page.says('fewer engines');
+  await restart({ MATTING_ENGINES: '1' });
+  t.is(await enginesReady(), 1);
+  await restart();
+});
+
+procedure('MattingEngineDeaths', async (page, t) => {
+  // The procedure before has killed engines.
+  await page.isOver();
+  await restart({ TEST_TINY_TRIPS_MAX: ENDLESS_TRIPS });
+  const endless = [await submitted(WHITE), await submitted(WHITE, 96)];
+  const [firing] = await page.fires();
+  t.deepEqual([firing?.model, firing?.cause], ['tiny-paced', 'watchdog']);
+  await node().line('engine lost', { cause: 'watchdog' });
+  page.says('it is given up after the second engine');
+  for (const id of endless) {
+    const { error, credits } = await service.final(id);
+    t.is(error?.code, 'PROCESSING_FAILED');
+    t.is(credits.charged, 0);
+    await node().line('image failed', { jobId: id });
+  }
+  await requireSuccess();
+  await page.isOver();
+  await restart();
+});
+
+procedure('MattingPictureWorkersEnd', async (page, t) => {
+  await restart({ TEST_PICTURE_CPU_MS: '50' });
+  const made = await service.matting('keys create --account shop --name attack');
+  const key = /\bmk_\w+/.exec(made.out)?.[0] ?? '';
+  const image_base64 = await pictureBase64(4000, 3000);
+  const submit = async () => {
+    const { job } = await service.post({ image_base64 }, { key });
+    return await service.final(job.job_id, key);
+  };
+  // Few at once: what waits would be processed after the restart.
+  const ended: WireJob[] = [];
+  const [firing] = await page.fires(async () => {
+    ended.push(...(await Promise.all(Array.from({ length: 8 }, submit))));
+  });
+  t.is(firing?.cause, 'time_budget');
+  const { job_id: id, error, credits } = at(ended, 0);
+  t.deepEqual([error?.code, credits.charged], ['PROCESSING_FAILED', 0]);
+  await node().line('image failed', { jobId: id, code: 'PROCESSING_FAILED' });
+  const { out } = await page.run('npm run matting -- jobs show <job>', { job: id });
+  const [, shown = ''] = /^key +(mk_\w+)$/m.exec(out) ?? [];
+  t.true(key.startsWith(shown), out);
+  await page.run('npm run matting -- keys revoke <key>', { key: shown });
+  t.is((await service.post({ image_base64 }, { key })).status, 401);
+  await restart();
+  await page.isOver();
+});
+
+procedure('MattingImagesDegraded', async (page, t) => {
+  await restart({ TEST_TINY_OPINION: 'yes', MATTING_ENGINES: '1' });
+  await requireSuccess(GREY);
+  const { enginePid } = await node().line('engine ready', { model: 'tiny-mean' });
+  const others = new Set(enginePids());
+  process.kill(Number(enginePid), 'SIGKILL');
+  // Its next engine loads for as long as this lasts.
+  await service.until('the next engine begins', () => {
+    const next = enginePids().find(pid => !others.has(pid));
+    if (next !== undefined) process.kill(next, 'SIGSTOP');
+    return next !== undefined;
+  });
+  const [firing] = await page.fires(() => requireSuccess(GREY));
+  t.is(firing?.model, 'tiny-mean');
+  await restart();
+  await page.isOver();
+});
+
+procedure('MattingNodeFallback', async (page, t) => {
+  await restart({ MATTING_EXECUTION_PROVIDER: 'auto' });
+  const [firing] = await page.fires();
+  t.is(firing?.selected, 'cpu');
+  const { reason } = await node().line('provider fell back');
+  t.is(typeof reason, 'string');
+  const info = await (await fetch(`${node().httpUrl}/info`)).text();
+  t.regex(info, /"executionProviderRequested": "auto"/);
+  t.true(info.includes(JSON.stringify(reason)), info);
+  await node().stop();
+  page.says('set `MATTING_EXECUTION_PROVIDER=cuda`, and it does not start instead');
+  node().start({ MATTING_EXECUTION_PROVIDER: 'cuda' });
+  t.not(await node().exited, 0);
+  t.regex(node().complaint, /cuda does not run here/);
+  page.says('A host without a GPU: set `MATTING_EXECUTION_PROVIDER=cpu`');
+  node().start();
+  await page.isOver();
+  await service.ready();
+});
+
+procedure('MattingProcessStuck', async (page, t) => {
+  await service.reopen({
     nodeImports: [IMPATIENT],
     // One of three may be stuck, and the node goes on.
     nodeEnv: { MATTING_ENGINES: '3', TEST_KILL_WAIT_MAX_MS: '2000' },
   });
-
-  procedure(service, 'MattingProcessStuck', async page => {
-    const stopped = at(enginePids(), 0);
-    process.kill(stopped, 'SIGSTOP');
-    // Until one of them comes to the engine that is stopped.
-    const image_base64 = await pictureBase64();
-    await page.fires(() => service.post({ image_base64 }));
-    const { enginePid } = await node().line('engine was killed and does not die');
-    assert.equal(enginePid, stopped);
-    const stack = await page.run('cat /proc/<pid>/stack', { pid: String(stopped) });
-    assert.ok(stack.out.length > 0);
-    // There is no GPU: the kernel tells of none.
-    await page.run('dmesg -T | grep -i xid', {}, { code: 1 });
-    await page.run('npm run matting -- nodes drain <id>', { id: node().id });
-    await node().stop();
-    killStopped(stopped);
-    node().start();
-    await page.run('npm run matting -- nodes undrain <id>', { id: node().id });
-    await page.isOver();
-    await requireSuccess();
-  });
+  const stopped = at(enginePids(), 0);
+  process.kill(stopped, 'SIGSTOP');
+  // Until one of them comes to the engine that is stopped.
+  const image_base64 = await pictureBase64();
+  await page.fires(() => service.post({ image_base64 }));
+  const { enginePid } = await node().line('engine was killed and does not die');
+  t.is(enginePid, stopped);
+  const stack = await page.run('cat /proc/<pid>/stack', { pid: String(stopped) });
+  t.true(stack.out.length > 0);
+  // There is no GPU: the kernel tells of none.
+  await page.run('dmesg -T | grep -i xid', {}, { code: 1 });
+  await page.run('npm run matting -- nodes drain <id>', { id: node().id });
+  await node().stop();
+  killStopped(stopped);
+  node().start();
+  await page.run('npm run matting -- nodes undrain <id>', { id: node().id });
+  await page.isOver();
+  await requireSuccess();
 });

@@ -1,153 +1,153 @@
 /** Pages about programs, nodes and the database: two control planes and two nodes, on MariaDB. */
-import assert from 'node:assert/strict';
 import { rename } from 'node:fs/promises';
-import { describe } from 'node:test';
+import ava from 'ava';
 import { at } from '../support/at.ts';
 import { Installation, OPERATOR_KEY, pictureBase64, SKIP } from './installation.ts';
-import { procedure } from './procedures.ts';
+import { proceduresOn } from './procedures.ts';
+
+const test = ava.serial;
 
 const CONFIG_EXIT_CODE = 78;
 
-describe('programs and nodes', { skip: SKIP }, () => {
-  const service = new Installation();
-  service.use({
-    planes: 2,
-    nodes: 2,
-    env: { MATTING_NO_NODE_GRACE_MS: '1000' },
+const service = new Installation();
+const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
+service.use(test, {
+  planes: 2,
+  nodes: 2,
+  env: { MATTING_NO_NODE_GRACE_MS: '1000' },
+});
+
+/** The database's own refusals, as the alert's page tells them apart. */
+const causes = (labels: readonly Readonly<Record<string, string>>[]) => [
+  ...new Set(labels.map(({ cause }) => cause)),
+];
+
+procedure('MattingProgramDown', async (page, t) => {
+  const node = at(service.nodes, 1);
+  node.signal('SIGKILL');
+  t.is(await node.exited, 137);
+  page.says('137 a kill for memory');
+  const [firing] = await page.fires();
+  t.is(firing?.job, 'matting-node');
+  page.says('Exit code 78 is the configuration');
+  node.start({ MATTING_ENGINES: 'many' });
+  t.is(await node.exited, CONFIG_EXIT_CODE);
+  t.regex(node.complaint, /MATTING_ENGINES/);
+  node.start();
+  await page.isOver();
+  await service.ready();
+  const { out } = await page.run('npm run matting -- nodes list');
+  t.regex(out, /^node-1 +live /m);
+});
+
+procedure('MattingUnready', async (page, t) => {
+  const [plane, other] = [at(service.planes, 0), at(service.planes, 1)];
+  const { server } = service.database;
+  await server.kill();
+  t.deepEqual(causes(await page.fires()), ['database']);
+  await plane.line('not ready', { cause: 'database' });
+  await server.start();
+  await page.isOver();
+  // A member that was demoted; the service's user may not write to it.
+  await service.database.ask('set global read_only = 1');
+  t.deepEqual(causes(await page.fires()), ['database']);
+  const drained = await service.run('npm run matting -- nodes drain node-0');
+  t.not(drained.code, 0);
+  t.regex(drained.err, /read-only/);
+  await service.database.ask('set global read_only = 0');
+  await page.isOver();
+  await rename(service.storage, `${service.storage}-gone`);
+  t.deepEqual(causes(await page.fires()), ['storage']);
+  await rename(`${service.storage}-gone`, service.storage);
+  await page.run('npm run matting -- storage check');
+  await page.isOver();
+  page.says('`no-node-yet`: as MattingNoNode');
+  for (const node of service.nodes) await node.stop();
+  await other.restart();
+  t.deepEqual(causes(await page.fires()), ['no-node-yet']);
+  for (const node of service.nodes) node.start();
+  await page.isOver();
+  await service.ready();
+});
+
+procedure('MattingNodesUnroutable', async (page, t) => {
+  await service.matting('nodes drain node-0');
+  await page.fires();
+  const { out } = await page.run('npm run matting -- nodes list --json');
+  t.regex(out, /"node_id":"node-0","state":"draining"/);
+  const asked = at(page.codeOf(/^GET \/operator/), 0).replace('GET ', '');
+  const place = asked.replace('<id>', 'node-0');
+  // It learns of the drain with its next heartbeat.
+  await service.until('the node says that it drains', async () => {
+    const answer = await fetch(`${at(service.planes, 0).metricsUrl}${place}`, {
+      headers: { authorization: `Bearer ${OPERATOR_KEY}` },
+    });
+    return answer.status === 503 && (await answer.text()).includes('draining');
   });
+  await page.run('npm run matting -- nodes undrain <id>', { id: 'node-0' });
+  await page.isOver();
+  await service.ready();
+});
 
-  /** The database's own refusals, as the alert's page tells them apart. */
-  const causes = (labels: readonly Readonly<Record<string, string>>[]) => [
-    ...new Set(labels.map(({ cause }) => cause)),
-  ];
+procedure('MattingNodesRefused', async (page, t) => {
+  const node = at(service.nodes, 1);
+  await node.restart({ MATTING_NODE_TOKEN: 'a-token-of-another-fleet' });
+  const [firing] = await page.fires();
+  t.is(firing?.cause, 'token');
+  const { line } = { line: await at(service.planes, 0).line('a node was refused') };
+  t.is(line.cause, 'token');
+  await node.restart();
+  await page.isOver();
+  await service.ready();
+});
 
-  procedure(service, 'MattingProgramDown', async page => {
-    const node = at(service.nodes, 1);
-    node.signal('SIGKILL');
-    assert.equal(await node.exited, 137);
-    page.says('137 a kill for memory');
-    const [firing] = await page.fires();
-    assert.equal(firing?.job, 'matting-node');
-    page.says('Exit code 78 is the configuration');
-    node.start({ MATTING_ENGINES: 'many' });
-    assert.equal(await node.exited, CONFIG_EXIT_CODE);
-    assert.match(node.complaint, /MATTING_ENGINES/);
-    node.start();
-    await page.isOver();
-    await service.ready();
+procedure('MattingNoNode', async page => {
+  for (const node of service.nodes) await node.kill();
+  await page.fires();
+  page.says('from 15 s after its last heartbeat');
+  await service.until('node-0 is silent', async () => {
     const { out } = await page.run('npm run matting -- nodes list');
-    assert.match(out, /^node-1 +live /m);
+    return /^node-0 +silent /m.test(out);
   });
+  await service.matting('nodes drain node-0');
+  for (const node of service.nodes) node.start();
+  await page.run('npm run matting -- nodes undrain <id>', { id: 'node-0' });
+  await page.isOver();
+  await service.ready();
+  page.says('`no control plane answers; trying on`');
+  for (const plane of service.planes) await plane.stop();
+  await at(service.nodes, 0).line('no control plane answers; trying on');
+  for (const plane of service.planes) plane.start();
+  await service.ready();
+});
 
-  procedure(service, 'MattingUnready', async page => {
-    const [plane, other] = [at(service.planes, 0), at(service.planes, 1)];
-    const { server } = service.database;
-    await server.kill();
-    assert.deepEqual(causes(await page.fires()), ['database']);
-    await plane.line('not ready', { cause: 'database' });
-    await server.start();
-    await page.isOver();
-    // A member that was demoted; the service's user may not write to it.
-    await service.database.ask('set global read_only = 1');
-    assert.deepEqual(causes(await page.fires()), ['database']);
-    const drained = await service.run('npm run matting -- nodes drain node-0');
-    assert.notEqual(drained.code, 0);
-    assert.match(drained.err, /read-only/);
-    await service.database.ask('set global read_only = 0');
-    await page.isOver();
-    await rename(service.storage, `${service.storage}-gone`);
-    assert.deepEqual(causes(await page.fires()), ['storage']);
-    await rename(`${service.storage}-gone`, service.storage);
-    await page.run('npm run matting -- storage check');
-    await page.isOver();
-    page.says('`no-node-yet`: as MattingNoNode');
-    for (const node of service.nodes) await node.stop();
-    await other.restart();
-    assert.deepEqual(causes(await page.fires()), ['no-node-yet']);
-    for (const node of service.nodes) node.start();
-    await page.isOver();
-    await service.ready();
-  });
+procedure('MattingCallersRefused', async (page, t) => {
+  for (const node of service.nodes) await node.kill();
+  const image_base64 = await pictureBase64();
+  await page.fires(() => service.post({ image_base64 }));
+  const codes = await page.query(at(page.codeOf(/^sum by \(code\)/), 0));
+  t.truthy(
+    codes.some(({ metric }) => metric.code === 'SERVICE_UNAVAILABLE'),
+    JSON.stringify(codes),
+  );
+  for (const node of service.nodes) node.start();
+  await service.ready();
+  await page.isOver();
+});
 
-  procedure(service, 'MattingNodesUnroutable', async page => {
-    await service.matting('nodes drain node-0');
-    await page.fires();
-    const { out } = await page.run('npm run matting -- nodes list --json');
-    assert.match(out, /"node_id":"node-0","state":"draining"/);
-    const asked = at(page.codeOf(/^GET \/operator/), 0).replace('GET ', '');
-    const place = asked.replace('<id>', 'node-0');
-    // It learns of the drain with its next heartbeat.
-    await service.until('the node says that it drains', async () => {
-      const answer = await fetch(`${at(service.planes, 0).metricsUrl}${place}`, {
-        headers: { authorization: `Bearer ${OPERATOR_KEY}` },
-      });
-      return answer.status === 503 && (await answer.text()).includes('draining');
-    });
-    await page.run('npm run matting -- nodes undrain <id>', { id: 'node-0' });
-    await page.isOver();
-    await service.ready();
+procedure('MattingInternalErrors', async (page, t) => {
+  const image_base64 = await pictureBase64();
+  await service.database.ask('rename table matting.api_keys to matting.api_keys_away');
+  for (const plane of service.planes) {
+    await plane.restart();
+  }
+  await page.fires(async () => {
+    const { status } = await service.post({ image_base64 });
+    t.is(status, 500);
   });
-
-  procedure(service, 'MattingNodesRefused', async page => {
-    const node = at(service.nodes, 1);
-    await node.restart({ MATTING_NODE_TOKEN: 'a-token-of-another-fleet' });
-    const [firing] = await page.fires();
-    assert.equal(firing?.cause, 'token');
-    const { line } = { line: await at(service.planes, 0).line('a node was refused') };
-    assert.equal(line.cause, 'token');
-    await node.restart();
-    await page.isOver();
-    await service.ready();
-  });
-
-  procedure(service, 'MattingNoNode', async page => {
-    for (const node of service.nodes) await node.kill();
-    await page.fires();
-    page.says('from 15 s after its last heartbeat');
-    await service.until('node-0 is silent', async () => {
-      const { out } = await page.run('npm run matting -- nodes list');
-      return /^node-0 +silent /m.test(out);
-    });
-    await service.matting('nodes drain node-0');
-    for (const node of service.nodes) node.start();
-    await page.run('npm run matting -- nodes undrain <id>', { id: 'node-0' });
-    await page.isOver();
-    await service.ready();
-    page.says('`no control plane answers; trying on`');
-    for (const plane of service.planes) await plane.stop();
-    await at(service.nodes, 0).line('no control plane answers; trying on');
-    for (const plane of service.planes) plane.start();
-    await service.ready();
-  });
-
-  procedure(service, 'MattingCallersRefused', async page => {
-    for (const node of service.nodes) await node.kill();
-    const image_base64 = await pictureBase64();
-    await page.fires(() => service.post({ image_base64 }));
-    const codes = await page.query(at(page.codeOf(/^sum by \(code\)/), 0));
-    assert.ok(
-      codes.some(({ metric }) => metric.code === 'SERVICE_UNAVAILABLE'),
-      JSON.stringify(codes),
-    );
-    for (const node of service.nodes) node.start();
-    await service.ready();
-    await page.isOver();
-  });
-
-  procedure(service, 'MattingInternalErrors', async page => {
-    const image_base64 = await pictureBase64();
-    await service.database.ask('rename table matting.api_keys to matting.api_keys_away');
-    for (const plane of service.planes) {
-      await plane.restart();
-    }
-    await page.fires(async () => {
-      const { status } = await service.post({ image_base64 });
-      assert.equal(status, 500);
-    });
-    const { level, reqId } = await at(service.planes, 0).line('something went wrong on our side');
-    assert.deepEqual([level, typeof reqId], [50, 'string']);
-    await service.database.ask('rename table matting.api_keys_away to matting.api_keys');
-    await page.run('npm run matting -- nodes list --json');
-    await page.isOver();
-  });
+  const { level, reqId } = await at(service.planes, 0).line('something went wrong on our side');
+  t.deepEqual([level, typeof reqId], [50, 'string']);
+  await service.database.ask('rename table matting.api_keys_away to matting.api_keys');
+  await page.run('npm run matting -- nodes list --json');
+  await page.isOver();
 });

@@ -9,9 +9,9 @@ import { randomUUID } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import type { SerialFn } from 'ava';
 import sharp from 'sharp';
 import { findFreePorts } from '../../bin/free-ports.ts';
 import { submitTo } from '../../control-plane/test/support/replicas.ts';
@@ -85,17 +85,21 @@ export class Installation {
   apiKey = '';
   #env: Env = {};
 
-  /** For the tests of a `describe`: opened and ready before them, closed after them. */
-  use(options: InstallationOptions | (() => InstallationOptions) = {}) {
-    before(async () => {
-      const made = typeof options === 'function' ? options() : options;
-      await this.#open(made);
-      await this.ready(made.startNodes === false ? 0 : this.nodes.length);
+  /** For the tests of a file: opened and ready before them, closed after them. */
+  use(test: SerialFn, options: InstallationOptions | (() => InstallationOptions) = {}) {
+    test.before(async () => {
+      await this.#open(typeof options === 'function' ? options() : options);
     });
-    after(() => this.#close());
+    test.after.always(() => this.#close());
   }
 
-  /** With an account `shop` that has credits, every program started. */
+  /** In place of the one before: for a procedure that needs another than the rest of its file. */
+  async reopen(options: InstallationOptions): Promise<void> {
+    await this.#close();
+    await this.#open(options);
+  }
+
+  /** With an account `shop` that has credits, every program started and ready. */
   async #open(options: InstallationOptions): Promise<void> {
     const { planes: planeCount = 1, nodes: nodeCount = 1 } = options;
     this.directory = mkdtempSync(path.join(tmpdir(), 'matting-runbook-'));
@@ -125,6 +129,7 @@ export class Installation {
     };
     this.prometheus = await PrometheusServer.start(targets, options.scrapeS);
     await this.#begin(options.startNodes ?? true);
+    await this.ready(options.startNodes === false ? 0 : this.nodes.length);
   }
 
   /** Those of docs/operations.md before the first start, then the programs. */

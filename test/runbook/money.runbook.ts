@@ -1,94 +1,95 @@
 /** Pages about money and about who is told: the ledger, payments, notifications. */
-import assert from 'node:assert/strict';
-import { describe } from 'node:test';
+import ava from 'ava';
 import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
 import { storesOn } from '../../control-plane/test/store/fixtures.ts';
 import { placed } from '../../control-plane/test/store/orders.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { Installation, SKIP } from './installation.ts';
-import { type Procedure, procedure } from './procedures.ts';
+import { type Procedure, proceduresOn } from './procedures.ts';
+
+const test = ava.serial;
 
 const PAYMENT_SECRET = 'a-payment-secret-of-the-runbook';
-describe('money', { skip: SKIP }, () => {
-  const service = new Installation();
-  service.use({
-    env: { MATTING_PAYMENT_SECRET: PAYMENT_SECRET },
-  });
 
-  async function accountId(): Promise<string> {
-    const [row] = await service.database.ask("select id from matting.accounts where name = 'shop'");
-    return String(row?.id);
+const service = new Installation();
+const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
+service.use(test, {
+  env: { MATTING_PAYMENT_SECRET: PAYMENT_SECRET },
+});
+
+async function accountId(): Promise<string> {
+  const [row] = await service.database.ask("select id from matting.accounts where name = 'shop'");
+  return String(row?.id);
+}
+
+procedure('MattingLedgerUnchecked', async page => {
+  await page.fires();
+  await page.run('npm run matting -- credits check');
+  await page.isOver();
+});
+
+procedure('MattingLedgerProblems', async (page, t) => {
+  const account = await accountId();
+  await service.database.ask('update matting.accounts set available = available + 100');
+  const checked = await page.run('npm run matting -- credits check --full', {}, { code: 1 });
+  const [, has, says] = /available is (\d+), its ledger says (\d+)/.exec(checked.out) ?? [];
+  t.true(checked.out.includes(account), checked.out);
+  t.is(Number(has) - Number(says), 100);
+  await page.fires();
+  const mend = at(page.codeOf(/^UPDATE accounts /), 0)
+    .replace('accounts', 'matting.accounts')
+    .replace('<difference>', '100')
+    .replace('<account>', account);
+  await service.database.ask(mend);
+  await page.run('npm run matting -- credits grant <account> <n> --reference <text>', {
+    account: 'shop',
+    n: '5',
+    text: 'incident-7',
+  });
+  await page.run('npm run matting -- credits check --full');
+  await page.isOver();
+});
+
+/** As whoever takes the money tells of it. */
+async function tell(order: string, payment: string, amount: number) {
+  const { baseUrl } = at(service.planes, 0);
+  const told = `paid ${order} ${payment} ${amount} CNY`;
+  const program = `"${process.execPath}" docs/examples/tell-payment.ts`;
+  return await service.run(`${program} ${baseUrl} ${told}`, { PAYMENT_SECRET });
+}
+
+async function placeOrder(): Promise<{ readonly id: string; readonly price: number }> {
+  const database = await openDatabase(service.database.url, { log: SILENT_LOG });
+  try {
+    return await placed(storesOn(database), await accountId());
+  } finally {
+    await database.close();
   }
+}
 
-  procedure(service, 'MattingLedgerUnchecked', async page => {
-    await page.fires();
-    await page.run('npm run matting -- credits check');
-    await page.isOver();
+const shown = async (page: Procedure, order: string) =>
+  (await page.run('npm run matting -- orders show <order>', { order })).out;
+
+procedure('MattingPaymentOdd', async (page, t) => {
+  const [twice, other] = [await placeOrder(), await placeOrder()];
+  t.is((await tell(twice.id, 'pay-1', twice.price)).code, 0);
+  let number = 2;
+  const [firing] = await page.fires(() => tell(twice.id, `pay-${number++}`, twice.price));
+  t.is(firing?.outcome, 'paid_again');
+  await at(service.planes, 0).line('a payment was told of', { outcome: 'paid_again' });
+  t.regex(await shown(page, twice.id), /pay-2/);
+  await page.run('npm run matting -- orders refund <order> --amount <sum> --reference <text>', {
+    order: twice.id,
+    sum: '1.00',
+    text: 'back-1',
   });
-
-  procedure(service, 'MattingLedgerProblems', async page => {
-    const account = await accountId();
-    await service.database.ask('update matting.accounts set available = available + 100');
-    const checked = await page.run('npm run matting -- credits check --full', {}, { code: 1 });
-    const [, has, says] = /available is (\d+), its ledger says (\d+)/.exec(checked.out) ?? [];
-    assert.ok(checked.out.includes(account), checked.out);
-    assert.equal(Number(has) - Number(says), 100);
-    await page.fires();
-    const mend = at(page.codeOf(/^UPDATE accounts /), 0)
-      .replace('accounts', 'matting.accounts')
-      .replace('<difference>', '100')
-      .replace('<account>', account);
-    await service.database.ask(mend);
-    await page.run('npm run matting -- credits grant <account> <n> --reference <text>', {
-      account: 'shop',
-      n: '5',
-      text: 'incident-7',
-    });
-    await page.run('npm run matting -- credits check --full');
-    await page.isOver();
+  t.is((await tell(other.id, 'pay-low', 1)).code, 1);
+  t.regex(await shown(page, other.id), /differs/);
+  await page.run('npm run matting -- orders confirm <order> --reference <text>', {
+    order: other.id,
+    text: 'bank-7',
   });
-
-  /** As whoever takes the money tells of it. */
-  async function tell(order: string, payment: string, amount: number) {
-    const { baseUrl } = at(service.planes, 0);
-    const told = `paid ${order} ${payment} ${amount} CNY`;
-    const program = `"${process.execPath}" docs/examples/tell-payment.ts`;
-    return await service.run(`${program} ${baseUrl} ${told}`, { PAYMENT_SECRET });
-  }
-
-  async function placeOrder(): Promise<{ readonly id: string; readonly price: number }> {
-    const database = await openDatabase(service.database.url, { log: SILENT_LOG });
-    try {
-      return await placed(storesOn(database), await accountId());
-    } finally {
-      await database.close();
-    }
-  }
-
-  const shown = async (page: Procedure, order: string) =>
-    (await page.run('npm run matting -- orders show <order>', { order })).out;
-
-  procedure(service, 'MattingPaymentOdd', async page => {
-    const [twice, other] = [await placeOrder(), await placeOrder()];
-    assert.equal((await tell(twice.id, 'pay-1', twice.price)).code, 0);
-    let number = 2;
-    const [firing] = await page.fires(() => tell(twice.id, `pay-${number++}`, twice.price));
-    assert.equal(firing?.outcome, 'paid_again');
-    await at(service.planes, 0).line('a payment was told of', { outcome: 'paid_again' });
-    assert.match(await shown(page, twice.id), /pay-2/);
-    await page.run('npm run matting -- orders refund <order> --amount <sum> --reference <text>', {
-      order: twice.id,
-      sum: '1.00',
-      text: 'back-1',
-    });
-    assert.equal((await tell(other.id, 'pay-low', 1)).code, 1);
-    assert.match(await shown(page, other.id), /differs/);
-    await page.run('npm run matting -- orders confirm <order> --reference <text>', {
-      order: other.id,
-      text: 'bank-7',
-    });
-    assert.match(await shown(page, other.id), /paid/);
-    await page.isOver();
-  });
+  t.regex(await shown(page, other.id), /paid/);
+  await page.isOver();
 });

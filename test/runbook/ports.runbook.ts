@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import { afterEach, describe } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava from 'ava';
 import sharp from 'sharp';
 import { MatteServiceService } from '#gen/matting/v1/matte_service.ts';
 import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
@@ -12,8 +12,10 @@ import { framed, RawConnection } from '../support/raw-grpc.ts';
 import { descendantsOf, ROOT } from '../support/running-service.ts';
 import { BATCH, Flood, STRANGER } from './flood.ts';
 import { Installation, SKIP } from './installation.ts';
-import { type Procedure, procedure } from './procedures.ts';
+import { type Procedure, proceduresOn } from './procedures.ts';
 import { runbookPages } from './runbook-page.ts';
+
+const test = ava.serial;
 
 const LIVEZ = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n';
 const DIRECT_TOKEN = 'token-of-a-direct-caller';
@@ -35,6 +37,7 @@ function requireStranger(out: string): void {
 }
 
 const service = new Installation();
+const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
 const flood = new Flood();
 const httpPort = () => Number(new URL(at(service.planes, 0).baseUrl).port);
 
@@ -47,158 +50,152 @@ async function requireServed(): Promise<void> {
   assert.equal((await service.final(await service.submit())).status, 'succeeded');
 }
 
-describe('ports', { skip: SKIP }, () => {
-  service.use({
-    nodeEnv: { MATTING_NODE_CALLER_TOKENS: `direct:${DIRECT_TOKEN}` },
-  });
-  afterEach(() => flood.end());
+service.use(test, {
+  nodeEnv: { MATTING_NODE_CALLER_TOKENS: `direct:${DIRECT_TOKEN}` },
+});
+test.afterEach.always(() => flood.end());
 
-  procedure(service, 'MattingConnectionsMany', async page => {
-    await page.fires(() => flood.open(httpPort(), 8200 - flood.size));
-    requireStranger((await page.run(FIND, { port: String(httpPort()) })).out);
-    await requireServed();
-    flood.end();
-    await page.isOver();
-  });
-
-  procedure(service, 'MattingConnectionsEnded', async page => {
-    const tooMany = LIVEZ.repeat(2 * PIPELINED_MAX);
-    const pipelined = await page.fires(() => flood.open(httpPort(), BATCH, tooMany));
-    assert.deepEqual([...new Set(pipelined.map(({ cause }) => cause))], ['pipelined']);
-    await page.isOver();
-    // Idle ones: from 9,000 on each newcomer ends another.
-    const crowded = await page.fires(() =>
-      flood.open(httpPort(), Math.max(0, 9000 - flood.size) + BATCH),
-    );
-    assert.deepEqual([...new Set(crowded.map(({ cause }) => cause))], ['crowded']);
-    await requireFound(httpPort());
-    await requireServed();
-    flood.end();
-    await page.isOver();
-  });
-
-  procedure(service, 'MattingNodePortFlooded', async page => {
-    const { grpcPort } = at(service.nodes, 0);
-    const crowded = await page.fires(() => flood.open(grpcPort, 700 - flood.size));
-    assert.deepEqual(
-      crowded.map(({ cause }) => cause),
-      ['crowded'],
-    );
-    await requireFound(grpcPort);
-    await requireServed();
-    flood.end();
-    await page.isOver();
-    page.says('one channel a process, not one a call');
-    await requireOverLimit(page, grpcPort);
-  });
-
-  /** A known caller that opens a channel for each call. */
-  async function requireOverLimit(page: Procedure, port: number): Promise<void> {
-    const channels: RawConnection[] = [];
-    const call = async () => {
-      const channel = await RawConnection.open(`http://127.0.0.1:${port}`);
-      channels.push(channel);
-      const { stream, ended } = channel.call(MatteServiceService.getNodeInfo.path, DIRECT_TOKEN);
-      stream.end(framed(Buffer.alloc(0)));
-      return await ended;
-    };
-    const [firing] = await page.fires(async () => {
-      for (let count = 0; count < 50; count += 1) await call();
-    });
-    assert.equal(firing?.cause, 'over_limit');
-    assert.equal((await call()).code, 'CALLER_OVER_LIMIT');
-    for (const channel of channels) channel.close();
-    await page.isOver();
-    assert.equal((await call()).status, 0);
-    for (const channel of channels) channel.close();
-  }
-
-  procedure(service, 'MattingRegistryFlooded', async page => {
-    const { registryPort } = at(service.planes, 0);
-    const [firing] = await page.fires(() => flood.open(registryPort, 700 - flood.size));
-    assert.equal(firing?.cause, 'crowded');
-    await requireFound(registryPort);
-    await requireServed();
-    flood.end();
-    await page.isOver();
-    await service.ready();
-  });
-
-  procedure(service, 'MattingResultReadersMany', async page => {
-    const noise = { width: WIDTH, height: HEIGHT, channels: 3 } as const;
-    const picture = sharp(randomBytes(3 * WIDTH * HEIGHT), { raw: noise }).png();
-    const image_base64 = (await picture.toBuffer()).toString('base64');
-    const paths: string[] = [];
-    // A share is 256: four accounts, of which each leaves places to the next, are not enough.
-    for (const [account, jobs] of [16, 16, 16, 8, 4].entries()) {
-      const key = await openAccount(`reader-${account}`);
-      const cut = async () => {
-        const { job } = await service.post({ image_base64 }, { key });
-        const { result } = await service.final(job.job_id, key);
-        paths.push(new URL(result?.url ?? '').pathname);
-      };
-      await Promise.all(Array.from({ length: jobs }, cut));
-    }
-    for (const link of paths) {
-      const request = `GET ${link} HTTP/1.1\r\nHost: x\r\n\r\n`;
-      await flood.open(httpPort(), 16, request);
-    }
-    await page.fires();
-    flood.end();
-    await page.isOver();
-    const { accountId } = await at(service.planes, 0).line('answered', {
-      route: '/v1/results/:token',
-    });
-    const { out } = await service.matting('accounts list');
-    assert.ok(out.includes(String(accountId)), out);
-  });
-
-  /** With credits; its key. */
-  async function openAccount(name: string): Promise<string> {
-    await service.matting(`accounts create ${name}`);
-    await service.matting(`credits grant ${name} 1000`);
-    const { out } = await service.matting(`keys create --account ${name} --name reads`);
-    return /\bmk_\w+/.exec(out)?.[0] ?? '';
-  }
+procedure('MattingConnectionsMany', async page => {
+  await page.fires(() => flood.open(httpPort(), 8200 - flood.size));
+  requireStranger((await page.run(FIND, { port: String(httpPort()) })).out);
+  await requireServed();
+  flood.end();
+  await page.isOver();
 });
 
-describe('a public port that is full', { skip: SKIP }, () => {
-  service.use({
+procedure('MattingConnectionsEnded', async (page, t) => {
+  const tooMany = LIVEZ.repeat(2 * PIPELINED_MAX);
+  const pipelined = await page.fires(() => flood.open(httpPort(), BATCH, tooMany));
+  t.deepEqual([...new Set(pipelined.map(({ cause }) => cause))], ['pipelined']);
+  await page.isOver();
+  // Idle ones: from 9,000 on each newcomer ends another.
+  const crowded = await page.fires(() =>
+    flood.open(httpPort(), Math.max(0, 9000 - flood.size) + BATCH),
+  );
+  t.deepEqual([...new Set(crowded.map(({ cause }) => cause))], ['crowded']);
+  await requireFound(httpPort());
+  await requireServed();
+  flood.end();
+  await page.isOver();
+});
+
+procedure('MattingNodePortFlooded', async (page, t) => {
+  const { grpcPort } = at(service.nodes, 0);
+  const crowded = await page.fires(() => flood.open(grpcPort, 700 - flood.size));
+  t.deepEqual(
+    crowded.map(({ cause }) => cause),
+    ['crowded'],
+  );
+  await requireFound(grpcPort);
+  await requireServed();
+  flood.end();
+  await page.isOver();
+  page.says('one channel a process, not one a call');
+  await requireOverLimit(page, grpcPort);
+});
+
+/** A known caller that opens a channel for each call. */
+async function requireOverLimit(page: Procedure, port: number): Promise<void> {
+  const channels: RawConnection[] = [];
+  const call = async () => {
+    const channel = await RawConnection.open(`http://127.0.0.1:${port}`);
+    channels.push(channel);
+    const { stream, ended } = channel.call(MatteServiceService.getNodeInfo.path, DIRECT_TOKEN);
+    stream.end(framed(Buffer.alloc(0)));
+    return await ended;
+  };
+  const [firing] = await page.fires(async () => {
+    for (let count = 0; count < 50; count += 1) await call();
+  });
+  assert.equal(firing?.cause, 'over_limit');
+  assert.equal((await call()).code, 'CALLER_OVER_LIMIT');
+  for (const channel of channels) channel.close();
+  await page.isOver();
+  assert.equal((await call()).status, 0);
+  for (const channel of channels) channel.close();
+}
+
+procedure('MattingRegistryFlooded', async (page, t) => {
+  const { registryPort } = at(service.planes, 0);
+  const [firing] = await page.fires(() => flood.open(registryPort, 700 - flood.size));
+  t.is(firing?.cause, 'crowded');
+  await requireFound(registryPort);
+  await requireServed();
+  flood.end();
+  await page.isOver();
+  await service.ready();
+});
+
+procedure('MattingResultReadersMany', async (page, t) => {
+  const noise = { width: WIDTH, height: HEIGHT, channels: 3 } as const;
+  const picture = sharp(randomBytes(3 * WIDTH * HEIGHT), { raw: noise }).png();
+  const image_base64 = (await picture.toBuffer()).toString('base64');
+  const paths: string[] = [];
+  // A share is 256: four accounts, of which each leaves places to the next, are not enough.
+  for (const [account, jobs] of [16, 16, 16, 8, 4].entries()) {
+    const key = await openAccount(`reader-${account}`);
+    const cut = async () => {
+      const { job } = await service.post({ image_base64 }, { key });
+      const { result } = await service.final(job.job_id, key);
+      paths.push(new URL(result?.url ?? '').pathname);
+    };
+    await Promise.all(Array.from({ length: jobs }, cut));
+  }
+  for (const link of paths) {
+    const request = `GET ${link} HTTP/1.1\r\nHost: x\r\n\r\n`;
+    await flood.open(httpPort(), 16, request);
+  }
+  await page.fires();
+  flood.end();
+  await page.isOver();
+  const { accountId } = await at(service.planes, 0).line('answered', {
+    route: '/v1/results/:token',
+  });
+  const { out } = await service.matting('accounts list');
+  t.true(out.includes(String(accountId)), out);
+});
+
+/** With credits; its key. */
+async function openAccount(name: string): Promise<string> {
+  await service.matting(`accounts create ${name}`);
+  await service.matting(`credits grant ${name} 1000`);
+  const { out } = await service.matting(`keys create --account ${name} --name reads`);
+  return /\bmk_\w+/.exec(out)?.[0] ?? '';
+}
+
+/** The database answers nobody, as one behind a disk that hangs. */
+async function whileDatabaseHangs(work: () => Promise<void>): Promise<void> {
+  const { socket } = service.database.server;
+  const servers = descendantsOf(process.pid).filter(({ command }) => command.includes(socket));
+  assert.ok(servers.length > 0);
+  for (const { pid } of servers) process.kill(pid, 'SIGSTOP');
+  try {
+    await work();
+  } finally {
+    for (const { pid } of servers) process.kill(pid, 'SIGCONT');
+  }
+}
+
+procedure('MattingConnectionsDropped', async (page, t) => {
+  await service.reopen({
     planeImports: [FEW_CONNECTIONS],
     env: { TEST_CONNECTIONS_MAX: String(CONNECTIONS_MAX) },
   });
-  afterEach(() => flood.end());
-
-  /** The database answers nobody, as one behind a disk that hangs. */
-  async function whileDatabaseHangs(work: () => Promise<void>): Promise<void> {
-    const { socket } = service.database.server;
-    const servers = descendantsOf(process.pid).filter(({ command }) => command.includes(socket));
-    assert.ok(servers.length > 0);
-    for (const { pid } of servers) process.kill(pid, 'SIGSTOP');
-    try {
-      await work();
-    } finally {
-      for (const { pid } of servers) process.kill(pid, 'SIGCONT');
+  // Idle ones would make room: each of these asks for a link, which waits for the database.
+  await whileDatabaseHangs(async () => {
+    for (let asked = 0; asked < 2 * CONNECTIONS_MAX; asked += 1) {
+      const link = `/v1/results/${randomBytes(32).toString('base64url')}`;
+      await flood.connect(httpPort(), `GET ${link} HTTP/1.1\r\nHost: x\r\n\r\n`);
+      await delay(PAUSE_MS);
     }
-  }
-
-  procedure(service, 'MattingConnectionsDropped', async page => {
-    // Idle ones would make room: each of these asks for a link, which waits for the database.
-    await whileDatabaseHangs(async () => {
-      for (let asked = 0; asked < 2 * CONNECTIONS_MAX; asked += 1) {
-        const link = `/v1/results/${randomBytes(32).toString('base64url')}`;
-        await flood.connect(httpPort(), `GET ${link} HTTP/1.1\r\nHost: x\r\n\r\n`);
-        await delay(PAUSE_MS);
-      }
-      await requireFound(httpPort());
-      const [waiting = ''] = page.codeOf(/^matting_control_database_waiting$/);
-      const metrics = await fetch(`${at(service.planes, 0).metricsUrl}/metrics`);
-      assert.match(await metrics.text(), new RegExp(`^${waiting} [1-9]\\d$`, 'm'));
-    });
-    await page.fires();
-    page.says('idle ones would have made room');
-    flood.end();
-    await page.isOver();
-    await requireServed();
+    await requireFound(httpPort());
+    const [waiting = ''] = page.codeOf(/^matting_control_database_waiting$/);
+    const metrics = await fetch(`${at(service.planes, 0).metricsUrl}/metrics`);
+    t.regex(await metrics.text(), new RegExp(`^${waiting} [1-9]\\d$`, 'm'));
   });
+  await page.fires();
+  page.says('idle ones would have made room');
+  flood.end();
+  await page.isOver();
+  await requireServed();
 });

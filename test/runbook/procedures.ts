@@ -3,7 +3,7 @@
  * real Prometheus, the page's commands run as they are written, and the expression holds no more.
  */
 import assert from 'node:assert/strict';
-import { it } from 'node:test';
+import type { ExecutionContext } from 'ava';
 import type { Sample } from '../monitoring/prometheus-server.ts';
 import type { Command, Env, Installation } from './installation.ts';
 import { alertRules, codeOf, type RunbookPage, runbookPages } from './runbook-page.ts';
@@ -85,13 +85,9 @@ export class Procedure {
     return codeOf(this.#page.text).filter(code => form.test(code));
   }
 
-  /** No command of the page was left out. */
-  requireWhole(): void {
-    assert.deepEqual(
-      this.#page.commands.filter(command => !this.#ran.has(command)),
-      [],
-      `commands of ${this.#page.alert} that were not run`,
-    );
+  /** Commands of the page that were not run. */
+  leftOut(): readonly string[] {
+    return this.#page.commands.filter(command => !this.#ran.has(command));
   }
 
   /** An expression of the page, in a shorter window. */
@@ -104,17 +100,19 @@ export class Procedure {
   }
 }
 
-/** One test: the page of this alert. */
-export function procedure(
+type Attempt = (page: Procedure, t: ExecutionContext) => Promise<void>;
+
+/** Declares a test for each alert that it is given: its page is tried on the installation. */
+export function proceduresOn(
   installation: Installation,
-  alert: string,
-  attempt: (page: Procedure) => Promise<void>,
-): void {
-  it(alert, async () => {
-    const page = PAGES.get(alert);
-    assert.ok(page !== undefined, `no page ${alert}`);
-    const tried = new Procedure(installation, page);
-    await attempt(tried);
-    tried.requireWhole();
-  });
+  test: (title: string, body: (t: ExecutionContext) => Promise<void>) => void,
+): (alert: string, attempt: Attempt) => void {
+  return (alert, attempt) =>
+    test(alert, async t => {
+      const page = PAGES.get(alert);
+      assert.ok(page !== undefined, `no page ${alert}`);
+      const tried = new Procedure(installation, page);
+      await attempt(tried, t);
+      t.deepEqual(tried.leftOut(), [], `commands of ${alert} that were not run`);
+    });
 }

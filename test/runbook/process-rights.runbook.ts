@@ -2,14 +2,15 @@
  * Both programs with no right at all, as docs/security.md says: an ordinary user, no capability,
  * no new privileges. They cut a picture out.
  */
-import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { cpSync, existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { it } from 'node:test';
+import ava from 'ava';
 import { findProgram } from '../support/foreign-program.ts';
 import { isolatedEnv, processesOf, ROOT } from '../support/running-service.ts';
 import { codeOf, readPage } from './runbook-page.ts';
+
+const test = ava.serial;
 
 /** Debian's nobody: owns nothing else. */
 const NOBODY = 65_534;
@@ -31,7 +32,7 @@ function statusOf(pid: number): Readonly<Record<string, string>> | undefined {
   }
 }
 
-it('a picture is cut out without any right', { skip }, async () => {
+test.skipIf(Boolean(skip))('a picture is cut out without any right', async t => {
   const { env, dataDir } = await isolatedEnv({ MATTING_EXECUTION_PROVIDER: 'cpu' });
   const models = path.join(dataDir, 'models');
   const fetching = ['bin/matting.ts', 'models', 'fetch', 'u2netp'];
@@ -43,7 +44,7 @@ it('a picture is cut out without any right', { skip }, async () => {
   execFileSync('chown', ['-R', `${NOBODY}:${NOBODY}`, dataDir]);
   const out = path.join(dataDir, 'cutout.png');
   const setpriv = codeOf(readPage('docs/security.md')).find(line => /^setpriv /.test(line)) ?? '';
-  assert.match(setpriv, /--bounding-set=-all/);
+  t.regex(setpriv, /--bounding-set=-all/);
   const command = setpriv.replaceAll('matting', String(NOBODY)).replace(/ sh bin.*$/, '');
   const program = `"${process.execPath}" bin/matting.ts cutout --out="${out}" docs/images/demo.jpg`;
   const child = spawn('sh', ['-c', `exec ${command} ${program}`], {
@@ -69,11 +70,11 @@ it('a picture is cut out without any right', { skip }, async () => {
   }, LOOK_MS);
   const code = await new Promise<number | null>(resolve => child.once('close', resolve));
   clearInterval(looking);
-  assert.equal(code, 0, said);
-  assert.ok(existsSync(out));
+  t.is(code, 0, said);
+  t.truthy(existsSync(out));
   const none = [NO_CAPABILITIES, NO_CAPABILITIES, NO_CAPABILITIES, '1', String(NOBODY)].join();
   const others = [...seen.values()].filter(rights => !rights.endsWith(none));
-  assert.deepEqual(others, []);
+  t.deepEqual(others, []);
   // The command, both programs, an engine and a picture worker.
-  assert.ok(seen.size >= 5, [...seen.values()].join('\n'));
+  t.true(seen.size >= 5, [...seen.values()].join('\n'));
 });

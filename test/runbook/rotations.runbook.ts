@@ -1,13 +1,15 @@
 /** Secrets are changed as docs/operations.md and docs/security.md say, while callers are served. */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava from 'ava';
 import {
   type LoopbackSource,
   openSource,
 } from '../../control-plane/test/sources/loopback-source.ts';
 import type { Env } from '../support/program.ts';
 import { Installation, NODE_TOKEN, pictureBase64, SECRETS_KEY, SKIP } from './installation.ts';
+
+const test = ava.serial;
 
 const NEXT_TOKEN = 'the-next-node-token-of-the-runbook';
 const NEXT_KEY = 'cd'.repeat(32);
@@ -16,119 +18,117 @@ const TOKEN = { MATTING_NODE_TOKEN: NEXT_TOKEN };
 /** Between two submissions, so that few are refused for their number. */
 const PAUSE_MS = 100;
 
-describe('rotations', { skip: SKIP }, () => {
-  const service = new Installation();
-  let receiver: LoopbackSource;
-  const told: string[] = [];
-  before(async () => {
-    receiver = await openSource((request, response) => {
-      told.push(String(request.headers['webhook-id']));
-      request.resume();
-      response.writeHead(204).end();
-    });
+const service = new Installation();
+let receiver: LoopbackSource;
+const told: string[] = [];
+test.before(async () => {
+  receiver = await openSource((request, response) => {
+    told.push(String(request.headers['webhook-id']));
+    request.resume();
+    response.writeHead(204).end();
   });
-  service.use({
-    planes: 2,
-    nodes: 2,
-    env: { MATTING_ALLOW_HTTP_CALLBACKS: 'true', MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' },
-  });
-  after(() => receiver?.[Symbol.asyncDispose]());
+});
+service.use(test, {
+  planes: 2,
+  nodes: 2,
+  env: { MATTING_ALLOW_HTTP_CALLBACKS: 'true', MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' },
+});
+test.after.always(() => receiver?.[Symbol.asyncDispose]());
 
-  /** Each program after the other, each when the one before serves again. */
-  async function restartAll(variables: Env, programs = [...service.planes, ...service.nodes]) {
-    for (const program of programs) {
-      assert.equal(await program.stop(), 0, program.logTail());
-      program.start(variables);
-      await service.ready();
+/** Each program after the other, each when the one before serves again. */
+async function restartAll(variables: Env, programs = [...service.planes, ...service.nodes]) {
+  for (const program of programs) {
+    assert.equal(await program.stop(), 0, program.logTail());
+    program.start(variables);
+    await service.ready();
+  }
+}
+
+/** Jobs are sent to both replicas, one after the other, until `done`; all of them succeed. */
+async function underLoad(work: () => Promise<void>): Promise<number> {
+  const image_base64 = await pictureBase64();
+  const jobIds: string[] = [];
+  let isOver = false;
+  const caller = async () => {
+    for (let turn = 0; !isOver; turn += 1) {
+      // One of the two may be restarting; the other takes it.
+      const sent = await service.post({ image_base64 }, { plane: turn % 2 }).catch(() => null);
+      if (sent?.status === 202) jobIds.push(sent.job.job_id);
+      await delay(PAUSE_MS);
     }
-  }
-
-  /** Jobs are sent to both replicas, one after the other, until `done`; all of them succeed. */
-  async function underLoad(work: () => Promise<void>): Promise<number> {
-    const image_base64 = await pictureBase64();
-    const jobIds: string[] = [];
-    let isOver = false;
-    const caller = async () => {
-      for (let turn = 0; !isOver; turn += 1) {
-        // One of the two may be restarting; the other takes it.
-        const sent = await service.post({ image_base64 }, { plane: turn % 2 }).catch(() => null);
-        if (sent?.status === 202) jobIds.push(sent.job.job_id);
-        await delay(PAUSE_MS);
-      }
-    };
-    const calling = caller();
-    await work().finally(() => {
-      isOver = true;
-    });
-    await calling;
-    for (const id of jobIds) assert.equal((await service.final(id)).status, 'succeeded', id);
-    return jobIds.length;
-  }
-
-  async function attemptsThatFailed(): Promise<number> {
-    const failed = 'sum(matting_control_attempts_total{outcome=~"lost|node-fault"})';
-    const [sample] = await service.prometheus.query(failed);
-    return Number(sample?.value[1] ?? 0);
-  }
-
-  it('the node token', async () => {
-    const accepted = (token: string, other: string) => ({
-      MATTING_NODE_TOKEN: token,
-      MATTING_NODE_TOKEN_ACCEPTED: other,
-    });
-    const jobs = await underLoad(async () => {
-      await restartAll(accepted(NODE_TOKEN, NEXT_TOKEN));
-      await restartAll(accepted(NEXT_TOKEN, NODE_TOKEN));
-      await restartAll(TOKEN);
-    });
-    assert.ok(jobs > 0);
-    assert.equal(await attemptsThatFailed(), 0);
-    // What the old one opens: nothing.
-    const [node] = service.nodes;
-    await node?.restart();
-    const refused = await service.planes[0]?.line('a node was refused');
-    assert.equal(refused?.cause, 'token');
-    await node?.restart(TOKEN);
-    await service.ready();
+  };
+  const calling = caller();
+  await work().finally(() => {
+    isOver = true;
   });
+  await calling;
+  for (const id of jobIds) assert.equal((await service.final(id)).status, 'succeeded', id);
+  return jobIds.length;
+}
 
-  it('the secrets key', async () => {
-    const callback_url = `${receiver.url}/`;
-    const callback_secret = 'a secret of twenty-four characters';
-    for (const node of service.nodes) await node.stop();
-    const image_base64 = await pictureBase64();
-    const jobId = await service.submit({ image_base64, callback_url, callback_secret });
-    const both = {
-      ...TOKEN,
-      MATTING_SECRETS_KEY: NEXT_KEY,
-      MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY,
-    };
-    for (const plane of service.planes) {
-      assert.equal(await plane.stop(), 0, plane.logTail());
-      plane.start(both);
-      await plane.line('listening');
-    }
-    for (const node of service.nodes) node.start(TOKEN);
-    await service.ready();
-    assert.equal((await service.final(jobId)).status, 'succeeded');
-    await service.until('it is told of', () => told.some(id => id.includes(jobId)));
-    const [plane] = service.planes;
-    await plane?.restart(TOKEN);
-    assert.notEqual(await plane?.exited, 0);
-    assert.match(plane?.complaint ?? '', /MATTING_SECRETS_KEY/);
-    plane?.start({ ...TOKEN, MATTING_SECRETS_KEY: NEXT_KEY });
-    await service.ready();
-  });
+async function attemptsThatFailed(): Promise<number> {
+  const failed = 'sum(matting_control_attempts_total{outcome=~"lost|node-fault"})';
+  const [sample] = await service.prometheus.query(failed);
+  return Number(sample?.value[1] ?? 0);
+}
 
-  it("the database user's password", async () => {
-    const url = await service.database.addUser('matting_2');
-    const jobs = await underLoad(() =>
-      restartAll({ ...TOKEN, MATTING_DATABASE_URL: url, MATTING_SECRETS_KEY: NEXT_KEY }, [
-        ...service.planes,
-      ]),
-    );
-    assert.ok(jobs > 0);
-    await service.database.ask("drop user 'matting'@'localhost'");
-    assert.equal((await service.final(await service.submit())).status, 'succeeded');
+test.skipIf(Boolean(SKIP))('the node token', async t => {
+  const accepted = (token: string, other: string) => ({
+    MATTING_NODE_TOKEN: token,
+    MATTING_NODE_TOKEN_ACCEPTED: other,
   });
+  const jobs = await underLoad(async () => {
+    await restartAll(accepted(NODE_TOKEN, NEXT_TOKEN));
+    await restartAll(accepted(NEXT_TOKEN, NODE_TOKEN));
+    await restartAll(TOKEN);
+  });
+  t.true(jobs > 0);
+  t.is(await attemptsThatFailed(), 0);
+  // What the old one opens: nothing.
+  const [node] = service.nodes;
+  await node?.restart();
+  const refused = await service.planes[0]?.line('a node was refused');
+  t.is(refused?.cause, 'token');
+  await node?.restart(TOKEN);
+  await service.ready();
+});
+
+test.skipIf(Boolean(SKIP))('the secrets key', async t => {
+  const callback_url = `${receiver.url}/`;
+  const callback_secret = 'a secret of twenty-four characters';
+  for (const node of service.nodes) await node.stop();
+  const image_base64 = await pictureBase64();
+  const jobId = await service.submit({ image_base64, callback_url, callback_secret });
+  const both = {
+    ...TOKEN,
+    MATTING_SECRETS_KEY: NEXT_KEY,
+    MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY,
+  };
+  for (const plane of service.planes) {
+    t.is(await plane.stop(), 0, plane.logTail());
+    plane.start(both);
+    await plane.line('listening');
+  }
+  for (const node of service.nodes) node.start(TOKEN);
+  await service.ready();
+  t.is((await service.final(jobId)).status, 'succeeded');
+  await service.until('it is told of', () => told.some(id => id.includes(jobId)));
+  const [plane] = service.planes;
+  await plane?.restart(TOKEN);
+  t.not(await plane?.exited, 0);
+  t.regex(plane?.complaint ?? '', /MATTING_SECRETS_KEY/);
+  plane?.start({ ...TOKEN, MATTING_SECRETS_KEY: NEXT_KEY });
+  await service.ready();
+});
+
+test.skipIf(Boolean(SKIP))("the database user's password", async t => {
+  const url = await service.database.addUser('matting_2');
+  const jobs = await underLoad(() =>
+    restartAll({ ...TOKEN, MATTING_DATABASE_URL: url, MATTING_SECRETS_KEY: NEXT_KEY }, [
+      ...service.planes,
+    ]),
+  );
+  t.true(jobs > 0);
+  await service.database.ask("drop user 'matting'@'localhost'");
+  t.is((await service.final(await service.submit())).status, 'succeeded');
 });

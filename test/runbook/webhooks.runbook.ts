@@ -1,6 +1,5 @@
 /** Pages about notifications: receivers that hang, secrets that no key opens, one that was altered. */
-import assert from 'node:assert/strict';
-import { after, before, describe } from 'node:test';
+import ava from 'ava';
 import {
   type Answer,
   Receiver,
@@ -8,7 +7,9 @@ import {
 } from '../../control-plane/test/services/notification/receiver.ts';
 import { at } from '../support/at.ts';
 import { type Env, Installation, pictureBase64, SECRETS_KEY, SKIP } from './installation.ts';
-import { procedure } from './procedures.ts';
+import { proceduresOn } from './procedures.ts';
+
+const test = ava.serial;
 
 const SECRET = 'a raw callback secret of the tests';
 const NEXT_KEY = 'cd'.repeat(32);
@@ -22,125 +23,124 @@ const hangs: Answer = () => undefined;
 const hangsUp: Answer = (_, response) => void response.destroy();
 const refuses: Answer = (_, response) => void response.writeHead(500).end();
 
-describe('notifications', { skip: SKIP }, () => {
-  const service = new Installation();
-  let receiver: Receiver;
-  let other: Receiver;
-  before(async () => {
-    receiver = await Receiver.open(SECRET);
-    other = await Receiver.open(SECRET);
-  });
-  service.use({
-    env: { MATTING_ALLOW_HTTP_CALLBACKS: 'true', MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' },
-  });
-  after(async () => {
-    await receiver?.[Symbol.asyncDispose]();
-    await other?.[Symbol.asyncDispose]();
+const service = new Installation();
+const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
+let receiver: Receiver;
+let other: Receiver;
+test.before(async () => {
+  receiver = await Receiver.open(SECRET);
+  other = await Receiver.open(SECRET);
+});
+service.use(test, {
+  env: { MATTING_ALLOW_HTTP_CALLBACKS: 'true', MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' },
+});
+test.after.always(async () => {
+  await receiver?.[Symbol.asyncDispose]();
+  await other?.[Symbol.asyncDispose]();
+});
+
+/** A job whose end this receiver is to be told of. */
+const announce = async (to: Receiver) =>
+  service.submit({
+    image_base64: await pictureBase64(),
+    callback_url: to.url(),
+    callback_secret: SECRET,
   });
 
-  /** A job whose end this receiver is to be told of. */
-  const announce = async (to: Receiver) =>
-    service.submit({
-      image_base64: await pictureBase64(),
-      callback_url: to.url(),
-      callback_secret: SECRET,
-    });
+const isTold = (to: Receiver, jobId: string) =>
+  service.until(`${jobId} is told of`, () =>
+    to.of(jobId).some(({ status, signatureHolds }) => status === 204 && signatureHolds),
+  );
 
-  const isTold = (to: Receiver, jobId: string) =>
-    service.until(`${jobId} is told of`, () =>
-      to.of(jobId).some(({ status, signatureHolds }) => status === 204 && signatureHolds),
+/** Its first attempt has failed, and the next one waits. */
+const isPutOff = (jobId: string) =>
+  service.until('the first attempt is over', async () => {
+    const [row] = await service.database.ask(
+      `select attempts from matting.outbox where id = '${jobId}'`,
     );
+    return Number(row?.attempts) > 0;
+  });
 
-  /** Its first attempt has failed, and the next one waits. */
-  const isPutOff = (jobId: string) =>
-    service.until('the first attempt is over', async () => {
-      const [row] = await service.database.ask(
-        `select attempts from matting.outbox where id = '${jobId}'`,
-      );
-      return Number(row?.attempts) > 0;
-    });
-
-  /** Notifications that wait have waited for minutes more. */
-  const timePasses = () =>
-    service.database.ask(
-      `update matting.outbox set next_attempt_at = next_attempt_at - ${MINUTES_MS}
+/** Notifications that wait have waited for minutes more. */
+const timePasses = () =>
+  service.database.ask(
+    `update matting.outbox set next_attempt_at = next_attempt_at - ${MINUTES_MS}
        where next_attempt_at is not null`,
-    );
+  );
 
-  async function restart(variables: Env): Promise<void> {
-    const plane = at(service.planes, 0);
-    await plane.restart(variables);
-    await service.ready();
-  }
+async function restart(variables: Env): Promise<void> {
+  const plane = at(service.planes, 0);
+  await plane.restart(variables);
+  await service.ready();
+}
 
-  procedure(service, 'MattingWebhooksLate', async page => {
-    receiver.answer = hangs;
-    const jobIds: string[] = [];
-    for (let count = 0; count < NOTIFICATIONS; count += 1) jobIds.push(await announce(receiver));
-    await page.fires();
-    const { out } = await page.run('npm run matting -- webhooks list --status pending');
-    assert.match(out, new RegExp(`127\\.0\\.0\\.1:${receiver.port}`));
-    page.says('delays nobody else');
-    const jobId = await announce(other);
-    await isTold(other, jobId);
-    await page.fires();
-    receiver.answer = taken;
-    await timePasses();
-    for (const id of jobIds) await isTold(receiver, id);
-    await page.isOver();
-    // Step 2 of a change of the key, a day too early.
-    receiver.answer = refuses;
-    const sealed = await announce(receiver);
-    await isPutOff(sealed);
-    await restart({ MATTING_SECRETS_KEY: NEXT_KEY, MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY });
-    receiver.answer = taken;
-    await restart({ MATTING_SECRETS_KEY: NEXT_KEY });
-    const warned = 'notifications wait whose secrets neither key of this replica opens';
-    await at(service.planes, 0).line(warned, { count: 1 });
-    await timePasses();
-    await page.fires();
-    assert.equal(receiver.of(sealed).at(-1)?.status, 500);
-    await restart({ MATTING_SECRETS_KEY: NEXT_KEY, MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY });
-    await isTold(receiver, sealed);
-    await page.isOver();
-  });
+procedure('MattingWebhooksLate', async (page, t) => {
+  receiver.answer = hangs;
+  const jobIds: string[] = [];
+  for (let count = 0; count < NOTIFICATIONS; count += 1) jobIds.push(await announce(receiver));
+  await page.fires();
+  const { out } = await page.run('npm run matting -- webhooks list --status pending');
+  t.regex(out, new RegExp(`127\\.0\\.0\\.1:${receiver.port}`));
+  page.says('delays nobody else');
+  const jobId = await announce(other);
+  await isTold(other, jobId);
+  await page.fires();
+  receiver.answer = taken;
+  await timePasses();
+  for (const id of jobIds) await isTold(receiver, id);
+  await page.isOver();
+  // Step 2 of a change of the key, a day too early.
+  receiver.answer = refuses;
+  const sealed = await announce(receiver);
+  await isPutOff(sealed);
+  await restart({ MATTING_SECRETS_KEY: NEXT_KEY, MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY });
+  receiver.answer = taken;
+  await restart({ MATTING_SECRETS_KEY: NEXT_KEY });
+  const warned = 'notifications wait whose secrets neither key of this replica opens';
+  await at(service.planes, 0).line(warned, { count: 1 });
+  await timePasses();
+  await page.fires();
+  t.is(receiver.of(sealed).at(-1)?.status, 500);
+  await restart({ MATTING_SECRETS_KEY: NEXT_KEY, MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY });
+  await isTold(receiver, sealed);
+  await page.isOver();
+});
 
-  procedure(service, 'MattingWebhooksUnanswered', async page => {
-    receiver.answer = hangsUp;
-    const jobIds: string[] = [];
-    for (let count = 0; count < UNANSWERED; count += 1) jobIds.push(await announce(receiver));
-    for (const id of jobIds) await isPutOff(id);
-    await page.fires();
-    const { out } = await page.run('npm run matting -- webhooks list --status pending');
-    assert.match(out, new RegExp(`127\\.0\\.0\\.1:${receiver.port}`));
-    receiver.answer = refuses;
-    await page.run('npm run matting -- webhooks retry <job>', { job: at(jobIds, 0) });
-    await page.isOver();
-    receiver.answer = taken;
-    await service.database.ask(
-      `update matting.outbox set next_attempt_at = 0 where next_attempt_at is not null`,
-    );
-    for (const id of jobIds) await isTold(receiver, id);
-  });
+procedure('MattingWebhooksUnanswered', async (page, t) => {
+  receiver.answer = hangsUp;
+  const jobIds: string[] = [];
+  for (let count = 0; count < UNANSWERED; count += 1) jobIds.push(await announce(receiver));
+  for (const id of jobIds) await isPutOff(id);
+  await page.fires();
+  const { out } = await page.run('npm run matting -- webhooks list --status pending');
+  t.regex(out, new RegExp(`127\\.0\\.0\\.1:${receiver.port}`));
+  receiver.answer = refuses;
+  await page.run('npm run matting -- webhooks retry <job>', { job: at(jobIds, 0) });
+  await page.isOver();
+  receiver.answer = taken;
+  await service.database.ask(
+    `update matting.outbox set next_attempt_at = 0 where next_attempt_at is not null`,
+  );
+  for (const id of jobIds) await isTold(receiver, id);
+});
 
-  procedure(service, 'MattingWebhooksUnsignable', async page => {
-    receiver.answer = refuses;
-    const jobId = await announce(receiver);
-    await isPutOff(jobId);
-    const where = `where id = '${jobId}'`;
-    const [kept] = await service.database.ask(
-      `select hex(secret) as hex from matting.outbox ${where}`,
-    );
-    await service.database.ask(
-      `update matting.outbox set secret = reverse(secret), next_attempt_at = 0 ${where}`,
-    );
-    await page.fires();
-    const msg = 'a notification does not open: it was altered';
-    assert.equal((await at(service.planes, 0).line(msg)).jobId, jobId);
-    await service.database.ask(`update matting.outbox set secret = unhex('${kept?.hex}') ${where}`);
-    receiver.answer = taken;
-    await page.run('npm run matting -- webhooks retry <job>', { job: jobId });
-    await isTold(receiver, jobId);
-    await page.isOver();
-  });
+procedure('MattingWebhooksUnsignable', async (page, t) => {
+  receiver.answer = refuses;
+  const jobId = await announce(receiver);
+  await isPutOff(jobId);
+  const where = `where id = '${jobId}'`;
+  const [kept] = await service.database.ask(
+    `select hex(secret) as hex from matting.outbox ${where}`,
+  );
+  await service.database.ask(
+    `update matting.outbox set secret = reverse(secret), next_attempt_at = 0 ${where}`,
+  );
+  await page.fires();
+  const msg = 'a notification does not open: it was altered';
+  t.is((await at(service.planes, 0).line(msg)).jobId, jobId);
+  await service.database.ask(`update matting.outbox set secret = unhex('${kept?.hex}') ${where}`);
+  receiver.answer = taken;
+  await page.run('npm run matting -- webhooks retry <job>', { job: jobId });
+  await isTold(receiver, jobId);
+  await page.isOver();
 });

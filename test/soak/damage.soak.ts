@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import type { InputFormat } from '#contract/formats.ts';
 import { createForms } from '../../inference-node/test/picture/damage/forms.ts';
 import {
@@ -28,12 +27,12 @@ test('damaged files of every form are refused, or come out whole', async t => {
   for (const { name, cuts, flips } of report.forms) {
     const shown = (counts: typeof cuts) =>
       `${counts.refused} refused, ${counts.same} whole, ${counts.different} other pixels`;
-    t.diagnostic(`${name}: cut ${shown(cuts)}; spoilt ${shown(flips)}`);
+    t.log(`${name}: cut ${shown(cuts)}; spoilt ${shown(flips)}`);
   }
-  assert.deepEqual(report.violations, []);
+  t.deepEqual(report.violations, []);
   for (const [format, max] of Object.entries(UNDETECTED_MAX)) {
     const share = undetectedShare(report.forms.filter(form => form.format === format));
-    t.diagnostic(`${format}: ${(100 * share).toFixed(1)} % of the damage unnoticed`);
-    assert.ok(share <= max, `${format}: ${share}`);
+    t.log(`${format}: ${(100 * share).toFixed(1)} % of the damage unnoticed`);
+    t.true(share <= max, `${format}: ${share}`);
   }
 });

@@ -3,11 +3,10 @@
  * of a byte and by the megabyte, over many connections at once: nothing crashes, the memory of the
  * process stays below the bounds of its uploads, and nothing is left of what was refused.
  */
-import assert from 'node:assert/strict';
 import { randomBytes, randomInt, randomUUID } from 'node:crypto';
 import net from 'node:net';
-import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava from 'ava';
 import {
   BOUNDARY,
   formOf,
@@ -18,6 +17,8 @@ import {
 import { pngHeader } from '../../control-plane/test/support/test-app.ts';
 import { Ports } from './ports.ts';
 
+const test = ava.serial;
+
 const RUN_MS = 90_000;
 const CALLERS = 96;
 /** A place has 256 KiB of a file, the parser and the socket some 100 KB; the rest is the heap's. */
@@ -25,10 +26,10 @@ const GROWTH_BYTES_MAX = 250_000_000;
 const IMAGE_BYTES_MAX = 2_000_000;
 
 let ports: Ports;
-before(async () => {
+test.before(async () => {
   ports = await Ports.open();
 });
-after(() => ports.close());
+test.after.always(() => ports.close());
 
 const NAMES = ['image_file', 'output_format', 'crop', 'background_file', 'image_url', 'scale'];
 const pick = <T>(values: readonly T[]): T => values[randomInt(values.length)]!;
@@ -96,7 +97,7 @@ async function callOnce(): Promise<void> {
   statuses.set(status, (statuses.get(status) ?? 0) + 1);
 }
 
-test('forms of every kind leave nothing and cost the memory of their chunks', async () => {
+test('forms of every kind leave nothing and cost the memory of their chunks', async t => {
   const first = await ports.state();
   let most = first.residentBytes;
   const endsAtMs = performance.now() + RUN_MS;
@@ -121,12 +122,12 @@ test('forms of every kind leave nothing and cost the memory of their chunks', as
     `${JSON.stringify([...statuses])}; ${megabytes(first.residentBytes)} MB, at most ` +
       `${megabytes(most)} MB, ${last.jobs} jobs, ${last.files} files`,
   );
-  assert.equal(last.uploads + last.waiting, 0);
-  assert.equal(last.unfinished, 0);
-  assert.equal(last.files, last.jobs);
-  assert.deepEqual(last.warnings, []);
-  assert.ok(most - first.residentBytes < GROWTH_BYTES_MAX);
-  for (const status of ['202', '400', 'cut']) assert.ok((statuses.get(status) ?? 0) > 20, status);
+  t.is(last.uploads + last.waiting, 0);
+  t.is(last.unfinished, 0);
+  t.is(last.files, last.jobs);
+  t.deepEqual(last.warnings, []);
+  t.true(most - first.residentBytes < GROWTH_BYTES_MAX);
+  for (const status of ['202', '400', 'cut']) t.true((statuses.get(status) ?? 0) > 20, status);
   const unexpected = [...statuses.keys()].filter(known => known.startsWith('5'));
-  assert.deepEqual(unexpected, []);
+  t.deepEqual(unexpected, []);
 });

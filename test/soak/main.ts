@@ -4,9 +4,7 @@
  * failed.
  */
 import path from 'node:path';
-import { run } from 'node:test';
-import { spec } from 'node:test/reporters';
-import { killStuckFiles } from '../support/kill-stuck.ts';
+import { concludeWith, runAva } from '../support/run-ava.ts';
 import { SOAKS } from './soaks.ts';
 
 const names = process.argv.slice(2);
@@ -24,23 +22,6 @@ for (const soak of chosen) console.log(`  ${soak.name} (${soak.minutes} min): ${
 
 /** How many times its usual length a soak may take before it counts as hung. */
 const PATIENCE = 5;
-const timeout = Math.max(...chosen.map(soak => soak.minutes)) * PATIENCE * 60_000;
+const timeoutMs = Math.max(...chosen.map(soak => soak.minutes)) * PATIENCE * 60_000;
 const files = chosen.map(soak => path.join(import.meta.dirname, `${soak.name}.soak.ts`));
-const unwatch = killStuckFiles(files, timeout);
-const stream = run({
-  files,
-  concurrency: 1,
-  timeout,
-});
-let summary = { passed: 0, failed: 0, cancelled: 0 };
-stream.on('test:summary', data => {
-  // One summary a file, then one for all, which names no file.
-  if (data.file === undefined) summary = { ...summary, ...data.counts };
-});
-stream.compose(new spec()).pipe(process.stdout);
-stream.once('end', () => {
-  unwatch();
-  const failed = summary.failed + summary.cancelled;
-  process.exitCode = failed === 0 && summary.passed > 0 ? 0 : 1;
-  process.once('exit', () => console.log(`${summary.passed} passed, ${failed} failed`));
-});
+concludeWith([await runAva({ files, concurrency: 1, timeoutMs })]);

@@ -10,9 +10,9 @@ import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import ava from 'ava';
 import sharp from 'sharp';
 import { findFreePorts } from '../../bin/free-ports.ts';
 import { MattingClient } from '../../client/src/index.ts';
@@ -30,6 +30,8 @@ import {
   type TestObjectStore,
 } from '../support/object-storage/object-store.ts';
 import { ROOT } from '../support/running-service.ts';
+
+const test = ava.serial;
 
 const execute = promisify(execFile);
 const PICTURES = 300;
@@ -94,153 +96,154 @@ async function run(command: string, cwd: string): Promise<string> {
 
 const skip = galeraSkipReason() || missingStore('versitygw');
 
-describe('a service on several machines, as documented', { skip }, () => {
-  let directory: string;
-  let cluster: GaleraCluster;
-  let proxy: TcpProxy;
-  let store: TestObjectStore;
-  let balancer: TcpProxy;
-  let apiKey = '';
-  let planes: readonly FleetControlPlane[] = [];
-  let nodes: readonly FleetNode[] = [];
+let directory: string;
+let cluster: GaleraCluster;
+let proxy: TcpProxy;
+let store: TestObjectStore;
+let balancer: TcpProxy;
+let apiKey = '';
+let planes: readonly FleetControlPlane[] = [];
+let nodes: readonly FleetNode[] = [];
 
-  before(async () => {
-    assert.equal(rest.length, 0, 'a block of the section that this does not know');
-    directory = await mkdtemp(path.join(tmpdir(), 'matting-machines-'));
-    cluster = await GaleraCluster.create();
-    proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
-    store = await createObjectStore('versitygw');
-    const ports = await findFreePorts(6 + 2 * NODES);
-    balancer = await TcpProxy.open(roundRobin([ports[0] ?? 0, ports[3] ?? 0]));
-    planes = ['control-1', 'control-2'].map(name => createPlane(name, ports.splice(0, 3)));
-    nodes = ['node-1', 'node-2', 'node-3'].map(name => createNode(name, ports.splice(0, 2)));
-    const first = path.join(directory, 'control-1');
-    let printed = '';
-    for (const command of once.split('\n')) printed = await run(command, first);
-    apiKey = KEY.exec(printed)?.[0] ?? '';
-    assert.notEqual(apiKey, '', printed);
-    for (const plane of planes) plane.start();
-    for (const node of nodes) {
+test.before(async () => {
+  assert.equal(rest.length, 0, 'a block of the section that this does not know');
+  directory = await mkdtemp(path.join(tmpdir(), 'matting-machines-'));
+  cluster = await GaleraCluster.create();
+  proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
+  store = await createObjectStore('versitygw');
+  const ports = await findFreePorts(6 + 2 * NODES);
+  balancer = await TcpProxy.open(roundRobin([ports[0] ?? 0, ports[3] ?? 0]));
+  planes = ['control-1', 'control-2'].map(name => createPlane(name, ports.splice(0, 3)));
+  nodes = ['node-1', 'node-2', 'node-3'].map(name => createNode(name, ports.splice(0, 2)));
+  const first = path.join(directory, 'control-1');
+  let printed = '';
+  for (const command of once.split('\n')) printed = await run(command, first);
+  apiKey = KEY.exec(printed)?.[0] ?? '';
+  assert.notEqual(apiKey, '', printed);
+  for (const plane of planes) plane.start();
+  for (const node of nodes) {
+    await run(nodeFetch, node.version.root);
+    node.start();
+  }
+  for (const plane of planes) await plane.untilReady();
+});
+test.after.always(async () => {
+  for (const program of programs()) await program.kill();
+  await balancer?.close();
+  await proxy?.close();
+  await store?.close();
+  await cluster?.close();
+  await rm(directory, { recursive: true, force: true });
+});
+
+const programs = () => [...planes, ...nodes];
+const token = 'a-long-random-token-of-the-soak';
+const baseUrl = () => `http://127.0.0.1:${balancer.port}`;
+const rootOf = (name: string) => path.join(directory, name);
+const versionOf = (name: string) => ({ name: 'this version', root: rootOf(name) });
+
+function createPlane(name: string, ports: readonly number[]): FleetControlPlane {
+  const [http = 0, registry = 0, metrics = 0] = ports;
+  createMachine(rootOf(name), controlPlaneFile, 'control-plane.env', {
+    ...CREDENTIALS_ENV,
+    MATTING_DATABASE_URL: urlOfPort(proxy.port),
+    MATTING_STORAGE_URL: store.url({ prefix: 'production' }),
+    MATTING_SECRETS_KEY: 'ab'.repeat(32),
+    MATTING_NODE_TOKEN: token,
+    MATTING_BASE_URL: baseUrl(),
+    MATTING_HOST: '127.0.0.1',
+    MATTING_REGISTRY_HOST: '127.0.0.1',
+  });
+  const env = { TMPDIR: directory };
+  const options = { name, args: argumentsOf(controlPlaneStart), env, directory };
+  const place = { ports: { http, registry, metrics }, nodes: NODES };
+  return new FleetControlPlane(versionOf(name), options, place);
+}
+
+function createNode(name: string, ports: readonly number[]): FleetNode {
+  const [grpc = 0, http = 0] = ports;
+  createMachine(rootOf(name), nodeFile, 'node.env', {
+    MATTING_NODE_TOKEN: token,
+    MATTING_REGISTRY_ADDRESS: planes.map(plane => `127.0.0.1:${plane.ports.registry}`).join(),
+    MATTING_HOST: '127.0.0.1',
+  });
+  const env = { TMPDIR: directory, ...MODELS };
+  const options = { name, args: argumentsOf(nodeStart), env, directory };
+  const place = { ports: { grpc, http }, planes, model: 'u2netp' } as const;
+  return new FleetNode(versionOf(name), options, place);
+}
+
+test.skipIf(Boolean(skip))('cuts every picture while each process is restarted', async t => {
+  const client = new MattingClient({ baseUrl: baseUrl(), apiKey });
+  const photo = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
+  let next = 0;
+  let done = 0;
+  const callers = Array.from({ length: CALLERS }, async () => {
+    while (next < PICTURES) {
+      const width = WIDTH_MIN + next++;
+      const { data, info } = await sharp(photo)
+        .resize({ width })
+        .jpeg()
+        .toBuffer({ resolveWithObject: true });
+      const { bytes } = await client.cutOut({ image: data });
+      const cutOut = await sharp(bytes).metadata();
+      t.deepEqual([cutOut.width, cutOut.height], [info.width, info.height]);
+      t.truthy(cutOut.hasAlpha);
+      done += 1;
+    }
+  });
+  const all = Promise.all(callers);
+  // Looked at when all restarts are over; a failure before ends the waits below.
+  all.catch(() => undefined);
+  const restarts = allRestarts();
+  for (const [index, restart] of restarts.entries()) {
+    const due = ((index + 1) * PICTURES) / (restarts.length + 1);
+    while (done < due) await Promise.race([delay(20), all]);
+    await restart();
+    for (const plane of planes) await plane.untilReady();
+  }
+  await all;
+  t.is(done, PICTURES);
+  t.log(`${PICTURES} pictures, ${restarts.length} restarts, 0 failures`);
+});
+
+/** One process after the other, each when the one before is back. */
+function allRestarts(): (() => Promise<void>)[] {
+  return [
+    ...nodes.map(node => async () => {
+      await node.stop();
       await run(nodeFetch, node.version.root);
       node.start();
-    }
-    for (const plane of planes) await plane.untilReady();
-  });
-  after(async () => {
-    for (const program of programs()) await program.kill();
-    await balancer?.close();
-    await proxy?.close();
-    await store?.close();
-    await cluster?.close();
-    await rm(directory, { recursive: true, force: true });
-  });
+    }),
+    ...planes.map(plane => async () => {
+      await plane.stop();
+      plane.start();
+    }),
+    ...cluster.members.map(member => async () => {
+      await member.stop();
+      await member.join();
+    }),
+    async () => {
+      await store.kill();
+      await store.start();
+    },
+  ];
+}
 
-  const programs = () => [...planes, ...nodes];
-  const token = 'a-long-random-token-of-the-soak';
-  const baseUrl = () => `http://127.0.0.1:${balancer.port}`;
-  const rootOf = (name: string) => path.join(directory, name);
-  const versionOf = (name: string) => ({ name: 'this version', root: rootOf(name) });
-
-  function createPlane(name: string, ports: readonly number[]): FleetControlPlane {
-    const [http = 0, registry = 0, metrics = 0] = ports;
-    createMachine(rootOf(name), controlPlaneFile, 'control-plane.env', {
-      ...CREDENTIALS_ENV,
-      MATTING_DATABASE_URL: urlOfPort(proxy.port),
-      MATTING_STORAGE_URL: store.url({ prefix: 'production' }),
-      MATTING_SECRETS_KEY: 'ab'.repeat(32),
-      MATTING_NODE_TOKEN: token,
-      MATTING_BASE_URL: baseUrl(),
-      MATTING_HOST: '127.0.0.1',
-      MATTING_REGISTRY_HOST: '127.0.0.1',
-    });
-    const env = { TMPDIR: directory };
-    const options = { name, args: argumentsOf(controlPlaneStart), env, directory };
-    const place = { ports: { http, registry, metrics }, nodes: NODES };
-    return new FleetControlPlane(versionOf(name), options, place);
-  }
-
-  function createNode(name: string, ports: readonly number[]): FleetNode {
-    const [grpc = 0, http = 0] = ports;
-    createMachine(rootOf(name), nodeFile, 'node.env', {
-      MATTING_NODE_TOKEN: token,
-      MATTING_REGISTRY_ADDRESS: planes.map(plane => `127.0.0.1:${plane.ports.registry}`).join(),
-      MATTING_HOST: '127.0.0.1',
-    });
-    const env = { TMPDIR: directory, ...MODELS };
-    const options = { name, args: argumentsOf(nodeStart), env, directory };
-    const place = { ports: { grpc, http }, planes, model: 'u2netp' } as const;
-    return new FleetNode(versionOf(name), options, place);
-  }
-
-  it('cuts every picture while each process is restarted', async t => {
-    const client = new MattingClient({ baseUrl: baseUrl(), apiKey });
-    const photo = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
-    let next = 0;
-    let done = 0;
-    const callers = Array.from({ length: CALLERS }, async () => {
-      while (next < PICTURES) {
-        const width = WIDTH_MIN + next++;
-        const { data, info } = await sharp(photo)
-          .resize({ width })
-          .jpeg()
-          .toBuffer({ resolveWithObject: true });
-        const { bytes } = await client.cutOut({ image: data });
-        const cutOut = await sharp(bytes).metadata();
-        assert.deepEqual([cutOut.width, cutOut.height], [info.width, info.height]);
-        assert.ok(cutOut.hasAlpha);
-        done += 1;
-      }
-    });
-    const all = Promise.all(callers);
-    // Looked at when all restarts are over; a failure before ends the waits below.
-    all.catch(() => undefined);
-    const restarts = allRestarts();
-    for (const [index, restart] of restarts.entries()) {
-      const due = ((index + 1) * PICTURES) / (restarts.length + 1);
-      while (done < due) await Promise.race([delay(20), all]);
-      await restart();
-      for (const plane of planes) await plane.untilReady();
-    }
-    await all;
-    assert.equal(done, PICTURES);
-    t.diagnostic(`${PICTURES} pictures, ${restarts.length} restarts, 0 failures`);
-  });
-
-  /** One process after the other, each when the one before is back. */
-  function allRestarts(): (() => Promise<void>)[] {
-    return [
-      ...nodes.map(node => async () => {
-        await node.stop();
-        await run(nodeFetch, node.version.root);
-        node.start();
-      }),
-      ...planes.map(plane => async () => {
-        await plane.stop();
-        plane.start();
-      }),
-      ...cluster.members.map(member => async () => {
-        await member.stop();
-        await member.join();
-      }),
-      async () => {
-        await store.kill();
-        await store.start();
-      },
-    ];
-  }
-
-  it('charged each picture once, and lost no attempt of a process that was drained', async () => {
+test.skipIf(Boolean(skip))(
+  'charged each picture once, and lost no attempt of a process that was drained',
+  async t => {
     const database = await openDatabase(urlOfPort(proxy.port), { log: SILENT_LOG });
     try {
       const stores = storesOn(database);
       const account = (await stores.accounts.list()).find(({ name }) => name === 'shop');
       assert.ok(account);
       const credits = await stores.ledger.credits(account.id);
-      assert.deepEqual([credits?.sums.charge, credits?.reserved], [PICTURES, 0]);
-      assert.deepEqual(await stores.ledger.check(), []);
+      t.deepEqual([credits?.sums.charge, credits?.reserved], [PICTURES, 0]);
+      t.deepEqual(await stores.ledger.check(), []);
     } finally {
       await database.close();
     }
     for (const program of programs()) await program.stop();
-  });
-});
+  },
+);

@@ -2,18 +2,19 @@
  * Callers without a token or a key do their worst for a while, over connections that keep no rule
  * of HTTP/2: the memory of the process stays flat, and callers with a token are served beside them.
  */
-import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import net from 'node:net';
 import path from 'node:path';
-import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { credentials } from '@grpc/grpc-js';
+import ava, { type ExecutionContext } from 'ava';
 import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
 import { tokenMetadata } from '../../inference-node/src/grpc/callers.ts';
 import { Ports } from './ports.ts';
 import { ATTACKS } from './stranger-attack.ts';
+
+const test = ava.serial;
 
 const ATTACK_MS = 40_000;
 const CONNECTIONS = 256;
@@ -23,11 +24,11 @@ const GROWTH_BYTES_MAX = 250_000_000;
 let open: Ports;
 let ports: Ports['places'];
 
-before(async () => {
+test.before(async () => {
   open = await Ports.open();
   ports = open.places;
 });
-after(() => open.close());
+test.after.always(() => open.close());
 
 const residentBytes = async () => (await open.state()).residentBytes;
 
@@ -49,7 +50,7 @@ async function askWithToken(): Promise<number> {
   return performance.now() - startedMs;
 }
 
-async function underAttack(name: string): Promise<void> {
+async function underAttack(t: ExecutionContext, name: string): Promise<void> {
   await askWithToken();
   const before = await residentBytes();
   const args = [name, String(ports.node), String(CONNECTIONS)];
@@ -75,18 +76,18 @@ async function underAttack(name: string): Promise<void> {
     `${name}: ${megabytes(before)} MB, at most ${megabytes(most)} MB; ${asked.length} calls with ` +
       `the token, the longest ${Math.round(Math.max(...asked))} ms, ${failures.length} failed`,
   );
-  assert.ok(most - before < GROWTH_BYTES_MAX, name);
-  assert.deepEqual(failures, [], name);
-  assert.ok(asked.length > 0);
+  t.true(most - before < GROWTH_BYTES_MAX, name);
+  t.deepEqual(failures, [], name);
+  t.true(asked.length > 0);
 }
 
 for (const name of Object.keys(ATTACKS)) {
-  test(`a node under ${CONNECTIONS} connections of ${name}`, async () => {
-    await underAttack(name);
+  test(`a node under ${CONNECTIONS} connections of ${name}`, async t => {
+    await underAttack(t, name);
   });
 }
 
-test('the public port under readers that read nothing', async () => {
+test('the public port under readers that read nothing', async t => {
   const before = await residentBytes();
   const sockets: net.Socket[] = [];
   const statuses = new Map<string, number>();
@@ -105,16 +106,16 @@ test('the public port under readers that read nothing', async () => {
   const most = await residentBytes();
   console.log(`readers: ${JSON.stringify([...statuses])}, ${Math.round((most - before) / 1e6)} MB`);
   // The one account that they are of has a share; its first readers may be cut off by now.
-  assert.ok(statuses.get('200')! >= 256 && statuses.get('429')! > 0);
-  assert.equal(
+  t.true(statuses.get('200')! >= 256 && statuses.get('429')! > 0);
+  t.is(
     [...statuses.values()].reduce((sum, count) => sum + count),
     sockets.length,
   );
-  assert.ok(most - before < GROWTH_BYTES_MAX);
+  t.true(most - before < GROWTH_BYTES_MAX);
   const keyed = await fetch(`http://127.0.0.1:${ports.rest}/v1/account`, {
     headers: { authorization: `Bearer ${ports.apiKey}`, 'idempotency-key': 'one' },
   });
-  assert.equal(keyed.status, 200);
+  t.is(keyed.status, 200);
   // The pace ends them all, though they hold on.
   let served = false;
   while (!served) {

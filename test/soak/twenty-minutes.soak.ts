@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import ava from 'ava';
 import sharp from 'sharp';
 import { MattingClient } from '../../client/src/index.ts';
 import { galeraSkipReason } from '../support/databases/galera-cluster.ts';
@@ -18,6 +18,8 @@ import { missingStore } from '../support/object-storage/object-store.ts';
 import { ROOT } from '../support/running-service.ts';
 import { upgradeEverything } from '../upgrade/everything-at-once.ts';
 import { lastRelease, releaseSkipReason } from '../upgrade/releases.ts';
+
+const test = ava.serial;
 
 /** A node, a control plane and, each for a moment, the database and the storage. */
 const LOST_MAX = 3;
@@ -74,24 +76,30 @@ for (const { model, picture, pace } of [
     pace: async (upgrade: FleetUnderLoad) => SHARE * (await measureCapacity(upgrade)),
   },
 ] as const) {
-  describe(`twenty minutes from ${release.version} to this version with ${model}`, { skip }, () => {
-    let upgrade: FleetUnderLoad;
+  let upgrade: FleetUnderLoad;
 
-    before(async () => {
+  // Where the last test of the group, which closes it, has not been run.
+  test.after.always(() => upgrade?.close());
+
+  test.skipIf(Boolean(skip))(
+    `twenty minutes from ${release.version} to this version with ${model} › shows callers no failure`,
+    async t => {
+      // Not before the tests: one fleet at a time.
       const size = { controlPlanes: 2, nodes: 3, model };
       upgrade = await FleetUnderLoad.start({ ...size, openGround: openSeveralMachines }, release);
-    });
-    after(() => upgrade?.close());
-
-    it('shows callers no failure', async t => {
       const perSecond = await pace(upgrade);
-      assert.ok(perSecond > 0);
-      t.diagnostic(`${perSecond.toFixed(2)} pictures a second`);
+      t.true(perSecond > 0);
+      t.log(`${perSecond.toFixed(2)} pictures a second`);
       await upgrade.begin(perSecond, picture);
       await upgradeEverything(t, upgrade);
-    });
+    },
+  );
 
-    it('cut out and charged every picture once, and told of each', t =>
-      upgrade.finish(t, LOST_MAX));
-  });
+  test.skipIf(Boolean(skip))(
+    `twenty minutes from ${release.version} to this version with ${model} › cut out and charged every picture once, and told of each`,
+    async t => {
+      t.teardown(() => upgrade?.close());
+      await t.notThrowsAsync(upgrade.finish(t, LOST_MAX));
+    },
+  );
 }

@@ -31,9 +31,9 @@ async function fill<T extends keyof Schema & string>(
 
 /** Fewer than an account may have, so that one more can join. */
 const PEOPLE = 150;
-const OTHERS = 2000;
-const LINKS = 2000;
-const ENTRIES = 3000;
+const OTHERS = 1000;
+const LINKS = 1000;
+const ENTRIES = 1500;
 
 export const personOf = (index: number) =>
   `00000000-0000-4000-b000-${index.toString(16).padStart(12, '0')}`;

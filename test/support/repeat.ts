@@ -3,8 +3,8 @@
  * busy loops, and says how often one failed. A test that rests on chance shows here.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { parseArgs } from 'node:util';
+import { runAva } from './run-ava.ts';
 
 const { values, positionals: files } = parseArgs({
   options: {
@@ -31,17 +31,15 @@ const loops: ChildProcess[] = Array.from({ length: busy }, () =>
   spawn(process.execPath, ['-e', BUSY_LOOP], { stdio: ['pipe', 'ignore', 'inherit'] }),
 );
 
+/** A run without an answer for so long hangs. */
+const TIMEOUT_MS = 600_000;
+
 /** What it said, where it failed. */
 async function runOnce(): Promise<string | undefined> {
-  const pattern = values.name === '' ? [] : [`--test-name-pattern=${values.name}`];
-  const args = ['--test', '--test-concurrency=1', ...pattern, ...files];
-  const test = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
-  let said = '';
-  test.stdout.setEncoding('utf8').on('data', (text: string) => {
-    said += text;
-  });
-  const [code] = await once(test, 'close');
-  return code === 0 ? undefined : said;
+  const match = values.name === '' ? {} : { match: `*${values.name}*` };
+  const run = { files, concurrency: 1, timeoutMs: TIMEOUT_MS, isQuiet: true, ...match };
+  const { passed, failed, output } = await runAva(run);
+  return failed === 0 && passed > 0 ? undefined : output;
 }
 
 let failures = 0;
@@ -55,7 +53,7 @@ for (let time = 1; time <= times; time += 1) {
     continue;
   }
   failures += 1;
-  console.log(`run ${time} of ${times} FAILED: ${took}\n${said.slice(said.indexOf('failing'))}`);
+  console.log(`run ${time} of ${times} FAILED: ${took}\n${said}`);
 }
 for (const loop of loops) loop.kill('SIGKILL');
 const seconds = Math.round((performance.now() - startedMs) / 1000);

@@ -1,13 +1,12 @@
 /** What the rules of the house measure with is right: circles of imports, imports and lengths. */
-import assert from 'node:assert/strict';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
+import test from 'ava';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { circlesOf } from './circles.ts';
 import { readSources } from './source-files.ts';
 
-test('circles are found, what only hangs on them is not', () => {
+test('circles are found, what only hangs on them is not', t => {
   const graph = new Map([
     ['entry', ['a', 'd', 'package']],
     ['a', ['b']],
@@ -17,11 +16,11 @@ test('circles are found, what only hangs on them is not', () => {
     ['e', ['d']],
     ['leaf', []],
   ]);
-  assert.deepEqual(circlesOf(graph), [
+  t.deepEqual(circlesOf(graph), [
     ['a', 'b', 'c'],
     ['d', 'e'],
   ]);
-  assert.deepEqual(
+  t.deepEqual(
     circlesOf(
       new Map([
         ['a', ['b']],
@@ -55,14 +54,14 @@ class D {
   get two() { return /[}]/;
   }
 }
-describe('a group', () => {
-  it('a test', () => {
+onDatabases(test, 'a group', (test, dialect) => {
+  test('a test', t => {
     a();
   });
 });
 `;
   writeFileSync(path.join(root, 'program/room/one.ts'), text);
-  assert.deepEqual(readSources(root), [
+  t.deepEqual(readSources(root), [
     {
       name: 'program/room/one.ts',
       text,
@@ -79,7 +78,7 @@ describe('a group', () => {
         { name: 'three', lines: 3 },
         { name: '#four', lines: 3 },
         { name: 'two', lines: 2 },
-        { name: 'it: a test', lines: 3 },
+        { name: 'test: a test', lines: 3 },
       ],
     },
   ]);

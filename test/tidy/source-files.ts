@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { globSync } from 'node:fs';
 import path from 'node:path';
 import {
+  type FunctionLikeDeclaration,
   getTokenPosOfNode,
   isCallExpression,
   isConstructorDeclaration,
@@ -40,7 +41,7 @@ export interface SourceFile {
   readonly text: string;
   /** What it imports: packages as written, project files as paths relative to the root. */
   readonly imports: readonly string[];
-  /** Callbacks of `describe...` are left out: they group tests. */
+  /** Those that take ava's `test` are left out: they declare tests. */
   readonly functions: readonly SourceFunction[];
 }
 
@@ -79,12 +80,8 @@ function nameOf(node: Node, tree: SyntaxTree): string {
   return `${textOf(parent.expression)}${title}`;
 }
 
-function isGroupOfTests({ parent }: Node): boolean {
-  return (
-    isCallExpression(parent) &&
-    isIdentifier(parent.expression) &&
-    /^describe/.test(parent.expression.text)
-  );
+function declaresTests({ parameters: [first] }: FunctionLikeDeclaration): boolean {
+  return first !== undefined && isIdentifier(first.name) && first.name.text === 'test';
 }
 
 function readTree(name: string, tree: SyntaxTree): SourceFile {
@@ -93,7 +90,7 @@ function readTree(name: string, tree: SyntaxTree): SourceFile {
   const visit = (node: Node): void => {
     const imported = importedBy(node);
     if (imported !== undefined) imports.push(resolveImport(name, imported));
-    if (isFunctionLikeDeclaration(node) && !isGroupOfTests(node)) {
+    if (isFunctionLikeDeclaration(node) && !declaresTests(node)) {
       const text = tree.text.slice(getTokenPosOfNode(node, tree), node.end);
       functions.push({ name: nameOf(node, tree), lines: text.split('\n').length });
     }

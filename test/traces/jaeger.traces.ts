@@ -2,12 +2,11 @@
  * The whole service as its user starts it, with a real model, before a real Jaeger: one trace from
  * a caller to its webhook, asked for by Jaeger's own interface, and its id in the lines of both logs.
  */
-import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import type { IncomingHttpHeaders } from 'node:http';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import ava from 'ava';
 import sharp from 'sharp';
 import {
   type LoopbackSource,
@@ -16,52 +15,55 @@ import {
 import { type RunningService, startService, until } from '../support/running-service.ts';
 import { JaegerServer, type JaegerTrace, skipWithoutJaeger } from './jaeger-server.ts';
 
+const test = ava.serial;
+
 const SHOWN_MS_MAX = 60_000;
 const JOBS = '/v1/matting/jobs';
 const SECRET = 'a callback secret of the trace';
 
-describe('a trace in Jaeger', { skip: skipWithoutJaeger() }, () => {
-  let jaeger: JaegerServer;
-  let service: RunningService;
-  let receiver: LoopbackSource;
-  const delivered: IncomingHttpHeaders[] = [];
+let jaeger: JaegerServer;
+let service: RunningService;
+let receiver: LoopbackSource;
+const delivered: IncomingHttpHeaders[] = [];
 
-  before(async () => {
-    jaeger = await JaegerServer.start();
-    receiver = await openSource((request, response) => {
-      delivered.push(request.headers);
-      response.end();
-    });
-    service = await startService({
-      OTEL_EXPORTER_OTLP_ENDPOINT: jaeger.endpoint,
-      OTEL_BSP_SCHEDULE_DELAY: '100',
-      MATTING_ALLOW_HTTP_CALLBACKS: 'true',
-    });
+test.before(async () => {
+  jaeger = await JaegerServer.start();
+  receiver = await openSource((request, response) => {
+    delivered.push(request.headers);
+    response.end();
   });
-  after(async () => {
-    await service?.close();
-    await receiver?.[Symbol.asyncDispose]();
-    await jaeger?.close();
+  service = await startService({
+    OTEL_EXPORTER_OTLP_ENDPOINT: jaeger.endpoint,
+    OTEL_BSP_SCHEDULE_DELAY: '100',
+    MATTING_ALLOW_HTTP_CALLBACKS: 'true',
   });
+});
+test.after.always(async () => {
+  await service?.close();
+  await receiver?.[Symbol.asyncDispose]();
+  await jaeger?.close();
+});
 
-  const traceId = randomBytes(16).toString('hex');
-  const callersSpanId = randomBytes(8).toString('hex');
+const traceId = randomBytes(16).toString('hex');
+const callersSpanId = randomBytes(8).toString('hex');
 
-  function nodesOf({ spans, processes }: JaegerTrace) {
-    const byId = new Map(spans.map(span => [span.spanID, span]));
-    return spans.map(span => {
-      const parentId = span.references.find(({ refType }) => refType === 'CHILD_OF')?.spanID;
-      const parent = parentId === undefined ? undefined : byId.get(parentId);
-      const service = processes[span.processID]?.serviceName ?? '';
-      return {
-        id: span.spanID,
-        parentId,
-        path: `${service}: ${parent?.operationName ?? '-'} > ${span.operationName}`,
-      };
-    });
-  }
+function nodesOf({ spans, processes }: JaegerTrace) {
+  const byId = new Map(spans.map(span => [span.spanID, span]));
+  return spans.map(span => {
+    const parentId = span.references.find(({ refType }) => refType === 'CHILD_OF')?.spanID;
+    const parent = parentId === undefined ? undefined : byId.get(parentId);
+    const service = processes[span.processID]?.serviceName ?? '';
+    return {
+      id: span.spanID,
+      parentId,
+      path: `${service}: ${parent?.operationName ?? '-'} > ${span.operationName}`,
+    };
+  });
+}
 
-  it('goes from the caller of an asynchronous job to its webhook', async () => {
+test.skipIf(Boolean(skipWithoutJaeger()))(
+  'goes from the caller of an asynchronous job to its webhook',
+  async t => {
     const picture = await sharp({
       create: { width: 320, height: 240, channels: 3, background: '#246' },
     })
@@ -75,8 +77,8 @@ describe('a trace in Jaeger', { skip: skipWithoutJaeger() }, () => {
     };
     const headers = { traceparent: `00-${traceId}-${callersSpanId}-01` };
     const { status, body: job } = await service.post(body, { path: JOBS, headers });
-    assert.equal(status, 202);
-    assert.equal((await service.final(job.job_id)).status, 'succeeded');
+    t.is(status, 202);
+    t.is((await service.final(job.job_id)).status, 'succeeded');
     await until(() => delivered.length > 0, { timeoutMs: SHOWN_MS_MAX, what: 'the notification' });
     const [control, node] = ['matting-control-plane', 'matting-inference-node'];
     const matte = 'matting.v1.MatteService/Matte';
@@ -106,25 +108,25 @@ describe('a trace in Jaeger', { skip: skipWithoutJaeger() }, () => {
       },
     );
     const request = shown.find(({ path }) => path.endsWith(`> POST ${JOBS}`));
-    assert.equal(request?.parentId, callersSpanId);
+    t.is(request?.parentId, callersSpanId);
     const notify = shown.find(({ path }) => path.endsWith('> notify'));
-    assert.equal(delivered[0]?.traceparent, `00-${traceId}-${notify?.id}-01`);
-  });
+    t.is(delivered[0]?.traceparent, `00-${traceId}-${notify?.id}-01`);
+  },
+);
 
-  it('is named by the lines of both programs', () => {
-    const linesOf = (program: string) =>
-      readFileSync(path.join(service.dataDir, 'logs', `${program}.log`), 'utf8')
-        .split('\n')
-        .filter(line => line !== '')
-        .map(line => JSON.parse(line) as Record<string, unknown>)
-        .filter(line => line.trace_id === traceId);
-    const messages = (program: string) => linesOf(program).map(({ msg }) => msg);
-    const ofControl = messages('control-plane');
-    for (const msg of ['answered', 'job', 'notification']) assert.ok(ofControl.includes(msg), msg);
-    assert.deepEqual(messages('inference-node'), ['image done']);
-    for (const line of [...linesOf('control-plane'), ...linesOf('inference-node')]) {
-      assert.match(String(line.span_id), /^[0-9a-f]{16}$/);
-      assert.equal(line.trace_flags, '01');
-    }
-  });
+test.skipIf(Boolean(skipWithoutJaeger()))('is named by the lines of both programs', t => {
+  const linesOf = (program: string) =>
+    readFileSync(path.join(service.dataDir, 'logs', `${program}.log`), 'utf8')
+      .split('\n')
+      .filter(line => line !== '')
+      .map(line => JSON.parse(line) as Record<string, unknown>)
+      .filter(line => line.trace_id === traceId);
+  const messages = (program: string) => linesOf(program).map(({ msg }) => msg);
+  const ofControl = messages('control-plane');
+  for (const msg of ['answered', 'job', 'notification']) t.true(ofControl.includes(msg), msg);
+  t.deepEqual(messages('inference-node'), ['image done']);
+  for (const line of [...linesOf('control-plane'), ...linesOf('inference-node')]) {
+    t.regex(String(line.span_id), /^[0-9a-f]{16}$/);
+    t.is(line.trace_flags, '01');
+  }
 });

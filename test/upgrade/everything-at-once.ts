@@ -4,8 +4,8 @@
  * once. For the soaks.
  */
 import assert from 'node:assert/strict';
-import type { TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { ExecutionContext } from 'ava';
 import { at } from '../support/at.ts';
 import type { FleetUnderLoad } from '../support/fleet/fleet-under-load.ts';
 import { THIS_VERSION } from '../support/fleet/installed-version.ts';
@@ -39,7 +39,10 @@ function stepsOf(upgrade: FleetUnderLoad): readonly Step[] {
 }
 
 /** Steps at equal distances, each when the one before is over; the load goes on to the end. */
-export async function upgradeEverything(t: TestContext, upgrade: FleetUnderLoad): Promise<void> {
+export async function upgradeEverything(
+  t: ExecutionContext,
+  upgrade: FleetUnderLoad,
+): Promise<void> {
   assert.ok(MINUTES > 0, 'MATTING_SOAK_MINUTES is no number of minutes');
   const steps = stepsOf(upgrade);
   const beganAtMs = performance.now();
@@ -50,9 +53,9 @@ export async function upgradeEverything(t: TestContext, upgrade: FleetUnderLoad)
     await take();
     upgrade.load.requireNoFailure();
     const tookS = Math.round((performance.now() - startedAtMs) / 1000);
-    t.diagnostic(`${what}: ${tookS} s, ${upgrade.load.done.length} pictures so far`);
+    t.log(`${what}: ${tookS} s, ${upgrade.load.done.length} pictures so far`);
   }
   await delay(Math.max(0, beganAtMs + MINUTES * 60_000 - performance.now()));
   const tookMinutes = ((performance.now() - beganAtMs) / 60_000).toFixed(1);
-  t.diagnostic(`${steps.length} steps in ${tookMinutes} minutes`);
+  t.log(`${steps.length} steps in ${tookMinutes} minutes`);
 }

@@ -8,7 +8,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import ava from 'ava';
 import pino from 'pino';
 import { createAnswering } from '../../inference-node/src/engine/choice/answer-picture.ts';
 import {
@@ -20,8 +20,12 @@ import { loadManifest } from '../../inference-node/src/models/manifest.ts';
 import { detectInstructionSet } from '../../inference-node/src/models/preparing/instruction-set.ts';
 import { prepareModel } from '../../inference-node/src/models/preparing/prepare.ts';
 import { ROOT } from '../support/running-service.ts';
+import { rejectsWith } from '../support/throws.ts';
 import { type TinyModelKind, writeTinyModel } from '../support/tiny-model.ts';
 import { adapterEnv, skipWithoutAdapter } from './adapter.ts';
+
+const test = ava.serial;
+const skip = await skipWithoutAdapter();
 
 const SIDE_PX = 32;
 const HANG_MS = 280_000;
@@ -29,44 +33,47 @@ const childEnv = adapterEnv();
 
 let folder: string;
 
-describe("ONNX Runtime's WebGPU", { skip: await skipWithoutAdapter() }, () => {
-  before(async () => {
-    folder = await mkdtemp(path.join(tmpdir(), 'webgpu-'));
-  });
-  after(() => rm(folder, { recursive: true }));
+test.before(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'webgpu-'));
+});
+test.after.always(() => rm(folder, { recursive: true }));
 
-  it('is found by its name', async () => {
-    const { selected } = await selectExecutionProvider('webgpu', { childEnv, timeoutMs: HANG_MS });
-    assert.equal(selected, 'webgpu');
-  });
+test.skipIf(Boolean(skip))('is found by its name', async t => {
+  const { selected } = await selectExecutionProvider('webgpu', { childEnv, timeoutMs: HANG_MS });
+  t.is(selected, 'webgpu');
+});
 
-  it("gives an engine's matte to the byte, one run after the other", async () => {
+test.skipIf(Boolean(skip))(
+  "gives an engine's matte to the byte, one run after the other",
+  async t => {
     const alphas = await runTiny('mean', [255, 0, 128, 30]);
-    assert.deepEqual(alphas, [255, 0, 128, 30]);
-  });
+    t.deepEqual(alphas, [255, 0, 128, 30]);
+  },
+);
 
-  it('clamps what a graph computes below 0 and above 1', async () => {
-    // 3 * mean - 1 of 0, 1/3, 0.4 and 1.
-    assert.deepEqual(await runTiny('overshoot', [0, 85, 102, 255]), [0, 0, 51, 255]);
-  });
+test.skipIf(Boolean(skip))('clamps what a graph computes below 0 and above 1', async t => {
+  // 3 * mean - 1 of 0, 1/3, 0.4 and 1.
+  t.deepEqual(await runTiny('overshoot', [0, 85, 102, 255]), [0, 0, 51, 255]);
+});
 
-  it('finds a matte that is not a number', async () => {
-    await assert.rejects(runTiny('not-a-number', [0]), error => {
-      assert.match(String((error as Error).cause), /values that are not numbers/);
-      return true;
-    });
+test.skipIf(Boolean(skip))('finds a matte that is not a number', async t => {
+  await rejectsWith(t, runTiny('not-a-number', [0]), error => {
+    t.regex(String((error as Error).cause), /values that are not numbers/);
+    return true;
   });
+});
 
-  it("makes u2netp's matte at 128 as the CPU does, and is refused where that takes too long", async () => {
+test.skipIf(Boolean(skip))(
+  "makes u2netp's matte at 128 as the CPU does, and is refused where that takes too long",
+  async t => {
     const model = await prepareU2netp(128);
     const options = { childEnv, cpuThreads: 1, timeoutMs: HANG_MS };
     await requireParity(model, { ...options, runMsMax: HANG_MS });
-    await assert.rejects(
-      requireParity(model, { ...options, runMsMax: 0 }),
-      /webgpu does not run here: it is too slow: a run of u2netp at 128x128 takes \S+ s/,
-    );
-  });
-});
+    await t.throwsAsync(requireParity(model, { ...options, runMsMax: 0 }), {
+      message: /webgpu does not run here: it is too slow: a run of u2netp at 128x128 takes \S+ s/,
+    });
+  },
+);
 
 /** The alpha of pictures of one grey each; every pixel of a picture has the same. */
 async function runTiny(kind: TinyModelKind, greys: readonly number[]): Promise<number[]> {

@@ -7,11 +7,11 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, it } from 'node:test';
+import ava from 'ava';
 import { at } from '../../../test/support/at.ts';
 import {
   createTestDatabase,
-  describeOnDatabases,
+  onDatabases,
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import { OPEN_STATES } from '../../src/domain/job.ts';
@@ -21,6 +21,8 @@ import { Receiver } from '../services/notification/receiver.ts';
 import { type Env, runCli } from '../support/cli.ts';
 import { type Caller, pictureBody, Replicas } from '../support/replicas.ts';
 import { pngHeader } from '../support/test-app.ts';
+
+const test = ava.serial;
 
 const SECRET = 'a raw callback secret of the tests';
 const KEY = randomBytes(32).toString('hex');
@@ -56,7 +58,7 @@ interface Before {
   readonly notified: string;
 }
 
-describeOnDatabases('a backup', dialect => {
+onDatabases(test, 'a backup', (test, dialect) => {
   let directory: string;
   let receiver: Receiver;
   let restoredTo: TestDatabase;
@@ -73,12 +75,12 @@ describeOnDatabases('a backup', dialect => {
     MATTING_STORAGE_URL: `file://${storage}`,
   });
 
-  before(async () => {
+  test.before(async () => {
     directory = await mkdtemp(path.join(tmpdir(), 'matting-drill-'));
     receiver = await Receiver.open(SECRET);
     restoredTo = await createTestDatabase(dialect, { migrated: false });
   });
-  after(async () => {
+  test.after.always(async () => {
     await replicas?.close();
     await receiver[Symbol.asyncDispose]();
     await rm(directory, { recursive: true });
@@ -94,7 +96,7 @@ describeOnDatabases('a backup', dialect => {
     return { key, body, jobId, url: result.url, bytes };
   }
 
-  it('is made while jobs come and go', async () => {
+  test('is made while jobs come and go', async t => {
     const service = await Replicas.open(dialect, {
       replicas: 1,
       storageDir: storageDir(),
@@ -130,41 +132,41 @@ describeOnDatabases('a backup', dialect => {
     backedUp = true;
     await traffic;
     await service.close();
-    assert.equal(code, 0, err);
+    t.is(code, 0, err);
     const manifest = JSON.parse(out);
-    assert.equal(manifest.database.kind, dialect);
-    assert.match(manifest.secrets_key_id, /^[0-9a-f]{16}$/);
+    t.is(manifest.database.kind, dialect);
+    t.regex(manifest.secrets_key_id, /^[0-9a-f]{16}$/);
     for (const file of await readdir(place('backup'))) {
       const text = file === 'blobs' ? '' : await readFile(place(`backup/${file}`), 'latin1');
-      assert.ok(!text.includes(KEY), file);
+      t.false(text.includes(KEY), file);
     }
   });
 
-  it('refuses to be made over another, and to be restored with another key', async () => {
+  test('refuses to be made over another, and to be restored with another key', async t => {
     const env = envOf(restoredTo.url, place('restored'));
     const again = await runCli(env, 'backup', place('backup'), '--no-database');
-    assert.equal(again.code, 1);
+    t.is(again.code, 1);
     const other = { ...env, MATTING_SECRETS_KEY: randomBytes(32).toString('hex') };
     const { code, err } = await runCli(other, 'restore', place('backup'));
-    assert.equal(code, 1);
-    assert.match(err, /needs the secrets key [0-9a-f]{16}/);
+    t.is(code, 1);
+    t.regex(err, /needs the secrets key [0-9a-f]{16}/);
   });
 
-  it('is restored elsewhere, whole, and not a second time', async () => {
+  test('is restored elsewhere, whole, and not a second time', async t => {
     const env = envOf(restoredTo.url, place('restored'));
     const { code, out, err } = await runCli(env, 'restore', place('backup'), '--json');
-    assert.equal(code, 0, out + err);
+    t.is(code, 0, out + err);
     const found = JSON.parse(out);
-    assert.equal(found.ok, true);
+    t.true(found.ok);
     // Of results those of links alone: what nobody named stayed behind.
     const results = await readdir(place('restored/results'));
-    assert.ok(!results.some(name => name.endsWith('-7')));
+    t.false(results.some(name => name.endsWith('-7')));
     const again = await runCli(env, 'restore', place('backup'));
-    assert.equal(again.code, 1);
-    assert.match(again.err, /restore into (an empty one|another place)/);
+    t.is(again.code, 1);
+    t.regex(again.err, /restore into (an empty one|another place)/);
   });
 
-  it('serves every link, and charges no retry', async () => {
+  test('serves every link, and charges no retry', async t => {
     replicas = await Replicas.open(dialect, {
       replicas: 1,
       storageDir: place('restored'),
@@ -173,14 +175,14 @@ describeOnDatabases('a backup', dialect => {
     });
     await replicas.addNode({ imagesMax: 8 });
     for (const { url, bytes, body, key, jobId } of known.links) {
-      assert.deepEqual(await replicas.download(0, url), { status: 200, bytes });
+      t.deepEqual(await replicas.download(0, url), { status: 200, bytes });
       const replayed = await replicas.post(known.caller, body, { key });
-      assert.equal(replayed.body.job_id, jobId);
-      assert.equal(replayed.headers.get('x-credits-charged'), '0');
+      t.is(replayed.body.job_id, jobId);
+      t.is(replayed.headers.get('x-credits-charged'), '0');
     }
   });
 
-  it('ends every open job once, and tells of it', async () => {
+  test('ends every open job once, and tells of it', async t => {
     const { jobs } = replicas.stores;
     const openNow = () => jobs.list({ states: OPEN_STATES, endedWithinMs: 0, limit: 100 });
     // Their leases are those of a replica that is gone: without this they end by themselves.
@@ -193,33 +195,33 @@ describeOnDatabases('a backup', dialect => {
     const told = async () => (await jobOf(known.notified)).body.callback.status === 'delivered';
     await until(told, 'the notification');
     const deliveries = receiver.of(known.notified);
-    assert.deepEqual(
+    t.deepEqual(
       deliveries.map(({ signatureHolds }) => signatureHolds),
       [true],
     );
   });
 
-  it('leaves a ledger that agrees: one charge a job, nothing reserved', async () => {
+  test('leaves a ledger that agrees: one charge a job, nothing reserved', async t => {
     const { stores } = replicas;
-    assert.equal((await stores.ledger.audit({ kind: 'full' })).problemCount, 0);
+    t.is((await stores.ledger.audit({ kind: 'full' })).problemCount, 0);
     const ended = await stores.jobs.list({
       states: ['succeeded', 'failed'],
       endedWithinMs: 3_600_000,
       limit: 1000,
     });
     const { succeeded = [], failed = [] } = Object.groupBy(ended, ({ state }) => state);
-    assert.ok(succeeded.length >= LINKS + OPEN_JOBS);
+    t.true(succeeded.length >= LINKS + OPEN_JOBS);
     // One that was under way while the database was copied may have taken its picture along.
-    assert.ok(failed.every(({ failure }) => failure?.retryable === true));
-    assert.deepEqual(await stores.ledger.balances(known.caller.accountId), {
+    t.true(failed.every(({ failure }) => failure?.retryable === true));
+    t.deepEqual(await stores.ledger.balances(known.caller.accountId), {
       available: CREDITS - succeeded.length,
       reserved: 0,
     });
   });
 
-  it('is proven by a check, which finds a picture that is damaged or gone', async () => {
+  test('is proven by a check, which finds a picture that is damaged or gone', async t => {
     const env = envOf(restoredTo.url, place('restored'));
-    assert.equal((await runCli(env, 'restore', '--check')).code, 0);
+    t.is((await runCli(env, 'restore', '--check')).code, 0);
     const [one, two] = known.links;
     const blobs = await readdir(place('restored/results'));
     const blobOf = (jobId = '') =>
@@ -228,11 +230,11 @@ describeOnDatabases('a backup', dialect => {
     const bytes = await readFile(file);
     bytes[bytes.length - 1] = 255 - (bytes[bytes.length - 1] ?? 0);
     await writeFile(file, bytes);
-    assert.equal((await runCli(env, 'restore', '--check', '--sizes-only')).code, 0);
+    t.is((await runCli(env, 'restore', '--check', '--sizes-only')).code, 0);
     await rm(blobOf(two?.jobId));
     const { code, out } = await runCli(env, 'restore', '--check');
-    assert.equal(code, 1);
-    assert.match(out, /^failure +links +2 of \d+ links answer 410/m);
-    for (const { jobId } of known.links.slice(0, 2)) assert.ok(out.includes(jobId));
+    t.is(code, 1);
+    t.regex(out, /^failure +links +2 of \d+ links answer 410/m);
+    for (const { jobId } of known.links.slice(0, 2)) t.true(out.includes(jobId));
   });
 });

@@ -1,22 +1,23 @@
 /** What is cut out of texts, and what stays. */
-import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, it } from 'node:test';
 import { promisify } from 'node:util';
+import ava from 'ava';
 import { MATTING_VARIABLES } from '#program/env-names.ts';
 import { LOG_BYTES_MAX, readLog } from '../../src/bundle/log-lines.ts';
 import { scrubbed, scrubbedOfPlaces } from '../../src/bundle/scrub.ts';
 import { shownConfiguration } from '../../src/bundle/shown-configuration.ts';
 
+const test = ava.serial;
+
 let directory: string;
-before(async () => {
+test.before(async () => {
   directory = await mkdtemp(path.join(tmpdir(), 'matting-bundle-'));
 });
-after(() => rm(directory, { recursive: true }));
+test.after.always(() => rm(directory, { recursive: true }));
 
 /** Each a text, and the part of it that nobody may see. */
 const PLANTED: readonly (readonly [text: string, secret: string])[] = [
@@ -40,29 +41,29 @@ const PLANTED: readonly (readonly [text: string, secret: string])[] = [
   ['getaddrinfo EAI_AGAIN db.internal', 'db.internal'],
 ];
 
-it('cuts out URLs, mails, keys and whatever is named as a secret', () => {
-  for (const [text, secret] of PLANTED) assert.ok(!scrubbed(text).includes(secret), scrubbed(text));
+test('cuts out URLs, mails, keys and whatever is named as a secret', t => {
+  for (const [text, secret] of PLANTED) t.false(scrubbed(text).includes(secret), scrubbed(text));
 });
 
-it('cuts out what was made at random, in each form it is written', () => {
+test('cuts out what was made at random, in each form it is written', t => {
   for (let times = 0; times < 500; times += 1) {
     const bytes = randomBytes(24 + (times % 41));
     for (const encoding of ['hex', 'base64url'] as const) {
       const secret = bytes.toString(encoding);
-      assert.ok(!scrubbed(`it is ${secret}, so`).includes(secret), secret);
+      t.false(scrubbed(`it is ${secret}, so`).includes(secret), secret);
     }
     const base64 = bytes.toString('base64');
-    assert.ok(!scrubbed(base64).includes(base64), base64);
+    t.false(scrubbed(base64).includes(base64), base64);
   }
-  assert.ok(!scrubbed(createHash('sha256').update('x').digest('hex')).match(/[0-9a-f]{16}/));
+  t.true(!scrubbed(createHash('sha256').update('x').digest('hex')).match(/[0-9a-f]{16}/));
 });
 
-it('cuts out what was made at random and has no digit', () => {
+test('cuts out what was made at random and has no digit', t => {
   for (const secret of ['DApNvMGBCkEygvcvNz-aaWzbtqis_gT_', 'XpuLBCyxbxgqGqhDoinousyjRmzoaonO'])
-    assert.ok(!scrubbed(`it is ${secret}, so`).includes(secret), secret);
+    t.false(scrubbed(`it is ${secret}, so`).includes(secret), secret);
 });
 
-it('leaves words, ids, names of files and hosts', () => {
+test('leaves words, ids, names of files and hosts', t => {
   const texts = [
     'the database took too long over a statement',
     `job ${randomUUID()}`,
@@ -75,25 +76,25 @@ it('leaves words, ids, names of files and hosts', () => {
     'OrtSessionOptionsAppendExecutionProvider_Cuda',
     'at TLSWrap.callbackTrampoline, then processTicksAndRejections',
   ];
-  for (const text of texts) assert.equal(scrubbed(text), text);
+  for (const text of texts) t.is(scrubbed(text), text);
 });
 
-it('cuts out of what the doctor found where machines are', () => {
+test('cuts out of what the doctor found where machines are', t => {
   const cut = 'gpu-7.shop.internal:50051 cannot be reached from here';
-  assert.equal(scrubbedOfPlaces(cut), '[host] cannot be reached from here');
+  t.is(scrubbedOfPlaces(cut), '[host] cannot be reached from here');
   const found = 'ready at 127.0.0.1:8080 and localhost:9090: 3 of 4, in /srv/matting/data';
-  assert.equal(scrubbedOfPlaces(found), found);
+  t.is(scrubbedOfPlaces(found), found);
 });
 
-it('shows of variables numbers, truth values and fixed words, whatever they are set to', () => {
+test('shows of variables numbers, truth values and fixed words, whatever they are set to', t => {
   const secret = 'not-to-be-seen-9f8e7d';
   const all = Object.fromEntries(MATTING_VARIABLES.map(name => [name, secret]));
-  assert.ok(!JSON.stringify(shownConfiguration(all)).includes(secret));
+  t.false(JSON.stringify(shownConfiguration(all)).includes(secret));
   const digits = Object.fromEntries(MATTING_VARIABLES.map(name => [name, '90210']));
   const { variables } = shownConfiguration(digits);
   const shown = Object.keys(variables).filter(name => variables[name] === '90210');
-  assert.ok(shown.includes('MATTING_PORT') && shown.length > 20);
-  assert.deepEqual(
+  t.true(shown.includes('MATTING_PORT') && shown.length > 20);
+  t.deepEqual(
     shown.filter(name => /TOKEN|SECRET|OPERATOR|API_KEY|INSTRUCTIONS/.test(name)),
     [],
   );
@@ -111,17 +112,17 @@ it('shows of variables numbers, truth values and fixed words, whatever they are 
     AWS_SECRET_ACCESS_KEY: secret,
     HOME: '/root',
   });
-  assert.deepEqual(some, {
+  t.deepEqual(some, {
     MATTING_DATABASE_URL: 'mysql: with ssl-mode',
     MATTING_HOST: 'every interface',
     MATTING_NODE_TOKEN: 'set',
     MATTING_QUALITY: 'best',
     MATTING_REGISTRY_HOST: 'one address',
   });
-  assert.deepEqual([unknown, others], [['MATTING_TYPO'], ['AWS_SECRET_ACCESS_KEY']]);
+  t.deepEqual([unknown, others], [['MATTING_TYPO'], ['AWS_SECRET_ACCESS_KEY']]);
 });
 
-it('keeps of log lines numbers and known fields, scrubbed, and of other lines nothing', async () => {
+test('keeps of log lines numbers and known fields, scrubbed, and of other lines nothing', async t => {
   const file = path.join(directory, 'log');
   const line = {
     level: 50,
@@ -139,8 +140,8 @@ it('keeps of log lines numbers and known fields, scrubbed, and of other lines no
   };
   await writeFile(file, `${JSON.stringify(line)}\nnode: hunter2\n[1]\n{"msg":"no level"}\n`);
   const { lines, leftOut } = await readLog(file);
-  assert.equal(leftOut, 3);
-  assert.deepEqual(
+  t.is(leftOut, 3);
+  t.deepEqual(
     lines.map(text => JSON.parse(text)),
     [
       {
@@ -158,17 +159,17 @@ it('keeps of log lines numbers and known fields, scrubbed, and of other lines no
   );
 });
 
-it('waits for no pipe, and says what to do', async () => {
+test('waits for no pipe, and says what to do', async t => {
   const pipe = path.join(directory, 'pipe');
   await promisify(execFile)('mkfifo', [pipe]);
-  await assert.rejects(readLog(pipe), /write the lines into one first/);
+  await t.throwsAsync(readLog(pipe), { message: /write the lines into one first/ });
 });
 
-it('reads the end of a long log', async () => {
+test('reads the end of a long log', async t => {
   const file = path.join(directory, 'long');
   const line = `${JSON.stringify({ level: 30, msg: 'x'.repeat(2000) })}\n`;
   await writeFile(file, line.repeat(Math.ceil(LOG_BYTES_MAX / line.length) + 10));
   const { lines, leftOut } = await readLog(file);
-  assert.equal(leftOut, 0);
-  assert.ok(lines.length <= LOG_BYTES_MAX / line.length);
+  t.is(leftOut, 0);
+  t.true(lines.length <= LOG_BYTES_MAX / line.length);
 });

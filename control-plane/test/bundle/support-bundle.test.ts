@@ -5,14 +5,16 @@ import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { after, before, describe, it } from 'node:test';
+import ava from 'ava';
 import { unzipSync } from 'fflate';
 import { sql } from 'kysely';
-import { describeOnDatabases } from '../../../test/support/database.ts';
+import { onDatabases } from '../../../test/support/database.ts';
 import { TEST_TOKEN } from '../nodes/scripted-node.ts';
 import { claimed, newJob, submitted } from '../store/fixtures.ts';
 import { type Env, runCli } from '../support/cli.ts';
 import { Replicas } from '../support/replicas.ts';
+
+const test = ava.serial;
 
 /** None is like another, and none is a word. */
 const planted = () => `planted-${randomBytes(18).toString('base64url')}`;
@@ -40,7 +42,7 @@ async function filesOf(archive: string): Promise<Map<string, string>> {
   );
 }
 
-describeOnDatabases('a support bundle', dialect => {
+onDatabases(test, 'a support bundle', (test, dialect) => {
   let directory: string;
   let replicas: Replicas;
   let env: Env;
@@ -48,7 +50,7 @@ describeOnDatabases('a support bundle', dialect => {
   let failedId: string;
   const place = (name: string) => path.join(directory, name);
 
-  before(async () => {
+  test.before(async () => {
     directory = await mkdtemp(path.join(tmpdir(), 'matting-bundle-'));
     replicas = await Replicas.open(dialect, {
       replicas: 1,
@@ -88,7 +90,7 @@ describeOnDatabases('a support bundle', dialect => {
     });
     await submitted(replicas.stores, open);
   });
-  after(async () => {
+  test.after.always(async () => {
     await replicas.close();
     await rm(directory, { recursive: true });
   });
@@ -114,117 +116,115 @@ describeOnDatabases('a support bundle', dialect => {
       .concat(`export TOKEN=${SECRETS.strayLine}`)
       .join('\n');
 
-  it('has what a maintainer asks for, and none of the secrets', async () => {
+  test('has what a maintainer asks for, and none of the secrets', async t => {
     await writeFile(place('control-plane.log'), log());
     const archive = place('bundle.zip');
     const { code, out, err } = await runCli(
       env,
       ...['support-bundle', archive, '--log', place('control-plane.log'), place('none.log')],
     );
-    assert.equal(code, 0, err);
-    assert.equal((await stat(archive)).mode & 0o777, 0o600);
+    t.is(code, 0, err);
+    t.is((await stat(archive)).mode & 0o777, 0o600);
     const files = await filesOf(archive);
     const all = [...files.values(), out, err].join('\n');
     const databasePassword = new URL(replicas.databaseUrl.replace(/^sqlite:/, 'file://')).password;
     const secrets = { ...SECRETS, KEY, apiKey, TEST_TOKEN, databasePassword };
     for (const [name, secret] of Object.entries(secrets)) {
       if (secret === '') continue;
-      assert.ok(!all.includes(secret), name);
-      assert.ok(!all.includes(encodeURIComponent(secret)), name);
+      t.false(all.includes(secret), name);
+      t.false(all.includes(encodeURIComponent(secret)), name);
     }
     for (const host of ['shop.example', 'hook.example', 'mail.example', 'proxy.example']) {
-      assert.ok(!all.includes(host), host);
+      t.false(all.includes(host), host);
     }
 
     const read = (name: string) => JSON.parse(files.get(name) ?? 'null');
-    assert.equal(read('configuration.json').variables.MATTING_OPERATOR_KEY, 'set');
-    assert.deepEqual(read('configuration.json').unknown, ['MATTING_MISSPELT']);
-    assert.ok(read('doctor.json').findings.length > 10);
-    assert.match(read('versions.json').runtime.node, /^24\./);
-    assert.match(files.get('metrics-control-plane.txt') ?? '', /^matting_control_info/m);
-    assert.deepEqual(read('database.json').pending, []);
-    assert.ok(Object.keys(read('database.json').counters).length >= 3);
+    t.is(read('configuration.json').variables.MATTING_OPERATOR_KEY, 'set');
+    t.deepEqual(read('configuration.json').unknown, ['MATTING_MISSPELT']);
+    t.true(read('doctor.json').findings.length > 10);
+    t.regex(read('versions.json').runtime.node, /^24\./);
+    t.regex(files.get('metrics-control-plane.txt') ?? '', /^matting_control_info/m);
+    t.deepEqual(read('database.json').pending, []);
+    t.true(Object.keys(read('database.json').counters).length >= 3);
     // The other may have failed by now, too: its source does not exist.
     const jobs = read('jobs-failed.json') as { job_id: string; error: object }[];
     const failed = jobs.find(({ job_id }) => job_id === failedId);
-    assert.deepEqual(failed?.error, {
+    t.deepEqual(failed?.error, {
       code: 'IMAGE_DOWNLOAD_FAILED',
       detail: '[URL] is gone',
       retryable: true,
     });
-    assert.ok(Array.isArray(read('jobs-open.json')));
-    assert.equal(typeof read('work.json').queued.jobs, 'number');
+    t.true(Array.isArray(read('jobs-open.json')));
+    t.is(typeof read('work.json').queued.jobs, 'number');
     const [head, first, second] = (files.get('log-1.jsonl') ?? '').split(/\n(?=\{"level)/);
-    assert.match(head ?? '', /"leftOut": 1/);
-    assert.equal(JSON.parse(first ?? '').jobId, failedId);
-    assert.equal(JSON.parse(second ?? '').status, 200);
-    assert.match(files.get('log-2.jsonl') ?? '', /^not to be had: .*ENOENT/);
+    t.regex(head ?? '', /"leftOut": 1/);
+    t.is(JSON.parse(first ?? '').jobId, failedId);
+    t.is(JSON.parse(second ?? '').status, 200);
+    t.regex(files.get('log-2.jsonl') ?? '', /^not to be had: .*ENOENT/);
   });
 
-  it('replaces no file, and takes a bounded number of logs', async () => {
+  test('replaces no file, and takes a bounded number of logs', async t => {
     const again = await runCli(env, 'support-bundle', place('bundle.zip'));
-    assert.deepEqual([again.code, /EEXIST/.test(again.err)], [1, true]);
+    t.deepEqual([again.code, /EEXIST/.test(again.err)], [1, true]);
     const logs = Array.from({ length: 11 }, () => place('control-plane.log'));
     const many = await runCli(env, 'support-bundle', place('many.zip'), '--log', ...logs);
-    assert.match(many.err, /10 files at most/);
+    t.regex(many.err, /10 files at most/);
   });
 
-  it('is made where nothing works: that is what it is for', async () => {
+  test('is made where nothing works: that is what it is for', async t => {
     const broken = {
       ...env,
       MATTING_DATABASE_URL: `mysql://matting:${SECRETS.mailPassword}@127.0.0.1:1/matting`,
       MATTING_METRICS_PORT: '1',
     };
     const { code, err } = await runCli(broken, 'support-bundle', place('broken.zip'));
-    assert.equal(code, 0, err);
+    t.is(code, 0, err);
     const files = await filesOf(place('broken.zip'));
-    assert.match(files.get('database.json') ?? '', /^not to be had: .*ECONNREFUSED/);
-    assert.match(files.get('metrics-control-plane.txt') ?? '', /^not to be had/);
-    assert.ok(![...files.values()].join().includes(SECRETS.mailPassword));
-    assert.equal(JSON.parse(files.get('doctor.json') ?? '').ok, false);
+    t.regex(files.get('database.json') ?? '', /^not to be had: .*ECONNREFUSED/);
+    t.regex(files.get('metrics-control-plane.txt') ?? '', /^not to be had/);
+    t.false([...files.values()].join().includes(SECRETS.mailPassword));
+    t.false(JSON.parse(files.get('doctor.json') ?? '').ok);
   });
 
-  it('names no address of a node, and calls nothing late that the configuration keeps', async () => {
+  test('names no address of a node, and calls nothing late that the configuration keeps', async t => {
     const { nodes } = replicas.stores;
     const at = { address: 'gpu-7.shop.internal:1', httpAddress: 'gpu-7.shop.internal:2' };
     await nodes.register({ nodeId: 'seven', bootId: 'b', version: '1', ...at }, 60_000);
     await sql`update jobs set finished_at = finished_at - ${8 * 86_400_000}
       where id = ${failedId}`.execute(replicas.database.kysely);
     const { code, err } = await runCli(env, 'support-bundle', place('nodes.zip'));
-    assert.equal(code, 0, err);
+    t.is(code, 0, err);
     const files = await filesOf(place('nodes.zip'));
-    assert.match(files.get('doctor.json') ?? '', /"node seven"/);
-    assert.match(files.get('nodes.json') ?? '', /"seven"/);
-    for (const [name, text] of files) assert.ok(!text.includes('gpu-7'), name);
-    assert.equal(JSON.parse(files.get('work.json') ?? '').sweep_backlog.rowsMs, 0);
+    t.regex(files.get('doctor.json') ?? '', /"node seven"/);
+    t.regex(files.get('nodes.json') ?? '', /"seven"/);
+    for (const [name, text] of files) t.false(text.includes('gpu-7'), name);
+    t.is(JSON.parse(files.get('work.json') ?? '').sweep_backlog.rowsMs, 0);
   });
 });
 
-describe('a support bundle of a database that is not the service’s', () => {
-  it('is made all the same, and the file stays as it is', async () => {
-    const directory = await mkdtemp(path.join(tmpdir(), 'matting-bundle-foreign-'));
-    const place = (name: string) => path.join(directory, name);
-    try {
-      const database = new DatabaseSync(place('matting.sqlite'));
-      database.exec('create table letters (id integer)');
-      const { code, err } = await runCli(
-        { MATTING_DATA_DIR: directory },
-        ...['support-bundle', place('bundle.zip')],
-      );
-      assert.equal(code, 0, err);
-      const files = await filesOf(place('bundle.zip'));
-      for (const name of ['jobs-failed.json', 'work.json', 'nodes.json']) {
-        assert.match(files.get(name) ?? '', /^not to be had: no such table/, name);
-      }
-      assert.ok(JSON.parse(files.get('database.json') ?? '').pending.length > 0);
-      const tables = database.prepare('select name from sqlite_schema').all();
-      assert.deepEqual(
-        tables.map(({ name }) => name),
-        ['letters'],
-      );
-      database.close();
-    } finally {
-      await rm(directory, { recursive: true });
+test('a support bundle of a database that is not the service’s › is made all the same, and the file stays as it is', async t => {
+  const directory = await mkdtemp(path.join(tmpdir(), 'matting-bundle-foreign-'));
+  const place = (name: string) => path.join(directory, name);
+  try {
+    const database = new DatabaseSync(place('matting.sqlite'));
+    database.exec('create table letters (id integer)');
+    const { code, err } = await runCli(
+      { MATTING_DATA_DIR: directory },
+      ...['support-bundle', place('bundle.zip')],
+    );
+    t.is(code, 0, err);
+    const files = await filesOf(place('bundle.zip'));
+    for (const name of ['jobs-failed.json', 'work.json', 'nodes.json']) {
+      t.regex(files.get(name) ?? '', /^not to be had: no such table/, name);
     }
-  });
+    t.true(JSON.parse(files.get('database.json') ?? '').pending.length > 0);
+    const tables = database.prepare('select name from sqlite_schema').all();
+    t.deepEqual(
+      tables.map(({ name }) => name),
+      ['letters'],
+    );
+    database.close();
+  } finally {
+    await rm(directory, { recursive: true });
+  }
 });

@@ -4,26 +4,28 @@ import { randomUUID } from 'node:crypto';
 import { mkdir, mkdtemp, rm, unlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import ava from 'ava';
 import { openDirectoryBlobStore } from '../../src/storage/directory/directory-blob-store.ts';
 import {
   assertBalanced,
-  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
+  onStores,
   resultOf,
   running,
 } from '../store/fixtures.ts';
 import { runCli } from '../support/cli.ts';
 
-describeStores('lost results', ({ databases, database, stores }) => {
+const test = ava.serial;
+
+onStores(test, 'lost results', (test, { databases, database, stores }) => {
   let storage: string;
   let account: string;
 
-  beforeEach(async () => {
+  const prepare = async () => {
     storage = await mkdtemp(path.join(tmpdir(), 'repay-'));
     await openDirectoryBlobStore(storage);
     account = await fundedAccount(stores, 20);
@@ -33,8 +35,8 @@ describeStores('lost results', ({ databases, database, stores }) => {
       .set({ result_blob: null, result_blob_expires_at: null })
       .where('result_blob', 'is not', null)
       .execute();
-  });
-  afterEach(() => rm(storage, { recursive: true }));
+  };
+  const cleanUp = () => rm(storage, { recursive: true });
 
   const run = (...args: string[]) =>
     runCli(
@@ -72,83 +74,97 @@ describeStores('lost results', ({ databases, database, stores }) => {
 
   const available = async () => (await stores.ledger.balances(account))?.available;
 
-  it('gives each credit back once, and leaves what came back', async () => {
+  test('gives each credit back once, and leaves what came back', async t => {
+    t.teardown(cleanUp);
+    await prepare();
     const [gone, back, ended] = [await succeeded(), await succeeded(), await succeeded(-1)];
     await succeeded();
     for (const result of [gone, back, ended]) await found(result);
     for (const { file } of [gone, ended]) await unlink(file);
     const nothing = { looked: 0, found: 0 };
     const dry = { dry_run: true, repaid: 2, returned: 1, unpaid: 0, ...nothing };
-    assert.deepEqual(await json('--dry-run'), dry);
-    assert.equal(await available(), 16, 'a dry run grants nothing');
+    t.deepEqual(await json('--dry-run'), dry);
+    t.is(await available(), 16, 'a dry run grants nothing');
     const wet = { dry_run: false, repaid: 2, returned: 1, unpaid: 0, ...nothing };
-    assert.deepEqual(await json(), wet);
-    assert.deepEqual(await json(), { ...wet, repaid: 0, returned: 0 });
-    assert.equal(await available(), 18);
+    t.deepEqual(await json(), wet);
+    t.deepEqual(await json(), { ...wet, repaid: 0, returned: 0 });
+    t.is(await available(), 18);
     const entries = await stores.ledger.list(account, { kind: 'grant', limit: 10 });
     const references = entries.map(({ reference }) => reference).filter(one => one !== 'first');
     const due = [gone, ended].map(({ jobId }) => `lost:${jobId}`);
-    assert.deepEqual(references.sort(), due.sort());
+    t.deepEqual(references.sort(), due.sort());
     const said = await stores.audit.list(account, { limit: 10 });
-    assert.deepEqual(said.map(({ action, subject }) => `${action} ${subject}`).sort(), [
+    t.deepEqual(said.map(({ action, subject }) => `${action} ${subject}`).sort(), [
       ...due.map(reference => `credits.granted ${reference}`),
     ]);
-    assert.equal(await stores.lostResults.repay(gone.jobId, randomUUID()), 'settled');
+    t.is(await stores.lostResults.repay(gone.jobId, randomUUID()), 'settled');
     await assertBalanced(stores, account);
     // Gone once more: found again, and due.
     await unlink(back.file);
     await found({ jobId: back.jobId });
-    assert.equal((await json()).repaid, 1);
-    assert.equal(await available(), 19);
+    t.is((await json()).repaid, 1);
+    t.is(await available(), 19);
   });
 
-  it('takes all that is gone for lost where it is told so, and says how many', async () => {
+  test('takes all that is gone for lost where it is told so, and says how many', async t => {
+    t.teardown(cleanUp);
+    await prepare();
     const results = [];
     for (let count = 0; count < 5; count += 1) results.push(await succeeded());
     for (const { file } of results.slice(1)) await unlink(file);
     const dry = await json('--all-missing', '--dry-run');
-    assert.deepEqual([dry.looked, dry.found, dry.repaid], [5, 4, 4]);
-    assert.equal((await json('--dry-run')).repaid, 0, 'a dry run leaves no row');
+    t.deepEqual([dry.looked, dry.found, dry.repaid], [5, 4, 4]);
+    t.is((await json('--dry-run')).repaid, 0, 'a dry run leaves no row');
     const { out } = await run('--all-missing');
-    assert.match(out, /^5 results looked at, 4 found gone\n4 credits granted again\n/);
-    assert.equal(await available(), 19);
+    t.regex(out, /^5 results looked at, 4 found gone\n4 credits granted again\n/);
+    t.is(await available(), 19);
     await assertBalanced(stores, account);
   });
 
-  it('gives nothing back twice, from two machines at once', async () => {
+  test('gives nothing back twice, from two machines at once', async t => {
+    t.teardown(cleanUp);
+    await prepare();
     const gone = await succeeded();
     await unlink(gone.file);
     await found(gone);
     const both = await Promise.all([json(), json()]);
-    assert.equal(both[0].repaid + both[1].repaid, 1);
-    assert.equal(await available(), 20);
+    t.is(both[0].repaid + both[1].repaid, 1);
+    t.is(await available(), 20);
     await assertBalanced(stores, account);
   });
 
-  it('gives nothing back for what cost nothing', async () => {
+  test('gives nothing back for what cost nothing', async t => {
+    t.teardown(cleanUp);
+    await prepare();
     const { claim } = await running(stores, newJob(account));
-    assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+    t.truthy(await stores.jobs.fail(claim, IMAGE_FAULT));
     await found(claim);
     const { repaid, unpaid } = await json();
-    assert.deepEqual([repaid, unpaid, await available()], [0, 1, 20]);
+    t.deepEqual([repaid, unpaid, await available()], [0, 1, 20]);
   });
 
-  it('gives nothing back while the storage is not there', async () => {
+  test('gives nothing back while the storage is not there', async t => {
+    t.teardown(cleanUp);
+    await prepare();
     const gone = await succeeded();
     await found(gone);
     await rm(path.join(storage, 'results'), { recursive: true });
     const { code, err } = await run();
-    assert.notEqual(code, 0);
-    assert.match(err, /results is missing: is it mounted\?/);
-    assert.equal(await available(), 19);
+    t.not(code, 0);
+    t.regex(err, /results is missing: is it mounted\?/);
+    t.is(await available(), 19);
     await mkdir(path.join(storage, 'results'));
   });
 
-  it('leaves its references to itself', async () => {
+  test('leaves its references to itself', async t => {
+    t.teardown(cleanUp);
+    await prepare();
     const { jobId } = await succeeded();
     const env = { MATTING_DATABASE_URL: databases.url() };
     const grant = ['credits', 'grant', account, '1', '--reference', `lost:${jobId}`];
-    assert.equal((await runCli(env, ...grant)).code, 64);
-    await assert.rejects(stores.ledger.grant(account, 1, `lost:${jobId}`), /alone enter/);
+    t.is((await runCli(env, ...grant)).code, 64);
+    await t.throwsAsync(stores.ledger.grant(account, 1, `lost:${jobId}`), {
+      message: /alone enter/,
+    });
   });
 });

@@ -7,11 +7,11 @@ import { execFileSync } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import ava from 'ava';
 import { at } from '../../../test/support/at.ts';
 import {
   createTestDatabase,
-  describeOnDatabases,
+  onDatabases,
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import { openDirectoryBlobStore } from '../../src/storage/directory/directory-blob-store.ts';
@@ -23,6 +23,8 @@ import { assertBalanced, fundedCaller, storesOn } from '../store/fixtures.ts';
 import { planeEnv, ReplicaChild } from '../support/child.ts';
 import { pictureBody, resultPath, submitTo } from '../support/replicas.ts';
 
+const test = ava.serial;
+
 const HOUR_MS = 3_600_000;
 const SECRET = 'a raw callback secret of the tests';
 const PRELOAD = path.resolve(import.meta.dirname, '../../../test/support/shifted-clock.ts');
@@ -30,40 +32,38 @@ const PRELOAD = path.resolve(import.meta.dirname, '../../../test/support/shifted
 const shifted = (shiftMs: number) => ({ MATTING_TEST_CLOCK_SHIFT_MS: String(shiftMs) });
 
 for (const shiftMs of [2 * HOUR_MS, -2 * HOUR_MS]) {
-  describe(`a sweeper whose clock is off by ${shiftMs / HOUR_MS} hours`, () => {
-    it('meets no file that is younger than an hour', async () => {
-      const root = await mkdtemp(path.join(tmpdir(), 'matting-clocks-'));
-      try {
-        const store = await openDirectoryBlobStore(root);
-        const writer = await store.createWriter('inputs/upload');
-        await writer.write(Buffer.from('an upload under way'));
-        const module = new URL(
-          '../../src/storage/directory/directory-blob-store.ts',
-          import.meta.url,
-        );
-        const list = `import { openDirectoryBlobStore } from ${JSON.stringify(module.href)};
+  test(`a sweeper whose clock is off by ${shiftMs / HOUR_MS} hours › meets no file that is younger than an hour`, async t => {
+    const root = await mkdtemp(path.join(tmpdir(), 'matting-clocks-'));
+    try {
+      const store = await openDirectoryBlobStore(root);
+      const writer = await store.createWriter('inputs/upload');
+      await writer.write(Buffer.from('an upload under way'));
+      const module = new URL(
+        '../../src/storage/directory/directory-blob-store.ts',
+        import.meta.url,
+      );
+      const list = `import { openDirectoryBlobStore } from ${JSON.stringify(module.href)};
           const store = await openDirectoryBlobStore(${JSON.stringify(root)});
           console.log(Date.now());
           for await (const name of store.listOlderThan(${HOUR_MS})) console.log(name);
           for await (const name of store.listOlderThan(-1000)) console.log('there');`;
-        const args = ['--import', PRELOAD, '--input-type=module', '--eval', list];
-        const env = { PATH: process.env.PATH, ...shifted(shiftMs) };
-        const out = execFileSync(process.execPath, args, { env, encoding: 'utf8' });
-        const [clock, ...listed] = out.trim().split('\n');
-        const offMs = Number(clock) - Date.now();
-        assert.ok(Math.abs(offMs - shiftMs) < HOUR_MS / 2, 'its clock is wrong');
-        assert.deepEqual(listed, ['there']);
-        await writer.commit();
-      } finally {
-        await rm(root, { recursive: true });
-      }
-    });
+      const args = ['--import', PRELOAD, '--input-type=module', '--eval', list];
+      const env = { PATH: process.env.PATH, ...shifted(shiftMs) };
+      const out = execFileSync(process.execPath, args, { env, encoding: 'utf8' });
+      const [clock, ...listed] = out.trim().split('\n');
+      const offMs = Number(clock) - Date.now();
+      t.true(Math.abs(offMs - shiftMs) < HOUR_MS / 2, 'its clock is wrong');
+      t.deepEqual(listed, ['there']);
+      await writer.commit();
+    } finally {
+      await rm(root, { recursive: true });
+    }
   });
 }
 
-describeOnDatabases('replicas with wrong clocks', dialect => {
+onDatabases(test, 'replicas with wrong clocks', (test, dialect) => {
   let directory: string;
-  let test: TestDatabase;
+  let fixture: TestDatabase;
   let stores: Stores;
   let receiver: Receiver;
   let node: ScriptedNode;
@@ -71,10 +71,10 @@ describeOnDatabases('replicas with wrong clocks', dialect => {
   const replicas: ReplicaChild[] = [];
   const opened = Promise.withResolvers<void>();
 
-  before(async () => {
+  test.before(async () => {
     directory = await mkdtemp(path.join(tmpdir(), 'matting-clocks-'));
-    test = await createTestDatabase(dialect);
-    stores = storesOn(await test.open());
+    fixture = await createTestDatabase(dialect);
+    stores = storesOn(await fixture.open());
     receiver = await Receiver.open(SECRET);
     ({ token } = await fundedCaller(stores, 100));
     for (const shiftMs of [HOUR_MS, -HOUR_MS]) replicas.push(await startReplica(shiftMs));
@@ -89,18 +89,18 @@ describeOnDatabases('replicas with wrong clocks', dialect => {
       (await fetch(url(http, '/readyz'))).ok;
     for (const replica of replicas) await until(() => ready(replica), 'readiness');
   });
-  after(async () => {
+  test.after.always(async () => {
     opened.resolve();
     await Promise.all(replicas.map(replica => replica.end()));
     await node?.down();
     await receiver?.[Symbol.asyncDispose]();
-    await test?.close();
+    await fixture?.close();
     await rm(directory, { recursive: true, force: true });
   });
 
   function startReplica(shiftMs: number): Promise<ReplicaChild> {
     const env = {
-      ...planeEnv(directory, test.url),
+      ...planeEnv(directory, fixture.url),
       ...shifted(shiftMs),
       MATTING_ALLOW_HTTP_CALLBACKS: 'true',
       MATTING_ALLOWED_NETWORKS: '127.0.0.1/32',
@@ -125,36 +125,36 @@ describeOnDatabases('replicas with wrong clocks', dialect => {
     return Number(/^matting_control_queue_oldest_age_seconds (\S+)$/m.exec(page)?.[1]);
   }
 
-  it('sign, expire, count and take turns by the database’s clock', async () => {
+  test('sign, expire, count and take turns by the database’s clock', async t => {
     const jobs: string[] = [];
     // More than the node takes at once, so that some wait.
     for (const replica of [...replicas, ...replicas]) jobs.push(await submit(replica));
     for (const replica of replicas) {
       await until(async () => (await oldestAgeS(replica)) >= 0, 'the age of the queue');
-      assert.ok((await oldestAgeS(replica)) < 1800, 'what waits has waited for a moment');
+      t.true((await oldestAgeS(replica)) < 1800, 'what waits has waited for a moment');
     }
     opened.resolve();
     for (const jobId of jobs) {
       await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'its end');
       const job = await stores.jobs.find(jobId);
-      assert.equal(job?.state, 'succeeded', job?.failure?.detail);
-      assert.equal(job?.takeovers, 0, 'no lease was taken for one that had run out');
+      t.is(job?.state, 'succeeded', job?.failure?.detail);
+      t.is(job?.takeovers, 0, 'no lease was taken for one that had run out');
       for (const {
         ports: { http },
       } of replicas) {
         const answer = await fetch(url(http, await resultPath(http, token, jobId)));
-        assert.equal(answer.status, 200);
+        t.is(answer.status, 200);
         const maxAgeS = Number(
           /max-age=(\d+)/.exec(answer.headers.get('cache-control') ?? '')?.[1],
         );
-        assert.ok(maxAgeS > 23 * 3600 && maxAgeS <= 24 * 3600, `max-age=${maxAgeS}`);
+        t.true(maxAgeS > 23 * 3600 && maxAgeS <= 24 * 3600, `max-age=${maxAgeS}`);
         await answer.arrayBuffer();
       }
     }
     const told = () => jobs.every(jobId => receiver.of(jobId).length > 0);
     await until(told, 'the notifications');
     for (const delivery of receiver.deliveries) {
-      assert.ok(delivery.signatureHolds, 'a receiver believes it');
+      t.truthy(delivery.signatureHolds, 'a receiver believes it');
     }
     await assertBalanced(stores);
   });

@@ -1,39 +1,45 @@
-/** The program as it is started: a process, its ports, its signals and its last words. */
+/**
+ * The program as it is started: a process, its ports, its signals and its last words; what keeps it
+ * from starting; and the order of ending.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, it } from 'node:test';
-import sharp from 'sharp';
-import { SILENT_LOG } from '../../../test/support/database.ts';
+import ava, { type ExecutionContext } from 'ava';
+import { onDatabases, SILENT_LOG, useTestDatabase } from '../../../test/support/database.ts';
 import { Program } from '../../../test/support/program.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+import { rejectsWith } from '../../../test/support/throws.ts';
+import { type ControlPlane, openControlPlane } from '../../src/compose.ts';
+import { loadConfig } from '../../src/config.ts';
+import { DRAIN_MS_MAX, type DrainSteps, drainControlPlane } from '../../src/drain.ts';
 import { CallbackSecrets, notificationBody } from '../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../src/secrets/secret-box.ts';
+import { SecretsKeyError } from '../../src/secrets/secrets-key.ts';
 import { openDatabase } from '../../src/store/database/connect.ts';
 import { cutOutOf } from '../nodes/scripted-exchange.ts';
 import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
-import { until } from '../services/dispatch/harness.ts';
+import { silent, until } from '../services/dispatch/harness.ts';
 import { openCaller } from '../store/fixtures.ts';
-import { submitTo } from '../support/replicas.ts';
+import { planeEnv } from '../support/child.ts';
+import { pictureBody, submitTo } from '../support/replicas.ts';
+
+const test = ava.serial;
 
 const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
+const OPERATOR_KEY = 'k'.repeat(32);
+const CALLBACK_SECRET = 'only the caller knows this';
 
+/** That of the program that most tests share, from its first line to its last. */
 let directory: string;
-let picture: Buffer;
+let apiKey: string;
+let program: Program;
+let node: ScriptedNode;
+let ports: Ports;
 const programs: Program[] = [];
-const nodes: ScriptedNode[] = [];
-
-beforeEach(async context => {
-  directory = await temporaryFolder(context);
-  const create = { width: 3, height: 2, channels: 3 as const, background: '#d04010' };
-  picture = await sharp({ create }).png().toBuffer();
-});
-
-afterEach(async () => {
-  for (const program of programs.splice(0)) await program.kill();
-  for (const node of nodes.splice(0)) await node.down();
-});
 
 interface Ports {
   readonly http: number;
@@ -41,260 +47,344 @@ interface Ports {
   readonly metrics: number;
 }
 
-function startMain(env: Readonly<Record<string, string>>): Program {
-  const program = new Program('control plane', [MAIN], env, { channel: true });
-  programs.push(program);
-  program.start();
-  return program;
+interface WireJob {
+  readonly job_id: string;
+  readonly result: { readonly url: string };
 }
 
-const logOf = (program: Program) => JSON.stringify(program.lines);
-const portsOf = (program: Program) => program.line<Ports>('listening');
+test.before(async () => {
+  directory = await mkdtemp(path.join(tmpdir(), 'matting-main-'));
+  apiKey = await openCaller(databaseUrl(), 10);
+  program = startMain(
+    environment({
+      MATTING_OPERATOR_KEY: OPERATOR_KEY,
+      MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
+      MATTING_ALLOW_HTTP_CALLBACKS: 'true',
+      MATTING_ALLOWED_NETWORKS: '10.7.0.0/16',
+    }),
+  );
+  ports = await program.line<Ports>('listening');
+  node = await ScriptedNode.start();
+});
+test.after.always(async () => {
+  for (const one of programs) await one.kill();
+  await node?.down();
+  await rm(directory, { recursive: true });
+});
 
-function environment(changes: Readonly<Record<string, string>> = {}) {
-  return {
-    MATTING_DATA_DIR: directory,
-    MATTING_PORT: '0',
-    MATTING_REGISTRY_PORT: '0',
-    MATTING_METRICS_PORT: '0',
-    MATTING_BASE_URL: 'http://links.example',
-    MATTING_NODE_TOKEN: TEST_TOKEN,
-    ...changes,
-  };
+function startMain(env: Readonly<Record<string, string>>): Program {
+  const started = new Program('control plane', [MAIN], env, { channel: true });
+  programs.push(started);
+  started.start();
+  return started;
 }
 
 const databaseUrl = () => `sqlite:${path.join(directory, 'matting.sqlite')}`;
-const createKey = () => openCaller(databaseUrl(), 10);
 
-async function outboxRow() {
-  const database = await openDatabase(databaseUrl(), { log: SILENT_LOG });
-  try {
-    return await database.kysely.selectFrom('outbox').selectAll().executeTakeFirstOrThrow();
-  } finally {
-    await database.close();
-  }
+function environment(changes: Readonly<Record<string, string>> = {}) {
+  return { ...planeEnv(directory, databaseUrl()), ...changes };
 }
+
+const urlOf = (port: number, place: string) => `http://127.0.0.1:${port}${place}`;
+const metricsPage = async () => (await fetch(urlOf(ports.metrics, '/metrics'))).text();
 
 /** Registers as a node does, and waits until /readyz says so. */
-async function join(program: Program): Promise<ScriptedNode> {
-  const { registry, http } = await portsOf(program);
-  const node = await ScriptedNode.start();
-  nodes.push(node);
+async function join({ registry, http }: Ports): Promise<void> {
   await node.join(registry);
-  await until(async () => (await fetch(`http://127.0.0.1:${http}/readyz`)).ok, 'readiness');
-  return node;
+  await until(async () => (await fetch(urlOf(http, '/readyz'))).ok, 'readiness');
 }
 
-function submit(
-  http: number,
-  apiKey: string,
-  key: string,
-  more: Readonly<Record<string, string>> = {},
-): Promise<Response> {
-  const body = { image_base64: picture.toString('base64'), ...more };
-  return submitTo(`http://127.0.0.1:${http}`, apiKey, body, { path: '/v1/matting', key });
+function submit(http: number, body: object, key?: string): Promise<Response> {
+  const request = { path: '/v1/matting', ...(key !== undefined && { key }) };
+  return submitTo(urlOf(http, ''), apiKey, body, request);
 }
 
-describe('a control plane', () => {
-  it('takes a picture over REST to a registered node and back, and ends with 0', async () => {
-    const apiKey = await createKey();
-    const program = startMain(environment());
-    const { http, metrics } = await portsOf(program);
-    assert.equal((await fetch(`http://127.0.0.1:${http}/readyz`)).status, 503, 'no node yet');
-    await join(program);
-    const answer = await submit(http, apiKey, 'one');
-    const job = (await answer.json()) as { job_id: string; result: { url: string } };
-    assert.equal(answer.status, 200, JSON.stringify(job));
-    const link = new URL(job.result.url);
-    assert.equal(link.origin, 'http://links.example');
-    const result = await fetch(`http://127.0.0.1:${http}${link.pathname}`);
-    assert.deepEqual(Buffer.from(await result.arrayBuffer()), cutOutOf(picture));
+test('a control plane › takes a picture over REST to a registered node and back', async t => {
+  t.is((await fetch(urlOf(ports.http, '/readyz'))).status, 503, 'no node yet');
+  await join(ports);
+  const body = pictureBody();
+  const answer = await submit(ports.http, body);
+  const job = (await answer.json()) as WireJob;
+  t.is(answer.status, 200, JSON.stringify(job));
+  const link = new URL(job.result.url);
+  t.is(link.origin, 'http://links.example');
+  const result = await fetch(urlOf(ports.http, link.pathname));
+  const picture = Buffer.from(String(body.image_base64), 'base64');
+  t.deepEqual(Buffer.from(await result.arrayBuffer()), cutOutOf(picture));
 
-    assert.equal((await fetch(`http://127.0.0.1:${http}/metrics`)).status, 404);
-    assert.equal((await fetch(`http://127.0.0.1:${metrics}/v1/account`)).status, 404);
-    const page = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
-    assert.match(
-      page,
-      /^matting_control_jobs_total\{outcome="succeeded",mode="sync",code="",retryable=""\} 1$/m,
-    );
-    assert.match(page, /^matting_control_nodes\{state="routable"\} 1$/m);
-    assert.match(page, /^matting_control_queue_jobs 0$/m);
+  const headers = { authorization: `Bearer ${OPERATOR_KEY}` };
+  for (const [port, place, status] of [
+    [ports.http, '/metrics', 404],
+    [ports.http, '/operator/nodes', 404],
+    [ports.metrics, '/operator/nodes', 200],
+    [ports.metrics, '/v1/account', 404],
+  ] as const) {
+    t.is((await fetch(urlOf(port, place), { headers })).status, status, `${port} ${place}`);
+  }
+  const page = await metricsPage();
+  const counted = 'outcome="succeeded",mode="sync",code="",retryable=""';
+  const faults = ['"500",code="INTERNAL_ERROR"', '"503",code="SERVICE_UNAVAILABLE"'];
+  for (const series of [
+    `matting_control_jobs_total{${counted}} 1`,
+    'matting_control_nodes{state="routable"} 1',
+    'matting_control_queue_jobs 0',
     // What never happened is counted as well: an alert sees the first time.
-    for (const fault of [
-      'status="500",code="INTERNAL_ERROR"',
-      'status="503",code="SERVICE_UNAVAILABLE"',
-    ]) {
-      const series = `matting_control_http_requests_total{route="/v1/matting",method="POST",${fault}}`;
-      assert.ok(page.includes(`\n${series} 0\n`), series);
-    }
-    for (const secret of [job.job_id, link.pathname.split('/').at(-1)!, apiKey, TEST_TOKEN]) {
-      assert.ok(!page.includes(secret));
-    }
-    const { jobId, outcome } = await program.line('job');
-    assert.deepEqual([jobId, outcome], [job.job_id, 'succeeded']);
+    ...faults.map(
+      fault =>
+        `matting_control_http_requests_total{route="/v1/matting",method="POST",status=${fault}} 0`,
+    ),
+  ]) {
+    t.true(page.includes(`\n${series}\n`), series);
+  }
+  for (const secret of [job.job_id, link.pathname.split('/').at(-1)!, apiKey, TEST_TOKEN]) {
+    t.false(page.includes(secret));
+  }
+  const { jobId, outcome } = await program.line('job');
+  t.deepEqual([jobId, outcome], [job.job_id, 'succeeded']);
+});
 
-    program.signal('SIGTERM');
-    // A terminal and npm send it twice.
-    program.signal('SIGTERM');
-    assert.equal(await program.exited, 0);
-    assert.equal(program.complaint, '');
-  });
+test('a control plane › keeps a notification with its job, its secret sealed with the configured key', async t => {
+  const hook = { callback_url: 'http://127.0.0.1:9/hook', callback_secret: CALLBACK_SECRET };
+  const answer = await submit(ports.http, pictureBody(hook));
+  const told = await answer.text();
+  t.is(answer.status, 200, told);
+  const { callback, ...job } = JSON.parse(told);
+  t.deepEqual([callback.url, callback.status], [hook.callback_url, 'pending']);
+  const database = await openDatabase(databaseUrl(), { log: SILENT_LOG });
+  t.teardown(() => database.close());
+  const row = await database.kysely.selectFrom('outbox').selectAll().executeTakeFirstOrThrow();
+  const secrets = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 0xab)));
+  const { data } = JSON.parse(secrets.openText(row.body, notificationBody(job.job_id)) ?? '');
+  t.deepEqual(data, job);
+  const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
+  t.is(secrets.open(job.job_id, stored)?.toString(), CALLBACK_SECRET);
+  t.false(told.includes(CALLBACK_SECRET));
+});
 
-  it('shows the operator its nodes and jobs on the metrics port alone', async () => {
-    const apiKey = await createKey();
-    const operatorKey = 'k'.repeat(32);
-    const program = startMain(environment({ MATTING_OPERATOR_KEY: operatorKey }));
-    const { http, metrics } = await portsOf(program);
-    const node = await join(program);
-    const { job_id } = (await (await submit(http, apiKey, 'one')).json()) as { job_id: string };
-    const ask = (port: number, place: string, method = 'GET') =>
-      fetch(`http://127.0.0.1:${port}/operator/${place}`, {
-        method,
-        headers: { authorization: `Bearer ${operatorKey}` },
+test('a control plane › answers those who wait for a running attempt before it ends, with 0', async t => {
+  const gate = Promise.withResolvers<void>();
+  node.script = async exchange => {
+    await gate.promise;
+    await exchange.cutOut();
+  };
+  const before = node.headers.length;
+  const answered = submit(ports.http, pictureBody());
+  await until(() => node.headers.length > before);
+  program.signal('SIGINT');
+  // A terminal and npm send it twice.
+  program.signal('SIGTERM');
+  await program.line('draining');
+  gate.resolve();
+  t.is((await answered).status, 200);
+  t.is(await program.exited, 0);
+  t.is(program.complaint, '');
+  const log = JSON.stringify(program.lines);
+  for (const secret of [OPERATOR_KEY, CALLBACK_SECRET, '127.0.0.1:9']) {
+    t.false(log.includes(secret), secret);
+  }
+  for (const door of ['ALLOW_PRIVATE_ADDRESSES', 'ALLOW_HTTP_CALLBACKS', 'ALLOWED_NETWORKS']) {
+    t.true(log.includes(`MATTING_${door}`), door);
+  }
+});
+
+test('a control plane › that is hurried hands waits over and gives jobs back to the next start', async t => {
+  const hurried = startMain(environment());
+  const { http, registry, metrics } = await hurried.line<Ports>('listening');
+  await join({ http, registry, metrics });
+  node.script = async exchange => {
+    exchange.admit();
+    await exchange.cancelled;
+  };
+  const before = node.headers.length;
+  const [body, key] = [pictureBody(), 'one'];
+  const answered = submit(http, body, key);
+  await until(() => node.headers.length > before);
+  // Its parent is gone: no process would wait for a slow end.
+  hurried.disconnect();
+  const answer = await answered;
+  const handedOver = (await answer.json()) as { job_id: string; sync_timeout?: boolean };
+  t.deepEqual([answer.status, handedOver.sync_timeout], [202, true]);
+  t.is(await hurried.exited, 0);
+
+  node.script = exchange => exchange.cutOut();
+  const next = await open(t, environment());
+  await join(next.ports);
+  const replay = await submit(next.ports.http, body, key);
+  const job = (await replay.json()) as { job_id: string; status: string };
+  t.deepEqual([job.job_id, job.status], [handedOver.job_id, 'succeeded']);
+});
+
+test('a control plane that cannot start › names every wrong variable and ends with 78', async t => {
+  const env = environment({ MATTING_SYNC_WAIT_MS: 'soon', MATTING_NODE_TOKEN: 'short' });
+  const refused = startMain(env);
+  t.is(await refused.exited, 78);
+  t.regex(refused.complaint, /MATTING_SYNC_WAIT_MS must be /);
+  t.regex(refused.complaint, /MATTING_NODE_TOKEN must be /);
+});
+
+test('a control plane that cannot start › says in one line which port is in use, and ends with 1', async t => {
+  const squatter = createServer().listen(0, '127.0.0.1');
+  t.teardown(() => squatter.close());
+  await once(squatter, 'listening');
+  const { port } = squatter.address() as { port: number };
+  const taken = (variable: string) => environment({ [variable]: String(port) });
+  const refused = startMain(taken('MATTING_PORT'));
+  t.is(await refused.exited, 1);
+  t.regex(refused.complaint, new RegExp(`^control plane: port ${port} .* MATTING_PORT .*\n$`));
+  for (const variable of ['MATTING_REGISTRY_PORT', 'MATTING_METRICS_PORT']) {
+    const message = new RegExp(`^port ${port} .* ${variable} `);
+    await t.throwsAsync(open(t, taken(variable)), { message }, variable);
+  }
+});
+
+test('a control plane that cannot start › says that its data directory cannot be used', async t => {
+  // The superuser may write into any directory: a device stands for one that cannot be.
+  const env = { ...environment(), MATTING_DATA_DIR: '/dev/null/data' };
+  await t.throwsAsync(open(t, env), { message: /MATTING_STORAGE_URL/ });
+});
+
+/** In this process, until the test ends. */
+async function open(
+  t: ExecutionContext,
+  env: Readonly<Record<string, string | undefined>>,
+): Promise<ControlPlane> {
+  const plane = await openControlPlane(loadConfig(env), silent, 'in-process');
+  t.teardown(() => plane.drain(AbortSignal.abort()));
+  return plane;
+}
+
+onDatabases(test, 'the secrets key of replicas', (test, dialect) => {
+  const databases = useTestDatabase(test, dialect, { migrated: false });
+  const [OLD, NEXT, OTHER] = ['ab', 'cd', 'ef'].map(byte => byte.repeat(32)) as [
+    string,
+    string,
+    string,
+  ];
+
+  test('is that of the first, or one that is shown beside it, and not the old one after', async t => {
+    const folder = await temporaryFolder(t);
+    const start = (secretsKey: string, previous?: string) =>
+      open(t, {
+        ...planeEnv(folder, databases.url()),
+        MATTING_SECRETS_KEY: secretsKey,
+        MATTING_SECRETS_KEY_PREVIOUS: previous,
       });
-    assert.equal((await ask(http, 'nodes')).status, 404);
-    const retried = await ask(metrics, `jobs/${job_id}/retry`, 'POST');
-    assert.equal(((await retried.json()) as { code: string }).code, 'JOB_FINAL');
-    assert.equal((await ask(metrics, `nodes/${node.nodeId}/drain`, 'POST')).status, 200);
-    const page = async () => (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
-    await until(async () => /^matting_control_nodes\{state="routable"\} 0$/m.test(await page()));
-    program.signal('SIGTERM');
-    assert.equal(await program.exited, 0);
-    assert.ok(!logOf(program).includes(operatorKey));
-  });
-
-  it('keeps a notification with its job, its secret sealed with the configured key', async () => {
-    const apiKey = await createKey();
-    const program = startMain(
-      environment({
-        MATTING_SECRETS_KEY: 'ab'.repeat(32),
-        MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
-        MATTING_ALLOW_HTTP_CALLBACKS: 'true',
-        MATTING_ALLOWED_NETWORKS: '10.7.0.0/16',
-      }),
-    );
-    const { http } = await portsOf(program);
-    await join(program);
-    const callback_secret = 'only the caller knows this';
-    const hook = { callback_url: 'http://127.0.0.1:9/hook', callback_secret };
-    const answer = await submit(http, apiKey, 'one', hook);
-    const told = await answer.text();
-    assert.equal(answer.status, 200, told);
-    const { callback, ...job } = JSON.parse(told);
-    assert.deepEqual([callback.url, callback.status], [hook.callback_url, 'pending']);
-    program.signal('SIGTERM');
-    assert.equal(await program.exited, 0);
-    const row = await outboxRow();
-    const secrets = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 0xab)));
-    const { data } = JSON.parse(secrets.openText(row.body, notificationBody(job.job_id)) ?? '');
-    assert.deepEqual(data, job);
-    const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
-    assert.equal(secrets.open(job.job_id, stored)?.toString(), callback_secret);
-    assert.ok(!(told + logOf(program)).includes(callback_secret));
-    for (const door of ['ALLOW_PRIVATE_ADDRESSES', 'ALLOW_HTTP_CALLBACKS', 'ALLOWED_NETWORKS']) {
-      assert.ok(logOf(program).includes(`MATTING_${door}`), door);
-    }
-    assert.ok(!logOf(program).includes('127.0.0.1:9'), 'the URL is the caller’s');
-  });
-
-  it('answers those who wait for a running attempt before it ends', async () => {
-    const apiKey = await createKey();
-    const program = startMain(environment());
-    const { http } = await portsOf(program);
-    const node = await join(program);
-    const { promise: go, resolve } = Promise.withResolvers<void>();
-    node.script = async exchange => {
-      await go;
-      await exchange.cutOut();
+    const isAboutTheKey = (error: unknown) => {
+      assert.ok(error instanceof SecretsKeyError, String(error));
+      assert.match(error.message, /^MATTING_SECRETS_KEY is not the key/);
+      for (const key of [OLD, NEXT]) assert.ok(!error.message.includes(key));
+      return true;
     };
-    const answered = submit(http, apiKey, 'one');
-    await until(() => node.headers.length === 1);
-    program.signal('SIGTERM');
-    await program.line('draining');
-    resolve();
-    assert.equal((await answered).status, 200);
-    assert.equal(await program.exited, 0);
-  });
-
-  it('that is hurried hands waits over and gives jobs back to the next start', async () => {
-    const apiKey = await createKey();
-    const program = startMain(environment());
-    const { http } = await portsOf(program);
-    const node = await join(program);
-    node.script = async exchange => {
-      exchange.admit();
-      await exchange.cancelled;
-    };
-    const answered = submit(http, apiKey, 'one');
-    await until(() => node.headers.length === 1);
-    // Its parent is gone: no process would wait for a slow end.
-    program.disconnect();
-    const answer = await answered;
-    const handedOver = (await answer.json()) as { job_id: string; sync_timeout?: boolean };
-    assert.deepEqual([answer.status, handedOver.sync_timeout], [202, true]);
-    assert.equal(await program.exited, 0);
-
-    node.script = exchange => exchange.cutOut();
-    const next = startMain(environment());
-    const again = await portsOf(next);
-    await join(next);
-    const replay = await submit(again.http, apiKey, 'one');
-    const job = (await replay.json()) as { job_id: string; status: string };
-    assert.deepEqual([job.job_id, job.status], [handedOver.job_id, 'succeeded']);
-  });
-
-  it('takes no more when no node is there for longer than the grace', async () => {
-    const apiKey = await createKey();
-    const program = startMain(environment({ MATTING_NO_NODE_GRACE_MS: '0' }));
-    const { http } = await portsOf(program);
-    const answer = await submit(http, apiKey, 'one');
-    const problem = (await answer.json()) as { code: string };
-    assert.deepEqual([answer.status, problem.code], [503, 'SERVICE_UNAVAILABLE']);
-    assert.ok(Number(answer.headers.get('retry-after')) > 0);
-    program.signal('SIGINT');
-    assert.equal(await program.exited, 0);
+    const first = await start(OLD);
+    await rejectsWith(t, start(NEXT), isAboutTheKey);
+    await start(OLD);
+    await first.drain(AbortSignal.abort());
+    await rejectsWith(t, start(NEXT, OTHER), isAboutTheKey);
+    await start(NEXT, OLD);
+    await start(NEXT, OLD);
+    await start(NEXT);
+    await rejectsWith(t, start(OLD), isAboutTheKey);
   });
 });
 
-describe('a control plane that cannot start', () => {
-  it('names every wrong variable and ends with 78', async () => {
-    const env = environment({ MATTING_SYNC_WAIT_MS: 'soon', MATTING_NODE_TOKEN: 'short' });
-    const program = startMain(env);
-    assert.equal(await program.exited, 78);
-    assert.match(program.complaint, /MATTING_SYNC_WAIT_MS must be /);
-    assert.match(program.complaint, /MATTING_NODE_TOKEN must be /);
-  });
+function steps(changes: Partial<DrainSteps> = {}) {
+  const done: string[] = [];
+  const note = (what: string) => async () => {
+    done.push(what);
+  };
+  const all: DrainSteps = {
+    announce: () => done.push('announce'),
+    finishRuns: note('finish'),
+    giveRunsBack: () => done.push('give back'),
+    handOverWaits: () => done.push('hand over'),
+    closePublic: note('public'),
+    closePublicConnections: () => done.push('cut'),
+    finishDeliveries: note('deliveries'),
+    giveDeliveriesBack: () => done.push('give deliveries back'),
+    closeRegistry: note('registry'),
+    closeRest: [note('fleet'), note('database')],
+    ...changes,
+  };
+  return { all, done };
+}
 
-  for (const variable of ['MATTING_PORT', 'MATTING_REGISTRY_PORT', 'MATTING_METRICS_PORT']) {
-    it(`says in one line that the port of ${variable} is in use`, async () => {
-      const squatter = createServer().listen(0, '127.0.0.1');
-      await once(squatter, 'listening');
-      const { port } = squatter.address() as { port: number };
-      const program = startMain(environment({ [variable]: String(port) }));
-      const code = await program.exited;
-      squatter.close();
-      assert.equal(code, 1);
-      assert.match(
-        program.complaint,
-        new RegExp(`^control plane: port ${port} .* ${variable} .*\n$`),
-      );
-    });
-  }
+const never = new AbortController().signal;
 
-  it('says that its data directory cannot be used', async () => {
-    // The superuser may write into any directory: a device stands for one that cannot be.
-    const program = startMain(environment({ MATTING_DATA_DIR: '/dev/null/data' }));
-    assert.equal(await program.exited, 1);
-    assert.match(program.complaint, /^control plane: .*MATTING_STORAGE_URL.*\n$/);
-  });
+test('the end › goes in order, the database last', async t => {
+  const { all, done } = steps();
+  await drainControlPlane(all, { hurry: never, log: silent });
+  t.deepEqual(done, [
+    'announce',
+    'finish',
+    'hand over',
+    'public',
+    'deliveries',
+    'registry',
+    'fleet',
+    'database',
+  ]);
+});
 
-  it('says that the secrets key is another than the database knows', async () => {
-    const first = startMain(environment({ MATTING_SECRETS_KEY: 'ab'.repeat(32) }));
-    await portsOf(first);
-    first.signal('SIGTERM');
-    assert.equal(await first.exited, 0);
-    const second = startMain(environment({ MATTING_SECRETS_KEY: 'cd'.repeat(32) }));
-    assert.equal(await second.exited, 1);
-    assert.match(second.complaint, /^control plane: MATTING_SECRETS_KEY .*\n$/);
+test('the end › tries every step, whatever became of the ones before', async t => {
+  const broken = () => Promise.reject(new Error('broken'));
+  const { all, done } = steps({
+    finishRuns: broken,
+    closePublic: broken,
+    finishDeliveries: broken,
+    closeRegistry: broken,
   });
+  await drainControlPlane(all, { hurry: never, log: silent });
+  t.deepEqual(done, ['announce', 'hand over', 'fleet', 'database']);
+});
+
+test('the end › gives the runs back and cuts the connections when it is hurried', async t => {
+  const hurry = new AbortController();
+  const { promise: given, resolve: giveBack } = Promise.withResolvers<void>();
+  const { promise: cut, resolve: closeConnections } = Promise.withResolvers<void>();
+  const { all, done } = steps({
+    finishRuns: () => given,
+    giveRunsBack: giveBack,
+    closePublic: () => cut,
+    closePublicConnections: closeConnections,
+  });
+  const drained = drainControlPlane(all, { hurry: hurry.signal, log: silent });
+  hurry.abort();
+  await drained;
+  t.is(done.at(-1), 'database');
+});
+
+test('the end › waits for no step for ever', async t => {
+  const hangs = () => new Promise<void>(() => undefined);
+  const hanging = {
+    finishRuns: hangs,
+    finishDeliveries: hangs,
+    closeRest: [hangs, async () => undefined],
+  };
+  const bounds = { finishMaxMs: 20, giveBackMaxMs: 20, deliverMaxMs: 20, restMaxMs: 20 };
+  const { all, done } = steps(hanging);
+  await drainControlPlane(all, { hurry: never, log: silent, ...bounds });
+  t.deepEqual(done, ['announce', 'hand over', 'public', 'registry']);
+  const hurried = steps(hanging);
+  const patient = { ...bounds, finishMaxMs: 3_600_000, deliverMaxMs: 3_600_000 };
+  await drainControlPlane(hurried.all, { hurry: AbortSignal.abort(), log: silent, ...patient });
+  t.deepEqual(hurried.done, [
+    'announce',
+    'give back',
+    'hand over',
+    'public',
+    'give deliveries back',
+    'registry',
+  ]);
+});
+
+test('the end › ends within 150 s, whatever hangs', t => {
+  // As the table of drain.ts adds it up.
+  t.true(DRAIN_MS_MAX < 150_000);
+});
+
+test('the end › that begins in a hurry gives back first', async t => {
+  const { all, done } = steps();
+  await drainControlPlane(all, { hurry: AbortSignal.abort(), log: silent });
+  t.deepEqual(done.slice(0, 3), ['announce', 'give back', 'finish']);
+  t.true(done.indexOf('give deliveries back') < done.indexOf('deliveries'));
 });

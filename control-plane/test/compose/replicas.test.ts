@@ -1,25 +1,49 @@
-/** Two control planes on one database: whatever one promised, the other keeps. */
+/**
+ * Two control planes on one database: whatever one promised, the other keeps. The same request is
+ * one job, and is paid once.
+ */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { before, it } from 'node:test';
-import { describeOnDatabases } from '../../../test/support/database.ts';
+import { setTimeout as delay } from 'node:timers/promises';
+import ava, { type ExecutionContext } from 'ava';
+import sinon from 'sinon';
+import { onDatabases } from '../../../test/support/database.ts';
+import { RATE_WINDOW_MS } from '../../src/domain/rate-quota.ts';
 import { WaitForJob } from '../../src/services/reading/wait-for-job.ts';
+import { REMOVEBG_REMEMBERED_MS } from '../../src/services/removebg/remove-background.ts';
+import { API_KEY_MEMORY_MS } from '../../src/store/accounts/api-key-store.ts';
 import type { Script } from '../nodes/scripted-exchange.ts';
 import type { ScriptedNode } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
+import { Receiver } from '../services/notification/receiver.ts';
 import { assertBalanced } from '../store/fixtures.ts';
-import { type Caller, pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';
+import {
+  type Caller,
+  pictureBody,
+  Replicas,
+  type RestAnswer,
+  submitTo,
+} from '../support/replicas.ts';
+
+const test = ava.serial;
 
 const TWINS = 50;
 const JOBS = '/v1/matting/jobs';
+const SECRET = 'a raw callback secret of the tests';
+/** Submissions of an account in a minute: more than any test sends but the one that is about it. */
+const LIMIT = 90;
+const BLOCK = 2;
 
 const cutOut: Script = exchange => exchange.cutOut();
-/** An image at fault: final, and not retryable. */
-const spoilt: Script = async exchange => {
-  exchange.admit();
-  await exchange.receive();
-  exchange.fail('PROCESSING_FAILED');
-};
+
+/** An end that is final where the image is at fault. */
+const failing =
+  (code: 'PROCESSING_FAILED' | 'INVALID_PARAMETER'): Script =>
+  async exchange => {
+    exchange.admit();
+    await exchange.receive();
+    exchange.fail(code);
+  };
 
 /** Holds every exchange until it is opened. */
 class Gate {
@@ -35,17 +59,62 @@ class Gate {
   };
 }
 
-function header(answer: RestAnswer, name: string): string | null {
-  return answer.headers.get(name);
+const header = (answer: RestAnswer, name: string) => answer.headers.get(name);
+const removebgJob = (answer: RestAnswer) => header(answer, 'x-job-id') ?? '';
+const removebgCode = ({ body }: RestAnswer) => body.errors[0].code;
+
+function removebgBody(more: Record<string, unknown> = {}): Record<string, unknown> {
+  return { image_file_b64: pictureBody().image_base64, ...more };
 }
 
-describeOnDatabases('two replicas', dialect => {
-  const replicas = Replicas.use(dialect);
-  let node: ScriptedNode;
-
-  before(async () => {
-    node = await replicas.addNode();
+/** Waits of this process that the test sees, or makes shorter. */
+function shortWaits(t: ExecutionContext, waitMs: number): sinon.SinonStub {
+  const { wait } = WaitForJob.prototype;
+  const stub = sinon.stub(WaitForJob.prototype, 'wait');
+  stub.callsFake(function (this: WaitForJob, job, _waitMs, hangUp) {
+    return wait.call(this, job, waitMs, hangUp);
   });
+  t.teardown(() => stub.restore());
+  return stub;
+}
+
+onDatabases(test, 'two replicas', (test, dialect) => {
+  const replicas = Replicas.use(test, dialect, {
+    env: {
+      MATTING_SUBMISSIONS_PER_MINUTE: `${LIMIT}`,
+      MATTING_ALLOW_HTTP_CALLBACKS: 'true',
+      MATTING_ALLOWED_NETWORKS: '127.0.0.1/32',
+      MATTING_WEBHOOK_SCHEDULE_MS: '0,50,50',
+    },
+  });
+  let node: ScriptedNode;
+  let receiver: Receiver;
+
+  test.before(async () => {
+    node = await replicas.addNode();
+    receiver = await Receiver.open(SECRET);
+  });
+  test.after.always(() => receiver?.[Symbol.asyncDispose]());
+
+  /** For this test; all others cut out. */
+  function scripted(t: ExecutionContext, script: Script): void {
+    node.script = script;
+    t.teardown(() => {
+      node.script = cutOut;
+    });
+  }
+
+  function gated(t: ExecutionContext): Gate {
+    const gate = new Gate();
+    scripted(t, gate.script);
+    return gate;
+  }
+
+  /** Resolves with the next attempt that reaches the node. */
+  function nextAttempt(): Promise<void> {
+    const before = node.headers.length;
+    return until(() => node.headers.length > before, 'the attempt');
+  }
 
   async function credits(caller: Caller) {
     const found = await replicas.stores.ledger.credits(caller.accountId);
@@ -59,29 +128,29 @@ describeOnDatabases('two replicas', dialect => {
     return node.headers.filter(({ jobId: id }) => id === jobId).length;
   }
 
-  it('start at once on an empty database: one migrates, both serve', async () => {
+  test('start at once on an empty database: one migrates, both serve', async t => {
     const names = await replicas.database.kysely
       .withTables<{ kysely_migration: { name: string } }>()
       .selectFrom('kysely_migration')
       .select('name')
       .execute();
-    assert.equal(new Set(names.map(({ name }) => name)).size, names.length);
+    t.is(new Set(names.map(({ name }) => name)).size, names.length);
     for (const index of [0, 1]) {
-      assert.equal((await fetch(replicas.url(index, '/livez'))).status, 200);
+      t.is((await fetch(replicas.url(index, '/livez'))).status, 200);
     }
   });
 
-  it('50 twins with one credit: one job, one reservation, one inference, one answer', async () => {
-    const gate = new Gate();
-    node.script = gate.script;
+  test('50 twins with one credit: one job, one reservation, one inference, one answer', async t => {
+    const gate = gated(t);
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
     const body = pictureBody();
+    const begun = nextAttempt();
     const sent = Array.from({ length: TWINS }, (_, index) =>
       replicas.post(caller, body, { key, replica: index % 2 }),
     );
-    await until(() => node.headers.length > 0, 'the inference');
-    assert.deepEqual(await credits(caller), {
+    await begun;
+    t.deepEqual(await credits(caller), {
       available: 0,
       reserved: 1,
       reserves: 1,
@@ -89,131 +158,122 @@ describeOnDatabases('two replicas', dialect => {
     });
     gate.open();
     const answers = await Promise.all(sent);
-    node.script = cutOut;
     const job = answers[0]?.body;
     for (const answer of answers) {
-      assert.equal(answer.status, 200, JSON.stringify(answer.body));
-      assert.deepEqual(answer.body, job);
+      t.is(answer.status, 200, JSON.stringify(answer.body));
+      t.deepEqual(answer.body, job);
     }
-    assert.equal(job.status, 'succeeded');
+    t.is(job.status, 'succeeded');
     const charged = answers.map(answer => header(answer, 'x-credits-charged')).sort();
-    assert.deepEqual(charged, [...Array(TWINS - 1).fill('0'), '1']);
-    assert.equal(runsOf(job.job_id), 1);
+    t.deepEqual(charged, [...Array(TWINS - 1).fill('0'), '1']);
+    t.is(runsOf(job.job_id), 1);
     const after = { available: 0, reserved: 0, reserves: 1, charged: 1 };
-    assert.deepEqual(await credits(caller), after);
+    t.deepEqual(await credits(caller), after);
     await assertBalanced(replicas.stores);
   });
 
-  it('a caller of one replica soon gets the end of a job that the other runs', async () => {
-    const caller = await replicas.createCaller(4);
-    for (let round = 0; round < 4; round++) {
-      const gate = new Gate();
-      node.script = gate.script;
-      const key = randomUUID();
-      const body = pictureBody();
-      const made = await replicas.post(caller, body, { key, path: JOBS });
-      const holderOf = async () =>
-        (await replicas.stores.jobs.find(made.body.job_id))?.lease?.holder;
-      await until(async () => (await holderOf()) !== undefined, 'the claim');
-      const other = (await holderOf()) === 'replica-0' ? 1 : 0;
-      const headers = { prefer: 'wait=20' };
-      const waiting = replicas.post(caller, body, { key, replica: other, headers });
-      gate.open();
-      const answer = await waiting;
-      node.script = cutOut;
-      assert.equal(answer.status, 200, 'the wait would have ended with 202');
-      assert.equal(answer.body.job_id, made.body.job_id);
-    }
+  test('a caller of one replica soon gets the end of a job that the other runs', async t => {
+    const caller = await replicas.createCaller(1);
+    const gate = gated(t);
+    const key = randomUUID();
+    const body = pictureBody();
+    const made = await replicas.post(caller, body, { key, path: JOBS });
+    const holderOf = async () => (await replicas.stores.jobs.find(made.body.job_id))?.lease?.holder;
+    await until(async () => (await holderOf()) !== undefined, 'the claim');
+    const other = (await holderOf()) === 'replica-0' ? 1 : 0;
+    const headers = { prefer: 'wait=20' };
+    const waiting = replicas.post(caller, body, { key, replica: other, headers });
+    gate.open();
+    const answer = await waiting;
+    t.is(answer.status, 200, 'the wait would have ended with 202');
+    t.is(answer.body.job_id, made.body.job_id);
   });
 
-  it('a finished job is replayed by both, with the same link on every read', async () => {
+  test('a finished job is replayed by both, with the same link on every read', async t => {
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
     const body = pictureBody();
     const first = await replicas.post(caller, body, { key });
-    assert.equal(first.status, 200);
-    assert.equal(header(first, 'idempotent-replayed'), null);
+    t.is(first.status, 200);
+    t.is(header(first, 'idempotent-replayed'), null);
     const place = `${JOBS}/${first.body.job_id}`;
     for (const replica of [0, 1]) {
       const reads = [await replicas.get(caller, place, { replica })];
       for (const path of ['/v1/matting', JOBS]) {
         const replay = await replicas.post(caller, body, { key, replica, path });
-        assert.equal(replay.status, 200);
-        assert.equal(header(replay, 'idempotent-replayed'), 'true');
-        assert.equal(header(replay, 'x-credits-charged'), '0');
+        t.is(replay.status, 200);
+        t.is(header(replay, 'idempotent-replayed'), 'true');
+        t.is(header(replay, 'x-credits-charged'), '0');
         reads.push(replay);
       }
-      for (const read of reads) assert.deepEqual(read.body, first.body);
+      for (const read of reads) t.deepEqual(read.body, first.body);
       const file = await replicas.download(replica, first.body.result.url);
-      assert.equal(file.status, 200);
-      assert.equal(file.bytes.length, first.body.result.sizeBytes);
+      t.is(file.status, 200);
+      t.is(file.bytes.length, first.body.result.sizeBytes);
     }
-    assert.equal(runsOf(first.body.job_id), 1);
-    assert.equal((await credits(caller)).charged, 1);
+    t.is(runsOf(first.body.job_id), 1);
+    t.is((await credits(caller)).charged, 1);
   });
 
-  it('an open job is joined: 202 at once asynchronously, the answer synchronously', async () => {
-    const gate = new Gate();
-    node.script = gate.script;
+  test('an open job is joined: 202 at once asynchronously, the answer synchronously', async t => {
+    const gate = gated(t);
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
     const body = pictureBody();
     const made = await replicas.post(caller, body, { key, path: JOBS });
-    assert.equal(made.status, 202);
-    assert.equal(made.body.status, 'queued');
+    t.is(made.status, 202);
+    t.is(made.body.status, 'queued');
     const joined = await replicas.post(caller, body, { key, path: JOBS, replica: 1 });
-    assert.equal(joined.status, 202);
-    assert.equal(joined.body.job_id, made.body.job_id);
-    assert.equal(header(joined, 'idempotent-replayed'), null);
-    assert.equal(header(joined, 'location'), joined.body.status_url);
+    t.is(joined.status, 202);
+    t.is(joined.body.job_id, made.body.job_id);
+    t.is(header(joined, 'idempotent-replayed'), null);
+    t.is(header(joined, 'location'), joined.body.status_url);
     const timedOut = await replicas.post(caller, body, {
       key,
       replica: 1,
       headers: { prefer: 'wait=0' },
     });
-    assert.equal(timedOut.status, 202);
-    assert.equal(timedOut.body.sync_timeout, true);
-    assert.equal((await credits(caller)).reserved, 1);
+    t.is(timedOut.status, 202);
+    t.true(timedOut.body.sync_timeout);
+    t.is((await credits(caller)).reserved, 1);
     const waiting = replicas.post(caller, body, { key, replica: 1 });
     gate.open();
     const done = await waiting;
-    node.script = cutOut;
-    assert.equal(done.status, 200);
-    assert.equal(done.body.job_id, made.body.job_id);
-    assert.equal(header(done, 'x-credits-charged'), '0');
-    assert.equal(runsOf(made.body.job_id), 1);
+    t.is(done.status, 200);
+    t.is(done.body.job_id, made.body.job_id);
+    t.is(header(done, 'x-credits-charged'), '0');
+    t.is(runsOf(made.body.job_id), 1);
   });
 
-  it('a failed job is replayed as its own error, asynchronously as the job', async () => {
-    node.script = spoilt;
+  test('a failed job is replayed as its own error, asynchronously as the job', async t => {
+    scripted(t, failing('PROCESSING_FAILED'));
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
     const body = pictureBody();
     const first = await replicas.post(caller, body, { key });
-    node.script = cutOut;
-    assert.equal(first.status, 422, JSON.stringify(first.body));
-    assert.equal(first.body.code, 'PROCESSING_FAILED');
-    assert.equal(first.body.retryable, false);
+    t.is(first.status, 422, JSON.stringify(first.body));
+    t.is(first.body.code, 'PROCESSING_FAILED');
+    t.false(first.body.retryable);
     for (const replica of [0, 1]) {
       const sync = await replicas.post(caller, body, { key, replica });
-      assert.equal(sync.status, 422);
-      assert.equal(header(sync, 'idempotent-replayed'), 'true');
-      assert.equal(sync.body.job_id, first.body.job_id);
+      t.is(sync.status, 422);
+      t.is(header(sync, 'idempotent-replayed'), 'true');
+      t.is(sync.body.job_id, first.body.job_id);
       const async = await replicas.post(caller, body, { key, replica, path: JOBS });
-      assert.equal(async.status, 200);
-      assert.equal(header(async, 'idempotent-replayed'), 'true');
-      assert.equal(async.body.status, 'failed');
+      t.is(async.status, 200);
+      t.is(header(async, 'idempotent-replayed'), 'true');
+      t.is(async.body.status, 'failed');
     }
     const after = { available: 1, reserved: 0, reserves: 1, charged: 0 };
-    assert.deepEqual(await credits(caller), after);
+    t.deepEqual(await credits(caller), after);
   });
 
-  it('an expired job is 410 on replay, and reads expired, by the database’s clock', async () => {
+  test('an expired job is 410 on replay, and reads expired, by the database’s clock', async t => {
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
     const body = pictureBody();
     const first = await replicas.post(caller, body, { key });
-    assert.equal(first.status, 200);
+    t.is(first.status, 200);
     await replicas.database.kysely
       .updateTable('jobs')
       .set({ expires_at: 1 })
@@ -221,20 +281,20 @@ describeOnDatabases('two replicas', dialect => {
       .execute();
     for (const replica of [0, 1]) {
       const sync = await replicas.post(caller, body, { key, replica });
-      assert.equal(sync.status, 410);
-      assert.equal(sync.body.code, 'RESULT_EXPIRED');
-      assert.equal(sync.body.job_id, first.body.job_id);
-      assert.equal(header(sync, 'idempotent-replayed'), 'true');
+      t.is(sync.status, 410);
+      t.is(sync.body.code, 'RESULT_EXPIRED');
+      t.is(sync.body.job_id, first.body.job_id);
+      t.is(header(sync, 'idempotent-replayed'), 'true');
       const async = await replicas.post(caller, body, { key, replica, path: JOBS });
-      assert.equal(async.status, 200);
-      assert.equal(async.body.status, 'expired');
-      assert.equal(async.body.result, undefined);
-      assert.equal((await replicas.download(replica, first.body.result.url)).status, 410);
+      t.is(async.status, 200);
+      t.is(async.body.status, 'expired');
+      t.is(async.body.result, undefined);
+      t.is((await replicas.download(replica, first.body.result.url)).status, 410);
     }
-    assert.equal((await credits(caller)).charged, 1);
+    t.is((await credits(caller)).charged, 1);
   });
 
-  it('any field that differs is a conflict, on both, and costs nothing', async () => {
+  test('any field that differs is a conflict, on both, and costs nothing', async t => {
     const caller = await replicas.createCaller(2);
     const key = randomUUID();
     const body = pictureBody({ output_format: 'png' });
@@ -247,97 +307,407 @@ describeOnDatabases('two replicas', dialect => {
     ];
     for (const [index, other] of others.entries()) {
       const refused = await replicas.post(caller, other, { key, replica: index % 2 });
-      assert.equal(refused.status, 409);
-      assert.equal(refused.body.code, 'IDEMPOTENCY_CONFLICT');
-      assert.equal(refused.body.job_id, first.body.job_id);
+      t.is(refused.status, 409);
+      t.is(refused.body.code, 'IDEMPOTENCY_CONFLICT');
+      t.is(refused.body.job_id, first.body.job_id);
     }
     const spelling = { image_base64: `data:image/x;base64,${body.image_base64}` };
     const same = await replicas.post(caller, spelling, { key, replica: 1 });
-    assert.equal(same.status, 200);
-    assert.equal(same.body.job_id, first.body.job_id);
-    assert.equal((await credits(caller)).charged, 1);
+    t.is(same.status, 200);
+    t.is(same.body.job_id, first.body.job_id);
+    t.is((await credits(caller)).charged, 1);
   });
 
-  it('the same key under another API key is another request, and sees nothing', async () => {
+  test('the same key under another API key is another request, and sees nothing', async t => {
     const caller = await replicas.createCaller(2);
     const other = await replicas.addKey(caller.accountId);
     const key = randomUUID();
     const body = pictureBody();
     const first = await replicas.post(caller, body, { key });
     const second = await replicas.post(other, body, { key, replica: 1 });
-    assert.equal(second.status, 200);
-    assert.notEqual(second.body.job_id, first.body.job_id);
+    t.is(second.status, 200);
+    t.not(second.body.job_id, first.body.job_id);
     for (const replica of [0, 1]) {
       const hidden = await replicas.get(other, `${JOBS}/${first.body.job_id}`, { replica });
-      assert.equal(hidden.status, 404);
-      assert.equal(hidden.body.code, 'JOB_NOT_FOUND');
+      t.is(hidden.status, 404);
+      t.is(hidden.body.code, 'JOB_NOT_FOUND');
     }
   });
 
-  it('a refused request is not remembered: the key works once there is credit', async () => {
+  test('a refused request is not remembered: the key works once there is credit', async t => {
     const caller = await replicas.createCaller(0);
     const key = randomUUID();
     const body = pictureBody();
     for (const replica of [0, 1]) {
       const refused = await replicas.post(caller, body, { key, replica });
-      assert.equal(refused.status, 402);
-      assert.equal(refused.body.code, 'INSUFFICIENT_CREDITS');
+      t.is(refused.status, 402);
+      t.is(refused.body.code, 'INSUFFICIENT_CREDITS');
     }
     await replicas.stores.ledger.grant(caller.accountId, 1, 'later');
     const other = await replicas.post(caller, pictureBody(), { key, replica: 1 });
-    assert.equal(other.status, 200, 'not even its content was remembered');
+    t.is(other.status, 200, 'not even its content was remembered');
   });
 
-  it('a retryable failure frees the key; those who had joined get that failure', async t => {
-    const waits = t.mock.method(WaitForJob.prototype, 'wait');
+  test('a retryable failure frees the key; those who had joined get that failure', async t => {
+    const waits = sinon.spy(WaitForJob.prototype, 'wait');
+    t.teardown(() => waits.restore());
     const gate = Promise.withResolvers<void>();
-    node.script = async exchange => {
+    scripted(t, async exchange => {
       exchange.admit();
       await exchange.receive();
       await gate.promise;
       exchange.fail('NODE_FAULT');
-    };
+    });
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
     const body = pictureBody();
-    const runsBefore = node.headers.length;
+    const begun = nextAttempt();
     const sent = [0, 1].map(replica => replicas.post(caller, body, { key, replica }));
-    await until(() => node.headers.length > runsBefore, 'the attempt');
-    await until(() => waits.mock.callCount() === 2, 'both wait');
+    await begun;
+    await until(() => waits.callCount === 2, 'both wait');
     gate.resolve();
     const failures = await Promise.all(sent);
     node.script = cutOut;
     for (const failure of failures) {
-      assert.equal(failure.status, 422, JSON.stringify(failure.body));
-      assert.equal(failure.body.retryable, true);
-      assert.equal(failure.body.job_id, failures[0]?.body.job_id);
+      t.is(failure.status, 422, JSON.stringify(failure.body));
+      t.true(failure.body.retryable);
+      t.is(failure.body.job_id, failures[0]?.body.job_id);
     }
     const before = { available: 1, reserved: 0, reserves: 1, charged: 0 };
-    assert.deepEqual(await credits(caller), before);
+    t.deepEqual(await credits(caller), before);
     const again = await replicas.post(caller, body, { key, replica: 1 });
-    assert.equal(again.status, 200);
-    assert.notEqual(again.body.job_id, failures[0]?.body.job_id);
-    assert.equal((await credits(caller)).charged, 1);
+    t.is(again.status, 200);
+    t.not(again.body.job_id, failures[0]?.body.job_id);
+    t.is((await credits(caller)).charged, 1);
   });
 
-  it('a caller that hangs up cancels nothing', async () => {
-    const gate = new Gate();
-    node.script = gate.script;
+  test('a caller that hangs up cancels nothing', async t => {
+    const gate = gated(t);
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
     const body = pictureBody();
-    const runsBefore = node.headers.length;
+    const begun = nextAttempt();
     const hangUp = new AbortController();
     const sent = replicas.post(caller, body, { key, signal: hangUp.signal });
-    await until(() => node.headers.length > runsBefore, 'the inference');
+    await begun;
     hangUp.abort();
-    await assert.rejects(sent);
+    await t.throwsAsync(sent);
     gate.open();
     const answer = await replicas.post(caller, body, { key, replica: 1 });
-    node.script = cutOut;
-    assert.equal(answer.status, 200);
-    assert.equal(runsOf(answer.body.job_id), 1);
-    assert.equal((await credits(caller)).charged, 1);
+    t.is(answer.status, 200);
+    t.is(runsOf(answer.body.job_id), 1);
+    t.is((await credits(caller)).charged, 1);
     await assertBalanced(replicas.stores);
+  });
+
+  test('twins of both replicas, of JSON and of pictures, make one job and are charged once', async t => {
+    const caller = await replicas.createCaller(1);
+    const [key, body] = [randomUUID(), pictureBody()];
+    const sent = Array.from({ length: 20 }, (_, index) =>
+      picture(caller, index % 2, {
+        key,
+        body,
+        accept: index % 4 < 2 ? 'image/png' : 'application/json',
+      }),
+    );
+    const answers = await Promise.all(sent);
+    t.deepEqual([...new Set(answers.map(({ status }) => status))], [200]);
+    const pictures = answers.filter(({ headers }) => headers.get('x-job-id') !== null);
+    t.is(pictures.length, sent.length / 2);
+    const jobs = answers
+      .filter(answer => !pictures.includes(answer))
+      .map(({ bytes }) => JSON.parse(bytes.toString()));
+    const ids = pictures.map(({ headers }) => headers.get('x-job-id'));
+    t.is(new Set([...ids, ...jobs.map(({ job_id }) => job_id)]).size, 1);
+    const file = await replicas.download(1, jobs[0].result.url);
+    for (const { bytes, headers } of pictures) {
+      t.deepEqual(bytes, file.bytes);
+      t.is(headers.get('content-location'), jobs[0].result.url);
+    }
+    const charged = answers.map(({ headers }) => headers.get('x-credits-charged')).sort();
+    t.deepEqual(charged, [...Array(sent.length - 1).fill('0'), '1']);
+    t.is((await credits(caller)).charged, 1);
+    await assertBalanced(replicas.stores);
+  });
+
+  test('a picture that one replica made is replayed by the other', async t => {
+    const caller = await replicas.createCaller(1);
+    const request = { key: randomUUID(), body: pictureBody(), accept: 'image/webp' };
+    const first = await picture(caller, 0, request);
+    t.is(first.status, 200);
+    const again = await picture(caller, 1, request);
+    t.deepEqual(again.bytes, first.bytes);
+    t.is(again.headers.get('idempotent-replayed'), 'true');
+    t.is(again.headers.get('content-type'), 'image/webp');
+    const other = await picture(caller, 1, { ...request, accept: 'image/avif' });
+    t.is(other.status, 409);
+  });
+
+  /** The answer as its bytes. */
+  async function picture(caller: Caller, replica: number, request: Record<string, unknown>) {
+    const { key, body, accept } = request as { key: string; body: object; accept: string };
+    const sent = { path: '/v1/matting', key, headers: { accept } };
+    const answer = await submitTo(replicas.url(replica, ''), caller.token, body, sent);
+    const { status, headers } = answer;
+    return { status, headers, bytes: Buffer.from(await answer.arrayBuffer()) };
+  }
+
+  test('an account gets its rate through, and at most a block a replica more', async t => {
+    const { rateQuotas } = replicas.stores;
+    const minute = async () => Math.floor((await rateQuotas.nowMs()) / RATE_WINDOW_MS);
+    // Another minute is another count: what one began in is taken again in the next.
+    let began: number;
+    let caller: Caller;
+    let statuses: number[];
+    let last: RestAnswer[];
+    do {
+      began = await minute();
+      caller = await replicas.createCaller(5);
+      ({ statuses, last } = await overLimit(caller));
+    } while ((await minute()) !== began);
+    t.deepEqual([...new Set(statuses)].sort(), [400, 429]);
+    const passed = statuses.filter(status => status === 400).length;
+    t.true(passed >= LIMIT - BLOCK && passed <= LIMIT + 2 * BLOCK, `${passed} of ${LIMIT}`);
+    for (const answer of last) {
+      t.is(answer.status, 429);
+      t.is(answer.body.code, 'RATE_LIMITED');
+      t.true(Number(header(answer, 'retry-after')) <= 60);
+      t.regex(header(answer, 'ratelimit') ?? '', /^"submissions";r=0;t=\d+$/);
+    }
+    // Reads are another count.
+    const read = await replicas.get(caller, '/v1/account');
+    t.deepEqual([read.status, read.body], [200, { credits: { available: 5, reserved: 0 } }]);
+  });
+
+  /** What is wrong with a body is counted: both keys of the account, both replicas, at once. */
+  async function overLimit(caller: Caller) {
+    const second = await replicas.addKey(caller.accountId);
+    const sent = Array.from({ length: LIMIT + 30 }, (_, index) =>
+      replicas.post(index % 3 === 0 ? second : caller, {}, { replica: index % 2 }),
+    );
+    const statuses = (await Promise.all(sent)).map(({ status }) => status);
+    const last: RestAnswer[] = [];
+    // From here on every replica knows that nothing is left, but for what it leased itself.
+    for (const replica of [0, 1]) {
+      let answer = await replicas.post(caller, {}, { replica });
+      for (let left = BLOCK; answer.status !== 429 && left > 0; left -= 1) {
+        answer = await replicas.post(caller, {}, { replica });
+      }
+      last.push(answer);
+    }
+    return { statuses, last };
+  }
+
+  test('a change, a rotation and a revocation of a key by another process are followed', async t => {
+    const { apiKeys } = replicas.stores;
+    const caller = await replicas.createCaller(1);
+    const other = await replicas.addKey(caller.accountId);
+    const { accountId, apiKeyId } = caller;
+    const by = { accountId, actor: { kind: 'operator' } } as const;
+    /** What both answer to each, once what they remember of a key is over. */
+    const statuses = async (...of: Caller[]) => {
+      const asked = of.flatMap(one =>
+        [0, 1].map(replica => replicas.get(one, '/v1/account', { replica })),
+      );
+      return (await Promise.all(asked)).map(({ status }) => status);
+    };
+    const forgotten = () => delay(API_KEY_MEMORY_MS);
+    t.deepEqual(await statuses(caller, other), [200, 200, 200, 200]);
+    await apiKeys.change(apiKeyId, by, { policy: { scopes: ['submit'] } });
+    await apiKeys.revoke(other.apiKeyId, by);
+    await forgotten();
+    t.deepEqual(await statuses(caller, other), [403, 403, 401, 401]);
+    await apiKeys.change(apiKeyId, by, { policy: {} });
+    const rotated = await apiKeys.rotate(apiKeyId, { ...by, overlapMs: 60_000 });
+    assert.ok(rotated);
+    const next = { ...caller, token: rotated.token };
+    t.deepEqual(await statuses(next), [200, 200], 'a new secret is good at once');
+    await forgotten();
+    t.deepEqual(await statuses(caller, next), [200, 200, 200, 200]);
+    const [key, body] = [randomUUID(), pictureBody()];
+    const made = await replicas.post(caller, body, { path: JOBS, key, replica: 0 });
+    const again = await replicas.post(next, body, { path: JOBS, key, replica: 1 });
+    t.is(again.body.job_id, made.body.job_id, 'one job under both secrets');
+    await apiKeys.rotate(apiKeyId, { ...by, overlapMs: 0 });
+    await forgotten();
+    t.deepEqual(await statuses(caller, next), [401, 401, 401, 401]);
+  });
+
+  const hook = () => ({ callback_url: receiver.url(), callback_secret: SECRET });
+
+  async function finalCallback(caller: Caller, jobId: string, replica: number) {
+    const read = () => replicas.get(caller, `${JOBS}/${jobId}`, { replica });
+    await until(async () => (await read()).body.callback.status !== 'pending');
+    return (await read()).body;
+  }
+
+  test('notifications › come for a synchronous request too, with the job as GET shows it', async t => {
+    const caller = await replicas.createCaller(1);
+    const answer = await replicas.post(caller, pictureBody(hook()), { replica: 1 });
+    t.is(answer.status, 200);
+    const { job_id: jobId } = answer.body;
+    for (const replica of [0, 1]) {
+      const { callback, ...job } = await finalCallback(caller, jobId, replica);
+      t.deepEqual(
+        [callback.status, callback.attempts, callback.last_status_code, callback.next_attempt_at],
+        ['delivered', 1, 204, null],
+      );
+      t.true(Date.parse(callback.last_attempt_at) >= Date.parse(job.finished_at) - 1);
+      const [delivery, ...more] = receiver.of(jobId);
+      t.deepEqual(more, []);
+      assert.ok(delivery);
+      t.true(delivery.signatureHolds);
+      const told = { type: 'matting.job.succeeded', timestamp: job.finished_at, job_id: jobId };
+      t.deepEqual(JSON.parse(delivery.body.toString()), { ...told, data: job });
+    }
+  });
+
+  test('notifications › report a failure, and show the caller when they fail themselves', async t => {
+    const caller = await replicas.createCaller(1);
+    scripted(t, async exchange => exchange.fail('PROCESSING_FAILED'));
+    receiver.answer = (_delivery, response) => void response.writeHead(500).end();
+    const { body } = await replicas.post(caller, pictureBody(hook()), { path: JOBS });
+    const job = await finalCallback(caller, body.job_id, 1);
+    t.deepEqual(
+      [job.status, job.callback.status, job.callback.attempts, job.callback.last_status_code],
+      ['failed', 'failed', 3, 500],
+    );
+    const [delivery] = receiver.of(body.job_id);
+    t.is(JSON.parse(String(delivery?.body)).type, 'matting.job.failed');
+  });
+
+  test('notifications › are refused an address beside the allowed one, and nothing is reserved', async t => {
+    const caller = await replicas.createCaller(1);
+    const callback_url = `http://127.0.0.2:${receiver.port}/`;
+    const refused = await replicas.post(caller, pictureBody({ ...hook(), callback_url }));
+    t.deepEqual([refused.status, refused.body.code], [400, 'INVALID_CALLBACK']);
+    t.is((await credits(caller)).available, 1);
+  });
+
+  function removebg(caller: Caller, body: unknown, replica = 0): Promise<RestAnswer> {
+    const headers = { accept: 'application/json' };
+    return replicas.post(caller, body, { replica, path: '/v1.0/removebg', headers });
+  }
+
+  async function spent(caller: Caller): Promise<number> {
+    const { reserved, charged } = await credits(caller);
+    assert.equal(reserved, 0);
+    await assertBalanced(replicas.stores, caller.accountId);
+    return charged;
+  }
+
+  /** As if the job had been submitted so long ago. */
+  async function age(jobId: string, ageMs: number): Promise<void> {
+    const job = await replicas.stores.jobs.find(jobId);
+    assert.ok(job);
+    const jobs = replicas.database.kysely.updateTable('jobs').where('id', '=', jobId);
+    await jobs.set({ created_at: job.readAtMs - ageMs }).execute();
+  }
+
+  const removebgTwins = (caller: Caller, body: unknown) =>
+    Promise.all(Array.from({ length: 20 }, (_, index) => removebg(caller, body, index % 2)));
+
+  test('remove.bg › makes one job of twins, answers all with its picture, and charges one of them', async t => {
+    const caller = await replicas.createCaller(1);
+    const answers = await removebgTwins(caller, removebgBody());
+    for (const answer of answers) t.is(answer.status, 200, JSON.stringify(answer.body));
+    t.is(new Set(answers.map(removebgJob)).size, 1);
+    t.is(new Set(answers.map(({ body: { data } }) => data.result_b64)).size, 1);
+    const charged = answers.map(answer => header(answer, 'x-credits-charged')).sort();
+    t.deepEqual(charged, [...Array(answers.length - 1).fill('0'), '1']);
+    t.is(await spent(caller), 1);
+  });
+
+  test('remove.bg › answers 503 where it takes too long, goes on, and charges the retry nothing more', async t => {
+    const gate = gated(t);
+    const waits = shortWaits(t, 50);
+    const caller = await replicas.createCaller(1);
+    const body = removebgBody({ crop: 'false', size: 'auto' });
+    const late = await removebg(caller, body);
+    t.is(late.status, 503);
+    t.is(removebgCode(late), 'service_unavailable');
+    t.regex(header(late, 'retry-after') ?? '', /^[1-9]\d*$/);
+    t.is(header(late, 'x-credits-charged'), '0');
+    const still = await removebg(caller, body, 1);
+    t.deepEqual([still.status, removebgJob(still)], [503, removebgJob(late)]);
+    waits.restore();
+    gate.open();
+    const done = await removebg(caller, body, 1);
+    t.deepEqual([done.status, removebgJob(done)], [200, removebgJob(late)]);
+    t.is(await spent(caller), 1);
+  });
+
+  test('remove.bg › replays for ten minutes, then makes one new job of requests on both replicas', async t => {
+    const caller = await replicas.createCaller(3);
+    const body = removebgBody();
+    const first = await removebg(caller, body);
+    t.is(header(first, 'x-credits-charged'), '1');
+    await age(removebgJob(first), REMOVEBG_REMEMBERED_MS - 60_000);
+    const replay = await removebg(caller, body, 1);
+    t.deepEqual([replay.status, removebgJob(replay)], [200, removebgJob(first)]);
+    t.is(header(replay, 'x-credits-charged'), '0');
+    t.deepEqual(replay.body, first.body);
+    await age(removebgJob(first), REMOVEBG_REMEMBERED_MS);
+    const [made, ...more] = new Set((await removebgTwins(caller, body)).map(removebgJob));
+    t.deepEqual(more, []);
+    t.not(made, removebgJob(first));
+    t.is(await spent(caller), 2);
+  });
+
+  test('remove.bg › makes the next job where a replica died after it had freed the key', async t => {
+    const caller = await replicas.createCaller(2);
+    const body = removebgBody();
+    const jobId = removebgJob(await removebg(caller, body));
+    await age(jobId, REMOVEBG_REMEMBERED_MS);
+    const { jobs } = replicas.stores;
+    const { idempotencyKeyHash } = (await jobs.find(jobId)) ?? {};
+    await jobs.freeKey(jobId, idempotencyKeyHash ?? '', REMOVEBG_REMEMBERED_MS);
+    const [a, b] = await Promise.all([removebg(caller, body), removebg(caller, body, 1)]);
+    t.deepEqual([a.status, b.status, removebgJob(a)], [200, 200, removebgJob(b)]);
+    t.is(await spent(caller), 2);
+  });
+
+  test('remove.bg › replays a failure by the picture, and costs nothing', async t => {
+    scripted(t, failing('PROCESSING_FAILED'));
+    const caller = await replicas.createCaller(1);
+    const body = removebgBody();
+    const first = await removebg(caller, body);
+    t.deepEqual([first.status, removebgCode(first)], [400, 'failed_to_read_image']);
+    node.script = cutOut;
+    const again = await removebg(caller, body, 1);
+    t.deepEqual([again.status, removebgJob(again)], [400, removebgJob(first)]);
+    await age(removebgJob(first), REMOVEBG_REMEMBERED_MS);
+    t.is((await removebg(caller, body, 1)).status, 200);
+    t.is(await spent(caller), 1);
+  });
+
+  test('remove.bg › takes a region that the node finds empty for the request’s fault, and asks no other', async t => {
+    scripted(t, failing('INVALID_PARAMETER'));
+    const caller = await replicas.createCaller(1);
+    const seen = node.headers.length;
+    const answer = await removebg(caller, removebgBody({ roi: '1px 1px 3px 2px' }));
+    t.is(answer.status, 400, JSON.stringify(answer.body));
+    t.is(node.headers.length, seen + 1);
+    t.is(await spent(caller), 0);
+  });
+
+  test('remove.bg › makes jobs of their own for other parameters, other keys, and other interfaces', async t => {
+    const caller = await replicas.createCaller(9);
+    const other = await replicas.addKey(caller.accountId);
+    const body = removebgBody();
+    const answers = [
+      await removebg(caller, body),
+      await removebg(caller, { ...body, format: 'webp' }),
+      await removebg(other, body),
+      await removebg(caller, { ...body, type: 'person', add_shadow: true }, 1),
+    ];
+    const [first, webp, others, unrendered] = answers.map(removebgJob);
+    t.is(new Set([first, webp, others]).size, 3);
+    // What is not rendered makes no other picture.
+    t.is(unrendered, first);
+    const v1 = await replicas.post(caller, { image_base64: body.image_file_b64 });
+    t.is(v1.status, 200);
+    t.not(v1.body.job_id, first);
+    t.is(await spent(caller), 4);
   });
 });

@@ -4,10 +4,10 @@
  * process that was replaced meanwhile is fenced off; nothing is done twice, and no credit is lost.
  */
 import assert from 'node:assert/strict';
-import { afterEach, beforeEach, it } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import {
   createTestDatabase,
-  describeOnDatabases,
+  onDatabases,
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
@@ -19,30 +19,33 @@ import { assertBalanced, fundedCaller, storesOn } from '../store/fixtures.ts';
 import { Child, planeEnv, ReplicaChild } from '../support/child.ts';
 import { pictureBody, resultPath, submitTo } from '../support/replicas.ts';
 
-describeOnDatabases('processes that stop', dialect => {
+const test = ava.serial;
+
+onDatabases(test, 'processes that stop', (test, dialect) => {
   let directory: string;
-  let test: TestDatabase;
+  let fixture: TestDatabase;
   let stores: Stores;
   let token: string;
   let accountId: string;
   const children: Child[] = [];
   const nodes: ScriptedNode[] = [];
 
-  beforeEach(async context => {
-    directory = await temporaryFolder(context);
-    test = await createTestDatabase(dialect);
-    stores = storesOn(await test.open());
-    ({ accountId, token } = await fundedCaller(stores, 100));
-  });
-
-  afterEach(async () => {
+  const cleanUp = async () => {
     await Promise.all(children.splice(0).map(child => child.end()));
     for (const node of nodes.splice(0)) await node.down();
-    await test.close();
-  });
+    await fixture.close();
+  };
+
+  const prepare = async (t: ExecutionContext) => {
+    directory = await temporaryFolder(t);
+    fixture = await createTestDatabase(dialect);
+    t.teardown(cleanUp);
+    stores = storesOn(await fixture.open());
+    ({ accountId, token } = await fundedCaller(stores, 100));
+  };
 
   async function startReplica(name: string): Promise<ReplicaChild> {
-    const child = await ReplicaChild.start(planeEnv(directory, test.url), { name });
+    const child = await ReplicaChild.start(planeEnv(directory, fixture.url), { name });
     children.push(child);
     return child;
   }
@@ -73,7 +76,8 @@ describeOnDatabases('processes that stop', dialect => {
     await assertBalanced(stores);
   }
 
-  it('a control plane: its job is taken over, and what it brings late is void', async () => {
+  test('a control plane: its job is taken over, and what it brings late is void', async t => {
+    await prepare(t);
     const first = await startReplica('first');
     const { promise: held, resolve: release } = Promise.withResolvers<void>();
     const node = await ScriptedNode.start({
@@ -105,20 +109,21 @@ describeOnDatabases('processes that stop', dialect => {
     const later = await submit(first.ports.http);
     await until(async () => (await stores.jobs.find(later.jobId))?.finishedAtMs != null, 'later');
     const job = await stores.jobs.find(jobId);
-    assert.equal(job?.fence, 2);
-    assert.equal(job?.takeovers, 1);
-    assert.deepEqual(job?.result, taken?.result, 'the second result stands');
-    assert.deepEqual(
+    t.is(job?.fence, 2);
+    t.is(job?.takeovers, 1);
+    t.deepEqual(job?.result, taken?.result, 'the second result stands');
+    t.deepEqual(
       node.headers.filter(header => header.jobId === jobId).map(({ attempt }) => attempt),
       [1, 2],
     );
-    assert.deepEqual(await resultOf(jobId, first.ports.http), cutOutOf(picture));
+    t.deepEqual(await resultOf(jobId, first.ports.http), cutOutOf(picture));
     const credits = await stores.ledger.credits(accountId);
-    assert.deepEqual([credits?.available, credits?.reserved], [98, 0]);
+    t.deepEqual([credits?.available, credits?.reserved], [98, 0]);
     await assertBalanced(stores);
   });
 
-  it('a node: it is not a member when its lease is over, and goes on when it is back', async () => {
+  test('a node: it is not a member when its lease is over, and goes on when it is back', async t => {
+    await prepare(t);
     const { ports } = await startReplica('only');
     const args = ['sleeper', String(ports.registry)];
     const sleeper = new Child('stub-node-process.ts', args);
@@ -129,12 +134,12 @@ describeOnDatabases('processes that stop', dialect => {
     sleeper.process.kill('SIGSTOP');
     await until(async () => (await stores.nodes.listLive()).length === 0, 'the end of its lease');
     const lease = async () => (await stores.jobs.find(jobId))?.lease;
-    assert.ok(await lease(), 'the job stays with its control plane');
+    t.truthy(await lease(), 'the job stays with its control plane');
     sleeper.process.kill('SIGCONT');
     sleeper.process.stdin?.write('go on\n');
     await assertDoneOnce(jobId, picture, ports.http);
     await until(async () => (await stores.nodes.listLive()).length === 1, 'its return');
     const given = sleeper.lines.filter(line => line.startsWith(jobId));
-    assert.deepEqual(given, [`${jobId} 1`], 'one attempt, which outlived the pause');
+    t.deepEqual(given, [`${jobId} 1`], 'one attempt, which outlived the pause');
   });
 });

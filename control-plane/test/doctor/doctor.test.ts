@@ -1,18 +1,19 @@
 /** `matting doctor` beside a control plane that runs, and where something is wrong. */
-import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import ava from 'ava';
 import { sql } from 'kysely';
 import type { Finding, Summary } from '#program/doctor/findings.ts';
-import { describeOnDatabases, skipReason } from '../../../test/support/database.ts';
+import { groupIf, onDatabases, skipReason } from '../../../test/support/database.ts';
 import type { DatabaseDialect } from '../../src/store/database/clock.ts';
 import { TEST_TOKEN } from '../nodes/scripted-node.ts';
 import { type Env, runCli as run } from '../support/cli.ts';
 import { Replicas } from '../support/replicas.ts';
+
+const test = ava.serial;
 
 interface Examined {
   readonly code: number;
@@ -56,75 +57,75 @@ async function openReplica(dialect: DatabaseDialect) {
   return { replicas, env, dataDir };
 }
 
-describeOnDatabases('the doctor', dialect => {
+onDatabases(test, 'the doctor', (test, dialect) => {
   let opened: Awaited<ReturnType<typeof openReplica>>;
   let env: Env;
 
-  before(async () => {
+  test.before(async () => {
     opened = await openReplica(dialect);
     env = opened.env;
   });
-  after(async () => {
+  test.after.always(async () => {
     await opened.replicas.close();
     await rm(opened.dataDir, { recursive: true });
   });
 
-  it('fails without a node, by the control plane and by the fleet', async () => {
+  test('fails without a node, by the control plane and by the fleet', async t => {
     const { code, of } = await doctor(env);
-    assert.equal(code, 1);
-    assert.deepEqual(of('control plane'), ['failure: not ready: no-node-yet']);
-    assert.deepEqual(of('nodes'), ['failure: none of 0 takes images: nothing is cut out']);
+    t.is(code, 1);
+    t.deepEqual(of('control plane'), ['failure: not ready: no-node-yet']);
+    t.deepEqual(of('nodes'), ['failure: none of 0 takes images: nothing is cut out']);
   });
 
-  it('finds nothing that fails where everything is there', async () => {
+  test('finds nothing that fails where everything is there', async t => {
     const node = await opened.replicas.addNode();
     const { code, summary, findings, of } = await doctor(env);
-    assert.deepEqual([code, summary.failures], [0, 0], JSON.stringify(findings));
-    assert.match(of('control plane').join(), /^ok: ready at/);
-    assert.match(of('database').join('\n'), /^ok: (SQLite|MariaDB|MySQL) .* answers in/m);
-    assert.deepEqual(of('migrations'), ['ok: the database is up to date']);
-    assert.ok(of('secrets').includes('ok: the key opens what the database holds'));
-    assert.match(of('nodes').join('\n'), /^ok: 1 of 1 take images/m);
-    assert.match(of(`node ${node.nodeId}`).join(), /^warning: takes connections at/);
-    assert.match(of('storage').join(), /^ok: the directory of MATTING_STORAGE_URL does all 7/);
-    assert.deepEqual(of('ledger'), ['warning: it was never checked']);
-    assert.equal((await doctor(env, '--strict')).code, 1);
+    t.deepEqual([code, summary.failures], [0, 0], JSON.stringify(findings));
+    t.regex(of('control plane').join(), /^ok: ready at/);
+    t.regex(of('database').join('\n'), /^ok: (SQLite|MariaDB|MySQL) .* answers in/m);
+    t.deepEqual(of('migrations'), ['ok: the database is up to date']);
+    t.true(of('secrets').includes('ok: the key opens what the database holds'));
+    t.regex(of('nodes').join('\n'), /^ok: 1 of 1 take images/m);
+    t.regex(of(`node ${node.nodeId}`).join(), /^warning: takes connections at/);
+    t.regex(of('storage').join(), /^ok: the directory of MATTING_STORAGE_URL does all 7/);
+    t.deepEqual(of('ledger'), ['warning: it was never checked']);
+    t.is((await doctor(env, '--strict')).code, 1);
   });
 
-  it('knows how the last check of the ledger ended', async () => {
-    assert.equal((await run(env, 'credits', 'check')).code, 0);
-    assert.match((await doctor(env)).of('ledger').join(), /^ok: checked 0 hours ago/);
+  test('knows how the last check of the ledger ended', async t => {
+    t.is((await run(env, 'credits', 'check')).code, 0);
+    t.regex((await doctor(env)).of('ledger').join(), /^ok: checked 0 hours ago/);
   });
 
-  it('names a drained node', async () => {
+  test('names a drained node', async t => {
     const [node] = opened.replicas.nodes;
-    assert.equal((await run(env, 'nodes', 'drain', node?.nodeId ?? '')).code, 0);
+    t.is((await run(env, 'nodes', 'drain', node?.nodeId ?? '')).code, 0);
     const { code, of } = await doctor(env);
-    assert.equal(code, 1);
-    assert.ok(of('nodes').includes(`warning: 1 are drained: ${node?.nodeId}`));
+    t.is(code, 1);
+    t.true(of('nodes').includes(`warning: 1 are drained: ${node?.nodeId}`));
     await run(env, 'nodes', 'undrain', node?.nodeId ?? '');
   });
 
-  it('fails with another key than the database was used with', async () => {
+  test('fails with another key than the database was used with', async t => {
     const other = { ...env, MATTING_SECRETS_KEY: randomBytes(32).toString('hex') };
     const { code, of } = await doctor(other);
-    assert.equal(code, 1);
-    assert.match(of('secrets').join('\n'), /^failure: MATTING_SECRETS_KEY is not the key/m);
+    t.is(code, 1);
+    t.regex(of('secrets').join('\n'), /^failure: MATTING_SECRETS_KEY is not the key/m);
     const changing = { ...other, MATTING_SECRETS_KEY_PREVIOUS: KEY };
-    assert.match((await doctor(changing)).of('secrets').join('\n'), /^warning: .*being changed/m);
+    t.regex((await doctor(changing)).of('secrets').join('\n'), /^warning: .*being changed/m);
   });
 
-  it('names what is wrong with the environment, and looks at the rest all the same', async () => {
+  test('names what is wrong with the environment, and looks at the rest all the same', async t => {
     const wrong = { ...env, MATTING_PORT: 'eighty', MATTING_RESLUT_TTL_MS: '5' };
     const { code, of } = await doctor(wrong);
-    assert.equal(code, 1);
+    t.is(code, 1);
     const [first, second] = of('configuration');
-    assert.match(first ?? '', /^failure: MATTING_PORT must be/);
-    assert.match(second ?? '', /^warning: .*MATTING_RESLUT_TTL_MS \(MATTING_RESULT_TTL_MS\?\)/);
-    assert.deepEqual(of('migrations'), ['ok: the database is up to date']);
+    t.regex(first ?? '', /^failure: MATTING_PORT must be/);
+    t.regex(second ?? '', /^warning: .*MATTING_RESLUT_TTL_MS \(MATTING_RESULT_TTL_MS\?\)/);
+    t.deepEqual(of('migrations'), ['ok: the database is up to date']);
   });
 
-  it('works beside a newer schema, unless that left no way back', async () => {
+  test('works beside a newer schema, unless that left no way back', async t => {
     const { kysely } = opened.replicas.database;
     const judged = async (name: string) => {
       const row = sql`insert into kysely_migration values (${name}, '2030-01-01T00:00:00.000Z')`;
@@ -137,116 +138,117 @@ describeOnDatabases('the doctor', dialect => {
       ['9998-more', 'warning'],
       ['9999-other-no-way-back', 'failure'],
     ] as const) {
-      assert.deepEqual(await judged(name), [`${status}: a newer version made ${name}`]);
+      t.deepEqual(await judged(name), [`${status}: a newer version made ${name}`]);
     }
   });
 
-  it('calls a token of an example weak, and prints no secret', async () => {
+  test('calls a token of an example weak, and prints no secret', async t => {
     const weak = { ...env, MATTING_NODE_TOKEN: 'A-LONG-RANDOM-TOKEN' };
     const { out } = await run(weak, 'doctor');
-    assert.match(out, /^warning +secrets +MATTING_NODE_TOKEN holds words of an example$/m);
-    for (const secret of [KEY, 'A-LONG-RANDOM-TOKEN']) assert.ok(!out.includes(secret));
+    t.regex(out, /^warning +secrets +MATTING_NODE_TOKEN holds words of an example$/m);
+    for (const secret of [KEY, 'A-LONG-RANDOM-TOKEN']) t.false(out.includes(secret));
   });
 
-  it('reminds of a second token, and of a weak one', async () => {
+  test('reminds of a second token, and of a weak one', async t => {
     const token = randomBytes(24).toString('hex');
     const found = async (accepted: string) =>
       (await doctor({ ...env, MATTING_NODE_TOKEN_ACCEPTED: accepted })).of('secrets').join('\n');
     const reminder = 'warning: MATTING_NODE_TOKEN_ACCEPTED is set: a second token opens the reg';
-    assert.ok((await found(token)).includes(reminder));
-    assert.doesNotMatch(await found(token), /ACCEPTED (holds|can hold)/);
+    t.true((await found(token)).includes(reminder));
+    t.notRegex(await found(token), /ACCEPTED (holds|can hold)/);
     const weak = await found('change-me-change-me');
-    assert.ok(weak.includes(reminder));
-    assert.match(weak, /^warning: MATTING_NODE_TOKEN_ACCEPTED holds words of an example$/m);
+    t.true(weak.includes(reminder));
+    t.regex(weak, /^warning: MATTING_NODE_TOKEN_ACCEPTED holds words of an example$/m);
   });
 });
 
-describe('the doctor and a user of the database', { skip: skipReason('mysql') }, () => {
-  let opened: Awaited<ReturnType<typeof openReplica>>;
+const ofUser = groupIf(
+  skipReason('mysql') === false,
+  test,
+  'the doctor and a user of the database',
+);
+let opened: Awaited<ReturnType<typeof openReplica>>;
 
-  before(async () => {
-    opened = await openReplica('mysql');
-  });
-  after(async () => {
-    await opened.replicas.close();
-    await rm(opened.dataDir, { recursive: true });
-  });
+ofUser.before(async () => {
+  opened = await openReplica('mysql');
+});
+ofUser.after.always(async () => {
+  await opened.replicas.close();
+  await rm(opened.dataDir, { recursive: true });
+});
 
-  async function asUser(name: string, grants: string): Promise<string[]> {
-    const { kysely } = opened.replicas.database;
-    const url = new URL(opened.env.MATTING_DATABASE_URL ?? '');
-    const schema = url.pathname.slice(1);
-    const password = randomBytes(12).toString('hex');
-    await sql.raw(`create user '${name}'@'%' identified by '${password}'`).execute(kysely);
-    await sql.raw(`create user '${name}'@'localhost' identified by '${password}'`).execute(kysely);
-    for (const host of ['%', 'localhost']) {
-      const statement = grants.replaceAll('SCHEMA', schema);
-      await sql.raw(`grant ${statement} to '${name}'@'${host}'`).execute(kysely);
-    }
-    try {
-      url.username = name;
-      url.password = password;
-      const { of } = await doctor({ ...opened.env, MATTING_DATABASE_URL: url.href });
-      return of('database');
-    } finally {
-      await sql.raw(`drop user '${name}'@'%', '${name}'@'localhost'`).execute(kysely);
-    }
+async function asUser(name: string, grants: string): Promise<string[]> {
+  const { kysely } = opened.replicas.database;
+  const url = new URL(opened.env.MATTING_DATABASE_URL ?? '');
+  const schema = url.pathname.slice(1);
+  const password = randomBytes(12).toString('hex');
+  await sql.raw(`create user '${name}'@'%' identified by '${password}'`).execute(kysely);
+  await sql.raw(`create user '${name}'@'localhost' identified by '${password}'`).execute(kysely);
+  for (const host of ['%', 'localhost']) {
+    const statement = grants.replaceAll('SCHEMA', schema);
+    await sql.raw(`grant ${statement} to '${name}'@'${host}'`).execute(kysely);
   }
+  try {
+    url.username = name;
+    url.password = password;
+    const { of } = await doctor({ ...opened.env, MATTING_DATABASE_URL: url.href });
+    return of('database');
+  } finally {
+    await sql.raw(`drop user '${name}'@'%', '${name}'@'localhost'`).execute(kysely);
+  }
+}
 
-  it('needs four rights on its database and no more', async () => {
-    const found = await asUser('four', 'select, insert, update, delete on SCHEMA.*');
-    assert.ok(found.includes('ok: takes writes, and the user has the rights it needs'));
-  });
-
-  it('fails without one of them', async () => {
-    const found = await asUser('three', 'select, insert, update on SCHEMA.*');
-    assert.ok(found.includes('failure: the user may not DELETE'), found.join('\n'));
-  });
-
-  it('is warned of rights that no fail-over protects from', async () => {
-    const found = await asUser('wide', 'all on *.*');
-    assert.match(found.join('\n'), /^warning: the user has ALL PRIVILEGES on the whole server$/m);
-  });
+ofUser('needs four rights on its database and no more', async t => {
+  const found = await asUser('four', 'select, insert, update, delete on SCHEMA.*');
+  t.true(found.includes('ok: takes writes, and the user has the rights it needs'));
 });
 
-describe('the doctor before the first start', () => {
-  it('makes nothing, and says what is not there', async () => {
-    const dataDir = path.join(tmpdir(), `matting-doctor-none-${randomBytes(4).toString('hex')}`);
-    const { code, of } = await doctor({
-      MATTING_DATA_DIR: dataDir,
-      MATTING_NODE_TOKEN: randomBytes(24).toString('hex'),
-      MATTING_PORT: '0',
-      MATTING_BASE_URL: 'http://matting.example',
-    });
-    assert.equal(code, 0);
-    assert.match(of('database').join(), /^warning: there is no file/);
-    assert.match(of('storage').join(), /^warning: .* is not there yet/);
-    assert.ok(!existsSync(dataDir));
-  });
+ofUser('fails without one of them', async t => {
+  const found = await asUser('three', 'select, insert, update on SCHEMA.*');
+  t.true(found.includes('failure: the user may not DELETE'), found.join('\n'));
+});
 
-  it('makes nothing in a storage that is there and empty, or lacks a part', async () => {
-    const dataDir = await mkdtemp(path.join(tmpdir(), 'matting-doctor-empty-'));
-    const storage = async () =>
-      (await doctor({ MATTING_DATA_DIR: dataDir })).of('storage').join('\n');
-    const variable = 'warning: the directory of MATTING_STORAGE_URL';
-    try {
-      assert.equal(await storage(), `${variable} lacks tmp, inputs, backgrounds, results`);
-      assert.deepEqual(await readdir(dataDir), []);
-      for (const kind of ['tmp', 'inputs', 'results']) await mkdir(path.join(dataDir, kind));
-      assert.equal(await storage(), `${variable} lacks backgrounds`);
-      assert.ok(!existsSync(path.join(dataDir, 'backgrounds')));
-    } finally {
-      await rm(dataDir, { recursive: true });
-    }
-  });
+ofUser('is warned of rights that no fail-over protects from', async t => {
+  const found = await asUser('wide', 'all on *.*');
+  t.regex(found.join('\n'), /^warning: the user has ALL PRIVILEGES on the whole server$/m);
+});
 
-  it('fails where the database cannot be reached', async () => {
-    const { code, of } = await doctor({
-      MATTING_DATABASE_URL: 'mysql://matting:hidden-password@127.0.0.1:1/matting',
-      MATTING_SECRETS_KEY: KEY,
-      MATTING_NODE_TOKEN: TEST_TOKEN,
-    });
-    assert.equal(code, 1);
-    assert.match(of('database').join(), /^failure: the database cannot be opened: .*ECONNREFUSED/);
+test('the doctor before the first start › makes nothing, and says what is not there', async t => {
+  const dataDir = path.join(tmpdir(), `matting-doctor-none-${randomBytes(4).toString('hex')}`);
+  const { code, of } = await doctor({
+    MATTING_DATA_DIR: dataDir,
+    MATTING_NODE_TOKEN: randomBytes(24).toString('hex'),
+    MATTING_PORT: '0',
+    MATTING_BASE_URL: 'http://matting.example',
   });
+  t.is(code, 0);
+  t.regex(of('database').join(), /^warning: there is no file/);
+  t.regex(of('storage').join(), /^warning: .* is not there yet/);
+  t.true(!existsSync(dataDir));
+});
+
+test('the doctor before the first start › makes nothing in a storage that is there and empty, or lacks a part', async t => {
+  const dataDir = await mkdtemp(path.join(tmpdir(), 'matting-doctor-empty-'));
+  const storage = async () =>
+    (await doctor({ MATTING_DATA_DIR: dataDir })).of('storage').join('\n');
+  const variable = 'warning: the directory of MATTING_STORAGE_URL';
+  try {
+    t.is(await storage(), `${variable} lacks tmp, inputs, backgrounds, results`);
+    t.deepEqual(await readdir(dataDir), []);
+    for (const kind of ['tmp', 'inputs', 'results']) await mkdir(path.join(dataDir, kind));
+    t.is(await storage(), `${variable} lacks backgrounds`);
+    t.true(!existsSync(path.join(dataDir, 'backgrounds')));
+  } finally {
+    await rm(dataDir, { recursive: true });
+  }
+});
+
+test('the doctor before the first start › fails where the database cannot be reached', async t => {
+  const { code, of } = await doctor({
+    MATTING_DATABASE_URL: 'mysql://matting:hidden-password@127.0.0.1:1/matting',
+    MATTING_SECRETS_KEY: KEY,
+    MATTING_NODE_TOKEN: TEST_TOKEN,
+  });
+  t.is(code, 1);
+  t.regex(of('database').join(), /^failure: the database cannot be opened: .*ECONNREFUSED/);
 });

@@ -1,9 +1,10 @@
 /** What the doctor says of nodes that answer with anything: each is looked at on its own. */
-import assert from 'node:assert/strict';
-import { after, before, it } from 'node:test';
+import ava from 'ava';
 import { nodeFindings } from '../../src/doctor/fleet-findings.ts';
 import type { NodeMember } from '../../src/store/cluster/node-store.ts';
 import { type LoopbackSource, openSource } from '../sources/loopback-source.ts';
+
+const test = ava.serial;
 
 const GOOD = {
   version: '1.0.0',
@@ -25,14 +26,14 @@ const servers: LoopbackSource[] = [];
 const places = new Map<string, string>();
 const placeOf = (name: string) => places.get(name) ?? '';
 
-before(async () => {
+test.before(async () => {
   for (const [name, answer] of Object.entries(ANSWERS)) {
     const server = await openSource((_, response) => response.end(answer));
     servers.push(server);
     places.set(name, `127.0.0.1:${server.port}`);
   }
 });
-after(async () => {
+test.after.always(async () => {
   for (const server of servers) await server[Symbol.asyncDispose]();
 });
 
@@ -44,7 +45,7 @@ function member(nodeId: string, address: string, httpAddress: string): NodeMembe
   };
 }
 
-it('one node with an answer or an address of nonsense hides no other', async () => {
+test('one node with an answer or an address of nonsense hides no other', async t => {
   const members = [
     member('bad-port', '127.0.0.1:99999999', ''),
     member('no-port', 'somewhere', ''),
@@ -54,9 +55,9 @@ it('one node with an answer or an address of nonsense hides no other', async () 
   const findings = await nodeFindings(members, false);
   const of = (nodeId: string) =>
     findings.filter(({ subject }) => subject === `node ${nodeId}`).map(({ status }) => status);
-  assert.deepEqual(of('good'), ['ok']);
-  for (const nodeId of ['bad-port', 'no-port']) assert.deepEqual(of(nodeId), ['failure'], nodeId);
+  t.deepEqual(of('good'), ['ok']);
+  for (const nodeId of ['bad-port', 'no-port']) t.deepEqual(of(nodeId), ['failure'], nodeId);
   for (const nodeId of ['bad-http', 'null', 'text', 'noLimits', 'html']) {
-    assert.deepEqual(of(nodeId), ['warning'], nodeId);
+    t.deepEqual(of(nodeId), ['warning'], nodeId);
   }
 });

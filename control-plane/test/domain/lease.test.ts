@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import type { JobState } from '../../src/domain/job.ts';
 import {
   FIRST_ADMISSION_MS_MAX,
@@ -27,11 +26,11 @@ function jobAt(ageMs: number, overrides: object = {}) {
   };
 }
 
-test('a lease outlives two renewals that fail', () => {
-  assert.ok(LEASE_MS >= 3 * LEASE_RENEW_MS);
+test('a lease outlives two renewals that fail', t => {
+  t.true(LEASE_MS >= 3 * LEASE_RENEW_MS);
 });
 
-test('each bound ends the job when it is reached and not before', () => {
+test('each bound ends the job when it is reached and not before', t => {
   const cases: [over: object, retryable: boolean, under: object][] = [
     [{ lostAttempts: LOST_ATTEMPTS_MAX }, true, { lostAttempts: LOST_ATTEMPTS_MAX - 1 }],
     [
@@ -42,30 +41,30 @@ test('each bound ends the job when it is reached and not before', () => {
     [{ takeovers: TAKEOVERS_MAX }, true, { takeovers: TAKEOVERS_MAX - 1 }],
   ];
   for (const [over, retryable, under] of cases) {
-    assert.equal(failureDue(jobAt(1000, under)), undefined);
+    t.is(failureDue(jobAt(1000, under)), undefined);
     const failure = failureDue(jobAt(1000, over));
-    assert.equal(failure?.code, 'PROCESSING_FAILED');
-    assert.equal(failure?.retryable, retryable);
+    t.is(failure?.code, 'PROCESSING_FAILED');
+    t.is(failure?.retryable, retryable);
   }
 });
 
-test('deadlines are an hour to the first admission and two hours in all, both retryable', () => {
+test('deadlines are an hour to the first admission and two hours in all, both retryable', t => {
   const waiting = { state: 'ready', startedAtMs: null };
-  assert.equal(failureDue(jobAt(FIRST_ADMISSION_MS_MAX - 1, waiting)), undefined);
-  assert.equal(failureDue(jobAt(FIRST_ADMISSION_MS_MAX, waiting))?.retryable, true);
-  assert.equal(failureDue(jobAt(FIRST_ADMISSION_MS_MAX)), undefined, 'admitted already');
-  assert.equal(failureDue(jobAt(JOB_MS_MAX - 1)), undefined);
-  assert.equal(failureDue(jobAt(JOB_MS_MAX))?.retryable, true);
+  t.is(failureDue(jobAt(FIRST_ADMISSION_MS_MAX - 1, waiting)), undefined);
+  t.true(failureDue(jobAt(FIRST_ADMISSION_MS_MAX, waiting))?.retryable);
+  t.is(failureDue(jobAt(FIRST_ADMISSION_MS_MAX)), undefined, 'admitted already');
+  t.is(failureDue(jobAt(JOB_MS_MAX - 1)), undefined);
+  t.true(failureDue(jobAt(JOB_MS_MAX))?.retryable);
 });
 
-test('a verdict about the image is not softened by a deadline', () => {
+test('a verdict about the image is not softened by a deadline', t => {
   const both = { lostAttempts: 5, lostWithProcess: 2, takeovers: 99 };
-  assert.equal(failureDue(jobAt(10 * JOB_MS_MAX, both))?.retryable, false);
+  t.false(failureDue(jobAt(10 * JOB_MS_MAX, both))?.retryable);
 });
 
-test('a final job ends with nothing more', () => {
+test('a final job ends with nothing more', t => {
   const over = { lostAttempts: 9, lostWithProcess: 9, takeovers: 99 };
   for (const state of ['succeeded', 'failed']) {
-    assert.equal(failureDue(jobAt(10 * JOB_MS_MAX, { ...over, state })), undefined);
+    t.is(failureDue(jobAt(10 * JOB_MS_MAX, { ...over, state })), undefined);
   }
 });

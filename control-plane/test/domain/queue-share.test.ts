@@ -1,6 +1,6 @@
 /** Who may add to a full queue, by its properties: whatever is queued. */
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import test from 'ava';
 import { fc } from '../../../test/support/property-tests.ts';
 import {
   type AccountQueue,
@@ -32,8 +32,8 @@ function queuesOf(caller: AccountQueue | undefined, others: readonly AccountQueu
 const total = (queues: ReadonlyMap<string, AccountQueue>) =>
   [...queues.values()].reduce((sum, { megapixels }) => sum + megapixels, 0);
 
-describe('the share of the queue', () => {
-  it('below it an account is let in, whatever the others have queued', () => {
+test('below it an account is let in, whatever the others have queued', t => {
+  t.notThrows(() =>
     fc.assert(
       fc.property(anyQueue, anyOthers, (caller, others) => {
         const queues = queuesOf(caller, others);
@@ -41,10 +41,12 @@ describe('the share of the queue', () => {
         if (isBelow) assert.equal(aheadOf(CALLER, queues, MAX), undefined);
         assert.equal(aheadOf(CALLER, queuesOf(undefined, others), MAX), undefined);
       }),
-    );
-  });
+    ),
+  );
+});
 
-  it('who is refused is over it in a queue over its bound, and one of all is', () => {
+test('who is refused is over it in a queue over its bound, and one of all is', t => {
+  t.notThrows(() =>
     fc.assert(
       fc.property(anyQueue, anyOthers, (caller, others) => {
         const queues = queuesOf(caller, others);
@@ -56,11 +58,13 @@ describe('the share of the queue', () => {
         const refused = [...queues.keys()].filter(id => aheadOf(id, queues, MAX) !== undefined);
         assert.equal(refused.length > 0, total(queues) > MAX);
       }),
-    );
-  });
+    ),
+  );
+});
 
-  it('what others queue beyond it does not lengthen Retry-After', () => {
-    const pace = { megapixelsPerS: 2, fetchMsMax: 60_000 };
+test('what others queue beyond it does not lengthen Retry-After', t => {
+  const pace = { megapixelsPerS: 2, fetchMsMax: 60_000 };
+  t.notThrows(() =>
     fc.assert(
       fc.property(anyQueue, anyOthers, fc.nat(1e6), (caller, others, more) => {
         const ahead = aheadOf(CALLER, queuesOf(caller, others), MAX);
@@ -75,14 +79,14 @@ describe('the share of the queue', () => {
         assert.ok(retryAfterS(fullerAhead, pace) <= Math.max(RETRY_AFTER_MIN_S, ownS));
         assert.ok(waitS >= RETRY_AFTER_MIN_S && waitS <= RETRY_AFTER_MAX_S);
       }),
-    );
-  });
+    ),
+  );
+});
 
-  it('downloads are waited for no longer than they may take', () => {
-    const ahead = { queueExcess: 1e6, ownExcess: 64, unfetched: 16, accounts: 1 };
-    // At that pace the megapixels alone would take 6400 s.
-    const pace = { megapixelsPerS: 0.01, fetchMsMax: 60_000 };
-    assert.equal(retryAfterS(ahead, pace), 60);
-    assert.equal(retryAfterS(ahead, { ...pace, fetchMsMax: 10_000 }), 10);
-  });
+test('downloads are waited for no longer than they may take', t => {
+  const ahead = { queueExcess: 1e6, ownExcess: 64, unfetched: 16, accounts: 1 };
+  // At that pace the megapixels alone would take 6400 s.
+  const pace = { megapixelsPerS: 0.01, fetchMsMax: 60_000 };
+  t.is(retryAfterS(ahead, pace), 60);
+  t.is(retryAfterS(ahead, { ...pace, fetchMsMax: 10_000 }), 10);
 });

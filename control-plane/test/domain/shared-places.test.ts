@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import test from 'ava';
 import { fc } from '../../../test/support/property-tests.ts';
 import { type PlaceUse, SharedPlaces } from '../../src/domain/shared-places.ts';
 
@@ -19,70 +19,70 @@ function beSlow(places: SharedPlaces, destination: string): void {
   places.end(use('somebody', destination), true);
 }
 
-describe('shared places', () => {
-  it('are half for an account alone, and half of those to one destination', () => {
-    const places = new SharedPlaces(LIMITS);
-    assert.equal(fill(places, 'one', 'a'), 4);
-    assert.equal(fill(places, 'one', 'b'), 2);
-    assert.deepEqual(places.full().accounts, ['one']);
-    assert.deepEqual(places.full().uses, [use('one', 'a')]);
-    assert.equal(fill(places, 'two', 'a'), 2);
-    assert.equal(fill(places, 'two', 'c'), 1);
-    assert.equal(places.free, 3);
-    places.end(use('one', 'a'), false);
-    places.end(use('one', 'b'), false);
-    // Four held, five free.
-    assert.equal(places.hasRoom(use('one', 'b')), true);
-    assert.deepEqual(places.full().accounts, []);
-  });
+test('are half for an account alone, and half of those to one destination', t => {
+  const places = new SharedPlaces(LIMITS);
+  t.is(fill(places, 'one', 'a'), 4);
+  t.is(fill(places, 'one', 'b'), 2);
+  t.deepEqual(places.full().accounts, ['one']);
+  t.deepEqual(places.full().uses, [use('one', 'a')]);
+  t.is(fill(places, 'two', 'a'), 2);
+  t.is(fill(places, 'two', 'c'), 1);
+  t.is(places.free, 3);
+  places.end(use('one', 'a'), false);
+  places.end(use('one', 'b'), false);
+  // Four held, five free.
+  t.true(places.hasRoom(use('one', 'b')));
+  t.deepEqual(places.full().accounts, []);
+});
 
-  it('say which destinations are full for an account and which for all', () => {
-    const places = new SharedPlaces({ ...LIMITS, max: 40 });
-    for (const account of ['1', '2', '3', '4']) fill(places, account, 'a');
-    assert.deepEqual(places.full().destinations, ['a']);
-    assert.deepEqual(places.fullFor('5'), ['a']);
-    places.end(use('4', 'a'), false);
-    assert.deepEqual(places.full().destinations, []);
-    assert.deepEqual([places.fullFor('1'), places.fullFor('4')], [['a'], []]);
-  });
+test('say which destinations are full for an account and which for all', t => {
+  const places = new SharedPlaces({ ...LIMITS, max: 40 });
+  for (const account of ['1', '2', '3', '4']) fill(places, account, 'a');
+  t.deepEqual(places.full().destinations, ['a']);
+  t.deepEqual(places.fullFor('5'), ['a']);
+  places.end(use('4', 'a'), false);
+  t.deepEqual(places.full().destinations, []);
+  t.deepEqual([places.fullFor('1'), places.fullFor('4')], [['a'], []]);
+});
 
-  it('to destinations that were slow are few, so that another always finds one', () => {
-    const places = new SharedPlaces(LIMITS);
-    for (const dead of ['x', 'y']) beSlow(places, dead);
-    assert.equal(fill(places, 'one', 'x'), 3);
-    assert.equal(fill(places, 'one', 'y'), 0);
-    assert.deepEqual(places.fullFor('one'), ['x', 'y']);
-    assert.deepEqual(places.full().slow, { accounts: ['one'], destinations: ['x', 'y'] });
-    assert.equal(fill(places, 'one', 'healthy'), 3);
-    assert.equal(fill(places, 'two', 'x'), 2, 'of the slow ones it has its part too');
-    places.end(use('one', 'x'), false);
-    // One that answered is like any other, and y alone has no more than its part.
-    assert.deepEqual(places.fullFor('one'), []);
-  });
+test('to destinations that were slow are few, so that another always finds one', t => {
+  const places = new SharedPlaces(LIMITS);
+  for (const dead of ['x', 'y']) beSlow(places, dead);
+  t.is(fill(places, 'one', 'x'), 3);
+  t.is(fill(places, 'one', 'y'), 0);
+  t.deepEqual(places.fullFor('one'), ['x', 'y']);
+  t.deepEqual(places.full().slow, { accounts: ['one'], destinations: ['x', 'y'] });
+  t.is(fill(places, 'one', 'healthy'), 3);
+  t.is(fill(places, 'two', 'x'), 2, 'of the slow ones it has its part too');
+  places.end(use('one', 'x'), false);
+  // One that answered is like any other, and y alone has no more than its part.
+  t.deepEqual(places.fullFor('one'), []);
+});
 
-  it('remember a bounded number of slow destinations', () => {
-    const places = new SharedPlaces(LIMITS);
-    for (const dead of ['a', 'b', 'c', 'd']) beSlow(places, dead);
-    assert.deepEqual(places.full().slow.destinations, ['b', 'c', 'd']);
-    assert.equal(places.taken, 0);
-  });
+test('remember a bounded number of slow destinations', t => {
+  const places = new SharedPlaces(LIMITS);
+  for (const dead of ['a', 'b', 'c', 'd']) beSlow(places, dead);
+  t.deepEqual(places.full().slow.destinations, ['b', 'c', 'd']);
+  t.is(places.taken, 0);
+});
 
-  it('that were given back without a word change nothing of that', () => {
-    const places = new SharedPlaces({ ...LIMITS, slowMax: 2 });
-    beSlow(places, 'a');
-    assert.ok(places.take(use('one', 'a')));
-    places.end(use('one', 'a'), undefined);
-    assert.equal(fill(places, 'one', 'a'), 1);
-  });
+test('that were given back without a word change nothing of that', t => {
+  const places = new SharedPlaces({ ...LIMITS, slowMax: 2 });
+  beSlow(places, 'a');
+  t.truthy(places.take(use('one', 'a')));
+  places.end(use('one', 'a'), undefined);
+  t.is(fill(places, 'one', 'a'), 1);
+});
 
-  it('whatever is taken and given back, agree with what they say is full', () => {
-    const anyUse = fc.record({
-      accountId: fc.constantFrom('1', '2', '3', '4'),
-      destination: fc.constantFrom('a', 'b', 'c', 'd', 'e'),
-    });
-    const anyStep = fc.record({ use: anyUse, slow: fc.option(fc.boolean(), { nil: undefined }) });
+test('whatever is taken and given back, agree with what they say is full', t => {
+  const anyUse = fc.record({
+    accountId: fc.constantFrom('1', '2', '3', '4'),
+    destination: fc.constantFrom('a', 'b', 'c', 'd', 'e'),
+  });
+  const anyStep = fc.record({ use: anyUse, slow: fc.option(fc.boolean(), { nil: undefined }) });
+  t.notThrows(() =>
     fc.assert(
-      fc.property(fc.array(anyStep, { maxLength: 80 }), steps => {
+      fc.property(fc.array(anyStep, { maxLength: 80, size: 'max' }), steps => {
         const places = new SharedPlaces(LIMITS);
         const held: PlaceUse[] = [];
         for (const step of steps) {
@@ -106,6 +106,6 @@ describe('shared places', () => {
           }
         }
       }),
-    );
-  });
+    ),
+  );
 });

@@ -1,15 +1,17 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
 import type { Answered } from '../../src/http/answers/answer-log.ts';
 import { converse, headOf, jsonIn } from '../support/raw-http.ts';
 import { BASE_URL, imageBody, useTestApp } from '../support/test-app.ts';
 
+const test = ava.serial;
+
 const answered: Answered[] = [];
 const logged: string[] = [];
 const logger = recordingLogger();
-const app = useTestApp({ onAnswered: answer => answered.push(answer), logger });
+const app = useTestApp(test, { onAnswered: answer => answered.push(answer), logger });
 
 function recordingLogger() {
   const record = (...args: unknown[]) => {
@@ -29,13 +31,18 @@ function recordingLogger() {
   return logger;
 }
 
-function assertProblem(answer: LightMyRequestResponse, code: ErrorCode, instance?: string) {
+function assertProblem(
+  t: ExecutionContext,
+  answer: LightMyRequestResponse,
+  code: ErrorCode,
+  instance?: string,
+) {
   const spec = ERROR_CATALOGUE[code];
-  assert.equal(answer.statusCode, spec.http, answer.payload);
-  assert.equal(answer.headers['content-type'], 'application/problem+json');
+  t.is(answer.statusCode, spec.http, answer.payload);
+  t.is(answer.headers['content-type'], 'application/problem+json');
   const { detail, ...problem } = answer.json();
-  assert.ok(detail.length > 0);
-  assert.deepEqual(problem, {
+  t.true(detail.length > 0);
+  t.deepEqual(problem, {
     type: `${BASE_URL}/docs/errors#${code.toLowerCase()}`,
     title: spec.title,
     status: spec.http,
@@ -46,21 +53,21 @@ function assertProblem(answer: LightMyRequestResponse, code: ErrorCode, instance
   });
 }
 
-test('unknown paths', async () => {
+test('unknown paths', async t => {
   for (const url of ['/', '/v1', '/v1/', '/v1/matting/', '/v2/matting', '/v1/matting/jobs/a/b']) {
     for (const method of ['GET', 'POST', 'DELETE', 'OPTIONS', 'PROPFIND'] as const) {
       const answer = await app.app.inject({ method: method as 'GET', url });
-      assertProblem(answer, 'NOT_FOUND', url);
-      assert.equal(answer.headers.allow, undefined);
+      assertProblem(t, answer, 'NOT_FOUND', url);
+      t.is(answer.headers.allow, undefined);
     }
   }
 });
 
-test('a query is not part of the instance', async () => {
-  assertProblem(await app.app.inject('/nothing?token=secret'), 'NOT_FOUND', '/nothing');
+test('a query is not part of the instance', async t => {
+  assertProblem(t, await app.app.inject('/nothing?token=secret'), 'NOT_FOUND', '/nothing');
 });
 
-test('the instance is a URI reference, whatever the path was', async () => {
+test('the instance is a URI reference, whatever the path was', async t => {
   const instances = {
     '/v1/{x}|"<>\\^`': '/v1/%7Bx%7D%7C%22%3C%3E%5C%5E%60',
     '/v1/100%': '/v1/100%25',
@@ -71,19 +78,20 @@ test('the instance is a URI reference, whatever the path was', async () => {
   for (const [path, instance] of Object.entries(instances)) {
     const head = headOf(`GET ${path} HTTP/1.1`, 'Host: x', 'Connection: close');
     // Unchanged: inject would escape it.
-    assert.equal(jsonIn(await converse(await app.listen(), head)).instance, instance);
+    t.is(jsonIn(await converse(await app.listen(), head)).instance, instance);
   }
 });
 
-test('a path that is not valid', async () => {
+test('a path that is not valid', async t => {
   assertProblem(
+    t,
     await app.app.inject('/v1/matting/jobs/%zz'),
     'INVALID_REQUEST',
     '/v1/matting/jobs/%25zz',
   );
 });
 
-test('methods a path does not have', async () => {
+test('methods a path does not have', async t => {
   const allowed: Record<string, string> = {
     '/v1/matting': 'POST',
     '/v1/matting/jobs': 'POST',
@@ -98,90 +106,90 @@ test('methods a path does not have', async () => {
     for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE']) {
       if (allow.split(', ').includes(method)) continue;
       const answer = await app.app.inject({ method: method as 'GET', url });
-      assert.equal(answer.headers.allow, allow, `${method} ${url}`);
-      if (method !== 'HEAD') assertProblem(answer, 'METHOD_NOT_ALLOWED', url);
-      else assert.equal(answer.statusCode, 405);
+      t.is(answer.headers.allow, allow, `${method} ${url}`);
+      if (method !== 'HEAD') assertProblem(t, answer, 'METHOD_NOT_ALLOWED', url);
+      else t.is(answer.statusCode, 405);
     }
   }
 });
 
-test('an unknown path or method asks for no key and reads no body', async () => {
+test('an unknown path or method asks for no key and reads no body', async t => {
   const answer = await app.app.inject({
     method: 'PUT',
     url: '/v1/matting',
     headers: { 'content-type': 'no/such; type', 'content-length': '999999999' },
     payload: '{',
   });
-  assert.equal(answer.statusCode, 405);
+  t.is(answer.statusCode, 405);
 });
 
-test('every answer has its own request id and the safety headers, and no CORS header', async () => {
+test('every answer has its own request id and the safety headers, and no CORS header', async t => {
   const ids = new Set<unknown>();
   const urls = ['/livez', '/nothing', '/%zz', '/v1/account', '/v1/openapi.json', '/v1/results/x'];
   for (const url of urls) {
     const origin = { origin: 'https://page.example' };
     const { headers } = await app.app.inject({ url, headers: origin });
-    assert.match(String(headers['x-request-id']), /^req_[0-9a-f-]{36}$/);
+    t.regex(String(headers['x-request-id']), /^req_[0-9a-f-]{36}$/);
     ids.add(headers['x-request-id']);
-    assert.equal(headers['x-content-type-options'], 'nosniff');
+    t.is(headers['x-content-type-options'], 'nosniff');
     const cors = Object.keys(headers).filter(name => name.startsWith('access-control'));
-    assert.deepEqual(cors, []);
-    assert.equal(headers['x-powered-by'], undefined);
+    t.deepEqual(cors, []);
+    t.is(headers['x-powered-by'], undefined);
   }
-  assert.equal(ids.size, urls.length);
+  t.is(ids.size, urls.length);
 });
 
-test('HEAD is where GET is, without a body', async () => {
+test('HEAD is where GET is, without a body', async t => {
   for (const url of ['/livez', '/readyz', '/v1/openapi.json', '/docs/errors']) {
     const get = await app.app.inject(url);
     const head = await app.app.inject({ method: 'HEAD', url });
-    assert.equal(head.statusCode, 200);
-    assert.equal(head.payload, '');
-    assert.equal(head.headers['content-length'], String(get.rawPayload.length));
-    assert.equal(head.headers['content-type'], get.headers['content-type']);
+    t.is(head.statusCode, 200);
+    t.is(head.payload, '');
+    t.is(head.headers['content-length'], String(get.rawPayload.length));
+    t.is(head.headers['content-type'], get.headers['content-type']);
   }
   const head = await app.app.inject({ method: 'HEAD', url: '/v1/account', headers: app.headers() });
-  assert.equal(head.statusCode, 200);
-  assert.equal(head.payload, '');
+  t.is(head.statusCode, 200);
+  t.is(head.payload, '');
 });
 
-test('readiness says what is amiss', async () => {
+test('readiness says what is amiss', async t => {
   app.setReadiness({ ready: false, causes: ['draining', 'storage'] });
   const answer = await app.app.inject('/readyz');
-  assertProblem(answer, 'SERVICE_UNAVAILABLE', '/readyz');
-  assert.equal(answer.headers['retry-after'], '1');
-  assert.match(answer.json().detail, /shutting down; the storage/);
-  assert.equal((await app.app.inject('/livez')).statusCode, 200);
+  assertProblem(t, answer, 'SERVICE_UNAVAILABLE', '/readyz');
+  t.is(answer.headers['retry-after'], '1');
+  t.regex(answer.json().detail, /shutting down; the storage/);
+  t.is((await app.app.inject('/livez')).statusCode, 200);
   app.setReadiness({ ready: true });
 });
 
-test('a replica that goes away sends its callers to another one', async () => {
+test('a replica that goes away sends its callers to another one', async t => {
   const connection = async () => (await app.app.inject('/livez')).headers.connection;
-  assert.equal(await connection(), 'keep-alive');
+  t.is(await connection(), 'keep-alive');
   app.setReadiness({ ready: false, causes: ['draining'] });
-  assert.equal(await connection(), 'close');
+  t.is(await connection(), 'close');
   app.setReadiness({ ready: true });
 });
 
-test('a throw of no kind known is INTERNAL_ERROR: opaque outside, whole in the log', async () => {
+test('a throw of no kind known is INTERNAL_ERROR: opaque outside, whole in the log', async t => {
   app.refuseNewJobs(new Error('the password is hunter2') as never);
   logged.length = 0;
   const answer = await app.post('/v1/matting', imageBody());
   app.refuseNewJobs(undefined);
-  assertProblem(answer, 'INTERNAL_ERROR', '/v1/matting');
-  assert.doesNotMatch(answer.payload, /hunter2|Error:|\.ts/);
-  assert.ok(logged.some(line => line.includes('hunter2') && line.includes('app.test.ts')));
+  assertProblem(t, answer, 'INTERNAL_ERROR', '/v1/matting');
+  t.notRegex(answer.payload, /hunter2|Error:|\.ts/);
+  t.true(logged.some(line => line.includes('hunter2') && line.includes('app.test.ts')));
 });
 
-test("a node's own code is as unknown outside", async () => {
+test("a node's own code is as unknown outside", async t => {
   app.refuseNewJobs(new ContractError('NODE_FAULT', 'node 7 at 10.0.0.7 failed'));
   const answer = await app.post('/v1/matting', imageBody());
   app.refuseNewJobs(undefined);
-  assertProblem(answer, 'INTERNAL_ERROR', '/v1/matting');
-  assert.doesNotMatch(answer.payload, /10\.0\.0\.7/);
+  assertProblem(t, answer, 'INTERNAL_ERROR', '/v1/matting');
+  t.notRegex(answer.payload, /10\.0\.0\.7/);
 });
 
-test('an answer is reported by its route, never by its URL', async () => {
+test('an answer is reported by its route, never by its URL', async t => {
   answered.length = 0;
   logged.length = 0;
   await app.app.inject('/v1/results/a-very-secret-link');
@@ -189,23 +197,23 @@ test('an answer is reported by its route, never by its URL', async () => {
   const [first, second] = answered;
   assert.ok(first);
   const { seconds, ...report } = first;
-  assert.ok(seconds !== undefined && seconds >= 0);
-  assert.deepEqual(report, {
+  t.true(seconds !== undefined && seconds >= 0);
+  t.deepEqual(report, {
     route: '/v1/results/:token',
     method: 'GET',
     status: 404,
     code: 'NOT_FOUND',
   });
   assert.ok(second);
-  assert.equal(second.route, undefined);
-  assert.ok(logged.length > 0);
-  assert.doesNotMatch(logged.join('\n'), /a-very-secret-link/);
+  t.is(second.route, undefined);
+  t.true(logged.length > 0);
+  t.notRegex(logged.join('\n'), /a-very-secret-link/);
 });
 
-test('bytes that are not a request are reported too', async () => {
+test('bytes that are not a request are reported too', async t => {
   answered.length = 0;
   await converse(await app.listen(), 'no request\r\n\r\n', { end: 'end' });
-  assert.deepEqual(answered, [
+  t.deepEqual(answered, [
     {
       route: undefined,
       method: undefined,
@@ -216,7 +224,7 @@ test('bytes that are not a request are reported too', async () => {
   ]);
 });
 
-test('a refusal is logged without a stack, a failure with the stack of its cause', async () => {
+test('a refusal is logged without a stack, a failure with the stack of its cause', async t => {
   logged.length = 0;
   app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'the queue is full'));
   await app.post('/v1/matting/jobs', imageBody());
@@ -225,7 +233,7 @@ test('a refusal is logged without a stack, a failure with the stack of its cause
   await app.post('/v1/matting/jobs', imageBody());
   app.refuseNewJobs(undefined);
   const [full = '', broken = ''] = logged.filter(line => /queue is full|no storage/.test(line));
-  assert.doesNotMatch(full, / at .*\.ts:/);
-  assert.match(full, /SERVICE_UNAVAILABLE/);
-  assert.match(broken, /the disk is gone.* at .*\.ts:/s);
+  t.notRegex(full, / at .*\.ts:/);
+  t.regex(full, /SERVICE_UNAVAILABLE/);
+  t.regex(broken, /the disk is gone.* at .*\.ts:/s);
 });

@@ -1,6 +1,5 @@
 /** Which passwords may be set: what everybody tries first may not, however it is repeated. */
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { passwordFaultOf } from '../../src/identity/passwords.ts';
 
 const MAIL = 'mina.example@shop.example';
@@ -27,8 +26,8 @@ const COMMON = [
   'password123456',
 ];
 for (const password of COMMON) {
-  test(`${password} is common`, async () => {
-    assert.equal(await passwordFaultOf(password, MAIL), 'common');
+  test(`${password} is common`, async t => {
+    t.is(await passwordFaultOf(password, MAIL), 'common');
   });
 }
 
@@ -42,13 +41,13 @@ for (const password of [
   '我喜欢在河边散步看日落和星星',
   '0451-7723-9918',
 ]) {
-  test(`${password} may be set`, async () => {
-    assert.equal(await passwordFaultOf(password, MAIL), undefined);
+  test(`${password} may be set`, async t => {
+    t.is(await passwordFaultOf(password, MAIL), undefined);
   });
 }
 
-test('lengths, and the mail itself', async () => {
-  assert.equal(await passwordFaultOf('kTq7-pW2x-9', MAIL), 'tooShort');
-  assert.equal(await passwordFaultOf('kTq7-'.repeat(26), MAIL), 'tooLong');
-  assert.equal(await passwordFaultOf('mina.example12', MAIL), 'likeMail');
+test('lengths, and the mail itself', async t => {
+  t.is(await passwordFaultOf('kTq7-pW2x-9', MAIL), 'tooShort');
+  t.is(await passwordFaultOf('kTq7-'.repeat(26), MAIL), 'tooLong');
+  t.is(await passwordFaultOf('mina.example12', MAIL), 'likeMail');
 });

@@ -1,11 +1,13 @@
 /** A call whose files go straight: what the client makes of a node that breaks its order. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { after, before, beforeEach, describe, it } from 'node:test';
+import ava from 'ava';
 import type { DirectTransfer } from '../../src/nodes/direct-transfer.ts';
 import { NodeClient } from '../../src/nodes/node-client.ts';
 import type { Exchange, Script } from './scripted-exchange.ts';
 import { callOf, ScriptedNode, TEST_TOKEN } from './scripted-node.ts';
+
+const test = ava.serial;
 
 const RESULT = Buffer.from('a result');
 const SHA256 = createHash('sha256').update(RESULT).digest();
@@ -15,17 +17,17 @@ let node: ScriptedNode;
 let client: NodeClient;
 let asked: string[];
 
-before(async () => {
+test.before(async () => {
   node = await ScriptedNode.start();
   client = new NodeClient(node.address, TEST_TOKEN);
 });
 
-after(async () => {
+test.after.always(async () => {
   client.close();
   await node.down();
 });
 
-beforeEach(() => {
+test.beforeEach(() => {
   asked = [];
 });
 
@@ -66,114 +68,112 @@ async function wellDone(exchange: Exchange): Promise<void> {
   exchange.end();
 }
 
-describe('a direct call', () => {
-  it('names the origin first, references after admission, and verifies before it is done', async () => {
-    let references: unknown;
-    let place: unknown;
-    const outcome = await attempt(async exchange => {
-      assert.equal(exchange.header.directOrigin, 'http://storage.test');
-      assert.deepEqual(asked, []);
-      exchange.admit();
-      references = await exchange.references();
-      place = await exchange.askPlace(RESULT);
-      assert.equal(asked.length, 2);
-      exchange.done(SHA256);
-      exchange.end();
-    });
-    assert.ok(outcome.kind === 'done', JSON.stringify(outcome));
-    const hex = SHA256.toString('hex');
-    assert.deepEqual(asked, ['refer', `place ${RESULT.length} ${hex}`, 'verify 10x10']);
-    assert.deepEqual(references, { url: 'http://storage.test/i', backgroundUrl: '' });
-    assert.deepEqual(place, PLACE);
-    assert.deepEqual([outcome.result.bytes, outcome.result.sha256], [RESULT.length, hex]);
+test('a direct call › names the origin first, references after admission, and verifies before it is done', async t => {
+  let references: unknown;
+  let place: unknown;
+  const outcome = await attempt(async exchange => {
+    t.is(exchange.header.directOrigin, 'http://storage.test');
+    t.deepEqual(asked, []);
+    exchange.admit();
+    references = await exchange.references();
+    place = await exchange.askPlace(RESULT);
+    t.is(asked.length, 2);
+    exchange.done(SHA256);
+    exchange.end();
   });
-
-  const broken: Record<string, Script> = {
-    'sends bytes': async exchange => {
-      exchange.admit();
-      await exchange.references();
-      exchange.announce(RESULT);
-      exchange.send(RESULT);
-      exchange.done(SHA256);
-      exchange.end();
-    },
-    'is done without having asked for a place': async exchange => {
-      exchange.admit();
-      await exchange.references();
-      exchange.announce(RESULT);
-      exchange.done(SHA256);
-      exchange.end();
-    },
-    'asks for a place before it says how many bytes': async exchange => {
-      exchange.admit();
-      exchange.write({ $case: 'resultDigest', value: { sha256: SHA256 } });
-      await exchange.cancelled;
-    },
-    'asks for a second place': async exchange => {
-      exchange.admit();
-      await exchange.references();
-      await exchange.askPlace(RESULT);
-      exchange.write({ $case: 'resultDigest', value: { sha256: Buffer.alloc(32) } });
-      await exchange.cancelled;
-    },
-    'gives half a digest': async exchange => {
-      exchange.admit();
-      exchange.announce(RESULT);
-      exchange.write({ $case: 'resultDigest', value: { sha256: Buffer.alloc(16) } });
-      await exchange.cancelled;
-    },
-    'ends with another checksum than it asked a place for': async exchange => {
-      exchange.admit();
-      await exchange.references();
-      await exchange.askPlace(RESULT);
-      exchange.done(Buffer.alloc(32));
-      exchange.end();
-    },
-    'ends without a word': async exchange => {
-      exchange.admit();
-      await exchange.references();
-      await exchange.askPlace(RESULT);
-      exchange.end();
-    },
-  };
-  for (const [what, script] of Object.entries(broken)) {
-    it(`of a node that ${what} is the node's fault`, async () => {
-      const outcome = await attempt(script);
-      assert.ok(outcome.kind === 'node-fault', JSON.stringify(outcome));
-      assert.match(outcome.error.message, /broke the protocol/);
-    });
-  }
-
-  it("whose result is not what the storage has is the node's fault", async () => {
-    const outcome = await attempt(wellDone, { verify: async () => 'the storage has no result' });
-    assert.ok(outcome.kind === 'node-fault');
-    assert.match(outcome.error.message, /the storage has no result/);
-  });
-
-  for (const step of ['refer', 'place', 'verify'] as const) {
-    it(`is our own storage's fault where we cannot ${step}`, async () => {
-      const down = new Error('the storage is down');
-      const outcome = await attempt(wellDone, { [step]: () => Promise.reject(down) });
-      assert.deepEqual(outcome, { kind: 'local-fault', error: down, reading: step === 'refer' });
-    });
-  }
-
-  it('in which the node cannot reach the storage blames neither node nor image', async () => {
-    const outcome = await attempt(async exchange => {
-      exchange.admit();
-      await exchange.references();
-      exchange.fail('STORAGE_UNREACHABLE');
-    });
-    assert.ok(outcome.kind === 'storage-fault');
-  });
+  assert.ok(outcome.kind === 'done', JSON.stringify(outcome));
+  const hex = SHA256.toString('hex');
+  t.deepEqual(asked, ['refer', `place ${RESULT.length} ${hex}`, 'verify 10x10']);
+  t.deepEqual(references, { url: 'http://storage.test/i', backgroundUrl: '' });
+  t.deepEqual(place, PLACE);
+  t.deepEqual([outcome.result.bytes, outcome.result.sha256], [RESULT.length, hex]);
 });
 
-it('a digest in a call that is streamed breaks the protocol', async () => {
+const broken: Record<string, Script> = {
+  'sends bytes': async exchange => {
+    exchange.admit();
+    await exchange.references();
+    exchange.announce(RESULT);
+    exchange.send(RESULT);
+    exchange.done(SHA256);
+    exchange.end();
+  },
+  'is done without having asked for a place': async exchange => {
+    exchange.admit();
+    await exchange.references();
+    exchange.announce(RESULT);
+    exchange.done(SHA256);
+    exchange.end();
+  },
+  'asks for a place before it says how many bytes': async exchange => {
+    exchange.admit();
+    exchange.write({ $case: 'resultDigest', value: { sha256: SHA256 } });
+    await exchange.cancelled;
+  },
+  'asks for a second place': async exchange => {
+    exchange.admit();
+    await exchange.references();
+    await exchange.askPlace(RESULT);
+    exchange.write({ $case: 'resultDigest', value: { sha256: Buffer.alloc(32) } });
+    await exchange.cancelled;
+  },
+  'gives half a digest': async exchange => {
+    exchange.admit();
+    exchange.announce(RESULT);
+    exchange.write({ $case: 'resultDigest', value: { sha256: Buffer.alloc(16) } });
+    await exchange.cancelled;
+  },
+  'ends with another checksum than it asked a place for': async exchange => {
+    exchange.admit();
+    await exchange.references();
+    await exchange.askPlace(RESULT);
+    exchange.done(Buffer.alloc(32));
+    exchange.end();
+  },
+  'ends without a word': async exchange => {
+    exchange.admit();
+    await exchange.references();
+    await exchange.askPlace(RESULT);
+    exchange.end();
+  },
+};
+for (const [what, script] of Object.entries(broken)) {
+  test(`a direct call › of a node that ${what} is the node's fault`, async t => {
+    const outcome = await attempt(script);
+    assert.ok(outcome.kind === 'node-fault', JSON.stringify(outcome));
+    t.regex(outcome.error.message, /broke the protocol/);
+  });
+}
+
+test("a direct call › whose result is not what the storage has is the node's fault", async t => {
+  const outcome = await attempt(wellDone, { verify: async () => 'the storage has no result' });
+  assert.ok(outcome.kind === 'node-fault');
+  t.regex(outcome.error.message, /the storage has no result/);
+});
+
+for (const step of ['refer', 'place', 'verify'] as const) {
+  test(`a direct call › is our own storage's fault where we cannot ${step}`, async t => {
+    const down = new Error('the storage is down');
+    const outcome = await attempt(wellDone, { [step]: () => Promise.reject(down) });
+    t.deepEqual(outcome, { kind: 'local-fault', error: down, reading: step === 'refer' });
+  });
+}
+
+test('a direct call › in which the node cannot reach the storage blames neither node nor image', async t => {
+  const outcome = await attempt(async exchange => {
+    exchange.admit();
+    await exchange.references();
+    exchange.fail('STORAGE_UNREACHABLE');
+  });
+  t.true(outcome.kind === 'storage-fault');
+});
+
+test('a digest in a call that is streamed breaks the protocol', async t => {
   const outcome = await attempt(async exchange => {
     exchange.admit();
     exchange.announce(RESULT);
     exchange.write({ $case: 'resultDigest', value: { sha256: SHA256 } });
     await exchange.cancelled;
   }, null);
-  assert.ok(outcome.kind === 'node-fault', JSON.stringify(outcome));
+  t.true(outcome.kind === 'node-fault', JSON.stringify(outcome));
 });

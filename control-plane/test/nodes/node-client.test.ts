@@ -1,33 +1,34 @@
 /** One call at a time against a node that behaves badly: what the client makes of it. */
-import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type ServerHttp2Session } from 'node:http2';
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
-import { after, before, describe, it } from 'node:test';
 import { status } from '@grpc/grpc-js';
+import ava from 'ava';
 import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
 import { outcomeOf } from '../../src/nodes/attempt-outcome.ts';
 import { NodeClient } from '../../src/nodes/node-client.ts';
 import { cutOutOf } from './scripted-exchange.ts';
 import { callOf, ScriptedNode, TEST_TOKEN } from './scripted-node.ts';
 
+const test = ava.serial;
+
 const INPUT = Buffer.from('abc');
 let node: ScriptedNode;
 let client: NodeClient;
 
-before(async () => {
+test.before(async () => {
   node = await ScriptedNode.start();
   client = new NodeClient(node.address, TEST_TOKEN);
 });
 
-after(async () => {
+test.after.always(async () => {
   client.close();
   await node.down();
 });
 
-it('lets a node send ahead further than http2 alone would', async () => {
+test('lets a node send ahead further than http2 alone would', async t => {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
@@ -39,261 +40,253 @@ it('lets a node send ahead further than http2 alone would', async () => {
   // What the connection's own window is told by comes after the settings.
   await new Promise(resolve => session.ping(resolve));
   const mebibytes = 1024 * 1024;
-  assert.ok((session.remoteSettings.initialWindowSize ?? 0) >= 4 * mebibytes);
-  assert.ok((session.state.remoteWindowSize ?? 0) >= 4 * mebibytes);
+  t.true((session.remoteSettings.initialWindowSize ?? 0) >= 4 * mebibytes);
+  t.true((session.state.remoteWindowSize ?? 0) >= 4 * mebibytes);
   session.destroy();
   own.close();
   await asked;
   await new Promise(resolve => server.close(resolve));
 });
 
-describe('an upload', () => {
-  it('begins only after Admitted, in chunks of at most 256 KiB', async () => {
-    let opened = false;
-    let openedBefore = true;
-    node.script = async exchange => {
-      // A beat in which an eager client would have sent.
-      await new Promise(resolve => setTimeout(resolve, 30));
-      openedBefore = opened;
-      await exchange.cutOut();
-    };
-    const input = randomBytes(2 * 1024 * 1024 + 17);
-    const chunks: Buffer[] = [];
-    const request = callOf(input, {
-      sink: { write: async chunk => void chunks.push(Buffer.from(chunk)) },
-      openInput: async () => {
-        opened = true;
-        return Readable.from([input], { objectMode: false });
-      },
-    });
-    const outcome = await client.matte(request);
-    assert.equal(outcome.kind, 'done');
-    assert.equal(openedBefore, false);
-    assert.deepEqual(Buffer.concat(chunks), cutOutOf(input));
-    assert.ok(chunks.every(chunk => chunk.length <= CHUNK_BYTES_MAX));
+test('an upload › begins only after Admitted, in chunks of at most 256 KiB', async t => {
+  let opened = false;
+  let openedBefore = true;
+  node.script = async exchange => {
+    // A beat in which an eager client would have sent.
+    await new Promise(resolve => setTimeout(resolve, 30));
+    openedBefore = opened;
+    await exchange.cutOut();
+  };
+  const input = randomBytes(2 * 1024 * 1024 + 17);
+  const chunks: Buffer[] = [];
+  const request = callOf(input, {
+    sink: { write: async chunk => void chunks.push(Buffer.from(chunk)) },
+    openInput: async () => {
+      opened = true;
+      return Readable.from([input], { objectMode: false });
+    },
   });
+  const outcome = await client.matte(request);
+  t.is(outcome.kind, 'done');
+  t.false(openedBefore);
+  t.deepEqual(Buffer.concat(chunks), cutOutOf(input));
+  t.true(chunks.every(chunk => chunk.length <= CHUNK_BYTES_MAX));
+});
 
-  it('waits for a node that does not read', async () => {
-    let read = 0;
-    const pieces = 400;
-    node.script = async exchange => {
-      exchange.admit();
-      await exchange.cancelled;
-    };
-    const stop = new AbortController();
-    async function* source() {
-      for (; read < pieces; read += 1) yield Buffer.alloc(CHUNK_BYTES_MAX);
+test('an upload › waits for a node that does not read', async t => {
+  let read = 0;
+  const pieces = 400;
+  node.script = async exchange => {
+    exchange.admit();
+    await exchange.cancelled;
+  };
+  const stop = new AbortController();
+  async function* source() {
+    for (; read < pieces; read += 1) yield Buffer.alloc(CHUNK_BYTES_MAX);
+  }
+  const attempt = client.matte(
+    callOf(Buffer.alloc(0), {
+      inputBytes: pieces * CHUNK_BYTES_MAX,
+      openInput: async () => Readable.from(source()),
+      signal: stop.signal,
+    }),
+  );
+  let before = -1;
+  // Until it has stopped reading: two reads 100 ms apart that see the same.
+  while (before !== read || read === 0) {
+    before = read;
+    await new Promise(resolve => setTimeout(resolve, 100));
+  }
+  t.true(read < pieces / 4, `${read} of ${pieces} chunks were read ahead`);
+  stop.abort();
+  t.deepEqual(await attempt, { kind: 'aborted' });
+});
+
+test("an upload › whose source breaks is our fault, not the node's", async t => {
+  node.script = exchange => exchange.cutOut();
+  const broken = new Error('disk');
+  const outcome = await client.matte(callOf(INPUT, { openInput: () => Promise.reject(broken) }));
+  t.deepEqual(outcome, { kind: 'local-fault', error: broken, reading: true });
+});
+
+test('an upload › of another length than announced is our fault', async t => {
+  node.script = exchange => exchange.cutOut();
+  const outcome = await client.matte(callOf(INPUT, { inputBytes: 4 }));
+  t.is(outcome.kind, 'local-fault');
+});
+
+test('an upload › that stalls does not outlive its call', async t => {
+  node.script = async exchange => {
+    exchange.admit();
+    exchange.fail('ENGINE_LOST');
+  };
+  let destroyed = false;
+  const stalled = new Readable({
+    read: () => undefined,
+    destroy: (error, done) => {
+      destroyed = true;
+      done(error);
+    },
+  });
+  const outcome = await client.matte(callOf(INPUT, { openInput: async () => stalled }));
+  t.true(outcome.kind === 'lost' && outcome.withProcess);
+  t.true(destroyed);
+});
+
+test('a result › comes no faster than it can be stored', async t => {
+  const result = randomBytes(64 * CHUNK_BYTES_MAX);
+  let sent = 0;
+  node.script = async exchange => {
+    exchange.admit();
+    await exchange.receive();
+    exchange.announce(result);
+    for (; sent < 64; sent += 1) {
+      const start = sent * CHUNK_BYTES_MAX;
+      await exchange.sendPaced(result.subarray(start, start + CHUNK_BYTES_MAX));
     }
-    const attempt = client.matte(
-      callOf(Buffer.alloc(0), {
-        inputBytes: pieces * CHUNK_BYTES_MAX,
-        openInput: async () => Readable.from(source()),
-        signal: stop.signal,
-      }),
-    );
-    let before = -1;
-    // Until it has stopped reading: two reads 100 ms apart that see the same.
-    while (before !== read || read === 0) {
-      before = read;
-      await new Promise(resolve => setTimeout(resolve, 100));
-    }
-    assert.ok(read < pieces / 4, `${read} of ${pieces} chunks were read ahead`);
-    stop.abort();
-    assert.deepEqual(await attempt, { kind: 'aborted' });
-  });
-
-  it("whose source breaks is our fault, not the node's", async () => {
-    node.script = exchange => exchange.cutOut();
-    const broken = new Error('disk');
-    const outcome = await client.matte(callOf(INPUT, { openInput: () => Promise.reject(broken) }));
-    assert.deepEqual(outcome, { kind: 'local-fault', error: broken, reading: true });
-  });
-
-  it('of another length than announced is our fault', async () => {
-    node.script = exchange => exchange.cutOut();
-    const outcome = await client.matte(callOf(INPUT, { inputBytes: 4 }));
-    assert.equal(outcome.kind, 'local-fault');
-  });
-
-  it('that stalls does not outlive its call', async () => {
-    node.script = async exchange => {
-      exchange.admit();
-      exchange.fail('ENGINE_LOST');
-    };
-    let destroyed = false;
-    const stalled = new Readable({
-      read: () => undefined,
-      destroy: (error, done) => {
-        destroyed = true;
-        done(error);
+    exchange.done(createHash('sha256').update(result).digest());
+    exchange.end();
+  };
+  const { promise: released, resolve: release } = Promise.withResolvers<void>();
+  let writes = 0;
+  const attempt = client.matte(
+    callOf(INPUT, {
+      sink: {
+        write: async () => {
+          writes += 1;
+          await released;
+        },
       },
-    });
-    const outcome = await client.matte(callOf(INPUT, { openInput: async () => stalled }));
-    assert.equal(outcome.kind === 'lost' && outcome.withProcess, true);
-    assert.equal(destroyed, true);
+    }),
+  );
+  let before = -1;
+  while (before !== sent || writes === 0) {
+    before = sent;
+    await new Promise(resolve => setTimeout(resolve, 100));
+  }
+  t.is(writes, 1);
+  // The 4 MiB window, and what lies between sockets and streams.
+  t.true(sent < 60, `${sent} chunks were taken ahead`);
+  release();
+  const outcome = await attempt;
+  t.is(outcome.kind === 'done' && outcome.result.bytes, result.length);
+});
+
+test('a result › that cannot be stored is our fault', async t => {
+  node.script = exchange => exchange.cutOut();
+  const full = new Error('disk full');
+  const outcome = await client.matte(
+    callOf(INPUT, { sink: { write: () => Promise.reject(full) } }),
+  );
+  t.deepEqual(outcome, { kind: 'local-fault', error: full, reading: false });
+});
+
+test('a result › that is complete stands even if the connection breaks before the status', async t => {
+  node.script = async exchange => {
+    exchange.admit();
+    const result = cutOutOf(await exchange.receive());
+    exchange.announce(result);
+    exchange.send(result);
+    exchange.done(createHash('sha256').update(result).digest());
+    await new Promise(resolve => setTimeout(resolve, 50));
+    exchange.fail('NODE_UNAVAILABLE');
+  };
+  const outcome = await client.matte(callOf(INPUT));
+  t.is(outcome.kind, 'done');
+});
+
+test('an end › before Admitted is a refusal, whatever the code but a fault of the image', async t => {
+  for (const code of ['NODE_OVERLOADED', 'NODE_UNAVAILABLE', 'NODE_FAULT'] as const) {
+    node.script = async exchange => exchange.fail(code);
+    const outcome = await client.matte(callOf(INPUT));
+    t.is(outcome.kind === 'refused' && outcome.error.code, code);
+  }
+  for (const code of ['IMAGE_RESOLUTION_TOO_LARGE', 'INVALID_PARAMETER'] as const) {
+    node.script = async exchange => exchange.fail(code);
+    t.is((await client.matte(callOf(INPUT))).kind, 'image-fault', code);
+  }
+});
+
+test('an end › of a node that does not answer the header is a refusal', async t => {
+  node.script = exchange => exchange.cancelled;
+  const impatient = new NodeClient(node.address, TEST_TOKEN, undefined, 200);
+  const outcome = await impatient.matte(callOf(INPUT));
+  t.is(outcome.kind === 'refused' && outcome.error.code, 'NODE_UNAVAILABLE');
+  impatient.close();
+});
+
+test('an end › by the time limit is a lost attempt', async t => {
+  node.script = async exchange => {
+    exchange.admit();
+    await exchange.cancelled;
+  };
+  const outcome = await client.matte(callOf(INPUT, { timeoutMs: 1000 }));
+  t.is(outcome.kind === 'lost' && outcome.error.code, 'CALL_DEADLINE_EXCEEDED');
+});
+
+test('an end › by our own abort is aborted, and the node is told', async t => {
+  const { promise: admitted, resolve: onAdmitted } = Promise.withResolvers<void>();
+  let cancelled = false;
+  node.script = async exchange => {
+    exchange.admit();
+    await exchange.cancelled;
+    cancelled = true;
+  };
+  const stop = new AbortController();
+  const attempt = client.matte(
+    callOf(INPUT, { signal: stop.signal, onAdmitted: () => onAdmitted() }),
+  );
+  await admitted;
+  stop.abort();
+  t.deepEqual(await attempt, { kind: 'aborted' });
+  while (!cancelled) await new Promise(resolve => setTimeout(resolve, 5));
+  t.deepEqual(await client.matte(callOf(INPUT, { signal: stop.signal })), {
+    kind: 'aborted',
   });
 });
 
-describe('a result', () => {
-  it('comes no faster than it can be stored', async () => {
-    const result = randomBytes(64 * CHUNK_BYTES_MAX);
-    let sent = 0;
-    node.script = async exchange => {
+test('an end › with a wrong token is a refusal', async t => {
+  const stranger = new NodeClient(node.address, 'another-token');
+  const outcome = await stranger.matte(callOf(INPUT));
+  t.is(outcome.kind === 'refused' && outcome.error.code, 'INVALID_NODE_TOKEN');
+  stranger.close();
+});
+
+test('an end › where nothing listens is a refusal', async t => {
+  const nowhere = new NodeClient('127.0.0.1:1', TEST_TOKEN);
+  const outcome = await nowhere.matte(callOf(INPUT));
+  t.is(outcome.kind === 'refused' && outcome.error.code, 'NODE_UNAVAILABLE');
+  nowhere.close();
+});
+
+test("an end › by the connection's death is a lost attempt, whatever grpc-js calls it", async t => {
+  const mortal = await ScriptedNode.start({
+    script: async exchange => {
       exchange.admit();
       await exchange.receive();
-      exchange.announce(result);
-      for (; sent < 64; sent += 1) {
-        const start = sent * CHUNK_BYTES_MAX;
-        await exchange.sendPaced(result.subarray(start, start + CHUNK_BYTES_MAX));
-      }
-      exchange.done(createHash('sha256').update(result).digest());
-      exchange.end();
-    };
-    const { promise: released, resolve: release } = Promise.withResolvers<void>();
-    let writes = 0;
-    const attempt = client.matte(
-      callOf(INPUT, {
-        sink: {
-          write: async () => {
-            writes += 1;
-            await released;
-          },
-        },
-      }),
-    );
-    let before = -1;
-    while (before !== sent || writes === 0) {
-      before = sent;
-      await new Promise(resolve => setTimeout(resolve, 100));
-    }
-    assert.equal(writes, 1);
-    // The 4 MiB window, and what lies between sockets and streams.
-    assert.ok(sent < 60, `${sent} chunks were taken ahead`);
-    release();
-    const outcome = await attempt;
-    assert.equal(outcome.kind === 'done' && outcome.result.bytes, result.length);
+      await mortal.down();
+    },
   });
-
-  it('that cannot be stored is our fault', async () => {
-    node.script = exchange => exchange.cutOut();
-    const full = new Error('disk full');
-    const outcome = await client.matte(
-      callOf(INPUT, { sink: { write: () => Promise.reject(full) } }),
-    );
-    assert.deepEqual(outcome, { kind: 'local-fault', error: full, reading: false });
-  });
-
-  it('that is complete stands even if the connection breaks before the status', async () => {
-    node.script = async exchange => {
-      exchange.admit();
-      const result = cutOutOf(await exchange.receive());
-      exchange.announce(result);
-      exchange.send(result);
-      exchange.done(createHash('sha256').update(result).digest());
-      await new Promise(resolve => setTimeout(resolve, 50));
-      exchange.fail('NODE_UNAVAILABLE');
-    };
-    const outcome = await client.matte(callOf(INPUT));
-    assert.equal(outcome.kind, 'done');
-  });
+  const its = new NodeClient(mortal.address, TEST_TOKEN);
+  const outcome = await its.matte(callOf(INPUT));
+  t.is(outcome.kind, 'lost');
+  t.false(outcome.kind === 'lost' && outcome.withProcess);
+  its.close();
 });
 
-describe('an end', () => {
-  it('before Admitted is a refusal, whatever the code but a fault of the image', async () => {
-    for (const code of ['NODE_OVERLOADED', 'NODE_UNAVAILABLE', 'NODE_FAULT'] as const) {
-      node.script = async exchange => exchange.fail(code);
-      const outcome = await client.matte(callOf(INPUT));
-      assert.equal(outcome.kind === 'refused' && outcome.error.code, code);
-    }
-    for (const code of ['IMAGE_RESOLUTION_TOO_LARGE', 'INVALID_PARAMETER'] as const) {
-      node.script = async exchange => exchange.fail(code);
-      assert.equal((await client.matte(callOf(INPUT))).kind, 'image-fault', code);
-    }
-  });
+const bare = (code: status) =>
+  Object.assign(new Error('x'), { code, details: 'x', metadata: { get: () => [] } });
 
-  it('of a node that does not answer the header is a refusal', async () => {
-    node.script = exchange => exchange.cancelled;
-    const impatient = new NodeClient(node.address, TEST_TOKEN, undefined, 200);
-    const outcome = await impatient.matte(callOf(INPUT));
-    assert.equal(outcome.kind === 'refused' && outcome.error.code, 'NODE_UNAVAILABLE');
-    impatient.close();
-  });
-
-  it('by the time limit is a lost attempt', async () => {
-    node.script = async exchange => {
-      exchange.admit();
-      await exchange.cancelled;
-    };
-    const outcome = await client.matte(callOf(INPUT, { timeoutMs: 1000 }));
-    assert.equal(outcome.kind === 'lost' && outcome.error.code, 'CALL_DEADLINE_EXCEEDED');
-  });
-
-  it('by our own abort is aborted, and the node is told', async () => {
-    const { promise: admitted, resolve: onAdmitted } = Promise.withResolvers<void>();
-    let cancelled = false;
-    node.script = async exchange => {
-      exchange.admit();
-      await exchange.cancelled;
-      cancelled = true;
-    };
-    const stop = new AbortController();
-    const attempt = client.matte(
-      callOf(INPUT, { signal: stop.signal, onAdmitted: () => onAdmitted() }),
-    );
-    await admitted;
-    stop.abort();
-    assert.deepEqual(await attempt, { kind: 'aborted' });
-    while (!cancelled) await new Promise(resolve => setTimeout(resolve, 5));
-    assert.deepEqual(await client.matte(callOf(INPUT, { signal: stop.signal })), {
-      kind: 'aborted',
-    });
-  });
-
-  it('with a wrong token is a refusal', async () => {
-    const stranger = new NodeClient(node.address, 'another-token');
-    const outcome = await stranger.matte(callOf(INPUT));
-    assert.equal(outcome.kind === 'refused' && outcome.error.code, 'INVALID_NODE_TOKEN');
-    stranger.close();
-  });
-
-  it('where nothing listens is a refusal', async () => {
-    const nowhere = new NodeClient('127.0.0.1:1', TEST_TOKEN);
-    const outcome = await nowhere.matte(callOf(INPUT));
-    assert.equal(outcome.kind === 'refused' && outcome.error.code, 'NODE_UNAVAILABLE');
-    nowhere.close();
-  });
-
-  it("by the connection's death is a lost attempt, whatever grpc-js calls it", async () => {
-    const mortal = await ScriptedNode.start({
-      script: async exchange => {
-        exchange.admit();
-        await exchange.receive();
-        await mortal.down();
-      },
-    });
-    const its = new NodeClient(mortal.address, TEST_TOKEN);
-    const outcome = await its.matte(callOf(INPUT));
-    assert.equal(outcome.kind, 'lost');
-    assert.equal(outcome.kind === 'lost' && outcome.withProcess, false);
-    its.close();
-  });
+test('outcomeOf › takes a bare status of the transport for a lost node after Admitted', t => {
+  for (const code of [status.UNAVAILABLE, status.CANCELLED, status.INTERNAL]) {
+    const outcome = outcomeOf(bare(code), true, false);
+    t.is(outcome.kind === 'lost' && outcome.withProcess, false, status[code]);
+  }
 });
 
-describe('outcomeOf', () => {
-  const bare = (code: status) =>
-    Object.assign(new Error('x'), { code, details: 'x', metadata: { get: () => [] } });
-
-  it('takes a bare status of the transport for a lost node after Admitted', () => {
-    for (const code of [status.UNAVAILABLE, status.CANCELLED, status.INTERNAL]) {
-      const outcome = outcomeOf(bare(code), true, false);
-      assert.equal(outcome.kind === 'lost' && outcome.withProcess, false, status[code]);
-    }
-  });
-
-  it('takes any other bare status for a fault of the node', () => {
-    for (const code of [status.UNKNOWN, status.ABORTED, status.RESOURCE_EXHAUSTED]) {
-      assert.equal(outcomeOf(bare(code), true, false).kind, 'node-fault', status[code]);
-    }
-    assert.equal(outcomeOf('thrown text', true, false).kind, 'node-fault');
-  });
+test('outcomeOf › takes any other bare status for a fault of the node', t => {
+  for (const code of [status.UNKNOWN, status.ABORTED, status.RESOURCE_EXHAUSTED]) {
+    t.is(outcomeOf(bare(code), true, false).kind, 'node-fault', status[code]);
+  }
+  t.is(outcomeOf('thrown text', true, false).kind, 'node-fault');
 });

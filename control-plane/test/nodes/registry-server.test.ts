@@ -1,8 +1,8 @@
 /** NodeRegistry over real gRPC on a real store. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, beforeEach, describe, it } from 'node:test';
 import { credentials, Metadata, type ServiceError, status } from '@grpc/grpc-js';
+import ava from 'ava';
 import {
   Command,
   type HeartbeatResponse,
@@ -10,10 +10,13 @@ import {
   type RegisterRequest,
   type RegisterResponse,
 } from '#gen/matting/v1/node_registry.ts';
+import { rejectsWith } from '../../../test/support/throws.ts';
 import type { NodeRefusal } from '../../src/nodes/refused-nodes.ts';
 import { type Membership, RegistryServer } from '../../src/nodes/registry-server.ts';
 import { Harness } from '../services/dispatch/harness.ts';
 import { TEST_TOKEN } from './scripted-node.ts';
+
+const test = ava.serial;
 
 /** As while the fleet's token is changed. */
 const NEXT_TOKEN = 'the-next-token-of-the-fleet';
@@ -26,7 +29,7 @@ let changes = 0;
 const failures: unknown[] = [];
 const refusals: NodeRefusal[] = [];
 
-before(async () => {
+test.before(async () => {
   harness = await Harness.open();
   server = new RegistryServer({
     host: '127.0.0.1',
@@ -48,7 +51,7 @@ before(async () => {
   client = new NodeRegistryClient(`127.0.0.1:${server.port}`, credentials.createInsecure());
 });
 
-beforeEach(() => {
+test.beforeEach(() => {
   membership = harness.stores.nodes;
   refusals.length = 0;
 });
@@ -61,7 +64,7 @@ function refused(): unknown[] {
   return refusals.map(({ cause, nodeId }) => [cause, nodeId]);
 }
 
-after(async () => {
+test.after.always(async () => {
   client.close();
   await server.close();
   await harness.close();
@@ -108,137 +111,127 @@ const endsWith = (code: status) => (error: ServiceError) => {
   return true;
 };
 
-describe('a stranger', () => {
-  it('is refused without the token', async () => {
-    const wrong = [new Metadata(), withToken('wrong'), withToken(`${TEST_TOKEN}x`), withToken('')];
-    for (const metadata of wrong) {
-      await assert.rejects(register(request(), metadata), endsWith(status.UNAUTHENTICATED));
-    }
-    assert.deepEqual(refused(), Array(wrong.length).fill(['token', 'node-1']));
-    assert.deepEqual(await harness.stores.nodes.listAll(), []);
-  });
-
-  it('may bring the other token while the fleet changes from one to the other', async () => {
-    await register(request({ nodeId: 'node-next' }), withToken(NEXT_TOKEN));
-    assert.deepEqual(refused(), []);
-  });
-});
-
-describe('a registration', () => {
-  const bad: Record<string, Partial<RegisterRequest>> = {
-    'without a name': { nodeId: '' },
-    'with a name of other characters': { nodeId: 'node 1' },
-    'with a long name': { nodeId: 'n'.repeat(65) },
-    'with a boot id that is no UUID': { bootId: 'boot' },
-    'without an address': { address: '' },
-    'without a port': { address: '10.0.0.7' },
-    'with a port out of range': { address: '10.0.0.7:70000' },
-    'with an address that cannot be dialled': { address: '0.0.0.0:50051' },
-    'with an IPv6 address that cannot be dialled': { address: '[::]:50051' },
-    'with a URL for an address': { address: 'http://10.0.0.7:50051' },
-    'with a wrong address of its HTTP endpoints': { httpAddress: 'nowhere' },
-    'with a long version': { version: 'v'.repeat(65) },
-  };
-  for (const [what, changed] of Object.entries(bad)) {
-    it(`${what} is refused`, async () => {
-      await assert.rejects(register(request(changed)), endsWith(status.INVALID_ARGUMENT));
-      const nodeId = 'nodeId' in changed ? undefined : 'node-1';
-      assert.deepEqual(refused(), [['invalid', nodeId]]);
-    });
+test('a stranger › is refused without the token', async t => {
+  const wrong = [new Metadata(), withToken('wrong'), withToken(`${TEST_TOKEN}x`), withToken('')];
+  for (const metadata of wrong) {
+    await rejectsWith(t, register(request(), metadata), endsWith(status.UNAUTHENTICATED));
   }
-
-  it('takes host names, IPv4 and IPv6', async () => {
-    for (const address of ['node-1.fleet.local:50051', '10.0.0.7:1', '[fd00::7]:65535']) {
-      await register(request({ address }));
-      assert.equal((await harness.stores.nodes.listLive())[0]?.address, address);
-    }
-  });
-
-  it('makes the node a member at once, and says how to stay one', async () => {
-    const before = changes;
-    const { heartbeatIntervalMs, leaseMs } = await register(request({ nodeId: 'node-2' }));
-    assert.ok(heartbeatIntervalMs * 3 <= leaseMs);
-    assert.equal(changes, before + 1);
-    const members = await harness.stores.nodes.listLive();
-    assert.ok(members.some(member => member.nodeId === 'node-2'));
-  });
+  t.deepEqual(refused(), Array(wrong.length).fill(['token', 'node-1']));
+  t.deepEqual(await harness.stores.nodes.listAll(), []);
 });
 
-describe('a heartbeat', () => {
-  it('of an unknown node or an old boot is told to register', async () => {
-    const { command } = await heartbeat('nobody', randomUUID());
-    assert.equal(command, Command.COMMAND_REGISTER);
-    const first = request({ nodeId: 'node-3' });
-    await register(first);
-    await register(request({ nodeId: 'node-3' }));
-    assert.deepEqual(refused(), [], 'a restart is nothing to tell of');
-    const old = await heartbeat('node-3', first.bootId);
-    assert.equal(old.command, Command.COMMAND_REGISTER);
-    assert.deepEqual(refused(), [['replaced', 'node-3']]);
-    assert.ok(refusals[0]?.detail.includes('10.0.0.7:50051'));
-  });
-
-  it('of one that was replaced is nothing to tell of once the other is gone', async () => {
-    const first = request({ nodeId: 'node-5' });
-    const second = request({ nodeId: 'node-5' });
-    await register(first);
-    await register(second);
-    await deregister('node-5', second.bootId);
-    await heartbeat('node-5', first.bootId);
-    assert.deepEqual(refused(), []);
-  });
-
-  it("carries the operator's wish each time", async () => {
-    const { nodeId, bootId } = request({ nodeId: 'node-4' });
-    await register(request({ nodeId, bootId }));
-    assert.equal((await heartbeat(nodeId, bootId)).command, Command.COMMAND_UNDRAIN);
-    await harness.stores.nodes.setDraining(nodeId, true);
-    for (let beat = 0; beat < 2; beat += 1) {
-      assert.equal((await heartbeat(nodeId, bootId)).command, Command.COMMAND_DRAIN);
-    }
-    await harness.stores.nodes.setDraining(nodeId, false);
-    assert.equal((await heartbeat(nodeId, bootId)).command, Command.COMMAND_UNDRAIN);
-  });
-
-  it('while the database is away fails without a word about it', async () => {
-    const secret = new Error('user root at db.internal');
-    membership = { heartbeat: () => Promise.reject(secret) } as Partial<Membership> as Membership;
-    await assert.rejects(heartbeat('node-4', randomUUID()), (error: ServiceError) => {
-      assert.equal(error.code, status.INTERNAL);
-      assert.ok(!error.details.includes('db.internal'));
-      return true;
-    });
-    assert.ok(failures.includes(secret));
-  });
+test('a stranger › may bring the other token while the fleet changes from one to the other', async t => {
+  await register(request({ nodeId: 'node-next' }), withToken(NEXT_TOKEN));
+  t.deepEqual(refused(), []);
 });
 
-describe('a deregistration', () => {
-  it('ends the membership, and leaves a later boot alone', async () => {
-    const first = request({ nodeId: 'node-5' });
-    const second = request({ nodeId: 'node-5' });
-    await register(first);
-    await register(second);
-    const isMember = async () =>
-      (await harness.stores.nodes.listLive()).some(({ nodeId }) => nodeId === 'node-5');
-    await deregister('node-5', first.bootId);
-    assert.equal(await isMember(), true);
-    await deregister('node-5', second.bootId);
-    assert.equal(await isMember(), false);
+const bad: Record<string, Partial<RegisterRequest>> = {
+  'without a name': { nodeId: '' },
+  'with a name of other characters': { nodeId: 'node 1' },
+  'with a long name': { nodeId: 'n'.repeat(65) },
+  'with a boot id that is no UUID': { bootId: 'boot' },
+  'without an address': { address: '' },
+  'without a port': { address: '10.0.0.7' },
+  'with a port out of range': { address: '10.0.0.7:70000' },
+  'with an address that cannot be dialled': { address: '0.0.0.0:50051' },
+  'with an IPv6 address that cannot be dialled': { address: '[::]:50051' },
+  'with a URL for an address': { address: 'http://10.0.0.7:50051' },
+  'with a wrong address of its HTTP endpoints': { httpAddress: 'nowhere' },
+  'with a long version': { version: 'v'.repeat(65) },
+};
+for (const [what, changed] of Object.entries(bad)) {
+  test(`a registration › ${what} is refused`, async t => {
+    await rejectsWith(t, register(request(changed)), endsWith(status.INVALID_ARGUMENT));
+    const nodeId = 'nodeId' in changed ? undefined : 'node-1';
+    t.deepEqual(refused(), [['invalid', nodeId]]);
   });
+}
+
+test('a registration › takes host names, IPv4 and IPv6', async t => {
+  for (const address of ['node-1.fleet.local:50051', '10.0.0.7:1', '[fd00::7]:65535']) {
+    await register(request({ address }));
+    t.is((await harness.stores.nodes.listLive())[0]?.address, address);
+  }
 });
 
-describe('the port', () => {
-  it('that is in use is an error that says so', async () => {
-    const second = new RegistryServer({
-      host: '127.0.0.1',
-      port: server.port,
-      nodeTokens: [TEST_TOKEN],
-      membership,
-      onMembersChanged: () => undefined,
-      onRefused: () => undefined,
-      onFailure: () => undefined,
-    });
-    await assert.rejects(second.listen(), /EADDRINUSE/);
-    await second.close();
+test('a registration › makes the node a member at once, and says how to stay one', async t => {
+  const before = changes;
+  const { heartbeatIntervalMs, leaseMs } = await register(request({ nodeId: 'node-2' }));
+  t.true(heartbeatIntervalMs * 3 <= leaseMs);
+  t.is(changes, before + 1);
+  const members = await harness.stores.nodes.listLive();
+  t.true(members.some(member => member.nodeId === 'node-2'));
+});
+
+test('a heartbeat › of an unknown node or an old boot is told to register', async t => {
+  const { command } = await heartbeat('nobody', randomUUID());
+  t.is(command, Command.COMMAND_REGISTER);
+  const first = request({ nodeId: 'node-3' });
+  await register(first);
+  await register(request({ nodeId: 'node-3' }));
+  t.deepEqual(refused(), [], 'a restart is nothing to tell of');
+  const old = await heartbeat('node-3', first.bootId);
+  t.is(old.command, Command.COMMAND_REGISTER);
+  t.deepEqual(refused(), [['replaced', 'node-3']]);
+  t.truthy(refusals[0]?.detail.includes('10.0.0.7:50051'));
+});
+
+test('a heartbeat › of one that was replaced is nothing to tell of once the other is gone', async t => {
+  const first = request({ nodeId: 'node-5' });
+  const second = request({ nodeId: 'node-5' });
+  await register(first);
+  await register(second);
+  await deregister('node-5', second.bootId);
+  await heartbeat('node-5', first.bootId);
+  t.deepEqual(refused(), []);
+});
+
+test("a heartbeat › carries the operator's wish each time", async t => {
+  const { nodeId, bootId } = request({ nodeId: 'node-4' });
+  await register(request({ nodeId, bootId }));
+  t.is((await heartbeat(nodeId, bootId)).command, Command.COMMAND_UNDRAIN);
+  await harness.stores.nodes.setDraining(nodeId, true);
+  for (let beat = 0; beat < 2; beat += 1) {
+    t.is((await heartbeat(nodeId, bootId)).command, Command.COMMAND_DRAIN);
+  }
+  await harness.stores.nodes.setDraining(nodeId, false);
+  t.is((await heartbeat(nodeId, bootId)).command, Command.COMMAND_UNDRAIN);
+});
+
+test('a heartbeat › while the database is away fails without a word about it', async t => {
+  const secret = new Error('user root at db.internal');
+  membership = { heartbeat: () => Promise.reject(secret) } as Partial<Membership> as Membership;
+  await rejectsWith(t, heartbeat('node-4', randomUUID()), (error: ServiceError) => {
+    t.is(error.code, status.INTERNAL);
+    t.false(error.details.includes('db.internal'));
+    return true;
   });
+  t.true(failures.includes(secret));
+});
+
+test('a deregistration › ends the membership, and leaves a later boot alone', async t => {
+  const first = request({ nodeId: 'node-5' });
+  const second = request({ nodeId: 'node-5' });
+  await register(first);
+  await register(second);
+  const isMember = async () =>
+    (await harness.stores.nodes.listLive()).some(({ nodeId }) => nodeId === 'node-5');
+  await deregister('node-5', first.bootId);
+  t.true(await isMember());
+  await deregister('node-5', second.bootId);
+  t.false(await isMember());
+});
+
+test('the port › that is in use is an error that says so', async t => {
+  const second = new RegistryServer({
+    host: '127.0.0.1',
+    port: server.port,
+    nodeTokens: [TEST_TOKEN],
+    membership,
+    onMembersChanged: () => undefined,
+    onRefused: () => undefined,
+    onFailure: () => undefined,
+  });
+  await t.throwsAsync(second.listen(), { message: /EADDRINUSE/ });
+  await second.close();
 });

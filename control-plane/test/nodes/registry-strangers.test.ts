@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
-import { after, afterEach, before, describe, it } from 'node:test';
 import { status } from '@grpc/grpc-js';
+import ava from 'ava';
 import { NodeRegistryService } from '#gen/matting/v1/node_registry.ts';
 import {
   type GuardBounds,
@@ -16,6 +16,8 @@ import { RegistryServer } from '../../src/nodes/registry-server.ts';
 import { Harness } from '../services/dispatch/harness.ts';
 import { TEST_TOKEN } from './scripted-node.ts';
 
+const test = ava.serial;
+
 const REGISTER = NodeRegistryService.register.path;
 const HEARTBEAT = NodeRegistryService.heartbeat.path;
 
@@ -24,16 +26,16 @@ let server: RegistryServer;
 let ended: GuardCause[] = [];
 const opened: { close(): void }[] = [];
 
-before(async () => {
+test.before(async () => {
   harness = await Harness.open();
 });
 
-afterEach(async () => {
+test.afterEach.always(async () => {
   for (const connection of opened.splice(0)) connection.close();
   await server.close();
 });
 
-after(() => harness.close());
+test.after.always(() => harness.close());
 
 async function openRegistry(guardBounds: Partial<GuardBounds> = {}): Promise<void> {
   ended = [];
@@ -71,48 +73,44 @@ async function beat(connection: RawConnection): Promise<number | undefined> {
   return (await end).status;
 }
 
-describe('half a registration', () => {
-  it('is refused where it announces more than it may, with the token too', async () => {
-    await openRegistry();
-    const connection = await openConnection();
-    for (const token of [undefined, TEST_TOKEN]) {
-      const { stream, ended: end } = connection.call(REGISTER, token);
-      stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL + 1));
-      assert.equal((await end).code, 'INVALID_REQUEST');
-    }
-    assert.deepEqual(ended, ['message_too_large', 'message_too_large']);
-  });
-
-  it('has to become whole in time', async () => {
-    await openRegistry({ firstMessageWaitMaxMs: 100 });
-    const connection = await openConnection();
-    const { stream, ended: end } = connection.call(REGISTER);
-    stream.write(framed(Buffer.alloc(10), 100));
-    assert.equal((await end).code, 'CALL_DEADLINE_EXCEEDED');
-    assert.deepEqual(ended, ['message_late']);
-  });
+test('half a registration › is refused where it announces more than it may, with the token too', async t => {
+  await openRegistry();
+  const connection = await openConnection();
+  for (const token of [undefined, TEST_TOKEN]) {
+    const { stream, ended: end } = connection.call(REGISTER, token);
+    stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL + 1));
+    t.is((await end).code, 'INVALID_REQUEST');
+  }
+  t.deepEqual(ended, ['message_too_large', 'message_too_large']);
 });
 
-describe('a connection to the registry', () => {
-  it('that shows no token has an end, one that has shown it has none', async () => {
-    await openRegistry({ tokenWaitMaxMs: 1500 });
-    const known = await openConnection();
-    assert.equal(await beat(known), status.OK);
-    const silent = openSocket();
-    const greeted = await openConnection();
-    await Promise.all([once(silent, 'close'), greeted.closed]);
-    assert.equal(await beat(known), status.OK);
-    assert.deepEqual(ended, ['no_token', 'no_token']);
-  });
+test('half a registration › has to become whole in time', async t => {
+  await openRegistry({ firstMessageWaitMaxMs: 100 });
+  const connection = await openConnection();
+  const { stream, ended: end } = connection.call(REGISTER);
+  stream.write(framed(Buffer.alloc(10), 100));
+  t.is((await end).code, 'CALL_DEADLINE_EXCEEDED');
+  t.deepEqual(ended, ['message_late']);
+});
 
-  it('without the token keeps no node out', async () => {
-    await openRegistry({ strangersMax: 3 });
-    for (let count = 0; count < 12; count += 1) {
-      await once(openSocket(), 'connect');
-      assert.equal(await beat(await openConnection()), status.OK);
-    }
-    assert.equal(server.connections.known, 12);
-    assert.ok(server.connections.strangers <= 3);
-    assert.ok(ended.every(cause => cause === 'crowded'));
-  });
+test('a connection to the registry › that shows no token has an end, one that has shown it has none', async t => {
+  await openRegistry({ tokenWaitMaxMs: 1500 });
+  const known = await openConnection();
+  t.is(await beat(known), status.OK);
+  const silent = openSocket();
+  const greeted = await openConnection();
+  await Promise.all([once(silent, 'close'), greeted.closed]);
+  t.is(await beat(known), status.OK);
+  t.deepEqual(ended, ['no_token', 'no_token']);
+});
+
+test('a connection to the registry › without the token keeps no node out', async t => {
+  await openRegistry({ strangersMax: 3 });
+  for (let count = 0; count < 12; count += 1) {
+    await once(openSocket(), 'connect');
+    t.is(await beat(await openConnection()), status.OK);
+  }
+  t.is(server.connections.known, 12);
+  t.true(server.connections.strangers <= 3);
+  t.true(ended.every(cause => cause === 'crowded'));
 });

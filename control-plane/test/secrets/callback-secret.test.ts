@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
-import { test } from 'node:test';
+import test from 'ava';
 import {
   CallbackSecrets,
   mailBody,
@@ -11,67 +11,67 @@ import { SecretBox } from '../../src/secrets/secret-box.ts';
 
 const prefixed = (bytes: number) => `whsec_${randomBytes(bytes).toString('base64')}`;
 
-test('a secret opens under no other key, for no other job, and not when altered', () => {
+test('a secret opens under no other key, for no other job, and not when altered', t => {
   const box = new SecretBox(randomBytes(32));
   const secrets = new CallbackSecrets(box);
   const jobId = randomUUID();
   const sealed = secrets.seal(jobId, 's'.repeat(24));
   const { secret, secretKeyId } = sealed;
   assert.ok(secret !== null);
-  assert.equal(secrets.open(randomUUID(), sealed), undefined);
-  assert.equal(secrets.open(jobId, { secret, secretKeyId: 'another' }), undefined);
-  assert.equal(secrets.open(jobId, { secret: null, secretKeyId: null }), undefined);
+  t.is(secrets.open(randomUUID(), sealed), undefined);
+  t.is(secrets.open(jobId, { secret, secretKeyId: 'another' }), undefined);
+  t.is(secrets.open(jobId, { secret: null, secretKeyId: null }), undefined);
   const others = new CallbackSecrets(new SecretBox(randomBytes(32)));
-  assert.equal(others.open(jobId, sealed), undefined);
+  t.is(others.open(jobId, sealed), undefined);
   const otherBox = new SecretBox(randomBytes(32));
-  assert.equal(new CallbackSecrets(otherBox).open(jobId, { ...sealed }), undefined);
-  assert.notEqual(otherBox.keyId, box.keyId);
+  t.is(new CallbackSecrets(otherBox).open(jobId, { ...sealed }), undefined);
+  t.not(otherBox.keyId, box.keyId);
   for (let at = 0; at < secret.length; at += 1) {
     const altered: Buffer = Buffer.from(secret);
     altered.writeUInt8(altered.readUInt8(at) ^ 1, at);
-    assert.equal(secrets.open(jobId, { secret: altered, secretKeyId }), undefined, `byte ${at}`);
+    t.is(secrets.open(jobId, { secret: altered, secretKeyId }), undefined, `byte ${at}`);
   }
   for (const length of [0, 11, 12, 27, 28, secret.length - 1]) {
-    assert.equal(secrets.open(jobId, { secret: secret.slice(0, length), secretKeyId }), undefined);
+    t.is(secrets.open(jobId, { secret: secret.slice(0, length), secretKeyId }), undefined);
   }
 });
 
-test('what is stored shows nothing of the secret, and is never the same twice', () => {
+test('what is stored shows nothing of the secret, and is never the same twice', t => {
   const secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
   const text = 'a secret of twenty-nine chars';
   const jobId = randomUUID();
   const seal = () => Buffer.from(secrets.seal(jobId, text).secret ?? '');
   const [stored, again] = [seal(), seal()];
-  assert.ok(!stored.equals(again));
-  for (const bytes of [stored, again]) assert.ok(!bytes.includes('secret'));
-  assert.ok(stored.length <= 1024, 'the column holds 1 KB');
+  t.false(stored.equals(again));
+  for (const bytes of [stored, again]) t.false(bytes.includes('secret'));
+  t.true(stored.length <= 1024, 'the column holds 1 KB');
 });
 
-test('a text opens again under either key of a change, for its row alone', () => {
+test('a text opens again under either key of a change, for its row alone', t => {
   const [old, next] = [new SecretBox(randomBytes(32)), new SecretBox(randomBytes(32))];
   const text = 'https://matting.example/account/invitations/tökén';
   const sealed = new CallbackSecrets(old).sealText(text, mailBody('1'));
   const both = new CallbackSecrets(next, [old]);
-  assert.equal(both.openText(sealed, mailBody('1')), text);
-  assert.equal(both.openText(both.sealText(text, mailBody('1')), mailBody('1')), text);
-  assert.equal(both.openText(sealed, mailBody('2')), undefined);
-  assert.equal(both.openText(sealed, notificationBody('1')), undefined);
-  assert.equal(new CallbackSecrets(next).openText(sealed, mailBody('1')), undefined);
+  t.is(both.openText(sealed, mailBody('1')), text);
+  t.is(both.openText(both.sealText(text, mailBody('1')), mailBody('1')), text);
+  t.is(both.openText(sealed, mailBody('2')), undefined);
+  t.is(both.openText(sealed, notificationBody('1')), undefined);
+  t.is(new CallbackSecrets(next).openText(sealed, mailBody('1')), undefined);
   for (const wrong of ['', '.', text, sealed.slice(0, -8)]) {
-    assert.equal(both.openText(wrong, mailBody('1')), undefined, wrong);
+    t.is(both.openText(wrong, mailBody('1')), undefined, wrong);
   }
 });
 
-test('Base64 behind whsec_ is decoded where it makes 24 to 64 bytes', () => {
+test('Base64 behind whsec_ is decoded where it makes 24 to 64 bytes', t => {
   for (const bytes of [24, 25, 26, 32, 63, 64]) {
     const text = prefixed(bytes);
     const key = Buffer.from(text.slice(6), 'base64');
-    assert.deepEqual(signingKeyOf(text), key);
-    assert.deepEqual(signingKeyOf(text.replace(/=+$/, '')), key, 'padding is optional');
+    t.deepEqual(signingKeyOf(text), key);
+    t.deepEqual(signingKeyOf(text.replace(/=+$/, '')), key, 'padding is optional');
   }
 });
 
-test('anything else is used as it is', () => {
+test('anything else is used as it is', t => {
   const base64 = randomBytes(32).toString('base64');
   for (const text of [
     's'.repeat(24),
@@ -87,14 +87,14 @@ test('anything else is used as it is', () => {
     `whsec_${'A'.repeat(33)}`,
     `whsec_${'='.repeat(24)}`,
   ]) {
-    assert.deepEqual(signingKeyOf(text), Buffer.from(text), text);
+    t.deepEqual(signingKeyOf(text), Buffer.from(text), text);
   }
 });
 
-test('what was sealed opens to the signing key', () => {
+test('what was sealed opens to the signing key', t => {
   const secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
   for (const text of ['s'.repeat(128), prefixed(64)]) {
     const jobId = randomUUID();
-    assert.deepEqual(secrets.open(jobId, secrets.seal(jobId, text)), signingKeyOf(text));
+    t.deepEqual(secrets.open(jobId, secrets.seal(jobId, text)), signingKeyOf(text));
   }
 });

@@ -1,6 +1,5 @@
 /** What every blob store does, whatever it is made of; each kind has its suite call this. */
-import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import type { ExecutionContext } from 'ava';
 import {
   BlobNotFoundError,
   type BlobReading,
@@ -35,171 +34,167 @@ export async function list(
   return names.sort();
 }
 
-/** @param storeOf an empty store before each test */
-export function describeBlobStore(storeOf: () => BlobStore): void {
-  describe('names', () => {
-    it('are of a kind and an id, and of nothing else', async () => {
-      const names = ['../x', 'inputs/../secret', 'inputs/..', 'secret', '/etc/passwd', 'inputs/'];
-      names.push(
-        '',
-        'other/x',
-        'inputs/a/b',
-        'inputs/a.b',
-        'inputs/a\0',
-        `inputs/${'a'.repeat(129)}`,
-      );
-      for (const name of names) {
-        await assert.rejects(storeOf().openRead(name), TypeError, name);
-        await assert.rejects(storeOf().stat(name), TypeError, name);
-        await assert.rejects(storeOf().remove(name), TypeError, name);
-        await assert.rejects(storeOf().createWriter(name), TypeError, name);
-      }
-      await assert.rejects(storeOf().createWriter('tmp/x'), TypeError);
-    });
+type Declare = (title: string, body: (t: ExecutionContext) => unknown) => void;
+
+/**
+ * @param test serial: a test has the store for itself
+ * @param storeOf an empty store before each test
+ */
+export function testBlobStore(test: Declare, storeOf: () => BlobStore): void {
+  test('names › are of a kind and an id, and of nothing else', async t => {
+    const names = ['../x', 'inputs/../secret', 'inputs/..', 'secret', '/etc/passwd', 'inputs/'];
+    names.push(
+      '',
+      'other/x',
+      'inputs/a/b',
+      'inputs/a.b',
+      'inputs/a\0',
+      `inputs/${'a'.repeat(129)}`,
+    );
+    for (const name of names) {
+      await t.throwsAsync(storeOf().openRead(name), { instanceOf: TypeError }, name);
+      await t.throwsAsync(storeOf().stat(name), { instanceOf: TypeError }, name);
+      await t.throwsAsync(storeOf().remove(name), { instanceOf: TypeError }, name);
+      await t.throwsAsync(storeOf().createWriter(name), { instanceOf: TypeError }, name);
+    }
+    await t.throwsAsync(storeOf().createWriter('tmp/x'), { instanceOf: TypeError });
   });
 
-  describe('what is not there', () => {
-    it('is not found, has no size, and is removed without complaint', async () => {
-      await assert.rejects(storeOf().openRead(NAME), BlobNotFoundError);
-      assert.equal(await storeOf().stat(NAME), undefined);
-      await storeOf().remove(NAME);
-    });
+  test('what is not there › is not found, has no size, and is removed without complaint', async t => {
+    await t.throwsAsync(storeOf().openRead(NAME), { instanceOf: BlobNotFoundError });
+    t.is(await storeOf().stat(NAME), undefined);
+    await t.notThrowsAsync(storeOf().remove(NAME));
   });
 
-  describeWriting(storeOf);
-  describeReading(storeOf);
-  describeListing(storeOf);
+  testWriting(test, storeOf);
+  testReading(test, storeOf);
+  testListing(test, storeOf);
 
-  it('can be written', () => storeOf().check());
+  test('can be written', t => t.notThrowsAsync(storeOf().check()));
 }
 
-function describeWriting(storeOf: () => BlobStore): void {
-  describe('writing', () => {
-    it('shows nothing under the name until it is committed, then all of it', async () => {
-      const writer = await storeOf().createWriter(NAME);
-      await writer.write(Buffer.from('hello '));
-      await writer.write(Buffer.from('world'));
-      assert.equal(await storeOf().stat(NAME), undefined);
+function testWriting(test: Declare, storeOf: () => BlobStore): void {
+  test('writing › shows nothing under the name until it is committed, then all of it', async t => {
+    const writer = await storeOf().createWriter(NAME);
+    await writer.write(Buffer.from('hello '));
+    await writer.write(Buffer.from('world'));
+    t.is(await storeOf().stat(NAME), undefined);
+    await writer.commit();
+    t.deepEqual(await storeOf().stat(NAME), { bytes: 11 });
+    t.is(String(await get(storeOf(), NAME)), 'hello world');
+  });
+
+  test('writing › reads back what was written so far, and no further', async t => {
+    const writer = await storeOf().createWriter(NAME);
+    await writer.write(Buffer.from('0123456789'));
+    t.is(writer.bytesWritten, 10);
+    t.is(Buffer.from(await writer.readAt(2, 3)).toString(), '234');
+    t.is(Buffer.from(await writer.readAt(8, 100)).toString(), '89');
+    t.is((await writer.readAt(10, 1)).length, 0);
+    t.is((await writer.readAt(500, 1)).length, 0);
+    await writer.write(Buffer.from('ab'));
+    t.is(Buffer.from(await writer.readAt(9, 10)).toString(), '9ab');
+    await writer.abort();
+  });
+
+  test('writing › leaves nothing when it is aborted, as often as one likes', async t => {
+    const writer = await storeOf().createWriter(NAME);
+    await writer.write(Buffer.from('x'));
+    await writer.abort();
+    await writer.abort();
+    t.deepEqual(await list(storeOf(), -HOUR_MS), []);
+  });
+
+  test('writing › keeps the blob when an abort follows the commit', async t => {
+    const writer = await storeOf().createWriter(NAME);
+    await writer.write(Buffer.from('x'));
+    await writer.commit();
+    await writer.abort();
+    t.is(String(await get(storeOf(), NAME)), 'x');
+  });
+
+  test('writing › takes an empty blob, and large ones of any size', async t => {
+    const part = 8 * 1024 * 1024;
+    const sizes = [0, 1, 3_000_000, part - 1, part, part + 1, 2 * part, 2 * part + 12_345];
+    for (const size of sizes) {
+      const bytes = Buffer.alloc(size, `abcdefg${size}`);
+      const writer = await storeOf().createWriter(`results/sized-${size}`);
+      for (let at = 0; at < size; at += 1_000_003) {
+        await writer.write(bytes.subarray(at, at + 1_000_003));
+      }
       await writer.commit();
-      assert.deepEqual(await storeOf().stat(NAME), { bytes: 11 });
-      assert.equal(String(await get(storeOf(), NAME)), 'hello world');
-    });
+      t.deepEqual(await storeOf().stat(`results/sized-${size}`), { bytes: size });
+      t.true((await get(storeOf(), `results/sized-${size}`)).equals(bytes), `${size} bytes`);
+    }
+  });
 
-    it('reads back what was written so far, and no further', async () => {
-      const writer = await storeOf().createWriter(NAME);
-      await writer.write(Buffer.from('0123456789'));
-      assert.equal(writer.bytesWritten, 10);
-      assert.equal(Buffer.from(await writer.readAt(2, 3)).toString(), '234');
-      assert.equal(Buffer.from(await writer.readAt(8, 100)).toString(), '89');
-      assert.equal((await writer.readAt(10, 1)).length, 0);
-      assert.equal((await writer.readAt(500, 1)).length, 0);
-      await writer.write(Buffer.from('ab'));
-      assert.equal(Buffer.from(await writer.readAt(9, 10)).toString(), '9ab');
-      await writer.abort();
-    });
-
-    it('leaves nothing when it is aborted, as often as one likes', async () => {
-      const writer = await storeOf().createWriter(NAME);
-      await writer.write(Buffer.from('x'));
-      await writer.abort();
-      await writer.abort();
-      assert.deepEqual(await list(storeOf(), -HOUR_MS), []);
-    });
-
-    it('keeps the blob when an abort follows the commit', async () => {
-      const writer = await storeOf().createWriter(NAME);
-      await writer.write(Buffer.from('x'));
-      await writer.commit();
-      await writer.abort();
-      assert.equal(String(await get(storeOf(), NAME)), 'x');
-    });
-
-    it('takes an empty blob, and large ones of any size', async () => {
-      const part = 8 * 1024 * 1024;
-      const sizes = [0, 1, 3_000_000, part - 1, part, part + 1, 2 * part, 2 * part + 12_345];
-      for (const size of sizes) {
-        const bytes = Buffer.alloc(size, `abcdefg${size}`);
-        const writer = await storeOf().createWriter(`results/sized-${size}`);
-        for (let at = 0; at < size; at += 1_000_003) {
-          await writer.write(bytes.subarray(at, at + 1_000_003));
-        }
-        await writer.commit();
-        assert.deepEqual(await storeOf().stat(`results/sized-${size}`), { bytes: size });
-        assert.ok((await get(storeOf(), `results/sized-${size}`)).equals(bytes), `${size} bytes`);
-      }
-    });
-
-    it('commits many at once, each whole', async () => {
-      const names = Array.from({ length: 30 }, (_, index) => `inputs/many-${index}`);
-      await Promise.all(names.map(name => put(storeOf(), name, `blob ${name}`)));
-      for (const name of names) {
-        assert.equal(String(await get(storeOf(), name)), `blob ${name}`);
-      }
-    });
+  test('writing › commits many at once, each whole', async t => {
+    const names = Array.from({ length: 30 }, (_, index) => `inputs/many-${index}`);
+    await Promise.all(names.map(name => put(storeOf(), name, `blob ${name}`)));
+    for (const name of names) {
+      t.is(String(await get(storeOf(), name)), `blob ${name}`);
+    }
   });
 }
 
-function describeReading(storeOf: () => BlobStore): void {
-  describe('reading', () => {
-    it('gives the bytes of a range, both ends included', async () => {
-      await put(storeOf(), NAME, '0123456789');
-      const read = async (start: number, end?: number) =>
-        String(await get(storeOf(), NAME, { start, ...(end === undefined ? {} : { end }) }));
-      assert.equal(await read(0, 0), '0');
-      assert.equal(await read(3, 5), '345');
-      assert.equal(await read(8, 99), '89');
-      assert.equal(await read(7), '789');
-      assert.equal(await read(10), '');
-    });
+function testReading(test: Declare, storeOf: () => BlobStore): void {
+  test('reading › gives the bytes of a range, both ends included', async t => {
+    await put(storeOf(), NAME, '0123456789');
+    const read = async (start: number, end?: number) =>
+      String(await get(storeOf(), NAME, { start, ...(end === undefined ? {} : { end }) }));
+    t.is(await read(0, 0), '0');
+    t.is(await read(3, 5), '345');
+    t.is(await read(8, 99), '89');
+    t.is(await read(7), '789');
+    t.is(await read(10), '');
+  });
 
-    it('goes on after the blob was removed, once it has begun', async () => {
-      await put(storeOf(), NAME, 'still here');
-      const stream = await storeOf().openRead(NAME);
-      await storeOf().remove(NAME);
-      const parts: Buffer[] = [];
-      for await (const part of stream) parts.push(part);
-      assert.equal(Buffer.concat(parts).toString(), 'still here');
-      await assert.rejects(storeOf().openRead(NAME), BlobNotFoundError);
-    });
+  test('reading › goes on after the blob was removed, once it has begun', async t => {
+    await put(storeOf(), NAME, 'still here');
+    const stream = await storeOf().openRead(NAME);
+    await storeOf().remove(NAME);
+    const parts: Buffer[] = [];
+    for await (const part of stream) parts.push(part);
+    t.is(Buffer.concat(parts).toString(), 'still here');
+    await t.throwsAsync(storeOf().openRead(NAME), { instanceOf: BlobNotFoundError });
+  });
 
-    it('ends where its reader does, at any place', async () => {
-      await put(storeOf(), NAME, Buffer.alloc(2_000_000, 'x'));
-      for (const pieces of [0, 1, 3]) {
-        const stream = await storeOf().openRead(NAME, { pieceBytes: 64 * 1024 });
-        const iterator = stream[Symbol.asyncIterator]();
-        for (let piece = 0; piece < pieces; piece += 1) await iterator.next();
-        const closed = new Promise(resolve => stream.once('close', resolve));
-        stream.destroy();
-        await closed;
-      }
-    });
+  test('reading › ends where its reader does, at any place', async t => {
+    await put(storeOf(), NAME, Buffer.alloc(2_000_000, 'x'));
+    for (const pieces of [0, 1, 3]) {
+      const stream = await storeOf().openRead(NAME, { pieceBytes: 64 * 1024 });
+      const iterator = stream[Symbol.asyncIterator]();
+      for (let piece = 0; piece < pieces; piece += 1) await iterator.next();
+      const closed = new Promise(resolve => stream.once('close', resolve));
+      stream.destroy();
+      await closed;
+      t.is(stream.errored, null, `after ${pieces} pieces`);
+    }
   });
 }
 
-function describeListing(storeOf: () => BlobStore): void {
-  describe('the list of old blobs', () => {
-    it('holds all of them, none that is young, and each in one part', async () => {
-      const names = ['inputs/a-1', 'inputs/9', 'backgrounds/b', 'results/_c-2', 'results/Z'].sort();
-      for (const name of names) await put(storeOf(), name, 'x');
-      assert.deepEqual(await list(storeOf(), HOUR_MS), []);
-      assert.deepEqual(await list(storeOf(), -HOUR_MS), names);
-      const parts = [0, 1, 2].map(part => list(storeOf(), -HOUR_MS, { part, of: 3 }));
-      assert.deepEqual((await Promise.all(parts)).flat().sort(), names);
-      assert.deepEqual(
-        await Promise.all([0, 1, 2].map(part => list(storeOf(), -HOUR_MS, { part, of: 3 }))),
-        await Promise.all(parts),
-      );
-    });
+function testListing(test: Declare, storeOf: () => BlobStore): void {
+  test('the list of old blobs › holds all of them, none that is young, and each in one part', async t => {
+    const names = ['inputs/a-1', 'inputs/9', 'backgrounds/b', 'results/_c-2', 'results/Z'].sort();
+    for (const name of names) await put(storeOf(), name, 'x');
+    t.deepEqual(await list(storeOf(), HOUR_MS), []);
+    t.deepEqual(await list(storeOf(), -HOUR_MS), names);
+    const parts = [0, 1, 2].map(part => list(storeOf(), -HOUR_MS, { part, of: 3 }));
+    t.deepEqual((await Promise.all(parts)).flat().sort(), names);
+    t.deepEqual(
+      await Promise.all([0, 1, 2].map(part => list(storeOf(), -HOUR_MS, { part, of: 3 }))),
+      await Promise.all(parts),
+    );
+  });
 
-    it('outlives removals while it is read', async () => {
-      for (let i = 0; i < 20; i += 1) await put(storeOf(), `inputs/job-${i}`, 'x');
-      const seen: string[] = [];
-      for await (const name of storeOf().listOlderThan(-HOUR_MS)) {
-        seen.push(name);
-        for (let i = 0; i < 20; i += 1) await storeOf().remove(`inputs/job-${i}`);
-      }
-      assert.ok(seen.length > 0);
-      assert.deepEqual(await list(storeOf(), -HOUR_MS), []);
-    });
+  test('the list of old blobs › outlives removals while it is read', async t => {
+    for (let i = 0; i < 20; i += 1) await put(storeOf(), `inputs/job-${i}`, 'x');
+    const seen: string[] = [];
+    for await (const name of storeOf().listOlderThan(-HOUR_MS)) {
+      seen.push(name);
+      for (let i = 0; i < 20; i += 1) await storeOf().remove(`inputs/job-${i}`);
+    }
+    t.true(seen.length > 0);
+    t.deepEqual(await list(storeOf(), -HOUR_MS), []);
   });
 }

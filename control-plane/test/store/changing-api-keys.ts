@@ -18,6 +18,7 @@ async function cappedKey(stores: Stores) {
 
 const submitCapped: ChangingMethod = {
   name: 'jobs.submit',
+  which: 'of a key with a cap',
   arrange: async ({ stores }) => {
     const { account, key, used } = await cappedKey(stores);
     const job = newJob(account, { apiKeyId: key.id, keyHasCap: true });
@@ -33,6 +34,7 @@ const submitCapped: ChangingMethod = {
 
 const failCapped: ChangingMethod = {
   name: 'jobs.fail',
+  which: 'of a key with a cap',
   arrange: async ({ stores }) => {
     const { account, key, used } = await cappedKey(stores);
     const job = () => newJob(account, { apiKeyId: key.id, keyHasCap: true });
@@ -130,6 +132,7 @@ const change: ChangingMethod = {
 
 const revokeLogged: ChangingMethod = {
   name: 'apiKeys.revoke',
+  which: 'that is logged',
   arrange: async ({ stores }) => {
     const accountId = await fundedAccount(stores, 0);
     const { key } = await stores.apiKeys.create(accountId, 'key');

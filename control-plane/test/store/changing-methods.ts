@@ -32,6 +32,8 @@ export interface LateCall {
 export interface ChangingMethod {
   /** `<store>.<method>`. */
   readonly name: string;
+  /** What tells it from another call of the same method. */
+  readonly which?: string;
   /** It reads all rows: its database is its own. */
   readonly alone?: boolean;
   readonly arrange: (fixture: Fixture) => Promise<Arranged>;

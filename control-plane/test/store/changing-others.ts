@@ -121,6 +121,7 @@ const TUNING = { pageRows: 2, spanEntriesMax: 2, closeMarginMs: 0, takeOverMs: 1
 function audit(kind: 'incremental' | 'full'): ChangingMethod {
   return {
     name: 'ledger.audit',
+    which: kind,
     alone: true,
     arrange: async ({ stores, database }) => {
       // What it writes is in the order of what there is: the same each time.

@@ -51,6 +51,7 @@ const internalKey: ChangingMethod = {
 
 const submit: ChangingMethod = {
   name: 'jobs.submit',
+  which: 'of the playground',
   arrange: async fixture => {
     const job = await playgroundJob(fixture);
     return {
@@ -80,6 +81,7 @@ const submit: ChangingMethod = {
 /** A failure that is not the picture's, which gives the picture back. */
 const fail: ChangingMethod = {
   name: 'jobs.fail',
+  which: 'of the playground',
   arrange: async fixture => {
     const { stores } = fixture;
     const job = await playgroundJob(fixture);

@@ -1,9 +1,11 @@
 /** Accounts, jobs and endings for the store's tests. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
-import { before } from 'node:test';
+import type { SerialFn } from 'ava';
 import {
-  describeOnDatabases,
+  type GroupTest,
+  type OnDatabases,
+  onDatabases,
   SILENT_LOG,
   useTestDatabase,
 } from '../../../test/support/database.ts';
@@ -44,23 +46,30 @@ interface OpenedStores {
   readonly replica: () => Stores;
 }
 
-/** A group of tests of the stores, for each database (describeOnDatabases). */
-export function describeStores(name: string, group: (opened: OpenedStores) => void): void {
-  describeOnDatabases(name, dialect => {
-    const opened = useStores(dialect);
+/** A group of tests of the stores, for each database (onDatabases). */
+export function onStores(
+  test: SerialFn,
+  name: string,
+  group: (test: GroupTest, opened: OpenedStores) => void,
+  where: OnDatabases = {},
+): void {
+  const onDialect = (test: GroupTest, dialect: DatabaseDialect) => {
+    const opened = useStores(test, dialect);
     const { databases } = opened;
-    group({ dialect, ...opened, replica: () => useStores(dialect, databases).stores });
-  });
+    group(test, { dialect, ...opened, replica: () => useStores(test, dialect, databases).stores });
+  };
+  onDatabases(test, name, onDialect, where);
 }
 
-/** Of a describe: a database of its own, open before the first test. */
+/** A database of its own, open before the first test. */
 export function useStores(
+  test: Pick<GroupTest, 'before' | 'after'>,
   dialect: DatabaseDialect = 'sqlite',
-  databases = useTestDatabase(dialect),
+  databases = useTestDatabase(test, dialect),
 ) {
   const database = {} as Database;
   const stores = {} as Stores;
-  before(async () => {
+  test.before(async () => {
     fill(database, await databases.open());
     fill(stores, storesOn(database));
   });

@@ -5,11 +5,12 @@
  * lease is somebody else's. Nothing is lost, and nothing done twice.
  */
 import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+import ava from 'ava';
 import { ContractError } from '#contract/errors.ts';
+import { Semaphore } from '#program/semaphore.ts';
 import {
   createTestDatabase,
-  describeOnDatabases,
+  onDatabases,
   SILENT_LOG,
   type TestDatabase,
 } from '../../../test/support/database.ts';
@@ -38,8 +39,12 @@ import { CHANGING_SWEEPS } from './changing-sweeps.ts';
 import { CHANGING_USAGE } from './changing-usage.ts';
 import { DatabaseProxy } from './database/database-proxy.ts';
 import { Fault, type Loss, openFaultySqlite } from './database/faulty-database.ts';
+import { shortenWaits } from './database/short-waits.ts';
 import { assertBalanced, methodsOf, storesOn } from './fixtures.ts';
 import { assertUsageAgrees } from './usage/usage-agrees.ts';
+
+// Longer than any lease that runs out here.
+shortenWaits(20);
 
 const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_API_KEYS,
@@ -55,8 +60,18 @@ const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_SWEEPS,
   ...CHANGING_USAGE,
 ];
+const titleOf = ({ name, which }: ChangingMethod) =>
+  which === undefined ? name : `${name} ${which}`;
+
 /** More than any method has. */
 const STATEMENTS_MAX = 50;
+
+/** Methods at once: each waits for most of its time, until it may try again. */
+const methods = new Semaphore({
+  max: 16,
+  waitingMax: 2 * CHANGING.length,
+  refusal: () => new Error('more methods than there are'),
+});
 
 /** On a server the two first of them are what a broken connection can do. */
 const LOSSES: Readonly<Record<DatabaseDialect, readonly Loss[]>> = {
@@ -71,15 +86,15 @@ interface Faulty {
   close(): Promise<void>;
 }
 
-async function openFaulty(test: TestDatabase, at: number, loss: Loss): Promise<Faulty> {
-  if (test.dialect === 'sqlite') {
+async function openFaulty(own: TestDatabase, at: number, loss: Loss): Promise<Faulty> {
+  if (own.dialect === 'sqlite') {
     const fault = new Fault(at, loss);
-    const database = openFaultySqlite(test.url, fault);
+    const database = openFaultySqlite(own.url, fault);
     const close = () => database.close();
     return { stores: storesOn(database), database, fired: () => fault.fired, close };
   }
   assert.ok(loss !== 'given-up');
-  const proxy = new DatabaseProxy(test.url);
+  const proxy = new DatabaseProxy(own.url);
   await proxy.open();
   const database = await openDatabase(proxy.url, { log: SILENT_LOG });
   proxy.loseChange(at, loss);
@@ -94,11 +109,11 @@ async function openFaulty(test: TestDatabase, at: number, loss: Loss): Promise<F
 async function lose(
   method: ChangingMethod,
   fixture: Fixture,
-  test: TestDatabase,
+  own: TestDatabase,
   fault: { at: number; loss: Loss },
 ): Promise<boolean> {
   const { act, check } = await method.arrange(fixture);
-  const faulty = await openFaulty(test, fault.at, fault.loss);
+  const faulty = await openFaulty(own, fault.at, fault.loss);
   try {
     let repeated = false;
     const outcome = await act(faulty.stores, faulty.database).catch((error: unknown) => {
@@ -114,91 +129,91 @@ async function lose(
   }
 }
 
-async function contents(fixture: Fixture): Promise<unknown> {
-  // A cluster's member may end it for the tables that other tests make.
-  const tables = await query(fixture.database, db => db.introspection.getTables());
-  const found: Record<string, unknown[]> = {};
-  for (const { name } of tables) {
-    const rows = await fixture.database.kysely
+async function contents({ database }: Fixture, tables: readonly string[]): Promise<unknown> {
+  const read = async (name: string) => {
+    const rows = await database.kysely
       .selectFrom(name as keyof Schema)
       .selectAll()
       .execute();
     // How often an account's row was taken is read by nobody, and a refusal may have taken it.
-    found[name] = rows.map(row => JSON.stringify({ ...row, turns: undefined })).sort();
-  }
-  return found;
+    return [name, rows.map(row => JSON.stringify({ ...row, turns: undefined })).sort()] as const;
+  };
+  return Promise.all(tables.map(read));
 }
 
-describeOnDatabases('what changes something', dialect => {
+/** What `work` does in a database of its own, whose ledger is balanced then. */
+async function onOwn(
+  dialect: DatabaseDialect,
+  work: (fixture: Fixture, own: TestDatabase) => Promise<void>,
+): Promise<void> {
+  const own = await createTestDatabase(dialect);
+  try {
+    const database = await own.open();
+    const stores = storesOn(database);
+    await work({ stores, database }, own);
+    await assertBalanced(stores);
+    await assertUsageAgrees(database);
+  } finally {
+    await own.close();
+  }
+}
+
+onDatabases(ava, 'what changes something', (test, dialect) => {
   let shared: TestDatabase;
   let fixture: Fixture;
 
-  before(async () => {
+  test.before(async () => {
     shared = await createTestDatabase(dialect);
     const database = await shared.open();
     fixture = { stores: storesOn(database), database };
   });
-  after(() => shared?.close());
-
-  /**
-   * The method's own database where it reads all rows, and on SQLite, whose writers wait for
-   * each other. Whatever was lost, its ledger is balanced then.
-   */
-  async function on(
-    method: ChangingMethod,
-    work: (fixture: Fixture, test: TestDatabase) => Promise<void>,
-  ): Promise<void> {
-    if (!method.alone && dialect !== 'sqlite') return work(fixture, shared);
-    const own = await createTestDatabase(dialect);
+  // Whatever was lost in it: the ledger is balanced, and the figures of usage agree with it.
+  test.after.always(async () => {
     try {
-      const database = await own.open();
-      const stores = storesOn(database);
-      await work({ stores, database }, own);
-      await assertBalanced(stores);
-      await assertUsageAgrees(database);
+      await assertBalanced(fixture.stores);
+      await assertUsageAgrees(fixture.database);
     } finally {
-      await own.close();
+      await shared.close();
     }
+  });
+
+  for (const method of CHANGING) {
+    test(`and whose answer is lost › ${titleOf(method)}`, t => {
+      const work = async (place: Fixture, own: TestDatabase) => {
+        for (const loss of LOSSES[dialect]) {
+          let at = 1;
+          while (await lose(method, place, own, { at, loss })) {
+            at += 1;
+            t.true(at < STATEMENTS_MAX);
+          }
+          t.true(at > 1, 'it changes something');
+        }
+      };
+      // Its own where it reads all rows, and on SQLite, whose writers wait for each other.
+      const isAlone = method.alone || dialect === 'sqlite';
+      return methods.run({}, () => (isAlone ? onOwn(dialect, work) : work(fixture, shared)));
+    });
   }
 
-  describe('and whose answer is lost', { concurrency: 16 }, () => {
-    for (const method of CHANGING) {
-      it(method.name, () =>
-        on(method, async (place, test) => {
-          for (const loss of LOSSES[dialect]) {
-            let at = 1;
-            while (await lose(method, place, test, { at, loss })) {
-              at += 1;
-              assert.ok(at < STATEMENTS_MAX);
-            }
-            assert.ok(at > 1, 'it changes something');
-          }
-        }),
-      );
-    }
-  });
+  // One after the other, and where no other test writes.
+  test('and comes late changes nothing', t =>
+    onOwn(dialect, async place => {
+      // A cluster's member may end it for the tables that other tests make.
+      const tables = await query(place.database, db => db.introspection.getTables());
+      const names = tables.map(({ name }) => name);
+      for (const method of CHANGING) {
+        if (method.late === undefined) continue;
+        const { act, told } = await method.late(place);
+        const beforehand = await contents(place, names);
+        t.deepEqual(await act(place.stores), told, titleOf(method));
+        t.deepEqual(await contents(place, names), beforehand, titleOf(method));
+      }
+    }));
 
-  describe('and comes late', () => {
-    for (const { name, late } of CHANGING) {
-      if (late === undefined) continue;
-      it(name, async () => {
-        const { act, told } = await late(fixture);
-        const beforehand = await contents(fixture);
-        assert.deepEqual(await act(fixture.stores), told);
-        assert.deepEqual(await contents(fixture), beforehand);
-      });
-    }
-  });
-
-  it('leaves the ledger balanced, and the figures of usage agree with it', async () => {
-    await assertBalanced(fixture.stores);
-    await assertUsageAgrees(fixture.database);
-  });
-
-  it('is every method that is not known to change nothing', () => {
+  test('is every method that is not known to change nothing', t => {
     const changing = new Set(CHANGING.map(({ name }) => name));
-    for (const other of Object.values(LIKE_ANOTHER)) assert.ok(changing.has(other), other);
+    for (const other of Object.values(LIKE_ANOTHER)) t.true(changing.has(other), other);
     const known = [...changing, ...Object.keys(LIKE_ANOTHER), ...READING_METHODS];
-    assert.deepEqual(methodsOf(fixture.stores).sort(), known.sort());
+    t.deepEqual(methodsOf(fixture.stores).sort(), known.sort());
   });
 });

@@ -7,14 +7,14 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { after, before, it } from 'node:test';
+import ava from 'ava';
 import {
   assertBalanced,
-  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
+  onStores,
   resultOf,
   running,
   sha256,
@@ -22,6 +22,8 @@ import {
   submitted,
 } from './fixtures.ts';
 import type { RaceTask, SubmitAnswer } from './race-worker.ts';
+
+const test = ava.serial;
 
 const REPLICAS = 3;
 
@@ -55,14 +57,14 @@ class Replica {
   }
 }
 
-describeStores('races', ({ databases, stores }) => {
+onStores(test, 'races', (test, { databases, stores }) => {
   let replicas: Replica[] = [];
 
-  before(async () => {
+  test.before(async () => {
     replicas = Array.from({ length: REPLICAS }, () => new Replica(databases.url()));
     await Promise.all(replicas.map(replica => replica.answer()));
   });
-  after(() => Promise.all(replicas.map(replica => replica.close())));
+  test.after.always(() => Promise.all(replicas.map(replica => replica.close())));
 
   function submitAll(jobsOf: (replica: number) => ReturnType<typeof newJob>[]) {
     return Promise.all(
@@ -70,36 +72,36 @@ describeStores('races', ({ databases, stores }) => {
     ) as Promise<SubmitAnswer[][]>;
   }
 
-  it('twins with one key and one credit make one job, and nobody is told to pay', async () => {
+  test('twins with one key and one credit make one job, and nobody is told to pay', async t => {
     for (let round = 0; round < 5; round++) {
       const account = await fundedAccount(stores, 1);
       const idempotencyKeyHash = sha256(`twins ${round}`);
       const twins = () => Array.from({ length: 17 }, () => newJob(account, { idempotencyKeyHash }));
       const answers = (await submitAll(twins)).flat();
       const kinds = Map.groupBy(answers, answer => answer.kind);
-      assert.equal(kinds.get('created')?.length, 1);
-      assert.equal(kinds.get('exists')?.length, 17 * REPLICAS - 1);
-      assert.equal(new Set(answers.map(answer => answer.id)).size, 1);
-      assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
-      assert.equal((await stores.ledger.credits(account))?.sums.reserve, 1);
+      t.is(kinds.get('created')?.length, 1);
+      t.is(kinds.get('exists')?.length, 17 * REPLICAS - 1);
+      t.is(new Set(answers.map(answer => answer.id)).size, 1);
+      t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
+      t.is((await stores.ledger.credits(account))?.sums.reserve, 1);
     }
     await assertBalanced(stores);
   });
 
-  it('N credits and 4 N submissions make N jobs', async () => {
+  test('N credits and 4 N submissions make N jobs', async t => {
     const credits = 15;
     const account = await fundedAccount(stores, credits);
     const answers = (
       await submitAll(() => Array.from({ length: (4 * credits) / REPLICAS }, () => newJob(account)))
     ).flat();
     const kinds = Map.groupBy(answers, answer => answer.kind);
-    assert.equal(kinds.get('created')?.length, credits);
-    assert.equal(kinds.get('insufficient-credits')?.length, 3 * credits);
-    assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: credits });
+    t.is(kinds.get('created')?.length, credits);
+    t.is(kinds.get('insufficient-credits')?.length, 3 * credits);
+    t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: credits });
     await assertBalanced(stores);
   });
 
-  it('every open job is ended once, by one of the replicas', async () => {
+  test('every open job is ended once, by one of the replicas', async t => {
     const account = await fundedAccount(stores, 40);
     const ids: string[] = [];
     for (let index = 0; index < 40; index++) {
@@ -108,15 +110,15 @@ describeStores('races', ({ databases, stores }) => {
     const finished = (await Promise.all(
       replicas.map(replica => replica.perform({ task: 'finish', accountId: account })),
     )) as string[][];
-    assert.deepEqual(finished.flat().sort(), ids.sort());
+    t.deepEqual(finished.flat().sort(), ids.sort());
     const credits = await stores.ledger.credits(account);
-    assert.equal(credits?.reserved, 0);
-    assert.equal(credits!.sums.charge + credits!.sums.release, 40);
-    assert.equal(credits!.available, 40 - credits!.sums.charge);
+    t.is(credits?.reserved, 0);
+    t.is(credits!.sums.charge + credits!.sums.release, 40);
+    t.is(credits!.available, 40 - credits!.sums.charge);
     await assertBalanced(stores);
   });
 
-  it('of two endings under one claim one counts, and both callers are answered', async () => {
+  test('of two endings under one claim one counts, and both callers are answered', async t => {
     const account = await fundedAccount(stores, 1);
     const other = storesOn(await databases.open());
     for (let round = 0; round < 15; round++) {
@@ -125,25 +127,25 @@ describeStores('races', ({ databases, stores }) => {
         stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}),
         other.jobs.fail(claim, IMAGE_FAULT),
       ]);
-      assert.deepEqual([...outcomes].sort(), [false, true]);
+      t.deepEqual([...outcomes].sort(), [false, true]);
       const { charge, release } = (await stores.ledger.credits(account))!.sums;
-      assert.equal(charge + release, round + 1);
+      t.is(charge + release, round + 1);
       if (outcomes[0]) await stores.ledger.grant(account, 1, `round ${round}`);
     }
     await assertBalanced(stores);
   });
 
-  it('the same grant entered by all of them counts once', async () => {
+  test('the same grant entered by all of them counts once', async t => {
     const account = await fundedAccount(stores, 0);
     const references = Array.from({ length: 10 }, (_, index) => `purchase ${index % 5}`);
     const entered = (await Promise.all(
       replicas.map(replica => replica.perform({ task: 'grant', accountId: account, references })),
     )) as number[];
-    assert.equal(
+    t.is(
       entered.reduce((sum, count) => sum + count, 0),
       5,
     );
-    assert.deepEqual(await stores.ledger.balances(account), { available: 35, reserved: 0 });
+    t.deepEqual(await stores.ledger.balances(account), { available: 35, reserved: 0 });
     await assertBalanced(stores);
   });
 });

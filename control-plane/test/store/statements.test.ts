@@ -4,12 +4,11 @@
  * statements has to be kept: each method of each store is run here, and each place of store/ that
  * builds a statement must have been reached.
  */
-import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import ava from 'ava';
 import { sql } from 'kysely';
 import {
   createTestDatabase,
@@ -28,6 +27,8 @@ import { excessOf, TABLES } from './exercise.ts';
 import { methodsOf, storesOn } from './fixtures.ts';
 import { EXERCISES } from './statements.ts';
 
+const test = ava.serial;
+
 const STORE = path.join(import.meta.dirname, '../../src/store');
 
 // From here on: of what the engine has made faster before, it counts no more than a part.
@@ -42,57 +43,73 @@ for (const [dialect, analyzed] of [
   ['mysql', true],
 ] as const) {
   const name = `on ${dialect}, ${analyzed ? 'with' : 'without'} statistics`;
-  describe(`what statements read ${name}`, { skip: skipReason(dialect) }, () => {
-    let test: TestDatabase;
-    let metered: MeteredDatabase;
-    let stores: Stores;
 
-    before(async () => {
-      test = await createTestDatabase(dialect);
-      const database = await test.open();
-      await fillLargeTables(database, TABLES);
-      await fillLargePeople(database);
-      await fillLargeOrders(database);
-      if (!analyzed) await sql`drop table sqlite_stat1`.execute(database.kysely);
-      metered = openMeteredDatabase(dialect, test.url);
-      stores = storesOn(metered.database);
-      await requireCurrentSchema(database);
-      // A server reads its own tables when one of ours is opened first.
-      for (const exercise of ['jobs.find', 'nodes.find', 'rateQuotas.lease'] as const) {
-        await EXERCISES[exercise]!(stores, metered.database);
-      }
-    });
-    after(async () => {
-      await metered.database.close();
-      await test.close();
-    });
+  let fixture: TestDatabase;
+  let metered: MeteredDatabase;
+  let stores: Stores;
 
-    for (const [method, exercise] of Object.entries(EXERCISES)) {
-      const { readsMax, why } = exercise;
-      it(`${method}${why === undefined ? '' : ` (${why})`}`, async () => {
+  test.before(async () => {
+    if (skipReason(dialect)) return;
+    fixture = await createTestDatabase(dialect);
+    const database = await fixture.open();
+    await fillLargeTables(database, TABLES);
+    await fillLargePeople(database);
+    await fillLargeOrders(database);
+    if (!analyzed) await sql`drop table sqlite_stat1`.execute(database.kysely);
+    metered = openMeteredDatabase(dialect, fixture.url);
+    stores = storesOn(metered.database);
+    await requireCurrentSchema(database);
+    // A server reads its own tables when one of ours is opened first.
+    for (const exercise of ['jobs.find', 'nodes.find', 'rateQuotas.lease'] as const) {
+      await EXERCISES[exercise]!(stores, metered.database);
+    }
+  });
+  test.after.always(async () => {
+    await metered?.database.close();
+    await fixture?.close();
+  });
+
+  const onDialect = test.skipIf(skipReason(dialect) !== false);
+
+  onDialect(`filled tables ${name} › balance, and count what a statement reads`, async t => {
+    t.deepEqual(await stores.ledger.check(), []);
+    const { kysely } = metered.database;
+    metered.statements.length = 0;
+    await kysely.selectFrom('jobs').select('id').where('id', '=', 'none').execute();
+    await kysely.selectFrom('jobs').select('id').where('fence', '>', 100).execute();
+    const [one, all] = metered.statements;
+    t.true(one !== undefined && one.rowsRead <= 1, `${one?.rowsRead}`);
+    t.true(all !== undefined && all.rowsRead >= TABLES.jobs, `${all?.rowsRead}`);
+  });
+
+  for (const [method, exercise] of Object.entries(EXERCISES)) {
+    const { readsMax, why } = exercise;
+    onDialect(
+      `what statements read ${name} › ${method}${why === undefined ? '' : ` (${why})`}`,
+      async t => {
         metered.statements.length = 0;
         await exercise(stores, metered.database);
-        assert.deepEqual(excessOf(metered.statements, readsMax), []);
-      });
-    }
-  });
+        t.deepEqual(excessOf(metered.statements, readsMax), []);
+      },
+    );
+  }
 }
 
-describe('the statements that are run here', () => {
-  it('are those of every method of every store', async () => {
-    const test = await createTestDatabase('sqlite');
-    try {
-      const stores = storesOn(await test.open());
-      const methods = methodsOf(stores).filter(method => method !== 'close');
-      assert.deepEqual(Object.keys(EXERCISES).sort(), methods.sort());
-    } finally {
-      await test.close();
-    }
-  });
+test('the statements that are run here › are those of every method of every store', async t => {
+  const fixture = await createTestDatabase('sqlite');
+  try {
+    const stores = storesOn(await fixture.open());
+    const methods = methodsOf(stores).filter(method => method !== 'close');
+    t.deepEqual(Object.keys(EXERCISES).sort(), methods.sort());
+  } finally {
+    await fixture.close();
+  }
+});
 
-  // Some are for a server alone.
-  const skip = skipReason('mysql');
-  it('are all that store/ builds', { skip }, async () => {
+// Some are for a server alone.
+test.skipIf(skipReason('mysql') !== false)(
+  'the statements that are run here › are all that store/ builds',
+  async t => {
     const { result } = await coverage.post('Profiler.takePreciseCoverage');
     coverage.disconnect();
     const missed = storeFiles().flatMap(file => {
@@ -103,9 +120,9 @@ describe('the statements that are run here', () => {
         functions.flatMap(({ ranges }) => ranges),
       );
     });
-    assert.deepEqual(missed, []);
-  });
-});
+    t.deepEqual(missed, []);
+  },
+);
 
 function storeFiles(): string[] {
   return globSync('**/*.ts', { cwd: STORE }).map(file => path.join(STORE, file));

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { registerHooks } from 'node:module';
 
-const BOUND = 'const CONNECTIONS_MAX = 10_000;';
+const BOUND = 'app.server.maxConnections = publicConnectionsMax();';
 
 registerHooks({
   load(url, context, nextLoad) {
@@ -10,7 +10,7 @@ registerHooks({
     if (!url.endsWith('/control-plane/src/http/public-app.ts')) return loaded;
     const source = String(loaded.source);
     assert.ok(source.includes(BOUND), `${url} has no ${BOUND}`);
-    const fewer = `const CONNECTIONS_MAX = ${Number(process.env.TEST_CONNECTIONS_MAX)};`;
+    const fewer = `app.server.maxConnections = ${Number(process.env.TEST_CONNECTIONS_MAX)};`;
     return { ...loaded, source: source.replace(BOUND, fewer) };
   },
 });

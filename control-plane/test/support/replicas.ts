@@ -7,8 +7,8 @@ import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before } from 'node:test';
 import { pino } from 'pino';
+import type { GroupTest } from '../../../test/support/database.ts';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
 import { type ControlPlane, openControlPlane } from '../../src/compose.ts';
 import { loadConfig } from '../../src/config.ts';
@@ -72,14 +72,15 @@ export class Replicas {
     return replicas;
   }
 
-  /** Of a describe: open while its tests run. */
+  /** Open while its tests run. */
   static use(
+    test: Pick<GroupTest, 'before' | 'after'>,
     dialect: DatabaseDialect,
     options: ReplicasOptions | (() => ReplicasOptions) = {},
   ): Replicas {
     const replicas = new Replicas();
-    before(() => replicas.#open(dialect, typeof options === 'function' ? options() : options));
-    after(() => replicas.close());
+    test.before(() => replicas.#open(dialect, typeof options === 'function' ? options() : options));
+    test.after.always(() => replicas.close());
     return replicas;
   }
 

@@ -8,8 +8,8 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, type TestContext } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import type { ExecutionContext, SerialFn } from 'ava';
 import type { FastifyContextConfig, FastifyInstance, LightMyRequestResponse } from 'fastify';
 import { pino } from 'pino';
 import type { ContractError } from '#contract/errors.ts';
@@ -75,7 +75,7 @@ export interface ScopedRoute {
   readonly config: FastifyContextConfig;
 }
 
-/** Opened by `openTestApp`, or before the first test of a file or a describe by `useTestApp`. */
+/** Opened by `openTestApp`, or before the first test of a file by `useTestApp`. */
 export class TestApp {
   app!: FastifyInstance;
   readonly scopedRoutes: ScopedRoute[] = [];
@@ -335,29 +335,30 @@ function acceptanceBy(switches: Switches, { jobs }: Stores) {
 /** @param context the test that it is closed after; closed by its caller where absent */
 export async function openTestApp(
   options: TestAppOptions = {},
-  context?: Pick<TestContext, 'after'>,
+  context?: Pick<ExecutionContext, 'teardown'>,
 ): Promise<TestApp> {
-  const test = new TestApp();
-  await test.open(options);
-  context?.after(() => test.close());
-  return test;
+  const app = new TestApp();
+  await app.open(options);
+  context?.teardown(() => app.close());
+  return app;
 }
 
 /**
- * Of a file or a describe: open while its tests run.
- * @param then is done with it before the first test; of a file all `before` begin at once
+ * Open while the tests of a file run.
+ * @param then is done with it before the first test
  */
 export function useTestApp(
+  test: Pick<SerialFn, 'before' | 'after'>,
   options: TestAppOptions | (() => TestAppOptions) = {},
   then?: () => Promise<void>,
 ): TestApp {
-  const test = new TestApp();
-  before(async () => {
-    await test.open(typeof options === 'function' ? options() : options);
+  const app = new TestApp();
+  test.before(async () => {
+    await app.open(typeof options === 'function' ? options() : options);
     await then?.();
   });
-  after(() => test.close());
-  return test;
+  test.after.always(() => app.close());
+  return app;
 }
 
 /** The smallest bytes whose header shows a PNG of that size; no decoder would take them. */

@@ -1,7 +1,7 @@
 /** What a storage, or what stands in its place, may do to a node that gets and puts files. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import ava from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import {
   type Limits,
@@ -19,6 +19,8 @@ import {
   status,
 } from './scripted-storage.ts';
 
+const test = ava.serial;
+
 const FILE = 'ten bytes.';
 const XML = '<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>no</Message></Error>';
 
@@ -29,12 +31,12 @@ async function open(bounds: Partial<StorageBounds> = {}): Promise<void> {
   client = new StorageClient({ ...STORAGE_BOUNDS, retryWaitMs: 1, ...bounds });
 }
 
-beforeEach(async () => {
+test.beforeEach(async () => {
   storage = await ScriptedStorage.start(bytes(FILE));
   await open();
 });
 
-afterEach(async () => {
+test.afterEach.always(async () => {
   await client.close();
   await storage.close();
 });
@@ -68,148 +70,142 @@ async function unreachable(work: Promise<unknown>): Promise<string> {
   return error.message;
 }
 
-describe('a file that is got', () => {
-  it('comes whole, uncompressed, with the checksum that the storage keeps', async () => {
-    const digest = createHash('sha256').update(FILE).digest();
-    for (const headers of [
-      { 'x-amz-checksum-sha256': digest.toString('base64') },
-      { 'x-amz-meta-sha256': digest.toString('hex') },
-    ]) {
-      storage.answer(bytes(FILE, headers));
-      const into = Buffer.alloc(FILE.length);
-      assert.deepEqual(await client.get(url(), into, limits()), digest);
-      assert.equal(into.toString(), FILE);
-    }
-    const [request] = storage.requests;
-    assert.equal(request?.path, url().path);
-    assert.equal(request?.headers['accept-encoding'], 'identity');
-  });
-
-  it('has no checksum where the storage keeps those of its parts', async () => {
-    storage.answer(bytes(FILE, { 'x-amz-checksum-sha256': `${'A'.repeat(43)}=-3` }));
-    assert.equal(await client.get(url(), Buffer.alloc(FILE.length), limits()), undefined);
-  });
-
-  const wrong: [string, Answer, RegExp, number][] = [
-    ['longer than declared', bytes(`${FILE}!`), /another length/, 1],
-    ['shorter than declared', bytes('short'), /another length/, 1],
-    [
-      'longer than declared, without saying so',
-      response => {
-        response.writeHead(200);
-        response.write(FILE, () => response.end('!'));
-      },
-      /another length/,
-      1,
-    ],
-    ['compressed', bytes(FILE, { 'content-encoding': 'gzip' }), /encoded/, 1],
-    ['a part of it', status(206, {}, FILE), /206/, 1],
-    ['elsewhere', status(307, { location: 'http://127.0.0.1:9/' }), /307.*no redirect/, 1],
-    ['forbidden', status(403, {}, XML), /403 \(AccessDenied\)/, 1],
-    ['not there', status(404), /404/, 1],
-    ['cut off each time', half(FILE, reset), /GET of the storage failed/, 3],
-    ['not to be had for now', status(503, {}, '<Code>SlowDown</Code>'), /503 \(SlowDown\)/, 3],
-  ];
-  for (const [what, answer, said, tries] of wrong) {
-    it(`${what} is a fault of the storage, after ${tries} tries`, async () => {
-      storage.answer(answer);
-      assert.match(await unreachable(get()), said);
-      assert.equal(storage.requests.length, tries);
-    });
+test('a file that is got › comes whole, uncompressed, with the checksum that the storage keeps', async t => {
+  const digest = createHash('sha256').update(FILE).digest();
+  for (const headers of [
+    { 'x-amz-checksum-sha256': digest.toString('base64') },
+    { 'x-amz-meta-sha256': digest.toString('hex') },
+  ]) {
+    storage.answer(bytes(FILE, headers));
+    const into = Buffer.alloc(FILE.length);
+    t.deepEqual(await client.get(url(), into, limits()), digest);
+    t.is(into.toString(), FILE);
   }
-
-  it('comes after a reset, a cut and an error of the server', async () => {
-    storage.answer(reset, half(FILE, reset), bytes(FILE));
-    assert.equal(await get(), FILE);
-    assert.equal(storage.requests.length, 3);
-  });
-
-  for (const [what, answer] of [
-    ['before its answer', silence],
-    ['in the middle of it', half(FILE, silence)],
-  ] as const) {
-    it(`from a storage that hangs ${what} is given up`, async () => {
-      await client.close();
-      await open({ silenceMs: 50, triesMax: 2 });
-      storage.answer(answer);
-      assert.match(await unreachable(get()), /silent/);
-      assert.equal(storage.requests.length, 2);
-    });
-  }
-
-  it('that comes without end is given up in time, however little silence there is', async () => {
-    storage.answer(response => {
-      response.writeHead(200);
-      const timer = setInterval(() => response.write('x'), 5);
-      response.on('close', () => clearInterval(timer));
-    });
-    const work = client.get(url(), Buffer.alloc(1e6), limits({ withinMs: 100 }));
-    assert.match(await unreachable(work), /time is over/);
-    assert.equal(storage.requests.length, 1);
-  });
-
-  it('is given up at once when its caller goes', async () => {
-    const gone = new AbortController();
-    storage.answer(() => gone.abort(new Error('the caller went')));
-    await assert.rejects(get({ signal: gone.signal }), /the caller went/);
-    assert.equal(storage.requests.length, 1);
-  });
-
-  it('where nothing listens is a fault of the storage', async () => {
-    const { origin } = storage;
-    await storage.close();
-    const into = Buffer.alloc(1);
-    assert.match(
-      await unreachable(client.get({ origin, path: '/' }, into, limits())),
-      /ECONNREFUSED/,
-    );
-    storage = await ScriptedStorage.start(bytes(FILE));
-  });
+  const [request] = storage.requests;
+  t.is(request?.path, url().path);
+  t.is(request?.headers['accept-encoding'], 'identity');
 });
 
-describe('a file that is put', () => {
-  it('arrives whole, with its headers', async () => {
-    storage.answer(status(200));
-    const file = Buffer.alloc(3_000_000, 'x');
-    await put(file);
-    const [request] = storage.requests;
-    assert.ok(request);
-    assert.ok(request.body.equals(file));
-    assert.equal(request.headers['if-none-match'], '*');
-    assert.equal(request.headers['content-length'], '3000000');
-    assert.equal(request.headers['transfer-encoding'], undefined);
+test('a file that is got › has no checksum where the storage keeps those of its parts', async t => {
+  storage.answer(bytes(FILE, { 'x-amz-checksum-sha256': `${'A'.repeat(43)}=-3` }));
+  t.is(await client.get(url(), Buffer.alloc(FILE.length), limits()), undefined);
+});
+
+const wrong: [string, Answer, RegExp, number][] = [
+  ['longer than declared', bytes(`${FILE}!`), /another length/, 1],
+  ['shorter than declared', bytes('short'), /another length/, 1],
+  [
+    'longer than declared, without saying so',
+    response => {
+      response.writeHead(200);
+      response.write(FILE, () => response.end('!'));
+    },
+    /another length/,
+    1,
+  ],
+  ['compressed', bytes(FILE, { 'content-encoding': 'gzip' }), /encoded/, 1],
+  ['a part of it', status(206, {}, FILE), /206/, 1],
+  ['elsewhere', status(307, { location: 'http://127.0.0.1:9/' }), /307.*no redirect/, 1],
+  ['forbidden', status(403, {}, XML), /403 \(AccessDenied\)/, 1],
+  ['not there', status(404), /404/, 1],
+  ['cut off each time', half(FILE, reset), /GET of the storage failed/, 3],
+  ['not to be had for now', status(503, {}, '<Code>SlowDown</Code>'), /503 \(SlowDown\)/, 3],
+];
+for (const [what, answer, said, tries] of wrong) {
+  test(`a file that is got › ${what} is a fault of the storage, after ${tries} tries`, async t => {
+    storage.answer(answer);
+    t.regex(await unreachable(get()), said);
+    t.is(storage.requests.length, tries);
   });
+}
 
-  it('whose answer was lost is there at the second try, and that is a success', async () => {
-    storage.answer(reset, status(412, {}, '<Code>PreconditionFailed</Code>'));
-    await put();
-    assert.equal(storage.requests.length, 2);
-  });
+test('a file that is got › comes after a reset, a cut and an error of the server', async t => {
+  storage.answer(reset, half(FILE, reset), bytes(FILE));
+  t.is(await get(), FILE);
+  t.is(storage.requests.length, 3);
+});
 
-  it('beside another writer of the same key comes again', async () => {
-    storage.answer(status(409, {}, '<Code>ConditionalRequestConflict</Code>'), status(412));
-    await put();
-  });
-
-  const refused: [string, Answer, RegExp, number][] = [
-    ['elsewhere', status(307, { location: 'http://127.0.0.1:9/' }), /307.*no redirect/, 1],
-    ['at a place that expired', status(403, {}, XML), /403 \(AccessDenied\)/, 1],
-    ['with another checksum', status(400, {}, '<Code>BadDigest</Code>'), /400 \(BadDigest\)/, 1],
-    ['to a server that fails', status(500), /500/, 3],
-    ['to a server that resets', reset, /PUT of the storage failed/, 3],
-  ];
-  for (const [what, answer, said, tries] of refused) {
-    it(`${what} is a fault of the storage, after ${tries} tries`, async () => {
-      storage.answer(answer);
-      assert.match(await unreachable(put()), said);
-      assert.equal(storage.requests.length, tries);
-    });
-  }
-
-  it('to a storage that hangs is given up', async () => {
+for (const [what, answer] of [
+  ['before its answer', silence],
+  ['in the middle of it', half(FILE, silence)],
+] as const) {
+  test(`a file that is got › from a storage that hangs ${what} is given up`, async t => {
     await client.close();
-    await open({ silenceMs: 50, triesMax: 1 });
-    storage.answer(silence);
-    assert.match(await unreachable(put()), /silent/);
+    // Longer than a busy machine takes to see a request.
+    await open({ silenceMs: 250, triesMax: 2 });
+    storage.answer(answer);
+    t.regex(await unreachable(get()), /silent/);
+    t.is(storage.requests.length, 2);
   });
+}
+
+test('a file that is got › that comes without end is given up in time, however little silence there is', async t => {
+  storage.answer(response => {
+    response.writeHead(200);
+    const timer = setInterval(() => response.write('x'), 5);
+    response.on('close', () => clearInterval(timer));
+  });
+  const work = client.get(url(), Buffer.alloc(1e6), limits({ withinMs: 100 }));
+  t.regex(await unreachable(work), /time is over/);
+  t.is(storage.requests.length, 1);
+});
+
+test('a file that is got › is given up at once when its caller goes', async t => {
+  const gone = new AbortController();
+  storage.answer(() => gone.abort(new Error('the caller went')));
+  await t.throwsAsync(get({ signal: gone.signal }), { message: /the caller went/ });
+  t.is(storage.requests.length, 1);
+});
+
+test('a file that is got › where nothing listens is a fault of the storage', async t => {
+  const { origin } = storage;
+  await storage.close();
+  const into = Buffer.alloc(1);
+  t.regex(await unreachable(client.get({ origin, path: '/' }, into, limits())), /ECONNREFUSED/);
+  storage = await ScriptedStorage.start(bytes(FILE));
+});
+
+test('a file that is put › arrives whole, with its headers', async t => {
+  storage.answer(status(200));
+  const file = Buffer.alloc(3_000_000, 'x');
+  await put(file);
+  const [request] = storage.requests;
+  assert.ok(request);
+  t.true(request.body.equals(file));
+  t.is(request.headers['if-none-match'], '*');
+  t.is(request.headers['content-length'], '3000000');
+  t.is(request.headers['transfer-encoding'], undefined);
+});
+
+test('a file that is put › whose answer was lost is there at the second try, and that is a success', async t => {
+  storage.answer(reset, status(412, {}, '<Code>PreconditionFailed</Code>'));
+  await put();
+  t.is(storage.requests.length, 2);
+});
+
+test('a file that is put › beside another writer of the same key comes again', async t => {
+  storage.answer(status(409, {}, '<Code>ConditionalRequestConflict</Code>'), status(412));
+  await t.notThrowsAsync(put());
+});
+
+const refused: [string, Answer, RegExp, number][] = [
+  ['elsewhere', status(307, { location: 'http://127.0.0.1:9/' }), /307.*no redirect/, 1],
+  ['at a place that expired', status(403, {}, XML), /403 \(AccessDenied\)/, 1],
+  ['with another checksum', status(400, {}, '<Code>BadDigest</Code>'), /400 \(BadDigest\)/, 1],
+  ['to a server that fails', status(500), /500/, 3],
+  ['to a server that resets', reset, /PUT of the storage failed/, 3],
+];
+for (const [what, answer, said, tries] of refused) {
+  test(`a file that is put › ${what} is a fault of the storage, after ${tries} tries`, async t => {
+    storage.answer(answer);
+    t.regex(await unreachable(put()), said);
+    t.is(storage.requests.length, tries);
+  });
+}
+
+test('a file that is put › to a storage that hangs is given up', async t => {
+  await client.close();
+  await open({ silenceMs: 50, triesMax: 1 });
+  storage.answer(silence);
+  t.regex(await unreachable(put()), /silent/);
 });

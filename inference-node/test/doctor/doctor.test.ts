@@ -1,7 +1,6 @@
 /** `matting doctor --node`: what it says of a machine without models, and of wrong variables. */
-import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
-import { after, it, type TestContext } from 'node:test';
+import ava from 'ava';
 import type { Finding } from '#program/doctor/findings.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { doctor } from '../../src/cli/doctor.ts';
@@ -13,7 +12,9 @@ import {
 } from '../../src/doctor/examine.ts';
 import { gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts';
 
-const directory = await temporaryFolder({ after });
+const test = ava.serial;
+
+const directory = await temporaryFolder({ teardown: test.after.always });
 
 async function examine(env: Readonly<Record<string, string>>) {
   const pieces: string[] = [];
@@ -27,16 +28,16 @@ async function examine(env: Readonly<Record<string, string>>) {
   return { good, of };
 }
 
-it('names every wrong variable, and looks no further', async () => {
+test('names every wrong variable, and looks no further', async t => {
   const { good, of } = await examine({ MATTING_NODE_PORT: 'x', MATTING_ENGINES: '0' });
-  assert.equal(good, false);
+  t.false(good);
   const found = of('configuration').join('\n');
-  assert.match(found, /^failure: MATTING_NODE_PORT must be/m);
-  assert.match(found, /^failure: MATTING_ENGINES must be/m);
-  assert.deepEqual(of('models'), []);
+  t.regex(found, /^failure: MATTING_NODE_PORT must be/m);
+  t.regex(found, /^failure: MATTING_ENGINES must be/m);
+  t.deepEqual(of('models'), []);
 });
 
-it('misses the weights, and tells registries that answer from those that do not', async () => {
+test('misses the weights, and tells registries that answer from those that do not', async t => {
   const registry = createServer().listen(0, '127.0.0.1');
   await new Promise(resolve => registry.once('listening', resolve));
   const { port } = registry.address() as { port: number };
@@ -50,15 +51,15 @@ it('misses the weights, and tells registries that answer from those that do not'
       MATTING_NODE_TOKEN_ACCEPTED: 'change-me-change-me',
       MATTING_REGISTRY_ADDRESS: `127.0.0.1:${port},127.0.0.1:1`,
     });
-    assert.equal(good, false);
-    assert.match(of('models').join('\n'), /^failure: u2netp: u2netp\.onnx is not there$/m);
-    assert.match(of('models').join('\n'), /^warning: 1 of 1 are not prepared yet$/m);
-    assert.deepEqual(of('secrets'), [
+    t.false(good);
+    t.regex(of('models').join('\n'), /^failure: u2netp: u2netp\.onnx is not there$/m);
+    t.regex(of('models').join('\n'), /^warning: 1 of 1 are not prepared yet$/m);
+    t.deepEqual(of('secrets'), [
       'warning: MATTING_NODE_TOKEN_ACCEPTED holds words of an example',
       'warning: MATTING_NODE_TOKEN_ACCEPTED is set: a second token opens this node',
     ]);
-    assert.match(of('provider').join(), /^ok: cpu runs here/);
-    assert.deepEqual(of('registry'), [
+    t.regex(of('provider').join(), /^ok: cpu runs here/);
+    t.deepEqual(of('registry'), [
       `ok: 127.0.0.1:${port} takes connections`,
       'warning: 127.0.0.1:1: connect ECONNREFUSED 127.0.0.1:1',
     ]);
@@ -67,47 +68,47 @@ it('misses the weights, and tells registries that answer from those that do not'
   }
 });
 
-it('refuses a plan whose terms are not met', async () => {
+test('refuses a plan whose terms are not met', async t => {
   const { good, of } = await examine({
     MATTING_COMMERCIAL_USE: 'strict',
     MATTING_EXECUTION_PROVIDER: 'cpu',
     MATTING_NODE_HTTP_PORT: '0',
   });
-  assert.equal(good, false);
-  assert.match(of('plan').join(), /^failure: .*strict refuses/);
+  t.false(good);
+  t.regex(of('plan').join(), /^failure: .*strict refuses/);
 });
 
-it('fails where the library that reads AVIF has known holes', async () => {
+test('fails where the library that reads AVIF has known holes', async t => {
   const [here, ...more] = await codecFindings();
-  assert.deepEqual([here?.status, more], ['ok', []], here?.found);
+  t.deepEqual([here?.status, more], ['ok', []], here?.found);
   const statusOf = (version: string | undefined) => libheifFinding(version).status;
   for (const version of ['1.23.2', '1.9.9', '0.99.0', '1.22.10']) {
-    assert.equal(statusOf(version), 'failure', version);
+    t.is(statusOf(version), 'failure', version);
   }
   for (const version of ['1.23.3', '1.23.10', '1.100.0', '2.0.0']) {
-    assert.equal(statusOf(version), 'ok', version);
+    t.is(statusOf(version), 'ok', version);
   }
-  assert.equal(statusOf(undefined), 'warning');
+  t.is(statusOf(undefined), 'warning');
 });
 
-it('looks at the GPUs that a node would take, each by itself', async (context: TestContext) => {
-  const host = await openGpuHost(context, [gpuFacts('one'), gpuFacts('two', { index: 1 })]);
+test('looks at the GPUs that a node would take, each by itself', async t => {
+  const host = await openGpuHost(t, [gpuFacts('one'), gpuFacts('two', { index: 1 })]);
   const { folder: providerDir, childEnv } = host;
   const boom = 'CUDA failure 100: no CUDA-capable device is detected';
   await host.fault(`load GPU-two ${boom}`);
   const config = { executionProvider: 'auto', gpuDevices: 'all', providerDir, childEnv } as const;
   const { provider, findings } = await providerFindings(config);
-  assert.equal(provider, 'cuda');
-  assert.deepEqual(
+  t.is(provider, 'cuda');
+  t.deepEqual(
     findings.map(({ status, found }) => `${status}: ${found}`),
     ['ok: cuda runs here on GPU-one (asked for: auto)', `warning: GPU-two, a GPU: ${boom}`],
   );
   // Named, it keeps the node from starting.
   const named = await providerFindings({ ...config, gpuDevices: ['GPU-two'] });
-  assert.deepEqual(
+  t.deepEqual(
     named.findings.map(({ status }) => status),
     ['failure'],
   );
   const others = { ...config, executionProvider: 'cpu' } as const;
-  assert.ok((await providerMsMax(config)) > (await providerMsMax(others)));
+  t.true((await providerMsMax(config)) > (await providerMsMax(others)));
 });

@@ -1,13 +1,18 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { readFile, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { afterEach, beforeEach, it } from 'node:test';
+import ava from 'ava';
 import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
 import { TlsFiles } from '#program/tls/tls-files.ts';
 import { TestAuthority } from '../../../test/support/certificates.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { openTestNode, type TestNode } from './test-node.ts';
+
+const test = ava.serial;
+
+/** The folders of all tests. */
+const ROOM = await temporaryFolder({ teardown: test.after.always });
 
 const ROOT = path.resolve(import.meta.dirname, '../../..');
 const TOKEN = 'a-token-of-sixteen-or-more';
@@ -15,12 +20,12 @@ const TOKEN = 'a-token-of-sixteen-or-more';
 let node: TestNode;
 let directory: string;
 
-beforeEach(async context => {
+test.beforeEach(async () => {
   node = await openTestNode({ token: TOKEN });
-  directory = await temporaryFolder(context);
+  directory = await mkdtemp(path.join(ROOM, 'example-'));
 });
 
-afterEach(async () => {
+test.afterEach.always(async () => {
   await node.close();
 });
 
@@ -43,30 +48,30 @@ async function runExample(input: string, output: string, env: Readonly<Record<st
   return { exitCode, stderr };
 }
 
-it('the example of the documentation cuts a file out', async () => {
+test('the example of the documentation cuts a file out', async t => {
   const input = path.join(directory, 'photo.jpg');
   const output = path.join(directory, 'cutout.png');
   const photo = Buffer.alloc(3 * CHUNK_BYTES_MAX + 5, 3);
   await writeFile(input, photo);
   node.pictures.result = Buffer.alloc(CHUNK_BYTES_MAX + 7, 9);
   const { exitCode, stderr } = await runExample(input, output, { MATTING_NODE_TOKEN: TOKEN });
-  assert.equal(exitCode, 0, stderr);
-  assert.ok((await readFile(output)).equals(node.pictures.result));
-  assert.ok(node.pictures.decoded[0]?.file.equals(photo));
-  assert.match(stderr, /STAGE_INFERRING/);
+  t.is(exitCode, 0, stderr);
+  t.true((await readFile(output)).equals(node.pictures.result));
+  t.truthy(node.pictures.decoded[0]?.file.equals(photo));
+  t.regex(stderr, /STAGE_INFERRING/);
 });
 
-it('the example of the documentation tells the code of an error', async () => {
+test('the example of the documentation tells the code of an error', async t => {
   const input = path.join(directory, 'photo.jpg');
   await writeFile(input, 'a photo');
   const { exitCode, stderr } = await runExample(input, path.join(directory, 'x'), {
     MATTING_NODE_TOKEN: 'another-token-1',
   });
-  assert.equal(exitCode, 1);
-  assert.match(stderr, /^INVALID_NODE_TOKEN: /m);
+  t.is(exitCode, 1);
+  t.regex(stderr, /^INVALID_NODE_TOKEN: /m);
 });
 
-it('the example of the documentation shows a certificate where there is no token', async () => {
+test('the example of the documentation shows a certificate where there is no token', async t => {
   const authority = new TestAuthority();
   const at = (name: string) => path.join(directory, name);
   for (const name of ['node', 'shop']) {
@@ -97,6 +102,6 @@ it('the example of the documentation shows a certificate where there is no token
     KEY_FILE: at('shop.key'),
   });
   files.close();
-  assert.equal(exitCode, 0, stderr);
-  assert.ok((await readFile(at('cutout.png'))).equals(node.pictures.result));
+  t.is(exitCode, 0, stderr);
+  t.true((await readFile(at('cutout.png'))).equals(node.pictures.result));
 });

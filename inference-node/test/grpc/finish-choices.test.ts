@@ -1,8 +1,7 @@
 /** What a caller chooses of refinement and foreground estimation is what a picture worker does. */
-import assert from 'node:assert/strict';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import ava from 'ava';
 import { pino } from 'pino';
 import sharp from 'sharp';
 import { type MatteHeader, ResultKind, Switch } from '#gen/matting/v1/matte_service.ts';
@@ -12,6 +11,8 @@ import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../../src/picture/pool/open-picture-pool.ts';
 import { RECOLOURED_MARK, REFINED_MARK } from './marked-finish.ts';
 import { MatteCaller, openShell } from './test-node.ts';
+
+const test = ava.serial;
 
 const SIDE = 48;
 /** What the tiny graph's matte is of a picture this bright. */
@@ -25,13 +26,13 @@ const { SWITCH_ON, SWITCH_OFF } = Switch;
 const log = pino({ level: 'silent' });
 const childEnv = { PATH: process.env.PATH ?? '' };
 
-const directory = await temporaryFolder({ after });
+const directory = await temporaryFolder({ teardown: test.after.always });
 let engines: ReturnType<typeof openEnginePool>;
 let pictures: Awaited<ReturnType<typeof openPicturePool>>;
 let node: Awaited<ReturnType<typeof openShell>>;
 let picture: Buffer;
 
-before(async () => {
+test.before(async () => {
   const background = { r: BRIGHTNESS, g: BRIGHTNESS, b: BRIGHTNESS };
   const create = { width: SIDE, height: SIDE, channels: 3, background } as const;
   picture = await sharp({ create }).png().toBuffer();
@@ -43,7 +44,7 @@ before(async () => {
   node = await openShell({ model, engines, role: 'subject' }, pictures);
 });
 
-after(async () => {
+test.after.always(async () => {
   await node?.close();
   await engines?.close(0);
   await pictures?.close(0);
@@ -59,25 +60,23 @@ async function alphaOf(fields: Partial<MatteHeader>): Promise<number> {
   return data.readUInt8((SIDE * (SIDE / 2) + SIDE / 2) * info.channels + info.channels - 1);
 }
 
-describe('what is done to a matte', () => {
-  it('is refinement, then foreground estimation, where the caller asks for both', async () => {
-    const both = { refinement: SWITCH_ON, foregroundEstimation: SWITCH_ON };
-    assert.equal(await alphaOf({ ...both, resultKind: CUTOUT }), RECOLOURED_MARK);
-  });
+test('is refinement, then foreground estimation, where the caller asks for both', async t => {
+  const both = { refinement: SWITCH_ON, foregroundEstimation: SWITCH_ON };
+  t.is(await alphaOf({ ...both, resultKind: CUTOUT }), RECOLOURED_MARK);
+});
 
-  it('is no foreground estimation for a mask, whatever the caller asks for', async () => {
-    const estimated = { resultKind: MASK, foregroundEstimation: SWITCH_ON };
-    assert.equal(await alphaOf({ ...estimated, refinement: SWITCH_ON }), REFINED_MARK);
-    const off = await alphaOf({ ...estimated, refinement: SWITCH_OFF });
-    assert.ok(Math.abs(off - BRIGHTNESS) <= 2, `alpha ${off}`);
-    assert.equal(await alphaOf({ resultKind: MASK }), REFINED_MARK);
-  });
+test('is no foreground estimation for a mask, whatever the caller asks for', async t => {
+  const estimated = { resultKind: MASK, foregroundEstimation: SWITCH_ON };
+  t.is(await alphaOf({ ...estimated, refinement: SWITCH_ON }), REFINED_MARK);
+  const off = await alphaOf({ ...estimated, refinement: SWITCH_OFF });
+  t.true(Math.abs(off - BRIGHTNESS) <= 2, `alpha ${off}`);
+  t.is(await alphaOf({ resultKind: MASK }), REFINED_MARK);
+});
 
-  it('is neither where the caller switches both off, each for itself', async () => {
-    const off = { refinement: SWITCH_OFF, foregroundEstimation: SWITCH_OFF };
-    const plain = await alphaOf({ ...off, resultKind: CUTOUT });
-    assert.ok(Math.abs(plain - BRIGHTNESS) <= 2, `alpha ${plain}`);
-    assert.equal(await alphaOf({ ...off, refinement: SWITCH_ON }), REFINED_MARK);
-    assert.equal(await alphaOf({ ...off, foregroundEstimation: SWITCH_ON }), RECOLOURED_MARK);
-  });
+test('is neither where the caller switches both off, each for itself', async t => {
+  const off = { refinement: SWITCH_OFF, foregroundEstimation: SWITCH_OFF };
+  const plain = await alphaOf({ ...off, resultKind: CUTOUT });
+  t.true(Math.abs(plain - BRIGHTNESS) <= 2, `alpha ${plain}`);
+  t.is(await alphaOf({ ...off, refinement: SWITCH_ON }), REFINED_MARK);
+  t.is(await alphaOf({ ...off, foregroundEstimation: SWITCH_ON }), RECOLOURED_MARK);
 });

@@ -1,7 +1,7 @@
 /** What a node takes and answers of finishing: its header, the background's bytes, the echo. */
-import assert from 'node:assert/strict';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+
 import { status } from '@grpc/grpc-js';
+import ava from 'ava';
 import { BACKGROUND_BYTES_MAX } from '#contract/limits.ts';
 import {
   BackgroundPicture,
@@ -23,6 +23,8 @@ import {
   untilNothingAdmitted,
 } from './test-node.ts';
 
+const test = ava.serial;
+
 const { OUTPUT_FORMAT_JPEG: JPEG, OUTPUT_FORMAT_ZIP: ZIP, OUTPUT_FORMAT_JXL: JXL } = OutputFormat;
 const MASK = ResultKind.RESULT_KIND_MASK;
 /** All that the fakes lack. */
@@ -32,11 +34,11 @@ const EVERYTHING: TestNodeOptions = {
 
 let node: TestNode;
 
-beforeEach(async () => {
+test.beforeEach(async () => {
   node = await openTestNode(EVERYTHING);
 });
 
-afterEach(async () => {
+test.afterEach.always(async () => {
   await node.close();
 });
 
@@ -70,209 +72,204 @@ async function sendImage(fields: Partial<MatteHeader>): Promise<MatteCaller> {
   return caller;
 }
 
-describe('a header with finishing', () => {
-  const bad: [string, Partial<MatteHeader>, string][] = [
-    ['JPEG over nothing', { outputFormat: JPEG, finishing: plain }, 'UNSUPPORTED_OUTPUT_FORMAT'],
-    [
-      'JPEG over a colour that lets light through',
-      { outputFormat: JPEG, finishing: colour(0xfffffffe) },
-      'UNSUPPORTED_OUTPUT_FORMAT',
-    ],
-    [
-      'JPEG of a mask',
-      { outputFormat: JPEG, resultKind: MASK, finishing: plain },
-      'UNSUPPORTED_OUTPUT_FORMAT',
-    ],
-    [
-      'ZIP of a mask',
-      { outputFormat: ZIP, resultKind: MASK, finishing: plain },
-      'UNSUPPORTED_OUTPUT_FORMAT',
-    ],
-    ['a mask on a colour', { resultKind: MASK, finishing: colour(0xff) }, 'INVALID_REQUEST'],
-    ['a scale of 9', { finishing: Finishing.create({ scalePercent: 9 }) }, 'INVALID_REQUEST'],
-    ['no bytes behind', { finishing: behind({ contentLength: 0 }) }, 'INVALID_REQUEST'],
-    [
-      '10 MB and a byte behind',
-      { finishing: behind({ contentLength: BACKGROUND_BYTES_MAX + 1 }) },
-      'IMAGE_TOO_LARGE',
-    ],
-    ['half a size behind', { finishing: behind({ width: 8 }) }, 'INVALID_REQUEST'],
-    ['half a digest behind', { finishing: behind({ sha256: Buffer.alloc(5) }) }, 'INVALID_REQUEST'],
-    [
-      '26 megapixels behind',
-      { finishing: behind({ width: 6500, height: 4000 }) },
-      'IMAGE_RESOLUTION_TOO_LARGE',
-    ],
-    [
-      'a new format behind',
-      { finishing: behind({ inputFormat: 99 as InputFormat }) },
-      'UNSUPPORTED_IMAGE_FORMAT',
-    ],
-    [
-      'JPEG XL behind, which this node cannot read',
-      { finishing: behind({ inputFormat: InputFormat.INPUT_FORMAT_JXL }) },
-      'NODE_INCAPABLE',
-    ],
-    [
-      'one side of a square that makes 100 megapixels',
-      { ...sized(1, 1), finishing: Finishing.create({ outputHeight: 10_000 }) },
-      'INVALID_PARAMETER',
-    ],
-    [
-      'margins that make as many of a picture of 432 pixels',
-      { ...sized(24, 18), finishing: margins(10_000) },
-      'INVALID_PARAMETER',
-    ],
-  ];
-  for (const [name, fields, code] of bad) {
-    it(`of ${name} is ${code} before a byte is asked for`, async () => {
-      const caller = new MatteCaller(node).send(header(fields));
-      await caller.refused({
-        code,
-        ...(code === 'INVALID_PARAMETER' && { status: status.INVALID_ARGUMENT }),
-        ...(code.endsWith('TOO_LARGE') && { status: status.OUT_OF_RANGE, message: /background/ }),
-      });
-      assert.deepEqual(caller.messages, []);
-      assert.equal(node.admission.snapshot().images, 0);
+const bad: [string, Partial<MatteHeader>, string][] = [
+  ['JPEG over nothing', { outputFormat: JPEG, finishing: plain }, 'UNSUPPORTED_OUTPUT_FORMAT'],
+  [
+    'JPEG over a colour that lets light through',
+    { outputFormat: JPEG, finishing: colour(0xfffffffe) },
+    'UNSUPPORTED_OUTPUT_FORMAT',
+  ],
+  [
+    'JPEG of a mask',
+    { outputFormat: JPEG, resultKind: MASK, finishing: plain },
+    'UNSUPPORTED_OUTPUT_FORMAT',
+  ],
+  [
+    'ZIP of a mask',
+    { outputFormat: ZIP, resultKind: MASK, finishing: plain },
+    'UNSUPPORTED_OUTPUT_FORMAT',
+  ],
+  ['a mask on a colour', { resultKind: MASK, finishing: colour(0xff) }, 'INVALID_REQUEST'],
+  ['a scale of 9', { finishing: Finishing.create({ scalePercent: 9 }) }, 'INVALID_REQUEST'],
+  ['no bytes behind', { finishing: behind({ contentLength: 0 }) }, 'INVALID_REQUEST'],
+  [
+    '10 MB and a byte behind',
+    { finishing: behind({ contentLength: BACKGROUND_BYTES_MAX + 1 }) },
+    'IMAGE_TOO_LARGE',
+  ],
+  ['half a size behind', { finishing: behind({ width: 8 }) }, 'INVALID_REQUEST'],
+  ['half a digest behind', { finishing: behind({ sha256: Buffer.alloc(5) }) }, 'INVALID_REQUEST'],
+  [
+    '26 megapixels behind',
+    { finishing: behind({ width: 6500, height: 4000 }) },
+    'IMAGE_RESOLUTION_TOO_LARGE',
+  ],
+  [
+    'a new format behind',
+    { finishing: behind({ inputFormat: 99 as InputFormat }) },
+    'UNSUPPORTED_IMAGE_FORMAT',
+  ],
+  [
+    'JPEG XL behind, which this node cannot read',
+    { finishing: behind({ inputFormat: InputFormat.INPUT_FORMAT_JXL }) },
+    'NODE_INCAPABLE',
+  ],
+  [
+    'one side of a square that makes 100 megapixels',
+    { ...sized(1, 1), finishing: Finishing.create({ outputHeight: 10_000 }) },
+    'INVALID_PARAMETER',
+  ],
+  [
+    'margins that make as many of a picture of 432 pixels',
+    { ...sized(24, 18), finishing: margins(10_000) },
+    'INVALID_PARAMETER',
+  ],
+];
+for (const [name, fields, code] of bad) {
+  test(`a header with finishing › of ${name} is ${code} before a byte is asked for`, async t => {
+    const caller = new MatteCaller(node).send(header(fields));
+    await caller.refused({
+      code,
+      ...(code === 'INVALID_PARAMETER' && { status: status.INVALID_ARGUMENT }),
+      ...(code.endsWith('TOO_LARGE') && { status: status.OUT_OF_RANGE, message: /background/ }),
     });
-  }
-
-  it('that only the picture shows to be too large ends before a model runs', async () => {
-    const wide = Finishing.create({ outputWidth: 9000 });
-    await (await sendImage({ finishing: wide })).refused({
-      code: 'INVALID_PARAMETER',
-      status: status.INVALID_ARGUMENT,
-      message: /^output_width makes a frame of 60750000 pixels/,
-    });
-    assert.deepEqual([node.pictures.decoded.length, node.engines.runs.length], [1, 0]);
-    const bounded = Finishing.create({ outputWidth: 9000, sizeMaxMegapixels: 50 });
-    assert.equal(await (await sendImage({ finishing: bounded })).ended, undefined);
+    t.deepEqual(caller.messages, []);
+    t.is(node.admission.snapshot().images, 0);
   });
+}
 
-  it('of a JPEG XL that is larger than the node writes ends before a model runs', async () => {
-    await reopen({
-      capabilities: { outputFormats: ['jxl'], inputFormats: ['png'], jxlPixelsMax: 40e6 },
-    });
-    const fields = { finishing: Finishing.create({ outputWidth: 8000 }), outputFormat: JXL };
-    const known = new MatteCaller(node).send(header({ ...fields, ...sized(8, 6) }));
-    await known.refused({ code: 'NODE_INCAPABLE' });
-    assert.deepEqual(known.messages, []);
-    await (await sendImage(fields)).refused({ code: 'NODE_INCAPABLE' });
-    assert.deepEqual([node.pictures.decoded.length, node.engines.runs.length], [1, 0]);
+test('a header with finishing › that only the picture shows to be too large ends before a model runs', async t => {
+  const wide = Finishing.create({ outputWidth: 9000 });
+  await (await sendImage({ finishing: wide })).refused({
+    code: 'INVALID_PARAMETER',
+    status: status.INVALID_ARGUMENT,
+    message: /^output_width makes a frame of 60750000 pixels/,
   });
-
-  it('is admitted by the memory of its result and its background', async () => {
-    await reopen({ limits: { megapixelsMax: 6, megapixelsAloneMax: 6 } });
-    const small = await new MatteCaller(node).announce({ finishing: plain });
-    small.call.cancel();
-    await untilNothingAdmitted(node);
-    for (const finishing of [
-      Finishing.create({ outputWidth: 7000, outputHeight: 7000 }),
-      behind({ width: 5000, height: 5000 }),
-    ]) {
-      await new MatteCaller(node).send(header({ finishing })).refused({ code: 'NODE_INCAPABLE' });
-    }
-  });
+  t.deepEqual([node.pictures.decoded.length, node.engines.runs.length], [1, 0]);
+  const bounded = Finishing.create({ outputWidth: 9000, sizeMaxMegapixels: 50 });
+  t.is(await (await sendImage({ finishing: bounded })).ended, undefined);
 });
 
-describe('the bytes of a background', () => {
-  const image = 'image';
-  const picture = 'back';
+test('a header with finishing › of a JPEG XL that is larger than the node writes ends before a model runs', async t => {
+  await reopen({
+    capabilities: { outputFormats: ['jxl'], inputFormats: ['png'], jxlPixelsMax: 40e6 },
+  });
+  const fields = { finishing: Finishing.create({ outputWidth: 8000 }), outputFormat: JXL };
+  const known = new MatteCaller(node).send(header({ ...fields, ...sized(8, 6) }));
+  await known.refused({ code: 'NODE_INCAPABLE' });
+  t.deepEqual(known.messages, []);
+  await (await sendImage(fields)).refused({ code: 'NODE_INCAPABLE' });
+  t.deepEqual([node.pictures.decoded.length, node.engines.runs.length], [1, 0]);
+});
 
-  async function sendBoth(chunks: readonly string[], fields: Partial<BackgroundPicture> = {}) {
-    const caller = new MatteCaller(node);
-    caller.send(header({ sha256: sha256(image), finishing: behind(fields) }));
-    await caller.until('admitted');
-    caller.send(...chunks.map(chunk)).call.end();
-    return caller;
-  }
-
-  for (const chunks of [
-    [image, picture],
-    [image + picture],
-    ['ima', 'geba', 'ck'],
-    [...'imageback'],
+test('a header with finishing › is admitted by the memory of its result and its background', async t => {
+  await reopen({ limits: { megapixelsMax: 6, megapixelsAloneMax: 6 } });
+  const small = await new MatteCaller(node).announce({ finishing: plain });
+  small.call.cancel();
+  await untilNothingAdmitted(node);
+  for (const finishing of [
+    Finishing.create({ outputWidth: 7000, outputHeight: 7000 }),
+    behind({ width: 5000, height: 5000 }),
   ]) {
-    it(`follow those of the image, however they are cut: ${chunks.join(' ')}`, async () => {
-      const declared = { width: 3, height: 2 };
-      const caller = await sendBoth(chunks, { sha256: sha256(picture), ...declared });
-      assert.equal(await caller.ended, undefined);
-      const request = at(node.pictures.decoded, 0);
-      assert.equal(request.file.toString(), image);
-      assert.equal(request.background?.file.toString(), picture);
-      assert.deepEqual(request.background?.declared, declared);
-      assert.deepEqual(at(node.pictures.finished, 0).finishing, {
-        background: { kind: 'picture' },
-      });
-    });
+    const caller = new MatteCaller(node).send(header({ finishing }));
+    await t.notThrowsAsync(caller.refused({ code: 'NODE_INCAPABLE' }));
   }
-
-  it('are counted, and held against their own digest', async () => {
-    const missing = await sendBoth([image, 'bac']);
-    await missing.refused({ message: /8 of 9 bytes/ });
-    const more = await sendBoth([image, picture, '!']);
-    await more.refused({ code: 'INVALID_REQUEST' });
-    const wrong = await sendBoth([image, 'hack'], { sha256: sha256(picture) });
-    await wrong.refused({ message: /background.*sha256/ });
-    const wrongImage = await sendBoth(['imago', picture], { sha256: sha256(picture) });
-    await wrongImage.refused({ message: /^the bytes.*sha256/ });
-    assert.equal(node.pictures.decoded.length, 0);
-    await untilNothingAdmitted(node);
-  });
-
-  it('count as files that the node holds', async () => {
-    const caller = new MatteCaller(node).send(header({ finishing: behind({}) }));
-    await caller.until('admitted');
-    assert.equal(node.admission.snapshot().fileBytes, 9);
-    caller.call.cancel();
-    await untilNothingAdmitted(node);
-  });
 });
 
-describe('the answer', () => {
-  const subject = {
-    inputBox: { left: 1, top: 2, width: 3, height: 4 },
-    resultBox: { left: 0, top: 0, width: 3, height: 4 },
-    share: 0.25,
-  };
+const image = 'image';
+const picture = 'back';
 
-  it('repeats the finishing, byte for byte, and says what it took', async () => {
-    node.pictures.subject = subject;
-    const finishing = Finishing.create({
-      crop: { marginTop: { length: { $case: 'percent', value: 12.5 } } },
-      scalePercent: 85,
-      position: { position: { $case: 'percent', value: { x: 50, y: 100 } } },
-      outputWidth: 1000,
-      background: { $case: 'backgroundRgba', value: 0xffffffff },
+async function sendBoth(chunks: readonly string[], fields: Partial<BackgroundPicture> = {}) {
+  const caller = new MatteCaller(node);
+  caller.send(header({ sha256: sha256(image), finishing: behind(fields) }));
+  await caller.until('admitted');
+  caller.send(...chunks.map(chunk)).call.end();
+  return caller;
+}
+
+for (const chunks of [
+  [image, picture],
+  [image + picture],
+  ['ima', 'geba', 'ck'],
+  [...'imageback'],
+]) {
+  test(`the bytes of a background › follow those of the image, however they are cut: ${chunks.join(' ')}`, async t => {
+    const declared = { width: 3, height: 2 };
+    const caller = await sendBoth(chunks, { sha256: sha256(picture), ...declared });
+    t.is(await caller.ended, undefined);
+    const request = at(node.pictures.decoded, 0);
+    t.is(request.file.toString(), image);
+    t.is(request.background?.file.toString(), picture);
+    t.deepEqual(request.background?.declared, declared);
+    t.deepEqual(at(node.pictures.finished, 0).finishing, {
+      background: { kind: 'picture' },
     });
-    const caller = await new MatteCaller(node).sendFile('image', { finishing, outputFormat: JPEG });
-    const done = await caller.until('done');
-    assert.equal(done.timings?.finishMs, 7);
-    const { header: result } = caller.result();
-    assert.deepEqual(
-      Finishing.encode(result?.finishing ?? plain).finish(),
-      Finishing.encode(finishing).finish(),
-    );
-    assert.equal(result?.contentType, 'image/jpeg');
-    assert.deepEqual(result?.subject, subject);
   });
+}
 
-  it('of nothing asked for says what was seen, and repeats nothing', async () => {
-    const caller = await new MatteCaller(node).sendFile('image');
-    const done = await caller.until('done');
-    assert.equal(done.timings?.finishMs, 0);
-    const { header: result } = caller.result();
-    assert.deepEqual([result?.inputWidth, result?.inputHeight], [8, 6]);
-    assert.deepEqual([result?.finishing, result?.subject], [undefined, undefined]);
-  });
+test('the bytes of a background › are counted, and held against their own digest', async t => {
+  const missing = await sendBoth([image, 'bac']);
+  await missing.refused({ message: /8 of 9 bytes/ });
+  const more = await sendBoth([image, picture, '!']);
+  await more.refused({ code: 'INVALID_REQUEST' });
+  const wrong = await sendBoth([image, 'hack'], { sha256: sha256(picture) });
+  await wrong.refused({ message: /background.*sha256/ });
+  const wrongImage = await sendBoth(['imago', picture], { sha256: sha256(picture) });
+  await wrongImage.refused({ message: /^the bytes.*sha256/ });
+  t.is(node.pictures.decoded.length, 0);
+  await untilNothingAdmitted(node);
+});
 
-  it('of an empty finishing repeats it', async () => {
-    const caller = await new MatteCaller(node).sendFile('image', {
-      finishing: plain,
-      outputFormat: ZIP,
-    });
-    await caller.until('done');
-    const { header: result } = caller.result();
-    assert.deepEqual([result?.finishing, result?.contentType], [plain, 'application/zip']);
+test('the bytes of a background › count as files that the node holds', async t => {
+  const caller = new MatteCaller(node).send(header({ finishing: behind({}) }));
+  await caller.until('admitted');
+  t.is(node.admission.snapshot().fileBytes, 9);
+  caller.call.cancel();
+  await untilNothingAdmitted(node);
+});
+
+const subject = {
+  inputBox: { left: 1, top: 2, width: 3, height: 4 },
+  resultBox: { left: 0, top: 0, width: 3, height: 4 },
+  share: 0.25,
+};
+
+test('the answer › repeats the finishing, byte for byte, and says what it took', async t => {
+  node.pictures.subject = subject;
+  const finishing = Finishing.create({
+    crop: { marginTop: { length: { $case: 'percent', value: 12.5 } } },
+    scalePercent: 85,
+    position: { position: { $case: 'percent', value: { x: 50, y: 100 } } },
+    outputWidth: 1000,
+    background: { $case: 'backgroundRgba', value: 0xffffffff },
   });
+  const caller = await new MatteCaller(node).sendFile('image', { finishing, outputFormat: JPEG });
+  const done = await caller.until('done');
+  t.is(done.timings?.finishMs, 7);
+  const { header: result } = caller.result();
+  t.deepEqual(
+    Finishing.encode(result?.finishing ?? plain).finish(),
+    Finishing.encode(finishing).finish(),
+  );
+  t.is(result?.contentType, 'image/jpeg');
+  t.deepEqual(result?.subject, subject);
+});
+
+test('the answer › of nothing asked for says what was seen, and repeats nothing', async t => {
+  const caller = await new MatteCaller(node).sendFile('image');
+  const done = await caller.until('done');
+  t.is(done.timings?.finishMs, 0);
+  const { header: result } = caller.result();
+  t.deepEqual([result?.inputWidth, result?.inputHeight], [8, 6]);
+  t.deepEqual([result?.finishing, result?.subject], [undefined, undefined]);
+});
+
+test('the answer › of an empty finishing repeats it', async t => {
+  const caller = await new MatteCaller(node).sendFile('image', {
+    finishing: plain,
+    outputFormat: ZIP,
+  });
+  await caller.until('done');
+  const { header: result } = caller.result();
+  t.deepEqual([result?.finishing, result?.contentType], [plain, 'application/zip']);
 });

@@ -1,8 +1,7 @@
 /** A Matte call: what is taken of it, who is admitted, what is served, and how it ends. */
-import assert from 'node:assert/strict';
 import { Duplex } from 'node:stream';
-import { afterEach, beforeEach, describe, it } from 'node:test';
 import { status } from '@grpc/grpc-js';
+import ava, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import { CHUNK_BYTES_MAX, IMAGE_BYTES_MAX } from '#contract/limits.ts';
@@ -31,6 +30,8 @@ import {
   untilNothingAdmitted,
 } from './test-node.ts';
 
+const test = ava.serial;
+
 /** Deadline of calls whose deadline passes: many times what they take to the stage that is held. */
 const DEADLINE_MS = 1500;
 const FLOOD_CHUNKS = 5000;
@@ -44,166 +45,162 @@ async function reopen(options: TestNodeOptions): Promise<void> {
   node = await openTestNode(options);
 }
 
-beforeEach(async () => {
+test.beforeEach(async () => {
   node = await openTestNode();
 });
 
-afterEach(async () => {
+test.afterEach.always(async () => {
   await node.close();
 });
 
-describe('a good call', () => {
-  it('gets its messages in order, and a result whose digest is right', async () => {
-    node.pictures.result = Buffer.alloc(2 * CHUNK_BYTES_MAX + 3, 7);
-    const caller = await new MatteCaller(node).serve('12345', { sha256: sha256('12345') });
-    assert.deepEqual(caller.kinds(), ['admitted', 'progress', 'resultHeader', 'chunk', 'done']);
-    const { header: result, file } = caller.result();
-    assert.ok(file.equals(node.pictures.result));
-    assert.equal(result?.sizeBytes, file.length);
-    assert.equal(result?.contentType, 'image/png');
-    assert.deepEqual([result?.width, result?.height], [8, 6]);
-    assert.equal(result?.resultKind, ResultKind.RESULT_KIND_CUTOUT);
-    assert.equal(result?.modelRuns[0]?.executionProvider, 'cpu');
-    assert.equal(result?.modelRuns[0]?.precision, 'fp32');
-    assert.equal(result?.modelRuns[0]?.precisionFallback, '');
-    const done = await caller.until('done');
-    assert.ok(done.sha256.equals(sha256(file)));
-    const { workerWaitMs, decodeMs, engineWaitMs, inferMs, refineMs, encodeMs } = done.timings!;
-    assert.deepEqual(
-      [workerWaitMs, decodeMs, engineWaitMs, inferMs, refineMs, encodeMs],
-      [3, 4, 1, 2, 5, 6],
-    );
-  });
+test('a good call › gets its messages in order, and a result whose digest is right', async t => {
+  node.pictures.result = Buffer.alloc(2 * CHUNK_BYTES_MAX + 3, 7);
+  const caller = await new MatteCaller(node).serve('12345', { sha256: sha256('12345') });
+  t.deepEqual(caller.kinds(), ['admitted', 'progress', 'resultHeader', 'chunk', 'done']);
+  const { header: result, file } = caller.result();
+  t.true(file.equals(node.pictures.result));
+  t.is(result?.sizeBytes, file.length);
+  t.is(result?.contentType, 'image/png');
+  t.deepEqual([result?.width, result?.height], [8, 6]);
+  t.is(result?.resultKind, ResultKind.RESULT_KIND_CUTOUT);
+  t.is(result?.modelRuns[0]?.executionProvider, 'cpu');
+  t.is(result?.modelRuns[0]?.precision, 'fp32');
+  t.is(result?.modelRuns[0]?.precisionFallback, '');
+  const done = await caller.until('done');
+  t.true(done.sha256.equals(sha256(file)));
+  const { workerWaitMs, decodeMs, engineWaitMs, inferMs, refineMs, encodeMs } = done.timings!;
+  t.deepEqual(
+    [workerWaitMs, decodeMs, engineWaitMs, inferMs, refineMs, encodeMs],
+    [3, 4, 1, 2, 5, 6],
+  );
+});
 
-  it('hands format, kind, size and priority on', async () => {
-    await new MatteCaller(node).serve('12345', {
-      outputFormat: OutputFormat.OUTPUT_FORMAT_WEBP,
-      resultKind: ResultKind.RESULT_KIND_MASK,
-      priority: Priority.PRIORITY_SYNC,
-      model: 'tiny',
-    });
-    assert.equal(node.pictures.finished[0]?.outputFormat, 'webp');
-    assert.equal(node.pictures.finished[0]?.resultKind, 'mask');
-    assert.deepEqual(node.pictures.decoded[0]?.declared, { width: 8, height: 6 });
-    assert.equal(node.engines.runs[0]?.priority, 'sync');
+test('a good call › hands format, kind, size and priority on', async t => {
+  await new MatteCaller(node).serve('12345', {
+    outputFormat: OutputFormat.OUTPUT_FORMAT_WEBP,
+    resultKind: ResultKind.RESULT_KIND_MASK,
+    priority: Priority.PRIORITY_SYNC,
+    model: 'tiny',
   });
+  t.is(node.pictures.finished[0]?.outputFormat, 'webp');
+  t.is(node.pictures.finished[0]?.resultKind, 'mask');
+  t.deepEqual(node.pictures.decoded[0]?.declared, { width: 8, height: 6 });
+  t.is(node.engines.runs[0]?.priority, 'sync');
+});
 
-  it('is refined and recoloured as the header says, else as the operator does', async () => {
-    const SWITCHES = { refinement: Switch.SWITCH_OFF, foregroundEstimation: Switch.SWITCH_OFF };
-    for (const header of [
-      SWITCHES,
-      { ...SWITCHES, plan: 'tiny', refinement: Switch.SWITCH_ON },
-      {},
-    ]) {
-      await new MatteCaller(node).serve('12345', header);
-    }
-    assert.deepEqual(
-      node.pictures.finished.map(({ refinement, foregroundEstimation }) => [
-        refinement,
-        foregroundEstimation,
-      ]),
-      [
-        [false, false],
-        [true, false],
-        [true, true],
-      ],
-    );
-  });
+test('a good call › is refined and recoloured as the header says, else as the operator does', async t => {
+  const SWITCHES = { refinement: Switch.SWITCH_OFF, foregroundEstimation: Switch.SWITCH_OFF };
+  for (const header of [
+    SWITCHES,
+    { ...SWITCHES, plan: 'tiny', refinement: Switch.SWITCH_ON },
+    {},
+  ]) {
+    await new MatteCaller(node).serve('12345', header);
+  }
+  t.deepEqual(
+    node.pictures.finished.map(({ refinement, foregroundEstimation }) => [
+      refinement,
+      foregroundEstimation,
+    ]),
+    [
+      [false, false],
+      [true, false],
+      [true, true],
+    ],
+  );
+});
 
-  it('for a model runs that alone, also where the plan has its name', async () => {
-    const opinion = {
-      model: { ...TINY_MODEL, model: 'second' },
-      engines: new FakeEnginePool(new StageGates()),
-      role: 'opinion',
-    } as const;
-    await reopen({ opinion });
-    const caller = await new MatteCaller(node).serve('12345', { model: 'tiny' });
-    const names = caller.result().header?.modelRuns.map(({ model }) => model);
-    assert.deepEqual(names, ['tiny']);
-  });
+test('a good call › for a model runs that alone, also where the plan has its name', async t => {
+  const opinion = {
+    model: { ...TINY_MODEL, model: 'second' },
+    engines: new FakeEnginePool(new StageGates()),
+    role: 'opinion',
+  } as const;
+  await reopen({ opinion });
+  const caller = await new MatteCaller(node).serve('12345', { model: 'tiny' });
+  const names = caller.result().header?.modelRuns.map(({ model }) => model);
+  t.deepEqual(names, ['tiny']);
+});
 
-  it('names the model that its plan had to do without, in the result and in the metrics', async () => {
-    const engines = new FakeEnginePool(new StageGates());
-    engines.set({ enginesReady: 0 });
-    // The subject's model at another size: its name alone would not tell.
-    const opinion = {
-      model: { ...TINY_MODEL, inputWidth: 6, inputHeight: 8 },
-      engines,
-      role: 'secondLook',
-    } as const;
-    const lines: { msg: string; missing?: object[] }[] = [];
-    const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
-    await reopen({ opinion, log });
-    const caller = await new MatteCaller(node).serve('12345');
-    const { header: result } = caller.result();
-    assert.deepEqual(result?.modelsMissing, ['tiny']);
-    assert.deepEqual(result?.runsMissing, [
-      { model: 'tiny', inputWidth: 6, inputHeight: 8, role: 'second_look' },
-    ]);
-    assert.deepEqual(
-      result?.modelRuns.map(({ model }) => model),
-      ['tiny'],
-    );
-    const degraded = node.metrics.registry.getSingleMetric('matting_node_images_degraded_total');
-    const { values } = await degraded!.get();
-    const labels = { model: 'tiny', input_size: '6x8', role: 'second_look' };
-    assert.deepEqual(values, [{ labels, value: 1 }]);
-    const told = lines.filter(({ missing }) => missing !== undefined);
-    assert.deepEqual(
-      told.map(({ msg, missing }) => [msg, missing]),
-      [['served without a model of the plan', [labels]]],
-    );
-  });
+test('a good call › names the model that its plan had to do without, in the result and in the metrics', async t => {
+  const engines = new FakeEnginePool(new StageGates());
+  engines.set({ enginesReady: 0 });
+  // The subject's model at another size: its name alone would not tell.
+  const opinion = {
+    model: { ...TINY_MODEL, inputWidth: 6, inputHeight: 8 },
+    engines,
+    role: 'secondLook',
+  } as const;
+  const lines: { msg: string; missing?: object[] }[] = [];
+  const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
+  await reopen({ opinion, log });
+  const caller = await new MatteCaller(node).serve('12345');
+  const { header: result } = caller.result();
+  t.deepEqual(result?.modelsMissing, ['tiny']);
+  t.deepEqual(result?.runsMissing, [
+    { model: 'tiny', inputWidth: 6, inputHeight: 8, role: 'second_look' },
+  ]);
+  t.deepEqual(
+    result?.modelRuns.map(({ model }) => model),
+    ['tiny'],
+  );
+  const degraded = node.metrics.registry.getSingleMetric('matting_node_images_degraded_total');
+  const { values } = await degraded!.get();
+  const labels = { model: 'tiny', input_size: '6x8', role: 'second_look' };
+  t.deepEqual(values, [{ labels, value: 1 }]);
+  const told = lines.filter(({ missing }) => missing !== undefined);
+  t.deepEqual(
+    told.map(({ msg, missing }) => [msg, missing]),
+    [['served without a model of the plan', [labels]]],
+  );
+});
 
-  it('of unknown size is declared as nothing and takes the largest permit', async () => {
-    const caller = await heldIn(node, 'decode', { width: 0, height: 0 });
-    assert.ok(node.admission.snapshot().megapixels >= 100);
-    assert.equal(node.pictures.decoded[0]?.declared, undefined);
-    node.gates.letGo('decode');
-    assert.equal(await caller.ended, undefined);
-  });
+test('a good call › of unknown size is declared as nothing and takes the largest permit', async t => {
+  const caller = await heldIn(node, 'decode', { width: 0, height: 0 });
+  t.true(node.admission.snapshot().megapixels >= 100);
+  t.is(node.pictures.decoded[0]?.declared, undefined);
+  node.gates.letGo('decode');
+  t.is(await caller.ended, undefined);
+});
 
-  it('gives its worker back before its result is read', async () => {
-    const caller = sendUnread();
-    while (node.pictures.releases === 0) await new Promise(resolve => setImmediate(resolve));
-    assert.equal(node.pictures.leasesOut, 0);
-    assert.equal(node.admission.snapshot().images, 1);
-    assert.equal(node.pipeline.imagesAt('sending'), 1);
-    caller.call.resume();
-    assert.equal(await caller.ended, undefined);
-    assert.equal(caller.result().file.length, node.pictures.result.length);
-    await untilNothingAdmitted(node);
-  });
+test('a good call › gives its worker back before its result is read', async t => {
+  const caller = sendUnread();
+  while (node.pictures.releases === 0) await new Promise(resolve => setImmediate(resolve));
+  t.is(node.pictures.leasesOut, 0);
+  t.is(node.admission.snapshot().images, 1);
+  t.is(node.pipeline.imagesAt('sending'), 1);
+  caller.call.resume();
+  t.is(await caller.ended, undefined);
+  t.is(caller.result().file.length, node.pictures.result.length);
+  await untilNothingAdmitted(node);
+});
 
-  it('whose reader takes it too slowly for its size is cut off', async () => {
-    await reopen({ bounds: { sendSilenceMaxMs: 500, paceBytesPerSecondMin: 1_000_000_000 } });
-    node.pictures.result = Buffer.alloc(32 * 1024 * 1024, 1);
-    const caller = new MatteCaller(node);
-    // A chunk of 128 at a time, each far sooner than silence is over.
-    caller.call.on('data', () => {
-      caller.call.pause();
-      setTimeout(() => caller.call.resume(), 20);
-    });
-    caller.send(header({ contentLength: 5 }), chunk('12345')).call.end();
-    await caller.refused({ code: 'CALL_DEADLINE_EXCEEDED' });
-    await untilNothingAdmitted(node);
+test('a good call › whose reader takes it too slowly for its size is cut off', async t => {
+  await reopen({ bounds: { sendSilenceMaxMs: 500, paceBytesPerSecondMin: 1_000_000_000 } });
+  node.pictures.result = Buffer.alloc(32 * 1024 * 1024, 1);
+  const caller = new MatteCaller(node);
+  // A chunk of 128 at a time, each far sooner than silence is over.
+  caller.call.on('data', () => {
+    caller.call.pause();
+    setTimeout(() => caller.call.resume(), 20);
   });
+  caller.send(header({ contentLength: 5 }), chunk('12345')).call.end();
+  await caller.refused({ code: 'CALL_DEADLINE_EXCEEDED' });
+  await t.notThrowsAsync(untilNothingAdmitted(node));
+});
 
-  it('whose reader takes nothing is cut off', async () => {
-    await reopen({ bounds: { sendSilenceMaxMs: 60 } });
-    const caller = sendUnread();
-    // What has been stays true: the sending may be over before it is looked for.
-    while (node.pictures.releases === 0) await new Promise(r => setImmediate(r));
-    await node.matte.untilIdle();
-    assert.equal(node.admission.snapshot().images, 0);
-    const sent = await node.metrics.registry
-      .getSingleMetric('matting_node_sent_bytes_total')!
-      .get();
-    // Handed out is at most what fits between the two: the rest waited in the result itself.
-    assert.ok((sent.values[0]?.value ?? Infinity) < node.pictures.result.length / 2);
-    caller.call.resume();
-    await caller.refused({ code: 'CALL_DEADLINE_EXCEEDED' });
-  });
+test('a good call › whose reader takes nothing is cut off', async t => {
+  await reopen({ bounds: { sendSilenceMaxMs: 60 } });
+  const caller = sendUnread();
+  // What has been stays true: the sending may be over before it is looked for.
+  while (node.pictures.releases === 0) await new Promise(r => setImmediate(r));
+  await node.matte.untilIdle();
+  t.is(node.admission.snapshot().images, 0);
+  const sent = await node.metrics.registry.getSingleMetric('matting_node_sent_bytes_total')!.get();
+  // Handed out is at most what fits between the two: the rest waited in the result itself.
+  t.true((sent.values[0]?.value ?? Infinity) < node.pictures.result.length / 2);
+  caller.call.resume();
+  await caller.refused({ code: 'CALL_DEADLINE_EXCEEDED' });
 });
 
 /** A call with more of a result than both http2 windows hold, and a caller who reads nothing. */
@@ -221,16 +218,16 @@ function nodeInfo(): Promise<GetNodeInfoResponse> {
   });
 }
 
-it('a result says when the node fell back to another precision, and why', async () => {
+test('a result says when the node fell back to another precision, and why', async t => {
   const precisionFallback = 'this CPU (x64-avx2) has no instruction for int8';
   await reopen({ model: { precisionFallback } });
   const caller = await new MatteCaller(node).serve('12345');
-  assert.equal(caller.result().header?.modelRuns[0]?.precisionFallback, precisionFallback);
+  t.is(caller.result().header?.modelRuns[0]?.precisionFallback, precisionFallback);
   const info = await nodeInfo();
-  assert.equal(info.models[0]?.precisionFallback, precisionFallback);
+  t.is(info.models[0]?.precisionFallback, precisionFallback);
 });
 
-it('a result and the node say under what terms each model comes', async () => {
+test('a result and the node say under what terms each model comes', async t => {
   const terms = (commercialUse: 'no' | 'unclear') => {
     return { commercialUse, reason: `It says ${commercialUse}.`, source: 'https://example.com/' };
   };
@@ -240,321 +237,313 @@ it('a result and the node say under what terms each model comes', async () => {
   await reopen({ model: { licence } });
   const caller = await new MatteCaller(node).serve('12345');
   const run = caller.result().header?.modelRuns[0];
-  assert.equal(run?.licence, 'NOASSERTION');
-  assert.equal(run?.weightsCommercialUse, 'unclear');
-  assert.equal(run?.trainingDataCommercialUse, 'no');
+  t.is(run?.licence, 'NOASSERTION');
+  t.is(run?.weightsCommercialUse, 'unclear');
+  t.is(run?.trainingDataCommercialUse, 'no');
   const info = await nodeInfo();
-  assert.deepEqual(info.models[0]?.licence, { spdx: 'NOASSERTION', weights, trainingData });
-  assert.equal(info.commercialUseRequired, '');
+  t.deepEqual(info.models[0]?.licence, { spdx: 'NOASSERTION', weights, trainingData });
+  t.is(info.commercialUseRequired, '');
   await reopen({ commercialUse: 'strict' });
-  assert.equal((await nodeInfo()).commercialUseRequired, 'strict');
+  t.is((await nodeInfo()).commercialUseRequired, 'strict');
 });
 
-describe('admission', () => {
-  it('refuses before a byte is sent, and says that another node may take it', async () => {
-    await reopen({ limits: { imagesMax: 1 } });
-    const first = await heldIn(node, 'infer');
-    const second = new MatteCaller(node).send(header());
-    await second.refused({
-      code: 'NODE_OVERLOADED',
-      status: status.RESOURCE_EXHAUSTED,
-      retryable: true,
-    });
-    assert.deepEqual(second.messages, []);
-    node.gates.letGo('infer');
-    assert.equal(await first.ended, undefined);
-    await new MatteCaller(node).serve('12345');
+test('admission › refuses before a byte is sent, and says that another node may take it', async t => {
+  await reopen({ limits: { imagesMax: 1 } });
+  const first = await heldIn(node, 'infer');
+  const second = new MatteCaller(node).send(header());
+  await second.refused({
+    code: 'NODE_OVERLOADED',
+    status: status.RESOURCE_EXHAUSTED,
+    retryable: true,
   });
+  t.deepEqual(second.messages, []);
+  node.gates.letGo('infer');
+  t.is(await first.ended, undefined);
+  await new MatteCaller(node).serve('12345');
+});
 
-  it('refuses what would wait longer than its header allows, before a byte is sent', async () => {
-    const first = await heldIn(node, 'decode');
-    // One image before the engine, 100 ms each in the fake.
-    const impatient = new MatteCaller(node).send(header({ waitMsMax: 99 }));
-    await impatient.refused({ code: 'NODE_OVERLOADED', status: status.RESOURCE_EXHAUSTED });
-    assert.deepEqual(impatient.messages, []);
-    const patient = await new MatteCaller(node).announce({ waitMsMax: 100 });
-    patient.call.cancel();
-    node.gates.letGo('decode');
-    await first.ended;
-  });
+test('admission › refuses what would wait longer than its header allows, before a byte is sent', async t => {
+  const first = await heldIn(node, 'decode');
+  // One image before the engine, 100 ms each in the fake.
+  const impatient = new MatteCaller(node).send(header({ waitMsMax: 99 }));
+  await impatient.refused({ code: 'NODE_OVERLOADED', status: status.RESOURCE_EXHAUSTED });
+  t.deepEqual(impatient.messages, []);
+  const patient = await new MatteCaller(node).announce({ waitMsMax: 100 });
+  patient.call.cancel();
+  node.gates.letGo('decode');
+  await first.ended;
+});
 
-  it('tells how many are ahead and how long they take', async () => {
-    const first = await heldIn(node, 'decode');
-    const second = new MatteCaller(node).send(header());
-    const admitted = await second.until('admitted');
-    assert.equal(admitted.queuePosition, 1);
-    // One image before the engine, 100 ms each in the fake.
-    assert.equal(admitted.estimatedWaitMs, 100);
-    second.call.cancel();
-    node.gates.letGo('decode');
-    await first.ended;
-  });
+test('admission › tells how many are ahead and how long they take', async t => {
+  const first = await heldIn(node, 'decode');
+  const second = new MatteCaller(node).send(header());
+  const admitted = await second.until('admitted');
+  t.is(admitted.queuePosition, 1);
+  // One image before the engine, 100 ms each in the fake.
+  t.is(admitted.estimatedWaitMs, 100);
+  second.call.cancel();
+  node.gates.letGo('decode');
+  await first.ended;
+});
 
-  it('is closed while the node starts', async () => {
-    await reopen({ starting: true });
-    await new MatteCaller(node)
+test('admission › is closed while the node starts', async t => {
+  await reopen({ starting: true });
+  await t.notThrowsAsync(
+    new MatteCaller(node)
       .send(header())
-      .refused({ code: 'NODE_UNAVAILABLE', status: status.UNAVAILABLE });
-  });
+      .refused({ code: 'NODE_UNAVAILABLE', status: status.UNAVAILABLE }),
+  );
+});
 
-  it('is closed while the node drains, and what is in is finished', async () => {
-    const first = await heldIn(node, 'infer');
-    node.status.drain('shutdown');
-    await new MatteCaller(node).send(header()).refused({ code: 'NODE_UNAVAILABLE' });
-    node.gates.letGo('infer');
-    assert.equal(await first.ended, undefined);
-    await node.matte.untilIdle();
-  });
+test('admission › is closed while the node drains, and what is in is finished', async t => {
+  const first = await heldIn(node, 'infer');
+  node.status.drain('shutdown');
+  await new MatteCaller(node).send(header()).refused({ code: 'NODE_UNAVAILABLE' });
+  node.gates.letGo('infer');
+  t.is(await first.ended, undefined);
+  await node.matte.untilIdle();
+});
 
-  it('is closed while no engine is ready, and open again after', async () => {
-    node.engines.set({ enginesReady: 0 });
-    await new MatteCaller(node).send(header()).refused({ code: 'NODE_UNAVAILABLE' });
-    node.engines.set({ enginesReady: 1 });
-    await new MatteCaller(node).serve('12345');
-  });
+test('admission › is closed while no engine is ready, and open again after', async t => {
+  node.engines.set({ enginesReady: 0 });
+  await new MatteCaller(node).send(header()).refused({ code: 'NODE_UNAVAILABLE' });
+  node.engines.set({ enginesReady: 1 });
+  await t.notThrowsAsync(new MatteCaller(node).serve('12345'));
 });
 
 /** Nothing was admitted, nothing is held. */
-function assertUntouched(): void {
-  assert.equal(node.admission.snapshot().images, 0);
-  assert.equal(node.pictures.decoded.length, 0);
+function assertUntouched(t: ExecutionContext): void {
+  t.is(node.admission.snapshot().images, 0);
+  t.is(node.pictures.decoded.length, 0);
 }
 
-describe('a header', () => {
-  const bad: [string, Partial<MatteHeader>, string][] = [
-    ['of no bytes', { contentLength: 0 }, 'INVALID_REQUEST'],
-    ['of 50 MB and a byte', { contentLength: IMAGE_BYTES_MAX + 1 }, 'IMAGE_TOO_LARGE'],
-    ['with a long job_id', { jobId: 'x'.repeat(65) }, 'INVALID_REQUEST'],
-    ['with half a digest', { sha256: Buffer.alloc(16) }, 'INVALID_REQUEST'],
-    ['with a width alone', { width: 10, height: 0 }, 'INVALID_REQUEST'],
-    ['10001 px wide', { width: 10_001, height: 1 }, 'IMAGE_RESOLUTION_TOO_LARGE'],
-    ['of over 100 megapixels', { width: 10_000, height: 10_001 }, 'IMAGE_RESOLUTION_TOO_LARGE'],
-    ['of a new output', { outputFormat: 99 as OutputFormat }, 'UNSUPPORTED_OUTPUT_FORMAT'],
-    ['of JPEG', { outputFormat: OutputFormat.OUTPUT_FORMAT_JPEG }, 'UNSUPPORTED_OUTPUT_FORMAT'],
-    ['of ZIP', { outputFormat: OutputFormat.OUTPUT_FORMAT_ZIP }, 'UNSUPPORTED_OUTPUT_FORMAT'],
-    ['of a new input', { inputFormat: 99 as InputFormat }, 'UNSUPPORTED_IMAGE_FORMAT'],
-    ['of a new result kind', { resultKind: 99 as ResultKind }, 'INVALID_REQUEST'],
-    ['of a new priority', { priority: 99 as Priority }, 'INVALID_REQUEST'],
-    ['for a model not here', { model: 'other' }, 'NODE_INCAPABLE'],
-    ['for a plan not here', { plan: 'best' }, 'NODE_INCAPABLE'],
-    ['for a plan and a model', { plan: 'tiny', model: 'tiny' }, 'INVALID_REQUEST'],
-    ['with a switch half way', { refinement: 7 as never }, 'INVALID_REQUEST'],
-    ['for JPEG XL in', { inputFormat: InputFormat.INPUT_FORMAT_JXL }, 'NODE_INCAPABLE'],
-    ['for JPEG XL out', { outputFormat: OutputFormat.OUTPUT_FORMAT_JXL }, 'NODE_INCAPABLE'],
-  ];
-  for (const [name, fields, code] of bad) {
-    it(`${name} is ${code} before a byte is asked for`, async () => {
-      const caller = new MatteCaller(node).send(header(fields));
-      await caller.refused({ code });
-      assert.deepEqual(caller.messages, []);
-      assertUntouched();
-    });
-  }
-
-  it('that does not come first is refused', async () => {
-    await new MatteCaller(node)
-      .send(chunk('bytes'), header())
-      .refused({ code: 'INVALID_REQUEST', status: status.INVALID_ARGUMENT, retryable: false });
-    assertUntouched();
+const bad: [string, Partial<MatteHeader>, string][] = [
+  ['of no bytes', { contentLength: 0 }, 'INVALID_REQUEST'],
+  ['of 50 MB and a byte', { contentLength: IMAGE_BYTES_MAX + 1 }, 'IMAGE_TOO_LARGE'],
+  ['with a long job_id', { jobId: 'x'.repeat(65) }, 'INVALID_REQUEST'],
+  ['with half a digest', { sha256: Buffer.alloc(16) }, 'INVALID_REQUEST'],
+  ['with a width alone', { width: 10, height: 0 }, 'INVALID_REQUEST'],
+  ['10001 px wide', { width: 10_001, height: 1 }, 'IMAGE_RESOLUTION_TOO_LARGE'],
+  ['of over 100 megapixels', { width: 10_000, height: 10_001 }, 'IMAGE_RESOLUTION_TOO_LARGE'],
+  ['of a new output', { outputFormat: 99 as OutputFormat }, 'UNSUPPORTED_OUTPUT_FORMAT'],
+  ['of JPEG', { outputFormat: OutputFormat.OUTPUT_FORMAT_JPEG }, 'UNSUPPORTED_OUTPUT_FORMAT'],
+  ['of ZIP', { outputFormat: OutputFormat.OUTPUT_FORMAT_ZIP }, 'UNSUPPORTED_OUTPUT_FORMAT'],
+  ['of a new input', { inputFormat: 99 as InputFormat }, 'UNSUPPORTED_IMAGE_FORMAT'],
+  ['of a new result kind', { resultKind: 99 as ResultKind }, 'INVALID_REQUEST'],
+  ['of a new priority', { priority: 99 as Priority }, 'INVALID_REQUEST'],
+  ['for a model not here', { model: 'other' }, 'NODE_INCAPABLE'],
+  ['for a plan not here', { plan: 'best' }, 'NODE_INCAPABLE'],
+  ['for a plan and a model', { plan: 'tiny', model: 'tiny' }, 'INVALID_REQUEST'],
+  ['with a switch half way', { refinement: 7 as never }, 'INVALID_REQUEST'],
+  ['for JPEG XL in', { inputFormat: InputFormat.INPUT_FORMAT_JXL }, 'NODE_INCAPABLE'],
+  ['for JPEG XL out', { outputFormat: OutputFormat.OUTPUT_FORMAT_JXL }, 'NODE_INCAPABLE'],
+];
+for (const [name, fields, code] of bad) {
+  test(`a header › ${name} is ${code} before a byte is asked for`, async t => {
+    const caller = new MatteCaller(node).send(header(fields));
+    await caller.refused({ code });
+    t.deepEqual(caller.messages, []);
+    assertUntouched(t);
   });
+}
 
-  it('that comes twice is refused', async () => {
-    await new MatteCaller(node).send(header(), header()).refused({ code: 'INVALID_REQUEST' });
-    await untilNothingAdmitted(node);
-  });
-
-  it('that never comes is not waited for', async () => {
-    await reopen({ bounds: { headerWaitMaxMs: 30 } });
-    await new MatteCaller(node).refused({ code: 'CALL_DEADLINE_EXCEEDED' });
-    await node.matte.untilIdle();
-  });
-
-  it('without which the call ends is refused', async () => {
-    const caller = new MatteCaller(node);
-    caller.call.end();
-    await caller.refused({ code: 'INVALID_REQUEST' });
-  });
-
-  it('over the JPEG XL size of this node goes to another one', async () => {
-    await reopen({
-      capabilities: { inputFormats: ['jxl'], outputFormats: ['jxl', 'png'], jxlPixelsMax: 100 },
-    });
-    const fields = { inputFormat: InputFormat.INPUT_FORMAT_JXL, width: 11, height: 10 };
-    await new MatteCaller(node)
-      .send(header(fields))
-      .refused({ code: 'NODE_INCAPABLE', retryable: true });
-    await new MatteCaller(node).serve('small', { ...fields, width: 10 });
-  });
+test('a header › that does not come first is refused', async t => {
+  await new MatteCaller(node)
+    .send(chunk('bytes'), header())
+    .refused({ code: 'INVALID_REQUEST', status: status.INVALID_ARGUMENT, retryable: false });
+  assertUntouched(t);
 });
 
-describe('the bytes', () => {
-  it('too few are refused', async () => {
-    const caller = await new MatteCaller(node).announce({ contentLength: 5 });
-    caller.send(chunk('1234')).call.end();
-    await caller.refused({ code: 'INVALID_REQUEST', message: /4 of 5 bytes/ });
-    await untilNothingAdmitted(node);
-    assert.equal(node.pictures.decoded.length, 0);
-  });
-
-  it('too many are refused as they come', async () => {
-    const caller = await new MatteCaller(node).announce({ contentLength: 5 });
-    caller.send(chunk('1234'), chunk('56'));
-    await caller.refused({ code: 'INVALID_REQUEST' });
-    await untilNothingAdmitted(node);
-  });
-
-  it('in a chunk over 256 KiB are refused', async () => {
-    const contentLength = CHUNK_BYTES_MAX + 1;
-    const caller = new MatteCaller(node).send(header({ contentLength }));
-    caller.send(chunk(Buffer.alloc(contentLength)));
-    await caller.refused({ code: 'INVALID_REQUEST' });
-  });
-
-  it('with another digest are refused', async () => {
-    const caller = await new MatteCaller(node).sendFile('12345', { sha256: sha256('54321') });
-    await caller.refused({ code: 'INVALID_REQUEST', message: /sha256/ });
-    assert.equal(node.pictures.decoded.length, 0);
-  });
-
-  it('that stop coming end the call and free its permit', async () => {
-    await reopen({ bounds: { receiveSilenceMaxMs: 40 } });
-    await new MatteCaller(node)
-      .send(header({ contentLength: 5 }), chunk('12'))
-      .refused({ code: 'CALL_DEADLINE_EXCEEDED' });
-    await untilNothingAdmitted(node);
-  });
-
-  for (const [name, bounds] of [
-    ['trickle', { receiveSilenceMaxMs: 10_000, receiveMaxMs: 60 }],
-    ['come too slowly for their number', { receiveSilenceMaxMs: 300, paceBytesPerSecondMin: 1e7 }],
-  ] as const) {
-    it(`that ${name} end the call as a whole`, async () => {
-      await reopen({ bounds });
-      const caller = await new MatteCaller(node).announce({ contentLength: 100_000 });
-      const trickle = setInterval(() => caller.send(chunk('1')), 5);
-      await caller.refused({ code: 'CALL_DEADLINE_EXCEEDED' });
-      clearInterval(trickle);
-      await untilNothingAdmitted(node);
-    });
-  }
-
-  it('reach the decoder whole and in order', async () => {
-    const data = Buffer.from(Array.from({ length: 3 * CHUNK_BYTES_MAX + 7 }, (_, i) => i % 251));
-    const caller = new MatteCaller(node);
-    caller.send(header({ contentLength: data.length, sha256: sha256(data) }));
-    await caller.until('admitted');
-    for (let offset = 0; offset < data.length; offset += CHUNK_BYTES_MAX) {
-      caller.send(chunk(data.subarray(offset, offset + CHUNK_BYTES_MAX)));
-    }
-    caller.call.end();
-    assert.equal(await caller.ended, undefined);
-    assert.ok(node.pictures.decoded[0]?.file.equals(data));
-  });
+test('a header › that comes twice is refused', async t => {
+  await new MatteCaller(node).send(header(), header()).refused({ code: 'INVALID_REQUEST' });
+  await t.notThrowsAsync(untilNothingAdmitted(node));
 });
 
-describe('a caller that goes away', () => {
-  for (const stage of ['acquire', 'decode', 'infer', 'finish'] as const) {
-    it(`in ${stage} frees its permit and its worker, once`, async () => {
-      let freed = 0;
-      const caller = await heldIn(node, stage);
-      node.admission.onChange(() => {
-        freed += 1;
-      });
-      caller.call.cancel();
-      await node.matte.untilIdle();
-      assert.equal(freed, 1);
-      assert.equal(node.admission.snapshot().images, 0);
-      assert.equal(node.pictures.leasesOut, 0);
-      assert.equal(node.pictures.releases, stage === 'acquire' ? 0 : 1);
-      assert.equal(node.pipeline.imagesAt('inferring'), 0);
-    });
+test('a header › that never comes is not waited for', async t => {
+  await reopen({ bounds: { headerWaitMaxMs: 30 } });
+  await new MatteCaller(node).refused({ code: 'CALL_DEADLINE_EXCEEDED' });
+  await t.notThrowsAsync(node.matte.untilIdle());
+});
 
-    it(`whose deadline passes in ${stage} frees them too, and no later stage begins`, async () => {
-      node.gates.hold(stage);
-      const caller = await new MatteCaller(node, { deadlineMs: DEADLINE_MS }).sendFile('12345');
-      await node.gates.reached(stage);
-      await caller.refused({ status: status.DEADLINE_EXCEEDED });
-      await node.matte.untilIdle();
-      assert.equal(node.admission.snapshot().images, 0);
-      assert.equal(node.pictures.leasesOut, 0);
-      const begun = [node.pictures.decoded, node.engines.runs, node.pictures.finished];
-      const last = ['acquire', 'decode', 'infer', 'finish'].indexOf(stage);
-      assert.deepEqual(
-        begun.map(images => images.length > 0),
-        [last >= 1, last >= 2, last >= 3],
-      );
-      const images = node.metrics.registry.getSingleMetric('matting_node_images_total');
-      const counted = (await images!.get()).values.filter(({ value }) => value > 0);
-      const code = 'CALL_DEADLINE_EXCEEDED';
-      assert.deepEqual(
-        counted.map(({ labels }) => labels),
-        [{ outcome: 'cancelled', code, output_format: 'png' }],
-      );
-    });
+test('a header › without which the call ends is refused', async t => {
+  const caller = new MatteCaller(node);
+  caller.call.end();
+  await t.notThrowsAsync(caller.refused({ code: 'INVALID_REQUEST' }));
+});
+
+test('a header › over the JPEG XL size of this node goes to another one', async t => {
+  await reopen({
+    capabilities: { inputFormats: ['jxl'], outputFormats: ['jxl', 'png'], jxlPixelsMax: 100 },
+  });
+  const fields = { inputFormat: InputFormat.INPUT_FORMAT_JXL, width: 11, height: 10 };
+  await new MatteCaller(node)
+    .send(header(fields))
+    .refused({ code: 'NODE_INCAPABLE', retryable: true });
+  await t.notThrowsAsync(new MatteCaller(node).serve('small', { ...fields, width: 10 }));
+});
+
+test('the bytes › too few are refused', async t => {
+  const caller = await new MatteCaller(node).announce({ contentLength: 5 });
+  caller.send(chunk('1234')).call.end();
+  await caller.refused({ code: 'INVALID_REQUEST', message: /4 of 5 bytes/ });
+  await untilNothingAdmitted(node);
+  t.is(node.pictures.decoded.length, 0);
+});
+
+test('the bytes › too many are refused as they come', async t => {
+  const caller = await new MatteCaller(node).announce({ contentLength: 5 });
+  caller.send(chunk('1234'), chunk('56'));
+  await caller.refused({ code: 'INVALID_REQUEST' });
+  await t.notThrowsAsync(untilNothingAdmitted(node));
+});
+
+test('the bytes › in a chunk over 256 KiB are refused', async t => {
+  const contentLength = CHUNK_BYTES_MAX + 1;
+  const caller = new MatteCaller(node).send(header({ contentLength }));
+  caller.send(chunk(Buffer.alloc(contentLength)));
+  await t.notThrowsAsync(caller.refused({ code: 'INVALID_REQUEST' }));
+});
+
+test('the bytes › with another digest are refused', async t => {
+  const caller = await new MatteCaller(node).sendFile('12345', { sha256: sha256('54321') });
+  await caller.refused({ code: 'INVALID_REQUEST', message: /sha256/ });
+  t.is(node.pictures.decoded.length, 0);
+});
+
+test('the bytes › that stop coming end the call and free its permit', async t => {
+  await reopen({ bounds: { receiveSilenceMaxMs: 40 } });
+  await new MatteCaller(node)
+    .send(header({ contentLength: 5 }), chunk('12'))
+    .refused({ code: 'CALL_DEADLINE_EXCEEDED' });
+  await t.notThrowsAsync(untilNothingAdmitted(node));
+});
+
+for (const [name, bounds] of [
+  ['trickle', { receiveSilenceMaxMs: 10_000, receiveMaxMs: 60 }],
+  ['come too slowly for their number', { receiveSilenceMaxMs: 300, paceBytesPerSecondMin: 1e7 }],
+] as const) {
+  test(`the bytes › that ${name} end the call as a whole`, async t => {
+    await reopen({ bounds });
+    const caller = await new MatteCaller(node).announce({ contentLength: 100_000 });
+    const trickle = setInterval(() => caller.send(chunk('1')), 5);
+    await caller.refused({ code: 'CALL_DEADLINE_EXCEEDED' });
+    clearInterval(trickle);
+    await t.notThrowsAsync(untilNothingAdmitted(node));
+  });
+}
+
+test('the bytes › reach the decoder whole and in order', async t => {
+  const data = Buffer.from(Array.from({ length: 3 * CHUNK_BYTES_MAX + 7 }, (_, i) => i % 251));
+  const caller = new MatteCaller(node);
+  caller.send(header({ contentLength: data.length, sha256: sha256(data) }));
+  await caller.until('admitted');
+  for (let offset = 0; offset < data.length; offset += CHUNK_BYTES_MAX) {
+    caller.send(chunk(data.subarray(offset, offset + CHUNK_BYTES_MAX)));
   }
+  caller.call.end();
+  t.is(await caller.ended, undefined);
+  t.truthy(node.pictures.decoded[0]?.file.equals(data));
+});
 
-  it('while its bytes are coming frees its permit', async () => {
-    const caller = new MatteCaller(node).send(header({ contentLength: 5 }), chunk('12'));
-    await caller.until('admitted');
+for (const stage of ['acquire', 'decode', 'infer', 'finish'] as const) {
+  test(`a caller that goes away › in ${stage} frees its permit and its worker, once`, async t => {
+    let freed = 0;
+    const caller = await heldIn(node, stage);
+    node.admission.onChange(() => {
+      freed += 1;
+    });
     caller.call.cancel();
     await node.matte.untilIdle();
-    assert.equal(node.admission.snapshot().images, 0);
+    t.is(freed, 1);
+    t.is(node.admission.snapshot().images, 0);
+    t.is(node.pictures.leasesOut, 0);
+    t.is(node.pictures.releases, stage === 'acquire' ? 0 : 1);
+    t.is(node.pipeline.imagesAt('inferring'), 0);
   });
 
-  it('while its result is sent frees its permit', async () => {
-    const caller = sendUnread();
-    while (node.pipeline.imagesAt('sending') === 0) await new Promise(r => setImmediate(r));
-    caller.call.cancel();
+  test(`a caller that goes away › whose deadline passes in ${stage} frees them too, and no later stage begins`, async t => {
+    node.gates.hold(stage);
+    const caller = await new MatteCaller(node, { deadlineMs: DEADLINE_MS }).sendFile('12345');
+    await node.gates.reached(stage);
+    await caller.refused({ status: status.DEADLINE_EXCEEDED });
     await node.matte.untilIdle();
-    assert.equal(node.admission.snapshot().images, 0);
+    t.is(node.admission.snapshot().images, 0);
+    t.is(node.pictures.leasesOut, 0);
+    const begun = [node.pictures.decoded, node.engines.runs, node.pictures.finished];
+    const last = ['acquire', 'decode', 'infer', 'finish'].indexOf(stage);
+    t.deepEqual(
+      begun.map(images => images.length > 0),
+      [last >= 1, last >= 2, last >= 3],
+    );
+    const images = node.metrics.registry.getSingleMetric('matting_node_images_total');
+    const counted = (await images!.get()).values.filter(({ value }) => value > 0);
+    const code = 'CALL_DEADLINE_EXCEEDED';
+    t.deepEqual(
+      counted.map(({ labels }) => labels),
+      [{ outcome: 'cancelled', code, output_format: 'png' }],
+    );
   });
+}
+
+test('a caller that goes away › while its bytes are coming frees its permit', async t => {
+  const caller = new MatteCaller(node).send(header({ contentLength: 5 }), chunk('12'));
+  await caller.until('admitted');
+  caller.call.cancel();
+  await node.matte.untilIdle();
+  t.is(node.admission.snapshot().images, 0);
 });
 
-describe('an error of a stage', () => {
-  const faults: [string, unknown, string, number][] = [
-    ['of the image', new ContractError('PROCESSING_FAILED', 'broken'), 'PROCESSING_FAILED', 3],
-    ['of an engine', new ContractError('ENGINE_LOST', 'died'), 'ENGINE_LOST', 10],
-    ['unknown', new Error('a path /secret/of/the/machine'), 'NODE_FAULT', 13],
-  ];
-  for (const [name, error, code, number] of faults) {
-    it(`${name} is ${code} and frees everything`, async () => {
-      node.gates.failOnce('infer', error);
-      const caller = await new MatteCaller(node).sendFile('12345');
-      await caller.refused({ code, status: number, message: /^(?!.*secret)/ });
-      await untilNothingAdmitted(node);
-      assert.equal(node.pictures.leasesOut, 0);
-    });
-  }
+test('a caller that goes away › while its result is sent frees its permit', async t => {
+  const caller = sendUnread();
+  while (node.pipeline.imagesAt('sending') === 0) await new Promise(r => setImmediate(r));
+  caller.call.cancel();
+  await node.matte.untilIdle();
+  t.is(node.admission.snapshot().images, 0);
+});
 
-  it('leaves what the codec said in the log, and out of the status', async () => {
-    const lines: Record<string, unknown>[] = [];
-    const log = pino({}, { write: line => lines.push(JSON.parse(line)) });
-    await reopen({ log });
-    const cause = 'premature end of JPEG image';
-    node.gates.failOnce('decode', new ContractError('PROCESSING_FAILED', 'damaged', { cause }));
-    const caller = await new MatteCaller(node).sendFile('12345', { jobId: 'job-7' });
-    await caller.refused({ message: /^damaged$/ });
-    const line = lines.find(({ msg }) => msg === 'image failed');
-    assert.equal(line?.reason, cause);
-    assert.equal(line?.jobId, 'job-7');
-  });
-
-  it('with half a surrogate pair in its text still ends the call', async () => {
-    node.gates.failOnce('decode', new ContractError('PROCESSING_FAILED', 'odd \ud800 text'));
+const faults: [string, unknown, string, number][] = [
+  ['of the image', new ContractError('PROCESSING_FAILED', 'broken'), 'PROCESSING_FAILED', 3],
+  ['of an engine', new ContractError('ENGINE_LOST', 'died'), 'ENGINE_LOST', 10],
+  ['unknown', new Error('a path /secret/of/the/machine'), 'NODE_FAULT', 13],
+];
+for (const [name, error, code, number] of faults) {
+  test(`an error of a stage › ${name} is ${code} and frees everything`, async t => {
+    node.gates.failOnce('infer', error);
     const caller = await new MatteCaller(node).sendFile('12345');
-    await caller.refused({ code: 'PROCESSING_FAILED' });
+    await caller.refused({ code, status: number, message: /^(?!.*secret)/ });
+    await untilNothingAdmitted(node);
+    t.is(node.pictures.leasesOut, 0);
   });
+}
+
+test('an error of a stage › leaves what the codec said in the log, and out of the status', async t => {
+  const lines: Record<string, unknown>[] = [];
+  const log = pino({}, { write: line => lines.push(JSON.parse(line)) });
+  await reopen({ log });
+  const cause = 'premature end of JPEG image';
+  node.gates.failOnce('decode', new ContractError('PROCESSING_FAILED', 'damaged', { cause }));
+  const caller = await new MatteCaller(node).sendFile('12345', { jobId: 'job-7' });
+  await caller.refused({ message: /^damaged$/ });
+  const line = lines.find(({ msg }) => msg === 'image failed');
+  t.is(line?.reason, cause);
+  t.is(line?.jobId, 'job-7');
 });
 
-it('a hurried end tells the callers that the node is going', async () => {
+test('an error of a stage › with half a surrogate pair in its text still ends the call', async t => {
+  node.gates.failOnce('decode', new ContractError('PROCESSING_FAILED', 'odd \ud800 text'));
+  const caller = await new MatteCaller(node).sendFile('12345');
+  await t.notThrowsAsync(caller.refused({ code: 'PROCESSING_FAILED' }));
+});
+
+test('a hurried end tells the callers that the node is going', async t => {
   const caller = await heldIn(node, 'infer');
   node.matte.abortAll(new ContractError('NODE_UNAVAILABLE', 'the node shuts down'));
   await caller.refused({ code: 'NODE_UNAVAILABLE' });
   await node.matte.untilIdle();
-  assert.equal(node.admission.snapshot().images, 0);
+  t.is(node.admission.snapshot().images, 0);
 });
 
-it('a flood of tiny chunks leaves turns of the event loop to the others', async () => {
+test('a flood of tiny chunks leaves turns of the event loop to the others', async t => {
   let left = FLOOD_CHUNKS;
   const call = new Duplex({
     objectMode: true,
@@ -576,8 +565,8 @@ it('a flood of tiny chunks leaves turns of the event loop to the others', async 
   setImmediate(count);
   const { image: file } = await exchange.forOrder(order).receive(new AbortController().signal);
   counting = false;
-  assert.equal(file.length, FLOOD_CHUNKS);
-  assert.ok(
+  t.is(file.length, FLOOD_CHUNKS);
+  t.true(
     turns >= FLOOD_CHUNKS / MESSAGES_A_TURN_MAX / 2,
     `${turns} turns for ${FLOOD_CHUNKS} chunks`,
   );

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { afterEach, beforeEach, describe, it } from 'node:test';
 import { credentials, Server, ServerCredentials, type sendUnaryData, status } from '@grpc/grpc-js';
+import ava from 'ava';
 import { pino } from 'pino';
 import {
   Command,
@@ -11,6 +11,8 @@ import {
   type RegisterRequest,
 } from '#gen/matting/v1/node_registry.ts';
 import { Registration } from '../../src/grpc/registration.ts';
+
+const test = ava.serial;
 
 const TOKEN = 'a-token-of-sixteen-or-more';
 const BOUNDS = {
@@ -126,113 +128,111 @@ async function untilSaid(message: string): Promise<void> {
   }
 }
 
-beforeEach(() => {
+test.beforeEach(() => {
   commands = [];
   lines = [];
 });
 
-afterEach(async () => {
+test.afterEach.always(async () => {
   await registration?.leave();
   registration = undefined;
   for (const registry of opened.splice(0)) registry.close();
 });
 
-describe('registration', () => {
-  it('does no harm while nobody answers, says so once, and ends when told', async () => {
-    begin(await deadAddress(), await deadAddress());
-    await untilSaid('no control plane answers; trying on');
-    // Some more rounds, which it does not speak of.
-    await new Promise(resolve => setTimeout(resolve, 5 * BOUNDS.backoffMaxMs));
-    await registration?.leave();
-    const warnings = lines.filter(({ level }) => level >= 40);
-    assert.deepEqual(
-      warnings.map(({ msg }) => msg),
-      ['no control plane answers; trying on'],
-    );
-  });
+test('does no harm while nobody answers, says so once, and ends when told', async t => {
+  begin(await deadAddress(), await deadAddress());
+  await untilSaid('no control plane answers; trying on');
+  // Some more rounds, which it does not speak of.
+  await new Promise(resolve => setTimeout(resolve, 5 * BOUNDS.backoffMaxMs));
+  await registration?.leave();
+  const warnings = lines.filter(({ level }) => level >= 40);
+  t.deepEqual(
+    warnings.map(({ msg }) => msg),
+    ['no control plane answers; trying on'],
+  );
+});
 
-  it('registers with its token, beats with its boot id, and deregisters', async () => {
-    const { registry, address } = await openRegistry();
-    begin(address);
-    await registry.until('heartbeat', 3);
-    await registration?.leave();
-    const [first] = registry.seen;
-    assert.ok(first?.kind === 'register');
-    assert.equal(first.token, `Bearer ${TOKEN}`);
-    assert.deepEqual(first.request, {
-      nodeId: 'node-1',
-      bootId: 'boot-1',
-      address: '10.0.0.1:50051',
-      httpAddress: '10.0.0.1:50052',
-      version: '1.2.3',
-    });
-    assert.equal(registry.count('register'), 1);
-    assert.deepEqual(registry.seen.at(-1), {
-      kind: 'deregister',
-      request: { nodeId: 'node-1', bootId: 'boot-1' },
-    });
-    const heartbeats = registry.count('heartbeat');
-    await new Promise(resolve => setTimeout(resolve, 50));
-    assert.equal(registry.count('heartbeat'), heartbeats);
+test('registers with its token, beats with its boot id, and deregisters', async t => {
+  const { registry, address } = await openRegistry();
+  begin(address);
+  await registry.until('heartbeat', 3);
+  await registration?.leave();
+  const [first] = registry.seen;
+  assert.ok(first?.kind === 'register');
+  t.is(first.token, `Bearer ${TOKEN}`);
+  t.deepEqual(first.request, {
+    nodeId: 'node-1',
+    bootId: 'boot-1',
+    address: '10.0.0.1:50051',
+    httpAddress: '10.0.0.1:50052',
+    version: '1.2.3',
   });
+  t.is(registry.count('register'), 1);
+  t.deepEqual(registry.seen.at(-1), {
+    kind: 'deregister',
+    request: { nodeId: 'node-1', bootId: 'boot-1' },
+  });
+  const heartbeats = registry.count('heartbeat');
+  await new Promise(resolve => setTimeout(resolve, 50));
+  t.is(registry.count('heartbeat'), heartbeats);
+});
 
-  it('takes the next control plane when one does not answer', async () => {
-    const { registry, address } = await openRegistry();
-    begin(await deadAddress(), address);
-    await registry.until('heartbeat', 2);
-    assert.equal(registry.count('register'), 1);
-    assert.deepEqual(
-      lines.filter(({ level }) => level >= 40),
-      [],
-    );
-  });
+test('takes the next control plane when one does not answer', async t => {
+  const { registry, address } = await openRegistry();
+  begin(await deadAddress(), address);
+  await registry.until('heartbeat', 2);
+  t.is(registry.count('register'), 1);
+  t.deepEqual(
+    lines.filter(({ level }) => level >= 40),
+    [],
+  );
+});
 
-  it('goes on at another control plane when its own goes away', async () => {
-    const one = await openRegistry();
-    const two = await openRegistry();
-    begin(one.address, two.address);
-    await one.registry.until('heartbeat');
-    one.registry.close();
-    await two.registry.until('heartbeat', 2);
-    // The table is the same for both: it is a member already.
-    assert.equal(two.registry.count('register'), 0);
-  });
+test('goes on at another control plane when its own goes away', async t => {
+  const one = await openRegistry();
+  const two = await openRegistry();
+  begin(one.address, two.address);
+  await one.registry.until('heartbeat');
+  one.registry.close();
+  await two.registry.until('heartbeat', 2);
+  // The table is the same for both: it is a member already.
+  t.is(two.registry.count('register'), 0);
+});
 
-  it('outlives an error and a control plane that was away', async () => {
-    const { registry, address } = await openRegistry();
-    registry.failure = status.INTERNAL;
-    begin(address);
-    await untilSaid('no control plane answers; trying on');
-    assert.equal(registry.count('register'), 0);
-    registry.failure = undefined;
-    await registry.until('heartbeat');
-    const told = lines.map(({ msg }) => msg);
-    assert.deepEqual(told, [
-      'no control plane answers; trying on',
-      'a control plane answers again',
-      'registered',
-    ]);
-  });
+test('outlives an error and a control plane that was away', async t => {
+  const { registry, address } = await openRegistry();
+  registry.failure = status.INTERNAL;
+  begin(address);
+  await untilSaid('no control plane answers; trying on');
+  t.is(registry.count('register'), 0);
+  registry.failure = undefined;
+  await registry.until('heartbeat');
+  const told = lines.map(({ msg }) => msg);
+  t.deepEqual(told, [
+    'no control plane answers; trying on',
+    'a control plane answers again',
+    'registered',
+  ]);
+});
 
-  it('registers anew when it is asked to', async () => {
-    const { registry, address } = await openRegistry();
-    begin(address);
-    await registry.until('heartbeat');
-    registry.command = Command.COMMAND_REGISTER;
-    await registry.until('register', 2);
-    registry.command = Command.COMMAND_UNSPECIFIED;
-    await registry.until('heartbeat', registry.count('heartbeat') + 1);
-  });
+test('registers anew when it is asked to', async t => {
+  const { registry, address } = await openRegistry();
+  begin(address);
+  await registry.until('heartbeat');
+  registry.command = Command.COMMAND_REGISTER;
+  await registry.until('register', 2);
+  registry.command = Command.COMMAND_UNSPECIFIED;
+  await t.notThrowsAsync(registry.until('heartbeat', registry.count('heartbeat') + 1));
+});
 
-  it('hands drain and undrain on', async () => {
-    const { registry, address } = await openRegistry();
-    registry.command = Command.COMMAND_DRAIN;
-    begin(address);
-    await registry.until('heartbeat', 2);
-    registry.command = Command.COMMAND_UNDRAIN;
-    await registry.until('heartbeat', registry.count('heartbeat') + 2);
-    await registration?.leave();
-    assert.equal(commands[0], true);
-    assert.equal(commands.at(-1), false);
-  });
+test('hands drain and undrain on', async t => {
+  const { registry, address } = await openRegistry();
+  registry.command = Command.COMMAND_DRAIN;
+  begin(address);
+  await registry.until('heartbeat', 2);
+  registry.command = Command.COMMAND_UNDRAIN;
+  await registry.until('heartbeat', registry.count('heartbeat') + 2);
+  await registration?.leave();
+  t.true(commands[0]);
+  t.false(commands.at(-1));
 });

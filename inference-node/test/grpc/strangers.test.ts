@@ -6,10 +6,10 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect as connectHttp2, constants, type SecureClientSessionOptions } from 'node:http2';
 import { connect, type Socket } from 'node:net';
-import { afterEach, beforeEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { Metadata, Server, ServerCredentials, status } from '@grpc/grpc-js';
+import ava from 'ava';
 import { type MatteRequest, MatteServiceService } from '#gen/matting/v1/matte_service.ts';
 import {
   CONNECTION_WINDOW_BYTES,
@@ -34,6 +34,8 @@ import {
   type TestNodeOptions,
 } from './test-node.ts';
 
+const test = ava.serial;
+
 const TOKEN = 'a-token-of-sixteen-or-more';
 const CHECK = '/grpc.health.v1.Health/Check';
 const WATCH = '/grpc.health.v1.Health/Watch';
@@ -51,7 +53,7 @@ const FEW = { ...GUARD_BOUNDS, strangersMax: 4, knownMax: 6, directMax: 3, direc
 let node: TestNode;
 const opened: { close(): void }[] = [];
 
-afterEach(async () => {
+test.afterEach.always(async () => {
   for (const connection of opened.splice(0)) connection.close();
   await node.close();
 });
@@ -98,317 +100,305 @@ function causes(): Record<string, number> {
   return counts;
 }
 
-describe('half a message', () => {
-  it('over the bound is refused by its prefix, before its bytes are kept', async () => {
-    await openNode();
-    const connection = await openConnection();
-    const calls = Array.from({ length: 40 }, () => connection.call(CHECK));
-    for (const { stream } of calls) stream.write(framed(Buffer.alloc(100), 1_000_000));
-    const ends = await Promise.all(calls.map(({ ended }) => ended));
-    assert.ok(ends.every(({ code }) => code === 'INVALID_REQUEST'));
-    assert.deepEqual(causes(), { message_too_large: 40 });
-  });
+test('half a message › over the bound is refused by its prefix, before its bytes are kept', async t => {
+  await openNode();
+  const connection = await openConnection();
+  const calls = Array.from({ length: 40 }, () => connection.call(CHECK));
+  for (const { stream } of calls) stream.write(framed(Buffer.alloc(100), 1_000_000));
+  const ends = await Promise.all(calls.map(({ ended }) => ended));
+  t.true(ends.every(({ code }) => code === 'INVALID_REQUEST'));
+  t.deepEqual(causes(), { message_too_large: 40 });
+});
 
-  it('that is sent again and again ends its connection', async () => {
-    await openNode();
-    const connection = await openConnection();
-    const calls = Array.from({ length: 40 }, () => connection.call(CHECK));
-    for (const { stream } of calls) stream.write(framed(Buffer.alloc(20_000), 1_000_000));
-    await connection.closed;
-    assert.equal(connection.goaway, constants.NGHTTP2_ENHANCE_YOUR_CALM);
-    await until(() => node.connections.strangers === 0);
-    assert.equal(causes().flood, 1);
-  });
+test('half a message › that is sent again and again ends its connection', async t => {
+  await openNode();
+  const connection = await openConnection();
+  const calls = Array.from({ length: 40 }, () => connection.call(CHECK));
+  for (const { stream } of calls) stream.write(framed(Buffer.alloc(20_000), 1_000_000));
+  await connection.closed;
+  t.is(connection.goaway, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+  await until(() => node.connections.strangers === 0);
+  t.is(causes().flood, 1);
+});
 
-  it('over the bound is refused with a token too, outside Matte', async () => {
-    await openNode();
-    const connection = await openKnown();
-    for (const path of [CHECK, INFO, REFLECTION]) {
-      const { stream, ended } = connection.call(path, TOKEN);
-      stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL + 1));
-      const end = await ended;
-      assert.equal(end.code, 'INVALID_REQUEST', path);
-      assert.equal(end.status, status.INVALID_ARGUMENT);
-    }
-    assert.equal(connection.open, true);
-  });
-
-  it('over the bound is refused as the first of Matte, which is its header', async () => {
-    await openNode();
-    const connection = await openKnown();
-    const { stream, ended } = connection.call(MATTE, TOKEN);
+test('half a message › over the bound is refused with a token too, outside Matte', async t => {
+  await openNode();
+  const connection = await openKnown();
+  for (const path of [CHECK, INFO, REFLECTION]) {
+    const { stream, ended } = connection.call(path, TOKEN);
     stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL + 1));
-    assert.equal((await ended).code, 'INVALID_REQUEST');
-    const caller = new MatteCaller(node, { token: TOKEN });
-    await caller.sendFile(Buffer.alloc(MESSAGE_BYTES_SMALL * 2));
-    assert.equal(await caller.ended, undefined);
-  });
-
-  it('within the bound has to become whole in time, on every method', async () => {
-    await openNode({ guardBounds: { firstMessageWaitMaxMs: 1000 } });
-    const connection = await openKnown();
-    const calls = [CHECK, WATCH, INFO, REFLECTION].flatMap(path => {
-      const half = connection.call(path, TOKEN);
-      half.stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL));
-      return [half, connection.call(path, TOKEN)];
-    });
-    const ends = await Promise.all(calls.map(({ ended }) => ended));
-    assert.deepEqual(
-      ends.map(({ code }) => code),
-      Array(8).fill('CALL_DEADLINE_EXCEEDED'),
-    );
-    assert.equal(causes().message_late, 8);
-  });
-
-  it('that is small and compressed is refused to strangers alone', async () => {
-    await openNode();
-    const bomb = framed(gzipSync(Buffer.alloc(1_000_000)), undefined, true);
-    assert.ok(bomb.length < MESSAGE_BYTES_SMALL);
-    const strange = (await openConnection()).call(CHECK);
-    strange.stream.end(bomb);
-    assert.equal((await strange.ended).code, 'INVALID_REQUEST');
-    const known = (await openKnown()).call(INFO, TOKEN);
-    known.stream.end(framed(gzipSync(Buffer.alloc(0)), undefined, true));
-    // Of an encoding that was not named: an answer of gRPC's own, as ever.
-    assert.equal((await known.ended).code, undefined);
-  });
-
-  it('is no reason to refuse a message that comes in single bytes', async () => {
-    await openNode();
-    const connection = await openConnection();
-    const { stream, ended } = connection.call(CHECK);
-    const field = Buffer.from('matting.v1.MatteService');
-    const request = Buffer.concat([Buffer.from([0x0a, field.length]), field]);
-    for (const byte of framed(request)) {
-      stream.write(Buffer.from([byte]));
-      await connection.ping();
-    }
-    stream.end();
-    assert.equal((await ended).status, status.OK);
-    assert.deepEqual(node.ended, []);
-  });
-});
-
-describe('a call without a token', () => {
-  it('ends at once, and goes though its caller never stops', async () => {
-    await openNode({ guardBounds: { afterEndMaxMs: 200 } });
-    const connection = await openConnection();
-    for (const path of [MATTE, INFO, REFLECTION]) {
-      const { stream, ended } = connection.call(path);
-      stream.write(framed(Buffer.alloc(10), 100));
-      assert.equal((await ended).code, 'INVALID_NODE_TOKEN', path);
-    }
-    assert.deepEqual(causes(), {});
-    const refused = (await openKnown()).call(MATTE, TOKEN);
-    refused.stream.write(EMPTY);
-    assert.equal((await refused.ended).code, 'INVALID_REQUEST');
-    assert.deepEqual(causes(), { after_end: 1 });
-  });
-
-  it('has few beside it on its connection, until one shows the token', async () => {
-    await openNode();
-    const connection = await openConnection();
-    assert.equal(connection.session.remoteSettings.maxConcurrentStreams, STRANGER_STREAMS_MAX);
-    assert.equal((await ask(connection, INFO, TOKEN)).status, status.OK);
-    await connection.ping();
-    assert.equal(connection.session.remoteSettings.maxConcurrentStreams, 256);
-  });
-
-  it('carries no more metadata than it may', async () => {
-    await openNode();
-    const connection = await openConnection();
-    const { ended } = connection.call(CHECK, 'x'.repeat(20_000));
-    assert.equal((await ended).rstCode, constants.NGHTTP2_ENHANCE_YOUR_CALM);
-  });
-});
-
-describe('a connection without a token', () => {
-  it('is closed in time, whatever it does but probe', async () => {
-    await openNode({ guardBounds: { tokenWaitMaxMs: 1500 } });
-    const silent = await openConnection();
-    const refused = await openConnection();
-    assert.equal((await ask(refused, INFO, 'not-the-token')).code, 'INVALID_NODE_TOKEN');
-    await Promise.all([silent.closed, refused.closed]);
-    assert.deepEqual([silent.goaway, refused.goaway], [0, 0]);
-    assert.deepEqual(causes(), { no_token: 2 });
-  });
-
-  it('that has shown one stays', async () => {
-    await openNode({ guardBounds: { tokenWaitMaxMs: 1500 } });
-    const known = await openKnown();
-    const later = await openConnection();
-    await later.closed;
-    assert.equal((await ask(known, INFO)).code, 'INVALID_NODE_TOKEN');
-    assert.equal(known.open, true);
-    assert.equal(node.connections.known, 1);
-  });
-
-  it('that probes stays longer, and is asked to come again', async () => {
-    await openNode({ guardBounds: { tokenWaitMaxMs: 1000, probeAgeMaxMs: 4000 } });
-    const prober = new HealthClient(node.address);
-    const raw = await openConnection();
-    assert.equal((await ask(raw, CHECK)).status, status.OK);
-    const watch = raw.call(WATCH);
-    watch.stream.end(EMPTY);
-    // It outlives one of the same age that says nothing.
-    const silent = await openConnection();
-    await silent.closed;
-    assert.equal(raw.open, true);
-    // A client of gRPC does not notice: its next check is made on a new connection.
-    const ends: Promise<void>[] = [raw.closed];
-    for (let over = false; !over; ) {
-      assert.equal(await prober.check(''), 'SERVING');
-      over = await Promise.race([Promise.all(ends).then(() => true), delay(100, false)]);
-    }
-    assert.equal(raw.goaway, constants.NGHTTP2_NO_ERROR);
-    assert.equal(await prober.check(''), 'SERVING');
-    prober.close();
-  });
-
-  it('keeps nobody out who has one, however many there are', async () => {
-    await openNode({ guardBounds: FEW });
-    const idle: Socket[] = [];
-    for (let count = 0; count < 20; count += 1) {
-      const socket = openSocket();
-      await once(socket, 'connect');
-      idle.push(socket);
-      if (count % 4 === 3) {
-        await new MatteCaller(node, { token: TOKEN }).serve('12345');
-      }
-    }
-    await until(() => idle.filter(({ closed }) => !closed).length <= FEW.strangersMax);
-    assert.ok(node.connections.strangers <= FEW.strangersMax);
-    assert.ok(causes().crowded! >= 16);
-    // The newest are those that stay.
-    assert.equal(idle.at(-1)!.closed, false);
-    await openKnown();
-  });
-
-  it('is refused beyond those that known callers have, and a direct one before the fleet', async () => {
-    const shop = { name: 'shop', token: 'the-token-of-the-shop' };
-    const lab = { name: 'lab', token: 'the-token-of-the-lab!' };
-    await openNode({ guardBounds: FEW, callers: { callerTokens: [shop, lab] } });
-    const refusal = async (token: string) => {
-      const connection = await openConnection();
-      assert.equal((await ask(connection, INFO, token)).code, 'CALLER_OVER_LIMIT');
-      await connection.closed;
-    };
-    const first = await openKnown(shop.token);
-    await openKnown(shop.token);
-    await refusal(shop.token);
-    await openKnown(lab.token);
-    await refusal(lab.token);
-    for (let count = 0; count < 3; count += 1) await openKnown();
-    await refusal(TOKEN);
-    assert.equal(node.connections.known, 6);
-    first.close();
-    await until(() => node.connections.known === 5);
-    await openKnown(lab.token);
-    assert.equal(causes().over_limit, 3);
-  });
-
-  it('is asked to come again after so many calls', async () => {
-    await openNode({ guardBounds: { strangerCallsMax: 3 } });
-    const connection = await openConnection();
-    for (let count = 0; count < 3; count += 1) {
-      assert.equal((await ask(connection, CHECK)).status, status.OK);
-    }
-    await connection.closed;
-    assert.equal(connection.goaway, constants.NGHTTP2_NO_ERROR);
-    assert.deepEqual(causes(), { no_token: 1 });
-  });
-
-  it('is ended for a flood of pings', async () => {
-    await openNode({ guardBounds: { strangerBytesMax: 4000, tokenWaitMaxMs: 60_000 } });
-    const connection = await openConnection();
-    while (connection.open) await connection.ping();
-    await until(() => causes().flood === 1);
-  });
-});
-
-describe('a connection that keeps no rule of HTTP/2', () => {
-  /** Everything at once, before the port's settings can have come. */
-  async function send(...frames: Buffer[]): Promise<void> {
-    const socket = openSocket();
-    socket.write(Buffer.concat([PREFACE, ...frames]));
-    // It may be reset: no error here.
-    await new Promise(resolve => socket.once('close', resolve));
+    const end = await ended;
+    t.is(end.code, 'INVALID_REQUEST', path);
+    t.is(end.status, status.INVALID_ARGUMENT);
   }
-
-  const many = (count: number, make: (id: number) => Buffer) =>
-    Array.from({ length: count }, (_, index) => make(2 * index + 1));
-  const headers = (id: number) => frame(1, END_HEADERS, id, HEALTH_CHECK);
-
-  it('ends alone: with more calls than it may have, with resets, without an end', async () => {
-    await openNode({ guardBounds: { tokenWaitMaxMs: 500 } });
-    const prefix = framed(Buffer.alloc(0), 1_000_000);
-    await send(...many(256, headers), ...many(256, id => frame(0, 0, id, prefix)));
-    await send(...many(600, id => Buffer.concat([headers(id), frame(3, 0, id, Buffer.alloc(4))])));
-    await send(frame(1, 0, 1, HEALTH_CHECK), ...many(50, () => frame(9, 0, 1, Buffer.alloc(1000))));
-    await send(...many(2000, () => frame(4, 0, 0)), ...many(2000, () => frame(6, 0, 0, EIGHT)));
-    await send(headers(1), frame(0, 0, 1, Buffer.alloc(10)).subarray(0, 12));
-    // Ended with its first call, while the others are on their way up.
-    const unknownFrames = many(5, () => frame(0x20, 0, 0, Buffer.alloc(16_000)));
-    await send(...unknownFrames, ...many(STRANGER_STREAMS_MAX, headers));
-    assert.ok(causes().flood! >= 1);
-    await openKnown();
-  });
+  t.true(connection.open);
 });
 
-describe('over TLS', () => {
-  it('strangers have the same bounds', async () => {
-    const authority = new TestAuthority();
-    const { cert, key } = authority.issue('node');
-    const pair = { private_key: Buffer.from(key), cert_chain: Buffer.from(cert) };
-    await openNode({
-      credentials: ServerCredentials.createSsl(null, [pair]),
-      guardBounds: { ...FEW, tokenWaitMaxMs: 2000 },
+test('half a message › over the bound is refused as the first of Matte, which is its header', async t => {
+  await openNode();
+  const connection = await openKnown();
+  const { stream, ended } = connection.call(MATTE, TOKEN);
+  stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL + 1));
+  t.is((await ended).code, 'INVALID_REQUEST');
+  const caller = new MatteCaller(node, { token: TOKEN });
+  await caller.sendFile(Buffer.alloc(MESSAGE_BYTES_SMALL * 2));
+  t.is(await caller.ended, undefined);
+});
+
+test('half a message › within the bound has to become whole in time, on every method', async t => {
+  await openNode({ guardBounds: { firstMessageWaitMaxMs: 1000 } });
+  const connection = await openKnown();
+  const calls = [CHECK, WATCH, INFO, REFLECTION].flatMap(path => {
+    const half = connection.call(path, TOKEN);
+    half.stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL));
+    return [half, connection.call(path, TOKEN)];
+  });
+  const ends = await Promise.all(calls.map(({ ended }) => ended));
+  t.deepEqual(
+    ends.map(({ code }) => code),
+    Array(8).fill('CALL_DEADLINE_EXCEEDED'),
+  );
+  t.is(causes().message_late, 8);
+});
+
+test('half a message › that is small and compressed is refused to strangers alone', async t => {
+  await openNode();
+  const bomb = framed(gzipSync(Buffer.alloc(1_000_000)), undefined, true);
+  t.true(bomb.length < MESSAGE_BYTES_SMALL);
+  const strange = (await openConnection()).call(CHECK);
+  strange.stream.end(bomb);
+  t.is((await strange.ended).code, 'INVALID_REQUEST');
+  const known = (await openKnown()).call(INFO, TOKEN);
+  known.stream.end(framed(gzipSync(Buffer.alloc(0)), undefined, true));
+  // Of an encoding that was not named: an answer of gRPC's own, as ever.
+  t.is((await known.ended).code, undefined);
+});
+
+test('half a message › is no reason to refuse a message that comes in single bytes', async t => {
+  await openNode();
+  const connection = await openConnection();
+  const { stream, ended } = connection.call(CHECK);
+  const field = Buffer.from('matting.v1.MatteService');
+  const request = Buffer.concat([Buffer.from([0x0a, field.length]), field]);
+  for (const byte of framed(request)) {
+    stream.write(Buffer.from([byte]));
+    await connection.ping();
+  }
+  stream.end();
+  t.is((await ended).status, status.OK);
+  t.deepEqual(node.ended, []);
+});
+
+test('a call without a token › ends at once, and goes though its caller never stops', async t => {
+  await openNode({ guardBounds: { afterEndMaxMs: 200 } });
+  const connection = await openConnection();
+  for (const path of [MATTE, INFO, REFLECTION]) {
+    const { stream, ended } = connection.call(path);
+    stream.write(framed(Buffer.alloc(10), 100));
+    t.is((await ended).code, 'INVALID_NODE_TOKEN', path);
+  }
+  t.deepEqual(causes(), {});
+  const refused = (await openKnown()).call(MATTE, TOKEN);
+  refused.stream.write(EMPTY);
+  t.is((await refused.ended).code, 'INVALID_REQUEST');
+  t.deepEqual(causes(), { after_end: 1 });
+});
+
+test('a call without a token › has few beside it on its connection, until one shows the token', async t => {
+  await openNode();
+  const connection = await openConnection();
+  t.is(connection.session.remoteSettings.maxConcurrentStreams, STRANGER_STREAMS_MAX);
+  t.is((await ask(connection, INFO, TOKEN)).status, status.OK);
+  await connection.ping();
+  t.is(connection.session.remoteSettings.maxConcurrentStreams, 256);
+});
+
+test('a call without a token › carries no more metadata than it may', async t => {
+  await openNode();
+  const connection = await openConnection();
+  const { ended } = connection.call(CHECK, 'x'.repeat(20_000));
+  t.is((await ended).rstCode, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+});
+
+test('a connection without a token › is closed in time, whatever it does but probe', async t => {
+  await openNode({ guardBounds: { tokenWaitMaxMs: 1500 } });
+  const silent = await openConnection();
+  const refused = await openConnection();
+  t.is((await ask(refused, INFO, 'not-the-token')).code, 'INVALID_NODE_TOKEN');
+  await Promise.all([silent.closed, refused.closed]);
+  t.deepEqual([silent.goaway, refused.goaway], [0, 0]);
+  t.deepEqual(causes(), { no_token: 2 });
+});
+
+test('a connection without a token › that has shown one stays', async t => {
+  await openNode({ guardBounds: { tokenWaitMaxMs: 1500 } });
+  const known = await openKnown();
+  const later = await openConnection();
+  await later.closed;
+  t.is((await ask(known, INFO)).code, 'INVALID_NODE_TOKEN');
+  t.true(known.open);
+  t.is(node.connections.known, 1);
+});
+
+test('a connection without a token › that probes stays longer, and is asked to come again', async t => {
+  await openNode({ guardBounds: { tokenWaitMaxMs: 1000, probeAgeMaxMs: 4000 } });
+  const prober = new HealthClient(node.address);
+  const raw = await openConnection();
+  t.is((await ask(raw, CHECK)).status, status.OK);
+  const watch = raw.call(WATCH);
+  watch.stream.end(EMPTY);
+  // It outlives one of the same age that says nothing.
+  const silent = await openConnection();
+  await silent.closed;
+  t.true(raw.open);
+  // A client of gRPC does not notice: its next check is made on a new connection.
+  const ends: Promise<void>[] = [raw.closed];
+  for (let over = false; !over; ) {
+    t.is(await prober.check(''), 'SERVING');
+    over = await Promise.race([Promise.all(ends).then(() => true), delay(100, false)]);
+  }
+  t.is(raw.goaway, constants.NGHTTP2_NO_ERROR);
+  t.is(await prober.check(''), 'SERVING');
+  prober.close();
+});
+
+test('a connection without a token › keeps nobody out who has one, however many there are', async t => {
+  await openNode({ guardBounds: FEW });
+  const idle: Socket[] = [];
+  for (let count = 0; count < 20; count += 1) {
+    const socket = openSocket();
+    await once(socket, 'connect');
+    idle.push(socket);
+    if (count % 4 === 3) {
+      await new MatteCaller(node, { token: TOKEN }).serve('12345');
+    }
+  }
+  await until(() => idle.filter(({ closed }) => !closed).length <= FEW.strangersMax);
+  t.true(node.connections.strangers <= FEW.strangersMax);
+  t.true(causes().crowded! >= 16);
+  // The newest are those that stay.
+  t.false(idle.at(-1)!.closed);
+  await openKnown();
+});
+
+test('a connection without a token › is refused beyond those that known callers have, and a direct one before the fleet', async t => {
+  const shop = { name: 'shop', token: 'the-token-of-the-shop' };
+  const lab = { name: 'lab', token: 'the-token-of-the-lab!' };
+  await openNode({ guardBounds: FEW, callers: { callerTokens: [shop, lab] } });
+  const refusal = async (token: string) => {
+    const connection = await openConnection();
+    t.is((await ask(connection, INFO, token)).code, 'CALLER_OVER_LIMIT');
+    await connection.closed;
+  };
+  const first = await openKnown(shop.token);
+  await openKnown(shop.token);
+  await refusal(shop.token);
+  await openKnown(lab.token);
+  await refusal(lab.token);
+  for (let count = 0; count < 3; count += 1) await openKnown();
+  await refusal(TOKEN);
+  t.is(node.connections.known, 6);
+  first.close();
+  await until(() => node.connections.known === 5);
+  await openKnown(lab.token);
+  t.is(causes().over_limit, 3);
+});
+
+test('a connection without a token › is asked to come again after so many calls', async t => {
+  await openNode({ guardBounds: { strangerCallsMax: 3 } });
+  const connection = await openConnection();
+  for (let count = 0; count < 3; count += 1) {
+    t.is((await ask(connection, CHECK)).status, status.OK);
+  }
+  await connection.closed;
+  t.is(connection.goaway, constants.NGHTTP2_NO_ERROR);
+  t.deepEqual(causes(), { no_token: 1 });
+});
+
+test('a connection without a token › is ended for a flood of pings', async t => {
+  await openNode({ guardBounds: { strangerBytesMax: 4000, tokenWaitMaxMs: 60_000 } });
+  const connection = await openConnection();
+  while (connection.open) await connection.ping();
+  await t.notThrowsAsync(until(() => causes().flood === 1));
+});
+
+/** Everything at once, before the port's settings can have come. */
+async function send(...frames: Buffer[]): Promise<void> {
+  const socket = openSocket();
+  socket.write(Buffer.concat([PREFACE, ...frames]));
+  // It may be reset: no error here.
+  await new Promise(resolve => socket.once('close', resolve));
+}
+
+const many = (count: number, make: (id: number) => Buffer) =>
+  Array.from({ length: count }, (_, index) => make(2 * index + 1));
+const headers = (id: number) => frame(1, END_HEADERS, id, HEALTH_CHECK);
+
+test('a connection that keeps no rule of HTTP/2 › ends alone: with more calls than it may have, with resets, without an end', async t => {
+  await openNode({ guardBounds: { tokenWaitMaxMs: 500 } });
+  const prefix = framed(Buffer.alloc(0), 1_000_000);
+  await send(...many(256, headers), ...many(256, id => frame(0, 0, id, prefix)));
+  await send(...many(600, id => Buffer.concat([headers(id), frame(3, 0, id, Buffer.alloc(4))])));
+  await send(frame(1, 0, 1, HEALTH_CHECK), ...many(50, () => frame(9, 0, 1, Buffer.alloc(1000))));
+  await send(...many(2000, () => frame(4, 0, 0)), ...many(2000, () => frame(6, 0, 0, EIGHT)));
+  await send(headers(1), frame(0, 0, 1, Buffer.alloc(10)).subarray(0, 12));
+  // Ended with its first call, while the others are on their way up.
+  const unknownFrames = many(5, () => frame(0x20, 0, 0, Buffer.alloc(16_000)));
+  await send(...unknownFrames, ...many(STRANGER_STREAMS_MAX, headers));
+  t.true(causes().flood! >= 1);
+  await openKnown();
+});
+
+test('over TLS › strangers have the same bounds', async t => {
+  const authority = new TestAuthority();
+  const { cert, key } = authority.issue('node');
+  const pair = { private_key: Buffer.from(key), cert_chain: Buffer.from(cert) };
+  await openNode({
+    credentials: ServerCredentials.createSsl(null, [pair]),
+    guardBounds: { ...FEW, tokenWaitMaxMs: 2000 },
+  });
+  const open = async () => {
+    const connection = await RawConnection.open(`https://${node.address}`, {
+      ca: authority.cert,
     });
-    const open = async () => {
-      const connection = await RawConnection.open(`https://${node.address}`, {
-        ca: authority.cert,
-      });
-      opened.push(connection);
-      return connection;
-    };
-    const known = await open();
-    assert.equal((await ask(known, INFO, TOKEN)).status, status.OK);
+    opened.push(connection);
+    return connection;
+  };
+  const known = await open();
+  t.is((await ask(known, INFO, TOKEN)).status, status.OK);
 
-    const flooding = await open();
-    const half = flooding.call(CHECK);
-    half.stream.write(framed(Buffer.alloc(10), 1_000_000));
-    assert.equal((await half.ended).code, 'INVALID_REQUEST');
-    await Promise.all([once(openSocket(), 'close'), flooding.closed]);
-    for (let count = 0; count < 6; count += 1) await open();
-    await until(() => (causes().crowded ?? 0) >= 2);
-    assert.equal(known.open, true);
-    assert.equal(node.connections.known, 1);
-    const windows = await advertisedWindows(`https://${node.address}`, { ca: authority.cert });
-    assert.deepEqual(windows, WIDE);
-  });
+  const flooding = await open();
+  const half = flooding.call(CHECK);
+  half.stream.write(framed(Buffer.alloc(10), 1_000_000));
+  t.is((await half.ended).code, 'INVALID_REQUEST');
+  await Promise.all([once(openSocket(), 'close'), flooding.closed]);
+  for (let count = 0; count < 6; count += 1) await open();
+  await until(() => (causes().crowded ?? 0) >= 2);
+  t.true(known.open);
+  t.is(node.connections.known, 1);
+  const windows = await advertisedWindows(`https://${node.address}`, { ca: authority.cert });
+  t.deepEqual(windows, WIDE);
 });
 
-describe('a client of gRPC', () => {
-  it('with the token is not slowed by what strangers may', async () => {
-    await openNode();
-    const info = () =>
-      new Promise<string>((resolve, reject) => {
-        node.client.getNodeInfo({}, tokenMetadata(TOKEN), (error, answer) =>
-          error ? reject(error) : resolve(answer.nodeId),
-        );
-      });
-    const answers = await Promise.all(Array.from({ length: 300 }, info));
-    assert.equal(new Set(answers).size, 1);
-    await assert.rejects(
-      new Promise((resolve, reject) => {
-        node.client.getNodeInfo({}, new Metadata(), (error, answer) =>
-          error ? reject(error) : resolve(answer),
-        );
-      }),
-      { code: status.UNAUTHENTICATED },
-    );
-    assert.deepEqual(node.ended, []);
-  });
+test('a client of gRPC › with the token is not slowed by what strangers may', async t => {
+  await openNode();
+  const info = () =>
+    new Promise<string>((resolve, reject) => {
+      node.client.getNodeInfo({}, tokenMetadata(TOKEN), (error, answer) =>
+        error ? reject(error) : resolve(answer.nodeId),
+      );
+    });
+  const answers = await Promise.all(Array.from({ length: 300 }, info));
+  t.is(new Set(answers).size, 1);
+  await t.throwsAsync(
+    new Promise((resolve, reject) => {
+      node.client.getNodeInfo({}, new Metadata(), (error, answer) =>
+        error ? reject(error) : resolve(answer),
+      );
+    }),
+    { code: status.UNAUTHENTICATED },
+  );
+  t.deepEqual(node.ended, []);
 });
 
 /** What a raw http2 client is told that it may send. */
@@ -429,111 +419,113 @@ async function advertisedWindows(origin: string, options: SecureClientSessionOpt
   return { perStream, perConnection };
 }
 
-describe('the receive window', () => {
-  beforeEach(() => openNode());
+const prepare = () => openNode();
 
-  it('is wide for streams and connections', async () => {
-    assert.deepEqual(await advertisedWindows(`http://${node.address}`), WIDE);
+test('the receive window › is wide for streams and connections', async t => {
+  await prepare();
+  t.deepEqual(await advertisedWindows(`http://${node.address}`), WIDE);
+});
+
+test('the receive window › of grpc-js itself is still the small one: else grpc-guard.ts may set it', async t => {
+  await prepare();
+  const stock = new Server({ 'grpc-node.flow_control_window': STREAM_WINDOW_BYTES });
+  const port = await new Promise<number>((resolve, reject) => {
+    stock.bindAsync('127.0.0.1:0', ServerCredentials.createInsecure(), (error, bound) =>
+      error ? reject(error) : resolve(bound),
+    );
   });
+  const windows = await advertisedWindows(`http://127.0.0.1:${port}`);
+  stock.forceShutdown();
+  const small = HTTP2_DEFAULT_WINDOW_BYTES;
+  t.deepEqual(windows, { perStream: small, perConnection: small });
+});
 
-  it('of grpc-js itself is still the small one: else grpc-guard.ts may set it', async () => {
-    const stock = new Server({ 'grpc-node.flow_control_window': STREAM_WINDOW_BYTES });
-    const port = await new Promise<number>((resolve, reject) => {
-      stock.bindAsync('127.0.0.1:0', ServerCredentials.createInsecure(), (error, bound) =>
-        error ? reject(error) : resolve(bound),
-      );
-    });
-    const windows = await advertisedWindows(`http://127.0.0.1:${port}`);
-    stock.forceShutdown();
-    const small = HTTP2_DEFAULT_WINDOW_BYTES;
-    assert.deepEqual(windows, { perStream: small, perConnection: small });
-  });
-
-  it('says what to do when grpc-js changed within', () => {
-    const options = { identify: () => undefined, streamsMax: 1, bounds: GUARD_BOUNDS };
-    assert.throws(() => guardGrpcServer({} as Server, options), /createHttp2Server.*grpc-guard/);
+test('the receive window › says what to do when grpc-js changed within', async t => {
+  await prepare();
+  const options = { identify: () => undefined, streamsMax: 1, bounds: GUARD_BOUNDS };
+  t.throws(() => guardGrpcServer({} as Server, options), {
+    message: /createHttp2Server.*grpc-guard/,
   });
 });
 
-describe('a Matte call without an end', () => {
-  async function rawMatte(...requests: MatteRequest[]) {
-    const { stream, ended } = (await openConnection()).call(MATTE);
-    for (const request of requests) {
-      stream.write(framed(MatteServiceService.matte.requestSerialize(request)));
-    }
-    return { stream, ended };
+async function rawMatte(...requests: MatteRequest[]) {
+  const { stream, ended } = (await openConnection()).call(MATTE);
+  for (const request of requests) {
+    stream.write(framed(MatteServiceService.matte.requestSerialize(request)));
   }
+  return { stream, ended };
+}
 
-  beforeEach(async () => {
-    node = await openTestNode({ matteSilenceMaxMs: 2000 });
-  });
+const prepare2 = async () => {
+  node = await openTestNode({ matteSilenceMaxMs: 2000 });
+};
 
-  it('is reset where its caller says nothing', async () => {
-    const { ended } = await rawMatte();
-    assert.equal((await ended).rstCode, constants.NGHTTP2_CANCEL);
-    await node.matte.untilIdle();
-  });
-
-  it('is reset where its caller leaves the result unread', async () => {
-    node.pictures.result = Buffer.alloc(8 * 1024 * 1024, 1);
-    const { stream, ended } = await rawMatte(header(), chunk('12345'));
-    stream.pause().end();
-    assert.equal((await ended).rstCode, constants.NGHTTP2_CANCEL);
-    await node.matte.untilIdle();
-    assert.equal(node.admission.snapshot().images, 0);
-    assert.equal(node.pictures.finished.length, 1);
-  });
+test('a Matte call without an end › is reset where its caller says nothing', async t => {
+  await prepare2();
+  const { ended } = await rawMatte();
+  t.is((await ended).rstCode, constants.NGHTTP2_CANCEL);
+  await node.matte.untilIdle();
 });
 
-describe('a connection that says nothing', () => {
-  it('is forgotten with its end, though the next one has its address', async () => {
-    node = await openTestNode({ guardBounds: { tokenWaitMaxMs: 1000 } });
-    const target = { host: '127.0.0.1', port: Number(node.address.split(':')[1]) };
-    // A machine that stands still may let the second one's own time pass: then it shows nothing.
-    for (let inTime = false; !inTime; ) {
-      const first = connect(target);
-      await once(first, 'connect');
-      const { localPort } = first;
-      // A reset leaves the address free at once.
-      first.resetAndDestroy();
-      await once(first, 'close');
-      await delay(700);
-      const second = connect({ ...target, localPort });
-      second.on('error', () => undefined);
-      const connectedMs = performance.now();
-      // Somebody else may have taken the address meanwhile.
-      if (
-        !(await once(second, 'connect').then(
-          () => true,
-          () => false,
-        ))
-      )
-        continue;
-      // It calls when the first one's time is over and its own is not.
-      await delay(400);
-      const session = connectHttp2(`http://${node.address}`, { createConnection: () => second });
-      session.on('error', () => undefined);
-      const call = session.request({ ':method': 'POST', ':path': '/', te: 'trailers' });
-      call.on('error', () => undefined);
-      call.end().resume();
-      await once(call, 'close');
-      inTime = performance.now() - connectedMs < 900;
-      if (inTime) {
-        await delay(900);
-        await new Promise<void>((resolve, reject) => {
-          session.ping(error => (error ? reject(error) : resolve()));
-        });
-      }
-      session.destroy();
-    }
-  });
+test('a Matte call without an end › is reset where its caller leaves the result unread', async t => {
+  await prepare2();
+  node.pictures.result = Buffer.alloc(8 * 1024 * 1024, 1);
+  const { stream, ended } = await rawMatte(header(), chunk('12345'));
+  stream.pause().end();
+  t.is((await ended).rstCode, constants.NGHTTP2_CANCEL);
+  await node.matte.untilIdle();
+  t.is(node.admission.snapshot().images, 0);
+  t.is(node.pictures.finished.length, 1);
+});
 
-  it('is no call under way, however long it is silent', async () => {
-    node = await openTestNode({ guardBounds: { tokenWaitMaxMs: 300 } });
-    const caller = await heldIn(node, 'infer');
-    // Its connection is older than this one, which was opened after it.
-    await once(openSocket(), 'close');
-    node.gates.letGo('infer');
-    assert.equal(await caller.ended, undefined);
-  });
+test('a connection that says nothing › is forgotten with its end, though the next one has its address', async t => {
+  node = await openTestNode({ guardBounds: { tokenWaitMaxMs: 1000 } });
+  const target = { host: '127.0.0.1', port: Number(node.address.split(':')[1]) };
+  // A machine that stands still may let the second one's own time pass: then it shows nothing.
+  for (let inTime = false; !inTime; ) {
+    const first = connect(target);
+    await once(first, 'connect');
+    const { localPort } = first;
+    // A reset leaves the address free at once.
+    first.resetAndDestroy();
+    await once(first, 'close');
+    await delay(700);
+    const second = connect({ ...target, localPort });
+    second.on('error', () => undefined);
+    const connectedMs = performance.now();
+    // Somebody else may have taken the address meanwhile.
+    if (
+      !(await once(second, 'connect').then(
+        () => true,
+        () => false,
+      ))
+    )
+      continue;
+    // It calls when the first one's time is over and its own is not.
+    await delay(400);
+    const session = connectHttp2(`http://${node.address}`, { createConnection: () => second });
+    session.on('error', () => undefined);
+    const call = session.request({ ':method': 'POST', ':path': '/', te: 'trailers' });
+    call.on('error', () => undefined);
+    call.end().resume();
+    await once(call, 'close');
+    inTime = performance.now() - connectedMs < 900;
+    if (inTime) {
+      await delay(900);
+      const answered = new Promise<void>((resolve, reject) => {
+        session.ping(error => (error ? reject(error) : resolve()));
+      });
+      await t.notThrowsAsync(answered);
+    }
+    session.destroy();
+  }
+});
+
+test('a connection that says nothing › is no call under way, however long it is silent', async t => {
+  node = await openTestNode({ guardBounds: { tokenWaitMaxMs: 300 } });
+  const caller = await heldIn(node, 'infer');
+  // Its connection is older than this one, which was opened after it.
+  await once(openSocket(), 'close');
+  node.gates.letGo('infer');
+  t.is(await caller.ended, undefined);
 });

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { type TestContext } from 'node:test';
+import test, { type ExecutionContext } from 'ava';
 import { ConfigError } from '#program/env.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+import { rejectsWith } from '../../../test/support/throws.ts';
 import { admittedOutlineOf, refusalsOf, requireAdmitted } from '../../src/models/commercial-use.ts';
 import { COMMERCIAL_USES, type CommercialUse, describeTerms } from '../../src/models/licence.ts';
 import { loadManifest, MANIFEST_DIRECTORY } from '../../src/models/manifest.ts';
@@ -35,7 +36,7 @@ const licence = (weights: CommercialUse, trainingData: CommercialUse) => ({
 
 /** A folder of models: isnet's manifest under other names and terms, and no plan. */
 async function makeModels(
-  context: TestContext,
+  context: ExecutionContext,
   models: Readonly<Record<string, readonly [CommercialUse, CommercialUse]>>,
   plans: Readonly<Record<string, readonly PlanEntry[]>>,
 ): Promise<string> {
@@ -54,79 +55,76 @@ const entry = (model: string): PlanEntry => ({ model, inputSize: 1024, role: 'su
 
 for (const weights of COMMERCIAL_USES) {
   for (const data of COMMERCIAL_USES) {
-    test(`weights ${weights}, training data ${data}: what each gate says`, () => {
+    test(`weights ${weights}, training data ${data}: what each gate says`, t => {
       const refused = (gate: CommercialUseGate | undefined) =>
         refusalsOf({ licence: licence(weights, data) }, gate).map(
           reason => /^commercial use of its (.+) is /.exec(reason)?.[1],
         );
       const ofWeights = weights === 'yes' ? [] : ['weights'];
       const ofData = data === 'yes' ? [] : ['training data'];
-      assert.deepEqual(refused(undefined), []);
-      assert.deepEqual(refused('weights'), ofWeights);
-      assert.deepEqual(refused('strict'), [...ofWeights, ...ofData]);
+      t.deepEqual(refused(undefined), []);
+      t.deepEqual(refused('weights'), ofWeights);
+      t.deepEqual(refused('strict'), [...ofWeights, ...ofData]);
     });
   }
 }
 
-test('without a gate every plan and model may run', async () => {
+test('without a gate every plan and model may run', async t => {
   for (const { name } of await loadPlanOutlines()) {
-    assert.deepEqual(await problemsOf({ MATTING_QUALITY: name }), []);
+    t.deepEqual(await problemsOf({ MATTING_QUALITY: name }), []);
   }
-  assert.deepEqual(await problemsOf({ MATTING_MODEL: 'isnet' }), []);
+  t.deepEqual(await problemsOf({ MATTING_MODEL: 'isnet' }), []);
 });
 
-test('a refused plan names each model, its roles, why and where that is written, and what to do', async () => {
+test('a refused plan names each model, its roles, why and where that is written, and what to do', async t => {
   const [refused = '', wayOut = '', ...others] = await problemsOf({
     MATTING_COMMERCIAL_USE: 'weights',
   });
-  assert.match(refused, /^MATTING_COMMERCIAL_USE must be met by every model: weights refuses /);
-  assert.match(refused, /isnet \(subject and second look\); commercial use of its weights is unc/);
-  assert.match(
-    refused,
-    /states no licence for the weights.* https:\/\/github\.com\/xuebinqin\/DIS/,
-  );
-  assert.doesNotMatch(refused, /training data is/);
-  assert.match(
+  t.regex(refused, /^MATTING_COMMERCIAL_USE must be met by every model: weights refuses /);
+  t.regex(refused, /isnet \(subject and second look\); commercial use of its weights is unc/);
+  t.regex(refused, /states no licence for the weights.* https:\/\/github\.com\/xuebinqin\/DIS/);
+  t.notRegex(refused, /training data is/);
+  t.regex(
     wayOut,
     /^MATTING_QUALITY must be permissive, or MATTING_MODEL modnet or u2netp, or a model of your own /,
   );
-  assert.deepEqual(others, []);
+  t.deepEqual(others, []);
 });
 
-test('strict starts none of the bundled models, and says so', async () => {
+test('strict starts none of the bundled models, and says so', async t => {
   const outlines = await loadPlanOutlines();
   for (const { name, entries } of outlines) {
     const problems = await problemsOf({ MATTING_QUALITY: name, MATTING_COMMERCIAL_USE: 'strict' });
     const models = [...new Set(entries.map(({ model }) => model))];
-    assert.equal(problems.length, models.length + 1);
+    t.is(problems.length, models.length + 1);
     for (const [index, model] of models.entries()) {
-      assert.match(problems[index] ?? '', new RegExp(`strict refuses ${model} \\(`));
-      assert.match(problems[index] ?? '', /commercial use of its training data is /);
+      t.regex(problems[index] ?? '', new RegExp(`strict refuses ${model} \\(`));
+      t.regex(problems[index] ?? '', /commercial use of its training data is /);
     }
     const expected = /^MATTING_MODEL must be a model of your own .* none of isnet, modnet, u2netp$/;
-    assert.match(problems.at(-1) ?? '', expected);
+    t.regex(problems.at(-1) ?? '', expected);
   }
   for (const model of ['isnet', 'modnet', 'u2netp']) {
     const env = { MATTING_MODEL: model, MATTING_COMMERCIAL_USE: 'strict' };
-    assert.equal((await problemsOf(env)).length, 2, model);
+    t.is((await problemsOf(env)).length, 2, model);
   }
 });
 
-test('a plan or model with permissive weights runs under weights', async () => {
+test('a plan or model with permissive weights runs under weights', async t => {
   const permissive = { MATTING_QUALITY: 'permissive', MATTING_COMMERCIAL_USE: 'weights' };
-  assert.deepEqual(await problemsOf(permissive), []);
+  t.deepEqual(await problemsOf(permissive), []);
   for (const model of ['modnet', 'u2netp']) {
     const env = { MATTING_MODEL: model, MATTING_COMMERCIAL_USE: 'weights' };
-    assert.deepEqual(await problemsOf(env), []);
+    t.deepEqual(await problemsOf(env), []);
   }
 });
 
-test('an own model whose manifest permits both runs under strict, and is what a refusal names', async context => {
+test('an own model whose manifest permits both runs under strict, and is what a refusal names', async t => {
   const models = { bought: ['yes', 'yes'], found: ['yes', 'unclear'] } as const;
-  const directory = await makeModels(context, models, { ours: [entry('bought')] });
+  const directory = await makeModels(t, models, { ours: [entry('bought')] });
   await requireAdmitted([entry('bought')], 'strict', directory);
   await requireAdmitted([entry('bought'), entry('found')], 'weights', directory);
-  await assert.rejects(requireAdmitted([entry('bought'), entry('found')], 'strict', directory), {
+  await rejectsWith(t, requireAdmitted([entry('bought'), entry('found')], 'strict', directory), {
     problems: [
       {
         variable: 'MATTING_COMMERCIAL_USE',
@@ -144,10 +142,10 @@ test('an own model whose manifest permits both runs under strict, and is what a 
   });
 });
 
-test('what is said of the terms is one line that names each model once', async () => {
+test('what is said of the terms is one line that names each model once', async t => {
   const outline = (await loadPlanOutlines()).find(({ name }) => name === 'standard');
   const manifests = outline?.entries.map(({ model }) => loadManifest(model)) ?? [];
-  assert.equal(
+  t.is(
     describeTerms('standard', await Promise.all(manifests)),
     'plan standard, commercial use: isnet weights unclear, training data no; ' +
       'modnet weights yes, training data unclear (models/README.md)',
@@ -158,31 +156,31 @@ test('what is said of the terms is one line that names each model once', async (
 const settingProblems = (env: Record<string, string>) =>
   problemsIn(async () => void parseModelSettings(env, '/srv'));
 
-test('a gate on commercial use has no other names', async () => {
+test('a gate on commercial use has no other names', async t => {
   for (const gate of ['yes', 'Weights', 'true', '1']) {
-    assert.deepEqual(await settingProblems({ MATTING_COMMERCIAL_USE: gate }), [
+    t.deepEqual(await settingProblems({ MATTING_COMMERCIAL_USE: gate }), [
       'MATTING_COMMERCIAL_USE must be one of weights, strict',
     ]);
   }
 });
 
-test('size and precision need a named model', async () => {
-  assert.deepEqual(await settingProblems({ MATTING_MODEL_INPUT_SIZE: '768' }), [
+test('size and precision need a named model', async t => {
+  t.deepEqual(await settingProblems({ MATTING_MODEL_INPUT_SIZE: '768' }), [
     'MATTING_MODEL_INPUT_SIZE must be set together with MATTING_MODEL only',
   ]);
-  assert.equal((await settingProblems({ MATTING_PRECISION: 'fp32' })).length, 1);
-  assert.deepEqual(await settingProblems({ MATTING_PRECISION: 'auto' }), []);
+  t.is((await settingProblems({ MATTING_PRECISION: 'fp32' })).length, 1);
+  t.deepEqual(await settingProblems({ MATTING_PRECISION: 'auto' }), []);
 });
 
-test('a plan and a single model exclude each other', async () => {
-  assert.deepEqual(await settingProblems({ MATTING_MODEL: 'isnet', MATTING_QUALITY: 'best' }), [
+test('a plan and a single model exclude each other', async t => {
+  t.deepEqual(await settingProblems({ MATTING_MODEL: 'isnet', MATTING_QUALITY: 'best' }), [
     'MATTING_QUALITY must be unset where MATTING_MODEL names a single model',
   ]);
-  assert.equal((await settingProblems({ MATTING_QUALITY: 'finest' })).length, 1);
-  assert.equal(parseModelSettings({ MATTING_QUALITY: 'fast' }, '/srv').quality, 'fast');
+  t.is((await settingProblems({ MATTING_QUALITY: 'finest' })).length, 1);
+  t.is(parseModelSettings({ MATTING_QUALITY: 'fast' }, '/srv').quality, 'fast');
 });
 
-test('unset and empty variables have the defaults', () => {
+test('unset and empty variables have the defaults', t => {
   const defaults = {
     model: undefined,
     quality: 'standard',
@@ -192,7 +190,7 @@ test('unset and empty variables have the defaults', () => {
     precision: 'auto',
     commercialUse: undefined,
   };
-  assert.deepEqual(parseModelSettings({}, '/srv'), defaults);
+  t.deepEqual(parseModelSettings({}, '/srv'), defaults);
   const empty = {
     MATTING_COMMERCIAL_USE: '',
     MATTING_MODEL: '',
@@ -200,10 +198,10 @@ test('unset and empty variables have the defaults', () => {
     MATTING_MODEL_INPUT_SIZE: '',
     MATTING_WEIGHTS_DIR: '',
   };
-  assert.deepEqual(parseModelSettings(empty, '/srv'), defaults);
+  t.deepEqual(parseModelSettings(empty, '/srv'), defaults);
 });
 
-test('variables that are set are used', () => {
+test('variables that are set are used', t => {
   const env = {
     MATTING_MODEL: 'u2netp',
     MATTING_MODEL_DIR: '../cache',
@@ -212,7 +210,7 @@ test('variables that are set are used', () => {
     MATTING_COMMERCIAL_USE: 'strict',
     MATTING_WEIGHTS_DIR: 'weights',
   };
-  assert.deepEqual(parseModelSettings(env, '/srv'), {
+  t.deepEqual(parseModelSettings(env, '/srv'), {
     model: 'u2netp',
     quality: 'standard',
     modelDir: '/cache',

@@ -1,8 +1,8 @@
-import assert from 'node:assert/strict';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test from 'node:test';
+import test from 'ava';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+import { throwsWith } from '../../../test/support/throws.ts';
 import {
   listManifests,
   loadManifest,
@@ -92,41 +92,49 @@ const BAD_FIELDS: readonly (readonly [path: string, value: unknown, message: Reg
 ];
 
 for (const [path, value, message] of BAD_FIELDS) {
-  test(`${path} ${value === undefined ? 'missing' : `= ${JSON.stringify(value)}`}`, () => {
+  test(`${path} ${value === undefined ? 'missing' : `= ${JSON.stringify(value)}`}`, t => {
     const named = new RegExp(`^models/isnet/manifest\\.json: .*${message.source}`);
-    assert.throws(
+    throwsWith(
+      t,
       () => parseManifest(withField(path, value), 'models/isnet/manifest.json'),
       isModelError('manifest', named),
     );
   });
 }
 
-test('text that is not JSON, or not an object, is refused', () => {
-  assert.throws(() => parseManifest('{', 'a.json'), /a\.json: not JSON/);
-  assert.throws(() => parseManifest('[]', 'a.json'), /a\.json: the whole must be an object/);
+test('text that is not JSON, or not an object, is refused', t => {
+  t.throws(() => parseManifest('{', 'a.json'), { message: /a\.json: not JSON/ });
+  t.throws(() => parseManifest('[]', 'a.json'), {
+    message: /a\.json: the whole must be an object/,
+  });
 });
 
-test('every manifest that comes with the product is valid', async () => {
+test('every manifest that comes with the product is valid', async t => {
   const names = await listManifests();
-  assert.deepEqual(names, ['isnet', 'modnet', 'u2netp']);
+  t.deepEqual(names, ['isnet', 'modnet', 'u2netp']);
   for (const name of names) {
     const manifest = await loadManifest(name);
-    assert.equal(manifest.name, name);
-    assert.ok(manifest.precisions.includes(manifest.graph.precision));
+    t.is(manifest.name, name);
+    t.true(manifest.precisions.includes(manifest.graph.precision));
   }
 });
 
-test('an unknown name, and a directory of another name, are refused', async context => {
-  await assert.rejects(
-    loadManifest('../isnet'),
-    /there is no model "\.\.\/isnet": isnet, modnet, u2netp/,
-  );
-  const directory = await temporaryFolder(context);
-  await assert.rejects(loadManifest('isnet', directory), /there is no model "isnet": none in/);
-  await assert.rejects(loadManifest('isnet', join(directory, 'absent')), /no model "isnet"/);
+test('an unknown name, and a directory of another name, are refused', async t => {
+  await t.throwsAsync(loadManifest('../isnet'), {
+    message: /there is no model "\.\.\/isnet": isnet, modnet, u2netp/,
+  });
+  const directory = await temporaryFolder(t);
+  await t.throwsAsync(loadManifest('isnet', directory), {
+    message: /there is no model "isnet": none in/,
+  });
+  await t.throwsAsync(loadManifest('isnet', join(directory, 'absent')), {
+    message: /no model "isnet"/,
+  });
   await mkdir(join(directory, 'other'));
   await writeFile(join(directory, 'other', 'manifest.json'), isnet);
-  await assert.rejects(loadManifest('other', directory), /name must be its directory's name/);
+  await t.throwsAsync(loadManifest('other', directory), {
+    message: /name must be its directory's name/,
+  });
 });
 
 const subject = { model: 'isnet', inputSize: 1024, role: 'subject' };
@@ -157,21 +165,18 @@ for (const [what, plans, said] of [
     /a must be a list of 1 to 4 models/,
   ],
 ] as const) {
-  test(`a file of plans is refused: ${what}`, () => {
-    assert.throws(() => parsePlanOutlines(plans, 'plans.json'), said);
+  test(`a file of plans is refused: ${what}`, t => {
+    throwsWith(t, () => parsePlanOutlines(plans, 'plans.json'), said);
   });
 }
 
-test('the product has the plans of MATTING_QUALITY, with sizes that their models list', async () => {
+test('the product has the plans of MATTING_QUALITY, with sizes that their models list', async t => {
   const outlines = await loadPlanOutlines();
-  assert.deepEqual(outlines.map(({ name }) => name).sort(), [...QUALITIES].sort());
+  t.deepEqual(outlines.map(({ name }) => name).sort(), [...QUALITIES].sort());
   for (const { entries } of outlines) {
     for (const { model, inputSize } of entries) {
       const { inputSize: sizes } = await loadManifest(model);
-      assert.ok(
-        inputSize !== undefined && sizes.listed.includes(inputSize),
-        `${model} ${inputSize}`,
-      );
+      t.true(inputSize !== undefined && sizes.listed.includes(inputSize), `${model} ${inputSize}`);
     }
   }
 });

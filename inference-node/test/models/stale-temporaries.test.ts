@@ -1,11 +1,12 @@
 /** Half-written files of other nodes on a shared cache, seen by a node whose clock is wrong. */
-import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { readdir, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { it } from 'node:test';
 import { promisify } from 'node:util';
+import ava from 'ava';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+
+const test = ava.serial;
 
 const run = promisify(execFile);
 const MODULE = new URL('../../src/models/cache-files.ts', import.meta.url).href;
@@ -13,8 +14,8 @@ const PRELOAD = path.resolve(import.meta.dirname, '../../../test/support/shifted
 const HOUR_MS = 3_600_000;
 
 for (const shiftMs of [HOUR_MS, -HOUR_MS]) {
-  it(`a clock off by ${shiftMs / HOUR_MS} h keeps files being written and removes abandoned ones`, async context => {
-    const directory = await temporaryFolder(context);
+  test(`a clock off by ${shiftMs / HOUR_MS} h keeps files being written and removes abandoned ones`, async t => {
+    const directory = await temporaryFolder(t);
     const [written, dead] = ['.a.onnx.1.aa.tmp', '.a.onnx.2.bb.tmp'];
     for (const name of [written, dead]) await writeFile(path.join(directory, name), 'half');
     const longAgoS = Date.now() / 1000 - 1800;
@@ -24,6 +25,6 @@ for (const shiftMs of [HOUR_MS, -HOUR_MS]) {
     await run(process.execPath, ['--import', PRELOAD, '--eval', `(async () => {${clean}})()`], {
       env: { PATH: process.env.PATH, MATTING_TEST_CLOCK_SHIFT_MS: String(shiftMs) },
     });
-    assert.deepEqual(await readdir(directory), [written]);
+    t.deepEqual(await readdir(directory), [written]);
   });
 }

@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { isWorthRunning } from '../../src/picture/worth-running.ts';
 
 const PIXELS = 70_000;
@@ -14,40 +13,36 @@ function matteOf(shown: number, unsure: number): Uint8Array {
 
 const FURTHER = ['opinion', 'secondLook'] as const;
 
-test('an empty or a sure matte needs no further run', () => {
+test('an empty or a sure matte needs no further run', t => {
   for (const role of FURTHER) {
-    assert.equal(isWorthRunning(role, new Uint8Array(0)), false);
-    assert.equal(isWorthRunning(role, new Uint8Array(PIXELS)), false);
-    assert.equal(isWorthRunning(role, new Uint8Array(PIXELS).fill(5)), false);
-    assert.equal(isWorthRunning(role, new Uint8Array(PIXELS).fill(255)), false);
+    t.false(isWorthRunning(role, new Uint8Array(0)));
+    t.false(isWorthRunning(role, new Uint8Array(PIXELS)));
+    t.false(isWorthRunning(role, new Uint8Array(PIXELS).fill(5)));
+    t.false(isWorthRunning(role, new Uint8Array(PIXELS).fill(255)));
   }
 });
 
-test('the uncertain share refers to the visible pixels, not to the picture', () => {
+test('the uncertain share refers to the visible pixels, not to the picture', t => {
   for (const shown of [2_000, PIXELS]) {
     for (const role of FURTHER) {
-      assert.equal(isWorthRunning(role, matteOf(shown, 6)), false, `${role}, 6 of 100 of ${shown}`);
-      assert.equal(
-        isWorthRunning(role, matteOf(shown, 14)),
-        true,
-        `${role}, 14 of 100 of ${shown}`,
-      );
+      t.is(isWorthRunning(role, matteOf(shown, 6)), false, `${role}, 6 of 100 of ${shown}`);
+      t.is(isWorthRunning(role, matteOf(shown, 14)), true, `${role}, 14 of 100 of ${shown}`);
     }
   }
 });
 
-test('an opinion is worth its time on a surer matte than a second look', () => {
+test('an opinion is worth its time on a surer matte than a second look', t => {
   const matte = matteOf(PIXELS, 11);
-  assert.equal(isWorthRunning('opinion', matte), true);
-  assert.equal(isWorthRunning('secondLook', matte), false);
+  t.true(isWorthRunning('opinion', matte));
+  t.false(isWorthRunning('secondLook', matte));
 });
 
-test('a matte that is unsure everywhere is worth both', () => {
+test('a matte that is unsure everywhere is worth both', t => {
   for (const role of FURTHER) {
-    assert.equal(isWorthRunning(role, new Uint8Array(PIXELS).fill(90)), true);
+    t.true(isWorthRunning(role, new Uint8Array(PIXELS).fill(90)));
   }
 });
 
-test('a subject always runs', () => {
-  assert.equal(isWorthRunning('subject', new Uint8Array(PIXELS).fill(255)), true);
+test('a subject always runs', t => {
+  t.true(isWorthRunning('subject', new Uint8Array(PIXELS).fill(255)));
 });

@@ -1,4 +1,3 @@
-import assert from 'node:assert/strict';
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import fs from 'node:fs';
@@ -6,8 +5,9 @@ import { syncBuiltinESMExports } from 'node:module';
 import type { Socket } from 'node:net';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { afterEach, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava from 'ava';
+import sinon from 'sinon';
 import { killStopped } from '../../../test/support/stopped-cannot-be-killed.ts';
 import {
   Child,
@@ -20,6 +20,12 @@ import type { Frame } from '../../src/process/frames.ts';
 import { readResidentBytes } from '../../src/process/proc-files.ts';
 import { isAlive, until } from '../support/processes.ts';
 import type { Answer, Order } from './obedient-child.ts';
+
+const test = ava.serial;
+
+/** Neither a child nor the wait for its end holds the process in which nothing else goes on. */
+const holdingOn = setInterval(() => undefined, 60_000);
+test.after.always(() => clearInterval(holdingOn));
 
 const PROGRAM = path.join(import.meta.dirname, 'obedient-child.ts');
 
@@ -44,15 +50,15 @@ function startChild(options: Partial<SpawnChildOptions<Answer>> = {}) {
   return { child, exit: exited.promise, ask };
 }
 
-test('a child that answers garbage is killed and the parent told why', async () => {
+test('a child that answers garbage is killed and the parent told why', async t => {
   const { child, exit, ask } = startChild();
   await ask({ do: 'echo' });
   void child.send({ do: 'garbage' });
   const { error } = await exit;
-  assert.match(String(error), /malformed frame/);
+  t.regex(String(error), /malformed frame/);
 });
 
-test('a child that is sent garbage says so and ends with a code of its own', async () => {
+test('a child that is sent garbage says so and ends with a code of its own', async t => {
   const args = [PROGRAM, String(process.pid)];
   const child = spawn(process.execPath, args, { stdio: ['ignore', 'ignore', 'pipe', 'pipe'] });
   (child.stdio[3] as Socket).write('this is no frame at all');
@@ -61,44 +67,44 @@ test('a child that is sent garbage says so and ends with a code of its own', asy
     complaint += text;
   });
   const [code] = await once(child, 'close');
-  assert.equal(code, 1);
-  assert.match(complaint, /malformed frame/);
+  t.is(code, 1);
+  t.regex(complaint, /malformed frame/);
 });
 
-test('a child that dies of an exception reports its code', async () => {
+test('a child that dies of an exception reports its code', async t => {
   const { child, exit, ask } = startChild({ onOutput: () => undefined });
   await ask({ do: 'echo' });
   void child.send({ do: 'throw' });
-  assert.deepEqual(await exit, { code: 1, signal: null, error: undefined });
+  t.deepEqual(await exit, { code: 1, signal: null, error: undefined });
 });
 
-test('an orderly exit is told as such', async () => {
+test('an orderly exit is told as such', async t => {
   const { child, exit } = startChild();
   void child.send({ do: 'exit', code: 7 });
-  assert.deepEqual(await exit, { code: 7, signal: null, error: undefined });
-  assert.equal(child.exited, true);
+  t.deepEqual(await exit, { code: 7, signal: null, error: undefined });
+  t.true(child.exited);
   // To one that is gone: nothing, and no throw.
   await child.send({ do: 'echo' });
   child.kill();
 });
 
-test('a program that does not exist ends as a child that exits', async () => {
+test('a program that does not exist ends as a child that exits', async t => {
   const program = path.join(import.meta.dirname, 'nothing-here.ts');
   const { exit } = startChild({ program, onOutput: () => undefined });
-  assert.equal((await exit).code, 1);
+  t.is((await exit).code, 1);
 });
 
-test('a child blocked in native code is killed, with what it started', async () => {
+test('a child blocked in native code is killed, with what it started', async t => {
   const { child, exit, ask } = startChild();
   const started = await ask({ do: 'start-a-process' });
   const grandchild = started.head.pid as number;
   await ask({ do: 'block' });
   child.kill();
-  assert.equal((await exit).signal, 'SIGKILL');
+  t.is((await exit).signal, 'SIGKILL');
   await until('the grandchild is gone', () => !isAlive(grandchild));
 });
 
-test('a child that does not die is told as stuck, and its end when it comes', async () => {
+test('a child that does not die is told as stuck, and its end when it comes', async t => {
   const stuck = Promise.withResolvers<void>();
   const { child, exit, ask } = startChild({ onStuck: stuck.resolve, killWaitMaxMs: 100 });
   await ask({ do: 'echo' });
@@ -108,15 +114,15 @@ test('a child that does not die is told as stuck, and its end when it comes', as
   const sent = child.send({ do: 'echo' }, [Buffer.alloc(20_000_000)]);
   child.kill();
   await stuck.promise;
-  assert.deepEqual([child.stuck, child.exited], [true, false]);
+  t.deepEqual([child.stuck, child.exited], [true, false]);
   await sent;
   child.kill();
   killStopped(pid);
-  assert.equal((await exit).signal, 'SIGKILL');
-  assert.deepEqual([child.stuck, child.exited], [false, true]);
+  t.is((await exit).signal, 'SIGKILL');
+  t.deepEqual([child.stuck, child.exited], [false, true]);
 });
 
-test('a child is gone when what it started is: a codec that does not die counts', async () => {
+test('a child is gone when what it started is: a codec that does not die counts', async t => {
   const stuck = Promise.withResolvers<void>();
   const { child, exit, ask } = startChild({ onStuck: stuck.resolve, killWaitMaxMs: 100 });
   const { head } = await ask({ do: 'start-a-process' });
@@ -124,27 +130,29 @@ test('a child is gone when what it started is: a codec that does not die counts'
   process.kill(grandchild, 'SIGSTOP');
   child.kill();
   await stuck.promise;
-  assert.equal(isAlive(child.pid as number), false);
+  t.false(isAlive(child.pid as number));
   killStopped(grandchild);
-  assert.equal((await exit).signal, 'SIGKILL');
+  t.is((await exit).signal, 'SIGKILL');
 });
 
-test('a child that stands still as it ends is stuck too, though nobody killed it', async () => {
+test('a child that stands still as it ends is stuck too, though nobody killed it', async t => {
   const stuck = Promise.withResolvers<void>();
   const { child, exit, ask } = startChild({ onStuck: stuck.resolve, killWaitMaxMs: 100 });
   await ask({ do: 'echo' });
   void child.send({ do: 'close-and-stop' });
   await stuck.promise;
   killStopped(child.pid as number);
-  assert.equal((await exit).signal, 'SIGKILL');
+  t.is((await exit).signal, 'SIGKILL');
 });
 
-test('what a child started does not outlive a child that crashes', async () => {
+test('what a child started does not outlive a child that crashes', async t => {
   const { child, exit, ask } = startChild({ onOutput: () => undefined });
   const started = await ask({ do: 'start-a-process' });
   void child.send({ do: 'throw' });
   await exit;
-  await until('the grandchild is gone', () => !isAlive(started.head.pid as number));
+  await t.notThrowsAsync(
+    until('the grandchild is gone', () => !isAlive(started.head.pid as number)),
+  );
 });
 
 // At once: before the child's guard is up. Later: while it watches.
@@ -152,14 +160,14 @@ for (const [when, waitMs] of [
   ['at once', 0],
   ['later', 700],
 ] as const) {
-  test(`a blocked child and what it started end with a parent that is killed ${when}`, async () => {
+  test(`a blocked child and what it started end with a parent that is killed ${when}`, async t => {
     const program = path.join(import.meta.dirname, 'parent-of-blocked-child.ts');
     const parent = spawn(process.execPath, [program], { stdio: ['ignore', 'pipe', 'inherit'] });
     const lines = createInterface({ input: parent.stdout })[Symbol.asyncIterator]();
     const grandchild = Number((await lines.next()).value);
     const child = Number((await lines.next()).value);
     await delay(waitMs);
-    assert.ok(isAlive(child) && isAlive(grandchild));
+    t.true(isAlive(child) && isAlive(grandchild));
     parent.kill('SIGKILL');
     await once(parent, 'exit');
     await until('the child is gone', () => !isAlive(child));
@@ -167,32 +175,32 @@ for (const [when, waitMs] of [
   });
 }
 
-test('a child started by hand says who starts it', () => {
+test('a child started by hand says who starts it', t => {
   const { status, stderr } = spawnSync(process.execPath, [PROGRAM], { encoding: 'utf8' });
-  assert.notEqual(status, 0);
-  assert.match(stderr, /started by the inference node, not by hand/);
+  t.not(status, 0);
+  t.regex(stderr, /started by the inference node, not by hand/);
 });
 
-test('a child sees the environment it was given and nothing else', async () => {
+test('a child sees the environment it was given and nothing else', async t => {
   const { child, exit, ask } = startChild({ env: { ONLY: 'this' } });
   const { head } = await ask({ do: 'environment' });
-  assert.deepEqual(head.environment, { ONLY: 'this' });
+  t.deepEqual(head.environment, { ONLY: 'this' });
   child.kill();
   await exit;
 });
 
-test('large parts go there and come back unchanged', async () => {
+test('large parts go there and come back unchanged', async t => {
   const { child, exit, ask } = startChild();
   const part = Buffer.alloc(5_000_001);
   for (let i = 0; i < part.length; i++) part[i] = (i * 31) % 251;
   const { parts } = await ask({ do: 'echo' }, [part, Buffer.alloc(0)]);
-  assert.ok(parts[0]?.equals(part));
-  assert.equal(parts[1]?.length, 0);
+  t.true(parts[0]?.equals(part));
+  t.is(parts[1]?.length, 0);
   child.kill();
   await exit;
 });
 
-test('all of standard error has come when the exit is told', async () => {
+test('all of standard error has come when the exit is told', async t => {
   let complaint = '';
   const { child, exit, ask } = startChild({
     onOutput: text => {
@@ -202,22 +210,22 @@ test('all of standard error has come when the exit is told', async () => {
   await ask({ do: 'complain', text: 'x'.repeat(60_000) });
   void child.send({ do: 'exit', code: 0 });
   await exit;
-  assert.equal(complaint.length, 60_000);
+  t.is(complaint.length, 60_000);
 });
 
-test('resident memory is told for a living process and undefined for a dead one', async () => {
+test('resident memory is told for a living process and undefined for a dead one', async t => {
   const { child, exit, ask } = startChild();
   await ask({ do: 'echo' });
   const pid = child.pid as number;
-  assert.ok((readResidentBytes(pid) as number) > 10_000_000);
+  t.true((readResidentBytes(pid) as number) > 10_000_000);
   child.kill();
   await exit;
-  assert.equal(readResidentBytes(pid), undefined);
+  t.is(readResidentBytes(pid), undefined);
 });
 
 const groups: number[] = [];
 
-afterEach(() => {
+test.afterEach.always(() => {
   for (const group of groups.splice(0)) killGroup(group);
 });
 
@@ -234,27 +242,29 @@ async function openGroup(): Promise<{ leader: ChildProcess; group: number; membe
   return { leader, group, member: Number(pid) };
 }
 
-test('a member that its leader left behind is found, until it is gone', async () => {
+test('a member that its leader left behind is found, until it is gone', async t => {
   const { leader, group, member } = await openGroup();
-  assert.ok([group, member].includes(findMember(group, undefined) as number));
+  t.true([group, member].includes(findMember(group, undefined) as number));
   leader.kill('SIGKILL');
   await once(leader, 'exit');
-  assert.equal(findMember(group, undefined), member);
+  t.is(findMember(group, undefined), member);
   // One that is gone, and one of another group.
-  assert.equal(findMember(group, group), member);
-  assert.equal(findMember(group, process.pid), member);
+  t.is(findMember(group, group), member);
+  t.is(findMember(group, process.pid), member);
   killGroup(group);
   await until('the group is gone', () => findMember(group, member) === undefined);
 });
 
 test('while a known member lives the other processes of the machine are not looked at', async t => {
   const { group, member } = await openGroup();
-  const listing = t.mock.method(fs, 'readdirSync');
+  const listing = sinon.spy(fs, 'readdirSync');
   syncBuiltinESMExports();
-  assert.equal(findMember(group, member), member);
-  assert.equal(listing.mock.callCount(), 0);
+  t.teardown(() => {
+    listing.restore();
+    syncBuiltinESMExports();
+  });
+  t.is(findMember(group, member), member);
+  t.is(listing.callCount, 0);
   findMember(group, undefined);
-  assert.equal(listing.mock.callCount(), 1);
-  listing.mock.restore();
-  syncBuiltinESMExports();
+  t.is(listing.callCount, 1);
 });

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
+import test from 'ava';
 import { BATCH_SIZES } from '../../src/models/prepared-model.ts';
 import {
   encodeFrame,
@@ -59,30 +60,32 @@ for (const [what, bytes, message] of [
   ['an empty head', Buffer.alloc(8), /not JSON/],
   ['what comes after a malformed frame', Buffer.concat([noJson, bytesOf({ n: 2 })]), /not JSON/],
 ] as const) {
-  test(`${what} is malformed, and nothing is thrown or read`, () => {
+  test(`${what} is malformed, and nothing is thrown or read`, t => {
     const { frames, push } = read();
     const malformed = push(bytes);
     assert.ok(malformed instanceof MalformedFrameError);
-    assert.match(malformed.message, message);
-    assert.equal(malformed.cause instanceof SyntaxError, malformed.message.endsWith('not JSON'));
-    assert.deepEqual(frames, []);
+    t.regex(malformed.message, message);
+    t.is(malformed.cause instanceof SyntaxError, malformed.message.endsWith('not JSON'));
+    t.deepEqual(frames, []);
   });
 }
 
-test('a frame over its bounds is refused where it is sent', () => {
+test('a frame over its bounds is refused where it is sent', t => {
   const parts = Array.from({ length: PARTS_MAX + 1 }, () => Buffer.alloc(1));
-  assert.throws(() => encodeFrame({}, parts), MalformedFrameError);
-  assert.throws(() => encodeFrame({ text: 'x'.repeat(64 * 1024) }, []), MalformedFrameError);
+  t.throws(() => encodeFrame({}, parts), { instanceOf: MalformedFrameError });
+  t.throws(() => encodeFrame({ text: 'x'.repeat(64 * 1024) }, []), {
+    instanceOf: MalformedFrameError,
+  });
 });
 
-test('a run of as many pictures as a graph takes is one frame', () => {
+test('a run of as many pictures as a graph takes is one frame', t => {
   const pictures = Array.from({ length: Math.max(...BATCH_SIZES) }, () => Buffer.of(1));
   const { frames, push } = read();
   push(bytesOf({ n: 1 }, pictures));
-  assert.deepEqual(frames, [{ head: { n: 1 }, parts: pictures }]);
+  t.deepEqual(frames, [{ head: { n: 1 }, parts: pictures }]);
 });
 
-test('frames come whole wherever the bytes are split', () => {
+test('frames come whole wherever the bytes are split', t => {
   const bytes = Buffer.concat([
     bytesOf({ n: 1 }, [Buffer.from('first'), Buffer.alloc(0), Buffer.from('third')]),
     bytesOf({ n: 2 }),
@@ -94,18 +97,18 @@ test('frames come whole wherever the bytes are split', () => {
     const { frames, push } = read();
     for (const piece of pieces) push(piece);
     const seen = frames.map(({ head, parts }) => [head.n, ...parts.map(String)]);
-    assert.deepEqual(seen, [[1, 'first', '', 'third'], [2], [3, '']], `split at ${at}`);
+    t.deepEqual(seen, [[1, 'first', '', 'third'], [2], [3, '']], `split at ${at}`);
   }
 });
 
-test('parts do not share memory with what came', () => {
+test('parts do not share memory with what came', t => {
   const { frames, push } = read();
   push(bytesOf({ n: 1 }, [Buffer.from('keep')]));
   push(bytesOf({ n: 2 }, [Buffer.from('over')]));
-  assert.equal(String(frames[0]?.parts[0]), 'keep');
+  t.is(String(frames[0]?.parts[0]), 'keep');
 });
 
-test('parts of some size come whole wherever the bytes are split, each in memory that was asked for', () => {
+test('parts of some size come whole wherever the bytes are split, each in memory that was asked for', t => {
   const parts = [4096, 4097, 20_000, 8192, 5000].map((bytes, n) => Buffer.alloc(bytes, n + 1));
   const bytes = Buffer.concat([bytesOf({ n: 1 }, parts), bytesOf({ n: 2 })]);
   for (let at = 0; at <= bytes.length; at += 509) {
@@ -118,13 +121,13 @@ test('parts of some size come whole wherever the bytes are split, each in memory
     push(bytes.subarray(0, at));
     push(bytes.subarray(at));
     const [first, second] = frames;
-    assert.deepEqual(first?.parts, parts, `split at ${at}`);
-    assert.ok(first.parts.every((part, n) => part === allocated[n]));
-    assert.deepEqual(second, { head: { n: 2 }, parts: [] });
+    t.true(isDeepStrictEqual(first?.parts, parts), `split at ${at}`);
+    t.true(first?.parts.every((part, n) => part === allocated[n]));
+    t.deepEqual(second, { head: { n: 2 }, parts: [] });
   }
 });
 
-test('the bulk of a part is read where it stays', () => {
+test('the bulk of a part is read where it stays', t => {
   const bytes = bytesOf({ n: 1 }, [Buffer.alloc(1_000_000, 1)]);
   const part = Buffer.alloc(1_000_000);
   const reader = new FrameReader<Head>(
@@ -135,6 +138,6 @@ test('the bulk of a part is read where it stays', () => {
   head.set(bytes.subarray(0, head.length));
   reader.received(head.length);
   const bulk = reader.space();
-  assert.equal(bulk.buffer, part.buffer);
-  assert.equal(bulk.length, bytes.length - head.length);
+  t.is(bulk.buffer, part.buffer);
+  t.is(bulk.length, bytes.length - head.length);
 });

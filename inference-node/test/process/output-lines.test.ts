@@ -1,5 +1,5 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import ava from 'ava';
+import sinon from 'sinon';
 import {
   LINE_CHARACTERS_MAX,
   LINES_MAX,
@@ -7,36 +7,39 @@ import {
   WINDOW_MS,
 } from '../../src/process/output-lines.ts';
 
+const test = ava.serial;
+
 function collect() {
   const lines: string[] = [];
   return { lines, output: new OutputLines(line => void lines.push(line)) };
 }
 
 test('a flood is told in a number, and lines are told again a window later', t => {
-  const now = t.mock.method(performance, 'now', () => 0);
+  const now = sinon.stub(performance, 'now').returns(0);
+  t.teardown(() => now.restore());
   const { lines, output } = collect();
   output.push('again\n'.repeat(LINES_MAX + 5));
-  assert.equal(lines.length, LINES_MAX);
-  now.mock.mockImplementation(() => WINDOW_MS);
+  t.is(lines.length, LINES_MAX);
+  now.returns(WINDOW_MS);
   output.push('once more\n');
-  assert.deepEqual(lines.slice(LINES_MAX), ['5 more lines were left out', 'once more']);
+  t.deepEqual(lines.slice(LINES_MAX), ['5 more lines were left out', 'once more']);
   output.push('again\n'.repeat(LINES_MAX));
   output.end();
-  assert.equal(lines.at(-1), '1 more lines were left out');
+  t.is(lines.at(-1), '1 more lines were left out');
 });
 
-test('a line without an end is cut, and the next one is whole', () => {
+test('a line without an end is cut, and the next one is whole', t => {
   const { lines, output } = collect();
   for (let i = 0; i < 100; i++) output.push('x'.repeat(LINE_CHARACTERS_MAX));
   output.push('\nnext\n');
-  assert.deepEqual(lines, ['x'.repeat(LINE_CHARACTERS_MAX), 'next']);
+  t.deepEqual(lines, ['x'.repeat(LINE_CHARACTERS_MAX), 'next']);
 });
 
-test('lines come whole, however they were cut, without empty ones', () => {
+test('lines come whole, however they were cut, without empty ones', t => {
   const { lines, output } = collect();
   for (const text of ['\n\n(process:1): GLib', '-WARNING **: one\r', '\n  two', '\n \n', 'last']) {
     output.push(text);
   }
   output.end();
-  assert.deepEqual(lines, ['(process:1): GLib-WARNING **: one', '  two', 'last']);
+  t.deepEqual(lines, ['(process:1): GLib-WARNING **: one', '  two', 'last']);
 });

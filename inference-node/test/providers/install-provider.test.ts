@@ -12,8 +12,9 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import path from 'node:path';
-import { beforeEach, test } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+import { rejectsWith } from '../../../test/support/throws.ts';
 import { RUNTIME_FOLDER_VARIABLE } from '../../src/engine/engine-protocol.ts';
 import { runtimeVersion } from '../../src/engine/runtime-version.ts';
 import { ModelError } from '../../src/models/model-error.ts';
@@ -31,14 +32,17 @@ import {
   writeNugetFolder,
 } from './fake-package.ts';
 
+const test = ava.serial;
+
 const VERSION = runtimeVersion();
 const CUDA = 'libonnxruntime_providers_cuda.so';
 
+const home = await temporaryFolder({ teardown: test.after.always });
 let root: string;
 let providerDir: string;
 
-beforeEach(async context => {
-  root = await temporaryFolder(context);
+test.beforeEach(async () => {
+  root = await mkdtemp(path.join(home, 'test-'));
   providerDir = path.join(root, 'installed');
 });
 
@@ -60,38 +64,44 @@ async function installWheel(bytes = wheelFile(VERSION), more: Partial<InstallOpt
   return await install(file, { accepted: [sha256(bytes)], ...more });
 }
 
-async function refused(installing: Promise<unknown>, message: RegExp): Promise<void> {
-  await assert.rejects(installing, error => {
+async function refused(
+  t: ExecutionContext,
+  installing: Promise<unknown>,
+  message: RegExp,
+): Promise<void> {
+  await rejectsWith(t, installing, error => {
     assert.ok(error instanceof ProviderError, String(error));
-    assert.match(error.message, message);
-    assert.doesNotMatch(error.message, /\n/);
+    t.regex(error.message, message);
+    t.notRegex(error.message, /\n/);
     return true;
   });
 }
 
 /** Nothing half made lies about, and nothing is taken for installed. */
-async function requireNothing(): Promise<void> {
-  assert.deepEqual(await readdir(providerDir).catch(() => []), []);
-  assert.equal((await readInstalled(providerDir, { hashed: true })).state, 'missing');
+async function requireNothing(t: ExecutionContext): Promise<void> {
+  t.deepEqual(await readdir(providerDir).catch(() => []), []);
+  t.is((await readInstalled(providerDir, { hashed: true })).state, 'missing');
 }
 
-test('a package of another checksum is refused, and named by it', async () => {
+test('a package of another checksum is refused, and named by it', async t => {
   const wheel = wheelFile(VERSION);
   const file = await write('own.whl', wheel);
   await refused(
+    t,
     install(file),
     new RegExp(`own\\.whl is not a package .* --sha256 ${sha256(wheel)}$`),
   );
   await writeNugetFolder(path.join(root, 'nuget'), VERSION);
   await refused(
+    t,
     install(path.join(root, 'nuget')),
     /say --sha256 [0-9a-f]{64} --sha256 [0-9a-f]{64}/,
   );
-  await refused(install(file, { accepted: ['abc'] }), /--sha256 must be 64 hexadecimal digits/);
-  await requireNothing();
+  await refused(t, install(file, { accepted: ['abc'] }), /--sha256 must be 64 hexadecimal digits/);
+  await requireNothing(t);
 });
 
-test('what is of another version, for another machine, damaged or no package', async () => {
+test('what is of another version, for another machine, damaged or no package', async t => {
   const withCuda = (cuda: Buffer) => wheelFile(VERSION, { ...LIBRARIES, [CUDA]: cuda });
   const cases = [
     ['old.whl', wheelFile('1.29.0'), /old\.whl is version 1\.29\.0, this service has onnxruntime/],
@@ -103,21 +113,25 @@ test('what is of another version, for another machine, damaged or no package', a
   ] as const;
   for (const [name, bytes, message] of cases) {
     const file = await write(name, bytes);
-    await refused(install(file, { accepted: [sha256(bytes)] }), message);
+    await refused(t, install(file, { accepted: [sha256(bytes)] }), message);
   }
-  await refused(install(path.join(root, 'absent.whl')), /there is nothing at/);
+  await refused(t, install(path.join(root, 'absent.whl')), /there is nothing at/);
   await writeNugetFolder(path.join(root, 'nuget'), '1.31.1');
-  await refused(install(path.join(root, 'nuget'), { accepted: CHECKSUMS }), /is version 1\.31\.1/);
-  await requireNothing();
+  await refused(
+    t,
+    install(path.join(root, 'nuget'), { accepted: CHECKSUMS }),
+    /is version 1\.31\.1/,
+  );
+  await requireNothing(t);
 });
 
-test('two packages in one folder are not guessed between', async () => {
+test('two packages in one folder are not guessed between', async t => {
   await writeNugetFolder(path.join(root, 'both/one'), VERSION);
   await writeNugetFolder(path.join(root, 'both/two'), VERSION);
-  await refused(install(path.join(root, 'both'), { accepted: CHECKSUMS }), /more than one lib/);
+  await refused(t, install(path.join(root, 'both'), { accepted: CHECKSUMS }), /more than one lib/);
 });
 
-test('a wheel and an unpacked package are installed beside the runtime they fit', async () => {
+test('a wheel and an unpacked package are installed beside the runtime they fit', async t => {
   const wheel = wheelFile(VERSION);
   const file = await write('own.whl', wheel);
   await writeNugetFolder(path.join(root, 'nuget'), VERSION);
@@ -126,51 +140,51 @@ test('a wheel and an unpacked package are installed beside the runtime they fit'
     [path.join(root, 'nuget'), CHECKSUMS],
   ] as const) {
     const { folder, record } = await install(from, { accepted });
-    assert.deepEqual((await readdir(folder)).sort(), [
+    t.deepEqual((await readdir(folder)).sort(), [
       'installed.json',
       'libonnxruntime.so.1',
       ...Object.keys(LIBRARIES).sort(),
       'onnxruntime_binding.node',
     ]);
-    assert.equal(record.source, path.basename(from));
+    t.is(record.source, path.basename(from));
     for (const [name, bytes] of Object.entries(LIBRARIES)) {
-      assert.ok((await readFile(path.join(folder, name))).equals(bytes), name);
+      t.true((await readFile(path.join(folder, name))).equals(bytes), name);
     }
     const { childEnv } = await readEngineEnvironment(providerDir, { PATH: '/bin' });
-    assert.equal(childEnv[RUNTIME_FOLDER_VARIABLE], folder);
+    t.is(childEnv[RUNTIME_FOLDER_VARIABLE], folder);
   }
-  assert.equal((await readdir(providerDir)).length, 1);
+  t.is((await readdir(providerDir)).length, 1);
 });
 
-test('one without the part for TensorRT is installed without it', async () => {
+test('one without the part for TensorRT is installed without it', async t => {
   const { 'libonnxruntime_providers_tensorrt.so': _, ...others } = LIBRARIES;
   const { folder } = await installWheel(wheelFile(VERSION, others));
-  assert.ok(!(await readdir(folder)).includes('libonnxruntime_providers_tensorrt.so'));
+  t.false((await readdir(folder)).includes('libonnxruntime_providers_tensorrt.so'));
 });
 
-test('a failed installation leaves the one before; an altered one is not used', async () => {
+test('a failed installation leaves the one before; an altered one is not used', async t => {
   const { folder } = await installWheel();
   const bad = wheelFile('1.0.0');
   const other = await write('bad.whl', bad);
-  await refused(install(other, { accepted: [sha256(bad)] }), /is version 1\.0\.0/);
-  assert.equal((await readInstalled(providerDir, { hashed: true })).state, 'installed');
+  await refused(t, install(other, { accepted: [sha256(bad)] }), /is version 1\.0\.0/);
+  t.is((await readInstalled(providerDir, { hashed: true })).state, 'installed');
   const library = path.join(folder, CUDA);
   const bytes = await readFile(library);
   bytes[bytes.length - 1] = 1;
   await writeFile(library, bytes);
   const altered = await readInstalled(providerDir, { hashed: true });
-  assert.match(altered.state === 'unusable' ? altered.reason : '', /altered lib\w+_cuda\.so/);
+  t.regex(altered.state === 'unusable' ? altered.reason : '', /altered lib\w+_cuda\.so/);
   await truncate(library, 10);
   const { childEnv, installed } = await readEngineEnvironment(providerDir, { PATH: '/bin' });
-  assert.equal(installed.state, 'unusable');
-  assert.deepEqual(childEnv, { PATH: '/bin' });
+  t.is(installed.state, 'unusable');
+  t.deepEqual(childEnv, { PATH: '/bin' });
 });
 
-test('a record that is none makes no provider', async () => {
+test('a record that is none makes no provider', async t => {
   const { folder } = await installWheel();
   for (const text of ['', 'null', '{}', '{"runtimeVersion": "0.0.1"}', '[1]']) {
     await writeFile(path.join(folder, 'installed.json'), text);
-    assert.equal((await readInstalled(providerDir, { hashed: false })).state, 'unusable', text);
+    t.is((await readInstalled(providerDir, { hashed: false })).state, 'unusable', text);
   }
 });
 
@@ -182,45 +196,45 @@ async function installBeside(libraryFolders: readonly string[], ldLibraryPath?: 
   return { recorded: record.libraryFolders, found };
 }
 
-test('libraries are found where the linker will look, recorded, and named where they are not', async () => {
+test('libraries are found where the linker will look, recorded, and named where they are not', async t => {
   const given = path.join(root, 'python/nvidia/cublas/lib');
   await write('python/nvidia/cublas/lib/libcublas.so.13', Buffer.from(''));
   await write('driver/libcuda.so.1', Buffer.from(''));
   const ldLibraryPath = path.join(root, 'driver');
   const { recorded, found } = await installBeside([given], ldLibraryPath);
-  assert.deepEqual(recorded, [given]);
+  t.deepEqual(recorded, [given]);
   const folderOf = (name: string) => {
     const at = found.get(name)?.path;
     return at && path.dirname(at);
   };
-  assert.deepEqual(
+  t.deepEqual(
     ['libcublas.so.13', 'libcuda.so.1', 'libcurand.so.10', 'libcudnn.so.9'].map(folderOf),
     [given, ldLibraryPath, undefined, undefined],
   );
-  assert.equal(found.get('libcudnn.so.9')?.neededBy, CUDA);
+  t.is(found.get('libcudnn.so.9')?.neededBy, CUDA);
   const { childEnv } = await readEngineEnvironment(providerDir, { LD_LIBRARY_PATH: ldLibraryPath });
-  assert.equal(childEnv.LD_LIBRARY_PATH, `${ldLibraryPath}:${given}`);
+  t.is(childEnv.LD_LIBRARY_PATH, `${ldLibraryPath}:${given}`);
 });
 
-test('a driver of CUDA’s own packages is not put before the host’s', async () => {
+test('a driver of CUDA’s own packages is not put before the host’s', async t => {
   await write('cuda/lib/libcublas.so.13', Buffer.from(''));
   await write('cuda/compat/libcuda.so.1', Buffer.from(''));
   await write('driver/libcuda.so.1', Buffer.from(''));
   const further = await foldersBelow(path.join(root, 'cuda'));
-  assert.equal(further.length, 2);
+  t.is(further.length, 2);
   const { recorded } = await installBeside(further);
-  assert.deepEqual(recorded, [path.join(root, 'cuda/lib')]);
+  t.deepEqual(recorded, [path.join(root, 'cuda/lib')]);
   const search = { ldLibraryPath: path.join(root, 'driver'), further };
   const driver = (await findLibraries(CUDA, search)).find(({ name }) => name === 'libcuda.so.1');
-  assert.equal(driver?.path, path.join(root, 'driver/libcuda.so.1'));
+  t.is(driver?.path, path.join(root, 'driver/libcuda.so.1'));
 });
 
-test('the parts that cuDNN opens once it runs are looked for too, and NVRTC with them', async () => {
+test('the parts that cuDNN opens once it runs are looked for too, and NVRTC with them', async t => {
   const files = ['cudnn/libcudnn.so.9', 'cudnn/libcudnn_graph.so.9', 'nvrtc/libnvrtc.so.13'];
   for (const name of files) await write(name, Buffer.from(''));
   const folders = ['cudnn', 'nvrtc'].map(name => path.join(root, name));
   const { recorded, found } = await installBeside(folders);
-  assert.deepEqual(recorded, folders);
+  t.deepEqual(recorded, folders);
   const graph = 'libcudnn_graph.so.9';
   for (const [name, neededBy, place] of [
     ['libnvrtc.so.13', graph, path.join(root, 'nvrtc/libnvrtc.so.13')],
@@ -228,27 +242,27 @@ test('the parts that cuDNN opens once it runs are looked for too, and NVRTC with
     ['libcudnn_engines_precompiled.so.9', graph, undefined],
     ['libcudnn_heuristic.so.9', graph, undefined],
   ] as const) {
-    assert.deepEqual(found.get(name), { name, path: place, neededBy, opened: true });
+    t.deepEqual(found.get(name), { name, path: place, neededBy, opened: true });
   }
-  assert.equal(found.get('libcudnn.so.9')?.opened, false);
+  t.false(found.get('libcudnn.so.9')?.opened);
 });
 
-test('an archive that changes after it was accepted is refused', async () => {
+test('an archive that changes after it was accepted is refused', async t => {
   const file = await write('own.whl', wheelFile(VERSION));
   const source = await openPackageSource(file);
   await write('own.whl', wheelFile(VERSION, { ...LIBRARIES, [CUDA]: elfFile('evil') }));
   const folder = await mkdtemp(path.join(root, 'copy-'));
-  await refused(source.copyTo(folder), /^own\.whl changed while it was read$/);
+  await refused(t, source.copyTo(folder), /^own\.whl changed while it was read$/);
 });
 
-test('a disk that is full is called so, not a damaged package', async () => {
+test('a disk that is full is called so, not a damaged package', async t => {
   const source = await openPackageSource(await write('own.whl', wheelFile(VERSION)));
   const folder = await mkdtemp(path.join(root, 'copy-'));
   await symlink('/dev/full', path.join(folder, CUDA));
-  await assert.rejects(source.copyTo(folder), { code: 'ENOSPC' });
+  await t.throwsAsync(source.copyTo(folder), { code: 'ENOSPC' });
 });
 
-test('what killed installations left is removed, and one that runs is left alone', async () => {
+test('what killed installations left is removed, and one that runs is left alone', async t => {
   const { folder } = await installWheel();
   const [killed, running] = ['.partial-2-abcd', '.partial-4-abcd'].map(name => folder + name);
   for (const left of [killed, running]) {
@@ -257,15 +271,15 @@ test('what killed installations left is removed, and one that runs is left alone
   const longAgo = new Date(Date.now() - 7_200_000);
   await utimes(killed ?? '', longAgo, longAgo);
   // Whatever comes of this one.
-  await refused(install(path.join(root, 'absent.whl')), /there is nothing at/);
-  assert.equal((await readInstalled(providerDir, { hashed: true })).state, 'installed');
-  assert.deepEqual(
+  await refused(t, install(path.join(root, 'absent.whl')), /there is nothing at/);
+  t.is((await readInstalled(providerDir, { hashed: true })).state, 'installed');
+  t.deepEqual(
     (await readdir(providerDir)).sort(),
     [folder, running].map(left => path.basename(left ?? '')),
   );
 });
 
-test('folders that are shut and links to themselves are passed over, as the linker does', async () => {
+test('folders that are shut and links to themselves are passed over, as the linker does', async t => {
   const library = 'libcublas.so.13';
   const folders = ['shut', 'looping', 'open'].map(name => path.join(root, name));
   const [shut = '', looping = '', open = ''] = folders;
@@ -279,10 +293,10 @@ test('folders that are shut and links to themselves are passed over, as the link
   const isRoot = process.getuid?.() === 0;
   const search = { ldLibraryPath: undefined, further: isRoot ? folders.slice(1) : folders };
   const found = (await findLibraries(CUDA, search)).find(({ name }) => name === library);
-  assert.equal(found?.path, path.join(open, library));
-  assert.deepEqual(await foldersBelow(looping), [looping]);
+  t.is(found?.path, path.join(open, library));
+  t.deepEqual(await foldersBelow(looping), [looping]);
   const itself = path.join(looping, 'again');
-  await assert.rejects(foldersBelow(itself), error => {
+  await rejectsWith(t, foldersBelow(itself), error => {
     return error instanceof ModelError && /its links lead back/.test(error.message);
   });
   await chmod(shut, 0o700);

@@ -1,6 +1,5 @@
 /** A plan that holds one model at several sizes: no engine of it hides another. */
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { Registry } from 'prom-client';
 import { Admission } from '../../src/admission.ts';
 import { registerGauges } from '../../src/metrics.ts';
@@ -67,7 +66,7 @@ async function readAll() {
   return { registry, read };
 }
 
-test('each engine of a model is a series of its own, with its own number', async () => {
+test('each engine of a model is a series of its own, with its own number', async t => {
   const { read } = await readAll();
   const factors = {
     engines: 1,
@@ -83,11 +82,11 @@ test('each engine of a model is a series of its own, with its own number', async
   for (const [name, factor] of Object.entries(factors)) {
     const values = (await read(name)).map(({ labels, value }) => ({ labels, value }));
     const expected = LABELS.map((labels, index) => ({ labels, value: factor * (index + 1) }));
-    assert.deepEqual(values, expected, name);
+    t.deepEqual(values, expected, name);
   }
 });
 
-test('so are the ends of runs and engines, their memory and their precision', async () => {
+test('so are the ends of runs and engines, their memory and their precision', async t => {
   const { read } = await readAll();
   const cases = [
     ['engine_runs_total', 'outcome', 'lost', [100, 200, 300]],
@@ -99,21 +98,21 @@ test('so are the ends of runs and engines, their memory and their precision', as
   for (const [name, label, wanted, numbers] of cases) {
     const values = (await read(name)).filter(({ labels }) => labels[label] === wanted);
     const more = { [label]: wanted };
-    assert.deepEqual(
+    t.deepEqual(
       values.map(({ labels, value }) => ({ labels, value })),
       LABELS.map((labels, index) => ({ labels: { ...labels, ...more }, value: numbers[index] })),
       name,
     );
   }
-  assert.equal((await read('info')).length, LABELS.length);
+  t.is((await read('info')).length, LABELS.length);
 });
 
-test('no metric of models leaves out what tells them apart', async () => {
+test('no metric of models leaves out what tells them apart', async t => {
   const { registry } = await readAll();
   for (const metric of await registry.getMetricsAsArray()) {
     const { labelNames = [] } = metric as { labelNames?: string[] };
     if (!labelNames.includes('model')) continue;
-    assert.deepEqual(
+    t.deepEqual(
       ['input_size', 'role'].filter(label => !labelNames.includes(label)),
       [],
       metric.name,

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { type TestContext, test } from 'node:test';
+import test, { type ExecutionContext } from 'ava';
 import '../../../test/support/tiny-plan-hook.ts';
 import { encodeTinyModel } from '../../../test/support/tiny-model.ts';
 import { outlineOf } from '../../../test/support/tiny-plan.ts';
@@ -27,7 +27,7 @@ interface HostOptions {
   readonly answered?: boolean;
 }
 
-async function open(context: TestContext, options: HostOptions) {
+async function open(context: ExecutionContext, options: HostOptions) {
   const { env = {}, faults = [], smi, answered = true } = options;
   const host = await openGpuHost(context, GPUS);
   await host.fault(...faults);
@@ -39,7 +39,7 @@ async function open(context: TestContext, options: HostOptions) {
   if (answered) await recordAnswer(config.modelSettings.modelDir);
   const { log, lines } = collectLog();
   const opened: OpenedPool[] = [];
-  context.after(() => Promise.all(opened.map(({ pool }) => pool.close(0))));
+  context.teardown(() => Promise.all(opened.map(({ pool }) => pool.close(0))));
   const ending = new AbortController().signal;
   const fail = (error: Error) => assert.fail(error);
   const parts = { config, log, outline: await outlineOf(), ending, opened, fail };
@@ -55,61 +55,61 @@ async function recordAnswer(folder: string): Promise<void> {
   await writeFile(file, JSON.stringify(record));
 }
 
-test('a node with fewer engines than GPUs starts on those that are up, and has no others', async context => {
-  const { pools, lines } = await open(context, {
+test('a node with fewer engines than GPUs starts on those that are up, and has no others', async t => {
+  const { pools, lines } = await open(t, {
     env: { MATTING_ENGINES: '1' },
     faults: [`load GPU-two ${BOOM}`],
   });
   const { devices, provider, plan, admission } = await pools;
-  assert.equal(provider.selected, 'cuda');
-  assert.deepEqual(
+  t.is(provider.selected, 'cuda');
+  t.deepEqual(
     devices.map(({ facts }) => facts.id),
     ['GPU-one'],
   );
-  assert.equal(plan.runs[0]?.engines.snapshot().enginesReady, 1);
+  t.is(plan.runs[0]?.engines.snapshot().enginesReady, 1);
   // The GPU that has no engine takes no place away.
-  assert.equal(admission.snapshot().imagesMax, 2);
+  t.is(admission.snapshot().imagesMax, 2);
   const messages = lines.map(({ msg }) => msg);
-  assert.ok(messages.includes('GPU is left out'));
-  assert.ok(!messages.includes('GPU is out: its engines end'));
+  t.true(messages.includes('GPU is left out'));
+  t.false(messages.includes('GPU is out: its engines end'));
 });
 
-test('with a GPU out the node takes less images, by the engines that were there', async context => {
-  const { pools } = await open(context, {
+test('with a GPU out the node takes less images, by the engines that were there', async t => {
+  const { pools } = await open(t, {
     env: { MATTING_ENGINES: '3', MATTING_PICTURE_WORKERS: '5' },
   });
   const { devices, admission } = await pools;
   const share = () => admission.snapshot().imagesMax / 6;
-  assert.equal(share(), 1);
+  t.is(share(), 1);
   // Two of the three are on the first.
   devices[0]?.lose('it is gone');
-  assert.equal(share(), 1 / 3);
+  t.is(share(), 1 / 3);
 });
 
-test('auto falls to the CPU where a model cannot be checked, and says why', async context => {
-  const { pools, lines } = await open(context, { answered: false });
+test('auto falls to the CPU where a model cannot be checked, and says why', async t => {
+  const { pools, lines } = await open(t, { answered: false });
   const { provider, devices } = await pools;
-  assert.deepEqual([provider.requested, provider.selected, devices.length], ['auto', 'cpu', 0]);
-  assert.match(provider.fallbacks[0]?.reason ?? '', /there is no answer to hold its own against/);
-  assert.ok(lines.some(({ msg }) => msg === 'provider fell back'));
+  t.deepEqual([provider.requested, provider.selected, devices.length], ['auto', 'cpu', 0]);
+  t.regex(provider.fallbacks[0]?.reason ?? '', /there is no answer to hold its own against/);
+  t.true(lines.some(({ msg }) => msg === 'provider fell back'));
 });
 
-test('with named GPUs auto does not fall to the CPU', async context => {
-  const { pools } = await open(context, {
+test('with named GPUs auto does not fall to the CPU', async t => {
+  const { pools } = await open(t, {
     env: { MATTING_GPU_DEVICES: 'GPU-one,GPU-two' },
     faults: [`model GPU-one ${BOOM}`],
     answered: false,
   });
-  await assert.rejects(pools, ExecutionProviderError);
+  await t.throwsAsync(pools, { instanceOf: ExecutionProviderError });
 });
 
-test('a driver that does not list its GPUs is told of, and what it has is checked at every start', async context => {
-  const failed = await open(context, { smi: 'echo "Failed to initialize NVML" >&2; exit 9' });
+test('a driver that does not list its GPUs is told of, and what it has is checked at every start', async t => {
+  const failed = await open(t, { smi: 'echo "Failed to initialize NVML" >&2; exit 9' });
   const { provider } = await failed.pools;
   // No model of these tests can be checked.
-  assert.match(provider.fallbacks[0]?.reason ?? '', /there is no answer to hold its own against/);
+  t.regex(provider.fallbacks[0]?.reason ?? '', /there is no answer to hold its own against/);
   const line = failed.lines.find(({ msg }) => /cannot be listed/.test(msg));
-  assert.equal(line?.reason, 'Failed to initialize NVML');
+  t.is(line?.reason, 'Failed to initialize NVML');
   const [first] = GPUS;
   const passedOver = 'Unable to determine the device handle for GPU1: Unknown Error';
   for (const [reason, code] of [
@@ -117,9 +117,9 @@ test('a driver that does not list its GPUs is told of, and what it has is checke
     [passedOver, 0],
   ] as const) {
     const smi = `echo '${first && smiRow(first)}'; echo '${reason}' >&2; exit ${code}`;
-    const partly = await open(context, { smi });
-    assert.equal((await partly.pools).devices.length, 1);
+    const partly = await open(t, { smi });
+    t.is((await partly.pools).devices.length, 1);
     const partial = partly.lines.find(({ msg }) => msg === 'not every GPU can be listed');
-    assert.equal(partial?.reason, reason);
+    t.is(partial?.reason, reason);
   }
 });

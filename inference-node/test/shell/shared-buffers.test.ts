@@ -3,8 +3,8 @@
  * memory: each matte is its own picture's, whatever becomes of the others.
  */
 import assert from 'node:assert/strict';
-import { type TestContext, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import sharp from 'sharp';
 import { at } from '../../../test/support/at.ts';
@@ -14,6 +14,8 @@ import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../../src/picture/pool/open-picture-pool.ts';
 import { type ImageOrder, type ImageResult, Pipeline } from '../../src/pipeline.ts';
 import { BufferPool } from '../../src/process/buffer-pool.ts';
+
+const test = ava.serial;
 
 /** The model's side, pixels: its pictures and mattes are large enough to be kept. */
 const SIDE = 256;
@@ -44,17 +46,17 @@ class CountedBuffers extends BufferPool {
   }
 }
 
-async function openNode(t: TestContext) {
+async function openNode(t: ExecutionContext) {
   const folder = await temporaryFolder(t);
   const buffers = new CountedBuffers();
   const childEnv = { PATH: process.env.PATH ?? '' };
   const size = { width: SIDE, height: SIDE };
   const model = await writeTinyModel(folder, { kind: 'mean', ...size, batches: [2] });
   const pictures = await openPicturePool({ workers: 3, childEnv, log, buffers });
-  t.after(() => pictures.close(0));
+  t.teardown(() => pictures.close(0));
   const pool = { engines: 2, threadsPerEngine: 1, childEnv, log, buffers };
   const engines = openEnginePool({ model, ...pool });
-  t.after(() => engines.close(0));
+  t.teardown(() => engines.close(0));
   await engines.ready();
   const plan = { name: 'tiny', runs: [{ model, engines, role: 'subject' as const }] };
   return { buffers, pictures, engines, plan, pipeline: new Pipeline(pictures) };
@@ -106,7 +108,7 @@ test('each matte is of its own picture, beside callers that go and children that
           .raw()
           .toBuffer();
         const wrong = mask.findIndex(level => Math.abs(level - brightness) > 1);
-        assert.equal(wrong, -1, `image ${n} at ${wrong}: ${mask[wrong]}, not ${brightness}`);
+        t.is(wrong, -1, `image ${n} at ${wrong}: ${mask[wrong]}, not ${brightness}`);
         cutOut += 1;
       } catch (error) {
         if (error instanceof assert.AssertionError) throw error;
@@ -115,10 +117,10 @@ test('each matte is of its own picture, beside callers that go and children that
     }
   };
   await Promise.all(Array.from({ length: CALLERS }, caller));
-  assert.ok(cutOut >= IMAGES / 2, `${cutOut} cut out, the others: ${ends.join(', ')}`);
+  t.true(cutOut >= IMAGES / 2, `${cutOut} cut out, the others: ${ends.join(', ')}`);
   const lost = ends.filter(end => !/gone|ENGINE_LOST|PICTURE_WORKER_LOST/.test(end));
-  assert.deepEqual(lost, []);
+  t.deepEqual(lost, []);
   // A model input and a matte of each image that ended well, and of no other.
-  assert.equal(buffers.given, 2 * cutOut);
-  assert.ok(buffers.memories.size < buffers.taken / 2, 'memory was used again');
+  t.is(buffers.given, 2 * cutOut);
+  t.true(buffers.memories.size < buffers.taken / 2, 'memory was used again');
 });

@@ -1,11 +1,15 @@
 /** The whole program with an engine that ignores SIGKILL: it ends all the same, and says so. */
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import { mkdtemp } from 'node:fs/promises';
+import path from 'node:path';
+import ava from 'ava';
 import sharp from 'sharp';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { isAlive, stop } from '../support/processes.ts';
 import { type LogLine, startProgram } from './node-program.ts';
+
+const test = ava.serial;
 
 const size = { width: 32, height: 32 };
 const background = { r: 200, g: 200, b: 200 };
@@ -13,15 +17,16 @@ const png = await sharp({ create: { ...size, channels: 3, background } })
   .png()
   .toBuffer();
 
+const home = await temporaryFolder({ teardown: test.after.always });
 let directory: string;
 let node: ChildProcess | undefined;
 let enginePid: number | undefined;
 
-beforeEach(async context => {
-  directory = await temporaryFolder(context);
+test.beforeEach(async () => {
+  directory = await mkdtemp(path.join(home, 'test-'));
 });
 
-afterEach(async () => {
+test.afterEach.always(async () => {
   node?.kill('SIGKILL');
   if (enginePid !== undefined && isAlive(enginePid)) process.kill(enginePid, 'SIGKILL');
 });
@@ -44,28 +49,26 @@ async function openStuckNode(killWaitMaxMs: number) {
   return { child: program.child, caller, ended: program.exited, until: program.until };
 }
 
-describe('a node whose only engine does not die', () => {
-  it('tells the caller, has failed, and ends with 1 without the engine', async () => {
-    const { caller, ended } = await openStuckNode(300);
-    await caller.refused({ code: 'ENGINE_LOST' });
-    const { code, stderr, lines } = await ended;
-    assert.equal(code, 1);
-    const said = `process ${enginePid} of engine 0 was killed and does not die`;
-    assert.equal(stderr, `inference node: ${said}\n`);
-    assert.ok(lines.some(({ msg, state }) => msg === 'state' && state === 'failed'));
-    requireLeftBehind(lines);
-  });
+test('tells the caller, has failed, and ends with 1 without the engine', async t => {
+  const { caller, ended } = await openStuckNode(300);
+  await caller.refused({ code: 'ENGINE_LOST' });
+  const { code, stderr, lines } = await ended;
+  t.is(code, 1);
+  const said = `process ${enginePid} of engine 0 was killed and does not die`;
+  t.is(stderr, `inference node: ${said}\n`);
+  t.true(lines.some(({ msg, state }) => msg === 'state' && state === 'failed'));
+  requireLeftBehind(lines);
+});
 
-  it('ends when it is told to, before anybody knows', async () => {
-    const { child, caller, ended, until } = await openStuckNode(3_600_000);
-    await until('engine lost');
-    // To hurry.
-    child.disconnect();
-    await caller.ended;
-    const { code, lines } = await ended;
-    assert.equal(code, 0);
-    requireLeftBehind(lines);
-  });
+test('ends when it is told to, before anybody knows', async t => {
+  const { child, caller, ended, until } = await openStuckNode(3_600_000);
+  await until('engine lost');
+  // To hurry.
+  child.disconnect();
+  await caller.ended;
+  const { code, lines } = await ended;
+  t.is(code, 0);
+  requireLeftBehind(lines);
 });
 
 function requireLeftBehind(lines: readonly LogLine[]): void {

@@ -6,7 +6,9 @@ import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import fs, { readFile, rm, writeFile } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
-import { type TestContext, test } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
+import sinon from 'sinon';
+import { rejectsWith } from '../../../test/support/throws.ts';
 import { encodeTinyModel } from '../../../test/support/tiny-model.ts';
 import { type Config, loadConfig } from '../../src/config.ts';
 import { answerOnce, createAnswering } from '../../src/engine/choice/answer-picture.ts';
@@ -30,10 +32,12 @@ import { collectLog, gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts
 import { createModel } from '../engine/pool/pool-harness.ts';
 import { sha256 } from '../models/weights/fake-registry.ts';
 
+const test = ava.serial;
+
 const BOOM = 'CUDA failure 700: an illegal memory access was encountered';
 const GPU = new GpuDevice(gpuFacts('one'));
 
-async function begin(context: TestContext, batchMax: number, kind: 'red' | 'paced') {
+async function begin(context: ExecutionContext, batchMax: number, kind: 'red' | 'paced') {
   const host = await openGpuHost(context, [GPU.facts]);
   const model = await createModel(context, kind === 'red' ? { kind } : { kind, tripsMax: 1 });
   const { log } = collectLog();
@@ -60,36 +64,36 @@ async function machinesOf({ path }: PreparedModel): Promise<string[]> {
   return JSON.parse(await readFile(answerRecordPath(path), 'utf8')).machines;
 }
 
-test('one, which is the default: the plan as it is, and nothing runs', async context => {
-  const { onCpu, onGpu, plan, model } = await begin(context, loadConfig({}).batchMax, 'red');
-  assert.equal(await prepareAsked(onCpu, plan), plan);
-  assert.equal(await prepareAsked(onGpu, plan), plan);
-  assert.equal(existsSync(batchPath(model.path, 2)), false);
-  assert.equal(existsSync(answerRecordPath(model.path)), false);
+test('one, which is the default: the plan as it is, and nothing runs', async t => {
+  const { onCpu, onGpu, plan, model } = await begin(t, loadConfig({}).batchMax, 'red');
+  t.is(await prepareAsked(onCpu, plan), plan);
+  t.is(await prepareAsked(onGpu, plan), plan);
+  t.false(existsSync(batchPath(model.path, 2)));
+  t.false(existsSync(answerRecordPath(model.path)));
 });
 
-test('a number: graphs up to it, checked once on this machine', async context => {
-  const { onCpu, plan, model } = await begin(context, 4, 'red');
+test('a number: graphs up to it, checked once on this machine', async t => {
+  const { onCpu, plan, model } = await begin(t, 4, 'red');
   const prepared = await prepareAsked(onCpu, plan);
-  assert.deepEqual(imagesOf(prepared), [2, 4]);
+  t.deepEqual(imagesOf(prepared), [2, 4]);
   const machines = await machinesOf(model);
-  assert.equal(machines.length, 1);
-  assert.match(machines[0] ?? '', /, 4 images at once$/);
+  t.is(machines.length, 1);
+  t.regex(machines[0] ?? '', /, 4 images at once$/);
   // Remembered: an engine that could not load would say so.
   const broken = { ...onCpu, engineEnv: { NODE_OPTIONS: '--import=/nowhere' } };
-  assert.deepEqual(imagesOf(await prepareAsked(broken, plan)), [2, 4]);
+  t.deepEqual(imagesOf(await prepareAsked(broken, plan)), [2, 4]);
 });
 
-test('a model that may mix images is refused by the variable’s name', async context => {
-  const { onCpu, plan } = await begin(context, 2, 'paced');
-  await assert.rejects(prepareAsked(onCpu, plan), {
+test('a model that may mix images is refused by the variable’s name', async t => {
+  const { onCpu, plan } = await begin(t, 2, 'paced');
+  await t.throwsAsync(prepareAsked(onCpu, plan), {
     name: 'ModelError',
     message: /tiny-paced.*which cannot be prepared|MATTING_BATCH_MAX/,
   });
 });
 
-test('images that get another matte together than alone are found', async context => {
-  const { onCpu, plan, model } = await begin(context, 2, 'red');
+test('images that get another matte together than alone are found', async t => {
+  const { onCpu, plan, model } = await begin(t, 2, 'red');
   const [{ model: prepared }] = (await prepareAsked(onCpu, plan)).models as [Plan['models'][0]];
   const [two] = prepared.batches ?? [];
   assert.ok(two !== undefined);
@@ -98,39 +102,36 @@ test('images that get another matte together than alone are found', async contex
   const wrong = { ...prepared, batches: [{ ...two, sha256: sha256(mean) }] };
   await writeFile(answerRecordPath(model.path), 'damaged');
   const reason = await wrongTogether(onCpu, planOf(wrong), undefined);
-  assert.match(
-    reason ?? '',
-    /tiny-red in fp32: image 1 of 2 has another matte than alone: it differs/,
-  );
+  t.regex(reason ?? '', /tiny-red in fp32: image 1 of 2 has another matte than alone: it differs/);
   // What was seen before says nothing about a GPU that was out.
   await rm(answerRecordPath(model.path));
   await prepareAsked(onCpu, plan);
   await writeFile(two.path, mean);
-  assert.equal(await wrongTogether(onCpu, planOf(wrong), undefined), undefined);
-  assert.equal(await wrongTogether(onCpu, planOf(wrong), undefined, 'afresh'), reason);
+  t.is(await wrongTogether(onCpu, planOf(wrong), undefined), undefined);
+  t.is(await wrongTogether(onCpu, planOf(wrong), undefined, 'afresh'), reason);
 });
 
-test('on a GPU a number is strict, and says what went wrong', async context => {
-  const { onGpu, plan, host } = await begin(context, 2, 'red');
+test('on a GPU a number is strict, and says what went wrong', async t => {
+  const { onGpu, plan, host } = await begin(t, 2, 'red');
   await host.fault(`run GPU-one ${BOOM}`);
-  await assert.rejects(prepareAsked(onGpu, plan), {
+  await rejectsWith(t, prepareAsked(onGpu, plan), {
     name: 'ExecutionProviderError',
     reason: /not run with several images at once: CUDA failure 700.* \(MATTING_BATCH_MAX=2\)$/,
   });
 });
 
-test('GPUs of one kind are checked once, also where nothing can be remembered', async context => {
-  const { onGpu, plan, model, host } = await begin(context, 2, 'red');
+test('GPUs of one kind are checked once, also where nothing can be remembered', async t => {
+  const { onGpu, plan, model, host } = await begin(t, 2, 'red');
   await prepareAsked(onGpu, plan);
   await rm(answerRecordPath(model.path));
-  const { rename } = fs;
-  context.mock.method(fs, 'rename', async (from: string, to: string) => {
-    if (to !== answerRecordPath(model.path)) return await rename(from, to);
-    throw Object.assign(new Error('only read'), { code: 'EROFS' });
-  });
+  const renaming = sinon.stub(fs, 'rename');
+  renaming.callThrough();
+  renaming
+    .withArgs(sinon.match.any, answerRecordPath(model.path))
+    .rejects(Object.assign(new Error('only read'), { code: 'EROFS' }));
   syncBuiltinESMExports();
-  context.after(() => {
-    context.mock.restoreAll();
+  t.teardown(() => {
+    renaming.restore();
     syncBuiltinESMExports();
   });
   // One of another kind is checked, and found wrong; the second of the first kind is not.
@@ -138,24 +139,26 @@ test('GPUs of one kind are checked once, also where nothing can be remembered', 
   const [same, other] = [{}, { name: 'another GPU' }].map(
     facts => new GpuDevice(gpuFacts('two', facts)),
   ) as [GpuDevice, GpuDevice];
-  assert.deepEqual(imagesOf(await prepareAsked({ ...onGpu, devices: [GPU, same] }, plan)), [2]);
-  await assert.rejects(prepareAsked({ ...onGpu, devices: [GPU, other] }, plan), /failure 700/);
-  assert.equal(existsSync(answerRecordPath(model.path)), false);
+  t.deepEqual(imagesOf(await prepareAsked({ ...onGpu, devices: [GPU, same] }, plan)), [2]);
+  await t.throwsAsync(prepareAsked({ ...onGpu, devices: [GPU, other] }, plan), {
+    message: /failure 700/,
+  });
+  t.false(existsSync(answerRecordPath(model.path)));
 });
 
-test('one picture is answered by the graph for one alone, whatever others there are', async context => {
-  const { model, host } = await begin(context, 1, 'red');
+test('one picture is answered by the graph for one alone, whatever others there are', async t => {
+  const { model, host } = await begin(t, 1, 'red');
   const batches = [{ images: 2, path: '/nowhere', sha256: '' }];
   const rgb = new Uint8Array(3 * model.inputWidth * model.inputHeight).fill(100);
   const { answer } = createAnswering({ childEnv: {}, threads: 1 });
   for (const run of [answer, answerOnce({ childEnv: host.childEnv, threads: 1 })]) {
     const alpha = await run({ ...model, batches }, rgb);
-    assert.ok(alpha.every(value => value === 100));
+    t.true(alpha.every(value => value === 100));
   }
 });
 
-test('where no engine with graphs for several images loads, the error names the variable', async context => {
-  const { model } = await begin(context, 1, 'red');
+test('where no engine with graphs for several images loads, the error names the variable', async t => {
+  const { model } = await begin(t, 1, 'red');
   const graphs = [2, 4].map(images => ({ images, path: '/nowhere', sha256: '' }));
   const open = (batches: PreparedModel['batches']) => {
     const timing = { respawnDelaysMs: [0] as const };
@@ -163,30 +166,30 @@ test('where no engine with graphs for several images loads, the error names the 
       model: { ...model, path: batches ? model.path : '/nowhere', ...(batches && { batches }) },
       ...{ engines: 1, threadsPerEngine: 1, childEnv: {}, log: collectLog().log, timing },
     });
-    context.after(() => engines.close(0));
+    t.teardown(() => engines.close(0));
     return namingSettings(engines.ready(), { ...model, ...(batches && { batches }) }, 1);
   };
-  await assert.rejects(
-    open(graphs),
-    /tiny-red.* \(with graphs for up to 4 images at once: MATTING_BATCH_MAX=1 does without\)$/,
-  );
-  await assert.rejects(open(undefined), /tiny-red(?!.*MATTING_BATCH_MAX)/);
+  await t.throwsAsync(open(graphs), {
+    message:
+      /tiny-red.* \(with graphs for up to 4 images at once: MATTING_BATCH_MAX=1 does without\)$/,
+  });
+  await t.throwsAsync(open(undefined), { message: /tiny-red(?!.*MATTING_BATCH_MAX)/ });
 });
 
-test('where the memory holds no engine beside the others, the error names the variable', async context => {
-  const { model } = await begin(context, 1, 'red');
+test('where the memory holds no engine beside the others, the error names the variable', async t => {
+  const { model } = await begin(t, 1, 'red');
   const failing = (why: string, engines: number) =>
     namingSettings(Promise.reject(new Error(why)), model, engines);
   const full = 'model red does not run on cuda: CUDA failure 2: out of memory';
   const advice = '(with 3 engines of each model on a GPU: MATTING_ENGINES takes fewer)';
-  await assert.rejects(failing(full, 3), { message: `${full} ${advice}` });
-  await assert.rejects(failing(full, 1), { message: full });
-  await assert.rejects(failing(BOOM, 3), { message: BOOM });
+  await t.throwsAsync(failing(full, 3), { message: `${full} ${advice}` });
+  await t.throwsAsync(failing(full, 1), { message: full });
+  await t.throwsAsync(failing(BOOM, 3), { message: BOOM });
 });
 
 /** GPUs of kinds that were seen before and answered rightly, but for those called `a new GPU`. */
 async function beginOnGpus(
-  context: TestContext,
+  context: ExecutionContext,
   devices: readonly GpuDevice[],
   config: Partial<Config> = {},
 ) {
@@ -223,78 +226,75 @@ function newGpu(letter: string): GpuDevice {
 
 const idsOf = (placed: readonly GpuDevice[] | undefined) => placed?.map(({ facts }) => facts.id);
 
-test('a kind of GPU on which a model fails goes out, with a line; the others serve', async context => {
+test('a kind of GPU on which a model fails goes out, with a line; the others serve', async t => {
   const [one, two] = [gpu('one'), newGpu('two')];
-  const { start, plan, host, lines } = await beginOnGpus(context, [one, two]);
+  const { start, plan, host, lines } = await beginOnGpus(t, [one, two]);
   await host.fault(`model GPU-two ${BOOM}`);
-  assert.equal(await checkAnswers(start, plan), undefined);
+  t.is(await checkAnswers(start, plan), undefined);
   const reason = `tiny-red in fp32: it does not run: ${BOOM}`;
-  assert.deepEqual([one.outReason, two.outReason], [undefined, reason]);
+  t.deepEqual([one.outReason, two.outReason], [undefined, reason]);
   const [line] = lines;
-  assert.deepEqual([line?.msg, line?.gpu, line?.reason], ['GPU is left out', 'GPU-two', reason]);
+  t.deepEqual([line?.msg, line?.gpu, line?.reason], ['GPU is left out', 'GPU-two', reason]);
 });
 
-test('without another GPU there is a reason; a GPU that was named is never left out', async context => {
+test('without another GPU there is a reason; a GPU that was named is never left out', async t => {
   const two = newGpu('two');
-  const { start, plan, host } = await beginOnGpus(context, [two]);
+  const { start, plan, host } = await beginOnGpus(t, [two]);
   await host.fault(`model GPU-two ${BOOM}`);
-  assert.match((await checkAnswers(start, plan)) ?? '', /it does not run: CUDA failure 700/);
+  t.regex((await checkAnswers(start, plan)) ?? '', /it does not run: CUDA failure 700/);
   const one = gpu('one');
-  const named = await beginOnGpus(context, [one, newGpu('two')], {
+  const named = await beginOnGpus(t, [one, newGpu('two')], {
     gpuDevices: ['GPU-one', 'GPU-two'],
   });
   await named.host.fault(`model GPU-two ${BOOM}`);
-  await assert.rejects(checkAnswers(named.start, named.plan), {
+  await rejectsWith(t, checkAnswers(named.start, named.plan), {
     name: 'ExecutionProviderError',
     reason: /tiny-red in fp32: it does not run/,
   });
 });
 
-test('an answer that cannot be held against another leaves the GPU out, and ends nothing', async context => {
+test('an answer that cannot be held against another leaves the GPU out, and ends nothing', async t => {
   // The model is of no manifest: what it should answer cannot be found out.
   const [one, two] = [gpu('one'), newGpu('two')];
-  const { start, plan } = await beginOnGpus(context, [one, two]);
-  assert.equal(await checkAnswers(start, plan), undefined);
-  assert.match(
-    two.outReason ?? '',
-    /there is no answer to hold its own against: there is no model/,
-  );
+  const { start, plan } = await beginOnGpus(t, [one, two]);
+  t.is(await checkAnswers(start, plan), undefined);
+  t.regex(two.outReason ?? '', /there is no answer to hold its own against: there is no model/);
 });
 
-test('a GPU that was out runs the whole models before it is back, though its kind is known', async context => {
+test('a GPU that was out runs the whole models before it is back, though its kind is known', async t => {
   const one = gpu('one');
-  const { start, plan, host } = await beginOnGpus(context, [one]);
-  assert.equal(await checkAnswers(start, plan), undefined);
+  const { start, plan, host } = await beginOnGpus(t, [one]);
+  t.is(await checkAnswers(start, plan), undefined);
   await host.fault(`model GPU-one ${BOOM}`);
   const reason = `tiny-red in fp32: it does not run: ${BOOM}`;
-  assert.equal(await tryAgain(start, plan, one), reason);
+  t.is(await tryAgain(start, plan, one), reason);
 });
 
-test('a node that ends checks nothing more', async context => {
-  const { start, plan, ending } = await beginOnGpus(context, [gpu('one')]);
+test('a node that ends checks nothing more', async t => {
+  const { start, plan, ending } = await beginOnGpus(t, [gpu('one')]);
   ending.abort(new Error('the node ends'));
-  await assert.rejects(checkAnswers(start, plan), /the node ends/);
+  await t.throwsAsync(checkAnswers(start, plan), { message: /the node ends/ });
 });
 
-test('engines that are too few for every GPU go on those that are up', async context => {
+test('engines that are too few for every GPU go on those that are up', async t => {
   const [small, large] = [gpu('small', 16e9), gpu('large', 80e9)];
   const place = async (engines: number | undefined) => {
-    const { start } = await beginOnGpus(context, [small, large], { engines });
+    const { start } = await beginOnGpus(t, [small, large], { engines });
     return idsOf(placeEngines(start));
   };
-  assert.deepEqual(await place(1), ['GPU-large']);
+  t.deepEqual(await place(1), ['GPU-large']);
   large.lose('it is gone');
-  assert.deepEqual(await place(1), ['GPU-small']);
+  t.deepEqual(await place(1), ['GPU-small']);
   // In proportion: both on the large one, which is out.
-  assert.deepEqual(await place(2), ['GPU-small', 'GPU-small']);
+  t.deepEqual(await place(2), ['GPU-small', 'GPU-small']);
   // Each has some: those of the one that is out wait for it.
   const six = (await place(6)) ?? [];
-  assert.deepEqual([six.length, new Set(six).size], [6, 2]);
-  assert.deepEqual(await place(undefined), ['GPU-small', 'GPU-large']);
+  t.deepEqual([six.length, new Set(six).size], [6, 2]);
+  t.deepEqual(await place(undefined), ['GPU-small', 'GPU-large']);
 });
 
-test('where the driver lists no GPU nothing is placed, and every start checks again', async context => {
-  const { start, plan } = await beginOnGpus(context, []);
-  assert.equal(placeEngines(start), undefined);
-  assert.match((await checkAnswers(start, plan)) ?? '', /there is no model/);
+test('where the driver lists no GPU nothing is placed, and every start checks again', async t => {
+  const { start, plan } = await beginOnGpus(t, []);
+  t.is(placeEngines(start), undefined);
+  t.regex((await checkAnswers(start, plan)) ?? '', /there is no model/);
 });

@@ -1,6 +1,5 @@
 /** The page of a doctor, and what bounds each look. */
-import assert from 'node:assert/strict';
-import { it } from 'node:test';
+import test from 'ava';
 import { failure, jsonOf, look, ok, pageOf, reasonOf, warning } from '../findings.ts';
 
 const FINDINGS = [
@@ -9,8 +8,8 @@ const FINDINGS = [
   failure('nodes', 'none', 'start one'),
 ];
 
-it('a page has a line a finding, its advice below, and the counts at the end', () => {
-  assert.deepEqual(pageOf(FINDINGS), [
+test('a page has a line a finding, its advice below, and the counts at the end', t => {
+  t.deepEqual(pageOf(FINDINGS), [
     'ok       disk      room',
     'warning  database  slow',
     '                   -> look at it',
@@ -20,12 +19,12 @@ it('a page has a line a finding, its advice below, and the counts at the end', (
   ]);
 });
 
-it('what others said begins no line of a page, and says nothing to the terminal', () => {
+test('what others said begins no line of a page, and says nothing to the terminal', t => {
   const lines = pageOf([
     warning('node \u001b[2J', '1.0\nok       nodes\u009b2J', 'see\r\nit'),
     ok('nodes', '3'),
   ]);
-  assert.deepEqual(lines, [
+  t.deepEqual(lines, [
     'warning  node  [2J  1.0 ok       nodes 2J',
     '                    -> see it',
     'ok       nodes      3',
@@ -33,11 +32,11 @@ it('what others said begins no line of a page, and says nothing to the terminal'
   ]);
 });
 
-it('JSON says the same', () => {
+test('JSON says the same', t => {
   const { ok: good, summary, findings } = jsonOf(FINDINGS);
-  assert.equal(good, false);
-  assert.deepEqual(summary, { ok: 1, warnings: 1, failures: 1 });
-  assert.deepEqual(findings[1], {
+  t.false(good);
+  t.deepEqual(summary, { ok: 1, warnings: 1, failures: 1 });
+  t.deepEqual(findings[1], {
     subject: 'database',
     status: 'warning',
     found: 'slow',
@@ -45,16 +44,16 @@ it('JSON says the same', () => {
   });
 });
 
-it('a look that throws, or never answers, is a failure with its advice', async () => {
+test('a look that throws, or never answers, is a failure with its advice', async t => {
   const thrown = await look('a', 'do this', async () => {
     throw new Error('outer', { cause: new Error('line 1\nline 2') });
   });
-  assert.deepEqual(thrown, [failure('a', 'outer: line 1; line 2', 'do this')]);
+  t.deepEqual(thrown, [failure('a', 'outer: line 1; line 2', 'do this')]);
   const hung = await look('b', 'do that', () => new Promise(() => undefined), 20);
-  assert.deepEqual(hung, [failure('b', 'no answer within 0.02 s', 'do that')]);
+  t.deepEqual(hung, [failure('b', 'no answer within 0.02 s', 'do that')]);
 });
 
-it('an error without words is told by its code', () => {
-  assert.equal(reasonOf(Object.assign(new Error(''), { code: 'ECONNREFUSED' })), 'ECONNREFUSED');
-  assert.equal(reasonOf('text'), 'text');
+test('an error without words is told by its code', t => {
+  t.is(reasonOf(Object.assign(new Error(''), { code: 'ECONNREFUSED' })), 'ECONNREFUSED');
+  t.is(reasonOf('text'), 'text');
 });

@@ -1,7 +1,6 @@
 /** What a doctor never prints, and which secrets it calls weak. */
-import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { it } from 'node:test';
+import test from 'ava';
 import { weaknessOf, weaknessOfBytes } from '../secret-strength.ts';
 import { SecretsOut } from '../secrets-out.ts';
 
@@ -19,7 +18,7 @@ const ENV = {
   MATTING_TLS_KEY_FILE: '/etc/matting/key.pem',
 };
 
-it('leaves out every secret of the environment, however it is written', () => {
+test('leaves out every secret of the environment, however it is written', t => {
   const secretsOut = new SecretsOut(ENV, ['the content of a file']);
   const planted = [
     KEY,
@@ -39,37 +38,37 @@ it('leaves out every secret of the environment, however it is written', () => {
   ];
   for (const secret of planted) {
     const text = secretsOut.of(`before ${secret} after`);
-    assert.ok(!text.includes(secret), secret);
-    assert.match(text, /^before .*\[left out\].* after$/);
+    t.false(text.includes(secret), secret);
+    t.regex(text, /^before .*\[left out\].* after$/);
   }
 });
 
-it('leaves everything else as it is', () => {
+test('leaves everything else as it is', t => {
   const text =
     'database.internal:3306 matting standard 8080 /etc/matting/key.pem smtps mail.example';
-  assert.equal(new SecretsOut(ENV).of(text), text);
-  assert.equal(new SecretsOut({}).of(text), text);
+  t.is(new SecretsOut(ENV).of(text), text);
+  t.is(new SecretsOut({}).of(text), text);
 });
 
-it('calls weak what is short, repeats itself, or stands in an example', () => {
+test('calls weak what is short, repeats itself, or stands in an example', t => {
   for (const weak of [
     'aaaaaaaaaaaaaaaaaaaaaaaa',
     'ab'.repeat(32),
     'A-LONG-RANDOM-TOKEN',
     '12345678901234567890',
   ]) {
-    assert.ok(weaknessOf(weak), weak);
-    assert.ok(!weaknessOf(weak)?.includes(weak));
+    t.truthy(weaknessOf(weak), weak);
+    t.true(!weaknessOf(weak)?.includes(weak));
   }
-  assert.ok(weaknessOfBytes(Buffer.alloc(32, 'ab')));
+  t.truthy(weaknessOfBytes(Buffer.alloc(32, 'ab')));
 });
 
-it('finds nothing against what was made at random', () => {
+test('finds nothing against what was made at random', t => {
   for (let times = 0; times < 1000; times += 1) {
     const bytes = randomBytes(32);
-    assert.equal(weaknessOfBytes(bytes), undefined);
-    assert.equal(weaknessOf(bytes.toString('hex')), undefined);
-    assert.equal(weaknessOf(bytes.toString('base64url')), undefined);
-    assert.equal(weaknessOf(randomBytes(24).toString('base64url')), undefined);
+    t.is(weaknessOfBytes(bytes), undefined);
+    t.is(weaknessOf(bytes.toString('hex')), undefined);
+    t.is(weaknessOf(bytes.toString('base64url')), undefined);
+    t.is(weaknessOf(randomBytes(24).toString('base64url')), undefined);
   }
 });

@@ -1,12 +1,13 @@
 /** Certificates that are good, near their end, over, or do not fit together. */
-import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { after, before, it } from 'node:test';
+import ava from 'ava';
 import { TestAuthority } from '../../../test/support/certificates.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import type { TlsSettings } from '../../tls/tls-settings.ts';
 import { tlsFindings } from '../tls-findings.ts';
+
+const test = ava.serial;
 
 const DAY_MS = 86_400_000;
 const NOTHING: TlsSettings = {
@@ -16,11 +17,11 @@ const NOTHING: TlsSettings = {
   serverName: undefined,
 };
 
-const directory = await temporaryFolder({ after });
+const directory = await temporaryFolder({ teardown: test.after.always });
 let settings: TlsSettings;
 const at = (name: string) => path.join(directory, name);
 
-before(async () => {
+test.before(async () => {
   // Its certificates are good for a day.
   const authority = new TestAuthority();
   const { cert, key } = authority.issue('node');
@@ -35,20 +36,20 @@ before(async () => {
 const statuses = async (given: TlsSettings, nowMs?: number) =>
   (await tlsFindings(given, nowMs)).map(({ status }) => status);
 
-it('is ok where no TLS is asked for', async () => {
-  assert.deepEqual(await statuses(NOTHING), ['ok']);
+test('is ok where no TLS is asked for', async t => {
+  t.deepEqual(await statuses(NOTHING), ['ok']);
 });
 
-it('warns a fortnight before the end, and fails behind it', async () => {
-  assert.deepEqual(await statuses(settings, Date.now() - 30 * DAY_MS), ['ok', 'ok']);
-  assert.deepEqual(await statuses(settings), ['warning', 'warning']);
-  assert.deepEqual(await statuses(settings, Date.now() + 2 * DAY_MS), ['failure', 'failure']);
+test('warns a fortnight before the end, and fails behind it', async t => {
+  t.deepEqual(await statuses(settings, Date.now() - 30 * DAY_MS), ['ok', 'ok']);
+  t.deepEqual(await statuses(settings), ['warning', 'warning']);
+  t.deepEqual(await statuses(settings, Date.now() + 2 * DAY_MS), ['failure', 'failure']);
 });
 
-it('fails where files do not fit together, and names the variable', async () => {
+test('fails where files do not fit together, and names the variable', async t => {
   const identity = { certFile: at('cert.pem'), keyFile: at('other.pem') };
   const [finding, ...more] = await tlsFindings({ ...settings, identity });
-  assert.equal(finding?.status, 'failure');
-  assert.match(finding?.found ?? '', /^MATTING_TLS_KEY_FILE: is not the key/);
-  assert.deepEqual(more, []);
+  t.is(finding?.status, 'failure');
+  t.regex(finding?.found ?? '', /^MATTING_TLS_KEY_FILE: is not the key/);
+  t.deepEqual(more, []);
 });

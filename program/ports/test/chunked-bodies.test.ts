@@ -1,10 +1,11 @@
 /** Bodies in chunks of any size, over real sockets: what arrives, and how many chunks may. */
-import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
-import { afterEach, beforeEach, test } from 'node:test';
+import ava from 'ava';
 import { boundChunks, CHUNK_BYTES_MIN, CHUNKS_FREE } from '../http-guard.ts';
+
+const test = ava.serial;
 
 const HEAD = 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
 
@@ -14,7 +15,7 @@ let ended: number;
 let pieces: Buffer[][];
 let read: (request: IncomingMessage) => Promise<Buffer[]>;
 
-beforeEach(async () => {
+test.beforeEach(async () => {
   ended = 0;
   pieces = [];
   read = request => request.toArray();
@@ -33,7 +34,7 @@ beforeEach(async () => {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
 });
-afterEach(() => {
+test.afterEach.always(() => {
   server.closeAllConnections();
   server.close();
 });
@@ -85,20 +86,20 @@ for (const [chunkBytes, bytes] of [
   [16 * 1024 + 1, 500_000],
   [300_000, 1_000_000],
 ] as const) {
-  test(`${bytes} bytes in chunks of ${chunkBytes} arrive as they are`, async () => {
+  test(`${bytes} bytes in chunks of ${chunkBytes} arrive as they are`, async t => {
     const body = counted(bytes);
-    assert.match(await send(coded(cut(body, chunkBytes))), new RegExp(`\r\n\r\n${bytes}$`));
-    assert.deepEqual(Buffer.concat(pieces[0]!), body);
-    assert.equal(ended, 0);
+    t.regex(await send(coded(cut(body, chunkBytes))), new RegExp(`\r\n\r\n${bytes}$`));
+    t.true(Buffer.concat(pieces[0]!).equals(body));
+    t.is(ended, 0);
   });
 }
 
-test('small chunks arrive together', async () => {
+test('small chunks arrive together', async t => {
   await send(coded(cut(counted(CHUNKS_FREE), 1)));
-  assert.ok(pieces[0]!.length < CHUNKS_FREE / 10, `${pieces[0]!.length} pieces`);
+  t.true(pieces[0]!.length < CHUNKS_FREE / 10, `${pieces[0]!.length} pieces`);
 });
 
-test('chunks of every size in turn arrive as they are', async () => {
+test('chunks of every size in turn arrive as they are', async t => {
   const body = counted(2_000_000);
   const chunks: Buffer[] = [];
   const sizes = [1, 40_000, 3, 16_383, 2, 16_384, 1, 1, 70_000];
@@ -108,10 +109,10 @@ test('chunks of every size in turn arrive as they are', async () => {
     at += size;
   }
   await send(coded(chunks));
-  assert.deepEqual(Buffer.concat(pieces[0]!), body);
+  t.true(Buffer.concat(pieces[0]!).equals(body));
 });
 
-test('a body that nobody reads yet is not gathered without end', async () => {
+test('a body that nobody reads yet is not gathered without end', async t => {
   let go: () => void = () => undefined;
   const gate = new Promise<void>(resolve => {
     go = resolve;
@@ -132,26 +133,26 @@ test('a body that nobody reads yet is not gathered without end', async () => {
   while (heldBytes === 0) await new Promise(resolve => setImmediate(resolve));
   go();
   await sent;
-  assert.deepEqual(Buffer.concat(pieces[0]!), body);
-  assert.ok(heldBytes < 512 * 1024, `${heldBytes} bytes were held`);
+  t.true(Buffer.concat(pieces[0]!).equals(body));
+  t.true(heldBytes < 512 * 1024, `${heldBytes} bytes were held`);
 });
 
 for (const chunkBytes of [1, 10, CHUNK_BYTES_MIN / 2]) {
-  test(`more chunks of ${chunkBytes} than bytes are worth end the connection, once`, async () => {
+  test(`more chunks of ${chunkBytes} than bytes are worth end the connection, once`, async t => {
     const answer = await send(coded(cut(counted(10 * CHUNKS_FREE * chunkBytes), chunkBytes)));
-    assert.equal(answer, '');
-    assert.equal(ended, 1);
-    assert.deepEqual(pieces, []);
+    t.is(answer, '');
+    t.is(ended, 1);
+    t.deepEqual(pieces, []);
   });
 }
 
-test('a body with a length is left alone', async () => {
+test('a body with a length is left alone', async t => {
   const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
   const bytes = 10 * CHUNKS_FREE;
   socket.write(`POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${bytes}\r\n\r\n`);
   socket.write(counted(bytes));
   await once(socket, 'data');
   socket.destroy();
-  assert.equal(Buffer.concat(pieces[0]!).length, bytes);
-  assert.equal(ended, 0);
+  t.is(Buffer.concat(pieces[0]!).length, bytes);
+  t.is(ended, 0);
 });

@@ -1,11 +1,12 @@
 /** Who makes room on an HTTP port, over a server whose handler answers when it is told to. */
-import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import net, { type AddressInfo, type Socket } from 'node:net';
-import { afterEach, beforeEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava from 'ava';
 import { PortRoom, type WaitingOwner } from '../http-guard.ts';
+
+const test = ava.serial;
 
 const CONNECTIONS_MAX = 20;
 /** Ends a wait for what never happens. */
@@ -23,7 +24,7 @@ interface Asked {
   readonly response: ServerResponse;
 }
 
-beforeEach(async () => {
+test.beforeEach(async () => {
   crowded = 0;
   server = createServer();
   server.maxConnections = CONNECTIONS_MAX;
@@ -35,7 +36,7 @@ beforeEach(async () => {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
 });
-afterEach(() => {
+test.afterEach.always(() => {
   for (const client of clients.splice(0)) client.destroy();
   server.close();
   server.closeAllConnections();
@@ -75,98 +76,94 @@ async function endedOf(all: readonly Asked[], count: number): Promise<number[]> 
   return all.flatMap((one, index) => (isEnded(one) ? [index] : []));
 }
 
-describe('bodies on their way', () => {
-  it('of the network with most of them go first, its oldest before the others', async () => {
-    const owners = ['a', 'b', 'b', 'b', 'c', 'b', 'd'].map(network => ({ network }));
-    const all: Asked[] = [];
-    for (const owner of owners) all.push(await awaited(owner));
-    assert.deepEqual(await endedOf(all, 3), [1, 2, 3]);
-    assert.equal(room.awaitedBodies, 4);
-    assert.equal(crowded, 3);
-  });
-
-  it('of networks with one each go in the order in which they came', async () => {
-    const all: Asked[] = [];
-    for (const network of 'abcdefg') all.push(await awaited({ network }));
-    assert.deepEqual(await endedOf(all, 3), [0, 1, 2]);
-  });
-
-  it('of an account take no place from strangers, nor theirs from an account', async () => {
-    const all: Asked[] = [];
-    for (let count = 0; count < 4; count += 1) {
-      all.push(await awaited({ network: 'a' }), await awaited({ account: 'one' }));
-    }
-    assert.equal(crowded, 0);
-    all.push(await awaited({ account: 'another' }));
-    assert.deepEqual(await endedOf(all, 1), [1]);
-  });
-
-  it('are not awaited any more once they are whole, answered or gone', async () => {
-    const whole = await awaited({ network: 'a' });
-    whole.client.write('ab');
-    whole.request.resume();
-    await once(whole.request, 'end');
-    assert.equal(room.awaitedBodies, 0);
-    const answered = await awaited({ network: 'a' });
-    answered.response.end();
-    await once(answered.response, 'close');
-    assert.equal(room.awaitedBodies, 0);
-    const gone = await awaited({ network: 'a' });
-    gone.client.resetAndDestroy();
-    while (!gone.request.socket.destroyed) await delay(2);
-    assert.equal(room.awaitedBodies, 0);
-  });
-
-  it('that are whole and unread are never the ones to go', async () => {
-    const whole = await awaited({ network: 'a' });
-    whole.client.write('ab');
-    while (!whole.request.complete) await delay(2);
-    const all = [whole];
-    for (let count = 0; count < 5; count += 1) all.push(await awaited({ network: 'a' }));
-    assert.deepEqual(await endedOf(all, 1), [1]);
-  });
+test('bodies on their way › of the network with most of them go first, its oldest before the others', async t => {
+  const owners = ['a', 'b', 'b', 'b', 'c', 'b', 'd'].map(network => ({ network }));
+  const all: Asked[] = [];
+  for (const owner of owners) all.push(await awaited(owner));
+  t.deepEqual(await endedOf(all, 3), [1, 2, 3]);
+  t.is(room.awaitedBodies, 4);
+  t.is(crowded, 3);
 });
 
-describe('a port with few places left', () => {
-  it('takes that of the stranger who has waited for longest, whatever for', async () => {
-    const silent = await connect();
-    const half = await awaited({ network: '127.0.0.1' });
-    const busy: Asked[] = [];
-    for (let count = 0; count < 13; count += 1) busy.push(await ask('ab'));
-    assert.equal(crowded, 0);
-    const closed = once(silent, 'close');
-    busy.push(await ask('ab'));
-    await closed;
-    busy.push(await ask('ab'));
-    await endedOf([half], 1);
-    // Nobody waits: the places that are left are taken.
-    for (let count = 0; count < 5; count += 1) busy.push(await ask('ab'));
-    assert.equal(crowded, 2);
-    assert.ok(busy.every(({ request }) => !request.socket.destroyed));
-  });
+test('bodies on their way › of networks with one each go in the order in which they came', async t => {
+  const all: Asked[] = [];
+  for (const network of 'abcdefg') all.push(await awaited({ network }));
+  t.deepEqual(await endedOf(all, 3), [0, 1, 2]);
+});
 
-  it('takes them of the network with most that wait, before all others', async () => {
-    const few = await connect('127.1.0.1');
-    const many = [];
-    for (let count = 0; count < 5; count += 1) many.push(await connect('127.1.0.2'));
-    for (let count = 0; count < 9; count += 1) await ask('ab');
-    assert.equal(crowded, 0);
-    for (let count = 0; count < 4; count += 1) {
-      const closed = once(many[count] ?? few, 'close');
-      await ask('ab');
-      await closed;
-    }
-    assert.equal(few.closed, false);
-  });
+test('bodies on their way › of an account take no place from strangers, nor theirs from an account', async t => {
+  const all: Asked[] = [];
+  for (let count = 0; count < 4; count += 1) {
+    all.push(await awaited({ network: 'a' }), await awaited({ account: 'one' }));
+  }
+  t.is(crowded, 0);
+  all.push(await awaited({ account: 'another' }));
+  t.deepEqual(await endedOf(all, 1), [1]);
+});
 
-  it('asks accounts last, and of them the one with most', async () => {
-    const known = [];
-    for (const account of ['one', 'two', 'two']) known.push(await awaited({ account }));
-    const stranger = await awaited({ network: 'a' });
-    const all = [...known, stranger];
-    for (let count = 0; count < 12; count += 1) await ask('ab');
-    assert.deepEqual(await endedOf(all, 1), [3]);
+test('bodies on their way › are not awaited any more once they are whole, answered or gone', async t => {
+  const whole = await awaited({ network: 'a' });
+  whole.client.write('ab');
+  whole.request.resume();
+  await once(whole.request, 'end');
+  t.is(room.awaitedBodies, 0);
+  const answered = await awaited({ network: 'a' });
+  answered.response.end();
+  await once(answered.response, 'close');
+  t.is(room.awaitedBodies, 0);
+  const gone = await awaited({ network: 'a' });
+  gone.client.resetAndDestroy();
+  while (!gone.request.socket.destroyed) await delay(2);
+  t.is(room.awaitedBodies, 0);
+});
+
+test('bodies on their way › that are whole and unread are never the ones to go', async t => {
+  const whole = await awaited({ network: 'a' });
+  whole.client.write('ab');
+  while (!whole.request.complete) await delay(2);
+  const all = [whole];
+  for (let count = 0; count < 5; count += 1) all.push(await awaited({ network: 'a' }));
+  t.deepEqual(await endedOf(all, 1), [1]);
+});
+
+test('a port with few places left › takes that of the stranger who has waited for longest, whatever for', async t => {
+  const silent = await connect();
+  const half = await awaited({ network: '127.0.0.1' });
+  const busy: Asked[] = [];
+  for (let count = 0; count < 13; count += 1) busy.push(await ask('ab'));
+  t.is(crowded, 0);
+  const closed = once(silent, 'close');
+  busy.push(await ask('ab'));
+  await closed;
+  busy.push(await ask('ab'));
+  await endedOf([half], 1);
+  // Nobody waits: the places that are left are taken.
+  for (let count = 0; count < 5; count += 1) busy.push(await ask('ab'));
+  t.is(crowded, 2);
+  t.true(busy.every(({ request }) => !request.socket.destroyed));
+});
+
+test('a port with few places left › takes them of the network with most that wait, before all others', async t => {
+  const few = await connect('127.1.0.1');
+  const many = [];
+  for (let count = 0; count < 5; count += 1) many.push(await connect('127.1.0.2'));
+  for (let count = 0; count < 9; count += 1) await ask('ab');
+  t.is(crowded, 0);
+  for (let count = 0; count < 4; count += 1) {
+    const closed = once(many[count] ?? few, 'close');
     await ask('ab');
-    assert.deepEqual(await endedOf(all, 2), [1, 3]);
-  });
+    await closed;
+  }
+  t.false(few.closed);
+});
+
+test('a port with few places left › asks accounts last, and of them the one with most', async t => {
+  const known = [];
+  for (const account of ['one', 'two', 'two']) known.push(await awaited({ account }));
+  const stranger = await awaited({ network: 'a' });
+  const all = [...known, stranger];
+  for (let count = 0; count < 12; count += 1) await ask('ab');
+  t.deepEqual(await endedOf(all, 1), [3]);
+  await ask('ab');
+  t.deepEqual(await endedOf(all, 2), [1, 3]);
 });

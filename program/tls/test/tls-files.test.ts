@@ -2,17 +2,19 @@
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
-import { rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { connect as connectHttp2 } from 'node:http2';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, it } from 'node:test';
 import { connect, type TLSSocket } from 'node:tls';
 import { Server } from '@grpc/grpc-js';
+import ava from 'ava';
 import { TestAuthority } from '../../../test/support/certificates.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { EnvReader } from '../../env.ts';
 import { TlsFileError, TlsFiles } from '../tls-files.ts';
 import { readTlsSettings, type TlsSettings } from '../tls-settings.ts';
+
+const test = ava.serial;
 
 const NOTHING: TlsSettings = {
   identity: undefined,
@@ -21,12 +23,13 @@ const NOTHING: TlsSettings = {
   serverName: undefined,
 };
 
+const home = await temporaryFolder({ teardown: test.after.always });
 let directory: string;
 const authority = new TestAuthority();
 let lines: { readonly fields: object; readonly message: string }[];
 
-beforeEach(async context => {
-  directory = await temporaryFolder(context);
+test.beforeEach(async () => {
+  directory = await mkdtemp(path.join(home, 'test-'));
   lines = [];
 });
 
@@ -48,150 +51,148 @@ const OWN: TlsSettings = {
   },
 };
 
-describe('MATTING_TLS_*', () => {
-  const problems = (env: Record<string, string>) => {
-    const reader = new EnvReader(env);
-    readTlsSettings(reader);
-    return reader.problems.map(({ variable }) => variable);
-  };
+const problems = (env: Record<string, string>) => {
+  const reader = new EnvReader(env);
+  readTlsSettings(reader);
+  return reader.problems.map(({ variable }) => variable);
+};
 
-  it('belong together', () => {
-    assert.deepEqual(problems({}), []);
-    const cert = { MATTING_TLS_CERT_FILE: '/c' };
-    const key = { MATTING_TLS_KEY_FILE: '/k' };
-    assert.deepEqual(problems(cert), ['MATTING_TLS_KEY_FILE']);
-    assert.deepEqual(problems(key), ['MATTING_TLS_CERT_FILE']);
-    assert.deepEqual(problems({ MATTING_TLS_CLIENT_CA_FILE: '/a' }), ['MATTING_TLS_CERT_FILE']);
-    assert.deepEqual(problems({ MATTING_TLS_SERVER_NAME: 'node' }), ['MATTING_TLS_SERVER_CA_FILE']);
-    const names = { MATTING_TLS_SERVER_CA_FILE: '/a', MATTING_TLS_SERVER_NAME: 'a name' };
-    assert.deepEqual(problems(names), ['MATTING_TLS_SERVER_NAME']);
-    assert.deepEqual(problems({ ...cert, ...key, MATTING_TLS_CLIENT_CA_FILE: '/a' }), []);
-    assert.deepEqual(problems({ MATTING_TLS_SERVER_CA_FILE: '/a' }), []);
-  });
+test('MATTING_TLS_* › belong together', t => {
+  t.deepEqual(problems({}), []);
+  const cert = { MATTING_TLS_CERT_FILE: '/c' };
+  const key = { MATTING_TLS_KEY_FILE: '/k' };
+  t.deepEqual(problems(cert), ['MATTING_TLS_KEY_FILE']);
+  t.deepEqual(problems(key), ['MATTING_TLS_CERT_FILE']);
+  t.deepEqual(problems({ MATTING_TLS_CLIENT_CA_FILE: '/a' }), ['MATTING_TLS_CERT_FILE']);
+  t.deepEqual(problems({ MATTING_TLS_SERVER_NAME: 'node' }), ['MATTING_TLS_SERVER_CA_FILE']);
+  const names = { MATTING_TLS_SERVER_CA_FILE: '/a', MATTING_TLS_SERVER_NAME: 'a name' };
+  t.deepEqual(problems(names), ['MATTING_TLS_SERVER_NAME']);
+  t.deepEqual(problems({ ...cert, ...key, MATTING_TLS_CLIENT_CA_FILE: '/a' }), []);
+  t.deepEqual(problems({ MATTING_TLS_SERVER_CA_FILE: '/a' }), []);
 });
 
-describe('TLS files that cannot be used', () => {
-  async function refused(settings: TlsSettings): Promise<string> {
-    const error = await TlsFiles.open(settings, { log }).then(
-      () => assert.fail('they were used'),
-      (caught: Error) => caught,
-    );
-    assert.ok(error instanceof TlsFileError);
-    assert.ok(!error.message.includes('\n') && !error.message.includes('BEGIN'));
-    return error.message;
-  }
+async function refused(settings: TlsSettings): Promise<string> {
+  const error = await TlsFiles.open(settings, { log }).then(
+    () => assert.fail('they were used'),
+    (caught: Error) => caught,
+  );
+  assert.ok(error instanceof TlsFileError);
+  assert.ok(!error.message.includes('\n') && !error.message.includes('BEGIN'));
+  return error.message;
+}
 
-  it('are named by their variable', async () => {
-    const { cert, key } = authority.issue('own');
-    assert.match(await refused(OWN), /^MATTING_TLS_(CERT|KEY)_FILE: .*\(ENOENT\)/);
-    await write({ 'cert.pem': 'no PEM', 'key.pem': key });
-    assert.match(await refused(OWN), /^MATTING_TLS_CERT_FILE: .*no certificate/);
-    await write({ 'cert.pem': cert, 'key.pem': cert });
-    assert.match(await refused(OWN), /^MATTING_TLS_KEY_FILE: .*no private key/);
-    await write({ 'key.pem': authority.issue('another').key });
-    assert.match(await refused(OWN), /^MATTING_TLS_KEY_FILE: is not the key of/);
-    const { privateKey: locked } = generateKeyPairSync('ec', {
-      namedCurve: 'P-256',
-      publicKeyEncoding: { type: 'spki', format: 'pem' },
-      privateKeyEncoding: {
-        type: 'pkcs8',
-        format: 'pem',
-        cipher: 'aes-256-cbc',
-        passphrase: 'secret',
-      },
-    });
-    await write({ 'key.pem': locked });
-    assert.match(await refused(OWN), /^MATTING_TLS_KEY_FILE: .*without a passphrase/);
-    const large = at('large.pem');
-    await writeFile(large, Buffer.alloc(2 * 1024 * 1024, 'a'));
-    assert.match(await refused({ ...NOTHING, clientCaFile: large }), /^MATTING_TLS_CLIENT_CA_FILE/);
-    const folder = { ...NOTHING, serverCaFile: directory };
-    assert.match(await refused(folder), /^MATTING_TLS_SERVER_CA_FILE: .*EISDIR/);
+test('TLS files that cannot be used › are named by their variable', async t => {
+  const { cert, key } = authority.issue('own');
+  t.regex(await refused(OWN), /^MATTING_TLS_(CERT|KEY)_FILE: .*\(ENOENT\)/);
+  await write({ 'cert.pem': 'no PEM', 'key.pem': key });
+  t.regex(await refused(OWN), /^MATTING_TLS_CERT_FILE: .*no certificate/);
+  await write({ 'cert.pem': cert, 'key.pem': cert });
+  t.regex(await refused(OWN), /^MATTING_TLS_KEY_FILE: .*no private key/);
+  await write({ 'key.pem': authority.issue('another').key });
+  t.regex(await refused(OWN), /^MATTING_TLS_KEY_FILE: is not the key of/);
+  const { privateKey: locked } = generateKeyPairSync('ec', {
+    namedCurve: 'P-256',
+    publicKeyEncoding: { type: 'spki', format: 'pem' },
+    privateKeyEncoding: {
+      type: 'pkcs8',
+      format: 'pem',
+      cipher: 'aes-256-cbc',
+      passphrase: 'secret',
+    },
   });
+  await write({ 'key.pem': locked });
+  t.regex(await refused(OWN), /^MATTING_TLS_KEY_FILE: .*without a passphrase/);
+  const large = at('large.pem');
+  await writeFile(large, Buffer.alloc(2 * 1024 * 1024, 'a'));
+  t.regex(await refused({ ...NOTHING, clientCaFile: large }), /^MATTING_TLS_CLIENT_CA_FILE/);
+  const folder = { ...NOTHING, serverCaFile: directory };
+  t.regex(await refused(folder), /^MATTING_TLS_SERVER_CA_FILE: .*EISDIR/);
 });
 
-describe('TLS files that change', () => {
-  let server: Server;
-  let port: number;
-  let files: TlsFiles;
+let server: Server;
+let port: number;
+let files: TlsFiles;
 
-  /** @param pollMs an hour: only when the test says so. */
-  async function serve(pollMs = 3_600_000): Promise<void> {
-    const { cert, key } = authority.issue('first');
-    await write({ 'cert.pem': cert, 'key.pem': key });
-    files = await TlsFiles.open({ ...NOTHING, identity: OWN.identity }, { log, pollMs });
-    server = new Server();
-    port = await new Promise<number>((resolve, reject) =>
-      server.bindAsync('127.0.0.1:0', files.serverCredentials(), (error, bound) =>
-        error === null ? resolve(bound) : reject(error),
-      ),
-    );
-  }
-  afterEach(() => {
-    files.close();
-    server.forceShutdown();
-  });
+/** @param pollMs an hour: only when the test says so. */
+async function serve(pollMs = 3_600_000): Promise<void> {
+  const { cert, key } = authority.issue('first');
+  await write({ 'cert.pem': cert, 'key.pem': key });
+  files = await TlsFiles.open({ ...NOTHING, identity: OWN.identity }, { log, pollMs });
+  server = new Server();
+  port = await new Promise<number>((resolve, reject) =>
+    server.bindAsync('127.0.0.1:0', files.serverCredentials(), (error, bound) =>
+      error === null ? resolve(bound) : reject(error),
+    ),
+  );
+}
+const cleanUp = () => {
+  files.close();
+  server.forceShutdown();
+};
 
-  async function subject(): Promise<string> {
-    const socket = await dial();
-    const { subject: own } = socket.getPeerCertificate();
-    socket.destroy();
-    return String(own.CN);
-  }
+async function subject(): Promise<string> {
+  const socket = await dial();
+  const { subject: own } = socket.getPeerCertificate();
+  socket.destroy();
+  return String(own.CN);
+}
 
-  async function dial(): Promise<TLSSocket> {
-    const socket = connect({ host: '127.0.0.1', port, ca: authority.cert, ALPNProtocols: ['h2'] });
-    await once(socket, 'secureConnect');
-    return socket;
-  }
+async function dial(): Promise<TLSSocket> {
+  const socket = connect({ host: '127.0.0.1', port, ca: authority.cert, ALPNProtocols: ['h2'] });
+  await once(socket, 'secureConnect');
+  return socket;
+}
 
-  async function untilSubject(wanted: string): Promise<void> {
-    while ((await subject()) !== wanted) await new Promise(resolve => setTimeout(resolve, 20));
-  }
+async function untilSubject(wanted: string): Promise<void> {
+  while ((await subject()) !== wanted) await new Promise(resolve => setTimeout(resolve, 20));
+}
 
-  it('are used for new connections, and old ones go on', async () => {
-    await serve(20);
-    const session = connectHttp2(`https://127.0.0.1:${port}`, { ca: authority.cert });
-    await once(session, 'connect');
-    const next = authority.issue('second');
-    await write({ 'cert.pem': next.cert, 'key.pem': next.key });
-    await untilSubject('second');
-    await new Promise<void>((resolve, reject) =>
-      session.ping(error => (error ? reject(error) : resolve())),
-    );
-    assert.ok(!session.closed && !session.destroyed);
-    session.destroy();
-    // A check between the two files logs a warning and does no harm.
-    const told = lines.map(({ message }) => message).filter(line => !/not usable/.test(line));
-    assert.deepEqual(told, ['TLS files read', 'TLS files changed; new connections use them']);
-  });
+test('TLS files that change › are used for new connections, and old ones go on', async t => {
+  t.teardown(cleanUp);
+  await serve(20);
+  const session = connectHttp2(`https://127.0.0.1:${port}`, { ca: authority.cert });
+  await once(session, 'connect');
+  const next = authority.issue('second');
+  await write({ 'cert.pem': next.cert, 'key.pem': next.key });
+  await untilSubject('second');
+  await new Promise<void>((resolve, reject) =>
+    session.ping(error => (error ? reject(error) : resolve())),
+  );
+  assert.ok(!session.closed && !session.destroyed);
+  session.destroy();
+  // A check between the two files logs a warning and does no harm.
+  const told = lines.map(({ message }) => message).filter(line => !/not usable/.test(line));
+  t.deepEqual(told, ['TLS files read', 'TLS files changed; new connections use them']);
+});
 
-  it('are not used while they do not fit together, or are gone', async () => {
-    await serve();
-    const next = authority.issue('second');
-    await write({ 'cert.pem': next.cert });
-    await files.reload();
-    await files.reload();
-    assert.equal(await subject(), 'first');
-    await rm(at('key.pem'));
-    await files.reload();
-    assert.equal(await subject(), 'first');
-    const complaints = lines.filter(({ message }) => /not usable/.test(message));
-    assert.equal(complaints.length, 2, 'each once');
-    await write({ 'key.pem': next.key });
-    await files.reload();
-    assert.equal(await subject(), 'second');
-  });
+test('TLS files that change › are not used while they do not fit together, or are gone', async t => {
+  t.teardown(cleanUp);
+  await serve();
+  const next = authority.issue('second');
+  await write({ 'cert.pem': next.cert });
+  await files.reload();
+  await files.reload();
+  t.is(await subject(), 'first');
+  await rm(at('key.pem'));
+  await files.reload();
+  t.is(await subject(), 'first');
+  const complaints = lines.filter(({ message }) => /not usable/.test(message));
+  t.is(complaints.length, 2, 'each once');
+  await write({ 'key.pem': next.key });
+  await files.reload();
+  t.is(await subject(), 'second');
+});
 
-  it('that are the same are no change', async () => {
-    await serve();
-    await files.reload();
-    assert.equal(lines.length, 1);
-  });
+test('TLS files that change › that are the same are no change', async t => {
+  t.teardown(cleanUp);
+  await serve();
+  await files.reload();
+  t.is(lines.length, 1);
+});
 
-  it('say that a certificate is there, never what the key is', async () => {
-    await serve();
-    assert.ok(JSON.stringify(lines).includes('CN=first'));
-    assert.ok(!JSON.stringify(lines).includes('PRIVATE'));
-  });
+test('TLS files that change › say that a certificate is there, never what the key is', async t => {
+  t.teardown(cleanUp);
+  await serve();
+  t.true(JSON.stringify(lines).includes('CN=first'));
+  t.false(JSON.stringify(lines).includes('PRIVATE'));
 });

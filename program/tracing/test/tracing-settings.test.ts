@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
+import { throwsWith } from '../../../test/support/throws.ts';
 import { ConfigError, EnvReader } from '../../env.ts';
 import { readTracingSettings } from '../tracing-settings.ts';
 
@@ -12,15 +13,15 @@ function read(env: Record<string, string>) {
 
 const ENDPOINT = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318/' };
 
-test('without an endpoint there are no traces, whatever else is set', () => {
-  assert.equal(read({}), undefined);
-  assert.equal(read({ OTEL_SERVICE_NAME: 'x', OTEL_TRACES_SAMPLER: 'nonsense' }), undefined);
-  assert.equal(read({ ...ENDPOINT, OTEL_SDK_DISABLED: 'true' }), undefined);
-  assert.equal(read({ ...ENDPOINT, OTEL_TRACES_EXPORTER: 'none' }), undefined);
+test('without an endpoint there are no traces, whatever else is set', t => {
+  t.is(read({}), undefined);
+  t.is(read({ OTEL_SERVICE_NAME: 'x', OTEL_TRACES_SAMPLER: 'nonsense' }), undefined);
+  t.is(read({ ...ENDPOINT, OTEL_SDK_DISABLED: 'true' }), undefined);
+  t.is(read({ ...ENDPOINT, OTEL_TRACES_EXPORTER: 'none' }), undefined);
 });
 
-test('with one the defaults are those of the standard', () => {
-  assert.deepEqual(read(ENDPOINT), {
+test('with one the defaults are those of the standard', t => {
+  t.deepEqual(read(ENDPOINT), {
     url: 'http://collector:4318/v1/traces',
     headers: {},
     timeoutMs: 10_000,
@@ -38,7 +39,7 @@ test('with one the defaults are those of the standard', () => {
   });
 });
 
-test('what is said of traces alone comes before what is said of all signals', () => {
+test('what is said of traces alone comes before what is said of all signals', t => {
   const settings = read({
     ...ENDPOINT,
     OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'https://traces.example/otlp?tenant=1',
@@ -53,18 +54,18 @@ test('what is said of traces alone comes before what is said of all signals', ()
     OTEL_BSP_MAX_QUEUE_SIZE: '100',
   });
   assert.ok(settings);
-  assert.equal(settings.url, 'https://traces.example/otlp?tenant=1');
-  assert.deepEqual(settings.headers, { authorization: 'Basic YTpi', 'x-tenant': 'traces' });
-  assert.deepEqual([settings.timeoutMs, settings.compression], [2000, 'gzip']);
-  assert.deepEqual(settings.resourceAttributes, {
+  t.is(settings.url, 'https://traces.example/otlp?tenant=1');
+  t.deepEqual(settings.headers, { authorization: 'Basic YTpi', 'x-tenant': 'traces' });
+  t.deepEqual([settings.timeoutMs, settings.compression], [2000, 'gzip']);
+  t.deepEqual(settings.resourceAttributes, {
     'deployment.environment.name': 'staging',
     team: 'a,b',
   });
-  assert.deepEqual([settings.sampler, settings.ratio], ['traceidratio', 0.25]);
-  assert.deepEqual([settings.queueSpansMax, settings.batchSpansMax], [100, 100]);
+  t.deepEqual([settings.sampler, settings.ratio], ['traceidratio', 0.25]);
+  t.deepEqual([settings.queueSpansMax, settings.batchSpansMax], [100, 100]);
 });
 
-test('nonsense stops the start by the name of its variable, never by its value', () => {
+test('nonsense stops the start by the name of its variable, never by its value', t => {
   const wrong = {
     OTEL_SDK_DISABLED: 'yes-secret',
     OTEL_TRACES_EXPORTER: 'zipkin-secret',
@@ -81,19 +82,20 @@ test('nonsense stops the start by the name of its variable, never by its value',
     OTEL_BSP_SCHEDULE_DELAY: 'x',
     OTEL_BSP_EXPORT_TIMEOUT: 'x',
   };
-  assert.throws(
+  throwsWith(
+    t,
     () => read({ ...ENDPOINT, ...wrong }),
     (error: unknown) => {
       assert.ok(error instanceof ConfigError);
       const named = new Set(error.problems.map(({ variable }) => variable));
       const { OTEL_EXPORTER_OTLP_CLIENT_KEY: _, ...others } = wrong;
       const expected = [...Object.keys(others), 'OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE'];
-      assert.deepEqual([...named].sort(), expected.sort());
-      assert.ok(!error.message.includes('secret'), error.message);
+      t.deepEqual([...named].sort(), expected.sort());
+      t.false(error.message.includes('secret'), error.message);
       return true;
     },
   );
   for (const url of ['collector:4318', 'grpc://collector:4317', '/v1/traces']) {
-    assert.throws(() => read({ OTEL_EXPORTER_OTLP_ENDPOINT: url }), ConfigError, url);
+    t.throws(() => read({ OTEL_EXPORTER_OTLP_ENDPOINT: url }), { instanceOf: ConfigError }, url);
   }
 });

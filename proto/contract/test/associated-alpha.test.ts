@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import test from 'ava';
 import { readAvifColour } from '../image-header/avif-colour.ts';
 import { hasAssociatedAlpha } from '../image-header/jxl-alpha.ts';
 import { BitWriter, box, ftyp, fullBox, jxlContainerOf, u16, u32 } from './image-header-samples.ts';
@@ -114,53 +113,49 @@ const JXL: readonly [name: string, associated: boolean, fields: readonly Field[]
   ],
 ];
 
-describe('alpha that a JPEG XL is multiplied by', () => {
-  for (const [name, associated, fields] of JXL) {
-    it(name, async () => {
-      const bare = codestream(...fields);
-      assert.equal(await hasAssociatedAlpha(bare), associated);
-      const parts = [bare.subarray(0, 4), bare.subarray(4)];
-      const file = jxlContainerOf(...parts.map((part, i) => box('jxlp', u32(i), part)));
-      assert.equal(await hasAssociatedAlpha(file), associated);
-      // What is cut off says nothing.
-      for (let length = 0; length < bare.length - 1; length += 1) {
-        assert.equal(await hasAssociatedAlpha(bare.subarray(0, length)), false);
-      }
-    });
-  }
-
-  it('no bytes are an error', async () => {
-    for (let seed = 0; seed < 500; seed += 1) {
-      const bytes = Buffer.from({ length: 40 });
-      for (const at of bytes.keys()) bytes[at] = Math.imul(seed * 41 + at, 2654435761) >>> 24;
-      bytes.writeUInt16BE(0xff0a);
-      assert.equal(typeof (await hasAssociatedAlpha(bytes)), 'boolean');
+for (const [name, associated, fields] of JXL) {
+  test(`alpha that a JPEG XL is multiplied by › ${name}`, async t => {
+    const bare = codestream(...fields);
+    t.is(await hasAssociatedAlpha(bare), associated);
+    const parts = [bare.subarray(0, 4), bare.subarray(4)];
+    const file = jxlContainerOf(...parts.map((part, i) => box('jxlp', u32(i), part)));
+    t.is(await hasAssociatedAlpha(file), associated);
+    // What is cut off says nothing.
+    for (let length = 0; length < bare.length - 1; length += 1) {
+      t.false(await hasAssociatedAlpha(bare.subarray(0, length)));
     }
   });
-});
+}
 
-describe('alpha that an AVIF is multiplied by', () => {
-  const avif = (...references: Buffer[]) =>
-    Buffer.concat([
-      ftyp('avif'),
-      fullBox('meta', 0, fullBox('pitm', 0, u16(7)), ...references, box('iprp', box('ipco'))),
-    ]);
-  const short = (type: string, from: number) => box(type, u16(from, 1, 8));
-  const long = (type: string, from: number) => box(type, u32(from), u16(1), u32(8));
-  const cases: [string, boolean, Buffer][] = [
-    ['no references', false, avif()],
-    ['another reference', false, avif(fullBox('iref', 0, short('auxl', 7)))],
-    ['of another item', false, avif(fullBox('iref', 0, short('prem', 8)))],
-    ['of the picture', true, avif(fullBox('iref', 0, short('auxl', 8), short('prem', 7)))],
-    ['with long numbers', true, avif(fullBox('iref', 1, long('prem', 7)))],
-    ['a box cut short', false, avif(fullBox('iref', 0, box('prem')))],
-  ];
-  for (const [name, premultiplied, file] of cases) {
-    it(name, async () => {
-      assert.equal((await readAvifColour(file)).premultiplied, premultiplied);
-      for (let length = 0; length < file.length; length += 1) {
-        await readAvifColour(file.subarray(0, length));
-      }
-    });
+test('alpha that a JPEG XL is multiplied by › no bytes are an error', async t => {
+  for (let seed = 0; seed < 500; seed += 1) {
+    const bytes = Buffer.from({ length: 40 });
+    for (const at of bytes.keys()) bytes[at] = Math.imul(seed * 41 + at, 2654435761) >>> 24;
+    bytes.writeUInt16BE(0xff0a);
+    t.is(typeof (await hasAssociatedAlpha(bytes)), 'boolean');
   }
 });
+
+const avif = (...references: Buffer[]) =>
+  Buffer.concat([
+    ftyp('avif'),
+    fullBox('meta', 0, fullBox('pitm', 0, u16(7)), ...references, box('iprp', box('ipco'))),
+  ]);
+const short = (type: string, from: number) => box(type, u16(from, 1, 8));
+const long = (type: string, from: number) => box(type, u32(from), u16(1), u32(8));
+const cases: [string, boolean, Buffer][] = [
+  ['no references', false, avif()],
+  ['another reference', false, avif(fullBox('iref', 0, short('auxl', 7)))],
+  ['of another item', false, avif(fullBox('iref', 0, short('prem', 8)))],
+  ['of the picture', true, avif(fullBox('iref', 0, short('auxl', 8), short('prem', 7)))],
+  ['with long numbers', true, avif(fullBox('iref', 1, long('prem', 7)))],
+  ['a box cut short', false, avif(fullBox('iref', 0, box('prem')))],
+];
+for (const [name, premultiplied, file] of cases) {
+  test(`alpha that an AVIF is multiplied by › ${name}`, async t => {
+    t.is((await readAvifColour(file)).premultiplied, premultiplied);
+    for (let length = 0; length < file.length; length += 1) {
+      await readAvifColour(file.subarray(0, length));
+    }
+  });
+}

@@ -1,5 +1,6 @@
 /** Files for the header reader's tests: encoded by sharp, or put together byte by byte. */
 import sharp, { type Sharp } from 'sharp';
+import type { ImageHeader } from '../image-header.ts';
 
 export function u16(...values: number[]): Buffer {
   return Buffer.from(values.flatMap(value => [value >>> 8, value & 0xff]));
@@ -140,7 +141,7 @@ function pixels(width: number, height: number, channels: 3 | 4): Sharp {
 export interface Sample {
   readonly name: string;
   readonly file: Buffer;
-  readonly format: string;
+  readonly format: ImageHeader['format'];
   readonly width: number;
   readonly height: number;
   readonly animated: boolean;
@@ -151,7 +152,7 @@ export async function encodedSamples(): Promise<Sample[]> {
   const plain = () => pixels(37, 21, 3);
   const clear = () => pixels(37, 21, 4);
   const turned = plain().withMetadata({ orientation: 6 });
-  const stills: readonly [format: string, name: string, file: Sharp | Buffer][] = [
+  const stills: readonly [format: ImageHeader['format'], name: string, file: Sharp | Buffer][] = [
     ['jpeg', 'jpeg', plain().jpeg()],
     ['jpeg', 'progressive jpeg with EXIF', turned.jpeg({ progressive: true })],
     ['png', 'png', clear().png()],
@@ -170,7 +171,7 @@ export async function encodedSamples(): Promise<Sample[]> {
     const file = Buffer.isBuffer(made) ? made : await made.toBuffer();
     samples.push({ format, name, file, width: 37, height: 21, animated: false });
   }
-  const moving = { name: 'animated webp', file: await animatedWebp(), format: 'webp' };
+  const moving = { name: 'animated webp', file: await animatedWebp(), format: 'webp' } as const;
   return [...samples, { ...moving, width: 16, height: 12, animated: true }];
 }
 

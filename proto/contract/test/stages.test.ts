@@ -1,16 +1,15 @@
-import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { test } from 'node:test';
+import test from 'ava';
 import { STAGES, type StageTimings, timesByStage } from '#contract/stages.ts';
 import type { StageTimings as ProtoTimings } from '#gen/matting/v1/matte_service.ts';
 
 const PROTO = new URL('../../matting/v1/matte_service.proto', import.meta.url);
 
-test('the stages are the fields of StageTimings in the proto file', () => {
+test('the stages are the fields of StageTimings in the proto file', t => {
   const [, message = ''] =
     /message StageTimings \{([^}]*)\}/.exec(readFileSync(PROTO, 'utf8')) ?? [];
   const fields = [...message.matchAll(/^ {2}double (\w+) = /gm)].map(([, field]) => field);
-  assert.deepEqual(
+  t.deepEqual(
     Object.keys(STAGES)
       .map(stage => `${stage}_ms`)
       .sort(),
@@ -18,7 +17,7 @@ test('the stages are the fields of StageTimings in the proto file', () => {
   );
 });
 
-test('times come by the names of their stages, in the order of the stages', () => {
+test('times come by the names of their stages, in the order of the stages', t => {
   const timings: StageTimings & ProtoTimings = {
     sendMs: 10,
     encodeMs: 9,
@@ -31,7 +30,7 @@ test('times come by the names of their stages, in the order of the stages', () =
     workerWaitMs: 2,
     receiveMs: 1,
   };
-  assert.deepEqual(timesByStage(timings), [
+  t.deepEqual(timesByStage(timings), [
     ['receive', 1],
     ['worker_wait', 2],
     ['decode', 3],
@@ -44,7 +43,7 @@ test('times come by the names of their stages, in the order of the stages', () =
     ['send', 10],
   ]);
   const unfinished = timesByStage({ ...timings, finishMs: 0, inferMs: 0 });
-  assert.deepEqual(
+  t.deepEqual(
     unfinished.map(([stage]) => stage).filter(stage => stage === 'finish' || stage === 'infer'),
     ['infer'],
     'finishing has a time only where it was asked for',

@@ -3,7 +3,7 @@
  * the end every picture is cut out and charged once, and every notification is there.
  */
 import assert from 'node:assert/strict';
-import type { TestContext } from 'node:test';
+import type { ExecutionContext } from 'ava';
 import type { Job } from '../../../control-plane/src/domain/job.ts';
 import { openDatabase } from '../../../control-plane/src/store/database/connect.ts';
 import type { Stores } from '../../../control-plane/src/store/stores.ts';
@@ -85,9 +85,9 @@ export class FleetUnderLoad {
    * Waits for the last picture, and looks at jobs, money and notifications.
    * @param lostMax how often one job may have lost whoever worked on it
    */
-  async finish(t: TestContext, lostMax: number): Promise<void> {
+  async finish(t: ExecutionContext, lostMax: number): Promise<void> {
     await this.load.finish();
-    t.diagnostic(this.load.summary());
+    t.log(this.load.summary());
     const database = await openDatabase(this.fleet.ground.databaseUrl, { log: SILENT_LOG });
     try {
       await this.#requireAccounts(storesOn(database), lostMax);

@@ -11,9 +11,10 @@
  * `MATTING_TEST_OBJECT_STORES=versitygw,minio` (as `make test-storage` sets it) takes these instead
  * of the stand-in; their programs are found in the PATH or in the directory `MATTING_TEST_TOOLS`.
  */
+
 import { randomBytes } from 'node:crypto';
-import { after, before } from 'node:test';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
+import type { GroupTest } from '../database.ts';
 import { findProgram } from '../foreign-program.ts';
 import type { Bucket } from './objects.ts';
 import type { Identity } from './signature.ts';
@@ -149,19 +150,20 @@ function storageUrl(bucket: string, options: UrlOptions & { readonly endpoint: s
 }
 
 /**
- * Within a describe: started before its first test, ended after its last. This process's own
+ * Started before the first test of the file, ended after its last. This process's own
  * credentials are the store's meanwhile, for what opens storage by its URL.
  */
 export function useObjectStore(
+  test: Pick<GroupTest, 'before' | 'after'>,
   kind: ObjectStoreKind,
   options: { readonly nowMs?: () => number } = {},
 ): TestObjectStore {
   let store: TestObjectStore | undefined;
-  before(async () => {
+  test.before(async () => {
     Object.assign(process.env, CREDENTIALS_ENV);
     store = await createObjectStore(kind, options);
   });
-  after(() => store?.close());
+  test.after.always(() => store?.close());
   return new Proxy({} as TestObjectStore, {
     get: (_, property) => {
       if (store === undefined) throw new Error('the object store is there only while tests run');

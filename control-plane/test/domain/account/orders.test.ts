@@ -1,6 +1,6 @@
 /** Refunds to the credit, whatever their parts; sums of money as people type them. */
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import test from 'ava';
 import { fc } from '../../../../test/support/property-tests.ts';
 import {
   creditsOfRefund,
@@ -33,8 +33,8 @@ const refunds = fc
     return { credits, price, parts: parts.filter(part => part > 0) };
   });
 
-describe('credits of a refund', () => {
-  it('all of the price takes all credits, in whatever parts', () => {
+test('credits of a refund › all of the price takes all credits, in whatever parts', t => {
+  t.notThrows(() =>
     fc.assert(
       fc.property(refunds, ({ credits, price, parts }) => {
         let refunded = 0;
@@ -45,10 +45,12 @@ describe('credits of a refund', () => {
         }
         assert.deepEqual([refunded, taken], [price, credits]);
       }),
-    );
-  });
+    ),
+  );
+});
 
-  it('what stays is worth no more than what stays paid, and a credit more would be', () => {
+test('credits of a refund › what stays is worth no more than what stays paid, and a credit more would be', t => {
+  t.notThrows(() =>
     fc.assert(
       fc.property(refunds, ({ credits, price, parts }) => {
         let refunded = 0;
@@ -61,102 +63,96 @@ describe('credits of a refund', () => {
           assert.ok(BigInt(kept + 1) * BigInt(price) > paid, 'more is taken than is due');
         }
       }),
-    );
-  });
-
-  it('is what it is of the packages on sale', () => {
-    const half = (credits: number, price: number) =>
-      creditsOfRefund({ credits, price, refunded: 0 }, price / 2);
-    assert.equal(half(2500, 5000), 1250);
-    assert.equal(half(107_200, 150_000), 53_600);
-    // A tenth of a credit a fen: the first takes a whole one, the next nine none.
-    const part = (refunded: number) => creditsOfRefund({ credits: 100, price: 1000, refunded }, 1);
-    assert.deepEqual([part(0), part(1), part(9), part(10)], [1, 0, 0, 1]);
-  });
-
-  it('is of a part of what is left of the price', () => {
-    const order = { credits: 100, price: 1000, refunded: 600 };
-    for (const amount of [0, -1, 0.5, 401, Number.NaN, 2 ** 60]) {
-      assert.throws(() => creditsOfRefund(order, amount), RangeError, String(amount));
-    }
-  });
+    ),
+  );
 });
 
-describe('an order', () => {
-  const paid = { price: 1000, refunded: 0, expiresAtMs: 50 };
-
-  it('reads as its state, its refunds and the time say', () => {
-    const of = (stored: 'pending' | 'cancelled' | 'paid', refunded: number, nowMs: number) =>
-      orderStateOf({ ...paid, stored, refunded }, nowMs);
-    assert.deepEqual([of('pending', 0, 49), of('pending', 0, 50)], ['pending', 'expired']);
-    assert.equal(of('cancelled', 0, 50), 'cancelled');
-    assert.deepEqual(
-      [0, 1, 999, 1000].map(refunded => of('paid', refunded, 50)),
-      ['paid', 'partly-refunded', 'partly-refunded', 'refunded'],
-    );
-  });
-
-  it('is paid by its price in its currency alone, and once', () => {
-    const order = { price: 1000, currency: 'CNY', stored: 'pending' } as const;
-    const told = { amount: 1000, currency: 'CNY' };
-    for (const stored of ['pending', 'cancelled'] as const) {
-      assert.equal(judgePayment({ ...order, stored }, told), 'accepted');
-    }
-    assert.equal(judgePayment({ ...order, stored: 'paid' }, told), 'again');
-    for (const wrong of [{ amount: 999 }, { amount: 1001 }, { currency: 'JPY' }]) {
-      assert.equal(judgePayment(order, { ...told, ...wrong }), 'differs');
-      assert.equal(judgePayment({ ...order, stored: 'paid' }, { ...told, ...wrong }), 'differs');
-    }
-  });
-
-  it('can be made of every package of the lists, at whole prices', () => {
-    for (const { currency, packages } of PRICE_LISTS) {
-      for (const { credits, price } of packages) {
-        assert.ok(isCreditAmount(credits) && isMoneyAmount(smallestUnits(price, currency)));
-      }
-    }
-  });
+test('credits of a refund › is what it is of the packages on sale', t => {
+  const half = (credits: number, price: number) =>
+    creditsOfRefund({ credits, price, refunded: 0 }, price / 2);
+  t.is(half(2500, 5000), 1250);
+  t.is(half(107_200, 150_000), 53_600);
+  // A tenth of a credit a fen: the first takes a whole one, the next nine none.
+  const part = (refunded: number) => creditsOfRefund({ credits: 100, price: 1000, refunded }, 1);
+  t.deepEqual([part(0), part(1), part(9), part(10)], [1, 0, 0, 1]);
 });
 
-describe('references', () => {
-  it('of orders are lawful in the ledger, and told from those of operators', () => {
-    const longest = '~'.repeat(64);
-    assert.ok(isMoneyReference(longest));
-    for (const wrong of ['', 'a b', `${longest}~`, 'é', 7]) {
-      assert.equal(isMoneyReference(wrong), false);
-    }
-    for (const reference of [grantReferenceOf(ORDER), refundReferenceOf(ORDER, longest)]) {
-      assert.ok(isLedgerReference(reference));
-      assert.ok(isReservedReference(reference));
-    }
-    for (const other of ['order:7', 'order 1', `order:${ORDER}x`, `gift order:${ORDER}`]) {
-      assert.equal(isReservedReference(other), false, other);
-    }
-  });
+test('credits of a refund › is of a part of what is left of the price', t => {
+  const order = { credits: 100, price: 1000, refunded: 600 };
+  for (const amount of [0, -1, 0.5, 401, Number.NaN, 2 ** 60]) {
+    t.throws(() => creditsOfRefund(order, amount), { instanceOf: RangeError }, String(amount));
+  }
 });
 
-describe('sums of money', () => {
-  it('are read and written to the smallest unit', () => {
-    for (const [text, fen] of [
-      ['12', 1200],
-      ['12.5', 1250],
-      ['0.01', 1],
-      ['0.29', 29],
-      ['13000.00', 1_300_000],
-    ] as const) {
-      assert.equal(parseDecimal(text, 'CNY'), fen);
-      assert.equal(parseDecimal(formatDecimal(fen, 'CNY'), 'CNY'), fen);
-    }
-    assert.deepEqual(
-      [1, 100, 1250].map(fen => formatDecimal(fen, 'CNY')),
-      ['0.01', '1.00', '12.50'],
-    );
-  });
+const paid = { price: 1000, refunded: 0, expiresAtMs: 50 };
 
-  it('are no other words', () => {
-    for (const text of ['', '0', '0.00', '-1', '1e3', '1,5', '.5', '1.', '1.234', ' 1', '１']) {
-      assert.equal(parseDecimal(text, 'CNY'), undefined, text);
+test('an order › reads as its state, its refunds and the time say', t => {
+  const of = (stored: 'pending' | 'cancelled' | 'paid', refunded: number, nowMs: number) =>
+    orderStateOf({ ...paid, stored, refunded }, nowMs);
+  t.deepEqual([of('pending', 0, 49), of('pending', 0, 50)], ['pending', 'expired']);
+  t.is(of('cancelled', 0, 50), 'cancelled');
+  t.deepEqual(
+    [0, 1, 999, 1000].map(refunded => of('paid', refunded, 50)),
+    ['paid', 'partly-refunded', 'partly-refunded', 'refunded'],
+  );
+});
+
+test('an order › is paid by its price in its currency alone, and once', t => {
+  const order = { price: 1000, currency: 'CNY', stored: 'pending' } as const;
+  const told = { amount: 1000, currency: 'CNY' };
+  for (const stored of ['pending', 'cancelled'] as const) {
+    t.is(judgePayment({ ...order, stored }, told), 'accepted');
+  }
+  t.is(judgePayment({ ...order, stored: 'paid' }, told), 'again');
+  for (const wrong of [{ amount: 999 }, { amount: 1001 }, { currency: 'JPY' }]) {
+    t.is(judgePayment(order, { ...told, ...wrong }), 'differs');
+    t.is(judgePayment({ ...order, stored: 'paid' }, { ...told, ...wrong }), 'differs');
+  }
+});
+
+test('an order › can be made of every package of the lists, at whole prices', t => {
+  for (const { currency, packages } of PRICE_LISTS) {
+    for (const { credits, price } of packages) {
+      t.truthy(isCreditAmount(credits) && isMoneyAmount(smallestUnits(price, currency)));
     }
-    assert.throws(() => smallestUnits(1, 'DOGE'), RangeError);
-  });
+  }
+});
+
+test('references › of orders are lawful in the ledger, and told from those of operators', t => {
+  const longest = '~'.repeat(64);
+  t.truthy(isMoneyReference(longest));
+  for (const wrong of ['', 'a b', `${longest}~`, 'é', 7]) {
+    t.false(isMoneyReference(wrong));
+  }
+  for (const reference of [grantReferenceOf(ORDER), refundReferenceOf(ORDER, longest)]) {
+    t.truthy(isLedgerReference(reference));
+    t.truthy(isReservedReference(reference));
+  }
+  for (const other of ['order:7', 'order 1', `order:${ORDER}x`, `gift order:${ORDER}`]) {
+    t.is(isReservedReference(other), false, other);
+  }
+});
+
+test('sums of money › are read and written to the smallest unit', t => {
+  for (const [text, fen] of [
+    ['12', 1200],
+    ['12.5', 1250],
+    ['0.01', 1],
+    ['0.29', 29],
+    ['13000.00', 1_300_000],
+  ] as const) {
+    t.is(parseDecimal(text, 'CNY'), fen);
+    t.is(parseDecimal(formatDecimal(fen, 'CNY'), 'CNY'), fen);
+  }
+  t.deepEqual(
+    [1, 100, 1250].map(fen => formatDecimal(fen, 'CNY')),
+    ['0.01', '1.00', '12.50'],
+  );
+});
+
+test('sums of money › are no other words', t => {
+  for (const text of ['', '0', '0.00', '-1', '1e3', '1,5', '.5', '1.', '1.234', ' 1', '１']) {
+    t.is(parseDecimal(text, 'CNY'), undefined, text);
+  }
+  t.throws(() => smallestUnits(1, 'DOGE'), { instanceOf: RangeError });
 });

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import {
   dayOf,
   dayOfIso,
@@ -8,24 +8,24 @@ import {
   usageQuestionOf,
 } from '../../../src/domain/account/usage.ts';
 
-test('days are those of the calendar, UTC', () => {
+test('days are those of the calendar, UTC', t => {
   for (const iso of ['1970-01-01', '2024-02-29', '2026-11-21', '9999-12-31']) {
     const day = dayOfIso(iso);
     assert.ok(day !== undefined);
-    assert.equal(isoOfDay(day), iso);
-    assert.equal(dayOf(Date.parse(`${iso}T23:59:59.999Z`)), day);
+    t.is(isoOfDay(day), iso);
+    t.is(dayOf(Date.parse(`${iso}T23:59:59.999Z`)), day);
   }
   for (const text of ['2023-02-29', '2026-13-01', '2026-1-1', '0000-00-00', '1969-12-31', '']) {
-    assert.equal(dayOfIso(text), undefined, text);
+    t.is(dayOfIso(text), undefined, text);
   }
-  assert.equal(isoOfDay(monthStartOf(dayOf(Date.parse('2026-02-28T12:00:00Z')))), '2026-02-01');
+  t.is(isoOfDay(monthStartOf(dayOf(Date.parse('2026-02-28T12:00:00Z')))), '2026-02-01');
 });
 
-test('a question without words is of thirty days, by day', () => {
+test('a question without words is of thirty days, by day', t => {
   const today = dayOf(Date.parse('2026-11-21T12:00:00Z'));
-  assert.deepEqual(usageQuestionOf({}, today), { from: today - 29, to: today, group: 'day' });
+  t.deepEqual(usageQuestionOf({}, today), { from: today - 29, to: today, group: 'day' });
   const month = usageQuestionOf({ to: '2026-03-31', group: 'key' }, today);
-  assert.ok('group' in month && isoOfDay(month.from) === '2026-03-02');
+  t.true('group' in month && isoOfDay(month.from) === '2026-03-02');
   const first = usageQuestionOf({ to: '1970-01-05' }, today);
-  assert.deepEqual(first, { from: 0, to: 4, group: 'day' });
+  t.deepEqual(first, { from: 0, to: 4, group: 'day' });
 });

@@ -1,6 +1,5 @@
 /** What a dispatcher decides in its rounds: nodes as NodeView has them, a table in memory. */
-import assert from 'node:assert/strict';
-import { beforeEach, describe, it } from 'node:test';
+import ava from 'ava';
 import type { OutputFormat } from '#contract/formats.ts';
 import {
   DispatchCore,
@@ -16,6 +15,8 @@ import {
 import { NodeView, type Reservation } from '../../../src/domain/dispatch/node-view.ts';
 import { FIRST_ADMISSION_MS_MAX } from '../../../src/domain/lease.ts';
 import { ABILITIES, REPORT } from './nodes-seen.ts';
+
+const test = ava.serial;
 
 const GRACE_MS = 1000;
 const FAILURE = { code: 'PROCESSING_FAILED', detail: 'a detail', retryable: true } as const;
@@ -57,7 +58,7 @@ function coreWith(graceMs: number | undefined): typeof core {
   });
 }
 
-beforeEach(() => {
+test.beforeEach(() => {
   nowMs = 0;
   downloadsFree = 1;
   fullHosts = [];
@@ -114,266 +115,259 @@ function occupy(estimatedWaitMs: number): void {
   node?.take({ ...REPORT, imagesInFlight: 1, estimatedWaitMs }, nowMs);
 }
 
-describe('a job that is submitted', () => {
-  it('is placed at once where no job waits before it', () => {
-    const one = job();
-    assert.deepEqual(begun(core.submitted(one)), [`${one.id} node`]);
-    assert.equal(node?.snapshot()?.ownImages, 1, 'its room is taken');
-  });
-
-  it('waits behind those that wait, and costs a round only where there is room', () => {
-    occupy(500);
-    round();
-    const first = core.submitted(job());
-    assert.deepEqual([first.placed, first.wakeInMs], [[], 450], 'until it would be taken');
-    assert.deepEqual(core.submitted(job()), { placed: [], wakeInMs: 0 });
-    node = undefined;
-    assert.deepEqual(core.submitted(job()), { placed: [], wakeInMs: undefined });
-  });
-
-  it('downloads at once where there is a place, and wakes a round only where there is one', () => {
-    round();
-    const one = download();
-    assert.deepEqual(begun(core.submitted(one)), [`${one.id} download`]);
-    assert.deepEqual(core.submitted(download()), { placed: [], wakeInMs: undefined });
-    assert.deepEqual(core.submitted(download()), { placed: [], wakeInMs: undefined });
-    downloadsFree = 1;
-    assert.deepEqual(core.submitted(download()), { placed: [], wakeInMs: 0 });
-    assert.ok(core.beginRound());
-  });
+test('a job that is submitted › is placed at once where no job waits before it', t => {
+  const one = job();
+  t.deepEqual(begun(core.submitted(one)), [`${one.id} node`]);
+  t.is(node?.snapshot()?.ownImages, 1, 'its room is taken');
 });
 
-describe('a round', () => {
-  it('is needed at first, and then only for a cause', () => {
-    assert.notEqual(round(), undefined);
-    assert.equal(round(), undefined);
-    core.outdate();
-    assert.notEqual(round(), undefined);
-    core.downloadEnded();
-    assert.notEqual(round(), undefined);
-    assert.equal(round(), undefined);
-  });
+test('a job that is submitted › waits behind those that wait, and costs a round only where there is room', t => {
+  occupy(500);
+  round();
+  const first = core.submitted(job());
+  t.deepEqual([first.placed, first.wakeInMs], [[], 450], 'until it would be taken');
+  t.deepEqual(core.submitted(job()), { placed: [], wakeInMs: 0 });
+  node = undefined;
+  t.deepEqual(core.submitted(job()), { placed: [], wakeInMs: undefined });
+});
 
-  it('places what an engine would take about when it arrives, and knows that the rest waits', () => {
-    const many = Array.from({ length: 5 }, () => job());
-    const other = job({ accountId: 'b', apiKeyId: 'b-1' });
-    assert.deepEqual(begun(round(...many, other)), [`${many[0]?.id} node`]);
-    assert.equal(core.nodesAwaited, true);
-    assert.equal(core.roomChanged('ended'), 0);
-    assert.equal(core.roomChanged('reported'), 10);
-  });
+test('a job that is submitted › downloads at once where there is a place, and wakes a round only where there is one', t => {
+  round();
+  const one = download();
+  t.deepEqual(begun(core.submitted(one)), [`${one.id} download`]);
+  t.deepEqual(core.submitted(download()), { placed: [], wakeInMs: undefined });
+  t.deepEqual(core.submitted(download()), { placed: [], wakeInMs: undefined });
+  downloadsFree = 1;
+  t.deepEqual(core.submitted(download()), { placed: [], wakeInMs: 0 });
+  t.truthy(core.beginRound());
+});
 
-  it('counts what already runs when turns are made', () => {
-    const [first, second] = [job(), job()];
-    const other = job({ accountId: 'b', apiKeyId: 'b-1' });
-    core.submitted(first);
-    node = freeNode();
-    const step = round(first, second, other);
-    assert.equal(begun(step)?.[0], `${other.id} node`);
-  });
+test('a round › is needed at first, and then only for a cause', t => {
+  t.not(round(), undefined);
+  t.is(round(), undefined);
+  core.outdate();
+  t.not(round(), undefined);
+  core.downloadEnded();
+  t.not(round(), undefined);
+  t.is(round(), undefined);
+});
 
-  it('places nothing twice', () => {
+test('a round › places what an engine would take about when it arrives, and knows that the rest waits', t => {
+  const many = Array.from({ length: 5 }, () => job());
+  const other = job({ accountId: 'b', apiKeyId: 'b-1' });
+  t.deepEqual(begun(round(...many, other)), [`${many[0]?.id} node`]);
+  t.true(core.nodesAwaited);
+  t.is(core.roomChanged('ended'), 0);
+  t.is(core.roomChanged('reported'), 10);
+});
+
+test('a round › counts what already runs when turns are made', t => {
+  const [first, second] = [job(), job()];
+  const other = job({ accountId: 'b', apiKeyId: 'b-1' });
+  core.submitted(first);
+  node = freeNode();
+  const step = round(first, second, other);
+  t.is(begun(step)?.[0], `${other.id} node`);
+});
+
+test('a round › places nothing twice', t => {
+  const one = job();
+  core.submitted(one);
+  node = freeNode();
+  core.outdate();
+  t.deepEqual(begun(round(one)), []);
+});
+
+test('a round › leaves a report without consequence where no job waits', t => {
+  round();
+  t.is(core.roomChanged('reported'), undefined);
+});
+
+test('a round › ends what is due to fail', t => {
+  const doomed = job({ takeovers: 10 });
+  const step = round(doomed);
+  t.deepEqual(begun(step), [`${doomed.id} failure`]);
+});
+
+test('a round › ends a job that no routable node can do once the grace is over', t => {
+  const odd = job({ input: { format: 'avif', width: 10, height: 10 } });
+  t.deepEqual(begun(round(odd)), []);
+  nowMs += GRACE_MS;
+  core.outdate();
+  t.deepEqual(begun(round(odd)), [], 'the grace itself is waited');
+  nowMs += 1;
+  core.outdate();
+  t.deepEqual(begun(round(odd)), [`${odd.id} failure`]);
+});
+
+test('a round › leaves downloads without a place, and jobs of full hosts, to a later one', t => {
+  fullHosts = ['slow'];
+  const [fast, more] = [download(), download()];
+  core.outdate();
+  t.truthy(core.beginRound());
+  core.lanesRead([laneOf(fast)]);
+  const chosen = core.chooseLanes();
+  t.deepEqual(
+    chosen.lanes.map(({ exceptHosts }) => exceptHosts),
+    [['slow']],
+  );
+  t.deepEqual(begun(core.place(chosen, [fast, more])), [`${fast.id} download`]);
+  core.outdate();
+  t.truthy(core.beginRound());
+  t.deepEqual(core.chooseLanes(), { lanes: [], all: true }, 'no place for any');
+});
+
+test('a round › reads further lanes at once where those it read were empty', t => {
+  const many = Array.from({ length: LANES_MAX + 1 }, (_, at) => job({ apiKeyId: `a-${at}` }));
+  t.truthy(core.beginRound());
+  core.lanesRead(many.map(laneOf));
+  const chosen = core.chooseLanes();
+  t.deepEqual([chosen.lanes.length, chosen.all], [LANES_MAX, false]);
+  t.deepEqual(core.place(chosen, []), { placed: [], wakeInMs: 0 });
+  t.truthy(core.beginRound());
+  t.deepEqual([core.chooseLanes().lanes.length, core.chooseLanes().all], [1, true]);
+});
+
+test('a round › does not forget while it is under way that jobs waited before it', t => {
+  occupy(500);
+  round(job());
+  node?.take(REPORT, nowMs);
+  t.truthy(core.beginRound());
+  t.true(core.nodesAwaited);
+  const chosen = core.chooseLanes();
+  core.place(chosen, []);
+  t.false(core.nodesAwaited);
+});
+
+test('a job whose run ended › open waits again, and is ended with what its lost attempts made due', t => {
+  const one = job();
+  core.submitted(one);
+  round();
+  core.runEnded(one, { kind: 'open', failure: FAILURE });
+  t.deepEqual(begun(round(one)), [`${one.id} failure`]);
+  core.runEnded(one, { kind: 'final' });
+  t.is(core.memories.find(one.id), undefined);
+});
+
+test('a job whose run ended › with refusals only is left alone for a while', t => {
+  const one = job();
+  core.submitted(one);
+  core.memories.claimRefused(one.id);
+  core.runEnded(one, { kind: 'open' });
+  node = freeNode();
+  t.deepEqual(begun(round(one)), []);
+  nowMs += 100;
+  node = freeNode();
+  t.deepEqual(begun(round(one)), [`${one.id} node`]);
+});
+
+test('a job whose run ended › elsewhere, or by a failure of the database, causes no round by itself', t => {
+  round();
+  for (const kind of ['not-claimed', 'abandoned'] as const) {
     const one = job();
     core.submitted(one);
+    core.runEnded(one, { kind });
+    t.false(core.beginRound());
     node = freeNode();
-    core.outdate();
-    assert.deepEqual(begun(round(one)), []);
-  });
-
-  it('leaves a report without consequence where no job waits', () => {
-    round();
-    assert.equal(core.roomChanged('reported'), undefined);
-  });
-
-  it('ends what is due to fail', () => {
-    const doomed = job({ takeovers: 10 });
-    const step = round(doomed);
-    assert.deepEqual(begun(step), [`${doomed.id} failure`]);
-  });
-
-  it('ends a job that no routable node can do once the grace is over', () => {
-    const odd = job({ input: { format: 'avif', width: 10, height: 10 } });
-    assert.deepEqual(begun(round(odd)), []);
-    nowMs += GRACE_MS;
-    core.outdate();
-    assert.deepEqual(begun(round(odd)), [], 'the grace itself is waited');
-    nowMs += 1;
-    core.outdate();
-    assert.deepEqual(begun(round(odd)), [`${odd.id} failure`]);
-  });
-
-  it('leaves downloads without a place, and jobs of full hosts, to a later one', () => {
-    fullHosts = ['slow'];
-    const [fast, more] = [download(), download()];
-    core.outdate();
-    assert.ok(core.beginRound());
-    core.lanesRead([laneOf(fast)]);
-    const chosen = core.chooseLanes();
-    assert.deepEqual(
-      chosen.lanes.map(({ exceptHosts }) => exceptHosts),
-      [['slow']],
-    );
-    assert.deepEqual(begun(core.place(chosen, [fast, more])), [`${fast.id} download`]);
-    core.outdate();
-    assert.ok(core.beginRound());
-    assert.deepEqual(core.chooseLanes(), { lanes: [], all: true }, 'no place for any');
-  });
-
-  it('reads further lanes at once where those it read were empty', () => {
-    const many = Array.from({ length: LANES_MAX + 1 }, (_, at) => job({ apiKeyId: `a-${at}` }));
-    assert.ok(core.beginRound());
-    core.lanesRead(many.map(laneOf));
-    const chosen = core.chooseLanes();
-    assert.deepEqual([chosen.lanes.length, chosen.all], [LANES_MAX, false]);
-    assert.deepEqual(core.place(chosen, []), { placed: [], wakeInMs: 0 });
-    assert.ok(core.beginRound());
-    assert.deepEqual([core.chooseLanes().lanes.length, core.chooseLanes().all], [1, true]);
-  });
-
-  it('does not forget while it is under way that jobs waited before it', () => {
-    occupy(500);
-    round(job());
-    node?.take(REPORT, nowMs);
-    assert.ok(core.beginRound());
-    assert.equal(core.nodesAwaited, true);
-    const chosen = core.chooseLanes();
-    core.place(chosen, []);
-    assert.equal(core.nodesAwaited, false);
-  });
+  }
 });
 
-describe('a job whose run ended', () => {
-  it('open waits again, and is ended with what its lost attempts made due', () => {
-    const one = job();
-    core.submitted(one);
-    round();
-    core.runEnded(one, { kind: 'open', failure: FAILURE });
-    assert.deepEqual(begun(round(one)), [`${one.id} failure`]);
-    core.runEnded(one, { kind: 'final' });
-    assert.equal(core.memories.find(one.id), undefined);
-  });
+const jxl = () => job({ outputFormat: 'jxl' });
 
-  it('with refusals only is left alone for a while', () => {
-    const one = job();
-    core.submitted(one);
-    core.memories.claimRefused(one.id);
-    core.runEnded(one, { kind: 'open' });
-    node = freeNode();
-    assert.deepEqual(begun(round(one)), []);
-    nowMs += 100;
-    node = freeNode();
-    assert.deepEqual(begun(round(one)), [`${one.id} node`]);
-  });
+const prepare = () => {
+  core = coreWith(undefined);
+};
 
-  it('elsewhere, or by a failure of the database, causes no round by itself', () => {
-    round();
-    for (const kind of ['not-claimed', 'abandoned'] as const) {
-      const one = job();
-      core.submitted(one);
-      core.runEnded(one, { kind });
-      assert.equal(core.beginRound(), false);
-      node = freeNode();
-    }
-  });
+test('a job that no node alive can do, where others may come › waits as long as any job may', t => {
+  prepare();
+  const odd = jxl();
+  nowMs = FIRST_ADMISSION_MS_MAX - 1;
+  t.deepEqual(begun(round({ ...odd, readAtMs: nowMs })), []);
+  nowMs += 1;
+  core.outdate();
+  t.deepEqual(begun(round({ ...odd, readAtMs: nowMs })), [`${odd.id} failure`]);
 });
 
-describe('a job that no node alive can do, where others may come', () => {
-  const jxl = () => job({ outputFormat: 'jxl' });
-
-  beforeEach(() => {
-    core = coreWith(undefined);
-  });
-
-  it('waits as long as any job may', () => {
-    const odd = jxl();
-    nowMs = FIRST_ADMISSION_MS_MAX - 1;
-    assert.deepEqual(begun(round({ ...odd, readAtMs: nowMs })), []);
-    nowMs += 1;
-    core.outdate();
-    assert.deepEqual(begun(round({ ...odd, readAtMs: nowMs })), [`${odd.id} failure`]);
-  });
-
-  it('causes no round by itself: only another node helps it, and that is polled for', () => {
-    round();
-    const odd = jxl();
-    assert.deepEqual(core.submitted(odd), { placed: [], wakeInMs: undefined });
-    assert.equal(core.roomChanged('reported'), undefined);
-    assert.equal(core.beginRound(), false);
-    core.outdate();
-    round(odd);
-    assert.equal(core.beginRound(), false);
-    node = freeNode(1, 'jxl');
-    core.outdate();
-    assert.deepEqual(begun(round(odd)), [`${odd.id} node`]);
-  });
-
-  it('holds up nobody: neither what is paid for nor the playground', () => {
-    round();
-    core.submitted(jxl());
-    const paid = job();
-    assert.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
-    core.runEnded(paid, { kind: 'final' });
-    node = freeNode();
-    const unpaid = job({ class: 'playground' });
-    core.outdate();
-    assert.deepEqual(begun(round(jxl(), unpaid)), [`${unpaid.id} node`]);
-  });
+test('a job that no node alive can do, where others may come › causes no round by itself: only another node helps it, and that is polled for', t => {
+  prepare();
+  round();
+  const odd = jxl();
+  t.deepEqual(core.submitted(odd), { placed: [], wakeInMs: undefined });
+  t.is(core.roomChanged('reported'), undefined);
+  t.false(core.beginRound());
+  core.outdate();
+  round(odd);
+  t.false(core.beginRound());
+  node = freeNode(1, 'jxl');
+  core.outdate();
+  t.deepEqual(begun(round(odd)), [`${odd.id} node`]);
 });
 
-describe('a job of the playground', () => {
-  const unpaid = (changes: Partial<QueuedJob> = {}) =>
-    job({ class: 'playground', apiKeyId: 'a-playground', ...changes });
+test('a job that no node alive can do, where others may come › holds up nobody: neither what is paid for nor the playground', t => {
+  prepare();
+  round();
+  core.submitted(jxl());
+  const paid = job();
+  t.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
+  core.runEnded(paid, { kind: 'final' });
+  node = freeNode();
+  const unpaid = job({ class: 'playground' });
+  core.outdate();
+  t.deepEqual(begun(round(jxl(), unpaid)), [`${unpaid.id} node`]);
+});
 
-  it('begins where nothing that is paid for waits', () => {
-    const one = unpaid();
-    assert.deepEqual(begun(core.submitted(one)), [`${one.id} node`]);
-  });
+const unpaid = (changes: Partial<QueuedJob> = {}) =>
+  job({ class: 'playground', apiKeyId: 'a-playground', ...changes });
 
-  it('waits while any that is paid for waits for a node, however old it is', () => {
-    occupy(10_000);
-    const paid = job();
-    const old = unpaid({ createdAtMs: -3_000_000 });
-    assert.deepEqual(begun(round(paid, old)), []);
-    // Room for one of the two, and for a smaller one besides.
-    node = freeNode();
-    const large = job({ input: { format: 'png', width: 20_000, height: 5_000 } });
-    node.reserve(390);
-    assert.deepEqual(begun(round(large, old)), []);
-    core.outdate();
-    assert.deepEqual(begun(round(old)), [`${old.id} node`], 'the others are gone');
-  });
+test('a job of the playground › begins where nothing that is paid for waits', t => {
+  const one = unpaid();
+  t.deepEqual(begun(core.submitted(one)), [`${one.id} node`]);
+});
 
-  it('goes after asynchronous ones that came later', () => {
-    const old = unpaid({ createdAtMs: -3_000_000 });
-    const paid = job({ class: 'async' });
-    assert.deepEqual(begun(round(old, paid))?.[0], `${paid.id} node`);
-  });
+test('a job of the playground › waits while any that is paid for waits for a node, however old it is', t => {
+  occupy(10_000);
+  const paid = job();
+  const old = unpaid({ createdAtMs: -3_000_000 });
+  t.deepEqual(begun(round(paid, old)), []);
+  // Room for one of the two, and for a smaller one besides.
+  node = freeNode();
+  const large = job({ input: { format: 'png', width: 20_000, height: 5_000 } });
+  node.reserve(390);
+  t.deepEqual(begun(round(large, old)), []);
+  core.outdate();
+  t.deepEqual(begun(round(old)), [`${old.id} node`], 'the others are gone');
+});
 
-  it('does not make one that is paid for wait for a round', () => {
-    occupy(10_000);
-    core.submitted(unpaid());
-    node = freeNode();
-    const paid = job();
-    assert.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
-  });
+test('a job of the playground › goes after asynchronous ones that came later', t => {
+  const old = unpaid({ createdAtMs: -3_000_000 });
+  const paid = job({ class: 'async' });
+  t.deepEqual(begun(round(old, paid))?.[0], `${paid.id} node`);
+});
 
-  it('leaves three places in four to what is paid for', () => {
-    node = freeNode(4);
-    const some = Array.from({ length: 4 }, () => unpaid());
-    assert.equal(round(...some)?.placed.length, 1);
-    const paid = Array.from({ length: 3 }, () => job());
-    assert.deepEqual(
-      paid.map(one => core.submitted(one).placed.length),
-      [1, 1, 1],
-    );
-    for (const one of [some[0]!, ...paid]) core.runEnded(one, { kind: 'final' });
-    node = freeNode(4);
-    assert.equal(round(...some.slice(1))?.placed.length, 1);
-  });
+test('a job of the playground › does not make one that is paid for wait for a round', t => {
+  occupy(10_000);
+  core.submitted(unpaid());
+  node = freeNode();
+  const paid = job();
+  t.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
+});
 
-  it('ends when its time is over, though it may not begin', () => {
-    occupy(10_000);
-    const late = unpaid({ createdAtMs: -2 * 3_600_000 });
-    assert.deepEqual(begun(round(job(), late)), [`${late.id} failure`]);
-  });
+test('a job of the playground › leaves three places in four to what is paid for', t => {
+  node = freeNode(4);
+  const some = Array.from({ length: 4 }, () => unpaid());
+  t.is(round(...some)?.placed.length, 1);
+  const paid = Array.from({ length: 3 }, () => job());
+  t.deepEqual(
+    paid.map(one => core.submitted(one).placed.length),
+    [1, 1, 1],
+  );
+  for (const one of [some[0]!, ...paid]) core.runEnded(one, { kind: 'final' });
+  node = freeNode(4);
+  t.is(round(...some.slice(1))?.placed.length, 1);
+});
+
+test('a job of the playground › ends when its time is over, though it may not begin', t => {
+  occupy(10_000);
+  const late = unpaid({ createdAtMs: -2 * 3_600_000 });
+  t.deepEqual(begun(round(job(), late)), [`${late.id} failure`]);
 });

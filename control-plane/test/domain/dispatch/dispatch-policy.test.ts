@@ -1,6 +1,6 @@
 /** The policy by its properties: whatever the fleet and the queue look like. */
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import test from 'ava';
 import type { Finishing } from '#contract/finishing.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import {
@@ -45,7 +45,7 @@ const anySnapshot = fc
   .map(({ waitsMs, ...changes }) => snapshot({ ...changes, estimatedWaitMs: waitsMs }));
 
 const anyFleet = fc
-  .array(anySnapshot, { maxLength: 40 })
+  .array(anySnapshot, { maxLength: 40, size: 'max' })
   .map(nodes =>
     nodes.map((node, index) => ({ ...node, nodeId: `node-${index}`, bootId: `boot-${index}` })),
   );
@@ -57,9 +57,10 @@ const anyRandom = fc
     return () => values[next++ % values.length] ?? 0;
   });
 
-const someNames = (prefix: string) =>
-  fc.uniqueArray(fc.integer({ min: 0, max: 39 }), { maxLength: 10 }).map(indices => {
-    return new Set(indices.map(index => `${prefix}-${index}`));
+const someBoots = fc
+  .uniqueArray(fc.integer({ min: 0, max: 39 }), { maxLength: 10 })
+  .map(indices => {
+    return new Set(indices.map(index => `boot-${index}`));
   });
 
 const NOW_MS = 100;
@@ -74,25 +75,27 @@ function seeded(seed: number): () => number {
   };
 }
 
-describe('pickNode', () => {
-  const mayTake = (node: NodeSnapshot) =>
-    canDo(node, photo) && hasPlace(node, photo) && expectedWaitMs(node, NOW_MS) <= waitMsMax(0);
+const mayTake = (node: NodeSnapshot) =>
+  canDo(node, photo) && hasPlace(node, photo) && expectedWaitMs(node, NOW_MS) <= waitMsMax(0);
 
-  it('picks only a node that can do it, would take it soon and did not refuse it', () => {
+test('pickNode › picks only a node that can do it, would take it soon and did not refuse it', t => {
+  t.notThrows(() =>
     fc.assert(
-      fc.property(anyFleet, anyRandom, someNames('boot'), (fleet, random, excludedBoots) => {
+      fc.property(anyFleet, anyRandom, someBoots, (fleet, random, excludedBoots) => {
         const choice = pickNode(fleet, photo, { ...now, random, excludedBoots });
         if (choice.kind !== 'picked') return;
         assert.ok(mayTake(choice.node));
         assert.ok(!excludedBoots.has(choice.node.bootId));
         assert.equal(choice.waitMsMax, waitMsMax(0));
       }),
-    );
-  });
+    ),
+  );
+});
 
-  it('says why there is none', () => {
+test('pickNode › says why there is none', t => {
+  t.notThrows(() =>
     fc.assert(
-      fc.property(anyFleet, anyRandom, someNames('boot'), (fleet, random, excludedBoots) => {
+      fc.property(anyFleet, anyRandom, someBoots, (fleet, random, excludedBoots) => {
         const capable = fleet.filter(node => !excludedBoots.has(node.bootId) && canDo(node, photo));
         const { kind } = pickNode(fleet, photo, { ...now, random, excludedBoots });
         assert.equal(kind === 'no-nodes', fleet.length === 0);
@@ -103,10 +106,12 @@ describe('pickNode', () => {
         if (capable.length > 0 && !capable.some(mayTake)) assert.equal(kind, 'busy');
         if (good.some(mayTake)) assert.equal(kind, 'picked');
       }),
-    );
-  });
+    ),
+  );
+});
 
-  it('says when time alone makes room, and has it then', () => {
+test('pickNode › says when time alone makes room, and has it then', t => {
+  t.notThrows(() =>
     fc.assert(
       fc.property(anyFleet, anyRandom, (fleet, random) => {
         const choice = pickNode(fleet, photo, { ...now, random });
@@ -122,12 +127,20 @@ describe('pickNode', () => {
         const owed = fleet.some(node => node.unreportedImages > 0);
         if (!thenOut && !owed) assert.equal(pickNode(fleet, photo, later).kind, 'picked');
       }),
-    );
-  });
+    ),
+  );
+});
 
-  it('goes back to an avoided node only where no other good one is routable', () => {
+/** All nodes but a few: of fewer, one that is not avoided is nearly always there. */
+const nearlyAllNodes = fc.uniqueArray(fc.nat(39), { maxLength: 3 }).map(others => {
+  const indices = Array.from({ length: 40 }, (_, index) => index);
+  return new Set(indices.filter(each => !others.includes(each)).map(each => `node-${each}`));
+});
+
+test('pickNode › goes back to an avoided node only where no other good one is routable', t => {
+  t.notThrows(() =>
     fc.assert(
-      fc.property(anyFleet, anyRandom, someNames('node'), (fleet, random, avoidedNodes) => {
+      fc.property(anyFleet, anyRandom, nearlyAllNodes, (fleet, random, avoidedNodes) => {
         const choice = pickNode(fleet, photo, { ...now, random, avoidedNodes });
         if (choice.kind !== 'picked' || !avoidedNodes.has(choice.node.nodeId)) return;
         const others = fleet.filter(
@@ -136,10 +149,12 @@ describe('pickNode', () => {
         );
         assert.deepEqual(others, []);
       }),
-    );
-  });
+    ),
+  );
+});
 
-  it('takes the first to finish in a small fleet, of those with a free engine if there are', () => {
+test('pickNode › takes the first to finish in a small fleet, of those with a free engine if there are', t => {
+  t.notThrows(() =>
     fc.assert(
       fc.property(anyFleet, anyRandom, (fleet, random) => {
         const small = fleet
@@ -153,90 +168,90 @@ describe('pickNode', () => {
         const compared = idle.length > 0 ? idle : free;
         assert.equal(finishMs(choice.node), Math.min(...compared.map(finishMs)));
       }),
-    );
-  });
-
-  it('in a large fleet never takes the slowest, and reaches every other node', () => {
-    const fleet = Array.from({ length: 30 }, (_, index) =>
-      snapshot({ nodeId: `node-${index}`, bootId: `boot-${index}`, inferMs: 100 + index }),
-    );
-    const random = seeded(1);
-    const picked = new Set<string>();
-    for (let pick = 0; pick < 3000; pick += 1) {
-      const choice = pickNode(fleet, photo, { ...now, random });
-      assert.equal(choice.kind, 'picked');
-      if (choice.kind === 'picked') picked.add(choice.node.nodeId);
-    }
-    assert.ok(!picked.has('node-29'));
-    assert.equal(picked.size, 29);
-  });
-
-  it('in a large fleet finds the one node that is free', () => {
-    const fleet = Array.from({ length: 400 }, (_, index) =>
-      snapshot({ nodeId: `node-${index}`, imagesFree: index === 200 ? 1 : 0 }),
-    );
-    const random = seeded(2);
-    for (let pick = 0; pick < 50; pick += 1) {
-      const choice = pickNode(fleet, photo, { ...now, random });
-      assert.equal(choice.kind === 'picked' && choice.node.nodeId, 'node-200');
-    }
-  });
-
-  it('counts what it has started since the last report', () => {
-    const fleet = [
-      snapshot({ nodeId: 'a', estimatedWaitMs: 0, unreportedImages: 2, imagesInFlight: 3 }),
-      snapshot({ nodeId: 'b', estimatedWaitMs: 50 + NOW_MS }),
-    ];
-    const choice = pickNode(fleet, photo, { ...now, random: () => 0 });
-    assert.equal(choice.kind === 'picked' && choice.node.nodeId, 'b');
-  });
-
-  it('lets a job that has waited long wait longer on a node', () => {
-    const fleet = [snapshot({ estimatedWaitMs: NOW_MS + LEAD_MS + 500 })];
-    const random = () => 0;
-    assert.equal(pickNode(fleet, photo, { ...now, random }).kind, 'busy');
-    const waited = { nowMs: NOW_MS, waitedMs: 60_000, random };
-    assert.equal(pickNode(fleet, photo, waited).kind, 'picked');
-  });
-
-  it('sends a large image to the fast node, whatever the other formats cost there', () => {
-    const rates = (png: number, webp: number) => ({
-      encodeRates: new Map([
-        ['png', png],
-        ['webp', webp],
-      ] as const),
-    });
-    const fleet = [
-      snapshot({ nodeId: 'png', ...rates(10, 500) }),
-      snapshot({ nodeId: 'webp', ...rates(500, 10) }),
-    ];
-    for (const outputFormat of ['png', 'webp'] as const) {
-      const choice = pickNode(fleet, { ...photo, outputFormat }, { ...now, random: () => 0 });
-      assert.equal(choice.kind === 'picked' && choice.node.nodeId, outputFormat);
-    }
-  });
+    ),
+  );
 });
 
-describe('ejected nodes', () => {
-  const fleetOf = (count: number, ejected: number) =>
-    Array.from({ length: count }, (_, index) =>
-      snapshot({
-        nodeId: `node-${index}`,
-        bootId: `boot-${index}`,
-        ejectedUntilMs: index < ejected ? NOW_MS + 1 + index : 0,
-      }),
-    );
-  const pickedOf = (fleet: NodeSnapshot[], nowMs: number) => {
-    const random = seeded(7);
-    const names = new Set<string>();
-    for (let pick = 0; pick < 2000; pick += 1) {
-      const choice = pickNode(fleet, photo, { nowMs, waitedMs: 0, random });
-      if (choice.kind === 'picked') names.add(choice.node.nodeId);
-    }
-    return names;
-  };
+test('pickNode › in a large fleet never takes the slowest, and reaches every other node', t => {
+  const fleet = Array.from({ length: 30 }, (_, index) =>
+    snapshot({ nodeId: `node-${index}`, bootId: `boot-${index}`, inferMs: 100 + index }),
+  );
+  const random = seeded(1);
+  const picked = new Set<string>();
+  for (let pick = 0; pick < 3000; pick += 1) {
+    const choice = pickNode(fleet, photo, { ...now, random });
+    t.is(choice.kind, 'picked');
+    if (choice.kind === 'picked') picked.add(choice.node.nodeId);
+  }
+  t.false(picked.has('node-29'));
+  t.is(picked.size, 29);
+});
 
-  it('get nothing, half of the fleet at most, the last to return first', () => {
+test('pickNode › in a large fleet finds the one node that is free', t => {
+  const fleet = Array.from({ length: 400 }, (_, index) =>
+    snapshot({ nodeId: `node-${index}`, imagesFree: index === 200 ? 1 : 0 }),
+  );
+  const random = seeded(2);
+  for (let pick = 0; pick < 50; pick += 1) {
+    const choice = pickNode(fleet, photo, { ...now, random });
+    t.is(choice.kind === 'picked' && choice.node.nodeId, 'node-200');
+  }
+});
+
+test('pickNode › counts what it has started since the last report', t => {
+  const fleet = [
+    snapshot({ nodeId: 'a', estimatedWaitMs: 0, unreportedImages: 2, imagesInFlight: 3 }),
+    snapshot({ nodeId: 'b', estimatedWaitMs: 50 + NOW_MS }),
+  ];
+  const choice = pickNode(fleet, photo, { ...now, random: () => 0 });
+  t.is(choice.kind === 'picked' && choice.node.nodeId, 'b');
+});
+
+test('pickNode › lets a job that has waited long wait longer on a node', t => {
+  const fleet = [snapshot({ estimatedWaitMs: NOW_MS + LEAD_MS + 500 })];
+  const random = () => 0;
+  t.is(pickNode(fleet, photo, { ...now, random }).kind, 'busy');
+  const waited = { nowMs: NOW_MS, waitedMs: 60_000, random };
+  t.is(pickNode(fleet, photo, waited).kind, 'picked');
+});
+
+test('pickNode › sends a large image to the fast node, whatever the other formats cost there', t => {
+  const rates = (png: number, webp: number) => ({
+    encodeRates: new Map([
+      ['png', png],
+      ['webp', webp],
+    ] as const),
+  });
+  const fleet = [
+    snapshot({ nodeId: 'png', ...rates(10, 500) }),
+    snapshot({ nodeId: 'webp', ...rates(500, 10) }),
+  ];
+  for (const outputFormat of ['png', 'webp'] as const) {
+    const choice = pickNode(fleet, { ...photo, outputFormat }, { ...now, random: () => 0 });
+    t.is(choice.kind === 'picked' && choice.node.nodeId, outputFormat);
+  }
+});
+
+const fleetOf = (count: number, ejected: number) =>
+  Array.from({ length: count }, (_, index) =>
+    snapshot({
+      nodeId: `node-${index}`,
+      bootId: `boot-${index}`,
+      ejectedUntilMs: index < ejected ? NOW_MS + 1 + index : 0,
+    }),
+  );
+const pickedOf = (fleet: NodeSnapshot[], nowMs: number) => {
+  const random = seeded(7);
+  const names = new Set<string>();
+  for (let pick = 0; pick < 2000; pick += 1) {
+    const choice = pickNode(fleet, photo, { nowMs, waitedMs: 0, random });
+    if (choice.kind === 'picked') names.add(choice.node.nodeId);
+  }
+  return names;
+};
+
+test('ejected nodes › get nothing, half of the fleet at most, the last to return first', t => {
+  t.notThrows(() =>
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 20 }), fc.nat(20), (count, some) => {
         const ejected = Math.min(some, count);
@@ -248,83 +263,77 @@ describe('ejected nodes', () => {
         }
       }),
       { numRuns: 25 },
-    );
-  });
-
-  it('are back when their time is over', () => {
-    assert.equal(pickedOf(fleetOf(4, 2), NOW_MS + 3).size, 4);
-  });
-
-  it('are taken where they alone can do the job', () => {
-    const fleet = fleetOf(4, 1).map((node, index) =>
-      index === 0 ? node : { ...node, outputFormats: new Set(['webp'] as const) },
-    );
-    assert.deepEqual([...pickedOf(fleet, NOW_MS)], ['node-0']);
-  });
+    ),
+  );
 });
 
-describe('slow start', () => {
-  it('gives a new node an image an engine until it has proved itself', () => {
-    const fresh = { proven: false, enginesReady: 2 };
-    assert.ok(hasPlace(snapshot({ ...fresh, ownImages: 1 }), photo));
-    assert.ok(!hasPlace(snapshot({ ...fresh, ownImages: 2 }), photo));
-    assert.ok(hasPlace(snapshot({ ...fresh, proven: true, ownImages: 2 }), photo));
-  });
+test('ejected nodes › are back when their time is over', t => {
+  t.is(pickedOf(fleetOf(4, 2), NOW_MS + 3).size, 4);
 });
 
-describe('canDo', () => {
-  const jxl: JobNeeds = { inputFormat: 'jxl', pixels: 50_000_000, outputFormat: 'png' };
-  const decoding = new Set(['jxl', 'jpeg'] as const);
-
-  it('keeps JPEG XL off nodes without it, and large ones off those with a bound', () => {
-    assert.equal(canDo(snapshot({ inputFormats: decoding }), jxl), false);
-    const small = snapshot({ inputFormats: decoding, jxlPixelsMax: 40_000_000 });
-    assert.equal(canDo(small, jxl), false);
-    assert.equal(canDo(small, { ...jxl, pixels: 30_000_000 }), true);
-    assert.equal(canDo(small, { ...jxl, pixels: null }), true, 'an unknown size');
-    const output: JobNeeds = { ...photo, outputFormat: 'jxl' };
-    const encoding = { outputFormats: new Set(['jxl'] as const) };
-    assert.equal(canDo(snapshot(encoding), output), false);
-    assert.equal(canDo(snapshot({ ...encoding, jxlPixelsMax: 40_000_000 }), output), true);
-  });
+test('ejected nodes › are taken where they alone can do the job', t => {
+  const fleet = fleetOf(4, 1).map((node, index) =>
+    index === 0 ? node : { ...node, outputFormats: new Set(['webp'] as const) },
+  );
+  t.deepEqual([...pickedOf(fleet, NOW_MS)], ['node-0']);
 });
 
-describe('hasPlace', () => {
-  it('counts a job by the larger of its image and its frame', () => {
-    const image = { format: 'jpeg', width: 1000, height: 1000 } as const;
-    const sizes: readonly [Finishing | null, number][] = [
-      [null, 1],
-      [{}, 1],
-      [{ outputWidth: 100, outputHeight: 100 }, 1],
-      [{ outputWidth: 10_000, outputHeight: 5000 }, 50],
-      [{ outputWidth: 10_000, outputHeight: 5000, sizeMaxMegapixels: 4 }, 3.998792],
-      [{ outputWidth: 3000 }, 9],
-      [{ scalePercent: 50 }, 1],
-      [{ scalePercent: 50, crop: NO_MARGINS }, 4],
-      [{ scalePercent: 10, crop: NO_MARGINS }, 50],
-      [{ crop: { ...NO_MARGINS, top: { px: 10_000 } } }, 10],
-    ];
-    for (const [finishing, megapixels] of sizes) {
-      const needs = needsOf(image, { outputFormat: 'png', finishing });
-      assert.equal(megapixelsOf(needs), megapixels, JSON.stringify(finishing));
-      const counted = admittedMegapixels(needs);
-      const node = snapshot({ megapixelsFree: counted - 0.01 });
-      assert.equal(hasPlace(node, needs), false);
-      assert.equal(hasPlace({ ...node, megapixelsFree: counted }, needs), true);
-    }
-    const asked = { outputFormat: 'png', finishing: { outputWidth: 10 } } as const;
-    const { pixels } = needsOf({ ...image, width: null }, asked);
-    assert.equal(pixels, null);
-  });
+test('slow start › gives a new node an image an engine until it has proved itself', t => {
+  const fresh = { proven: false, enginesReady: 2 };
+  t.truthy(hasPlace(snapshot({ ...fresh, ownImages: 1 }), photo));
+  t.true(!hasPlace(snapshot({ ...fresh, ownImages: 2 }), photo));
+  t.truthy(hasPlace(snapshot({ ...fresh, proven: true, ownImages: 2 }), photo));
+});
 
-  it('counts an unknown size as the largest, and lets an idle node judge by itself', () => {
-    const unknown = { ...photo, pixels: null };
-    assert.equal(hasPlace(snapshot({ megapixelsFree: 99 }), unknown), false);
-    assert.equal(hasPlace(snapshot({ megapixelsFree: 100 }), unknown), true);
-    assert.equal(hasPlace(snapshot({ megapixelsFree: 60, imagesInFlight: 0 }), unknown), true);
-  });
+const jxl: JobNeeds = { inputFormat: 'jxl', pixels: 50_000_000, outputFormat: 'png' };
+const decoding = new Set(['jxl', 'jpeg'] as const);
 
-  it('sends nothing where every engine is restarting', () => {
-    assert.equal(hasPlace(snapshot({ enginesReady: 0, imagesInFlight: 0 }), photo), false);
-  });
+test('canDo › keeps JPEG XL off nodes without it, and large ones off those with a bound', t => {
+  t.false(canDo(snapshot({ inputFormats: decoding }), jxl));
+  const small = snapshot({ inputFormats: decoding, jxlPixelsMax: 40_000_000 });
+  t.false(canDo(small, jxl));
+  t.true(canDo(small, { ...jxl, pixels: 30_000_000 }));
+  t.is(canDo(small, { ...jxl, pixels: null }), true, 'an unknown size');
+  const output: JobNeeds = { ...photo, outputFormat: 'jxl' };
+  const encoding = { outputFormats: new Set(['jxl'] as const) };
+  t.false(canDo(snapshot(encoding), output));
+  t.true(canDo(snapshot({ ...encoding, jxlPixelsMax: 40_000_000 }), output));
+});
+
+test('hasPlace › counts a job by the larger of its image and its frame', t => {
+  const image = { format: 'jpeg', width: 1000, height: 1000 } as const;
+  const sizes: readonly [Finishing | null, number][] = [
+    [null, 1],
+    [{}, 1],
+    [{ outputWidth: 100, outputHeight: 100 }, 1],
+    [{ outputWidth: 10_000, outputHeight: 5000 }, 50],
+    [{ outputWidth: 10_000, outputHeight: 5000, sizeMaxMegapixels: 4 }, 3.998792],
+    [{ outputWidth: 3000 }, 9],
+    [{ scalePercent: 50 }, 1],
+    [{ scalePercent: 50, crop: NO_MARGINS }, 4],
+    [{ scalePercent: 10, crop: NO_MARGINS }, 50],
+    [{ crop: { ...NO_MARGINS, top: { px: 10_000 } } }, 10],
+  ];
+  for (const [finishing, megapixels] of sizes) {
+    const needs = needsOf(image, { outputFormat: 'png', finishing });
+    t.is(megapixelsOf(needs), megapixels, JSON.stringify(finishing));
+    const counted = admittedMegapixels(needs);
+    const node = snapshot({ megapixelsFree: counted - 0.01 });
+    t.false(hasPlace(node, needs));
+    t.true(hasPlace({ ...node, megapixelsFree: counted }, needs));
+  }
+  const asked = { outputFormat: 'png', finishing: { outputWidth: 10 } } as const;
+  const { pixels } = needsOf({ ...image, width: null }, asked);
+  t.is(pixels, null);
+});
+
+test('hasPlace › counts an unknown size as the largest, and lets an idle node judge by itself', t => {
+  const unknown = { ...photo, pixels: null };
+  t.false(hasPlace(snapshot({ megapixelsFree: 99 }), unknown));
+  t.true(hasPlace(snapshot({ megapixelsFree: 100 }), unknown));
+  t.true(hasPlace(snapshot({ megapixelsFree: 60, imagesInFlight: 0 }), unknown));
+});
+
+test('hasPlace › sends nothing where every engine is restarting', t => {
+  t.false(hasPlace(snapshot({ enginesReady: 0, imagesInFlight: 0 }), photo));
 });

@@ -1,36 +1,35 @@
 /** The account area on the public port: what is there, what is not, and that neither knows the other. */
-import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import ava from 'ava';
 import { openTestApp, useTestApp } from '../../support/test-app.ts';
 
-describe('the account area', () => {
-  const test = useTestApp();
+const test = ava.serial;
 
-  it('answers what is not there with a page', async () => {
-    const answer = await test.app.inject({
-      url: '/account/nothing',
-      headers: { accept: 'text/html' },
-    });
-    assert.equal(answer.statusCode, 404);
-    assert.match(answer.headers['content-type'] as string, /^text\/html/);
-    assert.match(answer.headers['content-security-policy'] as string, /script-src 'self'/);
-    assert.match(answer.body, /There is nothing here/);
-    const chinese = await test.app.inject({
-      url: '/account/nothing',
-      headers: { accept: 'text/html', 'accept-language': 'zh-CN,zh;q=0.9' },
-    });
-    assert.match(chinese.body, /<html lang="zh-CN">/);
-  });
+const fixture = useTestApp(test);
 
-  it('leaves the errors of the API as they are', async () => {
-    const answer = await test.app.inject({ url: '/accounts' });
-    assert.equal(answer.headers['content-type'], 'application/problem+json');
+test('answers what is not there with a page', async t => {
+  const answer = await fixture.app.inject({
+    url: '/account/nothing',
+    headers: { accept: 'text/html' },
   });
+  t.is(answer.statusCode, 404);
+  t.regex(answer.headers['content-type'] as string, /^text\/html/);
+  t.regex(answer.headers['content-security-policy'] as string, /script-src 'self'/);
+  t.regex(answer.body, /There is nothing here/);
+  const chinese = await fixture.app.inject({
+    url: '/account/nothing',
+    headers: { accept: 'text/html', 'accept-language': 'zh-CN,zh;q=0.9' },
+  });
+  t.regex(chinese.body, /<html lang="zh-CN">/);
+});
 
-  it('can be off', async t => {
-    const off = await openTestApp({ accountArea: undefined }, t);
-    const answer = await off.app.inject({ url: '/account/sign-in' });
-    assert.equal(answer.statusCode, 404);
-    assert.equal(answer.headers['content-type'], 'application/problem+json');
-  });
+test('leaves the errors of the API as they are', async t => {
+  const answer = await fixture.app.inject({ url: '/accounts' });
+  t.is(answer.headers['content-type'], 'application/problem+json');
+});
+
+test('can be off', async t => {
+  const off = await openTestApp({ accountArea: undefined }, t);
+  const answer = await off.app.inject({ url: '/account/sign-in' });
+  t.is(answer.statusCode, 404);
+  t.is(answer.headers['content-type'], 'application/problem+json');
 });

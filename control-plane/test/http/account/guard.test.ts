@@ -2,9 +2,9 @@
  * The door of the account area, by routes of the test's own: what attacks/ does not try on the
  * area's real ones.
  */
-import assert from 'node:assert/strict';
-import { after, before, describe, it } from 'node:test';
+
 import cookie from '@fastify/cookie';
+import ava from 'ava';
 import fastify, { type FastifyInstance } from 'fastify';
 import { AuthorityError } from '../../../src/domain/account/authority.ts';
 import { askToSignIn, guardAccountArea } from '../../../src/http/account/session/account-door.ts';
@@ -12,6 +12,8 @@ import { createSecret, csrfTokenOf } from '../../../src/http/account/session/coo
 import { PageError } from '../../../src/http/account/session/page-error.ts';
 import { visitOf } from '../../../src/http/account/session/visit.ts';
 import type { FoundSession } from '../../../src/store/people/session-store.ts';
+
+const test = ava.serial;
 
 const BASE_URL = 'https://matting.example';
 const FORM = 'application/x-www-form-urlencoded';
@@ -52,58 +54,56 @@ async function openApp(
   return app;
 }
 
-describe('the guard of the account area', () => {
-  let app: FastifyInstance;
-  before(async () => {
-    app = await openApp();
-  });
-  after(() => app.close());
+let app: FastifyInstance;
+test.before(async () => {
+  app = await openApp();
+});
+test.after.always(() => app.close());
 
-  it('lets no route start that names nobody, or two', async () => {
-    const opening = (config: object) =>
-      openApp(BASE_URL, true, extra => {
-        extra.get('/account/forgotten', { config }, async () => 'open');
-      });
-    await assert.rejects(opening({}), /must name a permission, public or cookieless/);
-    await assert.rejects(opening({ public: true, cookieless: true }), /must name/);
-  });
+test('lets no route start that names nobody, or two', async t => {
+  const opening = (config: object) =>
+    openApp(BASE_URL, true, extra => {
+      extra.get('/account/forgotten', { config }, async () => 'open');
+    });
+  await t.throwsAsync(opening({}), { message: /must name a permission, public or cookieless/ });
+  await t.throwsAsync(opening({ public: true, cookieless: true }), { message: /must name/ });
+});
 
-  it('asks for the token of the visitor before sign-in', async () => {
-    const visitor = createSecret();
-    const sent = (token: string) =>
-      app.inject({
-        method: 'POST',
-        url: '/account/sign-in',
-        payload: `csrf=${token}`,
-        headers: {
-          cookie: `__Host-matting-visitor=${visitor}`,
-          origin: BASE_URL,
-          'content-type': FORM,
-        },
-      });
-    assert.equal((await sent(csrfTokenOf(visitor))).body, 'signed in');
-    assert.equal((await sent(csrfTokenOf(createSecret()))).body, 'staleForm');
-  });
+test('asks for the token of the visitor before sign-in', async t => {
+  const visitor = createSecret();
+  const sent = (token: string) =>
+    app.inject({
+      method: 'POST',
+      url: '/account/sign-in',
+      payload: `csrf=${token}`,
+      headers: {
+        cookie: `__Host-matting-visitor=${visitor}`,
+        origin: BASE_URL,
+        'content-type': FORM,
+      },
+    });
+  t.is((await sent(csrfTokenOf(visitor))).body, 'signed in');
+  t.is((await sent(csrfTokenOf(createSecret()))).body, 'staleForm');
+});
 
-  it('looks at no cookie where a provider calls', async () => {
-    const answer = await app.inject({ method: 'POST', url: '/account/notifications' });
-    assert.equal(answer.body, 'noted');
-  });
+test('looks at no cookie where a provider calls', async t => {
+  const answer = await app.inject({ method: 'POST', url: '/account/notifications' });
+  t.is(answer.body, 'noted');
+});
 
-  it('says where nobody can sign in', async () => {
-    const insecure = await openApp('http://matting.example', false);
-    const answer = await insecure.inject({ url: '/account/sign-in' });
-    assert.deepEqual([answer.statusCode, answer.body], [403, 'insecure']);
-    await insecure.close();
-  });
+test('says where nobody can sign in', async t => {
+  const insecure = await openApp('http://matting.example', false);
+  const answer = await insecure.inject({ url: '/account/sign-in' });
+  t.deepEqual([answer.statusCode, answer.body], [403, 'insecure']);
+  await insecure.close();
+});
 
-  it('leads from one name of this machine to the one that links have', async () => {
-    const own = await openApp('http://127.0.0.1:8080');
-    const url = '/account/sign-in?to=x';
-    const there = await own.inject({ url, headers: { host: '127.0.0.1:8080' } });
-    assert.equal(there.body, 'sign in');
-    const { headers } = await own.inject({ url, headers: { host: 'localhost:8080' } });
-    assert.equal(headers.location, `http://127.0.0.1:8080${url}`);
-    await own.close();
-  });
+test('leads from one name of this machine to the one that links have', async t => {
+  const own = await openApp('http://127.0.0.1:8080');
+  const url = '/account/sign-in?to=x';
+  const there = await own.inject({ url, headers: { host: '127.0.0.1:8080' } });
+  t.is(there.body, 'sign in');
+  const { headers } = await own.inject({ url, headers: { host: 'localhost:8080' } });
+  t.is(headers.location, `http://127.0.0.1:8080${url}`);
+  await own.close();
 });

@@ -1,6 +1,6 @@
 /** Pages and assets as answers: headers, caching, languages, navigation by role. */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import ava from 'ava';
 import fastify from 'fastify';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { registerAssets } from '../../../src/http/account/page/assets.ts';
@@ -12,6 +12,8 @@ import {
 } from '../../../src/http/account/page/render-page.ts';
 import { note, type SignedIn } from '../../../src/http/account/session/visit.ts';
 import { createErrorHandler, pathOf } from '../../../src/http/answers/error-handler.ts';
+
+const test = ava.serial;
 
 const app = fastify();
 const VIEWER: SignedIn = {
@@ -37,7 +39,7 @@ const VIEWER: SignedIn = {
   ],
 };
 
-before(async () => {
+test.before(async () => {
   app.setErrorHandler(
     createErrorHandler('http://127.0.0.1', {
       writerOf: request => (wantsPage(request, pathOf(request)) ? writeErrorPage : undefined),
@@ -59,20 +61,20 @@ before(async () => {
   });
   await app.ready();
 });
-after(() => app.close());
+test.after.always(() => app.close());
 
-test('what a page loads is there, and kept by browsers for good', async () => {
+test('what a page loads is there, and kept by browsers for good', async t => {
   const { body } = await app.inject('/account/stranger');
   const addresses = [...body.matchAll(/(?:src|href)="(\/account\/assets\/[^"]+)"/g)];
-  assert.ok(addresses.length >= 4);
+  t.true(addresses.length >= 4);
   for (const [, address = ''] of addresses) {
     const { statusCode, headers } = await app.inject(address);
-    assert.equal(statusCode, 200, address);
-    assert.equal(headers['cache-control'], 'public, max-age=31536000, immutable');
+    t.is(statusCode, 200, address);
+    t.is(headers['cache-control'], 'public, max-age=31536000, immutable');
   }
 });
 
-test('an asset under the hash of another release, or outside of the folder, is not there', async () => {
+test('an asset under the hash of another release, or outside of the folder, is not there', async t => {
   const { body } = await app.inject('/account/stranger');
   const style = /\/account\/assets\/(\w+)\/style\.css/.exec(body);
   assert.ok(style !== null);
@@ -84,49 +86,49 @@ test('an asset under the hash of another release, or outside of the folder, is n
     `/account/assets/${style[1]}/constructor`,
   ]) {
     const answer = await app.inject(address);
-    assert.notEqual(answer.statusCode, 200, address);
-    assert.notEqual(answer.headers['cache-control'], 'public, max-age=31536000, immutable');
+    t.not(answer.statusCode, 200, address);
+    t.not(answer.headers['cache-control'], 'public, max-age=31536000, immutable');
   }
 });
 
-test('a stranger reads the language of the address, else that of the browser', async () => {
+test('a stranger reads the language of the address, else that of the browser', async t => {
   const languageOf = async (url: string, accepted?: string) => {
     const headers = accepted === undefined ? {} : { 'accept-language': accepted };
     return /<html lang="([^"]+)"/.exec((await app.inject({ url, headers })).body)?.[1];
   };
-  assert.equal(await languageOf('/account/stranger'), 'en');
-  assert.equal(await languageOf('/account/stranger', 'de-DE, zh-TW;q=0.9, en;q=0.8'), 'zh-CN');
-  assert.equal(await languageOf('/account/stranger', 'fr'), 'en');
-  assert.equal(await languageOf('/account/stranger', `${'x,'.repeat(400)}zh`), 'en');
-  assert.equal(await languageOf('/account/stranger?language=zh-CN', 'en'), 'zh-CN');
-  assert.equal(await languageOf('/account/stranger?language=zh-CN&language=en', 'en'), 'en');
-  assert.equal(await languageOf('/account/stranger?language=constructor'), 'en');
-  assert.equal(await languageOf('/account/keys/viewer', 'en'), 'zh-CN');
+  t.is(await languageOf('/account/stranger'), 'en');
+  t.is(await languageOf('/account/stranger', 'de-DE, zh-TW;q=0.9, en;q=0.8'), 'zh-CN');
+  t.is(await languageOf('/account/stranger', 'fr'), 'en');
+  t.is(await languageOf('/account/stranger', `${'x,'.repeat(400)}zh`), 'en');
+  t.is(await languageOf('/account/stranger?language=zh-CN', 'en'), 'zh-CN');
+  t.is(await languageOf('/account/stranger?language=zh-CN&language=en', 'en'), 'en');
+  t.is(await languageOf('/account/stranger?language=constructor'), 'en');
+  t.is(await languageOf('/account/keys/viewer', 'en'), 'zh-CN');
 });
 
-test('the link to another language keeps what else the address has', async () => {
+test('the link to another language keeps what else the address has', async t => {
   const { body } = await app.inject('/account/stranger?to=%2Faccount%2Fkeys&language=en');
-  assert.match(body, /href="\/account\/stranger\?to=%2Faccount%2Fkeys&amp;language=zh-CN"/);
+  t.regex(body, /href="\/account\/stranger\?to=%2Faccount%2Fkeys&amp;language=zh-CN"/);
 });
 
-test('the navigation shows what the role may see, and where one is', async () => {
+test('the navigation shows what the role may see, and where one is', async t => {
   const owner = (await app.inject('/account/keys/owner')).body;
   const viewer = (await app.inject('/account/keys/viewer')).body;
-  assert.match(owner, /href="\/account\/audit"/);
-  assert.match(owner, /href="\/account\/keys" aria-current="page"/);
-  assert.doesNotMatch(viewer, /\/account\/(audit|people|settings|playground)"/);
-  assert.match(viewer, /密钥/);
+  t.regex(owner, /href="\/account\/audit"/);
+  t.regex(owner, /href="\/account\/keys" aria-current="page"/);
+  t.notRegex(viewer, /\/account\/(audit|people|settings|playground)"/);
+  t.regex(viewer, /密钥/);
 });
 
-test('what a change came to is said by a known code alone', async () => {
+test('what a change came to is said by a known code alone', async t => {
   const bodyOf = async (query: string) => (await app.inject(`/account/keys/owner${query}`)).body;
-  assert.match(await bodyOf('?said=revoked'), /role="status">.*The key is revoked\./s);
+  t.regex(await bodyOf('?said=revoked'), /role="status">.*The key is revoked\./s);
   for (const query of ['', '?said=constructor', '?said=<b>', '?said=revoked&said=revoked']) {
-    assert.doesNotMatch(await bodyOf(query), /role="status"/);
+    t.notRegex(await bodyOf(query), /role="status"/);
   }
 });
 
-test('an error is a page in words for a browser, and the problem as ever for others', async () => {
+test('an error is a page in words for a browser, and the problem as ever for others', async t => {
   const refused = async (code: string, accept?: string) =>
     app.inject({
       url: `/account/refused/${code}`,
@@ -143,15 +145,15 @@ test('an error is a page in words for a browser, and the problem as ever for oth
   };
   for (const [code, status] of Object.entries(statuses)) {
     const { statusCode, headers, body } = await refused(code, html);
-    assert.equal(statusCode, status, code);
-    assert.match(String(headers['content-type']), /^text\/html/);
-    assert.equal(headers['www-authenticate'], undefined);
-    assert.equal('retry-after' in headers, status === 429 || status === 503);
+    t.is(statusCode, status, code);
+    t.regex(String(headers['content-type']), /^text\/html/);
+    t.is(headers['www-authenticate'], undefined);
+    t.is('retry-after' in headers, status === 429 || status === 503);
     // What a program reads is not what a person needs.
-    assert.ok(!body.includes('detail'));
-    assert.match(body, /<h1>.+<\/h1>/);
+    t.false(body.includes('detail'));
+    t.regex(body, /<h1>.+<\/h1>/);
   }
   const problem = await refused('NOT_FOUND', 'application/json');
-  assert.match(String(problem.headers['content-type']), /^application\/problem\+json/);
-  assert.match(String((await refused('NOT_FOUND')).headers['content-type']), /problem/);
+  t.regex(String(problem.headers['content-type']), /^application\/problem\+json/);
+  t.regex(String((await refused('NOT_FOUND')).headers['content-type']), /problem/);
 });

@@ -1,6 +1,5 @@
 /** What hostile text does to a page: nothing. And what a page must not have is refused. */
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { barChart } from '../../../src/http/account/page/chart.ts';
 import {
   button,
@@ -77,13 +76,13 @@ const COMPONENTS: Readonly<Record<string, () => Child>> = {
 };
 
 for (const [name, make] of Object.entries(COMPONENTS)) {
-  test(`${name} shows hostile text as text`, () => {
+  test(`${name} shows hostile text as text`, t => {
     const text = renderPart(make());
-    assert.doesNotMatch(text, /<script|<img|<!--|<\/title><!/i);
+    t.notRegex(text, /<script|<img|<!--|<\/title><!/i);
     // In an attribute a quote would end it.
-    for (const [, value = ''] of text.matchAll(/="([^"]*)"/g)) assert.doesNotMatch(value, /[<"]/);
-    assert.equal(text.match(/<\/textarea>/g)?.length ?? 0, name === 'textArea' ? 1 : 0);
-    assert.ok(text.includes('&lt;script') || text.includes('%3Cscript') || name === 'time', text);
+    for (const [, value = ''] of text.matchAll(/="([^"]*)"/g)) t.notRegex(value, /[<"]/);
+    t.is(text.match(/<\/textarea>/g)?.length ?? 0, name === 'textArea' ? 1 : 0);
+    t.true(text.includes('&lt;script') || text.includes('%3Cscript') || name === 'time', text);
   });
 }
 
@@ -99,43 +98,43 @@ for (const [name, make] of [
   ['the same with a backslash', () => html`<a href=${'/\\evil.example'}>x</a>`],
   ['a drawn document', () => html`<img src=${'data:image/svg+xml,<svg/>'} />`],
 ] as const) {
-  test(`a page with ${name} is not made`, () => {
-    assert.throws(() => renderPart(make()), MarkupError);
+  test(`a page with ${name} is not made`, t => {
+    t.throws(() => renderPart(make()), { instanceOf: MarkupError });
   });
 }
 
-test('an object of JSON in place of a child is not taken for markup', () => {
+test('an object of JSON in place of a child is not taken for markup', t => {
   const parsed = JSON.parse('{"type":"script","props":{"children":"x"},"key":null}') as never;
-  assert.equal(renderPart(html`<p>${parsed}</p>`), '<p></p>');
+  t.is(renderPart(html`<p>${parsed}</p>`), '<p></p>');
 });
 
-test('a page is the same each time, whatever was rendered before', () => {
+test('a page is the same each time, whatever was rendered before', t => {
   const make = (name: string) => renderPart(html`<ul><li><b>still</b></li><li>${name}</li></ul>`);
   const first = make('a');
   make('b');
-  assert.equal(make('a'), first);
+  t.is(make('a'), first);
 });
 
-test('a field says its hint and its error to screen readers', () => {
+test('a field says its hint and its error to screen readers', t => {
   const text = renderPart(textField({ name: 'cap', label: 'Cap', hint: 'h', error: 'too many' }));
-  assert.match(text, /<label for="cap">Cap<\/label>/);
-  assert.match(text, /aria-describedby="cap-hint cap-error"/);
-  assert.match(text, /aria-invalid="true"/);
-  assert.match(text, /id="cap-error">too many</);
+  t.regex(text, /<label for="cap">Cap<\/label>/);
+  t.regex(text, /aria-describedby="cap-hint cap-error"/);
+  t.regex(text, /aria-invalid="true"/);
+  t.regex(text, /id="cap-error">too many</);
   const fine = renderPart(textField({ name: 'cap', label: 'Cap' }));
-  assert.doesNotMatch(fine, /aria-/);
+  t.notRegex(fine, /aria-/);
 });
 
-test('choices that were made stand in the form again', () => {
+test('choices that were made stand in the form again', t => {
   const options = ['a', 'b'].map(value => ({ value, label: value }));
   const select = renderPart(selectField({ name: 's', label: 's', options, value: 'b' }));
-  assert.match(select, /<option value="b" selected>/);
+  t.regex(select, /<option value="b" selected>/);
   const boxes = renderPart(checkboxGroup({ name: 's', label: 's', options, values: ['a'] }));
-  assert.match(boxes, /value="a" checked/);
-  assert.doesNotMatch(boxes, /value="b" checked/);
+  t.regex(boxes, /value="a" checked/);
+  t.notRegex(boxes, /value="b" checked/);
 });
 
-test('a chart draws every value in its frame, and says it in a table', () => {
+test('a chart draws every value in its frame, and says it in a table', t => {
   const chart = (values: number[]) =>
     renderPart(
       barChart({
@@ -153,14 +152,14 @@ test('a chart draws every value in its frame, and says it in a table', () => {
     );
   for (const values of [[], [0], [1], [0, 3, 1_300_000], Array.from({ length: 92 }, () => 7)]) {
     const text = chart(values);
-    assert.doesNotMatch(text, /NaN|Infinity|="-/);
+    t.notRegex(text, /NaN|Infinity|="-/);
     const drawn = text.match(/<rect class="series-0" x=/g) ?? [];
-    assert.equal(drawn.length, values.filter(v => v > 0).length);
-    for (const value of values) assert.ok(text.includes(`<td class="end">${value}</td>`));
+    t.is(drawn.length, values.filter(v => v > 0).length);
+    for (const value of values) t.true(text.includes(`<td class="end">${value}</td>`));
   }
 });
 
-test('a query is written without what is absent', () => {
-  assert.equal(withQuery('/x', { a: 'é&', b: undefined, c: '', d: 0 }), '/x?a=%C3%A9%26&d=0');
-  assert.equal(withQuery('/x', {}), '/x');
+test('a query is written without what is absent', t => {
+  t.is(withQuery('/x', { a: 'é&', b: undefined, c: '', d: 0 }), '/x?a=%C3%A9%26&d=0');
+  t.is(withQuery('/x', {}), '/x');
 });

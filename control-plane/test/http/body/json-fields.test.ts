@@ -1,6 +1,6 @@
 /** Values that are skipped, as the remove.bg interface does with fields that it does not have. */
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
+import { throwsWith } from '../../../../test/support/throws.ts';
 import { type JsonFields, JsonFieldsParser } from '../../../src/http/body/json-fields.ts';
 import { FIELDS_MAX } from '../../../src/http/body/malformed.ts';
 
@@ -32,10 +32,10 @@ for (const value of [
   'false',
   '-1.5e3',
 ]) {
-  test(`skips ${value}, wherever it is split`, () => {
+  test(`skips ${value}, wherever it is split`, t => {
     for (const chunkBytes of [1, 2, 3, 1000]) {
       const body = `{"x":${value},"size":"hd","y":${value}}`;
-      assert.deepEqual(read(body, chunkBytes), { size: 'hd' });
+      t.deepEqual(read(body, chunkBytes), { size: 'hd' });
     }
   });
 }
@@ -53,29 +53,29 @@ for (const value of [
   '[]]',
   '[\u0001]',
 ]) {
-  test(`refuses ${JSON.stringify(value)}, which is skipped by nobody`, () => {
+  test(`refuses ${JSON.stringify(value)}, which is skipped by nobody`, t => {
     for (const chunkBytes of [1, 3, 1000]) {
       const refused = { code: 'INVALID_REQUEST' };
-      assert.throws(() => read(`{"x":${value},"size":"hd"}`, chunkBytes), refused);
+      throwsWith(t, () => read(`{"x":${value},"size":"hd"}`, chunkBytes), refused);
     }
   });
 }
 
-test('skips up to 12 KiB of it, however deep', () => {
+test('skips up to 12 KiB of it, however deep', t => {
   const deep = (depth: number) => `{"x":${'['.repeat(depth)}${']'.repeat(depth)},"size":"hd"}`;
-  assert.deepEqual(read(deep(6144), 1000), { size: 'hd' });
-  assert.throws(() => read(deep(6145), 1000), /over 12288 bytes/);
+  t.deepEqual(read(deep(6144), 1000), { size: 'hd' });
+  t.throws(() => read(deep(6145), 1000), { message: /over 12288 bytes/ });
 });
 
-test('a field of the interface is no object', () => {
+test('a field of the interface is no object', t => {
   for (const field of ['size', 'image']) {
-    assert.throws(() => read(`{"${field}":{}}`, 1000), /must be a/);
+    t.throws(() => read(`{"${field}":{}}`, 1000), { message: /must be a/ });
   }
 });
 
-test('counts the fields that are skipped', () => {
+test('counts the fields that are skipped', t => {
   const object = (count: number) =>
     `{${Array.from({ length: count }, (_, index) => `"${index % 2}":{}`).join(',')}}`;
-  assert.deepEqual(read(object(FIELDS_MAX), 1000), {});
-  assert.throws(() => read(object(FIELDS_MAX + 1), 1000), /more than 64 fields/);
+  t.deepEqual(read(object(FIELDS_MAX), 1000), {});
+  t.throws(() => read(object(FIELDS_MAX + 1), 1000), { message: /more than 64 fields/ });
 });

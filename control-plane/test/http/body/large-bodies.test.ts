@@ -1,11 +1,12 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import ava from 'ava';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { BOUNDARY, FORM_TYPE, imagePart, partOf } from '../../support/forms.ts';
 import { sendPieces } from '../../support/raw-http.ts';
 import { pngHeader, useTestApp } from '../../support/test-app.ts';
 
-const app = useTestApp({}, async () => {
+const test = ava.serial;
+
+const app = useTestApp(test, {}, async () => {
   port = await app.listen();
 });
 let port: number;
@@ -74,18 +75,18 @@ function send({ type, pieces }: Body) {
 }
 
 for (const [name, bodyOf] of Object.entries(FORMS)) {
-  test(`50 MB as ${name} are taken to the byte, one more is not`, async () => {
+  test(`50 MB as ${name} are taken to the byte, one more is not`, async t => {
     const largest = await send(bodyOf(IMAGE_BYTES_MAX));
-    assert.equal(largest.status, 202);
+    t.is(largest.status, 202);
     const stored = await app.blobs.stat(`inputs/${largest.body.job_id}`);
-    assert.equal(stored?.bytes, IMAGE_BYTES_MAX);
+    t.is(stored?.bytes, IMAGE_BYTES_MAX);
     await app.blobs.remove(`inputs/${largest.body.job_id}`);
 
     const over = await send(bodyOf(IMAGE_BYTES_MAX + 1));
-    assert.equal(over.status, 413);
-    assert.equal(over.body.code, 'IMAGE_TOO_LARGE');
-    assert.equal(app.services.uploads.open, 0);
-    assert.deepEqual(
+    t.is(over.status, 413);
+    t.is(over.body.code, 'IMAGE_TOO_LARGE');
+    t.is(app.services.uploads.open, 0);
+    t.deepEqual(
       (await app.storedFiles()).filter(name => name.startsWith('inputs')),
       [],
     );
@@ -96,7 +97,7 @@ for (const [name, bodyOf] of Object.entries(FORMS)) {
 const RSS_GROWTH_MAX = 160 * 1024 * 1024;
 
 for (const [name, bodyOf] of Object.entries(FORMS)) {
-  test(`four images of 50 MB at once as ${name} cost the memory of their chunks`, async () => {
+  test(`four images of 50 MB at once as ${name} cost the memory of their chunks`, async t => {
     const before = process.memoryUsage().rss;
     let peak = before;
     const sampling = setInterval(() => {
@@ -105,18 +106,18 @@ for (const [name, bodyOf] of Object.entries(FORMS)) {
     const bodies = Array.from({ length: 4 }, () => send(bodyOf(IMAGE_BYTES_MAX)));
     const answers = await Promise.all(bodies);
     clearInterval(sampling);
-    assert.deepEqual(
+    t.deepEqual(
       answers.map(answer => answer.status),
       [202, 202, 202, 202],
     );
-    assert.ok(peak - before < RSS_GROWTH_MAX, `${peak - before} bytes more`);
+    t.true(peak - before < RSS_GROWTH_MAX, `${peak - before} bytes more`);
     for (const { body: answer } of answers) await app.blobs.remove(`inputs/${answer.job_id}`);
   });
 }
 
-test('a large body full of escapes is taken too', async () => {
+test('a large body full of escapes is taken too', async t => {
   const answer = await send({ type: 'application/json', pieces: json(escapedText(300)) });
-  assert.equal(answer.status, 202);
+  t.is(answer.status, 202);
   const stored = await app.blobs.stat(`inputs/${answer.body.job_id}`);
-  assert.equal(stored?.bytes, 33 + (300 * ESCAPED_LETTERS * 3) / 4);
+  t.is(stored?.bytes, 33 + (300 * ESCAPED_LETTERS * 3) / 4);
 });

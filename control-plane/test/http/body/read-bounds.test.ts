@@ -2,10 +2,10 @@
  * What is read is counted, whatever it means: a long body of what means nothing is refused at the
  * bound of fields, long before its end.
  */
-import assert from 'node:assert/strict';
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
-import { test } from 'node:test';
+import test from 'ava';
+import { throwsWith } from '../../../../test/support/throws.ts';
 import { parseForm } from '../../../src/http/account/session/form-body.ts';
 import { FIELDS_MAX } from '../../../src/http/body/malformed.ts';
 import { readQueryFields } from '../../../src/http/body/query-fields.ts';
@@ -76,15 +76,15 @@ const MANNERS: readonly [what: string, sent: Endless][] = [
 ];
 
 for (const [what, sent] of MANNERS) {
-  test(`of endless ${what} no more is read than what is refused`, async () => {
+  test(`of endless ${what} no more is read than what is refused`, async t => {
     const { request, read } = requestOf(sent);
-    await assert.rejects(readRemovebgBody(request, uploads), { code: 'INVALID_REQUEST' });
-    assert.ok(read() <= CHUNKS_READ_MAX, `${read()} chunks were read`);
+    await t.throwsAsync(readRemovebgBody(request, uploads), { code: 'INVALID_REQUEST' });
+    t.true(read() <= CHUNKS_READ_MAX, `${read()} chunks were read`);
     if (sent.type === PAIRS) return;
     const other = requestOf(sent);
     const reader = mattingBodyReaderOf(other.request);
-    await assert.rejects(reader(uploads), { code: 'INVALID_REQUEST' });
-    assert.ok(other.read() <= CHUNKS_READ_MAX, `${other.read()} chunks were read`);
+    await t.throwsAsync(reader(uploads), { code: 'INVALID_REQUEST' });
+    t.true(other.read() <= CHUNKS_READ_MAX, `${other.read()} chunks were read`);
   });
 }
 
@@ -92,28 +92,28 @@ for (const [what, pair] of [
   ['empty pairs', ''],
   ['empty values', 'scale='],
 ] as const) {
-  test(`a query of ${what} is refused at the bound`, () => {
+  test(`a query of ${what} is refused at the bound`, t => {
     const query = (count: number) => `/?${Array.from({ length: count }, () => pair).join('&')}`;
-    assert.throws(() => readQueryFields(query(FIELDS_MAX + 1)), /more than 64 fields/);
-    if (pair === '') assert.equal(readQueryFields(query(FIELDS_MAX)).size, 0);
+    t.throws(() => readQueryFields(query(FIELDS_MAX + 1)), { message: /more than 64 fields/ });
+    if (pair === '') t.is(readQueryFields(query(FIELDS_MAX)).size, 0);
   });
 }
 
-test('a form of the account area has a bound of its fields, empty ones too', () => {
+test('a form of the account area has a bound of its fields, empty ones too', t => {
   for (const pair of ['', 'a', 'a=', 'a=b', '=']) {
     const form = (count: number) =>
       Buffer.from(Array.from({ length: count }, () => pair).join('&'));
-    assert.throws(() => parseForm(form(FIELDS_MAX + 1)), { kind: 'badForm' }, pair);
+    throwsWith(t, () => parseForm(form(FIELDS_MAX + 1)), { kind: 'badForm' }, pair);
     parseForm(form(FIELDS_MAX));
   }
 });
 
-test('a form of the account area has a bound of marks on one letter', () => {
+test('a form of the account area has a bound of marks on one letter', t => {
   const form = (marks: number) => Buffer.from(`a=e${'\u0301\u0316'.repeat(marks / 2)}`);
-  assert.throws(() => parseForm(form(32)), { kind: 'badForm' });
-  assert.equal(
+  throwsWith(t, () => parseForm(form(32)), { kind: 'badForm' });
+  t.is(
     parseForm(form(30)).text('a'),
     `\u00e9${'\u0316'.repeat(15)}${'\u0301'.repeat(14)}`.normalize('NFC'),
   );
-  assert.equal(parseForm(Buffer.from('a=Zo%C3%AB e\u0301 ร้าน कि')).text('a'), 'Zoë é ร้าน कि');
+  t.is(parseForm(Buffer.from('a=Zo%C3%AB e\u0301 ร้าน कि')).text('a'), 'Zoë é ร้าน कि');
 });

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { test } from 'node:test';
+import ava from 'ava';
 import type { ErrorCode } from '#contract/errors.ts';
 import { imageBody, openTestApp, useTestApp } from '../../support/test-app.ts';
 
-const app = useTestApp();
+const test = ava.serial;
+
+const app = useTestApp(test);
 
 const SUBMISSIONS = ['/v1/matting', '/v1/matting/jobs'];
 const READS = ['/v1/account', `/v1/matting/jobs/${randomUUID()}`];
@@ -28,16 +30,16 @@ async function refused(headers: Headers): Promise<{ code: ErrorCode; challenge: 
   return first;
 }
 
-test('no API key', async () => {
+test('no API key', async t => {
   for (const authorization of [undefined, '', ' ', '\t']) {
-    assert.deepEqual(await refused({ authorization }), {
+    t.deepEqual(await refused({ authorization }), {
       code: 'MISSING_API_KEY',
       challenge: 'Bearer',
     });
   }
 });
 
-test('an API key of the wrong form', async () => {
+test('an API key of the wrong form', async t => {
   const { token } = app;
   const wrong = [
     token,
@@ -62,32 +64,32 @@ test('an API key of the wrong form', async () => {
   ];
   for (const authorization of wrong) {
     const { code, challenge } = await refused({ authorization });
-    assert.equal(code, 'INVALID_API_KEY', String(authorization));
-    assert.equal(challenge, 'Bearer');
+    t.is(code, 'INVALID_API_KEY', String(authorization));
+    t.is(challenge, 'Bearer');
   }
 });
 
-test('an API key that is unknown, altered or revoked', async () => {
+test('an API key that is unknown, altered or revoked', async t => {
   const { token } = app;
   const altered = `${token.slice(0, -1)}${token.endsWith('a') ? 'b' : 'a'}`;
   for (const one of ['x', altered, token.toUpperCase()]) {
-    assert.equal((await refused({ authorization: `Bearer ${one}` })).code, 'INVALID_API_KEY');
+    t.is((await refused({ authorization: `Bearer ${one}` })).code, 'INVALID_API_KEY');
   }
   const { key, token: other } = await app.stores.apiKeys.create(app.accountId, 'to revoke');
   const authorization = `Bearer ${other}`;
-  assert.equal((await app.get('/v1/account', { authorization })).statusCode, 200);
+  t.is((await app.get('/v1/account', { authorization })).statusCode, 200);
   await app.stores.apiKeys.revoke(key.id);
-  assert.equal((await refused({ authorization })).code, 'INVALID_API_KEY');
+  t.is((await refused({ authorization })).code, 'INVALID_API_KEY');
 });
 
-test('the scheme is taken in whatever case, and with more spaces', async () => {
+test('the scheme is taken in whatever case, and with more spaces', async t => {
   for (const scheme of ['bearer', 'BEARER', 'bEaReR', 'Bearer  ']) {
     const authorization = `${scheme} ${app.token}`;
-    assert.equal((await app.get('/v1/account', { authorization })).statusCode, 200);
+    t.is((await app.get('/v1/account', { authorization })).statusCode, 200);
   }
 });
 
-test('a wrong Idempotency-Key', async () => {
+test('a wrong Idempotency-Key', async t => {
   const wrong = [
     undefined,
     '',
@@ -102,18 +104,18 @@ test('a wrong Idempotency-Key', async () => {
   ];
   for (const key of wrong) {
     const { code } = await refused({ 'idempotency-key': key });
-    assert.equal(code, 'INVALID_IDEMPOTENCY_KEY', String(key));
+    t.is(code, 'INVALID_IDEMPOTENCY_KEY', String(key));
   }
 });
 
-test('an Idempotency-Key at its bounds', async () => {
+test('an Idempotency-Key at its bounds', async t => {
   for (const key of ['k', ' ~', 'k'.repeat(128), 'a, b', '"quoted"']) {
     const answer = await app.get('/v1/account', { 'idempotency-key': key });
-    assert.equal(answer.statusCode, 200, key);
+    t.is(answer.statusCode, 200, key);
   }
 });
 
-test('the order: Authorization, Idempotency-Key, media type, length, body', async () => {
+test('the order: Authorization, Idempotency-Key, media type, length, body', async t => {
   const everythingWrong: Headers = {
     authorization: undefined,
     'idempotency-key': undefined,
@@ -134,12 +136,12 @@ test('the order: Authorization, Idempotency-Key, media type, length, body', asyn
     let headers = everythingWrong;
     for (const [repair, code] of repairs) {
       headers = { ...headers, ...repair };
-      assert.equal((await app.post(url, '{"oops', headers)).json().code, code);
+      t.is((await app.post(url, '{"oops', headers)).json().code, code);
     }
   }
 });
 
-test('media types', async () => {
+test('media types', async t => {
   const statusOf = async (type: string | string[] | undefined, body = '{}') =>
     (await app.post('/v1/matting', body, { 'content-type': type })).statusCode;
   const refusedTypes = [
@@ -159,7 +161,7 @@ test('media types', async () => {
     ['image/png', 'application/json'],
     ['application/json', 'application/json; charset=utf-16'],
   ];
-  for (const type of refusedTypes) assert.equal(await statusOf(type), 415, String(type));
+  for (const type of refusedTypes) t.is(await statusOf(type), 415, String(type));
   const takenTypes = [
     'application/json',
     'Application/JSON',
@@ -171,44 +173,44 @@ test('media types', async () => {
     'image/png',
     'application/octet-stream',
   ];
-  for (const type of takenTypes) assert.equal(await statusOf(type), 400, type);
+  for (const type of takenTypes) t.is(await statusOf(type), 400, type);
 });
 
-test('the refusal of a media type says what is taken', async () => {
+test('the refusal of a media type says what is taken', async t => {
   const type = await app.post('/v1/matting', '{}', { 'content-type': 'text/plain' });
   const taken = 'application/json, multipart/form-data, image/*, application/octet-stream';
-  assert.equal(type.headers.accept, taken);
+  t.is(type.headers.accept, taken);
   for (const coding of ['gzip', 'identity', '']) {
     const answer = await app.post('/v1/matting', '{}', { 'content-encoding': coding });
-    assert.equal(answer.json().code, 'UNSUPPORTED_MEDIA_TYPE', coding);
-    assert.equal(answer.headers['accept-encoding'], 'identity');
+    t.is(answer.json().code, 'UNSUPPORTED_MEDIA_TYPE', coding);
+    t.is(answer.headers['accept-encoding'], 'identity');
   }
 });
 
-test('no body at all', async () => {
+test('no body at all', async t => {
   for (const type of [undefined, 'application/json']) {
     const answer = await app.app.inject({
       method: 'POST',
       url: '/v1/matting',
       headers: app.headers({ 'content-type': type }),
     });
-    assert.equal(answer.json().code, 'INVALID_REQUEST');
-    assert.match(answer.json().detail, /empty/);
+    t.is(answer.json().code, 'INVALID_REQUEST');
+    t.regex(answer.json().detail, /empty/);
   }
 });
 
 test('the operator can make the Idempotency-Key optional, on reads alone', async t => {
   const lenient = await openTestApp({ readsRequireIdempotencyKey: false }, t);
   const none = { 'idempotency-key': undefined };
-  assert.equal((await lenient.get('/v1/account', none)).statusCode, 200);
+  t.is((await lenient.get('/v1/account', none)).statusCode, 200);
   const long = { 'idempotency-key': 'k'.repeat(129) };
-  assert.equal((await lenient.get('/v1/account', long)).statusCode, 400);
+  t.is((await lenient.get('/v1/account', long)).statusCode, 400);
   const submission = await lenient.post('/v1/matting', imageBody(), none);
-  assert.equal(submission.json().code, 'INVALID_IDEMPOTENCY_KEY');
+  t.is(submission.json().code, 'INVALID_IDEMPOTENCY_KEY');
 });
 
-test('a Content-Length that is the largest lawful one is not refused for it', async () => {
+test('a Content-Length that is the largest lawful one is not refused for it', async t => {
   const at = (bytes: number) => app.post('/v1/matting', '{}', { 'content-length': String(bytes) });
-  assert.equal((await at(72 * 1024 * 1024 + 1)).json().code, 'IMAGE_TOO_LARGE');
-  assert.notEqual((await at(72 * 1024 * 1024)).json().code, 'IMAGE_TOO_LARGE');
+  t.is((await at(72 * 1024 * 1024 + 1)).json().code, 'IMAGE_TOO_LARGE');
+  t.not((await at(72 * 1024 * 1024)).json().code, 'IMAGE_TOO_LARGE');
 });

@@ -1,13 +1,16 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { test } from 'node:test';
+import ava from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
 import { imageBody, useTestApp } from '../../support/test-app.ts';
+
+const test = ava.serial;
 
 const SUBMISSIONS_MAX = 3;
 const READS_MAX = 4;
 
 const app = useTestApp(
+  test,
   { submissionsPerMinute: SUBMISSIONS_MAX, readsPerMinute: READS_MAX },
   async () => {
     const other = await app.stores.accounts.create('other');
@@ -54,7 +57,7 @@ async function earlyInAWindow(): Promise<void> {
   }
 }
 
-test('submissions and reads are counted apart, over all keys of the account', async () => {
+test('submissions and reads are counted apart, over all keys of the account', async t => {
   await earlyInAWindow();
   const second = { authorization: `Bearer ${await app.createKey()}` };
   const credits = await app.services.readAccount.credits({
@@ -65,16 +68,16 @@ test('submissions and reads are counted apart, over all keys of the account', as
   // What is refused before the count, or reaches nothing, is not counted.
   for (let sent = 0; sent < 5; sent += 1) {
     const keyless = await app.post('/v1/matting/jobs', imageBody(), { 'idempotency-key': '' });
-    assert.equal(keyless.headers.ratelimit, undefined);
-    assert.equal((await app.get('/v1/nothing')).headers.ratelimit, undefined);
+    t.is(keyless.headers.ratelimit, undefined);
+    t.is((await app.get('/v1/nothing')).headers.ratelimit, undefined);
   }
 
   const first = await app.post('/v1/matting/jobs', imageBody());
-  assert.equal(first.statusCode, 202);
+  t.is(first.statusCode, 202);
   assertStanding(first, 'submissions', SUBMISSIONS_MAX, 2);
   // What is refused after it is.
   const wrong = await app.post('/v1/matting', 'x', { ...second, 'content-type': 'text/plain' });
-  assert.equal(wrong.statusCode, 415);
+  t.is(wrong.statusCode, 415);
   assertStanding(wrong, 'submissions', SUBMISSIONS_MAX, 1);
   const key = randomUUID();
   const last = await app.post('/v1/matting/jobs', imageBody(), { 'idempotency-key': key });
@@ -93,27 +96,27 @@ test('submissions and reads are counted apart, over all keys of the account', as
   const urls = ['/v1/account', '/v1/account/packages', '/v1/account/keys', jobUrl];
   for (const [index, url] of urls.entries()) {
     const answer = await app.get(url, index === 1 ? second : {});
-    assert.equal(answer.statusCode, 200);
+    t.is(answer.statusCode, 200);
     assertStanding(answer, 'reads', READS_MAX, READS_MAX - 1 - index);
   }
   for (const url of urls) assertRefused(await app.get(url), 'reads', READS_MAX);
   // Another account's are its own; what needs no key is not counted.
   const other = await app.get('/v1/account', { authorization: `Bearer ${otherToken}` });
   assertStanding(other, 'reads', READS_MAX, READS_MAX - 1);
-  assert.equal((await app.app.inject('/v1/openapi.json')).headers.ratelimit, undefined);
+  t.is((await app.app.inject('/v1/openapi.json')).headers.ratelimit, undefined);
 
   const left = await app.services.readAccount.credits({ accountId: app.accountId, apiKeyId: '' });
-  assert.equal(left.available, credits.available - 2);
-  assert.equal(left.reserved, 2);
+  t.is(left.available, credits.available - 2);
+  t.is(left.reserved, 2);
 });
 
-test('over the rate: before the media type, the length and the body', async () => {
+test('over the rate: before the media type, the length and the body', async t => {
   await earlyInAWindow();
   for (let sent = 0; sent < SUBMISSIONS_MAX; sent += 1) await app.post('/v1/matting', '{');
   const wrong = { 'content-type': 'text/plain', 'content-length': '999999999' };
   assertRefused(await app.post('/v1/matting', 'x', wrong), 'submissions', SUBMISSIONS_MAX);
   const unkeyed = await app.post('/v1/matting', 'x', { ...wrong, 'idempotency-key': '' });
-  assert.equal(unkeyed.json().code, 'INVALID_IDEMPOTENCY_KEY');
+  t.is(unkeyed.json().code, 'INVALID_IDEMPOTENCY_KEY');
   const unknown = await app.post('/v1/matting', 'x', { ...wrong, authorization: 'Bearer x' });
-  assert.equal(unknown.json().code, 'INVALID_API_KEY');
+  t.is(unknown.json().code, 'INVALID_API_KEY');
 });

@@ -1,9 +1,13 @@
 /** Callers who are on their way when the public port closes are answered, not reset. */
-import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { syncBuiltinESMExports } from 'node:module';
 import net from 'node:net';
-import { afterEach, beforeEach, test } from 'node:test';
+import timers from 'node:timers/promises';
+import ava, { type ExecutionContext } from 'ava';
+import sinon from 'sinon';
 import { openTestApp, type TestApp } from '../../support/test-app.ts';
+
+const test = ava.serial;
 
 const REQUEST = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n';
 /** More than Node takes in one turn of its loop. */
@@ -12,11 +16,11 @@ const CALLERS = 30;
 let app: TestApp;
 let port: number;
 
-beforeEach(async () => {
+test.beforeEach(async () => {
   app = await openTestApp();
   port = await app.listen();
 });
-afterEach(() => app.close());
+test.afterEach.always(() => app.close());
 
 class Caller {
   readonly socket: net.Socket;
@@ -35,8 +39,8 @@ class Caller {
     });
   }
 
-  async answered(): Promise<void> {
-    assert.match(await this.end, /^HTTP\/1\.1 200 .*\r\nconnection: close\r\n/is);
+  async answered(t: ExecutionContext): Promise<void> {
+    t.regex(await this.end, /^HTTP\/1\.1 200 .*\r\nconnection: close\r\n/is);
   }
 }
 
@@ -46,15 +50,15 @@ function close(): Promise<void> {
   return app.app.close();
 }
 
-test('those whom the system has accepted and Node has not taken yet', async () => {
+test('those whom the system has accepted and Node has not taken yet', async t => {
   const callers = Array.from({ length: CALLERS }, () => new Caller());
   for (const { socket } of callers) socket.write(REQUEST);
   const closed = close();
-  await Promise.all(callers.map(caller => caller.answered()));
+  await Promise.all(callers.map(caller => caller.answered(t)));
   await closed;
 });
 
-test('a connected caller whose request is still on its way is answered', async () => {
+test('a connected caller whose request is still on its way is answered', async t => {
   const callers = Array.from({ length: CALLERS }, () => new Caller());
   await Promise.all(callers.map(({ socket }) => once(socket, 'connect')));
   const kept = new Caller();
@@ -62,27 +66,33 @@ test('a connected caller whose request is still on its way is answered', async (
   await once(kept.socket, 'data');
   const closed = close();
   while (app.app.server.listening) await new Promise(setImmediate);
-  assert.match(await new Caller().end, /ECONNREFUSED/);
+  t.regex(await new Caller().end, /ECONNREFUSED/);
   for (const { socket } of [...callers, kept]) socket.write(REQUEST);
-  await Promise.all(callers.map(caller => caller.answered()));
+  await Promise.all(callers.map(caller => caller.answered(t)));
   await closed;
-  assert.equal((await kept.end).match(/HTTP\/1\.1 200 /g)?.length, 2);
+  t.is((await kept.end).match(/HTTP\/1\.1 200 /g)?.length, 2);
 });
 
-test('a connection without a request is closed', async () => {
+test('a connection without a request is closed', async t => {
   const idle = new Caller();
   await once(idle.socket, 'connect');
   await close();
-  assert.equal(await idle.end, '');
+  t.is(await idle.end, '');
 });
 
 test('a server whose connections are cut does not wait', async t => {
-  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const never = sinon.stub(timers, 'setTimeout').returns(new Promise<never>(() => undefined));
+  syncBuiltinESMExports();
+  t.teardown(() => {
+    never.restore();
+    syncBuiltinESMExports();
+  });
   const idle = new Caller();
   await once(idle.socket, 'connect');
   const closed = close();
   while (app.app.server.listening) await new Promise(setImmediate);
   app.app.server.closeAllConnections();
   await closed;
-  assert.equal(await idle.end, '');
+  t.is(await idle.end, '');
+  t.true(never.called, 'nothing was waited for');
 });

@@ -4,16 +4,19 @@ import { once } from 'node:events';
 import http from 'node:http';
 import net from 'node:net';
 import { PassThrough, type Readable } from 'node:stream';
-import { after, describe, it } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import type { ContractError } from '#contract/errors.ts';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { CHUNKS_FREE } from '#program/ports/http-guard.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
+import { rejectsWith } from '../../../../test/support/throws.ts';
 import { readMattingForm, readPicture } from '../../../src/http/body/read-matting-body.ts';
 import { until } from '../../services/dispatch/harness.ts';
 import { BOUNDARY, FORM_TYPE, formOf, imagePart, partOf } from '../../support/forms.ts';
 import { sendPieces } from '../../support/raw-http.ts';
 import { openTestApp, pngHeader, useTestApp } from '../../support/test-app.ts';
+
+const test = ava.serial;
 
 const PATH = '/v1/matting/jobs';
 const image = pngHeader(4, 3);
@@ -27,6 +30,7 @@ const plainForm = formOf([imagePart(image), { name: 'output_format', body: 'webp
 
 const ended: string[] = [];
 const app = useTestApp(
+  test,
   {
     credits: 100_000,
     jobsInFlightMax: 100_000,
@@ -38,7 +42,7 @@ const app = useTestApp(
 );
 let port: number;
 const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
-after(() => agent.destroy());
+test.after.always(() => agent.destroy());
 
 async function left() {
   const { open, waiting } = app.services.uploads;
@@ -50,200 +54,196 @@ function send(pieces: Iterable<Buffer>, more: Record<string, string>, path = PAT
   return sendPieces(pieces, { port, path, agent, headers: app.headers(more) });
 }
 
-describe('forms', () => {
-  it('that are cut at whatever byte are refused and leave nothing', async () => {
-    const was = await left();
-    for (let end = 0; end < form.length - 2; end += 1) {
-      const answer = await app.post(PATH, form.subarray(0, end), FORM_TYPE);
-      assert.equal(answer.json().code, 'INVALID_REQUEST', `${end}: ${answer.payload}`);
-    }
-    assert.deepEqual(await left(), was);
-  });
-
-  it('and pictures come in whatever pieces', async () => {
-    const cuts = fc.array(fc.nat(), { maxLength: 12 });
-    const property = fc.asyncProperty(cuts, fc.boolean(), async (at, isForm) => {
-      const body = isForm ? plainForm : image;
-      const ends = [...at.map(n => n % body.length), body.length].sort((a, b) => a - b);
-      const pieces = ends.map((end, index) => body.subarray(ends[index - 1] ?? 0, end));
-      const type = isForm ? FORM_TYPE : { 'content-type': 'image/png' };
-      const answer = await send(pieces, type, isForm ? PATH : `${PATH}?output_format=webp`);
-      assert.equal(answer.status, 202, JSON.stringify(answer.body));
-      const job = await app.stores.jobs.find(String(answer.body.job_id));
-      assert.equal(job?.outputFormat, 'webp');
-      const stored = await app.blobs.openRead(`inputs/${job?.id}`);
-      assert.deepEqual(Buffer.concat(await stored.toArray()), image);
-    });
-    await fc.assert(property, { numRuns: 60 });
-    assert.equal(app.services.uploads.open, 0);
-  });
-
-  it('of thousands of parts are refused at the first that is too many', async () => {
-    const was = await left();
-    const text = partOf({ name: 'output_format', body: 'png' });
-    const many = Array.from({ length: 500 }, () => Buffer.concat(Array(200).fill(text)));
-    const refused = await send([partOf(imagePart(image)), ...many], FORM_TYPE);
-    assert.equal(refused.status, 400);
-    assert.equal(refused.body.detail, 'output_format is given twice');
-    assert.deepEqual(await left(), was);
-  });
-
-  it('that never end are cut at the bound of a body', async () => {
-    const was = await left();
-    const piece = Buffer.alloc(1024 * 1024, '\r');
-    const endless = Array<Buffer>(REQUEST_BODY_BYTES_MAX / piece.length + 1).fill(piece);
-    const head = partOf({ name: 'output_format', body: '' }).subarray(0, -2);
-    const text = await send([head, ...endless], FORM_TYPE);
-    assert.equal(text.body.code, 'IMAGE_TOO_LARGE');
-    const file = await send([partOf(imagePart(image)).subarray(0, -2), ...endless], FORM_TYPE);
-    assert.equal(file.body.code, 'IMAGE_TOO_LARGE');
-    assert.match(String(file.body.detail), /the image is larger/);
-    assert.deepEqual(await left(), was);
-  });
-
-  it('whose senders disconnect leave nothing, in either file', async () => {
-    const was = await left();
-    const large = Buffer.concat([image, Buffer.alloc(300_000)]);
-    const open = [
-      partOf(imagePart(large)).subarray(0, -100_000),
-      Buffer.concat([
-        partOf(imagePart(large)),
-        partOf(imagePart(large, 'background_file')).subarray(0, -100_000),
-      ]),
-    ];
-    for (const [index, body] of open.entries()) {
-      for (const end of ['destroy', 'resetAndDestroy', 'end'] as const) {
-        const socket = net.connect(port, '127.0.0.1').on('error', () => undefined);
-        const { 'content-type': type } = FORM_TYPE;
-        const lines = Object.entries(
-          app.headers({ 'content-type': type, 'content-length': '9000000' }),
-        ).map(([name, value]) => `${name}: ${value}\r\n`);
-        socket.write(`POST ${PATH} HTTP/1.1\r\nHost: x\r\n${lines.join('')}\r\n`);
-        socket.write(body);
-        await until(async () => (await left()).files === was.files + index + 1);
-        assert.equal(app.services.uploads.open, 1);
-        socket[end]();
-        await until(async () => (await left()).files === was.files);
-        socket.destroy();
-      }
-    }
-    assert.deepEqual(await left(), was);
-  });
-
-  it('that were refused leave the connection in use', async () => {
-    const first = await send([plainForm], {
-      'content-type': 'multipart/form-data',
-      'content-length': String(plainForm.length),
-    });
-    assert.match(String(first.body.detail), /boundary/);
-    const second = await send([plainForm.subarray(0, -9)], {
-      ...FORM_TYPE,
-      'content-length': String(plainForm.length - 9),
-    });
-    assert.match(String(second.body.detail), /last boundary/);
-    const length = { 'content-length': String(image.length) };
-    const type = { 'content-type': 'image/png' };
-    const third = await send([image], { ...type, ...length }, `${PATH}?image_url=x`);
-    assert.equal(third.body.code, 'INVALID_PARAMETER');
-    const fourth = await send([plainForm], FORM_TYPE);
-    assert.equal(fourth.status, 202);
-    assert.equal(new Set([first, second, third, fourth].map(answer => answer.port)).size, 1);
-  });
-
-  it('are asked for once their headers and query have passed', async () => {
-    const ask = async (path: string) => {
-      const headers = app.headers({ 'content-type': 'image/png', expect: '100-continue' });
-      const request = http.request({ port, path, method: 'POST', headers });
-      let continued = false;
-      request.on('continue', () => {
-        continued = true;
-        request.end(image);
-      });
-      request.flushHeaders();
-      const [response] = (await once(request, 'response')) as [http.IncomingMessage];
-      response.resume();
-      request.destroy();
-      return { continued, status: response.statusCode };
-    };
-    assert.deepEqual(await ask(PATH), { continued: true, status: 202 });
-    const refused = { continued: false, status: 400 };
-    assert.deepEqual(await ask(`${PATH}?callback_secret=x`), refused);
-  });
-});
-
-describe('senders of forms and pictures', () => {
-  const bounds = { bytesMax: 1_000_000, debtMsMax: 100 };
-
-  async function refusedSlow(read: (body: Readable) => Promise<unknown>, sent: Buffer) {
-    const body = new PassThrough();
-    body.write(sent);
-    await assert.rejects(read(body), (error: ContractError) => {
-      assert.equal(error.code, 'INVALID_REQUEST');
-      assert.match(error.message, /too slowly/);
-      return true;
-    });
-    // The stream is left open for the answer.
-    assert.equal(body.destroyed, false);
-    assert.equal(body.listenerCount('readable') + body.listenerCount('end'), 0);
+test('forms › that are cut at whatever byte are refused and leave nothing', async t => {
+  const was = await left();
+  for (let end = 0; end < form.length - 2; end += 1) {
+    const answer = await app.post(PATH, form.subarray(0, end), FORM_TYPE);
+    t.is(answer.json().code, 'INVALID_REQUEST', `${end}: ${answer.payload}`);
   }
-
-  it('are refused where they fall too far behind, and leave nothing', async () => {
-    const was = await left();
-    for (const sent of [form.subarray(0, 20), form.subarray(0, -40)]) {
-      const uploads = app.services.uploads.beginBoth(app.accountId);
-      const read = (body: Readable) =>
-        readMattingForm(body, { boundary: BOUNDARY, uploads }, bounds);
-      await refusedSlow(read, sent);
-      await Promise.all([uploads.image.abort(), uploads.background.abort()]);
-    }
-    const upload = app.services.uploads.beginBoth(app.accountId).image;
-    await refusedSlow(
-      body => readPicture(body, { texts: new Map(), image: upload }, bounds),
-      image,
-    );
-    await upload.abort();
-    assert.deepEqual(await left(), was);
-  });
+  t.deepEqual(await left(), was);
 });
 
-describe('a background', () => {
-  it('needs no place beside that of its picture, so that two requests never wait for each other', async t => {
-    const narrow = await openTestApp({ uploadSlots: { max: 2, waitMs: 60_000 } }, t);
-    const { uploads } = narrow.services;
-    // One account has one of two places at most, so the second request waits for the first.
-    let holding = 0;
-    const requests = [1, 2].map(async () => {
-      const both = uploads.beginBoth(narrow.accountId);
-      both.image.takeBytes('image_file');
-      both.background.takeBytes('background_file');
-      await both.image.write(image);
-      holding += 1;
-      assert.deepEqual([uploads.open, holding], [1, 1]);
-      await both.background.write(image);
-      for (const upload of [both.image, both.background]) {
-        const { image: judged } = await upload.finish();
-        assert.ok('bytes' in judged);
-        assert.equal(judged.bytes, image.length);
-        if (upload === both.background) holding -= 1;
-        await upload.abort();
-      }
+test('forms › and pictures come in whatever pieces', async t => {
+  const cuts = fc.array(fc.nat(), { maxLength: 12 });
+  const property = fc.asyncProperty(cuts, fc.boolean(), async (at, isForm) => {
+    const body = isForm ? plainForm : image;
+    const ends = [...at.map(n => n % body.length), body.length].sort((a, b) => a - b);
+    const pieces = ends.map((end, index) => body.subarray(ends[index - 1] ?? 0, end));
+    const type = isForm ? FORM_TYPE : { 'content-type': 'image/png' };
+    const answer = await send(pieces, type, isForm ? PATH : `${PATH}?output_format=webp`);
+    assert.equal(answer.status, 202, JSON.stringify(answer.body));
+    const job = await app.stores.jobs.find(String(answer.body.job_id));
+    assert.equal(job?.outputFormat, 'webp');
+    const stored = await app.blobs.openRead(`inputs/${job?.id}`);
+    assert.deepEqual(Buffer.concat(await stored.toArray()), image);
+  });
+  await t.notThrowsAsync(fc.assert(property, { numRuns: 60 }));
+  t.is(app.services.uploads.open, 0);
+});
+
+test('forms › of thousands of parts are refused at the first that is too many', async t => {
+  const was = await left();
+  const text = partOf({ name: 'output_format', body: 'png' });
+  const many = Array.from({ length: 500 }, () => Buffer.concat(Array(200).fill(text)));
+  const refused = await send([partOf(imagePart(image)), ...many], FORM_TYPE);
+  t.is(refused.status, 400);
+  t.is(refused.body.detail, 'output_format is given twice');
+  t.deepEqual(await left(), was);
+});
+
+test('forms › that never end are cut at the bound of a body', async t => {
+  const was = await left();
+  const piece = Buffer.alloc(1024 * 1024, '\r');
+  const endless = Array<Buffer>(REQUEST_BODY_BYTES_MAX / piece.length + 1).fill(piece);
+  const head = partOf({ name: 'output_format', body: '' }).subarray(0, -2);
+  const text = await send([head, ...endless], FORM_TYPE);
+  t.is(text.body.code, 'IMAGE_TOO_LARGE');
+  const file = await send([partOf(imagePart(image)).subarray(0, -2), ...endless], FORM_TYPE);
+  t.is(file.body.code, 'IMAGE_TOO_LARGE');
+  t.regex(String(file.body.detail), /the image is larger/);
+  t.deepEqual(await left(), was);
+});
+
+test('forms › whose senders disconnect leave nothing, in either file', async t => {
+  const was = await left();
+  const large = Buffer.concat([image, Buffer.alloc(300_000)]);
+  const open = [
+    partOf(imagePart(large)).subarray(0, -100_000),
+    Buffer.concat([
+      partOf(imagePart(large)),
+      partOf(imagePart(large, 'background_file')).subarray(0, -100_000),
+    ]),
+  ];
+  for (const [index, body] of open.entries()) {
+    for (const end of ['destroy', 'resetAndDestroy', 'end'] as const) {
+      const socket = net.connect(port, '127.0.0.1').on('error', () => undefined);
+      const { 'content-type': type } = FORM_TYPE;
+      const lines = Object.entries(
+        app.headers({ 'content-type': type, 'content-length': '9000000' }),
+      ).map(([name, value]) => `${name}: ${value}\r\n`);
+      socket.write(`POST ${PATH} HTTP/1.1\r\nHost: x\r\n${lines.join('')}\r\n`);
+      socket.write(body);
+      await until(async () => (await left()).files === was.files + index + 1);
+      t.is(app.services.uploads.open, 1);
+      socket[end]();
+      await until(async () => (await left()).files === was.files);
+      socket.destroy();
+    }
+  }
+  t.deepEqual(await left(), was);
+});
+
+test('forms › that were refused leave the connection in use', async t => {
+  const first = await send([plainForm], {
+    'content-type': 'multipart/form-data',
+    'content-length': String(plainForm.length),
+  });
+  t.regex(String(first.body.detail), /boundary/);
+  const second = await send([plainForm.subarray(0, -9)], {
+    ...FORM_TYPE,
+    'content-length': String(plainForm.length - 9),
+  });
+  t.regex(String(second.body.detail), /last boundary/);
+  const length = { 'content-length': String(image.length) };
+  const type = { 'content-type': 'image/png' };
+  const third = await send([image], { ...type, ...length }, `${PATH}?image_url=x`);
+  t.is(third.body.code, 'INVALID_PARAMETER');
+  const fourth = await send([plainForm], FORM_TYPE);
+  t.is(fourth.status, 202);
+  t.is(new Set([first, second, third, fourth].map(answer => answer.port)).size, 1);
+});
+
+test('forms › are asked for once their headers and query have passed', async t => {
+  const ask = async (path: string) => {
+    const headers = app.headers({ 'content-type': 'image/png', expect: '100-continue' });
+    const request = http.request({ port, path, method: 'POST', headers });
+    let continued = false;
+    request.on('continue', () => {
+      continued = true;
+      request.end(image);
     });
-    await Promise.all(requests);
-    assert.equal(uploads.open + uploads.waiting, 0);
-  });
+    request.flushHeaders();
+    const [response] = (await once(request, 'response')) as [http.IncomingMessage];
+    response.resume();
+    request.destroy();
+    return { continued, status: response.statusCode };
+  };
+  t.deepEqual(await ask(PATH), { continued: true, status: 202 });
+  const refused = { continued: false, status: 400 };
+  t.deepEqual(await ask(`${PATH}?callback_secret=x`), refused);
 });
 
-describe('a body in tiny chunks', () => {
-  it('ends the connection of a stranger, however it would be answered', async () => {
-    for (const path of ['/v1/matting', '/v1.0/removebg', '/livez', '/none']) {
-      ended.length = 0;
-      const socket = net.connect(port, '127.0.0.1');
-      socket.on('error', () => undefined);
-      socket.write(`POST ${path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`);
-      socket.write('1\r\nx\r\n'.repeat(100 * CHUNKS_FREE));
-      socket.resume();
-      await new Promise(resolve => socket.on('close', resolve));
-      assert.deepEqual(ended, ['small_chunks'], path);
+const bounds = { bytesMax: 1_000_000, debtMsMax: 100 };
+
+async function refusedSlow(
+  t: ExecutionContext,
+  read: (body: Readable) => Promise<unknown>,
+  sent: Buffer,
+) {
+  const body = new PassThrough();
+  body.write(sent);
+  await rejectsWith(t, read(body), (error: ContractError) => {
+    t.is(error.code, 'INVALID_REQUEST');
+    t.regex(error.message, /too slowly/);
+    return true;
+  });
+  // The stream is left open for the answer.
+  t.false(body.destroyed);
+  t.is(body.listenerCount('readable') + body.listenerCount('end'), 0);
+}
+
+test('senders of forms and pictures › are refused where they fall too far behind, and leave nothing', async t => {
+  const was = await left();
+  for (const sent of [form.subarray(0, 20), form.subarray(0, -40)]) {
+    const uploads = app.services.uploads.beginBoth(app.accountId);
+    const read = (body: Readable) => readMattingForm(body, { boundary: BOUNDARY, uploads }, bounds);
+    await refusedSlow(t, read, sent);
+    await Promise.all([uploads.image.abort(), uploads.background.abort()]);
+  }
+  const upload = app.services.uploads.beginBoth(app.accountId).image;
+  await refusedSlow(
+    t,
+    body => readPicture(body, { texts: new Map(), image: upload }, bounds),
+    image,
+  );
+  await upload.abort();
+  t.deepEqual(await left(), was);
+});
+
+test('a background › needs no place beside that of its picture, so that two requests never wait for each other', async t => {
+  const narrow = await openTestApp({ uploadSlots: { max: 2, waitMs: 60_000 } }, t);
+  const { uploads } = narrow.services;
+  // One account has one of two places at most, so the second request waits for the first.
+  let holding = 0;
+  const requests = [1, 2].map(async () => {
+    const both = uploads.beginBoth(narrow.accountId);
+    both.image.takeBytes('image_file');
+    both.background.takeBytes('background_file');
+    await both.image.write(image);
+    holding += 1;
+    t.deepEqual([uploads.open, holding], [1, 1]);
+    await both.background.write(image);
+    for (const upload of [both.image, both.background]) {
+      const { image: judged } = await upload.finish();
+      assert.ok('bytes' in judged);
+      t.is(judged.bytes, image.length);
+      if (upload === both.background) holding -= 1;
+      await upload.abort();
     }
   });
+  await Promise.all(requests);
+  t.is(uploads.open + uploads.waiting, 0);
+});
+
+test('a body in tiny chunks › ends the connection of a stranger, however it would be answered', async t => {
+  for (const path of ['/v1/matting', '/v1.0/removebg', '/livez', '/none']) {
+    ended.length = 0;
+    const socket = net.connect(port, '127.0.0.1');
+    socket.on('error', () => undefined);
+    socket.write(`POST ${path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`);
+    socket.write('1\r\nx\r\n'.repeat(100 * CHUNKS_FREE));
+    socket.resume();
+    await new Promise(resolve => socket.on('close', resolve));
+    t.deepEqual(ended, ['small_chunks'], path);
+  }
 });

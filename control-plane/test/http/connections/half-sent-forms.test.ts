@@ -6,8 +6,9 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import http from 'node:http';
 import net from 'node:net';
-import { afterEach, beforeEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava from 'ava';
+import sinon from 'sinon';
 import { useTestDatabase } from '../../../../test/support/database.ts';
 import { HalfSentForms } from '../../../../test/support/half-sent-forms.ts';
 import { createSecret, csrfTokenOf } from '../../../src/http/account/session/cookies.ts';
@@ -15,6 +16,8 @@ import { FORM_BYTES_MAX, FORM_MS_MAX } from '../../../src/http/account/session/f
 import { storesOn } from '../../store/fixtures.ts';
 import { BASE_URL, imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
 import { appOn, KEY, listen } from '../routes/operator-port.ts';
+
+const test = ava.serial;
 
 const CONNECTIONS_MAX = 200;
 const FLOOD_MS = 3000;
@@ -77,150 +80,153 @@ async function answerTo(socket: net.Socket, text: string): Promise<number> {
   return Number(String(answer).split(' ')[1]);
 }
 
-describe('half-sent forms on the public port', () => {
-  let test: TestApp;
-  let port: number;
-  let ended: string[];
-  const clients: net.Socket[] = [];
+let fixture: TestApp;
+let port: number;
+let ended: string[];
+const clients: net.Socket[] = [];
 
-  beforeEach(async () => {
-    ended = [];
-    test = await openTestApp({ sales: SALES, onEnded: cause => ended.push(cause) });
-    test.app.server.maxConnections = CONNECTIONS_MAX;
-    port = await test.listen();
+const prepare = async () => {
+  ended = [];
+  fixture = await openTestApp({ sales: SALES, onEnded: cause => ended.push(cause) });
+  fixture.app.server.maxConnections = CONNECTIONS_MAX;
+  port = await fixture.listen();
+};
+const cleanUp = async () => {
+  for (const client of clients.splice(0)) client.destroy();
+  await fixture.close();
+};
+
+const connect = async () => {
+  const socket = net.connect({ port, host: '127.0.0.1' });
+  clients.push(socket);
+  await once(socket, 'connect');
+  return socket;
+};
+
+for (const [name, networks] of Object.entries(NETWORKS)) {
+  test(`half-sent forms on the public port › from ${name} keep no caller with a key out, and no form that is sent`, async t => {
+    t.teardown(cleanUp);
+    await prepare();
+    const heads = [
+      formHead('/account/sign-in'),
+      formHead(`/account/links/${createSecret()}`),
+      [
+        'POST /account/payments/notifications HTTP/1.1',
+        'Host: x',
+        'Content-Type: application/json',
+        'Content-Length: 800',
+      ],
+      // Refused at once, and read away.
+      ['POST /v1/matting HTTP/1.1', 'Host: x', 'Content-Length: 30000000'],
+    ];
+    const flood = new HalfSentForms({ port, heads, connections: CONNECTIONS_MAX, networks });
+    const secret = createSecret();
+    const fields = { csrf: csrfTokenOf(secret), mail: 'ann@example.org', password: 'wrong' };
+    const form = new URLSearchParams(fields).toString();
+    const headers = {
+      origin: BASE_URL,
+      cookie: `__Host-matting-visitor=${secret}`,
+      'content-type': 'application/x-www-form-urlencoded',
+    };
+    const calls = [
+      { method: 'POST', path: '/v1/matting/jobs', body: JSON.stringify(imageBody()) },
+      { method: 'POST', path: '/account/sign-in', body: form, headers },
+    ];
+    let count = 0;
+    const answers = await answersDuring(flood, async () => {
+      const { body, ...options } = calls[count++ % calls.length]!;
+      return ask(port, { headers: fixture.headers(), ...options }, body);
+    });
+    const submitted = answers.filter((_, index) => index % 2 === 0);
+    const signedIn = answers.filter((_, index) => index % 2 === 1);
+    t.deepEqual(new Set(submitted), new Set([202]));
+    // Wrong, and throttled after ten: answered in any case.
+    t.true(signedIn.length > 0 && signedIn.every(status => status === 422 || status === 429));
+    t.deepEqual(new Set(ended), new Set(['crowded']));
   });
-  afterEach(async () => {
-    for (const client of clients.splice(0)) client.destroy();
-    await test.close();
-  });
+}
 
-  const connect = async () => {
-    const socket = net.connect({ port, host: '127.0.0.1' });
-    clients.push(socket);
-    await once(socket, 'connect');
-    return socket;
-  };
+test('half-sent forms on the public port › are refused for what their headers say before a byte is awaited', async t => {
+  t.teardown(cleanUp);
+  await prepare();
+  const [request = '', host = '', origin = '', cookie = '', type = ''] =
+    formHead('/account/sign-in');
+  const refused: [number, readonly string[]][] = [
+    [403, [request, host, cookie, type, 'Content-Length: 800']],
+    [403, [request, host, origin, type, 'Content-Length: 800']],
+    [400, [request, host, origin, cookie, 'Content-Type: text/plain', 'Content-Length: 800']],
+    [400, [request, host, origin, cookie, type, `Content-Length: ${FORM_BYTES_MAX + 1}`]],
+    [400, [request, host, origin, cookie, type, 'Content-Encoding: gzip', 'Content-Length: 80']],
+  ];
+  for (const [status, head] of refused) {
+    const socket = await connect();
+    t.is(await answerTo(socket, `${head.join('\r\n')}\r\n\r\n`), status, head.join());
+    socket.destroy();
+  }
+});
 
-  for (const [name, networks] of Object.entries(NETWORKS)) {
-    it(`from ${name} keep no caller with a key out, and no form that is sent`, async () => {
-      const heads = [
-        formHead('/account/sign-in'),
-        formHead(`/account/links/${createSecret()}`),
-        [
-          'POST /account/payments/notifications HTTP/1.1',
-          'Host: x',
-          'Content-Type: application/json',
-          'Content-Length: 800',
-        ],
-        // Refused at once, and read away.
-        ['POST /v1/matting HTTP/1.1', 'Host: x', 'Content-Length: 30000000'],
+test('half-sent forms on the public port › have some seconds in all', async t => {
+  t.teardown(cleanUp);
+  await prepare();
+  const timers = sinon.spy(globalThis, 'setTimeout');
+  t.teardown(() => timers.restore());
+  /** What is left of them: a fraction of a millisecond is over already, unlike for others. */
+  const isRest = (ms = 0) => ms > FORM_MS_MAX / 2 && ms < FORM_MS_MAX && !Number.isInteger(ms);
+  for (const path of ['/account/sign-in', '/account/payments/notifications']) {
+    timers.resetHistory();
+    const socket = await connect();
+    socket.write(`${formHead(path, 800).join('\r\n')}\r\n\r\nmail=`);
+    const late = () => timers.getCalls().find(({ args: [, ms] }) => isRest(ms));
+    for (let polls = 0; polls < POLLS_MAX && late() === undefined; polls += 1) await delay(2);
+    const timer = late();
+    assert.ok(timer, 'nothing ends the wait for the rest of the form');
+    const answered = once(socket, 'data');
+    timer.args[0]();
+    const [answer] = await answered;
+    t.regex(String(answer), /^HTTP\/1\.1 400 /);
+    socket.destroy();
+  }
+});
+
+const databases = useTestDatabase(test, 'sqlite');
+for (const [name, networks] of Object.entries(NETWORKS)) {
+  test(`half-sent forms on the operator's port › from ${name} keep no scraper and no key out`, async t => {
+    const app = appOn(storesOn(await databases.open()));
+    try {
+      const port = await listen(app);
+      const host = `localhost:${port}`;
+      const origin = `http://${host}`;
+      const head = [
+        'POST /operator/sign-in HTTP/1.1',
+        `Host: ${host}`,
+        `Origin: ${origin}`,
+        FORM,
+        'Content-Length: 8000',
       ];
-      const flood = new HalfSentForms({ port, heads, connections: CONNECTIONS_MAX, networks });
-      const secret = createSecret();
-      const fields = { csrf: csrfTokenOf(secret), mail: 'ann@example.org', password: 'wrong' };
-      const form = new URLSearchParams(fields).toString();
-      const headers = {
-        origin: BASE_URL,
-        cookie: `__Host-matting-visitor=${secret}`,
-        'content-type': 'application/x-www-form-urlencoded',
-      };
+      const connections = CONNECTIONS_MAX;
+      const flood = new HalfSentForms({ port, heads: [head], connections, networks });
+      const form = { 'content-type': 'application/x-www-form-urlencoded', host, origin };
       const calls = [
-        { method: 'POST', path: '/v1/matting/jobs', body: JSON.stringify(imageBody()) },
-        { method: 'POST', path: '/account/sign-in', body: form, headers },
+        { path: '/metrics', expected: 200 },
+        { path: '/operator/nodes', headers: { authorization: `Bearer ${KEY}` }, expected: 200 },
+        {
+          method: 'POST',
+          path: '/operator/sign-in',
+          headers: form,
+          body: `key=${KEY}`,
+          expected: 303,
+        },
       ];
       let count = 0;
-      const answers = await answersDuring(flood, async () => {
-        const { body, ...options } = calls[count++ % calls.length]!;
-        return ask(port, { headers: test.headers(), ...options }, body);
+      await answersDuring(flood, async () => {
+        const { body, expected, ...options } = calls[count++ % calls.length]!;
+        const status = await ask(port, options, body);
+        t.is(status, expected, options.path);
+        return status;
       });
-      const submitted = answers.filter((_, index) => index % 2 === 0);
-      const signedIn = answers.filter((_, index) => index % 2 === 1);
-      assert.deepEqual(new Set(submitted), new Set([202]));
-      // Wrong, and throttled after ten: answered in any case.
-      assert.ok(signedIn.length > 0 && signedIn.every(status => status === 422 || status === 429));
-      assert.deepEqual(new Set(ended), new Set(['crowded']));
-    });
-  }
-
-  it('are refused for what their headers say before a byte is awaited', async () => {
-    const [request = '', host = '', origin = '', cookie = '', type = ''] =
-      formHead('/account/sign-in');
-    const refused: [number, readonly string[]][] = [
-      [403, [request, host, cookie, type, 'Content-Length: 800']],
-      [403, [request, host, origin, type, 'Content-Length: 800']],
-      [400, [request, host, origin, cookie, 'Content-Type: text/plain', 'Content-Length: 800']],
-      [400, [request, host, origin, cookie, type, `Content-Length: ${FORM_BYTES_MAX + 1}`]],
-      [400, [request, host, origin, cookie, type, 'Content-Encoding: gzip', 'Content-Length: 80']],
-    ];
-    for (const [status, head] of refused) {
-      const socket = await connect();
-      assert.equal(await answerTo(socket, `${head.join('\r\n')}\r\n\r\n`), status, head.join());
-      socket.destroy();
+      t.true(count >= CALLS_MIN && flood.ended > 0);
+    } finally {
+      await app.close();
     }
   });
-
-  it('have some seconds in all', async t => {
-    const timers = t.mock.method(globalThis, 'setTimeout');
-    /** What is left of them: a fraction of a millisecond is over already, unlike for others. */
-    const isRest = (ms = 0) => ms > FORM_MS_MAX / 2 && ms < FORM_MS_MAX && !Number.isInteger(ms);
-    for (const path of ['/account/sign-in', '/account/payments/notifications']) {
-      timers.mock.resetCalls();
-      const socket = await connect();
-      socket.write(`${formHead(path, 800).join('\r\n')}\r\n\r\nmail=`);
-      const late = () => timers.mock.calls.find(({ arguments: [, ms] }) => isRest(ms));
-      for (let polls = 0; polls < POLLS_MAX && late() === undefined; polls += 1) await delay(2);
-      const timer = late();
-      assert.ok(timer, 'nothing ends the wait for the rest of the form');
-      const answered = once(socket, 'data');
-      timer.arguments[0]();
-      const [answer] = await answered;
-      assert.match(String(answer), /^HTTP\/1\.1 400 /);
-      socket.destroy();
-    }
-  });
-});
-
-describe("half-sent forms on the operator's port", () => {
-  const databases = useTestDatabase('sqlite');
-  for (const [name, networks] of Object.entries(NETWORKS)) {
-    it(`from ${name} keep no scraper and no key out`, async () => {
-      const app = appOn(storesOn(await databases.open()));
-      try {
-        const port = await listen(app);
-        const host = `localhost:${port}`;
-        const origin = `http://${host}`;
-        const head = [
-          'POST /operator/sign-in HTTP/1.1',
-          `Host: ${host}`,
-          `Origin: ${origin}`,
-          FORM,
-          'Content-Length: 8000',
-        ];
-        const connections = CONNECTIONS_MAX;
-        const flood = new HalfSentForms({ port, heads: [head], connections, networks });
-        const form = { 'content-type': 'application/x-www-form-urlencoded', host, origin };
-        const calls = [
-          { path: '/metrics', expected: 200 },
-          { path: '/operator/nodes', headers: { authorization: `Bearer ${KEY}` }, expected: 200 },
-          {
-            method: 'POST',
-            path: '/operator/sign-in',
-            headers: form,
-            body: `key=${KEY}`,
-            expected: 303,
-          },
-        ];
-        let count = 0;
-        await answersDuring(flood, async () => {
-          const { body, expected, ...options } = calls[count++ % calls.length]!;
-          const status = await ask(port, options, body);
-          assert.equal(status, expected, options.path);
-          return status;
-        });
-        assert.ok(count >= CALLS_MIN && flood.ended > 0);
-      } finally {
-        await app.close();
-      }
-    });
-  }
-});
+}

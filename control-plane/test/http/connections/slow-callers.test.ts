@@ -4,11 +4,13 @@ import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import net from 'node:net';
 import { PassThrough } from 'node:stream';
-import { afterEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava, { type ExecutionContext } from 'ava';
+import sinon from 'sinon';
 import { ContractError } from '#contract/errors.ts';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
+import { rejectsWith, throwsWith } from '../../../../test/support/throws.ts';
 import { readMattingJson } from '../../../src/http/body/read-matting-body.ts';
 import type {
   ResultReaderBounds,
@@ -21,6 +23,8 @@ import {
   type TestApp,
   type TestAppOptions,
 } from '../../support/test-app.ts';
+
+const test = ava.serial;
 
 /** Far above what the system takes for a connection that is not read. */
 const RESULT_BYTES = 32 * 1024 * 1024;
@@ -43,7 +47,7 @@ async function open(options: TestAppOptions = {}): Promise<void> {
   port = await app.listen();
 }
 
-afterEach(async () => {
+test.afterEach.always(async () => {
   for (const client of clients.splice(0)) client.destroy();
   await app.close();
 });
@@ -108,393 +112,375 @@ function readers(): ResultReaders {
   return app.services.resultReaders as ResultReaders;
 }
 
-describe('readers of result links', () => {
-  const resultReaders: ResultReaderBounds = { linkMax: 2, accountMax: 3, max: 6 };
+const resultReaders: ResultReaderBounds = { linkMax: 2, accountMax: 3, max: 6 };
 
-  it('have few places a link, and give them back however they end', async () => {
-    await open({ resultReaders });
-    const first = await link();
-    const slow = [await ask(first), await ask(first)];
-    assert.deepEqual(
-      slow.map(({ head }) => statusOf(head)),
-      [200, 200],
-    );
-    const refused = await ask(first);
-    assert.equal(statusOf(refused.head), 429);
-    assert.match(refused.head, /retry-after: 5/i);
-    // Who reads nothing of the file takes no place.
-    const head = await app.app.inject({ method: 'HEAD', url: first });
-    assert.equal(head.statusCode, 200);
-    const other = await link(10);
-    assert.equal((await app.app.inject(other)).statusCode, 200);
-    slow[0]!.socket.destroy();
-    await until(() => readers().open === 1);
-    const whole = await app.app.inject(first);
-    assert.equal(whole.rawPayload.length, RESULT_BYTES);
-    slow[1]!.socket.resume();
-    await until(() => readers().open === 0);
+test('readers of result links › have few places a link, and give them back however they end', async t => {
+  await open({ resultReaders });
+  const first = await link();
+  const slow = [await ask(first), await ask(first)];
+  t.deepEqual(
+    slow.map(({ head }) => statusOf(head)),
+    [200, 200],
+  );
+  const refused = await ask(first);
+  t.is(statusOf(refused.head), 429);
+  t.regex(refused.head, /retry-after: 5/i);
+  // Who reads nothing of the file takes no place.
+  const head = await app.app.inject({ method: 'HEAD', url: first });
+  t.is(head.statusCode, 200);
+  const other = await link(10);
+  t.is((await app.app.inject(other)).statusCode, 200);
+  slow[0]!.socket.destroy();
+  await until(() => readers().open === 1);
+  const whole = await app.app.inject(first);
+  t.is(whole.rawPayload.length, RESULT_BYTES);
+  slow[1]!.socket.resume();
+  await until(() => readers().open === 0);
+});
+
+test('readers of result links › have a share an account, and a bound in all', async t => {
+  await open({ resultReaders });
+  const links = [await link(), await link()];
+  for (const path of [links[0]!, links[0]!, links[1]!]) await ask(path);
+  t.is(statusOf((await ask(links[1]!)).head), 429);
+  const enter = (accountId: string) => readers().enter({ jobId: `of ${accountId}`, accountId });
+  enter('another');
+  enter('another');
+  enter('a third');
+  const full = () => enter('a fourth');
+  throwsWith(t, full, (error: ContractError) => {
+    t.is(error.code, 'SERVICE_UNAVAILABLE');
+    t.is(error.retryAfterS, 5);
+    return true;
   });
+});
 
-  it('have a share an account, and a bound in all', async () => {
-    await open({ resultReaders });
-    const links = [await link(), await link()];
-    for (const path of [links[0]!, links[0]!, links[1]!]) await ask(path);
-    assert.equal(statusOf((await ask(links[1]!)).head), 429);
-    const enter = (accountId: string) => readers().enter({ jobId: `of ${accountId}`, accountId });
-    enter('another');
-    enter('another');
-    enter('a third');
-    const full = () => enter('a fourth');
-    assert.throws(full, (error: ContractError) => {
-      assert.equal(error.code, 'SERVICE_UNAVAILABLE');
-      assert.equal(error.retryAfterS, 5);
-      return true;
-    });
+test('readers of result links › hold no place where they are gone before the file is found', async t => {
+  await open({ resultReaders });
+  const path = await link(10);
+  const asked = Promise.withResolvers<void>();
+  const gone = Promise.withResolvers<void>();
+  const { resultDownload } = app.services;
+  const find = resultDownload.find.bind(resultDownload);
+  const mock = sinon.stub(resultDownload, 'find').callsFake(async token => {
+    asked.resolve();
+    await gone.promise;
+    return find(token);
   });
+  const answered = once(app.app.server, 'request');
+  const socket = connect();
+  socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`);
+  const [, response] = (await answered) as [unknown, ServerResponse];
+  await asked.promise;
+  const closed = once(response, 'close');
+  socket.destroy();
+  await closed;
+  gone.resolve();
+  await mock.firstCall.returnValue;
+  // Its handler goes on before the next request is read.
+  t.is((await app.app.inject(path)).statusCode, 200);
+  await until(() => readers().open === 0);
+});
 
-  it('hold no place where they are gone before the file is found', async t => {
-    await open({ resultReaders });
-    const path = await link(10);
-    const asked = Promise.withResolvers<void>();
-    const gone = Promise.withResolvers<void>();
-    const { resultDownload } = app.services;
-    const find = resultDownload.find.bind(resultDownload);
-    const mock = t.mock.method(resultDownload, 'find', async (token: string) => {
-      asked.resolve();
-      await gone.promise;
-      return find(token);
-    });
-    const answered = once(app.app.server, 'request');
-    const socket = connect();
-    socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`);
-    const [, response] = (await answered) as [unknown, ServerResponse];
-    await asked.promise;
-    const closed = once(response, 'close');
-    socket.destroy();
-    await closed;
-    gone.resolve();
-    await mock.mock.calls[0]!.result;
-    // Its handler goes on before the next request is read.
-    assert.equal((await app.app.inject(path)).statusCode, 200);
-    await until(() => readers().open === 0);
+test('readers of result links › cost little memory each, however large the file', async t => {
+  await open();
+  const path = await link();
+  for (let count = 0; count < 10; count += 1) await ask(path);
+  await until(() => sockets.every(({ writableLength }) => writableLength > 0));
+  for (const { writableLength } of sockets) t.true(writableLength <= HELD_BYTES_MAX);
+});
+
+test('readers of result links › are cut off where they take nothing, and not where they are slow', async t => {
+  await open({ readingPace: { debtMsMax: 1000 } });
+  const path = await link();
+  // This one reads no more.
+  await ask(path);
+  const { socket: slow } = await ask(path, 'Connection: close');
+  let takenBytes = 0;
+  slow.on('data', chunk => {
+    takenBytes += chunk.length;
   });
-
-  it('cost little memory each, however large the file', async () => {
-    await open();
-    const path = await link();
-    for (let count = 0; count < 10; count += 1) await ask(path);
-    await until(() => sockets.every(({ writableLength }) => writableLength > 0));
-    for (const { writableLength } of sockets) assert.ok(writableLength <= HELD_BYTES_MAX);
-  });
-
-  it('are cut off where they take nothing, and not where they are slow', async () => {
-    await open({ readingPace: { debtMsMax: 1000 } });
-    const path = await link();
-    // This one reads no more.
-    await ask(path);
-    const { socket: slow } = await ask(path, 'Connection: close');
-    let takenBytes = 0;
-    slow.on('data', chunk => {
-      takenBytes += chunk.length;
-    });
-    const over = once(slow, 'close');
-    // Half a megabyte at a time, with pauses: some hundred times the pace there has to be.
-    while (ended.length === 0) {
-      const nextBytes = takenBytes + 512 * 1024;
-      slow.resume();
-      await until(() => takenBytes >= nextBytes || slow.closed);
-      slow.pause();
-      await delay(20);
-    }
-    assert.deepEqual(ended, ['slow_reader']);
+  const over = once(slow, 'close');
+  // Half a megabyte at a time, with pauses: some hundred times the pace there has to be.
+  while (ended.length === 0) {
+    const nextBytes = takenBytes + 512 * 1024;
     slow.resume();
-    await over;
-    // All but what came with the answer's head.
-    assert.ok(takenBytes > RESULT_BYTES - 1024 * 1024);
-    await until(() => readers().open === 0);
-  });
-
-  it('that are too many without a key go slowest first', async () => {
-    await open({ readingPace: { unreadStrangersMax: 2 } });
-    const path = await link();
-    for (let count = 0; count < 5; count += 1) await ask(path);
-    const keyed = await ask(path, `Authorization: Bearer ${app.token}`);
-    assert.equal(statusOf(keyed.head), 200);
-    await until(() => ended.length >= 4);
-    assert.ok(ended.every(cause => cause === 'crowded'));
-    await until(() => readers().open === 2);
-  });
-});
-
-describe('callers who take the picture as their answer', () => {
-  /** A submission that takes a picture, or JSON. */
-  function submit(key: string, accept = 'image/png'): net.Socket {
-    const socket = connect();
-    const lines = [
-      'POST /v1/matting HTTP/1.1',
-      'Host: x',
-      'Connection: close',
-      `Authorization: Bearer ${app.token}`,
-      `Idempotency-Key: ${key}`,
-      'Content-Type: application/json',
-      `Content-Length: ${BODY.length}`,
-      `Accept: ${accept}`,
-    ];
-    socket.write(`${lines.join('\r\n')}\r\n\r\n${BODY}`);
-    return socket;
+    await until(() => takenBytes >= nextBytes || slow.closed);
+    slow.pause();
+    await delay(20);
   }
+  t.deepEqual(ended, ['slow_reader']);
+  slow.resume();
+  await over;
+  // All but what came with the answer's head.
+  t.true(takenBytes > RESULT_BYTES - 1024 * 1024);
+  await until(() => readers().open === 0);
+});
 
-  /** A job of that key which has ended with a large picture. */
-  async function cutOut(key: string): Promise<string> {
-    const job = await app.post('/v1/matting/jobs', BODY, { 'idempotency-key': key });
-    const jobId = job.json().job_id as string;
-    await app.succeedJob(jobId, Buffer.alloc(RESULT_BYTES, 1));
-    return jobId;
+test('readers of result links › that are too many without a key go slowest first', async t => {
+  await open({ readingPace: { unreadStrangersMax: 2 } });
+  const path = await link();
+  for (let count = 0; count < 5; count += 1) await ask(path);
+  const keyed = await ask(path, `Authorization: Bearer ${app.token}`);
+  t.is(statusOf(keyed.head), 200);
+  await until(() => ended.length >= 4);
+  t.true(ended.every(cause => cause === 'crowded'));
+  await until(() => readers().open === 2);
+});
+
+/** A submission that takes a picture, or JSON. */
+function submit(key: string, accept = 'image/png'): net.Socket {
+  const socket = connect();
+  const lines = [
+    'POST /v1/matting HTTP/1.1',
+    'Host: x',
+    'Connection: close',
+    `Authorization: Bearer ${app.token}`,
+    `Idempotency-Key: ${key}`,
+    'Content-Type: application/json',
+    `Content-Length: ${BODY.length}`,
+    `Accept: ${accept}`,
+  ];
+  socket.write(`${lines.join('\r\n')}\r\n\r\n${BODY}`);
+  return socket;
+}
+
+/** A job of that key which has ended with a large picture. */
+async function cutOut(key: string): Promise<string> {
+  const job = await app.post('/v1/matting/jobs', BODY, { 'idempotency-key': key });
+  const jobId = job.json().job_id as string;
+  await app.succeedJob(jobId, Buffer.alloc(RESULT_BYTES, 1));
+  return jobId;
+}
+
+test('callers who take the picture as their answer › slow readers of pictures cost little memory, have few places and give them back', async t => {
+  await open({ resultReaders: { linkMax: 2, accountMax: 3, max: 6 } });
+  const jobId = await cutOut('photo');
+  const slow = [submit('photo'), submit('photo')];
+  for (const socket of slow) t.is(statusOf(await headOf(socket)), 200);
+  t.is(readers().open, 2);
+  await until(() => sockets.every(({ writableLength }) => writableLength > 0));
+  for (const { writableLength } of sockets) t.true(writableLength <= HELD_BYTES_MAX);
+
+  const refused = submit('photo');
+  const head = await headOf(refused);
+  t.is(statusOf(head), 429);
+  t.regex(head, /retry-after: 5/i);
+  // JSON needs no place.
+  t.is(statusOf(await headOf(submit('photo', '*/*'))), 200);
+  const link = (await app.get(`/v1/matting/jobs/${jobId}`)).json().result.url;
+  t.is((await app.app.inject(new URL(link).pathname)).statusCode, 429);
+
+  // One hangs up in the middle, the other goes on to the end.
+  slow[0]!.destroy();
+  await until(() => readers().open === 1);
+  slow[1]!.resume();
+  await once(slow[1]!, 'close');
+  await until(() => readers().open === 0);
+  // Nothing is lost: the link, and the same request again.
+  t.is((await app.app.inject(new URL(link).pathname)).rawPayload.length, RESULT_BYTES);
+  t.is(statusOf(await headOf(submit('photo'))), 200);
+  t.is((await app.get('/v1/account')).json().credits.available, 999);
+});
+
+test('callers who take the picture as their answer › who takes nothing of a picture is cut off, and its places come back', async t => {
+  await open({ readingPace: { debtMsMax: 1000 } });
+  await cutOut('photo');
+  const socket = submit('photo');
+  t.is(statusOf(await headOf(socket)), 200);
+  await until(() => ended.length > 0);
+  t.deepEqual(ended, ['slow_reader']);
+  await until(() => readers().open === 0);
+});
+
+test('callers who take the picture as their answer › who hangs up while the picture is made loses nothing, and holds no place', async t => {
+  await open();
+  const { waitForJob } = app.services;
+  const socket = submit('photo');
+  await until(() => waitForJob.waiting === 1);
+  const [job] = await app.stores.jobs.listClaimable(1);
+  assert.ok(job);
+  socket.destroy();
+  await until(() => waitForJob.waiting === 0);
+  await app.succeedJob(job.id, Buffer.from('0123456789'));
+  t.is(readers().open, 0);
+  const again = submit('photo');
+  const head = await headOf(again);
+  t.is(statusOf(head), 200);
+  t.regex(head, new RegExp(`x-job-id: ${job.id}`, 'i'));
+  t.regex(head, /idempotent-replayed: true/i);
+});
+
+test('callers who take the picture as their answer › who is gone when the picture is opened holds neither a place nor the file', async t => {
+  await open();
+  await cutOut('photo');
+  const opened = Promise.withResolvers<void>();
+  const gone = Promise.withResolvers<void>();
+  const openRead = app.blobs.openRead.bind(app.blobs);
+  const mock = sinon.stub(app.blobs, 'openRead').callsFake(async (...args) => {
+    opened.resolve();
+    await gone.promise;
+    return openRead(...args);
+  });
+  const answered = once(app.app.server, 'request');
+  const socket = submit('photo');
+  const [, response] = await answered;
+  await opened.promise;
+  t.is(readers().open, 1);
+  const closed = once(response, 'close');
+  socket.destroy();
+  await closed;
+  t.is(readers().open, 0);
+  gone.resolve();
+  const stream = await mock.firstCall.returnValue;
+  await until(() => stream.destroyed);
+});
+
+test('connections › without a key make room for newcomers, those that have been idle for longest first', async t => {
+  await open();
+  app.app.server.maxConnections = 10;
+  const known = await hold(app.token);
+  const strangers: net.Socket[] = [];
+  for (let count = 0; count < 30; count += 1) {
+    // Silent ones, ones that were answered, ones in the middle of their headers.
+    const text = count % 3 === 1 ? LIVEZ : '';
+    const socket = await idle(text);
+    if (count % 3 === 2) socket.write('GET /livez HTTP/1.1\r\n');
+    strangers.push(socket);
+    const { head, socket: caller } = await ask('/livez');
+    t.is(statusOf(head), 200);
+    caller.destroy();
   }
-
-  it('slow readers of pictures cost little memory, have few places and give them back', async () => {
-    await open({ resultReaders: { linkMax: 2, accountMax: 3, max: 6 } });
-    const jobId = await cutOut('photo');
-    const slow = [submit('photo'), submit('photo')];
-    for (const socket of slow) assert.equal(statusOf(await headOf(socket)), 200);
-    assert.equal(readers().open, 2);
-    await until(() => sockets.every(({ writableLength }) => writableLength > 0));
-    for (const { writableLength } of sockets) assert.ok(writableLength <= HELD_BYTES_MAX);
-
-    const refused = submit('photo');
-    const head = await headOf(refused);
-    assert.equal(statusOf(head), 429);
-    assert.match(head, /retry-after: 5/i);
-    // JSON needs no place.
-    assert.equal(statusOf(await headOf(submit('photo', '*/*'))), 200);
-    const link = (await app.get(`/v1/matting/jobs/${jobId}`)).json().result.url;
-    assert.equal((await app.app.inject(new URL(link).pathname)).statusCode, 429);
-
-    // One hangs up in the middle, the other goes on to the end.
-    slow[0]!.destroy();
-    await until(() => readers().open === 1);
-    slow[1]!.resume();
-    await once(slow[1]!, 'close');
-    await until(() => readers().open === 0);
-    // Nothing is lost: the link, and the same request again.
-    assert.equal((await app.app.inject(new URL(link).pathname)).rawPayload.length, RESULT_BYTES);
-    assert.equal(statusOf(await headOf(submit('photo'))), 200);
-    assert.equal((await app.get('/v1/account')).json().credits.available, 999);
-  });
-
-  it('who takes nothing of a picture is cut off, and its places come back', async () => {
-    await open({ readingPace: { debtMsMax: 1000 } });
-    await cutOut('photo');
-    const socket = submit('photo');
-    assert.equal(statusOf(await headOf(socket)), 200);
-    await until(() => ended.length > 0);
-    assert.deepEqual(ended, ['slow_reader']);
-    await until(() => readers().open === 0);
-  });
-
-  it('who hangs up while the picture is made loses nothing, and holds no place', async () => {
-    await open();
-    const { waitForJob } = app.services;
-    const socket = submit('photo');
-    await until(() => waitForJob.waiting === 1);
-    const [job] = await app.stores.jobs.listClaimable(1);
-    assert.ok(job);
-    socket.destroy();
-    await until(() => waitForJob.waiting === 0);
-    await app.succeedJob(job.id, Buffer.from('0123456789'));
-    assert.equal(readers().open, 0);
-    const again = submit('photo');
-    const head = await headOf(again);
-    assert.equal(statusOf(head), 200);
-    assert.match(head, new RegExp(`x-job-id: ${job.id}`, 'i'));
-    assert.match(head, /idempotent-replayed: true/i);
-  });
-
-  it('who is gone when the picture is opened holds neither a place nor the file', async t => {
-    await open();
-    await cutOut('photo');
-    const opened = Promise.withResolvers<void>();
-    const gone = Promise.withResolvers<void>();
-    const openRead = app.blobs.openRead.bind(app.blobs);
-    const mock = t.mock.method(
-      app.blobs,
-      'openRead',
-      async (...args: Parameters<typeof openRead>) => {
-        opened.resolve();
-        await gone.promise;
-        return openRead(...args);
-      },
-    );
-    const answered = once(app.app.server, 'request');
-    const socket = submit('photo');
-    const [, response] = await answered;
-    await opened.promise;
-    assert.equal(readers().open, 1);
-    const closed = once(response, 'close');
-    socket.destroy();
-    await closed;
-    assert.equal(readers().open, 0);
-    gone.resolve();
-    const stream = await mock.mock.calls[0]!.result!;
-    await until(() => stream.destroyed);
-  });
+  await until(() => strangers.filter(({ closed }) => !closed).length <= 9);
+  t.false(known.closed);
+  t.false(strangers.at(-1)!.closed);
+  t.true(ended.every(cause => cause === 'crowded') && ended.length >= 20);
+  known.write(LIVEZ);
+  await once(known, 'data');
 });
 
-describe('connections', () => {
-  it('without a key make room for newcomers, those that have been idle for longest first', async () => {
-    await open();
-    app.app.server.maxConnections = 10;
-    const known = await hold(app.token);
-    const strangers: net.Socket[] = [];
-    for (let count = 0; count < 30; count += 1) {
-      // Silent ones, ones that were answered, ones in the middle of their headers.
-      const text = count % 3 === 1 ? LIVEZ : '';
-      const socket = await idle(text);
-      if (count % 3 === 2) socket.write('GET /livez HTTP/1.1\r\n');
-      strangers.push(socket);
-      const { head, socket: caller } = await ask('/livez');
-      assert.equal(statusOf(head), 200);
-      caller.destroy();
-    }
-    await until(() => strangers.filter(({ closed }) => !closed).length <= 9);
-    assert.equal(known.closed, false);
-    assert.equal(strangers.at(-1)!.closed, false);
-    assert.ok(ended.every(cause => cause === 'crowded') && ended.length >= 20);
-    known.write(LIVEZ);
-    await once(known, 'data');
+test('requests sent ahead of their answers › are answered up to a bound, beyond which the connection ends', async t => {
+  await open();
+  const socket = connect();
+  let answers = 0;
+  socket.on('data', data => {
+    answers += String(data).split('HTTP/1.1 200').length - 1;
   });
+  socket.write(LIVEZ.repeat(PIPELINED_MAX));
+  await until(() => answers === PIPELINED_MAX);
+  socket.write(LIVEZ.repeat(100 * PIPELINED_MAX));
+  await once(socket, 'close');
+  t.true(answers < 100 * PIPELINED_MAX);
+  t.deepEqual(ended, ['pipelined']);
 });
 
-describe('requests sent ahead of their answers', () => {
-  it('are answered up to a bound, beyond which the connection ends', async () => {
-    await open();
-    const socket = connect();
-    let answers = 0;
-    socket.on('data', data => {
-      answers += String(data).split('HTTP/1.1 200').length - 1;
-    });
-    socket.write(LIVEZ.repeat(PIPELINED_MAX));
-    await until(() => answers === PIPELINED_MAX);
-    socket.write(LIVEZ.repeat(100 * PIPELINED_MAX));
-    await once(socket, 'close');
-    assert.ok(answers < 100 * PIPELINED_MAX);
-    assert.deepEqual(ended, ['pipelined']);
-  });
+test('an account that hoards connections › makes room for newcomers, and the few of others stay', async t => {
+  await open();
+  app.app.server.maxConnections = 10;
+  const other = await app.stores.accounts.create('other');
+  const { token } = await app.stores.apiKeys.create(other!.id, 'key');
+  const few = await hold(token);
+  const hoard: net.Socket[] = [];
+  for (let count = 0; count < 30; count += 1) hoard.push(await hold(app.token));
+  t.is(statusOf((await ask('/livez')).head), 200);
+  t.false(few.closed);
+  await until(() => hoard.filter(({ closed }) => !closed).length <= 8);
+  t.true(ended.length >= 20);
 });
 
-describe('an account that hoards connections', () => {
-  it('makes room for newcomers, and the few of others stay', async () => {
-    await open();
-    app.app.server.maxConnections = 10;
-    const other = await app.stores.accounts.create('other');
-    const { token } = await app.stores.apiKeys.create(other!.id, 'key');
-    const few = await hold(token);
-    const hoard: net.Socket[] = [];
-    for (let count = 0; count < 30; count += 1) hoard.push(await hold(app.token));
-    assert.equal(statusOf((await ask('/livez')).head), 200);
-    assert.equal(few.closed, false);
-    await until(() => hoard.filter(({ closed }) => !closed).length <= 8);
-    assert.ok(ended.length >= 20);
-  });
-});
+function submitting(token: string, key: string): net.Socket {
+  const socket = connect();
+  const lines = [
+    'POST /v1/matting/jobs HTTP/1.1',
+    'Host: x',
+    `Authorization: Bearer ${token}`,
+    `Idempotency-Key: ${key}`,
+    'Content-Type: application/json',
+    'Content-Length: 1000',
+  ];
+  socket.write(`${lines.join('\r\n')}\r\n\r\n`);
+  return socket;
+}
 
-describe('an account that submits slowly', () => {
-  function submitting(token: string, key: string): net.Socket {
-    const socket = connect();
-    const lines = [
-      'POST /v1/matting/jobs HTTP/1.1',
-      'Host: x',
-      `Authorization: Bearer ${token}`,
-      `Idempotency-Key: ${key}`,
-      'Content-Type: application/json',
-      'Content-Length: 1000',
-    ];
-    socket.write(`${lines.join('\r\n')}\r\n\r\n`);
-    return socket;
+async function refused(t: ExecutionContext, token: string): Promise<net.Socket> {
+  const socket = submitting(token, 'refused');
+  const [head] = await once(socket, 'data');
+  t.is(statusOf(String(head)), 503);
+  t.regex(String(head), /retry-after: 5/i);
+  return socket;
+}
+
+test('an account that submits slowly › leaves the others places, and gets back what it leaves', async t => {
+  await open();
+  const begin = sinon.spy(app.services.uploads, 'beginBoth');
+  // Ten times eight tenths.
+  app.app.server.maxConnections = 10;
+  const other = await app.stores.accounts.create('other');
+  const { token } = await app.stores.apiKeys.create(other!.id, 'key');
+  const slow: net.Socket[] = [];
+  for (let count = 1; count <= 4; count += 1) {
+    slow.push(submitting(app.token, `slow-${count}`));
+    await until(() => begin.callCount === count);
   }
-
-  async function refused(token: string): Promise<net.Socket> {
-    const socket = submitting(token, 'refused');
-    const [head] = await once(socket, 'data');
-    assert.equal(statusOf(String(head)), 503);
-    assert.match(String(head), /retry-after: 5/i);
-    return socket;
+  (await refused(t, app.token)).destroy();
+  submitting(token, 'one');
+  submitting(token, 'two');
+  await until(() => begin.callCount === 6);
+  (await refused(t, token)).destroy();
+  for (const socket of slow) socket.destroy();
+  // A place comes back with the end of its connection.
+  while (begin.callCount === 6) {
+    const again = submitting(app.token, 'again');
+    await Promise.race([once(again, 'data'), until(() => begin.callCount > 6)]);
+    again.destroy();
   }
-
-  it('leaves the others places, and gets back what it leaves', async t => {
-    await open();
-    const begin = t.mock.method(app.services.uploads, 'beginBoth');
-    // Ten times eight tenths.
-    app.app.server.maxConnections = 10;
-    const other = await app.stores.accounts.create('other');
-    const { token } = await app.stores.apiKeys.create(other!.id, 'key');
-    const slow: net.Socket[] = [];
-    for (let count = 1; count <= 4; count += 1) {
-      slow.push(submitting(app.token, `slow-${count}`));
-      await until(() => begin.mock.callCount() === count);
-    }
-    (await refused(app.token)).destroy();
-    submitting(token, 'one');
-    submitting(token, 'two');
-    await until(() => begin.mock.callCount() === 6);
-    (await refused(token)).destroy();
-    for (const socket of slow) socket.destroy();
-    // A place comes back with the end of its connection.
-    while (begin.mock.callCount() === 6) {
-      const again = submitting(app.token, 'again');
-      await Promise.race([once(again, 'data'), until(() => begin.mock.callCount() > 6)]);
-      again.destroy();
-    }
-  });
 });
 
-describe('senders of bodies', () => {
-  it('are refused where they fall too far behind', async () => {
-    await open();
-    const body = new PassThrough();
-    body.write('{"image_base64":"');
-    const upload = app.services.uploads.beginBoth(app.accountId).image;
-    const started = readMattingJson(body, upload, { ...BOUNDS, debtMsMax: 100 });
-    await assert.rejects(started, (error: ContractError) => {
-      assert.equal(error.code, 'INVALID_REQUEST');
-      assert.match(error.message, /too slowly/);
-      return true;
-    });
-    // The stream is left open for the answer.
-    assert.equal(body.destroyed, false);
-    assert.equal(body.listenerCount('readable') + body.listenerCount('end'), 0);
-    await upload.abort();
+test('senders of bodies › are refused where they fall too far behind', async t => {
+  await open();
+  const body = new PassThrough();
+  body.write('{"image_base64":"');
+  const upload = app.services.uploads.beginBoth(app.accountId).image;
+  const started = readMattingJson(body, upload, { ...BOUNDS, debtMsMax: 100 });
+  await rejectsWith(t, started, (error: ContractError) => {
+    t.is(error.code, 'INVALID_REQUEST');
+    t.regex(error.message, /too slowly/);
+    return true;
   });
+  // The stream is left open for the answer.
+  t.false(body.destroyed);
+  t.is(body.listenerCount('readable') + body.listenerCount('end'), 0);
+  await upload.abort();
+});
 
-  it('are let go on where what they sent pays for the time', async () => {
-    await open();
-    const body = new PassThrough();
-    const upload = app.services.uploads.beginBoth(app.accountId).image;
-    const started = readMattingJson(body, upload, { ...BOUNDS, debtMsMax: 400 });
-    body.write('{"image_base64":"');
-    // Each piece pays for ten times the pause that follows it.
-    for (let count = 0; count < 10; count += 1) {
-      body.write('A'.repeat(4096));
-      await delay(100);
-    }
-    body.end('"}');
-    await started;
-    await upload.abort();
-  });
+test('senders of bodies › are let go on where what they sent pays for the time', async t => {
+  await open();
+  const body = new PassThrough();
+  const upload = app.services.uploads.beginBoth(app.accountId).image;
+  const started = readMattingJson(body, upload, { ...BOUNDS, debtMsMax: 400 });
+  body.write('{"image_base64":"');
+  // Each piece pays for ten times the pause that follows it.
+  for (let count = 0; count < 10; count += 1) {
+    body.write('A'.repeat(4096));
+    await delay(100);
+  }
+  body.end('"}');
+  await t.notThrowsAsync(started);
+  await upload.abort();
+});
 
-  it('who disconnect get no answer', async () => {
-    await open();
-    const body = new PassThrough();
-    body.on('error', () => undefined);
-    const upload = app.services.uploads.beginBoth(app.accountId).image;
-    const started = readMattingJson(body, upload, BOUNDS);
-    body.write('{"image_base64":"');
-    body.destroy(new Error('reset'));
-    await assert.rejects(started, (error: ContractError) => {
-      assert.ok(error instanceof ContractError);
-      assert.match(error.message, /ended early/);
-      return true;
-    });
-    await upload.abort();
+test('senders of bodies › who disconnect get no answer', async t => {
+  await open();
+  const body = new PassThrough();
+  body.on('error', () => undefined);
+  const upload = app.services.uploads.beginBoth(app.accountId).image;
+  const started = readMattingJson(body, upload, BOUNDS);
+  body.write('{"image_base64":"');
+  body.destroy(new Error('reset'));
+  await rejectsWith(t, started, (error: ContractError) => {
+    assert.ok(error instanceof ContractError);
+    t.regex(error.message, /ended early/);
+    return true;
   });
+  await upload.abort();
 });

@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import net from 'node:net';
-import { test } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { publicConnectionsMax } from '../../../src/http/connections/connections.ts';
 import { imageBody, pngHeader, useTestApp } from '../../support/test-app.ts';
 
-const app = useTestApp({ syncWaitMs: 60_000 }, async () => {
+const test = ava.serial;
+
+const app = useTestApp(test, { syncWaitMs: 60_000 }, async () => {
   port = await app.listen();
 });
 let port: number;
@@ -100,14 +102,14 @@ function keyed(...lines: string[]): string[] {
   ];
 }
 
-function assertProblem(answer: Answer, status: number, code: string): void {
-  assert.equal(answer.status, status, answer.body);
-  assert.equal(answer.headers['content-type'], 'application/problem+json');
+function assertProblem(t: ExecutionContext, answer: Answer, status: number, code: string): void {
+  t.is(answer.status, status, answer.body);
+  t.is(answer.headers['content-type'], 'application/problem+json');
   const problem = JSON.parse(answer.body);
-  assert.equal(problem.code, code);
-  assert.equal(problem.status, status);
-  assert.match(problem.request_id, /^req_/);
-  assert.equal(answer.headers['x-request-id'], problem.request_id);
+  t.is(problem.code, code);
+  t.is(problem.status, status);
+  t.regex(problem.request_id, /^req_/);
+  t.is(answer.headers['x-request-id'], problem.request_id);
 }
 
 async function exchange(text: string): Promise<Answer> {
@@ -118,19 +120,19 @@ async function exchange(text: string): Promise<Answer> {
   return answer;
 }
 
-test('slow and idle connections have an end', () => {
+test('slow and idle connections have an end', t => {
   const { server } = app.app;
-  assert.equal(server.headersTimeout, 15_000);
-  assert.equal(server.requestTimeout, 120_000);
-  assert.equal(server.keepAliveTimeout, 75_000);
-  assert.equal(server.maxConnections, publicConnectionsMax());
-  assert.equal(publicConnectionsMax(1_048_576), 10_000);
-  assert.equal(publicConnectionsMax(256), 128);
+  t.is(server.headersTimeout, 15_000);
+  t.is(server.requestTimeout, 120_000);
+  t.is(server.keepAliveTimeout, 75_000);
+  t.is(server.maxConnections, publicConnectionsMax());
+  t.is(publicConnectionsMax(1_048_576), 10_000);
+  t.is(publicConnectionsMax(256), 128);
   // Longer than the longest wait for a job, on which nothing is sent.
-  assert.equal(server.timeout, 90_000);
+  t.is(server.timeout, 90_000);
 });
 
-test('bytes that are not a request', async () => {
+test('bytes that are not a request', async t => {
   const hostile = [
     'hello\r\n\r\n',
     'GET / HTTP/9.9\r\n\r\n',
@@ -144,12 +146,12 @@ test('bytes that are not a request', async () => {
   for (const text of hostile) {
     const connection = await Connection.open();
     connection.send(text);
-    assertProblem(await connection.answer(), 400, 'INVALID_REQUEST');
+    assertProblem(t, await connection.answer(), 400, 'INVALID_REQUEST');
     await connection.ended;
   }
 });
 
-test('bodies whose end something before us may see elsewhere', async () => {
+test('bodies whose end something before us may see elsewhere', async t => {
   const before = await app.countJobs();
   const body = JSON.stringify(imageBody());
   const chunk = `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
@@ -165,73 +167,78 @@ test('bodies whose end something before us may see elsewhere', async () => {
   for (const text of hostile) {
     const connection = await Connection.open();
     connection.send(text + behind);
-    assertProblem(await connection.answer(), 400, 'INVALID_REQUEST');
+    assertProblem(t, await connection.answer(), 400, 'INVALID_REQUEST');
     // What is behind it is no request.
     await connection.ended;
-    await assert.rejects(connection.answer(), /closed after $/);
+    await t.throwsAsync(connection.answer(), { message: /closed after $/ });
   }
-  assert.equal(await app.countJobs(), before);
+  t.is(await app.countJobs(), before);
   // An answer that is under way comes first.
   const connection = await Connection.open();
   connection.send(head([], 'GET /livez HTTP/1.1') + hostile[2]);
-  assert.equal((await connection.answer()).status, 200);
-  assertProblem(await connection.answer(), 400, 'INVALID_REQUEST');
+  t.is((await connection.answer()).status, 200);
+  assertProblem(t, await connection.answer(), 400, 'INVALID_REQUEST');
   await connection.ended;
   const plain = await exchange(head(keyed('Transfer-Encoding: Chunked')) + chunk);
-  assert.equal(plain.status, 202);
+  t.is(plain.status, 202);
 });
 
-test('a connection that sends nothing gets no answer', async () => {
+test('a connection that sends nothing gets no answer', async t => {
   const connection = await Connection.open();
   connection.socket.end();
   await connection.ended;
-  await assert.rejects(connection.answer(), /closed after $/);
+  await t.throwsAsync(connection.answer(), { message: /closed after $/ });
 });
 
-test('exactly one Host', async () => {
+test('exactly one Host', async t => {
   const none = await exchange('GET /livez HTTP/1.1\r\n\r\n');
-  assertProblem(none, 400, 'INVALID_REQUEST');
-  assertProblem(await exchange(head(['Host: y'], 'GET /livez HTTP/1.1')), 400, 'INVALID_REQUEST');
+  assertProblem(t, none, 400, 'INVALID_REQUEST');
+  assertProblem(
+    t,
+    await exchange(head(['Host: y'], 'GET /livez HTTP/1.1')),
+    400,
+    'INVALID_REQUEST',
+  );
   const old = await exchange('GET /livez HTTP/1.0\r\n\r\n');
-  assert.equal(old.status, 200);
+  t.is(old.status, 200);
 });
 
-test('a body is asked for only when its headers pass', async () => {
+test('a body is asked for only when its headers pass', async t => {
   const expecting = ['Expect: 100-continue', 'Content-Length: 1000000'];
   const refused = await Connection.open();
   refused.send(head(expecting));
-  assertProblem(await refused.answer(), 401, 'MISSING_API_KEY');
+  assertProblem(t, await refused.answer(), 401, 'MISSING_API_KEY');
   refused.socket.destroy();
 
   const body = JSON.stringify(imageBody());
   const taken = await Connection.open();
   taken.send(head(keyed('Expect: 100-continue', `Content-Length: ${body.length}`)));
-  assert.equal((await taken.answer()).status, 100);
+  t.is((await taken.answer()).status, 100);
   taken.send(body);
-  assert.equal((await taken.answer()).status, 202);
+  t.is((await taken.answer()).status, 202);
   taken.socket.destroy();
 });
 
-test('an unknown expectation is ignored', async () => {
+test('an unknown expectation is ignored', async t => {
   const answer = await exchange(head(['Expect: miracles'], 'GET /livez HTTP/1.1'));
-  assert.equal(answer.status, 200);
+  t.is(answer.status, 200);
 });
 
-test('a small body that was refused unread leaves its connection in use', async () => {
+test('a small body that was refused unread leaves its connection in use', async t => {
   const connection = await Connection.open();
   for (const lines of [['Content-Length: 500000'], keyed('Content-Length: 500000')]) {
     connection.send(head(lines));
     connection.send('x'.repeat(500_000));
     const { status, headers } = await connection.answer();
-    assert.ok(status === 401 || status === 400);
-    assert.notEqual(headers.connection, 'close');
+    t.true(status === 401 || status === 400);
+    t.not(headers.connection, 'close');
   }
   connection.send(head([], 'GET /livez HTTP/1.1'));
-  assert.equal((await connection.answer()).status, 200);
+  t.is((await connection.answer()).status, 200);
   connection.socket.destroy();
 });
 
-test('a body declared too large is answered unread, to a caller who goes on sending', async () => {
+test('a body declared too large is answered unread, to a caller who goes on sending', async t => {
   const connection = await Connection.open();
   connection.send(head(keyed(`Content-Length: ${REQUEST_BODY_BYTES_MAX + 1}`)));
   const piece = Buffer.alloc(64 * 1024, 'A');
@@ -247,13 +254,13 @@ test('a body declared too large is answered unread, to a caller who goes on send
     }
   })();
   const answer = await connection.answer();
-  assertProblem(answer, 413, 'IMAGE_TOO_LARGE');
-  assert.equal(answer.headers.connection, 'close');
+  assertProblem(t, answer, 413, 'IMAGE_TOO_LARGE');
+  t.is(answer.headers.connection, 'close');
   await sending;
-  assert.ok(sentBytes < REQUEST_BODY_BYTES_MAX / 2, `${sentBytes} bytes were taken`);
+  t.true(sentBytes < REQUEST_BODY_BYTES_MAX / 2, `${sentBytes} bytes were taken`);
 });
 
-test('requests of one connection, a body in many pieces', async () => {
+test('requests of one connection, a body in many pieces', async t => {
   const connection = await Connection.open();
   const body = Buffer.from(JSON.stringify({ image_base64: pngHeader(7, 7).toString('base64') }));
   for (let round = 0; round < 3; round += 1) {
@@ -261,7 +268,7 @@ test('requests of one connection, a body in many pieces', async () => {
     for (const byte of body) connection.send(`1\r\n${String.fromCharCode(byte)}\r\n`);
     connection.send('0\r\n\r\n');
     const answer = await connection.answer();
-    assert.equal(answer.status, 202, answer.body);
+    t.is(answer.status, 202, answer.body);
   }
   connection.socket.destroy();
 });

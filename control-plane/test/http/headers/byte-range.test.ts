@@ -1,10 +1,9 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { parseRange } from '../../../src/http/headers/byte-range.ts';
 
 const whole = undefined;
 
-test('ranges of a file of 100 bytes', () => {
+test('ranges of a file of 100 bytes', t => {
   const cases: [string | undefined, ReturnType<typeof parseRange>][] = [
     [undefined, whole],
     ['', whole],
@@ -28,10 +27,10 @@ test('ranges of a file of 100 bytes', () => {
     ['bytes=-1000', { start: 0, end: 99 }],
     ['Bytes= 1-2', { start: 1, end: 2 }],
   ];
-  for (const [header, range] of cases) assert.deepEqual(parseRange(header, 100), range, header);
+  for (const [header, range] of cases) t.deepEqual(parseRange(header, 100), range, header);
 });
 
-test('an empty file has no range', () => {
-  assert.equal(parseRange('bytes=0-', 0), 'unsatisfiable');
-  assert.equal(parseRange('bytes=-1', 0), 'unsatisfiable');
+test('an empty file has no range', t => {
+  t.is(parseRange('bytes=0-', 0), 'unsatisfiable');
+  t.is(parseRange('bytes=-1', 0), 'unsatisfiable');
 });

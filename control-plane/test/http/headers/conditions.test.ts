@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { judgeConditions, rangeStillHolds } from '../../../src/http/headers/conditions.ts';
 import { formatHttpDate, parseHttpDate } from '../../../src/http/headers/http-date.ts';
 
@@ -9,7 +8,7 @@ const BEFORE = 'Sun, 06 Nov 1994 08:49:36 GMT';
 const AFTER = 'Sun, 06 Nov 1994 08:49:38 GMT';
 const file = { etag: '"a"', modifiedAtMs: AT };
 
-test('text that is not a date of HTTP', () => {
+test('text that is not a date of HTTP', t => {
   const wrong = [
     undefined,
     '',
@@ -29,19 +28,19 @@ test('text that is not a date of HTTP', () => {
     `${NOW}, ${NOW}`,
     ` ${NOW}`,
   ];
-  for (const text of wrong) assert.equal(parseHttpDate(text), undefined, text);
+  for (const text of wrong) t.is(parseHttpDate(text), undefined, text);
 });
 
-test('the three forms of a date', () => {
-  assert.equal(parseHttpDate(NOW), AT);
-  assert.equal(parseHttpDate('Sunday, 06-Nov-94 08:49:37 GMT'), AT);
-  assert.equal(parseHttpDate('Sun Nov  6 08:49:37 1994'), AT);
-  assert.equal(parseHttpDate('Sun Nov 16 08:49:37 1994'), AT + 10 * 86_400_000);
-  assert.equal(parseHttpDate('Tue, 29 Feb 2028 23:59:60 GMT'), Date.UTC(2028, 2, 1));
-  assert.equal(formatHttpDate(AT + 999), NOW);
+test('the three forms of a date', t => {
+  t.is(parseHttpDate(NOW), AT);
+  t.is(parseHttpDate('Sunday, 06-Nov-94 08:49:37 GMT'), AT);
+  t.is(parseHttpDate('Sun Nov  6 08:49:37 1994'), AT);
+  t.is(parseHttpDate('Sun Nov 16 08:49:37 1994'), AT + 10 * 86_400_000);
+  t.is(parseHttpDate('Tue, 29 Feb 2028 23:59:60 GMT'), Date.UTC(2028, 2, 1));
+  t.is(formatHttpDate(AT + 999), NOW);
 });
 
-test('conditions, in their order', () => {
+test('conditions, in their order', t => {
   const cases: [Record<string, string>, ReturnType<typeof judgeConditions>][] = [
     [{ 'if-match': '"b"' }, 'failed'],
     [{ 'if-match': 'a' }, 'failed'],
@@ -72,13 +71,13 @@ test('conditions, in their order', () => {
     [{ 'if-modified-since': AFTER }, 'not-modified'],
   ];
   for (const [headers, verdict] of cases) {
-    assert.equal(judgeConditions(headers, file), verdict, JSON.stringify(headers));
+    t.is(judgeConditions(headers, file), verdict, JSON.stringify(headers));
   }
 });
 
-test('a range is sent of this very file alone', () => {
+test('a range is sent of this very file alone', t => {
   for (const other of ['"b"', 'W/"a"', 'a', '*', '', BEFORE, AFTER, 'yesterday']) {
-    assert.equal(rangeStillHolds(other, file), false, other);
+    t.is(rangeStillHolds(other, file), false, other);
   }
-  for (const same of [undefined, '"a"', NOW]) assert.equal(rangeStillHolds(same, file), true);
+  for (const same of [undefined, '"a"', NOW]) t.true(rangeStillHolds(same, file));
 });

@@ -1,7 +1,6 @@
 /** One reader of Content-Type for every interface: what it takes, and that a long one costs little. */
-import assert from 'node:assert/strict';
 import type { IncomingMessage } from 'node:http';
-import { test } from 'node:test';
+import test from 'ava';
 import {
   bodyTypeOf,
   charsetOf,
@@ -20,11 +19,11 @@ const kindOf = (...contentTypes: string[]) => {
   return typeof type === 'object' ? type.type : type;
 };
 
-test('a type in any case, with blanks and parameters', () => {
+test('a type in any case, with blanks and parameters', t => {
   for (const text of ['a/B', 'A/b ;', 'a/b; C=d', 'a/b;c="d"', 'a/b \t; c = d ;']) {
-    assert.equal(parseContentType(text)?.type, 'a/b', text);
+    t.is(parseContentType(text)?.type, 'a/b', text);
   }
-  assert.deepEqual(
+  t.deepEqual(
     [...parseContentType('a/b;C="d\\"e"; f=g')!.parameters!],
     [
       ['c', 'd"e'],
@@ -32,14 +31,14 @@ test('a type in any case, with blanks and parameters', () => {
     ],
   );
   for (const text of ['', 'a', 'a/', '/b', 'a/b c', 'a/b,c/d', 'ä/b']) {
-    assert.equal(parseContentType(text), undefined, text);
+    t.is(parseContentType(text), undefined, text);
   }
   for (const text of ['a/b; c', 'a/b; c=', 'a/b; c=d c=e', 'a/b; c=d; C=e', 'a/b; c="d']) {
-    assert.equal(parseContentType(text)!.parameters, undefined, text);
+    t.is(parseContentType(text)!.parameters, undefined, text);
   }
 });
 
-test('a charset counts for JSON alone, where it makes others of the bytes of ASCII', () => {
+test('a charset counts for JSON alone, where it makes others of the bytes of ASCII', t => {
   for (const charset of [
     'utf-8',
     'UTF8',
@@ -49,7 +48,7 @@ test('a charset counts for JSON alone, where it makes others of the bytes of ASC
     'GBK',
     'Shift_JIS',
   ]) {
-    assert.equal(kindOf(`application/json; charset=${charset}`), 'application/json', charset);
+    t.is(kindOf(`application/json; charset=${charset}`), 'application/json', charset);
   }
   for (const charset of [
     'utf-16',
@@ -61,31 +60,31 @@ test('a charset counts for JSON alone, where it makes others of the bytes of ASC
     '""',
   ]) {
     const json = `application/json; charset=${charset}`;
-    assert.equal(kindOf(json), undefined, charset);
-    assert.equal(kindOf('application/json', json), undefined, charset);
+    t.is(kindOf(json), undefined, charset);
+    t.is(kindOf('application/json', json), undefined, charset);
     for (const form of ['multipart/form-data', 'application/x-www-form-urlencoded']) {
-      assert.equal(kindOf(`${form}; charset=${charset}`), form, charset);
+      t.is(kindOf(`${form}; charset=${charset}`), form, charset);
     }
   }
   const named = parseContentType('text/plain; CHARSET="ISO-8859-15"')!;
-  assert.deepEqual([charsetOf(named), extendsAscii(named)], ['iso-8859-15', true]);
+  t.deepEqual([charsetOf(named), extendsAscii(named)], ['iso-8859-15', true]);
 });
 
-test('several types are one where all of them are JSON', () => {
-  assert.equal(kindOf('application/json', 'Application/JSON; charset=utf-8'), 'application/json');
-  assert.equal(kindOf('application/json', 'image/png'), undefined);
-  assert.equal(kindOf('image/png', 'application/json'), undefined);
-  assert.equal(kindOf('image/png', 'image/png'), undefined);
+test('several types are one where all of them are JSON', t => {
+  t.is(kindOf('application/json', 'Application/JSON; charset=utf-8'), 'application/json');
+  t.is(kindOf('application/json', 'image/png'), undefined);
+  t.is(kindOf('image/png', 'application/json'), undefined);
+  t.is(kindOf('image/png', 'image/png'), undefined);
 });
 
-test('without a type there is a body that is none, or no body', () => {
-  assert.equal(typeOf([]), undefined);
-  assert.equal(typeOf([], { 'transfer-encoding': 'chunked' } as never), undefined);
-  assert.equal(typeOf([], { 'content-length': '0' }), 'none');
-  assert.equal(typeOf([], {} as never), 'none');
+test('without a type there is a body that is none, or no body', t => {
+  t.is(typeOf([]), undefined);
+  t.is(typeOf([], { 'transfer-encoding': 'chunked' } as never), undefined);
+  t.is(typeOf([], { 'content-length': '0' }), 'none');
+  t.is(typeOf([], {} as never), 'none');
 });
 
-test('a quote behind a backslash ends a value where no other one does', () => {
+test('a quote behind a backslash ends a value where no other one does', t => {
   const read = (text: string) => readParameters(text, 0)?.get('a');
   for (const [text, value] of [
     [String.raw`;a="b\"`, 'b\\'],
@@ -95,9 +94,9 @@ test('a quote behind a backslash ends a value where no other one does', () => {
     [String.raw`;a="b\"; c="`, 'b"; c='],
     [String.raw`;a="b\\"`, 'b\\'],
   ] as const) {
-    assert.equal(read(text), value, text);
+    t.is(read(text), value, text);
   }
   for (const text of [String.raw`;a="b\"c`, String.raw`;a="b\" c`, String.raw`;a="b\"c"d`]) {
-    assert.equal(readParameters(text, 0), undefined, text);
+    t.is(readParameters(text, 0), undefined, text);
   }
 });

@@ -1,8 +1,7 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { addressesOf } from '../../../src/http/headers/forwarded-for.ts';
 
-test('a port is cut off, other text is no address', () => {
+test('a port is cut off, other text is no address', t => {
   const read: Readonly<Record<string, string>> = {
     '203.0.113.9': '203.0.113.9',
     '203.0.113.9:4711': '203.0.113.9',
@@ -22,5 +21,5 @@ test('a port is cut off, other text is no address', () => {
     '999.0.0.1:1': 'unknown',
     '<script>é\u0001': 'unknown',
   };
-  for (const [given, expected] of Object.entries(read)) assert.equal(addressesOf(given), expected);
+  for (const [given, expected] of Object.entries(read)) t.is(addressesOf(given), expected);
 });

@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { parsePrefer } from '../../../src/http/headers/prefer.ts';
 
 const CASES: readonly [header: string | undefined, respondAsync: boolean, waitS?: number][] = [
@@ -38,12 +37,12 @@ const CASES: readonly [header: string | undefined, respondAsync: boolean, waitS?
 ];
 
 for (const [header, respondAsync, waitS] of CASES) {
-  test(`Prefer: ${header}`, () => {
-    assert.deepEqual(parsePrefer(header), { respondAsync, waitS });
+  test(`Prefer: ${header}`, t => {
+    t.deepEqual(parsePrefer(header), { respondAsync, waitS });
   });
 }
 
-test('a header too long to mean well is ignored', () => {
+test('a header too long to mean well is ignored', t => {
   const hostile = `wait=5, "${'\\"'.repeat(5000)}`;
-  assert.deepEqual(parsePrefer(hostile), { respondAsync: false, waitS: undefined });
+  t.deepEqual(parsePrefer(hostile), { respondAsync: false, waitS: undefined });
 });

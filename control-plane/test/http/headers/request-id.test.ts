@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import net from 'node:net';
-import { beforeEach, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
+import ava from 'ava';
 import { converse, jsonIn, linesLogger } from '../../support/raw-http.ts';
 import { imageBody, useTestApp } from '../../support/test-app.ts';
+
+const test = ava.serial;
 
 interface Line {
   readonly reqId?: string;
@@ -17,17 +19,17 @@ interface Line {
 }
 
 const { lines, logger } = linesLogger<Line>();
-const app = useTestApp({ logger }, async () => {
+const app = useTestApp(test, { logger }, async () => {
   port = await app.listen();
 });
 let port: number;
-beforeEach(() => {
+test.beforeEach(() => {
   lines.length = 0;
 });
 
 const OURS = /^req_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
-test("a caller's well-formed name is the request's, in the answer, its body and the log", async () => {
+test("a caller's well-formed name is the request's, in the answer, its body and the log", async t => {
   const given = [
     'a',
     '7',
@@ -39,20 +41,20 @@ test("a caller's well-formed name is the request's, in the answer, its body and 
   for (const id of given) {
     lines.length = 0;
     const answer = await app.get('/v1/nothing', { 'x-request-id': id });
-    assert.equal(answer.headers['x-request-id'], id);
-    assert.equal(answer.json().request_id, id);
-    assert.deepEqual(
+    t.is(answer.headers['x-request-id'], id);
+    t.is(answer.json().request_id, id);
+    t.deepEqual(
       lines.map(({ reqId, msg }) => ({ reqId, msg })),
       [{ reqId: id, msg: 'answered' }],
     );
   }
   const id = 'on-a-success';
   const taken = await app.post('/v1/matting/jobs', imageBody(), { 'x-request-id': id });
-  assert.equal(taken.statusCode, 202);
-  assert.equal(taken.headers['x-request-id'], id);
+  t.is(taken.statusCode, 202);
+  t.is(taken.headers['x-request-id'], id);
 });
 
-test('the line of a request leads to its account and its job', async () => {
+test('the line of a request leads to its account and its job', async t => {
   const { accountId } = app;
   const key = { 'idempotency-key': 'the line of a request' };
   const made = await app.post('/v1/matting/jobs', imageBody(), key);
@@ -60,13 +62,13 @@ test('the line of a request leads to its account and its job', async () => {
   await app.post('/v1/matting/jobs', imageBody(), key);
   await app.get(`/v1/matting/jobs/${jobId}`);
   const other = await app.post('/v1/matting', imageBody({ output_format: 'webp' }), key);
-  assert.equal(other.statusCode, 409);
+  t.is(other.statusCode, 409);
   const { token } = await app.succeedJob(jobId);
   await app.app.inject(`/v1/results/${token}`);
   await app.get('/v1/account');
   await app.post('/v1/matting/jobs', imageBody(), { authorization: 'Bearer mk_unknown' });
   const seen = lines.map(line => [line.status, line.accountId, line.jobId]);
-  assert.deepEqual(seen, [
+  t.deepEqual(seen, [
     [202, accountId, jobId],
     [202, accountId, jobId],
     [200, accountId, jobId],
@@ -78,7 +80,7 @@ test('the line of a request leads to its account and its job', async () => {
   ]);
 });
 
-test('a caller who leaves is told of, while it waits and while it reads', async () => {
+test('a caller who leaves is told of, while it waits and while it reads', async t => {
   const send = async (text: string) => {
     const socket = net.connect(port, '127.0.0.1');
     await once(socket, 'connect');
@@ -103,7 +105,7 @@ test('a caller who leaves is told of, while it waits and while it reads', async 
   const jobId = await submitted.promise;
   await watch.stop();
   waiting.destroy();
-  assert.deepEqual(await left(), [499, true, app.accountId, jobId]);
+  t.deepEqual(await left(), [499, true, app.accountId, jobId]);
 
   // More than lies in the buffers of both ends.
   const { token } = await app.succeedJob(jobId, Buffer.alloc(32 * 1024 * 1024));
@@ -111,12 +113,12 @@ test('a caller who leaves is told of, while it waits and while it reads', async 
   const reading = await send(`GET /v1/results/${token} HTTP/1.1\r\nHost: x\r\n\r\n`);
   await once(reading, 'data');
   reading.destroy();
-  assert.deepEqual(await left(), [200, true, app.accountId, jobId]);
+  t.deepEqual(await left(), [200, true, app.accountId, jobId]);
   await setTimeout(100);
-  assert.equal(lines.filter(({ msg }) => msg === 'answered').length, 1);
+  t.is(lines.filter(({ msg }) => msg === 'answered').length, 1);
 });
 
-test('any other is replaced by one of ours, another one every time', async () => {
+test('any other is replaced by one of ours, another one every time', async t => {
   const given = [
     undefined,
     '',
@@ -138,11 +140,11 @@ test('any other is replaced by one of ours, another one every time', async () =>
   for (const id of given) {
     lines.length = 0;
     const answer = await app.get('/v1/account', { 'x-request-id': id });
-    assert.match(String(answer.headers['x-request-id']), OURS, String(id));
-    assert.equal(lines.at(-1)?.reqId, answer.headers['x-request-id']);
+    t.regex(String(answer.headers['x-request-id']), OURS, String(id));
+    t.is(lines.at(-1)?.reqId, String(answer.headers['x-request-id']));
     seen.add(answer.headers['x-request-id']);
   }
-  assert.equal(seen.size, given.length);
+  t.is(seen.size, given.length);
 });
 
 function nameIn(answer: string): string {
@@ -151,27 +153,27 @@ function nameIn(answer: string): string {
   return inHead;
 }
 
-test('what reaches no route is named and logged too, and has the headers of every answer', async () => {
+test('what reaches no route is named and logged too, and has the headers of every answer', async t => {
   const junk = await converse(port, 'hello\r\n\r\n');
-  assert.match(nameIn(junk), OURS);
+  t.regex(nameIn(junk), OURS);
   const long = await converse(
     port,
     `GET / HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(20_000)}\r\n\r\n`,
   );
-  assert.match(long, /^HTTP\/1\.1 400 .*too large/s);
-  assert.match(nameIn(long), OURS);
+  t.regex(long, /^HTTP\/1\.1 400 .*too large/s);
+  t.regex(nameIn(long), OURS);
   const tunnel = await converse(
     port,
     'CONNECT other:443 HTTP/1.1\r\nHost: other\r\nX-Request-ID: tunnel-1\r\n\r\n',
   );
-  assert.match(tunnel, /^HTTP\/1\.1 405 .*\r\nAllow: /s);
-  assert.equal(nameIn(tunnel), 'tunnel-1');
+  t.regex(tunnel, /^HTTP\/1\.1 405 .*\r\nAllow: /s);
+  t.is(nameIn(tunnel), 'tunnel-1');
   for (const answer of [junk, long, tunnel]) {
-    assert.match(answer, /^content-security-policy: .*frame-ancestors 'none'\r$/im);
-    assert.match(answer, /^x-content-type-options: nosniff\r$/im);
-    assert.match(answer, /^cache-control: no-store\r$/im);
+    t.regex(answer, /^content-security-policy: .*frame-ancestors 'none'\r$/im);
+    t.regex(answer, /^x-content-type-options: nosniff\r$/im);
+    t.regex(answer, /^cache-control: no-store\r$/im);
   }
-  assert.deepEqual(
+  t.deepEqual(
     lines.map(({ reqId, status, code }) => ({ reqId, status, code })),
     [
       { reqId: nameIn(junk), status: 400, code: 'INVALID_REQUEST' },
@@ -181,7 +183,7 @@ test('what reaches no route is named and logged too, and has the headers of ever
   );
 });
 
-test('a request whose body breaks off keeps its name, the next on the connection has another', async () => {
+test('a request whose body breaks off keeps its name, the next on the connection has another', async t => {
   const head = [
     'POST /v1/matting HTTP/1.1',
     'Host: x',
@@ -192,17 +194,17 @@ test('a request whose body breaks off keeps its name, the next on the connection
     'X-Request-ID: broken-1',
   ].join('\r\n');
   const broken = await converse(port, `${head}\r\n\r\n5\r\n{"ima\r\nno chunk\r\n`);
-  assert.match(broken, /^HTTP\/1\.1 400 /);
-  assert.equal(nameIn(broken), 'broken-1');
+  t.regex(broken, /^HTTP\/1\.1 400 /);
+  t.is(nameIn(broken), 'broken-1');
 
   const first = 'GET /livez HTTP/1.1\r\nHost: x\r\nX-Request-ID: first-1\r\n\r\n';
   const both = await converse(port, first, { next: 'nonsense\r\n\r\n' });
   const names = [...both.matchAll(/^x-request-id: (.*)\r$/gim)].map(match => match[1]);
-  assert.equal(names[0], 'first-1');
-  assert.match(names[1] ?? '', OURS);
+  t.is(names[0], 'first-1');
+  t.regex(names[1] ?? '', OURS);
 });
 
-test('bytes behind a whole request are answered behind it, not in its place', async () => {
+test('bytes behind a whole request are answered behind it, not in its place', async t => {
   const body = JSON.stringify(imageBody());
   const head = [
     'POST /v1/matting/jobs HTTP/1.1',
@@ -214,20 +216,20 @@ test('bytes behind a whole request are answered behind it, not in its place', as
   ].join('\r\n');
   const both = await converse(port, `${head}\r\n\r\n${body}nonsense\r\n\r\n`);
   const statuses = [...both.matchAll(/HTTP\/1\.1 (\d+)/g)].map(match => match[1]);
-  assert.deepEqual(statuses, ['202', '400']);
+  t.deepEqual(statuses, ['202', '400']);
 });
 
-test('a target in absolute form', async () => {
+test('a target in absolute form', async t => {
   const text = await converse(
     port,
     'PUT http://x/v1/matting?a=b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',
   );
   const problem = jsonIn(text);
-  assert.equal(problem.code, 'METHOD_NOT_ALLOWED');
-  assert.equal(problem.instance, '/v1/matting');
+  t.is(problem.code, 'METHOD_NOT_ALLOWED');
+  t.is(problem.instance, '/v1/matting');
 });
 
-test('a caller too slow with headers or body gets that error', async () => {
+test('a caller too slow with headers or body gets that error', async t => {
   const { server } = app.app;
   const { headersTimeout, requestTimeout } = server;
   server.headersTimeout = 100;
@@ -250,14 +252,14 @@ test('a caller too slow with headers or body gets that error', async () => {
       ].join('\r\n'),
     );
     for (const answer of await Promise.all([slowHead, slowBody])) {
-      assert.match(answer, /^HTTP\/1\.1 400 /);
+      t.regex(answer, /^HTTP\/1\.1 400 /);
       const problem = jsonIn(answer);
-      assert.equal(problem.code, 'INVALID_REQUEST');
-      assert.match(problem.detail, /in time/);
+      t.is(problem.code, 'INVALID_REQUEST');
+      t.regex(problem.detail, /in time/);
     }
-    assert.equal(nameIn(await slowBody), 'slow-1');
+    t.is(nameIn(await slowBody), 'slow-1');
     while (app.services.uploads.open > 0) await new Promise(setImmediate);
-    assert.deepEqual(await app.storedFiles(), filesBefore);
+    t.deepEqual(await app.storedFiles(), filesBefore);
   } finally {
     Object.assign(server, { headersTimeout, requestTimeout });
   }

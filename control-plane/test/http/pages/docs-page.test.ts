@@ -2,11 +2,13 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
+import ava from 'ava';
 import { ERROR_CATALOGUE } from '#contract/errors.ts';
 import { renderDocsPage } from '../../../src/http/pages/docs-page.ts';
 import { renderErrorsPage } from '../../../src/http/pages/errors-page.ts';
 import { ERRORS_PAGE, useTestApp } from '../../support/test-app.ts';
+
+const test = ava.serial;
 
 interface Document {
   readonly paths: Record<string, Record<string, { operationId: string; summary: string }>>;
@@ -14,7 +16,7 @@ interface Document {
   readonly components: { readonly schemas: Record<string, unknown> };
 }
 
-const app = useTestApp({}, async () => {
+const app = useTestApp(test, {}, async () => {
   document = (await app.app.inject('/v1/openapi.json')).json();
   const answer = await app.app.inject('/docs');
   assert.equal(answer.statusCode, 200);
@@ -49,68 +51,68 @@ function valuesOf(attribute: string, html = page): string[] {
   );
 }
 
-test('it is whole HTML without anything that runs or loads', () => {
+test('it is whole HTML without anything that runs or loads', t => {
   const names = new Set(elementsOf(page));
   for (const name of ['script', 'img', 'iframe', 'object', 'embed', 'form', 'base', 'video']) {
-    assert.ok(!names.has(name), name);
+    t.false(names.has(name), name);
   }
-  assert.doesNotMatch(page, / on[a-z]+="|javascript:|@import|url\(/i);
-  assert.deepEqual(valuesOf('src'), []);
-  assert.deepEqual(valuesOf('style'), []);
+  t.notRegex(page, / on[a-z]+="|javascript:|@import|url\(/i);
+  t.deepEqual(valuesOf('src'), []);
+  t.deepEqual(valuesOf('style'), []);
   const outside = valuesOf('href').filter(href => !/^(#|\/(?!\/)|data:,$)/.test(href));
-  assert.deepEqual(outside, []);
+  t.deepEqual(outside, []);
 });
 
-test('its content security policy names its one style sheet and no host', () => {
+test('its content security policy names its one style sheet and no host', t => {
   const styles = [...page.matchAll(/<style>([\s\S]*?)<\/style>/g)];
-  assert.equal(styles.length, 1);
+  t.is(styles.length, 1);
   const hash = createHash('sha256')
     .update(styles[0]?.[1] ?? '')
     .digest('base64');
-  assert.ok(policy.includes(`style-src 'sha256-${hash}'`), policy);
-  assert.match(policy, /^default-src 'none';/);
-  assert.match(policy, /frame-ancestors 'none'/);
-  assert.doesNotMatch(policy, /https?:|\*|unsafe/);
+  t.true(policy.includes(`style-src 'sha256-${hash}'`), policy);
+  t.regex(policy, /^default-src 'none';/);
+  t.regex(policy, /frame-ancestors 'none'/);
+  t.notRegex(policy, /https?:|\*|unsafe/);
 });
 
-test('it has every operation, webhook and schema, and every link into it leads somewhere', () => {
+test('it has every operation, webhook and schema, and every link into it leads somewhere', t => {
   const ids = valuesOf('id');
-  assert.equal(new Set(ids).size, ids.length);
+  t.is(new Set(ids).size, ids.length);
   const operations = Object.values(document.paths).flatMap(item => Object.values(item));
   const webhooks = Object.values(document.webhooks).map(({ post }) => post);
-  for (const { operationId } of [...operations, ...webhooks]) assert.ok(ids.includes(operationId));
+  for (const { operationId } of [...operations, ...webhooks]) t.true(ids.includes(operationId));
   for (const name of Object.keys(document.components.schemas)) {
-    assert.ok(ids.includes(`schema-${name}`), name);
+    t.true(ids.includes(`schema-${name}`), name);
   }
   const inside = valuesOf('href').filter(href => href.startsWith('#'));
-  for (const href of inside) assert.ok(ids.includes(href.slice(1)), href);
-  assert.ok(inside.length > operations.length);
+  for (const href of inside) t.true(ids.includes(href.slice(1)), href);
+  t.true(inside.length > operations.length);
 });
 
-test('links to other pages of this service are answered', async () => {
+test('links to other pages of this service are answered', async t => {
   const others = new Set(valuesOf('href').filter(href => href.startsWith('/')));
-  assert.ok(others.size > 1);
+  t.true(others.size > 1);
   for (const href of others) {
-    assert.equal((await app.app.inject(href.replace(/#.*/, ''))).statusCode, 200, href);
+    t.is((await app.app.inject(href.replace(/#.*/, ''))).statusCode, 200, href);
   }
 });
 
-test('screen readers and keyboards find a language, a title, headings and landmarks', () => {
-  assert.match(page, /^<!doctype html><html lang="en">/);
-  assert.match(page, /<title>[^<]+<\/title>/);
-  assert.match(page, /<meta name="viewport" content="width=device-width, initial-scale=1"\/?>/);
-  assert.equal(page.match(/<h1>/g)?.length, 1);
-  assert.equal(page.match(/<main id="content">/g)?.length, 1);
-  assert.match(page, /<nav aria-label="[^"]+">/);
+test('screen readers and keyboards find a language, a title, headings and landmarks', t => {
+  t.regex(page, /^<!doctype html><html lang="en">/);
+  t.regex(page, /<title>[^<]+<\/title>/);
+  t.regex(page, /<meta name="viewport" content="width=device-width, initial-scale=1"\/?>/);
+  t.is(page.match(/<h1>/g)?.length, 1);
+  t.is(page.match(/<main id="content">/g)?.length, 1);
+  t.regex(page, /<nav aria-label="[^"]+">/);
   const levels = elementsOf(page.slice(page.indexOf('<header')).replace(/<\/body>[\s\S]*/, ''))
     .filter(name => /^h\d$/.test(name))
     .map(name => Number(name[1]));
   for (const [index, level] of levels.entries()) {
-    assert.ok(level <= (levels[index - 1] ?? 0) + 1, `h${level} after h${levels[index - 1]}`);
+    t.true(level <= (levels[index - 1] ?? 0) + 1, `h${level} after h${levels[index - 1]}`);
   }
 });
 
-test('text of the document is text on the page', () => {
+test('text of the document is text on the page', t => {
   const evil = '<script>alert("1")</script>&\'';
   const operation = {
     operationId: 'a',
@@ -130,9 +132,9 @@ test('text of the document is text on the page', () => {
     },
     { documentPath: '/a', errorDocsPath: '/b' },
   );
-  assert.ok(html.includes("&lt;script>alert(&quot;1&quot;)&lt;/script>&amp;'"));
-  assert.ok(!elementsOf(html).includes('script'));
-  assert.doesNotMatch(html, /undefined|\[object/);
+  t.true(html.includes("&lt;script>alert(&quot;1&quot;)&lt;/script>&amp;'"));
+  t.false(elementsOf(html).includes('script'));
+  t.notRegex(html, /undefined|\[object/);
 });
 
 const errorsMarkdown = readFileSync(
@@ -140,48 +142,48 @@ const errorsMarkdown = readFileSync(
   'utf8',
 );
 
-test('the errors for a browser have an anchor where the type of each problem leads', () => {
+test('the errors for a browser have an anchor where the type of each problem leads', t => {
   const html = renderErrorsPage(errorsMarkdown, { docsPath: '/docs' });
   const ids = valuesOf('id', html);
-  assert.equal(new Set(ids).size, ids.length);
+  t.is(new Set(ids).size, ids.length);
   for (const code of Object.keys(ERROR_CATALOGUE)) {
-    assert.ok(ids.includes(code.toLowerCase()), code);
-    assert.ok(valuesOf('href', html).includes(`#${code.toLowerCase()}`), code);
+    t.true(ids.includes(code.toLowerCase()), code);
+    t.true(valuesOf('href', html).includes(`#${code.toLowerCase()}`), code);
   }
   const names = elementsOf(html);
-  assert.equal(names.filter(name => name === 'h1').length, 1);
-  assert.ok(names.includes('pre'));
+  t.is(names.filter(name => name === 'h1').length, 1);
+  t.true(names.includes('pre'));
   const outside = valuesOf('href', html).filter(href => !/^(#|\/docs$|data:,$)/.test(href));
-  assert.deepEqual(outside, []);
+  t.deepEqual(outside, []);
   // No mark of Markdown is left over outside of code.
   const text = html.replaceAll(/<(style|pre|code)\b[\s\S]*?<\/\1>/g, '').replaceAll(/<[^>]*>/g, '');
-  assert.doesNotMatch(text, /[`*]|\]\(|^#/m);
+  t.notRegex(text, /[`*]|\]\(|^#/m);
 });
 
-test('Markdown of another make is text', () => {
+test('Markdown of another make is text', t => {
   const html = renderErrorsPage(
     '# A <b>\n\n[x](javascript:alert) [y](#z) <i>\n\n```\n`<u>\n\n#\n```',
     {
       docsPath: '/docs',
     },
   );
-  assert.match(html, /<h1>A &lt;b><\/h1>/);
-  assert.match(html, /<p>x <a href="#z">y<\/a> &lt;i><\/p>/);
-  assert.match(html, /<pre tabindex="0"><code>`&lt;u>\n\n#\n<\/code><\/pre>/);
+  t.regex(html, /<h1>A &lt;b><\/h1>/);
+  t.regex(html, /<p>x <a href="#z">y<\/a> &lt;i><\/p>/);
+  t.regex(html, /<pre tabindex="0"><code>`&lt;u>\n\n#\n<\/code><\/pre>/);
   elementsOf(html);
 });
 
-test('the errors are HTML where a request accepts it by name, otherwise Markdown', async () => {
+test('the errors are HTML where a request accepts it by name, otherwise Markdown', async t => {
   const browser = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
   const forPeople = await app.app.inject({ url: '/docs/errors', headers: browser });
-  assert.equal(forPeople.headers['content-type'], 'text/html; charset=utf-8');
-  assert.equal(forPeople.headers['content-security-policy'], policy);
-  assert.match(forPeople.payload, /<h1>Errors<\/h1>/);
+  t.is(forPeople.headers['content-type'], 'text/html; charset=utf-8');
+  t.is(forPeople.headers['content-security-policy'], policy);
+  t.regex(forPeople.payload, /<h1>Errors<\/h1>/);
   for (const accept of ['*/*', 'text/markdown', undefined]) {
     const headers = accept === undefined ? {} : { accept };
     const plain = await app.app.inject({ url: '/docs/errors', headers });
-    assert.equal(plain.payload, ERRORS_PAGE);
-    assert.equal(plain.headers.vary, 'accept');
-    assert.match(String(plain.headers['content-type']), /^text\/markdown/);
+    t.is(plain.payload, ERRORS_PAGE);
+    t.is(plain.headers.vary, 'accept');
+    t.regex(String(plain.headers['content-type']), /^text\/markdown/);
   }
 });

@@ -1,8 +1,9 @@
 /** application/x-www-form-urlencoded as it arrives, in any pieces. */
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import type { ContractError } from '#contract/errors.ts';
+import { throwsWith } from '../../../../test/support/throws.ts';
 import { FIELDS_MAX } from '../../../src/http/body/malformed.ts';
 import { UrlencodedReader } from '../../../src/http/removebg/urlencoded-reader.ts';
 
@@ -25,23 +26,24 @@ function read(body: string, chunkBytes = body.length || 1): [name: string, value
   return pairs;
 }
 
-function refused(body: string, message: RegExp): void {
+function refused(t: ExecutionContext, body: string, message: RegExp): void {
   for (const chunkBytes of [1, 3, body.length]) {
-    assert.throws(
+    throwsWith(
+      t,
       () => read(body, chunkBytes),
       (error: ContractError) => {
-        assert.equal(error.code, 'INVALID_REQUEST');
-        assert.match(error.message, message);
+        t.is(error.code, 'INVALID_REQUEST');
+        t.regex(error.message, message);
         return true;
       },
     );
   }
 }
 
-describe('a body of pairs', () => {
-  it('is read as URLSearchParams writes it, in chunks of any size', () => {
-    const text = fc.string({ unit: 'binary', maxLength: 20 });
-    const pair = fc.tuple(fc.string({ minLength: 1, maxLength: 8 }), text);
+test('is read as URLSearchParams writes it, in chunks of any size', t => {
+  const text = fc.string({ unit: 'binary', maxLength: 20 });
+  const pair = fc.tuple(fc.string({ minLength: 1, maxLength: 8 }), text);
+  t.notThrows(() =>
     fc.assert(
       fc.property(
         fc.array(pair, { maxLength: 8 }),
@@ -59,65 +61,65 @@ describe('a body of pairs', () => {
           assert.deepEqual(read_, wellFormed);
         },
       ),
-    );
-  });
+    ),
+  );
+});
 
-  it('has nothing in names without values, empty pairs and an empty body', () => {
-    for (const chunkBytes of [1, 2, 100]) {
-      assert.deepEqual(read('', chunkBytes), []);
-      assert.deepEqual(read('&&crop&&', chunkBytes), []);
-      assert.deepEqual(read('crop=&size=hd&x', chunkBytes), [
-        ['crop', ''],
-        ['size', 'hd'],
-      ]);
-      assert.deepEqual(read('a=b=c', chunkBytes), [['a', 'b=c']]);
+test('has nothing in names without values, empty pairs and an empty body', t => {
+  for (const chunkBytes of [1, 2, 100]) {
+    t.deepEqual(read('', chunkBytes), []);
+    t.deepEqual(read('&&crop&&', chunkBytes), []);
+    t.deepEqual(read('crop=&size=hd&x', chunkBytes), [
+      ['crop', ''],
+      ['size', 'hd'],
+    ]);
+    t.deepEqual(read('a=b=c', chunkBytes), [['a', 'b=c']]);
+  }
+});
+
+test('has escapes in either case, wherever it is split', t => {
+  const text = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+  const bytes = text.map(hex => String.fromCharCode(Number.parseInt(hex, 16))).join('');
+  for (const escapes of [text.join('%'), text.join('%').toUpperCase()]) {
+    for (const chunkBytes of [1, 2, 3, 1000]) {
+      t.deepEqual(read(`a=%${escapes}`, chunkBytes), [['a', bytes]]);
     }
-  });
+  }
+});
 
-  it('has escapes in either case, wherever it is split', () => {
-    const text = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
-    const bytes = text.map(hex => String.fromCharCode(Number.parseInt(hex, 16))).join('');
-    for (const escapes of [text.join('%'), text.join('%').toUpperCase()]) {
-      for (const chunkBytes of [1, 2, 3, 1000]) {
-        assert.deepEqual(read(`a=%${escapes}`, chunkBytes), [['a', bytes]]);
-      }
-    }
-  });
+test('is refused where an escape is none', t => {
+  for (const body of [
+    'a=%',
+    'a=%4',
+    'a=%zz',
+    'a=100%&b=c',
+    '%4=b',
+    '%=b',
+    'a=%4g',
+    'a=%/0',
+    'a=%:0',
+    'a=%@0',
+    'a=%`0',
+    'a=%+0',
+  ]) {
+    refused(t, body, /per cent/);
+  }
+});
 
-  it('is refused where an escape is none', () => {
-    for (const body of [
-      'a=%',
-      'a=%4',
-      'a=%zz',
-      'a=100%&b=c',
-      '%4=b',
-      '%=b',
-      'a=%4g',
-      'a=%/0',
-      'a=%:0',
-      'a=%@0',
-      'a=%`0',
-      'a=%+0',
-    ]) {
-      refused(body, /per cent/);
-    }
-  });
+test('is refused where a plus in Base64 was not escaped, which would change the picture', t => {
+  refused(t, 'b64=ab+c', /\+ that is not written %2B/);
+  t.deepEqual(read('b64=ab%2Bc'), [['b64', 'ab+c']]);
+  t.deepEqual(read('text=ab+c'), [['text', 'ab c']]);
+});
 
-  it('is refused where a plus in Base64 was not escaped, which would change the picture', () => {
-    refused('b64=ab+c', /\+ that is not written %2B/);
-    assert.deepEqual(read('b64=ab%2Bc'), [['b64', 'ab+c']]);
-    assert.deepEqual(read('text=ab+c'), [['text', 'ab c']]);
-  });
-
-  it('is bounded in pairs and in names', () => {
-    const pairs = (count: number) => Array.from({ length: count }, () => 'a=b').join('&');
-    assert.equal(read(pairs(FIELDS_MAX)).length, FIELDS_MAX);
-    assert.deepEqual(read('&'.repeat(FIELDS_MAX - 1)), []);
-    assert.deepEqual(read(`${'a&'.repeat(FIELDS_MAX - 1)}a`), []);
-    for (const many of [pairs(FIELDS_MAX + 1), '&'.repeat(FIELDS_MAX), 'a&'.repeat(FIELDS_MAX)]) {
-      refused(many, /more than 64 fields/);
-    }
-    refused(`${'n'.repeat(300)}=1`, /name of a field is over/);
-    refused('%ff=1', /not UTF-8/);
-  });
+test('is bounded in pairs and in names', t => {
+  const pairs = (count: number) => Array.from({ length: count }, () => 'a=b').join('&');
+  t.is(read(pairs(FIELDS_MAX)).length, FIELDS_MAX);
+  t.deepEqual(read('&'.repeat(FIELDS_MAX - 1)), []);
+  t.deepEqual(read(`${'a&'.repeat(FIELDS_MAX - 1)}a`), []);
+  for (const many of [pairs(FIELDS_MAX + 1), '&'.repeat(FIELDS_MAX), 'a&'.repeat(FIELDS_MAX)]) {
+    refused(t, many, /more than 64 fields/);
+  }
+  refused(t, `${'n'.repeat(300)}=1`, /name of a field is over/);
+  refused(t, '%ff=1', /not UTF-8/);
 });

@@ -1,19 +1,21 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import ava from 'ava';
 import { useTestApp } from '../../support/test-app.ts';
 
-const app = useTestApp({ credits: 12 });
+const test = ava.serial;
 
-test('packages: both price lists, as sold', async () => {
+const app = useTestApp(test, { credits: 12 });
+
+test('packages: both price lists, as sold', async t => {
   const answer = await app.get('/v1/account/packages');
-  assert.equal(answer.statusCode, 200);
-  assert.match(String(answer.headers['content-type']), /^application\/json/);
+  t.is(answer.statusCode, 200);
+  t.regex(String(answer.headers['content-type']), /^application\/json/);
   const packages = (sold: readonly string[]) =>
     sold.map(text => {
       const [credits, price, unit_price] = text.split(':');
       return { credits: Number(credits), price: Number(price), unit_price };
     });
-  assert.deepEqual(answer.json(), {
+  t.deepEqual(answer.json(), {
     lists: [
       {
         unit: 'credit',
@@ -43,7 +45,7 @@ test('packages: both price lists, as sold', async () => {
   });
 });
 
-test('keys: of this account, oldest first, with nothing in them that opens anything', async () => {
+test('keys: of this account, oldest first, with nothing in them that opens anything', async t => {
   const { key, token } = await app.stores.apiKeys.create(app.accountId, 'web shop');
   await app.stores.apiKeys.revoke(key.id);
   const other = await app.stores.accounts.create('somebody else');
@@ -51,42 +53,42 @@ test('keys: of this account, oldest first, with nothing in them that opens anyth
   await app.stores.apiKeys.create(other.id, 'theirs');
 
   const answer = await app.get('/v1/account/keys');
-  assert.equal(answer.statusCode, 200);
-  assert.equal(answer.headers['cache-control'], 'no-store');
+  t.is(answer.statusCode, 200);
+  t.is(answer.headers['cache-control'], 'no-store');
   const { keys } = answer.json();
-  assert.equal(keys.length, 2);
+  t.is(keys.length, 2);
   for (const one of keys) {
-    assert.deepEqual(Object.keys(one), [
+    t.deepEqual(Object.keys(one), [
       ...['prefix', 'name', 'created_at', 'revoked_at', 'expires_at', 'last_used_at'],
       ...['previous_secret_ends_at', 'cap', 'submissions_per_minute', 'scopes', 'networks'],
     ]);
-    assert.equal(new Date(one.created_at).toISOString(), one.created_at);
+    t.is(new Date(one.created_at).toISOString(), one.created_at);
   }
   const named = (name: string) => keys.find((one: { name: string }) => one.name === name);
-  assert.equal(named('first key').revoked_at, null);
-  assert.equal(named('web shop').prefix, key.prefix);
-  assert.equal(new Date(named('web shop').revoked_at).toISOString(), named('web shop').revoked_at);
+  t.is(named('first key').revoked_at, null);
+  t.is(named('web shop').prefix, key.prefix);
+  t.is(new Date(named('web shop').revoked_at).toISOString(), named('web shop').revoked_at);
   for (const secret of [token, app.token]) {
-    assert.ok(secret.startsWith('mk_'));
-    assert.doesNotMatch(answer.payload, new RegExp(secret.split('_').at(-1) as string));
+    t.true(secret.startsWith('mk_'));
+    t.notRegex(answer.payload, new RegExp(secret.split('_').at(-1) as string));
     const prefix = keys.find((one: { prefix: string }) => secret.startsWith(one.prefix));
     assert.ok(prefix);
     const opened = await app.get('/v1/account', { authorization: `Bearer ${prefix.prefix}` });
-    assert.equal(opened.json().code, 'INVALID_API_KEY');
+    t.is(opened.json().code, 'INVALID_API_KEY');
   }
 });
 
-test('a key cannot be made or removed here', async () => {
+test('a key cannot be made or removed here', async t => {
   for (const method of ['POST', 'PUT', 'PATCH', 'DELETE'] as const) {
     const answer = await app.app.inject({ method, url: '/v1/account/keys' });
-    assert.equal(answer.json().code, 'METHOD_NOT_ALLOWED');
-    assert.equal(answer.headers.allow, 'GET, HEAD');
+    t.is(answer.json().code, 'METHOD_NOT_ALLOWED');
+    t.is(answer.headers.allow, 'GET, HEAD');
   }
 });
 
-test('neither is shown without a key', async () => {
+test('neither is shown without a key', async t => {
   for (const url of ['/v1/account/packages', '/v1/account/keys']) {
     const answer = await app.get(url, { authorization: undefined });
-    assert.equal(answer.json().code, 'MISSING_API_KEY');
+    t.is(answer.json().code, 'MISSING_API_KEY');
   }
 });

@@ -1,33 +1,35 @@
 /** What callers send by mistake or malice: refused by name, and nothing of it is left. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { test } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import type { ErrorCode } from '#contract/errors.ts';
 import { converse, headOf } from '../../support/raw-http.ts';
 import { imageBody, pngHeader, useTestApp } from '../../support/test-app.ts';
 import { ASYNC, SYNC, snapshot } from './refusals.ts';
 
-const app = useTestApp({}, async () => {
+const test = ava.serial;
+
+const app = useTestApp(test, {}, async () => {
   port = await app.listen();
 });
 let port: number;
 
-async function refused(code: ErrorCode, body: unknown): Promise<void> {
+async function refused(t: ExecutionContext, code: ErrorCode, body: unknown): Promise<void> {
   const before = await snapshot(app);
   for (const url of [SYNC, ASYNC]) {
     const answer = await app.post(url, body);
-    assert.equal(answer.headers['content-type'], 'application/problem+json');
-    assert.equal(answer.json().code, code, `${answer.payload} for ${String(body).slice(0, 200)}`);
-    assert.equal(answer.headers['x-credits-charged'], undefined);
+    t.is(answer.headers['content-type'], 'application/problem+json');
+    t.is(answer.json().code, code, `${answer.payload} for ${String(body).slice(0, 200)}`);
+    t.is(answer.headers['x-credits-charged'], undefined);
   }
-  assert.deepEqual(await snapshot(app), before);
+  t.deepEqual(await snapshot(app), before);
 }
 
 const png = pngHeader(4, 3).toString('base64');
 const deep = (open: string, close: string) => open.repeat(50_000) + close.repeat(50_000);
 
 // body/matting-body.test.ts has every way in which JSON can be wrong.
-test('bodies that are not a request', async () => {
+test('bodies that are not a request', async t => {
   const wrong: (string | Buffer)[] = [
     '',
     '{}{}',
@@ -47,10 +49,10 @@ test('bodies that are not a request', async () => {
     Buffer.from('{"image_url":"https://example.com/\xe9"}', 'latin1'),
     Buffer.from('{"image_url":"x"}', 'utf16le'),
   ];
-  for (const body of wrong) await refused('INVALID_REQUEST', body);
+  for (const body of wrong) await refused(t, 'INVALID_REQUEST', body);
 });
 
-test('NUL and nothing in the fields', async () => {
+test('NUL and nothing in the fields', async t => {
   const callback = { callback_url: 'https://example.com/\0', callback_secret: 's'.repeat(24) };
   for (const [code, body] of [
     ['INVALID_IMAGE_SOURCE', '{"image_url":"https://example.com/\\u0000.png"}'],
@@ -65,7 +67,7 @@ test('NUL and nothing in the fields', async () => {
     ['INVALID_CALLBACK', imageBody(callback)],
     ['INVALID_CALLBACK', imageBody({ callback_url: '', callback_secret: '' })],
   ] as const) {
-    await refused(code, body);
+    await refused(t, code, body);
   }
 });
 
@@ -90,32 +92,32 @@ async function settled(before: Awaited<ReturnType<typeof snapshot>>): Promise<vo
 
 const body = JSON.stringify(imageBody());
 
-test('a Content-Length that promises more than comes', async () => {
+test('a Content-Length that promises more than comes', async t => {
   const before = await snapshot(app);
   for (const end of ['end', 'resetAndDestroy'] as const) {
     const received = await converse(port, head([`Content-Length: ${body.length + 1}`]) + body, {
       end,
     });
-    assert.doesNotMatch(received, /^HTTP\/1\.1 (2|5)/);
+    t.notRegex(received, /^HTTP\/1\.1 (2|5)/);
     await settled(before);
   }
 });
 
-test('a Content-Length that promises less than comes', async () => {
+test('a Content-Length that promises less than comes', async t => {
   const before = await snapshot(app);
   const cut = head([`Content-Length: ${body.length - 1}`]) + body;
   const received = await converse(port, cut);
   // The rest is the beginning of another request, and no good one either.
   const problems = [...received.matchAll(/\{"type":.*?\}/g)].map(([text]) => JSON.parse(text));
-  assert.deepEqual(
+  t.deepEqual(
     problems.map(({ status, code }) => ({ status, code })),
     [1, 2].map(() => ({ status: 400, code: 'INVALID_REQUEST' })),
   );
-  assert.match(problems[0].detail, /ends in the middle/);
+  t.regex(problems[0].detail, /ends in the middle/);
   await settled(before);
 });
 
-test('chunks that are cut off, in a chunk and between chunks', async () => {
+test('chunks that are cut off, in a chunk and between chunks', async t => {
   const before = await snapshot(app);
   const size = body.length.toString(16);
   const chunked = head(['Transfer-Encoding: chunked']);
@@ -130,13 +132,13 @@ test('chunks that are cut off, in a chunk and between chunks', async () => {
   for (const text of cuts) {
     for (const end of ['end', 'resetAndDestroy'] as const) {
       const received = await converse(port, text, { end });
-      assert.doesNotMatch(received, /HTTP\/1\.1 (2|5)/, text);
+      t.notRegex(received, /HTTP\/1\.1 (2|5)/, text);
     }
   }
   await settled(before);
 });
 
-test('lengths that are none, or more than one', async () => {
+test('lengths that are none, or more than one', async t => {
   const before = await snapshot(app);
   const wrong = [
     ['Content-Length: 0x10'],
@@ -151,8 +153,8 @@ test('lengths that are none, or more than one', async () => {
   ];
   for (const lines of wrong) {
     const received = await converse(port, `${head(lines)}${body}`);
-    assert.match(received, /^HTTP\/1\.1 400 Bad Request\r\nContent-Type: application\/problem/);
-    assert.match(received, /"code":"INVALID_REQUEST"/, lines.join());
+    t.regex(received, /^HTTP\/1\.1 400 Bad Request\r\nContent-Type: application\/problem/);
+    t.regex(received, /"code":"INVALID_REQUEST"/, lines.join());
   }
   await settled(before);
 });

@@ -1,14 +1,15 @@
 /** The callback pair of a submission: what is refused, what is stored, what is told of it. */
-import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { afterEach, test } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { CallbackSecrets, notificationBody } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import { openDatabase } from '../../../src/store/database/connect.ts';
 import { linesLogger } from '../../support/raw-http.ts';
 import { imageBody, openTestApp, TEST_SECRETS_KEY, useTestApp } from '../../support/test-app.ts';
+
+const test = ava.serial;
 
 const SYNC = '/v1/matting';
 const ASYNC = '/v1/matting/jobs';
@@ -30,7 +31,7 @@ const PENDING = {
 const addresses = new Map<string, readonly string[]>([['moved.example.com', ['10.0.0.1']]]);
 const asked: string[] = [];
 const { lines, logger } = linesLogger('trace');
-const app = useTestApp({
+const app = useTestApp(test, {
   jobsInFlightMax: 20,
   logger,
   resolveHost: async host => {
@@ -38,24 +39,24 @@ const app = useTestApp({
     return addresses.get(host) ?? ['93.184.215.14'];
   },
 });
-afterEach(() => app.refuseNewJobs(undefined));
+test.afterEach.always(() => app.refuseNewJobs(undefined));
 
 async function credits() {
   return (await app.get('/v1/account')).json().credits;
 }
 
-async function assertRefused(body: unknown, field: string): Promise<void> {
+async function assertRefused(t: ExecutionContext, body: unknown, field: string): Promise<void> {
   const before = [await credits(), await app.countJobs(), await app.storedFiles()];
   for (const url of [SYNC, ASYNC]) {
     const answer = await app.post(url, body);
-    assert.equal(answer.statusCode, 400, answer.payload);
-    assert.equal(answer.headers['content-type'], 'application/problem+json');
+    t.is(answer.statusCode, 400, answer.payload);
+    t.is(answer.headers['content-type'], 'application/problem+json');
     const problem = answer.json();
-    assert.deepEqual([problem.code, problem.retryable], ['INVALID_CALLBACK', false]);
-    assert.equal(problem.errors[0].field, field);
-    assert.ok(!answer.payload.includes(SECRET));
+    t.deepEqual([problem.code, problem.retryable], ['INVALID_CALLBACK', false]);
+    t.is(problem.errors[0].field, field);
+    t.false(answer.payload.includes(SECRET));
   }
-  assert.deepEqual([await credits(), await app.countJobs(), await app.storedFiles()], before);
+  t.deepEqual([await credits(), await app.countJobs(), await app.storedFiles()], before);
 }
 
 function bodyIn(row: { readonly id: string; readonly body: string }) {
@@ -80,19 +81,31 @@ async function submit(more: Record<string, unknown> = HOOK, key: string = random
   return app.post(ASYNC, imageBody(more), { 'idempotency-key': key });
 }
 
-test('half a pair, wrong text, wrong secret: refused, and nothing is left of it', async () => {
+test('half a pair, wrong text, wrong secret: refused, and nothing is left of it', async t => {
   const { callback_url, callback_secret } = HOOK;
-  await assertRefused(imageBody({ callback_url }), 'callback_secret');
-  await assertRefused(imageBody({ callback_secret }), 'callback_url');
-  await assertRefused(imageBody({ callback_url, callback_secret: null }), 'callback_secret');
-  await assertRefused(imageBody({ ...HOOK, callback_url: '' }), 'callback_url');
-  await assertRefused(imageBody({ ...HOOK, callback_url: 'http://a.example.com' }), 'callback_url');
-  await assertRefused(imageBody({ ...HOOK, callback_secret: 's'.repeat(23) }), 'callback_secret');
-  await assertRefused(imageBody({ ...HOOK, callback_secret: 's'.repeat(129) }), 'callback_secret');
-  await assertRefused(imageBody({ ...HOOK, callback_secret: `${SECRET}é` }), 'callback_secret');
+  await assertRefused(t, imageBody({ callback_url }), 'callback_secret');
+  await assertRefused(t, imageBody({ callback_secret }), 'callback_url');
+  await assertRefused(t, imageBody({ callback_url, callback_secret: null }), 'callback_secret');
+  await assertRefused(t, imageBody({ ...HOOK, callback_url: '' }), 'callback_url');
+  await assertRefused(
+    t,
+    imageBody({ ...HOOK, callback_url: 'http://a.example.com' }),
+    'callback_url',
+  );
+  await assertRefused(
+    t,
+    imageBody({ ...HOOK, callback_secret: 's'.repeat(23) }),
+    'callback_secret',
+  );
+  await assertRefused(
+    t,
+    imageBody({ ...HOOK, callback_secret: 's'.repeat(129) }),
+    'callback_secret',
+  );
+  await assertRefused(t, imageBody({ ...HOOK, callback_secret: `${SECRET}é` }), 'callback_secret');
 });
 
-test('the lengths at their bounds, and what a URL may not have', async () => {
+test('the lengths at their bounds, and what a URL may not have', async t => {
   const url = (length: number) => `https://a.example.com/${'x'.repeat(length - 22)}`;
   for (const good of [
     { callback_secret: 's'.repeat(24) },
@@ -101,14 +114,11 @@ test('the lengths at their bounds, and what a URL may not have', async () => {
   ]) {
     const before = await credits();
     const answer = await submit({ ...HOOK, ...good });
-    assert.equal(answer.statusCode, 202, answer.payload);
+    t.is(answer.statusCode, 202, answer.payload);
     const after = await credits();
-    assert.deepEqual(
-      [after.reserved, after.available],
-      [before.reserved + 1, before.available - 1],
-    );
+    t.deepEqual([after.reserved, after.available], [before.reserved + 1, before.available - 1]);
     await app.failJob(answer.json().job_id, SERVICE_FAULT);
-    assert.deepEqual(await credits(), before);
+    t.deepEqual(await credits(), before);
   }
   for (const bad of [
     url(2049),
@@ -119,17 +129,17 @@ test('the lengths at their bounds, and what a URL may not have', async () => {
     'https://127.0.0.1/',
     'https://moved.example.com/',
   ]) {
-    await assertRefused(imageBody({ ...HOOK, callback_url: bad }), 'callback_url');
+    await assertRefused(t, imageBody({ ...HOOK, callback_url: bad }), 'callback_url');
   }
 });
 
-test('the address comes before jobs in flight, saturation and credits', async () => {
+test('the address comes before jobs in flight, saturation and credits', async t => {
   app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 5 }));
-  await assertRefused(imageBody({ ...HOOK, callback_url: 'https://10.0.0.1/' }), 'callback_url');
-  assert.equal((await submit()).statusCode, 503);
+  await assertRefused(t, imageBody({ ...HOOK, callback_url: 'https://10.0.0.1/' }), 'callback_url');
+  t.is((await submit()).statusCode, 503);
 });
 
-test('join, replay and 409 come before the address', async () => {
+test('join, replay and 409 come before the address', async t => {
   const key = randomUUID();
   addresses.set('leaving.example.com', ['93.184.215.14']);
   const leaving = { ...HOOK, callback_url: 'https://leaving.example.com/' };
@@ -138,13 +148,13 @@ test('join, replay and 409 come before the address', async () => {
   asked.length = 0;
   app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 5 }));
   const joined = await submit(leaving, key);
-  assert.deepEqual([joined.statusCode, joined.json().job_id], [202, jobId]);
+  t.deepEqual([joined.statusCode, joined.json().job_id], [202, jobId]);
   const other = await submit({ ...HOOK, callback_url: 'https://moved.example.com/' }, key);
-  assert.deepEqual([other.statusCode, other.json().code], [409, 'IDEMPOTENCY_CONFLICT']);
+  t.deepEqual([other.statusCode, other.json().code], [409, 'IDEMPOTENCY_CONFLICT']);
   await app.failJob(jobId, IMAGE_FAULT);
   const replayed = await submit(leaving, key);
-  assert.deepEqual([replayed.statusCode, replayed.json().job_id], [200, jobId]);
-  assert.deepEqual(asked, []);
+  t.deepEqual([replayed.statusCode, replayed.json().job_id], [200, jobId]);
+  t.deepEqual(asked, []);
 });
 
 test('a twin that made the job while the address was looked up is joined', async t => {
@@ -160,18 +170,18 @@ test('a twin that made the job while the address was looked up is joined', async
       return late;
     },
   });
-  t.after(() => slow.close());
+  t.teardown(() => slow.close());
   const first = slow.post(ASYNC, imageBody(HOOK), key);
   await lookedUp;
   const second = await slow.post(ASYNC, imageBody(HOOK), key);
   answer(['10.0.0.1']);
-  assert.deepEqual([(await first).statusCode, second.statusCode], [202, 202]);
-  assert.equal((await first).json().job_id, second.json().job_id);
-  assert.equal((await slow.get('/v1/account')).json().credits.reserved, 1);
-  assert.equal((await slow.storedFiles()).length, 1, 'the upload of the first is gone');
+  t.deepEqual([(await first).statusCode, second.statusCode], [202, 202]);
+  t.is((await first).json().job_id, second.json().job_id);
+  t.is((await slow.get('/v1/account')).json().credits.reserved, 1);
+  t.is((await slow.storedFiles()).length, 1, 'the upload of the first is gone');
 });
 
-test('another URL, another secret or none at all is another request', async () => {
+test('another URL, another secret or none at all is another request', async t => {
   const key = randomUUID();
   const { job_id: jobId } = (await submit(HOOK, key)).json();
   for (const other of [
@@ -180,62 +190,62 @@ test('another URL, another secret or none at all is another request', async () =
     { ...HOOK, callback_secret: `${SECRET}!` },
   ]) {
     const answer = await submit(other, key);
-    assert.deepEqual([answer.statusCode, answer.json().job_id], [409, jobId]);
+    t.deepEqual([answer.statusCode, answer.json().job_id], [409, jobId]);
   }
   const joined = await submit(HOOK, key);
-  assert.deepEqual([joined.statusCode, joined.json().job_id], [202, jobId]);
+  t.deepEqual([joined.statusCode, joined.json().job_id], [202, jobId]);
 });
 
-test('a job shows its callback in every state, the notification does not', async () => {
+test('a job shows its callback in every state, the notification does not', async t => {
   const answer = await submit();
-  assert.equal(answer.statusCode, 202, answer.payload);
+  t.is(answer.statusCode, 202, answer.payload);
   const { job_id: jobId, callback } = answer.json();
-  assert.deepEqual(callback, PENDING);
+  t.deepEqual(callback, PENDING);
   const read = async () => (await app.get(`${ASYNC}/${jobId}`)).json();
-  assert.deepEqual((await read()).callback, PENDING);
-  assert.equal(await outboxOf(jobId), undefined, 'written with the final state, not before');
+  t.deepEqual((await read()).callback, PENDING);
+  t.is(await outboxOf(jobId), undefined, 'written with the final state, not before');
   const claim = await app.startJob(jobId);
-  assert.deepEqual((await read()).callback, PENDING);
+  t.deepEqual((await read()).callback, PENDING);
   await app.succeedJob(jobId, undefined, undefined, claim);
   const job = await read();
-  assert.deepEqual(job.callback, { ...PENDING, next_attempt_at: job.callback.next_attempt_at });
-  assert.match(job.callback.next_attempt_at, /^20\d\d-.*Z$/);
+  t.deepEqual(job.callback, { ...PENDING, next_attempt_at: job.callback.next_attempt_at });
+  t.regex(job.callback.next_attempt_at, /^20\d\d-.*Z$/);
   const row = (await outboxOf(jobId))!;
   const { callback: _told, ...data } = job;
-  assert.ok(!row.body.includes(job.result.url), 'sealed: who reads the row cannot use the link');
-  assert.deepEqual(bodyIn(row), {
+  t.false(row.body.includes(job.result.url), 'sealed: who reads the row cannot use the link');
+  t.deepEqual(bodyIn(row), {
     type: 'matting.job.succeeded',
     timestamp: job.finished_at,
     job_id: jobId,
     data,
   });
-  assert.deepEqual([row.address, row.status, row.attempts], [PENDING.url, 'pending', 0]);
+  t.deepEqual([row.address, row.status, row.attempts], [PENDING.url, 'pending', 0]);
 });
 
-test('a synchronous answer and a failure show it too', async () => {
+test('a synchronous answer and a failure show it too', async t => {
   const succeeding = app.onSubmitted(jobId => app.succeedJob(jobId));
   const done = await app.post(SYNC, imageBody(HOOK));
   await succeeding.stop();
-  assert.deepEqual([done.statusCode, done.json().callback.status], [200, 'pending']);
+  t.deepEqual([done.statusCode, done.json().callback.status], [200, 'pending']);
   for (const failure of [IMAGE_FAULT, SERVICE_FAULT]) {
     const { job_id: jobId } = (await submit()).json();
     await app.failJob(jobId, failure);
     const body = bodyIn((await outboxOf(jobId))!);
-    assert.deepEqual([body.type, body.data.status], ['matting.job.failed', 'failed']);
-    assert.deepEqual(body.data.error, failure);
-    assert.equal('callback' in body.data, false);
+    t.deepEqual([body.type, body.data.status], ['matting.job.failed', 'failed']);
+    t.deepEqual(body.data.error, failure);
+    t.false('callback' in body.data);
   }
 });
 
-test('without a callback there is neither field nor row', async () => {
+test('without a callback there is neither field nor row', async t => {
   const { job_id: jobId, ...job } = (await submit({ callback_url: null })).json();
-  assert.equal('callback' in job, false);
+  t.false('callback' in job);
   await app.succeedJob(jobId);
-  assert.equal('callback' in (await app.get(`${ASYNC}/${jobId}`)).json(), false);
-  assert.equal(await outboxOf(jobId), undefined);
+  t.false('callback' in (await app.get(`${ASYNC}/${jobId}`)).json());
+  t.is(await outboxOf(jobId), undefined);
 });
 
-test('the secret is stored sealed for its job, and is neither logged nor shown', async () => {
+test('the secret is stored sealed for its job, and is neither logged nor shown', async t => {
   const decoded = Buffer.from('0123456789abcdefghijklmnopqrstuv');
   const text = `whsec_${decoded.toString('base64')}`;
   for (const [secret, key] of [
@@ -247,16 +257,16 @@ test('the secret is stored sealed for its job, and is neither logged nor shown',
     await app.succeedJob(jobId);
     const row = (await outboxOf(jobId))!;
     const sealed = { secret: row.secret, secretKeyId: row.secret_key_id };
-    assert.deepEqual(SECRETS.open(jobId, sealed), key);
+    t.deepEqual(SECRETS.open(jobId, sealed), key);
     const logged = JSON.stringify(lines);
     const told = answer.payload + (await app.get(`${ASYNC}/${jobId}`)).payload + row.body + logged;
-    assert.ok(logged.includes('req_'), 'the log was read');
+    t.true(logged.includes('req_'), 'the log was read');
     for (const form of [secret, key.toString('hex'), key.toString('base64')]) {
-      assert.ok(!told.includes(form));
+      t.false(told.includes(form));
     }
   }
   for (const file of [app.databaseFile, `${app.databaseFile}-wal`]) {
     const bytes = await readFile(file).catch(() => Buffer.alloc(0));
-    for (const form of [SECRET, text, decoded]) assert.ok(!bytes.includes(form), file);
+    for (const form of [SECRET, text, decoded]) t.false(bytes.includes(form), file);
   }
 });

@@ -1,14 +1,16 @@
 /** What is made of the cut-out, from the fields of a request to its job and its answers. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { test } from 'node:test';
+import ava from 'ava';
 import { BACKGROUND_BYTES_MAX } from '#contract/limits.ts';
 import { backgroundBlob } from '../../../src/domain/job.ts';
 import { FORM_TYPE, formOf, imagePart } from '../../support/forms.ts';
 import { imageBody, pngHeader, useTestApp } from '../../support/test-app.ts';
 import { ASYNC, assertRefused, SYNC, snapshot } from './refusals.ts';
 
-const app = useTestApp({ syncWaitMs: 60_000 });
+const test = ava.serial;
+
+const app = useTestApp(test, { syncWaitMs: 60_000 });
 
 const SHOP = {
   background: '#FFF',
@@ -52,11 +54,11 @@ async function taken(body: unknown, headers: Record<string, string> = {}) {
   return job;
 }
 
-test('the fields arrive in the job, and the same values in other words are the same request', async () => {
+test('the fields arrive in the job, and the same values in other words are the same request', async t => {
   const key = { 'idempotency-key': randomUUID() };
   const job = await taken(imageBody(SHOP), key);
-  assert.deepEqual([job.outputFormat, job.channels], ['jpeg', 'rgba']);
-  assert.deepEqual(job.finishing, MEANT);
+  t.deepEqual([job.outputFormat, job.channels], ['jpeg', 'rgba']);
+  t.deepEqual(job.finishing, MEANT);
   const reworded = {
     ...SHOP,
     background: 'white',
@@ -69,21 +71,21 @@ test('the fields arrive in the job, and the same values in other words are the s
     output_format: 'JPEG',
   };
   const again = await taken(imageBody(reworded), key);
-  assert.equal(again.id, job.id);
+  t.is(again.id, job.id);
   const other = await app.post(ASYNC, imageBody({ ...SHOP, scale: '84%' }), key);
-  assert.equal(other.json().code, 'IDEMPOTENCY_CONFLICT');
+  t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
 });
 
-test('what asks for nothing is the request without it', async () => {
+test('what asks for nothing is the request without it', async t => {
   const key = { 'idempotency-key': randomUUID() };
   const { id } = await taken(imageBody(), key);
   for (const nothing of [{ background: 'transparent' }, { crop: false }, { channels: 'rgba' }]) {
     const job = await taken(imageBody(nothing), key);
-    assert.deepEqual([job.id, job.finishing], [id, null]);
+    t.deepEqual([job.id, job.finishing], [id, null]);
   }
 });
 
-test('a value that cannot be followed is refused by its name, before the callback', async () => {
+test('a value that cannot be followed is refused by its name, before the callback', async t => {
   const wrong = { image_base64: '###', callback_url: 'x' };
   for (const [field, value] of Object.entries({
     background: 'sky blue',
@@ -96,24 +98,24 @@ test('a value that cannot be followed is refused by its name, before the callbac
     output_height: '',
     channels: 'rgb',
   })) {
-    await assertRefused(app, { ...wrong, [field]: value }, 'INVALID_PARAMETER', field);
+    await assertRefused(t, app, { ...wrong, [field]: value }, 'INVALID_PARAMETER', field);
   }
   for (const background of [
     { background_url: 'ftp://a.example/' },
     { background_url: 'http://127.0.0.1/' },
     { background: 'red', background_url: 'https://a.example/' },
   ]) {
-    await assertRefused(app, imageBody(background), 'INVALID_PARAMETER', 'background_url');
+    await assertRefused(t, app, imageBody(background), 'INVALID_PARAMETER', 'background_url');
   }
   for (const format of [
     { output_format: 'jpeg', background: '#ffffff80' },
     { output_format: 'zip' },
   ]) {
-    await assertRefused(app, imageBody(format), 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format');
+    await assertRefused(t, app, imageBody(format), 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format');
   }
 });
 
-test('a frame that fields make larger than the image and than 50 megapixels is refused', async () => {
+test('a frame that fields make larger than the image and than 50 megapixels is refused', async t => {
   const sized = (width: number, height: number, fields: Record<string, unknown>) => ({
     ...imageBody(fields),
     image_base64: pngHeader(width, height).toString('base64'),
@@ -127,39 +129,39 @@ test('a frame that fields make larger than the image and than 50 megapixels is r
     ['crop_margin', sized(24, 18, { ...far, channels: 'alpha', size_max_megapixels: 51 })],
     ['output_height', sized(24, 18, { ...far, scale: '10%', output_height: 9000 })],
   ] as const) {
-    const detail = await assertRefused(app, body, 'INVALID_PARAMETER', field);
-    assert.match(detail, /^\w+ makes a frame of \d+ pixels; at most 50000000,/);
+    const detail = await assertRefused(t, app, body, 'INVALID_PARAMETER', field);
+    t.regex(detail, /^\w+ makes a frame of \d+ pixels; at most 50000000,/);
   }
   await taken(sized(24, 18, { ...far, size_max_megapixels: 50 }));
   await taken(sized(10_000, 6000, { background: 'white' }));
   await taken(sized(10_000, 6000, { crop: true, crop_margin: '1%' }));
 });
 
-test('a background by its URL is to be downloaded, and counts by its text', async () => {
+test('a background by its URL is to be downloaded, and counts by its text', async t => {
   const key = { 'idempotency-key': randomUUID() };
   const url = 'https://backgrounds.example/b.jpg';
   const job = await taken(imageBody({ background_url: url }), key);
-  assert.deepEqual([job.state, job.background], ['accepted', { url, input: null }]);
-  assert.deepEqual(job.finishing, { background: { kind: 'picture' } });
+  t.deepEqual([job.state, job.background], ['accepted', { url, input: null }]);
+  t.deepEqual(job.finishing, { background: { kind: 'picture' } });
   const other = await app.post(ASYNC, imageBody({ background_url: `${url}?` }), key);
-  assert.equal(other.json().code, 'IDEMPOTENCY_CONFLICT');
+  t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
 });
 
-test('a background as a file is stored beside the image, and counts by its bytes', async () => {
+test('a background as a file is stored beside the image, and counts by its bytes', async t => {
   const key = { ...FORM_TYPE, 'idempotency-key': randomUUID() };
   const job = await taken(formWith(FILE), key);
   const blob = backgroundBlob(job.id);
   const input = { blob, bytes: FILE.length, format: 'png', width: 7, height: 5 };
-  assert.deepEqual([job.state, job.background], ['ready', { url: null, input }]);
-  assert.deepEqual(Buffer.concat(await (await app.blobs.openRead(blob)).toArray()), FILE);
+  t.deepEqual([job.state, job.background], ['ready', { url: null, input }]);
+  t.deepEqual(Buffer.concat(await (await app.blobs.openRead(blob)).toArray()), FILE);
   const was = await snapshot(app);
-  assert.equal((await taken(formWith(FILE), key)).id, job.id);
+  t.is((await taken(formWith(FILE), key)).id, job.id);
   const other = await app.post(ASYNC, formWith(pngHeader(7, 6)), key);
-  assert.equal(other.json().code, 'IDEMPOTENCY_CONFLICT');
-  assert.deepEqual(await snapshot(app), was, 'nothing is left of what made no job');
+  t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
+  t.deepEqual(await snapshot(app), was, 'nothing is left of what made no job');
 });
 
-test('a file that cannot be a background is refused, and nothing is left of it', async () => {
+test('a file that cannot be a background is refused, and nothing is left of it', async t => {
   const was = await snapshot(app);
   for (const [body, code] of [
     [Buffer.from('no picture'), 'UNSUPPORTED_IMAGE_FORMAT'],
@@ -167,13 +169,13 @@ test('a file that cannot be a background is refused, and nothing is left of it',
     [Buffer.concat([FILE, Buffer.alloc(BACKGROUND_BYTES_MAX)]), 'IMAGE_TOO_LARGE'],
   ] as const) {
     const problem = (await app.post(ASYNC, formWith(body), FORM_TYPE)).json();
-    assert.equal(problem.code, code);
-    assert.match(problem.detail, /background/);
+    t.is(problem.code, code);
+    t.regex(problem.detail, /background/);
   }
-  assert.deepEqual(await snapshot(app), was);
+  t.deepEqual(await snapshot(app), was);
 });
 
-test('the answer says what was seen, where something was made of the cut-out', async () => {
+test('the answer says what was seen, where something was made of the cut-out', async t => {
   const body = imageBody({ ...SHOP, ...CALLBACK });
   for (const [sight, subject] of [
     [SIGHT, { left: 1, top: 0, width: 1, height: 1, share: 0.5 }],
@@ -185,14 +187,14 @@ test('the answer says what was seen, where something was made of the cut-out', a
     const answer = await app.post(SYNC, body);
     await made.stop();
     const { job_id: id, result } = answer.json();
-    assert.equal(answer.statusCode, 200, answer.payload);
-    assert.deepEqual([result.format, result.contentType], ['jpeg', 'image/jpeg']);
-    assert.deepEqual(result.subject, subject);
-    assert.deepEqual((await app.get(`${ASYNC}/${id}`)).json().result, result);
+    t.is(answer.statusCode, 200, answer.payload);
+    t.deepEqual([result.format, result.contentType], ['jpeg', 'image/jpeg']);
+    t.deepEqual(result.subject, subject);
+    t.deepEqual((await app.get(`${ASYNC}/${id}`)).json().result, result);
   }
   app.sight = SIGHT;
   const made = app.onSubmitted(id => app.succeedJob(id));
   const plain = (await app.post(SYNC, imageBody())).json();
   await made.stop();
-  assert.ok(!('subject' in plain.result));
+  t.false('subject' in plain.result);
 });

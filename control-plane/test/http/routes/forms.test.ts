@@ -1,14 +1,16 @@
 /** The forms of a submission's body: JSON, multipart/form-data, the picture itself. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { test } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import type { ErrorCode } from '#contract/errors.ts';
 import { BACKGROUND_BYTES_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
 import { FORM_TYPE, formOf, imagePart, type Part, partOf } from '../../support/forms.ts';
 import { imageBody, openTestApp, pngHeader, useTestApp } from '../../support/test-app.ts';
 import { ASYNC, SYNC, snapshot } from './refusals.ts';
 
-const app = useTestApp({ syncWaitMs: 60_000, credits: 100_000 });
+const test = ava.serial;
+
+const app = useTestApp(test, { syncWaitMs: 60_000, credits: 100_000 });
 
 type Headers = Record<string, string | undefined>;
 const PICTURE = { 'content-type': 'image/png' };
@@ -28,6 +30,7 @@ interface Sent {
 
 /** Refused alike on both paths, and nothing is left of it. */
 async function refused(
+  t: ExecutionContext,
   { path = '', body, headers }: Sent,
   code: ErrorCode,
   expected: { readonly field?: string | undefined; readonly detail?: RegExp } = {},
@@ -37,19 +40,20 @@ async function refused(
   for (const at of [ASYNC, SYNC]) {
     const answer = await app.post(`${at}${path}`, body, headers);
     const problem = answer.json();
-    assert.equal(problem.code, code, answer.payload);
-    assert.equal(problem.errors?.[0].field, expected.field, answer.payload);
-    assert.match(problem.detail, expected.detail ?? /./);
-    assert.equal(answer.headers['x-credits-charged'], undefined);
+    t.is(problem.code, code, answer.payload);
+    t.is(problem.errors?.[0].field, expected.field, answer.payload);
+    t.regex(problem.detail, expected.detail ?? /./);
+    t.is(answer.headers['x-credits-charged'], undefined);
   }
-  assert.deepEqual(await snapshot(app), was);
+  t.deepEqual(await snapshot(app), was);
 }
 
 const refusedForm = (
+  t: ExecutionContext,
   parts: readonly Part[],
   code: ErrorCode,
   expected: { readonly field?: string; readonly detail?: RegExp } = {},
-) => refused({ body: formOf(parts), headers: FORM_TYPE }, code, expected);
+) => refused(t, { body: formOf(parts), headers: FORM_TYPE }, code, expected);
 
 async function taken(sent: Sent): Promise<string> {
   const answer = await app.post(`${ASYNC}${sent.path ?? ''}`, sent.body, sent.headers);
@@ -61,30 +65,30 @@ async function storedInput(jobId: string): Promise<Buffer> {
   return Buffer.concat(await (await app.blobs.openRead(`inputs/${jobId}`)).toArray());
 }
 
-test('a form: the file first, last or between, with every other field', async () => {
+test('a form: the file first, last or between, with every other field', async t => {
   const fields = [text('output_format', 'WebP'), ...CALLBACK];
   for (const at of [0, 1, 3]) {
     const parts = [...fields];
     parts.splice(at, 0, imagePart(image));
     const jobId = await taken({ body: formOf(parts), headers: FORM_TYPE });
     const job = await app.stores.jobs.find(jobId);
-    assert.equal(job?.outputFormat, 'webp');
+    t.is(job?.outputFormat, 'webp');
     const { callback } = (await app.get(`${ASYNC}/${jobId}`)).json();
-    assert.equal(callback.url, 'https://example.com/hook');
-    assert.deepEqual(await storedInput(jobId), image);
+    t.is(callback.url, 'https://example.com/hook');
+    t.deepEqual(await storedInput(jobId), image);
   }
 });
 
-test('a form with image_url, and with image_base64', async () => {
+test('a form with image_url, and with image_base64', async t => {
   const byUrl = await taken({ body: formOf([url]), headers: FORM_TYPE });
   const job = await app.stores.jobs.find(byUrl);
-  assert.equal(job?.sourceUrl, url.body);
+  t.is(job?.sourceUrl, String(url.body));
   const base64 = text('image_base64', `data:image/png;base64,\r\n${image.toString('base64')}\r\n`);
   const jobId = await taken({ body: formOf([base64]), headers: FORM_TYPE });
-  assert.deepEqual(await storedInput(jobId), image);
+  t.deepEqual(await storedInput(jobId), image);
 });
 
-test('a picture as the body, by whatever type of a picture, its fields in the query', async () => {
+test('a picture as the body, by whatever type of a picture, its fields in the query', async t => {
   const types = ['image/png', 'image/jpeg', 'IMAGE/X-unknown; a=b', 'application/octet-stream'];
   for (const type of types) {
     const jobId = await taken({
@@ -92,93 +96,102 @@ test('a picture as the body, by whatever type of a picture, its fields in the qu
       body: image,
       headers: { 'content-type': type },
     });
-    assert.equal((await app.stores.jobs.find(jobId))?.outputFormat, 'avif');
-    assert.deepEqual(await storedInput(jobId), image);
+    t.is((await app.stores.jobs.find(jobId))?.outputFormat, 'avif');
+    t.deepEqual(await storedInput(jobId), image);
   }
 });
 
-test('a form: syntax, names and kinds of its parts', async () => {
+test('a form: syntax, names and kinds of its parts', async t => {
   const file = imagePart(image);
   const detail = (pattern: RegExp) => ({ detail: pattern });
-  await refused({ body: '', headers: FORM_TYPE }, 'INVALID_REQUEST', detail(/empty/));
-  await refused({ body: 'x', headers: FORM_TYPE }, 'INVALID_REQUEST', detail(/does not begin/));
+  await refused(t, { body: '', headers: FORM_TYPE }, 'INVALID_REQUEST', detail(/empty/));
+  await refused(t, { body: 'x', headers: FORM_TYPE }, 'INVALID_REQUEST', detail(/does not begin/));
   const cut = formOf([file]).subarray(0, -6);
-  await refused({ body: cut, headers: FORM_TYPE }, 'INVALID_REQUEST', detail(/last boundary/));
+  await refused(t, { body: cut, headers: FORM_TYPE }, 'INVALID_REQUEST', detail(/last boundary/));
   const inside = imagePart(Buffer.concat([image, partOf(file).subarray(0, 20)]));
   await refused(
+    t,
     { body: partOf(inside), headers: FORM_TYPE },
     'INVALID_REQUEST',
     detail(/last boundary/),
   );
   const unknown = ['imageFile', '__proto__', 'constructor', '', 'image_file[]', 'Image_File'];
   for (const name of unknown) {
-    await refusedForm([file, text(name, 'x')], 'INVALID_REQUEST', { field: name });
-    await refusedForm([imagePart(image, name)], 'INVALID_REQUEST', { field: name });
+    await refusedForm(t, [file, text(name, 'x')], 'INVALID_REQUEST', { field: name });
+    await refusedForm(t, [imagePart(image, name)], 'INVALID_REQUEST', { field: name });
   }
   for (const part of [file, text('output_format', 'png'), imagePart(image, 'background_file')]) {
     const { name: field } = part;
-    await refusedForm([part, part], 'INVALID_REQUEST', { field, detail: /given twice/ });
+    await refusedForm(t, [part, part], 'INVALID_REQUEST', { field, detail: /given twice/ });
   }
   for (const name of ['image_file', 'background_file']) {
     const expected = { field: name, detail: /must be a file/ };
-    await refusedForm([text(name, 'photo.jpg')], 'INVALID_REQUEST', expected);
+    await refusedForm(t, [text(name, 'photo.jpg')], 'INVALID_REQUEST', expected);
   }
   for (const name of ['image_url', 'image_base64', 'output_format', 'crop', 'callback_secret']) {
     const expected = { field: name, detail: /must be text/ };
-    await refusedForm([file, imagePart(image, name)], 'INVALID_REQUEST', expected);
+    await refusedForm(t, [file, imagePart(image, name)], 'INVALID_REQUEST', expected);
   }
   const coded = { ...file, headers: ['Content-Transfer-Encoding: base64'] };
-  await refusedForm([coded], 'INVALID_REQUEST', { field: 'image_file' });
+  await refusedForm(t, [coded], 'INVALID_REQUEST', { field: 'image_file' });
   const nested = { ...file, type: 'multipart/mixed; boundary=b' };
-  await refusedForm([nested], 'INVALID_REQUEST', { field: 'image_file' });
+  await refusedForm(t, [nested], 'INVALID_REQUEST', { field: 'image_file' });
   const latin = text('output_format', Buffer.from('pn\xe9', 'latin1'));
-  await refusedForm([file, latin], 'INVALID_REQUEST', { field: 'output_format', detail: /UTF-8/ });
+  await refusedForm(t, [file, latin], 'INVALID_REQUEST', {
+    field: 'output_format',
+    detail: /UTF-8/,
+  });
 });
 
-test('a form: one source, then its values in the order of JSON', async () => {
+test('a form: one source, then its values in the order of JSON', async t => {
   const file = imagePart(image);
   const base64 = text('image_base64', image.toString('base64'));
   const source = 'INVALID_IMAGE_SOURCE';
-  await refusedForm([], source, { field: 'image_file', detail: /is required/ });
-  await refusedForm([text('output_format', 'gif')], source, { field: 'image_file' });
-  await refusedForm([file, url], source, { field: 'image_file', detail: /exclude/ });
-  await refusedForm([base64, url], source, { field: 'image_url' });
-  await refusedForm([file, base64], source, { field: 'image_file' });
-  await refusedForm([base64, file, text('oops', '')], source, { field: 'image_file' });
-  await refusedForm([imagePart(Buffer.alloc(0))], source, { field: 'image_file', detail: /empty/ });
-  await refusedForm([text('image_base64', '###')], source, { field: 'image_base64' });
+  await refusedForm(t, [], source, { field: 'image_file', detail: /is required/ });
+  await refusedForm(t, [text('output_format', 'gif')], source, { field: 'image_file' });
+  await refusedForm(t, [file, url], source, { field: 'image_file', detail: /exclude/ });
+  await refusedForm(t, [base64, url], source, { field: 'image_url' });
+  await refusedForm(t, [file, base64], source, { field: 'image_file' });
+  await refusedForm(t, [base64, file, text('oops', '')], source, { field: 'image_file' });
+  await refusedForm(t, [imagePart(Buffer.alloc(0))], source, {
+    field: 'image_file',
+    detail: /empty/,
+  });
+  await refusedForm(t, [text('image_base64', '###')], source, { field: 'image_base64' });
   const wrong = [file, text('output_format', 'gif'), text('callback_url', 'x')];
-  await refusedForm(wrong, 'UNSUPPORTED_OUTPUT_FORMAT', { field: 'output_format' });
-  await refusedForm([file, text('output_format', '')], 'UNSUPPORTED_OUTPUT_FORMAT', {
+  await refusedForm(t, wrong, 'UNSUPPORTED_OUTPUT_FORMAT', { field: 'output_format' });
+  await refusedForm(t, [file, text('output_format', '')], 'UNSUPPORTED_OUTPUT_FORMAT', {
     field: 'output_format',
   });
   const long = text('image_url', `https://a.example/${'a'.repeat(4 * URL_LENGTH_MAX)}`);
-  await refusedForm([long], source, { field: 'image_url', detail: /over 2048 characters/ });
+  await refusedForm(t, [long], source, { field: 'image_url', detail: /over 2048 characters/ });
   const [callback] = CALLBACK;
   assert.ok(callback);
-  await refusedForm([file, callback], 'INVALID_CALLBACK', { field: 'callback_secret' });
-  await refusedForm([imagePart(Buffer.from('GIF89a'))], 'UNSUPPORTED_IMAGE_FORMAT');
-  await refusedForm([imagePart(pngHeader(10_001, 1))], 'IMAGE_RESOLUTION_TOO_LARGE');
+  await refusedForm(t, [file, callback], 'INVALID_CALLBACK', { field: 'callback_secret' });
+  await refusedForm(t, [imagePart(Buffer.from('GIF89a'))], 'UNSUPPORTED_IMAGE_FORMAT');
+  await refusedForm(t, [imagePart(pngHeader(10_001, 1))], 'IMAGE_RESOLUTION_TOO_LARGE');
   const background = imagePart(Buffer.alloc(BACKGROUND_BYTES_MAX + 1), 'background_file');
-  await refusedForm([file, background], 'IMAGE_TOO_LARGE', { detail: /the background is larger/ });
+  await refusedForm(t, [file, background], 'IMAGE_TOO_LARGE', {
+    detail: /the background is larger/,
+  });
 });
 
-test('a form: its boundary, and what must not be in the query', async () => {
+test('a form: its boundary, and what must not be in the query', async t => {
   const body = formOf([imagePart(image)]);
   for (const type of ['multipart/form-data', 'multipart/form-data; boundary=']) {
     const headers = { 'content-type': type };
-    await refused({ body, headers }, 'INVALID_REQUEST', { detail: /one boundary/ });
+    await refused(t, { body, headers }, 'INVALID_REQUEST', { detail: /one boundary/ });
   }
   for (const field of ['output_format', 'image_file', 'callback_secret']) {
-    await refused({ path: `?${field}=png`, body, headers: FORM_TYPE }, 'INVALID_PARAMETER', {
+    await refused(t, { path: `?${field}=png`, body, headers: FORM_TYPE }, 'INVALID_PARAMETER', {
       field,
     });
   }
   const misspelt = { path: '?outputFormat=png', body, headers: FORM_TYPE };
-  await refused(misspelt, 'INVALID_REQUEST', { field: 'outputFormat' });
+  await refused(t, misspelt, 'INVALID_REQUEST', { field: 'outputFormat' });
 });
 
-test('a picture as the body: its query, its bytes', async () => {
+test('a picture as the body: its query, its bytes', async t => {
   const send = (path: string, body = image) => ({ path, body, headers: PICTURE });
   for (const field of [
     'image_url',
@@ -189,26 +202,26 @@ test('a picture as the body: its query, its bytes', async () => {
     'image_file',
     'background_file',
   ]) {
-    await refused(send(`?${field}=x`), 'INVALID_PARAMETER', { field });
+    await refused(t, send(`?${field}=x`), 'INVALID_PARAMETER', { field });
   }
-  await refused(send('?outputFormat=png'), 'INVALID_REQUEST', { field: 'outputFormat' });
-  await refused(send('?__proto__=png'), 'INVALID_REQUEST', { field: '__proto__' });
+  await refused(t, send('?outputFormat=png'), 'INVALID_REQUEST', { field: 'outputFormat' });
+  await refused(t, send('?__proto__=png'), 'INVALID_REQUEST', { field: '__proto__' });
   const twice = '?output_format=png&output%5fformat=png';
-  await refused(send(twice), 'INVALID_REQUEST', { field: 'output_format' });
+  await refused(t, send(twice), 'INVALID_REQUEST', { field: 'output_format' });
   for (const wrong of ['85%', '%ff', '%e0%a4%a', '%']) {
-    await refused(send(`?scale=${wrong}`), 'INVALID_REQUEST', { field: 'scale' });
+    await refused(t, send(`?scale=${wrong}`), 'INVALID_REQUEST', { field: 'scale' });
   }
-  await refused(send('?%ff=1'), 'INVALID_REQUEST');
+  await refused(t, send('?%ff=1'), 'INVALID_REQUEST');
   const gif = { field: 'output_format' };
-  await refused(send('?output_format=gif'), 'UNSUPPORTED_OUTPUT_FORMAT', gif);
-  await refused(send('?output_format'), 'UNSUPPORTED_OUTPUT_FORMAT', gif);
-  await refused(send('', Buffer.alloc(0)), 'INVALID_IMAGE_SOURCE', { detail: /empty/ });
-  await refused(send('', Buffer.from('GIF89a')), 'UNSUPPORTED_IMAGE_FORMAT');
+  await refused(t, send('?output_format=gif'), 'UNSUPPORTED_OUTPUT_FORMAT', gif);
+  await refused(t, send('?output_format'), 'UNSUPPORTED_OUTPUT_FORMAT', gif);
+  await refused(t, send('', Buffer.alloc(0)), 'INVALID_IMAGE_SOURCE', { detail: /empty/ });
+  await refused(t, send('', Buffer.from('GIF89a')), 'UNSUPPORTED_IMAGE_FORMAT');
   const base64 = Buffer.from(image.toString('base64'));
-  await refused(send('', base64), 'UNSUPPORTED_IMAGE_FORMAT');
+  await refused(t, send('', base64), 'UNSUPPORTED_IMAGE_FORMAT');
 });
 
-test('types that are none of these stay refused, and are told which there are', async () => {
+test('types that are none of these stay refused, and are told which there are', async t => {
   for (const type of [
     'text/plain',
     'image/',
@@ -218,8 +231,8 @@ test('types that are none of these stay refused, and are told which there are', 
     'application/json; charset=utf-16',
   ]) {
     const answer = await app.post(ASYNC, image, { 'content-type': type });
-    assert.equal(answer.json().code, 'UNSUPPORTED_MEDIA_TYPE', type);
-    assert.equal(
+    t.is(answer.json().code, 'UNSUPPORTED_MEDIA_TYPE', type);
+    t.is(
       answer.headers.accept,
       'application/json, multipart/form-data, image/*, application/octet-stream',
     );
@@ -245,7 +258,7 @@ function formsOf(bytes: Buffer, format?: string): Record<string, Sent> {
   };
 }
 
-test('the same picture under one key is one request, whatever the forms of both', async () => {
+test('the same picture under one key is one request, whatever the forms of both', async t => {
   for (const format of [undefined, 'WEBP']) {
     for (const first of Object.values(formsOf(image, format))) {
       const key = { 'idempotency-key': randomUUID() };
@@ -256,28 +269,28 @@ test('the same picture under one key is one request, whatever the forms of both'
         for (const at of [SYNC, ASYNC]) {
           const path = `${at}${again.path ?? ''}`;
           const answer = await app.post(path, again.body, { ...headers, prefer: 'wait=0' });
-          assert.equal(answer.statusCode, 202, answer.payload);
-          assert.equal(answer.json().job_id, jobId);
+          t.is(answer.statusCode, 202, answer.payload);
+          t.is(answer.json().job_id, jobId);
         }
       }
       for (const other of [formsOf(pngHeader(4, 4), format), formsOf(image, 'jxl')]) {
         for (const { path = '', body, headers } of Object.values(other)) {
           const answer = await app.post(`${ASYNC}${path}`, body, { ...headers, ...key });
-          assert.equal(answer.json().code, 'IDEMPOTENCY_CONFLICT');
+          t.is(answer.json().code, 'IDEMPOTENCY_CONFLICT');
         }
       }
-      assert.deepEqual(await snapshot(app), was);
+      t.deepEqual(await snapshot(app), was);
       await app.succeedJob(jobId);
       for (const { path = '', body, headers } of Object.values(formsOf(image, format))) {
         const answer = await app.post(`${SYNC}${path}`, body, { ...headers, ...key });
-        assert.equal(answer.headers['idempotent-replayed'], 'true');
-        assert.equal(answer.json().job_id, jobId);
+        t.is(answer.headers['idempotent-replayed'], 'true');
+        t.is(answer.json().job_id, jobId);
       }
     }
   }
 });
 
-test('the fields of finishing mean the same in every form, and a file behind is one more', async () => {
+test('the fields of finishing mean the same in every form, and a file behind is one more', async t => {
   const fields = {
     crop: true,
     crop_margin: '10% 20px',
@@ -296,34 +309,34 @@ test('the fields of finishing mean the same in every form, and a file behind is 
     { path: `?${query}`, body: image, headers: PICTURE },
   ];
   const jobs = await Promise.all(sent.map(async one => app.stores.jobs.find(await taken(one))));
-  assert.equal(new Set(jobs.map(job => job?.fingerprint)).size, 1);
-  for (const job of jobs) assert.deepEqual(job?.finishing, jobs[0]?.finishing);
-  assert.equal(jobs[0]?.finishing?.outputWidth, 2000);
+  t.is(new Set(jobs.map(job => job?.fingerprint)).size, 1);
+  for (const job of jobs) t.deepEqual(job?.finishing, jobs[0]?.finishing);
+  t.is(jobs[0]?.finishing?.outputWidth, 2000);
 
   const behind = imagePart(pngHeader(9, 9), 'background_file');
   const withFile = { body: formOf([behind, imagePart(image)]), headers: FORM_TYPE };
   const key = { 'idempotency-key': randomUUID() };
   const jobId = await taken({ ...withFile, headers: { ...FORM_TYPE, ...key } });
-  assert.deepEqual((await app.stores.jobs.find(jobId))?.finishing?.background, { kind: 'picture' });
+  t.deepEqual((await app.stores.jobs.find(jobId))?.finishing?.background, { kind: 'picture' });
   const turned = formOf([imagePart(image), behind]);
-  assert.equal(await taken({ body: turned, headers: { ...FORM_TYPE, ...key } }), jobId);
+  t.is(await taken({ body: turned, headers: { ...FORM_TYPE, ...key } }), jobId);
   const other = formOf([imagePart(image), imagePart(pngHeader(9, 8), 'background_file')]);
   const conflict = await app.post(ASYNC, other, { ...FORM_TYPE, ...key });
-  assert.equal(conflict.json().code, 'IDEMPOTENCY_CONFLICT');
+  t.is(conflict.json().code, 'IDEMPOTENCY_CONFLICT');
   const both = formOf([imagePart(image), behind, text('background', 'white')]);
   const field = 'background_file';
-  await refused({ body: both, headers: FORM_TYPE }, 'INVALID_PARAMETER', { field });
+  await refused(t, { body: both, headers: FORM_TYPE }, 'INVALID_PARAMETER', { field });
 });
 
 /** As the release before these forms wrote it for this picture as Base64, without other fields. */
 const RECORDED_FINGERPRINT = 'ab5105ffc6c57e503daf432735361bce917bbbf29903e0dd8edf53e6b672df7a';
 
-test('a key from before the upgrade replays in every form', async () => {
+test('a key from before the upgrade replays in every form', async t => {
   const jobId = await taken({ body: JSON.stringify(imageBody()), headers: {} });
-  assert.equal((await app.stores.jobs.find(jobId))?.fingerprint, RECORDED_FINGERPRINT);
+  t.is((await app.stores.jobs.find(jobId))?.fingerprint, RECORDED_FINGERPRINT);
   for (const sent of Object.values(formsOf(image))) {
     const job = await app.stores.jobs.find(await taken(sent));
-    assert.equal(job?.fingerprint, RECORDED_FINGERPRINT);
+    t.is(job?.fingerprint, RECORDED_FINGERPRINT);
   }
 });
 
@@ -331,25 +344,25 @@ test('without a place or a disk a form is still hashed: a join needs no upload',
   const narrow = await openTestApp({ uploadSlots: { max: 0, waitMs: 1 } }, t);
   for (const { path = '', body, headers } of Object.values(formsOf(image))) {
     const answer = await narrow.post(`${ASYNC}${path}`, body, headers);
-    assert.equal(answer.statusCode, 503, answer.payload);
-    assert.equal(narrow.services.uploads.open, 0);
+    t.is(answer.statusCode, 503, answer.payload);
+    t.is(narrow.services.uploads.open, 0);
   }
 });
 
-test('a picture and its background take one place, given back once', async () => {
+test('a picture and its background take one place, given back once', async t => {
   const { image: subject, background } = app.services.uploads.beginBoth(app.accountId);
   const other = app.services.uploads.beginBoth(app.accountId);
   await background.write(Buffer.from('AAAA'));
   await subject.write(Buffer.from('AAAA'));
   await other.image.write(Buffer.from('AAAA'));
-  assert.equal(app.services.uploads.open, 2);
+  t.is(app.services.uploads.open, 2);
   await subject.abort();
-  assert.equal(app.services.uploads.open, 2);
+  t.is(app.services.uploads.open, 2);
   await background.abort();
   await background.abort();
-  assert.equal(app.services.uploads.open, 1);
+  t.is(app.services.uploads.open, 1);
   const ended = other.image.abort();
-  assert.equal(app.services.uploads.open, 1, 'as long as its file is there');
+  t.is(app.services.uploads.open, 1, 'as long as its file is there');
   await ended;
-  assert.equal(app.services.uploads.open, 0);
+  t.is(app.services.uploads.open, 0);
 });

@@ -1,12 +1,13 @@
 /** Submissions of what no node can do: the code of the field, after replay, join and conflict. */
-import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { afterEach, beforeEach, test } from 'node:test';
+import ava from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import type { NodeAbility } from '../../../src/domain/dispatch/job-needs.ts';
 import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
 import { RemovebgClient } from '../removebg/removebg-client.ts';
 import { ASYNC, assertRefused } from './refusals.ts';
+
+const test = ava.serial;
 
 const NODE: NodeAbility = {
   bootId: 'boot',
@@ -19,57 +20,57 @@ const NODE: NodeAbility = {
 const IMAGE_URL = { image_url: 'https://images.example/1.png' };
 
 let app: TestApp;
-beforeEach(async () => {
+test.beforeEach(async () => {
   app = await openTestApp();
   app.advertise([NODE]);
 });
-afterEach(() => app.close());
+test.afterEach.always(() => app.close());
 
-test('an output format, a picture and a size that no node takes are refused by their own codes', async () => {
+test('an output format, a picture and a size that no node takes are refused by their own codes', async t => {
   const format = ['UNSUPPORTED_OUTPUT_FORMAT', 'output_format'] as const;
-  await assertRefused(app, imageBody({ output_format: 'avif' }), ...format);
-  await assertRefused(app, { ...IMAGE_URL, output_format: 'jxl' }, ...format);
+  await assertRefused(t, app, imageBody({ output_format: 'avif' }), ...format);
+  await assertRefused(t, app, { ...IMAGE_URL, output_format: 'jxl' }, ...format);
   const large = { image_base64: pngHeader(9000, 9000).toString('base64') };
-  await assertRefused(app, large, 'IMAGE_RESOLUTION_TOO_LARGE');
+  await assertRefused(t, app, large, 'IMAGE_RESOLUTION_TOO_LARGE');
   app.advertise([{ ...NODE, inputFormats: new Set(['jpeg']) }]);
-  await assertRefused(app, imageBody(), 'UNSUPPORTED_IMAGE_FORMAT');
+  await assertRefused(t, app, imageBody(), 'UNSUPPORTED_IMAGE_FORMAT');
 });
 
-test('what some node can do, or may come to do, is taken', async () => {
+test('what some node can do, or may come to do, is taken', async t => {
   const avif = imageBody({ output_format: 'avif' });
   const able = { ...NODE, bootId: 'other', outputFormats: new Set(['avif'] as const) };
   for (const nodes of [[NODE, able], undefined]) {
     app.advertise(nodes);
-    assert.equal((await app.post(ASYNC, avif)).statusCode, 202);
+    t.is((await app.post(ASYNC, avif)).statusCode, 202);
   }
 });
 
-test('no node at all is 503, not the fault of the request', async () => {
+test('no node at all is 503, not the fault of the request', async t => {
   app.advertise([]);
   app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'none', { retryAfterS: 10 }));
-  await assertRefused(app, imageBody({ output_format: 'avif' }), 'SERVICE_UNAVAILABLE');
+  await assertRefused(t, app, imageBody({ output_format: 'avif' }), 'SERVICE_UNAVAILABLE');
 });
 
-test('a join and a replay are answered, a conflict is one, whatever nodes can do now', async () => {
+test('a join and a replay are answered, a conflict is one, whatever nodes can do now', async t => {
   app.advertise(undefined);
   const key = { 'idempotency-key': randomUUID() };
   const avif = imageBody({ output_format: 'avif' });
   const made = await app.post(ASYNC, avif, key);
-  assert.equal(made.statusCode, 202);
+  t.is(made.statusCode, 202);
   app.advertise([NODE]);
   const joined = await app.post(ASYNC, avif, key);
-  assert.deepEqual([joined.statusCode, joined.json().job_id], [202, made.json().job_id]);
+  t.deepEqual([joined.statusCode, joined.json().job_id], [202, made.json().job_id]);
   const other = await app.post(ASYNC, imageBody({ output_format: 'jxl' }), key);
-  assert.equal(other.json().code, 'IDEMPOTENCY_CONFLICT');
+  t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
   await app.succeedJob(made.json().job_id);
-  assert.equal((await app.post(ASYNC, avif, key)).statusCode, 200);
+  t.is((await app.post(ASYNC, avif, key)).statusCode, 200);
 });
 
-test('the interface of remove.bg answers it in its own words', async () => {
+test('the interface of remove.bg answers it in its own words', async t => {
   app.advertise([{ ...NODE, outputFormats: new Set(['png']) }]);
   const client = new RemovebgClient(app);
   const answer = await client.form({ format: 'webp' });
-  assert.deepEqual([answer.statusCode, answer.json().errors[0].code], [400, 'invalid_format']);
-  assert.equal(answer.headers['x-credits-charged'], '0');
-  assert.equal(await app.countJobs(), 0);
+  t.deepEqual([answer.statusCode, answer.json().errors[0].code], [400, 'invalid_format']);
+  t.is(answer.headers['x-credits-charged'], '0');
+  t.is(await app.countJobs(), 0);
 });

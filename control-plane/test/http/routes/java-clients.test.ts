@@ -2,16 +2,17 @@
  * What Apache HttpClient 4.5.14 and 5.4.4 sent for remove.bg's sample in Java, recorded by
  * test/foreign/java, with another picture: byte for byte on both interfaces.
  */
-import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, test } from 'node:test';
+import ava from 'ava';
 import { pngHeader, useTestApp } from '../../support/test-app.ts';
 
-const app = useTestApp({}, async () => {
+const test = ava.serial;
+
+const app = useTestApp(test, {}, async () => {
   jobs = app.onSubmitted(id => app.succeedJob(id, Buffer.from('a result')));
 });
 let jobs: { stop(): Promise<void> };
-after(() => jobs.stop());
+test.after.always(() => jobs.stop());
 
 interface Recorded {
   readonly type: string;
@@ -74,44 +75,44 @@ for (const [version, recorded] of [
   ['4', version4],
   ['5', version5],
 ] as const) {
-  test(`the form of HttpClient ${version} on the remove.bg interface`, async () => {
+  test(`the form of HttpClient ${version} on the remove.bg interface`, async t => {
     const sent = recorded('size', 'auto');
     const answer = await removebg(bytesOf(sent), sent.type);
-    assert.equal(answer.statusCode, 200, answer.payload);
-    assert.equal(answer.headers['x-credits-charged'], '1');
-    assert.equal(answer.payload, 'a result');
+    t.is(answer.statusCode, 200, answer.payload);
+    t.is(answer.headers['x-credits-charged'], '1');
+    t.is(answer.payload, 'a result');
   });
 
-  test(`the form of HttpClient ${version} on /v1`, async () => {
+  test(`the form of HttpClient ${version} on /v1`, async t => {
     const sent = recorded('output_format', 'webp');
     const answer = await app.post('/v1/matting', bytesOf(sent), { 'content-type': sent.type });
-    assert.equal(answer.statusCode, 200, answer.payload);
+    t.is(answer.statusCode, 200, answer.payload);
     const job = await app.stores.jobs.find(answer.json().job_id);
-    assert.equal(job?.outputFormat, 'webp');
+    t.is(job?.outputFormat, 'webp');
   });
 
-  test(`text of HttpClient ${version} that is not ASCII is read as UTF-8 or refused`, async () => {
+  test(`text of HttpClient ${version} that is not ASCII is read as UTF-8 or refused`, async t => {
     const sent = recorded('callback_url', 'https://example.com/ü');
     const latin1 = Buffer.from(bytesOf(sent).toString('latin1').replace('Ã¼', 'ü'), 'latin1');
     const answer = await app.post('/v1/matting', latin1, { 'content-type': sent.type });
-    assert.equal(answer.statusCode, 400, answer.payload);
+    t.is(answer.statusCode, 400, answer.payload);
     const [error] = answer.json().errors;
-    assert.equal(error.field, 'callback_url');
-    assert.match(error.detail, version === '4' ? /not ASCII/ : /not UTF-8/);
+    t.is(error.field, 'callback_url');
+    t.regex(error.detail, version === '4' ? /not ASCII/ : /not UTF-8/);
   });
 }
 
-test('UTF-8 under the name of another charset is refused too: its bytes say two things', async () => {
+test('UTF-8 under the name of another charset is refused too: its bytes say two things', async t => {
   const sent = version4('callback_url', 'https://example.com/ü');
   const answer = await app.post('/v1/matting', bytesOf(sent), { 'content-type': sent.type });
-  assert.equal(answer.statusCode, 400, answer.payload);
-  assert.match(answer.json().detail, /neither ASCII nor UTF-8/);
+  t.is(answer.statusCode, 400, answer.payload);
+  t.regex(answer.json().detail, /neither ASCII nor UTF-8/);
 });
 
-test('the pairs of HttpClient 5', async () => {
+test('the pairs of HttpClient 5', async t => {
   const base64 = encodeURIComponent(picture().toString('base64'));
   const type = 'application/x-www-form-urlencoded; charset=ISO-8859-1';
   const answer = await removebg(Buffer.from(`image_file_b64=${base64}&size=preview`), type);
-  assert.equal(answer.statusCode, 200, answer.payload);
-  assert.equal(answer.headers['x-credits-charged'], '1');
+  t.is(answer.statusCode, 200, answer.payload);
+  t.is(answer.headers['x-credits-charged'], '1');
 });

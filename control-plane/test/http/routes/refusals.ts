@@ -1,5 +1,5 @@
 /** Submissions that are refused on both paths, and what may not have changed then. */
-import assert from 'node:assert/strict';
+import type { ExecutionContext } from 'ava';
 import type { ErrorCode } from '#contract/errors.ts';
 import { pngHeader, type TestApp } from '../../support/test-app.ts';
 
@@ -10,6 +10,7 @@ export const png = (width: number, height: number) => pngHeader(width, height).t
 
 /** Refused alike on both paths, and nothing is left of it. */
 export async function assertRefused(
+  t: ExecutionContext,
   app: TestApp,
   body: unknown,
   code: ErrorCode,
@@ -20,13 +21,13 @@ export async function assertRefused(
   for (const url of [SYNC, ASYNC]) {
     const answer = await app.post(url, body);
     const problem = answer.json();
-    assert.equal(problem.code, code, answer.payload);
-    assert.equal(problem.errors?.[0].field, field, answer.payload);
-    assert.equal(problem.job_id, undefined);
-    assert.equal(answer.headers['x-credits-charged'], undefined);
+    t.is(problem.code, code, answer.payload);
+    t.is(problem.errors?.[0].field, field, answer.payload);
+    t.is(problem.job_id, undefined);
+    t.is(answer.headers['x-credits-charged'], undefined);
     detail = problem.detail;
   }
-  assert.deepEqual(await snapshot(app), before);
+  t.deepEqual(await snapshot(app), before);
   return detail;
 }
 

@@ -1,8 +1,9 @@
-/** Which replica and node get a job, and when: claims, leases, turns, and replicas or nodes that go. */
+/** Which replica and node get a job, and when: claims, leases, turns, downloads, and replicas or nodes that go. */
 import assert from 'node:assert/strict';
 import path from 'node:path';
-import { describe, it } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
+import type { Claim } from '../../../src/store/jobs/job-lease.ts';
 import type { ClaimableJob } from '../../../src/store/jobs/job-queue.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { cutOutOf, type Script } from '../../nodes/scripted-exchange.ts';
@@ -14,7 +15,9 @@ import {
 import { storesOn } from '../../store/fixtures.ts';
 import { aborted, fetcherOf, until, useHarness } from './harness.ts';
 
-const harness = useHarness();
+const test = ava.serial;
+
+const harness = useHarness(test);
 
 const hang: Script = async exchange => {
   exchange.admit();
@@ -37,328 +40,309 @@ async function claimBy(holder: string, jobId: string, leaseMs: number) {
   return claimed;
 }
 
-describe('a job whose holder died', () => {
-  it('is taken over when the lease has run out, and the old fence ends nothing', async () => {
-    const jobId = await harness.submit();
-    const { claim: old } = await claimBy('dead', jobId, 50);
-    await harness.stores.jobs.admitted(old);
-    await harness.addNode();
-    const { observed } = await harness.startReplica();
-    const job = await harness.untilFinal(jobId);
-    assert.equal(job.state, 'succeeded');
-    assert.equal(job.takeovers, 1);
-    assert.ok(observed.includes('taken over'));
-    assert.ok(job.result);
-    const stolen = { ...job.result, token: 'x'.repeat(43), blob: 'results/of-the-dead' };
-    assert.equal(await harness.stores.jobs.succeed(old, stolen, 1000, {}), false);
-    const failure = { code: 'PROCESSING_FAILED', detail: 'x', retryable: false } as const;
-    assert.equal(await harness.stores.jobs.fail(old, failure), false);
-    await harness.assertMoneySettled({ charged: 1 });
-  });
-
-  it('ten times is failed, and its credit is back', async () => {
-    const jobId = await harness.submit();
-    for (let death = 0; death < 10; death += 1) {
-      await claimBy(`dead ${death}`, jobId, 1);
-      await until(async () => (await harness.stores.jobs.listClaimable(1)).length === 1);
-    }
-    const node = await harness.addNode();
-    await harness.startReplica();
-    const job = await harness.untilFinal(jobId);
-    assert.equal(job.failure?.code, 'PROCESSING_FAILED');
-    assert.equal(node.headers.length, 0);
-    await harness.assertMoneySettled({ charged: 0 });
-  });
+test('a job whose holder died › is taken over when the lease has run out, and the old fence ends nothing', async t => {
+  const jobId = await harness.submit();
+  const { claim: old } = await claimBy('dead', jobId, 50);
+  await harness.stores.jobs.admitted(old);
+  await harness.addNode();
+  const { observed } = await harness.startReplica();
+  const job = await harness.untilFinal(jobId);
+  t.is(job.state, 'succeeded');
+  t.is(job.takeovers, 1);
+  t.true(observed.includes('taken over'));
+  assert.ok(job.result);
+  const stolen = { ...job.result, token: 'x'.repeat(43), blob: 'results/of-the-dead' };
+  t.false(await harness.stores.jobs.succeed(old, stolen, 1000, {}));
+  const failure = { code: 'PROCESSING_FAILED', detail: 'x', retryable: false } as const;
+  t.false(await harness.stores.jobs.fail(old, failure));
+  await harness.assertMoneySettled({ charged: 1 });
 });
 
-describe('a lease that is lost', () => {
-  it('ends the attempt at once', async () => {
-    let cancelled = false;
-    await harness.addNode({
-      script: async exchange => {
-        exchange.admit();
-        await exchange.cancelled;
-        cancelled = true;
-      },
-    });
-    const jobs = storeWith({ admitted: async () => false });
-    const { observed } = await harness.startReplica({ jobs });
-    await harness.submit();
-    await until(() => cancelled, 'the cancellation');
-    await until(() => observed.includes('lease lost'));
-    assert.ok(observed.includes('attempt aborted'));
-  });
-
-  it('when the result is there leaves neither result nor blob', async () => {
-    await harness.addNode();
-    const jobs = storeWith({ succeed: async () => false });
-    const { observed } = await harness.startReplica({ jobs });
-    const jobId = await harness.submit();
-    await until(() => observed.includes('lease lost'));
-    assert.deepEqual(await harness.blobNames(), [`inputs/${jobId}`]);
-  });
-});
-
-describe('a database that is away', () => {
-  it('for a moment delays claims and endings, and loses nothing', async () => {
-    let failures = 0;
-    /** Its first two calls fail, the third is answered, and so on. */
-    const flaky = <A extends unknown[], R>(method: (...args: A) => Promise<R>) => {
-      let calls = 0;
-      return (...args: A): Promise<R> => {
-        calls += 1;
-        if (calls % 3 === 0) return method(...args);
-        failures += 1;
-        return away();
-      };
-    };
-    let failuresDue = 0;
-    const losing: Losing = {
-      around: async run => {
-        if (failuresDue === 0) return run();
-        failuresDue -= 1;
-        failures += 1;
-        throw failingDisk();
-      },
-    };
-    const file = path.join(harness.directory, 'test.sqlite');
-    const database = openFaultySqlite(`sqlite:${file}`, losing);
-    /** Two of its statements fail. */
-    const failing = <A extends unknown[], R>(method: (...args: A) => Promise<R>) => {
-      return (...args: A): Promise<R> => {
-        failuresDue += 2;
-        return method(...args);
-      };
-    };
-    const { listClaimable, claim } = harness.stores.jobs;
-    const { admitted, succeed } = storesOn(database).jobs;
-    const jobs = storeWith({
-      listClaimable: flaky(listClaimable),
-      claim: flaky(claim),
-      admitted: failing(admitted),
-      succeed: failing(succeed),
-    });
-    await harness.addNode();
-    await harness.startReplica({ jobs });
-    const job = await harness.untilFinal(await harness.submit());
-    await database.close();
-    assert.equal(job.state, 'succeeded');
-    assert.ok(failures >= 8);
-    await harness.assertMoneySettled({ charged: 1 });
-  });
-});
-
-describe('a node that goes', () => {
-  it('leaves its jobs waiting until it is back under a new boot id', async () => {
-    const node = await harness.addNode();
-    const { fleet } = await harness.startReplica();
-    await node.down();
-    await until(() => fleet.snapshots().length === 0);
-    const jobIds = [await harness.submit(), await harness.submit({ mode: 'async' })];
-    await node.restart();
-    await harness.join(node);
-    for (const jobId of jobIds) {
-      assert.equal((await harness.untilFinal(jobId)).state, 'succeeded');
-    }
-  });
-
-  it('drained by its operator gets nothing more', async () => {
-    const node = await harness.addNode();
-    const { fleet } = await harness.startReplica();
-    await harness.stores.nodes.setDraining(node.nodeId, true);
-    await fleet.refresh();
-    assert.deepEqual(fleet.snapshots(), []);
-    const jobId = await harness.submit();
-    const other = await harness.addNode();
-    await harness.untilFinal(jobId);
-    assert.deepEqual([node.headers.length, other.headers.length], [0, 1]);
-  });
-});
-
-describe('stopping', () => {
-  it('lets what runs finish and claims nothing more', async () => {
-    const { promise: finish, resolve: letFinish } = Promise.withResolvers<void>();
-    const node = await harness.addNode({
-      imagesMax: 1,
-      script: async exchange => {
-        await finish;
-        await exchange.cutOut();
-      },
-    });
-    const { dispatcher } = await harness.startReplica();
-    const first = await harness.submit();
-    await until(() => node.headers.length === 1);
-    const second = await harness.submit();
-    const stopped = dispatcher.stop(10_000);
-    letFinish();
-    await stopped;
-    assert.equal((await harness.job(first)).state, 'succeeded');
-    assert.equal((await harness.job(second)).state, 'ready');
-    assert.equal((await harness.job(second)).lease, null);
-  });
-
-  it('gives back at the limit what does not finish, and counts nothing for it', async () => {
-    const node = await harness.addNode({ script: hang });
-    const { dispatcher } = await harness.startReplica({ holder: 'first' });
-    const jobId = await harness.submit();
-    await until(async () => (await harness.job(jobId)).state === 'running');
-    await dispatcher.stop(50);
-    const job = await harness.job(jobId);
-    assert.deepEqual(
-      [job.state, job.lease, job.lostAttempts, job.takeovers],
-      ['running', null, 0, 0],
-    );
-    node.script = exchange => exchange.cutOut();
-    await harness.startReplica({ holder: 'second' });
-    assert.equal((await harness.untilFinal(jobId)).state, 'succeeded');
-  });
-
-  it('in a hurry gives back at once', async () => {
-    await harness.addNode({ script: hang });
-    const { dispatcher } = await harness.startReplica();
-    const jobId = await harness.submit();
-    await until(async () => (await harness.job(jobId)).state === 'running');
-    const stopped = dispatcher.stop(60_000);
-    dispatcher.hurry();
-    await stopped;
-    assert.equal((await harness.job(jobId)).lease, null);
-  });
-});
-
-describe('turns', () => {
-  /** The order in which jobs reach a node that takes one at a time. */
-  async function orderOf(submitAll: () => Promise<string[]>): Promise<string[]> {
-    const node = await harness.addNode({ imagesMax: 1 });
-    const jobIds = await submitAll();
-    await harness.startReplica();
-    for (const jobId of jobIds) await harness.untilFinal(jobId);
-    return node.headers.map(header => header.jobId);
+test('a job whose holder died › ten times is failed, and its credit is back', async t => {
+  const jobId = await harness.submit();
+  for (let death = 0; death < 10; death += 1) {
+    await claimBy(`dead ${death}`, jobId, 1);
+    await until(async () => (await harness.stores.jobs.listClaimable(1)).length === 1);
   }
-
-  it("come to one account's job among another's many", async () => {
-    const other = await harness.createAccount('other');
-    let last = '';
-    const order = await orderOf(async () => {
-      const many: string[] = [];
-      for (let count = 0; count < 20; count += 1) {
-        many.push(await harness.submit({ mode: 'async' }));
-      }
-      last = await harness.submit({ mode: 'async', caller: other });
-      return [...many, last];
-    });
-    assert.ok(order.indexOf(last) <= 2, `it came as number ${order.indexOf(last)}`);
-  });
-
-  it('come to synchronous jobs before asynchronous ones', async () => {
-    let sync = '';
-    const order = await orderOf(async () => {
-      const queued = [
-        await harness.submit({ mode: 'async' }),
-        await harness.submit({ mode: 'async' }),
-      ];
-      sync = await harness.submit({ mode: 'sync' });
-      return [...queued, sync];
-    });
-    assert.equal(order[0], sync);
-  });
+  const node = await harness.addNode();
+  await harness.startReplica();
+  const job = await harness.untilFinal(jobId);
+  t.is(job.failure?.code, 'PROCESSING_FAILED');
+  t.is(node.headers.length, 0);
+  await harness.assertMoneySettled({ charged: 0 });
 });
 
-describe('two replicas on one table', () => {
-  it('do every job once, each with its own result', async () => {
-    const nodes = [await harness.addNode(), await harness.addNode()];
-    await harness.startReplica({ holder: 'one' });
-    await harness.startReplica({ holder: 'two' });
-    const jobIds: string[] = [];
-    for (let count = 0; count < 30; count += 1) {
-      jobIds.push(await harness.submit({ bytes: Buffer.from(`picture ${count}`) }));
-    }
-    for (const [count, jobId] of jobIds.entries()) {
-      const job = await harness.untilFinal(jobId);
-      assert.deepEqual(await harness.resultOf(job), cutOutOf(Buffer.from(`picture ${count}`)));
-    }
-    const admissions = nodes.flatMap(node => node.headers.map(header => header.jobId));
-    assert.equal(new Set(admissions).size, 30);
-    await harness.assertMoneySettled({ charged: 30 });
+test('a lease that is lost › ends the attempt at once', async t => {
+  let cancelled = false;
+  await harness.addNode({
+    script: async exchange => {
+      exchange.admit();
+      await exchange.cancelled;
+      cancelled = true;
+    },
   });
+  const jobs = storeWith({ admitted: async () => false });
+  const { observed } = await harness.startReplica({ jobs });
+  await harness.submit();
+  await until(() => cancelled, 'the cancellation');
+  await until(() => observed.includes('lease lost'));
+  t.true(observed.includes('attempt aborted'));
 });
 
-describe('a job with a URL', () => {
-  it('is fetched while no node is there, and waits ready without a lease', async () => {
-    await harness.startReplica({ fetcher: fetcherOf() });
-    const url = 'https://example.com/a.png';
-    const jobId = await harness.submit({ url });
-    await until(async () => (await harness.job(jobId)).state === 'ready');
-    await until(async () => (await harness.job(jobId)).lease === null);
-    await harness.addNode();
+test('a lease that is lost › when the result is there leaves neither result nor blob', async t => {
+  await harness.addNode();
+  const jobs = storeWith({ succeed: async () => false });
+  const { observed } = await harness.startReplica({ jobs });
+  const jobId = await harness.submit();
+  await until(() => observed.includes('lease lost'));
+  t.deepEqual(await harness.blobNames(), [`inputs/${jobId}`]);
+});
+
+test('a database that is away › for a moment delays claims and endings, and loses nothing', async t => {
+  let failures = 0;
+  /** Its first two calls fail, the third is answered, and so on. */
+  const flaky = <A extends unknown[], R>(method: (...args: A) => Promise<R>) => {
+    let calls = 0;
+    return (...args: A): Promise<R> => {
+      calls += 1;
+      if (calls % 3 === 0) return method(...args);
+      failures += 1;
+      return away();
+    };
+  };
+  let failuresDue = 0;
+  const losing: Losing = {
+    around: async run => {
+      if (failuresDue === 0) return run();
+      failuresDue -= 1;
+      failures += 1;
+      throw failingDisk();
+    },
+  };
+  const file = path.join(harness.directory, 'test.sqlite');
+  const database = openFaultySqlite(`sqlite:${file}`, losing);
+  /** Two of its statements fail. */
+  const failing = <A extends unknown[], R>(method: (...args: A) => Promise<R>) => {
+    return (...args: A): Promise<R> => {
+      failuresDue += 2;
+      return method(...args);
+    };
+  };
+  const { listClaimable, claim } = harness.stores.jobs;
+  const { admitted, succeed } = storesOn(database).jobs;
+  const jobs = storeWith({
+    listClaimable: flaky(listClaimable),
+    claim: flaky(claim),
+    admitted: failing(admitted),
+    succeed: failing(succeed),
+  });
+  await harness.addNode();
+  await harness.startReplica({ jobs });
+  const job = await harness.untilFinal(await harness.submit());
+  await database.close();
+  t.is(job.state, 'succeeded');
+  t.true(failures >= 8);
+  await harness.assertMoneySettled({ charged: 1 });
+});
+
+test('a node that goes › leaves its jobs waiting until it is back under a new boot id', async t => {
+  const node = await harness.addNode();
+  const { fleet } = await harness.startReplica();
+  await node.down();
+  await until(() => fleet.snapshots().length === 0);
+  const jobIds = [await harness.submit(), await harness.submit({ mode: 'async' })];
+  await node.restart();
+  await harness.join(node);
+  for (const jobId of jobIds) {
+    t.is((await harness.untilFinal(jobId)).state, 'succeeded');
+  }
+});
+
+test('a node that goes › drained by its operator gets nothing more', async t => {
+  const node = await harness.addNode();
+  const { fleet } = await harness.startReplica();
+  await harness.stores.nodes.setDraining(node.nodeId, true);
+  await fleet.refresh();
+  t.deepEqual(fleet.snapshots(), []);
+  const jobId = await harness.submit();
+  const other = await harness.addNode();
+  await harness.untilFinal(jobId);
+  t.deepEqual([node.headers.length, other.headers.length], [0, 1]);
+});
+
+test('stopping › lets what runs finish and claims nothing more', async t => {
+  const { promise: finish, resolve: letFinish } = Promise.withResolvers<void>();
+  const node = await harness.addNode({
+    imagesMax: 1,
+    script: async exchange => {
+      await finish;
+      await exchange.cutOut();
+    },
+  });
+  const { dispatcher } = await harness.startReplica();
+  const first = await harness.submit();
+  await until(() => node.headers.length === 1);
+  const second = await harness.submit();
+  const stopped = dispatcher.stop(10_000);
+  letFinish();
+  await stopped;
+  t.is((await harness.job(first)).state, 'succeeded');
+  t.is((await harness.job(second)).state, 'ready');
+  t.is((await harness.job(second)).lease, null);
+});
+
+test('stopping › gives back at the limit what does not finish, and counts nothing for it', async t => {
+  const node = await harness.addNode({ script: hang });
+  const { dispatcher } = await harness.startReplica({ holder: 'first' });
+  const jobId = await harness.submit();
+  await until(async () => (await harness.job(jobId)).state === 'running');
+  await dispatcher.stop(50);
+  const job = await harness.job(jobId);
+  t.deepEqual([job.state, job.lease, job.lostAttempts, job.takeovers], ['running', null, 0, 0]);
+  node.script = exchange => exchange.cutOut();
+  await harness.startReplica({ holder: 'second' });
+  t.is((await harness.untilFinal(jobId)).state, 'succeeded');
+});
+
+test('stopping › in a hurry gives back at once', async t => {
+  await harness.addNode({ script: hang });
+  const { dispatcher } = await harness.startReplica();
+  const jobId = await harness.submit();
+  await until(async () => (await harness.job(jobId)).state === 'running');
+  const stopped = dispatcher.stop(60_000);
+  dispatcher.hurry();
+  await stopped;
+  t.is((await harness.job(jobId)).lease, null);
+});
+
+/** The order in which jobs reach a node that takes one at a time. */
+async function orderOf(submitAll: () => Promise<string[]>): Promise<string[]> {
+  const node = await harness.addNode({ imagesMax: 1 });
+  const jobIds = await submitAll();
+  await harness.startReplica();
+  for (const jobId of jobIds) await harness.untilFinal(jobId);
+  return node.headers.map(header => header.jobId);
+}
+
+test("turns › come to one account's job among another's many", async t => {
+  const other = await harness.createAccount('other');
+  let last = '';
+  const order = await orderOf(async () => {
+    const many: string[] = [];
+    for (let count = 0; count < 20; count += 1) {
+      many.push(await harness.submit({ mode: 'async' }));
+    }
+    last = await harness.submit({ mode: 'async', caller: other });
+    return [...many, last];
+  });
+  t.true(order.indexOf(last) <= 2, `it came as number ${order.indexOf(last)}`);
+});
+
+test('turns › come to synchronous jobs before asynchronous ones', async t => {
+  let sync = '';
+  const order = await orderOf(async () => {
+    const queued = [
+      await harness.submit({ mode: 'async' }),
+      await harness.submit({ mode: 'async' }),
+    ];
+    sync = await harness.submit({ mode: 'sync' });
+    return [...queued, sync];
+  });
+  t.is(order[0], sync);
+});
+
+test('two replicas on one table › do every job once, each with its own result', async t => {
+  const nodes = [await harness.addNode(), await harness.addNode()];
+  await harness.startReplica({ holder: 'one' });
+  await harness.startReplica({ holder: 'two' });
+  const jobIds: string[] = [];
+  for (let count = 0; count < 30; count += 1) {
+    jobIds.push(await harness.submit({ bytes: Buffer.from(`picture ${count}`) }));
+  }
+  for (const [count, jobId] of jobIds.entries()) {
     const job = await harness.untilFinal(jobId);
-    assert.deepEqual(await harness.resultOf(job), cutOutOf(Buffer.from(url)));
-    assert.deepEqual(await harness.blobNames(), [job.result?.blob]);
-  });
+    t.deepEqual(await harness.resultOf(job), cutOutOf(Buffer.from(`picture ${count}`)));
+  }
+  const admissions = nodes.flatMap(node => node.headers.map(header => header.jobId));
+  t.is(new Set(admissions).size, 30);
+  await harness.assertMoneySettled({ charged: 30 });
+});
 
-  it('that cannot be fetched ends with the cause and its retryable flag', async () => {
-    const failing = fetcherOf(() =>
-      Promise.reject(new ContractError('IMAGE_DOWNLOAD_FAILED', 'status 503', { retryable: true })),
-    );
-    await harness.startReplica({ fetcher: failing });
-    const job = await harness.untilFinal(await harness.submit({ url: 'https://example.com/a' }));
-    assert.deepEqual(job.failure, {
-      code: 'IMAGE_DOWNLOAD_FAILED',
-      detail: 'status 503',
-      retryable: true,
-    });
-    assert.equal(job.startedAtMs, null);
-    await harness.assertMoneySettled({ charged: 0 });
-    assert.deepEqual(await harness.blobNames(), []);
-  });
+test('a job with a URL › is fetched while no node is there, and waits ready without a lease', async t => {
+  await harness.startReplica({ fetcher: fetcherOf() });
+  const url = 'https://example.com/a.png';
+  const jobId = await harness.submit({ url });
+  await until(async () => (await harness.job(jobId)).state === 'ready');
+  await until(async () => (await harness.job(jobId)).lease === null);
+  await harness.addNode();
+  const job = await harness.untilFinal(jobId);
+  t.deepEqual(await harness.resultOf(job), cutOutOf(Buffer.from(url)));
+  t.deepEqual(await harness.blobNames(), [job.result?.blob]);
+});
 
-  it('whose file cannot be stored is a fault of the storage', async () => {
-    await harness.startReplica({ fetcher: fetcherOf(away) });
-    const job = await harness.untilFinal(await harness.submit({ url: 'https://example.com/a' }));
-    assert.equal(job.failure?.code, 'PROCESSING_FAILED');
-    assert.equal(job.failure?.retryable, true);
+test('a job with a URL › that cannot be fetched ends with the cause and its retryable flag', async t => {
+  const failing = fetcherOf(() =>
+    Promise.reject(new ContractError('IMAGE_DOWNLOAD_FAILED', 'status 503', { retryable: true })),
+  );
+  await harness.startReplica({ fetcher: failing });
+  const job = await harness.untilFinal(await harness.submit({ url: 'https://example.com/a' }));
+  t.deepEqual(job.failure, {
+    code: 'IMAGE_DOWNLOAD_FAILED',
+    detail: 'status 503',
+    retryable: true,
   });
+  t.is(job.startedAtMs, null);
+  await harness.assertMoneySettled({ charged: 0 });
+  t.deepEqual(await harness.blobNames(), []);
+});
 
-  it('is one of at most 16 downloads at once, and the rest follow', async () => {
-    const { promise: held, resolve: letGo } = Promise.withResolvers<void>();
-    let open = 0;
-    let most = 0;
-    const fetcher = fetcherOf(async () => {
-      open += 1;
-      most = Math.max(most, open);
-      await held;
-      open -= 1;
-    });
-    await harness.startReplica({ fetcher });
-    const jobIds: string[] = [];
-    for (let count = 0; count < 40; count += 1) {
-      jobIds.push(await harness.submit({ url: `https://example.com/${count}` }));
-    }
-    await until(() => open === 16, 'as many downloads as may be');
-    letGo();
-    await until(async () => {
-      const jobs = await Promise.all(jobIds.map(jobId => harness.job(jobId)));
-      return jobs.every(job => job.state === 'ready');
-    });
-    assert.equal(most, 16);
-  });
+test('a job with a URL › whose file cannot be stored is a fault of the storage', async t => {
+  await harness.startReplica({ fetcher: fetcherOf(away) });
+  const job = await harness.untilFinal(await harness.submit({ url: 'https://example.com/a' }));
+  t.is(job.failure?.code, 'PROCESSING_FAILED');
+  t.true(job.failure?.retryable);
+});
 
-  it('is fetched anew when its fetcher was stopped', async () => {
-    const stalled = fetcherOf((_url, { signal }) => aborted(signal));
-    const { dispatcher } = await harness.startReplica({ fetcher: stalled, holder: 'first' });
-    const jobId = await harness.submit({ url: 'https://example.com/a.png' });
-    await until(async () => (await harness.job(jobId)).state === 'fetching');
-    await dispatcher.stop(20);
-    await harness.addNode();
-    await harness.startReplica({ fetcher: fetcherOf(), holder: 'second' });
-    assert.equal((await harness.untilFinal(jobId)).state, 'succeeded');
+test('a job with a URL › is one of at most 16 downloads at once, and the rest follow', async t => {
+  const { promise: held, resolve: letGo } = Promise.withResolvers<void>();
+  let open = 0;
+  let most = 0;
+  const fetcher = fetcherOf(async () => {
+    open += 1;
+    most = Math.max(most, open);
+    await held;
+    open -= 1;
   });
+  await harness.startReplica({ fetcher });
+  const jobIds: string[] = [];
+  for (let count = 0; count < 40; count += 1) {
+    jobIds.push(await harness.submit({ url: `https://example.com/${count}` }));
+  }
+  await until(() => open === 16, 'as many downloads as may be');
+  letGo();
+  await until(async () => {
+    const jobs = await Promise.all(jobIds.map(jobId => harness.job(jobId)));
+    return jobs.every(job => job.state === 'ready');
+  });
+  t.is(most, 16);
+});
+
+test('a job with a URL › is fetched anew when its fetcher was stopped', async t => {
+  const stalled = fetcherOf((_url, { signal }) => aborted(signal));
+  const { dispatcher } = await harness.startReplica({ fetcher: stalled, holder: 'first' });
+  const jobId = await harness.submit({ url: 'https://example.com/a.png' });
+  await until(async () => (await harness.job(jobId)).state === 'fetching');
+  await dispatcher.stop(20);
+  await harness.addNode();
+  await harness.startReplica({ fetcher: fetcherOf(), holder: 'second' });
+  t.is((await harness.untilFinal(jobId)).state, 'succeeded');
 });
 
 const SUBMISSIONS = 50;
 /** The poll, and the reports of the node, whose room may have changed. */
 const ROUNDS_A_SECOND_MAX = 4;
 
-it('a flood costs no round for each, and no job is forgotten', async () => {
+test('a flood costs no round for each, and no job is forgotten', async t => {
   const opened = Promise.withResolvers<void>();
   const node = await harness.addNode({
     imagesMax: 1,
@@ -383,7 +367,231 @@ it('a flood costs no round for each, and no job is forgotten', async () => {
   for (let count = 0; count < SUBMISSIONS; count++) ids.push(await harness.submit());
   const seconds = (performance.now() - startedAtMs) / 1000;
   const during = rounds - before;
-  assert.ok(during <= 2 + ROUNDS_A_SECOND_MAX * seconds, `${during} rounds in ${seconds} s`);
+  t.true(during <= 2 + ROUNDS_A_SECOND_MAX * seconds, `${during} rounds in ${seconds} s`);
   opened.resolve();
-  for (const id of ids) assert.equal((await harness.untilFinal(id)).state, 'failed');
+  for (const id of ids) t.is((await harness.untilFinal(id)).state, 'failed');
+});
+
+/** More than a round lists of one lane. */
+const MANY = 290;
+
+/** Hosts that begin with "slow" hang until they are let go; all others answer at once. */
+class Sources {
+  readonly open: string[] = [];
+  readonly #letGo = Promise.withResolvers<void>();
+
+  letGo(): void {
+    this.#letGo.resolve();
+  }
+
+  readonly fetcher = fetcherOf(async (url, { signal }) => {
+    if (!new URL(url).hostname.startsWith('slow')) return;
+    this.open.push(url);
+    await Promise.race([this.#letGo.promise, aborted(signal)]);
+    this.open.splice(this.open.indexOf(url), 1);
+  });
+}
+
+async function submitMany(count: number, urlOf: (index: number) => string): Promise<void> {
+  for (let index = 0; index < count; index += 1) {
+    await harness.submit({ mode: 'async', url: urlOf(index) });
+  }
+}
+
+test('downloads that hang › of one host leave another account, and another host, their places', async t => {
+  const sources = new Sources();
+  const other = await harness.createAccount('other');
+  await submitMany(100, index => `https://slow.example/${index}`);
+  await harness.addNode();
+  await harness.startReplica({ fetcher: sources.fetcher });
+  await until(() => sources.open.length === 16, 'half of the places of a host');
+  const theirs = await harness.submit({ url: 'https://fast.example/1', caller: other });
+  const sameHost = await harness.submit({ url: 'https://slow.example/theirs', caller: other });
+  const own = await harness.submit({ mode: 'async', url: 'https://fast.example/own' });
+  t.is((await harness.untilFinal(theirs)).state, 'succeeded');
+  t.is((await harness.untilFinal(own)).state, 'succeeded');
+  await until(() => sources.open.includes('https://slow.example/theirs'), 'a place of the host');
+  t.is(sources.open.length, 17);
+  sources.letGo();
+  t.is((await harness.untilFinal(sameHost)).state, 'succeeded');
+});
+
+test('downloads that hang › of as many hosts leave another account half of the places', async t => {
+  const sources = new Sources();
+  const other = await harness.createAccount('other');
+  await submitMany(100, index => `https://slow-${index}.example/`);
+  await harness.addNode();
+  await harness.startReplica({ fetcher: sources.fetcher });
+  await until(() => sources.open.length === 32, 'half of all places');
+  const theirs = await harness.submit({ url: 'https://slow.example/1', caller: other });
+  await until(() => sources.open.includes('https://slow.example/1'), 'a place');
+  t.is(sources.open.length, 33);
+  sources.letGo();
+  t.is((await harness.untilFinal(theirs)).state, 'succeeded');
+});
+
+for (const mode of ['sync', 'async'] as const) {
+  test(`downloads that hang › hide no ${mode} job of their key that has its image, nor one of another host`, async t => {
+    const sources = new Sources();
+    for (let index = 0; index < MANY; index += 1) {
+      await harness.submit({ mode, url: `https://slow.example/${index}` });
+    }
+    const ready = await harness.submit({ mode });
+    const fast = await harness.submit({ mode, url: 'https://fast.example/' });
+    await harness.addNode();
+    await harness.startReplica({ fetcher: sources.fetcher });
+    t.is((await harness.untilFinal(ready)).state, 'succeeded');
+    t.is((await harness.untilFinal(fast)).state, 'succeeded');
+    t.is(sources.open.length, 16);
+  });
+}
+
+test('a download that has ended › gives its job no turn before those that waited for the node', async t => {
+  const other = await harness.createAccount('other');
+  const order: string[] = [];
+  const first = Promise.withResolvers<void>();
+  await harness.addNode({
+    imagesMax: 1,
+    script: async exchange => {
+      order.push(exchange.header.jobId);
+      if (order.length === 1) await first.promise;
+      await exchange.cutOut();
+    },
+  });
+  const sources = new Sources();
+  // Rounds stand still until this resolves, as behind a slow database.
+  let listing = Promise.resolve();
+  const { listClaimable } = harness.stores.jobs;
+  const slowList: typeof listClaimable = async (limit, lanes) => {
+    await listing;
+    return listClaimable(limit, lanes);
+  };
+  const jobs = { ...harness.stores.jobs, listClaimable: slowList };
+  await harness.startReplica({ jobs, fetcher: sources.fetcher });
+  const running = await harness.submit({ caller: other });
+  await until(() => order.length === 1, 'the first on the node');
+  const waiting = await harness.submit({ caller: other });
+  const url = await harness.submit({ url: 'https://slow.example/' });
+  await until(() => sources.open.length === 1, 'the download');
+  const shut = Promise.withResolvers<void>();
+  listing = shut.promise;
+  first.resolve();
+  await harness.untilFinal(running);
+  sources.letGo();
+  await until(async () => (await harness.job(url)).state === 'ready', 'the stored image');
+  await until(async () => (await harness.job(url)).lease === null, 'the job given back');
+  shut.resolve();
+  for (const jobId of [waiting, url]) await harness.untilFinal(jobId);
+  t.deepEqual(order, [running, waiting, url]);
+});
+
+const PICTURE = Buffer.from('a picture of the source');
+const ANOTHER = 'another-replica';
+
+const fetcher = fetcherOf();
+
+/** Loses one answer, once it is armed, and lets something happen before anybody tries again. */
+class LostAnswer implements Losing {
+  #what: 'statement' | 'commit' | undefined;
+  #meanwhile: () => Promise<unknown> = async () => undefined;
+  lost = false;
+
+  arm(what: 'statement' | 'commit', meanwhile: () => Promise<unknown> = async () => undefined) {
+    if (this.lost) return;
+    this.#what = what;
+    this.#meanwhile = meanwhile;
+  }
+
+  async around<T>(run: () => Promise<T>, what: 'statement' | 'commit'): Promise<T> {
+    const answer = await run();
+    if (what !== this.#what) return answer;
+    this.#what = undefined;
+    this.lost = true;
+    await this.#meanwhile();
+    throw failingDisk();
+  }
+}
+
+/** The store of a replica: what it is answered may be lost. */
+function losingStore(t: ExecutionContext) {
+  const losing = new LostAnswer();
+  const file = path.join(harness.directory, 'test.sqlite');
+  const database = openFaultySqlite(`sqlite:${file}`, losing);
+  t.teardown(() => database.close());
+  return { losing, own: storesOn(database).jobs };
+}
+
+/** The database was away for longer than the lease, and another replica was back first. */
+async function taken(jobId: string): Promise<Claim> {
+  await harness.stores.jobs.endLease(jobId);
+  const [open] = await harness.stores.jobs.listClaimable(1);
+  assert.ok(open);
+  const won = await harness.stores.jobs.claim(open, ANOTHER, 600_000);
+  assert.ok(won);
+  return won.claim;
+}
+
+test('a lost answer › leaves the stored input to the replica that has the job now', async t => {
+  const { losing, own } = losingStore(t);
+  let theirs: Claim | undefined;
+  const jobs: Stores['jobs'] = {
+    ...own,
+    inputStored: (claim, ...stored) => {
+      losing.arm('statement', async () => {
+        theirs = await taken(claim.jobId);
+      });
+      return own.inputStored(claim, ...stored);
+    },
+  };
+  const replica = await harness.startReplica({ jobs, fetcher });
+  const url = 'https://pictures.example/1.png';
+  const jobId = await harness.submit({ url });
+  await until(() => replica.observed.includes('lease lost'), 'the loss of the lease');
+  await until(() => replica.dispatcher.running === 0, 'the end of the work');
+  const job = await harness.job(jobId);
+  t.deepEqual([job.state, job.lease?.holder], ['ready', ANOTHER]);
+  t.deepEqual(await harness.blobNames(), [job.input?.blob], 'what the row names is there');
+  // They give it back, and it is done: nothing was lost.
+  await harness.addNode();
+  assert.ok(theirs);
+  await harness.stores.jobs.release(theirs);
+  const done = await harness.untilFinal(jobId);
+  t.deepEqual(await harness.resultOf(done), cutOutOf(Buffer.from(url)));
+  await harness.assertMoneySettled({ charged: 1 });
+});
+
+test('a lost answer › leaves an input that no row names to the sweeper', async t => {
+  const jobs: Stores['jobs'] = {
+    ...harness.stores.jobs,
+    inputStored: async (claim, ...stored) => {
+      await taken(claim.jobId);
+      return harness.stores.jobs.inputStored(claim, ...stored);
+    },
+  };
+  const replica = await harness.startReplica({ jobs, fetcher });
+  const jobId = await harness.submit({ url: 'https://pictures.example/2.png' });
+  await until(() => replica.observed.includes('lease lost'), 'the loss of the lease');
+  const blobs = await harness.blobNames();
+  t.is(blobs.length, 1);
+  t.is((await harness.job(jobId)).input, null);
+  t.deepEqual([...(await harness.stores.jobs.referencedBlobs(blobs))], []);
+});
+
+test('a lost answer › leaves the result that the row names', async t => {
+  const { losing, own } = losingStore(t);
+  const jobs: Stores['jobs'] = {
+    ...own,
+    succeed: (...ending) => {
+      losing.arm('commit');
+      return own.succeed(...ending);
+    },
+  };
+  await harness.addNode();
+  await harness.startReplica({ jobs, fetcher });
+  const jobId = await harness.submit({ bytes: PICTURE });
+  const job = await harness.untilFinal(jobId);
+  t.truthy(losing.lost);
+  await until(async () => (await harness.blobNames()).length === 1, 'the erasure of the input');
+  t.deepEqual(await harness.resultOf(job), cutOutOf(PICTURE));
+  await harness.assertMoneySettled({ charged: 1 });
 });

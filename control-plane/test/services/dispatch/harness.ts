@@ -8,8 +8,8 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { afterEach, beforeEach } from 'node:test';
 import { ChannelCredentials } from '@grpc/grpc-js';
+import type { SerialFn } from 'ava';
 import { pino } from 'pino';
 import { composeDispatch } from '../../../src/compose.ts';
 import type { Config } from '../../../src/config.ts';
@@ -95,10 +95,13 @@ export function aborted(signal: AbortSignal): Promise<never> {
 }
 
 /** One for each test of a file. */
-export function useHarness(blobs: () => BlobStore | undefined = () => undefined): Harness {
+export function useHarness(
+  test: SerialFn,
+  blobs: () => BlobStore | undefined = () => undefined,
+): Harness {
   const harness = new Harness();
-  beforeEach(() => harness.open(blobs()));
-  afterEach(() => harness.close());
+  test.beforeEach(() => harness.open(blobs()));
+  test.afterEach.always(() => harness.close());
   return harness;
 }
 

@@ -1,10 +1,24 @@
-/** One notification and its receiver, on loopback: a real store, real sockets. */
+/** Messages to receivers on loopback, of jobs and of low balances: a real store, real sockets. */
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
-import type { PostLimits } from '../../../src/sources/guard/guarded-post.ts';
-import { HOUR_MS } from '../../store/fixtures.ts';
-import { until } from '../dispatch/harness.ts';
+import { randomBytes } from 'node:crypto';
+import ava from 'ava';
+import { at } from '../../../../test/support/at.ts';
+import { accountSecretId, CallbackSecrets } from '../../../src/secrets/callback-secret.ts';
+import { SecretBox } from '../../../src/secrets/secret-box.ts';
+import { BalanceWatch } from '../../../src/services/alerts/balance-watch.ts';
 import {
+  ManageAlerts,
+  type ManageAlertsDependencies,
+  TEST_EVERY_MS,
+} from '../../../src/services/alerts/manage-alerts.ts';
+import { CallbackAddressCheck } from '../../../src/sources/callback-url.ts';
+import type { PostLimits } from '../../../src/sources/guard/guarded-post.ts';
+import { OutgoingGuard } from '../../../src/sources/guard/outgoing-guard.ts';
+import type { Stores } from '../../../src/store/stores.ts';
+import { fundedAccount, HOUR_MS, sha256, storesOn } from '../../store/fixtures.ts';
+import { silent, until } from '../dispatch/harness.ts';
+import {
+  database,
   delivered,
   ended,
   isFinal,
@@ -12,198 +26,516 @@ import {
   rowOf,
   SCHEDULE,
   SECRET,
+  secrets,
   stores,
+  testDatabase,
   told,
+  useDeliveries,
 } from './deliveries.ts';
 import { type Answer, Receiver, reset, taken } from './receiver.ts';
+
+const test = ava.serial;
+
+useDeliveries(test);
 
 /** For receivers that do not answer; what is sent again has to be taken in it. */
 const IMPATIENT: Partial<PostLimits> = { totalMs: 2000 };
 
-describe('a notification', () => {
-  it('goes out at once, signed over the bytes that are sent', async () => {
-    await using receiver = await Receiver.open(SECRET);
-    await using sender = replica();
-    const jobId = await ended(receiver.url('/a?b=%20c'));
-    const stored = await rowOf(jobId);
+test('a notification › goes out at once, signed over the bytes that are sent', async t => {
+  await using receiver = await Receiver.open(SECRET);
+  await using sender = replica();
+  const jobId = await ended(receiver.url('/a?b=%20c'));
+  const stored = await rowOf(jobId);
+  sender.events.notificationDue();
+  await until(isFinal(jobId));
+  t.deepEqual(await told(jobId), ['delivered', 1, 204]);
+  const [delivery, ...more] = receiver.of(jobId);
+  assert.ok(delivery);
+  t.deepEqual(more, []);
+  t.true(delivery.signatureHolds);
+  t.deepEqual([delivery.method, delivery.path], ['POST', '/a?b=%20c']);
+  const row = await rowOf(jobId);
+  t.is(JSON.parse(delivery.body.toString()).job_id, jobId);
+  t.false(stored.body.includes('job_id'), 'sealed while it waits');
+  t.is(row.body, '', 'erased with the secret');
+  assert.ok(row.last_duration_ms !== null && row.last_duration_ms >= 0);
+  t.deepEqual(Object.keys(delivery.headers).sort(), [
+    'accept',
+    'accept-encoding',
+    'connection',
+    'content-length',
+    'content-type',
+    'host',
+    'user-agent',
+    'webhook-id',
+    'webhook-signature',
+    'webhook-timestamp',
+  ]);
+  t.is(delivery.headers['content-type'], 'application/json');
+  t.deepEqual([row.secret, row.secret_key_id, row.secret_erase_at], [null, null, null]);
+  t.deepEqual(sender.observed, ['delivered']);
+  const [delayMs = Number.NaN] = sender.delaysMs;
+  t.true(delayMs >= 0 && delayMs < HOUR_MS);
+});
+
+test('a notification › is tried on the schedule, then has failed, its secret kept for a retry', async t => {
+  await using receiver = await Receiver.open(SECRET, (_delivery, response) => {
+    response.writeHead(500).end('x'.repeat(100_000));
+  });
+  await using sender = replica();
+  const jobId = await delivered(sender, receiver.url());
+  t.deepEqual(await told(jobId), ['failed', SCHEDULE.length, 500]);
+  t.is(receiver.of(jobId).length, SCHEDULE.length);
+  const ids = new Set(receiver.of(jobId).map(({ headers }) => headers['webhook-id']));
+  t.deepEqual([...ids], [`msg_${jobId}`]);
+  t.truthy((await rowOf(jobId)).secret);
+  receiver.answer = taken;
+  t.is(await stores.outbox.retry(jobId), 'retried');
+  sender.events.notificationDue();
+  await until(isFinal(jobId));
+  t.deepEqual(await told(jobId), ['delivered', SCHEDULE.length + 1, 204]);
+});
+
+test('a notification › stops at 410, and its secret is gone', async t => {
+  await using receiver = await Receiver.open(SECRET, (_delivery, response) => {
+    response.writeHead(410).end();
+  });
+  await using sender = replica();
+  const jobId = await delivered(sender, receiver.url());
+  t.deepEqual(await told(jobId), ['failed', 1, 410]);
+  t.is((await rowOf(jobId)).secret, null);
+  t.is(await stores.outbox.retry(jobId), 'secret-erased');
+});
+
+for (const [status, header, putOff] of [
+  [429, '120', true],
+  [503, '86400', true],
+  [503, 'in a while', false],
+  [500, '120', false],
+] as const) {
+  test(`a notification › answered ${status} with Retry-After: ${header} is ${putOff ? '' : 'not '}put off`, async t => {
+    await using receiver = await Receiver.open(SECRET, (_delivery, response) => {
+      response.writeHead(status, { 'retry-after': header }).end();
+    });
+    await using sender = replica({ scheduleMs: [0, 5, 5] });
+    const jobId = await ended(receiver.url());
     sender.events.notificationDue();
-    await until(isFinal(jobId));
-    assert.deepEqual(await told(jobId), ['delivered', 1, 204]);
-    const [delivery, ...more] = receiver.of(jobId);
-    assert.ok(delivery);
-    assert.deepEqual(more, []);
-    assert.equal(delivery.signatureHolds, true);
-    assert.deepEqual([delivery.method, delivery.path], ['POST', '/a?b=%20c']);
+    await until(async () => (await rowOf(jobId)).attempts === (putOff ? 1 : 3));
     const row = await rowOf(jobId);
-    assert.equal(JSON.parse(delivery.body.toString()).job_id, jobId);
-    assert.ok(!stored.body.includes('job_id'), 'sealed while it waits');
-    assert.equal(row.body, '', 'erased with the secret');
-    assert.ok(row.last_duration_ms !== null && row.last_duration_ms >= 0);
-    assert.deepEqual(Object.keys(delivery.headers).sort(), [
-      'accept',
-      'accept-encoding',
-      'connection',
-      'content-length',
-      'content-type',
-      'host',
-      'user-agent',
-      'webhook-id',
-      'webhook-signature',
-      'webhook-timestamp',
-    ]);
-    assert.equal(delivery.headers['content-type'], 'application/json');
-    assert.deepEqual([row.secret, row.secret_key_id, row.secret_erase_at], [null, null, null]);
-    assert.deepEqual(sender.observed, ['delivered']);
-    const [delayMs = Number.NaN] = sender.delaysMs;
-    assert.ok(delayMs >= 0 && delayMs < HOUR_MS);
+    if (!putOff) return t.is(row.status, 'failed');
+    const waitMs = row.next_attempt_at! - row.last_attempt_at!;
+    const wishMs = Math.min(Number(header) * 1000, HOUR_MS);
+    t.true(waitMs >= wishMs && waitMs < wishMs + 60_000, `${waitMs} ms`);
   });
+}
 
-  it('is tried on the schedule, then has failed, its secret kept for a retry', async () => {
-    await using receiver = await Receiver.open(SECRET, (_delivery, response) => {
-      response.writeHead(500).end('x'.repeat(100_000));
+const unanswered: Record<string, Answer> = {
+  hangs: () => undefined,
+  'drips its headers': (_delivery, response) => {
+    const drip = setInterval(() => response.socket?.write('H'), 20);
+    response.socket?.once('close', () => clearInterval(drip));
+  },
+  'resets the connection': (_delivery, response) => reset(response),
+  'sends headers without end': (_delivery, response) => {
+    response.socket?.write('HTTP/1.1 200 OK\r\n');
+    const flood = setInterval(() => response.socket?.write(`x: ${'y'.repeat(8000)}\r\n`), 1);
+    response.socket?.once('close', () => clearInterval(flood));
+  },
+  'speaks no HTTP': (_delivery, response) => {
+    response.socket?.end('+OK nothing here\r\n');
+  },
+  'says "continue" for ever': (_delivery, response) => {
+    const flood = setInterval(() => response.socket?.write('HTTP/1.1 102 Wait\r\n\r\n'), 5);
+    response.socket?.once('close', () => clearInterval(flood));
+  },
+};
+for (const [name, answer] of Object.entries(unanswered)) {
+  test(`a notification › whose receiver ${name} is sent again`, async t => {
+    await using receiver = await Receiver.open(SECRET, (delivery, response) => {
+      // The next one may come before the test has seen this one.
+      receiver.answer = taken;
+      return answer(delivery, response);
     });
+    await using sender = replica({ limits: IMPATIENT });
+    const jobId = await delivered(sender, receiver.url());
+    t.deepEqual(await told(jobId), ['delivered', 2, 204]);
+    t.deepEqual(sender.observed, ['unanswered', 'delivered']);
+  });
+}
+
+for (const [name, answer] of Object.entries<Answer>({
+  'drips its body': (_delivery, response) => {
+    response.writeHead(200);
+    const drip = setInterval(() => response.write('z'), 20);
+    response.once('close', () => clearInterval(drip));
+  },
+  'answers without end': (_delivery, response) => {
+    response.writeHead(200);
+    const flood = setInterval(() => response.write(Buffer.alloc(65_536)), 1);
+    response.once('close', () => clearInterval(flood));
+  },
+  'cuts its own answer off': (_delivery, response) => {
+    response.writeHead(200, { 'content-length': '1000' });
+    response.write('half');
+    setTimeout(() => reset(response), 20);
+  },
+  'sends its answer packed': (_delivery, response) => {
+    response.writeHead(200, { 'content-encoding': 'gzip' }).end('no gzip at all');
+  },
+})) {
+  test(`a notification › whose receiver says 200 and ${name} is delivered`, async t => {
+    await using receiver = await Receiver.open(SECRET, answer);
     await using sender = replica();
     const jobId = await delivered(sender, receiver.url());
-    assert.deepEqual(await told(jobId), ['failed', SCHEDULE.length, 500]);
-    assert.equal(receiver.of(jobId).length, SCHEDULE.length);
-    const ids = new Set(receiver.of(jobId).map(({ headers }) => headers['webhook-id']));
-    assert.deepEqual([...ids], [`msg_${jobId}`]);
-    assert.ok((await rowOf(jobId)).secret);
-    receiver.answer = taken;
-    assert.equal(await stores.outbox.retry(jobId), 'retried');
-    sender.events.notificationDue();
-    await until(isFinal(jobId));
-    assert.deepEqual(await told(jobId), ['delivered', SCHEDULE.length + 1, 204]);
+    t.deepEqual(await told(jobId), ['delivered', 1, 200]);
   });
+}
 
-  it('stops at 410, and its secret is gone', async () => {
+test('a notification › follows no redirect, whatever its status', async t => {
+  await using other = await Receiver.open(SECRET);
+  for (const status of [300, 301, 302, 303, 304, 307, 308]) {
     await using receiver = await Receiver.open(SECRET, (_delivery, response) => {
-      response.writeHead(410).end();
+      response.writeHead(status, { location: other.url('/moved') }).end();
     });
-    await using sender = replica();
+    await using sender = replica({ scheduleMs: [0] });
     const jobId = await delivered(sender, receiver.url());
-    assert.deepEqual(await told(jobId), ['failed', 1, 410]);
-    assert.equal((await rowOf(jobId)).secret, null);
-    assert.equal(await stores.outbox.retry(jobId), 'secret-erased');
-  });
-
-  for (const [status, header, putOff] of [
-    [429, '120', true],
-    [503, '86400', true],
-    [503, 'in a while', false],
-    [500, '120', false],
-  ] as const) {
-    it(`answered ${status} with Retry-After: ${header} is ${putOff ? '' : 'not '}put off`, async () => {
-      await using receiver = await Receiver.open(SECRET, (_delivery, response) => {
-        response.writeHead(status, { 'retry-after': header }).end();
-      });
-      await using sender = replica({ scheduleMs: [0, 5, 5] });
-      const jobId = await ended(receiver.url());
-      sender.events.notificationDue();
-      await until(async () => (await rowOf(jobId)).attempts === (putOff ? 1 : 3));
-      const row = await rowOf(jobId);
-      if (!putOff) return assert.equal(row.status, 'failed');
-      const waitMs = row.next_attempt_at! - row.last_attempt_at!;
-      const wishMs = Math.min(Number(header) * 1000, HOUR_MS);
-      assert.ok(waitMs >= wishMs && waitMs < wishMs + 60_000, `${waitMs} ms`);
-    });
+    t.deepEqual(await told(jobId), ['failed', 1, status]);
   }
+  t.deepEqual(other.deliveries, []);
+});
 
-  const unanswered: Record<string, Answer> = {
-    hangs: () => undefined,
-    'drips its headers': (_delivery, response) => {
-      const drip = setInterval(() => response.socket?.write('H'), 20);
-      response.socket?.once('close', () => clearInterval(drip));
-    },
-    'resets the connection': (_delivery, response) => reset(response),
-    'sends headers without end': (_delivery, response) => {
-      response.socket?.write('HTTP/1.1 200 OK\r\n');
-      const flood = setInterval(() => response.socket?.write(`x: ${'y'.repeat(8000)}\r\n`), 1);
-      response.socket?.once('close', () => clearInterval(flood));
-    },
-    'speaks no HTTP': (_delivery, response) => {
-      response.socket?.end('+OK nothing here\r\n');
-    },
-    'says "continue" for ever': (_delivery, response) => {
-      const flood = setInterval(() => response.socket?.write('HTTP/1.1 102 Wait\r\n\r\n'), 5);
-      response.socket?.once('close', () => clearInterval(flood));
+test('a notification › is sent to no address that is not public, and tells nothing of what is there', async t => {
+  await using receiver = await Receiver.open(SECRET);
+  await using sender = replica({ policy: { allowPrivateAddresses: false }, scheduleMs: [0, 5] });
+  const jobs = [
+    await ended(receiver.url()),
+    await ended(`http://127.0.0.1:9/`),
+    await ended(`http://[::ffff:127.0.0.1]:${receiver.port}/`),
+  ];
+  sender.events.notificationDue();
+  for (const jobId of jobs) {
+    await until(isFinal(jobId));
+    t.deepEqual(await told(jobId), ['failed', 2, null]);
+  }
+  t.deepEqual(receiver.deliveries, []);
+});
+
+test('a notification › over http fails once the operator closed that door', async t => {
+  await using receiver = await Receiver.open(SECRET);
+  await using sender = replica({ policy: { allowHttpCallbacks: false }, scheduleMs: [0] });
+  await delivered(sender, receiver.url());
+  t.deepEqual(receiver.deliveries, []);
+});
+
+useDeliveries(test);
+
+test('a receiver that is slow or dead › delays no other, however many wait for it', async t => {
+  await using dead = await Receiver.open(SECRET, () => undefined);
+  await using healthy = await Receiver.open(SECRET);
+  for (let count = 0; count < 40; count += 1) await ended(dead.url());
+  const last = await ended(healthy.url());
+  await using sender = replica({ limits: { totalMs: 60_000 } });
+  await until(isFinal(last), 'the delivery past the backlog');
+  await until(() => dead.deliveries.length === 8);
+  // The same for what ends from now on.
+  const next = await ended(healthy.url());
+  sender.events.notificationDue();
+  await until(isFinal(next));
+  t.is(dead.deliveries.length, 8, 'its places and no more');
+});
+
+test('a receiver that is slow or dead › gets its backlog as places come free', async t => {
+  await using receiver = await Receiver.open(SECRET, (_delivery, response) => {
+    setTimeout(() => response.writeHead(200).end(), 5);
+  });
+  const jobs: string[] = [];
+  for (let count = 0; count < 20; count += 1) jobs.push(await ended(receiver.url()));
+  await using sender = replica();
+  for (const jobId of jobs) await until(isFinal(jobId));
+  // Once each, but where the machine stands still for longer than a lease.
+  const reached = new Set(receiver.deliveries.map(({ jobId }) => jobId));
+  t.deepEqual([...reached].sort(), jobs.sort());
+  await until(() => sender.delivery.inFlight === 0);
+});
+
+test('several replicas › deliver each once between them', async t => {
+  await using receiver = await Receiver.open(SECRET);
+  const jobs: string[] = [];
+  for (let count = 0; count < 15; count += 1) jobs.push(await ended(receiver.url()));
+  const [first, second] = [
+    storesOn(await testDatabase.open()),
+    storesOn(await testDatabase.open()),
+  ];
+  await using _one = replica({ outbox: first.outbox });
+  await using _two = replica({ outbox: second.outbox });
+  for (const jobId of jobs) await until(isFinal(jobId));
+  t.is(receiver.deliveries.length, 15);
+  t.true(receiver.deliveries.every(delivery => delivery.signatureHolds));
+});
+
+test('several replicas › take over from one that died in the middle, and one word counts', async t => {
+  await using receiver = await Receiver.open(SECRET);
+  const jobId = await ended(receiver.url());
+  const claim = { id: jobId, holder: 'dead', fence: 1 };
+  t.truthy(await stores.outbox.claim(claim, 300));
+  await using sender = replica();
+  await until(isFinal(jobId));
+  t.is(receiver.of(jobId).length, 1);
+  const end = { statusCode: 500, durationMs: 1 };
+  t.false(await stores.outbox.retryLater(claim, end, 1));
+  t.deepEqual(await told(jobId), ['delivered', 1, 204]);
+  t.deepEqual(sender.observed, ['delivered']);
+});
+
+test('several replicas › leave a secret they cannot open to one who can', async t => {
+  await using receiver = await Receiver.open(SECRET);
+  const [old, next] = [new SecretBox(randomBytes(32)), new SecretBox(randomBytes(32))];
+  const both = new CallbackSecrets(next, [old]);
+  const ofOld = await ended(receiver.url(), new CallbackSecrets(old));
+  const ofNext = await ended(receiver.url(), both);
+  const one = replica({ secrets: new CallbackSecrets(old) });
+  await until(isFinal(ofOld));
+  await one.delivery.stop(1000);
+  t.deepEqual(await told(ofNext), ['pending', 0, null]);
+  await using _two = replica({ secrets: both });
+  await until(isFinal(ofNext));
+  t.true(receiver.deliveries.every(delivery => delivery.signatureHolds));
+});
+
+test('several replicas › fail a notification whose body is not its own', async t => {
+  await using receiver = await Receiver.open(SECRET);
+  const [jobId, other] = [await ended(receiver.url()), await ended(receiver.url())];
+  const { body } = await rowOf(other);
+  await database.kysely.updateTable('outbox').set({ body }).where('id', '=', jobId).execute();
+  await using sender = replica();
+  await until(isFinal(jobId));
+  await until(isFinal(other));
+  t.deepEqual(sender.observed.sort(), ['delivered', 'unsignable']);
+  t.is(receiver.of(jobId).length, 0);
+});
+
+test('several replicas › fail a notification whose sealed secret was altered', async t => {
+  await using receiver = await Receiver.open(SECRET);
+  const jobId = await ended(receiver.url());
+  const { secret } = await rowOf(jobId);
+  assert.ok(secret);
+  secret.set([(secret.at(-1) ?? 0) ^ 1], secret.length - 1);
+  await database.kysely.updateTable('outbox').set({ secret }).where('id', '=', jobId).execute();
+  await using sender = replica();
+  await until(isFinal(jobId));
+  t.deepEqual([receiver.deliveries, sender.observed], [[], ['unsignable']]);
+});
+
+test('a replica that ends › finishes what is under way', async t => {
+  const { promise: go, resolve } = Promise.withResolvers<void>();
+  await using receiver = await Receiver.open(SECRET, async (_delivery, response) => {
+    await go;
+    response.writeHead(200).end();
+  });
+  const sender = replica({ limits: { totalMs: 60_000 } });
+  const jobId = await ended(receiver.url());
+  sender.events.notificationDue();
+  await until(() => receiver.of(jobId).length === 1);
+  const stopped = sender.delivery.stop(60_000);
+  const later = await ended(receiver.url());
+  resolve();
+  await stopped;
+  t.deepEqual(await told(jobId), ['delivered', 1, 200]);
+  t.deepEqual(await told(later), ['pending', 0, null], 'claims nothing more');
+});
+
+test('a replica that ends › gives back what it may not wait for, for another to send at once', async t => {
+  await using receiver = await Receiver.open(SECRET, () => undefined);
+  const sender = replica({ limits: { totalMs: 60_000 } });
+  const jobId = await ended(receiver.url());
+  sender.events.notificationDue();
+  await until(() => receiver.of(jobId).length === 1);
+  await sender.delivery.stop(1);
+  const row = await rowOf(jobId);
+  t.deepEqual([row.status, row.lease_holder, row.attempts], ['pending', null, 0]);
+  receiver.answer = taken;
+  await using _heir = replica();
+  await until(isFinal(jobId));
+  t.deepEqual(await told(jobId), ['delivered', 1, 204]);
+});
+
+test('a replica that ends › outlives a database that is away for a while', async t => {
+  await using receiver = await Receiver.open(SECRET);
+  let failures = 3;
+  const flaky = {
+    ...stores.outbox,
+    listDue: async (...given: Parameters<Stores['outbox']['listDue']>) => {
+      if (failures-- > 0) throw new Error('away');
+      return stores.outbox.listDue(...given);
     },
   };
-  for (const [name, answer] of Object.entries(unanswered)) {
-    it(`whose receiver ${name} is sent again`, async () => {
-      await using receiver = await Receiver.open(SECRET, (delivery, response) => {
-        // The next one may come before the test has seen this one.
-        receiver.answer = taken;
-        return answer(delivery, response);
-      });
-      await using sender = replica({ limits: IMPATIENT });
-      const jobId = await delivered(sender, receiver.url());
-      assert.deepEqual(await told(jobId), ['delivered', 2, 204]);
-      assert.deepEqual(sender.observed, ['unanswered', 'delivered']);
-    });
+  await using sender = replica({ outbox: flaky });
+  const jobId = await ended(receiver.url());
+  sender.events.notificationDue();
+  await until(isFinal(jobId));
+  t.is(receiver.of(jobId).length, 1);
+});
+
+useDeliveries(test);
+
+const NEAR = { allowPrivateAddresses: true, allowHttpCallbacks: true };
+const LIMITS: Pick<ManageAlertsDependencies, 'messagesMax' | 'onWithheld'> = {
+  messagesMax: 100,
+  onWithheld: () => assert.fail('as many as may be are not reached'),
+};
+
+function manageAlerts(policy = NEAR, limits = LIMITS, settings = stores.alertSettings) {
+  const guard = new OutgoingGuard({ policy: { fetchPorts: [80, 443], ...policy } });
+  return new ManageAlerts({
+    settings,
+    alerts: stores.alerts,
+    secrets,
+    addresses: new CallbackAddressCheck(guard),
+    policy,
+    mails: true,
+    ...limits,
+  });
+}
+
+function watch(): BalanceWatch {
+  return new BalanceWatch({
+    alerts: stores.alerts,
+    settings: stores.alertSettings,
+    secrets,
+    mails: true,
+    ...LIMITS,
+    pageUrl: 'https://matting.example/account',
+    observer: { balanceTold: () => undefined },
+    log: silent,
+  });
+}
+
+/** As if the last test was long ago. */
+async function forgetTest(accountId: string): Promise<void> {
+  await database.kysely
+    .updateTable('message_counts')
+    .set(eb => ({ tested_at: eb('tested_at', '-', 2 * TEST_EVERY_MS) }))
+    .where('key_hash', '=', sha256(`event of ${accountId}`))
+    .execute();
+}
+
+async function scopeOf(credits: number) {
+  const accountId = await fundedAccount(stores, credits);
+  return { accountId, accountName: 'Shop', actor: { kind: 'system' } as const };
+}
+
+test('an address of events › keeps a secret that another owner made while its URL was changed', async t => {
+  const scope = await scopeOf(0);
+  const [first, second] = [{ url: 'http://127.0.0.1:1/' }, { url: 'http://127.0.0.1:2/' }];
+  await manageAlerts().setWebhook(scope, { ...first, newSecret: true });
+  let shown: string | undefined;
+  const settings = {
+    ...stores.alertSettings,
+    setWebhook: async (...args: Parameters<typeof stores.alertSettings.setWebhook>) => {
+      const other = await manageAlerts().setWebhook(scope, { ...first, newSecret: true });
+      shown = other.kind === 'set' ? other.secret : undefined;
+      return stores.alertSettings.setWebhook(...args);
+    },
+  };
+  const changed = await manageAlerts(NEAR, LIMITS, settings).setWebhook(scope, {
+    ...second,
+    newSecret: false,
+  });
+  t.deepEqual(changed, { kind: 'set', secret: undefined });
+  const stored = await stores.alertSettings.webhook(scope.accountId);
+  assert.ok(stored && shown);
+  t.is(stored.url, second.url);
+  const key = secrets.open(accountSecretId(scope.accountId), stored);
+  t.is(`whsec_${key?.toString('base64')}`, shown);
+});
+
+test('a low balance › is told by a signed message with an id of its own', async t => {
+  const scope = await scopeOf(12);
+  const manage = manageAlerts();
+  // Its secret is made by the service: the receiver is opened with it.
+  const made = await manage.setWebhook(scope, { url: 'http://127.0.0.1:1/', newSecret: false });
+  assert.ok(made.kind === 'set' && made.secret !== undefined);
+  t.regex(made.secret, /^whsec_[A-Za-z0-9+/]{43}=$/);
+  await using receiver = await Receiver.open(made.secret);
+  const moved = await manage.setWebhook(scope, { url: receiver.url(), newSecret: false });
+  t.deepEqual(moved, { kind: 'set', secret: undefined });
+  t.truthy(await manage.setThresholds(scope, ['20', ' 5 ', '']));
+  await using _delivering = replica();
+  await watch().look();
+  await until(() => receiver.deliveries.length === 1);
+  const { signatureHolds, body, headers } = at(receiver.deliveries, 0);
+  t.truthy(signatureHolds);
+  const { type, data } = JSON.parse(body.toString());
+  t.is(type, 'account.balance_low');
+  const { threshold, credits, account_id } = data;
+  t.deepEqual([threshold, account_id], [20, scope.accountId]);
+  t.deepEqual(credits, { available: 12, reserved: 0 });
+  const { thresholds } = await manage.view(scope.accountId);
+  await until(async () => {
+    const view = await manage.view(scope.accountId);
+    return at(view.thresholds, 0).delivery?.status === 'delivered';
+  });
+  t.is(headers['webhook-id'], `msg_${at(thresholds, 0).delivery?.id}`);
+  t.is(at(thresholds, 1).toldAtMs, null);
+  const [listed] = await stores.outbox.list({ limit: 1 });
+  t.is(listed?.event, 'account.balance_low');
+});
+
+test('a low balance › has a test message, and not two at once', async t => {
+  const scope = await scopeOf(0);
+  const manage = manageAlerts();
+  t.is(await manage.sendTest(scope), 'no-webhook');
+  const made = await manage.setWebhook(scope, { url: 'http://127.0.0.1:1/', newSecret: true });
+  assert.ok(made.kind === 'set' && made.secret !== undefined);
+  await using receiver = await Receiver.open(made.secret);
+  await manage.setWebhook(scope, { url: receiver.url(), newSecret: false });
+  await using _delivering = replica();
+  const both = await Promise.all([manage.sendTest(scope), manage.sendTest(scope)]);
+  t.deepEqual(both.sort(), ['sent', 'too-soon']);
+  await until(() => receiver.deliveries.length === 1);
+  const { signatureHolds, body } = at(receiver.deliveries, 0);
+  t.truthy(signatureHolds);
+  t.is(JSON.parse(body.toString()).type, 'account.webhook_test');
+  const { accountId } = scope;
+  await forgetTest(accountId);
+  t.is(await manage.sendTest(scope), 'sent');
+  await until(() => receiver.deliveries.length === 2);
+  await manage.removeWebhook(scope);
+  t.is((await manage.view(accountId)).webhook, null);
+});
+
+test('a low balance › has no further test message where the account has sent all its events of today', async t => {
+  const scope = await scopeOf(0);
+  const { accountId } = scope;
+  const withheld: unknown[] = [];
+  const manage = manageAlerts(undefined, {
+    messagesMax: 1,
+    onWithheld: (...told) => withheld.push(told),
+  });
+  await manage.setWebhook(scope, { url: 'http://127.0.0.1:1/', newSecret: true });
+  t.is(await manage.sendTest(scope), 'sent');
+  await forgetTest(accountId);
+  t.is(await manage.sendTest(scope), 'used-up');
+  t.deepEqual(withheld, [[accountId, { reason: 'account', isFirst: true }]]);
+  t.is((await manage.view(accountId)).mailsUsedUp, undefined, 'mails are counted apart');
+});
+
+test('a low balance › takes no address that the guard does not, and no other thresholds', async t => {
+  const scope = await scopeOf(0);
+  const strict = manageAlerts({ allowPrivateAddresses: false, allowHttpCallbacks: false });
+  for (const url of ['http://hooks.example/', 'https://127.0.0.1/', 'x', 'https://a@b.example/']) {
+    t.is((await strict.setWebhook(scope, { url, newSecret: false })).kind, 'wrong-url');
   }
-
-  for (const [name, answer] of Object.entries<Answer>({
-    'drips its body': (_delivery, response) => {
-      response.writeHead(200);
-      const drip = setInterval(() => response.write('z'), 20);
-      response.once('close', () => clearInterval(drip));
-    },
-    'answers without end': (_delivery, response) => {
-      response.writeHead(200);
-      const flood = setInterval(() => response.write(Buffer.alloc(65_536)), 1);
-      response.once('close', () => clearInterval(flood));
-    },
-    'cuts its own answer off': (_delivery, response) => {
-      response.writeHead(200, { 'content-length': '1000' });
-      response.write('half');
-      setTimeout(() => reset(response), 20);
-    },
-    'sends its answer packed': (_delivery, response) => {
-      response.writeHead(200, { 'content-encoding': 'gzip' }).end('no gzip at all');
-    },
-  })) {
-    it(`whose receiver says 200 and ${name} is delivered`, async () => {
-      await using receiver = await Receiver.open(SECRET, answer);
-      await using sender = replica();
-      const jobId = await delivered(sender, receiver.url());
-      assert.deepEqual(await told(jobId), ['delivered', 1, 200]);
-    });
+  t.is(await stores.alertSettings.webhook(scope.accountId), undefined);
+  const many = ['1', '2', '3', '4', '5', '6'];
+  for (const texts of [['-1'], ['1.5'], ['ten'], ['1000000001'], many]) {
+    t.false(await strict.setThresholds(scope, texts));
   }
-
-  it('follows no redirect, whatever its status', async () => {
-    await using other = await Receiver.open(SECRET);
-    for (const status of [300, 301, 302, 303, 304, 307, 308]) {
-      await using receiver = await Receiver.open(SECRET, (_delivery, response) => {
-        response.writeHead(status, { location: other.url('/moved') }).end();
-      });
-      await using sender = replica({ scheduleMs: [0] });
-      const jobId = await delivered(sender, receiver.url());
-      assert.deepEqual(await told(jobId), ['failed', 1, status]);
-    }
-    assert.deepEqual(other.deliveries, []);
-  });
-
-  it('is sent to no address that is not public, and tells nothing of what is there', async () => {
-    await using receiver = await Receiver.open(SECRET);
-    await using sender = replica({ policy: { allowPrivateAddresses: false }, scheduleMs: [0, 5] });
-    const jobs = [
-      await ended(receiver.url()),
-      await ended(`http://127.0.0.1:9/`),
-      await ended(`http://[::ffff:127.0.0.1]:${receiver.port}/`),
-    ];
-    sender.events.notificationDue();
-    for (const jobId of jobs) {
-      await until(isFinal(jobId));
-      assert.deepEqual(await told(jobId), ['failed', 2, null]);
-    }
-    assert.deepEqual(receiver.deliveries, []);
-  });
-
-  it('over http fails once the operator closed that door', async () => {
-    await using receiver = await Receiver.open(SECRET);
-    await using sender = replica({ policy: { allowHttpCallbacks: false }, scheduleMs: [0] });
-    await delivered(sender, receiver.url());
-    assert.deepEqual(receiver.deliveries, []);
-  });
+  t.deepEqual((await strict.view(scope.accountId)).thresholds, []);
+  t.truthy(await strict.setThresholds(scope, ['7', '7', '0']));
+  const { thresholds } = await strict.view(scope.accountId);
+  t.deepEqual(
+    thresholds.map(({ threshold }) => threshold),
+    [7, 0],
+  );
 });

@@ -1,10 +1,10 @@
 /**
  * What tests of deliveries share: replicas that deliver, jobs that end, one database for the file
- * that imports this, and secrets for each of its tests.
+ * that calls `useDeliveries`, and secrets for each of its tests.
  */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
-import { after, before, beforeEach } from 'node:test';
+import type { SerialFn } from 'ava';
 import { createTestDatabase, type TestDatabase } from '../../../../test/support/database.ts';
 import type { WebhookSchedule } from '../../../src/domain/webhook-schedule.ts';
 import { CallbackSecrets, notificationBody } from '../../../src/secrets/callback-secret.ts';
@@ -37,24 +37,27 @@ const TRUSTED = { fetchPorts: [80, 443], allowPrivateAddresses: true, allowHttpC
 /** The usual limit, never the reason here, but for what is read of an answer behind its status. */
 const LIMITS: Partial<PostLimits> = { totalMs: 15_000, replyMs: 100 };
 
-/** Opened for the file's tests. */
-export let test: TestDatabase;
+/** Opened for the file's tests by `useDeliveries`. */
+export let testDatabase: TestDatabase;
 export let database: Database;
 export let stores: Stores;
 let accountId: string;
 export let secrets: CallbackSecrets;
 
-before(async () => {
-  test = await createTestDatabase('sqlite');
-  database = await test.open();
-  stores = storesOn(database, job => sealer().sealText(bodyOf(job), notificationBody(job.id)));
-});
-after(() => test.close());
-beforeEach(async () => {
-  accountId = await fundedAccount(stores, 1000);
-  // Another key each time, so that no test delivers what another left.
-  secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
-});
+/** The database is open while the tests of a file run, and each has secrets of its own. */
+export function useDeliveries(test: SerialFn): void {
+  test.before(async () => {
+    testDatabase = await createTestDatabase('sqlite');
+    database = await testDatabase.open();
+    stores = storesOn(database, job => sealer().sealText(bodyOf(job), notificationBody(job.id)));
+  });
+  test.after.always(() => testDatabase.close());
+  test.beforeEach(async () => {
+    accountId = await fundedAccount(stores, 1000);
+    // Another key each time, so that no test delivers what another left.
+    secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
+  });
+}
 
 interface Replica extends AsyncDisposable {
   readonly delivery: MessageDelivery;

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { describe, it } from 'node:test';
+import test from 'ava';
 import { Webhook } from 'standardwebhooks';
 import { signingKeyOf } from '../../../src/secrets/callback-secret.ts';
 import { signMessage, wrongWithSignature } from '../../../src/services/notification/signature.ts';
@@ -16,72 +16,69 @@ function verifierOf(secret: string): Webhook {
   return secret.startsWith('whsec_') ? new Webhook(secret) : new Webhook(secret, { format: 'raw' });
 }
 
-describe('a signature', () => {
-  for (const secret of [
-    `whsec_${randomBytes(24).toString('base64')}`,
-    `whsec_${randomBytes(64).toString('base64')}`,
-    'a raw secret of plain characters ~ !"#',
-  ]) {
-    it(`with ${secret.slice(0, 8)}… is what Standard Webhooks makes and takes`, () => {
-      const key = signingKeyOf(secret);
-      const official = verifierOf(secret);
-      for (const body of BODIES) {
-        const bytes = Buffer.from(body);
-        const headers = { ...signMessage(key, { id: ID, timestampS: nowS, body: bytes }) };
-        official.verify(body, headers, { jsonParse: false });
-        assert.throws(() => official.verify(`${body} `, headers, { jsonParse: false }));
-        const theirs = official.sign(ID, new Date(nowS * 1000), body);
-        assert.equal(headers['webhook-signature'], theirs);
-        assert.equal(wrongWithSignature(key, headers, bytes, nowS), undefined);
-      }
-    });
-  }
-
-  it('is not believed when anything of it is another', () => {
-    const key = randomBytes(32);
-    const body = Buffer.from('{"a":1}');
-    const good = { ...signMessage(key, { id: ID, timestampS: nowS, body }) };
-    const signature = good['webhook-signature'];
-    const wrong = (changes: Record<string, string | undefined>, bytes = body, atS = nowS) =>
-      wrongWithSignature(key, { ...good, ...changes }, bytes, atS);
-    assert.equal(wrong({}), undefined);
-    assert.equal(wrong({ 'webhook-signature': `v1,AAAA v1a,xx ${signature}` }), undefined);
-    for (const bad of [
-      { 'webhook-id': 'msg_other' },
-      { 'webhook-id': undefined },
-      { 'webhook-timestamp': String(nowS + 1) },
-      { 'webhook-timestamp': 'now' },
-      { 'webhook-timestamp': '' },
-      { 'webhook-signature': signature.slice(3) },
-      { 'webhook-signature': `v2,${signature.slice(3)}` },
-      { 'webhook-signature': 'v1,' },
-      { 'webhook-signature': undefined },
-    ]) {
-      assert.ok(wrong(bad), JSON.stringify(bad));
+for (const [kind, secret] of [
+  ['a whsec_ secret of 24 bytes', `whsec_${randomBytes(24).toString('base64')}`],
+  ['a whsec_ secret of 64 bytes', `whsec_${randomBytes(64).toString('base64')}`],
+  ['a raw secret', 'a raw secret of plain characters ~ !"#'],
+] as const) {
+  test(`with ${kind} is what Standard Webhooks makes and takes`, t => {
+    const key = signingKeyOf(secret);
+    const official = verifierOf(secret);
+    for (const body of BODIES) {
+      const bytes = Buffer.from(body);
+      const headers = { ...signMessage(key, { id: ID, timestampS: nowS, body: bytes }) };
+      t.notThrows(() => official.verify(body, headers, { jsonParse: false }));
+      t.throws(() => official.verify(`${body} `, headers, { jsonParse: false }));
+      const theirs = official.sign(ID, new Date(nowS * 1000), body);
+      t.is(headers['webhook-signature'], theirs);
+      t.is(wrongWithSignature(key, headers, bytes, nowS), undefined);
     }
-    assert.ok(wrong({}, Buffer.from('{"a":2}')));
-    assert.ok(wrongWithSignature(randomBytes(32), good, body, nowS));
-    assert.equal(wrong({}, body, nowS + 299), undefined);
-    for (const offS of [301, -301]) assert.match(wrong({}, body, nowS + offS)!, /off/);
   });
+}
 
-  it('of the documented vector is the documented one', () => {
-    const page = readFileSync(new URL('../../../../docs/rest.md', import.meta.url), 'utf8');
-    const cell = (name: string) => {
-      const [, value] = new RegExp(`^\\| ${name} \\| \`(.*)\` \\|$`, 'm').exec(page) ?? [];
-      assert.ok(value !== undefined, `${name} is documented`);
-      return value;
-    };
-    const message = {
-      id: cell('webhook-id'),
-      timestampS: Number(cell('webhook-timestamp')),
-      body: Buffer.from(cell('body')),
-    };
-    const signed = (secret: string) => signMessage(signingKeyOf(secret), message);
-    assert.equal(signed(cell('secret'))['webhook-signature'], cell('webhook-signature'));
-    const [, raw, signature] =
-      /^\| the same with the secret `(.*)` \| `(.*)` \|$/m.exec(page) ?? [];
-    assert.ok(raw !== undefined);
-    assert.equal(signed(raw)['webhook-signature'], signature);
-  });
+test('is not believed when anything of it is another', t => {
+  const key = randomBytes(32);
+  const body = Buffer.from('{"a":1}');
+  const good = { ...signMessage(key, { id: ID, timestampS: nowS, body }) };
+  const signature = good['webhook-signature'];
+  const wrong = (changes: Record<string, string | undefined>, bytes = body, atS = nowS) =>
+    wrongWithSignature(key, { ...good, ...changes }, bytes, atS);
+  t.is(wrong({}), undefined);
+  t.is(wrong({ 'webhook-signature': `v1,AAAA v1a,xx ${signature}` }), undefined);
+  for (const bad of [
+    { 'webhook-id': 'msg_other' },
+    { 'webhook-id': undefined },
+    { 'webhook-timestamp': String(nowS + 1) },
+    { 'webhook-timestamp': 'now' },
+    { 'webhook-timestamp': '' },
+    { 'webhook-signature': signature.slice(3) },
+    { 'webhook-signature': `v2,${signature.slice(3)}` },
+    { 'webhook-signature': 'v1,' },
+    { 'webhook-signature': undefined },
+  ]) {
+    t.truthy(wrong(bad), JSON.stringify(bad));
+  }
+  t.truthy(wrong({}, Buffer.from('{"a":2}')));
+  t.truthy(wrongWithSignature(randomBytes(32), good, body, nowS));
+  t.is(wrong({}, body, nowS + 299), undefined);
+  for (const offS of [301, -301]) t.regex(wrong({}, body, nowS + offS)!, /off/);
+});
+
+test('of the documented vector is the documented one', t => {
+  const page = readFileSync(new URL('../../../../docs/rest.md', import.meta.url), 'utf8');
+  const cell = (name: string) => {
+    const [, value] = new RegExp(`^\\| ${name} \\| \`(.*)\` \\|$`, 'm').exec(page) ?? [];
+    assert.ok(value !== undefined, `${name} is documented`);
+    return value;
+  };
+  const message = {
+    id: cell('webhook-id'),
+    timestampS: Number(cell('webhook-timestamp')),
+    body: Buffer.from(cell('body')),
+  };
+  const signed = (secret: string) => signMessage(signingKeyOf(secret), message);
+  t.is(signed(cell('secret'))['webhook-signature'], cell('webhook-signature'));
+  const [, raw, signature] = /^\| the same with the secret `(.*)` \| `(.*)` \|$/m.exec(page) ?? [];
+  assert.ok(raw !== undefined);
+  t.is<string | undefined, string | undefined>(signed(raw)['webhook-signature'], signature);
 });

@@ -1,7 +1,7 @@
 /** The throttle of sign-in over replicas, and that nobody learns who is known. */
 import assert from 'node:assert/strict';
-import { before, beforeEach, describe, it } from 'node:test';
-import { describeOnDatabases, useTestDatabase } from '../../../../test/support/database.ts';
+import ava from 'ava';
+import { onDatabases, useTestDatabase } from '../../../../test/support/database.ts';
 import { FAILURES_MAX, THROTTLE_WINDOW_MS } from '../../../src/domain/account/sign-in-throttle.ts';
 import { Passwords } from '../../../src/identity/passwords.ts';
 import { SignIn } from '../../../src/services/people/sign-in.ts';
@@ -10,28 +10,31 @@ import type { Database } from '../../../src/store/database/connect.ts';
 import { storesOn } from '../../store/fixtures.ts';
 import { linkUse, newLink, OPERATOR } from '../../store/people.ts';
 
+const test = ava.serial;
+
 const BROWSERS = new KnownBrowsers(Buffer.alloc(32, 3));
 const MAIL = 'owner@example.org';
 const OWNER = { userId: 'owner', passwordHash: 'a hash' };
 const PERSON = { language: null, hasMailKey: true, isProven: true };
 
-describeOnDatabases('the throttle of sign-in', dialect => {
-  const databases = useTestDatabase(dialect);
+onDatabases(test, 'the throttle of sign-in', (test, dialect) => {
+  const databases = useTestDatabase(test, dialect);
   const replicas: SignInThrottle[] = [];
   let throttle: SignInThrottle;
   let database: Database;
-  before(async () => {
+  test.before(async () => {
     for (let count = 0; count < 2; count += 1) {
       database = await databases.open();
       throttle = new SignInThrottle(storesOn(database).signInThrottles, BROWSERS);
       replicas.push(throttle);
     }
   });
-  beforeEach(async () => {
+  const prepare = async () => {
     await database.kysely.deleteFrom('sign_in_throttles').execute();
-  });
+  };
 
-  it('counts the attempts of all replicas, however many come at once', async () => {
+  test('counts the attempts of all replicas, however many come at once', async t => {
+    await prepare();
     const attempts = Array.from({ length: 4 * FAILURES_MAX.mail }, (_, index) =>
       replicas[index % 2]!.take({
         mail: MAIL,
@@ -41,11 +44,12 @@ describeOnDatabases('the throttle of sign-in', dialect => {
       }),
     );
     const waits = await Promise.all(attempts);
-    assert.equal(waits.filter(wait => wait === 0).length, FAILURES_MAX.mail);
-    assert.ok(waits.every(wait => wait <= THROTTLE_WINDOW_MS));
+    t.is(waits.filter(wait => wait === 0).length, FAILURES_MAX.mail);
+    t.true(waits.every(wait => wait <= THROTTLE_WINDOW_MS));
   });
 
-  it('counts an address for whatever mails it tries, and the network of an IPv6 one', async () => {
+  test('counts an address for whatever mails it tries, and the network of an IPv6 one', async t => {
+    await prepare();
     const take = (index: number, network = '2001:db8:1:2') =>
       throttle.take({
         mail: `nobody-${index}@example.org`,
@@ -54,34 +58,36 @@ describeOnDatabases('the throttle of sign-in', dialect => {
         person: undefined,
       });
     for (let index = 1; index <= FAILURES_MAX.address; index += 1) {
-      assert.equal(await take(index), 0);
+      t.is(await take(index), 0);
     }
-    assert.ok((await take(99)) > 0);
-    assert.equal(await take(99, '2001:db8:1:3'), 0);
+    t.true((await take(99)) > 0);
+    t.is(await take(99, '2001:db8:1:3'), 0);
   });
 
-  it('counts a known browser by itself, and gives back what succeeded', async () => {
+  test('counts a known browser by itself, and gives back what succeeded', async t => {
+    await prepare();
     const stranger = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: OWNER };
     for (let count = 0; count < FAILURES_MAX.mail; count += 1) await throttle.take(stranger);
-    assert.ok((await throttle.take(stranger)) > 0);
+    t.true((await throttle.take(stranger)) > 0);
     const known = { ...stranger, browser: BROWSERS.create(OWNER) };
     for (let count = 0; count < FAILURES_MAX.browser - 1; count += 1) {
-      assert.equal(await throttle.take(known), 0);
+      t.is(await throttle.take(known), 0);
     }
-    assert.equal(await throttle.take(known), 0);
-    assert.ok((await throttle.take(known)) > 0);
+    t.is(await throttle.take(known), 0);
+    t.true((await throttle.take(known)) > 0);
     await throttle.giveBack(known);
-    assert.equal(await throttle.take(known), 0);
+    t.is(await throttle.take(known), 0);
     // A cookie of another person's sign-in is none.
     const other = { ...OWNER, userId: 'another' };
     const theirs = { ...stranger, browser: BROWSERS.create(other) };
-    assert.ok((await throttle.take(theirs)) > 0);
+    t.true((await throttle.take(theirs)) > 0);
     // Nor is one of the password before.
     const before = { ...stranger, browser: BROWSERS.create({ ...OWNER, passwordHash: 'old' }) };
-    assert.ok((await throttle.take(before)) > 0);
+    t.true((await throttle.take(before)) > 0);
   });
 
-  it('counts all known browsers of a person together', async () => {
+  test('counts all known browsers of a person together', async t => {
+    await prepare();
     const attempt = () => {
       const browser = BROWSERS.create(OWNER);
       return { mail: MAIL, address: '192.0.2.1', browser, person: OWNER };
@@ -91,82 +97,82 @@ describeOnDatabases('the throttle of sign-in', dialect => {
         replicas[index % 2]!.take(attempt()),
       ),
     );
-    assert.equal(waits.filter(wait => wait === 0).length, FAILURES_MAX.browsers);
+    t.is(waits.filter(wait => wait === 0).length, FAILURES_MAX.browsers);
     // With another password they are counted anew.
     const next = { ...OWNER, passwordHash: 'the next' };
     const own = { ...attempt(), browser: BROWSERS.create(next), person: next };
-    assert.equal(await throttle.take(own), 0);
+    t.is(await throttle.take(own), 0);
   });
 
-  it('counts those that succeed, too, once there are very many of one mail', async () => {
+  test('counts those that succeed, too, once there are very many of one mail', async t => {
+    await prepare();
     const attempt = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: undefined };
     let taken = 0;
     while (taken < 2 * FAILURES_MAX.success && (await throttle.take(attempt)) === 0) {
       taken += 1;
       await throttle.giveBack(attempt);
     }
-    assert.equal(taken, FAILURES_MAX.success + FAILURES_MAX.mail);
+    t.is(taken, FAILURES_MAX.success + FAILURES_MAX.mail);
     // Another's are their own.
-    assert.equal(await throttle.take({ ...attempt, mail: 'another@example.org' }), 0);
+    t.is(await throttle.take({ ...attempt, mail: 'another@example.org' }), 0);
   });
 
-  it('begins again when the window is over', async () => {
+  test('begins again when the window is over', async t => {
+    await prepare();
     const attempt = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: OWNER };
     for (let count = 0; count < FAILURES_MAX.mail; count += 1) await throttle.take(attempt);
-    assert.ok((await throttle.take(attempt)) > 0);
+    t.true((await throttle.take(attempt)) > 0);
     await database.kysely
       .updateTable('sign_in_throttles')
       .set(eb => ({ window_start: eb('window_start', '-', THROTTLE_WINDOW_MS) }))
       .execute();
-    assert.equal(await throttle.take(attempt), 0);
+    t.is(await throttle.take(attempt), 0);
   });
 });
 
-const databases = useTestDatabase('sqlite');
+const databases = useTestDatabase(test, 'sqlite');
 async function openStores() {
   const stores = storesOn(await databases.open());
   return { stores, throttle: new SignInThrottle(stores.signInThrottles, BROWSERS) };
 }
 
-describe('a sign-in that is refused', () => {
-  it('has done the same work, whether the person is known or not', async () => {
-    const { stores, throttle } = await openStores();
-    const account = await stores.accounts.create('shop');
-    assert.ok(account);
-    const passwords = new Passwords();
-    const link = newLink(account.id, { mail: MAIL });
-    await stores.links.create(link, OPERATOR);
-    const passwordHash = await passwords.hash('seven green bicycles', 'here');
-    await stores.links.use(linkUse(link, { passwordHash }));
-    const work: string[] = [];
-    const signIn = new SignIn({
-      people: {
-        findByMail: mail => {
-          work.push('a read');
-          return stores.people.findByMail(mail);
-        },
+test('a sign-in that is refused › has done the same work, whether the person is known or not', async t => {
+  const { stores, throttle } = await openStores();
+  const account = await stores.accounts.create('shop');
+  assert.ok(account);
+  const passwords = new Passwords();
+  const link = newLink(account.id, { mail: MAIL });
+  await stores.links.create(link, OPERATOR);
+  const passwordHash = await passwords.hash('seven green bicycles', 'here');
+  await stores.links.use(linkUse(link, { passwordHash }));
+  const work: string[] = [];
+  const signIn = new SignIn({
+    people: {
+      findByMail: mail => {
+        work.push('a read');
+        return stores.people.findByMail(mail);
       },
-      sessions: stores.sessions,
-      passwords: {
-        verify: (password, stored, from) => {
-          work.push('a hash');
-          return passwords.verify(password, stored, from);
-        },
+    },
+    sessions: stores.sessions,
+    passwords: {
+      verify: (password, stored, from) => {
+        work.push('a hash');
+        return passwords.verify(password, stored, from);
       },
-      throttle,
-      browsers: BROWSERS,
-    });
-    const browser = { address: '::1', agent: '', sessionSecret: undefined, known: undefined };
-    for (const mail of [MAIL, 'nobody@example.org', 'no mail at all']) {
-      work.length = 0;
-      const outcome = await signIn.withPassword({ mail, password: 'a wrong one' }, browser);
-      assert.deepEqual(outcome, { kind: 'refused' });
-      assert.deepEqual(work, ['a read', 'a hash'], mail);
-    }
+    },
+    throttle,
+    browsers: BROWSERS,
   });
+  const browser = { address: '::1', agent: '', sessionSecret: undefined, known: undefined };
+  for (const mail of [MAIL, 'nobody@example.org', 'no mail at all']) {
+    work.length = 0;
+    const outcome = await signIn.withPassword({ mail, password: 'a wrong one' }, browser);
+    t.deepEqual(outcome, { kind: 'refused' });
+    t.deepEqual(work, ['a read', 'a hash'], mail);
+  }
 });
 
-it('takes a turn of hashing as one who is known in a browser of theirs alone', async () => {
+test('takes a turn of hashing as one who is known in a browser of theirs alone', async t => {
   const { stores, throttle } = await openStores();
   const known: (string | undefined)[] = [];
   const signIn = new SignIn({
@@ -186,5 +192,5 @@ it('takes a turn of hashing as one who is known in a browser of theirs alone', a
   for (const cookie of [undefined, other, BROWSERS.create(OWNER)]) {
     await signIn.withPassword({ mail: MAIL, password: 'x' }, { ...browser, known: cookie });
   }
-  assert.deepEqual(known, [undefined, undefined, OWNER.userId]);
+  t.deepEqual(known, [undefined, undefined, OWNER.userId]);
 });

@@ -1,7 +1,7 @@
 /**
  * Every vector of a list against the real guard, resolver aside, in a network namespace where every
  * address there is leads to this process: a listener counts who was connected to. Started by
- * outgoing-namespace.test.ts; prints one JSON line.
+ * outgoing-vectors.test.ts; prints one JSON line.
  *
  * Argument: the list, as outgoing-vectors.json.
  */

@@ -3,12 +3,11 @@
  * connection to a forbidden address. Twice: counted at an injected dialer, and, where this machine
  * lets us make a network namespace, by listeners behind real sockets. Nothing leaves the machine.
  */
-import assert from 'node:assert/strict';
 import { execFile, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { describe, it } from 'node:test';
 import { promisify } from 'node:util';
+import test from 'ava';
 import { CallbackAddressCheck } from '../../../src/sources/callback-url.ts';
 import type { CreateConnector } from '../../../src/sources/guard/dial.ts';
 import { GuardedFetch } from '../../../src/sources/guard/guarded-fetch.ts';
@@ -57,73 +56,69 @@ function bench(resolveHost: ResolveHost, policy: Partial<typeof POLICY> & object
   };
 }
 
-describe('counted at the dialer', () => {
-  for (const group of new Set(vectors.literal.map(vector => vector.group))) {
-    it(`connects to no forbidden address: ${group}`, async () => {
-      const { dialled, ways } = bench(async () => [GOOD]);
-      for (const { url, expect } of vectors.literal.filter(vector => vector.group === group)) {
-        await assert.rejects(ways.image(url));
-        if (group !== 'port') await assert.rejects(ways.callback(url));
-        if (expect === 'deny') assert.deepEqual(dialled.splice(0), [], url);
-        else assert.deepEqual(new Set(dialled.splice(0)), new Set([GOOD]), url);
+for (const group of new Set(vectors.literal.map(vector => vector.group))) {
+  test(`counted at the dialer › connects to no forbidden address: ${group}`, async t => {
+    const { dialled, ways } = bench(async () => [GOOD]);
+    for (const { url, expect } of vectors.literal.filter(vector => vector.group === group)) {
+      await t.throwsAsync(ways.image(url));
+      if (group !== 'port') await t.throwsAsync(ways.callback(url));
+      if (expect === 'deny') t.deepEqual(dialled.splice(0), [], url);
+      else t.deepEqual(new Set(dialled.splice(0)), new Set([GOOD]), url);
+    }
+  });
+}
+
+test('counted at the dialer › connects to no forbidden address of a name, whatever its other addresses are', async t => {
+  for (const bad of vectors.dnsAnswers) {
+    for (const answers of [[bad], [GOOD, bad], [bad, GOOD]]) {
+      const { dialled, ways } = bench(async () => answers);
+      for (const way of Object.values(ways)) {
+        await t.throwsAsync(way('https://a.example.com/'), undefined, bad);
       }
-    });
+      t.deepEqual(dialled, [], bad);
+    }
   }
-
-  it('connects to no forbidden address of a name, whatever its other addresses are', async () => {
-    for (const bad of vectors.dnsAnswers) {
-      for (const answers of [[bad], [GOOD, bad], [bad, GOOD]]) {
-        const { dialled, ways } = bench(async () => answers);
-        for (const way of Object.values(ways)) {
-          await assert.rejects(way('https://a.example.com/'), bad);
-        }
-        assert.deepEqual(dialled, [], bad);
-      }
-    }
-  });
-
-  it('reaches the public ones', async () => {
-    for (const address of vectors.positiveControls) {
-      const { dialled, ways } = bench(async () => [address]);
-      const literal = address.includes(':') ? `https://[${address}]/` : `https://${address}/`;
-      for (const url of ['https://a.example.com/', literal]) {
-        await assert.rejects(ways.image(url));
-        await assert.rejects(ways.callback(url));
-        await ways.submission(url);
-      }
-      assert.deepEqual(dialled, Array(4).fill(address));
-    }
-  });
 });
 
-describe('the operator’s networks', () => {
-  const allowedNetworks = ['10.1.0.0/16', 'fd00:1::/32', '198.0.0.77/32'];
-  const reaches = async (address: string, networks = allowedNetworks) => {
-    const { dialled, ways } = bench(async () => [address], { allowedNetworks: networks } as object);
-    await ways.image('http://hooks.internal/').catch(() => undefined);
-    await ways.callback('http://db/').catch(() => undefined);
-    return dialled.length;
-  };
-
-  it('are open, and nothing beside them', async () => {
-    for (const inside of ['10.1.0.1', '10.1.255.255', 'fd00:1::9', '::ffff:10.1.2.3', GOOD]) {
-      assert.equal(await reaches(inside), 2, inside);
+test('counted at the dialer › reaches the public ones', async t => {
+  for (const address of vectors.positiveControls) {
+    const { dialled, ways } = bench(async () => [address]);
+    const literal = address.includes(':') ? `https://[${address}]/` : `https://${address}/`;
+    for (const url of ['https://a.example.com/', literal]) {
+      await t.throwsAsync(ways.image(url));
+      await t.throwsAsync(ways.callback(url));
+      await ways.submission(url);
     }
-    for (const outside of ['10.2.0.1', '10.0.255.255', 'fd00:2::9', '127.0.0.1', '::1', 'x', '']) {
-      assert.equal(await reaches(outside), 0, outside);
-    }
-  });
+    t.deepEqual(dialled, Array(4).fill(address));
+  }
+});
 
-  it('may hold this machine, which is closed otherwise, however public', async () => {
-    assert.equal(await reaches('198.0.0.77'), 2);
-    assert.equal(await reaches('198.0.0.77', ['10.1.0.0/16']), 0);
-  });
+const allowedNetworks = ['10.1.0.0/16', 'fd00:1::/32', '198.0.0.77/32'];
+const reaches = async (address: string, networks = allowedNetworks) => {
+  const { dialled, ways } = bench(async () => [address], { allowedNetworks: networks } as object);
+  await ways.image('http://hooks.internal/').catch(() => undefined);
+  await ways.callback('http://db/').catch(() => undefined);
+  return dialled.length;
+};
 
-  it('open no port that images may not name', async () => {
-    const { dialled, ways } = bench(async () => ['10.1.0.1'], { allowedNetworks } as object);
-    await assert.rejects(ways.image('http://10.1.0.1:6379/'));
-    assert.deepEqual(dialled, []);
-  });
+test('the operator’s networks › are open, and nothing beside them', async t => {
+  for (const inside of ['10.1.0.1', '10.1.255.255', 'fd00:1::9', '::ffff:10.1.2.3', GOOD]) {
+    t.is(await reaches(inside), 2, inside);
+  }
+  for (const outside of ['10.2.0.1', '10.0.255.255', 'fd00:2::9', '127.0.0.1', '::1', 'x', '']) {
+    t.is(await reaches(outside), 0, outside);
+  }
+});
+
+test('the operator’s networks › may hold this machine, which is closed otherwise, however public', async t => {
+  t.is(await reaches('198.0.0.77'), 2);
+  t.is(await reaches('198.0.0.77', ['10.1.0.0/16']), 0);
+});
+
+test('the operator’s networks › open no port that images may not name', async t => {
+  const { dialled, ways } = bench(async () => ['10.1.0.1'], { allowedNetworks } as object);
+  await t.throwsAsync(ways.image('http://10.1.0.1:6379/'));
+  t.deepEqual(dialled, []);
 });
 
 /** Every address is this machine's in there, so every connection is counted. */
@@ -150,18 +145,19 @@ if (namespace === undefined) {
   console.error('NO NETWORK NAMESPACE here (unshare, ip): counted at an injected dialer alone');
 }
 
-describe('in a network namespace', { skip: namespace === undefined && 'none can be made' }, () => {
-  it('no listener at a forbidden address is connected to, and controls are', async () => {
+test.skipIf(namespace === undefined)(
+  'in a network namespace › no listener at a forbidden address is connected to, and controls are',
+  async t => {
     const [command, ...args] = namespace!;
     const program = `${SET_UP} && exec "$0" "$@"`;
     const probe = [process.execPath, PROBE, VECTORS];
     const { stdout } = await promisify(execFile)(command, [...args, 'sh', '-c', program, ...probe]);
     const report = JSON.parse(stdout) as ProbeReport;
-    assert.deepEqual([report.forbidden, report.passed], [[], []]);
-    assert.ok(report.tried > 1000, String(report.tried));
+    t.deepEqual([report.forbidden, report.passed], [[], []]);
+    t.true(report.tried > 1000, String(report.tried));
     for (const address of vectors.positiveControls) {
-      assert.deepEqual(report.controls[address], { image: 2, callback: 2 }, address);
+      t.deepEqual(report.controls[address], { image: 2, callback: 2 }, address);
     }
-    assert.equal(report.countedUnguarded, 5, 'the counting works');
-  });
-});
+    t.is(report.countedUnguarded, 5, 'the counting works');
+  },
+);

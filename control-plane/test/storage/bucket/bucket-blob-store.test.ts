@@ -1,24 +1,21 @@
-import { beforeEach, describe } from 'node:test';
-import {
-  missingStore,
-  OBJECT_STORES,
-  useObjectStore,
-} from '../../../../test/support/object-storage/object-store.ts';
+import ava from 'ava';
 import type { BlobStore } from '../../../src/storage/blob-store.ts';
 import { openStorage } from '../../../src/storage/open-storage.ts';
-import { describeBlobStore } from '../blob-store.contract.ts';
+import { onObjectStores } from '../../support/object-stores.ts';
+import { testBlobStore } from '../blob-store.contract.ts';
 
-for (const kind of OBJECT_STORES) {
-  describe(`blobs in a bucket of ${kind}`, { skip: missingStore(kind) }, () => {
-    const server = useObjectStore(kind);
+onObjectStores(
+  ava.serial,
+  kind => `blobs in a bucket of ${kind}`,
+  (test, server) => {
     let store: BlobStore;
     let prefixes = 0;
 
-    beforeEach(async () => {
+    test.beforeEach(async () => {
       prefixes += 1;
       store = await openStorage(server.url({ prefix: `of/test-${prefixes}` }));
     });
 
-    describeBlobStore(() => store);
-  });
-}
+    testBlobStore(test, () => store);
+  },
+);

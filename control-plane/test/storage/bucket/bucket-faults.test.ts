@@ -1,17 +1,14 @@
 /** A store, or the way to it, that fails: what is stored is whole, or is not there. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { afterEach, before, beforeEach, describe, it } from 'node:test';
+import ava from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { FaultProxy } from '../../../../test/support/object-storage/fault-proxy.ts';
-import {
-  missingStore,
-  OBJECT_STORES,
-  useObjectStore,
-} from '../../../../test/support/object-storage/object-store.ts';
+import { rejectsWith } from '../../../../test/support/throws.ts';
 import type { BlobStore } from '../../../src/storage/blob-store.ts';
 import type { BucketBounds } from '../../../src/storage/bucket/bucket-bounds.ts';
 import { openStorage } from '../../../src/storage/open-storage.ts';
+import { onObjectStores } from '../../support/object-stores.ts';
 import { get, list, put } from '../blob-store.contract.ts';
 
 const MIB = 1024 * 1024;
@@ -39,11 +36,12 @@ function isUnavailable(code: RegExp): (error: unknown) => boolean {
   };
 }
 
-for (const kind of OBJECT_STORES) {
-  describe(`a bucket of ${kind} that fails`, { skip: missingStore(kind) }, () => {
+onObjectStores(
+  ava.serial,
+  kind => `a bucket of ${kind} that fails`,
+  (test, server, kind) => {
     // Silence has to be waited for: those tests are for make test-storage.
     const isQuick = kind === 'stand-in';
-    const server = useObjectStore(kind);
     let proxy: FaultProxy;
     let store: BlobStore;
     let prefixes = 0;
@@ -54,13 +52,14 @@ for (const kind of OBJECT_STORES) {
       return openStorage(url, { bounds: { ...BOUNDS, ...bounds } });
     };
 
-    before(async () => {
+    test.before(async () => {
       proxy = await FaultProxy.start(server.endpoint);
     });
-    beforeEach(async () => {
+    test.beforeEach(async () => {
+      proxy.liftAll();
       store = await open();
     });
-    afterEach(() => proxy.liftAll());
+    test.after.always(() => proxy.close());
 
     const passing = [
       { name: '500', fault: { kind: 'answer', status: 500, code: 'InternalError' } },
@@ -73,17 +72,17 @@ for (const kind of OBJECT_STORES) {
     ] as const;
     for (const { name, fault } of passing) {
       const isLong = fault.kind === 'hang';
-      it(`stores a blob whole after ${name}`, { skip: isQuick && isLong }, async () => {
+      test.skipIf(isQuick && isLong)(`stores a blob whole after ${name}`, async t => {
         const bytes = randomBytes(3 * MIB);
         const injected = proxy.inject(fault, { ...PUT, times: 1 });
         await put(store, NAME, bytes);
-        assert.equal(injected.met, 1);
-        assert.ok((await get(store, NAME)).equals(bytes));
-        assert.deepEqual(await list(store, -3_600_000), [NAME]);
+        t.is(injected.met, 1);
+        t.true((await get(store, NAME)).equals(bytes));
+        t.deepEqual(await list(store, -3_600_000), [NAME]);
       });
 
       const each = `stores a large blob whole after ${name} at each of its steps`;
-      it(each, { skip: isQuick && fault.kind !== 'lose-answer' }, async () => {
+      test.skipIf(isQuick && fault.kind !== 'lose-answer')(each, async t => {
         const bytes = randomBytes(18 * MIB);
         const steps = [
           /[?&]uploads/,
@@ -94,8 +93,8 @@ for (const kind of OBJECT_STORES) {
         const small = fault.kind === 'reset-request' ? { ...fault, afterBytes: 0 } : fault;
         const injected = steps.map(url => proxy.inject(small, { url, times: 1 }));
         await put(store, NAME, bytes);
-        assert.ok(injected.every(({ met }) => met === 1));
-        assert.ok((await get(store, NAME)).equals(bytes));
+        t.true(injected.every(({ met }) => met === 1));
+        t.true((await get(store, NAME)).equals(bytes));
       });
     }
 
@@ -118,20 +117,20 @@ for (const kind of OBJECT_STORES) {
       { name: 'nobody who listens', fault: { kind: 'refuse' }, code: /ECONNRESET|EPIPE/ },
     ] as const;
     for (const { name, fault, code } of lasting) {
-      it(`is SERVICE_UNAVAILABLE after ${name} for good, and leaves nothing`, async () => {
+      test(`is SERVICE_UNAVAILABLE after ${name} for good, and leaves nothing`, async t => {
         await put(store, 'inputs/before', 'x');
         const injected = proxy.inject(fault);
         const writer = await store.createWriter(NAME);
         await writer.write(randomBytes(9 * MIB));
-        await assert.rejects(writer.commit(), isUnavailable(code));
+        await rejectsWith(t, writer.commit(), isUnavailable(code));
         await writer.abort();
-        await assert.rejects(store.openRead('inputs/before'), isUnavailable(code));
-        await assert.rejects(store.stat('inputs/before'), isUnavailable(code));
-        await assert.rejects(store.remove('inputs/before'), isUnavailable(code));
-        await assert.rejects(list(store, 0), isUnavailable(code));
-        assert.ok(injected.met >= 5);
+        await rejectsWith(t, store.openRead('inputs/before'), isUnavailable(code));
+        await rejectsWith(t, store.stat('inputs/before'), isUnavailable(code));
+        await rejectsWith(t, store.remove('inputs/before'), isUnavailable(code));
+        await rejectsWith(t, list(store, 0), isUnavailable(code));
+        t.true(injected.met >= 5);
         proxy.liftAll();
-        assert.deepEqual(await list(store, -3_600_000), ['inputs/before']);
+        t.deepEqual(await list(store, -3_600_000), ['inputs/before']);
       });
     }
 
@@ -141,38 +140,38 @@ for (const kind of OBJECT_STORES) {
     ] as const;
     for (const { name, fault } of broken) {
       const skip = isQuick && fault.kind === 'hang';
-      it(`reads a blob, and a range of it, on after ${name}`, { skip }, async () => {
+      test.skipIf(skip)(`reads a blob, and a range of it, on after ${name}`, async t => {
         const bytes = randomBytes(3 * MIB);
         await put(store, NAME, bytes);
         const injected = proxy.inject(fault, { ...GET, times: 2 });
-        assert.ok((await get(store, NAME)).equals(bytes));
-        assert.equal(injected.met, 2);
+        t.true((await get(store, NAME)).equals(bytes));
+        t.is(injected.met, 2);
         proxy.liftAll();
         proxy.inject(fault, { ...GET, times: 1 });
         const range = { start: 100, end: 2 * MIB };
-        assert.ok((await get(store, NAME, range)).equals(bytes.subarray(100, 2 * MIB + 1)));
+        t.true((await get(store, NAME, range)).equals(bytes.subarray(100, 2 * MIB + 1)));
       });
 
-      it(`ends in an error where it is ${name} again and again`, { skip }, async () => {
+      test.skipIf(skip)(`ends in an error where it is ${name} again and again`, async t => {
         await put(store, NAME, randomBytes(9 * MIB));
         const injected = proxy.inject(fault, GET);
-        await assert.rejects(get(store, NAME), isUnavailable(/./));
-        assert.equal(injected.met, 4);
+        await rejectsWith(t, get(store, NAME), isUnavailable(/./));
+        t.is(injected.met, 4);
       });
     }
 
-    it('never ends with other bytes than were written', async () => {
+    test('never ends with other bytes than were written', async t => {
       await put(store, NAME, randomBytes(300_000));
       proxy.inject({ kind: 'corrupt-answer' }, GET);
       let received = 0;
       const reading = async () => {
         for await (const piece of await store.openRead(NAME)) received += piece.length;
       };
-      await assert.rejects(reading(), isUnavailable(/SHA-256/));
-      assert.ok(received < 300_000, 'a reader that counts bytes is not told that it has all');
+      await rejectsWith(t, reading(), isUnavailable(/SHA-256/));
+      t.true(received < 300_000, 'a reader that counts bytes is not told that it has all');
     });
 
-    it('does not go on with another blob of the same name', async () => {
+    test('does not go on with another blob of the same name', async t => {
       await put(store, NAME, randomBytes(3 * MIB));
       proxy.inject({ kind: 'hang', afterBytes: MIB }, { ...GET, times: 1 });
       const stream = await store.openRead(NAME);
@@ -183,10 +182,10 @@ for (const kind of OBJECT_STORES) {
       const rest = async () => {
         while (!(await iterator.next()).done);
       };
-      await assert.rejects(rest(), isUnavailable(/./));
+      await rejectsWith(t, rest(), isUnavailable(/./));
     });
 
-    it('waits for a reader that is slow', async () => {
+    test('waits for a reader that is slow', async t => {
       const bytes = randomBytes(3 * MIB);
       await put(store, NAME, bytes);
       const patient = await open({ silenceMsMax: 200 });
@@ -197,18 +196,18 @@ for (const kind of OBJECT_STORES) {
         parts.push(piece);
         if (parts.length === 1) await new Promise(resolve => setTimeout(resolve, 1000));
       }
-      assert.ok(Buffer.concat(parts).equals(bytes));
-      assert.equal(proxy.seen.length - before, 1, 'one connection was enough');
+      t.true(Buffer.concat(parts).equals(bytes));
+      t.is(proxy.seen.length - before, 1, 'one connection was enough');
     });
 
-    it('meets its own blob, and no other', async () => {
+    test('meets its own blob, and no other', async t => {
       await put(store, NAME, 'first');
       await put(store, NAME, 'first');
-      await assert.rejects(put(store, NAME, 'other'), isUnavailable(/PreconditionFailed/));
-      assert.equal(String(await get(store, NAME)), 'first');
+      await rejectsWith(t, put(store, NAME, 'other'), isUnavailable(/PreconditionFailed/));
+      t.is(String(await get(store, NAME)), 'first');
     });
 
-    it('says that it cannot be written, and that it can again', async () => {
+    test('says that it cannot be written, and that it can again', async t => {
       const watched = await open({ proofMs: 0, probeMsMax: 1000 });
       for (const fault of [
         { kind: 'answer', status: 503, code: 'SlowDown' },
@@ -216,10 +215,10 @@ for (const kind of OBJECT_STORES) {
         { kind: 'refuse' },
       ] as const) {
         proxy.inject(fault);
-        await assert.rejects(watched.check(), isUnavailable(/SlowDown|AbortError|ECONNRESET/));
+        await rejectsWith(t, watched.check(), isUnavailable(/SlowDown|AbortError|ECONNRESET/));
         proxy.liftAll();
-        await watched.check();
+        await t.notThrowsAsync(watched.check());
       }
     });
-  });
-}
+  },
+);

@@ -1,22 +1,24 @@
 /** Caps that replicas count together, ends of keys and secrets, last uses, and the service's own keys. */
 import assert from 'node:assert/strict';
-import { it } from 'node:test';
+import ava from 'ava';
 import { createApiKeyToken, hashSecret } from '../../../src/store/accounts/api-key-token.ts';
 import type { Schema } from '../../../src/store/database/schema.ts';
 import {
   assertBalanced,
-  describeStores,
   fundedAccount,
   IMAGE_FAULT,
   LIMITS,
   newJob,
+  onStores,
   resultOf,
   running,
 } from '../fixtures.ts';
 
+const test = ava.serial;
+
 const DAY_MS = 86_400_000;
 
-describeStores('policies of keys', ({ database, stores, replica }) => {
+onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
   /** Another replica. */
   const others = replica();
 
@@ -34,32 +36,32 @@ describeStores('policies of keys', ({ database, stores, replica }) => {
     await update.where('id', '=', id).execute();
   }
 
-  it('a cap is kept to the credit by submissions that race at two replicas', async () => {
+  test('a cap is kept to the credit by submissions that race at two replicas', async t => {
     const { account, job, used } = await capped(7);
     const outcomes = await Promise.all(
       Array.from({ length: 30 }, (_, n) => [stores, others][n % 2]!.jobs.submit(job(), LIMITS)),
     );
     const kinds = outcomes.map(({ kind }) => kind);
-    assert.equal(kinds.filter(kind => kind === 'created').length, 7);
-    assert.equal(kinds.filter(kind => kind === 'key-cap-reached').length, 23);
-    assert.equal(await used(), 7);
+    t.is(kinds.filter(kind => kind === 'created').length, 7);
+    t.is(kinds.filter(kind => kind === 'key-cap-reached').length, 23);
+    t.is(await used(), 7);
     const balances = await stores.ledger.balances(account);
-    assert.deepEqual(balances, { available: 93, reserved: 7 }, 'a refusal reserves nothing');
+    t.deepEqual(balances, { available: 93, reserved: 7 }, 'a refusal reserves nothing');
     await assertBalanced(stores, account);
   });
 
-  it('what is released goes back to the cap, what is charged does not', async () => {
+  test('what is released goes back to the cap, what is charged does not', async t => {
     const { job, used } = await capped(2);
     const [failing, succeeding] = [await running(stores, job()), await running(stores, job())];
-    assert.equal((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
+    t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
     await others.jobs.fail(failing.claim, IMAGE_FAULT);
     await stores.jobs.succeed(succeeding.claim, resultOf(succeeding.claim), DAY_MS, {});
-    assert.equal(await used(), 1);
-    assert.equal((await stores.jobs.submit(job(), LIMITS)).kind, 'created');
-    assert.equal((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
+    t.is(await used(), 1);
+    t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'created');
+    t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
   });
 
-  it('what a job of another period counted for is not given back to this one', async () => {
+  test('what a job of another period counted for is not given back to this one', async t => {
     const { key, job, used } = await capped(2);
     const { claim } = await running(stores, job());
     const row = await database.kysely
@@ -74,51 +76,51 @@ describeStores('policies of keys', ({ database, stores, replica }) => {
       .where('api_key_id', '=', key.id)
       .execute();
     await stores.jobs.fail(claim, IMAGE_FAULT);
-    assert.equal(await used(), 1);
+    t.is(await used(), 1);
     // Of yesterday itself nothing is left today.
     await set(key.id, { cap_window_start: yesterday, cap_used: 2 });
-    assert.equal(await used(), 0);
-    assert.equal((await stores.jobs.submit(job(), LIMITS)).kind, 'created');
-    assert.equal(await used(), 1);
+    t.is(await used(), 0);
+    t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'created');
+    t.is(await used(), 1);
   });
 
-  it('a twin of the request that took the last credit of a cap joins its job', async () => {
+  test('a twin of the request that took the last credit of a cap joins its job', async t => {
     const { job } = await capped(1);
     const first = job();
-    assert.equal((await stores.jobs.submit(first, LIMITS)).kind, 'created');
+    t.is((await stores.jobs.submit(first, LIMITS)).kind, 'created');
     const twin = { ...job(), idempotencyKeyHash: first.idempotencyKeyHash };
     const outcome = await others.jobs.submit(twin, LIMITS);
-    assert.equal(outcome.kind, 'exists');
+    t.is(outcome.kind, 'exists');
   });
 
-  it('a cap that was removed counts nothing', async () => {
+  test('a cap that was removed counts nothing', async t => {
     const { key, job } = await capped(1);
     await set(key.id, { cap_credits: null, cap_period: null });
     for (let n = 0; n < 3; n += 1) {
-      assert.equal((await stores.jobs.submit(job(), LIMITS)).kind, 'created');
+      t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'created');
     }
-    assert.equal((await stores.apiKeys.find(key.id))?.capUse, null);
+    t.is((await stores.apiKeys.find(key.id))?.capUse, null);
   });
 
-  it('a key is refused from its expiry on, and told when that was', async () => {
+  test('a key is refused from its expiry on, and told when that was', async t => {
     const account = await fundedAccount(stores, 0);
     const { key, token } = await stores.apiKeys.create(account, 'short', { expiresInMs: DAY_MS });
-    assert.equal(key.expiresAtMs, key.createdAtMs + DAY_MS);
-    assert.equal(key.state, 'active');
-    assert.deepEqual(await stores.apiKeys.authenticate(token), {
+    t.is(key.expiresAtMs, key.createdAtMs + DAY_MS);
+    t.is(key.state, 'active');
+    t.deepEqual(await stores.apiKeys.authenticate(token), {
       apiKeyId: key.id,
       accountId: account,
     });
     const past = { expires_at: key.createdAtMs };
     await set(key.id, past);
     const expired = { kind: 'expired', atMs: key.createdAtMs };
-    assert.deepEqual(await others.apiKeys.authenticate(token), expired);
-    assert.equal((await others.apiKeys.find(key.id))?.state, 'expired');
+    t.deepEqual(await others.apiKeys.authenticate(token), expired);
+    t.is((await others.apiKeys.find(key.id))?.state, 'expired');
     const wrong = createApiKeyToken(key.id).text;
-    assert.equal(await others.apiKeys.authenticate(wrong), 'unknown', 'only to who has it');
+    t.is(await others.apiKeys.authenticate(wrong), 'unknown', 'only to who has it');
   });
 
-  it('two secrets go on while a key is rotated, each to its end, and no memory outlives one', async () => {
+  test('two secrets go on while a key is rotated, each to its end, and no memory outlives one', async t => {
     const account = await fundedAccount(stores, 0);
     const { key, token } = await stores.apiKeys.create(account, 'rotated');
     assert.ok(typeof (await stores.apiKeys.authenticate(token)) === 'object');
@@ -131,22 +133,22 @@ describeStores('policies of keys', ({ database, stores, replica }) => {
     });
     const owner = { apiKeyId: key.id, accountId: account };
     // The first replica remembers the old secret alone, and asks about the new one.
-    assert.deepEqual(await stores.apiKeys.authenticate(next.text), owner);
-    assert.deepEqual(await others.apiKeys.authenticate(next.text), owner);
+    t.deepEqual(await stores.apiKeys.authenticate(next.text), owner);
+    t.deepEqual(await others.apiKeys.authenticate(next.text), owner);
     const byPrevious = { ...owner, byPreviousSecret: true };
-    assert.deepEqual(await others.apiKeys.authenticate(token), byPrevious);
+    t.deepEqual(await others.apiKeys.authenticate(token), byPrevious);
     const ended = { kind: 'replaced', atMs: now + 300 };
     while ((await stores.rateQuotas.nowMs()) <= now + 300) {
       await new Promise(resolve => setTimeout(resolve, 20));
     }
-    assert.deepEqual(await others.apiKeys.authenticate(token), ended);
-    assert.deepEqual(await others.apiKeys.authenticate(next.text), owner);
+    t.deepEqual(await others.apiKeys.authenticate(token), ended);
+    t.deepEqual(await others.apiKeys.authenticate(next.text), owner);
     await stores.apiKeys.revoke(key.id);
-    assert.equal(await stores.apiKeys.authenticate(token), 'unknown');
-    assert.equal(await stores.apiKeys.authenticate(next.text), 'unknown');
+    t.is(await stores.apiKeys.authenticate(token), 'unknown');
+    t.is(await stores.apiKeys.authenticate(next.text), 'unknown');
   });
 
-  it('a policy comes with the owner, as it is stored', async () => {
+  test('a policy comes with the owner, as it is stored', async t => {
     const account = await fundedAccount(stores, 0);
     const policy = {
       cap: { credits: 5, period: 'month' },
@@ -155,15 +157,15 @@ describeStores('policies of keys', ({ database, stores, replica }) => {
       networks: ['10.0.0.0/8', '2001:db8::/32'],
     } as const;
     const { key, token } = await stores.apiKeys.create(account, 'all', { policy });
-    assert.deepEqual(key.policy, policy);
+    t.deepEqual(key.policy, policy);
     const owner = await others.apiKeys.authenticate(token);
-    assert.deepEqual(owner, { apiKeyId: key.id, accountId: account, policy });
+    t.deepEqual(owner, { apiKeyId: key.id, accountId: account, policy });
     // Of a version that knows more.
     await set(key.id, { scopes: 'read,manage' });
-    assert.deepEqual((await others.apiKeys.find(key.id))?.policy.scopes, ['read']);
+    t.deepEqual((await others.apiKeys.find(key.id))?.policy.scopes, ['read']);
   });
 
-  it('last uses are written for both secrets, and only go forward', async () => {
+  test('last uses are written for both secrets, and only go forward', async t => {
     const account = await fundedAccount(stores, 0);
     const made = [];
     for (const name of ['a', 'b']) made.push((await stores.apiKeys.create(account, name)).key.id);
@@ -180,7 +182,7 @@ describeStores('policies of keys', ({ database, stores, replica }) => {
       const age = (ms: number | null = null) => ms && Math.round((now - ms) / 60_000);
       return [age(key?.lastUsedAtMs), age(key?.previousSecret?.lastUsedAtMs)];
     };
-    assert.deepEqual(
+    t.deepEqual(
       [await ages(a), await ages(b)],
       [
         [1, null],
@@ -188,22 +190,22 @@ describeStores('policies of keys', ({ database, stores, replica }) => {
       ],
     );
     await others.apiKeys.noteUses([{ apiKeyId: a, byPreviousSecret: false, ageMs: 600_000 }]);
-    assert.deepEqual(await ages(a), [1, null]);
+    t.deepEqual(await ages(a), [1, null]);
   });
 
-  it('a key of the service itself is in no list, and opens nothing', async () => {
+  test('a key of the service itself is in no list, and opens nothing', async t => {
     const account = await fundedAccount(stores, 0);
     const { key, token } = await stores.apiKeys.create(account, 'internal');
     await set(key.id, { purpose: 'playground' });
-    assert.equal(await others.apiKeys.authenticate(token), 'unknown');
-    assert.deepEqual(await stores.apiKeys.list(account), []);
-    assert.ok(!(await stores.apiKeys.list()).some(({ id }) => id === key.id));
-    assert.deepEqual(await stores.apiKeys.listNewest(account, 50), []);
-    assert.equal(await stores.apiKeys.find(key.id), undefined);
-    assert.equal(await stores.apiKeys.revoke(key.id), undefined);
+    t.is(await others.apiKeys.authenticate(token), 'unknown');
+    t.deepEqual(await stores.apiKeys.list(account), []);
+    t.false((await stores.apiKeys.list()).some(({ id }) => id === key.id));
+    t.deepEqual(await stores.apiKeys.listNewest(account, 50), []);
+    t.is(await stores.apiKeys.find(key.id), undefined);
+    t.is(await stores.apiKeys.revoke(key.id), undefined);
   });
 
-  it('are listed newest first, page by page, and only of their account', async () => {
+  test('are listed newest first, page by page, and only of their account', async t => {
     const account = await fundedAccount(stores, 0);
     const other = await fundedAccount(stores, 0);
     for (let n = 0; n < 7; n += 1) await stores.apiKeys.create(account, `key ${n}`);
@@ -215,11 +217,11 @@ describeStores('policies of keys', ({ database, stores, replica }) => {
       paged.push(...page.map(({ id }) => id));
       page = await stores.apiKeys.listNewest(account, 3, page.at(-1));
     }
-    assert.deepEqual(paged, all.toReversed());
-    assert.equal(await stores.apiKeys.find(all[0] ?? '', other), undefined);
+    t.deepEqual(paged, all.toReversed());
+    t.is(await stores.apiKeys.find(all[0] ?? '', other), undefined);
     for (const odd of ['', 'ö', "x' or 1"]) {
-      assert.deepEqual(await stores.apiKeys.listNewest(odd, 3), []);
-      assert.equal(await stores.apiKeys.find(odd), undefined);
+      t.deepEqual(await stores.apiKeys.listNewest(odd, 3), []);
+      t.is(await stores.apiKeys.find(odd), undefined);
     }
   });
 });

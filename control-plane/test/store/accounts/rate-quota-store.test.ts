@@ -1,7 +1,6 @@
 /** The quota that replicas share, and replicas that spend it. */
-import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { it } from 'node:test';
+import ava from 'ava';
 import { at } from '../../../../test/support/at.ts';
 import {
   type QuotaAsk,
@@ -10,9 +9,11 @@ import {
   RATE_WINDOW_MS,
 } from '../../../src/domain/rate-quota.ts';
 import { RateLimits } from '../../../src/services/rate-limits.ts';
-import { describeStores } from '../fixtures.ts';
+import { onStores } from '../fixtures.ts';
 
-describeStores('rate quotas', ({ database, stores, replica }) => {
+const test = ava.serial;
+
+onStores(test, 'rate quotas', (test, { database, stores, replica }) => {
   /** Another replica. */
   const others = replica();
 
@@ -41,20 +42,20 @@ describeStores('rate quotas', ({ database, stores, replica }) => {
     ...more,
   });
 
-  it('are leased in blocks up to the limit, each account and kind on its own', () =>
+  test('are leased in blocks up to the limit, each account and kind on its own', t =>
     withinOneWindow(async start => {
       const [one, two] = [randomUUID(), randomUUID()];
       const granted: number[] = [];
       for (const from of [stores, others, stores, others, stores]) {
         granted.push((await from.rateQuotas.lease(one, 'reads', asked(start))).granted);
       }
-      assert.deepEqual(granted, [30, 30, 30, 10, 0]);
-      assert.equal((await stores.rateQuotas.lease(one, 'submissions', asked(start))).granted, 30);
+      t.deepEqual(granted, [30, 30, 30, 10, 0]);
+      t.is((await stores.rateQuotas.lease(one, 'submissions', asked(start))).granted, 30);
       const advance = await stores.rateQuotas.lease(two, 'reads', asked(start, { advance: 80 }));
-      assert.deepEqual(advance, { windowStartMs: start, leased: 100, granted: 20 });
+      t.deepEqual(advance, { windowStartMs: start, leased: 100, granted: 20 });
     }));
 
-  it('are never leased twice, however many ask at once', () =>
+  test('are never leased twice, however many ask at once', t =>
     withinOneWindow(async start => {
       const account = randomUUID();
       const asks = Array.from({ length: 40 }, (_, index) =>
@@ -62,10 +63,10 @@ describeStores('rate quotas', ({ database, stores, replica }) => {
       );
       const leases = await Promise.all(asks);
       const granted = leases.reduce((sum, lease) => sum + lease.granted, 0);
-      assert.equal(granted, 100);
+      t.is(granted, 100);
     }));
 
-  it('of a window that is over count for nothing', async () => {
+  test('of a window that is over count for nothing', async t => {
     const account = randomUUID();
     await stores.rateQuotas.lease(account, 'reads', asked(0, { block: 100 }));
     await database.kysely
@@ -78,17 +79,17 @@ describeStores('rate quotas', ({ database, stores, replica }) => {
       'reads',
       asked(0, { advance: 50 }),
     );
-    assert.deepEqual({ granted, leased }, { granted: 30, leased: 30 });
+    t.deepEqual({ granted, leased }, { granted: 30, leased: 30 });
     const rows = database.kysely.selectFrom('rate_quotas').select('kind');
-    assert.equal((await rows.where('account_id', '=', account).execute()).length, 1);
+    t.is((await rows.where('account_id', '=', account).execute()).length, 1);
   });
 
-  it('go by the clock of the database', async () => {
+  test('go by the clock of the database', async t => {
     const [first, second] = [await stores.rateQuotas.nowMs(), await others.rateQuotas.nowMs()];
-    assert.ok(Number.isSafeInteger(first) && second >= first, `${first} ${second}`);
+    t.truthy(Number.isSafeInteger(first) && second >= first, `${first} ${second}`);
   });
 
-  it('are spent by two replicas to the limit and one block beyond at most', () =>
+  test('are spent by two replicas to the limit and one block beyond at most', t =>
     withinOneWindow(async () => {
       const account = randomUUID();
       const limit = 120;
@@ -101,6 +102,6 @@ describeStores('rate quotas', ({ database, stores, replica }) => {
       );
       const allowed = states.filter(state => state.allowed).length;
       const block = quotaBlockOf(limit);
-      assert.ok(allowed >= limit && allowed <= limit + block, `${allowed} of ${limit}`);
+      t.true(allowed >= limit && allowed <= limit + block, `${allowed} of ${limit}`);
     }));
 });

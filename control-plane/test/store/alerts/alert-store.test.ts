@@ -1,6 +1,6 @@
 /** Thresholds under two replicas: each is told once, and again once the balance was above it. */
 import assert from 'node:assert/strict';
-import { before, it } from 'node:test';
+import ava from 'ava';
 import { TOLD_AGAIN_MS } from '../../../src/domain/account/balance-alerts.ts';
 import {
   accountSecretId,
@@ -19,21 +19,16 @@ import {
   tellingOf,
   watchedAccount,
 } from '../alerts-fixtures.ts';
-import {
-  describeStores,
-  fundedAccount,
-  IMAGE_FAULT,
-  newJob,
-  running,
-  storesOn,
-} from '../fixtures.ts';
+import { fundedAccount, IMAGE_FAULT, newJob, onStores, running, storesOn } from '../fixtures.ts';
+
+const test = ava.serial;
 
 const SECRETS = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 1)));
 
-describeStores('low balances under two replicas', ({ databases, database, stores }) => {
+onStores(test, 'low balances under two replicas', (test, { databases, database, stores }) => {
   let watches: BalanceWatch[];
 
-  before(async () => {
+  test.before(async () => {
     const replicas = [stores, storesOn(await databases.open())];
     watches = replicas.map(replica => watchOf(replica));
   });
@@ -94,27 +89,27 @@ describeStores('low balances under two replicas', ({ databases, database, stores
     assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
   }
 
-  it('tells each threshold once, whoever looks and however often', async () => {
+  test('tells each threshold once, whoever looks and however often', async t => {
     const accountId = await watched(100, [100, 50, 10]);
     await look();
-    assert.deepEqual(await told(accountId), { thresholds: [100], mails: ['ada', 'bob'] });
+    t.deepEqual(await told(accountId), { thresholds: [100], mails: ['ada', 'bob'] });
     await stores.ledger.revoke(accountId, 95, 'spent');
     await look();
     await look();
     const all = ['ada', 'ada', 'ada', 'bob', 'bob', 'bob'];
-    assert.deepEqual(await told(accountId), { thresholds: [10, 100, 50], mails: all });
+    t.deepEqual(await told(accountId), { thresholds: [10, 100, 50], mails: all });
   });
 
-  it('is not told of a balance that has risen since it was seen', async () => {
+  test('is not told of a balance that has risen since it was seen', async t => {
     const accountId = await watched(5, [10]);
     const [alert] = await seenOf(stores, accountId);
     assert.ok(alert);
     await stores.ledger.grant(accountId, 100, 'more');
-    assert.equal(await stores.alerts.tell(tellingOf(alert)), undefined);
-    assert.deepEqual(await told(accountId), { thresholds: [], mails: [] });
+    t.is(await stores.alerts.tell(tellingOf(alert)), undefined);
+    t.deepEqual(await told(accountId), { thresholds: [], mails: [] });
   });
 
-  it('tells it again once the balance was above it, by credits that were added', async () => {
+  test('tells it again once the balance was above it, by credits that were added', async t => {
     const accountId = await watched(5, [10]);
     await look();
     await stores.ledger.grant(accountId, 100, 'more');
@@ -122,25 +117,25 @@ describeStores('low balances under two replicas', ({ databases, database, stores
     await stores.ledger.revoke(accountId, 99, 'spent');
     await look();
     await look();
-    assert.deepEqual((await told(accountId)).thresholds, [10, 10]);
+    t.deepEqual((await told(accountId)).thresholds, [10, 10]);
   });
 
-  it('is not told at every job that fails at the threshold', async () => {
+  test('is not told at every job that fails at the threshold', async t => {
     const accountId = await watched(11, [10]);
     await failOne(accountId);
     await look();
     await failOne(accountId);
     await look();
-    assert.deepEqual((await told(accountId)).thresholds, [10]);
+    t.deepEqual((await told(accountId)).thresholds, [10]);
     // But again after an hour above it.
     const alert = database.kysely.updateTable('balance_alerts').where('account_id', '=', accountId);
     await alert.set({ told_at: Date.now() - TOLD_AGAIN_MS - 60_000 }).execute();
     await look();
     await failOne(accountId);
-    assert.deepEqual((await told(accountId)).thresholds, [10, 10]);
+    t.deepEqual((await told(accountId)).thresholds, [10, 10]);
   });
 
-  it('tells nobody of an account without thresholds, and writes to owners alone', async () => {
+  test('tells nobody of an account without thresholds, and writes to owners alone', async t => {
     const quiet = await fundedAccount(stores, 0);
     await addOwner(database, quiet, `ada@${quiet}.test`);
     const accountId = await watched(1, [10]);
@@ -155,11 +150,11 @@ describeStores('low balances under two replicas', ({ databases, database, stores
       )
       .execute();
     await look();
-    assert.deepEqual(await told(quiet), { thresholds: [], mails: [] });
-    assert.deepEqual((await told(accountId)).mails, ['ada']);
+    t.deepEqual(await told(quiet), { thresholds: [], mails: [] });
+    t.deepEqual((await told(accountId)).mails, ['ada']);
   });
 
-  it('seals secrets anew after the key was changed', async () => {
+  test('seals secrets anew after the key was changed', async t => {
     const accountId = await watched(1000, [10]);
     const next = new SecretBox(Buffer.alloc(32, 2));
     const both = new CallbackSecrets(next, [new SecretBox(Buffer.alloc(32, 1))]);
@@ -170,10 +165,10 @@ describeStores('low balances under two replicas', ({ databases, database, stores
     assert.ok(webhook);
     const alone = new CallbackSecrets(next);
     const opened = alone.open(accountSecretId(accountId), webhook);
-    assert.equal(opened?.toString(), 'a secret of the account');
+    t.is(opened?.toString(), 'a secret of the account');
   });
 
-  it('goes through more thresholds than a page has', async () => {
+  test('goes through more thresholds than a page has', async t => {
     const accounts: string[] = [];
     for (let count = 0; count < 45; count += 1) {
       accounts.push(await watchedAccount(stores, 1, [9, 8, 7, 6, 5]));
@@ -181,7 +176,7 @@ describeStores('low balances under two replicas', ({ databases, database, stores
     for (let looks = 0; looks < 3; looks += 1) await watchOf(stores).look();
     for (const accountId of accounts) {
       const { thresholds } = await stores.alertSettings.read(accountId);
-      assert.ok(thresholds.length === 5 && thresholds.every(one => one.toldAtMs !== null));
+      t.true(thresholds.length === 5 && thresholds.every(one => one.toldAtMs !== null));
     }
   });
 });

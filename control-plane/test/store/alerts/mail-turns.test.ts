@@ -1,23 +1,25 @@
 /** Whose mail is next: accounts take turns, however many mails wait. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { beforeEach, it } from 'node:test';
+import ava from 'ava';
 import { HEAD_MAX } from '../../../src/store/outbox/outbox-due.ts';
 import { insertMail } from '../../../src/store/outbox/outbox-rows.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { dueMails, mailEnd } from '../alerts-fixtures.ts';
-import { describeStores, storesOn } from '../fixtures.ts';
+import { onStores, storesOn } from '../fixtures.ts';
+
+const test = ava.serial;
 
 const HOUR_MS = 3_600_000;
 
-describeStores('turns of mails', ({ database }) => {
+onStores(test, 'turns of mails', (test, { database }) => {
   let stores: Stores;
 
-  beforeEach(async () => {
+  const prepare = async () => {
     await database.kysely.deleteFrom('outbox').execute();
     // Another place in the turns.
     stores = storesOn(database);
-  });
+  };
 
   async function put(accountId: string, count: number): Promise<void> {
     for (let mails = 0; mails < count; mails += 1) {
@@ -40,32 +42,35 @@ describeStores('turns of mails', ({ database }) => {
     return accounts;
   }
 
-  it('go round the accounts, one mail each', async () => {
+  test('go round the accounts, one mail each', async t => {
+    await prepare();
     await put('a', 3);
     await put('b', 1);
     await put('c', 2);
-    assert.deepEqual(await sent(9), ['a', 'b', 'c', 'a', 'c', 'a']);
+    t.deepEqual(await sent(9), ['a', 'b', 'c', 'a', 'c', 'a']);
     await put('a', 2);
     await put('b', 2);
     const all = await dueMails(stores, 9);
-    assert.deepEqual(
+    t.deepEqual(
       all.map(mail => mail.accountId),
       ['b', 'a', 'b', 'a'],
     );
     const [other] = await dueMails(stores, 9, ['a']);
-    assert.equal(other?.accountId, 'b');
+    t.is(other?.accountId, 'b');
   });
 
-  it('reach everybody past accounts with more mails than are looked at', async () => {
+  test('reach everybody past accounts with more mails than are looked at', async t => {
+    await prepare();
     await put('crowd', HEAD_MAX);
     await put('mob', 2);
     await put('zoe', 1);
     await put('ada', 1);
     const turns = await sent(4);
-    assert.deepEqual(turns.sort(), ['ada', 'crowd', 'mob', 'zoe']);
+    t.deepEqual(turns.sort(), ['ada', 'crowd', 'mob', 'zoe']);
   });
 
-  it('leave no place empty where the accounts that are seen have nothing that is due', async () => {
+  test('leave no place empty where the accounts that are seen have nothing that is due', async t => {
+    await prepare();
     await put('zoe', HEAD_MAX);
     for (let later = 0; later < HEAD_MAX; later += 1) await put(`later${later}`, 1);
     await database.kysely
@@ -73,6 +78,6 @@ describeStores('turns of mails', ({ database }) => {
       .set({ next_attempt_at: Date.now() + HOUR_MS })
       .where('account_id', 'like', 'later%')
       .execute();
-    assert.deepEqual(await sent(2), ['zoe', 'zoe']);
+    t.deepEqual(await sent(2), ['zoe', 'zoe']);
   });
 });

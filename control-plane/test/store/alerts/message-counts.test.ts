@@ -1,7 +1,7 @@
 /** Messages of a day, over all replicas: mails that are asked for at once pass no bound. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { it } from 'node:test';
+import ava from 'ava';
 import {
   RECIPIENT_ACCOUNT_MAILS_MAX,
   RECIPIENT_MAILS_MAX,
@@ -15,12 +15,14 @@ import {
   seenOf,
   watchedAccount,
 } from '../alerts-fixtures.ts';
-import { describeStores, fundedAccount, sha256 } from '../fixtures.ts';
+import { fundedAccount, onStores, sha256 } from '../fixtures.ts';
 import { newLink, OPERATOR } from '../people.ts';
+
+const test = ava.serial;
 
 const DAY_MS = 86_400_000;
 
-describeStores('messages of a day', ({ database, stores, replica }) => {
+onStores(test, 'messages of a day', (test, { database, stores, replica }) => {
   const replicas = [stores, replica()];
 
   /** An invitation that a mail brings; by the operator where there is no bound. */
@@ -39,29 +41,29 @@ describeStores('messages of a day', ({ database, stores, replica }) => {
 
   const sentOf = (accountId: string) => readSentToday(database, database.kysely, accountId);
 
-  it('are as many as an account may, however many are asked for at once', async () => {
+  test('are as many as an account may, however many are asked for at once', async t => {
     const account = await fundedAccount(stores, 0);
     const asked = Array.from({ length: 40 }, (_, i) =>
       invite(account, `${i}@${account}.test`, 12, replicas[i % 2]),
     );
     const outcomes = await Promise.all(asked);
     const withheld = outcomes.filter(outcome => typeof outcome === 'object');
-    assert.equal(outcomes.filter(outcome => outcome === 'created').length, 12);
-    assert.equal((await waiting(account)).length, 12);
-    assert.deepEqual(new Set(withheld.map(({ reason }) => reason)), new Set(['account']));
-    assert.equal(withheld.filter(({ isFirst }) => isFirst).length, 1, 'said once');
-    assert.deepEqual(await sentOf(account), { mails: 12, events: 0 });
-    assert.equal(await invite(account, `last@${account}.test`), 'created', 'the operator may');
-    assert.deepEqual(await sentOf(account), { mails: 12, events: 0 });
+    t.is(outcomes.filter(outcome => outcome === 'created').length, 12);
+    t.is((await waiting(account)).length, 12);
+    t.deepEqual(new Set(withheld.map(({ reason }) => reason)), new Set(['account']));
+    t.is(withheld.filter(({ isFirst }) => isFirst).length, 1, 'said once');
+    t.deepEqual(await sentOf(account), { mails: 12, events: 0 });
+    t.is(await invite(account, `last@${account}.test`), 'created', 'the operator may');
+    t.deepEqual(await sentOf(account), { mails: 12, events: 0 });
   });
 
-  it('to one address are bounded over all accounts, and of one account to half', async () => {
+  test('to one address are bounded over all accounts, and of one account to half', async t => {
     const to = `ann@${randomUUID()}.test`;
     const accounts = await Promise.all([0, 1, 2, 3].map(() => fundedAccount(stores, 0)));
     const [first = ''] = accounts;
     const alone = Array.from({ length: 15 }, () => invite(first, to, 100));
     const ofOne = (await Promise.all(alone)).filter(outcome => outcome === 'created');
-    assert.equal(ofOne.length, RECIPIENT_ACCOUNT_MAILS_MAX);
+    t.is(ofOne.length, RECIPIENT_ACCOUNT_MAILS_MAX);
     const asked = accounts
       .slice(1)
       .flatMap(account =>
@@ -72,27 +74,27 @@ describeStores('messages of a day', ({ database, stores, replica }) => {
     const outcomes = await Promise.all(asked);
     const withheld = outcomes.filter(outcome => typeof outcome === 'object');
     const created = outcomes.length - withheld.length;
-    assert.equal(created, RECIPIENT_MAILS_MAX - RECIPIENT_ACCOUNT_MAILS_MAX);
-    assert.deepEqual(new Set(withheld.map(({ reason }) => reason)), new Set(['recipient']));
+    t.is(created, RECIPIENT_MAILS_MAX - RECIPIENT_ACCOUNT_MAILS_MAX);
+    t.deepEqual(new Set(withheld.map(({ reason }) => reason)), new Set(['recipient']));
     const links = database.kysely.selectFrom('one_time_links').where('account_id', 'in', accounts);
     const made = await links.select('id').execute();
-    assert.equal(made.length, RECIPIENT_MAILS_MAX, 'nothing half done');
+    t.is(made.length, RECIPIENT_MAILS_MAX, 'nothing half done');
   });
 
-  it('begin anew with the day of the database, and are forgotten then', async () => {
+  test('begin anew with the day of the database, and are forgotten then', async t => {
     const account = await fundedAccount(stores, 0);
-    assert.equal(await invite(account, 'a@b.test', 1), 'created');
-    assert.notEqual(await invite(account, 'a@b.test', 1), 'created');
+    t.is(await invite(account, 'a@b.test', 1), 'created');
+    t.not(await invite(account, 'a@b.test', 1), 'created');
     await database.kysely
       .updateTable('message_counts')
       .set(eb => ({ day_at: eb('day_at', '-', DAY_MS) }))
       .execute();
-    assert.deepEqual(await sentOf(account), { mails: 0, events: 0 });
-    assert.equal(await invite(account, 'a@b.test', 1), 'created');
+    t.deepEqual(await sentOf(account), { mails: 0, events: 0 });
+    t.is(await invite(account, 'a@b.test', 1), 'created');
     const again = await invite(account, 'a@b.test', 1);
-    assert.deepEqual(again, { reason: 'account', isFirst: true });
+    t.deepEqual(again, { reason: 'account', isFirst: true });
     const rows = () => database.kysely.selectFrom('message_counts').select('key_hash').execute();
-    assert.ok((await rows()).every(({ key_hash }) => /^[0-9a-f]{64}$/.test(key_hash)));
+    t.true((await rows()).every(({ key_hash }) => /^[0-9a-f]{64}$/.test(key_hash)));
     await database.kysely
       .updateTable('message_counts')
       .set(eb => ({ day_at: eb('day_at', '-', 2 * DAY_MS) }))
@@ -100,10 +102,10 @@ describeStores('messages of a day', ({ database, stores, replica }) => {
       .execute();
     while ((await stores.alerts.removeOldCounts(3)) > 0);
     const kept = (await rows()).map(({ key_hash }) => key_hash);
-    assert.deepEqual(kept, [sha256(`mail of ${account}`)]);
+    t.deepEqual(kept, [sha256(`mail of ${account}`)]);
   });
 
-  it('tell of a threshold that is set anew no oftener', async () => {
+  test('tell of a threshold that is set anew no oftener', async t => {
     const account = await watchedAccount(stores, 5, []);
     const told: unknown[] = [];
     for (let round = 0; round < 4; round += 1) {
@@ -119,7 +121,7 @@ describeStores('messages of a day', ({ database, stores, replica }) => {
       told.push(await stores.alerts.tell({ alert, eventId, event, mails, messagesMax: 3 }));
     }
     const reason = 'account';
-    assert.deepEqual(told, [
+    t.deepEqual(told, [
       { mails: 2, event: true, withheld: [] },
       { mails: 1, event: true, withheld: [{ reason, isFirst: true }] },
       { mails: 0, event: true, withheld: [0, 1].map(() => ({ reason, isFirst: false })) },
@@ -129,20 +131,20 @@ describeStores('messages of a day', ({ database, stores, replica }) => {
         withheld: [true, false, false].map(isFirst => ({ reason, isFirst })),
       },
     ]);
-    assert.equal((await waiting(account)).length, 3);
+    t.is((await waiting(account)).length, 3);
   });
 
-  it('test an address no oftener where it was removed and set again', async () => {
+  test('test an address no oftener where it was removed and set again', async t => {
     const account = await watchedAccount(stores, 5, []);
     const { alertSettings } = stores;
-    const test = (everyMs: number, messagesMax = 2) =>
+    const fixture = (everyMs: number, messagesMax = 2) =>
       alertSettings.sendTest(eventOf(account), { everyMs, messagesMax }, BY_SYSTEM());
-    assert.equal(await test(DAY_MS), 'sent');
+    t.is(await fixture(DAY_MS), 'sent');
     await alertSettings.setWebhook(account, null, BY_SYSTEM());
     await alertSettings.setWebhook(account, { url: HOOK_URL, ...SEALED }, BY_SYSTEM());
-    assert.equal(await test(DAY_MS), 'too-soon');
-    assert.equal(await test(0), 'sent');
-    assert.deepEqual(await test(0), { reason: 'account', isFirst: true });
+    t.is(await fixture(DAY_MS), 'too-soon');
+    t.is(await fixture(0), 'sent');
+    t.deepEqual(await fixture(0), { reason: 'account', isFirst: true });
     const both = await Promise.all(
       replicas.map(replica =>
         replica.alertSettings.sendTest(
@@ -152,6 +154,6 @@ describeStores('messages of a day', ({ database, stores, replica }) => {
         ),
       ),
     );
-    assert.equal(both.filter(outcome => outcome === 'sent').length, 1);
+    t.is(both.filter(outcome => outcome === 'sent').length, 1);
   });
 });

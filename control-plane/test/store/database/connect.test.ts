@@ -3,16 +3,17 @@ import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava from 'ava';
 import { sql } from 'kysely';
 import { at } from '../../../../test/support/at.ts';
 import {
-  describeOnDatabases,
+  onDatabases,
   SILENT_LOG,
   skipReason,
   useTestDatabase,
 } from '../../../../test/support/database.ts';
+import { rejectsWith, throwsWith } from '../../../../test/support/throws.ts';
 import {
   type Database,
   DatabaseOpenError,
@@ -23,95 +24,97 @@ import { parseMysqlUrl } from '../../../src/store/database/mysql/mysql-url.ts';
 import { SQLITE_BUSY_WAIT_MS_MAX } from '../../../src/store/database/sqlite/sqlite-connection.ts';
 import { query, transact } from '../../../src/store/database/transact.ts';
 
-describe('the URL of a MySQL server', () => {
-  const wrong: [url: string, message: RegExp][] = [
-    ['', /must look like/],
-    ['postgres://u:s3cret@h/db', /must look like/],
-    ['mysql://u:s3cret@h', /names no database/],
-    ['mysql://u:s3cret@h/', /names no database/],
-    ['mysql://u:s3cret@h/a/b', /names no database/],
-    ['mysql://u:s3cret%@h/db', /%25/],
-    ['mysql://u:s3cret@h/db?ssl=true', /unknown parameter/],
-    ['mysql://u:s3cret@h/db?ssl-mode=on', /VERIFY_IDENTITY/],
-    ['mysql://u:s3cret@h/db?ssl-mode=verify_ca&ssl-ca=/nowhere', /ssl-ca/],
-    ['mysql://u:s3cret@h/db?connection-limit=0', /1 to 1000/],
-    ['mysql://u:s3cret@h/db?connection-limit=1e3', /1 to 1000/],
-  ];
-  for (const [url, message] of wrong) {
-    it(`${url || 'empty'} is refused without showing the password`, () => {
-      assert.throws(
-        () => parseMysqlUrl(url),
-        (error: Error) => message.test(error.message) && !error.message.includes('s3cret'),
-      );
-    });
+const test = ava.serial;
+const onServer = test.skipIf(skipReason('mysql') !== false);
+
+const wrong: [url: string, message: RegExp][] = [
+  ['', /must look like/],
+  ['postgres://u:s3cret@h/db', /must look like/],
+  ['mysql://u:s3cret@h', /names no database/],
+  ['mysql://u:s3cret@h/', /names no database/],
+  ['mysql://u:s3cret@h/a/b', /names no database/],
+  ['mysql://u:s3cret%@h/db', /%25/],
+  ['mysql://u:s3cret@h/db?ssl=true', /unknown parameter/],
+  ['mysql://u:s3cret@h/db?ssl-mode=on', /VERIFY_IDENTITY/],
+  ['mysql://u:s3cret@h/db?ssl-mode=verify_ca&ssl-ca=/nowhere', /ssl-ca/],
+  ['mysql://u:s3cret@h/db?connection-limit=0', /1 to 1000/],
+  ['mysql://u:s3cret@h/db?connection-limit=1e3', /1 to 1000/],
+];
+for (const [url, message] of wrong) {
+  test(`the URL of a MySQL server › ${url || 'empty'} is refused without showing the password`, t => {
+    throwsWith(
+      t,
+      () => parseMysqlUrl(url),
+      (error: Error) => message.test(error.message) && !error.message.includes('s3cret'),
+    );
+  });
+}
+
+test('the URL of a MySQL server › is taken apart', t => {
+  const options = parseMysqlUrl('mysql://us%40er:p%3Aw@[::1]:3307/m%5Fx?connection-limit=3');
+  const { host, port, user, password, database, connectionLimit, ssl } = options;
+  t.deepEqual(
+    { host, port, user, password, database, connectionLimit, ssl },
+    {
+      host: '::1',
+      port: 3307,
+      user: 'us@er',
+      password: 'p:w',
+      database: 'm_x',
+      connectionLimit: 3,
+      ssl: undefined,
+    },
+  );
+  t.is(parseMysqlUrl('mysql://u@h/d?socket=/run/s').socketPath, '/run/s');
+  const modes = ['REQUIRED', 'verify_ca', 'VERIFY_IDENTITY'].map(mode => {
+    const { ssl: given } = parseMysqlUrl(`mysql://u@h/d?ssl-mode=${mode}`);
+    assert.ok(typeof given === 'object');
+    return [given.rejectUnauthorized, given.verifyIdentity];
+  });
+  t.deepEqual(modes, [
+    [false, false],
+    [true, false],
+    [true, true],
+  ]);
+});
+
+let directory: string;
+test.before(() => {
+  directory = mkdtempSync(path.join(tmpdir(), 'matting-connect-'));
+});
+test.after.always(() => rmSync(directory, { recursive: true, force: true }));
+
+test('a database that cannot be opened › says so in one line: no file, a directory, another kind of file', async t => {
+  const text = path.join(directory, 'text');
+  writeFileSync(text, 'this is no database, and it is longer than a hundred bytes '.repeat(3));
+  mkdirSync(path.join(directory, 'folder'));
+  const wrong = ['', ':memory:', path.join(directory, 'folder'), text, path.join(text, 'below')];
+  for (const file of wrong) {
+    await rejectsWith(
+      t,
+      openDatabase(`sqlite:${file}`, { log: SILENT_LOG }),
+      (error: Error) => error instanceof DatabaseOpenError && !error.message.includes('\n'),
+      file,
+    );
   }
-
-  it('is taken apart', () => {
-    const options = parseMysqlUrl('mysql://us%40er:p%3Aw@[::1]:3307/m%5Fx?connection-limit=3');
-    const { host, port, user, password, database, connectionLimit, ssl } = options;
-    assert.deepEqual(
-      { host, port, user, password, database, connectionLimit, ssl },
-      {
-        host: '::1',
-        port: 3307,
-        user: 'us@er',
-        password: 'p:w',
-        database: 'm_x',
-        connectionLimit: 3,
-        ssl: undefined,
-      },
-    );
-    assert.equal(parseMysqlUrl('mysql://u@h/d?socket=/run/s').socketPath, '/run/s');
-    const modes = ['REQUIRED', 'verify_ca', 'VERIFY_IDENTITY'].map(mode => {
-      const { ssl: given } = parseMysqlUrl(`mysql://u@h/d?ssl-mode=${mode}`);
-      assert.ok(typeof given === 'object');
-      return [given.rejectUnauthorized, given.verifyIdentity];
-    });
-    assert.deepEqual(modes, [
-      [false, false],
-      [true, false],
-      [true, true],
-    ]);
-  });
 });
 
-describe('a database that cannot be opened', () => {
-  let directory: string;
-  before(() => {
-    directory = mkdtempSync(path.join(tmpdir(), 'matting-connect-'));
-  });
-  after(() => rmSync(directory, { recursive: true, force: true }));
-
-  it('says so in one line: no file, a directory, another kind of file', async () => {
-    const text = path.join(directory, 'text');
-    writeFileSync(text, 'this is no database, and it is longer than a hundred bytes '.repeat(3));
-    mkdirSync(path.join(directory, 'folder'));
-    const wrong = ['', ':memory:', path.join(directory, 'folder'), text, path.join(text, 'below')];
-    for (const file of wrong) {
-      await assert.rejects(
-        openDatabase(`sqlite:${file}`, { log: SILENT_LOG }),
-        (error: Error) => error instanceof DatabaseOpenError && !error.message.includes('\n'),
-        file,
-      );
-    }
-  });
-
-  it('says so in one line: no server, and nothing keeps running', async () => {
-    await assert.rejects(
-      openDatabase('mysql://u:s3cret@127.0.0.1:1/db', { log: SILENT_LOG }),
-      (error: Error) =>
-        error instanceof DatabaseOpenError &&
-        /ECONNREFUSED/.test(error.message) &&
-        !error.message.includes('s3cret'),
-    );
-  });
+test('a database that cannot be opened › says so in one line: no server, and nothing keeps running', async t => {
+  await rejectsWith(
+    t,
+    openDatabase('mysql://u:s3cret@127.0.0.1:1/db', { log: SILENT_LOG }),
+    (error: Error) =>
+      error instanceof DatabaseOpenError &&
+      /ECONNREFUSED/.test(error.message) &&
+      !error.message.includes('s3cret'),
+  );
 });
 
-describeOnDatabases('transactions', dialect => {
-  const databases = useTestDatabase(dialect);
+onDatabases(test, 'transactions', (test, dialect) => {
+  const databases = useTestDatabase(test, dialect);
   let handles: [Database, Database, Database];
 
-  before(async () => {
+  test.before(async () => {
     handles = await Promise.all([databases.open(), databases.open(), databases.open()]);
     await handles[0].kysely
       .insertInto('accounts')
@@ -119,7 +122,7 @@ describeOnDatabases('transactions', dialect => {
       .execute();
   });
 
-  it('that read before they write meet no stale snapshot, and none is lost', async () => {
+  test('that read before they write meet no stale snapshot, and none is lost', async t => {
     const add = (database: Database) =>
       transact(database, async tx => {
         await tx.selectFrom('accounts').selectAll().execute();
@@ -136,26 +139,26 @@ describeOnDatabases('transactions', dialect => {
       .selectFrom('accounts')
       .select('available')
       .executeTakeFirstOrThrow();
-    assert.equal(row.available, 30);
+    t.is(row.available, 30);
   });
 
-  it('that fail leave nothing, and the connection is good', async () => {
+  test('that fail leave nothing, and the connection is good', async t => {
     const [database] = handles;
-    await assert.rejects(
+    await t.throwsAsync(
       transact(database, async tx => {
         await tx.updateTable('accounts').set({ reserved: 9 }).execute();
         throw new Error('on purpose');
       }),
-      /on purpose/,
+      { message: /on purpose/ },
     );
     const row = await database.kysely
       .selectFrom('accounts')
       .select('reserved')
       .executeTakeFirstOrThrow();
-    assert.equal(row.reserved, 0);
+    t.is(row.reserved, 0);
   });
 
-  it('keep the event loop free while they wait for another replica', async () => {
+  test('keep the event loop free while they wait for another replica', async t => {
     const [holder, waiter] = handles;
     let turns = 0;
     const clock = setInterval(() => turns++, 5);
@@ -172,7 +175,7 @@ describeOnDatabases('transactions', dialect => {
         // A wait inside SQLite would let it turn when it is over, which is then too late.
         const lateAtMs = performance.now() + SQLITE_BUSY_WAIT_MS_MAX / 2;
         while (turns < 5) await delay(5);
-        assert.ok(performance.now() < lateAtMs, 'the loop stood still');
+        t.true(performance.now() < lateAtMs, 'the loop stood still');
       });
       await waiting;
     } finally {
@@ -182,10 +185,10 @@ describeOnDatabases('transactions', dialect => {
       .selectFrom('accounts')
       .select('available')
       .executeTakeFirstOrThrow();
-    assert.equal(row.available, 2);
+    t.is(row.available, 2);
   });
 
-  it('know a duplicate from other violations', async () => {
+  test('know a duplicate from other violations', async t => {
     const account = { name: 'b', available: 0, reserved: 0, created_at: 0 };
     const insert = (values: { id: string; name: string; available: number; reserved: number }) =>
       handles[0].kysely
@@ -197,60 +200,61 @@ describeOnDatabases('transactions', dialect => {
         () => 'accepted',
         error => databaseErrorKind(error),
       );
-    assert.equal(await kindOf(insert({ ...account, id: 'b' })), 'accepted');
-    assert.equal(await kindOf(insert({ ...account, id: 'b', name: 'c' })), 'duplicate');
-    assert.equal(await kindOf(insert({ ...account, id: 'c' })), 'duplicate');
-    assert.equal(await kindOf(insert({ ...account, id: 'c', name: 'B' })), 'accepted');
-    assert.equal(await kindOf(insert({ ...account, id: 'd', name: 'd', available: -1 })), 'other');
+    t.is(await kindOf(insert({ ...account, id: 'b' })), 'accepted');
+    t.is(await kindOf(insert({ ...account, id: 'b', name: 'c' })), 'duplicate');
+    t.is(await kindOf(insert({ ...account, id: 'c' })), 'duplicate');
+    t.is(await kindOf(insert({ ...account, id: 'c', name: 'B' })), 'accepted');
+    t.is(await kindOf(insert({ ...account, id: 'd', name: 'd', available: -1 })), 'other');
   });
 });
 
-describe('the file of SQLite', () => {
-  const databases = useTestDatabase('sqlite');
+const databases = useTestDatabase(test, 'sqlite');
 
-  it('is in WAL mode, and a commit is on the disk before it is answered', async () => {
-    const { kysely } = await databases.open();
-    const pragma = async (name: string) =>
-      Object.values(at((await sql.raw<object>(`pragma ${name}`).execute(kysely)).rows, 0))[0];
-    assert.equal(await pragma('journal_mode'), 'wal');
-    assert.equal(await pragma('synchronous'), 2);
-  });
-
-  it('refuses values of another type', async () => {
-    const { kysely } = await databases.open();
-    const values = { id: 'x', name: 'x', available: 'many' as never, reserved: 0, created_at: 0 };
-    await assert.rejects(kysely.insertInto('accounts').values(values).execute());
-  });
+test('the file of SQLite › is in WAL mode, and a commit is on the disk before it is answered', async t => {
+  const { kysely } = await databases.open();
+  const pragma = async (name: string) =>
+    Object.values(at((await sql.raw<object>(`pragma ${name}`).execute(kysely)).rows, 0))[0];
+  t.is(await pragma('journal_mode'), 'wal');
+  t.is(await pragma('synchronous'), 2);
 });
 
-describe('the session on a server', { skip: skipReason('mysql') }, () => {
-  const databases = useTestDatabase('mysql');
+test('the file of SQLite › refuses values of another type', async t => {
+  const { kysely } = await databases.open();
+  const values = { id: 'x', name: 'x', available: 'many' as never, reserved: 0, created_at: 0 };
+  await t.throwsAsync(kysely.insertInto('accounts').values(values).execute());
+});
 
-  it('reads committed rows, is strict, and has no summer time', async () => {
-    const { kysely } = await databases.open();
-    const { rows } = await sql<{ Variable_name: string; Value: string }>`show session variables
+{
+  const databases = useTestDatabase(test, 'mysql');
+
+  onServer(
+    'the session on a server › reads committed rows, is strict, and has no summer time',
+    async t => {
+      const { kysely } = await databases.open();
+      const { rows } = await sql<{ Variable_name: string; Value: string }>`show session variables
       where variable_name in ('tx_isolation', 'transaction_isolation', 'time_zone', 'sql_mode',
         'character_set_connection')`.execute(kysely);
-    const session = new Map(rows.map(row => [row.Variable_name, row.Value]));
-    assert.equal(
-      session.get('transaction_isolation') ?? session.get('tx_isolation'),
-      'READ-COMMITTED',
-    );
-    assert.equal(session.get('time_zone'), '+00:00');
-    assert.equal(session.get('character_set_connection'), 'utf8mb4');
-    assert.match(session.get('sql_mode') ?? '', /STRICT_ALL_TABLES/);
-  });
+      const session = new Map(rows.map(row => [row.Variable_name, row.Value]));
+      t.is(session.get('transaction_isolation') ?? session.get('tx_isolation'), 'READ-COMMITTED');
+      t.is(session.get('time_zone'), '+00:00');
+      t.is(session.get('character_set_connection'), 'utf8mb4');
+      t.regex(session.get('sql_mode') ?? '', /STRICT_ALL_TABLES/);
+    },
+  );
 
-  it('keeps identifiers apart that default collations merge', async () => {
-    const select = sql<{ Collation: string | null }>`select collation_name as Collation
+  onServer(
+    'the session on a server › keeps identifiers apart that default collations merge',
+    async t => {
+      const select = sql<{ Collation: string | null }>`select collation_name as Collation
       from information_schema.columns where table_schema = database()
         and table_name not like 'kysely%' and collation_name is not null`;
-    const { rows } = await query(await databases.open(), db => select.execute(db));
-    const collations = new Set(rows.map(row => row.Collation));
-    assert.deepEqual([...collations].sort(), ['ascii_bin', 'utf8mb4_bin']);
-  });
+      const { rows } = await query(await databases.open(), db => select.execute(db));
+      const collations = new Set(rows.map(row => row.Collation));
+      t.deepEqual([...collations].sort(), ['ascii_bin', 'utf8mb4_bin']);
+    },
+  );
 
-  it('warns of a server that may lose commits', async () => {
+  onServer('the session on a server › warns of a server that may lose commits', async t => {
     const warnings: string[] = [];
     const log = {
       ...SILENT_LOG,
@@ -261,9 +265,9 @@ describe('the session on a server', { skip: skipReason('mysql') }, () => {
     const { rows } = await read.execute(database.kysely);
     const unsafe = Number(at(rows, 0).n) !== 1;
     await databases.open(log as never);
-    assert.equal(
+    t.is(
       warnings.some(line => line.includes('innodb_flush_log_at_trx_commit')),
       unsafe,
     );
   });
-});
+}

@@ -1,5 +1,5 @@
 /**
- * A TCP proxy before a MySQL server that can go away, that can lose the answer to a COMMIT, and
+ * A TCP proxy before a MySQL server that can go away, that can lose the answer to a change, and
  * that can lead to another server from now on, as a virtual address does after a fail-over.
  */
 import { once } from 'node:events';
@@ -11,12 +11,8 @@ export class DatabaseProxy {
   readonly #url: URL;
   #server: net.Server | undefined;
   #port = 0;
-  #commitsToLose = 0;
   #silent = false;
   #change: { at: number; loss: 'unheard' | 'unanswered'; seen: number } | undefined;
-
-  /** How many commits reached the server and were not answered. */
-  lostCommits = 0;
 
   constructor(databaseUrl: string) {
     this.#url = new URL(databaseUrl);
@@ -56,11 +52,6 @@ export class DatabaseProxy {
     await once(server, 'close');
   }
 
-  /** The next commits take effect, and their connections break before the client learns of it. */
-  loseCommits(count: number): void {
-    this.#commitsToLose = count;
-  }
-
   /**
    * The `at`-th change from now on, a statement or a commit, breaks its connection: before the
    * server receives it, or when it has taken effect.
@@ -95,10 +86,6 @@ export class DatabaseProxy {
       });
     }
     client.on('data', (data: Buffer) => {
-      if (this.#commitsToLose > 0 && isCommit(data)) {
-        this.#commitsToLose--;
-        losing = true;
-      }
       const change = this.#change;
       if (change !== undefined && isChange(data) && ++change.seen === change.at) {
         if (change.loss === 'unheard') {
@@ -110,10 +97,8 @@ export class DatabaseProxy {
       server.write(data);
     });
     server.on('data', (data: Buffer) => {
-      if (losing) {
-        this.lostCommits++;
-        client.destroy();
-      } else if (!this.#silent) client.write(data);
+      if (losing) client.destroy();
+      else if (!this.#silent) client.write(data);
     });
   }
 }
@@ -126,12 +111,10 @@ function placeOf(databaseUrl: string): net.NetConnectOpts {
     : { path: socket };
 }
 
-/** A COM_QUERY packet of that text; between the two MySQL's clients may put query attributes. */
-function isCommit(packet: Buffer): boolean {
-  return packet[4] === 3 && packet.length <= 13 && packet.toString('latin1').endsWith('commit');
-}
-
-/** A COM_QUERY packet that begins with one of these words. */
+/**
+ * A COM_QUERY packet that begins with one of these words; between the two MySQL's clients may put
+ * query attributes.
+ */
 function isChange(packet: Buffer): boolean {
   const text = packet.toString('latin1', 5, 40);
   return packet[4] === 3 && /^.{0,2}(?:insert into|update|delete from|commit)\b/s.test(text);

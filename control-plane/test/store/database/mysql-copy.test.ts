@@ -1,19 +1,20 @@
 /** The engine's programs end with the command that started them: stand-ins that would run for long. */
-import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, it } from 'node:test';
+import ava from 'ava';
 import { until } from '../../services/dispatch/harness.ts';
+
+const test = ava.serial;
 
 const TOOLS = path.resolve(import.meta.dirname, '../../../src/store/database/database-copy.ts');
 let directory: string;
 const place = (name: string) => path.join(directory, name);
 
-before(async () => {
+test.before(async () => {
   directory = await mkdtemp(path.join(tmpdir(), 'matting-tools-'));
   const program = `#!/bin/sh
 [ "$1" = --version ] && { echo MariaDB; exit; }
@@ -25,7 +26,7 @@ exec sleep 600
     await writeFile(place(name), program, { mode: 0o755 });
   }
 });
-after(() => rm(directory, { recursive: true }));
+test.after.always(() => rm(directory, { recursive: true }));
 
 function isThere(pid: number): boolean {
   try {
@@ -37,7 +38,7 @@ function isThere(pid: number): boolean {
 
 for (const call of ['dumpMysql', 'loadMysql']) {
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
-    it(`${call} ends with its program at ${signal}`, async () => {
+    test(`${call} ends with its program at ${signal}`, async t => {
       const file = place(`${call}-${signal}.sql`);
       if (call === 'loadMysql') await writeFile(file, '');
       const databaseUrl = 'mysql://matting:secret@127.0.0.1:1/matting';
@@ -61,10 +62,10 @@ for (const call of ['dumpMysql', 'loadMysql']) {
       await rm(place('pid'));
       child.kill(signal);
       try {
-        assert.deepEqual(await ended, [0, null]);
+        t.deepEqual(await ended, [0, null]);
         const name = call === 'dumpMysql' ? 'mariadb-dump' : 'mariadb';
-        assert.equal(said, `DatabaseCopyError: ${name} was interrupted (${signal})\n`);
-        assert.ok(!isThere(pid));
+        t.is(said, `DatabaseCopyError: ${name} was interrupted (${signal})\n`);
+        t.true(!isThere(pid));
       } finally {
         if (isThere(pid)) process.kill(pid, 'SIGKILL');
       }

@@ -5,8 +5,8 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect } from 'node:net';
-import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava from 'ava';
 import {
   noteRequestAccount,
   noteRequestSecret,
@@ -24,19 +24,21 @@ import {
 } from '../../../src/store/database/request-shares.ts';
 import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
 
+const test = ava.serial;
+
 /** SQLite's: what is committed together, twice. */
 const SLOTS_MAX = 128;
 
 let app: TestApp;
 let other: { readonly authorization: string };
-before(async () => {
+test.before(async () => {
   app = await openTestApp();
   const account = await app.stores.accounts.create('other');
   assert.ok(account);
   await app.stores.ledger.grant(account.id, 10, 'test');
   other = { authorization: `Bearer ${(await app.stores.apiKeys.create(account.id, 'a')).token}` };
 });
-after(() => app.close());
+test.after.always(() => app.close());
 
 /** Asks for slots without end: some are held until `end`, others wait, the rest are refused. */
 function hold(shares: RequestShares, owner: RequestOwner) {
@@ -69,37 +71,37 @@ function hold(shares: RequestShares, owner: RequestOwner) {
 
 const READS = ['/v1/account', '/v1/account/keys', '/v1/account/usage'];
 
-test('others read and submit while an account holds its slots and its places to wait', async () => {
+test('others read and submit while an account holds its slots and its places to wait', async t => {
   const { job_id: own } = (await app.post('/v1/matting/jobs', imageBody())).json();
   const hostile = hold(app.stores.shares, { accountId: app.accountId });
   await hostile.fill(5000);
   const taken = SLOTS_MAX / 2 + ACCOUNTS_WAITING_MAX / 2;
-  assert.deepEqual(hostile.counts(), { refused: 5000 - taken, done: 0 });
+  t.deepEqual(hostile.counts(), { refused: 5000 - taken, done: 0 });
   try {
     const made = await app.post('/v1/matting/jobs', imageBody(), other);
-    assert.equal(made.statusCode, 202, made.payload);
+    t.is(made.statusCode, 202, made.payload);
     for (const path of [`/v1/matting/jobs/${made.json().job_id}`, ...READS]) {
       const answer = await app.get(path, other);
-      assert.equal(answer.statusCode, 200, answer.payload);
+      t.is(answer.statusCode, 200, answer.payload);
     }
     for (const path of [`/v1/matting/jobs/${own}`, ...READS]) {
       const late = await app.get(path);
-      assert.equal(late.statusCode, 503, late.payload);
-      assert.equal(late.json().code, 'SERVICE_UNAVAILABLE');
-      assert.equal(late.headers['retry-after'], '2');
+      t.is(late.statusCode, 503, late.payload);
+      t.is(late.json().code, 'SERVICE_UNAVAILABLE');
+      t.is(late.headers['retry-after'], '2');
     }
     const files = await app.storedFiles();
     const refused = await app.post('/v1/matting/jobs', imageBody());
-    assert.equal(refused.statusCode, 503, refused.payload);
-    assert.deepEqual(await app.storedFiles(), files);
-    assert.equal(hostile.counts().done, 0);
+    t.is(refused.statusCode, 503, refused.payload);
+    t.deepEqual(await app.storedFiles(), files);
+    t.is(hostile.counts().done, 0);
   } finally {
     await hostile.end();
   }
-  assert.equal((await app.get(`/v1/matting/jobs/${own}`)).statusCode, 200);
+  t.is((await app.get(`/v1/matting/jobs/${own}`)).statusCode, 200);
 });
 
-test('requests of two accounts that follow each other on one connection keep their owners', async () => {
+test('requests of two accounts that follow each other on one connection keep their owners', async t => {
   const hostile = hold(app.stores.shares, { accountId: app.accountId });
   await hostile.fill(5000);
   try {
@@ -117,29 +119,29 @@ test('requests of two accounts that follow each other on one connection keep the
     });
     await once(socket, 'close');
     const statuses = [...answers.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => status);
-    assert.deepEqual(statuses, ['503', '200', '503', '200', '503']);
+    t.deepEqual(statuses, ['503', '200', '503', '200', '503']);
   } finally {
     await hostile.end();
   }
 });
 
-test('one link, or one key, that is asked for without end keeps nobody from another', async () => {
+test('one link, or one key, that is asked for without end keeps nobody from another', async t => {
   const { job_id: jobId } = (await app.post('/v1/matting/jobs', imageBody(), other)).json();
   const { token } = await app.succeedJob(jobId);
   const hostile = hold(app.stores.shares, { shows: 'one' });
   await hostile.fill(100);
   try {
-    assert.equal((await app.get(`/v1/results/${token}`)).statusCode, 200);
+    t.is((await app.get(`/v1/results/${token}`)).statusCode, 200);
     const key = await app.createKey();
     const answer = await app.get('/v1/account', { authorization: `Bearer ${key}` });
-    assert.equal(answer.statusCode, 200, answer.payload);
-    assert.equal(hostile.counts().done, 0);
+    t.is(answer.statusCode, 200, answer.payload);
+    t.is(hostile.counts().done, 0);
   } finally {
     await hostile.end();
   }
 });
 
-test('a submission that found no slot for its row leaves no image behind', async () => {
+test('a submission that found no slot for its row leaves no image behind', async t => {
   const files = await app.storedFiles();
   const { shares } = app.stores;
   const { run } = shares;
@@ -152,12 +154,12 @@ test('a submission that found no slot for its row leaves no image behind', async
   };
   try {
     const answer = await app.post('/v1/matting/jobs', imageBody(), other);
-    assert.equal(answer.statusCode, 503, answer.payload);
-    assert.equal(asked, 2);
+    t.is(answer.statusCode, 503, answer.payload);
+    t.is(asked, 2);
   } finally {
     shares.run = run;
   }
-  assert.deepEqual(await app.storedFiles(), files);
+  t.deepEqual(await app.storedFiles(), files);
 });
 
 /** Authentication that counts the rows it reads. */
@@ -174,15 +176,15 @@ function counted() {
   return { authenticate, reads: () => reads };
 }
 
-test('a thousand requests with one key that is not remembered read its row once', async () => {
+test('a thousand requests with one key that is not remembered read its row once', async t => {
   const token = await app.createKey();
   const { authenticate, reads } = counted();
   const all = Array.from({ length: 1000 }, () => authenticate.authenticate(token));
-  for (const owner of await Promise.all(all)) assert.ok(typeof owner === 'object');
-  assert.equal(reads(), 1);
+  for (const owner of await Promise.all(all)) t.true(typeof owner === 'object');
+  t.is(reads(), 1);
 });
 
-test('a key that was good is read again in its account’s share, whatever others show', async () => {
+test('a key that was good is read again in its account’s share, whatever others show', async t => {
   const { authenticate, reads } = counted();
   const token = await app.createKey();
   assert.ok(typeof (await authenticate.authenticate(token)) === 'object');
@@ -200,40 +202,39 @@ test('a key that was good is read again in its account’s share, whatever other
       authenticate.authenticate(token),
     );
     assert.ok(typeof owner === 'object' && 'accountId' in owner);
-    assert.deepEqual([owner.accountId, reads()], [app.accountId, 2]);
+    t.deepEqual([owner.accountId, reads()], [app.accountId, 2]);
   } finally {
     await Promise.all(hostile.map(one => one.end()));
   }
 });
 
-test('work within a slot, and work of no request, waits for none', {
-  timeout: 30_000,
-}, async () => {
+test('work within a slot, and work of no request, waits for none', async t => {
+  t.timeout(30_000);
   const shares = new RequestShares(1);
   const inside = async () => {
-    assert.equal(requestOwner(), undefined);
+    t.is(requestOwner(), undefined);
     return shares.run(async () => 'inside');
   };
   await serveRequest({ accountId: 'a' }, async () => {
-    assert.equal(await shares.run(inside), 'inside');
-    assert.deepEqual(requestOwner(), { accountId: 'a' });
+    t.is(await shares.run(inside), 'inside');
+    t.deepEqual(requestOwner(), { accountId: 'a' });
     const held = hold(shares, { accountId: 'b' });
     await held.fill(1);
-    assert.equal(await outsideRequests(() => shares.run(inside)), 'inside');
+    t.is(await outsideRequests(() => shares.run(inside)), 'inside');
     await held.end();
   });
 });
 
-test('a request is of its address, then of its secret, then of its account', async () => {
+test('a request is of its address, then of its secret, then of its account', async t => {
   await serveRequest({ shows: '127.0.0.1' }, async () => {
     noteRequestSecret('key');
     await delay(1);
-    assert.deepEqual(requestOwner(), { shows: 'key' });
+    t.deepEqual(requestOwner(), { shows: 'key' });
     noteRequestAccount('a');
     noteRequestSecret('link');
     await delay(1);
-    assert.deepEqual(requestOwner(), { accountId: 'a' });
+    t.deepEqual(requestOwner(), { accountId: 'a' });
   });
   noteRequestAccount('a');
-  assert.equal(requestOwner(), undefined);
+  t.is(requestOwner(), undefined);
 });

@@ -1,19 +1,20 @@
 /** A copy of a SQLite file: who may read it, and what is left of one that fails. */
-import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { after, before, it } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
+import ava from 'ava';
 import { copySqlite } from '../../../src/store/database/database-copy.ts';
+
+const test = ava.serial;
 
 let directory: string;
 const place = (name: string) => path.join(directory, name);
 
 /** Some steps long. */
-before(async () => {
+test.before(async () => {
   directory = await mkdtemp(path.join(tmpdir(), 'matting-copy-'));
   const database = new DatabaseSync(place('from'));
   database.exec('create table blobs (bytes blob); pragma journal_mode = wal');
@@ -21,9 +22,9 @@ before(async () => {
   for (let count = 0; count < 24; count += 1) insert.run();
   database.close();
 });
-after(() => rm(directory, { recursive: true }));
+test.after.always(() => rm(directory, { recursive: true }));
 
-it('nobody but its owner may read it while it is made', async () => {
+test('nobody but its owner may read it while it is made', async t => {
   const umask = process.umask(0);
   try {
     let done = false;
@@ -38,20 +39,20 @@ it('nobody but its owner may read it while it is made', async () => {
     }
     await copying;
     modes.add((await stat(place('to'))).mode & 0o777);
-    assert.deepEqual([...modes], [0o600]);
+    t.deepEqual([...modes], [0o600]);
   } finally {
     process.umask(umask);
   }
   const copy = new DatabaseSync(place('to'));
-  assert.deepEqual({ ...copy.prepare('select count(*) as n from blobs').get() }, { n: 24 });
+  t.deepEqual({ ...copy.prepare('select count(*) as n from blobs').get() }, { n: 24 });
   copy.close();
 });
 
-it('nothing is left of one that fails, and what is there is not touched', async () => {
+test('nothing is left of one that fails, and what is there is not touched', async t => {
   await writeFile(place('no-database'), 'x'.repeat(5000));
-  await assert.rejects(copySqlite(place('no-database'), place('other')));
-  assert.ok(!existsSync(place('other')));
+  await t.throwsAsync(copySqlite(place('no-database'), place('other')));
+  t.true(!existsSync(place('other')));
   await writeFile(place('there'), 'mine');
-  await assert.rejects(copySqlite(place('from'), place('there')), { code: 'EEXIST' });
-  assert.equal((await stat(place('there'))).size, 4);
+  await t.throwsAsync(copySqlite(place('from'), place('there')), { code: 'EEXIST' });
+  t.is((await stat(place('there'))).size, 4);
 });

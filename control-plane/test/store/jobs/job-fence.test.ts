@@ -3,7 +3,7 @@
  * against a takeover between two statements; there another handle acts right after the first.
  */
 import assert from 'node:assert/strict';
-import { afterEach, it } from 'node:test';
+import ava from 'ava';
 import type { KyselyPlugin, QueryId } from 'kysely';
 import { LEASE_MS } from '../../../src/domain/lease.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
@@ -12,11 +12,11 @@ import type { ClaimableJob } from '../../../src/store/jobs/job-queue.ts';
 import {
   assertBalanced,
   claimed,
-  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
+  onStores,
   reread,
   resultOf,
   running,
@@ -24,6 +24,8 @@ import {
   storesOn,
   submitted,
 } from '../fixtures.ts';
+
+const test = ava.serial;
 
 /** The same database; `act` runs once, after the first statement of that kind. */
 function withActAfter(
@@ -49,78 +51,85 @@ function withActAfter(
   return { ...database, kysely: database.kysely.withPlugin(plugin) };
 }
 
-describeStores('the fence of a job', ({ dialect, database, replica }) => {
+onStores(test, 'the fence of a job', (test, { dialect, database, replica }) => {
   const stores = replica();
-  afterEach(() => assertBalanced(stores));
+  const balanced = () => assertBalanced(stores);
 
   async function takenOver(claim: Claim, holder: string): Promise<Claim> {
     assert.ok(await stores.jobs.renew(claim, 0));
     return claimed(stores, await reread(stores, claim.jobId), { holder });
   }
 
-  it('an ended job is claimed by nobody', async () => {
+  test('an ended job is claimed by nobody', async t => {
+    t.teardown(balanced);
     const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
-    assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+    t.truthy(await stores.jobs.fail(claim, IMAGE_FAULT));
     const listed = { id: job.id, fence: claim.fence } as ClaimableJob;
-    assert.equal(await stores.jobs.claim(listed, 'replica-2', LEASE_MS), undefined);
+    t.is(await stores.jobs.claim(listed, 'replica-2', LEASE_MS), undefined);
   });
 
-  it('a claim that was overtaken before its answer came is no claim', async () => {
+  test('a claim that was overtaken before its answer came is no claim', async t => {
+    t.teardown(balanced);
     const job = await submitted(stores, newJob(await fundedAccount(stores, 1)));
     const listed = { id: job.id, fence: job.fence } as ClaimableJob;
     let heir: Claim | undefined;
     const slow = withActAfter(database, 'UpdateQueryNode', async () => {
       heir = await claimed(stores, await reread(stores, job.id), { holder: 'heir' });
     });
-    assert.equal(await storesOn(slow).jobs.claim(listed, 'slow', 0), undefined);
+    t.is(await storesOn(slow).jobs.claim(listed, 'slow', 0), undefined);
     assert.ok(heir);
-    assert.equal(await stores.jobs.renew(heir, LEASE_MS), true);
+    t.true(await stores.jobs.renew(heir, LEASE_MS));
   });
 
-  it('an input that was stored under an earlier claim is not stored again by it', async () => {
+  test('an input that was stored under an earlier claim is not stored again by it', async t => {
+    t.teardown(balanced);
     const sourceUrl = 'https://a.example/';
     const account = await fundedAccount(stores, 1);
     const old = await claimed(stores, await submitted(stores, newJob(account, { sourceUrl })));
     const input = storedInput(old.jobId);
-    assert.equal(await stores.jobs.inputStored(old, input), true);
+    t.true(await stores.jobs.inputStored(old, input));
     await takenOver(old, 'heir');
-    assert.equal(await stores.jobs.inputStored(old, input), false);
+    t.false(await stores.jobs.inputStored(old, input));
   });
 
-  it('a job is ended by the holder of its lease alone', async () => {
+  test('a job is ended by the holder of its lease alone', async t => {
+    t.teardown(balanced);
     const { claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
     const stranger = { ...claim, holder: 'stranger' };
-    assert.equal(await stores.jobs.fail(stranger, IMAGE_FAULT), false);
-    assert.equal(await stores.jobs.succeed(stranger, resultOf(claim), HOUR_MS, {}), false);
+    t.false(await stores.jobs.fail(stranger, IMAGE_FAULT));
+    t.false(await stores.jobs.succeed(stranger, resultOf(claim), HOUR_MS, {}));
   });
 
   // SQLite runs one writing transaction at a time: nothing comes between its statements.
-  const between = { skip: dialect === 'sqlite' && 'nothing comes between' };
+  if (dialect === 'sqlite') return;
 
-  it('an ending that is overtaken by its own replica ends nothing', between, async () => {
+  test('an ending that is overtaken by its own replica ends nothing', async t => {
+    t.teardown(balanced);
     const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
     const slow = withActAfter(database, 'SelectQueryNode', async () => {
       await takenOver(claim, claim.holder);
     });
-    assert.equal(await storesOn(slow).jobs.fail(claim, IMAGE_FAULT), false);
-    assert.equal((await reread(stores, job.id)).state, 'running');
+    t.false(await storesOn(slow).jobs.fail(claim, IMAGE_FAULT));
+    t.is((await reread(stores, job.id)).state, 'running');
   });
 
-  it('an ending whose lease is given back meanwhile ends nothing', between, async () => {
+  test('an ending whose lease is given back meanwhile ends nothing', async t => {
+    t.teardown(balanced);
     const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
     const slow = withActAfter(database, 'SelectQueryNode', async () => {
-      assert.ok(await stores.jobs.release(claim));
+      t.truthy(await stores.jobs.release(claim));
     });
-    assert.equal(await storesOn(slow).jobs.fail(claim, IMAGE_FAULT), false);
-    assert.equal((await reread(stores, job.id)).state, 'running');
+    t.false(await storesOn(slow).jobs.fail(claim, IMAGE_FAULT));
+    t.is((await reread(stores, job.id)).state, 'running');
   });
 
-  it('of two endings that meet the second is told that it is none', between, async () => {
+  test('of two endings that meet the second is told that it is none', async t => {
+    t.teardown(balanced);
     const { job, claim } = await running(stores, newJob(await fundedAccount(stores, 1)));
     const slow = withActAfter(database, 'SelectQueryNode', async () => {
-      assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      t.truthy(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
     });
-    assert.equal(await storesOn(slow).jobs.fail(claim, IMAGE_FAULT), false);
-    assert.equal((await reread(stores, job.id)).state, 'succeeded');
+    t.false(await storesOn(slow).jobs.fail(claim, IMAGE_FAULT));
+    t.is((await reread(stores, job.id)).state, 'succeeded');
   });
 });

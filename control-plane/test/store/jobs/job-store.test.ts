@@ -1,7 +1,7 @@
 /** Jobs in the database: how they are submitted, found, kept, measured and removed. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { afterEach, before, describe, it } from 'node:test';
+import ava from 'ava';
 import { at } from '../../../../test/support/at.ts';
 import { type Job, publicState } from '../../../src/domain/job.ts';
 import { isForgotten } from '../../../src/domain/key-memory.ts';
@@ -10,12 +10,12 @@ import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,
   claimed,
-  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   LIMITS,
   newJob,
+  onStores,
   reread,
   resultOf,
   running,
@@ -24,254 +24,268 @@ import {
   submitted,
 } from '../fixtures.ts';
 
-describeStores('jobs', ({ database, stores }) => {
-  afterEach(() => assertBalanced(stores));
+const test = ava.serial;
 
-  describe('submission', () => {
-    it('refuses without a credit, and remembers nothing', async () => {
-      const account = await fundedAccount(stores, 0);
-      const job = newJob(account);
-      assert.deepEqual(await stores.jobs.submit(job, LIMITS), { kind: 'insufficient-credits' });
-      assert.equal(await stores.jobs.find(job.id), undefined);
-      await stores.ledger.grant(account, 1, 'later');
-      assert.equal((await stores.jobs.submit(job, LIMITS)).kind, 'created');
-    });
+onStores(test, 'jobs', (test, { database, stores }) => {
+  const balanced = () => assertBalanced(stores);
 
-    it('refuses at the bound in flight, before it looks at credits', async () => {
-      for (const credits of [1, 2]) {
-        const account = await fundedAccount(stores, credits);
-        await submitted(stores, newJob(account));
-        const { kind } = await stores.jobs.submit(newJob(account), { jobsInFlightMax: 1 });
-        assert.equal(kind, 'too-many-in-flight');
-        const left = { available: credits - 1, reserved: 1 };
-        assert.deepEqual(await stores.ledger.balances(account), left);
-        const next = await stores.jobs.submit(newJob(account), { jobsInFlightMax: 2 });
-        assert.equal(next.kind, credits === 1 ? 'insufficient-credits' : 'created');
-      }
-    });
-
-    it('refuses both sources and none', async () => {
-      const account = await fundedAccount(stores, 1);
-      const id = randomUUID();
-      const both = newJob(account, {
-        id,
-        sourceUrl: 'https://a.example/',
-        input: storedInput(id),
-      });
-      await assert.rejects(stores.jobs.submit(both, LIMITS), /either/);
-      await assert.rejects(stores.jobs.submit({ ...both, input: null, sourceUrl: null }, LIMITS));
-      assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
-    });
-
-    it('refuses an account that does not exist', async () => {
-      await assert.rejects(stores.jobs.submit(newJob(randomUUID()), LIMITS), /does not exist/);
-    });
-
-    it('reserves one credit and keeps every field', async () => {
-      const account = await fundedAccount(stores, 5);
-      const job = newJob(account, { class: 'sync', outputFormat: 'avif' });
-      const created = await submitted(stores, job);
-      assert.deepEqual(await stores.ledger.balances(account), { available: 4, reserved: 1 });
-      assert.equal(created.state, 'ready');
-      assert.deepEqual(created.input, job.input);
-      assert.equal(created.outputFormat, 'avif');
-      assert.equal(created.class, 'sync');
-      assert.equal(created.fingerprint, job.fingerprint);
-      assert.equal(created.idempotencyKeyHash, job.idempotencyKeyHash);
-      assert.equal(created.lease, null);
-      assert.equal(created.fence, 0);
-      assert.equal(created.startedAtMs, null);
-      assert.ok(created.readAtMs >= created.createdAtMs);
-      assert.deepEqual(
-        { ...(await reread(stores, job.id)), readAtMs: 0 },
-        {
-          ...created,
-          readAtMs: 0,
-        },
-      );
-    });
-
-    it('takes a URL as it is, and makes the job accepted', async () => {
-      const account = await fundedAccount(stores, 1);
-      const sourceUrl = `https://bücher.example/${'é'.repeat(1000)}?q='"\\%00`;
-      const created = await submitted(stores, newJob(account, { sourceUrl }));
-      assert.equal(created.state, 'accepted');
-      assert.equal(created.sourceUrl, sourceUrl);
-    });
-
-    it('finds the earlier job of a key and leaves the credits alone', async () => {
-      const account = await fundedAccount(stores, 1);
-      const first = await submitted(stores, newJob(account));
-      const twin = newJob(account, { idempotencyKeyHash: first.idempotencyKeyHash! });
-      const outcome = await stores.jobs.submit(twin, LIMITS);
-      assert.equal(outcome.kind, 'exists');
-      assert.equal((outcome as { job: { id: string } }).job.id, first.id);
-      assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
-    });
-
-    it('repeated by itself after a lost answer is the same success', async () => {
-      const account = await fundedAccount(stores, 2);
-      const job = newJob(account);
-      await submitted(stores, job);
-      await submitted(stores, job);
-      assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 1 });
-    });
-
-    it('keeps apart the keys that a collation would merge, and API keys', async () => {
-      const account = await fundedAccount(stores, 10);
-      const hashes = ['abc', 'ABC', 'ábc', 'abc ', 'a', 'a '].map(sha256);
-      for (const idempotencyKeyHash of hashes) {
-        await submitted(stores, newJob(account, { idempotencyKeyHash }));
-      }
-      const idempotencyKeyHash = at(hashes, 0);
-      await submitted(stores, newJob(account, { idempotencyKeyHash, apiKeyId: 'KEY000000001' }));
-      assert.equal(
-        await stores.jobs.findByIdempotencyKey('key000000001', idempotencyKeyHash.toUpperCase()),
-        undefined,
-      );
-    });
+  test('submission › refuses without a credit, and remembers nothing', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 0);
+    const job = newJob(account);
+    t.deepEqual(await stores.jobs.submit(job, LIMITS), { kind: 'insufficient-credits' });
+    t.is(await stores.jobs.find(job.id), undefined);
+    await stores.ledger.grant(account, 1, 'later');
+    t.is((await stores.jobs.submit(job, LIMITS)).kind, 'created');
   });
 
-  describe('lookups', () => {
-    it('answer nothing to what is no id, token or hash', async () => {
-      const account = await fundedAccount(stores, 1);
-      const { id } = await submitted(stores, newJob(account));
-      const odd = ['', 'x', '日本', `${id} `, id.toUpperCase(), `${id}'--`, '\u0000', '%'];
-      for (const text of odd) {
-        assert.equal(await stores.jobs.find(text), undefined);
-        assert.equal(await stores.jobs.findForKey(text, 'key000000001'), undefined);
-        assert.equal(await stores.jobs.findByResultToken(text), undefined);
-        assert.equal(await stores.jobs.findByIdempotencyKey('key000000001', text), undefined);
-      }
-    });
-
-    it('show a job to its own key alone', async () => {
-      const account = await fundedAccount(stores, 1);
-      const { id } = await submitted(stores, newJob(account));
-      assert.equal((await stores.jobs.findForKey(id, 'key000000001'))?.id, id);
-      assert.equal(await stores.jobs.findForKey(id, 'key000000002'), undefined);
-      assert.equal(await stores.jobs.findForKey(id, 'KEY000000001'), undefined);
-    });
-  });
-
-  describe('retention', () => {
-    it('a result expires by the clock; its name is taken once, the row stays', async () => {
-      const account = await fundedAccount(stores, 2);
-      const { job, claim } = await running(stores, newJob(account));
-      const result = resultOf(claim);
-      await stores.jobs.succeed(claim, result, 0, {});
-      assert.equal(publicState(await reread(stores, job.id)), 'expired', 'before any sweep');
-      const kept = await running(stores, newJob(account));
-      await stores.jobs.succeed(kept.claim, resultOf(kept.claim), HOUR_MS, {});
-      assert.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), [result.blob]);
-      assert.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), []);
-      const swept = await stores.jobs.findByResultToken(result.sealedToken);
-      assert.equal(publicState(swept!), 'expired');
-      assert.equal(swept!.result, null);
-      assert.ok((await reread(stores, kept.job.id)).result);
-    });
-
-    it('rows go after their time with their outbox; the ledger stays and adds up', async () => {
-      const account = await fundedAccount(stores, 3);
-      const callback = { url: 'https://a.example/hook', secret: null, secretKeyId: null };
-      const gone = await running(stores, newJob(account, { callback }));
-      await stores.jobs.succeed(gone.claim, resultOf(gone.claim), 0, {});
-      const failed = await running(stores, newJob(account));
-      await stores.jobs.fail(failed.claim, IMAGE_FAULT);
-      const open = await running(stores, newJob(account));
-      const unswept = await running(stores, newJob(account));
-      await stores.jobs.succeed(unswept.claim, resultOf(unswept.claim), HOUR_MS, {});
-      await stores.jobs.takeExpiredResultBlobs(1000);
-      const young = await stores.jobs.removeFinalOlderThan(HOUR_MS, 1000);
-      assert.deepEqual(young, { rows: 0, blobs: [] });
-      await stores.jobs.removeFinalOlderThan(0, 1000);
-      assert.equal(await stores.jobs.find(gone.job.id), undefined);
-      assert.equal(await stores.jobs.find(failed.job.id), undefined);
-      assert.ok(await stores.jobs.find(open.job.id));
-      assert.ok(await stores.jobs.find(unswept.job.id), 'its blob has still a name');
-      const left = await database.kysely
-        .selectFrom('outbox')
-        .select('id')
-        .where('id', '=', gone.job.id)
-        .execute();
-      assert.deepEqual(left, []);
-      const credits = await stores.ledger.credits(account);
-      assert.deepEqual(credits?.sums, { grant: 3, reserve: 4, charge: 2, release: 1, revoke: 0 });
-    });
-
-    it('says which blobs are still named', async () => {
-      const account = await fundedAccount(stores, 2);
-      const open = await submitted(stores, newJob(account));
-      const { job, claim } = await running(stores, newJob(account));
-      const result = resultOf(claim);
-      await stores.jobs.succeed(claim, result, HOUR_MS, {});
-      const strangers = Array.from({ length: 1200 }, (_, index) => `inputs/none-${index}`);
-      const named = await stores.jobs.referencedBlobs([
-        ...strangers,
-        open.input!.blob,
-        job.input!.blob,
-        result.blob,
-        result.blob.toUpperCase(),
-      ]);
-      assert.deepEqual([...named].sort(), [open.input!.blob, result.blob].sort());
-      assert.deepEqual(await stores.jobs.referencedBlobs([]), new Set());
-    });
-
-    it('measures the queue by account: what waits for a node or for its download', async () => {
-      const account = await fundedAccount(stores, 10);
-      const other = await fundedAccount(stores, 1);
-      const input = { bytes: 5, format: 'png' as const };
-      const sized = (blob: string, width: number | null, height: number | null) =>
-        newJob(account, { input: { ...input, blob, width, height } });
+  test('submission › refuses at the bound in flight, before it looks at credits', async t => {
+    t.teardown(balanced);
+    for (const credits of [1, 2]) {
+      const account = await fundedAccount(stores, credits);
       await submitted(stores, newJob(account));
-      await submitted(stores, newJob(account, { sourceUrl: 'https://a.example/' }));
-      await submitted(stores, sized('inputs/without-size', null, null));
-      await submitted(stores, sized('inputs/tiny', 10, 10));
-      const lost = await running(stores, newJob(account));
-      await running(stores, newJob(account));
-      await stores.jobs.attemptLost(lost.claim, false);
-      await submitted(stores, newJob(other));
-      const queued = await stores.jobs.queued();
-      // Not downloaded yet: 4, of unknown size: 100, tiny: 1.
-      const megapixels = 3 + 4 + 100 + 1 + 3;
-      assert.deepEqual(queued.byAccount.get(account), { jobs: 5, megapixels, unfetched: 1 });
-      assert.deepEqual(queued.byAccount.get(other), { jobs: 1, megapixels: 3, unfetched: 0 });
-      const accounts = [...queued.byAccount.values()];
-      const sumOf = (what: 'jobs' | 'megapixels') =>
-        accounts.reduce((sum, each) => sum + each[what], 0);
-      assert.deepEqual([queued.jobs, queued.megapixels], [sumOf('jobs'), sumOf('megapixels')]);
-      assert.ok(queued.oldestAgeMs >= 0 && queued.oldestAgeMs < HOUR_MS);
-    });
+      const { kind } = await stores.jobs.submit(newJob(account), { jobsInFlightMax: 1 });
+      t.is(kind, 'too-many-in-flight');
+      const left = { available: credits - 1, reserved: 1 };
+      t.deepEqual(await stores.ledger.balances(account), left);
+      const next = await stores.jobs.submit(newJob(account), { jobsInFlightMax: 2 });
+      t.is(next.kind, credits === 1 ? 'insufficient-credits' : 'created');
+    }
+  });
 
-    it('measures what was done lately by its results, and nothing that failed', async () => {
-      const account = await fundedAccount(stores, 4);
-      const [done, old, failed] = [
-        await running(stores, newJob(account)),
-        await running(stores, newJob(account)),
-        await running(stores, newJob(account)),
-      ];
-      const before = await stores.jobs.doneWithin(60_000);
-      for (const { claim } of [done, old]) {
-        assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
-      }
-      assert.ok(await stores.jobs.fail(failed.claim, IMAGE_FAULT));
-      await database.kysely
-        .updateTable('jobs')
-        .set(eb => ({ finished_at: eb('finished_at', '-', 61_000) }))
-        .where('id', '=', old.job.id)
-        .execute();
-      const after = await stores.jobs.doneWithin(60_000);
-      assert.deepEqual([after.jobs - before.jobs, after.megapixels - before.megapixels], [1, 3]);
+  test('submission › refuses both sources and none', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 1);
+    const id = randomUUID();
+    const both = newJob(account, {
+      id,
+      sourceUrl: 'https://a.example/',
+      input: storedInput(id),
     });
+    await t.throwsAsync(stores.jobs.submit(both, LIMITS), { message: /either/ });
+    await t.throwsAsync(stores.jobs.submit({ ...both, input: null, sourceUrl: null }, LIMITS));
+    t.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
+  });
+
+  test('submission › refuses an account that does not exist', async t => {
+    t.teardown(balanced);
+    await t.throwsAsync(stores.jobs.submit(newJob(randomUUID()), LIMITS), {
+      message: /does not exist/,
+    });
+  });
+
+  test('submission › reserves one credit and keeps every field', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 5);
+    const job = newJob(account, { class: 'sync', outputFormat: 'avif' });
+    const created = await submitted(stores, job);
+    t.deepEqual(await stores.ledger.balances(account), { available: 4, reserved: 1 });
+    t.is(created.state, 'ready');
+    t.deepEqual(created.input, job.input);
+    t.is(created.outputFormat, 'avif');
+    t.is(created.class, 'sync');
+    t.is(created.fingerprint, job.fingerprint);
+    t.is(created.idempotencyKeyHash, job.idempotencyKeyHash);
+    t.is(created.lease, null);
+    t.is(created.fence, 0);
+    t.is(created.startedAtMs, null);
+    t.true(created.readAtMs >= created.createdAtMs);
+    t.deepEqual(
+      { ...(await reread(stores, job.id)), readAtMs: 0 },
+      {
+        ...created,
+        readAtMs: 0,
+      },
+    );
+  });
+
+  test('submission › takes a URL as it is, and makes the job accepted', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 1);
+    const sourceUrl = `https://bücher.example/${'é'.repeat(1000)}?q='"\\%00`;
+    const created = await submitted(stores, newJob(account, { sourceUrl }));
+    t.is(created.state, 'accepted');
+    t.is(created.sourceUrl, sourceUrl);
+  });
+
+  test('submission › finds the earlier job of a key and leaves the credits alone', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 1);
+    const first = await submitted(stores, newJob(account));
+    const twin = newJob(account, { idempotencyKeyHash: first.idempotencyKeyHash! });
+    const outcome = await stores.jobs.submit(twin, LIMITS);
+    t.is(outcome.kind, 'exists');
+    t.is((outcome as { job: { id: string } }).job.id, first.id);
+    t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
+  });
+
+  test('submission › repeated by itself after a lost answer is the same success', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 2);
+    const job = newJob(account);
+    await submitted(stores, job);
+    await submitted(stores, job);
+    t.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 1 });
+  });
+
+  test('submission › keeps apart the keys that a collation would merge, and API keys', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 10);
+    const hashes = ['abc', 'ABC', 'ábc', 'abc ', 'a', 'a '].map(sha256);
+    for (const idempotencyKeyHash of hashes) {
+      await submitted(stores, newJob(account, { idempotencyKeyHash }));
+    }
+    const idempotencyKeyHash = at(hashes, 0);
+    await submitted(stores, newJob(account, { idempotencyKeyHash, apiKeyId: 'KEY000000001' }));
+    t.is(
+      await stores.jobs.findByIdempotencyKey('key000000001', idempotencyKeyHash.toUpperCase()),
+      undefined,
+    );
+  });
+
+  test('lookups › answer nothing to what is no id, token or hash', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 1);
+    const { id } = await submitted(stores, newJob(account));
+    const odd = ['', 'x', '日本', `${id} `, id.toUpperCase(), `${id}'--`, '\u0000', '%'];
+    for (const text of odd) {
+      t.is(await stores.jobs.find(text), undefined);
+      t.is(await stores.jobs.findForKey(text, 'key000000001'), undefined);
+      t.is(await stores.jobs.findByResultToken(text), undefined);
+      t.is(await stores.jobs.findByIdempotencyKey('key000000001', text), undefined);
+    }
+  });
+
+  test('lookups › show a job to its own key alone', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 1);
+    const { id } = await submitted(stores, newJob(account));
+    t.is((await stores.jobs.findForKey(id, 'key000000001'))?.id, id);
+    t.is(await stores.jobs.findForKey(id, 'key000000002'), undefined);
+    t.is(await stores.jobs.findForKey(id, 'KEY000000001'), undefined);
+  });
+
+  test('retention › a result expires by the clock; its name is taken once, the row stays', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 2);
+    const { job, claim } = await running(stores, newJob(account));
+    const result = resultOf(claim);
+    await stores.jobs.succeed(claim, result, 0, {});
+    t.is(publicState(await reread(stores, job.id)), 'expired', 'before any sweep');
+    const kept = await running(stores, newJob(account));
+    await stores.jobs.succeed(kept.claim, resultOf(kept.claim), HOUR_MS, {});
+    t.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), [result.blob]);
+    t.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), []);
+    const swept = await stores.jobs.findByResultToken(result.sealedToken);
+    t.is(publicState(swept!), 'expired');
+    t.is(swept!.result, null);
+    t.truthy((await reread(stores, kept.job.id)).result);
+  });
+
+  test('retention › rows go after their time with their outbox; the ledger stays and adds up', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 3);
+    const callback = { url: 'https://a.example/hook', secret: null, secretKeyId: null };
+    const gone = await running(stores, newJob(account, { callback }));
+    await stores.jobs.succeed(gone.claim, resultOf(gone.claim), 0, {});
+    const failed = await running(stores, newJob(account));
+    await stores.jobs.fail(failed.claim, IMAGE_FAULT);
+    const open = await running(stores, newJob(account));
+    const unswept = await running(stores, newJob(account));
+    await stores.jobs.succeed(unswept.claim, resultOf(unswept.claim), HOUR_MS, {});
+    await stores.jobs.takeExpiredResultBlobs(1000);
+    const young = await stores.jobs.removeFinalOlderThan(HOUR_MS, 1000);
+    t.deepEqual(young, { rows: 0, blobs: [] });
+    await stores.jobs.removeFinalOlderThan(0, 1000);
+    t.is(await stores.jobs.find(gone.job.id), undefined);
+    t.is(await stores.jobs.find(failed.job.id), undefined);
+    t.truthy(await stores.jobs.find(open.job.id));
+    t.truthy(await stores.jobs.find(unswept.job.id), 'its blob has still a name');
+    const left = await database.kysely
+      .selectFrom('outbox')
+      .select('id')
+      .where('id', '=', gone.job.id)
+      .execute();
+    t.deepEqual(left, []);
+    const credits = await stores.ledger.credits(account);
+    t.deepEqual(credits?.sums, { grant: 3, reserve: 4, charge: 2, release: 1, revoke: 0 });
+  });
+
+  test('retention › says which blobs are still named', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 2);
+    const open = await submitted(stores, newJob(account));
+    const { job, claim } = await running(stores, newJob(account));
+    const result = resultOf(claim);
+    await stores.jobs.succeed(claim, result, HOUR_MS, {});
+    const strangers = Array.from({ length: 1200 }, (_, index) => `inputs/none-${index}`);
+    const named = await stores.jobs.referencedBlobs([
+      ...strangers,
+      open.input!.blob,
+      job.input!.blob,
+      result.blob,
+      result.blob.toUpperCase(),
+    ]);
+    t.deepEqual([...named].sort(), [open.input!.blob, result.blob].sort());
+    t.deepEqual(await stores.jobs.referencedBlobs([]), new Set());
+  });
+
+  test('retention › measures the queue by account: what waits for a node or for its download', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 10);
+    const other = await fundedAccount(stores, 1);
+    const input = { bytes: 5, format: 'png' as const };
+    const sized = (blob: string, width: number | null, height: number | null) =>
+      newJob(account, { input: { ...input, blob, width, height } });
+    await submitted(stores, newJob(account));
+    await submitted(stores, newJob(account, { sourceUrl: 'https://a.example/' }));
+    await submitted(stores, sized('inputs/without-size', null, null));
+    await submitted(stores, sized('inputs/tiny', 10, 10));
+    const lost = await running(stores, newJob(account));
+    await running(stores, newJob(account));
+    await stores.jobs.attemptLost(lost.claim, false);
+    await submitted(stores, newJob(other));
+    const queued = await stores.jobs.queued();
+    // Not downloaded yet: 4, of unknown size: 100, tiny: 1.
+    const megapixels = 3 + 4 + 100 + 1 + 3;
+    t.deepEqual(queued.byAccount.get(account), { jobs: 5, megapixels, unfetched: 1 });
+    t.deepEqual(queued.byAccount.get(other), { jobs: 1, megapixels: 3, unfetched: 0 });
+    const accounts = [...queued.byAccount.values()];
+    const sumOf = (what: 'jobs' | 'megapixels') =>
+      accounts.reduce((sum, each) => sum + each[what], 0);
+    t.deepEqual([queued.jobs, queued.megapixels], [sumOf('jobs'), sumOf('megapixels')]);
+    t.true(queued.oldestAgeMs >= 0 && queued.oldestAgeMs < HOUR_MS);
+  });
+
+  test('retention › measures what was done lately by its results, and nothing that failed', async t => {
+    t.teardown(balanced);
+    const account = await fundedAccount(stores, 4);
+    const [done, old, failed] = [
+      await running(stores, newJob(account)),
+      await running(stores, newJob(account)),
+      await running(stores, newJob(account)),
+    ];
+    const before = await stores.jobs.doneWithin(60_000);
+    for (const { claim } of [done, old]) {
+      t.truthy(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    }
+    t.truthy(await stores.jobs.fail(failed.claim, IMAGE_FAULT));
+    await database.kysely
+      .updateTable('jobs')
+      .set(eb => ({ finished_at: eb('finished_at', '-', 61_000) }))
+      .where('id', '=', old.job.id)
+      .execute();
+    const after = await stores.jobs.doneWithin(60_000);
+    t.deepEqual([after.jobs - before.jobs, after.megapixels - before.megapixels], [1, 3]);
   });
 });
 
 const REMEMBERED_MS = 600_000;
 
-describeStores('keys that end', ({ database, stores, replica }) => {
+onStores(test, 'keys that end', (test, { database, stores, replica }) => {
   const other = replica();
 
-  afterEach(() => assertBalanced(stores));
+  const balanced = () => assertBalanced(stores);
 
   /** As if the job had been submitted so long before now. */
   async function age(jobId: string, ageMs: number): Promise<void> {
@@ -295,52 +309,58 @@ describeStores('keys that end', ({ database, stores, replica }) => {
     return (await reread(stores, job.id)).idempotencyKeyHash;
   }
 
-  it('are kept while their time runs, and freed once it is over', async () => {
+  test('are kept while their time runs, and freed once it is over', async t => {
+    t.teardown(balanced);
     const job = await succeeded();
     // Far enough from the end that the test's own time is no part of it.
     await age(job.id, REMEMBERED_MS - 60_000);
-    assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), false);
-    assert.equal(await keyAfter(stores, job), job.idempotencyKeyHash);
+    t.false(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
+    t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
     await age(job.id, REMEMBERED_MS);
-    assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), true);
-    assert.equal(await keyAfter(stores, job), null);
+    t.true(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
+    t.is(await keyAfter(stores, job), null);
   });
 
-  it('are kept by an open job however old it is', async () => {
+  test('are kept by an open job however old it is', async t => {
+    t.teardown(balanced);
     const account = await fundedAccount(stores, 2);
     for (const job of [
       await submitted(stores, newJob(account)),
       (await running(stores, newJob(account))).job,
     ]) {
       await age(job.id, 10 * REMEMBERED_MS);
-      assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), false);
-      assert.equal(await keyAfter(stores, job), job.idempotencyKeyHash);
+      t.false(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
+      t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
     }
   });
 
-  it('are kept by a failure for their time, since it would fail again', async () => {
+  test('are kept by a failure for their time, since it would fail again', async t => {
+    t.teardown(balanced);
     const account = await fundedAccount(stores, 1);
     const { claim, job } = await running(stores, newJob(account));
-    assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
-    assert.equal(await keyAfter(stores, job), job.idempotencyKeyHash);
+    t.truthy(await stores.jobs.fail(claim, IMAGE_FAULT));
+    t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
     await age(job.id, REMEMBERED_MS);
-    assert.equal(await keyAfter(stores, job), null);
+    t.is(await keyAfter(stores, job), null);
   });
 
-  it('are freed where the result has expired before', async () => {
+  test('are freed where the result has expired before', async t => {
+    t.teardown(balanced);
     const job = await succeeded(2, 0);
-    assert.equal(isForgotten(await reread(stores, job.id), REMEMBERED_MS), true);
-    assert.equal(await keyAfter(stores, job), null);
+    t.true(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
+    t.is(await keyAfter(stores, job), null);
   });
 
-  it('are freed under their own name alone', async () => {
+  test('are freed under their own name alone', async t => {
+    t.teardown(balanced);
     const job = await succeeded();
     await age(job.id, REMEMBERED_MS);
     await stores.jobs.freeKey(job.id, sha256('another'), REMEMBERED_MS);
-    assert.equal((await reread(stores, job.id)).idempotencyKeyHash, job.idempotencyKeyHash);
+    t.is((await reread(stores, job.id)).idempotencyKeyHash, job.idempotencyKeyHash);
   });
 
-  it('at the end of their time make one job of requests on two replicas', async () => {
+  test('at the end of their time make one job of requests on two replicas', async t => {
+    t.teardown(balanced);
     for (let round = 0; round < 10; round += 1) {
       const old = await succeeded(3);
       const key = old.idempotencyKeyHash ?? '';
@@ -355,9 +375,9 @@ describeStores('keys that end', ({ database, stores, replica }) => {
         return outcome.job.id;
       });
       const [made, ...more] = new Set(await Promise.all(requests));
-      assert.deepEqual(more, []);
-      assert.notEqual(made, old.id);
-      assert.deepEqual(await stores.ledger.balances(old.accountId), {
+      t.deepEqual(more, []);
+      t.not(made, old.id);
+      t.deepEqual(await stores.ledger.balances(old.accountId), {
         available: 1,
         reserved: 1,
       });
@@ -367,11 +387,11 @@ describeStores('keys that end', ({ database, stores, replica }) => {
 
 const ALL = ['accepted', 'fetching', 'ready', 'running', 'succeeded', 'failed'] as const;
 
-describeStores('jobs in pages', ({ stores, database }) => {
+onStores(test, 'jobs in pages', (test, { stores, database }) => {
   let account: string;
   let other: string;
 
-  before(async () => {
+  test.before(async () => {
     account = await fundedAccount(stores, 100);
     other = await fundedAccount(stores, 100);
     for (let index = 0; index < 8; index += 1) {
@@ -408,12 +428,12 @@ describeStores('jobs in pages', ({ stores, database }) => {
     ['of one account and state', ['succeeded'], true],
     ['open ones of one account', ['ready'], true],
   ] as const) {
-    it(`are the whole list: ${name}`, async () => {
+    test(`are the whole list: ${name}`, async t => {
       const filter = { states, endedWithinMs: HOUR_MS, accountId: mine ? account : undefined };
       const whole = (await stores.jobs.list({ ...filter, limit: 1000 })).map(({ id }) => id);
-      assert.equal(whole.length, (mine ? 6 : 8) * (states.length === 1 ? 1 : 3));
+      t.is(whole.length, (mine ? 6 : 8) * (states.length === 1 ? 1 : 3));
       for (const limit of [1, 3, 5]) {
-        assert.deepEqual(
+        t.deepEqual(
           (await inPages(filter, limit)).map(({ id }) => id),
           whole,
         );
@@ -421,17 +441,17 @@ describeStores('jobs in pages', ({ stores, database }) => {
     });
   }
 
-  it('end where nothing ended within the time that is asked for', async () => {
+  test('end where nothing ended within the time that is asked for', async t => {
     const filter = { states: ['failed'] as const, endedWithinMs: -HOUR_MS, limit: 10 };
-    assert.deepEqual(await stores.jobs.list(filter), []);
+    t.deepEqual(await stores.jobs.list(filter), []);
   });
 
-  it('go on behind a job that is not open any more', async () => {
+  test('go on behind a job that is not open any more', async t => {
     const filter = { states: ['ready'] as const, endedWithinMs: HOUR_MS, accountId: other };
     const [first, second] = await stores.jobs.list({ ...filter, limit: 10 });
-    assert.ok(await stores.jobs.fail(await claimed(stores, first!), IMAGE_FAULT));
+    t.truthy(await stores.jobs.fail(await claimed(stores, first!), IMAGE_FAULT));
     const rest = await stores.jobs.list({ ...filter, limit: 10, after: first!.cursor });
-    assert.deepEqual(
+    t.deepEqual(
       rest.map(({ id }) => id),
       [second!.id],
     );

@@ -1,7 +1,7 @@
 /** Jobs of the playground: an allowance in place of credits, behind what is paid for. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { it } from 'node:test';
+import ava from 'ava';
 import {
   DAY_MS,
   PLAYGROUND_ACCOUNT_OPEN_MAX,
@@ -12,11 +12,11 @@ import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import {
   assertBalanced,
   claimed,
-  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
+  onStores,
   PLAYGROUND_LIMITS,
   reread,
   resultOf,
@@ -24,7 +24,9 @@ import {
   submitted,
 } from '../fixtures.ts';
 
-describeStores('the playground', ({ database, stores, replica }) => {
+const test = ava.serial;
+
+onStores(test, 'the playground', (test, { database, stores, replica }) => {
   const others = replica();
 
   /** Of an account without credits, unless one is given. */
@@ -53,7 +55,7 @@ describeStores('the playground', ({ database, stores, replica }) => {
     return rows.length;
   }
 
-  it('writes no ledger entry and moves no balance, however a job ends', async () => {
+  test('writes no ledger entry and moves no balance, however a job ends', async t => {
     const account = await fundedAccount(stores, 0);
     for (const failure of [undefined, IMAGE_FAULT, SERVICE_FAULT]) {
       const claim = await opened(await jobOf(account));
@@ -61,26 +63,26 @@ describeStores('the playground', ({ database, stores, replica }) => {
         failure === undefined
           ? await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, { infer: 1 })
           : await stores.jobs.fail(claim, failure);
-      assert.ok(ended);
-      assert.ok((await reread(stores, claim.jobId)).playgroundDayMs !== null);
+      t.truthy(ended);
+      t.true((await reread(stores, claim.jobId)).playgroundDayMs !== null);
     }
     await opened(await jobOf(account));
-    assert.equal(await entriesOf(account), 0);
-    assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
+    t.is(await entriesOf(account), 0);
+    t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
     await assertBalanced(stores);
     await assertBalanced(stores, account);
   });
 
-  it('takes nothing of what is reserved for jobs that are paid for', async () => {
+  test('takes nothing of what is reserved for jobs that are paid for', async t => {
     const account = await fundedAccount(stores, 1);
     await submitted(stores, newJob(account));
     const claim = await opened(await jobOf(account));
-    assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
-    assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
+    t.truthy(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
     await assertBalanced(stores, account);
   });
 
-  it('is audited: an entry of one of its jobs is a problem', async () => {
+  test('is audited: an entry of one of its jobs is a problem', async t => {
     const job = await jobOf(await fundedAccount(stores, 5));
     await stores.jobs.submit(job, PLAYGROUND_LIMITS);
     await assertBalanced(stores, job.accountId);
@@ -91,31 +93,31 @@ describeStores('the playground', ({ database, stores, replica }) => {
       .execute();
     const problems = await stores.ledger.check(job.accountId);
     const words = problems.map(({ problem }) => problem).join('; ');
-    assert.match(words, /of the playground, its ledger has a reserve/);
+    t.regex(words, /of the playground, its ledger has a reserve/);
     await database.kysely.deleteFrom('ledger_entries').where('id', '=', entry.id).execute();
     await assertBalanced(stores, job.accountId);
   });
 
-  it('counts the pictures of a day, and gives back what failed by no fault of theirs', async () => {
+  test('counts the pictures of a day, and gives back what failed by no fault of theirs', async t => {
     const account = await fundedAccount(stores, 0);
     const limits = { playgroundImagesMax: 2 };
     const take = async () => stores.jobs.submit(await jobOf(account), limits);
     const first = await opened(await jobOf(account));
     const second = await opened(await jobOf(account));
-    assert.equal((await take()).kind, 'allowance-used');
+    t.is((await take()).kind, 'allowance-used');
     await stores.jobs.fail(first, IMAGE_FAULT);
-    assert.equal((await take()).kind, 'allowance-used');
+    t.is((await take()).kind, 'allowance-used');
     await stores.jobs.fail(second, SERVICE_FAULT);
-    assert.equal(await used(account), 1);
-    assert.equal((await take()).kind, 'created');
-    assert.equal((await take()).kind, 'allowance-used');
-    assert.equal(
+    t.is(await used(account), 1);
+    t.is((await take()).kind, 'created');
+    t.is((await take()).kind, 'allowance-used');
+    t.is(
       (await stores.jobs.submit(await jobOf(), { playgroundImagesMax: 0 })).kind,
       'allowance-used',
     );
   });
 
-  it('counts each day anew, and none twice where the clock is set back', async () => {
+  test('counts each day anew, and none twice where the clock is set back', async t => {
     const account = await fundedAccount(stores, 0);
     const limits = { playgroundImagesMax: 1 };
     const claim = await opened(await jobOf(account));
@@ -126,8 +128,8 @@ describeStores('the playground', ({ database, stores, replica }) => {
         .where('account_id', '=', account)
         .execute();
     await shift(-DAY_MS);
-    assert.equal(await used(account), 0);
-    assert.equal((await stores.jobs.submit(await jobOf(account), limits)).kind, 'created');
+    t.is(await used(account), 0);
+    t.is((await stores.jobs.submit(await jobOf(account), limits)).kind, 'created');
     // What is given back of yesterday is none of today's.
     await database.kysely
       .updateTable('jobs')
@@ -135,13 +137,13 @@ describeStores('the playground', ({ database, stores, replica }) => {
       .where('id', '=', claim.jobId)
       .execute();
     await stores.jobs.fail(claim, SERVICE_FAULT);
-    assert.equal(await used(account), 1);
+    t.is(await used(account), 1);
     await shift(DAY_MS);
     const { kind } = await stores.jobs.submit(await jobOf(account), limits);
-    assert.equal(kind, 'allowance-used');
+    t.is(kind, 'allowance-used');
   });
 
-  it('passes no allowance, however many ask two replicas at once', async () => {
+  test('passes no allowance, however many ask two replicas at once', async t => {
     const account = await fundedAccount(stores, 0);
     const limits = { playgroundImagesMax: 3 };
     const jobs = await Promise.all(Array.from({ length: 24 }, () => jobOf(account)));
@@ -149,11 +151,11 @@ describeStores('the playground', ({ database, stores, replica }) => {
       jobs.map((job, index) => (index % 2 ? stores : others).jobs.submit(job, limits)),
     );
     const created = outcomes.filter(({ kind }) => kind === 'created');
-    assert.equal(created.length, limits.playgroundImagesMax);
-    assert.equal(await used(account), limits.playgroundImagesMax);
+    t.is(created.length, limits.playgroundImagesMax);
+    t.is(await used(account), limits.playgroundImagesMax);
   });
 
-  it('takes few open jobs of an account, and counts none of those it refuses', async () => {
+  test('takes few open jobs of an account, and counts none of those it refuses', async t => {
     const account = await fundedAccount(stores, 0);
     const jobs = await Promise.all(
       Array.from({ length: PLAYGROUND_ACCOUNT_OPEN_MAX + 3 }, () => jobOf(account)),
@@ -162,14 +164,14 @@ describeStores('the playground', ({ database, stores, replica }) => {
       jobs.map((job, index) => (index % 2 ? stores : others).jobs.submit(job, PLAYGROUND_LIMITS)),
     );
     const kinds = Map.groupBy(outcomes, ({ kind }) => kind);
-    assert.equal(kinds.get('created')?.length, PLAYGROUND_ACCOUNT_OPEN_MAX);
-    assert.equal(kinds.get('too-many-open')?.length, 3);
-    assert.equal(await used(account), PLAYGROUND_ACCOUNT_OPEN_MAX);
+    t.is(kinds.get('created')?.length, PLAYGROUND_ACCOUNT_OPEN_MAX);
+    t.is(kinds.get('too-many-open')?.length, 3);
+    t.is(await used(account), PLAYGROUND_ACCOUNT_OPEN_MAX);
     const open = await stores.playground.openJobs();
-    assert.ok(open >= PLAYGROUND_ACCOUNT_OPEN_MAX && open <= PLAYGROUND_OPEN_MAX);
+    t.true(open >= PLAYGROUND_ACCOUNT_OPEN_MAX && open <= PLAYGROUND_OPEN_MAX);
   });
 
-  it('makes one job of a form that is sent twice at once', async () => {
+  test('makes one job of a form that is sent twice at once', async t => {
     const job = await jobOf();
     const again = await jobOf(job.accountId);
     const twin = { ...again, idempotencyKeyHash: job.idempotencyKeyHash };
@@ -177,30 +179,30 @@ describeStores('the playground', ({ database, stores, replica }) => {
       stores.jobs.submit(job, PLAYGROUND_LIMITS),
       others.jobs.submit(twin, PLAYGROUND_LIMITS),
     ]);
-    assert.deepEqual(outcomes.map(({ kind }) => kind).sort(), ['created', 'exists']);
-    assert.equal(await used(job.accountId), 1);
+    t.deepEqual(outcomes.map(({ kind }) => kind).sort(), ['created', 'exists']);
+    t.is(await used(job.accountId), 1);
   });
 
-  it('has one key an account, made once, that authenticates nobody', async () => {
+  test('has one key an account, made once, that authenticates nobody', async t => {
     const account = await fundedAccount(stores, 0);
     const keys = await Promise.all(
       Array.from({ length: 8 }, (_, index) =>
         (index % 2 ? stores : others).playground.internalKey(account),
       ),
     );
-    assert.equal(new Set(keys).size, 1);
+    t.is(new Set(keys).size, 1);
     const rows = await database.kysely
       .selectFrom('api_keys')
       .select(['id', 'purpose'])
       .where('account_id', '=', account)
       .execute();
-    assert.deepEqual(
+    t.deepEqual(
       rows.map(({ id, purpose }) => [id, purpose]),
       [[keys[0], 'playground']],
     );
   });
 
-  it('stands behind all others, in a lane of its own, finishing or not', async () => {
+  test('stands behind all others, in a lane of its own, finishing or not', async t => {
     const accountId = await fundedAccount(stores, 10);
     const before = await stores.playground.openJobs();
     const mine = [
@@ -213,24 +215,24 @@ describeStores('the playground', ({ database, stores, replica }) => {
       await submitted(stores, newJob(accountId, { finishing: { outputWidth: 10 } })),
       await submitted(stores, newJob(accountId, { class: 'sync' })),
     ];
-    const idsOf = (jobs: readonly { id: string }[]) => new Set(jobs.map(({ id }) => id));
+    const idsOf = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).sort();
     const all = await stores.jobs.listLanes();
     const lanes = all.filter(lane => lane.accountId === accountId);
-    assert.equal(lanes.length, 3);
-    assert.equal(lanes.filter(lane => lane.class === 'playground').length, 1);
+    t.is(lanes.length, 3);
+    t.is(lanes.filter(lane => lane.class === 'playground').length, 1);
     const listed = await stores.jobs.listClaimable(100, lanes);
-    assert.deepEqual(idsOf(listed.slice(0, 3)), idsOf(paid));
-    assert.deepEqual(idsOf(listed.slice(3)), idsOf(mine));
-    assert.deepEqual(
+    t.deepEqual(idsOf(listed.slice(0, 3)), idsOf(paid));
+    t.deepEqual(idsOf(listed.slice(3)), idsOf(mine));
+    t.deepEqual(
       listed.slice(3).map(job => job.class),
       ['playground', 'playground'],
     );
     const open = { states: ['ready'] as const, endedWithinMs: HOUR_MS, limit: 4, accountId };
     const page = await stores.jobs.list(open);
     const rest = await stores.jobs.list({ ...open, after: page.at(-1)!.cursor });
-    assert.deepEqual([page.length, rest.length], [4, 1]);
-    assert.deepEqual(idsOf([...page, ...rest].slice(3)), idsOf(mine));
-    assert.equal((await stores.jobs.queued()).byAccount.get(accountId)?.jobs, 3);
-    assert.equal(await stores.playground.openJobs(), before + 2);
+    t.deepEqual([page.length, rest.length], [4, 1]);
+    t.deepEqual(idsOf([...page, ...rest].slice(3)), idsOf(mine));
+    t.is((await stores.jobs.queued()).byAccount.get(accountId)?.jobs, 3);
+    t.is(await stores.playground.openJobs(), before + 2);
   });
 });

@@ -1,7 +1,7 @@
 /** What the audit finds of each way to break a ledger. */
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
-import { describeOnDatabases, useTestDatabase } from '../../../../test/support/database.ts';
+import ava from 'ava';
+import { onDatabases, useTestDatabase } from '../../../../test/support/database.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import {
   type AuditOptions,
@@ -12,13 +12,15 @@ import type { Stores } from '../../../src/store/stores.ts';
 import { fundedAccount, newJob, resultOf, running, storesOn } from '../fixtures.ts';
 import { DAY_MS, DAYS, entry, FIRST_DAY_MS, oldAccount, TUNING } from './old-account.ts';
 
-describeOnDatabases("the ledger's audit", dialect => {
+const test = ava.serial;
+
+onDatabases(test, "the ledger's audit", (test, dialect) => {
   const audit = (options: AuditOptions, on: Database): Promise<LedgerAudit> =>
     auditLedger(on, options, TUNING);
   const problemsOf = ({ problems }: LedgerAudit) => problems.map(({ problem }) => problem);
 
-  describe('of a broken ledger', () => {
-    const own = useTestDatabase(dialect);
+  {
+    const own = useTestDatabase(test, dialect);
 
     type Breaking = (broken: Database, accountId: string, stores: Stores) => Promise<unknown>;
 
@@ -50,7 +52,7 @@ describeOnDatabases("the ledger's audit", dialect => {
     const entries = (broken: Database, accountId: string) =>
       broken.kysely.updateTable('ledger_entries').where('account_id', '=', accountId);
 
-    it('a balance is found by both', async () => {
+    test('of a broken ledger › a balance is found by both', async t => {
       const found = await verdictsAfter((broken, accountId) =>
         broken.kysely
           .updateTable('accounts')
@@ -59,10 +61,10 @@ describeOnDatabases("the ledger's audit", dialect => {
           .execute(),
       );
       const balance = 'available is 77, its ledger says 76';
-      assert.deepEqual(found, { incremental: balance, full: balance });
+      t.deepEqual(found, { incremental: balance, full: balance });
     });
 
-    it('a checkpoint is found by both while the balance is right', async () => {
+    test('of a broken ledger › a checkpoint is found by both while the balance is right', async t => {
       const found = await verdictsAfter((broken, accountId) =>
         broken.kysely
           .updateTable('ledger_checkpoints')
@@ -72,10 +74,10 @@ describeOnDatabases("the ledger's audit", dialect => {
           .execute(),
       );
       const checkpoint = /^the checkpoint to 2026-01-05T00:00:00.000Z says .*grant 101,/;
-      for (const verdict of Object.values(found)) assert.match(verdict, checkpoint);
+      for (const verdict of Object.values(found)) t.regex(verdict, checkpoint);
     });
 
-    it('a checkpoint that hides a wrong balance is found by the full one', async () => {
+    test('of a broken ledger › a checkpoint that hides a wrong balance is found by the full one', async t => {
       const found = await verdictsAfter(async (broken, accountId) => {
         await broken.kysely
           .updateTable('accounts')
@@ -89,12 +91,12 @@ describeOnDatabases("the ledger's audit", dialect => {
           .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
           .execute();
       });
-      assert.equal(found.incremental, '');
-      assert.match(found.full, /the checkpoint to/);
-      assert.match(found.full, /available is 77, its ledger says 76/);
+      t.is(found.incremental, '');
+      t.regex(found.full, /the checkpoint to/);
+      t.regex(found.full, /available is 77, its ledger says 76/);
     });
 
-    it('a checkpoint in the future is found by both', async () => {
+    test('of a broken ledger › a checkpoint in the future is found by both', async t => {
       const found = await verdictsAfter((broken, accountId) =>
         broken.kysely
           .updateTable('ledger_checkpoints')
@@ -103,10 +105,10 @@ describeOnDatabases("the ledger's audit", dialect => {
           .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
           .execute(),
       );
-      for (const verdict of Object.values(found)) assert.match(verdict, /is in the future$/);
+      for (const verdict of Object.values(found)) t.regex(verdict, /is in the future$/);
     });
 
-    it('an old entry that is gone, more or other is found by the full one', async () => {
+    test('of a broken ledger › an old entry that is gone, more or other is found by the full one', async t => {
       const old = FIRST_DAY_MS + DAY_MS;
       const gone = await verdictsAfter((broken, accountId) =>
         broken.kysely
@@ -116,18 +118,18 @@ describeOnDatabases("the ledger's audit", dialect => {
           .where('created_at', '=', old + 9)
           .execute(),
       );
-      assert.equal(gone.incremental, '');
-      assert.match(gone.full, /the checkpoint to 2026-01-05T00:00:00/);
-      assert.match(gone.full, /its reserve has no partner/);
-      assert.match(gone.full, /reserved is 0, its ledger says 1/);
+      t.is(gone.incremental, '');
+      t.regex(gone.full, /the checkpoint to 2026-01-05T00:00:00/);
+      t.regex(gone.full, /its reserve has no partner/);
+      t.regex(gone.full, /reserved is 0, its ledger says 1/);
       const more = await verdictsAfter((broken, accountId) =>
         broken.kysely
           .insertInto('ledger_entries')
           .values({ ...entry(accountId, 'grant', old, null), reference: 'slipped in' })
           .execute(),
       );
-      assert.equal(more.incremental, '');
-      assert.match(more.full, /available is 76, its ledger says 176/);
+      t.is(more.incremental, '');
+      t.regex(more.full, /available is 76, its ledger says 176/);
       const other = await verdictsAfter((broken, accountId) =>
         entries(broken, accountId)
           .set({ kind: 'release' })
@@ -135,11 +137,11 @@ describeOnDatabases("the ledger's audit", dialect => {
           .where('created_at', '=', old + 9)
           .execute(),
       );
-      assert.match(other.full, /the checkpoint to/);
-      assert.match(other.full, /available is 76, its ledger says 77/);
+      t.regex(other.full, /the checkpoint to/);
+      t.regex(other.full, /available is 76, its ledger says 77/);
     });
 
-    it('a job of which the ledger has nothing is found by both', async () => {
+    test('of a broken ledger › a job of which the ledger has nothing is found by both', async t => {
       const found = await verdictsAfter(async (broken, accountId, ownStores) => {
         const { job, claim } = await running(ownStores, newJob(accountId));
         await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
@@ -151,17 +153,17 @@ describeOnDatabases("the ledger's audit", dialect => {
           .execute();
       });
       const free = 'the job is succeeded, its ledger has no reserve and no settlement';
-      assert.deepEqual(found, { incremental: free, full: free });
+      t.deepEqual(found, { incremental: free, full: free });
     });
 
-    it('a job that ended without an entry is named by both, although it was read before', async () => {
+    test('of a broken ledger › a job that ended without an entry is named by both, although it was read before', async t => {
       const broken = await own.open();
       const ownStores = storesOn(broken);
       const accountId = await fundedAccount(ownStores, 2);
       const { job, claim } = await running(ownStores, newJob(accountId));
       const past = { created_at: FIRST_DAY_MS };
       await entries(broken, accountId).set(past).execute();
-      assert.deepEqual(problemsOf(await audit({}, broken)), []);
+      t.deepEqual(problemsOf(await audit({}, broken)), []);
       await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
       await broken.kysely
         .deleteFrom('ledger_entries')
@@ -170,7 +172,7 @@ describeOnDatabases("the ledger's audit", dialect => {
         .execute();
       for (const kind of ['incremental', 'full'] as const) {
         const { problems } = await audit({ kind }, broken);
-        assert.deepEqual(
+        t.deepEqual(
           problems.map(({ problem, jobId }) => [jobId, problem]).sort(),
           [
             [job.id, 'the job is succeeded, its ledger has reserve 1 and no settlement'],
@@ -179,5 +181,5 @@ describeOnDatabases("the ledger's audit", dialect => {
         );
       }
     });
-  });
+  }
 });

@@ -5,7 +5,7 @@
  * is closed is right, and what is then broken is found by the kind that says it finds it.
  */
 import assert from 'node:assert/strict';
-import { before, it } from 'node:test';
+import ava from 'ava';
 import { sql } from 'kysely';
 import { at } from '../../../../test/support/at.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
@@ -16,15 +16,17 @@ import { LEDGER_PAGE_ROWS } from '../../../src/store/ledger/ledger-pages.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { INTERRUPTED, tapped } from '../database/tapped-database.ts';
 import {
-  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
+  onStores,
   resultOf,
   running,
   storesOn,
 } from '../fixtures.ts';
+
+const test = ava.serial;
 
 const TUNING = { pageRows: 2, spanEntriesMax: 3, closeMarginMs: 0 };
 /** Pages within the two seconds that members' clocks may differ by would be waited for. */
@@ -214,13 +216,13 @@ class History {
   }
 }
 
-describeStores('audits beside two replicas', ({ dialect, databases }) => {
+onStores(test, 'audits beside two replicas', (test, { dialect, databases }) => {
   let replicas: Database[];
-  before(async () => {
+  test.before(async () => {
     replicas = [await databases.open(), await databases.open()];
   });
 
-  it('find nothing in a sound ledger, and what is broken in a broken one', async () => {
+  test('find nothing in a sound ledger, and what is broken in a broken one', async t => {
     let broken = 0;
     const property = fc.asyncProperty(
       fc.array(step, { minLength: 3, maxLength: 10, size: 'max' }),
@@ -242,7 +244,8 @@ describeStores('audits beside two replicas', ({ dialect, databases }) => {
         if (finders === 'both') assert.notDeepEqual(await history.audit('incremental'), []);
       },
     );
-    await fc.assert(property, { numRuns: dialect === 'sqlite' ? 20 : 10, endOnFailure: true });
-    assert.ok(broken > 3, `${broken} were broken`);
+    const options = { numRuns: dialect === 'sqlite' ? 20 : 10, endOnFailure: true };
+    await t.notThrowsAsync(fc.assert(property, options));
+    t.true(broken > 3, `${broken} were broken`);
   });
 });

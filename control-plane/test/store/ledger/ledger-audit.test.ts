@@ -4,8 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import ava from 'ava';
 import { at } from '../../../../test/support/at.ts';
 import { useTestDatabase } from '../../../../test/support/database.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
@@ -18,12 +18,12 @@ import {
 import { beginFullRun, saveFullRun } from '../../../src/store/ledger/ledger-audit-runs.ts';
 import { INTERRUPTED, tapped } from '../database/tapped-database.ts';
 import {
-  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   LIMITS,
   newJob,
+  onStores,
   resultOf,
   running,
 } from '../fixtures.ts';
@@ -39,7 +39,9 @@ import {
   TUNING,
 } from './old-account.ts';
 
-describeStores("the ledger's audit", ({ dialect, databases, database, stores }) => {
+const test = ava.serial;
+
+onStores(test, "the ledger's audit", (test, { dialect, databases, database, stores }) => {
   const audit = (options: AuditOptions = {}, on = database): Promise<LedgerAudit> =>
     auditLedger(on, options, TUNING);
   const checkpointOf = (accountId: string) =>
@@ -61,31 +63,31 @@ describeStores("the ledger's audit", ({ dialect, databases, database, stores }) 
   };
   const problemsOf = ({ problems }: LedgerAudit) => problems.map(({ problem }) => problem);
 
-  it('closes what is done, and reads what is behind that no second time', async () => {
+  test('closes what is done, and reads what is behind that no second time', async t => {
     const accountId = await oldAccount(database);
     const first = await audit({ accountId });
-    assert.deepEqual(first.problems, []);
-    assert.equal(first.entries, ENTRIES);
+    t.deepEqual(first.problems, []);
+    t.is(first.entries, ENTRIES);
     const closed = await checkpointOf(accountId);
     assert.ok(closed);
-    assert.equal(closed.closed_to, FIRST_DAY_MS + DAYS * DAY_MS);
+    t.is(closed.closed_to, FIRST_DAY_MS + DAYS * DAY_MS);
     const { granted, reserved, charged, released, revoked } = closed;
-    assert.deepEqual(
+    t.deepEqual(
       [closed.entries, granted, reserved, charged, released, revoked],
       [ENTRIES, GRANTED, DAYS * JOBS_A_DAY, DAYS * JOBS_A_DAY, 0, 0],
     );
     const second = await audit({ accountId });
-    assert.deepEqual([second.entries, second.problems], [0, []]);
-    assert.deepEqual(await checkpointOf(accountId), closed);
+    t.deepEqual([second.entries, second.problems], [0, []]);
+    t.deepEqual(await checkpointOf(accountId), closed);
     const full = await audit({ accountId, kind: 'full' });
-    assert.deepEqual([full.entries, full.problems], [ENTRIES, []]);
-    assert.deepEqual(await checkpointOf(accountId), closed);
+    t.deepEqual([full.entries, full.problems], [ENTRIES, []]);
+    t.deepEqual(await checkpointOf(accountId), closed);
   });
 
-  it('sums an account by its last checkpoint', async () => {
+  test('sums an account by its last checkpoint', async t => {
     const accountId = await oldAccount(database);
     await audit({ accountId });
-    assert.equal((await stores.ledger.grant(accountId, 5, 'more')).kind, 'entered');
+    t.is((await stores.ledger.grant(accountId, 5, 'more')).kind, 'entered');
     // Whatever is behind a checkpoint is not read: not even that it is gone.
     await database.kysely
       .deleteFrom('ledger_entries')
@@ -93,7 +95,7 @@ describeStores("the ledger's audit", ({ dialect, databases, database, stores }) 
       .where('created_at', '<', FIRST_DAY_MS + DAY_MS)
       .execute();
     const credits = await stores.ledger.credits(accountId);
-    assert.deepEqual(credits, {
+    t.deepEqual(credits, {
       available: GRANTED - DAYS * JOBS_A_DAY + 5,
       reserved: 0,
       sums: {
@@ -111,7 +113,7 @@ describeStores("the ledger's audit", ({ dialect, databases, database, stores }) 
       .execute();
   });
 
-  it('waits for a transaction that may still write behind a checkpoint', async () => {
+  test('waits for a transaction that may still write behind a checkpoint', async t => {
     const accountId = await oldAccount(database);
     const other = await databases.open();
     const locked = Promise.withResolvers<void>();
@@ -136,14 +138,14 @@ describeStores("the ledger's audit", ({ dialect, databases, database, stores }) 
     await Promise.race([audited, delay(500)]);
     release.resolve();
     const entered = await endOf(late);
-    assert.deepEqual((await audited).problems, []);
-    assert.deepEqual((await audit({ accountId })).problems, []);
-    assert.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
+    t.deepEqual((await audited).problems, []);
+    t.deepEqual((await audit({ accountId })).problems, []);
+    t.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
     const granted = entered ? GRANTED + 7 : GRANTED;
-    assert.equal((await checkpointOf(accountId))?.granted, granted);
+    t.is((await checkpointOf(accountId))?.granted, granted);
   });
 
-  it('may wait so: each writer of an entry takes the account first, and the time then', async () => {
+  test('may wait so: each writer of an entry takes the account first, and the time then', async t => {
     const accountId = await fundedAccount(stores, 10);
     const won = await running(stores, newJob(accountId));
     const lost = await running(stores, newJob(accountId));
@@ -184,14 +186,14 @@ describeStores("the ledger's audit", ({ dialect, databases, database, stores }) 
       .where('reference', 'not in', ['first'])
       .execute();
     const late = entries.filter(({ created_at: atMs }) => atMs >= releasedAtMs);
-    assert.deepEqual(
+    t.deepEqual(
       late.map(({ kind }) => kind).sort(),
       ['charge', 'grant', 'release', 'reserve', 'revoke'],
       'one of each writer',
     );
   });
 
-  it('names a checkpoint that an entry came behind, and renews it when told to', async () => {
+  test('names a checkpoint that an entry came behind, and renews it when told to', async t => {
     const accountId = await oldAccount(database);
     await audit({ accountId });
     // As after the database's clock was set back.
@@ -203,20 +205,20 @@ describeStores("the ledger's audit", ({ dialect, databases, database, stores }) 
       .where('id', '=', accountId)
       .execute();
     const found = await audit({ accountId });
-    assert.match(
+    t.regex(
       at(problemsOf(found), 0),
       /^the checkpoint to 2026-01-05T.* says .*grant 100,.*; there/,
     );
-    assert.ok(found.problems.every(({ problem }) => problem.startsWith('the checkpoint')));
-    assert.deepEqual((await audit({ accountId })).problems, found.problems, 'found again');
-    assert.deepEqual((await stores.ledger.credits(accountId))?.sums.grant, 2 * GRANTED);
+    t.true(found.problems.every(({ problem }) => problem.startsWith('the checkpoint')));
+    t.deepEqual((await audit({ accountId })).problems, found.problems, 'found again');
+    t.deepEqual((await stores.ledger.credits(accountId))?.sums.grant, 2 * GRANTED);
     const renewed = await audit({ accountId, kind: 'full', renewCheckpoints: true });
-    assert.match(at(problemsOf(renewed), 0), /^the checkpoint/);
-    assert.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
-    assert.deepEqual((await audit({ accountId })).entries, 0);
+    t.regex(at(problemsOf(renewed), 0), /^the checkpoint/);
+    t.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
+    t.deepEqual((await audit({ accountId })).entries, 0);
   });
 
-  it('names what is wrong each time until it is mended, and closes nothing behind it', async () => {
+  test('names what is wrong each time until it is mended, and closes nothing behind it', async t => {
     const accountId = await oldAccount(database);
     const [one, other] = [randomUUID(), randomUUID()];
     const atMs = FIRST_DAY_MS + DAY_MS + HOUR_MS;
@@ -232,7 +234,7 @@ describeStores("the ledger's audit", ({ dialect, databases, database, stores }) 
       .execute();
     for (const kind of ['incremental', 'incremental', 'full'] as const) {
       const found = await audit({ accountId, kind });
-      assert.deepEqual(
+      t.deepEqual(
         found.problems.map(({ jobId, problem }) => [jobId, problem]).sort(),
         [
           [one, "the job's row is gone and its reserve has no partner"],
@@ -251,13 +253,13 @@ describeStores("the ledger's audit", ({ dialect, databases, database, stores }) 
       .set(eb => ({ available: eb('available', '-', 1) }))
       .where('id', '=', accountId)
       .execute();
-    assert.deepEqual((await audit({ accountId })).problems, []);
+    t.deepEqual((await audit({ accountId })).problems, []);
     const moved = await checkpointOf(accountId);
-    assert.ok(moved !== undefined && moved.closed_to > closed.closed_to);
+    t.true(moved !== undefined && moved.closed_to > closed.closed_to);
   });
 
-  describe('that is interrupted before any of its statements', () => {
-    const own = useTestDatabase(dialect);
+  {
+    const own = useTestDatabase(test, dialect);
 
     /** Runs and is killed before its n-th statement; undefined: it had fewer. */
     async function killedBefore(
@@ -279,7 +281,7 @@ describeStores("the ledger's audit", ({ dialect, databases, database, stores }) 
     }
 
     for (const kind of ['incremental', 'full'] as const) {
-      it(`the ${kind} one goes on, and says the same`, async () => {
+      test(`that is interrupted before any of its statements › the ${kind} one goes on, and says the same`, async t => {
         const target = await own.open();
         const accountId = await oldAccount(target);
         const spoiled = await oldAccount(target);
@@ -293,7 +295,7 @@ describeStores("the ledger's audit", ({ dialect, databases, database, stores }) 
         for (;;) {
           const ended = await killedBefore(7 + kills, kind, target);
           if (ended !== 'killed') {
-            assert.deepEqual(
+            t.deepEqual(
               ended.problems.filter(({ accountId: id }) => [accountId, spoiled].includes(id)),
               [
                 {
@@ -308,18 +310,18 @@ describeStores("the ledger's audit", ({ dialect, databases, database, stores }) 
           }
           kills += 1;
         }
-        assert.ok(kills > 5, `${kills} kills`);
-        if (kind === 'full') assert.ok(read >= 2 * ENTRIES, `${read} entries in all`);
+        t.true(kills > 5, `${kills} kills`);
+        if (kind === 'full') t.true(read >= 2 * ENTRIES, `${read} entries in all`);
         await target.kysely
           .updateTable('accounts')
           .set({ available: GRANTED - DAYS * JOBS_A_DAY })
           .where('id', '=', spoiled)
           .execute();
-        assert.deepEqual((await audit({ kind }, target)).problems, []);
+        t.deepEqual((await audit({ kind }, target)).problems, []);
       });
     }
 
-    it('a full one reads nothing twice that it saved', async () => {
+    test('that is interrupted before any of its statements › a full one reads nothing twice that it saved', async t => {
       const target = await own.open();
       await target.kysely.deleteFrom('ledger_audits').execute();
       const whole = await audit({ kind: 'full' }, target);
@@ -329,21 +331,21 @@ describeStores("the ledger's audit", ({ dialect, databases, database, stores }) 
         statements += 1;
       });
       await audit({ kind: 'full' }, counted);
-      assert.equal(await killedBefore(statements - 1, 'full', target), 'killed');
+      t.is(await killedBefore(statements - 1, 'full', target), 'killed');
       let rest = 0;
       const resumed = tapped(target, () => {
         rest += 1;
       });
       const ended = await audit({ kind: 'full' }, resumed);
-      assert.ok(rest < 10, `${rest} of ${statements} statements were made again`);
-      assert.deepEqual(
+      t.true(rest < 10, `${rest} of ${statements} statements were made again`);
+      t.deepEqual(
         [ended.entries, ended.accounts, ended.problems],
         [whole.entries, whole.accounts, []],
       );
     });
-  });
+  }
 
-  it('of two full ones at once the second says so, and a dead one is taken over', async () => {
+  test('of two full ones at once the second says so, and a dead one is taken over', async t => {
     const start = {
       ...({ startedAtMs: 1, phase: 'jobs', after: '' } as const),
       ...{ accounts: 1, entries: 2, jobs: 3, problems: [], problemCount: 0 },
@@ -352,19 +354,20 @@ describeStores("the ledger's audit", ({ dialect, databases, database, stores }) 
     const rows = database.kysely.updateTable('ledger_audits').where('kind', '=', 'full');
     // Nobody is slow enough to be taken for dead.
     await rows.set({ saved_at: Number.MAX_SAFE_INTEGER }).execute();
-    await assert.rejects(
-      auditLedger(database, { kind: 'full' }, { ...TUNING, takeOverMs: 50 }),
-      /another full check of the ledger runs/,
-    );
+    await t.throwsAsync(auditLedger(database, { kind: 'full' }, { ...TUNING, takeOverMs: 50 }), {
+      message: /another full check of the ledger runs/,
+    });
     await saveFullRun(database, first.id, { ...start, accounts: 7 });
     await rows.set({ saved_at: 1 }).execute();
     const second = await beginFullRun(database, start, 1000);
-    assert.equal(second.progress.accounts, 7);
-    await assert.rejects(saveFullRun(database, first.id, start), /another one has taken its place/);
+    t.is(second.progress.accounts, 7);
+    await t.throwsAsync(saveFullRun(database, first.id, start), {
+      message: /another one has taken its place/,
+    });
     await rows.set({ saved_at: 1 }).execute();
     const last = await audit({ kind: 'full' });
-    assert.equal(last.accounts, 7);
-    assert.deepEqual(
+    t.is(last.accounts, 7);
+    t.deepEqual(
       (await stores.ledger.lastAudits()).map(({ kind, problems }) => [kind, problems]),
       [['full', 0]],
     );

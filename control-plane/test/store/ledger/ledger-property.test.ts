@@ -6,7 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { it } from 'node:test';
+import ava from 'ava';
 import { at } from '../../../../test/support/at.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
@@ -14,16 +14,18 @@ import type { Claim } from '../../../src/store/jobs/job-lease.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,
-  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
+  onStores,
   resultOf,
   SERVICE_FAULT,
   sha256,
 } from '../fixtures.ts';
 import { assertUsageAgrees } from '../usage/usage-agrees.ts';
+
+const test = ava.serial;
 
 const RUNS = 30;
 const STEPS_MAX = 25;
@@ -212,10 +214,10 @@ function endOf(row: { readonly state: string } | undefined) {
   return row.state === 'succeeded' || row.state === 'failed' ? row.state : 'open';
 }
 
-describeStores('the ledger under two replicas', ({ database: own, replica }) => {
+onStores(test, 'the ledger under two replicas', (test, { database: own, replica }) => {
   const replicas: [Stores, Stores] = [replica(), replica()];
 
-  it('holds after every step of random histories', async () => {
+  test('holds after every step of random histories', async t => {
     const property = fc.asyncProperty(
       fc.array(step, { minLength: 5, maxLength: STEPS_MAX, size: 'max' }),
       async steps => {
@@ -227,33 +229,33 @@ describeStores('the ledger under two replicas', ({ database: own, replica }) => 
         }
       },
     );
-    await fc.assert(property, { numRuns: RUNS, endOnFailure: false });
-    await assertBalanced(replicas[0]);
+    await t.notThrowsAsync(fc.assert(property, { numRuns: RUNS, endOnFailure: false }));
+    await t.notThrowsAsync(assertBalanced(replicas[0]));
   });
 
-  it('is checked also when a job’s row is gone, and names what is missing', async () => {
+  test('is checked also when a job’s row is gone, and names what is missing', async t => {
     const [stores] = replicas;
     const accountId = await fundedAccount(stores, 2);
     for (const _ of [1, 2]) {
       const outcome = await stores.jobs.submit(newJob(accountId, { id: randomUUID() }), LIMITS);
-      assert.equal(outcome.kind, 'created');
+      t.is(outcome.kind, 'created');
     }
     const listed = await stores.jobs.listClaimable(1000);
     const open = listed.find(job => job.accountId === accountId);
     assert.ok(open);
     const won = await stores.jobs.claim(open, 'replica-0', HOUR_MS);
     assert.ok(won);
-    assert.ok(await stores.jobs.fail(won.claim, IMAGE_FAULT));
+    t.truthy(await stores.jobs.fail(won.claim, IMAGE_FAULT));
     const final = own.kysely.updateTable('jobs').where('id', '=', open.id);
     await final.set({ finished_at: LONG_AGO_MS }).execute();
-    assert.ok((await stores.jobs.removeFinalOlderThan(DAY_MS, 100)).rows >= 1);
-    assert.equal(await stores.jobs.find(open.id), undefined);
+    t.true((await stores.jobs.removeFinalOlderThan(DAY_MS, 100)).rows >= 1);
+    t.is(await stores.jobs.find(open.id), undefined);
     await assertBalanced(stores);
 
     const settled = own.kysely.deleteFrom('ledger_entries').where('job_id', '=', open.id);
     await settled.where('kind', '=', 'release').execute();
     const problems = await stores.ledger.check();
-    assert.ok(problems.some(({ jobId }) => jobId === open.id));
-    assert.ok(problems.some(({ accountId: id, jobId }) => id === accountId && jobId === null));
+    t.true(problems.some(({ jobId }) => jobId === open.id));
+    t.true(problems.some(({ accountId: id, jobId }) => id === accountId && jobId === null));
   });
 });

@@ -4,20 +4,21 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { describe, it } from 'node:test';
+import ava from 'ava';
 import { sql } from 'kysely';
 import { useTestDatabase } from '../../../../test/support/database.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
+import { rejectsWith } from '../../../../test/support/throws.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import { databaseErrorKind } from '../../../src/store/database/database-errors.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,
-  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
+  onStores,
   resultOf,
   running,
   storesOn,
@@ -25,53 +26,55 @@ import {
 } from '../fixtures.ts';
 import { operation, World } from './ledger-world.ts';
 
-describeStores('the ledger', ({ dialect, databases, database, stores }) => {
-  it('grants once a reference, and says so when the amount differs', async () => {
+const test = ava.serial;
+
+onStores(test, 'the ledger', (test, { dialect, databases, database, stores }) => {
+  test('grants once a reference, and says so when the amount differs', async t => {
     const account = await fundedAccount(stores, 0);
-    assert.deepEqual(await stores.ledger.grant(account, 10, 'order 1'), {
+    t.deepEqual(await stores.ledger.grant(account, 10, 'order 1'), {
       kind: 'entered',
       balances: { available: 10, reserved: 0 },
     });
-    assert.deepEqual(await stores.ledger.grant(account, 10, 'order 1'), {
+    t.deepEqual(await stores.ledger.grant(account, 10, 'order 1'), {
       kind: 'already-entered',
       balances: { available: 10, reserved: 0 },
     });
-    assert.deepEqual(await stores.ledger.grant(account, 11, 'order 1'), {
+    t.deepEqual(await stores.ledger.grant(account, 11, 'order 1'), {
       kind: 'reference-conflict',
       amount: 10,
     });
-    assert.equal((await stores.ledger.grant(account, 10, 'ORDER 1')).kind, 'entered');
-    assert.equal((await stores.ledger.grant(randomUUID(), 1, 'x')).kind, 'unknown-account');
-    assert.equal(await stores.ledger.balances(randomUUID()), undefined);
+    t.is((await stores.ledger.grant(account, 10, 'ORDER 1')).kind, 'entered');
+    t.is((await stores.ledger.grant(randomUUID(), 1, 'x')).kind, 'unknown-account');
+    t.is(await stores.ledger.balances(randomUUID()), undefined);
     await assertBalanced(stores);
   });
 
-  it('revokes all of it or nothing, never below zero available', async () => {
+  test('revokes all of it or nothing, never below zero available', async t => {
     const account = await fundedAccount(stores, 3);
     await submitted(stores, newJob(account));
-    assert.deepEqual(await stores.ledger.revoke(account, 3, 'refund'), {
+    t.deepEqual(await stores.ledger.revoke(account, 3, 'refund'), {
       kind: 'insufficient-credits',
       balances: { available: 2, reserved: 1 },
     });
-    assert.equal((await stores.ledger.revoke(account, 2, 'refund')).kind, 'entered');
-    assert.equal((await stores.ledger.revoke(account, 2, 'refund')).kind, 'already-entered');
-    assert.equal((await stores.ledger.revoke(account, 1, 'first')).kind, 'insufficient-credits');
-    assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
+    t.is((await stores.ledger.revoke(account, 2, 'refund')).kind, 'entered');
+    t.is((await stores.ledger.revoke(account, 2, 'refund')).kind, 'already-entered');
+    t.is((await stores.ledger.revoke(account, 1, 'first')).kind, 'insufficient-credits');
+    t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
     await assertBalanced(stores);
   });
 
-  it('refuses what is no amount or reference', async () => {
+  test('refuses what is no amount or reference', async t => {
     const account = await fundedAccount(stores, 1);
     for (const amount of [0, -1, 0.5, Number.NaN, 2 ** 53, 1_000_000_001]) {
-      await assert.rejects(stores.ledger.grant(account, amount, 'x'), /amount/);
+      await t.throwsAsync(stores.ledger.grant(account, amount, 'x'), { message: /amount/ });
     }
     for (const reference of ['', ' x', 'x ', 'é', 'a\nb', 'x'.repeat(129)]) {
-      await assert.rejects(stores.ledger.grant(account, 1, reference), /reference/);
+      await t.throwsAsync(stores.ledger.grant(account, 1, reference), { message: /reference/ });
     }
-    assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
+    t.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
   });
 
-  describe('the schema', () => {
+  {
     const entry = (account: string, job: string, kind: 'reserve' | 'charge' | 'release') =>
       database.kysely
         .insertInto('ledger_entries')
@@ -88,21 +91,21 @@ describeStores('the ledger', ({ dialect, databases, database, stores }) => {
         .execute();
     const isDuplicate = (error: unknown) => databaseErrorKind(error) === 'duplicate';
 
-    it('forbids a second reserve, a second charge, and charge with release', async () => {
+    test('the schema › forbids a second reserve, a second charge, and charge with release', async t => {
       const account = await fundedAccount(stores, 2);
       const { job, claim } = await running(stores, newJob(account));
-      await assert.rejects(entry(account, job.id, 'reserve'), isDuplicate);
+      await rejectsWith(t, entry(account, job.id, 'reserve'), isDuplicate);
       await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
-      await assert.rejects(entry(account, job.id, 'charge'), isDuplicate);
-      await assert.rejects(entry(account, job.id, 'release'), isDuplicate);
+      await rejectsWith(t, entry(account, job.id, 'charge'), isDuplicate);
+      await rejectsWith(t, entry(account, job.id, 'release'), isDuplicate);
       await assertBalanced(stores);
     });
 
-    it('forbids balances below zero, amounts of nothing, kinds in the wrong slot', async () => {
+    test('the schema › forbids balances below zero, amounts of nothing, kinds in the wrong slot', async t => {
       const account = await fundedAccount(stores, 1);
       const accounts = database.kysely.updateTable('accounts').where('id', '=', account);
-      await assert.rejects(accounts.set({ available: -1 }).execute());
-      await assert.rejects(accounts.set({ reserved: -1 }).execute());
+      await t.throwsAsync(accounts.set({ available: -1 }).execute());
+      await t.throwsAsync(accounts.set({ reserved: -1 }).execute());
       const values = {
         id: randomUUID(),
         account_id: account,
@@ -116,12 +119,12 @@ describeStores('the ledger', ({ dialect, databases, database, stores }) => {
       const bad = [{ amount: 0 }, { slot: 'settle' as const }, { job_id: randomUUID() }];
       for (const wrong of bad) {
         const insert = database.kysely.insertInto('ledger_entries').values({ ...values, ...wrong });
-        await assert.rejects(insert.execute());
+        await t.throwsAsync(insert.execute());
       }
       await assertBalanced(stores);
     });
 
-    it('forbids a job whose columns contradict its state', async () => {
+    test('the schema › forbids a job whose columns contradict its state', async t => {
       const account = await fundedAccount(stores, 1);
       const { id } = await submitted(stores, newJob(account));
       const wrong = [
@@ -137,25 +140,25 @@ describeStores('the ledger', ({ dialect, databases, database, stores }) => {
       ];
       for (const set of wrong) {
         const update = database.kysely.updateTable('jobs').set(set).where('id', '=', id);
-        await assert.rejects(update.execute(), `${JSON.stringify(set)} was accepted`);
+        await t.throwsAsync(update.execute(), undefined, `${JSON.stringify(set)} was accepted`);
       }
     });
 
-    it('keeps text and bytes as they are, and refuses what would be cut', async () => {
+    test('the schema › keeps text and bytes as they are, and refuses what would be cut', async t => {
       const name = 'Zoë 日本 😀';
       const account = await stores.accounts.create(name);
-      assert.equal(account?.name, name);
+      t.is(account?.name, name);
       const tooLong = database.kysely.updateTable('nodes').set({ version: 'x'.repeat(65) });
       await stores.nodes.register(
         { nodeId: 'n', bootId: randomUUID(), address: 'a:1', httpAddress: '', version: '1' },
         1000,
       );
-      if (dialect === 'mysql') await assert.rejects(tooLong.execute());
+      if (dialect === 'mysql') await t.throwsAsync(tooLong.execute());
     });
-  });
+  }
 
-  describe('the check', () => {
-    const brokenDatabases = useTestDatabase(dialect);
+  {
+    const brokenDatabases = useTestDatabase(test, dialect);
 
     /** Breaks something of a new account and reads the verdict on it. */
     async function problemsAfter(
@@ -179,7 +182,7 @@ describeStores('the ledger', ({ dialect, databases, database, stores }) => {
       return verdict();
     }
 
-    it('finds a balance that its entries do not make', async () => {
+    test('the check › finds a balance that its entries do not make', async t => {
       const problems = await problemsAfter((broken, account) =>
         broken.kysely
           .updateTable('accounts')
@@ -187,27 +190,27 @@ describeStores('the ledger', ({ dialect, databases, database, stores }) => {
           .where('id', '=', account)
           .execute(),
       );
-      assert.equal(problems, 'available is 77, its ledger says 3');
+      t.is(problems, 'available is 77, its ledger says 3');
     });
 
-    it('finds a lost entry while the job has its row, and after it', async () => {
+    test('the check › finds a lost entry while the job has its row, and after it', async t => {
       const remove = (broken: Database, account: string) =>
         broken.kysely
           .deleteFrom('ledger_entries')
           .where('account_id', '=', account)
           .where('kind', '=', 'charge')
           .execute();
-      assert.match(await problemsAfter(remove), /the job is succeeded, .* no settlement/);
+      t.regex(await problemsAfter(remove), /the job is succeeded, .* no settlement/);
       const later = await problemsAfter(async (broken, account, own) => {
         await own.jobs.takeExpiredResultBlobs(10);
-        assert.ok((await own.jobs.removeFinalOlderThan(0, 10)).rows >= 2);
+        t.true((await own.jobs.removeFinalOlderThan(0, 10)).rows >= 2);
         await remove(broken, account);
       });
-      assert.match(later, /the job's row is gone and its reserve has no partner/);
-      assert.match(later, /reserved is 1, its ledger says 2/);
+      t.regex(later, /the job's row is gone and its reserve has no partner/);
+      t.regex(later, /reserved is 1, its ledger says 2/);
     });
 
-    it('finds a settlement of the wrong kind although every sum is right', async () => {
+    test('the check › finds a settlement of the wrong kind although every sum is right', async t => {
       const problems = await problemsAfter((broken, account) =>
         broken.kysely
           .updateTable('ledger_entries')
@@ -216,13 +219,13 @@ describeStores('the ledger', ({ dialect, databases, database, stores }) => {
           .where('slot', '=', 'settle')
           .execute(),
       );
-      assert.deepEqual(problems.split('\n').sort(), [
+      t.deepEqual(problems.split('\n').sort(), [
         'the job is failed, its ledger has reserve 1 and charge 1',
         'the job is succeeded, its ledger has reserve 1 and release 1',
       ]);
     });
 
-    it('finds an open job that was removed, and entries of nobody', async () => {
+    test('the check › finds an open job that was removed, and entries of nobody', async t => {
       const problems = await problemsAfter((broken, account) =>
         broken.kysely
           .deleteFrom('jobs')
@@ -230,28 +233,30 @@ describeStores('the ledger', ({ dialect, databases, database, stores }) => {
           .where('state', '=', 'ready')
           .execute(),
       );
-      assert.match(problems, /reserved is 1, its open jobs hold 0/);
+      t.regex(problems, /reserved is 1, its open jobs hold 0/);
       const orphans = await problemsAfter((broken, account) =>
         broken.kysely.deleteFrom('accounts').where('id', '=', account).execute(),
       );
-      assert.match(orphans, /an account that does not exist/);
+      t.regex(orphans, /an account that does not exist/);
     });
-  });
+  }
 
-  it('adds up after every step, however two replicas interleave', async () => {
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(fc.array(operation, { minLength: 1, maxLength: 4 }), { maxLength: 12 }),
-        fc.integer({ min: 0, max: 4 }),
-        async (steps, credits) => {
-          const world = await World.create(database, await databases.open(), credits);
-          for (const step of steps) {
-            await Promise.all(step.map(each => world.perform(each)));
-            await world.assertInvariants();
-          }
-        },
+  test('adds up after every step, however two replicas interleave', async t => {
+    await t.notThrowsAsync(
+      fc.assert(
+        fc.asyncProperty(
+          fc.array(fc.array(operation, { minLength: 1, maxLength: 4 }), { maxLength: 12 }),
+          fc.integer({ min: 0, max: 4 }),
+          async (steps, credits) => {
+            const world = await World.create(database, await databases.open(), credits);
+            for (const step of steps) {
+              await Promise.all(step.map(each => world.perform(each)));
+              await world.assertInvariants();
+            }
+          },
+        ),
+        { numRuns: dialect === 'sqlite' ? 60 : 30, endOnFailure: true },
       ),
-      { numRuns: dialect === 'sqlite' ? 60 : 30, endOnFailure: true },
     );
   });
 });

@@ -1,6 +1,6 @@
 /** Due notifications beside the backlog of a receiver that hangs: on every database. */
 import assert from 'node:assert/strict';
-import { before, it } from 'node:test';
+import ava from 'ava';
 import {
   accountOf,
   fillLargeTables,
@@ -10,7 +10,9 @@ import {
 } from '../../../../test/support/large-tables.ts';
 import type { FullPlaces } from '../../../src/domain/shared-places.ts';
 import { countSealedWithOthers } from '../../../src/store/outbox/outbox-due.ts';
-import { describeStores, HOUR_MS, NONE_FULL } from '../fixtures.ts';
+import { HOUR_MS, NONE_FULL, onStores } from '../fixtures.ts';
+
+const test = ava.serial;
 
 const BACKLOG = 1200;
 const QUIET = 60;
@@ -18,8 +20,8 @@ const QUIET_RECEIVERS = Array.from({ length: QUIET }, (_, index) => quietReceive
 
 type Without = Partial<Pick<FullPlaces, 'destinations' | 'accounts'>>;
 
-describeStores(`a backlog of ${BACKLOG}`, ({ database, stores }) => {
-  before(async () => {
+onStores(test, `a backlog of ${BACKLOG}`, (test, { database, stores }) => {
+  test.before(async () => {
     const due = { dueNotifications: BACKLOG, quietReceivers: QUIET };
     await fillLargeTables(database, { jobs: 100, ...due });
   });
@@ -55,21 +57,21 @@ describeStores(`a backlog of ${BACKLOG}`, ({ database, stores }) => {
       .execute();
   }
 
-  it('hides no other receiver, however many there are', async () => {
-    assert.deepEqual(await drained(), QUIET_RECEIVERS);
+  test('hides no other receiver, however many there are', async t => {
+    t.deepEqual(await drained(), QUIET_RECEIVERS);
     await givenBack();
   });
 
-  it('is taken from its beginning where its receiver has places', async () => {
+  test('is taken from its beginning where its receiver has places', async t => {
     const first = await due({ destinations: [] });
-    assert.equal(first.length, 32);
-    assert.ok(first.every(({ receiver }) => receiver === HANGING_RECEIVER));
+    t.is(first.length, 32);
+    t.true(first.every(({ receiver }) => receiver === HANGING_RECEIVER));
   });
 
-  it('of an account without places hides none of another account', async () => {
+  test('of an account without places hides none of another account', async t => {
     const beside = { destinations: [], accounts: [accountOf(0)] };
     const receivers = await drained(beside);
-    assert.ok(receivers.length > 0);
+    t.true(receivers.length > 0);
     await givenBack();
     const own = await database.kysely
       .selectFrom('outbox')
@@ -77,16 +79,16 @@ describeStores(`a backlog of ${BACKLOG}`, ({ database, stores }) => {
       .where('status', '=', 'pending')
       .where('account_id', '<>', accountOf(0))
       .execute();
-    assert.deepEqual(receivers, own.map(({ receiver }) => receiver).sort());
+    t.deepEqual(receivers, own.map(({ receiver }) => receiver).sort());
   });
 
-  it('at a receiver that two accounts share hides none of the other', async () => {
+  test('at a receiver that two accounts share hides none of the other', async t => {
     const [quiet] = await due();
     const shared = { address: `https://${HANGING_RECEIVER}/`, receiver: HANGING_RECEIVER };
     const row = database.kysely.updateTable('outbox').where('id', '=', quiet!.id);
     await row.set({ ...shared, account_id: accountOf(7) }).execute();
     const others = { destinations: QUIET_RECEIVERS, accounts: [accountOf(0)] };
-    assert.deepEqual(
+    t.deepEqual(
       (await due(others)).map(({ id }) => id),
       [quiet!.id],
     );
@@ -95,28 +97,28 @@ describeStores(`a backlog of ${BACKLOG}`, ({ database, stores }) => {
     await row.set(before).execute();
   });
 
-  it('under a key that this replica has not hides none of those it can open', async () => {
+  test('under a key that this replica has not hides none of those it can open', async t => {
     const rows = database.kysely.updateTable('outbox');
     const hanging = rows.where('receiver', '=', HANGING_RECEIVER);
     await hanging.set({ secret_key_id: 'another' }).execute();
-    assert.deepEqual(await drained({ destinations: [] }), QUIET_RECEIVERS);
+    t.deepEqual(await drained({ destinations: [] }), QUIET_RECEIVERS);
     await givenBack();
     await hanging.set({ secret_key_id: SECRET_KEY_ID }).execute();
-    assert.equal(await stores.outbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
+    t.is(await stores.outbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
   });
 
-  it('of many receivers is looked through for other keys no further than to a bound', async () => {
+  test('of many receivers is looked through for other keys no further than to a bound', async t => {
     const last = [...QUIET_RECEIVERS, HANGING_RECEIVER].sort().at(-1)!;
     const rows = database.kysely.updateTable('outbox').where('receiver', '=', last);
     await rows.set({ secret_key_id: 'another' }).execute();
-    assert.equal(await countSealedWithOthers(database, [SECRET_KEY_ID], QUIET), 0);
-    assert.ok((await countSealedWithOthers(database, [SECRET_KEY_ID])) > 0);
+    t.is(await countSealedWithOthers(database, [SECRET_KEY_ID], QUIET), 0);
+    t.true((await countSealedWithOthers(database, [SECRET_KEY_ID])) > 0);
     await rows.set({ secret_key_id: SECRET_KEY_ID }).execute();
   });
 
-  it('is counted', async () => {
+  test('is counted', async t => {
     const { count, oldestMs } = await stores.outbox.due();
-    assert.equal(count, BACKLOG + QUIET);
-    assert.ok(oldestMs >= HOUR_MS - 5000);
+    t.is(count, BACKLOG + QUIET);
+    t.true(oldestMs >= HOUR_MS - 5000);
   });
 });

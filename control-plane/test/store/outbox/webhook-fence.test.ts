@@ -1,18 +1,13 @@
 /** Each guard of a notification's lease by itself: what it refuses that no other guard would. */
 import assert from 'node:assert/strict';
-import { it } from 'node:test';
-import {
-  describeStores,
-  fundedAccount,
-  HOUR_MS,
-  IMAGE_FAULT,
-  newJob,
-  running,
-} from '../fixtures.ts';
+import ava from 'ava';
+import { fundedAccount, HOUR_MS, IMAGE_FAULT, newJob, onStores, running } from '../fixtures.ts';
+
+const test = ava.serial;
 
 const END = { statusCode: 500, durationMs: 40 };
 
-describeStores('the fence of a notification', ({ stores }) => {
+onStores(test, 'the fence of a notification', (test, { stores }) => {
   /** A notification that is due, under a claim of its first fence. */
   async function claimedOnce(leaseMs: number) {
     const callback = {
@@ -28,35 +23,35 @@ describeStores('the fence of a notification', ({ stores }) => {
     return claim;
   }
 
-  it('a claim of a fence that was used is lost, the lease being free', async () => {
+  test('a claim of a fence that was used is lost, the lease being free', async t => {
     const claim = await claimedOnce(HOUR_MS);
-    assert.equal(await stores.outbox.release(claim), true);
-    assert.equal(await stores.outbox.claim({ ...claim, holder: 'late' }, HOUR_MS), false);
+    t.true(await stores.outbox.release(claim));
+    t.false(await stores.outbox.claim({ ...claim, holder: 'late' }, HOUR_MS));
   });
 
-  it('a claim is lost while another holds the lease', async () => {
+  test('a claim is lost while another holds the lease', async t => {
     const claim = await claimedOnce(HOUR_MS);
     const next = { ...claim, holder: 'replica-2', fence: claim.fence + 1 };
-    assert.equal(await stores.outbox.claim(next, HOUR_MS), false);
+    t.false(await stores.outbox.claim(next, HOUR_MS));
   });
 
-  it('a claim is lost before the next attempt is due', async () => {
+  test('a claim is lost before the next attempt is due', async t => {
     const claim = await claimedOnce(HOUR_MS);
-    assert.equal(await stores.outbox.retryLater(claim, END, HOUR_MS), true);
-    assert.equal(await stores.outbox.claim({ ...claim, fence: claim.fence + 1 }, HOUR_MS), false);
+    t.true(await stores.outbox.retryLater(claim, END, HOUR_MS));
+    t.false(await stores.outbox.claim({ ...claim, fence: claim.fence + 1 }, HOUR_MS));
   });
 
-  it('an earlier claim of the same replica ends nothing', async () => {
+  test('an earlier claim of the same replica ends nothing', async t => {
     const old = await claimedOnce(0);
     const young = { ...old, fence: old.fence + 1 };
-    assert.equal(await stores.outbox.claim(young, HOUR_MS), true);
-    assert.equal(await stores.outbox.delivered(old, END), false);
-    assert.equal(await stores.outbox.release(old), false);
+    t.true(await stores.outbox.claim(young, HOUR_MS));
+    t.false(await stores.outbox.delivered(old, END));
+    t.false(await stores.outbox.release(old));
   });
 
-  it('a holder that was never given the lease ends nothing', async () => {
+  test('a holder that was never given the lease ends nothing', async t => {
     const stranger = { ...(await claimedOnce(HOUR_MS)), holder: 'stranger' };
-    assert.equal(await stores.outbox.delivered(stranger, END), false);
-    assert.equal(await stores.outbox.release(stranger), false);
+    t.false(await stores.outbox.delivered(stranger, END));
+    t.false(await stores.outbox.release(stranger));
   });
 });

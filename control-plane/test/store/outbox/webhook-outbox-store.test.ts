@@ -1,19 +1,21 @@
 /** Notifications between a job's end and their delivery, and how long their secrets are kept. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
-import { it } from 'node:test';
+import ava from 'ava';
 import { CallbackSecrets, signingKeyOf } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import {
-  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
+  onStores,
   reread,
   resultOf,
   running,
 } from '../fixtures.ts';
+
+const test = ava.serial;
 
 const CALLBACK = {
   url: 'https://a.example/hook',
@@ -21,7 +23,7 @@ const CALLBACK = {
   secretKeyId: 'k1',
 };
 
-describeStores('the webhook outbox', ({ database, stores, replica }) => {
+onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
   const others = replica();
 
   /** A failed job with a callback; its id. */
@@ -53,72 +55,72 @@ describeStores('the webhook outbox', ({ database, stores, replica }) => {
       .executeTakeFirstOrThrow();
   }
 
-  it('hands over what opens for its job and no other', async () => {
+  test('hands over what opens for its job and no other', async t => {
     const secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
     const account = await fundedAccount(stores, 1);
     const id = randomUUID();
     const text = `whsec_${randomBytes(64).toString('base64')}`;
     const callback = { url: `https://a.example/${'ü'.repeat(2030)}`, ...secrets.seal(id, text) };
     const { claim } = await running(stores, newJob(account, { id, callback }));
-    assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    t.truthy(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
     const row = await rowOf(id);
     const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
-    assert.deepEqual(secrets.open(id, stored), signingKeyOf(text));
-    assert.equal(secrets.open(randomUUID(), stored), undefined);
-    assert.equal(row.address, callback.url);
+    t.deepEqual(secrets.open(id, stored), signingKeyOf(text));
+    t.is(secrets.open(randomUUID(), stored), undefined);
+    t.is(row.address, callback.url);
   });
 
-  it('keeps a secret for 24 hours and not longer, undelivered or not', async () => {
+  test('keeps a secret for 24 hours and not longer, undelivered or not', async t => {
     const jobId = await ended();
     await age(jobId, 24 * HOUR_MS - 60_000);
-    assert.equal(await stores.outbox.eraseDueSecrets(100), 0);
+    t.is(await stores.outbox.eraseDueSecrets(100), 0);
     assert.ok((await rowOf(jobId)).secret);
     await age(jobId, 60_000);
-    assert.equal(await stores.outbox.eraseDueSecrets(100), 1);
+    t.is(await stores.outbox.eraseDueSecrets(100), 1);
     const row = await rowOf(jobId);
-    assert.deepEqual(
+    t.deepEqual(
       [row.secret, row.secret_key_id, row.secret_erase_at, row.next_attempt_at],
       [null, null, null, null],
     );
-    assert.deepEqual([row.status, row.fence], ['failed', 1]);
-    assert.ok(row.finished_at);
+    t.deepEqual([row.status, row.fence], ['failed', 1]);
+    t.truthy(row.finished_at);
     const { callback } = await reread(stores, jobId);
-    assert.deepEqual([callback?.status, callback?.nextAttemptAtMs], ['failed', null]);
-    assert.equal(await stores.outbox.eraseDueSecrets(100), 0);
+    t.deepEqual([callback?.status, callback?.nextAttemptAtMs], ['failed', null]);
+    t.is(await stores.outbox.eraseDueSecrets(100), 0);
   });
 
-  it('takes a delivery its lease with its secret, and leaves an ended one as it is', async () => {
+  test('takes a delivery its lease with its secret, and leaves an ended one as it is', async t => {
     const held = await ended();
     await change(held, { lease_holder: 'replica-1', lease_expires_at: Date.now() + HOUR_MS });
     const stopped = await ended();
     await change(stopped, { status: 'failed', finished_at: 5, next_attempt_at: null });
     await age(held, 25 * HOUR_MS);
     await age(stopped, 25 * HOUR_MS);
-    assert.equal(await stores.outbox.eraseDueSecrets(100), 2);
+    t.is(await stores.outbox.eraseDueSecrets(100), 2);
     const [freed, left] = [await rowOf(held), await rowOf(stopped)] as const;
-    assert.deepEqual([freed.status, freed.lease_holder, freed.fence], ['failed', null, 1]);
-    assert.deepEqual([left.finished_at, left.fence, left.secret], [5, 0, null]);
+    t.deepEqual([freed.status, freed.lease_holder, freed.fence], ['failed', null, 1]);
+    t.deepEqual([left.finished_at, left.fence, left.secret], [5, 0, null]);
   });
 
-  it('erases in bounded steps, and two sweepers at once do no harm', async () => {
+  test('erases in bounded steps, and two sweepers at once do no harm', async t => {
     const jobs: string[] = [];
     for (let count = 0; count < 6; count += 1) jobs.push(await ended());
     for (const jobId of jobs) await age(jobId, 25 * HOUR_MS);
-    assert.equal(await stores.outbox.eraseDueSecrets(2), 2);
+    t.is(await stores.outbox.eraseDueSecrets(2), 2);
     const [mine, theirs] = await Promise.all([
       stores.outbox.eraseDueSecrets(100),
       others.outbox.eraseDueSecrets(100),
     ]);
-    assert.equal(mine + theirs, 4);
-    for (const jobId of jobs) assert.equal((await rowOf(jobId)).secret, null);
+    t.is(mine + theirs, 4);
+    for (const jobId of jobs) t.is((await rowOf(jobId)).secret, null);
   });
 
-  it('is told with its job, whichever way the job is read', async () => {
+  test('is told with its job, whichever way the job is read', async t => {
     const account = await fundedAccount(stores, 1);
     const job = newJob(account, { callback: CALLBACK });
     const { claim } = await running(stores, job);
     const result = resultOf(claim);
-    assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
+    t.truthy(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
     await change(job.id, {
       status: 'delivered',
       attempts: 3,
@@ -142,7 +144,7 @@ describeStores('the webhook outbox', ({ database, stores, replica }) => {
       await stores.jobs.findByResultToken(result.sealedToken),
       ...(await stores.jobs.findFinal([job.id])),
     ];
-    assert.deepEqual(
+    t.deepEqual(
       reads.map(read => read?.callback),
       Array(5).fill(told),
     );

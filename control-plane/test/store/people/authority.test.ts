@@ -4,8 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { before, it } from 'node:test';
+import ava from 'ava';
 import { sql } from 'kysely';
+import { rejectsWith } from '../../../../test/support/throws.ts';
 import type { ActingPerson } from '../../../src/domain/account/actor.ts';
 import {
   AuthorityError,
@@ -17,9 +18,11 @@ import type { Database } from '../../../src/store/database/connect.ts';
 import { requireAuthority } from '../../../src/store/people/authority.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { HOOK_URL, SEALED, TEST_BOUNDS, watchedAccount } from '../alerts-fixtures.ts';
-import { describeStores, newJob, submitted } from '../fixtures.ts';
+import { newJob, onStores, submitted } from '../fixtures.ts';
 import { newOrder, placed } from '../orders.ts';
 import { actorOf, newLink, OPERATOR, type Person, personOfAccount } from '../people.ts';
+
+const test = ava.serial;
 
 /** What a change finds, made by the operator before it. */
 interface Scene {
@@ -154,11 +157,11 @@ async function rowsOf({ kysely }: Database): Promise<Record<string, readonly unk
   return Object.fromEntries(rows);
 }
 
-describeStores('the authority of people', ({ dialect, database, stores, replica }) => {
+onStores(test, 'the authority of people', (test, { dialect, database, stores, replica }) => {
   const others = replica();
   let scene: Scene;
 
-  before(async () => {
+  test.before(async () => {
     const accountId = await watchedAccount(stores, 100, [50]);
     const { key } = await stores.apiKeys.create(accountId, 'a key');
     const invitation = newLink(accountId);
@@ -225,25 +228,25 @@ describeStores('the authority of people', ({ dialect, database, stores, replica 
   };
 
   for (const [ending, [loss, end]] of Object.entries(endings)) {
-    it(`makes nothing of who was ${ending} just now`, async () => {
+    test(`makes nothing of who was ${ending} just now`, async t => {
       for (const [name, { permission, act }] of Object.entries(CHANGES)) {
         if (loss === 'forbidden' && may('viewer', permission)) continue;
         const self = await personOfAccount(stores, scene.accountId);
-        assert.ok(await stores.sessions.find(self.session.idHash), 'the door was open');
+        t.truthy(await stores.sessions.find(self.session.idHash), 'the door was open');
         await end(self);
         const before = await rowsOf(database);
         const changed = act(stores, { ...scene, self }, actorOf(self, permission));
-        await assert.rejects(changed, (error: unknown) => {
+        await rejectsWith(t, changed, (error: unknown) => {
           assert.ok(error instanceof AuthorityError, String(error));
-          assert.equal(error.loss, loss, name);
+          t.is(error.loss, loss, name);
           return true;
         });
-        assert.deepEqual(await rowsOf(database), before, name);
+        t.deepEqual(await rowsOf(database), before, name);
       }
     });
   }
 
-  it('answers as done what was done, also where the change ended the right to it', async () => {
+  test('answers as done what was done, also where the change ended the right to it', async t => {
     for (const role of ['viewer', null] as const) {
       const self = await personOfAccount(stores, scene.accountId);
       const again = by(actorOf(self, 'people.manage'));
@@ -251,20 +254,20 @@ describeStores('the authority of people', ({ dialect, database, stores, replica 
         role === null
           ? stores.people.removeMember(scene.accountId, self.userId, again)
           : stores.people.changeRole(scene.accountId, self.userId, role, again);
-      assert.equal(await act(), 'changed');
-      assert.equal(await act(), 'changed', 'its answer was lost');
-      await assert.rejects(
+      t.is(await act(), 'changed');
+      t.is(await act(), 'changed', 'its answer was lost');
+      await t.throwsAsync(
         stores.people.removeMember(scene.accountId, self.userId, by(again.actor)),
-        AuthorityError,
+        { instanceOf: AuthorityError },
       );
     }
   });
 
   // SQLite has one writer at a time.
   if (dialect !== 'sqlite') {
-    it('keeps the account and the session as they are until the change commits', async t => {
+    test('keeps the account and the session as they are until the change commits', async t => {
       if (database.engine.conflicts !== 'locks') {
-        t.skip('members of a cluster find out at the commit');
+        t.is(database.engine.conflicts, 'certification', 'members find out at the commit');
         return;
       }
       const { accountId } = scene;
@@ -280,13 +283,14 @@ describeStores('the authority of people', ({ dialect, database, stores, replica 
       await database.kysely.transaction().execute(async tx => {
         const actor = actorOf(self, 'keys.manage');
         await requireAuthority(database, tx, { accountId, actor, entryId: randomUUID() });
-        for (const [table, id] of rows) await assert.rejects(take(table, id), /lock/i, table);
+        for (const [table, id] of rows)
+          await t.throwsAsync(take(table, id), { message: /lock/i }, table);
       });
-      for (const [table, id] of rows) assert.equal((await take(table, id)).rows.length, 1);
+      for (const [table, id] of rows) t.is((await take(table, id)).rows.length, 1);
     });
   }
 
-  it('bounds what one person changes in a minute, over all replicas', async () => {
+  test('bounds what one person changes in a minute, over all replicas', async t => {
     const accountId = await watchedAccount(stores, 100, [50]);
     const [first, second] = [
       actorOf(await personOfAccount(stores, accountId), 'settings.manage'),
@@ -301,17 +305,17 @@ describeStores('the authority of people', ({ dialect, database, stores, replica 
     }
     const before = await rowsOf(database);
     for (const replica of [stores, others]) {
-      await assert.rejects(change(replica, first, 0), (error: unknown) => {
+      await rejectsWith(t, change(replica, first, 0), (error: unknown) => {
         assert.ok(error instanceof AuthorityError);
-        assert.equal(error.loss, 'too-many-changes');
-        assert.ok((error.retryAfterS ?? 0) >= 1 && (error.retryAfterS ?? 0) <= 60);
+        t.is(error.loss, 'too-many-changes');
+        t.true((error.retryAfterS ?? 0) >= 1 && (error.retryAfterS ?? 0) <= 60);
         return true;
       });
     }
-    assert.deepEqual(await rowsOf(database), before);
+    t.deepEqual(await rowsOf(database), before);
     const revoke = { accountId, actor: { ...first, permission: 'keys.manage' } } as const;
     const revoked = await stores.apiKeys.revoke(key.id, revoke);
-    assert.ok(revoked?.revokedAtMs, 'rights are taken away at any time');
+    t.truthy(revoked?.revokedAtMs, 'rights are taken away at any time');
     await change(stores, second, 0);
     await database.kysely
       .updateTable('audit_entries')

@@ -4,10 +4,10 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { it } from 'node:test';
+import ava from 'ava';
 import type { LinkUse, NewLink } from '../../../src/store/people/link-store.ts';
 import { MEMBERS_MAX } from '../../../src/store/people/member-rows.ts';
-import { describeStores, fundedAccount } from '../fixtures.ts';
+import { fundedAccount, onStores } from '../fixtures.ts';
 import {
   actorOf,
   identityEntry,
@@ -18,13 +18,15 @@ import {
   personOfAccount,
 } from '../people.ts';
 
+const test = ava.serial;
+
 /** Links by who has seen them. */
 const BY_MAIL = { purpose: 'invitation', provesMail: true } as const;
 const SEEN = { purpose: 'invitation', provesMail: false } as const;
 const SIGN_IN = { purpose: 'sign-in', provesMail: true } as const;
 const KINDS = Object.entries({ BY_MAIL, SEEN, SIGN_IN });
 
-describeStores('who comes in by a link', ({ database, stores, replica }) => {
+onStores(test, 'who comes in by a link', (test, { database, stores, replica }) => {
   /** Another replica. */
   const others = replica();
   const mailOf = () => `${randomUUID()}@example.org`;
@@ -67,92 +69,92 @@ describeStores('who comes in by a link', ({ database, stores, replica }) => {
   }
 
   for (const [name, kind] of KINDS) {
-    it(`${name}: who has a mail that nobody has here is new`, async () => {
+    test(`${name}: who has a mail that nobody has here is new`, async t => {
       const [mail, account] = [mailOf(), await fundedAccount(stores, 0)];
       const { outcome, used } = await use(account, mail, kind, { passwordHash: 'theirs' });
       const userId = used.newUserId;
-      assert.deepEqual(outcome, { kind: 'signed-in', accountId: account, userId });
+      t.deepEqual(outcome, { kind: 'signed-in', accountId: account, userId });
       const person = await personBy(mail);
-      assert.equal(person?.isProven, kind !== SEEN);
-      assert.equal(person?.passwordHash, 'theirs');
-      assert.deepEqual(await accountsOf(userId), [account]);
+      t.is(person?.isProven, kind !== SEEN);
+      t.is(person?.passwordHash, 'theirs');
+      t.deepEqual(await accountsOf(userId), [account]);
     });
   }
 
   for (const [name, kind] of KINDS.filter(([, { provesMail }]) => provesMail)) {
-    it(`${name}: ends what was there of a mail that was never proven`, async () => {
+    test(`${name}: ends what was there of a mail that was never proven`, async t => {
       const before = await somebody(SEEN);
       const account = await fundedAccount(stores, 0);
       const passwordHash = kind === SIGN_IN ? null : 'theirs';
       const { outcome, used } = await use(account, before.mail, kind, { passwordHash });
       const { userId } = before;
-      assert.deepEqual(outcome, { kind: 'signed-in', accountId: account, userId });
-      assert.equal(await stores.sessions.find(before.session.idHash), undefined);
+      t.deepEqual(outcome, { kind: 'signed-in', accountId: account, userId });
+      t.is(await stores.sessions.find(before.session.idHash), undefined);
       const person = await personBy(before.mail);
-      assert.equal(person?.passwordHash, passwordHash);
-      assert.ok(person?.isProven);
-      assert.ok(await stores.sessions.find(used.session.idHash));
+      t.is(person?.passwordHash, passwordHash);
+      t.truthy(person?.isProven);
+      t.truthy(await stores.sessions.find(used.session.idHash));
       // Whoever verified the password of before is not let in by it any more.
       const by = { passwordHash: 'of before', endedIdHash: null };
-      assert.deepEqual(await stores.sessions.begin(userId, newSession(), by), {
+      t.deepEqual(await stores.sessions.begin(userId, newSession(), by), {
         kind: 'refused',
       });
       const log = await stores.audit.list(account, { limit: 1 });
-      assert.deepEqual(log[0]?.after, { role: 'member', mail_proven: true });
+      t.deepEqual(log[0]?.after, { role: 'member', mail_proven: true });
     });
   }
 
-  it('BY_MAIL and SEEN: who is proven joins by their password, and by nothing else', async () => {
+  test('BY_MAIL and SEEN: who is proven joins by their password, and by nothing else', async t => {
     for (const kind of [BY_MAIL, SEEN]) {
       const { mail, userId, account, session } = await somebody(BY_MAIL);
       const other = await fundedAccount(stores, 0);
       for (const verifiedHash of [null, 'another', '']) {
         const { outcome } = await use(other, mail, kind, { verifiedHash, passwordHash: 'x' });
-        assert.deepEqual(outcome, { kind: 'refused' });
+        t.deepEqual(outcome, { kind: 'refused' });
       }
       const link = await made(other, mail, kind);
       const right = linkUse(link, { verifiedHash: 'of before', passwordHash: 'x' });
-      assert.equal((await stores.links.use(right)).kind, 'signed-in');
-      assert.deepEqual(await accountsOf(userId), [account, other].sort());
-      assert.equal((await personBy(mail))?.passwordHash, 'of before');
-      assert.ok(await stores.sessions.find(session.idHash));
+      t.is((await stores.links.use(right)).kind, 'signed-in');
+      t.deepEqual(await accountsOf(userId), [account, other].sort());
+      t.is((await personBy(mail))?.passwordHash, 'of before');
+      t.truthy(await stores.sessions.find(session.idHash));
     }
   });
 
-  it('SIGN_IN: who is proven signs in, and keeps sessions and password', async () => {
+  test('SIGN_IN: who is proven signs in, and keeps sessions and password', async t => {
     const { mail, userId, session } = await somebody(BY_MAIL);
     const other = await fundedAccount(stores, 0);
     const { outcome } = await use(other, mail, SIGN_IN, { passwordHash: null });
-    assert.deepEqual(outcome, { kind: 'signed-in', accountId: other, userId });
-    assert.equal((await personBy(mail))?.passwordHash, 'of before');
-    assert.ok(await stores.sessions.find(session.idHash));
+    t.deepEqual(outcome, { kind: 'signed-in', accountId: other, userId });
+    t.is((await personBy(mail))?.passwordHash, 'of before');
+    t.truthy(await stores.sessions.find(session.idHash));
   });
 
-  it('SEEN: who is not proven joins no other account, even by their password', async () => {
+  test('SEEN: who is not proven joins no other account, even by their password', async t => {
     const { mail, userId, account } = await somebody(SEEN);
     const other = await fundedAccount(stores, 0);
     const by = { verifiedHash: 'of before' };
-    assert.deepEqual((await use(other, mail, SEEN, by)).outcome, { kind: 'unproven' });
+    t.deepEqual((await use(other, mail, SEEN, by)).outcome, { kind: 'unproven' });
     const wrong = { verifiedHash: 'another' };
-    assert.deepEqual((await use(other, mail, SEEN, wrong)).outcome, { kind: 'refused' });
-    assert.deepEqual(await accountsOf(userId), [account]);
+    t.deepEqual((await use(other, mail, SEEN, wrong)).outcome, { kind: 'refused' });
+    t.deepEqual(await accountsOf(userId), [account]);
     // In the account that it was made in they come in, as by their password.
-    assert.equal((await use(account, mail, SEEN, by)).outcome.kind, 'signed-in');
-    assert.equal((await personBy(mail))?.isProven, false);
+    t.is((await use(account, mail, SEEN, by)).outcome.kind, 'signed-in');
+    t.false((await personBy(mail))?.isProven);
   });
 
-  it('BY_MAIL: a password that became another since it was shown is not set again', async () => {
+  test('BY_MAIL: a password that became another since it was shown is not set again', async t => {
     const { mail, account } = await somebody(SEEN);
     const by = { verifiedHash: 'of long ago', passwordHash: 'of long ago' };
-    assert.deepEqual((await use(account, mail, BY_MAIL, by)).outcome, { kind: 'refused' });
+    t.deepEqual((await use(account, mail, BY_MAIL, by)).outcome, { kind: 'refused' });
     const person = await personBy(mail);
-    assert.deepEqual([person?.passwordHash, person?.isProven], ['of before', false]);
+    t.deepEqual([person?.passwordHash, person?.isProven], ['of before', false]);
     const right = { verifiedHash: 'of before', passwordHash: 'of before' };
-    assert.equal((await use(account, mail, BY_MAIL, right)).outcome.kind, 'signed-in');
-    assert.ok((await personBy(mail))?.isProven);
+    t.is((await use(account, mail, BY_MAIL, right)).outcome.kind, 'signed-in');
+    t.truthy((await personBy(mail))?.isProven);
   });
 
-  it('lets nobody in who was disabled', async () => {
+  test('lets nobody in who was disabled', async t => {
     const { mail, userId } = await somebody(BY_MAIL);
     await database.kysely
       .updateTable('users')
@@ -162,11 +164,11 @@ describeStores('who comes in by a link', ({ database, stores, replica }) => {
     for (const [, kind] of KINDS) {
       const by = { verifiedHash: 'of before' };
       const { outcome } = await use(await fundedAccount(stores, 0), mail, kind, by);
-      assert.deepEqual(outcome, { kind: 'refused' });
+      t.deepEqual(outcome, { kind: 'refused' });
     }
   });
 
-  it('knows nobody of an identity provider by the mail that it claims', async () => {
+  test('knows nobody of an identity provider by the mail that it claims', async t => {
     const mail = mailOf();
     const account = await fundedAccount(stores, 0);
     const { kysely } = database;
@@ -178,12 +180,12 @@ describeStores('who comes in by a link', ({ database, stores, replica }) => {
       .execute();
     for (const [, kind] of KINDS) {
       const { outcome } = await use(account, mailOf(), kind);
-      assert.notEqual(outcome.kind === 'signed-in' && outcome.userId, userId);
+      t.not(outcome.kind === 'signed-in' && outcome.userId, userId);
     }
-    assert.deepEqual(await accountsOf(userId), []);
+    t.deepEqual(await accountsOf(userId), []);
   });
 
-  it('makes one person of a mail that is used at two replicas at once', async () => {
+  test('makes one person of a mail that is used at two replicas at once', async t => {
     const mail = mailOf();
     const accounts = await Promise.all([fundedAccount(stores, 0), fundedAccount(stores, 0)]);
     const [seen, proof] = [
@@ -192,17 +194,17 @@ describeStores('who comes in by a link', ({ database, stores, replica }) => {
     ];
     const uses = [linkUse(seen), linkUse(proof, { passwordHash: null })] as const;
     const outcomes = await Promise.all([stores.links.use(uses[0]), others.links.use(uses[1])]);
-    assert.equal(outcomes[1].kind, 'signed-in');
+    t.is(outcomes[1].kind, 'signed-in');
     const person = await personBy(mail);
     assert.ok(person?.isProven);
     // Whichever came first: no password of the link that was seen is left.
-    assert.equal(person.passwordHash, null);
+    t.is(person.passwordHash, null);
     if (outcomes[0].kind === 'signed-in') {
-      assert.equal(await stores.sessions.find(uses[0].session.idHash), undefined);
-    } else assert.deepEqual(outcomes[0], { kind: 'refused' });
+      t.is(await stores.sessions.find(uses[0].session.idHash), undefined);
+    } else t.deepEqual(outcomes[0], { kind: 'refused' });
   });
 
-  it('lets no more people in than an account may have, at two replicas at once', async () => {
+  test('lets no more people in than an account may have, at two replicas at once', async t => {
     const account = await fundedAccount(stores, 0);
     const rows = Array.from({ length: MEMBERS_MAX - 2 }, (_, index) => ({
       account_id: account,
@@ -219,23 +221,23 @@ describeStores('who comes in by a link', ({ database, stores, replica }) => {
       links.map((link, index) => (index % 2 === 0 ? stores : others).links.use(linkUse(link))),
     );
     const kinds = outcomes.map(({ kind }) => kind).sort();
-    assert.deepEqual(kinds, [...Array(4).fill('account-full'), 'signed-in', 'signed-in']);
+    t.deepEqual(kinds, [...Array(4).fill('account-full'), 'signed-in', 'signed-in']);
   });
 
-  it('frees a mail that nobody proved with its last membership, and no proven one', async () => {
+  test('frees a mail that nobody proved with its last membership, and no proven one', async t => {
     const by = () => ({ actor: OPERATOR, entryId: randomUUID() });
     for (const kind of [SEEN, BY_MAIL]) {
       const { mail, userId, account } = await somebody(kind);
       await personOfAccount(stores, account, 'owner');
-      assert.equal(await stores.people.removeMember(account, userId, by()), 'changed');
+      t.is(await stores.people.removeMember(account, userId, by()), 'changed');
       const left = await personBy(mail);
-      assert.equal(left?.userId, kind === SEEN ? undefined : userId);
+      t.is(left?.userId, kind === SEEN ? undefined : userId);
       const { outcome } = await use(await fundedAccount(stores, 0), mail, SEEN);
-      assert.equal(outcome.kind, kind === SEEN ? 'signed-in' : 'refused');
+      t.is(outcome.kind, kind === SEEN ? 'signed-in' : 'refused');
     }
   });
 
-  it('ends the links of who is removed or is no owner any more', async () => {
+  test('ends the links of who is removed or is no owner any more', async t => {
     for (const role of [null, 'member'] as const) {
       const account = await fundedAccount(stores, 0);
       const boss = await personOfAccount(stores, account, 'owner');
@@ -256,47 +258,47 @@ describeStores('who comes in by a link', ({ database, stores, replica }) => {
         role === null
           ? await stores.people.removeMember(account, userId, by)
           : await stores.people.changeRole(account, userId, role, by);
-      assert.equal(change, 'changed');
+      t.is(change, 'changed');
       const found = async ({ tokenHash, purpose }: NewLink) =>
         (await stores.links.find(tokenHash, purpose)) !== undefined;
-      assert.equal(await found(links.theirs), false);
-      assert.equal(await found(links['for their mail']), false);
-      assert.ok(await found(links['of another']));
-      assert.ok(await found(elsewhere));
+      t.false(await found(links.theirs));
+      t.false(await found(links['for their mail']));
+      t.truthy(await found(links['of another']));
+      t.truthy(await found(elsewhere));
       const [entry] = await stores.audit.list(account, { limit: 1 });
-      assert.equal(entry?.after?.links_ended, 2);
+      t.is(entry?.after?.links_ended, 2);
     }
   });
 
-  it('ends the links of who lost the group that made them owner', async () => {
+  test('ends the links of who lost the group that made them owner', async t => {
     for (const role of [undefined, 'viewer'] as const) {
       const account = await fundedAccount(stores, 0);
       const entry = identityEntry([{ accountId: account, role: 'owner' }]);
-      assert.equal((await stores.identities.enter(entry)).kind, 'signed-in');
+      t.is((await stores.identities.enter(entry)).kind, 'signed-in');
       const link = newLink(account);
       const { newUserId: userId, mail, session } = entry;
       await stores.links.create(link, actorOf({ userId, mail, session }, 'people.manage'));
       const grants = role === undefined ? [] : [{ accountId: account, role }];
       await stores.identities.enter({ ...identityEntry(grants), subject: entry.subject });
-      assert.equal(await stores.links.find(link.tokenHash, 'invitation'), undefined);
+      t.is(await stores.links.find(link.tokenHash, 'invitation'), undefined);
     }
   });
 
-  it('lists sign-in links beside invitations, and withdraws both', async () => {
+  test('lists sign-in links beside invitations, and withdraws both', async t => {
     const account = await fundedAccount(stores, 0);
     const links = [await made(account, mailOf(), SEEN), await made(account, mailOf(), SIGN_IN)];
     const listed = await stores.links.listOpen(account);
-    assert.deepEqual(
+    t.deepEqual(
       listed.map(({ id }) => id),
       links.map(({ id }) => id),
     );
     for (const { id } of links) {
       const by = { actor: OPERATOR, entryId: randomUUID() };
-      assert.ok(await stores.links.withdraw(account, id, by));
-      assert.equal(await stores.links.withdraw(account, id, by), false);
+      t.truthy(await stores.links.withdraw(account, id, by));
+      t.false(await stores.links.withdraw(account, id, by));
     }
-    assert.deepEqual(await stores.links.listOpen(account), []);
+    t.deepEqual(await stores.links.listOpen(account), []);
     const actions = (await stores.audit.list(account, { limit: 2 })).map(one => one.action);
-    assert.deepEqual(actions.sort(), ['invitation.withdrawn', 'sign-in-link.withdrawn']);
+    t.deepEqual(actions.sort(), ['invitation.withdrawn', 'sign-in-link.withdrawn']);
   });
 });

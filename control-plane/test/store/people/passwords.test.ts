@@ -1,15 +1,16 @@
 /** A password that is set or used while it becomes another, at two replicas. */
-import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { it } from 'node:test';
+import ava from 'ava';
 import type { PasswordSet } from '../../../src/store/people/people-store.ts';
 import type { Stores } from '../../../src/store/stores.ts';
-import { describeStores, fundedAccount } from '../fixtures.ts';
+import { fundedAccount, onStores } from '../fixtures.ts';
 import { actorOf, linkUse, newLink, newSession, OPERATOR } from '../people.ts';
+
+const test = ava.serial;
 
 const ROUNDS = 12;
 
-describeStores('a password that changes', ({ stores, replica }) => {
+onStores(test, 'a password that changes', (test, { stores, replica }) => {
   /** Another replica. */
   const others = replica();
   const by = () => ({ actor: OPERATOR, entryId: randomUUID() });
@@ -34,22 +35,22 @@ describeStores('a password that changes', ({ stores, replica }) => {
     return { userId: use.newUserId, session, set };
   }
 
-  it('lets nobody in by the one before it, whoever verified it in time', async () => {
+  test('lets nobody in by the one before it, whoever verified it in time', async t => {
     for (let round = 0; round < ROUNDS; round += 1) {
       const { userId, session, set } = await somebody();
       const thieves = Array.from({ length: 4 }, () => newSession());
       const begun = thieves.map((one, n) => begin(n % 2 ? stores : others, userId, 'old', one));
       const changed = stores.people.setPassword(set('new', 'old'), by());
-      assert.equal(await changed, 'set');
+      t.is(await changed, 'set');
       await Promise.all(begun);
-      for (const { idHash } of thieves) assert.equal(await stores.sessions.find(idHash), undefined);
-      assert.ok(await stores.sessions.find(session.idHash));
-      assert.deepEqual(await begin(others, userId, 'old'), { kind: 'refused' });
-      assert.equal((await begin(others, userId, 'new')).kind, 'begun');
+      for (const { idHash } of thieves) t.is(await stores.sessions.find(idHash), undefined);
+      t.truthy(await stores.sessions.find(session.idHash));
+      t.deepEqual(await begin(others, userId, 'old'), { kind: 'refused' });
+      t.is((await begin(others, userId, 'new')).kind, 'begun');
     }
   });
 
-  it('is set where the one that was verified still stands', async () => {
+  test('is set where the one that was verified still stands', async t => {
     for (let round = 0; round < ROUNDS; round += 1) {
       const { userId, set } = await somebody();
       const thief = newSession();
@@ -60,44 +61,44 @@ describeStores('a password that changes', ({ stores, replica }) => {
         others.people.setPassword(theirs, by()),
       ]);
       // One of them, and the other's session has ended with it.
-      assert.deepEqual([...outcomes].sort(), ['overtaken', 'set']);
+      t.deepEqual([...outcomes].sort(), ['overtaken', 'set']);
       const person = await stores.people.find(userId);
-      assert.equal(person?.passwordHash, outcomes[0] === 'set' ? 'new' : 'of the thief');
+      t.is(person?.passwordHash, outcomes[0] === 'set' ? 'new' : 'of the thief');
     }
   });
 
-  it('is not set by a session that has ended', async () => {
+  test('is not set by a session that has ended', async t => {
     const { userId, session, set } = await somebody();
     await stores.sessions.end(userId, session.id);
-    assert.equal(await stores.people.setPassword(set('new', 'old'), by()), 'overtaken');
-    assert.equal((await stores.people.find(userId))?.passwordHash, 'old');
+    t.is(await stores.people.setPassword(set('new', 'old'), by()), 'overtaken');
+    t.is((await stores.people.find(userId))?.passwordHash, 'old');
   });
 
-  it('is set without the one before by the session of a link, once', async () => {
+  test('is set without the one before by the session of a link, once', async t => {
     const { userId, session, set } = await somebody('link');
     const outcomes = await Promise.all([
       stores.people.setPassword(set('first', null), by()),
       others.people.setPassword(set('second', null), by()),
     ]);
-    assert.deepEqual([...outcomes].sort(), ['overtaken', 'set']);
+    t.deepEqual([...outcomes].sort(), ['overtaken', 'set']);
     const stored = (await stores.people.find(userId))?.passwordHash ?? '';
-    assert.equal(await stores.people.setPassword(set('third', null), by()), 'overtaken');
-    assert.equal((await stores.sessions.find(session.idHash))?.method, 'password');
-    assert.equal(await stores.people.setPassword(set('third', stored), by()), 'set');
+    t.is(await stores.people.setPassword(set('third', null), by()), 'overtaken');
+    t.is((await stores.sessions.find(session.idHash))?.method, 'password');
+    t.is(await stores.people.setPassword(set('third', stored), by()), 'set');
     const other = await somebody('password');
-    assert.equal(await stores.people.setPassword(other.set('x', null), by()), 'overtaken');
+    t.is(await stores.people.setPassword(other.set('x', null), by()), 'overtaken');
   });
 
-  it('takes any text for the address that it came from', async () => {
+  test('takes any text for the address that it came from', async t => {
     const { userId, session, set } = await somebody();
     const actor = {
       ...actorOf({ userId, mail: 'x', session }, 'self'),
       address: 'ünknown, 客户 4711',
     };
     const entryId = randomUUID();
-    assert.equal(await stores.people.setPassword(set('new', 'old'), { actor, entryId }), 'set');
+    t.is(await stores.people.setPassword(set('new', 'old'), { actor, entryId }), 'set');
     const { accountId } = set('', null);
     const [entry] = await stores.audit.list(accountId, { limit: 1 });
-    assert.equal(entry?.address, '?nknown,????4711');
+    t.is(entry?.address, '?nknown,????4711');
   });
 });

@@ -3,21 +3,23 @@
  * question reads, and what is removed.
  */
 import assert from 'node:assert/strict';
-import { before, it } from 'node:test';
+import ava from 'ava';
 import { dayOf, USAGE_KEPT_DAYS, type UsageQuestion } from '../../../src/domain/account/usage.ts';
 import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { createUsageStore } from '../../../src/store/usage/usage-store.ts';
 import {
-  describeStores,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
+  onStores,
   resultOf,
   running,
 } from '../fixtures.ts';
 import { assertUsageAgrees } from './usage-agrees.ts';
+
+const test = ava.serial;
 
 async function ended(stores: Stores, job: NewJob, how: 'succeeded' | 'failed'): Promise<string> {
   const { claim } = await running(stores, job);
@@ -29,16 +31,16 @@ async function ended(stores: Stores, job: NewJob, how: 'succeeded' | 'failed'): 
   return claim.jobId;
 }
 
-describeStores('usage', ({ database, stores }) => {
+onStores(test, 'usage', (test, { database, stores }) => {
   let today: number;
 
-  before(async () => {
+  test.before(async () => {
     today = await stores.usage.today();
   });
 
   const last30 = (group: UsageQuestion['group']) => ({ from: today - 29, to: today + 1, group });
 
-  it('counts each end of a job once, by its key and its format', async () => {
+  test('counts each end of a job once, by its key and its format', async t => {
     const accountId = await fundedAccount(stores, 10);
     await ended(stores, newJob(accountId, { outputFormat: 'webp' }), 'succeeded');
     await ended(stores, newJob(accountId, { apiKeyId: 'key000000002' }), 'succeeded');
@@ -46,53 +48,53 @@ describeStores('usage', ({ database, stores }) => {
     await ended(stores, newJob(accountId, { outputFormat: 'jpeg', finishing: {} }), 'succeeded');
     await assertUsageAgrees(database, accountId);
     const by = (group: UsageQuestion['group']) => stores.usage.read(accountId, last30(group));
-    assert.deepEqual(await by('format'), [
+    t.deepEqual(await by('format'), [
       { name: 'jpeg', images: 1, failed: 0, credits: 1 },
       { name: 'png', images: 2, failed: 1, credits: 1 },
       { name: 'webp', images: 1, failed: 0, credits: 1 },
     ]);
-    assert.deepEqual(await by('key'), [
+    t.deepEqual(await by('key'), [
       { name: 'key000000001', images: 2, failed: 0, credits: 2 },
       { name: 'key000000002', images: 2, failed: 1, credits: 1 },
     ]);
-    assert.deepEqual(await by('outcome'), [
+    t.deepEqual(await by('outcome'), [
       { name: 'failed', images: 1, failed: 1, credits: 0 },
       { name: 'succeeded', images: 3, failed: 0, credits: 3 },
     ]);
     const all = { images: 4, failed: 1, credits: 3 };
-    assert.deepEqual(await stores.usage.total(accountId, last30('day')), all);
+    t.deepEqual(await stores.usage.total(accountId, last30('day')), all);
     // A midnight may have passed since the test began.
     const days = (await by('day')) ?? [];
-    assert.equal(
+    t.is(
       days.reduce((sum, day) => sum + day.images, 0),
       4,
     );
-    for (const { name } of days) assert.ok([today, today + 1].includes(Number(name)));
+    for (const { name } of days) t.true([today, today + 1].includes(Number(name)));
   });
 
-  it('has no figure of another account, and none of other days', async () => {
+  test('has no figure of another account, and none of other days', async t => {
     const accountId = await fundedAccount(stores, 1);
     await ended(stores, newJob(accountId), 'succeeded');
     const others = await fundedAccount(stores, 1);
-    assert.deepEqual(await stores.usage.read(others, last30('day')), []);
+    t.deepEqual(await stores.usage.read(others, last30('day')), []);
     const before = { from: today - 29, to: today - 1 };
     const nothing = { images: 0, failed: 0, credits: 0 };
-    assert.deepEqual(await stores.usage.total(accountId, before), nothing);
+    t.deepEqual(await stores.usage.total(accountId, before), nothing);
   });
 
-  it('refuses a question that would read more rows than it may', async () => {
+  test('refuses a question that would read more rows than it may', async t => {
     const accountId = await fundedAccount(stores, 3);
     for (const apiKeyId of ['key000000001', 'key000000002', 'key000000003']) {
       await ended(stores, newJob(accountId, { apiKeyId }), 'succeeded');
     }
     const usage = createUsageStore(database, 2);
-    assert.equal(await usage.read(accountId, last30('day')), undefined);
-    assert.equal(await usage.total(accountId, last30('day')), undefined);
+    t.is(await usage.read(accountId, last30('day')), undefined);
+    t.is(await usage.total(accountId, last30('day')), undefined);
     const before = { from: today - 29, to: today - 1 };
-    assert.deepEqual(await usage.read(accountId, { ...before, group: 'day' }), []);
+    t.deepEqual(await usage.read(accountId, { ...before, group: 'day' }), []);
   });
 
-  it('removes what is past its time, and no more', async () => {
+  test('removes what is past its time, and no more', async t => {
     const accountId = await fundedAccount(stores, 0);
     const row = (day: number) => ({
       account_id: accountId,
@@ -106,11 +108,11 @@ describeStores('usage', ({ database, stores }) => {
     const now = dayOf(Date.now());
     const days = [now - USAGE_KEPT_DAYS - 2, now - USAGE_KEPT_DAYS - 1, now - USAGE_KEPT_DAYS + 1];
     await database.kysely.insertInto('usage_days').values(days.map(row)).execute();
-    assert.equal(await stores.usage.removeOld(1), 1);
-    assert.ok((await stores.usage.removeOld(10)) >= 1);
+    t.is(await stores.usage.removeOld(1), 1);
+    t.true((await stores.usage.removeOld(10)) >= 1);
     const left = database.kysely.selectFrom('usage_days').where('account_id', '=', accountId);
     const kept = await left.select('day').execute();
-    assert.deepEqual(
+    t.deepEqual(
       kept.map(({ day }) => day),
       [days[2]],
     );

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
-import { after, before, type TestContext } from 'node:test';
+import type { ExecutionContext, SerialFn } from 'ava';
 import { ROLES, type Role } from '../../../src/domain/account/roles.ts';
 import { createSecret } from '../../../src/http/account/session/cookies.ts';
 import { hashOfSecret } from '../../../src/services/people/sign-in.ts';
@@ -105,22 +105,26 @@ export class World {
 /** @param context the test that it is closed after; closed by its caller where absent */
 export async function openWorld(
   options: TestAppOptions = {},
-  context?: Pick<TestContext, 'after'>,
+  context?: Pick<ExecutionContext, 'teardown'>,
 ): Promise<World> {
   const world = new World();
   await world.open(options);
-  context?.after(() => world.close());
+  context?.teardown(() => world.close());
   return world;
 }
 
-/** Of a describe: open while its tests run. @param then is done with it before the first test */
-export function useWorld(options: TestAppOptions = {}, then?: () => Promise<void>): World {
+/** Open while its tests run. @param then is done with it before the first test */
+export function useWorld(
+  test: Pick<SerialFn, 'before' | 'after'>,
+  options: TestAppOptions = {},
+  then?: () => Promise<void>,
+): World {
   const world = new World();
-  before(async () => {
+  test.before(async () => {
     await world.open(options);
     await then?.();
   });
-  after(() => world.close());
+  test.after.always(() => world.close());
   return world;
 }
 

@@ -1,23 +1,23 @@
 /** Longer than ONNX Runtime waits before it first reports (9 to 12 s where nothing told it not to). */
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+
 import { setTimeout as delay } from 'node:timers/promises';
+import test from 'ava';
 import { openPool, pidOf, QUICK, run } from '../pool/pool-harness.ts';
 import { networkSocketsOf, openWatchedHome } from './watched-home.ts';
 
 const WATCH_MS = 25_000;
 const LOOK_EVERY_MS = 20;
 
-test('an engine opens no socket and asks nobody for as long as it lives', async context => {
-  const home = await openWatchedHome(context);
-  const pool = await openPool(context, {}, { childEnv: home.env });
+test('an engine opens no socket and asks nobody for as long as it lives', async t => {
+  const home = await openWatchedHome(t);
+  const pool = await openPool(t, {}, { childEnv: home.env });
   const pid = pidOf(pool);
   for (const end = performance.now() + WATCH_MS; performance.now() < end; ) {
     await run(pool, QUICK);
-    assert.deepEqual(await networkSocketsOf(pid), []);
+    t.deepEqual(await networkSocketsOf(pid), []);
     await delay(LOOK_EVERY_MS);
   }
   await pool.close(0);
-  assert.deepEqual(home.requests, []);
-  assert.deepEqual(await home.files(), []);
+  t.deepEqual(home.requests, []);
+  t.deepEqual(await home.files(), []);
 });

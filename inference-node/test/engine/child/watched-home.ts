@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
-import type { TestContext } from 'node:test';
+import type { ExecutionContext } from 'ava';
 import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 
 export interface WatchedHome {
@@ -13,18 +13,18 @@ export interface WatchedHome {
   files(): Promise<string[]>;
 }
 
-export async function openWatchedHome(context: TestContext): Promise<WatchedHome> {
+export async function openWatchedHome(context: ExecutionContext): Promise<WatchedHome> {
   const home = await temporaryFolder(context);
   const requests: string[] = [];
   // It never answers: who asks has a socket for as long as it waits.
   const proxy = createServer(socket => {
-    context.after(() => socket.destroy());
+    context.teardown(() => socket.destroy());
     socket.on('error', () => undefined);
     socket.once('data', data => requests.push(data.toString().split('\r\n')[0] ?? ''));
   });
   proxy.listen(0, '127.0.0.1');
   await once(proxy, 'listening');
-  context.after(() => proxy.close());
+  context.teardown(() => proxy.close());
   const { port } = proxy.address() as AddressInfo;
   return {
     env: { HOME: home, TMPDIR: home, ALL_PROXY: `http://127.0.0.1:${port}` },

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { test } from 'node:test';
+import ava from 'ava';
 import { descendantsOf } from '../../../../test/support/running-service.ts';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
 import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
+import { rejectsWith } from '../../../../test/support/throws.ts';
 import { runOnce } from '../../../src/engine/choice/answer-picture.ts';
 import {
   compareAlphas,
@@ -20,6 +21,8 @@ import {
 import { drawCheckPicture } from '../../../src/models/preparing/check-picture.ts';
 import { createModel } from '../pool/pool-harness.ts';
 
+const test = ava.serial;
+
 const OPTIONS = { childEnv: {} };
 
 /** No GPU for CUDA, and without a driver's file Vulkan finds none. */
@@ -31,50 +34,40 @@ const NO_GPU = {
 };
 
 for (const provider of ['cuda', 'tensorrt', 'webgpu'] as const) {
-  test(`${provider} by name where there is none is an error of one line`, async () => {
+  test(`${provider} by name where there is none is an error of one line`, async t => {
     const message = new RegExp(`^execution provider ${provider} does not run here: .+$`);
     const error = { name: 'ExecutionProviderError', provider, message };
-    await assert.rejects(selectExecutionProvider(provider, NO_GPU), error);
+    await rejectsWith(t, selectExecutionProvider(provider, NO_GPU), error);
   });
 }
 
-test('auto where there is no GPU takes the CPU and says why', async () => {
+test('auto where there is no GPU takes the CPU and says why', async t => {
   const { requested, selected, fallbacks } = await selectExecutionProvider('auto', NO_GPU);
-  assert.deepEqual([requested, selected, fallbacks.length], ['auto', 'cpu', 1]);
-  assert.equal(fallbacks[0]?.provider, 'cuda');
-  assert.notEqual(fallbacks[0].reason, '');
+  t.deepEqual([requested, selected, fallbacks.length], ['auto', 'cpu', 1]);
+  t.is(fallbacks[0]?.provider, 'cuda');
+  t.not(fallbacks[0]?.reason ?? '', '');
 });
 
-test('a provider that hangs is given up: auto falls back, a named one is an error', async () => {
+test('a provider that hangs is given up: auto falls back, a named one is an error', async t => {
   // No process answers within a millisecond.
   const hanging = { ...OPTIONS, timeoutMs: 1 };
   const { selected, fallbacks } = await selectExecutionProvider('auto', hanging);
-  assert.equal(selected, 'cpu');
-  assert.match(fallbacks[0]?.reason ?? '', /no answer within 1 ms/);
-  await assert.rejects(selectExecutionProvider('webgpu', hanging), ExecutionProviderError);
+  t.is(selected, 'cpu');
+  t.regex(fallbacks[0]?.reason ?? '', /no answer within 1 ms/);
+  await t.throwsAsync(selectExecutionProvider('webgpu', hanging), {
+    instanceOf: ExecutionProviderError,
+  });
 });
 
-test('the CPU needs no probe', async () => {
-  assert.deepEqual(await selectExecutionProvider('cpu', { ...OPTIONS, timeoutMs: 1 }), {
+test('the CPU needs no probe', async t => {
+  t.deepEqual(await selectExecutionProvider('cpu', { ...OPTIONS, timeoutMs: 1 }), {
     requested: 'cpu',
     selected: 'cpu',
     fallbacks: [],
   });
 });
 
-test('the probe graph runs on the CPU and its answer has something to compare', async () => {
-  const alpha = await runOnce({
-    spec: { ...PROBE_SPEC, provider: 'cpu', allowCpuNodes: true },
-    graph: encodeProbeGraph(),
-    rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
-    childEnv: {},
-    timeoutMs: 60_000,
-  });
-  assert.equal(alpha.length, PROBE_SIZE_PX * PROBE_SIZE_PX);
-  assert.ok(new Set(alpha).size > 100, 'many levels');
-});
-
-test('a process that does not die holds up no probe, and is named', async context => {
+test('a process that does not die holds up no probe, and is named', async t => {
   const probed = runOnce({
     spec: { ...PROBE_SPEC, provider: 'cpu', allowCpuNodes: true },
     graph: encodeProbeGraph(),
@@ -85,14 +78,14 @@ test('a process that does not die holds up no probe, and is named', async contex
   });
   const pid = descendantsOf(process.pid)[0]?.pid;
   assert.ok(pid !== undefined, 'the probe has a process');
-  context.after(() => killStopped(pid));
+  t.teardown(() => killStopped(pid));
   process.kill(pid, 'SIGSTOP');
   const said = new RegExp(`^no answer within 500 ms; process ${pid} was killed and does not die$`);
-  await assert.rejects(probed, error => said.test((error as Error).message));
+  await rejectsWith(t, probed, error => said.test((error as Error).message));
 });
 
-test('a library that ends the process is quoted, and one that it names is what is missing', async context => {
-  const folder = await temporaryFolder(context);
+test('a library that ends the process is quoted, and one that it names is what is missing', async t => {
+  const folder = await temporaryFolder(t);
   const dying = async (words: string) => {
     const file = path.join(folder, 'dying.mjs');
     const code = `writeSync(2, ${JSON.stringify(words)}); process.kill(process.pid, 'SIGABRT');`;
@@ -108,48 +101,47 @@ test('a library that ends the process is quoted, and one that it names is what i
   // As cuDNN 9.19 says of a copy that lacks a part.
   const symbol = 'Invalid handle. Cannot load symbol cudnnCreate';
   const ended = `the process ended: SIGABRT after "${symbol}"`;
-  assert.equal(await dying(`${symbol}\n`), ended);
+  t.is(await dying(`${symbol}\n`), ended);
   const names = 'libcudnn_ops.so.9.19.0, libcudnn_ops.so.9.19, libcudnn_ops.so.9, libcudnn_ops.so';
   const unable = `Unable to load any of {${names}}\n${symbol}\n`;
-  assert.equal(await dying(unable), `libcudnn_ops.so.9.19.0 is missing (${ended})`);
-  assert.equal(await dying(''), 'the process ended: SIGABRT');
+  t.is(await dying(unable), `libcudnn_ops.so.9.19.0 is missing (${ended})`);
+  t.is(await dying(''), 'the process ended: SIGABRT');
 });
 
-test('a model agrees with itself', async context => {
-  const model = await createModel(context, {});
-  await requireParity(model, { ...OPTIONS, cpuThreads: 1 });
+test('a model agrees with itself', async t => {
+  const model = await createModel(t, {});
+  await t.notThrowsAsync(requireParity(model, { ...OPTIONS, cpuThreads: 1 }));
 });
 
-test('a model that does not load on its provider is an error of that provider', async context => {
-  const model = { ...(await createModel(context, {})), provider: 'cuda' } as const;
-  await assert.rejects(
+test('a model that does not load on its provider is an error of that provider', async t => {
+  const model = { ...(await createModel(t, {})), provider: 'cuda' } as const;
+  await rejectsWith(
+    t,
     requireParity(model, { ...NO_GPU, cpuThreads: 1 }),
     error => error instanceof ExecutionProviderError && error.provider === 'cuda',
   );
 });
 
-test('a provider that computes something else is refused', async context => {
-  const model = await createModel(context, { kind: 'noise' });
-  await assert.rejects(
-    requireParity(model, { ...OPTIONS, cpuThreads: 1 }),
-    /execution provider cpu does not run here: it computes another matte than the CPU/,
-  );
+test('a provider that computes something else is refused', async t => {
+  const model = await createModel(t, { kind: 'noise' });
+  await t.throwsAsync(requireParity(model, { ...OPTIONS, cpuThreads: 1 }), {
+    message: /execution provider cpu does not run here: it computes another matte than the CPU/,
+  });
 });
 
-test('a device that takes too long over a model is refused for that', async context => {
-  const model = await createModel(context, {});
-  await assert.rejects(
-    requireParity(model, { ...OPTIONS, cpuThreads: 1, runMsMax: 0 }),
-    /it is too slow: a run of tiny-\w+ at \d+x\d+ takes \S+ s, at most 0\.0 s/,
-  );
+test('a device that takes too long over a model is refused for that', async t => {
+  const model = await createModel(t, {});
+  await t.throwsAsync(requireParity(model, { ...OPTIONS, cpuThreads: 1, runMsMax: 0 }), {
+    message: /it is too slow: a run of tiny-\w+ at \d+x\d+ takes \S+ s, at most 0\.0 s/,
+  });
 });
 
-test('alphas of different sizes cannot be compared', () => {
-  assert.throws(() => compareAlphas(new Uint8Array(3), new Uint8Array(4)));
+test('alphas of different sizes cannot be compared', t => {
+  t.throws(() => compareAlphas(new Uint8Array(3), new Uint8Array(4)));
 });
 
-test('a difference is told in its mean and its largest', () => {
+test('a difference is told in its mean and its largest', t => {
   const one = Uint8Array.of(0, 10, 255, 100);
-  assert.deepEqual(compareAlphas(one, one), { mean: 0, max: 0 });
-  assert.deepEqual(compareAlphas(one, Uint8Array.of(8, 10, 251, 100)), { mean: 3, max: 8 });
+  t.deepEqual(compareAlphas(one, one), { mean: 0, max: 0 });
+  t.deepEqual(compareAlphas(one, Uint8Array.of(8, 10, 251, 100)), { mean: 3, max: 8 });
 });

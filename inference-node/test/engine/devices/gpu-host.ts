@@ -2,7 +2,7 @@
 import { chmod, mkdtemp, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import pino from 'pino';
-import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
+import { type Ending, temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import type { GpuFacts } from '../../../src/engine/devices/nvidia-smi.ts';
 
 const HOOK = path.join(import.meta.dirname, 'faulty-gpu.ts');
@@ -30,10 +30,7 @@ export function smiRow({ index, id, name, memoryBytes, driver }: GpuFacts): stri
   return `${index}, ${id}, ${name}, ${memoryBytes / MIB}, ${driver}, Disabled`;
 }
 
-export async function openGpuHost(
-  context: { after(clean: () => unknown): void },
-  gpus: readonly GpuFacts[],
-): Promise<GpuHost> {
+export async function openGpuHost(context: Ending, gpus: readonly GpuFacts[]): Promise<GpuHost> {
   const root = await temporaryFolder(context);
   const folder = await mkdtemp(path.join(root, 'folder-'));
   const faults = path.join(root, 'faults');

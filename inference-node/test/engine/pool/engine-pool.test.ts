@@ -1,147 +1,108 @@
-/** What a pool does while its engines are well, with the real ONNX Runtime. */
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import pino from 'pino';
+/** A pool whose engines are well, and one whose do not load, die, hang or answer wrongly. */
+import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { appendFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import ava from 'ava';
+import type { ContractError } from '#contract/errors.ts';
+import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
+import { rejectsWith } from '../../../../test/support/throws.ts';
 import type { EnginePoolSnapshot } from '../../../src/engine/pool/engine-pool.ts';
 import { QUEUED_RUNS_MAX } from '../../../src/engine/pool/open-engine-pool.ts';
-import { isAlive, stop, untilBusy, WRITING_ENV } from '../../support/processes.ts';
+import { isAlive, stop, until, untilBusy, WRITING_ENV } from '../../support/processes.ts';
+import { collectLog } from '../devices/gpu-host.ts';
 import {
   createModel,
   ENDLESS_TRIPS,
   openPool,
   openReady,
+  ownClock,
   pidOf,
   QUICK,
   run,
-  SIDE_PX,
   SLOW,
   untilPool,
+  untilStarted,
 } from './pool-harness.ts';
 
+const test = ava.serial;
+
+const AT_ONCE = { respawnDelaysMs: [0] } as const;
 const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
-/** About half a second. */
-const PACED = { kind: 'paced', tripsMax: 150 } as const;
+/** Longer than any run takes: only a clock that is put forward comes to it. */
+const WATCHDOG_MS = 600_000;
 
-test('a picture of another size is a bug of the caller, and costs nothing', async context => {
-  const pool = await openPool(context, {});
-  const signal = new AbortController().signal;
-  const wrong = pool.run({ rgb: new Uint8Array(5), priority: 'sync', signal });
-  await assert.rejects(wrong, /5 bytes of RGB for an input of 32x32/);
-  assert.equal(pool.snapshot().queued, 0);
+test('what cannot run is refused at once; closed while it loads, a pool leaves no process', async t => {
+  const pool = await openPool(t, {});
+  const pid = pidOf(pool);
+  const { signal } = new AbortController();
+  const odd = pool.run({ rgb: new Uint8Array(5), priority: 'sync', signal });
+  await t.throwsAsync(odd, { message: /5 bytes of RGB for an input of 32x32/ });
+  const aborted = run(pool, QUICK, { signal: AbortSignal.abort(new Error('too late')) });
+  await t.throwsAsync(aborted, { message: /too late/ });
+  t.is(pool.snapshot().queued, 0, 'neither was queued');
+  const queued = Array.from({ length: QUEUED_RUNS_MAX }, () =>
+    t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' }),
+  );
+  t.is(pool.snapshot().queued, QUEUED_RUNS_MAX);
+  await t.throwsAsync(run(pool, QUICK), { code: 'NODE_OVERLOADED' });
+  const ready = t.throwsAsync(pool.ready(), { code: 'NODE_UNAVAILABLE' });
+  await pool.close(60_000);
+  await Promise.all([ready, ...queued]);
+  t.false(isAlive(pid));
 });
 
-test('aborted before it came: never queued', async context => {
-  const pool = await openPool(context, {});
-  const signal = AbortSignal.abort(new Error('too late'));
-  await assert.rejects(run(pool, QUICK, { signal }), /too late/);
-  assert.equal(pool.snapshot().queued, 0);
-});
-
-test('aborted while running: told at once, but nothing overtakes native code', async context => {
-  const { pool, pid } = await openReady(context, PACED);
+test('aborted while running: told at once, but nothing overtakes native code', async t => {
+  const { pool, pid } = await openReady(t, {});
   const caller = new AbortController();
   // Stopped, it cannot have ended before the caller goes.
   await stop(pid);
-  const aborted = run(pool, SLOW, { signal: caller.signal });
+  const aborted = run(pool, QUICK, { signal: caller.signal });
   const next = run(pool, QUICK);
   caller.abort(new Error('went away'));
-  await assert.rejects(aborted, /went away/);
-  assert.equal(pool.snapshot().running, 1, 'the engine is still taken');
-  assert.equal(pool.snapshot().queued, 1);
+  await t.throwsAsync(aborted, { message: /went away/ });
+  t.is(pool.snapshot().running, 1, 'the engine is still taken');
+  t.is(pool.snapshot().queued, 1);
   process.kill(pid, 'SIGCONT');
-  assert.equal((await next).alpha[0], QUICK);
-  assert.equal(pidOf(pool), pid, 'the engine was not killed');
-  assert.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 0, lost: 0, dropped: 1 });
+  t.is((await next).alpha[0], QUICK);
+  t.is(pidOf(pool), pid, 'the engine was not killed');
+  t.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 0, lost: 0, dropped: 1 });
 });
 
-test('over the bound of the queue: NODE_OVERLOADED', async context => {
-  const pool = await openPool(context, ENDLESS);
-  const queued = Array.from({ length: QUEUED_RUNS_MAX }, () =>
-    assert.rejects(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' }),
-  );
-  assert.equal(pool.snapshot().queued, QUEUED_RUNS_MAX);
-  await assert.rejects(run(pool, QUICK), { code: 'NODE_OVERLOADED' });
-  await pool.close(0);
-  await Promise.all(queued);
-});
-
-test('close during a run: it finishes, the queued are refused, none is left', async context => {
-  const { pool, pid } = await openReady(context, PACED);
-  const running = run(pool, SLOW);
-  const queued = assert.rejects(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
+test('close during a run: it finishes, the queued are refused, none is left', async t => {
+  const { pool, pid } = await openReady(t, {});
+  await stop(pid);
+  const running = run(pool, QUICK);
+  const queued = t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
   const closing = pool.close(60_000);
-  await assert.rejects(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
+  await t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
   await queued;
-  assert.equal((await running).alpha[0], SLOW);
+  process.kill(pid, 'SIGCONT');
+  t.is((await running).alpha[0], QUICK);
   await closing;
-  assert.equal(isAlive(pid), false);
-  assert.deepEqual(pool.processes(), []);
+  t.false(isAlive(pid));
+  t.deepEqual(pool.processes(), []);
 });
 
-test('close with no grace left: the run is refused, its process gone', async context => {
-  const { pool, pid } = await openReady(context, ENDLESS);
-  const refused = assert.rejects(run(pool, SLOW), { code: 'NODE_UNAVAILABLE' });
+test('close with no grace left: the run is refused, its process gone', async t => {
+  const { pool, pid } = await openReady(t, ENDLESS);
+  const refused = t.throwsAsync(run(pool, SLOW), { code: 'NODE_UNAVAILABLE' });
   await untilBusy(pid);
   const patient = pool.close(3_600_000);
   // A second close with less time hurries the first.
   await pool.close(0);
   await patient;
   await refused;
-  assert.equal(isAlive(pid), false);
+  t.false(isAlive(pid));
 });
 
-test('close while the engines load: ready() rejects, no process is left', async context => {
-  const pool = await openPool(context, {});
-  const pid = pidOf(pool);
-  const ready = assert.rejects(pool.ready(), { code: 'NODE_UNAVAILABLE' });
-  await pool.close(60_000);
-  await ready;
-  assert.equal(isAlive(pid), false);
-});
-
-test('alpha is what the graph says, for each kind of model', async context => {
-  const cases = [
-    [{ kind: 'mean' }, [0, 90, 255], [0, 90, 255]],
-    [{ kind: 'overshoot' }, [0, 85, 128, 170, 255], [0, 0, 129, 255, 255]],
-    [{ kind: 'sigmoid' }, [0, 100, 255], [5, 76, 250]],
-  ] as const;
-  for (const [kind, brightnesses, alphas] of cases) {
-    const pool = await openPool(context, kind);
-    for (const [i, brightness] of brightnesses.entries()) {
-      const { alpha } = await run(pool, brightness);
-      assert.equal(alpha.length, SIDE_PX * SIDE_PX);
-      assert.ok(
-        alpha.every(value => value === alphas[i]),
-        `${kind.kind}: ${alpha[0]}`,
-      );
-    }
-    await pool.close(0);
-  }
-});
-
-test('pixels and channels keep their places, whatever the order of the tensor', async context => {
-  const size = { width: 40, height: 24 };
-  const rgb = new Uint8Array(3 * size.width * size.height);
-  for (let i = 0; i < rgb.length; i++) rgb[i] = (i * 7) % 256;
-  const channel = (which: number) => Buffer.from(rgb.filter((_, i) => i % 3 === which));
-  const model = await createModel(context, { kind: 'red', ...size });
-  const signal = new AbortController().signal;
-  for (const [colourOrder, which] of [
-    ['rgb', 0],
-    ['bgr', 2],
-  ] as const) {
-    const pool = await openPool(context, {}, { model: { ...model, colourOrder } });
-    const { alpha } = await pool.run({ rgb, priority: 'sync', signal });
-    assert.ok(alpha.equals(channel(which)), colourOrder);
-    await pool.close(0);
-  }
-});
-
-test('the snapshot follows what happens, and listeners hear of it', async context => {
-  const pool = await openPool(context, PACED);
+test('the snapshot follows what happens, and listeners hear of it', async t => {
+  const pool = await openPool(t, { kind: 'paced', tripsMax: 40 });
   const seen: EnginePoolSnapshot[] = [];
   const unsubscribe = pool.onChange(() => seen.push(pool.snapshot()));
-  assert.deepEqual(
+  t.deepEqual(
     { ...pool.snapshot(), inferMs: 0, estimatedWaitMs: 0 },
     {
       state: 'starting',
@@ -158,51 +119,285 @@ test('the snapshot follows what happens, and listeners hear of it', async contex
   );
   // Before ready: it waits for the engine.
   const early = run(pool, QUICK);
-  assert.equal(pool.snapshot().queued, 1);
+  t.is(pool.snapshot().queued, 1);
   await early;
   const [running, queued] = [run(pool, SLOW), run(pool, SLOW)];
   const busy = pool.snapshot();
-  assert.deepEqual([busy.running, busy.queued], [1, 1]);
+  t.deepEqual([busy.running, busy.queued], [1, 1]);
   const { inferMs, waitMs } = await queued;
-  assert.ok(waitMs > 0 && inferMs > 0);
+  t.true(waitMs > 0 && inferMs > 0);
   await running;
   const idle = pool.snapshot();
-  assert.equal(idle.estimatedWaitMs, 0);
-  assert.ok(idle.inferMs > busy.inferMs, 'the mean follows slower runs');
-  assert.ok(seen.some(({ state }) => state === 'starting'));
-  assert.ok(seen.some(each => each.state === 'ready' && each.running === 1 && each.queued === 1));
-  assert.deepEqual([seen.at(-1)?.running, seen.at(-1)?.queued], [0, 0]);
+  t.is(idle.estimatedWaitMs, 0);
+  t.true(idle.inferMs > busy.inferMs, 'the mean follows slower runs');
+  t.true(seen.some(({ state }) => state === 'starting'));
+  t.true(seen.some(each => each.state === 'ready' && each.running === 1 && each.queued === 1));
+  t.deepEqual([seen.at(-1)?.running, seen.at(-1)?.queued], [0, 0]);
   const { busyS, loadMs, warmMs } = pool.metrics();
-  assert.ok(busyS > 0 && loadMs > 0 && warmMs > 0);
+  t.true(busyS > 0 && loadMs > 0 && warmMs > 0);
   const heard = seen.length;
   unsubscribe();
   await run(pool, QUICK);
-  assert.equal(seen.length, heard);
+  t.is(seen.length, heard);
 });
 
-test('what an engine writes is a line of the log, of neither output of the node', async context => {
-  const lines: { msg: string; line?: string; engine?: number; enginePid?: number }[] = [];
-  const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
-  const { pool, pid } = await openReady(context, {}, { log, childEnv: WRITING_ENV });
+test('what an engine writes is a line of the log, of neither output of the node', async t => {
+  const { log, lines } = collectLog();
+  const { pool, pid } = await openReady(t, {}, { log, childEnv: WRITING_ENV });
   await pool.close(0);
   const written = lines.filter(({ msg }) => msg === 'engine wrote');
-  assert.deepEqual(written.map(({ line, engine, enginePid }) => [line, engine, enginePid]).sort(), [
+  t.deepEqual(written.map(({ line, engine, enginePid }) => [line, engine, enginePid]).sort(), [
     ['(process:1): GLib-WARNING', 0, pid],
     ['on the standard output', 0, pid],
   ]);
 });
 
-test('processes are told with their memory, and two engines run side by side', async context => {
-  const pool = await openPool(context, PACED, { engines: 2 });
+test('a file that is no graph: ready() says so, no run is taken', async t => {
+  const model = await createModel(t, {});
+  const text = 'this is no graph';
+  await writeFile(model.path, text);
+  const sha256 = createHash('sha256').update(text).digest('hex');
+  const pool = await openPool(t, {}, { model: { ...model, sha256 } });
+  await t.throwsAsync(pool.ready(), {
+    message: /model tiny-mean does not run on cpu: .*protobuf/i,
+  });
+  t.is(pool.snapshot().state, 'failed');
+  await t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
+  await until('no process is left', () => pool.processes().length === 0);
+  t.is(pool.metrics().deaths.load, 1, 'what a load reports is not tried again');
+});
+
+test('a file altered while the node runs is not loaded again: the pool fails', async t => {
+  const model = await createModel(t, {});
+  const { pool } = await openReady(t, {}, { model, timing: AT_ONCE });
+  // Field 1000 of protobuf, which nobody knows: ONNX Runtime would load it.
+  await appendFile(model.path, Buffer.from([0xc0, 0x3e, 1]));
+  process.kill(pidOf(pool), 'SIGKILL');
+  await untilPool(pool, () => pool.snapshot().state === 'failed');
+  await t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
+});
+
+test('loads that hang are killed, and three of them are the end', async t => {
+  const timing = { ...AT_ONCE, loadTimeoutMs: 100 };
+  const hanging = path.join(import.meta.dirname, 'hanging-import.ts');
+  const childEnv = { NODE_OPTIONS: `--import=${hanging}` };
+  const pool = await openPool(t, {}, { timing, childEnv });
+  await t.throwsAsync(pool.ready(), { message: /did not load within 100 ms/ });
+  t.is(pool.metrics().deaths.load, 3);
+  await until('no process is left', () => pool.processes().length === 0);
+});
+
+test('killed while idle: no image pays for it', async t => {
+  const { pool, pid: before } = await openReady(t, { kind: 'mean' });
+  process.kill(before, 'SIGKILL');
+  // Not seen yet: this run is sent to the dead.
+  t.is(pool.snapshot().enginesReady, 1);
+  t.is((await run(pool, QUICK)).alpha[0], QUICK);
+  t.not(pidOf(pool), before);
+  t.is(pool.metrics().deaths.idle, 1);
+  t.is(pool.metrics().runs.lost, 0);
+  // One that has run is idle again.
+  process.kill(pidOf(pool), 'SIGKILL');
+  await untilPool(pool, () => pool.snapshot().enginesReady === 0);
+  t.deepEqual([pool.metrics().deaths.idle, pool.metrics().deaths.run], [2, 0]);
+});
+
+test('killed before it began an image: the next engine gets it, in its turn', async t => {
+  const { pool, pid } = await openReady(t, { kind: 'mean' });
+  process.kill(pid, 'SIGSTOP');
+  const order: string[] = [];
+  const first = run(pool, QUICK).then(() => order.push('first'));
+  const second = run(pool, QUICK).then(() => order.push('second'));
+  t.is(pool.snapshot().running, 1);
+  killStopped(pid);
+  await Promise.all([first, second]);
+  t.deepEqual(order, ['first', 'second']);
+  t.deepEqual(pool.metrics().runs, { succeeded: 2, failed: 0, lost: 0, dropped: 0 });
+});
+
+test('one image that kills its engine every time does not take the node with it', async t => {
+  const { pool } = await openReady(t, ENDLESS, { timing: AT_ONCE });
+  for (let attempt = 0; attempt < 3; attempt++) {
+    const running = run(pool, SLOW);
+    const lost = t.throwsAsync(running, { code: 'ENGINE_LOST' });
+    await untilStarted(pool);
+    process.kill(pidOf(pool), 'SIGKILL');
+    await lost;
+  }
+  t.is(pool.snapshot().state, 'ready');
+  t.is((await run(pool, QUICK)).alpha[0], QUICK);
+  t.is(pool.metrics().deaths.run, 3);
+  t.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 0, lost: 3, dropped: 0 });
+  // One whose caller has gone is lost with its engine too, and told once.
+  const caller = new AbortController();
+  const gone = t.throwsAsync(run(pool, SLOW, { signal: caller.signal }), { message: /went away/ });
+  await untilStarted(pool);
+  caller.abort(new Error('went away'));
+  await gone;
+  process.kill(pidOf(pool), 'SIGKILL');
+  await untilPool(pool, () => pool.snapshot().running === 0);
+  t.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 0, lost: 3, dropped: 1 });
+});
+
+test('engines that die under different images are a failed node', async t => {
+  const { pool } = await openReady(t, ENDLESS, { timing: AT_ONCE });
+  let queued: Promise<unknown> | undefined;
+  for (const brightness of [SLOW, SLOW - 1, SLOW - 2]) {
+    const lost = t.throwsAsync(run(pool, brightness), { code: 'ENGINE_LOST' });
+    await untilStarted(pool);
+    if (brightness === SLOW - 2) {
+      queued = t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
+    }
+    process.kill(pidOf(pool), 'SIGKILL');
+    await lost;
+  }
+  await queued;
+  t.is(pool.snapshot().state, 'failed');
+  await t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
+  await until('no process is left', () => pool.processes().length === 0);
+});
+
+test('a run over its time is killed by the watchdog', async t => {
+  const clock = ownClock(t);
+  const timing = { ...AT_ONCE, runTimeoutMinMs: WATCHDOG_MS };
+  const { pool, pid: before } = await openReady(t, ENDLESS, { timing });
+  const lost = t.throwsAsync(run(pool, SLOW), { code: 'ENGINE_LOST', message: /took too long/ });
+  await untilStarted(pool);
+  await clock.tickAsync(WATCHDOG_MS);
+  await lost;
+  t.is(pool.metrics().deaths.watchdog, 1, 'counted when the image ends');
+  t.is((await run(pool, QUICK)).alpha[0], QUICK);
+  t.false(isAlive(before));
+  t.is(pool.metrics().deaths.watchdog, 1);
+});
+
+test('an engine that does not die: its image ends by the watchdog all the same', async t => {
+  const clock = ownClock(t);
+  // However long its process is waited for.
+  const timing = { ...AT_ONCE, runTimeoutMinMs: WATCHDOG_MS, killWaitMaxMs: 3_600_000 };
+  const { pool } = await openReady(t, ENDLESS, { timing });
+  for (const [index, begun] of [true, false].entries()) {
+    const pid = pidOf(pool);
+    if (!begun) process.kill(pid, 'SIGSTOP');
+    const lost = t.throwsAsync(run(pool, SLOW), { code: 'ENGINE_LOST' });
+    if (begun) {
+      await untilStarted(pool);
+      process.kill(pid, 'SIGSTOP');
+    }
+    await clock.tickAsync(WATCHDOG_MS);
+    await lost;
+    const { deaths, runs } = pool.metrics();
+    t.deepEqual([deaths.watchdog, runs.lost], [index + 1, index + 1]);
+    const { running, enginesReady, enginesStuck } = pool.snapshot();
+    t.deepEqual([running, enginesReady, enginesStuck], [0, 0, 0]);
+    killStopped(pid);
+    await untilPool(pool, () => pool.snapshot().enginesReady === 1);
+    t.is((await run(pool, QUICK)).alpha[0], QUICK);
+    t.is(pool.metrics().deaths.watchdog, index + 1, 'counted once');
+  }
+});
+
+test('a single engine that does not die is a failed node, and holds no end up', async t => {
+  const clock = ownClock(t);
+  const timing = { runTimeoutMinMs: WATCHDOG_MS, killWaitMaxMs: 100 };
+  const { pool, pid } = await openReady(t, {}, { timing });
+  t.teardown(() => killStopped(pid));
+  process.kill(pid, 'SIGSTOP');
+  const lost = t.throwsAsync(run(pool, SLOW), { code: 'ENGINE_LOST' });
+  const queued = t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
+  await clock.tickAsync(WATCHDOG_MS);
+  await lost;
+  await queued;
+  const { state, failure, enginesStuck } = pool.snapshot();
+  t.deepEqual([state, enginesStuck], ['failed', 1]);
+  t.is(failure, `process ${pid} of engine 0 was killed and does not die`);
+  await t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
+  await pool.close(60_000);
+  t.deepEqual(
+    pool.processes().map(child => child.pid),
+    [pid],
+    'it is named for who ends the node',
+  );
+});
+
+test('a load that does not die is a failed node too', async t => {
+  const timing = { loadTimeoutMs: 50, killWaitMaxMs: 100 };
+  const pool = await openPool(t, {}, { timing });
+  const pid = pidOf(pool);
+  t.teardown(() => killStopped(pid));
+  process.kill(pid, 'SIGSTOP');
+  await rejectsWith(t, pool.ready(), new RegExp(`process ${pid} of engine 0 .* does not die`));
+  t.deepEqual([pool.metrics().deaths.load, pool.snapshot().state], [1, 'failed']);
+});
+
+test('two engines run side by side, and the death of one costs only its own image', async t => {
+  const pool = await openPool(t, ENDLESS, { engines: 2, timing: AT_ONCE });
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
   const processes = pool.processes();
-  assert.deepEqual(
+  t.deepEqual(
     processes.map(({ engine }) => engine),
     [0, 1],
   );
-  assert.equal(new Set(processes.map(({ pid }) => pid)).size, 2);
-  for (const { residentBytes = 0 } of processes) assert.ok(residentBytes > 10_000_000);
-  const both = [run(pool, SLOW), run(pool, SLOW)];
-  assert.deepEqual([pool.snapshot().running, pool.snapshot().queued], [2, 0]);
-  await Promise.all(both);
+  t.is(new Set(processes.map(({ pid }) => pid)).size, 2);
+  for (const { residentBytes = 0 } of processes) t.true(residentBytes > 10_000_000);
+  const lost = t.throwsAsync(run(pool, SLOW), { code: 'ENGINE_LOST' });
+  const beside = run(pool, QUICK);
+  t.deepEqual([pool.snapshot().running, pool.snapshot().queued], [2, 0]);
+  const pid = pidOf(pool);
+  await untilBusy(pid);
+  process.kill(pid, 'SIGKILL');
+  t.is((await beside).alpha[0], QUICK);
+  await lost;
+  await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+});
+
+test('of two engines one that does not die leaves its place empty until it does', async t => {
+  const clock = ownClock(t);
+  const timing = { ...AT_ONCE, runTimeoutMinMs: WATCHDOG_MS, killWaitMaxMs: 100 };
+  const pool = await openPool(t, {}, { engines: 2, timing });
+  await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+  const pid = pidOf(pool);
+  process.kill(pid, 'SIGSTOP');
+  // Not begun: the other one takes it, once this one's time is over.
+  const moved = run(pool, QUICK);
+  await clock.tickAsync(WATCHDOG_MS);
+  t.is((await moved).alpha[0], QUICK);
+  await untilPool(pool, () => pool.snapshot().enginesStuck === 1);
+  t.deepEqual([pool.snapshot().state, pool.snapshot().enginesReady], ['ready', 1]);
+  t.is((await run(pool, QUICK)).alpha[0], QUICK);
+  killStopped(pid);
+  await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+  t.is(pool.snapshot().enginesStuck, 0);
+  t.is(pool.metrics().deaths.watchdog, 1);
+});
+
+test('closing waits for no engine that does not die', async t => {
+  const { pool, pid } = await openReady(t, {}, { timing: { killWaitMaxMs: 100 } });
+  t.teardown(() => killStopped(pid));
+  process.kill(pid, 'SIGSTOP');
+  const refused = t.throwsAsync(run(pool, SLOW), { code: 'NODE_UNAVAILABLE' });
+  await pool.close(0);
+  await refused;
+});
+
+test('an answer that is not a number is NODE_FAULT, and the engine is replaced', async t => {
+  const { pool, pid: before } = await openReady(t, { kind: 'not-a-number' });
+  await rejectsWith(t, run(pool, QUICK), (error: ContractError) => {
+    return error.code === 'NODE_FAULT' && /not numbers/.test(String(error.cause));
+  });
+  t.is((await run(pool, 200)).alpha[0], 200);
+  t.not(pidOf(pool), before);
+  t.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 1, lost: 0, dropped: 0 });
+  t.is(pool.metrics().deaths.fault, 1);
+});
+
+test('the engine ends with a parent that is killed during a run', async t => {
+  const program = path.join(import.meta.dirname, 'pool-parent.ts');
+  const parent = spawn(process.execPath, [program], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const lines = createInterface({ input: parent.stdout })[Symbol.asyncIterator]();
+  const engine = Number((await lines.next()).value);
+  await untilBusy(engine);
+  parent.kill('SIGKILL');
+  await once(parent, 'exit');
+  await t.notThrowsAsync(until('the engine is gone', () => !isAlive(engine)));
 });

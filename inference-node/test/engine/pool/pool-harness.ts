@@ -1,7 +1,7 @@
 /** Pools on tiny graphs for the tests of this folder, closed and removed when the test ends. */
-import type { TestContext } from 'node:test';
 import pino from 'pino';
-import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
+import sinon from 'sinon';
+import { type Ending, temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import {
   createUniformRgb,
   type TinyModelOptions,
@@ -24,8 +24,19 @@ export const SLOW = 255;
 /** Seconds of work on one thread: killed long before it ends. */
 export const ENDLESS_TRIPS = 20_000;
 
+/** Time that passes by itself, and which the test may put forward; until the test ends. */
+export function ownClock(context: Ending) {
+  const clock = sinon.useFakeTimers({
+    toFake: ['setTimeout', 'clearTimeout'],
+    shouldAdvanceTime: true,
+    shouldClearNativeTimers: true,
+  });
+  context.teardown(() => clock.restore());
+  return clock;
+}
+
 export async function createModel(
-  context: TestContext,
+  context: Ending,
   options: TinyModelOptions,
 ): Promise<PreparedModel> {
   const folder = await temporaryFolder(context);
@@ -33,7 +44,7 @@ export async function createModel(
 }
 
 export async function openPool(
-  context: TestContext,
+  context: Ending,
   modelOptions: TinyModelOptions,
   options: Partial<EnginePoolOptions> = {},
 ): Promise<EnginePool> {
@@ -45,7 +56,7 @@ export async function openPool(
     log: pino({ level: 'silent' }),
     ...options,
   });
-  context.after(() => pool.close(0));
+  context.teardown(() => pool.close(0));
   return pool;
 }
 

@@ -1,6 +1,6 @@
 /** The graph's own conversion of bytes against that beside it, to the byte, in ONNX Runtime. */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { EngineSession } from '../../../src/engine/child/engine-session.ts';
 import { createPlaneTables, fillAlpha, fillPlanes } from '../../../src/engine/child/graph-ends.ts';
 import { InferenceSession, Tensor } from '../../../src/engine/child/onnx-runtime.ts';
@@ -79,7 +79,7 @@ function stepped(number: number, steps: number): number {
   return float[0] ?? Number.NaN;
 }
 
-test('each byte becomes the same float as beside the graph', async () => {
+test('each byte becomes the same float as beside the graph', async t => {
   const side = 16;
   const rgb = Uint8Array.from(
     { length: 3 * side * side },
@@ -99,13 +99,13 @@ test('each byte becomes the same float as beside the graph', async () => {
       const { input } = await session.run(feeds);
       const planes = new Float32Array(rgb.length);
       fillPlanes(rgb, planes, createPlaneTables(normalisation, colourOrder));
-      assert.deepEqual(input?.data, planes);
+      t.deepEqual(input?.data, planes);
       await session.release();
     }
   }
 });
 
-test('each number of a matte becomes the same byte, ties and their neighbours too', async () => {
+test('each number of a matte becomes the same byte, ties and their neighbours too', async t => {
   const numbers = [-1, -1e-9, -0, 1, 1.001, 2, 1e30, 1e-40];
   for (let level = 0; level <= 255; level += 1) {
     for (const number of [level / 255, (level + 0.5) / 255]) {
@@ -116,37 +116,36 @@ test('each number of a matte becomes the same byte, ties and their neighbours to
   }
   const size = { width: numbers.length, height: 1 };
   const expected = new Uint8ClampedArray(numbers.length);
-  assert.ok(fillAlpha(Float32Array.from(numbers), expected, 'none'));
+  t.truthy(fillAlpha(Float32Array.from(numbers), expected, 'none'));
   const graph = bytesAtBothEnds(FORMAT, size)(answering(numbers, size.width, size.height));
   const rgb = new Uint8Array(3 * numbers.length).fill(100);
-  assert.deepEqual(await alphaOf(graph, FORMAT, rgb, size), new Uint8Array(expected));
+  t.deepEqual(await alphaOf(graph, FORMAT, rgb, size), new Uint8Array(expected));
 });
 
-test('a matte that is not all numbers is refused', async () => {
+test('a matte that is not all numbers is refused', async t => {
   const size = { width: 4, height: 2 };
   const rgb = new Uint8Array(24);
   for (const activation of ['none', 'sigmoid'] as const) {
     const format = { ...FORMAT, activation };
     const graph = answering([0, 1, 0, 1, Number.NaN, 0, 1, 0], 4, 2);
-    await assert.rejects(
-      alphaOf(bytesAtBothEnds(format, size)(graph), format, rgb, size),
-      /values that are not numbers/,
-    );
+    await t.throwsAsync(alphaOf(bytesAtBothEnds(format, size)(graph), format, rgb, size), {
+      message: /values that are not numbers/,
+    });
   }
 });
 
-test('what is no matte yet is made one', async () => {
+test('what is no matte yet is made one', async t => {
   const numbers = Array.from({ length: 64 }, (_, index) => (index - 32) / 4);
   const format: PixelFormat = { ...FORMAT, activation: 'sigmoid' };
   const size = { width: 64, height: 1 };
   const expected = new Uint8ClampedArray(64);
-  assert.ok(fillAlpha(Float32Array.from(numbers), expected, 'sigmoid'));
+  t.truthy(fillAlpha(Float32Array.from(numbers), expected, 'sigmoid'));
   const graph = bytesAtBothEnds(format, size)(answering(numbers, 64, 1));
   const alpha = await alphaOf(graph, format, new Uint8Array(192), size);
-  assert.deepEqual(alpha, new Uint8Array(expected));
+  t.deepEqual(alpha, new Uint8Array(expected));
 });
 
-test('a whole graph answers the same bytes from bytes as from floats', async () => {
+test('a whole graph answers the same bytes from bytes as from floats', async t => {
   const size = { width: SIDE, height: SIDE };
   const rgb = drawCheckPicture(SIDE, SIDE);
   for (const half of [false, true]) {
@@ -154,37 +153,37 @@ test('a whole graph answers the same bytes from bytes as from floats', async () 
     const named = { ...FORMAT, inputName: 'input', outputName: 'output' };
     const floats = await alphaOf(graph, named, rgb, size);
     const bytes = await alphaOf(bytesAtBothEnds(FORMAT, size)(graph), FORMAT, rgb, size);
-    assert.deepEqual(bytes, floats);
-    assert.ok(new Set(floats).size > 4, 'not all the same');
+    t.deepEqual(bytes, floats);
+    t.true(new Set(floats).size > 4, 'not all the same');
   }
 });
 
-test('Resize takes half precision without casts, and resizes the same', async () => {
+test('Resize takes half precision without casts, and resizes the same', async t => {
   const dims = [1, 3, 64, 64];
   const half = keepOutput('output')(tinyGraph({ side: 64, half: true }));
   const casts = ({ nodes }: Graph) => nodes.filter(({ opType }) => opType === 'Cast').length;
   const bare = resizeInHalf(half, dims);
-  assert.deepEqual([casts(half), casts(bare)], [4, 2]);
+  t.deepEqual([casts(half), casts(bare)], [4, 2]);
   const [before, after] = await Promise.all(
     [half, bare].map(graph => runGraph(graphBytes(graph), 64)),
   );
   assert.ok(before !== undefined && after !== undefined);
   // Without half precision of its own, ONNX Runtime rounds where a cast tells it to.
-  assert.ok(largestDifference(before, after) < HALF_STEP);
+  t.true(largestDifference(before, after) < HALF_STEP);
 });
 
-test('casts that others read, or that make an output, stay', () => {
+test('casts that others read, or that make an output, stay', t => {
   const dims = [1, 3, 64, 64];
   const graph = tinyGraph({ side: 64, half: true });
   const resize = graph.nodes.find(({ opType }) => opType === 'Resize');
   assert.ok(resize !== undefined);
   const wide = resize.inputs[0] ?? '';
   const seen = { ...graph, outputs: [...graph.outputs, value(wide, 4, 32, 32)] };
-  assert.ok(resizeInHalf(seen, dims).nodes.some(({ outputs }) => outputs[0] === wide));
+  t.true(resizeInHalf(seen, dims).nodes.some(({ outputs }) => outputs[0] === wide));
   const [resized] = resize.outputs;
   const answered = { ...graph, outputs: [...graph.outputs, value(resized, 4, 64, 64)] };
   const kept = resizeInHalf(answered, dims).nodes.find(({ outputs }) => outputs[0] === resized);
-  assert.equal(kept?.inputs[0], wide);
+  t.is(kept?.inputs[0], wide);
   const float32 = tinyGraph({ side: 64 });
-  assert.equal(resizeInHalf(float32, dims).nodes.length, float32.nodes.length);
+  t.is(resizeInHalf(float32, dims).nodes.length, float32.nodes.length);
 });

@@ -1,7 +1,7 @@
-import assert from 'node:assert/strict';
-import test from 'node:test';
+import test from 'ava';
 import onnxProto from 'onnx-proto';
 import { at } from '../../../../test/support/at.ts';
+import { throwsWith } from '../../../../test/support/throws.ts';
 import {
   ElementType,
   type Graph,
@@ -35,35 +35,36 @@ function operators(graph: Graph): readonly string[] {
 
 const isPrepareError = (pattern: RegExp) => isModelError('prepare', pattern);
 
-test('bytes that are not a graph are refused with the name of their file', () => {
+test('bytes that are not a graph are refused with the name of their file', t => {
   const { ModelProto } = onnxProto.onnx;
   const bytes = graphBytes(tinyGraph({ side: 64 }));
-  assert.throws(() => decodeModel(bytes.subarray(0, 900), 'cut.onnx'), isPrepareError(/cut\.onnx/));
-  assert.throws(() => decodeModel(Buffer.from('hello'), 'text.onnx'), isPrepareError(/text\.onnx/));
+  throwsWith(t, () => decodeModel(bytes.subarray(0, 900), 'cut.onnx'), isPrepareError(/cut\.onnx/));
+  throwsWith(t, () => decodeModel(Buffer.from('hello'), 'text.onnx'), isPrepareError(/text\.onnx/));
   const empty = ModelProto.encode({ irVersion: 8 }).finish();
-  assert.throws(() => decodeModel(empty, 'empty.onnx'), isPrepareError(/empty\.onnx/));
+  throwsWith(t, () => decodeModel(empty, 'empty.onnx'), isPrepareError(/empty\.onnx/));
 });
 
-test('a graph with subgraphs, functions or a node without outputs is refused', () => {
+test('a graph with subgraphs, functions or a node without outputs is refused', t => {
   const { ModelProto } = onnxProto.onnx;
   const model = ModelProto.decode(graphBytes(tinyGraph({ side: 64 })));
   at(model.graph!.node!, 0).attribute = [{ name: 'then_branch', type: 5, g: { name: 'inner' } }];
   const branched = ModelProto.encode(model).finish();
-  assert.throws(() => decodeModel(branched, 'if.onnx'), isPrepareError(/subgraphs/));
+  throwsWith(t, () => decodeModel(branched, 'if.onnx'), isPrepareError(/subgraphs/));
   const idle = ModelProto.decode(graphBytes(tinyGraph({ side: 64 })));
   at(idle.graph!.node!, 0).output = [];
   const outputless = ModelProto.encode(idle).finish();
-  assert.throws(() => decodeModel(outputless, 'idle.onnx'), isPrepareError(/has no output/));
+  throwsWith(t, () => decodeModel(outputless, 'idle.onnx'), isPrepareError(/has no output/));
   const functional = ModelProto.decode(graphBytes(tinyGraph({ side: 64 })));
   functional.functions = [{ name: 'f' }];
   const bytes = ModelProto.encode(functional).finish();
-  assert.throws(() => decodeModel(bytes, 'functions.onnx'), isPrepareError(/functions/));
+  throwsWith(t, () => decodeModel(bytes, 'functions.onnx'), isPrepareError(/functions/));
 });
 
-test('a graph without the wanted output, or with another input, is refused', () => {
+test('a graph without the wanted output, or with another input, is refused', t => {
   const source = tinyGraph({ side: 64 });
-  assert.throws(() => keepOutput('matte')(source), isPrepareError(/no output matte.*output, side/));
-  assert.throws(
+  throwsWith(t, () => keepOutput('matte')(source), isPrepareError(/no output matte.*output, side/));
+  throwsWith(
+    t,
     () =>
       prepareGraph(source, {
         inputName: 'picture',
@@ -76,89 +77,90 @@ test('a graph without the wanted output, or with another input, is refused', () 
   );
 });
 
-test('a size the Resize targets do not divide into is refused', () => {
+test('a size the Resize targets do not divide into is refused', t => {
   const source = liftConstants(tinyGraph({ side: 64 }));
   const odd = { width: 64, height: 96 };
-  assert.throws(
+  throwsWith(
+    t,
     () => setInputSize(source, { width: 64, height: 60 }, odd),
     isPrepareError(/would resize to/),
   );
 });
 
-test('an unknown operator prevents only another size', () => {
+test('an unknown operator prevents only another size', t => {
   const source = tinyGraph({ side: 64, sizes: 'computed' });
   const nodes = source.nodes.map(node =>
     node.opType === 'Relu' ? { ...node, opType: 'Mystery', domain: 'elsewhere' } : node,
   );
   const strange = { ...source, nodes };
-  assert.throws(() => prepareTinyGraph(strange, 96), isPrepareError(/is not known/));
-  assert.ok(operators(prepareTinyGraph(strange, 64)).includes('Mystery'));
+  throwsWith(t, () => prepareTinyGraph(strange, 96), isPrepareError(/is not known/));
+  t.true(operators(prepareTinyGraph(strange, 64)).includes('Mystery'));
 });
 
-test('side outputs are removed with what only they need, and the matte stays the same', async () => {
+test('side outputs are removed with what only they need, and the matte stays the same', async t => {
   const source = tinyGraph({ side: 64 });
   const pruned = keepOutput('output')(source);
-  assert.equal(source.nodes.filter(node => node.opType === 'Resize').length, 2);
-  assert.equal(pruned.nodes.filter(node => node.opType === 'Resize').length, 1);
-  assert.ok(pruned.initialisers.size < source.initialisers.size);
+  t.is(source.nodes.filter(node => node.opType === 'Resize').length, 2);
+  t.is(pruned.nodes.filter(node => node.opType === 'Resize').length, 1);
+  t.true(pruned.initialisers.size < source.initialisers.size);
   const before = await runGraph(graphBytes(source), 64);
-  assert.ok(largestDifference(before, await runGraph(graphBytes(pruned), 64)) < ROUNDING);
+  t.true(largestDifference(before, await runGraph(graphBytes(pruned), 64)) < ROUNDING);
 });
 
-test('half precision is widened, no cast is left, and the matte stays the same', async () => {
+test('half precision is widened, no cast is left, and the matte stays the same', async t => {
   const source = tinyGraph({ side: 64, half: true });
   const prepared = prepareTinyGraph(source, 64);
-  assert.deepEqual(operators(prepared), ['Concat', 'Conv', 'MaxPool', 'Relu', 'Resize', 'Sigmoid']);
+  t.deepEqual(operators(prepared), ['Concat', 'Conv', 'MaxPool', 'Relu', 'Resize', 'Sigmoid']);
   for (const tensor of prepared.initialisers.values()) {
-    assert.notEqual(tensor.elementType, ElementType.float16);
+    t.not(tensor.elementType, ElementType.float16);
   }
   const before = await runGraph(graphBytes(source), 64);
   const after = await runGraph(graphBytes(prepared), 64);
-  assert.ok(largestDifference(before, after) < 2e-3);
+  t.true(largestDifference(before, after) < 2e-3);
   // The same weights in single precision from the start: the same matte.
   const single = await runGraph(graphBytes(tinyGraph({ side: 64 })), 64);
-  assert.ok(largestDifference(single, after) < ROUNDING);
+  t.true(largestDifference(single, after) < ROUNDING);
 });
 
-test('for a GPU half precision and its casts stay, everything else is prepared', async () => {
+test('for a GPU half precision and its casts stay, everything else is prepared', async t => {
   const source = tinyGraph({ side: 64, half: true });
   const prepared = prepareTinyGraph(source, 64, 'fp16');
-  assert.ok(operators(prepared).includes('Cast'));
-  assert.ok(!operators(prepared).includes('Shape'));
+  t.true(operators(prepared).includes('Cast'));
+  t.false(operators(prepared).includes('Shape'));
   const before = await runGraph(graphBytes(source), 64);
-  assert.ok(largestDifference(before, await runGraph(graphBytes(prepared), 64)) < 1e-3);
+  t.true(largestDifference(before, await runGraph(graphBytes(prepared), 64)) < 1e-3);
 });
 
 for (const sizes of ['literal', 'computed'] as const) {
-  test(`${sizes} Resize targets become constants of the wanted size`, async () => {
+  test(`${sizes} Resize targets become constants of the wanted size`, async t => {
     const source = tinyGraph({ side: 64, sizes });
     for (const side of [64, 96, 160]) {
       const prepared = prepareTinyGraph(source, side);
-      assert.ok(!operators(prepared).some(name => /Shape|Slice|Gather|Constant/.test(name)));
-      assert.deepEqual(at(prepared.inputs, 0).dims, [1, 3, side, side]);
-      assert.deepEqual(at(prepared.outputs, 0).dims, [1, 1, side, side]);
+      t.false(operators(prepared).some(name => /Shape|Slice|Gather|Constant/.test(name)));
+      t.deepEqual(at(prepared.inputs, 0).dims, [1, 3, side, side]);
+      t.deepEqual(at(prepared.outputs, 0).dims, [1, 1, side, side]);
       // What the exporter would have written for that size.
       const exported = tinyGraph({ side, sizes });
       const wanted = await runGraph(graphBytes(exported), side);
-      assert.ok(largestDifference(wanted, await runGraph(graphBytes(prepared), side)) < ROUNDING);
+      t.true(largestDifference(wanted, await runGraph(graphBytes(prepared), side)) < ROUNDING);
     }
   });
 }
 
-test('a free input is fixed to the wanted size', async () => {
+test('a free input is fixed to the wanted size', async t => {
   const source = tinyGraph({ side: 64, sizes: 'computed', free: true });
   const wanted = await runGraph(graphBytes(source), 96);
   const prepared = await runGraph(graphBytes(prepareTinyGraph(source, 96)), 96);
-  assert.ok(largestDifference(wanted, prepared) < ROUNDING);
+  t.true(largestDifference(wanted, prepared) < ROUNDING);
 });
 
-test('width and height may differ', () => {
+test('width and height may differ', t => {
   const source = liftConstants(keepOutput('output')(tinyGraph({ side: 64 })));
   const sized = setInputSize(source, square(64), { width: 128, height: 96 });
-  assert.deepEqual(at(sized.outputs, 0).dims, [1, 1, 96, 128]);
+  t.deepEqual(at(sized.outputs, 0).dims, [1, 1, 96, 128]);
 });
 
-test('a cast that makes an output is removed, one from an integer stays', async () => {
+test('a cast that makes an output is removed, one from an integer stays', async t => {
   const source = liftConstants(tinyGraph({ side: 64 }));
   const cast = (input: string, output: string, to: number) =>
     nodeOf('Cast', [input], output, [integer('to', to)]);
@@ -179,16 +181,16 @@ test('a cast that makes an output is removed, one from an integer stays', async 
   const widened = removeUnused(widenToFloat32(graph, [1, 3, 64, 64]));
   const bytes = graphBytes(widened);
   const matte = await runGraph(bytes, 64, 'output');
-  assert.ok(largestDifference(matte, await runGraph(bytes, 64, 'again')) < ROUNDING);
+  t.true(largestDifference(matte, await runGraph(bytes, 64, 'again')) < ROUNDING);
   const input = await runGraph(bytes, 64, 'same');
-  assert.equal(input.length, 3 * 64 * 64);
-  assert.ok(input.some(value => value !== Math.trunc(value)));
+  t.is(input.length, 3 * 64 * 64);
+  t.true(input.some(value => value !== Math.trunc(value)));
   const counted = await runGraph(bytes, 64, 'counted');
-  assert.ok(counted.every(value => value === Math.trunc(value)));
-  assert.equal(widened.nodes.filter(node => node.opType === 'Cast').length, 2);
+  t.true(counted.every(value => value === Math.trunc(value)));
+  t.is(widened.nodes.filter(node => node.opType === 'Cast').length, 2);
 });
 
-test('every half-precision value is widened exactly', () => {
+test('every half-precision value is widened exactly', t => {
   const bits = Uint16Array.from({ length: 65536 }, (_, half) => half);
   // From an odd address, as tensors lie in files.
   const shifted = new Uint8Array(bits.byteLength + 1);
@@ -208,20 +210,20 @@ test('every half-precision value is widened exactly', () => {
     [0x7c00, Number.POSITIVE_INFINITY],
     [0xfc00, Number.NEGATIVE_INFINITY],
   ];
-  for (const [half, value] of spotted) assert.ok(Object.is(floats[half], value), half.toString(16));
-  assert.ok(Number.isNaN(floats[0x7c01]) && Number.isNaN(floats[0xffff]));
+  for (const [half, value] of spotted) t.truthy(Object.is(floats[half], value), half.toString(16));
+  t.truthy(Number.isNaN(floats[0x7c01]) && Number.isNaN(floats[0xffff]));
   // Growing bits are growing numbers, up to infinity.
-  for (let half = 1; half <= 0x7c00; half += 1) assert.ok(at(floats, half) > at(floats, half - 1));
+  for (let half = 1; half <= 0x7c00; half += 1) t.true(at(floats, half) > at(floats, half - 1));
 });
 
-test('a pass changes neither the graph it is given nor its tensors', () => {
+test('a pass changes neither the graph it is given nor its tensors', t => {
   const source = tinyGraph({ side: 64, half: true });
   const before = graphBytes(source);
   prepareTinyGraph(source, 96);
-  assert.ok(before.equals(graphBytes(source)));
+  t.true(before.equals(graphBytes(source)));
 });
 
-test('reading and writing keep a graph, whatever the order of its nodes', async () => {
+test('reading and writing keep a graph, whatever the order of its nodes', async t => {
   const source = tinyGraph({ side: 64, half: true });
   const { ModelProto } = onnxProto.onnx;
   const model = ModelProto.decode(graphBytes(source));
@@ -232,15 +234,15 @@ test('reading and writing keep a graph, whatever the order of its nodes', async 
     model.graph!.input!.push({ name: tensor.name ?? null, type });
   }
   const read = decodeModel(ModelProto.encode(model).finish(), 'reversed.onnx');
-  assert.deepEqual(
+  t.deepEqual(
     read.inputs.map(input => input.name),
     ['input'],
   );
   const wanted = await runGraph(graphBytes(source), 64);
-  assert.ok(largestDifference(wanted, await runGraph(graphBytes(read), 64)) < ROUNDING);
+  t.true(largestDifference(wanted, await runGraph(graphBytes(read), 64)) < ROUNDING);
 });
 
-test('tensors stored as typed numbers are read, others are refused', () => {
+test('tensors stored as typed numbers are read, others are refused', t => {
   const { ModelProto } = onnxProto.onnx;
   const model = ModelProto.decode(graphBytes(tinyGraph({ side: 64 })));
   const tensor = at(model.graph!.initializer!, 0);
@@ -249,15 +251,15 @@ test('tensors stored as typed numbers are read, others are refused', () => {
   tensor.rawData = null;
   tensor.floatData = numbers;
   const read = decodeModel(ModelProto.encode(model).finish(), 'typed.onnx');
-  assert.ok(raw.equals(read.initialisers.get(tensor.name!)!.data));
+  t.true(raw.equals(read.initialisers.get(tensor.name!)!.data));
   tensor.floatData = numbers.slice(1);
   const short = ModelProto.encode(model).finish();
-  assert.throws(() => decodeModel(short, 'short.onnx'), isPrepareError(/weights/));
+  throwsWith(t, () => decodeModel(short, 'short.onnx'), isPrepareError(/weights/));
 });
 
-test('nodes that form a circle have no order', () => {
+test('nodes that form a circle have no order', t => {
   const node = (inputs: string[], output: string) => nodeOf('Add', inputs, output);
-  assert.equal(sortTopologically([node(['b'], 'a'), node(['a'], 'b')]), null);
+  t.is(sortTopologically([node(['b'], 'a'), node(['a'], 'b')]), null);
   const sorted = sortTopologically([node(['b', 'c'], 'd'), node(['a'], 'c'), node(['a'], 'b')]);
-  assert.equal(sorted?.at(-1)?.outputs[0], 'd');
+  t.is(sorted?.at(-1)?.outputs[0], 'd');
 });

@@ -1,6 +1,6 @@
-import assert from 'node:assert/strict';
-import test from 'node:test';
+import test from 'ava';
 import { at } from '../../../../test/support/at.ts';
+import { throwsWith } from '../../../../test/support/throws.ts';
 import type { Graph, GraphNode } from '../../../src/models/onnx/graph.ts';
 import {
   type Quantisation,
@@ -26,11 +26,8 @@ import {
 
 const SIDE = 64;
 /** On other CPUs sums of products saturate, which is why nodes there run fp32. */
-const NEEDS_INT8 = {
-  skip: carriesInt8(await detectInstructionSet())
-    ? false
-    : 'this CPU has no instruction for products of bytes',
-};
+const lacksInt8 = !carriesInt8(await detectInstructionSet());
+if (lacksInt8) console.error('skipped: this CPU has no instruction for products of bytes');
 /** Scale of the pictures of runGraph, which lie in [-1, 1]. */
 const INPUT = { scale: 1 / 127, zeroPoint: 128 };
 
@@ -50,38 +47,39 @@ function convolutions(graph: Graph): readonly GraphNode[] {
   return graph.nodes.filter(({ opType }) => opType === 'Conv');
 }
 
-test('a value without a range is refused', async () => {
+test('a value without a range is refused', async t => {
   const graph = float32();
   const quantisation = await quantisationOf(graph);
   const [, ...ranges] = quantisation.ranges;
-  assert.throws(
+  throwsWith(
+    t,
     () => quantise(graph, { ...quantisation, ranges: new Map(ranges) }),
     isPrepareError(/the ranges do not have/),
   );
 });
 
-test('an opset without scales per channel is refused', async () => {
+test('an opset without scales per channel is refused', async t => {
   const graph = float32();
   const old = { ...graph, opsets: [{ domain: '', version: 11 }] };
   const quantisation = await quantisationOf(graph);
-  assert.throws(() => quantise(old, quantisation), isPrepareError(/needs opset 13/));
+  throwsWith(t, () => quantise(old, quantisation), isPrepareError(/needs opset 13/));
 });
 
-test('an opset is raised only where every operator keeps its meaning', () => {
+test('an opset is raised only where every operator keeps its meaning', t => {
   const graph = { ...float32(), opsets: [{ domain: '', version: 11 }] };
-  assert.deepEqual(raiseOpset(graph, OPSET_OF_INT8).opsets, [{ domain: '', version: 13 }]);
+  t.deepEqual(raiseOpset(graph, OPSET_OF_INT8).opsets, [{ domain: '', version: 13 }]);
   const changed = {
     ...graph,
     nodes: graph.nodes.with(0, { ...at(graph.nodes, 0), opType: 'Softmax' }),
   };
-  assert.throws(() => raiseOpset(changed, OPSET_OF_INT8), isPrepareError(/it has a Softmax/));
+  throwsWith(t, () => raiseOpset(changed, OPSET_OF_INT8), isPrepareError(/it has a Softmax/));
   const older = { ...graph, opsets: [{ domain: '', version: 9 }] };
-  assert.throws(() => raiseOpset(older, OPSET_OF_INT8), isPrepareError(/older than 11/));
+  throwsWith(t, () => raiseOpset(older, OPSET_OF_INT8), isPrepareError(/older than 11/));
   const newer = { ...graph, opsets: [{ domain: '', version: 15 }] };
-  assert.equal(raiseOpset(newer, OPSET_OF_INT8), newer);
+  t.is(raiseOpset(newer, OPSET_OF_INT8), newer);
 });
 
-test('axes given as an attribute become an input', async () => {
+test('axes given as an attribute become an input', async t => {
   const graph = tinyGraph({ side: SIDE, sizes: 'computed' });
   // In the older opset the axes are not a value of the graph but a part of the node.
   const axes = { name: 'axes', type: 7, ints: [0] };
@@ -91,86 +89,88 @@ test('axes given as an attribute become an input', async () => {
       : node,
   );
   const known = new Set(nodes.map(({ opType }) => opType));
-  assert.ok(known.has('Unsqueeze'));
+  t.true(known.has('Unsqueeze'));
   // Other operators of shape arithmetic are the same in both, but not on the list of operators.
   const carried = nodes.filter(({ opType }) => opType !== 'Constant' && opType !== 'Cast');
   const old = { ...graph, nodes: carried, opsets: [{ domain: '', version: 11 }] };
   const raised = raiseOpset(old, OPSET_OF_INT8);
   for (const node of raised.nodes.filter(({ opType }) => opType === 'Unsqueeze')) {
-    assert.deepEqual(node.attributes, []);
+    t.deepEqual(node.attributes, []);
     const tensor = raised.initialisers.get(at(node.inputs, 1));
-    assert.deepEqual(tensor && tensorNumbers(tensor), [0]);
+    t.deepEqual(tensor && tensorNumbers(tensor), [0]);
   }
 });
 
-test('the quantised matte differs from the float32 one only by its steps', NEEDS_INT8, async () => {
-  for (const half of [false, true]) {
-    const graph = float32({ half });
-    const quantised = quantise(graph, await quantisationOf(graph));
-    const wanted = await runGraph(graphBytes(graph), SIDE);
-    const found = await runGraph(graphBytes(quantised), SIDE);
-    const spread = Math.max(...wanted) - Math.min(...wanted);
-    assert.ok(spread > 0.1, 'the tiny model gives a matte');
-    assert.ok(largestDifference(wanted, found) < 0.02);
-  }
-});
+test.skipIf(lacksInt8)(
+  'the quantised matte differs from the float32 one only by its steps',
+  async t => {
+    for (const half of [false, true]) {
+      const graph = float32({ half });
+      const quantised = quantise(graph, await quantisationOf(graph));
+      const wanted = await runGraph(graphBytes(graph), SIDE);
+      const found = await runGraph(graphBytes(quantised), SIDE);
+      const spread = Math.max(...wanted) - Math.min(...wanted);
+      t.true(spread > 0.1, 'the tiny model gives a matte');
+      t.true(largestDifference(wanted, found) < 0.02);
+    }
+  },
+);
 
-test('only the convolution that makes logits keeps its weights', async () => {
+test('only the convolution that makes logits keeps its weights', async t => {
   const graph = float32();
   const quantised = quantise(graph, await quantisationOf(graph));
   const kept = convolutions(quantised).filter(({ inputs }) =>
     graph.initialisers.has(at(inputs, 1)),
   );
-  assert.equal(convolutions(quantised).length, 3);
-  assert.deepEqual(
+  t.is(convolutions(quantised).length, 3);
+  t.deepEqual(
     kept.map(({ outputs }) => outputs),
     [graph.nodes.find(({ opType }) => opType === 'Sigmoid')?.inputs],
   );
   // The matte itself never goes through bytes.
   const maker = quantised.nodes.find(({ outputs }) => outputs[0] === 'output');
-  assert.notEqual(maker?.opType, 'DequantizeLinear');
+  t.not(maker?.opType, 'DequantizeLinear');
 });
 
-test('a convolution that the ranges name stays float32', async () => {
+test('a convolution that the ranges name stays float32', async t => {
   const graph = float32();
   const first = at(convolutions(graph), 0);
   const quantisation = await quantisationOf(graph, { float32: new Set(first.outputs) });
   const kept = convolutions(quantise(graph, quantisation)).filter(({ inputs }) =>
     graph.initialisers.has(at(inputs, 1)),
   );
-  assert.deepEqual(
+  t.deepEqual(
     kept.map(({ outputs }) => outputs[0]),
     [first.outputs[0], at(convolutions(graph), 2).outputs[0]],
   );
 });
 
-test('a value that only a float32 convolution reads stays float32, one that others read does not', () => {
+test('a value that only a float32 convolution reads stays float32, one that others read does not', t => {
   const graph = float32();
   const deep = at(convolutions(graph), 1);
   const plan = (names: readonly string[]) =>
     planQuantisation(graph, { inputIsExact: true, float32: new Set(names) });
   const pooled = at(deep.inputs, 0);
-  assert.ok(plan([]).sharing.has(pooled));
-  assert.ok(!plan(deep.outputs).sharing.has(pooled));
+  t.true(plan([]).sharing.has(pooled));
+  t.false(plan(deep.outputs).sharing.has(pooled));
   // What was pooled is read by the Concat as well.
-  assert.deepEqual(plan(deep.outputs).measured, plan([]).measured);
+  t.deepEqual(plan(deep.outputs).measured, plan([]).measured);
 });
 
-test(
+test.skipIf(lacksInt8)(
   'where the picture is not in whole steps, the first convolution stays float32',
-  NEEDS_INT8,
-  async () => {
+  async t => {
     const graph = float32();
     const quantisation = await quantisationOf(graph, { input: undefined });
     const quantised = quantise(graph, quantisation);
     const [first] = convolutions(quantised);
-    assert.deepEqual(first?.inputs, at(convolutions(graph), 0).inputs);
+    t.deepEqual(first?.inputs, at(convolutions(graph), 0).inputs);
     const found = await runGraph(graphBytes(quantised), SIDE);
-    assert.ok(largestDifference(await runGraph(graphBytes(graph), SIDE), found) < 0.02);
+    t.true(largestDifference(await runGraph(graphBytes(graph), SIDE), found) < 0.02);
   },
 );
 
-test('a bias beside weights near zero does not overflow', NEEDS_INT8, async () => {
+test.skipIf(lacksInt8)('a bias beside weights near zero does not overflow', async t => {
   const graph = float32();
   const first = at(convolutions(graph), 0);
   const [, weightsName = '', biasName = ''] = first.inputs;
@@ -184,12 +184,12 @@ test('a bias beside weights near zero does not overflow', NEEDS_INT8, async () =
   const shut = { ...graph, initialisers };
   const quantised = quantise(shut, await quantisationOf(shut));
   const found = await runGraph(graphBytes(quantised), SIDE);
-  assert.ok(largestDifference(await runGraph(graphBytes(shut), SIDE), found) < 0.02);
+  t.true(largestDifference(await runGraph(graphBytes(shut), SIDE), found) < 0.02);
 });
 
-test('a range becomes a scale that has an exact zero', () => {
-  assert.deepEqual(scaleOfRange([0, 255]), { scale: 1, zeroPoint: 0 });
-  assert.deepEqual(scaleOfRange([-255, 0]), { scale: 1, zeroPoint: 255 });
-  assert.equal(scaleOfRange([-1, 3]).zeroPoint, 64);
-  assert.ok(scaleOfRange([0, 0]).scale > 0);
+test('a range becomes a scale that has an exact zero', t => {
+  t.deepEqual(scaleOfRange([0, 255]), { scale: 1, zeroPoint: 0 });
+  t.deepEqual(scaleOfRange([-255, 0]), { scale: 1, zeroPoint: 255 });
+  t.is(scaleOfRange([-1, 3]).zeroPoint, 64);
+  t.true(scaleOfRange([0, 0]).scale > 0);
 });

@@ -1,8 +1,7 @@
 /** A model on a GPU that was not seen before: held against the CPU's answer, made where weights are. */
-import assert from 'node:assert/strict';
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { after, before, beforeEach, test } from 'node:test';
+import ava from 'ava';
 import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import type { PreparedModel } from '../../../src/models/prepared-model.ts';
 import {
@@ -18,6 +17,11 @@ import {
   type TinyModel,
 } from '../weights/fake-registry.ts';
 
+const test = ava.serial;
+
+/** The folders of all tests. */
+const ROOM = await temporaryFolder({ teardown: test.after.always });
+
 /** Without ranges, as modnet at 448 has none. */
 let tiny: TinyModel;
 let registry: FakeRegistry;
@@ -28,13 +32,13 @@ let onGpu: PreparedModel;
 /** What the CPU was asked to run. */
 let asked: PreparedModel[];
 
-before(async () => {
+test.before(async () => {
   tiny = await makeTinyModel(1000);
   registry = await openFakeRegistry(tiny.tarball);
 });
-after(() => registry.close());
-beforeEach(async context => {
-  root = await temporaryFolder(context);
+test.after.always(() => registry.close());
+test.beforeEach(async () => {
+  root = await mkdtemp(path.join(ROOM, 'models-'));
   places = { cacheDir: path.join(root, 'models'), weightsDir: path.join(root, 'weights') };
   asked = [];
   const { manifest } = tiny;
@@ -70,46 +74,46 @@ function options(gpuLevel = 100): Omit<DeviceAnswerOptions, 'model'> {
   };
 }
 
-test('weights that are only in the folder that is read are enough', async () => {
-  assert.equal(await checkAnswerOnDevice({ ...options(), model: onGpu }), undefined);
+test('weights that are only in the folder that is read are enough', async t => {
+  t.is(await checkAnswerOnDevice({ ...options(), model: onGpu }), undefined);
   const [onCpu, ...more] = asked;
-  assert.deepEqual([onCpu?.precision, onCpu?.provider, more.length], ['fp32', 'cpu', 0]);
-  assert.ok(onCpu?.path.startsWith(places.cacheDir));
+  t.deepEqual([onCpu?.precision, onCpu?.provider, more.length], ['fp32', 'cpu', 0]);
+  t.truthy(onCpu?.path.startsWith(places.cacheDir));
   // Remembered: asked no more.
-  assert.equal(await checkAnswerOnDevice({ ...options(0), model: onGpu }), undefined);
-  assert.equal(asked.length, 1);
+  t.is(await checkAnswerOnDevice({ ...options(0), model: onGpu }), undefined);
+  t.is(asked.length, 1);
 });
 
-test('one that is checked afresh is held against the answer that was found before', async () => {
-  assert.equal(await checkAnswerOnDevice({ ...options(), model: onGpu }), undefined);
+test('one that is checked afresh is held against the answer that was found before', async t => {
+  t.is(await checkAnswerOnDevice({ ...options(), model: onGpu }), undefined);
   await rm(places.weightsDir, { recursive: true });
   const afresh = { machine: undefined, model: onGpu };
-  assert.equal(await checkAnswerOnDevice({ ...options(), ...afresh }), undefined);
-  assert.match((await checkAnswerOnDevice({ ...options(200), ...afresh })) ?? '', /is wrong/);
-  assert.equal(asked.length, 1);
+  t.is(await checkAnswerOnDevice({ ...options(), ...afresh }), undefined);
+  t.regex((await checkAnswerOnDevice({ ...options(200), ...afresh })) ?? '', /is wrong/);
+  t.is(asked.length, 1);
 });
 
-test('a GPU of which nothing is known is checked each time', async () => {
+test('a GPU of which nothing is known is checked each time', async t => {
   const unknown = { machine: undefined, model: onGpu };
-  assert.equal(await checkAnswerOnDevice({ ...options(), ...unknown }), undefined);
-  assert.match((await checkAnswerOnDevice({ ...options(0), ...unknown })) ?? '', /is wrong/);
+  t.is(await checkAnswerOnDevice({ ...options(), ...unknown }), undefined);
+  t.regex((await checkAnswerOnDevice({ ...options(0), ...unknown })) ?? '', /is wrong/);
 });
 
-test('another answer is wrong, and is not remembered as right', async () => {
+test('another answer is wrong, and is not remembered as right', async t => {
   const wrong = await checkAnswerOnDevice({ ...options(200), model: onGpu });
-  assert.match(wrong ?? '', /^its answer to the check picture is wrong: /);
-  assert.match((await checkAnswerOnDevice({ ...options(200), model: onGpu })) ?? '', /is wrong/);
+  t.regex(wrong ?? '', /^its answer to the check picture is wrong: /);
+  t.regex((await checkAnswerOnDevice({ ...options(200), model: onGpu })) ?? '', /is wrong/);
 });
 
-test('without an answer to hold its own against a GPU is not taken for right', async () => {
+test('without an answer to hold its own against a GPU is not taken for right', async t => {
   await rm(places.weightsDir, { recursive: true });
   const reason = await checkAnswerOnDevice({ ...options(), model: onGpu });
-  assert.match(reason ?? '', /^there is no answer to hold its own against: .*models fetch tiny/);
+  t.regex(reason ?? '', /^there is no answer to hold its own against: .*models fetch tiny/);
   const failing = { machine: 'a test', answer: () => Promise.reject(new Error('no memory')) };
   await fetchWeights(tiny.manifest, {
     cacheDir: places.weightsDir,
     registryOptions: registry.options,
   });
   const failed = await checkAnswerOnDevice({ ...options(), model: onGpu, answering: failing });
-  assert.equal(failed, 'there is no answer to hold its own against: no memory');
+  t.is(failed, 'there is no answer to hold its own against: no memory');
 });

@@ -1,5 +1,5 @@
-import assert from 'node:assert/strict';
-import test, { before } from 'node:test';
+import ava from 'ava';
+import { throwsWith } from '../../../../test/support/throws.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import {
   choosePrecision,
@@ -13,10 +13,12 @@ import {
 import { isModelError } from '../is-model-error.ts';
 import { makeTinyModel } from '../weights/fake-registry.ts';
 
+const test = ava.serial;
+
 let plain: ModelManifest;
 let quantised: ModelManifest;
 
-before(async () => {
+test.before(async () => {
   plain = (await makeTinyModel(1000)).manifest;
   quantised = {
     ...plain,
@@ -35,9 +37,10 @@ function choose(manifest: ModelManifest, more: Partial<PrecisionWish> = {}) {
   });
 }
 
-test('a named precision that is not possible is refused, never replaced', () => {
+test('a named precision that is not possible is refused, never replaced', t => {
   const refused = (manifest: ModelManifest, more: Partial<PrecisionWish>, pattern: RegExp) =>
-    assert.throws(
+    throwsWith(
+      t,
       () => choose(manifest, { wanted: 'int8', ...more }),
       isModelError('settings', pattern),
     );
@@ -47,38 +50,38 @@ test('a named precision that is not possible is refused, never replaced', () => 
   refused(quantised, { provider: 'cuda' }, /for CPUs, the execution provider is cuda/);
 });
 
-test('auto falls back to fp32 and says why', () => {
+test('auto falls back to fp32 and says why', t => {
   const without = choose(quantised, { instructionSet: 'x64-avx2' });
-  assert.equal(without.precision, 'fp32');
-  assert.match(without.fallback ?? '', /x64-avx2.*no VNNI/);
+  t.is(without.precision, 'fp32');
+  t.regex(without.fallback ?? '', /x64-avx2.*no VNNI/);
   const size = choose(quantised, { size: { width: 96, height: 96 } });
-  assert.equal(size.precision, 'fp32');
-  assert.match(size.fallback ?? '', /ranges for int8 at 64, not at 96/);
+  t.is(size.precision, 'fp32');
+  t.regex(size.fallback ?? '', /ranges for int8 at 64, not at 96/);
 });
 
-test('auto is int8 where the CPU supports it, fp16 on a GPU, without a fallback', () => {
-  assert.deepEqual(choose(quantised), { precision: 'int8' });
-  assert.deepEqual(choose(quantised, { provider: 'cuda' }), { precision: 'fp16' });
-  assert.deepEqual(choose(plain), { precision: 'fp32' });
+test('auto is int8 where the CPU supports it, fp16 on a GPU, without a fallback', t => {
+  t.deepEqual(choose(quantised), { precision: 'int8' });
+  t.deepEqual(choose(quantised, { provider: 'cuda' }), { precision: 'fp16' });
+  t.deepEqual(choose(plain), { precision: 'fp32' });
   const single: ModelManifest = { ...plain, precisions: ['fp32'] };
-  assert.deepEqual(choose(single, { provider: 'cuda' }), { precision: 'fp32' });
+  t.deepEqual(choose(single, { provider: 'cuda' }), { precision: 'fp32' });
 });
 
-test('a named precision is used', () => {
+test('a named precision is used', t => {
   for (const wanted of ['fp32', 'fp16', 'int8'] as const) {
-    assert.deepEqual(choose(quantised, { wanted }), { precision: wanted });
+    t.deepEqual(choose(quantised, { wanted }), { precision: wanted });
   }
   // Slow there, but requested; its answer is still checked.
   const asked = choose(quantised, { wanted: 'int8', instructionSet: 'x64-avx2' });
-  assert.deepEqual(asked, { precision: 'int8' });
+  t.deepEqual(asked, { precision: 'int8' });
 });
 
-test('the classes that support int8 are those with VNNI or DOTPROD', () => {
+test('the classes that support int8 are those with VNNI or DOTPROD', t => {
   for (const name of ['x64-base', 'x64-avx2', 'x64-avx512', 'arm64-neon', 'riscv64']) {
-    assert.ok(!carriesInt8(name), name);
+    t.true(!carriesInt8(name), name);
   }
   for (const name of ['x64-avx512-vnni', 'x64-avx2-vnni', 'arm64-neon-dotprod']) {
-    assert.ok(carriesInt8(name), name);
+    t.truthy(carriesInt8(name), name);
   }
 });
 
@@ -98,12 +101,12 @@ const CASES: readonly (readonly [arch: string, system: string, cpuInfo: string, 
 ];
 
 for (const [arch, system, cpuInfo, name] of CASES) {
-  test(`${arch} ${system} ${cpuInfo.split(':')[1] ?? 'without cpuinfo'} is ${name}`, () => {
+  test(`${arch} ${system} ${cpuInfo.split(':')[1] ?? 'without cpuinfo'} is ${name}`, t => {
     const text = `processor\t: 0\nmodel name\t: Some CPU\n${cpuInfo}\nbugs\t: none\n`;
-    assert.equal(classifyInstructionSet(arch, system, text), name);
+    t.is(classifyInstructionSet(arch, system, text), name);
   });
 }
 
-test('this machine has a class that can be part of a file name', async () => {
-  assert.match(await detectInstructionSet(), /^[a-z0-9-]+$/);
+test('this machine has a class that can be part of a file name', async t => {
+  t.regex(await detectInstructionSet(), /^[a-z0-9-]+$/);
 });

@@ -1,9 +1,9 @@
 /** Preparing in int8 from ranges: the answer check, the fallback, damaged files. */
-import assert from 'node:assert/strict';
-import { mkdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { after, before, beforeEach } from 'node:test';
+import ava from 'ava';
 import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
+import { rejectsWith } from '../../../../test/support/throws.ts';
 import { createPlaneTables, fillAlpha, fillPlanes } from '../../../src/engine/child/graph-ends.ts';
 import { InferenceSession, Tensor } from '../../../src/engine/child/onnx-runtime.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
@@ -29,6 +29,11 @@ import {
   sha256,
 } from '../weights/fake-registry.ts';
 
+const test = ava.serial;
+
+/** The folders of all tests. */
+const ROOM = await temporaryFolder({ teardown: test.after.always });
+
 const SIDE = 64;
 const VNNI = 'x64-avx512-vnni';
 
@@ -41,7 +46,7 @@ let rangesFile: string;
 let steps: PrepareProgress[];
 let asked: PreparedModel[];
 
-before(async () => {
+test.before(async () => {
   const tiny = await makeTinyModel(1000);
   registry = await openFakeRegistry(tiny.tarball);
   const { precisions, inputSize } = tiny.manifest;
@@ -52,11 +57,11 @@ before(async () => {
   };
   rangesText = await calibrate(tiny.weights);
 });
-after(() => registry.close());
-beforeEach(async context => {
+test.after.always(() => registry.close());
+test.beforeEach(async () => {
   steps = [];
   asked = [];
-  folder = await temporaryFolder(context);
+  folder = await mkdtemp(join(ROOM, 'int8-'));
   cacheDir = join(folder, 'cache');
   rangesFile = join(folder, 'models', 'tiny', 'ranges-64.json');
   await mkdir(join(folder, 'models', 'tiny'), { recursive: true });
@@ -125,60 +130,57 @@ const wrong: AnswerPicture = async (model, rgb) => {
   return Buffer.alloc(SIDE * SIDE);
 };
 
-test('ranges that do not fit are refused before anything is written, auto or not', async () => {
+test('ranges that do not fit are refused before anything is written, auto or not', async t => {
   for (const precision of ['auto', 'int8'] as const) {
     await writeFile(rangesFile, rangesText.replace(/"version": ?"1\.0\.0"/, '"version": "0.9.9"'));
-    await assert.rejects(prepare({ precision }), isModelError('manifest', /version is 0\.9\.9/));
+    await rejectsWith(t, prepare({ precision }), isModelError('manifest', /version is 0\.9\.9/));
     await writeFile(rangesFile, rangesText.slice(0, 700));
-    await assert.rejects(prepare({ precision }), isModelError('manifest', /not JSON/));
+    await rejectsWith(t, prepare({ precision }), isModelError('manifest', /not JSON/));
   }
-  assert.deepEqual(asked, []);
+  t.deepEqual(asked, []);
 });
 
-test('a machine that computes wrongly gets fp32 by auto, with a reason; int8 is refused', async () => {
+test('a machine that computes wrongly gets fp32 by auto, with a reason; int8 is refused', async t => {
   const answering = { machine: 'a wrong one', answer: wrong };
   const fallen = await prepare({ answering });
-  assert.equal(fallen.precision, 'fp32');
-  assert.match(
-    fallen.precisionFallback ?? '',
-    /answer to the check picture is wrong.*levels of 255/,
-  );
+  t.is(fallen.precision, 'fp32');
+  t.regex(fallen.precisionFallback ?? '', /answer to the check picture is wrong.*levels of 255/);
   const named = prepare({ answering, precision: 'int8' });
-  await assert.rejects(named, isModelError('prepare', /MATTING_PRECISION=int8.*is wrong/));
+  await rejectsWith(t, named, isModelError('prepare', /MATTING_PRECISION=int8.*is wrong/));
   // Nothing of it is recorded: another machine is checked and uses int8.
-  assert.equal((await prepare()).precision, 'int8');
+  t.is((await prepare()).precision, 'int8');
 });
 
-test('an engine that dies while it runs the graph gives fp32', async () => {
+test('an engine that dies while it runs the graph gives fp32', async t => {
   const dies = () => Promise.reject(new Error('the process ended: SIGILL'));
   const fallen = await prepare({ answering: { machine: 'an old one', answer: dies } });
-  assert.equal(fallen.precision, 'fp32');
-  assert.match(fallen.precisionFallback ?? '', /does not run: the process ended: SIGILL/);
+  t.is(fallen.precision, 'fp32');
+  t.regex(fallen.precisionFallback ?? '', /does not run: the process ended: SIGILL/);
 });
 
-test('a CPU without the instructions gets fp32, without a check', async () => {
+test('a CPU without the instructions gets fp32, without a check', async t => {
   const { precision, precisionFallback } = await prepare({ instructionSet: 'x64-avx2' });
-  assert.equal(precision, 'fp32');
-  assert.match(precisionFallback ?? '', /x64-avx2/);
-  assert.deepEqual(asked, []);
+  t.is(precision, 'fp32');
+  t.regex(precisionFallback ?? '', /x64-avx2/);
+  t.deepEqual(asked, []);
 });
 
-test('int8 gives the stored answer, and is checked once on each kind of machine', async () => {
+test('int8 gives the stored answer, and is checked once on each kind of machine', async t => {
   const first = await prepare();
-  assert.equal(first.precision, 'int8');
-  assert.equal(first.precisionFallback, undefined);
-  assert.equal(first.sha256, sha256(await readFile(first.path)));
-  assert.ok(took('rewrite'));
-  assert.deepEqual(await prepare(), first);
-  assert.ok(!took('rewrite'));
-  assert.equal(asked.length, 1);
+  t.is(first.precision, 'int8');
+  t.is(first.precisionFallback, undefined);
+  t.is(first.sha256, sha256(await readFile(first.path)));
+  t.truthy(took('rewrite'));
+  t.deepEqual(await prepare(), first);
+  t.true(!took('rewrite'));
+  t.is(asked.length, 1);
   await prepare({ answering: { machine: 'another', answer } });
-  assert.equal(asked.length, 2);
-  assert.deepEqual(await prepare(), first);
-  assert.equal(asked.length, 2, 'both are recorded');
+  t.is(asked.length, 2);
+  t.deepEqual(await prepare(), first);
+  t.is(asked.length, 2, 'both are recorded');
 });
 
-test('a damaged record of answers is ignored and written again', async () => {
+test('a damaged record of answers is ignored and written again', async t => {
   const first = await prepare();
   const file = `${first.path}.answers.json`;
   const written = await readFile(file, 'utf8');
@@ -201,22 +203,22 @@ test('a damaged record of answers is ignored and written again', async () => {
   for (const text of damaged) {
     await writeFile(file, text);
     asked.length = 0;
-    assert.deepEqual(await prepare(), first, text);
-    assert.equal(asked.length, 1, text);
-    assert.equal(await readFile(file, 'utf8'), written, text);
+    t.deepEqual(await prepare(), first, text);
+    t.is(asked.length, 1, text);
+    t.is(await readFile(file, 'utf8'), written, text);
   }
 });
 
-test('other ranges make another file beside that of a release that may still run', async () => {
+test('other ranges make another file beside that of a release that may still run', async t => {
   const other = rangesText.replace('"a wave"', '"a wave, renamed"');
   const first = await prepare();
   await writeFile(rangesFile, other);
   const second = await prepare();
-  assert.notEqual(second.path, first.path);
+  t.not(second.path, first.path);
   await writeFile(rangesFile, rangesText);
   steps.length = 0;
-  assert.deepEqual(await prepare(), first);
-  assert.ok(!took('rewrite'));
+  t.deepEqual(await prepare(), first);
+  t.true(!took('rewrite'));
 
   // No start used it for a day: making the next file removes it.
   await writeFile(rangesFile, other);
@@ -226,6 +228,6 @@ test('other ranges make another file beside that of a release that may still run
   for (const file of files) await utimes(file, twoDaysAgo, twoDaysAgo);
   await rm(second.path);
   await prepare();
-  for (const file of files) await assert.rejects(readFile(file), { code: 'ENOENT' });
-  assert.equal((await prepare()).path, second.path);
+  for (const file of files) await t.throwsAsync(readFile(file), { code: 'ENOENT' });
+  t.is((await prepare()).path, second.path);
 });

@@ -1,7 +1,7 @@
-import assert from 'node:assert/strict';
 import {
   appendFile,
   mkdir,
+  mkdtemp,
   readdir,
   readFile,
   rename,
@@ -11,9 +11,10 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import test, { after, before, beforeEach } from 'node:test';
+import ava from 'ava';
 import { at } from '../../../../test/support/at.ts';
 import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
+import { rejectsWith } from '../../../../test/support/throws.ts';
 import { EngineSession } from '../../../src/engine/child/engine-session.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import { decodeModel } from '../../../src/models/onnx/model-file.ts';
@@ -43,19 +44,24 @@ import {
   type TinyModel,
 } from '../weights/fake-registry.ts';
 
+const test = ava.serial;
+
+/** The folders of all tests. */
+const ROOM = await temporaryFolder({ teardown: test.after.always });
+
 let model: TinyModel;
 let registry: FakeRegistry;
 let cacheDir: string;
 let steps: PrepareProgress[];
 
-before(async () => {
+test.before(async () => {
   model = await makeTinyModel(1000);
   registry = await openFakeRegistry(model.tarball);
 });
-after(() => registry.close());
-beforeEach(async context => {
+test.after.always(() => registry.close());
+test.beforeEach(async () => {
   steps = [];
-  cacheDir = await temporaryFolder(context);
+  cacheDir = await mkdtemp(join(ROOM, 'cache-'));
   await fetchWeights(model.manifest, { cacheDir, registryOptions: registry.options });
 });
 
@@ -84,9 +90,9 @@ function tookRewrite(): boolean {
 
 const square = (side: number) => ({ width: side, height: side });
 
-test('a size or precision that the model does not have is refused, with those it has', async () => {
+test('a size or precision that the model does not have is refused, with those it has', async t => {
   const refused = (more: Partial<PrepareOptions>, pattern: RegExp) =>
-    assert.rejects(prepareTiny(more), isModelError('settings', pattern));
+    rejectsWith(t, prepareTiny(more), isModelError('settings', pattern));
   await refused(
     { inputSize: square(50) },
     /MATTING_MODEL_INPUT_SIZE.*multiples of 32 from 32 to 256/,
@@ -97,30 +103,30 @@ test('a size or precision that the model does not have is refused, with those it
   await refused({ manifest: single, precision: 'fp16' }, /it can in fp32$/);
 });
 
-test('altered weights are refused even when the prepared file is there', async () => {
+test('altered weights are refused even when the prepared file is there', async t => {
   await prepareTiny();
   const path = weightsPath(cacheDir, model.manifest, at(model.manifest.files, 0));
   await alterLastByte(path);
-  await assert.rejects(prepareTiny(), isModelError('altered', /damaged.*models fetch tiny/));
+  await rejectsWith(t, prepareTiny(), isModelError('altered', /damaged.*models fetch tiny/));
   await rm(path);
-  await assert.rejects(prepareTiny(), isModelError('missing', /models fetch tiny/));
+  await rejectsWith(t, prepareTiny(), isModelError('missing', /models fetch tiny/));
 });
 
-test('altered weights are refused in spite of a forged record', async () => {
+test('altered weights are refused in spite of a forged record', async t => {
   const file = at(model.manifest.files, 0);
   const path = weightsPath(cacheDir, model.manifest, file);
   await alterLastByte(path);
   await recordChecked(path, file);
-  await assert.rejects(prepareTiny(), isModelError('altered', /sha256/));
+  await rejectsWith(t, prepareTiny(), isModelError('altered', /sha256/));
 });
 
-test('the prepared graph runs and is described for an engine', async () => {
+test('the prepared graph runs and is described for an engine', async t => {
   const prepared = await prepareTiny();
   const bytes = await readFile(prepared.path);
-  assert.equal(prepared.sha256, sha256(bytes));
-  assert.ok(prepared.path.startsWith(cacheDir));
+  t.is(prepared.sha256, sha256(bytes));
+  t.true(prepared.path.startsWith(cacheDir));
   const { path: _path, sha256: _sha256, ...rest } = prepared;
-  assert.deepEqual(rest, {
+  t.deepEqual(rest, {
     model: 'tiny',
     version: '1.0.0',
     precision: 'fp32',
@@ -135,10 +141,10 @@ test('the prepared graph runs and is described for an engine', async () => {
     licence: model.manifest.licence,
   });
   const wanted = await runGraph(model.weights, 64);
-  assert.ok(largestDifference(wanted, await runGraph(bytes, 64)) < 2e-3);
+  t.true(largestDifference(wanted, await runGraph(bytes, 64)) < 2e-3);
 });
 
-test('size, precision, provider and instruction set each have a file of their own', async () => {
+test('size, precision, provider and instruction set each have a file of their own', async t => {
   const variants: Partial<PrepareOptions>[] = [
     {},
     { inputSize: square(96) },
@@ -149,10 +155,10 @@ test('size, precision, provider and instruction set each have a file of their ow
   const paths = new Set<string>();
   for (const variant of variants) {
     paths.add((await prepareTiny(variant)).path);
-    assert.ok(tookRewrite());
+    t.truthy(tookRewrite());
   }
-  assert.equal(paths.size, variants.length);
-  assert.equal((await listPrepared(cacheDir, model.manifest)).length, variants.length);
+  t.is(paths.size, variants.length);
+  t.is((await listPrepared(cacheDir, model.manifest)).length, variants.length);
 });
 
 for (const [what, damage] of [
@@ -162,17 +168,17 @@ for (const [what, damage] of [
   ['without its sidecar', (path: string) => rm(`${path}.json`)],
   ['with half a sidecar', (path: string) => writeFile(`${path}.json`, '{"model": "ti')],
 ] as const) {
-  test(`a prepared file that is ${what} is made again`, async () => {
+  test(`a prepared file that is ${what} is made again`, async t => {
     const first = await prepareTiny();
     await damage(first.path);
     steps.length = 0;
-    assert.deepEqual(await prepareTiny(), first);
+    t.deepEqual(await prepareTiny(), first);
     const discarded = steps.find(({ step }) => step === 'discard');
-    assert.ok(discarded?.step === 'discard' && discarded.path === first.path);
-    assert.equal(sha256(await readFile(first.path)), first.sha256);
+    t.true(discarded?.step === 'discard' && discarded.path === first.path);
+    t.is(sha256(await readFile(first.path)), first.sha256);
     tookRewrite();
     await prepareTiny();
-    assert.ok(!tookRewrite());
+    t.true(!tookRewrite());
   });
 }
 
@@ -182,17 +188,17 @@ async function alterLastByte(path: string): Promise<void> {
   await writeFile(path, bytes);
 }
 
-test('a prepared file made from other weights is made again', async () => {
+test('a prepared file made from other weights is made again', async t => {
   const { path } = await prepareTiny();
   const sidecar = JSON.parse(await readFile(`${path}.json`, 'utf8'));
   sidecar.sources['tiny.onnx'] = '0'.repeat(64);
   await writeFile(`${path}.json`, `${JSON.stringify(sidecar, null, 2)}\n`);
   steps.length = 0;
   await prepareTiny();
-  assert.ok(steps.some(({ step }) => step === 'discard'));
+  t.true(steps.some(({ step }) => step === 'discard'));
 });
 
-test('files of an older revision are removed after a day without a start that used them', async () => {
+test('files of an older revision are removed after a day without a start that used them', async t => {
   const { path } = await prepareTiny();
   const old = path.replace(`_r${PREPARER_REVISION}.onnx`, `_r${PREPARER_REVISION - 1}.onnx`);
   const newer = path.replace(`_r${PREPARER_REVISION}.onnx`, `_r${PREPARER_REVISION + 1}.onnx`);
@@ -201,26 +207,26 @@ test('files of an older revision are removed after a day without a start that us
   await writeFile(newer, 'of a later release');
   await prepareTiny();
   const directory = preparedDirectory(cacheDir, model.manifest);
-  assert.equal((await readdir(directory)).length, 5, 'the old one may still be in use');
+  t.is((await readdir(directory)).length, 5, 'the old one may still be in use');
   const twoDaysAgo = new Date(Date.now() - 48 * 3600_000);
   for (const file of [old, `${old}.json`, newer]) await utimes(file, twoDaysAgo, twoDaysAgo);
   // Making a file cleans, not every start.
   await prepareTiny({ inputSize: square(96) });
   const names = (await readdir(directory)).map(name => join(directory, name));
-  assert.ok(!names.includes(old) && !names.includes(`${old}.json`));
-  assert.ok(names.includes(newer));
+  t.true(!names.includes(old) && !names.includes(`${old}.json`));
+  t.true(names.includes(newer));
 });
 
-test('two at the same time make the same file', async () => {
+test('two at the same time make the same file', async t => {
   const [one, other] = await Promise.all([prepareTiny(), prepareTiny()]);
-  assert.deepEqual(one, other);
-  assert.equal(sha256(await readFile(one.path)), one.sha256);
+  t.deepEqual(one, other);
+  t.is(sha256(await readFile(one.path)), one.sha256);
   tookRewrite();
   await prepareTiny();
-  assert.ok(!tookRewrite());
+  t.true(!tookRewrite());
 });
 
-test('a plan of one model is prepared', async () => {
+test('a plan of one model is prepared', async t => {
   const manifestDirectory = join(cacheDir, 'manifests');
   const plan = () =>
     buildPlan({
@@ -228,13 +234,13 @@ test('a plan of one model is prepared', async () => {
       ...{ manifestDirectory, cacheDir, provider: 'cpu' },
       ...{ instructionSet: 'x64-test', answering: NO_ENGINE },
     });
-  await assert.rejects(plan(), isModelError('settings', /no model "tiny"/));
+  await rejectsWith(t, plan(), isModelError('settings', /no model "tiny"/));
   await mkdir(join(manifestDirectory, 'tiny'), { recursive: true });
   const manifest = join(manifestDirectory, 'tiny', 'manifest.json');
   await writeFile(manifest, JSON.stringify(model.manifest));
   const { name, models } = await plan();
-  assert.equal(name, 'tiny');
-  assert.deepEqual(
+  t.is(name, 'tiny');
+  t.deepEqual(
     models.map(({ model: { inputWidth, inputHeight }, role }) => [inputWidth, inputHeight, role]),
     [[96, 96, 'subject']],
   );
@@ -255,64 +261,62 @@ function pictureOf(index: number): Uint8Array {
 }
 
 for (const provider of ['cpu', 'cuda'] as const) {
-  test(`each picture of several has the matte that it has alone, prepared for ${provider}`, async () => {
+  test(`each picture of several has the matte that it has alone, prepared for ${provider}`, async t => {
     const session = await loadOnCpu(await prepareBatches(await prepareTiny({ provider }), 8));
     const pictures = Array.from({ length: 8 }, (_, index) => pictureOf(index));
     const alone: Uint8Array[] = [];
     for (const rgb of pictures) alone.push(Uint8Array.from(at(await session.run([rgb]), 0)));
-    assert.equal(new Set(alone.map(alpha => Buffer.from(alpha).toString('hex'))).size, 8);
+    t.is(new Set(alone.map(alpha => Buffer.from(alpha).toString('hex'))).size, 8);
     for (const images of [2, 4, 8]) {
       const alphas = await session.run(pictures.slice(0, images));
-      assert.equal(alphas.length, images);
+      t.is(alphas.length, images);
       for (const [index, alpha] of alphas.entries()) {
-        assert.deepEqual(
-          Buffer.from(alpha),
-          Buffer.from(at(alone, index)),
-          `${index} of ${images}`,
-        );
+        t.deepEqual(Buffer.from(alpha), Buffer.from(at(alone, index)), `${index} of ${images}`);
       }
     }
-    await assert.rejects(session.run(pictures.slice(0, 3)), /no graph takes 3 pictures/);
+    await t.throwsAsync(session.run(pictures.slice(0, 3)), {
+      message: /no graph takes 3 pictures/,
+    });
   });
 }
 
-test('graphs for several pictures hold no weights, and are none of the prepared models', async () => {
+test('graphs for several pictures hold no weights, and are none of the prepared models', async t => {
   const single = await prepareTiny();
   const { batches = [] } = await prepareBatches(single, 4);
-  assert.deepEqual(
+  t.deepEqual(
     batches.map(({ images, path }) => [images, basename(path)]),
     [2, 4].map(images => [images, basename(single.path).replace('_r', `_n${images}_r`)]),
   );
   const { initialisers } = decodeModel(await readFile(single.path), single.path);
   const weights = [...initialisers.values()].filter(({ data }) => data.length > 200);
-  assert.ok(weights.length > 0);
+  t.true(weights.length > 0);
   for (const { path } of batches) {
     const file = await readFile(path);
-    for (const { data } of weights) assert.equal(file.indexOf(data), -1);
+    for (const { data } of weights) t.is(file.indexOf(data), -1);
   }
-  assert.equal((await listPrepared(cacheDir, model.manifest)).length, 1);
+  t.is((await listPrepared(cacheDir, model.manifest)).length, 1);
 });
 
-test('one at a time is the model as it is', async () => {
+test('one at a time is the model as it is', async t => {
   const single = await prepareTiny();
-  assert.deepEqual(await prepareBatches(single, 1), single);
+  t.deepEqual(await prepareBatches(single, 1), single);
   const again = await prepareBatches(await prepareBatches(single, 2), 1);
-  assert.deepEqual(again, single);
+  t.deepEqual(again, single);
 });
 
-test('a graph for two that is there is kept, a damaged one is made again', async () => {
+test('a graph for two that is there is kept, a damaged one is made again', async t => {
   const single = await prepareTiny();
   const { batches } = await prepareBatches(single, 2);
   const { path } = at(batches ?? [], 0);
   const { ino } = await stat(path);
-  assert.deepEqual((await prepareBatches(single, 2)).batches, batches);
-  assert.equal((await stat(path)).ino, ino);
+  t.deepEqual((await prepareBatches(single, 2)).batches, batches);
+  t.is((await stat(path)).ino, ino);
   await appendFile(path, 'x');
-  assert.deepEqual((await prepareBatches(single, 2)).batches, batches);
-  assert.notEqual((await stat(path)).ino, ino);
+  t.deepEqual((await prepareBatches(single, 2)).batches, batches);
+  t.not((await stat(path)).ino, ino);
 });
 
-test('graphs of an older revision go with the prepared file, a day after their last use', async () => {
+test('graphs of an older revision go with the prepared file, a day after their last use', async t => {
   const single = await prepareTiny();
   const folder = join(single.path, '..');
   const { batches } = await prepareBatches(single, 2);
@@ -320,15 +324,15 @@ test('graphs of an older revision go with the prepared file, a day after their l
   const old = path.replace(/_r\d+\.onnx$/, '_r1.onnx');
   await rm(path).then(() => appendFile(old, 'x'));
   await cleanPrepared(cacheDir, model.manifest);
-  assert.ok((await readdir(folder)).includes(basename(old)));
+  t.true((await readdir(folder)).includes(basename(old)));
   const before = new Date(Date.now() - 25 * 3600 * 1000);
   await utimes(old, before, before);
   await cleanPrepared(cacheDir, model.manifest);
-  assert.ok(!(await readdir(folder)).includes(basename(old)));
+  t.false((await readdir(folder)).includes(basename(old)));
 });
 
-test('a prepared file that is gone or is none is a line for the operator', async () => {
+test('a prepared file that is gone or is none is a line for the operator', async t => {
   const single = await prepareTiny();
   const wrong = { ...single, path: `${single.path}.gone` };
-  await assert.rejects(prepareBatches(wrong, 2), isModelError('disk', /./));
+  await rejectsWith(t, prepareBatches(wrong, 2), isModelError('disk', /./));
 });

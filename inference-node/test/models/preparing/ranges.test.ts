@@ -1,10 +1,10 @@
-import assert from 'node:assert/strict';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { after, before } from 'node:test';
+import ava from 'ava';
 import { rangeOfAll } from '../../../../bench/observe-ranges.ts';
 import { at } from '../../../../test/support/at.ts';
 import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
+import { rejectsWith } from '../../../../test/support/throws.ts';
 import {
   listManifests,
   loadManifest,
@@ -25,8 +25,10 @@ import { isModelError } from '../is-model-error.ts';
 import { prepareTinyGraph, tinyGraph } from '../onnx/tiny-graph.ts';
 import { makeTinyModel } from '../weights/fake-registry.ts';
 
+const test = ava.serial;
+
 const SIDE = 64;
-const directory = await temporaryFolder({ after });
+const directory = await temporaryFolder({ teardown: test.after.always });
 let manifest: ModelManifest;
 
 const graph = prepareTinyGraph(tinyGraph({ side: SIDE }));
@@ -47,7 +49,7 @@ function ranges(more: Partial<Ranges> = {}): Ranges {
   };
 }
 
-before(async () => {
+test.before(async () => {
   ({ manifest } = await makeTinyModel(1000));
   await mkdir(join(directory, 'tiny'));
 });
@@ -59,25 +61,25 @@ async function load(text: string) {
 
 const isManifestError = (pattern: RegExp) => isModelError('manifest', pattern);
 
-test('a file that is missing, cut short, or not JSON is refused by its path', async () => {
-  await assert.rejects(loadRanges(manifest, 96, directory), isManifestError(/ranges-96.*missing/));
+test('a file that is missing, cut short, or not JSON is refused by its path', async t => {
+  await rejectsWith(t, loadRanges(manifest, 96, directory), isManifestError(/ranges-96.*missing/));
   const text = formatRanges(ranges());
-  await assert.rejects(load(text.slice(0, 500)), isManifestError(/ranges-64\.json: not JSON/));
-  await assert.rejects(load('[]'), isManifestError(/must be an object/));
+  await rejectsWith(t, load(text.slice(0, 500)), isManifestError(/ranges-64\.json: not JSON/));
+  await rejectsWith(t, load('[]'), isManifestError(/must be an object/));
 });
 
-test('ranges of other weights, another version, model or size are refused', async () => {
+test('ranges of other weights, another version, model or size are refused', async t => {
   for (const [more, pattern] of [
     [{ weightsSha256: '0'.repeat(64) }, /weightsSha256 is 0000/],
     [{ version: '0.9.0' }, /version is 0\.9\.0, not 1\.0\.0: .*npm run calibrate -- tiny/],
     [{ model: 'other' }, /model is other/],
     [{ inputSize: 96 }, /inputSize is 96, not 64/],
   ] as const) {
-    await assert.rejects(load(formatRanges(ranges(more))), isManifestError(pattern));
+    await rejectsWith(t, load(formatRanges(ranges(more))), isManifestError(pattern));
   }
 });
 
-test('an invalid range is refused with the name of its value', async () => {
+test('an invalid range is refused with the name of its value', async t => {
   const first = at(measured, 0);
   for (const [written, pattern] of [
     ['[1, 0]', /must begin at most at 0/],
@@ -92,42 +94,42 @@ test('an invalid range is refused with the name of its value', async () => {
   ] as const) {
     const one = formatRanges(ranges({ ranges: new Map([[first, [0, 12345]]]) }));
     const text = one.replace('[0,12345]', written);
-    assert.notEqual(text, one);
-    await assert.rejects(load(text), isManifestError(pattern));
-    await assert.rejects(load(text), isManifestError(new RegExp(first.replaceAll('.', '\\.'))));
+    t.not(text, one);
+    await rejectsWith(t, load(text), isManifestError(pattern));
+    await rejectsWith(t, load(text), isManifestError(new RegExp(first.replaceAll('.', '\\.'))));
   }
   // JSON has no NaN; a careless writer's file is not JSON.
   const text = formatRanges(ranges()).replace('[0,2]', '[NaN,2]');
-  await assert.rejects(load(text), isManifestError(/not JSON/));
+  await rejectsWith(t, load(text), isManifestError(/not JSON/));
 });
 
-test('a missing field, an unknown one and an answer of another length are refused', async () => {
+test('a missing field, an unknown one and an answer of another length are refused', async t => {
   const file = JSON.parse(formatRanges(ranges()));
   const { photos: _photos, ...without } = file;
-  await assert.rejects(load(JSON.stringify(without)), isManifestError(/photos is missing/));
+  await rejectsWith(t, load(JSON.stringify(without)), isManifestError(/photos is missing/));
   const more = { ...file, note: 'hello' };
-  await assert.rejects(load(JSON.stringify(more)), isManifestError(/note is not a known field/));
+  await rejectsWith(t, load(JSON.stringify(more)), isManifestError(/note is not a known field/));
   const short = { ...file, checkAnswer: [1, 2, 3] };
-  await assert.rejects(load(JSON.stringify(short)), isManifestError(/must be 256 numbers/));
+  await rejectsWith(t, load(JSON.stringify(short)), isManifestError(/must be 256 numbers/));
 });
 
-test('an invalid bound by the median is refused', async () => {
+test('an invalid bound by the median is refused', async t => {
   const text = formatRanges(ranges({ percentOfMedianMax: 150 }));
-  assert.equal((await load(text)).ranges.percentOfMedianMax, 150);
+  t.is((await load(text)).ranges.percentOfMedianMax, 150);
   for (const written of ['99', '150.5', '10001', '"150"', '-1', '[150]']) {
     const one = text.replace('"percentOfMedianMax": 150', `"percentOfMedianMax": ${written}`);
-    assert.notEqual(one, text);
+    t.not(one, text);
     const pattern = /percentOfMedianMax must be a whole number from 100 to 10000/;
-    await assert.rejects(load(one), isManifestError(pattern));
+    await rejectsWith(t, load(one), isManifestError(pattern));
   }
 });
 
-test('a range reaches as far as any photo, except photos far beyond the others', () => {
+test('a range reaches as far as any photo, except photos far beyond the others', t => {
   const photos = [8, 5, 57, 6, 7].map(upper => [-upper / 10, upper] as const);
-  assert.deepEqual(rangeOfAll(photos, Number.POSITIVE_INFINITY), [-5.7, 57]);
-  assert.deepEqual(rangeOfAll(photos, 150), [-1.05, 10.5]);
+  t.deepEqual(rangeOfAll(photos, Number.POSITIVE_INFINITY), [-5.7, 57]);
+  t.deepEqual(rangeOfAll(photos, 150), [-1.05, 10.5]);
   // A bound that no photo reaches does not extend the range.
-  assert.deepEqual(
+  t.deepEqual(
     rangeOfAll(
       [
         [0, 5],
@@ -139,7 +141,7 @@ test('a range reaches as far as any photo, except photos far beyond the others',
     [0, 7],
   );
   // Most photos have nothing there, so there is no usual end; 0 is included all the same.
-  assert.deepEqual(
+  t.deepEqual(
     rangeOfAll(
       [
         [0, 0],
@@ -150,52 +152,54 @@ test('a range reaches as far as any photo, except photos far beyond the others',
     ),
     [-3, 4],
   );
-  assert.ok(rangeOfAll([[0, 0]], 150)[1] > 0);
+  t.true(rangeOfAll([[0, 0]], 150)[1] > 0);
 });
 
-test('ranges that lack a value of the graph, or have one too many, are refused', async () => {
+test('ranges that lack a value of the graph, or have one too many, are refused', async t => {
   const [first, ...rest] = measured;
   const all = ranges().ranges;
   const fit = async (more: Partial<Ranges>) => {
     const file = await load(formatRanges(ranges(more)));
     return fitRanges(file, manifest, graph);
   };
-  await assert.rejects(
+  await rejectsWith(
+    t,
     fit({ ranges: new Map(rest.map(name => [name, [0, 2]])) }),
     isManifestError(new RegExp(`does not fit the graph of tiny: it has no ${first}`)),
   );
-  await assert.rejects(
+  await rejectsWith(
+    t,
     fit({ ranges: new Map([...all, ['elsewhere', [0, 1]]]) }),
     isManifestError(/the graph has no elsewhere/),
   );
-  await assert.rejects(fit({ float32: ['nobody'] }), isManifestError(/makes no nobody/));
-  assert.deepEqual((await fit({})).ranges, all);
+  await rejectsWith(t, fit({ float32: ['nobody'] }), isManifestError(/makes no nobody/));
+  t.deepEqual((await fit({})).ranges, all);
 });
 
-test('a written file reads as it was', () => {
+test('a written file reads as it was', t => {
   const wanted = ranges({ float32: [at(measured, 0)], percentOfMedianMax: 150 });
-  assert.deepEqual(parseRanges(formatRanges(wanted), 'here'), wanted);
+  t.deepEqual(parseRanges(formatRanges(wanted), 'here'), wanted);
 });
 
-test('only the same normalisation for all channels keeps the picture exact', () => {
+test('only the same normalisation for all channels keeps the picture exact', t => {
   const of = (mean: [number, number, number], std: [number, number, number]) =>
     exactInputScale({ ...manifest, normalisation: { mean, std } });
-  assert.deepEqual(of([128, 128, 128], [256, 256, 256]), { scale: 1 / 256, zeroPoint: 128 });
-  assert.equal(of([127.5, 127.5, 127.5], [127.5, 127.5, 127.5]), undefined);
-  assert.equal(of([123.675, 116.28, 103.53], [58.395, 57.12, 57.375]), undefined);
+  t.deepEqual(of([128, 128, 128], [256, 256, 256]), { scale: 1 / 256, zeroPoint: 128 });
+  t.is(of([127.5, 127.5, 127.5], [127.5, 127.5, 127.5]), undefined);
+  t.is(of([123.675, 116.28, 103.53], [58.395, 57.12, 57.375]), undefined);
 });
 
-test('every size that a manifest lists for int8 has a valid ranges file', async () => {
+test('every size that a manifest lists for int8 has a valid ranges file', async t => {
   let found = 0;
   for (const name of await listManifests(MANIFEST_DIRECTORY)) {
     const model = await loadManifest(name);
     for (const side of model.inputSize.int8 ?? []) {
       const file = await loadRanges(model, side);
-      assert.ok(file.ranges.photos.length >= 12, `${file.name} was made from few photos`);
-      assert.ok(Math.max(...file.ranges.checkAnswer) > 200, 'the model finds the subject');
-      assert.ok(Math.min(...file.ranges.checkAnswer) < 50, 'and the background');
+      t.true(file.ranges.photos.length >= 12, `${file.name} was made from few photos`);
+      t.true(Math.max(...file.ranges.checkAnswer) > 200, 'the model finds the subject');
+      t.true(Math.min(...file.ranges.checkAnswer) < 50, 'and the background');
       found++;
     }
   }
-  assert.ok(found > 0);
+  t.true(found > 0);
 });

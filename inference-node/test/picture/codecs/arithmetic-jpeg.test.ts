@@ -1,6 +1,5 @@
 /** JPEG by arithmetic coding (ITU-T T.81, annex D), which no encoder here writes. */
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { decodeBackground } from '../../../src/picture/worker/background.ts';
 import { decode } from '../pictures.ts';
 
@@ -27,23 +26,23 @@ const asIs = { declared: undefined, onOpened: () => undefined };
 for (const [kind, text] of Object.entries({ SEQUENTIAL, PROGRESSIVE })) {
   const file = Buffer.from(text, 'base64');
 
-  test(`${kind.toLowerCase()}: an image and a background as another JPEG`, async () => {
+  test(`${kind.toLowerCase()}: an image and a background as another JPEG`, async t => {
     const { rgba, width, height } = await decode(file);
-    assert.deepEqual([width, height], [16, 16]);
+    t.deepEqual([width, height], [16, 16]);
     for (const [at, pixel] of rgba.entries()) {
       const expected = [16 * (at % 16), 16 * Math.floor(at / 16), 128, 255];
       for (const [channel, value] of expected.entries()) {
         const found = (pixel >>> (8 * channel)) & 255;
-        assert.ok(Math.abs(found - value) <= NEAR, `pixel ${at}: ${found} for ${value}`);
+        t.true(Math.abs(found - value) <= NEAR, `pixel ${at}: ${found} for ${value}`);
       }
     }
-    assert.deepEqual((await decodeBackground(file, asIs)).rgba, rgba);
+    t.deepEqual((await decodeBackground(file, asIs)).rgba, rgba);
   });
 
-  test(`${kind.toLowerCase()}: one that is cut short is refused`, async () => {
+  test(`${kind.toLowerCase()}: one that is cut short is refused`, async t => {
     for (let bytes = 20; bytes < file.length - 2; bytes += 20) {
       const cut = file.subarray(0, bytes);
-      await assert.rejects(decode(cut), { code: 'PROCESSING_FAILED' }, `${bytes} bytes`);
+      await t.throwsAsync(decode(cut), { code: 'PROCESSING_FAILED' }, `${bytes} bytes`);
     }
   });
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { decode, decodeIfWhole, type Pixels, paint } from '../pictures.ts';
 import { CLAP_60X40, type GridFile, type GridKind, IROT_90, writeGrid } from './avif-grids.ts';
@@ -39,14 +39,14 @@ const KINDS: Readonly<Record<string, GridKind & { readonly channels?: 4 }>> = {
   'clapped, with alpha': { ...GRID, transforms: [CLAP_60X40], channels: 4 },
 };
 
-test('a whole grid is read as the pixels it was made of', async () => {
+test('a whole grid is read as the pixels it was made of', async t => {
   for (const [name, kind] of Object.entries(KINDS)) {
     const source = picture(kind.channels ?? 3);
     const { file } = await writeGrid(source, kind);
     const { rgba, width, height } = await decode(file);
     const expected =
       name === 'turned' ? [100, 120] : name.startsWith('clapped') ? [60, 40] : [120, 100];
-    assert.deepEqual([width, height], expected, name);
+    t.deepEqual([width, height], expected, name);
     // Missing tiles would be far off: green, or transparent.
     if (expected[0] !== source.width) continue;
     for (const [x, y] of [
@@ -57,14 +57,14 @@ test('a whole grid is read as the pixels it was made of', async () => {
     ] as const) {
       const pixel = elementAt(rgba, y * width + x);
       const at = (y * width + x) * source.channels;
-      assert.ok(Math.abs((pixel & 255) - elementAt(source.data, at)) < 30, `${name} at ${x}, ${y}`);
+      t.true(Math.abs((pixel & 255) - elementAt(source.data, at)) < 30, `${name} at ${x}, ${y}`);
       if (source.channels === 4)
-        assert.ok(Math.abs((pixel >>> 24) - elementAt(source.data, at + 3)) < 30, name);
+        t.true(Math.abs((pixel >>> 24) - elementAt(source.data, at + 3)) < 30, name);
     }
   }
 });
 
-test('a grid that lacks a tile, wherever its data lies, is refused', async () => {
+test('a grid that lacks a tile, wherever its data lies, is refused', async t => {
   for (const [name, kind] of Object.entries(KINDS)) {
     const grid = await writeGrid(picture(kind.channels ?? 3), kind);
     const whole = await read(grid.file);
@@ -72,15 +72,15 @@ test('a grid that lacks a tile, wherever its data lies, is refused', async () =>
     const tiles = kind.channels === 4 ? [COLOUR_TILE, ALPHA_TILE] : [COLOUR_TILE];
     for (const first of tiles) {
       for (let tile = first; tile < first + 4; tile++) {
-        assert.equal(await read(spoil(grid, tile)), undefined, `${name}, tile ${tile}`);
+        t.is(await read(spoil(grid, tile)), undefined, `${name}, tile ${tile}`);
       }
     }
     // Items that are not part of the picture may be damaged.
-    assert.deepEqual(await read(spoil(grid, THUMBNAIL)), whole, `${name}, thumbnail`);
+    t.deepEqual(await read(spoil(grid, THUMBNAIL)), whole, `${name}, thumbnail`);
   }
 });
 
-test('a grid that is cut short is refused, or has every pixel', async () => {
+test('a grid that is cut short is refused, or has every pixel', async t => {
   for (const [name, kind] of Object.entries(KINDS)) {
     const { file, dataById } = await writeGrid(picture(kind.channels ?? 3), kind);
     const whole = await read(file);
@@ -91,15 +91,15 @@ test('a grid that is cut short is refused, or has every pixel', async () => {
       const pixels = await read(file.subarray(0, at));
       // The thumbnail is last; a box that is cut is another thing.
       const isWhole = at >= thumbnail.start && !kind.isInIdat;
-      if (pixels !== undefined || isWhole) assert.deepEqual(pixels, whole, `${name} at ${i}/50`);
+      if (pixels !== undefined || isWhole) t.deepEqual(pixels, whole, `${name} at ${i}/50`);
     }
   }
 });
 
-test('tiles of one colour are no damage, with alpha and without', async () => {
+test('tiles of one colour are no damage, with alpha and without', async t => {
   const clear = paint(120, 100, 4, () => [0, 0, 0, 0]);
   const { rgba } = await decode((await writeGrid(clear, GRID)).file);
-  assert.ok(rgba.every(pixel => pixel >>> 24 === 0));
+  t.true(rgba.every(pixel => pixel >>> 24 === 0));
   for (const colour of [
     [0, 0, 0],
     [0, 135, 0],
@@ -108,16 +108,16 @@ test('tiles of one colour are no damage, with alpha and without', async () => {
       paint(120, 100, 3, () => colour),
       GRID,
     );
-    assert.ok(await read(file), String(colour));
+    t.truthy(await read(file), String(colour));
   }
 });
 
-test('a table of locations with numbers of any length causes no fault of the node', async () => {
+test('a table of locations with numbers of any length causes no fault of the node', async t => {
   const { file } = await writeGrid(picture(3), GRID);
   const at = file.indexOf('iloc') + 8;
   for (const sizes of [0xff44, 0xf0f0, 0x9999, 0x0000, 0x4440, 0x8888]) {
     const odd = Buffer.from(file);
     odd.writeUInt16BE(sizes, at);
-    assert.equal(await read(odd), undefined, sizes.toString(16));
+    t.is(await read(odd), undefined, sizes.toString(16));
   }
 });

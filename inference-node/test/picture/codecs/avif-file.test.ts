@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import sharp from 'sharp';
 import { readAvifColour } from '#contract/image-header/avif-colour.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
@@ -34,20 +33,22 @@ function claimCicp(file: Buffer, primaries: number, transfer: number): Buffer {
   return claimed;
 }
 
-test('files that the encoder did not write are refused', async () => {
+test('files that the encoder did not write are refused', async t => {
   const { colours } = await codeStrip(0);
-  assert.throws(() => readCodedItems(Buffer.from('no AVIF')), /no meta/);
+  t.throws(() => readCodedItems(Buffer.from('no AVIF')), { message: /no meta/ });
   const file = await asSharp(paint(16, 16, 3, () => [1, 2, 3]))
     .avif()
     .toBuffer();
-  assert.equal(readCodedItems(file).length, 1);
+  t.is(readCodedItems(file).length, 1);
   const cut = file.subarray(0, file.length - 9);
-  assert.throws(() => readCodedItems(cut), /cannot be read|outside it/);
+  t.throws(() => readCodedItems(cut), { message: /cannot be read|outside it/ });
   const strips = Array(257).fill({ colours, alpha: colours });
-  assert.throws(() => writeAvif({ width: 80, height: 16_448, strips, stripHeight: 64 }), /grid/);
+  t.throws(() => writeAvif({ width: 80, height: 16_448, strips, stripHeight: 64 }), {
+    message: /grid/,
+  });
 });
 
-test('strips make one picture, of which the last is cut to size', async () => {
+test('strips make one picture, of which the last is cut to size', async t => {
   const tops = [0, STRIP_HEIGHT, 2 * STRIP_HEIGHT];
   const strips = await Promise.all(tops.map(top => codeStrip(top)));
   for (const count of [1, 2, 3]) {
@@ -56,19 +57,16 @@ test('strips make one picture, of which the last is cut to size', async () => {
     const used = strips.slice(0, count);
     const file = writeAvif({ ...size, strips: used, stripHeight: STRIP_HEIGHT });
     const picture = await decode(file);
-    assert.deepEqual([picture.width, picture.height], [size.width, size.height]);
+    t.deepEqual([picture.width, picture.height], [size.width, size.height]);
     for (let i = 0; i < picture.rgba.length; i++) {
       const [x, y] = [i % WIDTH, Math.floor(i / WIDTH)];
-      assert.equal(elementAt(picture.rgba, i) >>> 24, (x ^ y) & 255, `alpha at ${x},${y}`);
-      assert.ok(
-        Math.abs(((elementAt(picture.rgba, i) >>> 8) & 255) - y) <= 3,
-        `green at ${x},${y}`,
-      );
+      t.is(elementAt(picture.rgba, i) >>> 24, (x ^ y) & 255, `alpha at ${x},${y}`);
+      t.true(Math.abs(((elementAt(picture.rgba, i) >>> 8) & 255) - y) <= 3, `green at ${x},${y}`);
     }
   }
 });
 
-test('the colours are as the code points say, in 8, 10 and 12 bits', async () => {
+test('the colours are as the code points say, in 8, 10 and 12 bits', async t => {
   for (const bitdepth of [8, 10, 12] as const) {
     const strips = [await codeStrip(100, bitdepth)];
     const parts = { width: WIDTH, height: STRIP_HEIGHT, strips, stripHeight: STRIP_HEIGHT };
@@ -78,14 +76,14 @@ test('the colours are as the code points say, in 8, 10 and 12 bits', async () =>
       [2, 2],
       [1, 1],
     ] as const) {
-      assert.deepEqual(await readColour(claimCicp(file, primaries, transfer)), plain);
+      t.deepEqual(await readColour(claimCicp(file, primaries, transfer)), plain);
     }
     const wide = claimCicp(file, 12, 13);
-    assert.deepEqual((await readAvifColour(wide)).cicp, { primaries: 12, transfer: 13 });
+    t.deepEqual((await readAvifColour(wide)).cicp, { primaries: 12, transfer: 13 });
     const [, pqGreen] = await readColour(claimCicp(file, 9, 16));
-    assert.ok(pqGreen > plain[1] + 30 && pqGreen < 255, `${pqGreen}`);
+    t.true(pqGreen > plain[1] + 30 && pqGreen < 255, `${pqGreen}`);
     const hlgGreen = (await readColour(claimCicp(file, 9, 18)))[1];
-    assert.ok(hlgGreen > plain[1] && hlgGreen < pqGreen, `${hlgGreen}`);
+    t.true(hlgGreen > plain[1] && hlgGreen < pqGreen, `${hlgGreen}`);
   }
 });
 
@@ -96,11 +94,11 @@ async function readColour(file: Buffer) {
   return [pixel & 255, (pixel >>> 8) & 255, (pixel >>> 16) & 255, pixel >>> 24] as const;
 }
 
-test('a profile is told from code points', async () => {
+test('a profile is told from code points', async t => {
   const picture = asSharp(paint(16, 16, 3, () => [200, 40, 90]));
   const file = await picture.withIccProfile('p3').avif().toBuffer();
-  assert.equal((await readAvifColour(file)).hasProfile, true);
-  assert.equal((await sharp(file).metadata()).hasProfile, true);
+  t.true((await readAvifColour(file)).hasProfile);
+  t.true((await sharp(file).metadata()).hasProfile);
   const png = await picture.png().toBuffer();
-  assert.equal((await readAvifColour(png)).hasProfile, false);
+  t.false((await readAvifColour(png)).hasProfile);
 });

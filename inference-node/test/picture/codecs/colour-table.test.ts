@@ -4,9 +4,9 @@
  * and high dynamic range in decode.test.ts, CMYK in jxl-tools.test.ts too), and what a
  * format has not: JPEG alpha, PNG and WebP colours that are multiplied by it.
  */
-import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+
 import { deflateSync } from 'node:zlib';
+import test, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import { u32 } from '../../../../proto/contract/test/image-header-samples.ts';
 import { at } from '../../../../test/support/at.ts';
@@ -150,7 +150,7 @@ function profileOf({ tag, channels }: Case): Buffer | undefined {
   return channels < 3 ? createGreyProfile(tag.curve) : createRgbProfile(tag.gamut, tag.curve);
 }
 
-function write(made: Case): Promise<Buffer> | Buffer {
+function write(t: ExecutionContext, made: Case): Promise<Buffer> | Buffer {
   const profile = profileOf(made);
   switch (made.format) {
     case 'png':
@@ -158,7 +158,7 @@ function write(made: Case): Promise<Buffer> | Buffer {
     case 'jpeg':
       return writeJpeg(made, profile);
     case 'webp':
-      return writeWebp(made, profile);
+      return writeWebp(t, made, profile);
     case 'avif':
       return writeAvifFields(avifOf(made, profile));
     case 'jxl':
@@ -228,11 +228,15 @@ async function writeJpeg(made: Case, profile: Buffer | undefined): Promise<Buffe
 }
 
 /** One channel: grey that is stored as colours, which is all that WebP has. */
-async function writeWebp(made: Case, profile: Buffer | undefined): Promise<Buffer> {
+async function writeWebp(
+  t: ExecutionContext,
+  made: Case,
+  profile: Buffer | undefined,
+): Promise<Buffer> {
   const raw = { width: SIDE, height: SIDE, channels: made.channels };
   const file = await sharp(samplesOf(made), { raw }).webp({ lossless: true }).toBuffer();
   if (profile === undefined) return file;
-  assert.equal(file.toString('latin1', 12, 16), 'VP8L');
+  t.is(file.toString('latin1', 12, 16), 'VP8L');
   const canvas = Buffer.alloc(10);
   canvas[0] = 0x20 | (made.channels === 4 ? 0x10 : 0);
   canvas.writeUIntLE(SIDE - 1, 4, 3);
@@ -268,125 +272,124 @@ function toleranceOf({ format, premultiplied }: Case): number {
   return premultiplied ? 3 : 2;
 }
 
-function requireColour(pixel: number, made: Case, by: number): void {
+function requireColour(t: ExecutionContext, pixel: number, made: Case, by: number): void {
   const actual = [0, 8, 16, 24].map(shift => (pixel >>> shift) & 255);
   const wanted = expected(made);
   const { format, bits, channels, tag, premultiplied } = made;
   const label = `${format} of ${channels} x ${bits} bits, ${tag.name}${premultiplied ? ', multiplied' : ''}`;
   for (const [i, value] of wanted.entries()) {
-    assert.ok(Math.abs(at(actual, i) - value) <= by, `${label}: ${actual} for ${wanted}`);
+    t.true(Math.abs(at(actual, i) - value) <= by, `${label}: ${actual} for ${wanted}`);
   }
 }
 
 const MIDDLE = SIDE * (SIDE / 2) + SIDE / 2;
-describe('of several names for the colours the highest counts', () => {
-  const profile = createRgbProfile(SRGB_GAMUT, LINEAR_CURVE);
-  const P3: Tag = { name: 'P3 numbers', gamut: P3_GAMUT, curve: SRGB_CURVE, cicp: [12, 13] };
-  const srgb = createPngChunk('sRGB', Buffer.from([0]));
-  const xy = [31270, 32900, 68000, 32000, 26500, 69000, 15000, 6000];
-  const p3Primaries = createPngChunk('cHRM', u32(...xy));
-  const pngOf = (bits: 8 | 16, tag: Tag, ...chunks: Buffer[]) => {
-    const made: Case = { format: 'png', bits, channels: 4, tag, premultiplied: false };
-    return { made, file: insertPngChunks(writePng({ ...made, tag: PLAIN }, undefined), ...chunks) };
-  };
 
-  it('PNG: cICP, iCCP, sRGB, gAMA; numbers that are not known are none', async () => {
-    const iccp = profileChunk(profile);
-    for (const bits of [8, 16] as const) {
-      for (const { made, file } of [
-        pngOf(bits, P3, cicpChunk([12, 13]), iccp, srgb, gammaChunk(1)),
-        pngOf(bits, PLAIN, cicpChunk([1, 13]), iccp),
-        pngOf(bits, LINEAR_PROFILE, cicpChunk([2, 2]), iccp),
-        pngOf(bits, LINEAR_PROFILE, cicpChunk([1, 255]), iccp),
-        pngOf(bits, LINEAR_PROFILE, iccp, srgb, gammaChunk(2.8)),
-        pngOf(bits, PLAIN, srgb, gammaChunk(1)),
-        pngOf(bits, GAMMA, gammaChunk(1)),
-        pngOf(bits, PLAIN, gammaChunk(2.2)),
-        pngOf(bits, PLAIN, createPngChunk('cHRM', Buffer.alloc(32))),
-        pngOf(bits, P3, gammaChunk(2.2), p3Primaries),
-        pngOf(bits, PLAIN, srgb, gammaChunk(1), p3Primaries),
-        pngOf(bits, PLAIN, gammaChunk(1), cicpChunk([1, 13])),
-        pngOf(bits, PLAIN, cicpChunk([2, 2])),
-        // Not a profile: what stands below it counts.
-        pngOf(bits, GAMMA, profileChunk(Buffer.from('no profile')), gammaChunk(1)),
-      ]) {
-        const { rgba } = await decode(file);
-        requireColour(at(rgba, MIDDLE), made, 1.5);
-      }
-    }
-  });
+const profile = createRgbProfile(SRGB_GAMUT, LINEAR_CURVE);
+const P3: Tag = { name: 'P3 numbers', gamut: P3_GAMUT, curve: SRGB_CURVE, cicp: [12, 13] };
+const srgb = createPngChunk('sRGB', Buffer.from([0]));
+const xy = [31270, 32900, 68000, 32000, 26500, 69000, 15000, 6000];
+const p3Primaries = createPngChunk('cHRM', u32(...xy));
+const pngOf = (bits: 8 | 16, tag: Tag, ...chunks: Buffer[]) => {
+  const made: Case = { format: 'png', bits, channels: 4, tag, premultiplied: false };
+  return { made, file: insertPngChunks(writePng({ ...made, tag: PLAIN }, undefined), ...chunks) };
+};
 
-  it('PNG: numbers of the narrow range', async () => {
-    for (const bits of [8, 16] as const) {
-      const unit = bits === 8 ? 1 : 256;
-      const row = [16, 128, 235, 255].map(value => value * unit);
-      const stored = row.flatMap(value => (bits === 8 ? [value] : [value >>> 8, value & 255]));
-      const chunks = [createPngChunk('cICP', Buffer.from([1, 13, 0, 0]))];
-      const size = { width: 4, height: 1 };
-      const file = createPng({ ...size, colourType: 0, depth: bits, row: stored, chunks });
+test('of several names for the colours the highest counts › PNG: cICP, iCCP, sRGB, gAMA; numbers that are not known are none', async t => {
+  const iccp = profileChunk(profile);
+  for (const bits of [8, 16] as const) {
+    for (const { made, file } of [
+      pngOf(bits, P3, cicpChunk([12, 13]), iccp, srgb, gammaChunk(1)),
+      pngOf(bits, PLAIN, cicpChunk([1, 13]), iccp),
+      pngOf(bits, LINEAR_PROFILE, cicpChunk([2, 2]), iccp),
+      pngOf(bits, LINEAR_PROFILE, cicpChunk([1, 255]), iccp),
+      pngOf(bits, LINEAR_PROFILE, iccp, srgb, gammaChunk(2.8)),
+      pngOf(bits, PLAIN, srgb, gammaChunk(1)),
+      pngOf(bits, GAMMA, gammaChunk(1)),
+      pngOf(bits, PLAIN, gammaChunk(2.2)),
+      pngOf(bits, PLAIN, createPngChunk('cHRM', Buffer.alloc(32))),
+      pngOf(bits, P3, gammaChunk(2.2), p3Primaries),
+      pngOf(bits, PLAIN, srgb, gammaChunk(1), p3Primaries),
+      pngOf(bits, PLAIN, gammaChunk(1), cicpChunk([1, 13])),
+      pngOf(bits, PLAIN, cicpChunk([2, 2])),
+      // Not a profile: what stands below it counts.
+      pngOf(bits, GAMMA, profileChunk(Buffer.from('no profile')), gammaChunk(1)),
+    ]) {
       const { rgba } = await decode(file);
-      assert.deepEqual(
-        [...rgba].map(pixel => pixel & 255),
-        [0, 130, 255, 255],
-      );
+      requireColour(t, at(rgba, MIDDLE), made, 1.5);
     }
-  });
-
-  it('AVIF: a profile above numbers', async () => {
-    const tag = LINEAR_PROFILE;
-    const made: Case = { format: 'avif', bits: 8, channels: 4, tag, premultiplied: false };
-    const fields = avifOf(made, profileOf(made));
-    const file = await writeAvifFields({ ...fields, numbers: nclx(12, 13) });
-    requireColour(at((await decode(file)).rgba, MIDDLE), made, 2);
-  });
+  }
 });
 
-describe('the same colour out of every file', () => {
-  for (const format of ['png', 'jpeg', 'webp', 'avif', 'jxl'] as const) {
-    it(format, async () => {
-      for (const made of cases()) {
-        if (made.format !== format) continue;
-        const { rgba, translucent } = await decode(await write(made));
-        requireColour(at(rgba, MIDDLE), made, toleranceOf(made));
-        assert.equal(translucent, made.channels % 2 === 0);
-      }
-    });
+test('of several names for the colours the highest counts › PNG: numbers of the narrow range', async t => {
+  for (const bits of [8, 16] as const) {
+    const unit = bits === 8 ? 1 : 256;
+    const row = [16, 128, 235, 255].map(value => value * unit);
+    const stored = row.flatMap(value => (bits === 8 ? [value] : [value >>> 8, value & 255]));
+    const chunks = [createPngChunk('cICP', Buffer.from([1, 13, 0, 0]))];
+    const size = { width: 4, height: 1 };
+    const file = createPng({ ...size, colourType: 0, depth: bits, row: stored, chunks });
+    const { rgba } = await decode(file);
+    t.deepEqual(
+      [...rgba].map(pixel => pixel & 255),
+      [0, 130, 255, 255],
+    );
   }
+});
 
-  it('palettes and grey of few bits', async () => {
-    const palette = createPngChunk('PLTE', Buffer.from([0, 0, 0, 204, 128, 77]));
-    const chunks = [palette, createPngChunk('tRNS', Buffer.from([255, 191]))];
-    const size = { width: SIDE, height: SIDE };
-    for (const tag of [PLAIN, ...PROFILES, ...NUMBERS, GAMMA]) {
-      const made: Case = { format: 'png', bits: 8, channels: 4, tag, premultiplied: false };
-      const named = [...colourChunks(made, profileOf(made)), ...chunks];
-      const fields = { ...size, colourType: 3, depth: 8, row: Array(SIDE).fill(1), chunks: named };
-      const { rgba, translucent } = await decode(createPng(fields));
-      assert.equal(translucent, true);
-      requireColour(at(rgba, MIDDLE), made, toleranceOf(made));
-    }
-    for (const tag of [LINEAR_PROFILE, GAMMA]) {
-      const made: Case = { format: 'png', bits: 8, channels: 1, tag, premultiplied: false };
-      const [grey] = toSrgb8([1 / 3, 1 / 3, 1 / 3], SRGB_GAMUT, LINEAR_CURVE);
-      for (const depth of [2, 4]) {
-        const chunks = colourChunks(made, profileOf(made));
-        const row = Array((SIDE * depth) / 8).fill(0x55);
-        const { rgba } = await decode(createPng({ ...size, colourType: 0, depth, row, chunks }));
-        assert.ok(Math.abs((at(rgba, MIDDLE) & 255) - grey) <= 1.5, `${depth} bits`);
-      }
+test('of several names for the colours the highest counts › AVIF: a profile above numbers', async t => {
+  const tag = LINEAR_PROFILE;
+  const made: Case = { format: 'avif', bits: 8, channels: 4, tag, premultiplied: false };
+  const fields = avifOf(made, profileOf(made));
+  const file = await writeAvifFields({ ...fields, numbers: nclx(12, 13) });
+  requireColour(t, at((await decode(file)).rgba, MIDDLE), made, 2);
+});
+
+for (const format of ['png', 'jpeg', 'webp', 'avif', 'jxl'] as const) {
+  test(`the same colour out of every file › ${format}`, async t => {
+    for (const made of cases()) {
+      if (made.format !== format) continue;
+      const { rgba, translucent } = await decode(await write(t, made));
+      requireColour(t, at(rgba, MIDDLE), made, toleranceOf(made));
+      t.is(translucent, made.channels % 2 === 0);
     }
   });
+}
 
-  const skip = hasJxlTools() ? false : 'NOT TESTED: libjxl-tools are not installed';
-  it('jxl by djxl, as what is too large for WebAssembly', { skip }, async () => {
+test('the same colour out of every file › palettes and grey of few bits', async t => {
+  const palette = createPngChunk('PLTE', Buffer.from([0, 0, 0, 204, 128, 77]));
+  const chunks = [palette, createPngChunk('tRNS', Buffer.from([255, 191]))];
+  const size = { width: SIDE, height: SIDE };
+  for (const tag of [PLAIN, ...PROFILES, ...NUMBERS, GAMMA]) {
+    const made: Case = { format: 'png', bits: 8, channels: 4, tag, premultiplied: false };
+    const named = [...colourChunks(made, profileOf(made)), ...chunks];
+    const fields = { ...size, colourType: 3, depth: 8, row: Array(SIDE).fill(1), chunks: named };
+    const { rgba, translucent } = await decode(createPng(fields));
+    t.true(translucent);
+    requireColour(t, at(rgba, MIDDLE), made, toleranceOf(made));
+  }
+  for (const tag of [LINEAR_PROFILE, GAMMA]) {
+    const made: Case = { format: 'png', bits: 8, channels: 1, tag, premultiplied: false };
+    const [grey] = toSrgb8([1 / 3, 1 / 3, 1 / 3], SRGB_GAMUT, LINEAR_CURVE);
+    for (const depth of [2, 4]) {
+      const chunks = colourChunks(made, profileOf(made));
+      const row = Array((SIDE * depth) / 8).fill(0x55);
+      const { rgba } = await decode(createPng({ ...size, colourType: 0, depth, row, chunks }));
+      t.true(Math.abs((at(rgba, MIDDLE) & 255) - grey) <= 1.5, `${depth} bits`);
+    }
+  }
+});
+
+test.skipIf(!hasJxlTools())(
+  'the same colour out of every file › jxl by djxl, as what is too large for WebAssembly',
+  async t => {
     const { Image } = await loadVips();
     for (const made of cases()) {
       if (made.format !== 'jxl' || !WIDEST.includes(made.tag) || made.channels === 3) continue;
-      const file = await write(made);
+      const file = await write(t, made);
       const profile = Image.newFromBuffer(file, '').getBlob('icc-profile-data');
       const { premultiplied } = made;
       const stored = { file, width: SIDE, height: SIDE, premultiplied, profile };
-      requireColour(at(await readOutside(stored), MIDDLE), made, 2);
+      requireColour(t, at(await readOutside(stored), MIDDLE), made, 2);
     }
-  });
-});
+  },
+);

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import type { ErrorCode } from '#contract/errors.ts';
 import { box, u16, u32 } from '../../../../proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
+import { rejectsWith } from '../../../../test/support/throws.ts';
 import { type DecodedFile, decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { pngOfOneFrame, webpOfOneFrame } from '../damage/forms.ts';
 import {
@@ -38,8 +39,13 @@ async function write(pixels: Pixels, format: Format): Promise<Buffer> {
   }
 }
 
-async function requireCode(file: Buffer, code: ErrorCode, label: string): Promise<void> {
-  await assert.rejects(decode(file), { code, retryable: code === 'NODE_INCAPABLE' }, label);
+async function requireCode(
+  t: ExecutionContext,
+  file: Buffer,
+  code: ErrorCode,
+  label: string,
+): Promise<void> {
+  await rejectsWith(t, decode(file), { code, retryable: code === 'NODE_INCAPABLE' }, label);
 }
 
 function pixelAt({ rgba, width }: DecodedFile, x: number, y: number) {
@@ -59,7 +65,7 @@ function requireNear(
   }
 }
 
-test('bytes that are no supported image are refused, whatever they call themselves', async () => {
+test('bytes that are no supported image are refused, whatever they call themselves', async t => {
   const slope = asSharp(paintSlope(24, 16));
   const svg = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>';
   const avif = await write(paintSlope(24, 16), 'avif');
@@ -83,19 +89,19 @@ test('bytes that are no supported image are refused, whatever they call themselv
     mvg: Buffer.from('push graphic-context\nviewbox 0 0 9 9\npop graphic-context\n'),
   };
   for (const [name, file] of Object.entries(files)) {
-    await requireCode(file, 'UNSUPPORTED_IMAGE_FORMAT', name);
+    await requireCode(t, file, 'UNSUPPORTED_IMAGE_FORMAT', name);
   }
 });
 
-test('no loader but the four can be reached', async () => {
+test('no loader but the four can be reached', async t => {
   const gif = await asSharp(paintSlope(9, 9)).gif().toBuffer();
   const tiff = await asSharp(paintSlope(9, 9)).tiff().toBuffer();
   for (const file of [gif, tiff, Buffer.from('<svg xmlns="http://www.w3.org/2000/svg"/>')]) {
-    await assert.rejects(sharp(file).metadata(), /unsupported image format/);
+    await t.throwsAsync(sharp(file).metadata(), { message: /unsupported image format/ });
   }
 });
 
-test('animations are refused, in every format that has them', async () => {
+test('animations are refused, in every format that has them', async t => {
   const frames = paintSlope(16, 48);
   const animated = () =>
     sharp(frames.data, { raw: { width: 16, height: 48, channels: 3, pageHeight: 16 } });
@@ -111,11 +117,11 @@ test('animations are refused, in every format that has them', async () => {
   };
   files.avif.write('avis', 8, 'latin1');
   for (const [name, file] of Object.entries(files)) {
-    await requireCode(file, 'UNSUPPORTED_IMAGE_FORMAT', name);
+    await requireCode(t, file, 'UNSUPPORTED_IMAGE_FORMAT', name);
   }
 });
 
-test('a header that claims too much is refused before a pixel is read', async () => {
+test('a header that claims too much is refused before a pixel is read', async t => {
   const png = await write(paintSlope(24, 16), 'png');
   for (const [width, height] of [
     [10_001, 1],
@@ -125,6 +131,7 @@ test('a header that claims too much is refused before a pixel is read', async ()
     [2 ** 31 - 1, 2 ** 31 - 1],
   ] as const) {
     await requireCode(
+      t,
       claimPngSize(png, width, height),
       'IMAGE_RESOLUTION_TOO_LARGE',
       `${width}x${height}`,
@@ -134,27 +141,27 @@ test('a header that claims too much is refused before a pixel is read', async ()
   const frame = findJpegMarker(jpeg, 0xc0);
   jpeg.writeUInt16BE(20_000, frame + 5);
   jpeg.writeUInt16BE(20_000, frame + 7);
-  await requireCode(jpeg, 'IMAGE_RESOLUTION_TOO_LARGE', 'jpeg');
+  await requireCode(t, jpeg, 'IMAGE_RESOLUTION_TOO_LARGE', 'jpeg');
 });
 
-test('10001 pixels on a side are too many in every format', async () => {
+test('10001 pixels on a side are too many in every format', async t => {
   const line = paint(10_001, 1, 3, () => [1, 2, 3]);
   for (const format of FORMATS) {
     if (format === 'avif') continue;
-    await requireCode(await write(line, format), 'IMAGE_RESOLUTION_TOO_LARGE', format);
+    await requireCode(t, await write(line, format), 'IMAGE_RESOLUTION_TOO_LARGE', format);
   }
 });
 
-test('an image larger than declared is refused, one that lies on its side is not', async () => {
+test('an image larger than declared is refused, one that lies on its side is not', async t => {
   const file = await write(paintSlope(60, 40), 'png');
-  await assert.rejects(decode(file, { width: 60, height: 39 }), { code: 'PROCESSING_FAILED' });
-  await assert.rejects(decode(file, { width: 59, height: 59 }), { code: 'PROCESSING_FAILED' });
+  await t.throwsAsync(decode(file, { width: 60, height: 39 }), { code: 'PROCESSING_FAILED' });
+  await t.throwsAsync(decode(file, { width: 59, height: 59 }), { code: 'PROCESSING_FAILED' });
   await decode(file, { width: 60, height: 40 });
   await decode(file, { width: 40, height: 60 });
   await decode(file, { width: 1000, height: 1000 });
 });
 
-test('every format is decoded upright, in sRGB and opaque, and reports its size first', async () => {
+test('every format is decoded upright, in sRGB and opaque, and reports its size first', async t => {
   const slope = paintSlope(50, 30);
   for (const format of FORMATS) {
     const sizes: unknown[] = [];
@@ -163,8 +170,8 @@ test('every format is decoded upright, in sRGB and opaque, and reports its size 
       declared: undefined,
       onOpened: size => sizes.push(size),
     });
-    assert.deepEqual(sizes, [{ width: 50, height: 30 }]);
-    assert.deepEqual(
+    t.deepEqual(sizes, [{ width: 50, height: 30 }]);
+    t.deepEqual(
       [picture.format, picture.width, picture.height, picture.translucent],
       [format, 50, 30, false],
     );
@@ -181,7 +188,7 @@ test('every format is decoded upright, in sRGB and opaque, and reports its size 
   }
 });
 
-test('tiny, tall and wide pictures are pictures', async () => {
+test('tiny, tall and wide pictures are pictures', async t => {
   for (const [width, height] of [
     [1, 1],
     [3, 2],
@@ -190,7 +197,7 @@ test('tiny, tall and wide pictures are pictures', async () => {
   ] as const) {
     for (const format of FORMATS) {
       const picture = await decode(await write(paintSlope(width, height), format));
-      assert.deepEqual([picture.width, picture.height], [width, height], format);
+      t.deepEqual([picture.width, picture.height], [width, height], format);
     }
   }
 });
@@ -208,7 +215,7 @@ const STORED_AT: readonly StoredAt[] = [
   (x, y, w) => [w - 1 - y, x],
 ];
 
-test('all eight orientations are turned upright', async () => {
+test('all eight orientations are turned upright', async t => {
   const stored = paintSlope(48, 32);
   for (const [index, storedAt] of STORED_AT.entries()) {
     const orientation = index + 1;
@@ -221,7 +228,7 @@ test('all eight orientations are turned upright', async () => {
     for (const file of files) {
       const picture = await decode(file);
       const upright = orientation < 5 ? [48, 32] : [32, 48];
-      assert.deepEqual([picture.width, picture.height], upright);
+      t.deepEqual([picture.width, picture.height], upright);
       for (let y = 1; y < picture.height; y += 5) {
         for (let x = 1; x < picture.width; x += 5) {
           const [fromX, fromY] = storedAt(x, y, 48, 32);
@@ -234,11 +241,11 @@ test('all eight orientations are turned upright', async () => {
   }
 });
 
-test('CMYK, with a profile and without, comes out in its colours', async () => {
+test('CMYK, with a profile and without, comes out in its colours', async t => {
   const colour = [160, 120, 110];
   const even = () => asSharp(paint(16, 16, 3, () => colour));
   const withProfile = await even().withIccProfile('cmyk').jpeg({ quality: 100 }).toBuffer();
-  assert.equal((await sharp(withProfile).metadata()).space, 'cmyk');
+  t.is((await sharp(withProfile).metadata()).space, 'cmyk');
   requireNear(pixelAt(await decode(withProfile), 8, 8), [...colour, 255], 16, 'with');
   const without = await even().toColourspace('cmyk').jpeg({ quality: 100 }).toBuffer();
   requireNear(pixelAt(await decode(without), 8, 8), [...colour, 255], 40, 'without');
@@ -251,7 +258,7 @@ const firstPixel = async (file: Buffer) => pixelAt(await decode(file), 0, 0);
 const SIZE = { width: 8, height: 4 };
 const deep = (values: readonly number[]) => values.flatMap(value => [value, value]);
 const times = (count: number, values: readonly number[]) => Array(count).fill(values).flat();
-test('grey of every depth, with a transparent value and without', async () => {
+test('grey of every depth, with a transparent value and without', async t => {
   for (const [depth, sample, level, key] of [
     [1, 0xff, 255, 1],
     [2, 0x55, 85, 1],
@@ -260,14 +267,14 @@ test('grey of every depth, with a transparent value and without', async () => {
     [16, 77, 77, 77 * 257],
   ] as const) {
     const fields = { ...SIZE, colourType: 0, depth, row: times(depth, [sample]) };
-    assert.deepEqual(await firstPixel(createPng(fields)), [level, level, level, 255]);
+    t.deepEqual(await firstPixel(createPng(fields)), [level, level, level, 255]);
     const chunks = [createPngChunk('tRNS', Buffer.from([key >>> 8, key & 255]))];
     const keyed = await firstPixel(createPng({ ...fields, chunks }));
-    assert.deepEqual(keyed, [level, level, level, 0], `depth ${depth}`);
+    t.deepEqual(keyed, [level, level, level, 0], `depth ${depth}`);
   }
 });
 
-test('palettes of every depth, with alpha for some entries', async () => {
+test('palettes of every depth, with alpha for some entries', async t => {
   const palette = createPngChunk('PLTE', Buffer.from([10, 20, 30, 200, 100, 50]));
   const chunks = [palette, createPngChunk('tRNS', Buffer.from([255, 128]))];
   for (const [depth, sample] of [
@@ -278,23 +285,23 @@ test('palettes of every depth, with alpha for some entries', async () => {
   ] as const) {
     const fields = { ...SIZE, colourType: 3, depth, row: times(depth, [sample]) };
     const opaque = await firstPixel(createPng({ ...fields, chunks: [palette] }));
-    assert.deepEqual(opaque, [200, 100, 50, 255]);
-    assert.deepEqual(await firstPixel(createPng({ ...fields, chunks })), [200, 100, 50, 128]);
+    t.deepEqual(opaque, [200, 100, 50, 255]);
+    t.deepEqual(await firstPixel(createPng({ ...fields, chunks })), [200, 100, 50, 128]);
   }
 });
 
-test('a transparent colour of 8 and 16 bits', async () => {
+test('a transparent colour of 8 and 16 bits', async t => {
   const colour = [200, 100, 50];
   for (const depth of [8, 16]) {
     const row = times(SIZE.width, depth === 8 ? colour : deep(colour));
     const key = depth === 8 ? colour.flatMap(value => [0, value]) : deep(colour);
     const chunks = [createPngChunk('tRNS', Buffer.from(key))];
     const file = createPng({ ...SIZE, colourType: 2, depth, row, chunks });
-    assert.deepEqual(await firstPixel(file), [...colour, 0]);
+    t.deepEqual(await firstPixel(file), [...colour, 0]);
   }
 });
 
-test('a high dynamic range is tone-mapped by one curve for all pictures', async () => {
+test('a high dynamic range is tone-mapped by one curve for all pictures', async t => {
   const read = (transfer: number, value: number) => {
     const chunks = [createPngChunk('cICP', Buffer.from([9, transfer, 0, 1]))];
     const row = times(
@@ -319,12 +326,12 @@ test('a high dynamic range is tone-mapped by one curve for all pictures', async 
     [await elementAt(hlg, 2), 229],
     [await elementAt(hlg, 3), 255],
   ] as const) {
-    assert.ok(Math.abs(r - expected) <= 3, `${r} for ${expected}`);
+    t.true(Math.abs(r - expected) <= 3, `${r} for ${expected}`);
     // Grey stays grey.
-    assert.ok(Math.abs(r - g) <= 1 && Math.abs(g - b) <= 1);
+    t.true(Math.abs(r - g) <= 1 && Math.abs(g - b) <= 1);
   }
   const grey = (await elementAt(hlg, 1))[0];
-  assert.ok(grey > 90 && grey < 130, `${grey}`);
+  t.true(grey > 90 && grey < 130, `${grey}`);
 });
 
 // Animations of one frame.
@@ -384,7 +391,7 @@ function frameHead(file: Buffer): number {
   return file.indexOf('ANMF') + 8;
 }
 
-test('an animation of one frame is the still picture that it shows', async () => {
+test('an animation of one frame is the still picture that it shows', async t => {
   const stills = [
     await asSharp(PICTURE).webp({ lossless: true }).toBuffer(),
     await asSharp(PICTURE).webp({ quality: 80 }).toBuffer(),
@@ -392,47 +399,47 @@ test('an animation of one frame is the still picture that it shows', async () =>
   for (const still of stills) {
     const { rgba } = await decode(still);
     const replaced = webpOfOneFrame(still, WIDTH, HEIGHT);
-    assert.deepEqual((await decode(replaced)).rgba, rgba);
+    t.deepEqual((await decode(replaced)).rgba, rgba);
     const blended = Buffer.from(replaced);
     blended[frameHead(blended) + FRAME_FLAGS_AT] = 0;
-    assert.deepEqual((await decode(blended)).rgba, rgba);
+    t.deepEqual((await decode(blended)).rgba, rgba);
   }
   const avif = await asSharp(PICTURE).avif({ effort: 0 }).toBuffer();
   const { rgba: ofAvif } = await decode(avif);
-  assert.deepEqual((await decode(avifSequence(avif, [1]))).rgba, ofAvif);
-  assert.deepEqual((await decode(avifSequence(avif, [1, 1]))).rgba, ofAvif);
+  t.deepEqual((await decode(avifSequence(avif, [1]))).rgba, ofAvif);
+  t.deepEqual((await decode(avifSequence(avif, [1, 1]))).rgba, ofAvif);
   const png = await asSharp(PICTURE).png().toBuffer();
   const { rgba } = await decode(png);
-  assert.deepEqual((await decode(pngOfOneFrame(png, WIDTH, HEIGHT))).rgba, rgba);
+  t.deepEqual((await decode(pngOfOneFrame(png, WIDTH, HEIGHT))).rgba, rgba);
 });
 
-test('a JPEG XL animation of one frame is that picture, one of several is refused', async () => {
+test('a JPEG XL animation of one frame is that picture, one of several is refused', async t => {
   const { rgba, width, height } = await decode(JXL_OF_ONE_FRAME);
-  assert.deepEqual([width, height], [WIDTH, HEIGHT]);
+  t.deepEqual([width, height], [WIDTH, HEIGHT]);
   const pixel = (200 | (50 << 8) | (20 << 16) | (128 << 24)) >>> 0;
-  assert.ok(rgba.every(it => it === pixel));
+  t.true(rgba.every(it => it === pixel));
   const frames = paint(WIDTH, 2 * HEIGHT, 3, (x, y) => [x, y, 99]);
   for (const options of [{}, { distance: 1 }, { sixteenBit: true }]) {
     const several = await writeJxl(frames, { ...options, pageHeight: HEIGHT });
-    await assert.rejects(decode(several), { code: 'UNSUPPORTED_IMAGE_FORMAT' });
+    await t.throwsAsync(decode(several), { code: 'UNSUPPORTED_IMAGE_FORMAT' });
   }
 });
 
-test('a WebP frame that leaves some of the canvas to the viewer is an animation', async () => {
+test('a WebP frame that leaves some of the canvas to the viewer is an animation', async t => {
   const still = await asSharp(PICTURE).webp({ lossless: true }).toBuffer();
   const moved = webpOfOneFrame(still, WIDTH, HEIGHT);
   moved[frameHead(moved) + FRAME_X_AT] = 1;
   const large = webpOfOneFrame(still, WIDTH, HEIGHT);
   large.writeUIntLE(2 * WIDTH - 1, large.indexOf('VP8X') + 12, 3);
   for (const file of [moved, large]) {
-    await assert.rejects(decode(file), { code: 'UNSUPPORTED_IMAGE_FORMAT' });
+    await t.throwsAsync(decode(file), { code: 'UNSUPPORTED_IMAGE_FORMAT' });
   }
 });
 
-test('an AVIF sequence of several pictures, or of none that can be counted, is refused', async () => {
+test('an AVIF sequence of several pictures, or of none that can be counted, is refused', async t => {
   const avif = await asSharp(PICTURE).avif({ effort: 0 }).toBuffer();
   for (const pictures of [[], [0], [2], [1, 2]]) {
     const file = avifSequence(avif, pictures);
-    await assert.rejects(decode(file), { code: 'UNSUPPORTED_IMAGE_FORMAT' }, String(pictures));
+    await t.throwsAsync(decode(file), { code: 'UNSUPPORTED_IMAGE_FORMAT' }, String(pictures));
   }
 });

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { Random } from '../../../../test/support/random.ts';
 import { createModelInput } from '../../../src/picture/matte/model-input.ts';
@@ -30,9 +30,9 @@ const MATTES: Readonly<Record<string, Buffer>> = {
 };
 
 for (const [name, pixels] of Object.entries(PICTURES)) {
-  test(`${name}: a model's picture and a whole cut-out, whatever the model says`, async () => {
+  test(`${name}: a model's picture and a whole cut-out, whatever the model says`, async t => {
     const input = createModelInput(await toPicture(pixels), MODEL);
-    assert.equal(input.length, 64 * 64 * 3);
+    t.is(input.length, 64 * 64 * 3);
     for (const [said, alpha] of Object.entries(MATTES)) {
       for (const format of TRANSPARENT_FORMATS) {
         const finished = await finishPicture(
@@ -46,7 +46,7 @@ for (const [name, pixels] of Object.entries(PICTURES)) {
           },
         );
         const result = await readRgba(finished.file, format);
-        assert.deepEqual([result.width, result.height], [pixels.width, pixels.height]);
+        t.deepEqual([result.width, result.height], [pixels.width, pixels.height]);
         requireAlpha(result.data, said, name === 'all transparent', `${said}, ${format}`);
       }
     }

@@ -1,8 +1,8 @@
 /** Our own PNG against another program's reading of it, and the filters against the standard's text. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { describe, it } from 'node:test';
 import { crc32, inflateSync } from 'node:zlib';
+import test, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import { encodePng } from '../../../src/picture/codecs/encode-png.ts';
 import type { RawPixels } from '../../../src/picture/codecs/raw-pixels.ts';
@@ -79,81 +79,79 @@ const cutOut: Draw = (x, y, channel) => {
 };
 const stripes: Draw = (x, y) => ((x * 7 + y * 13) % 31) * 8;
 
-async function assertSame(pixels: RawPixels): Promise<Buffer> {
+async function assertSame(t: ExecutionContext, pixels: RawPixels): Promise<Buffer> {
   const png = await encodePng(pixels);
   const { width, height, channels } = pixels;
   const { data, info } = await sharp(png)
     .toColourspace(channels === 1 ? 'b-w' : 'srgb')
     .raw()
     .toBuffer({ resolveWithObject: true });
-  assert.deepEqual([info.width, info.height, info.channels], [width, height, channels]);
-  assert.ok(data.equals(pixels.data), `${width}x${height}x${channels}`);
+  t.deepEqual([info.width, info.height, info.channels], [width, height, channels]);
+  t.true(data.equals(pixels.data), `${width}x${height}x${channels}`);
   return png;
 }
 
-describe('a PNG of ours', () => {
-  // One pixel, rows that end within, at and beyond a vector of 16 bytes, and the widest row.
-  for (const [width, height] of [
-    [1, 1],
-    [1, 33],
-    [3, 2],
-    [4, 5],
-    [5, 4],
-    [16, 16],
-    [17, 31],
-    [10_000, 2],
-    [2, 10_000],
-  ] as const) {
-    it(`is read as it was written, ${width} x ${height}`, async () => {
-      for (const channels of [1, 4] as const) {
-        await assertSame(drawn(width, height, channels, noise));
-        await assertSame(drawn(width, height, channels, stripes));
-        await assertSame(drawn(width, height, channels, cutOut));
+// One pixel, rows that end within, at and beyond a vector of 16 bytes, and the widest row.
+for (const [width, height] of [
+  [1, 1],
+  [1, 33],
+  [3, 2],
+  [4, 5],
+  [5, 4],
+  [16, 16],
+  [17, 31],
+  [10_000, 2],
+  [2, 10_000],
+] as const) {
+  test(`is read as it was written, ${width} x ${height}`, async t => {
+    for (const channels of [1, 4] as const) {
+      await assertSame(t, drawn(width, height, channels, noise));
+      await assertSame(t, drawn(width, height, channels, stripes));
+      await assertSame(t, drawn(width, height, channels, cutOut));
+    }
+  });
+}
+
+test('of several strips is read as it was written', async t => {
+  const data = randomBytes(700 * 900 * 4);
+  await assertSame(t, { data, width: 700, height: 900, channels: 4 });
+});
+
+test('has the filters that the standard advises', async t => {
+  const seen = new Set<number>();
+  for (const draw of [noise, cutOut, stripes, ((x, y) => x + 3 * y) as Draw]) {
+    for (const channels of [1, 4] as const) {
+      const pixels = drawn(67, 40, channels, draw);
+      const filtered = filteredOf(await encodePng(pixels));
+      const length = 1 + 67 * channels;
+      for (let y = 0; y < 40; y += 1) {
+        const row = filtered.subarray(y * length, (y + 1) * length);
+        t.true(row.equals(standardRow(pixels, y)), `row ${y}`);
+        seen.add(row[0] ?? -1);
       }
-    });
+    }
   }
+  t.deepEqual([...seen].toSorted(), [0, 1, 2, 3, 4]);
+});
 
-  it('of several strips is read as it was written', async () => {
-    const data = randomBytes(700 * 900 * 4);
-    await assertSame({ data, width: 700, height: 900, channels: 4 });
-  });
+test('is marked as sRGB where it has colours, and says no resolution', async t => {
+  // The data may be in several chunks.
+  const types = async (channels: 1 | 4) => {
+    const chunks = chunksOf(await encodePng(drawn(8, 8, channels, noise)));
+    return [...new Set(chunks.map(({ type }) => type))];
+  };
+  t.deepEqual(await types(4), ['IHDR', 'sRGB', 'IDAT', 'IEND']);
+  t.deepEqual(await types(1), ['IHDR', 'IDAT', 'IEND']);
+});
 
-  it('has the filters that the standard advises', async () => {
-    const seen = new Set<number>();
-    for (const draw of [noise, cutOut, stripes, ((x, y) => x + 3 * y) as Draw]) {
-      for (const channels of [1, 4] as const) {
-        const pixels = drawn(67, 40, channels, draw);
-        const filtered = filteredOf(await encodePng(pixels));
-        const length = 1 + 67 * channels;
-        for (let y = 0; y < 40; y += 1) {
-          const row = filtered.subarray(y * length, (y + 1) * length);
-          assert.ok(row.equals(standardRow(pixels, y)), `row ${y}`);
-          seen.add(row[0] ?? -1);
-        }
-      }
-    }
-    assert.deepEqual([...seen].toSorted(), [0, 1, 2, 3, 4]);
-  });
-
-  it('is marked as sRGB where it has colours, and says no resolution', async () => {
-    // The data may be in several chunks.
-    const types = async (channels: 1 | 4) => {
-      const chunks = chunksOf(await encodePng(drawn(8, 8, channels, noise)));
-      return [...new Set(chunks.map(({ type }) => type))];
-    };
-    assert.deepEqual(await types(4), ['IHDR', 'sRGB', 'IDAT', 'IEND']);
-    assert.deepEqual(await types(1), ['IHDR', 'IDAT', 'IEND']);
-  });
-
-  it('is no larger than libvips’ for a cut-out, and for what repeats', async () => {
-    for (const draw of [cutOut, stripes]) {
-      const pixels = drawn(512, 512, 4, draw);
-      const { data, width, height, channels } = pixels;
-      const other = await sharp(data, { raw: { width, height, channels } })
-        .png({ compressionLevel: 2, adaptiveFiltering: true })
-        .toBuffer();
-      const ours = await encodePng(pixels);
-      assert.ok(ours.length < 1.1 * other.length, `${ours.length} and ${other.length} bytes`);
-    }
-  });
+test('is no larger than libvips’ for a cut-out, and for what repeats', async t => {
+  for (const draw of [cutOut, stripes]) {
+    const pixels = drawn(512, 512, 4, draw);
+    const { data, width, height, channels } = pixels;
+    const other = await sharp(data, { raw: { width, height, channels } })
+      .png({ compressionLevel: 2, adaptiveFiltering: true })
+      .toBuffer();
+    const ours = await encodePng(pixels);
+    t.true(ours.length < 1.1 * other.length, `${ours.length} and ${other.length} bytes`);
+  }
 });

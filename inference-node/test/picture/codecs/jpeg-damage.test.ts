@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { before, test } from 'node:test';
+import ava from 'ava';
 import {
   asSharp,
   findJpegMarker,
@@ -9,6 +9,8 @@ import {
   decodeIfWhole as read,
   writeJpegWithRestarts,
 } from '../pictures.ts';
+
+const test = ava.serial;
 
 const END = Buffer.from([0xff, 0xd9]);
 const WIDTH = 104;
@@ -34,7 +36,7 @@ function withoutTables(file: Buffer): Buffer {
 
 const FILES = new Map<string, Buffer>();
 
-before(async () => {
+test.before(async () => {
   const busy = () => asSharp(BUSY);
   const full = { quality: 80, chromaSubsampling: '4:4:4' } as const;
   FILES.set('4:2:0', await busy().jpeg({ quality: 80 }).toBuffer());
@@ -69,18 +71,18 @@ const ODDITIES: Readonly<Record<string, (file: Buffer) => Buffer>> = {
   'an unknown revision of JFIF': file => insertFirst(file, 'ffe000104a46494600070200000100010000'),
 };
 
-test('what libjpeg warns of and reads correctly is no reason to refuse', async () => {
+test('what libjpeg warns of and reads correctly is no reason to refuse', async t => {
   for (const kind of ['4:2:0', '4:4:4']) {
     const file = FILES.get(kind) as Buffer;
     const whole = await read(file);
     assert.ok(whole);
     for (const [name, spoil] of Object.entries(ODDITIES)) {
-      assert.deepEqual(await read(spoil(file)), whole, `${kind} with ${name}`);
+      t.deepEqual(await read(spoil(file)), whole, `${kind} with ${name}`);
     }
   }
 });
 
-test('a harmless warning does not hide damage behind it', async () => {
+test('a harmless warning does not hide damage behind it', async t => {
   for (const kind of ['4:2:0', '4:4:4']) {
     for (const [name, spoil] of Object.entries(ODDITIES)) {
       const odd = spoil(FILES.get(kind) as Buffer);
@@ -94,21 +96,21 @@ test('a harmless warning does not hide damage behind it', async () => {
         'its end lost': Buffer.concat([odd.subarray(0, at(0.97)), END]),
       };
       for (const [damage, file] of Object.entries(damaged)) {
-        assert.equal(await read(file), undefined, `${kind} with ${name}, ${damage}`);
+        t.is(await read(file), undefined, `${kind} with ${name}, ${damage}`);
       }
     }
   }
 });
 
-test('a JPEG that lacks its end marker alone is read', async () => {
+test('a JPEG that lacks its end marker alone is read', async t => {
   for (const [kind, file] of FILES) {
     const whole = await read(file);
     assert.ok(whole, kind);
-    assert.deepEqual(await read(file.subarray(0, file.length - END.length)), whole, kind);
+    t.deepEqual(await read(file.subarray(0, file.length - END.length)), whole, kind);
   }
 });
 
-test('a cut JPEG, with an end marker behind the cut or without, never lacks a pixel', async () => {
+test('a cut JPEG, with an end marker behind the cut or without, never lacks a pixel', async t => {
   for (const [kind, file] of FILES) {
     const whole = await read(file);
     const start = jpegDataStart(file);
@@ -124,35 +126,35 @@ test('a cut JPEG, with an end marker behind the cut or without, never lacks a pi
         if (at < 12) continue;
         const pixels = await read(damaged);
         if (pixels === undefined) refused++;
-        else assert.deepEqual(pixels, whole, `${kind} cut at ${at} of ${file.length}`);
+        else t.deepEqual(pixels, whole, `${kind} cut at ${at} of ${file.length}`);
       }
     }
-    assert.ok(refused > cuts.length * 0.8, `${kind}: ${refused} refused`);
+    t.true(refused > cuts.length * 0.8, `${kind}: ${refused} refused`);
   }
 });
 
-test('codes that end too early are damage, in the last rows too', async () => {
+test('codes that end too early are damage, in the last rows too', async t => {
   // A whole row of blocks lost, of a picture without rows that are decoded ahead.
   const file = FILES.get('restarts') as Buffer;
   const last = file.lastIndexOf(Buffer.from([0xff, 0xd7]));
-  assert.ok(last > 0);
+  t.true(last > 0);
   const lost = Buffer.concat([file.subarray(0, last), END]);
-  assert.equal(await read(lost), undefined, 'the last row');
+  t.is(await read(lost), undefined, 'the last row');
   const skipped = Buffer.from(file);
   skipped[last + 1] = 0xd3;
-  assert.equal(await read(skipped), undefined, 'a restart marker out of turn');
+  t.is(await read(skipped), undefined, 'a restart marker out of turn');
 });
 
-test("bytes behind the picture's last block are no damage", async () => {
+test("bytes behind the picture's last block are no damage", async t => {
   for (const kind of ['4:2:0', '4:4:4', 'grey', 'restarts']) {
     const file = FILES.get(kind) as Buffer;
     const whole = await read(file);
     const body = file.subarray(0, file.length - END.length);
     const padded = Buffer.concat([body, Buffer.from([1, 2, 3, 0, 0xff, 0xd3, 9]), END]);
-    assert.deepEqual(await read(padded), whole, kind);
+    t.deepEqual(await read(padded), whole, kind);
   }
   const file = FILES.get('progressive') as Buffer;
   const body = file.subarray(0, file.length - END.length);
   const padded = Buffer.concat([body, Buffer.alloc(16), END]);
-  assert.deepEqual(await read(padded), await read(file), 'progressive');
+  t.deepEqual(await read(padded), await read(file), 'progressive');
 });

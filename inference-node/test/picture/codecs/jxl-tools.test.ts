@@ -1,10 +1,9 @@
-import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, test } from 'node:test';
+import ava from 'ava';
 import { WASM_PIXELS_MAX } from '#contract/picture-memory.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { decodeWithDjxl, encodeWithCjxl } from '../../../src/picture/codecs/jxl-tools.ts';
@@ -14,36 +13,42 @@ import { isAlive, until } from '../../support/processes.ts';
 import { decode, paint, paintSlope, readJxl, writeJxl } from '../pictures.ts';
 import { CMYK_ALPHA_JXL, CMYK_JXL, DEPTH_ALPHA_JXL } from './extra-channels.ts';
 
+const test = ava.serial;
+
 // A folder of its own: in the machine's, others have files for a moment.
 const temporary = mkdtempSync(path.join(tmpdir(), 'matting-test-jxl-'));
 process.env.TMPDIR = temporary;
-after(() => rmSync(temporary, { recursive: true }));
+test.after.always(() => rmSync(temporary, { recursive: true }));
 
-const skip = hasJxlTools() ? false : 'NOT TESTED: libjxl-tools (djxl, cjxl) are not installed';
-if (skip !== false) console.error(`${'*'.repeat(90)}\n${skip}\n${'*'.repeat(90)}`);
+const untested = !hasJxlTools();
+if (untested) {
+  const line = '*'.repeat(90);
+  console.error(`${line}\nNOT TESTED: libjxl-tools (djxl, cjxl) are not installed\n${line}`);
+}
 
 const SIZE = { width: 150, height: 100 };
 const picture = paint(SIZE.width, SIZE.height, 4, (x, y) => [x, y, 128, (x ^ y) & 255]);
 const GOOD = { distance: 1, effort: 3 };
-test('the limit is what this machine can do', () => {
-  assert.equal(jxlPixelsMax(), hasJxlTools() ? 100_000_000 : WASM_PIXELS_MAX);
+test('the limit is what this machine can do', t => {
+  t.is(jxlPixelsMax(), hasJxlTools() ? 100_000_000 : WASM_PIXELS_MAX);
 });
 
-test('files that are cut short or no JPEG XL fail, and leave nothing behind', {
-  skip,
-}, async () => {
-  const file = await writeJxl(picture);
-  for (const broken of [Buffer.alloc(0), Buffer.from('no picture'), file.subarray(0, 700)]) {
-    await assert.rejects(decodeWithDjxl(broken, SIZE), { code: 'PROCESSING_FAILED' });
-  }
-  // Another size than the header's, which the memory was made for.
-  await assert.rejects(decodeWithDjxl(file, { width: 151, height: 100 }), {
-    code: 'PROCESSING_FAILED',
-  });
-  const left = readdirSync(path.join(tmpdir(), `matting-jxl-${process.getuid?.()}`));
-  // Links to descriptors of the process that follows them.
-  assert.deepEqual(left, ['pixels-ec0.ppm', 'pixels-ec1.pgm', 'pixels-ec2.pgm', 'pixels.ppm']);
-});
+test.skipIf(untested)(
+  'files that are cut short or no JPEG XL fail, and leave nothing behind',
+  async t => {
+    const file = await writeJxl(picture);
+    for (const broken of [Buffer.alloc(0), Buffer.from('no picture'), file.subarray(0, 700)]) {
+      await t.throwsAsync(decodeWithDjxl(broken, SIZE), { code: 'PROCESSING_FAILED' });
+    }
+    // Another size than the header's, which the memory was made for.
+    await t.throwsAsync(decodeWithDjxl(file, { width: 151, height: 100 }), {
+      code: 'PROCESSING_FAILED',
+    });
+    const left = readdirSync(path.join(tmpdir(), `matting-jxl-${process.getuid?.()}`));
+    // Links to descriptors of the process that follows them.
+    t.deepEqual(left, ['pixels-ec0.ppm', 'pixels-ec1.pgm', 'pixels-ec2.pgm', 'pixels.ppm']);
+  },
+);
 
 /** Running programs named cjxl below a process; zombies do not run. */
 function cjxlBelow(pid: number): number[] {
@@ -60,18 +65,18 @@ function cjxlBelow(pid: number): number[] {
   }
 }
 
-test('a program ends with the worker that started it', { skip }, async () => {
+test.skipIf(untested)('a program ends with the worker that started it', async t => {
   const program = new URL('./cjxl-parent.ts', import.meta.url).pathname;
   const parent = spawn(process.execPath, [program], { stdio: 'ignore' });
   await until('cjxl runs', () => cjxlBelow(parent.pid ?? 0).length > 0);
   const started = cjxlBelow(parent.pid ?? 0);
-  assert.equal(started.length, 1);
+  t.is(started.length, 1);
   parent.kill('SIGKILL');
   await once(parent, 'exit');
   await until('cjxl is gone', () => !isAlive(elementAt(started, 0)));
 });
 
-test('pixels of every kind come out as WebAssembly gives them', { skip }, async () => {
+test.skipIf(untested)('pixels of every kind come out as WebAssembly gives them', async t => {
   const files = [
     await writeJxl(picture),
     await writeJxl(picture, { distance: 1 }),
@@ -89,11 +94,11 @@ test('pixels of every kind come out as WebAssembly gives them', { skip }, async 
       0,
     );
     // Rounding of lossy colours differs between the versions of libjxl, and 16 bits to 8.
-    assert.ok(worst <= 2, `file ${index}: off by ${worst}`);
+    t.true(worst <= 2, `file ${index}: off by ${worst}`);
   }
 });
 
-test('CMYK comes out with its black, through its own profile', { skip }, async () => {
+test.skipIf(untested)('CMYK comes out with its black, through its own profile', async t => {
   // Without the black the second and the fourth would be white, as the paper is.
   const colours = [
     [255, 255, 255],
@@ -106,61 +111,66 @@ test('CMYK comes out with its black, through its own profile', { skip }, async (
     [CMYK_ALPHA_JXL, [255, 255, 64, 64]],
   ] as const) {
     const { rgba, ...opened } = await decode(file);
-    assert.deepEqual([opened.width, opened.height], [16, 16]);
-    assert.equal(opened.translucent, file === CMYK_ALPHA_JXL);
+    t.deepEqual([opened.width, opened.height], [16, 16]);
+    t.is(opened.translucent, file === CMYK_ALPHA_JXL);
     const bytes = viewAsBytes(rgba);
     for (const [column, colour] of colours.entries()) {
       const at = 4 * (16 * 8 + 4 * column + 2);
       const expected = [...colour, elementAt(alphas, column)];
       for (const [channel, value] of expected.entries()) {
-        assert.ok(
+        t.true(
           Math.abs(elementAt(bytes, at + channel) - value) <= 2,
           `${column}: ${bytes[at + channel]}`,
         );
       }
     }
     const cut = file.subarray(0, file.length - 20);
-    await assert.rejects(decode(cut), { code: 'PROCESSING_FAILED' });
+    await t.throwsAsync(decode(cut), { code: 'PROCESSING_FAILED' });
   }
 });
 
-test('another channel beside colours and alpha is left out', { skip }, async () => {
+test.skipIf(untested)('another channel beside colours and alpha is left out', async t => {
   const { rgba } = await decode(DEPTH_ALPHA_JXL);
   const bytes = viewAsBytes(rgba);
   const pixelAt = (x: number) => [...bytes.subarray(4 * (16 * 8 + x), 4 * (16 * 8 + x + 1))];
-  assert.deepEqual(pixelAt(2), [255, 255, 255, 255]);
-  assert.deepEqual(pixelAt(10), [0, 255, 255, 64]);
+  t.deepEqual(pixelAt(2), [255, 255, 255, 255]);
+  t.deepEqual(pixelAt(10), [0, 255, 255, 64]);
 });
 
-test('CMYK is refused, not shown without its black, where the tools are missing', async t => {
-  if (hasJxlTools()) return t.skip('libjxl-tools are installed');
-  await assert.rejects(decode(CMYK_JXL), { code: 'NODE_INCAPABLE' });
-});
+test.skipIf(hasJxlTools())(
+  'CMYK is refused, not shown without its black, where the tools are missing',
+  async t => {
+    await t.throwsAsync(decode(CMYK_JXL), { code: 'NODE_INCAPABLE' });
+  },
+);
 
-test('a cut-out is written with its alpha exactly, a mask without loss', { skip }, async () => {
-  const file = await encodeWithCjxl({ ...picture, channels: 4 }, GOOD);
-  const back = await readJxl(file);
-  assert.equal(back.channels, 4);
-  for (let i = 0; i < back.data.length; i += 4) {
-    assert.equal(back.data[i + 3], picture.data[i + 3]);
-    if (elementAt(back.data, i + 3) > 0)
-      assert.ok(Math.abs(elementAt(back.data, i) - elementAt(picture.data, i)) < 60);
-  }
-  const data = picture.data.subarray(0, SIZE.width * SIZE.height);
-  const mask = await readJxl(
-    await encodeWithCjxl({ data, ...SIZE, channels: 1 }, { distance: 0, effort: 3 }),
-  );
-  assert.equal(mask.channels, 1);
-  assert.deepEqual(mask.data, Buffer.from(data));
-});
+test.skipIf(untested)(
+  'a cut-out is written with its alpha exactly, a mask without loss',
+  async t => {
+    const file = await encodeWithCjxl({ ...picture, channels: 4 }, GOOD);
+    const back = await readJxl(file);
+    t.is(back.channels, 4);
+    for (let i = 0; i < back.data.length; i += 4) {
+      t.is(back.data[i + 3], picture.data[i + 3]);
+      if (elementAt(back.data, i + 3) > 0)
+        t.true(Math.abs(elementAt(back.data, i) - elementAt(picture.data, i)) < 60);
+    }
+    const data = picture.data.subarray(0, SIZE.width * SIZE.height);
+    const mask = await readJxl(
+      await encodeWithCjxl({ data, ...SIZE, channels: 1 }, { distance: 0, effort: 3 }),
+    );
+    t.is(mask.channels, 1);
+    t.deepEqual(mask.data, Buffer.from(data));
+  },
+);
 
-test('a picture larger than WebAssembly has memory for comes out', { skip }, async () => {
+test.skipIf(untested)('a picture larger than WebAssembly has memory for comes out', async t => {
   const size = { width: 8_000, height: 5_200 };
   const data = Buffer.alloc(size.width * size.height, 77);
   const file = await encodeWithCjxl({ data, ...size, channels: 1 }, { distance: 0, effort: 1 });
   const decoded = await decode(file);
-  assert.deepEqual([decoded.width, decoded.height, decoded.translucent], [8_000, 5_200, false]);
+  t.deepEqual([decoded.width, decoded.height, decoded.translucent], [8_000, 5_200, false]);
   for (const at of [0, 20_000_000, decoded.rgba.length - 1]) {
-    assert.equal(decoded.rgba[at], 0xff4d4d4d);
+    t.is(decoded.rgba[at], 0xff4d4d4d);
   }
 });

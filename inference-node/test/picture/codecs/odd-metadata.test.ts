@@ -1,7 +1,7 @@
 /** What is not the picture is no reason to refuse it. */
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+
 import { deflateSync } from 'node:zlib';
+import test, { type ExecutionContext } from 'ava';
 import type { Sharp } from 'sharp';
 import { box } from '../../../../proto/contract/test/image-header-samples.ts';
 import type { DecodedFile } from '../../../src/picture/codecs/decode.ts';
@@ -22,6 +22,9 @@ import { codestreamOf } from './jxl-files.ts';
 
 const slope = asSharp(paintSlope(60, 40));
 /** Longer than what is damaged of each. */
+const stored = paint(60, 40, 4, (x, y) => [4 * x, 6 * y, 128, 255 - x]);
+const codestream = codestreamOf(await writeJxl(stored));
+const jxl = await decode(codestream);
 const NOTE = 'N'.repeat(200);
 const TIFF_BEGINS = [Buffer.from('II*\0'), Buffer.from('MM\0*')];
 /** The signature of a profile, 36 bytes behind its begin. */
@@ -35,41 +38,40 @@ const FORMATS: Readonly<Record<string, Write>> = {
 };
 
 /** Bytes of junk over those from `at` on. */
-function spoil(file: Buffer, at: number, bytes: number): Buffer {
-  assert.ok(at > 0);
+function spoil(t: ExecutionContext, file: Buffer, at: number, bytes: number): Buffer {
+  t.true(at > 0);
   const spoilt = Buffer.from(file);
   for (let i = 0; i < bytes; i++) spoilt[at + i] = (i * 73 + 129) & 255;
   return spoilt;
 }
 
-async function requireSame(odd: Buffer, expected: DecodedFile): Promise<void> {
-  assert.deepEqual(await decode(odd), expected);
+async function requireSame(t: ExecutionContext, odd: Buffer, expected: DecodedFile): Promise<void> {
+  t.deepEqual(await decode(odd), expected);
   const asIs = { declared: undefined, onOpened: () => undefined };
-  assert.deepEqual(await decodeBackground(odd, asIs), expected);
+  t.deepEqual(await decodeBackground(odd, asIs), expected);
 }
 
 for (const [format, write] of Object.entries(FORMATS)) {
-  const plain = await decode(await write(slope.clone()).toBuffer());
-
-  test(`${format} with Exif that is none`, async () => {
+  test(`${format} with Exif that is none`, async t => {
+    const plain = await decode(await write(slope.clone()).toBuffer());
     const file = await write(slope.clone().withExif({ IFD0: { Copyright: NOTE } })).toBuffer();
     const at = Math.max(...TIFF_BEGINS.map(begin => file.indexOf(begin)));
-    for (const bytes of [4, 12, 120]) await requireSame(spoil(file, at, bytes), plain);
+    for (const bytes of [4, 12, 120]) await requireSame(t, spoil(t, file, at, bytes), plain);
     // The directory's place is beyond the end.
-    await requireSame(spoil(file, at + 4, 4), plain);
+    await requireSame(t, spoil(t, file, at + 4, 4), plain);
   });
 
-  test(`${format} with a profile that is none, as if it had none`, async () => {
+  test(`${format} with a profile that is none, as if it had none`, async t => {
     const file = await write(slope.clone().withIccProfile('p3', { attach: true })).toBuffer();
     const at = file.indexOf(PROFILE_SIGNATURE);
     const untagged = await write(slope.clone().withIccProfile('p3', { attach: false })).toBuffer();
-    await requireSame(spoil(file, at - 32, 60), await decode(untagged));
+    await requireSame(t, spoil(t, file, at - 32, 60), await decode(untagged));
   });
 }
 
-test('PNG with chunks beside the picture that hold nothing of use', async () => {
+test('PNG with chunks beside the picture that hold nothing of use', async t => {
   const plain = await slope.clone().png().toBuffer();
-  const junk = spoil(Buffer.alloc(80, 1), 1, 79);
+  const junk = spoil(t, Buffer.alloc(80, 1), 1, 79);
   const ODD = {
     eXIf: junk,
     iCCP: Buffer.concat([Buffer.from('name\0\0'), deflateSync(junk)]),
@@ -81,13 +83,9 @@ test('PNG with chunks beside the picture that hold nothing of use', async () => 
     abCd: junk,
   };
   for (const [type, body] of Object.entries(ODD)) {
-    await requireSame(insertPngChunks(plain, createPngChunk(type, body)), await decode(plain));
+    await requireSame(t, insertPngChunks(plain, createPngChunk(type, body)), await decode(plain));
   }
 });
-
-const stored = paint(60, 40, 4, (x, y) => [4 * x, 6 * y, 128, 255 - x]);
-const codestream = codestreamOf(await writeJxl(stored));
-const jxl = await decode(codestream);
 
 /** Of another length than it says. */
 function boxOf(type: string, content: Buffer, size: number): Buffer {
@@ -143,21 +141,19 @@ const ODD_JXL: Readonly<Record<string, readonly Buffer[]>> = {
 };
 
 for (const [name, boxes] of Object.entries(ODD_JXL)) {
-  test(`JPEG XL, ${name}: the same picture, and the same background`, async () => {
+  test(`JPEG XL, ${name}: the same picture, and the same background`, async t => {
     const file = Buffer.concat([HEAD, ...boxes]);
-    await requireSame(file, jxl);
+    await requireSame(t, file, jxl);
   });
 }
 
-const skip = hasJxlTools() ? false : 'NOT TESTED: libjxl-tools (djxl, cjxl) are not installed';
-
-test('what djxl reads has no such boxes either', { skip }, async () => {
+test.skipIf(!hasJxlTools())('what djxl reads has no such boxes either', async t => {
   const odd = Buffer.concat([HEAD, ...(ODD_JXL['compressed Exif that is none'] ?? []).slice(0, 1)]);
   const file = Buffer.concat([odd, box('jxlc', codestreamOf(DEPTH_ALPHA_JXL))]);
-  assert.deepEqual(await decode(file), await decode(DEPTH_ALPHA_JXL));
+  t.deepEqual(await decode(file), await decode(DEPTH_ALPHA_JXL));
 });
 
-test('a JPEG XL that is cut short or out of order is still refused', async () => {
+test('a JPEG XL that is cut short or out of order is still refused', async t => {
   const exif = box('Exif', TIFF);
   for (const boxes of [
     [exif, whole.subarray(0, -20)],
@@ -166,15 +162,15 @@ test('a JPEG XL that is cut short or out of order is still refused', async () =>
     [part(1, halves[1]), exif, part(LAST, halves[0])],
   ]) {
     const file = Buffer.concat([HEAD, ...boxes]);
-    await assert.rejects(decode(file), { code: 'PROCESSING_FAILED' });
+    await t.throwsAsync(decode(file), { code: 'PROCESSING_FAILED' });
   }
 });
 
-test('nothing is copied where nothing is to go, nor behind more boxes than a picture has', () => {
+test('nothing is copied where nothing is to go, nor behind more boxes than a picture has', t => {
   for (const file of [codestream, Buffer.concat([HEAD, whole])]) {
-    assert.equal(withoutMetadata(file), file);
+    t.is(withoutMetadata(file), file);
   }
   const many = Buffer.concat([HEAD, ...Array.from({ length: 9000 }, () => box('free', OFFSET))]);
   const left = withoutMetadata(many);
-  assert.equal(left.length, HEAD.length + (9000 + 2 - 8192) * (8 + OFFSET.length));
+  t.is(left.length, HEAD.length + (9000 + 2 - 8192) * (8 + OFFSET.length));
 });

@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import sharp from 'sharp';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { Random } from '../../../../test/support/random.ts';
@@ -28,7 +27,7 @@ const PLANES: Readonly<Record<string, Alpha>> = {
   'very uneven values': (x, y) => Math.min(19, Math.clz32(((y * 331 + x) * 2654435761) >>> 0)),
 };
 
-test('a plane of any kind and size comes back exactly', async () => {
+test('a plane of any kind and size comes back exactly', async t => {
   for (const [name, at] of Object.entries(PLANES)) {
     for (const [width, height] of [
       [160, 100],
@@ -41,15 +40,15 @@ test('a plane of any kind and size comes back exactly', async () => {
       const plane = encodeAlphaPlane(viewAsPixels(picture.data), width);
       const file = tagWebp(colours, width, height, plane);
       const metadata = await sharp(file).metadata();
-      assert.deepEqual([metadata.width, metadata.height, metadata.hasAlpha], [width, height, true]);
+      t.deepEqual([metadata.width, metadata.height, metadata.hasAlpha], [width, height, true]);
       const read = await sharp(file, { failOn: 'warning' }).extractChannel(3).raw().toBuffer();
       const expected = Buffer.from(picture.data.filter((_, i) => i % 4 === 3));
-      assert.ok(read.equals(expected), `${name} of ${width}x${height}`);
+      t.true(read.equals(expected), `${name} of ${width}x${height}`);
     }
   }
 });
 
-test('a matte takes little room', async () => {
+test('a matte takes little room', async t => {
   const disc = paint(2000, 1500, 4, (x, y) => [
     0,
     0,
@@ -57,20 +56,20 @@ test('a matte takes little room', async () => {
     Math.max(0, Math.min(255, (600 - Math.hypot(x - 1000, y - 750)) * 20)),
   ]);
   const plane = encodeAlphaPlane(viewAsPixels(disc.data), 2000);
-  assert.ok(plane.length < 60_000, `${plane.length} bytes`);
+  t.true(plane.length < 60_000, `${plane.length} bytes`);
 });
 
-test('what is transparent beside an edge takes the colour of the edge, all else stays black', () => {
+test('what is transparent beside an edge takes the colour of the edge, all else stays black', t => {
   const picture = paint(24, 8, 4, x => (x < 3 ? [200, 100, 50, 255] : [0, 0, 0, 0]));
   const pixels = viewAsPixels(picture.data);
   fillEdges(pixels, 24, 8);
   for (const [i, pixel] of pixels.entries()) {
     const x = i % 24;
-    assert.equal(pixel >>> 0, x < 3 ? 0xff3264c8 : x < 8 ? 0x003264c8 : 0, `pixel ${i}`);
+    t.is(pixel >>> 0, x < 3 ? 0xff3264c8 : x < 8 ? 0x003264c8 : 0, `pixel ${i}`);
   }
 });
 
-test('a large cut-out has its alpha exactly and its colours at the edge', async () => {
+test('a large cut-out has its alpha exactly and its colours at the edge', async t => {
   const [width, height] = [600, 410];
   const data = Buffer.alloc(width * height * 4);
   const pixels = viewAsPixels(data);
@@ -83,8 +82,8 @@ test('a large cut-out has its alpha exactly and its colours at the edge', async 
   const read = await sharp(file).raw().toBuffer();
   let worst = 0;
   for (let i = 0; i < expected.length; i++) {
-    if (read[4 * i + 3] !== expected[i]) assert.fail(`alpha of pixel ${i}`);
+    if (read[4 * i + 3] !== expected[i]) t.fail(`alpha of pixel ${i}`);
     if (elementAt(expected, i) > 0) worst = Math.max(worst, Math.abs(elementAt(read, 4 * i) - 200));
   }
-  assert.ok(worst <= 12, `red off by ${worst}`);
+  t.true(worst <= 12, `red off by ${worst}`);
 });

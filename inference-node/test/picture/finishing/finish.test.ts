@@ -1,7 +1,6 @@
 /** Finishing from a decoded picture to its file. */
-import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { describe, it } from 'node:test';
+import test from 'ava';
 import sharp from 'sharp';
 import type { Finishing } from '#contract/finishing.ts';
 import { type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
@@ -59,40 +58,37 @@ function pixelAt({ data, width }: Pixels, x: number, y: number): number[] {
   return [...data.subarray(4 * (y * width + x), 4 * (y * width + x) + 4)];
 }
 
-describe('a frame that the subject makes larger than it may be', () => {
-  it('is refused by the name of its field, and one that is bounded is made', async () => {
-    const wide = {
-      top: { percent: 100 },
-      right: { px: 9000 },
-      bottom: { px: 9000 },
-      left: { px: 0 },
-    };
-    await assert.rejects(finish({ crop: wide }), {
-      code: 'INVALID_PARAMETER',
-      message: /^crop_margin makes a frame of \d+ pixels/,
-    });
-    const { size } = await finish({ crop: wide, sizeMaxMegapixels: 0.05 });
-    assert.ok(size.width * size.height <= 50_000);
+test('a frame that the subject makes larger than it may be › is refused by the name of its field, and one that is bounded is made', async t => {
+  const wide = {
+    top: { percent: 100 },
+    right: { px: 9000 },
+    bottom: { px: 9000 },
+    left: { px: 0 },
+  };
+  // Without the picture, which ava would print where nothing is thrown.
+  await t.throwsAsync(async () => void (await finish({ crop: wide })), {
+    code: 'INVALID_PARAMETER',
+    message: /^crop_margin makes a frame of \d+ pixels/,
   });
+  const { size } = await finish({ crop: wide, sizeMaxMegapixels: 0.05 });
+  t.true(size.width * size.height <= 50_000);
 });
 
-describe('without finishing', () => {
-  it('a result has the same bytes as with one that asks for nothing', async () => {
-    for (const format of TRANSPARENT_FORMATS) {
-      const plain = await finish(undefined, { format });
-      const asked = await finish({}, { format });
-      assert.deepEqual(asked.file, plain.file, format);
-      assert.equal(plain.timings.finishMs, 0);
-    }
-  });
+test('without finishing › a result has the same bytes as with one that asks for nothing', async t => {
+  for (const format of TRANSPARENT_FORMATS) {
+    const plain = await finish(undefined, { format });
+    const asked = await finish({}, { format });
+    t.deepEqual(asked.file, plain.file, format);
+    t.is(plain.timings.finishMs, 0);
+  }
+});
 
-  it('says where the subject is', async () => {
-    const { subject, size } = await finish(undefined);
-    const share = (BOX.width * BOX.height) / SIDE ** 2;
-    assert.deepEqual(subject, { inputBox: BOX, resultBox: BOX, share });
-    assert.deepEqual(size, { width: SIDE, height: SIDE });
-    assert.equal((await finish(undefined, { alpha: alphaOf(() => 0) })).subject, undefined);
-  });
+test('without finishing › says where the subject is', async t => {
+  const { subject, size } = await finish(undefined);
+  const share = (BOX.width * BOX.height) / SIDE ** 2;
+  t.deepEqual(subject, { inputBox: BOX, resultBox: BOX, share });
+  t.deepEqual(size, { width: SIDE, height: SIDE });
+  t.is((await finish(undefined, { alpha: alphaOf(() => 0) })).subject, undefined);
 });
 
 /**
@@ -106,7 +102,7 @@ const RECORDED = {
   'mask webp': 'b3051523078a32fca0f40715a2cf784a095765709ad011432f5b54fe99f27053',
 };
 
-it('without finishing all is as recorded', async () => {
+test('without finishing all is as recorded', async t => {
   const pixels = paint(150, 110, 4, (x, y) => [
     (x * 7 + y * 3) & 255,
     (x * y) & 255,
@@ -122,172 +118,164 @@ it('without finishing all is as recorded', async () => {
     const choices = { refinement: true, foregroundEstimation: true, outputFormat, resultKind };
     const { file } = await finishPicture(await toPicture(pixels), [matte], choices);
     const bytes = outputFormat === 'png' ? await sharp(file).raw().toBuffer() : file;
-    assert.equal(createHash('sha256').update(bytes).digest('hex'), digest, name);
+    t.is(createHash('sha256').update(bytes).digest('hex'), digest, name);
   }
 });
 
-describe('a crop', () => {
-  it('copies pixels, and has nothing beyond the input', async () => {
-    const crop = { ...NO_MARGIN, top: { px: 33 }, right: { px: 5 } };
-    const { pixels, subject } = await finish({ crop });
-    assert.deepEqual([pixels.width, pixels.height], [45, 103]);
-    for (let y = 0; y < pixels.height; y++) {
-      for (let x = 0; x < pixels.width; x++) {
-        const [fromX, fromY] = [x + BOX.left, y + BOX.top - 33];
-        const expected = isInBox(fromX, fromY) ? [...scene(fromX, fromY)] : [0, 0, 0, 0];
-        assert.deepEqual(pixelAt(pixels, x, y), expected, `${x}, ${y}`);
+test('a crop › copies pixels, and has nothing beyond the input', async t => {
+  const crop = { ...NO_MARGIN, top: { px: 33 }, right: { px: 5 } };
+  const { pixels, subject } = await finish({ crop });
+  t.deepEqual([pixels.width, pixels.height], [45, 103]);
+  for (let y = 0; y < pixels.height; y++) {
+    for (let x = 0; x < pixels.width; x++) {
+      const [fromX, fromY] = [x + BOX.left, y + BOX.top - 33];
+      const expected = isInBox(fromX, fromY) ? [...scene(fromX, fromY)] : [0, 0, 0, 0];
+      t.deepEqual(pixelAt(pixels, x, y), expected, `${x}, ${y}`);
+    }
+  }
+  t.deepEqual(subject?.resultBox, { ...BOX, left: 0, top: 33 });
+});
+
+test('a crop › of a picture without a subject keeps the frame', async t => {
+  const { pixels, subject } = await finish(
+    { crop: NO_MARGIN, scalePercent: 20 },
+    { alpha: alphaOf(() => 0) },
+  );
+  t.deepEqual([pixels.width, pixels.height, subject], [SIDE, SIDE, undefined]);
+});
+
+test('a crop › of a matte alone is the matte, grey', async t => {
+  const alpha = alphaOf((x, y) => (isInBox(x, y) ? 100 + x : 0));
+  const { pixels } = await finish({ crop: NO_MARGIN }, { kind: 'mask', alpha });
+  t.deepEqual([pixels.width, pixels.height], [BOX.width, BOX.height]);
+  for (let x = 0; x < BOX.width; x++) {
+    const grey = 100 + x + BOX.left;
+    t.deepEqual(pixelAt(pixels, x, 9), [grey, grey, grey, 255]);
+  }
+});
+
+test('a region › keeps only the subject inside of it', async t => {
+  const [left, top, right, bottom] = [{ px: 0 }, { px: 0 }, { px: 50 }, { percent: 50 }];
+  const { pixels, subject } = await finish({ region: { left, top, right, bottom } });
+  const inputBox = { left: 30, top: 20, width: 20, height: 40 };
+  t.deepEqual(subject?.inputBox, inputBox);
+  t.is(pixelAt(pixels, 50, 30)[3], 0);
+  t.deepEqual(pixelAt(pixels, 49, 59), [...scene(49, 59)]);
+});
+
+test('a background › of a colour is mixed with soft edges, and opaque', async t => {
+  const alpha = alphaOf((x, y) => (isInBox(x, y) ? 128 : 0));
+  const background = { kind: 'colour', rgba: 0xff000aff } as const;
+  const { pixels } = await finish({ background }, { alpha });
+  t.deepEqual(pixelAt(pixels, 0, 0), [255, 0, 10, 255]);
+  const [red = 0, green = 0, blue = 0] = scene(40, 30);
+  const mix = (own: number, behind: number) => Math.round((own * 128 + behind * 127) / 255);
+  t.deepEqual(pixelAt(pixels, 40, 30), [mix(red, 255), mix(green, 0), mix(blue, 10), 255]);
+});
+
+test('a background › that lets light through stays so, with straight alpha', async t => {
+  const background = { kind: 'colour', rgba: 0x64c83280 } as const;
+  const { pixels } = await finish({ background });
+  t.deepEqual(pixelAt(pixels, 0, 0), [100, 200, 50, 128]);
+  t.deepEqual(pixelAt(pixels, 40, 30), [...scene(40, 30)]);
+  const none = await finish({ background: { kind: 'colour', rgba: 0x64c83200 } });
+  t.deepEqual(pixelAt(none.pixels, 0, 0), [0, 0, 0, 0]);
+});
+
+test('a background › of a picture covers the frame, from its middle', async t => {
+  // Wider than the frame: a third of it is cut off on each side.
+  const background = paint(360, 120, 3, x => [x < 120 || x >= 240 ? 255 : x - 100, 9, 9]);
+  const { pixels } = await finish({ background: { kind: 'picture' } }, { background });
+  t.deepEqual(pixelAt(pixels, 0, 100), [20, 9, 9, 255]);
+  t.deepEqual(pixelAt(pixels, 119, 0), [139, 9, 9, 255]);
+  t.deepEqual(pixelAt(pixels, 40, 30), [...scene(40, 30)]);
+});
+
+test('a background › of a transparent picture stays transparent, and is laid on white for JPEG', async t => {
+  const background = paint(60, 60, 4, () => [0, 0, 255, 51]);
+  const asked = { background: { kind: 'picture' } } as const;
+  const png = await finish(asked, { background });
+  t.deepEqual(pixelAt(png.pixels, 0, 0), [0, 0, 255, 51]);
+  const jpeg = await finish(asked, { background, format: 'jpeg' });
+  const [red = 0, , blue = 0] = pixelAt(jpeg.pixels, 0, 0);
+  t.true(Math.abs(red - 204) <= 3 && blue >= 250, `${red} ${blue}`);
+});
+
+for (const format of [...TRANSPARENT_FORMATS, 'jpeg', 'zip'] as const) {
+  test(`a background › lies behind the subject as ${format}`, async t => {
+    const crop = { top: { px: 10 }, right: { px: 10 }, bottom: { px: 10 }, left: { px: 10 } };
+    const { file, pixels } = await finish({ background: WHITE, crop }, { format });
+    const near = (x: number, y: number, expected: readonly number[]) => {
+      for (const [i, value] of pixelAt(pixels, x, y).slice(0, 3).entries()) {
+        t.true(Math.abs(value - at(expected, i)) <= 12, `${format} at ${x}, ${y}: ${value}`);
       }
-    }
-    assert.deepEqual(subject?.resultBox, { ...BOX, left: 0, top: 33 });
-  });
-
-  it('of a picture without a subject keeps the frame', async () => {
-    const { pixels, subject } = await finish(
-      { crop: NO_MARGIN, scalePercent: 20 },
-      { alpha: alphaOf(() => 0) },
+    };
+    near(2, 2, [255, 255, 255]);
+    near(30, 45, [...scene(30 + BOX.left - 10, 45 + BOX.top - 10)]);
+    if (format !== 'zip') return;
+    const { data } = await readRgba(openZip(file).alpha, 'png');
+    t.true(
+      data.every((value, i) => i % 4 !== 0 || value === 255),
+      'nothing is transparent',
     );
-    assert.deepEqual([pixels.width, pixels.height, subject], [SIDE, SIDE, undefined]);
   });
+}
 
-  it('of a matte alone is the matte, grey', async () => {
-    const alpha = alphaOf((x, y) => (isInBox(x, y) ? 100 + x : 0));
-    const { pixels } = await finish({ crop: NO_MARGIN }, { kind: 'mask', alpha });
-    assert.deepEqual([pixels.width, pixels.height], [BOX.width, BOX.height]);
-    for (let x = 0; x < BOX.width; x++) {
-      const grey = 100 + x + BOX.left;
-      assert.deepEqual(pixelAt(pixels, x, 9), [grey, grey, grey, 255]);
-    }
-  });
+/** One colour with edges of every softness before black; the black must not show. */
+const red: Colour = (x, y) => (isInBox(x, y) ? [230, 30, 20, 255] : [0, 0, 0, 255]);
+const soft = alphaOf((x, y) => {
+  if (!isInBox(x, y)) return 0;
+  return Math.min(255, 40 * (x - BOX.left + 1), 25 * (y - BOX.top + 1));
 });
 
-describe('a region', () => {
-  it('keeps only the subject inside of it', async () => {
-    const [left, top, right, bottom] = [{ px: 0 }, { px: 0 }, { px: 50 }, { percent: 50 }];
-    const { pixels, subject } = await finish({ region: { left, top, right, bottom } });
-    const inputBox = { left: 30, top: 20, width: 20, height: 40 };
-    assert.deepEqual(subject?.inputBox, inputBox);
-    assert.equal(pixelAt(pixels, 50, 30)[3], 0);
-    assert.deepEqual(pixelAt(pixels, 49, 59), [...scene(49, 59)]);
-  });
-});
-
-describe('a background', () => {
-  it('of a colour is mixed with soft edges, and opaque', async () => {
-    const alpha = alphaOf((x, y) => (isInBox(x, y) ? 128 : 0));
-    const background = { kind: 'colour', rgba: 0xff000aff } as const;
-    const { pixels } = await finish({ background }, { alpha });
-    assert.deepEqual(pixelAt(pixels, 0, 0), [255, 0, 10, 255]);
-    const [red = 0, green = 0, blue = 0] = scene(40, 30);
-    const mix = (own: number, behind: number) => Math.round((own * 128 + behind * 127) / 255);
-    assert.deepEqual(pixelAt(pixels, 40, 30), [mix(red, 255), mix(green, 0), mix(blue, 10), 255]);
-  });
-
-  it('that lets light through stays so, with straight alpha', async () => {
-    const background = { kind: 'colour', rgba: 0x64c83280 } as const;
-    const { pixels } = await finish({ background });
-    assert.deepEqual(pixelAt(pixels, 0, 0), [100, 200, 50, 128]);
-    assert.deepEqual(pixelAt(pixels, 40, 30), [...scene(40, 30)]);
-    const none = await finish({ background: { kind: 'colour', rgba: 0x64c83200 } });
-    assert.deepEqual(pixelAt(none.pixels, 0, 0), [0, 0, 0, 0]);
-  });
-
-  it('of a picture covers the frame, from its middle', async () => {
-    // Wider than the frame: a third of it is cut off on each side.
-    const background = paint(360, 120, 3, x => [x < 120 || x >= 240 ? 255 : x - 100, 9, 9]);
-    const { pixels } = await finish({ background: { kind: 'picture' } }, { background });
-    assert.deepEqual(pixelAt(pixels, 0, 100), [20, 9, 9, 255]);
-    assert.deepEqual(pixelAt(pixels, 119, 0), [139, 9, 9, 255]);
-    assert.deepEqual(pixelAt(pixels, 40, 30), [...scene(40, 30)]);
-  });
-
-  it('of a transparent picture stays transparent, and is laid on white for JPEG', async () => {
-    const background = paint(60, 60, 4, () => [0, 0, 255, 51]);
-    const asked = { background: { kind: 'picture' } } as const;
-    const png = await finish(asked, { background });
-    assert.deepEqual(pixelAt(png.pixels, 0, 0), [0, 0, 255, 51]);
-    const jpeg = await finish(asked, { background, format: 'jpeg' });
-    const [red = 0, , blue = 0] = pixelAt(jpeg.pixels, 0, 0);
-    assert.ok(Math.abs(red - 204) <= 3 && blue >= 250, `${red} ${blue}`);
-  });
-
-  for (const format of [...TRANSPARENT_FORMATS, 'jpeg', 'zip'] as const) {
-    it(`lies behind the subject as ${format}`, async () => {
-      const crop = { top: { px: 10 }, right: { px: 10 }, bottom: { px: 10 }, left: { px: 10 } };
-      const { file, pixels } = await finish({ background: WHITE, crop }, { format });
-      const near = (x: number, y: number, expected: readonly number[]) => {
-        for (const [i, value] of pixelAt(pixels, x, y).slice(0, 3).entries()) {
-          assert.ok(Math.abs(value - at(expected, i)) <= 12, `${format} at ${x}, ${y}: ${value}`);
-        }
-      };
-      near(2, 2, [255, 255, 255]);
-      near(30, 45, [...scene(30 + BOX.left - 10, 45 + BOX.top - 10)]);
-      if (format !== 'zip') return;
-      const { data } = await readRgba(openZip(file).alpha, 'png');
-      assert.ok(
-        data.every((value, i) => i % 4 !== 0 || value === 255),
-        'nothing is transparent',
-      );
-    });
-  }
-});
-
-describe('scaling', () => {
-  /** One colour with edges of every softness before black; the black must not show. */
-  const red: Colour = (x, y) => (isInBox(x, y) ? [230, 30, 20, 255] : [0, 0, 0, 255]);
-  const soft = alphaOf((x, y) => {
-    if (!isInBox(x, y)) return 0;
-    return Math.min(255, 40 * (x - BOX.left + 1), 25 * (y - BOX.top + 1));
-  });
-
-  for (const outputWidth of [13, 60, 119, 240, 501]) {
-    it(`to ${outputWidth} px changes no colour at any edge`, async () => {
-      const { pixels } = await finish({ outputWidth }, { colour: red, alpha: soft });
-      let seen = 0;
-      for (let i = 0; i < pixels.data.length; i += 4) {
-        const [r = 0, g = 0, b = 0, alpha = 0] = pixels.data.subarray(i, i + 4);
-        if (alpha === 0) {
-          assert.deepEqual([r, g, b], [0, 0, 0]);
-          continue;
-        }
-        seen += 1;
-        assert.deepEqual([r, g, b], [230, 30, 20], `alpha ${alpha}`);
+for (const outputWidth of [13, 60, 119, 240, 501]) {
+  test(`scaling › to ${outputWidth} px changes no colour at any edge`, async t => {
+    const { pixels } = await finish({ outputWidth }, { colour: red, alpha: soft });
+    let seen = 0;
+    for (let i = 0; i < pixels.data.length; i += 4) {
+      const [r = 0, g = 0, b = 0, alpha = 0] = pixels.data.subarray(i, i + 4);
+      if (alpha === 0) {
+        t.is(`${r} ${g} ${b}`, '0 0 0');
+        continue;
       }
-      assert.ok(seen > 20);
-    });
+      seen += 1;
+      t.is(`${r} ${g} ${b}`, '230 30 20', `alpha ${alpha}`);
+    }
+    t.true(seen > 20);
+  });
+}
+
+test('scaling › leaves nothing beside a hard edge, and no strip at a border', async t => {
+  const { pixels, size } = await finish({ crop: NO_MARGIN, outputWidth: 111 }, { colour: red });
+  t.deepEqual(size, { width: 111, height: 194 });
+  for (let i = 3; i < pixels.data.length; i += 4) t.is(pixels.data[i], 255);
+  const whole = await finish({ outputWidth: 77 }, { colour: red });
+  const row = Array.from({ length: 77 }, (_, x) => at(pixelAt(whole.pixels, x, 30), 3));
+  const edges = row.filter(alpha => alpha > 2 && alpha < 253);
+  t.true(edges.length <= 2, `edges of at most a pixel: ${row}`);
+});
+
+test('scaling › is the same before or after it is laid on a colour', async t => {
+  const background = { kind: 'colour', rgba: 0x2040c0ff } as const;
+  // At a hard edge the two differ by what overshoots it: of alpha nothing can.
+  const slope = (x: number, y: number) => 90 - 2 * Math.hypot(x - 60, y - 60);
+  const alpha = alphaOf((x, y) => 255 / (1 + Math.exp(-slope(x, y) / 9)));
+  const even: Colour = () => [230, 30, 20, 255];
+  const scaled = await finish({ outputWidth: 53, background }, { colour: even, alpha });
+  const laid = await finish({ background }, { colour: even, alpha });
+  const picture = await finish(
+    { outputWidth: 53 },
+    { colour: (x, y) => pixelAt(laid.pixels, x, y), alpha: alphaOf(() => 255) },
+  );
+  for (const [i, value] of scaled.pixels.data.entries()) {
+    t.true(Math.abs(value - at(picture.pixels.data, i)) <= 2, `byte ${i}`);
   }
+});
 
-  it('leaves nothing beside a hard edge, and no strip at a border', async () => {
-    const { pixels, size } = await finish({ crop: NO_MARGIN, outputWidth: 111 }, { colour: red });
-    assert.deepEqual(size, { width: 111, height: 194 });
-    for (let i = 3; i < pixels.data.length; i += 4) assert.equal(pixels.data[i], 255);
-    const whole = await finish({ outputWidth: 77 }, { colour: red });
-    const row = Array.from({ length: 77 }, (_, x) => at(pixelAt(whole.pixels, x, 30), 3));
-    const edges = row.filter(alpha => alpha > 2 && alpha < 253);
-    assert.ok(edges.length <= 2, `edges of at most a pixel: ${row}`);
-  });
-
-  it('is the same before or after it is laid on a colour', async () => {
-    const background = { kind: 'colour', rgba: 0x2040c0ff } as const;
-    // At a hard edge the two differ by what overshoots it: of alpha nothing can.
-    const slope = (x: number, y: number) => 90 - 2 * Math.hypot(x - 60, y - 60);
-    const alpha = alphaOf((x, y) => 255 / (1 + Math.exp(-slope(x, y) / 9)));
-    const even: Colour = () => [230, 30, 20, 255];
-    const scaled = await finish({ outputWidth: 53, background }, { colour: even, alpha });
-    const laid = await finish({ background }, { colour: even, alpha });
-    const picture = await finish(
-      { outputWidth: 53 },
-      { colour: (x, y) => pixelAt(laid.pixels, x, y), alpha: alphaOf(() => 255) },
-    );
-    for (const [i, value] of scaled.pixels.data.entries()) {
-      assert.ok(Math.abs(value - at(picture.pixels.data, i)) <= 2, `byte ${i}`);
-    }
-  });
-
-  it('of a mask is of its alpha', async () => {
-    const mask = await finish({ outputWidth: 53 }, { kind: 'mask', alpha: soft });
-    const cutout = await finish({ outputWidth: 53 }, { alpha: soft });
-    for (let i = 0; i < mask.pixels.data.length; i += 4) {
-      assert.equal(mask.pixels.data[i], cutout.pixels.data[i + 3]);
-    }
-  });
+test('scaling › of a mask is of its alpha', async t => {
+  const mask = await finish({ outputWidth: 53 }, { kind: 'mask', alpha: soft });
+  const cutout = await finish({ outputWidth: 53 }, { alpha: soft });
+  for (let i = 0; i < mask.pixels.data.length; i += 4) {
+    t.is(mask.pixels.data[i], cutout.pixels.data[i + 3]);
+  }
 });

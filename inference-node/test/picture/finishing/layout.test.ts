@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import test from 'ava';
 import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
 import type { Box, Finishing, Length } from '#contract/finishing.ts';
 import { FRAME_PIXELS_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
@@ -60,8 +60,9 @@ function requireInside({ left, top, width, height }: Box, of: { width: number; h
   assert.ok(left + width <= of.width && top + height <= of.height);
 }
 
-describe('any layout', () => {
-  it('stays inside of input, frame and limits, and shows the subject', () => {
+test('any layout › stays inside of input, frame and limits, and shows the subject', t => {
+  // Within it nothing of `t`: its first failure would stand for the smallest that is found.
+  t.notThrows(() =>
     fc.assert(
       fc.property(input, optional(shares), finishing, (size, at, asked) => {
         const subject = at && boxIn(size, at);
@@ -78,10 +79,12 @@ describe('any layout', () => {
         if (subject !== undefined) requireInside(boxInResult(layout, subject), frame);
       }),
       { numRuns: 3000 },
-    );
-  });
+    ),
+  );
+});
 
-  it('has a frame that is refused, or within what was reckoned before the picture was seen', () => {
+test('any layout › has a frame that is refused, or within what was reckoned before the picture was seen', t => {
+  t.notThrows(() =>
     fc.assert(
       fc.property(input, optional(shares), finishing, (size, at, asked) => {
         const subject = at && boxIn(size, at);
@@ -102,14 +105,16 @@ describe('any layout', () => {
         for (const { least } of headers) assert.ok(least <= pixels);
       }),
       { numRuns: 5000 },
-    );
-  });
+    ),
+  );
+});
 
-  it('has the very frame that was reckoned where no subject decides', () => {
-    const plain = finishing.map(({ crop, scalePercent, ...asked }) => {
-      const isNamed = asked.outputWidth !== undefined && asked.outputHeight !== undefined;
-      return isNamed ? { ...asked, ...(crop && { crop }) } : asked;
-    });
+test('any layout › has the very frame that was reckoned where no subject decides', t => {
+  const plain = finishing.map(({ crop, scalePercent, ...asked }) => {
+    const isNamed = asked.outputWidth !== undefined && asked.outputHeight !== undefined;
+    return isNamed ? { ...asked, ...(crop && { crop }) } : asked;
+  });
+  t.notThrows(() =>
     fc.assert(
       fc.property(input, shares, plain, (size, at, asked) => {
         const { frame } = layOut(size, boxIn(size, at), asked);
@@ -119,10 +124,12 @@ describe('any layout', () => {
         assert.deepEqual([least, most], [pixels, Math.min(max, pixels)]);
       }),
       { numRuns: 3000 },
-    );
-  });
+    ),
+  );
+});
 
-  it('keeps proportions within a pixel', () => {
+test('any layout › keeps proportions within a pixel', t => {
+  t.notThrows(() =>
     fc.assert(
       fc.property(input, shares, finishing, (size, at, asked) => {
         const { source, target } = layOut(size, boxIn(size, at), asked);
@@ -138,19 +145,21 @@ describe('any layout', () => {
         );
       }),
       { numRuns: 2000 },
-    );
-  });
+    ),
+  );
+});
 
-  it('copies every pixel where nothing is scaled', () => {
-    const unscaled = finishing.map(({ crop = NO_MARGIN, scalePercent, position }) => ({
-      crop: { ...crop, top: { px: 7 }, right: { px: 3 } },
-      ...(scalePercent === undefined ? {} : { scalePercent: Math.max(60, scalePercent) }),
-      ...(position === undefined ? {} : { position }),
-    }));
-    const small = fc.record({
-      width: fc.integer({ min: 1, max: 900 }),
-      height: fc.integer({ min: 1, max: 900 }),
-    });
+test('any layout › copies every pixel where nothing is scaled', t => {
+  const unscaled = finishing.map(({ crop = NO_MARGIN, scalePercent, position }) => ({
+    crop: { ...crop, top: { px: 7 }, right: { px: 3 } },
+    ...(scalePercent === undefined ? {} : { scalePercent: Math.max(60, scalePercent) }),
+    ...(position === undefined ? {} : { position }),
+  }));
+  const small = fc.record({
+    width: fc.integer({ min: 1, max: 900 }),
+    height: fc.integer({ min: 1, max: 900 }),
+  });
+  t.notThrows(() =>
     fc.assert(
       fc.property(small, shares, unscaled, (size, at, { crop, ...asked }) => {
         const margins = { ...crop, bottom: { percent: 20 }, left: { percent: 12.5 } };
@@ -158,156 +167,151 @@ describe('any layout', () => {
         assert.deepEqual([target.width, target.height], [source.width, source.height]);
       }),
       { numRuns: 2000 },
-    );
-  });
+    ),
+  );
 });
 
 const ratio = ({ width, height }: Box) => Math.max(width / height, height / width);
 
-describe('a layout', () => {
-  const size = { width: 1000, height: 600 };
-  const subject = { left: 200, top: 100, width: 300, height: 400 };
-  const lay = (asked: Finishing, seen: Box | undefined = subject): Layout =>
-    layOut(size, seen, asked);
+const size = { width: 1000, height: 600 };
+const subject = { left: 200, top: 100, width: 300, height: 400 };
+const lay = (asked: Finishing, seen: Box | undefined = subject): Layout =>
+  layOut(size, seen, asked);
 
-  it('without anything is the input', () => {
-    const whole = { left: 0, top: 0, ...size };
-    assert.deepEqual(lay({}), { frame: size, source: whole, target: whole });
-    assert.deepEqual(layOut(size, undefined, { crop: NO_MARGIN, scalePercent: 50 }), lay({}));
-  });
+test('a layout › without anything is the input', t => {
+  const whole = { left: 0, top: 0, ...size };
+  t.deepEqual(lay({}), { frame: size, source: whole, target: whole });
+  t.deepEqual(layOut(size, undefined, { crop: NO_MARGIN, scalePercent: 50 }), lay({}));
+});
 
-  it('cropped is the subject with its margins, px and percent of its own sides', () => {
-    const crop = {
-      top: { px: 10 },
-      right: { percent: 10 },
-      bottom: { percent: 5 },
-      left: { px: 0 },
-    };
-    const { frame, source, target } = lay({ crop });
-    assert.deepEqual(frame, { width: 330, height: 430 });
-    assert.deepEqual(source, { left: 200, top: 90, width: 330, height: 430 });
-    assert.deepEqual(target, { left: 0, top: 0, ...frame });
-  });
+test('a layout › cropped is the subject with its margins, px and percent of its own sides', t => {
+  const crop = {
+    top: { px: 10 },
+    right: { percent: 10 },
+    bottom: { percent: 5 },
+    left: { px: 0 },
+  };
+  const { frame, source, target } = lay({ crop });
+  t.deepEqual(frame, { width: 330, height: 430 });
+  t.deepEqual(source, { left: 200, top: 90, width: 330, height: 430 });
+  t.deepEqual(target, { left: 0, top: 0, ...frame });
+});
 
-  it('cropped beyond the input has nothing there', () => {
-    const crop = { ...NO_MARGIN, top: { px: 150 }, left: { px: 300 } };
-    const { frame, source, target } = lay({ crop });
-    assert.deepEqual(frame, { width: 600, height: 550 });
-    assert.deepEqual(source, { left: 0, top: 0, width: 500, height: 500 });
-    assert.deepEqual(target, { left: 100, top: 50, width: 500, height: 500 });
-  });
+test('a layout › cropped beyond the input has nothing there', t => {
+  const crop = { ...NO_MARGIN, top: { px: 150 }, left: { px: 300 } };
+  const { frame, source, target } = lay({ crop });
+  t.deepEqual(frame, { width: 600, height: 550 });
+  t.deepEqual(source, { left: 0, top: 0, width: 500, height: 500 });
+  t.deepEqual(target, { left: 100, top: 50, width: 500, height: 500 });
+});
 
-  it('is white, square, 85 % subject: in the middle, its longer side 85 % of the frame', () => {
-    const asked = { crop: NO_MARGIN, scalePercent: 85, outputWidth: 1000, outputHeight: 1000 };
-    const { frame, target } = lay(asked);
-    assert.deepEqual(frame, { width: 1000, height: 1000 });
-    // 300 x 400 at 2.125; the middle of an odd space is half a pixel off.
-    assert.deepEqual(target, { left: 181, top: 75, width: 638, height: 850 });
-  });
+test('a layout › is white, square, 85 % subject: in the middle, its longer side 85 % of the frame', t => {
+  const asked = { crop: NO_MARGIN, scalePercent: 85, outputWidth: 1000, outputHeight: 1000 };
+  const { frame, target } = lay(asked);
+  t.deepEqual(frame, { width: 1000, height: 1000 });
+  // 300 x 400 at 2.125; the middle of an odd space is half a pixel off.
+  t.deepEqual(target, { left: 181, top: 75, width: 638, height: 850 });
+});
 
-  it('scaled without a crop keeps the frame of the input', () => {
-    const { frame, target } = lay({ scalePercent: 50 });
-    assert.deepEqual([frame, target], [size, { left: 388, top: 150, width: 225, height: 300 }]);
-  });
+test('a layout › scaled without a crop keeps the frame of the input', t => {
+  const { frame, target } = lay({ scalePercent: 50 });
+  t.deepEqual([frame, target], [size, { left: 388, top: 150, width: 225, height: 300 }]);
+});
 
-  it('cropped and scaled has a frame around the subject at its own pixels', () => {
-    const { frame, target } = lay({ crop: NO_MARGIN, scalePercent: 50 });
-    assert.deepEqual(frame, { width: 600, height: 800 });
-    assert.deepEqual(target, { left: 150, top: 200, width: 300, height: 400 });
-  });
+test('a layout › cropped and scaled has a frame around the subject at its own pixels', t => {
+  const { frame, target } = lay({ crop: NO_MARGIN, scalePercent: 50 });
+  t.deepEqual(frame, { width: 600, height: 800 });
+  t.deepEqual(target, { left: 150, top: 200, width: 300, height: 400 });
+});
 
-  it('lies where the position says', () => {
-    const at = (xPercent: number, yPercent: number) => {
-      const position = { xPercent, yPercent };
-      const { left, top } = lay({ scalePercent: 50, position }).target;
-      return [left, top];
-    };
-    assert.deepEqual(
-      [at(0, 0), at(100, 100), at(0, 50)],
-      [
-        [0, 0],
-        [775, 300],
-        [0, 150],
-      ],
-    );
-    const { left, top } = lay({ scalePercent: 50, position: 'original' }).target;
-    // The subject's middle, 350 300 of 1000 600, stays there.
-    assert.deepEqual([left + 225 / 2, top + 150], [350.5, 300]);
-    const edge = layOut(
-      size,
-      { left: 0, top: 0, width: 100, height: 100 },
-      { scalePercent: 90, position: 'original' },
-    );
-    assert.deepEqual([edge.target.left, edge.target.top], [0, 0], 'as far as the edges let it');
-  });
+test('a layout › lies where the position says', t => {
+  const at = (xPercent: number, yPercent: number) => {
+    const position = { xPercent, yPercent };
+    const { left, top } = lay({ scalePercent: 50, position }).target;
+    return [left, top];
+  };
+  t.deepEqual(
+    [at(0, 0), at(100, 100), at(0, 50)],
+    [
+      [0, 0],
+      [775, 300],
+      [0, 150],
+    ],
+  );
+  const { left, top } = lay({ scalePercent: 50, position: 'original' }).target;
+  // The subject's middle, 350 300 of 1000 600, stays there.
+  t.deepEqual([left + 225 / 2, top + 150], [350.5, 300]);
+  const edge = layOut(
+    size,
+    { left: 0, top: 0, width: 100, height: 100 },
+    { scalePercent: 90, position: 'original' },
+  );
+  t.deepEqual([edge.target.left, edge.target.top], [0, 0], 'as far as the edges let it');
+});
 
-  it('takes the other side from the contents', () => {
-    assert.deepEqual(lay({ outputWidth: 500 }).frame, { width: 500, height: 300 });
-    assert.deepEqual(lay({ outputHeight: 60 }).frame, { width: 100, height: 60 });
-    assert.deepEqual(lay({ crop: NO_MARGIN, outputHeight: 40 }).frame, { width: 30, height: 40 });
-  });
+test('a layout › takes the other side from the contents', t => {
+  t.deepEqual(lay({ outputWidth: 500 }).frame, { width: 500, height: 300 });
+  t.deepEqual(lay({ outputHeight: 60 }).frame, { width: 100, height: 60 });
+  t.deepEqual(lay({ crop: NO_MARGIN, outputHeight: 40 }).frame, { width: 30, height: 40 });
+});
 
-  it('leaves no strip where the frame follows from the contents', () => {
-    for (const sizeMaxMegapixels of [0.01, 0.0371, 0.25, 0.4999]) {
-      for (const odd of [size, { width: 997, height: 601 }, { width: 601, height: 33 }]) {
-        const { frame, target } = layOut(odd, undefined, { sizeMaxMegapixels });
-        assert.deepEqual(target, { left: 0, top: 0, ...frame });
-        assert.ok(frame.width * frame.height <= sizeMaxMegapixels * 1e6);
-      }
+test('a layout › leaves no strip where the frame follows from the contents', t => {
+  for (const sizeMaxMegapixels of [0.01, 0.0371, 0.25, 0.4999]) {
+    for (const odd of [size, { width: 997, height: 601 }, { width: 601, height: 33 }]) {
+      const { frame, target } = layOut(odd, undefined, { sizeMaxMegapixels });
+      t.deepEqual(target, { left: 0, top: 0, ...frame });
+      t.true(frame.width * frame.height <= sizeMaxMegapixels * 1e6);
     }
-    for (const outputWidth of [1, 7, 333, 999, 3001]) {
-      const { frame, target } = lay({ crop: NO_MARGIN, outputWidth });
-      assert.deepEqual(target, { left: 0, top: 0, ...frame });
-    }
-  });
+  }
+  for (const outputWidth of [1, 7, 333, 999, 3001]) {
+    const { frame, target } = lay({ crop: NO_MARGIN, outputWidth });
+    t.deepEqual(target, { left: 0, top: 0, ...frame });
+  }
+});
 
-  it('is within a size that all but a last digit would let be the whole', () => {
-    const far = { px: 1e300 };
-    const crop = { ...NO_MARGIN, top: far, right: far };
-    const dot = { left: 0, top: 0, width: 1, height: 1 };
-    const asked = { crop, sizeMaxMegapixels: 99.99999999999997 };
-    const { frame } = layOut({ width: 1, height: 1 }, dot, asked);
-    assert.ok(frame.width * frame.height < 1e8 && frame.width > 9_990);
-  });
+test('a layout › is within a size that all but a last digit would let be the whole', t => {
+  const far = { px: 1e300 };
+  const crop = { ...NO_MARGIN, top: far, right: far };
+  const dot = { left: 0, top: 0, width: 1, height: 1 };
+  const asked = { crop, sizeMaxMegapixels: 99.99999999999997 };
+  const { frame } = layOut({ width: 1, height: 1 }, dot, asked);
+  t.true(frame.width * frame.height < 1e8 && frame.width > 9_990);
+});
 
-  it('says where the subject came to lie', () => {
-    const crop = { ...NO_MARGIN, left: { px: 10 }, top: { px: 20 } };
-    assert.deepEqual(boxInResult(lay({ crop }), subject), {
-      left: 10,
-      top: 20,
-      width: 300,
-      height: 400,
-    });
-    assert.deepEqual(boxInResult(lay({ outputWidth: 500 }), subject), {
-      left: 100,
-      top: 50,
-      width: 150,
-      height: 200,
-    });
+test('a layout › says where the subject came to lie', t => {
+  const crop = { ...NO_MARGIN, left: { px: 10 }, top: { px: 20 } };
+  t.deepEqual(boxInResult(lay({ crop }), subject), {
+    left: 10,
+    top: 20,
+    width: 300,
+    height: 400,
+  });
+  t.deepEqual(boxInResult(lay({ outputWidth: 500 }), subject), {
+    left: 100,
+    top: 50,
+    width: 150,
+    height: 200,
   });
 });
 
-describe('a region', () => {
-  const size = { width: 1000, height: 600 };
-  const px = (value: number) => ({ px: value });
+const px = (value: number) => ({ px: value });
 
-  it('is cut off at the input', () => {
-    const region = {
-      left: px(-0),
-      top: { percent: 50 },
-      right: px(5000),
-      bottom: { percent: 400 },
-    };
-    assert.deepEqual(regionIn(size, region), { left: 0, top: 300, width: 1000, height: 300 });
-  });
+test('a region › is cut off at the input', t => {
+  const region = {
+    left: px(-0),
+    top: { percent: 50 },
+    right: px(5000),
+    bottom: { percent: 400 },
+  };
+  t.deepEqual(regionIn(size, region), { left: 0, top: 300, width: 1000, height: 300 });
+});
 
-  it('without a pixel of the input is the fault of the request', () => {
-    for (const region of [
-      { left: px(1000), top: px(0), right: px(2000), bottom: px(10) },
-      { left: px(20), top: px(0), right: px(20), bottom: px(10) },
-      { left: px(30), top: px(0), right: px(20), bottom: px(10) },
-    ]) {
-      assert.throws(() => regionIn(size, region), { code: 'INVALID_PARAMETER', message: /region/ });
-    }
-  });
+test('a region › without a pixel of the input is the fault of the request', t => {
+  for (const region of [
+    { left: px(1000), top: px(0), right: px(2000), bottom: px(10) },
+    { left: px(20), top: px(0), right: px(20), bottom: px(10) },
+    { left: px(30), top: px(0), right: px(20), bottom: px(10) },
+  ]) {
+    t.throws(() => regionIn(size, region), { code: 'INVALID_PARAMETER', message: /region/ });
+  }
 });

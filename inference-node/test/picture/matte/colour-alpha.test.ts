@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import test from 'ava';
 import { at } from '../../../../test/support/at.ts';
 import { borrowCopy, bytesAt, withMemory } from '../../../src/picture/kernels/kernels.ts';
 import { applyColours } from '../../../src/picture/matte/colour-alpha.ts';
@@ -45,50 +44,48 @@ const truth = matte(coverage);
 const error = (alpha: Uint8Array) =>
   alpha.reduce((sum, value, i) => sum + Math.abs(value - at(truth, i)), 0);
 
-describe("alpha from the picture's colours", () => {
-  it('moves a blurred edge to where the colours mix', () => {
-    const out = applied(paint(RED, GREEN), blurred);
-    assert.ok(error(out) < 0.6 * error(blurred), `${error(out)} of ${error(blurred)}`);
-  });
+test('moves a blurred edge to where the colours mix', t => {
+  const out = applied(paint(RED, GREEN), blurred);
+  t.true(error(out) < 0.6 * error(blurred), `${error(out)} of ${error(blurred)}`);
+});
 
-  it('has no effect where both sides have the same colour', () => {
-    assert.deepEqual(applied(paint(RED, RED), blurred), blurred);
-  });
+test('has no effect where both sides have the same colour', t => {
+  t.deepEqual(applied(paint(RED, RED), blurred), blurred);
+});
 
-  it('has no effect on a pixel that neither side explains', () => {
-    const guide = paint(RED, GREEN);
-    const middle = 4 * (30 * SIZE.width + 48);
-    guide.set([0, 0, 255], middle);
-    const out = applied(guide, blurred);
-    assert.ok(Math.abs(at(out, middle / 4) - at(blurred, middle / 4)) <= 1);
-  });
+test('has no effect on a pixel that neither side explains', t => {
+  const guide = paint(RED, GREEN);
+  const middle = 4 * (30 * SIZE.width + 48);
+  guide.set([0, 0, 255], middle);
+  const out = applied(guide, blurred);
+  t.true(Math.abs(at(out, middle / 4) - at(blurred, middle / 4)) <= 1);
+});
 
-  it('changes nothing that the matte is sure of', () => {
-    const sure = matte(x => (x < 30 ? 1 : 0));
-    assert.deepEqual(applied(paint(RED, GREEN), sure), sure);
-  });
+test('changes nothing that the matte is sure of', t => {
+  const sure = matte(x => (x < 30 ? 1 : 0));
+  t.deepEqual(applied(paint(RED, GREEN), sure), sure);
+});
 
-  it('has no effect without a subject, without a background, or without either', () => {
-    for (const alpha of [
-      matte(x => x / (2 * SIZE.width)),
-      matte(x => 0.5 + x / (2 * SIZE.width)),
-      matte(() => 0.5),
-    ]) {
-      const only = alpha.map(value => (value < 4 ? 0 : value));
-      assert.deepEqual(applied(paint(RED, GREEN), only), only);
-    }
-  });
+test('has no effect without a subject, without a background, or without either', t => {
+  for (const alpha of [
+    matte(x => x / (2 * SIZE.width)),
+    matte(x => 0.5 + x / (2 * SIZE.width)),
+    matte(() => 0.5),
+  ]) {
+    const only = alpha.map(value => (value < 4 ? 0 : value));
+    t.deepEqual(applied(paint(RED, GREEN), only), only);
+  }
+});
 
-  it('takes pictures of one pixel, row and column', () => {
-    for (const [width, height] of [
-      [1, 1],
-      [1, 300],
-      [300, 1],
-    ] as const) {
-      const alpha = new Uint8Array(width * height).fill(128);
-      alpha[0] = 255;
-      const guide = new Uint8Array(4 * width * height).fill(77);
-      assert.equal(applied(guide, alpha, { width, height })[0], 255);
-    }
-  });
+test('takes pictures of one pixel, row and column', t => {
+  for (const [width, height] of [
+    [1, 1],
+    [1, 300],
+    [300, 1],
+  ] as const) {
+    const alpha = new Uint8Array(width * height).fill(128);
+    alpha[0] = 255;
+    const guide = new Uint8Array(4 * width * height).fill(77);
+    t.is(applied(guide, alpha, { width, height })[0], 255);
+  }
 });

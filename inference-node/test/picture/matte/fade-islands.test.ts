@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import test from 'ava';
 import { at } from '../../../../test/support/at.ts';
 import { fadeIslands } from '../../../src/picture/matte/fade-islands.ts';
 
@@ -29,48 +28,44 @@ const island =
     x >= 40 && x < 52 && y >= 10 && y < 25 ? value : undefined;
 const MIDDLE = 17 * SIZE.width + 46;
 
-describe('what lies apart from the subject', () => {
-  it('vanishes where nothing joins it, up to what is nearly half opaque', () => {
-    for (const value of [10, 60, 120]) {
-      const alpha = faded(matte(island(value)));
-      assert.equal(at(alpha, MIDDLE), 0, `${value}`);
-      assert.ok(alpha.every((left, i) => left === 255 || i % SIZE.width >= 15));
-    }
-  });
-
-  it('keeps what the faint ground between lets through', () => {
-    assert.equal(at(faded(matte(island(60), 8)), MIDDLE), 8);
-  });
-
-  it('stays where a part of it is shown surely', () => {
-    const alpha = matte((x, y) => (x === 46 && y === 17 ? 255 : island(60)(x, y)));
-    // Alone that pixel is a speck; the cells around it are reached.
-    assert.deepEqual(faded(alpha), alpha);
-  });
+test('what lies apart from the subject › vanishes where nothing joins it, up to what is nearly half opaque', t => {
+  for (const value of [10, 60, 120]) {
+    const alpha = faded(matte(island(value)));
+    t.is(at(alpha, MIDDLE), 0, `${value}`);
+    t.true(alpha.every((left, i) => left === 255 || i % SIZE.width >= 15));
+  }
 });
 
-describe('what does not change', () => {
-  it('an edge that falls off from the body, however wide', () => {
-    const alpha = matte(x => Math.max(0, 255 - 7 * (x - 14)));
-    assert.deepEqual(faded(alpha), alpha);
-  });
-
-  it('a wisp with gaps of four cells', () => {
-    const alpha = matte((x, y) => (y === 20 && (x - 15) % 8 >= 4 ? 90 : 0));
-    assert.deepEqual(faded(alpha), alpha);
-  });
-
-  it('a matte that shows nothing surely', () => {
-    const alpha = matte(island(100)).map(value => Math.min(value, 100));
-    assert.deepEqual(faded(alpha), alpha);
-  });
-
-  it('an empty one', () => {
-    assert.deepEqual(faded(new Uint8Array(2400)), new Uint8Array(2400));
-  });
+test('what lies apart from the subject › keeps what the faint ground between lets through', t => {
+  t.is(at(faded(matte(island(60), 8)), MIDDLE), 8);
 });
 
-it('a picture of many pixels a cell fades to the island alone, softly', () => {
+test('what lies apart from the subject › stays where a part of it is shown surely', t => {
+  const alpha = matte((x, y) => (x === 46 && y === 17 ? 255 : island(60)(x, y)));
+  // Alone that pixel is a speck; the cells around it are reached.
+  t.deepEqual(faded(alpha), alpha);
+});
+
+test('what does not change › an edge that falls off from the body, however wide', t => {
+  const alpha = matte(x => Math.max(0, 255 - 7 * (x - 14)));
+  t.deepEqual(faded(alpha), alpha);
+});
+
+test('what does not change › a wisp with gaps of four cells', t => {
+  const alpha = matte((x, y) => (y === 20 && (x - 15) % 8 >= 4 ? 90 : 0));
+  t.deepEqual(faded(alpha), alpha);
+});
+
+test('what does not change › a matte that shows nothing surely', t => {
+  const alpha = matte(island(100)).map(value => Math.min(value, 100));
+  t.deepEqual(faded(alpha), alpha);
+});
+
+test('what does not change › an empty one', t => {
+  t.deepEqual(faded(new Uint8Array(2400)), new Uint8Array(2400));
+});
+
+test('a picture of many pixels a cell fades to the island alone, softly', t => {
   const size = { width: 1024, height: 512 };
   const alpha = Uint8Array.from({ length: size.width * size.height }, (_, i) => {
     const x = i % size.width;
@@ -80,6 +75,6 @@ it('a picture of many pixels a cell fades to the island alone, softly', () => {
   fadeIslands(alpha, size);
   for (const [i, value] of alpha.entries()) {
     const x = i % size.width;
-    assert.equal(value, x >= 600 && x < 800 ? 0 : at(before, i), `column ${x}`);
+    t.is(value, x >= 600 && x < 800 ? 0 : at(before, i), `column ${x}`);
   }
 });

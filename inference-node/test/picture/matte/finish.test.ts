@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import sharp from 'sharp';
 import { type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { at } from '../../../../test/support/at.ts';
@@ -53,25 +52,25 @@ function disc(side: number): Buffer {
 const MEDIA_TYPES = { png: 'png', webp: 'webp', avif: 'heif' } as const;
 
 for (const format of TRANSPARENT_FORMATS) {
-  test(`${format}: the colours are the picture's, the alpha is the matte's, opaque or not`, async () => {
+  test(`${format}: the colours are the picture's, the alpha is the matte's, opaque or not`, async t => {
     const slope = paintSlope(96, 64);
     const file = await finish(slope, format);
-    if (format === 'jxl') assert.equal((await readJxl(file)).channels, 4);
-    else assert.equal((await sharp(file).metadata()).hasAlpha, true);
+    if (format === 'jxl') t.is((await readJxl(file)).channels, 4);
+    else t.true((await sharp(file).metadata()).hasAlpha);
     const result = await readRgba(file, format);
-    assert.deepEqual([result.width, result.height], [96, 64]);
+    t.deepEqual([result.width, result.height], [96, 64]);
     let difference = 0;
     for (let i = 0; i < 96 * 64; i++) {
-      assert.equal(at(result.data, 4 * i + 3), 255);
+      t.is(at(result.data, 4 * i + 3), 255);
       for (const c of [0, 1, 2]) {
         difference += Math.abs(at(result.data, 4 * i + c) - at(slope.data, 3 * i + c));
       }
     }
     const mean = difference / (96 * 64 * 3);
-    assert.ok(mean <= (format === 'png' ? 0 : 3), `mean difference ${mean}`);
+    t.true(mean <= (format === 'png' ? 0 : 3), `mean difference ${mean}`);
   });
 
-  test(`${format}: nothing of the background is left where nothing is seen`, async () => {
+  test(`${format}: nothing of the background is left where nothing is seen`, async t => {
     const isFar = (x: number, y: number) => Math.hypot(x - 48, y - 48) >= 40;
     // A blue subject; the green belongs to the background alone.
     const picture = paint(96, 96, 3, (x, y) => (isFar(x, y) ? [40, 250, 40] : [30, 30, 200]));
@@ -81,38 +80,38 @@ for (const format of TRANSPARENT_FORMATS) {
     let pixels = 0;
     for (let i = 0; i < data.length / 4; i++) {
       if (!isFar(i % 96, Math.floor(i / 96))) continue;
-      assert.equal(data[4 * i + 3], 0);
+      t.is(data[4 * i + 3], 0);
       // An encoder may continue the subject's colour here: JPEG XL does.
       hidden += at(data, 4 * i + 1);
       pixels += 1;
-      if (format === 'png') assert.deepEqual([...data.subarray(4 * i, 4 * i + 3)], [0, 0, 0]);
+      if (format === 'png') t.deepEqual([...data.subarray(4 * i, 4 * i + 3)], [0, 0, 0]);
     }
-    assert.ok(pixels > 1000);
-    assert.ok(hidden / pixels < 35, `${hidden / pixels} of green left a pixel`);
+    t.true(pixels > 1000);
+    t.true(hidden / pixels < 35, `${hidden / pixels} of green left a pixel`);
   });
 
-  test(`${format}: a mask is the alpha alone, in one channel`, async () => {
+  test(`${format}: a mask is the alpha alone, in one channel`, async t => {
     const alpha = disc(48);
     const options = { alpha, resultKind: 'mask' } as const;
     const file = await finish(paintSlope(48, 48), format, options);
     if (format === 'jxl') {
       const mask = await readJxl(file);
-      assert.equal(mask.channels, 1);
-      assert.deepEqual(mask.data, alpha);
+      t.is(mask.channels, 1);
+      t.deepEqual(mask.data, alpha);
       return;
     }
     const metadata = await sharp(file).metadata();
-    assert.equal(metadata.format, MEDIA_TYPES[format]);
-    assert.equal(metadata.hasAlpha, false);
-    if (format === 'png') assert.deepEqual([metadata.channels, metadata.depth], [1, 'uchar']);
+    t.is(metadata.format, MEDIA_TYPES[format]);
+    t.false(metadata.hasAlpha);
+    if (format === 'png') t.deepEqual([metadata.channels, metadata.depth], [1, 'uchar']);
     const read = await sharp(file).toColourspace('b-w').raw().toBuffer();
     let worst = 0;
     for (const [i, value] of alpha.entries())
       worst = Math.max(worst, Math.abs(at(read, i) - value));
-    assert.ok(worst <= 1, `off by ${worst}`);
+    t.true(worst <= 1, `off by ${worst}`);
   });
 
-  test(`${format}: nothing of the input's metadata is in the result`, async () => {
+  test(`${format}: nothing of the input's metadata is in the result`, async t => {
     const canary = 'CANARY-5a3e1';
     const exif = { IFD0: { ImageDescription: canary, Copyright: canary }, IFD3: gps(canary) };
     const xmp = `<x:xmpmeta xmlns:x="adobe:ns:meta/"><a>${canary}</a></x:xmpmeta>`;
@@ -121,19 +120,19 @@ for (const format of TRANSPARENT_FORMATS) {
       .withXmp(xmp)
       .jpeg({ quality: 90 })
       .toBuffer();
-    assert.ok(file.includes(canary));
+    t.true(file.includes(canary));
     const picture = await decode(Buffer.concat([file, Buffer.from(`<html>${canary}</html>`)]));
     const result = await finishDecoded(picture, format);
     for (const word of [canary, 'Exif', 'EXIF', 'xmpmeta', 'GPS', 'iCCP', 'pHYs', 'JFIF']) {
-      assert.equal(result.includes(word), false, word);
+      t.is(result.includes(word), false, word);
     }
     if (format === 'jxl') return;
     const { exif: exifOut, xmp: xmpOut, iptc, icc } = await sharp(result).metadata();
-    assert.deepEqual([exifOut, xmpOut, iptc], [undefined, undefined, undefined]);
+    t.deepEqual([exifOut, xmpOut, iptc], [undefined, undefined, undefined]);
     // How sRGB is said in this format.
-    assert.equal(icc !== undefined && isSrgbProfile(icc), format === 'webp');
-    assert.equal(result.includes('sRGB\0'), format === 'png');
-    assert.equal(result.includes(Buffer.from('nclx\0\x01\0\x0d')), format === 'avif');
+    t.is(icc !== undefined && isSrgbProfile(icc), format === 'webp');
+    t.is(result.includes('sRGB\0'), format === 'png');
+    t.is(result.includes(Buffer.from('nclx\0\x01\0\x0d')), format === 'avif');
   });
 }
 
@@ -141,30 +140,33 @@ function gps(canary: string) {
   return { GPSLatitudeRef: 'N', GPSLatitude: '51/1 30/1 0/1', GPSProcessingMethod: canary };
 }
 
-test("the source's transparency is multiplied into the result's", async () => {
+test("the source's transparency is multiplied into the result's", async t => {
   const source = paint(64, 64, 4, x => [120, 130, 140, x < 32 ? 0 : 128]);
   const alpha = Buffer.alloc(64 * 64, 128);
   const { data } = await readRgba(await finish(source, 'png', { alpha }), 'png');
-  assert.deepEqual([...data.subarray(0, 4)], [0, 0, 0, 0]);
-  assert.deepEqual([...data.subarray(4 * 40, 4 * 41)], [120, 130, 140, 64]);
+  t.deepEqual([...data.subarray(0, 4)], [0, 0, 0, 0]);
+  t.deepEqual([...data.subarray(4 * 40, 4 * 41)], [120, 130, 140, 64]);
   const mask = await finish(source, 'png', { alpha, resultKind: 'mask' });
   const grey = await sharp(mask).toColourspace('b-w').raw().toBuffer();
-  assert.deepEqual([grey[0], grey[40]], [0, 64]);
+  t.deepEqual([grey[0], grey[40]], [0, 64]);
 });
 
-test('every format keeps alpha exactly', async () => {
+test('every format keeps alpha exactly', async t => {
   const alpha = disc(80);
   const read = async (format: OutputFormat) => {
     const file = await finish(paintSlope(80, 80), format, { alpha });
     const { data } = await readRgba(file, format);
     return Math.max(...alpha.map((value, i) => Math.abs(value - at(data, 4 * i + 3))));
   };
-  for (const format of TRANSPARENT_FORMATS) assert.equal(await read(format), 0, format);
+  for (const format of TRANSPARENT_FORMATS) t.is(await read(format), 0, format);
 });
 
-test('more JPEG XL than this machine can write is refused, not tried', async t => {
-  if (hasJxlTools()) return t.skip('libjxl-tools are installed: this machine can write all');
-  const size = { width: 8_000, height: 6_000 };
-  const picture = { ...size, rgba: viewAsPixels(Buffer.alloc(4)), translucent: false };
-  await assert.rejects(finishDecoded(picture, 'jxl'), { code: 'NODE_INCAPABLE' });
-});
+// With libjxl-tools this machine can write all.
+test.skipIf(hasJxlTools())(
+  'more JPEG XL than this machine can write is refused, not tried',
+  async t => {
+    const size = { width: 8_000, height: 6_000 };
+    const picture = { ...size, rgba: viewAsPixels(Buffer.alloc(4)), translucent: false };
+    await t.throwsAsync(finishDecoded(picture, 'jxl'), { code: 'NODE_INCAPABLE' });
+  },
+);

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { at } from '../../../../test/support/at.ts';
 import { estimateForeground } from '../../../src/picture/matte/foreground.ts';
 import type { RgbaPicture } from '../../../src/picture/rgba-picture.ts';
@@ -53,32 +53,32 @@ for (const [width, height] of [
   [3000, 2],
   [1, 300],
 ] as const) {
-  test(`${width}x${height}: whatever is soft, every colour is one`, () => {
+  test(`${width}x${height}: whatever is soft, every colour is one`, t => {
     const { picture, alpha } = composite(width, height, 3);
     estimateForeground(picture, alpha.fill(100));
-    assert.ok(picture.rgba.every(pixel => pixel >>> 24 === 255));
+    t.true(picture.rgba.every(pixel => pixel >>> 24 === 255));
   });
 }
 
 for (const value of [0, 255]) {
-  test(`without a soft pixel (all ${value}) nothing changes`, () => {
+  test(`without a soft pixel (all ${value}) nothing changes`, t => {
     const { picture, alpha } = composite(200, 100, 9);
     const before = picture.rgba.slice();
     estimateForeground(picture, alpha.fill(value));
-    assert.deepEqual(picture.rgba, before);
+    t.deepEqual(picture.rgba, before);
   });
 }
 
-test('the background leaves a soft edge, and opaque pixels do not change', () => {
+test('the background leaves a soft edge, and opaque pixels do not change', t => {
   const { picture, alpha } = composite(420, 300, 40);
   const before = picture.rgba.slice();
   requireImprovement(picture, alpha);
   for (const [i, pixel] of picture.rgba.entries()) {
-    if (alpha[i] === 0 || alpha[i] === 255) assert.equal(pixel, before[i]);
+    if (alpha[i] === 0 || alpha[i] === 255) t.is(pixel, at(before, i));
   }
 });
 
-test('a picture many times the grid, and no seam between strips', () => {
+test('a picture many times the grid, and no seam between strips', t => {
   const { picture, alpha } = composite(1400, 700, 60);
   requireImprovement(picture, alpha);
   for (const y of [127, 255, 383]) {
@@ -87,17 +87,17 @@ test('a picture many times the grid, and no seam between strips', () => {
       const below = at(picture.rgba, (y + 1) * 1400 + x);
       for (const shift of [0, 8, 16]) {
         const step = Math.abs(((above >>> shift) & 255) - ((below >>> shift) & 255));
-        assert.ok(step <= 4, `a step of ${step} at ${x}, ${y}`);
+        t.true(step <= 4, `a step of ${step} at ${x}, ${y}`);
       }
     }
   }
 });
 
-test("pixels that the file itself made translucent keep the file's colours", () => {
+test("pixels that the file itself made translucent keep the file's colours", t => {
   const { picture, alpha } = composite(200, 100, 30);
   const rgba = picture.rgba.map(pixel => (pixel & 0xffffff) | (180 << 24));
   estimateForeground({ ...picture, rgba, translucent: true }, alpha);
   for (const [i, pixel] of rgba.entries()) {
-    assert.equal(pixel, ((at(picture.rgba, i) & 0xffffff) | (180 << 24)) >>> 0);
+    t.is(pixel, ((at(picture.rgba, i) & 0xffffff) | (180 << 24)) >>> 0);
   }
 });

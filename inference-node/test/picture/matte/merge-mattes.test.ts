@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { at } from '../../../../test/support/at.ts';
 import type { MatteRole } from '../../../src/models/prepared-model.ts';
 import { mergeMattes } from '../../../src/picture/matte/merge-mattes.ts';
@@ -17,53 +16,52 @@ function disc(radius: number, soft: number, centre = SIDE / 2, side = SIDE): Uin
 
 const part = (alpha: Uint8Array, role: MatteRole) => ({ alpha, ...SIZE, role });
 
-test('a plan without a subject is a bug', () => {
-  assert.throws(() => mergeMattes([part(disc(20, 1), 'opinion')], SIZE), /without a subject/);
+test('a plan without a subject is a bug', t => {
+  t.throws(() => mergeMattes([part(disc(20, 1), 'opinion')], SIZE), {
+    message: /without a subject/,
+  });
 });
 
-test('an opinion that shows something else changes nothing', () => {
+test('an opinion that shows something else changes nothing', t => {
   const subject = disc(20, 6);
   for (const other of [disc(8, 6), disc(20, 6, 10), new Uint8Array(SIDE * SIDE)]) {
-    assert.deepEqual(
-      mergeMattes([part(subject, 'subject'), part(other, 'opinion')], SIZE),
-      subject,
-    );
+    t.deepEqual(mergeMattes([part(subject, 'subject'), part(other, 'opinion')], SIZE), subject);
   }
 });
 
-test('a second look that has lost half of the body changes nothing', () => {
+test('a second look that has lost half of the body changes nothing', t => {
   const subject = disc(20, 6);
   const looks = (radius: number) => [part(subject, 'subject'), part(disc(radius, 6), 'secondLook')];
-  assert.deepEqual(mergeMattes(looks(13), SIZE), subject);
-  assert.notDeepEqual(mergeMattes(looks(18), SIZE), subject);
+  t.deepEqual(mergeMattes(looks(13), SIZE), subject);
+  t.notDeepEqual(mergeMattes(looks(18), SIZE), subject);
 });
 
-test('nothing in either stays nothing', () => {
+test('nothing in either stays nothing', t => {
   const empty = new Uint8Array(SIDE * SIDE);
-  assert.deepEqual(mergeMattes([part(empty, 'subject'), part(empty, 'opinion')], SIZE), empty);
+  t.deepEqual(mergeMattes([part(empty, 'subject'), part(empty, 'opinion')], SIZE), empty);
 });
 
-test('what the subject is sure of far from its edge does not change', () => {
+test('what the subject is sure of far from its edge does not change', t => {
   const subject = disc(20, 2);
   const opinion = subject.slice();
   opinion[SIDE * (SIDE / 2) + SIDE / 2] = 0;
   opinion[0] = 255;
   const merged = mergeMattes([part(subject, 'subject'), part(opinion, 'opinion')], SIZE);
-  assert.equal(merged[SIDE * (SIDE / 2) + SIDE / 2], 255);
-  assert.equal(merged[0], 0);
+  t.is(merged[SIDE * (SIDE / 2) + SIDE / 2], 255);
+  t.is(merged[0], 0);
 });
 
-test('at the edge the surer of the two counts more', () => {
+test('at the edge the surer of the two counts more', t => {
   const subject = disc(20, 10);
   const opinion = disc(20.5, 1);
   const merged = mergeMattes([part(subject, 'subject'), part(opinion, 'opinion')], SIZE);
   const distance = (to: Uint8Array) =>
     merged.reduce((sum, value, i) => sum + Math.abs(value - at(to, i)), 0);
-  assert.ok(distance(opinion) < distance(subject), 'the sharp one should have won');
-  assert.notDeepEqual(merged, subject);
+  t.true(distance(opinion) < distance(subject), 'the sharp one should have won');
+  t.notDeepEqual(merged, subject);
 });
 
-test('a sharp edge is left alone by a blurred opinion, a soft one is not', () => {
+test('a sharp edge is left alone by a blurred opinion, a soft one is not', t => {
   const side = 600;
   const size = { width: side, height: side };
   const large = (soft: number, role: 'subject' | 'opinion') => ({
@@ -75,43 +73,43 @@ test('a sharp edge is left alone by a blurred opinion, a soft one is not', () =>
   // Compared as bytes: the difference of two arrays of this length takes minutes to print.
   const changes = (subject: typeof sharp) =>
     Buffer.compare(mergeMattes([subject, large(24, 'opinion')], size), subject.alpha) !== 0;
-  assert.equal(changes(sharp), false);
-  assert.equal(changes(large(40, 'subject')), true);
+  t.false(changes(sharp));
+  t.true(changes(large(40, 'subject')));
 });
 
-test('two that are sure of the opposite do not make a half transparent pixel', () => {
+test('two that are sure of the opposite do not make a half transparent pixel', t => {
   const subject = disc(20, 4);
   const opinion = subject.slice();
   const inside = SIDE * (SIDE / 2) + SIDE / 2 + 17;
-  assert.equal(subject[inside], 255);
+  t.is(subject[inside], 255);
   opinion[inside] = 0;
   const merged = mergeMattes([part(subject, 'subject'), part(opinion, 'opinion')], SIZE);
-  assert.equal(merged[inside], 255);
+  t.is(merged[inside], 255);
 });
 
 for (const role of ['subject', 'secondLook'] as const) {
-  test(`where the first is unsure, a ${role} counts as much as it; no input is written to`, () => {
+  test(`where the first is unsure, a ${role} counts as much as it; no input is written to`, t => {
     const one = new Uint8Array(SIDE * SIDE).fill(100);
     const other = new Uint8Array(SIDE * SIDE).fill(151);
     const merged = mergeMattes([part(one, 'subject'), part(other, role)], SIZE);
-    assert.ok(merged.every(value => value === 126));
-    assert.ok(one.every(value => value === 100));
-    assert.ok(other.every(value => value === 151));
+    t.true(merged.every(value => value === 126));
+    t.true(one.every(value => value === 100));
+    t.true(other.every(value => value === 151));
   });
 
-  test(`a ${role} that shows something else has no effect where the first is sure`, () => {
+  test(`a ${role} that shows something else has no effect where the first is sure`, t => {
     const first = disc(12, 4, 20);
     const merged = mergeMattes([part(first, 'subject'), part(disc(8, 4, 48), role)], SIZE);
-    assert.equal(merged[48 * SIDE + 48], 0, 'the other thing is not there');
-    assert.equal(merged[20 * SIDE + 20], 255, 'the first one is whole');
+    t.is(merged[48 * SIDE + 48], 0, 'the other thing is not there');
+    t.is(merged[20 * SIDE + 20], 255, 'the first one is whole');
   });
 }
 
-test('three subjects count the same', () => {
+test('three subjects count the same', t => {
   const looks = [90, 120, 150].map(value => new Uint8Array(SIDE * SIDE).fill(value));
   const merged = mergeMattes(
     looks.map(alpha => part(alpha, 'subject')),
     SIZE,
   );
-  assert.ok(merged.every(value => value === 120));
+  t.true(merged.every(value => value === 120));
 });

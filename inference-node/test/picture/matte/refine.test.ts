@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { at } from '../../../../test/support/at.ts';
 import { Random } from '../../../../test/support/random.ts';
 import { refineMatte, stretchMatte } from '../../../src/picture/matte/refine.ts';
@@ -29,37 +28,37 @@ for (const [width, height] of [
   [640, 360],
 ] as const) {
   for (const value of [0, 1, 90, 254, 255]) {
-    test(`${width}x${height}, one colour, a matte of ${value}: the matte stays what it is`, () => {
+    test(`${width}x${height}, one colour, a matte of ${value}: the matte stays what it is`, t => {
       const picture = paintPicture(width, height, () => GREEN);
       const matte = matteOf(32, 32, () => value);
       const out = refineMatte(matte, picture);
-      assert.equal(out.length, width * height);
-      assert.notEqual(out.buffer, at(matte, 0).alpha.buffer);
-      assert.ok(out.every(alpha => Math.abs(alpha - value) <= 1));
+      t.is(out.length, width * height);
+      t.not(out.buffer, at(matte, 0).alpha.buffer);
+      t.true(out.every(alpha => Math.abs(alpha - value) <= 1));
     });
   }
 }
 
-test('noise under an unsure matte does not become a rescaled one', () => {
+test('noise under an unsure matte does not become a rescaled one', t => {
   const random = new Random(7);
   const noise = () => random.below(256);
   const picture = paintPicture(300, 200, () => [noise(), noise(), noise()]);
   const faint = matteOf(64, 64, () => random.below(9));
   const out = refineMatte(faint, picture);
-  assert.ok(Math.max(...out) <= 16, `${Math.max(...out)}`);
+  t.true(Math.max(...out) <= 16, `${Math.max(...out)}`);
 });
 
-test('a blurred edge follows the edge of the colours', () => {
+test('a blurred edge follows the edge of the colours', t => {
   const picture = paintPicture(960, 200, x => (x < 480 ? RED : GREEN));
   const blurred = matteOf(960, 200, x => ((486 - x) / 12) * 255);
   const error = (alpha: Buffer) =>
     alpha.reduce((sum, value, i) => sum + Math.abs(value - (i % 960 < 480 ? 255 : 0)), 0);
   const plain = error(stretchMatte(blurred, picture));
   const refined = error(refineMatte(blurred, picture));
-  assert.ok(refined < 0.5 * plain, `${refined} of ${plain}`);
+  t.true(refined < 0.5 * plain, `${refined} of ${plain}`);
 });
 
-test('in a small picture, what lies near a sharp edge does not blur it', () => {
+test('in a small picture, what lies near a sharp edge does not blur it', t => {
   // A thing of the subject's colour in the background, beside a matte that is right.
   const mixed: Colour = [115, 100, 45];
   const picture = paintPicture(240, 200, x =>
@@ -68,32 +67,32 @@ test('in a small picture, what lies near a sharp edge does not blur it', () => {
   const right = matteOf(240, 200, x => (x < 120 ? 255 : x === 120 ? 128 : 0));
   const out = refineMatte(right, picture);
   const changes = out.map((value, i) => Math.abs(value - at(at(right, 0).alpha, i)));
-  assert.ok(Math.max(...changes) <= 8, `${Math.max(...changes)}`);
+  t.true(Math.max(...changes) <= 8, `${Math.max(...changes)}`);
 });
 
-test('what the matte is sure of stays, whatever the colours say', () => {
+test('what the matte is sure of stays, whatever the colours say', t => {
   const picture = paintPicture(200, 200, (x, y) => ((x + y) % 2 === 0 ? RED : GREEN));
   const sure = matteOf(200, 200, x => (x < 100 ? 255 : 0));
-  assert.deepEqual(refineMatte(sure, picture), at(sure, 0).alpha);
+  t.deepEqual(refineMatte(sure, picture), at(sure, 0).alpha);
 });
 
-test('no seam where one tile ends and the next begins', () => {
+test('no seam where one tile ends and the next begins', t => {
   // A straight edge with the same neighbourhood everywhere: every row must be the same.
   const picture = paintPicture(260, 330, x => (x < 130 ? RED : GREEN));
   const blurred = matteOf(260, 330, x => ((140 - x) / 20) * 255);
   const out = refineMatte(blurred, picture);
   for (let y = 1; y < 330; y++) {
-    assert.deepEqual(out.subarray(y * 260, (y + 1) * 260), out.subarray(0, 260), `row ${y}`);
+    t.deepEqual(out.subarray(y * 260, (y + 1) * 260), out.subarray(0, 260), `row ${y}`);
   }
 });
 
-test('above the working size the answer is in the pixels of the picture', () => {
+test('above the working size the answer is in the pixels of the picture', t => {
   const width = 2400;
   const height = 1200;
   const picture = paintPicture(width, height, x => (x < 1201 ? RED : GREEN));
   const blurred = matteOf(1024, 1024, x => ((520 - x) / 16) * 255);
   const row = refineMatte(blurred, picture).subarray(600 * width, 601 * width);
   // One pixel on each side of the edge of the colours: the jump is there and nowhere else.
-  assert.ok(at(row, 1200) - at(row, 1201) > 100, `${row[1200]} to ${row[1201]}`);
-  assert.ok(at(row, 1190) > 200 && at(row, 1212) < 55, `${row[1190]}, ${row[1212]}`);
+  t.true(at(row, 1200) - at(row, 1201) > 100, `${row[1200]} to ${row[1201]}`);
+  t.true(at(row, 1190) > 200 && at(row, 1212) < 55, `${row[1190]}, ${row[1212]}`);
 });

@@ -1,5 +1,4 @@
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import test from 'ava';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { pixelsAt } from '../../../src/picture/kernels/kernels.ts';
 import { resample, resampleColours } from '../../../src/picture/matte/resample.ts';
@@ -19,7 +18,7 @@ const SIZES = [
   [220, 380],
 ] as const;
 
-test('an even plane stays what it is, from any size to any size', () => {
+test('an even plane stays what it is, from any size to any size', t => {
   for (const [width, height] of SIZES) {
     for (const [toWidth, toHeight] of SIZES) {
       for (const value of [0, 1, 128, 254, 255]) {
@@ -27,41 +26,41 @@ test('an even plane stays what it is, from any size to any size', () => {
           grey(width, height, () => value),
           { width: toWidth, height: toHeight },
         );
-        assert.equal(out.length, toWidth * toHeight);
-        assert.ok(out.every(byte => byte === value));
+        t.is(out.length, toWidth * toHeight);
+        t.true(out.every(byte => byte === value));
       }
     }
   }
 });
 
-test('the same size gives the same pixels', () => {
+test('the same size gives the same pixels', t => {
   const raster = grey(17, 9, (x, y) => (x * 31 + y * 57) % 256);
-  assert.deepEqual(resample(raster, raster), raster.data);
+  t.deepEqual(resample(raster, raster), raster.data);
 });
 
-test('a slope keeps its place and is mirrored by a mirrored input', () => {
+test('a slope keeps its place and is mirrored by a mirrored input', t => {
   const raster = grey(40, 3, x => x * 6);
   const out = resample(raster, { width: 100, height: 3 });
   for (let x = 5; x < 95; x++) {
     const expected = ((x + 0.5) * 0.4 - 0.5) * 6;
-    assert.ok(Math.abs(elementAt(out, x) - expected) <= 1, `${x}: ${out[x]} for ${expected}`);
+    t.true(Math.abs(elementAt(out, x) - expected) <= 1, `${x}: ${out[x]} for ${expected}`);
   }
   const mirrored = resample(
     grey(40, 3, x => (39 - x) * 6),
     { width: 100, height: 3 },
   );
-  assert.deepEqual([...mirrored.subarray(0, 100)], [...out.subarray(0, 100)].reverse());
+  t.deepEqual([...mirrored.subarray(0, 100)], [...out.subarray(0, 100)].reverse());
 });
 
-test('shrinking averages, nothing aliases', () => {
+test('shrinking averages, nothing aliases', t => {
   const out = resample(
     grey(256, 256, (x, y) => ((x + y) % 2) * 255),
     { width: 16, height: 16 },
   );
-  assert.ok(out.every(value => Math.abs(value - 127.5) <= 3));
+  t.true(out.every(value => Math.abs(value - 127.5) <= 3));
 });
 
-test('three channels are resampled apart, by the same rule as one', () => {
+test('three channels are resampled apart, by the same rule as one', t => {
   const pixels = Uint32Array.from({ length: 36 }, (_, i) => {
     return (i * 7) | ((255 - i * 7) << 8) | (99 << 16);
   });
@@ -74,12 +73,9 @@ test('three channels are resampled apart, by the same rule as one', () => {
   );
   for (const channels of [3, 4] as const) {
     const out = resampleColours({ ...size, extent: size, writeRow }, to, channels);
-    assert.equal(out.length, to.width * to.height * channels);
+    t.is(out.length, to.width * to.height * channels);
     for (const [channel, plane] of planes.entries()) {
-      assert.deepEqual(
-        plane,
-        Buffer.from(plane.map((_, i) => elementAt(out, i * channels + channel))),
-      );
+      t.deepEqual(plane, Buffer.from(plane.map((_, i) => elementAt(out, i * channels + channel))));
     }
   }
 });

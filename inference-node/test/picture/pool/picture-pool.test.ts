@@ -1,12 +1,12 @@
-import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { after, before, describe, it, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import ava, { type ExecutionContext } from 'ava';
 import pino from 'pino';
 import sharp from 'sharp';
 import { OUTPUT_FORMATS } from '#contract/formats.ts';
 import { at } from '../../../../test/support/at.ts';
+import { rejectsWith } from '../../../../test/support/throws.ts';
 import {
   openPicturePool,
   type PicturePoolOptions,
@@ -19,6 +19,8 @@ import type {
 } from '../../../src/picture/pool/picture-pool.ts';
 import { isAlive, stop, until, WRITING_ENV } from '../../support/processes.ts';
 import { asSharp, claimPngSize, paint, paintSlope, readRgba, writeJxl } from '../pictures.ts';
+
+const test = ava.serial;
 
 const NEVER = new AbortController().signal;
 const MODEL_SIZE = { width: 16, height: 16 };
@@ -34,16 +36,22 @@ const heavyPng = await sharp({
 })
   .png()
   .toBuffer();
+const blue = paint(20, 30, 3, () => [0, 0, 255]);
+const jpeg = await asSharp(blue).jpeg({ quality: 100 }).toBuffer();
+const jpegBehind = { file: jpeg, declared: undefined };
 
-async function openPool(options: Partial<PicturePoolOptions> = {}): Promise<PicturePool> {
+async function openPool(
+  t: ExecutionContext,
+  options: Partial<PicturePoolOptions> = {},
+): Promise<PicturePool> {
   const log = pino({ level: 'silent' });
   const pool = await openPicturePool({ workers: 1, childEnv: {}, log, ...options });
-  after(() => pool.close(0));
+  t.teardown(() => pool.close(0));
   return pool;
 }
 
-async function openLease(options: Partial<PicturePoolOptions> = {}) {
-  const pool = await openPool(options);
+async function openLease(t: ExecutionContext, options: Partial<PicturePoolOptions> = {}) {
+  const pool = await openPool(t, options);
   return { pool, lease: await pool.acquire('sync', NEVER), pid: onlyPid(pool) };
 }
 
@@ -64,15 +72,19 @@ function onlyPid(pool: PicturePool): number {
 const untilGone = (pid: number) => until(`process ${pid} is gone`, () => !isAlive(pid));
 
 /** After every failure the pool must work, with one more end of this kind. */
-async function requireRecovery(pool: PicturePool, end: PictureWorkerEnd): Promise<void> {
+async function requireRecovery(
+  t: ExecutionContext,
+  pool: PicturePool,
+  end: PictureWorkerEnd,
+): Promise<void> {
   const lease = await pool.acquire('sync', NEVER);
   await decode(lease);
   const { width, height } = await finish(lease);
-  assert.deepEqual([width, height], [40, 30]);
+  t.deepEqual([width, height], [40, 30]);
   lease.release();
   const { [end]: ended, closed: _closed, ...others } = pool.ends();
-  assert.equal(ended, 1);
-  assert.deepEqual(
+  t.is(ended, 1);
+  t.deepEqual(
     Object.values(others).filter(count => count !== 0),
     [],
   );
@@ -81,21 +93,21 @@ async function requireRecovery(pool: PicturePool, end: PictureWorkerEnd): Promis
 const LOST = { name: 'ContractError', code: 'PICTURE_WORKER_LOST', retryable: true };
 const IMAGE_FAULT = { name: 'ContractError', code: 'PROCESSING_FAILED', retryable: false };
 
-test('a worker killed over a decode loses its image, and is replaced', async () => {
-  const { pool, lease, pid } = await openLease();
+test('a worker killed over a decode loses its image, and is replaced', async t => {
+  const { pool, lease, pid } = await openLease(t);
   // Stopped, it cannot answer before it is killed.
   await stop(pid);
   const decoding = decode(lease);
   process.kill(pid, 'SIGKILL');
-  await assert.rejects(decoding, LOST);
-  await assert.rejects(finish(lease), LOST);
+  await rejectsWith(t, decoding, LOST);
+  await rejectsWith(t, finish(lease), LOST);
   lease.release();
-  await requireRecovery(pool, 'image');
+  await requireRecovery(t, pool, 'image');
 });
 
-test('a worker killed while it holds or finishes an image loses it, and is replaced', async () => {
+test('a worker killed while it holds or finishes an image loses it, and is replaced', async t => {
   for (const killDuring of ['inference', 'finish']) {
-    const { pool, lease } = await openLease();
+    const { pool, lease } = await openLease(t);
     await decode(lease);
     const pid = onlyPid(pool);
     let finishing: Promise<unknown> | undefined;
@@ -104,57 +116,57 @@ test('a worker killed while it holds or finishes an image loses it, and is repla
       finishing = finish(lease);
     }
     process.kill(pid, 'SIGKILL');
-    await assert.rejects(finishing ?? untilGone(pid).then(() => finish(lease)), LOST);
+    await rejectsWith(t, finishing ?? untilGone(pid).then(() => finish(lease)), LOST);
     lease.release();
-    await requireRecovery(pool, 'image');
+    await requireRecovery(t, pool, 'image');
   }
 });
 
-test('waiting images are refused when every worker dies before it is ready, and the pool recovers', async () => {
+test('waiting images are refused when every worker dies before it is ready, and the pool recovers', async t => {
   const childEnv: Record<string, string> = {};
-  const pool = await openPool({ childEnv });
+  const pool = await openPool(t, { childEnv });
   // From now on each ends at its start.
   childEnv.NODE_OPTIONS = '--no-such-option';
   process.kill(onlyPid(pool), 'SIGKILL');
   while (pool.ends().idle === 0) await sleep(5);
-  await assert.rejects(pool.acquire('sync', NEVER), { code: 'NODE_OVERLOADED' });
+  await t.throwsAsync(pool.acquire('sync', NEVER), { code: 'NODE_OVERLOADED' });
   delete childEnv.NODE_OPTIONS;
   const lease = await pool.acquire('sync', NEVER);
-  assert.equal((await decode(lease)).width, 40);
+  t.is((await decode(lease)).width, 40);
   lease.release();
 });
 
-test('a worker killed without an image is replaced', async () => {
-  const pool = await openPool();
+test('a worker killed without an image is replaced', async t => {
+  const pool = await openPool(t);
   const pid = onlyPid(pool);
   process.kill(pid, 'SIGKILL');
   while (pool.ends().idle === 0) await sleep(10);
   await untilGone(pid);
-  await requireRecovery(pool, 'idle');
+  await requireRecovery(t, pool, 'idle');
 });
 
-test('an image over its processor time is the image’s fault', async () => {
+test('an image over its processor time is the image’s fault', async t => {
   const cpuMs = { base: 50, perMegapixel: 0 };
-  const { pool, lease } = await openLease({ limits: { cpuMs } });
-  await assert.rejects(decode(lease, heavyPng), IMAGE_FAULT);
+  const { pool, lease } = await openLease(t, { limits: { cpuMs } });
+  await rejectsWith(t, decode(lease, heavyPng), IMAGE_FAULT);
   lease.release();
   cpuMs.base = ENOUGH;
-  await requireRecovery(pool, 'time_budget');
+  await requireRecovery(t, pool, 'time_budget');
 });
 
-test('an image whose worker stalls is not at fault', async () => {
+test('an image whose worker stalls is not at fault', async t => {
   const wallMs = { base: 500, perMegapixel: 0 };
-  const { pool, lease, pid } = await openLease({ limits: { wallMs } });
+  const { pool, lease, pid } = await openLease(t, { limits: { wallMs } });
   await stop(pid);
-  await assert.rejects(decode(lease), LOST);
+  await rejectsWith(t, decode(lease), LOST);
   lease.release();
   wallMs.base = ENOUGH;
-  await requireRecovery(pool, 'stalled');
+  await requireRecovery(t, pool, 'stalled');
 });
 
-test('an image over its memory is the image’s fault', async () => {
+test('an image over its memory is the image’s fault', async t => {
   const residentBytes = { base: 180 * 2 ** 20, perMegapixel: 0 };
-  const { pool, lease } = await openLease({ limits: { residentBytes } });
+  const { pool, lease } = await openLease(t, { limits: { residentBytes } });
   await decode(lease);
   await finish(lease);
   lease.release();
@@ -162,47 +174,47 @@ test('an image over its memory is the image’s fault', async () => {
   // Stopped, its memory stays the same: under the budget it would not be killed.
   await stop(onlyPid(pool));
   residentBytes.base = 2 ** 20;
-  await assert.rejects(decode(next), IMAGE_FAULT);
+  await rejectsWith(t, decode(next), IMAGE_FAULT);
   residentBytes.base = ENOUGH;
   next.release();
-  await requireRecovery(pool, 'memory_budget');
+  await requireRecovery(t, pool, 'memory_budget');
 });
 
-test('an image given up while it is processed ends at once, with its worker', async () => {
-  const { pool, lease, pid } = await openLease();
+test('an image given up while it is processed ends at once, with its worker', async t => {
+  const { pool, lease, pid } = await openLease(t);
   await stop(pid);
   const controller = new AbortController();
   const decoding = decode(lease, slopePng, controller.signal);
   const reason = new Error('the caller went away');
   controller.abort(reason);
-  await assert.rejects(decoding, reason);
+  await rejectsWith(t, decoding, reason);
   lease.release();
   await untilGone(pid);
-  await requireRecovery(pool, 'abandoned');
+  await requireRecovery(t, pool, 'abandoned');
 });
 
-test('a release in the middle of a call replaces the worker', async () => {
-  const { pool, lease } = await openLease();
+test('a release in the middle of a call replaces the worker', async t => {
+  const { pool, lease } = await openLease(t);
   const decoding = decode(lease, heavyPng);
   lease.release();
-  await assert.rejects(decoding, LOST);
-  await requireRecovery(pool, 'abandoned');
+  await rejectsWith(t, decoding, LOST);
+  await requireRecovery(t, pool, 'abandoned');
 });
 
-test('an image given up between decode and finish leaves its worker as it was', async () => {
-  const { pool, lease, pid } = await openLease();
+test('an image given up between decode and finish leaves its worker as it was', async t => {
+  const { pool, lease, pid } = await openLease(t);
   await decode(lease);
   lease.release();
   lease.release();
   const next = await pool.acquire('sync', NEVER);
-  await assert.rejects(finish(next), { code: 'NODE_FAULT' });
+  await t.throwsAsync(finish(next), { code: 'NODE_FAULT' });
   next.release();
-  assert.equal(onlyPid(pool), pid);
-  await assert.rejects(decode(next), /after its release/);
+  t.is(onlyPid(pool), pid);
+  await t.throwsAsync(decode(next), { message: /after its release/ });
 });
 
-test('a bad image does not end its worker', async () => {
-  const pool = await openPool();
+test('a bad image does not end its worker', async t => {
+  const pool = await openPool(t);
   const pid = onlyPid(pool);
   const cases = [
     [Buffer.from('no picture'), 'UNSUPPORTED_IMAGE_FORMAT'],
@@ -211,71 +223,71 @@ test('a bad image does not end its worker', async () => {
   ] as const;
   for (const [file, code] of cases) {
     const lease = await pool.acquire('sync', NEVER);
-    await assert.rejects(decode(lease, file), { code, retryable: false });
+    await rejectsWith(t, decode(lease, file), { code, retryable: false });
     lease.release();
   }
   const lease = await pool.acquire('sync', NEVER);
   const declared = { width: 10, height: 10 };
   const modelInputs = [MODEL_SIZE];
-  await assert.rejects(lease.decode({ file: slopePng, declared, modelInputs }, NEVER), {
+  await t.throwsAsync(lease.decode({ file: slopePng, declared, modelInputs }, NEVER), {
     code: 'PROCESSING_FAILED',
     message: /declared/,
   });
   lease.release();
-  assert.equal(onlyPid(pool), pid);
+  t.is(onlyPid(pool), pid);
 });
 
-test('every format comes out, with the inputs of several models', async () => {
-  const pool = await openPool({ workers: 2 });
-  assert.deepEqual(pool.capabilities.outputFormats, OUTPUT_FORMATS);
-  assert.ok(pool.capabilities.jxlPixelsMax >= 12_000_000);
+test('every format comes out, with the inputs of several models', async t => {
+  const pool = await openPool(t, { workers: 2 });
+  t.deepEqual(pool.capabilities.outputFormats, OUTPUT_FORMATS);
+  t.true(pool.capabilities.jxlPixelsMax >= 12_000_000);
   for (const file of [slopePng, slopeJxl]) {
     for (const format of OUTPUT_FORMATS) {
       const lease = await pool.acquire('async', NEVER);
       const modelInputs = [MODEL_SIZE, { width: 7, height: 9 }];
       const decoded = await lease.decode({ file, declared: undefined, modelInputs }, NEVER);
-      assert.deepEqual([decoded.width, decoded.height], [40, 30]);
-      assert.deepEqual(
+      t.deepEqual([decoded.width, decoded.height], [40, 30]);
+      t.deepEqual(
         decoded.modelInputs.map(({ length }) => length),
         [16 * 16 * 3, 7 * 9 * 3],
       );
       const finished = await finish(lease, format);
       const result = await readRgba(finished.file, format);
-      assert.deepEqual([result.width, result.height], [40, 30]);
-      assert.ok(decoded.decodeMs > 0 && finished.encodeMs > 0 && finished.refineMs > 0);
+      t.deepEqual([result.width, result.height], [40, 30]);
+      t.true(decoded.decodeMs > 0 && finished.encodeMs > 0 && finished.refineMs > 0);
       lease.release();
     }
   }
   const snapshot = pool.snapshot();
   const { decodeMsPerMegapixel, encodeMsPerMegapixel, busy, waiting } = snapshot;
-  assert.ok(decodeMsPerMegapixel > 0 && encodeMsPerMegapixel > 0);
-  assert.deepEqual([...snapshot.decodeRates.keys()], ['png', 'jxl'], 'each format by itself');
-  assert.deepEqual([...snapshot.encodeRates.keys()], [...OUTPUT_FORMATS]);
+  t.true(decodeMsPerMegapixel > 0 && encodeMsPerMegapixel > 0);
+  t.deepEqual([...snapshot.decodeRates.keys()], ['png', 'jxl'], 'each format by itself');
+  t.deepEqual([...snapshot.encodeRates.keys()], [...OUTPUT_FORMATS]);
   const rates = [...snapshot.decodeRates.values(), ...snapshot.encodeRates.values()];
-  assert.ok(rates.every(rate => rate > 0));
-  assert.deepEqual([busy, waiting], [0, 0]);
+  t.true(rates.every(rate => rate > 0));
+  t.deepEqual([busy, waiting], [0, 0]);
 });
 
-test('a worker that has grown too large is replaced after its image', async () => {
-  const { pool, lease, pid } = await openLease({ limits: { idleResidentBytesMax: 1 } });
+test('a worker that has grown too large is replaced after its image', async t => {
+  const { pool, lease, pid } = await openLease(t, { limits: { idleResidentBytesMax: 1 } });
   await decode(lease);
   await finish(lease);
   lease.release();
   const next = await pool.acquire('sync', NEVER);
-  assert.notEqual(onlyPid(pool), pid);
-  assert.equal(pool.ends().recycled, 1);
+  t.not(onlyPid(pool), pid);
+  t.is(pool.ends().recycled, 1);
   next.release();
 });
 
-test('sync goes before async, and an image that is given up leaves the queue', async () => {
-  const pool = await openPool();
+test('sync goes before async, and an image that is given up leaves the queue', async t => {
+  const pool = await openPool(t);
   const held = await pool.acquire('sync', NEVER);
   const order: string[] = [];
   const take = async (name: string, priority: 'sync' | 'async', signal = NEVER) => {
     const lease = await pool.acquire(priority, signal);
     order.push(name);
     lease.release();
-    assert.ok(lease.waitMs > 0);
+    t.true(lease.waitMs > 0);
   };
   const gone = new AbortController();
   const taken = [
@@ -285,45 +297,45 @@ test('sync goes before async, and an image that is given up leaves the queue', a
     take('sync 2', 'sync'),
   ];
   const leaving = take('gone', 'sync', gone.signal);
-  assert.deepEqual([pool.snapshot().busy, pool.snapshot().waiting], [1, 5]);
+  t.deepEqual([pool.snapshot().busy, pool.snapshot().waiting], [1, 5]);
   gone.abort(new Error('no longer'));
-  await assert.rejects(leaving, /no longer/);
-  assert.equal(pool.snapshot().waiting, 4);
+  await t.throwsAsync(leaving, { message: /no longer/ });
+  t.is(pool.snapshot().waiting, 4);
   held.release();
   await Promise.all(taken);
-  assert.deepEqual(order, ['sync 1', 'sync 2', 'async 1', 'async 2']);
-  await assert.rejects(pool.acquire('sync', gone.signal), /no longer/);
+  t.deepEqual(order, ['sync 1', 'sync 2', 'async 1', 'async 2']);
+  await t.throwsAsync(pool.acquire('sync', gone.signal), { message: /no longer/ });
 });
 
-test('closing refuses, lets an image finish in its grace, and leaves no process', async () => {
-  const pool = await openPool({ workers: 2 });
+test('closing refuses, lets an image finish in its grace, and leaves no process', async t => {
+  const pool = await openPool(t, { workers: 2 });
   const pids = pool.processes().map(({ pid }) => pid);
   const lease = await pool.acquire('sync', NEVER);
   const other = await pool.acquire('sync', NEVER);
-  const waiting = assert.rejects(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
+  const waiting = t.throwsAsync(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
   const closed = pool.close(60_000);
   await waiting;
-  await assert.rejects(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
+  await t.throwsAsync(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
   await decode(lease);
   await finish(lease);
   lease.release();
   other.release();
   await closed;
-  assert.deepEqual(pool.processes(), []);
+  t.deepEqual(pool.processes(), []);
   for (const pid of pids) await untilGone(pid);
 });
 
-test('closing without grace ends the image inside', async () => {
-  const { pool, lease, pid } = await openLease();
+test('closing without grace ends the image inside', async t => {
+  const { pool, lease, pid } = await openLease(t);
   await stop(pid);
-  const decoding = assert.rejects(decode(lease), { code: 'NODE_UNAVAILABLE' });
+  const decoding = t.throwsAsync(decode(lease), { code: 'NODE_UNAVAILABLE' });
   const slow = pool.close(60_000);
   await pool.close(0);
   await Promise.all([slow, decoding]);
   await untilGone(pid);
 });
 
-test('workers that cannot start are an error at once, with nothing left behind', async () => {
+test('workers that cannot start are an error at once, with nothing left behind', async t => {
   const lines: string[] = [];
   const log = pino({ level: 'debug' }, { write: line => void lines.push(line) });
   const opening = openPicturePool({
@@ -331,24 +343,24 @@ test('workers that cannot start are an error at once, with nothing left behind',
     childEnv: { NODE_OPTIONS: '--no-such-option' },
     log,
   });
-  await assert.rejects(opening, /a picture worker did not start \(exit code 9\)/);
-  assert.ok(lines.some(line => line.includes('picture worker died')));
+  await t.throwsAsync(opening, { message: /a picture worker did not start \(exit code 9\)/ });
+  t.true(lines.some(line => line.includes('picture worker died')));
 });
 
-test('what a worker writes becomes a line of the log, not output of the node', async () => {
+test('what a worker writes becomes a line of the log, not output of the node', async t => {
   const lines: { msg: string; line?: string; place?: number; workerPid?: number }[] = [];
   const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
-  const pool = await openPool({ log, childEnv: WRITING_ENV });
+  const pool = await openPool(t, { log, childEnv: WRITING_ENV });
   const pid = onlyPid(pool);
   await pool.close(0);
   const written = lines.filter(({ msg }) => msg === 'picture worker wrote');
-  assert.deepEqual(written.map(({ line, place, workerPid }) => [line, place, workerPid]).sort(), [
+  t.deepEqual(written.map(({ line, place, workerPid }) => [line, place, workerPid]).sort(), [
     ['(process:1): GLib-WARNING', 0, pid],
     ['on the standard output', 0, pid],
   ]);
 });
 
-test('no worker outlives the process that opened the pool', async () => {
+test('no worker outlives the process that opened the pool', async t => {
   const program = new URL('../../../src/picture/pool/open-picture-pool.ts', import.meta.url);
   const script = `
     import pino from 'pino';
@@ -364,132 +376,126 @@ test('no worker outlives the process that opened the pool', async () => {
   });
   const [pid] = (await once(parent, 'message')) as [number];
   parent.kill('SIGKILL');
-  await untilGone(pid);
+  await t.notThrowsAsync(untilGone(pid));
 });
 
 /** The size of a further model, asked for after the picture was decoded. */
 const FURTHER = { width: 7, height: 9 };
 
-test('a further model sees what it would have seen with the first', async () => {
-  const { lease } = await openLease();
+test('a further model sees what it would have seen with the first', async t => {
+  const { lease } = await openLease(t);
   const sizes = [MODEL_SIZE, FURTHER];
   const request = { file: slopePng, declared: undefined, modelInputs: sizes };
   const { modelInputs } = await lease.decode(request, NEVER);
   for (const [index, size] of sizes.entries()) {
     const { rgb, resampleMs } = await lease.resample(size, NEVER);
-    assert.deepEqual(rgb, modelInputs[index]);
-    assert.ok(resampleMs > 0);
+    t.deepEqual(rgb, modelInputs[index]);
+    t.true(resampleMs > 0);
   }
 });
 
-test('nothing was decoded: a bug, and the worker is well after it', async () => {
-  const { pool, lease, pid } = await openLease();
-  await assert.rejects(lease.resample(FURTHER, NEVER), { code: 'NODE_FAULT' });
+test('nothing was decoded: a bug, and the worker is well after it', async t => {
+  const { pool, lease, pid } = await openLease(t);
+  await t.throwsAsync(lease.resample(FURTHER, NEVER), { code: 'NODE_FAULT' });
   await decode(lease);
-  assert.equal((await lease.resample(FURTHER, NEVER)).rgb.length, 3 * 7 * 9);
+  t.is((await lease.resample(FURTHER, NEVER)).rgb.length, 3 * 7 * 9);
   lease.release();
-  assert.equal(onlyPid(pool), pid);
+  t.is(onlyPid(pool), pid);
 });
 
-test('a caller that goes ends the worker, and a released one is not asked', async () => {
-  const { pool, lease } = await openLease();
+test('a caller that goes ends the worker, and a released one is not asked', async t => {
+  const { pool, lease } = await openLease(t);
   await decode(lease);
   const caller = new AbortController();
-  const gone = assert.rejects(lease.resample(FURTHER, caller.signal), /gone/);
+  const gone = t.throwsAsync(lease.resample(FURTHER, caller.signal), { message: /gone/ });
   caller.abort(new Error('gone'));
   await gone;
-  assert.equal(pool.ends().abandoned, 1);
-  await assert.rejects(lease.resample(FURTHER, NEVER), { code: 'PICTURE_WORKER_LOST' });
+  t.is(pool.ends().abandoned, 1);
+  await t.throwsAsync(lease.resample(FURTHER, NEVER), { code: 'PICTURE_WORKER_LOST' });
   lease.release();
-  await assert.rejects(lease.resample(FURTHER, NEVER), /after its release/);
+  await t.throwsAsync(lease.resample(FURTHER, NEVER), { message: /after its release/ });
 });
 
-const blue = paint(20, 30, 3, () => [0, 0, 255]);
-const jpeg = await asSharp(blue).jpeg({ quality: 100 }).toBuffer();
-const jpegBehind = { file: jpeg, declared: undefined };
+let pool: PicturePool;
 
-describe('a background picture', () => {
-  let pool: PicturePool;
+test.before(async () => {
+  pool = await openPicturePool({ workers: 1, childEnv: {}, log: pino({ level: 'silent' }) });
+});
+test.after.always(() => pool.close(0));
 
-  before(async () => {
-    pool = await openPicturePool({ workers: 1, childEnv: {}, log: pino({ level: 'silent' }) });
-  });
-  after(() => pool.close(0));
-
-  async function cutOut(file: Buffer, background: BackgroundFile) {
-    const lease = await pool.acquire('sync', NEVER);
-    try {
-      const request = { file, declared: undefined, modelInputs: [MODEL_SIZE], background };
-      await lease.decode(request, NEVER);
-      const alpha = Buffer.from(Array.from({ length: 256 }, (_, i) => (i % 16 < 8 ? 255 : 0)));
-      const finishing = { background: { kind: 'picture' }, outputWidth: 80 } as const;
-      const choices = { refinement: false, foregroundEstimation: false, finishing };
-      const mattes = [{ alpha, size: MODEL_SIZE, role: 'subject' }] as const;
-      const result = { outputFormat: 'png', resultKind: 'cutout' } as const;
-      return await lease.finish({ mattes, ...result, ...choices }, NEVER);
-    } finally {
-      lease.release();
-    }
+async function cutOut(file: Buffer, background: BackgroundFile) {
+  const lease = await pool.acquire('sync', NEVER);
+  try {
+    const request = { file, declared: undefined, modelInputs: [MODEL_SIZE], background };
+    await lease.decode(request, NEVER);
+    const alpha = Buffer.from(Array.from({ length: 256 }, (_, i) => (i % 16 < 8 ? 255 : 0)));
+    const finishing = { background: { kind: 'picture' }, outputWidth: 80 } as const;
+    const choices = { refinement: false, foregroundEstimation: false, finishing };
+    const mattes = [{ alpha, size: MODEL_SIZE, role: 'subject' }] as const;
+    const result = { outputFormat: 'png', resultKind: 'cutout' } as const;
+    return await lease.finish({ mattes, ...result, ...choices }, NEVER);
+  } finally {
+    lease.release();
   }
+}
 
-  it('lies behind the subject, oriented', async () => {
-    // Blue above and red below once it is turned; stored on its side.
-    const stored = paint(30, 20, 3, x => (x < 15 ? [0, 0, 255] : [255, 0, 0]));
-    const turned = await asSharp(stored).withMetadata({ orientation: 6 }).jpeg().toBuffer();
-    const background = { file: turned, declared: undefined };
-    const finished = await cutOut(slopePng, background);
-    const { file, width, height, input, finishMs } = finished;
-    assert.deepEqual([width, height, input], [80, 60, { width: 40, height: 30 }]);
-    assert.ok(finishMs > 0);
-    const { data } = await sharp(file).raw().toBuffer({ resolveWithObject: true });
-    const [red = 0, , blueAbove = 0, alpha] = data.subarray(4 * (5 * 80 + 70));
-    assert.ok(red < 60 && blueAbove > 200 && alpha === 255, `${red} ${blueAbove} ${alpha}`);
-    const [redBelow = 0] = data.subarray(4 * (55 * 80 + 70));
-    assert.ok(redBelow > 200, `${redBelow}`);
-    assert.deepEqual(finished.subject?.inputBox.left, 0);
+test('a background picture › lies behind the subject, oriented', async t => {
+  // Blue above and red below once it is turned; stored on its side.
+  const stored = paint(30, 20, 3, x => (x < 15 ? [0, 0, 255] : [255, 0, 0]));
+  const turned = await asSharp(stored).withMetadata({ orientation: 6 }).jpeg().toBuffer();
+  const background = { file: turned, declared: undefined };
+  const finished = await cutOut(slopePng, background);
+  const { file, width, height, input, finishMs } = finished;
+  t.deepEqual([width, height, input], [80, 60, { width: 40, height: 30 }]);
+  t.true(finishMs > 0);
+  const { data } = await sharp(file).raw().toBuffer({ resolveWithObject: true });
+  const [red = 0, , blueAbove = 0, alpha] = data.subarray(4 * (5 * 80 + 70));
+  t.true(red < 60 && blueAbove > 200 && alpha === 255, `${red} ${blueAbove} ${alpha}`);
+  const [redBelow = 0] = data.subarray(4 * (55 * 80 + 70));
+  t.true(redBelow > 200, `${redBelow}`);
+  t.deepEqual(finished.subject?.inputBox.left, 0);
+});
+
+const cut = jpeg.subarray(0, jpeg.length / 2);
+const huge = claimPngSize(slopePng, 6_500, 4_000);
+const small = { width: 10, height: 10 };
+const bad = [
+  ['of text', Buffer.from('text'), undefined, 'INVALID_PARAMETER', /^background: .*none of/],
+  ['that is cut off', cut, undefined, 'INVALID_PARAMETER', /^background: .*damaged/],
+  ['larger than declared', jpeg, small, 'INVALID_PARAMETER', /^background: .*declared/],
+  ['of 26 megapixels', huge, undefined, 'IMAGE_RESOLUTION_TOO_LARGE', /^background: .*25000000/],
+] as const;
+for (const [name, file, declared, code, message] of bad) {
+  test(`a background picture › ${name} is ${code}, by its name, and the worker lives on`, async t => {
+    const [before] = pool.processes();
+    await t.throwsAsync(cutOut(slopePng, { file, declared }), { code, message });
+    t.is((await cutOut(slopePng, jpegBehind)).width, 80);
+    t.is(pool.processes()[0]?.pid, before?.pid);
   });
+}
 
-  const cut = jpeg.subarray(0, jpeg.length / 2);
-  const huge = claimPngSize(slopePng, 6_500, 4_000);
-  const small = { width: 10, height: 10 };
-  const bad = [
-    ['of text', Buffer.from('text'), undefined, 'INVALID_PARAMETER', /^background: .*none of/],
-    ['that is cut off', cut, undefined, 'INVALID_PARAMETER', /^background: .*damaged/],
-    ['larger than declared', jpeg, small, 'INVALID_PARAMETER', /^background: .*declared/],
-    ['of 26 megapixels', huge, undefined, 'IMAGE_RESOLUTION_TOO_LARGE', /^background: .*25000000/],
-  ] as const;
-  for (const [name, file, declared, code, message] of bad) {
-    it(`${name} is ${code}, by its name, and the worker lives on`, async () => {
-      const [before] = pool.processes();
-      await assert.rejects(cutOut(slopePng, { file, declared }), { code, message });
-      assert.equal((await cutOut(slopePng, jpegBehind)).width, 80);
-      assert.equal(pool.processes()[0]?.pid, before?.pid);
-    });
-  }
-
-  it('is not blamed for the image', async () => {
-    await assert.rejects(cutOut(Buffer.from('no image'), jpegBehind), {
-      code: 'UNSUPPORTED_IMAGE_FORMAT',
-      message: /^the file/,
-    });
+test('a background picture › is not blamed for the image', async t => {
+  await t.throwsAsync(cutOut(Buffer.from('no image'), jpegBehind), {
+    code: 'UNSUPPORTED_IMAGE_FORMAT',
+    message: /^the file/,
   });
+});
 
-  it('that takes too much is blamed, not the image', async () => {
-    // Each megapixel takes from what is allowed: nothing is left once the background is opened. An
-    // AVIF of that size is decoded for a second, so that the watch looks meanwhile.
-    const residentBytes = { base: 20 * 2 ** 30, perMegapixel: -(2 ** 30) };
-    const strict = await openPool({ limits: { residentBytes } });
-    const large = await sharp({
-      create: { width: 5_000, height: 5_000, channels: 3, background: '#123' },
-    })
-      .avif({ effort: 0 })
-      .toBuffer();
-    const lease = await strict.acquire('sync', NEVER);
-    const background = { file: large, declared: undefined };
-    const request = { file: slopePng, declared: undefined, modelInputs: [], background };
-    await assert.rejects(lease.decode(request, NEVER), {
-      code: 'INVALID_PARAMETER',
-      message: 'background: the picture takes too much memory to process',
-    });
+test('a background picture › that takes too much is blamed, not the image', async t => {
+  // Each megapixel takes from what is allowed: nothing is left once the background is opened. An
+  // AVIF of that size is decoded for a second, so that the watch looks meanwhile.
+  const residentBytes = { base: 20 * 2 ** 30, perMegapixel: -(2 ** 30) };
+  const strict = await openPool(t, { limits: { residentBytes } });
+  const large = await sharp({
+    create: { width: 5_000, height: 5_000, channels: 3, background: '#123' },
+  })
+    .avif({ effort: 0 })
+    .toBuffer();
+  const lease = await strict.acquire('sync', NEVER);
+  const background = { file: large, declared: undefined };
+  const request = { file: slopePng, declared: undefined, modelInputs: [], background };
+  await t.throwsAsync(lease.decode(request, NEVER), {
+    code: 'INVALID_PARAMETER',
+    message: 'background: the picture takes too much memory to process',
   });
 });

@@ -1,7 +1,7 @@
 /** Picture workers that are killed and do not die, as behind a disk that hangs. */
 
 import assert from 'node:assert/strict';
-import { type TestContext, test } from 'node:test';
+import test, { type ExecutionContext } from 'ava';
 import pino from 'pino';
 import { at } from '../../../../test/support/at.ts';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
@@ -13,11 +13,11 @@ const NEVER = new AbortController().signal;
 const MODEL_SIZE = { width: 16, height: 16 };
 const png = await asSharp(paintSlope(40, 30)).png().toBuffer();
 
-async function openPool(context: TestContext, workers: number, killWaitMaxMs = 100) {
+async function openPool(context: ExecutionContext, workers: number, killWaitMaxMs = 100) {
   const lines: { msg: string; workerPid?: number }[] = [];
   const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
   const pool = await openPicturePool({ workers, childEnv: {}, log, limits: { killWaitMaxMs } });
-  context.after(() => pool.close(0));
+  context.teardown(() => pool.close(0));
   return { pool, lines };
 }
 
@@ -38,13 +38,13 @@ function untilPool(pool: PicturePool, wanted: () => boolean): Promise<void> {
 }
 
 /** Gives an image up in a worker that does not die. Returns the process, for the test to end. */
-async function loseImage(context: TestContext, pool: PicturePool): Promise<number> {
+async function loseImage(context: ExecutionContext, pool: PicturePool): Promise<number> {
   const before = pool.snapshot().workersStuck;
   const free = new Set(pool.processes().map(({ pid }) => pid));
   const lease = await pool.acquire('sync', NEVER);
   // The worker that has the image is the first that is not stuck.
   const pid = at([...free], before);
-  context.after(() => killStopped(pid));
+  context.teardown(() => killStopped(pid));
   process.kill(pid, 'SIGSTOP');
   const caller = new AbortController();
   const given = assert.rejects(decode(lease, caller.signal), /the caller went away/);
@@ -54,53 +54,53 @@ async function loseImage(context: TestContext, pool: PicturePool): Promise<numbe
   return pid;
 }
 
-test('the image ends at once, counted, while its process is waited for', async context => {
-  const { pool } = await openPool(context, 2, 3_600_000);
-  const pid = await loseImage(context, pool);
-  assert.deepEqual([pool.ends().abandoned, pool.snapshot().busy], [1, 0]);
+test('the image ends at once, counted, while its process is waited for', async t => {
+  const { pool } = await openPool(t, 2, 3_600_000);
+  const pid = await loseImage(t, pool);
+  t.deepEqual([pool.ends().abandoned, pool.snapshot().busy], [1, 0]);
   const next = await pool.acquire('sync', NEVER);
-  assert.equal((await decode(next)).width, 40);
+  t.is((await decode(next)).width, 40);
   next.release();
   killStopped(pid);
 });
 
-test('its place stays empty until its process is gone', async context => {
-  const { pool, lines } = await openPool(context, 2);
-  const pid = await loseImage(context, pool);
+test('its place stays empty until its process is gone', async t => {
+  const { pool, lines } = await openPool(t, 2);
+  const pid = await loseImage(t, pool);
   await untilPool(pool, () => pool.snapshot().workersStuck === 1);
-  assert.equal(pool.snapshot().state, 'ready');
-  assert.ok(lines.some(line => line.workerPid === pid && line.msg.endsWith('does not die')));
+  t.is(pool.snapshot().state, 'ready');
+  t.true(lines.some(line => line.workerPid === pid && line.msg.endsWith('does not die')));
   const held = await pool.acquire('sync', NEVER);
   const waiting = pool.acquire('sync', NEVER);
-  assert.equal(pool.snapshot().waiting, 1, 'one worker is left of two');
+  t.is(pool.snapshot().waiting, 1, 'one worker is left of two');
   killStopped(pid);
   (await waiting).release();
   held.release();
-  assert.equal(pool.snapshot().workersStuck, 0);
-  assert.deepEqual(pool.ends().abandoned, 1, 'counted once');
+  t.is(pool.snapshot().workersStuck, 0);
+  t.deepEqual(pool.ends().abandoned, 1, 'counted once');
 });
 
-test('more than half of the workers: the pool has failed, and closes all the same', async context => {
-  const { pool } = await openPool(context, 2);
-  await loseImage(context, pool);
+test('more than half of the workers: the pool has failed, and closes all the same', async t => {
+  const { pool } = await openPool(t, 2);
+  await loseImage(t, pool);
   await untilPool(pool, () => pool.snapshot().workersStuck === 1);
-  const pid = await loseImage(context, pool);
-  const waiting = assert.rejects(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
+  const pid = await loseImage(t, pool);
+  const waiting = t.throwsAsync(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
   await untilPool(pool, () => pool.snapshot().state === 'failed');
   await waiting;
-  assert.match(pool.snapshot().failure ?? '', new RegExp(`^process ${pid} of picture worker 1 `));
-  await assert.rejects(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
+  t.regex(pool.snapshot().failure ?? '', new RegExp(`^process ${pid} of picture worker 1 `));
+  await t.throwsAsync(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
   await pool.close(60_000);
-  assert.equal(pool.processes().length, 2, 'they are named for who ends the node');
+  t.is(pool.processes().length, 2, 'they are named for who ends the node');
 });
 
-test('closing waits for no worker that does not die', async context => {
-  const { pool } = await openPool(context, 1);
+test('closing waits for no worker that does not die', async t => {
+  const { pool } = await openPool(t, 1);
   const { pid } = at(pool.processes(), 0);
-  context.after(() => killStopped(pid));
+  t.teardown(() => killStopped(pid));
   const lease = await pool.acquire('sync', NEVER);
   process.kill(pid, 'SIGSTOP');
-  const decoding = assert.rejects(decode(lease), { code: 'NODE_UNAVAILABLE' });
+  const decoding = t.throwsAsync(decode(lease), { code: 'NODE_UNAVAILABLE' });
   await pool.close(0);
   await decoding;
 });

@@ -1,0 +1,135 @@
+/** Runs test files with ava, and counts. `npm test` and the programs of longer tests use it. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { appendFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const AVA = path.join(ROOT, 'node_modules/ava/entrypoints/cli.js');
+const CONFIG = path.join(import.meta.dirname, 'suite.config.js');
+
+export interface AvaRun {
+  /** Paths of test files of any kind. */
+  readonly files: readonly string[];
+  /** Files at once. */
+  readonly concurrency: number;
+  /** The run ends when no test ends for so long; the files that still run are named and killed. */
+  readonly timeoutMs: number;
+  /** Only tests whose title it matches. */
+  readonly match?: string;
+  /** What ava says is kept in the result instead of printed. */
+  readonly isQuiet?: boolean;
+  readonly env?: NodeJS.ProcessEnv;
+}
+
+export interface AvaResult {
+  readonly passed: number;
+  readonly failed: number;
+  readonly skipped: number;
+  /** What ava said, where it was not printed. */
+  readonly output: string;
+  /** From the process's start to its end, by path from the root, the slowest first. */
+  readonly tookMs: readonly (readonly [file: string, ms: number])[];
+}
+
+/** What suite.config.js writes: ava's own counts, and the time of each file. */
+interface Results {
+  readonly passedTests: number;
+  readonly skippedTests: number;
+  readonly failedTests: number;
+  readonly failedHooks: number;
+  readonly failedWorkers: number;
+  readonly internalErrors: number;
+  readonly remainingTests: number;
+  readonly uncaughtExceptions: number;
+  readonly unhandledRejections: number;
+  readonly tookMs: Readonly<Record<string, number>>;
+}
+
+/** Ava reports on stdout; nothing that a file started outlives the call. */
+export async function runAva(run: AvaRun): Promise<AvaResult> {
+  const { files, concurrency, timeoutMs, match, isQuiet, env } = run;
+  const scratch = mkdtempSync(path.join(tmpdir(), 'matting-ava-'));
+  const resultsFile = path.join(scratch, 'results.json');
+  const relative = files.map(file => path.relative(ROOT, path.resolve(file)));
+  const config = { files: relative, timeout: `${timeoutMs}ms`, resultsFile };
+  const args = [AVA, '--config', CONFIG, '--concurrency', String(concurrency)];
+  if (match !== undefined) args.push('--match', match);
+  const child = spawn(process.execPath, args, {
+    cwd: ROOT,
+    env: { ...process.env, ...env, MATTING_TEST_RUN: JSON.stringify(config) },
+    stdio: ['ignore', isQuiet ? 'pipe' : 'inherit', 'inherit'],
+    // A group of its own, so that all of it can be ended.
+    detached: true,
+  });
+  const end = () => {
+    try {
+      process.kill(-child.pid!, 'SIGKILL');
+    } catch {
+      // The whole group has ended.
+    }
+  };
+  const endAll = () => process.exit(1);
+  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+  process.once('exit', end);
+  for (const signal of signals) process.once(signal, endAll);
+  let output = '';
+  child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+    output += text;
+  });
+  const closed = once(child, 'close');
+  const [code] = await once(child, 'exit');
+  end();
+  await closed;
+  process.off('exit', end);
+  for (const signal of signals) process.off(signal, endAll);
+  const results: Results = JSON.parse(readFileSync(resultsFile, 'utf8'));
+  rmSync(scratch, { recursive: true });
+  return { output, ...resultOf(results, code === 0) };
+}
+
+function resultOf(results: Results, succeeded: boolean): Omit<AvaResult, 'output'> {
+  const { failedTests, failedHooks, failedWorkers, internalErrors, remainingTests } = results;
+  const counted =
+    failedTests +
+    failedHooks +
+    failedWorkers +
+    internalErrors +
+    remainingTests +
+    results.uncaughtExceptions +
+    results.unhandledRejections;
+  // A file without tests, for one, fails the run and is in none of the counts.
+  const failed = succeeded ? counted : Math.max(counted, 1);
+  const tookMs = Object.entries(results.tookMs)
+    .map(([file, ms]) => [path.relative(ROOT, file), ms] as const)
+    .sort(([, one], [, other]) => other - one);
+  return { passed: results.passedTests, failed, skipped: results.skippedTests, tookMs };
+}
+
+const SLOWEST = 10;
+
+/**
+ * Sets the exit code, 0 only when something passed and nothing failed, and says the slowest files
+ * and `N passed, N failed` as this process's last words.
+ *
+ * `MATTING_TEST_TALLY=file` has a line with the counts appended: what runs several adds them up.
+ */
+export function concludeWith(results: readonly AvaResult[], lastWords?: () => void): void {
+  const sum = (of: (result: AvaResult) => number) => results.reduce((n, one) => n + of(one), 0);
+  const passed = sum(result => result.passed);
+  const failed = sum(result => result.failed);
+  const skipped = sum(result => result.skipped);
+  const tally = process.env.MATTING_TEST_TALLY;
+  if (tally) appendFileSync(tally, `${passed} ${failed}\n`);
+  process.exitCode = failed === 0 && passed > 0 ? 0 : 1;
+  process.once('exit', () => {
+    const tookMs = results.flatMap(result => result.tookMs);
+    for (const [file, ms] of tookMs.slice(0, SLOWEST)) {
+      console.log(`${(ms / 1000).toFixed(1).padStart(6)} s  ${file}`);
+    }
+    lastWords?.();
+    if (skipped > 0) console.log(`${skipped} skipped`);
+    console.log(`${passed} passed, ${failed} failed`);
+  });
+}
