@@ -79,7 +79,7 @@ a job whose node could not reach the storage goes the same way again
   = has the picture streamed at once, and the next ones too, for a while
 
 file control-plane/src/nodes/matte-exchange.ts
-tests control-plane/test/nodes/direct-call.test.ts: a direct call
+tests control-plane/test/nodes/node-client.test.ts: a direct call
 a result counts by the word of the node
   - if (wrong !== undefined) throw brokenAnswer(wrong);
   + void wrong;

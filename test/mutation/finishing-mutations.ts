@@ -73,14 +73,14 @@ a downloaded image counts in the queue without its frame
   = count as the rule of frames has it, before their image is there and after
 
 file control-plane/src/domain/dispatch/node-view.ts
-tests control-plane/test/domain/dispatch/node-view.test.ts: a node that refused
+tests control-plane/test/domain/dispatch/dispatch-policy.test.ts: a node that refused
 a node that has no memory for one image gets no other
   - if (full === 'for-all') this.#fullUntilReport = true;
   + if (full !== undefined) this.#fullUntilReport = true;
   = for want of memory gets nothing as large until it reports, and what is smaller at once
 
 file control-plane/src/domain/dispatch/refusal.ts
-tests control-plane/test/domain/dispatch/refusal.test.ts: the nodes whose word counts
+tests control-plane/test/domain/dispatch/dispatch-policy.test.ts: the nodes whose word counts
 a replica that just started refuses what it has seen no node do
   - if (now() - this.#startedAtMs <= graceMs) return undefined;
   = are not known within the first grace

@@ -60,7 +60,7 @@ a cap is a credit too high
   - used + credits > cap.credits
   + used + credits > cap.credits + 1
   = a cap is kept to the credit by submissions that race at two replicas
-tests control-plane/test/domain/key-policy.test.ts: the count of a cap
+tests control-plane/test/domain/account/account.test.ts: the count of a cap
 a new cap goes on with the count of the one before
   - if (before?.period === cap.period) return count;
   + if (cap !== before) return count;

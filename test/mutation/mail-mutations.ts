@@ -53,7 +53,7 @@ an address with another subaddress is another person
   - mailKeyOf(mail).replace(/^([^+@]+)\+[^@]*@/, '$1@')
   + mailKeyOf(mail)
   = to one address are bounded over all accounts, and of one account to half
-tests control-plane/test/domain/account/message-limits.test.ts
+tests control-plane/test/domain/account/account.test.ts: messages of a day
 one account closes an address to the others
   - RECIPIENT_MAILS_MAX / 2
   + RECIPIENT_MAILS_MAX

@@ -14,7 +14,7 @@ one key takes all of a semaphore
   = that hold their share keep no other out
 
 file program/ports/grpc-guard.ts
-tests control-plane/test/nodes/registry-strangers.test.ts: a connection to the registry
+tests control-plane/test/nodes/registry-server.test.ts: a connection to the registry
 strangers may have as many connections to a gRPC port as they like
   - if (this.#strangers > this.#bounds.strangersMax) this.#makeRoom();
   = without the token keeps no node out
@@ -79,7 +79,7 @@ an account holds every place of the playground
   = an account that holds its share back leaves the others theirs
 
 file control-plane/src/identity/passwords.ts
-tests control-plane/test/identity/passwords.test.ts
+tests control-plane/test/identity/passwords.test.ts: turns of hashing
 each address of a network has turns of its own at hashing
   - this.#strangers.run({ key: networkOf(address) }, work)
   + this.#strangers.run({ key: address }, work)

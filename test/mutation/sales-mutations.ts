@@ -6,7 +6,7 @@ import { mutationsOf } from './mutation.ts';
 
 export const SALES_MUTATIONS = mutationsOf`
 file control-plane/src/domain/account/orders.ts
-tests control-plane/test/domain/account/orders.test.ts: credits of a refund
+tests control-plane/test/domain/account/money.test.ts: credits of a refund
 a refund is rounded for the one who is refunded
   - return Number((BigInt(price - refunded) * BigInt(credits)) / BigInt(price));
   + return Math.ceil(((price - refunded) * credits) / price);
@@ -120,7 +120,7 @@ the token of a result link is kept as it is
   = opens nothing, and is no part of the link
 
 file control-plane/src/secrets/callback-secret.ts
-tests control-plane/test/secrets/result-tokens.test.ts
+tests control-plane/test/secrets/sealed.test.ts: the token of a result
 who has two secrets keys seals the token of a result link with one
   - return this.#boxes.map(box => sealedBy(box, text, boundTo)).join(' ');
   + return this.sealText(text, boundTo);

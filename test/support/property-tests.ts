@@ -2,9 +2,20 @@
  * fast-check with the same cases in every run, so that no run fails by what another never saw.
  * MATTING_TEST_SEED takes others; what fails says with which.
  */
+import type { ExecutionContext } from 'ava';
 import fc from 'fast-check';
 
 const seed = Number(process.env.MATTING_TEST_SEED ?? 1);
 fc.configureGlobal({ seed });
+
+/** Asserts that what is said holds for all: it throws where it does not. */
+export function holds<Values extends [unknown, ...unknown[]]>(
+  t: ExecutionContext,
+  all: { [At in keyof Values]: fc.Arbitrary<Values[At]> },
+  said: (...values: Values) => void,
+  parameters?: fc.Parameters<Values>,
+): void {
+  t.notThrows(() => fc.assert(fc.property(...all, said), parameters));
+}
 
 export { fc };

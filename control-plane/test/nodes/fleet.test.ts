@@ -2,10 +2,11 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
+import sinon from 'sinon';
 import { InputFormat, NodeState } from '#gen/matting/v1/matte_service.ts';
 import type { NodeSnapshot } from '../../src/domain/dispatch/dispatch-policy.ts';
 import { Fleet } from '../../src/nodes/fleet.ts';
-import type { FleetMember } from '../../src/nodes/node-link.ts';
+import { type FleetMember, REPORT_SILENCE_MAX_MS } from '../../src/nodes/node-link.ts';
 import { NODE_TIMING } from '../../src/nodes/registry-server.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { callOf, ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
@@ -135,6 +136,12 @@ test('a node › that the operator drains is not routable before it says so itse
 });
 
 test('a stream that falls silent › takes its node out, as a process that is stopped would', async t => {
+  const { setTimeout: real } = globalThis;
+  const patience = sinon.stub(globalThis, 'setTimeout');
+  t.teardown(() => patience.restore());
+  // Of all waits that for a report alone is shorter; the node reports each second.
+  patience.callsFake(((run: () => void, ms: number) =>
+    real(run, ms === REPORT_SILENCE_MAX_MS ? 1500 : ms)) as typeof setTimeout);
   const node = await joined();
   node.reporting = false;
   await until(() => routable().length === 0, 'the end of the patience');

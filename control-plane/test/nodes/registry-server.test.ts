@@ -1,17 +1,26 @@
-/** NodeRegistry over real gRPC on a real store. */
+/** NodeRegistry over real gRPC on a real store, and what callers without the token can take of it. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
 import { credentials, Metadata, type ServiceError, status } from '@grpc/grpc-js';
-import ava from 'ava';
+import ava, { type ExecutionContext } from 'ava';
 import {
   Command,
   type HeartbeatResponse,
   NodeRegistryClient,
+  NodeRegistryService,
   type RegisterRequest,
   type RegisterResponse,
 } from '#gen/matting/v1/node_registry.ts';
+import {
+  type GuardBounds,
+  type GuardCause,
+  MESSAGE_BYTES_SMALL,
+} from '#program/ports/grpc-guard.ts';
+import { framed, RawConnection } from '../../../test/support/raw-grpc.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
-import type { NodeRefusal } from '../../src/nodes/refused-nodes.ts';
+import { type NodeRefusal, noteRefusals } from '../../src/nodes/refused-nodes.ts';
 import { type Membership, RegistryServer } from '../../src/nodes/registry-server.ts';
 import { Harness } from '../services/dispatch/harness.ts';
 import { TEST_TOKEN } from './scripted-node.ts';
@@ -234,4 +243,127 @@ test('the port › that is in use is an error that says so', async t => {
   });
   await t.throwsAsync(second.listen(), { message: /EADDRINUSE/ });
   await second.close();
+});
+
+const REGISTER = NodeRegistryService.register.path;
+const HEARTBEAT = NodeRegistryService.heartbeat.path;
+
+let ended: GuardCause[] = [];
+
+/** A registry of its own, and what is opened to it, until the test ends. */
+class Guarded {
+  readonly server: RegistryServer;
+  readonly #opened: { close(): void }[] = [];
+
+  constructor(guardBounds: Partial<GuardBounds>) {
+    this.server = new RegistryServer({
+      host: '127.0.0.1',
+      port: 0,
+      nodeTokens: [TEST_TOKEN],
+      membership: harness.stores.nodes,
+      onMembersChanged: () => undefined,
+      onRefused: () => undefined,
+      onFailure: error => assert.fail(String(error)),
+      onEnded: cause => ended.push(cause),
+      guardBounds,
+    });
+  }
+
+  async connection(): Promise<RawConnection> {
+    const connection = await RawConnection.open(`http://127.0.0.1:${this.server.port}`);
+    this.#opened.push(connection);
+    return connection;
+  }
+
+  socket(): Socket {
+    const socket = connect(this.server.port, '127.0.0.1');
+    socket.on('error', () => undefined).resume();
+    this.#opened.push({ close: () => socket.destroy() });
+    return socket;
+  }
+
+  async close(): Promise<void> {
+    for (const one of this.#opened) one.close();
+    await this.server.close();
+  }
+}
+
+async function openRegistry(t: ExecutionContext, bounds: Partial<GuardBounds> = {}) {
+  ended = [];
+  const guarded = new Guarded(bounds);
+  await guarded.server.listen();
+  t.teardown(() => guarded.close());
+  return guarded;
+}
+
+async function beat(connection: RawConnection): Promise<number | undefined> {
+  const { stream, ended: end } = connection.call(HEARTBEAT, TEST_TOKEN);
+  const request = { nodeId: 'node-1', bootId: randomUUID() };
+  stream.end(framed(NodeRegistryService.heartbeat.requestSerialize(request)));
+  return (await end).status;
+}
+
+test('half a registration › is refused where it announces more than it may, with the token too', async t => {
+  const guarded = await openRegistry(t);
+  const connection = await guarded.connection();
+  for (const token of [undefined, TEST_TOKEN]) {
+    const { stream, ended: end } = connection.call(REGISTER, token);
+    stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL + 1));
+    t.is((await end).code, 'INVALID_REQUEST');
+  }
+  t.deepEqual(ended, ['message_too_large', 'message_too_large']);
+});
+
+test('half a registration › has to become whole in time', async t => {
+  const guarded = await openRegistry(t, { firstMessageWaitMaxMs: 100 });
+  const connection = await guarded.connection();
+  const { stream, ended: end } = connection.call(REGISTER);
+  stream.write(framed(Buffer.alloc(10), 100));
+  t.is((await end).code, 'CALL_DEADLINE_EXCEEDED');
+  t.deepEqual(ended, ['message_late']);
+});
+
+test('a connection to the registry › that shows no token has an end, one that has shown it has none', async t => {
+  const guarded = await openRegistry(t, { tokenWaitMaxMs: 700 });
+  const known = await guarded.connection();
+  t.is(await beat(known), status.OK);
+  const silent = guarded.socket();
+  const greeted = await guarded.connection();
+  await Promise.all([once(silent, 'close'), greeted.closed]);
+  t.is(await beat(known), status.OK);
+  t.deepEqual(ended, ['no_token', 'no_token']);
+});
+
+test('a connection to the registry › without the token keeps no node out', async t => {
+  const guarded = await openRegistry(t, { strangersMax: 3 });
+  for (let count = 0; count < 12; count += 1) {
+    await once(guarded.socket(), 'connect');
+    t.is(await beat(await guarded.connection()), status.OK);
+  }
+  t.is(guarded.server.connections.known, 12);
+  t.true(guarded.server.connections.strangers <= 3);
+  t.true(ended.every(cause => cause === 'crowded'));
+});
+
+test('refusals › a line of each cause now and then, all of them counted', t => {
+  const counted: string[] = [];
+  const lines: unknown[] = [];
+  let nowMs = 0;
+  const note = noteRefusals(
+    { warn: (fields: unknown) => lines.push(fields) },
+    { nodeRefused: cause => counted.push(cause) },
+    () => nowMs,
+  );
+  const stranger = { cause: 'token', nodeId: undefined, peer: '10.0.0.9:4', detail: 'no' } as const;
+  const twin = { cause: 'replaced', nodeId: 'a', peer: '10.0.0.7:5', detail: 'another' } as const;
+  for (let times = 0; times < 100; times += 1) note(stranger);
+  note(twin);
+  t.deepEqual(lines, [stranger, twin]);
+  nowMs = 9999;
+  note(stranger);
+  t.is(lines.length, 2);
+  nowMs = 10_000;
+  note(stranger);
+  t.deepEqual(lines, [stranger, twin, stranger]);
+  t.is(counted.length, 103);
 });

@@ -1,7 +1,7 @@
 /** Whose job is next, by its properties: whatever the queue looks like. */
 import assert from 'node:assert/strict';
 import test from 'ava';
-import { fc } from '../../../../test/support/property-tests.ts';
+import { fc, holds } from '../../../../test/support/property-tests.ts';
 import {
   ASYNC_HEAD_START_MS,
   chooseLanes,
@@ -38,221 +38,185 @@ const isUrgent = (job: WaitingJob) =>
   job.class === 'sync' || job.readAtMs - job.createdAtMs >= ASYNC_HEAD_START_MS;
 
 test('orderJobs › loses none and makes none up', t => {
-  t.notThrows(() =>
-    fc.assert(
-      fc.property(anyQueue, queue => {
-        const ids = orderJobs(queue, none).map(job => job.id);
-        assert.deepEqual(
-          ids.toSorted((a, b) => a - b),
-          queue.map(job => job.id),
-        );
-      }),
-    ),
-  );
+  holds(t, [anyQueue], queue => {
+    const ids = orderJobs(queue, none).map(job => job.id);
+    assert.deepEqual(
+      ids.toSorted((a, b) => a - b),
+      queue.map(job => job.id),
+    );
+  });
 });
 
 test('orderJobs › puts the playground behind all others, however old', t => {
-  t.notThrows(() =>
-    fc.assert(
-      fc.property(anyQueue, queue => {
-        const some = queue.map(job =>
-          job.id % 3 ? job : { ...job, class: 'playground' as const },
-        );
-        const ordered = orderJobs(some, none);
-        const unpaid = ordered.map(job => Number(job.class === 'playground'));
-        assert.deepEqual(unpaid, unpaid.toSorted());
-        const paid = orderJobs(
-          some.filter(job => job.class !== 'playground'),
-          none,
-        );
-        assert.deepEqual(ordered.slice(0, paid.length), paid, 'and it changes nothing for them');
-      }),
-    ),
-  );
+  holds(t, [anyQueue], queue => {
+    const some = queue.map(job => (job.id % 3 ? job : { ...job, class: 'playground' as const }));
+    const ordered = orderJobs(some, none);
+    const unpaid = ordered.map(job => Number(job.class === 'playground'));
+    assert.deepEqual(unpaid, unpaid.toSorted());
+    const paid = orderJobs(
+      some.filter(job => job.class !== 'playground'),
+      none,
+    );
+    assert.deepEqual(ordered.slice(0, paid.length), paid, 'and it changes nothing for them');
+  });
 });
 
 test('orderJobs › puts the synchronous and the aged before the rest', t => {
-  t.notThrows(() =>
-    fc.assert(
-      fc.property(anyQueue, queue => {
-        const urgent = orderJobs(queue, none).map(isUrgent);
-        assert.deepEqual(
-          urgent,
-          urgent.toSorted((a, b) => Number(b) - Number(a)),
-        );
-      }),
-    ),
-  );
+  holds(t, [anyQueue], queue => {
+    const urgent = orderJobs(queue, none).map(isUrgent);
+    assert.deepEqual(
+      urgent,
+      urgent.toSorted((a, b) => Number(b) - Number(a)),
+    );
+  });
 });
 
 test('orderJobs › never lets an account run ahead of another by more than one while both wait', t => {
-  t.notThrows(() =>
-    fc.assert(
-      fc.property(anyQueue, anyCounts, (queue, counts) => {
-        const same = queue.map(job => ({ ...job, class: 'sync' as const }));
-        const running = new Map(Object.entries(counts));
-        const ordered = orderJobs(same, { accounts: running, apiKeys: new Map() });
-        const counted = new Map(running);
-        for (const [index, job] of ordered.entries()) {
-          const mine = counted.get(job.accountId) ?? 0;
-          const waiting = new Set(ordered.slice(index).map(({ accountId }) => accountId));
-          for (const other of waiting) assert.ok(mine <= (counted.get(other) ?? 0));
-          counted.set(job.accountId, mine + 1);
-        }
-      }),
-    ),
-  );
+  holds(t, [anyQueue, anyCounts], (queue, counts) => {
+    const same = queue.map(job => ({ ...job, class: 'sync' as const }));
+    const running = new Map(Object.entries(counts));
+    const ordered = orderJobs(same, { accounts: running, apiKeys: new Map() });
+    const counted = new Map(running);
+    for (const [index, job] of ordered.entries()) {
+      const mine = counted.get(job.accountId) ?? 0;
+      const waiting = new Set(ordered.slice(index).map(({ accountId }) => accountId));
+      for (const other of waiting) assert.ok(mine <= (counted.get(other) ?? 0));
+      counted.set(job.accountId, mine + 1);
+    }
+  });
 });
 
 test('orderJobs › shares an account between its keys, and keeps the order within a key', t => {
-  t.notThrows(() =>
-    fc.assert(
-      fc.property(anyQueue, queue => {
-        const same = queue.map(job => ({ ...job, class: 'sync' as const, accountId: 'a' }));
-        const ordered = orderJobs(same, none);
-        const counted = new Map<string, number>();
-        for (const [index, job] of ordered.entries()) {
-          const mine = counted.get(job.apiKeyId) ?? 0;
-          const later = ordered.slice(index + 1);
-          for (const other of later) assert.ok(mine <= (counted.get(other.apiKeyId) ?? 0));
-          const ownLater = later.filter(({ apiKeyId }) => apiKeyId === job.apiKeyId);
-          for (const other of ownLater) assert.ok(job.createdAtMs <= other.createdAtMs);
-          counted.set(job.apiKeyId, mine + 1);
-        }
+  holds(t, [anyQueue], queue => {
+    const same = queue.map(job => ({ ...job, class: 'sync' as const, accountId: 'a' }));
+    const ordered = orderJobs(same, none);
+    const counted = new Map<string, number>();
+    for (const [index, job] of ordered.entries()) {
+      const mine = counted.get(job.apiKeyId) ?? 0;
+      const later = ordered.slice(index + 1);
+      for (const other of later) assert.ok(mine <= (counted.get(other.apiKeyId) ?? 0));
+      const ownLater = later.filter(({ apiKeyId }) => apiKeyId === job.apiKeyId);
+      for (const other of ownLater) assert.ok(job.createdAtMs <= other.createdAtMs);
+      counted.set(job.apiKeyId, mine + 1);
+    }
+  });
+});
+
+const anyLanes = fc
+  .uniqueArray(fc.integer({ min: 0, max: 199 }), { maxLength: 120, size: 'max' })
+  .chain(ids =>
+    fc.tuple(
+      fc.constant(ids),
+      fc.array(fc.integer({ min: NOW_MS - 100_000, max: NOW_MS + 60_000 }), {
+        minLength: ids.length,
+        maxLength: ids.length,
+      }),
+    ),
+  )
+  .map(([ids, positions]) =>
+    ids.map(
+      (id, index): JobLane => ({
+        needsDownload: false,
+        class: id % 3 === 0 ? 'sync' : 'async',
+        accountId: `account-${id % 7}`,
+        apiKeyId: `key-${id}`,
+        firstQueueAtMs: positions[index] ?? 0,
+        readAtMs: NOW_MS,
       }),
     ),
   );
+const countsOfAccounts = fc.dictionary(fc.integer({ min: 0, max: 6 }).map(String), fc.nat(9));
+const anyStuck = fc.uniqueArray(fc.integer({ min: 0, max: 199 }), {
+  maxLength: 120,
+  size: 'max',
+});
+const sharesOf = (counts: Record<string, number>) => ({
+  accounts: new Map(Object.entries(counts).map(([id, count]) => [`account-${id}`, count])),
+  apiKeys: new Map<string, number>(),
+});
+const isUrgentLane = (lane: JobLane) => lane.class === 'sync' || lane.firstQueueAtMs <= NOW_MS;
+
+test('chooseLanes › chooses among the lanes there are, as many as it may', t => {
+  holds(t, [anyLanes, countsOfAccounts], (lanes, counts) => {
+    const chosen = chooseLanes(lanes, sharesOf(counts), new Set());
+    assert.equal(chosen.length, Math.min(LANES_MAX, lanes.length));
+    assert.equal(new Set(chosen).size, chosen.length);
+    assert.ok(chosen.every(lane => lanes.includes(lane)));
+  });
 });
 
-{
-  const anyLanes = fc
-    .uniqueArray(fc.integer({ min: 0, max: 199 }), { maxLength: 120, size: 'max' })
-    .chain(ids =>
-      fc.tuple(
-        fc.constant(ids),
-        fc.array(fc.integer({ min: NOW_MS - 100_000, max: NOW_MS + 60_000 }), {
-          minLength: ids.length,
-          maxLength: ids.length,
-        }),
-      ),
-    )
-    .map(([ids, positions]) =>
-      ids.map(
-        (id, index): JobLane => ({
-          needsDownload: false,
-          class: id % 3 === 0 ? 'sync' : 'async',
-          accountId: `account-${id % 7}`,
-          apiKeyId: `key-${id}`,
-          firstQueueAtMs: positions[index] ?? 0,
-          readAtMs: NOW_MS,
-        }),
-      ),
-    );
-  const anyCounts = fc.dictionary(fc.integer({ min: 0, max: 6 }).map(String), fc.nat(9));
-  const anyStuck = fc.uniqueArray(fc.integer({ min: 0, max: 199 }), {
-    maxLength: 120,
-    size: 'max',
-  });
-  const sharesOf = (counts: Record<string, number>) => ({
-    accounts: new Map(Object.entries(counts).map(([id, count]) => [`account-${id}`, count])),
-    apiKeys: new Map<string, number>(),
-  });
-  const isUrgent = (lane: JobLane) => lane.class === 'sync' || lane.firstQueueAtMs <= NOW_MS;
+const stuckOf = (ids: readonly number[], lanes: readonly JobLane[]) =>
+  new Set(lanes.filter(lane => ids.includes(Number(lane.apiKeyId.slice(4)))).map(laneKey));
 
-  test('chooseLanes › chooses among the lanes there are, as many as it may', t => {
-    t.notThrows(() =>
-      fc.assert(
-        fc.property(anyLanes, anyCounts, (lanes, counts) => {
-          const chosen = chooseLanes(lanes, sharesOf(counts), new Set());
-          assert.equal(chosen.length, Math.min(LANES_MAX, lanes.length));
-          assert.equal(new Set(chosen).size, chosen.length);
-          assert.ok(chosen.every(lane => lanes.includes(lane)));
-        }),
-      ),
-    );
-  });
-
-  const stuckOf = (ids: readonly number[], lanes: readonly JobLane[]) =>
-    new Set(lanes.filter(lane => ids.includes(Number(lane.apiKeyId.slice(4)))).map(laneKey));
-
-  test('chooseLanes › gives no account a further lane while one with fewer has some left out', t => {
-    t.notThrows(() =>
-      fc.assert(
-        fc.property(anyLanes, anyCounts, anyStuck, (lanes, counts, stuckIds) => {
-          const shares = sharesOf(counts);
-          const chosen = chooseLanes(lanes, shares, stuckOf(stuckIds, lanes));
-          const left = lanes.filter(lane => !chosen.includes(lane));
-          const takenBy = (id: string) =>
-            (shares.accounts.get(id) ?? 0) + chosen.filter(lane => lane.accountId === id).length;
-          for (const out of left) {
-            for (const lane of chosen) {
-              assert.ok(Number(isUrgent(lane)) >= Number(isUrgent(out)));
-              const ofAccount = chosen.filter(({ accountId }) => accountId === lane.accountId);
-              if (ofAccount.some(each => isUrgent(each) !== isUrgent(out))) continue;
-              assert.ok(takenBy(lane.accountId) - 1 <= takenBy(out.accountId));
-            }
-          }
-        }),
-      ),
-    );
-  });
-
-  test('chooseLanes › leaves out of an account what found no room before what did', t => {
-    t.notThrows(() =>
-      fc.assert(
-        fc.property(anyLanes, anyCounts, anyStuck, (lanes, counts, stuckIds) => {
-          const stuck = stuckOf(stuckIds, lanes);
-          const chosen = chooseLanes(lanes, sharesOf(counts), stuck);
-          const left = lanes.filter(lane => !chosen.includes(lane));
-          for (const out of left.filter(lane => !stuck.has(laneKey(lane)))) {
-            const kept = chosen.filter(
-              lane => lane.accountId === out.accountId && isUrgent(lane) === isUrgent(out),
-            );
-            assert.ok(kept.every(lane => !stuck.has(laneKey(lane))));
-          }
-        }),
-      ),
-    );
-  });
-
-  test('chooseLanes › reads no lane of the playground while one that is paid for is left out', t => {
-    const lane = (id: number): JobLane => ({
-      needsDownload: false,
-      class: id % 3 === 0 ? 'sync' : 'async',
-      accountId: `account-${id % 50}`,
-      apiKeyId: `key-${id}`,
-      firstQueueAtMs: NOW_MS + 1000 - id,
-      readAtMs: NOW_MS,
-    });
-    const isPaid = (one: JobLane) => one.class !== 'playground';
-    const ids = Array.from({ length: 2 * LANES_MAX }, (_, id) => id);
-    const unpaid = ids.map(id => ({ ...lane(1000 + id), class: 'playground' as const }));
-    for (const paid of [ids.map(lane), ids.slice(0, 5).map(lane)]) {
-      const all = [...unpaid, ...paid];
-      const chosen = chooseLanes<JobLane>(all, sharesOf({}), new Set(paid.map(laneKey)));
-      const first = Math.min(LANES_MAX, paid.length);
-      t.is(chosen.filter(isPaid).length, first);
-      t.true(chosen.slice(0, first).every(isPaid));
+test('chooseLanes › gives no account a further lane while one with fewer has some left out', t => {
+  holds(t, [anyLanes, countsOfAccounts, anyStuck], (lanes, counts, stuckIds) => {
+    const shares = sharesOf(counts);
+    const chosen = chooseLanes(lanes, shares, stuckOf(stuckIds, lanes));
+    const left = lanes.filter(lane => !chosen.includes(lane));
+    const takenBy = (id: string) =>
+      (shares.accounts.get(id) ?? 0) + chosen.filter(lane => lane.accountId === id).length;
+    for (const out of left) {
+      for (const lane of chosen) {
+        assert.ok(Number(isUrgentLane(lane)) >= Number(isUrgentLane(out)));
+        const ofAccount = chosen.filter(({ accountId }) => accountId === lane.accountId);
+        if (ofAccount.some(each => isUrgentLane(each) !== isUrgentLane(out))) continue;
+        assert.ok(takenBy(lane.accountId) - 1 <= takenBy(out.accountId));
+      }
     }
   });
+});
 
-  test('chooseLanes › keeps a place for an account beside one with a thousand keys', t => {
-    const lane = (accountId: string, apiKeyId: string, firstQueueAtMs: number): JobLane => ({
-      needsDownload: false,
-      class: 'sync',
-      accountId,
-      apiKeyId,
-      firstQueueAtMs,
-      readAtMs: NOW_MS,
-    });
-    const many = Array.from({ length: 1000 }, (_, id) => lane('loud', `${id}`, id));
-    const quiet = lane('quiet', 'one', NOW_MS);
-    const none = { accounts: new Map<string, number>(), apiKeys: new Map<string, number>() };
-    for (const stuck of [new Set<string>(), new Set([laneKey(quiet)])]) {
-      t.true(chooseLanes([...many, quiet], none, stuck).includes(quiet));
+test('chooseLanes › leaves out of an account what found no room before what did', t => {
+  holds(t, [anyLanes, countsOfAccounts, anyStuck], (lanes, counts, stuckIds) => {
+    const stuck = stuckOf(stuckIds, lanes);
+    const chosen = chooseLanes(lanes, sharesOf(counts), stuck);
+    const left = lanes.filter(lane => !chosen.includes(lane));
+    for (const out of left.filter(lane => !stuck.has(laneKey(lane)))) {
+      const kept = chosen.filter(
+        lane => lane.accountId === out.accountId && isUrgentLane(lane) === isUrgentLane(out),
+      );
+      assert.ok(kept.every(lane => !stuck.has(laneKey(lane))));
     }
   });
-}
+});
+
+test('chooseLanes › reads no lane of the playground while one that is paid for is left out', t => {
+  const lane = (id: number): JobLane => ({
+    needsDownload: false,
+    class: id % 3 === 0 ? 'sync' : 'async',
+    accountId: `account-${id % 50}`,
+    apiKeyId: `key-${id}`,
+    firstQueueAtMs: NOW_MS + 1000 - id,
+    readAtMs: NOW_MS,
+  });
+  const isPaid = (one: JobLane) => one.class !== 'playground';
+  const ids = Array.from({ length: 2 * LANES_MAX }, (_, id) => id);
+  const unpaid = ids.map(id => ({ ...lane(1000 + id), class: 'playground' as const }));
+  for (const paid of [ids.map(lane), ids.slice(0, 5).map(lane)]) {
+    const all = [...unpaid, ...paid];
+    const chosen = chooseLanes<JobLane>(all, sharesOf({}), new Set(paid.map(laneKey)));
+    const first = Math.min(LANES_MAX, paid.length);
+    t.is(chosen.filter(isPaid).length, first);
+    t.true(chosen.slice(0, first).every(isPaid));
+  }
+});
+
+test('chooseLanes › keeps a place for an account beside one with a thousand keys', t => {
+  const lane = (accountId: string, apiKeyId: string, firstQueueAtMs: number): JobLane => ({
+    needsDownload: false,
+    class: 'sync',
+    accountId,
+    apiKeyId,
+    firstQueueAtMs,
+    readAtMs: NOW_MS,
+  });
+  const many = Array.from({ length: 1000 }, (_, id) => lane('loud', `${id}`, id));
+  const quiet = lane('quiet', 'one', NOW_MS);
+  const none = { accounts: new Map<string, number>(), apiKeys: new Map<string, number>() };
+  for (const stuck of [new Set<string>(), new Set([laneKey(quiet)])]) {
+    t.true(chooseLanes([...many, quiet], none, stuck).includes(quiet));
+  }
+});
 
 test('no asynchronous job waits for ever behind synchronous ones', t => {
   t.true(queuePositionMs('sync', NOW_MS) < queuePositionMs('async', NOW_MS));

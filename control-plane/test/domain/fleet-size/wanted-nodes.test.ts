@@ -1,7 +1,7 @@
 /** How many nodes are wanted, and by which pace. */
 import assert from 'node:assert/strict';
 import test from 'ava';
-import { fc } from '../../../../test/support/property-tests.ts';
+import { fc, holds } from '../../../../test/support/property-tests.ts';
 import {
   BUSY_SHARE,
   type FleetNeeds,
@@ -90,16 +90,12 @@ test('the wanted number of nodes › is a whole number within the bounds whateve
     routableNodes: count,
     utilisation: fc.option(fc.double({ min: 0, max: 1, noNaN: true }), { nil: undefined }),
   });
-  t.notThrows(() =>
-    fc.assert(
-      fc.property(needs, amount, (given, more) => {
-        const nodes = wantedNodes(given, POLICY);
-        assert.ok(Number.isInteger(nodes) && nodes >= 0 && nodes <= POLICY.nodesMax, `${nodes}`);
-        const waitingMegapixels = given.waitingMegapixels + more;
-        assert.ok(wantedNodes({ ...given, waitingMegapixels }, POLICY) >= nodes);
-      }),
-    ),
-  );
+  holds(t, [needs, amount], (given, more) => {
+    const nodes = wantedNodes(given, POLICY);
+    assert.ok(Number.isInteger(nodes) && nodes >= 0 && nodes <= POLICY.nodesMax, `${nodes}`);
+    const waitingMegapixels = given.waitingMegapixels + more;
+    assert.ok(wantedNodes({ ...given, waitingMegapixels }, POLICY) >= nodes);
+  });
 });
 
 test('the wanted number of nodes › calls no node for what waits beside idle ones', t => {

@@ -1,7 +1,7 @@
-/** Refunds to the credit, whatever their parts; sums of money as people type them. */
+/** Refunds to the credit, whatever their parts; sums of money as people type them; the ledger. */
 import assert from 'node:assert/strict';
 import test from 'ava';
-import { fc } from '../../../../test/support/property-tests.ts';
+import { fc, holds } from '../../../../test/support/property-tests.ts';
 import {
   creditsOfRefund,
   formatDecimal,
@@ -16,7 +16,15 @@ import {
   smallestUnits,
 } from '../../../src/domain/account/orders.ts';
 import { PRICE_LISTS } from '../../../src/domain/credit-packages.ts';
-import { isCreditAmount, isLedgerReference } from '../../../src/domain/ledger.ts';
+import {
+  balancesFrom,
+  CREDITS_AMOUNT_MAX,
+  imbalances,
+  isCreditAmount,
+  isLedgerReference,
+  jobProblem,
+  NO_ENTRIES,
+} from '../../../src/domain/ledger.ts';
 
 const ORDER = '00000000-0000-4000-8000-000000000001';
 
@@ -34,37 +42,29 @@ const refunds = fc
   });
 
 test('credits of a refund › all of the price takes all credits, in whatever parts', t => {
-  t.notThrows(() =>
-    fc.assert(
-      fc.property(refunds, ({ credits, price, parts }) => {
-        let refunded = 0;
-        let taken = 0;
-        for (const amount of parts) {
-          taken += creditsOfRefund({ credits, price, refunded }, amount);
-          refunded += amount;
-        }
-        assert.deepEqual([refunded, taken], [price, credits]);
-      }),
-    ),
-  );
+  holds(t, [refunds], ({ credits, price, parts }) => {
+    let refunded = 0;
+    let taken = 0;
+    for (const amount of parts) {
+      taken += creditsOfRefund({ credits, price, refunded }, amount);
+      refunded += amount;
+    }
+    assert.deepEqual([refunded, taken], [price, credits]);
+  });
 });
 
 test('credits of a refund › what stays is worth no more than what stays paid, and a credit more would be', t => {
-  t.notThrows(() =>
-    fc.assert(
-      fc.property(refunds, ({ credits, price, parts }) => {
-        let refunded = 0;
-        let kept = credits;
-        for (const amount of parts) {
-          kept -= creditsOfRefund({ credits, price, refunded }, amount);
-          refunded += amount;
-          const paid = BigInt(price - refunded) * BigInt(credits);
-          assert.ok(BigInt(kept) * BigInt(price) <= paid, 'rounded for the one who is refunded');
-          assert.ok(BigInt(kept + 1) * BigInt(price) > paid, 'more is taken than is due');
-        }
-      }),
-    ),
-  );
+  holds(t, [refunds], ({ credits, price, parts }) => {
+    let refunded = 0;
+    let kept = credits;
+    for (const amount of parts) {
+      kept -= creditsOfRefund({ credits, price, refunded }, amount);
+      refunded += amount;
+      const paid = BigInt(price - refunded) * BigInt(credits);
+      assert.ok(BigInt(kept) * BigInt(price) <= paid, 'rounded for the one who is refunded');
+      assert.ok(BigInt(kept + 1) * BigInt(price) > paid, 'more is taken than is due');
+    }
+  });
 });
 
 test('credits of a refund › is what it is of the packages on sale', t => {
@@ -155,4 +155,74 @@ test('sums of money › are no other words', t => {
     t.is(parseDecimal(text, 'CNY'), undefined, text);
   }
   t.throws(() => smallestUnits(1, 'DOGE'), { instanceOf: RangeError });
+});
+
+test('the ledger › every difference has a sentence of its own', t => {
+  const sums = { ...NO_ENTRIES, grant: 10, reserve: 3, charge: 1, release: 1 };
+  t.deepEqual(imbalances({ available: 8, reserved: 1 }, sums, 1), []);
+  t.deepEqual(imbalances({ available: 9, reserved: 1 }, sums, 1), [
+    'available is 9, its ledger says 8',
+  ]);
+  t.deepEqual(imbalances({ available: 8, reserved: 2 }, sums, 2), [
+    'reserved is 2, its ledger says 1',
+  ]);
+  t.deepEqual(imbalances({ available: 8, reserved: 1 }, sums, 0), [
+    'reserved is 1, its open jobs hold 0',
+  ]);
+  const overdrawn = { ...NO_ENTRIES, grant: 1, revoke: 2 };
+  t.deepEqual(imbalances({ available: -1, reserved: 0 }, overdrawn, 0), [
+    'its ledger makes available negative (-1)',
+  ]);
+});
+
+test('the ledger › available + reserved + charged = granted - revoked, whatever the entries are', t => {
+  const sum = fc.nat({ max: CREDITS_AMOUNT_MAX });
+  holds(
+    t,
+    [fc.record({ grant: sum, reserve: sum, charge: sum, release: sum, revoke: sum })],
+    sums => {
+      const { available, reserved } = balancesFrom(sums);
+      assert.equal(available + reserved + sums.charge, sums.grant - sums.revoke);
+    },
+  );
+});
+
+test('the ledger › a job has a reserve, and once final the one settlement that its state asks for', t => {
+  const charge = { kind: 'charge', amount: 1 } as const;
+  const release = { kind: 'release', amount: 1 } as const;
+  for (const state of ['accepted', 'fetching', 'ready', 'running'] as const) {
+    t.is(jobProblem(state, { reserve: 1, settlement: null }), undefined);
+    for (const settlement of [charge, release]) {
+      t.regex(jobProblem(state, { reserve: 1, settlement }) ?? '', /^the job is .* and (c|r)/);
+    }
+  }
+  for (const [state, right, wrong] of [
+    ['succeeded', charge, release],
+    ['failed', release, charge],
+  ] as const) {
+    t.is(jobProblem(state, { reserve: 1, settlement: right }), undefined);
+    t.regex(jobProblem(state, { reserve: 1, settlement: wrong }) ?? '', /reserve 1 and/);
+    t.regex(jobProblem(state, { reserve: 1, settlement: null }) ?? '', /no settlement/);
+    t.regex(jobProblem(state, { reserve: null, settlement: right }) ?? '', /no reserve/);
+    t.regex(jobProblem(state, { reserve: 2, settlement: right }) ?? '', /reserve 2 and/);
+  }
+  for (const settlement of [charge, release]) {
+    t.is(jobProblem(null, { reserve: 1, settlement }), undefined);
+    t.regex(jobProblem(null, { reserve: 2, settlement }) ?? '', /gone .* differ/);
+    t.regex(jobProblem(null, { reserve: null, settlement }) ?? '', /gone .* no partner/);
+  }
+  t.regex(jobProblem(null, { reserve: 1, settlement: null }) ?? '', /its reserve has no/);
+});
+
+test('the ledger › amounts and references have one form', t => {
+  for (const amount of [0, -1, 1.5, Number.NaN, Infinity, CREDITS_AMOUNT_MAX + 1]) {
+    t.is(isCreditAmount(amount), false, String(amount));
+  }
+  t.true(isCreditAmount(1) && isCreditAmount(CREDITS_AMOUNT_MAX));
+  for (const reference of ['', ' ', ' a', 'a ', 'a\t', 'ü', 'x'.repeat(129)]) {
+    t.is(isLedgerReference(reference), false, reference);
+  }
+  for (const reference of ['a', 'order 17', 'x'.repeat(128)]) {
+    t.is(isLedgerReference(reference), true, reference);
+  }
 });

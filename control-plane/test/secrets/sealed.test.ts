@@ -1,5 +1,6 @@
+/** What a row has of secrets and of the tokens of links, and who can open it. */
 import assert from 'node:assert/strict';
-import { randomBytes, randomUUID } from 'node:crypto';
+import { hash, randomBytes, randomUUID } from 'node:crypto';
 import test from 'ava';
 import {
   CallbackSecrets,
@@ -7,11 +8,12 @@ import {
   notificationBody,
   signingKeyOf,
 } from '../../src/secrets/callback-secret.ts';
+import { ResultTokens } from '../../src/secrets/result-tokens.ts';
 import { SecretBox } from '../../src/secrets/secret-box.ts';
 
 const prefixed = (bytes: number) => `whsec_${randomBytes(bytes).toString('base64')}`;
 
-test('a secret opens under no other key, for no other job, and not when altered', t => {
+test('a secret › a secret opens under no other key, for no other job, and not when altered', t => {
   const box = new SecretBox(randomBytes(32));
   const secrets = new CallbackSecrets(box);
   const jobId = randomUUID();
@@ -36,7 +38,7 @@ test('a secret opens under no other key, for no other job, and not when altered'
   }
 });
 
-test('what is stored shows nothing of the secret, and is never the same twice', t => {
+test('a secret › what is stored shows nothing of the secret, and is never the same twice', t => {
   const secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
   const text = 'a secret of twenty-nine chars';
   const jobId = randomUUID();
@@ -47,7 +49,7 @@ test('what is stored shows nothing of the secret, and is never the same twice', 
   t.true(stored.length <= 1024, 'the column holds 1 KB');
 });
 
-test('a text opens again under either key of a change, for its row alone', t => {
+test('a secret › a text opens again under either key of a change, for its row alone', t => {
   const [old, next] = [new SecretBox(randomBytes(32)), new SecretBox(randomBytes(32))];
   const text = 'https://matting.example/account/invitations/tökén';
   const sealed = new CallbackSecrets(old).sealText(text, mailBody('1'));
@@ -62,7 +64,7 @@ test('a text opens again under either key of a change, for its row alone', t => 
   }
 });
 
-test('Base64 behind whsec_ is decoded where it makes 24 to 64 bytes', t => {
+test('a secret › Base64 behind whsec_ is decoded where it makes 24 to 64 bytes', t => {
   for (const bytes of [24, 25, 26, 32, 63, 64]) {
     const text = prefixed(bytes);
     const key = Buffer.from(text.slice(6), 'base64');
@@ -71,7 +73,7 @@ test('Base64 behind whsec_ is decoded where it makes 24 to 64 bytes', t => {
   }
 });
 
-test('anything else is used as it is', t => {
+test('a secret › anything else is used as it is', t => {
   const base64 = randomBytes(32).toString('base64');
   for (const text of [
     's'.repeat(24),
@@ -91,10 +93,57 @@ test('anything else is used as it is', t => {
   }
 });
 
-test('what was sealed opens to the signing key', t => {
+test('a secret › what was sealed opens to the signing key', t => {
   const secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
   for (const text of ['s'.repeat(128), prefixed(64)]) {
     const jobId = randomUUID();
     t.deepEqual(secrets.open(jobId, secrets.seal(jobId, text)), signingKeyOf(text));
+  }
+});
+
+const box = (byte: number) => new SecretBox(Buffer.alloc(32, byte));
+const OLD = box(1);
+const NEW = box(2);
+const tokensBy = (own: SecretBox, ...previous: SecretBox[]) =>
+  new ResultTokens(new CallbackSecrets(own, previous));
+
+const JOB = randomUUID();
+
+test('the token of a result › is in no row: its hash is, and itself only sealed', t => {
+  const tokens = tokensBy(OLD);
+  const row = tokens.make(JOB);
+  const token = tokens.open(JOB, row);
+  t.regex(token, /^[A-Za-z0-9_-]{43}$/);
+  t.is(row.token, hash('sha256', token, 'hex'));
+  t.false(JSON.stringify(row).includes(token));
+  t.true(row.sealedToken.length <= 255, 'it fits its column');
+  t.not(tokens.open(JOB, tokens.make(JOB)), token);
+});
+
+test('the token of a result › opens for its own job, by a key that is here', t => {
+  const row = tokensBy(OLD).make(JOB);
+  t.throws(() => tokensBy(OLD).open(randomUUID(), row), { message: /is not here/ });
+  t.throws(() => tokensBy(NEW).open(JOB, row), { message: /is not here/ });
+});
+
+test('the token of a result › is shown by every replica at every step of a change of the key', t => {
+  const [before, both, after] = [tokensBy(OLD), tokensBy(NEW, OLD), tokensBy(NEW)];
+  // Those of one step run beside those of the next.
+  for (const [makers, readers] of [
+    [
+      [before, both],
+      [before, both],
+    ],
+    [
+      [both, after],
+      [both, after],
+    ],
+  ] as const) {
+    for (const maker of makers) {
+      const row = maker.make(JOB);
+      t.true(row.sealedToken.length <= 255);
+      const shown = readers.map(reader => reader.open(JOB, row));
+      t.is(new Set(shown).size, 1);
+    }
   }
 });
