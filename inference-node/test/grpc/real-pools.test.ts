@@ -1,65 +1,73 @@
 /** The shell over the real pools: real engine and worker processes, a tiny graph, drawn pictures. */
-import assert from 'node:assert/strict';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
 import ava from 'ava';
 import { pino } from 'pino';
 import sharp from 'sharp';
-import { OutputFormat, ResultKind } from '#gen/matting/v1/matte_service.ts';
+import {
+  type MatteHeader,
+  OutputFormat,
+  ResultKind,
+  Switch,
+} from '#gen/matting/v1/matte_service.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../../src/picture/pool/open-picture-pool.ts';
-import { untilBusy } from '../support/processes.ts';
+import { stop, untilBusy } from '../support/processes.ts';
 import { HealthClient } from './health-client.ts';
+import { RECOLOURED_MARK, REFINED_MARK } from './marked-finish.ts';
 import { MatteCaller, openShell, untilNothingAdmitted } from './test-node.ts';
 
 const test = ava.serial;
 
 const WIDTH = 64;
 const HEIGHT = 48;
-/** Of a check that takes a millisecond; also on a machine with much else to do. */
-const HEALTH_DEADLINE_MS = 10_000;
-const CHECKS_WHILE_BUSY = 10;
+const size = { width: WIDTH, height: HEIGHT };
+/** The graph's matte of a picture is its brightness; over half of it takes many seconds. */
+const BRIGHTNESS = 120;
+const SLOW = 255;
+const TRIPS_MAX = 4000;
+const HOOK = pathToFileURL(path.join(import.meta.dirname, 'marked-finish-hook.ts')).href;
+const CUTOUT = ResultKind.RESULT_KIND_CUTOUT;
+const MASK = ResultKind.RESULT_KIND_MASK;
+const { SWITCH_ON, SWITCH_OFF } = Switch;
 const log = pino({ level: 'silent' });
 const childEnv = { PATH: process.env.PATH ?? '' };
 
 const directory = await temporaryFolder({ teardown: test.after.always });
-let pictures: Awaited<ReturnType<typeof openPicturePool>>;
+let engines: ReturnType<typeof openEnginePool>;
+let pictures: Awaited<ReturnType<typeof openPicturePool>>[];
+let node: Awaited<ReturnType<typeof openShell>>;
+/** Its picture workers mark what they refine and recolour. */
+let marking: typeof node;
+let file: Buffer;
 
 test.before(async () => {
-  pictures = await openPicturePool({ workers: 2, childEnv, log });
+  const model = await writeTinyModel(directory, { kind: 'paced', tripsMax: TRIPS_MAX });
+  engines = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
+  const marked = { ...childEnv, NODE_OPTIONS: `--import=${HOOK}` };
+  const open = (env: Record<string, string>) => openPicturePool({ workers: 1, childEnv: env, log });
+  pictures = await Promise.all([open(childEnv), open(marked)]);
+  await engines.ready();
+  const shell = (pool: (typeof pictures)[number]) =>
+    openShell({ model, engines, role: 'subject' }, pool);
+  [node, marking] = await Promise.all([shell(pictures[0]!), shell(pictures[1]!)]);
+  file = await plainPng(BRIGHTNESS);
 });
 
 test.after.always(async () => {
-  await pictures.close(0);
+  for (const shell of [node, marking]) await shell?.close();
+  for (const pool of [engines, ...(pictures ?? [])]) await pool?.close(0);
 });
 
-async function openNode(kind: 'mean' | 'paced', tripsMax?: number) {
-  const model = await writeTinyModel(directory, { kind, ...(tripsMax && { tripsMax }) });
-  const engines = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
-  await engines.ready();
-  const shell = await openShell({ model, engines, role: 'subject' }, pictures);
-  return {
-    ...shell,
-    engines,
-    close: async () => {
-      await shell.close();
-      await engines.close(0);
-    },
-  };
-}
-
-/** Of one brightness, so that the graph's matte is known: the mean of its channels. */
 function plainPng(brightness: number): Promise<Buffer> {
   const background = { r: brightness, g: brightness, b: brightness };
   const create = { width: WIDTH, height: HEIGHT, channels: 3, background } as const;
   return sharp({ create }).png().toBuffer();
 }
 
-const size = { width: WIDTH, height: HEIGHT };
-
 test('cuts a picture out, in every format and as a mask', async t => {
-  const node = await openNode('mean');
-  const file = await plainPng(180);
   for (const outputFormat of [
     OutputFormat.OUTPUT_FORMAT_PNG,
     OutputFormat.OUTPUT_FORMAT_WEBP,
@@ -72,19 +80,15 @@ test('cuts a picture out, in every format and as a mask', async t => {
     t.deepEqual([info.width, info.height, info.channels], [WIDTH, HEIGHT, 4]);
     const middle = 4 * (WIDTH * (HEIGHT / 2) + WIDTH / 2);
     const [red = 0, , , alpha = 0] = data.subarray(middle);
-    t.true(Math.abs(alpha - 180) <= 2, `alpha ${alpha}`);
-    t.true(Math.abs(red - 180) <= 4, `red ${red}`);
+    t.true(Math.abs(alpha - BRIGHTNESS) <= 2, `alpha ${alpha}`);
+    t.true(Math.abs(red - BRIGHTNESS) <= 4, `red ${red}`);
   }
-  const resultKind = ResultKind.RESULT_KIND_MASK;
-  const caller = await new MatteCaller(node).serve(file, { ...size, resultKind });
+  const caller = await new MatteCaller(node).serve(file, { ...size, resultKind: MASK });
   const mask = await sharp(caller.result().file).metadata();
   t.deepEqual([mask.width, mask.height, mask.channels], [WIDTH, HEIGHT, 1]);
-  await node.close();
 });
 
 test('tells the faults of an image, and goes on', async t => {
-  const node = await openNode('mean');
-  const file = await plainPng(100);
   const faults: [Buffer, object, string][] = [
     [Buffer.from('this is text called PNG'), {}, 'UNSUPPORTED_IMAGE_FORMAT'],
     [file.subarray(0, file.length - 30), {}, 'PROCESSING_FAILED'],
@@ -95,45 +99,58 @@ test('tells the faults of an image, and goes on', async t => {
     await caller.refused({ code, retryable: false });
   }
   await untilNothingAdmitted(node);
-  await new MatteCaller(node).serve(file, size);
-  await t.notThrowsAsync(node.close());
+  await t.notThrowsAsync(new MatteCaller(node).serve(file, size));
 });
 
-test('answers every health check in time while its engine is busy', async t => {
-  // Some hundred products of matrices a picture: the engine is in native code all the while.
-  const node = await openNode('paced', 120);
-  const file = await plainPng(255);
+test('answers health checks while its engine is in a run', async t => {
   const health = new HealthClient(node.address);
-  let checksWhileBusy = 0;
-  // As many pictures as it takes: how long one keeps an engine is the machine's affair.
-  while (checksWhileBusy < CHECKS_WHILE_BUSY) {
-    const caller = await new MatteCaller(node).sendFile(file, size);
-    let over = false;
-    const ended = caller.ended.finally(() => {
-      over = true;
-    });
-    while (!over) {
-      const isBusy = node.engines.snapshot().running > 0;
-      t.is(await health.check('', HEALTH_DEADLINE_MS), 'SERVING');
-      if (isBusy) checksWhileBusy += 1;
-    }
-    t.is(await ended, undefined);
-  }
+  const [{ pid = 0 } = {}] = engines.processes();
+  await stop(pid);
+  const caller = await new MatteCaller(node).sendFile(file, size);
+  while (engines.snapshot().running === 0) await new Promise(r => setImmediate(r));
+  for (let check = 0; check < 3; check += 1) t.is(await health.check(''), 'SERVING');
+  process.kill(pid, 'SIGCONT');
+  t.is(await caller.ended, undefined);
   health.close();
-  await node.close();
 });
 
 test('reports an engine that dies under an image, and takes the next', async t => {
-  const node = await openNode('paced', 4000);
-  const dying = await new MatteCaller(node).sendFile(await plainPng(255), size);
-  while (node.engines.snapshot().running === 0) await new Promise(r => setImmediate(r));
-  const pid = node.engines.processes()[0]?.pid;
-  assert.ok(pid !== undefined, 'the engine has a process');
+  const dying = await new MatteCaller(node).sendFile(await plainPng(SLOW), size);
+  while (engines.snapshot().running === 0) await new Promise(r => setImmediate(r));
+  const [{ pid = 0 } = {}] = engines.processes();
   // It has begun: a run that had not is given to the next engine unseen.
   await untilBusy(pid);
   process.kill(pid, 'SIGKILL');
   await dying.refused({ code: 'ENGINE_LOST', retryable: true });
   while (node.status.state !== 'serving') await new Promise(r => setTimeout(r, 10));
-  await new MatteCaller(node).serve(await plainPng(100), size);
-  await t.notThrowsAsync(node.close());
+  await t.notThrowsAsync(new MatteCaller(node).serve(file, size));
+});
+
+/** Alpha in the middle of the result. */
+async function alphaOf(fields: Partial<MatteHeader>): Promise<number> {
+  const caller = await new MatteCaller(marking).serve(file, { ...size, ...fields });
+  const { data, info } = await sharp(caller.result().file)
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  return data.readUInt8((WIDTH * (HEIGHT / 2) + WIDTH / 2) * info.channels + info.channels - 1);
+}
+
+test('a cut-out is refined, then recoloured, each where the caller asks for it', async t => {
+  for (const [refinement, foregroundEstimation, mark] of [
+    [SWITCH_ON, SWITCH_ON, RECOLOURED_MARK],
+    [SWITCH_ON, SWITCH_OFF, REFINED_MARK],
+    [SWITCH_OFF, SWITCH_ON, RECOLOURED_MARK],
+    [SWITCH_OFF, SWITCH_OFF, BRIGHTNESS],
+  ] as const) {
+    const alpha = await alphaOf({ refinement, foregroundEstimation, resultKind: CUTOUT });
+    t.true(Math.abs(alpha - mark) <= 2, `alpha ${alpha}, not ${mark}`);
+  }
+});
+
+test('is no foreground estimation for a mask, whatever the caller asks for', async t => {
+  const estimated = { resultKind: MASK, foregroundEstimation: SWITCH_ON };
+  t.is(await alphaOf({ ...estimated, refinement: SWITCH_ON }), REFINED_MARK);
+  const off = await alphaOf({ ...estimated, refinement: SWITCH_OFF });
+  t.true(Math.abs(off - BRIGHTNESS) <= 2, `alpha ${off}`);
+  t.is(await alphaOf({ resultKind: MASK }), REFINED_MARK);
 });

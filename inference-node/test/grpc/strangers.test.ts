@@ -4,9 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { connect as connectHttp2, constants, type SecureClientSessionOptions } from 'node:http2';
+import { connect as connectHttp2, constants } from 'node:http2';
 import { connect, type Socket } from 'node:net';
-import { setTimeout as delay } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { Metadata, Server, ServerCredentials, status } from '@grpc/grpc-js';
 import ava from 'ava';
@@ -23,6 +22,7 @@ import { TestAuthority } from '../../../test/support/certificates.ts';
 import { framed, RawConnection, type RawEnd } from '../../../test/support/raw-grpc.ts';
 import { END_HEADERS, frame, HEALTH_CHECK, PREFACE } from '../../../test/support/raw-http2.ts';
 import { tokenMetadata } from '../../src/grpc/callers.ts';
+import { ownClock } from '../support/own-clock.ts';
 import { HealthClient } from './health-client.ts';
 import {
   chunk,
@@ -91,8 +91,11 @@ function openSocket(): Socket {
 }
 
 async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise(resolve => setTimeout(resolve, 5));
+  while (!condition()) await new Promise(resolve => setImmediate(resolve));
 }
+
+/** The time of those that show no token is over. */
+const TOO_LATE_MS = GUARD_BOUNDS.tokenWaitMaxMs + 1000;
 
 function causes(): Record<string, number> {
   const counts: Record<string, number> = {};
@@ -146,13 +149,16 @@ test('half a message › over the bound is refused as the first of Matte, which 
 });
 
 test('half a message › within the bound has to become whole in time, on every method', async t => {
-  await openNode({ guardBounds: { firstMessageWaitMaxMs: 1000 } });
+  const clock = ownClock(t, { measured: true });
+  await openNode();
   const connection = await openKnown();
   const calls = [CHECK, WATCH, INFO, REFLECTION].flatMap(path => {
     const half = connection.call(path, TOKEN);
     half.stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL));
     return [half, connection.call(path, TOKEN)];
   });
+  await connection.ping();
+  await clock.tickAsync(GUARD_BOUNDS.firstMessageWaitMaxMs);
   const ends = await Promise.all(calls.map(({ ended }) => ended));
   t.deepEqual(
     ends.map(({ code }) => code),
@@ -190,7 +196,7 @@ test('half a message › is no reason to refuse a message that comes in single b
 });
 
 test('a call without a token › ends at once, and goes though its caller never stops', async t => {
-  await openNode({ guardBounds: { afterEndMaxMs: 200 } });
+  await openNode({ guardBounds: { afterEndMaxMs: 20 } });
   const connection = await openConnection();
   for (const path of [MATTE, INFO, REFLECTION]) {
     const { stream, ended } = connection.call(path);
@@ -220,44 +226,41 @@ test('a call without a token › carries no more metadata than it may', async t 
   t.is((await ended).rstCode, constants.NGHTTP2_ENHANCE_YOUR_CALM);
 });
 
-test('a connection without a token › is closed in time, whatever it does but probe', async t => {
-  await openNode({ guardBounds: { tokenWaitMaxMs: 1500 } });
+test('a connection without a token › is closed in time, whatever it does but probe; one that has shown it stays', async t => {
+  const clock = ownClock(t, { measured: true });
+  await openNode();
+  const known = await openKnown();
   const silent = await openConnection();
   const refused = await openConnection();
   t.is((await ask(refused, INFO, 'not-the-token')).code, 'INVALID_NODE_TOKEN');
+  await clock.tickAsync(TOO_LATE_MS);
   await Promise.all([silent.closed, refused.closed]);
   t.deepEqual([silent.goaway, refused.goaway], [0, 0]);
   t.deepEqual(causes(), { no_token: 2 });
-});
-
-test('a connection without a token › that has shown one stays', async t => {
-  await openNode({ guardBounds: { tokenWaitMaxMs: 1500 } });
-  const known = await openKnown();
-  const later = await openConnection();
-  await later.closed;
   t.is((await ask(known, INFO)).code, 'INVALID_NODE_TOKEN');
   t.true(known.open);
   t.is(node.connections.known, 1);
 });
 
 test('a connection without a token › that probes stays longer, and is asked to come again', async t => {
-  await openNode({ guardBounds: { tokenWaitMaxMs: 1000, probeAgeMaxMs: 4000 } });
+  const clock = ownClock(t, { measured: true });
+  await openNode();
   const prober = new HealthClient(node.address);
   const raw = await openConnection();
   t.is((await ask(raw, CHECK)).status, status.OK);
   const watch = raw.call(WATCH);
   watch.stream.end(EMPTY);
+  t.is(await prober.check(''), 'SERVING');
   // It outlives one of the same age that says nothing.
   const silent = await openConnection();
+  await clock.tickAsync(TOO_LATE_MS);
   await silent.closed;
   t.true(raw.open);
-  // A client of gRPC does not notice: its next check is made on a new connection.
-  const ends: Promise<void>[] = [raw.closed];
-  for (let over = false; !over; ) {
-    t.is(await prober.check(''), 'SERVING');
-    over = await Promise.race([Promise.all(ends).then(() => true), delay(100, false)]);
-  }
+  t.is(await prober.check(''), 'SERVING');
+  await clock.tickAsync(GUARD_BOUNDS.probeAgeMaxMs);
+  await raw.closed;
   t.is(raw.goaway, constants.NGHTTP2_NO_ERROR);
+  // A client of gRPC does not notice: its next check is made on a new connection.
   t.is(await prober.check(''), 'SERVING');
   prober.close();
 });
@@ -337,25 +340,30 @@ const headers = (id: number) => frame(1, END_HEADERS, id, HEALTH_CHECK);
 test('a connection that keeps no rule of HTTP/2 › ends alone: with more calls than it may have, with resets, without an end', async t => {
   await openNode({ guardBounds: { tokenWaitMaxMs: 500 } });
   const prefix = framed(Buffer.alloc(0), 1_000_000);
-  await send(...many(256, headers), ...many(256, id => frame(0, 0, id, prefix)));
-  await send(...many(600, id => Buffer.concat([headers(id), frame(3, 0, id, Buffer.alloc(4))])));
-  await send(frame(1, 0, 1, HEALTH_CHECK), ...many(50, () => frame(9, 0, 1, Buffer.alloc(1000))));
-  await send(...many(2000, () => frame(4, 0, 0)), ...many(2000, () => frame(6, 0, 0, EIGHT)));
-  await send(headers(1), frame(0, 0, 1, Buffer.alloc(10)).subarray(0, 12));
-  // Ended with its first call, while the others are on their way up.
-  const unknownFrames = many(5, () => frame(0x20, 0, 0, Buffer.alloc(16_000)));
-  await send(...unknownFrames, ...many(STRANGER_STREAMS_MAX, headers));
+  await Promise.all([
+    send(...many(256, headers), ...many(256, id => frame(0, 0, id, prefix))),
+    send(...many(600, id => Buffer.concat([headers(id), frame(3, 0, id, Buffer.alloc(4))]))),
+    send(frame(1, 0, 1, HEALTH_CHECK), ...many(50, () => frame(9, 0, 1, Buffer.alloc(1000)))),
+    send(...many(2000, () => frame(4, 0, 0)), ...many(2000, () => frame(6, 0, 0, EIGHT))),
+    send(headers(1), frame(0, 0, 1, Buffer.alloc(10)).subarray(0, 12)),
+    // Ended with its first call, while the others are on their way up.
+    send(
+      ...many(5, () => frame(0x20, 0, 0, Buffer.alloc(16_000))),
+      ...many(STRANGER_STREAMS_MAX, headers),
+    ),
+  ]);
   t.true(causes().flood! >= 1);
   await openKnown();
 });
 
 test('over TLS › strangers have the same bounds', async t => {
+  const clock = ownClock(t, { measured: true });
   const authority = new TestAuthority();
   const { cert, key } = authority.issue('node');
   const pair = { private_key: Buffer.from(key), cert_chain: Buffer.from(cert) };
   await openNode({
     credentials: ServerCredentials.createSsl(null, [pair]),
-    guardBounds: { ...FEW, tokenWaitMaxMs: 2000 },
+    guardBounds: FEW,
   });
   const open = async () => {
     const connection = await RawConnection.open(`https://${node.address}`, {
@@ -371,13 +379,14 @@ test('over TLS › strangers have the same bounds', async t => {
   const half = flooding.call(CHECK);
   half.stream.write(framed(Buffer.alloc(10), 1_000_000));
   t.is((await half.ended).code, 'INVALID_REQUEST');
-  await Promise.all([once(openSocket(), 'close'), flooding.closed]);
+  const silent = openSocket();
+  await until(() => node.connections.strangers === 2);
+  await clock.tickAsync(TOO_LATE_MS);
+  await Promise.all([silent.closed || once(silent, 'close'), flooding.closed]);
   for (let count = 0; count < 6; count += 1) await open();
   await until(() => (causes().crowded ?? 0) >= 2);
   t.true(known.open);
   t.is(node.connections.known, 1);
-  const windows = await advertisedWindows(`https://${node.address}`, { ca: authority.cert });
-  t.deepEqual(windows, WIDE);
 });
 
 test('a client of gRPC › with the token is not slowed by what strangers may', async t => {
@@ -402,8 +411,8 @@ test('a client of gRPC › with the token is not slowed by what strangers may', 
 });
 
 /** What a raw http2 client is told that it may send. */
-async function advertisedWindows(origin: string, options: SecureClientSessionOptions = {}) {
-  const session = connectHttp2(origin, options);
+async function advertisedWindows(origin: string) {
+  const session = connectHttp2(origin);
   await once(session, 'remoteSettings');
   // The windows of those that show who they are, with any call.
   const authorization = `Bearer ${TOKEN}`;
@@ -419,15 +428,17 @@ async function advertisedWindows(origin: string, options: SecureClientSessionOpt
   return { perStream, perConnection };
 }
 
-const prepare = () => openNode();
-
 test('the receive window › is wide for streams and connections', async t => {
-  await prepare();
+  await openNode();
   t.deepEqual(await advertisedWindows(`http://${node.address}`), WIDE);
+  const options = { identify: () => undefined, streamsMax: 1, bounds: GUARD_BOUNDS };
+  t.throws(() => guardGrpcServer({} as Server, options), {
+    message: /createHttp2Server.*grpc-guard/,
+  });
 });
 
 test('the receive window › of grpc-js itself is still the small one: else grpc-guard.ts may set it', async t => {
-  await prepare();
+  await openNode();
   const stock = new Server({ 'grpc-node.flow_control_window': STREAM_WINDOW_BYTES });
   const port = await new Promise<number>((resolve, reject) => {
     stock.bindAsync('127.0.0.1:0', ServerCredentials.createInsecure(), (error, bound) =>
@@ -440,14 +451,6 @@ test('the receive window › of grpc-js itself is still the small one: else grpc
   t.deepEqual(windows, { perStream: small, perConnection: small });
 });
 
-test('the receive window › says what to do when grpc-js changed within', async t => {
-  await prepare();
-  const options = { identify: () => undefined, streamsMax: 1, bounds: GUARD_BOUNDS };
-  t.throws(() => guardGrpcServer({} as Server, options), {
-    message: /createHttp2Server.*grpc-guard/,
-  });
-});
-
 async function rawMatte(...requests: MatteRequest[]) {
   const { stream, ended } = (await openConnection()).call(MATTE);
   for (const request of requests) {
@@ -456,22 +459,13 @@ async function rawMatte(...requests: MatteRequest[]) {
   return { stream, ended };
 }
 
-const prepare2 = async () => {
-  node = await openTestNode({ matteSilenceMaxMs: 2000 });
-};
-
-test('a Matte call without an end › is reset where its caller says nothing', async t => {
-  await prepare2();
-  const { ended } = await rawMatte();
-  t.is((await ended).rstCode, constants.NGHTTP2_CANCEL);
-  await node.matte.untilIdle();
-});
-
-test('a Matte call without an end › is reset where its caller leaves the result unread', async t => {
-  await prepare2();
+test('a Matte call without an end › is reset where its caller says nothing, or leaves the result unread', async t => {
+  node = await openTestNode({ matteSilenceMaxMs: 500 });
+  const silent = await rawMatte();
   node.pictures.result = Buffer.alloc(8 * 1024 * 1024, 1);
   const { stream, ended } = await rawMatte(header(), chunk('12345'));
   stream.pause().end();
+  t.is((await silent.ended).rstCode, constants.NGHTTP2_CANCEL);
   t.is((await ended).rstCode, constants.NGHTTP2_CANCEL);
   await node.matte.untilIdle();
   t.is(node.admission.snapshot().images, 0);
@@ -479,53 +473,52 @@ test('a Matte call without an end › is reset where its caller leaves the resul
 });
 
 test('a connection that says nothing › is forgotten with its end, though the next one has its address', async t => {
-  node = await openTestNode({ guardBounds: { tokenWaitMaxMs: 1000 } });
+  const clock = ownClock(t, { measured: true });
+  node = await openTestNode();
   const target = { host: '127.0.0.1', port: Number(node.address.split(':')[1]) };
-  // A machine that stands still may let the second one's own time pass: then it shows nothing.
-  for (let inTime = false; !inTime; ) {
+  let second: Socket | undefined;
+  while (second === undefined) {
     const first = connect(target);
     await once(first, 'connect');
     const { localPort } = first;
+    await until(() => node.connections.strangers === 1);
+    await clock.tickAsync(0.7 * GUARD_BOUNDS.tokenWaitMaxMs);
     // A reset leaves the address free at once.
     first.resetAndDestroy();
-    await once(first, 'close');
-    await delay(700);
-    const second = connect({ ...target, localPort });
-    second.on('error', () => undefined);
-    const connectedMs = performance.now();
+    await until(() => node.connections.strangers === 0);
+    const next = connect({ ...target, localPort });
     // Somebody else may have taken the address meanwhile.
-    if (
-      !(await once(second, 'connect').then(
-        () => true,
-        () => false,
-      ))
-    )
-      continue;
-    // It calls when the first one's time is over and its own is not.
-    await delay(400);
-    const session = connectHttp2(`http://${node.address}`, { createConnection: () => second });
-    session.on('error', () => undefined);
-    const call = session.request({ ':method': 'POST', ':path': '/', te: 'trailers' });
-    call.on('error', () => undefined);
-    call.end().resume();
-    await once(call, 'close');
-    inTime = performance.now() - connectedMs < 900;
-    if (inTime) {
-      await delay(900);
-      const answered = new Promise<void>((resolve, reject) => {
-        session.ping(error => (error ? reject(error) : resolve()));
-      });
-      await t.notThrowsAsync(answered);
-    }
-    session.destroy();
+    second = await once(next, 'connect').then(
+      () => next,
+      () => undefined,
+    );
   }
+  await until(() => node.connections.strangers === 1);
+  // It calls when the first one's time is over and its own is not.
+  await clock.tickAsync(0.4 * GUARD_BOUNDS.tokenWaitMaxMs);
+  const session = connectHttp2(`http://${node.address}`, { createConnection: () => second });
+  opened.push({ close: () => session.destroy() });
+  session.on('error', () => undefined);
+  const call = session.request({ ':method': 'POST', ':path': '/', te: 'trailers' });
+  call.on('error', () => undefined);
+  call.end().resume();
+  await once(call, 'close');
+  await clock.tickAsync(0.9 * GUARD_BOUNDS.tokenWaitMaxMs);
+  const answered = new Promise<void>((resolve, reject) => {
+    session.ping(error => (error ? reject(error) : resolve()));
+  });
+  await t.notThrowsAsync(answered);
 });
 
 test('a connection that says nothing › is no call under way, however long it is silent', async t => {
-  node = await openTestNode({ guardBounds: { tokenWaitMaxMs: 300 } });
+  const clock = ownClock(t, { measured: true });
+  node = await openTestNode();
   const caller = await heldIn(node, 'infer');
-  // Its connection is older than this one, which was opened after it.
-  await once(openSocket(), 'close');
+  // The call's connection is older than this one, which was opened after it.
+  openSocket();
+  await until(() => node.connections.strangers === 1);
+  await clock.tickAsync(TOO_LATE_MS);
+  await until(() => node.connections.strangers === 0);
   node.gates.letGo('infer');
   t.is(await caller.ended, undefined);
 });

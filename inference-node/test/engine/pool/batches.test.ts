@@ -3,6 +3,7 @@ import ava, { type ExecutionContext } from 'ava';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
 import type { EnginePool, EnginePoolOptions } from '../../../src/engine/pool/engine-pool.ts';
 import { FAILURE_DEATHS_MAX, LOSSES_MAX } from '../../../src/engine/pool/loss-rules.ts';
+import { ownClock } from '../../support/own-clock.ts';
 import { stop, untilBusy } from '../../support/processes.ts';
 import { collectLog } from '../devices/gpu-host.ts';
 import {
@@ -10,7 +11,6 @@ import {
   ENDLESS_TRIPS,
   openPool,
   openReady,
-  ownClock,
   pidOf,
   QUICK,
   run,

@@ -11,6 +11,7 @@ import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.t
 import { rejectsWith } from '../../../../test/support/throws.ts';
 import type { EnginePoolSnapshot } from '../../../src/engine/pool/engine-pool.ts';
 import { QUEUED_RUNS_MAX } from '../../../src/engine/pool/open-engine-pool.ts';
+import { ownClock } from '../../support/own-clock.ts';
 import { isAlive, stop, until, untilBusy, WRITING_ENV } from '../../support/processes.ts';
 import { collectLog } from '../devices/gpu-host.ts';
 import {
@@ -18,7 +19,6 @@ import {
   ENDLESS_TRIPS,
   openPool,
   openReady,
-  ownClock,
   pidOf,
   QUICK,
   run,

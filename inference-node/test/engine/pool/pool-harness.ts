@@ -1,6 +1,5 @@
 /** Pools on tiny graphs for the tests of this folder, closed and removed when the test ends. */
 import pino from 'pino';
-import sinon from 'sinon';
 import { type Ending, temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import {
   createUniformRgb,
@@ -23,17 +22,6 @@ export const QUICK = 10;
 export const SLOW = 255;
 /** Seconds of work on one thread: killed long before it ends. */
 export const ENDLESS_TRIPS = 20_000;
-
-/** Time that passes by itself, and which the test may put forward; until the test ends. */
-export function ownClock(context: Ending) {
-  const clock = sinon.useFakeTimers({
-    toFake: ['setTimeout', 'clearTimeout'],
-    shouldAdvanceTime: true,
-    shouldClearNativeTimers: true,
-  });
-  context.teardown(() => clock.restore());
-  return clock;
-}
 
 export async function createModel(
   context: Ending,

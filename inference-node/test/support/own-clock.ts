@@ -1,0 +1,19 @@
+import sinon from 'sinon';
+import type { Ending } from '../../../test/support/temporary-folder.ts';
+
+const TIMERS = ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] as const;
+
+/**
+ * Time that passes by itself, and which the test may put forward; until the test ends.
+ * @param measured performance.now() and the date go with it.
+ */
+export function ownClock(context: Ending, { measured = false } = {}) {
+  const clock = sinon.useFakeTimers({
+    now: Date.now(),
+    toFake: measured ? [...TIMERS, 'performance', 'Date'] : [...TIMERS],
+    shouldAdvanceTime: true,
+    shouldClearNativeTimers: true,
+  });
+  context.teardown(() => clock.restore());
+  return clock;
+}
