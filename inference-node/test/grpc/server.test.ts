@@ -1,11 +1,45 @@
-/** What a node's gRPC server answers: health, what it is, and nothing over its bound. */
-
-import { status } from '@grpc/grpc-js';
+/** What a node's gRPC server answers beside mattes: health, what it is, its capacity, reflection. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile, writeFile } from 'node:fs/promises';
+import { connect as connectHttp2, constants } from 'node:http2';
+import path from 'node:path';
+import { fromBinary } from '@bufbuild/protobuf';
+import { type DescriptorProto, FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import {
+  type ClientDuplexStream,
+  type ClientReadableStream,
+  credentials,
+  loadPackageDefinition,
+  type ServiceError,
+  status,
+} from '@grpc/grpc-js';
+import { loadSync } from '@grpc/proto-loader';
 import ava from 'ava';
-import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
-import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';
+import { fromServiceError } from '#contract/grpc-status.ts';
+import { CHUNK_BYTES_MAX, MESSAGE_BYTES_MAX } from '#contract/limits.ts';
+import {
+  type GetNodeInfoResponse,
+  InputFormat,
+  NodeState,
+  OutputFormat,
+  type WatchCapacityResponse,
+} from '#gen/matting/v1/matte_service.ts';
+import { TlsFiles } from '#program/tls/tls-files.ts';
+import { TestAuthority } from '../../../test/support/certificates.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+import { tokenMetadata } from '../../src/grpc/callers.ts';
+import { CHANGE_INTERVAL_MS } from '../../src/grpc/capacity.ts';
+import { ownClock } from '../support/own-clock.ts';
 import { HealthClient } from './health-client.ts';
-import { chunk, MatteCaller, openTestNode, type TestNode } from './test-node.ts';
+import {
+  chunk,
+  MatteCaller,
+  openTestNode,
+  type TestNode,
+  type TestNodeOptions,
+} from './test-node.ts';
 
 const test = ava.serial;
 
@@ -18,6 +52,11 @@ test.beforeEach(async () => {
 test.afterEach.always(async () => {
   await node.close();
 });
+
+async function reopen(options: TestNodeOptions): Promise<void> {
+  await node.close();
+  node = await openTestNode(options);
+}
 
 test('health › follows the state, for the server and the service', async t => {
   const client = new HealthClient(node.address);
@@ -77,4 +116,303 @@ test('the server › takes no message over the limit', async t => {
   t.is(error?.code, status.RESOURCE_EXHAUSTED);
   await node.matte.untilIdle();
   t.is(node.admission.snapshot().images, 0);
+});
+
+/** How often the node repeats itself. */
+const REPEAT_INTERVAL_MS = 1000;
+
+class Watcher {
+  readonly seen: WatchCapacityResponse[] = [];
+  readonly call: ClientReadableStream<WatchCapacityResponse>;
+  readonly ended: Promise<unknown>;
+  #arrived = Promise.withResolvers<void>();
+
+  constructor(testNode: TestNode) {
+    this.call = testNode.client.watchCapacity({});
+    this.call.on('data', message => {
+      this.seen.push(message);
+      this.#arrived.resolve();
+      this.#arrived = Promise.withResolvers();
+    });
+    this.ended = new Promise(resolve => {
+      this.call.once('error', resolve);
+      this.call.once('end', () => resolve(undefined));
+    });
+  }
+
+  async until(wanted: (message: WatchCapacityResponse) => boolean): Promise<WatchCapacityResponse> {
+    for (;;) {
+      const found = this.seen.find(wanted);
+      if (found) return found;
+      await this.#arrived.promise;
+    }
+  }
+}
+
+test('WatchCapacity › tells the state at once', async t => {
+  const watcher = new Watcher(node);
+  const first = await watcher.until(() => true);
+  t.deepEqual(first, {
+    sequence: 1,
+    state: NodeState.NODE_STATE_SERVING,
+    imagesInFlight: 0,
+    imagesFree: 4,
+    megapixelsFree: 200,
+    enginesReady: 1,
+    estimatedWaitMs: 0,
+    inferMs: 100,
+    decodeMsPerMegapixel: 10,
+    encodeMsPerMegapixel: 20,
+    decodeRates: [{ format: InputFormat.INPUT_FORMAT_PNG, msPerMegapixel: 12 }],
+    encodeRates: [{ format: OutputFormat.OUTPUT_FORMAT_WEBP, msPerMegapixel: 30 }],
+  });
+});
+
+test('WatchCapacity › tells changes, numbered without a gap', async t => {
+  const watcher = new Watcher(node);
+  await watcher.until(() => true);
+  node.gates.hold('infer');
+  const caller = await new MatteCaller(node).sendFile('12345', { width: 4000, height: 3000 });
+  const busy = await watcher.until(({ imagesInFlight }) => imagesInFlight === 1);
+  t.is(busy.imagesFree, 3);
+  t.is(busy.megapixelsFree, 188);
+  node.gates.letGo('infer');
+  await caller.ended;
+  await watcher.until(({ imagesInFlight, sequence }) => {
+    return imagesInFlight === 0 && sequence > busy.sequence;
+  });
+  const sequences = watcher.seen.map(({ sequence }) => sequence);
+  t.deepEqual(
+    sequences,
+    sequences.map((_, index) => index + 1),
+  );
+});
+
+test('WatchCapacity › gathers changes that come close together, and repeats itself without one', async t => {
+  const clock = ownClock(t, { measured: true });
+  const watcher = new Watcher(node);
+  await watcher.until(() => true);
+  for (let i = 1; i <= 60; i += 1) node.engines.set({ inferMs: 100 + i });
+  await clock.tickAsync(CHANGE_INTERVAL_MS);
+  const gathered = await watcher.until(({ inferMs }) => inferMs === 160);
+  t.is(gathered.sequence, 2);
+  await clock.tickAsync(REPEAT_INTERVAL_MS);
+  const repeated = await watcher.until(({ sequence }) => sequence === 3);
+  t.deepEqual({ ...repeated, sequence: 2 }, gathered);
+});
+
+test('WatchCapacity › follows the states, and ends when the node goes', async t => {
+  const watcher = new Watcher(node);
+  await watcher.until(({ state }) => state === NodeState.NODE_STATE_SERVING);
+  node.engines.set({ enginesReady: 0 });
+  await watcher.until(({ state }) => state === NodeState.NODE_STATE_STARTING);
+  node.status.drain('shutdown');
+  await watcher.until(({ state }) => state === NodeState.NODE_STATE_DRAINING);
+  node.engines.set({ state: 'failed' });
+  await watcher.until(({ state }) => state === NodeState.NODE_STATE_FAILED);
+  node.watchers.close();
+  t.is(await watcher.ended, undefined);
+});
+
+test('WatchCapacity › of a node that starts has nothing to offer', async t => {
+  await reopen({ starting: true });
+  const watcher = new Watcher(node);
+  const first = await watcher.until(() => true);
+  t.is(first.state, NodeState.NODE_STATE_STARTING);
+  t.is(first.imagesFree, 0);
+});
+
+test('a direct caller watches a few times at once, and keeps no control plane from it', async t => {
+  const shop = { name: 'shop', token: 'the-token-of-the-shop' };
+  const fleet = 'the-token-of-the-fleet';
+  await reopen({ token: fleet, callers: { callerTokens: [shop] } });
+  const watch = (token: string) => {
+    const call = node.client.watchCapacity({}, tokenMetadata(token));
+    const first = new Promise<string>(resolve => {
+      call.once('data', () => resolve('told'));
+      call.once('error', error => resolve(fromServiceError(error as ServiceError).code));
+    });
+    return { call, first };
+  };
+  const watching = Array.from({ length: 8 }, () => watch(shop.token));
+  const told = await Promise.all(watching.map(({ first }) => first));
+  t.deepEqual([...new Set(told)], ['told']);
+  t.is(await watch(shop.token).first, 'CALLER_OVER_LIMIT');
+  t.is(await watch(fleet).first, 'told');
+  watching[0]!.call.cancel();
+  let again = 'CALLER_OVER_LIMIT';
+  // The node hears of the end a moment later.
+  while (again === 'CALLER_OVER_LIMIT') again = await watch(shop.token).first;
+  t.is(again, 'told');
+});
+
+const PROTO_DIR = path.resolve(
+  import.meta.dirname,
+  '../../../node_modules/@grpc/reflection/build/proto',
+);
+/** A frame of gRPC with a message whose field 4, the symbol asked for, has 16,000 characters. */
+const QUESTION = Buffer.concat([
+  Buffer.from([0, 0, 0, 0x3e, 0x83, 0x22, 0x80, 0x7d]),
+  Buffer.alloc(16_000, 'x'),
+]);
+/** Four times what the window of a stream takes. */
+const UNREAD_QUESTIONS_MAX = 256;
+/** To the node and back. */
+const PINGS_MAX = 100;
+
+interface ReflectionClient {
+  ServerReflectionInfo(): ClientDuplexStream<object, object>;
+  close(): void;
+}
+
+interface Answer {
+  readonly fileDescriptorResponse?: { readonly fileDescriptorProto: readonly Buffer[] };
+  readonly listServicesResponse?: { readonly service: readonly { readonly name: string }[] };
+}
+
+const proto = loadSync('grpc/reflection/v1/reflection.proto', { includeDirs: [PROTO_DIR] });
+
+async function ask(question: object): Promise<Answer> {
+  // biome-ignore lint/suspicious/noExplicitAny: the shape of a package is known at run time only
+  const { grpc } = loadPackageDefinition(proto) as any;
+  const { ServerReflection } = grpc.reflection.v1;
+  const client: ReflectionClient = new ServerReflection(node.address, credentials.createInsecure());
+  const call = client.ServerReflectionInfo();
+  call.write(question);
+  const [answer] = (await once(call, 'data')) as [Answer];
+  call.end();
+  client.close();
+  return answer;
+}
+
+async function messagesOf(symbol: string): Promise<DescriptorProto[]> {
+  const { fileDescriptorResponse } = await ask({ fileContainingSymbol: symbol });
+  const files = fileDescriptorResponse?.fileDescriptorProto ?? [];
+  return files.flatMap(bytes => fromBinary(FileDescriptorProtoSchema, bytes).messageType);
+}
+
+test('reflection › lists the services', async t => {
+  const { listServicesResponse } = await ask({ listServices: '' });
+  const names = listServicesResponse?.service.map(({ name }) => name);
+  t.deepEqual(names?.toSorted(), ['grpc.health.v1.Health', 'matting.v1.MatteService']);
+});
+
+test('reflection › takes no more questions than its reader takes answers', async t => {
+  // Of a caller whose window lets no answer through.
+  const session = connectHttp2(`http://${node.address}`, { settings: { initialWindowSize: 0 } });
+  const stream = session.request({
+    [constants.HTTP2_HEADER_METHOD]: 'POST',
+    [constants.HTTP2_HEADER_PATH]: '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo',
+    [constants.HTTP2_HEADER_CONTENT_TYPE]: 'application/grpc',
+  });
+  stream.on('error', () => undefined);
+  const ping = () => new Promise(resolve => session.ping(resolve));
+  let written = 0;
+  let taken = 0;
+  while (taken === written && written < UNREAD_QUESTIONS_MAX) {
+    written += 1;
+    stream.write(QUESTION, () => {
+      taken += 1;
+    });
+    // Many times what one that is taken needs.
+    for (let pings = 0; taken < written && pings < PINGS_MAX; pings += 1) await ping();
+  }
+  session.destroy();
+  t.true(taken < UNREAD_QUESTIONS_MAX, `${taken} questions were taken, and no answer was`);
+});
+
+test('reflection › gives the fields the names of the .proto file', async t => {
+  const header = (await messagesOf('matting.v1.MatteService')).find(
+    ({ name }) => name === 'MatteHeader',
+  );
+  const names = header?.field.map(({ name, jsonName }) => `${name} ${jsonName}`);
+  t.deepEqual(names?.slice(0, 4), [
+    'job_id jobId',
+    'attempt attempt',
+    'content_length contentLength',
+    'sha256 sha256',
+  ]);
+});
+
+test('reflection › names the entries of maps as protoc does, or strict readers refuse the file', async t => {
+  const list = (await messagesOf('grpc.health.v1.Health')).find(
+    ({ name }) => name === 'HealthListResponse',
+  );
+  t.is(list?.nestedType[0]?.name, 'StatusesEntry');
+  t.true(list?.nestedType[0]?.options?.mapEntry);
+  t.is(list?.field[0]?.typeName, 'StatusesEntry');
+});
+
+const ROOT = path.resolve(import.meta.dirname, '../../..');
+const TOKEN = 'a-token-of-sixteen-or-more';
+
+/** Runs the example of docs/grpc.md as it stands there. */
+async function runExample(input: string, output: string, env: Readonly<Record<string, string>>) {
+  const text = await readFile(path.join(ROOT, 'docs/grpc.md'), 'utf8');
+  const code = /```ts\n(.*?)```/s.exec(text)?.[1];
+  assert.ok(code, 'docs/grpc.md has an example');
+  const child = spawn(process.execPath, ['--input-type=module-typescript', '-', input, output], {
+    cwd: ROOT,
+    env: { PATH: process.env.PATH, NODE_ADDRESS: node.address, ...env },
+    stdio: ['pipe', 'inherit', 'pipe'],
+  });
+  child.stdin.end(code);
+  let stderr = '';
+  child.stderr.on('data', data => {
+    stderr += data;
+  });
+  const exitCode = await new Promise(resolve => child.once('close', resolve));
+  return { exitCode, stderr };
+}
+
+test('the example of the documentation cuts a file out', async t => {
+  await reopen({ token: TOKEN });
+  const directory = await temporaryFolder(t);
+  const input = path.join(directory, 'photo.jpg');
+  const output = path.join(directory, 'cutout.png');
+  const photo = Buffer.alloc(3 * CHUNK_BYTES_MAX + 5, 3);
+  await writeFile(input, photo);
+  node.pictures.result = Buffer.alloc(CHUNK_BYTES_MAX + 7, 9);
+  const { exitCode, stderr } = await runExample(input, output, { MATTING_NODE_TOKEN: TOKEN });
+  t.is(exitCode, 0, stderr);
+  t.true((await readFile(output)).equals(node.pictures.result));
+  t.truthy(node.pictures.decoded[0]?.file.equals(photo));
+  t.regex(stderr, /STAGE_INFERRING/);
+});
+
+test('the example of the documentation shows a certificate, and tells the code of an error', async t => {
+  const directory = await temporaryFolder(t);
+  const authority = new TestAuthority();
+  const at = (name: string) => path.join(directory, name);
+  for (const name of ['node', 'shop']) {
+    const { cert, key } = authority.issue(name);
+    await writeFile(at(`${name}.pem`), cert);
+    await writeFile(at(`${name}.key`), key);
+  }
+  await writeFile(at('ca.pem'), authority.cert);
+  const files = await TlsFiles.open(
+    {
+      identity: { certFile: at('node.pem'), keyFile: at('node.key') },
+      clientCaFile: at('ca.pem'),
+      serverCaFile: undefined,
+      serverName: undefined,
+    },
+    { log: { info: () => undefined, warn: () => undefined } },
+  );
+  await reopen({
+    token: TOKEN,
+    credentials: files.serverCredentials(),
+    callers: { certificatesChecked: true },
+  });
+  await writeFile(at('photo.jpg'), 'a photo');
+  const { exitCode, stderr } = await runExample(at('photo.jpg'), at('cutout.png'), {
+    CA_FILE: at('ca.pem'),
+    CERT_FILE: at('shop.pem'),
+    KEY_FILE: at('shop.key'),
+    // Without it the certificate would do; without the certificate there is no connection.
+    MATTING_NODE_TOKEN: 'another-token-1',
+  });
+  files.close();
+  t.is(exitCode, 1);
+  t.regex(stderr, /^INVALID_NODE_TOKEN: /m);
 });
