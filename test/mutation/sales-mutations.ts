@@ -98,7 +98,7 @@ all results of a disk that is not mounted are lost
   = is one of a storage that is not there, or lost all it had at once
 
 file control-plane/src/storage/directory/directory-blob-store.ts
-tests control-plane/test/storage/directory/directory-blob-store.test.ts: a directory that is gone, as that of a disk that is not mounted
+tests control-plane/test/storage/directories.test.ts: a directory that is gone, as that of a disk that is not mounted
 a file is missing though its whole directory is
   - await this.#requireDirectoryOf(name);
   -       throw

@@ -75,11 +75,12 @@ requests are not counted
   = one replica keeps the limit to the request, one at a time or all at once
 
 file control-plane/src/sources/guard/outgoing-guard.ts
-tests control-plane/test/sources/guard/guarded-requests.test.ts: addresses behind a name
+tests control-plane/test/sources/urls.test.ts: counted at the dialer
 one public address among several is enough
   - addresses.every(isOpen)
   + addresses.some(isOpen)
-  = refuses 10.0.0.1, alone and among public ones
+  = connects to no forbidden address of a name, whatever its other addresses are
+tests control-plane/test/sources/guard/guarded-requests.test.ts: addresses behind a name
 this machine's public address is reached
   - own.has(address)
   + false
@@ -133,11 +134,11 @@ any scheme is requested
 a name of a private network is looked up
   - privateNames || !isPrivateName(host)
   + true
-  = refuses a name that leads inside
+  = refuses names that lead inside
 a literal address is not judged before it is connected to
   - : isOpenAddress(host, policy);
   + : true;
-  = refuses private and metadata
+  = refuses ipv4 private
 
 file control-plane/src/sources/guard/public-address.ts
 tests control-plane/test/sources/urls.test.ts: addresses

@@ -1,10 +1,20 @@
-/** URLs of images and of callbacks: which texts and addresses are refused before a connection. */
-
+/**
+ * Every way in that is known, for image_url and callback_url: no connection to a forbidden address.
+ * By the text of the URL; counted at an injected dialer; and, where this machine lets us make a
+ * network namespace, by listeners behind real sockets. Nothing leaves the machine.
+ */
 import assert from 'node:assert/strict';
+import { execFile, spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { promisify } from 'node:util';
 import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { rejectsWith, throwsWith } from '../../../test/support/throws.ts';
 import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
+import type { CreateConnector } from '../../src/sources/guard/dial.ts';
+import { GuardedFetch } from '../../src/sources/guard/guarded-fetch.ts';
+import { GuardedPost } from '../../src/sources/guard/guarded-post.ts';
 import {
   OutgoingGuard,
   type OutgoingGuardOptions,
@@ -12,11 +22,26 @@ import {
 import { isPublicAddress } from '../../src/sources/guard/public-address.ts';
 import type { ResolveHost } from '../../src/sources/guard/resolve-host.ts';
 import { requireImageUrl } from '../../src/sources/image-url.ts';
+import type { ProbeReport } from './namespace-probe.ts';
 
 const test = ava.serial;
 
-const POLICY = { fetchPorts: [80, 443], allowPrivateAddresses: false };
-const TRUSTED = { fetchPorts: [80, 443], allowPrivateAddresses: true };
+const VECTORS = path.join(import.meta.dirname, 'outgoing-vectors.json');
+const PROBE = path.join(import.meta.dirname, 'namespace-probe.ts');
+const vectors = JSON.parse(readFileSync(VECTORS, 'utf8')) as {
+  literal: { group: string; url: string; expect: 'deny' | 'resolve' }[];
+  dnsAnswers: string[];
+  positiveControls: [string, ...string[]];
+};
+const NEVER = new AbortController().signal;
+const [GOOD] = vectors.positiveControls;
+const POLICY = { fetchPorts: [80, 443], allowPrivateAddresses: false, allowHttpCallbacks: true };
+const TRUSTED = { ...POLICY, allowPrivateAddresses: true };
+/** Those that are denied, by what they are. */
+const DENIED = Map.groupBy(
+  vectors.literal.filter(({ expect }) => expect === 'deny'),
+  ({ group }) => group,
+);
 
 function assertRefused(t: ExecutionContext, text: string, policy = POLICY): void {
   throwsWith(
@@ -34,7 +59,7 @@ function assertRefused(t: ExecutionContext, text: string, policy = POLICY): void
   );
 }
 
-/** Every way to say a forbidden thing; the host ends up somewhere inside in each. */
+/** Beside those of the vectors. */
 const REFUSED: Record<string, readonly string[]> = {
   'no URL': ['', ' ', 'example.com/a.png', '127.0.0.1', '//example.com/a', 'http:///', 'http://'],
   'broken URL': ['http://[::1/', 'http://a b.com/', 'http://1.1.1.1:80:80/', 'http://a.com:65536/'],
@@ -52,40 +77,13 @@ const REFUSED: Record<string, readonly string[]> = {
     ...['http://example.com@127.0.0.1/', 'http://127.0.0.1@example.com/'],
     ...['http://@example.com/', 'https://:@example.com/', ' HTTP:\\\\@example.com/', 'http:@a.com'],
   ],
-  port: ['http://example.com:22/', 'http://example.com:0/', 'https://example.com:8443/'],
-  'loopback, spelt': [
-    ...['http://127.0.0.1/', 'http://127.1/', 'http://127.0.1/', 'http://2130706433/'],
-    ...['http://0x7f000001/', 'http://0x7f.1/', 'http://0177.0.0.1/', 'http://017700000001/'],
-    ...['http://127.0.0.1./', 'http://0/', 'http://0.0.0.0/', 'http://0x0/'],
-    ...['http://①②⑦.⓪.⓪.①/', 'http://127。0。0。1/', 'http://%31%32%37.0.0.1/'],
-    ...['http://127.0.0.1%2e/', 'http://12\t7.0.0.1/', 'http:127.0.0.1', 'http:\\\\127.0.0.1\\'],
-    ...['http:////127.0.0.1/', 'http://127.0.0.1\\@example.com/', 'http://127.0.0.1#@a.com/'],
-    ...[
-      'http://127.0.0.1?@a.com/',
-      ' http://127.0.0.1/ ',
-      'HTTP://127.0.0.1/',
-      'https://127.0.0.1/',
-    ],
-  ],
-  'private and metadata': [
-    ...['http://10.0.0.1/', 'http://172.16.0.1/', 'http://192.168.1.1/', 'http://3232235521/'],
-    ...['http://169.254.169.254/latest/meta-data/', 'http://2852039166/', 'http://0xa9fea9fe/'],
-    ...['http://168.63.129.16/', 'http://100.100.100.200/', 'http://255.255.255.255/'],
-  ],
-  IPv6: [
-    ...['http://[::1]/', 'http://[::]/', 'http://[::ffff:127.0.0.1]/', 'http://[::ffff:7f00:1]/'],
-    ...['http://[::127.0.0.1]/', 'http://[64:ff9b::7f00:1]/', 'http://[2002:7f00:1::]/'],
-    ...['http://[fe80::1]/', 'http://[fe80::1%25eth0]/', 'http://[fd00:ec2::254]/'],
-    ...['http://[0:0:0:0:0:0:0:1]/', 'http://[::1]./', 'http://[::1]:80/', 'http://[4000::1]/'],
-  ],
-  'a name that leads inside': [
-    ...['http://localhost/', 'http://LOCALHOST/', 'http://localhost./', 'http://foo.localhost/'],
-    ...['http://ｌｏｃａｌｈｏｓｔ/', 'http://metadata.google.internal/', 'http://metadata/'],
-    ...['http://db/', 'http://kubernetes.default.svc.cluster.local/', 'http://printer.local./'],
-    ...['http://router.home.arpa/', 'http://nas.lan/', 'http://wiki.intranet/'],
-  ],
 };
 
+for (const [group, denied] of DENIED) {
+  test(`image_url › refuses ${group}`, t => {
+    for (const { url } of denied) assertRefused(t, url);
+  });
+}
 for (const [group, texts] of Object.entries(REFUSED)) {
   test(`image_url › refuses ${group}`, t => {
     for (const text of texts) assertRefused(t, text);
@@ -116,7 +114,7 @@ test('image_url › takes public hosts on the usual ports', t => {
 });
 
 test("image_url › follows the operator's ports", t => {
-  const policy = { fetchPorts: [443, 8443], allowPrivateAddresses: false };
+  const policy = { ...POLICY, fetchPorts: [443, 8443] };
   t.notThrows(() => requireImageUrl('https://example.com:8443/', policy));
   assertRefused(t, 'http://example.com/', policy);
 });
@@ -131,13 +129,12 @@ test('image_url › on a trusted network takes any address and port, but no othe
 });
 
 const PUBLIC = '93.184.215.14';
-const OUTGOING = { fetchPorts: [80, 443], allowPrivateAddresses: false };
 
 function checkOf(
   resolveHost: ResolveHost,
   { resolveMs, ...options }: Partial<OutgoingGuardOptions> & { resolveMs?: number } = {},
 ): CallbackAddressCheck {
-  const guard = new OutgoingGuard({ policy: OUTGOING, resolveHost, ...options });
+  const guard = new OutgoingGuard({ policy: POLICY, resolveHost, ...options });
   return new CallbackAddressCheck(guard, resolveMs);
 }
 
@@ -155,25 +152,15 @@ function isInvalidCallback(error: unknown): boolean {
   return true;
 }
 
-for (const url of [
-  'https://127.0.0.1/',
-  'https://2130706433/',
-  'https://0x7f.1/',
-  'https://10.0.0.1:8443/',
-  'https://169.254.169.254/latest/meta-data',
-  'https://[::1]/',
-  'https://[::ffff:127.0.0.1]/',
-  'https://[fd00::1]/',
-  'https://[64:ff9b::7f00:1]/',
-  'https://localhost/',
-  'https://LOCALHOST./',
-  'https://intranet/',
-  'https://hooks.internal/',
-]) {
-  test(`callback_url › refuses ${url} unasked`, async t => {
-    await rejectsWith(t, checkOf(unasked).require(url, 'account'), isInvalidCallback);
-  });
-}
+test('callback_url › refuses unasked what its text says is inside', async t => {
+  for (const [group, denied] of DENIED) {
+    if (!/^(ipv|link-local|names)/.test(group)) continue;
+    for (const { url } of denied) {
+      if (!URL.canParse(url)) continue;
+      await rejectsWith(t, checkOf(unasked).require(url, 'account'), isInvalidCallback);
+    }
+  }
+});
 
 test('callback_url › one forbidden address among several is enough', async t => {
   for (const addresses of [['10.0.0.1'], [PUBLIC, '127.0.0.1'], [PUBLIC, '::1'], ['nonsense']]) {
@@ -227,10 +214,9 @@ test('callback_url › a name that resolves too late passes, and the question is
 });
 
 test('callback_url › in a trusted network nothing is asked and everything passes', async t => {
-  const policy = { ...POLICY, allowPrivateAddresses: true };
-  await checkOf(unasked, { policy }).require('https://127.0.0.1:9000/', 'account');
+  await checkOf(unasked, { policy: TRUSTED }).require('https://127.0.0.1:9000/', 'account');
   await t.notThrowsAsync(
-    checkOf(unasked, { policy }).require('https://hooks.example.com/', 'account'),
+    checkOf(unasked, { policy: TRUSTED }).require('https://hooks.example.com/', 'account'),
   );
 });
 
@@ -267,3 +253,138 @@ for (const address of NOT_PUBLIC) {
 for (const address of PUBLIC_ADDRESSES) {
   test(`addresses › ${address} is public`, t => t.true(isPublicAddress(address)));
 }
+
+/** The guard with a dialer that connects to nothing and records the addresses it gets. */
+function bench(resolveHost: ResolveHost, policy: Partial<typeof POLICY> & object = {}) {
+  const dialled: string[] = [];
+  const createConnector: CreateConnector = addresses => (_options, callback) => {
+    dialled.push(...addresses);
+    callback(new Error('this dialer connects to nothing'), null);
+  };
+  const all = { ...POLICY, ...policy };
+  const guard = new OutgoingGuard({
+    policy: all,
+    resolveHost,
+    createConnector,
+    ownAddresses: () => new Set(['198.0.0.77']),
+  });
+  const fetch = new GuardedFetch(guard);
+  const post = new GuardedPost(guard, all);
+  const check = new CallbackAddressCheck(guard);
+  return {
+    dialled,
+    ways: {
+      image: (url: string) =>
+        fetch.get(url, { accountId: 'account', signal: NEVER }, async () => undefined),
+      callback: (url: string) =>
+        post.post(url, { accountId: 'account', headers: {}, body: Buffer.alloc(2) }, NEVER),
+      submission: (url: string) => check.require(url, 'account'),
+    },
+  };
+}
+
+for (const group of new Set(vectors.literal.map(vector => vector.group))) {
+  test(`counted at the dialer › connects to no forbidden address: ${group}`, async t => {
+    const { dialled, ways } = bench(async () => [GOOD]);
+    for (const { url, expect } of vectors.literal.filter(vector => vector.group === group)) {
+      await t.throwsAsync(ways.image(url));
+      if (group !== 'port') await t.throwsAsync(ways.callback(url));
+      if (expect === 'deny') t.deepEqual(dialled.splice(0), [], url);
+      else t.deepEqual(new Set(dialled.splice(0)), new Set([GOOD]), url);
+    }
+  });
+}
+
+test('counted at the dialer › connects to no forbidden address of a name, whatever its other addresses are', async t => {
+  for (const bad of vectors.dnsAnswers) {
+    for (const answers of [[bad], [GOOD, bad], [bad, GOOD]]) {
+      const { dialled, ways } = bench(async () => answers);
+      for (const way of Object.values(ways)) {
+        await t.throwsAsync(way('https://a.example.com/'), undefined, bad);
+      }
+      t.deepEqual(dialled, [], bad);
+    }
+  }
+});
+
+test('counted at the dialer › reaches the public ones', async t => {
+  for (const address of vectors.positiveControls) {
+    const { dialled, ways } = bench(async () => [address]);
+    const literal = address.includes(':') ? `https://[${address}]/` : `https://${address}/`;
+    for (const url of ['https://a.example.com/', literal]) {
+      await t.throwsAsync(ways.image(url));
+      await t.throwsAsync(ways.callback(url));
+      await ways.submission(url);
+    }
+    t.deepEqual(dialled, Array(4).fill(address));
+  }
+});
+
+const allowedNetworks = ['10.1.0.0/16', 'fd00:1::/32', '198.0.0.77/32'];
+const reaches = async (address: string, networks = allowedNetworks) => {
+  const { dialled, ways } = bench(async () => [address], { allowedNetworks: networks } as object);
+  await ways.image('http://hooks.internal/').catch(() => undefined);
+  await ways.callback('http://db/').catch(() => undefined);
+  return dialled.length;
+};
+
+test('the operator’s networks › are open, and nothing beside them', async t => {
+  for (const inside of ['10.1.0.1', '10.1.255.255', 'fd00:1::9', '::ffff:10.1.2.3', GOOD]) {
+    t.is(await reaches(inside), 2, inside);
+  }
+  for (const outside of ['10.2.0.1', '10.0.255.255', 'fd00:2::9', '127.0.0.1', '::1', 'x', '']) {
+    t.is(await reaches(outside), 0, outside);
+  }
+});
+
+test('the operator’s networks › may hold this machine, which is closed otherwise, however public', async t => {
+  t.is(await reaches('198.0.0.77'), 2);
+  t.is(await reaches('198.0.0.77', ['10.1.0.0/16']), 0);
+});
+
+test('the operator’s networks › open no port that images may not name', async t => {
+  const { dialled, ways } = bench(async () => ['10.1.0.1'], { allowedNetworks } as object);
+  await t.throwsAsync(ways.image('http://10.1.0.1:6379/'));
+  t.deepEqual(dialled, []);
+});
+
+/** Every address is this machine's in there, so every connection is counted. */
+const SET_UP = [
+  'ip link set lo up',
+  'ip route add local default dev lo',
+  'ip -6 route add local default dev lo',
+].join(' && ');
+
+/** The words that start a program in a network of its own; undefined where none can be made. */
+function namespaceCommand(): readonly [string, ...string[]] | undefined {
+  const ways: readonly [string, ...string[]][] = [
+    ['unshare', '--net'],
+    ['unshare', '--net', '--map-root-user'],
+  ];
+  return ways.find(([command, ...args]) => {
+    const made = spawnSync(command, [...args, 'sh', '-c', SET_UP], { stdio: 'ignore' });
+    return made.status === 0;
+  });
+}
+
+const namespace = namespaceCommand();
+if (namespace === undefined) {
+  console.error('NO NETWORK NAMESPACE here (unshare, ip): counted at an injected dialer alone');
+}
+
+test.skipIf(namespace === undefined)(
+  'in a network namespace › no listener at a forbidden address is connected to, and controls are',
+  async t => {
+    const [command, ...args] = namespace!;
+    const program = `${SET_UP} && exec "$0" "$@"`;
+    const probe = [process.execPath, PROBE, VECTORS];
+    const { stdout } = await promisify(execFile)(command, [...args, 'sh', '-c', program, ...probe]);
+    const report = JSON.parse(stdout) as ProbeReport;
+    t.deepEqual([report.forbidden, report.passed], [[], []]);
+    t.true(report.tried > 1000, String(report.tried));
+    for (const address of vectors.positiveControls) {
+      t.deepEqual(report.controls[address], { image: 2, callback: 2 }, address);
+    }
+    t.is(report.countedUnguarded, 5, 'the counting works');
+  },
+);

@@ -1,11 +1,17 @@
-/** Against the official package: what we sign it verifies, what it signs we verify. */
+/** Signatures against the official package, and the receivers of docs/examples against ours. */
 import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import test from 'ava';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import ava from 'ava';
 import { Webhook } from 'standardwebhooks';
 import { signingKeyOf } from '../../../src/secrets/callback-secret.ts';
 import { signMessage, wrongWithSignature } from '../../../src/services/notification/signature.ts';
+
+const test = ava.serial;
 
 const BODIES = ['{}', '{"a":"é 𝒳 \u2028"}', '', '{"a": 1}\n', 'x'.repeat(100_000)];
 const ID = 'msg_6f1d2c1e-8b1a-4d0e-9a57-2f2b6c3d4e5f';
@@ -21,7 +27,7 @@ for (const [kind, secret] of [
   ['a whsec_ secret of 64 bytes', `whsec_${randomBytes(64).toString('base64')}`],
   ['a raw secret', 'a raw secret of plain characters ~ !"#'],
 ] as const) {
-  test(`with ${kind} is what Standard Webhooks makes and takes`, t => {
+  test(`a signature › with ${kind} is what Standard Webhooks makes and takes`, t => {
     const key = signingKeyOf(secret);
     const official = verifierOf(secret);
     for (const body of BODIES) {
@@ -36,7 +42,7 @@ for (const [kind, secret] of [
   });
 }
 
-test('is not believed when anything of it is another', t => {
+test('a signature › is not believed when anything of it is another', t => {
   const key = randomBytes(32);
   const body = Buffer.from('{"a":1}');
   const good = { ...signMessage(key, { id: ID, timestampS: nowS, body }) };
@@ -64,7 +70,7 @@ test('is not believed when anything of it is another', t => {
   for (const offS of [301, -301]) t.regex(wrong({}, body, nowS + offS)!, /off/);
 });
 
-test('of the documented vector is the documented one', t => {
+test('a signature › of the documented vector is the documented one', t => {
   const page = readFileSync(new URL('../../../../docs/rest.md', import.meta.url), 'utf8');
   const cell = (name: string) => {
     const [, value] = new RegExp(`^\\| ${name} \\| \`(.*)\` \\|$`, 'm').exec(page) ?? [];
@@ -82,3 +88,66 @@ test('of the documented vector is the documented one', t => {
   assert.ok(raw !== undefined);
   t.is<string | undefined, string | undefined>(signed(raw)['webhook-signature'], signature);
 });
+
+const EXAMPLES = path.resolve(import.meta.dirname, '../../../../docs/examples');
+const EVENT = '{"type":"matting.job.succeeded","job_id":"j-1","data":{"note":"é 𝒳"}}';
+
+const has = (command: string) => spawnSync(command, ['--version']).error === undefined;
+const RECEIVERS = [
+  { name: 'TypeScript', program: process.execPath, script: 'receiver.ts' },
+  {
+    name: 'Python',
+    program: 'python3',
+    script: 'receiver.py',
+    skip: !has('python3'),
+  },
+];
+
+for (const { name, program, script, skip = false } of RECEIVERS) {
+  for (const [kind, secret] of [
+    ['a padded whsec_', `whsec_${randomBytes(32).toString('base64')}`],
+    ['an unpadded whsec_', `whsec_${randomBytes(32).toString('base64').replace(/=+$/, '')}`],
+    ['a raw', 'a raw callback secret, kept as it is'],
+  ] as const) {
+    test.skipIf(skip)(
+      `the receiver in ${name} › believes what ${kind} secret signed and nothing else`,
+      async t => {
+        const env = { PATH: process.env.PATH ?? '', CALLBACK_SECRET: secret, PORT: '0' };
+        const args = [path.join(EXAMPLES, script)];
+        const child = spawn(program, args, { env, stdio: ['ignore', 'pipe', 'inherit'] });
+        try {
+          const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
+          const next = async () => String((await lines.next()).value).trim();
+          const port = /(\d{2,5})\D*$/.exec(await next())![1];
+          const post = async (body: string, headers: Record<string, string>) => {
+            const url = `http://127.0.0.1:${port}/`;
+            return (await fetch(url, { method: 'POST', headers, body })).status;
+          };
+          const signed = (timestampS: number) => ({
+            ...signMessage(signingKeyOf(secret), {
+              id: 'msg_j-1',
+              timestampS,
+              body: Buffer.from(EVENT),
+            }),
+          });
+          const nowS = Math.floor(Date.now() / 1000);
+          t.is(await post(EVENT, signed(nowS)), 204);
+          t.is(await next(), 'matting.job.succeeded j-1');
+          t.is(await post(EVENT, signed(nowS)), 204);
+          t.is(await next(), 'matting.job.succeeded j-1 (a repeat)');
+          t.is(await post(`${EVENT} `, signed(nowS)), 401);
+          t.is(await post(EVENT, signed(nowS - 400)), 401);
+          t.is(await post(EVENT, signed(nowS + 400)), 401);
+          t.is(await post(EVENT, { ...signed(nowS), 'webhook-id': 'msg_j-2' }), 401);
+          t.is(await post(EVENT, {}), 401);
+          const both = signed(nowS);
+          const signatures = `v1,${randomBytes(32).toString('base64')} ${both['webhook-signature']}`;
+          t.is(await post(EVENT, { ...both, 'webhook-signature': signatures }), 204);
+        } finally {
+          child.kill('SIGKILL');
+          await once(child, 'exit');
+        }
+      },
+    );
+  }
+}

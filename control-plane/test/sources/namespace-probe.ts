@@ -1,17 +1,17 @@
 /**
  * Every vector of a list against the real guard, resolver aside, in a network namespace where every
  * address there is leads to this process: a listener counts who was connected to. Started by
- * outgoing-vectors.test.ts; prints one JSON line.
+ * urls.test.ts; prints one JSON line.
  *
  * Argument: the list, as outgoing-vectors.json.
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
-import { CallbackAddressCheck } from '../../../src/sources/callback-url.ts';
-import { GuardedFetch } from '../../../src/sources/guard/guarded-fetch.ts';
-import { GuardedPost } from '../../../src/sources/guard/guarded-post.ts';
-import { OutgoingGuard } from '../../../src/sources/guard/outgoing-guard.ts';
-import type { ResolveHost } from '../../../src/sources/guard/resolve-host.ts';
+import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
+import { GuardedFetch } from '../../src/sources/guard/guarded-fetch.ts';
+import { GuardedPost } from '../../src/sources/guard/guarded-post.ts';
+import { OutgoingGuard } from '../../src/sources/guard/outgoing-guard.ts';
+import type { ResolveHost } from '../../src/sources/guard/resolve-host.ts';
 
 interface Vectors {
   readonly literal: readonly { readonly url: string; readonly expect: string }[];
