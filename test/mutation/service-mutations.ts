@@ -191,7 +191,7 @@ an image fails with those that it ran with
   = one picture whose matte is not a number fails alone
 
 file inference-node/src/models/commercial-use.ts
-tests inference-node/test/models/commercial-use.test.ts
+tests inference-node/test/models/manifest.test.ts
 a model whose weights have no stated licence is permitted
   - commercialUse !== 'yes'
   + commercialUse === 'no'

@@ -1,16 +1,25 @@
+/** Manifests and plans, and under what terms MATTING_COMMERCIAL_USE lets models run. */
+import assert from 'node:assert/strict';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
+import { ConfigError } from '#program/env.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { throwsWith } from '../../../test/support/throws.ts';
+import { rejectsWith, throwsWith } from '../../../test/support/throws.ts';
+import { admittedOutlineOf, refusalsOf, requireAdmitted } from '../../src/models/commercial-use.ts';
+import { COMMERCIAL_USES, type CommercialUse } from '../../src/models/licence.ts';
 import {
   listManifests,
   loadManifest,
   MANIFEST_DIRECTORY,
   parseManifest,
 } from '../../src/models/manifest.ts';
-import { QUALITIES } from '../../src/models/model-settings.ts';
-import { loadPlanOutlines, parsePlanOutlines } from '../../src/models/plan.ts';
+import {
+  type CommercialUseGate,
+  parseModelSettings,
+  QUALITIES,
+} from '../../src/models/model-settings.ts';
+import { loadPlanOutlines, type PlanEntry, parsePlanOutlines } from '../../src/models/plan.ts';
 import { isModelError } from './is-model-error.ts';
 
 const isnet = await readFile(join(MANIFEST_DIRECTORY, 'isnet', 'manifest.json'), 'utf8');
@@ -26,81 +35,66 @@ function withField(path: string, value: unknown): string {
   return JSON.stringify(manifest);
 }
 
-const BAD_FIELDS: readonly (readonly [path: string, value: unknown, message: RegExp])[] = [
-  ['name', undefined, /name is missing/],
-  ['name', '../isnet', /name must be a string that matches/],
-  ['version', 1, /version must be a string that matches/],
-  ['version', '../1', /version must be a string that matches/],
-  ['descripton', 'misspelt', /descripton is not a known field/],
-  ['description', 'two\nlines', /description must be a string that matches/],
-  ['source', null, /source is missing/],
-  ['source', [], /source must be an object/],
-  ['source.type', 'ftp', /source\.type must be one of npm/],
-  ['source.package', '../x', /source\.package must be a string that matches/],
-  ['source.integrity', 'sha1-abc', /source\.integrity must be a string that matches/],
-  ['source.bytes', 0, /source\.bytes must be a whole number from 1/],
-  ['source.bytes', 1.5, /source\.bytes must be a whole number/],
-  ['files', [], /files must be a list, not empty/],
-  ['files.0.name', 'a/b', /files\[0\]\.name must be a string that matches/],
-  ['files.0.sha256', 'B6'.repeat(32), /files\[0\]\.sha256 must be a string that matches/],
-  ['files.0.bytes', 5, /files\[0\]\.bytes must be the sum of its parts, 88188479/],
-  [
-    'files.0.parts.3.path',
-    'dist/../../x',
-    /files\[0\]\.parts\[3\]\.path must be a string that matches/,
+/** Values that a field does not take; undefined: it is missing. */
+const BAD_FIELDS: Readonly<Record<string, readonly unknown[]>> = {
+  name: [undefined, '../isnet'],
+  version: [1, '../1'],
+  descripton: ['misspelt'],
+  description: ['two\nlines'],
+  source: [null, []],
+  'source.type': ['ftp'],
+  'source.package': ['../x'],
+  'source.integrity': ['sha1-abc'],
+  'source.bytes': [0, 1.5],
+  files: [[]],
+  'files.0.name': ['a/b'],
+  'files.0.sha256': ['B6'.repeat(32)],
+  // Not the sum of its parts.
+  'files.0.bytes': [5],
+  'files.0.parts.3.path': ['dist/../../x', '/etc/passwd'],
+  'files.0.parts.3.size': [5],
+  'graph.file': ['other.onnx'],
+  'graph.precision': ['int8'],
+  'graph.outputName': [''],
+  precisions: [['fp32', 'fp32'], ['bf16']],
+  'inputSize.default': [1000],
+  // Not a multiple of 32; over the largest; no number.
+  'inputSize.listed': [
+    [1024, 1000],
+    [1024, 4096],
+    [1024, null],
   ],
-  [
-    'files.0.parts.3.path',
-    '/etc/passwd',
-    /files\[0\]\.parts\[3\]\.path must be a string that matches/,
-  ],
-  ['files.0.parts.3.size', 5, /files\[0\]\.parts\[3\]\.size is not a known field/],
-  ['graph.file', 'other.onnx', /graph\.file must be one of isnet-fp16\.onnx/],
-  ['graph.precision', 'int8', /graph\.precision must be one of fp32, fp16/],
-  ['graph.outputName', '', /graph\.outputName must be a string that matches/],
-  ['precisions', ['fp32', 'fp32'], /precisions must be a list without repetitions/],
-  ['precisions', ['bf16'], /precisions\[0\] must be one of fp32, fp16, int8/],
-  ['inputSize.default', 1000, /inputSize\.default must be one of listed/],
-  ['inputSize.listed', [1024, 1000], /inputSize\.listed has 1000, not a multiple of 32/],
-  ['inputSize.max', 16, /inputSize\.max must be at least min, 256/],
-  ['inputSize.min', 16, /inputSize\.min must be at least multipleOf, 32/],
-  ['inputSize.listed', [1024, 4096], /inputSize\.listed has 4096, .* from 256 to 2048/],
-  ['inputSize.listed', [1024, null], /inputSize\.listed\[1\] must be a whole number/],
-  ['inputSize.int8', [800], /inputSize\.int8 has 800, not one of listed/],
-  ['inputSize.int8', null, /precisions must list int8 where inputSize\.int8 has sizes, and only/],
-  [
-    'normalisation.mean',
-    [128, 128],
-    /normalisation\.mean must be three numbers, for red, green and blue/,
-  ],
-  ['normalisation.std', [256, 0, 256], /normalisation\.std\[1\] must be a number above 0/],
-  ['colourOrder', 'grb', /colourOrder must be one of rgb, bgr/],
-  ['activation', undefined, /activation is missing/],
-  ['licence.origin', 'http://x', /licence\.origin must be a string that matches/],
-  ['licence.weights', undefined, /licence\.weights is missing/],
-  ['licence.trainingData', undefined, /licence\.trainingData is missing/],
-  ['licence.trainingData', 'DIS5K', /licence\.trainingData must be an object/],
-  [
-    'licence.weights.commercialUse',
-    'perhaps',
-    /licence\.weights\.commercialUse must be one of yes, no, unclear/,
-  ],
-  ['licence.weights.commercialUse', true, /commercialUse must be one of yes, no, unclear/],
-  ['licence.weights.reason', '', /licence\.weights\.reason must be a string that matches/],
-  ['licence.trainingData.reason', undefined, /licence\.trainingData\.reason is missing/],
-  ['licence.trainingData.source', 'a book', /licence\.trainingData\.source must be a string/],
-];
+  'inputSize.max': [16],
+  'inputSize.min': [16],
+  'inputSize.int8': [[800]],
+  'normalisation.mean': [[128, 128]],
+  'normalisation.std': [[256, 0, 256]],
+  colourOrder: ['grb'],
+  activation: [undefined],
+  'licence.origin': ['http://x'],
+  'licence.weights': [undefined],
+  'licence.trainingData': [undefined, 'DIS5K'],
+  'licence.weights.commercialUse': ['perhaps', true],
+  'licence.weights.reason': [''],
+  'licence.trainingData.reason': [undefined],
+  'licence.trainingData.source': ['a book'],
+};
 
-for (const [path, value, message] of BAD_FIELDS) {
-  test(`${path} ${value === undefined ? 'missing' : `= ${JSON.stringify(value)}`}`, t => {
-    const named = new RegExp(`^models/isnet/manifest\\.json: .*${message.source}`);
-    throwsWith(
-      t,
-      () => parseManifest(withField(path, value), 'models/isnet/manifest.json'),
-      isModelError('manifest', named),
-    );
-  });
-}
+test('a field that is wrong, missing or unknown is refused by its name', t => {
+  for (const [path, values] of Object.entries(BAD_FIELDS)) {
+    const field = path.replaceAll(/\.(\d+)/g, '[$1]').replaceAll(/[.[\]]/g, '\\$&');
+    const named = new RegExp(`^models/isnet/manifest\\.json: .*${field}\\b`);
+    for (const value of values) {
+      throwsWith(
+        t,
+        () => parseManifest(withField(path, value), 'models/isnet/manifest.json'),
+        isModelError('manifest', named),
+      );
+    }
+  }
+  const withoutSizes = withField('inputSize.int8', null);
+  t.throws(() => parseManifest(withoutSizes, 'a'), { message: /precisions must list int8 where/ });
+});
 
 test('text that is not JSON, or not an object, is refused', t => {
   t.throws(() => parseManifest('{', 'a.json'), { message: /a\.json: not JSON/ });
@@ -139,36 +133,21 @@ test('an unknown name, and a directory of another name, are refused', async t =>
 
 const subject = { model: 'isnet', inputSize: 1024, role: 'subject' };
 
-for (const [what, plans, said] of [
-  ['not JSON', '{', /plans\.json: not JSON/],
-  ['a list', '[]', /must be an object/],
-  ['no models', '{"fast": []}', /fast must be a list of 1 to 4 models/],
-  ['an opinion first', JSON.stringify({ a: [{ ...subject, role: 'opinion' }] }), /a subject/],
-  [
-    'no such role',
-    JSON.stringify({ a: [{ ...subject, role: 'judge' }] }),
-    /a\[0\]\.role must be one of/,
-  ],
-  [
-    'a path',
-    JSON.stringify({ a: [{ ...subject, model: '../x' }] }),
-    /a\[0\]\.model must be a string that matches/,
-  ],
-  [
-    'a field too many',
-    JSON.stringify({ a: [{ ...subject, weight: 1 }] }),
-    /weight is not a known field/,
-  ],
-  [
-    'too many models',
-    JSON.stringify({ a: Array(5).fill(subject) }),
-    /a must be a list of 1 to 4 models/,
-  ],
-] as const) {
-  test(`a file of plans is refused: ${what}`, t => {
+test('a file of plans that is wrong is refused', t => {
+  const plan = (...entries: object[]) => JSON.stringify({ a: entries });
+  for (const [plans, said] of [
+    ['{', /plans\.json: not JSON/],
+    ['[]', /must be an object/],
+    [plan(), /a must be a list of 1 to 4 models/],
+    [plan(...Array(5).fill(subject)), /a must be a list of 1 to 4 models/],
+    [plan({ ...subject, role: 'opinion' }), /a subject/],
+    [plan({ ...subject, role: 'judge' }), /a\[0\]\.role must be one of/],
+    [plan({ ...subject, model: '../x' }), /a\[0\]\.model must be/],
+    [plan({ ...subject, weight: 1 }), /weight is not a known field/],
+  ] as const) {
     throwsWith(t, () => parsePlanOutlines(plans, 'plans.json'), said);
-  });
-}
+  }
+});
 
 test('the product has the plans of MATTING_QUALITY, with sizes that their models list', async t => {
   const outlines = await loadPlanOutlines();
@@ -179,4 +158,191 @@ test('the product has the plans of MATTING_QUALITY, with sizes that their models
       t.true(inputSize !== undefined && sizes.listed.includes(inputSize), `${model} ${inputSize}`);
     }
   }
+});
+
+/** What `read` reports, one text a variable; none where it accepts all. */
+async function problemsIn(read: () => Promise<unknown>): Promise<readonly string[]> {
+  try {
+    await read();
+  } catch (error) {
+    assert.ok(error instanceof ConfigError, String(error));
+    return error.problems.map(({ variable, expected }) => `${variable} must be ${expected}`);
+  }
+  return [];
+}
+
+/** None where the models are admitted. */
+const problemsOf = (env: Record<string, string>) =>
+  problemsIn(() => admittedOutlineOf(parseModelSettings(env, '/srv')));
+
+const terms = (commercialUse: CommercialUse) => ({
+  ...{ commercialUse, reason: `It says ${commercialUse}.`, source: 'https://example.com/terms' },
+});
+const licence = (weights: CommercialUse, trainingData: CommercialUse) => ({
+  ...{ spdx: 'MIT', origin: 'https://example.com/', weights: terms(weights) },
+  trainingData: terms(trainingData),
+});
+
+/** A folder of models: isnet's manifest under other names and terms, and no plan. */
+async function makeModels(
+  context: ExecutionContext,
+  models: Readonly<Record<string, readonly [CommercialUse, CommercialUse]>>,
+  plans: Readonly<Record<string, readonly PlanEntry[]>>,
+): Promise<string> {
+  const directory = await temporaryFolder(context);
+  const isnet = await readFile(join(MANIFEST_DIRECTORY, 'isnet/manifest.json'), 'utf8');
+  for (const [name, [weights, data]] of Object.entries(models)) {
+    await mkdir(join(directory, name));
+    const manifest = { ...JSON.parse(isnet), name, licence: licence(weights, data) };
+    await writeFile(join(directory, name, 'manifest.json'), JSON.stringify(manifest));
+  }
+  await writeFile(join(directory, 'plans.json'), JSON.stringify(plans));
+  return directory;
+}
+
+const entry = (model: string): PlanEntry => ({ model, inputSize: 1024, role: 'subject' });
+
+for (const weights of COMMERCIAL_USES) {
+  for (const data of COMMERCIAL_USES) {
+    test(`weights ${weights}, training data ${data}: what each gate says`, t => {
+      const refused = (gate: CommercialUseGate | undefined) =>
+        refusalsOf({ licence: licence(weights, data) }, gate).map(
+          reason => /^commercial use of its (.+) is /.exec(reason)?.[1],
+        );
+      const ofWeights = weights === 'yes' ? [] : ['weights'];
+      const ofData = data === 'yes' ? [] : ['training data'];
+      t.deepEqual(refused(undefined), []);
+      t.deepEqual(refused('weights'), ofWeights);
+      t.deepEqual(refused('strict'), [...ofWeights, ...ofData]);
+    });
+  }
+}
+
+test('without a gate every plan and model may run, under weights those with permissive ones', async t => {
+  for (const { name } of await loadPlanOutlines()) {
+    t.deepEqual(await problemsOf({ MATTING_QUALITY: name }), []);
+  }
+  t.deepEqual(await problemsOf({ MATTING_MODEL: 'isnet' }), []);
+  const MATTING_COMMERCIAL_USE = 'weights';
+  for (const env of [
+    { MATTING_QUALITY: 'permissive' },
+    { MATTING_MODEL: 'modnet' },
+    { MATTING_MODEL: 'u2netp' },
+  ]) {
+    t.deepEqual(await problemsOf({ ...env, MATTING_COMMERCIAL_USE }), []);
+  }
+  const [refused = '', wayOut = '', ...others] = await problemsOf({ MATTING_COMMERCIAL_USE });
+  t.regex(refused, /^MATTING_COMMERCIAL_USE must be met .*weights refuses isnet \(subject/);
+  t.regex(wayOut, /^MATTING_QUALITY must be permissive, or MATTING_MODEL modnet or u2netp, or /);
+  t.deepEqual(others, []);
+});
+
+test('strict starts none of the bundled models, and says so', async t => {
+  const outlines = await loadPlanOutlines();
+  for (const { name, entries } of outlines) {
+    const problems = await problemsOf({ MATTING_QUALITY: name, MATTING_COMMERCIAL_USE: 'strict' });
+    const models = [...new Set(entries.map(({ model }) => model))];
+    t.is(problems.length, models.length + 1);
+    for (const [index, model] of models.entries()) {
+      t.regex(problems[index] ?? '', new RegExp(`strict refuses ${model} \\(`));
+      t.regex(problems[index] ?? '', /commercial use of its training data is /);
+    }
+    const expected = /^MATTING_MODEL must be a model of your own .* none of isnet, modnet, u2netp$/;
+    t.regex(problems.at(-1) ?? '', expected);
+  }
+  for (const model of ['isnet', 'modnet', 'u2netp']) {
+    const env = { MATTING_MODEL: model, MATTING_COMMERCIAL_USE: 'strict' };
+    t.is((await problemsOf(env)).length, 2, model);
+  }
+});
+
+test('an own model whose manifest permits both runs under strict, and is what a refusal names', async t => {
+  const models = { bought: ['yes', 'yes'], found: ['yes', 'unclear'] } as const;
+  const directory = await makeModels(t, models, { ours: [entry('bought')] });
+  await requireAdmitted([entry('bought')], 'strict', directory);
+  await requireAdmitted([entry('bought'), entry('found')], 'weights', directory);
+  await rejectsWith(t, requireAdmitted([entry('bought'), entry('found')], 'strict', directory), {
+    problems: [
+      {
+        variable: 'MATTING_COMMERCIAL_USE',
+        expected:
+          'met by every model: strict refuses found (subject); commercial use of its training ' +
+          'data is unclear: It says unclear. https://example.com/terms',
+      },
+      {
+        variable: 'MATTING_QUALITY',
+        expected:
+          'ours, or MATTING_MODEL bought, or a model of your own (models/README.md, ' +
+          '"Commercial use")',
+      },
+    ],
+  });
+});
+
+/** What is said of the variables alone. */
+const settingProblems = (env: Record<string, string>) =>
+  problemsIn(async () => void parseModelSettings(env, '/srv'));
+
+test('settings of models that contradict each other, or that are none, are refused', async t => {
+  for (const [env, expected] of [
+    ...['yes', 'Weights', 'true', '1'].map(gate => [
+      { MATTING_COMMERCIAL_USE: gate },
+      ['MATTING_COMMERCIAL_USE must be one of weights, strict'],
+    ]),
+    [
+      { MATTING_MODEL_INPUT_SIZE: '768' },
+      ['MATTING_MODEL_INPUT_SIZE must be set together with MATTING_MODEL only'],
+    ],
+    [
+      { MATTING_MODEL: 'isnet', MATTING_QUALITY: 'best' },
+      ['MATTING_QUALITY must be unset where MATTING_MODEL names a single model'],
+    ],
+    [{ MATTING_PRECISION: 'auto' }, []],
+    [{ MATTING_QUALITY: 'fast' }, []],
+  ] as [Record<string, string>, string[]][]) {
+    t.deepEqual(await settingProblems(env), expected, JSON.stringify(env));
+  }
+  t.is((await settingProblems({ MATTING_PRECISION: 'fp32' })).length, 1);
+  t.is((await settingProblems({ MATTING_QUALITY: 'finest' })).length, 1);
+});
+
+test('unset and empty variables have the defaults', t => {
+  const defaults = {
+    model: undefined,
+    quality: 'standard',
+    modelDir: '/srv/model-cache',
+    weightsDir: undefined,
+    inputSize: undefined,
+    precision: 'auto',
+    commercialUse: undefined,
+  };
+  t.deepEqual(parseModelSettings({}, '/srv'), defaults);
+  const empty = {
+    MATTING_COMMERCIAL_USE: '',
+    MATTING_MODEL: '',
+    MATTING_MODEL_DIR: '',
+    MATTING_MODEL_INPUT_SIZE: '',
+    MATTING_WEIGHTS_DIR: '',
+  };
+  t.deepEqual(parseModelSettings(empty, '/srv'), defaults);
+});
+
+test('variables that are set are used', t => {
+  const env = {
+    MATTING_MODEL: 'u2netp',
+    MATTING_MODEL_DIR: '../cache',
+    MATTING_MODEL_INPUT_SIZE: '768',
+    MATTING_PRECISION: 'int8',
+    MATTING_COMMERCIAL_USE: 'strict',
+    MATTING_WEIGHTS_DIR: 'weights',
+  };
+  t.deepEqual(parseModelSettings(env, '/srv'), {
+    model: 'u2netp',
+    quality: 'standard',
+    modelDir: '/cache',
+    weightsDir: '/srv/weights',
+    inputSize: 768,
+    precision: 'int8',
+    commercialUse: 'strict',
+  });
 });

@@ -39,6 +39,8 @@ export interface FetchOptions extends WeightsPlaces {
    * start never silently replaces an altered file; true, the operator's choice, fetches it again.
    */
   readonly replaceAltered?: boolean;
+  /** After the first attempt that broke; after the second, twice as long. */
+  readonly retryWaitMs?: number;
 }
 
 export interface FetchResult {
@@ -119,7 +121,7 @@ async function streamPackage(
   targets: readonly PartTarget[],
   options: FetchOptions,
 ): Promise<void> {
-  const { signal } = options;
+  const { signal, retryWaitMs = ATTEMPT_WAIT_MS } = options;
   const { source } = manifest;
   const registryOptions = await options.registryOptions();
   // The registry's client obeys this setting only together with a cache, and here it has none.
@@ -136,7 +138,7 @@ async function streamPackage(
         throw fetchError(error, source, registryOptions);
       }
     }
-    await wait(ATTEMPT_WAIT_MS * attempt, undefined, { signal });
+    await wait(retryWaitMs * attempt, undefined, { signal });
   }
 }
 

