@@ -14,7 +14,7 @@ a form may end before its last boundary
   - if (this.#state !== 'end') throw
   + if (false) throw
   = that are cut at whatever byte are refused and leave nothing
-tests control-plane/test/http/body/multipart-reader.test.ts
+tests control-plane/test/http/body/form-readers.test.ts: multipart
 a line that begins like a boundary ends a part
   - if (text.length < PADDING_BYTES_MAX && DELIMITER_END_START.test(text)) return undefined;
   -       throw malformed('a boundary is followed by something else than the end of its line');
@@ -36,11 +36,11 @@ parts have no bound
   = refuses headers and parts that are too many
 
 file control-plane/src/http/headers/content-type.ts
-tests control-plane/test/http/body/multipart-reader.test.ts
+tests control-plane/test/http/body/form-readers.test.ts: multipart
 a parameter of a disposition may come twice
   - if (parameters.has(key)) return undefined;
   = refuses two names, wherever the body is split
-tests control-plane/test/http/headers/content-type.test.ts
+tests control-plane/test/http/headers/headers.test.ts: Content-Type
 the two interfaces differ about the charset of a form
   - if (type?.type === 'application/json' && !isJson) return undefined;
   + if (!isJson && type !== undefined && !extendsAscii(type)) return undefined;
@@ -58,21 +58,21 @@ a text of a form has no bound
   = a form: one source, then its values in the order of JSON
 
 file control-plane/src/http/body/part-head.ts
-tests control-plane/test/http/body/multipart-reader.test.ts
+tests control-plane/test/http/body/form-readers.test.ts: multipart
 a part in Base64 is taken for bytes
   - if (PLAIN_ENCODINGS.includes(encoding.toLowerCase())) return;
   + return;
   = refuses Base64, wherever the body is split
 
 file control-plane/src/http/removebg/urlencoded-reader.ts
-tests control-plane/test/http/body/read-bounds.test.ts
+tests control-plane/test/http/body/json-body.test.ts: bounds
 pairs without a value are not counted
   - if (this.#pairs > FIELDS_MAX) throw
   + if (false) throw
   = of endless pairs without a value no more is read than what is refused
 
 file control-plane/src/http/body/json-fields.ts
-tests control-plane/test/http/body/read-bounds.test.ts
+tests control-plane/test/http/body/json-body.test.ts: bounds
 unknown fields of JSON are not counted
   - if (this.#given > FIELDS_MAX) throw
   + if (false) throw
@@ -82,13 +82,13 @@ an unknown value of JSON has no bound
   + const end = endOfNested(this.#nesting, chunk, from);
   +     if (this.#rawLength + end - from > RAW_TEXT_BYTES_MAX) return chunk.length;
   = of endless arrays in arrays no more is read than what is refused
-tests control-plane/test/http/body/json-fields.test.ts
+tests control-plane/test/http/body/json-body.test.ts: unknown fields
 an unknown value of JSON is skipped unread
   - JSON.parse(this.#utf8.decode(this.#raw.subarray(0, this.#rawLength)));
   = refuses "{]", which is skipped by nobody
 
 file control-plane/src/http/body/query-fields.ts
-tests control-plane/test/http/body/read-bounds.test.ts
+tests control-plane/test/http/body/json-body.test.ts: bounds
 pairs of a query are not counted
   - if (pairs.length > FIELDS_MAX) throw
   + if (false) throw
@@ -102,7 +102,7 @@ a parameter of the query may come twice
   = a picture as the body: its query, its bytes
 
 file control-plane/src/http/account/session/form-body.ts
-tests control-plane/test/http/body/read-bounds.test.ts
+tests control-plane/test/http/body/json-body.test.ts: bounds
 fields of a page are counted where they mean something
   - if (text.split('&', FIELDS_MAX + 1).length > FIELDS_MAX) throw new PageError('badForm');
   = a form of the account area has a bound of its fields, empty ones too

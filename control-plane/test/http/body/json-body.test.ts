@@ -1,10 +1,23 @@
+/** JSON as a body, wherever its bytes are cut, every way in which it can be wrong, and how much of any body is read at all. */
 import assert from 'node:assert/strict';
+import type { IncomingMessage } from 'node:http';
+import { Readable } from 'node:stream';
+import { isDeepStrictEqual } from 'node:util';
 import test from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
+import { throwsWith } from '../../../../test/support/throws.ts';
+import { parseForm } from '../../../src/http/account/session/form-body.ts';
+import { type JsonFields, JsonFieldsParser } from '../../../src/http/body/json-fields.ts';
+import { FIELDS_MAX } from '../../../src/http/body/malformed.ts';
 import { MattingBodyParser } from '../../../src/http/body/matting-body.ts';
+import { readQueryFields } from '../../../src/http/body/query-fields.ts';
+import { mattingBodyReaderOf } from '../../../src/http/body/read-matting-body.ts';
+import { readRemovebgBody } from '../../../src/http/removebg/removebg-body.ts';
 import { MATTING_FIELDS, OVERLONG } from '../../../src/services/submission/submit-fields.ts';
+import type { RequestUploads } from '../../../src/services/submission/submit-upload.ts';
+import { BOUNDARY } from '../../support/forms.ts';
 
 interface Parsed {
   readonly texts: Record<string, string | typeof OVERLONG>;
@@ -39,6 +52,12 @@ function splits(body: Buffer): Buffer[][] {
     body.subarray(0, at),
     body.subarray(at),
   ]);
+}
+
+/** What is read of it, of all ways to split it: one where they make no difference. */
+function readings(body: Buffer): Parsed[] {
+  const read = splits(body).map(chunks => parse(...chunks));
+  return read.filter((one, index) => index === 0 || !isDeepStrictEqual(one, read[0]));
 }
 
 const REFUSED: readonly [what: string, body: string, detail: RegExp, field?: string][] = [
@@ -115,16 +134,15 @@ const REFUSED: readonly [what: string, body: string, detail: RegExp, field?: str
 ];
 
 for (const [what, body, detail, field] of REFUSED) {
-  test(`refuses ${what}, wherever the body is split`, t => {
-    for (const chunks of splits(Buffer.from(body))) {
-      const error = refusal(...chunks);
-      t.regex(error.message, detail);
-      t.is(error.fieldErrors[0]?.field, field);
-    }
+  test(`a body › refuses ${what}, wherever the body is split`, t => {
+    const errors = splits(Buffer.from(body)).map(chunks => refusal(...chunks));
+    for (const message of new Set(errors.map(error => error.message))) t.regex(message, detail);
+    const fields = new Set(errors.map(error => error.fieldErrors[0]?.field));
+    t.deepEqual([...fields], [field]);
   });
 }
 
-test('refuses text that is not UTF-8', t => {
+test('a body › refuses text that is not UTF-8', t => {
   for (const bytes of [[0xff], [0xc0, 0x80], [0xed, 0xa0, 0x80], [0xe2, 0x82]]) {
     const body = Buffer.concat([
       Buffer.from('{"image_url":"'),
@@ -135,7 +153,7 @@ test('refuses text that is not UTF-8', t => {
   }
 });
 
-test('an unknown name is shown cut short', t => {
+test('a body › an unknown name is shown cut short', t => {
   const error = refusal(Buffer.from(`{"${'\u{1f600}'.repeat(60)}":"x"}`));
   const [shown] = error.fieldErrors;
   assert.ok(shown && shown.field.length <= 64);
@@ -143,16 +161,14 @@ test('an unknown name is shown cut short', t => {
   t.regex(refusal(Buffer.from(`{"${'k'.repeat(100_000)}":"x"}`)).message, /unknown field/);
 });
 
-test('takes the empty object, nulls and every field', t => {
+test('a body › takes the empty object, nulls and every field', t => {
   t.deepEqual(parse(Buffer.from(' {\r\n} \t')), { texts: {}, image: undefined });
   const nulls = Object.fromEntries(MATTING_FIELDS.map(field => [field, null]));
   const body = Buffer.from(JSON.stringify(nulls));
-  for (const chunks of splits(body)) {
-    t.deepEqual(parse(...chunks), { texts: {}, image: undefined });
-  }
+  t.deepEqual(readings(body), [{ texts: {}, image: undefined }]);
 });
 
-test('crop may be a boolean and lengths may be numbers, wherever the body is split', t => {
+test('a body › crop may be a boolean and lengths may be numbers, wherever the body is split', t => {
   const sent = ['true', 'false', '2000', '0', '-1.50', '1e3', '0.25', '1000.0', '1E-2', '1e400'];
   const meant = ['true', 'false', '2000', '0', '-1.5', '1000', '0.25', '1000', '0.01', 'Infinity'];
   for (const [index, literal] of sent.entries()) {
@@ -160,40 +176,35 @@ test('crop may be a boolean and lengths may be numbers, wherever the body is spl
     const expected = { texts: { [field]: meant[index], scale: 'x' }, image: undefined };
     for (const space of ['', ' ', '\r\n']) {
       const body = Buffer.from(`{"${field}":${space}${literal}${space},"scale":"x"}`);
-      for (const chunks of splits(body)) t.deepEqual(parse(...chunks), expected);
+      t.deepEqual(readings(body), [expected]);
     }
   }
 });
 
-test('an empty string is given', t => {
+test('a body › an empty string is given', t => {
   t.deepEqual(parse(Buffer.from('{"image_base64":"","image_url":""}')), {
     texts: { image_url: '' },
     image: '',
   });
 });
 
-test('escapes in the image are undone, wherever the body is split', t => {
+test('a body › escapes in the image are undone, wherever the body is split', t => {
   const body = Buffer.from('{"image_base64":"ab\\/+\\u002B\\u002fc\\n\\"=","output_format":"png"}');
-  for (const chunks of splits(body)) {
-    t.deepEqual(parse(...chunks), {
-      texts: { output_format: 'png' },
-      image: 'ab/++/c\n"=',
-    });
-  }
+  t.deepEqual(readings(body), [{ texts: { output_format: 'png' }, image: 'ab/++/c\n"=' }]);
 });
 
-test('an escape beyond ASCII in the image is a byte of no alphabet', t => {
+test('a body › an escape beyond ASCII in the image is a byte of no alphabet', t => {
   t.is(parse(Buffer.from('{"image_base64":"a\\u00e9b"}')).image, 'a\xffb');
 });
 
-test('a chunk is never written to', t => {
+test('a body › a chunk is never written to', t => {
   const body = Buffer.from('{"image_base64":"ab\\/cd"}');
   const before = Buffer.from(body);
   parse(body);
   t.deepEqual(body, before);
 });
 
-test('a string no rule allows is dropped, the longest lawful one is kept', t => {
+test('a body › a string no rule allows is dropped, the longest lawful one is kept', t => {
   const longest = '\\u0061'.repeat(URL_LENGTH_MAX);
   const kept = parse(Buffer.from(`{"image_url":"${longest}"}`));
   t.is(kept.texts.image_url, 'a'.repeat(URL_LENGTH_MAX));
@@ -254,18 +265,18 @@ function cut(body: Buffer, at: readonly number[]): Buffer[] {
   return ends.map((end, index) => body.subarray(ends[index - 1] ?? 0, end));
 }
 
-test('reads every lawful body, however it is cut', t => {
+test('a body › reads every lawful body, however it is cut', t => {
   t.notThrows(() =>
     fc.assert(
       fc.property(flatBody, fc.array(fc.nat(), { maxLength: 6 }), ({ body, texts, image }, at) => {
         assert.deepEqual(parse(...cut(body, at)), { texts, image });
       }),
-      { numRuns: 500 },
+      { numRuns: 200 },
     ),
   );
 });
 
-test('what it takes JSON.parse takes alike, and the cuts never matter', t => {
+test('a body › what it takes JSON.parse takes alike, and the cuts never matter', t => {
   const mutation = fc.record({
     at: fc.nat(),
     drop: fc.nat(2),
@@ -299,7 +310,187 @@ test('what it takes JSON.parse takes alike, and the cuts never matter', t => {
         }
         assert.equal(meant.image_base64 ?? undefined, whole.image);
       }),
-      { numRuns: 2000 },
+      { numRuns: 500 },
     ),
   );
+});
+
+const FIELDS: JsonFields<'size'> = {
+  image: 'image',
+  fieldOf: name => (name === 'size' || name === 'image' ? name : undefined),
+  literalsOf: () => ['boolean', 'number'],
+};
+
+/** Its texts, in chunks of this size. */
+function read(body: string, chunkBytes: number): Record<string, unknown> {
+  const parser = new JsonFieldsParser<'size'>(FIELDS);
+  const bytes = Buffer.from(body);
+  for (let at = 0; at < bytes.length; at += chunkBytes) {
+    parser.push(bytes.subarray(at, at + chunkBytes));
+  }
+  return Object.fromEntries(parser.finish().texts);
+}
+
+for (const value of [
+  '{}',
+  '[]',
+  '{"a":{"b":[1,{"c":null}]}}',
+  '[[],{},"]",true]',
+  '{"}":"]","\\"}":"\\\\"}',
+  ' [ "中", "\\u005d" ] ',
+  '"text"',
+  'null',
+  'false',
+  '-1.5e3',
+]) {
+  test(`unknown fields › skips ${value}, wherever it is split`, t => {
+    for (const chunkBytes of [1, 2, 3, 1000]) {
+      const body = `{"x":${value},"size":"hd","y":${value}}`;
+      t.deepEqual(read(body, chunkBytes), { size: 'hd' });
+    }
+  });
+}
+
+for (const value of [
+  '{]',
+  '[}',
+  '[1,]',
+  '{"a"}',
+  '{"a":1',
+  '[',
+  '["]',
+  '[nul]',
+  '{}}',
+  '[]]',
+  '[\u0001]',
+]) {
+  test(`unknown fields › refuses ${JSON.stringify(value)}, which is skipped by nobody`, t => {
+    for (const chunkBytes of [1, 3, 1000]) {
+      const refused = { code: 'INVALID_REQUEST' };
+      throwsWith(t, () => read(`{"x":${value},"size":"hd"}`, chunkBytes), refused);
+    }
+  });
+}
+
+test('unknown fields › skips up to 12 KiB of it, however deep', t => {
+  const deep = (depth: number) => `{"x":${'['.repeat(depth)}${']'.repeat(depth)},"size":"hd"}`;
+  t.deepEqual(read(deep(6144), 1000), { size: 'hd' });
+  t.throws(() => read(deep(6145), 1000), { message: /over 12288 bytes/ });
+});
+
+test('unknown fields › a field of the interface is no object', t => {
+  for (const field of ['size', 'image']) {
+    t.throws(() => read(`{"${field}":{}}`, 1000), { message: /must be a/ });
+  }
+});
+
+test('unknown fields › counts the fields that are skipped', t => {
+  const object = (count: number) =>
+    `{${Array.from({ length: count }, (_, index) => `"${index % 2}":{}`).join(',')}}`;
+  t.deepEqual(read(object(FIELDS_MAX), 1000), {});
+  t.throws(() => read(object(FIELDS_MAX + 1), 1000), { message: /more than 64 fields/ });
+});
+
+const CHUNK_BYTES = 64 * 1024;
+/** That of the beginning, the one it is refused in, and what the stream has read ahead. */
+const CHUNKS_READ_MAX = 4;
+/** As good as endless. */
+const CHUNKS_SENT = 16;
+
+const upload = { takeBytes: () => undefined, write: async () => undefined };
+const uploads = { image: upload, background: upload } as unknown as RequestUploads;
+
+interface Endless {
+  readonly type: string;
+  /** What comes once, and what comes again and again. */
+  readonly once: string;
+  readonly again: string;
+}
+
+function requestOf({ type, once, again }: Endless): {
+  request: IncomingMessage;
+  read: () => number;
+} {
+  let read = 0;
+  const repeated = Buffer.alloc(CHUNK_BYTES - (CHUNK_BYTES % again.length), again);
+  const body = new Readable({
+    read() {
+      const chunk = read === 0 ? Buffer.from(once) : repeated;
+      this.push(read < CHUNKS_SENT ? chunk : null);
+      read += 1;
+    },
+  });
+  const rawHeaders = ['Content-Type', type];
+  const headers = { 'transfer-encoding': 'chunked' };
+  const request = Object.assign(body, { rawHeaders, headers, url: '/' });
+  return { request: request as unknown as IncomingMessage, read: () => read };
+}
+
+const JSON_TYPE = 'application/json';
+const PAIRS = 'application/x-www-form-urlencoded';
+const FORM = `multipart/form-data; boundary=${BOUNDARY}`;
+const part = (name: string) =>
+  `--${BOUNDARY}\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n\r\n`;
+
+const MANNERS: readonly [what: string, sent: Endless][] = [
+  ['pairs without a name or a value', { type: PAIRS, once: '', again: '&' }],
+  ['pairs without a value', { type: PAIRS, once: '', again: 'a&' }],
+  ['pairs without a name', { type: PAIRS, once: '', again: '=&' }],
+  ['unknown pairs', { type: PAIRS, once: '', again: 'a=b&' }],
+  ['empty pairs of a field', { type: PAIRS, once: '', again: 'size=&' }],
+  ['unknown fields', { type: JSON_TYPE, once: '{', again: '"a":1,' }],
+  ['unknown fields in lines', { type: JSON_TYPE, once: '{', again: '"a" : null ,\n' }],
+  ['fields without a name', { type: JSON_TYPE, once: '{', again: '"":"",' }],
+  ['empty objects', { type: JSON_TYPE, once: '{', again: '"a":{},' }],
+  ['an object of fields', { type: JSON_TYPE, once: '{"a":{', again: '"a":1,' }],
+  ['arrays in arrays', { type: JSON_TYPE, once: '{"a":', again: '[' }],
+  ['a string in an array', { type: JSON_TYPE, once: '{"a":["', again: 'x' }],
+  ['digits', { type: JSON_TYPE, once: '{"a":1', again: '1' }],
+  ['empty parts', { type: FORM, once: '', again: part('a') }],
+  ['parts of a field', { type: FORM, once: '', again: part('size') }],
+  ['the headers of a part', { type: FORM, once: `--${BOUNDARY}\r\n`, again: 'A: b\r\n' }],
+  ['line ends', { type: FORM, once: '', again: '\r\n' }],
+];
+
+for (const [what, sent] of MANNERS) {
+  test(`bounds › of endless ${what} no more is read than what is refused`, async t => {
+    const { request, read } = requestOf(sent);
+    await t.throwsAsync(readRemovebgBody(request, uploads), { code: 'INVALID_REQUEST' });
+    t.true(read() <= CHUNKS_READ_MAX, `${read()} chunks were read`);
+    if (sent.type === PAIRS) return;
+    const other = requestOf(sent);
+    const reader = mattingBodyReaderOf(other.request);
+    await t.throwsAsync(reader(uploads), { code: 'INVALID_REQUEST' });
+    t.true(other.read() <= CHUNKS_READ_MAX, `${other.read()} chunks were read`);
+  });
+}
+
+for (const [what, pair] of [
+  ['empty pairs', ''],
+  ['empty values', 'scale='],
+] as const) {
+  test(`bounds › a query of ${what} is refused at the bound`, t => {
+    const query = (count: number) => `/?${Array.from({ length: count }, () => pair).join('&')}`;
+    t.throws(() => readQueryFields(query(FIELDS_MAX + 1)), { message: /more than 64 fields/ });
+    if (pair === '') t.is(readQueryFields(query(FIELDS_MAX)).size, 0);
+  });
+}
+
+test('bounds › a form of the account area has a bound of its fields, empty ones too', t => {
+  for (const pair of ['', 'a', 'a=', 'a=b', '=']) {
+    const form = (count: number) =>
+      Buffer.from(Array.from({ length: count }, () => pair).join('&'));
+    throwsWith(t, () => parseForm(form(FIELDS_MAX + 1)), { kind: 'badForm' }, pair);
+    parseForm(form(FIELDS_MAX));
+  }
+});
+
+test('bounds › a form of the account area has a bound of marks on one letter', t => {
+  const form = (marks: number) => Buffer.from(`a=e${'\u0301\u0316'.repeat(marks / 2)}`);
+  throwsWith(t, () => parseForm(form(32)), { kind: 'badForm' });
+  t.is(
+    parseForm(form(30)).text('a'),
+    `\u00e9${'\u0316'.repeat(15)}${'\u0301'.repeat(14)}`.normalize('NFC'),
+  );
+  t.is(parseForm(Buffer.from('a=Zo%C3%AB e\u0301 ร้าน कि')).text('a'), 'Zoë é ร้าน कि');
 });
