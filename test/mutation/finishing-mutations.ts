@@ -36,7 +36,7 @@ a frame of a tiny image may have 100 megapixels
   = is refused by the name of its field: margins in px
 
 file control-plane/src/services/submission/submitted-pictures.ts
-tests control-plane/test/http/removebg/removebg-errors.test.ts: an error of the remove.bg interface
+tests control-plane/test/http/removebg/removebg.test.ts: an error of the remove.bg interface
 a submission is not asked for the size of its frame
   - if (finishing !== undefined && size !== undefined) {
   + if (finishing !== undefined && size === null) {
@@ -90,7 +90,7 @@ a node that restarts takes its word with it
   = are those that were there within the grace, and no others
 
 file control-plane/src/services/submission/acceptance.ts
-tests control-plane/test/http/routes/incapable.test.ts
+tests control-plane/test/http/routes/submission.test.ts: what no node can do
 what no node can do is not refused at submission
   - if (refusal !== undefined) throw refusal;
   = an output format, a picture and a size that no node takes are refused by their own codes

@@ -47,7 +47,7 @@ the two interfaces differ about the charset of a form
   = a charset counts for JSON alone, where it makes others of the bytes of ASCII
 
 file control-plane/src/http/body/part-text.ts
-tests control-plane/test/http/routes/java-clients.test.ts
+tests control-plane/test/http/routes/forms.test.ts: clients in Java
 bytes that two charsets read differently are taken
   - if (this.#isAscii && !isAscii(raw)) {
   + if (false) {

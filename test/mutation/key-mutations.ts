@@ -3,7 +3,7 @@ import { mutationsOf } from './mutation.ts';
 
 export const KEY_MUTATIONS = mutationsOf`
 file control-plane/src/services/submission/submit-matting.ts
-tests control-plane/test/http/routes/held-submissions.test.ts
+tests control-plane/test/http/routes/callbacks.test.ts: a held submission
 a submission goes by what its key was when its headers came
   - const { policy } = await askAgain();
   + const policy = undefined as { cap?: object } | undefined;
@@ -88,7 +88,7 @@ a charged credit goes back to the cap
   = what is released goes back to the cap, what is charged does not
 
 file control-plane/src/services/keys/key-access.ts
-tests control-plane/test/http/routes/key-policies.test.ts
+tests control-plane/test/http/routes/account.test.ts
 a key without the scope may
   - scopes !== undefined && !scopes.includes(scope)
   + scopes?.length === 0
@@ -99,7 +99,7 @@ a key may be used from anywhere
   = networks › let in who is in one of them, by the address of the connection
 
 file control-plane/src/http/checks/rate-limit.ts
-tests control-plane/test/http/routes/key-policies.test.ts
+tests control-plane/test/http/routes/account.test.ts
 what a key is refused is taken of the account’s rate
   - const ofKey = kind === 'submissions' ? policy?.submissionsPerMinute : undefined;
   + if (policy !== undefined) await rateLimits.take(accountId, kind);

@@ -18,14 +18,14 @@ the derived key forgets what was asked for
   = makes jobs of their own for other parameters, other keys, and other interfaces
 
 file control-plane/src/http/removebg/removebg-form.ts
-tests control-plane/test/http/removebg/removebg-answers.test.ts
+tests control-plane/test/http/removebg/removebg.test.ts: the answer
 an empty field counts as a source
   - if (target.kind !== 'text' || this.#isEmpty) return;
   + if (target.kind !== 'text') return;
   = is made of what is not empty: clients send every field they know
 
 file control-plane/src/http/removebg/removebg-errors.ts
-tests control-plane/test/http/removebg/removebg-errors.test.ts: an error of the remove.bg interface
+tests control-plane/test/http/removebg/removebg.test.ts: an error of the remove.bg interface
 a failure that may pass is told as the picture’s fault
   - return retryable
   + return !retryable

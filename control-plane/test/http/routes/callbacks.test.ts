@@ -6,8 +6,15 @@ import { ContractError } from '#contract/errors.ts';
 import { CallbackSecrets, notificationBody } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import { openDatabase } from '../../../src/store/database/connect.ts';
+import { hold } from '../../support/area/held-form.ts';
 import { linesLogger } from '../../support/raw-http.ts';
-import { imageBody, openTestApp, TEST_SECRETS_KEY, useTestApp } from '../../support/test-app.ts';
+import {
+  imageBody,
+  openTestApp,
+  pngHeader,
+  TEST_SECRETS_KEY,
+  useTestApp,
+} from '../../support/test-app.ts';
 
 const test = ava.serial;
 
@@ -30,12 +37,15 @@ const PENDING = {
 /** What the resolver answers, by host; a public address for every other. */
 const addresses = new Map<string, readonly string[]>([['moved.example.com', ['10.0.0.1']]]);
 const asked: string[] = [];
+/** Runs while the name of a receiver is looked up. */
+let onResolve: () => Promise<unknown> = async () => undefined;
 const { lines, logger } = linesLogger('trace');
 const app = useTestApp(test, {
   jobsInFlightMax: 20,
   logger,
   resolveHost: async host => {
     asked.push(host);
+    await onResolve();
     return addresses.get(host) ?? ['93.184.215.14'];
   },
 });
@@ -269,4 +279,73 @@ test('the secret is stored sealed for its job, and is neither logged nor shown',
     const bytes = await readFile(file).catch(() => Buffer.alloc(0));
     for (const form of [SECRET, text, decoded]) t.false(bytes.includes(form), file);
   }
+});
+
+const BY = { actor: { kind: 'operator' } } as const;
+const key = () => app.stores.apiKeys.create(app.accountId, 'leaked');
+const bodyOf = (more = {}) => JSON.stringify(imageBody(more));
+const left = async () => [
+  await app.countJobs(),
+  await app.storedFiles(),
+  app.services.uploads.open,
+  await app.stores.ledger.balances(app.accountId),
+];
+
+/** The same picture is the same request there: another size for each. */
+let width = 10;
+const interfaces = {
+  [ASYNC]: (token: string) => ({
+    headers: {
+      authorization: `Bearer ${token}`,
+      'idempotency-key': randomUUID(),
+      'content-type': 'application/json',
+    },
+    payload: bodyOf(),
+  }),
+  '/v1.0/removebg': (token: string) => {
+    width += 1;
+    const image_file_b64 = pngHeader(width, 3).toString('base64');
+    return {
+      headers: { 'x-api-key': token, 'content-type': 'application/json' },
+      payload: JSON.stringify({ image_file_b64 }),
+    };
+  },
+};
+
+for (const [path, requestOf] of Object.entries(interfaces)) {
+  test(`a held submission › makes no job by a key that was revoked: ${path}`, async t => {
+    const { key: made, token } = await key();
+    const before = await left();
+    const held = await hold(await app.listen(), { path, ...requestOf(token) });
+    await app.stores.apiKeys.revoke(made.id);
+    const { status, body } = await held.release();
+    t.true(status === 401 || status === 403, body);
+    t.deepEqual(await left(), before);
+  });
+
+  test(`a held submission › counts for a cap that the key was given: ${path}`, async t => {
+    const { key: made, token } = await key();
+    const before = await app.countJobs();
+    const held = await hold(await app.listen(), { path, ...requestOf(token) });
+    const by = { accountId: app.accountId, ...BY };
+    const cap = { credits: 1, period: 'total' } as const;
+    await app.stores.apiKeys.change(made.id, by, { policy: { cap } });
+    t.is((await app.post(ASYNC, imageBody(), bearer(token))).statusCode, 202);
+    const { status, body } = await held.release();
+    t.is(status, 402, body);
+    t.regex(body, /cap/i);
+    t.is(await app.countJobs(), before + 1);
+  });
+}
+
+const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
+
+test('a held submission › makes no job by a key that was revoked while a name was looked up', async t => {
+  const { key: made, token } = await key();
+  const before = await left();
+  onResolve = () => app.stores.apiKeys.revoke(made.id);
+  const answer = await app.post(ASYNC, imageBody(HOOK), bearer(token));
+  onResolve = async () => undefined;
+  t.is(answer.json().code, 'INVALID_API_KEY');
+  t.deepEqual(await left(), before);
 });

@@ -4,13 +4,14 @@ import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';
 import type { ErrorCode } from '#contract/errors.ts';
 import { BACKGROUND_BYTES_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
+import { backgroundBlob } from '../../../src/domain/job.ts';
 import { FORM_TYPE, formOf, imagePart, type Part, partOf } from '../../support/forms.ts';
 import { imageBody, openTestApp, pngHeader, useTestApp } from '../../support/test-app.ts';
-import { ASYNC, SYNC, snapshot } from './refusals.ts';
+import { ASYNC, assertRefused, SYNC, snapshot } from './refusals.ts';
 
 const test = ava.serial;
 
-const app = useTestApp(test, { syncWaitMs: 60_000, credits: 100_000 });
+const app = useTestApp(test, { syncWaitMs: 60_000, credits: 100_000, jobsInFlightMax: 1000 });
 
 type Headers = Record<string, string | undefined>;
 const PICTURE = { 'content-type': 'image/png' };
@@ -365,4 +366,304 @@ test('a picture and its background take one place, given back once', async t => 
   t.is(app.services.uploads.open, 1, 'as long as its file is there');
   await ended;
   t.is(app.services.uploads.open, 0);
+});
+
+const SHOP = {
+  background: '#FFF',
+  crop: true,
+  crop_margin: '5% 2px',
+  scale: '85%',
+  output_width: 1000,
+  output_height: '1000',
+  output_format: 'jpg',
+};
+const MEANT = {
+  crop: { top: { percent: 5 }, right: { px: 2 }, bottom: { percent: 5 }, left: { px: 2 } },
+  scalePercent: 85,
+  outputWidth: 1000,
+  outputHeight: 1000,
+  background: { kind: 'colour', rgba: 0xffffffff },
+};
+const HOOK = {
+  callback_url: 'https://example.com/hook',
+  callback_secret: 'a secret of 24 characters',
+};
+const FILE = pngHeader(7, 5);
+const SIGHT = {
+  inputWidth: 2,
+  inputHeight: 1,
+  subject: {
+    inputBox: { left: 1, top: 0, width: 1, height: 1 },
+    resultBox: { left: 5, top: 6, width: 7, height: 8 },
+    share: 0.5,
+  },
+};
+
+const filePart = (body: Buffer) => imagePart(body, 'background_file');
+const formWith = (body: Buffer) => formOf([imagePart(pngHeader(2, 1)), filePart(body)]);
+
+async function jobOf(body: unknown, headers: Record<string, string> = {}) {
+  const answer = await app.post(ASYNC, body, headers);
+  assert.equal(answer.statusCode, 202, answer.payload);
+  const job = await app.stores.jobs.find(answer.json().job_id);
+  assert.ok(job);
+  return job;
+}
+
+test('finishing › the fields arrive in the job, and the same values in other words are the same request', async t => {
+  const key = { 'idempotency-key': randomUUID() };
+  const job = await jobOf(imageBody(SHOP), key);
+  t.deepEqual([job.outputFormat, job.channels], ['jpeg', 'rgba']);
+  t.deepEqual(job.finishing, MEANT);
+  const reworded = {
+    ...SHOP,
+    background: 'white',
+    crop: 'TRUE',
+    crop_margin: '5% 2px 5.0% 2px',
+    scale: '85.0%',
+    position: 'center',
+    output_width: '1000',
+    channels: 'rgba',
+    output_format: 'JPEG',
+  };
+  const again = await jobOf(imageBody(reworded), key);
+  t.is(again.id, job.id);
+  const other = await app.post(ASYNC, imageBody({ ...SHOP, scale: '84%' }), key);
+  t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
+});
+
+test('finishing › what asks for nothing is the request without it', async t => {
+  const key = { 'idempotency-key': randomUUID() };
+  const { id } = await jobOf(imageBody(), key);
+  for (const nothing of [{ background: 'transparent' }, { crop: false }, { channels: 'rgba' }]) {
+    const job = await jobOf(imageBody(nothing), key);
+    t.deepEqual([job.id, job.finishing], [id, null]);
+  }
+});
+
+test('finishing › a value that cannot be followed is refused by its name, before the callback', async t => {
+  const wrong = { image_base64: '###', callback_url: 'x' };
+  for (const [field, value] of Object.entries({
+    background: 'sky blue',
+    crop: 'yes',
+    crop_margin: '1px',
+    scale: '5%',
+    position: 'left',
+    size_max_megapixels: '0',
+    output_width: '1e3',
+    output_height: '',
+    channels: 'rgb',
+  })) {
+    await assertRefused(t, app, { ...wrong, [field]: value }, 'INVALID_PARAMETER', field);
+  }
+  for (const background of [
+    { background_url: 'ftp://a.example/' },
+    { background_url: 'http://127.0.0.1/' },
+    { background: 'red', background_url: 'https://a.example/' },
+  ]) {
+    await assertRefused(t, app, imageBody(background), 'INVALID_PARAMETER', 'background_url');
+  }
+  for (const format of [
+    { output_format: 'jpeg', background: '#ffffff80' },
+    { output_format: 'zip' },
+  ]) {
+    await assertRefused(t, app, imageBody(format), 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format');
+  }
+});
+
+test('finishing › a frame that fields make larger than the image and than 50 megapixels is refused', async t => {
+  const sized = (width: number, height: number, fields: Record<string, unknown>) => ({
+    ...imageBody(fields),
+    image_base64: pngHeader(width, height).toString('base64'),
+  });
+  const far = { crop: true, crop_margin: '10000px' };
+  for (const [field, body] of [
+    ['output_height', sized(1, 1, { output_height: 10_000 })],
+    ['output_width', sized(1, 1, { output_width: 10_000, output_format: 'avif' })],
+    ['crop_margin', sized(24, 18, far)],
+    ['crop_margin', sized(24, 18, { ...far, output_format: 'avif' })],
+    ['crop_margin', sized(24, 18, { ...far, channels: 'alpha', size_max_megapixels: 51 })],
+    ['output_height', sized(24, 18, { ...far, scale: '10%', output_height: 9000 })],
+  ] as const) {
+    const detail = await assertRefused(t, app, body, 'INVALID_PARAMETER', field);
+    t.regex(detail, /^\w+ makes a frame of \d+ pixels; at most 50000000,/);
+  }
+  await jobOf(sized(24, 18, { ...far, size_max_megapixels: 50 }));
+  await jobOf(sized(10_000, 6000, { background: 'white' }));
+  await jobOf(sized(10_000, 6000, { crop: true, crop_margin: '1%' }));
+});
+
+test('finishing › a background by its URL is to be downloaded, and counts by its text', async t => {
+  const key = { 'idempotency-key': randomUUID() };
+  const url = 'https://backgrounds.example/b.jpg';
+  const job = await jobOf(imageBody({ background_url: url }), key);
+  t.deepEqual([job.state, job.background], ['accepted', { url, input: null }]);
+  t.deepEqual(job.finishing, { background: { kind: 'picture' } });
+  const other = await app.post(ASYNC, imageBody({ background_url: `${url}?` }), key);
+  t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
+});
+
+test('finishing › a background as a file is stored beside the image, and counts by its bytes', async t => {
+  const key = { ...FORM_TYPE, 'idempotency-key': randomUUID() };
+  const job = await jobOf(formWith(FILE), key);
+  const blob = backgroundBlob(job.id);
+  const input = { blob, bytes: FILE.length, format: 'png', width: 7, height: 5 };
+  t.deepEqual([job.state, job.background], ['ready', { url: null, input }]);
+  t.deepEqual(Buffer.concat(await (await app.blobs.openRead(blob)).toArray()), FILE);
+  const was = await snapshot(app);
+  t.is((await jobOf(formWith(FILE), key)).id, job.id);
+  const other = await app.post(ASYNC, formWith(pngHeader(7, 6)), key);
+  t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
+  t.deepEqual(await snapshot(app), was, 'nothing is left of what made no job');
+});
+
+test('finishing › a file that cannot be a background is refused, and nothing is left of it', async t => {
+  const was = await snapshot(app);
+  for (const [body, code] of [
+    [Buffer.from('no picture'), 'UNSUPPORTED_IMAGE_FORMAT'],
+    [pngHeader(5001, 5000), 'IMAGE_RESOLUTION_TOO_LARGE'],
+    [Buffer.concat([FILE, Buffer.alloc(BACKGROUND_BYTES_MAX)]), 'IMAGE_TOO_LARGE'],
+  ] as const) {
+    const problem = (await app.post(ASYNC, formWith(body), FORM_TYPE)).json();
+    t.is(problem.code, code);
+    t.regex(problem.detail, /background/);
+  }
+  t.deepEqual(await snapshot(app), was);
+});
+
+test('finishing › the answer says what was seen, where something was made of the cut-out', async t => {
+  const body = imageBody({ ...SHOP, ...HOOK });
+  for (const [sight, subject] of [
+    [SIGHT, { left: 1, top: 0, width: 1, height: 1, share: 0.5 }],
+    [{ ...SIGHT, subject: null }, null],
+    [null, null],
+  ] as const) {
+    app.sight = sight;
+    const made = app.onSubmitted(id => app.succeedJob(id));
+    const answer = await app.post(SYNC, body);
+    await made.stop();
+    const { job_id: id, result } = answer.json();
+    t.is(answer.statusCode, 200, answer.payload);
+    t.deepEqual([result.format, result.contentType], ['jpeg', 'image/jpeg']);
+    t.deepEqual(result.subject, subject);
+    t.deepEqual((await app.get(`${ASYNC}/${id}`)).json().result, result);
+  }
+  app.sight = SIGHT;
+  const made = app.onSubmitted(id => app.succeedJob(id));
+  const plain = (await app.post(SYNC, imageBody())).json();
+  await made.stop();
+  t.false('subject' in plain.result);
+});
+
+function succeeding(t: ExecutionContext): void {
+  const jobs = app.onSubmitted(id => app.succeedJob(id, Buffer.from('a result')));
+  t.teardown(() => jobs.stop());
+}
+
+interface Recorded {
+  readonly type: string;
+  /** Lines, the picture between the two halves. */
+  readonly head: readonly string[];
+  readonly tail: readonly string[];
+}
+
+const BOUNDARY_4 = 'IndMy5NJI0r3Jp8Mbr4-psUwcr11wFA6ZPw';
+const BOUNDARY_5 = 'httpclient_boundary_4895b64e-16a8-4b18-bb53-9accaada5176';
+
+const version4 = (field: string, value: string): Recorded => ({
+  type: `multipart/form-data; boundary=${BOUNDARY_4}`,
+  head: [
+    `--${BOUNDARY_4}`,
+    'Content-Disposition: form-data; name="image_file"; filename="tiny.png"',
+    'Content-Type: application/octet-stream',
+    'Content-Transfer-Encoding: binary',
+  ],
+  tail: [
+    `--${BOUNDARY_4}`,
+    `Content-Disposition: form-data; name="${field}"`,
+    'Content-Type: text/plain; charset=ISO-8859-1',
+    'Content-Transfer-Encoding: 8bit',
+    '',
+    value,
+    `--${BOUNDARY_4}--`,
+  ],
+});
+const version5 = (field: string, value: string): Recorded => ({
+  type: `multipart/form-data; charset=ISO-8859-1; boundary=${BOUNDARY_5}`,
+  head: [
+    `--${BOUNDARY_5}`,
+    'Content-Disposition: form-data; name="image_file"; filename="tiny.png"',
+    'Content-Type: application/octet-stream',
+  ],
+  tail: [
+    `--${BOUNDARY_5}`,
+    `Content-Disposition: form-data; name="${field}"`,
+    'Content-Type: text/plain; charset=UTF-8',
+    '',
+    value,
+    `--${BOUNDARY_5}--`,
+  ],
+});
+
+const picture = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
+
+function bytesOf({ head, tail }: Recorded): Buffer {
+  const [before, behind] = [`${head.join('\r\n')}\r\n\r\n`, `\r\n${tail.join('\r\n')}\r\n`];
+  return Buffer.concat([Buffer.from(before), picture(), Buffer.from(behind)]);
+}
+
+function removebg(payload: Buffer, type: string) {
+  const headers = { 'x-api-key': app.token, 'content-type': type };
+  return app.app.inject({ method: 'POST', url: '/v1.0/removebg', headers, payload });
+}
+
+for (const [version, recorded] of [
+  ['4', version4],
+  ['5', version5],
+] as const) {
+  test(`clients in Java › the form of HttpClient ${version} on the remove.bg interface`, async t => {
+    succeeding(t);
+    const sent = recorded('size', 'auto');
+    const answer = await removebg(bytesOf(sent), sent.type);
+    t.is(answer.statusCode, 200, answer.payload);
+    t.is(answer.headers['x-credits-charged'], '1');
+    t.is(answer.payload, 'a result');
+  });
+
+  test(`clients in Java › the form of HttpClient ${version} on /v1`, async t => {
+    succeeding(t);
+    const sent = recorded('output_format', 'webp');
+    const answer = await app.post('/v1/matting', bytesOf(sent), { 'content-type': sent.type });
+    t.is(answer.statusCode, 200, answer.payload);
+    const job = await app.stores.jobs.find(answer.json().job_id);
+    t.is(job?.outputFormat, 'webp');
+  });
+
+  test(`clients in Java › text of HttpClient ${version} that is not ASCII is read as UTF-8 or refused`, async t => {
+    succeeding(t);
+    const sent = recorded('callback_url', 'https://example.com/ü');
+    const latin1 = Buffer.from(bytesOf(sent).toString('latin1').replace('Ã¼', 'ü'), 'latin1');
+    const answer = await app.post('/v1/matting', latin1, { 'content-type': sent.type });
+    t.is(answer.statusCode, 400, answer.payload);
+    const [error] = answer.json().errors;
+    t.is(error.field, 'callback_url');
+    t.regex(error.detail, version === '4' ? /not ASCII/ : /not UTF-8/);
+  });
+}
+
+test('clients in Java › UTF-8 under the name of another charset is refused too: its bytes say two things', async t => {
+  succeeding(t);
+  const sent = version4('callback_url', 'https://example.com/ü');
+  const answer = await app.post('/v1/matting', bytesOf(sent), { 'content-type': sent.type });
+  t.is(answer.statusCode, 400, answer.payload);
+  t.regex(answer.json().detail, /neither ASCII nor UTF-8/);
+});
+
+test('clients in Java › the pairs of HttpClient 5', async t => {
+  succeeding(t);
+  const base64 = encodeURIComponent(picture().toString('base64'));
+  const type = 'application/x-www-form-urlencoded; charset=ISO-8859-1';
+  const answer = await removebg(Buffer.from(`image_file_b64=${base64}&size=preview`), type);
+  t.is(answer.statusCode, 200, answer.payload);
+  t.is(answer.headers['x-credits-charged'], '1');
 });

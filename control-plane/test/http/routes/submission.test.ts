@@ -1,13 +1,20 @@
+/** Submissions: what is made of them, what their bodies may say, what is refused, and that nothing is left of it. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import ava from 'ava';
+import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
-import { imageBody, openTestApp, useTestApp } from '../../support/test-app.ts';
+import type { NodeAbility } from '../../../src/domain/dispatch/job-needs.ts';
+import { converse, headOf } from '../../support/raw-http.ts';
+import { imageBody, openTestApp, pngHeader, useTestApp } from '../../support/test-app.ts';
+import { RemovebgClient } from '../removebg/removebg-client.ts';
 import { ASYNC, assertRefused, png, SYNC, snapshot } from './refusals.ts';
 
 const test = ava.serial;
 
-const app = useTestApp(test, { syncWaitMs: 60_000 });
+const app = useTestApp(test, { syncWaitMs: 60_000, jobsInFlightMax: 1000 }, async () => {
+  port = await app.listen();
+});
+let port: number;
 /** Waits hardly at all. */
 const hasty = useTestApp(test, { syncWaitMs: 50 });
 test.afterEach.always(() => app.refuseNewJobs(undefined));
@@ -353,4 +360,285 @@ test('Prefer', async t => {
 
   const elsewhere = await app.post(ASYNC, imageBody(), { prefer: 'wait=5' });
   t.is(elsewhere.headers['preference-applied'], undefined);
+});
+
+const GIF = Buffer.from('47494638396101000100800000', 'hex').toString('base64');
+
+test('the body › the body: syntax before fields before the image', async t => {
+  await assertRefused(t, app, '', 'INVALID_REQUEST');
+  await assertRefused(t, app, '{"image_base64":"###"', 'INVALID_REQUEST');
+  await assertRefused(t, app, '{"image_base64":"###","oops":1}', 'INVALID_REQUEST', 'oops');
+  const twice = '{"image_base64":"###","image_base64":""}';
+  await assertRefused(t, app, twice, 'INVALID_REQUEST', 'image_base64');
+  await assertRefused(t, app, '{"image_base64":"###"}{', 'INVALID_REQUEST');
+  const wrong = { image_base64: '###', output_format: 'gif', callback_url: 'x' };
+  await assertRefused(t, app, { ...wrong, image_url: '' }, 'INVALID_IMAGE_SOURCE', 'image_url');
+  await assertRefused(t, app, wrong, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format');
+  const png = { ...wrong, output_format: 'png' };
+  await assertRefused(t, app, png, 'INVALID_CALLBACK', 'callback_secret');
+  await assertRefused(t, app, { image_base64: '###' }, 'INVALID_IMAGE_SOURCE', 'image_base64');
+});
+
+test('the body › data URIs', async t => {
+  const image = png(2, 2);
+  for (const uri of ['data:', `data:image/png,${image}`, 'data:image/png;base64,']) {
+    await assertRefused(t, app, { image_base64: uri }, 'INVALID_IMAGE_SOURCE', 'image_base64');
+  }
+  for (const prefix of ['data:;base64,', 'DATA:text/html;charset=x;BASE64,']) {
+    const answer = await app.post(ASYNC, { image_base64: prefix + image });
+    t.is(answer.statusCode, 202, prefix);
+  }
+});
+
+test('the body › bytes that are not an image of the contract', async t => {
+  await assertRefused(t, app, { image_base64: GIF }, 'UNSUPPORTED_IMAGE_FORMAT');
+  const svg = Buffer.from('<svg xmlns="http://www.w3.org/2000/svg"/>').toString('base64');
+  const uri = `data:image/png;base64,${svg}`;
+  await assertRefused(t, app, { image_base64: uri }, 'UNSUPPORTED_IMAGE_FORMAT');
+  await assertRefused(t, app, { image_base64: 'AA==' }, 'UNSUPPORTED_IMAGE_FORMAT');
+});
+
+test('the body › pixels at the bounds and over', async t => {
+  await assertRefused(t, app, { image_base64: png(10_001, 1) }, 'IMAGE_RESOLUTION_TOO_LARGE');
+  await assertRefused(t, app, { image_base64: png(1, 10_001) }, 'IMAGE_RESOLUTION_TOO_LARGE');
+  const answer = await app.post(ASYNC, { image_base64: png(10_000, 10_000) });
+  t.is(answer.statusCode, 202);
+  const { input } = (await app.stores.jobs.find(answer.json().job_id))!;
+  t.deepEqual(input, {
+    blob: `inputs/${answer.json().job_id}`,
+    bytes: 33,
+    format: 'png',
+    width: 10_000,
+    height: 10_000,
+  });
+});
+
+test('the body › Base64 as encoders write it: no padding, line ends, escaped slashes', async t => {
+  const bytes = Buffer.concat([pngHeader(4, 3), Buffer.from('??>>??>>')]);
+  const text = bytes.toString('base64');
+  t.true(text.includes('/') && text.includes('+') && text.endsWith('='));
+  const escaped = text.replaceAll('/', '\\/').replaceAll('+', '\\u002B');
+  const ways = [
+    `"${text}"`,
+    `"${text.replaceAll('=', '')}"`,
+    `"${escaped}"`,
+    JSON.stringify(text.replaceAll(/.{7}/g, '$&\r\n')),
+    JSON.stringify(`data:image/webp;base64,${text}`),
+  ];
+  const key = { 'idempotency-key': randomUUID() };
+  for (const way of ways) {
+    const answer = await app.post(ASYNC, `{ "image_base64" : ${way} }`, key);
+    t.is(answer.statusCode, 202, answer.payload);
+    const stream = await app.blobs.openRead(`inputs/${answer.json().job_id}`);
+    t.deepEqual(Buffer.concat(await stream.toArray()), bytes);
+  }
+});
+
+const picture = png(4, 3);
+const deep = (open: string, close: string) => open.repeat(50_000) + close.repeat(50_000);
+
+// body/json-body.test.ts has every way in which JSON can be wrong.
+test('bad input › bodies that are not a request', async t => {
+  const wrong: (string | Buffer)[] = [
+    '',
+    `{"image_base64":"${picture}","__proto__":{"output_format":"webp"}}`,
+    `{"image_base64":"${picture}","output_format":null,"output_\\u0066ormat":"png"}`,
+    // Deep.
+    deep('[', ']'),
+    deep('{"image_url":', '}'),
+    `{"image_url":${deep('[', ']')}}`,
+    // Text that is none.
+    '{"image_url":"https://example.com/\\ud800"}',
+    Buffer.from('{"image_url":"https://example.com/\xe9"}', 'latin1'),
+    Buffer.from('{"image_url":"x"}', 'utf16le'),
+  ];
+  for (const body of wrong) {
+    const before = await snapshot(app);
+    for (const url of [SYNC, ASYNC]) {
+      const answer = await app.post(url, body);
+      t.is(answer.headers['content-type'], 'application/problem+json');
+      t.is(
+        answer.json().code,
+        'INVALID_REQUEST',
+        `${answer.payload} for ${String(body).slice(0, 99)}`,
+      );
+    }
+    t.deepEqual(await snapshot(app), before);
+  }
+});
+
+test('bad input › NUL and nothing in the fields', async t => {
+  const callback = { callback_url: 'https://example.com/\0', callback_secret: 's'.repeat(24) };
+  const source = 'INVALID_IMAGE_SOURCE';
+  const format = ['UNSUPPORTED_OUTPUT_FORMAT', 'output_format'] as const;
+  for (const [body, code, field] of [
+    ['{"image_url":"https://example.com/\\u0000.png"}', source, 'image_url'],
+    [`{"image_base64":"\\u0000${picture}"}`, source, 'image_base64'],
+    [`{"image_base64":"\0${picture}"}`, source, 'image_base64'],
+    [{ image_url: '' }, source, 'image_url'],
+    [{ image_base64: '' }, source, 'image_base64'],
+    [{ image_url: null, image_base64: null }, source, 'image_url'],
+    [imageBody({ output_format: 'png\0' }), ...format],
+    [imageBody({ output_format: '' }), ...format],
+    [imageBody({ output_format: 'ｐｎｇ' }), ...format],
+    [imageBody(callback), 'INVALID_CALLBACK', 'callback_url'],
+    [imageBody({ callback_url: '', callback_secret: '' }), 'INVALID_CALLBACK', 'callback_url'],
+  ] as const) {
+    await assertRefused(t, app, body, code, field);
+  }
+});
+
+function head(lines: readonly string[]): string {
+  return headOf('POST /v1/matting/jobs HTTP/1.1', 'Host: x', ...signed(), ...lines);
+}
+
+function signed(): string[] {
+  return [
+    `Authorization: Bearer ${app.token}`,
+    `Idempotency-Key: ${randomUUID()}`,
+    'Content-Type: application/json',
+  ];
+}
+
+async function settled(before: Awaited<ReturnType<typeof snapshot>>): Promise<void> {
+  const busy = async () =>
+    app.services.uploads.open > 0 || (await app.storedFiles()).length !== before.files.length;
+  while (await busy()) await new Promise(setImmediate);
+  assert.deepEqual(await snapshot(app), before);
+}
+
+const body = JSON.stringify(imageBody());
+
+test('bad input › a Content-Length that promises more than comes', async t => {
+  const before = await snapshot(app);
+  for (const end of ['end', 'resetAndDestroy'] as const) {
+    const received = await converse(port, head([`Content-Length: ${body.length + 1}`]) + body, {
+      end,
+    });
+    t.notRegex(received, /^HTTP\/1\.1 (2|5)/);
+    await settled(before);
+  }
+});
+
+test('bad input › a Content-Length that promises less than comes', async t => {
+  const before = await snapshot(app);
+  const cut = head([`Content-Length: ${body.length - 1}`]) + body;
+  const received = await converse(port, cut);
+  // The rest is the beginning of another request, and no good one either.
+  const problems = [...received.matchAll(/\{"type":.*?\}/g)].map(([text]) => JSON.parse(text));
+  t.deepEqual(
+    problems.map(({ status, code }) => ({ status, code })),
+    [1, 2].map(() => ({ status: 400, code: 'INVALID_REQUEST' })),
+  );
+  t.regex(problems[0].detail, /ends in the middle/);
+  await settled(before);
+});
+
+test('bad input › chunks that are cut off, in a chunk and between chunks', async t => {
+  const before = await snapshot(app);
+  const size = body.length.toString(16);
+  const chunked = head(['Transfer-Encoding: chunked']);
+  const cuts = [
+    `${chunked}${size}\r\n${body.slice(0, 20)}`,
+    `${chunked}${size}\r\n${body}`,
+    `${chunked}${size}\r\n${body}\r\n`,
+    `${chunked}${size}\r\n${body}\r\n0\r\n`,
+    `${chunked}${size}`,
+    chunked,
+  ];
+  for (const text of cuts) {
+    for (const end of ['end', 'resetAndDestroy'] as const) {
+      const received = await converse(port, text, { end });
+      t.notRegex(received, /HTTP\/1\.1 (2|5)/, text);
+    }
+  }
+  await settled(before);
+});
+
+test('bad input › lengths that are none, or more than one', async t => {
+  const before = await snapshot(app);
+  const wrong = [
+    ['Content-Length: 0x10'],
+    ['Content-Length: 1e3'],
+    ['Content-Length: +5'],
+    ['Content-Length: 99999999999999999999999'],
+    ['Content-Length: 5', 'Content-Length: 5'],
+    ['Content-Length: 5, 5'],
+    ['Transfer-Encoding: chunked', 'Content-Length: 5'],
+    ['Transfer-Encoding: chunked, identity'],
+    ['Transfer-Encoding: xchunked'],
+  ];
+  for (const lines of wrong) {
+    const received = await converse(port, `${head(lines)}${body}`);
+    t.regex(received, /^HTTP\/1\.1 400 Bad Request\r\nContent-Type: application\/problem/);
+    t.regex(received, /"code":"INVALID_REQUEST"/, lines.join());
+  }
+  await settled(before);
+});
+
+const NODE: NodeAbility = {
+  bootId: 'boot',
+  inputFormats: new Set(['jpeg', 'png']),
+  outputFormats: new Set(['png', 'webp']),
+  imagePixelsMax: 100_000_000,
+  jxlPixelsMax: 0,
+  megapixelsAloneMax: 60,
+};
+const IMAGE_URL = { image_url: 'https://images.example/1.png' };
+
+function advertise(t: ExecutionContext, nodes: readonly NodeAbility[] | undefined): void {
+  app.advertise(nodes);
+  t.teardown(() => app.advertise(undefined));
+}
+
+test('what no node can do › an output format, a picture and a size that no node takes are refused by their own codes', async t => {
+  advertise(t, [NODE]);
+  const format = ['UNSUPPORTED_OUTPUT_FORMAT', 'output_format'] as const;
+  await assertRefused(t, app, imageBody({ output_format: 'avif' }), ...format);
+  await assertRefused(t, app, { ...IMAGE_URL, output_format: 'jxl' }, ...format);
+  const large = { image_base64: pngHeader(9000, 9000).toString('base64') };
+  await assertRefused(t, app, large, 'IMAGE_RESOLUTION_TOO_LARGE');
+  app.advertise([{ ...NODE, inputFormats: new Set(['jpeg']) }]);
+  await assertRefused(t, app, imageBody(), 'UNSUPPORTED_IMAGE_FORMAT');
+});
+
+test('what no node can do › what some node can do, or may come to do, is taken', async t => {
+  advertise(t, [NODE]);
+  const avif = imageBody({ output_format: 'avif' });
+  const able = { ...NODE, bootId: 'other', outputFormats: new Set(['avif'] as const) };
+  for (const nodes of [[NODE, able], undefined]) {
+    app.advertise(nodes);
+    t.is((await app.post(ASYNC, avif)).statusCode, 202);
+  }
+});
+
+test('what no node can do › no node at all is 503, not the fault of the request', async t => {
+  advertise(t, []);
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'none', { retryAfterS: 10 }));
+  await assertRefused(t, app, imageBody({ output_format: 'avif' }), 'SERVICE_UNAVAILABLE');
+});
+
+test('what no node can do › a join and a replay are answered, a conflict is one, whatever nodes can do now', async t => {
+  advertise(t, undefined);
+  const key = { 'idempotency-key': randomUUID() };
+  const avif = imageBody({ output_format: 'avif' });
+  const made = await app.post(ASYNC, avif, key);
+  t.is(made.statusCode, 202);
+  app.advertise([NODE]);
+  const joined = await app.post(ASYNC, avif, key);
+  t.deepEqual([joined.statusCode, joined.json().job_id], [202, made.json().job_id]);
+  const other = await app.post(ASYNC, imageBody({ output_format: 'jxl' }), key);
+  t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
+  await app.succeedJob(made.json().job_id);
+  t.is((await app.post(ASYNC, avif, key)).statusCode, 200);
+});
+
+test('what no node can do › the interface of remove.bg answers it in its own words', async t => {
+  advertise(t, [{ ...NODE, outputFormats: new Set(['png']) }]);
+  const before = await app.countJobs();
+  const client = new RemovebgClient(app);
+  const answer = await client.form({ format: 'webp' });
+  t.deepEqual([answer.statusCode, answer.json().errors[0].code], [400, 'invalid_format']);
+  t.is(answer.headers['x-credits-charged'], '0');
+  t.is(await app.countJobs(), before);
 });
