@@ -28,7 +28,7 @@ a key is answered with the job of other content
   = join, replay and 409 come before the address
 
 file control-plane/src/http/answers/result-file.ts
-tests control-plane/test/http/connections/slow-callers.test.ts: callers who take the picture as their answer
+tests control-plane/test/http/connections/callers.test.ts: callers who take the picture as their answer
 a reader of a result takes no place
   - const leave = readers.enter(file);
   + const leave = () => undefined;

@@ -3,13 +3,17 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import type { FastifyInstance, InjectOptions, LightMyRequestResponse } from 'fastify';
+import sinon from 'sinon';
 import { csrfTokenOf } from '../../src/http/account/session/cookies.ts';
-import { OperatorSessions } from '../../src/http/operator-pages/operator-session.ts';
+import { OperatorSessions, SESSION_MS } from '../../src/http/operator-pages/operator-session.ts';
 import { KEY_GUESSES } from '../../src/http/operator-pages/sign-in-pages.ts';
 import type { SeenAlert } from '../../src/store/alerts/alert-store.ts';
 import { seenOf, tellingOf, watchedAccount } from '../store/alerts-fixtures.ts';
 import { claimed, fundedAccount, newJob, submitted, useStores } from '../store/fixtures.ts';
 import { placed } from '../store/orders.ts';
+import { hold, listening } from '../support/area/held-form.ts';
+import { signIn as signInPerson } from '../support/signed-in-browser.ts';
+import { openTestApp } from '../support/test-app.ts';
 import { appOn, ask, KEY, register } from './routes/operator-port.ts';
 
 const test = ava.serial;
@@ -60,7 +64,7 @@ async function account(credits = 100): Promise<string> {
   return fundedAccount(stores, credits);
 }
 
-test('opens no page without the session, and no page by the key itself', async t => {
+test('pages of the operator › opens no page without the session, and no page by the key itself', async t => {
   const paths = ['', '/pages/accounts', '/pages/jobs', '/pages/nodes', '/pages/notifications'];
   for (const path of paths) {
     for (const headers of [{}, { authorization: `Bearer ${KEY}` }]) {
@@ -72,14 +76,14 @@ test('opens no page without the session, and no page by the key itself', async t
   }
 });
 
-test('opens nothing of the JSON interface by the session', async t => {
+test('pages of the operator › opens nothing of the JSON interface by the session', async t => {
   for (const url of ['/operator/nodes', '/operator/jobs']) {
     t.is((await read(url)).statusCode, 401);
     t.is((await ask(app, url)).statusCode, 200);
   }
 });
 
-test('takes the right key alone, and keeps its cookie from scripts and other sites', async t => {
+test('pages of the operator › takes the right key alone, and keeps its cookie from scripts and other sites', async t => {
   for (const wrong of ['', 'x', `${KEY}x`, KEY.slice(1)]) {
     const answer = await signIn(wrong, {}, '10.0.0.1');
     t.is(answer.statusCode, 422);
@@ -98,7 +102,7 @@ test('takes the right key alone, and keeps its cookie from scripts and other sit
   t.regex(secure, /Path=\/(;|$)/);
 });
 
-test('signs nobody in where the key could be read on its way, or from another site', async t => {
+test('pages of the operator › signs nobody in where the key could be read on its way, or from another site', async t => {
   const insecure = await signIn(KEY, { host: 'ops.example', origin: 'http://ops.example' });
   t.is(insecure.statusCode, 403);
   t.is(insecure.headers['set-cookie'], undefined);
@@ -107,7 +111,7 @@ test('signs nobody in where the key could be read on its way, or from another si
   }
 });
 
-test('bounds how often a key is guessed from one network, and lets others in', async t => {
+test('pages of the operator › bounds how often a key is guessed from one network, and lets others in', async t => {
   for (let count = 0; count < KEY_GUESSES.max; count += 1) {
     const wrong = await signIn('wrong', {}, `2001:db8:0:1::${count}`);
     t.is(wrong.statusCode, 422);
@@ -118,7 +122,7 @@ test('bounds how often a key is guessed from one network, and lets others in', a
   t.is((await signIn(KEY, {}, '2001:db8:0:2::1')).statusCode, 303);
 });
 
-test('changes nothing by a form of another site or another session', async t => {
+test('pages of the operator › changes nothing by a form of another site or another session', async t => {
   const id = await account();
   const url = `/operator/pages/accounts/${id}/grant`;
   const page = `/operator/pages/accounts/${id}`;
@@ -135,7 +139,7 @@ test('changes nothing by a form of another site or another session', async t => 
   t.is((await stores.ledger.balances(id))?.available, 100);
 });
 
-test('grants and revokes as the command line does, once a reference, and logs it', async t => {
+test('pages of the operator › grants and revokes as the command line does, once a reference, and logs it', async t => {
   const id = await account();
   const page = `/operator/pages/accounts/${id}`;
   const move = (kind: string, fields: Fields) => send(page, `${page}/${kind}`, fields);
@@ -165,7 +169,7 @@ test('grants and revokes as the command line does, once a reference, and logs it
   t.regex((await read(page)).body, /120/);
 });
 
-test('makes accounts, finds them, and pages through them', async t => {
+test('pages of the operator › makes accounts, finds them, and pages through them', async t => {
   const name = `<i>${randomUUID().slice(0, 8)}</i>`;
   const made = await send('/operator/pages/accounts', '/operator/pages/accounts', { name });
   const page = String(made.headers.location);
@@ -191,7 +195,7 @@ test('makes accounts, finds them, and pages through them', async t => {
   t.true(rows((await read(next)).body) > 0);
 });
 
-test('drains a node and lets it work again', async t => {
+test('pages of the operator › drains a node and lets it work again', async t => {
   const nodeId = `node-${randomUUID()}`;
   await register(stores, nodeId, '10.0.0.7:50052');
   const page = '/operator/pages/nodes';
@@ -204,7 +208,7 @@ test('drains a node and lets it work again', async t => {
   t.is((await send(page, `${page}/nobody/drain`)).statusCode, 404);
 });
 
-test('lists jobs, shows one, and has it claimed again', async t => {
+test('pages of the operator › lists jobs, shows one, and has it claimed again', async t => {
   const id = await account();
   const job = await submitted(stores, newJob(id));
   const list = await read(`/operator/pages/jobs?account=${id}`);
@@ -223,7 +227,7 @@ test('lists jobs, shows one, and has it claimed again', async t => {
   t.is((await read('/operator/pages/jobs?account=nobody')).statusCode, 404);
 });
 
-test('confirms an order once, and enters a refund once', async t => {
+test('pages of the operator › confirms an order once, and enters a refund once', async t => {
   const id = await account(0);
   const { id: order } = await placed(stores, id);
   const page = `/operator/pages/orders/${order}`;
@@ -251,7 +255,7 @@ test('confirms an order once, and enters a refund once', async t => {
   t.true(body.includes('transfer-9') && body.includes('¥25'));
 });
 
-test('says why a notification is not sent again', async t => {
+test('pages of the operator › says why a notification is not sent again', async t => {
   const job = await submitted(stores, newJob(await account()));
   const page = '/operator/pages/notifications';
   const none = await send(page, `${page}/${job.id}/retry`);
@@ -261,7 +265,7 @@ test('says why a notification is not sent again', async t => {
   t.is((await read(`${page}?after=x`)).statusCode, 400);
 });
 
-test('leads from a notification to its job, and nowhere from an event of an account', async t => {
+test('pages of the operator › leads from a notification to its job, and nowhere from an event of an account', async t => {
   const accountId = await watchedAccount(stores, 3, [5]);
   const alert = (await seenOf(stores, accountId))[0] as SeenAlert;
   const telling = tellingOf(alert);
@@ -272,7 +276,7 @@ test('leads from a notification to its job, and nowhere from an event of an acco
   t.false(body.includes(`/operator/pages/jobs/${telling.eventId}`));
 });
 
-test('keeps the language that was chosen, and leads back to no other host', async t => {
+test('pages of the operator › keeps the language that was chosen, and leads back to no other host', async t => {
   for (const [back, location] of [
     ['/operator/pages/jobs?state=failed', '/operator/pages/jobs?state=failed'],
     ['//evil.example', '/operator'],
@@ -291,14 +295,14 @@ test('keeps the language that was chosen, and leads back to no other host', asyn
   t.is(nonsense.statusCode, 400);
 });
 
-test('ends the session in the browser', async t => {
+test('pages of the operator › ends the session in the browser', async t => {
   const answer = await send('/operator', '/operator/sign-out');
   const cookies = [answer.headers['set-cookie']].flat().map(String);
   t.true(cookies.some(text => /^matting-operator=;/.test(text)));
   t.true(cookies.every(text => /Expires=Thu, 01 Jan 1970|Max-Age=0/.test(text)));
 });
 
-test('has no inline script or style on any page, and is small', async t => {
+test('pages of the operator › has no inline script or style on any page, and is small', async t => {
   for (const url of ['', '/sign-in', '/pages/accounts', '/pages/jobs', '/pages/nodes']) {
     const { body, headers } = await read(`/operator${url}`);
     t.notRegex(body, / style=| on\w+="|<style|<script(?! type="module" src="\/oper)/);
@@ -309,7 +313,7 @@ test('has no inline script or style on any page, and is small', async t => {
   }
 });
 
-test('has no pages where there is no key', async t => {
+test('pages of the operator › has no pages where there is no key', async t => {
   const without = appOn(stores, { operatorKey: undefined });
   t.is((await without.inject('/operator')).statusCode, 404);
   t.is((await without.inject('/operator/sign-in')).statusCode, 404);
@@ -320,3 +324,75 @@ function cookieOf(answer: LightMyRequestResponse): string {
   assert.equal(answer.statusCode, 303);
   return String(answer.headers['set-cookie']).split(';')[0] ?? '';
 }
+
+const sessions = new OperatorSessions(KEY);
+
+test('a session of the operator › ends after its hours, with another key, and where a character differs', t => {
+  const token = sessions.create(1000);
+  t.truthy(sessions.isValid(token, 1000));
+  t.truthy(sessions.isValid(token, 999 + SESSION_MS));
+  t.true(!sessions.isValid(token, 1000 + SESSION_MS));
+  t.true(!new OperatorSessions(`${KEY}x`).isValid(token, 1000));
+  for (let at = 0; at < token.length; at += 1) {
+    const other = token[at] === 'A' ? 'B' : 'A';
+    const forged = token.slice(0, at) + other + token.slice(at + 1);
+    // The last character of Base64 has bits that say nothing; they are compared as text.
+    t.true(!sessions.isValid(forged, 1000), `character ${at}`);
+  }
+  for (const nonsense of [undefined, '', '..', '9.a.b', `${token}.`, ` ${token}`]) {
+    t.true(!sessions.isValid(nonsense, 1000));
+  }
+});
+
+test('the two doors › are opened by no session of the other', async t => {
+  const fixture = await openTestApp({}, t);
+  const operator = appOn(fixture.stores);
+  await operator.ready();
+  const owner = await signInPerson(fixture);
+  t.is((await owner.get('/account/profile')).statusCode, 200);
+  const names = ['__Host-matting-session', '__Host-matting-operator', 'matting-operator'];
+  const token = new OperatorSessions(KEY).create();
+  for (const name of names) {
+    const asOperator = { url: '/operator', headers: { cookie: `${name}=${owner.secret}` } };
+    t.is((await operator.inject(asOperator)).headers.location, '/operator/sign-in', name);
+    const asOwner = { url: '/account/profile', headers: { cookie: `${name}=${token}` } };
+    const answer = await fixture.app.inject(asOwner);
+    t.regex(String(answer.headers.location), /^\/account\/sign-in/, name);
+  }
+  await operator.close();
+});
+
+const post = (url: string, cookie: string, fields: Readonly<Record<string, string>>) =>
+  app.inject({
+    method: 'POST',
+    url,
+    headers: { host: HOST, origin: ORIGIN, cookie, 'content-type': FORM },
+    payload: new URLSearchParams(fields).toString(),
+  });
+
+test('a form of the operator that is held › makes nothing once its session was signed out, or is over', async t => {
+  const id = await fundedAccount(stores, 100);
+  const page = `/operator/pages/accounts/${id}`;
+  const ends = {
+    'signed out': (cookie: string, csrf: string) => post('/operator/sign-out', cookie, { csrf }),
+    over: async () => {
+      const clock = sinon.useFakeTimers({ toFake: ['Date'], now: Date.now() + SESSION_MS });
+      t.teardown(() => clock.restore());
+    },
+  };
+  for (const [name, end] of Object.entries(ends)) {
+    const entered = await post('/operator/sign-in', '', { key: KEY });
+    const cookie = String(entered.headers['set-cookie']).split(';')[0] ?? '';
+    const csrf = /name="csrf" value="([^"]+)"/.exec((await read(page, { cookie })).body)?.[1] ?? '';
+    const held = await hold(await listening(app), {
+      path: `${page}/grant`,
+      headers: { host: HOST, origin: ORIGIN, cookie, 'content-type': FORM },
+      payload: new URLSearchParams({ csrf, amount: '5', reference: 'held' }).toString(),
+    });
+    await end(cookie, csrf);
+    const { status, location } = await held.release();
+    t.deepEqual([status, location], [303, '/operator/sign-in'], name);
+    t.is((await read(page, { cookie })).statusCode, 303);
+  }
+  t.is((await stores.ledger.balances(id))?.available, 100);
+});

@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
+import { syncBuiltinESMExports } from 'node:module';
 import net from 'node:net';
 import { PassThrough } from 'node:stream';
-import { setTimeout as delay } from 'node:timers/promises';
+import timers, { setTimeout as delay } from 'node:timers/promises';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { ContractError } from '#contract/errors.ts';
@@ -457,12 +458,12 @@ test('senders of bodies › are let go on where what they sent pays for the time
   await open();
   const body = new PassThrough();
   const upload = app.services.uploads.beginBoth(app.accountId).image;
-  const started = readMattingJson(body, upload, { ...BOUNDS, debtMsMax: 400 });
+  const started = readMattingJson(body, upload, { ...BOUNDS, debtMsMax: 250 });
   body.write('{"image_base64":"');
-  // Each piece pays for ten times the pause that follows it.
-  for (let count = 0; count < 10; count += 1) {
+  // Each piece pays for many times the pause that follows it.
+  for (let count = 0; count < 12; count += 1) {
     body.write('A'.repeat(4096));
-    await delay(100);
+    await delay(25);
   }
   body.end('"}');
   await t.notThrowsAsync(started);
@@ -483,4 +484,86 @@ test('senders of bodies › who disconnect get no answer', async t => {
     return true;
   });
   await upload.abort();
+});
+
+/** More than Node takes in one turn of its loop. */
+const CALLERS = 30;
+
+class Caller {
+  readonly socket: net.Socket;
+  /** What was received until the connection ended, or the error it ended with. */
+  readonly end: Promise<string>;
+
+  constructor() {
+    this.socket = net.connect(port, '127.0.0.1');
+    this.end = new Promise(resolve => {
+      let received = '';
+      this.socket.on('data', chunk => {
+        received += String(chunk);
+      });
+      this.socket.once('error', error => resolve(String(error)));
+      this.socket.once('close', () => resolve(received));
+    });
+  }
+
+  async answered(t: ExecutionContext): Promise<void> {
+    t.regex(await this.end, /^HTTP\/1\.1 200 .*\r\nconnection: close\r\n/is);
+  }
+}
+
+/** As drain.ts does it. */
+function close(): Promise<void> {
+  app.setReadiness({ ready: false, causes: ['draining'] });
+  return app.app.close();
+}
+
+test('a port that closes › those whom the system has accepted and Node has not taken yet', async t => {
+  await open();
+  const callers = Array.from({ length: CALLERS }, () => new Caller());
+  for (const { socket } of callers) socket.write(LIVEZ);
+  const closed = close();
+  await Promise.all(callers.map(caller => caller.answered(t)));
+  await closed;
+});
+
+test('a port that closes › a connected caller whose request is still on its way is answered', async t => {
+  await open();
+  const callers = Array.from({ length: CALLERS }, () => new Caller());
+  await Promise.all(callers.map(({ socket }) => once(socket, 'connect')));
+  const kept = new Caller();
+  kept.socket.write(LIVEZ);
+  await once(kept.socket, 'data');
+  const closed = close();
+  while (app.app.server.listening) await new Promise(setImmediate);
+  t.regex(await new Caller().end, /ECONNREFUSED/);
+  for (const { socket } of [...callers, kept]) socket.write(LIVEZ);
+  await Promise.all(callers.map(caller => caller.answered(t)));
+  await closed;
+  t.is((await kept.end).match(/HTTP\/1\.1 200 /g)?.length, 2);
+});
+
+test('a port that closes › a connection without a request is closed', async t => {
+  await open();
+  const idle = new Caller();
+  await once(idle.socket, 'connect');
+  await close();
+  t.is(await idle.end, '');
+});
+
+test('a port that closes › a server whose connections are cut does not wait', async t => {
+  await open();
+  const never = sinon.stub(timers, 'setTimeout').returns(new Promise<never>(() => undefined));
+  syncBuiltinESMExports();
+  t.teardown(() => {
+    never.restore();
+    syncBuiltinESMExports();
+  });
+  const idle = new Caller();
+  await once(idle.socket, 'connect');
+  const closed = close();
+  while (app.app.server.listening) await new Promise(setImmediate);
+  app.app.server.closeAllConnections();
+  await closed;
+  t.is(await idle.end, '');
+  t.true(never.called, 'nothing was waited for');
 });
