@@ -27,7 +27,7 @@ import type { AppServices } from './http/app-services.ts';
 import { buildOperatorApp } from './http/operator-app.ts';
 import { type App, buildApp } from './http/public-app.ts';
 import { OpenIdConnect } from './identity/openid-connect.ts';
-import { Passwords } from './identity/passwords.ts';
+import { type PasswordCosts, Passwords } from './identity/passwords.ts';
 import { SmtpSender } from './mail/smtp-sender.ts';
 import { ControlMetrics, registerGauges } from './metrics.ts';
 import { Fleet } from './nodes/fleet.ts';
@@ -363,6 +363,7 @@ export interface ServiceParts
   /** The services' own where absent; tests narrow them. */
   readonly uploadSlots?: UploadBounds | undefined;
   readonly resultReaders?: ResultReaderBounds | undefined;
+  readonly passwordCosts?: PasswordCosts | undefined;
 }
 
 export type Services = ReturnType<typeof composeServices>;
@@ -430,7 +431,7 @@ interface SharedServices {
 function composeAccountArea(parts: ServiceParts, shared: SharedServices) {
   const { config, stores, secrets, guard, observer, log } = parts;
   const browsers = new KnownBrowsers(parts.secretsKey);
-  const passwords = new Passwords();
+  const passwords = new Passwords(parts.passwordCosts);
   const throttle = new SignInThrottle(stores.signInThrottles, browsers);
   const signing = { ...stores, passwords, throttle, browsers };
   const messages = {

@@ -17,7 +17,7 @@ a body that is not the notification’s own is sent
   = fail a notification whose body is not its own
 
 file control-plane/src/services/people/links.ts
-tests control-plane/test/http/account/mails.test.ts
+tests control-plane/test/http/account/people.test.ts: mails
 an invitation waits unsealed
   - const body = seal(
   + const body = ((plain: string, _: string) => plain)(
@@ -28,7 +28,7 @@ an account sends as many mails as it likes
   = are so many a day, and an invitation beyond them is refused before anything is made
 
 file control-plane/src/store/people/link-store.ts
-tests control-plane/test/http/account/mails.test.ts
+tests control-plane/test/http/account/people.test.ts: mails
 a withdrawn invitation is sent
   - await withdrawMails(tx, ids.toSorted());
   = bring no invitation that was withdrawn, not even where an attempt to send it failed
@@ -73,7 +73,7 @@ an address that is set again is tested again
   = test an address no oftener where it was removed and set again
 
 file control-plane/src/store/outbox/outbox-listing.ts
-tests control-plane/test/http/account/jobs.test.ts
+tests control-plane/test/http/account/work.test.ts: jobs
 people ask a receiver as fast as they like
   - outcome === 'retried' && !isDue ? 'too-soon' : outcome
   + outcome

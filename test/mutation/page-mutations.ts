@@ -3,7 +3,7 @@ import { mutationsOf } from './mutation.ts';
 
 export const PAGE_MUTATIONS = mutationsOf`
 file control-plane/src/http/account/page/html.ts
-tests control-plane/test/http/account/views.test.ts
+tests control-plane/test/http/account/pages.test.ts: views
 a page has a link of any scheme
   - if (!SAFE_ADDRESS.test(String(value))) {
   + if (false) {
@@ -14,7 +14,7 @@ a page has handlers in attributes
   = a page with an inline handler is not made
 
 file control-plane/src/http/account/page/assets.ts
-tests control-plane/test/http/account/page.test.ts
+tests control-plane/test/http/account/pages.test.ts: pages
 an asset is served under the hash of another
   - asset === undefined || asset.hash !== hash
   + asset === undefined

@@ -3,35 +3,35 @@ import { mutationsOf } from './mutation.ts';
 
 export const PEOPLE_MUTATIONS = mutationsOf`
 file control-plane/src/http/account/session/account-door.ts
-tests control-plane/test/http/account/guard.test.ts
+tests control-plane/test/http/account/pages.test.ts: the door
 a route of the account area names nobody
   - if (named.filter(Boolean).length === 1) return;
   + if (named.length > 0) return;
   = lets no route start that names nobody, or two
-tests control-plane/test/http/account/attacks/access-matrix.test.ts
+tests control-plane/test/http/account/attacks/every-route.test.ts: who may
 every role may everything
   - if (!may(person.role, permission)) throw new AuthorityError('forbidden');
   = a viewer may what the role has, in the own account
-tests control-plane/test/http/account/attacks/held-forms.test.ts
+tests control-plane/test/http/account/attacks/people.test.ts: held forms
 a form changes another account than its page shows
   - csrf: csrfTokenOf(secret, accountId),
   + csrf: csrfTokenOf(secret),
   = change no account but the one that their page was made for
-tests control-plane/test/http/account/attacks/open-redirects.test.ts
+tests control-plane/test/http/account/attacks/every-route.test.ts: redirects
 sign-in leads anywhere
   - return RETURN_PATH.test(text) &&
   + return
   = never leads elsewhere
 
 file control-plane/src/http/account/session/guard.ts
-tests control-plane/test/http/account/attacks/forged-requests.test.ts
+tests control-plane/test/http/account/attacks/every-route.test.ts: other sites
 a form of another site is taken
   - if (!isOwn) throw new PageError('otherOrigin');
   = a form without our Origin is refused
 a form without its token is taken
   - if (!expected || !isSameText(given, expected)) throw new PageError('staleForm');
   = a form without the token of this session is refused
-tests control-plane/test/http/account/attacks/held-forms.test.ts
+tests control-plane/test/http/account/attacks/people.test.ts: held forms
 who may is asked of the headers alone
   - await admitAgain();
   -     if (body
@@ -66,12 +66,12 @@ a membership ends while a change that asked for it is under way
   = keeps the account and the session as they are until the change commits
 
 file control-plane/src/store/people/session-store.ts
-tests control-plane/test/http/account/sign-in.test.ts
+tests control-plane/test/http/account/people.test.ts: people who come in
 anybody ends a session
   - db.deleteFrom('sessions').where('id', '=', sessionId).where('user_id', '=', userId),
   + db.deleteFrom('sessions').where('id', '=', sessionId),
   = see and end their sessions, and nobody else’s
-tests control-plane/test/http/account/attacks/sessions.test.ts
+tests control-plane/test/http/account/attacks/people.test.ts: sessions
 the session before goes on after a sign-in
   - await tx.deleteFrom('sessions').where('id_hash', '=', endedIdHash).execute();
   = signing in again ends the session that the browser had
@@ -99,7 +99,7 @@ sessions of who typed a mail first go on when it is proven
   = SIGN_IN: ends what was there of a mail that was never proven
 
 file control-plane/src/services/people/links.ts
-tests control-plane/test/http/account/attacks/typed-names.test.ts: a name that somebody typed
+tests control-plane/test/http/account/attacks/people.test.ts: a name that somebody typed
 a link that its inviter saw proves the mail
   - const provesMail = letter !== undefined || actor.kind === 'operator';
   + const provesMail = true;
@@ -107,7 +107,7 @@ a link that its inviter saw proves the mail
 passwords are guessed without an end at an invitation
   - if (waitMs > 0) return { kind: 'throttled', waitMs };
   = is asked for the password, with a bound, before it joins
-tests control-plane/test/http/account/attacks/typed-names.test.ts: an invitation where there is a mail server
+tests control-plane/test/http/account/attacks/people.test.ts: an invitation where there is a mail server
 an inviter sees the link that goes by mail
   - url: mails ? undefined : made.url
   + url: made.url
@@ -127,13 +127,13 @@ a password is set by a session that has ended
   - if (session === undefined) return 'overtaken';
   + if (session === undefined) return 'set';
   = is not set by a session that has ended
-tests control-plane/test/http/account/people.test.ts
+tests control-plane/test/http/account/people.test.ts: people
 the last owner goes
   - if (member.role === 'owner' && owners.length === 1) return 'last-owner';
   = keep an owner
 
 file control-plane/src/services/people/sign-in-throttle.ts
-tests control-plane/test/http/account/attacks/typed-names.test.ts: a name that somebody typed
+tests control-plane/test/http/account/attacks/people.test.ts: a name that somebody typed
 a known browser outlives the password
   - const parts = [id, userId, passwordHash];
   + const parts = [id, userId];

@@ -3,14 +3,14 @@ import { mutationsOf } from './mutation.ts';
 
 export const PLAYGROUND_MUTATIONS = mutationsOf`
 file control-plane/src/services/account-jobs/account-jobs.ts
-tests control-plane/test/http/account/attacks/access-matrix.test.ts
+tests control-plane/test/http/account/attacks/every-route.test.ts: who may
 a person sees another account's job by its id
   - if (job?.accountId !== accountId) return undefined;
   + if (job === undefined) return undefined;
   = what another account has does not exist for a owner
 
 file control-plane/src/http/account/jobs.ts
-tests control-plane/test/http/account/jobs.test.ts
+tests control-plane/test/http/account/work.test.ts: jobs
 a viewer gets a preview
   - if (!may(role, 'results.read')) {
   + if (false) {

@@ -64,7 +64,7 @@ the bytes of a form without a cookie of ours are awaited
   = are refused for what their headers say before a byte is awaited
 
 file control-plane/src/http/headers/forwarded-for.ts
-tests control-plane/test/http/account/attacks/brute-force.test.ts
+tests control-plane/test/http/account/attacks/people.test.ts: guesses
 the port behind a forwarded address is a part of it
   - const address = ipv4 ?? ipv6 ?? entry;
   + const address = entry;

@@ -52,7 +52,7 @@ an order of another account is cancelled
   -       .where('state', '=', 'pending')
   + .where('state', '=', 'pending')
   = are cancelled by their own account alone, while they are pending
-tests control-plane/test/http/account/attacks/access-matrix.test.ts
+tests control-plane/test/http/account/attacks/every-route.test.ts: who may
 an order of another account is shown
   - accountId === undefined || order?.accountId === accountId ? order : undefined
   + order
@@ -127,14 +127,14 @@ who has two secrets keys seals the token of a result link with one
   = is shown by every replica at every step of a change of the key
 
 file control-plane/src/services/sales/signed-notifications.ts
-tests control-plane/test/http/routes/payments.test.ts: a notification of a payment
+tests control-plane/test/http/account/sales.test.ts: a notification of a payment
 a notification is believed without its signature
   - if (wrong !== undefined) {
   + if (false) {
   = is not believed without a good signature over its very bytes, of now
 
 file control-plane/src/services/sales/receive-payment.ts
-tests control-plane/test/http/routes/payments.test.ts: notifications of payments
+tests control-plane/test/http/account/sales.test.ts: notifications of payments
 notifications have no rate
   - this.#rate.count('all');
   = are told to come later beyond their rate; forged ones do not spend it

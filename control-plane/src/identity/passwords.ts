@@ -11,8 +11,13 @@ import { ContractError } from '#contract/errors.ts';
 import { networkOf } from '#program/network-of.ts';
 import { Semaphore } from '#program/semaphore.ts';
 
-const MEMORY_KIB = 19_456;
-const PASSES = 2;
+export interface PasswordCosts {
+  readonly memory: number;
+  readonly passes: number;
+}
+
+/** KiB. */
+const COSTS: PasswordCosts = { memory: 19_456, passes: 2 };
 const LANES = 1;
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
@@ -35,8 +40,13 @@ const hashWith = promisify(
 );
 
 export class Passwords {
+  readonly #costs: PasswordCosts;
   readonly #strangers = slotsOf(STRANGERS_HASHES_MAX);
   readonly #known = slotsOf(KNOWN_HASHES_MAX);
+
+  constructor(costs = COSTS) {
+    this.#costs = costs;
+  }
 
   /** Those that wait for their turn. */
   get waiting(): number {
@@ -52,9 +62,10 @@ export class Passwords {
   hash(password: string, address: string, knownId?: string): Promise<string> {
     return this.#run(address, knownId, async () => {
       const nonce = randomBytes(SALT_BYTES);
-      const hash = await hashWith(parametersOf(password, nonce));
+      const { memory, passes } = this.#costs;
+      const hash = await hashWith(parametersOf(password, nonce, this.#costs));
       const text = (bytes: Buffer) => bytes.toString('base64').replaceAll('=', '');
-      return `$argon2id$v=19$m=${MEMORY_KIB},t=${PASSES},p=${LANES}$${text(nonce)}$${text(hash)}`;
+      return `$argon2id$v=19$m=${memory},t=${passes},p=${LANES}$${text(nonce)}$${text(hash)}`;
     });
   }
 
@@ -72,7 +83,8 @@ export class Passwords {
     return this.#run(address, knownId, async () => {
       const known = stored === null ? undefined : parse(stored);
       const nonce = known?.nonce ?? Buffer.alloc(SALT_BYTES);
-      const hash = await hashWith({ ...parametersOf(password, nonce), ...known?.costs });
+      const parameters = parametersOf(password, nonce, this.#costs);
+      const hash = await hashWith({ ...parameters, ...known?.costs });
       return known !== undefined && timingSafeEqual(hash, known.hash);
     });
   }
@@ -88,12 +100,11 @@ function slotsOf(max: number): Semaphore {
   return new Semaphore({ max, waitingMax: WAITING_MAX, waitMs: WAIT_MS, refusal: busy });
 }
 
-function parametersOf(password: string, nonce: Buffer): Argon2Parameters {
+function parametersOf(password: string, nonce: Buffer, costs: PasswordCosts): Argon2Parameters {
   return {
     message: password.normalize('NFC'),
     nonce,
-    memory: MEMORY_KIB,
-    passes: PASSES,
+    ...costs,
     parallelism: LANES,
     tagLength: HASH_BYTES,
   };

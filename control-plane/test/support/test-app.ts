@@ -55,6 +55,8 @@ export interface TestAppOptions extends Partial<Config> {
   readonly lossObserver?: LossObserver;
 }
 
+/** Those of the service take a tenth of a second of a core each. */
+const CHEAP_PASSWORDS = { memory: 8, passes: 1 };
 /** Seals callback secrets here. */
 export const TEST_SECRETS_KEY = Buffer.alloc(32, 7);
 const noop = () => undefined;
@@ -133,6 +135,7 @@ export class TestApp {
       guard: new OutgoingGuard({ policy: config, resolveHost }),
       uploadSlots: options.uploadSlots,
       resultReaders: options.resultReaders,
+      passwordCosts: CHEAP_PASSWORDS,
       acceptance: acceptanceBy(switches, stores),
       readiness: {
         check: async () => switches.readiness,
