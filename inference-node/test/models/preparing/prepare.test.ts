@@ -1,3 +1,4 @@
+/** Models prepared for a machine: files, batches, int8 from ranges, the check of an answer. */
 import {
   appendFile,
   mkdir,
@@ -16,10 +17,20 @@ import { at } from '../../../../test/support/at.ts';
 import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import { rejectsWith } from '../../../../test/support/throws.ts';
 import { EngineSession } from '../../../src/engine/child/engine-session.ts';
+import { createPlaneTables, fillAlpha, fillPlanes } from '../../../src/engine/child/graph-ends.ts';
+import { InferenceSession, Tensor } from '../../../src/engine/child/onnx-runtime.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import { decodeModel } from '../../../src/models/onnx/model-file.ts';
+import { quantise } from '../../../src/models/onnx/passes/quantise.ts';
+import { planQuantisation } from '../../../src/models/onnx/quantisation-plan.ts';
 import type { PreparedModel } from '../../../src/models/prepared-model.ts';
+import type { AnswerPicture } from '../../../src/models/preparing/answer-check.ts';
+import {
+  checkAnswerOnDevice,
+  type DeviceAnswerOptions,
+} from '../../../src/models/preparing/answer-on-device.ts';
 import { buildPlan } from '../../../src/models/preparing/build-plan.ts';
+import { drawCheckPicture, summariseAnswer } from '../../../src/models/preparing/check-picture.ts';
 import {
   type PrepareOptions,
   type PrepareProgress,
@@ -32,10 +43,17 @@ import {
   PREPARER_REVISION,
   preparedDirectory,
 } from '../../../src/models/preparing/prepared-cache.ts';
+import { exactInputScale, formatRanges } from '../../../src/models/preparing/ranges.ts';
 import { fetchWeights } from '../../../src/models/weights/fetch.ts';
 import { recordChecked, weightsPath } from '../../../src/models/weights/weights-cache.ts';
 import { isModelError } from '../is-model-error.ts';
-import { largestDifference, runGraph } from '../onnx/tiny-graph.ts';
+import {
+  graphBytes,
+  largestDifference,
+  measureRanges,
+  prepareTinyGraph,
+  runGraph,
+} from '../onnx/tiny-graph.ts';
 import {
   type FakeRegistry,
   makeTinyModel,
@@ -51,8 +69,12 @@ const ROOM = await temporaryFolder({ teardown: test.after.always });
 
 let model: TinyModel;
 let registry: FakeRegistry;
+let folder: string;
+/** It has the weights. */
 let cacheDir: string;
 let steps: PrepareProgress[];
+/** What the CPU was asked to run. */
+let asked: PreparedModel[];
 
 test.before(async () => {
   model = await makeTinyModel(1000);
@@ -60,8 +82,9 @@ test.before(async () => {
 });
 test.after.always(() => registry.close());
 test.beforeEach(async () => {
-  steps = [];
-  cacheDir = await mkdtemp(join(ROOM, 'cache-'));
+  [steps, asked] = [[], []];
+  folder = await mkdtemp(join(ROOM, 'test-'));
+  cacheDir = join(folder, 'cache');
   await fetchWeights(model.manifest, { cacheDir, registryOptions: registry.options });
 });
 
@@ -335,4 +358,274 @@ test('a prepared file that is gone or is none is a line for the operator', async
   const single = await prepareTiny();
   const wrong = { ...single, path: `${single.path}.gone` };
   await rejectsWith(t, prepareBatches(wrong, 2), isModelError('disk', /./));
+});
+
+const SIDE = 64;
+const VNNI = 'x64-avx512-vnni';
+
+let manifest: ModelManifest;
+let rangesText: string;
+let rangesFile: string;
+
+test.before(async () => {
+  const { precisions, inputSize } = model.manifest;
+  manifest = {
+    ...model.manifest,
+    precisions: [...precisions, 'int8'],
+    inputSize: { ...inputSize, int8: [SIDE] },
+  };
+  rangesText = await calibrate(model.weights);
+});
+test.beforeEach(async () => {
+  rangesFile = join(folder, 'models', 'tiny', 'ranges-64.json');
+  await mkdir(join(folder, 'models', 'tiny'), { recursive: true });
+  await writeFile(rangesFile, rangesText);
+});
+
+/** An engine in this process. */
+const answer: AnswerPicture = async (model, rgb) => {
+  asked.push(model);
+  return infer(model.path, rgb);
+};
+
+async function infer(graph: string | Uint8Array, rgb: Uint8Array): Promise<Buffer> {
+  const options = { intraOpNumThreads: 1, logSeverityLevel: 3 as const };
+  const session = await (typeof graph === 'string'
+    ? InferenceSession.create(graph, options)
+    : InferenceSession.create(graph, options));
+  const planes = new Float32Array(rgb.length);
+  fillPlanes(rgb, planes, createPlaneTables(manifest.normalisation, manifest.colourOrder));
+  const input = new Tensor('float32', planes, [1, 3, SIDE, SIDE]);
+  const { output } = await session.run({ input }, ['output']);
+  const alpha = Buffer.alloc(SIDE * SIDE);
+  fillAlpha(output?.data as Float32Array, new Uint8ClampedArray(alpha.buffer), 'none');
+  await session.release();
+  return alpha;
+}
+
+async function calibrate(weights: Buffer): Promise<string> {
+  const graph = prepareTinyGraph(decodeModel(weights, 'tiny'));
+  const input = exactInputScale(manifest);
+  const { measured } = planQuantisation(graph, { inputIsExact: true });
+  const ranges = await measureRanges(graph, measured, SIDE);
+  const bytes = graphBytes(quantise(graph, { ranges, float32: new Set(), input }));
+  return formatRanges({
+    model: 'tiny',
+    version: manifest.version,
+    weightsSha256: sha256(weights),
+    inputSize: SIDE,
+    quantile: 0,
+    photos: [{ name: 'a wave', sha256: 'ab'.repeat(32) }],
+    float32: [],
+    ranges,
+    checkAnswer: summariseAnswer(await infer(bytes, drawCheckPicture(SIDE, SIDE)), SIDE, SIDE),
+  });
+}
+
+function prepare(more: Partial<PrepareOptions> = {}): Promise<PreparedModel> {
+  return prepareModel({
+    manifest,
+    cacheDir,
+    manifestDirectory: join(folder, 'models'),
+    provider: 'cpu',
+    instructionSet: VNNI,
+    answering: { machine: 'a test', answer },
+    onProgress: progress => steps.push(progress),
+    ...more,
+  });
+}
+
+const took = (step: PrepareProgress['step']) => steps.splice(0).some(taken => taken.step === step);
+
+/** Answers black in int8: a machine that computes wrongly. */
+const wrong: AnswerPicture = async (model, rgb) => {
+  if (model.precision !== 'int8') return answer(model, rgb);
+  return Buffer.alloc(SIDE * SIDE);
+};
+
+test('ranges that do not fit are refused before anything is written, auto or not', async t => {
+  for (const precision of ['auto', 'int8'] as const) {
+    await writeFile(rangesFile, rangesText.replace(/"version": ?"1\.0\.0"/, '"version": "0.9.9"'));
+    await rejectsWith(t, prepare({ precision }), isModelError('manifest', /version is 0\.9\.9/));
+    await writeFile(rangesFile, rangesText.slice(0, 700));
+    await rejectsWith(t, prepare({ precision }), isModelError('manifest', /not JSON/));
+  }
+  t.deepEqual(asked, []);
+});
+
+test('a machine that computes wrongly gets fp32 by auto, with a reason; int8 is refused', async t => {
+  const answering = { machine: 'a wrong one', answer: wrong };
+  const fallen = await prepare({ answering });
+  t.is(fallen.precision, 'fp32');
+  t.regex(fallen.precisionFallback ?? '', /answer to the check picture is wrong.*levels of 255/);
+  const named = prepare({ answering, precision: 'int8' });
+  await rejectsWith(t, named, isModelError('prepare', /MATTING_PRECISION=int8.*is wrong/));
+  // Nothing of it is recorded: another machine is checked and uses int8.
+  t.is((await prepare()).precision, 'int8');
+});
+
+test('an engine that dies while it runs the graph gives fp32', async t => {
+  const dies = () => Promise.reject(new Error('the process ended: SIGILL'));
+  const fallen = await prepare({ answering: { machine: 'an old one', answer: dies } });
+  t.is(fallen.precision, 'fp32');
+  t.regex(fallen.precisionFallback ?? '', /does not run: the process ended: SIGILL/);
+});
+
+test('a CPU without the instructions gets fp32, without a check', async t => {
+  const { precision, precisionFallback } = await prepare({ instructionSet: 'x64-avx2' });
+  t.is(precision, 'fp32');
+  t.regex(precisionFallback ?? '', /x64-avx2/);
+  t.deepEqual(asked, []);
+});
+
+test('int8 gives the stored answer, and is checked once on each kind of machine', async t => {
+  const first = await prepare();
+  t.is(first.precision, 'int8');
+  t.is(first.precisionFallback, undefined);
+  t.is(first.sha256, sha256(await readFile(first.path)));
+  t.truthy(took('rewrite'));
+  t.deepEqual(await prepare(), first);
+  t.true(!took('rewrite'));
+  t.is(asked.length, 1);
+  await prepare({ answering: { machine: 'another', answer } });
+  t.is(asked.length, 2);
+  t.deepEqual(await prepare(), first);
+  t.is(asked.length, 2, 'both are recorded');
+});
+
+test('a damaged record of answers is ignored and written again', async t => {
+  const first = await prepare();
+  const file = `${first.path}.answers.json`;
+  const written = await readFile(file, 'utf8');
+  const { sha256: digest } = first;
+  const damaged = [
+    '{"sha256": "',
+    '',
+    'null',
+    '[]',
+    '"a text"',
+    '17',
+    '{}',
+    JSON.stringify({ sha256: digest }),
+    JSON.stringify({ sha256: digest, machines: null }),
+    JSON.stringify({ sha256: digest, machines: ['a test', null] }),
+    JSON.stringify({ sha256: null, machines: ['a test'] }),
+    // Well formed, but for another file.
+    JSON.stringify({ sha256: '0'.repeat(64), machines: ['a test'] }),
+  ];
+  for (const text of damaged) {
+    await writeFile(file, text);
+    asked.length = 0;
+    t.deepEqual(await prepare(), first, text);
+    t.is(asked.length, 1, text);
+    t.is(await readFile(file, 'utf8'), written, text);
+  }
+});
+
+test('other ranges make another file beside that of a release that may still run', async t => {
+  const other = rangesText.replace('"a wave"', '"a wave, renamed"');
+  const first = await prepare();
+  await writeFile(rangesFile, other);
+  const second = await prepare();
+  t.not(second.path, first.path);
+  await writeFile(rangesFile, rangesText);
+  steps.length = 0;
+  t.deepEqual(await prepare(), first);
+  t.true(!took('rewrite'));
+
+  // No start used it for a day: making the next file removes it.
+  await writeFile(rangesFile, other);
+  await prepare();
+  const twoDaysAgo = new Date(Date.now() - 48 * 3600_000);
+  const files = [first.path, `${first.path}.json`, `${first.path}.answers.json`];
+  for (const file of files) await utimes(file, twoDaysAgo, twoDaysAgo);
+  await rm(second.path);
+  await prepare();
+  for (const file of files) await t.throwsAsync(readFile(file), { code: 'ENOENT' });
+  t.is((await prepare()).path, second.path);
+});
+
+/** As in a container image: weights in one folder, an empty one for all else. */
+let places: { readonly cacheDir: string; readonly weightsDir: string };
+
+/** For a GPU; without ranges, as modnet at 448 has none. */
+async function prepareOnGpu(): Promise<PreparedModel> {
+  places = { cacheDir: join(folder, 'all-else'), weightsDir: cacheDir };
+  await mkdir(join(folder, 'manifests', 'tiny'), { recursive: true });
+  const file = join(folder, 'manifests', 'tiny', 'manifest.json');
+  await writeFile(file, JSON.stringify(model.manifest));
+  const { instructionSet, answering } = options();
+  return await prepareModel({
+    ...{ manifest: model.manifest, ...places, instructionSet, answering },
+    precision: 'fp16',
+    provider: 'cuda',
+  });
+}
+
+function options(gpuLevel = 100): Omit<DeviceAnswerOptions, 'model'> {
+  const answerOf = (level: number) => async (model: PreparedModel) =>
+    new Uint8Array(model.inputWidth * model.inputHeight).fill(level);
+  return {
+    ...places,
+    manifestDirectory: join(folder, 'manifests'),
+    instructionSet: 'x64-test',
+    machine: 'a GPU, driver 580',
+    answer: answerOf(gpuLevel),
+    answering: {
+      machine: 'a test',
+      answer: async model => {
+        asked.push(model);
+        return await answerOf(100)(model);
+      },
+    },
+  };
+}
+
+test('weights that are only in the folder that is read are enough', async t => {
+  const onGpu = await prepareOnGpu();
+  t.is(await checkAnswerOnDevice({ ...options(), model: onGpu }), undefined);
+  const [onCpu, ...more] = asked;
+  t.deepEqual([onCpu?.precision, onCpu?.provider, more.length], ['fp32', 'cpu', 0]);
+  t.truthy(onCpu?.path.startsWith(places.cacheDir));
+  // Remembered: asked no more.
+  t.is(await checkAnswerOnDevice({ ...options(0), model: onGpu }), undefined);
+  t.is(asked.length, 1);
+});
+
+test('one that is checked afresh is held against the answer that was found before', async t => {
+  const onGpu = await prepareOnGpu();
+  t.is(await checkAnswerOnDevice({ ...options(), model: onGpu }), undefined);
+  await rm(places.weightsDir, { recursive: true });
+  const afresh = { machine: undefined, model: onGpu };
+  t.is(await checkAnswerOnDevice({ ...options(), ...afresh }), undefined);
+  t.regex((await checkAnswerOnDevice({ ...options(200), ...afresh })) ?? '', /is wrong/);
+  t.is(asked.length, 1);
+});
+
+test('a GPU of which nothing is known is checked each time', async t => {
+  const onGpu = await prepareOnGpu();
+  const unknown = { machine: undefined, model: onGpu };
+  t.is(await checkAnswerOnDevice({ ...options(), ...unknown }), undefined);
+  t.regex((await checkAnswerOnDevice({ ...options(0), ...unknown })) ?? '', /is wrong/);
+});
+
+test('another answer is wrong, and is not remembered as right', async t => {
+  const onGpu = await prepareOnGpu();
+  const wrong = await checkAnswerOnDevice({ ...options(200), model: onGpu });
+  t.regex(wrong ?? '', /^its answer to the check picture is wrong: /);
+  t.regex((await checkAnswerOnDevice({ ...options(200), model: onGpu })) ?? '', /is wrong/);
+});
+
+test('without an answer to hold its own against a GPU is not taken for right', async t => {
+  const onGpu = await prepareOnGpu();
+  await rm(places.weightsDir, { recursive: true });
+  const reason = await checkAnswerOnDevice({ ...options(), model: onGpu });
+  t.regex(reason ?? '', /^there is no answer to hold its own against: .*models fetch tiny/);
+  const failing = { machine: 'a test', answer: () => Promise.reject(new Error('no memory')) };
+  await fetchWeights(model.manifest, {
+    cacheDir: places.weightsDir,
+    registryOptions: registry.options,
+  });
+  const failed = await checkAnswerOnDevice({ ...options(), model: onGpu, answering: failing });
+  t.is(failed, 'there is no answer to hold its own against: no memory');
 });
