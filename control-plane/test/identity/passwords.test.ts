@@ -1,4 +1,7 @@
-/** Which passwords may be set, and turns of hashing: strangers share them by network, and who is known never waits behind them. */
+/**
+ * Which passwords may be set, and turns of hashing: strangers share them by network, and who is
+ * known never waits behind them.
+ */
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { Passwords, passwordFaultOf } from '../../src/identity/passwords.ts';

@@ -1,4 +1,6 @@
-/** NodeRegistry over real gRPC on a real store, and what callers without the token can take of it. */
+/**
+ * NodeRegistry over real gRPC on a real store, and what callers without the token can take of it.
+ */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';

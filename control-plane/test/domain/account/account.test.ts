@@ -1,4 +1,6 @@
-/** What an account is told of, may do and may ask: alerts, messages, usage, and the caps of keys. */
+/**
+ * What an account is told of, may do and may ask: alerts, messages, usage, and the caps of keys.
+ */
 
 import assert from 'node:assert/strict';
 import test from 'ava';

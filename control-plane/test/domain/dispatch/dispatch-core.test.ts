@@ -1,4 +1,7 @@
-/** What a dispatcher decides in its rounds, and what it remembers of jobs: nodes as NodeView has them, a table in memory. */
+/**
+ * What a dispatcher decides in its rounds, and what it remembers of jobs: nodes as NodeView has
+ * them, a table in memory.
+ */
 import ava from 'ava';
 import type { OutputFormat } from '#contract/formats.ts';
 import {

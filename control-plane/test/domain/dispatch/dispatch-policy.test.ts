@@ -1,4 +1,7 @@
-/** The policy by its properties, whatever the fleet and the queue look like; what a node is taken for by its refusals and faults; what none can do. */
+/**
+ * The policy by its properties, whatever the fleet and the queue look like; what a node is taken
+ * for by its refusals and faults; what none can do.
+ */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import type { Finishing } from '#contract/finishing.ts';
