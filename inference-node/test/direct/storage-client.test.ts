@@ -1,14 +1,11 @@
-/** What a storage, or what stands in its place, may do to a node that gets and puts files. */
+/** What a storage, or what stands in its place, may do to a node that gets and puts files; and which one it is. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import ava from 'ava';
 import { ContractError } from '#contract/errors.ts';
-import {
-  type Limits,
-  STORAGE_BOUNDS,
-  type StorageBounds,
-  StorageClient,
-} from '../../src/direct/storage-client.ts';
+import { parseOrigin, requirePutHeaders, requireUrlOf } from '../../src/direct/direct-origins.ts';
+import { type Limits, STORAGE_BOUNDS, StorageClient } from '../../src/direct/storage-client.ts';
+import { ownClock } from '../support/own-clock.ts';
 import {
   type Answer,
   bytes,
@@ -27,13 +24,9 @@ const XML = '<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>no</M
 let storage: ScriptedStorage;
 let client: StorageClient;
 
-async function open(bounds: Partial<StorageBounds> = {}): Promise<void> {
-  client = new StorageClient({ ...STORAGE_BOUNDS, retryWaitMs: 1, ...bounds });
-}
-
 test.beforeEach(async () => {
   storage = await ScriptedStorage.start(bytes(FILE));
-  await open();
+  client = new StorageClient({ ...STORAGE_BOUNDS, retryWaitMs: 1 });
 });
 
 test.afterEach.always(async () => {
@@ -57,6 +50,14 @@ async function put(file: string | Buffer = FILE): Promise<void> {
   const body = Buffer.from(file as string);
   const headers = { 'content-length': String(body.length), 'if-none-match': '*' };
   await client.put(url(), headers, body, limits());
+}
+
+/** Each try of a storage that takes requests and says nothing is over in a moment. */
+async function outwait(clock: { tickAsync(ms: number): Promise<unknown> }): Promise<void> {
+  for (let tries = 1; tries <= STORAGE_BOUNDS.triesMax; tries += 1) {
+    while (storage.requests.length < tries) await new Promise(resolve => setImmediate(resolve));
+    await clock.tickAsync(STORAGE_BOUNDS.silenceMs);
+  }
 }
 
 async function unreachable(work: Promise<unknown>): Promise<string> {
@@ -130,12 +131,12 @@ for (const [what, answer] of [
   ['in the middle of it', half(FILE, silence)],
 ] as const) {
   test(`a file that is got › from a storage that hangs ${what} is given up`, async t => {
-    await client.close();
-    // Longer than a busy machine takes to see a request.
-    await open({ silenceMs: 250, triesMax: 2 });
+    const clock = ownClock(t);
     storage.answer(answer);
-    t.regex(await unreachable(get()), /silent/);
-    t.is(storage.requests.length, 2);
+    const work = unreachable(get());
+    await outwait(clock);
+    t.regex(await work, /silent/);
+    t.is(storage.requests.length, STORAGE_BOUNDS.triesMax);
   });
 }
 
@@ -204,8 +205,81 @@ for (const [what, answer, said, tries] of refused) {
 }
 
 test('a file that is put › to a storage that hangs is given up', async t => {
-  await client.close();
-  await open({ silenceMs: 50, triesMax: 1 });
+  const clock = ownClock(t);
   storage.answer(silence);
-  t.regex(await unreachable(put()), /silent/);
+  const work = unreachable(put());
+  await outwait(clock);
+  t.regex(await work, /silent/);
+});
+
+const ORIGIN = 'https://storage.example:9000';
+
+test('an origin of the list › is written as the URL standard writes it', t => {
+  t.is(parseOrigin('https://Storage.example:443'), 'https://storage.example');
+  t.is(parseOrigin('http://10.0.0.7:9000'), 'http://10.0.0.7:9000');
+  t.is(parseOrigin('http://[::1]:9000'), 'http://[::1]:9000');
+});
+
+test('an origin of the list › is nothing but an origin', t => {
+  for (const text of [
+    'storage.example',
+    'ftp://storage.example',
+    ...['/', '/bucket', '?x', '#x'].map(more => `https://storage.example${more}`),
+    'https://user@storage.example',
+    'https://',
+  ]) {
+    t.is(parseOrigin(text), undefined, text);
+  }
+});
+
+test('a reference › of the origin is taken as it was parsed', t => {
+  const url = requireUrlOf(ORIGIN, `${ORIGIN}/bucket/a%2Fb?X-Amz-Signature=1%2B2`, 'url');
+  t.deepEqual(url, { origin: ORIGIN, path: '/bucket/a%2Fb?X-Amz-Signature=1%2B2' });
+});
+
+test('a reference › to anywhere but the origin is refused', t => {
+  for (const text of [
+    '',
+    '/bucket/key',
+    'https://storage.example/key',
+    'http://storage.example:9000/key',
+    'https://storage.example:9000.evil.example/key',
+    'https://storage.example:9000@evil.example/key',
+    'https://169.254.169.254/latest/meta-data',
+    'https://user:pass@storage.example:9000/key',
+    'https://storage.example:9000/key#part',
+    `${ORIGIN}/${'x'.repeat(8192)}`,
+  ]) {
+    t.throws(() => requireUrlOf(ORIGIN, text, 'url'), { code: 'INVALID_REQUEST' }, text);
+  }
+});
+
+test('headers of a place › are those of an object, in lower case, with the length', t => {
+  const given = {
+    'Content-Type': 'image/png',
+    'If-None-Match': '*',
+    'x-amz-checksum-sha256': 'q',
+  };
+  t.deepEqual(requirePutHeaders(given, 7), {
+    'content-length': '7',
+    'content-type': 'image/png',
+    'if-none-match': '*',
+    'x-amz-checksum-sha256': 'q',
+  });
+  t.deepEqual(requirePutHeaders({ 'content-length': '7' }, 7), { 'content-length': '7' });
+});
+
+test('headers of a place › are no others', t => {
+  for (const headers of [
+    { 'content-length': '8' },
+    { authorization: 'Bearer x' },
+    { host: 'evil.example' },
+    { 'transfer-encoding': 'chunked' },
+    { 'content-type': 'a\r\nx: y' },
+    { cookie: 'a' },
+    Object.fromEntries(Array.from({ length: 17 }, (_, index) => [`x-amz-${index}`, ''])),
+  ] as Record<string, string>[]) {
+    const what = JSON.stringify(headers);
+    t.throws(() => requirePutHeaders(headers, 7), { code: 'INVALID_REQUEST' }, what);
+  }
 });
