@@ -274,7 +274,10 @@ function composeRunning(base: Base) {
 
 interface DispatchParts
   extends Pick<Base, 'log' | 'replicaId' | 'blobs' | 'events'>,
-    Pick<DispatcherDependencies, 'fetcher' | 'observer' | 'resultTokens' | 'leaseTiming'> {
+    Pick<
+      DispatcherDependencies,
+      'fetcher' | 'observer' | 'resultTokens' | 'leaseTiming' | 'pollMs'
+    > {
   readonly config: Pick<
     Config,
     | 'nodeToken'

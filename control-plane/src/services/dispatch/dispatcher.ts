@@ -40,12 +40,14 @@ export interface DispatcherDependencies extends JobRunDependencies {
   /** In [0, 1). */
   readonly random?: () => number;
   readonly now?: () => number;
+  /** Tests wait for less. */
+  readonly pollMs?: number;
 }
 
 export class Dispatcher {
   readonly #dependencies: DispatcherDependencies;
   readonly #core: DispatchCore<ClaimableJob, Offer, Download>;
-  readonly #loop = new RoundLoop({ pollMs: POLL_MS, begin: anew => this.#begin(anew) });
+  readonly #loop: RoundLoop;
   readonly #downloads: Downloads;
   readonly #runs = new Set<Promise<void>>();
   readonly #runOwner: RunOwner;
@@ -56,6 +58,8 @@ export class Dispatcher {
     const { fleet, noNodeGraceMs, advertised, random = Math.random } = dependencies;
     const now = dependencies.now ?? (() => performance.now());
     this.#dependencies = dependencies;
+    const { pollMs = POLL_MS } = dependencies;
+    this.#loop = new RoundLoop({ pollMs, begin: anew => this.#begin(anew) });
     const downloads = new Downloads(now);
     this.#downloads = downloads;
     const room = { snapshots: () => fleet.snapshots(), offer: fleet.offer.bind(fleet), downloads };

@@ -70,6 +70,8 @@ export interface DeliveryParts {
   readonly holder: string;
   /** In [0, 1). */
   readonly random?: () => number;
+  /** The way's own where absent; tests wait for less. */
+  readonly pollMs?: number;
 }
 
 /** @returns how to subscribe no more */

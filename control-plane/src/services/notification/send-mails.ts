@@ -66,7 +66,7 @@ export function mailDelivery(parts: MailDeliveryParts): MessageDelivery {
   const { log } = parts;
   return new MessageDelivery(parts, {
     kind: 'mail',
-    pollMs: POLL_MS,
+    pollMs: parts.pollMs ?? POLL_MS,
     leaseMs: 2 * ATTEMPT_MS_MAX,
     places: PLACES,
     secretKeyIds: [],

@@ -87,7 +87,7 @@ export function webhookDelivery(parts: WebhookDeliveryParts): MessageDelivery {
   const { log, secrets, events, tracing } = parts;
   const way = {
     kind: 'webhook',
-    pollMs: POLL_MS,
+    pollMs: parts.pollMs ?? POLL_MS,
     leaseMs: LEASE_MS,
     places: PLACES,
     secretKeyIds: secrets.keyIds,

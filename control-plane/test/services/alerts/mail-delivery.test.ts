@@ -53,6 +53,7 @@ function delivery(send: Send, observed: string[] = [], secrets = SECRETS): Messa
     log: silent,
     holder: randomUUID(),
     scheduleMs: [0, 5, 5],
+    pollMs: 100,
     random: () => 0.5,
   });
   delivering.start();

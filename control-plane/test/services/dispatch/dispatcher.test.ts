@@ -359,7 +359,8 @@ test('a flood costs no round for each, and no job is forgotten', async t => {
     rounds += 1;
     return listClaimable(limit, lanes);
   };
-  await harness.startReplica({ jobs: { ...harness.stores.jobs, listClaimable: counted } });
+  const jobs = { ...harness.stores.jobs, listClaimable: counted };
+  await harness.startReplica({ jobs, pollMs: 1000 });
   const ids = [await harness.submit()];
   await until(() => node.headers.length === 1, 'the first attempt');
   const before = rounds;

@@ -29,6 +29,8 @@ import type { Script } from '../../nodes/scripted-exchange.ts';
 import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from '../../nodes/scripted-node.ts';
 
 const UNTIL_POLL_MS = 5;
+/** What other replicas left, and what is over by now, is seen a tenth as late as in a service. */
+const POLL_MS = 100;
 /**
  * A minute on an idle machine: never the reason, and no run hangs. Counted in checks, since a
  * machine that stands still lets time pass in which nothing could come about.
@@ -60,6 +62,7 @@ export interface ReplicaOptions {
   readonly noNodeGraceMs?: number;
   readonly onDemand?: Config['onDemand'];
   readonly attemptTimeoutMs?: number;
+  readonly pollMs?: number;
   readonly fetcher?: SourceFetcher;
   /** In place of the stores' own: one that fails on command. */
   readonly jobs?: Stores['jobs'];
@@ -193,6 +196,7 @@ export class Harness {
       events,
       observer: noting(observed),
       leaseTiming: LEASE_TIMING,
+      pollMs: options.pollMs ?? POLL_MS,
       security: { credentials: ChannelCredentials.createInsecure(), options: {} },
     });
     await fleet.start();

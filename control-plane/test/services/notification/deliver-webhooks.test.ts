@@ -39,7 +39,7 @@ const test = ava.serial;
 useDeliveries(test);
 
 /** For receivers that do not answer; what is sent again has to be taken in it. */
-const IMPATIENT: Partial<PostLimits> = { totalMs: 2000 };
+const IMPATIENT: Partial<PostLimits> = { totalMs: 1000 };
 
 test('a notification › goes out at once, signed over the bytes that are sent', async t => {
   await using receiver = await Receiver.open(SECRET);

@@ -92,6 +92,7 @@ export function replica(
     },
     log: silent,
     holder: `replica-${randomUUID()}`,
+    pollMs: 100,
     scheduleMs: options.scheduleMs ?? SCHEDULE,
   });
   delivery.start();
