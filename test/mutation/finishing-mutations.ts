@@ -3,7 +3,7 @@ import { mutationsOf } from './mutation.ts';
 
 export const FINISHING_MUTATIONS = mutationsOf`
 file control-plane/src/store/jobs/job-retention.ts
-tests control-plane/test/store/jobs/job-finishing.test.ts: jobs with finishing on sqlite
+tests control-plane/test/store/jobs/job-store.test.ts: jobs with finishing on sqlite
 a background that a job names is swept away
   - for (const name of await query(database, db => backgroundsIn(db, some))) found.add(name);
   = name their background until they end, either way
@@ -66,7 +66,7 @@ an image is placed without the memory of its background
   = jobs whose memory is hidden in a background wait, and others do not
 
 file control-plane/src/store/jobs/job-lease.ts
-tests control-plane/test/store/jobs/job-finishing.test.ts: jobs with finishing on sqlite
+tests control-plane/test/store/jobs/job-store.test.ts: jobs with finishing on sqlite
 a downloaded image counts in the queue without its frame
   - frame_pixels: queuedFramePixels(finishing, input)
   + frame_pixels: null

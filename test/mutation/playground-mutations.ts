@@ -35,7 +35,7 @@ the playground is open where what is paid for needs the room
   = is refused where what is paid for needs the room, and counts nothing
 
 file control-plane/src/store/jobs/job-completion.ts
-tests control-plane/test/store/jobs/playground-store.test.ts: the playground on sqlite
+tests control-plane/test/store/jobs/job-leases.test.ts: the playground on sqlite
 a job of the playground is ended with a credit
   - if (playgroundDayMs !== null) {
   + if (playgroundDayMs === 0) {
@@ -46,7 +46,7 @@ a failure of the picture gives it back
   = counts the pictures of a day, and gives back what failed by no fault of theirs
 
 file control-plane/src/store/jobs/playground-store.ts
-tests control-plane/test/store/jobs/playground-store.test.ts: the playground on sqlite
+tests control-plane/test/store/jobs/job-leases.test.ts: the playground on sqlite
 the allowance has no bound
   - .where(eb => eb.or([eb('day_at', '<', day), eb('used', '<', imagesMax)]))
   = passes no allowance, however many ask two replicas at once

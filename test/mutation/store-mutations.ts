@@ -7,7 +7,7 @@ import { mutationsOf } from './mutation.ts';
 
 export const STORE_MUTATIONS = mutationsOf`
 file control-plane/src/store/jobs/job-lease.ts
-tests control-plane/test/store/jobs/job-lease.test.ts: jobs on sqlite › leases
+tests control-plane/test/store/jobs/job-leases.test.ts: jobs on sqlite › leases
 a claim is won with the fence of an old listing
   - .where('fence', '=', fenceBefore)
   = let one claim win, raise the fence, and hide the job from others
@@ -31,7 +31,7 @@ an input replaces the one that is stored
 a job without its input is admitted
   - .where('state', 'in', ['ready', 'running'])
   = make accepted fetching, and stored input ready
-tests control-plane/test/store/jobs/job-fence.test.ts: the fence of a job on sqlite
+tests control-plane/test/store/jobs/job-leases.test.ts: the fence of a job on sqlite
 a job that ended is claimed again
   - .where('queue_at', 'is not', null)
   = an ended job is claimed by nobody
@@ -45,17 +45,17 @@ an old claim is told that its input is stored
   = an input that was stored under an earlier claim is not stored again by it
 
 file control-plane/src/store/jobs/job-completion.ts
-tests control-plane/test/store/jobs/job-lease.test.ts: jobs on sqlite › leases
+tests control-plane/test/store/jobs/job-leases.test.ts: jobs on sqlite › leases
 an old fence is not seen before a job ends
   - undefined || job.fence !== claim.fence) return false
   + undefined) return false
   = claimed anew by the same replica are void for its own earlier claim
-tests control-plane/test/store/jobs/job-fence.test.ts: the fence of a job on sqlite
+tests control-plane/test/store/jobs/job-leases.test.ts: the fence of a job on sqlite
 a stranger is not seen before a job ends
   - job.lease?.holder !== claim.holder || !ending.from.includes(job.state))
   + !ending.from.includes(job.state))
   = a job is ended by the holder of its lease alone
-tests control-plane/test/store/jobs/job-completion.test.ts: jobs on sqlite › endings
+tests control-plane/test/store/jobs/job-leases.test.ts: jobs on sqlite › endings
 the state is not checked before a job ends
   - claim.holder || !ending.from.includes(job.state)) return false
   + claim.holder) return false
@@ -82,7 +82,7 @@ every failure frees the key
   - failure.retryable ? { idempotency_key_hash: null } : {}
   + { idempotency_key_hash: null }
   = failure returns the credit from every open state, and is replayed
-tests control-plane/test/store/jobs/job-fence.test.ts: the fence of a job on mysql
+tests control-plane/test/store/jobs/job-leases.test.ts: the fence of a job on mysql
 a job is ended under a fence that was replaced meanwhile
   - .where('fence', '=', claim.fence)
   = an ending that is overtaken by its own replica ends nothing
@@ -91,11 +91,11 @@ a job is ended under a lease that was given back meanwhile
   = an ending whose lease is given back meanwhile ends nothing
 
 file control-plane/src/store/ledger/ledger-writer.ts
-tests control-plane/test/store/jobs/job-fence.test.ts: the fence of a job on mysql
+tests control-plane/test/store/jobs/job-leases.test.ts: the fence of a job on mysql
 a credit is settled that another ending settled meanwhile
   - .where('reserved', '>=', CREDITS_PER_JOB)
   = of two endings that meet the second is told that it is none
-tests control-plane/test/store/jobs/job-completion.test.ts: jobs on sqlite › endings
+tests control-plane/test/store/jobs/job-leases.test.ts: jobs on sqlite › endings
 a failure keeps the credit
   - kind === 'release' ? CREDITS_PER_JOB : 0
   + 0

@@ -1,7 +1,7 @@
 /** Accounts, jobs and endings for the store's tests. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
-import type { SerialFn } from 'ava';
+import type { ExecutionContext, SerialFn } from 'ava';
 import {
   type GroupTest,
   type OnDatabases,
@@ -59,6 +59,21 @@ export function onStores(
     group(test, { dialect, ...opened, replica: () => useStores(test, dialect, databases).stores });
   };
   onDatabases(test, name, onDialect, where);
+}
+
+/** As `onStores`; whatever a test did, the ledger is balanced then. */
+export function onBalancedStores(...[test, name, group]: Parameters<typeof onStores>): void {
+  onStores(test, name, (test, opened) => {
+    const balanced: typeof test = Object.assign(
+      (title: string, body: (t: ExecutionContext) => unknown) =>
+        test(title, async t => {
+          await body(t);
+          await assertBalanced(opened.stores);
+        }),
+      { before: test.before, after: test.after },
+    );
+    group(balanced, opened);
+  });
 }
 
 /** A database of its own, open before the first test. */
