@@ -14,7 +14,7 @@ a key is not asked for after a name was looked up
   = makes no job by a key that was revoked while a name was looked up
 
 file control-plane/src/store/accounts/known-keys.ts
-tests control-plane/test/store/accounts/key-policies.test.ts: policies of keys on sqlite
+tests control-plane/test/store/accounts/accounts.test.ts: policies of keys on sqlite
 an expired key is taken
   - is: leftMs > 0 ? owner : expired
   + is: owner
@@ -55,7 +55,7 @@ another account’s key is found
   = sees none of it, and changes none of it
 
 file control-plane/src/domain/account/key-policy.ts
-tests control-plane/test/store/accounts/key-policies.test.ts: policies of keys on sqlite
+tests control-plane/test/store/accounts/accounts.test.ts: policies of keys on sqlite
 a cap is a credit too high
   - used + credits > cap.credits
   + used + credits > cap.credits + 1
@@ -67,7 +67,7 @@ a new cap goes on with the count of the one before
   = is kept where only the credits of its cap change
 
 file control-plane/src/store/accounts/key-cap.ts
-tests control-plane/test/store/accounts/key-policies.test.ts: policies of keys on sqlite
+tests control-plane/test/store/accounts/accounts.test.ts: policies of keys on sqlite
 a cap counts nothing
   - cap_used: after.used
   + cap_used: before.used
@@ -77,7 +77,7 @@ a credit goes back to a count that it was not in
   = what a job of another period counted for is not given back to this one
 
 file control-plane/src/store/jobs/job-completion.ts
-tests control-plane/test/store/accounts/key-policies.test.ts: policies of keys on sqlite
+tests control-plane/test/store/accounts/accounts.test.ts: policies of keys on sqlite
 a released credit stays counted
   - ending.kind === 'release' && job.capWindowStartMs !== null
   + job.capWindowStartMs === -1

@@ -47,13 +47,13 @@ a picture in another format than Accept takes is made and charged
   = a contradiction is refused before there is a job, and is not remembered
 
 file control-plane/src/store/accounts/rate-quota-store.ts
-tests control-plane/test/store/accounts/rate-quota-store.test.ts: rate quotas on sqlite
+tests control-plane/test/store/accounts/accounts.test.ts: rate quotas on sqlite
 a block of the quota is leased twice
   - .where('leased', '=', row.leased)
   = are never leased twice, however many ask at once
 
 file control-plane/src/domain/rate-quota.ts
-tests control-plane/test/store/accounts/rate-quota-store.test.ts: rate quotas on sqlite
+tests control-plane/test/store/accounts/accounts.test.ts: rate quotas on sqlite
 a block is granted beyond the limit
   - Math.min(ask.block, ask.limit - due)
   + ask.block

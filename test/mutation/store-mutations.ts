@@ -151,14 +151,14 @@ a checkpoint is set behind what is wrong, which no later check then sees
   - !this.#clean || this.#isAhead
   + this.#isAhead
   = names what is wrong each time until it is mended, and closes nothing behind it
-tests control-plane/test/store/ledger/broken-ledger.test.ts: the ledger's audit on sqlite › of a broken ledger
+tests control-plane/test/store/ledger/ledger-audit.test.ts: the ledger's audit on sqlite › of a broken ledger
 a balance that contradicts its checkpoint is not looked into
   - verdict.agrees || checkpoint === NOTHING_CLOSED
   + true
   = a checkpoint is found by both while the balance is right
 
 file control-plane/src/store/outbox/outbox-store.ts
-tests control-plane/test/store/outbox/webhook-fence.test.ts: the fence of a notification on sqlite
+tests control-plane/test/store/outbox/outbox.test.ts: the fence of a notification on sqlite
 a notification is claimed with a fence that was used
   - .where('fence', '=', fence - 1)
   = a claim of a fence that was used is lost, the lease being free

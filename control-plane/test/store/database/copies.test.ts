@@ -1,21 +1,30 @@
-/** The engine's programs end with the command that started them: stand-ins that would run for long. */
+/** Copies of a database: who may read one, what is left of one that fails, and that the engine's programs end with the command that started them. */
+
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { setImmediate } from 'node:timers/promises';
 import ava from 'ava';
+import { copySqlite } from '../../../src/store/database/database-copy.ts';
 import { until } from '../../services/dispatch/harness.ts';
 
 const test = ava.serial;
 
-const TOOLS = path.resolve(import.meta.dirname, '../../../src/store/database/database-copy.ts');
 let directory: string;
 const place = (name: string) => path.join(directory, name);
 
+/** Some steps long; and stand-ins for the engine's programs, which would run for long. */
 test.before(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'matting-tools-'));
+  directory = await mkdtemp(path.join(tmpdir(), 'matting-copy-'));
+  const database = new DatabaseSync(place('from'));
+  database.exec('create table blobs (bytes blob); pragma journal_mode = wal');
+  const insert = database.prepare('insert into blobs values (randomblob(1000000))');
+  for (let count = 0; count < 24; count += 1) insert.run();
+  database.close();
   const program = `#!/bin/sh
 [ "$1" = --version ] && { echo MariaDB; exit; }
 echo $$ > "${place('pid')}.tmp"
@@ -27,6 +36,41 @@ exec sleep 600
   }
 });
 test.after.always(() => rm(directory, { recursive: true }));
+
+test('nobody but its owner may read it while it is made', async t => {
+  const umask = process.umask(0);
+  try {
+    let done = false;
+    const copying = copySqlite(place('from'), place('to')).finally(() => {
+      done = true;
+    });
+    const modes = new Set<number>();
+    while (!done) {
+      const found = await stat(place('to')).catch(() => undefined);
+      if (found !== undefined) modes.add(found.mode & 0o777);
+      await setImmediate();
+    }
+    await copying;
+    modes.add((await stat(place('to'))).mode & 0o777);
+    t.deepEqual([...modes], [0o600]);
+  } finally {
+    process.umask(umask);
+  }
+  const copy = new DatabaseSync(place('to'));
+  t.deepEqual({ ...copy.prepare('select count(*) as n from blobs').get() }, { n: 24 });
+  copy.close();
+});
+
+test('nothing is left of one that fails, and what is there is not touched', async t => {
+  await writeFile(place('no-database'), 'x'.repeat(5000));
+  await t.throwsAsync(copySqlite(place('no-database'), place('other')));
+  t.true(!existsSync(place('other')));
+  await writeFile(place('there'), 'mine');
+  await t.throwsAsync(copySqlite(place('from'), place('there')), { code: 'EEXIST' });
+  t.is((await stat(place('there'))).size, 4);
+});
+
+const TOOLS = path.resolve(import.meta.dirname, '../../../src/store/database/database-copy.ts');
 
 function isThere(pid: number): boolean {
   try {
