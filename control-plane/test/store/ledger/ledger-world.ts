@@ -1,10 +1,12 @@
 /** An account that two replicas change at once, and what must hold after every step. */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { at } from '../../../../test/support/at.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import { LEASE_MS } from '../../../src/domain/lease.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Claim } from '../../../src/store/jobs/job-lease.ts';
+import type { ClaimableJob } from '../../../src/store/jobs/job-queue.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   fundedAccount,
@@ -24,6 +26,7 @@ interface Operation {
   readonly act:
     | 'submit'
     | 'submit-url'
+    | 'start'
     | 'claim'
     | 'lapse'
     | 'store'
@@ -43,7 +46,7 @@ export const operation: fc.Arbitrary<Operation> = fc.record({
   replica: fc.constantFrom(0 as const, 1 as const),
   act: fc.constantFrom(
     'submit',
-    'submit',
+    'start',
     'submit-url',
     'claim',
     'claim',
@@ -66,33 +69,50 @@ export const operation: fc.Arbitrary<Operation> = fc.record({
 
 /** An account seen by two replicas, and every claim they ever held: the old ones are tried too. */
 export class World {
-  readonly #replicas: readonly [Stores, Stores];
+  readonly #replicas: readonly Stores[];
   readonly #database: Database;
   readonly #account: string;
   readonly #claims: Claim[] = [];
+  readonly #limits: typeof LIMITS;
+  /** Ids of the jobs that a submission said it made. */
+  readonly #created = new Set<string>();
   /** What was acknowledged, by job id. */
   readonly #ended = new Map<string, 'succeeded' | 'failed'>();
 
-  private constructor(databases: readonly [Database, Database], account: string) {
-    this.#database = databases[0];
-    this.#replicas = [storesOn(databases[0]), storesOn(databases[1])];
+  private constructor(databases: readonly Database[], account: string, limits: typeof LIMITS) {
+    this.#database = at(databases, 0);
+    this.#replicas = databases.map(database => storesOn(database));
     this.#account = account;
+    this.#limits = limits;
   }
 
-  static async create(first: Database, second: Database, credits: number): Promise<World> {
-    return new World([first, second], await fundedAccount(storesOn(first), credits));
+  static async create(
+    databases: readonly Database[],
+    credits: number,
+    limits = LIMITS,
+  ): Promise<World> {
+    const account = await fundedAccount(storesOn(at(databases, 0)), credits);
+    return new World(databases, account, limits);
+  }
+
+  get account(): string {
+    return this.#account;
   }
 
   async perform({ replica, act, pick }: Operation): Promise<void> {
-    const stores = this.#replicas[replica];
+    const stores = at(this.#replicas, replica);
     const { jobs, ledger } = stores;
     const claim = this.#claims[pick % Math.max(1, this.#claims.length)];
     switch (act) {
       case 'submit':
-      case 'submit-url': {
-        const sourceUrl = act === 'submit' ? null : 'https://a.example/';
-        const idempotencyKeyHash = sha256(`${this.#account} ${pick % 6}`);
-        await jobs.submit(newJob(this.#account, { idempotencyKeyHash, sourceUrl }), LIMITS);
+      case 'submit-url':
+        await this.#submit(stores, act, pick);
+        return;
+      case 'start': {
+        const id = await this.#submit(stores, act, pick);
+        const own = (await jobs.listClaimable(1000)).find(job => job.id === id);
+        const won = own && (await this.#win(stores, own, replica));
+        if (won !== undefined) await jobs.admitted(won);
         return;
       }
       case 'claim':
@@ -112,16 +132,38 @@ export class World {
     }
   }
 
-  async #claim({ jobs }: Stores, replica: number, pick: number): Promise<void> {
-    const open = (await jobs.listClaimable(1000)).filter(job => job.accountId === this.#account);
-    if (open.length === 0) return;
-    const won = await jobs.claim(at(open, pick % open.length), `replica-${replica}`, LEASE_MS);
-    if (won === undefined) return;
+  /** The id of the job, where one was made. */
+  async #submit(
+    { jobs }: Stores,
+    act: Operation['act'],
+    pick: number,
+  ): Promise<string | undefined> {
+    const sourceUrl = act === 'submit-url' ? 'https://a.example/' : null;
+    const key = act === 'start' ? randomUUID() : pick % 6;
+    const idempotencyKeyHash = sha256(`${this.#account} ${key}`);
+    const job = newJob(this.#account, { idempotencyKeyHash, sourceUrl });
+    const outcome = await jobs.submit(job, this.#limits);
+    if (outcome.kind !== 'created') return undefined;
+    this.#created.add(outcome.job.id);
+    return outcome.job.id;
+  }
+
+  async #claim(stores: Stores, replica: number, pick: number): Promise<void> {
+    const open = (await stores.jobs.listClaimable(1000)).filter(
+      job => job.accountId === this.#account,
+    );
+    if (open.length > 0) await this.#win(stores, at(open, pick % open.length), replica);
+  }
+
+  async #win({ jobs }: Stores, job: ClaimableJob, replica: number): Promise<Claim | undefined> {
+    const won = await jobs.claim(job, `replica-${replica}`, LEASE_MS);
+    if (won === undefined) return undefined;
     const rival = this.#claims.find(
       held => held.jobId === won.claim.jobId && held.fence === won.claim.fence,
     );
     assert.equal(rival, undefined, 'one fence was given out twice');
     this.#claims.push(won.claim);
+    return won.claim;
   }
 
   async #use({ jobs }: Stores, claim: Claim, act: Operation['act']): Promise<void> {
@@ -157,7 +199,7 @@ export class World {
   }
 
   async assertInvariants(): Promise<void> {
-    const [{ ledger }] = this.#replicas;
+    const { ledger } = at(this.#replicas, 0);
     assert.deepEqual(await ledger.check(this.#account), []);
     const credits = await ledger.credits(this.#account);
     assert.ok(credits);
@@ -167,7 +209,9 @@ export class World {
     const succeeded = [...this.#ended.values()].filter(state => state === 'succeeded').length;
     assert.equal(sums.charge, succeeded, 'charges are the successes that were acknowledged');
     assert.equal(sums.release, this.#ended.size - succeeded);
+    assert.ok(reserved <= this.#limits.jobsInFlightMax);
     await assertUsageAgrees(this.#database, this.#account);
+    await this.#assertEntries(reserved);
     const keys = await this.#database.kysely
       .selectFrom('jobs')
       .select(eb => eb.fn.countAll<number>().as('jobs'))
@@ -177,5 +221,31 @@ export class World {
       .having(eb => eb.fn.countAll(), '>', 1)
       .execute();
     assert.deepEqual(keys, []);
+  }
+
+  /** From the rows themselves: each job that was made is reserved once, and settled once. */
+  async #assertEntries(reserved: number): Promise<void> {
+    const { kysely } = this.#database;
+    const entries = await kysely
+      .selectFrom('ledger_entries')
+      .select(['job_id', 'kind'])
+      .where('account_id', '=', this.#account)
+      .where('job_id', 'is not', null)
+      .execute();
+    const jobs = await kysely
+      .selectFrom('jobs')
+      .select(['id', 'finished_at'])
+      .where('account_id', '=', this.#account)
+      .execute();
+    const open = new Set(jobs.filter(job => job.finished_at === null).map(({ id }) => id));
+    assert.equal(reserved, open.size);
+    const byJob = Map.groupBy(entries, entry => entry.job_id ?? '');
+    assert.deepEqual(new Set(byJob.keys()), this.#created, 'entries of exactly the jobs made');
+    for (const [id, own] of byJob) {
+      const end = this.#ended.get(id);
+      assert.equal(open.has(id), end === undefined);
+      const settled = end === undefined ? [] : [end === 'succeeded' ? 'charge' : 'release'];
+      assert.deepEqual(own.map(({ kind }) => kind).sort(), [...settled, 'reserve'].sort());
+    }
   }
 }

@@ -7,7 +7,6 @@ import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { sql } from 'kysely';
 import { useTestDatabase } from '../../../../test/support/database.ts';
-import { fc } from '../../../../test/support/property-tests.ts';
 import { rejectsWith } from '../../../../test/support/throws.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import { databaseErrorKind } from '../../../src/store/database/database-errors.ts';
@@ -24,11 +23,10 @@ import {
   storesOn,
   submitted,
 } from '../fixtures.ts';
-import { operation, World } from './ledger-world.ts';
 
 const test = ava.serial;
 
-onStores(test, 'the ledger', (test, { dialect, databases, database, stores }) => {
+onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
   test('grants once a reference, and says so when the amount differs', async t => {
     const account = await fundedAccount(stores, 0);
     t.deepEqual(await stores.ledger.grant(account, 10, 'order 1'), {
@@ -240,23 +238,4 @@ onStores(test, 'the ledger', (test, { dialect, databases, database, stores }) =>
       t.regex(orphans, /an account that does not exist/);
     });
   }
-
-  test('adds up after every step, however two replicas interleave', async t => {
-    await t.notThrowsAsync(
-      fc.assert(
-        fc.asyncProperty(
-          fc.array(fc.array(operation, { minLength: 1, maxLength: 4 }), { maxLength: 12 }),
-          fc.integer({ min: 0, max: 4 }),
-          async (steps, credits) => {
-            const world = await World.create(database, await databases.open(), credits);
-            for (const step of steps) {
-              await Promise.all(step.map(each => world.perform(each)));
-              await world.assertInvariants();
-            }
-          },
-        ),
-        { numRuns: dialect === 'sqlite' ? 60 : 30, endOnFailure: true },
-      ),
-    );
-  });
 });
