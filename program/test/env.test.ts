@@ -1,9 +1,19 @@
 import assert from 'node:assert/strict';
+import { existsSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import test from 'ava';
 import { ConfigError, EnvReader } from '#program/env.ts';
+import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { throwsWith } from '../../test/support/throws.ts';
+import { unknownVariables, warnOfUnknownVariables } from '../env-names.ts';
+import { isLoopback } from '../loopback.ts';
+import { makeDirectory } from '../make-directory.ts';
+import { networkOf } from '../network-of.ts';
+import { SignalGate } from '../signal-gate.ts';
 
-test('collects every problem, and shows none of the values', t => {
+const root = await temporaryFolder({ teardown: test.after.always });
+
+test('env › collects every problem, and shows none of the values', t => {
   const env = {
     A: 'secret-one',
     B: '70000',
@@ -45,14 +55,14 @@ test('collects every problem, and shows none of the values', t => {
 });
 
 for (const text of ['1e3', '0x10', ' 5', '5.0', '', '+5', '9'.repeat(16), 'NaN', 'Infinity']) {
-  test(`does not read ${JSON.stringify(text)} as an integer`, t => {
+  test(`env › does not read ${JSON.stringify(text)} as an integer`, t => {
     const read = new EnvReader({ N: text });
     read.integer('N');
     t.is(read.problems.length, 1);
   });
 }
 
-test('holds both ends of a range', t => {
+test('env › holds both ends of a range', t => {
   const read = new EnvReader({ LOW: '1', HIGH: '8', UNDER: '0', OVER: '9', PART: '1.5' });
   const range = { min: 1, max: 8 };
   t.is(read.integer('LOW', range), 1);
@@ -67,7 +77,7 @@ test('holds both ends of a range', t => {
   );
 });
 
-test('bounds the items of a list', t => {
+test('env › bounds the items of a list', t => {
   const read = new EnvReader({ MANY: Array(65).fill('1').join(','), THREE: '1, 2 ,3' });
   t.deepEqual(
     read.list('THREE', 'numbers', text => Number(text)),
@@ -77,7 +87,7 @@ test('bounds the items of a list', t => {
   t.is(read.problems.length, 1);
 });
 
-test('takes the default of what is unset or empty', t => {
+test('env › takes the default of what is unset or empty', t => {
   const read = new EnvReader({ EMPTY: '' });
   t.is(read.string('EMPTY', { default: 'x' }), 'x');
   t.is(read.port('UNSET', { default: 8080 }), 8080);
@@ -86,10 +96,85 @@ test('takes the default of what is unset or empty', t => {
   read.requireValid();
 });
 
-test('joins rules over several variables to the same answer', t => {
+test('env › joins rules over several variables to the same answer', t => {
   const read = new EnvReader({ HOST: '0.0.0.0' });
   read.problem('ADDRESS', 'set where HOST is every interface');
   t.throws(() => read.requireValid(), {
     message: /ADDRESS must be set where HOST is every interface/,
   });
+});
+
+test('names of variables › a name that nothing reads is told, with the one that was meant', t => {
+  const env = {
+    MATTING_REFINMENT: 'false',
+    MATTING_SYNC_WAIT: '5',
+    MATTING_FLUX_CAPACITOR: 'on',
+    MATTING_PORT: '8080',
+    MATTING_TEST_SEED: '7',
+    MATTINGS: 'not ours',
+    PATH: '/bin',
+  };
+  t.deepEqual(unknownVariables(env), [
+    { variable: 'MATTING_FLUX_CAPACITOR', meant: undefined },
+    { variable: 'MATTING_REFINMENT', meant: 'MATTING_REFINEMENT' },
+    { variable: 'MATTING_SYNC_WAIT', meant: 'MATTING_SYNC_WAIT_MS' },
+  ]);
+});
+
+test('names of variables › the line has names and never a value', t => {
+  const line = warnOfUnknownVariables({ MATTING_NODE_TOKN: 'a-secret-of-sixteen' });
+  t.is(line, 'variables that nothing reads: MATTING_NODE_TOKN (MATTING_NODE_TOKEN?)');
+  t.is(warnOfUnknownVariables({ MATTING_NODE_TOKEN: 'a-secret-of-sixteen' }), undefined);
+});
+
+test('names of variables › what only this machine reaches', t => {
+  for (const host of ['127.0.0.1', '127.8.9.1', '::1', 'localhost']) t.true(isLoopback(host));
+  for (const host of ['0.0.0.0', '::', '10.0.0.1', 'db.internal', '']) t.false(isLoopback(host));
+});
+
+test('a network › one network, however its addresses are written', t => {
+  t.is(networkOf('192.0.2.7'), '192.0.2.7');
+  t.is(networkOf('::ffff:192.0.2.7'), '192.0.2.7');
+  const written = ['2001:db8:0:1::5', '2001:0DB8:0000:0001:ffff::', '2001:db8:0:1:0:0:192.0.2.7'];
+  t.deepEqual(new Set(written.map(networkOf)), new Set(['2001:db8:0:1']));
+  t.is(networkOf('::1'), '0:0:0:0');
+  t.is(networkOf('fe80::1%eth0'), 'fe80:0:0:0');
+  t.not(networkOf('2001:db8:0:2::5'), '2001:db8:0:1');
+});
+
+test('a network › what is no address stays what it is', t => {
+  for (const text of ['', 'unknown', '203.0.113.9:4711']) t.is(networkOf(text), text);
+});
+
+test('a directory › a file in the way is ENOTDIR', t => {
+  const file = path.join(root, 'file');
+  writeFileSync(file, '');
+  t.throws(() => makeDirectory(file), { code: 'ENOTDIR' });
+  t.throws(() => makeDirectory(path.join(file, 'a', 'b')), { code: 'ENOTDIR' });
+});
+
+test.runIf(existsSync('/proc/self'))(
+  'a directory › a parent that can have no children ends, where recursive mkdir loops',
+  t => {
+    t.throws(() => makeDirectory('/proc/matting/data'), { code: 'ENOENT' });
+  },
+);
+
+test('a directory › makes all that is missing with the rights asked for, and is content with what is there', t => {
+  const deep = path.join(root, 'a', 'b', 'c');
+  makeDirectory(deep, 0o700);
+  makeDirectory(deep, 0o755);
+  t.is(statSync(path.join(root, 'a')).mode & 0o777, 0o700);
+  t.is(statSync(deep).mode & 0o777, 0o700);
+});
+
+test('signals › a signal that comes again within a second is one, a later one hurries', t => {
+  const gate = new SignalGate();
+  const read = [5000, 5010, 5999, 7000].map(nowMs => gate.read(nowMs));
+  t.deepEqual(read, ['drain', 'repeat', 'repeat', 'hurry']);
+});
+
+test('signals › the second may be the one that hurries', t => {
+  const gate = new SignalGate();
+  t.deepEqual([gate.read(0), gate.read(1000)], ['drain', 'hurry']);
 });

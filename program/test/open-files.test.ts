@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import test from 'ava';
+import { openFilesFinding } from '../doctor/open-files-finding.ts';
 import { connectionsWithin } from '../open-files.ts';
 import { connectionsMaxOf, GUARD_BOUNDS, guardBoundsWithin } from '../ports/grpc-guard.ts';
 
@@ -27,4 +28,13 @@ test('the places of a gRPC port become fewer together', t => {
   const { strangersMax, knownMax, directMax, directEachMax } = fewer;
   t.deepEqual([strangersMax, knownMax, directMax, directEachMax], [51, 25, 19, 6]);
   t.is(fewer.tokenWaitMaxMs, GUARD_BOUNDS.tokenWaitMaxMs);
+});
+
+test('too few files are a warning that says what is wanted', t => {
+  t.is(openFilesFinding(8192, 8192).status, 'ok');
+  t.is(openFilesFinding(8192, undefined).status, 'ok');
+  const few = openFilesFinding(8192, 1024);
+  t.is(few.status, 'warning');
+  t.regex(few.found, /^1024 may be open, of 8192 /);
+  t.regex(few.advice ?? '', /LimitNOFILE/);
 });

@@ -3,7 +3,7 @@ import { mutationsOf } from './mutation.ts';
 
 export const BUFFER_MUTATIONS = mutationsOf`
 file inference-node/src/process/buffer-pool.ts
-tests inference-node/test/process/buffer-pool.test.ts
+tests inference-node/test/process/frames.test.ts
 memory that is given back twice goes to two images
   - if (!this.#lent.delete(buffer)) return;
   + this.#lent.delete(buffer);

@@ -29,7 +29,7 @@ a background may have the bounds of an image
   = has bounds of its own, and says in every error that it is the background
 
 file proto/contract/finishing/frame.ts
-tests proto/contract/test/frame.test.ts: a frame larger than the picture and than 50 megapixels
+tests proto/contract/test/finishing-fields.test.ts: a frame larger than the picture and than 50 megapixels
 a frame of a tiny image may have 100 megapixels
   - if (pixels <= framePixelsMax(input)) return undefined;
   + if (pixels <= 1e8) return undefined;

@@ -1,6 +1,20 @@
 /** The page of a doctor, and what bounds each look. */
-import test from 'ava';
+
+import { randomBytes } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import ava from 'ava';
+import { TestAuthority } from '../../../test/support/certificates.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+import type { TlsSettings } from '../../tls/tls-settings.ts';
 import { failure, jsonOf, look, ok, pageOf, reasonOf, warning } from '../findings.ts';
+import { weaknessOf, weaknessOfBytes } from '../secret-strength.ts';
+import { SecretsOut } from '../secrets-out.ts';
+import { tlsFindings } from '../tls-findings.ts';
+
+const test = ava.serial;
+
+const directory = await temporaryFolder({ teardown: test.after.always });
 
 const FINDINGS = [
   ok('disk', 'room'),
@@ -8,7 +22,7 @@ const FINDINGS = [
   failure('nodes', 'none', 'start one'),
 ];
 
-test('a page has a line a finding, its advice below, and the counts at the end', t => {
+test('findings › a page has a line a finding, its advice below, and the counts at the end', t => {
   t.deepEqual(pageOf(FINDINGS), [
     'ok       disk      room',
     'warning  database  slow',
@@ -19,7 +33,7 @@ test('a page has a line a finding, its advice below, and the counts at the end',
   ]);
 });
 
-test('what others said begins no line of a page, and says nothing to the terminal', t => {
+test('findings › what others said begins no line of a page, and says nothing to the terminal', t => {
   const lines = pageOf([
     warning('node \u001b[2J', '1.0\nok       nodes\u009b2J', 'see\r\nit'),
     ok('nodes', '3'),
@@ -32,7 +46,7 @@ test('what others said begins no line of a page, and says nothing to the termina
   ]);
 });
 
-test('JSON says the same', t => {
+test('findings › JSON says the same', t => {
   const { ok: good, summary, findings } = jsonOf(FINDINGS);
   t.false(good);
   t.deepEqual(summary, { ok: 1, warnings: 1, failures: 1 });
@@ -44,7 +58,7 @@ test('JSON says the same', t => {
   });
 });
 
-test('a look that throws, or never answers, is a failure with its advice', async t => {
+test('findings › a look that throws, or never answers, is a failure with its advice', async t => {
   const thrown = await look('a', 'do this', async () => {
     throw new Error('outer', { cause: new Error('line 1\nline 2') });
   });
@@ -53,7 +67,124 @@ test('a look that throws, or never answers, is a failure with its advice', async
   t.deepEqual(hung, [failure('b', 'no answer within 0.02 s', 'do that')]);
 });
 
-test('an error without words is told by its code', t => {
+test('findings › an error without words is told by its code', t => {
   t.is(reasonOf(Object.assign(new Error(''), { code: 'ECONNREFUSED' })), 'ECONNREFUSED');
   t.is(reasonOf('text'), 'text');
+});
+
+// What a doctor never prints, and which secrets it calls weak.
+
+const KEY = '0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f1';
+const ENV = {
+  MATTING_SECRETS_KEY: KEY,
+  MATTING_NODE_TOKEN: 'a "quoted\\ token',
+  MATTING_NODE_CALLER_TOKENS: 'shop:first-secret-token,desk:second-secret-token',
+  MATTING_DATABASE_URL: 'mysql://matting:p%40ss%2Fword@database.internal:3306/matting',
+  MATTING_SMTP_URL: 'smtps://mailer:mail-password@mail.example:465',
+  MATTING_PORT: '8080',
+  MATTING_QUALITY: 'standard',
+  AWS_SECRET_ACCESS_KEY: 'aws/secret+key',
+  HTTPS_PROXY: 'http://me:proxy-password@proxy.example:3128',
+  MATTING_TLS_KEY_FILE: '/etc/matting/key.pem',
+};
+
+test('secrets › leaves out every secret of the environment, however it is written', t => {
+  const secretsOut = new SecretsOut(ENV, ['the content of a file']);
+  const planted = [
+    KEY,
+    KEY.toUpperCase(),
+    Buffer.from(KEY, 'hex').toString('base64'),
+    'a "quoted\\ token',
+    JSON.stringify('a "quoted\\ token').slice(1, -1),
+    'first-secret-token',
+    'second-secret-token',
+    'p%40ss%2Fword',
+    'p@ss/word',
+    'mail-password',
+    'aws/secret+key',
+    encodeURIComponent('aws/secret+key'),
+    'proxy-password',
+    'the content of a file',
+  ];
+  for (const secret of planted) {
+    const text = secretsOut.of(`before ${secret} after`);
+    t.false(text.includes(secret), secret);
+    t.regex(text, /^before .*\[left out\].* after$/);
+  }
+});
+
+test('secrets › leaves everything else as it is', t => {
+  const text =
+    'database.internal:3306 matting standard 8080 /etc/matting/key.pem smtps mail.example';
+  t.is(new SecretsOut(ENV).of(text), text);
+  t.is(new SecretsOut({}).of(text), text);
+});
+
+test('secrets › calls weak what is short, repeats itself, or stands in an example', t => {
+  for (const weak of [
+    'aaaaaaaaaaaaaaaaaaaaaaaa',
+    'ab'.repeat(32),
+    'A-LONG-RANDOM-TOKEN',
+    '12345678901234567890',
+  ]) {
+    t.truthy(weaknessOf(weak), weak);
+    t.true(!weaknessOf(weak)?.includes(weak));
+  }
+  t.truthy(weaknessOfBytes(Buffer.alloc(32, 'ab')));
+});
+
+test('secrets › finds nothing against what was made at random', t => {
+  for (let times = 0; times < 1000; times += 1) {
+    const bytes = randomBytes(32);
+    t.is(weaknessOfBytes(bytes), undefined);
+    t.is(weaknessOf(bytes.toString('hex')), undefined);
+    t.is(weaknessOf(bytes.toString('base64url')), undefined);
+    t.is(weaknessOf(randomBytes(24).toString('base64url')), undefined);
+  }
+});
+
+// Certificates that are good, near their end, over, or do not fit together.
+
+const DAY_MS = 86_400_000;
+const NOTHING: TlsSettings = {
+  identity: undefined,
+  clientCaFile: undefined,
+  serverCaFile: undefined,
+  serverName: undefined,
+};
+
+let settings: TlsSettings;
+const at = (name: string) => path.join(directory, name);
+
+test.before(async () => {
+  // Its certificates are good for a day.
+  const authority = new TestAuthority();
+  const { cert, key } = authority.issue('node');
+  await writeFile(at('cert.pem'), cert + authority.cert);
+  await writeFile(at('key.pem'), key);
+  await writeFile(at('other.pem'), authority.issue('other').key);
+  await writeFile(at('ca.pem'), authority.cert);
+  const identity = { certFile: at('cert.pem'), keyFile: at('key.pem') };
+  settings = { ...NOTHING, identity, serverCaFile: at('ca.pem') };
+});
+
+const statuses = async (given: TlsSettings, nowMs?: number) =>
+  (await tlsFindings(given, nowMs)).map(({ status }) => status);
+
+test('TLS › is ok where no TLS is asked for', async t => {
+  t.deepEqual(await statuses(NOTHING), ['ok']);
+});
+
+test('TLS › warns a fortnight before the end, and fails behind it', async t => {
+  t.deepEqual(await statuses(settings, Date.now() - 30 * DAY_MS), ['ok', 'ok']);
+  t.deepEqual(await statuses(settings), ['warning', 'warning']);
+  t.deepEqual(await statuses(settings, Date.now() + 2 * DAY_MS), ['failure', 'failure']);
+});
+
+test('TLS › fails where files do not fit together, and names the variable', async t => {
+  const identity = { certFile: at('cert.pem'), keyFile: at('other.pem') };
+  const [finding, ...more] = await tlsFindings({ ...settings, identity });
+  t.is(finding?.status, 'failure');
+  t.regex(finding?.found ?? '', /^MATTING_TLS_KEY_FILE: is not the key/);
+  t.deepEqual(more, []);
 });

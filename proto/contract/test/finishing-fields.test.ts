@@ -1,9 +1,17 @@
 import assert from 'node:assert/strict';
 import test from 'ava';
-import fc from 'fast-check';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import {
+  framePixelsUnseen,
+  frameRange,
+  frameRefusal,
+  requireFrame,
+} from '#contract/finishing/frame.ts';
+import type { CropMargins, Finishing, Size } from '#contract/finishing.ts';
+import { FRAME_PIXELS_MAX } from '#contract/limits.ts';
 import { InputFormat, Finishing as ProtoFinishing } from '#gen/matting/v1/matte_service.ts';
+import { fc } from '../../../test/support/property-tests.ts';
 import { throwsWith } from '../../../test/support/throws.ts';
-import { ContractError, type ErrorCode } from '../errors.ts';
 import { parseColour } from '../finishing/colour.ts';
 import {
   FINISHING_FIELDS,
@@ -11,7 +19,6 @@ import {
   type FinishingField,
   parseFinishing,
 } from '../finishing/fields.ts';
-import type { Finishing } from '../finishing.ts';
 import { finishingFromProto, finishingToProto } from '../finishing-wire.ts';
 
 type Texts = Partial<Record<FinishingField, string>>;
@@ -89,7 +96,7 @@ const MEANT: readonly [Texts, Finishing | undefined][] = [
 ];
 
 for (const [texts, finishing] of MEANT) {
-  test(`${JSON.stringify(texts)} asks for ${JSON.stringify(finishing)}`, t => {
+  test(`fields › ${JSON.stringify(texts)} asks for ${JSON.stringify(finishing)}`, t => {
     t.deepEqual(parse(texts), { channels: 'rgba', finishing });
   });
 }
@@ -113,7 +120,7 @@ const BESIDES: Texts = { crop: 'true', scale: '50%' };
 
 for (const [field, ...values] of NONSENSE) {
   for (const value of values) {
-    test(`${field} ${JSON.stringify(value)} is refused by its name`, t => {
+    test(`fields › ${field} ${JSON.stringify(value)} is refused by its name`, t => {
       const { code, fieldErrors, message } = refusal({ ...BESIDES, [field]: value });
       t.deepEqual([code, fieldErrors[0]?.field], ['INVALID_PARAMETER', field]);
       t.true(message.startsWith(`${field} `), message);
@@ -142,13 +149,13 @@ const EXCLUDED: readonly [Texts, Partial<FinishingBeside>, ErrorCode, string][] 
 ];
 
 for (const [texts, beside, code, field] of EXCLUDED) {
-  test(`${JSON.stringify(texts)} with ${JSON.stringify(beside)} is ${code}`, t => {
+  test(`fields › ${JSON.stringify(texts)} with ${JSON.stringify(beside)} is ${code}`, t => {
     const error = refusal(texts, beside);
     t.deepEqual([error.code, error.fieldErrors[0]?.field], [code, field]);
   });
 }
 
-test('jpeg, the matte alone and the archive need a node that finishes, whatever else is asked', t => {
+test('fields › jpeg, the matte alone and the archive need a node that finishes, whatever else is asked', t => {
   const colour = { kind: 'colour', rgba: 0x000000ff } as const;
   t.deepEqual(parse({ background: 'black' }, { outputFormat: 'jpeg' }).finishing, {
     background: colour,
@@ -162,7 +169,7 @@ test('jpeg, the matte alone and the archive need a node that finishes, whatever 
   t.deepEqual(parse({}, { outputFormat: 'zip' }).finishing, {});
 });
 
-test('a colour is read from every way of writing it', t => {
+test('fields › a colour is read from every way of writing it', t => {
   const byte = fc.integer({ min: 0, max: 255 });
   const two = (value: number) => value.toString(16).padStart(2, '0');
   // Within it nothing of `t`: its first failure would stand for the smallest that is found.
@@ -187,7 +194,7 @@ const nearly = fc.oneof(
   fc.constantFrom('true', 'false', 'alpha', 'rgba', 'center', 'original', 'white', 'transparent'),
 );
 
-test('whatever is sent is refused by a name of its own, or passes the wire as it was read', t => {
+test('fields › whatever is sent is refused by a name of its own, or passes the wire as it was read', t => {
   const sent = fc.dictionary(fc.constantFrom(...FINISHING_FIELDS), nearly, { maxKeys: 4 });
   t.notThrows(() =>
     fc.assert(
@@ -232,7 +239,7 @@ const finishings: fc.Arbitrary<Finishing> = fc.record(
   { requiredKeys: [] },
 );
 
-test('finishing passes the wire unchanged, whatever is asked for', t => {
+test('fields › finishing passes the wire unchanged, whatever is asked for', t => {
   t.notThrows(() =>
     fc.assert(
       fc.property(finishings, finishing => {
@@ -246,7 +253,7 @@ test('finishing passes the wire unchanged, whatever is asked for', t => {
   );
 });
 
-test('a background picture is named on the wire with its file', t => {
+test('fields › a background picture is named on the wire with its file', t => {
   const file = {
     contentLength: 5,
     sha256: Buffer.alloc(0),
@@ -279,11 +286,97 @@ const WIRE_NONSENSE: readonly Parameters<typeof ProtoFinishing.fromPartial>[0][]
 ];
 
 for (const nonsense of WIRE_NONSENSE) {
-  test(`finishing that asks for nonsense is refused: ${JSON.stringify(nonsense)}`, t => {
+  test(`fields › finishing that asks for nonsense is refused: ${JSON.stringify(nonsense)}`, t => {
     throwsWith(
       t,
       () => finishingFromProto(ProtoFinishing.fromPartial(nonsense)),
       (error: unknown) => error instanceof ContractError && error.code === 'INVALID_REQUEST',
     );
   });
+}
+
+// How large a frame is; inference-node/test/picture/finishing/layout.test.ts holds it to what is made.
+
+const pxAround = (length: number): CropMargins => {
+  const side = { px: length };
+  return { top: side, right: side, bottom: side, left: side };
+};
+const WHITE = { kind: 'colour', rgba: 0xffffffff } as const;
+
+/** Named by the field, of a picture as its header shows it; undefined: it is taken. */
+function refusedField(finishing: Finishing, size: Size): string | undefined {
+  const { least } = frameRange(finishing, size, { turned: true });
+  const refusal = frameRefusal(finishing, size, least);
+  if (refusal === undefined) return undefined;
+  assert.deepEqual([refusal.code, refusal.retryable], ['INVALID_PARAMETER', false]);
+  assert.throws(() => requireFrame(finishing, size, least), refusal);
+  return refusal.fieldErrors[0]?.field;
+}
+
+const tiny = { width: 24, height: 18 };
+const camera = { width: 10_000, height: 6000 };
+const refused: readonly [string, Finishing, Size, string][] = [
+  ['one side of a square', { outputHeight: 10_000 }, { width: 1, height: 1 }, 'output_height'],
+  ['the other side', { outputWidth: 8000 }, { width: 5, height: 5 }, 'output_width'],
+  ['a side that a turned picture makes as large', { outputWidth: 10_000 }, tiny, 'output_width'],
+  ['margins in px', { crop: pxAround(10_000) }, tiny, 'crop_margin'],
+  ['margins and a scale', { crop: pxAround(400), scalePercent: 10 }, tiny, 'crop_margin'],
+  ['a side and a crop', { crop: pxAround(5000), outputHeight: 9000 }, tiny, 'output_height'],
+  [
+    'more than the picture has',
+    { outputWidth: 9900 },
+    { width: 7100, height: 7200 },
+    'output_width',
+  ],
+];
+for (const [name, finishing, size, field] of refused) {
+  test(`a frame larger than the picture and than 50 megapixels › is refused by the name of its field: ${name}`, t =>
+    t.is(refusedField(finishing, size), field));
+}
+
+const taken: readonly [string, Finishing, Size][] = [
+  ['a plain picture with a background', { background: WHITE }, camera],
+  ['no more than it has', { outputWidth: 9900 }, camera],
+  ['a crop of it', { crop: pxAround(0) }, camera],
+  ['what is scaled down', { crop: pxAround(10_000), sizeMaxMegapixels: 50 }, tiny],
+  ['one side with a bound', { outputHeight: 10_000, sizeMaxMegapixels: 4 }, tiny],
+  [
+    'margins that a limit of a side makes a strip',
+    { crop: { ...pxAround(0), top: { px: 1e4 } } },
+    tiny,
+  ],
+  ['a scale that follows from the subject', { crop: pxAround(0), scalePercent: 10 }, camera],
+  ['both sides', { outputWidth: 10_000, outputHeight: 5000 }, tiny],
+  ['a side that a turned picture keeps small', { outputHeight: 8000 }, { width: 9, height: 6 }],
+];
+for (const [name, finishing, size] of taken) {
+  test(`a frame larger than the picture and than 50 megapixels › is not: ${name}`, t =>
+    t.is(refusedField(finishing, size), undefined));
+}
+
+test('a frame larger than the picture and than 50 megapixels › is found where the picture lies as it is: its header left both open', t => {
+  const size = { width: 9, height: 6 };
+  const { least } = frameRange({ outputHeight: 8000 }, size, { turned: false });
+  t.is(frameRefusal({ outputHeight: 8000 }, size, least)?.code, 'INVALID_PARAMETER');
+  const scale = { crop: pxAround(0), scalePercent: 10 };
+  const made = frameRefusal(scale, size, FRAME_PIXELS_MAX + 1);
+  t.is(made?.fieldErrors[0]?.field, 'scale');
+  t.regex(made?.message ?? '', /^scale makes a frame of 50000001 pixels; at most 50000000/);
+});
+
+const cases: readonly [Finishing, number][] = [
+  [{}, 0],
+  [{ background: WHITE, sizeMaxMegapixels: 4 }, 0],
+  [{ crop: pxAround(0), position: 'original' }, 0],
+  [{ scalePercent: 10 }, 0],
+  [{ crop: pxAround(0), scalePercent: 99 }, 50e6],
+  [{ crop: pxAround(1) }, 50e6],
+  [{ crop: pxAround(1), sizeMaxMegapixels: 2 }, 2e6],
+  [{ outputWidth: 1000, outputHeight: 800 }, 0.8e6],
+  [{ outputWidth: 1000 }, 10e6],
+  [{ outputHeight: 10_000 }, 50e6],
+];
+for (const [finishing, pixels] of cases) {
+  test(`the most that fields make of a picture that is not there › is ${pixels} by ${JSON.stringify(finishing)}`, t =>
+    t.is(framePixelsUnseen(finishing), pixels));
 }

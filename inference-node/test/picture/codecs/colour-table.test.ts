@@ -5,16 +5,31 @@
  * format has not: JPEG alpha, PNG and WebP colours that are multiplied by it.
  */
 
+import assert from 'node:assert/strict';
 import { deflateSync } from 'node:zlib';
 import test, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import { u32 } from '../../../../proto/contract/test/image-header-samples.ts';
-import { at } from '../../../../test/support/at.ts';
+import { at, at as elementAt } from '../../../../test/support/at.ts';
 import { readOutside } from '../../../src/picture/codecs/codec-jxl.ts';
-import type { Samples } from '../../../src/picture/codecs/colour/samples.ts';
+import { isSrgbProfile } from '../../../src/picture/codecs/colour/icc.ts';
+import {
+  bytesOfSamples,
+  divideByAlpha,
+  type Samples,
+} from '../../../src/picture/codecs/colour/samples.ts';
 import { hasJxlTools } from '../../../src/picture/jxl-limit.ts';
 import { riff } from '../damage/forms.ts';
-import { createPng, createPngChunk, decode, insertPngChunks, loadVips } from '../pictures.ts';
+import {
+  asSharp,
+  createPng,
+  createPngChunk,
+  decode,
+  insertPngChunks,
+  loadVips,
+  paintSlope,
+  writeJxl,
+} from '../pictures.ts';
 import { type AvifFields, nclx, profileColour, writeAvifFields } from './avif-files.ts';
 import { writeJxlFields } from './jxl-files.ts';
 import {
@@ -393,3 +408,84 @@ test.skipIf(!hasJxlTools())(
     }
   },
 );
+
+function divided<T extends Samples>(samples: T, channels?: 2 | 4, sampleMax?: number): number[] {
+  divideByAlpha(samples, channels, sampleMax);
+  return [...samples];
+}
+
+test('samples › colours are divided by alpha and rounded, at any depth', t => {
+  t.deepEqual(divided(Uint8Array.of(126, 68, 16, 134)), [240, 129, 30, 134]);
+  t.deepEqual(divided(Uint8Array.of(1, 2, 3, 3)), [85, 170, 255, 3]);
+  t.deepEqual(divided(Uint8Array.of(67, 134), 2), [128, 134]);
+  t.deepEqual(divided(Uint16Array.of(16_384, 0, 32_768, 32_768)), [32_768, 0, 65_535, 32_768]);
+  t.deepEqual(divided(Uint16Array.of(100, 200), 2, 1023), [512, 200]);
+});
+
+test('samples › what is opaque stays, what is transparent has no colour, what is too bright is white', t => {
+  t.deepEqual(divided(Uint8Array.of(1, 2, 3, 255)), [1, 2, 3, 255]);
+  t.deepEqual(divided(Uint8Array.of(9, 99, 199, 0)), [0, 0, 0, 0]);
+  t.deepEqual(divided(Uint8Array.of(200, 101, 99, 100)), [255, 255, 252, 100]);
+});
+
+test('samples › every straight colour is restored within the loss of the multiplication', t => {
+  for (let alpha = 1; alpha <= 255; alpha++) {
+    for (let value = 0; value <= 255; value += 5) {
+      const stored = Uint8Array.of(Math.round((value * alpha) / 255), alpha);
+      const back = elementAt(divided(stored, 2), 0);
+      t.true(Math.abs(back - value) <= 127.5 / alpha + 0.5, `${value} at ${alpha}: ${back}`);
+    }
+  }
+});
+
+test('samples › 16 bits come to 8 by rounding', t => {
+  const bytes = bytesOfSamples(Uint16Array.of(0, 128, 129, 257, 65_406, 65_407, 65_535));
+  t.deepEqual([...bytes], [0, 0, 1, 1, 254, 255, 255]);
+});
+
+async function profileNamed(name: string): Promise<Buffer> {
+  const file = await asSharp(paintSlope(8, 8)).withIccProfile(name).jpeg().toBuffer();
+  const { icc } = await sharp(file).metadata();
+  assert.ok(icc);
+  return icc;
+}
+
+test('profiles › sRGB is recognised, others are not', async t => {
+  t.true(isSrgbProfile(await profileNamed('srgb')));
+  t.false(isSrgbProfile(await profileNamed('p3')));
+  t.false(isSrgbProfile(await profileNamed('cmyk')));
+});
+
+test('profiles › the profile that libjxl makes for sRGB is recognised, that for grey is not', async t => {
+  const { Image } = await loadVips();
+  const colour = Image.newFromBuffer(await writeJxl(paintSlope(8, 8)), '');
+  t.true(isSrgbProfile(colour.getBlob('icc-profile-data')));
+  const plane = { data: Buffer.alloc(64, 9), width: 8, height: 8, channels: 1 } as const;
+  const grey = Image.newFromBuffer(await writeJxl(plane), '');
+  t.false(isSrgbProfile(grey.getBlob('icc-profile-data')));
+});
+
+test('profiles › a damaged profile is no sRGB and no error', async t => {
+  const named = await profileNamed('srgb');
+  for (let length = 0; length < named.length; length += 7) {
+    t.false(isSrgbProfile(named.subarray(0, length)));
+  }
+  for (let at = 0; at < named.length; at++) {
+    for (const value of [0x00, 0x7f, 0xff]) {
+      const damaged = Buffer.from(named);
+      damaged[at] = value;
+      isSrgbProfile(damaged);
+    }
+  }
+});
+
+test('profiles › sRGB primaries with another curve are not sRGB', async t => {
+  const named = Buffer.from(await profileNamed('srgb'));
+  const tags = Array.from({ length: named.readUInt32BE(128) }, (_, i) => 132 + 12 * i);
+  const curve = tags.find(at => named.toString('latin1', at, at + 4) === 'gTRC');
+  assert.ok(curve);
+  const offset = named.readUInt32BE(curve + 4);
+  t.is(named.toString('latin1', offset, offset + 4), 'para');
+  named.writeInt32BE(Math.round(1.8 * 65536), offset + 12);
+  t.false(isSrgbProfile(named));
+});

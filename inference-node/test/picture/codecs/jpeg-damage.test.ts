@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
+import { decodeBackground } from '../../../src/picture/worker/background.ts';
 import {
   asSharp,
+  decode,
   findJpegMarker,
   jpegDataStart,
   type Pixels,
@@ -71,7 +73,7 @@ const ODDITIES: Readonly<Record<string, (file: Buffer) => Buffer>> = {
   'an unknown revision of JFIF': file => insertFirst(file, 'ffe000104a46494600070200000100010000'),
 };
 
-test('what libjpeg warns of and reads correctly is no reason to refuse', async t => {
+test('damage › what libjpeg warns of and reads correctly is no reason to refuse', async t => {
   for (const kind of ['4:2:0', '4:4:4']) {
     const file = FILES.get(kind) as Buffer;
     const whole = await read(file);
@@ -82,7 +84,7 @@ test('what libjpeg warns of and reads correctly is no reason to refuse', async t
   }
 });
 
-test('a harmless warning does not hide damage behind it', async t => {
+test('damage › a harmless warning does not hide damage behind it', async t => {
   for (const kind of ['4:2:0', '4:4:4']) {
     for (const [name, spoil] of Object.entries(ODDITIES)) {
       const odd = spoil(FILES.get(kind) as Buffer);
@@ -102,7 +104,7 @@ test('a harmless warning does not hide damage behind it', async t => {
   }
 });
 
-test('a JPEG that lacks its end marker alone is read', async t => {
+test('damage › a JPEG that lacks its end marker alone is read', async t => {
   for (const [kind, file] of FILES) {
     const whole = await read(file);
     assert.ok(whole, kind);
@@ -110,7 +112,7 @@ test('a JPEG that lacks its end marker alone is read', async t => {
   }
 });
 
-test('a cut JPEG, with an end marker behind the cut or without, never lacks a pixel', async t => {
+test('damage › a cut JPEG, with an end marker behind the cut or without, never lacks a pixel', async t => {
   for (const [kind, file] of FILES) {
     const whole = await read(file);
     const start = jpegDataStart(file);
@@ -133,7 +135,7 @@ test('a cut JPEG, with an end marker behind the cut or without, never lacks a pi
   }
 });
 
-test('codes that end too early are damage, in the last rows too', async t => {
+test('damage › codes that end too early are damage, in the last rows too', async t => {
   // A whole row of blocks lost, of a picture without rows that are decoded ahead.
   const file = FILES.get('restarts') as Buffer;
   const last = file.lastIndexOf(Buffer.from([0xff, 0xd7]));
@@ -145,7 +147,7 @@ test('codes that end too early are damage, in the last rows too', async t => {
   t.is(await read(skipped), undefined, 'a restart marker out of turn');
 });
 
-test("bytes behind the picture's last block are no damage", async t => {
+test("damage › bytes behind the picture's last block are no damage", async t => {
   for (const kind of ['4:2:0', '4:4:4', 'grey', 'restarts']) {
     const file = FILES.get(kind) as Buffer;
     const whole = await read(file);
@@ -158,3 +160,49 @@ test("bytes behind the picture's last block are no damage", async t => {
   const padded = Buffer.concat([body, Buffer.alloc(16), END]);
   t.deepEqual(await read(padded), await read(file), 'progressive');
 });
+
+// JPEG by arithmetic coding (ITU-T T.81, annex D), which no encoder here writes.
+
+/** By jpegtran of libjpeg-turbo, 16 x 16 pixels: red is 16 x, green 16 y, blue 128. */
+const SEQUENTIAL =
+  '/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAMCAgMCAgMDAwMEAwMEBQgFBQQEBQoHBwYIDAoMDAsKCwsNDhIQDQ4R' +
+  'DgsLEBYQERMUFRUVDA8XGBYUGBIUFRT/2wBDAQMEBAUEBQkFBQkUDQsNFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQU' +
+  'FBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBT/yQARCAAQABADAREAAhEBAxEB/8wACgAQEAUBEBEF/9oADAMBAAIR' +
+  'AxEAPwD/AN4Gp7rfXMXHJ45bq5o/RoVvdEmQotEzNM12Rcaw0BxYZJ6YJa0m1QOGzWgpLraFYwgqkr3wYw0QT4qs' +
+  'tcR5INeRQv/Z';
+const PROGRESSIVE =
+  '/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAMCAgMCAgMDAwMEAwMEBQgFBQQEBQoHBwYIDAoMDAsKCwsNDhIQDQ4R' +
+  'DgsLEBYQERMUFRUVDA8XGBYUGBIUFRT/2wBDAQMEBAUEBQkFBQkUDQsNFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQU' +
+  'FBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBT/ygARCAAQABADAREAAhEBAxEB/8wABgAQARD/2gAMAwEAAhADEAAA' +
+  'Af8Au/iQFynLgP0+3BJkLL5OVCZP/8wABBAF/9oACAEBAAEFAhWbbkea8sGl4v/MAAQRBf/aAAgBAwEBPwEWIuyq' +
+  'g4v+xuKOzduA/8wABBEF/9oACAECAQE/ATVJB7s2vl64/8wABBAF/9oACAEBAAY/Al4U/8wABBAF/9oACAEBAAE/' +
+  'IdeBDIj/2gAMAwEAAgADAAAAEF5Q/8wABBEF/9oACAEDAQE/EB8Uz0D/zAAEEQX/2gAIAQIBAT8QTrNisP/MAAQQ' +
+  'Bf/aAAgBAQABPxCos/L49hCA/9k=';
+/** What quality 90 may lose of a slope. */
+const NEAR = 12;
+
+const asIs = { declared: undefined, onOpened: () => undefined };
+
+for (const [kind, text] of Object.entries({ SEQUENTIAL, PROGRESSIVE })) {
+  const file = Buffer.from(text, 'base64');
+
+  test(`arithmetic coding › ${kind.toLowerCase()}: an image and a background as another JPEG`, async t => {
+    const { rgba, width, height } = await decode(file);
+    t.deepEqual([width, height], [16, 16]);
+    for (const [at, pixel] of rgba.entries()) {
+      const expected = [16 * (at % 16), 16 * Math.floor(at / 16), 128, 255];
+      for (const [channel, value] of expected.entries()) {
+        const found = (pixel >>> (8 * channel)) & 255;
+        t.true(Math.abs(found - value) <= NEAR, `pixel ${at}: ${found} for ${value}`);
+      }
+    }
+    t.deepEqual((await decodeBackground(file, asIs)).rgba, rgba);
+  });
+
+  test(`arithmetic coding › ${kind.toLowerCase()}: one that is cut short is refused`, async t => {
+    for (let bytes = 20; bytes < file.length - 2; bytes += 20) {
+      const cut = file.subarray(0, bytes);
+      await t.throwsAsync(decode(cut), { code: 'PROCESSING_FAILED' }, `${bytes} bytes`);
+    }
+  });
+}

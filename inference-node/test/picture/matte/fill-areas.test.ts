@@ -1,6 +1,9 @@
 import test from 'ava';
 import { at } from '../../../../test/support/at.ts';
+import type { MatteRole } from '../../../src/models/prepared-model.ts';
+import { fadeIslands } from '../../../src/picture/matte/fade-islands.ts';
 import { fillAreas } from '../../../src/picture/matte/fill-areas.ts';
+import { mergeMattes } from '../../../src/picture/matte/merge-mattes.ts';
 import { findAreas } from '../../../src/picture/matte/undecided-areas.ts';
 
 /** The size of every matte here. */
@@ -44,39 +47,39 @@ function fill(
   return merged;
 }
 
-test('what the subject doubts in a body is filled where an opinion is sure of it', t => {
+test('areas › what the subject doubts in a body is filled where an opinion is sure of it', t => {
   t.deepEqual(fill([patched(30)], body()), body());
 });
 
-test('a gap that the subject does not doubt stays, whatever an opinion says', t => {
+test('areas › a gap that the subject does not doubt stays, whatever an opinion says', t => {
   t.deepEqual(fill([patched(0)], body()), patched(0));
 });
 
-test('an opinion that shows another subject fills nothing', t => {
+test('areas › an opinion that shows another subject fills nothing', t => {
   const other = paint(square(0, 0, GRID.width, 255), 0, 0, 8, 8, 0);
   t.deepEqual(fill([patched(30)], other), patched(30));
 });
 
-test('where no look is sure a patch stays as it is', t => {
+test('areas › where no look is sure a patch stays as it is', t => {
   t.deepEqual(fill([patched(120)]), patched(120));
   t.deepEqual(fill([patched(120), patched(140)], patched(150)), patched(120));
 });
 
-test('one look that is nearly sure decides for another that is not', t => {
+test('areas › one look that is nearly sure decides for another that is not', t => {
   t.deepEqual(fill([patched(228), patched(120)]), body());
   t.deepEqual(fill([patched(120), patched(228)]), body());
 });
 
-test('smoke stays smoke: the ground is around it', t => {
+test('areas › smoke stays smoke: the ground is around it', t => {
   const smoke = square(40, 40, 50, 128);
   t.deepEqual(fill([smoke, square(40, 40, 50, 228)], square(40, 40, 50, 255)), smoke);
 });
 
-test('small areas stay', t => {
+test('areas › small areas stay', t => {
   t.deepEqual(fill([patched(30, 4)], body()), patched(30, 4));
 });
 
-test('an area is filled to its edge by the looks, not beyond', t => {
+test('areas › an area is filled to its edge by the looks, not beyond', t => {
   // From inside the body to its right edge, behind which there is the ground.
   const doubted = paint(body(), 60, 60, 50, 20, 30);
   const filled = fill([doubted], body());
@@ -84,18 +87,18 @@ test('an area is filled to its edge by the looks, not beyond', t => {
   t.is(filled[INSIDE], 255);
 });
 
-test('a patch that is not filled does not fall below the first look', t => {
+test('areas › a patch that is not filled does not fall below the first look', t => {
   const [first, second, mean] = [patched(200), patched(40), patched(120)];
   t.deepEqual(fill([first, second], undefined, mean), first);
   t.deepEqual(fill([second, first], undefined, mean.slice()), mean);
 });
 
-test('what has more ground than body around it may fall below the first look', t => {
+test('areas › what has more ground than body around it may fall below the first look', t => {
   const lone = (value: number) => square(40, 40, 30, value);
   t.deepEqual(fill([lone(200), lone(40)], undefined, lone(120)), lone(120));
 });
 
-test('what the first look is nearly sure of stays where less than half around it is the body', t => {
+test('areas › what the first look is nearly sure of stays where less than half around it is the body', t => {
   // A strip at the body's side: the body on one side of it, the ground on three.
   const strip = (value: number) => paint(square(20, 20, 60, 255), 80, 30, 12, 60, value);
   const [sure, unsure] = [strip(240), strip(170)];
@@ -103,13 +106,13 @@ test('what the first look is nearly sure of stays where less than half around it
   t.deepEqual(fill([unsure, strip(0)], undefined, strip(120)), strip(120));
 });
 
-test('nothing becomes less', t => {
+test('areas › nothing becomes less', t => {
   const first = patched(30);
   const filled = fill([first, patched(228)], square(24, 24, 80, 255));
   t.true(filled.every((value, index) => value >= at(first, index)));
 });
 
-test('a picture of one pixel', t => {
+test('areas › a picture of one pixel', t => {
   const merged = Uint8Array.of(120);
   const size = { width: 1, height: 1 };
   const data = Uint8Array.of(120);
@@ -119,16 +122,16 @@ test('a picture of one pixel', t => {
 
 const seen = (alpha: Uint8Array, decides = true) => ({ alpha, decides });
 
-test('areas without a look are a bug', t => {
+test('areas › areas without a look are a bug', t => {
   t.throws(() => findAreas([], GRID), { message: /without a look/ });
 });
 
-test('a sharp body and an empty picture have no area', t => {
+test('areas › a sharp body and an empty picture have no area', t => {
   t.deepEqual(findAreas([seen(square(40, 40, 60, 255))], GRID), []);
   t.deepEqual(findAreas([seen(square(0, 0, 0, 255))], GRID), []);
 });
 
-test('a half transparent patch in a body is an area with the body around it', t => {
+test('areas › a half transparent patch in a body is an area with the body around it', t => {
   const body = paint(square(30, 30, 80, 255), 60, 60, 12, 12, 120);
   const areas = findAreas([seen(body)], GRID);
   t.is(areas.length, 1);
@@ -138,17 +141,17 @@ test('a half transparent patch in a body is an area with the body around it', t 
   t.deepEqual([area.quarters, area.middles], [[120], [120]]);
 });
 
-test('a soft edge is an area that has the ground on its other side', t => {
+test('areas › a soft edge is an area that has the ground on its other side', t => {
   const body = paint(square(30, 30, 80, 255), 30, 30, 80, 6, 128);
   const area = at(findAreas([seen(body)], GRID), 0);
   t.true(area.enclosed > 0.2 && area.enclosed < 0.7, `enclosed by ${area.enclosed}`);
 });
 
-test('a line of one cell is an edge, not an area', t => {
+test('areas › a line of one cell is an edge, not an area', t => {
   t.deepEqual(findAreas([seen(paint(square(30, 30, 80, 255), 40, 60, 40, 2, 120))], GRID), []);
 });
 
-test('what an opinion leaves half transparent is no area unless the others differ from it', t => {
+test('areas › what an opinion leaves half transparent is no area unless the others differ from it', t => {
   const body = square(30, 30, 80, 255);
   const opinion = paint(square(30, 30, 80, 255), 60, 60, 12, 12, 200);
   t.deepEqual(findAreas([seen(body), seen(opinion, false)], GRID), []);
@@ -156,7 +159,7 @@ test('what an opinion leaves half transparent is no area unless the others diffe
   t.is(findAreas([seen(body), seen(contrary, false)], GRID).length, 1);
 });
 
-test('at the border a body on both sides surrounds an area, a ground on one side says nothing', t => {
+test('areas › at the border a body on both sides surrounds an area, a ground on one side says nothing', t => {
   // Below the area there is the ground as far as the body reaches beside it and above.
   const between = paint(square(20, 0, 80, 255), 50, 0, 20, 30, 120);
   const inside = at(findAreas([seen(between)], GRID), 0);
@@ -167,8 +170,199 @@ test('at the border a body on both sides surrounds an area, a ground on one side
   t.true(Math.abs(outside.enclosed - 50 / decided) < 0.05, `enclosed by ${outside.enclosed}`);
 });
 
-test('an area may cover the whole picture', t => {
+test('areas › an area may cover the whole picture', t => {
   const area = at(findAreas([seen(square(0, 0, GRID.width, 120))], GRID), 0);
   t.is(area.cells.length, GRID.width * GRID.height);
   t.is(area.enclosed, 0);
+});
+
+const DISC_SIDE = 60;
+const DISC_SIZE = { width: DISC_SIDE, height: DISC_SIDE };
+
+/** A disc: opaque inside, falling to nothing over `soft` pixels. */
+function disc(radius: number, soft: number, centre = DISC_SIDE / 2, side = DISC_SIDE): Uint8Array {
+  return Uint8Array.from({ length: side * side }, (_, i) => {
+    const far = Math.hypot((i % side) - centre, Math.floor(i / side) - centre);
+    return Math.max(0, Math.min(255, ((radius - far) / soft) * 255 + 128));
+  });
+}
+
+const part = (alpha: Uint8Array, role: MatteRole) => ({ alpha, ...DISC_SIZE, role });
+
+test('several mattes › a plan without a subject is a bug', t => {
+  t.throws(() => mergeMattes([part(disc(20, 1), 'opinion')], DISC_SIZE), {
+    message: /without a subject/,
+  });
+});
+
+test('several mattes › an opinion that shows something else changes nothing', t => {
+  const subject = disc(20, 6);
+  for (const other of [disc(8, 6), disc(20, 6, 10), new Uint8Array(DISC_SIDE * DISC_SIDE)]) {
+    t.deepEqual(
+      mergeMattes([part(subject, 'subject'), part(other, 'opinion')], DISC_SIZE),
+      subject,
+    );
+  }
+});
+
+test('several mattes › a second look that has lost half of the body changes nothing', t => {
+  const subject = disc(20, 6);
+  const looks = (radius: number) => [part(subject, 'subject'), part(disc(radius, 6), 'secondLook')];
+  t.deepEqual(mergeMattes(looks(13), DISC_SIZE), subject);
+  t.notDeepEqual(mergeMattes(looks(18), DISC_SIZE), subject);
+});
+
+test('several mattes › nothing in either stays nothing', t => {
+  const empty = new Uint8Array(DISC_SIDE * DISC_SIDE);
+  t.deepEqual(mergeMattes([part(empty, 'subject'), part(empty, 'opinion')], DISC_SIZE), empty);
+});
+
+test('several mattes › what the subject is sure of far from its edge does not change', t => {
+  const subject = disc(20, 2);
+  const opinion = subject.slice();
+  opinion[DISC_SIDE * (DISC_SIDE / 2) + DISC_SIDE / 2] = 0;
+  opinion[0] = 255;
+  const merged = mergeMattes([part(subject, 'subject'), part(opinion, 'opinion')], DISC_SIZE);
+  t.is(merged[DISC_SIDE * (DISC_SIDE / 2) + DISC_SIDE / 2], 255);
+  t.is(merged[0], 0);
+});
+
+test('several mattes › at the edge the surer of the two counts more', t => {
+  const subject = disc(20, 10);
+  const opinion = disc(20.5, 1);
+  const merged = mergeMattes([part(subject, 'subject'), part(opinion, 'opinion')], DISC_SIZE);
+  const distance = (to: Uint8Array) =>
+    merged.reduce((sum, value, i) => sum + Math.abs(value - at(to, i)), 0);
+  t.true(distance(opinion) < distance(subject), 'the sharp one should have won');
+  t.notDeepEqual(merged, subject);
+});
+
+test('several mattes › a sharp edge is left alone by a blurred opinion, a soft one is not', t => {
+  const side = 600;
+  const size = { width: side, height: side };
+  const large = (soft: number, role: 'subject' | 'opinion') => ({
+    alpha: disc(200, soft, side / 2, side),
+    ...size,
+    role,
+  });
+  const sharp = large(1, 'subject');
+  // Compared as bytes: the difference of two arrays of this length takes minutes to print.
+  const changes = (subject: typeof sharp) =>
+    Buffer.compare(mergeMattes([subject, large(24, 'opinion')], size), subject.alpha) !== 0;
+  t.false(changes(sharp));
+  t.true(changes(large(40, 'subject')));
+});
+
+test('several mattes › two that are sure of the opposite do not make a half transparent pixel', t => {
+  const subject = disc(20, 4);
+  const opinion = subject.slice();
+  const inside = DISC_SIDE * (DISC_SIDE / 2) + DISC_SIDE / 2 + 17;
+  t.is(subject[inside], 255);
+  opinion[inside] = 0;
+  const merged = mergeMattes([part(subject, 'subject'), part(opinion, 'opinion')], DISC_SIZE);
+  t.is(merged[inside], 255);
+});
+
+for (const role of ['subject', 'secondLook'] as const) {
+  test(`several mattes › where the first is unsure, a ${role} counts as much as it; no input is written to`, t => {
+    const one = new Uint8Array(DISC_SIDE * DISC_SIDE).fill(100);
+    const other = new Uint8Array(DISC_SIDE * DISC_SIDE).fill(151);
+    const merged = mergeMattes([part(one, 'subject'), part(other, role)], DISC_SIZE);
+    t.true(merged.every(value => value === 126));
+    t.true(one.every(value => value === 100));
+    t.true(other.every(value => value === 151));
+  });
+
+  test(`several mattes › a ${role} that shows something else has no effect where the first is sure`, t => {
+    const first = disc(12, 4, 20);
+    const merged = mergeMattes([part(first, 'subject'), part(disc(8, 4, 48), role)], DISC_SIZE);
+    t.is(merged[48 * DISC_SIDE + 48], 0, 'the other thing is not there');
+    t.is(merged[20 * DISC_SIDE + 20], 255, 'the first one is whole');
+  });
+}
+
+test('several mattes › three subjects count the same', t => {
+  const looks = [90, 120, 150].map(value => new Uint8Array(DISC_SIDE * DISC_SIDE).fill(value));
+  const merged = mergeMattes(
+    looks.map(alpha => part(alpha, 'subject')),
+    DISC_SIZE,
+  );
+  t.true(merged.every(value => value === 120));
+});
+
+/** One cell of the grid is one pixel of these. */
+const ISLAND_SIZE = { width: 60, height: 40 };
+
+type PaintIsland = (x: number, y: number) => number | undefined;
+
+/** A body on the left; what `paint` leaves open is `ground`. */
+function islandMatte(paint: PaintIsland, ground = 0): Uint8Array {
+  return Uint8Array.from({ length: ISLAND_SIZE.width * ISLAND_SIZE.height }, (_, i) => {
+    const x = i % ISLAND_SIZE.width;
+    if (x < 15) return 255;
+    return paint(x, Math.floor(i / ISLAND_SIZE.width)) ?? ground;
+  });
+}
+
+function faded(alpha: Uint8Array): Uint8Array {
+  const copy = alpha.slice();
+  fadeIslands(copy, ISLAND_SIZE);
+  return copy;
+}
+
+const island =
+  (value: number): PaintIsland =>
+  (x, y) =>
+    x >= 40 && x < 52 && y >= 10 && y < 25 ? value : undefined;
+const ISLAND_MIDDLE = 17 * ISLAND_SIZE.width + 46;
+
+test('what lies apart from the subject › vanishes where nothing joins it, up to what is nearly half opaque', t => {
+  for (const value of [10, 60, 120]) {
+    const alpha = faded(islandMatte(island(value)));
+    t.is(at(alpha, ISLAND_MIDDLE), 0, `${value}`);
+    t.true(alpha.every((left, i) => left === 255 || i % ISLAND_SIZE.width >= 15));
+  }
+});
+
+test('what lies apart from the subject › keeps what the faint ground between lets through', t => {
+  t.is(at(faded(islandMatte(island(60), 8)), ISLAND_MIDDLE), 8);
+});
+
+test('what lies apart from the subject › stays where a part of it is shown surely', t => {
+  const alpha = islandMatte((x, y) => (x === 46 && y === 17 ? 255 : island(60)(x, y)));
+  // Alone that pixel is a speck; the cells around it are reached.
+  t.deepEqual(faded(alpha), alpha);
+});
+
+test('what does not change › an edge that falls off from the body, however wide', t => {
+  const alpha = islandMatte(x => Math.max(0, 255 - 7 * (x - 14)));
+  t.deepEqual(faded(alpha), alpha);
+});
+
+test('what does not change › a wisp with gaps of four cells', t => {
+  const alpha = islandMatte((x, y) => (y === 20 && (x - 15) % 8 >= 4 ? 90 : 0));
+  t.deepEqual(faded(alpha), alpha);
+});
+
+test('what does not change › a matte that shows nothing surely', t => {
+  const alpha = islandMatte(island(100)).map(value => Math.min(value, 100));
+  t.deepEqual(faded(alpha), alpha);
+});
+
+test('what does not change › an empty one', t => {
+  t.deepEqual(faded(new Uint8Array(2400)), new Uint8Array(2400));
+});
+
+test('a picture of many pixels a cell fades to the island alone, softly', t => {
+  const size = { width: 1024, height: 512 };
+  const alpha = Uint8Array.from({ length: size.width * size.height }, (_, i) => {
+    const x = i % size.width;
+    return x < 300 ? 255 : x >= 600 && x < 800 ? 70 : 0;
+  });
+  const before = alpha.slice();
+  fadeIslands(alpha, size);
+  for (const [i, value] of alpha.entries()) {
+    const x = i % size.width;
+    t.is(value, x >= 600 && x < 800 ? 0 : at(before, i), `column ${x}`);
+  }
 });

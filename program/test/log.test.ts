@@ -1,0 +1,262 @@
+import assert from 'node:assert/strict';
+import { execFile, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  chmodSync,
+  closeSync,
+  constants,
+  copyFileSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import test from 'ava';
+import { findProgram } from '../../test/support/foreign-program.ts';
+import { until } from '../../test/support/running-service.ts';
+import { temporaryFolder } from '../../test/support/temporary-folder.ts';
+import { LogOutput } from '../log-output.ts';
+import { LogSampler, parseLogSampling } from '../log-sampling.ts';
+
+const folder = await temporaryFolder({ teardown: test.after.always });
+
+/** Every write to it fails with ENOSPC. */
+const FULL = '/dev/full';
+const MODULE = path.resolve(import.meta.dirname, '../log-output.ts');
+const PINO = path.resolve(import.meta.dirname, '../../node_modules/pino/pino.js');
+
+const flushed = (output: LogOutput) => new Promise<void>(resolve => output.flush(resolve));
+
+for (const batchBytes of [0, 4096]) {
+  test(`output › a fatal line on a full disk does not hold the program, batches of ${batchBytes}`, async t => {
+    const program = `
+      import pino from ${JSON.stringify(PINO)};
+      import { LogOutput } from ${JSON.stringify(MODULE)};
+      const log = pino({}, new LogOutput({ fd: 1, batchBytes: ${batchBytes}, base: {} }));
+      for (let i = 0; i < 1000; i++) log.info('a line');
+      log.fatal('the last one');
+      log.flush(() => process.exit(7));`;
+    const full = openSync(FULL, 'w');
+    const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+      stdio: ['ignore', full, 'inherit'],
+    });
+    closeSync(full);
+    const ended = new Promise<number | null>(resolve => child.once('exit', resolve));
+    const code = await Promise.race([ended, delay(30_000, 'it stands still', { ref: false })]);
+    child.kill('SIGKILL');
+    t.is(code, 7);
+  });
+
+  test(`output › every line comes out once and in order, batches of ${batchBytes}`, async t => {
+    const file = path.join(folder, `all-${batchBytes}.log`);
+    const fd = openSync(file, 'a');
+    const output = new LogOutput({ fd, batchBytes, base: {} });
+    const lines = Array.from({ length: 5000 }, (_, i) => `{"line":${i}}\n`);
+    for (const [i, line] of lines.entries()) {
+      output.write(line);
+      if (i % 1000 === 0) await delay(1);
+    }
+    await flushed(output);
+    t.is(readFileSync(file, 'utf8'), lines.join(''));
+    closeSync(fd);
+  });
+}
+
+test('output › what a full disk lost is told with the first lines that can be written', async t => {
+  const fd = openSync(FULL, 'w');
+  const output = new LogOutput({ fd, batchBytes: 1, base: { program: 'x' } });
+  for (let i = 0; i < 3; i++) output.write('{"lost":true}\n');
+  await flushed(output);
+  output.write('{"lost":true}\n');
+  await flushed(output);
+  // The system gives out the lowest number that is free: the same place, with room again.
+  closeSync(fd);
+  const file = path.join(folder, 'room-again.log');
+  t.is(openSync(file, 'a'), fd);
+  output.write('{"kept":true}\n');
+  await flushed(output);
+  const [loss = '', kept, ...rest] = readFileSync(file, 'utf8').split('\n');
+  t.deepEqual([kept, ...rest], ['{"kept":true}', '']);
+  const { level, program, lines } = JSON.parse(loss);
+  t.deepEqual({ level, program, lines }, { level: 40, program: 'x', lines: 4 });
+  closeSync(fd);
+});
+
+test('output › a reader that stands still is waited for within a bound, and told what it missed', async t => {
+  const fifo = path.join(folder, 'fifo');
+  execFileSync('mkfifo', [fifo]);
+  const fd = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK);
+  const output = new LogOutput({ fd, batchBytes: 1, bufferBytesMax: 1000, base: {} });
+  const line = `${'x'.repeat(99)}\n`;
+  const written = 5000;
+  for (let i = 0; i < written; i++) {
+    output.write(line);
+    if (i % 10 === 0) await delay(0);
+  }
+  const flushing = flushed(output);
+  let read = '';
+  const chunk = Buffer.alloc(64 * 1024);
+  let done = false;
+  void flushing.then(() => {
+    done = true;
+  });
+  for (let idle = 0; !done || idle < 2; idle++) {
+    for (let bytes = 1; bytes > 0; ) {
+      bytes = tryRead(fd, chunk);
+      read += chunk.toString('latin1', 0, bytes);
+    }
+    await delay(20);
+  }
+  output.write('{"after":true}\n');
+  await flushed(output);
+  read += chunk.toString('latin1', 0, tryRead(fd, chunk));
+  const lines = read.trimEnd().split('\n');
+  const told = lines
+    .filter(text => text.startsWith('{"level"'))
+    .map(text => JSON.parse(text).lines);
+  const kept = lines.filter(text => text === line.trimEnd()).length;
+  t.true(kept < written, 'the pipe never was full');
+  t.is(kept + told.reduce((sum, n) => sum + n, 0), written);
+  t.is(lines.at(-1), '{"after":true}');
+  closeSync(fd);
+});
+
+function tryRead(fd: number, chunk: Buffer): number {
+  try {
+    return readSync(fd, chunk);
+  } catch (error) {
+    assert.equal((error as NodeJS.ErrnoException).code, 'EAGAIN');
+    return 0;
+  }
+}
+
+// deploy/logrotate/matting on the log of a program that goes on writing, by logrotate itself.
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const CONFIG = readFileSync(path.join(ROOT, 'deploy/logrotate/matting'), 'utf8');
+const LINES = 20_000;
+const PACED_LINES = 20;
+
+/** Undefined where logrotate is not installed: then its copy and its cut are made here. */
+const logrotate = findProgram('logrotate');
+
+function rotate(log: string): void {
+  if (logrotate === undefined) {
+    copyFileSync(log, `${log}.1`);
+    truncateSync(log, 0);
+    return;
+  }
+  const config = path.join(folder, 'logrotate.conf');
+  assert.match(CONFIG, /^\/var\/log\/matting\/\*\.log \{$/m);
+  writeFileSync(config, CONFIG.replace('/var/log/matting/*.log', log));
+  // It takes no configuration that others may write.
+  chmodSync(config, 0o600);
+  execFileSync(logrotate, ['--force', '--state', path.join(folder, 'state'), config]);
+}
+
+for (const batchBytes of [0, 4096]) {
+  test(`rotation › a log that is rotated goes on, no line torn, batches of ${batchBytes}`, async t => {
+    const log = path.join(folder, `program-${batchBytes}.log`);
+    const program = `
+      import { createLog } from ${JSON.stringify(path.resolve(import.meta.dirname, '../log.ts'))};
+      const log = createLog({ level: 'info', batchBytes: ${batchBytes}, base: { program: 'x' } });
+      for (let i = 0; i < ${LINES}; i += 1) {
+        log.info({ i }, 'a line');
+        if (i % ${PACED_LINES} === 0) await new Promise(resolve => setImmediate(resolve));
+      }
+      log.flush(() => process.exit(0));`;
+    const fd = openSync(log, 'a');
+    const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+      stdio: ['ignore', fd, 'inherit'],
+    });
+    closeSync(fd);
+    const ended = once(child, 'exit');
+    await until(() => readFileSync(log, 'utf8').length > 10_000, {
+      timeoutMs: 60_000,
+      what: 'lines to rotate',
+    });
+    rotate(log);
+    t.deepEqual(await ended, [0, null]);
+    const files = readdirSync(folder).filter(name => name.startsWith(path.basename(log)));
+    t.is(files.length, 2, String(files));
+    // The first file has the earlier lines, each whole; the cut loses some, and repeats none.
+    const numbers = files
+      .sort((a, b) => b.length - a.length)
+      .flatMap(name => readFileSync(path.join(folder, name), 'utf8').split('\n'))
+      .filter(line => line !== '')
+      .map(line => JSON.parse(line).i as number);
+    t.deepEqual(
+      numbers,
+      [...new Set(numbers)].sort((a, b) => a - b),
+    );
+    t.is(numbers[0], 0);
+    t.is(numbers.at(-1), LINES - 1);
+  });
+}
+
+test('sampling › two whole numbers are a sampling, and nothing else is', t => {
+  t.deepEqual(parseLogSampling('100/50'), { first: 100, thereafter: 50 });
+  t.deepEqual(parseLogSampling('1/1000000'), { first: 1, thereafter: 1_000_000 });
+  for (const text of ['100', '0/1', '1/0', '-1/2', '1/2/3', '1.5/2', '1/1000001', 'all']) {
+    t.is(parseLogSampling(text), undefined, text);
+  }
+});
+
+test('sampling › of each message a second has its first lines, then some', t => {
+  let nowMs = 0;
+  const sampler = new LogSampler({ first: 3, thereafter: 4 }, () => nowMs);
+  const keptOf = (message: string, lines: number) =>
+    Array.from({ length: lines }, () => sampler.keeps(message)).filter(Boolean).length;
+  t.is(keptOf('often', 15), 3 + 3);
+  t.is(keptOf('rare', 3), 3);
+  nowMs = 999;
+  t.is(keptOf('often', 3), 0);
+  nowMs = 1000;
+  t.is(keptOf('often', 3), 3);
+  t.deepEqual(sampler.takeLeftOut(), [{ of: 'often', lines: 12 }]);
+  t.deepEqual(sampler.takeLeftOut(), []);
+});
+
+test('sampling › messages that are put together take no memory without end', t => {
+  const sampler = new LogSampler({ first: 1, thereafter: 1_000_000 }, () => 0);
+  const keptTwice = Array.from({ length: 2000 }, (_, index) => {
+    const message = `message ${index}`;
+    return sampler.keeps(message) && sampler.keeps(message);
+  }).filter(Boolean).length;
+  t.is(keptTwice, 2000 - 512);
+});
+
+test('sampling › a log leaves out what repeats, below errors, and says so at its end', async t => {
+  const program = `
+    import { createLog } from ${JSON.stringify(path.resolve(import.meta.dirname, '../log.ts'))};
+    const sampling = { first: 2, thereafter: 1000000 };
+    const log = createLog({ level: 'info', batchBytes: 4096, base: { program: 'x' }, sampling });
+    for (let i = 0; i < 10; i += 1) {
+      log.child({ reqId: String(i) }).info({ i }, 'often');
+      for (const message of ['too', 'three', 'four']) log.info(message);
+      log.debug('never');
+      log.error({ i }, 'wrong');
+    }
+    log.warn('alone');
+    log.flush(() => process.exit(0));`;
+  const args = ['--input-type=module', '-e', program];
+  const { stdout } = await promisify(execFile)(process.execPath, args);
+  const lines = stdout
+    .trimEnd()
+    .split('\n')
+    .map(line => JSON.parse(line));
+  const countOf = (msg: string) => lines.filter(line => line.msg === msg).length;
+  t.deepEqual([countOf('often'), countOf('wrong'), countOf('alone')], [2, 10, 1]);
+  const said = lines
+    .slice(-4)
+    .map(({ level, msg, of, lines: leftOut }) => [level, msg, of, leftOut]);
+  t.deepEqual(
+    said,
+    ['often', 'too', 'three', 'four'].map(of => [40, 'log lines were left out', of, 8]),
+  );
+});
