@@ -218,30 +218,24 @@ function nodeInfo(): Promise<GetNodeInfoResponse> {
   });
 }
 
-test('a result says when the node fell back to another precision, and why', async t => {
-  const precisionFallback = 'this CPU (x64-avx2) has no instruction for int8';
-  await reopen({ model: { precisionFallback } });
-  const caller = await new MatteCaller(node).serve('12345');
-  t.is(caller.result().header?.modelRuns[0]?.precisionFallback, precisionFallback);
-  const info = await nodeInfo();
-  t.is(info.models[0]?.precisionFallback, precisionFallback);
-});
-
-test('a result and the node say under what terms each model comes', async t => {
+test('a result and the node say under what terms each model comes, and which precision it fell back to', async t => {
   const terms = (commercialUse: 'no' | 'unclear') => {
     return { commercialUse, reason: `It says ${commercialUse}.`, source: 'https://example.com/' };
   };
-  const weights = terms('unclear');
-  const trainingData = terms('no');
+  const [weights, trainingData] = [terms('unclear'), terms('no')];
   const licence = { spdx: 'NOASSERTION', origin: 'https://example.com/', weights, trainingData };
-  await reopen({ model: { licence } });
+  const precisionFallback = 'this CPU (x64-avx2) has no instruction for int8';
+  await reopen({ model: { licence, precisionFallback } });
   const caller = await new MatteCaller(node).serve('12345');
-  const run = caller.result().header?.modelRuns[0];
-  t.is(run?.licence, 'NOASSERTION');
-  t.is(run?.weightsCommercialUse, 'unclear');
-  t.is(run?.trainingDataCommercialUse, 'no');
+  t.like(caller.result().header?.modelRuns[0], {
+    licence: 'NOASSERTION',
+    weightsCommercialUse: 'unclear',
+    trainingDataCommercialUse: 'no',
+    precisionFallback,
+  });
   const info = await nodeInfo();
   t.deepEqual(info.models[0]?.licence, { spdx: 'NOASSERTION', weights, trainingData });
+  t.is(info.models[0]?.precisionFallback, precisionFallback);
   t.is(info.commercialUseRequired, '');
   await reopen({ commercialUse: 'strict' });
   t.is((await nodeInfo()).commercialUseRequired, 'strict');
@@ -262,53 +256,33 @@ test('admission › refuses before a byte is sent, and says that another node ma
   await new MatteCaller(node).serve('12345');
 });
 
-test('admission › refuses what would wait longer than its header allows, before a byte is sent', async t => {
+test('admission › tells how long it takes, and refuses what would wait longer than its header allows', async t => {
   const first = await heldIn(node, 'decode');
   // One image before the engine, 100 ms each in the fake.
   const impatient = new MatteCaller(node).send(header({ waitMsMax: 99 }));
   await impatient.refused({ code: 'NODE_OVERLOADED', status: status.RESOURCE_EXHAUSTED });
   t.deepEqual(impatient.messages, []);
   const patient = await new MatteCaller(node).announce({ waitMsMax: 100 });
+  const { queuePosition, estimatedWaitMs } = await patient.until('admitted');
+  t.deepEqual([queuePosition, estimatedWaitMs], [1, 100]);
   patient.call.cancel();
   node.gates.letGo('decode');
   await first.ended;
 });
 
-test('admission › tells how many are ahead and how long they take', async t => {
-  const first = await heldIn(node, 'decode');
-  const second = new MatteCaller(node).send(header());
-  const admitted = await second.until('admitted');
-  t.is(admitted.queuePosition, 1);
-  // One image before the engine, 100 ms each in the fake.
-  t.is(admitted.estimatedWaitMs, 100);
-  second.call.cancel();
-  node.gates.letGo('decode');
-  await first.ended;
-});
-
-test('admission › is closed while the node starts', async t => {
-  await reopen({ starting: true });
-  await t.notThrowsAsync(
-    new MatteCaller(node)
-      .send(header())
-      .refused({ code: 'NODE_UNAVAILABLE', status: status.UNAVAILABLE }),
-  );
-});
-
-test('admission › is closed while the node drains, and what is in is finished', async t => {
+test('admission › is closed while no engine is ready, the node drains or starts; what is in is finished', async t => {
+  const closed = { code: 'NODE_UNAVAILABLE', status: status.UNAVAILABLE };
+  node.engines.set({ enginesReady: 0 });
+  await new MatteCaller(node).send(header()).refused(closed);
+  node.engines.set({ enginesReady: 1 });
   const first = await heldIn(node, 'infer');
   node.status.drain('shutdown');
-  await new MatteCaller(node).send(header()).refused({ code: 'NODE_UNAVAILABLE' });
+  await new MatteCaller(node).send(header()).refused(closed);
   node.gates.letGo('infer');
   t.is(await first.ended, undefined);
   await node.matte.untilIdle();
-});
-
-test('admission › is closed while no engine is ready, and open again after', async t => {
-  node.engines.set({ enginesReady: 0 });
-  await new MatteCaller(node).send(header()).refused({ code: 'NODE_UNAVAILABLE' });
-  node.engines.set({ enginesReady: 1 });
-  await t.notThrowsAsync(new MatteCaller(node).serve('12345'));
+  await reopen({ starting: true });
+  await new MatteCaller(node).send(header()).refused(closed);
 });
 
 /** Nothing was admitted, nothing is held. */
@@ -470,18 +444,15 @@ for (const stage of ['acquire', 'decode', 'infer', 'finish'] as const) {
   });
 }
 
-test('a caller that goes away › while its bytes are coming frees its permit', async t => {
+test('a caller that goes away › while its bytes are coming or its result is sent frees its permit', async t => {
   const caller = new MatteCaller(node).send(header({ contentLength: 5 }), chunk('12'));
   await caller.until('admitted');
   caller.call.cancel();
   await node.matte.untilIdle();
   t.is(node.admission.snapshot().images, 0);
-});
-
-test('a caller that goes away › while its result is sent frees its permit', async t => {
-  const caller = sendUnread();
+  const unread = sendUnread();
   while (node.pipeline.imagesAt('sending') === 0) await new Promise(r => setImmediate(r));
-  caller.call.cancel();
+  unread.call.cancel();
   await node.matte.untilIdle();
   t.is(node.admission.snapshot().images, 0);
 });

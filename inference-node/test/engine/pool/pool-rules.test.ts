@@ -26,10 +26,13 @@ function drainInOrder(queue: RunQueue<Queued>): Queued[] {
   return out;
 }
 
-test('what is not there is not removed', t => {
+test('what is not there is not removed, and draining empties both lines', t => {
   const queue = new RunQueue<Queued>();
   t.is(queue.shift(), undefined);
   t.false(queue.remove(item('sync', 0)));
+  queue.push(item('async', 1));
+  queue.push(item('sync', 2));
+  t.deepEqual([queue.drain().length, queue.length], [2, 0]);
 });
 
 test('sync before async that came earlier, but not before async that has waited its time', t => {
@@ -51,14 +54,6 @@ test('one that is put back goes first in its line again', t => {
   t.is(taken, first);
   queue.putBack(first);
   t.deepEqual(drainInOrder(queue), [first, second]);
-});
-
-test('drain empties both lines', t => {
-  const queue = new RunQueue<Queued>();
-  queue.push(item('async', 1));
-  queue.push(item('sync', 2));
-  t.is(queue.drain().length, 2);
-  t.is(queue.length, 0);
 });
 
 test('each line keeps its order and none waits behind what came long after it', t => {
@@ -88,22 +83,18 @@ test('each line keeps its order and none waits behind what came long after it', 
   t.notThrows(() => fc.assert(property));
 });
 
-test('an idle engine takes it at once', t => {
-  t.is(estimateWaitMs({ freeInMs: [0], queued: 0, inferMs: 700 }), 0);
-  t.is(estimateWaitMs({ freeInMs: [500, 0], queued: 0, inferMs: 700 }), 0);
-});
-
-test('one engine: what is left of its run, and all that wait', t => {
-  t.is(estimateWaitMs({ freeInMs: [300], queued: 2, inferMs: 700 }), 1700);
-});
-
-test('several engines share those that wait', t => {
-  t.is(estimateWaitMs({ freeInMs: [300, 100], queued: 1, inferMs: 700 }), 300);
-  t.is(estimateWaitMs({ freeInMs: [300, 100], queued: 2, inferMs: 700 }), 800);
-});
-
-test('an engine that is being started again counts from then on', t => {
-  t.is(estimateWaitMs({ freeInMs: [10_000, 200], queued: 3, inferMs: 100 }), 500);
+test('the wait is what is left of runs, and all that wait shared among the engines', t => {
+  for (const [freeInMs, queued, inferMs, waitMs] of [
+    [[0], 0, 700, 0],
+    [[500, 0], 0, 700, 0],
+    [[300], 2, 700, 1700],
+    [[300, 100], 1, 700, 300],
+    [[300, 100], 2, 700, 800],
+    // One that is being started again counts from then on.
+    [[10_000, 200], 3, 100, 500],
+  ] as const) {
+    t.is(estimateWaitMs({ freeInMs, queued, inferMs }), waitMs);
+  }
 });
 
 function death(atMs: number, cause: EngineDeathCause, imageDigest?: string, engine = 0) {

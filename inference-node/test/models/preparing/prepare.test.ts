@@ -116,31 +116,22 @@ const square = (side: number) => ({ width: side, height: side });
 test('a size or precision that the model does not have is refused, with those it has', async t => {
   const refused = (more: Partial<PrepareOptions>, pattern: RegExp) =>
     rejectsWith(t, prepareTiny(more), isModelError('settings', pattern));
-  await refused(
-    { inputSize: square(50) },
-    /MATTING_MODEL_INPUT_SIZE.*multiples of 32 from 32 to 256/,
-  );
+  await refused({ inputSize: square(50) }, /MATTING_MODEL_INPUT_SIZE.*of 32 from 32 to 256/);
   await refused({ inputSize: { width: 64, height: 512 } }, /64x512/);
   await refused({ precision: 'int8' }, /int8 \(MATTING_PRECISION\): it can in fp32, fp16/);
-  const single: ModelManifest = { ...model.manifest, precisions: ['fp32'] };
-  await refused({ manifest: single, precision: 'fp16' }, /it can in fp32$/);
 });
 
-test('altered weights are refused even when the prepared file is there', async t => {
+test('altered weights are refused though the prepared file is there, or their record is forged', async t => {
   await prepareTiny();
-  const path = weightsPath(cacheDir, model.manifest, at(model.manifest.files, 0));
-  await alterLastByte(path);
-  await rejectsWith(t, prepareTiny(), isModelError('altered', /damaged.*models fetch tiny/));
-  await rm(path);
-  await rejectsWith(t, prepareTiny(), isModelError('missing', /models fetch tiny/));
-});
-
-test('altered weights are refused in spite of a forged record', async t => {
   const file = at(model.manifest.files, 0);
   const path = weightsPath(cacheDir, model.manifest, file);
   await alterLastByte(path);
+  await rejectsWith(t, prepareTiny(), isModelError('altered', /damaged.*models fetch tiny/));
   await recordChecked(path, file);
-  await rejectsWith(t, prepareTiny(), isModelError('altered', /sha256/));
+  const another = prepareTiny({ instructionSet: 'x64-other' });
+  await rejectsWith(t, another, isModelError('altered', /sha256/));
+  await rm(path);
+  await rejectsWith(t, prepareTiny(), isModelError('missing', /models fetch tiny/));
 });
 
 test('the prepared graph runs and is described for an engine', async t => {
@@ -318,13 +309,10 @@ test('graphs for several pictures hold no weights, and are none of the prepared 
     for (const { data } of weights) t.is(file.indexOf(data), -1);
   }
   t.is((await listPrepared(cacheDir, model.manifest)).length, 1);
-});
-
-test('one at a time is the model as it is', async t => {
-  const single = await prepareTiny();
-  t.deepEqual(await prepareBatches(single, 1), single);
-  const again = await prepareBatches(await prepareBatches(single, 2), 1);
-  t.deepEqual(again, single);
+  // One at a time is the model as it is.
+  t.deepEqual(await prepareBatches({ ...single, batches }, 1), single);
+  const wrong = { ...single, path: `${single.path}.gone` };
+  await rejectsWith(t, prepareBatches(wrong, 2), isModelError('disk', /./));
 });
 
 test('a graph for two that is there is kept, a damaged one is made again', async t => {
@@ -352,12 +340,6 @@ test('graphs of an older revision go with the prepared file, a day after their l
   await utimes(old, before, before);
   await cleanPrepared(cacheDir, model.manifest);
   t.false((await readdir(folder)).includes(basename(old)));
-});
-
-test('a prepared file that is gone or is none is a line for the operator', async t => {
-  const single = await prepareTiny();
-  const wrong = { ...single, path: `${single.path}.gone` };
-  await rejectsWith(t, prepareBatches(wrong, 2), isModelError('disk', /./));
 });
 
 const SIDE = 64;
@@ -469,13 +451,6 @@ test('an engine that dies while it runs the graph gives fp32', async t => {
   const fallen = await prepare({ answering: { machine: 'an old one', answer: dies } });
   t.is(fallen.precision, 'fp32');
   t.regex(fallen.precisionFallback ?? '', /does not run: the process ended: SIGILL/);
-});
-
-test('a CPU without the instructions gets fp32, without a check', async t => {
-  const { precision, precisionFallback } = await prepare({ instructionSet: 'x64-avx2' });
-  t.is(precision, 'fp32');
-  t.regex(precisionFallback ?? '', /x64-avx2/);
-  t.deepEqual(asked, []);
 });
 
 test('int8 gives the stored answer, and is checked once on each kind of machine', async t => {
@@ -600,13 +575,6 @@ test('one that is checked afresh is held against the answer that was found befor
   t.is(await checkAnswerOnDevice({ ...options(), ...afresh }), undefined);
   t.regex((await checkAnswerOnDevice({ ...options(200), ...afresh })) ?? '', /is wrong/);
   t.is(asked.length, 1);
-});
-
-test('a GPU of which nothing is known is checked each time', async t => {
-  const onGpu = await prepareOnGpu();
-  const unknown = { machine: undefined, model: onGpu };
-  t.is(await checkAnswerOnDevice({ ...options(), ...unknown }), undefined);
-  t.regex((await checkAnswerOnDevice({ ...options(0), ...unknown })) ?? '', /is wrong/);
 });
 
 test('another answer is wrong, and is not remembered as right', async t => {
