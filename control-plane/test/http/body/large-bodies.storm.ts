@@ -1,3 +1,4 @@
+/** Bodies at the bound, to the byte, and what four of them at once cost of memory. */
 import ava from 'ava';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { BOUNDARY, FORM_TYPE, imagePart, partOf } from '../../support/forms.ts';
