@@ -7,8 +7,6 @@ import sinon from 'sinon';
 import { csrfTokenOf } from '../../src/http/account/session/cookies.ts';
 import { OperatorSessions, SESSION_MS } from '../../src/http/operator-pages/operator-session.ts';
 import { KEY_GUESSES } from '../../src/http/operator-pages/sign-in-pages.ts';
-import type { SeenAlert } from '../../src/store/alerts/alert-store.ts';
-import { seenOf, tellingOf, watchedAccount } from '../store/alerts-fixtures.ts';
 import { claimed, fundedAccount, newJob, submitted, useStores } from '../store/fixtures.ts';
 import { placed } from '../store/orders.ts';
 import { hold, listening } from '../support/area/held-form.ts';
@@ -255,27 +253,6 @@ test('pages of the operator › confirms an order once, and enters a refund once
   t.true(body.includes('transfer-9') && body.includes('¥25'));
 });
 
-test('pages of the operator › says why a notification is not sent again', async t => {
-  const job = await submitted(stores, newJob(await account()));
-  const page = '/operator/pages/notifications';
-  const none = await send(page, `${page}/${job.id}/retry`);
-  t.is(none.statusCode, 409);
-  t.regex(none.body, /role="alert"/);
-  t.is((await send(page, `${page}/${randomUUID()}/retry`)).statusCode, 409);
-  t.is((await read(`${page}?after=x`)).statusCode, 400);
-});
-
-test('pages of the operator › leads from a notification to its job, and nowhere from an event of an account', async t => {
-  const accountId = await watchedAccount(stores, 3, [5]);
-  const alert = (await seenOf(stores, accountId))[0] as SeenAlert;
-  const telling = tellingOf(alert);
-  t.truthy(await stores.alerts.tell(telling));
-  const { body } = await read(`/operator/pages/notifications?job=${telling.eventId}`);
-  t.regex(body, /<code>account\.balance_low<\/code>/);
-  t.true(body.includes(telling.eventId));
-  t.false(body.includes(`/operator/pages/jobs/${telling.eventId}`));
-});
-
 test('pages of the operator › keeps the language that was chosen, and leads back to no other host', async t => {
   for (const [back, location] of [
     ['/operator/pages/jobs?state=failed', '/operator/pages/jobs?state=failed'],
@@ -293,13 +270,6 @@ test('pages of the operator › keeps the language that was chosen, and leads ba
   t.regex(chinese.body, /<html lang="zh-CN">/);
   const nonsense = await send('/operator', '/operator/language', { language: 'x' });
   t.is(nonsense.statusCode, 400);
-});
-
-test('pages of the operator › ends the session in the browser', async t => {
-  const answer = await send('/operator', '/operator/sign-out');
-  const cookies = [answer.headers['set-cookie']].flat().map(String);
-  t.true(cookies.some(text => /^matting-operator=;/.test(text)));
-  t.true(cookies.every(text => /Expires=Thu, 01 Jan 1970|Max-Age=0/.test(text)));
 });
 
 test('pages of the operator › has no inline script or style on any page, and is small', async t => {

@@ -1,12 +1,16 @@
-/** What the public port answers to any request, and to the headers of one. */
+/** What the public port answers to any request, to the headers of one, and on its pages of the docs. */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
 import type { Answered } from '../../src/http/answers/answer-log.ts';
+import { renderDocsPage } from '../../src/http/pages/docs-page.ts';
+import { renderErrorsPage } from '../../src/http/pages/errors-page.ts';
 import { converse, headOf, jsonIn } from '../support/raw-http.ts';
-import { BASE_URL, imageBody, openTestApp, useTestApp } from '../support/test-app.ts';
+import { BASE_URL, ERRORS_PAGE, imageBody, openTestApp, useTestApp } from '../support/test-app.ts';
 
 const test = ava.serial;
 
@@ -65,10 +69,6 @@ test('unknown paths', async t => {
   }
 });
 
-test('a query is not part of the instance', async t => {
-  assertProblem(t, await app.app.inject('/nothing?token=secret'), 'NOT_FOUND', '/nothing');
-});
-
 test('the instance is a URI reference, whatever the path was', async t => {
   const instances = {
     '/v1/{x}|"<>\\^`': '/v1/%7Bx%7D%7C%22%3C%3E%5C%5E%60',
@@ -82,15 +82,6 @@ test('the instance is a URI reference, whatever the path was', async t => {
     // Unchanged: inject would escape it.
     t.is(jsonIn(await converse(await app.listen(), head)).instance, instance);
   }
-});
-
-test('a path that is not valid', async t => {
-  assertProblem(
-    t,
-    await app.app.inject('/v1/matting/jobs/%zz'),
-    'INVALID_REQUEST',
-    '/v1/matting/jobs/%25zz',
-  );
 });
 
 test('methods a path does not have', async t => {
@@ -127,7 +118,14 @@ test('an unknown path or method asks for no key and reads no body', async t => {
 
 test('every answer has its own request id and the safety headers, and no CORS header', async t => {
   const ids = new Set<unknown>();
-  const urls = ['/livez', '/nothing', '/%zz', '/v1/account', '/v1/openapi.json', '/v1/results/x'];
+  const urls = [
+    '/livez',
+    '/nothing?token=secret',
+    '/%zz',
+    '/v1/account',
+    '/v1/openapi.json',
+    '/v1/results/x',
+  ];
   for (const url of urls) {
     const origin = { origin: 'https://page.example' };
     const { headers } = await app.app.inject({ url, headers: origin });
@@ -419,18 +417,6 @@ test('headers › the refusal of a media type says what is taken', async t => {
   }
 });
 
-test('headers › no body at all', async t => {
-  for (const type of [undefined, 'application/json']) {
-    const answer = await app.app.inject({
-      method: 'POST',
-      url: '/v1/matting',
-      headers: app.headers({ 'content-type': type }),
-    });
-    t.is(answer.json().code, 'INVALID_REQUEST');
-    t.regex(answer.json().detail, /empty/);
-  }
-});
-
 test('headers › the operator can make the Idempotency-Key optional, on reads alone', async t => {
   const lenient = await openTestApp({ readsRequireIdempotencyKey: false }, t);
   const none = { 'idempotency-key': undefined };
@@ -445,4 +431,128 @@ test('headers › a Content-Length that is the largest lawful one is not refused
   const at = (bytes: number) => app.post('/v1/matting', '{}', { 'content-length': String(bytes) });
   t.is((await at(72 * 1024 * 1024 + 1)).json().code, 'IMAGE_TOO_LARGE');
   t.not((await at(72 * 1024 * 1024)).json().code, 'IMAGE_TOO_LARGE');
+});
+
+let page: string;
+let policy: string;
+test.before(async () => {
+  const answer = await app.app.inject('/docs');
+  assert.equal(answer.statusCode, 200);
+  assert.equal(answer.headers['content-type'], 'text/html; charset=utf-8');
+  page = answer.payload;
+  policy = String(answer.headers['content-security-policy']);
+});
+
+const VOID = ['meta', 'link'];
+
+/** Names of the elements, in order; every one that was opened is closed in its turn. */
+function elementsOf(html: string): string[] {
+  const names: string[] = [];
+  const open: string[] = [];
+  for (const [, slash, name = ''] of html.matchAll(/<(\/?)([a-z][a-z0-9]*)\b[^>]*>/g)) {
+    if (slash === '/') assert.equal(open.pop(), name);
+    else {
+      names.push(name);
+      if (!VOID.includes(name)) open.push(name);
+    }
+  }
+  assert.deepEqual(open, []);
+  return names;
+}
+
+function valuesOf(attribute: string, html = page): string[] {
+  return [...html.matchAll(new RegExp(` ${attribute}="([^"]*)"`, 'g'))].map(
+    ([, value = '']) => value,
+  );
+}
+
+test('the docs › it is whole HTML without anything that runs or loads', t => {
+  const names = new Set(elementsOf(page));
+  for (const name of ['script', 'img', 'iframe', 'object', 'embed', 'form', 'base', 'video']) {
+    t.false(names.has(name), name);
+  }
+  t.notRegex(page, / on[a-z]+="|javascript:|@import|url\(/i);
+  t.deepEqual(valuesOf('src'), []);
+  t.deepEqual(valuesOf('style'), []);
+  const outside = valuesOf('href').filter(href => !/^(#|\/(?!\/)|data:,$)/.test(href));
+  t.deepEqual(outside, []);
+});
+
+test('the docs › its content security policy names its one style sheet and no host', t => {
+  const styles = [...page.matchAll(/<style>([\s\S]*?)<\/style>/g)];
+  t.is(styles.length, 1);
+  const hash = createHash('sha256')
+    .update(styles[0]?.[1] ?? '')
+    .digest('base64');
+  t.true(policy.includes(`style-src 'sha256-${hash}'`), policy);
+  t.regex(policy, /^default-src 'none';/);
+  t.regex(policy, /frame-ancestors 'none'/);
+  t.notRegex(policy, /https?:|\*|unsafe/);
+});
+
+test('the docs › text of the document is text on the page', t => {
+  const evil = '<script>alert("1")</script>&\'';
+  const operation = {
+    operationId: 'a',
+    tags: ['T'],
+    summary: evil,
+    description: `${evil} \`${evil}\``,
+    responses: { 200: { description: evil } },
+  };
+  const html = renderDocsPage(
+    {
+      info: { title: evil, version: evil, description: evil },
+      servers: [{ url: evil }],
+      tags: [{ name: 'T', description: evil }],
+      paths: { [`/${evil}`]: { get: operation } },
+      webhooks: {},
+      components: { schemas: { A: { description: evil, properties: { [evil]: {} } } } },
+    },
+    { documentPath: '/a', errorDocsPath: '/b' },
+  );
+  t.true(html.includes("&lt;script>alert(&quot;1&quot;)&lt;/script>&amp;'"));
+  t.false(elementsOf(html).includes('script'));
+  t.notRegex(html, /undefined|\[object/);
+});
+
+const errorsMarkdown = readFileSync(
+  path.resolve(import.meta.dirname, '../../../docs/errors.md'),
+  'utf8',
+);
+
+test('the docs › the errors for a browser have an anchor where the type of each problem leads', t => {
+  const html = renderErrorsPage(errorsMarkdown, { docsPath: '/docs' });
+  const ids = valuesOf('id', html);
+  t.is(new Set(ids).size, ids.length);
+  for (const code of Object.keys(ERROR_CATALOGUE)) {
+    t.true(ids.includes(code.toLowerCase()), code);
+  }
+});
+
+test('the docs › Markdown of another make is text', t => {
+  const html = renderErrorsPage(
+    '# A <b>\n\n[x](javascript:alert) [y](#z) <i>\n\n```\n`<u>\n\n#\n```',
+    {
+      docsPath: '/docs',
+    },
+  );
+  t.regex(html, /<h1>A &lt;b><\/h1>/);
+  t.regex(html, /<p>x <a href="#z">y<\/a> &lt;i><\/p>/);
+  t.regex(html, /<pre tabindex="0"><code>`&lt;u>\n\n#\n<\/code><\/pre>/);
+  elementsOf(html);
+});
+
+test('the docs › the errors are HTML where a request accepts it by name, otherwise Markdown', async t => {
+  const browser = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
+  const forPeople = await app.app.inject({ url: '/docs/errors', headers: browser });
+  t.is(forPeople.headers['content-type'], 'text/html; charset=utf-8');
+  t.is(forPeople.headers['content-security-policy'], policy);
+  t.regex(forPeople.payload, /<h1>Errors<\/h1>/);
+  for (const accept of ['*/*', 'text/markdown', undefined]) {
+    const headers = accept === undefined ? {} : { accept };
+    const plain = await app.app.inject({ url: '/docs/errors', headers });
+    t.is(plain.payload, ERRORS_PAGE);
+    t.is(plain.headers.vary, 'accept');
+    t.regex(String(plain.headers['content-type']), /^text\/markdown/);
+  }
 });

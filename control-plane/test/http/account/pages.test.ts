@@ -37,7 +37,6 @@ import {
   section,
   tabs,
   time,
-  withQuery,
 } from '../../../src/http/account/page/lists.ts';
 import {
   renderPage,
@@ -131,52 +130,6 @@ test('views › an object of JSON in place of a child is not taken for markup', 
   t.is(renderPart(html`<p>${parsed}</p>`), '<p></p>');
 });
 
-test('views › a page is the same each time, whatever was rendered before', t => {
-  const make = (name: string) => renderPart(html`<ul><li><b>still</b></li><li>${name}</li></ul>`);
-  const first = make('a');
-  make('b');
-  t.is(make('a'), first);
-});
-
-test('views › choices that were made stand in the form again', t => {
-  const options = ['a', 'b'].map(value => ({ value, label: value }));
-  const select = renderPart(selectField({ name: 's', label: 's', options, value: 'b' }));
-  t.regex(select, /<option value="b" selected>/);
-  const boxes = renderPart(checkboxGroup({ name: 's', label: 's', options, values: ['a'] }));
-  t.regex(boxes, /value="a" checked/);
-  t.notRegex(boxes, /value="b" checked/);
-});
-
-test('views › a chart draws every value in its frame, and says it in a table', t => {
-  const chart = (values: number[]) =>
-    renderPart(
-      barChart({
-        title: 't',
-        series: ['s', 't'],
-        bars: values.map((value, index) => ({
-          label: `day ${index}`,
-          shortLabel: String(index),
-          values: [value, 0],
-        })),
-        format: String,
-        tableLabel: 'table',
-        barLabel: 'day',
-      }),
-    );
-  for (const values of [[], [0], [1], [0, 3, 1_300_000], Array.from({ length: 92 }, () => 7)]) {
-    const text = chart(values);
-    t.notRegex(text, /NaN|Infinity|="-/);
-    const drawn = text.match(/<rect class="series-0" x=/g) ?? [];
-    t.is(drawn.length, values.filter(v => v > 0).length);
-    for (const value of values) t.true(text.includes(`<td class="end">${value}</td>`));
-  }
-});
-
-test('views › a query is written without what is absent', t => {
-  t.is(withQuery('/x', { a: 'é&', b: undefined, c: '', d: 0 }), '/x?a=%C3%A9%26&d=0');
-  t.is(withQuery('/x', {}), '/x');
-});
-
 const app = fastify();
 const VIEWER: SignedIn = {
   userId: 'u',
@@ -266,11 +219,6 @@ test('pages › a stranger reads the language of the address, else that of the b
   t.is(await languageOf('/account/stranger?language=zh-CN&language=en', 'en'), 'en');
   t.is(await languageOf('/account/stranger?language=constructor'), 'en');
   t.is(await languageOf('/account/keys/viewer', 'en'), 'zh-CN');
-});
-
-test('pages › the link to another language keeps what else the address has', async t => {
-  const { body } = await app.inject('/account/stranger?to=%2Faccount%2Fkeys&language=en');
-  t.regex(body, /href="\/account\/stranger\?to=%2Faccount%2Fkeys&amp;language=zh-CN"/);
 });
 
 test('pages › the navigation shows what the role may see, and where one is', async t => {

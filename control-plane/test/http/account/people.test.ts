@@ -46,19 +46,6 @@ test('people › are invited by a link that is shown once', async t => {
   t.is((await owner.post(path)).statusCode, 303);
 });
 
-test('people › get another role at once, and lose their sessions with the membership', async t => {
-  const member = await signIn(fixture, { role: 'member' });
-  const path = `/account/people/${member.userId}`;
-  t.is((await member.get('/account/people')).statusCode, 403);
-  t.is((await stranger.post(`${path}/role`, { role: 'viewer' })).statusCode, 404);
-  t.is((await owner.post(`${path}/role`, { role: 'king' })).statusCode, 400);
-  t.is((await owner.post(`${path}/role`, { role: 'owner' })).statusCode, 303);
-  t.is((await member.get('/account/people')).statusCode, 200);
-  t.is((await stranger.post(`${path}/remove`)).statusCode, 404);
-  t.is((await owner.post(`${path}/remove`)).statusCode, 303);
-  t.is((await member.get('/account/sessions')).statusCode, 303);
-});
-
 test('people › keep an owner', async t => {
   const path = `/account/people/${owner.userId}`;
   for (const change of [`${path}/remove`, `${path}/role`]) {
@@ -176,17 +163,6 @@ test('people who come in › see and end their sessions, and nobody else’s', a
   await own.post('/account/sessions/end-others');
   t.true(!(await isSignedIn(other)));
   t.truthy(await isSignedIn(own));
-});
-
-test('people who come in › keep the language that they chose', async t => {
-  const { browser: own } = await member();
-  const answer = await own.post('/account/language', {
-    language: 'zh-CN',
-    back: '/account/profile',
-  });
-  t.is(answer.headers.location, '/account/profile');
-  t.regex((await own.get('/account/profile')).body, /<html lang="zh-CN">/);
-  t.is((await own.post('/account/language', { language: 'xx' })).statusCode, 400);
 });
 
 test('people who come in › switch between accounts of theirs, and to no other', async t => {

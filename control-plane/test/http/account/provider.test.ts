@@ -174,12 +174,6 @@ test('are called by what the provider says with its host, as nobody else can be'
   t.is(addressOf(invited.createdBy), claimed);
 });
 
-test('make no browser known: their claim says nothing of a person here', async t => {
-  const { own } = await signInAs(somebody(['shop-staff'], 'first@example.org').subject);
-  t.true(own.cookies.has(SESSION));
-  t.false(own.cookies.has('__Host-matting-device'));
-});
-
 test('leave nothing here without a group of the list', async t => {
   const { subject, email } = somebody(['strangers']);
   t.is((await signInAs(subject)).answer.statusCode, 422);

@@ -115,30 +115,6 @@ function readers(): ResultReaders {
 
 const resultReaders: ResultReaderBounds = { linkMax: 2, accountMax: 3, max: 6 };
 
-test('readers of result links › have few places a link, and give them back however they end', async t => {
-  await open({ resultReaders });
-  const first = await link();
-  const slow = [await ask(first), await ask(first)];
-  t.deepEqual(
-    slow.map(({ head }) => statusOf(head)),
-    [200, 200],
-  );
-  const refused = await ask(first);
-  t.is(statusOf(refused.head), 429);
-  t.regex(refused.head, /retry-after: 5/i);
-  // Who reads nothing of the file takes no place.
-  const head = await app.app.inject({ method: 'HEAD', url: first });
-  t.is(head.statusCode, 200);
-  const other = await link(10);
-  t.is((await app.app.inject(other)).statusCode, 200);
-  slow[0]!.socket.destroy();
-  await until(() => readers().open === 1);
-  const whole = await app.app.inject(first);
-  t.is(whole.rawPayload.length, RESULT_BYTES);
-  slow[1]!.socket.resume();
-  await until(() => readers().open === 0);
-});
-
 test('readers of result links › have a share an account, and a bound in all', async t => {
   await open({ resultReaders });
   const links = [await link(), await link()];
@@ -181,14 +157,6 @@ test('readers of result links › hold no place where they are gone before the f
   // Its handler goes on before the next request is read.
   t.is((await app.app.inject(path)).statusCode, 200);
   await until(() => readers().open === 0);
-});
-
-test('readers of result links › cost little memory each, however large the file', async t => {
-  await open();
-  const path = await link();
-  for (let count = 0; count < 10; count += 1) await ask(path);
-  await until(() => sockets.every(({ writableLength }) => writableLength > 0));
-  for (const { writableLength } of sockets) t.true(writableLength <= HELD_BYTES_MAX);
 });
 
 test('readers of result links › are cut off where they take nothing, and not where they are slow', async t => {
@@ -284,16 +252,6 @@ test('callers who take the picture as their answer › slow readers of pictures 
   t.is((await app.get('/v1/account')).json().credits.available, 999);
 });
 
-test('callers who take the picture as their answer › who takes nothing of a picture is cut off, and its places come back', async t => {
-  await open({ readingPace: { debtMsMax: 1000 } });
-  await cutOut('photo');
-  const socket = submit('photo');
-  t.is(statusOf(await headOf(socket)), 200);
-  await until(() => ended.length > 0);
-  t.deepEqual(ended, ['slow_reader']);
-  await until(() => readers().open === 0);
-});
-
 test('callers who take the picture as their answer › who hangs up while the picture is made loses nothing, and holds no place', async t => {
   await open();
   const { waitForJob } = app.services;
@@ -375,20 +333,6 @@ test('requests sent ahead of their answers › are answered up to a bound, beyon
   t.deepEqual(ended, ['pipelined']);
 });
 
-test('an account that hoards connections › makes room for newcomers, and the few of others stay', async t => {
-  await open();
-  app.app.server.maxConnections = 10;
-  const other = await app.stores.accounts.create('other');
-  const { token } = await app.stores.apiKeys.create(other!.id, 'key');
-  const few = await hold(token);
-  const hoard: net.Socket[] = [];
-  for (let count = 0; count < 30; count += 1) hoard.push(await hold(app.token));
-  t.is(statusOf((await ask('/livez')).head), 200);
-  t.false(few.closed);
-  await until(() => hoard.filter(({ closed }) => !closed).length <= 8);
-  t.true(ended.length >= 20);
-});
-
 function submitting(token: string, key: string): net.Socket {
   const socket = connect();
   const lines = [
@@ -435,23 +379,6 @@ test('an account that submits slowly › leaves the others places, and gets back
     await Promise.race([once(again, 'data'), until(() => begin.callCount > 6)]);
     again.destroy();
   }
-});
-
-test('senders of bodies › are refused where they fall too far behind', async t => {
-  await open();
-  const body = new PassThrough();
-  body.write('{"image_base64":"');
-  const upload = app.services.uploads.beginBoth(app.accountId).image;
-  const started = readMattingJson(body, upload, { ...BOUNDS, debtMsMax: 100 });
-  await rejectsWith(t, started, (error: ContractError) => {
-    t.is(error.code, 'INVALID_REQUEST');
-    t.regex(error.message, /too slowly/);
-    return true;
-  });
-  // The stream is left open for the answer.
-  t.false(body.destroyed);
-  t.is(body.listenerCount('readable') + body.listenerCount('end'), 0);
-  await upload.abort();
 });
 
 test('senders of bodies › are let go on where what they sent pays for the time', async t => {

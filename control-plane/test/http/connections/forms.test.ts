@@ -1,6 +1,5 @@
 /** Forms and pictures as bodies over real connections: cut, slow, endless, in odd pieces. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import http from 'node:http';
 import net from 'node:net';
 import { PassThrough, type Readable } from 'node:stream';
@@ -175,26 +174,6 @@ test('forms › that were refused leave the connection in use', async t => {
   const fourth = await send([plainForm], FORM_TYPE);
   t.is(fourth.status, 202);
   t.is(new Set([first, second, third, fourth].map(answer => answer.port)).size, 1);
-});
-
-test('forms › are asked for once their headers and query have passed', async t => {
-  const ask = async (path: string) => {
-    const headers = app.headers({ 'content-type': 'image/png', expect: '100-continue' });
-    const request = http.request({ port, path, method: 'POST', headers });
-    let continued = false;
-    request.on('continue', () => {
-      continued = true;
-      request.end(image);
-    });
-    request.flushHeaders();
-    const [response] = (await once(request, 'response')) as [http.IncomingMessage];
-    response.resume();
-    request.destroy();
-    return { continued, status: response.statusCode };
-  };
-  t.deepEqual(await ask(PATH), { continued: true, status: 202 });
-  const refused = { continued: false, status: 400 };
-  t.deepEqual(await ask(`${PATH}?callback_secret=x`), refused);
 });
 
 const bounds = { bytesMax: 1_000_000, debtMsMax: 100 };

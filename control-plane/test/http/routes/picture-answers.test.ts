@@ -268,19 +268,6 @@ test('a failure is a problem, whatever is accepted', async t => {
   t.deepEqual(codeOf(refused), [400, 'INVALID_IMAGE_SOURCE']);
 });
 
-test('an expired result is answered as ever', async t => {
-  const brief = await openTestApp({ resultTtlMs: 1 }, t);
-  const headers = { ...freshKey(), accept: 'image/png' };
-  const { job_id: jobId } = (await brief.post(ASYNC, imageBody(), headers)).json();
-  await brief.succeedJob(jobId);
-  while ((await brief.get(`${ASYNC}/${jobId}`)).json().status === 'succeeded') {
-    await new Promise(setImmediate);
-  }
-  const answer = await brief.post(SYNC, imageBody(), headers);
-  t.deepEqual(codeOf(answer), [410, 'RESULT_EXPIRED']);
-  t.is(answer.json().job_id, jobId);
-});
-
 test('pictures share the places of readers; at the bound the job is named and nothing is lost', async t => {
   const full = await openTestApp({ resultReaders: { linkMax: 1, accountMax: 1, max: 1 } }, t);
   const headers = { ...freshKey(), accept: 'image/png' };

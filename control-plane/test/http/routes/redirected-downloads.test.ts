@@ -15,6 +15,7 @@ const FILE = randomBytes(100_000);
 const JOBS = '/v1/matting/jobs';
 
 for (const kind of OBJECT_STORES) {
+  const check = test.skipIf(Boolean(missingStore(kind)));
   const store = useObjectStore(test, kind);
   const { lines, logger } = linesLogger('trace');
   const redirected = () => ({ storageUrl: store.url(), resultDownloads: 'redirect' }) as const;
@@ -38,30 +39,24 @@ for (const kind of OBJECT_STORES) {
     return fetch(`http://127.0.0.1:${port}${link}`, { headers, method });
   };
 
-  test.skipIf(Boolean(missingStore(kind)))(
-    `redirected downloads: ${kind} › lead to the file, with its type and name`,
-    async t => {
-      const answer = await open();
-      t.is(answer.status, 200);
-      t.true(answer.redirected && answer.url.startsWith(store.endpoint));
-      t.is(answer.headers.get('content-type'), 'image/png');
-      const disposition = `attachment; filename="cutout-${jobId}.png"`;
-      t.is(answer.headers.get('content-disposition'), disposition);
-      t.deepEqual(Buffer.from(await answer.arrayBuffer()), FILE);
-    },
-  );
+  check(`redirected downloads: ${kind} › lead to the file, with its type and name`, async t => {
+    const answer = await open();
+    t.is(answer.status, 200);
+    t.true(answer.redirected && answer.url.startsWith(store.endpoint));
+    t.is(answer.headers.get('content-type'), 'image/png');
+    const disposition = `attachment; filename="cutout-${jobId}.png"`;
+    t.is(answer.headers.get('content-disposition'), disposition);
+    t.deepEqual(Buffer.from(await answer.arrayBuffer()), FILE);
+  });
 
-  test.skipIf(Boolean(missingStore(kind)))(
-    `redirected downloads: ${kind} › tell its size without it`,
-    async t => {
-      const answer = await open({}, 'HEAD');
-      t.is(answer.status, 200);
-      t.true(answer.redirected);
-      t.is(answer.headers.get('content-length'), String(FILE.length));
-    },
-  );
+  check(`redirected downloads: ${kind} › tell its size without it`, async t => {
+    const answer = await open({}, 'HEAD');
+    t.is(answer.status, 200);
+    t.true(answer.redirected);
+    t.is(answer.headers.get('content-length'), String(FILE.length));
+  });
 
-  test.skipIf(Boolean(missingStore(kind)))(
+  check(
     `redirected downloads: ${kind} › go on where a download broke off, by the tag of whoever began it`,
     async t => {
       const first = await open({ range: 'bytes=0-99' });
@@ -85,7 +80,7 @@ for (const kind of OBJECT_STORES) {
     },
   );
 
-  test.skipIf(Boolean(missingStore(kind)))(
+  check(
     `redirected downloads: ${kind} › lead nowhere where the file is gone, and say so instead`,
     async t => {
       const gone = await makeResult(app);
@@ -99,7 +94,7 @@ for (const kind of OBJECT_STORES) {
     },
   );
 
-  test.skipIf(Boolean(missingStore(kind)))(
+  check(
     `redirected downloads: ${kind} › sign anew each time, for a minute, and nobody keeps the answer`,
     async t => {
       const answer = await app.app.inject(link);
@@ -112,52 +107,43 @@ for (const kind of OBJECT_STORES) {
     },
   );
 
-  test.skipIf(Boolean(missingStore(kind)))(
-    `redirected downloads: ${kind} › are never good for longer than the link`,
-    async t => {
-      const url = await makeResult(brief);
-      const { location } = (await brief.app.inject(url)).headers;
-      const seconds = Number(new URL(String(location)).searchParams.get('X-Amz-Expires'));
-      t.true(seconds >= 1 && seconds <= 20, `${seconds} s`);
-    },
-  );
+  check(`redirected downloads: ${kind} › are never good for longer than the link`, async t => {
+    const url = await makeResult(brief);
+    const { location } = (await brief.app.inject(url)).headers;
+    const seconds = Number(new URL(String(location)).searchParams.get('X-Amz-Expires'));
+    t.true(seconds >= 1 && seconds <= 20, `${seconds} s`);
+  });
 
-  test.skipIf(Boolean(missingStore(kind)))(
-    `redirected downloads: ${kind} › expire and stay unknown as they do without`,
-    async t => {
-      const url = await makeResult(app);
-      const find = app.stores.jobs.findByResultToken.bind(app.stores.jobs);
-      const lateBy = (ms: number) => {
-        app.stores.jobs.findByResultToken = async token => {
-          const job = await find(token);
-          return job && { ...job, readAtMs: (job.expiresAtMs ?? 0) + ms };
-        };
+  check(`redirected downloads: ${kind} › expire and stay unknown as they do without`, async t => {
+    const url = await makeResult(app);
+    const find = app.stores.jobs.findByResultToken.bind(app.stores.jobs);
+    const lateBy = (ms: number) => {
+      app.stores.jobs.findByResultToken = async token => {
+        const job = await find(token);
+        return job && { ...job, readAtMs: (job.expiresAtMs ?? 0) + ms };
       };
-      lateBy(0);
-      t.is((await app.app.inject(url)).json().code, 'RESULT_EXPIRED');
-      // The last moment of a link: a signature could not be good for less than a second.
-      lateBy(-999);
-      const last = await app.app.inject(url);
-      t.is(last.statusCode, 200);
-      t.deepEqual(last.rawPayload, FILE);
-      app.stores.jobs.findByResultToken = find;
-      t.is((await app.app.inject('/v1/results/unknown')).json().code, 'NOT_FOUND');
-    },
-  );
+    };
+    lateBy(0);
+    t.is((await app.app.inject(url)).json().code, 'RESULT_EXPIRED');
+    // The last moment of a link: a signature could not be good for less than a second.
+    lateBy(-999);
+    const last = await app.app.inject(url);
+    t.is(last.statusCode, 200);
+    t.deepEqual(last.rawPayload, FILE);
+    app.stores.jobs.findByResultToken = find;
+    t.is((await app.app.inject('/v1/results/unknown')).json().code, 'NOT_FOUND');
+  });
 
-  test.skipIf(Boolean(missingStore(kind)))(
-    `redirected downloads: ${kind} › are not in the log, nor is what they lead to`,
-    async t => {
-      const { location } = (await app.app.inject(link)).headers;
-      const logged = JSON.stringify(lines);
-      t.regex(logged, /answered/);
-      for (const secret of [link.split('/').at(-1) ?? '', 'X-Amz-Signature', String(location)]) {
-        t.false(logged.includes(secret));
-      }
-    },
-  );
+  check(`redirected downloads: ${kind} › are not in the log, nor is what they lead to`, async t => {
+    const { location } = (await app.app.inject(link)).headers;
+    const logged = JSON.stringify(lines);
+    t.regex(logged, /answered/);
+    for (const secret of [link.split('/').at(-1) ?? '', 'X-Amz-Signature', String(location)]) {
+      t.false(logged.includes(secret));
+    }
+  });
 
-  test.skipIf(Boolean(missingStore(kind)))(
+  check(
     `redirected downloads: ${kind} › are no answer of the call that makes a picture`,
     async t => {
       const node = app.onSubmitted(id => app.succeedJob(id, FILE));

@@ -11,7 +11,7 @@ import { newLink, OPERATOR } from '../../../store/people.ts';
 import { APP_ROUTES, OPEN_ROUTES } from '../../../support/area/app-routes.ts';
 import { ReadPage } from '../../../support/area/pages.ts';
 import { multipartOf, Person, type Sent } from '../../../support/area/person.ts';
-import { type Registered, registerPerson, trySignIn } from '../../../support/area/sign-in.ts';
+import { type Registered, registerPerson } from '../../../support/area/sign-in.ts';
 import {
   makeThing,
   makeThings,
@@ -393,12 +393,6 @@ function requireOwnPath(t: ExecutionContext, location: unknown, what: string): v
   t.is(to.origin, world.origin, what);
   t.true(to.pathname === '/account' || /^\/account\/[\w/-]*$/.test(to.pathname), what);
 }
-
-test('redirects › leads back to the page that was asked for', async t => {
-  const answer = await trySignIn(world.stranger(), known, { to: '/account/keys?after=x' });
-  t.is(answer.statusCode, 303);
-  t.is(answer.headers.location, '/account/keys?after=x');
-});
 
 test('redirects › never leads elsewhere', async t => {
   const { owner } = world.ours.people;
