@@ -3,12 +3,14 @@
  * with the credit back, and nothing needs a restart.
  */
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import sharp from 'sharp';
 import {
   descendantsOf,
   type RunningService,
+  requireNothingLeft,
   startService,
   until,
 } from '../support/running-service.ts';
@@ -46,7 +48,9 @@ test.before(async () => {
   });
 });
 
-test.after.always(() => service?.close());
+test.after.always(async () => {
+  if (service?.process.signalCode === null) await service.close();
+});
 
 function pidsOf(program: string): number[] {
   return descendantsOf(service.process.pid ?? 0)
@@ -201,5 +205,17 @@ test('a node killed and back: accepted jobs wait and finish, new ones are refuse
   await until(async () => (await service.credits()).reserved === 0, {
     timeoutMs: 120_000,
     what: 'every accepted job is final',
+  });
+});
+
+test('a supervisor killed outright takes every process with it', async t => {
+  const before = descendantsOf(service.process.pid ?? 0);
+  t.true(before.length >= 4, JSON.stringify(before));
+  service.process.kill('SIGKILL');
+  await requireNothingLeft(service.dataDir);
+  await until(() => before.every(({ pid }) => !existsSync(`/proc/${pid}`)), {
+    timeoutMs: 60_000,
+    what: 'no child is left',
+    detail: () => JSON.stringify(before.filter(({ pid }) => existsSync(`/proc/${pid}`))),
   });
 });

@@ -117,8 +117,13 @@ export function spawnMatting(args: readonly string[], env: Record<string, string
   return { child, exited, output: () => output };
 }
 
-export async function startService(extra: Record<string, string> = {}): Promise<RunningService> {
+/** @param prepare what lies in its data directory before it starts. */
+export async function startService(
+  extra: Record<string, string> = {},
+  prepare?: (dataDir: string) => void,
+): Promise<RunningService> {
   const { env, dataDir } = await isolatedEnv(extra);
+  prepare?.(dataDir);
   const { child, exited, output } = spawnMatting(['up'], env);
   await until(() => /Ready: .*[\s\S]*curl/.test(output()) || child.exitCode !== null, {
     timeoutMs: START_TIMEOUT_MS,

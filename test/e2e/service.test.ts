@@ -1,0 +1,433 @@
+/**
+ * The whole service as `matting up` starts it, with a small model, from its first start to its
+ * last: finishing, pictures out in one request, broken pictures, pictures that no model was made
+ * for, and what a start says and an end leaves.
+ */
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { createHash, randomUUID } from 'node:crypto';
+import { existsSync, mkdirSync, rmSync, statSync, symlinkSync } from 'node:fs';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import ava, { type ExecutionContext } from 'ava';
+import sharp from 'sharp';
+import {
+  type LoopbackSource,
+  openSource,
+} from '../../control-plane/test/sources/loopback-source.ts';
+import {
+  asSharp,
+  type Colour as ColourAt,
+  type Pixels,
+  paint,
+  readRgba,
+} from '../../inference-node/test/picture/pictures.ts';
+import { at } from '../support/at.ts';
+import {
+  descendantsOf,
+  ROOT,
+  type RunningService,
+  requireNothingLeft,
+  startService,
+  until,
+  type WireJob,
+} from '../support/running-service.ts';
+
+const test = ava.serial;
+
+const run = promisify(execFile);
+const [WIDTH, HEIGHT] = [480, 360];
+const PHOTO = await sharp(path.join(ROOT, 'docs/images/demo.jpg'))
+  .resize(WIDTH, HEIGHT)
+  .jpeg({ quality: 92 })
+  .toBuffer();
+/** JPEG changes colours by a little. */
+const NEAR = 12;
+
+type Subject = Readonly<Record<'left' | 'top' | 'width' | 'height' | 'share', number>>;
+type Colour = readonly [red: number, green: number, blue: number];
+
+let service: RunningService;
+let pictures: LoopbackSource;
+let engines: number[];
+
+/** A disk without room, for the logs alone. */
+function fillLogs(dataDir: string): void {
+  mkdirSync(path.join(dataDir, 'logs'));
+  for (const name of ['control-plane.log', 'inference-node.log']) {
+    symlinkSync('/dev/full', path.join(dataDir, 'logs', name));
+  }
+}
+
+const enginePids = () =>
+  descendantsOf(service.process.pid ?? 0)
+    .filter(({ command }) => command.includes('engine-child'))
+    .map(({ pid }) => pid);
+
+test.before(async () => {
+  const blue = await plain([0, 0, 255], 64, 48);
+  pictures = await openSource(({ url }, response) => {
+    const found = url === '/photo' ? PHOTO : url === '/blue' ? blue : undefined;
+    response.writeHead(found === undefined ? 404 : 200).end(found);
+  });
+  service = await startService({}, fillLogs);
+  engines = enginePids();
+  assert.ok(engines.length > 0);
+});
+test.after.always(async () => {
+  await pictures?.[Symbol.asyncDispose]();
+  if (service?.process.exitCode === null) await service.close();
+});
+
+test('a first start, whose logs cannot be written, and its pasted curl line', async t => {
+  const curl = /^curl .*$/m.exec(service.output())?.[0];
+  t.truthy(curl?.endsWith(' -o cutout.png'), service.output());
+  const file = path.join(service.dataDir, 'cutout.png');
+  await run('sh', ['-c', String(curl).replace('-o cutout.png', `-o ${file}`)], { cwd: ROOT });
+  const { width, height, hasAlpha } = await sharp(file).metadata();
+  t.deepEqual({ width, height, hasAlpha }, { width: 1200, height: 900, hasAlpha: true });
+  t.is(statSync(path.join(service.dataDir, 'node-token')).mode & 0o777, 0o600);
+});
+
+function plain([r, g, b]: Colour, width: number, height: number): Promise<Buffer> {
+  const background = { r, g, b };
+  return sharp({ create: { width, height, channels: 3, background } })
+    .png()
+    .toBuffer();
+}
+
+interface Made {
+  readonly job: WireJob;
+  readonly subject: Subject | null | undefined;
+  readonly file: Buffer;
+}
+
+async function made(fields: Readonly<Record<string, string | Blob>>): Promise<Made> {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) form.set(name, value);
+  if (!('image_url' in fields)) form.set('image_file', new Blob([PHOTO]), 'photo.jpg');
+  const answer = await fetch(`${service.baseUrl}/v1/matting`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${service.apiKey}`, 'idempotency-key': randomUUID() },
+    body: form,
+  });
+  const job = (await answer.json()) as WireJob;
+  const { result } = job;
+  if (result === undefined) return { job, subject: undefined, file: Buffer.alloc(0) };
+  const file = Buffer.from(await (await fetch(result.url)).arrayBuffer());
+  return { job, subject: (result as { subject?: Subject | null }).subject, file };
+}
+
+/** RGB, and where no pixel is near to `background`: the subject. */
+async function pixelsOf(file: Buffer, background: Colour) {
+  const { data, info } = await sharp(file)
+    .removeAlpha()
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  const { width, height } = info;
+  const isBackground = (x: number, y: number) => {
+    const at = (y * width + x) * 3;
+    return background.every(
+      (value, channel) => Math.abs(data.readUInt8(at + channel) - value) < NEAR,
+    );
+  };
+  let [left, top, right, bottom] = [width, height, 0, 0];
+  for (let y = 0; y < height; y += 1) {
+    for (let x = 0; x < width; x += 1) {
+      if (isBackground(x, y)) continue;
+      left = Math.min(left, x);
+      right = Math.max(right, x + 1);
+      top = Math.min(top, y);
+      bottom = Math.max(bottom, y + 1);
+    }
+  }
+  const corners = [isBackground(0, 0), isBackground(width - 1, height - 1)];
+  return { width, height, corners, box: { left, top, width: right - left, height: bottom - top } };
+}
+
+test('white, square, the subject 85 % of the frame, as JPEG: in one call', async t => {
+  const { job, subject, file } = await made({
+    crop: 'true',
+    scale: '85%',
+    output_width: '500',
+    output_height: '500',
+    background: 'white',
+    output_format: 'jpg',
+  });
+  t.is(job.status, 'succeeded', JSON.stringify(job));
+  t.deepEqual([job.result?.contentType, job.credits.charged], ['image/jpeg', 1]);
+  const { format, hasAlpha, chromaSubsampling } = await sharp(file).metadata();
+  t.deepEqual([format, hasAlpha, chromaSubsampling], ['jpeg', false, '4:4:4']);
+  const { width, height, corners, box } = await pixelsOf(file, [255, 255, 255]);
+  t.deepEqual([width, height, corners], [500, 500, [true, true]]);
+  const side = Math.max(box.width, box.height);
+  t.true(Math.abs(side - 0.85 * 500) <= 8, `the subject is ${side} of 500 pixels`);
+  t.true(
+    Math.abs(box.left + box.width / 2 - 250) <= 8,
+    `${JSON.stringify(box)} is not in the middle`,
+  );
+  assert.ok(subject);
+  t.true(subject.left + subject.width <= WIDTH && subject.top + subject.height <= HEIGHT);
+  t.true(subject.share > 0.05 && subject.share < 0.9, `a share of ${subject.share}`);
+  const ratio = subject.width / subject.height;
+  t.true(Math.abs(ratio - box.width / box.height) < 0.05, 'its proportions are kept');
+});
+
+test('a picture behind the subject: as a file, and by its URL beside image_url', async t => {
+  const red = await plain([255, 0, 0], 40, 90);
+  const byFile = await made({ background_file: new Blob([red], { type: 'image/png' }) });
+  const byUrl = await made({
+    image_url: `${pictures.url}/photo`,
+    background_url: `${pictures.url}/blue`,
+  });
+  t.deepEqual(
+    pictures.requests.map(request => request.split(' ')[1]),
+    ['/photo', '/blue'],
+  );
+  for (const [{ job, file, subject }, colour] of [
+    [byFile, [255, 0, 0]],
+    [byUrl, [0, 0, 255]],
+  ] as const) {
+    t.is(job.status, 'succeeded', JSON.stringify(job));
+    const { width, height, corners } = await pixelsOf(file, colour);
+    t.deepEqual([width, height, corners], [WIDTH, HEIGHT, [true, true]]);
+    const { isOpaque } = await sharp(file).stats();
+    t.truthy(isOpaque);
+    t.truthy(subject);
+  }
+});
+
+test('the matte alone, the same as the alpha of the cut-out', async t => {
+  const { file } = await made({ channels: 'alpha' });
+  const plainOne = await made({});
+  t.false('subject' in (plainOne.job.result ?? {}));
+  const grey = await sharp(file).metadata();
+  t.deepEqual([grey.width, grey.height, grey.hasAlpha], [WIDTH, HEIGHT, false]);
+  const matte = await sharp(file).extractChannel(0).raw().toBuffer();
+  const alpha = await sharp(plainOne.file).extractChannel(3).raw().toBuffer();
+  t.deepEqual(matte, alpha);
+});
+
+test('a background that cannot be had or decoded ends the job and costs nothing', async t => {
+  const { available } = await service.credits();
+  const gone = await made({ background_url: `${pictures.url}/gone` });
+  t.is(gone.job.code, 'IMAGE_DOWNLOAD_FAILED');
+  t.regex(gone.job.detail ?? '', /background/);
+  const cut = (await plain([1, 2, 3], 500, 500)).subarray(0, 80);
+  const broken = await made({ background_file: new Blob([Uint8Array.from(cut)]) });
+  t.is(broken.job.code, 'INVALID_PARAMETER');
+  t.deepEqual(await service.credits(), { available, reserved: 0 });
+});
+
+interface Sent {
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string | Buffer | FormData;
+  readonly query?: string;
+}
+
+async function ask({ headers, body, query = '' }: Sent, key: string) {
+  const answer = await fetch(`${service.baseUrl}/v1/matting${query}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${service.apiKey}`, 'idempotency-key': key, ...headers },
+    body,
+  });
+  const picture = Buffer.from(await answer.arrayBuffer());
+  assert.equal(answer.status, 200, picture.toString('latin1').slice(0, 500));
+  return { picture, header: (name: string) => String(answer.headers.get(name)) };
+}
+
+test('the picture of one request is the file behind its link, and one credit', async t => {
+  const { available } = await service.credits();
+  const sent = {
+    headers: { 'content-type': 'application/json', accept: 'image/webp' },
+    body: JSON.stringify({ image_base64: PHOTO.toString('base64') }),
+  };
+  const { picture, header } = await ask(sent, randomUUID());
+  t.is(header('content-type'), 'image/webp');
+  t.is(header('content-length'), String(picture.length));
+  const sha256 = createHash('sha256').update(picture).digest('hex');
+  t.is(header('etag'), `"${sha256}"`);
+  t.is(header('x-credits-charged'), '1');
+  t.regex(header('server-timing'), /\binfer;dur=/);
+  const { width, height, channels } = await sharp(picture).metadata();
+  t.deepEqual([width, height, channels], [WIDTH, HEIGHT, 4]);
+
+  const [, statusUrl] = /^<([^>]+)>; rel="describedby"/.exec(header('link')) ?? [];
+  const { body } = await service.get(String(statusUrl));
+  t.is(body.job_id, header('x-job-id'));
+  t.is(body.result?.url, header('content-location'));
+  const link = await fetch(header('content-location'));
+  t.deepEqual(Buffer.from(await link.arrayBuffer()), picture);
+  t.is((await service.credits()).available, available - 1);
+});
+
+test('a file in, the picture out: in a form, as the body itself, one request of one credit', async t => {
+  const { available } = await service.credits();
+  const key = randomUUID();
+  const form = new FormData();
+  form.set('output_format', 'avif');
+  form.set('image_file', new Blob([PHOTO], { type: 'image/jpeg' }), 'photo.jpg');
+  const first = await ask({ headers: { accept: 'image/*' }, body: form }, key);
+  t.is(first.header('content-type'), 'image/avif');
+  t.is(first.header('x-credits-charged'), '1');
+  const raw = {
+    headers: { accept: 'image/avif', 'content-type': 'image/jpeg' },
+    body: PHOTO,
+    query: '?output_format=avif',
+  };
+  const again = await ask(raw, key);
+  t.is(again.header('idempotent-replayed'), 'true');
+  t.is(again.header('x-job-id'), first.header('x-job-id'));
+  t.deepEqual(again.picture, first.picture);
+  t.is((await service.credits()).available, available - 1);
+});
+
+async function refused(
+  t: ExecutionContext,
+  body: unknown,
+  status: number,
+  code: string,
+): Promise<void> {
+  const before = await service.credits();
+  const answer = await service.post(body);
+  const text = JSON.stringify(answer.body);
+  t.is(answer.status, status, text);
+  t.is(answer.body.code, code, text);
+  t.regex(answer.headers.get('content-type') ?? '', /^application\/problem\+json/);
+  t.truthy(answer.headers.get('x-request-id'));
+  t.deepEqual(await service.credits(), before, 'no credit moved');
+}
+
+const base64 = (bytes: Uint8Array) => ({ image_base64: Buffer.from(bytes).toString('base64') });
+
+test('truncated images fail, the credit comes back, and no engine dies', async t => {
+  // Noise, so that half the file is half the picture and not an empty tail.
+  const noise = Buffer.from(Array.from({ length: 96 * 96 * 3 }, (_, i) => (i * 7919) % 251));
+  const picture = sharp(noise, { raw: { width: 96, height: 96, channels: 3 } });
+  for (const format of ['jpeg', 'png', 'webp', 'avif'] as const) {
+    const file = await picture.clone().toFormat(format).toBuffer();
+    await refused(t, base64(file.subarray(0, file.length >> 1)), 422, 'PROCESSING_FAILED');
+  }
+  await refused(t, { image_url: `${pictures.url}/404` }, 400, 'IMAGE_DOWNLOAD_FAILED');
+  t.deepEqual(enginePids(), engines);
+});
+
+test('one pixel is an image', async t => {
+  const { status, body } = await service.post(base64(await plain([4, 6, 8], 1, 1)));
+  t.is(status, 200, JSON.stringify(body));
+  t.deepEqual([body.result?.width, body.result?.height], [1, 1]);
+});
+
+let state = 5;
+/** The same numbers in every run. */
+function noise(): number {
+  state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+  return state >>> 24;
+}
+
+const [WIDE, HIGH] = [160, 120];
+const paintRgb = (colour: ColourAt): Pixels => paint(WIDE, HIGH, 3, colour);
+
+/** A cut-out of the picture's own size: black wherever nothing is seen, as PNG would keep it. */
+async function cutOut(t: ExecutionContext, pixels: Pixels) {
+  const { status, body } = await service.post(base64(await asSharp(pixels).png().toBuffer()));
+  t.is(status, 200, JSON.stringify(body));
+  const { width, height } = pixels;
+  const result = body.result ?? assert.fail('no result');
+  t.deepEqual([result.format, result.width, result.height], ['png', width, height]);
+  const file = Buffer.from(await (await fetch(result.url)).arrayBuffer());
+  t.is(file.length, result.sizeBytes);
+  const { data, ...read } = await readRgba(file, 'png');
+  t.deepEqual([read.width, read.height, data.length], [width, height, width * height * 4]);
+  const hidden = data.filter((_, i) => data[i | 3] === 0);
+  t.true(hidden.every(value => value === 0));
+  return { rgba: data, alphas: data.filter((_, i) => i % 4 === 3) };
+}
+
+test('a picture without a subject comes out transparent or nearly so', async t => {
+  // Levels of 255: those that a small model leaves, and where it sees most in nothing.
+  const without: readonly [string, ColourAt, faintMax: number][] = [
+    ['a gradient', (x, y) => [40 + (170 * x) / WIDE, 40 + (170 * y) / HIGH, 90], 40],
+    ['one colour', () => [40, 90, 160], 40],
+    ['all black', () => [0, 0, 0], 40],
+    ['all white', () => [255, 255, 255], 40],
+    ['noise', () => [noise(), noise(), noise()], 140],
+  ];
+  for (const [name, colour, faintMax] of without) {
+    const most = Math.max(...(await cutOut(t, paintRgb(colour))).alphas);
+    t.true(most <= faintMax, `${name}: alpha up to ${most}`);
+  }
+});
+
+test('a subject on one colour is whole, and the background is gone', async t => {
+  const isOnDisc = (x: number, y: number) => Math.hypot(x - WIDE / 2, y - HIGH / 2) < 38;
+  const picture = paintRgb((x, y) => (isOnDisc(x, y) ? [200, 60, 40] : [230, 230, 230]));
+  const { alphas } = await cutOut(t, picture);
+  t.true(at(alphas, WIDE * (HIGH / 2) + WIDE / 2) > 240, 'the middle of the disc');
+  const inside = alphas.filter((_, i) => isOnDisc(i % WIDE, Math.floor(i / WIDE)));
+  const outside = alphas.filter((_, i) => !isOnDisc(i % WIDE, Math.floor(i / WIDE)));
+  const mean = (values: Uint8Array) => values.reduce((sum, v) => sum + v, 0) / values.length;
+  t.true(mean(inside) > 230, `the disc has ${mean(inside)}`);
+  t.true(mean(outside) < 10, `the background has ${mean(outside)}`);
+});
+
+test('a transparent picture stays transparent, and its hidden colours are not kept', async t => {
+  const picture = paint(WIDE, HIGH, 4, () => [200, 10, 10, 0]);
+  const { rgba } = await cutOut(t, picture);
+  t.true(rgba.every(value => value === 0));
+});
+
+test('a subject that fills the picture and a page of text are pictures like any other', async t => {
+  /** Stripes like fur up to every border: there is no background to tell it from. */
+  const allSubject = paintRgb((x, y) => {
+    const shade = 90 + 40 * Math.sin(x / 3 + 4 * Math.sin(y / 17)) + (noise() >> 3);
+    return [shade + 30, shade, shade - 30];
+  });
+  /** Lines of dark marks on white, as text is. */
+  const page = paintRgb((x, y) => {
+    const isInk = x > 10 && x < 150 && y % 12 < 7 && (x * 7 + y * 13) % 5 < 2;
+    return isInk ? [20, 20, 20] : [250, 250, 250];
+  });
+  for (const picture of [allSubject, page]) await cutOut(t, picture);
+});
+
+test('two signals at once are one, which ends everything; the next start goes on, and ends with its make', async t => {
+  const { body } = await service.post(base64(PHOTO));
+  const before = descendantsOf(service.process.pid ?? 0);
+  t.true(before.length >= 4, JSON.stringify(before));
+  // As make and a terminal send it.
+  for (let signals = 0; signals < 2; signals += 1) service.process.kill('SIGINT');
+  await until(() => service.process.exitCode !== null, { timeoutMs: 120_000, what: 'it ends' });
+  t.is(service.process.exitCode, 0, service.output());
+  await requireNothingLeft(service.dataDir);
+  for (const { pid } of before) t.true(!existsSync(`/proc/${pid}`), `${pid} is left over`);
+
+  const env: Record<string, string> = {
+    ...service.env,
+    MATTING_COMMERCIAL_USE: 'weights',
+    MATTING_QUALITY: 'permissive',
+    MATTING_MODEL: '',
+  };
+  const args = ['-c', '"$0" bin/matting.ts up --end-with-parent & wait', process.execPath];
+  const make = spawn('sh', args, { cwd: ROOT, env, stdio: 'pipe' });
+  let output = '';
+  for (const stream of [make.stdout, make.stderr]) {
+    stream.setEncoding('utf8').on('data', text => {
+      output += text;
+    });
+  }
+  const isReady = () => /^Another key: /m.test(output) || make.exitCode !== null;
+  await until(isReady, { timeoutMs: 240_000, what: 'it is ready', detail: () => output });
+  t.false(output.includes('API key, shown'), output);
+  const [said] = /^Models: plan permissive, commercial use: .*$/m.exec(output) ?? [];
+  t.regex(said ?? '', /u2netp weights yes, training data unclear/, output);
+  t.notRegex(said ?? '', /isnet/);
+  const page = await fetch(`http://127.0.0.1:${env.MATTING_NODE_HTTP_PORT}/info`);
+  const info = (await page.json()) as { commercialUseRequired: string; plans: string[] };
+  t.deepEqual([info.commercialUseRequired, info.plans], ['weights', ['permissive']]);
+  // The key of the first start still works, and its job is still there.
+  t.is((await service.get(body.status_url)).body.status, 'succeeded');
+  make.kill('SIGKILL');
+  await requireNothingLeft(service.dataDir);
+  rmSync(service.dataDir, { recursive: true, force: true });
+});

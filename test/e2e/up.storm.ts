@@ -1,0 +1,84 @@
+/** Starts of `matting up` that fail late, lose their terminal, or meet damaged weights. */
+import { execFile, spawn } from 'node:child_process';
+import { cpSync, mkdtempSync, realpathSync, rmSync, statSync, truncateSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import ava from 'ava';
+import { at } from '../support/at.ts';
+import {
+  isolatedEnv,
+  ROOT,
+  requireNothingLeft,
+  spawnMatting,
+  until,
+} from '../support/running-service.ts';
+
+const test = ava.serial;
+
+const run = promisify(execFile);
+
+const untilReady = (output: () => string, isEnded = () => false) =>
+  until(() => output().includes('Ready:') || isEnded(), {
+    timeoutMs: 240_000,
+    what: 'it is ready',
+    detail: output,
+  });
+
+test('a first start that fails late has shown every key it made', async t => {
+  // The node fails when it starts its engine; where it does not, this is a start that is stopped.
+  const { env, dataDir } = await isolatedEnv({ MATTING_EXECUTION_PROVIDER: 'cuda' });
+  const { child, exited, output } = spawnMatting(['up'], env);
+  await untilReady(output, () => child.exitCode !== null);
+  child.kill('SIGTERM');
+  await exited;
+  await requireNothingLeft(dataDir);
+  const listing = await run(process.execPath, ['bin/matting.ts', 'keys', 'list', '--json'], {
+    cwd: ROOT,
+    env,
+  });
+  const made = (JSON.parse(listing.stdout) as { prefix: string }[]).map(({ prefix }) => prefix);
+  const shown = output().match(/(?<=API key.*: {2})mk_[\w-]+/g) ?? [];
+  t.is(shown.length, made.length, output());
+  for (const [index, key] of shown.entries()) t.true(key.startsWith(at(made, index)), output());
+  rmSync(dataDir, { recursive: true, force: true });
+});
+
+test('a terminal that is closed, whichever process leads its session, takes the service with it', async t => {
+  const { env, dataDir } = await isolatedEnv();
+  // The leader is told, and does not tell its children.
+  const command = `trap '' HUP; '${process.execPath}' bin/matting.ts up; :`;
+  const starter = spawn('script', ['-qec', command, '/dev/null'], { cwd: ROOT, env });
+  let output = '';
+  starter.stdout.setEncoding('utf8').on('data', text => {
+    output += text;
+  });
+  await untilReady(() => output);
+  starter.kill('SIGKILL');
+  await t.notThrowsAsync(requireNothingLeft(dataDir));
+  rmSync(dataDir, { recursive: true, force: true });
+});
+
+test('a truncated or altered weights file is not loaded, and it is said', async t => {
+  const modelDir = mkdtempSync(path.join(tmpdir(), 'matting-models-'));
+  t.teardown(() => rmSync(modelDir, { recursive: true, force: true }));
+  // It may be a link to a cache that several checkouts share.
+  cpSync(realpathSync(path.join(ROOT, 'model-cache')), modelDir, {
+    recursive: true,
+    filter: source => !source.includes('isnet'),
+  });
+  const found = await run('find', [modelDir, '-name', '*.onnx', '-size', '+100k']);
+  const files = found.stdout.trim().split('\n');
+  t.true(files.length > 0, 'the model was fetched by the tests before');
+  for (const file of files) truncateSync(file, statSync(file).size - 1000);
+  const { env, dataDir } = await isolatedEnv({ MATTING_MODEL_DIR: modelDir });
+  // Nothing to fetch it from: a damaged file must not be used instead.
+  const { exited, output } = spawnMatting(['up'], {
+    ...env,
+    npm_config_registry: 'http://127.0.0.1:9',
+  });
+  t.not(await exited, 0, output());
+  t.notRegex(output(), /\n\s+at /, 'a stack trace');
+  t.regex(output(), /u2netp/);
+  await requireNothingLeft(dataDir);
+});
