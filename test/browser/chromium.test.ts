@@ -5,6 +5,7 @@ import {
   type LoopbackSource,
   openSource,
 } from '../../control-plane/test/sources/loopback-source.ts';
+import { isNotTested } from '../support/skip.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
 
 const test = ava.serial;
@@ -28,7 +29,7 @@ test.after.always(async () => {
   await server?.[Symbol.asyncDispose]();
 });
 
-test.skipIf(Boolean(skipWithoutChromium()))(
+test.skipIf(isNotTested(skipWithoutChromium()))(
   'names script errors, other hosts, what axe finds and what is too wide',
   async t => {
     const origin = `http://localhost:${server.port}` as const;

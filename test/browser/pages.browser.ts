@@ -11,6 +11,7 @@ import type { Browser } from 'playwright-core';
 import { APP_ROUTES } from '../../control-plane/test/support/area/app-routes.ts';
 import { makeThings } from '../../control-plane/test/support/area/things.ts';
 import { filled, routesOf } from '../../control-plane/test/support/area/world.ts';
+import { isNotTested } from '../support/skip.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
 import { PageSite } from './page-site.ts';
 
@@ -65,7 +66,7 @@ async function look(visitor: Visitor, page: PageOfArea, shot: string): Promise<s
 
 for (const theme of ['light', 'dark'] as const) {
   for (const locale of ['en-GB', 'zh-CN'] as const) {
-    test.skipIf(Boolean(skipWithoutChromium()))(`are sound in ${locale}, ${theme}`, async t => {
+    test.skipIf(isNotTested(skipWithoutChromium()))(`are sound in ${locale}, ${theme}`, async t => {
       const origins = [site.origin] as const;
       const stranger = await Visitor.open(browser, { origins, theme, locale });
       const owner = await Visitor.open(browser, { origins, theme, locale });
@@ -82,7 +83,7 @@ for (const theme of ['light', 'dark'] as const) {
   }
 }
 
-test.skipIf(Boolean(skipWithoutChromium()))('follow the dark theme', async t => {
+test.skipIf(isNotTested(skipWithoutChromium()))('follow the dark theme', async t => {
   const colours = [];
   for (const theme of ['light', 'dark'] as const) {
     const visitor = await Visitor.open(browser, { origins: [site.origin], theme });
@@ -93,7 +94,7 @@ test.skipIf(Boolean(skipWithoutChromium()))('follow the dark theme', async t => 
   t.not(colours[0], colours[1]);
 });
 
-test.skipIf(Boolean(skipWithoutChromium()))(
+test.skipIf(isNotTested(skipWithoutChromium()))(
   'show a viewer and a member what their roles have',
   async t => {
     for (const role of ['viewer', 'member'] as const) {

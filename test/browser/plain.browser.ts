@@ -3,10 +3,11 @@ import assert from 'node:assert/strict';
 import ava from 'ava';
 import type { Browser, Page } from 'playwright-core';
 import { type Registered, registerPerson } from '../../control-plane/test/support/area/sign-in.ts';
+import { isNotTested } from '../support/skip.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
 import { PageSite } from './page-site.ts';
 
-const test = ava.serial;
+const test = ava.serial.skipIf(isNotTested(skipWithoutChromium()));
 
 /** More than any page has places for the focus. */
 const TABS_MAX = 80;
@@ -14,11 +15,11 @@ const TABS_MAX = 80;
 let browser: Browser;
 let site: PageSite;
 let known: Registered;
-test.before(async () => {
+ava.serial.before(async () => {
   [browser, site] = await Promise.all([launchChromium(), PageSite.start()]);
   known = await registerPerson(site.world, 'owner');
 });
-test.after.always(async () => {
+ava.serial.after.always(async () => {
   await browser?.close();
   await site?.close();
 });
@@ -26,7 +27,7 @@ test.after.always(async () => {
 const heading = (page: Page, name: string) =>
   page.getByRole('heading', { name, level: 1 }).waitFor();
 
-test.skipIf(Boolean(skipWithoutChromium()))('works without scripts', async t => {
+test('works without scripts', async t => {
   const visitor = await Visitor.open(browser, { origins: [site.origin], scripts: false });
   const { page } = visitor;
   await visitor.go('/account/keys');
@@ -83,7 +84,7 @@ async function tabTo(page: Page, wanted: RegExp): Promise<void> {
   assert.fail(`${wanted} is not reached by the keyboard: ${passed.join(', ')}`);
 }
 
-test.skipIf(Boolean(skipWithoutChromium()))('works by the keyboard alone', async t => {
+test('works by the keyboard alone', async t => {
   const visitor = await Visitor.open(browser, { origins: [site.origin] });
   const { page } = visitor;
   await visitor.go('/account/sign-in');

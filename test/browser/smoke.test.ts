@@ -1,6 +1,7 @@
 /** One quick visit: a person who is signed in sees their account, in a real browser. */
 import ava from 'ava';
 import type { Browser } from 'playwright-core';
+import { isNotTested } from '../support/skip.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
 import { PageSite } from './page-site.ts';
 
@@ -16,7 +17,7 @@ test.after.always(async () => {
   await site?.close();
 });
 
-test.skipIf(Boolean(skipWithoutChromium()))(
+test.skipIf(isNotTested(skipWithoutChromium()))(
   'shows the overview to an owner, in the right language',
   async t => {
     const visitor = await Visitor.open(browser, { origins: [site.origin], locale: 'zh-CN' });

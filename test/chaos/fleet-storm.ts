@@ -15,6 +15,7 @@ import type { BlobStore } from '../../control-plane/src/storage/blob-store.ts';
 import type { FleetOptions } from '../support/fleet/fleet.ts';
 import { Random } from '../support/random.ts';
 import { until } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { ChaosCaller, type Delivery } from './chaos-caller.ts';
 import { ChaosFleet, type Victim } from './chaos-fleet.ts';
 import type { Gallery } from './gallery.ts';
@@ -230,21 +231,21 @@ export function describeStorm(
     storm = await FleetStorm.start(options());
   });
   test.after.always(() => storm?.close());
-  test.skipIf(Boolean(skip))(`${name} › answers every request, whichever process dies`, t =>
+  test.skipIf(isNotTested(skip))(`${name} › answers every request, whichever process dies`, t =>
     t.notThrowsAsync(storm.answersEveryRequest(t)),
   );
-  test.skipIf(Boolean(skip))(`${name} › leaves no job open and no credit astray`, t =>
+  test.skipIf(isNotTested(skip))(`${name} › leaves no job open and no credit astray`, t =>
     t.notThrowsAsync(storm.leavesNothingOpen()),
   );
-  test.skipIf(Boolean(skip))(
+  test.skipIf(isNotTested(skip))(
     `${name} › leaves no job open and no credit astray of the hostile accounts`,
     t => t.notThrowsAsync(storm.leavesNothingOpenOfHostileAccounts()),
   );
-  test.skipIf(Boolean(skip))(
+  test.skipIf(isNotTested(skip))(
     `${name} › keeps every result, each of its own image, the same as every answer`,
     t => t.notThrowsAsync(storm.keepsEveryResult(t)),
   );
-  test.skipIf(Boolean(skip))(`${name} › leaves no blob that no job names once it is swept`, t =>
+  test.skipIf(isNotTested(skip))(`${name} › leaves no blob that no job names once it is swept`, t =>
     t.notThrowsAsync(storm.leavesNoOrphan()),
   );
 }

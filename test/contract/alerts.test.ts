@@ -9,6 +9,7 @@ import path from 'node:path';
 import ava from 'ava';
 import { parse } from 'yaml';
 import { findProgram } from '../support/foreign-program.ts';
+import { isNotTested } from '../support/skip.ts';
 
 const test = ava.serial;
 
@@ -128,7 +129,7 @@ test('every alert has a case in which it fires and a near miss in which it does 
   );
 });
 
-test.skipIf(Boolean(WITHOUT_PROMTOOL))(
+test.skipIf(isNotTested(WITHOUT_PROMTOOL))(
   'Prometheus takes the configuration, and finds every case so',
   t => {
     assert.ok(PROMTOOL !== undefined, 'promtool is installed');

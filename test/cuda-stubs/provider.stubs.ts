@@ -34,6 +34,7 @@ import { readEngineEnvironment } from '../../inference-node/src/providers/engine
 import { installProvider } from '../../inference-node/src/providers/install-provider.ts';
 import { findLibraries } from '../../inference-node/src/providers/library-search.ts';
 import { graphBytes, tinyGraph } from '../../inference-node/test/models/onnx/tiny-graph.ts';
+import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';
 import { writeTinyModel } from '../support/tiny-model.ts';
 import { buildStubs } from './build-stubs.ts';
@@ -83,7 +84,7 @@ async function missingLibraries() {
   return found.filter(({ path: file }) => file === undefined);
 }
 
-test.skipIf(Boolean(skip))(
+test.skipIf(isNotTested(skip))(
   'ends at a driver without a device with the line that matters',
   async t => {
     await refused(
@@ -94,30 +95,36 @@ test.skipIf(Boolean(skip))(
   },
 );
 
-test.skipIf(Boolean(skip))('is refused where it computes another matte than the CPU', async t => {
-  await refused(t, childEnv, /it computes another matte than the CPU \(mean difference/);
-});
+test.skipIf(isNotTested(skip))(
+  'is refused where it computes another matte than the CPU',
+  async t => {
+    await refused(t, childEnv, /it computes another matte than the CPU \(mean difference/);
+  },
+);
 
-test.skipIf(Boolean(skip))('copies a picture in and its matte out, once each a run', async t => {
-  const counts = path.join(folder, 'counts');
-  await writeFile(counts, Buffer.alloc(8 * 8));
-  const alpha = await runOnce({
-    spec: { ...PROBE_SPEC, provider: 'cuda' },
-    graph: encodeProbeGraph(),
-    rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
-    childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
-    timeoutMs: 120_000,
-  });
-  t.is(alpha.length, PIXELS);
-  const read = await counterOf(counts);
-  // Two warm-up runs and the run itself.
-  t.is(read('copiesFrom'), 3);
-  t.is(read('bytesFrom'), 3 * PIXELS * FLOAT_BYTES);
-  t.true(read('bytesTo') >= 3 * 3 * PIXELS * FLOAT_BYTES);
-  t.true(read('launches') > 0);
-});
+test.skipIf(isNotTested(skip))(
+  'copies a picture in and its matte out, once each a run',
+  async t => {
+    const counts = path.join(folder, 'counts');
+    await writeFile(counts, Buffer.alloc(8 * 8));
+    const alpha = await runOnce({
+      spec: { ...PROBE_SPEC, provider: 'cuda' },
+      graph: encodeProbeGraph(),
+      rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+      childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
+      timeoutMs: 120_000,
+    });
+    t.is(alpha.length, PIXELS);
+    const read = await counterOf(counts);
+    // Two warm-up runs and the run itself.
+    t.is(read('copiesFrom'), 3);
+    t.is(read('bytesFrom'), 3 * PIXELS * FLOAT_BYTES);
+    t.true(read('bytesTo') >= 3 * 3 * PIXELS * FLOAT_BYTES);
+    t.true(read('launches') > 0);
+  },
+);
 
-test.skipIf(Boolean(skip))(
+test.skipIf(isNotTested(skip))(
   'takes bytes and answers with bytes, half precision within, without the CPU',
   async t => {
     const counts = path.join(folder, 'counts-of-bytes');
@@ -139,7 +146,7 @@ test.skipIf(Boolean(skip))(
   },
 );
 
-test.skipIf(Boolean(skip))(
+test.skipIf(isNotTested(skip))(
   'says of operators that it has no kernel for that they run on the CPU',
   async t => {
     const size = { width: SIDE_PX, height: SIDE_PX };
@@ -170,7 +177,7 @@ test.skipIf(Boolean(skip))(
   },
 );
 
-test.skipIf(Boolean(skip))(
+test.skipIf(isNotTested(skip))(
   'copies several pictures in and their mattes out as one, in one run',
   async t => {
     const counts = path.join(folder, 'counts-of-several');
@@ -205,35 +212,38 @@ test.skipIf(Boolean(skip))(
   },
 );
 
-test.skipIf(Boolean(skip))('runs engines on two devices, of which one is lost alone', async t => {
-  const lost = path.join(folder, 'lost');
-  await writeFile(lost, '');
-  const [one, two] = [deviceOf('GPU-one'), deviceOf('GPU-two')];
-  const model = await writeTinyModel(folder, { width: SIDE_PX, height: SIDE_PX });
-  const pool = openEnginePool({
-    model: { ...model, provider: 'cuda' },
-    engines: 2,
-    threadsPerEngine: 1,
-    devices: [one, two],
-    childEnv: { ...childEnv, CUDA_STUB_LOST: lost },
-    log: pino({ level: 'silent' }),
-  });
-  try {
-    await untilPool(pool, () => pool.snapshot().enginesReady === 2);
-    await writeFile(lost, 'GPU-one\n');
-    const rgb = new Uint8Array(3 * PIXELS);
-    const { signal } = new AbortController();
-    const runs = [1, 2].map(() => pool.run({ rgb, priority: 'sync', signal }));
-    const outcomes = (await Promise.allSettled(runs)).map(({ status }) => status);
-    t.deepEqual(outcomes.toSorted(), ['fulfilled', 'rejected']);
-    await untilPool(pool, () => one.outReason !== undefined);
-    t.is(one.outReason, 'CUDA failure 100: no CUDA-capable device is detected');
-    t.deepEqual([two.outReason, pool.snapshot().enginesReady], [undefined, 1]);
-    await pool.run({ rgb, priority: 'sync', signal });
-  } finally {
-    await pool.close(0);
-  }
-});
+test.skipIf(isNotTested(skip))(
+  'runs engines on two devices, of which one is lost alone',
+  async t => {
+    const lost = path.join(folder, 'lost');
+    await writeFile(lost, '');
+    const [one, two] = [deviceOf('GPU-one'), deviceOf('GPU-two')];
+    const model = await writeTinyModel(folder, { width: SIDE_PX, height: SIDE_PX });
+    const pool = openEnginePool({
+      model: { ...model, provider: 'cuda' },
+      engines: 2,
+      threadsPerEngine: 1,
+      devices: [one, two],
+      childEnv: { ...childEnv, CUDA_STUB_LOST: lost },
+      log: pino({ level: 'silent' }),
+    });
+    try {
+      await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+      await writeFile(lost, 'GPU-one\n');
+      const rgb = new Uint8Array(3 * PIXELS);
+      const { signal } = new AbortController();
+      const runs = [1, 2].map(() => pool.run({ rgb, priority: 'sync', signal }));
+      const outcomes = (await Promise.allSettled(runs)).map(({ status }) => status);
+      t.deepEqual(outcomes.toSorted(), ['fulfilled', 'rejected']);
+      await untilPool(pool, () => one.outReason !== undefined);
+      t.is(one.outReason, 'CUDA failure 100: no CUDA-capable device is detected');
+      t.deepEqual([two.outReason, pool.snapshot().enginesReady], [undefined, 1]);
+      await pool.run({ rgb, priority: 'sync', signal });
+    } finally {
+      await pool.close(0);
+    }
+  },
+);
 
 async function counterOf(file: string): Promise<(name: keyof typeof COUNTERS) => number> {
   const numbers = await readFile(file);

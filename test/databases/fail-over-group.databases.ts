@@ -6,18 +6,19 @@ import {
   groupSkipReason,
   ReplicationGroup,
 } from '../support/databases/group-replication.ts';
+import { isNotTested } from '../support/skip.ts';
 import { ServiceOnCluster } from './service-on-cluster.ts';
 
-const test = ava.serial;
+const test = ava.serial.skipIf(isNotTested(groupSkipReason()));
 
 let group: ReplicationGroup;
 let service: ServiceOnCluster;
 
-test.before(async () => {
+ava.serial.before(async () => {
   group = await ReplicationGroup.create('single-primary');
   service = await ServiceOnCluster.start(group);
 });
-test.after.always(async () => {
+ava.serial.after.always(async () => {
   await service?.close();
   await group?.close();
 });
@@ -28,17 +29,14 @@ async function primary(): Promise<GroupMember> {
   return member;
 }
 
-test.skipIf(Boolean(groupSkipReason()))('goes on when another member is made primary', async t => {
+test('goes on when another member is made primary', async t => {
   const old = await primary();
   const next = group.members.find(member => member !== old);
   await t.notThrowsAsync(service.requireFailOver(t, async () => next?.promote()));
 });
 
-test.skipIf(Boolean(groupSkipReason()))(
-  'goes on when the primary is killed, and takes it back as a secondary',
-  async t => {
-    const old = await primary();
-    await service.requireFailOver(t, () => old.kill());
-    await t.notThrowsAsync(service.requireFailOver(t, () => old.join()));
-  },
-);
+test('goes on when the primary is killed, and takes it back as a secondary', async t => {
+  const old = await primary();
+  await service.requireFailOver(t, () => old.kill());
+  await t.notThrowsAsync(service.requireFailOver(t, () => old.join()));
+});

@@ -28,6 +28,7 @@ import type { ScriptedNode } from '../../control-plane/test/nodes/scripted-node.
 import { type Caller, Replicas } from '../../control-plane/test/support/replicas.ts';
 import { pngHeader } from '../../control-plane/test/support/test-app.ts';
 import { ROOT, until } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { SmallDisk, skipWithoutMounts } from '../support/small-disk.ts';
 
 const test = ava.serial;
@@ -283,7 +284,7 @@ test('an interrupt finishes what is under way; a second one ends it', async t =>
   t.is(await harness.charged(), 20);
 });
 
-test.skipIf(Boolean(skipWithoutMounts()))(
+test.skipIf(isNotTested(skipWithoutMounts()))(
   'a disk that is full stops the run; with room it goes on and pays nothing twice',
   async t => {
     const disk = SmallDisk.mount('96k');

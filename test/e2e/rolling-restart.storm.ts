@@ -12,8 +12,9 @@ import { skipReason } from '../support/database.ts';
 import { FleetUnderLoad } from '../support/fleet/fleet-under-load.ts';
 import { openOneMachine } from '../support/fleet/ground.ts';
 import { uniformPicture } from '../support/fleet/steady-load.ts';
+import { isNotTested } from '../support/skip.ts';
 
-const test = ava.serial;
+const test = ava.serial.skipIf(isNotTested(skipReason('mysql')));
 
 const OPERATOR_KEY = 'an-operator-key-for-a-rolling-restart';
 const SERVER_NAME = 'matting.internal';
@@ -40,7 +41,7 @@ async function openWithTls(directory: string) {
 
 let service: FleetUnderLoad;
 
-test.before(async () => {
+ava.serial.before(async () => {
   service = await FleetUnderLoad.start({
     controlPlanes: 2,
     nodes: 3,
@@ -53,21 +54,18 @@ test.before(async () => {
     },
   });
 });
-test.after.always(() => service?.close());
+ava.serial.after.always(() => service?.close());
 
-test.skipIf(Boolean(skipReason('mysql')))(
-  'an operator sees a node through a control plane',
-  async t => {
-    const { metrics } = service.fleet.plane(0).ports;
-    const answer = await fetch(`http://127.0.0.1:${metrics}/operator/nodes/node-1/info`, {
-      headers: { authorization: `Bearer ${OPERATOR_KEY}` },
-    });
-    const info = (await answer.json()) as { nodeId: string; plan: string };
-    t.deepEqual([info.nodeId, info.plan], ['node-1', 'tiny']);
-  },
-);
+test('an operator sees a node through a control plane', async t => {
+  const { metrics } = service.fleet.plane(0).ports;
+  const answer = await fetch(`http://127.0.0.1:${metrics}/operator/nodes/node-1/info`, {
+    headers: { authorization: `Bearer ${OPERATOR_KEY}` },
+  });
+  const info = (await answer.json()) as { nodeId: string; plan: string };
+  t.deepEqual([info.nodeId, info.plan], ['node-1', 'tiny']);
+});
 
-test.skipIf(Boolean(skipReason('mysql')))('shows no failure to a client that retries', async t => {
+test('shows no failure to a client that retries', async t => {
   const { fleet } = service;
   await service.begin(PER_SECOND, uniformPicture);
   for (const program of [
@@ -88,7 +86,5 @@ test.skipIf(Boolean(skipReason('mysql')))('shows no failure to a client that ret
   for (const program of fleet.programs) t.deepEqual(program.complaints(), [], program.name);
 });
 
-test.skipIf(Boolean(skipReason('mysql')))(
-  'cut out and charged every image once, and lost no attempt',
-  t => t.notThrowsAsync(service.finish(t, 0)),
-);
+test('cut out and charged every image once, and lost no attempt', t =>
+  t.notThrowsAsync(service.finish(t, 0)));

@@ -4,13 +4,14 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test from 'ava';
 import { ROOT } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { requireTeapot } from '../support/teapot.ts';
 import { ALL_IN_ONE, LOCKED, skipWithoutPodman, tried } from './podman.ts';
 
 const START_MS_MAX = 280_000;
 const DEMO = path.join(ROOT, 'docs/images/demo.jpg');
 
-test.skipIf(Boolean(skipWithoutPodman()))('cuts a file out without a network', async t => {
+test.skipIf(isNotTested(skipWithoutPodman()))('cuts a file out without a network', async t => {
   t.timeout(START_MS_MAX);
   const folder = mkdtempSync(path.join(tmpdir(), 'matting-pictures-'));
   try {

@@ -12,11 +12,12 @@ import ava from 'ava';
 import { findFreePorts } from '../../bin/free-ports.ts';
 import { findProgram } from '../support/foreign-program.ts';
 import { ROOT, until } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { requireTeapot } from '../support/teapot.ts';
 import { podman, skipWithoutPodman, tried } from './podman.ts';
 import { makeStandIns, skipWithoutStandIns } from './stand-ins.ts';
 
-const test = ava.serial;
+const test = ava.serial.skipIf(isNotTested(skipReason()));
 
 const PROJECT = `matting-test-${process.pid}`;
 const START_MS_MAX = 280_000;
@@ -66,7 +67,7 @@ async function prometheus(query: string): Promise<number> {
 
 let apiKey = '';
 
-test.before(async t => {
+ava.serial.before(async t => {
   t.timeout(2 * START_MS_MAX);
   makeStandIns();
   for (const name of ['compose', 'grafana', 'prometheus']) {
@@ -97,18 +98,18 @@ test.before(async t => {
   matting('credits', 'grant', 'shop', '10');
   ({ api_key: apiKey } = JSON.parse(matting('keys', 'create', '--account', 'shop', '--json')));
 });
-test.after.always(() => {
+ava.serial.after.always(() => {
   down();
   rmSync(folder, { recursive: true, force: true });
 });
 
-test.skipIf(Boolean(skipReason()))('makes its secrets once, for its owner alone', t => {
+test('makes its secrets once, for its owner alone', t => {
   const file = path.join(compose, '.env');
   t.is(statSync(file).mode & 0o777, 0o600);
   t.regex(readFileSync(file, 'utf8'), /^SECRETS_KEY=[0-9a-f]{64}$/m);
 });
 
-test.skipIf(Boolean(skipReason()))('has both nodes live', async t => {
+test('has both nodes live', async t => {
   await t.notThrowsAsync(
     until(
       () => {
@@ -120,63 +121,47 @@ test.skipIf(Boolean(skipReason()))('has both nodes live', async t => {
   );
 });
 
-test.skipIf(Boolean(skipReason()))(
-  'takes a photo at one control plane and gives the cut-out at the other',
-  async t => {
-    const authorization = `Bearer ${apiKey}`;
-    const answer = await fetch(`${origin('PORT_1')}/v1/matting`, {
-      method: 'POST',
-      headers: { authorization, 'idempotency-key': 'compose-1', 'content-type': 'image/jpeg' },
-      body: PHOTO,
-    });
-    const job = (await answer.json()) as { status: string; job_id: string };
-    t.is(answer.status, 200, JSON.stringify(job));
-    const read = await fetch(`${origin('PORT_2')}/v1/matting/jobs/${job.job_id}`, {
-      headers: { authorization, 'idempotency-key': 'compose-2' },
-    });
-    const { result } = (await read.json()) as { result: { url: string } };
-    const link = new URL(result.url);
-    const picture = await fetch(`${origin('PORT_2')}${link.pathname}${link.search}`);
-    t.is(picture.status, 200);
-    await requireTeapot(new Uint8Array(await picture.arrayBuffer()));
-  },
-);
+test('takes a photo at one control plane and gives the cut-out at the other', async t => {
+  const authorization = `Bearer ${apiKey}`;
+  const answer = await fetch(`${origin('PORT_1')}/v1/matting`, {
+    method: 'POST',
+    headers: { authorization, 'idempotency-key': 'compose-1', 'content-type': 'image/jpeg' },
+    body: PHOTO,
+  });
+  const job = (await answer.json()) as { status: string; job_id: string };
+  t.is(answer.status, 200, JSON.stringify(job));
+  const read = await fetch(`${origin('PORT_2')}/v1/matting/jobs/${job.job_id}`, {
+    headers: { authorization, 'idempotency-key': 'compose-2' },
+  });
+  const { result } = (await read.json()) as { result: { url: string } };
+  const link = new URL(result.url);
+  const picture = await fetch(`${origin('PORT_2')}${link.pathname}${link.search}`);
+  t.is(picture.status, 200);
+  await requireTeapot(new Uint8Array(await picture.arrayBuffer()));
+});
 
-test.skipIf(Boolean(skipReason()))(
-  'kept the picture in the bucket, brought there by the node',
-  async t => {
-    const files = podman([
-      'exec',
-      nameOf('storage'),
-      'find',
-      '/data/matting/compose',
-      '-type',
-      'f',
-    ]);
-    t.regex(files, /\/results\//);
-    await until(async () => (await prometheus('sum(matting_control_direct_attempts_total)')) > 0, {
-      timeoutMs: 60_000,
-      what: 'Prometheus saw the attempt',
-    });
-  },
-);
+test('kept the picture in the bucket, brought there by the node', async t => {
+  const files = podman(['exec', nameOf('storage'), 'find', '/data/matting/compose', '-type', 'f']);
+  t.regex(files, /\/results\//);
+  await until(async () => (await prometheus('sum(matting_control_direct_attempts_total)')) > 0, {
+    timeoutMs: 60_000,
+    what: 'Prometheus saw the attempt',
+  });
+});
 
-test.skipIf(Boolean(skipReason()))(
-  'is watched: all four programs, the rules, and the trace of the photo',
-  async t => {
-    t.is(await prometheus('sum(up)'), 4);
-    type Rules = { data: { groups: readonly unknown[] } };
-    const rules = await json<Rules>(`${origin('PROMETHEUS_PORT')}/api/v1/rules`);
-    t.true(rules.data.groups.length >= 2);
-    const services = ['matting-control-plane', 'matting-inference-node'];
-    await until(
-      async () => {
-        const { data } = await json<{ data: readonly string[] | null }>(
-          `${origin('JAEGER_PORT')}/api/services`,
-        );
-        return services.every(name => (data ?? []).includes(name));
-      },
-      { timeoutMs: 60_000, what: 'Jaeger has spans of both programs' },
-    );
-  },
-);
+test('is watched: all four programs, the rules, and the trace of the photo', async t => {
+  t.is(await prometheus('sum(up)'), 4);
+  type Rules = { data: { groups: readonly unknown[] } };
+  const rules = await json<Rules>(`${origin('PROMETHEUS_PORT')}/api/v1/rules`);
+  t.true(rules.data.groups.length >= 2);
+  const services = ['matting-control-plane', 'matting-inference-node'];
+  await until(
+    async () => {
+      const { data } = await json<{ data: readonly string[] | null }>(
+        `${origin('JAEGER_PORT')}/api/services`,
+      );
+      return services.every(name => (data ?? []).includes(name));
+    },
+    { timeoutMs: 60_000, what: 'Jaeger has spans of both programs' },
+  );
+});

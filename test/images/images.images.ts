@@ -1,5 +1,6 @@
 /** The images of `make images`, run as strictly as they promise to bear, without any network. */
 import test from 'ava';
+import { isNotTested } from '../support/skip.ts';
 import {
   ALL_IN_ONE,
   CONTROL_PLANE,
@@ -16,7 +17,7 @@ const TOKEN = 'a-token-of-the-tests-0123456789';
 const skip = skipWithoutPodman();
 
 for (const image of [CONTROL_PLANE, NODE, NODE_BARE, ALL_IN_ONE]) {
-  test.skipIf(Boolean(skip))(
+  test.skipIf(isNotTested(skip))(
     `${image}: no root, an init, a health check, labels, nothing that builds`,
     t => {
       const [found] = JSON.parse(podman(['image', 'inspect', image]));
@@ -47,7 +48,7 @@ for (const image of [CONTROL_PLANE, NODE, NODE_BARE, ALL_IN_ONE]) {
   );
 }
 
-test.skipIf(Boolean(skip))(
+test.skipIf(isNotTested(skip))(
   'the control plane has no runtime of models, the node no database and no bucket',
   t => {
     const has = (image: string) =>
@@ -78,7 +79,7 @@ test.skipIf(Boolean(skip))(
   },
 );
 
-test.skipIf(Boolean(skip))(
+test.skipIf(isNotTested(skip))(
   'a node without weights says in a line which are missing, and ends',
   t => {
     const { code, output } = tried([
@@ -89,7 +90,7 @@ test.skipIf(Boolean(skip))(
   },
 );
 
-test.skipIf(Boolean(skip))('a program that cannot start says why and ends with 78', t => {
+test.skipIf(isNotTested(skip))('a program that cannot start says why and ends with 78', t => {
   for (const image of [CONTROL_PLANE, NODE]) {
     const { code, output } = tried(['run', '--rm', ...LOCKED, image]);
     t.is(code, 78, output);

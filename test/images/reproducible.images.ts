@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import ava from 'ava';
 import { ROOT } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { podman, skipWithoutPodman, tried } from './podman.ts';
 
 const test = ava.serial;
@@ -28,7 +29,7 @@ function layersOf(tag: string): readonly string[] {
 
 test.after.always(() => tried(['rmi', '--force', ...TAGS.map(nameOf)]));
 
-test.skipIf(Boolean(skipWithoutPodman()))('with the same layers of the application', t => {
+test.skipIf(isNotTested(skipWithoutPodman()))('with the same layers of the application', t => {
   t.timeout(BUILDS_MS_MAX);
   for (const tag of TAGS) build(tag);
   const [first = [], second = []] = TAGS.map(layersOf);

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { ROOT, until } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { requireTeapot } from '../support/teapot.ts';
 import {
   CONTROL_PLANE,
@@ -18,8 +19,6 @@ import {
   stopContainer,
   tried,
 } from './podman.ts';
-
-const test = ava.serial;
 
 const TOKEN = 'a-token-of-the-tests-0123456789';
 const START_MS_MAX = 280_000;
@@ -44,11 +43,12 @@ async function untilHealthy(container: string, page: string): Promise<void> {
 }
 
 const skip = skipWithoutPodman();
+const test = ava.serial.skipIf(isNotTested(skip));
 
 let controlPlane: string;
 let node: string;
 
-test.before(async t => {
+ava.serial.before(async t => {
   t.timeout(2 * START_MS_MAX);
   controlPlane = runContainer(CONTROL_PLANE, [...LOCKED, '--env', `MATTING_NODE_TOKEN=${TOKEN}`]);
   const beside = LOCKED.map(option => (option === 'none' ? `container:${controlPlane}` : option));
@@ -62,21 +62,18 @@ test.before(async t => {
   await untilHealthy(controlPlane, 'readyz');
 });
 
-test.skipIf(Boolean(skip))(
-  'has no right, no way to gain one, the default seccomp filter, and a root that it cannot write',
-  t => {
-    for (const container of [controlPlane, node]) {
-      const status = podman(['exec', container, 'cat', '/proc/1/status']);
-      t.regex(status, /^Uid:\s4711\s/m);
-      t.regex(status, /^CapEff:\s0{16}$/m);
-      t.regex(status, /^NoNewPrivs:\s1$/m);
-      t.regex(status, /^Seccomp:\s2$/m);
-      t.not(tried(['exec', container, 'touch', '/app/x']).code, 0);
-    }
-  },
-);
+test('has no right, no way to gain one, the default seccomp filter, and a root that it cannot write', t => {
+  for (const container of [controlPlane, node]) {
+    const status = podman(['exec', container, 'cat', '/proc/1/status']);
+    t.regex(status, /^Uid:\s4711\s/m);
+    t.regex(status, /^CapEff:\s0{16}$/m);
+    t.regex(status, /^NoNewPrivs:\s1$/m);
+    t.regex(status, /^Seccomp:\s2$/m);
+    t.not(tried(['exec', container, 'touch', '/app/x']).code, 0);
+  }
+});
 
-test.skipIf(Boolean(skip))('starts the default plan from the weights inside', t => {
+test('starts the default plan from the weights inside', t => {
   const info = evaluate<NodeInfo>(
     node,
     `console.log(await (await fetch('http://127.0.0.1:50052/info')).text())`,
@@ -92,36 +89,31 @@ test.skipIf(Boolean(skip))('starts the default plan from the weights inside', t 
   t.is(info.limits.jxlPixelsMax, 100_000_000, 'djxl and cjxl are there');
 });
 
-test.skipIf(Boolean(skip))(
-  'cuts a photo out for a customer of the REST interface, and spends a credit',
-  async t => {
-    const matting = (...args: string[]) => podman(['exec', controlPlane, 'matting', ...args]);
-    matting('accounts', 'create', 'shop');
-    matting('credits', 'grant', 'shop', '10');
-    const { api_key: apiKey } = JSON.parse(
-      matting('keys', 'create', '--account', 'shop', '--json'),
-    );
-    const png = podmanBytes(
-      [
-        'exec',
-        '--interactive',
-        '--env',
-        `MATTING_API_KEY=${apiKey}`,
-        controlPlane,
-        'matting',
-        'remove',
-        '-',
-      ],
-      readFileSync(DEMO),
-    );
-    await requireTeapot(png);
-    t.regex(matting('credits', 'show', 'shop'), /\b9\b/);
-    t.regex(matting('nodes', 'list'), /live/);
-    t.regex(matting('storage', 'check'), /ok/);
-  },
-);
+test('cuts a photo out for a customer of the REST interface, and spends a credit', async t => {
+  const matting = (...args: string[]) => podman(['exec', controlPlane, 'matting', ...args]);
+  matting('accounts', 'create', 'shop');
+  matting('credits', 'grant', 'shop', '10');
+  const { api_key: apiKey } = JSON.parse(matting('keys', 'create', '--account', 'shop', '--json'));
+  const png = podmanBytes(
+    [
+      'exec',
+      '--interactive',
+      '--env',
+      `MATTING_API_KEY=${apiKey}`,
+      controlPlane,
+      'matting',
+      'remove',
+      '-',
+    ],
+    readFileSync(DEMO),
+  );
+  await requireTeapot(png);
+  t.regex(matting('credits', 'show', 'shop'), /\b9\b/);
+  t.regex(matting('nodes', 'list'), /live/);
+  t.regex(matting('storage', 'check'), /ok/);
+});
 
-test.skipIf(Boolean(skip))('has every page and document that it reads at run time', t => {
+test('has every page and document that it reads at run time', t => {
   const pages = {
     ':8080/v1/openapi.json': 'application/json',
     ':8080/docs/errors': 'text/markdown',
@@ -141,7 +133,7 @@ test.skipIf(Boolean(skip))('has every page and document that it reads at run tim
   t.deepEqual(found, Object.fromEntries(wanted));
 });
 
-test.skipIf(Boolean(skip))('reaps what its children leave behind', async t => {
+test('reaps what its children leave behind', async t => {
   // The shell in between ends first, so the sleep's parent is the init from then on.
   podman(['exec', node, 'sh', '-c', 'sh -c "sleep 0.2 & exit 0"; true']);
   const left = () =>
@@ -168,7 +160,7 @@ test.skipIf(Boolean(skip))('reaps what its children leave behind', async t => {
   );
 });
 
-test.skipIf(Boolean(skip))('drains and ends with 0 when it is stopped', t => {
+test('drains and ends with 0 when it is stopped', t => {
   t.is(stopContainer(node), 0);
   t.is(stopContainer(controlPlane), 0);
 });

@@ -4,6 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import ava from 'ava';
+import { isNotTested } from '../support/skip.ts';
 import { throwsWith } from '../support/throws.ts';
 import { ApiServer, customResources } from './api-server.ts';
 import {
@@ -51,14 +52,14 @@ const textOf = (objects: readonly KubernetesObject[]) =>
   objects.map(each => JSON.stringify(each)).join('\n---\n');
 
 for (const [name, values] of Object.entries(VALUES)) {
-  test.skipIf(Boolean(WITHOUT))(`${name}: the API server takes every object as it is`, t => {
+  test.skipIf(isNotTested(WITHOUT))(`${name}: the API server takes every object as it is`, t => {
     // Pods by themselves are below: the account that they name was not made here.
     const objects = rendered(...values).filter(each => isKnown(each) && each.kind !== 'Pod');
     const said = server.apply(textOf(objects), '--dry-run=server');
     t.is(said.trim().split('\n').length, objects.length);
   });
 
-  test.skipIf(Boolean(WITHOUT))(`${name}: every pod passes the standard "restricted"`, t => {
+  test.skipIf(isNotTested(WITHOUT))(`${name}: every pod passes the standard "restricted"`, t => {
     const pods = rendered(...values).flatMap(each => {
       const pod = podOf(each);
       const metadata = { name: `${each.metadata.name}-pod`, namespace: NAMESPACE };
@@ -73,7 +74,7 @@ for (const [name, values] of Object.entries(VALUES)) {
   });
 }
 
-test.skipIf(Boolean(WITHOUT))('the standard refuses what is not restricted', t => {
+test.skipIf(isNotTested(WITHOUT))('the standard refuses what is not restricted', t => {
   const pods = rendered(...(VALUES.smallest ?? []));
   const { spec } = podOf(pods.find(each => each.kind === 'Pod'));
   delete spec.serviceAccountName;
@@ -93,7 +94,7 @@ const replicas = (deployment = 'matting-control-plane') =>
     ...['--output', 'jsonpath={.spec.replicas}'],
   );
 
-test.skipIf(Boolean(WITHOUT))(
+test.skipIf(isNotTested(WITHOUT))(
   'Helm installs, upgrades, rolls back and leaves nothing but the volume',
   async t => {
     const place = ['--namespace', NAMESPACE, '--no-hooks'];
@@ -144,7 +145,7 @@ test.runIf(hasScaledObject)(
   },
 );
 
-test.skipIf(Boolean(WITHOUT))(
+test.skipIf(isNotTested(WITHOUT))(
   'plain manifests are applied by the server, again, and changed',
   async t => {
     const plain = (...more: string[]) =>

@@ -9,6 +9,7 @@ import { MattingClient } from '../../client/src/index.ts';
 import { encode, pictureOf } from '../chaos/manners.ts';
 import { THIS_VERSION } from '../support/fleet/installed-version.ts';
 import { type Picture, SteadyLoad } from '../support/fleet/steady-load.ts';
+import { isNotTested } from '../support/skip.ts';
 import { Cluster } from './cluster.ts';
 import { CHART, skipWithout } from './helm.ts';
 import {
@@ -196,7 +197,7 @@ test('nodes that go under load finish what they have', async t => {
   t.is(await attemptsLost(), before);
 });
 
-test.skipIf(Boolean(skipWithout('keda-operator', 'keda-adapter')))(
+test.skipIf(isNotTested(skipWithout('keda-operator', 'keda-adapter')))(
   'by KEDA the fleet goes to zero when there is no work, and comes back for it',
   async t => {
     await startKeda(cluster);

@@ -13,6 +13,7 @@ import { MATTING_VARIABLES } from '#program/env-names.ts';
 import { DRAIN_MS_MAX } from '../../control-plane/src/drain.ts';
 import pkg from '../../package.json' with { type: 'json' };
 import { ROOT } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { throwsWith } from '../support/throws.ts';
 import {
   CHART,
@@ -100,13 +101,13 @@ test('templates set variables that programs read, and ask for metrics that there
 });
 
 for (const [name, values] of Object.entries(VALUES)) {
-  test.skipIf(Boolean(WITHOUT_HELM))(`${name}: Helm finds nothing to object to`, t => {
+  test.skipIf(isNotTested(WITHOUT_HELM))(`${name}: Helm finds nothing to object to`, t => {
     helm('lint', '--strict', CHART, ...values);
     const names = rendered(...values).map(each => `${each.kind} ${each.metadata.name}`);
     t.is(new Set(names).size, names.length);
   });
 
-  test.skipIf(Boolean(WITHOUT_HELM))(
+  test.skipIf(isNotTested(WITHOUT_HELM))(
     `${name}: every container is restricted and runs as any user`,
     t => {
       const containers = containersOf(rendered(...values));
@@ -134,7 +135,7 @@ for (const [name, values] of Object.entries(VALUES)) {
   );
 }
 
-test.skipIf(Boolean(WITHOUT_HELM))('a program has the time to drain that it may take', t => {
+test.skipIf(isNotTested(WITHOUT_HELM))('a program has the time to drain that it may take', t => {
   const objects = rendered(...valuesOf(['production', 'gpu']));
   const pods = objects.filter(each => each.kind === 'Deployment').map(podOf);
   t.is(pods.length, 2);
@@ -162,7 +163,7 @@ function upgradesOf(...values: readonly string[]): Record<string, readonly unkno
   return Object.fromEntries(entries);
 }
 
-test.skipIf(Boolean(WITHOUT_HELM))(
+test.skipIf(isNotTested(WITHOUT_HELM))(
   'an upgrade never waits for a volume that the pod of before holds',
   t => {
     const ending = ['Recreate', undefined, 0];
@@ -184,7 +185,7 @@ test.skipIf(Boolean(WITHOUT_HELM))(
   },
 );
 
-test.skipIf(Boolean(WITHOUT_HELM))('a pool has a budget of its own, or none', t => {
+test.skipIf(isNotTested(WITHOUT_HELM))('a pool has a budget of its own, or none', t => {
   const budgets = (set: string) =>
     rendered(...SMALLEST, ...valuesOf([], [set]))
       .filter(({ kind, metadata }) => kind.startsWith('PodDis') && /node/.test(metadata.name))
@@ -194,7 +195,7 @@ test.skipIf(Boolean(WITHOUT_HELM))('a pool has a budget of its own, or none', t 
   t.deepEqual(budgets(`${own}={"minAvailable":"50%"}`), [[undefined, '50%']]);
 });
 
-test.skipIf(Boolean(WITHOUT_HELM))(
+test.skipIf(isNotTested(WITHOUT_HELM))(
   'the token of the fleet can be changed in the rounds of docs/operations.md',
   t => {
     const deployments = rendered(...SMALLEST).filter(each => each.kind === 'Deployment');
@@ -213,7 +214,7 @@ test.skipIf(Boolean(WITHOUT_HELM))(
   },
 );
 
-test.skipIf(Boolean(WITHOUT_HELM))(
+test.skipIf(isNotTested(WITHOUT_HELM))(
   'with a bucket a control plane asks for the room that pictures need on their way',
   t => {
     const requested = (...values: readonly string[]) =>
@@ -229,7 +230,7 @@ test.skipIf(Boolean(WITHOUT_HELM))(
   },
 );
 
-test.skipIf(Boolean(WITHOUT_HELM))(
+test.skipIf(isNotTested(WITHOUT_HELM))(
   'nodes find control planes that are not ready, callers only those that are',
   t => {
     const objects = rendered(...SMALLEST);
@@ -244,7 +245,7 @@ test.skipIf(Boolean(WITHOUT_HELM))(
   },
 );
 
-test.skipIf(Boolean(WITHOUT_HELM))(
+test.skipIf(isNotTested(WITHOUT_HELM))(
   'migrations run before new pods where there is a server, and wait for it',
   t => {
     const kinds = rendered(...SMALLEST).map(each => each.kind);
@@ -284,7 +285,7 @@ test('the documented commands of Helm wait as long as what they wait for may tak
   }
 });
 
-test.skipIf(Boolean(WITHOUT_HELM))(
+test.skipIf(isNotTested(WITHOUT_HELM))(
   'KEDA scales one pool by what the others leave, and Helm does not',
   t => {
     const set = ['nodes.pools.gpu={"enabled":true,"replicas":2,"modelCache":{"kind":"emptyDir"}}'];
@@ -303,7 +304,7 @@ test.skipIf(Boolean(WITHOUT_HELM))(
   },
 );
 
-test.skipIf(Boolean(WITHOUT_HELM))(
+test.skipIf(isNotTested(WITHOUT_HELM))(
   'rules and dashboards are the files of deploy, also in the package',
   t => {
     const groups = ['recording', 'alerts'].flatMap(
@@ -367,7 +368,7 @@ const REFUSED: readonly (readonly [RegExp, readonly string[], string?])[] = [
 ];
 
 for (const [expected, set, example] of REFUSED) {
-  test.skipIf(Boolean(WITHOUT_HELM))(`refused: ${set.join(', ')}`, t => {
+  test.skipIf(isNotTested(WITHOUT_HELM))(`refused: ${set.join(', ')}`, t => {
     const values = example === undefined ? SMALLEST : valuesOf(['production', example]);
     const more = set.flatMap(pair => ['--set-json', pair]);
     throwsWith(

@@ -6,10 +6,11 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import test from 'ava';
+import ava from 'ava';
 import { parse, stringify } from 'yaml';
 import { findProgram } from '../support/foreign-program.ts';
 import { ROOT } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import {
   type KubernetesObject,
   rendered,
@@ -20,6 +21,7 @@ import {
 } from './helm.ts';
 
 const WITHOUT = skipWithout('helm', 'promtool');
+const test = ava.skipIf(isNotTested(WITHOUT));
 
 interface Series {
   readonly series: string;
@@ -55,31 +57,28 @@ function oppositesOf({ name }: AlertCase): readonly AlertCase[] {
   return own.filter(each => each.name.includes(' not ') !== name.includes(' not '));
 }
 
-test.skipIf(Boolean(WITHOUT))(
-  'no case of an alert ends otherwise because of another release',
-  t => {
-    const directory = mkdtempSync(path.join(tmpdir(), 'matting-rules-'));
-    try {
-      const both = CASES.flatMap(each =>
-        oppositesOf(each).map(opposite => ({
-          ...each,
-          input_series: [...seriesIn('matting', each), ...seriesIn('other', opposite)],
-        })),
-      );
-      t.true(both.length >= CASES.length);
-      writeFileSync(path.join(directory, 'rules.yaml'), stringify(rulesOf()));
-      const text = stringify({ rule_files: ['rules.yaml'], evaluation_interval, tests: both });
-      writeFileSync(path.join(directory, 'rules.test.yaml'), text);
-      const promtool = findProgram('promtool') ?? '';
-      execFileSync(promtool, ['check', 'rules', 'rules.yaml'], { cwd: directory });
-      execFileSync(promtool, ['test', 'rules', 'rules.test.yaml'], { cwd: directory });
-    } finally {
-      rmSync(directory, { recursive: true });
-    }
-  },
-);
+test('no case of an alert ends otherwise because of another release', t => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'matting-rules-'));
+  try {
+    const both = CASES.flatMap(each =>
+      oppositesOf(each).map(opposite => ({
+        ...each,
+        input_series: [...seriesIn('matting', each), ...seriesIn('other', opposite)],
+      })),
+    );
+    t.true(both.length >= CASES.length);
+    writeFileSync(path.join(directory, 'rules.yaml'), stringify(rulesOf()));
+    const text = stringify({ rule_files: ['rules.yaml'], evaluation_interval, tests: both });
+    writeFileSync(path.join(directory, 'rules.test.yaml'), text);
+    const promtool = findProgram('promtool') ?? '';
+    execFileSync(promtool, ['check', 'rules', 'rules.yaml'], { cwd: directory });
+    execFileSync(promtool, ['test', 'rules', 'rules.test.yaml'], { cwd: directory });
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+});
 
-test.skipIf(Boolean(WITHOUT))('every series and every alert says whose it is', t => {
+test('every series and every alert says whose it is', t => {
   const rules = rulesOf().groups.flatMap((group: KubernetesObject) => group.rules);
   t.true(rules.length > 40);
   for (const { record, alert, expr, labels } of rules) {

@@ -19,6 +19,7 @@ import {
   startService,
   until,
 } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { PrometheusServer, skipWithoutPrometheus } from './prometheus-server.ts';
 
 const test = ava.serial;
@@ -98,7 +99,7 @@ test.after.always(async () => {
 for (const page of [SERVICE, FLEET, MONEY] satisfies Page[]) {
   for (const row of page.rows) {
     for (const { title, queries } of row.panels) {
-      test.skipIf(Boolean(skipWithoutPrometheus()))(
+      test.skipIf(isNotTested(skipWithoutPrometheus()))(
         `${page.title}, ${row.title}: ${title}`,
         async t => {
           for (const { expr } of queries) await t.notThrowsAsync(shown(prometheus, expr));
@@ -108,7 +109,7 @@ for (const page of [SERVICE, FLEET, MONEY] satisfies Page[]) {
   }
 }
 
-test.skipIf(Boolean(skipWithoutPrometheus()))(
+test.skipIf(isNotTested(skipWithoutPrometheus()))(
   'every rule is evaluated without an error',
   async t => {
     const answer = await fetch(`${prometheus.origin}/api/v1/rules`);
@@ -124,7 +125,7 @@ test.skipIf(Boolean(skipWithoutPrometheus()))(
   },
 );
 
-test.skipIf(Boolean(skipWithoutPrometheus()))(
+test.skipIf(isNotTested(skipWithoutPrometheus()))(
   'no critical alert fires over a service that is well',
   async t => {
     const firing = await prometheus.query('ALERTS{alertstate="firing",severity="critical"}');
@@ -135,7 +136,7 @@ test.skipIf(Boolean(skipWithoutPrometheus()))(
   },
 );
 
-test.skipIf(Boolean(skipWithoutPrometheus()))(
+test.skipIf(isNotTested(skipWithoutPrometheus()))(
   'shows GPUs by the names of dcgm-exporter alone',
   t => {
     const row = FLEET.rows.find(({ title }) => title === GPU_ROW_TITLE);

@@ -20,6 +20,7 @@ import { renderNotes } from '../../deploy/release/notes.ts';
 import { readVersions } from '../../deploy/release/versions.ts';
 import { findProgram } from '../support/foreign-program.ts';
 import { ROOT } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';
 
 const test = ava.serial;
@@ -268,7 +269,7 @@ test('a release › packs the same sources to the same bytes, and a client of it
   t.is(JSON.parse(String(manifest)).version, VERSION);
 });
 
-test.skipIf(Boolean(HELM === undefined && 'no helm here'))(
+test.skipIf(isNotTested(HELM === undefined && 'no helm here'))(
   'a release › packs the chart of its version',
   t => {
     const file = path.join(out, `matting-${VERSION}.tgz`);

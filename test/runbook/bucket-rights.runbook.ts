@@ -12,6 +12,7 @@ import {
 } from '../support/object-storage/object-store.ts';
 import type { Env } from '../support/program.ts';
 import { ROOT } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import {
   type BucketPolicy,
   limitedCredentials,
@@ -20,17 +21,17 @@ import {
   without,
 } from './bucket-user.ts';
 
-const test = ava.serial;
+const test = ava.serial.skipIf(isNotTested(missingStore('minio')));
 
 const execute = promisify(execFile);
 
 let store: TestObjectStore;
 let policy: BucketPolicy;
-test.before(async () => {
+ava.serial.before(async () => {
   store = await createObjectStore('minio');
   policy = policyFor(store.bucket);
 });
-test.after.always(() => store?.close());
+ava.serial.after.always(() => store?.close());
 
 /** What `storage check` finds, as this user. */
 async function check(env: Env): Promise<{ readonly code: number; readonly out: string }> {
@@ -49,12 +50,12 @@ async function check(env: Env): Promise<{ readonly code: number; readonly out: s
   );
 }
 
-test.skipIf(Boolean(missingStore('minio')))('may do what the service asks', async t => {
+test('may do what the service asks', async t => {
   const { code, out } = await check(await limitedCredentials(store, JSON.stringify(policy)));
   t.is(code, 0, out);
 });
 
-test.skipIf(Boolean(missingStore('minio')))('needs every right that it has', async t => {
+test('needs every right that it has', async t => {
   const actions = policy.Statement.flatMap(({ Action }) => Action);
   t.true(actions.length >= 6);
   for (const action of actions) {
@@ -65,7 +66,7 @@ test.skipIf(Boolean(missingStore('minio')))('needs every right that it has', asy
   }
 });
 
-test.skipIf(Boolean(missingStore('minio')))('opens nothing beside its prefix', async t => {
+test('opens nothing beside its prefix', async t => {
   const env = await limitedCredentials(store, JSON.stringify(policy));
   const client = new S3Client({
     endpoint: store.endpoint,

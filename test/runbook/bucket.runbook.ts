@@ -7,6 +7,7 @@ import {
   missingStore,
   type TestObjectStore,
 } from '../support/object-storage/object-store.ts';
+import { isNotTested } from '../support/skip.ts';
 import { type BucketPolicy, BucketRole, PREFIX, policyFor, without } from './bucket-user.ts';
 import { Installation, pictureBase64, SKIP } from './installation.ts';
 import { type Procedure, proceduresOn } from './procedures.ts';
@@ -21,7 +22,7 @@ const CLOCK_OFF_MS = 3_600_000;
 const skip = SKIP || missingStore('minio');
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(Boolean(skip)));
+const procedure = proceduresOn(service, test.skipIf(isNotTested(skip)));
 let store: TestObjectStore;
 let proxy: FaultProxy;
 let role: BucketRole;

@@ -19,6 +19,7 @@ import {
 } from '../../inference-node/test/engine/devices/gpu-host.ts';
 import { at } from '../support/at.ts';
 import { ROOT } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { buildPlan } from '../support/tiny-plan.ts';
 import { Installation, pictureBase64, SKIP } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
@@ -33,7 +34,7 @@ const LAUNCH = 'CUDA failure 719: unspecified launch failure ; GPU=0 ; line=1';
 const NO_DEVICE = 'CUDA failure 100: no CUDA-capable device is detected ; GPU=0 ; line=352';
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
+const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
 let host: GpuHost;
 const cleanups: (() => unknown)[] = [];
 const node = () => at(service.nodes, 0);

@@ -4,6 +4,7 @@ import path from 'node:path';
 import ava from 'ava';
 import { at } from '../support/at.ts';
 import { descendantsOf, ROOT, type WireJob } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { killStopped } from '../support/stopped-cannot-be-killed.ts';
 import { type Env, Installation, pictureBase64, SKIP } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
@@ -21,7 +22,7 @@ const WHITE = 1;
 const GREY = 0.5;
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
+const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
 const node = () => at(service.nodes, 0);
 const enginePids = () =>
   descendantsOf(node().pid)

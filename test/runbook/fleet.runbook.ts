@@ -2,6 +2,7 @@
 import { rename } from 'node:fs/promises';
 import ava from 'ava';
 import { at } from '../support/at.ts';
+import { isNotTested } from '../support/skip.ts';
 import { Installation, OPERATOR_KEY, pictureBase64, SKIP } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
 
@@ -10,7 +11,7 @@ const test = ava.serial;
 const CONFIG_EXIT_CODE = 78;
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
+const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
 service.use(test, {
   planes: 2,
   nodes: 2,

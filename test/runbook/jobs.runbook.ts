@@ -4,6 +4,7 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { at } from '../support/at.ts';
+import { isNotTested } from '../support/skip.ts';
 import { type InferenceNode, Installation, pictureBase64, SKIP } from './installation.ts';
 import { type Procedure, proceduresOn } from './procedures.ts';
 
@@ -23,7 +24,7 @@ const LOST_ATTEMPTS_MAX = 3;
 const WATCHED_MS = 20_000;
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
+const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
 service.use(test, {
   planes: 2,
   nodes: 2,

@@ -2,6 +2,7 @@
 import ava from 'ava';
 import { at } from '../support/at.ts';
 import { MailServer } from '../support/mail-server.ts';
+import { isNotTested } from '../support/skip.ts';
 import { Installation, SKIP } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
 
@@ -12,7 +13,7 @@ const FROM = 'matting@shop.example';
 const PASSED_MS = 11 * 60_000;
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
+const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
 let mails: MailServer;
 test.before(async () => {
   mails = await MailServer.start();

@@ -10,6 +10,7 @@ import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
 import { at } from '../support/at.ts';
 import { framed, RawConnection } from '../support/raw-grpc.ts';
 import { descendantsOf, ROOT } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { BATCH, Flood, STRANGER } from './flood.ts';
 import { Installation, SKIP } from './installation.ts';
 import { type Procedure, proceduresOn } from './procedures.ts';
@@ -37,7 +38,7 @@ function requireStranger(out: string): void {
 }
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
+const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
 const flood = new Flood();
 const httpPort = () => Number(new URL(at(service.planes, 0).baseUrl).port);
 

@@ -8,6 +8,7 @@ import path from 'node:path';
 import ava from 'ava';
 import { findProgram } from '../support/foreign-program.ts';
 import { isolatedEnv, processesOf, ROOT } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { codeOf, readPage } from './runbook-page.ts';
 
 const test = ava.serial;
@@ -32,7 +33,7 @@ function statusOf(pid: number): Readonly<Record<string, string>> | undefined {
   }
 }
 
-test.skipIf(Boolean(skip))('a picture is cut out without any right', async t => {
+test.skipIf(isNotTested(skip))('a picture is cut out without any right', async t => {
   const { env, dataDir } = await isolatedEnv({ MATTING_EXECUTION_PROVIDER: 'cpu' });
   const models = path.join(dataDir, 'models');
   const fetching = ['bin/matting.ts', 'models', 'fetch', 'u2netp'];

@@ -7,9 +7,10 @@ import {
   openSource,
 } from '../../control-plane/test/sources/loopback-source.ts';
 import type { Env } from '../support/program.ts';
+import { isNotTested } from '../support/skip.ts';
 import { Installation, NODE_TOKEN, pictureBase64, SECRETS_KEY, SKIP } from './installation.ts';
 
-const test = ava.serial;
+const test = ava.serial.skipIf(isNotTested(SKIP));
 
 const NEXT_TOKEN = 'the-next-node-token-of-the-runbook';
 const NEXT_KEY = 'cd'.repeat(32);
@@ -21,7 +22,7 @@ const PAUSE_MS = 100;
 const service = new Installation();
 let receiver: LoopbackSource;
 const told: string[] = [];
-test.before(async () => {
+ava.serial.before(async () => {
   receiver = await openSource((request, response) => {
     told.push(String(request.headers['webhook-id']));
     request.resume();
@@ -33,7 +34,7 @@ service.use(test, {
   nodes: 2,
   env: { MATTING_ALLOW_HTTP_CALLBACKS: 'true', MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' },
 });
-test.after.always(() => receiver?.[Symbol.asyncDispose]());
+ava.serial.after.always(() => receiver?.[Symbol.asyncDispose]());
 
 /** Each program after the other, each when the one before serves again. */
 async function restartAll(variables: Env, programs = [...service.planes, ...service.nodes]) {
@@ -72,7 +73,7 @@ async function attemptsThatFailed(): Promise<number> {
   return Number(sample?.value[1] ?? 0);
 }
 
-test.skipIf(Boolean(SKIP))('the node token', async t => {
+test('the node token', async t => {
   const accepted = (token: string, other: string) => ({
     MATTING_NODE_TOKEN: token,
     MATTING_NODE_TOKEN_ACCEPTED: other,
@@ -93,7 +94,7 @@ test.skipIf(Boolean(SKIP))('the node token', async t => {
   await service.ready();
 });
 
-test.skipIf(Boolean(SKIP))('the secrets key', async t => {
+test('the secrets key', async t => {
   const callback_url = `${receiver.url}/`;
   const callback_secret = 'a secret of twenty-four characters';
   for (const node of service.nodes) await node.stop();
@@ -121,7 +122,7 @@ test.skipIf(Boolean(SKIP))('the secrets key', async t => {
   await service.ready();
 });
 
-test.skipIf(Boolean(SKIP))("the database user's password", async t => {
+test("the database user's password", async t => {
   const url = await service.database.addUser('matting_2');
   const jobs = await underLoad(() =>
     restartAll({ ...TOKEN, MATTING_DATABASE_URL: url, MATTING_SECRETS_KEY: NEXT_KEY }, [

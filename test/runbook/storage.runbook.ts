@@ -4,6 +4,7 @@ import { closeSync, openSync, writeSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
 import { at } from '../support/at.ts';
+import { isNotTested } from '../support/skip.ts';
 import { SmallDisk, skipWithoutMounts } from '../support/small-disk.ts';
 import { Installation, pictureBase64, SKIP } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
@@ -16,7 +17,7 @@ const PAGE_BYTES = 4096;
 const skip = SKIP || skipWithoutMounts();
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(Boolean(skip)));
+const procedure = proceduresOn(service, test.skipIf(isNotTested(skip)));
 let disk: SmallDisk;
 test.before(async () => {
   disk = SmallDisk.mount('32m');

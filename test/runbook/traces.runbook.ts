@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { type Behaviour, FakeCollector } from '../support/fake-collector.ts';
+import { isNotTested } from '../support/skip.ts';
 import { type Env, Installation, SKIP } from './installation.ts';
 import { type Procedure, proceduresOn } from './procedures.ts';
 
@@ -21,7 +22,7 @@ const guarded: Behaviour = (request, response) => {
 const silent: Behaviour = () => undefined;
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
+const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
 const collectors: FakeCollector[] = [];
 const programs = () => [...service.planes, ...service.nodes];
 const runJob = async () => await service.final(await service.submit());

@@ -6,6 +6,7 @@ import {
   taken,
 } from '../../control-plane/test/services/notification/receiver.ts';
 import { at } from '../support/at.ts';
+import { isNotTested } from '../support/skip.ts';
 import { type Env, Installation, pictureBase64, SECRETS_KEY, SKIP } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
 
@@ -24,7 +25,7 @@ const hangsUp: Answer = (_, response) => void response.destroy();
 const refuses: Answer = (_, response) => void response.writeHead(500).end();
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(Boolean(SKIP)));
+const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
 let receiver: Receiver;
 let other: Receiver;
 test.before(async () => {

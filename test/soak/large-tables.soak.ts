@@ -29,6 +29,7 @@ import {
   HANGING_RECEIVER,
   SECRET_KEY_ID,
 } from '../support/large-tables.ts';
+import { isNotTested } from '../support/skip.ts';
 import { openMeteredDatabase } from '../support/statement-meter.ts';
 
 const test = ava.serial;
@@ -67,7 +68,7 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
   // Where the last test of the group, which closes it, has not been run.
   test.after.always(close);
 
-  test.skipIf(Boolean(skipReason(dialect)))(
+  test.skipIf(isNotTested(skipReason(dialect)))(
     `a month of a busy service on ${dialect} › every statement reads what it read on small tables`,
     async t => {
       // Not before the tests: what one database has in hand would hold up the other.
@@ -88,7 +89,7 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
     },
   );
 
-  test.skipIf(Boolean(skipReason(dialect)))(
+  test.skipIf(isNotTested(skipReason(dialect)))(
     `a month of a busy service on ${dialect} › the sweeper removes what is old`,
     async t => {
       const directory = mkdtempSync(path.join(tmpdir(), 'matting-soak-'));
@@ -114,7 +115,7 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
     },
   );
 
-  test.skipIf(Boolean(skipReason(dialect)))(
+  test.skipIf(isNotTested(skipReason(dialect)))(
     `a month of a busy service on ${dialect} › what is asked every second keeps no caller waiting`,
     async t => {
       const asked = { kind: 'webhook' as const, limit: 32, secretKeyIds: [SECRET_KEY_ID] };
@@ -134,7 +135,7 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
     },
   );
 
-  test.skipIf(Boolean(skipReason(dialect)))(
+  test.skipIf(isNotTested(skipReason(dialect)))(
     `a month of a busy service on ${dialect} › the lists of the operator are read to their end`,
     async t => {
       await unstalled(t, dialect, async () => {
@@ -155,7 +156,7 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
     },
   );
 
-  test.skipIf(Boolean(skipReason(dialect)))(
+  test.skipIf(isNotTested(skipReason(dialect)))(
     `a month of a busy service on ${dialect} › submissions go on`,
     async t => {
       t.teardown(close);

@@ -30,8 +30,7 @@ import {
   type TestObjectStore,
 } from '../support/object-storage/object-store.ts';
 import { ROOT } from '../support/running-service.ts';
-
-const test = ava.serial;
+import { isNotTested } from '../support/skip.ts';
 
 const execute = promisify(execFile);
 const PICTURES = 300;
@@ -95,6 +94,7 @@ async function run(command: string, cwd: string): Promise<string> {
 }
 
 const skip = galeraSkipReason() || missingStore('versitygw');
+const test = ava.serial.skipIf(isNotTested(skip));
 
 let directory: string;
 let cluster: GaleraCluster;
@@ -105,7 +105,7 @@ let apiKey = '';
 let planes: readonly FleetControlPlane[] = [];
 let nodes: readonly FleetNode[] = [];
 
-test.before(async () => {
+ava.serial.before(async () => {
   assert.equal(rest.length, 0, 'a block of the section that this does not know');
   directory = await mkdtemp(path.join(tmpdir(), 'matting-machines-'));
   cluster = await GaleraCluster.create();
@@ -127,7 +127,7 @@ test.before(async () => {
   }
   for (const plane of planes) await plane.untilReady();
 });
-test.after.always(async () => {
+ava.serial.after.always(async () => {
   for (const program of programs()) await program.kill();
   await balancer?.close();
   await proxy?.close();
@@ -173,7 +173,7 @@ function createNode(name: string, ports: readonly number[]): FleetNode {
   return new FleetNode(versionOf(name), options, place);
 }
 
-test.skipIf(Boolean(skip))('cuts every picture while each process is restarted', async t => {
+test('cuts every picture while each process is restarted', async t => {
   const client = new MattingClient({ baseUrl: baseUrl(), apiKey });
   const photo = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
   let next = 0;
@@ -230,20 +230,17 @@ function allRestarts(): (() => Promise<void>)[] {
   ];
 }
 
-test.skipIf(Boolean(skip))(
-  'charged each picture once, and lost no attempt of a process that was drained',
-  async t => {
-    const database = await openDatabase(urlOfPort(proxy.port), { log: SILENT_LOG });
-    try {
-      const stores = storesOn(database);
-      const account = (await stores.accounts.list()).find(({ name }) => name === 'shop');
-      assert.ok(account);
-      const credits = await stores.ledger.credits(account.id);
-      t.deepEqual([credits?.sums.charge, credits?.reserved], [PICTURES, 0]);
-      t.deepEqual(await stores.ledger.check(), []);
-    } finally {
-      await database.close();
-    }
-    for (const program of programs()) await program.stop();
-  },
-);
+test('charged each picture once, and lost no attempt of a process that was drained', async t => {
+  const database = await openDatabase(urlOfPort(proxy.port), { log: SILENT_LOG });
+  try {
+    const stores = storesOn(database);
+    const account = (await stores.accounts.list()).find(({ name }) => name === 'shop');
+    assert.ok(account);
+    const credits = await stores.ledger.credits(account.id);
+    t.deepEqual([credits?.sums.charge, credits?.reserved], [PICTURES, 0]);
+    t.deepEqual(await stores.ledger.check(), []);
+  } finally {
+    await database.close();
+  }
+  for (const program of programs()) await program.stop();
+});

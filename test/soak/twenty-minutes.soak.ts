@@ -16,6 +16,7 @@ import { openSeveralMachines } from '../support/fleet/ground.ts';
 import { type Picture, uniformPicture } from '../support/fleet/steady-load.ts';
 import { missingStore } from '../support/object-storage/object-store.ts';
 import { ROOT } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { upgradeEverything } from '../upgrade/everything-at-once.ts';
 import { lastRelease, releaseSkipReason } from '../upgrade/releases.ts';
 
@@ -81,7 +82,7 @@ for (const { model, picture, pace } of [
   // Where the last test of the group, which closes it, has not been run.
   test.after.always(() => upgrade?.close());
 
-  test.skipIf(Boolean(skip))(
+  test.skipIf(isNotTested(skip))(
     `twenty minutes from ${release.version} to this version with ${model} › shows callers no failure`,
     async t => {
       // Not before the tests: one fleet at a time.
@@ -95,7 +96,7 @@ for (const { model, picture, pace } of [
     },
   );
 
-  test.skipIf(Boolean(skip))(
+  test.skipIf(isNotTested(skip))(
     `twenty minutes from ${release.version} to this version with ${model} › cut out and charged every picture once, and told of each`,
     async t => {
       t.teardown(() => upgrade?.close());

@@ -13,9 +13,10 @@ import {
   openSource,
 } from '../../control-plane/test/sources/loopback-source.ts';
 import { type RunningService, startService, until } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { JaegerServer, type JaegerTrace, skipWithoutJaeger } from './jaeger-server.ts';
 
-const test = ava.serial;
+const test = ava.serial.skipIf(isNotTested(skipWithoutJaeger()));
 
 const SHOWN_MS_MAX = 60_000;
 const JOBS = '/v1/matting/jobs';
@@ -26,7 +27,7 @@ let service: RunningService;
 let receiver: LoopbackSource;
 const delivered: IncomingHttpHeaders[] = [];
 
-test.before(async () => {
+ava.serial.before(async () => {
   jaeger = await JaegerServer.start();
   receiver = await openSource((request, response) => {
     delivered.push(request.headers);
@@ -38,7 +39,7 @@ test.before(async () => {
     MATTING_ALLOW_HTTP_CALLBACKS: 'true',
   });
 });
-test.after.always(async () => {
+ava.serial.after.always(async () => {
   await service?.close();
   await receiver?.[Symbol.asyncDispose]();
   await jaeger?.close();
@@ -61,60 +62,57 @@ function nodesOf({ spans, processes }: JaegerTrace) {
   });
 }
 
-test.skipIf(Boolean(skipWithoutJaeger()))(
-  'goes from the caller of an asynchronous job to its webhook',
-  async t => {
-    const picture = await sharp({
-      create: { width: 320, height: 240, channels: 3, background: '#246' },
-    })
-      .png()
-      .toBuffer();
-    const { port } = receiver;
-    const body = {
-      image_base64: picture.toString('base64'),
-      callback_url: `http://127.0.0.1:${port}/done`,
-      callback_secret: SECRET,
-    };
-    const headers = { traceparent: `00-${traceId}-${callersSpanId}-01` };
-    const { status, body: job } = await service.post(body, { path: JOBS, headers });
-    t.is(status, 202);
-    t.is((await service.final(job.job_id)).status, 'succeeded');
-    await until(() => delivered.length > 0, { timeoutMs: SHOWN_MS_MAX, what: 'the notification' });
-    const [control, node] = ['matting-control-plane', 'matting-inference-node'];
-    const matte = 'matting.v1.MatteService/Matte';
-    const expected = [
-      `${control}: - > POST ${JOBS}`,
-      `${control}: POST ${JOBS} > submit`,
-      ...['queue', 'run', 'notify'].map(name => `${control}: submit > ${name}`),
-      ...['claim', 'attempt', 'store'].map(name => `${control}: run > ${name}`),
-      `${control}: attempt > ${matte}`,
-      `${node}: ${matte} > ${matte}`,
-      ...['receive', 'worker_wait', 'decode', 'engine', 'encode', 'send'].map(
-        name => `${node}: ${matte} > ${name}`,
-      ),
-      `${node}: engine > infer`,
-    ];
-    let shown: ReturnType<typeof nodesOf> = [];
-    await until(
-      async () => {
-        const trace = await jaeger.trace(traceId);
-        shown = trace === undefined ? [] : nodesOf(trace);
-        return expected.every(path => shown.some(one => one.path === path));
-      },
-      {
-        timeoutMs: SHOWN_MS_MAX,
-        what: 'Jaeger shows the whole trace',
-        detail: () => `missing: ${expected.filter(path => !shown.some(one => one.path === path))}`,
-      },
-    );
-    const request = shown.find(({ path }) => path.endsWith(`> POST ${JOBS}`));
-    t.is(request?.parentId, callersSpanId);
-    const notify = shown.find(({ path }) => path.endsWith('> notify'));
-    t.is(delivered[0]?.traceparent, `00-${traceId}-${notify?.id}-01`);
-  },
-);
+test('goes from the caller of an asynchronous job to its webhook', async t => {
+  const picture = await sharp({
+    create: { width: 320, height: 240, channels: 3, background: '#246' },
+  })
+    .png()
+    .toBuffer();
+  const { port } = receiver;
+  const body = {
+    image_base64: picture.toString('base64'),
+    callback_url: `http://127.0.0.1:${port}/done`,
+    callback_secret: SECRET,
+  };
+  const headers = { traceparent: `00-${traceId}-${callersSpanId}-01` };
+  const { status, body: job } = await service.post(body, { path: JOBS, headers });
+  t.is(status, 202);
+  t.is((await service.final(job.job_id)).status, 'succeeded');
+  await until(() => delivered.length > 0, { timeoutMs: SHOWN_MS_MAX, what: 'the notification' });
+  const [control, node] = ['matting-control-plane', 'matting-inference-node'];
+  const matte = 'matting.v1.MatteService/Matte';
+  const expected = [
+    `${control}: - > POST ${JOBS}`,
+    `${control}: POST ${JOBS} > submit`,
+    ...['queue', 'run', 'notify'].map(name => `${control}: submit > ${name}`),
+    ...['claim', 'attempt', 'store'].map(name => `${control}: run > ${name}`),
+    `${control}: attempt > ${matte}`,
+    `${node}: ${matte} > ${matte}`,
+    ...['receive', 'worker_wait', 'decode', 'engine', 'encode', 'send'].map(
+      name => `${node}: ${matte} > ${name}`,
+    ),
+    `${node}: engine > infer`,
+  ];
+  let shown: ReturnType<typeof nodesOf> = [];
+  await until(
+    async () => {
+      const trace = await jaeger.trace(traceId);
+      shown = trace === undefined ? [] : nodesOf(trace);
+      return expected.every(path => shown.some(one => one.path === path));
+    },
+    {
+      timeoutMs: SHOWN_MS_MAX,
+      what: 'Jaeger shows the whole trace',
+      detail: () => `missing: ${expected.filter(path => !shown.some(one => one.path === path))}`,
+    },
+  );
+  const request = shown.find(({ path }) => path.endsWith(`> POST ${JOBS}`));
+  t.is(request?.parentId, callersSpanId);
+  const notify = shown.find(({ path }) => path.endsWith('> notify'));
+  t.is(delivered[0]?.traceparent, `00-${traceId}-${notify?.id}-01`);
+});
 
-test.skipIf(Boolean(skipWithoutJaeger()))('is named by the lines of both programs', t => {
+test('is named by the lines of both programs', t => {
   const linesOf = (program: string) =>
     readFileSync(path.join(service.dataDir, 'logs', `${program}.log`), 'utf8')
       .split('\n')

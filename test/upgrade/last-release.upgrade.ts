@@ -12,6 +12,7 @@ import { FleetUnderLoad } from '../support/fleet/fleet-under-load.ts';
 import { openOneFile, openOneMachine } from '../support/fleet/ground.ts';
 import { THIS_VERSION } from '../support/fleet/installed-version.ts';
 import { uniformPicture } from '../support/fleet/steady-load.ts';
+import { isNotTested } from '../support/skip.ts';
 import { lastRelease, releaseSkipReason } from './releases.ts';
 import { requireSideBySide } from './side-by-side.ts';
 
@@ -34,7 +35,7 @@ for (const dialect of DIALECTS) {
   // Where the last test of the group, which closes it, has not been run.
   test.after.always(() => upgrade?.close());
 
-  test.skipIf(Boolean(noRelease || skipReason(dialect)))(
+  test.skipIf(isNotTested(noRelease || skipReason(dialect)))(
     `an upgrade from ${release.version} on ${dialect} › begins with a service of the release under load`,
     async t => {
       const openGround = GROUNDS[dialect];
@@ -44,7 +45,7 @@ for (const dialect of DIALECTS) {
     },
   );
 
-  test.skipIf(Boolean(noRelease || skipReason(dialect)))(
+  test.skipIf(isNotTested(noRelease || skipReason(dialect)))(
     `an upgrade from ${release.version} on ${dialect} › brings the nodes to this version, takes the first step back, and goes on`,
     async t => {
       const [first, ...others] = upgrade.fleet.nodes;
@@ -56,7 +57,7 @@ for (const dialect of DIALECTS) {
     },
   );
 
-  test.skipIf(Boolean(noRelease || skipReason(dialect)))(
+  test.skipIf(isNotTested(noRelease || skipReason(dialect)))(
     `an upgrade from ${release.version} on ${dialect} › migrates under control planes of the release, which may be started again`,
     async t => {
       await upgrade.fleet.command(THIS_VERSION, 'migrate');
@@ -64,7 +65,7 @@ for (const dialect of DIALECTS) {
     },
   );
 
-  test.skipIf(Boolean(noRelease || skipReason(dialect)))(
+  test.skipIf(isNotTested(noRelease || skipReason(dialect)))(
     `an upgrade from ${release.version} on ${dialect} › brings the first control plane to this version, beside one of the release`,
     async t => {
       const [one, other] = [upgrade.fleet.plane(0), upgrade.fleet.plane(1)];
@@ -75,7 +76,7 @@ for (const dialect of DIALECTS) {
     },
   );
 
-  test.skipIf(Boolean(noRelease || skipReason(dialect)))(
+  test.skipIf(isNotTested(noRelease || skipReason(dialect)))(
     `an upgrade from ${release.version} on ${dialect} › loses nothing that either of the two had in hand when it died`,
     async t => {
       await t.notThrowsAsync(async () => {
@@ -87,12 +88,12 @@ for (const dialect of DIALECTS) {
     },
   );
 
-  test.skipIf(Boolean(noRelease || skipReason(dialect)))(
+  test.skipIf(isNotTested(noRelease || skipReason(dialect)))(
     `an upgrade from ${release.version} on ${dialect} › brings the other control plane to this version`,
     t => t.notThrowsAsync(upgrade.step(upgrade.fleet.plane(1), THIS_VERSION)),
   );
 
-  test.skipIf(Boolean(noRelease || skipReason(dialect)))(
+  test.skipIf(isNotTested(noRelease || skipReason(dialect)))(
     `an upgrade from ${release.version} on ${dialect} › has cut out and charged every picture once, and told of each`,
     async t => {
       // Before the next group begins.

@@ -20,12 +20,13 @@ import { loadManifest } from '../../inference-node/src/models/manifest.ts';
 import { detectInstructionSet } from '../../inference-node/src/models/preparing/instruction-set.ts';
 import { prepareModel } from '../../inference-node/src/models/preparing/prepare.ts';
 import { ROOT } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';
 import { type TinyModelKind, writeTinyModel } from '../support/tiny-model.ts';
 import { adapterEnv, skipWithoutAdapter } from './adapter.ts';
 
-const test = ava.serial;
 const skip = await skipWithoutAdapter();
+const test = ava.serial.skipIf(isNotTested(skip));
 
 const SIDE_PX = 32;
 const HANG_MS = 280_000;
@@ -33,47 +34,41 @@ const childEnv = adapterEnv();
 
 let folder: string;
 
-test.before(async () => {
+ava.serial.before(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'webgpu-'));
 });
-test.after.always(() => rm(folder, { recursive: true }));
+ava.serial.after.always(() => rm(folder, { recursive: true }));
 
-test.skipIf(Boolean(skip))('is found by its name', async t => {
+test('is found by its name', async t => {
   const { selected } = await selectExecutionProvider('webgpu', { childEnv, timeoutMs: HANG_MS });
   t.is(selected, 'webgpu');
 });
 
-test.skipIf(Boolean(skip))(
-  "gives an engine's matte to the byte, one run after the other",
-  async t => {
-    const alphas = await runTiny('mean', [255, 0, 128, 30]);
-    t.deepEqual(alphas, [255, 0, 128, 30]);
-  },
-);
+test("gives an engine's matte to the byte, one run after the other", async t => {
+  const alphas = await runTiny('mean', [255, 0, 128, 30]);
+  t.deepEqual(alphas, [255, 0, 128, 30]);
+});
 
-test.skipIf(Boolean(skip))('clamps what a graph computes below 0 and above 1', async t => {
+test('clamps what a graph computes below 0 and above 1', async t => {
   // 3 * mean - 1 of 0, 1/3, 0.4 and 1.
   t.deepEqual(await runTiny('overshoot', [0, 85, 102, 255]), [0, 0, 51, 255]);
 });
 
-test.skipIf(Boolean(skip))('finds a matte that is not a number', async t => {
+test('finds a matte that is not a number', async t => {
   await rejectsWith(t, runTiny('not-a-number', [0]), error => {
     t.regex(String((error as Error).cause), /values that are not numbers/);
     return true;
   });
 });
 
-test.skipIf(Boolean(skip))(
-  "makes u2netp's matte at 128 as the CPU does, and is refused where that takes too long",
-  async t => {
-    const model = await prepareU2netp(128);
-    const options = { childEnv, cpuThreads: 1, timeoutMs: HANG_MS };
-    await requireParity(model, { ...options, runMsMax: HANG_MS });
-    await t.throwsAsync(requireParity(model, { ...options, runMsMax: 0 }), {
-      message: /webgpu does not run here: it is too slow: a run of u2netp at 128x128 takes \S+ s/,
-    });
-  },
-);
+test("makes u2netp's matte at 128 as the CPU does, and is refused where that takes too long", async t => {
+  const model = await prepareU2netp(128);
+  const options = { childEnv, cpuThreads: 1, timeoutMs: HANG_MS };
+  await requireParity(model, { ...options, runMsMax: HANG_MS });
+  await t.throwsAsync(requireParity(model, { ...options, runMsMax: 0 }), {
+    message: /webgpu does not run here: it is too slow: a run of u2netp at 128x128 takes \S+ s/,
+  });
+});
 
 /** The alpha of pictures of one grey each; every pixel of a picture has the same. */
 async function runTiny(kind: TinyModelKind, greys: readonly number[]): Promise<number[]> {

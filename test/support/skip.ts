@@ -1,0 +1,14 @@
+/** Why tests are skipped: ava prints no reason. */
+
+const said = new Set<string>();
+
+/**
+ * For `test.skipIf`: whether something is missing here, which is said once on stderr.
+ * @param reason false: nothing is.
+ */
+export function isNotTested(reason: string | false): boolean {
+  if (reason === false) return false;
+  if (!said.has(reason)) console.error(`NOT TESTED: ${reason}`);
+  said.add(reason);
+  return true;
+}
