@@ -15,7 +15,7 @@ import { isNotTested } from '../support/skip.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
 import { PageSite } from './page-site.ts';
 
-const test = ava.serial;
+const test = ava.serial.skipIf(isNotTested(skipWithoutChromium()));
 
 const PAGE_BYTES_MAX = 100_000;
 const PHONE = 360;
@@ -32,13 +32,13 @@ interface PageOfArea {
 let browser: Browser;
 let site: PageSite;
 let pages: readonly PageOfArea[];
-test.before(async () => {
+ava.serial.before(async () => {
   [browser, site] = await Promise.all([launchChromium(), PageSite.start()]);
   await site.fill();
   pages = await findPages(site);
   if (SHOTS) await mkdir(SHOTS, { recursive: true });
 });
-test.after.always(async () => {
+ava.serial.after.always(async () => {
   await browser?.close();
   await site?.close();
 });
@@ -66,7 +66,7 @@ async function look(visitor: Visitor, page: PageOfArea, shot: string): Promise<s
 
 for (const theme of ['light', 'dark'] as const) {
   for (const locale of ['en-GB', 'zh-CN'] as const) {
-    test.skipIf(isNotTested(skipWithoutChromium()))(`are sound in ${locale}, ${theme}`, async t => {
+    test(`are sound in ${locale}, ${theme}`, async t => {
       const origins = [site.origin] as const;
       const stranger = await Visitor.open(browser, { origins, theme, locale });
       const owner = await Visitor.open(browser, { origins, theme, locale });
@@ -83,7 +83,7 @@ for (const theme of ['light', 'dark'] as const) {
   }
 }
 
-test.skipIf(isNotTested(skipWithoutChromium()))('follow the dark theme', async t => {
+test('follow the dark theme', async t => {
   const colours = [];
   for (const theme of ['light', 'dark'] as const) {
     const visitor = await Visitor.open(browser, { origins: [site.origin], theme });
@@ -94,24 +94,21 @@ test.skipIf(isNotTested(skipWithoutChromium()))('follow the dark theme', async t
   t.not(colours[0], colours[1]);
 });
 
-test.skipIf(isNotTested(skipWithoutChromium()))(
-  'show a viewer and a member what their roles have',
-  async t => {
-    for (const role of ['viewer', 'member'] as const) {
-      const visitor = await Visitor.open(browser, { origins: [site.origin] });
-      await visitor.signInAs(site.ours.people[role].cookies);
-      await visitor.go('/account');
-      const anchors = await visitor.page.locator('nav a').all();
-      const links = await Promise.all(anchors.map(anchor => anchor.getAttribute('href')));
-      t.true(links.length > 3, `${role} sees ${links}`);
-      for (const link of links) {
-        t.is(await visitor.go(link ?? ''), 200, `${role}: ${link}`);
-      }
-      t.deepEqual(visitor.takeProblems(), []);
-      await visitor.close();
+test('show a viewer and a member what their roles have', async t => {
+  for (const role of ['viewer', 'member'] as const) {
+    const visitor = await Visitor.open(browser, { origins: [site.origin] });
+    await visitor.signInAs(site.ours.people[role].cookies);
+    await visitor.go('/account');
+    const anchors = await visitor.page.locator('nav a').all();
+    const links = await Promise.all(anchors.map(anchor => anchor.getAttribute('href')));
+    t.true(links.length > 3, `${role} sees ${links}`);
+    for (const link of links) {
+      t.is(await visitor.go(link ?? ''), 200, `${role}: ${link}`);
     }
-  },
-);
+    t.deepEqual(visitor.takeProblems(), []);
+    await visitor.close();
+  }
+});
 
 /** Routes whose answer is a page: what is asked without HTML is no page. */
 async function findPages(site: PageSite): Promise<PageOfArea[]> {

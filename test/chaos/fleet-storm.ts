@@ -227,25 +227,24 @@ export function describeStorm(
   options: () => FleetStormOptions,
 ): void {
   let storm: FleetStorm;
+  const run = test.skipIf(isNotTested(skip));
   test.before(async () => {
     storm = await FleetStorm.start(options());
   });
   test.after.always(() => storm?.close());
-  test.skipIf(isNotTested(skip))(`${name} › answers every request, whichever process dies`, t =>
+  run(`${name} › answers every request, whichever process dies`, t =>
     t.notThrowsAsync(storm.answersEveryRequest(t)),
   );
-  test.skipIf(isNotTested(skip))(`${name} › leaves no job open and no credit astray`, t =>
+  run(`${name} › leaves no job open and no credit astray`, t =>
     t.notThrowsAsync(storm.leavesNothingOpen()),
   );
-  test.skipIf(isNotTested(skip))(
-    `${name} › leaves no job open and no credit astray of the hostile accounts`,
-    t => t.notThrowsAsync(storm.leavesNothingOpenOfHostileAccounts()),
+  run(`${name} › leaves no job open and no credit astray of the hostile accounts`, t =>
+    t.notThrowsAsync(storm.leavesNothingOpenOfHostileAccounts()),
   );
-  test.skipIf(isNotTested(skip))(
-    `${name} › keeps every result, each of its own image, the same as every answer`,
-    t => t.notThrowsAsync(storm.keepsEveryResult(t)),
+  run(`${name} › keeps every result, each of its own image, the same as every answer`, t =>
+    t.notThrowsAsync(storm.keepsEveryResult(t)),
   );
-  test.skipIf(isNotTested(skip))(`${name} › leaves no blob that no job names once it is swept`, t =>
+  run(`${name} › leaves no blob that no job names once it is swept`, t =>
     t.notThrowsAsync(storm.leavesNoOrphan()),
   );
 }

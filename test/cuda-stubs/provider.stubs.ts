@@ -39,8 +39,6 @@ import { rejectsWith } from '../support/throws.ts';
 import { writeTinyModel } from '../support/tiny-model.ts';
 import { buildStubs } from './build-stubs.ts';
 
-const test = ava.serial;
-
 const WHEEL = process.env.MATTING_TEST_CUDA_WHEEL;
 const COUNTERS = { copiesTo: 0, bytesTo: 1, copiesFrom: 2, bytesFrom: 3, launches: 4 } as const;
 const SIDE_PX = 64;
@@ -53,10 +51,11 @@ let stubs: string;
 let childEnv: Record<string, string>;
 
 const skip = WHEEL === undefined ? 'MATTING_TEST_CUDA_WHEEL names no wheel' : false;
+const test = ava.serial.skipIf(isNotTested(skip));
 
 const missing = skip ? [] : await missingLibraries();
 
-test.before(async () => {
+ava.serial.before(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'cuda-stubs-'));
   stubs = await mkdtemp(path.join(folder, 'libraries-'));
   assert.equal(buildStubs(stubs), undefined);
@@ -71,12 +70,15 @@ test.before(async () => {
     childEnv: Record<string, string>;
   });
 });
-test.after.always(() => rm(folder, { recursive: true }));
+ava.serial.after.always(() => rm(folder, { recursive: true }));
 
-test.runIf(missing.length > 0)('says in one line what is missing, as the check does', async t => {
-  const { LD_LIBRARY_PATH: _, ...without } = childEnv;
-  await refused(t, without, new RegExp(`: ${missing[0]?.name} is missing \\(`));
-});
+ava.serial.runIf(missing.length > 0)(
+  'says in one line what is missing, as the check does',
+  async t => {
+    const { LD_LIBRARY_PATH: _, ...without } = childEnv;
+    await refused(t, without, new RegExp(`: ${missing[0]?.name} is missing \\(`));
+  },
+);
 
 async function missingLibraries() {
   const search = { ldLibraryPath: undefined, further: [] };
@@ -84,166 +86,145 @@ async function missingLibraries() {
   return found.filter(({ path: file }) => file === undefined);
 }
 
-test.skipIf(isNotTested(skip))(
-  'ends at a driver without a device with the line that matters',
-  async t => {
-    await refused(
-      t,
-      { ...childEnv, CUDA_STUB_DEVICES: '0' },
-      /here: CUDA failure 100: no CUDA-capable device is detected$/,
-    );
-  },
-);
+test('ends at a driver without a device with the line that matters', async t => {
+  await refused(
+    t,
+    { ...childEnv, CUDA_STUB_DEVICES: '0' },
+    /here: CUDA failure 100: no CUDA-capable device is detected$/,
+  );
+});
 
-test.skipIf(isNotTested(skip))(
-  'is refused where it computes another matte than the CPU',
-  async t => {
-    await refused(t, childEnv, /it computes another matte than the CPU \(mean difference/);
-  },
-);
+test('is refused where it computes another matte than the CPU', async t => {
+  await refused(t, childEnv, /it computes another matte than the CPU \(mean difference/);
+});
 
-test.skipIf(isNotTested(skip))(
-  'copies a picture in and its matte out, once each a run',
-  async t => {
-    const counts = path.join(folder, 'counts');
-    await writeFile(counts, Buffer.alloc(8 * 8));
-    const alpha = await runOnce({
-      spec: { ...PROBE_SPEC, provider: 'cuda' },
-      graph: encodeProbeGraph(),
-      rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+test('copies a picture in and its matte out, once each a run', async t => {
+  const counts = path.join(folder, 'counts');
+  await writeFile(counts, Buffer.alloc(8 * 8));
+  const alpha = await runOnce({
+    spec: { ...PROBE_SPEC, provider: 'cuda' },
+    graph: encodeProbeGraph(),
+    rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+    childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
+    timeoutMs: 120_000,
+  });
+  t.is(alpha.length, PIXELS);
+  const read = await counterOf(counts);
+  // Two warm-up runs and the run itself.
+  t.is(read('copiesFrom'), 3);
+  t.is(read('bytesFrom'), 3 * PIXELS * FLOAT_BYTES);
+  t.true(read('bytesTo') >= 3 * 3 * PIXELS * FLOAT_BYTES);
+  t.true(read('launches') > 0);
+});
+
+test('takes bytes and answers with bytes, half precision within, without the CPU', async t => {
+  const counts = path.join(folder, 'counts-of-bytes');
+  await writeFile(counts, Buffer.alloc(8 * 8));
+  const size = { width: SIDE_PX, height: SIDE_PX };
+  const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX, half: true })));
+  const half = resizeInHalf(setInputSize(source, size, size), [1, 3, SIDE_PX, SIDE_PX]);
+  const alpha = await runOnce({
+    spec: { ...PROBE_SPEC, provider: 'cuda' },
+    graph: graphBytes(bytesAtBothEnds(PROBE_SPEC, size)(half)),
+    rgb: drawCheckPicture(SIDE_PX, SIDE_PX),
+    childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
+    timeoutMs: 120_000,
+  });
+  t.is(alpha.length, PIXELS);
+  const read = await counterOf(counts);
+  t.is(read('bytesFrom'), 3 * (PIXELS + DOUBLE_BYTES));
+  t.is(read('copiesFrom'), 2 * 3);
+});
+
+test('says of operators that it has no kernel for that they run on the CPU', async t => {
+  const size = { width: SIDE_PX, height: SIDE_PX };
+  const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX })));
+  const bytes = bytesAtBothEnds(PROBE_SPEC, size)(setInputSize(source, size, size));
+  // MaxPool of this one; every other operator of the graph is there.
+  const path22 = path.join(folder, 'opset22.onnx');
+  await writeFile(path22, graphBytes({ ...bytes, opsets: [{ domain: '', version: 22 }] }));
+  const model = {
+    ...(await writeTinyModel(folder, size)),
+    path: path22,
+    provider: 'cuda',
+  } as const;
+  const sha256 = createHash('sha256')
+    .update(await readFile(path22))
+    .digest('hex');
+  const lines: string[] = [];
+  const log = pino({}, { write: (text: string) => void lines.push(JSON.parse(text).line) });
+  const options = { engines: 1, threadsPerEngine: 1, childEnv, log };
+  const pool = openEnginePool({ model: { ...model, sha256 }, ...options });
+  try {
+    await pool.ready();
+    const said = `${path22} has operators without a kernel of CUDA: they run on the CPU`;
+    t.true(lines.includes(said), lines.join('\n'));
+  } finally {
+    await pool.close(0);
+  }
+});
+
+test('copies several pictures in and their mattes out as one, in one run', async t => {
+  const counts = path.join(folder, 'counts-of-several');
+  await writeFile(counts, Buffer.alloc(8 * 8));
+  const size = { width: SIDE_PX, height: SIDE_PX };
+  const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX, half: true })));
+  const half = resizeInHalf(setInputSize(source, size, size), [1, 3, SIDE_PX, SIDE_PX]);
+  const single = path.join(folder, 'several_r2.onnx');
+  await writeFile(single, graphBytes(bytesAtBothEnds(PROBE_SPEC, size)(half)));
+  const tiny = await writeTinyModel(folder, size);
+  const sha256 = createHash('sha256')
+    .update(await readFile(single))
+    .digest('hex');
+  const model = await prepareBatches({ ...tiny, path: single, sha256, provider: 'cuda' }, 4);
+  const session = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: false };
+  const picture = drawCheckPicture(SIDE_PX, SIDE_PX);
+  const series = (runs: readonly (readonly Uint8Array[])[]) =>
+    runSeries({
+      spec: { ...model, ...session },
+      runs,
       childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
       timeoutMs: 120_000,
     });
-    t.is(alpha.length, PIXELS);
-    const read = await counterOf(counts);
-    // Two warm-up runs and the run itself.
-    t.is(read('copiesFrom'), 3);
-    t.is(read('bytesFrom'), 3 * PIXELS * FLOAT_BYTES);
-    t.true(read('bytesTo') >= 3 * 3 * PIXELS * FLOAT_BYTES);
-    t.true(read('launches') > 0);
-  },
-);
+  const [one, four] = await series([[picture], [picture, picture, picture, picture]]);
+  t.deepEqual([one?.length, four?.length], [1, 4]);
+  t.truthy(four?.every(alpha => alpha.length === PIXELS));
+  const read = await counterOf(counts);
+  // Two warm-up runs of each graph, for one, two and four, and a run of the first and the last.
+  const [runs, pictures] = [2 * 3 + 2, 2 * (1 + 2 + 4) + 1 + 4];
+  t.is(read('copiesFrom'), 2 * runs);
+  t.is(read('bytesFrom'), pictures * PIXELS + runs * DOUBLE_BYTES);
+});
 
-test.skipIf(isNotTested(skip))(
-  'takes bytes and answers with bytes, half precision within, without the CPU',
-  async t => {
-    const counts = path.join(folder, 'counts-of-bytes');
-    await writeFile(counts, Buffer.alloc(8 * 8));
-    const size = { width: SIDE_PX, height: SIDE_PX };
-    const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX, half: true })));
-    const half = resizeInHalf(setInputSize(source, size, size), [1, 3, SIDE_PX, SIDE_PX]);
-    const alpha = await runOnce({
-      spec: { ...PROBE_SPEC, provider: 'cuda' },
-      graph: graphBytes(bytesAtBothEnds(PROBE_SPEC, size)(half)),
-      rgb: drawCheckPicture(SIDE_PX, SIDE_PX),
-      childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
-      timeoutMs: 120_000,
-    });
-    t.is(alpha.length, PIXELS);
-    const read = await counterOf(counts);
-    t.is(read('bytesFrom'), 3 * (PIXELS + DOUBLE_BYTES));
-    t.is(read('copiesFrom'), 2 * 3);
-  },
-);
-
-test.skipIf(isNotTested(skip))(
-  'says of operators that it has no kernel for that they run on the CPU',
-  async t => {
-    const size = { width: SIDE_PX, height: SIDE_PX };
-    const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX })));
-    const bytes = bytesAtBothEnds(PROBE_SPEC, size)(setInputSize(source, size, size));
-    // MaxPool of this one; every other operator of the graph is there.
-    const path22 = path.join(folder, 'opset22.onnx');
-    await writeFile(path22, graphBytes({ ...bytes, opsets: [{ domain: '', version: 22 }] }));
-    const model = {
-      ...(await writeTinyModel(folder, size)),
-      path: path22,
-      provider: 'cuda',
-    } as const;
-    const sha256 = createHash('sha256')
-      .update(await readFile(path22))
-      .digest('hex');
-    const lines: string[] = [];
-    const log = pino({}, { write: (text: string) => void lines.push(JSON.parse(text).line) });
-    const options = { engines: 1, threadsPerEngine: 1, childEnv, log };
-    const pool = openEnginePool({ model: { ...model, sha256 }, ...options });
-    try {
-      await pool.ready();
-      const said = `${path22} has operators without a kernel of CUDA: they run on the CPU`;
-      t.true(lines.includes(said), lines.join('\n'));
-    } finally {
-      await pool.close(0);
-    }
-  },
-);
-
-test.skipIf(isNotTested(skip))(
-  'copies several pictures in and their mattes out as one, in one run',
-  async t => {
-    const counts = path.join(folder, 'counts-of-several');
-    await writeFile(counts, Buffer.alloc(8 * 8));
-    const size = { width: SIDE_PX, height: SIDE_PX };
-    const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX, half: true })));
-    const half = resizeInHalf(setInputSize(source, size, size), [1, 3, SIDE_PX, SIDE_PX]);
-    const single = path.join(folder, 'several_r2.onnx');
-    await writeFile(single, graphBytes(bytesAtBothEnds(PROBE_SPEC, size)(half)));
-    const tiny = await writeTinyModel(folder, size);
-    const sha256 = createHash('sha256')
-      .update(await readFile(single))
-      .digest('hex');
-    const model = await prepareBatches({ ...tiny, path: single, sha256, provider: 'cuda' }, 4);
-    const session = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: false };
-    const picture = drawCheckPicture(SIDE_PX, SIDE_PX);
-    const series = (runs: readonly (readonly Uint8Array[])[]) =>
-      runSeries({
-        spec: { ...model, ...session },
-        runs,
-        childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
-        timeoutMs: 120_000,
-      });
-    const [one, four] = await series([[picture], [picture, picture, picture, picture]]);
-    t.deepEqual([one?.length, four?.length], [1, 4]);
-    t.truthy(four?.every(alpha => alpha.length === PIXELS));
-    const read = await counterOf(counts);
-    // Two warm-up runs of each graph, for one, two and four, and a run of the first and the last.
-    const [runs, pictures] = [2 * 3 + 2, 2 * (1 + 2 + 4) + 1 + 4];
-    t.is(read('copiesFrom'), 2 * runs);
-    t.is(read('bytesFrom'), pictures * PIXELS + runs * DOUBLE_BYTES);
-  },
-);
-
-test.skipIf(isNotTested(skip))(
-  'runs engines on two devices, of which one is lost alone',
-  async t => {
-    const lost = path.join(folder, 'lost');
-    await writeFile(lost, '');
-    const [one, two] = [deviceOf('GPU-one'), deviceOf('GPU-two')];
-    const model = await writeTinyModel(folder, { width: SIDE_PX, height: SIDE_PX });
-    const pool = openEnginePool({
-      model: { ...model, provider: 'cuda' },
-      engines: 2,
-      threadsPerEngine: 1,
-      devices: [one, two],
-      childEnv: { ...childEnv, CUDA_STUB_LOST: lost },
-      log: pino({ level: 'silent' }),
-    });
-    try {
-      await untilPool(pool, () => pool.snapshot().enginesReady === 2);
-      await writeFile(lost, 'GPU-one\n');
-      const rgb = new Uint8Array(3 * PIXELS);
-      const { signal } = new AbortController();
-      const runs = [1, 2].map(() => pool.run({ rgb, priority: 'sync', signal }));
-      const outcomes = (await Promise.allSettled(runs)).map(({ status }) => status);
-      t.deepEqual(outcomes.toSorted(), ['fulfilled', 'rejected']);
-      await untilPool(pool, () => one.outReason !== undefined);
-      t.is(one.outReason, 'CUDA failure 100: no CUDA-capable device is detected');
-      t.deepEqual([two.outReason, pool.snapshot().enginesReady], [undefined, 1]);
-      await pool.run({ rgb, priority: 'sync', signal });
-    } finally {
-      await pool.close(0);
-    }
-  },
-);
+test('runs engines on two devices, of which one is lost alone', async t => {
+  const lost = path.join(folder, 'lost');
+  await writeFile(lost, '');
+  const [one, two] = [deviceOf('GPU-one'), deviceOf('GPU-two')];
+  const model = await writeTinyModel(folder, { width: SIDE_PX, height: SIDE_PX });
+  const pool = openEnginePool({
+    model: { ...model, provider: 'cuda' },
+    engines: 2,
+    threadsPerEngine: 1,
+    devices: [one, two],
+    childEnv: { ...childEnv, CUDA_STUB_LOST: lost },
+    log: pino({ level: 'silent' }),
+  });
+  try {
+    await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+    await writeFile(lost, 'GPU-one\n');
+    const rgb = new Uint8Array(3 * PIXELS);
+    const { signal } = new AbortController();
+    const runs = [1, 2].map(() => pool.run({ rgb, priority: 'sync', signal }));
+    const outcomes = (await Promise.allSettled(runs)).map(({ status }) => status);
+    t.deepEqual(outcomes.toSorted(), ['fulfilled', 'rejected']);
+    await untilPool(pool, () => one.outReason !== undefined);
+    t.is(one.outReason, 'CUDA failure 100: no CUDA-capable device is detected');
+    t.deepEqual([two.outReason, pool.snapshot().enginesReady], [undefined, 1]);
+    await pool.run({ rgb, priority: 'sync', signal });
+  } finally {
+    await pool.close(0);
+  }
+});
 
 async function counterOf(file: string): Promise<(name: keyof typeof COUNTERS) => number> {
   const numbers = await readFile(file);

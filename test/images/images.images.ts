@@ -1,5 +1,5 @@
 /** The images of `make images`, run as strictly as they promise to bear, without any network. */
-import test from 'ava';
+import ava from 'ava';
 import { isNotTested } from '../support/skip.ts';
 import {
   ALL_IN_ONE,
@@ -15,82 +15,74 @@ import {
 const TOKEN = 'a-token-of-the-tests-0123456789';
 
 const skip = skipWithoutPodman();
+const test = ava.skipIf(isNotTested(skip));
 
 for (const image of [CONTROL_PLANE, NODE, NODE_BARE, ALL_IN_ONE]) {
-  test.skipIf(isNotTested(skip))(
-    `${image}: no root, an init, a health check, labels, nothing that builds`,
-    t => {
-      const [found] = JSON.parse(podman(['image', 'inspect', image]));
-      const config = found.Config;
-      t.regex(config.User, /^[1-9]\d*:[1-9]\d*$/);
-      t.is(config.Entrypoint[0], '/usr/bin/tini');
-      t.deepEqual(found.HealthCheck?.Test ?? found.Healthcheck?.Test, [
-        'CMD',
-        'matting-healthcheck',
-        'livez',
-      ]);
-      t.is(config.StopSignal ?? 'SIGTERM', 'SIGTERM');
-      for (const label of [
-        'title',
-        'description',
-        'licenses',
-        'version',
-        'revision',
-        'base.name',
-        'base.digest',
-      ]) {
-        t.truthy(config.Labels[`org.opencontainers.image.${label}`], label);
-      }
-      const tools = 'npm npx corepack gcc cc make python3 pip curl wget git';
-      const script = `for tool in ${tools}; do command -v $tool; done; true`;
-      t.is(podman(['run', '--rm', ...LOCKED, '--entrypoint', 'sh', image, '-c', script]), '');
-    },
-  );
+  test(`${image}: no root, an init, a health check, labels, nothing that builds`, t => {
+    const [found] = JSON.parse(podman(['image', 'inspect', image]));
+    const config = found.Config;
+    t.regex(config.User, /^[1-9]\d*:[1-9]\d*$/);
+    t.is(config.Entrypoint[0], '/usr/bin/tini');
+    t.deepEqual(found.HealthCheck?.Test ?? found.Healthcheck?.Test, [
+      'CMD',
+      'matting-healthcheck',
+      'livez',
+    ]);
+    t.is(config.StopSignal ?? 'SIGTERM', 'SIGTERM');
+    for (const label of [
+      'title',
+      'description',
+      'licenses',
+      'version',
+      'revision',
+      'base.name',
+      'base.digest',
+    ]) {
+      t.truthy(config.Labels[`org.opencontainers.image.${label}`], label);
+    }
+    const tools = 'npm npx corepack gcc cc make python3 pip curl wget git';
+    const script = `for tool in ${tools}; do command -v $tool; done; true`;
+    t.is(podman(['run', '--rm', ...LOCKED, '--entrypoint', 'sh', image, '-c', script]), '');
+  });
 }
 
-test.skipIf(isNotTested(skip))(
-  'the control plane has no runtime of models, the node no database and no bucket',
-  t => {
-    const has = (image: string) =>
-      podman([
-        'run',
-        '--rm',
-        ...LOCKED,
-        '--entrypoint',
-        'ls',
-        image,
-        '/app/node_modules',
-        '/app',
-      ]).split('\n');
-    const controlPlane = has(CONTROL_PLANE);
-    for (const name of [
-      'onnxruntime-node',
-      'sharp',
-      'wasm-vips',
-      'pacote',
-      'inference-node',
-      'models',
-    ]) {
-      t.false(controlPlane.includes(name), name);
-    }
-    const node = has(NODE);
-    for (const name of ['kysely', 'mysql2', 'fastify', 'control-plane'])
-      t.false(node.includes(name), name);
-  },
-);
+test('the control plane has no runtime of models, the node no database and no bucket', t => {
+  const has = (image: string) =>
+    podman([
+      'run',
+      '--rm',
+      ...LOCKED,
+      '--entrypoint',
+      'ls',
+      image,
+      '/app/node_modules',
+      '/app',
+    ]).split('\n');
+  const controlPlane = has(CONTROL_PLANE);
+  for (const name of [
+    'onnxruntime-node',
+    'sharp',
+    'wasm-vips',
+    'pacote',
+    'inference-node',
+    'models',
+  ]) {
+    t.false(controlPlane.includes(name), name);
+  }
+  const node = has(NODE);
+  for (const name of ['kysely', 'mysql2', 'fastify', 'control-plane'])
+    t.false(node.includes(name), name);
+});
 
-test.skipIf(isNotTested(skip))(
-  'a node without weights says in a line which are missing, and ends',
-  t => {
-    const { code, output } = tried([
-      ...['run', '--rm', ...LOCKED, '--env', `MATTING_NODE_TOKEN=${TOKEN}`, NODE_BARE],
-    ]);
-    t.is(code, 1, output);
-    t.regex(output, /^inference node: the weights of isnet are not at \/models\/.*models fetch/m);
-  },
-);
+test('a node without weights says in a line which are missing, and ends', t => {
+  const { code, output } = tried([
+    ...['run', '--rm', ...LOCKED, '--env', `MATTING_NODE_TOKEN=${TOKEN}`, NODE_BARE],
+  ]);
+  t.is(code, 1, output);
+  t.regex(output, /^inference node: the weights of isnet are not at \/models\/.*models fetch/m);
+});
 
-test.skipIf(isNotTested(skip))('a program that cannot start says why and ends with 78', t => {
+test('a program that cannot start says why and ends with 78', t => {
   for (const image of [CONTROL_PLANE, NODE]) {
     const { code, output } = tried(['run', '--rm', ...LOCKED, image]);
     t.is(code, 78, output);

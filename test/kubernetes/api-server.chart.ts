@@ -19,16 +19,15 @@ import {
   valuesOf,
 } from './helm.ts';
 
-const test = ava.serial;
-
 const WITHOUT = skipWithout('helm', 'kubectl', 'etcd', 'kube-apiserver');
+const test = ava.serial.skipIf(isNotTested(WITHOUT));
 const NAMESPACE = 'matting';
 
 let server: ApiServer;
 /** Kinds of custom resources that it knows. */
 let known: Set<string>;
 
-test.before(async () => {
+ava.serial.before(async () => {
   server = await ApiServer.start();
   const files = customResources().flatMap(file => ['--filename', file]);
   if (files.length > 0) await server.kubectl('apply', '--server-side', ...files);
@@ -44,7 +43,7 @@ test.before(async () => {
   }
 });
 
-test.after.always(() => server?.close());
+ava.serial.after.always(() => server?.close());
 
 const isKnown = ({ apiVersion, kind }: KubernetesObject) =>
   !/keda|coreos|gateway/.test(apiVersion) || known.has(kind);
@@ -52,14 +51,14 @@ const textOf = (objects: readonly KubernetesObject[]) =>
   objects.map(each => JSON.stringify(each)).join('\n---\n');
 
 for (const [name, values] of Object.entries(VALUES)) {
-  test.skipIf(isNotTested(WITHOUT))(`${name}: the API server takes every object as it is`, t => {
+  test(`${name}: the API server takes every object as it is`, t => {
     // Pods by themselves are below: the account that they name was not made here.
     const objects = rendered(...values).filter(each => isKnown(each) && each.kind !== 'Pod');
     const said = server.apply(textOf(objects), '--dry-run=server');
     t.is(said.trim().split('\n').length, objects.length);
   });
 
-  test.skipIf(isNotTested(WITHOUT))(`${name}: every pod passes the standard "restricted"`, t => {
+  test(`${name}: every pod passes the standard "restricted"`, t => {
     const pods = rendered(...values).flatMap(each => {
       const pod = podOf(each);
       const metadata = { name: `${each.metadata.name}-pod`, namespace: NAMESPACE };
@@ -74,7 +73,7 @@ for (const [name, values] of Object.entries(VALUES)) {
   });
 }
 
-test.skipIf(isNotTested(WITHOUT))('the standard refuses what is not restricted', t => {
+test('the standard refuses what is not restricted', t => {
   const pods = rendered(...(VALUES.smallest ?? []));
   const { spec } = podOf(pods.find(each => each.kind === 'Pod'));
   delete spec.serviceAccountName;
@@ -94,34 +93,31 @@ const replicas = (deployment = 'matting-control-plane') =>
     ...['--output', 'jsonpath={.spec.replicas}'],
   );
 
-test.skipIf(isNotTested(WITHOUT))(
-  'Helm installs, upgrades, rolls back and leaves nothing but the volume',
-  async t => {
-    const place = ['--namespace', NAMESPACE, '--no-hooks'];
-    const without = ['metrics.monitors.enabled=false', 'metrics.rules.enabled=false'];
-    const values = valuesOf(['production'], without);
-    await server.helm('install', 'matting', CHART, ...place, ...values);
-    t.is(await replicas(), '3');
-    const more = valuesOf([], ['controlPlane.replicas=5']);
-    await server.helm('upgrade', 'matting', CHART, ...place, ...values, ...more);
-    t.is(await replicas(), '5');
-    await server.helm('rollback', 'matting', '1', ...place);
-    t.is(await replicas(), '3');
-    await server.helm('upgrade', 'matting', CHART, ...place, ...(VALUES.smallest ?? []));
-    await server.helm('uninstall', 'matting', ...place);
-    const kinds = 'deployments,services,pvc,networkpolicies,poddisruptionbudgets,configmaps';
-    const selector = 'app.kubernetes.io/instance=matting';
-    const left = await server.kubectl(
-      ...['--namespace', NAMESPACE, 'get', kinds, '--selector', selector, '--output', 'name'],
-    );
-    t.deepEqual(left.trim().split('\n'), ['persistentvolumeclaim/matting-data']);
-  },
-);
+test('Helm installs, upgrades, rolls back and leaves nothing but the volume', async t => {
+  const place = ['--namespace', NAMESPACE, '--no-hooks'];
+  const without = ['metrics.monitors.enabled=false', 'metrics.rules.enabled=false'];
+  const values = valuesOf(['production'], without);
+  await server.helm('install', 'matting', CHART, ...place, ...values);
+  t.is(await replicas(), '3');
+  const more = valuesOf([], ['controlPlane.replicas=5']);
+  await server.helm('upgrade', 'matting', CHART, ...place, ...values, ...more);
+  t.is(await replicas(), '5');
+  await server.helm('rollback', 'matting', '1', ...place);
+  t.is(await replicas(), '3');
+  await server.helm('upgrade', 'matting', CHART, ...place, ...(VALUES.smallest ?? []));
+  await server.helm('uninstall', 'matting', ...place);
+  const kinds = 'deployments,services,pvc,networkpolicies,poddisruptionbudgets,configmaps';
+  const selector = 'app.kubernetes.io/instance=matting';
+  const left = await server.kubectl(
+    ...['--namespace', NAMESPACE, 'get', kinds, '--selector', selector, '--output', 'name'],
+  );
+  t.deepEqual(left.trim().split('\n'), ['persistentvolumeclaim/matting-data']);
+});
 
 const hasScaledObject =
   WITHOUT === false &&
   customResources().some(file => /^ +kind: ScaledObject$/m.test(readFileSync(file, 'utf8')));
-test.runIf(hasScaledObject)(
+ava.serial.runIf(hasScaledObject)(
   'a fleet that works keeps its nodes when KEDA takes it over, and after',
   async t => {
     const place = ['--namespace', NAMESPACE, '--no-hooks'];
@@ -145,15 +141,12 @@ test.runIf(hasScaledObject)(
   },
 );
 
-test.skipIf(isNotTested(WITHOUT))(
-  'plain manifests are applied by the server, again, and changed',
-  async t => {
-    const plain = (...more: string[]) =>
-      manifests('--no-hooks', ...valuesOf(['production']), ...more);
-    const only = (text: string) => textOf(objectsIn(text).filter(isKnown));
-    server.apply(only(plain()));
-    server.apply(only(plain()));
-    server.apply(only(plain('--set-json', 'controlPlane.replicas=4')));
-    t.is(await replicas(), '4');
-  },
-);
+test('plain manifests are applied by the server, again, and changed', async t => {
+  const plain = (...more: string[]) =>
+    manifests('--no-hooks', ...valuesOf(['production']), ...more);
+  const only = (text: string) => textOf(objectsIn(text).filter(isKnown));
+  server.apply(only(plain()));
+  server.apply(only(plain()));
+  server.apply(only(plain('--set-json', 'controlPlane.replicas=4')));
+  t.is(await replicas(), '4');
+});

@@ -7,7 +7,7 @@ import { globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Ajv } from 'ajv';
-import test from 'ava';
+import ava from 'ava';
 import { parse } from 'yaml';
 import { MATTING_VARIABLES } from '#program/env-names.ts';
 import { DRAIN_MS_MAX } from '../../control-plane/src/drain.ts';
@@ -28,7 +28,7 @@ import {
   valuesOf,
 } from './helm.ts';
 
-const WITHOUT_HELM = skipWithout('helm');
+const test = ava.skipIf(isNotTested(skipWithout('helm')));
 const SMALLEST = VALUES.smallest ?? [];
 const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
 const chartFile = (file: string) => readFileSync(path.join(CHART, file), 'utf8');
@@ -50,12 +50,12 @@ function variable(container: KubernetesObject, name: string): string | undefined
   return container.env.find((each: KubernetesObject) => each.name === name)?.value;
 }
 
-test('the chart is of this version', t => {
+ava('the chart is of this version', t => {
   const { appVersion, version } = parse(chartFile('Chart.yaml'));
   t.deepEqual([appVersion, version], [pkg.version, pkg.version]);
 });
 
-test('the schema knows every value, and none that there is not', t => {
+ava('the schema knows every value, and none that there is not', t => {
   const schema = JSON.parse(chartFile('values.schema.json'));
   const values = parse(chartFile('values.yaml'));
   const validate = new Ajv({ allErrors: true, strictTypes: false }).compile(schema);
@@ -73,7 +73,7 @@ test('the schema knows every value, and none that there is not', t => {
   compare('values', schema, values);
 });
 
-test('network policies leave out the blocks of deploy/egress.md', t => {
+ava('network policies leave out the blocks of deploy/egress.md', t => {
   const blocks = (text: string) =>
     [...text.matchAll(/\b[0-9a-f.:]+(?:::)?\/\d{1,3}\b/g)].map(([block]) => block);
   const page = read('deploy/egress.md');
@@ -83,7 +83,7 @@ test('network policies leave out the blocks of deploy/egress.md', t => {
   t.deepEqual([...new Set(found)].sort(), [...new Set([...wanted, '0.0.0.0/0'])].sort());
 });
 
-test('templates set variables that programs read, and ask for metrics that there are', t => {
+ava('templates set variables that programs read, and ask for metrics that there are', t => {
   const templates = globSync('templates/**/*.{yaml,tpl}', { cwd: CHART }).map(chartFile).join('\n');
   const variables = [...templates.matchAll(/name: (MATTING_\w+)/g)].map(([, name]) => name);
   t.true(variables.length > 15);
@@ -101,41 +101,38 @@ test('templates set variables that programs read, and ask for metrics that there
 });
 
 for (const [name, values] of Object.entries(VALUES)) {
-  test.skipIf(isNotTested(WITHOUT_HELM))(`${name}: Helm finds nothing to object to`, t => {
+  test(`${name}: Helm finds nothing to object to`, t => {
     helm('lint', '--strict', CHART, ...values);
     const names = rendered(...values).map(each => `${each.kind} ${each.metadata.name}`);
     t.is(new Set(names).size, names.length);
   });
 
-  test.skipIf(isNotTested(WITHOUT_HELM))(
-    `${name}: every container is restricted and runs as any user`,
-    t => {
-      const containers = containersOf(rendered(...values));
-      t.true(containers.length >= 3);
-      for (const { name: owner, pod, container } of containers) {
-        const { securityContext } = pod.spec;
-        t.is(pod.spec.enableServiceLinks, false, owner);
-        t.is(pod.spec.automountServiceAccountToken, false, owner);
-        t.is(securityContext.runAsNonRoot, true, owner);
-        t.is(securityContext.seccompProfile.type, 'RuntimeDefault', owner);
-        t.deepEqual(container.securityContext, {
-          readOnlyRootFilesystem: true,
-          allowPrivilegeEscalation: false,
-          capabilities: { drop: ['ALL'] },
-        });
-        t.notRegex(JSON.stringify(pod), /runAsUser|runAsGroup|hostPath|hostNetwork/, owner);
-        t.truthy(container.resources.requests.memory, owner);
-        t.truthy(container.resources.limits.memory, owner);
-        const mounts = container.volumeMounts.map((mount: KubernetesObject) => mount.mountPath);
-        t.true(mounts.includes('/tmp'), owner);
-        const variables = container.env.map((each: KubernetesObject) => each.name);
-        t.is(new Set(variables).size, variables.length, owner);
-      }
-    },
-  );
+  test(`${name}: every container is restricted and runs as any user`, t => {
+    const containers = containersOf(rendered(...values));
+    t.true(containers.length >= 3);
+    for (const { name: owner, pod, container } of containers) {
+      const { securityContext } = pod.spec;
+      t.is(pod.spec.enableServiceLinks, false, owner);
+      t.is(pod.spec.automountServiceAccountToken, false, owner);
+      t.is(securityContext.runAsNonRoot, true, owner);
+      t.is(securityContext.seccompProfile.type, 'RuntimeDefault', owner);
+      t.deepEqual(container.securityContext, {
+        readOnlyRootFilesystem: true,
+        allowPrivilegeEscalation: false,
+        capabilities: { drop: ['ALL'] },
+      });
+      t.notRegex(JSON.stringify(pod), /runAsUser|runAsGroup|hostPath|hostNetwork/, owner);
+      t.truthy(container.resources.requests.memory, owner);
+      t.truthy(container.resources.limits.memory, owner);
+      const mounts = container.volumeMounts.map((mount: KubernetesObject) => mount.mountPath);
+      t.true(mounts.includes('/tmp'), owner);
+      const variables = container.env.map((each: KubernetesObject) => each.name);
+      t.is(new Set(variables).size, variables.length, owner);
+    }
+  });
 }
 
-test.skipIf(isNotTested(WITHOUT_HELM))('a program has the time to drain that it may take', t => {
+test('a program has the time to drain that it may take', t => {
   const objects = rendered(...valuesOf(['production', 'gpu']));
   const pods = objects.filter(each => each.kind === 'Deployment').map(podOf);
   t.is(pods.length, 2);
@@ -163,29 +160,26 @@ function upgradesOf(...values: readonly string[]): Record<string, readonly unkno
   return Object.fromEntries(entries);
 }
 
-test.skipIf(isNotTested(WITHOUT_HELM))(
-  'an upgrade never waits for a volume that the pod of before holds',
-  t => {
-    const ending = ['Recreate', undefined, 0];
-    const [onePod, oneNode, more] = [ending, ['RollingUpdate', 0, 0], ['RollingUpdate', 1, 15]];
-    const moreNodes = ['RollingUpdate', 1, 0];
-    const oneMachine = VALUES['volumes of one machine'] ?? [];
-    t.deepEqual(upgradesOf(...SMALLEST), { 'control-plane': onePod, 'node-cpu': moreNodes });
-    t.deepEqual(upgradesOf(...oneMachine), { 'control-plane': onePod, 'node-cpu': oneNode });
-    const shared = ['volume', 'nodes.pools.cpu.modelCache'];
-    const set = shared.map(place => `${place}.accessModes=["ReadWriteMany"]`);
-    t.deepEqual(upgradesOf(...oneMachine, ...valuesOf([], set)), {
-      'control-plane': more,
-      'node-cpu': moreNodes,
-    });
-    const gone = valuesOf([], ['volume.persistent=false']);
-    t.deepEqual(upgradesOf(...oneMachine, ...gone)['control-plane'], more);
-    const { 'control-plane': plane } = upgradesOf(...(VALUES.production ?? []));
-    t.deepEqual(plane, more);
-  },
-);
+test('an upgrade never waits for a volume that the pod of before holds', t => {
+  const ending = ['Recreate', undefined, 0];
+  const [onePod, oneNode, more] = [ending, ['RollingUpdate', 0, 0], ['RollingUpdate', 1, 15]];
+  const moreNodes = ['RollingUpdate', 1, 0];
+  const oneMachine = VALUES['volumes of one machine'] ?? [];
+  t.deepEqual(upgradesOf(...SMALLEST), { 'control-plane': onePod, 'node-cpu': moreNodes });
+  t.deepEqual(upgradesOf(...oneMachine), { 'control-plane': onePod, 'node-cpu': oneNode });
+  const shared = ['volume', 'nodes.pools.cpu.modelCache'];
+  const set = shared.map(place => `${place}.accessModes=["ReadWriteMany"]`);
+  t.deepEqual(upgradesOf(...oneMachine, ...valuesOf([], set)), {
+    'control-plane': more,
+    'node-cpu': moreNodes,
+  });
+  const gone = valuesOf([], ['volume.persistent=false']);
+  t.deepEqual(upgradesOf(...oneMachine, ...gone)['control-plane'], more);
+  const { 'control-plane': plane } = upgradesOf(...(VALUES.production ?? []));
+  t.deepEqual(plane, more);
+});
 
-test.skipIf(isNotTested(WITHOUT_HELM))('a pool has a budget of its own, or none', t => {
+test('a pool has a budget of its own, or none', t => {
   const budgets = (set: string) =>
     rendered(...SMALLEST, ...valuesOf([], [set]))
       .filter(({ kind, metadata }) => kind.startsWith('PodDis') && /node/.test(metadata.name))
@@ -195,83 +189,69 @@ test.skipIf(isNotTested(WITHOUT_HELM))('a pool has a budget of its own, or none'
   t.deepEqual(budgets(`${own}={"minAvailable":"50%"}`), [[undefined, '50%']]);
 });
 
-test.skipIf(isNotTested(WITHOUT_HELM))(
-  'the token of the fleet can be changed in the rounds of docs/operations.md',
-  t => {
-    const deployments = rendered(...SMALLEST).filter(each => each.kind === 'Deployment');
-    t.is(deployments.length, 2);
-    for (const deployment of deployments) {
-      const { env } = podOf(deployment)?.spec.containers[0] ?? {};
-      const token = env.find(
-        ({ name }: KubernetesObject) => name === 'MATTING_NODE_TOKEN_ACCEPTED',
-      );
-      t.deepEqual(token?.valueFrom.secretKeyRef, {
-        name: 'matting',
-        key: 'node-token-accepted',
-        optional: true,
-      });
-    }
-  },
-);
+test('the token of the fleet can be changed in the rounds of docs/operations.md', t => {
+  const deployments = rendered(...SMALLEST).filter(each => each.kind === 'Deployment');
+  t.is(deployments.length, 2);
+  for (const deployment of deployments) {
+    const { env } = podOf(deployment)?.spec.containers[0] ?? {};
+    const token = env.find(({ name }: KubernetesObject) => name === 'MATTING_NODE_TOKEN_ACCEPTED');
+    t.deepEqual(token?.valueFrom.secretKeyRef, {
+      name: 'matting',
+      key: 'node-token-accepted',
+      optional: true,
+    });
+  }
+});
 
-test.skipIf(isNotTested(WITHOUT_HELM))(
-  'with a bucket a control plane asks for the room that pictures need on their way',
-  t => {
-    const requested = (...values: readonly string[]) =>
-      requireOne(rendered(...values), 'Deployment', 'matting-control-plane').spec.template.spec
-        .containers[0].resources.requests['ephemeral-storage'];
-    t.is(requested(...SMALLEST), undefined);
-    t.is(requested(...valuesOf(['production'])), '4Gi');
-    const own = valuesOf(
-      ['production'],
-      ['controlPlane.resources.requests.ephemeral-storage="1Gi"', 'controlPlane.tmpSize="8Gi"'],
-    );
-    t.is(requested(...own), '1Gi');
-  },
-);
+test('with a bucket a control plane asks for the room that pictures need on their way', t => {
+  const requested = (...values: readonly string[]) =>
+    requireOne(rendered(...values), 'Deployment', 'matting-control-plane').spec.template.spec
+      .containers[0].resources.requests['ephemeral-storage'];
+  t.is(requested(...SMALLEST), undefined);
+  t.is(requested(...valuesOf(['production'])), '4Gi');
+  const own = valuesOf(
+    ['production'],
+    ['controlPlane.resources.requests.ephemeral-storage="1Gi"', 'controlPlane.tmpSize="8Gi"'],
+  );
+  t.is(requested(...own), '1Gi');
+});
 
-test.skipIf(isNotTested(WITHOUT_HELM))(
-  'nodes find control planes that are not ready, callers only those that are',
-  t => {
-    const objects = rendered(...SMALLEST);
-    const of = (name: string) => requireOne(objects, 'Service', name).spec;
-    t.is(of('matting').publishNotReadyAddresses, undefined);
-    t.true(of('matting-registry').publishNotReadyAddresses);
-    const node = requireOne(objects, 'Deployment', 'matting-node-cpu').spec.template.spec;
-    t.is(
-      variable(node.containers[0], 'MATTING_REGISTRY_ADDRESS'),
-      'matting-registry.matting.svc:50050',
-    );
-  },
-);
+test('nodes find control planes that are not ready, callers only those that are', t => {
+  const objects = rendered(...SMALLEST);
+  const of = (name: string) => requireOne(objects, 'Service', name).spec;
+  t.is(of('matting').publishNotReadyAddresses, undefined);
+  t.true(of('matting-registry').publishNotReadyAddresses);
+  const node = requireOne(objects, 'Deployment', 'matting-node-cpu').spec.template.spec;
+  t.is(
+    variable(node.containers[0], 'MATTING_REGISTRY_ADDRESS'),
+    'matting-registry.matting.svc:50050',
+  );
+});
 
-test.skipIf(isNotTested(WITHOUT_HELM))(
-  'migrations run before new pods where there is a server, and wait for it',
-  t => {
-    const kinds = rendered(...SMALLEST).map(each => each.kind);
-    t.false(kinds.includes('Job'));
-    const job = requireOne(rendered(...valuesOf(['production'])), 'Job', 'matting-migrate');
-    t.is(job.metadata.annotations['helm.sh/hook'], 'pre-install,pre-upgrade');
-    const [container] = job.spec.template.spec.containers;
-    t.deepEqual(container.command.slice(2), ['matting', 'migrate', '--wait-s', '300']);
-    t.true(job.spec.activeDeadlineSeconds > 300);
-    // Hooks come before everything else that the chart has.
-    t.is(job.spec.template.spec.serviceAccountName, 'default');
-    const urlOf = (object: KubernetesObject) =>
-      podOf(object)?.spec.containers[0].env.find(
-        ({ name }: KubernetesObject) => name === 'MATTING_DATABASE_URL',
-      ).valueFrom.secretKeyRef;
-    t.deepEqual(urlOf(job), { name: 'matting', key: 'database-url' });
-    const set = ['secret.databaseUrlSecretName="db"', 'migrations.databaseUrlKey="owner-url"'];
-    const objects = rendered(...valuesOf(['production'], set));
-    const owner = { name: 'matting', key: 'owner-url' };
-    t.deepEqual(urlOf(requireOne(objects, 'Job', 'matting-migrate')), owner);
-    const plane = requireOne(objects, 'Deployment', 'matting-control-plane');
-    t.deepEqual(urlOf(plane), { name: 'db', key: 'database-url' });
-  },
-);
+test('migrations run before new pods where there is a server, and wait for it', t => {
+  const kinds = rendered(...SMALLEST).map(each => each.kind);
+  t.false(kinds.includes('Job'));
+  const job = requireOne(rendered(...valuesOf(['production'])), 'Job', 'matting-migrate');
+  t.is(job.metadata.annotations['helm.sh/hook'], 'pre-install,pre-upgrade');
+  const [container] = job.spec.template.spec.containers;
+  t.deepEqual(container.command.slice(2), ['matting', 'migrate', '--wait-s', '300']);
+  t.true(job.spec.activeDeadlineSeconds > 300);
+  // Hooks come before everything else that the chart has.
+  t.is(job.spec.template.spec.serviceAccountName, 'default');
+  const urlOf = (object: KubernetesObject) =>
+    podOf(object)?.spec.containers[0].env.find(
+      ({ name }: KubernetesObject) => name === 'MATTING_DATABASE_URL',
+    ).valueFrom.secretKeyRef;
+  t.deepEqual(urlOf(job), { name: 'matting', key: 'database-url' });
+  const set = ['secret.databaseUrlSecretName="db"', 'migrations.databaseUrlKey="owner-url"'];
+  const objects = rendered(...valuesOf(['production'], set));
+  const owner = { name: 'matting', key: 'owner-url' };
+  t.deepEqual(urlOf(requireOne(objects, 'Job', 'matting-migrate')), owner);
+  const plane = requireOne(objects, 'Deployment', 'matting-control-plane');
+  t.deepEqual(urlOf(plane), { name: 'db', key: 'database-url' });
+});
 
-test('the documented commands of Helm wait as long as what they wait for may take', t => {
+ava('the documented commands of Helm wait as long as what they wait for may take', t => {
   const lines = [...read('docs/kubernetes.md').matchAll(/^ {4}(helm (install|upgrade) .*)$/gm)];
   const { migrations, controlPlane } = parse(chartFile('values.yaml'));
   t.deepEqual(lines.map(([, , word]) => word).toSorted(), ['install', 'upgrade', 'upgrade']);
@@ -285,61 +265,55 @@ test('the documented commands of Helm wait as long as what they wait for may tak
   }
 });
 
-test.skipIf(isNotTested(WITHOUT_HELM))(
-  'KEDA scales one pool by what the others leave, and Helm does not',
-  t => {
-    const set = ['nodes.pools.gpu={"enabled":true,"replicas":2,"modelCache":{"kind":"emptyDir"}}'];
-    const objects = rendered(...valuesOf(['production', 'on-demand'], set));
-    const { spec } = requireOne(objects, 'ScaledObject', 'matting-node-cpu');
-    t.deepEqual([spec.minReplicaCount, spec.maxReplicaCount], [0, 18]);
-    const wanted = 'max(matting_control_nodes_wanted{namespace="matting"})';
-    t.is(spec.triggers[0].metadata.query, `clamp_min(${wanted} - 2, 0)`);
-    t.is(requireOne(objects, 'Deployment', 'matting-node-cpu').spec.replicas, undefined);
-    t.is(requireOne(objects, 'Deployment', 'matting-node-gpu').spec.replicas, 2);
-    const plane = requireOne(objects, 'Deployment', 'matting-control-plane').spec.template.spec;
-    const told = ['ON_DEMAND', 'MIN', 'MAX'].map(name =>
-      variable(plane.containers[0], `MATTING_NODES_${name}`),
-    );
-    t.deepEqual(told, ['true', '0', '20']);
-  },
-);
+test('KEDA scales one pool by what the others leave, and Helm does not', t => {
+  const set = ['nodes.pools.gpu={"enabled":true,"replicas":2,"modelCache":{"kind":"emptyDir"}}'];
+  const objects = rendered(...valuesOf(['production', 'on-demand'], set));
+  const { spec } = requireOne(objects, 'ScaledObject', 'matting-node-cpu');
+  t.deepEqual([spec.minReplicaCount, spec.maxReplicaCount], [0, 18]);
+  const wanted = 'max(matting_control_nodes_wanted{namespace="matting"})';
+  t.is(spec.triggers[0].metadata.query, `clamp_min(${wanted} - 2, 0)`);
+  t.is(requireOne(objects, 'Deployment', 'matting-node-cpu').spec.replicas, undefined);
+  t.is(requireOne(objects, 'Deployment', 'matting-node-gpu').spec.replicas, 2);
+  const plane = requireOne(objects, 'Deployment', 'matting-control-plane').spec.template.spec;
+  const told = ['ON_DEMAND', 'MIN', 'MAX'].map(name =>
+    variable(plane.containers[0], `MATTING_NODES_${name}`),
+  );
+  t.deepEqual(told, ['true', '0', '20']);
+});
 
-test.skipIf(isNotTested(WITHOUT_HELM))(
-  'rules and dashboards are the files of deploy, also in the package',
-  t => {
-    const groups = ['recording', 'alerts'].flatMap(
-      name => parse(read(`deploy/prometheus/${name}.yaml`)).groups,
+test('rules and dashboards are the files of deploy, also in the package', t => {
+  const groups = ['recording', 'alerts'].flatMap(
+    name => parse(read(`deploy/prometheus/${name}.yaml`)).groups,
+  );
+  const objects = rendered(...(VALUES.production ?? []));
+  const found = requireOne(objects, 'PrometheusRule', 'matting').spec.groups;
+  // But for the release that they look at: rules.chart.ts.
+  for (const { rules } of [...groups, ...found]) {
+    for (const rule of rules) delete rule.expr;
+    for (const { labels = {} } of rules) delete labels.namespace;
+    for (const rule of rules) if (Object.keys(rule.labels ?? {}).length === 0) delete rule.labels;
+  }
+  t.deepEqual(found, groups);
+  for (const name of ['service', 'fleet', 'money']) {
+    const { data } = requireOne(objects, 'ConfigMap', `matting-dashboard-${name}`);
+    const expected = JSON.parse(read(`deploy/grafana/${name}.json`));
+    t.deepEqual(JSON.parse(data[`matting-${name}.json`]), expected);
+  }
+  const directory = mkdtempSync(path.join(tmpdir(), 'matting-chart-'));
+  try {
+    helm('package', CHART, '--destination', directory);
+    const file = path.join(directory, `matting-${pkg.version}.tgz`);
+    const names = execFileSync('tar', ['tzf', file], { encoding: 'utf8' }).split('\n');
+    t.true(names.includes('matting/files/prometheus/alerts.yaml'));
+    t.true(names.includes('matting/files/grafana/service.json'));
+    t.deepEqual(
+      names.filter(name => /examples|source|test\.yaml$/.test(name)),
+      [],
     );
-    const objects = rendered(...(VALUES.production ?? []));
-    const found = requireOne(objects, 'PrometheusRule', 'matting').spec.groups;
-    // But for the release that they look at: rules.chart.ts.
-    for (const { rules } of [...groups, ...found]) {
-      for (const rule of rules) delete rule.expr;
-      for (const { labels = {} } of rules) delete labels.namespace;
-      for (const rule of rules) if (Object.keys(rule.labels ?? {}).length === 0) delete rule.labels;
-    }
-    t.deepEqual(found, groups);
-    for (const name of ['service', 'fleet', 'money']) {
-      const { data } = requireOne(objects, 'ConfigMap', `matting-dashboard-${name}`);
-      const expected = JSON.parse(read(`deploy/grafana/${name}.json`));
-      t.deepEqual(JSON.parse(data[`matting-${name}.json`]), expected);
-    }
-    const directory = mkdtempSync(path.join(tmpdir(), 'matting-chart-'));
-    try {
-      helm('package', CHART, '--destination', directory);
-      const file = path.join(directory, `matting-${pkg.version}.tgz`);
-      const names = execFileSync('tar', ['tzf', file], { encoding: 'utf8' }).split('\n');
-      t.true(names.includes('matting/files/prometheus/alerts.yaml'));
-      t.true(names.includes('matting/files/grafana/service.json'));
-      t.deepEqual(
-        names.filter(name => /examples|source|test\.yaml$/.test(name)),
-        [],
-      );
-    } finally {
-      rmSync(directory, { recursive: true });
-    }
-  },
-);
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+});
 
 /** Values that do not fit, and the words in which the value is named. */
 const REFUSED: readonly (readonly [RegExp, readonly string[], string?])[] = [
@@ -368,7 +342,7 @@ const REFUSED: readonly (readonly [RegExp, readonly string[], string?])[] = [
 ];
 
 for (const [expected, set, example] of REFUSED) {
-  test.skipIf(isNotTested(WITHOUT_HELM))(`refused: ${set.join(', ')}`, t => {
+  test(`refused: ${set.join(', ')}`, t => {
     const values = example === undefined ? SMALLEST : valuesOf(['production', example]);
     const more = set.flatMap(pair => ['--set-json', pair]);
     throwsWith(
@@ -379,7 +353,7 @@ for (const [expected, set, example] of REFUSED) {
   });
 }
 
-test('every example is tested', t => {
+ava('every example is tested', t => {
   const files = globSync('*.yaml', { cwd: path.dirname(exampleFile('')) });
   const tested = Object.values(VALUES).flat();
   const missing = files.filter(file => !tested.includes(exampleFile(path.basename(file, '.yaml'))));

@@ -22,7 +22,7 @@ import {
 import { isNotTested } from '../support/skip.ts';
 import { PrometheusServer, skipWithoutPrometheus } from './prometheus-server.ts';
 
-const test = ava.serial;
+const test = ava.serial.skipIf(isNotTested(skipWithoutPrometheus()));
 
 const IMAGES = 4;
 const SHOWN_MS_MAX = 60_000;
@@ -70,7 +70,7 @@ let prometheus: PrometheusServer;
 let loading: Promise<void> | undefined;
 let isOver = false;
 
-test.before(async () => {
+ava.serial.before(async () => {
   [service, gpus] = await Promise.all([
     startService({ MATTING_ALLOW_HTTP_CALLBACKS: 'true' }),
     startGpuExporter(),
@@ -88,7 +88,7 @@ test.before(async () => {
   // Awaited at the end; a failure before must not count as unhandled.
   loading.catch(() => undefined);
 });
-test.after.always(async () => {
+ava.serial.after.always(async () => {
   isOver = true;
   await loading;
   await prometheus?.close();
@@ -99,53 +99,41 @@ test.after.always(async () => {
 for (const page of [SERVICE, FLEET, MONEY] satisfies Page[]) {
   for (const row of page.rows) {
     for (const { title, queries } of row.panels) {
-      test.skipIf(isNotTested(skipWithoutPrometheus()))(
-        `${page.title}, ${row.title}: ${title}`,
-        async t => {
-          for (const { expr } of queries) await t.notThrowsAsync(shown(prometheus, expr));
-        },
-      );
+      test(`${page.title}, ${row.title}: ${title}`, async t => {
+        for (const { expr } of queries) await t.notThrowsAsync(shown(prometheus, expr));
+      });
     }
   }
 }
 
-test.skipIf(isNotTested(skipWithoutPrometheus()))(
-  'every rule is evaluated without an error',
-  async t => {
-    const answer = await fetch(`${prometheus.origin}/api/v1/rules`);
-    const { data } = (await answer.json()) as {
-      data: { groups: { rules: { name: string; health: string; lastError?: string }[] }[] };
-    };
-    const rules = data.groups.flatMap(group => group.rules);
-    t.deepEqual(
-      rules.filter(({ health }) => health !== 'ok'),
-      [],
-    );
-    t.true(rules.length > 40);
-  },
-);
+test('every rule is evaluated without an error', async t => {
+  const answer = await fetch(`${prometheus.origin}/api/v1/rules`);
+  const { data } = (await answer.json()) as {
+    data: { groups: { rules: { name: string; health: string; lastError?: string }[] }[] };
+  };
+  const rules = data.groups.flatMap(group => group.rules);
+  t.deepEqual(
+    rules.filter(({ health }) => health !== 'ok'),
+    [],
+  );
+  t.true(rules.length > 40);
+});
 
-test.skipIf(isNotTested(skipWithoutPrometheus()))(
-  'no critical alert fires over a service that is well',
-  async t => {
-    const firing = await prometheus.query('ALERTS{alertstate="firing",severity="critical"}');
-    t.deepEqual(
-      firing.map(({ metric }) => metric.alertname),
-      [],
-    );
-  },
-);
+test('no critical alert fires over a service that is well', async t => {
+  const firing = await prometheus.query('ALERTS{alertstate="firing",severity="critical"}');
+  t.deepEqual(
+    firing.map(({ metric }) => metric.alertname),
+    [],
+  );
+});
 
-test.skipIf(isNotTested(skipWithoutPrometheus()))(
-  'shows GPUs by the names of dcgm-exporter alone',
-  t => {
-    const row = FLEET.rows.find(({ title }) => title === GPU_ROW_TITLE);
-    const names = row?.panels.flatMap(({ queries }) =>
-      queries.map(({ expr }) => /DCGM_\w+/.exec(expr)?.[0]),
-    );
-    t.deepEqual(names?.toSorted(), GPU_METRICS.toSorted());
-  },
-);
+test('shows GPUs by the names of dcgm-exporter alone', t => {
+  const row = FLEET.rows.find(({ title }) => title === GPU_ROW_TITLE);
+  const names = row?.panels.flatMap(({ queries }) =>
+    queries.map(({ expr }) => /DCGM_\w+/.exec(expr)?.[0]),
+  );
+  t.deepEqual(names?.toSorted(), GPU_METRICS.toSorted());
+});
 
 /** Rates need two scrapes, quantiles an answer of the kind. */
 async function shown(prometheus: PrometheusServer, expr: string): Promise<void> {

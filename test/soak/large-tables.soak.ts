@@ -32,8 +32,6 @@ import {
 import { isNotTested } from '../support/skip.ts';
 import { openMeteredDatabase } from '../support/statement-meter.ts';
 
-const test = ava.serial;
-
 const SIZES = {
   ...TABLES,
   jobs: 1_000_000,
@@ -66,108 +64,94 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
     await opened?.close();
   };
   // Where the last test of the group, which closes it, has not been run.
-  test.after.always(close);
+  const test = ava.serial.skipIf(isNotTested(skipReason(dialect)));
+  ava.serial.after.always(close);
 
-  test.skipIf(isNotTested(skipReason(dialect)))(
-    `a month of a busy service on ${dialect} › every statement reads what it read on small tables`,
-    async t => {
-      // Not before the tests: what one database has in hand would hold up the other.
-      const url = await fill();
-      const { database, statements } = openMeteredDatabase(dialect, url);
-      try {
-        const metered = storesOn(database);
-        // A server reads its own tables when one of ours is opened first.
-        await EXERCISES['jobs.find']!(metered, database);
-        for (const [method, exercise] of Object.entries(EXERCISES)) {
-          statements.length = 0;
-          await exercise(metered, database);
-          t.deepEqual(excessOf(statements, exercise.readsMax), [], method);
-        }
-      } finally {
-        await database.close();
+  test(`a month of a busy service on ${dialect} › every statement reads what it read on small tables`, async t => {
+    // Not before the tests: what one database has in hand would hold up the other.
+    const url = await fill();
+    const { database, statements } = openMeteredDatabase(dialect, url);
+    try {
+      const metered = storesOn(database);
+      // A server reads its own tables when one of ours is opened first.
+      await EXERCISES['jobs.find']!(metered, database);
+      for (const [method, exercise] of Object.entries(EXERCISES)) {
+        statements.length = 0;
+        await exercise(metered, database);
+        t.deepEqual(excessOf(statements, exercise.readsMax), [], method);
       }
-    },
-  );
+    } finally {
+      await database.close();
+    }
+  });
 
-  test.skipIf(isNotTested(skipReason(dialect)))(
-    `a month of a busy service on ${dialect} › the sweeper removes what is old`,
-    async t => {
-      const directory = mkdtempSync(path.join(tmpdir(), 'matting-soak-'));
-      const sweeper = new Sweeper({
-        jobStore: stores.jobs,
-        outbox: stores.outbox,
-        blobStore: await openDirectoryBlobStore(directory),
-        sweeps: stores.sweeps,
-        holder: 'soak',
-        jobRetentionMs: MONTH_MS,
-        logger: {
-          info: () => undefined,
-          error: (fields: object) => assert.fail(JSON.stringify(fields)),
-        },
-      });
-      await unstalled(t, dialect, async () => {
-        while ((await stores.sweeps.backlog(MONTH_MS)).rowsMs > 0) {
-          t.true((await sweeper.sweep()).rows > 0, 'nothing more was removed');
-        }
-      });
-      await sweeper.stop();
-      rmSync(directory, { recursive: true });
-    },
-  );
+  test(`a month of a busy service on ${dialect} › the sweeper removes what is old`, async t => {
+    const directory = mkdtempSync(path.join(tmpdir(), 'matting-soak-'));
+    const sweeper = new Sweeper({
+      jobStore: stores.jobs,
+      outbox: stores.outbox,
+      blobStore: await openDirectoryBlobStore(directory),
+      sweeps: stores.sweeps,
+      holder: 'soak',
+      jobRetentionMs: MONTH_MS,
+      logger: {
+        info: () => undefined,
+        error: (fields: object) => assert.fail(JSON.stringify(fields)),
+      },
+    });
+    await unstalled(t, dialect, async () => {
+      while ((await stores.sweeps.backlog(MONTH_MS)).rowsMs > 0) {
+        t.true((await sweeper.sweep()).rows > 0, 'nothing more was removed');
+      }
+    });
+    await sweeper.stop();
+    rmSync(directory, { recursive: true });
+  });
 
-  test.skipIf(isNotTested(skipReason(dialect)))(
-    `a month of a busy service on ${dialect} › what is asked every second keeps no caller waiting`,
-    async t => {
-      const asked = { kind: 'webhook' as const, limit: 32, secretKeyIds: [SECRET_KEY_ID] };
-      const full = { ...NONE_FULL, destinations: [HANGING_RECEIVER] };
-      await unstalled(t, dialect, async () => {
-        for (let second = 0; second < 30; second += 1) {
-          const due = await stores.outbox.listDue({ ...asked, full });
-          t.true(due.length >= SIZES.quietReceivers);
-          await stores.jobs.listLanes();
-          await stores.jobs.queued();
-          await stores.jobs.doneWithin(60_000);
-          await stores.outbox.due();
-          await stores.sweeps.backlog(MONTH_MS);
-          await new Promise(resolve => setImmediate(resolve));
-        }
-      });
-    },
-  );
+  test(`a month of a busy service on ${dialect} › what is asked every second keeps no caller waiting`, async t => {
+    const asked = { kind: 'webhook' as const, limit: 32, secretKeyIds: [SECRET_KEY_ID] };
+    const full = { ...NONE_FULL, destinations: [HANGING_RECEIVER] };
+    await unstalled(t, dialect, async () => {
+      for (let second = 0; second < 30; second += 1) {
+        const due = await stores.outbox.listDue({ ...asked, full });
+        t.true(due.length >= SIZES.quietReceivers);
+        await stores.jobs.listLanes();
+        await stores.jobs.queued();
+        await stores.jobs.doneWithin(60_000);
+        await stores.outbox.due();
+        await stores.sweeps.backlog(MONTH_MS);
+        await new Promise(resolve => setImmediate(resolve));
+      }
+    });
+  });
 
-  test.skipIf(isNotTested(skipReason(dialect)))(
-    `a month of a busy service on ${dialect} › the lists of the operator are read to their end`,
-    async t => {
-      await unstalled(t, dialect, async () => {
-        let jobs = 0;
-        for (let after: string | undefined; ; ) {
-          const filter = { states: ['failed'] as const, endedWithinMs: MONTH_MS };
-          const page = await stores.jobs.list({
-            ...filter,
-            limit: 1000,
-            ...(after === undefined ? {} : { after }),
-          });
-          jobs += page.length;
-          after = page.at(-1)?.cursor;
-          if (page.length < 1000) break;
-        }
-        t.true(jobs > (SIZES.jobs - SIZES.oldJobs) / 50, `${jobs}`);
-      });
-    },
-  );
+  test(`a month of a busy service on ${dialect} › the lists of the operator are read to their end`, async t => {
+    await unstalled(t, dialect, async () => {
+      let jobs = 0;
+      for (let after: string | undefined; ; ) {
+        const filter = { states: ['failed'] as const, endedWithinMs: MONTH_MS };
+        const page = await stores.jobs.list({
+          ...filter,
+          limit: 1000,
+          ...(after === undefined ? {} : { after }),
+        });
+        jobs += page.length;
+        after = page.at(-1)?.cursor;
+        if (page.length < 1000) break;
+      }
+      t.true(jobs > (SIZES.jobs - SIZES.oldJobs) / 50, `${jobs}`);
+    });
+  });
 
-  test.skipIf(isNotTested(skipReason(dialect)))(
-    `a month of a busy service on ${dialect} › submissions go on`,
-    async t => {
-      t.teardown(close);
-      await unstalled(t, dialect, async () => {
-        for (let index = 0; index < 200; index += 1) {
-          const job = newJob(accountOf(index % 20), { apiKeyId: `soak${index % 20}` });
-          t.is((await stores.jobs.submit(job, LIMITS)).kind, 'created');
-        }
-      });
-    },
-  );
+  test(`a month of a busy service on ${dialect} › submissions go on`, async t => {
+    t.teardown(close);
+    await unstalled(t, dialect, async () => {
+      for (let index = 0; index < 200; index += 1) {
+        const job = newJob(accountOf(index % 20), { apiKeyId: `soak${index % 20}` });
+        t.is((await stores.jobs.submit(job, LIMITS)).kind, 'created');
+      }
+    });
+  });
 }
 
 /** Says for how long nothing else had a turn, and bounds it where statements run on the loop. */
