@@ -137,23 +137,6 @@ onStores(
       await refuse(/is revoked/, 1, 'keys', 'set', prefix, '--name', 'b');
     });
 
-    test('refuses what no key may have', async t => {
-      for (const [option, value, said] of [
-        ['--expires-in', '0', /1 to 3650/],
-        ['--expires-in', '4000', /or never/],
-        ['--cap', '0', /credits/],
-        ['--cap', '5/week', /total, day, month/],
-        ['--rate', '1.5', /1 to 1000000/],
-        ['--scopes', 'read,write', /submit, read, account/],
-        ['--networks', '10.0.0.1/8', /"10\.0\.0\.1\/8" is no network/],
-      ] as const) {
-        await refuse(said, 64, 'keys', 'create', '--account', 'keys', option, value);
-      }
-      await t.notThrowsAsync(
-        refuse(/at-once, 1h/, 64, 'keys', 'rotate', 'mk_a', '--overlap', '2h'),
-      );
-    });
-
     test('invites people, and makes links that sign in', async t => {
       const name = `people ${dialect}`;
       await succeed('accounts', 'create', name);
@@ -205,6 +188,7 @@ onStores(
     test('moves credits once a reference, and checks them', async t => {
       await succeed('accounts', 'create', 'shop');
       await refuse(/already/, 1, 'accounts', 'create', 'shop');
+      await refuse(/a name has/, 64, 'accounts', 'create', ' x');
       const grant = ['credits', 'grant', 'shop', '5', '--reference', 'order 1', '--json'];
       const credits = { available: 5, reserved: 0 };
       const reference = 'order 1';
@@ -252,8 +236,6 @@ onStores(
       t.is((await succeed(...list)).trim().split('\n').length, 1, 'a head alone');
       t.regex(await succeed(...list, '--state', 'failed'), /PROCESSING_FAILED/);
       await refuse(/no account/, 1, 'jobs', 'list', '--account', 'nobody');
-      await refuse(/Allowed choices/, 64, 'jobs', 'list', '--state', 'lost');
-      await refuse(/1 to 1000/, 64, 'jobs', 'list', '--limit', '1001');
     });
 
     test('shows jobs and drains nodes', async t => {
@@ -271,16 +253,31 @@ onStores(
       await refuse(/no node/, 1, 'nodes', 'drain', 'n2');
     });
 
-    test('says in a line what it does not understand', async t => {
-      await refuse(/unknown command/, 64, 'credit');
-      await refuse(/missing required argument/, 64, 'accounts', 'create');
-      await refuse(/whole number/, 64, 'credits', 'grant', 'default', '1.5');
-      await refuse(/whole number/, 64, 'bootstrap', '--account', 'a', '--credits', '0');
-      await refuse(/a name has/, 64, 'accounts', 'create', ' x');
-      await t.notThrowsAsync(
-        refuse(/no account "nobody"/, 1, 'keys', 'create', '--account', 'nobody'),
-      );
-    });
+    for (const line of [
+      'credit',
+      'accounts create',
+      'credits grant default 1.5',
+      'bootstrap --account a --credits 0',
+      'jobs list --state lost',
+      'jobs list --limit 1001',
+      'orders list --state lost',
+      'orders list --limit 0',
+      'webhooks list --status lost',
+      'webhooks list --limit 1001',
+      'webhooks retry',
+      'webhooks listen --port 70000',
+      'webhooks listen --status 99',
+      'keys rotate mk_a --overlap 2h',
+      ...['--expires-in 0', '--expires-in 4000', '--cap 0', '--cap 5/week', '--rate 1.5'].map(
+        what => `keys create --account keys ${what}`,
+      ),
+      'keys create --account keys --scopes read,write',
+      'keys create --account keys --networks 10.0.0.1/8',
+    ]) {
+      test(`does not understand: ${line}`, async t => {
+        await t.notThrowsAsync(refuse(/^(matting|error): .+\n/, 64, ...line.split(' ')));
+      });
+    }
 
     let accountId: string;
 
@@ -348,20 +345,6 @@ onStores(
         t.deepEqual([code, out], [1, '']);
         t.regex(err, why);
       }
-    });
-
-    test('webhooks › refuse arguments that are none', async t => {
-      for (const args of [
-        ['list', '--status', 'lost'],
-        ['list', '--limit', '0'],
-        ['list', '--limit', '1001'],
-        ['retry'],
-        ['listen', '--port', '70000'],
-        ['listen', '--status', '99'],
-      ]) {
-        t.is((await run('webhooks', ...args)).code, 64, args.join(' '));
-      }
-      t.is((await run('webhooks', 'listen', '--secret', 'short')).code, 1);
     });
 
     async function put(recipient: string) {
@@ -435,8 +418,6 @@ onStores(
         (await orders('list')).out,
         new RegExp(`^${second.id} +pending +2500 +50.00 CNY`, 'm'),
       );
-      t.is((await orders('list', '--state', 'lost')).code, 64);
-      t.is((await orders('list', '--limit', '0')).code, 64);
       t.regex((await orders('list', '--after', 'x')).err, /after: the cursor of a listed order/);
       t.regex((await orders('list', '--account', 'nobody')).err, /no account "nobody"/);
     });

@@ -57,170 +57,154 @@ function variablesOf(env: Environment): string[] {
   return [];
 }
 
-{
-  const of = (env: Environment) => loadConfig({ MATTING_NODE_TOKEN: TOKEN, ...env });
-  const everywhere = { MATTING_HOST: '0.0.0.0' };
+const of = (env: Environment) => loadConfig({ MATTING_NODE_TOKEN: TOKEN, ...env });
+const everywhere = { MATTING_HOST: '0.0.0.0' };
 
-  test('loadConfig › hosts › of the registry and the metrics are loopback, whatever the public one is', t => {
-    const { host, registryHost, metricsHost } = of(everywhere);
-    t.deepEqual([host, registryHost, metricsHost], ['0.0.0.0', '127.0.0.1', '127.0.0.1']);
+test('loadConfig › hosts › of the registry and the metrics are loopback, whatever the public one is', t => {
+  const { host, registryHost, metricsHost } = of(everywhere);
+  t.deepEqual([host, registryHost, metricsHost], ['0.0.0.0', '127.0.0.1', '127.0.0.1']);
+});
+
+test('loadConfig › hosts › that keep nodes of other machines out, or let strangers in, are warned of', t => {
+  const registry = { MATTING_REGISTRY_HOST: '10.0.0.1' };
+  const tls = { MATTING_TLS_CERT_FILE: '/cert.pem', MATTING_TLS_KEY_FILE: '/key.pem' };
+  const variables = (env: Environment) =>
+    of(env).warnings.map(line => line.slice(0, line.indexOf(' ')));
+  t.deepEqual(variables({}), []);
+  t.deepEqual(variables(everywhere), ['MATTING_REGISTRY_HOST']);
+  t.deepEqual(variables({ ...everywhere, MATTING_REGISTRY_HOST: '127.0.0.1' }), []);
+  t.deepEqual(variables(registry), ['MATTING_REGISTRY_HOST']);
+  t.deepEqual(variables({ ...registry, ...tls }), []);
+  const metrics = { MATTING_METRICS_HOST: '::', MATTING_OPERATOR_KEY: 'k'.repeat(32) };
+  t.deepEqual(variables(metrics), ['MATTING_METRICS_HOST']);
+  t.true(of(metrics).warnings.every(line => !line.includes('kkk')));
+});
+
+test('loadConfig › names every variable that is wrong', t => {
+  const variables = variablesOf({
+    MATTING_PORT: '70000',
+    MATTING_BASE_URL: 'ftp://files.example.com',
+    MATTING_DATABASE_URL: 'postgres://secret-user@host/db',
+    MATTING_STORAGE_URL: 's3://bucket-name/prefix?secret=1',
+    MATTING_SYNC_WAIT_MS: '-1',
+    MATTING_FETCH_PORTS: '80,0',
+    MATTING_ALLOW_PRIVATE_ADDRESSES: 'maybe',
+    MATTING_LOG_LEVEL: 'loud',
+    MATTING_NODE_TOKEN: 'short',
+    MATTING_OPERATOR_KEY: 'long enough for a token',
+    MATTING_SECRETS_KEY: 'not-a-key-at-all',
+    MATTING_SECRETS_KEY_PREVIOUS: 'nor-is-this-one',
+    MATTING_ALLOWED_NETWORKS: '10.0.0.0/8,10.0.0.1',
+    MATTING_WEBHOOK_SCHEDULE_MS: '0,5s',
   });
+  t.deepEqual(variables.toSorted(), [
+    'MATTING_ALLOWED_NETWORKS',
+    'MATTING_ALLOW_PRIVATE_ADDRESSES',
+    'MATTING_BASE_URL',
+    'MATTING_DATABASE_URL',
+    'MATTING_FETCH_PORTS',
+    'MATTING_LOG_LEVEL',
+    'MATTING_NODE_TOKEN',
+    'MATTING_OPERATOR_KEY',
+    'MATTING_PORT',
+    'MATTING_SECRETS_KEY',
+    'MATTING_SECRETS_KEY_PREVIOUS',
+    'MATTING_STORAGE_URL',
+    'MATTING_SYNC_WAIT_MS',
+    'MATTING_WEBHOOK_SCHEDULE_MS',
+  ]);
+});
 
-  test('loadConfig › hosts › that keep nodes of other machines out, or let strangers in, are warned of', t => {
-    const registry = { MATTING_REGISTRY_HOST: '10.0.0.1' };
-    const tls = { MATTING_TLS_CERT_FILE: '/cert.pem', MATTING_TLS_KEY_FILE: '/key.pem' };
-    const variables = (env: Environment) =>
-      of(env).warnings.map(line => line.slice(0, line.indexOf(' ')));
-    t.deepEqual(variables({}), []);
-    t.deepEqual(variables(everywhere), ['MATTING_REGISTRY_HOST']);
-    t.regex(of(everywhere).warnings[0]!, /only nodes of this machine/);
-    t.deepEqual(variables({ ...everywhere, MATTING_REGISTRY_HOST: '127.0.0.1' }), []);
-    t.regex(of(registry).warnings[0]!, /without MATTING_TLS_CERT_FILE/);
-    t.deepEqual(variables({ ...registry, ...tls }), []);
-    const metrics = { MATTING_METRICS_HOST: '::', MATTING_OPERATOR_KEY: 'k'.repeat(32) };
-    t.deepEqual(variables(metrics), ['MATTING_METRICS_HOST']);
-    t.true(of(metrics).warnings.every(line => !line.includes('kkk')));
-  });
-
-  test('loadConfig › hosts › misspelt are warned of like any name that nothing reads', t => {
-    const { warnings } = of({ MATTING_REGISTRY_HSOT: '10.0.0.1' });
-    t.regex(warnings[0]!, /MATTING_REGISTRY_HSOT \(MATTING_REGISTRY_HOST\?\)/);
-  });
-
-  test('loadConfig › names every variable that is wrong', t => {
-    const variables = variablesOf({
-      MATTING_PORT: '70000',
-      MATTING_BASE_URL: 'ftp://files.example.com',
-      MATTING_DATABASE_URL: 'postgres://secret-user@host/db',
-      MATTING_STORAGE_URL: 's3://bucket-name/prefix?secret=1',
-      MATTING_SYNC_WAIT_MS: '-1',
-      MATTING_FETCH_PORTS: '80,0',
-      MATTING_ALLOW_PRIVATE_ADDRESSES: 'maybe',
-      MATTING_LOG_LEVEL: 'loud',
-      MATTING_NODE_TOKEN: 'short',
-      MATTING_OPERATOR_KEY: 'long enough for a token',
-      MATTING_SECRETS_KEY: 'not-a-key-at-all',
-      MATTING_SECRETS_KEY_PREVIOUS: 'nor-is-this-one',
-      MATTING_ALLOWED_NETWORKS: '10.0.0.0/8,10.0.0.1',
-      MATTING_WEBHOOK_SCHEDULE_MS: '0,5s',
+const bucket = { MATTING_STORAGE_URL: 's3://a-bucket' };
+const onDemand = { MATTING_NODES_ON_DEMAND: 'true' };
+const day = String(86_400_000);
+const networks = ['10.0.0.0/33', '10.0.0.0', 'fd00::/129', 'fe80::%1/64', 'db.local/8', '/8'];
+const wrong: readonly (readonly [string, values: readonly string[], beside?: Environment])[] = [
+  // Redirects lead to storage that signs URLs.
+  ['MATTING_RESULT_DOWNLOADS', ['redirect']],
+  ['MATTING_RESULT_DOWNLOADS', ['both'], bucket],
+  // The attempts of a schedule fall inside a day.
+  ['MATTING_WEBHOOK_SCHEDULE_MS', [day, `0,${day}`, '0,,5', '-1', '0,1.5']],
+  ['MATTING_ALLOWED_NETWORKS', networks],
+  // A port is for one thing.
+  ['MATTING_METRICS_PORT', ['8080']],
+  // A base URL carries links.
+  ['MATTING_BASE_URL', ['https://user:pw@x', 'https://x/?a=b', 'https://x/#a']],
+  ['MATTING_QUEUE_WAIT_TARGET_S', ['0', '3601', '1.5', 'soon'], onDemand],
+  ['MATTING_NODES_MAX', ['0'], onDemand],
+  // The bounds of a fleet that sleeps, of one that does not.
+  ['MATTING_QUEUE_WAIT_TARGET_S', ['5']],
+  ['MATTING_NODES_MIN', ['5']],
+  ['MATTING_NODES_MAX', ['5']],
+];
+for (const [variable, values, beside = {}] of wrong) {
+  for (const value of values) {
+    test(`loadConfig › refuses ${variable}=${value} beside ${JSON.stringify(beside)}`, t => {
+      const env = { MATTING_NODE_TOKEN: TOKEN, ...beside, [variable]: value };
+      t.deepEqual(variablesOf(env), [variable]);
     });
-    t.deepEqual(variables.toSorted(), [
-      'MATTING_ALLOWED_NETWORKS',
-      'MATTING_ALLOW_PRIVATE_ADDRESSES',
-      'MATTING_BASE_URL',
-      'MATTING_DATABASE_URL',
-      'MATTING_FETCH_PORTS',
-      'MATTING_LOG_LEVEL',
-      'MATTING_NODE_TOKEN',
-      'MATTING_OPERATOR_KEY',
-      'MATTING_PORT',
-      'MATTING_SECRETS_KEY',
-      'MATTING_SECRETS_KEY_PREVIOUS',
-      'MATTING_STORAGE_URL',
-      'MATTING_SYNC_WAIT_MS',
-      'MATTING_WEBHOOK_SCHEDULE_MS',
-    ]);
-  });
-
-  const bucket = { MATTING_STORAGE_URL: 's3://a-bucket' };
-  const onDemand = { MATTING_NODES_ON_DEMAND: 'true' };
-  const day = String(86_400_000);
-  const networks = ['10.0.0.0/33', '10.0.0.0', 'fd00::/129', 'fe80::%1/64', 'db.local/8', '/8'];
-  const wrong: readonly (readonly [string, values: readonly string[], beside?: Environment])[] = [
-    // Redirects lead to storage that signs URLs.
-    ['MATTING_RESULT_DOWNLOADS', ['redirect']],
-    ['MATTING_RESULT_DOWNLOADS', ['both'], bucket],
-    // The attempts of a schedule fall inside a day.
-    ['MATTING_WEBHOOK_SCHEDULE_MS', [day, `0,${day}`, '0,,5', '-1', '0,1.5']],
-    ['MATTING_ALLOWED_NETWORKS', networks],
-    // A port is for one thing.
-    ['MATTING_METRICS_PORT', ['8080']],
-    // A base URL carries links.
-    ['MATTING_BASE_URL', ['https://user:pw@x', 'https://x/?a=b', 'https://x/#a']],
-    ['MATTING_QUEUE_WAIT_TARGET_S', ['0', '3601', '1.5', 'soon'], onDemand],
-    ['MATTING_NODES_MAX', ['0'], onDemand],
-    // The bounds of a fleet that sleeps, of one that does not.
-    ['MATTING_QUEUE_WAIT_TARGET_S', ['5']],
-    ['MATTING_NODES_MIN', ['5']],
-    ['MATTING_NODES_MAX', ['5']],
-  ];
-  for (const [variable, values, beside = {}] of wrong) {
-    for (const value of values) {
-      test(`loadConfig › refuses ${variable}=${value} beside ${JSON.stringify(beside)}`, t => {
-        const env = { MATTING_NODE_TOKEN: TOKEN, ...beside, [variable]: value };
-        t.deepEqual(variablesOf(env), [variable]);
-      });
-    }
   }
-
-  test('loadConfig › takes downloads, a schedule and networks as they are documented', t => {
-    const redirect = { ...bucket, MATTING_RESULT_DOWNLOADS: 'redirect' };
-    t.is(of(redirect).resultDownloads, 'redirect');
-    t.is(of({}).resultDownloads, 'stream');
-    const schedule = of({ MATTING_WEBHOOK_SCHEDULE_MS: '0, 200,400' }).webhookScheduleMs;
-    t.deepEqual(schedule, [0, 200, 400]);
-    t.deepEqual(of({}).webhookScheduleMs.slice(0, 3), [0, 5000, 300_000]);
-    const { allowedNetworks } = of({ MATTING_ALLOWED_NETWORKS: '10.1.0.0/16, FD00:1::/032' });
-    t.deepEqual(allowedNetworks, ['10.1.0.0/16', 'fd00:1::/32']);
-  });
-
-  test('loadConfig › asks for the node token', t => {
-    t.deepEqual(variablesOf({}), ['MATTING_NODE_TOKEN']);
-  });
-
-  test('loadConfig › asks for the secrets key with any database but SQLite', t => {
-    const env = { MATTING_NODE_TOKEN: TOKEN, MATTING_DATABASE_URL: MYSQL };
-    t.deepEqual(variablesOf(env), ['MATTING_SECRETS_KEY']);
-    const config = loadConfig({ ...env, MATTING_SECRETS_KEY: KEY_HEX });
-    t.is(config.databaseUrl, MYSQL);
-    t.is(config.secretsKey?.toString('hex'), KEY_HEX);
-  });
-
-  test('loadConfig › takes any free ports, and asks then for the base URL', t => {
-    const chosen = { MATTING_PORT: '0', MATTING_REGISTRY_PORT: '0', MATTING_METRICS_PORT: '0' };
-    const env = { MATTING_NODE_TOKEN: TOKEN, ...chosen };
-    t.deepEqual(variablesOf({ ...env, MATTING_BASE_URL: 'http://x' }), []);
-    t.deepEqual(variablesOf(env), ['MATTING_BASE_URL']);
-  });
-
-  test('loadConfig › has the defaults that the documentation gives', t => {
-    const config = loadConfig({ MATTING_NODE_TOKEN: TOKEN, MATTING_DATA_DIR: '/srv/matting' });
-    t.is(config.baseUrl, 'http://127.0.0.1:8080');
-    t.is(config.databaseUrl, 'sqlite:/srv/matting/matting.sqlite');
-    t.is(config.storageUrl, 'file:///srv/matting');
-    t.is(config.secretsKey, undefined);
-    t.deepEqual(
-      [config.registryPort, config.metricsPort, config.syncWaitMs, config.resultTtlMs],
-      [50_050, 9464, 120_000, 86_400_000],
-    );
-    t.deepEqual([config.attemptTimeoutMs, config.noNodeGraceMs], [600_000, 60_000]);
-    t.deepEqual(
-      [config.submissionsPerMinute, config.readsPerMinute, config.jobsInFlightMax],
-      [1200, 6000, 1000],
-    );
-    t.deepEqual(config.fetchPorts, [80, 443]);
-    t.true(config.readsRequireIdempotencyKey);
-    t.false(config.allowPrivateAddresses);
-  });
-
-  test('loadConfig › has a fleet that sleeps only where it is asked for', t => {
-    t.is(of({}).onDemand, undefined);
-    const { waitTargetMs, nodesMin, nodesMax } = of(onDemand).onDemand ?? {};
-    t.deepEqual([waitTargetMs, nodesMin, nodesMax], [60_000, 0, 100]);
-    const warm = { ...onDemand, MATTING_NODES_MIN: '200' };
-    t.is(of(warm).onDemand?.nodesMax, 200);
-    const env = { MATTING_NODE_TOKEN: TOKEN, ...warm, MATTING_NODES_MAX: '199' };
-    t.deepEqual(variablesOf(env), ['MATTING_NODES_MIN']);
-  });
-
-  test('loadConfig › makes links that can be followed', t => {
-    const { baseUrl } = of({ MATTING_HOST: '0.0.0.0', MATTING_PORT: '90' });
-    t.is(baseUrl, 'http://127.0.0.1:90');
-    t.is(of({ MATTING_HOST: '::1' }).baseUrl, 'http://[::1]:8080');
-    const given = of({ MATTING_BASE_URL: 'https://x.example/api//' });
-    t.is(given.baseUrl, 'https://x.example/api');
-  });
 }
+
+test('loadConfig › takes downloads, a schedule and networks as they are documented', t => {
+  const redirect = { ...bucket, MATTING_RESULT_DOWNLOADS: 'redirect' };
+  t.is(of(redirect).resultDownloads, 'redirect');
+  t.is(of({}).resultDownloads, 'stream');
+  const schedule = of({ MATTING_WEBHOOK_SCHEDULE_MS: '0, 200,400' }).webhookScheduleMs;
+  t.deepEqual(schedule, [0, 200, 400]);
+  t.deepEqual(of({}).webhookScheduleMs.slice(0, 3), [0, 5000, 300_000]);
+  const { allowedNetworks } = of({ MATTING_ALLOWED_NETWORKS: '10.1.0.0/16, FD00:1::/032' });
+  t.deepEqual(allowedNetworks, ['10.1.0.0/16', 'fd00:1::/32']);
+});
+
+test('loadConfig › asks for the node token', t => {
+  t.deepEqual(variablesOf({}), ['MATTING_NODE_TOKEN']);
+});
+
+test('loadConfig › asks for the secrets key with any database but SQLite', t => {
+  const env = { MATTING_NODE_TOKEN: TOKEN, MATTING_DATABASE_URL: MYSQL };
+  t.deepEqual(variablesOf(env), ['MATTING_SECRETS_KEY']);
+  const config = loadConfig({ ...env, MATTING_SECRETS_KEY: KEY_HEX });
+  t.is(config.databaseUrl, MYSQL);
+  t.is(config.secretsKey?.toString('hex'), KEY_HEX);
+});
+
+test('loadConfig › takes any free ports, and asks then for the base URL', t => {
+  const chosen = { MATTING_PORT: '0', MATTING_REGISTRY_PORT: '0', MATTING_METRICS_PORT: '0' };
+  const env = { MATTING_NODE_TOKEN: TOKEN, ...chosen };
+  t.deepEqual(variablesOf({ ...env, MATTING_BASE_URL: 'http://x' }), []);
+  t.deepEqual(variablesOf(env), ['MATTING_BASE_URL']);
+});
+
+test('loadConfig › has the defaults that the documentation gives', t => {
+  const config = loadConfig({ MATTING_NODE_TOKEN: TOKEN, MATTING_DATA_DIR: '/srv/matting' });
+  t.is(config.baseUrl, 'http://127.0.0.1:8080');
+  t.is(config.databaseUrl, 'sqlite:/srv/matting/matting.sqlite');
+  t.is(config.storageUrl, 'file:///srv/matting');
+  t.is(config.secretsKey, undefined);
+  t.deepEqual([config.registryPort, config.metricsPort], [50_050, 9464]);
+  t.deepEqual(config.fetchPorts, [80, 443]);
+  t.true(config.readsRequireIdempotencyKey);
+  t.false(config.allowPrivateAddresses);
+});
+
+test('loadConfig › has a fleet that sleeps only where it is asked for', t => {
+  t.is(of({}).onDemand, undefined);
+  const { waitTargetMs, nodesMin, nodesMax } = of(onDemand).onDemand ?? {};
+  t.deepEqual([waitTargetMs, nodesMin, nodesMax], [60_000, 0, 100]);
+  const warm = { ...onDemand, MATTING_NODES_MIN: '200' };
+  t.is(of(warm).onDemand?.nodesMax, 200);
+  const env = { MATTING_NODE_TOKEN: TOKEN, ...warm, MATTING_NODES_MAX: '199' };
+  t.deepEqual(variablesOf(env), ['MATTING_NODES_MIN']);
+});
+
+test('loadConfig › makes links that can be followed', t => {
+  const { baseUrl } = of({ MATTING_HOST: '0.0.0.0', MATTING_PORT: '90' });
+  t.is(baseUrl, 'http://127.0.0.1:90');
+  t.is(of({ MATTING_HOST: '::1' }).baseUrl, 'http://[::1]:8080');
+  const given = of({ MATTING_BASE_URL: 'https://x.example/api//' });
+  t.is(given.baseUrl, 'https://x.example/api');
+});
 
 test('loadDatabaseConfig › needs nothing but the database', t => {
   t.deepEqual(loadDatabaseConfig({ MATTING_DATABASE_URL: MYSQL }).databaseUrl, MYSQL);

@@ -562,20 +562,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     }
   });
 
-  test('notifications › report a failure, and show the caller when they fail themselves', async t => {
-    const caller = await replicas.createCaller(1);
-    scripted(t, async exchange => exchange.fail('PROCESSING_FAILED'));
-    receiver.answer = (_delivery, response) => void response.writeHead(500).end();
-    const { body } = await replicas.post(caller, pictureBody(hook()), { path: JOBS });
-    const job = await finalCallback(caller, body.job_id, 1);
-    t.deepEqual(
-      [job.status, job.callback.status, job.callback.attempts, job.callback.last_status_code],
-      ['failed', 'failed', 3, 500],
-    );
-    const [delivery] = receiver.of(body.job_id);
-    t.is(JSON.parse(String(delivery?.body)).type, 'matting.job.failed');
-  });
-
   test('notifications › are refused an address beside the allowed one, and nothing is reserved', async t => {
     const caller = await replicas.createCaller(1);
     const callback_url = `http://127.0.0.2:${receiver.port}/`;

@@ -44,16 +44,16 @@ interface Examined {
   readonly findings: readonly Finding[];
   /** Of one subject, each `status: found`. */
   of(subject: string): string[];
+  statuses(subject: string): string[];
 }
 
 async function doctor(env: Env, ...args: string[]): Promise<Examined> {
   const { code, out } = await run(env, 'doctor', '--json', ...args);
   const { summary, findings } = JSON.parse(out) as Pick<Examined, 'summary' | 'findings'>;
-  const of = (subject: string) =>
-    findings
-      .filter(finding => finding.subject === subject)
-      .map(({ status, found }) => `${status}: ${found}`);
-  return { code, summary, findings, of };
+  const about = (subject: string) => findings.filter(finding => finding.subject === subject);
+  const of = (subject: string) => about(subject).map(({ status, found }) => `${status}: ${found}`);
+  const statuses = (subject: string) => about(subject).map(({ status }) => status);
+  return { code, summary, findings, of, statuses };
 }
 
 /** None is like another, and none is a word. */
@@ -241,83 +241,80 @@ onDatabases(
       t.false(JSON.parse(files.get('doctor.json') ?? '').ok);
     });
 
-    test('has a doctor that fails without a node, by the control plane and by the fleet', async t => {
-      const { code, of } = await doctor(env);
-      t.is(code, 1);
-      t.deepEqual(of('control plane'), ['failure: not ready: no-node-yet']);
-      t.deepEqual(of('nodes'), ['failure: none of 0 takes images: nothing is cut out']);
-    });
-
-    test('has a doctor that finds nothing that fails where everything is there', async t => {
+    test('has a doctor that fails without a node, and finds nothing that fails with one', async t => {
+      const without = await doctor(env);
+      t.is(without.code, 1);
+      t.deepEqual(without.statuses('control plane'), ['failure']);
+      t.deepEqual(without.statuses('nodes'), ['failure']);
       const node = await replicas.addNode();
-      const { code, summary, findings, of } = await doctor(env);
+      const { code, summary, findings, statuses } = await doctor(env);
       t.deepEqual([code, summary.failures], [0, 0], JSON.stringify(findings));
-      t.regex(of('control plane').join(), /^ok: ready at/);
-      t.regex(of('database').join('\n'), /^ok: (SQLite|MariaDB|MySQL) .* answers in/m);
-      t.deepEqual(of('migrations'), ['ok: the database is up to date']);
-      t.true(of('secrets').includes('ok: the key opens what the database holds'));
-      t.regex(of('nodes').join('\n'), /^ok: 1 of 1 take images/m);
-      t.regex(of(`node ${node.nodeId}`).join(), /^warning: takes connections at/);
-      t.regex(of('storage').join(), /^ok: the directory of MATTING_STORAGE_URL does all 7/);
-      t.deepEqual(of('ledger'), ['warning: it was never checked']);
+      for (const subject of ['control plane', 'migrations', 'storage']) {
+        t.deepEqual([...new Set(statuses(subject))], ['ok'], subject);
+      }
+      for (const subject of ['database', 'secrets', 'nodes']) {
+        t.true(statuses(subject).includes('ok'), subject);
+      }
+      t.deepEqual(statuses(`node ${node.nodeId}`), ['warning']);
+      t.deepEqual(statuses('ledger'), ['warning'], 'it was never checked');
       t.is((await doctor(env, '--strict')).code, 1);
-    });
-
-    test('has a doctor that knows how the last check of the ledger ended', async t => {
       t.is((await run(env, 'credits', 'check')).code, 0);
-      t.regex((await doctor(env)).of('ledger').join(), /^ok: checked 0 hours ago/);
-    });
-
-    test('has a doctor that names a drained node', async t => {
-      const [node] = replicas.nodes;
-      t.is((await run(env, 'nodes', 'drain', node?.nodeId ?? '')).code, 0);
-      const { code, of } = await doctor(env);
-      t.is(code, 1);
-      t.true(of('nodes').includes(`warning: 1 are drained: ${node?.nodeId}`));
-      await run(env, 'nodes', 'undrain', node?.nodeId ?? '');
+      t.deepEqual((await doctor(env)).statuses('ledger'), ['ok']);
+      t.is((await run(env, 'nodes', 'drain', node.nodeId)).code, 0);
+      const drained = await doctor(env);
+      t.is(drained.code, 1);
+      t.true(drained.of('nodes').some(line => line.includes(node.nodeId)));
+      await run(env, 'nodes', 'undrain', node.nodeId);
     });
 
     test('has a doctor that fails with another key than the database was used with', async t => {
       const other = { ...env, MATTING_SECRETS_KEY: randomBytes(32).toString('hex') };
-      const { code, of } = await doctor(other);
+      const { code, statuses } = await doctor(other);
       t.is(code, 1);
-      t.regex(of('secrets').join('\n'), /^failure: MATTING_SECRETS_KEY is not the key/m);
-      const changing = { ...other, MATTING_SECRETS_KEY_PREVIOUS: KEY };
-      t.regex((await doctor(changing)).of('secrets').join('\n'), /^warning: .*being changed/m);
+      t.true(statuses('secrets').includes('failure'));
+      const changing = (await doctor({ ...other, MATTING_SECRETS_KEY_PREVIOUS: KEY })).statuses(
+        'secrets',
+      );
+      t.deepEqual([changing.includes('warning'), changing.includes('failure')], [true, false]);
     });
 
     test('has a doctor that names what is wrong with the environment, and looks at the rest all the same', async t => {
       const wrong = { ...env, MATTING_PORT: 'eighty', MATTING_RESLUT_TTL_MS: '5' };
-      const { code, of } = await doctor(wrong);
+      const { code, of, statuses } = await doctor(wrong);
       t.is(code, 1);
+      t.deepEqual(statuses('configuration'), ['failure', 'warning']);
       const [first, second] = of('configuration');
-      t.regex(first ?? '', /^failure: MATTING_PORT must be/);
-      t.regex(second ?? '', /^warning: .*MATTING_RESLUT_TTL_MS \(MATTING_RESULT_TTL_MS\?\)/);
-      t.deepEqual(of('migrations'), ['ok: the database is up to date']);
+      t.regex(first ?? '', /MATTING_PORT/);
+      t.regex(second ?? '', /MATTING_RESLUT_TTL_MS .*MATTING_RESULT_TTL_MS/);
+      t.deepEqual(statuses('migrations'), ['ok']);
     });
 
     test('has a doctor that works beside a newer schema, unless that left no way back', async t => {
       const { kysely } = replicas.database;
-      const judged = async (name: string) => {
-        const row = sql`insert into kysely_migration values (${name}, '2030-01-01T00:00:00.000Z')`;
-        await row.execute(kysely);
-        const { of } = await doctor(env);
-        await sql`delete from kysely_migration where name = ${name}`.execute(kysely);
-        return of('migrations');
-      };
       for (const [name, status] of [
         ['9998-more', 'warning'],
         ['9999-other-no-way-back', 'failure'],
       ] as const) {
-        t.deepEqual(await judged(name), [`${status}: a newer version made ${name}`]);
+        const row = sql`insert into kysely_migration values (${name}, '2030-01-01T00:00:00.000Z')`;
+        await row.execute(kysely);
+        const { statuses } = await doctor(env);
+        await sql`delete from kysely_migration where name = ${name}`.execute(kysely);
+        t.deepEqual(statuses('migrations'), [status], name);
       }
     });
 
     test('has a doctor that calls a token of an example weak, and prints no secret', async t => {
       const weak = { ...env, MATTING_NODE_TOKEN: 'A-LONG-RANDOM-TOKEN' };
       const { out } = await run(weak, 'doctor');
-      t.regex(out, /^warning +secrets +MATTING_NODE_TOKEN holds words of an example$/m);
+      t.regex(out, /^warning +secrets +MATTING_NODE_TOKEN /m);
       for (const secret of [KEY, 'A-LONG-RANDOM-TOKEN']) t.false(out.includes(secret));
+      // A second token opens the registry: one more warning, and another where it is weak too.
+      const warnings = async (token: string) =>
+        (await doctor({ ...env, MATTING_NODE_TOKEN_ACCEPTED: token }))
+          .of('secrets')
+          .filter(line => line.startsWith('warning: MATTING_NODE_TOKEN_ACCEPTED')).length;
+      t.is(await warnings(randomBytes(24).toString('hex')), 1);
+      t.is(await warnings('change-me-change-me'), 2);
     });
 
     test('names in its bundle no address of a node, and calls nothing late that the configuration keeps', async t => {

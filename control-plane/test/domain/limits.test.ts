@@ -27,7 +27,6 @@ import {
   leaseQuota,
   type QuotaUse,
   quotaBlockOf,
-  quotaWindowStartMs,
   RATE_WINDOW_MS,
 } from '../../src/domain/rate-quota.ts';
 import { type PlaceUse, SharedPlaces } from '../../src/domain/shared-places.ts';
@@ -161,11 +160,6 @@ test('a rate › a window starts empty, and what belongs to another one is void'
   t.deepEqual(leaseQuota(full, { ...ask, advance: 10 }, next + 59_999), fresh);
   // A database whose clock was set back counts anew instead of refusing until it catches up.
   t.is(leaseQuota({ windowStartMs: next, leased: 100 }, ask, START).granted, 10);
-});
-
-test('a rate › windows go by the minute', t => {
-  t.is(quotaWindowStartMs(START), START);
-  t.is(quotaWindowStartMs(START + RATE_WINDOW_MS - 1), START);
 });
 
 test('a rate › any replicas in any order answer the limit, and one block more each but the first', t => {
