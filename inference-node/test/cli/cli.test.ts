@@ -109,15 +109,10 @@ test('what cannot be done is one line without a stack, and the exit code says so
   t.regex(err, /^matting: there is no model "u2nett": .*\n$/);
 });
 
-test('an unknown command or option', async t => {
-  for (const args of [
-    ['models', 'fetsh'],
-    ['models', 'fetch', '--fast'],
-  ]) {
-    const { code, out, err } = await runProgram(args);
-    t.deepEqual([code, out], [64, '']);
-    t.regex(err, /^matting: unknown (command|option)/);
-  }
+test('an unknown option', async t => {
+  const { code, out, err } = await runProgram(['models', 'fetch', '--fast']);
+  t.deepEqual([code, out], [64, '']);
+  t.regex(err, /^matting: unknown option/);
 });
 
 test('a registry that cannot be reached is one line, in whichever form', async t => {

@@ -24,7 +24,7 @@ const test = ava.serial;
 
 const SIZES = [2, 4, 8];
 /** Seconds: what waits behind it waits. */
-const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS, batches: SIZES } as const;
+const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
 const MEAN = { kind: 'mean', batches: SIZES } as const;
 const AT_ONCE = { respawnDelaysMs: [0] } as const;
 /** Longer than any run takes: only a clock that is put forward comes to it. */
@@ -195,7 +195,11 @@ test('one picture whose matte is not a number fails alone', async t => {
 });
 
 test('an engine that dies under several pictures: each runs again alone, in order', async t => {
-  const { pool, pid, letGo } = await openHeld(t, ENDLESS, { timing: AT_ONCE });
+  const { pool, pid, letGo } = await openHeld(
+    t,
+    { ...ENDLESS, batches: [2, 4] },
+    { timing: AT_ONCE },
+  );
   // Those lost with others wait for the next engine, though they leave when none is ready.
   const leaving = { leavesWhenDown: true };
   const order: number[] = [];
@@ -223,7 +227,7 @@ test('an engine that dies under several pictures: each runs again alone, in orde
 test('several pictures that take too long: the watchdog ends the one that does', async t => {
   const clock = ownClock(t);
   const timing = { ...AT_ONCE, runTimeoutMinMs: WATCHDOG_MS };
-  const { pool, letGo } = await openHeld(t, ENDLESS, { timing });
+  const { pool, letGo } = await openHeld(t, { ...ENDLESS, batches: [2] }, { timing });
   const poison = t.throwsAsync(run(pool, SLOW), { message: /took too long/ });
   const neighbour = run(pool, 20);
   await letGo();
@@ -239,13 +243,15 @@ test('several pictures that take too long: the watchdog ends the one that does',
 });
 
 test('an engine that dies before it began several: they run together again', async t => {
-  const { pool, pid, held } = await openHeld(t, MEAN, { timing: AT_ONCE });
-  const mattes = [10, 20].map(brightness => run(pool, brightness));
+  const runs = countedBy(() => runsOf(mean));
+  const deaths = countedBy(() => mean.metrics().deaths);
+  const { pid, held } = await holdEngine(mean);
+  const mattes = [10, 20].map(brightness => run(mean, brightness));
   killStopped(pid);
   await held;
   const alphas = (await Promise.all(mattes)).map(({ alpha }) => alpha[0]);
   t.deepEqual(alphas, [10, 20]);
-  t.deepEqual([runsOf(pool)[2], pool.metrics().deaths.idle], [1, 1]);
+  t.deepEqual([runs()[2], deaths().idle], [1, 1]);
 });
 
 test('runs of several that fail of being together are given up, with a line', async t => {

@@ -54,7 +54,7 @@ test('what cannot run is refused at once; closed while it loads, a pool leaves n
   t.false(isAlive(pid));
 });
 
-test('aborted while running: told at once, but nothing overtakes native code', async t => {
+test('aborted while running, and closed: told at once, but nothing overtakes native code', async t => {
   const { pool, pid } = await openReady(t, {});
   const caller = new AbortController();
   // Stopped, it cannot have ended before the caller goes.
@@ -69,10 +69,7 @@ test('aborted while running: told at once, but nothing overtakes native code', a
   t.is((await next).alpha[0], QUICK);
   t.is(pidOf(pool), pid, 'the engine was not killed');
   t.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 0, lost: 0, dropped: 1 });
-});
-
-test('close during a run: it finishes, the queued are refused, none is left', async t => {
-  const { pool, pid } = await openReady(t, {});
+  // Closed during a run: it finishes, the queued are refused, none is left.
   await stop(pid);
   const running = run(pool, QUICK);
   const queued = t.throwsAsync(run(pool, QUICK), { code: 'NODE_UNAVAILABLE' });
@@ -187,8 +184,8 @@ test('loads that hang are killed, and three of them are the end', async t => {
   await until('no process is left', () => pool.processes().length === 0);
 });
 
-test('killed while idle: no image pays for it', async t => {
-  const { pool, pid: before } = await openReady(t, { kind: 'mean' });
+test('killed while idle, or before it began an image: no image pays for it', async t => {
+  const { pool, pid: before } = await openReady(t, {}, { timing: AT_ONCE });
   process.kill(before, 'SIGKILL');
   // Not seen yet: this run is sent to the dead.
   t.is(pool.snapshot().enginesReady, 1);
@@ -196,14 +193,8 @@ test('killed while idle: no image pays for it', async t => {
   t.not(pidOf(pool), before);
   t.is(pool.metrics().deaths.idle, 1);
   t.is(pool.metrics().runs.lost, 0);
-  // One that has run is idle again.
-  process.kill(pidOf(pool), 'SIGKILL');
-  await untilPool(pool, () => pool.snapshot().enginesReady === 0);
-  t.deepEqual([pool.metrics().deaths.idle, pool.metrics().deaths.run], [2, 0]);
-});
-
-test('killed before it began an image: the next engine gets it, in its turn', async t => {
-  const { pool, pid } = await openReady(t, { kind: 'mean' });
+  // Stopped, it does not begin: the next engine gets both, in their turn.
+  const pid = pidOf(pool);
   process.kill(pid, 'SIGSTOP');
   const order: string[] = [];
   const first = run(pool, QUICK).then(() => order.push('first'));
@@ -212,7 +203,11 @@ test('killed before it began an image: the next engine gets it, in its turn', as
   killStopped(pid);
   await Promise.all([first, second]);
   t.deepEqual(order, ['first', 'second']);
-  t.deepEqual(pool.metrics().runs, { succeeded: 2, failed: 0, lost: 0, dropped: 0 });
+  t.deepEqual(pool.metrics().runs, { succeeded: 3, failed: 0, lost: 0, dropped: 0 });
+  // One that has run is idle again.
+  process.kill(pidOf(pool), 'SIGKILL');
+  await untilPool(pool, () => pool.snapshot().enginesReady === 0);
+  t.deepEqual([pool.metrics().deaths.idle, pool.metrics().deaths.run], [3, 0]);
 });
 
 test('one image that kills its engine every time does not take the node with it', async t => {
@@ -257,42 +252,31 @@ test('engines that die under different images are a failed node', async t => {
   await until('no process is left', () => pool.processes().length === 0);
 });
 
-test('a run over its time is killed by the watchdog', async t => {
-  const clock = ownClock(t);
-  const timing = { ...AT_ONCE, runTimeoutMinMs: WATCHDOG_MS };
-  const { pool, pid: before } = await openReady(t, ENDLESS, { timing });
-  const lost = t.throwsAsync(run(pool, SLOW), { code: 'ENGINE_LOST', message: /took too long/ });
-  await untilStarted(pool);
-  await clock.tickAsync(WATCHDOG_MS);
-  await lost;
-  t.is(pool.metrics().deaths.watchdog, 1, 'counted when the image ends');
-  t.is((await run(pool, QUICK)).alpha[0], QUICK);
-  t.false(isAlive(before));
-  t.is(pool.metrics().deaths.watchdog, 1);
-});
-
-test('an engine that does not die: its image ends by the watchdog all the same', async t => {
+test('a run over its time is killed by the watchdog, and its image ends though the engine does not die', async t => {
   const clock = ownClock(t);
   // However long its process is waited for.
   const timing = { ...AT_ONCE, runTimeoutMinMs: WATCHDOG_MS, killWaitMaxMs: 3_600_000 };
   const { pool } = await openReady(t, ENDLESS, { timing });
-  for (const [index, begun] of [true, false].entries()) {
+  for (const [index, stopped] of ['never', 'within', 'before'].entries()) {
     const pid = pidOf(pool);
-    if (!begun) process.kill(pid, 'SIGSTOP');
-    const lost = t.throwsAsync(run(pool, SLOW), { code: 'ENGINE_LOST' });
-    if (begun) {
-      await untilStarted(pool);
-      process.kill(pid, 'SIGSTOP');
-    }
+    if (stopped === 'before') process.kill(pid, 'SIGSTOP');
+    const error = { code: 'ENGINE_LOST', message: /took too long/ };
+    const lost = t.throwsAsync(
+      run(pool, SLOW),
+      stopped === 'before' ? { code: 'ENGINE_LOST' } : error,
+    );
+    if (stopped !== 'before') await untilStarted(pool);
+    if (stopped === 'within') process.kill(pid, 'SIGSTOP');
     await clock.tickAsync(WATCHDOG_MS);
     await lost;
     const { deaths, runs } = pool.metrics();
     t.deepEqual([deaths.watchdog, runs.lost], [index + 1, index + 1]);
     const { running, enginesReady, enginesStuck } = pool.snapshot();
     t.deepEqual([running, enginesReady, enginesStuck], [0, 0, 0]);
-    killStopped(pid);
+    if (stopped !== 'never') killStopped(pid);
     await untilPool(pool, () => pool.snapshot().enginesReady === 1);
     t.is((await run(pool, QUICK)).alpha[0], QUICK);
+    t.false(isAlive(pid));
     t.is(pool.metrics().deaths.watchdog, index + 1, 'counted once');
   }
 });
