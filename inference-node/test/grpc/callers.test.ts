@@ -12,7 +12,6 @@ import { type ChannelSecurity, TlsFiles } from '#program/tls/tls-files.ts';
 import type { TlsSettings } from '#program/tls/tls-settings.ts';
 import { type Certificate, TestAuthority } from '../../../test/support/certificates.ts';
 import { Callers, tokenMetadata } from '../../src/grpc/callers.ts';
-import { HealthClient } from './health-client.ts';
 import { chunk, header, MatteCaller, openTestNode, type TestNode } from './test-node.ts';
 
 const test = ava.serial;
@@ -96,12 +95,9 @@ test('a direct caller › has its place back however its image ended', async t =
     for (const caller of pair) await caller.ended;
     await node!.matte.untilIdle();
   }
-  await t.notThrowsAsync(call(SHOP.token).until('admitted'));
-});
-
-test('a direct caller › that the node has no room for keeps its place free', async t => {
-  await prepare();
-  for (let image = 0; image < 4; image += 1) await call(FLEET_TOKEN).until('admitted');
+  await call(SHOP.token).until('admitted');
+  // One that the node has no room for takes none.
+  for (let image = 0; image < 3; image += 1) await call(FLEET_TOKEN).until('admitted');
   for (let image = 0; image < 3; image += 1) {
     await t.notThrowsAsync(call(SHOP.token).refused({ code: 'NODE_OVERLOADED' }));
   }
@@ -292,11 +288,4 @@ test('a connection that is old › keeps the capacity stream that it carries', a
   while (reports === before) await new Promise(resolve => setTimeout(resolve, 5));
   t.false(ended);
   stream.cancel();
-});
-
-test('health is open to whoever connects', async t => {
-  node = await openTestNode({ token: FLEET_TOKEN, callers: { callerTokens: [SHOP] } });
-  const client = new HealthClient(node.address);
-  endings.push(() => client.close());
-  t.is(await client.check(''), 'SERVING');
 });

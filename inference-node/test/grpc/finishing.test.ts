@@ -213,13 +213,10 @@ test('the bytes of a background › are counted, and held against their own dige
   await wrongImage.refused({ message: /^the bytes.*sha256/ });
   t.is(node.pictures.decoded.length, 0);
   await untilNothingAdmitted(node);
-});
-
-test('the bytes of a background › count as files that the node holds', async t => {
-  const caller = new MatteCaller(node).send(header({ finishing: behind({}) }));
-  await caller.until('admitted');
+  // They count as files that the node holds.
+  const held = await new MatteCaller(node).announce({ finishing: behind({}) });
   t.is(node.admission.snapshot().fileBytes, 9);
-  caller.call.cancel();
+  held.call.cancel();
   await untilNothingAdmitted(node);
 });
 
@@ -250,21 +247,14 @@ test('the answer › repeats the finishing, byte for byte, and says what it took
   t.deepEqual(result?.subject, subject);
 });
 
-test('the answer › of nothing asked for says what was seen, and repeats nothing', async t => {
+test('the answer › of nothing asked for says what was seen, and repeats nothing but an empty finishing', async t => {
   const caller = await new MatteCaller(node).sendFile('image');
   const done = await caller.until('done');
   t.is(done.timings?.finishMs, 0);
   const { header: result } = caller.result();
   t.deepEqual([result?.inputWidth, result?.inputHeight], [8, 6]);
   t.deepEqual([result?.finishing, result?.subject], [undefined, undefined]);
-});
-
-test('the answer › of an empty finishing repeats it', async t => {
-  const caller = await new MatteCaller(node).sendFile('image', {
-    finishing: plain,
-    outputFormat: ZIP,
-  });
-  await caller.until('done');
-  const { header: result } = caller.result();
-  t.deepEqual([result?.finishing, result?.contentType], [plain, 'application/zip']);
+  const empty = { finishing: plain, outputFormat: ZIP };
+  const { header: zip } = (await new MatteCaller(node).serve('image', empty)).result();
+  t.deepEqual([zip?.finishing, zip?.contentType], [plain, 'application/zip']);
 });

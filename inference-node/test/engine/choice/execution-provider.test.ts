@@ -48,14 +48,11 @@ test('auto where there is no GPU takes the CPU and says why', async t => {
   t.not(fallbacks[0]?.reason ?? '', '');
 });
 
-test('a provider that hangs is given up: auto falls back, a named one is an error', async t => {
+test('a provider that hangs is given up', async t => {
   // No process answers within a millisecond.
-  const hanging = { ...OPTIONS, timeoutMs: 1 };
-  const { selected, fallbacks } = await selectExecutionProvider('auto', hanging);
-  t.is(selected, 'cpu');
-  t.regex(fallbacks[0]?.reason ?? '', /no answer within 1 ms/);
-  await t.throwsAsync(selectExecutionProvider('webgpu', hanging), {
-    instanceOf: ExecutionProviderError,
+  await rejectsWith(t, selectExecutionProvider('webgpu', { ...OPTIONS, timeoutMs: 1 }), {
+    name: 'ExecutionProviderError',
+    message: /no answer within 1 ms/,
   });
 });
 
@@ -136,12 +133,9 @@ test('a device that takes too long over a model is refused for that', async t =>
   });
 });
 
-test('alphas of different sizes cannot be compared', t => {
-  t.throws(() => compareAlphas(new Uint8Array(3), new Uint8Array(4)));
-});
-
 test('a difference is told in its mean and its largest', t => {
   const one = Uint8Array.of(0, 10, 255, 100);
   t.deepEqual(compareAlphas(one, one), { mean: 0, max: 0 });
   t.deepEqual(compareAlphas(one, Uint8Array.of(8, 10, 251, 100)), { mean: 3, max: 8 });
+  t.throws(() => compareAlphas(one, new Uint8Array(3)));
 });
