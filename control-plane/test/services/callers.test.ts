@@ -165,26 +165,21 @@ const good: readonly (readonly [text: string, stored: string])[] = [
   ['2001:db8:0:0:1::7', '2001:db8::1:0:0:7/128'],
   ['fe80::/10', 'fe80::/10'],
 ];
-for (const [text, stored] of good) {
-  test(`the networks of a key › takes ${text}`, t => {
+test('the networks of a key › are taken as they are stored', t => {
+  for (const [text, stored] of good) {
     t.is(parseKeyNetwork(text), stored);
-    t.is(parseKeyNetwork(stored), stored, 'as it is stored');
-  });
-}
+    t.is(parseKeyNetwork(stored), stored);
+  }
+});
 
-const bad = ['', 'x', '10.0.0.1/8', '10.0.0.0/33', '10.0.0.0/', '10.0.0/8', '2001:db8::1/32'];
-bad.push(
-  '::/129',
-  '010.0.0.0/8',
-  '10.0.0.0/8 ',
-  'fe80::1%eth0',
-  '::ffff:10.0.0.0/104',
-  '1.2.3.4/-1',
-);
-for (const text of bad) {
-  test(`the networks of a key › does not take "${text}"`, t =>
-    t.is(parseKeyNetwork(text), undefined));
-}
+test('the networks of a key › are no others', t => {
+  for (const text of [
+    ...['', 'x', '10.0.0.1/8', '10.0.0.0/33', '10.0.0.0/', '10.0.0/8', '2001:db8::1/32', '::/129'],
+    ...['010.0.0.0/8', '10.0.0.0/8 ', 'fe80::1%eth0', '::ffff:10.0.0.0/104', '1.2.3.4/-1'],
+  ]) {
+    t.is(parseKeyNetwork(text), undefined, text);
+  }
+});
 
 test('the networks of a key › are compared with addresses of both families, mapped ones too', t => {
   const networks = ['10.0.0.0/8', '2001:db8::/32'];

@@ -150,13 +150,6 @@ test('a source that fails › that does not speak HTTP, or says too much of it',
   }
 });
 
-test('a source that fails › that redirects for ever', t =>
-  assertFails(
-    t,
-    (_request, response) => response.writeHead(302, { location: '/' }).end(),
-    forGood,
-  ));
-
 test('a source that fails › that sends an encoding that was not accepted', t =>
   assertFails(
     t,

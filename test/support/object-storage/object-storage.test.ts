@@ -5,13 +5,10 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import {
-  AbortMultipartUploadCommand,
   CompleteMultipartUploadCommand,
   CreateMultipartUploadCommand,
-  DeleteObjectCommand,
   GetObjectCommand,
   HeadObjectCommand,
-  ListMultipartUploadsCommand,
   ListObjectsV2Command,
   PutObjectCommand,
   type PutObjectCommandInput,
@@ -20,7 +17,6 @@ import {
 } from '@aws-sdk/client-s3';
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner';
 import ava from 'ava';
-import { rejectsWith } from '../throws.ts';
 import { type Fault, FaultProxy } from './fault-proxy.ts';
 import { IDENTITY, useObjectStore } from './object-store.ts';
 import { onObjectStores } from './object-stores.ts';
@@ -82,43 +78,6 @@ onObjectStores(test, 'object storage', (test, store) => {
     t.is(ended.filter(({ status }) => status === 'fulfilled').length, 1);
   });
 
-  test('reads ranges, and says where there is nothing', async t => {
-    await put('g');
-    t.deepEqual(await get('g', 'bytes=100-199'), BODY.subarray(100, 200));
-    t.deepEqual(await get('g', 'bytes=-10'), BODY.subarray(-10));
-    t.is(await refused(get('g', 'bytes=99999999-')), 416);
-    t.is(await refused(get('missing')), 404);
-    t.is(await refused(head('missing')), 404);
-  });
-
-  test('lists pages by prefix, in order', async t => {
-    for (const name of ['l/2', 'l/1', 'l/3', 'm/1']) await put(name, { Body: 'x' });
-    const names: (string | undefined)[] = [];
-    let ContinuationToken: string | undefined;
-    do {
-      const page = await store.client.send(
-        new ListObjectsV2Command({
-          Bucket: store.bucket,
-          Prefix: 'l/',
-          MaxKeys: 2,
-          ...(ContinuationToken && { ContinuationToken }),
-        }),
-      );
-      names.push(...(page.Contents ?? []).map(({ Key }) => Key));
-      t.true((page.Contents ?? []).every(({ LastModified }) => LastModified! > new Date(0)));
-      ContinuationToken = page.NextContinuationToken;
-    } while (ContinuationToken !== undefined);
-    t.deepEqual(names, ['l/1', 'l/2', 'l/3']);
-  });
-
-  test('removes, as often as one likes', async t => {
-    await put('r/1', { Body: 'x' });
-    const remove = new DeleteObjectCommand({ Bucket: store.bucket, Key: 'r/1' });
-    await store.client.send(remove);
-    await store.client.send(remove);
-    t.is(await refused(head('r/1')), 404);
-  });
-
   test('takes an object in parts, whole or not at all', async t => {
     const place = { Bucket: store.bucket, Key: 'parts' };
     const begin = new CreateMultipartUploadCommand({ ...place, ChecksumAlgorithm: 'SHA256' });
@@ -145,21 +104,6 @@ onObjectStores(test, 'object storage', (test, store) => {
     const digests = pieces.map(piece => Buffer.from(sha256(piece), 'base64'));
     t.is((await head('parts')).ChecksumSHA256, `${sha256(Buffer.concat(digests))}-2`);
     t.is(await refused(upload(pieces)), 412);
-  });
-
-  test('lists unfinished uploads and ends them', async t => {
-    const place = { Bucket: store.bucket, Key: 'unfinished' };
-    await store.client.send(new CreateMultipartUploadCommand(place));
-    const list = new ListMultipartUploadsCommand({ Bucket: store.bucket, Prefix: place.Key });
-    const { Uploads = [] } = await store.client.send(list);
-    t.deepEqual(
-      Uploads.map(({ Key }) => Key),
-      ['unfinished'],
-    );
-    for (const { UploadId } of Uploads) {
-      await store.client.send(new AbortMultipartUploadCommand({ ...place, UploadId }));
-    }
-    t.is((await store.client.send(list)).Uploads?.length ?? 0, 0);
   });
 
   test('answers a presigned GET with the type and disposition that were signed', async t => {
@@ -267,21 +211,7 @@ test.beforeEach(() => proxy.liftAll());
 
 const put = (Key: string) =>
   client.send(new PutObjectCommand({ Bucket: store.bucket, Key, Body: BODY }));
-const get = async (Key: string) => {
-  const { Body } = await client.send(
-    new GetObjectCommand({ Bucket: store.bucket, Key, ChecksumMode: 'ENABLED' }),
-  );
-  return Buffer.from(await Body!.transformToByteArray());
-};
 const stored = (key: string) => store.contents().objects.has(key);
-
-test('a proxy of faults › passes on what it does not hurt, signatures included', async t => {
-  const fault = proxy.inject({ kind: 'answer', status: 500, code: 'InternalError' }, { url: /b$/ });
-  await put('a');
-  t.true(BODY.equals(await get('a')));
-  t.is(fault.met, 0);
-  t.true(proxy.seen.some(({ method, url }) => method === 'GET' && url.includes('/a?')));
-});
 
 const lost: readonly [name: string, fault: Fault, kept: boolean][] = [
   ['in the middle of a request', { kind: 'reset-request', afterBytes: 100_000 }, false],
@@ -295,12 +225,6 @@ for (const [name, fault, kept] of lost) {
     t.is(stored(`lost-${fault.kind}`), kept);
   });
 }
-
-test('a proxy of faults › flips bytes of a request', async t => {
-  proxy.inject({ kind: 'corrupt-request' });
-  await rejectsWith(t, put('d'), error => (error as Error).name !== 'AssertionError');
-  t.false(stored('d'));
-});
 
 test('a proxy of faults › shows another clock', async t => {
   const day = 86_400_000;

@@ -21,7 +21,14 @@ import type { BlobStore } from '../../../src/storage/blob-store.ts';
 import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import { cutOutOf, inTurn, type Script } from '../../nodes/scripted-exchange.ts';
 import { WITH_PICTURE } from '../../store/fixtures.ts';
-import { aborted, fetcherOf, type ReplicaOptions, until, useHarness } from './harness.ts';
+import {
+  aborted,
+  failureOf,
+  fetcherOf,
+  type ReplicaOptions,
+  until,
+  useHarness,
+} from './harness.ts';
 
 const test = ava.serial;
 
@@ -67,11 +74,8 @@ for (const [what, storage] of lyingStores) {
   test(`a result that is streamed › is not charged where the storage took it and ${what}`, async t => {
     await harness.addNode(wellDone);
     await harness.startReplica({ blobs: storage() });
-    const job = await harness.untilFinal(await harness.submit());
-    t.deepEqual(
-      [job.state, job.failure?.code, job.failure?.retryable],
-      ['failed', 'PROCESSING_FAILED', true],
-    );
+    const job = await harness.done();
+    t.deepEqual(failureOf(job), ['PROCESSING_FAILED', true]);
     await harness.assertMoneySettled({ charged: 0 });
     t.deepEqual(await harness.blobNames(), []);
   });
@@ -82,7 +86,7 @@ test('a result that is streamed › is charged where the storage shows the check
   await harness.addNode(wellDone);
   const sha256 = createHash('sha256').update(cutOutOf(picture)).digest('hex');
   await harness.startReplica({ blobs: storageSaying(right, sha256) });
-  const job = await harness.untilFinal(await harness.submit({ bytes: picture }));
+  const job = await harness.done({ bytes: picture });
   t.is(job.state, 'succeeded', job.failure?.detail);
   await harness.assertMoneySettled({ charged: 1 });
 });
@@ -95,7 +99,7 @@ test('an attempt on a node › lost with an engine once is tried again and succe
     ),
   );
   await harness.startReplica();
-  const job = await harness.untilFinal(await harness.submit());
+  const job = await harness.done();
   t.is(job.state, 'succeeded');
   t.deepEqual([job.lostAttempts, job.lostWithProcess], [1, 1]);
   await harness.assertMoneySettled({ charged: 1 });
@@ -109,9 +113,8 @@ test('an attempt on a node › lost with a process twice fails the job for good,
     await harness.addNode(killer),
   ];
   await harness.startReplica();
-  const job = await harness.untilFinal(await harness.submit());
-  t.is(job.failure?.code, 'PROCESSING_FAILED');
-  t.false(job.failure?.retryable);
+  const job = await harness.done();
+  t.deepEqual(failureOf(job), ['PROCESSING_FAILED', false]);
   t.is(nodes.filter(node => node.headers.length > 0).length, 2, 'two different nodes');
   await harness.assertMoneySettled({ charged: 0 });
   t.deepEqual(await harness.blobNames(), []);
@@ -125,9 +128,8 @@ test('an attempt on a node › lost with its node three times fails the job, whi
     await node.up();
   });
   await harness.startReplica();
-  const job = await harness.untilFinal(await harness.submit());
-  t.is(job.failure?.code, 'PROCESSING_FAILED');
-  t.true(job.failure?.retryable);
+  const job = await harness.done();
+  t.deepEqual(failureOf(job), ['PROCESSING_FAILED', true]);
   t.deepEqual([job.lostAttempts, job.lostWithProcess], [3, 0]);
   t.is(job.idempotencyKeyHash, null, 'the key is free again');
   await harness.assertMoneySettled({ charged: 0 });
@@ -142,7 +144,7 @@ test('an attempt on a node › whose node hangs is cut off at the limit and trie
   const well = await harness.addNode();
   // The limit is the other attempt's too, which has to be done in it.
   await harness.startReplica({ attemptTimeoutMs: 2000 });
-  const job = await harness.untilFinal(await harness.submit());
+  const job = await harness.done();
   t.is(job.state, 'succeeded');
   t.is(job.lostAttempts, 1);
   t.deepEqual([hanging.headers.length, well.headers.length], [1, 1]);
@@ -156,7 +158,7 @@ test('an attempt on a node › refused for now goes to another node at once and 
   });
   const well = await harness.addNode();
   const { observed } = await harness.startReplica();
-  const job = await harness.untilFinal(await harness.submit());
+  const job = await harness.done();
   t.is(job.state, 'succeeded');
   t.is(job.lostAttempts, 0);
   t.deepEqual([full.headers.length, well.headers.length], [1, 1]);
@@ -178,17 +180,16 @@ test('an attempt on a node › refused everywhere waits, keeps no lease, and is 
 test('an attempt on a node › is not offered again to a node that cannot do it', async t => {
   const incapable = await harness.addNode(async exchange => exchange.fail('NODE_INCAPABLE'));
   await harness.startReplica({ noNodeGraceMs: 200 });
-  const job = await harness.untilFinal(await harness.submit());
+  const job = await harness.done();
   t.is(incapable.headers.length, 1);
-  t.is(job.failure?.code, 'PROCESSING_FAILED');
-  t.true(job.failure?.retryable);
+  t.deepEqual(failureOf(job), ['PROCESSING_FAILED', true]);
   await harness.assertMoneySettled({ charged: 0 });
 });
 
 test('an attempt on a node › of a format no routable node takes fails after the grace', async t => {
   const node = await harness.addNode();
   await harness.startReplica({ noNodeGraceMs: 200 });
-  const job = await harness.untilFinal(await harness.submit({ format: 'avif' }));
+  const job = await harness.done({ format: 'avif' });
   t.is(job.failure?.code, 'PROCESSING_FAILED');
   t.is(node.headers.length, 0);
 });
@@ -198,9 +199,8 @@ test('an attempt on a node › that finds the image at fault fails the job with 
     admitThen(exchange => exchange.fail('IMAGE_RESOLUTION_TOO_LARGE')),
   );
   await harness.startReplica();
-  const job = await harness.untilFinal(await harness.submit());
-  t.is(job.failure?.code, 'IMAGE_RESOLUTION_TOO_LARGE');
-  t.false(job.failure?.retryable);
+  const job = await harness.done();
+  t.deepEqual(failureOf(job), ['IMAGE_RESOLUTION_TOO_LARGE', false]);
   t.is(node.headers.length, 1);
   await harness.assertMoneySettled({ charged: 0 });
 });
@@ -210,13 +210,13 @@ test("an attempt on a node › that is the node's own fault is tried once elsewh
   const first = await harness.addNode(faulty);
   const second = await harness.addNode(faulty);
   await harness.startReplica();
-  const failed = await harness.untilFinal(await harness.submit());
+  const failed = await harness.done();
   t.is(failed.failure?.code, 'PROCESSING_FAILED');
   t.deepEqual([first.headers.length, second.headers.length], [1, 1]);
   t.is(failed.lostAttempts, 0);
   second.script = wellDone;
   first.script = wellDone;
-  t.is((await harness.untilFinal(await harness.submit())).state, 'succeeded');
+  t.is((await harness.done()).state, 'succeeded');
 });
 
 test('an attempt on a node › that fails again and again takes its node out, and the jobs succeed elsewhere', async t => {
@@ -225,7 +225,7 @@ test('an attempt on a node › that fails again and again takes its node out, an
   const well = await harness.addNode({ load: () => ({ inferMs: 1000 }) });
   const { fleet } = await harness.startReplica();
   for (let sent = 0; sent < 8; sent += 1) {
-    const job = await harness.untilFinal(await harness.submit());
+    const job = await harness.done();
     t.is(job.state, 'succeeded');
     t.is(job.lostAttempts, 0, 'a fault of the node counts against no job');
   }
@@ -261,7 +261,7 @@ test('an attempt on a node › whose input is read wrong is made again once, and
     };
     await harness.addNode(wellDone);
     const replica = await harness.startReplica({ blobs: faulty });
-    const job = await harness.untilFinal(await harness.submit());
+    const job = await harness.done();
     t.deepEqual([job.state, reads], [state, 2]);
     if (state === 'failed') t.true(job.failure?.retryable);
     await harness.assertMoneySettled({ charged: 1 });
@@ -281,8 +281,7 @@ test('an attempt on a node › whose input is gone from the storage fails the jo
   node.enginesReady = 1;
   node.report();
   const job = await harness.untilFinal(jobId);
-  t.is(job.failure?.code, 'PROCESSING_FAILED');
-  t.true(job.failure?.retryable);
+  t.deepEqual(failureOf(job), ['PROCESSING_FAILED', true]);
   t.is(job.lostAttempts, 0);
 });
 
@@ -319,7 +318,7 @@ for (const [what, script] of Object.entries(broken)) {
     await harness.addNode(inTurn(script, wellDone));
     await harness.startReplica();
     const bytes = randomBytes(1000);
-    const job = await harness.untilFinal(await harness.submit({ bytes }));
+    const job = await harness.done({ bytes });
     t.deepEqual(await harness.resultOf(job), cutOutOf(bytes));
     t.deepEqual(await harness.blobNames(), [job.result?.blob]);
   });
@@ -422,10 +421,10 @@ test('a job with finishing › goes to a node with its background behind its ima
 test('a job with finishing › names its format and kind, and asks for the echo where nothing else is asked', async t => {
   const node = await joined();
   await harness.startReplica();
-  const jpeg = await harness.untilFinal(await harness.submit({ asked: WHITE_JPEG }));
+  const jpeg = await harness.done({ asked: WHITE_JPEG });
   t.is(jpeg.result?.format, 'jpeg');
   const alpha = { channels: 'alpha', finishing: {} } as const;
-  await harness.untilFinal(await harness.submit({ asked: alpha }));
+  await harness.done({ asked: alpha });
   const [first, second] = node.headers;
   t.is(first?.outputFormat, OutputFormat.OUTPUT_FORMAT_JPEG);
   t.is(first?.finishing?.scalePercent, 85);
@@ -457,7 +456,7 @@ test('a background that a node cannot decode › ends the job by its own code, f
   });
   await harness.startReplica();
   const job = await harness.untilFinal(await submitWithFile('broken'));
-  t.deepEqual([job.failure?.code, job.failure?.retryable], ['INVALID_PARAMETER', false]);
+  t.deepEqual(failureOf(job), ['INVALID_PARAMETER', false]);
   t.is(node.headers.length, 1);
   await untilLeft([]);
   await harness.assertMoneySettled({ charged: 0 });
@@ -491,7 +490,7 @@ test('an answer without what was asked for › is nothing where a step is missin
     await exchange.cutOut({ finishing: { ...finishing, scalePercent: 0 } });
   });
   await harness.startReplica({ noNodeGraceMs: 100 });
-  const { failure } = await harness.untilFinal(await harness.submit({ asked: WHITE_JPEG }));
+  const { failure } = await harness.done({ asked: WHITE_JPEG });
   t.deepEqual([failure?.code, failure?.retryable], ['PROCESSING_FAILED', true]);
   t.is(liar.headers.length, 1);
   await harness.assertMoneySettled({ charged: 0 });
@@ -500,7 +499,7 @@ test('an answer without what was asked for › is nothing where a step is missin
 test('a background by its URL › is downloaded after the image, and goes to the node behind it', async t => {
   await joined();
   await harness.startReplica({ fetcher: fetcher() });
-  const job = await harness.untilFinal(await harness.submit({ url: IMAGE_URL, asked: withUrl() }));
+  const job = await harness.done({ url: IMAGE_URL, asked: withUrl() });
   t.deepEqual(fetched, [`image ${IMAGE_URL}`, `background ${BACKGROUND}`]);
   const both = Buffer.from(`${IMAGE_URL}${BACKGROUND}`);
   t.deepEqual(await harness.resultOf(job), cutOutOf(both));
@@ -511,7 +510,7 @@ test('a background by its URL › is downloaded after the image, and goes to the
 test('a background by its URL › is all that is downloaded for an image that was uploaded', async t => {
   await joined();
   await harness.startReplica({ fetcher: fetcher() });
-  const job = await harness.untilFinal(await harness.submit({ asked: withUrl() }));
+  const job = await harness.done({ asked: withUrl() });
   t.is(job.state, 'succeeded', job.failure?.detail);
   t.deepEqual(fetched, [`background ${BACKGROUND}`]);
 });
@@ -542,7 +541,7 @@ test('a background by its URL › that cannot be had ends the job, costs nothing
       throw new ContractError('IMAGE_DOWNLOAD_FAILED', 'background_url: gone');
     }),
   });
-  const job = await harness.untilFinal(await harness.submit({ url: IMAGE_URL, asked: withUrl() }));
+  const job = await harness.done({ url: IMAGE_URL, asked: withUrl() });
   t.deepEqual(job.failure, {
     code: 'IMAGE_DOWNLOAD_FAILED',
     detail: 'background_url: gone',
@@ -556,8 +555,8 @@ test('an image by its URL that shows what the fields make of it › ends the job
   const node = await joined();
   await harness.startReplica({ fetcher: fetcher() });
   const asked = { finishing: { outputHeight: 10_000 } };
-  const job = await harness.untilFinal(await harness.submit({ url: IMAGE_URL, asked }));
-  t.deepEqual([job.failure?.code, job.failure?.retryable], ['INVALID_PARAMETER', false]);
+  const job = await harness.done({ url: IMAGE_URL, asked });
+  t.deepEqual(failureOf(job), ['INVALID_PARAMETER', false]);
   t.regex(job.failure?.detail ?? '', /^output_height makes a frame of \d+ pixels/);
   t.deepEqual([node.headers.length, job.startedAtMs], [0, null]);
   await untilLeft([]);
@@ -569,7 +568,7 @@ test('an image by its URL that shows what the fields make of it › ends it befo
   await harness.startReplica({ fetcher: fetcher() });
   const { finishing } = WITH_PICTURE;
   const asked = { ...withUrl(), finishing: { ...finishing, outputWidth: 9000 } };
-  const job = await harness.untilFinal(await harness.submit({ url: IMAGE_URL, asked }));
+  const job = await harness.done({ url: IMAGE_URL, asked });
   t.is(job.failure?.code, 'INVALID_PARAMETER');
   t.deepEqual(fetched, [`image ${IMAGE_URL}`]);
 });
@@ -612,8 +611,8 @@ for (const [what, source, code, detail] of cases) {
   test(`an image by its URL that no node can do › ${what} ends with the image's own code, for good, and without a charge`, async t => {
     const node = await joinedWith({ limits: { ...LIMITS, megapixelsAloneMax: 60 } });
     await harness.startReplica({ ...NO_FIRST_GRACE, fetcher: source });
-    const job = await harness.untilFinal(await harness.submit({ url: IMAGE_URL }));
-    t.deepEqual([job.failure?.code, job.failure?.retryable], [code, false]);
+    const job = await harness.done({ url: IMAGE_URL });
+    t.deepEqual(failureOf(job), [code, false]);
     t.regex(job.failure?.detail ?? '', detail);
     t.is(node.headers.length, 0);
     t.not(job.idempotencyKeyHash, null, 'the same request is answered by it');
@@ -665,7 +664,7 @@ test('a result that every node refuses once it has seen the picture › ends wit
   const nodes = [await joinedWith(WRITES_JXL, refuses), await joinedWith(WRITES_JXL, refuses)];
   await harness.startReplica(NO_FIRST_GRACE);
   const asked = { outputFormat: 'jxl', finishing: { outputWidth: 20 } } as const;
-  const job = await harness.untilFinal(await harness.submit({ asked }));
+  const job = await harness.done({ asked });
   const { code, retryable } = job.failure ?? {};
   t.deepEqual([code, retryable], ['UNSUPPORTED_OUTPUT_FORMAT', false]);
   t.deepEqual(
@@ -683,7 +682,7 @@ test('a result that every node refuses once it has seen the picture › goes fir
   const side = { percent: 500 };
   const crop = { top: side, right: side, bottom: side, left: side };
   const asked = { outputFormat: 'jxl', finishing: { crop, outputWidth: 9000 } } as const;
-  const job = await harness.untilFinal(await harness.submit({ asked }));
+  const job = await harness.done({ asked });
   t.is(job.state, 'succeeded', job.failure?.detail);
   t.deepEqual([less.headers.length, more.headers.length], [0, 1]);
 });

@@ -26,7 +26,7 @@ import { inTurn, type Script } from '../../nodes/scripted-exchange.ts';
 import { WITH_PICTURE } from '../../store/fixtures.ts';
 import { pngHeader } from '../../support/test-app.ts';
 import { DIGEST, direct, get, made, put, RESULT, wellDone } from './direct-scripts.ts';
-import { type Replica, silent, until, useHarness } from './harness.ts';
+import { failureOf, type Replica, silent, until, useHarness } from './harness.ts';
 
 const test = ava.serial;
 
@@ -73,7 +73,7 @@ test('a node that lists the origin of the storage › gets the picture and puts 
     exchange.end();
   });
   const replica = await harness.startReplica();
-  const job = await harness.untilFinal(await harness.submit({ bytes: input }));
+  const job = await harness.done({ bytes: input });
   t.is(job.state, 'succeeded');
   t.deepEqual(got, input);
   t.deepEqual(await harness.resultOf(job), RESULT);
@@ -97,7 +97,7 @@ test('a node that lists the origin of the storage › puts nothing but the bytes
     }),
   );
   await harness.startReplica();
-  const job = await harness.untilFinal(await harness.submit());
+  const job = await harness.done();
   t.true(
     statuses.slice(0, 3).every(status => status >= 400 && status < 500),
     statuses.join(),
@@ -130,7 +130,7 @@ test('a node that lists the origin of the storage › gets the picture of the ba
     outputFormat: 'png',
     background: { url: null, input },
   } as const;
-  const job = await harness.untilFinal(await harness.submit({ asked }));
+  const job = await harness.done({ asked });
   t.is(job.state, 'succeeded');
   t.is(behind?.toString(), 'behind');
 });
@@ -139,7 +139,7 @@ test('a node that lists the origin of the storage › is streamed to where it li
   const nodes = [await joined(wellDone, ['https://elsewhere.example']), await joined(wellDone, [])];
   const replica = await harness.startReplica();
   for (let sent = 0; sent < 2; sent += 1) {
-    t.is((await harness.untilFinal(await harness.submit())).state, 'succeeded');
+    t.is((await harness.done()).state, 'succeeded');
   }
   t.deepEqual(
     nodes.flatMap(node => node.headers.map(isDirect)),
@@ -179,7 +179,7 @@ for (const [what, script] of Object.entries(lies)) {
   test(`a result that is not what was placed › ${what} is not taken, and the job is done under another fence`, async t => {
     const node = await joined(inTurn(script, wellDone));
     const replica = await harness.startReplica();
-    const job = await harness.untilFinal(await harness.submit());
+    const job = await harness.done();
     t.is(job.state, 'succeeded', job.failure?.detail);
     t.deepEqual(await harness.resultOf(job), RESULT);
     t.deepEqual(
@@ -197,8 +197,8 @@ test('a result that is not what was placed › twice fails the job, which may be
   await joined(liar);
   await joined(liar);
   await harness.startReplica();
-  const job = await harness.untilFinal(await harness.submit());
-  t.deepEqual([job.failure?.code, job.failure?.retryable], ['PROCESSING_FAILED', true]);
+  const job = await harness.done();
+  t.deepEqual(failureOf(job), ['PROCESSING_FAILED', true]);
   await harness.assertMoneySettled({ charged: 0 });
   await until(async () => (await harness.blobNames()).length === 0, 'nothing left');
 });
@@ -212,11 +212,11 @@ test('a node that cannot reach the storage › has the picture streamed at once,
     }, wellDone),
   );
   const replica = await harness.startReplica();
-  const job = await harness.untilFinal(await harness.submit());
+  const job = await harness.done();
   t.is(job.state, 'succeeded');
   t.deepEqual([job.lostAttempts, job.lostWithProcess], [0, 0]);
   t.is(job.result?.blob, `results/${job.id}-1`, 'under the same claim');
-  t.is((await harness.untilFinal(await harness.submit())).state, 'succeeded');
+  t.is((await harness.done()).state, 'succeeded');
   t.deepEqual(node.headers.map(isDirect), [true, false, false]);
   t.is(attempts(replica)[0], 'attempt storage-fault STORAGE_UNREACHABLE');
   await harness.assertMoneySettled({ charged: 2 });
@@ -227,7 +227,7 @@ test('a node that cannot reach the storage › for the result has the picture st
     direct(async (_place, exchange) => exchange.fail('STORAGE_UNREACHABLE')),
   );
   await harness.startReplica();
-  const job = await harness.untilFinal(await harness.submit());
+  const job = await harness.done();
   t.is(job.state, 'succeeded');
   t.is(job.result?.blob, `results/${job.id}-2`);
   t.deepEqual(node.headers.map(isDirect), [true, false]);
@@ -241,8 +241,8 @@ test('storage of our own that fails › under a result fails the job, which may 
   await joined(wellDone, [through.signed?.origin ?? '']);
   proxy.inject({ kind: 'answer', status: 403, code: 'AccessDenied' }, { method: 'HEAD' });
   await harness.startReplica({ blobs: through });
-  const job = await harness.untilFinal(await harness.submit());
-  t.deepEqual([job.failure?.code, job.failure?.retryable], ['PROCESSING_FAILED', true]);
+  const job = await harness.done();
+  t.deepEqual(failureOf(job), ['PROCESSING_FAILED', true]);
   t.regex(job.failure?.detail ?? '', /the storage failed/);
   await harness.assertMoneySettled({ charged: 0 });
   await until(async () => (await harness.blobNames()).length === 0, 'nothing left');
@@ -261,8 +261,8 @@ test('an image that only the fallback of the storage has is streamed, and blames
   await writer.write(RESULT);
   await writer.commit();
   const input = { blob, bytes: RESULT.length, format: 'png', width: 10, height: 10 } as const;
-  t.is((await harness.untilFinal(await harness.submit({ asked: { input } }))).state, 'succeeded');
-  t.is((await harness.untilFinal(await harness.submit())).state, 'succeeded');
+  t.is((await harness.done({ asked: { input } })).state, 'succeeded');
+  t.is((await harness.done()).state, 'succeeded');
   t.deepEqual(node.headers.map(isDirect), [true, false, true]);
   await harness.assertMoneySettled({ charged: 2 });
   await rm(directory, { recursive: true });
@@ -310,7 +310,7 @@ test('a holder that is late › finds its place over with the attempt', async t 
     ),
   );
   await harness.startReplica({ attemptTimeoutMs: 60_000 });
-  t.is((await harness.untilFinal(await harness.submit())).state, 'succeeded');
+  t.is((await harness.done()).state, 'succeeded');
   assert.ok(place);
   shiftMs = 61_000;
   t.is(await put(place), 403);

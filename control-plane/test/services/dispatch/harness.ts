@@ -11,6 +11,7 @@ import { buffer } from 'node:stream/consumers';
 import { ChannelCredentials } from '@grpc/grpc-js';
 import type { SerialFn } from 'ava';
 import { pino } from 'pino';
+import { createTestDatabase, type TestDatabase } from '../../../../test/support/database.ts';
 import { composeDispatch } from '../../../src/compose.ts';
 import type { Config } from '../../../src/config.ts';
 import type { Job, JobInput } from '../../../src/domain/job.ts';
@@ -69,6 +70,16 @@ export interface ReplicaOptions {
   readonly blobs?: BlobStore;
 }
 
+interface SubmitOptions {
+  readonly bytes?: Uint8Array;
+  readonly url?: string;
+  readonly mode?: 'sync' | 'async';
+  readonly format?: JobInput['format'];
+  readonly caller?: { readonly accountId: string; readonly apiKeyId: string };
+  /** What it asks for besides; a background's file is stored under its name. */
+  readonly asked?: Partial<NewJob>;
+}
+
 const NO_FETCHER: SourceFetcher = {
   fetchImage: () => Promise.reject(new Error('this test fetches nothing')),
 };
@@ -97,6 +108,9 @@ export function aborted(signal: AbortSignal): Promise<never> {
   });
 }
 
+/** Why it failed, and whether it may be sent again. */
+export const failureOf = ({ failure }: Job) => [failure?.code, failure?.retryable];
+
 /** One for each test of a file. */
 export function useHarness(
   test: SerialFn,
@@ -110,6 +124,7 @@ export function useHarness(
 
 export class Harness {
   directory!: string;
+  database!: TestDatabase;
   stores!: Stores;
   blobs!: BlobStore;
   readonly replicas: Replica[] = [];
@@ -126,7 +141,8 @@ export class Harness {
   /** @param blobs in place of a directory of its own. */
   async open(blobs?: BlobStore): Promise<void> {
     this.directory = await mkdtemp(path.join(tmpdir(), 'matting-dispatch-'));
-    this.stores = await openStores(`sqlite:${path.join(this.directory, 'test.sqlite')}`, {
+    this.database = await createTestDatabase('sqlite');
+    this.stores = await openStores(this.database.url, {
       log: silent,
       migrations: 'run',
       renderOutboxBody: () => '{}',
@@ -143,6 +159,7 @@ export class Harness {
     }
     for (const node of this.#nodes.splice(0)) await node.down();
     await this.stores.close();
+    await this.database.close();
     await rm(this.directory, { recursive: true });
   }
 
@@ -208,17 +225,7 @@ export class Harness {
   }
 
   /** A job with a stored input, or of a URL; announced to the replicas as a handler would. */
-  async submit(
-    options: {
-      readonly bytes?: Uint8Array;
-      readonly url?: string;
-      readonly mode?: 'sync' | 'async';
-      readonly format?: JobInput['format'];
-      readonly caller?: { readonly accountId: string; readonly apiKeyId: string };
-      /** What it asks for besides; a background's file is stored under its name. */
-      readonly asked?: Partial<NewJob>;
-    } = {},
-  ): Promise<string> {
+  async submit(options: SubmitOptions = {}): Promise<string> {
     const id = randomUUID();
     const bytes = options.bytes ?? Buffer.from(`picture of ${id}`);
     const { accountId, apiKeyId } = options.caller ?? this;
@@ -252,6 +259,11 @@ export class Harness {
   async untilFinal(jobId: string): Promise<Job> {
     await until(async () => isFinal(await this.job(jobId)), 'the end of the job');
     return this.job(jobId);
+  }
+
+  /** The end of a job that is submitted now. */
+  async done(options: SubmitOptions = {}): Promise<Job> {
+    return this.untilFinal(await this.submit(options));
   }
 
   async resultOf(job: Job): Promise<Buffer> {

@@ -395,14 +395,15 @@ const MEANT: readonly [Texts, string, Finishing | undefined][] = [
   [{ shadow_type: '3D', shadow_opacity: '30', shadow_method: 'legacy' }, 'png', undefined],
 ];
 
-for (const [texts, format, finishing] of MEANT) {
-  test(`remove.bg › ${JSON.stringify(texts)} is ${format} with ${JSON.stringify(finishing)}`, t => {
+test('remove.bg › what is asked there is a format, a kind and a finishing here', t => {
+  for (const [texts, format, finishing] of MEANT) {
     const { request } = requestOf(texts);
-    t.deepEqual([request.outputFormat, request.finishing], [format, finishing]);
-    t.is<unknown, unknown>(request.channels, texts.channels ?? 'rgba');
-    t.is(request.callback, undefined);
-  });
-}
+    const { outputFormat, channels, callback } = request;
+    const told: unknown = [outputFormat, request.finishing, channels, callback];
+    const meant = [format, finishing, texts.channels ?? 'rgba', undefined];
+    t.deepEqual(told, meant, JSON.stringify(texts));
+  }
+});
 
 const NONSENSE: readonly [RemovebgText, ...string[]][] = [
   ['size', 'huge', '1', '4K '],
@@ -453,11 +454,11 @@ const CONTRADICTIONS: readonly [Texts, readonly RemovebgPicture[], string, strin
   [{ roi: '0 0 101% 5px' }, ['image_file'], 'roi_exceeds_bounds', 'roi'],
 ];
 
-for (const [texts, pictures, code, field] of CONTRADICTIONS) {
-  test(`remove.bg › ${JSON.stringify(texts)} with ${pictures} is ${code}`, t => {
-    t.deepEqual(refusalOf(texts, pictures), [code, field]);
-  });
-}
+test('remove.bg › fields that contradict each other are refused by the code of their own', t => {
+  for (const [texts, pictures, code, field] of CONTRADICTIONS) {
+    t.deepEqual(refusalOf(texts, pictures), [code, field], JSON.stringify([texts, pictures]));
+  }
+});
 
 test('remove.bg › a request that names no size › has the operator’s', t => {
   const preview = requestOf({}, ['image_file'], 'preview').request;
@@ -478,19 +479,20 @@ const judge = (roi: string) => {
     return error.removebgCode;
   }
 };
-for (const [roi, judgement] of [
-  ['0 0 400px 300px', 'taken'],
-  ['10px 10px 11px 11px', 'taken'],
-  // As a camera may have turned it.
-  ['0 0 300px 400px', 'taken'],
-  ['0 0 401px 300px', 'roi_exceeds_bounds'],
-  ['0 0 301px 301px', 'roi_exceeds_bounds'],
-  ['0 0 10px 401px', 'roi_exceeds_bounds'],
-  ['10px 10px 10px 20px', 'roi_region_empty'],
-  ['20px 10px 10px 20px', 'roi_region_empty'],
-  ['50% 50% 201px 151px', 'taken'],
-  ['60% 0 40% 100%', 'roi_region_empty'],
-] as const) {
-  test(`remove.bg › a region in an image of 400x300 › ${roi} is ${judgement}`, t =>
-    t.is(judge(roi), judgement));
-}
+test('remove.bg › a region lies in its image, and holds something of it', t => {
+  for (const [roi, judgement] of [
+    ['0 0 400px 300px', 'taken'],
+    ['10px 10px 11px 11px', 'taken'],
+    // As a camera may have turned it.
+    ['0 0 300px 400px', 'taken'],
+    ['0 0 401px 300px', 'roi_exceeds_bounds'],
+    ['0 0 301px 301px', 'roi_exceeds_bounds'],
+    ['0 0 10px 401px', 'roi_exceeds_bounds'],
+    ['10px 10px 10px 20px', 'roi_region_empty'],
+    ['20px 10px 10px 20px', 'roi_region_empty'],
+    ['50% 50% 201px 151px', 'taken'],
+    ['60% 0 40% 100%', 'roi_region_empty'],
+  ] as const) {
+    t.is(judge(roi), judgement, roi);
+  }
+});

@@ -220,17 +220,9 @@ test('redirects › follows three, and not a fourth', async t => {
   const { fetch } = benchOf(source.port, async () => [PUBLIC]);
   const url = `http://a.example.com:${source.port}`;
   t.is(await textOf(fetch, `${url}/3`), 'arrived');
+  const before = source.requests.length;
   await rejectsWith(t, textOf(fetch, `${url}/4`), { name: 'FetchFailedError', retryable: false });
-});
-
-test('redirects › ends a loop', async t => {
-  await using source = await openSource((request, response) => {
-    response.writeHead(307, { location: request.url }).end();
-  });
-  const { fetch } = benchOf(source.port, async () => [PUBLIC]);
-  const looped = textOf(fetch, `http://a.example.com:${source.port}/loop`);
-  await rejectsWith(t, looped, { name: 'FetchFailedError', retryable: false });
-  t.is(source.requests.length, 4);
+  t.is(source.requests.length, before + 4);
 });
 
 test('redirects › does not go from https to http, and does go from http to https', async t => {
@@ -502,6 +494,7 @@ const TYPE_A = 1;
 const SERVFAIL = 2;
 const NXDOMAIN = 3;
 const V6 = '2606:4700:4700:0:0:0:0:1111';
+const SIX = '2606:4700:4700::1111';
 
 /** The name server of these tests: it knows some names, and is silent about one. */
 let server: Socket;
@@ -592,22 +585,16 @@ test('the resolver › gives up when its signal aborts', async t => {
   });
 });
 
-test('the resolver › finds none for a name that does not exist', async t => {
-  t.deepEqual(await resolve('nothing.example.com', NEVER, 'account'), []);
-});
-
-test('the resolver › gives every address of both kinds, private ones too', async t => {
-  const addresses = await resolve('both.example.com', NEVER, 'account');
-  t.deepEqual(addresses, ['93.184.215.14', '10.0.0.1', '2606:4700:4700::1111']);
-});
-
-test('the resolver › gives the addresses of one kind where there are no others', async t => {
-  t.deepEqual(await resolve('six.example.com', NEVER, 'account'), ['2606:4700:4700::1111']);
-});
-
-test('the resolver › makes do with one kind where the other cannot be had', async t => {
-  t.deepEqual(await resolve('half.example.com', NEVER, 'account'), ['1.1.1.1']);
-});
+for (const [what, name, addresses] of [
+  ['none for a name that does not exist', 'nothing', []],
+  ['every address of both kinds, private ones too', 'both', ['93.184.215.14', '10.0.0.1', SIX]],
+  ['the addresses of one kind where there are no others', 'six', [SIX]],
+  ['those of one kind where the other cannot be had', 'half', ['1.1.1.1']],
+] as const) {
+  test(`the resolver › gives ${what}`, async t => {
+    t.deepEqual(await resolve(`${name}.example.com`, NEVER, 'account'), [...addresses]);
+  });
+}
 
 test('the resolver › on a trusted network knows the hosts file', async t => {
   const resolveTrusted = createTrustedResolver(1);
