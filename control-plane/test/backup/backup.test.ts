@@ -296,10 +296,17 @@ async function refused(
   t.false(err.includes('    at '), err);
 }
 
+/** @returns what it said */
+async function done(t: ExecutionContext, given: Env, ...args: string[]): Promise<string> {
+  const { code, out, err } = await runCli(given, ...args);
+  t.is(code, 0, out + err);
+  return out;
+}
+
 test('what an interrupted backup left is gone on with; a finished one is left alone', async t => {
   await mkdir(place('one/blobs/inputs'), { recursive: true });
   await writeFile(place('one/database.sqlite'), 'half a data');
-  t.is((await runCli(env, 'backup', place('one'))).code, 0);
+  await done(t, env, 'backup', place('one'));
   t.is((await stat(place('one/database.sqlite'))).mode & 0o777, 0o600);
   t.is((await readFile(place(`one/blobs/inputs/${jobId}`))).length, 1234);
   const before = await readFile(place('one/backup.json'));
@@ -321,7 +328,7 @@ test('a directory without a manifest, or a file that has changed, is not restore
   const elsewhere = { ...env, MATTING_DATA_DIR: place('elsewhere') };
   await mkdir(place('unfinished'), { recursive: true });
   await refused(t, elsewhere, /holds no finished backup/, 'restore', place('unfinished'));
-  t.is((await runCli(env, 'backup', place('two'))).code, 0);
+  await done(t, env, 'backup', place('two'));
   await appendFile(place('two/database.sqlite'), 'x');
   await refused(t, elsewhere, /is not as it was written/, 'restore', place('two'));
   t.true(!existsSync(place('elsewhere/matting.sqlite')));
@@ -342,25 +349,23 @@ test('a backup of SQLite is none for a server, and a restore names what it needs
 test('a picture of an open job that is gone is a warning: the job fails and costs nothing', async t => {
   const elsewhere = { ...env, MATTING_DATA_DIR: place('without') };
   await rm(place(`one/blobs/inputs/${jobId}`));
-  const { code, out } = await runCli(elsewhere, 'restore', place('one'));
-  t.is(code, 0, out);
+  const out = await done(t, elsewhere, 'restore', place('one'));
   t.regex(out, new RegExp(`^warning +open jobs +1 of 1 picture are gone: job ${jobId}$`, 'm'));
 });
 
 test('blobs and database may be backed up apart, and kept in one place for several', async t => {
   const blobs = place('blobs');
   for (const name of ['three', 'four']) {
-    t.is((await runCli(env, 'backup', place(name), '--blobs-to', blobs)).code, 0);
+    await done(t, env, 'backup', place(name), '--blobs-to', blobs);
   }
   t.truthy(existsSync(path.join(blobs, 'inputs', jobId)));
   const elsewhere = { ...env, MATTING_DATA_DIR: place('again') };
-  const { code, out } = await runCli(elsewhere, 'restore', place('four'));
-  t.is(code, 0, out);
+  await done(t, elsewhere, 'restore', place('four'));
   t.truthy(existsSync(place(`again/inputs/${jobId}`)));
 });
 
 test('a backup of pictures alone is restored beside a database of the service, and makes none', async t => {
-  t.is((await runCli(env, 'backup', place('five'), '--no-database')).code, 0);
+  await done(t, env, 'backup', place('five'), '--no-database');
   t.true(!existsSync(place('five/database.sqlite')));
   const elsewhere = { ...env, MATTING_DATA_DIR: place('beside') };
   await refused(t, elsewhere, /there is no database/, 'restore', place('five'));
@@ -374,19 +379,17 @@ test('a backup of pictures alone is restored beside a database of the service, a
   await rm(place('beside/matting.sqlite'));
 
   await copyFile(place('four/database.sqlite'), place('beside/matting.sqlite'));
-  const { code, out, err } = await runCli(elsewhere, 'restore', place('five'));
-  t.is(code, 0, out + err);
+  await done(t, elsewhere, 'restore', place('five'));
   t.truthy(existsSync(place(`beside/inputs/${jobId}`)));
 });
 
 test('a backup that lost its empty directories on the way is whole; without its pictures it is not', async t => {
-  t.is((await runCli(env, 'backup', place('carried'))).code, 0);
+  await done(t, env, 'backup', place('carried'));
   await Promise.all(
     ['tmp', 'backgrounds', 'results'].map(kind => rmdir(place(`carried/blobs/${kind}`))),
   );
   const elsewhere = { ...env, MATTING_DATA_DIR: place('carried-to') };
-  const { code, out, err } = await runCli(elsewhere, 'restore', place('carried'));
-  t.is(code, 0, out + err);
+  await done(t, elsewhere, 'restore', place('carried'));
   t.truthy(existsSync(place(`carried-to/inputs/${jobId}`)));
 
   await rm(place('carried/blobs'), { recursive: true });
@@ -401,7 +404,7 @@ test('a place of pictures that was named from here is the same from everywhere',
     const to = place(`relative/${name}`);
     const backup = place(`relative/of-${name}`);
     const given = path.relative(process.cwd(), to);
-    t.is((await runCli(env, 'backup', backup, '--blobs-to', given)).code, 0);
+    await done(t, env, 'backup', backup, '--blobs-to', given);
     const { blobs } = JSON.parse(await readFile(path.join(backup, 'backup.json'), 'utf8'));
     t.deepEqual(blobs, { place: to });
   }
@@ -411,14 +414,7 @@ test('a place of pictures that was named from here is the same from everywhere',
   }
   const back = { ...env, MATTING_DATA_DIR: place('relative/data') };
   const from = path.relative(process.cwd(), place('relative/pics'));
-  const { code, err } = await runCli(
-    back,
-    'restore',
-    place('relative/of-blobs'),
-    '--blobs-from',
-    from,
-  );
-  t.is(code, 0, err);
+  await done(t, back, 'restore', place('relative/of-blobs'), '--blobs-from', from);
   t.truthy(existsSync(place(`relative/data/inputs/${jobId}`)));
 });
 
@@ -427,7 +423,7 @@ test('another picture of the same name sends a backup to another place', async t
   await writeFile(place(`shared/inputs/${jobId}`), 'of the service of before');
   const to = ['--blobs-to', place('shared')];
   await refused(t, env, /name another place .*has other bytes/, 'backup', place('six'), ...to);
-  t.is((await runCli(env, 'backup', place('six'), '--blobs-to', place('new'))).code, 0);
+  await done(t, env, 'backup', place('six'), '--blobs-to', place('new'));
 });
 
 test('a check migrates nothing, and no directory is made for what is not mounted', async t => {

@@ -221,11 +221,9 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const key = randomUUID();
     const body = pictureBody();
     const made = await replicas.post(caller, body, { key, path: JOBS });
-    t.is(made.status, 202);
-    t.is(made.body.status, 'queued');
+    t.deepEqual([made.status, made.body.status], [202, 'queued']);
     const joined = await replicas.post(caller, body, { key, path: JOBS, replica: 1 });
-    t.is(joined.status, 202);
-    t.is(joined.body.job_id, made.body.job_id);
+    t.deepEqual([joined.status, joined.body.job_id], [202, made.body.job_id]);
     t.is(header(joined, 'idempotent-replayed'), null);
     t.is(header(joined, 'location'), joined.body.status_url);
     const timedOut = await replicas.post(caller, body, {
@@ -239,8 +237,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const waiting = replicas.post(caller, body, { key, replica: 1 });
     gate.open();
     const done = await waiting;
-    t.is(done.status, 200);
-    t.is(done.body.job_id, made.body.job_id);
+    t.deepEqual([done.status, done.body.job_id], [200, made.body.job_id]);
     t.is(header(done, 'x-credits-charged'), '0');
     t.is(runsOf(made.body.job_id), 1);
   });
@@ -281,13 +278,11 @@ onDatabases(test, 'two replicas', (test, dialect) => {
       .execute();
     for (const replica of [0, 1]) {
       const sync = await replicas.post(caller, body, { key, replica });
-      t.is(sync.status, 410);
-      t.is(sync.body.code, 'RESULT_EXPIRED');
+      t.deepEqual([sync.status, sync.body.code], [410, 'RESULT_EXPIRED']);
       t.is(sync.body.job_id, first.body.job_id);
       t.is(header(sync, 'idempotent-replayed'), 'true');
       const async = await replicas.post(caller, body, { key, replica, path: JOBS });
-      t.is(async.status, 200);
-      t.is(async.body.status, 'expired');
+      t.deepEqual([async.status, async.body.status], [200, 'expired']);
       t.is(async.body.result, undefined);
       t.is((await replicas.download(replica, first.body.result.url)).status, 410);
     }
@@ -307,14 +302,12 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     ];
     for (const [index, other] of others.entries()) {
       const refused = await replicas.post(caller, other, { key, replica: index % 2 });
-      t.is(refused.status, 409);
-      t.is(refused.body.code, 'IDEMPOTENCY_CONFLICT');
+      t.deepEqual([refused.status, refused.body.code], [409, 'IDEMPOTENCY_CONFLICT']);
       t.is(refused.body.job_id, first.body.job_id);
     }
     const spelling = { image_base64: `data:image/x;base64,${body.image_base64}` };
     const same = await replicas.post(caller, spelling, { key, replica: 1 });
-    t.is(same.status, 200);
-    t.is(same.body.job_id, first.body.job_id);
+    t.deepEqual([same.status, same.body.job_id], [200, first.body.job_id]);
     t.is((await credits(caller)).charged, 1);
   });
 
@@ -329,8 +322,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     t.not(second.body.job_id, first.body.job_id);
     for (const replica of [0, 1]) {
       const hidden = await replicas.get(other, `${JOBS}/${first.body.job_id}`, { replica });
-      t.is(hidden.status, 404);
-      t.is(hidden.body.code, 'JOB_NOT_FOUND');
+      t.deepEqual([hidden.status, hidden.body.code], [404, 'JOB_NOT_FOUND']);
     }
   });
 
@@ -340,8 +332,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const body = pictureBody();
     for (const replica of [0, 1]) {
       const refused = await replicas.post(caller, body, { key, replica });
-      t.is(refused.status, 402);
-      t.is(refused.body.code, 'INSUFFICIENT_CREDITS');
+      t.deepEqual([refused.status, refused.body.code], [402, 'INSUFFICIENT_CREDITS']);
     }
     await replicas.stores.ledger.grant(caller.accountId, 1, 'later');
     const other = await replicas.post(caller, pictureBody(), { key, replica: 1 });
@@ -469,8 +460,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const passed = statuses.filter(status => status === 400).length;
     t.true(passed >= LIMIT - BLOCK && passed <= LIMIT + 2 * BLOCK, `${passed} of ${LIMIT}`);
     for (const answer of last) {
-      t.is(answer.status, 429);
-      t.is(answer.body.code, 'RATE_LIMITED');
+      t.deepEqual([answer.status, answer.body.code], [429, 'RATE_LIMITED']);
       t.true(Number(header(answer, 'retry-after')) <= 60);
       t.regex(header(answer, 'ratelimit') ?? '', /^"submissions";r=0;t=\d+$/);
     }

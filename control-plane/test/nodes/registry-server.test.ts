@@ -93,29 +93,20 @@ function request(changed: Partial<RegisterRequest> = {}): RegisterRequest {
   return { nodeId: 'node-1', bootId, address, httpAddress: '', version: '1', ...changed };
 }
 
-function register(message: RegisterRequest, metadata = withToken()): Promise<RegisterResponse> {
+type Done<Response> = (error: ServiceError | null, response: Response) => void;
+
+function answered<Response>(ask: (done: Done<Response>) => unknown): Promise<Response> {
   return new Promise((resolve, reject) => {
-    client.register(message, metadata, (error, response) =>
-      error === null ? resolve(response) : reject(error),
-    );
+    ask((error, response) => (error === null ? resolve(response) : reject(error)));
   });
 }
 
-function heartbeat(nodeId: string, bootId: string): Promise<HeartbeatResponse> {
-  return new Promise((resolve, reject) => {
-    client.heartbeat({ nodeId, bootId }, withToken(), (error, response) =>
-      error === null ? resolve(response) : reject(error),
-    );
-  });
-}
-
-function deregister(nodeId: string, bootId: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    client.deregister({ nodeId, bootId }, withToken(), error =>
-      error === null ? resolve() : reject(error),
-    );
-  });
-}
+const register = (message: RegisterRequest, metadata = withToken()) =>
+  answered<RegisterResponse>(done => client.register(message, metadata, done));
+const heartbeat = (nodeId: string, bootId: string) =>
+  answered<HeartbeatResponse>(done => client.heartbeat({ nodeId, bootId }, withToken(), done));
+const deregister = (nodeId: string, bootId: string) =>
+  answered<unknown>(done => client.deregister({ nodeId, bootId }, withToken(), done));
 
 const endsWith = (code: status) => (error: ServiceError) => {
   assert.equal(status[error.code], status[code]);

@@ -342,12 +342,6 @@ test('a job of the playground › waits while any that is paid for waits for a n
   t.deepEqual(begun(round(old)), [`${old.id} node`], 'the others are gone');
 });
 
-test('a job of the playground › goes after asynchronous ones that came later', t => {
-  const old = unpaid({ createdAtMs: -3_000_000 });
-  const paid = job({ class: 'async' });
-  t.deepEqual(begun(round(old, paid))?.[0], `${paid.id} node`);
-});
-
 test('a job of the playground › does not make one that is paid for wait for a round', t => {
   occupy(10_000);
   core.submitted(unpaid());
