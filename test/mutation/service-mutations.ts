@@ -39,7 +39,7 @@ a reader that hung up keeps its place
   = who is gone when the picture is opened holds neither a place nor the file
 
 file control-plane/src/services/submission/submit-fields.ts
-tests control-plane/test/http/routes/picture-answers.test.ts
+tests control-plane/test/http/routes/results.test.ts: a picture as the answer
 a picture in another format than Accept takes is made and charged
   - if (choice !== 'none') return choice;
   + if (choice === 'none') return named ?? DEFAULT_FORMAT;
