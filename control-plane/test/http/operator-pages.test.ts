@@ -12,7 +12,7 @@ import { placed } from '../store/orders.ts';
 import { hold, listening } from '../support/area/held-form.ts';
 import { signIn as signInPerson } from '../support/signed-in-browser.ts';
 import { openTestApp } from '../support/test-app.ts';
-import { appOn, ask, KEY, register } from './routes/operator-port.ts';
+import { appOn, ask, KEY } from './routes/operator-port.ts';
 
 const test = ava.serial;
 
@@ -191,19 +191,6 @@ test('pages of the operator › makes accounts, finds them, and pages through th
   const rows = (text: string) => [...text.matchAll(/<tr><th scope="row"/g)].length;
   t.is(rows(first), 50);
   t.true(rows((await read(next)).body) > 0);
-});
-
-test('pages of the operator › drains a node and lets it work again', async t => {
-  const nodeId = `node-${randomUUID()}`;
-  await register(stores, nodeId, '10.0.0.7:50052');
-  const page = '/operator/pages/nodes';
-  const state = async () => (await ask(app, `/operator/nodes/${nodeId}`)).json().state;
-  t.is((await send(page, `${page}/${nodeId}/drain`)).statusCode, 303);
-  t.is(await state(), 'draining');
-  t.regex((await read(page)).body, new RegExp(`${nodeId}/undrain"`));
-  await send(page, `${page}/${nodeId}/undrain`);
-  t.is(await state(), 'live');
-  t.is((await send(page, `${page}/nobody/drain`)).statusCode, 404);
 });
 
 test('pages of the operator › lists jobs, shows one, and has it claimed again', async t => {

@@ -91,6 +91,7 @@ test('methods a path does not have', async t => {
     '/v1/matting/jobs/x': 'GET, HEAD',
     '/v1/results/x': 'GET, HEAD',
     '/v1/account': 'GET, HEAD',
+    '/v1/account/keys': 'GET, HEAD',
     '/v1/openapi.json': 'GET, HEAD',
     '/livez': 'GET, HEAD',
     '/readyz': 'GET, HEAD',
@@ -239,7 +240,10 @@ test('a refusal is logged without a stack, a failure with the stack of its cause
 });
 
 const SUBMISSIONS = ['/v1/matting', '/v1/matting/jobs'];
-const READS = ['/v1/account', `/v1/matting/jobs/${randomUUID()}`];
+const READS = [
+  ...['/v1/account', '/v1/account/keys', '/v1/account/packages', '/v1/account/usage'],
+  `/v1/matting/jobs/${randomUUID()}`,
+];
 
 type Headers = Record<string, string | string[] | undefined>;
 

@@ -6,7 +6,6 @@ import ava from 'ava';
 import { RECIPIENT_ACCOUNT_MAILS_MAX } from '../../../src/domain/account/message-limits.ts';
 import type { Role } from '../../../src/domain/account/roles.ts';
 import { dueMails, mailEnd } from '../../store/alerts-fixtures.ts';
-import { newLink, OPERATOR } from '../../store/people.ts';
 import { operatorLink } from '../../support/area/sign-in.ts';
 import { SMTP } from '../../support/mail.ts';
 import {
@@ -59,26 +58,6 @@ test('people › find every change in the log, and no other account’s', async 
   const page = await owner.get('/account/audit');
   t.regex(page.body, /first@example\.org/);
   t.false((await stranger.get('/account/audit')).body.includes('first@example.org'));
-});
-
-test('people › read the log page after page', async t => {
-  const { links } = fixture.stores;
-  for (let count = 0; count < 55; count += 1) {
-    const link = newLink(fixture.accountId, { mail: `page-${count}@example.org` });
-    await links.create(link, OPERATOR);
-    await links.withdraw(fixture.accountId, link.id, { actor: OPERATOR, entryId: randomUUID() });
-  }
-  const seen = new Set<string>();
-  let path: string | undefined = '/account/audit';
-  let pages = 0;
-  while (path !== undefined) {
-    const { body } = await owner.get(path);
-    for (const [, mail] of body.matchAll(/(page-\d+@example\.org)/g)) seen.add(mail ?? '');
-    path = /href="([^"]+)" rel="next"/.exec(body)?.[1]?.replaceAll('&amp;', '&');
-    pages += 1;
-  }
-  t.is(seen.size, 55);
-  t.is(pages, 3);
 });
 
 const PASSWORD = 'seven green bicycles';

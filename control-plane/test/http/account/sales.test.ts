@@ -6,12 +6,12 @@ import { once } from 'node:events';
 import path from 'node:path';
 import ava from 'ava';
 import { SILENT_LOG } from '../../../../test/support/database.ts';
-import { ORDERS_PENDING_MAX, type Order } from '../../../src/domain/account/orders.ts';
+import type { Order } from '../../../src/domain/account/orders.ts';
 import { signMessage } from '../../../src/services/notification/signature.ts';
 import { NOTIFICATIONS_A_MINUTE_MAX } from '../../../src/services/sales/receive-payment.ts';
 import { openDatabase } from '../../../src/store/database/connect.ts';
 import { assertBalanced, fundedAccount } from '../../store/fixtures.ts';
-import { aged, OPERATOR, PROVIDER, paid, paymentOf, placed, refundOf } from '../../store/orders.ts';
+import { aged, OPERATOR, paid, placed } from '../../store/orders.ts';
 import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
 import { openTestApp, useTestApp } from '../../support/test-app.ts';
 
@@ -141,56 +141,8 @@ test('the pages of orders › sell nothing else, and at no other price', async t
   }
 });
 
-test('the pages of orders › say when there are too many', async t => {
-  const order = () =>
-    owner.post('/account/orders', { form: randomUUID(), credits: '2500', price: '5000' });
-  for (let index = 0; index < ORDERS_PENDING_MAX; index += 1) {
-    t.is((await order()).statusCode, 303);
-  }
-  const refused = await order();
-  t.is(refused.statusCode, 422);
-});
-
-test('the pages of orders › tell of money that came twice, of refunds, and of credits that stay', async t => {
-  const { stores, accountId } = app;
-  const order = await paidOrder();
-  await stores.orders.pay(order.id, paymentOf(order, { payment: 'again-1' }), PROVIDER);
-  const odd = paymentOf(order, { payment: 'odd-1', currency: 'JPY' });
-  await stores.orders.pay(order.id, odd, PROVIDER);
-  const { available } = (await stores.ledger.balances(accountId)) ?? { available: 0 };
-  await stores.ledger.revoke(accountId, available - 100, 'spent');
-  await stores.orders.refund(order.id, refundOf(2500), PROVIDER);
-  const page = textOf((await viewer.get(`/account/orders/${order.id}`)).body);
-  t.regex(page, /Partly refunded/);
-  t.regex(page, /More was paid for this order/);
-  t.regex(page, /again-1.*The order was paid already/);
-  t.regex(page, /odd-1.*5,000 \(JPY\).*Not the price of the order/);
-  t.regex(page, /Refunded ¥25.* Credits taken back 100 Not taken back 1,150/);
-});
-
-async function pendingOrder() {
-  const { accountId } = app;
-  const [pending] = await app.stores.orders.list({ accountId, state: 'pending', limit: 1 });
-  assert.ok(pending);
-  return pending;
-}
-
-async function paidOrder() {
-  const pending = await pendingOrder();
-  const outcome = await app.stores.orders.pay(pending.id, paymentOf(pending), PROVIDER);
-  assert.ok(outcome.kind === 'paid');
-  return outcome.order;
-}
-
-test('the pages of orders › let viewers look, and offer them no change', async t => {
-  t.is((await viewer.get('/account/orders')).statusCode, 200);
-  t.notRegex((await viewer.get('/account/orders')).body, /orders\/packages/);
-  const { id } = await pendingOrder();
-  t.notRegex((await viewer.get(`/account/orders/${id}`)).body, /Cancel the order/);
-});
-
 test('the pages of orders › say that an order is no longer pending', async t => {
-  const order = await paidOrder();
+  const order = await paid(app.stores, app.accountId);
   const answer = await owner.post(`/account/orders/${order.id}/cancel`, {});
   t.is(answer.statusCode, 422);
   t.is((await app.stores.orders.find(order.id))?.state, 'paid');

@@ -115,12 +115,6 @@ test('jobs › show every attempt of a notification, send it again while it is n
   );
 });
 
-test('jobs › show jobs of the playground with its name, and no credit', async t => {
-  const { playground } = app.stores;
-  const apiKeyId = await playground.internalKey(app.accountId);
-  t.regex((await owner.get(PAGE)).body, new RegExp(`value="${apiKeyId}"[^>]*>Playground`));
-});
-
 async function submit(body: unknown): Promise<string> {
   return (await app.post('/v1/matting/jobs', body)).json().job_id;
 }
@@ -318,15 +312,6 @@ test('keys › revoke with a look at the last use', async t => {
   const page = (await owner.get(path)).body;
   t.false(page.includes(`action="${path}`), 'nothing is left to be done');
   t.is((await owner.post(`${path}/rotate`, { overlap: '1h' })).statusCode, 404);
-});
-
-test('keys › show viewers keys, and no way to change them', async t => {
-  const { path } = await made();
-  const page = await viewer.get(path);
-  t.is(page.statusCode, 200);
-  t.false(page.body.includes(`action="${path}`));
-  t.false((await viewer.get('/account/keys')).body.includes('/account/keys/new'));
-  t.is((await viewer.get('/account/keys/new')).statusCode, 403);
 });
 
 test('keys › list page after page', async t => {

@@ -63,21 +63,6 @@ test('the account › keys: of this account, oldest first, with nothing in them 
   }
 });
 
-test('the account › a key cannot be made or removed here', async t => {
-  for (const method of ['POST', 'PUT', 'PATCH', 'DELETE'] as const) {
-    const answer = await app.app.inject({ method, url: '/v1/account/keys' });
-    t.is(answer.json().code, 'METHOD_NOT_ALLOWED');
-    t.is(answer.headers.allow, 'GET, HEAD');
-  }
-});
-
-test('the account › neither is shown without a key', async t => {
-  for (const url of ['/v1/account/packages', '/v1/account/keys']) {
-    const answer = await app.get(url, { authorization: undefined });
-    t.is(answer.json().code, 'MISSING_API_KEY');
-  }
-});
-
 const PATH = '/v1/account/usage';
 
 async function submit(body: unknown): Promise<string> {
@@ -150,14 +135,6 @@ for (const [query, code, field] of wrong) {
 test('usage › is told for as many days as may be, a leap day among them', async t => {
   const answer = await app.get(`${PATH}?from=2024-01-01&to=2024-12-31`);
   t.is(answer.statusCode, 200);
-});
-
-test('usage › takes a key and an Idempotency-Key, as every read', async t => {
-  const answer = await app.app.inject({ url: PATH });
-  t.is(answer.json().code, 'MISSING_API_KEY');
-  const headers = app.headers({ 'idempotency-key': undefined });
-  const keyless = await app.app.inject({ url: PATH, headers });
-  t.is(keyless.json().code, 'INVALID_IDEMPOTENCY_KEY');
 });
 
 const JOBS = '/v1/matting/jobs';
