@@ -246,10 +246,6 @@ test('a node with TLS › takes new certificates while calls go on, and forgets 
   t.is(await under.ended, undefined);
 });
 
-const prepare2 = async () => {
-  node = await openTestNode({ connectionAgeMaxMs: 100 });
-};
-
 /** Resolves once the node asked for another connection. */
 async function asked(): Promise<void> {
   const session = connectHttp2(`http://${node!.address}`);
@@ -258,34 +254,27 @@ async function asked(): Promise<void> {
   session.destroy();
 }
 
-test('a connection that is old › finishes its call, however slow, and the next call has a new one', async t => {
-  await prepare2();
-  const caller = await new MatteCaller(node!).announce();
-  caller.send(chunk('12'));
-  // Two connections of the same age, one after the other: the first is over its own long since.
-  await asked();
-  await asked();
-  caller.send(chunk('345')).call.end();
-  t.is(await caller.ended, undefined);
-  await new MatteCaller(node!).serve('12345');
-});
-
-test('a connection that is old › keeps the capacity stream that it carries', async t => {
-  await prepare2();
-  const stream = node!.client.watchCapacity({}, new Metadata());
-  let reports = 0;
-  let ended = false;
+test('a connection that is old › finishes its call and its capacity stream, and the next call has a new one', async t => {
+  node = await openTestNode({ connectionAgeMaxMs: 100 });
+  const stream = node.client.watchCapacity({}, new Metadata());
+  let [reports, ended] = [0, false];
   stream.on('data', () => {
     reports += 1;
   });
   stream.on('error', () => {
     ended = true;
   });
+  const caller = await new MatteCaller(node).announce();
+  caller.send(chunk('12'));
+  // Two connections of the same age, one after the other: the first is over its own long since.
   await asked();
   await asked();
+  caller.send(chunk('345')).call.end();
+  t.is(await caller.ended, undefined);
+  await new MatteCaller(node).serve('12345');
   const before = reports;
-  node!.status.drain('command');
-  while (reports === before) await new Promise(resolve => setTimeout(resolve, 5));
+  node.status.drain('command');
+  while (reports === before) await new Promise(resolve => setImmediate(resolve));
   t.false(ended);
   stream.cancel();
 });

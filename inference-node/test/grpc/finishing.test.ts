@@ -72,70 +72,46 @@ async function sendImage(fields: Partial<MatteHeader>): Promise<MatteCaller> {
   return caller;
 }
 
-const bad: [string, Partial<MatteHeader>, string][] = [
-  ['JPEG over nothing', { outputFormat: JPEG, finishing: plain }, 'UNSUPPORTED_OUTPUT_FORMAT'],
-  [
-    'JPEG over a colour that lets light through',
+/** By the code of their refusal. */
+const bad: Readonly<Record<string, readonly Partial<MatteHeader>[]>> = {
+  UNSUPPORTED_OUTPUT_FORMAT: [
+    { outputFormat: JPEG, finishing: plain },
+    // A colour that lets light through.
     { outputFormat: JPEG, finishing: colour(0xfffffffe) },
-    'UNSUPPORTED_OUTPUT_FORMAT',
-  ],
-  [
-    'JPEG of a mask',
     { outputFormat: JPEG, resultKind: MASK, finishing: plain },
-    'UNSUPPORTED_OUTPUT_FORMAT',
-  ],
-  [
-    'ZIP of a mask',
     { outputFormat: ZIP, resultKind: MASK, finishing: plain },
-    'UNSUPPORTED_OUTPUT_FORMAT',
   ],
-  ['a mask on a colour', { resultKind: MASK, finishing: colour(0xff) }, 'INVALID_REQUEST'],
-  ['a scale of 9', { finishing: Finishing.create({ scalePercent: 9 }) }, 'INVALID_REQUEST'],
-  ['no bytes behind', { finishing: behind({ contentLength: 0 }) }, 'INVALID_REQUEST'],
-  [
-    '10 MB and a byte behind',
-    { finishing: behind({ contentLength: BACKGROUND_BYTES_MAX + 1 }) },
-    'IMAGE_TOO_LARGE',
+  INVALID_REQUEST: [
+    { resultKind: MASK, finishing: colour(0xff) },
+    { finishing: Finishing.create({ scalePercent: 9 }) },
+    { finishing: behind({ contentLength: 0 }) },
+    { finishing: behind({ width: 8 }) },
+    { finishing: behind({ sha256: Buffer.alloc(5) }) },
   ],
-  ['half a size behind', { finishing: behind({ width: 8 }) }, 'INVALID_REQUEST'],
-  ['half a digest behind', { finishing: behind({ sha256: Buffer.alloc(5) }) }, 'INVALID_REQUEST'],
-  [
-    '26 megapixels behind',
-    { finishing: behind({ width: 6500, height: 4000 }) },
-    'IMAGE_RESOLUTION_TOO_LARGE',
-  ],
-  [
-    'a new format behind',
-    { finishing: behind({ inputFormat: 99 as InputFormat }) },
-    'UNSUPPORTED_IMAGE_FORMAT',
-  ],
-  [
-    'JPEG XL behind, which this node cannot read',
-    { finishing: behind({ inputFormat: InputFormat.INPUT_FORMAT_JXL }) },
-    'NODE_INCAPABLE',
-  ],
-  [
-    'one side of a square that makes 100 megapixels',
+  IMAGE_TOO_LARGE: [{ finishing: behind({ contentLength: BACKGROUND_BYTES_MAX + 1 }) }],
+  IMAGE_RESOLUTION_TOO_LARGE: [{ finishing: behind({ width: 6500, height: 4000 }) }],
+  UNSUPPORTED_IMAGE_FORMAT: [{ finishing: behind({ inputFormat: 99 as InputFormat }) }],
+  NODE_INCAPABLE: [{ finishing: behind({ inputFormat: InputFormat.INPUT_FORMAT_JXL }) }],
+  INVALID_PARAMETER: [
+    // One side of a square that makes 100 megapixels; margins that make as many of 432 pixels.
     { ...sized(1, 1), finishing: Finishing.create({ outputHeight: 10_000 }) },
-    'INVALID_PARAMETER',
-  ],
-  [
-    'margins that make as many of a picture of 432 pixels',
     { ...sized(24, 18), finishing: margins(10_000) },
-    'INVALID_PARAMETER',
   ],
-];
+};
+
 test('a header with finishing › that cannot be met is refused by its code, before a byte is asked for', async t => {
-  for (const [name, fields, code] of bad) {
-    const caller = new MatteCaller(node).send(header(fields));
-    const expected = {
-      code,
-      ...(code === 'INVALID_PARAMETER' && { status: status.INVALID_ARGUMENT }),
-      ...(code.endsWith('TOO_LARGE') && { status: status.OUT_OF_RANGE, message: /background/ }),
-    };
-    await t.notThrowsAsync(caller.refused(expected), name);
-    t.deepEqual(caller.messages, [], name);
-    t.is(node.admission.snapshot().images, 0, name);
+  for (const [code, headers] of Object.entries(bad)) {
+    for (const [index, fields] of headers.entries()) {
+      const caller = new MatteCaller(node).send(header(fields));
+      const expected = {
+        code,
+        ...(code === 'INVALID_PARAMETER' && { status: status.INVALID_ARGUMENT }),
+        ...(code.endsWith('TOO_LARGE') && { status: status.OUT_OF_RANGE, message: /background/ }),
+      };
+      await t.notThrowsAsync(caller.refused(expected), `${code} ${index}`);
+      t.deepEqual(caller.messages, [], `${code} ${index}`);
+      t.is(node.admission.snapshot().images, 0, `${code} ${index}`);
+    }
   }
 });
 

@@ -115,16 +115,6 @@ test('a graph without the wanted output, or with another input, is refused', t =
   );
 });
 
-test('a size the Resize targets do not divide into is refused', t => {
-  const source = liftConstants(tinyGraph({ side: 64 }));
-  const odd = { width: 64, height: 96 };
-  throwsWith(
-    t,
-    () => setInputSize(source, { width: 64, height: 60 }, odd),
-    isPrepareError(/would resize to/),
-  );
-});
-
 test('an unknown operator prevents only another size', t => {
   const source = tinyGraph({ side: 64, sizes: 'computed' });
   const nodes = source.nodes.map(node =>
@@ -185,17 +175,17 @@ for (const sizes of ['literal', 'computed'] as const) {
   });
 }
 
-test('a free input is fixed to the wanted size', async t => {
+test('a free input is fixed to the wanted size; width and height may differ, where all divide', async t => {
   const source = tinyGraph({ side: 64, sizes: 'computed', free: true });
   const wanted = await runGraph(graphBytes(source), 96);
   const prepared = await runGraph(graphBytes(prepareTinyGraph(source, 96)), 96);
   t.true(largestDifference(wanted, prepared) < ROUNDING);
-});
-
-test('width and height may differ', t => {
-  const source = liftConstants(keepOutput('output')(tinyGraph({ side: 64 })));
-  const sized = setInputSize(source, square(64), { width: 128, height: 96 });
+  const lifted = liftConstants(keepOutput('output')(tinyGraph({ side: 64 })));
+  const sized = setInputSize(lifted, square(64), { width: 128, height: 96 });
   t.deepEqual(at(sized.outputs, 0).dims, [1, 1, 96, 128]);
+  const whole = liftConstants(tinyGraph({ side: 64 }));
+  const odd = () => setInputSize(whole, { width: 64, height: 60 }, { width: 64, height: 96 });
+  throwsWith(t, odd, isPrepareError(/would resize to/));
 });
 
 test('a cast that makes an output is removed, one from an integer stays', async t => {
@@ -425,21 +415,13 @@ function convolutions(graph: Graph): readonly GraphNode[] {
   return graph.nodes.filter(({ opType }) => opType === 'Conv');
 }
 
-test('a value without a range is refused', async t => {
+test('a value without a range, and an opset without scales per channel, are refused', async t => {
   const graph = float32();
   const quantisation = await quantisationOf(graph);
-  const [, ...ranges] = quantisation.ranges;
-  throwsWith(
-    t,
-    () => quantise(graph, { ...quantisation, ranges: new Map(ranges) }),
-    isPrepareError(/the ranges do not have/),
-  );
-});
-
-test('an opset without scales per channel is refused', async t => {
-  const graph = float32();
+  const ranges = new Map([...quantisation.ranges].slice(1));
+  const lacking = isPrepareError(/the ranges do not have/);
+  throwsWith(t, () => quantise(graph, { ...quantisation, ranges }), lacking);
   const old = { ...graph, opsets: [{ domain: '', version: 11 }] };
-  const quantisation = await quantisationOf(graph);
   throwsWith(t, () => quantise(old, quantisation), isPrepareError(/needs opset 13/));
 });
 
@@ -494,33 +476,23 @@ test.skipIf(lacksInt8)(
   },
 );
 
-test('only the convolution that makes logits keeps its weights', async t => {
+test('only the convolution that makes logits keeps its weights, and those that the ranges name', async t => {
   const graph = float32();
-  const quantised = quantise(graph, await quantisationOf(graph));
-  const kept = convolutions(quantised).filter(({ inputs }) =>
-    graph.initialisers.has(at(inputs, 1)),
-  );
+  const quantisation = await quantisationOf(graph);
+  const quantised = quantise(graph, quantisation);
+  const keptOf = (made: Graph) =>
+    convolutions(made)
+      .filter(({ inputs }) => graph.initialisers.has(at(inputs, 1)))
+      .map(({ outputs }) => outputs[0]);
+  const [first, , logits] = convolutions(graph).map(({ outputs }) => at(outputs, 0));
   t.is(convolutions(quantised).length, 3);
-  t.deepEqual(
-    kept.map(({ outputs }) => outputs),
-    [graph.nodes.find(({ opType }) => opType === 'Sigmoid')?.inputs],
-  );
+  t.is(logits, graph.nodes.find(({ opType }) => opType === 'Sigmoid')?.inputs[0]);
+  t.deepEqual(keptOf(quantised), [logits]);
+  const named = quantise(graph, { ...quantisation, float32: new Set([first ?? '']) });
+  t.deepEqual(keptOf(named), [first, logits]);
   // The matte itself never goes through bytes.
   const maker = quantised.nodes.find(({ outputs }) => outputs[0] === 'output');
   t.not(maker?.opType, 'DequantizeLinear');
-});
-
-test('a convolution that the ranges name stays float32', async t => {
-  const graph = float32();
-  const first = at(convolutions(graph), 0);
-  const quantisation = await quantisationOf(graph, { float32: new Set(first.outputs) });
-  const kept = convolutions(quantise(graph, quantisation)).filter(({ inputs }) =>
-    graph.initialisers.has(at(inputs, 1)),
-  );
-  t.deepEqual(
-    kept.map(({ outputs }) => outputs[0]),
-    [first.outputs[0], at(convolutions(graph), 2).outputs[0]],
-  );
 });
 
 test('a value that only a float32 convolution reads stays float32, one that others read does not', t => {
