@@ -1,5 +1,4 @@
 /** What goes by a clock: the loop of rounds, a lease that is held, acceptance and readiness. */
-
 import assert from 'node:assert/strict';
 import { syncBuiltinESMExports } from 'node:module';
 import timersPromises from 'node:timers/promises';

@@ -1,12 +1,9 @@
 /**
  * Empty buckets for tests: the same suite runs on a stand-in of this process and on real servers.
  *
- *     for (const kind of OBJECT_STORES) {
- *       describe(`storage on ${kind}`, { skip: missingStore(kind) }, () => {
- *         const store = useObjectStore(kind);
- *         it('...', async () => { await openStorage(store.url()); ... });
- *       });
- *     }
+ *     onObjectStores(test, 'storage', (test, store) => {
+ *       test('...', async t => { await openStorage(store.url()); ... });
+ *     });
  *
  * `MATTING_TEST_OBJECT_STORES=versitygw,minio` (as `make test-storage` sets it) takes these instead
  * of the stand-in; their programs are found in the PATH or in the directory `MATTING_TEST_TOOLS`.

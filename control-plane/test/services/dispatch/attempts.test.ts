@@ -143,7 +143,7 @@ test('an attempt on a node › whose node hangs is cut off at the limit and trie
   });
   const well = await harness.addNode();
   // The limit is the other attempt's too, which has to be done in it.
-  await harness.startReplica({ attemptTimeoutMs: 2000 });
+  await harness.startReplica({ attemptTimeoutMs: 1000 });
   const job = await harness.done();
   t.is(job.state, 'succeeded');
   t.is(job.lostAttempts, 1);
@@ -324,10 +324,10 @@ for (const [what, script] of Object.entries(broken)) {
   });
 }
 
-test('a result › of several megabytes arrives whole, with what is known of it', async t => {
+test('a result › of two megabytes arrives whole, with what is known of it', async t => {
   await harness.addNode();
   const replica = await harness.startReplica();
-  const bytes = randomBytes(5 * 1024 * 1024);
+  const bytes = randomBytes(2 * 1024 * 1024);
   const jobId = await harness.submit({ bytes });
   const told = new Promise<void>(resolve => replica.events.onFinal(jobId, resolve));
   await told;

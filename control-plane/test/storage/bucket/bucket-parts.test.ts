@@ -1,5 +1,4 @@
 /** What a bucket is made of: its URL, its retries, the signer that is kept, the file of a write. */
-
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
