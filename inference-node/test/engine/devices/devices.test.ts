@@ -1,4 +1,4 @@
-/** GPUs: which a node takes, and engines on several of which one falls out: stand-ins of nvidia-smi and of CUDA's errors. */
+/** Which GPUs a node takes, and engines on several of which one falls out; by stand-ins. */
 import { chmod, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import ava, { type ExecutionContext } from 'ava';
@@ -112,34 +112,23 @@ test('GPUs, and the instances of one that is partitioned', async t => {
   );
 });
 
-test('a listing that fails half way counts as far as it came; one that was killed does not', async t => {
-  const row = 'GPU-aaaa-1, NVIDIA H100 80GB HBM3, 81559, 580.65.06, Disabled';
-  const lost = 'Unable to determine the device handle for GPU1: GPU is lost.';
-  for (const script of [
-    `echo '0, ${row}'; echo '${lost}'`,
-    `echo '0, ${row}'; echo '${lost}' >&2`,
-  ]) {
-    const listing = await listGpus(await smi(t, `${script}; exit 15`));
-    t.is(listing.state, 'listed');
-    if (listing.state !== 'listed') continue;
-    t.deepEqual([listing.gpus.length, listing.incomplete], [1, lost]);
-  }
-  const killed = await listGpus(await smi(t, `echo '0, ${row}'; kill -9 $$`));
-  t.is(killed.state, 'failed');
-});
-
-test('a GPU that fell off the bus is told of by an answer that is whole without it', async t => {
-  const rows = ['0, GPU-aaaa-1', '2, GPU-cccc-3'].map(
-    row => `${row}, an H100, 81559, 580, Disabled`,
-  );
+test('a listing that is not whole counts as far as it came, and says so; one that was killed does not', async t => {
+  const row = (start: string) => `echo '${start}, an H100, 81559, 580, Disabled'`;
   const lost = 'Unable to determine the device handle for GPU1: 0000:44:00.0: Unknown Error';
-  const said = rows.map(row => `echo '${row}'`).join('; ');
-  for (const script of [`echo '${lost}' >&2; ${said}`, `echo '${lost}'; ${said}`]) {
+  const [first, third] = [row('0, GPU-aaaa-1'), row('2, GPU-cccc-3')];
+  for (const [script, indices] of [
+    [`${first}; echo '${lost}'; exit 15`, [0]],
+    [`${first}; echo '${lost}' >&2; exit 15`, [0]],
+    // A GPU that fell off the bus: the answer is whole without it.
+    [`echo '${lost}'; ${first}; ${third}`, [0, 2]],
+    [`echo '${lost}' >&2; ${first}; ${third}`, [0, 2]],
+  ] as const) {
     const listing = await listGpus(await smi(t, script));
-    t.is(listing.state, 'listed');
-    if (listing.state !== 'listed') continue;
-    t.deepEqual([listing.gpus.map(({ index }) => index), listing.incomplete], [[0, 2], lost]);
+    const found = listing.state === 'listed' ? listing.gpus.map(({ index }) => index) : [];
+    t.deepEqual(found, [...indices], script);
+    t.like(listing, { state: 'listed', incomplete: lost });
   }
+  t.is((await listGpus(await smi(t, `${first}; kill -9 $$`))).state, 'failed');
 });
 
 test('the driver’s libraries are found where engines find them', async t => {
@@ -278,42 +267,27 @@ test('engines of one GPU open one after the other, in every pool', async t => {
   }
 });
 
-/** A GPU that is out, once it is back; what the log warned of meanwhile. */
-async function watchUntilBack(
-  context: ExecutionContext,
-  attempt: () => Promise<string | undefined>,
-) {
+test('a GPU that is out is tried again, also where a try throws, and is back once it runs', async t => {
   const one = new GpuDevice(gpuFacts('one'));
   const back = Promise.withResolvers<void>();
   const { log, lines } = collectLog();
+  const attempts = [async () => 'still broken', () => Promise.reject(new Error('no space left'))];
+  const attempt = async () => await attempts.shift()?.();
   const watch = new DeviceWatch({ devices: [one], log, attempt, retryDelaysMs: [1] });
-  context.teardown(() => watch.close());
+  t.teardown(() => watch.close());
   // The watch's own timers keep no process alive.
   const alive = setInterval(() => undefined, 60_000);
-  context.teardown(() => clearInterval(alive));
+  t.teardown(() => clearInterval(alive));
   one.lose('an error');
   one.onChange(() => back.resolve());
   await back.promise;
-  context.is(one.outReason, undefined);
-  return lines.filter(({ level }) => level === WARN);
-}
-
-test('a GPU that is out is tried again, and is back once it runs', async t => {
-  const attempts: (string | undefined)[] = ['still broken', undefined];
-  await watchUntilBack(t, async () => attempts.shift());
+  t.is(one.outReason, undefined);
   t.deepEqual(attempts, []);
-});
-
-test('a try that throws leaves the GPU out, and the node goes on', async t => {
-  const attempts = [new Error('no space left on the device'), undefined];
-  const warned = await watchUntilBack(t, async () => {
-    const error = attempts.shift();
-    if (error !== undefined) throw error;
-    return undefined;
-  });
-  const reason = 'it cannot be tried: no space left on the device';
+  const warned = lines.filter(
+    ({ level, reason }) => level === WARN && /tried/.test(String(reason)),
+  );
   t.deepEqual(
-    warned.map(({ gpu, reason: why }) => [gpu, why]),
-    [['GPU-one', reason]],
+    warned.map(({ gpu, reason }) => [gpu, reason]),
+    [['GPU-one', 'it cannot be tried: no space left']],
   );
 });
