@@ -14,6 +14,7 @@
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, on a cluster and a bucket, and of hostile receivers; half an hour
 # make test-databases [ONLY=name]: the store, control planes, webhooks and kills on Galera and MySQL Group Replication; some minutes each
 # make test-upgrade   from the last release to this version, each process in turn and back, under load; some minutes
+# make test-release   the release command in a scratch clone: what it refuses, what it makes, what it leaves; before a release is cut; a minute
 # make test-webgpu       ONNX Runtime's WebGPU on this machine's adapter, or one in software from Debian's packages; two minutes
 # make test-cuda-stubs   ONNX Runtime's real CUDA provider, of the wheel MATTING_TEST_CUDA_WHEEL names, on stand-ins of CUDA's libraries; a minute
 # make soak    [ONLY=name]: tests too long for make test, about two hours in all; prints first how long each takes
@@ -57,7 +58,7 @@ PULL ?=
 PHOTOS ?=
 MINUTES ?=
 
-.PHONY: setup start demo test storms test-traces test-storage test-databases test-cuda-stubs test-webgpu test-upgrade test-chart test-kubernetes browser monitoring runbook images test-images check types lint generated generate format fuzz schemathesis chaos soak repeat bench bench-card clean
+.PHONY: setup start demo test storms test-traces test-storage test-databases test-cuda-stubs test-webgpu test-upgrade test-release test-chart test-kubernetes browser monitoring runbook images test-images check types lint generated generate format fuzz schemathesis chaos soak repeat bench bench-card clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -147,6 +148,9 @@ chaos: setup
 
 test-upgrade: setup
 	@$(NODE) test/support/run-tests.ts $(wildcard test/upgrade/*.upgrade.ts)
+
+test-release: setup
+	@$(NODE) test/support/run-tests.ts $(wildcard test/release/*.release.ts)
 
 runbook: setup
 	@$(NODE) test/support/run-tests.ts --concurrency=1 --minutes=30 $(if $(ONLY),$(ONLY:%=test/runbook/%.runbook.ts),$(wildcard test/runbook/*.runbook.ts))

@@ -2,7 +2,7 @@
  * Counters whose series are there, at 0, from the program's start. Prometheus sees no increase
  * between no series and a series at 1, so an alert that asks for `increase(…) > 0` would miss the
  * first event after every start. A counter is therefore declared with the values of its labels;
- * test/contract/counted-from-zero.test.ts holds that for every counter that a rule asks for.
+ * test/contract/alerts.test.ts holds that for every counter that a rule asks for.
  */
 import { Counter, type Registry } from 'prom-client';
 

@@ -140,6 +140,6 @@ test('counts on the node what it was placed for, and is refused there for what w
       if (error.code === 'NODE_INCAPABLE') assert.equal(canDo(ADVERTISED, needs), false);
     }
   });
-  t.notThrows(() => fc.assert(property, { numRuns: 3000 }));
-  t.true(taken > 1000 && refused > 20, `${taken} taken, ${refused} refused`);
+  t.notThrows(() => fc.assert(property, { numRuns: 1000 }));
+  t.true(taken > 300 && refused > 10, `${taken} taken, ${refused} refused`);
 });

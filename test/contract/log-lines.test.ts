@@ -25,7 +25,6 @@ import { ROOT } from '../support/running-service.ts';
 const test = ava.serial;
 
 const SCHEMA = JSON.parse(readFileSync(path.join(ROOT, 'docs/log-line.schema.json'), 'utf8'));
-const PAGE = readFileSync(path.join(ROOT, 'docs/observability.md'), 'utf8');
 const LEVELS: Readonly<Record<string, number>> = {
   debug: 20,
   info: 30,
@@ -47,13 +46,6 @@ test('every message that a program has is in the schema, at the levels it has', 
   );
   t.deepEqual(new Map([...listed].sort()), new Map([...written].sort()));
   t.true(written.length > 80);
-});
-
-test('the page names the fields of a trace and every level', t => {
-  for (const field of ['trace_id', 'span_id', 'trace_flags']) t.true(PAGE.includes(field), field);
-  for (const [name, level] of Object.entries(LEVELS)) {
-    t.regex(PAGE, new RegExp(`\\| ${level} \\| ${name} \\|`));
-  }
 });
 
 const directory = mkdtempSync(path.join(tmpdir(), 'matting-lines-'));

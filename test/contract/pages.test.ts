@@ -1,11 +1,13 @@
 /**
- * Commands of the documents are commands of the program, with options that it knows; every page of
- * docs/runbook.md is tried in test/runbook, or the page's preface says why not.
+ * What the documents name is there: commands with their options, the headings that a problem's type
+ * leads to, sources and sections; and every page of docs/runbook.md is tried in test/runbook, or
+ * the page's preface says why not.
  */
 import { execFileSync } from 'node:child_process';
 import { globSync } from 'node:fs';
 import path from 'node:path';
 import test from 'ava';
+import { ERROR_CATALOGUE } from '#contract/errors.ts';
 import { runCommand } from '../../control-plane/src/cli/program.ts';
 import { commandsOf, ownArgumentsOf, readPage, runbookPages } from '../runbook/runbook-page.ts';
 
@@ -53,16 +55,6 @@ test('the control plane knows the others, with their options', async t => {
   }
 });
 
-test('the runbook writes its commands out', t => {
-  for (const { alert, text, commands } of runbookPages().values()) {
-    const short = /`(?:accounts|credits|jobs|nodes|orders|storage|webhooks) [a-z]+ [^`]*`/.exec(
-      text,
-    );
-    t.is(short?.[0], undefined, `${alert}: without npm run matting --`);
-    for (const command of commands) t.notRegex(command, /…/, alert);
-  }
-});
-
 const FOLDER = 'test/runbook';
 const files = globSync('*.runbook.ts', { cwd: path.join(ROOT, FOLDER) });
 const tried = files.flatMap(file =>
@@ -75,4 +67,43 @@ const untried = [...untriedText.matchAll(/\bMatting\w+/g)].map(([name]) => name)
 test('what was tried and what was not are all the pages', t => {
   t.true(tried.length > 30);
   t.deepEqual([...tried, ...untried].toSorted(), [...runbookPages().keys()].toSorted());
+});
+
+test('docs/errors.md has a heading for each code of the catalogue, and no other', t => {
+  const headings = [...readPage('docs/errors.md').matchAll(/^### (.*)$/gm)].map(([, code]) => code);
+  t.deepEqual(headings.toSorted(), Object.keys(ERROR_CATALOGUE).sort());
+});
+
+/** As GitHub makes them of headings. */
+function anchorsOf(page: string): string[] {
+  return [...readPage(page).matchAll(/^#+ (.*)$/gm)].map(([, text = '']) =>
+    text
+      .toLowerCase()
+      .replace(/[^\w\- ]/g, '')
+      .replaceAll(' ', '-'),
+  );
+}
+
+test('the sources and sections that docs/security.md names are there', t => {
+  const text = readPage('docs/security.md');
+  const files = globSync(
+    '{control-plane,inference-node,program,proto,test}/**/*.{ts,js,css,json}',
+    {
+      cwd: ROOT,
+      exclude: name => name === 'node_modules',
+    },
+  );
+  const named = [...text.matchAll(/`([\w/-]+(?<!\.test)\.(?:ts|js|css|json))`/g)].map(
+    ([, name]) => name,
+  );
+  t.true(named.length > 40);
+  t.deepEqual(
+    [...new Set(named)].filter(name => !files.some(file => file.endsWith(`/${name}`))),
+    [],
+  );
+  const links = [...text.matchAll(/\]\(([\w./-]*)#([\w-]+)\)/g)];
+  t.true(links.length > 10);
+  for (const [link, name, anchor = ''] of links) {
+    t.true(anchorsOf(path.join('docs', name || 'security.md')).includes(anchor), link);
+  }
 });
