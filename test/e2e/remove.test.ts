@@ -20,9 +20,19 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import ava from 'ava';
+import { Command } from 'commander';
+import sinon from 'sinon';
 import { type MatteHeader, OutputFormat } from '#gen/matting/v1/matte_service.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { findFreePorts } from '../../bin/free-ports.ts';
 import type { JournalLine } from '../../bin/remove/journal.ts';
+import {
+  addRemoveOptions,
+  type GivenOptions,
+  readRemoveOptions,
+} from '../../bin/remove/options.ts';
+import { remove } from '../../bin/remove/remove.ts';
+import { SetupError } from '../../bin/stack.ts';
 import { cutOutOf } from '../../control-plane/test/nodes/scripted-exchange.ts';
 import type { ScriptedNode } from '../../control-plane/test/nodes/scripted-node.ts';
 import { type Caller, Replicas } from '../../control-plane/test/support/replicas.ts';
@@ -45,6 +55,17 @@ interface Run {
   readonly child: ChildProcess;
   readonly ended: Promise<RunEnd>;
   stderr(): string;
+}
+
+/** `remove`, which nothing interrupts. */
+function commandOf(): Command {
+  const { signal } = new AbortController();
+  return addRemoveOptions(new Command())
+    .exitOverride()
+    .configureOutput({ writeErr: () => undefined })
+    .action(async (files: string[], given: GivenOptions) => {
+      await remove(await readRemoveOptions(files, given), { draining: signal, hurrying: signal });
+    });
 }
 
 class RemoveHarness {
@@ -101,11 +122,29 @@ class RemoveHarness {
     return { child, ended, stderr: () => stderr };
   }
 
-  /** To its end, with nothing on its standard input. */
-  remove(args: readonly string[], env: Record<string, string> = {}): Promise<RunEnd> {
-    const run = this.start([...args, '--url', this.url], env);
-    run.child.stdin?.end();
-    return run.ended;
+  /** To its end, in this process: what `bin/matting.ts` makes of the arguments and of an error. */
+  async remove(args: readonly string[], apiKey = this.caller.token): Promise<RunEnd> {
+    const before = process.cwd();
+    process.chdir(this.folder);
+    process.env.MATTING_API_KEY = apiKey;
+    const out = sinon.stub(process.stdout, 'write').returns(true);
+    const err = sinon.stub(process.stderr, 'write').returns(true);
+    let code = 0;
+    let last = '';
+    try {
+      await commandOf().parseAsync(['--url', this.url, ...args], { from: 'user' });
+    } catch (error) {
+      if (!(error instanceof SetupError || error instanceof ConfigError)) throw error;
+      code = error instanceof SetupError ? error.exitCode : CONFIG_EXIT_CODE;
+      last = `matting: ${error.message}\n`;
+    } finally {
+      out.restore();
+      err.restore();
+      process.chdir(before);
+      delete process.env.MATTING_API_KEY;
+    }
+    const said = (calls: typeof out) => calls.args.map(([text]) => String(text)).join('');
+    return { code, stdout: Buffer.from(said(out)), stderr: said(err) + last };
   }
 
   write(name: string, content: Buffer | string): void {
@@ -232,14 +271,14 @@ test('without credits it stops, and goes on when there are some', async t => {
 
 test('a key that is wrong, and a service that is not there, are told at once', async t => {
   harness.write('a.png', picture(8));
-  const stranger = await harness.remove(['a.png', '--to', 'out'], { MATTING_API_KEY: 'mk_nobody' });
+  const stranger = await harness.remove(['a.png', '--to', 'out'], 'mk_nobody');
   t.is(stranger.code, 77, stranger.stderr);
   t.regex(stranger.stderr, /INVALID_API_KEY/);
-  const keyless = await harness.remove(['a.png', '--to', 'out'], { MATTING_API_KEY: '' });
+  const keyless = await harness.remove(['a.png', '--to', 'out'], '');
   t.is(keyless.code, 78, keyless.stderr);
   harness.write('key', `${harness.caller.token}\n`);
   const args = ['a.png', '--to', 'out', '--key-file', 'key'];
-  const byFile = await harness.remove(args, { MATTING_API_KEY: '' });
+  const byFile = await harness.remove(args, '');
   t.is(byFile.code, 0, byFile.stderr);
 });
 
@@ -375,12 +414,11 @@ test('results that would take the same place are refused before any is paid', as
     [['a/x.png', '--to', 'a'], /would overwrite what they are made of: a\/x\.png/],
     [['a', '--to', 'a'], /a is the folder of the results/],
     [['-', 'a', '--to', 'out'], /- stands alone/],
-    [['a', '--no-such-option'], /unknown option/],
-    [['a', '--format', 'gif'], /--format/],
     [['a', '--format', 'jpeg'], /background/],
     [['a', '--background', 'no colour'], /background must be/],
     [['a', '--scale', '5%'], /scale must be/],
     [['a', '--crop-margin', '1px'], /crop_margin needs crop/],
+    [['b', '--url', 'ftp://example.com'], /baseUrl must be http/],
   ];
   for (const [args, said] of cases) {
     const { code, stderr } = await harness.remove(
@@ -389,9 +427,12 @@ test('results that would take the same place are refused before any is paid', as
     t.is(code, 64, stderr);
     t.regex(stderr, said);
   }
-  const elsewhere = harness.start(['b', '--to', 'out', '--url', 'ftp://example.com']);
-  t.is((await elsewhere.ended).code, 64);
-  t.regex(elsewhere.stderr(), /baseUrl must be http/);
+  for (const [args, code] of [
+    [['a', '--no-such-option'], 'commander.unknownOption'],
+    [['a', '--format', 'gif'], 'commander.invalidArgument'],
+  ] as const) {
+    await t.throwsAsync(harness.remove([...args, '--to', 'out']), { code });
+  }
   t.is(await harness.charged(), 0);
   const apart = await harness.remove(['a', 'b', 'a/x.png', '--to', 'out', '--full-names']);
   t.is(apart.code, 0, apart.stderr);
@@ -462,7 +503,9 @@ test('from standard input to standard output', async t => {
   const refused = await bad.ended;
   t.deepEqual([refused.code, refused.stdout.length], [1, 0]);
   t.regex(refused.stderr, /UNSUPPORTED_IMAGE_FORMAT/);
-  t.is((await harness.remove(['-'])).code, 65);
+  const empty = harness.start(['-', '--url', harness.url]);
+  empty.child.stdin?.end();
+  t.is((await empty.ended).code, 65);
 });
 
 // Root reads everything.
