@@ -12,7 +12,7 @@ import { ContractError } from '#contract/errors.ts';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
 import { HalfSentForms } from '../../../../test/support/half-sent-forms.ts';
-import { rejectsWith, throwsWith } from '../../../../test/support/throws.ts';
+import { rejectsWith } from '../../../../test/support/throws.ts';
 import { createSecret, csrfTokenOf } from '../../../src/http/account/session/cookies.ts';
 import { FORM_BYTES_MAX, FORM_MS_MAX } from '../../../src/http/account/session/form-body.ts';
 import { readMattingJson } from '../../../src/http/body/read-matting-body.ts';
@@ -119,23 +119,6 @@ function readers(): ResultReaders {
 }
 
 const resultReaders: ResultReaderBounds = { linkMax: 2, accountMax: 3, max: 6 };
-
-test('readers of result links › have a share an account, and a bound in all', async t => {
-  await open({ resultReaders });
-  const links = [await link(), await link()];
-  for (const path of [links[0]!, links[0]!, links[1]!]) await ask(path);
-  t.is(statusOf((await ask(links[1]!)).head), 429);
-  const enter = (accountId: string) => readers().enter({ jobId: `of ${accountId}`, accountId });
-  enter('another');
-  enter('another');
-  enter('a third');
-  const full = () => enter('a fourth');
-  throwsWith(t, full, (error: ContractError) => {
-    t.is(error.code, 'SERVICE_UNAVAILABLE');
-    t.is(error.retryAfterS, 5);
-    return true;
-  });
-});
 
 test('readers of result links › hold no place where they are gone before the file is found', async t => {
   await open({ resultReaders });

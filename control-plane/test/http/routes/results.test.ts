@@ -97,18 +97,6 @@ test('a job through its states', async t => {
   t.is(head.payload, '');
 });
 
-test('a failed job is read with 200, its error inside', async t => {
-  const id = await submit();
-  await app.failJob(id, { code: 'PROCESSING_FAILED', detail: 'decode', retryable: false });
-  const answer = await app.get(`${JOBS}/${id}`);
-  t.is(answer.statusCode, 200);
-  const job = answer.json();
-  t.is(job.status, 'failed');
-  t.false('result' in job);
-  t.deepEqual(job.error, { code: 'PROCESSING_FAILED', detail: 'decode', retryable: false });
-  t.deepEqual(job.credits, { reserved: 0, charged: 0 });
-});
-
 async function storeResult(): Promise<{ id: string; url: string }> {
   const id = await submit();
   const { token } = await app.succeedJob(id, FILE);
@@ -147,7 +135,7 @@ test('the file behind a link, without a key', async t => {
   }
 });
 
-// headers/conditions.test.ts and byte-range.test.ts have every way to ask.
+// headers/headers.test.ts has every way to ask.
 test('ranges and conditions', async t => {
   const { url } = await storeResult();
   const etag = `"${'ab'.repeat(32)}"`;

@@ -684,3 +684,29 @@ test('sessions › a changed password ends the other sessions, and asks for the 
   await t.throwsAsync(signIn(world.stranger(), own));
   await signIn(world.stranger(), { ...own, password: next });
 });
+
+test('sessions › a stolen cookie is worth nothing after sign-out', async t => {
+  const person = world.stranger();
+  await signIn(person, known);
+  const thief = person.copy();
+  t.is((await thief.get('/account/profile')).statusCode, 200);
+  const answer = await person.post('/account/sign-out');
+  t.is(answer.statusCode, 303, answer.body);
+  t.is(person.cookies.get(SESSION), undefined);
+  t.is((await thief.get('/account/profile')).statusCode, 303);
+  t.is((await thief.get('/account/sessions')).statusCode, 303);
+});
+
+test('sessions › a role that was lost counts with the next request, and a membership ends the session', async t => {
+  const { accountId, people } = world.ours;
+  const person = await world.join(accountId, 'owner');
+  t.is((await person.get('/account/people')).statusCode, 200);
+  const change = `/account/people/${person.userId}`;
+  const demoted = await people.owner.post(`${change}/role`, { role: 'viewer' });
+  t.is(demoted.statusCode, 303, demoted.body);
+  t.is((await person.get('/account/people')).statusCode, 403);
+  t.is((await person.get('/account/profile')).statusCode, 200);
+  const removed = await people.owner.post(`${change}/remove`);
+  t.is(removed.statusCode, 303, removed.body);
+  t.is((await person.get('/account/profile')).statusCode, 303);
+});
