@@ -17,6 +17,7 @@ import {
 } from './alerts-fixtures.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { HOUR_MS } from './fixtures.ts';
+import { setIn } from './rows.ts';
 
 const LONG_AGO_MS = 1;
 
@@ -190,10 +191,12 @@ const removeOld: ChangingMethod = {
   arrange: async fixture => {
     await due(fixture);
     const { kysely } = fixture.database;
-    await kysely
-      .updateTable('outbox')
-      .set({ status: 'failed', finished_at: LONG_AGO_MS, next_attempt_at: null })
-      .execute();
+    await setIn(
+      kysely,
+      'outbox',
+      {},
+      { status: 'failed', finished_at: LONG_AGO_MS, next_attempt_at: null },
+    );
     return {
       act: async stores => {
         await stores.outbox.removeOld('mail', HOUR_MS, 10);

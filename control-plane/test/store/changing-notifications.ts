@@ -7,6 +7,7 @@ import type { Stores } from '../../src/store/stores.ts';
 import { admitted } from './changing-jobs.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { HOUR_MS, reread, resultOf } from './fixtures.ts';
+import { setIn } from './rows.ts';
 
 const END = { statusCode: 500, durationMs: 12 };
 
@@ -47,11 +48,12 @@ function byMessageClaim(
           if (expected.status !== 'pending') return;
           // The next replica can claim it: nothing was lost.
           const next = { ...of, holder: 'replica-2', fence: 2 };
-          await fixture.database.kysely
-            .updateTable('outbox')
-            .set({ lease_holder: null, lease_expires_at: null, next_attempt_at: 1 })
-            .where('id', '=', of.id)
-            .execute();
+          await setIn(
+            fixture.database.kysely,
+            'outbox',
+            { id: of.id },
+            { lease_holder: null, lease_expires_at: null, next_attempt_at: 1 },
+          );
           assert.ok(await fixture.stores.outbox.claim(next, HOUR_MS));
         },
       };
@@ -121,11 +123,7 @@ const eraseDueSecrets: ChangingMethod = {
   alone: true,
   arrange: async fixture => {
     const of = await sending(fixture);
-    await fixture.database.kysely
-      .updateTable('outbox')
-      .set({ secret_erase_at: 1 })
-      .where('id', '=', of.id)
-      .execute();
+    await setIn(fixture.database.kysely, 'outbox', { id: of.id }, { secret_erase_at: 1 });
     return {
       act: stores => stores.outbox.eraseDueSecrets(10),
       check: async () => {

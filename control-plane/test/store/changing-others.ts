@@ -15,6 +15,7 @@ import type { AuditEntry } from '../../src/store/people/audit.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { fundedAccount } from './fixtures.ts';
+import { rowOf } from './rows.ts';
 
 const LEASE_MS = 600_000;
 
@@ -249,11 +250,7 @@ const leaseQuota: ChangingMethod = {
       act: faulty => faulty.rateQuotas.lease(account, 'submissions', ask),
       check: async outcome => {
         const lease = outcome as QuotaLease;
-        const row = await database.kysely
-          .selectFrom('rate_quotas')
-          .select('leased')
-          .where('account_id', '=', account)
-          .executeTakeFirstOrThrow();
+        const row = await rowOf(database.kysely, 'rate_quotas', { account_id: account });
         assert.equal(lease.granted, block);
         // The advance is not due any more where a minute ended meanwhile.
         const least = lease.windowStartMs === windowStartMs ? 2 : 1;

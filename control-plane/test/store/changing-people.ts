@@ -7,6 +7,7 @@ import type { ChangedBy } from '../../src/store/people/people-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod } from './changing-methods.ts';
 import { fundedAccount, HOUR_MS, sha256 } from './fixtures.ts';
+import { actionsOf } from './orders.ts';
 import {
   identityEntry,
   linkUse,
@@ -16,11 +17,7 @@ import {
   type Person,
   personOfAccount,
 } from './people.ts';
-
-async function actionsOf({ audit }: Stores, accountId: string): Promise<string[]> {
-  const entries = await audit.list(accountId, { limit: 50 });
-  return entries.map(({ action }) => action).sort();
-}
+import { addTo, rowOf } from './rows.ts';
 
 const createLink: ChangingMethod = {
   name: 'links.create',
@@ -93,11 +90,7 @@ const findSession: ChangingMethod = {
   arrange: async ({ stores, database }) => {
     const account = await fundedAccount(stores, 0);
     const { session, userId } = await personOfAccount(stores, account);
-    await database.kysely
-      .updateTable('sessions')
-      .set(eb => ({ seen_at: eb('seen_at', '-', 3_600_000) }))
-      .where('id', '=', session.id)
-      .execute();
+    await addTo(database.kysely, 'sessions', { id: session.id }, { seen_at: -3_600_000 });
     return {
       act: faulty => faulty.sessions.find(session.idHash),
       check: async outcome => {
@@ -297,11 +290,7 @@ function removing(
 }
 
 function throttleOf({ kysely }: Database, hash: string) {
-  return kysely
-    .selectFrom('sign_in_throttles')
-    .select('failures')
-    .where('key_hash', '=', hash)
-    .executeTakeFirstOrThrow();
+  return rowOf(kysely, 'sign_in_throttles', { key_hash: hash });
 }
 
 export const CHANGING_PEOPLE: readonly ChangingMethod[] = [

@@ -11,6 +11,7 @@ import {
   reread,
   SERVICE_FAULT,
 } from './fixtures.ts';
+import { rowsOf } from './rows.ts';
 
 /** A job of the playground of a new account without credits. */
 async function playgroundJob({ stores }: Fixture): Promise<NewJob> {
@@ -35,11 +36,7 @@ const internalKey: ChangingMethod = {
       act: faulty => faulty.playground.internalKey(account),
       check: async outcome => {
         assert.equal(await stores.playground.internalKey(account), outcome);
-        const keys = await database.kysely
-          .selectFrom('api_keys')
-          .select(['id', 'purpose'])
-          .where('account_id', '=', account)
-          .execute();
+        const keys = await rowsOf(database.kysely, 'api_keys', { account_id: account });
         assert.deepEqual(
           keys.map(({ id, purpose }) => [id, purpose]),
           [[outcome, 'playground']],

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import type { SweepClaim } from '../../src/store/cluster/sweep-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
+import { rowOf } from './rows.ts';
 
 const LEASE_MS = 600_000;
 
@@ -31,10 +32,7 @@ const claimSweep: ChangingMethod = {
       act: faulty => faulty.sweeps.claim('replica-1', LEASE_MS),
       check: async () => {
         // Won, or taken for lost: then the next one comes when the lease has run out.
-        const row = await database.kysely
-          .selectFrom('sweeps')
-          .selectAll()
-          .executeTakeFirstOrThrow();
+        const row = await rowOf(database.kysely, 'sweeps', {});
         assert.deepEqual([row.fence, row.lease_holder], [1, 'replica-1']);
         await database.kysely.updateTable('sweeps').set({ lease_expires_at: 1 }).execute();
         assert.equal((await stores.sweeps.claim('replica-2', LEASE_MS))?.claim.fence, 2);

@@ -61,6 +61,11 @@ export function onStores(
   onDatabases(test, name, onDialect, where);
 }
 
+/** As `onStores`, of what is not about SQL, money, leases or lost answers (OnDatabases). */
+export function onStoresInCi(...[test, name, group]: Parameters<typeof onStores>): void {
+  onStores(test, name, group, { serverInCi: true });
+}
+
 /** As `onStores`; whatever a test did, the ledger is balanced then. */
 export function onBalancedStores(...[test, name, group]: Parameters<typeof onStores>): void {
   onStores(test, name, (test, opened) => {

@@ -6,6 +6,7 @@ import { DAY_MS, type Order } from '../../src/domain/account/orders.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import type { NewOrder, ToldPayment, ToldRefund } from '../../src/store/sales/order-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
+import { rowOf } from './rows.ts';
 
 export const OPERATOR: ServiceActor = { kind: 'operator' };
 export const PROVIDER: ServiceActor = { kind: 'payment' };
@@ -53,11 +54,9 @@ export async function paid(stores: Stores, accountId: string): Promise<Order> {
 
 /** As if time had passed since the order. */
 export async function aged({ kysely }: Database, orderId: string, days: number): Promise<void> {
-  const { created_at: createdAtMs, expires_at: expiresAtMs } = await kysely
-    .selectFrom('orders')
-    .select(['created_at', 'expires_at'])
-    .where('id', '=', orderId)
-    .executeTakeFirstOrThrow();
+  const { created_at: createdAtMs, expires_at: expiresAtMs } = await rowOf(kysely, 'orders', {
+    id: orderId,
+  });
   const older = {
     created_at: createdAtMs - days * DAY_MS,
     expires_at: expiresAtMs - days * DAY_MS,

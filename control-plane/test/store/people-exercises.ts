@@ -20,6 +20,7 @@ import {
   OPERATOR,
   personOfAccount,
 } from './people.ts';
+import { setIn } from './rows.ts';
 
 const PEOPLE_WHY = `reads the people of an account, ${MEMBERS_MAX} at most`;
 /** Their index and their rows, and how servers count. */
@@ -133,19 +134,11 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
     assert.equal((await identities.enter({ ...next, entryIdOf })).kind, 'signed-in');
   }),
   'people.removeEndedSessions': async ({ people }, { kysely }) => {
-    await kysely
-      .updateTable('sessions')
-      .set({ expires_at: 1 })
-      .where('id', '=', 'session-20')
-      .execute();
+    await setIn(kysely, 'sessions', { id: 'session-20' }, { expires_at: 1 });
     assert.equal(await people.removeEndedSessions(50), 1);
   },
   'people.removeOldLinks': async ({ people }, { kysely }) => {
-    await kysely
-      .updateTable('one_time_links')
-      .set({ expires_at: 1 })
-      .where('id', '=', 'link-3')
-      .execute();
+    await setIn(kysely, 'one_time_links', { id: 'link-3' }, { expires_at: 1 });
     assert.equal(await people.removeOldLinks(50), 1);
   },
   'people.removeOldThrottles': async ({ people }, { kysely }) => {
@@ -161,11 +154,7 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
       .limit(1)
       .execute();
     assert.ok(oldest);
-    await kysely
-      .updateTable('audit_entries')
-      .set({ created_at: 1 })
-      .where('id', '=', oldest.id)
-      .execute();
+    await setIn(kysely, 'audit_entries', { id: oldest.id }, { created_at: 1 });
     assert.equal(await people.removeOldAuditEntries(365 * 86_400_000, 50), 1);
   },
   'signInThrottles.take': async ({ signInThrottles }) => {

@@ -26,6 +26,7 @@ import { KEYS } from './key-exercises.ts';
 import { LOST_RESULTS } from './lost-result-exercises.ts';
 import { ORDERS } from './order-exercises.ts';
 import { PEOPLE } from './people-exercises.ts';
+import { addTo, setIn } from './rows.ts';
 
 const OPERATOR = { kind: 'operator' } as const;
 
@@ -89,11 +90,7 @@ const OUTBOX: Record<string, Exercise> = {
   },
   'outbox.eraseDueSecrets': async (stores, { kysely }) => {
     const jobId = await notified(stores);
-    await kysely
-      .updateTable('outbox')
-      .set({ secret_erase_at: 1 })
-      .where('id', '=', jobId)
-      .execute();
+    await setIn(kysely, 'outbox', { id: jobId }, { secret_erase_at: 1 });
     assert.equal(await stores.outbox.eraseDueSecrets(50), 1);
   },
 };
@@ -145,17 +142,14 @@ const OTHERS: Record<string, Exercise> = {
   }),
   'ledger.audit': bounded(LEDGER_READS_MAX, LEDGER_WHY, async ({ ledger }, { kysely }) => {
     await ledger.check();
-    await kysely
-      .updateTable('ledger_checkpoints')
-      .set(eb => ({ granted: eb('granted', '+', 1) }))
-      .where('account_id', '=', accountOf(1))
-      .execute();
+    await addTo(kysely, 'ledger_checkpoints', { account_id: accountOf(1) }, { granted: 1 });
     // One was interrupted, a while ago.
-    await kysely
-      .updateTable('ledger_audits')
-      .set({ run_id: randomUUID(), saved_at: 1, progress: JSON.stringify(startOf(1)) })
-      .where('kind', '=', 'full')
-      .execute();
+    await setIn(
+      kysely,
+      'ledger_audits',
+      { kind: 'full' },
+      { run_id: randomUUID(), saved_at: 1, progress: JSON.stringify(startOf(1)) },
+    );
     const options = { kind: 'full', renewCheckpoints: true } as const;
     assert.equal((await ledger.audit(options)).problemCount, 1);
     assert.equal((await ledger.audit(options)).problemCount, 0);

@@ -23,6 +23,7 @@ import { databaseErrorKind } from '../../../src/store/database/database-errors.t
 import { parseMysqlUrl } from '../../../src/store/database/mysql/mysql-url.ts';
 import { SQLITE_BUSY_WAIT_MS_MAX } from '../../../src/store/database/sqlite/sqlite-connection.ts';
 import { query, transact } from '../../../src/store/database/transact.ts';
+import { rowOf } from '../rows.ts';
 
 const test = ava.serial;
 const onServer = test.skipIf(skipReason('mysql') !== false);
@@ -135,10 +136,7 @@ onDatabases(test, 'transactions', (test, dialect) => {
       });
     const rounds = Array.from({ length: 30 }, (_, index) => add(at(handles, index % 3)));
     await Promise.all(rounds);
-    const row = await handles[0].kysely
-      .selectFrom('accounts')
-      .select('available')
-      .executeTakeFirstOrThrow();
+    const row = await rowOf(handles[0].kysely, 'accounts', {});
     t.is(row.available, 30);
   });
 
@@ -151,10 +149,7 @@ onDatabases(test, 'transactions', (test, dialect) => {
       }),
       { message: /on purpose/ },
     );
-    const row = await database.kysely
-      .selectFrom('accounts')
-      .select('reserved')
-      .executeTakeFirstOrThrow();
+    const row = await rowOf(database.kysely, 'accounts', {});
     t.is(row.reserved, 0);
   });
 
@@ -181,10 +176,7 @@ onDatabases(test, 'transactions', (test, dialect) => {
     } finally {
       clearInterval(clock);
     }
-    const row = await holder.kysely
-      .selectFrom('accounts')
-      .select('available')
-      .executeTakeFirstOrThrow();
+    const row = await rowOf(holder.kysely, 'accounts', {});
     t.is(row.available, 2);
   });
 

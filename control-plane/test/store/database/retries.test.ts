@@ -23,6 +23,7 @@ import {
   query,
   transact,
 } from '../../../src/store/database/transact.ts';
+import { rowOf } from '../rows.ts';
 import { brokenConnection, failingDisk } from './faulty-database.ts';
 import { shortenWaits } from './short-waits.ts';
 
@@ -167,10 +168,7 @@ test('work that fails › that is a transaction leaves nothing behind when it wa
     await tx.insertInto('sweeps').values({ id: 'sweep', fence: round, walk_part: 0 }).execute();
     if (round < 3) throw overtaken();
   });
-  const { fence } = await database.kysely
-    .selectFrom('sweeps')
-    .select('fence')
-    .executeTakeFirstOrThrow();
+  const { fence } = await rowOf(database.kysely, 'sweeps', {});
   t.is(fence, 3);
 });
 

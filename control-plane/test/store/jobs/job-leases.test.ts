@@ -37,6 +37,7 @@ import {
   storesOn,
   submitted,
 } from '../fixtures.ts';
+import { addTo, rowOf, rowsOf, setIn } from '../rows.ts';
 
 const test = ava.serial;
 
@@ -153,11 +154,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   test('leases › set started_at once', async t => {
     const account = await fundedAccount(stores, 1);
     const { job, claim } = await running(stores, newJob(account));
-    await database.kysely
-      .updateTable('jobs')
-      .set({ started_at: 1000 })
-      .where('id', '=', job.id)
-      .execute();
+    await setIn(database.kysely, 'jobs', { id: job.id }, { started_at: 1000 });
     t.true(await stores.jobs.admitted(claim));
     t.is((await reread(stores, job.id)).startedAtMs, 1000);
   });
@@ -183,11 +180,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const sync = await submitted(stores, newJob(account, { class: 'sync' }));
     const late = await submitted(stores, newJob(account, { class: 'sync' }));
     const age = (id: string, ms: number) =>
-      database.kysely
-        .updateTable('jobs')
-        .set(eb => ({ queue_at: eb('queue_at', '+', ms) }))
-        .where('id', '=', id)
-        .execute();
+      addTo(database.kysely, 'jobs', { id }, { queue_at: ms });
     await age(oldest.id, -ASYNC_HEAD_START_MS / 2);
     await age(late.id, ASYNC_HEAD_START_MS + 1000);
     const mine = (await stores.jobs.listClaimable(1000))
@@ -321,11 +314,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
       t.is(row.next_attempt_at, row.created_at);
       t.is(row.secret_erase_at! - row.created_at, 24 * HOUR_MS);
     }
-    const { callback_secret } = await database.kysely
-      .selectFrom('jobs')
-      .select('callback_secret')
-      .where('id', '=', ok.job.id)
-      .executeTakeFirstOrThrow();
+    const { callback_secret } = await rowOf(database.kysely, 'jobs', { id: ok.job.id });
     t.is(callback_secret, null);
     const { created_at } = at(rows, 0);
     const told = (await reread(stores, ok.job.id)).callback!;
@@ -480,11 +469,7 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
   const used = async (account: string) => (await stores.playground.usage(account)).used;
 
   async function entriesOf(account: string): Promise<number> {
-    const rows = await database.kysely
-      .selectFrom('ledger_entries')
-      .select('id')
-      .where('account_id', '=', account)
-      .execute();
+    const rows = await rowsOf(database.kysely, 'ledger_entries', { account_id: account });
     return rows.length;
   }
 
@@ -555,20 +540,12 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
     const limits = { playgroundImagesMax: 1 };
     const claim = await opened(await jobOf(account));
     const shift = (byMs: number) =>
-      database.kysely
-        .updateTable('playgrounds')
-        .set(eb => ({ day_at: eb('day_at', '+', byMs) }))
-        .where('account_id', '=', account)
-        .execute();
+      addTo(database.kysely, 'playgrounds', { account_id: account }, { day_at: byMs });
     await shift(-DAY_MS);
     t.is(await used(account), 0);
     t.is((await stores.jobs.submit(await jobOf(account), limits)).kind, 'created');
     // What is given back of yesterday is none of today's.
-    await database.kysely
-      .updateTable('jobs')
-      .set(eb => ({ playground_day: eb('playground_day', '-', DAY_MS) }))
-      .where('id', '=', claim.jobId)
-      .execute();
+    await addTo(database.kysely, 'jobs', { id: claim.jobId }, { playground_day: -DAY_MS });
     await stores.jobs.fail(claim, SERVICE_FAULT);
     t.is(await used(account), 1);
     await shift(DAY_MS);
@@ -624,11 +601,7 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
       ),
     );
     t.is(new Set(keys).size, 1);
-    const rows = await database.kysely
-      .selectFrom('api_keys')
-      .select(['id', 'purpose'])
-      .where('account_id', '=', account)
-      .execute();
+    const rows = await rowsOf(database.kysely, 'api_keys', { account_id: account });
     t.deepEqual(
       rows.map(({ id, purpose }) => [id, purpose]),
       [[keys[0], 'playground']],

@@ -26,6 +26,7 @@ import {
   running,
   storesOn,
 } from '../fixtures.ts';
+import { addTo, removeFrom, setIn } from '../rows.ts';
 import {
   DAY_MS,
   DAYS,
@@ -106,10 +107,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
       },
     });
     await database.kysely.deleteFrom('accounts').where('id', '=', accountId).execute();
-    await database.kysely
-      .deleteFrom('ledger_entries')
-      .where('account_id', '=', accountId)
-      .execute();
+    await removeFrom(database.kysely, 'ledger_entries', { account_id: accountId });
   });
 
   test('waits for a transaction that may still write behind a checkpoint', async t => {
@@ -198,11 +196,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     // As after the database's clock was set back.
     const row = { ...entry(accountId, 'grant', FIRST_DAY_MS + DAY_MS, null), reference: 'back' };
     await database.kysely.insertInto('ledger_entries').values(row).execute();
-    await database.kysely
-      .updateTable('accounts')
-      .set(eb => ({ available: eb('available', '+', GRANTED) }))
-      .where('id', '=', accountId)
-      .execute();
+    await addTo(database.kysely, 'accounts', { id: accountId }, { available: GRANTED });
     const found = await audit({ accountId });
     t.regex(
       at(problemsOf(found), 0),
@@ -226,11 +220,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
       .insertInto('ledger_entries')
       .values([entry(accountId, 'reserve', atMs, one), entry(accountId, 'charge', atMs, other)])
       .execute();
-    await database.kysely
-      .updateTable('accounts')
-      .set(eb => ({ available: eb('available', '-', 1) }))
-      .where('id', '=', accountId)
-      .execute();
+    await addTo(database.kysely, 'accounts', { id: accountId }, { available: -1 });
     for (const kind of ['incremental', 'incremental', 'full'] as const) {
       const found = await audit({ accountId, kind });
       t.deepEqual(
@@ -247,11 +237,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
       .insertInto('ledger_entries')
       .values([entry(accountId, 'charge', atMs, one), entry(accountId, 'reserve', atMs, other)])
       .execute();
-    await database.kysely
-      .updateTable('accounts')
-      .set(eb => ({ available: eb('available', '-', 1) }))
-      .where('id', '=', accountId)
-      .execute();
+    await addTo(database.kysely, 'accounts', { id: accountId }, { available: -1 });
     t.deepEqual((await audit({ accountId })).problems, []);
     const moved = await checkpointOf(accountId);
     t.true(moved !== undefined && moved.closed_to > closed.closed_to);
@@ -284,11 +270,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
         const target = await own.open();
         const accountId = await oldAccount(target);
         const spoiled = await oldAccount(target);
-        await target.kysely
-          .updateTable('accounts')
-          .set({ available: 1 })
-          .where('id', '=', spoiled)
-          .execute();
+        await setIn(target.kysely, 'accounts', { id: spoiled }, { available: 1 });
         let read = 0;
         let kills = 0;
         for (;;) {
@@ -311,11 +293,12 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
         }
         t.true(kills > 5, `${kills} kills`);
         if (kind === 'full') t.true(read >= 2 * ENTRIES, `${read} entries in all`);
-        await target.kysely
-          .updateTable('accounts')
-          .set({ available: GRANTED - DAYS * JOBS_A_DAY })
-          .where('id', '=', spoiled)
-          .execute();
+        await setIn(
+          target.kysely,
+          'accounts',
+          { id: spoiled },
+          { available: GRANTED - DAYS * JOBS_A_DAY },
+        );
         t.deepEqual((await audit({ kind }, target)).problems, []);
       });
     }
@@ -413,11 +396,7 @@ onDatabases(test, "the ledger's audit", (test, dialect) => {
 
     test('of a broken ledger › a balance is found by both', async t => {
       const found = await verdictsAfter((broken, accountId) =>
-        broken.kysely
-          .updateTable('accounts')
-          .set(eb => ({ available: eb('available', '+', 1) }))
-          .where('id', '=', accountId)
-          .execute(),
+        addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 }),
       );
       const balance = 'available is 77, its ledger says 76';
       t.deepEqual(found, { incremental: balance, full: balance });
@@ -425,12 +404,12 @@ onDatabases(test, "the ledger's audit", (test, dialect) => {
 
     test('of a broken ledger › a checkpoint is found by both while the balance is right', async t => {
       const found = await verdictsAfter((broken, accountId) =>
-        broken.kysely
-          .updateTable('ledger_checkpoints')
-          .set(eb => ({ granted: eb('granted', '+', 1) }))
-          .where('account_id', '=', accountId)
-          .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
-          .execute(),
+        addTo(
+          broken.kysely,
+          'ledger_checkpoints',
+          { account_id: accountId, closed_to: FIRST_DAY_MS + DAYS * DAY_MS },
+          { granted: 1 },
+        ),
       );
       const checkpoint = /^the checkpoint to 2026-01-05T00:00:00.000Z says .*grant 101,/;
       for (const verdict of Object.values(found)) t.regex(verdict, checkpoint);
@@ -438,17 +417,13 @@ onDatabases(test, "the ledger's audit", (test, dialect) => {
 
     test('of a broken ledger › a checkpoint that hides a wrong balance is found by the full one', async t => {
       const found = await verdictsAfter(async (broken, accountId) => {
-        await broken.kysely
-          .updateTable('accounts')
-          .set(eb => ({ available: eb('available', '+', 1) }))
-          .where('id', '=', accountId)
-          .execute();
-        await broken.kysely
-          .updateTable('ledger_checkpoints')
-          .set(eb => ({ granted: eb('granted', '+', 1) }))
-          .where('account_id', '=', accountId)
-          .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
-          .execute();
+        await addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 });
+        await addTo(
+          broken.kysely,
+          'ledger_checkpoints',
+          { account_id: accountId, closed_to: FIRST_DAY_MS + DAYS * DAY_MS },
+          { granted: 1 },
+        );
       });
       t.is(found.incremental, '');
       t.regex(found.full, /the checkpoint to/);
@@ -457,12 +432,12 @@ onDatabases(test, "the ledger's audit", (test, dialect) => {
 
     test('of a broken ledger › a checkpoint in the future is found by both', async t => {
       const found = await verdictsAfter((broken, accountId) =>
-        broken.kysely
-          .updateTable('ledger_checkpoints')
-          .set({ closed_to: Number.MAX_SAFE_INTEGER })
-          .where('account_id', '=', accountId)
-          .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
-          .execute(),
+        setIn(
+          broken.kysely,
+          'ledger_checkpoints',
+          { account_id: accountId, closed_to: FIRST_DAY_MS + DAYS * DAY_MS },
+          { closed_to: Number.MAX_SAFE_INTEGER },
+        ),
       );
       for (const verdict of Object.values(found)) t.regex(verdict, /is in the future$/);
     });
@@ -470,12 +445,11 @@ onDatabases(test, "the ledger's audit", (test, dialect) => {
     test('of a broken ledger › an old entry that is gone, more or other is found by the full one', async t => {
       const old = FIRST_DAY_MS + DAY_MS;
       const gone = await verdictsAfter((broken, accountId) =>
-        broken.kysely
-          .deleteFrom('ledger_entries')
-          .where('account_id', '=', accountId)
-          .where('kind', '=', 'charge')
-          .where('created_at', '=', old + 9)
-          .execute(),
+        removeFrom(broken.kysely, 'ledger_entries', {
+          account_id: accountId,
+          kind: 'charge',
+          created_at: old + 9,
+        }),
       );
       t.is(gone.incremental, '');
       t.regex(gone.full, /the checkpoint to 2026-01-05T00:00:00/);
@@ -505,11 +479,7 @@ onDatabases(test, "the ledger's audit", (test, dialect) => {
         const { job, claim } = await running(ownStores, newJob(accountId));
         await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
         await broken.kysely.deleteFrom('ledger_entries').where('job_id', '=', job.id).execute();
-        await broken.kysely
-          .updateTable('accounts')
-          .set(eb => ({ available: eb('available', '+', 1) }))
-          .where('id', '=', accountId)
-          .execute();
+        await addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 });
       });
       const free = 'the job is succeeded, its ledger has no reserve and no settlement';
       t.deepEqual(found, { incremental: free, full: free });
@@ -524,11 +494,7 @@ onDatabases(test, "the ledger's audit", (test, dialect) => {
       await entries(broken, accountId).set(past).execute();
       t.deepEqual(problemsOf(await audit({}, broken)), []);
       await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
-      await broken.kysely
-        .deleteFrom('ledger_entries')
-        .where('job_id', '=', job.id)
-        .where('slot', '=', 'settle')
-        .execute();
+      await removeFrom(broken.kysely, 'ledger_entries', { job_id: job.id, slot: 'settle' });
       for (const kind of ['incremental', 'full'] as const) {
         const { problems } = await audit({ kind }, broken);
         t.deepEqual(

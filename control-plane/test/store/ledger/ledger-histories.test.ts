@@ -18,6 +18,7 @@ import { auditLedger } from '../../../src/store/ledger/ledger-audit.ts';
 import { LEDGER_PAGE_ROWS } from '../../../src/store/ledger/ledger-pages.ts';
 import { INTERRUPTED, tapped } from '../database/tapped-database.ts';
 import { assertBalanced, HOUR_MS, onStores, storesOn } from '../fixtures.ts';
+import { addTo } from '../rows.ts';
 import { operation, World } from './ledger-world.ts';
 
 const test = ava.serial;
@@ -133,11 +134,7 @@ class Audited {
     const last = closed.at(-1)?.closed_to ?? 0;
     switch (what) {
       case 'balance':
-        await kysely
-          .updateTable('accounts')
-          .set(eb => ({ available: eb('available', '+', 1) }))
-          .where('id', '=', this.#accountId)
-          .execute();
+        await addTo(kysely, 'accounts', { id: this.#accountId }, { available: 1 });
         return 'both';
       case 'entry': {
         const entry = picked(entries);
@@ -155,12 +152,12 @@ class Audited {
       case 'checkpoint': {
         if (closed.length === 0) return undefined;
         const closedTo = at(closed, pick % closed.length).closed_to;
-        await kysely
-          .updateTable('ledger_checkpoints')
-          .set(eb => ({ reserved: eb('reserved', '+', 1) }))
-          .where('account_id', '=', this.#accountId)
-          .where('closed_to', '=', closedTo)
-          .execute();
+        await addTo(
+          kysely,
+          'ledger_checkpoints',
+          { account_id: this.#accountId, closed_to: closedTo },
+          { reserved: 1 },
+        );
         return closedTo === last ? 'both' : 'full';
       }
       case 'job': {

@@ -18,6 +18,7 @@ import {
   sha256,
   storesOn,
 } from '../fixtures.ts';
+import { rowsOf } from '../rows.ts';
 import { assertUsageAgrees } from '../usage/usage-agrees.ts';
 
 /** One thing a replica does; `pick` chooses among what there is. */
@@ -232,11 +233,7 @@ export class World {
       .where('account_id', '=', this.#account)
       .where('job_id', 'is not', null)
       .execute();
-    const jobs = await kysely
-      .selectFrom('jobs')
-      .select(['id', 'finished_at'])
-      .where('account_id', '=', this.#account)
-      .execute();
+    const jobs = await rowsOf(kysely, 'jobs', { account_id: this.#account });
     const open = new Set(jobs.filter(job => job.finished_at === null).map(({ id }) => id));
     assert.equal(reserved, open.size);
     const byJob = Map.groupBy(entries, entry => entry.job_id ?? '');

@@ -23,6 +23,7 @@ import {
   storesOn,
   submitted,
 } from '../fixtures.ts';
+import { removeFrom, setIn } from '../rows.ts';
 
 const test = ava.serial;
 
@@ -182,22 +183,14 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
 
     test('the check › finds a balance that its entries do not make', async t => {
       const problems = await problemsAfter((broken, account) =>
-        broken.kysely
-          .updateTable('accounts')
-          .set({ available: 77 })
-          .where('id', '=', account)
-          .execute(),
+        setIn(broken.kysely, 'accounts', { id: account }, { available: 77 }),
       );
       t.is(problems, 'available is 77, its ledger says 3');
     });
 
     test('the check › finds a lost entry while the job has its row, and after it', async t => {
       const remove = (broken: Database, account: string) =>
-        broken.kysely
-          .deleteFrom('ledger_entries')
-          .where('account_id', '=', account)
-          .where('kind', '=', 'charge')
-          .execute();
+        removeFrom(broken.kysely, 'ledger_entries', { account_id: account, kind: 'charge' });
       t.regex(await problemsAfter(remove), /the job is succeeded, .* no settlement/);
       const later = await problemsAfter(async (broken, account, own) => {
         await own.jobs.takeExpiredResultBlobs(10);
@@ -210,12 +203,12 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
 
     test('the check › finds a settlement of the wrong kind although every sum is right', async t => {
       const problems = await problemsAfter((broken, account) =>
-        broken.kysely
-          .updateTable('ledger_entries')
-          .set({ kind: sql`case kind when 'charge' then 'release' else 'charge' end` })
-          .where('account_id', '=', account)
-          .where('slot', '=', 'settle')
-          .execute(),
+        setIn(
+          broken.kysely,
+          'ledger_entries',
+          { account_id: account, slot: 'settle' },
+          { kind: sql`case kind when 'charge' then 'release' else 'charge' end` },
+        ),
       );
       t.deepEqual(problems.split('\n').sort(), [
         'the job is failed, its ledger has reserve 1 and charge 1',
@@ -225,11 +218,7 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
 
     test('the check › finds an open job that was removed, and entries of nobody', async t => {
       const problems = await problemsAfter((broken, account) =>
-        broken.kysely
-          .deleteFrom('jobs')
-          .where('account_id', '=', account)
-          .where('state', '=', 'ready')
-          .execute(),
+        removeFrom(broken.kysely, 'jobs', { account_id: account, state: 'ready' }),
       );
       t.regex(problems, /reserved is 1, its open jobs hold 0/);
       const orphans = await problemsAfter((broken, account) =>

@@ -22,11 +22,13 @@ import {
   NONE_FULL,
   newJob,
   onStores,
+  onStoresInCi,
   reread,
   resultOf,
   running,
   storesOn,
 } from '../fixtures.ts';
+import { addTo, rowOf, setIn } from '../rows.ts';
 
 const test = ava.serial;
 
@@ -69,13 +71,7 @@ onStores(test, 'the lease of a notification', (test, { databases, database, stor
     return claim;
   }
 
-  async function rowOf(jobId: string) {
-    return database.kysely
-      .selectFrom('outbox')
-      .selectAll()
-      .where('id', '=', jobId)
-      .executeTakeFirstOrThrow();
-  }
+  const messageOf = (id: string) => rowOf(database.kysely, 'outbox', { id });
 
   const fixture = (name: string, run: (t: ExecutionContext) => Promise<void>) =>
     test(name, t => {
@@ -112,7 +108,7 @@ onStores(test, 'the lease of a notification', (test, { databases, database, stor
     t.false(await stores.outbox.failed(dead, END, { eraseSecret: true }));
     t.false(await stores.outbox.release(dead));
     t.true(await stores.outbox.release(claim));
-    const row = await rowOf(jobId);
+    const row = await messageOf(jobId);
     t.deepEqual([row.attempts, row.fence, row.lease_holder], [0, 2, null]);
     t.deepEqual(await dueIds(), [jobId]);
   });
@@ -125,7 +121,7 @@ onStores(test, 'the lease of a notification', (test, { databases, database, stor
     const unanswered = { ...END, statusCode: null };
     t.true(await stores.outbox.failed(await won(last), unanswered, { eraseSecret: false }));
     const told = async (jobId: string) => {
-      const row = await rowOf(jobId);
+      const row = await messageOf(jobId);
       t.is(row.lease_holder, null);
       t.is(row.attempts, 1);
       t.is(row.next_attempt_at === null, row.finished_at !== null);
@@ -173,7 +169,7 @@ onStores(test, 'the lease of a notification', (test, { databases, database, stor
     const callback = { url: 'https://a.example/', secret: SECRET, secretKeyId: keyId };
     const { job, claim } = await running(stores, newJob(accountId, { callback }));
     t.true(await late.jobs.fail(claim, IMAGE_FAULT));
-    const row = await rowOf(job.id);
+    const row = await messageOf(job.id);
     t.is(row.next_attempt_at! - row.created_at, HOUR_MS);
     t.deepEqual(await due(), []);
     t.false(await stores.outbox.claim({ id: job.id, holder: 'r', fence: 1 }, 1000));
@@ -187,19 +183,15 @@ onStores(test, 'the lease of a notification', (test, { databases, database, stor
     t.is(await stores.outbox.retry(jobId), 'retried');
     t.true(await stores.outbox.failed(await won(jobId), END, { eraseSecret: false }));
     t.is(await stores.outbox.retry(jobId), 'retried');
-    const row = await rowOf(jobId);
+    const row = await messageOf(jobId);
     t.deepEqual([row.status, row.attempts, row.finished_at], ['pending', 2, null]);
     const claim = await won(jobId);
     t.is(await stores.outbox.retry(jobId), 'retried', 'it is being sent');
-    t.is((await rowOf(jobId)).lease_holder, claim.holder);
+    t.is((await messageOf(jobId)).lease_holder, claim.holder);
     t.true(await stores.outbox.failed(claim, END, { eraseSecret: true }));
     t.is(await stores.outbox.retry(jobId), 'secret-erased');
     const late = await ended();
-    await database.kysely
-      .updateTable('outbox')
-      .set({ secret_erase_at: 5 })
-      .where('id', '=', late)
-      .execute();
+    await setIn(database.kysely, 'outbox', { id: late }, { secret_erase_at: 5 });
     t.deepEqual(await dueIds(), [], 'its day is over, swept or not');
     t.is(await stores.outbox.retry(late), 'secret-erased');
     const delivered = await ended();
@@ -272,113 +264,105 @@ const QUIET_RECEIVERS = Array.from({ length: QUIET }, (_, index) => quietReceive
 
 type Without = Partial<Pick<FullPlaces, 'destinations' | 'accounts'>>;
 
-onStores(
-  test,
-  `a backlog of ${BACKLOG}`,
-  (test, { database, stores }) => {
-    test.before(async () => {
-      const due = { dueNotifications: BACKLOG, quietReceivers: QUIET };
-      await fillLargeTables(database, { jobs: 100, ...due });
+onStoresInCi(test, `a backlog of ${BACKLOG}`, (test, { database, stores }) => {
+  test.before(async () => {
+    const due = { dueNotifications: BACKLOG, quietReceivers: QUIET };
+    await fillLargeTables(database, { jobs: 100, ...due });
+  });
+
+  function due({ destinations = [HANGING_RECEIVER], accounts = [] }: Without = {}) {
+    return stores.outbox.listDue({
+      kind: 'webhook',
+      limit: 32,
+      secretKeyIds: [SECRET_KEY_ID],
+      full: { ...NONE_FULL, destinations, accounts },
     });
+  }
 
-    function due({ destinations = [HANGING_RECEIVER], accounts = [] }: Without = {}) {
-      return stores.outbox.listDue({
-        kind: 'webhook',
-        limit: 32,
-        secretKeyIds: [SECRET_KEY_ID],
-        full: { ...NONE_FULL, destinations, accounts },
-      });
-    }
-
-    /** Until nothing new comes; those seen are claimed, as a delivery does. */
-    async function drained(changes: Without = {}) {
-      const receivers: string[] = [];
-      for (let polls = 0; polls < 20; polls += 1) {
-        const found = await due(changes);
-        if (found.length === 0) return receivers.sort();
-        for (const { id, fence, receiver } of found) {
-          const claim = { id, holder: 'replica-1', fence: fence + 1 };
-          assert.ok(await stores.outbox.claim(claim, HOUR_MS));
-          receivers.push(receiver);
-        }
+  /** Until nothing new comes; those seen are claimed, as a delivery does. */
+  async function drained(changes: Without = {}) {
+    const receivers: string[] = [];
+    for (let polls = 0; polls < 20; polls += 1) {
+      const found = await due(changes);
+      if (found.length === 0) return receivers.sort();
+      for (const { id, fence, receiver } of found) {
+        const claim = { id, holder: 'replica-1', fence: fence + 1 };
+        assert.ok(await stores.outbox.claim(claim, HOUR_MS));
+        receivers.push(receiver);
       }
-      return assert.fail('there is no end of them');
     }
+    return assert.fail('there is no end of them');
+  }
 
-    async function givenBack() {
-      await database.kysely
-        .updateTable('outbox')
-        .set({ lease_holder: null, lease_expires_at: null })
-        .execute();
-    }
+  async function givenBack() {
+    await setIn(database.kysely, 'outbox', {}, { lease_holder: null, lease_expires_at: null });
+  }
 
-    test('hides no other receiver, however many there are', async t => {
-      t.deepEqual(await drained(), QUIET_RECEIVERS);
-      await givenBack();
-    });
+  test('hides no other receiver, however many there are', async t => {
+    t.deepEqual(await drained(), QUIET_RECEIVERS);
+    await givenBack();
+  });
 
-    test('is taken from its beginning where its receiver has places', async t => {
-      const first = await due({ destinations: [] });
-      t.is(first.length, 32);
-      t.true(first.every(({ receiver }) => receiver === HANGING_RECEIVER));
-    });
+  test('is taken from its beginning where its receiver has places', async t => {
+    const first = await due({ destinations: [] });
+    t.is(first.length, 32);
+    t.true(first.every(({ receiver }) => receiver === HANGING_RECEIVER));
+  });
 
-    test('of an account without places hides none of another account', async t => {
-      const beside = { destinations: [], accounts: [accountOf(0)] };
-      const receivers = await drained(beside);
-      t.true(receivers.length > 0);
-      await givenBack();
-      const own = await database.kysely
-        .selectFrom('outbox')
-        .select('receiver')
-        .where('status', '=', 'pending')
-        .where('account_id', '<>', accountOf(0))
-        .execute();
-      t.deepEqual(receivers, own.map(({ receiver }) => receiver).sort());
-    });
+  test('of an account without places hides none of another account', async t => {
+    const beside = { destinations: [], accounts: [accountOf(0)] };
+    const receivers = await drained(beside);
+    t.true(receivers.length > 0);
+    await givenBack();
+    const own = await database.kysely
+      .selectFrom('outbox')
+      .select('receiver')
+      .where('status', '=', 'pending')
+      .where('account_id', '<>', accountOf(0))
+      .execute();
+    t.deepEqual(receivers, own.map(({ receiver }) => receiver).sort());
+  });
 
-    test('at a receiver that two accounts share hides none of the other', async t => {
-      const [quiet] = await due();
-      const shared = { address: `https://${HANGING_RECEIVER}/`, receiver: HANGING_RECEIVER };
-      const row = database.kysely.updateTable('outbox').where('id', '=', quiet!.id);
-      await row.set({ ...shared, account_id: accountOf(7) }).execute();
-      const others = { destinations: QUIET_RECEIVERS, accounts: [accountOf(0)] };
-      t.deepEqual(
-        (await due(others)).map(({ id }) => id),
-        [quiet!.id],
-      );
-      const { receiver, accountId, address } = quiet!;
-      const before = { receiver, account_id: accountId, address };
-      await row.set(before).execute();
-    });
+  test('at a receiver that two accounts share hides none of the other', async t => {
+    const [quiet] = await due();
+    const shared = { address: `https://${HANGING_RECEIVER}/`, receiver: HANGING_RECEIVER };
+    const row = database.kysely.updateTable('outbox').where('id', '=', quiet!.id);
+    await row.set({ ...shared, account_id: accountOf(7) }).execute();
+    const others = { destinations: QUIET_RECEIVERS, accounts: [accountOf(0)] };
+    t.deepEqual(
+      (await due(others)).map(({ id }) => id),
+      [quiet!.id],
+    );
+    const { receiver, accountId, address } = quiet!;
+    const before = { receiver, account_id: accountId, address };
+    await row.set(before).execute();
+  });
 
-    test('under a key that this replica has not hides none of those it can open', async t => {
-      const rows = database.kysely.updateTable('outbox');
-      const hanging = rows.where('receiver', '=', HANGING_RECEIVER);
-      await hanging.set({ secret_key_id: 'another' }).execute();
-      t.deepEqual(await drained({ destinations: [] }), QUIET_RECEIVERS);
-      await givenBack();
-      await hanging.set({ secret_key_id: SECRET_KEY_ID }).execute();
-      t.is(await stores.outbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
-    });
+  test('under a key that this replica has not hides none of those it can open', async t => {
+    const rows = database.kysely.updateTable('outbox');
+    const hanging = rows.where('receiver', '=', HANGING_RECEIVER);
+    await hanging.set({ secret_key_id: 'another' }).execute();
+    t.deepEqual(await drained({ destinations: [] }), QUIET_RECEIVERS);
+    await givenBack();
+    await hanging.set({ secret_key_id: SECRET_KEY_ID }).execute();
+    t.is(await stores.outbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
+  });
 
-    test('of many receivers is looked through for other keys no further than to a bound', async t => {
-      const last = [...QUIET_RECEIVERS, HANGING_RECEIVER].sort().at(-1)!;
-      const rows = database.kysely.updateTable('outbox').where('receiver', '=', last);
-      await rows.set({ secret_key_id: 'another' }).execute();
-      t.is(await countSealedWithOthers(database, [SECRET_KEY_ID], QUIET), 0);
-      t.true((await countSealedWithOthers(database, [SECRET_KEY_ID])) > 0);
-      await rows.set({ secret_key_id: SECRET_KEY_ID }).execute();
-    });
+  test('of many receivers is looked through for other keys no further than to a bound', async t => {
+    const last = [...QUIET_RECEIVERS, HANGING_RECEIVER].sort().at(-1)!;
+    const rows = database.kysely.updateTable('outbox').where('receiver', '=', last);
+    await rows.set({ secret_key_id: 'another' }).execute();
+    t.is(await countSealedWithOthers(database, [SECRET_KEY_ID], QUIET), 0);
+    t.true((await countSealedWithOthers(database, [SECRET_KEY_ID])) > 0);
+    await rows.set({ secret_key_id: SECRET_KEY_ID }).execute();
+  });
 
-    test('is counted', async t => {
-      const { count, oldestMs } = await stores.outbox.due();
-      t.is(count, BACKLOG + QUIET);
-      t.true(oldestMs >= HOUR_MS - 5000);
-    });
-  },
-  { serverInCi: true },
-);
+  test('is counted', async t => {
+    const { count, oldestMs } = await stores.outbox.due();
+    t.is(count, BACKLOG + QUIET);
+    t.true(oldestMs >= HOUR_MS - 5000);
+  });
+});
 
 const CALLBACK = {
   url: 'https://a.example/hook',
@@ -403,20 +387,10 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
 
   /** As if that much time had passed. */
   function age(jobId: string, ms: number) {
-    return database.kysely
-      .updateTable('outbox')
-      .set(eb => ({ secret_erase_at: eb('secret_erase_at', '-', ms) }))
-      .where('id', '=', jobId)
-      .execute();
+    return addTo(database.kysely, 'outbox', { id: jobId }, { secret_erase_at: -ms });
   }
 
-  function rowOf(jobId: string) {
-    return database.kysely
-      .selectFrom('outbox')
-      .selectAll()
-      .where('id', '=', jobId)
-      .executeTakeFirstOrThrow();
-  }
+  const messageOf = (id: string) => rowOf(database.kysely, 'outbox', { id });
 
   test('hands over what opens for its job and no other', async t => {
     const secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
@@ -426,7 +400,7 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
     const callback = { url: `https://a.example/${'ü'.repeat(2030)}`, ...secrets.seal(id, text) };
     const { claim } = await running(stores, newJob(account, { id, callback }));
     t.truthy(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
-    const row = await rowOf(id);
+    const row = await messageOf(id);
     const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
     t.deepEqual(secrets.open(id, stored), signingKeyOf(text));
     t.is(secrets.open(randomUUID(), stored), undefined);
@@ -437,10 +411,10 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
     const jobId = await ended();
     await age(jobId, 24 * HOUR_MS - 60_000);
     t.is(await stores.outbox.eraseDueSecrets(100), 0);
-    assert.ok((await rowOf(jobId)).secret);
+    assert.ok((await messageOf(jobId)).secret);
     await age(jobId, 60_000);
     t.is(await stores.outbox.eraseDueSecrets(100), 1);
-    const row = await rowOf(jobId);
+    const row = await messageOf(jobId);
     t.deepEqual(
       [row.secret, row.secret_key_id, row.secret_erase_at, row.next_attempt_at],
       [null, null, null, null],
@@ -460,7 +434,7 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
     await age(held, 25 * HOUR_MS);
     await age(stopped, 25 * HOUR_MS);
     t.is(await stores.outbox.eraseDueSecrets(100), 2);
-    const [freed, left] = [await rowOf(held), await rowOf(stopped)] as const;
+    const [freed, left] = [await messageOf(held), await messageOf(stopped)] as const;
     t.deepEqual([freed.status, freed.lease_holder, freed.fence], ['failed', null, 1]);
     t.deepEqual([left.finished_at, left.fence, left.secret], [5, 0, null]);
   });
@@ -475,7 +449,7 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
       others.outbox.eraseDueSecrets(100),
     ]);
     t.is(mine + theirs, 4);
-    for (const jobId of jobs) t.is((await rowOf(jobId)).secret, null);
+    for (const jobId of jobs) t.is((await messageOf(jobId)).secret, null);
   });
 
   test('is told with its job, whichever way the job is read', async t => {

@@ -21,6 +21,7 @@ import { HOOK_URL, SEALED, TEST_BOUNDS, watchedAccount } from '../alerts-fixture
 import { newJob, onStores, submitted } from '../fixtures.ts';
 import { newOrder, placed } from '../orders.ts';
 import { actorOf, newLink, OPERATOR, type Person, personOfAccount } from '../people.ts';
+import { addTo, setIn } from '../rows.ts';
 
 const test = ava.serial;
 
@@ -198,31 +199,17 @@ onStores(test, 'the authority of people', (test, { dialect, database, stores, re
     ],
     disabled: [
       'signed-out',
-      ({ userId }) =>
-        database.kysely
-          .updateTable('users')
-          .set({ disabled_at: 1 })
-          .where('id', '=', userId)
-          .execute(),
+      ({ userId }) => setIn(database.kysely, 'users', { id: userId }, { disabled_at: 1 }),
     ],
     'idle for too long': [
       'signed-out',
-      ({ session }) =>
-        database.kysely
-          .updateTable('sessions')
-          .set({ seen_at: 1 })
-          .where('id', '=', session.id)
-          .execute(),
+      ({ session }) => setIn(database.kysely, 'sessions', { id: session.id }, { seen_at: 1 }),
     ],
     'acting for another account': [
       'signed-out',
       async ({ session }) => {
         const elsewhere = await watchedAccount(stores, 0, []);
-        await database.kysely
-          .updateTable('sessions')
-          .set({ account_id: elsewhere })
-          .where('id', '=', session.id)
-          .execute();
+        await setIn(database.kysely, 'sessions', { id: session.id }, { account_id: elsewhere });
       },
     ],
   };
@@ -317,11 +304,12 @@ onStores(test, 'the authority of people', (test, { dialect, database, stores, re
     const revoked = await stores.apiKeys.revoke(key.id, revoke);
     t.truthy(revoked?.revokedAtMs, 'rights are taken away at any time');
     await change(stores, second, 0);
-    await database.kysely
-      .updateTable('audit_entries')
-      .set(eb => ({ created_at: eb('created_at', '-', 60_000) }))
-      .where('account_id', '=', accountId)
-      .execute();
+    await addTo(
+      database.kysely,
+      'audit_entries',
+      { account_id: accountId },
+      { created_at: -60_000 },
+    );
     await change(stores, first, 1);
   });
 });
