@@ -31,8 +31,8 @@ async function fill<T extends keyof Schema & string>(
 
 /** Fewer than an account may have, so that one more can join. */
 const PEOPLE = 150;
-const OTHERS = 1000;
-const LINKS = 1000;
+const OTHERS = 2000;
+const LINKS = 2000;
 const ENTRIES = 1500;
 
 export const personOf = (index: number) =>

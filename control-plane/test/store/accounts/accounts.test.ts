@@ -30,7 +30,6 @@ import {
   LIMITS,
   newJob,
   onStores,
-  onStoresInCi,
   resultOf,
   running,
   sha256,
@@ -78,7 +77,7 @@ test('what an operator types names the key', t => {
 
 const NOTHING = { available: 0, reserved: 0 };
 
-onStoresInCi(test, 'identities', (test, { dialect, database, stores, replica }) => {
+onStores(test, 'identities', (test, { dialect, database, stores, replica }) => {
   /** Another replica. */
   const others = replica();
 
@@ -222,96 +221,94 @@ onStoresInCi(test, 'identities', (test, { dialect, database, stores, replica }) 
     }
   });
 
-  {
-    const registration = (nodeId: string) => ({
-      nodeId,
-      bootId: randomUUID(),
-      address: '10.0.0.1:50051',
-      httpAddress: '',
-      version: '0.1.0',
-    });
-    const live = async (nodeId: string) =>
-      (await others.nodes.listLive()).some(member => member.nodeId === nodeId);
+  const registration = (nodeId: string) => ({
+    nodeId,
+    bootId: randomUUID(),
+    address: '10.0.0.1:50051',
+    httpAddress: '',
+    version: '0.1.0',
+  });
+  const live = async (nodeId: string) =>
+    (await others.nodes.listLive()).some(member => member.nodeId === nodeId);
 
-    test('nodes › are members for as long as their lease', async t => {
-      const node = registration('node-1');
-      t.deepEqual(await stores.nodes.register(node, 60_000), { draining: false });
-      const member = (await others.nodes.listLive()).find(({ nodeId }) => nodeId === 'node-1');
-      assert.ok(member?.live);
-      t.is(member.leaseExpiresAtMs - member.registeredAtMs, 60_000);
-      t.is(member.address, node.address);
-      t.deepEqual(await stores.nodes.heartbeat('node-1', node.bootId, 0), {
-        known: true,
-        draining: false,
-      });
-      t.false(await live('node-1'));
-      t.true((await stores.nodes.listAll()).some(({ nodeId }) => nodeId === 'node-1'));
-      await stores.nodes.heartbeat('node-1', node.bootId, 60_000);
-      t.is(await live('node-1'), true, 'silent, not replaced: it is back');
+  test('nodes › are members for as long as their lease', async t => {
+    const node = registration('node-1');
+    t.deepEqual(await stores.nodes.register(node, 60_000), { draining: false });
+    const member = (await others.nodes.listLive()).find(({ nodeId }) => nodeId === 'node-1');
+    assert.ok(member?.live);
+    t.is(member.leaseExpiresAtMs - member.registeredAtMs, 60_000);
+    t.is(member.address, node.address);
+    t.deepEqual(await stores.nodes.heartbeat('node-1', node.bootId, 0), {
+      known: true,
+      draining: false,
     });
+    t.false(await live('node-1'));
+    t.true((await stores.nodes.listAll()).some(({ nodeId }) => nodeId === 'node-1'));
+    await stores.nodes.heartbeat('node-1', node.bootId, 60_000);
+    t.is(await live('node-1'), true, 'silent, not replaced: it is back');
+  });
 
-    test('nodes › are members by the clock of the database, whatever a replica believes', async t => {
-      const node = registration('node-8');
-      await stores.nodes.register(node, 60_000);
-      const now = sinon.stub(Date, 'now');
-      t.teardown(() => now.restore());
-      for (const believed of [0, 4_000_000_000_000]) {
-        now.returns(believed);
-        t.is(await live('node-8'), true, `with its clock at ${believed}`);
-        await others.nodes.heartbeat('node-8', node.bootId, 60_000);
-      }
-      await others.nodes.heartbeat('node-8', node.bootId, 0);
-      t.false(await live('node-8'));
-    });
+  test('nodes › are members by the clock of the database, whatever a replica believes', async t => {
+    const node = registration('node-8');
+    await stores.nodes.register(node, 60_000);
+    const now = sinon.stub(Date, 'now');
+    t.teardown(() => now.restore());
+    for (const believed of [0, 4_000_000_000_000]) {
+      now.returns(believed);
+      t.is(await live('node-8'), true, `with its clock at ${believed}`);
+      await others.nodes.heartbeat('node-8', node.bootId, 60_000);
+    }
+    await others.nodes.heartbeat('node-8', node.bootId, 0);
+    t.false(await live('node-8'));
+  });
 
-    test('nodes › answer to their last boot alone', async t => {
-      const old = registration('node-2');
-      const young = { ...registration('node-2'), address: '10.0.0.2:50051' };
-      await stores.nodes.register(old, 60_000);
-      await others.nodes.register(young, 60_000);
-      t.false((await stores.nodes.heartbeat('node-2', old.bootId, 1)).known);
-      t.false(await stores.nodes.deregister('node-2', old.bootId));
-      t.true(await live('node-2'));
-      t.true(await stores.nodes.deregister('node-2', young.bootId));
-      t.false(await live('node-2'));
-      const late = await stores.nodes.heartbeat('node-2', young.bootId, 60_000);
-      t.is(late.known, false, 'a heartbeat after the end brings nobody back');
-      t.false((await stores.nodes.heartbeat('nobody', young.bootId, 1)).known);
-    });
+  test('nodes › answer to their last boot alone', async t => {
+    const old = registration('node-2');
+    const young = { ...registration('node-2'), address: '10.0.0.2:50051' };
+    await stores.nodes.register(old, 60_000);
+    await others.nodes.register(young, 60_000);
+    t.false((await stores.nodes.heartbeat('node-2', old.bootId, 1)).known);
+    t.false(await stores.nodes.deregister('node-2', old.bootId));
+    t.true(await live('node-2'));
+    t.true(await stores.nodes.deregister('node-2', young.bootId));
+    t.false(await live('node-2'));
+    const late = await stores.nodes.heartbeat('node-2', young.bootId, 60_000);
+    t.is(late.known, false, 'a heartbeat after the end brings nobody back');
+    t.false((await stores.nodes.heartbeat('nobody', young.bootId, 1)).known);
+  });
 
-    test('nodes › are drained by the operator, over restarts, until undrained', async t => {
-      t.false(await stores.nodes.setDraining('node-3', true));
-      const node = registration('node-3');
-      await stores.nodes.register(node, 60_000);
-      t.true(await others.nodes.setDraining('node-3', true));
-      t.true((await stores.nodes.heartbeat('node-3', node.bootId, 60_000)).draining);
-      await stores.nodes.deregister('node-3', node.bootId);
-      await stores.nodes.register(registration('node-4'), 60_000);
-      const again = registration('node-3');
-      t.deepEqual(await stores.nodes.register(again, 60_000), { draining: true });
-      await others.nodes.setDraining('node-3', false);
-      t.false((await stores.nodes.heartbeat('node-3', again.bootId, 1)).draining);
-    });
+  test('nodes › are drained by the operator, over restarts, until undrained', async t => {
+    t.false(await stores.nodes.setDraining('node-3', true));
+    const node = registration('node-3');
+    await stores.nodes.register(node, 60_000);
+    t.true(await others.nodes.setDraining('node-3', true));
+    t.true((await stores.nodes.heartbeat('node-3', node.bootId, 60_000)).draining);
+    await stores.nodes.deregister('node-3', node.bootId);
+    await stores.nodes.register(registration('node-4'), 60_000);
+    const again = registration('node-3');
+    t.deepEqual(await stores.nodes.register(again, 60_000), { draining: true });
+    await others.nodes.setDraining('node-3', false);
+    t.false((await stores.nodes.heartbeat('node-3', again.bootId, 1)).draining);
+  });
 
-    test('nodes › registered by two replicas at once are one', async t => {
-      const boots = [registration('node-5'), registration('node-5')];
-      await Promise.all([
-        stores.nodes.register(at(boots, 0), 60_000),
-        others.nodes.register(at(boots, 1), 60_000),
-      ]);
-      const rows = (await stores.nodes.listAll()).filter(({ nodeId }) => nodeId === 'node-5');
-      t.is(rows.length, 1);
-      t.true(boots.some(({ bootId }) => bootId === at(rows, 0).bootId));
-    });
+  test('nodes › registered by two replicas at once are one', async t => {
+    const boots = [registration('node-5'), registration('node-5')];
+    await Promise.all([
+      stores.nodes.register(at(boots, 0), 60_000),
+      others.nodes.register(at(boots, 1), 60_000),
+    ]);
+    const rows = (await stores.nodes.listAll()).filter(({ nodeId }) => nodeId === 'node-5');
+    t.is(rows.length, 1);
+    t.true(boots.some(({ bootId }) => bootId === at(rows, 0).bootId));
+  });
 
-    test('nodes › that ended are forgotten when another registers', async t => {
-      const node = registration('node-6');
-      await stores.nodes.register(node, 60_000);
-      await stores.nodes.deregister('node-6', node.bootId);
-      await stores.nodes.register(registration('node-7'), 60_000);
-      t.false((await stores.nodes.listAll()).some(({ nodeId }) => nodeId === 'node-6'));
-    });
-  }
+  test('nodes › that ended are forgotten when another registers', async t => {
+    const node = registration('node-6');
+    await stores.nodes.register(node, 60_000);
+    await stores.nodes.deregister('node-6', node.bootId);
+    await stores.nodes.register(registration('node-7'), 60_000);
+    t.false((await stores.nodes.listAll()).some(({ nodeId }) => nodeId === 'node-6'));
+  });
 
   test('the secrets canary is the first one, for every replica', async t => {
     const canaries = [1, 2].map(byte => ({ keyId: `k${byte}`, ciphertext: Uint8Array.of(byte) }));

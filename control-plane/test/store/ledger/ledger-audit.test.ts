@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { at } from '../../../../test/support/at.ts';
-import { onDatabases, useTestDatabase } from '../../../../test/support/database.ts';
+import { useTestDatabase } from '../../../../test/support/database.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import { databaseErrorKind } from '../../../src/store/database/database-errors.ts';
 import {
@@ -243,89 +243,89 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     t.true(moved !== undefined && moved.closed_to > closed.closed_to);
   });
 
-  {
-    const own = useTestDatabase(test, dialect);
+  const own = useTestDatabase(test, dialect);
 
-    /** Runs and is killed before its n-th statement; undefined: it had fewer. */
-    async function killedBefore(
-      n: number,
-      kind: 'incremental' | 'full',
-      target: Database,
-    ): Promise<'killed' | LedgerAudit> {
-      let statements = 0;
-      const dying = tapped(target, () => {
-        statements += 1;
-        if (statements >= n) throw INTERRUPTED;
-      });
-      try {
-        return await audit({ kind }, dying);
-      } catch (error) {
-        assert.equal(error, INTERRUPTED);
-        return 'killed';
-      }
+  /** Runs and is killed before its n-th statement; undefined: it had fewer. */
+  async function killedBefore(
+    n: number,
+    kind: 'incremental' | 'full',
+    target: Database,
+  ): Promise<'killed' | LedgerAudit> {
+    let statements = 0;
+    const dying = tapped(target, () => {
+      statements += 1;
+      if (statements >= n) throw INTERRUPTED;
+    });
+    try {
+      return await audit({ kind }, dying);
+    } catch (error) {
+      assert.equal(error, INTERRUPTED);
+      return 'killed';
     }
+  }
 
-    for (const kind of ['incremental', 'full'] as const) {
-      test(`that is interrupted before any of its statements › the ${kind} one goes on, and says the same`, async t => {
-        const target = await own.open();
-        const accountId = await oldAccount(target);
-        const spoiled = await oldAccount(target);
-        await setIn(target.kysely, 'accounts', { id: spoiled }, { available: 1 });
-        let read = 0;
-        let kills = 0;
-        for (;;) {
-          const ended = await killedBefore(7 + kills, kind, target);
-          if (ended !== 'killed') {
-            t.deepEqual(
-              ended.problems.filter(({ accountId: id }) => [accountId, spoiled].includes(id)),
-              [
-                {
-                  accountId: spoiled,
-                  jobId: null,
-                  problem: `available is 1, its ledger says ${GRANTED - DAYS * JOBS_A_DAY}`,
-                },
-              ],
-            );
-            read = ended.entries;
-            break;
-          }
-          kills += 1;
-        }
-        t.true(kills > 5, `${kills} kills`);
-        if (kind === 'full') t.true(read >= 2 * ENTRIES, `${read} entries in all`);
-        await setIn(
-          target.kysely,
-          'accounts',
-          { id: spoiled },
-          { available: GRANTED - DAYS * JOBS_A_DAY },
-        );
-        t.deepEqual((await audit({ kind }, target)).problems, []);
-      });
-    }
-
-    test('that is interrupted before any of its statements › a full one reads nothing twice that it saved', async t => {
+  for (const kind of ['incremental', 'full'] as const) {
+    test(`that is interrupted before any of its statements › the ${kind} one goes on, and says the same`, async t => {
       const target = await own.open();
-      await target.kysely.deleteFrom('ledger_audits').execute();
-      const whole = await audit({ kind: 'full' }, target);
-      // Killed at its last statements, it has them alone left.
-      let statements = 0;
-      const counted = tapped(target, () => {
-        statements += 1;
-      });
-      await audit({ kind: 'full' }, counted);
-      t.is(await killedBefore(statements - 1, 'full', target), 'killed');
-      let rest = 0;
-      const resumed = tapped(target, () => {
-        rest += 1;
-      });
-      const ended = await audit({ kind: 'full' }, resumed);
-      t.true(rest < 10, `${rest} of ${statements} statements were made again`);
-      t.deepEqual(
-        [ended.entries, ended.accounts, ended.problems],
-        [whole.entries, whole.accounts, []],
+      const accountId = await oldAccount(target);
+      const spoiled = await oldAccount(target);
+      await setIn(target.kysely, 'accounts', { id: spoiled }, { available: 1 });
+      let read = 0;
+      let kills = 0;
+      // What is between two of them is the same everywhere; a server takes long over each.
+      const step = dialect === 'sqlite' ? 1 : 3;
+      for (;;) {
+        const ended = await killedBefore(7 + step * kills, kind, target);
+        if (ended !== 'killed') {
+          t.deepEqual(
+            ended.problems.filter(({ accountId: id }) => [accountId, spoiled].includes(id)),
+            [
+              {
+                accountId: spoiled,
+                jobId: null,
+                problem: `available is 1, its ledger says ${GRANTED - DAYS * JOBS_A_DAY}`,
+              },
+            ],
+          );
+          read = ended.entries;
+          break;
+        }
+        kills += 1;
+      }
+      t.true(kills > 5, `${kills} kills`);
+      if (kind === 'full') t.true(read >= 2 * ENTRIES, `${read} entries in all`);
+      await setIn(
+        target.kysely,
+        'accounts',
+        { id: spoiled },
+        { available: GRANTED - DAYS * JOBS_A_DAY },
       );
+      t.deepEqual((await audit({ kind }, target)).problems, []);
     });
   }
+
+  test('that is interrupted before any of its statements › a full one reads nothing twice that it saved', async t => {
+    const target = await own.open();
+    await target.kysely.deleteFrom('ledger_audits').execute();
+    const whole = await audit({ kind: 'full' }, target);
+    // Killed at its last statements, it has them alone left.
+    let statements = 0;
+    const counted = tapped(target, () => {
+      statements += 1;
+    });
+    await audit({ kind: 'full' }, counted);
+    t.is(await killedBefore(statements - 1, 'full', target), 'killed');
+    let rest = 0;
+    const resumed = tapped(target, () => {
+      rest += 1;
+    });
+    const ended = await audit({ kind: 'full' }, resumed);
+    t.true(rest < 10, `${rest} of ${statements} statements were made again`);
+    t.deepEqual(
+      [ended.entries, ended.accounts, ended.problems],
+      [whole.entries, whole.accounts, []],
+    );
+  });
 
   test('of two full ones at once the second says so, and a dead one is taken over', async t => {
     const start = {
@@ -354,157 +354,147 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
       [['full', 0]],
     );
   });
-});
 
-onDatabases(test, "the ledger's audit", (test, dialect) => {
-  const audit = (options: AuditOptions, on: Database): Promise<LedgerAudit> =>
-    auditLedger(on, options, TUNING);
-  const problemsOf = ({ problems }: LedgerAudit) => problems.map(({ problem }) => problem);
+  type Breaking = (broken: Database, accountId: string, stores: Stores) => Promise<unknown>;
 
-  {
-    const own = useTestDatabase(test, dialect);
-
-    type Breaking = (broken: Database, accountId: string, stores: Stores) => Promise<unknown>;
-
-    interface Verdicts {
-      readonly incremental: string;
-      readonly full: string;
-    }
-
-    /** Audited, broken, and audited again by either kind. */
-    async function verdictsAfter(breakIt: Breaking): Promise<Verdicts> {
-      const broken = await own.open();
-      const accountId = await oldAccount(broken);
-      const ownStores = storesOn(broken);
-      assert.deepEqual(problemsOf(await audit({}, broken)), []);
-      await breakIt(broken, accountId, ownStores);
-      const verdict = async (kind: 'incremental' | 'full') => {
-        const { problems } = await audit({ kind }, broken);
-        return problems.map(({ problem }) => problem).join('\n');
-      };
-      const verdicts = { incremental: await verdict('incremental'), full: await verdict('full') };
-      for (const table of ['ledger_checkpoints', 'ledger_entries', 'jobs'] as const) {
-        await broken.kysely.deleteFrom(table).where('account_id', '=', accountId).execute();
-      }
-      await broken.kysely.deleteFrom('accounts').where('id', '=', accountId).execute();
-      await broken.kysely.deleteFrom('ledger_audits').execute();
-      return verdicts;
-    }
-
-    const entries = (broken: Database, accountId: string) =>
-      broken.kysely.updateTable('ledger_entries').where('account_id', '=', accountId);
-
-    test('of a broken ledger › a balance is found by both', async t => {
-      const found = await verdictsAfter((broken, accountId) =>
-        addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 }),
-      );
-      const balance = 'available is 77, its ledger says 76';
-      t.deepEqual(found, { incremental: balance, full: balance });
-    });
-
-    test('of a broken ledger › a checkpoint is found by both while the balance is right', async t => {
-      const found = await verdictsAfter((broken, accountId) =>
-        addTo(
-          broken.kysely,
-          'ledger_checkpoints',
-          { account_id: accountId, closed_to: FIRST_DAY_MS + DAYS * DAY_MS },
-          { granted: 1 },
-        ),
-      );
-      const checkpoint = /^the checkpoint to 2026-01-05T00:00:00.000Z says .*grant 101,/;
-      for (const verdict of Object.values(found)) t.regex(verdict, checkpoint);
-    });
-
-    test('of a broken ledger › a checkpoint that hides a wrong balance is found by the full one', async t => {
-      const found = await verdictsAfter(async (broken, accountId) => {
-        await addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 });
-        await addTo(
-          broken.kysely,
-          'ledger_checkpoints',
-          { account_id: accountId, closed_to: FIRST_DAY_MS + DAYS * DAY_MS },
-          { granted: 1 },
-        );
-      });
-      t.is(found.incremental, '');
-      t.regex(found.full, /the checkpoint to/);
-      t.regex(found.full, /available is 77, its ledger says 76/);
-    });
-
-    test('of a broken ledger › a checkpoint in the future is found by both', async t => {
-      const found = await verdictsAfter((broken, accountId) =>
-        setIn(
-          broken.kysely,
-          'ledger_checkpoints',
-          { account_id: accountId, closed_to: FIRST_DAY_MS + DAYS * DAY_MS },
-          { closed_to: Number.MAX_SAFE_INTEGER },
-        ),
-      );
-      for (const verdict of Object.values(found)) t.regex(verdict, /is in the future$/);
-    });
-
-    test('of a broken ledger › an old entry that is gone, more or other is found by the full one', async t => {
-      const old = FIRST_DAY_MS + DAY_MS;
-      const gone = await verdictsAfter((broken, accountId) =>
-        removeFrom(broken.kysely, 'ledger_entries', {
-          account_id: accountId,
-          kind: 'charge',
-          created_at: old + 9,
-        }),
-      );
-      t.is(gone.incremental, '');
-      t.regex(gone.full, /the checkpoint to 2026-01-05T00:00:00/);
-      t.regex(gone.full, /its reserve has no partner/);
-      t.regex(gone.full, /reserved is 0, its ledger says 1/);
-      const more = await verdictsAfter((broken, accountId) =>
-        broken.kysely
-          .insertInto('ledger_entries')
-          .values({ ...entry(accountId, 'grant', old, null), reference: 'slipped in' })
-          .execute(),
-      );
-      t.is(more.incremental, '');
-      t.regex(more.full, /available is 76, its ledger says 176/);
-      const other = await verdictsAfter((broken, accountId) =>
-        entries(broken, accountId)
-          .set({ kind: 'release' })
-          .where('kind', '=', 'charge')
-          .where('created_at', '=', old + 9)
-          .execute(),
-      );
-      t.regex(other.full, /the checkpoint to/);
-      t.regex(other.full, /available is 76, its ledger says 77/);
-    });
-
-    test('of a broken ledger › a job of which the ledger has nothing is found by both', async t => {
-      const found = await verdictsAfter(async (broken, accountId, ownStores) => {
-        const { job, claim } = await running(ownStores, newJob(accountId));
-        await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
-        await broken.kysely.deleteFrom('ledger_entries').where('job_id', '=', job.id).execute();
-        await addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 });
-      });
-      const free = 'the job is succeeded, its ledger has no reserve and no settlement';
-      t.deepEqual(found, { incremental: free, full: free });
-    });
-
-    test('of a broken ledger › a job that ended without an entry is named by both, although it was read before', async t => {
-      const broken = await own.open();
-      const ownStores = storesOn(broken);
-      const accountId = await fundedAccount(ownStores, 2);
-      const { job, claim } = await running(ownStores, newJob(accountId));
-      const past = { created_at: FIRST_DAY_MS };
-      await entries(broken, accountId).set(past).execute();
-      t.deepEqual(problemsOf(await audit({}, broken)), []);
-      await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
-      await removeFrom(broken.kysely, 'ledger_entries', { job_id: job.id, slot: 'settle' });
-      for (const kind of ['incremental', 'full'] as const) {
-        const { problems } = await audit({ kind }, broken);
-        t.deepEqual(
-          problems.map(({ problem, jobId }) => [jobId, problem]).sort(),
-          [
-            [job.id, 'the job is succeeded, its ledger has reserve 1 and no settlement'],
-            [null, 'reserved is 0, its ledger says 1'],
-          ].sort(),
-        );
-      }
-    });
+  interface Verdicts {
+    readonly incremental: string;
+    readonly full: string;
   }
+
+  /** Audited, broken, and audited again by either kind. */
+  async function verdictsAfter(breakIt: Breaking): Promise<Verdicts> {
+    const broken = await own.open();
+    const accountId = await oldAccount(broken);
+    const ownStores = storesOn(broken);
+    assert.deepEqual(problemsOf(await audit({}, broken)), []);
+    await breakIt(broken, accountId, ownStores);
+    const verdict = async (kind: 'incremental' | 'full') => {
+      const { problems } = await audit({ kind }, broken);
+      return problems.map(({ problem }) => problem).join('\n');
+    };
+    const verdicts = { incremental: await verdict('incremental'), full: await verdict('full') };
+    for (const table of ['ledger_checkpoints', 'ledger_entries', 'jobs'] as const) {
+      await broken.kysely.deleteFrom(table).where('account_id', '=', accountId).execute();
+    }
+    await broken.kysely.deleteFrom('accounts').where('id', '=', accountId).execute();
+    await broken.kysely.deleteFrom('ledger_audits').execute();
+    return verdicts;
+  }
+
+  const entries = (broken: Database, accountId: string) =>
+    broken.kysely.updateTable('ledger_entries').where('account_id', '=', accountId);
+
+  test('of a broken ledger › a balance is found by both', async t => {
+    const found = await verdictsAfter((broken, accountId) =>
+      addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 }),
+    );
+    const balance = 'available is 77, its ledger says 76';
+    t.deepEqual(found, { incremental: balance, full: balance });
+  });
+
+  test('of a broken ledger › a checkpoint is found by both while the balance is right', async t => {
+    const found = await verdictsAfter((broken, accountId) =>
+      addTo(
+        broken.kysely,
+        'ledger_checkpoints',
+        { account_id: accountId, closed_to: FIRST_DAY_MS + DAYS * DAY_MS },
+        { granted: 1 },
+      ),
+    );
+    const checkpoint = /^the checkpoint to 2026-01-05T00:00:00.000Z says .*grant 101,/;
+    for (const verdict of Object.values(found)) t.regex(verdict, checkpoint);
+  });
+
+  test('of a broken ledger › a checkpoint that hides a wrong balance is found by the full one', async t => {
+    const found = await verdictsAfter(async (broken, accountId) => {
+      await addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 });
+      await addTo(
+        broken.kysely,
+        'ledger_checkpoints',
+        { account_id: accountId, closed_to: FIRST_DAY_MS + DAYS * DAY_MS },
+        { granted: 1 },
+      );
+    });
+    t.is(found.incremental, '');
+    t.regex(found.full, /the checkpoint to/);
+    t.regex(found.full, /available is 77, its ledger says 76/);
+  });
+
+  test('of a broken ledger › a checkpoint in the future is found by both', async t => {
+    const found = await verdictsAfter((broken, accountId) =>
+      setIn(
+        broken.kysely,
+        'ledger_checkpoints',
+        { account_id: accountId, closed_to: FIRST_DAY_MS + DAYS * DAY_MS },
+        { closed_to: Number.MAX_SAFE_INTEGER },
+      ),
+    );
+    for (const verdict of Object.values(found)) t.regex(verdict, /is in the future$/);
+  });
+
+  test('of a broken ledger › an old entry that is gone, more or other is found by the full one', async t => {
+    const old = FIRST_DAY_MS + DAY_MS;
+    const gone = await verdictsAfter((broken, accountId) =>
+      removeFrom(broken.kysely, 'ledger_entries', {
+        account_id: accountId,
+        kind: 'charge',
+        created_at: old + 9,
+      }),
+    );
+    t.is(gone.incremental, '');
+    t.regex(gone.full, /the checkpoint to 2026-01-05T00:00:00/);
+    t.regex(gone.full, /its reserve has no partner/);
+    t.regex(gone.full, /reserved is 0, its ledger says 1/);
+    const more = await verdictsAfter((broken, accountId) =>
+      broken.kysely
+        .insertInto('ledger_entries')
+        .values({ ...entry(accountId, 'grant', old, null), reference: 'slipped in' })
+        .execute(),
+    );
+    t.is(more.incremental, '');
+    t.regex(more.full, /available is 76, its ledger says 176/);
+    const other = await verdictsAfter((broken, accountId) =>
+      entries(broken, accountId)
+        .set({ kind: 'release' })
+        .where('kind', '=', 'charge')
+        .where('created_at', '=', old + 9)
+        .execute(),
+    );
+    t.regex(other.full, /the checkpoint to/);
+    t.regex(other.full, /available is 76, its ledger says 77/);
+  });
+
+  test('of a broken ledger › a job of which the ledger has nothing is found by both', async t => {
+    const found = await verdictsAfter(async (broken, accountId, ownStores) => {
+      const { job, claim } = await running(ownStores, newJob(accountId));
+      await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
+      await broken.kysely.deleteFrom('ledger_entries').where('job_id', '=', job.id).execute();
+      await addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 });
+    });
+    const free = 'the job is succeeded, its ledger has no reserve and no settlement';
+    t.deepEqual(found, { incremental: free, full: free });
+  });
+
+  test('of a broken ledger › a job that ended without an entry is named by both, although it was read before', async t => {
+    const broken = await own.open();
+    const ownStores = storesOn(broken);
+    const accountId = await fundedAccount(ownStores, 2);
+    const { job, claim } = await running(ownStores, newJob(accountId));
+    const past = { created_at: FIRST_DAY_MS };
+    await entries(broken, accountId).set(past).execute();
+    t.deepEqual(problemsOf(await audit({}, broken)), []);
+    await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
+    await removeFrom(broken.kysely, 'ledger_entries', { job_id: job.id, slot: 'settle' });
+    for (const kind of ['incremental', 'full'] as const) {
+      const { problems } = await audit({ kind }, broken);
+      t.deepEqual(
+        problems.map(({ problem, jobId }) => [jobId, problem]).sort(),
+        [
+          [job.id, 'the job is succeeded, its ledger has reserve 1 and no settlement'],
+          [null, 'reserved is 0, its ledger says 1'],
+        ].sort(),
+      );
+    }
+  });
 });

@@ -194,7 +194,7 @@ onStores(test, 'the ledger under two replicas', (test, { dialect, databases }) =
       }
     });
     await t.notThrowsAsync(
-      fc.assert(property, { numRuns: dialect === 'sqlite' ? 30 : 15, endOnFailure: true }),
+      fc.assert(property, { numRuns: dialect === 'sqlite' ? 30 : 10, endOnFailure: true }),
     );
     await t.notThrowsAsync(assertBalanced(storesOn(at(replicas, 0))));
   });

@@ -10,7 +10,6 @@ import { useTestDatabase } from '../../../../test/support/database.ts';
 import { rejectsWith } from '../../../../test/support/throws.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import { databaseErrorKind } from '../../../src/store/database/database-errors.ts';
-import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,
   fundedAccount,
@@ -73,158 +72,134 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
     t.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
   });
 
-  {
-    const entry = (account: string, job: string, kind: 'reserve' | 'charge' | 'release') =>
-      database.kysely
-        .insertInto('ledger_entries')
-        .values({
-          id: randomUUID(),
-          account_id: account,
-          job_id: job,
-          kind,
-          slot: kind === 'reserve' ? 'reserve' : 'settle',
-          reference: job,
-          amount: 1,
-          created_at: database.nowMs,
-        })
-        .execute();
-    const isDuplicate = (error: unknown) => databaseErrorKind(error) === 'duplicate';
-
-    test('the schema › forbids a second reserve, a second charge, and charge with release', async t => {
-      const account = await fundedAccount(stores, 2);
-      const { job, claim } = await running(stores, newJob(account));
-      await rejectsWith(t, entry(account, job.id, 'reserve'), isDuplicate);
-      await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
-      await rejectsWith(t, entry(account, job.id, 'charge'), isDuplicate);
-      await rejectsWith(t, entry(account, job.id, 'release'), isDuplicate);
-      await assertBalanced(stores);
-    });
-
-    test('the schema › forbids balances below zero, amounts of nothing, kinds in the wrong slot', async t => {
-      const account = await fundedAccount(stores, 1);
-      const accounts = database.kysely.updateTable('accounts').where('id', '=', account);
-      await t.throwsAsync(accounts.set({ available: -1 }).execute());
-      await t.throwsAsync(accounts.set({ reserved: -1 }).execute());
-      const values = {
+  const entry = (account: string, job: string, kind: 'reserve' | 'charge' | 'release') =>
+    database.kysely
+      .insertInto('ledger_entries')
+      .values({
         id: randomUUID(),
         account_id: account,
-        job_id: null,
-        kind: 'grant' as const,
-        slot: 'grant' as const,
-        reference: 'r',
+        job_id: job,
+        kind,
+        slot: kind === 'reserve' ? 'reserve' : 'settle',
+        reference: job,
         amount: 1,
-        created_at: 1,
-      };
-      const bad = [{ amount: 0 }, { slot: 'settle' as const }, { job_id: randomUUID() }];
-      for (const wrong of bad) {
-        const insert = database.kysely.insertInto('ledger_entries').values({ ...values, ...wrong });
-        await t.throwsAsync(insert.execute());
-      }
-      await assertBalanced(stores);
-    });
+        created_at: database.nowMs,
+      })
+      .execute();
+  const isDuplicate = (error: unknown) => databaseErrorKind(error) === 'duplicate';
 
-    test('the schema › forbids a job whose columns contradict its state', async t => {
-      const account = await fundedAccount(stores, 1);
-      const { id } = await submitted(stores, newJob(account));
-      const wrong = [
-        { state: 'succeeded' as const },
-        { finished_at: 1 },
-        { state: 'running' as const },
-        { input_blob: null },
-        { lease_holder: 'somebody' },
-        { queue_at: null },
-        { failure_code: 'PROCESSING_FAILED' },
-        { fence: -1 },
-        { class: 'later' as 'sync' },
-      ];
-      for (const set of wrong) {
-        const update = database.kysely.updateTable('jobs').set(set).where('id', '=', id);
-        await t.throwsAsync(update.execute(), undefined, `${JSON.stringify(set)} was accepted`);
-      }
-    });
+  test('the schema › forbids a second reserve, a second charge, and charge with release', async t => {
+    const account = await fundedAccount(stores, 2);
+    const { job, claim } = await running(stores, newJob(account));
+    await rejectsWith(t, entry(account, job.id, 'reserve'), isDuplicate);
+    await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
+    await rejectsWith(t, entry(account, job.id, 'charge'), isDuplicate);
+    await rejectsWith(t, entry(account, job.id, 'release'), isDuplicate);
+    await assertBalanced(stores);
+  });
 
-    test('the schema › keeps text and bytes as they are, and refuses what would be cut', async t => {
-      const name = 'Zoë 日本 😀';
-      const account = await stores.accounts.create(name);
-      t.is(account?.name, name);
-      const tooLong = database.kysely.updateTable('nodes').set({ version: 'x'.repeat(65) });
-      await stores.nodes.register(
-        { nodeId: 'n', bootId: randomUUID(), address: 'a:1', httpAddress: '', version: '1' },
-        1000,
-      );
-      if (dialect === 'mysql') await t.throwsAsync(tooLong.execute());
-    });
-  }
-
-  {
-    const brokenDatabases = useTestDatabase(test, dialect);
-
-    /** Breaks something of a new account and reads the verdict on it. */
-    async function problemsAfter(
-      breakIt: (broken: Database, account: string, own: Stores) => Promise<unknown>,
-    ): Promise<string> {
-      const broken = await brokenDatabases.open();
-      const own = storesOn(broken);
-      const account = await fundedAccount(own, 5);
-      const verdict = async () =>
-        (await own.ledger.check())
-          .filter(({ accountId }) => accountId === account)
-          .map(({ problem }) => problem)
-          .join('\n');
-      const done = await running(own, newJob(account));
-      await own.jobs.succeed(done.claim, resultOf(done.claim), 0, {});
-      const failed = await running(own, newJob(account));
-      await own.jobs.fail(failed.claim, IMAGE_FAULT);
-      await submitted(own, newJob(account));
-      assert.equal(await verdict(), '');
-      await breakIt(broken, account, own);
-      return verdict();
+  test('the schema › forbids balances below zero, amounts of nothing, kinds in the wrong slot', async t => {
+    const account = await fundedAccount(stores, 1);
+    const accounts = database.kysely.updateTable('accounts').where('id', '=', account);
+    await t.throwsAsync(accounts.set({ available: -1 }).execute());
+    await t.throwsAsync(accounts.set({ reserved: -1 }).execute());
+    const values = {
+      id: randomUUID(),
+      account_id: account,
+      job_id: null,
+      kind: 'grant' as const,
+      slot: 'grant' as const,
+      reference: 'r',
+      amount: 1,
+      created_at: 1,
+    };
+    const bad = [{ amount: 0 }, { slot: 'settle' as const }, { job_id: randomUUID() }];
+    for (const wrong of bad) {
+      const insert = database.kysely.insertInto('ledger_entries').values({ ...values, ...wrong });
+      await t.throwsAsync(insert.execute());
     }
+    await assertBalanced(stores);
+  });
 
-    test('the check › finds a balance that its entries do not make', async t => {
-      const problems = await problemsAfter((broken, account) =>
-        setIn(broken.kysely, 'accounts', { id: account }, { available: 77 }),
-      );
-      t.is(problems, 'available is 77, its ledger says 3');
-    });
+  test('the schema › forbids a job whose columns contradict its state', async t => {
+    const account = await fundedAccount(stores, 1);
+    const { id } = await submitted(stores, newJob(account));
+    const wrong = [
+      { state: 'succeeded' as const },
+      { finished_at: 1 },
+      { state: 'running' as const },
+      { input_blob: null },
+      { lease_holder: 'somebody' },
+      { queue_at: null },
+      { failure_code: 'PROCESSING_FAILED' },
+      { fence: -1 },
+      { class: 'later' as 'sync' },
+    ];
+    for (const set of wrong) {
+      const update = database.kysely.updateTable('jobs').set(set).where('id', '=', id);
+      await t.throwsAsync(update.execute(), undefined, `${JSON.stringify(set)} was accepted`);
+    }
+  });
 
-    test('the check › finds a lost entry while the job has its row, and after it', async t => {
-      const remove = (broken: Database, account: string) =>
-        removeFrom(broken.kysely, 'ledger_entries', { account_id: account, kind: 'charge' });
-      t.regex(await problemsAfter(remove), /the job is succeeded, .* no settlement/);
-      const later = await problemsAfter(async (broken, account, own) => {
-        await own.jobs.takeExpiredResultBlobs(10);
-        t.true((await own.jobs.removeFinalOlderThan(0, 10)).rows >= 2);
-        await remove(broken, account);
-      });
-      t.regex(later, /the job's row is gone and its reserve has no partner/);
-      t.regex(later, /reserved is 1, its ledger says 2/);
-    });
+  test('the schema › keeps text and bytes as they are, and refuses what would be cut', async t => {
+    const name = 'Zoë 日本 😀';
+    const account = await stores.accounts.create(name);
+    t.is(account?.name, name);
+    const tooLong = database.kysely.updateTable('nodes').set({ version: 'x'.repeat(65) });
+    await stores.nodes.register(
+      { nodeId: 'n', bootId: randomUUID(), address: 'a:1', httpAddress: '', version: '1' },
+      1000,
+    );
+    if (dialect === 'mysql') await t.throwsAsync(tooLong.execute());
+  });
 
-    test('the check › finds a settlement of the wrong kind although every sum is right', async t => {
-      const problems = await problemsAfter((broken, account) =>
-        setIn(
-          broken.kysely,
-          'ledger_entries',
-          { account_id: account, slot: 'settle' },
-          { kind: sql`case kind when 'charge' then 'release' else 'charge' end` },
-        ),
-      );
-      t.deepEqual(problems.split('\n').sort(), [
-        'the job is failed, its ledger has reserve 1 and charge 1',
-        'the job is succeeded, its ledger has reserve 1 and release 1',
-      ]);
-    });
+  const brokenDatabases = useTestDatabase(test, dialect);
 
-    test('the check › finds an open job that was removed, and entries of nobody', async t => {
-      const problems = await problemsAfter((broken, account) =>
-        removeFrom(broken.kysely, 'jobs', { account_id: account, state: 'ready' }),
-      );
-      t.regex(problems, /reserved is 1, its open jobs hold 0/);
-      const orphans = await problemsAfter((broken, account) =>
-        broken.kysely.deleteFrom('accounts').where('id', '=', account).execute(),
-      );
-      t.regex(orphans, /an account that does not exist/);
-    });
+  /** Breaks something of a new account and reads the verdict on it. */
+  async function problemsAfter(
+    breakIt: (broken: Database, account: string) => Promise<unknown>,
+  ): Promise<string> {
+    const broken = await brokenDatabases.open();
+    const own = storesOn(broken);
+    const account = await fundedAccount(own, 5);
+    const verdict = async () =>
+      (await own.ledger.check())
+        .filter(({ accountId }) => accountId === account)
+        .map(({ problem }) => problem)
+        .join('\n');
+    const done = await running(own, newJob(account));
+    await own.jobs.succeed(done.claim, resultOf(done.claim), 0, {});
+    const failed = await running(own, newJob(account));
+    await own.jobs.fail(failed.claim, IMAGE_FAULT);
+    await submitted(own, newJob(account));
+    assert.equal(await verdict(), '');
+    await breakIt(broken, account);
+    return verdict();
   }
+
+  test('the check › finds a settlement of the wrong kind although every sum is right', async t => {
+    const problems = await problemsAfter((broken, account) =>
+      setIn(
+        broken.kysely,
+        'ledger_entries',
+        { account_id: account, slot: 'settle' },
+        { kind: sql`case kind when 'charge' then 'release' else 'charge' end` },
+      ),
+    );
+    t.deepEqual(problems.split('\n').sort(), [
+      'the job is failed, its ledger has reserve 1 and charge 1',
+      'the job is succeeded, its ledger has reserve 1 and release 1',
+    ]);
+  });
+
+  test('the check › finds an open job that was removed, and entries of nobody', async t => {
+    const problems = await problemsAfter((broken, account) =>
+      removeFrom(broken.kysely, 'jobs', { account_id: account, state: 'ready' }),
+    );
+    t.regex(problems, /reserved is 1, its open jobs hold 0/);
+    const orphans = await problemsAfter((broken, account) =>
+      removeFrom(broken.kysely, 'accounts', { id: account }),
+    );
+    t.regex(orphans, /an account that does not exist/);
+  });
 });
