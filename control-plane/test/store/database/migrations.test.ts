@@ -4,8 +4,9 @@
  * replica's statements read, write or search by stays, and what they insert is taken.
  *
  * And a rolling upgrade from the last release: its statements, as they were recorded, make the
- * tables and leave work in every state; this version migrates; a replica of the last release goes on
- * as if nothing had happened; and this version finishes what either left, with every credit in place.
+ * tables and leave work in every state; this version migrates; a replica of the last release goes
+ * on as if nothing had happened; and this version finishes what either left, with every credit in
+ * its place.
  */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
