@@ -2,10 +2,11 @@
  * The house rules that a machine can hold: who may import whom, who may read the environment or end
  * the process, and what a file may look like. Each rule names the offending place.
  */
-import { existsSync, globSync, readFileSync } from 'node:fs';
+import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { MATTING_VARIABLES } from '#program/env-names.ts';
+import { temporaryFolder } from './support/temporary-folder.ts';
 import { circlesOf } from './tidy/circles.ts';
 import { COMPOSITION_ROOT, CONTROL_PLANE } from './tidy/directions.ts';
 import { INFERENCE_NODE } from './tidy/node-directions.ts';
@@ -287,4 +288,133 @@ test('the files and rooms that ARCHITECTURE.md names, in short or in full, are t
     places.filter(place => !isThere(place)),
     [],
   );
+});
+
+const PACKAGES: Readonly<Record<string, readonly string[]>> = JSON.parse(
+  readFileSync(path.join(ROOT, 'deploy/images/packages.json'), 'utf8'),
+);
+/** Rooms that every image has beside its own program. */
+const SHARED_ROOMS = /^(bin|program|proto)\//;
+/** Generated code is no source of the house; this is what it imports. */
+const IMPORTED_BY_GENERATED = ['@bufbuild/protobuf', '@grpc/grpc-js'];
+
+function packageOf(specifier: string): string | undefined {
+  if (specifier.startsWith('node:') || !/^[@a-z]/.test(specifier)) return undefined;
+  const parts = specifier.split('/');
+  return parts.slice(0, specifier.startsWith('@') ? 2 : 1).join('/');
+}
+
+for (const [program, packages] of Object.entries(PACKAGES)) {
+  test(`the image of the ${program} has what it imports`, t => {
+    const rooms = programs.filter(
+      ({ name }) => SHARED_ROOMS.test(name) || name.startsWith(`${program}/src/`),
+    );
+    const known = new Set(
+      Object.keys(JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')).dependencies),
+    );
+    const imported = rooms.flatMap(({ imports }) => imports.map(packageOf));
+    const wanted = new Set(
+      [...imported, ...IMPORTED_BY_GENERATED].filter(name => known.has(name!)),
+    );
+    t.deepEqual([...packages].sort(), [...wanted].sort(), 'deploy/images/packages.json');
+  });
+}
+
+/** A target without a rule does nothing. */
+const MAKEFILE = readFileSync(path.join(ROOT, 'Makefile'), 'utf8');
+const named = (pattern: RegExp) =>
+  new Set([...MAKEFILE.matchAll(pattern)].flatMap(([, names = '']) => names.split(/,? +/)));
+
+test('every target of the Makefile has a rule', t => {
+  const phony = named(/^\.PHONY: (.*)$/gm);
+  const documented = named(/^# make ([a-z-]+(?:, make [a-z-]+)*)/gm);
+  documented.delete('make');
+  const rules = named(/^([a-z-]+):(?! export)/gm);
+  t.true(documented.size > 20);
+  t.deepEqual(
+    [...documented].filter(name => !phony.has(name)),
+    [],
+  );
+  t.deepEqual(
+    [...phony].filter(name => !rules.has(name)),
+    [],
+  );
+});
+
+test('circles are found, what only hangs on them is not', t => {
+  const graph = new Map([
+    ['entry', ['a', 'd', 'package']],
+    ['a', ['b']],
+    ['b', ['c', 'leaf']],
+    ['c', ['a']],
+    ['d', ['e', 'a']],
+    ['e', ['d']],
+    ['leaf', []],
+  ]);
+  t.deepEqual(circlesOf(graph), [
+    ['a', 'b', 'c'],
+    ['d', 'e'],
+  ]);
+  t.deepEqual(
+    circlesOf(
+      new Map([
+        ['a', ['b']],
+        ['b', []],
+      ]),
+    ),
+    [],
+  );
+});
+
+test('imports of every kind are found, and functions with their names and lines', async t => {
+  const root = await temporaryFolder(t);
+  mkdirSync(path.join(root, 'program/room'), { recursive: true });
+  writeFileSync(path.join(root, 'tsconfig.json'), '{ "include": ["program"] }');
+  const text = `/** Not counted. */
+import { a } from '../a.ts';
+import type { B } from '#contract/b.ts';
+export * from 'package';
+import './effect.ts';
+const later = () => import('./later.ts');
+type C = import('./type.ts').C;
+const notAnImport = "import { x } from './x.ts'"; // import './y.ts'
+/** Not counted either. */
+export async function three(b: B) {
+  return b ?? '}';
+}
+class D {
+  #four = (
+    c: C,
+  ) => c;
+  get two() { return /[}]/;
+  }
+}
+onDatabases(test, 'a group', (test, dialect) => {
+  test('a test', t => {
+    a();
+  });
+});
+`;
+  writeFileSync(path.join(root, 'program/room/one.ts'), text);
+  t.deepEqual(readSources(root), [
+    {
+      name: 'program/room/one.ts',
+      text,
+      imports: [
+        'program/a.ts',
+        'proto/contract/b.ts',
+        'package',
+        'program/room/effect.ts',
+        'program/room/later.ts',
+        'program/room/type.ts',
+      ],
+      functions: [
+        { name: 'later', lines: 1 },
+        { name: 'three', lines: 3 },
+        { name: '#four', lines: 3 },
+        { name: 'two', lines: 2 },
+        { name: 'test: a test', lines: 3 },
+      ],
+    },
+  ]);
 });

@@ -1,7 +1,12 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import test from 'ava';
 import { parseSample, percentile } from '../../bench/card/card.ts';
 import { type Loads, limitOf, spentBy, sumOf } from '../../bench/card/service-load.ts';
-import type { ProcessTimes } from '../../bench/processes.ts';
+import { CHILD_PROGRAMS, type ProcessTimes, timesOf } from '../../bench/processes.ts';
 
 const IDLE: Loads = {
   ...{ cores: 16, gpuBusy: 0.5, machineCores: 4, clientBusy: 0.2 },
@@ -56,4 +61,37 @@ test('figures of nvidia-smi and of a page of metrics, as far as they are there',
   const page = '# HELP a b\na{stage="run"} 2\na{stage="decode",x="1"} 3\nab 9\na_b 7\n';
   t.deepEqual([sumOf(page, 'a'), sumOf(page, 'a', 'stage="run"'), sumOf(page, 'z')], [5, 2, 0]);
   t.deepEqual([percentile([3, 1, 2], 0.5), percentile([3, 1, 2], 1)], [2, 3]);
+});
+
+const BUSY_MS = 200;
+const BUSY = `
+  while (process.cpuUsage().user < ${1000 * BUSY_MS});
+  setInterval(() => {}, 1000);
+`;
+
+test('children of a node are told apart by files that there are', t => {
+  for (const file of Object.values(CHILD_PROGRAMS)) {
+    t.truthy(existsSync(path.join(import.meta.dirname, '../../inference-node/src', file)), file);
+  }
+});
+
+test('an engine below another process has its role and its time', async t => {
+  // Words of its own command line would make the shell an engine too.
+  const env = { ...process.env, NODE: process.execPath, BUSY, FILE: CHILD_PROGRAMS.engines };
+  const shell = spawn('sh', ['-c', '"$NODE" -e "$BUSY" "$FILE"; exit'], {
+    ...{ env, detached: true },
+  });
+  const gone = once(shell, 'exit');
+  const times = () => [...timesOf(process.pid, process.pid).entries()];
+  const engine = () => times().find(([, { role }]) => role === 'engines')?.[1];
+  try {
+    while ((engine()?.cpuMs ?? 0) < BUSY_MS) await delay(10);
+    const { cpuMs = 0, mainCpuMs = 0 } = engine() ?? {};
+    t.true(mainCpuMs > 0 && mainCpuMs <= cpuMs, `${mainCpuMs} of ${cpuMs} ms`);
+    t.is(new Map(times()).get(shell.pid ?? 0)?.role, 'node');
+  } finally {
+    // Its group: the engine too.
+    process.kill(-(shell.pid ?? 0), 'SIGKILL');
+    await gone;
+  }
 });
