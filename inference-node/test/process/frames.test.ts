@@ -189,12 +189,12 @@ function open(pipe: Socket, buffers?: BufferPool) {
 test('a channel › send resolves when the other side has taken the frame, and when it is gone', async t => {
   const [nearPipe, farPipe] = await pair(t);
   const near = open(nearPipe);
-  const big = Buffer.alloc(64 * 1024 * 1024, 5);
+  const big = Buffer.alloc(16 * 1024 * 1024, 5);
   let sent = false;
   const sending = near.channel.send({ n: 1 }, [big]).then(() => {
     sent = true;
   });
-  await new Promise(resolve => setTimeout(resolve, 50));
+  await new Promise(resolve => setTimeout(resolve, 10));
   t.is(sent, false, 'nobody has read yet');
   const far = open(farPipe);
   await sending;

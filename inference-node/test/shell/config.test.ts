@@ -145,6 +145,9 @@ test('has defaults for all', t => {
   t.is(config.port, 50_051);
   t.is(config.httpPort, 50_052);
   t.is(config.executionProvider, 'auto');
+  t.true(config.refinement && config.foregroundEstimation);
+  t.false(loadConfig({ MATTING_REFINEMENT: 'false' }).refinement);
+  t.false(loadConfig({ MATTING_FOREGROUND_ESTIMATION: 'false' }).foregroundEstimation);
   t.deepEqual(config.registryAddresses, []);
   t.regex(config.nodeId, /^[A-Za-z0-9._-]{1,64}$/);
   t.is(config.nodeId, loadConfig({}).nodeId);

@@ -67,24 +67,22 @@ for (const variable of ['MATTING_NODE_PORT', 'MATTING_NODE_HTTP_PORT']) {
   });
 }
 
-for (const gate of ['weights', 'strict']) {
-  test(`the program that cannot start › refuses a plan that MATTING_COMMERCIAL_USE=${gate} does not admit, before all else`, async t => {
-    const { server, port } = await listenSomewhere();
-    // Neither the port that is in use nor the weights that are missing is found out.
-    const env = { MATTING_COMMERCIAL_USE: gate, MATTING_NODE_PORT: String(port) };
-    const { code, stderr, lines } = await startNode(env).exited;
-    server.close();
-    t.is(code, 78);
-    t.regex(stderr, /^inference node: the configuration is not valid:\n/);
-    t.regex(stderr, new RegExp(`${gate} refuses isnet \\(subject and second look\\)`));
-    t.notRegex(stderr, /in use|models fetch|\.ts:\d/);
-    t.is(
-      lines.find(({ msg }) => msg === 'listening'),
-      undefined,
-    );
-    t.deepEqual(await readdir(directory), []);
-  });
-}
+test('the program that cannot start › refuses a plan that MATTING_COMMERCIAL_USE=strict does not admit, before all else', async t => {
+  const { server, port } = await listenSomewhere();
+  // Neither the port that is in use nor the weights that are missing is found out.
+  const env = { MATTING_COMMERCIAL_USE: 'strict', MATTING_NODE_PORT: String(port) };
+  const { code, stderr, lines } = await startNode(env).exited;
+  server.close();
+  t.is(code, 78);
+  t.regex(stderr, /^inference node: the configuration is not valid:\n/);
+  t.regex(stderr, /strict refuses isnet \(subject and second look\)/);
+  t.notRegex(stderr, /in use|models fetch|\.ts:\d/);
+  t.is(
+    lines.find(({ msg }) => msg === 'listening'),
+    undefined,
+  );
+  t.deepEqual(await readdir(directory), []);
+});
 
 test('the program that cannot start › says in one line that the weights are not there', async t => {
   const { code, stderr } = await startNode({ MATTING_EXECUTION_PROVIDER: 'cpu' }).exited;
@@ -113,16 +111,14 @@ test('the program that starts › says in its log and at /info what runs, and un
 
 const starting = () => startNode({ FAKE_HOLD: 'start' }, { fakeRooms: true });
 
-for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-  test(`the program that starts › ends with 0 on ${signal}`, async t => {
-    const { child, until, exited } = starting();
-    await until('listening');
-    child.kill(signal);
-    const { code, stderr } = await exited;
-    t.is(stderr, '');
-    t.is(code, 0);
-  });
-}
+test('the program that starts › ends with 0 on SIGTERM', async t => {
+  const { child, until, exited } = starting();
+  await until('listening');
+  child.kill('SIGTERM');
+  const { code, stderr } = await exited;
+  t.is(stderr, '');
+  t.is(code, 0);
+});
 
 test('the program that starts › answers probes before it serves, and serves then', async t => {
   const { child, until, exited } = starting();
@@ -156,28 +152,24 @@ test('the program that serves › finishes what is in, refuses the rest, and end
   t.is(lines.at(-1)?.msg, 'drained');
 });
 
-test("the program that serves › refines and recolours by the operator's variables, where a caller leaves it open", async t => {
-  const variables = ['MATTING_REFINEMENT', 'MATTING_FOREGROUND_ESTIMATION'];
-  const told: (readonly boolean[])[] = [];
-  for (const variable of variables) {
-    const program = startNode({ [variable]: 'false' }, { fakeRooms: true });
-    const on = { refinement: Switch.SWITCH_ON, foregroundEstimation: Switch.SWITCH_ON };
-    for (const fields of [{}, on]) {
-      const caller = await program.caller();
-      t.is(await (await caller.sendFile('12345', fields)).ended, undefined);
-    }
-    program.child.send({ tellFinished: true });
-    const [{ finished }] = (await once(program.child, 'message')) as [Told];
-    told.push(...finished.map(choice => [choice.refinement, choice.foregroundEstimation]));
-    program.child.kill('SIGTERM');
-    t.is((await program.exited).code, 0);
+test("the program that serves › refines by the operator's variable, where a caller leaves it open", async t => {
+  const program = startNode({ MATTING_REFINEMENT: 'false' }, { fakeRooms: true });
+  const on = { refinement: Switch.SWITCH_ON, foregroundEstimation: Switch.SWITCH_ON };
+  for (const fields of [{}, on]) {
+    const caller = await program.caller();
+    t.is(await (await caller.sendFile('12345', fields)).ended, undefined);
   }
-  t.deepEqual(told, [
-    [false, true],
-    [true, true],
-    [true, false],
-    [true, true],
-  ]);
+  program.child.send({ tellFinished: true });
+  const [{ finished }] = (await once(program.child, 'message')) as [Told];
+  t.deepEqual(
+    finished.map(choice => [choice.refinement, choice.foregroundEstimation]),
+    [
+      [false, true],
+      [true, true],
+    ],
+  );
+  program.child.kill('SIGTERM');
+  t.is((await program.exited).code, 0);
 });
 
 test('the program that serves › hurries at a second signal', async t => {

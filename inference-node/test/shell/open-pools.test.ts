@@ -76,10 +76,10 @@ test('a node with fewer engines than GPUs starts on those that are up, and has n
 
 test('with a GPU out the node takes less images, by the engines that were there', async t => {
   const { pools } = await open(t, {
-    env: { MATTING_ENGINES: '3', MATTING_PICTURE_WORKERS: '5' },
+    env: { MATTING_ENGINES: '3', MATTING_PICTURE_WORKERS: '2' },
   });
   const { devices, admission } = await pools;
-  const share = () => admission.snapshot().imagesMax / 6;
+  const share = () => admission.snapshot().imagesMax / 3;
   t.is(share(), 1);
   // Two of the three are on the first.
   devices[0]?.lose('it is gone');
@@ -112,14 +112,9 @@ test('a driver that does not list its GPUs is told of, and what it has is checke
   t.is(line?.reason, 'Failed to initialize NVML');
   const [first] = GPUS;
   const passedOver = 'Unable to determine the device handle for GPU1: Unknown Error';
-  for (const [reason, code] of [
-    ['GPU is lost', 15],
-    [passedOver, 0],
-  ] as const) {
-    const smi = `echo '${first && smiRow(first)}'; echo '${reason}' >&2; exit ${code}`;
-    const partly = await open(t, { smi });
-    t.is((await partly.pools).devices.length, 1);
-    const partial = partly.lines.find(({ msg }) => msg === 'not every GPU can be listed');
-    t.is(partial?.reason, reason);
-  }
+  const smi = `echo '${first && smiRow(first)}'; echo '${passedOver}' >&2; exit 0`;
+  const partly = await open(t, { smi });
+  t.is((await partly.pools).devices.length, 1);
+  const partial = partly.lines.find(({ msg }) => msg === 'not every GPU can be listed');
+  t.is(partial?.reason, passedOver);
 });

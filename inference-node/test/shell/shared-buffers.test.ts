@@ -19,7 +19,7 @@ const test = ava.serial;
 
 /** The model's side, pixels: its pictures and mattes are large enough to be kept. */
 const SIDE = 256;
-const IMAGES = 120;
+const IMAGES = 48;
 const CALLERS = 6;
 const log = pino({ level: 'silent' });
 
@@ -96,13 +96,13 @@ test('each matte is of its own picture, beside callers that go and children that
   const caller = async () => {
     while (next < IMAGES) {
       const n = next++;
-      const brightness = 2 * n;
+      const brightness = 5 * n;
       const image = await plainPng(brightness);
       const gone = new AbortController();
       if (n % 4 === 3) void delay(3 * (n % 16)).then(() => gone.abort(new Error('gone')));
       // Of what each stage is in the middle of then, nothing is used by the next image.
-      if (n % 40 === 20) process.kill(at(engines.processes(), 0).pid, 'SIGKILL');
-      if (n % 40 === 30) process.kill(at(pictures.processes(), 0).pid, 'SIGKILL');
+      if (n % 24 === 10) process.kill(at(engines.processes(), 0).pid, 'SIGKILL');
+      if (n % 24 === 20) process.kill(at(pictures.processes(), 0).pid, 'SIGKILL');
       try {
         const mask = await sharp(await maskOf(node, image, gone.signal))
           .raw()

@@ -61,6 +61,8 @@ export interface PicturePoolOptions {
   /** Where model inputs are put, and given back with mattes. Undefined: in new memory. */
   readonly buffers?: BufferPool;
   readonly limits?: Partial<WorkerLimits>;
+  /** Instead of RESTART_DELAYS_MS. */
+  readonly restartDelaysMs?: readonly number[];
 }
 
 /**
@@ -246,8 +248,8 @@ class ChildPicturePool implements PicturePool, WorkerListener {
   }
 
   #restartLater(place: number): void {
-    const last = RESTART_DELAYS_MS.length - 1;
-    const delayMs = RESTART_DELAYS_MS[Math.min(this.#failedStarts - 1, last)];
+    const delaysMs = this.#options.restartDelaysMs ?? RESTART_DELAYS_MS;
+    const delayMs = delaysMs[Math.min(this.#failedStarts, delaysMs.length) - 1];
     const restart = setTimeout(() => {
       this.#restarts.delete(restart);
       this.#workers[place] = this.#spawn();

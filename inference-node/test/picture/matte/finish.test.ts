@@ -202,7 +202,8 @@ for (const [name, pixels] of Object.entries(PICTURES)) {
     const input = createModelInput(await toPicture(pixels), ODD_MODEL);
     t.is(input.length, 64 * 64 * 3);
     for (const [said, alpha] of Object.entries(MATTES)) {
-      for (const format of TRANSPARENT_FORMATS) {
+      // Each format with the matte that says least of the picture; one with all.
+      for (const format of said === 'unsure' ? TRANSPARENT_FORMATS : (['png'] as const)) {
         const finished = await finishPicture(
           await toPicture(pixels),
           [{ alpha, ...ODD_MODEL, role: 'subject' }],

@@ -32,16 +32,19 @@ for (const [width, height] of [
   [97, 1],
   [640, 360],
 ] as const) {
-  for (const value of [0, 1, 90, 254, 255]) {
-    test(`refinement › ${width}x${height}, one colour, a matte of ${value}: the matte stays what it is`, t => {
+  test(`refinement › ${width}x${height}, one colour: a matte stays what it is`, t => {
+    for (const value of [0, 1, 90, 254, 255]) {
       const picture = paintPicture(width, height, () => GREEN);
       const matte = matteOf(32, 32, () => value);
       const out = refineMatte(matte, picture);
       t.is(out.length, width * height);
       t.not(out.buffer, at(matte, 0).alpha.buffer);
-      t.true(out.every(alpha => Math.abs(alpha - value) <= 1));
-    });
-  }
+      t.true(
+        out.every(alpha => Math.abs(alpha - value) <= 1),
+        `${value}`,
+      );
+    }
+  });
 }
 
 test('refinement › noise under an unsure matte does not become a rescaled one', t => {

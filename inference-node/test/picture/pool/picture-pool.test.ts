@@ -30,11 +30,11 @@ const ALPHA = Buffer.alloc(16 * 16, 255);
 
 const slopePng = await asSharp(paintSlope(40, 30)).png().toBuffer();
 const slopeJxl = await writeJxl(paintSlope(40, 30));
-/** 100 megapixels that fit into 100 KB: a second of work and 0.4 GB of pixels. */
+/** 36 megapixels that fit into 100 KB: some looks of the watch at its work. */
 const heavyPng = await sharp({
-  create: { width: 10_000, height: 10_000, channels: 3, background: '#4a6' },
+  create: { width: 6_000, height: 6_000, channels: 3, background: '#4a6' },
 })
-  .png()
+  .png({ compressionLevel: 1 })
   .toBuffer();
 const blue = paint(20, 30, 3, () => [0, 0, 255]);
 const jpeg = await asSharp(blue).jpeg({ quality: 100 }).toBuffer();
@@ -50,9 +50,28 @@ async function openPool(
   return pool;
 }
 
-async function openLease(t: ExecutionContext, options: Partial<PicturePoolOptions> = {}) {
-  const pool = await openPool(t, options);
-  return { pool, lease: await pool.acquire('sync', NEVER), pid: onlyPid(pool) };
+/** What a picture may take; a test makes one of them small, and large again. */
+const limits = {
+  cpuMs: { base: ENOUGH, perMegapixel: 0 },
+  wallMs: { base: ENOUGH, perMegapixel: 0 },
+  residentBytes: { base: ENOUGH, perMegapixel: 0 },
+};
+/** Of the tests that need no pool of their own: a worker takes longer to start than most of them. */
+let pool: PicturePool;
+let endsBefore: Readonly<Record<PictureWorkerEnd, number>>;
+
+test.before(async () => {
+  const log = pino({ level: 'silent' });
+  pool = await openPicturePool({ workers: 1, childEnv: {}, log, limits });
+});
+test.beforeEach(() => {
+  endsBefore = pool.ends();
+});
+test.after.always(() => pool?.close(0));
+
+async function leaseOf(from: PicturePool) {
+  const lease = await from.acquire('sync', NEVER);
+  return { lease, pid: onlyPid(from) };
 }
 
 function decode(lease: PictureLease, file: Buffer = slopePng, signal = NEVER) {
@@ -72,29 +91,20 @@ function onlyPid(pool: PicturePool): number {
 const untilGone = (pid: number) => until(`process ${pid} is gone`, () => !isAlive(pid));
 
 /** After every failure the pool must work, with one more end of this kind. */
-async function requireRecovery(
-  t: ExecutionContext,
-  pool: PicturePool,
-  end: PictureWorkerEnd,
-): Promise<void> {
+async function requireRecovery(t: ExecutionContext, end: PictureWorkerEnd): Promise<void> {
   const lease = await pool.acquire('sync', NEVER);
   await decode(lease);
   const { width, height } = await finish(lease);
   t.deepEqual([width, height], [40, 30]);
   lease.release();
-  const { [end]: ended, closed: _closed, ...others } = pool.ends();
-  t.is(ended, 1);
-  t.deepEqual(
-    Object.values(others).filter(count => count !== 0),
-    [],
-  );
+  t.deepEqual(pool.ends(), { ...endsBefore, [end]: endsBefore[end] + 1 });
 }
 
 const LOST = { name: 'ContractError', code: 'PICTURE_WORKER_LOST', retryable: true };
 const IMAGE_FAULT = { name: 'ContractError', code: 'PROCESSING_FAILED', retryable: false };
 
 test('a worker killed over a decode loses its image, and is replaced', async t => {
-  const { pool, lease, pid } = await openLease(t);
+  const { lease, pid } = await leaseOf(pool);
   // Stopped, it cannot answer before it is killed.
   await stop(pid);
   const decoding = decode(lease);
@@ -102,14 +112,13 @@ test('a worker killed over a decode loses its image, and is replaced', async t =
   await rejectsWith(t, decoding, LOST);
   await rejectsWith(t, finish(lease), LOST);
   lease.release();
-  await requireRecovery(t, pool, 'image');
+  await requireRecovery(t, 'image');
 });
 
-test('a worker killed while it holds or finishes an image loses it, and is replaced', async t => {
-  for (const killDuring of ['inference', 'finish']) {
-    const { pool, lease } = await openLease(t);
+for (const killDuring of ['inference', 'finish']) {
+  test(`a worker killed over an image during ${killDuring} loses it, and is replaced`, async t => {
+    const { lease, pid } = await leaseOf(pool);
     await decode(lease);
-    const pid = onlyPid(pool);
     let finishing: Promise<unknown> | undefined;
     if (killDuring === 'finish') {
       await stop(pid);
@@ -118,55 +127,55 @@ test('a worker killed while it holds or finishes an image loses it, and is repla
     process.kill(pid, 'SIGKILL');
     await rejectsWith(t, finishing ?? untilGone(pid).then(() => finish(lease)), LOST);
     lease.release();
-    await requireRecovery(t, pool, 'image');
-  }
-});
+    await requireRecovery(t, 'image');
+  });
+}
 
 test('waiting images are refused when every worker dies before it is ready, and the pool recovers', async t => {
   const childEnv: Record<string, string> = {};
-  const pool = await openPool(t, { childEnv });
+  const own = await openPool(t, { childEnv, restartDelaysMs: [50] });
   // From now on each ends at its start.
   childEnv.NODE_OPTIONS = '--no-such-option';
-  process.kill(onlyPid(pool), 'SIGKILL');
-  while (pool.ends().idle === 0) await sleep(5);
-  await t.throwsAsync(pool.acquire('sync', NEVER), { code: 'NODE_OVERLOADED' });
+  process.kill(onlyPid(own), 'SIGKILL');
+  while (own.ends().idle === 0) await sleep(5);
+  await t.throwsAsync(own.acquire('sync', NEVER), { code: 'NODE_OVERLOADED' });
   delete childEnv.NODE_OPTIONS;
-  const lease = await pool.acquire('sync', NEVER);
+  const lease = await own.acquire('sync', NEVER);
   t.is((await decode(lease)).width, 40);
   lease.release();
 });
 
 test('a worker killed without an image is replaced', async t => {
-  const pool = await openPool(t);
   const pid = onlyPid(pool);
   process.kill(pid, 'SIGKILL');
-  while (pool.ends().idle === 0) await sleep(10);
+  while (pool.ends().idle === endsBefore.idle) await sleep(10);
   await untilGone(pid);
-  await requireRecovery(t, pool, 'idle');
+  await requireRecovery(t, 'idle');
 });
 
 test('an image over its processor time is the image’s fault', async t => {
-  const cpuMs = { base: 50, perMegapixel: 0 };
-  const { pool, lease } = await openLease(t, { limits: { cpuMs } });
+  const { lease } = await leaseOf(pool);
+  limits.cpuMs.base = 10;
   await rejectsWith(t, decode(lease, heavyPng), IMAGE_FAULT);
   lease.release();
-  cpuMs.base = ENOUGH;
-  await requireRecovery(t, pool, 'time_budget');
+  limits.cpuMs.base = ENOUGH;
+  await requireRecovery(t, 'time_budget');
 });
 
 test('an image whose worker stalls is not at fault', async t => {
-  const wallMs = { base: 500, perMegapixel: 0 };
-  const { pool, lease, pid } = await openLease(t, { limits: { wallMs } });
+  const { lease, pid } = await leaseOf(pool);
   await stop(pid);
+  limits.wallMs.base = 100;
   await rejectsWith(t, decode(lease), LOST);
   lease.release();
-  wallMs.base = ENOUGH;
-  await requireRecovery(t, pool, 'stalled');
+  limits.wallMs.base = ENOUGH;
+  await requireRecovery(t, 'stalled');
 });
 
 test('an image over its memory is the image’s fault', async t => {
-  const residentBytes = { base: 180 * 2 ** 20, perMegapixel: 0 };
-  const { pool, lease } = await openLease(t, { limits: { residentBytes } });
+  const { residentBytes } = limits;
+  const { lease } = await leaseOf(pool);
+  residentBytes.base = 180 * 2 ** 20;
   await decode(lease);
   await finish(lease);
   lease.release();
@@ -177,11 +186,11 @@ test('an image over its memory is the image’s fault', async t => {
   await rejectsWith(t, decode(next), IMAGE_FAULT);
   residentBytes.base = ENOUGH;
   next.release();
-  await requireRecovery(t, pool, 'memory_budget');
+  await requireRecovery(t, 'memory_budget');
 });
 
 test('an image given up while it is processed ends at once, with its worker', async t => {
-  const { pool, lease, pid } = await openLease(t);
+  const { lease, pid } = await leaseOf(pool);
   await stop(pid);
   const controller = new AbortController();
   const decoding = decode(lease, slopePng, controller.signal);
@@ -190,19 +199,20 @@ test('an image given up while it is processed ends at once, with its worker', as
   await rejectsWith(t, decoding, reason);
   lease.release();
   await untilGone(pid);
-  await requireRecovery(t, pool, 'abandoned');
+  await requireRecovery(t, 'abandoned');
 });
 
 test('a release in the middle of a call replaces the worker', async t => {
-  const { pool, lease } = await openLease(t);
-  const decoding = decode(lease, heavyPng);
+  const { lease, pid } = await leaseOf(pool);
+  await stop(pid);
+  const decoding = decode(lease);
   lease.release();
   await rejectsWith(t, decoding, LOST);
-  await requireRecovery(t, pool, 'abandoned');
+  await requireRecovery(t, 'abandoned');
 });
 
 test('an image given up between decode and finish leaves its worker as it was', async t => {
-  const { pool, lease, pid } = await openLease(t);
+  const { lease, pid } = await leaseOf(pool);
   await decode(lease);
   lease.release();
   lease.release();
@@ -214,7 +224,6 @@ test('an image given up between decode and finish leaves its worker as it was', 
 });
 
 test('a bad image does not end its worker', async t => {
-  const pool = await openPool(t);
   const pid = onlyPid(pool);
   const cases = [
     [Buffer.from('no picture'), 'UNSUPPORTED_IMAGE_FORMAT'],
@@ -238,12 +247,12 @@ test('a bad image does not end its worker', async t => {
 });
 
 test('every format comes out, with the inputs of several models', async t => {
-  const pool = await openPool(t, { workers: 2 });
-  t.deepEqual(pool.capabilities.outputFormats, OUTPUT_FORMATS);
-  t.true(pool.capabilities.jxlPixelsMax >= 12_000_000);
+  const own = await openPool(t);
+  t.deepEqual(own.capabilities.outputFormats, OUTPUT_FORMATS);
+  t.true(own.capabilities.jxlPixelsMax >= 12_000_000);
   for (const file of [slopePng, slopeJxl]) {
     for (const format of OUTPUT_FORMATS) {
-      const lease = await pool.acquire('async', NEVER);
+      const lease = await own.acquire('async', NEVER);
       const modelInputs = [MODEL_SIZE, { width: 7, height: 9 }];
       const decoded = await lease.decode({ file, declared: undefined, modelInputs }, NEVER);
       t.deepEqual([decoded.width, decoded.height], [40, 30]);
@@ -258,7 +267,7 @@ test('every format comes out, with the inputs of several models', async t => {
       lease.release();
     }
   }
-  const snapshot = pool.snapshot();
+  const snapshot = own.snapshot();
   const { decodeMsPerMegapixel, encodeMsPerMegapixel, busy, waiting } = snapshot;
   t.true(decodeMsPerMegapixel > 0 && encodeMsPerMegapixel > 0);
   t.deepEqual([...snapshot.decodeRates.keys()], ['png', 'jxl'], 'each format by itself');
@@ -269,18 +278,18 @@ test('every format comes out, with the inputs of several models', async t => {
 });
 
 test('a worker that has grown too large is replaced after its image', async t => {
-  const { pool, lease, pid } = await openLease(t, { limits: { idleResidentBytesMax: 1 } });
+  const own = await openPool(t, { limits: { idleResidentBytesMax: 1 } });
+  const { lease, pid } = await leaseOf(own);
   await decode(lease);
   await finish(lease);
   lease.release();
-  const next = await pool.acquire('sync', NEVER);
-  t.not(onlyPid(pool), pid);
-  t.is(pool.ends().recycled, 1);
+  const next = await own.acquire('sync', NEVER);
+  t.not(onlyPid(own), pid);
+  t.is(own.ends().recycled, 1);
   next.release();
 });
 
 test('sync goes before async, and an image that is given up leaves the queue', async t => {
-  const pool = await openPool(t);
   const held = await pool.acquire('sync', NEVER);
   const order: string[] = [];
   const take = async (name: string, priority: 'sync' | 'async', signal = NEVER) => {
@@ -308,29 +317,30 @@ test('sync goes before async, and an image that is given up leaves the queue', a
 });
 
 test('closing refuses, lets an image finish in its grace, and leaves no process', async t => {
-  const pool = await openPool(t, { workers: 2 });
-  const pids = pool.processes().map(({ pid }) => pid);
-  const lease = await pool.acquire('sync', NEVER);
-  const other = await pool.acquire('sync', NEVER);
-  const waiting = t.throwsAsync(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
-  const closed = pool.close(60_000);
+  const own = await openPool(t, { workers: 2 });
+  const pids = own.processes().map(({ pid }) => pid);
+  const lease = await own.acquire('sync', NEVER);
+  const other = await own.acquire('sync', NEVER);
+  const waiting = t.throwsAsync(own.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
+  const closed = own.close(60_000);
   await waiting;
-  await t.throwsAsync(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
+  await t.throwsAsync(own.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
   await decode(lease);
   await finish(lease);
   lease.release();
   other.release();
   await closed;
-  t.deepEqual(pool.processes(), []);
+  t.deepEqual(own.processes(), []);
   for (const pid of pids) await untilGone(pid);
 });
 
 test('closing without grace ends the image inside', async t => {
-  const { pool, lease, pid } = await openLease(t);
+  const own = await openPool(t);
+  const { lease, pid } = await leaseOf(own);
   await stop(pid);
   const decoding = t.throwsAsync(decode(lease), { code: 'NODE_UNAVAILABLE' });
-  const slow = pool.close(60_000);
-  await pool.close(0);
+  const slow = own.close(60_000);
+  await own.close(0);
   await Promise.all([slow, decoding]);
   await untilGone(pid);
 });
@@ -350,9 +360,9 @@ test('workers that cannot start are an error at once, with nothing left behind',
 test('what a worker writes becomes a line of the log, not output of the node', async t => {
   const lines: { msg: string; line?: string; place?: number; workerPid?: number }[] = [];
   const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
-  const pool = await openPool(t, { log, childEnv: WRITING_ENV });
-  const pid = onlyPid(pool);
-  await pool.close(0);
+  const own = await openPool(t, { log, childEnv: WRITING_ENV });
+  const pid = onlyPid(own);
+  await own.close(0);
   const written = lines.filter(({ msg }) => msg === 'picture worker wrote');
   t.deepEqual(written.map(({ line, place, workerPid }) => [line, place, workerPid]).sort(), [
     ['(process:1): GLib-WARNING', 0, pid],
@@ -383,7 +393,7 @@ test('no worker outlives the process that opened the pool', async t => {
 const FURTHER = { width: 7, height: 9 };
 
 test('a further model sees what it would have seen with the first', async t => {
-  const { lease } = await openLease(t);
+  const { lease } = await leaseOf(pool);
   const sizes = [MODEL_SIZE, FURTHER];
   const request = { file: slopePng, declared: undefined, modelInputs: sizes };
   const { modelInputs } = await lease.decode(request, NEVER);
@@ -392,10 +402,11 @@ test('a further model sees what it would have seen with the first', async t => {
     t.deepEqual(rgb, modelInputs[index]);
     t.true(resampleMs > 0);
   }
+  lease.release();
 });
 
 test('nothing was decoded: a bug, and the worker is well after it', async t => {
-  const { pool, lease, pid } = await openLease(t);
+  const { lease, pid } = await leaseOf(pool);
   await t.throwsAsync(lease.resample(FURTHER, NEVER), { code: 'NODE_FAULT' });
   await decode(lease);
   t.is((await lease.resample(FURTHER, NEVER)).rgb.length, 3 * 7 * 9);
@@ -404,24 +415,17 @@ test('nothing was decoded: a bug, and the worker is well after it', async t => {
 });
 
 test('a caller that goes ends the worker, and a released one is not asked', async t => {
-  const { pool, lease } = await openLease(t);
+  const { lease } = await leaseOf(pool);
   await decode(lease);
   const caller = new AbortController();
   const gone = t.throwsAsync(lease.resample(FURTHER, caller.signal), { message: /gone/ });
   caller.abort(new Error('gone'));
   await gone;
-  t.is(pool.ends().abandoned, 1);
+  t.is(pool.ends().abandoned, endsBefore.abandoned + 1);
   await t.throwsAsync(lease.resample(FURTHER, NEVER), { code: 'PICTURE_WORKER_LOST' });
   lease.release();
   await t.throwsAsync(lease.resample(FURTHER, NEVER), { message: /after its release/ });
 });
-
-let pool: PicturePool;
-
-test.before(async () => {
-  pool = await openPicturePool({ workers: 1, childEnv: {}, log: pino({ level: 'silent' }) });
-});
-test.after.always(() => pool.close(0));
 
 async function cutOut(file: Buffer, background: BackgroundFile) {
   const lease = await pool.acquire('sync', NEVER);
@@ -483,19 +487,22 @@ test('a background picture › is not blamed for the image', async t => {
 
 test('a background picture › that takes too much is blamed, not the image', async t => {
   // Each megapixel takes from what is allowed: nothing is left once the background is opened. An
-  // AVIF of that size is decoded for a second, so that the watch looks meanwhile.
-  const residentBytes = { base: 20 * 2 ** 30, perMegapixel: -(2 ** 30) };
-  const strict = await openPool(t, { limits: { residentBytes } });
+  // AVIF of that size is decoded for half a second, so that the watch looks meanwhile.
+  const { residentBytes } = limits;
+  residentBytes.base = 9 * 2 ** 30;
+  residentBytes.perMegapixel = -(2 ** 30);
+  t.teardown(() => Object.assign(residentBytes, { base: ENOUGH, perMegapixel: 0 }));
   const large = await sharp({
-    create: { width: 5_000, height: 5_000, channels: 3, background: '#123' },
+    create: { width: 4_000, height: 3_000, channels: 3, background: '#123' },
   })
     .avif({ effort: 0 })
     .toBuffer();
-  const lease = await strict.acquire('sync', NEVER);
+  const lease = await pool.acquire('sync', NEVER);
   const background = { file: large, declared: undefined };
   const request = { file: slopePng, declared: undefined, modelInputs: [], background };
   await t.throwsAsync(lease.decode(request, NEVER), {
     code: 'INVALID_PARAMETER',
     message: 'background: the picture takes too much memory to process',
   });
+  lease.release();
 });

@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process';
-import path from 'node:path';
 import test from 'ava';
+import { GROWTH_FLAG, YOUNG_FLAG } from '../heap-growth.ts';
 import { GATHERED_BYTES_MAX, YoungBuffers } from '../young-buffers.ts';
 
 const MB = 1024 * 1024;
@@ -55,31 +55,10 @@ test('what gathers after somebody let go counts from there', t => {
   t.is(heap.collections, 1);
 });
 
-/** Garbage of buffers, 3 MB at a time and 300 MB in all, in a process of its own. */
-function majorCollections(collecting: boolean): number {
-  const module = JSON.stringify(path.join(import.meta.dirname, '../young-buffers.ts'));
-  const script = `
-    import { PerformanceObserver, constants } from 'node:perf_hooks';
-    import { setTimeout as delay } from 'node:timers/promises';
-    import { collectYoungBuffers } from ${module};
-    let major = 0;
-    new PerformanceObserver(list => {
-      for (const { detail } of list.getEntries()) {
-        if (detail.kind === constants.NODE_PERFORMANCE_GC_MAJOR) major += 1;
-      }
-    }).observe({ entryTypes: ['gc'] });
-    if (${collecting}) collectYoungBuffers();
-    for (let round = 0; round < 20; round++) {
-      for (let file = 0; file < 5; file++) Buffer.alloc(3_000_000);
-      await delay(120);
-    }
-    console.log(major);
-  `;
-  const args = ['--input-type=module', '--eval', script];
-  return Number(execFileSync(process.execPath, args, { encoding: 'utf8' }));
-}
-
-test('in a process buffers that pass through cost no collection of the whole heap', t => {
-  t.true(majorCollections(false) >= 2);
-  t.is(majorCollections(true), 0);
+test('this V8 knows the flags: it would ignore one that it does not', t => {
+  const said = execFileSync(process.execPath, ['--v8-options'], { encoding: 'utf8' });
+  const known = said.split(/\s+/);
+  const flags = [GROWTH_FLAG, YOUNG_FLAG.replace('--no-', '--')];
+  for (const flag of flags) t.true(known.includes(flag), flag);
+  t.false(known.includes('--heap-growing-promille'));
 });

@@ -1,0 +1,58 @@
+/** What V8 itself makes of buffers that pass through: some seconds, and gigabytes in all. */
+import { execFileSync } from 'node:child_process';
+import path from 'node:path';
+import test from 'ava';
+
+/** Garbage of buffers, 3 MB at a time and 300 MB in all, in a process of its own. */
+function majorCollections(collecting: boolean): number {
+  const module = JSON.stringify(path.join(import.meta.dirname, '../young-buffers.ts'));
+  const script = `
+    import { PerformanceObserver, constants } from 'node:perf_hooks';
+    import { setTimeout as delay } from 'node:timers/promises';
+    import { collectYoungBuffers } from ${module};
+    let major = 0;
+    new PerformanceObserver(list => {
+      for (const { detail } of list.getEntries()) {
+        if (detail.kind === constants.NODE_PERFORMANCE_GC_MAJOR) major += 1;
+      }
+    }).observe({ entryTypes: ['gc'] });
+    if (${collecting}) collectYoungBuffers();
+    for (let round = 0; round < 20; round++) {
+      for (let file = 0; file < 5; file++) Buffer.alloc(3_000_000);
+      await delay(120);
+    }
+    console.log(major);
+  `;
+  const args = ['--input-type=module', '--eval', script];
+  return Number(execFileSync(process.execPath, args, { encoding: 'utf8' }));
+}
+
+test('in a process buffers that pass through cost no collection of the whole heap', t => {
+  t.true(majorCollections(false) >= 2);
+  t.is(majorCollections(true), 0);
+});
+
+const FILE_MB = 10;
+const LIVE = 10;
+const FILES = 400;
+/** What lives, what V8 lets gather outside the heap, and the process itself: twice what is usual. */
+const RESIDENT_MB_MAX = 700;
+
+test('files that passed through do not gather, in a process that V8 gives a large heap', t => {
+  const module = JSON.stringify(path.join(import.meta.dirname, '../heap-growth.ts'));
+  const script = `
+    import { letHeapGrow } from ${module};
+    letHeapGrow();
+    const live = [];
+    for (let file = 0; file < ${FILES}; file += 1) {
+      live.push(Buffer.alloc(${FILE_MB * 1_000_000}, 1));
+      if (live.length > ${LIVE}) live.shift();
+      await new Promise(setImmediate);
+    }
+    console.log(process.resourceUsage().maxRSS);
+  `;
+  const args = ['--max-old-space-size=4500', '--input-type=module', '--eval', script];
+  const residentKb = Number(execFileSync(process.execPath, args, { encoding: 'utf8' }));
+  const residentMb = residentKb / 1024;
+  t.true(residentMb > FILE_MB * LIVE && residentMb < RESIDENT_MB_MAX, `${residentMb} MB`);
+});
