@@ -4,7 +4,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { createSocket, type Socket } from 'node:dgram';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket as TcpSocket } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
@@ -20,6 +20,7 @@ import {
   GuardedPost,
   PostFailedError,
   type PostFailure,
+  type PostLimits,
 } from '../../../src/sources/guard/guarded-post.ts';
 import { OutgoingGuard } from '../../../src/sources/guard/outgoing-guard.ts';
 import { ForbiddenUrlError } from '../../../src/sources/guard/outgoing-url.ts';
@@ -335,8 +336,8 @@ const MESSAGE = {
   body: Buffer.from('{}'),
 };
 
-function postOf(resolveHost: ResolveHost, options: { http?: boolean; totalMs?: number } = {}) {
-  const { http = true, totalMs = 20_000 } = options;
+function postOf(resolveHost: ResolveHost, options: { http?: boolean } & Partial<PostLimits> = {}) {
+  const { http = true, ...limits } = options;
   const policy = {
     fetchPorts: [],
     allowPrivateAddresses: false,
@@ -344,7 +345,7 @@ function postOf(resolveHost: ResolveHost, options: { http?: boolean; totalMs?: n
     allowHttpCallbacks: http,
   };
   const guard = new OutgoingGuard({ policy, resolveHost });
-  return new GuardedPost(guard, policy, { totalMs });
+  return new GuardedPost(guard, policy, { totalMs: 20_000, ...limits });
 }
 
 const here: ResolveHost = async () => ['127.0.0.1'];
@@ -390,16 +391,50 @@ test('a post › says how it failed, and nothing of where', async t => {
   await rejectsWith(t, noHttp.post('http://a.example.com/', MESSAGE, NEVER), fails('forbidden'));
 });
 
-test('a post › is over in time, whatever the receiver is at', async t => {
-  for (const serve of [
-    () => undefined,
-    (socket: import('node:net').Socket) => void socket.write('HTTP/1.1 200 OK\r\nx:'),
-  ]) {
-    await using source = await openRawSource(serve);
-    const sent = postOf(here, { totalMs: 100 }).post(`${source.url}/`, MESSAGE, NEVER);
-    await rejectsWith(t, sent, fails('timeout'));
-  }
-});
+/** Says it again and again, until the client is gone. */
+function repeating(text: string, everyMs: number) {
+  return (socket: TcpSocket) => {
+    const timer = setInterval(() => socket.write(text), everyMs);
+    socket.once('close', () => clearInterval(timer));
+  };
+}
+
+const UNANSWERED: readonly (readonly [string, PostFailure, (socket: TcpSocket) => void])[] = [
+  ['hangs', 'timeout', () => undefined],
+  ['hangs in its headers', 'timeout', socket => void socket.write('HTTP/1.1 200 OK\r\nx:')],
+  ['drips its headers', 'unreachable', repeating('H', 20)],
+  ['sends headers without end', 'unreachable', repeating(`x: ${'y'.repeat(8000)}\r\n`, 1)],
+  ['says "continue" for ever', 'timeout', repeating('HTTP/1.1 102 Wait\r\n\r\n', 5)],
+  ['speaks no HTTP', 'unreachable', socket => void socket.end('+OK nothing here\r\n')],
+];
+for (const [what, failure, serve] of UNANSWERED) {
+  test(`a post › is over in time where its receiver ${what}`, async t => {
+    await using source = await openRawSource(socket => {
+      if (what.includes('without end')) socket.write('HTTP/1.1 200 OK\r\n');
+      serve(socket);
+    });
+    const totalMs = failure === 'timeout' ? 200 : 20_000;
+    const sent = postOf(here, { totalMs }).post(`${source.url}/`, MESSAGE, NEVER);
+    await rejectsWith(t, sent, fails(failure));
+  });
+}
+
+const ANSWERED: readonly (readonly [string, string, (socket: TcpSocket) => void])[] = [
+  ['drips its body', 'x: y', repeating('z', 20)],
+  ['answers without end', 'x: y', repeating('z'.repeat(65_536), 1)],
+  ['cuts its own answer off', 'content-length: 1000', socket => socket.resetAndDestroy()],
+  ['sends its answer packed', 'content-encoding: gzip', socket => void socket.end('no gzip')],
+];
+for (const [what, header, serve] of ANSWERED) {
+  test(`a post › is answered by a receiver that says 200 and ${what}`, async t => {
+    await using source = await openRawSource(socket => {
+      socket.write(`HTTP/1.1 200 OK\r\n${header}\r\n\r\nhalf`);
+      setTimeout(() => serve(socket), 20);
+    });
+    const sent = postOf(here, { replyMs: 100 }).post(`${source.url}/`, MESSAGE, NEVER);
+    t.is((await sent).status, 200);
+  });
+}
 
 test('a post › rejects with the reason of the signal', async t => {
   await using source = await openRawSource(() => undefined);
