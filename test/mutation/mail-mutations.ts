@@ -34,7 +34,7 @@ a withdrawn invitation is sent
   = bring no invitation that was withdrawn, not even where an attempt to send it failed
 
 file control-plane/src/store/outbox/outbox-due.ts
-tests control-plane/test/store/alerts/alerts.test.ts: turns of mails on sqlite
+tests control-plane/test/store/alerts/alerts-and-mails.test.ts: turns of mails on sqlite
 the first account has every turn
   - if (met.length === 0) walk.lastAccount = rows.at(-1)?.account_id ?? walk.lastAccount;
   = go round the accounts, one mail each
@@ -44,7 +44,7 @@ mails behind those that are looked at wait for them
   = reach everybody past accounts with more mails than are looked at
 
 file control-plane/src/domain/account/message-limits.ts
-tests control-plane/test/store/alerts/alerts.test.ts: messages of a day on sqlite
+tests control-plane/test/store/alerts/alerts-and-mails.test.ts: messages of a day on sqlite
 accounts together write to an address as often as they like
   - max: RECIPIENT_MAILS_MAX, reason }
   + max: ACCOUNT_MAILS_MAX, reason }
@@ -60,14 +60,14 @@ one account closes an address to the others
   = reach one address from one account half as often as from all
 
 file control-plane/src/store/alerts/alert-store.ts
-tests control-plane/test/store/alerts/alerts.test.ts: messages of a day on sqlite
+tests control-plane/test/store/alerts/alerts-and-mails.test.ts: messages of a day on sqlite
 a threshold that is set anew tells without a bound
   - mails.filter((_, index) => ofMails[index] === undefined)
   + mails.filter(() => ofMails.length >= 0)
   = tell of a threshold that is set anew no oftener
 
 file control-plane/src/store/alerts/message-counts.ts
-tests control-plane/test/store/alerts/alerts.test.ts: messages of a day on sqlite
+tests control-plane/test/store/alerts/alerts-and-mails.test.ts: messages of a day on sqlite
 an address that is set again is tested again
   - if (recent !== undefined) return 'too-soon';
   = test an address no oftener where it was removed and set again

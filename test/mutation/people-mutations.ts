@@ -75,13 +75,13 @@ tests control-plane/test/http/account/attacks/people.test.ts: sessions
 the session before goes on after a sign-in
   - await tx.deleteFrom('sessions').where('id_hash', '=', endedIdHash).execute();
   = signing in again ends the session that the browser had
-tests control-plane/test/store/people/people.test.ts: a password that changes on sqlite
+tests control-plane/test/store/people/links-and-passwords.test.ts: a password that changes on sqlite
 the password before lets in who verified it in time
   - if (!isSame) return { kind: 'refused' };
   = lets nobody in by the one before it, whoever verified it in time
 
 file control-plane/src/store/people/link-use.ts
-tests control-plane/test/store/people/people.test.ts: who comes in by a link on sqlite
+tests control-plane/test/store/people/links-and-passwords.test.ts: who comes in by a link on sqlite
 an invitation is accepted by who is not the person known by its mail
   - if (!isTheirs) return { refused: 'refused' };
   = BY_MAIL and SEEN: who is proven joins by their password, and by nothing else
@@ -114,12 +114,12 @@ an inviter sees the link that goes by mail
   = is seen by its reader alone, whom it proves
 
 file control-plane/src/store/people/people-store.ts
-tests control-plane/test/store/people/people.test.ts: who comes in by a link on sqlite
+tests control-plane/test/store/people/links-and-passwords.test.ts: who comes in by a link on sqlite
 links live on without the right of who made them
   - isLess ? await endLinksOf(database, tx, accountId, member) : 0
   + 0
   = ends the links of who is removed or is no owner any more
-tests control-plane/test/store/people/people.test.ts: a password that changes on sqlite
+tests control-plane/test/store/people/links-and-passwords.test.ts: a password that changes on sqlite
 a password is set over one that was set meanwhile
   - if (!isTheirs) return 'overtaken';
   = is set without the one before by the session of a link, once

@@ -90,7 +90,7 @@ who is known waits behind strangers for a hash
   = of who is known are not behind those of strangers, from however many networks
 
 file control-plane/src/store/people/sign-in-throttle.ts
-tests control-plane/test/store/people/people.test.ts: rows of the throttle on sqlite
+tests control-plane/test/store/people/links-and-passwords.test.ts: rows of the throttle on sqlite
 a refused attempt to sign in leaves a row
   - if (waitMs > 0) return waitMs;
   + if (waitMs > 0 && rows.length === keys.length) return waitMs;

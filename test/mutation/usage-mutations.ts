@@ -3,7 +3,7 @@ import { mutationsOf } from './mutation.ts';
 
 export const USAGE_MUTATIONS = mutationsOf`
 file control-plane/src/store/alerts/alert-store.ts
-tests control-plane/test/store/alerts/alerts.test.ts: low balances under two replicas on sqlite
+tests control-plane/test/store/alerts/alerts-and-mails.test.ts: low balances under two replicas on sqlite
 a threshold is told by each replica that sees it
   - .where('told_at', 'is', null)
   = tells each threshold once, whoever looks and however often
@@ -12,7 +12,7 @@ a balance that has risen is told
   = is not told of a balance that has risen since it was seen
 
 file control-plane/src/domain/account/balance-alerts.ts
-tests control-plane/test/store/alerts/alerts.test.ts: low balances under two replicas on sqlite
+tests control-plane/test/store/alerts/alerts-and-mails.test.ts: low balances under two replicas on sqlite
 credits of failed jobs arm a threshold
   - return added || nowMs - told.atMs >= TOLD_AGAIN_MS ? 'arm' : 'none';
   + return added || nowMs > 0 ? 'arm' : 'none';
