@@ -8,7 +8,6 @@ import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { urlOfPort } from '../support/databases/cluster.ts';
 import { GaleraCluster, galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
-import { isNotTested } from '../support/skip.ts';
 import { Installation, SKIP } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
 
@@ -26,7 +25,7 @@ const skip =
   (LIBFAKETIME === undefined && 'no libfaketime here: install libfaketime');
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(isNotTested(skip)));
+const procedure = proceduresOn(service, test, skip);
 let cluster: GaleraCluster;
 let proxy: TcpProxy;
 let database: TestDatabase;

@@ -4,9 +4,8 @@ import path from 'node:path';
 import ava from 'ava';
 import { at } from '../support/at.ts';
 import { descendantsOf, ROOT, type WireJob } from '../support/running-service.ts';
-import { isNotTested } from '../support/skip.ts';
 import { killStopped } from '../support/stopped-cannot-be-killed.ts';
-import { type Env, Installation, pictureBase64, SKIP } from './installation.ts';
+import { type Env, Installation, pictureBase64 } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
@@ -22,7 +21,7 @@ const WHITE = 1;
 const GREY = 0.5;
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
+const procedure = proceduresOn(service, test);
 const node = () => at(service.nodes, 0);
 const enginePids = () =>
   descendantsOf(node().pid)
@@ -63,7 +62,6 @@ procedure('MattingEnginesMissing', async (page, t) => {
   t.regex(String(lost.reason), /SIGKILL/, JSON.stringify(lost));
   await node().line('engine ready');
   await page.isOver();
-  page.says('fewer engines');
   await restart({ MATTING_ENGINES: '1' });
   t.is(await enginesReady(), 1);
   await restart();
@@ -77,7 +75,6 @@ procedure('MattingEngineDeaths', async (page, t) => {
   const [firing] = await page.fires();
   t.deepEqual([firing?.model, firing?.cause], ['tiny-paced', 'watchdog']);
   await node().line('engine lost', { cause: 'watchdog' });
-  page.says('it is given up after the second engine');
   for (const id of endless) {
     const { error, credits } = await service.final(id);
     t.is(error?.code, 'PROCESSING_FAILED');
@@ -144,11 +141,9 @@ procedure('MattingNodeFallback', async (page, t) => {
   t.regex(info, /"executionProviderRequested": "auto"/);
   t.true(info.includes(JSON.stringify(reason)), info);
   await node().stop();
-  page.says('set `MATTING_EXECUTION_PROVIDER=cuda`, and it does not start instead');
   node().start({ MATTING_EXECUTION_PROVIDER: 'cuda' });
   t.not(await node().exited, 0);
   t.regex(node().complaint, /cuda does not run here/);
-  page.says('A host without a GPU: set `MATTING_EXECUTION_PROVIDER=cpu`');
   node().start();
   await page.isOver();
   await service.ready();

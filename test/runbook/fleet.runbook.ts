@@ -2,8 +2,7 @@
 import { rename } from 'node:fs/promises';
 import ava from 'ava';
 import { at } from '../support/at.ts';
-import { isNotTested } from '../support/skip.ts';
-import { Installation, OPERATOR_KEY, pictureBase64, SKIP } from './installation.ts';
+import { Installation, OPERATOR_KEY, pictureBase64 } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
@@ -11,7 +10,7 @@ const test = ava.serial;
 const CONFIG_EXIT_CODE = 78;
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
+const procedure = proceduresOn(service, test);
 service.use(test, {
   planes: 2,
   nodes: 2,
@@ -27,10 +26,8 @@ procedure('MattingProgramDown', async (page, t) => {
   const node = at(service.nodes, 1);
   node.signal('SIGKILL');
   t.is(await node.exited, 137);
-  page.says('137 a kill for memory');
   const [firing] = await page.fires();
   t.is(firing?.job, 'matting-node');
-  page.says('Exit code 78 is the configuration');
   node.start({ MATTING_ENGINES: 'many' });
   t.is(await node.exited, CONFIG_EXIT_CODE);
   t.regex(node.complaint, /MATTING_ENGINES/);
@@ -62,7 +59,6 @@ procedure('MattingUnready', async (page, t) => {
   await rename(`${service.storage}-gone`, service.storage);
   await page.run('npm run matting -- storage check');
   await page.isOver();
-  page.says('`no-node-yet`: as MattingNoNode');
   for (const node of service.nodes) await node.stop();
   await other.restart();
   t.deepEqual(causes(await page.fires()), ['no-node-yet']);
@@ -105,7 +101,6 @@ procedure('MattingNodesRefused', async (page, t) => {
 procedure('MattingNoNode', async page => {
   for (const node of service.nodes) await node.kill();
   await page.fires();
-  page.says('from 15 s after its last heartbeat');
   await service.until('node-0 is silent', async () => {
     const { out } = await page.run('npm run matting -- nodes list');
     return /^node-0 +silent /m.test(out);
@@ -115,7 +110,6 @@ procedure('MattingNoNode', async page => {
   await page.run('npm run matting -- nodes undrain <id>', { id: 'node-0' });
   await page.isOver();
   await service.ready();
-  page.says('`no control plane answers; trying on`');
   for (const plane of service.planes) await plane.stop();
   await at(service.nodes, 0).line('no control plane answers; trying on');
   for (const plane of service.planes) plane.start();

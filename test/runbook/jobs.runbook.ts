@@ -4,8 +4,7 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { at } from '../support/at.ts';
-import { isNotTested } from '../support/skip.ts';
-import { type InferenceNode, Installation, pictureBase64, SKIP } from './installation.ts';
+import { type InferenceNode, Installation, pictureBase64 } from './installation.ts';
 import { type Procedure, proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
@@ -24,7 +23,7 @@ const LOST_ATTEMPTS_MAX = 3;
 const WATCHED_MS = 20_000;
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
+const procedure = proceduresOn(service, test);
 service.use(test, {
   planes: 2,
   nodes: 2,

@@ -3,14 +3,13 @@ import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';
 import { at } from '../support/at.ts';
-import { isNotTested } from '../support/skip.ts';
-import { Installation, SKIP } from './installation.ts';
+import { Installation } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
+const procedure = proceduresOn(service, test);
 service.use(test);
 
 const results = () => path.join(service.storage, 'results');

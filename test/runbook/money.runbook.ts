@@ -5,8 +5,7 @@ import { storesOn } from '../../control-plane/test/store/fixtures.ts';
 import { placed } from '../../control-plane/test/store/orders.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
-import { isNotTested } from '../support/skip.ts';
-import { Installation, SKIP } from './installation.ts';
+import { Installation } from './installation.ts';
 import { type Procedure, proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
@@ -14,7 +13,7 @@ const test = ava.serial;
 const PAYMENT_SECRET = 'a-payment-secret-of-the-runbook';
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
+const procedure = proceduresOn(service, test);
 service.use(test, {
   env: { MATTING_PAYMENT_SECRET: PAYMENT_SECRET },
 });

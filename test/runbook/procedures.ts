@@ -3,9 +3,10 @@
  * real Prometheus, the page's commands run as they are written, and the expression holds no more.
  */
 import assert from 'node:assert/strict';
-import type { ExecutionContext } from 'ava';
+import type { ExecutionContext, SerialFn } from 'ava';
 import type { Sample } from '../monitoring/prometheus-server.ts';
-import type { Command, Env, Installation } from './installation.ts';
+import { isNotTested } from '../support/skip.ts';
+import { type Command, type Env, type Installation, SKIP } from './installation.ts';
 import { alertRules, codeOf, type RunbookPage, runbookPages } from './runbook-page.ts';
 
 const PAGES = runbookPages();
@@ -75,11 +76,6 @@ export class Procedure {
     });
   }
 
-  /** The page says so, in these words or with this code. */
-  says(words: string): void {
-    assert.ok(this.#page.text.includes(words), `${this.#page.alert} does not say: ${words}`);
-  }
-
   /** Code of the page that is no command: a path, a name. */
   codeOf(form: RegExp): readonly string[] {
     return codeOf(this.#page.text).filter(code => form.test(code));
@@ -102,17 +98,22 @@ export class Procedure {
 
 type Attempt = (page: Procedure, t: ExecutionContext) => Promise<void>;
 
-/** Declares a test for each alert that it is given: its page is tried on the installation. */
+/**
+ * Declares a test for each alert that it is given: its page is tried on the installation.
+ * @param skip why it cannot be here
+ */
 export function proceduresOn(
   installation: Installation,
-  test: (title: string, body: (t: ExecutionContext) => Promise<void>) => void,
+  test: SerialFn,
+  skip: string | false = SKIP,
 ): (alert: string, attempt: Attempt) => void {
+  const tried = test.skipIf(isNotTested(skip));
   return (alert, attempt) =>
-    test(alert, async t => {
+    tried(alert, async t => {
       const page = PAGES.get(alert);
       assert.ok(page !== undefined, `no page ${alert}`);
-      const tried = new Procedure(installation, page);
-      await attempt(tried, t);
-      t.deepEqual(tried.leftOut(), [], `commands of ${alert} that were not run`);
+      const procedure = new Procedure(installation, page);
+      await attempt(procedure, t);
+      t.deepEqual(procedure.leftOut(), [], `commands of ${alert} that were not run`);
     });
 }

@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { at } from '../support/at.ts';
-import { isNotTested } from '../support/skip.ts';
-import { Installation, OPERATOR_KEY, SKIP } from './installation.ts';
+import { Installation, OPERATOR_KEY } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
@@ -12,7 +11,7 @@ const test = ava.serial;
 const QUEUE_MEGAPIXELS = 10;
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
+const procedure = proceduresOn(service, test);
 service.use(test, {
   env: {
     MATTING_NODES_ON_DEMAND: 'true',

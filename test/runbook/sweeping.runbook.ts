@@ -2,7 +2,6 @@
 import ava from 'ava';
 import mysql, { type Connection } from 'mysql2/promise';
 import { at } from '../support/at.ts';
-import { isNotTested } from '../support/skip.ts';
 import { SmallDisk, skipWithoutMounts } from '../support/small-disk.ts';
 import { Installation, SKIP } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
@@ -16,7 +15,7 @@ const ENDED = `result_blob_expires_at is not null`;
 const skip = SKIP || skipWithoutMounts();
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(isNotTested(skip)));
+const procedure = proceduresOn(service, test, skip);
 let disk: SmallDisk;
 test.before(async () => {
   disk = SmallDisk.mount('64m');

@@ -6,8 +6,7 @@ import {
   taken,
 } from '../../control-plane/test/services/notification/receiver.ts';
 import { at } from '../support/at.ts';
-import { isNotTested } from '../support/skip.ts';
-import { type Env, Installation, pictureBase64, SECRETS_KEY, SKIP } from './installation.ts';
+import { type Env, Installation, pictureBase64, SECRETS_KEY } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
@@ -25,7 +24,7 @@ const hangsUp: Answer = (_, response) => void response.destroy();
 const refuses: Answer = (_, response) => void response.writeHead(500).end();
 
 const service = new Installation();
-const procedure = proceduresOn(service, test.skipIf(isNotTested(SKIP)));
+const procedure = proceduresOn(service, test);
 let receiver: Receiver;
 let other: Receiver;
 test.before(async () => {
@@ -82,7 +81,6 @@ procedure('MattingWebhooksLate', async (page, t) => {
   await page.fires();
   const { out } = await page.run('npm run matting -- webhooks list --status pending');
   t.regex(out, new RegExp(`127\\.0\\.0\\.1:${receiver.port}`));
-  page.says('delays nobody else');
   const jobId = await announce(other);
   await isTold(other, jobId);
   await page.fires();
