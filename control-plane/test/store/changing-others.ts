@@ -1,9 +1,10 @@
-/** The methods that change accounts, keys, credits, nodes, quotas and the secrets canary. */
+/** The methods that change accounts, keys, credits, nodes, quotas, figures of usage and the canary. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { at } from '../../../test/support/at.ts';
 import type { ServiceActor } from '../../src/domain/account/actor.ts';
+import { dayOf, USAGE_KEPT_DAYS } from '../../src/domain/account/usage.ts';
 import { type QuotaLease, quotaBlockOf, quotaWindowStartMs } from '../../src/domain/rate-quota.ts';
 import type { Account } from '../../src/store/accounts/account-store.ts';
 import type { ApiKey } from '../../src/store/accounts/api-key-store.ts';
@@ -16,6 +17,7 @@ import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { fundedAccount } from './fixtures.ts';
 import { rowOf } from './rows.ts';
+import { assertUsageAgrees } from './usage/usage-agrees.ts';
 
 const LEASE_MS = 600_000;
 
@@ -326,6 +328,27 @@ const bootstrap: ChangingMethod = {
   },
 };
 
+const removeOldUsage: ChangingMethod = {
+  name: 'usage.removeOld',
+  alone: true,
+  arrange: async ({ database }) => {
+    const old = {
+      account_id: 'account',
+      day: dayOf(Date.now()) - USAGE_KEPT_DAYS - 2,
+      api_key_id: 'key',
+      outcome: 'succeeded',
+      format: 'png',
+      images: 1,
+      credits: 1,
+    } as const;
+    await database.kysely.insertInto('usage_days').values(old).execute();
+    return {
+      act: stores => stores.usage.removeOld(10),
+      check: async () => assertUsageAgrees(database),
+    };
+  },
+};
+
 export const CHANGING_OTHERS: readonly ChangingMethod[] = [
   createAccount,
   createKey,
@@ -358,4 +381,5 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
   establishCanary,
   replaceCanary,
   bootstrap,
+  removeOldUsage,
 ];

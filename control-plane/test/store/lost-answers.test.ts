@@ -22,7 +22,6 @@ import type { Stores } from '../../src/store/stores.ts';
 import { CHANGING_ALERTS } from './changing-alerts.ts';
 import { CHANGING_API_KEYS } from './changing-api-keys.ts';
 import { CHANGING_JOBS } from './changing-jobs.ts';
-import { CHANGING_KEYS } from './changing-keys.ts';
 import { CHANGING_LOST_RESULTS } from './changing-lost-results.ts';
 import {
   type ChangingMethod,
@@ -36,7 +35,6 @@ import { CHANGING_OTHERS } from './changing-others.ts';
 import { CHANGING_PEOPLE } from './changing-people.ts';
 import { CHANGING_PLAYGROUND } from './changing-playground.ts';
 import { CHANGING_SWEEPS } from './changing-sweeps.ts';
-import { CHANGING_USAGE } from './changing-usage.ts';
 import { DatabaseProxy } from './database/database-proxy.ts';
 import { Fault, type Loss, openFaultySqlite } from './database/faulty-database.ts';
 import { shortenWaits } from './database/short-waits.ts';
@@ -50,7 +48,6 @@ const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_API_KEYS,
   ...CHANGING_ALERTS,
   ...CHANGING_JOBS,
-  ...CHANGING_KEYS,
   ...CHANGING_NOTIFICATIONS,
   ...CHANGING_ORDERS,
   ...CHANGING_OTHERS,
@@ -58,7 +55,6 @@ const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_PLAYGROUND,
   ...CHANGING_LOST_RESULTS,
   ...CHANGING_SWEEPS,
-  ...CHANGING_USAGE,
 ];
 const titleOf = ({ name, which }: ChangingMethod) =>
   which === undefined ? name : `${name} ${which}`;

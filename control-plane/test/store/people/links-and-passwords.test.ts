@@ -97,8 +97,10 @@ onStoresInCi(test, 'who comes in by a link', (test, { database, stores, replica 
       t.deepEqual(await stores.sessions.begin(userId, newSession(), by), {
         kind: 'refused',
       });
-      const log = await stores.audit.list(account, { limit: 1 });
-      t.deepEqual(log[0]?.after, { role: 'member', mail_proven: true });
+      // Entries of one millisecond are in no order.
+      const log = await stores.audit.list(account, { limit: 9 });
+      const joined = log.find(({ action }) => action.startsWith('person.joined'));
+      t.deepEqual(joined?.after, { role: 'member', mail_proven: true });
     });
   }
 
@@ -259,8 +261,11 @@ onStoresInCi(test, 'who comes in by a link', (test, { database, stores, replica 
       t.false(await found(links['for their mail']));
       t.truthy(await found(links['of another']));
       t.truthy(await found(elsewhere));
-      const [entry] = await stores.audit.list(account, { limit: 1 });
-      t.is(entry?.after?.links_ended, 2);
+      const log = await stores.audit.list(account, { limit: 50 });
+      t.deepEqual(
+        log.flatMap(({ after }) => after?.links_ended ?? []),
+        [2],
+      );
     }
   });
 
@@ -388,8 +393,8 @@ onStoresInCi(test, 'a password that changes', (test, { stores, replica }) => {
     const entryId = randomUUID();
     t.is(await stores.people.setPassword(set('new', 'old'), { actor, entryId }), 'set');
     const { accountId } = set('', null);
-    const [entry] = await stores.audit.list(accountId, { limit: 1 });
-    t.is(entry?.address, '?nknown,????4711');
+    const log = await stores.audit.list(accountId, { limit: 9 });
+    t.true(log.some(({ address }) => address === '?nknown,????4711'));
   });
 });
 
