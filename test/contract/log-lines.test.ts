@@ -3,17 +3,16 @@
  * fail and end; and its messages against those of the sources.
  */
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { promisify } from 'node:util';
 import { Ajv } from 'ajv';
 import formats from 'ajv-formats';
 import ava from 'ava';
+import { runCommand } from '../../control-plane/src/cli/program.ts';
 import { TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
 import { until } from '../../control-plane/test/services/dispatch/harness.ts';
 import { pictureBody, submitTo } from '../../control-plane/test/support/replicas.ts';
@@ -108,10 +107,13 @@ async function live({ http, metrics }: Ports): Promise<void> {
   const operator = `http://127.0.0.1:${metrics}/operator`;
   const asOperator = { authorization: `Bearer ${OPERATOR_KEY}` };
   await until(async () => (await fetch(`${origin}/readyz`)).ok, 'readiness');
-  const cli = path.join(ROOT, 'control-plane/src/cli/main.ts');
   const setup = ['bootstrap', '--account', 'caller', '--credits', '10', '--json'];
+  let stdout = '';
+  const out = (text: string) => {
+    stdout += text;
+  };
   const env = { PATH: process.env.PATH, MATTING_DATA_DIR: directory };
-  const { stdout } = await promisify(execFile)(process.execPath, [cli, ...setup], { env });
+  assert.equal(await runCommand(setup, { out, err: out }, env), 0, stdout);
   const { api_key: apiKey } = JSON.parse(stdout);
   const traceparent = () => `00-${traceId}-${randomBytes(8).toString('hex')}-01`;
   const post = (body: unknown, token = apiKey) => {
