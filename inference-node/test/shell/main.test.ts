@@ -84,12 +84,6 @@ test('the program that cannot start › refuses a plan that MATTING_COMMERCIAL_U
   t.deepEqual(await readdir(directory), []);
 });
 
-test('the program that cannot start › says in one line that the weights are not there', async t => {
-  const { code, stderr } = await startNode({ MATTING_EXECUTION_PROVIDER: 'cpu' }).exited;
-  t.is(code, 1);
-  t.regex(stderr, /^inference node: the weights of isnet .*models fetch isnet.*\n$/);
-});
-
 test('the program that starts › says in its log and at /info what runs, and under what terms', async t => {
   const { until } = startNode({}, { fakeRooms: true });
   const { httpPort } = await until('listening');

@@ -22,17 +22,6 @@ const FINDINGS = [
   failure('nodes', 'none', 'start one'),
 ];
 
-test('findings › a page has a line a finding, its advice below, and the counts at the end', t => {
-  t.deepEqual(pageOf(FINDINGS), [
-    'ok       disk      room',
-    'warning  database  slow',
-    '                   -> look at it',
-    'failure  nodes     none',
-    '                   -> start one',
-    '1 ok, 1 warning, 1 failure',
-  ]);
-});
-
 test('findings › what others said begins no line of a page, and says nothing to the terminal', t => {
   const lines = pageOf([
     warning('node \u001b[2J', '1.0\nok       nodes\u009b2J', 'see\r\nit'),
