@@ -89,12 +89,12 @@ test('damage › a grid that is cut short is refused, or has every pixel', async
     const whole = await read(file);
     const thumbnail = dataById.get(THUMBNAIL);
     assert.ok(whole && thumbnail, name);
-    for (let i = 1; i < 50; i++) {
-      const at = Math.floor((file.length * i) / 50);
+    for (let i = 1; i < 25; i++) {
+      const at = Math.floor((file.length * i) / 25);
       const pixels = await read(file.subarray(0, at));
       // The thumbnail is last; a box that is cut is another thing.
       const isWhole = at >= thumbnail.start && !kind.isInIdat;
-      if (pixels !== undefined || isWhole) t.deepEqual(pixels, whole, `${name} at ${i}/50`);
+      if (pixels !== undefined || isWhole) t.deepEqual(pixels, whole, `${name} at ${i}/25`);
     }
   }
 });

@@ -117,7 +117,7 @@ test('damage › a cut JPEG, with an end marker behind the cut or without, never
     const whole = await read(file);
     const start = jpegDataStart(file);
     // Through the file, and every one near its end, where the last rows are.
-    const cuts = Array.from({ length: 50 }, (_, i) => Math.floor((file.length * i) / 50));
+    const cuts = Array.from({ length: 25 }, (_, i) => Math.floor((file.length * i) / 25));
     for (let at = file.length - 30; at < file.length; at++) cuts.push(at);
     let refused = 0;
     for (const at of cuts) {
