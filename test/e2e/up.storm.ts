@@ -1,10 +1,19 @@
-/** Starts of `matting up` that fail late, lose their terminal, or meet damaged weights. */
+/** Starts of `matting up` that fail late, lose their terminal, or meet damaged or brought weights. */
 import { execFile, spawn } from 'node:child_process';
-import { cpSync, mkdtempSync, realpathSync, rmSync, statSync, truncateSync } from 'node:fs';
+import {
+  cpSync,
+  mkdtempSync,
+  readdirSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  truncateSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import ava from 'ava';
+import sharp from 'sharp';
 import { at } from '../support/at.ts';
 import {
   isolatedEnv,
@@ -13,6 +22,7 @@ import {
   spawnMatting,
   until,
 } from '../support/running-service.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const test = ava.serial;
 
@@ -81,4 +91,29 @@ test('a truncated or altered weights file is not loaded, and it is said', async 
   t.notRegex(output(), /\n\s+at /, 'a stack trace');
   t.regex(output(), /u2netp/);
   await requireNothingLeft(dataDir);
+});
+
+test('weights that were brought are used by `cutout`, and what is wanted is the same as over REST: square, 85 %, JPEG', async t => {
+  const folder = await temporaryFolder(t);
+  const [models, behind, out] = ['models', 'behind.png', 'square.jpg'].map(name =>
+    path.join(folder, name),
+  ) as [string, string, string];
+  const { env } = await isolatedEnv({
+    MATTING_MODEL_DIR: models,
+    MATTING_WEIGHTS_DIR: path.join(ROOT, 'model-cache'),
+  });
+  const create = { width: 30, height: 20, channels: 3, background: '#00f' } as const;
+  await sharp({ create }).toFile(behind);
+  const square = ['--crop', '--scale', '85%', '--output-width', '300', '--output-height', '300'];
+  const args = ['cutout', '--out', out, ...square, '--background-file', behind];
+  const { exited, output } = spawnMatting(args, env);
+  t.is(await exited, 0, output());
+  t.deepEqual(readdirSync(path.join(models, 'u2netp/1.0.0')), ['prepared']);
+  t.is((await sharp(out).metadata()).format, 'jpeg');
+  const { data, info } = await sharp(out).raw().toBuffer({ resolveWithObject: true });
+  t.deepEqual([info.width, info.height, info.channels], [300, 300, 3]);
+  for (const i of [0, 299, 300 * 299, 300 * 300 - 1]) {
+    t.true(Number(data[3 * i]) <= 3, `corner ${i}: ${data[3 * i]}`);
+    t.true(Number(data[3 * i + 2]) >= 250);
+  }
 });
