@@ -11,7 +11,7 @@ import { ASYNC, assertRefused, png, SYNC, snapshot } from './refusals.ts';
 
 const test = ava.serial;
 
-const app = useTestApp(test, { syncWaitMs: 60_000, jobsInFlightMax: 1000 }, async () => {
+const app = useTestApp(test, { syncWaitMs: 20_000, jobsInFlightMax: 1000 }, async () => {
   port = await app.listen();
 });
 let port: number;
@@ -353,10 +353,10 @@ test('Prefer', async t => {
   t.is(both.status, 202);
   t.is(both.applied, 'respond-async, wait=0');
   const runner = app.onSubmitted(id => app.succeedJob(id));
-  const done = await ask('respond-async, wait=50');
+  const done = await ask('respond-async, wait=15');
   await runner.stop();
   t.is(done.status, 200);
-  t.is(done.applied, 'respond-async, wait=50');
+  t.is(done.applied, 'respond-async, wait=15');
 
   const elsewhere = await app.post(ASYNC, imageBody(), { prefer: 'wait=5' });
   t.is(elsewhere.headers['preference-applied'], undefined);
