@@ -42,7 +42,8 @@ import { assertBalanced, methodsOf, storesOn } from './fixtures.ts';
 import { assertUsageAgrees } from './usage/usage-agrees.ts';
 
 // Longer than any lease that runs out here.
-shortenWaits(20);
+// On a cluster, where one dialect is tested alone, a member that lags needs them.
+if (!process.env.MATTING_TEST_DIALECT) shortenWaits(20);
 
 const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_API_KEYS,

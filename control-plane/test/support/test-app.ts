@@ -9,11 +9,12 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import type { ExecutionContext, SerialFn } from 'ava';
+import type { ExecutionContext } from 'ava';
 import type { FastifyContextConfig, FastifyInstance, LightMyRequestResponse } from 'fastify';
 import { pino } from 'pino';
 import type { ContractError } from '#contract/errors.ts';
 import type { Sight } from '#contract/finishing.ts';
+import type { GroupTest } from '../../../test/support/database.ts';
 import {
   composeServices,
   openResources,
@@ -351,7 +352,7 @@ export async function openTestApp(
  * @param then is done with it before the first test
  */
 export function useTestApp(
-  test: Pick<SerialFn, 'before' | 'after'>,
+  test: Pick<GroupTest, 'before' | 'after'>,
   options: TestAppOptions | (() => TestAppOptions) = {},
   then?: () => Promise<void>,
 ): TestApp {

@@ -1,22 +1,14 @@
 /** Result links that lead to the storage, on a real server and by a real client of HTTP. */
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';
-import {
-  missingStore,
-  OBJECT_STORES,
-  useObjectStore,
-} from '../../../../test/support/object-storage/object-store.ts';
+import { onObjectStores } from '../../../../test/support/object-storage/object-stores.ts';
 import { linesLogger } from '../../support/raw-http.ts';
 import { imageBody, type TestApp, useTestApp } from '../../support/test-app.ts';
-
-const test = ava.serial;
 
 const FILE = randomBytes(100_000);
 const JOBS = '/v1/matting/jobs';
 
-for (const kind of OBJECT_STORES) {
-  const check = test.skipIf(Boolean(missingStore(kind)));
-  const store = useObjectStore(test, kind);
+onObjectStores(ava.serial, 'redirected downloads', (test, store) => {
   const { lines, logger } = linesLogger('trace');
   const redirected = () => ({ storageUrl: store.url(), resultDownloads: 'redirect' }) as const;
   const app = useTestApp(test, () => ({ ...redirected(), logger }));
@@ -39,7 +31,7 @@ for (const kind of OBJECT_STORES) {
     return fetch(`http://127.0.0.1:${port}${link}`, { headers, method });
   };
 
-  check(`redirected downloads: ${kind} › lead to the file, with its type and name`, async t => {
+  test('lead to the file, with its type and name', async t => {
     const answer = await open();
     t.is(answer.status, 200);
     t.true(answer.redirected && answer.url.startsWith(store.endpoint));
@@ -49,72 +41,63 @@ for (const kind of OBJECT_STORES) {
     t.deepEqual(Buffer.from(await answer.arrayBuffer()), FILE);
   });
 
-  check(`redirected downloads: ${kind} › tell its size without it`, async t => {
+  test('tell its size without it', async t => {
     const answer = await open({}, 'HEAD');
     t.is(answer.status, 200);
     t.true(answer.redirected);
     t.is(answer.headers.get('content-length'), String(FILE.length));
   });
 
-  check(
-    `redirected downloads: ${kind} › go on where a download broke off, by the tag of whoever began it`,
-    async t => {
-      const first = await open({ range: 'bytes=0-99' });
-      t.is(first.status, 206);
-      const etag = first.headers.get('etag') ?? '';
-      const rest = await open({ range: 'bytes=100-', 'if-match': etag });
-      t.is(rest.status, 206);
-      t.deepEqual(Buffer.from(await rest.arrayBuffer()), FILE.subarray(100));
-      t.is((await open({ 'if-none-match': etag })).status, 304);
-      t.is((await open({ 'if-match': '"another"' })).status, 412);
-      t.is((await open({ range: 'bytes=999999-' })).status, 416);
-      // As the answer of the call that made it has it.
-      const ours = `"${'ab'.repeat(32)}"`;
-      const here = await open({ range: 'bytes=100-', 'if-match': ours });
-      t.deepEqual([here.status, here.redirected], [206, false]);
-      t.deepEqual(Buffer.from(await here.arrayBuffer()), FILE.subarray(100));
-      t.is((await open({ 'if-none-match': ours })).status, 304);
-      const ranged = await open({ range: 'bytes=100-', 'if-range': ours });
-      t.deepEqual([ranged.status, ranged.redirected], [206, false]);
-      await ranged.body?.cancel();
-    },
-  );
+  test('go on where a download broke off, by the tag of whoever began it', async t => {
+    const first = await open({ range: 'bytes=0-99' });
+    t.is(first.status, 206);
+    const etag = first.headers.get('etag') ?? '';
+    const rest = await open({ range: 'bytes=100-', 'if-match': etag });
+    t.is(rest.status, 206);
+    t.deepEqual(Buffer.from(await rest.arrayBuffer()), FILE.subarray(100));
+    t.is((await open({ 'if-none-match': etag })).status, 304);
+    t.is((await open({ 'if-match': '"another"' })).status, 412);
+    t.is((await open({ range: 'bytes=999999-' })).status, 416);
+    // As the answer of the call that made it has it.
+    const ours = `"${'ab'.repeat(32)}"`;
+    const here = await open({ range: 'bytes=100-', 'if-match': ours });
+    t.deepEqual([here.status, here.redirected], [206, false]);
+    t.deepEqual(Buffer.from(await here.arrayBuffer()), FILE.subarray(100));
+    t.is((await open({ 'if-none-match': ours })).status, 304);
+    const ranged = await open({ range: 'bytes=100-', 'if-range': ours });
+    t.deepEqual([ranged.status, ranged.redirected], [206, false]);
+    await ranged.body?.cancel();
+  });
 
-  check(
-    `redirected downloads: ${kind} › lead nowhere where the file is gone, and say so instead`,
-    async t => {
-      const gone = await makeResult(app);
-      const stored = await app.stores.jobs.find(jobId);
-      await app.blobs.remove(stored?.result?.blob ?? 'none');
-      for (const method of ['GET', 'HEAD'] as const) {
-        const answer = await app.app.inject({ url: gone, method });
-        t.is(answer.statusCode, 500);
-        if (method === 'GET') t.is(answer.json().code, 'RESULT_LOST');
-      }
-    },
-  );
+  test('lead nowhere where the file is gone, and say so instead', async t => {
+    const gone = await makeResult(app);
+    const stored = await app.stores.jobs.find(jobId);
+    await app.blobs.remove(stored?.result?.blob ?? 'none');
+    for (const method of ['GET', 'HEAD'] as const) {
+      const answer = await app.app.inject({ url: gone, method });
+      t.is(answer.statusCode, 500);
+      if (method === 'GET') t.is(answer.json().code, 'RESULT_LOST');
+    }
+  });
 
-  check(
-    `redirected downloads: ${kind} › sign anew each time, for a minute, and nobody keeps the answer`,
-    async t => {
-      const answer = await app.app.inject(link);
-      t.is(answer.statusCode, 302);
-      t.is(answer.headers['cache-control'], 'private, no-store');
-      t.is(answer.payload, '');
-      const url = new URL(String(answer.headers.location));
-      t.is(url.searchParams.get('X-Amz-Expires'), '60');
-      t.true((await app.app.inject({ url: link, method: 'HEAD' })).statusCode === 302);
-    },
-  );
+  test('sign anew each time, for a minute, and nobody keeps the answer', async t => {
+    const answer = await app.app.inject(link);
+    t.is(answer.statusCode, 302);
+    t.is(answer.headers['cache-control'], 'private, no-store');
+    t.is(answer.payload, '');
+    const url = new URL(String(answer.headers.location));
+    t.is(url.searchParams.get('X-Amz-Expires'), '60');
+    t.true((await app.app.inject({ url: link, method: 'HEAD' })).statusCode === 302);
+  });
 
-  check(`redirected downloads: ${kind} › are never good for longer than the link`, async t => {
+  test('are never good for longer than the link', async t => {
     const url = await makeResult(brief);
     const { location } = (await brief.app.inject(url)).headers;
     const seconds = Number(new URL(String(location)).searchParams.get('X-Amz-Expires'));
     t.true(seconds >= 1 && seconds <= 20, `${seconds} s`);
   });
 
-  check(`redirected downloads: ${kind} › expire and stay unknown as they do without`, async t => {
+  test('expire and stay unknown as they do without', async t => {
     const url = await makeResult(app);
     const find = app.stores.jobs.findByResultToken.bind(app.stores.jobs);
     const lateBy = (ms: number) => {
@@ -134,7 +117,7 @@ for (const kind of OBJECT_STORES) {
     t.is((await app.app.inject('/v1/results/unknown')).json().code, 'NOT_FOUND');
   });
 
-  check(`redirected downloads: ${kind} › are not in the log, nor is what they lead to`, async t => {
+  test('are not in the log, nor is what they lead to', async t => {
     const { location } = (await app.app.inject(link)).headers;
     const logged = JSON.stringify(lines);
     t.regex(logged, /answered/);
@@ -143,14 +126,11 @@ for (const kind of OBJECT_STORES) {
     }
   });
 
-  check(
-    `redirected downloads: ${kind} › are no answer of the call that makes a picture`,
-    async t => {
-      const node = app.onSubmitted(id => app.succeedJob(id, FILE));
-      const answer = await app.post('/v1/matting', imageBody(), { accept: 'image/*' });
-      await node.stop();
-      t.is(answer.statusCode, 200);
-      t.deepEqual(answer.rawPayload, FILE);
-    },
-  );
-}
+  test('are no answer of the call that makes a picture', async t => {
+    const node = app.onSubmitted(id => app.succeedJob(id, FILE));
+    const answer = await app.post('/v1/matting', imageBody(), { accept: 'image/*' });
+    await node.stop();
+    t.is(answer.statusCode, 200);
+    t.deepEqual(answer.rawPayload, FILE);
+  });
+});

@@ -174,8 +174,8 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     release.resolve();
     const held = await endOf(holder);
     await writers;
-    // Who did not wait for the row has made the holder fail.
-    if (!held) return;
+    // On a cluster who did not wait for the row has made the holder fail.
+    if (!held) return t.is(database.engine.members, 'several');
     const entries = await database.kysely
       .selectFrom('ledger_entries')
       .select(['kind', 'reference', 'created_at'])
