@@ -4,35 +4,45 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
-import ava from 'ava';
+import test from 'ava';
 import { Semaphore } from '#program/semaphore.ts';
 import { skipReason } from '../support/database.ts';
 import { startMariadb } from '../support/mariadb-server.ts';
 import type { Mutation } from './mutation.ts';
 import { MUTATIONS } from './mutations.ts';
 
-const test = ava.serial;
-
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const AVA = path.join(ROOT, 'node_modules/ava/entrypoints/cli.js');
 /** A mutated test that takes longer hangs: ended here, it has not failed by name. */
 const RUN_MS_MAX = 60_000;
+/** Hooks may wait half a minute for what a failed test left open: they are given so long. */
+const CLOSING_MS = 1_000;
+const RESULT = /^(not )?ok 1 - /m;
 
 /** The server that tests on MySQL share, instead of starting one for each mutation. */
+let server: Promise<string> | undefined;
 async function databaseUrl(): Promise<string> {
   const given = process.env.MATTING_TEST_DATABASE_URL;
   if (given) return given;
-  return `mysql://root@localhost/mysql?socket=${encodeURIComponent(await startMariadb())}`;
+  server ??= startMariadb();
+  return `mysql://root@localhost/mysql?socket=${encodeURIComponent(await server)}`;
 }
 
 /** Of `matcher`, which has `*` and a leading `!`. */
 const patternOf = (title: string) => title.replace(/[*!\\]/g, '\\$&');
 
-/** Runs the one test of that name; resolves with what the process says. */
+/** Where mutated tests write: they are killed before they could clear away. */
+const scratch = mkdtempSync(path.join(tmpdir(), 'mutated-'));
+test.after.always(() => rmSync(scratch, { recursive: true }));
+
+/** Runs the one test of that name; resolves with what the process says of it. */
 async function runMutated(number: number, { caughtBy }: Mutation): Promise<string> {
   const { MATTING_TEST_TEMPLATES: _madeWithoutIt, ...inherited } = process.env;
   const env: NodeJS.ProcessEnv = { ...inherited, MATTING_TEST_MUTATION: String(number) };
+  env.TMPDIR = scratch;
   // Hooks of tests that do not match run, too: they need not make databases on a server.
   env.MATTING_TEST_DIALECT = needsServer(caughtBy.test) ? 'mysql' : 'sqlite';
   if (needsServer(caughtBy.test)) env.MATTING_TEST_DATABASE_URL = await databaseUrl();
@@ -42,16 +52,25 @@ async function runMutated(number: number, { caughtBy }: Mutation): Promise<strin
     cwd: ROOT,
     env,
     stdio: ['ignore', 'pipe', 'pipe'],
-    timeout: RUN_MS_MAX,
-    killSignal: 'SIGKILL',
+    // A group of its own, so that all of it can be ended.
+    detached: true,
   });
+  const end = () => process.kill(-child.pid!, 'SIGKILL');
+  let ending = setTimeout(end, RUN_MS_MAX);
   let output = '';
+  let isClosing = false;
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding('utf8').on('data', text => {
       output += text;
+      // A database on the server outlives a process that is killed.
+      if (isClosing || needsServer(caughtBy.test) || !RESULT.test(output)) return;
+      isClosing = true;
+      clearTimeout(ending);
+      ending = setTimeout(end, CLOSING_MS);
     });
   }
   await once(child, 'close');
+  clearTimeout(ending);
   return output;
 }
 
