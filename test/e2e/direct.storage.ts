@@ -20,27 +20,20 @@ const test = ava.serial;
 
 const PHOTO = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
 
-interface Asked {
-  readonly name: string;
-  readonly fields: Readonly<Record<string, unknown>>;
-  readonly type: string;
-  /** Pixels of the result; the photo's where absent. */
-  readonly size?: readonly [width: number, height: number];
-}
-
-const ASKED: readonly Asked[] = [
-  { name: 'PNG', fields: { output_format: 'png' }, type: 'image/png' },
-  { name: 'WebP', fields: { output_format: 'webp' }, type: 'image/webp' },
-  { name: 'AVIF', fields: { output_format: 'avif' }, type: 'image/avif' },
-  { name: 'JPEG XL', fields: { output_format: 'jxl' }, type: 'image/jxl' },
-  {
-    name: 'JPEG before a colour, scaled',
-    fields: { output_format: 'jpeg', background: '#ff00ff', output_width: 400, output_height: 300 },
-    type: 'image/jpeg',
-    size: [400, 300],
-  },
-  { name: 'the matte alone', fields: { channels: 'alpha' }, type: 'image/png' },
-];
+/** Name, fields, type and, where they are not the photo's, the pixels of the result. */
+const ASKED = [
+  ['PNG', { output_format: 'png' }, 'image/png'],
+  ['WebP', { output_format: 'webp' }, 'image/webp'],
+  ['AVIF', { output_format: 'avif' }, 'image/avif'],
+  ['JPEG XL', { output_format: 'jxl' }, 'image/jxl'],
+  [
+    'JPEG before a colour, scaled',
+    { output_format: 'jpeg', background: '#ff00ff', output_width: 400, output_height: 300 },
+    'image/jpeg',
+    [400, 300],
+  ],
+  ['the matte alone', { channels: 'alpha' }, 'image/png'],
+] as const;
 
 for (const kind of OBJECT_STORES) {
   const isHere = missingStore(kind) === false;
@@ -69,7 +62,7 @@ for (const kind of OBJECT_STORES) {
     return Object.fromEntries(each.filter(([, value]) => value > 0));
   };
 
-  for (const [index, { name, fields, type, size = [1200, 900] }] of ASKED.entries()) {
+  for (const [index, [name, fields, type, size = [1200, 900]]] of ASKED.entries()) {
     group(`${name}: put by the node, seen by the control plane, charged once`, async t => {
       const { available } = await service.credits();
       const image_base64 = PHOTO.toString('base64');
