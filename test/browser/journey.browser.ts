@@ -14,17 +14,23 @@ import { promisify } from 'node:util';
 import ava from 'ava';
 import type { Browser, Page } from 'playwright-core';
 import { Webhook } from 'standardwebhooks';
+import { findStackPorts } from '../../bin/stack.ts';
 import {
   type LoopbackSource,
   openSource,
 } from '../../control-plane/test/sources/loopback-source.ts';
 import { at } from '../support/at.ts';
 import { OpenIdProvider } from '../support/openid-provider.ts';
-import { ROOT, until } from '../support/running-service.ts';
+import {
+  ROOT,
+  type RunningService,
+  spawnMatting,
+  startService,
+  until,
+} from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { requireTeapot } from '../support/teapot.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
-import { Site } from './site.ts';
 
 const test = ava.serial.skipIf(isNotTested(skipWithoutChromium()));
 
@@ -38,7 +44,8 @@ const WAIT_MS = 60_000;
 
 const folder = mkdtempSync(path.join(tmpdir(), 'matting-journey-'));
 let browser: Browser;
-let site: Site;
+let origin: string;
+let service: RunningService;
 let receiver: LoopbackSource;
 const told: { readonly headers: Record<string, string>; readonly body: string }[] = [];
 let provider: OpenIdProvider;
@@ -50,27 +57,29 @@ ava.serial.before(async () => {
     told.push({ headers: request.headers as Record<string, string>, body: await text(request) });
     answer.writeHead(204).end();
   });
-  const settingsOf = async (origin: string) => {
-    const redirectUris = [`${origin}/account/sign-in/provider/back`];
-    provider = await OpenIdProvider.start({ redirectUris });
-    return {
-      MATTING_PAYMENT_SECRET: PAYMENT_SECRET,
-      MATTING_ALLOW_HTTP_CALLBACKS: 'true',
-      MATTING_OIDC_ISSUER: provider.issuer,
-      MATTING_OIDC_CLIENT_ID: provider.clientId,
-      MATTING_OIDC_CLIENT_SECRET: provider.clientSecret,
-      MATTING_OIDC_SCOPES: 'openid,email,groups',
-      MATTING_OIDC_GROUPS: 'shop-owners=default:owner',
-    };
-  };
-  [browser, site] = await Promise.all([launchChromium(), Site.start(settingsOf)]);
-  visitor = await Visitor.open(browser, { origins: [site.origin] });
+  const { http } = await findStackPorts();
+  origin = `http://localhost:${http}`;
+  const redirectUris = [`${origin}/account/sign-in/provider/back`];
+  provider = await OpenIdProvider.start({ redirectUris });
+  service = await startService({
+    MATTING_PORT: String(http),
+    MATTING_BASE_URL: origin,
+    MATTING_PAYMENT_SECRET: PAYMENT_SECRET,
+    MATTING_ALLOW_HTTP_CALLBACKS: 'true',
+    MATTING_OIDC_ISSUER: provider.issuer,
+    MATTING_OIDC_CLIENT_ID: provider.clientId,
+    MATTING_OIDC_CLIENT_SECRET: provider.clientSecret,
+    MATTING_OIDC_SCOPES: 'openid,email,groups',
+    MATTING_OIDC_GROUPS: 'shop-owners=default:owner',
+  });
+  browser = await launchChromium();
+  visitor = await Visitor.open(browser, { origins: [origin] });
   page = visitor.page;
   page.on('dialog', dialog => void dialog.accept());
 });
 ava.serial.after.always(async () => {
   await browser?.close();
-  await site?.close();
+  await service?.close();
   await receiver?.[Symbol.asyncDispose]();
   await provider?.close();
   rmSync(folder, { recursive: true, force: true });
@@ -83,7 +92,7 @@ const heading = (name: string) => page.getByRole('heading', { name, level: 1 }).
 async function curl(key: string, name: string): Promise<{ status: number; out: string }> {
   const out = path.join(folder, `${name}.png`);
   const { stdout } = await run('curl', [
-    ...['-sS', '-o', out, '-w', '%{http_code}', `${site.origin}/v1/matting`],
+    ...['-sS', '-o', out, '-w', '%{http_code}', `${origin}/v1/matting`],
     ...['-H', `Authorization: Bearer ${key}`, '-H', `Idempotency-Key: ${name}`],
     ...['-H', 'Accept: image/png', '-F', `image_file=@${PHOTO}`],
   ]);
@@ -100,7 +109,11 @@ async function available(): Promise<number> {
 }
 
 test('an invitation leads to a password, and that into the account', async t => {
-  const link = await site.link('accounts', 'invite', 'default', MAIL, '--role', 'owner');
+  const args = ['accounts', 'invite', 'default', MAIL, '--role', 'owner'];
+  const { exited, output } = spawnMatting(args, service.env);
+  t.is(await exited, 0, output());
+  const link = at(/http:\/\/localhost:\d+\/account\S*/.exec(output()) ?? [], 0);
+  t.true(link.startsWith(`${origin}/`), link);
   await page.goto(link);
   await heading('Accept the invitation');
   await page.getByLabel('Password').fill('password1234');
@@ -111,7 +124,7 @@ test('an invitation leads to a password, and that into the account', async t => 
   await heading('Overview');
   t.is(await available(), FIRST_CREDITS);
   t.deepEqual(visitor.takeProblems(), []);
-  const again = await Visitor.open(browser, { origins: [site.origin] });
+  const again = await Visitor.open(browser, { origins: [origin] });
   t.is(await again.go(new URL(link).pathname), 404);
   await again.close();
 });
@@ -202,7 +215,7 @@ test('a package is ordered, and a signed notification of its payment brings the 
       timestamp: timestamp.toISOString(),
       data: { ...data, amount },
     });
-    const answer = await fetch(`${site.origin}/account/payments/notifications`, {
+    const answer = await fetch(`${origin}/account/payments/notifications`, {
       method: 'POST',
       headers: {
         'content-type': 'application/json',
@@ -272,7 +285,7 @@ test('everything that changed is in the log, and no secret with it', async t => 
 
 test('a person of the provider is let in by their group, and out when they have lost it', async t => {
   const signIn = async () => {
-    const other = await Visitor.open(browser, { origins: [site.origin, provider.issuer] });
+    const other = await Visitor.open(browser, { origins: [origin, provider.issuer] });
     await other.go('/account/sign-in');
     await other.page.getByRole('link', { name: /SSO/ }).click();
     await other.page.getByLabel('Subject').fill('zoe');
@@ -298,9 +311,9 @@ test('a person of the provider is let in by their group, and out when they have 
 });
 
 test('the link that the start prints signs in', async t => {
-  const link = /http:\/\/localhost:\d+\/account\/links\/\S+/.exec(site.service.output())?.[0];
-  assert.ok(link, site.service.output());
-  const other = await Visitor.open(browser, { origins: [site.origin] });
+  const link = /http:\/\/localhost:\d+\/account\/links\/\S+/.exec(service.output())?.[0];
+  assert.ok(link, service.output());
+  const other = await Visitor.open(browser, { origins: [origin] });
   await other.page.goto(link);
   await other.page.getByRole('button', { name: 'Sign in' }).click();
   await other.page.getByRole('heading', { name: 'Overview' }).waitFor();

@@ -10,19 +10,18 @@ import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import ava from 'ava';
-import sharp from 'sharp';
 import { findFreePorts } from '../../bin/free-ports.ts';
-import { MattingClient } from '../../client/src/index.ts';
 import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
 import { storesOn } from '../../control-plane/test/store/fixtures.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { urlOfPort } from '../support/databases/cluster.ts';
 import { GaleraCluster, galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
+import { THIS_VERSION } from '../support/fleet/installed-version.ts';
 import { type Env, FleetControlPlane, FleetNode } from '../support/fleet/program.ts';
+import { SteadyLoad } from '../support/fleet/steady-load.ts';
 import {
   CREDENTIALS_ENV,
   createObjectStore,
@@ -31,16 +30,18 @@ import {
 } from '../support/object-storage/object-store.ts';
 import { ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
+import { photoOf } from './photos.ts';
 
 const execute = promisify(execFile);
+/** Around nine restarts. */
 const PICTURES = 300;
 /** More than the nodes take at once. */
 const CALLERS = 6;
+/** More than they get: each comes again when the one before is done. */
+const PER_SECOND = 100;
 const NODES = 3;
 /** As the command prints it. */
 const KEY = /\bmk_\w+/;
-/** Of the smallest picture, pixels; no two are of one size. */
-const WIDTH_MIN = 200;
 const MODELS = { MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'), MATTING_MODEL: 'u2netp' };
 /** What the documented commands start programs by. */
 const NODE_COMMAND = 'sh bin/node24 ';
@@ -102,6 +103,7 @@ let proxy: TcpProxy;
 let store: TestObjectStore;
 let balancer: TcpProxy;
 let apiKey = '';
+let pictures = 0;
 let planes: readonly FleetControlPlane[] = [];
 let nodes: readonly FleetNode[] = [];
 
@@ -174,37 +176,24 @@ function createNode(name: string, ports: readonly number[]): FleetNode {
 }
 
 test('cuts every picture while each process is restarted', async t => {
-  const client = new MattingClient({ baseUrl: baseUrl(), apiKey });
-  const photo = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
-  let next = 0;
-  let done = 0;
-  const callers = Array.from({ length: CALLERS }, async () => {
-    while (next < PICTURES) {
-      const width = WIDTH_MIN + next++;
-      const { data, info } = await sharp(photo)
-        .resize({ width })
-        .jpeg()
-        .toBuffer({ resolveWithObject: true });
-      const { bytes } = await client.cutOut({ image: data });
-      const cutOut = await sharp(bytes).metadata();
-      t.deepEqual([cutOut.width, cutOut.height], [info.width, info.height]);
-      t.truthy(cutOut.hasAlpha);
-      done += 1;
-    }
+  const load = await SteadyLoad.start({
+    baseUrl: baseUrl(),
+    apiKey,
+    perSecond: PER_SECOND,
+    openMax: CALLERS,
+    clients: [THIS_VERSION],
+    picture: photoOf,
   });
-  const all = Promise.all(callers);
-  // Looked at when all restarts are over; a failure before ends the waits below.
-  all.catch(() => undefined);
-  const restarts = allRestarts();
-  for (const [index, restart] of restarts.entries()) {
-    const due = ((index + 1) * PICTURES) / (restarts.length + 1);
-    while (done < due) await Promise.race([delay(20), all]);
+  for (const restart of allRestarts()) {
+    await load.more(PICTURES / 10);
     await restart();
     for (const plane of planes) await plane.untilReady();
   }
-  await all;
-  t.is(done, PICTURES);
-  t.log(`${PICTURES} pictures, ${restarts.length} restarts, 0 failures`);
+  await load.more(PICTURES / 10);
+  await load.finish();
+  pictures = load.done.length;
+  t.true(pictures >= PICTURES);
+  t.log(load.summary());
 });
 
 /** One process after the other, each when the one before is back. */
@@ -237,7 +226,7 @@ test('charged each picture once, and lost no attempt of a process that was drain
     const account = (await stores.accounts.list()).find(({ name }) => name === 'shop');
     assert.ok(account);
     const credits = await stores.ledger.credits(account.id);
-    t.deepEqual([credits?.sums.charge, credits?.reserved], [PICTURES, 0]);
+    t.deepEqual([credits?.sums.charge, credits?.reserved], [pictures, 0]);
     t.deepEqual(await stores.ledger.check(), []);
   } finally {
     await database.close();

@@ -4,21 +4,17 @@
  * model, and at half of what it is measured to do with u2netp and photos. Callers who come again as
  * docs/rest.md says see no failure.
  */
-import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
 import ava from 'ava';
-import sharp from 'sharp';
 import { MattingClient } from '../../client/src/index.ts';
 import { galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { FleetUnderLoad } from '../support/fleet/fleet-under-load.ts';
 import { openSeveralMachines } from '../support/fleet/ground.ts';
-import { type Picture, uniformPicture } from '../support/fleet/steady-load.ts';
+import { uniformPicture } from '../support/fleet/steady-load.ts';
 import { missingStore } from '../support/object-storage/object-store.ts';
-import { ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { upgradeEverything } from '../upgrade/everything-at-once.ts';
 import { lastRelease, releaseSkipReason } from '../upgrade/releases.ts';
+import { photoOf } from './photos.ts';
 
 const test = ava.serial;
 
@@ -28,26 +24,6 @@ const LOST_MAX = 3;
 const CALLERS = 6;
 const MEASURED_MS = 30_000;
 const SHARE = 0.5;
-/** Of the smallest picture, pixels. */
-const WIDTH_MIN = 200;
-const WIDTHS = 150;
-
-const photo = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
-
-/** The photo at a width of its own: its cut-out's size tells whose it is. */
-async function photoOf(number: number): Promise<Picture> {
-  const resized = sharp(photo)
-    .resize({ width: WIDTH_MIN + (number % WIDTHS) })
-    .jpeg();
-  const { data, info } = await resized.toBuffer({ resolveWithObject: true });
-  return {
-    file: data,
-    requireCutOut: async cutOut => {
-      const { width, height, hasAlpha } = await sharp(cutOut).metadata();
-      assert.deepEqual([width, height, hasAlpha], [info.width, info.height, true]);
-    },
-  };
-}
 
 /** Pictures a second, with callers who wait for no pace. */
 async function measureCapacity(upgrade: FleetUnderLoad): Promise<number> {
