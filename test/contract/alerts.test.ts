@@ -291,14 +291,6 @@ test('each exception is asked for, by a quantile alone', t => {
   }
 });
 
-test('a node names each model that an image may have to do without, and no other', t => {
-  const degraded = ofNode.filter(({ metric }) => metric === 'matting_node_images_degraded_total');
-  t.deepEqual(
-    degraded.map(({ labels }) => [labels.model, labels.role]),
-    [['second', 'opinion']],
-  );
-});
-
 async function page(changes: Partial<Parameters<typeof registerGauges>[1]>) {
   const registry = new Registry();
   const failures: string[] = [];

@@ -10,13 +10,7 @@ import addFormats from 'ajv-formats';
 import ava from 'ava';
 import { ERROR_CATALOGUE, isErrorCode } from '#contract/errors.ts';
 import { contentTypeOf, OUTPUT_FORMATS, TRANSPARENT_FORMATS } from '#contract/formats.ts';
-import {
-  IDEMPOTENCY_KEY_LENGTH_MAX,
-  IMAGE_BYTES_MAX,
-  IMAGE_SIDE_PX_MAX,
-  REQUEST_BODY_BYTES_MAX,
-  URL_LENGTH_MAX,
-} from '#contract/limits.ts';
+import { IDEMPOTENCY_KEY_LENGTH_MAX, IMAGE_SIDE_PX_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
 import { NOT_IN_A_QUERY } from '../../control-plane/src/http/body/query-fields.ts';
 import { renderOutboxBody } from '../../control-plane/src/services/notification/outbox-body.ts';
 import { MATTING_FIELDS } from '../../control-plane/src/services/submission/submit-fields.ts';
@@ -51,14 +45,6 @@ const ajv = new Ajv2020({ strict: false, allErrors: true });
 addFormats.default(ajv);
 ajv.addFormat('media-range', true);
 const isOpenApi = ajv.compile(JSON.parse(readFileSync(schemaFile, 'utf8')));
-
-test('a document that departs from OpenAPI 3.1 is found out', t => {
-  const { info: _, ...nameless } = document;
-  t.false(isOpenApi(nameless));
-  t.false(isOpenApi({ ...document, openapi: '3.0.3' }));
-  const get = { operationId: 'a', responses: { 200: {} } };
-  t.false(isOpenApi({ ...document, paths: { '/a': { get } } }));
-});
 
 test('an answer that departs from the document is found out', t => {
   const answer = {
@@ -216,10 +202,6 @@ test('the limits and formats it names are those of the contract', t => {
   for (const side of ['width', 'height']) {
     t.is(at(`${schemas}/Result/properties/${side}/maximum`), IMAGE_SIDE_PX_MAX);
   }
-  const image = at(`${schemas}/MattingRequest/properties/image_base64/description`);
-  t.regex(String(image), new RegExp(`at most ${IMAGE_BYTES_MAX / 2 ** 20} MB decoded`));
-  const body = at('#/paths/~1v1~1matting/post/requestBody/description');
-  t.regex(String(body), new RegExp(`At most ${REQUEST_BODY_BYTES_MAX / 2 ** 20} MiB`));
   const mediaTypes = TRANSPARENT_FORMATS.map(contentTypeOf);
   t.deepEqual(at(`${schemas}/Result/properties/format/enum`), OUTPUT_FORMATS);
   const all = OUTPUT_FORMATS.map(contentTypeOf);
@@ -233,9 +215,7 @@ test('the limits and formats it names are those of the contract', t => {
   t.deepEqual(Object.keys(waited), answers);
   const wish = at(`${schemas}/MattingRequest/properties/output_format`) as Json;
   t.deepEqual(wish.examples, TRANSPARENT_FORMATS);
-  const named = [...String(wish.description).matchAll(/`(\w+)`/g)].map(([, format]) => format);
   const wishes = [...TRANSPARENT_FORMATS, 'jpeg', 'jpg'];
-  t.deepEqual(named, wishes);
   const pattern = new RegExp(String(wish.pattern));
   const others = ['gif', 'pngs', 'jpgs', 'zip', ''];
   const taken = [...wishes, ...others].filter(format => pattern.test(format));

@@ -3,8 +3,7 @@
  * the programs, that nothing is typed twice, and that nonsense is refused by its name.
  */
 import { execFileSync } from 'node:child_process';
-import { globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Ajv } from 'ajv';
 import ava from 'ava';
@@ -14,6 +13,7 @@ import { DRAIN_MS_MAX } from '../../control-plane/src/drain.ts';
 import pkg from '../../package.json' with { type: 'json' };
 import { ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { throwsWith } from '../support/throws.ts';
 import {
   CHART,
@@ -83,19 +83,12 @@ ava('network policies leave out the blocks of deploy/egress.md', t => {
   t.deepEqual([...new Set(found)].sort(), [...new Set([...wanted, '0.0.0.0/0'])].sort());
 });
 
-ava('templates set variables that programs read, and ask for metrics that there are', t => {
+ava('templates set variables that programs read', t => {
   const templates = globSync('templates/**/*.{yaml,tpl}', { cwd: CHART }).map(chartFile).join('\n');
   const variables = [...templates.matchAll(/name: (MATTING_\w+)/g)].map(([, name]) => name);
   t.true(variables.length > 15);
   t.deepEqual(
     variables.filter(name => !MATTING_VARIABLES.includes(name ?? '')),
-    [],
-  );
-  const page = read('docs/operations.md');
-  const metrics = templates.match(/matting_(?:control|node)_[a-z_]+/g) ?? [];
-  t.true(metrics.length >= 2);
-  t.deepEqual(
-    metrics.filter(name => !page.includes(`\`${name}`)),
     [],
   );
 });
@@ -209,23 +202,6 @@ test('with a bucket a control plane asks for the room that pictures need on thei
       .containers[0].resources.requests['ephemeral-storage'];
   t.is(requested(...SMALLEST), undefined);
   t.is(requested(...valuesOf(['production'])), '4Gi');
-  const own = valuesOf(
-    ['production'],
-    ['controlPlane.resources.requests.ephemeral-storage="1Gi"', 'controlPlane.tmpSize="8Gi"'],
-  );
-  t.is(requested(...own), '1Gi');
-});
-
-test('nodes find control planes that are not ready, callers only those that are', t => {
-  const objects = rendered(...SMALLEST);
-  const of = (name: string) => requireOne(objects, 'Service', name).spec;
-  t.is(of('matting').publishNotReadyAddresses, undefined);
-  t.true(of('matting-registry').publishNotReadyAddresses);
-  const node = requireOne(objects, 'Deployment', 'matting-node-cpu').spec.template.spec;
-  t.is(
-    variable(node.containers[0], 'MATTING_REGISTRY_ADDRESS'),
-    'matting-registry.matting.svc:50050',
-  );
 });
 
 test('migrations run before new pods where there is a server, and wait for it', t => {
@@ -251,20 +227,6 @@ test('migrations run before new pods where there is a server, and wait for it', 
   t.deepEqual(urlOf(plane), { name: 'db', key: 'database-url' });
 });
 
-ava('the documented commands of Helm wait as long as what they wait for may take', t => {
-  const lines = [...read('docs/kubernetes.md').matchAll(/^ {4}(helm (install|upgrade) .*)$/gm)];
-  const { migrations, controlPlane } = parse(chartFile('values.yaml'));
-  t.deepEqual(lines.map(([, , word]) => word).toSorted(), ['install', 'upgrade', 'upgrade']);
-  for (const [, line = '', word] of lines) {
-    const minutes = Number(/ --wait --timeout (\d+)m /.exec(`${line} `)?.[1]);
-    // An upgrade waits for the Job of the migrations; what is installed in three commands has none.
-    const seconds = word === 'install' ? controlPlane.startupSMax : migrations.deadlineS + 300;
-    t.true(minutes * 60 >= seconds, line);
-    // It would keep the old chart's values, and those that a new one has besides would be missing.
-    t.notRegex(line, / --reuse-values/);
-  }
-});
-
 test('KEDA scales one pool by what the others leave, and Helm does not', t => {
   const set = ['nodes.pools.gpu={"enabled":true,"replicas":2,"modelCache":{"kind":"emptyDir"}}'];
   const objects = rendered(...valuesOf(['production', 'on-demand'], set));
@@ -281,7 +243,7 @@ test('KEDA scales one pool by what the others leave, and Helm does not', t => {
   t.deepEqual(told, ['true', '0', '20']);
 });
 
-test('rules and dashboards are the files of deploy, also in the package', t => {
+test('rules and dashboards are the files of deploy', t => {
   const groups = ['recording', 'alerts'].flatMap(
     name => parse(read(`deploy/prometheus/${name}.yaml`)).groups,
   );
@@ -299,20 +261,17 @@ test('rules and dashboards are the files of deploy, also in the package', t => {
     const expected = JSON.parse(read(`deploy/grafana/${name}.json`));
     t.deepEqual(JSON.parse(data[`matting-${name}.json`]), expected);
   }
-  const directory = mkdtempSync(path.join(tmpdir(), 'matting-chart-'));
-  try {
-    helm('package', CHART, '--destination', directory);
-    const file = path.join(directory, `matting-${pkg.version}.tgz`);
-    const names = execFileSync('tar', ['tzf', file], { encoding: 'utf8' }).split('\n');
-    t.true(names.includes('matting/files/prometheus/alerts.yaml'));
-    t.true(names.includes('matting/files/grafana/service.json'));
-    t.deepEqual(
-      names.filter(name => /examples|source|test\.yaml$/.test(name)),
-      [],
-    );
-  } finally {
-    rmSync(directory, { recursive: true });
+});
+
+test('the package has the rules and dashboards, and nothing that makes or tests them', async t => {
+  const directory = await temporaryFolder(t);
+  helm('package', CHART, '--destination', directory);
+  const file = path.join(directory, `matting-${pkg.version}.tgz`);
+  const names = execFileSync('tar', ['tzf', file], { encoding: 'utf8' }).split('\n');
+  for (const name of ['prometheus/alerts.yaml', 'grafana/service.json']) {
+    t.true(names.includes(`matting/files/${name}`), name);
   }
+  t.false(names.some(name => /examples|source|test\.yaml$/.test(name)));
 });
 
 /** Values that do not fit, and the words in which the value is named. */

@@ -3,14 +3,14 @@
  * so that neither hides what is wrong with the other. By Prometheus' own evaluation.
  */
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
 import { parse, stringify } from 'yaml';
 import { findProgram } from '../support/foreign-program.ts';
 import { ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import {
   type KubernetesObject,
   rendered,
@@ -23,10 +23,7 @@ import {
 const WITHOUT = skipWithout('helm', 'promtool');
 const test = ava.skipIf(isNotTested(WITHOUT));
 
-interface Series {
-  readonly series: string;
-  readonly values: string;
-}
+type Series = Readonly<Record<'series' | 'values', string>>;
 
 interface AlertCase {
   readonly name: string;
@@ -57,25 +54,21 @@ function oppositesOf({ name }: AlertCase): readonly AlertCase[] {
   return own.filter(each => each.name.includes(' not ') !== name.includes(' not '));
 }
 
-test('no case of an alert ends otherwise because of another release', t => {
-  const directory = mkdtempSync(path.join(tmpdir(), 'matting-rules-'));
-  try {
-    const both = CASES.flatMap(each =>
-      oppositesOf(each).map(opposite => ({
-        ...each,
-        input_series: [...seriesIn('matting', each), ...seriesIn('other', opposite)],
-      })),
-    );
-    t.true(both.length >= CASES.length);
-    writeFileSync(path.join(directory, 'rules.yaml'), stringify(rulesOf()));
-    const text = stringify({ rule_files: ['rules.yaml'], evaluation_interval, tests: both });
-    writeFileSync(path.join(directory, 'rules.test.yaml'), text);
-    const promtool = findProgram('promtool') ?? '';
-    execFileSync(promtool, ['check', 'rules', 'rules.yaml'], { cwd: directory });
-    execFileSync(promtool, ['test', 'rules', 'rules.test.yaml'], { cwd: directory });
-  } finally {
-    rmSync(directory, { recursive: true });
-  }
+test('no case of an alert ends otherwise because of another release', async t => {
+  const directory = await temporaryFolder(t);
+  const both = CASES.flatMap(each =>
+    oppositesOf(each).map(opposite => ({
+      ...each,
+      input_series: [...seriesIn('matting', each), ...seriesIn('other', opposite)],
+    })),
+  );
+  t.true(both.length >= CASES.length);
+  writeFileSync(path.join(directory, 'rules.yaml'), stringify(rulesOf()));
+  const text = stringify({ rule_files: ['rules.yaml'], evaluation_interval, tests: both });
+  writeFileSync(path.join(directory, 'rules.test.yaml'), text);
+  const promtool = findProgram('promtool') ?? '';
+  execFileSync(promtool, ['check', 'rules', 'rules.yaml'], { cwd: directory });
+  execFileSync(promtool, ['test', 'rules', 'rules.test.yaml'], { cwd: directory });
 });
 
 test('every series and every alert says whose it is', t => {
