@@ -1,5 +1,5 @@
 /**
- * 10,000 connections whose forms are never sent, on the public port for a minute, and 200 on the
+ * 10,000 connections whose forms are never sent, on the public port for 20 s, and 200 on the
  * operator's, each opened anew once it is closed: every call with a good key and every scrape is
  * answered meanwhile, each on a new connection. And silent ones, at a process that may open few
  * files: it says so, and is closed to nobody.
@@ -17,7 +17,7 @@ import { imageBody } from '../support/test-app.ts';
 const test = ava.serial;
 
 const CONNECTIONS = 10_000;
-const STORM_MS = 60_000;
+const STORM_MS = 20_000;
 const OPERATOR_KEY = 'an-operator-key-that-only-a-test-knows';
 const FORM = 'Content-Type: application/x-www-form-urlencoded';
 /** Between two calls, so that the machine is not only busy with them. */
