@@ -10,7 +10,7 @@ const AVA = path.join(ROOT, 'node_modules/ava/entrypoints/cli.js');
 const CONFIG = path.join(import.meta.dirname, 'suite.config.js');
 
 export interface AvaRun {
-  /** Paths of test files of any kind. */
+  /** Paths of test files of any kind, in the order in which they begin. */
   readonly files: readonly string[];
   /** Files at once. */
   readonly concurrency: number;

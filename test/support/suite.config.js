@@ -4,6 +4,7 @@
  * run that failed are written where run-ava.ts reads them.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 
 const { ava } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
 const { files, timeout, resultsFile } = JSON.parse(process.env.MATTING_TEST_RUN);
@@ -33,9 +34,12 @@ async function observeRun({ events }) {
   }
 }
 
+const order = new Map(files.map((file, index) => [path.resolve(file), index]));
+
 export default {
   ...ava,
   files,
+  sortTestFiles: (one, other) => order.get(one) - order.get(other),
   timeout,
   nonSemVerExperiments: { observeRunsFromConfig: true },
   observeRun,
