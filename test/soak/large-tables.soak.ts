@@ -13,7 +13,8 @@ import { sql } from 'kysely';
 import { Sweeper } from '../../control-plane/src/services/sweeping/sweep.ts';
 import { openDirectoryBlobStore } from '../../control-plane/src/storage/directory/directory-blob-store.ts';
 import type { Stores } from '../../control-plane/src/store/stores.ts';
-import { excessOf, TABLES } from '../../control-plane/test/store/exercise.ts';
+import type { Fixture } from '../../control-plane/test/store/changing-methods.ts';
+import { excessOf, soundOn, TABLES } from '../../control-plane/test/store/exercise.ts';
 import {
   HOUR_MS,
   LIMITS,
@@ -46,6 +47,7 @@ const STALL_MS_MAX = 1000;
 for (const dialect of ['sqlite', 'mysql'] as const) {
   let fixture: TestDatabase | undefined;
   let stores: Stores;
+  let sound: () => Fixture;
 
   const fill = async (): Promise<string> => {
     fixture = await createTestDatabase(dialect);
@@ -56,6 +58,7 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
     }
     await fillLargeTables(database, SIZES);
     stores = storesOn(database);
+    sound = soundOn(database);
     return fixture.url;
   };
   const close = async () => {
@@ -74,10 +77,10 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
     try {
       const metered = storesOn(database);
       // A server reads its own tables when one of ours is opened first.
-      await EXERCISES['jobs.find']!(metered, database);
+      await EXERCISES['jobs.find']!(metered, database, sound);
       for (const [method, exercise] of Object.entries(EXERCISES)) {
         statements.length = 0;
-        await exercise(metered, database);
+        await exercise(metered, database, sound);
         t.deepEqual(excessOf(statements, exercise.readsMax), [], method);
       }
     } finally {

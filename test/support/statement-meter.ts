@@ -145,7 +145,8 @@ function watchSqlite(): void {
   watched = true;
   const { prepare } = DatabaseSync.prototype;
   DatabaseSync.prototype.prepare = function (this: DatabaseSync, sql: string) {
-    if (!/^(select|update|delete)\b/.test(sql)) return prepare.call(this, sql);
+    // What empties a table has no rows to count.
+    if (!/^(select|update|delete\b.* where)\b/.test(sql)) return prepare.call(this, sql);
     const counting = countingText(sql, tablesOf(this, prepare));
     const plan = (text: string) =>
       prepare

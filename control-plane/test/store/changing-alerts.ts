@@ -17,9 +17,10 @@ import {
 } from './alerts-fixtures.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { HOUR_MS } from './fixtures.ts';
-import { setIn } from './rows.ts';
+import { rowOf, setIn } from './rows.ts';
 
 const LONG_AGO_MS = 1;
+const KEPT_MS = 30 * 24 * HOUR_MS;
 
 async function rowsOf(
   { database }: Fixture,
@@ -160,7 +161,7 @@ const reseal: ChangingMethod = {
 };
 
 /** A mail that is due, and the claim on it. */
-async function due({ stores }: Fixture): Promise<MessageClaim> {
+export async function due(stores: Stores): Promise<MessageClaim> {
   const accountId = await watchedAccount(stores, 5, [10]);
   const telling = tellingOf(at(await seenOf(stores, accountId), 0));
   assert.ok(await stores.alerts.tell(telling));
@@ -171,7 +172,7 @@ const sendMailsNow: ChangingMethod = {
   name: 'outbox.sendMailsNow',
   alone: true,
   arrange: async fixture => {
-    const of = await due(fixture);
+    const of = await due(fixture.stores);
     const { outbox } = fixture.stores;
     assert.ok(await outbox.claim(of, HOUR_MS));
     assert.ok(await outbox.retryLater(of, mailEnd('E451'), HOUR_MS));
@@ -189,18 +190,15 @@ const removeOld: ChangingMethod = {
   name: 'outbox.removeOld',
   alone: true,
   arrange: async fixture => {
-    await due(fixture);
+    const { id } = await due(fixture.stores);
     const { kysely } = fixture.database;
-    await setIn(
-      kysely,
-      'outbox',
-      {},
-      { status: 'failed', finished_at: LONG_AGO_MS, next_attempt_at: null },
-    );
+    const { account_id } = await rowOf(kysely, 'outbox', { id });
+    const ended = { status: 'failed', finished_at: LONG_AGO_MS, next_attempt_at: null } as const;
+    await setIn(kysely, 'outbox', { account_id }, ended);
     return {
       act: async stores => {
-        await stores.outbox.removeOld('mail', HOUR_MS, 10);
-        await stores.outbox.removeOld('webhook', HOUR_MS, 10);
+        await stores.outbox.removeOld('mail', KEPT_MS, 10);
+        await stores.outbox.removeOld('webhook', KEPT_MS, 10);
       },
       check: async () => {
         assert.deepEqual(await kysely.selectFrom('outbox').selectAll().execute(), []);
@@ -213,7 +211,7 @@ const removeOldCounts: ChangingMethod = {
   name: 'alerts.removeOldCounts',
   alone: true,
   arrange: async fixture => {
-    await due(fixture);
+    await due(fixture.stores);
     const { kysely } = fixture.database;
     await kysely.updateTable('message_counts').set({ day_at: LONG_AGO_MS }).execute();
     return {

@@ -3,14 +3,14 @@ import assert from 'node:assert/strict';
 import type { ApiKey, MadeKey } from '../../src/store/accounts/api-key-store.ts';
 import type { SubmitOutcome } from '../../src/store/jobs/job-submission.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import type { ChangingMethod } from './changing-methods.ts';
-import { fundedAccount, IMAGE_FAULT, LIMITS, newJob, running } from './fixtures.ts';
+import type { ChangingMethod, Fixture } from './changing-methods.ts';
+import { IMAGE_FAULT, LIMITS, newJob, running } from './fixtures.ts';
 
 const OPERATOR = { kind: 'operator' } as const;
 const CAP = { credits: 5, period: 'month' } as const;
 
-async function cappedKey(stores: Stores) {
-  const account = await fundedAccount(stores, 5);
+async function cappedKey({ stores, account: accountOf }: Fixture) {
+  const account = await accountOf(5);
   const { key } = await stores.apiKeys.create(account, 'key', { policy: { cap: CAP } });
   const used = async () => (await stores.apiKeys.find(key.id))?.capUse?.used;
   return { account, key, used };
@@ -19,8 +19,8 @@ async function cappedKey(stores: Stores) {
 const submitCapped: ChangingMethod = {
   name: 'jobs.submit',
   which: 'of a key with a cap',
-  arrange: async ({ stores }) => {
-    const { account, key, used } = await cappedKey(stores);
+  arrange: async fixture => {
+    const { account, key, used } = await cappedKey(fixture);
     const job = newJob(account, { apiKeyId: key.id, keyHasCap: true });
     return {
       act: by => by.jobs.submit(job, LIMITS),
@@ -35,11 +35,11 @@ const submitCapped: ChangingMethod = {
 const failCapped: ChangingMethod = {
   name: 'jobs.fail',
   which: 'of a key with a cap',
-  arrange: async ({ stores }) => {
-    const { account, key, used } = await cappedKey(stores);
+  arrange: async fixture => {
+    const { account, key, used } = await cappedKey(fixture);
     const job = () => newJob(account, { apiKeyId: key.id, keyHasCap: true });
-    await running(stores, job());
-    const { claim } = await running(stores, job());
+    await running(fixture.stores, job());
+    const { claim } = await running(fixture.stores, job());
     assert.equal(await used(), 2);
     return {
       act: by => by.jobs.fail(claim, IMAGE_FAULT),
@@ -53,9 +53,8 @@ const failCapped: ChangingMethod = {
 
 const noteUses: ChangingMethod = {
   name: 'apiKeys.noteUses',
-  arrange: async ({ stores }) => {
-    const account = await fundedAccount(stores, 0);
-    const { key } = await stores.apiKeys.create(account, 'key');
+  arrange: async ({ stores, account }) => {
+    const { key } = await stores.apiKeys.create(await account(0), 'key');
     const use = { apiKeyId: key.id, byPreviousSecret: false };
     return {
       act: by => by.apiKeys.noteUses([{ ...use, ageMs: 1000 }]),
@@ -76,9 +75,9 @@ async function logOf(stores: Stores, accountId: string): Promise<string[]> {
 
 const createLogged: ChangingMethod = {
   name: 'apiKeys.createBy',
-  arrange: async ({ stores }) => {
-    const account = await fundedAccount(stores, 0);
-    const asked = { actor: OPERATOR, aliveMax: 2, everMax: 2 };
+  arrange: async ({ stores, ...fixture }) => {
+    const account = await fixture.account(0);
+    const asked = { actor: OPERATOR, aliveMax: 1000, everMax: 1000 };
     return {
       act: by => by.apiKeys.createBy(account, 'key', asked),
       check: async outcome => {
@@ -92,8 +91,8 @@ const createLogged: ChangingMethod = {
 
 const rotate: ChangingMethod = {
   name: 'apiKeys.rotate',
-  arrange: async ({ stores }) => {
-    const accountId = await fundedAccount(stores, 0);
+  arrange: async ({ stores, account }) => {
+    const accountId = await account(0);
     const { key, token } = await stores.apiKeys.create(accountId, 'key');
     const by = { accountId, actor: OPERATOR, overlapMs: 3_600_000 };
     return {
@@ -113,8 +112,9 @@ const rotate: ChangingMethod = {
 
 const change: ChangingMethod = {
   name: 'apiKeys.change',
-  arrange: async ({ stores }) => {
-    const { account: accountId, key } = await cappedKey(stores);
+  arrange: async fixture => {
+    const { stores } = fixture;
+    const { account: accountId, key } = await cappedKey(fixture);
     const job = newJob(accountId, { apiKeyId: key.id, keyHasCap: true });
     await running(stores, job);
     const policy = { cap: { credits: 9, period: 'day' }, scopes: ['read'] } as const;
@@ -133,8 +133,8 @@ const change: ChangingMethod = {
 const revokeLogged: ChangingMethod = {
   name: 'apiKeys.revoke',
   which: 'that is logged',
-  arrange: async ({ stores }) => {
-    const accountId = await fundedAccount(stores, 0);
+  arrange: async ({ stores, account }) => {
+    const accountId = await account(0);
     const { key } = await stores.apiKeys.create(accountId, 'key');
     return {
       act: faulty => faulty.apiKeys.revoke(key.id, { accountId, actor: OPERATOR }),

@@ -9,7 +9,6 @@ import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {
   BACKGROUND_URL,
   claimed,
-  fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   LIMITS,
@@ -31,13 +30,19 @@ const CALLBACK = {
   secretKeyId: 'key-1',
 };
 
-/** A job of a new account with two credits. */
+/** A job of an account with two credits. */
 async function accountJob(
-  { stores }: Fixture,
+  fixture: Fixture,
   overrides: Partial<NewJob> = {},
 ): Promise<{ account: string; job: NewJob }> {
-  const account = await fundedAccount(stores, 2);
-  return { account, job: newJob(account, overrides) };
+  const { apiKeyId } = fixture;
+  const account = await fixture.account(2);
+  return { account, job: newJob(account, { apiKeyId, ...overrides }) };
+}
+
+/** Another job for the same key. */
+function twinOf({ accountId, apiKeyId, idempotencyKeyHash }: NewJob): NewJob {
+  return newJob(accountId, { apiKeyId, idempotencyKeyHash });
 }
 
 async function assertCredits(
@@ -135,7 +140,7 @@ const submit: ChangingMethod = {
     const { job } = await accountJob(fixture);
     await submitted(fixture.stores, job);
     // The same request by way of another replica, which gives its job another id.
-    const twin = { ...newJob(job.accountId), idempotencyKeyHash: job.idempotencyKeyHash };
+    const twin = twinOf(job);
     const act = async (stores: Stores) => {
       const outcome = (await stores.jobs.submit(twin, LIMITS)) as SubmitOutcome & { job: Job };
       return [outcome.kind, outcome.job.id];
@@ -259,10 +264,10 @@ const removeFinalOlderThan: ChangingMethod = {
 };
 
 /** A job that succeeded, of an account that has a credit left. */
-async function endedJob({ stores }: Fixture): Promise<NewJob> {
-  const job = newJob(await fundedAccount(stores, 2));
-  const { claim } = await running(stores, job);
-  await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
+async function endedJob(fixture: Fixture): Promise<NewJob> {
+  const { job } = await accountJob(fixture);
+  const { claim } = await running(fixture.stores, job);
+  await fixture.stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
   return job;
 }
 
@@ -270,12 +275,13 @@ const freeKey: ChangingMethod = {
   name: 'jobs.freeKey',
   arrange: async fixture => {
     const { stores } = fixture;
-    const { id, accountId, idempotencyKeyHash } = await endedJob(fixture);
+    const job = await endedJob(fixture);
+    const { id, idempotencyKeyHash } = job;
     return {
       act: by => by.jobs.freeKey(id, idempotencyKeyHash, 0),
       check: async () => {
         assert.equal((await reread(stores, id)).idempotencyKeyHash, null);
-        const next = newJob(accountId, { idempotencyKeyHash });
+        const next = twinOf(job);
         assert.equal((await submitted(stores, next)).id, next.id);
       },
     };
@@ -283,9 +289,10 @@ const freeKey: ChangingMethod = {
   late: async fixture => {
     // Freed by another replica, and taken by the job of the next request.
     const { stores } = fixture;
-    const { id, accountId, idempotencyKeyHash } = await endedJob(fixture);
+    const job = await endedJob(fixture);
+    const { id, idempotencyKeyHash } = job;
     await stores.jobs.freeKey(id, idempotencyKeyHash, 0);
-    await submitted(stores, newJob(accountId, { idempotencyKeyHash }));
+    await submitted(stores, twinOf(job));
     return { act: by => by.jobs.freeKey(id, idempotencyKeyHash, 0), told: undefined };
   },
 };

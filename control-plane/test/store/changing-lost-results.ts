@@ -1,12 +1,31 @@
 /** The methods that find results lost, and settle that. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import type { LiveResult } from '../../src/store/jobs/lost-results.ts';
+import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod } from './changing-methods.ts';
-import { assertBalanced } from './fixtures.ts';
-import { lostResult, succeededResult } from './lost-result-exercises.ts';
+import { assertBalanced, fundedAccount, HOUR_MS, newJob, resultOf, running } from './fixtures.ts';
 import { actionsOf, movements } from './orders.ts';
 
 const LEASE_MS = 600_000;
+
+/** A job that succeeded, with its result. */
+export async function succeededResult(stores: Stores): Promise<LiveResult> {
+  const accountId = await fundedAccount(stores, 1);
+  const { claim } = await running(stores, newJob(accountId));
+  const { jobId } = claim;
+  const result = resultOf(claim);
+  assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
+  const expiresAtMs = (await stores.jobs.find(jobId))?.expiresAtMs ?? 0;
+  return { jobId, accountId, blob: result.blob, expiresAtMs };
+}
+
+/** The same, found to be lost. */
+export async function lostResult(stores: Stores): Promise<LiveResult> {
+  const result = await succeededResult(stores);
+  assert.ok(await stores.lostResults.record(result, 'download', randomUUID()));
+  return result;
+}
 
 const record: ChangingMethod = {
   name: 'lostResults.record',

@@ -39,8 +39,8 @@ const createAccount: ChangingMethod = {
 
 const createKey: ChangingMethod = {
   name: 'apiKeys.create',
-  arrange: async ({ stores }) => {
-    const account = await fundedAccount(stores, 0);
+  arrange: async ({ stores, ...fixture }) => {
+    const account = await fixture.account(0);
     return {
       act: faulty => faulty.apiKeys.create(account, 'key'),
       check: async (outcome, repeated) => {
@@ -59,8 +59,8 @@ const createKey: ChangingMethod = {
 
 const revokeKey: ChangingMethod = {
   name: 'apiKeys.revoke',
-  arrange: async ({ stores }) => {
-    const account = await fundedAccount(stores, 0);
+  arrange: async ({ stores, ...fixture }) => {
+    const account = await fixture.account(0);
     const { key, token } = await stores.apiKeys.create(account, 'key');
     return {
       act: faulty => faulty.apiKeys.revoke(key.id),
@@ -75,11 +75,11 @@ const revokeKey: ChangingMethod = {
 };
 
 function entry(kind: 'grant' | 'revoke'): ChangingMethod {
-  const reference = 'order 1';
   return {
     name: `ledger.${kind}`,
-    arrange: async ({ stores }) => {
-      const account = await fundedAccount(stores, 10);
+    arrange: async ({ stores, ...fixture }) => {
+      const account = await fixture.account(10);
+      const reference = randomUUID();
       const logged: AuditEntry<ServiceActor> = {
         id: randomUUID(),
         accountId: account,
@@ -102,8 +102,9 @@ function entry(kind: 'grant' | 'revoke'): ChangingMethod {
         },
       };
     },
-    late: async ({ stores }) => {
-      const account = await fundedAccount(stores, 10);
+    late: async ({ stores, ...fixture }) => {
+      const account = await fixture.account(10);
+      const reference = randomUUID();
       await stores.ledger[kind](account, 4, reference);
       const act = async (faulty: Stores) => (await faulty.ledger[kind](account, 4, reference)).kind;
       return { act, told: 'already-entered' };

@@ -17,12 +17,12 @@ import {
   type Person,
   personOfAccount,
 } from './people.ts';
-import { addTo, rowOf } from './rows.ts';
+import { addTo, rowOf, setIn } from './rows.ts';
 
 const createLink: ChangingMethod = {
   name: 'links.create',
-  arrange: async ({ stores }) => {
-    const account = await fundedAccount(stores, 0);
+  arrange: async ({ stores, ...fixture }) => {
+    const account = await fixture.account(0);
     const id = randomUUID();
     const letter = { id, accountId: account, recipient: 'a@b.example', subject: 'x', body: 'y' };
     const link = newLink(account, { letter });
@@ -39,8 +39,8 @@ const createLink: ChangingMethod = {
 
 const useLink: ChangingMethod = {
   name: 'links.use',
-  arrange: async ({ stores }) => {
-    const account = await fundedAccount(stores, 0);
+  arrange: async ({ stores, ...fixture }) => {
+    const account = await fixture.account(0);
     const link = newLink(account);
     await stores.links.create(link, OPERATOR);
     const use = linkUse(link);
@@ -56,8 +56,8 @@ const useLink: ChangingMethod = {
       },
     };
   },
-  late: async ({ stores }) => {
-    const account = await fundedAccount(stores, 0);
+  late: async ({ stores, ...fixture }) => {
+    const account = await fixture.account(0);
     const link = newLink(account, { purpose: 'sign-in' });
     await stores.links.create(link, OPERATOR);
     await stores.links.use(linkUse(link));
@@ -68,8 +68,8 @@ const useLink: ChangingMethod = {
 
 const withdrawLink: ChangingMethod = {
   name: 'links.withdraw',
-  arrange: async ({ stores }) => {
-    const account = await fundedAccount(stores, 0);
+  arrange: async ({ stores, ...fixture }) => {
+    const account = await fixture.account(0);
     const link = newLink(account);
     await stores.links.create(link, OPERATOR);
     const by = { actor: OPERATOR, entryId: link.id };
@@ -87,8 +87,8 @@ const withdrawLink: ChangingMethod = {
 
 const findSession: ChangingMethod = {
   name: 'sessions.find',
-  arrange: async ({ stores, database }) => {
-    const account = await fundedAccount(stores, 0);
+  arrange: async ({ stores, database, ...fixture }) => {
+    const account = await fixture.account(0);
     const { session, userId } = await personOfAccount(stores, account);
     await addTo(database.kysely, 'sessions', { id: session.id }, { seen_at: -3_600_000 });
     return {
@@ -109,8 +109,8 @@ function ending(
 ): ChangingMethod {
   return {
     name: `sessions.${name}`,
-    arrange: async ({ stores }) => {
-      const account = await fundedAccount(stores, 0);
+    arrange: async ({ stores, ...fixture }) => {
+      const account = await fixture.account(0);
       const { session, userId } = await personOfAccount(stores, account);
       return {
         act: faulty => call(faulty, userId, session.id),
@@ -124,9 +124,9 @@ function ending(
 
 const switchAccount: ChangingMethod = {
   name: 'sessions.switchAccount',
-  arrange: async ({ stores, database }) => {
-    const account = await fundedAccount(stores, 0);
-    const other = await fundedAccount(stores, 0);
+  arrange: async ({ stores, database, ...fixture }) => {
+    const account = await fixture.account(0);
+    const other = await fixture.account(0);
     const { session, userId } = await personOfAccount(stores, account);
     await database.kysely
       .insertInto('members')
@@ -149,8 +149,8 @@ const switchAccount: ChangingMethod = {
 
 const beginSession: ChangingMethod = {
   name: 'sessions.begin',
-  arrange: async ({ stores }) => {
-    const account = await fundedAccount(stores, 0);
+  arrange: async ({ stores, ...fixture }) => {
+    const account = await fixture.account(0);
     const { session: before, userId } = await personOfAccount(stores, account);
     const session = newSession();
     const by = { passwordHash: 'a hash', endedIdHash: before.idHash };
@@ -173,8 +173,8 @@ function ofMember(
 ): ChangingMethod {
   return {
     name: `people.${name}`,
-    arrange: async ({ stores }) => {
-      const accountId = await fundedAccount(stores, 0);
+    arrange: async ({ stores, account }) => {
+      const accountId = await account(0);
       await personOfAccount(stores, accountId);
       const person = await personOfAccount(stores, accountId);
       const of = { ...person, accountId, by: { actor: OPERATOR, entryId: randomUUID() } };
@@ -195,8 +195,8 @@ function ofMember(
 
 const enterByIdentity: ChangingMethod = {
   name: 'identities.enter',
-  arrange: async ({ stores }) => {
-    const [left, joined] = [await fundedAccount(stores, 0), await fundedAccount(stores, 0)];
+  arrange: async ({ stores, account }) => {
+    const [left, joined] = [await account(0), await account(0)];
     const first = identityEntry([{ accountId: left, role: 'owner' }]);
     assert.equal((await stores.identities.enter(first)).kind, 'signed-in');
     const entry = {
@@ -275,10 +275,11 @@ function removing(
       const account = await fundedAccount(stores, 0);
       await personOfAccount(stores, account);
       await stores.signInThrottles.take([KEY]);
-      await kysely.updateTable('sessions').set({ expires_at: 1 }).execute();
-      await kysely.updateTable('one_time_links').set({ expires_at: 1 }).execute();
-      await kysely.updateTable('sign_in_throttles').set({ window_start: 1 }).execute();
-      await kysely.updateTable('audit_entries').set({ created_at: 1 }).execute();
+      const its = { account_id: account };
+      await setIn(kysely, 'sessions', its, { expires_at: 1 });
+      await setIn(kysely, 'one_time_links', its, { expires_at: 1 });
+      await setIn(kysely, 'sign_in_throttles', {}, { window_start: 1 });
+      await setIn(kysely, 'audit_entries', its, { created_at: 1 });
       return {
         act: faulty => call(faulty.people),
         check: async () => {

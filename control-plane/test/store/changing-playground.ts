@@ -30,8 +30,8 @@ async function assertUsed(stores: Stores, account: string, used: number): Promis
 
 const internalKey: ChangingMethod = {
   name: 'playground.internalKey',
-  arrange: async ({ stores, database }) => {
-    const account = await fundedAccount(stores, 0);
+  arrange: async ({ stores, database, ...fixture }) => {
+    const account = await fixture.account(0);
     return {
       act: faulty => faulty.playground.internalKey(account),
       check: async outcome => {

@@ -1,5 +1,4 @@
 /** One call or more of a method of the stores, and how many rows its statements may read. */
-import assert from 'node:assert/strict';
 import {
   accountOf,
   apiKeyOf,
@@ -8,13 +7,12 @@ import {
 } from '../../../test/support/large-tables.ts';
 import type { MeteredStatement } from '../../../test/support/statement-meter.ts';
 import type { Database } from '../../src/store/database/connect.ts';
-import type { Claim } from '../../src/store/jobs/job-lease.ts';
 import type { NewJob } from '../../src/store/jobs/job-submission.ts';
 import { LEDGER_PAGE_ROWS } from '../../src/store/ledger/ledger-pages.ts';
 import { DUE_COUNTED_MAX } from '../../src/store/outbox/outbox-due.ts';
-import type { MessageClaim } from '../../src/store/outbox/outbox-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { HOUR_MS, IMAGE_FAULT, newJob, running } from './fixtures.ts';
+import type { Fixture } from './changing-methods.ts';
+import { HOUR_MS, newJob, storesOn } from './fixtures.ts';
 
 export const DAY_MS = 24 * HOUR_MS;
 
@@ -45,7 +43,8 @@ export function excessOf(
 }
 
 export interface Exercise {
-  (stores: Stores, database: Database): Promise<unknown>;
+  /** @param sound has it arranged what is not counted */
+  (stores: Stores, database: Database, sound: () => Fixture): Promise<unknown>;
   /** In place of the bound by what a statement answers. */
   readonly readsMax?: number;
   /** The reason of it. */
@@ -68,6 +67,18 @@ export const DUE_WHY = `counts entries of an index, ${DUE_COUNTED_MAX} at most`;
 export const LEDGER_READS_MAX = 7 * LEDGER_PAGE_ROWS;
 export const LEDGER_WHY = 'reads a page of the ledger';
 
+/** Where what is not counted is arranged: of the largest accounts. */
+export function soundOn(database: Database): () => Fixture {
+  const stores = storesOn(database);
+  return () => {
+    let accounts = 0;
+    return { stores, database, account: async () => accountOf(accounts++), apiKeyId: apiKeyOf(0) };
+  };
+}
+
+export const LINKS_WHY = 'reads the links that an account made within their life';
+export const LINKS_READS_MAX = 3000;
+
 export function jobOfLargest(overrides: Partial<NewJob> = {}): NewJob {
   return newJob(accountOf(0), { apiKeyId: apiKeyOf(0), ...overrides });
 }
@@ -77,19 +88,3 @@ export const CALLBACK = {
   secret: Uint8Array.of(1),
   secretKeyId: SECRET_KEY_ID,
 };
-
-export async function notified(stores: Stores): Promise<string> {
-  const { job, claim } = await running(stores, jobOfLargest({ callback: CALLBACK }));
-  assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
-  return job.id;
-}
-
-export async function notificationClaim(stores: Stores): Promise<MessageClaim> {
-  const claim = { id: await notified(stores), holder: 'replica-1', fence: 1 };
-  assert.ok(await stores.outbox.claim(claim, HOUR_MS));
-  return claim;
-}
-
-export async function runningClaim(stores: Stores): Promise<Claim> {
-  return (await running(stores, jobOfLargest())).claim;
-}

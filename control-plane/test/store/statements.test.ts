@@ -23,7 +23,9 @@ import {
 } from '../../../test/support/statement-meter.ts';
 import { requireCurrentSchema } from '../../src/store/database/migrate.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { excessOf, TABLES } from './exercise.ts';
+import { watchedAccount } from './alerts-fixtures.ts';
+import type { Fixture } from './changing-methods.ts';
+import { excessOf, soundOn, TABLES } from './exercise.ts';
 import { methodsOf, storesOn } from './fixtures.ts';
 import { EXERCISES } from './statements.ts';
 
@@ -47,6 +49,7 @@ for (const [dialect, analyzed] of [
   let fixture: TestDatabase;
   let metered: MeteredDatabase;
   let stores: Stores;
+  let sound: () => Fixture;
 
   test.before(async () => {
     if (skipReason(dialect)) return;
@@ -56,12 +59,16 @@ for (const [dialect, analyzed] of [
     await fillLargePeople(database);
     await fillLargeOrders(database);
     if (!analyzed) await sql`drop table sqlite_stat1`.execute(database.kysely);
+    const filled = storesOn(database);
+    // With thresholds, beside those that are looked at.
+    for (let count = 0; count < 8; count += 1) await watchedAccount(filled, 1000, [1, 2, 3, 4, 5]);
+    sound = soundOn(database);
     metered = openMeteredDatabase(dialect, fixture.url);
     stores = storesOn(metered.database);
     await requireCurrentSchema(database);
     // A server reads its own tables when one of ours is opened first.
     for (const exercise of ['jobs.find', 'nodes.find', 'rateQuotas.lease'] as const) {
-      await EXERCISES[exercise]!(stores, metered.database);
+      await EXERCISES[exercise]!(stores, metered.database, sound);
     }
   });
   test.after.always(async () => {
@@ -88,7 +95,7 @@ for (const [dialect, analyzed] of [
       `what statements read ${name} › ${method}${why === undefined ? '' : ` (${why})`}`,
       async t => {
         metered.statements.length = 0;
-        await exercise(stores, metered.database);
+        await exercise(stores, metered.database, sound);
         t.deepEqual(excessOf(metered.statements, readsMax), []);
       },
     );

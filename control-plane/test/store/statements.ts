@@ -1,137 +1,163 @@
-/** A call or more of each method of the stores, for statements.test.ts: every branch that asks. */
+/** The statements of each method of the stores, for statements.test.ts: every branch that asks. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { accountOf, HANGING_RECEIVER, SECRET_KEY_ID } from '../../../test/support/large-tables.ts';
-import { USAGE_GROUPS } from '../../src/domain/account/usage.ts';
-import { PLAYGROUND_OPEN_MAX } from '../../src/domain/playground.ts';
-import { destinationOf } from '../../src/domain/url-destination.ts';
+import { personOf } from '../../../test/support/large-people-and-orders.ts';
+import { accountOf } from '../../../test/support/large-tables.ts';
+import { ORDERS_A_DAY_MAX } from '../../src/domain/account/orders.ts';
+import { PLAYGROUND_ACCOUNT_OPEN_MAX } from '../../src/domain/playground.ts';
+import { createApiKeyToken } from '../../src/store/accounts/api-key-token.ts';
 import { startOf } from '../../src/store/ledger/ledger-audit.ts';
-import { ALERTS, listMails } from './alert-exercises.ts';
+import { MEMBERS_MAX } from '../../src/store/people/member-rows.ts';
+import { SESSIONS_MAX } from '../../src/store/people/session-store.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import { BY_SYSTEM, eventOf, watchedAccount } from './alerts-fixtures.ts';
+import { CHANGING } from './changing.ts';
 import {
   bounded,
-  CALLBACK,
-  DAY_MS,
-  DUE_READS_MAX,
-  DUE_WHY,
   type Exercise,
+  jobOfLargest,
   LEDGER_READS_MAX,
   LEDGER_WHY,
-  notificationClaim,
-  notified,
-  TABLES,
+  LINKS_READS_MAX,
+  LINKS_WHY,
 } from './exercise.ts';
-import { HOUR_MS, NONE_FULL } from './fixtures.ts';
-import { JOBS } from './job-exercises.ts';
-import { KEYS } from './key-exercises.ts';
-import { LOST_RESULTS } from './lost-result-exercises.ts';
-import { ORDERS } from './order-exercises.ts';
-import { PEOPLE } from './people-exercises.ts';
+import {
+  fundedAccount,
+  IMAGE_FAULT,
+  LIMITS,
+  newJob,
+  PLAYGROUND_LIMITS,
+  running,
+  sha256,
+} from './fixtures.ts';
+import { newOrder, PROVIDER, paid, paymentOf, placed, refundOf } from './orders.ts';
+import { actorOf, identityEntry, linkUse, newLink, OPERATOR, personOfAccount } from './people.ts';
+import { READING } from './reading-methods.ts';
 import { addTo, setIn } from './rows.ts';
 
-const OPERATOR = { kind: 'operator' } as const;
+const PEOPLE_WHY = `reads the people of an account, ${MEMBERS_MAX} at most`;
+/** Their index and their rows, and how servers count. */
+const OF_LINKS_AND_PEOPLE = [
+  LINKS_READS_MAX + 4 * MEMBERS_MAX,
+  `${LINKS_WHY}; ${PEOPLE_WHY}`,
+] as const;
+const OF_LINKS = [LINKS_READS_MAX, LINKS_WHY] as const;
+/** Of seven days, and how servers count. */
+const VALID_READS_MAX = 2 * 7 * ORDERS_A_DAY_MAX;
 
-const OUTBOX: Record<string, Exercise> = {
-  'outbox.listDue': async (stores, database) => {
-    const { outbox } = stores;
-    await listMails(stores, database);
-    const asked = {
-      kind: 'webhook' as const,
-      limit: 32,
-      secretKeyIds: [SECRET_KEY_ID],
-      full: {
-        ...NONE_FULL,
-        destinations: [HANGING_RECEIVER, destinationOf(CALLBACK.url)],
-      },
-    };
-    const due = await outbox.listDue(asked);
-    assert.equal(due.length, TABLES.quietReceivers);
-    const { length } = await outbox.listDue({ ...asked, full: NONE_FULL });
-    assert.equal(length, asked.limit);
+/** In place of the bound by what a statement answers. */
+const BOUNDS: Readonly<Record<string, readonly [readsMax: number, why: string]>> = {
+  'links.create': OF_LINKS,
+  'links.withdraw': OF_LINKS,
+  'links.use': OF_LINKS_AND_PEOPLE,
+  'people.changeRole': OF_LINKS_AND_PEOPLE,
+  'people.removeMember': OF_LINKS_AND_PEOPLE,
+  'identities.enter': OF_LINKS_AND_PEOPLE,
+  'orders.place': [
+    VALID_READS_MAX,
+    'reads the orders of an account that were placed within the time they are valid',
+  ],
+};
+
+/** What a method is asked beside what changing.ts arranges. */
+const BESIDE: Readonly<Record<string, Exercise>> = {
+  'jobs.submit': async stores => {
+    await submitCapped(stores);
+    const none = await fundedAccount(stores, 0);
+    const refused = await stores.jobs.submit(newJob(none), LIMITS);
+    assert.equal(refused.kind, 'insufficient-credits');
+    await submitPictures(stores);
   },
-  'outbox.claim': stores => notificationClaim(stores),
-  'outbox.release': async stores =>
-    assert.ok(await stores.outbox.release(await notificationClaim(stores))),
-  'outbox.delivered': async stores => {
-    const end = { statusCode: 204, durationMs: 5 };
-    assert.ok(await stores.outbox.delivered(await notificationClaim(stores), end));
+  'apiKeys.change': async stores => {
+    const { key } = await stores.apiKeys.create(accountOf(0), 'statements');
+    const by = { accountId: accountOf(0), actor: OPERATOR };
+    const cap = { credits: 5, period: 'month' } as const;
+    await stores.apiKeys.change(key.id, by, { policy: { cap } });
+    await stores.apiKeys.change(key.id, by, { expires: 'never', policy: {} });
   },
-  'outbox.retryLater': async stores => {
-    const end = { statusCode: 500, durationMs: 5 };
-    const claim = await notificationClaim(stores);
-    assert.ok(await stores.outbox.retryLater(claim, end, HOUR_MS));
+  'apiKeys.noteUses': async stores => {
+    const { key } = await stores.apiKeys.create(accountOf(0), 'statements');
+    await stores.apiKeys.noteUses([{ apiKeyId: key.id, ageMs: 5, byPreviousSecret: true }]);
   },
-  'outbox.failed': async stores => {
-    const end = { statusCode: 410, durationMs: 5 };
-    const claim = await notificationClaim(stores);
-    assert.ok(await stores.outbox.failed(claim, end, { eraseSecret: true }));
+  'alertSettings.setWebhook': async stores => {
+    const accountId = await watchedAccount(stores, 5, []);
+    await stores.alertSettings.setWebhook(accountId, null, BY_SYSTEM());
+    assert.equal(await stores.alertSettings.webhook(accountId), undefined);
   },
-  'outbox.due': bounded(DUE_READS_MAX, DUE_WHY, async ({ outbox }) =>
-    assert.ok((await outbox.due()).count >= TABLES.dueNotifications),
-  ),
-  'outbox.countSealedWithOthers': bounded(DUE_READS_MAX, DUE_WHY, async ({ outbox }) => {
-    assert.equal(await outbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
-    assert.ok((await outbox.countSealedWithOthers(['another'])) > 0);
-  }),
-  'outbox.list': async stores => {
-    assert.equal((await stores.outbox.list({ limit: 20 })).length, 20);
-    const [first] = await stores.outbox.list({ limit: 1, status: 'pending' });
-    const older = { limit: 20, status: 'pending', after: first } as const;
-    assert.equal((await stores.outbox.list(older)).length, 20);
-    const jobId = await notified(stores);
-    assert.equal((await stores.outbox.list({ limit: 20, jobId })).length, 1);
+  'alertSettings.sendTest': async stores => {
+    const accountId = await watchedAccount(stores, 5, []);
+    const bounds = { everyMs: 0, messagesMax: 0 };
+    const withheld = await stores.alertSettings.sendTest(eventOf(accountId), bounds, BY_SYSTEM());
+    assert.deepEqual(withheld, { reason: 'account', isFirst: true });
   },
-  'outbox.retry': async stores =>
-    assert.equal(await stores.outbox.retry(await notified(stores)), 'retried'),
-  'outbox.resend': async stores => {
-    const jobId = await notified(stores);
-    const what = { accountId: accountOf(0), action: 'job.resent', subject: jobId };
-    const audit = { id: randomUUID(), actor: OPERATOR, ...what };
-    assert.equal(await stores.outbox.resend(jobId, audit, HOUR_MS), 'retried');
+  'orders.place': async stores => {
+    await placed(stores, accountOf(1));
+    // Of its latest orders more than it may have are pending.
+    const refused = await stores.orders.place(newOrder(accountOf(0)), OPERATOR);
+    assert.equal(refused.kind, 'too-many-pending');
   },
-  'outbox.eraseDueSecrets': async (stores, { kysely }) => {
-    const jobId = await notified(stores);
-    await setIn(kysely, 'outbox', { id: jobId }, { secret_erase_at: 1 });
-    assert.equal(await stores.outbox.eraseDueSecrets(50), 1);
+  'orders.pay': async stores => {
+    const order = await placed(stores, await fundedAccount(stores, 0));
+    const told = paymentOf(order);
+    const differs = await stores.orders.pay(order.id, { ...told, amount: 1 }, PROVIDER);
+    assert.equal(differs.kind, 'differs');
+    await stores.orders.pay(order.id, told, PROVIDER);
+    const again = await stores.orders.pay(order.id, { ...told, payment: 'another' }, PROVIDER);
+    assert.equal(again.kind, 'paid-again');
+  },
+  'orders.refund': async stores => {
+    const account = await fundedAccount(stores, 0);
+    const order = await paid(stores, account);
+    const { claim } = await running(stores, newJob(account));
+    const outcome = await stores.orders.refund(order.id, refundOf(undefined), PROVIDER);
+    assert.equal(outcome.kind, 'refunded');
+    // What the job held then goes to the refund.
+    assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+    assert.equal((await stores.orders.find(order.id))?.unrevoked, 0);
+  },
+  'links.use': async ({ links, sessions }, { kysely }) => {
+    const link = newLink(accountOf(0));
+    await links.create(link, OPERATOR);
+    const use = linkUse(link);
+    assert.equal((await links.use(use)).kind, 'signed-in');
+    await addTo(kysely, 'sessions', { id: use.session.id }, { created_at: -1 });
+    // Signed in, and often: the oldest session goes.
+    for (let count = 0; count < SESSIONS_MAX; count += 1) {
+      const again = newLink(accountOf(0), { mail: link.mail, purpose: 'sign-in' });
+      await links.create(again, OPERATOR);
+      const by = linkUse(again, { endedIdHash: sha256('none') });
+      assert.equal((await links.use(by)).kind, 'signed-in');
+    }
+    assert.equal(await sessions.find(use.session.idHash), undefined);
+    const typed = newLink(accountOf(0), { provesMail: false });
+    const proof = newLink(accountOf(1), { mail: typed.mail });
+    for (const one of [typed, proof]) {
+      await links.create(one, OPERATOR);
+      assert.equal((await links.use(linkUse(one))).kind, 'signed-in');
+    }
+  },
+  'people.changeRole': async stores => {
+    const self = await personOfAccount(stores, accountOf(0));
+    const by = { actor: actorOf(self, 'people.manage'), entryId: randomUUID() };
+    const change = () => stores.people.changeRole(accountOf(0), personOf(12), 'viewer', by);
+    assert.equal(await change(), 'changed');
+    // The answer was lost, and the session has ended since.
+    await stores.sessions.end(self.userId, self.session.id);
+    assert.equal(await change(), 'changed');
+  },
+  'identities.enter': async ({ identities }) => {
+    const first = identityEntry([{ accountId: accountOf(0), role: 'owner' }]);
+    assert.equal((await identities.enter(first)).kind, 'signed-in');
+    const grants = [{ accountId: accountOf(0), role: 'viewer' }] as const;
+    const changed = { ...identityEntry(grants), subject: first.subject };
+    assert.equal((await identities.enter(changed)).kind, 'signed-in');
   },
 };
 
-/** Entries of a month, and their group's; servers count what a limit lets through twice. */
-const USED_READS_MAX = 6 * 30;
-const USED_WHY = 'reads a row a day, key, outcome and format';
-
-const NODE = {
-  nodeId: 'node-1',
-  bootId: randomUUID(),
-  address: '127.0.0.1:1',
-  httpAddress: '',
-  version: '1',
-};
-
-const FLEET_REPORT = { inflowPerS: 1, work: { megapixels: 2, nodeMs: 3 }, wantedNodes: 4 };
-
-const OTHERS: Record<string, Exercise> = {
-  check: stores => stores.check(),
-  compareClocks: stores => stores.compareClocks(),
+/** In place of what changing.ts arranges, which empties tables; or like another there. */
+const INSTEAD: Readonly<Record<string, Exercise>> = {
   bootstrap: async stores =>
     assert.deepEqual(await stores.bootstrap('first', 1), { created: false }),
-  'accounts.create': async ({ accounts }) =>
-    assert.ok(await accounts.create(`statements ${randomUUID().slice(0, 8)}`)),
-  'accounts.find': async ({ accounts }) => assert.ok(await accounts.find(accountOf(1))),
-  'accounts.findByNameOrId': async ({ accounts }) =>
-    assert.ok(await accounts.findByNameOrId('large 1')),
-  'accounts.namesOf': stores => stores.accounts.namesOf(['a', 'b']),
-  'accounts.page': ({ accounts }) => accounts.page({ limit: 20, after: 'large 1' }),
-  'accounts.list': ({ accounts }) => accounts.list(),
-  'ledger.grant': async ({ ledger }) => {
-    const reference = randomUUID();
-    const [id, accountId] = [randomUUID(), accountOf(0)];
-    const audit = { id, accountId, actor: OPERATOR, action: 'credits.granted', subject: id };
-    assert.equal((await ledger.grant(accountId, 5, reference, audit)).kind, 'entered');
-    assert.equal((await ledger.grant(accountOf(0), 5, reference)).kind, 'already-entered');
-  },
-  'ledger.revoke': async ({ ledger }) =>
-    assert.equal((await ledger.revoke(accountOf(0), 1, randomUUID())).kind, 'entered'),
-  'ledger.balances': async ({ ledger }) => assert.ok(await ledger.balances(accountOf(0))),
   'ledger.credits': bounded(LEDGER_READS_MAX, LEDGER_WHY, async ({ ledger }) =>
     assert.ok(await ledger.credits(accountOf(0))),
   ),
@@ -144,96 +170,69 @@ const OTHERS: Record<string, Exercise> = {
     await ledger.check();
     await addTo(kysely, 'ledger_checkpoints', { account_id: accountOf(1) }, { granted: 1 });
     // One was interrupted, a while ago.
-    await setIn(
-      kysely,
-      'ledger_audits',
-      { kind: 'full' },
-      { run_id: randomUUID(), saved_at: 1, progress: JSON.stringify(startOf(1)) },
-    );
+    const progress = JSON.stringify(startOf(1));
+    const interrupted = { run_id: randomUUID(), saved_at: 1, progress };
+    await setIn(kysely, 'ledger_audits', { kind: 'full' }, interrupted);
     const options = { kind: 'full', renewCheckpoints: true } as const;
     assert.equal((await ledger.audit(options)).problemCount, 1);
     assert.equal((await ledger.audit(options)).problemCount, 0);
   }),
-  'ledger.lastAudits': ({ ledger }) => ledger.lastAudits(),
-  'fleetReports.save': async ({ fleetReports }) => {
-    for (let times = 0; times < 2; times += 1) await fleetReports.save('replica', FLEET_REPORT);
-  },
-  'fleetReports.list': ({ fleetReports }) => fleetReports.list(),
-  'nodes.register': async ({ nodes }) =>
-    assert.deepEqual(await nodes.register(NODE, HOUR_MS), { draining: false }),
-  'nodes.heartbeat': async ({ nodes }) => {
-    await nodes.register(NODE, HOUR_MS);
-    const { known } = await nodes.heartbeat(NODE.nodeId, NODE.bootId, HOUR_MS);
-    assert.ok(known);
-  },
-  'nodes.deregister': async ({ nodes }) => {
-    await nodes.register(NODE, HOUR_MS);
-    assert.ok(await nodes.deregister(NODE.nodeId, NODE.bootId));
-  },
-  'nodes.find': ({ nodes }) => nodes.find(NODE.nodeId),
-  'nodes.listLive': ({ nodes }) => nodes.listLive(),
-  'nodes.listAll': ({ nodes }) => nodes.listAll(),
-  'nodes.setDraining': ({ nodes }) => nodes.setDraining(NODE.nodeId, false),
-  'playground.internalKey': ({ playground }) => playground.internalKey(accountOf(3)),
-  'playground.findKey': ({ playground }) => playground.findKey(accountOf(3)),
-  'playground.usage': ({ playground }) => playground.usage(accountOf(3)),
-  'playground.openJobs': bounded(
-    3 * PLAYGROUND_OPEN_MAX,
-    'counts entries of an index, as many as may be open',
-    async ({ playground }) => assert.ok((await playground.openJobs()) > 0),
-  ),
-  'sweeps.claim': async ({ sweeps }) => {
-    const won = await sweeps.claim('replica-1', HOUR_MS);
-    assert.ok(won);
-    assert.equal(await sweeps.claim('replica-2', HOUR_MS), undefined);
-    assert.ok(await sweeps.release(won.claim));
-  },
-  'sweeps.renew': async ({ sweeps }) =>
-    assert.equal(await sweeps.renew({ holder: 'nobody', fence: 0 }, HOUR_MS), false),
-  'sweeps.release': async ({ sweeps }) =>
-    assert.equal(await sweeps.release({ holder: 'nobody', fence: 0 }), false),
-  'sweeps.saveWalk': async ({ sweeps }) =>
-    assert.equal(await sweeps.saveWalk({ holder: 'nobody', fence: 0 }, 1, true), false),
-  'sweeps.backlog': async ({ sweeps }) => assert.ok((await sweeps.backlog(30 * DAY_MS)).rowsMs > 0),
-  'usage.read': bounded(USED_READS_MAX, USED_WHY, async ({ usage }) => {
-    const to = await usage.today();
-    for (const group of USAGE_GROUPS) {
-      const rows = await usage.read(accountOf(0), { from: to - 29, to, group });
-      assert.ok(rows !== undefined && rows.length > 0);
-    }
-  }),
-  'usage.total': bounded(USED_READS_MAX, USED_WHY, async ({ usage }) => {
-    const to = await usage.today();
-    assert.ok((await usage.total(accountOf(0), { from: to - 29, to }))?.images);
-  }),
-  'usage.today': ({ usage }) => usage.today(),
-  'usage.removeOld': async ({ usage }, { kysely }) => {
-    assert.equal(await usage.removeOld(50), 0);
-    const key = { account_id: accountOf(1), day: 1, api_key_id: 'key', format: 'png' };
-    const old = { ...key, outcome: 'failed', images: 1, credits: 0 } as const;
-    await kysely.insertInto('usage_days').values(old).execute();
-    assert.equal(await usage.removeOld(50), 1);
-  },
-  'rateQuotas.nowMs': ({ rateQuotas }) => rateQuotas.nowMs(),
-  'rateQuotas.lease': async ({ rateQuotas }) => {
-    const ask = { limit: 100, block: 10, advance: 0, windowStartMs: 0 };
-    await rateQuotas.lease(randomUUID(), 'reads', ask);
-  },
-  'secretsCanary.find': ({ secretsCanary }) => secretsCanary.find(),
-  'secretsCanary.establish': ({ secretsCanary }) =>
-    secretsCanary.establish({ keyId: 'a', ciphertext: Uint8Array.of(1) }),
-  'secretsCanary.replace': ({ secretsCanary }) =>
-    secretsCanary.replace('a', { keyId: 'b', ciphertext: Uint8Array.of(1) }),
 };
 
 /** By `store.method`. */
 export const EXERCISES: Readonly<Record<string, Exercise>> = {
-  ...JOBS,
-  ...KEYS,
-  ...OUTBOX,
-  ...LOST_RESULTS,
-  ...ORDERS,
-  ...ALERTS,
-  ...OTHERS,
-  ...PEOPLE,
+  ...READING,
+  ...Object.fromEntries(CHANGING.map(({ name }) => [name, changing(name)])),
+  ...INSTEAD,
 };
+
+/** Each call as it is arranged, again after its answer was lost, and late. */
+function changing(name: string): Exercise {
+  const exercise: Exercise = async (stores, database, sound) => {
+    for (const method of CHANGING.filter(one => one.name === name)) {
+      const { act } = await method.arrange(sound());
+      assertDone(await act(stores, database));
+      await act(stores, database);
+      const late = await method.late?.(sound());
+      assert.deepEqual(await late?.act(stores), late?.told);
+    }
+    await BESIDE[name]?.(stores, database, sound);
+  };
+  const [readsMax, why] = BOUNDS[name] ?? [];
+  return Object.assign(exercise, { readsMax, why });
+}
+
+/** Of what a method refused, other statements would be counted than are meant. */
+function assertDone(outcome: unknown): void {
+  const { kind = outcome } = Object(outcome) as { kind?: unknown };
+  assert.notEqual(kind, false);
+  assert.doesNotMatch(
+    typeof kind === 'string' ? kind : '',
+    /^(refused|unknown|exists|too-|not-|already-|insufficient-)/,
+  );
+}
+
+/** Of a key with a cap: counted, refused, given back. */
+async function submitCapped(stores: Stores): Promise<void> {
+  const policy = { cap: { credits: 1, period: 'month' } } as const;
+  const { key } = await stores.apiKeys.create(accountOf(0), 'statements', { policy });
+  const job = (apiKeyId = key.id) => jobOfLargest({ apiKeyId, keyHasCap: true });
+  const { claim } = await running(stores, job());
+  assert.equal((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
+  assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+  const { kind } = await stores.jobs.submit(job(createApiKeyToken().id), LIMITS);
+  assert.equal(kind, 'created');
+}
+
+/** As many of the playground as an account may have open, and more. */
+async function submitPictures({ jobs, playground }: Stores): Promise<void> {
+  const apiKeyId = await playground.internalKey(accountOf(0));
+  const submit = async (limits = PLAYGROUND_LIMITS) => {
+    const picture = newJob(accountOf(0), { apiKeyId, class: 'playground' });
+    return (await jobs.submit(picture, limits)).kind;
+  };
+  const kinds = [await submit(), await submit({ playgroundImagesMax: 1 })];
+  for (let count = 2; count <= PLAYGROUND_ACCOUNT_OPEN_MAX; count++) kinds.push(await submit());
+  assert.deepEqual([...new Set(kinds)], ['created', 'allowance-used']);
+  assert.equal(await submit(), 'too-many-open');
+}
