@@ -7,25 +7,10 @@
  */
 
 import { DatabaseSync } from 'node:sqlite';
-import {
-  CompiledQuery,
-  type DatabaseConnection,
-  type Dialect,
-  Kysely,
-  type QueryResult,
-} from 'kysely';
-import {
-  type DatabaseDialect,
-  databaseNowMs,
-} from '../../control-plane/src/store/database/clock.ts';
+import { CompiledQuery, type QueryResult } from 'kysely';
+import type { DatabaseDialect } from '../../control-plane/src/store/database/clock.ts';
 import type { Database } from '../../control-plane/src/store/database/connect.ts';
-import { MARIADB, SQLITE } from '../../control-plane/src/store/database/engines.ts';
-import { MysqlPoolDialect } from '../../control-plane/src/store/database/mysql/mysql-pool.ts';
-import { parseMysqlUrl } from '../../control-plane/src/store/database/mysql/mysql-url.ts';
-import { RequestShares } from '../../control-plane/src/store/database/request-shares.ts';
-import type { Schema } from '../../control-plane/src/store/database/schema.ts';
-import { NodeSqliteDialect } from '../../control-plane/src/store/database/sqlite/sqlite-dialect.ts';
-import { SILENT_LOG } from './database.ts';
+import { openWatchedDatabase, type Unwatched } from './watched-database.ts';
 
 export interface MeteredStatement {
   readonly sql: string;
@@ -44,63 +29,29 @@ export interface MeteredDatabase {
 
 /** Runs a statement on a connection and says how many rows that read. */
 type Metered = <R>(
-  connection: DatabaseConnection,
+  connection: Unwatched,
   query: CompiledQuery,
 ) => Promise<{ readonly result: QueryResult<R>; readonly rowsRead: number }>;
-
-/** @param url as `TestDatabase.url`; the schema must be there. */
-export function openMeteredDatabase(dialect: DatabaseDialect, url: string): MeteredDatabase {
-  const statements: MeteredStatement[] = [];
-  const inner =
-    dialect === 'sqlite'
-      ? new NodeSqliteDialect(url.slice('sqlite:'.length))
-      : new MysqlPoolDialect({ pool: parseMysqlUrl(url), onLost: () => undefined });
-  const metered = dialect === 'sqlite' ? meterSqlite() : meterServer();
-  const kysely = new Kysely<Schema>({ dialect: meteredDialect(inner, metered, statements) });
-  const database: Database = {
-    kysely,
-    dialect,
-    engine: dialect === 'sqlite' ? SQLITE : MARIADB,
-    shares: new RequestShares(16),
-    nowMs: databaseNowMs(dialect),
-    log: SILENT_LOG,
-    close: () => kysely.destroy(),
-  };
-  return { database, statements };
-}
 
 /** What begins and ends transactions is no statement of a store. */
 const TRANSACTION = /^(?:begin|start transaction|set transaction|commit|rollback)\b/i;
 
-function meteredDialect(inner: Dialect, metered: Metered, statements: MeteredStatement[]): Dialect {
-  const known = new WeakSet<DatabaseConnection>();
-  const meter = (connection: DatabaseConnection) => {
-    if (known.has(connection)) return connection;
-    known.add(connection);
-    const unmetered: DatabaseConnection = {
-      executeQuery: connection.executeQuery.bind(connection),
-      streamQuery: connection.streamQuery.bind(connection),
-    };
-    connection.executeQuery = async <R>(query: CompiledQuery) => {
-      if (TRANSACTION.test(query.sql)) return await unmetered.executeQuery<R>(query);
-      const { result, rowsRead } = await metered<R>(unmetered, query);
+/** @param url as `TestDatabase.url`; the schema must be there. */
+export function openMeteredDatabase(dialect: DatabaseDialect, url: string): MeteredDatabase {
+  const statements: MeteredStatement[] = [];
+  const metered = dialect === 'sqlite' ? meterSqlite() : meterServer();
+  const database = openWatchedDatabase(
+    dialect,
+    url,
+    async <R>(connection: Unwatched, query: CompiledQuery) => {
+      if (TRANSACTION.test(query.sql)) return await connection.executeQuery<R>(query);
+      const { result, rowsRead } = await metered<R>(connection, query);
       const rows = result.rows.length + Number(result.numAffectedRows ?? 0n);
       statements.push({ sql: query.sql, parameters: query.parameters, rowsRead, rows });
       return result;
-    };
-    return connection;
-  };
-  return {
-    createAdapter: () => inner.createAdapter(),
-    createQueryCompiler: () => inner.createQueryCompiler(),
-    createIntrospector: db => inner.createIntrospector(db),
-    createDriver: () => {
-      const driver = inner.createDriver();
-      const acquire = driver.acquireConnection.bind(driver);
-      driver.acquireConnection = async () => meter(await acquire());
-      return driver;
     },
-  };
+  );
+  return { database, statements };
 }
 
 /** Index conditions that the engine checks by itself are attempts, and no reads. */
@@ -110,11 +61,11 @@ const COUNTERS = CompiledQuery.raw(
 );
 
 function meterServer(): Metered {
-  const count = async (connection: DatabaseConnection) => {
+  const count = async (connection: Unwatched) => {
     const { rows } = await connection.executeQuery<{ Value: string }>(COUNTERS);
     return rows.reduce((sum, { Value }) => sum + Number(Value), 0);
   };
-  return async <R>(connection: DatabaseConnection, query: CompiledQuery) => {
+  return async <R>(connection: Unwatched, query: CompiledQuery) => {
     // Reading the counters moves them: by how much is seen first.
     const once = await count(connection);
     const twice = await count(connection);
@@ -133,7 +84,7 @@ let watched = false;
 /** From now on every connection of this process counts; the texts it is asked are the same. */
 function meterSqlite(): Metered {
   watchSqlite();
-  return async <R>(connection: DatabaseConnection, query: CompiledQuery) => {
+  return async <R>(connection: Unwatched, query: CompiledQuery) => {
     const before = ticks;
     const result = await connection.executeQuery<R>(query);
     return { result, rowsRead: ticks - before };

@@ -11,12 +11,8 @@ import type {
   QueryResult,
   TransactionSettings,
 } from 'kysely';
-import { Kysely } from 'kysely';
-import { SILENT_LOG } from '../../../../test/support/database.ts';
-import { databaseNowMs } from '../../../src/store/database/clock.ts';
+import { databaseOn } from '../../../../test/support/watched-database.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
-import { SQLITE } from '../../../src/store/database/engines.ts';
-import { RequestShares } from '../../../src/store/database/request-shares.ts';
 import { NodeSqliteDialect } from '../../../src/store/database/sqlite/sqlite-dialect.ts';
 
 /**
@@ -73,16 +69,7 @@ export function openFaultySqlite(url: string, fault: Losing): Database {
     createIntrospector: db => inner.createIntrospector(db),
     createQueryCompiler: () => inner.createQueryCompiler(),
   };
-  const kysely = new Kysely<never>({ dialect }) as unknown as Database['kysely'];
-  return {
-    kysely,
-    dialect: 'sqlite',
-    engine: SQLITE,
-    shares: new RequestShares(16),
-    nowMs: databaseNowMs('sqlite'),
-    log: SILENT_LOG,
-    close: () => kysely.destroy(),
-  };
+  return databaseOn('sqlite', dialect);
 }
 
 class FaultyConnection implements DatabaseConnection {

@@ -3,12 +3,23 @@
  * jobs in each state, their money and notifications, keys, nodes, quotas. Leases run out at once,
  * so that the next release can take what is left open. It uses no clock and no chance but ids.
  */
-import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
+import type { Job } from '../../../../src/domain/job.ts';
 import { RATE_WINDOW_MS } from '../../../../src/domain/rate-quota.ts';
 import type { Claim } from '../../../../src/store/jobs/job-lease.ts';
-import type { NewJob } from '../../../../src/store/jobs/job-submission.ts';
 import type { MessageClaim } from '../../../../src/store/outbox/outbox-store.ts';
 import type { Stores } from '../../../../src/store/stores.ts';
+import {
+  claimed,
+  fundedAccount,
+  HOUR_MS,
+  IMAGE_FAULT,
+  newJob,
+  resultOf,
+  SERVICE_FAULT,
+  storedInput,
+  submitted,
+} from '../../fixtures.ts';
 
 type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
 type FinalJob = 'told' | 'untold' | 'expired' | 'retried' | 'refused';
@@ -25,10 +36,8 @@ export interface Legacy {
   readonly available: number;
 }
 
-const HOUR_MS = 3_600_000;
 const OVER_MS = -1000;
 const HOLDER = 'old-replica';
-const LIMITS = { jobsInFlightMax: 1000 };
 const SECRET_KEY_ID = 'key-1';
 const CALLBACK = {
   url: 'https://receiver.example/hook',
@@ -36,15 +45,9 @@ const CALLBACK = {
   secretKeyId: SECRET_KEY_ID,
 };
 const END = { statusCode: 500, durationMs: 12 };
-const FAULT = { code: 'PROCESSING_FAILED', detail: 'it cannot be decoded' } as const;
-
-const hash = (text: string) => createHash('sha256').update(text).digest('hex');
 
 export async function liveOn(stores: Stores): Promise<Legacy> {
-  const account = await stores.accounts.create(`account ${randomUUID().slice(0, 8)}`);
-  if (account === undefined) throw new Error('the name is taken');
-  const accountId = account.id;
-  await stores.ledger.grant(accountId, 100, 'order');
+  const accountId = await fundedAccount(stores, 100);
   await stores.ledger.revoke(accountId, 5, 'mistake');
   const { key, token } = await stores.apiKeys.create(accountId, 'main');
   const other = await stores.apiKeys.create(accountId, 'second');
@@ -105,19 +108,19 @@ class Work {
   /** Ids by what became of them. */
   async leaveJobs(): Promise<Legacy['jobs']> {
     const { jobs } = this.#stores;
-    const accepted = await this.#submit('url');
-    const fetching = (await this.#claim(await this.#submit('url'))).jobId;
-    const ready = await this.#claim(await this.#submit('url'));
-    await jobs.inputStored(ready, inputOf(`${ready.jobId}-1`));
-    const given = await this.#claim(await this.#submit('bytes'));
+    const { id: accepted } = await this.#submit('url');
+    const fetching = (await this.#claim('url')).jobId;
+    const ready = await this.#claim('url');
+    await jobs.inputStored(ready, storedInput(`${ready.jobId}-1`));
+    const given = await this.#claim('bytes');
     await jobs.renew(given, HOUR_MS);
     await jobs.release(given);
-    const running = await this.#claim(await this.#submit('bytes'));
+    const running = await this.#claim('bytes');
     await jobs.admitted(running);
-    const lost = await this.#claim(await this.#submit('bytes'));
+    const lost = await this.#claim('bytes');
     await jobs.admitted(lost);
     await jobs.attemptLost(lost, true);
-    const freed = await this.#claim(await this.#submit('bytes'));
+    const freed = await this.#claim('bytes');
     await jobs.endLease(freed.jobId);
     return {
       accepted,
@@ -138,13 +141,13 @@ class Work {
     await outbox.delivered(told, END);
     const untold = await this.#succeeded(HOUR_MS);
     const expired = await this.#succeeded(OVER_MS);
-    const retried = await this.#claim(await this.#submit('bytes'));
-    await jobs.fail(retried, { ...FAULT, retryable: true });
+    const retried = await this.#claim('bytes');
+    await jobs.fail(retried, SERVICE_FAULT);
     const sending: MessageClaim = { id: retried.jobId, holder: HOLDER, fence: 1 };
     await outbox.claim(sending, HOUR_MS);
     await outbox.retryLater(sending, END, OVER_MS);
-    const refused = await this.#claim(await this.#submit('bytes'));
-    await jobs.fail(refused, { ...FAULT, retryable: false });
+    const refused = await this.#claim('bytes');
+    await jobs.fail(refused, IMAGE_FAULT);
     const gone: MessageClaim = { id: refused.jobId, holder: HOLDER, fence: 1 };
     await outbox.claim(gone, HOUR_MS);
     await outbox.failed(gone, END, { eraseSecret: false });
@@ -200,57 +203,30 @@ class Work {
     await outbox.eraseDueSecrets(100);
   }
 
-  async #submit(source: 'url' | 'bytes'): Promise<string> {
-    const id = randomUUID();
-    this.idempotencyKeyHash = hash(`key of ${id}`);
-    const job: NewJob = {
-      id,
-      accountId: this.#accountId,
+  async #submit(source: 'url' | 'bytes'): Promise<Job> {
+    const job = newJob(this.#accountId, {
       apiKeyId: this.#apiKeyId,
-      idempotencyKeyHash: this.idempotencyKeyHash,
-      fingerprint: hash(`content of ${id}`),
       class: 'sync',
-      outputFormat: 'png',
-      input: source === 'bytes' ? inputOf(id) : null,
       sourceUrl: source === 'url' ? 'https://pictures.example/1.png' : null,
       callback: CALLBACK,
-    };
-    const { kind } = await this.#stores.jobs.submit(job, LIMITS);
-    if (kind !== 'created') throw new Error(`not created: ${kind}`);
-    return id;
+    });
+    this.idempotencyKeyHash = job.idempotencyKeyHash;
+    return submitted(this.#stores, job);
   }
 
-  async #claim(id: string): Promise<Claim> {
-    // It reads nothing else of what listClaimable answers.
-    const open = { id, fence: 0 } as Parameters<Stores['jobs']['claim']>[0];
-    const won = await this.#stores.jobs.claim(open, HOLDER, HOUR_MS);
-    if (won === undefined) throw new Error('the claim was lost');
-    await this.#stores.jobs.renew(won.claim, OVER_MS);
-    return won.claim;
+  async #claim(source: 'url' | 'bytes'): Promise<Claim> {
+    const job = await this.#submit(source);
+    const claim = await claimed(this.#stores, job, { holder: HOLDER, leaseMs: HOUR_MS });
+    await this.#stores.jobs.renew(claim, OVER_MS);
+    return claim;
   }
 
   async #succeeded(resultTtlMs: number): Promise<MessageClaim> {
-    const claim = await this.#claim(await this.#submit('bytes'));
+    const claim = await this.#claim('bytes');
     await this.#stores.jobs.admitted(claim);
-    const token = randomBytes(32).toString('base64url');
-    if (resultTtlMs > 0) this.resultToken = token;
-    const result = {
-      blob: `results/${claim.jobId}-${claim.fence}`,
-      token: hash(token),
-      sealedToken: 'sealed',
-      format: 'png' as const,
-      bytes: 4321,
-      width: 2000,
-      height: 1500,
-      sha256: hash(claim.jobId),
-      sight: null,
-    };
+    const result = resultOf(claim);
+    if (resultTtlMs > 0) this.resultToken = result.sealedToken;
     await this.#stores.jobs.succeed(claim, result, resultTtlMs, { infer: 3 });
     return { id: claim.jobId, holder: HOLDER, fence: 1 };
   }
-}
-
-function inputOf(name: string) {
-  const format = 'png' as const;
-  return { blob: `inputs/${name}`, bytes: 1234, format, width: 2000, height: 1500 };
 }

@@ -1,0 +1,68 @@
+/** A database with somebody around each statement: to count, to record. */
+import {
+  type CompiledQuery,
+  type DatabaseConnection,
+  type Dialect,
+  Kysely,
+  type QueryResult,
+} from 'kysely';
+import {
+  type DatabaseDialect,
+  databaseNowMs,
+} from '../../control-plane/src/store/database/clock.ts';
+import type { Database } from '../../control-plane/src/store/database/connect.ts';
+import { MARIADB, SQLITE } from '../../control-plane/src/store/database/engines.ts';
+import { MysqlPoolDialect } from '../../control-plane/src/store/database/mysql/mysql-pool.ts';
+import { parseMysqlUrl } from '../../control-plane/src/store/database/mysql/mysql-url.ts';
+import { RequestShares } from '../../control-plane/src/store/database/request-shares.ts';
+import type { Schema } from '../../control-plane/src/store/database/schema.ts';
+import { NodeSqliteDialect } from '../../control-plane/src/store/database/sqlite/sqlite-dialect.ts';
+import { SILENT_LOG } from './database.ts';
+
+/** Asks a connection as it is, which nobody stands around. */
+export type Unwatched = Pick<DatabaseConnection, 'executeQuery'>;
+export type Watch = <R>(connection: Unwatched, query: CompiledQuery) => Promise<QueryResult<R>>;
+
+/** @param url as `TestDatabase.url` */
+export function openWatchedDatabase(dialect: DatabaseDialect, url: string, watch: Watch): Database {
+  const inner =
+    dialect === 'sqlite'
+      ? new NodeSqliteDialect(url.slice('sqlite:'.length))
+      : new MysqlPoolDialect({ pool: parseMysqlUrl(url), onLost: () => undefined });
+  return databaseOn(dialect, watchedDialect(inner, watch));
+}
+
+export function databaseOn(dialect: DatabaseDialect, by: Dialect): Database {
+  const kysely = new Kysely<Schema>({ dialect: by });
+  return {
+    kysely,
+    dialect,
+    engine: dialect === 'sqlite' ? SQLITE : MARIADB,
+    shares: new RequestShares(16),
+    nowMs: databaseNowMs(dialect),
+    log: SILENT_LOG,
+    close: () => kysely.destroy(),
+  };
+}
+
+function watchedDialect(inner: Dialect, watch: Watch): Dialect {
+  const known = new WeakSet<DatabaseConnection>();
+  return {
+    createAdapter: () => inner.createAdapter(),
+    createQueryCompiler: () => inner.createQueryCompiler(),
+    createIntrospector: db => inner.createIntrospector(db),
+    createDriver: () => {
+      const driver = inner.createDriver();
+      const acquire = driver.acquireConnection.bind(driver);
+      driver.acquireConnection = async options => {
+        const connection = await acquire(options);
+        if (known.has(connection)) return connection;
+        known.add(connection);
+        const unwatched = { executeQuery: connection.executeQuery.bind(connection) };
+        connection.executeQuery = query => watch(unwatched, query);
+        return connection;
+      };
+      return driver;
+    },
+  };
+}
