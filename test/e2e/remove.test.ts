@@ -13,11 +13,9 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
-  rmSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import ava from 'ava';
 import { Command } from 'commander';
@@ -40,10 +38,12 @@ import { pngHeader } from '../../control-plane/test/support/test-app.ts';
 import { ROOT, until } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { SmallDisk, skipWithoutMounts } from '../support/small-disk.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const test = ava.serial;
 
 const TIMEOUT_MS = 120_000;
+const FOLDERS = await temporaryFolder({ teardown: test.after.always });
 
 interface RunEnd {
   readonly code: number | null;
@@ -68,116 +68,104 @@ function commandOf(): Command {
     });
 }
 
-class RemoveHarness {
-  readonly replicas: Replicas;
-  readonly node: ScriptedNode;
-  readonly url: string;
-  /** Of the test: an account of its own with 1000 credits. */
-  caller: Caller;
-  /** Of the test: where the command runs. */
-  folder = '';
+let replicas: Replicas;
+let node: ScriptedNode;
+let url: string;
+/** Of the test: an account of its own with 1000 credits. */
+let caller: Caller;
+/** Of the test: where the command runs. */
+let folder: string;
 
-  private constructor(replicas: Replicas, node: ScriptedNode, url: string, caller: Caller) {
-    this.replicas = replicas;
-    this.node = node;
-    this.url = url;
-    this.caller = caller;
-  }
+test.before(async () => {
+  const [port] = await findFreePorts(1);
+  url = `http://127.0.0.1:${port}`;
+  const env = { MATTING_PORT: String(port), MATTING_BASE_URL: url };
+  replicas = await Replicas.open('sqlite', { replicas: 1, env });
+  node = await replicas.addNode({ imagesMax: 16 });
+});
+test.beforeEach(async () => {
+  node.script = exchange => exchange.cutOut();
+  caller = await replicas.createCaller(1000);
+  folder = mkdtempSync(path.join(FOLDERS, 'test-'));
+});
+test.after.always(() => replicas.close());
 
-  static async open(): Promise<RemoveHarness> {
-    const [port] = await findFreePorts(1);
-    const url = `http://127.0.0.1:${port}`;
-    const env = { MATTING_PORT: String(port), MATTING_BASE_URL: url };
-    const replicas = await Replicas.open('sqlite', { replicas: 1, env });
-    const node = await replicas.addNode({ imagesMax: 16 });
-    return new RemoveHarness(replicas, node, url, await replicas.createCaller(0));
-  }
+function start(args: readonly string[], env: Record<string, string> = {}): Run {
+  const program = path.join(ROOT, 'bin/matting.ts');
+  const child = spawn(process.execPath, [program, 'remove', ...args], {
+    cwd: folder,
+    env: { PATH: process.env.PATH, MATTING_API_KEY: caller.token, ...env },
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
+  const stdout: Buffer[] = [];
+  let stderr = '';
+  child.stdout.on('data', (piece: Buffer) => stdout.push(piece));
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text;
+  });
+  const ended = new Promise<number | null>(resolve => child.once('close', resolve)).then(code => ({
+    code,
+    stdout: Buffer.concat(stdout),
+    stderr,
+  }));
+  return { child, ended, stderr: () => stderr };
+}
 
-  async beginTest(): Promise<void> {
-    this.node.script = exchange => exchange.cutOut();
-    this.caller = await this.replicas.createCaller(1000);
-    this.folder = mkdtempSync(path.join(tmpdir(), 'matting-remove-'));
+/** To its end, in this process: what `bin/matting.ts` makes of the arguments and of an error. */
+async function run(args: readonly string[], apiKey = caller.token): Promise<RunEnd> {
+  const before = process.cwd();
+  process.chdir(folder);
+  process.env.MATTING_API_KEY = apiKey;
+  const out = sinon.stub(process.stdout, 'write').returns(true);
+  const err = sinon.stub(process.stderr, 'write').returns(true);
+  let code = 0;
+  let last = '';
+  try {
+    await commandOf().parseAsync(['--url', url, ...args], { from: 'user' });
+  } catch (error) {
+    if (!(error instanceof SetupError || error instanceof ConfigError)) throw error;
+    code = error instanceof SetupError ? error.exitCode : CONFIG_EXIT_CODE;
+    last = `matting: ${error.message}\n`;
+  } finally {
+    out.restore();
+    err.restore();
+    process.chdir(before);
+    delete process.env.MATTING_API_KEY;
   }
+  const said = (calls: typeof out) => calls.args.map(([text]) => String(text)).join('');
+  return { code, stdout: Buffer.from(said(out)), stderr: said(err) + last };
+}
 
-  endTest(): void {
-    rmSync(this.folder, { recursive: true, force: true });
-  }
+function write(name: string, content: Buffer | string): void {
+  mkdirSync(path.dirname(path.join(folder, name)), { recursive: true });
+  writeFileSync(path.join(folder, name), content);
+}
 
-  start(args: readonly string[], env: Record<string, string> = {}): Run {
-    const program = path.join(ROOT, 'bin/matting.ts');
-    const child = spawn(process.execPath, [program, 'remove', ...args], {
-      cwd: this.folder,
-      env: { PATH: process.env.PATH, MATTING_API_KEY: this.caller.token, ...env },
-      stdio: ['pipe', 'pipe', 'pipe'],
-    });
-    const stdout: Buffer[] = [];
-    let stderr = '';
-    child.stdout.on('data', (piece: Buffer) => stdout.push(piece));
-    child.stderr.setEncoding('utf8').on('data', (text: string) => {
-      stderr += text;
-    });
-    const ended = new Promise<number | null>(resolve => child.once('close', resolve)).then(
-      code => ({ code, stdout: Buffer.concat(stdout), stderr }),
-    );
-    return { child, ended, stderr: () => stderr };
-  }
+function read(name: string): Buffer {
+  return readFileSync(path.join(folder, name));
+}
 
-  /** To its end, in this process: what `bin/matting.ts` makes of the arguments and of an error. */
-  async remove(args: readonly string[], apiKey = this.caller.token): Promise<RunEnd> {
-    const before = process.cwd();
-    process.chdir(this.folder);
-    process.env.MATTING_API_KEY = apiKey;
-    const out = sinon.stub(process.stdout, 'write').returns(true);
-    const err = sinon.stub(process.stderr, 'write').returns(true);
-    let code = 0;
-    let last = '';
-    try {
-      await commandOf().parseAsync(['--url', this.url, ...args], { from: 'user' });
-    } catch (error) {
-      if (!(error instanceof SetupError || error instanceof ConfigError)) throw error;
-      code = error instanceof SetupError ? error.exitCode : CONFIG_EXIT_CODE;
-      last = `matting: ${error.message}\n`;
-    } finally {
-      out.restore();
-      err.restore();
-      process.chdir(before);
-      delete process.env.MATTING_API_KEY;
-    }
-    const said = (calls: typeof out) => calls.args.map(([text]) => String(text)).join('');
-    return { code, stdout: Buffer.from(said(out)), stderr: said(err) + last };
-  }
+/** Files below, hidden ones too, by name. */
+function filesBelow(name: string): string[] {
+  const top = path.join(folder, name);
+  return readdirSync(top, { recursive: true, withFileTypes: true })
+    .filter(entry => entry.isFile())
+    .map(entry => path.relative(top, path.join(entry.parentPath, entry.name)))
+    .sort();
+}
 
-  write(name: string, content: Buffer | string): void {
-    mkdirSync(path.dirname(path.join(this.folder, name)), { recursive: true });
-    writeFileSync(path.join(this.folder, name), content);
-  }
+function journal(name = 'out'): JournalLine[] {
+  const text = read(`${name}/results.jsonl`).toString();
+  assert.ok(text === '' || text.endsWith('\n'), 'whole lines');
+  return text
+    .split('\n')
+    .slice(0, -1)
+    .map(line => JSON.parse(line));
+}
 
-  read(name: string): Buffer {
-    return readFileSync(path.join(this.folder, name));
-  }
-
-  /** Files below, hidden ones too, by name. */
-  filesBelow(name: string): string[] {
-    const top = path.join(this.folder, name);
-    return readdirSync(top, { recursive: true, withFileTypes: true })
-      .filter(entry => entry.isFile())
-      .map(entry => path.relative(top, path.join(entry.parentPath, entry.name)))
-      .sort();
-  }
-
-  journal(name = 'out'): JournalLine[] {
-    const text = this.read(`${name}/results.jsonl`).toString();
-    assert.ok(text === '' || text.endsWith('\n'), 'whole lines');
-    return text
-      .split('\n')
-      .slice(0, -1)
-      .map(line => JSON.parse(line));
-  }
-
-  async charged(): Promise<number> {
-    const credits = await this.replicas.stores.ledger.credits(this.caller.accountId);
-    return credits?.sums.charge ?? 0;
-  }
+async function charged(): Promise<number> {
+  const credits = await replicas.stores.ledger.credits(caller.accountId);
+  return credits?.sums.charge ?? 0;
 }
 
 /** A file that the service takes for a PNG, unlike that of any other number. */
@@ -185,142 +173,135 @@ function picture(number: number): Buffer {
   return Buffer.concat([pngHeader(4, 3), Buffer.from(`picture ${number}`)]);
 }
 
-let harness: RemoveHarness;
+/** So many in the folder `photos`. */
+function writePhotos(count: number, pictureOf = picture): void {
+  for (let number = 0; number < count; number += 1) {
+    write(`photos/${number}.png`, pictureOf(number));
+  }
+}
 
-test.before(async () => {
-  harness = await RemoveHarness.open();
-});
-test.beforeEach(() => harness.beginTest());
-test.afterEach.always(() => harness.endTest());
-test.after.always(() => harness.replicas.close());
+/** From the first that comes after so many on, no picture ends until it may go on. */
+function hold(after = 0) {
+  const held = { count: 0, goOn: Promise.withResolvers<void>() };
+  node.script = async exchange => {
+    exchange.admit();
+    const input = await exchange.receive();
+    held.count += 1;
+    if (held.count > after) await held.goOn.promise;
+    exchange.answer(input);
+  };
+  return held;
+}
 
 test('killed at half of 200 pictures and begun again: 200 results, 200 credits', async t => {
   const pictures = Array.from({ length: 200 }, (_, number) => picture(number));
   for (const [number, bytes] of pictures.entries()) {
-    harness.write(`photos/shelf ${number % 7}/${number}.png`, bytes);
+    write(`photos/shelf ${number % 7}/${number}.png`, bytes);
   }
   // From the hundredth on no picture ends, so that the kill meets some in every state.
-  let answered = 0;
-  const goOn = Promise.withResolvers<void>();
-  harness.node.script = async exchange => {
-    exchange.admit();
-    const input = await exchange.receive();
-    answered += 1;
-    if (answered > 100) await goOn.promise;
-    exchange.answer(input);
-  };
+  const held = hold(100);
   const args = ['photos', '--to', 'out', '--recursive', '--concurrency', '8'];
-  const killed = harness.start([...args, '--url', harness.url]);
-  await until(() => answered > 100 && existsSync(path.join(harness.folder, 'out/results.jsonl')), {
+  const killed = start([...args, '--url', url]);
+  await until(() => held.count > 100 && existsSync(path.join(folder, 'out/results.jsonl')), {
     timeoutMs: TIMEOUT_MS,
     what: 'half are cut out',
     detail: killed.stderr,
   });
-  await until(() => harness.journal().length >= 100, {
+  await until(() => journal().length >= 100, {
     timeoutMs: TIMEOUT_MS,
     what: 'half are noted',
   });
   killed.child.kill('SIGKILL');
   await killed.ended;
-  goOn.resolve();
-  const half = harness.journal().length;
+  held.goOn.resolve();
+  const half = journal().length;
   t.true(half >= 100 && half < 200, `${half} lines`);
 
-  const again = await harness.remove(args);
+  const again = await run(args);
   t.is(again.code, 0, again.stderr);
   t.regex(again.stdout.toString(), new RegExp(`${200 - half} cut out .* ${half} there already`));
-  const results = harness.filesBelow('out').filter(name => name !== 'results.jsonl');
+  const results = filesBelow('out').filter(name => name !== 'results.jsonl');
   t.is(results.length, 200);
   for (const [number, bytes] of pictures.entries()) {
-    t.deepEqual(harness.read(`out/photos/shelf ${number % 7}/${number}.png`), cutOutOf(bytes));
+    t.deepEqual(read(`out/photos/shelf ${number % 7}/${number}.png`), cutOutOf(bytes));
   }
-  t.is(await harness.charged(), 200);
-  const lines = harness.journal();
+  t.is(await charged(), 200);
+  const lines = journal();
   t.is(lines.length, 200);
   t.is(new Set(lines.map(({ job }) => job)).size, 200);
   t.true(lines.every(({ credits, error }) => credits === 1 && error === null));
-  t.is((await harness.remove(args)).code, 0);
-  t.is(await harness.charged(), 200);
+  t.is((await run(args)).code, 0);
+  t.is(await charged(), 200);
 });
 
 test('a journal whose last line is cut is mended', async t => {
-  harness.write('a.png', picture(7));
-  harness.write('out/results.jsonl', '{"file":"old"}\n{"file":"cut o');
-  t.is((await harness.remove(['a.png', '--to', 'out'])).code, 0);
+  write('a.png', picture(7));
+  write('out/results.jsonl', '{"file":"old"}\n{"file":"cut o');
+  t.is((await run(['a.png', '--to', 'out'])).code, 0);
   t.deepEqual(
-    harness.journal().map(({ file }) => file),
+    journal().map(({ file }) => file),
     ['old', 'a.png'],
   );
 });
 
 test('without credits it stops, and goes on when there are some', async t => {
-  harness.caller = await harness.replicas.createCaller(2);
-  for (let number = 0; number < 5; number += 1)
-    harness.write(`photos/${number}.png`, picture(number));
+  caller = await replicas.createCaller(2);
+  writePhotos(5);
   const args = ['photos', '--to', 'out', '--concurrency', '1'];
-  const poor = await harness.remove(args);
+  const poor = await run(args);
   t.is(poor.code, 1);
   t.regex(poor.stderr, /the account has 2 credits; up to 5 may be needed/);
   t.regex(poor.stderr, /stopped: INSUFFICIENT_CREDITS/);
   t.regex(poor.stdout.toString(), /2 cut out .* 1 failed, 2 not tried/);
-  await harness.replicas.stores.ledger.grant(harness.caller.accountId, 10, 'more');
-  const rich = await harness.remove(args);
+  await replicas.stores.ledger.grant(caller.accountId, 10, 'more');
+  const rich = await run(args);
   t.is(rich.code, 0, rich.stderr);
-  t.is(await harness.charged(), 5);
+  t.is(await charged(), 5);
 });
 
 test('a key that is wrong, and a service that is not there, are told at once', async t => {
-  harness.write('a.png', picture(8));
-  const stranger = await harness.remove(['a.png', '--to', 'out'], 'mk_nobody');
+  write('a.png', picture(8));
+  const stranger = await run(['a.png', '--to', 'out'], 'mk_nobody');
   t.is(stranger.code, 77, stranger.stderr);
   t.regex(stranger.stderr, /INVALID_API_KEY/);
-  const keyless = await harness.remove(['a.png', '--to', 'out'], '');
+  const keyless = await run(['a.png', '--to', 'out'], '');
   t.is(keyless.code, 78, keyless.stderr);
-  harness.write('key', `${harness.caller.token}\n`);
+  write('key', `${caller.token}\n`);
   const args = ['a.png', '--to', 'out', '--key-file', 'key'];
-  const byFile = await harness.remove(args, '');
+  const byFile = await run(args, '');
   t.is(byFile.code, 0, byFile.stderr);
 });
 
 test('an interrupt finishes what is under way; a second one ends it', async t => {
-  for (let number = 0; number < 20; number += 1)
-    harness.write(`photos/${number}.png`, picture(number));
-  let held = 0;
-  let goOn = Promise.withResolvers<void>();
-  harness.node.script = async exchange => {
-    exchange.admit();
-    const input = await exchange.receive();
-    held += 1;
-    await goOn.promise;
-    exchange.answer(input);
-  };
-  const args = ['photos', '--to', 'out', '--concurrency', '4', '--url', harness.url];
+  writePhotos(20);
+  const held = hold();
+  const args = ['photos', '--to', 'out', '--concurrency', '4', '--url', url];
   const heldBy = (count: number, run: Run) =>
-    until(() => held >= count, { timeoutMs: TIMEOUT_MS, what: 'held', detail: run.stderr });
-  const once = harness.start(args);
+    until(() => held.count >= count, { timeoutMs: TIMEOUT_MS, what: 'held', detail: run.stderr });
+  const once = start(args);
   await heldBy(4, once);
   once.child.kill('SIGINT');
   const said = () => once.stderr().includes('pictures under way are finished');
   await until(said, { timeoutMs: TIMEOUT_MS, what: 'the interrupt is met', detail: once.stderr });
-  goOn.resolve();
+  held.goOn.resolve();
   const { code, stdout } = await once.ended;
   t.is(code, 130);
   t.regex(stdout.toString(), /4 cut out .* 16 not tried/);
-  t.is(harness.filesBelow('out').length, 5);
+  t.is(filesBelow('out').length, 5);
 
-  goOn = Promise.withResolvers<void>();
-  held = 0;
-  const twice = harness.start(args);
+  held.goOn = Promise.withResolvers();
+  held.count = 0;
+  const twice = start(args);
   await heldBy(4, twice);
   const interrupted = setInterval(() => twice.child.kill('SIGINT'), 1100);
   const { code: hurried } = await twice.ended;
   clearInterval(interrupted);
   t.is(hurried, 130);
-  t.is(harness.filesBelow('out').length, 5, 'nothing is left half written');
-  goOn.resolve();
-  const last = await harness.remove(['photos', '--to', 'out']);
+  t.is(filesBelow('out').length, 5, 'nothing is left half written');
+  held.goOn.resolve();
+  const last = await run(['photos', '--to', 'out']);
   t.is(last.code, 0, last.stderr);
-  t.is(await harness.charged(), 20);
+  t.is(await charged(), 20);
 });
 
 test.skipIf(isNotTested(skipWithoutMounts()))(
@@ -329,18 +310,17 @@ test.skipIf(isNotTested(skipWithoutMounts()))(
     const disk = SmallDisk.mount('96k');
     try {
       const large = (number: number) => Buffer.concat([picture(number), Buffer.alloc(30_000)]);
-      for (let number = 0; number < 8; number += 1)
-        harness.write(`photos/${number}.png`, large(number));
+      writePhotos(8, large);
       const args = ['photos', '--to', disk.directory, '--concurrency', '1'];
-      const full = await harness.remove(args);
+      const full = await run(args);
       t.is(full.code, 1);
       t.regex(full.stderr, /stopped: .*no space left/i);
       const files = readdirSync(disk.directory, { recursive: true });
       t.false(files.some(name => String(name).endsWith('.part')));
       disk.remount('size=4m');
-      const roomy = await harness.remove(args);
+      const roomy = await run(args);
       t.is(roomy.code, 0, roomy.stderr);
-      t.is(await harness.charged(), 8);
+      t.is(await charged(), 8);
       const last = path.join(disk.directory, 'photos/7.png');
       t.deepEqual(readFileSync(last), cutOutOf(large(7)));
     } finally {
@@ -350,19 +330,13 @@ test.skipIf(isNotTested(skipWithoutMounts()))(
 );
 
 test('the same picture under two names is paid once, and its line says all', async t => {
-  harness.write('a.png', picture(1));
-  harness.write('b.jpg', picture(1));
-  const { code, stderr } = await harness.remove([
-    'a.png',
-    'b.jpg',
-    '--to',
-    'out',
-    '--concurrency',
-    '1',
-  ]);
+  write('a.png', picture(1));
+  write('b.jpg', picture(1));
+  const args = ['a.png', 'b.jpg', '--to', 'out', '--concurrency', '1'];
+  const { code, stderr } = await run(args);
   t.is(code, 0, stderr);
-  t.is(await harness.charged(), 1);
-  const [first, second] = harness.journal();
+  t.is(await charged(), 1);
+  const [first, second] = journal();
   assert.ok(first && second);
   t.deepEqual([first.file, second.file], ['a.png', 'b.jpg']);
   t.deepEqual([first.output, second.output], ['a.png', 'b.png']);
@@ -370,44 +344,44 @@ test('the same picture under two names is paid once, and its line says all', asy
   t.regex(first.sha256 ?? '', /^[0-9a-f]{64}$/);
   t.is(first.size?.bytes, cutOutOf(picture(1)).length);
   // Another name of the run, and another wish, are other requests.
-  await harness.remove(['a.png', '--to', 'out', '--run', 'second']);
-  await harness.remove(['a.png', '--to', 'out', '--format', 'webp']);
-  t.is(await harness.charged(), 3);
+  await run(['a.png', '--to', 'out', '--run', 'second']);
+  await run(['a.png', '--to', 'out', '--format', 'webp']);
+  t.is(await charged(), 3);
 });
 
 test('what cannot be cut out is named, and the rest is done', async t => {
-  harness.write('photos/good.png', picture(2));
-  harness.write('photos/bad.png', picture(3));
-  harness.write('photos/text.png', 'no picture');
-  harness.write('photos/empty.png', '');
-  harness.write('photos/notes.txt', 'not looked at');
-  harness.write('photos/.hidden.png', picture(4));
-  harness.write('photos/below/deep.png', picture(5));
-  symlinkSync('nowhere', path.join(harness.folder, 'photos/dangling.png'));
-  symlinkSync('.', path.join(harness.folder, 'photos/loop'));
-  harness.node.script = async exchange => {
+  write('photos/good.png', picture(2));
+  write('photos/bad.png', picture(3));
+  write('photos/text.png', 'no picture');
+  write('photos/empty.png', '');
+  write('photos/notes.txt', 'not looked at');
+  write('photos/.hidden.png', picture(4));
+  write('photos/below/deep.png', picture(5));
+  symlinkSync('nowhere', path.join(folder, 'photos/dangling.png'));
+  symlinkSync('.', path.join(folder, 'photos/loop'));
+  node.script = async exchange => {
     exchange.admit();
     const input = await exchange.receive();
     if (input.equals(picture(3))) exchange.fail('PROCESSING_FAILED', { retryable: false });
     else exchange.answer(input);
   };
-  const flat = await harness.remove(['photos', '--to', 'out']);
+  const flat = await run(['photos', '--to', 'out']);
   t.is(flat.code, 1);
   for (const name of ['bad', 'text', 'empty', 'dangling']) {
     t.regex(flat.stderr, new RegExp(`photos/${name}\\.png: [A-Z_]+: `));
   }
-  t.deepEqual(harness.filesBelow('out'), ['photos/good.png', 'results.jsonl']);
-  const codes = new Map(harness.journal().map(({ file, error }) => [file, error?.code]));
+  t.deepEqual(filesBelow('out'), ['photos/good.png', 'results.jsonl']);
+  const codes = new Map(journal().map(({ file, error }) => [file, error?.code]));
   t.is(codes.get('photos/bad.png'), 'PROCESSING_FAILED');
   t.is(codes.get('photos/text.png'), 'UNSUPPORTED_IMAGE_FORMAT');
   t.is(codes.get('photos/dangling.png'), 'ENOENT');
-  await harness.remove(['photos/.', '--to', 'deep', '--recursive']);
-  t.deepEqual(harness.filesBelow('deep'), ['below/deep.png', 'good.png', 'results.jsonl']);
-  t.is(await harness.charged(), 2);
+  await run(['photos/.', '--to', 'deep', '--recursive']);
+  t.deepEqual(filesBelow('deep'), ['below/deep.png', 'good.png', 'results.jsonl']);
+  t.is(await charged(), 2);
 });
 
 test('results that would take the same place are refused before any is paid', async t => {
-  for (const name of ['a/x.png', 'b/x.png', 'a/x.webp']) harness.write(name, picture(name.length));
+  for (const name of ['a/x.png', 'b/x.png', 'a/x.webp']) write(name, picture(name.length));
   const cases: [string[], RegExp][] = [
     [['a'], /a\/x\.png and a\/x\.webp would both become a\/x\.png: --full-names/],
     [['a/x.png', 'b/x.png'], /would both become x\.png/],
@@ -421,9 +395,7 @@ test('results that would take the same place are refused before any is paid', as
     [['b', '--url', 'ftp://example.com'], /baseUrl must be http/],
   ];
   for (const [args, said] of cases) {
-    const { code, stderr } = await harness.remove(
-      args.includes('--to') ? args : [...args, '--to', 'out'],
-    );
+    const { code, stderr } = await run(args.includes('--to') ? args : [...args, '--to', 'out']);
     t.is(code, 64, stderr);
     t.regex(stderr, said);
   }
@@ -431,34 +403,34 @@ test('results that would take the same place are refused before any is paid', as
     [['a', '--no-such-option'], 'commander.unknownOption'],
     [['a', '--format', 'gif'], 'commander.invalidArgument'],
   ] as const) {
-    await t.throwsAsync(harness.remove([...args, '--to', 'out']), { code });
+    await t.throwsAsync(run([...args, '--to', 'out']), { code });
   }
-  t.is(await harness.charged(), 0);
-  const apart = await harness.remove(['a', 'b', 'a/x.png', '--to', 'out', '--full-names']);
+  t.is(await charged(), 0);
+  const apart = await run(['a', 'b', 'a/x.png', '--to', 'out', '--full-names']);
   t.is(apart.code, 0, apart.stderr);
   const made = ['a/x.png.png', 'a/x.webp.png', 'b/x.png.png', 'results.jsonl', 'x.png.png'];
-  t.deepEqual(harness.filesBelow('out'), made);
+  t.deepEqual(filesBelow('out'), made);
   // A folder of results inside of what is read is not read.
-  const inside = await harness.remove(['a', '--to', 'a/out', '--full-names', '--recursive']);
+  const inside = await run(['a', '--to', 'a/out', '--full-names', '--recursive']);
   t.is(inside.code, 0, inside.stderr);
-  t.deepEqual(harness.filesBelow('a/out'), ['a/x.png.png', 'a/x.webp.png', 'results.jsonl']);
+  t.deepEqual(filesBelow('a/out'), ['a/x.png.png', 'a/x.webp.png', 'results.jsonl']);
 });
 
 test('what exists is left alone where that is asked for', async t => {
-  harness.write('a.png', picture(6));
-  harness.write('out/a.png', 'made by hand');
-  harness.write('out/.a.png.999999999.part', 'left by a kill');
-  t.is((await harness.remove(['a.png', '--to', 'out', '--skip-existing'])).code, 0);
-  t.is(harness.read('out/a.png').toString(), 'made by hand');
-  t.is(await harness.charged(), 0);
-  t.is((await harness.remove(['a.png', '--to', 'out'])).code, 0);
-  t.deepEqual(harness.read('out/a.png'), cutOutOf(picture(6)));
-  t.deepEqual(harness.filesBelow('out'), ['a.png', 'results.jsonl']);
+  write('a.png', picture(6));
+  write('out/a.png', 'made by hand');
+  write('out/.a.png.999999999.part', 'left by a kill');
+  t.is((await run(['a.png', '--to', 'out', '--skip-existing'])).code, 0);
+  t.is(read('out/a.png').toString(), 'made by hand');
+  t.is(await charged(), 0);
+  t.is((await run(['a.png', '--to', 'out'])).code, 0);
+  t.deepEqual(read('out/a.png'), cutOutOf(picture(6)));
+  t.deepEqual(filesBelow('out'), ['a.png', 'results.jsonl']);
 });
 
 test('what is asked of the cut-outs reaches the node, and is another request', async t => {
   const asked: MatteHeader[] = [];
-  const finishing = await harness.replicas.addNode({
+  const finishing = await replicas.addNode({
     info: { outputFormats: [OutputFormat.OUTPUT_FORMAT_JPEG] },
     script: async exchange => {
       asked.push(exchange.header);
@@ -468,53 +440,50 @@ test('what is asked of the cut-outs reaches the node, and is another request', a
     },
   });
   try {
-    harness.write('a.png', picture(20));
+    write('a.png', picture(20));
     const wishes = ['--format', 'jpeg', '--background', 'white', '--crop', '--crop-margin', '5%'];
     const args = ['a.png', '--to', 'out', ...wishes, '--output-width', '100'];
-    const { code, stderr } = await harness.remove(args);
+    const { code, stderr } = await run(args);
     t.is(code, 0, stderr);
-    t.deepEqual(harness.filesBelow('out'), ['a.jpg', 'results.jsonl']);
+    t.deepEqual(filesBelow('out'), ['a.jpg', 'results.jsonl']);
     const [header] = asked;
     assert.ok(header);
     t.is(header.outputFormat, OutputFormat.OUTPUT_FORMAT_JPEG);
     t.is(header.finishing?.outputWidth, 100);
-    t.deepEqual(header.finishing?.background, {
-      $case: 'backgroundRgba',
-      value: 0xffffffff,
-    });
+    t.deepEqual(header.finishing?.background, { $case: 'backgroundRgba', value: 0xffffffff });
     t.truthy(header.finishing?.crop);
-    const [line] = harness.journal();
+    const [line] = journal();
     t.deepEqual(line?.subject, { left: 1, top: 0, width: 2, height: 3, share: 0.25 });
-    t.is((await harness.remove([...args, '--scale', '85%'])).code, 0);
-    t.is(await harness.charged(), 2, 'another wish is another request');
+    t.is((await run([...args, '--scale', '85%'])).code, 0);
+    t.is(await charged(), 2, 'another wish is another request');
   } finally {
     await finishing.down();
   }
 });
 
 test('from standard input to standard output', async t => {
-  const piped = harness.start(['-', '--url', harness.url]);
+  const piped = start(['-', '--url', url]);
   piped.child.stdin?.end(picture(9));
   const { code, stdout, stderr } = await piped.ended;
   t.deepEqual([code, stderr], [0, '']);
   t.deepEqual(stdout, cutOutOf(picture(9)));
-  const bad = harness.start(['-', '--url', harness.url]);
+  const bad = start(['-', '--url', url]);
   bad.child.stdin?.end('no picture');
   const refused = await bad.ended;
   t.deepEqual([refused.code, refused.stdout.length], [1, 0]);
   t.regex(refused.stderr, /UNSUPPORTED_IMAGE_FORMAT/);
-  const empty = harness.start(['-', '--url', harness.url]);
+  const empty = start(['-', '--url', url]);
   empty.child.stdin?.end();
   t.is((await empty.ended).code, 65);
 });
 
 // Root reads everything.
 test.skipIf(process.getuid?.() === 0)('a folder that cannot be read is named', async t => {
-  harness.write('photos/a.png', picture(10));
-  harness.write('photos/closed/b.png', picture(11));
-  chmodSync(path.join(harness.folder, 'photos/closed'), 0);
-  const { code, stderr } = await harness.remove(['photos', '--to', 'out', '--recursive']);
-  chmodSync(path.join(harness.folder, 'photos/closed'), 0o755);
+  write('photos/a.png', picture(10));
+  write('photos/closed/b.png', picture(11));
+  chmodSync(path.join(folder, 'photos/closed'), 0);
+  const { code, stderr } = await run(['photos', '--to', 'out', '--recursive']);
+  chmodSync(path.join(folder, 'photos/closed'), 0o755);
   t.is(code, 1);
   t.regex(stderr, /photos\/closed: not allowed to read it/);
 });
