@@ -12,18 +12,25 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { ExecutionContext, SerialFn } from 'ava';
 import { Sweeper, type SweeperOptions } from '../../control-plane/src/services/sweeping/sweep.ts';
 import type { BlobStore } from '../../control-plane/src/storage/blob-store.ts';
-import type { FleetOptions } from '../support/fleet/fleet.ts';
+import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
+import { openStores, type Stores } from '../../control-plane/src/store/stores.ts';
+import { fundedCaller } from '../../control-plane/test/store/fixtures.ts';
+import { at } from '../support/at.ts';
+import { SILENT_LOG } from '../support/database.ts';
+import { Fleet, type FleetOptions } from '../support/fleet/fleet.ts';
+import type { GroundVictim } from '../support/fleet/ground.ts';
+import type { Picture } from '../support/fleet/steady-load.ts';
 import { Random } from '../support/random.ts';
-import { until } from '../support/running-service.ts';
+import { descendantsOf, until } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { ChaosCaller, type Delivery } from './chaos-caller.ts';
-import { ChaosFleet, type Victim } from './chaos-fleet.ts';
-import type { Gallery } from './gallery.ts';
 import { HostileAccount } from './hostile-account.ts';
-import { encode, pictureOf } from './manners.ts';
+import { encode, type Manner, pictureOf } from './manners.ts';
 
 const SEED = Number(process.env.MATTING_CHAOS_SEED ?? 1);
 const CALLERS = 16;
+/** For everything that an account will ever submit. */
+const CREDITS = 1_000_000;
 /** For the jobs that hostile accounts left: each ends as soon as its source refuses it. */
 const LEFT_JOBS_TIMEOUT_MS = 300_000;
 /** Between kills; a node's start takes a few seconds. */
@@ -41,53 +48,79 @@ const ALWAYS_OURS: SweeperOptions['sweeps'] = {
   saveWalk: async () => true,
 };
 
-export interface FleetStormOptions {
+type Victim = 'control plane' | 'node' | 'engine' | 'picture worker' | GroundVictim;
+type Caller = Awaited<ReturnType<typeof fundedCaller>>;
+
+interface FleetStormOptions {
   readonly fleet: FleetOptions;
   /** How many of each. */
   readonly kills: Readonly<Partial<Record<Victim, number>>>;
-  readonly gallery: Gallery;
+  /** Images take turns at them. */
+  readonly manners: readonly Manner[];
+  /** No two alike. */
+  readonly picture: (index: number, manner: Manner) => Promise<Picture>;
   readonly hostileAccounts: number;
 }
 
-export class FleetStorm {
+class FleetStorm {
   readonly #options: FleetStormOptions;
   readonly #random = new Random(SEED);
-  readonly #fleet: ChaosFleet;
+  readonly #fleet: Fleet;
+  readonly #stores: Stores;
+  readonly #account: Caller;
   readonly #caller: ChaosCaller;
   readonly #deliveries = new Map<number, Delivery>();
   readonly #hostile: HostileAccount[] = [];
 
-  private constructor(options: FleetStormOptions, fleet: ChaosFleet) {
+  private constructor(options: FleetStormOptions, fleet: Fleet, stores: Stores, account: Caller) {
     this.#options = options;
     this.#fleet = fleet;
-    const { urls } = fleet;
-    this.#caller = new ChaosCaller({ urls, apiKey: fleet.caller.apiKey, random: this.#random });
+    this.#stores = stores;
+    this.#account = account;
+    const { token: apiKey } = account;
+    this.#caller = new ChaosCaller({ urls: this.#urls, apiKey, random: this.#random });
   }
 
   static async start(options: FleetStormOptions): Promise<FleetStorm> {
-    const fleet = await ChaosFleet.start(options.fleet);
-    const storm = new FleetStorm(options, fleet);
+    const fleet = await Fleet.start(options.fleet);
+    const stores = await openStores(fleet.ground.databaseUrl, {
+      log: SILENT_LOG,
+      migrations: 'run',
+      renderOutboxBody: () => '{}',
+    });
+    const storm = new FleetStorm(options, fleet, stores, await fundedCaller(stores, CREDITS));
     const picture = (await encode(pictureOf(0))).toString('base64');
-    const { urls } = fleet;
     for (let index = 0; index < options.hostileAccounts; index += 1) {
-      const account = await fleet.createAccount();
-      const random = storm.#random;
-      storm.#hostile.push(await HostileAccount.start({ urls, random, picture, ...account }));
+      const { accountId, token: apiKey } = await fundedCaller(stores, CREDITS);
+      const common = { urls: storm.#urls, random: storm.#random, picture };
+      storm.#hostile.push(await HostileAccount.start({ ...common, accountId, apiKey }));
     }
     return storm;
   }
 
+  /** Base URLs of the control planes, without a trailing slash. */
+  get #urls(): readonly string[] {
+    return this.#fleet.planes.map(({ url }) => url);
+  }
+
+  /** Rejects where a program does not end with 0, or a process is left over. */
   async close(): Promise<void> {
     await Promise.all(this.#hostile.map(account => account.stop()));
+    await this.#stores.close();
     await this.#fleet.close();
   }
 
   async #work(index: number): Promise<void> {
-    const { gallery } = this.#options;
-    const file = await gallery.file(index);
+    const manner = this.#manner(index);
+    const { file } = await this.#options.picture(index, manner);
     const key = `image-${index}`;
-    const submissions = gallery.manner(index).submissions(file, key);
+    const submissions = manner.submissions(Buffer.from(file), key);
     this.#deliveries.set(index, await this.#caller.deliver(key, submissions));
+  }
+
+  #manner(index: number): Manner {
+    const { manners } = this.#options;
+    return at(manners, index % manners.length);
   }
 
   async answersEveryRequest(t: ExecutionContext): Promise<void> {
@@ -105,7 +138,7 @@ export class FleetStorm {
     let ended = 0;
     for (const [number, victim] of plan.entries()) {
       await delay(this.#random.between(...PAUSE_MS));
-      while (!(await this.#fleet.kill(victim, this.#random))) await delay(50);
+      while (!(await this.#kill(victim))) await delay(50);
       if (number % KILLS_AN_IMAGE !== 0) continue;
       // Where starts take longer than the pauses, nothing would ever be made.
       while (this.#deliveries.size === ended && failures.length === 0) await delay(50);
@@ -117,13 +150,13 @@ export class FleetStorm {
     await Promise.all(this.#hostile.map(account => account.stop()));
     t.log(`seed ${SEED}: ${plan.length} kills, ${this.#deliveries.size} images`);
     for (const account of this.#hostile) t.log(`a hostile account: ${account.inWords()}`);
-    assert.deepEqual(failures, [], this.#fleet.fleet.logTail());
+    assert.deepEqual(failures, [], this.#fleet.logTail());
     assert.ok(this.#deliveries.size > plan.length / KILLS_AN_IMAGE);
   }
 
   async leavesNothingOpen(): Promise<void> {
-    const { ledger } = this.#fleet.stores;
-    const credits = await ledger.credits(this.#fleet.caller.accountId);
+    const { ledger } = this.#stores;
+    const credits = await ledger.credits(this.#account.accountId);
     assert.equal(credits?.reserved, 0);
     assert.deepEqual(await ledger.check(), []);
     const deliveries = [...this.#deliveries.values()];
@@ -139,27 +172,28 @@ export class FleetStorm {
   }
 
   async leavesNothingOpenOfHostileAccounts(): Promise<void> {
-    const { ledger } = this.#fleet.stores;
+    const { ledger } = this.#stores;
     for (const { accountId, violations, answers } of this.#hostile) {
       assert.deepEqual(violations, []);
       assert.ok([...answers.keys()].some(what => what === 'slow source 202'));
       await until(async () => (await ledger.credits(accountId))?.reserved === 0, {
         timeoutMs: LEFT_JOBS_TIMEOUT_MS,
         what: 'the last job of a hostile account is final',
-        detail: () => this.#fleet.fleet.logTail(),
+        detail: () => this.#fleet.logTail(),
       });
       const credits = await ledger.credits(accountId);
-      assert.equal(credits?.sums.charge, await this.#fleet.succeededJobs(accountId));
+      assert.equal(credits?.sums.charge, await this.#succeededJobs(accountId));
       assert.equal(credits.sums.reserve, credits.sums.charge + credits.sums.release);
     }
     assert.deepEqual(await ledger.check(), []);
   }
 
   async keepsEveryResult(t: ExecutionContext): Promise<void> {
-    const { urls } = this.#fleet;
+    const urls = this.#urls;
     let pictures = 0;
     for (const [index, { job, idempotencyKey, pictures: answers }] of this.#deliveries) {
-      const what = `${idempotencyKey}, ${this.#options.gallery.manner(index).name}`;
+      const manner = this.#manner(index);
+      const what = `${idempotencyKey}, ${manner.name}`;
       if (job.status !== 'succeeded') {
         // Twice lost with its engine or worker: the verdict of the contract on such an image.
         assert.equal(job.error?.code, 'PROCESSING_FAILED', `${what} ${job.status}`);
@@ -172,7 +206,8 @@ export class FleetStorm {
       const sha256 = createHash('sha256').update(result).digest('hex');
       for (const whole of answers) assert.deepEqual(whole, [job.job_id, sha256], what);
       pictures += answers.length;
-      await this.#options.gallery.requireResult(index, result).catch((error: Error) => {
+      const { requireCutOut } = await this.#options.picture(index, manner);
+      await requireCutOut(result).catch((error: Error) => {
         assert.fail(`${what}: ${error.message}`);
       });
     }
@@ -181,8 +216,8 @@ export class FleetStorm {
   }
 
   async leavesNoOrphan(): Promise<void> {
-    const { stores } = this.#fleet;
-    const blobStore = await this.#fleet.fleet.ground.openStorage();
+    const stores = this.#stores;
+    const blobStore = await this.#fleet.ground.openStorage();
     const names = async () => {
       const found: string[] = [];
       for await (const name of blobStore.listOlderThan(0)) found.push(name);
@@ -207,7 +242,53 @@ export class FleetStorm {
     await sweeper.stop();
     const kept = await names();
     assert.deepEqual(await stores.jobs.referencedBlobs(kept), new Set(kept));
-    assert.equal(kept.length, await this.#fleet.succeededJobs());
+    assert.equal(kept.length, await this.#succeededJobs());
+  }
+
+  /** Rows of jobs that succeeded and did not expire; of one account, or of all. */
+  async #succeededJobs(accountId?: string): Promise<number> {
+    const database = await openDatabase(this.#fleet.ground.databaseUrl, { log: SILENT_LOG });
+    try {
+      let select = database.kysely
+        .selectFrom('jobs')
+        .select(eb => eb.fn.countAll<number>().as('jobs'))
+        .where('state', '=', 'succeeded');
+      if (accountId !== undefined) select = select.where('account_id', '=', accountId);
+      return Number((await select.executeTakeFirstOrThrow()).jobs);
+    } finally {
+      await database.close();
+    }
+  }
+
+  /** False: there was nothing of the kind to hit just now. */
+  async #kill(victim: Victim): Promise<boolean> {
+    switch (victim) {
+      case 'control plane':
+        return this.#random.pick(this.#fleet.planes).hit();
+      case 'node':
+        return this.#random.pick(this.#fleet.nodes).hit();
+      case 'engine':
+        return this.#killChild('engine-child');
+      case 'picture worker':
+        return this.#killChild('picture-worker');
+      case 'database':
+      case 'store':
+        await this.#fleet.ground.kill(victim, this.#random);
+        return true;
+    }
+  }
+
+  #killChild(program: string): boolean {
+    const children = this.#fleet.nodes
+      .flatMap(({ pid }) => (pid === undefined ? [] : descendantsOf(pid)))
+      .filter(({ command }) => command.includes(program));
+    if (children.length === 0) return false;
+    try {
+      process.kill(this.#random.pick(children).pid, 'SIGKILL');
+      return true;
+    } catch {
+      return false; // ended since the listing
+    }
   }
 }
 

@@ -3,7 +3,7 @@ import ava from 'ava';
 import { skipReason } from '../support/database.ts';
 import { openOneMachine } from '../support/fleet/ground.ts';
 import { describeStorm } from './fleet-storm.ts';
-import { DISCS } from './gallery.ts';
+import { discOf, MANNERS } from './manners.ts';
 
 const KILLS_OF_EACH = Number(process.env.MATTING_CHAOS_KILLS ?? 2);
 
@@ -29,6 +29,7 @@ describeStorm(ava.serial, 'a fleet under kills', skipReason('mysql'), () => ({
     'picture worker': KILLS_OF_EACH,
     database: KILLS_OF_EACH,
   },
-  gallery: DISCS,
+  manners: MANNERS,
+  picture: discOf,
   hostileAccounts: 2,
 }));

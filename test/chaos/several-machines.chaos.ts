@@ -5,9 +5,10 @@
 import ava from 'ava';
 import { galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { openSeveralMachines } from '../support/fleet/ground.ts';
+import { uniformPicture } from '../support/fleet/steady-load.ts';
 import { missingStore } from '../support/object-storage/object-store.ts';
 import { describeStorm } from './fleet-storm.ts';
-import { UNIFORM } from './gallery.ts';
+import { PLAIN, REMOVE_BG } from './manners.ts';
 
 const KILLS = Number(process.env.MATTING_CHAOS_KILLS ?? 20);
 
@@ -24,7 +25,8 @@ describeStorm(
       env: { MATTING_SYNC_WAIT_MS: '3000', MATTING_REMOVEBG_WAIT_MS: '3000' },
     },
     kills: { 'control plane': 4 * KILLS, node: 3 * KILLS, store: 2 * KILLS, database: KILLS },
-    gallery: UNIFORM,
+    manners: [PLAIN, REMOVE_BG],
+    picture: uniformPicture,
     hostileAccounts: 0,
   }),
 );

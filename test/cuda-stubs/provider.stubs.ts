@@ -42,6 +42,7 @@ import { buildStubs } from './build-stubs.ts';
 const WHEEL = process.env.MATTING_TEST_CUDA_WHEEL;
 const COUNTERS = { copiesTo: 0, bytesTo: 1, copiesFrom: 2, bytesFrom: 3, launches: 4 } as const;
 const SIDE_PX = 64;
+const SIZE = { width: SIDE_PX, height: SIDE_PX };
 const PIXELS = SIDE_PX * SIDE_PX;
 const FLOAT_BYTES = 4;
 const DOUBLE_BYTES = 8;
@@ -99,17 +100,16 @@ test('is refused where it computes another matte than the CPU', async t => {
 });
 
 test('copies a picture in and its matte out, once each a run', async t => {
-  const counts = path.join(folder, 'counts');
-  await writeFile(counts, Buffer.alloc(8 * 8));
-  const alpha = await runOnce({
-    spec: { ...PROBE_SPEC, provider: 'cuda' },
-    graph: encodeProbeGraph(),
-    rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
-    childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
-    timeoutMs: 120_000,
+  const read = await counted(async env => {
+    const alpha = await runOnce({
+      spec: { ...PROBE_SPEC, provider: 'cuda' },
+      graph: encodeProbeGraph(),
+      rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+      childEnv: env,
+      timeoutMs: 120_000,
+    });
+    t.is(alpha.length, PIXELS);
   });
-  t.is(alpha.length, PIXELS);
-  const read = await counterOf(counts);
   // Two warm-up runs and the run itself.
   t.is(read('copiesFrom'), 3);
   t.is(read('bytesFrom'), 3 * PIXELS * FLOAT_BYTES);
@@ -118,39 +118,30 @@ test('copies a picture in and its matte out, once each a run', async t => {
 });
 
 test('takes bytes and answers with bytes, half precision within, without the CPU', async t => {
-  const counts = path.join(folder, 'counts-of-bytes');
-  await writeFile(counts, Buffer.alloc(8 * 8));
-  const size = { width: SIDE_PX, height: SIDE_PX };
-  const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX, half: true })));
-  const half = resizeInHalf(setInputSize(source, size, size), [1, 3, SIDE_PX, SIDE_PX]);
-  const alpha = await runOnce({
-    spec: { ...PROBE_SPEC, provider: 'cuda' },
-    graph: graphBytes(bytesAtBothEnds(PROBE_SPEC, size)(half)),
-    rgb: drawCheckPicture(SIDE_PX, SIDE_PX),
-    childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
-    timeoutMs: 120_000,
+  const read = await counted(async env => {
+    const alpha = await runOnce({
+      spec: { ...PROBE_SPEC, provider: 'cuda' },
+      graph: graphOfBytes(),
+      rgb: drawCheckPicture(SIDE_PX, SIDE_PX),
+      childEnv: env,
+      timeoutMs: 120_000,
+    });
+    t.is(alpha.length, PIXELS);
   });
-  t.is(alpha.length, PIXELS);
-  const read = await counterOf(counts);
   t.is(read('bytesFrom'), 3 * (PIXELS + DOUBLE_BYTES));
   t.is(read('copiesFrom'), 2 * 3);
 });
 
 test('says of operators that it has no kernel for that they run on the CPU', async t => {
-  const size = { width: SIDE_PX, height: SIDE_PX };
   const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX })));
-  const bytes = bytesAtBothEnds(PROBE_SPEC, size)(setInputSize(source, size, size));
+  const bytes = bytesAtBothEnds(PROBE_SPEC, SIZE)(setInputSize(source, SIZE, SIZE));
   // MaxPool of this one; every other operator of the graph is there.
   const path22 = path.join(folder, 'opset22.onnx');
-  await writeFile(path22, graphBytes({ ...bytes, opsets: [{ domain: '', version: 22 }] }));
-  const model = {
-    ...(await writeTinyModel(folder, size)),
-    path: path22,
-    provider: 'cuda',
-  } as const;
-  const sha256 = createHash('sha256')
-    .update(await readFile(path22))
-    .digest('hex');
+  const graph = graphBytes({ ...bytes, opsets: [{ domain: '', version: 22 }] });
+  await writeFile(path22, graph);
+  const tiny = await writeTinyModel(folder, SIZE);
+  const model = { ...tiny, path: path22, provider: 'cuda' } as const;
+  const sha256 = createHash('sha256').update(graph).digest('hex');
   const lines: string[] = [];
   const log = pino({}, { write: (text: string) => void lines.push(JSON.parse(text).line) });
   const options = { engines: 1, threadsPerEngine: 1, childEnv, log };
@@ -165,31 +156,24 @@ test('says of operators that it has no kernel for that they run on the CPU', asy
 });
 
 test('copies several pictures in and their mattes out as one, in one run', async t => {
-  const counts = path.join(folder, 'counts-of-several');
-  await writeFile(counts, Buffer.alloc(8 * 8));
-  const size = { width: SIDE_PX, height: SIDE_PX };
-  const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX, half: true })));
-  const half = resizeInHalf(setInputSize(source, size, size), [1, 3, SIDE_PX, SIDE_PX]);
   const single = path.join(folder, 'several_r2.onnx');
-  await writeFile(single, graphBytes(bytesAtBothEnds(PROBE_SPEC, size)(half)));
-  const tiny = await writeTinyModel(folder, size);
-  const sha256 = createHash('sha256')
-    .update(await readFile(single))
-    .digest('hex');
+  const bytes = graphOfBytes();
+  await writeFile(single, bytes);
+  const tiny = await writeTinyModel(folder, SIZE);
+  const sha256 = createHash('sha256').update(bytes).digest('hex');
   const model = await prepareBatches({ ...tiny, path: single, sha256, provider: 'cuda' }, 4);
   const session = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: false };
   const picture = drawCheckPicture(SIDE_PX, SIDE_PX);
-  const series = (runs: readonly (readonly Uint8Array[])[]) =>
-    runSeries({
+  const read = await counted(async env => {
+    const [one, four] = await runSeries({
       spec: { ...model, ...session },
-      runs,
-      childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
+      runs: [[picture], [picture, picture, picture, picture]],
+      childEnv: env,
       timeoutMs: 120_000,
     });
-  const [one, four] = await series([[picture], [picture, picture, picture, picture]]);
-  t.deepEqual([one?.length, four?.length], [1, 4]);
-  t.truthy(four?.every(alpha => alpha.length === PIXELS));
-  const read = await counterOf(counts);
+    t.deepEqual([one?.length, four?.length], [1, 4]);
+    t.truthy(four?.every(alpha => alpha.length === PIXELS));
+  });
   // Two warm-up runs of each graph, for one, two and four, and a run of the first and the last.
   const [runs, pictures] = [2 * 3 + 2, 2 * (1 + 2 + 4) + 1 + 4];
   t.is(read('copiesFrom'), 2 * runs);
@@ -200,7 +184,7 @@ test('runs engines on two devices, of which one is lost alone', async t => {
   const lost = path.join(folder, 'lost');
   await writeFile(lost, '');
   const [one, two] = [deviceOf('GPU-one'), deviceOf('GPU-two')];
-  const model = await writeTinyModel(folder, { width: SIDE_PX, height: SIDE_PX });
+  const model = await writeTinyModel(folder, SIZE);
   const pool = openEnginePool({
     model: { ...model, provider: 'cuda' },
     engines: 2,
@@ -226,9 +210,20 @@ test('runs engines on two devices, of which one is lost alone', async t => {
   }
 });
 
-async function counterOf(file: string): Promise<(name: keyof typeof COUNTERS) => number> {
-  const numbers = await readFile(file);
-  return name => Number(numbers.readBigUInt64LE(8 * COUNTERS[name]));
+/** Of what the stand-ins count while it runs. */
+async function counted(run: (env: Record<string, string>) => Promise<void>) {
+  const counts = path.join(folder, 'counts');
+  await writeFile(counts, Buffer.alloc(8 * 8));
+  await run({ ...childEnv, CUDA_STUB_COUNTS: counts });
+  const numbers = await readFile(counts);
+  return (name: keyof typeof COUNTERS) => Number(numbers.readBigUInt64LE(8 * COUNTERS[name]));
+}
+
+/** The tiny graph in half precision within, with bytes at both ends. */
+function graphOfBytes(): Uint8Array {
+  const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX, half: true })));
+  const half = resizeInHalf(setInputSize(source, SIZE, SIZE), [1, 3, SIDE_PX, SIDE_PX]);
+  return graphBytes(bytesAtBothEnds(PROBE_SPEC, SIZE)(half));
 }
 
 async function refused(
