@@ -94,22 +94,6 @@ test('follow the dark theme', async t => {
   t.not(colours[0], colours[1]);
 });
 
-test('show a viewer and a member what their roles have', async t => {
-  for (const role of ['viewer', 'member'] as const) {
-    const visitor = await Visitor.open(browser, { origins: [site.origin] });
-    await visitor.signInAs(site.ours.people[role].cookies);
-    await visitor.go('/account');
-    const anchors = await visitor.page.locator('nav a').all();
-    const links = await Promise.all(anchors.map(anchor => anchor.getAttribute('href')));
-    t.true(links.length > 3, `${role} sees ${links}`);
-    for (const link of links) {
-      t.is(await visitor.go(link ?? ''), 200, `${role}: ${link}`);
-    }
-    t.deepEqual(visitor.takeProblems(), []);
-    await visitor.close();
-  }
-});
-
 /** Routes whose answer is a page: what is asked without HTML is no page. */
 async function findPages(site: PageSite): Promise<PageOfArea[]> {
   const things = await makeThings(site.test, site.ours);

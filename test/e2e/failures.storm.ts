@@ -1,6 +1,6 @@
 /**
- * Processes that die under work: the job is tried again and succeeds, or fails within its attempts
- * with the credit back, and nothing needs a restart.
+ * Processes that die each time under work: the job waits or fails within its attempts with the
+ * credit back, and nothing needs a restart. Those that die once: test/chaos/fleet.storm.ts.
  */
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
@@ -23,15 +23,9 @@ let large: { image_base64: string; output_format: string };
 let small: { image_base64: string };
 
 test.before(async () => {
-  const noise = await sharp({
-    create: {
-      width: 3000,
-      height: 2400,
-      channels: 3,
-      noise: { type: 'gaussian', mean: 128, sigma: 40 },
-      background: 'grey',
-    },
-  })
+  const gaussian = { type: 'gaussian', mean: 128, sigma: 40 } as const;
+  const create = { width: 3000, height: 2400, channels: 3, background: 'grey' } as const;
+  const noise = await sharp({ create: { ...create, noise: gaussian } })
     .png()
     .toBuffer();
   large = { image_base64: noise.toString('base64'), output_format: 'png' };
@@ -101,28 +95,6 @@ async function submit(body: object): Promise<string> {
   assert.equal(answer.status, 202, JSON.stringify(answer.body));
   return answer.body.job_id;
 }
-
-async function processing(jobId: string): Promise<void> {
-  await until(
-    async () =>
-      (await service.get(`${service.baseUrl}/v1/matting/jobs/${jobId}`)).body.status !== 'queued',
-    { timeoutMs: 30_000, what: 'the job is running' },
-  );
-}
-
-test('an engine killed in the middle: the job is tried again and succeeds', async t => {
-  const job = await submit(large);
-  await processing(job);
-  for (const pid of pidsOf('engine-child')) kill(pid);
-  t.is((await service.final(job)).status, 'succeeded');
-});
-
-test('a picture worker killed in the middle: the job is tried again and succeeds', async t => {
-  const job = await submit(large);
-  await processing(job);
-  for (const pid of pidsOf('picture-worker')) kill(pid);
-  t.is((await service.final(job)).status, 'succeeded');
-});
 
 const killedEveryTime: [program: string, whenBusy: RegExp][] = [
   ['picture-worker', /^matting_node_picture_workers_busy\S* [1-9]/m],

@@ -35,9 +35,9 @@ interface Ask {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-function ask(flags = '01'): Ask {
+function ask(): Ask {
   const [traceId, callersSpanId] = [hex(16), hex(8)];
-  const traceparent = `00-${traceId}-${callersSpanId}-${flags}`;
+  const traceparent = `00-${traceId}-${callersSpanId}-01`;
   return { traceId, callersSpanId, headers: { traceparent, tracestate: 'vendor=a1,other=b2' } };
 }
 
@@ -190,26 +190,6 @@ test('goes on where another replica takes an asynchronous job over', async t => 
   for (const run of [...runs, only(spans, 'notify'), only(spans, 'queue')]) {
     t.is(run.parentSpanId, submit.spanId, run.name);
   }
-});
-
-test('is not made where its caller sampled none, and goes on as such', async t => {
-  const asked = ask('00');
-  const { headers } = asked;
-  const before = node.engines.runs.length;
-  const { status, body } = await replicas.post(caller, pictureBody(hook()), { headers });
-  t.is(status, 200);
-  await until(async () => receiver.of(body.job_id).length > 0);
-  const [delivery] = receiver.of(body.job_id);
-  t.regex(
-    String(delivery?.headers.traceparent),
-    new RegExp(`^00-${asked.traceId}-[0-9a-f]{16}-00$`),
-  );
-  t.is(node.engines.runs.length, before + 1);
-  // What comes after it has arrived, and nothing of it.
-  const next = ask();
-  await replicas.post(caller, pictureBody(), { headers: next.headers });
-  await spansOf(next, ['POST /v1/matting', 'run', 'send']);
-  t.deepEqual(collector.ofTrace(asked.traceId), []);
 });
 
 test('says what a failure was by its code, and nothing of a refusal but its code', async t => {

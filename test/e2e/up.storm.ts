@@ -1,15 +1,6 @@
-/** Starts of `matting up` that fail late, lose their terminal, or meet damaged or brought weights. */
+/** Starts of `matting up` that fail late, lose their terminal, or use brought weights. */
 import { execFile, spawn } from 'node:child_process';
-import {
-  cpSync,
-  mkdtempSync,
-  readdirSync,
-  realpathSync,
-  rmSync,
-  statSync,
-  truncateSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import ava from 'ava';
@@ -67,30 +58,6 @@ test('a terminal that is closed, whichever process leads its session, takes the 
   starter.kill('SIGKILL');
   await t.notThrowsAsync(requireNothingLeft(dataDir));
   rmSync(dataDir, { recursive: true, force: true });
-});
-
-test('a truncated or altered weights file is not loaded, and it is said', async t => {
-  const modelDir = mkdtempSync(path.join(tmpdir(), 'matting-models-'));
-  t.teardown(() => rmSync(modelDir, { recursive: true, force: true }));
-  // It may be a link to a cache that several checkouts share.
-  cpSync(realpathSync(path.join(ROOT, 'model-cache')), modelDir, {
-    recursive: true,
-    filter: source => !source.includes('isnet'),
-  });
-  const found = await run('find', [modelDir, '-name', '*.onnx', '-size', '+100k']);
-  const files = found.stdout.trim().split('\n');
-  t.true(files.length > 0, 'the model was fetched by the tests before');
-  for (const file of files) truncateSync(file, statSync(file).size - 1000);
-  const { env, dataDir } = await isolatedEnv({ MATTING_MODEL_DIR: modelDir });
-  // Nothing to fetch it from: a damaged file must not be used instead.
-  const { exited, output } = spawnMatting(['up'], {
-    ...env,
-    npm_config_registry: 'http://127.0.0.1:9',
-  });
-  t.not(await exited, 0, output());
-  t.notRegex(output(), /\n\s+at /, 'a stack trace');
-  t.regex(output(), /u2netp/);
-  await requireNothingLeft(dataDir);
 });
 
 test('weights that were brought are used by `cutout`, and what is wanted is the same as over REST: square, 85 %, JPEG', async t => {
