@@ -30,11 +30,6 @@ const SOAKS = [
     minutes: 4,
   },
   {
-    name: 'forms',
-    about: 'forms broken in every way, cut, slow, in pieces: memory stays flat, nothing is left',
-    minutes: 2.5,
-  },
-  {
     name: 'several-machines',
     about:
       'two control planes, three nodes, Galera and a bucket by the documented commands: all restarted',

@@ -5,9 +5,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { readdir } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
-import path from 'node:path';
 import { imageBody, openTestApp } from '../../control-plane/test/support/test-app.ts';
 import { openTestNode } from '../../inference-node/test/grpc/test-node.ts';
 
@@ -20,19 +18,6 @@ interface Places {
   readonly apiKey: string;
   /** Paths of result links, each of another job. */
   readonly links: readonly string[];
-}
-
-export interface PortsState {
-  readonly residentBytes: number;
-  readonly uploads: number;
-  readonly waiting: number;
-  /** Jobs that were made since the start, and files of pictures. */
-  readonly jobs: number;
-  readonly files: number;
-  /** Files that are being written, or were left behind. */
-  readonly unfinished: number;
-  /** Of the process: listeners that were forgotten, for one. */
-  readonly warnings: readonly string[];
 }
 
 const LINKS = 40;
@@ -54,10 +39,10 @@ export class Ports {
     return new Ports(child, places);
   }
 
-  async state(): Promise<PortsState> {
-    this.#child.send('state');
-    const [answer] = (await once(this.#child, 'message')) as [PortsState];
-    return answer;
+  async residentBytes(): Promise<number> {
+    this.#child.send('memory');
+    const [bytes] = (await once(this.#child, 'message')) as [number];
+    return bytes;
   }
 
   async close(): Promise<void> {
@@ -82,24 +67,8 @@ async function serve(): Promise<void> {
     const { token } = await app.succeedJob(job.json().job_id, Buffer.alloc(RESULT_BYTES, 1));
     links.push(`/v1/results/${token}`);
   }
-  const warnings: string[] = [];
-  process.on('warning', ({ name, message }) => warnings.push(`${name}: ${message}`));
-  const filesIn = async (folder: string) =>
-    (await readdir(path.join(app.storageDir, folder))).length;
-  const inputsBefore = await filesIn('inputs');
-  let jobs = 0;
-  app.events.onSubmitted(() => {
-    jobs += 1;
-  });
-  const state = async (): Promise<PortsState> => {
-    const { open: uploads, waiting } = app.services.uploads;
-    const [inputs, unfinished] = await Promise.all([filesIn('inputs'), filesIn('tmp')]);
-    const residentBytes = process.memoryUsage.rss();
-    const files = inputs - inputsBefore;
-    return { residentBytes, uploads, waiting, jobs, files, unfinished, warnings };
-  };
   process.on('message', async message => {
-    if (message === 'state') process.send?.(await state());
+    if (message === 'memory') process.send?.(process.memoryUsage.rss());
     if (message !== 'end') return;
     await Promise.all([node.close(), app.close()]);
     process.exit(0);

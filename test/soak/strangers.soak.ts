@@ -30,8 +30,6 @@ test.before(async () => {
 });
 test.after.always(() => open.close());
 
-const residentBytes = async () => (await open.state()).residentBytes;
-
 /** Each over a connection of its own, as a control plane that has just started. */
 async function askWithToken(): Promise<number> {
   const options = { 'grpc.use_local_subchannel_pool': 1 };
@@ -52,7 +50,7 @@ async function askWithToken(): Promise<number> {
 
 async function underAttack(t: ExecutionContext, name: string): Promise<void> {
   await askWithToken();
-  const before = await residentBytes();
+  const before = await open.residentBytes();
   const args = [name, String(ports.node), String(CONNECTIONS)];
   const attacker = fork(path.join(import.meta.dirname, 'stranger-attack.ts'), args);
   const endsAtMs = performance.now() + ATTACK_MS;
@@ -66,7 +64,7 @@ async function underAttack(t: ExecutionContext, name: string): Promise<void> {
     } catch (error) {
       failures.push(String(error));
     }
-    most = Math.max(most, await residentBytes());
+    most = Math.max(most, await open.residentBytes());
   }
   const exited = once(attacker, 'exit');
   attacker.kill();
@@ -88,7 +86,7 @@ for (const name of Object.keys(ATTACKS)) {
 }
 
 test('the public port under readers that read nothing', async t => {
-  const before = await residentBytes();
+  const before = await open.residentBytes();
   const sockets: net.Socket[] = [];
   const statuses = new Map<string, number>();
   for (const link of ports.links) {
@@ -103,7 +101,7 @@ test('the public port under readers that read nothing', async t => {
       statuses.set(status, (statuses.get(status) ?? 0) + 1);
     }
   }
-  const most = await residentBytes();
+  const most = await open.residentBytes();
   console.log(`readers: ${JSON.stringify([...statuses])}, ${Math.round((most - before) / 1e6)} MB`);
   // The one account that they are of has a share; its first readers may be cut off by now.
   t.true(statuses.get('200')! >= 256 && statuses.get('429')! > 0);
