@@ -246,7 +246,7 @@ test('a picture as the answer, its replay, and what may stand in its way', async
   t.is(picture.headers['content-type'], 'image/png');
   const readers = few.services.resultReaders;
   const leave = readers.enter({ jobId: 'another', accountId: few.accountId });
-  await ask(t, request, 429, 'RATE_LIMITED');
+  t.is((await ask(t, request, 429, 'RATE_LIMITED')).json().job_id, jobId);
   leave();
   readers.enter({ jobId: 'another', accountId: 'another' });
   await ask(t, request, 503, 'SERVICE_UNAVAILABLE');

@@ -84,29 +84,6 @@ test('the instance is a URI reference, whatever the path was', async t => {
   }
 });
 
-test('methods a path does not have', async t => {
-  const allowed: Record<string, string> = {
-    '/v1/matting': 'POST',
-    '/v1/matting/jobs': 'POST',
-    '/v1/matting/jobs/x': 'GET, HEAD',
-    '/v1/results/x': 'GET, HEAD',
-    '/v1/account': 'GET, HEAD',
-    '/v1/account/keys': 'GET, HEAD',
-    '/v1/openapi.json': 'GET, HEAD',
-    '/livez': 'GET, HEAD',
-    '/readyz': 'GET, HEAD',
-  };
-  for (const [url, allow] of Object.entries(allowed)) {
-    for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE']) {
-      if (allow.split(', ').includes(method)) continue;
-      const answer = await app.app.inject({ method: method as 'GET', url });
-      t.is(answer.headers.allow, allow, `${method} ${url}`);
-      if (method !== 'HEAD') assertProblem(t, answer, 'METHOD_NOT_ALLOWED', url);
-      else t.is(answer.statusCode, 405);
-    }
-  }
-});
-
 test('an unknown path or method asks for no key and reads no body', async t => {
   const answer = await app.app.inject({
     method: 'PUT',
@@ -152,16 +129,6 @@ test('HEAD is where GET is, without a body', async t => {
   const head = await app.app.inject({ method: 'HEAD', url: '/v1/account', headers: app.headers() });
   t.is(head.statusCode, 200);
   t.is(head.payload, '');
-});
-
-test('readiness says what is amiss', async t => {
-  app.setReadiness({ ready: false, causes: ['draining', 'storage'] });
-  const answer = await app.app.inject('/readyz');
-  assertProblem(t, answer, 'SERVICE_UNAVAILABLE', '/readyz');
-  t.is(answer.headers['retry-after'], '1');
-  t.regex(answer.json().detail, /shutting down; the storage/);
-  t.is((await app.app.inject('/livez')).statusCode, 200);
-  app.setReadiness({ ready: true });
 });
 
 test('a replica that goes away sends its callers to another one', async t => {

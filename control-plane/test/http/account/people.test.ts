@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
-import { RECIPIENT_ACCOUNT_MAILS_MAX } from '../../../src/domain/account/message-limits.ts';
 import type { Role } from '../../../src/domain/account/roles.ts';
 import { dueMails, mailEnd } from '../../store/alerts-fixtures.ts';
 import { operatorLink } from '../../support/area/sign-in.ts';
@@ -171,21 +170,6 @@ test('people who come in › use a sign-in link once, by its button', async t =>
   t.is((await own.post('/account/profile/password', { next })).statusCode, 303);
 });
 
-test('the area › answers what is not there with a page', async t => {
-  const answer = await fixture.app.inject({
-    url: '/account/nothing',
-    headers: { accept: 'text/html' },
-  });
-  t.is(answer.statusCode, 404);
-  t.regex(answer.headers['content-type'] as string, /^text\/html/);
-  t.regex(answer.headers['content-security-policy'] as string, /script-src 'self'/);
-  const chinese = await fixture.app.inject({
-    url: '/account/nothing',
-    headers: { accept: 'text/html', 'accept-language': 'zh-CN,zh;q=0.9' },
-  });
-  t.regex(chinese.body, /<html lang="zh-CN">/);
-});
-
 test('the area › leaves the errors of the API as they are', async t => {
   const answer = await fixture.app.inject({ url: '/accounts' });
   t.is(answer.headers['content-type'], 'application/problem+json');
@@ -260,16 +244,4 @@ test('mails › are so many a day, and an invitation beyond them is refused befo
   t.is(made.statusCode, 200, 'another account has its own');
   await withdrawAll();
   t.is((await invite('late@example.org')).statusCode, 422, 'what was withdrawn counts');
-});
-
-test('mails › stop at an address that had enough of this account, and say so', async t => {
-  const patient = await openTestApp({ mail: SMTP }, t);
-  const insistent = await signIn(patient);
-  const victim = { mail: 'victim@example.org', role: 'member' };
-  const again = () => insistent.post('/account/people/invite', victim);
-  for (let count = 0; count < RECIPIENT_ACCOUNT_MAILS_MAX; count += 1) {
-    t.is((await again()).statusCode, 200);
-  }
-  const refused = await again();
-  t.is(refused.statusCode, 422);
 });

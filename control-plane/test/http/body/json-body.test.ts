@@ -141,13 +141,6 @@ test('a body › an unknown name is shown cut short', t => {
   t.regex(refusal(Buffer.from(`{"${'k'.repeat(100_000)}":"x"}`)).message, /unknown field/);
 });
 
-test('a body › takes the empty object, nulls and every field', t => {
-  t.deepEqual(parse(Buffer.from(' {\r\n} \t')), { texts: {}, image: undefined });
-  const nulls = Object.fromEntries(MATTING_FIELDS.map(field => [field, null]));
-  const body = Buffer.from(JSON.stringify(nulls));
-  t.deepEqual(readings(body), [{ texts: {}, image: undefined }]);
-});
-
 test('a body › crop may be a boolean and lengths may be numbers, wherever the body is split', t => {
   const sent = ['true', 'false', '2000', '0', '-1.50', '1e3', '0.25', '1000.0', '1E-2', '1e400'];
   const meant = ['true', 'false', '2000', '0', '-1.5', '1000', '0.25', '1000', '0.01', 'Infinity'];
@@ -161,13 +154,6 @@ test('a body › crop may be a boolean and lengths may be numbers, wherever the 
   }
 });
 
-test('a body › an empty string is given', t => {
-  t.deepEqual(parse(Buffer.from('{"image_base64":"","image_url":""}')), {
-    texts: { image_url: '' },
-    image: '',
-  });
-});
-
 test('a body › escapes in the image are undone, wherever the body is split', t => {
   const body = Buffer.from('{"image_base64":"ab\\/+\\u002B\\u002fc\\n\\"=","output_format":"png"}');
   t.deepEqual(readings(body), [{ texts: { output_format: 'png' }, image: 'ab/++/c\n"=' }]);
@@ -175,13 +161,6 @@ test('a body › escapes in the image are undone, wherever the body is split', t
 
 test('a body › an escape beyond ASCII in the image is a byte of no alphabet', t => {
   t.is(parse(Buffer.from('{"image_base64":"a\\u00e9b"}')).image, 'a\xffb');
-});
-
-test('a body › a chunk is never written to', t => {
-  const body = Buffer.from('{"image_base64":"ab\\/cd"}');
-  const before = Buffer.from(body);
-  parse(body);
-  t.deepEqual(body, before);
 });
 
 test('a body › a string no rule allows is dropped, the longest lawful one is kept', t => {

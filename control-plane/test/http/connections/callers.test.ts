@@ -8,11 +8,9 @@ import { PassThrough } from 'node:stream';
 import timers, { setTimeout as delay } from 'node:timers/promises';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import { ContractError } from '#contract/errors.ts';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
 import { HalfSentForms } from '../../../../test/support/half-sent-forms.ts';
-import { rejectsWith } from '../../../../test/support/throws.ts';
 import { createSecret, csrfTokenOf } from '../../../src/http/account/session/cookies.ts';
 import { FORM_BYTES_MAX, FORM_MS_MAX } from '../../../src/http/account/session/form-body.ts';
 import { readMattingJson } from '../../../src/http/body/read-matting-body.ts';
@@ -240,24 +238,6 @@ test('callers who take the picture as their answer › slow readers of pictures 
   t.is((await app.get('/v1/account')).json().credits.available, 999);
 });
 
-test('callers who take the picture as their answer › who hangs up while the picture is made loses nothing, and holds no place', async t => {
-  await open();
-  const { waitForJob } = app.services;
-  const socket = submit('photo');
-  await until(() => waitForJob.waiting === 1);
-  const [job] = await app.stores.jobs.listClaimable(1);
-  assert.ok(job);
-  socket.destroy();
-  await until(() => waitForJob.waiting === 0);
-  await app.succeedJob(job.id, Buffer.from('0123456789'));
-  t.is(readers().open, 0);
-  const again = submit('photo');
-  const head = await headOf(again);
-  t.is(statusOf(head), 200);
-  t.regex(head, new RegExp(`x-job-id: ${job.id}`, 'i'));
-  t.regex(head, /idempotent-replayed: true/i);
-});
-
 test('callers who take the picture as their answer › who is gone when the picture is opened holds neither a place nor the file', async t => {
   await open();
   await cutOut('photo');
@@ -382,22 +362,6 @@ test('senders of bodies › are let go on where what they sent pays for the time
   }
   body.end('"}');
   await t.notThrowsAsync(started);
-  await upload.abort();
-});
-
-test('senders of bodies › who disconnect get no answer', async t => {
-  await open();
-  const body = new PassThrough();
-  body.on('error', () => undefined);
-  const upload = app.services.uploads.beginBoth(app.accountId).image;
-  const started = readMattingJson(body, upload, BOUNDS);
-  body.write('{"image_base64":"');
-  body.destroy(new Error('reset'));
-  await rejectsWith(t, started, (error: ContractError) => {
-    assert.ok(error instanceof ContractError);
-    t.regex(error.message, /ended early/);
-    return true;
-  });
   await upload.abort();
 });
 

@@ -72,13 +72,6 @@ for (const [accept, answer] of UNNAMED) {
   });
 }
 
-test('a format that the request names is taken or not', t => {
-  const choice = (accept: string, named: OutputFormat) => acceptedAnswers(accept).prefer([named]);
-  t.is(choice('image/webp, image/png;q=0.1', 'png'), 'png');
-  t.is(choice('image/webp', 'png'), 'none');
-  t.is(choice('image/webp, application/json;q=0.1', 'png'), 'json');
-});
-
 test('JPEG has two names, and is no choice where it is not made', t => {
   const choice = (accept: string) => acceptedAnswers(accept).prefer([...ALL, 'jpeg']);
   t.is(choice('image/jpeg'), 'jpeg');

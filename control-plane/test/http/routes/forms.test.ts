@@ -414,15 +414,6 @@ test('finishing › the fields arrive in the job, and the same values in other w
   t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
 });
 
-test('finishing › what asks for nothing is the request without it', async t => {
-  const key = { 'idempotency-key': randomUUID() };
-  const { id } = await jobOf(imageBody(), key);
-  for (const nothing of [{ background: 'transparent' }, { crop: false }, { channels: 'rgba' }]) {
-    const job = await jobOf(imageBody(nothing), key);
-    t.deepEqual([job.id, job.finishing], [id, null]);
-  }
-});
-
 test('finishing › a value that cannot be followed is refused by its name, before the callback', async t => {
   const wrong = { image_base64: '###', callback_url: 'x' };
   for (const [field, value] of Object.entries({

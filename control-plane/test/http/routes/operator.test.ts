@@ -519,23 +519,3 @@ test('the public port knows nothing of the operator', async t => {
   const document = (await plane.app.inject('/v1/openapi.json')).body;
   t.false(/operator\/|INVALID_OPERATOR_KEY|JOB_FINAL|NODE_UNREACHABLE/.test(document));
 });
-test('silent connections do not close the port of metrics to a scraper', async t => {
-  const made = await openTestApp();
-  const app = appOn(made.stores);
-  await app.listen({ port: 0, host: '127.0.0.1' });
-  const { port } = app.server.address() as AddressInfo;
-  const silent = await Promise.all(
-    Array.from({ length: 200 }, async () => {
-      const socket = connect(port, '127.0.0.1');
-      socket.on('error', () => undefined).resume();
-      await once(socket, 'connect');
-      return socket;
-    }),
-  );
-  for (let scrape = 0; scrape < 5; scrape += 1) {
-    t.is((await fetch(`http://127.0.0.1:${port}/metrics`)).status, 200);
-  }
-  for (const socket of silent) socket.destroy();
-  await app.close();
-  await made.close();
-});

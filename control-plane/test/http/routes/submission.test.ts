@@ -149,22 +149,6 @@ test('a failure while the caller waits is the answer', async t => {
   t.deepEqual(asJob.json().credits, { reserved: 0, charged: 0 });
 });
 
-test('a retryable failure frees its key: joined requests get it, the next one makes a new job', async t => {
-  const failure = { code: 'PROCESSING_FAILED', detail: 'storage', retryable: true } as const;
-  const key = { 'idempotency-key': randomUUID() };
-  const { job_id: jobId } = (await app.post(ASYNC, imageBody(), key)).json();
-  const joined = app.post(SYNC, imageBody(), key);
-  await untilOneWaits();
-  await app.failJob(jobId, failure);
-  const seen = await joined;
-  t.is(seen.statusCode, 422);
-  t.true(seen.json().retryable);
-  t.is(seen.json().job_id, jobId);
-  const anew = await app.post(ASYNC, imageBody(), key);
-  t.is(anew.statusCode, 202);
-  t.not(anew.json().job_id, jobId);
-});
-
 test('the same key with other content', async t => {
   const key = { 'idempotency-key': randomUUID() };
   const { job_id: jobId } = (await app.post(ASYNC, imageBody(), key)).json();
@@ -186,30 +170,6 @@ test('the same key with other content', async t => {
   t.deepEqual(await app.storedFiles(), files);
   const same = await app.post(ASYNC, imageBody({ output_format: 'PNG', callback_url: null }), key);
   t.is(same.json().job_id, jobId);
-});
-
-test("another key's Idempotency-Key is another", async t => {
-  const key = { 'idempotency-key': randomUUID() };
-  const authorization = `Bearer ${await app.createKey()}`;
-  const mine = (await app.post(ASYNC, imageBody(), key)).json();
-  const theirs = await app.post(ASYNC, { image_base64: png(9, 9) }, { ...key, authorization });
-  t.is(theirs.statusCode, 202);
-  t.not(theirs.json().job_id, mine.job_id);
-  t.is((await app.get(`${ASYNC}/${mine.job_id}`, { authorization })).statusCode, 404);
-});
-
-test('ten at once with one key are one job and one reservation', async t => {
-  const before = await snapshot(app);
-  const key = { 'idempotency-key': randomUUID() };
-  const answers = await Promise.all(
-    Array.from({ length: 10 }, () => app.post(ASYNC, imageBody(), key)),
-  );
-  t.deepEqual([...new Set(answers.map(answer => answer.statusCode))], [202]);
-  t.is(new Set(answers.map(answer => answer.json().job_id)).size, 1);
-  const now = await snapshot(app);
-  t.is(now.account.credits.available, before.account.credits.available - 1);
-  t.is(now.files.length, before.files.length + 1);
-  t.is(now.uploads, 0);
 });
 
 test('saturation refuses new work and nothing else', async t => {
@@ -251,20 +211,6 @@ test('after the body: jobs in flight, saturation, credits; a join passes them al
   t.is(limited.json().code, 'RATE_LIMITED');
   t.regex(String(limited.headers['retry-after']), /^\d+$/);
   t.true(limited.json().retryable);
-});
-
-test('a refused request is not remembered', async t => {
-  const poor = await openTestApp({ credits: 0 }, t);
-  const key = { 'idempotency-key': randomUUID() };
-  t.is((await poor.post(ASYNC, imageBody(), key)).statusCode, 402);
-  t.deepEqual(
-    (await poor.storedFiles()).filter(name => !name.startsWith('.')),
-    [],
-  );
-  t.is((await poor.post(ASYNC, {}, key)).statusCode, 400);
-  await poor.stores.ledger.grant(poor.accountId, 1, 'top-up');
-  const other = await poor.post(ASYNC, imageBody({ output_format: 'webp' }), key);
-  t.is(other.statusCode, 202);
 });
 
 test('a burst of uploads waits for its turn and is not refused', async t => {

@@ -135,13 +135,6 @@ for (const role of ROLES) {
   });
 }
 
-test('who may › sessions are the own ones alone, in the own account too', async t => {
-  const { owner, viewer } = world.ours.people;
-  const answer = await owner.post(`/account/sessions/${viewer.sessionId}/end`);
-  t.is(answer.statusCode, 404, answer.body);
-  t.is((await viewer.get('/account/profile')).statusCode, 200);
-});
-
 const urlOf = (route: ScopedRoute) => filled(route.url, () => randomUUID());
 
 const sentWith = ({ config }: ScopedRoute, csrf: string | null): Sent => {

@@ -200,23 +200,6 @@ test('a name that somebody typed › comes by a link and sets a password without
   t.is((await person.post(PROFILE, { ...second, current: first })).statusCode, 303);
 });
 
-test('a name that somebody typed › is helped by the operator’s link where the password is forgotten', async t => {
-  await prepare();
-  const known = await registerPerson(world, 'viewer');
-  const elsewhere = world.stranger();
-  await signIn(elsewhere, known);
-  const person = await useSignInLink(world.ours.accountId, known.mail, 'member');
-  // Their address was proven: nothing of theirs ends until they have set another password.
-  t.is(await statusOf(elsewhere), 200);
-  t.is(await statusOf(person, '/account/people'), 403);
-  const next = 'a sentence that is new 1';
-  t.is((await person.post(PROFILE, { next })).statusCode, 303);
-  t.is(await statusOf(elsewhere), 303);
-  const old = await trySignIn(world.stranger(), known, { address: address() });
-  t.is(old.statusCode, 422);
-  await signIn(world.stranger(), { mail: known.mail, password: next });
-});
-
 test('a name that somebody typed › has known browsers until the password is another, and few guesses by all of them', async t => {
   await prepare();
   const known = await registerPerson(world, 'viewer');
@@ -274,56 +257,6 @@ test('a name that somebody typed › has known browsers until the password is an
     const waiting = world.row('outbox', mail, 'address');
     t.is(waiting.account_id, world.ours.accountId);
   });
-
-  test('an invitation where there is a mail server › takes a mail over that somebody typed before', async t => {
-    const { accept, mail } = await typedAndProven();
-    const mallory = await accept('typed', 'the word of mallory 1', world.stranger());
-    t.is(await statusOf(mallory), 200);
-    const ann = await accept('proof', 'a sentence of ann 2', world.stranger());
-    t.is(await statusOf(ann), 200);
-    t.is(await statusOf(mallory), 303);
-    await signIn(world.stranger(), { mail, password: 'a sentence of ann 2' });
-  });
-
-  test('an invitation where there is a mail server › keeps the password of who proves the mail while they are signed in', async t => {
-    const { accept, mail, paths } = await typedAndProven();
-    const password = 'a sentence of ann 1';
-    const first = await accept('typed', password, world.stranger());
-    const own = world.stranger();
-    await signIn(own, { mail, password });
-    const csrf = (await own.page(paths.proof)).csrf ?? '';
-    const slip = await own.post(paths.proof, { password: 'a sentence of ann' }, { csrf });
-    t.is(slip.statusCode, 422);
-    await accept('proof', password, own);
-    t.is(await statusOf(own), 200);
-    t.is(await statusOf(first), 303);
-    await signIn(world.stranger(), { mail, password });
-    const members = await world.test.stores.people.listMembers(world.ours.accountId);
-    t.truthy(members.find(one => one.mail === mail)?.isProven);
-  });
-
-  /** A link that its inviter saw, of one account, and one that proves the mail, of another. */
-  async function typedAndProven() {
-    const mail = `${randomUUID()}@alpha.example`;
-    const links = {
-      typed: newLink(world.theirs.accountId, { mail, provesMail: false }),
-      proof: newLink(world.ours.accountId, { mail }),
-    };
-    const paths = { typed: '', proof: '' };
-    for (const name of ['typed', 'proof'] as const) {
-      const token = createSecret();
-      paths[name] = `/account/invitations/${token}`;
-      const link = { ...links[name], tokenHash: hashOfSecret(token) };
-      assert.equal(await world.test.stores.links.create(link, OPERATOR), 'created');
-    }
-    const accept = async (name: keyof typeof paths, password: string, person: Person) => {
-      const csrf = (await person.page(paths[name])).csrf ?? '';
-      const answer = await person.post(paths[name], { password }, { csrf });
-      assert.equal(answer.statusCode, 303, answer.body);
-      return person;
-    };
-    return { accept, mail, paths };
-  }
 }
 
 const KEY = { name: 'a key of a held form', expires: 'never', period: 'month', scopes: 'submit' };
@@ -623,17 +556,6 @@ test('guesses › takes the port that a proxy of ours has written for no part of
   t.is(await guessFrom('203.0.113.8:4000'), 422);
 });
 
-test('guesses › links cannot be guessed', async t => {
-  const person = world.stranger();
-  for (const token of ['a', 'a'.repeat(43), '..%2fsign-in', '%00', '0', randomUUID()]) {
-    for (const path of ['invitations', 'links']) {
-      const answer = await person.get(`/account/${path}/${token}`);
-      t.true([303, 404, 410, 200].includes(answer.statusCode), `${path}: ${answer.statusCode}`);
-      t.false(answer.body.includes('password"'), `${path}/${token} shows a form`);
-    }
-  }
-});
-
 const SESSION = '__Host-matting-session';
 
 test('sessions › a session that was planted before sign-in is worth nothing after it', async t => {
@@ -665,48 +587,4 @@ test('sessions › what the database holds of a session is no cookie', async t =
   const thief = world.stranger();
   thief.cookies.set(SESSION, hashOfSecret(secret));
   t.is((await thief.get('/account/profile')).statusCode, 303);
-});
-
-test('sessions › a changed password ends the other sessions, and asks for the current one', async t => {
-  const own = await registerPerson(world, 'member');
-  const person = world.stranger();
-  await signIn(person, own);
-  const thief = person.copy();
-  const elsewhere = world.stranger();
-  await signIn(elsewhere, own);
-  const next = 'another long sentence 17';
-  const wrong = await elsewhere.post('/account/profile/password', { current: 'no', next });
-  t.is(wrong.statusCode, 422, wrong.body);
-  const fields = { current: own.password, next };
-  const changed = await elsewhere.post('/account/profile/password', fields);
-  t.is(changed.statusCode, 303, changed.body);
-  t.is((await thief.get('/account/profile')).statusCode, 303);
-  await t.throwsAsync(signIn(world.stranger(), own));
-  await signIn(world.stranger(), { ...own, password: next });
-});
-
-test('sessions › a stolen cookie is worth nothing after sign-out', async t => {
-  const person = world.stranger();
-  await signIn(person, known);
-  const thief = person.copy();
-  t.is((await thief.get('/account/profile')).statusCode, 200);
-  const answer = await person.post('/account/sign-out');
-  t.is(answer.statusCode, 303, answer.body);
-  t.is(person.cookies.get(SESSION), undefined);
-  t.is((await thief.get('/account/profile')).statusCode, 303);
-  t.is((await thief.get('/account/sessions')).statusCode, 303);
-});
-
-test('sessions › a role that was lost counts with the next request, and a membership ends the session', async t => {
-  const { accountId, people } = world.ours;
-  const person = await world.join(accountId, 'owner');
-  t.is((await person.get('/account/people')).statusCode, 200);
-  const change = `/account/people/${person.userId}`;
-  const demoted = await people.owner.post(`${change}/role`, { role: 'viewer' });
-  t.is(demoted.statusCode, 303, demoted.body);
-  t.is((await person.get('/account/people')).statusCode, 403);
-  t.is((await person.get('/account/profile')).statusCode, 200);
-  const removed = await people.owner.post(`${change}/remove`);
-  t.is(removed.statusCode, 303, removed.body);
-  t.is((await person.get('/account/profile')).statusCode, 303);
 });
