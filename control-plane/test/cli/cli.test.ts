@@ -31,6 +31,7 @@ import {
   onStores,
   resultOf,
   running,
+  runningOf,
   storesOn,
   submitted,
 } from '../store/fixtures.ts';
@@ -215,8 +216,7 @@ onStores(
     });
 
     test('lists jobs and has one claimed again, unless it ended', async t => {
-      const account = await fundedAccount(stores, 2);
-      const { job, claim } = await running(stores, newJob(account));
+      const { account, job, claim } = await runningOf(stores, 2);
       const list = ['jobs', 'list', '--account', account];
       const listed = JSON.parse(await succeed(...list, '--json'));
       t.deepEqual([listed[0].job_id, listed[0].lease.holder], [job.id, claim.holder]);

@@ -435,16 +435,6 @@ test('the doctor before the first start › makes nothing in a storage that is t
   t.true(!existsSync(path.join(dataDir, 'backgrounds')));
 });
 
-test('the doctor before the first start › fails where the database cannot be reached', async t => {
-  const { code, of } = await doctor({
-    MATTING_DATABASE_URL: 'mysql://matting:hidden-password@127.0.0.1:1/matting',
-    MATTING_SECRETS_KEY: KEY,
-    MATTING_NODE_TOKEN: TEST_TOKEN,
-  });
-  t.is(code, 1);
-  t.regex(of('database').join(), /^failure: the database cannot be opened: .*ECONNREFUSED/);
-});
-
 const GOOD = {
   version: '1.0.0',
   plan: 'isnet',

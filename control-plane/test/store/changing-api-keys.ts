@@ -16,142 +16,128 @@ async function cappedKey({ stores, account: accountOf }: Fixture) {
   return { account, key, used };
 }
 
-const submitCapped: ChangingMethod = {
-  name: 'jobs.submit',
-  which: 'of a key with a cap',
-  arrange: async fixture => {
-    const { account, key, used } = await cappedKey(fixture);
-    const job = newJob(account, { apiKeyId: key.id, keyHasCap: true });
-    return {
-      act: by => by.jobs.submit(job, LIMITS),
-      check: async outcome => {
-        assert.equal((outcome as SubmitOutcome).kind, 'created');
-        assert.equal(await used(), 1, 'counted once');
-      },
-    };
-  },
-};
-
-const failCapped: ChangingMethod = {
-  name: 'jobs.fail',
-  which: 'of a key with a cap',
-  arrange: async fixture => {
-    const { account, key, used } = await cappedKey(fixture);
-    const job = () => newJob(account, { apiKeyId: key.id, keyHasCap: true });
-    await running(fixture.stores, job());
-    const { claim } = await running(fixture.stores, job());
-    assert.equal(await used(), 2);
-    return {
-      act: by => by.jobs.fail(claim, IMAGE_FAULT),
-      check: async outcome => {
-        assert.equal(outcome, true);
-        assert.equal(await used(), 1, 'given back once');
-      },
-    };
-  },
-};
-
-const noteUses: ChangingMethod = {
-  name: 'apiKeys.noteUses',
-  arrange: async ({ stores, account }) => {
-    const { key } = await stores.apiKeys.create(await account(0), 'key');
-    const use = { apiKeyId: key.id, byPreviousSecret: false };
-    return {
-      act: by => by.apiKeys.noteUses([{ ...use, ageMs: 1000 }]),
-      check: async () => {
-        const noted = (await stores.apiKeys.find(key.id))?.lastUsedAtMs ?? 0;
-        assert.ok(noted > 0);
-        await stores.apiKeys.noteUses([{ ...use, ageMs: 3_600_000 }]);
-        assert.equal((await stores.apiKeys.find(key.id))?.lastUsedAtMs, noted, 'never earlier');
-      },
-    };
-  },
-};
-
 /** The entries of the account's log, newest first. */
 async function logOf(stores: Stores, accountId: string): Promise<string[]> {
   return (await stores.audit.list(accountId, { limit: 50 })).map(({ action }) => action);
 }
 
-const createLogged: ChangingMethod = {
-  name: 'apiKeys.createBy',
-  arrange: async ({ stores, ...fixture }) => {
-    const account = await fixture.account(0);
-    const asked = { actor: OPERATOR, aliveMax: 1000, everMax: 1000 };
-    return {
-      act: by => by.apiKeys.createBy(account, 'key', asked),
-      check: async outcome => {
-        assert.notEqual(outcome, 'too-many');
-        const keys = await stores.apiKeys.list(account);
-        assert.equal((await logOf(stores, account)).length, keys.length, 'one entry a key');
-      },
-    };
-  },
-};
-
-const rotate: ChangingMethod = {
-  name: 'apiKeys.rotate',
-  arrange: async ({ stores, account }) => {
-    const accountId = await account(0);
-    const { key, token } = await stores.apiKeys.create(accountId, 'key');
-    const by = { accountId, actor: OPERATOR, overlapMs: 3_600_000 };
-    return {
-      act: faulty => faulty.apiKeys.rotate(key.id, by),
-      check: async (outcome, repeated) => {
-        const { token: next } = outcome as MadeKey;
-        assert.ok('apiKeyId' in Object(await stores.apiKeys.authenticate(next)));
-        // Who had to ask twice has rotated twice at most: the oldest secret may have ended.
-        const old = await stores.apiKeys.authenticate(token);
-        assert.ok(repeated || 'byPreviousSecret' in Object(old), 'the old secret goes on');
-        const entries = await logOf(stores, accountId);
-        assert.ok(entries.length <= (repeated ? 2 : 1) && entries[0] === 'key.rotated');
-      },
-    };
-  },
-};
-
-const change: ChangingMethod = {
-  name: 'apiKeys.change',
-  arrange: async fixture => {
-    const { stores } = fixture;
-    const { account: accountId, key } = await cappedKey(fixture);
-    const job = newJob(accountId, { apiKeyId: key.id, keyHasCap: true });
-    await running(stores, job);
-    const policy = { cap: { credits: 9, period: 'day' }, scopes: ['read'] } as const;
-    return {
-      act: faulty =>
-        faulty.apiKeys.change(key.id, { accountId, actor: OPERATOR }, { name: 'b', policy }),
-      check: async outcome => {
-        const { name, policy: made, capUse } = outcome as ApiKey;
-        assert.deepEqual([name, made, capUse?.used], ['b', policy, 0]);
-        assert.deepEqual(await logOf(stores, accountId), ['key.changed']);
-      },
-    };
-  },
-};
-
-const revokeLogged: ChangingMethod = {
-  name: 'apiKeys.revoke',
-  which: 'that is logged',
-  arrange: async ({ stores, account }) => {
-    const accountId = await account(0);
-    const { key } = await stores.apiKeys.create(accountId, 'key');
-    return {
-      act: faulty => faulty.apiKeys.revoke(key.id, { accountId, actor: OPERATOR }),
-      check: async outcome => {
-        assert.equal((outcome as ApiKey).state, 'revoked');
-        assert.deepEqual(await logOf(stores, accountId), ['key.revoked']);
-      },
-    };
-  },
-};
-
 export const CHANGING_API_KEYS: readonly ChangingMethod[] = [
-  submitCapped,
-  failCapped,
-  noteUses,
-  createLogged,
-  rotate,
-  change,
-  revokeLogged,
+  {
+    name: 'jobs.submit',
+    which: 'of a key with a cap',
+    arrange: async fixture => {
+      const { account, key, used } = await cappedKey(fixture);
+      const job = newJob(account, { apiKeyId: key.id, keyHasCap: true });
+      return {
+        act: by => by.jobs.submit(job, LIMITS),
+        check: async outcome => {
+          assert.equal((outcome as SubmitOutcome).kind, 'created');
+          assert.equal(await used(), 1, 'counted once');
+        },
+      };
+    },
+  },
+  {
+    name: 'jobs.fail',
+    which: 'of a key with a cap',
+    arrange: async fixture => {
+      const { account, key, used } = await cappedKey(fixture);
+      const job = () => newJob(account, { apiKeyId: key.id, keyHasCap: true });
+      await running(fixture.stores, job());
+      const { claim } = await running(fixture.stores, job());
+      assert.equal(await used(), 2);
+      return {
+        act: by => by.jobs.fail(claim, IMAGE_FAULT),
+        check: async outcome => {
+          assert.equal(outcome, true);
+          assert.equal(await used(), 1, 'given back once');
+        },
+      };
+    },
+  },
+  {
+    name: 'apiKeys.noteUses',
+    arrange: async ({ stores, account }) => {
+      const { key } = await stores.apiKeys.create(await account(0), 'key');
+      const use = { apiKeyId: key.id, byPreviousSecret: false };
+      return {
+        act: by => by.apiKeys.noteUses([{ ...use, ageMs: 1000 }]),
+        check: async () => {
+          const noted = (await stores.apiKeys.find(key.id))?.lastUsedAtMs ?? 0;
+          assert.ok(noted > 0);
+          await stores.apiKeys.noteUses([{ ...use, ageMs: 3_600_000 }]);
+          assert.equal((await stores.apiKeys.find(key.id))?.lastUsedAtMs, noted, 'never earlier');
+        },
+      };
+    },
+  },
+  {
+    name: 'apiKeys.createBy',
+    arrange: async ({ stores, ...fixture }) => {
+      const account = await fixture.account(0);
+      const asked = { actor: OPERATOR, aliveMax: 1000, everMax: 1000 };
+      return {
+        act: by => by.apiKeys.createBy(account, 'key', asked),
+        check: async outcome => {
+          assert.notEqual(outcome, 'too-many');
+          const keys = await stores.apiKeys.list(account);
+          assert.equal((await logOf(stores, account)).length, keys.length, 'one entry a key');
+        },
+      };
+    },
+  },
+  {
+    name: 'apiKeys.rotate',
+    arrange: async ({ stores, account }) => {
+      const accountId = await account(0);
+      const { key, token } = await stores.apiKeys.create(accountId, 'key');
+      const by = { accountId, actor: OPERATOR, overlapMs: 3_600_000 };
+      return {
+        act: faulty => faulty.apiKeys.rotate(key.id, by),
+        check: async (outcome, repeated) => {
+          const { token: next } = outcome as MadeKey;
+          assert.ok('apiKeyId' in Object(await stores.apiKeys.authenticate(next)));
+          // Who had to ask twice has rotated twice at most: the oldest secret may have ended.
+          const old = await stores.apiKeys.authenticate(token);
+          assert.ok(repeated || 'byPreviousSecret' in Object(old), 'the old secret goes on');
+          const entries = await logOf(stores, accountId);
+          assert.ok(entries.length <= (repeated ? 2 : 1) && entries[0] === 'key.rotated');
+        },
+      };
+    },
+  },
+  {
+    name: 'apiKeys.change',
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const { account: accountId, key } = await cappedKey(fixture);
+      const job = newJob(accountId, { apiKeyId: key.id, keyHasCap: true });
+      await running(stores, job);
+      const policy = { cap: { credits: 9, period: 'day' }, scopes: ['read'] } as const;
+      return {
+        act: faulty =>
+          faulty.apiKeys.change(key.id, { accountId, actor: OPERATOR }, { name: 'b', policy }),
+        check: async outcome => {
+          const { name, policy: made, capUse } = outcome as ApiKey;
+          assert.deepEqual([name, made, capUse?.used], ['b', policy, 0]);
+          assert.deepEqual(await logOf(stores, accountId), ['key.changed']);
+        },
+      };
+    },
+  },
+  {
+    name: 'apiKeys.revoke',
+    which: 'that is logged',
+    arrange: async ({ stores, account }) => {
+      const accountId = await account(0);
+      const { key } = await stores.apiKeys.create(accountId, 'key');
+      return {
+        act: faulty => faulty.apiKeys.revoke(key.id, { accountId, actor: OPERATOR }),
+        check: async outcome => {
+          assert.equal((outcome as ApiKey).state, 'revoked');
+          assert.deepEqual(await logOf(stores, accountId), ['key.revoked']);
+        },
+      };
+    },
+  },
 ];

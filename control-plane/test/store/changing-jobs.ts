@@ -123,59 +123,6 @@ function byClaim(
   };
 }
 
-const submit: ChangingMethod = {
-  name: 'jobs.submit',
-  arrange: async fixture => {
-    const { account, job } = await accountJob(fixture);
-    return {
-      act: stores => stores.jobs.submit(job, LIMITS),
-      check: async outcome => {
-        const { kind, job: made } = outcome as SubmitOutcome & { job: Job };
-        assert.deepEqual([kind, made.id], ['created', job.id]);
-        await assertCredits(fixture.stores, account, { available: 1, reserve: 1 });
-      },
-    };
-  },
-  late: async fixture => {
-    const { job } = await accountJob(fixture);
-    await submitted(fixture.stores, job);
-    // The same request by way of another replica, which gives its job another id.
-    const twin = twinOf(job);
-    const act = async (stores: Stores) => {
-      const outcome = (await stores.jobs.submit(twin, LIMITS)) as SubmitOutcome & { job: Job };
-      return [outcome.kind, outcome.job.id];
-    };
-    return { act, told: ['exists', job.id] };
-  },
-};
-
-const claim: ChangingMethod = {
-  name: 'jobs.claim',
-  arrange: async fixture => {
-    const { job } = await accountJob(fixture);
-    const { id, fence } = await submitted(fixture.stores, job);
-    const open = { id, fence } as Parameters<Stores['jobs']['claim']>[0];
-    return {
-      act: stores => stores.jobs.claim(open, 'replica-1', 1),
-      check: async outcome => {
-        // Won, or taken for lost: then the lease runs out, and the next claim is a take-over.
-        const row = await reread(fixture.stores, id);
-        assert.deepEqual([row.fence, row.lease?.holder, row.takeovers], [1, 'replica-1', 0]);
-        assert.ok(outcome === undefined || outcome instanceof Object);
-        await delay(5);
-        await claimed(fixture.stores, row, { holder: 'replica-2' });
-      },
-    };
-  },
-  late: async fixture => {
-    const { job } = await accountJob(fixture);
-    const { id, fence } = await submitted(fixture.stores, job);
-    await claimed(fixture.stores, { id, fence }, { holder: 'replica-2' });
-    const open = { id, fence } as Parameters<Stores['jobs']['claim']>[0];
-    return { act: stores => stores.jobs.claim(open, 'replica-1', HOUR_MS), told: undefined };
-  },
-};
-
 function ending(name: 'succeed' | 'fail'): ChangingMethod {
   const call = (stores: Stores, of: Claim, result = resultOf(of)) =>
     name === 'succeed'
@@ -211,58 +158,6 @@ function ending(name: 'succeed' | 'fail'): ChangingMethod {
   };
 }
 
-const endLease: ChangingMethod = {
-  name: 'jobs.endLease',
-  arrange: async fixture => {
-    const of = await admitted(fixture);
-    return {
-      act: stores => stores.jobs.endLease(of.jobId),
-      check: async outcome => {
-        // After a lost answer it finds its own work done.
-        assert.match((outcome as { kind: string }).kind, /^(ended|not-leased)$/);
-        await rowIs(fixture.stores, of.jobId, { lease: null, fence: 1, lostAttempts: 0 })();
-      },
-    };
-  },
-};
-
-const takeExpiredResultBlobs: ChangingMethod = {
-  name: 'jobs.takeExpiredResultBlobs',
-  alone: true,
-  arrange: async fixture => {
-    const of = await admitted(fixture);
-    await fixture.stores.jobs.succeed(of, resultOf(of), -1, {});
-    return {
-      act: stores => stores.jobs.takeExpiredResultBlobs(10),
-      check: async outcome => {
-        // Names of a lost answer are no row's: the sweep of orphans finds their blobs.
-        const { blob } = resultOf(of);
-        assert.ok((outcome as string[]).every(name => name === blob));
-        assert.deepEqual([...(await fixture.stores.jobs.referencedBlobs([blob]))], []);
-      },
-    };
-  },
-};
-
-const removeFinalOlderThan: ChangingMethod = {
-  name: 'jobs.removeFinalOlderThan',
-  alone: true,
-  arrange: async fixture => {
-    const gone = await admitted(fixture);
-    await fixture.stores.jobs.fail(gone, IMAGE_FAULT);
-    const stays = await admitted(fixture);
-    return {
-      act: stores => stores.jobs.removeFinalOlderThan(-1000, 10),
-      check: async () => {
-        assert.equal(await fixture.stores.jobs.find(gone.jobId), undefined);
-        const told = await fixture.stores.outbox.list({ jobId: gone.jobId, limit: 1 });
-        assert.deepEqual(told, []);
-        assert.equal((await reread(fixture.stores, stays.jobId)).state, 'running');
-      },
-    };
-  },
-};
-
 /** A job that succeeded, of an account that has a credit left. */
 async function endedJob(fixture: Fixture): Promise<NewJob> {
   const { job } = await accountJob(fixture);
@@ -271,40 +166,66 @@ async function endedJob(fixture: Fixture): Promise<NewJob> {
   return job;
 }
 
-const freeKey: ChangingMethod = {
-  name: 'jobs.freeKey',
-  arrange: async fixture => {
-    const { stores } = fixture;
-    const job = await endedJob(fixture);
-    const { id, idempotencyKeyHash } = job;
-    return {
-      act: by => by.jobs.freeKey(id, idempotencyKeyHash, 0),
-      check: async () => {
-        assert.equal((await reread(stores, id)).idempotencyKeyHash, null);
-        const next = twinOf(job);
-        assert.equal((await submitted(stores, next)).id, next.id);
-      },
-    };
-  },
-  late: async fixture => {
-    // Freed by another replica, and taken by the job of the next request.
-    const { stores } = fixture;
-    const job = await endedJob(fixture);
-    const { id, idempotencyKeyHash } = job;
-    await stores.jobs.freeKey(id, idempotencyKeyHash, 0);
-    await submitted(stores, twinOf(job));
-    return { act: by => by.jobs.freeKey(id, idempotencyKeyHash, 0), told: undefined };
-  },
-};
-
 export const CHANGING_JOBS: readonly ChangingMethod[] = [
-  submit,
-  claim,
+  {
+    name: 'jobs.submit',
+    arrange: async fixture => {
+      const { account, job } = await accountJob(fixture);
+      return {
+        act: stores => stores.jobs.submit(job, LIMITS),
+        check: async outcome => {
+          const { kind, job: made } = outcome as SubmitOutcome & { job: Job };
+          assert.deepEqual([kind, made.id], ['created', job.id]);
+          await assertCredits(fixture.stores, account, { available: 1, reserve: 1 });
+        },
+      };
+    },
+    late: async fixture => {
+      const { job } = await accountJob(fixture);
+      await submitted(fixture.stores, job);
+      // The same request by way of another replica, which gives its job another id.
+      const twin = twinOf(job);
+      const act = async (stores: Stores) => {
+        const outcome = (await stores.jobs.submit(twin, LIMITS)) as SubmitOutcome & { job: Job };
+        return [outcome.kind, outcome.job.id];
+      };
+      return { act, told: ['exists', job.id] };
+    },
+  },
+  {
+    name: 'jobs.claim',
+    arrange: async fixture => {
+      const { job } = await accountJob(fixture);
+      const { id, fence } = await submitted(fixture.stores, job);
+      const open = { id, fence } as Parameters<Stores['jobs']['claim']>[0];
+      return {
+        act: stores => stores.jobs.claim(open, 'replica-1', 1),
+        check: async outcome => {
+          // Won, or taken for lost: then the lease runs out, and the next claim is a take-over.
+          const row = await reread(fixture.stores, id);
+          assert.deepEqual([row.fence, row.lease?.holder, row.takeovers], [1, 'replica-1', 0]);
+          assert.ok(outcome === undefined || outcome instanceof Object);
+          await delay(5);
+          await claimed(fixture.stores, row, { holder: 'replica-2' });
+        },
+      };
+    },
+    late: async fixture => {
+      const { job } = await accountJob(fixture);
+      const { id, fence } = await submitted(fixture.stores, job);
+      await claimed(fixture.stores, { id, fence }, { holder: 'replica-2' });
+      const open = { id, fence } as Parameters<Stores['jobs']['claim']>[0];
+      return { act: stores => stores.jobs.claim(open, 'replica-1', HOUR_MS), told: undefined };
+    },
+  },
   byClaim('renew', admitted, (s, of) => s.jobs.renew(of, HOUR_MS), { state: 'running' }),
-  byClaim('release', admitted, (s, of) => s.jobs.release(of), { lease: null, lostAttempts: 0 }, [
-    true,
-    false,
-  ]),
+  byClaim(
+    'release',
+    admitted,
+    (s, of) => s.jobs.release(of),
+    { lease: null, lostAttempts: 0, takeovers: 0 },
+    [true, false],
+  ),
   byClaim(
     'inputStored',
     fetching,
@@ -327,8 +248,78 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
   ),
   ending('succeed'),
   ending('fail'),
-  endLease,
-  takeExpiredResultBlobs,
-  removeFinalOlderThan,
-  freeKey,
+  {
+    name: 'jobs.endLease',
+    arrange: async fixture => {
+      const of = await admitted(fixture);
+      return {
+        act: stores => stores.jobs.endLease(of.jobId),
+        check: async outcome => {
+          // After a lost answer it finds its own work done.
+          assert.match((outcome as { kind: string }).kind, /^(ended|not-leased)$/);
+          await rowIs(fixture.stores, of.jobId, { lease: null, fence: 1, lostAttempts: 0 })();
+        },
+      };
+    },
+  },
+  {
+    name: 'jobs.takeExpiredResultBlobs',
+    alone: true,
+    arrange: async fixture => {
+      const of = await admitted(fixture);
+      await fixture.stores.jobs.succeed(of, resultOf(of), -1, {});
+      return {
+        act: stores => stores.jobs.takeExpiredResultBlobs(10),
+        check: async outcome => {
+          // Names of a lost answer are no row's: the sweep of orphans finds their blobs.
+          const { blob } = resultOf(of);
+          assert.ok((outcome as string[]).every(name => name === blob));
+          assert.deepEqual([...(await fixture.stores.jobs.referencedBlobs([blob]))], []);
+        },
+      };
+    },
+  },
+  {
+    name: 'jobs.removeFinalOlderThan',
+    alone: true,
+    arrange: async fixture => {
+      const gone = await admitted(fixture);
+      await fixture.stores.jobs.fail(gone, IMAGE_FAULT);
+      const stays = await admitted(fixture);
+      return {
+        act: stores => stores.jobs.removeFinalOlderThan(-1000, 10),
+        check: async () => {
+          assert.equal(await fixture.stores.jobs.find(gone.jobId), undefined);
+          const told = await fixture.stores.outbox.list({ jobId: gone.jobId, limit: 1 });
+          assert.deepEqual(told, []);
+          assert.equal((await reread(fixture.stores, stays.jobId)).state, 'running');
+        },
+      };
+    },
+  },
+  {
+    name: 'jobs.freeKey',
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const job = await endedJob(fixture);
+      const { id, idempotencyKeyHash } = job;
+      return {
+        act: by => by.jobs.freeKey(id, idempotencyKeyHash, 0),
+        check: async () => {
+          assert.equal((await reread(stores, id)).idempotencyKeyHash, null);
+          const next = twinOf(job);
+          assert.equal((await submitted(stores, next)).id, next.id);
+        },
+      };
+    },
+    late: async fixture => {
+      // Freed by another replica, and taken by the job of the next request.
+      const { stores } = fixture;
+      const job = await endedJob(fixture);
+      const { id, idempotencyKeyHash } = job;
+      await stores.jobs.freeKey(id, idempotencyKeyHash, 0);
+      await submitted(stores, twinOf(job));
+      return { act: by => by.jobs.freeKey(id, idempotencyKeyHash, 0), told: undefined };
+    },
+  },
 ];

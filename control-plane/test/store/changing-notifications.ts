@@ -69,23 +69,6 @@ function byMessageClaim(
   };
 }
 
-const retry: ChangingMethod = {
-  name: 'outbox.retry',
-  arrange: async fixture => {
-    const of = await sending(fixture);
-    const { outbox } = fixture.stores;
-    assert.ok(await outbox.failed(of, END, { eraseSecret: false }));
-    return {
-      act: stores => stores.outbox.retry(of.id),
-      check: async outcome => {
-        assert.equal(outcome, 'retried');
-        const { status, attempts } = await summaryOf(fixture.stores, of.id);
-        assert.deepEqual([status, attempts], ['pending', 1]);
-      },
-    };
-  },
-};
-
 /** A notification that failed just now, and who has it sent again. */
 async function failedOf(fixture: Fixture) {
   const of = await sending(fixture);
@@ -95,45 +78,6 @@ async function failedOf(fixture: Fixture) {
   const actor = { kind: 'system' } as const;
   return { of, audit: { id: randomUUID(), actor, ...what } };
 }
-
-const resend: ChangingMethod = {
-  name: 'outbox.resend',
-  arrange: async fixture => {
-    const { of, audit } = await failedOf(fixture);
-    return {
-      act: stores => stores.outbox.resend(of.id, audit, 0),
-      check: async outcome => {
-        assert.equal(outcome, 'retried');
-        const { status, attempts } = await summaryOf(fixture.stores, of.id);
-        assert.deepEqual([status, attempts], ['pending', 1]);
-      },
-    };
-  },
-  late: async fixture => {
-    const { of, audit } = await failedOf(fixture);
-    return {
-      act: stores => stores.outbox.resend(of.id, audit, HOUR_MS),
-      told: 'too-soon',
-    };
-  },
-};
-
-const eraseDueSecrets: ChangingMethod = {
-  name: 'outbox.eraseDueSecrets',
-  alone: true,
-  arrange: async fixture => {
-    const of = await sending(fixture);
-    await setIn(fixture.database.kysely, 'outbox', { id: of.id }, { secret_erase_at: 1 });
-    return {
-      act: stores => stores.outbox.eraseDueSecrets(10),
-      check: async () => {
-        const summary = await summaryOf(fixture.stores, of.id);
-        assert.deepEqual([summary.status, summary.secretEraseAtMs], ['failed', null]);
-        assert.equal(await fixture.stores.outbox.delivered(of, END), false, 'fenced off');
-      },
-    };
-  },
-};
 
 export const CHANGING_NOTIFICATIONS: readonly ChangingMethod[] = [
   byMessageClaim('claim', (s, of) => s.outbox.claim(of, HOUR_MS), {
@@ -156,7 +100,57 @@ export const CHANGING_NOTIFICATIONS: readonly ChangingMethod[] = [
     status: 'failed',
     attempts: 1,
   }),
-  retry,
-  resend,
-  eraseDueSecrets,
+  {
+    name: 'outbox.retry',
+    arrange: async fixture => {
+      const of = await sending(fixture);
+      const { outbox } = fixture.stores;
+      assert.ok(await outbox.failed(of, END, { eraseSecret: false }));
+      return {
+        act: stores => stores.outbox.retry(of.id),
+        check: async outcome => {
+          assert.equal(outcome, 'retried');
+          const { status, attempts } = await summaryOf(fixture.stores, of.id);
+          assert.deepEqual([status, attempts], ['pending', 1]);
+        },
+      };
+    },
+  },
+  {
+    name: 'outbox.resend',
+    arrange: async fixture => {
+      const { of, audit } = await failedOf(fixture);
+      return {
+        act: stores => stores.outbox.resend(of.id, audit, 0),
+        check: async outcome => {
+          assert.equal(outcome, 'retried');
+          const { status, attempts } = await summaryOf(fixture.stores, of.id);
+          assert.deepEqual([status, attempts], ['pending', 1]);
+        },
+      };
+    },
+    late: async fixture => {
+      const { of, audit } = await failedOf(fixture);
+      return {
+        act: stores => stores.outbox.resend(of.id, audit, HOUR_MS),
+        told: 'too-soon',
+      };
+    },
+  },
+  {
+    name: 'outbox.eraseDueSecrets',
+    alone: true,
+    arrange: async fixture => {
+      const of = await sending(fixture);
+      await setIn(fixture.database.kysely, 'outbox', { id: of.id }, { secret_erase_at: 1 });
+      return {
+        act: stores => stores.outbox.eraseDueSecrets(10),
+        check: async () => {
+          const summary = await summaryOf(fixture.stores, of.id);
+          assert.deepEqual([summary.status, summary.secretEraseAtMs], ['failed', null]);
+          assert.equal(await fixture.stores.outbox.delivered(of, END), false, 'fenced off');
+        },
+      };
+    },
+  },
 ];

@@ -21,59 +21,6 @@ import { assertUsageAgrees } from './usage/usage-agrees.ts';
 
 const LEASE_MS = 600_000;
 
-const createAccount: ChangingMethod = {
-  name: 'accounts.create',
-  arrange: async ({ stores }) => {
-    const name = `account ${randomUUID().slice(0, 8)}`;
-    return {
-      act: faulty => faulty.accounts.create(name),
-      check: async (outcome, repeated) => {
-        const named = (await stores.accounts.list()).filter(account => account.name === name);
-        assert.equal(named.length, 1);
-        // An operator who asks again after an outage is told that it is there.
-        if (!repeated) assert.equal((outcome as Account | undefined)?.id, at(named, 0).id);
-      },
-    };
-  },
-};
-
-const createKey: ChangingMethod = {
-  name: 'apiKeys.create',
-  arrange: async ({ stores, ...fixture }) => {
-    const account = await fixture.account(0);
-    return {
-      act: faulty => faulty.apiKeys.create(account, 'key'),
-      check: async (outcome, repeated) => {
-        const { key, token } = outcome as { key: ApiKey; token: string };
-        assert.deepEqual(await stores.apiKeys.authenticate(token), {
-          apiKeyId: key.id,
-          accountId: account,
-        });
-        // A key whose token nobody was told stays where the operator had to ask twice.
-        const keys = await stores.apiKeys.list(account);
-        assert.ok(keys.length <= (repeated ? 2 : 1), `${keys.length} keys`);
-      },
-    };
-  },
-};
-
-const revokeKey: ChangingMethod = {
-  name: 'apiKeys.revoke',
-  arrange: async ({ stores, ...fixture }) => {
-    const account = await fixture.account(0);
-    const { key, token } = await stores.apiKeys.create(account, 'key');
-    return {
-      act: faulty => faulty.apiKeys.revoke(key.id),
-      check: async outcome => {
-        const row = at(await stores.apiKeys.list(account), 0);
-        assert.ok(row.revokedAtMs !== null);
-        assert.equal((outcome as ApiKey).revokedAtMs, row.revokedAtMs);
-        assert.equal(await stores.apiKeys.authenticate(token), 'unknown');
-      },
-    };
-  },
-};
-
 function entry(kind: 'grant' | 'revoke'): ChangingMethod {
   return {
     name: `ledger.${kind}`,
@@ -202,163 +149,80 @@ function ofNode(
   };
 }
 
-const registerNode: ChangingMethod = {
-  name: 'nodes.register',
-  arrange: async ({ stores }) => {
-    const node = registration();
-    return {
-      act: faulty => faulty.nodes.register(node, LEASE_MS),
-      check: async outcome => {
-        assert.deepEqual(outcome, { draining: false });
-        const known = (await stores.nodes.listAll()).filter(one => one.nodeId === node.nodeId);
-        assert.deepEqual(
-          known.map(({ bootId, live }) => ({ bootId, live })),
-          [{ bootId: node.bootId, live: true }],
-        );
-      },
-    };
-  },
-};
-
-const saveFleetReport: ChangingMethod = {
-  name: 'fleetReports.save',
-  arrange: async ({ stores }) => {
-    const replica = randomUUID();
-    const report = { inflowPerS: 1.5, work: { megapixels: 20, nodeMs: 3000 }, wantedNodes: 4 };
-    return {
-      act: async faulty => {
-        await faulty.fleetReports.save(replica, { ...report, wantedNodes: 1 });
-        await faulty.fleetReports.save(replica, report);
-      },
-      check: async () => {
-        const saved = (await stores.fleetReports.list()).filter(one => one.replica === replica);
-        assert.equal(saved.length, 1);
-        const { inflowPerS, work, wantedNodes, fresh } = at(saved, 0);
-        assert.deepEqual({ inflowPerS, work, wantedNodes }, report);
-        assert.ok(fresh);
-      },
-    };
-  },
-};
-
-const leaseQuota: ChangingMethod = {
-  name: 'rateQuotas.lease',
-  arrange: async ({ stores, database }) => {
-    const account = await fundedAccount(stores, 0);
-    const limit = 600;
-    const block = quotaBlockOf(limit);
-    const windowStartMs = quotaWindowStartMs(await stores.rateQuotas.nowMs());
-    const ask = { limit, block, advance: block, windowStartMs };
-    return {
-      act: faulty => faulty.rateQuotas.lease(account, 'submissions', ask),
-      check: async outcome => {
-        const lease = outcome as QuotaLease;
-        const row = await rowOf(database.kysely, 'rate_quotas', { account_id: account });
-        assert.equal(lease.granted, block);
-        // The advance is not due any more where a minute ended meanwhile.
-        const least = lease.windowStartMs === windowStartMs ? 2 : 1;
-        const blocks = row.leased / block;
-        // A block of a lost answer is nobody's: never one too many.
-        assert.ok([2, 3, 4].includes(blocks) || blocks === least, `${row.leased} leased`);
-      },
-    };
-  },
-};
-
 const canary = (keyId: string): SecretsCanary => ({ keyId, ciphertext: new Uint8Array([7, 8]) });
 
-const establishCanary: ChangingMethod = {
-  name: 'secretsCanary.establish',
-  alone: true,
-  arrange: async ({ stores, database }) => {
-    await database.kysely.deleteFrom('secrets_canary').execute();
-    return {
-      act: faulty => faulty.secretsCanary.establish(canary('ours')),
-      check: async outcome => {
-        assert.deepEqual(outcome, canary('ours'));
-        assert.deepEqual(await stores.secretsCanary.establish(canary('theirs')), canary('ours'));
-      },
-    };
-  },
-};
-
-const replaceCanary: ChangingMethod = {
-  name: 'secretsCanary.replace',
-  alone: true,
-  arrange: async ({ stores, database }) => {
-    await database.kysely.deleteFrom('secrets_canary').execute();
-    await stores.secretsCanary.establish(canary('old'));
-    return {
-      act: faulty => faulty.secretsCanary.replace('old', canary('new')),
-      check: async () => {
-        assert.deepEqual(await stores.secretsCanary.establish(canary('any')), canary('new'));
-      },
-    };
-  },
-  late: async ({ stores, database }) => {
-    await database.kysely.deleteFrom('secrets_canary').execute();
-    await stores.secretsCanary.establish(canary('newest'));
-    return { act: faulty => faulty.secretsCanary.replace('old', canary('new')), told: undefined };
-  },
-};
-
-const bootstrap: ChangingMethod = {
-  name: 'bootstrap',
-  alone: true,
-  arrange: async ({ stores, database }) => {
-    for (const table of ['accounts', 'api_keys', 'ledger_entries'] as const) {
-      await database.kysely.deleteFrom(table).execute();
-    }
-    return {
-      act: faulty => faulty.bootstrap('first', 50),
-      check: async (outcome, repeated) => {
-        const accounts = await stores.accounts.list();
-        assert.deepEqual(
-          accounts.map(({ name, available }) => [name, available]),
-          [['first', 50]],
-        );
-        assert.equal((await stores.apiKeys.list()).length, 1);
-        const done = outcome as BootstrapOutcome;
-        // Where it had to be asked twice the operator makes another key.
-        if (repeated && !done.created) return;
-        assert.ok(done.created, 'its key is told');
-        const owner = await stores.apiKeys.authenticate(done.token);
-        assert.equal((owner as { accountId: string }).accountId, at(accounts, 0).id);
-      },
-    };
-  },
-};
-
-const removeOldUsage: ChangingMethod = {
-  name: 'usage.removeOld',
-  alone: true,
-  arrange: async ({ database }) => {
-    const old = {
-      account_id: 'account',
-      day: dayOf(Date.now()) - USAGE_KEPT_DAYS - 2,
-      api_key_id: 'key',
-      outcome: 'succeeded',
-      format: 'png',
-      images: 1,
-      credits: 1,
-    } as const;
-    await database.kysely.insertInto('usage_days').values(old).execute();
-    return {
-      act: stores => stores.usage.removeOld(10),
-      check: async () => assertUsageAgrees(database),
-    };
-  },
-};
-
 export const CHANGING_OTHERS: readonly ChangingMethod[] = [
-  createAccount,
-  createKey,
-  revokeKey,
+  {
+    name: 'accounts.create',
+    arrange: async ({ stores }) => {
+      const name = `account ${randomUUID().slice(0, 8)}`;
+      return {
+        act: faulty => faulty.accounts.create(name),
+        check: async (outcome, repeated) => {
+          const named = (await stores.accounts.list()).filter(account => account.name === name);
+          assert.equal(named.length, 1);
+          // An operator who asks again after an outage is told that it is there.
+          if (!repeated) assert.equal((outcome as Account | undefined)?.id, at(named, 0).id);
+        },
+      };
+    },
+  },
+  {
+    name: 'apiKeys.create',
+    arrange: async ({ stores, ...fixture }) => {
+      const account = await fixture.account(0);
+      return {
+        act: faulty => faulty.apiKeys.create(account, 'key'),
+        check: async (outcome, repeated) => {
+          const { key, token } = outcome as { key: ApiKey; token: string };
+          assert.deepEqual(await stores.apiKeys.authenticate(token), {
+            apiKeyId: key.id,
+            accountId: account,
+          });
+          // A key whose token nobody was told stays where the operator had to ask twice.
+          const keys = await stores.apiKeys.list(account);
+          assert.ok(keys.length <= (repeated ? 2 : 1), `${keys.length} keys`);
+        },
+      };
+    },
+  },
+  {
+    name: 'apiKeys.revoke',
+    arrange: async ({ stores, ...fixture }) => {
+      const account = await fixture.account(0);
+      const { key, token } = await stores.apiKeys.create(account, 'key');
+      return {
+        act: faulty => faulty.apiKeys.revoke(key.id),
+        check: async outcome => {
+          const row = at(await stores.apiKeys.list(account), 0);
+          assert.ok(row.revokedAtMs !== null);
+          assert.equal((outcome as ApiKey).revokedAtMs, row.revokedAtMs);
+          assert.equal(await stores.apiKeys.authenticate(token), 'unknown');
+        },
+      };
+    },
+  },
   entry('grant'),
   entry('revoke'),
   audit('incremental'),
   audit('full'),
-  registerNode,
+  {
+    name: 'nodes.register',
+    arrange: async ({ stores }) => {
+      const node = registration();
+      return {
+        act: faulty => faulty.nodes.register(node, LEASE_MS),
+        check: async outcome => {
+          assert.deepEqual(outcome, { draining: false });
+          const known = (await stores.nodes.listAll()).filter(one => one.nodeId === node.nodeId);
+          assert.deepEqual(
+            known.map(({ bootId, live }) => ({ bootId, live })),
+            [{ bootId: node.bootId, live: true }],
+          );
+        },
+      };
+    },
+  },
   ofNode(
     'heartbeat',
     (stores, { nodeId, bootId }) => stores.nodes.heartbeat(nodeId, bootId, LEASE_MS),
@@ -377,10 +241,126 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
     { live: true, gone: false, draining: true },
     true,
   ),
-  saveFleetReport,
-  leaseQuota,
-  establishCanary,
-  replaceCanary,
-  bootstrap,
-  removeOldUsage,
+  {
+    name: 'fleetReports.save',
+    arrange: async ({ stores }) => {
+      const replica = randomUUID();
+      const report = { inflowPerS: 1.5, work: { megapixels: 20, nodeMs: 3000 }, wantedNodes: 4 };
+      return {
+        act: async faulty => {
+          await faulty.fleetReports.save(replica, { ...report, wantedNodes: 1 });
+          await faulty.fleetReports.save(replica, report);
+        },
+        check: async () => {
+          const saved = (await stores.fleetReports.list()).filter(one => one.replica === replica);
+          assert.equal(saved.length, 1);
+          const { inflowPerS, work, wantedNodes, fresh } = at(saved, 0);
+          assert.deepEqual({ inflowPerS, work, wantedNodes }, report);
+          assert.ok(fresh);
+        },
+      };
+    },
+  },
+  {
+    name: 'rateQuotas.lease',
+    arrange: async ({ stores, database }) => {
+      const account = await fundedAccount(stores, 0);
+      const limit = 600;
+      const block = quotaBlockOf(limit);
+      const windowStartMs = quotaWindowStartMs(await stores.rateQuotas.nowMs());
+      const ask = { limit, block, advance: block, windowStartMs };
+      return {
+        act: faulty => faulty.rateQuotas.lease(account, 'submissions', ask),
+        check: async outcome => {
+          const lease = outcome as QuotaLease;
+          const row = await rowOf(database.kysely, 'rate_quotas', { account_id: account });
+          assert.equal(lease.granted, block);
+          // The advance is not due any more where a minute ended meanwhile.
+          const least = lease.windowStartMs === windowStartMs ? 2 : 1;
+          const blocks = row.leased / block;
+          // A block of a lost answer is nobody's: never one too many.
+          assert.ok([2, 3, 4].includes(blocks) || blocks === least, `${row.leased} leased`);
+        },
+      };
+    },
+  },
+  {
+    name: 'secretsCanary.establish',
+    alone: true,
+    arrange: async ({ stores, database }) => {
+      await database.kysely.deleteFrom('secrets_canary').execute();
+      return {
+        act: faulty => faulty.secretsCanary.establish(canary('ours')),
+        check: async outcome => {
+          assert.deepEqual(outcome, canary('ours'));
+          assert.deepEqual(await stores.secretsCanary.establish(canary('theirs')), canary('ours'));
+        },
+      };
+    },
+  },
+  {
+    name: 'secretsCanary.replace',
+    alone: true,
+    arrange: async ({ stores, database }) => {
+      await database.kysely.deleteFrom('secrets_canary').execute();
+      await stores.secretsCanary.establish(canary('old'));
+      return {
+        act: faulty => faulty.secretsCanary.replace('old', canary('new')),
+        check: async () => {
+          assert.deepEqual(await stores.secretsCanary.establish(canary('any')), canary('new'));
+        },
+      };
+    },
+    late: async ({ stores, database }) => {
+      await database.kysely.deleteFrom('secrets_canary').execute();
+      await stores.secretsCanary.establish(canary('newest'));
+      return { act: faulty => faulty.secretsCanary.replace('old', canary('new')), told: undefined };
+    },
+  },
+  {
+    name: 'bootstrap',
+    alone: true,
+    arrange: async ({ stores, database }) => {
+      for (const table of ['accounts', 'api_keys', 'ledger_entries'] as const) {
+        await database.kysely.deleteFrom(table).execute();
+      }
+      return {
+        act: faulty => faulty.bootstrap('first', 50),
+        check: async (outcome, repeated) => {
+          const accounts = await stores.accounts.list();
+          assert.deepEqual(
+            accounts.map(({ name, available }) => [name, available]),
+            [['first', 50]],
+          );
+          assert.equal((await stores.apiKeys.list()).length, 1);
+          const done = outcome as BootstrapOutcome;
+          // Where it had to be asked twice the operator makes another key.
+          if (repeated && !done.created) return;
+          assert.ok(done.created, 'its key is told');
+          const owner = await stores.apiKeys.authenticate(done.token);
+          assert.equal((owner as { accountId: string }).accountId, at(accounts, 0).id);
+        },
+      };
+    },
+  },
+  {
+    name: 'usage.removeOld',
+    alone: true,
+    arrange: async ({ database }) => {
+      const old = {
+        account_id: 'account',
+        day: dayOf(Date.now()) - USAGE_KEPT_DAYS - 2,
+        api_key_id: 'key',
+        outcome: 'succeeded',
+        format: 'png',
+        images: 1,
+        credits: 1,
+      } as const;
+      await database.kysely.insertInto('usage_days').values(old).execute();
+      return {
+        act: stores => stores.usage.removeOld(10),
+        check: async () => assertUsageAgrees(database),
+      };
+    },
+  },
 ];

@@ -28,73 +28,71 @@ async function assertUsed(stores: Stores, account: string, used: number): Promis
   assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
 }
 
-const internalKey: ChangingMethod = {
-  name: 'playground.internalKey',
-  arrange: async ({ stores, database, ...fixture }) => {
-    const account = await fixture.account(0);
-    return {
-      act: faulty => faulty.playground.internalKey(account),
-      check: async outcome => {
-        assert.equal(await stores.playground.internalKey(account), outcome);
-        const keys = await rowsOf(database.kysely, 'api_keys', { account_id: account });
-        assert.deepEqual(
-          keys.map(({ id, purpose }) => [id, purpose]),
-          [[outcome, 'playground']],
-        );
-      },
-    };
+export const CHANGING_PLAYGROUND: readonly ChangingMethod[] = [
+  {
+    name: 'playground.internalKey',
+    arrange: async ({ stores, database, ...fixture }) => {
+      const account = await fixture.account(0);
+      return {
+        act: faulty => faulty.playground.internalKey(account),
+        check: async outcome => {
+          assert.equal(await stores.playground.internalKey(account), outcome);
+          const keys = await rowsOf(database.kysely, 'api_keys', { account_id: account });
+          assert.deepEqual(
+            keys.map(({ id, purpose }) => [id, purpose]),
+            [[outcome, 'playground']],
+          );
+        },
+      };
+    },
   },
-};
-
-const submit: ChangingMethod = {
-  name: 'jobs.submit',
-  which: 'of the playground',
-  arrange: async fixture => {
-    const job = await playgroundJob(fixture);
-    return {
-      act: stores => stores.jobs.submit(job, PLAYGROUND_LIMITS),
-      check: async outcome => {
-        const { kind } = outcome as SubmitOutcome;
-        assert.equal(kind, 'created');
-        await reread(fixture.stores, job.id);
-        await assertUsed(fixture.stores, job.accountId, 1);
-      },
-    };
+  {
+    name: 'jobs.submit',
+    which: 'of the playground',
+    arrange: async fixture => {
+      const job = await playgroundJob(fixture);
+      return {
+        act: stores => stores.jobs.submit(job, PLAYGROUND_LIMITS),
+        check: async outcome => {
+          const { kind } = outcome as SubmitOutcome;
+          assert.equal(kind, 'created');
+          await reread(fixture.stores, job.id);
+          await assertUsed(fixture.stores, job.accountId, 1);
+        },
+      };
+    },
+    late: async fixture => {
+      const job = await playgroundJob(fixture);
+      await fixture.stores.jobs.submit(job, PLAYGROUND_LIMITS);
+      // The same form, sent again by way of another replica.
+      const twin = pictureOf(job.accountId, job.apiKeyId);
+      const again = { ...twin, idempotencyKeyHash: job.idempotencyKeyHash };
+      const act = async (stores: Stores) => {
+        const outcome = await stores.jobs.submit(again, PLAYGROUND_LIMITS);
+        return [outcome.kind, 'job' in outcome && outcome.job.id];
+      };
+      return { act, told: ['exists', job.id] };
+    },
   },
-  late: async fixture => {
-    const job = await playgroundJob(fixture);
-    await fixture.stores.jobs.submit(job, PLAYGROUND_LIMITS);
-    // The same form, sent again by way of another replica.
-    const twin = pictureOf(job.accountId, job.apiKeyId);
-    const again = { ...twin, idempotencyKeyHash: job.idempotencyKeyHash };
-    const act = async (stores: Stores) => {
-      const outcome = await stores.jobs.submit(again, PLAYGROUND_LIMITS);
-      return [outcome.kind, 'job' in outcome && outcome.job.id];
-    };
-    return { act, told: ['exists', job.id] };
+  /** A failure that is not the picture's, which gives the picture back. */
+  {
+    name: 'jobs.fail',
+    which: 'of the playground',
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const job = await playgroundJob(fixture);
+      const other = pictureOf(job.accountId, job.apiKeyId);
+      await stores.jobs.submit(other, PLAYGROUND_LIMITS);
+      await stores.jobs.submit(job, PLAYGROUND_LIMITS);
+      const claim = await claimed(stores, { id: job.id, fence: 0 });
+      return {
+        act: faulty => faulty.jobs.fail(claim, SERVICE_FAULT),
+        check: async outcome => {
+          assert.equal(outcome, true);
+          assert.equal((await reread(stores, job.id)).state, 'failed');
+          await assertUsed(stores, job.accountId, 1);
+        },
+      };
+    },
   },
-};
-
-/** A failure that is not the picture's, which gives the picture back. */
-const fail: ChangingMethod = {
-  name: 'jobs.fail',
-  which: 'of the playground',
-  arrange: async fixture => {
-    const { stores } = fixture;
-    const job = await playgroundJob(fixture);
-    const other = pictureOf(job.accountId, job.apiKeyId);
-    await stores.jobs.submit(other, PLAYGROUND_LIMITS);
-    await stores.jobs.submit(job, PLAYGROUND_LIMITS);
-    const claim = await claimed(stores, { id: job.id, fence: 0 });
-    return {
-      act: faulty => faulty.jobs.fail(claim, SERVICE_FAULT),
-      check: async outcome => {
-        assert.equal(outcome, true);
-        assert.equal((await reread(stores, job.id)).state, 'failed');
-        await assertUsed(stores, job.accountId, 1);
-      },
-    };
-  },
-};
-
-export const CHANGING_PLAYGROUND: readonly ChangingMethod[] = [internalKey, submit, fail];
+];

@@ -23,28 +23,6 @@ async function overtaken(fixture: Fixture): Promise<SweepClaim> {
   return claim;
 }
 
-const claimSweep: ChangingMethod = {
-  name: 'sweeps.claim',
-  alone: true,
-  arrange: async ({ stores, database }) => {
-    await database.kysely.deleteFrom('sweeps').execute();
-    return {
-      act: faulty => faulty.sweeps.claim('replica-1', LEASE_MS),
-      check: async () => {
-        // Won, or taken for lost: then the next one comes when the lease has run out.
-        const row = await rowOf(database.kysely, 'sweeps', {});
-        assert.deepEqual([row.fence, row.lease_holder], [1, 'replica-1']);
-        await database.kysely.updateTable('sweeps').set({ lease_expires_at: 1 }).execute();
-        assert.equal((await stores.sweeps.claim('replica-2', LEASE_MS))?.claim.fence, 2);
-      },
-    };
-  },
-  late: async fixture => {
-    await begun(fixture);
-    return { act: stores => stores.sweeps.claim('replica-2', LEASE_MS), told: undefined };
-  },
-};
-
 function byClaim(
   name: 'renew' | 'release' | 'saveWalk',
   call: (stores: Stores, claim: SweepClaim) => Promise<boolean>,
@@ -74,7 +52,27 @@ function byClaim(
 }
 
 export const CHANGING_SWEEPS: readonly ChangingMethod[] = [
-  claimSweep,
+  {
+    name: 'sweeps.claim',
+    alone: true,
+    arrange: async ({ stores, database }) => {
+      await database.kysely.deleteFrom('sweeps').execute();
+      return {
+        act: faulty => faulty.sweeps.claim('replica-1', LEASE_MS),
+        check: async () => {
+          // Won, or taken for lost: then the next one comes when the lease has run out.
+          const row = await rowOf(database.kysely, 'sweeps', {});
+          assert.deepEqual([row.fence, row.lease_holder], [1, 'replica-1']);
+          await database.kysely.updateTable('sweeps').set({ lease_expires_at: 1 }).execute();
+          assert.equal((await stores.sweeps.claim('replica-2', LEASE_MS))?.claim.fence, 2);
+        },
+      };
+    },
+    late: async fixture => {
+      await begun(fixture);
+      return { act: stores => stores.sweeps.claim('replica-2', LEASE_MS), told: undefined };
+    },
+  },
   byClaim('renew', (stores, claim) => stores.sweeps.renew(claim, LEASE_MS), {
     holder: 'replica-1',
     part: 0,

@@ -201,6 +201,12 @@ export async function running(stores: Stores, job: NewJob): Promise<{ job: Job; 
   return { job: await reread(stores, open.id), claim };
 }
 
+/** The same, of a new account with credits. */
+export async function runningOf(stores: Stores, credits = 1, overrides: Partial<NewJob> = {}) {
+  const account = await fundedAccount(stores, credits);
+  return { account, ...(await running(stores, newJob(account, overrides))) };
+}
+
 export async function reread(stores: Stores, jobId: string): Promise<Job> {
   const job = await stores.jobs.find(jobId);
   assert.ok(job);

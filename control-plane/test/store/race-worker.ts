@@ -15,9 +15,7 @@ export type RaceTask =
   /** All at once; answers one outcome kind and job id a job. */
   | { readonly task: 'submit'; readonly jobs: readonly NewJob[] }
   /** Claims and ends what it can get of this account, until nothing is left; answers the ids. */
-  | { readonly task: 'finish'; readonly accountId: string }
-  /** All at once; answers how many were entered. */
-  | { readonly task: 'grant'; readonly accountId: string; readonly references: string[] };
+  | { readonly task: 'finish'; readonly accountId: string };
 
 export type SubmitAnswer = { readonly kind: string; readonly id: string | null };
 
@@ -53,22 +51,8 @@ async function finish(accountId: string): Promise<string[]> {
   }
 }
 
-async function grant(accountId: string, references: string[]): Promise<number> {
-  const outcomes = await Promise.all(
-    references.map(reference => stores.ledger.grant(accountId, 7, reference)),
-  );
-  return outcomes.filter(({ kind }) => kind === 'entered').length;
-}
-
 function perform(task: RaceTask): Promise<unknown> {
-  switch (task.task) {
-    case 'submit':
-      return submit(task.jobs);
-    case 'finish':
-      return finish(task.accountId);
-    case 'grant':
-      return grant(task.accountId, task.references);
-  }
+  return task.task === 'submit' ? submit(task.jobs) : finish(task.accountId);
 }
 
 console.log(JSON.stringify('ready'));

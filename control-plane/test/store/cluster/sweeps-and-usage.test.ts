@@ -14,6 +14,7 @@ import {
   onStoresInCi,
   resultOf,
   running,
+  runningOf,
 } from '../fixtures.ts';
 import { assertUsageAgrees } from '../usage/usage-agrees.ts';
 
@@ -51,8 +52,7 @@ onStores(test, 'the lease of the sweep', (test, { database, stores }) => {
     const nothing = { resultsMs: 0, secretsMs: 0, rowsMs: 0 };
     const { walkMs: _, ...before } = await stores.sweeps.backlog(HOUR_MS);
     t.deepEqual(before, nothing);
-    const account = await fundedAccount(stores, 1);
-    const { job, claim } = await running(stores, newJob(account));
+    const { job, claim } = await runningOf(stores);
     t.truthy(await stores.jobs.succeed(claim, resultOf(claim), 0, {}));
     const times = { finished_at: 1_000_000, result_blob_expires_at: 2_000_000 };
     await database.kysely.updateTable('jobs').set(times).where('id', '=', job.id).execute();

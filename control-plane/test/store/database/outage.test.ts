@@ -106,8 +106,7 @@ onServer('a server that no longer answers does not hold its callers', async t =>
   const impatient = await openDatabase(proxy.url, { log: SILENT_LOG, statementMsMax: 500 });
   try {
     const own = storesOn(impatient);
-    const account = await fundedAccount(stores, 1);
-    const job = newJob(account);
+    const job = newJob(await fundedAccount(stores, 1));
     proxy.setSilent(true);
     await rejectsWith(t, own.jobs.submit(job, LIMITS), isUnavailable);
     proxy.setSilent(false);

@@ -31,6 +31,7 @@ import {
   reread,
   resultOf,
   running,
+  runningOf,
   SERVICE_FAULT,
   sha256,
   storedInput,
@@ -43,8 +44,7 @@ const test = ava.serial;
 
 onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   test('leases › let one claim win, raise the fence, and hide the job from others', async t => {
-    const account = await fundedAccount(stores, 1);
-    const job = await submitted(stores, newJob(account));
+    const job = await submitted(stores, newJob(await fundedAccount(stores, 1)));
     const listed = (await stores.jobs.listClaimable(1000)).find(({ id }) => id === job.id);
     assert.ok(listed);
     t.false(listed.leaseExpired);
@@ -77,8 +77,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   });
 
   test('leases › are renewed by their holder, late too while nobody replaced it', async t => {
-    const account = await fundedAccount(stores, 1);
-    const job = await submitted(stores, newJob(account));
+    const job = await submitted(stores, newJob(await fundedAccount(stores, 1)));
     const claim = await claimed(stores, job, { leaseMs: 0 });
     t.false(await stores.jobs.renew({ ...claim, holder: 'replica-2' }, LEASE_MS));
     t.true(await stores.jobs.renew(claim, HOUR_MS));
@@ -87,8 +86,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   });
 
   test('leases › that ran out are taken over, and counted', async t => {
-    const account = await fundedAccount(stores, 1);
-    const { job, claim: old } = await running(stores, newJob(account));
+    const { job, claim: old } = await runningOf(stores);
     await stores.jobs.renew(old, 0);
     const listed = (await stores.jobs.listClaimable(1000)).find(({ id }) => id === job.id);
     t.true(listed?.leaseExpired);
@@ -100,8 +98,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   });
 
   test('leases › claimed anew by the same replica are void for its own earlier claim', async t => {
-    const account = await fundedAccount(stores, 1);
-    const { job, claim: old } = await running(stores, newJob(account));
+    const { job, claim: old } = await runningOf(stores);
     await stores.jobs.renew(old, 0);
     const young = await claimed(stores, job, { holder: old.holder });
     t.false(await stores.jobs.renew(old, LEASE_MS));
@@ -114,23 +111,8 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     t.true(await stores.jobs.renew(young, LEASE_MS));
   });
 
-  test('leases › given back cost nothing', async t => {
-    const account = await fundedAccount(stores, 1);
-    const job = await submitted(stores, newJob(account));
-    const claim = await claimed(stores, job);
-    t.true(await stores.jobs.release(claim));
-    t.false(await stores.jobs.release(claim));
-    const free = await reread(stores, job.id);
-    t.is(free.lease, null);
-    t.deepEqual([free.takeovers, free.lostAttempts, free.state], [0, 0, 'ready']);
-    const again = await claimed(stores, free);
-    t.is(again.fence, 2);
-    t.is((await reread(stores, job.id)).takeovers, 0);
-  });
-
   test('leases › count lost attempts, and those that took a process with them', async t => {
-    const account = await fundedAccount(stores, 1);
-    const { job, claim } = await running(stores, newJob(account));
+    const { job, claim } = await runningOf(stores);
     const once = await stores.jobs.attemptLost(claim, false);
     t.deepEqual([once?.lostAttempts, once?.lostWithProcess, once?.lease], [1, 0, null]);
     t.is(await stores.jobs.attemptLost(claim, false), undefined, 'given back already');
@@ -142,16 +124,14 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   });
 
   test('leases › set started_at once', async t => {
-    const account = await fundedAccount(stores, 1);
-    const { job, claim } = await running(stores, newJob(account));
+    const { job, claim } = await runningOf(stores);
     await setIn(database.kysely, 'jobs', { id: job.id }, { started_at: 1000 });
     t.true(await stores.jobs.admitted(claim));
     t.is((await reread(stores, job.id)).startedAtMs, 1000);
   });
 
   test('leases › are judged by the clock of the database, whatever this process believes', async t => {
-    const account = await fundedAccount(stores, 1);
-    const { job, claim } = await running(stores, newJob(account));
+    const { job, claim } = await runningOf(stores);
     const now = sinon.stub(Date, 'now').returns(4_000_000_000_000);
     t.teardown(() => now.restore());
     const listed = await stores.jobs.listClaimable(1000);
@@ -181,8 +161,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   });
 
   test('endings › success charges, keeps the result and forgets the input', async t => {
-    const account = await fundedAccount(stores, 3);
-    const { job, claim } = await running(stores, newJob(account));
+    const { account, job, claim } = await runningOf(stores, 3);
     const result = resultOf(claim);
     const timings = { decode: 12.5, infer: 700 };
     t.true(await stores.jobs.succeed(claim, result, HOUR_MS, timings));
@@ -200,8 +179,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   });
 
   test('endings › a result is found by its token, and by nothing that its row has of it', async t => {
-    const account = await fundedAccount(stores, 1);
-    const { claim } = await running(stores, newJob(account));
+    const { claim } = await runningOf(stores);
     const token = 'a-token-of-a-link';
     const sealedToken = `${'0'.repeat(16)}.c2VhbGVk`;
     const result = { ...resultOf(claim), token: sha256(token), sealedToken };
@@ -216,8 +194,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   });
 
   test('endings › success said twice is one success; another ending is refused', async t => {
-    const account = await fundedAccount(stores, 1);
-    const { claim } = await running(stores, newJob(account));
+    const { account, claim } = await runningOf(stores);
     const result = resultOf(claim);
     t.true(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
     t.true(await stores.jobs.succeed(claim, result, HOUR_MS, {}));

@@ -25,6 +25,7 @@ import {
   reread,
   resultOf,
   running,
+  runningOf,
   sha256,
   storedBackground,
   storedInput,
@@ -102,9 +103,8 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   });
 
   test('submission › takes a URL as it is, and makes the job accepted', async t => {
-    const account = await fundedAccount(stores, 1);
     const sourceUrl = `https://bücher.example/${'é'.repeat(1000)}?q='"\\%00`;
-    const created = await submitted(stores, newJob(account, { sourceUrl }));
+    const created = await submitted(stores, newJob(await fundedAccount(stores, 1), { sourceUrl }));
     t.is(created.state, 'accepted');
     t.is(created.sourceUrl, sourceUrl);
   });
@@ -142,8 +142,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   });
 
   test('lookups › answer nothing to what is no id, token or hash', async t => {
-    const account = await fundedAccount(stores, 1);
-    const { id } = await submitted(stores, newJob(account));
+    const { id } = await submitted(stores, newJob(await fundedAccount(stores, 1)));
     const odd = ['', 'x', '日本', `${id} `, id.toUpperCase(), `${id}'--`, '\u0000', '%'];
     for (const text of odd) {
       t.is(await stores.jobs.find(text), undefined);
@@ -154,16 +153,14 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
   });
 
   test('lookups › show a job to its own key alone', async t => {
-    const account = await fundedAccount(stores, 1);
-    const { id } = await submitted(stores, newJob(account));
+    const { id } = await submitted(stores, newJob(await fundedAccount(stores, 1)));
     t.is((await stores.jobs.findForKey(id, 'key000000001'))?.id, id);
     t.is(await stores.jobs.findForKey(id, 'key000000002'), undefined);
     t.is(await stores.jobs.findForKey(id, 'KEY000000001'), undefined);
   });
 
   test('retention › a result expires by the clock; its name is taken once, the row stays', async t => {
-    const account = await fundedAccount(stores, 2);
-    const { job, claim } = await running(stores, newJob(account));
+    const { account, job, claim } = await runningOf(stores, 2);
     const result = resultOf(claim);
     await stores.jobs.succeed(claim, result, 0, {});
     t.is(publicState(await reread(stores, job.id)), 'expired', 'before any sweep');
@@ -310,8 +307,7 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
   });
 
   test('are kept by a failure for their time, since it would fail again', async t => {
-    const account = await fundedAccount(stores, 1);
-    const { claim, job } = await running(stores, newJob(account));
+    const { claim, job } = await runningOf(stores);
     t.truthy(await stores.jobs.fail(claim, IMAGE_FAULT));
     t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
     await age(job.id, REMEMBERED_MS);

@@ -24,6 +24,7 @@ import {
   onStores,
   resultOf,
   running,
+  runningOf,
   storesOn,
 } from '../fixtures.ts';
 import { addTo, removeFrom, setIn } from '../rows.ts';
@@ -479,8 +480,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
   test('of a broken ledger › a job that ended without an entry is named by both, although it was read before', async t => {
     const broken = await own.open();
     const ownStores = storesOn(broken);
-    const accountId = await fundedAccount(ownStores, 2);
-    const { job, claim } = await running(ownStores, newJob(accountId));
+    const { account: accountId, job, claim } = await runningOf(ownStores, 2);
     const past = { created_at: FIRST_DAY_MS };
     await entries(broken, accountId).set(past).execute();
     t.deepEqual(problemsOf(await audit({}, broken)), []);

@@ -19,6 +19,7 @@ import {
   onStores,
   resultOf,
   running,
+  runningOf,
   storesOn,
   submitted,
 } from '../fixtures.ts';
@@ -89,8 +90,7 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
   const isDuplicate = (error: unknown) => databaseErrorKind(error) === 'duplicate';
 
   test('the schema › forbids a second reserve, a second charge, and charge with release', async t => {
-    const account = await fundedAccount(stores, 2);
-    const { job, claim } = await running(stores, newJob(account));
+    const { account, job, claim } = await runningOf(stores, 2);
     await rejectsWith(t, entry(account, job.id, 'reserve'), isDuplicate);
     await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
     await rejectsWith(t, entry(account, job.id, 'charge'), isDuplicate);
@@ -122,8 +122,7 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
   });
 
   test('the schema › forbids a job whose columns contradict its state', async t => {
-    const account = await fundedAccount(stores, 1);
-    const { id } = await submitted(stores, newJob(account));
+    const { id } = await submitted(stores, newJob(await fundedAccount(stores, 1)));
     const wrong = [
       { state: 'succeeded' as const },
       { finished_at: 1 },

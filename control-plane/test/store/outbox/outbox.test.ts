@@ -26,6 +26,7 @@ import {
   reread,
   resultOf,
   running,
+  runningOf,
   storesOn,
 } from '../fixtures.ts';
 import { addTo, rowOf, setIn } from '../rows.ts';
@@ -96,21 +97,6 @@ onStores(test, 'the lease of a notification', (test, { databases, database, stor
     );
     t.is(claims.filter(Boolean).length, 1);
     t.deepEqual(await due(), []);
-  });
-
-  fixture('runs out with its holder, whose words count no more', async t => {
-    const jobId = await ended();
-    const dead = await won(jobId, 'dead', 0);
-    const claim = await won(jobId, 'heir');
-    t.is(claim.fence, dead.fence + 1);
-    t.false(await stores.outbox.delivered(dead, END));
-    t.false(await stores.outbox.retryLater(dead, END, 5));
-    t.false(await stores.outbox.failed(dead, END, { eraseSecret: true }));
-    t.false(await stores.outbox.release(dead));
-    t.true(await stores.outbox.release(claim));
-    const row = await messageOf(jobId);
-    t.deepEqual([row.attempts, row.fence, row.lease_holder], [0, 2, null]);
-    t.deepEqual(await dueIds(), [jobId]);
   });
 
   fixture('ends with what came of the attempt', async t => {
@@ -375,8 +361,7 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
 
   /** A failed job with a callback; its id. */
   async function ended(): Promise<string> {
-    const account = await fundedAccount(stores, 1);
-    const { job, claim } = await running(stores, newJob(account, { callback: CALLBACK }));
+    const { job, claim } = await runningOf(stores, 1, { callback: CALLBACK });
     assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
     return job.id;
   }
@@ -453,8 +438,7 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
   });
 
   test('is told with its job, whichever way the job is read', async t => {
-    const account = await fundedAccount(stores, 1);
-    const job = newJob(account, { callback: CALLBACK });
+    const job = newJob(await fundedAccount(stores, 1), { callback: CALLBACK });
     const { claim } = await running(stores, job);
     const result = resultOf(claim);
     t.truthy(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
