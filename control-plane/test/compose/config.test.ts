@@ -81,7 +81,7 @@ test('loadConfig › hosts › that keep nodes of other machines out, or let str
 });
 
 test('loadConfig › names every variable that is wrong', t => {
-  const variables = variablesOf({
+  const wrong = {
     MATTING_PORT: '70000',
     MATTING_BASE_URL: 'ftp://files.example.com',
     MATTING_DATABASE_URL: 'postgres://secret-user@host/db',
@@ -96,23 +96,8 @@ test('loadConfig › names every variable that is wrong', t => {
     MATTING_SECRETS_KEY_PREVIOUS: 'nor-is-this-one',
     MATTING_ALLOWED_NETWORKS: '10.0.0.0/8,10.0.0.1',
     MATTING_WEBHOOK_SCHEDULE_MS: '0,5s',
-  });
-  t.deepEqual(variables.toSorted(), [
-    'MATTING_ALLOWED_NETWORKS',
-    'MATTING_ALLOW_PRIVATE_ADDRESSES',
-    'MATTING_BASE_URL',
-    'MATTING_DATABASE_URL',
-    'MATTING_FETCH_PORTS',
-    'MATTING_LOG_LEVEL',
-    'MATTING_NODE_TOKEN',
-    'MATTING_OPERATOR_KEY',
-    'MATTING_PORT',
-    'MATTING_SECRETS_KEY',
-    'MATTING_SECRETS_KEY_PREVIOUS',
-    'MATTING_STORAGE_URL',
-    'MATTING_SYNC_WAIT_MS',
-    'MATTING_WEBHOOK_SCHEDULE_MS',
-  ]);
+  };
+  t.deepEqual(variablesOf(wrong).toSorted(), Object.keys(wrong).toSorted());
 });
 
 const bucket = { MATTING_STORAGE_URL: 's3://a-bucket' };

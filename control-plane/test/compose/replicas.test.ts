@@ -172,23 +172,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     await assertBalanced(replicas.stores);
   });
 
-  test('a caller of one replica soon gets the end of a job that the other runs', async t => {
-    const caller = await replicas.createCaller(1);
-    const gate = gated(t);
-    const key = randomUUID();
-    const body = pictureBody();
-    const made = await replicas.post(caller, body, { key, path: JOBS });
-    const holderOf = async () => (await replicas.stores.jobs.find(made.body.job_id))?.lease?.holder;
-    await until(async () => (await holderOf()) !== undefined, 'the claim');
-    const other = (await holderOf()) === 'replica-0' ? 1 : 0;
-    const headers = { prefer: 'wait=20' };
-    const waiting = replicas.post(caller, body, { key, replica: other, headers });
-    gate.open();
-    const answer = await waiting;
-    t.is(answer.status, 200, 'the wait would have ended with 202');
-    t.is(answer.body.job_id, made.body.job_id);
-  });
-
   test('a finished job is replayed by both, with the same link on every read', async t => {
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
@@ -242,29 +225,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     t.is(runsOf(made.body.job_id), 1);
   });
 
-  test('a failed job is replayed as its own error, asynchronously as the job', async t => {
-    scripted(t, failing('PROCESSING_FAILED'));
-    const caller = await replicas.createCaller(1);
-    const key = randomUUID();
-    const body = pictureBody();
-    const first = await replicas.post(caller, body, { key });
-    t.is(first.status, 422, JSON.stringify(first.body));
-    t.is(first.body.code, 'PROCESSING_FAILED');
-    t.false(first.body.retryable);
-    for (const replica of [0, 1]) {
-      const sync = await replicas.post(caller, body, { key, replica });
-      t.is(sync.status, 422);
-      t.is(header(sync, 'idempotent-replayed'), 'true');
-      t.is(sync.body.job_id, first.body.job_id);
-      const async = await replicas.post(caller, body, { key, replica, path: JOBS });
-      t.is(async.status, 200);
-      t.is(header(async, 'idempotent-replayed'), 'true');
-      t.is(async.body.status, 'failed');
-    }
-    const after = { available: 1, reserved: 0, reserves: 1, charged: 0 };
-    t.deepEqual(await credits(caller), after);
-  });
-
   test('an expired job is 410 on replay, and reads expired, by the database’s clock', async t => {
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
@@ -286,89 +246,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
       t.is(async.body.result, undefined);
       t.is((await replicas.download(replica, first.body.result.url)).status, 410);
     }
-    t.is((await credits(caller)).charged, 1);
-  });
-
-  test('any field that differs is a conflict, on both, and costs nothing', async t => {
-    const caller = await replicas.createCaller(2);
-    const key = randomUUID();
-    const body = pictureBody({ output_format: 'png' });
-    const first = await replicas.post(caller, body, { key });
-    const others = [
-      { ...body, output_format: 'webp' },
-      pictureBody(),
-      { image_url: 'https://pictures.example.com/a.png' },
-      { ...body, callback_url: 'https://hooks.example.com/', callback_secret: 's'.repeat(24) },
-    ];
-    for (const [index, other] of others.entries()) {
-      const refused = await replicas.post(caller, other, { key, replica: index % 2 });
-      t.deepEqual([refused.status, refused.body.code], [409, 'IDEMPOTENCY_CONFLICT']);
-      t.is(refused.body.job_id, first.body.job_id);
-    }
-    const spelling = { image_base64: `data:image/x;base64,${body.image_base64}` };
-    const same = await replicas.post(caller, spelling, { key, replica: 1 });
-    t.deepEqual([same.status, same.body.job_id], [200, first.body.job_id]);
-    t.is((await credits(caller)).charged, 1);
-  });
-
-  test('the same key under another API key is another request, and sees nothing', async t => {
-    const caller = await replicas.createCaller(2);
-    const other = await replicas.addKey(caller.accountId);
-    const key = randomUUID();
-    const body = pictureBody();
-    const first = await replicas.post(caller, body, { key });
-    const second = await replicas.post(other, body, { key, replica: 1 });
-    t.is(second.status, 200);
-    t.not(second.body.job_id, first.body.job_id);
-    for (const replica of [0, 1]) {
-      const hidden = await replicas.get(other, `${JOBS}/${first.body.job_id}`, { replica });
-      t.deepEqual([hidden.status, hidden.body.code], [404, 'JOB_NOT_FOUND']);
-    }
-  });
-
-  test('a refused request is not remembered: the key works once there is credit', async t => {
-    const caller = await replicas.createCaller(0);
-    const key = randomUUID();
-    const body = pictureBody();
-    for (const replica of [0, 1]) {
-      const refused = await replicas.post(caller, body, { key, replica });
-      t.deepEqual([refused.status, refused.body.code], [402, 'INSUFFICIENT_CREDITS']);
-    }
-    await replicas.stores.ledger.grant(caller.accountId, 1, 'later');
-    const other = await replicas.post(caller, pictureBody(), { key, replica: 1 });
-    t.is(other.status, 200, 'not even its content was remembered');
-  });
-
-  test('a retryable failure frees the key; those who had joined get that failure', async t => {
-    const waits = sinon.spy(WaitForJob.prototype, 'wait');
-    t.teardown(() => waits.restore());
-    const gate = Promise.withResolvers<void>();
-    scripted(t, async exchange => {
-      exchange.admit();
-      await exchange.receive();
-      await gate.promise;
-      exchange.fail('NODE_FAULT');
-    });
-    const caller = await replicas.createCaller(1);
-    const key = randomUUID();
-    const body = pictureBody();
-    const begun = nextAttempt();
-    const sent = [0, 1].map(replica => replicas.post(caller, body, { key, replica }));
-    await begun;
-    await until(() => waits.callCount === 2, 'both wait');
-    gate.resolve();
-    const failures = await Promise.all(sent);
-    node.script = cutOut;
-    for (const failure of failures) {
-      t.is(failure.status, 422, JSON.stringify(failure.body));
-      t.true(failure.body.retryable);
-      t.is(failure.body.job_id, failures[0]?.body.job_id);
-    }
-    const before = { available: 1, reserved: 0, reserves: 1, charged: 0 };
-    t.deepEqual(await credits(caller), before);
-    const again = await replicas.post(caller, body, { key, replica: 1 });
-    t.is(again.status, 200);
-    t.not(again.body.job_id, failures[0]?.body.job_id);
     t.is((await credits(caller)).charged, 1);
   });
 
@@ -419,19 +296,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     t.deepEqual(charged, [...Array(sent.length - 1).fill('0'), '1']);
     t.is((await credits(caller)).charged, 1);
     await assertBalanced(replicas.stores);
-  });
-
-  test('a picture that one replica made is replayed by the other', async t => {
-    const caller = await replicas.createCaller(1);
-    const request = { key: randomUUID(), body: pictureBody(), accept: 'image/webp' };
-    const first = await picture(caller, 0, request);
-    t.is(first.status, 200);
-    const again = await picture(caller, 1, request);
-    t.deepEqual(again.bytes, first.bytes);
-    t.is(again.headers.get('idempotent-replayed'), 'true');
-    t.is(again.headers.get('content-type'), 'image/webp');
-    const other = await picture(caller, 1, { ...request, accept: 'image/avif' });
-    t.is(other.status, 409);
   });
 
   /** The answer as its bytes. */
@@ -550,14 +414,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
       const told = { type: 'matting.job.succeeded', timestamp: job.finished_at, job_id: jobId };
       t.deepEqual(JSON.parse(delivery.body.toString()), { ...told, data: job });
     }
-  });
-
-  test('notifications › are refused an address beside the allowed one, and nothing is reserved', async t => {
-    const caller = await replicas.createCaller(1);
-    const callback_url = `http://127.0.0.2:${receiver.port}/`;
-    const refused = await replicas.post(caller, pictureBody({ ...hook(), callback_url }));
-    t.deepEqual([refused.status, refused.body.code], [400, 'INVALID_CALLBACK']);
-    t.is((await credits(caller)).available, 1);
   });
 
   function removebg(caller: Caller, body: unknown, replica = 0): Promise<RestAnswer> {

@@ -9,8 +9,6 @@ import {
   FIRST_ADMISSION_MS_MAX,
   failureDue,
   JOB_MS_MAX,
-  LEASE_MS,
-  LEASE_RENEW_MS,
   LOST_ATTEMPTS_MAX,
   LOST_WITH_PROCESS_MAX,
   TAKEOVERS_MAX,
@@ -325,10 +323,6 @@ function jobAt(ageMs: number, overrides: object = {}) {
     ...overrides,
   };
 }
-
-test('the bounds of a job › a lease outlives two renewals that fail', t => {
-  t.true(LEASE_MS >= 3 * LEASE_RENEW_MS);
-});
 
 test('the bounds of a job › each bound ends the job when it is reached and not before', t => {
   const cases: [over: object, retryable: boolean, under: object][] = [

@@ -108,13 +108,6 @@ test('an upload › waits for a node that does not read', async t => {
   t.deepEqual(await attempt, { kind: 'aborted' });
 });
 
-test("an upload › whose source breaks is our fault, not the node's", async t => {
-  node.script = exchange => exchange.cutOut();
-  const broken = new Error('disk');
-  const outcome = await client.matte(callOf(INPUT, { openInput: () => Promise.reject(broken) }));
-  t.deepEqual(outcome, { kind: 'local-fault', error: broken, reading: true });
-});
-
 test('an upload › of another length than announced is our fault', async t => {
   node.script = exchange => exchange.cutOut();
   const outcome = await client.matte(callOf(INPUT, { inputBytes: 4 }));
@@ -221,15 +214,6 @@ test('an end › of a node that does not answer the header is a refusal', async 
   impatient.close();
 });
 
-test('an end › by the time limit is a lost attempt', async t => {
-  node.script = async exchange => {
-    exchange.admit();
-    await exchange.cancelled;
-  };
-  const outcome = await client.matte(callOf(INPUT, { timeoutMs: 200 }));
-  t.is(outcome.kind === 'lost' && outcome.error.code, 'CALL_DEADLINE_EXCEEDED');
-});
-
 test('an end › by our own abort is aborted, and the node is told', async t => {
   const { promise: admitted, resolve: onAdmitted } = Promise.withResolvers<void>();
   let cancelled = false;
@@ -263,21 +247,6 @@ test('an end › where nothing listens is a refusal', async t => {
   const outcome = await nowhere.matte(callOf(INPUT));
   t.is(outcome.kind === 'refused' && outcome.error.code, 'NODE_UNAVAILABLE');
   nowhere.close();
-});
-
-test("an end › by the connection's death is a lost attempt, whatever grpc-js calls it", async t => {
-  const mortal = await ScriptedNode.start({
-    script: async exchange => {
-      exchange.admit();
-      await exchange.receive();
-      await mortal.down();
-    },
-  });
-  const its = new NodeClient(mortal.address, TEST_TOKEN);
-  const outcome = await its.matte(callOf(INPUT));
-  t.is(outcome.kind, 'lost');
-  t.false(outcome.kind === 'lost' && outcome.withProcess);
-  its.close();
 });
 
 const bare = (code: status) =>
@@ -434,15 +403,6 @@ for (const step of ['refer', 'place', 'verify'] as const) {
     t.deepEqual(outcome, { kind: 'local-fault', error: down, reading: step === 'refer' });
   });
 }
-
-test('a direct call › in which the node cannot reach the storage blames neither node nor image', async t => {
-  const outcome = await attempt(async exchange => {
-    exchange.admit();
-    await exchange.references();
-    exchange.fail('STORAGE_UNREACHABLE');
-  });
-  t.true(outcome.kind === 'storage-fault');
-});
 
 test('a digest in a call that is streamed breaks the protocol', async t => {
   const outcome = await attempt(async exchange => {

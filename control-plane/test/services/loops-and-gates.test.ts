@@ -9,52 +9,12 @@ import { rejectsWith } from '../../../test/support/throws.ts';
 import { LEASE_MS, LEASE_RENEW_MS } from '../../src/domain/lease.ts';
 import { HeldLease } from '../../src/services/dispatch/held-lease.ts';
 import { ReadinessService } from '../../src/services/readiness.ts';
-import {
-  type LoopClock,
-  type LoopEvent,
-  type LoopMode,
-  nextMode,
-  RoundLoop,
-} from '../../src/services/round-loop.ts';
+import { type LoopClock, RoundLoop } from '../../src/services/round-loop.ts';
 import { AcceptanceGate } from '../../src/services/submission/acceptance.ts';
 import type { Claim } from '../../src/store/jobs/job-lease.ts';
 import type { QueuedWork } from '../../src/store/jobs/job-queue.ts';
 
 const test = ava.serial;
-
-const EVENTS: readonly LoopEvent[] = [
-  'start',
-  'wake',
-  'ended',
-  'failed',
-  'fault',
-  'resumed',
-  'stop',
-];
-
-/** Where each event leads, in the order of EVENTS; -: it is impossible there. */
-const EXPECTED: Readonly<Record<LoopMode, string>> = {
-  new: 'running - - - - - stopped',
-  resting: '- running - - backing-off - stopped',
-  running: '- outdated resting backing-off failing - stopping',
-  outdated: '- outdated running backing-off failing - stopping',
-  failing: '- failing backing-off backing-off failing - stopping',
-  'backing-off': '- backing-off - - backing-off running stopped',
-  stopping: '- stopping stopped stopped stopping - stopping',
-  stopped: '- stopped - - stopped - stopped',
-};
-
-for (const [mode, row] of Object.entries(EXPECTED) as [LoopMode, string][]) {
-  test(`the table of modes and events › ${mode}`, t => {
-    for (const [at, expected] of row.split(' ').entries()) {
-      const event = EVENTS[at] ?? assert.fail();
-      const message = `impossible in a round loop: ${event} while ${mode}`;
-      if (expected === '-')
-        t.throws(() => nextMode(mode, event), { code: 'ERR_ASSERTION', message });
-      else t.is<string | undefined, string>(nextMode(mode, event), expected, event);
-    }
-  });
-}
 
 class TestClock implements LoopClock {
   readonly #timers = new Set<{ readonly atMs: number; readonly act: () => void }>();
@@ -489,12 +449,6 @@ test('readiness › needs database, storage and a node seen once', async t => {
   t.deepEqual(await readiness.check(), { ready: true });
   readiness.startDraining();
   t.deepEqual(await readiness.check(), { ready: false, causes: ['draining'] });
-});
-
-test('readiness › asks for no node where nodes come on demand', async t => {
-  const state = { routable: false, nowMs: 0 };
-  const { readiness } = service(state, { hasBeenRoutable: undefined });
-  t.deepEqual(await readiness.check(), { ready: true });
 });
 
 test('readiness › checks at most once a second', async t => {

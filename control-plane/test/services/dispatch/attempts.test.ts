@@ -177,23 +177,6 @@ test('an attempt on a node › refused everywhere waits, keeps no lease, and is 
   t.is(job.state, 'succeeded');
 });
 
-test('an attempt on a node › is not offered again to a node that cannot do it', async t => {
-  const incapable = await harness.addNode(async exchange => exchange.fail('NODE_INCAPABLE'));
-  await harness.startReplica({ noNodeGraceMs: 200 });
-  const job = await harness.done();
-  t.is(incapable.headers.length, 1);
-  t.deepEqual(failureOf(job), ['PROCESSING_FAILED', true]);
-  await harness.assertMoneySettled({ charged: 0 });
-});
-
-test('an attempt on a node › of a format no routable node takes fails after the grace', async t => {
-  const node = await harness.addNode();
-  await harness.startReplica({ noNodeGraceMs: 200 });
-  const job = await harness.done({ format: 'avif' });
-  t.is(job.failure?.code, 'PROCESSING_FAILED');
-  t.is(node.headers.length, 0);
-});
-
 test('an attempt on a node › that finds the image at fault fails the job with that code, once', async t => {
   const node = await harness.addNode(
     admitThen(exchange => exchange.fail('IMAGE_RESOLUTION_TOO_LARGE')),
@@ -448,20 +431,6 @@ test('a job with finishing › counts as large as its frame', async t => {
   await t.notThrowsAsync(harness.untilFinal(id));
 });
 
-test('a background that a node cannot decode › ends the job by its own code, for good', async t => {
-  const node = await joined(async exchange => {
-    exchange.admit();
-    await exchange.receive();
-    exchange.fail('INVALID_PARAMETER');
-  });
-  await harness.startReplica();
-  const job = await harness.untilFinal(await submitWithFile('broken'));
-  t.deepEqual(failureOf(job), ['INVALID_PARAMETER', false]);
-  t.is(node.headers.length, 1);
-  await untilLeft([]);
-  await harness.assertMoneySettled({ charged: 0 });
-});
-
 const LIES: readonly [what: string, changes: Partial<ResultHeader>][] = [
   ['does not repeat it', { finishing: undefined }],
   ['makes another kind', { resultKind: ResultKind.RESULT_KIND_MASK }],
@@ -507,14 +476,6 @@ test('a background by its URL › is downloaded after the image, and goes to the
   t.deepEqual([job.takeovers, job.background], [0, null]);
 });
 
-test('a background by its URL › is all that is downloaded for an image that was uploaded', async t => {
-  await joined();
-  await harness.startReplica({ fetcher: fetcher() });
-  const job = await harness.done({ asked: withUrl() });
-  t.is(job.state, 'succeeded', job.failure?.detail);
-  t.deepEqual(fetched, [`background ${BACKGROUND}`]);
-});
-
 test('a background by its URL › is all that is downloaded again where a replica goes away between the two', async t => {
   await joined();
   const first = await harness.startReplica({
@@ -554,23 +515,15 @@ test('a background by its URL › that cannot be had ends the job, costs nothing
 test('an image by its URL that shows what the fields make of it › ends the job by the name of the field, and no node is asked', async t => {
   const node = await joined();
   await harness.startReplica({ fetcher: fetcher() });
-  const asked = { finishing: { outputHeight: 10_000 } };
+  const { finishing } = WITH_PICTURE;
+  const asked = { ...withUrl(), finishing: { ...finishing, outputHeight: 10_000 } };
   const job = await harness.done({ url: IMAGE_URL, asked });
   t.deepEqual(failureOf(job), ['INVALID_PARAMETER', false]);
+  t.deepEqual(fetched, [`image ${IMAGE_URL}`], 'and its background is not downloaded');
   t.regex(job.failure?.detail ?? '', /^output_height makes a frame of \d+ pixels/);
   t.deepEqual([node.headers.length, job.startedAtMs], [0, null]);
   await untilLeft([]);
   await harness.assertMoneySettled({ charged: 0 });
-});
-
-test('an image by its URL that shows what the fields make of it › ends it before its background is downloaded', async t => {
-  await joined();
-  await harness.startReplica({ fetcher: fetcher() });
-  const { finishing } = WITH_PICTURE;
-  const asked = { ...withUrl(), finishing: { ...finishing, outputWidth: 9000 } };
-  const job = await harness.done({ url: IMAGE_URL, asked });
-  t.is(job.failure?.code, 'INVALID_PARAMETER');
-  t.deepEqual(fetched, [`image ${IMAGE_URL}`]);
 });
 
 /** Over before anything is asked: what nodes say counts from the start on. */
@@ -640,19 +593,6 @@ for (const [when, options] of patient) {
     t.deepEqual([node.headers.length, able.headers.length], [0, 1]);
   });
 }
-
-test('an image by its URL that no node can do › waits in a fleet that sleeps where no node is', async t => {
-  const options = {
-    noNodeGraceMs: 1,
-    onDemand: ON_DEMAND,
-    fetcher: fetcherOfHeader('avif'),
-  };
-  const { observed } = await harness.startReplica(options);
-  const id = await harness.submit({ url: IMAGE_URL });
-  await until(() => observed.includes('fetch stored'), 'the download');
-  await joinedWith(READS_AVIF);
-  t.is((await harness.untilFinal(id)).state, 'succeeded');
-});
 
 const refuses: Script = async exchange => {
   exchange.admit();

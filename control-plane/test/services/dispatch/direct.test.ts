@@ -192,17 +192,6 @@ for (const [what, script] of Object.entries(lies)) {
   });
 }
 
-test('a result that is not what was placed › twice fails the job, which may be sent again, and costs nothing', async t => {
-  const liar = direct(async () => undefined);
-  await joined(liar);
-  await joined(liar);
-  await harness.startReplica();
-  const job = await harness.done();
-  t.deepEqual(failureOf(job), ['PROCESSING_FAILED', true]);
-  await harness.assertMoneySettled({ charged: 0 });
-  await until(async () => (await harness.blobNames()).length === 0, 'nothing left');
-});
-
 test('a node that cannot reach the storage › has the picture streamed at once, and the next ones too, for a while', async t => {
   const node = await joined(
     inTurn(async exchange => {

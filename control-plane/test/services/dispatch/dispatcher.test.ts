@@ -156,18 +156,6 @@ test('a node that goes › leaves its jobs waiting until it is back under a new 
   }
 });
 
-test('a node that goes › drained by its operator gets nothing more', async t => {
-  const node = await harness.addNode();
-  const { fleet } = await harness.startReplica();
-  await harness.stores.nodes.setDraining(node.nodeId, true);
-  await fleet.refresh();
-  t.deepEqual(fleet.snapshots(), []);
-  const jobId = await harness.submit();
-  const other = await harness.addNode();
-  await harness.untilFinal(jobId);
-  t.deepEqual([node.headers.length, other.headers.length], [0, 1]);
-});
-
 test('stopping › lets what runs finish and claims nothing more', async t => {
   const { promise: finish, resolve: letFinish } = Promise.withResolvers<void>();
   const node = await harness.addNode({
@@ -211,42 +199,6 @@ test('stopping › in a hurry gives back at once', async t => {
   dispatcher.hurry();
   await stopped;
   t.is((await harness.job(jobId)).lease, null);
-});
-
-/** The order in which jobs reach a node that takes one at a time. */
-async function orderOf(submitAll: () => Promise<string[]>): Promise<string[]> {
-  const node = await harness.addNode({ imagesMax: 1 });
-  const jobIds = await submitAll();
-  await harness.startReplica();
-  for (const jobId of jobIds) await harness.untilFinal(jobId);
-  return node.headers.map(header => header.jobId);
-}
-
-test("turns › come to one account's job among another's many", async t => {
-  const other = await harness.createAccount('other');
-  let last = '';
-  const order = await orderOf(async () => {
-    const many: string[] = [];
-    for (let count = 0; count < 20; count += 1) {
-      many.push(await harness.submit({ mode: 'async' }));
-    }
-    last = await harness.submit({ mode: 'async', caller: other });
-    return [...many, last];
-  });
-  t.true(order.indexOf(last) <= 2, `it came as number ${order.indexOf(last)}`);
-});
-
-test('turns › come to synchronous jobs before asynchronous ones', async t => {
-  let sync = '';
-  const order = await orderOf(async () => {
-    const queued = [
-      await harness.submit({ mode: 'async' }),
-      await harness.submit({ mode: 'async' }),
-    ];
-    sync = await harness.submit({ mode: 'sync' });
-    return [...queued, sync];
-  });
-  t.is(order[0], sync);
 });
 
 test('two replicas on one table › do every job once, each with its own result', async t => {
@@ -298,30 +250,6 @@ test('a job with a URL › whose file cannot be stored is a fault of the storage
   await harness.startReplica({ fetcher: fetcherOf(away) });
   const job = await harness.done({ url: 'https://example.com/a' });
   t.deepEqual(failureOf(job), ['PROCESSING_FAILED', true]);
-});
-
-test('a job with a URL › is one of at most 16 downloads at once, and the rest follow', async t => {
-  const { promise: held, resolve: letGo } = Promise.withResolvers<void>();
-  let open = 0;
-  let most = 0;
-  const fetcher = fetcherOf(async () => {
-    open += 1;
-    most = Math.max(most, open);
-    await held;
-    open -= 1;
-  });
-  await harness.startReplica({ fetcher });
-  const jobIds: string[] = [];
-  for (let count = 0; count < 40; count += 1) {
-    jobIds.push(await harness.submit({ url: `https://example.com/${count}` }));
-  }
-  await until(() => open === 16, 'as many downloads as may be');
-  letGo();
-  await until(async () => {
-    const jobs = await Promise.all(jobIds.map(jobId => harness.job(jobId)));
-    return jobs.every(job => job.state === 'ready');
-  });
-  t.is(most, 16);
 });
 
 test('a job with a URL › is fetched anew when its fetcher was stopped', async t => {

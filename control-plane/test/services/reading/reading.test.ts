@@ -47,15 +47,6 @@ test('the wait for a job › a job that is final already is not waited for', asy
   t.is(waits.waiting, 0);
 });
 
-test('the wait for a job › an event of this replica ends the wait', async t => {
-  const waits = new WaitForJob(app.stores.jobs, app.events);
-  const job = await submit();
-  const waiting = [waits.wait(job, LONG_MS, never), waits.wait(job, LONG_MS, never)];
-  await untilWaiting(waits, 2);
-  await app.succeedJob(job.id);
-  for (const done of await Promise.all(waiting)) t.is(done.state, 'succeeded');
-});
-
 test('the wait for a job › an event between the read and the wait is not lost', async t => {
   const events = new JobEvents();
   const job = await submit();
