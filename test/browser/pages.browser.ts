@@ -9,11 +9,11 @@ import path from 'node:path';
 import ava from 'ava';
 import type { Browser } from 'playwright-core';
 import { APP_ROUTES } from '../../control-plane/test/support/area/app-routes.ts';
-import { makeThings } from '../../control-plane/test/support/area/things.ts';
+import { fillAccount, makeThings } from '../../control-plane/test/support/area/things.ts';
 import { filled, routesOf } from '../../control-plane/test/support/area/world.ts';
 import { isNotTested } from '../support/skip.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
-import { PageSite } from './page-site.ts';
+import { openPageSite, type PageSite } from './page-site.ts';
 
 const test = ava.serial.skipIf(isNotTested(skipWithoutChromium()));
 
@@ -33,8 +33,8 @@ let browser: Browser;
 let site: PageSite;
 let pages: readonly PageOfArea[];
 ava.serial.before(async () => {
-  [browser, site] = await Promise.all([launchChromium(), PageSite.start()]);
-  await site.fill();
+  [browser, site] = await Promise.all([launchChromium(), openPageSite()]);
+  await fillAccount(site.test, site.ours);
   pages = await findPages(site);
   if (SHOTS) await mkdir(SHOTS, { recursive: true });
 });
@@ -103,7 +103,7 @@ async function findPages(site: PageSite): Promise<PageOfArea[]> {
     const isOpen = config.permission === undefined;
     const { params = {} } = APP_ROUTES[`GET ${pattern}`] ?? {};
     const url = filled(pattern, name => things[params[name] ?? 'keyId']);
-    const who = isOpen ? site.world.stranger() : site.ours.people.owner.copy();
+    const who = isOpen ? site.stranger() : site.ours.people.owner.copy();
     const answer = await who.get(url);
     if (!String(answer.headers['content-type']).startsWith('text/html')) continue;
     found.push({ name: nameOf(pattern), url, isOpen });

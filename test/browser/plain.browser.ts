@@ -5,7 +5,7 @@ import type { Browser, Page } from 'playwright-core';
 import { type Registered, registerPerson } from '../../control-plane/test/support/area/sign-in.ts';
 import { isNotTested } from '../support/skip.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
-import { PageSite } from './page-site.ts';
+import { openPageSite, type PageSite } from './page-site.ts';
 
 const test = ava.serial.skipIf(isNotTested(skipWithoutChromium()));
 
@@ -16,8 +16,8 @@ let browser: Browser;
 let site: PageSite;
 let known: Registered;
 ava.serial.before(async () => {
-  [browser, site] = await Promise.all([launchChromium(), PageSite.start()]);
-  known = await registerPerson(site.world, 'owner');
+  [browser, site] = await Promise.all([launchChromium(), openPageSite()]);
+  known = await registerPerson(site, 'owner');
 });
 ava.serial.after.always(async () => {
   await browser?.close();

@@ -7,7 +7,7 @@ import type { Browser } from 'playwright-core';
 import { openSource } from '../../control-plane/test/sources/loopback-source.ts';
 import { isNotTested } from '../support/skip.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
-import { PageSite } from './page-site.ts';
+import { openPageSite, type PageSite } from './page-site.ts';
 
 const test = ava.serial.skipIf(isNotTested(skipWithoutChromium()));
 
@@ -19,7 +19,7 @@ const BAD_PAGE = `<!doctype html><html><title>bad</title>
 let browser: Browser;
 let site: PageSite;
 ava.serial.before(async () => {
-  [browser, site] = await Promise.all([launchChromium(), PageSite.start()]);
+  [browser, site] = await Promise.all([launchChromium(), openPageSite()]);
 });
 ava.serial.after.always(async () => {
   await browser?.close();

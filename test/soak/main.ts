@@ -26,7 +26,7 @@ const SOAKS = [
   },
   {
     name: 'strangers',
-    about: 'callers without a token or a key do their worst: memory stays flat, others are served',
+    about: 'callers without a token do their worst: memory stays flat, others are served',
     minutes: 4,
   },
   {
