@@ -232,24 +232,26 @@ test('a synchronous request whose job ends while it waits', async t => {
   }
 });
 
-test('a picture as the answer, its replay, and what may stand in its way', async t => {
+test('a picture as the answer, its replay, and what may stand in its way and in that of its link', async t => {
   const limits = { linkMax: 1, accountMax: 1, max: 1 };
   const few = await openTestApp({ resultReaders: limits }, t);
   const { key, jobId } = await submitted(imageBody(), few);
   const box = { left: 1, top: 2, width: 3, height: 4 };
   const subject = { inputBox: box, resultBox: box, share: 0.25 };
   few.sight = { inputWidth: 10, inputHeight: 10, subject };
-  await few.succeedJob(jobId);
+  const { token } = await few.succeedJob(jobId);
   const headers = { ...key, accept: 'image/*', prefer: 'wait=1' };
   const request = { method: 'POST', url: SYNC, body: imageBody(), headers, of: few };
   const picture = await ask(t, request, 200);
   t.is(picture.headers['content-type'], 'image/png');
   const readers = few.services.resultReaders;
-  const leave = readers.enter({ jobId: 'another', accountId: few.accountId });
+  const link = { method: 'GET', url: `/v1/results/${token}`, of: few };
+  const leave = readers.enter({ jobId, accountId: few.accountId });
   t.is((await ask(t, request, 429, 'RATE_LIMITED')).json().job_id, jobId);
+  await ask(t, link, 429, 'RATE_LIMITED');
   leave();
   readers.enter({ jobId: 'another', accountId: 'another' });
-  await ask(t, request, 503, 'SERVICE_UNAVAILABLE');
+  for (const read of [request, link]) await ask(t, read, 503, 'SERVICE_UNAVAILABLE');
   const { key: keyOfOther, jobId: other } = await submitted();
   const lost = await app.succeedJob(other);
   const openRead = sinon.stub(app.blobs, 'openRead').callThrough();
@@ -373,21 +375,6 @@ test('not ready', async t => {
   t.teardown(() => app.setReadiness({ ready: true }));
   app.setReadiness({ ready: false, causes: ['database', 'no-node-yet'] });
   await ask(t, { method: 'GET', url: '/readyz' }, 503, 'SERVICE_UNAVAILABLE');
-});
-
-test('a result that is read as often as may be', async t => {
-  const bounds = { linkMax: 1, accountMax: 1, max: 1 };
-  const full = await openTestApp({ resultReaders: bounds }, t);
-  const job = await full.post('/v1/matting/jobs', imageBody());
-  const { job_id: jobId } = job.json();
-  const { token } = await full.succeedJob(jobId);
-  const url = `/v1/results/${token}`;
-  const readers = full.services.resultReaders;
-  const leave = readers.enter({ jobId, accountId: 'any' });
-  await ask(t, { method: 'GET', url, of: full }, 429, 'RATE_LIMITED');
-  leave();
-  readers.enter({ jobId: 'another', accountId: 'another' });
-  await ask(t, { method: 'GET', url, of: full }, 503, 'SERVICE_UNAVAILABLE');
 });
 
 test('a result link that leads to the storage', async t => {

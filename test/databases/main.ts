@@ -4,13 +4,35 @@
  * Says first and last what is not installed. Exits 0 only when something passed and nothing failed,
  * and nothing is missing of what `MATTING_TEST_REQUIRE_DATABASES=galera,mysql` names.
  */
+import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { type AvaResult, concludeWith, runAva } from '../support/run-ava.ts';
-import { suiteFiles } from './suites.ts';
 import { type Named, OWN_TESTS, TARGETS, type Target } from './targets.ts';
 
 /** Without an answer for so long a target hangs: the slowest takes some three minutes on two cores. */
 const TARGET_MS_MAX = 5 * 60_000;
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+
+/** What every target runs: the store, two control planes, webhooks, kills. */
+const PLACES = [
+  'control-plane/test/store/**/*.test.ts',
+  'control-plane/test/services/notification/*.test.ts',
+  'control-plane/test/services/dispatch/*.test.ts',
+  // Two control planes, their notifications, and those that die or stand still.
+  'control-plane/test/compose/replicas.test.ts',
+  'control-plane/test/compose/{kills,stopped,database-outage}.storm.ts',
+];
+
+/** A test that never asks for a server would only repeat what `make test` has shown. */
+const ASKS_FOR_SERVER = /\bDIALECTS\b|\bon(Databases|Stores)\(|skipReason\('mysql'\)/;
+
+/** Relative to the project's directory. */
+function suiteFiles(): string[] {
+  return PLACES.flatMap(place => globSync(place, { cwd: ROOT }))
+    .filter(file => ASKS_FOR_SERVER.test(readFileSync(path.join(ROOT, file), 'utf8')))
+    .sort();
+}
 
 const names = process.argv.slice(2);
 const known = [...TARGETS, ...OWN_TESTS].map(({ name }) => name);

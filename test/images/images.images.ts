@@ -1,6 +1,11 @@
 /** The images of `make images`, run as strictly as they promise to bear, without any network. */
+import { chmodSync, copyFileSync, readFileSync } from 'node:fs';
+import path from 'node:path';
 import ava from 'ava';
+import { ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
+import { requireTeapot } from '../support/teapot.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import {
   ALL_IN_ONE,
   CONTROL_PLANE,
@@ -12,6 +17,8 @@ import {
   tried,
 } from './podman.ts';
 
+const START_MS_MAX = 280_000;
+const DEMO = path.join(ROOT, 'docs/images/demo.jpg');
 const TOKEN = 'a-token-of-the-tests-0123456789';
 
 const skip = skipWithoutPodman();
@@ -29,15 +36,8 @@ for (const image of [CONTROL_PLANE, NODE, NODE_BARE, ALL_IN_ONE]) {
       'livez',
     ]);
     t.is(config.StopSignal ?? 'SIGTERM', 'SIGTERM');
-    for (const label of [
-      'title',
-      'description',
-      'licenses',
-      'version',
-      'revision',
-      'base.name',
-      'base.digest',
-    ]) {
+    const labels = 'title description licenses version revision base.name base.digest';
+    for (const label of labels.split(' ')) {
       t.truthy(config.Labels[`org.opencontainers.image.${label}`], label);
     }
     const tools = 'npm npx corepack gcc cc make python3 pip curl wget git';
@@ -49,24 +49,12 @@ for (const image of [CONTROL_PLANE, NODE, NODE_BARE, ALL_IN_ONE]) {
 test('the control plane has no runtime of models, the node no database and no bucket', t => {
   const has = (image: string) =>
     podman([
-      'run',
-      '--rm',
-      ...LOCKED,
-      '--entrypoint',
-      'ls',
-      image,
-      '/app/node_modules',
-      '/app',
+      ...['run', '--rm', ...LOCKED, '--entrypoint', 'ls', image],
+      ...['/app/node_modules', '/app'],
     ]).split('\n');
   const controlPlane = has(CONTROL_PLANE);
-  for (const name of [
-    'onnxruntime-node',
-    'sharp',
-    'wasm-vips',
-    'pacote',
-    'inference-node',
-    'models',
-  ]) {
+  const ofNodes = ['onnxruntime-node', 'sharp', 'wasm-vips', 'pacote', 'inference-node', 'models'];
+  for (const name of ofNodes) {
     t.false(controlPlane.includes(name), name);
   }
   const node = has(NODE);
@@ -88,4 +76,16 @@ test('a program that cannot start says why and ends with 78', t => {
     t.is(code, 78, output);
     t.regex(output, /MATTING_NODE_TOKEN must be set/);
   }
+});
+
+test('the image that has both programs cuts a file out without a network', async t => {
+  t.timeout(START_MS_MAX);
+  const folder = await temporaryFolder(t);
+  chmodSync(folder, 0o777);
+  copyFileSync(DEMO, path.join(folder, 'teapot.jpg'));
+  const volume = ['--volume', `${folder}:/pictures`];
+  const cut = ['cutout', 'teapot.jpg', '--out', 'teapot.png'];
+  const { code, output } = tried(['run', '--rm', ...LOCKED, ...volume, ALL_IN_ONE, ...cut]);
+  t.is(code, 0, output);
+  await requireTeapot(readFileSync(path.join(folder, 'teapot.png')));
 });

@@ -94,19 +94,9 @@ test('cuts a photo out for a customer of the REST interface, and spends a credit
   matting('accounts', 'create', 'shop');
   matting('credits', 'grant', 'shop', '10');
   const { api_key: apiKey } = JSON.parse(matting('keys', 'create', '--account', 'shop', '--json'));
-  const png = podmanBytes(
-    [
-      'exec',
-      '--interactive',
-      '--env',
-      `MATTING_API_KEY=${apiKey}`,
-      controlPlane,
-      'matting',
-      'remove',
-      '-',
-    ],
-    readFileSync(DEMO),
-  );
+  const key = ['--env', `MATTING_API_KEY=${apiKey}`];
+  const remove = ['exec', '--interactive', ...key, controlPlane, 'matting', 'remove', '-'];
+  const png = podmanBytes(remove, readFileSync(DEMO));
   await requireTeapot(png);
   t.regex(matting('credits', 'show', 'shop'), /\b9\b/);
   t.regex(matting('nodes', 'list'), /live/);
@@ -144,19 +134,13 @@ test('reaps what its children leave behind', async t => {
          const all = readdirSync('/proc').filter(name => /^\\d+$/.test(name)).map(stat);
          console.log(JSON.stringify(all.filter(text => /\\((sleep|sh)\\)/.test(text) || /\\) Z /.test(text))));`,
     );
-  let found: string[] = [];
+  const isReaped = () => left().length === 0;
   await t.notThrowsAsync(
-    until(
-      () => {
-        found = left();
-        return found.length === 0;
-      },
-      {
-        timeoutMs: 60_000,
-        what: 'no process is a zombie',
-        detail: () => found.join('\n'),
-      },
-    ),
+    until(isReaped, {
+      timeoutMs: 60_000,
+      what: 'no process is a zombie',
+      detail: () => left().join(),
+    }),
   );
 });
 

@@ -4,15 +4,19 @@
  * model, and at half of what it is measured to do with u2netp and photos. Callers who come again as
  * docs/rest.md says see no failure.
  */
-import ava from 'ava';
+import assert from 'node:assert/strict';
+import { setTimeout as delay } from 'node:timers/promises';
+import ava, { type ExecutionContext } from 'ava';
 import { MattingClient } from '../../client/src/index.ts';
+import { at } from '../support/at.ts';
 import { galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { FleetUnderLoad } from '../support/fleet/fleet-under-load.ts';
 import { openSeveralMachines } from '../support/fleet/ground.ts';
+import { THIS_VERSION } from '../support/fleet/installed-version.ts';
 import { uniformPicture } from '../support/fleet/steady-load.ts';
 import { missingStore } from '../support/object-storage/object-store.ts';
+import { Random } from '../support/random.ts';
 import { isNotTested } from '../support/skip.ts';
-import { upgradeEverything } from '../upgrade/everything-at-once.ts';
 import { lastRelease, releaseSkipReason } from '../upgrade/releases.ts';
 import { photoOf } from './photos.ts';
 
@@ -40,6 +44,52 @@ async function measureCapacity(upgrade: FleetUnderLoad): Promise<number> {
   };
   await Promise.all(Array.from({ length: CALLERS }, call));
   return (done * 1000) / MEASURED_MS;
+}
+
+/** The whole; `MATTING_SOAK_MINUTES` takes another. */
+const MINUTES = Number(process.env.MATTING_SOAK_MINUTES ?? 20);
+
+type Step = readonly [what: string, take: () => Promise<unknown>];
+
+function stepsOf(upgrade: FleetUnderLoad): readonly Step[] {
+  const { fleet, old } = upgrade;
+  const random = new Random(1);
+  const node = (index: number) => at(fleet.nodes, index);
+  return [
+    ['a node of the release dies', () => node(0).die()],
+    ['the first node is upgraded', () => upgrade.step(node(0), THIS_VERSION)],
+    ['… and taken back', () => upgrade.step(node(0), old)],
+    ['… and upgraded again', () => upgrade.step(node(0), THIS_VERSION)],
+    ['the second node is upgraded', () => upgrade.step(node(1), THIS_VERSION)],
+    ['a member of the database dies', () => fleet.ground.kill('database', random)],
+    ['the database is migrated', () => fleet.command(THIS_VERSION, 'migrate')],
+    ['the first control plane is upgraded', () => upgrade.step(fleet.plane(0), THIS_VERSION)],
+    ['the storage dies', () => fleet.ground.kill('store', random)],
+    ['… and the control plane is taken back', () => upgrade.step(fleet.plane(0), old)],
+    ['… and upgraded again', () => upgrade.step(fleet.plane(0), THIS_VERSION)],
+    ['a control plane of this version dies', () => fleet.plane(0).die()],
+    ['the second control plane is upgraded', () => upgrade.step(fleet.plane(1), THIS_VERSION)],
+    ['the last node is upgraded', () => upgrade.step(node(2), THIS_VERSION)],
+  ];
+}
+
+/** Steps at equal distances, each when the one before is over; the load goes on to the end. */
+async function upgradeEverything(t: ExecutionContext, upgrade: FleetUnderLoad): Promise<void> {
+  assert.ok(MINUTES > 0, 'MATTING_SOAK_MINUTES is no number of minutes');
+  const steps = stepsOf(upgrade);
+  const beganAtMs = performance.now();
+  const slotMs = (MINUTES * 60_000) / (steps.length + 1);
+  for (const [index, [what, take]] of steps.entries()) {
+    await delay(Math.max(0, beganAtMs + (index + 1) * slotMs - performance.now()));
+    const startedAtMs = performance.now();
+    await take();
+    upgrade.load.requireNoFailure();
+    const tookS = Math.round((performance.now() - startedAtMs) / 1000);
+    t.log(`${what}: ${tookS} s, ${upgrade.load.done.length} pictures so far`);
+  }
+  await delay(Math.max(0, beganAtMs + MINUTES * 60_000 - performance.now()));
+  const tookMinutes = ((performance.now() - beganAtMs) / 60_000).toFixed(1);
+  t.log(`${steps.length} steps in ${tookMinutes} minutes`);
 }
 
 const release = lastRelease();
