@@ -10,7 +10,7 @@ import {
 import type { CropMargins, Finishing, Size } from '#contract/finishing.ts';
 import { FRAME_PIXELS_MAX } from '#contract/limits.ts';
 import { InputFormat, Finishing as ProtoFinishing } from '#gen/matting/v1/matte_service.ts';
-import { fc } from '../../../test/support/property-tests.ts';
+import { fc, holds } from '../../../test/support/property-tests.ts';
 import { throwsWith } from '../../../test/support/throws.ts';
 import { parseColour } from '../finishing/colour.ts';
 import {
@@ -172,17 +172,12 @@ test('fields › jpeg, the matte alone and the archive need a node that finishes
 test('fields › a colour is read from every way of writing it', t => {
   const byte = fc.integer({ min: 0, max: 255 });
   const two = (value: number) => value.toString(16).padStart(2, '0');
-  // Within it nothing of `t`: its first failure would stand for the smallest that is found.
-  t.notThrows(() =>
-    fc.assert(
-      fc.property(byte, byte, byte, byte, fc.boolean(), (red, green, blue, alpha, hash) => {
-        const rgb = `${hash ? '#' : ''}${two(red)}${two(green)}${two(blue)}`;
-        const opaque = red * 2 ** 24 + green * 2 ** 16 + blue * 2 ** 8 + 255;
-        assert.equal(parseColour(rgb), opaque);
-        assert.equal(parseColour(`${rgb}${two(alpha)}`.toUpperCase()), opaque - 255 + alpha);
-      }),
-    ),
-  );
+  holds(t, [byte, byte, byte, byte, fc.boolean()], (red, green, blue, alpha, hash) => {
+    const rgb = `${hash ? '#' : ''}${two(red)}${two(green)}${two(blue)}`;
+    const opaque = red * 2 ** 24 + green * 2 ** 16 + blue * 2 ** 8 + 255;
+    assert.equal(parseColour(rgb), opaque);
+    assert.equal(parseColour(`${rgb}${two(alpha)}`.toUpperCase()), opaque - 255 + alpha);
+  });
 });
 
 /** Near enough to what the fields take that many of them are taken. */
@@ -196,23 +191,23 @@ const nearly = fc.oneof(
 
 test('fields › whatever is sent is refused by a name of its own, or passes the wire as it was read', t => {
   const sent = fc.dictionary(fc.constantFrom(...FINISHING_FIELDS), nearly, { maxKeys: 4 });
-  t.notThrows(() =>
-    fc.assert(
-      fc.property(sent, texts => {
-        let asked: ReturnType<typeof parse>;
-        try {
-          asked = parse(texts);
-        } catch (error) {
-          assert.ok(error instanceof ContractError && error.code === 'INVALID_PARAMETER');
-          assert.ok(Object.hasOwn(texts, error.fieldErrors[0]?.field ?? ''));
-          return;
-        }
-        const { finishing = {} } = asked;
-        if (finishing.background?.kind === 'picture') return;
-        assert.deepEqual(finishingFromProto(finishingToProto(finishing)), finishing);
-      }),
-      { numRuns: 2000 },
-    ),
+  holds(
+    t,
+    [sent],
+    texts => {
+      let asked: ReturnType<typeof parse>;
+      try {
+        asked = parse(texts);
+      } catch (error) {
+        assert.ok(error instanceof ContractError && error.code === 'INVALID_PARAMETER');
+        assert.ok(Object.hasOwn(texts, error.fieldErrors[0]?.field ?? ''));
+        return;
+      }
+      const { finishing = {} } = asked;
+      if (finishing.background?.kind === 'picture') return;
+      assert.deepEqual(finishingFromProto(finishingToProto(finishing)), finishing);
+    },
+    { numRuns: 2000 },
   );
 });
 
@@ -240,17 +235,10 @@ const finishings: fc.Arbitrary<Finishing> = fc.record(
 );
 
 test('fields › finishing passes the wire unchanged, whatever is asked for', t => {
-  t.notThrows(() =>
-    fc.assert(
-      fc.property(finishings, finishing => {
-        const bytes = ProtoFinishing.encode(finishingToProto(finishing)).finish();
-        assert.deepEqual(
-          finishingFromProto(ProtoFinishing.decode(bytes)),
-          structuredClone(finishing),
-        );
-      }),
-    ),
-  );
+  holds(t, [finishings], finishing => {
+    const bytes = ProtoFinishing.encode(finishingToProto(finishing)).finish();
+    assert.deepEqual(finishingFromProto(ProtoFinishing.decode(bytes)), structuredClone(finishing));
+  });
 });
 
 test('fields › a background picture is named on the wire with its file', t => {

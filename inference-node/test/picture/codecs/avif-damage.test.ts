@@ -83,22 +83,6 @@ test('damage › a grid that lacks a tile, wherever its data lies, is refused', 
   }
 });
 
-test('damage › a grid that is cut short is refused, or has every pixel', async t => {
-  for (const [name, kind] of Object.entries(KINDS)) {
-    const { file, dataById } = await writeGrid(picture(kind.channels ?? 3), kind);
-    const whole = await read(file);
-    const thumbnail = dataById.get(THUMBNAIL);
-    assert.ok(whole && thumbnail, name);
-    for (let i = 1; i < 25; i++) {
-      const at = Math.floor((file.length * i) / 25);
-      const pixels = await read(file.subarray(0, at));
-      // The thumbnail is last; a box that is cut is another thing.
-      const isWhole = at >= thumbnail.start && !kind.isInIdat;
-      if (pixels !== undefined || isWhole) t.deepEqual(pixels, whole, `${name} at ${i}/25`);
-    }
-  }
-});
-
 test('damage › tiles of one colour are no damage, with alpha and without', async t => {
   const clear = paint(120, 100, 4, () => [0, 0, 0, 0]);
   const { rgba } = await decode((await writeGrid(clear, GRID)).file);

@@ -80,7 +80,6 @@ function requireNear(
 
 test('bytes that are no supported image are refused, whatever they call themselves', async t => {
   const slope = asSharp(paintSlope(24, 16));
-  const svg = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>';
   const avif = await write(paintSlope(24, 16), 'avif');
   const heic = Buffer.from(avif);
   heic.write('heic', 8, 'latin1');
@@ -88,18 +87,10 @@ test('bytes that are no supported image are refused, whatever they call themselv
   for (let at = 20; at < avif.readUInt32BE(0); at += 4) heic.write('heic', at, 'latin1');
   const files: Record<string, Buffer> = {
     empty: Buffer.alloc(0),
-    text: Buffer.from('this is no picture at all, however long it goes on'),
-    svg: Buffer.from(svg),
-    xml: Buffer.from(`<?xml version="1.0"?>\n${svg}`),
-    pdf: Buffer.from('%PDF-1.7\n1 0 obj\n<<>>\nendobj\n'),
-    html: Buffer.from('<!doctype html><html></html>'),
+    svg: Buffer.from('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'),
     gif: await slope.clone().gif().toBuffer(),
     tiff: await slope.clone().tiff().toBuffer(),
     heic,
-    bmp: Buffer.concat([Buffer.from('BM'), Buffer.alloc(100)]),
-    ico: Buffer.concat([Buffer.from([0, 0, 1, 0, 1, 0]), Buffer.alloc(100)]),
-    psd: Buffer.concat([Buffer.from('8BPS'), Buffer.alloc(100)]),
-    mvg: Buffer.from('push graphic-context\nviewbox 0 0 9 9\npop graphic-context\n'),
   };
   for (const [name, file] of Object.entries(files)) {
     await requireCode(t, file, 'UNSUPPORTED_IMAGE_FORMAT', name);
@@ -284,22 +275,6 @@ test('grey of every depth, with a transparent value and without', async t => {
     const chunks = [createPngChunk('tRNS', Buffer.from([key >>> 8, key & 255]))];
     const keyed = await firstPixel(createPng({ ...fields, chunks }));
     t.deepEqual(keyed, [level, level, level, 0], `depth ${depth}`);
-  }
-});
-
-test('palettes of every depth, with alpha for some entries', async t => {
-  const palette = createPngChunk('PLTE', Buffer.from([10, 20, 30, 200, 100, 50]));
-  const chunks = [palette, createPngChunk('tRNS', Buffer.from([255, 128]))];
-  for (const [depth, sample] of [
-    [1, 0xff],
-    [2, 0x55],
-    [4, 0x11],
-    [8, 1],
-  ] as const) {
-    const fields = { ...SIZE, colourType: 3, depth, row: times(depth, [sample]) };
-    const opaque = await firstPixel(createPng({ ...fields, chunks: [palette] }));
-    t.deepEqual(opaque, [200, 100, 50, 255]);
-    t.deepEqual(await firstPixel(createPng({ ...fields, chunks })), [200, 100, 50, 128]);
   }
 });
 

@@ -158,18 +158,6 @@ test('PNG › is marked as sRGB where it has colours, and says no resolution', a
   t.deepEqual(await types(1), ['IHDR', 'IDAT', 'IEND']);
 });
 
-test('PNG › is no larger than libvips’ for a cut-out, and for what repeats', async t => {
-  for (const draw of [cutOut, stripes]) {
-    const pixels = drawn(512, 512, 4, draw);
-    const { data, width, height, channels } = pixels;
-    const other = await sharp(data, { raw: { width, height, channels } })
-      .png({ compressionLevel: 2, adaptiveFiltering: true })
-      .toBuffer();
-    const ours = await encodePng(pixels);
-    t.true(ours.length < 1.1 * other.length, `${ours.length} and ${other.length} bytes`);
-  }
-});
-
 type Alpha = (x: number, y: number) => number;
 
 const random = new Random(7);
@@ -316,9 +304,4 @@ test('opaque › ZIP: the same picture has the same bytes, stored, and other pro
   execFileSync(python, ['-c', script], { cwd: folder });
   t.deepEqual(readFileSync(path.join(folder, 'color.jpg')), colours);
   t.deepEqual(readFileSync(path.join(folder, 'alpha.png')), alpha);
-});
-
-test('opaque › ZIP has no matte alone', async t => {
-  const plane: RawPixels = { data: Buffer.alloc(4), width: 2, height: 2, channels: 1 };
-  await t.throwsAsync(encodePixels(plane, 'zip'));
 });

@@ -154,14 +154,6 @@ test('a crop › copies pixels, and has nothing beyond the input', async t => {
   t.deepEqual(subject?.resultBox, { ...BOX, left: 0, top: 33 });
 });
 
-test('a crop › of a picture without a subject keeps the frame', async t => {
-  const { pixels, subject } = await finish(
-    { crop: NO_MARGIN, scalePercent: 20 },
-    { alpha: alphaOf(() => 0) },
-  );
-  t.deepEqual([pixels.width, pixels.height, subject], [SIDE, SIDE, undefined]);
-});
-
 test('a crop › of a matte alone is the matte, grey', async t => {
   const alpha = alphaOf((x, y) => (isInBox(x, y) ? 100 + x : 0));
   const { pixels } = await finish({ crop: NO_MARGIN }, { kind: 'mask', alpha });
@@ -420,6 +412,32 @@ for (const format of TRANSPARENT_FORMATS) {
 function gps(canary: string) {
   return { GPSLatitudeRef: 'N', GPSLatitude: '51/1 30/1 0/1', GPSProcessingMethod: canary };
 }
+
+test('a result › is refined and recoloured where each is asked for, a mask refined alone', async t => {
+  const picture = await toPicture(
+    paint(96, 96, 3, (x, y) => (Math.hypot(x - 50, y - 48) < 30 ? [200, 40, 30] : [30, 160, 60])),
+  );
+  const matte = { alpha: disc(48), width: 48, height: 48, role: 'subject' as const };
+  const made = async (
+    resultKind: 'cutout' | 'mask',
+    refinement: boolean,
+    foregroundEstimation: boolean,
+  ) => {
+    const own = { ...picture, rgba: picture.rgba.slice() };
+    const choices = { refinement, foregroundEstimation, resultKind, outputFormat: 'png' } as const;
+    return (await finishPicture(own, [matte], choices)).file.toString('hex');
+  };
+  const files = [];
+  for (const kind of ['cutout', 'mask'] as const) {
+    for (const refined of [true, false]) {
+      files.push(await made(kind, refined, true), await made(kind, refined, false));
+    }
+  }
+  t.is(new Set(files.slice(0, 4)).size, 4, 'of a cut-out each choice is seen');
+  const [refined, sameRefined, plain, samePlain] = files.slice(4);
+  t.deepEqual([sameRefined, samePlain], [refined, plain]);
+  t.not(refined, plain);
+});
 
 test("a result › the source's transparency is multiplied into the result's", async t => {
   const source = paint(64, 64, 4, x => [120, 130, 140, x < 32 ? 0 : 128]);

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import test from 'ava';
 import { at as elementAt } from '../../../../test/support/at.ts';
-import { fc } from '../../../../test/support/property-tests.ts';
+import { fc, holds } from '../../../../test/support/property-tests.ts';
 import { Random } from '../../../../test/support/random.ts';
 import {
   borrowCopy,
@@ -161,36 +161,35 @@ test('the guided filter › fits what the paper says, in any region of any pictu
     top: fc.double({ min: 0, max: 0.999, noNaN: true }),
     seed: fc.integer({ min: 0, max: 1000 }),
   });
-  // Within it nothing of `t`: its first failure would stand for the smallest that is found.
-  t.notThrows(() =>
-    fc.assert(
-      fc.property(cases, ({ width, height, radius, left, top, seed }) => {
-        const picture = drawn(width, height, seed);
-        const corner = { left: Math.floor(left * width), top: Math.floor(top * height) };
-        const region: Region = expand({ ...corner, width: 1, height: 1 }, 3, { width, height });
-        const found = withMemory(borrow => {
-          const source = {
-            guide: borrowCopy(borrow, picture.guide),
-            alpha: borrowCopy(borrow, picture.alpha),
-            width,
-            height,
-          };
-          const models = new GuidedFilter(borrow, 7, radius).fit(source, region);
-          return Float32Array.from(floatsAt(models.at, 4 * region.width * region.height));
-        });
-        for (let i = 0; i < region.width * region.height; i++) {
-          const x = region.left + (i % region.width);
-          const y = region.top + Math.floor(i / region.width);
-          const wanted = modelAt(picture, x, y, radius);
-          for (const [c, value] of wanted.entries()) {
-            const answer = elementAt(found, 4 * i + c) / (c === 3 ? 255 : 1);
-            const tolerance = 5e-4 * Math.max(1, Math.abs(value));
-            assert.ok(Math.abs(answer - value) < tolerance, `${x},${y} ${c}: ${answer}, ${value}`);
-          }
+  holds(
+    t,
+    [cases],
+    ({ width, height, radius, left, top, seed }) => {
+      const picture = drawn(width, height, seed);
+      const corner = { left: Math.floor(left * width), top: Math.floor(top * height) };
+      const region: Region = expand({ ...corner, width: 1, height: 1 }, 3, { width, height });
+      const found = withMemory(borrow => {
+        const source = {
+          guide: borrowCopy(borrow, picture.guide),
+          alpha: borrowCopy(borrow, picture.alpha),
+          width,
+          height,
+        };
+        const models = new GuidedFilter(borrow, 7, radius).fit(source, region);
+        return Float32Array.from(floatsAt(models.at, 4 * region.width * region.height));
+      });
+      for (let i = 0; i < region.width * region.height; i++) {
+        const x = region.left + (i % region.width);
+        const y = region.top + Math.floor(i / region.width);
+        const wanted = modelAt(picture, x, y, radius);
+        for (const [c, value] of wanted.entries()) {
+          const answer = elementAt(found, 4 * i + c) / (c === 3 ? 255 : 1);
+          const tolerance = 5e-4 * Math.max(1, Math.abs(value));
+          assert.ok(Math.abs(answer - value) < tolerance, `${x},${y} ${c}: ${answer}, ${value}`);
         }
-      }),
-      { numRuns: 40 },
-    ),
+      }
+    },
+    { numRuns: 40 },
   );
 });
 
@@ -498,63 +497,4 @@ test('rows of the picture › mixModels: a row between two', t => {
     kernels.mixModels(rows, rows + 16, 0.25, mixed, 2);
   });
   t.deepEqual(out, [...lanes(2), ...lanes(31)]);
-});
-
-test('rows of a new size › averageBoxes: means of whole boxes and of the part at the end, white too', t => {
-  const stride = 37;
-  for (const [columns, rows, from] of [
-    [16, 16, 255],
-    [5, 3, 0],
-    [2, 2, 7],
-    [1, 1, 90],
-  ] as const) {
-    const image = Uint8Array.from({ length: 4 * stride * rows }, (_, i) =>
-      from === 255 ? 255 : (from + i * 7) % 256,
-    );
-    const boxes = Math.ceil(stride / columns);
-    const out = withMemory(borrow => {
-      const pixels = borrowCopy(borrow, image);
-      const at = borrow(4 * boxes);
-      kernels.averageBoxes(pixels, stride, stride, columns, rows, at);
-      return [...bytesAt(at, 4 * boxes)];
-    });
-    for (const [i, mean] of out.entries()) {
-      const left = (i >> 2) * columns;
-      const right = Math.min(stride, left + columns);
-      let sum = 0;
-      for (let y = 0; y < rows; y++) {
-        for (let x = left; x < right; x++) sum += elementAt(image, 4 * (y * stride + x) + (i % 4));
-      }
-      const expected = sum / ((right - left) * rows);
-      t.true(Math.abs(mean - expected) <= 0.5, `${columns}x${rows}: ${mean} for ${expected}`);
-    }
-  }
-});
-
-test('rows of a new size › acrossGrey, acrossColour: by weights over any number of rows, rounded and clamped', t => {
-  const cases: [taps: number, weights: number[], expected: number[]][] = [
-    [1, [1], [10, 20, 30, 40]],
-    [3, [0.25, 0.5, 0.25], [20, 30, 40, 50]],
-    [5, [0, 0, 0, 0, 10], [255, 255, 255, 255]],
-    [5, [-9, 0, 0, 0, 0], [0, 0, 0, 0]],
-  ];
-  for (const [taps, weights, expected] of cases) {
-    const grey = withMemory(borrow => {
-      const rows = Array.from({ length: taps }, (_, row) =>
-        borrowCopy(
-          borrow,
-          Float32Array.of(10, 20, 30, 40).map(value => value + 10 * row),
-        ),
-      );
-      const rowsAt = borrowCopy(borrow, Int32Array.from(rows));
-      const weightsAt = borrowCopy(borrow, Float32Array.from(weights));
-      const out = borrow(4);
-      kernels.acrossGrey(rowsAt, weightsAt, taps, 4, out);
-      const one = [...bytesAt(out, 4)];
-      kernels.acrossColour(rowsAt, weightsAt, taps, 1, 4, out);
-      t.deepEqual([...bytesAt(out, 4)], one);
-      return one;
-    });
-    t.deepEqual(grey, expected);
-  }
 });

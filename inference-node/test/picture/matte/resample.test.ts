@@ -3,7 +3,7 @@ import test from 'ava';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import { pixelsAt } from '../../../src/picture/kernels/kernels.ts';
-import { applyAlpha, multiplySourceAlpha } from '../../../src/picture/matte/compose.ts';
+import { multiplySourceAlpha } from '../../../src/picture/matte/compose.ts';
 import { createModelInput } from '../../../src/picture/matte/model-input.ts';
 import { resample, resampleColours } from '../../../src/picture/matte/resample.ts';
 import { viewAsPixels } from '../../../src/picture/rgba-picture.ts';
@@ -90,16 +90,6 @@ test('resampling › three channels are resampled apart, by the same rule as one
 const picture = (width: number, height: number, at: Colour, translucent = true) =>
   asRgba(paint(width, height, 4, at), translucent);
 
-test('arithmetic › a result is the product of both alphas, and has no colour where nothing is seen', t => {
-  const source = picture(4, 1, x => [200, 100, 50, elementAt([0, 128, 255, 255], x)]);
-  const alpha = Buffer.from([255, 255, 0, 128]);
-  multiplySourceAlpha(alpha, source);
-  t.deepEqual([...alpha], [0, 128, 0, 128]);
-  applyAlpha(source, alpha);
-  const out = Buffer.from(source.rgba.buffer, source.rgba.byteOffset, 16);
-  t.deepEqual([...out], [0, 0, 0, 0, 200, 100, 50, 128, 0, 0, 0, 0, 200, 100, 50, 128]);
-});
-
 test('arithmetic › the product of two alphas is rounded, for all of them', t => {
   const source = picture(256, 256, (_x, y) => [0, 0, 0, y]);
   const alpha = Buffer.alloc(65536).map((_, i) => i % 256);
@@ -118,6 +108,8 @@ test('arithmetic › a model sees the mean of what it is shrunk from', t => {
   const size = { width: 8, height: 8 };
   for (const [width, height] of [
     [64, 64],
+    // Boxes of as many white pixels as there may be in one.
+    [128, 128],
     [100, 37],
     [1000, 8],
     [8, 1000],
@@ -125,12 +117,12 @@ test('arithmetic › a model sees the mean of what it is shrunk from', t => {
     [1, 1],
   ] as const) {
     const input = createModelInput(
-      picture(width, height, () => [10, 130, 250, 255], false),
+      picture(width, height, () => [10, 130, 255, 255], false),
       size,
     );
     t.is(input.length, 8 * 8 * 3);
     for (let i = 0; i < input.length; i += 3) {
-      t.deepEqual([...input.subarray(i, i + 3)], [10, 130, 250], `${width}x${height}`);
+      t.deepEqual([...input.subarray(i, i + 3)], [10, 130, 255], `${width}x${height}`);
     }
   }
   const stripes = createModelInput(
@@ -179,14 +171,6 @@ const CHOICES = {
 } as const;
 
 const even = (value: number) => () => [value, value, value];
-const HIDDEN: Readonly<Record<string, Colour>> = {
-  white: even(255),
-  black: even(0),
-  grey: even(128),
-  magenta: () => [255, 0, 255],
-  green: () => [0, 255, 0],
-  noise: (x, y) => [(x * 7919 + y * 104_729) & 255, (x * y) & 255, (x * 31 + y * 17) & 255],
-};
 
 /** An antialiased disc whose centre is the picture's. @param texture added to its colour. */
 function disc(side: number, texture: number, hidden: Colour): Pixels {
@@ -231,25 +215,7 @@ function worstStep(result: Pixels, source: Pixels): number {
   return worst;
 }
 
-test('hidden colours › hidden colours change no pixel of the result, and none bleeds into the visible', async t => {
-  for (const [side, blurPx] of [
-    [160, 4],
-    [300, 9],
-  ] as const) {
-    const expected = await cutOut(
-      disc(side, 0, () => DISC),
-      blurPx,
-    );
-    for (const [name, hidden] of Object.entries(HIDDEN)) {
-      const source = disc(side, 0, hidden);
-      const result = await cutOut(source, blurPx);
-      t.true(worstStep(result, source) <= 1, `${name}: ${worstStep(result, source)} off`);
-      t.true(result.data.equals(expected.data), `${name}: another result`);
-    }
-  }
-});
-
-test('hidden colours › the same for any texture, softness and hidden bytes', async t => {
+test('hidden colours › change no pixel of the result, whatever the texture, softness and bytes', async t => {
   const cases = fc.record({
     side: fc.integer({ min: 3, max: 90 }),
     texture: fc.integer({ min: 0, max: 100 }),
@@ -267,6 +233,8 @@ test('hidden colours › the same for any texture, softness and hidden bytes', a
         const one = await cutOut(disc(side, texture, drawn), blurPx);
         const other = await cutOut(disc(side, texture, even(128)), blurPx);
         assert.ok(one.data.equals(other.data));
+        // Of one colour nothing is estimated: none of what is hidden bleeds into it.
+        if (texture === 0) assert.ok(worstStep(one, disc(side, texture, drawn)) <= 1);
       }),
       { numRuns: 30 },
     ),

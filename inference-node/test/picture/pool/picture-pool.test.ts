@@ -1,5 +1,3 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import ava, { type ExecutionContext } from 'ava';
 import pino from 'pino';
@@ -17,7 +15,7 @@ import type {
   PicturePool,
   PictureWorkerEnd,
 } from '../../../src/picture/pool/picture-pool.ts';
-import { isAlive, stop, until, WRITING_ENV } from '../../support/processes.ts';
+import { isAlive, stop, until } from '../../support/processes.ts';
 import { asSharp, claimPngSize, paint, paintSlope, readRgba, writeJxl } from '../pictures.ts';
 
 const test = ava.serial;
@@ -358,38 +356,6 @@ test('workers that cannot start are an error at once, with nothing left behind',
   t.true(lines.some(line => line.includes('picture worker died')));
 });
 
-test('what a worker writes becomes a line of the log, not output of the node', async t => {
-  const lines: { msg: string; line?: string; place?: number; workerPid?: number }[] = [];
-  const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
-  const own = await openPool(t, { log, childEnv: WRITING_ENV });
-  const pid = onlyPid(own);
-  await own.close(0);
-  const written = lines.filter(({ msg }) => msg === 'picture worker wrote');
-  t.deepEqual(written.map(({ line, place, workerPid }) => [line, place, workerPid]).sort(), [
-    ['(process:1): GLib-WARNING', 0, pid],
-    ['on the standard output', 0, pid],
-  ]);
-});
-
-test('no worker outlives the process that opened the pool', async t => {
-  const program = new URL('../../../src/picture/pool/open-picture-pool.ts', import.meta.url);
-  const script = `
-    import pino from 'pino';
-    const { openPicturePool } = await import('${program.href}');
-    const log = pino({ level: 'silent' });
-    const pool = await openPicturePool({ workers: 1, childEnv: {}, log });
-    process.send(pool.processes()[0].pid);
-    setInterval(() => undefined, 1000);
-  `;
-  const parent = spawn(process.execPath, ['--input-type=module', '--eval', script], {
-    cwd: new URL('..', import.meta.url),
-    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
-  });
-  const [pid] = (await once(parent, 'message')) as [number];
-  parent.kill('SIGKILL');
-  await t.notThrowsAsync(untilGone(pid));
-});
-
 /** The size of a further model, asked for after the picture was decoded. */
 const FURTHER = { width: 7, height: 9 };
 
@@ -413,19 +379,6 @@ test('nothing was decoded: a bug, and the worker is well after it', async t => {
   t.is((await lease.resample(FURTHER, NEVER)).rgb.length, 3 * 7 * 9);
   lease.release();
   t.is(onlyPid(pool), pid);
-});
-
-test('a caller that goes ends the worker, and a released one is not asked', async t => {
-  const { lease } = await leaseOf(pool);
-  await decode(lease);
-  const caller = new AbortController();
-  const gone = t.throwsAsync(lease.resample(FURTHER, caller.signal), { message: /gone/ });
-  caller.abort(new Error('gone'));
-  await gone;
-  t.is(pool.ends().abandoned, endsBefore.abandoned + 1);
-  await t.throwsAsync(lease.resample(FURTHER, NEVER), { code: 'PICTURE_WORKER_LOST' });
-  lease.release();
-  await t.throwsAsync(lease.resample(FURTHER, NEVER), { message: /after its release/ });
 });
 
 async function cutOut(file: Buffer, background: BackgroundFile) {
