@@ -1,13 +1,10 @@
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import fs from 'node:fs';
-import { syncBuiltinESMExports } from 'node:module';
 import type { Socket } from 'node:net';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
-import sinon from 'sinon';
 import { killStopped } from '../../../test/support/stopped-cannot-be-killed.ts';
 import {
   Child,
@@ -17,7 +14,6 @@ import {
   type SpawnChildOptions,
 } from '../../src/process/child.ts';
 import type { Frame } from '../../src/process/frames.ts';
-import { readResidentBytes } from '../../src/process/proc-files.ts';
 import { isAlive, until } from '../support/processes.ts';
 import type { Answer, Order } from './obedient-child.ts';
 
@@ -175,27 +171,10 @@ for (const [when, waitMs] of [
   });
 }
 
-test('a child started by hand says who starts it', t => {
-  const { status, stderr } = spawnSync(process.execPath, [PROGRAM], { encoding: 'utf8' });
-  t.not(status, 0);
-  t.regex(stderr, /started by the inference node, not by hand/);
-});
-
 test('a child sees the environment it was given and nothing else', async t => {
   const { child, exit, ask } = startChild({ env: { ONLY: 'this' } });
   const { head } = await ask({ do: 'environment' });
   t.deepEqual(head.environment, { ONLY: 'this' });
-  child.kill();
-  await exit;
-});
-
-test('large parts go there and come back unchanged', async t => {
-  const { child, exit, ask } = startChild();
-  const part = Buffer.alloc(5_000_001);
-  for (let i = 0; i < part.length; i++) part[i] = (i * 31) % 251;
-  const { parts } = await ask({ do: 'echo' }, [part, Buffer.alloc(0)]);
-  t.true(parts[0]?.equals(part));
-  t.is(parts[1]?.length, 0);
   child.kill();
   await exit;
 });
@@ -211,16 +190,6 @@ test('all of standard error has come when the exit is told', async t => {
   void child.send({ do: 'exit', code: 0 });
   await exit;
   t.is(complaint.length, 60_000);
-});
-
-test('resident memory is told for a living process and undefined for a dead one', async t => {
-  const { child, exit, ask } = startChild();
-  await ask({ do: 'echo' });
-  const pid = child.pid as number;
-  t.true((readResidentBytes(pid) as number) > 10_000_000);
-  child.kill();
-  await exit;
-  t.is(readResidentBytes(pid), undefined);
 });
 
 const groups: number[] = [];
@@ -253,18 +222,4 @@ test('a member that its leader left behind is found, until it is gone', async t 
   t.is(findMember(group, process.pid), member);
   killGroup(group);
   await until('the group is gone', () => findMember(group, member) === undefined);
-});
-
-test('while a known member lives the other processes of the machine are not looked at', async t => {
-  const { group, member } = await openGroup();
-  const listing = sinon.spy(fs, 'readdirSync');
-  syncBuiltinESMExports();
-  t.teardown(() => {
-    listing.restore();
-    syncBuiltinESMExports();
-  });
-  t.is(findMember(group, member), member);
-  t.is(listing.callCount, 0);
-  findMember(group, undefined);
-  t.is(listing.callCount, 1);
 });

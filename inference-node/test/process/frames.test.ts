@@ -141,21 +141,6 @@ test('frames › parts of some size come whole wherever the bytes are split, eac
   }
 });
 
-test('frames › the bulk of a part is read where it stays', t => {
-  const bytes = bytesOf({ n: 1 }, [Buffer.alloc(1_000_000, 1)]);
-  const part = Buffer.alloc(1_000_000);
-  const reader = new FrameReader<Head>(
-    () => undefined,
-    () => part,
-  );
-  const head = reader.space();
-  head.set(bytes.subarray(0, head.length));
-  reader.received(head.length);
-  const bulk = reader.space();
-  t.is(bulk.buffer, part.buffer);
-  t.is(bulk.length, bytes.length - head.length);
-});
-
 /** Two ends of one connection, nothing read from either. */
 async function pair(t: ExecutionContext): Promise<[Socket, Socket]> {
   const server = createServer({ pauseOnConnect: true }).listen(0, '127.0.0.1');

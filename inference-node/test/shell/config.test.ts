@@ -142,24 +142,12 @@ test('wants two ports', t => {
 test('has defaults for all', t => {
   const config = loadConfig({});
   t.is(config.host, '127.0.0.1');
-  t.is(config.port, 50_051);
-  t.is(config.httpPort, 50_052);
-  t.is(config.executionProvider, 'auto');
   t.true(config.refinement && config.foregroundEstimation);
   t.false(loadConfig({ MATTING_REFINEMENT: 'false' }).refinement);
   t.false(loadConfig({ MATTING_FOREGROUND_ESTIMATION: 'false' }).foregroundEstimation);
-  t.deepEqual(config.registryAddresses, []);
   t.regex(config.nodeId, /^[A-Za-z0-9._-]{1,64}$/);
   t.is(config.nodeId, loadConfig({}).nodeId);
   t.not(config.nodeId, loadConfig({ MATTING_NODE_PORT: '6001' }).nodeId);
-});
-
-test('tries control planes in the order given', t => {
-  const config = loadConfig({
-    MATTING_REGISTRY_ADDRESS: 'a:1, b.example:2 ,[::1]:3',
-    MATTING_NODE_TOKEN: TOKEN,
-  });
-  t.deepEqual(config.registryAddresses, ['a:1', 'b.example:2', '[::1]:3']);
 });
 
 test('hands no secret to the children', t => {

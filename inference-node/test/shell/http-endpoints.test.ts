@@ -240,19 +240,6 @@ test('gauges › so are the ends of runs and engines, their memory and their pre
   t.is((await read('info')).length, LABELS.length);
 });
 
-test('gauges › no metric of models leaves out what tells them apart', async t => {
-  const { registry } = await readAll();
-  for (const metric of await registry.getMetricsAsArray()) {
-    const { labelNames = [] } = metric as { labelNames?: string[] };
-    if (!labelNames.includes('model')) continue;
-    t.deepEqual(
-      ['input_size', 'role'].filter(label => !labelNames.includes(label)),
-      [],
-      metric.name,
-    );
-  }
-});
-
 /** A plan of a subject and another model, each with engines that the test can spoil. */
 function openPlan(otherRole: PlanRun['role'] = 'opinion') {
   const pictures = new FakePicturePool(new StageGates());

@@ -13,7 +13,6 @@ import { encodeTinyModel } from '../../../test/support/tiny-model.ts';
 import { type Config, loadConfig } from '../../src/config.ts';
 import { answerOnce, createAnswering } from '../../src/engine/choice/answer-picture.ts';
 import { GpuDevice } from '../../src/engine/devices/gpu-device.ts';
-import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { runtimeVersion } from '../../src/engine/runtime-version.ts';
 import type { ExecutionProvider, Plan, PreparedModel } from '../../src/models/prepared-model.ts';
 import { answerRecordPath } from '../../src/models/preparing/answer-check.ts';
@@ -155,25 +154,6 @@ test('one picture is answered by the graph for one alone, whatever others there 
     const alpha = await run({ ...model, batches }, rgb);
     t.true(alpha.every(value => value === 100));
   }
-});
-
-test('where no engine with graphs for several images loads, the error names the variable', async t => {
-  const { model } = await begin(t, 1, 'red');
-  const graphs = [2, 4].map(images => ({ images, path: '/nowhere', sha256: '' }));
-  const open = (batches: PreparedModel['batches']) => {
-    const timing = { respawnDelaysMs: [0] as const };
-    const engines = openEnginePool({
-      model: { ...model, path: batches ? model.path : '/nowhere', ...(batches && { batches }) },
-      ...{ engines: 1, threadsPerEngine: 1, childEnv: {}, log: collectLog().log, timing },
-    });
-    t.teardown(() => engines.close(0));
-    return namingSettings(engines.ready(), { ...model, ...(batches && { batches }) }, 1);
-  };
-  await t.throwsAsync(open(graphs), {
-    message:
-      /tiny-red.* \(with graphs for up to 4 images at once: MATTING_BATCH_MAX=1 does without\)$/,
-  });
-  await t.throwsAsync(open(undefined), { message: /tiny-red(?!.*MATTING_BATCH_MAX)/ });
 });
 
 test('where the memory holds no engine beside the others, the error names the variable', async t => {

@@ -2,13 +2,6 @@
 import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** Of a child that writes, before its program begins, a line to each of its outputs. */
-export const WRITING_ENV = {
-  NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(
-    "console.log('on the standard output'); console.error('(process:1): GLib-WARNING');",
-  )}`,
-};
-
 const POLL_MS = 20;
 /** A minute, which only a test that fails waits. Looks, since a machine may stand still meanwhile. */
 const LOOKS_MAX = 60_000 / POLL_MS;

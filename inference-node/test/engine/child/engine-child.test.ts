@@ -1,8 +1,5 @@
-/** What happens in an engine's process: sessions, the conversion of pixels, errors, telemetry. */
-import { spawnSync } from 'node:child_process';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import { createUniformRgb } from '../../../../test/support/tiny-model.ts';
 import { EngineSession } from '../../../src/engine/child/engine-session.ts';
 import { createPlaneTables, fillAlpha, fillPlanes } from '../../../src/engine/child/graph-ends.ts';
 import { InferenceSession } from '../../../src/engine/child/onnx-runtime.ts';
@@ -18,7 +15,7 @@ import {
   shortenNativeError,
 } from '../../../src/engine/native-error.ts';
 import { drawCheckPicture } from '../../../src/models/preparing/check-picture.ts';
-import { createModel, openPool, pidOf, QUICK, run, SIDE_PX } from '../pool/pool-harness.ts';
+import { createModel, openPool, pidOf, QUICK, run } from '../pool/pool-harness.ts';
 import { networkSocketsOf, openWatchedHome } from './watched-home.ts';
 
 const test = ava.serial;
@@ -73,21 +70,6 @@ test('where none may they end the load, as all else does; on other providers the
 });
 
 const PLAIN = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: true } as const;
-
-test('alpha is what the graph says, for each kind of model', async t => {
-  for (const [kind, brightnesses, alphas] of [
-    ['mean', [0, 90, 255], [0, 90, 255]],
-    ['overshoot', [0, 85, 128, 170, 255], [0, 0, 129, 255, 255]],
-    ['sigmoid', [0, 100, 255], [5, 76, 250]],
-  ] as const) {
-    const model = await createModel(t, { kind });
-    const { session } = await EngineSession.load({ ...model, ...PLAIN });
-    for (const [i, brightness] of brightnesses.entries()) {
-      const [alpha] = await session.run([createUniformRgb(SIDE_PX, SIDE_PX, brightness)]);
-      t.deepEqual([alpha?.length, ...new Set(alpha)], [SIDE_PX * SIDE_PX, alphas[i]], kind);
-    }
-  }
-});
 
 test('pixels and channels keep their places, whatever the order of the tensor', async t => {
   const size = { width: 40, height: 24 };
@@ -155,18 +137,6 @@ test('planes are in the order of the tensor, each normalised by its own channel'
   t.deepEqual([...planes], [3, 6, 2, 5, 1, 4]);
 });
 
-test('every byte has its float', t => {
-  const normalisation = { mean: [128, 128, 128], std: [256, 256, 256] } as const;
-  const rgb = Uint8Array.from({ length: 3 * 256 }, (_, i) => Math.floor(i / 3));
-  const planes = new Float32Array(rgb.length);
-  fillPlanes(rgb, planes, createPlaneTables(normalisation, 'rgb'));
-  for (let value = 0; value < 256; value++) {
-    for (const plane of [0, 1, 2]) {
-      t.is(planes[plane * 256 + value], (value - 128) / 256);
-    }
-  }
-});
-
 const NO_DEVICE = `/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc:129
  std::conditional_t<THRW, void, onnxruntime::common::Status> onnxruntime::CudaCall(ERRTYPE,
  [with ERRTYPE = cudaError; bool THRW = true] CUDA failure 100: no CUDA-capable device is detected ;
@@ -191,12 +161,6 @@ test('of a page of C++ the line that matters is left', t => {
   const assertion =
     '/onnxruntime_src/core/session.cc:12 void f() status.IsOK() was false. No such graph';
   t.is(shortenNativeError(assertion), 'No such graph');
-});
-
-test('any other message stays, in one line', t => {
-  for (const message of ['the model answered\nwith values', '', 'CUDA is not here: failure']) {
-    t.is(shortenNativeError(message), message.replace('\n', ' '));
-  }
 });
 
 test('a device that is gone is told from a run that failed', t => {
@@ -236,14 +200,4 @@ test('an engine that runs models leaves no file and opens no socket', async t =>
   await pool.close(0);
   t.deepEqual(home.requests, []);
   t.deepEqual(await home.files(), []);
-});
-
-test('where nothing tells ONNX Runtime so, an identifier of the machine is found', async t => {
-  const home = await openWatchedHome(t);
-  const load = `(await import('onnxruntime-node')).InferenceSession.create('none').catch(() => 0)`;
-  const { status } = spawnSync(process.execPath, ['--input-type=module', '--eval', load], {
-    env: home.env,
-  });
-  t.is(status, 0);
-  t.true((await home.files()).some(file => file.endsWith('deviceid')));
 });

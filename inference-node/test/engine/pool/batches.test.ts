@@ -93,59 +93,6 @@ test('a free engine takes what waits at once, and each picture gets its own matt
   t.deepEqual(runs(), { 1: 2, 2: 1, 4: 1, 8: 0 });
 });
 
-test('pictures that differ in every pixel come back as they would alone', async t => {
-  const runs = countedBy(() => runsOf(mean));
-  const { letGo } = await holdEngine(mean);
-  const { signal } = new AbortController();
-  const pictures = Array.from({ length: 8 }, (_, picture) =>
-    Uint8Array.from({ length: 3 * SIDE_PX * SIDE_PX }, (_, i) => (i * (2 * picture + 3)) % 251),
-  );
-  const answers = () => pictures.map(rgb => mean.run({ rgb, priority: 'sync', signal }));
-  const together = answers();
-  await letGo();
-  const mattes = await Promise.all(together);
-  t.is(runs()[8], 1);
-  for (const [index, rgb] of pictures.entries()) {
-    const alone = await mean.run({ rgb, priority: 'sync', signal });
-    t.deepEqual(mattes[index]?.alpha, alone.alpha, `picture ${index}`);
-  }
-  t.is(runs()[1], 9);
-});
-
-test('nothing is held back for company: one that comes to a free engine runs alone', async t => {
-  const runs = countedBy(() => runsOf(mean));
-  const [first, second, third] = [run(mean, 1), run(mean, 2), run(mean, 3)];
-  t.is(mean.snapshot().queued, 2, 'the first is in the engine, before the call returns');
-  await Promise.all([first, second, third]);
-  t.deepEqual(runs(), { 1: 1, 2: 1, 4: 0, 8: 0 });
-});
-
-test('a model without graphs for several runs them one by one', async t => {
-  const { pool, letGo } = await openHeld(t, { kind: 'mean' });
-  t.is(pool.snapshot().imagesARunMax, 1);
-  const mattes = [10, 20, 30].map(brightness => run(pool, brightness));
-  await letGo();
-  await Promise.all(mattes);
-  t.deepEqual(runsOf(pool), { 1: 4, 2: 0, 4: 0, 8: 0 });
-});
-
-test('synchronous pictures are in the first run, before asynchronous ones that came earlier', async t => {
-  const { pool, letGo } = await openHeld(t, { kind: 'mean', batches: [2] });
-  const order: string[] = [];
-  const noted = (name: string, priority: 'sync' | 'async') =>
-    run(pool, QUICK, { priority }).then(() => order.push(name));
-  const all = [
-    noted('async 1', 'async'),
-    noted('async 2', 'async'),
-    noted('sync 1', 'sync'),
-    noted('sync 2', 'sync'),
-  ];
-  await letGo();
-  await Promise.all(all);
-  t.deepEqual(order, ['sync 1', 'sync 2', 'async 1', 'async 2']);
-  t.is(runsOf(pool)[2], 2);
-});
-
 test('a caller that goes before its run leaves the queue; within, the others are answered', async t => {
   const runs = countedBy(() => runsOf(mean));
   const ends = countedBy(() => mean.metrics().runs);
