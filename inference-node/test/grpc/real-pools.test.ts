@@ -1,22 +1,14 @@
 /** The shell over the real pools: real engine and worker processes, a tiny graph, drawn pictures. */
-import path from 'node:path';
-import { pathToFileURL } from 'node:url';
 import ava from 'ava';
 import { pino } from 'pino';
 import sharp from 'sharp';
-import {
-  type MatteHeader,
-  OutputFormat,
-  ResultKind,
-  Switch,
-} from '#gen/matting/v1/matte_service.ts';
+import { OutputFormat, ResultKind } from '#gen/matting/v1/matte_service.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../../src/picture/pool/open-picture-pool.ts';
 import { stop, untilBusy } from '../support/processes.ts';
 import { HealthClient } from './health-client.ts';
-import { RECOLOURED_MARK, REFINED_MARK } from './marked-finish.ts';
 import { MatteCaller, openShell, untilNothingAdmitted } from './test-node.ts';
 
 const test = ava.serial;
@@ -28,37 +20,27 @@ const size = { width: WIDTH, height: HEIGHT };
 const BRIGHTNESS = 120;
 const SLOW = 255;
 const TRIPS_MAX = 4000;
-const HOOK = pathToFileURL(path.join(import.meta.dirname, 'marked-finish-hook.ts')).href;
-const CUTOUT = ResultKind.RESULT_KIND_CUTOUT;
-const MASK = ResultKind.RESULT_KIND_MASK;
-const { SWITCH_ON, SWITCH_OFF } = Switch;
 const log = pino({ level: 'silent' });
 const childEnv = { PATH: process.env.PATH ?? '' };
 
 const directory = await temporaryFolder({ teardown: test.after.always });
 let engines: ReturnType<typeof openEnginePool>;
-let pictures: Awaited<ReturnType<typeof openPicturePool>>[];
+let pictures: Awaited<ReturnType<typeof openPicturePool>>;
 let node: Awaited<ReturnType<typeof openShell>>;
-/** Its picture workers mark what they refine and recolour. */
-let marking: typeof node;
 let file: Buffer;
 
 test.before(async () => {
   const model = await writeTinyModel(directory, { kind: 'paced', tripsMax: TRIPS_MAX });
   engines = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
-  const marked = { ...childEnv, NODE_OPTIONS: `--import=${HOOK}` };
-  const open = (env: Record<string, string>) => openPicturePool({ workers: 1, childEnv: env, log });
-  pictures = await Promise.all([open(childEnv), open(marked)]);
+  pictures = await openPicturePool({ workers: 1, childEnv, log });
   await engines.ready();
-  const shell = (pool: (typeof pictures)[number]) =>
-    openShell({ model, engines, role: 'subject' }, pool);
-  [node, marking] = await Promise.all([shell(pictures[0]!), shell(pictures[1]!)]);
+  node = await openShell({ model, engines, role: 'subject' }, pictures);
   file = await plainPng(BRIGHTNESS);
 });
 
 test.after.always(async () => {
-  for (const shell of [node, marking]) await shell?.close();
-  for (const pool of [engines, ...(pictures ?? [])]) await pool?.close(0);
+  await node?.close();
+  for (const pool of [engines, pictures]) await pool?.close(0);
 });
 
 function plainPng(brightness: number): Promise<Buffer> {
@@ -83,7 +65,10 @@ test('cuts a picture out, in every format and as a mask', async t => {
     t.true(Math.abs(alpha - BRIGHTNESS) <= 2, `alpha ${alpha}`);
     t.true(Math.abs(red - BRIGHTNESS) <= 4, `red ${red}`);
   }
-  const caller = await new MatteCaller(node).serve(file, { ...size, resultKind: MASK });
+  const caller = await new MatteCaller(node).serve(file, {
+    ...size,
+    resultKind: ResultKind.RESULT_KIND_MASK,
+  });
   const mask = await sharp(caller.result().file).metadata();
   t.deepEqual([mask.width, mask.height, mask.channels], [WIDTH, HEIGHT, 1]);
 });
@@ -124,33 +109,4 @@ test('reports an engine that dies under an image, and takes the next', async t =
   await dying.refused({ code: 'ENGINE_LOST', retryable: true });
   while (node.status.state !== 'serving') await new Promise(r => setTimeout(r, 10));
   await t.notThrowsAsync(new MatteCaller(node).serve(file, size));
-});
-
-/** Alpha in the middle of the result. */
-async function alphaOf(fields: Partial<MatteHeader>): Promise<number> {
-  const caller = await new MatteCaller(marking).serve(file, { ...size, ...fields });
-  const { data, info } = await sharp(caller.result().file)
-    .raw()
-    .toBuffer({ resolveWithObject: true });
-  return data.readUInt8((WIDTH * (HEIGHT / 2) + WIDTH / 2) * info.channels + info.channels - 1);
-}
-
-test('a cut-out is refined, then recoloured, each where the caller asks for it', async t => {
-  for (const [refinement, foregroundEstimation, mark] of [
-    [SWITCH_ON, SWITCH_ON, RECOLOURED_MARK],
-    [SWITCH_ON, SWITCH_OFF, REFINED_MARK],
-    [SWITCH_OFF, SWITCH_ON, RECOLOURED_MARK],
-    [SWITCH_OFF, SWITCH_OFF, BRIGHTNESS],
-  ] as const) {
-    const alpha = await alphaOf({ refinement, foregroundEstimation, resultKind: CUTOUT });
-    t.true(Math.abs(alpha - mark) <= 2, `alpha ${alpha}, not ${mark}`);
-  }
-});
-
-test('is no foreground estimation for a mask, whatever the caller asks for', async t => {
-  const estimated = { resultKind: MASK, foregroundEstimation: SWITCH_ON };
-  t.is(await alphaOf({ ...estimated, refinement: SWITCH_ON }), REFINED_MARK);
-  const off = await alphaOf({ ...estimated, refinement: SWITCH_OFF });
-  t.true(Math.abs(off - BRIGHTNESS) <= 2, `alpha ${off}`);
-  t.is(await alphaOf({ resultKind: MASK }), REFINED_MARK);
 });
