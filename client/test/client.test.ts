@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';
@@ -316,30 +316,6 @@ test('OpenAPI › its types have the fields of the document, no more and no less
 
 test('OpenAPI › its codes are those of the document', t => {
   t.deepEqual([...ERROR_CODES].sort(), [...(schemaOf('ErrorCode').enum ?? [])].sort());
-});
-
-/** Of every answer in the document. */
-function headerNamesOf(node: unknown): string[] {
-  if (node === null || typeof node !== 'object') return [];
-  return Object.entries(node).flatMap(([name, value]) =>
-    name === 'headers' ? Object.keys(value as object) : headerNamesOf(value),
-  );
-}
-
-test('OpenAPI › the headers that it reads are in the document', t => {
-  const folder = new URL('../src/', import.meta.url);
-  const texts = readdirSync(folder).map(name => readFileSync(new URL(name, folder), 'utf8'));
-  const read = texts.flatMap(text =>
-    [...text.matchAll(/headers\.(?:get|has)\('([\w-]+)'\)/g)].map(([, name = '']) => name),
-  );
-  t.true(read.includes('x-job-id') && read.includes('retry-after'));
-  const described = headerNamesOf(document).map(name => name.toLowerCase());
-  // Of any answer of HTTP.
-  const plain = ['content-type', 'content-encoding', 'location'];
-  t.deepEqual(
-    read.filter(name => !described.includes(name) && !plain.includes(name)),
-    [],
-  );
 });
 
 /** Holds a request as it was sent against the operation that it is for. */

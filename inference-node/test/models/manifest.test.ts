@@ -237,25 +237,6 @@ test('without a gate every plan and model may run, under weights those with perm
   t.deepEqual(others, []);
 });
 
-test('strict starts none of the bundled models, and says so', async t => {
-  const outlines = await loadPlanOutlines();
-  for (const { name, entries } of outlines) {
-    const problems = await problemsOf({ MATTING_QUALITY: name, MATTING_COMMERCIAL_USE: 'strict' });
-    const models = [...new Set(entries.map(({ model }) => model))];
-    t.is(problems.length, models.length + 1);
-    for (const [index, model] of models.entries()) {
-      t.regex(problems[index] ?? '', new RegExp(`strict refuses ${model} \\(`));
-      t.regex(problems[index] ?? '', /commercial use of its training data is /);
-    }
-    const expected = /^MATTING_MODEL must be a model of your own .* none of isnet, modnet, u2netp$/;
-    t.regex(problems.at(-1) ?? '', expected);
-  }
-  for (const model of ['isnet', 'modnet', 'u2netp']) {
-    const env = { MATTING_MODEL: model, MATTING_COMMERCIAL_USE: 'strict' };
-    t.is((await problemsOf(env)).length, 2, model);
-  }
-});
-
 test('an own model whose manifest permits both runs under strict, and is what a refusal names', async t => {
   const models = { bought: ['yes', 'yes'], found: ['yes', 'unclear'] } as const;
   const directory = await makeModels(t, models, { ours: [entry('bought')] });
@@ -304,27 +285,6 @@ test('settings of models that contradict each other, or that are none, are refus
   }
   t.is((await settingProblems({ MATTING_PRECISION: 'fp32' })).length, 1);
   t.is((await settingProblems({ MATTING_QUALITY: 'finest' })).length, 1);
-});
-
-test('unset and empty variables have the defaults', t => {
-  const defaults = {
-    model: undefined,
-    quality: 'standard',
-    modelDir: '/srv/model-cache',
-    weightsDir: undefined,
-    inputSize: undefined,
-    precision: 'auto',
-    commercialUse: undefined,
-  };
-  t.deepEqual(parseModelSettings({}, '/srv'), defaults);
-  const empty = {
-    MATTING_COMMERCIAL_USE: '',
-    MATTING_MODEL: '',
-    MATTING_MODEL_DIR: '',
-    MATTING_MODEL_INPUT_SIZE: '',
-    MATTING_WEIGHTS_DIR: '',
-  };
-  t.deepEqual(parseModelSettings(empty, '/srv'), defaults);
 });
 
 test('variables that are set are used', t => {

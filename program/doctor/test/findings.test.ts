@@ -7,7 +7,7 @@ import ava from 'ava';
 import { TestAuthority } from '../../../test/support/certificates.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import type { TlsSettings } from '../../tls/tls-settings.ts';
-import { failure, jsonOf, look, ok, pageOf, reasonOf, warning } from '../findings.ts';
+import { failure, look, ok, pageOf, reasonOf, warning } from '../findings.ts';
 import { weaknessOf, weaknessOfBytes } from '../secret-strength.ts';
 import { SecretsOut } from '../secrets-out.ts';
 import { tlsFindings } from '../tls-findings.ts';
@@ -15,12 +15,6 @@ import { tlsFindings } from '../tls-findings.ts';
 const test = ava.serial;
 
 const directory = await temporaryFolder({ teardown: test.after.always });
-
-const FINDINGS = [
-  ok('disk', 'room'),
-  warning('database', 'slow', 'look at it'),
-  failure('nodes', 'none', 'start one'),
-];
 
 test('findings › what others said begins no line of a page, and says nothing to the terminal', t => {
   const lines = pageOf([
@@ -33,18 +27,6 @@ test('findings › what others said begins no line of a page, and says nothing t
     'ok       nodes      3',
     '1 ok, 1 warning, 0 failures',
   ]);
-});
-
-test('findings › JSON says the same', t => {
-  const { ok: good, summary, findings } = jsonOf(FINDINGS);
-  t.false(good);
-  t.deepEqual(summary, { ok: 1, warnings: 1, failures: 1 });
-  t.deepEqual(findings[1], {
-    subject: 'database',
-    status: 'warning',
-    found: 'slow',
-    advice: 'look at it',
-  });
 });
 
 test('findings › a look that throws, or never answers, is a failure with its advice', async t => {

@@ -183,13 +183,6 @@ test('TLS files that change › are not used while they do not fit together, or 
   t.is(await subject(), 'second');
 });
 
-test('TLS files that change › that are the same are no change', async t => {
-  t.teardown(cleanUp);
-  await serve();
-  await files.reload();
-  t.is(lines.length, 1);
-});
-
 test('TLS files that change › say that a certificate is there, never what the key is', async t => {
   t.teardown(cleanUp);
   await serve();

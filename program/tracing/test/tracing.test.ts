@@ -256,25 +256,6 @@ test('settings › without an endpoint there are no traces, whatever else is set
   t.is(read({ ...ENDPOINT, OTEL_TRACES_EXPORTER: 'none' }), undefined);
 });
 
-test('settings › with one the defaults are those of the standard', t => {
-  t.deepEqual(read(ENDPOINT), {
-    url: 'http://collector:4318/v1/traces',
-    headers: {},
-    timeoutMs: 10_000,
-    compression: 'none',
-    caFile: undefined,
-    identity: undefined,
-    sampler: 'parentbased_always_on',
-    ratio: 1,
-    serviceName: undefined,
-    resourceAttributes: {},
-    queueSpansMax: 2048,
-    batchSpansMax: 512,
-    batchWaitMs: 5000,
-    exportTimeoutMs: 30_000,
-  });
-});
-
 test('settings › what is said of traces alone comes before what is said of all signals', t => {
   const settings = read({
     ...ENDPOINT,
