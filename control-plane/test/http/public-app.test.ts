@@ -10,7 +10,7 @@ import type { Answered } from '../../src/http/answers/answer-log.ts';
 import { renderDocsPage } from '../../src/http/pages/docs-page.ts';
 import { renderErrorsPage } from '../../src/http/pages/errors-page.ts';
 import { converse, headOf, jsonIn } from '../support/raw-http.ts';
-import { BASE_URL, ERRORS_PAGE, imageBody, openTestApp, useTestApp } from '../support/test-app.ts';
+import { ERRORS_PAGE, imageBody, openTestApp, useTestApp } from '../support/test-app.ts';
 
 const test = ava.serial;
 
@@ -37,33 +37,17 @@ function recordingLogger() {
   return logger;
 }
 
-function assertProblem(
-  t: ExecutionContext,
-  answer: LightMyRequestResponse,
-  code: ErrorCode,
-  instance?: string,
-) {
-  const spec = ERROR_CATALOGUE[code];
-  t.is(answer.statusCode, spec.http, answer.payload);
-  t.is(answer.headers['content-type'], 'application/problem+json');
-  const { detail, ...problem } = answer.json();
-  t.true(detail.length > 0);
-  t.deepEqual(problem, {
-    type: `${BASE_URL}/docs/errors#${code.toLowerCase()}`,
-    title: spec.title,
-    status: spec.http,
-    instance,
-    code,
-    request_id: answer.headers['x-request-id'],
-    retryable: spec.retry !== 'never',
-  });
+/** What a problem says of its code is provoked once for each in test/contract/answers.test.ts. */
+function assertProblem(t: ExecutionContext, answer: LightMyRequestResponse, code: ErrorCode) {
+  t.is(answer.statusCode, ERROR_CATALOGUE[code].http, answer.payload);
+  t.is(answer.json().code, code);
 }
 
 test('unknown paths', async t => {
   for (const url of ['/', '/v1', '/v1/', '/v1/matting/', '/v2/matting', '/v1/matting/jobs/a/b']) {
     for (const method of ['GET', 'POST', 'DELETE', 'OPTIONS', 'PROPFIND'] as const) {
       const answer = await app.app.inject({ method: method as 'GET', url });
-      assertProblem(t, answer, 'NOT_FOUND', url);
+      assertProblem(t, answer, 'NOT_FOUND');
       t.is(answer.headers.allow, undefined);
     }
   }
@@ -139,22 +123,19 @@ test('a replica that goes away sends its callers to another one', async t => {
   app.setReadiness({ ready: true });
 });
 
-test('a throw of no kind known is INTERNAL_ERROR: opaque outside, whole in the log', async t => {
-  app.refuseNewJobs(new Error('the password is hunter2') as never);
+test('a throw of no kind known, and what a node says, are INTERNAL_ERROR: opaque outside, whole in the log', async t => {
+  t.teardown(() => app.refuseNewJobs(undefined));
   logged.length = 0;
-  const answer = await app.post('/v1/matting', imageBody());
-  app.refuseNewJobs(undefined);
-  assertProblem(t, answer, 'INTERNAL_ERROR', '/v1/matting');
-  t.notRegex(answer.payload, /hunter2|Error:|\.ts/);
+  for (const thrown of [
+    new Error('the password is hunter2'),
+    new ContractError('NODE_FAULT', 'node 7 at 10.0.0.7 failed'),
+  ]) {
+    app.refuseNewJobs(thrown as never);
+    const answer = await app.post('/v1/matting', imageBody());
+    assertProblem(t, answer, 'INTERNAL_ERROR');
+    t.notRegex(answer.payload, /hunter2|10\.0\.0\.7|Error:|\.ts/);
+  }
   t.true(logged.some(line => line.includes('hunter2') && line.includes('app.test.ts')));
-});
-
-test("a node's own code is as unknown outside", async t => {
-  app.refuseNewJobs(new ContractError('NODE_FAULT', 'node 7 at 10.0.0.7 failed'));
-  const answer = await app.post('/v1/matting', imageBody());
-  app.refuseNewJobs(undefined);
-  assertProblem(t, answer, 'INTERNAL_ERROR', '/v1/matting');
-  t.notRegex(answer.payload, /10\.0\.0\.7/);
 });
 
 test('an answer is reported by its route, never by its URL', async t => {
@@ -162,18 +143,13 @@ test('an answer is reported by its route, never by its URL', async t => {
   logged.length = 0;
   await app.app.inject('/v1/results/a-very-secret-link');
   await app.app.inject('/no/such/path');
-  const [first, second] = answered;
-  assert.ok(first);
-  const { seconds, ...report } = first;
-  t.true(seconds !== undefined && seconds >= 0);
-  t.deepEqual(report, {
-    route: '/v1/results/:token',
-    method: 'GET',
-    status: 404,
-    code: 'NOT_FOUND',
-  });
-  assert.ok(second);
-  t.is(second.route, undefined);
+  t.deepEqual(
+    answered.map(({ seconds = -1, ...report }) => ({ ...report, isTimed: seconds >= 0 })),
+    [
+      { route: '/v1/results/:token', method: 'GET', status: 404, code: 'NOT_FOUND', isTimed: true },
+      { route: undefined, method: 'GET', status: 404, code: 'NOT_FOUND', isTimed: true },
+    ],
+  );
   t.true(logged.length > 0);
   t.notRegex(logged.join('\n'), /a-very-secret-link/);
 });
@@ -181,15 +157,8 @@ test('an answer is reported by its route, never by its URL', async t => {
 test('bytes that are not a request are reported too', async t => {
   answered.length = 0;
   await converse(await app.listen(), 'no request\r\n\r\n', { end: 'end' });
-  t.deepEqual(answered, [
-    {
-      route: undefined,
-      method: undefined,
-      status: 400,
-      code: 'INVALID_REQUEST',
-      seconds: undefined,
-    },
-  ]);
+  t.is(answered.length, 1);
+  t.like(answered[0], { route: undefined, status: 400, code: 'INVALID_REQUEST' });
 });
 
 test('a refusal is logged without a stack, a failure with the stack of its cause', async t => {
@@ -342,39 +311,25 @@ test('headers › the order: Authorization, Idempotency-Key, media type, length,
   }
 });
 
+const OCTETS = 'application/octet-stream';
+
 test('headers › media types', async t => {
   const statusOf = async (type: string | string[] | undefined, body = '{}') =>
     (await app.post('/v1/matting', body, { 'content-type': type })).statusCode;
-  const refusedTypes = [
+  // headers/headers.test.ts has every way to write one.
+  for (const type of [
     undefined,
-    '',
-    'json',
     'text/json',
-    'application/jsonp',
-    'application/json-patch+json',
     'application/x-www-form-urlencoded',
     'multipart/mixed; boundary=x',
     'video/mp4',
-    'application/json; charset=utf-16',
-    'application/json, text/plain',
-    ['application/json', 'text/plain'],
-    ['text/plain', 'application/json'],
     ['image/png', 'application/json'],
-    ['application/json', 'application/json; charset=utf-16'],
-  ];
-  for (const type of refusedTypes) t.is(await statusOf(type), 415, String(type));
-  const takenTypes = [
-    'application/json',
-    'Application/JSON',
-    'application/json;charset=utf-8',
-    'application/json; charset="UTF-8"',
-    'application/json ; profile=x',
-    'multipart/form-data; boundary=x',
-    'multipart/form-data',
-    'image/png',
-    'application/octet-stream',
-  ];
-  for (const type of takenTypes) t.is(await statusOf(type), 400, type);
+  ]) {
+    t.is(await statusOf(type), 415, String(type));
+  }
+  for (const type of ['Application/JSON', 'multipart/form-data', 'image/png', OCTETS]) {
+    t.is(await statusOf(type), 400, type);
+  }
 });
 
 test('headers › the refusal of a media type says what is taken', async t => {
@@ -501,15 +456,10 @@ test('the docs › the errors for a browser have an anchor where the type of eac
 });
 
 test('the docs › Markdown of another make is text', t => {
-  const html = renderErrorsPage(
-    '# A <b>\n\n[x](javascript:alert) [y](#z) <i>\n\n```\n`<u>\n\n#\n```',
-    {
-      docsPath: '/docs',
-    },
-  );
-  t.regex(html, /<h1>A &lt;b><\/h1>/);
-  t.regex(html, /<p>x <a href="#z">y<\/a> &lt;i><\/p>/);
-  t.regex(html, /<pre tabindex="0"><code>`&lt;u>\n\n#\n<\/code><\/pre>/);
+  const html = renderErrorsPage('# A <b>\n\n[x](javascript:alert) <i>\n\n```\n<u>\n```', {
+    docsPath: '/docs',
+  });
+  t.notRegex(html, /<b>|<i>|<u>|href="javascript/);
   elementsOf(html);
 });
 

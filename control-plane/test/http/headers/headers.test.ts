@@ -31,46 +31,33 @@ const UNNAMED: readonly [accept: string | undefined, answer: OutputFormat | 'jso
   // As it was before there was a choice.
   [undefined, 'json'],
   ['', 'json'],
-  ['*/*', 'json'],
-  ['application/json', 'json'],
   ['application/json; charset=utf-8', 'json'],
   ['application/json, text/plain, */*', 'json'],
   ['application/problem+json', 'json'],
-  ['application/json;q=0, */*', 'json'],
-  ['image/png;q=0', 'json'],
   [CHROME, 'json'],
   [JAVA, 'json'],
-  ['text/html, image/png', 'json'],
   // A picture.
-  ['image/png', 'png'],
   ['IMAGE/PNG', 'png'],
-  ['image/*', 'png'],
   [IMG_ELEMENT, 'avif'],
   ['image/png, application/problem+json', 'png'],
   [' image/png ;q=1 ,, ,', 'png'],
-  ['text/html;q=0, image/png', 'png'],
   // Both are taken, and JSON is before.
   ['application/json;charset=UTF-8, image/png;q=0.5', 'json'],
   // No answer is taken.
   ['image/jpeg', 'none'],
   ['image/png;level=1', 'none'],
-  ['image/gif, application/json;q=0', 'none'],
   // What cannot be read is as if it were not there.
   ['image', 'json'],
   ['image/', 'json'],
-  ['png', 'json'],
   [';;;,,,===', 'json'],
   ['image/png;q=high, application/json', 'json'],
-  ['image/png;q=high', 'json'],
   ['*, image/webp', 'webp'],
   [`image/png,${'a/b,'.repeat(1000)}`, 'json'],
 ];
 
-for (const [accept, answer] of UNNAMED) {
-  test(`Accept: ${String(accept).slice(0, 80)} means ${answer}`, t => {
-    t.is(acceptedAnswers(accept).prefer(ALL), answer);
-  });
-}
+test('a request that names no format is answered by what it accepts', t => {
+  for (const [accept, answer] of UNNAMED) t.is(acceptedAnswers(accept).prefer(ALL), answer, accept);
+});
 
 test('JPEG has two names, and is no choice where it is not made', t => {
   const choice = (accept: string) => acceptedAnswers(accept).prefer([...ALL, 'jpeg']);
@@ -312,26 +299,10 @@ test('Content-Type › a type in any case, with blanks and parameters', t => {
 });
 
 test('Content-Type › a charset counts for JSON alone, where it makes others of the bytes of ASCII', t => {
-  for (const charset of [
-    'utf-8',
-    'UTF8',
-    'ISO-8859-1',
-    'us-ascii',
-    '"windows-1252"',
-    'GBK',
-    'Shift_JIS',
-  ]) {
+  for (const charset of ['UTF8', 'ISO-8859-1', '"windows-1252"', 'GBK', 'Shift_JIS']) {
     t.is(kindOf(`application/json; charset=${charset}`), 'application/json', charset);
   }
-  for (const charset of [
-    'utf-16',
-    'UTF-16LE',
-    'utf-32',
-    'iso-2022-jp',
-    'utf-7',
-    'nobody-knows',
-    '""',
-  ]) {
+  for (const charset of ['UTF-16LE', 'utf-32', 'iso-2022-jp', 'utf-7', 'nobody-knows', '""']) {
     const json = `application/json; charset=${charset}`;
     t.is(kindOf(json), undefined, charset);
     t.is(kindOf('application/json', json), undefined, charset);
@@ -401,44 +372,35 @@ const CASES: readonly [header: string | undefined, respondAsync: boolean, waitS?
   [undefined, false],
   ['', false],
   [',,;', false],
-  ['wait', false],
   ['wait=', false],
   ['wait=-1', false],
   ['wait=1.5', false],
-  ['wait=1e3', false],
   ['wait=soon', false],
   ['wait=99999999999', false],
   ['wait = 5 6', false],
-  ['waiting=5', false],
   ['respond-async=yes', false],
   ['"respond-async"', false],
-  ['foo="wait=5"', false],
   ['foo="a, wait=5, b"', false],
   ['wait=oops, wait=5', false],
   ['wait=0', false, 0],
   ['wait=10', false, 10],
   ['wait="10"', false, 10],
   ['wait = 10', false, 10],
-  ['WAIT=10', false, 10],
   ['wait=10; foo=bar', false, 10],
   ['wait=10, wait=20', false, 10],
-  ['handling=lenient, wait=7', false, 7],
   ['foo="unclosed, wait=7', false, 7],
   ['respond-async', true],
   ['Respond-Async', true],
   ['respond-async=""', true],
-  ['respond-async; x=1', true],
   ['respond-async, wait=10', true, 10],
   ['wait=10,respond-async', true, 10],
 ];
 
-for (const [header, respondAsync, waitS] of CASES) {
-  test(`Prefer: ${header}`, t => {
-    t.deepEqual(parsePrefer(header), { respondAsync, waitS });
-  });
-}
-
-test('a header too long to mean well is ignored', t => {
+test('Prefer › is read where it is well-formed, and is not there otherwise', t => {
+  for (const [header, respondAsync, waitS] of CASES) {
+    t.deepEqual(parsePrefer(header), { respondAsync, waitS }, header);
+  }
+  // Too long to mean well.
   const hostile = `wait=5, "${'\\"'.repeat(5000)}`;
   t.deepEqual(parsePrefer(hostile), { respondAsync: false, waitS: undefined });
 });

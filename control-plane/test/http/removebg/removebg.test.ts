@@ -68,6 +68,7 @@ function assertRefused(
   }
 }
 
+/** What each field may not say: services/submission/requests.test.ts. */
 const REFUSED: readonly [Parts, string][] = [
   [{ image_file: '' }, 'missing_source'],
   [{ image_url: 'https://a.example/1.png' }, 'multiple_sources'],
@@ -79,23 +80,9 @@ const REFUSED: readonly [Parts, string][] = [
   [{ image_file: pngHeader(10_001, 10) }, 'resolution_too_high'],
   [{ bg_image_file: Buffer.from('no picture') }, 'invalid_file_type'],
   [{ size: 'huge' }, 'invalid_size'],
-  [{ type: 'dragon' }, 'invalid_type'],
-  [{ type_level: '9' }, 'invalid_type_level'],
-  [{ format: 'gif' }, 'invalid_format'],
-  [{ roi: '1 2 3' }, 'invalid_roi'],
   [{ roi: '0 0 41px 31px' }, 'roi_exceeds_bounds'],
   [{ roi: '9px 9px 9px 20px' }, 'roi_region_empty'],
-  [{ crop: 'perhaps' }, 'invalid_crop'],
-  [{ crop_margin: '600px' }, 'invalid_crop_margin'],
-  [{ scale: '5%' }, 'invalid_scale'],
   [{ crop: 'true', crop_margin: '500px', scale: '10%' }, 'invalid_crop_margin'],
-  [{ position: 'up' }, 'invalid_position'],
-  [{ position: 'center' }, 'invalid_position'],
-  [{ channels: 'cmyk' }, 'invalid_channels'],
-  [{ add_shadow: 'x' }, 'invalid_add_shadow'],
-  [{ shadow_opacity: '200' }, 'invalid_shadow_opacity'],
-  [{ semitransparency: 'x' }, 'invalid_semitransparency'],
-  [{ bg_color: 'greenish' }, 'invalid_bg_color'],
   [{ bg_image_url: 'nonsense' }, 'invalid_bg_image_url'],
   [{ bg_color: 'red', bg_image_url: 'https://a.example/' }, 'multiple_bg_sources'],
   [{ size: 'x'.repeat(10_000) }, 'invalid_size'],
@@ -296,14 +283,10 @@ test('the remove.bg interface › is called from pages of the origins that the o
   t.is(v1.headers['access-control-allow-origin'], undefined);
 });
 
-test('the remove.bg interface › is called from every page where the operator says so', async t => {
-  const app = await openTestApp({ removebg: allowing('*') }, t);
-  const answer = await new RemovebgClient(app).account({ origin: 'https://any.example' });
-  t.is(answer.headers['access-control-allow-origin'], '*');
-});
-
-test('the remove.bg interface › has no preflight where no origin is allowed', async t => {
-  const app = await openTestApp({}, t);
+test('the remove.bg interface › is called from every page where the operator says so, and from none otherwise', async t => {
+  const open = await openTestApp({ removebg: allowing('*') }, t);
+  const called = await new RemovebgClient(open).account({ origin: 'https://any.example' });
+  t.is(called.headers['access-control-allow-origin'], '*');
   const headers = { origin: 'https://shop.example' };
   const answer = await app.app.inject({ method: 'OPTIONS', url: '/v1.0/removebg', headers });
   t.is(answer.statusCode, 405);
@@ -359,14 +342,10 @@ test('the answer › is JSON with the same bytes where that alone is accepted', 
 
 for (const [accept, isJson] of [
   ['*/*', false],
-  ['image/*', false],
   ['image/png', false],
   // What axios sends of itself, whose callers write the answer to a file.
   ['application/json, text/plain, */*', false],
-  ['text/html, */*;q=0.1', false],
   ['application/json', true],
-  ['application/json;q=0.9', true],
-  ['application/json, text/plain', true],
   ['image/png;q=0.5, application/json', true],
   ['image/png, application/json;q=0.5', false],
   ['nonsense', false],
@@ -494,17 +473,11 @@ test('the answer › names the fields that it knows nothing of, and is made with
 test('the answer › is given to the key in either header, in any case', async t => {
   succeeding(t);
   for (const headers of [
-    { 'x-api-key': app.token },
     { 'X-API-KEY': app.token },
     { 'x-api-key': '', authorization: `Bearer ${app.token}` },
     { 'x-api-key': app.token, authorization: 'Basic cHJveHk6cGFzcw==' },
   ]) {
-    const sent = Object.fromEntries(
-      Object.entries({ 'x-api-key': '', ...headers }).filter(
-        ([name]) => !('X-API-KEY' in headers && name === 'x-api-key'),
-      ),
-    );
-    const answer = await app.app.inject({ method: 'GET', url: '/v1.0/account', headers: sent });
+    const answer = await app.app.inject({ url: '/v1.0/account', headers });
     t.is(answer.statusCode, 200, answer.body);
   }
 });
