@@ -123,18 +123,12 @@ const wrong: [query: string, code: string, field: string | undefined][] = [
   ['since=2026-01-01', 'INVALID_REQUEST', 'since'],
   ['from=%ff', 'INVALID_REQUEST', 'from'],
 ];
-for (const [query, code, field] of wrong) {
-  test(`usage › refuses ${query}`, async t => {
-    const answer = await app.get(`${PATH}?${query}`);
-    t.is(answer.statusCode, 400);
-    const problem = answer.json();
-    t.deepEqual([problem.code, problem.errors?.[0]?.field], [code, field]);
-  });
-}
-
-test('usage › is told for as many days as may be, a leap day among them', async t => {
-  const answer = await app.get(`${PATH}?from=2024-01-01&to=2024-12-31`);
-  t.is(answer.statusCode, 200);
+test('usage › refuses what is no question, and takes as many days as may be, a leap day among them', async t => {
+  for (const [query, code, field] of wrong) {
+    const problem = (await app.get(`${PATH}?${query}`)).json();
+    t.deepEqual([problem.code, problem.errors?.[0]?.field], [code, field], query);
+  }
+  t.is((await app.get(`${PATH}?from=2024-01-01&to=2024-12-31`)).statusCode, 200);
 });
 
 const JOBS = '/v1/matting/jobs';
@@ -205,9 +199,7 @@ test('networks › let in who is in one of them, by the address of the connectio
   const answer = await app.get('/v1/account', await keyed({ networks: ['192.0.2.0/24'] }));
   t.is(answer.json().code, 'KEY_NOT_ALLOWED');
   t.regex(answer.json().detail, /127\.0\.0\.1/);
-});
-
-test('networks › are not changed by what a caller says of itself', async t => {
+  // What a caller says of itself changes nothing.
   const headers = await keyed({ networks: ['192.0.2.0/24'] });
   const forged = { ...headers, 'x-forwarded-for': '192.0.2.1', forwarded: 'for=192.0.2.1' };
   t.is((await app.get('/v1/account', forged)).statusCode, 403);
@@ -342,24 +334,13 @@ const limited = useTestApp(
 );
 let otherToken: string;
 
-/** `"name";x=1;y=2`: a list of one string item with integer parameters (RFC 9651). */
-function structured(value: unknown): { name: string; parameters: Record<string, number> } {
-  const [, name, rest] = /^"([a-z]+)"((?:;[a-z]+=\d+)+)$/.exec(String(value)) ?? [];
-  assert.ok(name !== undefined && rest !== undefined, String(value));
-  const pairs = rest.slice(1).split(';');
-  const parameters = pairs.map(pair => pair.split('=')).map(([name, n]) => [name, Number(n)]);
-  return { name, parameters: Object.fromEntries(parameters) };
-}
-
+/** @returns the seconds until the window ends */
 function assertStanding(answer: LightMyRequestResponse, kind: string, q: number, r: number) {
-  const policy = structured(answer.headers['ratelimit-policy']);
-  assert.deepEqual(policy, { name: kind, parameters: { q, w: 60 } });
-  const { name, parameters } = structured(answer.headers.ratelimit);
-  assert.equal(name, kind);
-  assert.deepEqual(Object.keys(parameters), ['r', 't']);
-  assert.equal(parameters.r, r);
-  const { t = 0 } = parameters;
-  assert.ok(t >= 1 && t <= 60);
+  assert.equal(answer.headers['ratelimit-policy'], `"${kind}";q=${q};w=60`);
+  const standing = new RegExp(`^"${kind}";r=${r};t=(\\d+)$`).exec(String(answer.headers.ratelimit));
+  const t = Number(standing?.[1]);
+  assert.ok(t >= 1 && t <= 60, String(answer.headers.ratelimit));
+  return t;
 }
 
 function assertRefused(answer: LightMyRequestResponse, kind: string, q: number) {
@@ -367,18 +348,12 @@ function assertRefused(answer: LightMyRequestResponse, kind: string, q: number) 
   assert.equal(answer.headers['content-type'], 'application/problem+json');
   const { code, retryable, job_id } = answer.json();
   assert.deepEqual([code, retryable, job_id], ['RATE_LIMITED', true, undefined]);
-  assertStanding(answer, kind, q, 0);
-  const { t } = structured(answer.headers.ratelimit).parameters;
-  assert.equal(answer.headers['retry-after'], String(t));
+  assert.equal(answer.headers['retry-after'], String(assertStanding(answer, kind, q, 0)));
 }
 
 test('rates › submissions and reads are counted apart, over all keys of the account', async t => {
   await earlyInAWindow(limited);
   const second = { authorization: `Bearer ${await limited.createKey()}` };
-  const credits = await limited.services.readAccount.credits({
-    accountId: limited.accountId,
-    apiKeyId: '',
-  });
 
   // What is refused before the count, or reaches nothing, is not counted.
   for (let sent = 0; sent < 5; sent += 1) {
@@ -420,12 +395,8 @@ test('rates › submissions and reads are counted apart, over all keys of the ac
   assertStanding(other, 'reads', READS_MAX, READS_MAX - 1);
   t.is((await limited.app.inject('/v1/openapi.json')).headers.ratelimit, undefined);
 
-  const left = await limited.services.readAccount.credits({
-    accountId: limited.accountId,
-    apiKeyId: '',
-  });
-  t.is(left.available, credits.available - 2);
-  t.is(left.reserved, 2);
+  const left = await limited.stores.ledger.balances(limited.accountId);
+  t.deepEqual([left?.available, left?.reserved], [998, 2]);
 });
 
 test('rates › over the rate: before the media type, the length and the body', async t => {

@@ -40,18 +40,8 @@ test('unknown jobs, malformed ids and jobs of other keys get the same answer', a
     await app.get(`${JOBS}/${mine}`, { authorization }),
   ];
   for (const answer of answers) {
-    t.is(answer.statusCode, 404);
-    const { instance, request_id: _, ...problem } = answer.json();
-    t.true(instance.startsWith(JOBS));
-    t.is(problem.code, 'JOB_NOT_FOUND');
-    t.deepEqual(Object.keys(problem).sort(), [
-      'code',
-      'detail',
-      'retryable',
-      'status',
-      'title',
-      'type',
-    ]);
+    t.like(answer.json(), { status: 404, code: 'JOB_NOT_FOUND' });
+    t.false('job_id' in answer.json());
   }
   t.is((await app.get(`${JOBS}/${mine.toUpperCase()}`)).statusCode, 200);
 });
@@ -97,14 +87,8 @@ test('a job through its states', async t => {
   t.is(head.payload, '');
 });
 
-async function storeResult(): Promise<{ id: string; url: string }> {
-  const id = await submit();
-  const { token } = await app.succeedJob(id, FILE);
-  return { id, url: `/v1/results/${token}` };
-}
-
 test('the file behind a link, without a key', async t => {
-  const { id, url } = await storeResult();
+  const { id, link: url } = await stored();
   const get = await app.app.inject(url);
   t.is(get.statusCode, 200);
   t.deepEqual(get.rawPayload, FILE);
@@ -128,39 +112,24 @@ test('the file behind a link, without a key', async t => {
 
 // headers/headers.test.ts has every way to ask.
 test('ranges and conditions', async t => {
-  const { url } = await storeResult();
+  const { link: url } = await stored();
   const etag = `"${'ab'.repeat(32)}"`;
   const ask = (headers: Record<string, string>) => app.app.inject({ url, headers });
-
-  const part = await ask({ range: 'bytes=2-4' });
-  t.is(part.statusCode, 206);
-  t.is(part.payload, '234');
-  t.is(part.headers['content-range'], 'bytes 2-4/10');
-  t.is(part.headers['content-length'], '3');
-  t.is((await ask({ range: 'bytes=0-0,2-2' })).statusCode, 200);
-
-  const outside = await ask({ range: 'bytes=10-' });
-  t.is(outside.statusCode, 416);
-  t.is(outside.headers['content-range'], 'bytes */10');
-  t.is(outside.json().code, 'RANGE_NOT_SATISFIABLE');
-  t.is(outside.headers['cache-control'], 'no-store');
-
   const held = { range: 'bytes=2-4' };
-  t.is((await ask({ ...held, 'if-range': etag })).statusCode, 206);
-  t.is((await ask({ ...held, 'if-range': '"other"' })).payload, '0123456789');
-
-  const unchanged = await ask({ 'if-none-match': `"x", ${etag}` });
-  t.is(unchanged.statusCode, 304);
-  t.is(unchanged.payload, '');
-  t.is(unchanged.headers.etag, etag);
-
+  const part = await ask(held);
+  t.deepEqual([part.statusCode, part.payload], [206, '234']);
+  t.is(part.headers['content-range'], 'bytes 2-4/10');
+  t.is((await ask({ range: 'bytes=10-' })).headers['content-range'], 'bytes */10');
   const made = String(part.headers['last-modified']);
-  t.is(new Date(made).toUTCString(), made);
   const statuses: [number, Record<string, string>][] = [
+    [200, { range: 'bytes=0-0,2-2' }],
+    [206, { ...held, 'if-range': etag }],
+    [200, { ...held, 'if-range': '"other"' }],
+    [206, { ...held, 'if-range': made }],
+    [304, { 'if-none-match': `"x", ${etag}` }],
+    [304, { ...held, 'if-modified-since': made }],
     [412, { 'if-match': '"x"' }],
     [200, { 'if-unmodified-since': made }],
-    [206, { 'if-range': made, ...held }],
-    [304, { 'if-modified-since': made, ...held }],
   ];
   for (const [status, headers] of statuses) {
     const answer = await ask(headers);
@@ -170,8 +139,6 @@ test('ranges and conditions', async t => {
     t.is(same.statusCode, status === 206 ? 200 : status);
     t.is(same.payload, '');
   }
-  const head = await app.app.inject({ method: 'HEAD', url, headers: held });
-  t.is(head.headers['content-length'], '10');
 });
 
 test("expiry is the row's, whether the sweeper came or not", async t => {
@@ -196,9 +163,6 @@ test("expiry is the row's, whether the sweeper came or not", async t => {
     t.is(again.json().job_id, id);
     t.is(again.headers['idempotent-replayed'], 'true');
     t.is(again.headers['x-credits-charged'], '0');
-    const asJob = await brief.post(JOBS, imageBody(), key);
-    t.is(asJob.statusCode, 200);
-    t.is(asJob.json().status, 'expired');
   };
   await assertExpired();
   t.is((await brief.stores.jobs.takeExpiredResultBlobs(10)).length, 1);
@@ -219,12 +183,12 @@ test.before(async () => {
   owner = await signIn(app);
 });
 
-async function stored(): Promise<Result> {
+async function stored(of = app): Promise<Result> {
   const key = randomUUID();
-  const answer = await app.post(JOBS, imageBody(), { 'idempotency-key': key });
+  const answer = await of.post(JOBS, imageBody(), { 'idempotency-key': key });
   const id = answer.json().job_id;
-  const { token, blob } = await app.succeedJob(id, FILE);
-  return { id, key, link: `/v1/results/${token}`, file: path.join(app.storageDir, blob) };
+  const { token, blob } = await of.succeedJob(id, FILE);
+  return { id, key, link: `/v1/results/${token}`, file: path.join(of.storageDir, blob) };
 }
 
 /** One that is lost, with others beside it that are there. */
@@ -338,10 +302,9 @@ test('a result whose file is gone › serves again once its file is there again'
 
 test('no lost result › is one whose link has ended meanwhile', async t => {
   const app = await openTestApp({ resultTtlMs: 0 }, t);
-  const id = (await app.post(JOBS, imageBody())).json().job_id;
-  const { token, blob } = await app.succeedJob(id, FILE);
-  await rm(path.join(app.storageDir, blob));
-  const answer = await app.app.inject(`/v1/results/${token}`);
+  const { link, file } = await stored(app);
+  await rm(file);
+  const answer = await app.app.inject(link);
   t.deepEqual([answer.statusCode, answer.json().code], [410, 'RESULT_EXPIRED']);
   t.deepEqual(await app.stores.lostResults.open({ atMs: 0, id: '' }, 10), []);
 });
@@ -355,13 +318,8 @@ test('no lost result › is one of a storage that is not there, or lost all it h
     },
   });
   t.teardown(() => app.close());
-  const results: { key: string; link: string }[] = [];
-  for (let count = 0; count < 4; count += 1) {
-    const key = randomUUID();
-    const answer = await app.post(JOBS, imageBody(), { 'idempotency-key': key });
-    const { token } = await app.succeedJob(answer.json().job_id, FILE);
-    results.push({ key, link: `/v1/results/${token}` });
-  }
+  const results: Result[] = [];
+  for (let count = 0; count < 4; count += 1) results.push(await stored(app));
   const directory = path.join(app.storageDir, 'results');
   const aside = `${directory}.aside`;
   const codes = () =>
@@ -395,15 +353,6 @@ const CALLBACK = {
   callback_secret: 'a secret of 24 characters',
 };
 
-let link: string;
-let jobId: string;
-test.before(async () => {
-  const key = { 'idempotency-key': randomUUID() };
-  jobId = (await app.post(JOBS, imageBody(CALLBACK), key)).json().job_id;
-  const { token } = await app.succeedJob(jobId, FILE);
-  link = `/v1/results/${token}`;
-});
-
 /** Every value of every row. */
 function values(): string[] {
   const database = new DatabaseSync(app.databaseFile, { readOnly: true });
@@ -423,8 +372,9 @@ function values(): string[] {
 }
 
 test('the database › opens nothing, and is no part of the link', async t => {
-  t.deepEqual((await app.app.inject(link)).rawPayload, FILE);
-  const token = link.slice('/v1/results/'.length);
+  const jobId = (await app.post(JOBS, imageBody(CALLBACK))).json().job_id;
+  const { token } = await app.succeedJob(jobId, FILE);
+  t.deepEqual((await app.app.inject(`/v1/results/${token}`)).rawPayload, FILE);
   const stored = values();
   t.true(stored.some(value => value.includes(jobId)));
   t.deepEqual(
@@ -436,13 +386,6 @@ test('the database › opens nothing, and is no part of the link', async t => {
   for (const word of words) {
     const answer = await app.app.inject(`/v1/results/${word}`);
     t.is(answer.statusCode, 404, word);
-  }
-});
-
-test('the database › still shows the same link on every read', async t => {
-  for (let times = 0; times < 2; times += 1) {
-    const { url } = (await app.get(`${JOBS}/${jobId}`)).json().result;
-    t.is(new URL(url).pathname, link);
   }
 });
 
@@ -470,24 +413,7 @@ test('a picture as the answer › the picture comes with all that names it, and 
   const { headers } = answer;
   const jobId = String(headers['x-job-id']);
   const job = (await app.get(`${JOBS}/${jobId}`)).json();
-  const named = [
-    'content-type',
-    'content-length',
-    'etag',
-    'content-location',
-    'content-disposition',
-    'link',
-    'x-credits-charged',
-    'server-timing',
-    'vary',
-    'cache-control',
-    'idempotent-replayed',
-    'accept-ranges',
-    'last-modified',
-    'location',
-    'retry-after',
-  ];
-  t.deepEqual(Object.fromEntries(named.map(name => [name, headers[name]])), {
+  const expected = {
     'content-type': 'image/png',
     'content-length': '10',
     etag: `"${'ab'.repeat(32)}"`,
@@ -503,7 +429,9 @@ test('a picture as the answer › the picture comes with all that names it, and 
     'last-modified': undefined,
     location: undefined,
     'retry-after': undefined,
-  });
+  };
+  const told = Object.keys(expected).map(name => [name, headers[name]]);
+  t.deepEqual(Object.fromEntries(told), expected);
   assert.ok(headers.ratelimit);
   t.is((await app.get('/v1/account')).json().credits.available, available - 1);
   const link = await app.app.inject(new URL(job.result.url).pathname);
