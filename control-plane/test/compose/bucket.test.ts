@@ -125,24 +125,6 @@ for (const kind of OBJECT_STORES) {
     t.deepEqual(await credits(), before);
   });
 
-  group("store a result once, and charge it once, where the store's answer is lost", async t => {
-    const [available] = await credits();
-    proxy.inject({ kind: 'lose-answer' }, { method: 'PUT', url: /results/, times: 1 });
-    const done = await replicas.post(caller, pictureBody());
-    t.is(done.status, 200, JSON.stringify(done.body));
-    t.deepEqual(await credits(), [Number(available) - 1, 0]);
-    t.is((await replicas.download(1, done.body.result.url)).status, 200);
-  });
-
-  group('fail a job whose input the store does not give, and charge nothing', async t => {
-    const before = await credits();
-    proxy.inject({ kind: 'refuse' }, { method: 'GET', url: /inputs/ });
-    const failed = await replicas.post(caller, pictureBody());
-    t.is(failed.body.code, 'PROCESSING_FAILED', JSON.stringify(failed.body));
-    t.true(failed.body.retryable);
-    t.deepEqual(await credits(), before);
-  });
-
   group('answer with an error, or end the answer, rather than send another picture', async t => {
     const done = await replicas.post(caller, pictureBody());
     proxy.inject({ kind: 'corrupt-answer' }, { method: 'GET', url: /results/ });

@@ -6,10 +6,8 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava, { type ExecutionContext } from 'ava';
-import sinon from 'sinon';
 import { onDatabases } from '../../../test/support/database.ts';
 import { RATE_WINDOW_MS } from '../../src/domain/rate-quota.ts';
-import { WaitForJob } from '../../src/services/reading/wait-for-job.ts';
 import { REMOVEBG_REMEMBERED_MS } from '../../src/services/removebg/remove-background.ts';
 import { API_KEY_MEMORY_MS } from '../../src/store/accounts/api-key-store.ts';
 import type { Script } from '../nodes/scripted-exchange.ts';
@@ -65,17 +63,6 @@ const removebgCode = ({ body }: RestAnswer) => body.errors[0].code;
 
 function removebgBody(more: Record<string, unknown> = {}): Record<string, unknown> {
   return { image_file_b64: pictureBody().image_base64, ...more };
-}
-
-/** Waits of this process that the test sees, or makes shorter. */
-function shortWaits(t: ExecutionContext, waitMs: number): sinon.SinonStub {
-  const { wait } = WaitForJob.prototype;
-  const stub = sinon.stub(WaitForJob.prototype, 'wait');
-  stub.callsFake(function (this: WaitForJob, job, _waitMs, hangUp) {
-    return wait.call(this, job, waitMs, hangUp);
-  });
-  t.teardown(() => stub.restore());
-  return stub;
 }
 
 onDatabases(test, 'two replicas', (test, dialect) => {
@@ -223,30 +210,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     t.deepEqual([done.status, done.body.job_id], [200, made.body.job_id]);
     t.is(header(done, 'x-credits-charged'), '0');
     t.is(runsOf(made.body.job_id), 1);
-  });
-
-  test('an expired job is 410 on replay, and reads expired, by the database’s clock', async t => {
-    const caller = await replicas.createCaller(1);
-    const key = randomUUID();
-    const body = pictureBody();
-    const first = await replicas.post(caller, body, { key });
-    t.is(first.status, 200);
-    await replicas.database.kysely
-      .updateTable('jobs')
-      .set({ expires_at: 1 })
-      .where('id', '=', first.body.job_id)
-      .execute();
-    for (const replica of [0, 1]) {
-      const sync = await replicas.post(caller, body, { key, replica });
-      t.deepEqual([sync.status, sync.body.code], [410, 'RESULT_EXPIRED']);
-      t.is(sync.body.job_id, first.body.job_id);
-      t.is(header(sync, 'idempotent-replayed'), 'true');
-      const async = await replicas.post(caller, body, { key, replica, path: JOBS });
-      t.deepEqual([async.status, async.body.status], [200, 'expired']);
-      t.is(async.body.result, undefined);
-      t.is((await replicas.download(replica, first.body.result.url)).status, 410);
-    }
-    t.is((await credits(caller)).charged, 1);
   });
 
   test('a caller that hangs up cancels nothing', async t => {
@@ -438,36 +401,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
 
   const removebgTwins = (caller: Caller, body: unknown) =>
     Promise.all(Array.from({ length: 20 }, (_, index) => removebg(caller, body, index % 2)));
-
-  test('remove.bg › makes one job of twins, answers all with its picture, and charges one of them', async t => {
-    const caller = await replicas.createCaller(1);
-    const answers = await removebgTwins(caller, removebgBody());
-    for (const answer of answers) t.is(answer.status, 200, JSON.stringify(answer.body));
-    t.is(new Set(answers.map(removebgJob)).size, 1);
-    t.is(new Set(answers.map(({ body: { data } }) => data.result_b64)).size, 1);
-    const charged = answers.map(answer => header(answer, 'x-credits-charged')).sort();
-    t.deepEqual(charged, [...Array(answers.length - 1).fill('0'), '1']);
-    t.is(await spent(caller), 1);
-  });
-
-  test('remove.bg › answers 503 where it takes too long, goes on, and charges the retry nothing more', async t => {
-    const gate = gated(t);
-    const waits = shortWaits(t, 50);
-    const caller = await replicas.createCaller(1);
-    const body = removebgBody({ crop: 'false', size: 'auto' });
-    const late = await removebg(caller, body);
-    t.is(late.status, 503);
-    t.is(removebgCode(late), 'service_unavailable');
-    t.regex(header(late, 'retry-after') ?? '', /^[1-9]\d*$/);
-    t.is(header(late, 'x-credits-charged'), '0');
-    const still = await removebg(caller, body, 1);
-    t.deepEqual([still.status, removebgJob(still)], [503, removebgJob(late)]);
-    waits.restore();
-    gate.open();
-    const done = await removebg(caller, body, 1);
-    t.deepEqual([done.status, removebgJob(done)], [200, removebgJob(late)]);
-    t.is(await spent(caller), 1);
-  });
 
   test('remove.bg › replays for ten minutes, then makes one new job of requests on both replicas', async t => {
     const caller = await replicas.createCaller(3);

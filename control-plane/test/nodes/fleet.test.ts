@@ -193,14 +193,6 @@ test('room on a node › is less what was offered, until the node counts it itse
   t.is(theOnly().imagesFree, 2);
 });
 
-test('room on a node › is none after a refusal until the next report', async t => {
-  const node = await joined();
-  fleet.offer(theOnly(), 1)?.end('for-all');
-  t.is(theOnly().imagesFree, 0);
-  node.report();
-  await until(() => theOnly().imagesFree === 2);
-});
-
 test('room on a node › is not given on a boot that is gone', async t => {
   await joined();
   const snapshot = theOnly();

@@ -11,6 +11,7 @@ import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
 import { status } from '@grpc/grpc-js';
 import ava from 'ava';
+import type { ErrorCode } from '#contract/errors.ts';
 import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
 import { outcomeOf } from '../../src/nodes/attempt-outcome.ts';
 import type { DirectTransfer } from '../../src/nodes/direct-transfer.ts';
@@ -206,14 +207,6 @@ test('an end › before Admitted is a refusal, whatever the code but a fault of 
   }
 });
 
-test('an end › of a node that does not answer the header is a refusal', async t => {
-  node.script = exchange => exchange.cancelled;
-  const impatient = new NodeClient(node.address, TEST_TOKEN, undefined, 200);
-  const outcome = await impatient.matte(callOf(INPUT));
-  t.is(outcome.kind === 'refused' && outcome.error.code, 'NODE_UNAVAILABLE');
-  impatient.close();
-});
-
 test('an end › by our own abort is aborted, and the node is told', async t => {
   const { promise: admitted, resolve: onAdmitted } = Promise.withResolvers<void>();
   let cancelled = false;
@@ -235,18 +228,18 @@ test('an end › by our own abort is aborted, and the node is told', async t => 
   });
 });
 
-test('an end › with a wrong token is a refusal', async t => {
-  const stranger = new NodeClient(node.address, 'another-token');
-  const outcome = await stranger.matte(callOf(INPUT));
-  t.is(outcome.kind === 'refused' && outcome.error.code, 'INVALID_NODE_TOKEN');
-  stranger.close();
-});
-
-test('an end › where nothing listens is a refusal', async t => {
-  const nowhere = new NodeClient('127.0.0.1:1', TEST_TOKEN);
-  const outcome = await nowhere.matte(callOf(INPUT));
-  t.is(outcome.kind === 'refused' && outcome.error.code, 'NODE_UNAVAILABLE');
-  nowhere.close();
+test('an end › with a wrong token, or of a node that does not answer, is a refusal', async t => {
+  node.script = exchange => exchange.cancelled;
+  const refusing: readonly [NodeClient, ErrorCode][] = [
+    [new NodeClient(node.address, 'another-token'), 'INVALID_NODE_TOKEN'],
+    [new NodeClient('127.0.0.1:1', TEST_TOKEN), 'NODE_UNAVAILABLE'],
+    [new NodeClient(node.address, TEST_TOKEN, undefined, 200), 'NODE_UNAVAILABLE'],
+  ];
+  for (const [one, code] of refusing) {
+    const outcome = await one.matte(callOf(INPUT));
+    t.is(outcome.kind === 'refused' && outcome.error.code, code);
+    one.close();
+  }
 });
 
 const bare = (code: status) =>
@@ -305,12 +298,28 @@ function attempt(script: Script, changes: Partial<DirectTransfer> | null = {}) {
   return client.matte(call);
 }
 
-async function wellDone(exchange: Exchange): Promise<void> {
-  exchange.admit();
-  await exchange.references();
-  await exchange.askPlace(RESULT);
-  exchange.done(SHA256);
-  exchange.end();
+/** A node that is admitted and has its references, and what it does then. */
+function referred(then: (exchange: Exchange) => unknown): Script {
+  return async exchange => {
+    exchange.admit();
+    await exchange.references();
+    await then(exchange);
+  };
+}
+
+/** It has a place besides, says this checksum and ends; undefined: it says none. */
+const placed = (sha256: Buffer | undefined) =>
+  referred(async exchange => {
+    await exchange.askPlace(RESULT);
+    if (sha256 !== undefined) exchange.done(sha256);
+    exchange.end();
+  });
+
+const wellDone = placed(SHA256);
+
+function askPlaceOf(exchange: Exchange, sha256: Buffer): Promise<void> {
+  exchange.write({ $case: 'resultDigest', value: { sha256 } });
+  return exchange.cancelled;
 }
 
 test('a direct call › names the origin first, references after admission, and verifies before it is done', async t => {
@@ -335,52 +344,30 @@ test('a direct call › names the origin first, references after admission, and 
 });
 
 const broken: Record<string, Script> = {
-  'sends bytes': async exchange => {
-    exchange.admit();
-    await exchange.references();
+  'sends bytes': referred(exchange => {
     exchange.announce(RESULT);
     exchange.send(RESULT);
     exchange.done(SHA256);
     exchange.end();
-  },
-  'is done without having asked for a place': async exchange => {
-    exchange.admit();
-    await exchange.references();
+  }),
+  'is done without having asked for a place': referred(exchange => {
     exchange.announce(RESULT);
     exchange.done(SHA256);
     exchange.end();
-  },
-  'asks for a place before it says how many bytes': async exchange => {
-    exchange.admit();
-    exchange.write({ $case: 'resultDigest', value: { sha256: SHA256 } });
-    await exchange.cancelled;
-  },
-  'asks for a second place': async exchange => {
-    exchange.admit();
-    await exchange.references();
+  }),
+  'asks for a place before it says how many bytes': referred(exchange =>
+    askPlaceOf(exchange, SHA256),
+  ),
+  'asks for a second place': referred(async exchange => {
     await exchange.askPlace(RESULT);
-    exchange.write({ $case: 'resultDigest', value: { sha256: Buffer.alloc(32) } });
-    await exchange.cancelled;
-  },
-  'gives half a digest': async exchange => {
-    exchange.admit();
+    await askPlaceOf(exchange, Buffer.alloc(32));
+  }),
+  'gives half a digest': referred(exchange => {
     exchange.announce(RESULT);
-    exchange.write({ $case: 'resultDigest', value: { sha256: Buffer.alloc(16) } });
-    await exchange.cancelled;
-  },
-  'ends with another checksum than it asked a place for': async exchange => {
-    exchange.admit();
-    await exchange.references();
-    await exchange.askPlace(RESULT);
-    exchange.done(Buffer.alloc(32));
-    exchange.end();
-  },
-  'ends without a word': async exchange => {
-    exchange.admit();
-    await exchange.references();
-    await exchange.askPlace(RESULT);
-    exchange.end();
-  },
+    return askPlaceOf(exchange, Buffer.alloc(16));
+  }),
+  'ends with another checksum than it asked a place for': placed(Buffer.alloc(32)),
+  'ends without a word': placed(undefined),
 };
 for (const [what, script] of Object.entries(broken)) {
   test(`a direct call › of a node that ${what} is the node's fault`, async t => {

@@ -224,20 +224,6 @@ test('a deregistration › ends the membership, and leaves a later boot alone', 
   t.false(await isMember());
 });
 
-test('the port › that is in use is an error that says so', async t => {
-  const second = new RegistryServer({
-    host: '127.0.0.1',
-    port: server.port,
-    nodeTokens: [TEST_TOKEN],
-    membership,
-    onMembersChanged: () => undefined,
-    onRefused: () => undefined,
-    onFailure: () => undefined,
-  });
-  await t.throwsAsync(second.listen(), { message: /EADDRINUSE/ });
-  await second.close();
-});
-
 const REGISTER = NodeRegistryService.register.path;
 const HEARTBEAT = NodeRegistryService.heartbeat.path;
 

@@ -192,12 +192,6 @@ test('the networks of a key › are compared with addresses of both families, ma
   t.true(isIpInNetworks('fe80::1%eth0', ['fe80::/10']));
 });
 
-test('what a key may do › is everything without a policy', t => {
-  for (const scope of ['submit', 'read', 'account'] as const) {
-    t.is(refusalOfKey({}, scope, ''), undefined);
-  }
-});
-
 test('what a key may do › is what its scopes name, from its networks', t => {
   const policy = { scopes: ['read'], networks: ['192.0.2.0/24'] } as const;
   t.is(refusalOfKey(policy, 'read', '192.0.2.9'), undefined);

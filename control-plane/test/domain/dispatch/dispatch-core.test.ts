@@ -323,11 +323,6 @@ test('a job that no node alive can do, where others may come › holds up nobody
 const unpaid = (changes: Partial<QueuedJob> = {}) =>
   job({ class: 'playground', apiKeyId: 'a-playground', ...changes });
 
-test('a job of the playground › begins where nothing that is paid for waits', t => {
-  const one = unpaid();
-  t.deepEqual(begun(core.submitted(one)), [`${one.id} node`]);
-});
-
 test('a job of the playground › waits while any that is paid for waits for a node, however old it is', t => {
   occupy(10_000);
   const paid = job();
@@ -399,20 +394,6 @@ test('what is remembered › knows since when no node can do a job, and forgets 
   t.is(memories.incapableSince('job', true), 5);
   t.is(memories.incapableSince('job', false), undefined);
   t.is(memories.incapableSince('job', true), 9);
-});
-
-test('what is remembered › keeps nodes to exclude and to avoid apart, and what must end the job', t => {
-  const memories = new JobMemories(() => 0);
-  memories.nodeIncapable('job', 'boot');
-  memories.nodeLost('job', 'lost');
-  t.deepEqual([1, 2], [memories.nodeFault('job', 'a'), memories.nodeFault('job', 'b')]);
-  memories.mustFail('job', FAILURE);
-  const memory = memories.find('job');
-  t.deepEqual([...(memory?.excludedBoots ?? [])], ['boot']);
-  t.deepEqual([...(memory?.avoidedNodes ?? [])], ['lost', 'a', 'b']);
-  t.is(memory?.failure, FAILURE);
-  memories.forget('job');
-  t.is(memories.find('job'), undefined);
 });
 
 test('what is remembered › is bounded, and forgets the one remembered longest', t => {

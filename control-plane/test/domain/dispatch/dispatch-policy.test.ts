@@ -266,10 +266,6 @@ test('ejected nodes › get nothing, half of the fleet at most, the last to retu
   );
 });
 
-test('ejected nodes › are back when their time is over', t => {
-  t.is(pickedOf(fleetOf(4, 2), NOW_MS + 3).size, 4);
-});
-
 test('ejected nodes › are taken where they alone can do the job', t => {
   const fleet = fleetOf(4, 1).map((node, index) =>
     index === 0 ? node : { ...node, outputFormats: new Set(['webp'] as const) },

@@ -34,6 +34,16 @@ const anyQueue = fc.array(anyJob, { maxLength: 60, size: 'max' }).map(jobs =>
 const anyCounts = fc.dictionary(fc.constantFrom('a', 'b', 'c'), fc.nat(5));
 const none = { accounts: new Map(), apiKeys: new Map() };
 
+const laneOf = (changes: Partial<JobLane>): JobLane => ({
+  needsDownload: false,
+  class: 'sync',
+  accountId: 'a',
+  apiKeyId: '1',
+  firstQueueAtMs: 1,
+  readAtMs: NOW_MS,
+  ...changes,
+});
+
 const isUrgent = (job: WaitingJob) =>
   job.class === 'sync' || job.readAtMs - job.createdAtMs >= ASYNC_HEAD_START_MS;
 
@@ -114,14 +124,12 @@ const anyLanes = fc
     ),
   )
   .map(([ids, positions]) =>
-    ids.map(
-      (id, index): JobLane => ({
-        needsDownload: false,
+    ids.map((id, index) =>
+      laneOf({
         class: id % 3 === 0 ? 'sync' : 'async',
         accountId: `account-${id % 7}`,
         apiKeyId: `key-${id}`,
         firstQueueAtMs: positions[index] ?? 0,
-        readAtMs: NOW_MS,
       }),
     ),
   );
@@ -181,14 +189,13 @@ test('chooseLanes › leaves out of an account what found no room before what di
 });
 
 test('chooseLanes › reads no lane of the playground while one that is paid for is left out', t => {
-  const lane = (id: number): JobLane => ({
-    needsDownload: false,
-    class: id % 3 === 0 ? 'sync' : 'async',
-    accountId: `account-${id % 50}`,
-    apiKeyId: `key-${id}`,
-    firstQueueAtMs: NOW_MS + 1000 - id,
-    readAtMs: NOW_MS,
-  });
+  const lane = (id: number) =>
+    laneOf({
+      class: id % 3 === 0 ? 'sync' : 'async',
+      accountId: `account-${id % 50}`,
+      apiKeyId: `key-${id}`,
+      firstQueueAtMs: NOW_MS + 1000 - id,
+    });
   const isPaid = (one: JobLane) => one.class !== 'playground';
   const ids = Array.from({ length: 2 * LANES_MAX }, (_, id) => id);
   const unpaid = ids.map(id => ({ ...lane(1000 + id), class: 'playground' as const }));
@@ -202,17 +209,10 @@ test('chooseLanes › reads no lane of the playground while one that is paid for
 });
 
 test('chooseLanes › keeps a place for an account beside one with a thousand keys', t => {
-  const lane = (accountId: string, apiKeyId: string, firstQueueAtMs: number): JobLane => ({
-    needsDownload: false,
-    class: 'sync',
-    accountId,
-    apiKeyId,
-    firstQueueAtMs,
-    readAtMs: NOW_MS,
-  });
+  const lane = (accountId: string, apiKeyId: string, firstQueueAtMs: number) =>
+    laneOf({ accountId, apiKeyId, firstQueueAtMs });
   const many = Array.from({ length: 1000 }, (_, id) => lane('loud', `${id}`, id));
   const quiet = lane('quiet', 'one', NOW_MS);
-  const none = { accounts: new Map<string, number>(), apiKeys: new Map<string, number>() };
   for (const stuck of [new Set<string>(), new Set([laneKey(quiet)])]) {
     t.true(chooseLanes([...many, quiet], none, stuck).includes(quiet));
   }
@@ -224,16 +224,7 @@ test('no asynchronous job waits for ever behind synchronous ones', t => {
   t.true(queuePositionMs('async', NOW_MS) < queuePositionMs('sync', later));
 });
 
-const NONE = { accounts: new Map(), apiKeys: new Map() };
-
-const lane = (apiKeyId: string): JobLane => ({
-  needsDownload: true,
-  class: 'async',
-  accountId: 'a',
-  apiKeyId,
-  firstQueueAtMs: 1,
-  readAtMs: 2,
-});
+const lane = (apiKeyId: string) => laneOf({ needsDownload: true, class: 'async', apiKeyId });
 const job = (apiKeyId: string) => ({
   state: 'accepted' as const,
   class: 'async' as const,
@@ -242,7 +233,7 @@ const job = (apiKeyId: string) => ({
   createdAtMs: 1,
   readAtMs: 1,
 });
-const keysOf = (known: KnownLanes) => known.choose(NONE).lanes.map(({ apiKeyId }) => apiKeyId);
+const keysOf = (known: KnownLanes) => known.choose(none).lanes.map(({ apiKeyId }) => apiKeyId);
 
 test('known lanes › are asked for at first and when they are outdated', t => {
   const known = new KnownLanes();
@@ -256,7 +247,7 @@ test('known lanes › are asked for at first and when they are outdated', t => {
 test('known lanes › are forgotten when nothing is found in them', t => {
   const known = new KnownLanes();
   known.update([lane('1'), lane('2')]);
-  const { lanes } = known.choose(NONE);
+  const { lanes } = known.choose(none);
   known.listed(lanes, [job('2')], []);
   t.deepEqual(keysOf(known), ['2']);
 });
@@ -264,7 +255,7 @@ test('known lanes › are forgotten when nothing is found in them', t => {
 test('known lanes › are kept where hosts were passed over, whose jobs are not listed', t => {
   const known = new KnownLanes();
   known.update([lane('1'), lane('2')]);
-  const [first, second] = known.choose(NONE).lanes;
+  const [first, second] = known.choose(none).lanes;
   assert.ok(first !== undefined && second !== undefined);
   t.truthy(known.listed([{ ...first, exceptHosts: ['slow'] }, second], [], []));
   t.deepEqual(keysOf(known), ['1']);
@@ -276,7 +267,7 @@ test('known lanes › are kept where hosts were passed over, whose jobs are not 
 test('known lanes › are left out where nothing of them could begin, and not forgotten', t => {
   const known = new KnownLanes();
   known.update([lane('1'), lane('2')]);
-  const { lanes, all } = known.choose(NONE, ({ apiKeyId }) => apiKeyId !== '1');
+  const { lanes, all } = known.choose(none, ({ apiKeyId }) => apiKeyId !== '1');
   t.deepEqual([lanes.map(({ apiKeyId }) => apiKeyId), all], [['2'], true]);
   known.listed(lanes, [], []);
   t.deepEqual(keysOf(known), ['1']);
@@ -285,7 +276,7 @@ test('known lanes › are left out where nothing of them could begin, and not fo
 test('known lanes › are kept where a job came during the round', t => {
   const known = new KnownLanes();
   known.update([lane('1')]);
-  const { lanes } = known.choose(NONE);
+  const { lanes } = known.choose(none);
   known.add(job('1'));
   known.add(job('3'));
   known.listed(lanes, [], []);
@@ -295,7 +286,7 @@ test('known lanes › are kept where a job came during the round', t => {
 test('known lanes › go behind the others where nothing of them found room', t => {
   const known = new KnownLanes();
   known.update(Array.from({ length: 40 }, (_, index) => lane(String(index))));
-  const first = known.choose(NONE);
+  const first = known.choose(none);
   t.false(first.all);
   known.listed(
     first.lanes,

@@ -20,6 +20,7 @@ import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.
 import type { BlobStore } from '../../../src/storage/blob-store.ts';
 import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import { cutOutOf, inTurn, type Script } from '../../nodes/scripted-exchange.ts';
+import { put } from '../../storage/blob-store.contract.ts';
 import { WITH_PICTURE } from '../../store/fixtures.ts';
 import {
   aborted,
@@ -351,9 +352,7 @@ const joined = (script?: Script) => harness.addNode({ info: FINISHES, ...(script
 async function submitWithFile(bytes: string): Promise<string> {
   const id = randomUUID();
   const blob = backgroundBlob(id);
-  const writer = await harness.blobs.createWriter(blob);
-  await writer.write(Buffer.from(bytes));
-  await writer.commit();
+  await put(harness.blobs, blob, bytes);
   const input = { blob, bytes: bytes.length, format: 'jpeg', width: 30, height: 20 } as const;
   return harness.submit({ asked: { ...WITH_PICTURE, background: { url: null, input } } });
 }

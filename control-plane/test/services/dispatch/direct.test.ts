@@ -23,6 +23,7 @@ import type { BlobStore } from '../../../src/storage/blob-store.ts';
 import { joinBlobStores } from '../../../src/storage/fallback-blob-store.ts';
 import { openStorage } from '../../../src/storage/open-storage.ts';
 import { inTurn, type Script } from '../../nodes/scripted-exchange.ts';
+import { put as putBlob } from '../../storage/blob-store.contract.ts';
 import { WITH_PICTURE } from '../../store/fixtures.ts';
 import { pngHeader } from '../../support/test-app.ts';
 import { DIGEST, direct, get, made, put, RESULT, wellDone } from './direct-scripts.ts';
@@ -109,9 +110,7 @@ test('a node that lists the origin of the storage › puts nothing but the bytes
 test('a node that lists the origin of the storage › gets the picture of the background too', async t => {
   const id = randomUUID();
   const blob = backgroundBlob(id);
-  const writer = await blobs.createWriter(blob);
-  await writer.write(Buffer.from('behind'));
-  await writer.commit();
+  await putBlob(blobs, blob, 'behind');
   let behind: Buffer | undefined;
   const script: Script = async exchange => {
     exchange.admit();
@@ -246,9 +245,7 @@ test('an image that only the fallback of the storage has is streamed, and blames
   const node = await joined(wellDone);
   await harness.startReplica();
   const blob = `inputs/${randomUUID()}`;
-  const writer = await second.createWriter(blob);
-  await writer.write(RESULT);
-  await writer.commit();
+  await putBlob(second, blob, RESULT);
   const input = { blob, bytes: RESULT.length, format: 'png', width: 10, height: 10 } as const;
   t.is((await harness.done({ asked: { input } })).state, 'succeeded');
   t.is((await harness.done()).state, 'succeeded');

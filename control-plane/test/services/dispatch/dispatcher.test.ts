@@ -298,9 +298,6 @@ test('a flood costs no round for each, and no job is forgotten', async t => {
   for (const id of ids) t.is((await harness.untilFinal(id)).state, 'failed');
 });
 
-/** More than a round lists of one lane. */
-const MANY = 290;
-
 /** Hosts that begin with "slow" hang until they are let go; all others answer at once. */
 class Sources {
   readonly open: string[] = [];
@@ -341,36 +338,6 @@ test('downloads that hang › of one host leave another account, and another hos
   sources.letGo();
   t.is((await harness.untilFinal(sameHost)).state, 'succeeded');
 });
-
-test('downloads that hang › of as many hosts leave another account half of the places', async t => {
-  const sources = new Sources();
-  const other = await harness.createAccount('other');
-  await submitMany(100, index => `https://slow-${index}.example/`);
-  await harness.addNode();
-  await harness.startReplica({ fetcher: sources.fetcher });
-  await until(() => sources.open.length === 32, 'half of all places');
-  const theirs = await harness.submit({ url: 'https://slow.example/1', caller: other });
-  await until(() => sources.open.includes('https://slow.example/1'), 'a place');
-  t.is(sources.open.length, 33);
-  sources.letGo();
-  t.is((await harness.untilFinal(theirs)).state, 'succeeded');
-});
-
-for (const mode of ['sync', 'async'] as const) {
-  test(`downloads that hang › hide no ${mode} job of their key that has its image, nor one of another host`, async t => {
-    const sources = new Sources();
-    for (let index = 0; index < MANY; index += 1) {
-      await harness.submit({ mode, url: `https://slow.example/${index}` });
-    }
-    const ready = await harness.submit({ mode });
-    const fast = await harness.submit({ mode, url: 'https://fast.example/' });
-    await harness.addNode();
-    await harness.startReplica({ fetcher: sources.fetcher });
-    t.is((await harness.untilFinal(ready)).state, 'succeeded');
-    t.is((await harness.untilFinal(fast)).state, 'succeeded');
-    t.is(sources.open.length, 16);
-  });
-}
 
 test('a download that has ended › gives its job no turn before those that waited for the node', async t => {
   const other = await harness.createAccount('other');

@@ -28,6 +28,7 @@ import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
 import { openStores, type Stores } from '../../../src/store/stores.ts';
 import type { Script } from '../../nodes/scripted-exchange.ts';
 import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from '../../nodes/scripted-node.ts';
+import { put } from '../../storage/blob-store.contract.ts';
 
 const UNTIL_POLL_MS = 5;
 /** What other replicas left, and what is over by now, is seen a tenth as late as in a service. */
@@ -292,9 +293,7 @@ export class Harness {
     format: JobInput['format'] = 'png',
   ): Promise<JobInput> {
     const blob = `inputs/${id}`;
-    const writer = await this.blobs.createWriter(blob);
-    await writer.write(bytes);
-    await writer.commit();
+    await put(this.blobs, blob, Buffer.from(bytes));
     return { blob, bytes: bytes.length, format, width: 10, height: 10 };
   }
 }

@@ -173,8 +173,6 @@ test('a notification › over http fails once the operator closed that door', as
   t.deepEqual(receiver.deliveries, []);
 });
 
-useDeliveries(test);
-
 test('a receiver that is slow or dead › delays no other, however many wait for it', async t => {
   await using dead = await Receiver.open(SECRET, () => undefined);
   await using healthy = await Receiver.open(SECRET);
@@ -321,8 +319,6 @@ test('a replica that ends › outlives a database that is away for a while', asy
   await until(isFinal(jobId));
   t.is(receiver.of(jobId).length, 1);
 });
-
-useDeliveries(test);
 
 const NEAR = { allowPrivateAddresses: true, allowHttpCallbacks: true };
 const LIMITS: Pick<ManageAlertsDependencies, 'messagesMax' | 'onWithheld'> = {

@@ -1,11 +1,11 @@
 /** Readers of results: what they wait for, and what is found to be gone. */
 
 import assert from 'node:assert/strict';
-import { mkdtemp, rename, rm, unlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rename, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import ava from 'ava';
+import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import { rejectsWith } from '../../../../test/support/throws.ts';
 import type { Job } from '../../../src/domain/job.ts';
 import { JobEvents } from '../../../src/services/job-events.ts';
@@ -176,8 +176,8 @@ onStores(
     /** By their place in the order in which links end. */
     let results: { jobId: string; file: string }[];
 
-    const prepare = async () => {
-      root = await mkdtemp(path.join(tmpdir(), 'look-'));
+    const prepare = async (t: ExecutionContext, count = 0) => {
+      root = await temporaryFolder(t);
       blobs = await openDirectoryBlobStore(root);
       account = await fundedAccount(stores, 100);
       told = [];
@@ -193,8 +193,8 @@ onStores(
       // The sweeper's row is there since its claim.
       const won = await stores.sweeps.claim('replica', MINUTE_MS);
       assert.ok(won);
+      for (let made = 0; made < count; made += 1) await succeeded(HOUR_MS + made * MINUTE_MS);
     };
-    const cleanUp2 = () => rm(root, { recursive: true });
 
     async function succeeded(ttlMs: number): Promise<void> {
       const { claim } = await running(stores, newJob(account));
@@ -246,8 +246,7 @@ onStores(
       (await stores.lostResults.open(FIRST, 100)).map(({ jobId }) => jobId).sort();
 
     test('asks for each file once a day, page by page, at a bounded rate', async t => {
-      t.teardown(cleanUp2);
-      await prepare();
+      await prepare(t);
       // Some end at one instant, as those of one second do.
       for (let count = 0; count < 25; count += 1) {
         await succeeded(HOUR_MS + Math.floor(count / 4) * MINUTE_MS);
@@ -262,9 +261,7 @@ onStores(
     });
 
     test('goes on where another replica stopped', async t => {
-      t.teardown(cleanUp2);
-      await prepare();
-      for (let count = 0; count < 12; count += 1) await succeeded(HOUR_MS + count * MINUTE_MS);
+      await prepare(t, 12);
       const first = await wholeLook(1);
       const second = await wholeLook();
       t.deepEqual([first.asked.length, second.asked.length], [10, 2]);
@@ -272,9 +269,7 @@ onStores(
     });
 
     test('writes one row for what is gone, and tells of it once', async t => {
-      t.teardown(cleanUp2);
-      await prepare();
-      for (let count = 0; count < 9; count += 1) await succeeded(HOUR_MS + count * MINUTE_MS);
+      await prepare(t, 9);
       const gone = [results[2], results[6]];
       for (const result of gone) await unlink(result?.file ?? '');
       t.is((await wholeLook()).lost, 2);
@@ -287,9 +282,7 @@ onStores(
     });
 
     test('ends, and writes nothing, where most files beside one that is gone are gone', async t => {
-      t.teardown(cleanUp2);
-      await prepare();
-      for (let count = 0; count < 9; count += 1) await succeeded(HOUR_MS + count * MINUTE_MS);
+      await prepare(t, 9);
       await rename(path.join(root, 'results'), path.join(root, 'aside'));
       await openDirectoryBlobStore(root);
       const { lost, asked } = await wholeLook();
@@ -305,8 +298,7 @@ onStores(
     });
 
     test('fails, and keeps its place, where the storage does not answer', async t => {
-      t.teardown(cleanUp2);
-      await prepare();
+      await prepare(t);
       await succeeded(HOUR_MS);
       await rename(path.join(root, 'results'), path.join(root, 'aside'));
       await t.throwsAsync(step().look.page(10), { code: 'SERVICE_UNAVAILABLE' });
@@ -316,8 +308,7 @@ onStores(
     });
 
     test('leaves alone what ends in this minute', async t => {
-      t.teardown(cleanUp2);
-      await prepare();
+      await prepare(t);
       await succeeded(MINUTE_MS / 2);
       t.is((await wholeLook()).asked.length, 0);
     });

@@ -172,14 +172,7 @@ test('fields › formats in whatever case, png where absent', t => {
 
 test('fields › the URL is kept as it was sent', t => {
   const request = requireMattingRequest(fields({ image_url: URL_TEXT }), POLICY);
-  t.deepEqual(request, {
-    imageUrl: URL_TEXT,
-    outputFormat: 'png',
-    channels: 'rgba',
-    finishing: undefined,
-    backgroundUrl: undefined,
-    callback: undefined,
-  });
+  t.is(request.imageUrl, URL_TEXT);
 });
 
 test('fields › a background by its URL is judged as image_url is, in its own name', t => {
