@@ -113,18 +113,15 @@ test('stages › times come by the names of their stages, in the order of the st
     workerWaitMs: 2,
     receiveMs: 1,
   };
-  t.deepEqual(timesByStage(timings), [
-    ['receive', 1],
-    ['worker_wait', 2],
-    ['decode', 3],
-    ['engine_wait', 4],
-    ['infer', 5],
-    ['second_look', 6],
-    ['refine', 7],
-    ['finish', 8],
-    ['encode', 9],
-    ['send', 10],
-  ]);
+  const times = timesByStage(timings);
+  t.deepEqual(
+    times.map(([, ms]) => ms),
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+  );
+  t.deepEqual(
+    times.map(([stage]) => stage),
+    Object.keys(STAGES) as (typeof times)[number][0][],
+  );
   const unfinished = timesByStage({ ...timings, finishMs: 0, inferMs: 0 });
   t.deepEqual(
     unfinished.map(([stage]) => stage).filter(stage => stage === 'finish' || stage === 'infer'),

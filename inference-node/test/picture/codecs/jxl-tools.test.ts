@@ -4,10 +4,9 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import ava from 'ava';
-import { WASM_PIXELS_MAX } from '#contract/picture-memory.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { decodeWithDjxl, encodeWithCjxl } from '../../../src/picture/codecs/jxl-tools.ts';
-import { hasJxlTools, jxlPixelsMax } from '../../../src/picture/jxl-limit.ts';
+import { hasJxlTools } from '../../../src/picture/jxl-limit.ts';
 import { viewAsBytes } from '../../../src/picture/rgba-picture.ts';
 import { isAlive, until } from '../../support/processes.ts';
 import { decode, paint, paintSlope, readJxl, writeJxl } from '../pictures.ts';
@@ -29,9 +28,6 @@ if (untested) {
 const SIZE = { width: 150, height: 100 };
 const picture = paint(SIZE.width, SIZE.height, 4, (x, y) => [x, y, 128, (x ^ y) & 255]);
 const GOOD = { distance: 1, effort: 3 };
-test('the limit is what this machine can do', t => {
-  t.is(jxlPixelsMax(), hasJxlTools() ? 100_000_000 : WASM_PIXELS_MAX);
-});
 
 test.skipIf(untested)(
   'files that are cut short or no JPEG XL fail, and leave nothing behind',

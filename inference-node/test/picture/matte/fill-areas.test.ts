@@ -47,36 +47,25 @@ function fill(
   return merged;
 }
 
-test('areas › what the subject doubts in a body is filled where an opinion is sure of it', t => {
-  t.deepEqual(fill([patched(30)], body()), body());
-});
+const smoke = square(40, 40, 50, 128);
+const elsewhere = paint(square(0, 0, GRID.width, 255), 0, 0, 8, 8, 0);
+const FILLS: readonly [string, Uint8Array[], Uint8Array | undefined, Uint8Array][] = [
+  ['what the subject doubts is filled where an opinion is sure', [patched(30)], body(), body()],
+  ['a gap that the subject does not doubt stays', [patched(0)], body(), patched(0)],
+  ['an opinion on another subject fills nothing', [patched(30)], elsewhere, patched(30)],
+  ['where no look is sure a patch stays', [patched(120)], undefined, patched(120)],
+  ['nor are several', [patched(120), patched(140)], patched(150), patched(120)],
+  ['one look that is nearly sure decides', [patched(228), patched(120)], undefined, body()],
+  ['in any order', [patched(120), patched(228)], undefined, body()],
+  // The ground is around it.
+  ['smoke stays smoke', [smoke, square(40, 40, 50, 228)], square(40, 40, 50, 255), smoke],
+  ['small areas stay', [patched(30, 4)], body(), patched(30, 4)],
+];
 
-test('areas › a gap that the subject does not doubt stays, whatever an opinion says', t => {
-  t.deepEqual(fill([patched(0)], body()), patched(0));
-});
-
-test('areas › an opinion that shows another subject fills nothing', t => {
-  const other = paint(square(0, 0, GRID.width, 255), 0, 0, 8, 8, 0);
-  t.deepEqual(fill([patched(30)], other), patched(30));
-});
-
-test('areas › where no look is sure a patch stays as it is', t => {
-  t.deepEqual(fill([patched(120)]), patched(120));
-  t.deepEqual(fill([patched(120), patched(140)], patched(150)), patched(120));
-});
-
-test('areas › one look that is nearly sure decides for another that is not', t => {
-  t.deepEqual(fill([patched(228), patched(120)]), body());
-  t.deepEqual(fill([patched(120), patched(228)]), body());
-});
-
-test('areas › smoke stays smoke: the ground is around it', t => {
-  const smoke = square(40, 40, 50, 128);
-  t.deepEqual(fill([smoke, square(40, 40, 50, 228)], square(40, 40, 50, 255)), smoke);
-});
-
-test('areas › small areas stay', t => {
-  t.deepEqual(fill([patched(30, 4)], body()), patched(30, 4));
+test('areas › are filled by looks that are sure, in a body that they share', t => {
+  for (const [name, deciding, opinion, filled] of FILLS) {
+    t.deepEqual(fill(deciding, opinion), filled, name);
+  }
 });
 
 test('areas › an area is filled to its edge by the looks, not beyond', t => {
@@ -319,19 +308,15 @@ test('what lies apart from the subject › stays where a part of it is shown sur
   t.deepEqual(faded(alpha), alpha);
 });
 
-test('what does not change › an edge that falls off from the body, however wide', t => {
-  const alpha = islandMatte(x => Math.max(0, 255 - 7 * (x - 14)));
-  t.deepEqual(faded(alpha), alpha);
-});
-
-test('what does not change › a wisp with gaps of four cells', t => {
-  const alpha = islandMatte((x, y) => (y === 20 && (x - 15) % 8 >= 4 ? 90 : 0));
-  t.deepEqual(faded(alpha), alpha);
-});
-
-test('what does not change › a matte that shows nothing surely', t => {
-  const alpha = islandMatte(island(100)).map(value => Math.min(value, 100));
-  t.deepEqual(faded(alpha), alpha);
+test('what lies apart from the subject › is no wide edge, no wisp, and nothing where nothing is sure', t => {
+  for (const alpha of [
+    islandMatte(x => Math.max(0, 255 - 7 * (x - 14))),
+    // Gaps of four cells.
+    islandMatte((x, y) => (y === 20 && (x - 15) % 8 >= 4 ? 90 : 0)),
+    islandMatte(island(100)).map(value => Math.min(value, 100)),
+  ]) {
+    t.deepEqual(faded(alpha), alpha);
+  }
 });
 
 test('a picture of many pixels a cell fades to the island alone, softly', t => {
