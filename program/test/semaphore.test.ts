@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import test from 'ava';
-import { fc } from '../../test/support/property-tests.ts';
+import { fc, holds } from '../../test/support/property-tests.ts';
 import { type Release, Semaphore, type SemaphoreOptions, type Use } from '../semaphore.ts';
 
 class Busy extends Error {}
@@ -184,7 +184,6 @@ test('keys of a semaphore › that are busy get one part each and leave one, wha
     fc.integer({ min: 1, max: 8 }),
     fc.array(fc.nat(7), { maxLength: 50 }),
   );
-  // Within it nothing of `t`: its first failure would stand for the smallest that is found.
   const run = ([max, keys, before]: [number, number, number[]]) => {
     const semaphore = semaphoreOf({ max });
     const all = Array.from({ length: keys }, (): Release[] => []);
@@ -204,5 +203,5 @@ test('keys of a semaphore › that are busy get one part each and leave one, wha
     const part = max / (keys + 1);
     for (const held of all) assert.ok(Math.abs(held.length - part) <= 1.5, `of ${max}`);
   };
-  t.notThrows(() => fc.assert(fc.property(anyRun, run)));
+  holds(t, [anyRun], run);
 });

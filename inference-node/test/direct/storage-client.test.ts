@@ -198,12 +198,6 @@ for (const [what, answer, said, tries] of refused) {
 
 const ORIGIN = 'https://storage.example:9000';
 
-test('an origin of the list › is written as the URL standard writes it', t => {
-  t.is(parseOrigin('https://Storage.example:443'), 'https://storage.example');
-  t.is(parseOrigin('http://10.0.0.7:9000'), 'http://10.0.0.7:9000');
-  t.is(parseOrigin('http://[::1]:9000'), 'http://[::1]:9000');
-});
-
 test('an origin of the list › is nothing but an origin', t => {
   for (const text of [
     'storage.example',

@@ -1,7 +1,6 @@
 /** What is installed of a package, what is refused, and what is left when it fails. */
 import assert from 'node:assert/strict';
 import {
-  chmod,
   mkdir,
   mkdtemp,
   readdir,
@@ -17,7 +16,6 @@ import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import { RUNTIME_FOLDER_VARIABLE } from '../../src/engine/engine-protocol.ts';
 import { runtimeVersion } from '../../src/engine/runtime-version.ts';
-import { ModelError } from '../../src/models/model-error.ts';
 import { readEngineEnvironment } from '../../src/providers/engine-environment.ts';
 import { type InstallOptions, installProvider } from '../../src/providers/install-provider.ts';
 import { findLibraries, foldersBelow } from '../../src/providers/library-search.ts';
@@ -277,27 +275,4 @@ test('what killed installations left is removed, and one that runs is left alone
     (await readdir(providerDir)).sort(),
     [folder, running].map(left => path.basename(left ?? '')),
   );
-});
-
-test('folders that are shut and links to themselves are passed over, as the linker does', async t => {
-  const library = 'libcublas.so.13';
-  const folders = ['shut', 'looping', 'open'].map(name => path.join(root, name));
-  const [shut = '', looping = '', open = ''] = folders;
-  for (const folder of [shut, open]) {
-    await write(path.join(path.basename(folder), library), Buffer.from(''));
-  }
-  await mkdir(looping);
-  await symlink(library, path.join(looping, library));
-  await symlink('again', path.join(looping, 'again'));
-  await chmod(shut, 0);
-  const isRoot = process.getuid?.() === 0;
-  const search = { ldLibraryPath: undefined, further: isRoot ? folders.slice(1) : folders };
-  const found = (await findLibraries(CUDA, search)).find(({ name }) => name === library);
-  t.is(found?.path, path.join(open, library));
-  t.deepEqual(await foldersBelow(looping), [looping]);
-  const itself = path.join(looping, 'again');
-  await rejectsWith(t, foldersBelow(itself), error => {
-    return error instanceof ModelError && /its links lead back/.test(error.message);
-  });
-  await chmod(shut, 0o700);
 });

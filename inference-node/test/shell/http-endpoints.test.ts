@@ -67,22 +67,6 @@ test('the HTTP side › tells what the node is', async t => {
   t.deepEqual(JSON.parse((await get('/info')).text), { state: 'starting', plan: 'tiny' });
 });
 
-test('the HTTP side › is not closed to probes by connections that say nothing', async t => {
-  const silent = await Promise.all(
-    Array.from({ length: 100 }, async () => {
-      const socket = connect(endpoints.port, '127.0.0.1');
-      socket.on('error', () => undefined).resume();
-      await once(socket, 'connect');
-      return socket;
-    }),
-  );
-  const half = connect(endpoints.port, '127.0.0.1');
-  half.on('error', () => undefined).resume();
-  half.write('GET /livez HTTP/1.1\r\nHost: x\r\n');
-  for (let probe = 0; probe < 5; probe += 1) t.is((await get('/livez')).status, 200);
-  for (const socket of [...silent, half]) socket.destroy();
-});
-
 test('the HTTP side › ends a connection on which many requests come before their answers', async t => {
   const socket = connect(endpoints.port, '127.0.0.1');
   socket.on('error', () => undefined).resume();

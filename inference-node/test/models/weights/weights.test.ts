@@ -344,16 +344,6 @@ test('the project overrides the user, the environment both', async t => {
   t.is(options.httpsProxy, 'http://p:1/');
 });
 
-test('waits that the user set are kept', async t => {
-  await writeFile(
-    join(home, '.npmrc'),
-    'fetch-retries=5\nfetch-retry-mintimeout=7000\nfetch-timeout=90000\n',
-  );
-  const options = await load();
-  t.deepEqual(options.retry, { retries: 5, factor: 10, minTimeout: 7000, maxTimeout: 60_000 });
-  t.is(options.timeout, 90_000);
-});
-
 test('the global configuration is the one of the npm on the PATH', async t => {
   const bin = join(home, 'bin');
   const lib = join(home, 'lib/node_modules/npm/bin');
