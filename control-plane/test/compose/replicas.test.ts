@@ -15,13 +15,7 @@ import type { ScriptedNode } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { Receiver } from '../services/notification/receiver.ts';
 import { assertBalanced } from '../store/fixtures.ts';
-import {
-  type Caller,
-  pictureBody,
-  Replicas,
-  type RestAnswer,
-  submitTo,
-} from '../support/replicas.ts';
+import { type Caller, pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';
 
 const test = ava.serial;
 
@@ -230,45 +224,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     t.is((await credits(caller)).charged, 1);
     await assertBalanced(replicas.stores);
   });
-
-  test('twins of both replicas, of JSON and of pictures, make one job and are charged once', async t => {
-    const caller = await replicas.createCaller(1);
-    const [key, body] = [randomUUID(), pictureBody()];
-    const sent = Array.from({ length: 20 }, (_, index) =>
-      picture(caller, index % 2, {
-        key,
-        body,
-        accept: index % 4 < 2 ? 'image/png' : 'application/json',
-      }),
-    );
-    const answers = await Promise.all(sent);
-    t.deepEqual([...new Set(answers.map(({ status }) => status))], [200]);
-    const pictures = answers.filter(({ headers }) => headers.get('x-job-id') !== null);
-    t.is(pictures.length, sent.length / 2);
-    const jobs = answers
-      .filter(answer => !pictures.includes(answer))
-      .map(({ bytes }) => JSON.parse(bytes.toString()));
-    const ids = pictures.map(({ headers }) => headers.get('x-job-id'));
-    t.is(new Set([...ids, ...jobs.map(({ job_id }) => job_id)]).size, 1);
-    const file = await replicas.download(1, jobs[0].result.url);
-    for (const { bytes, headers } of pictures) {
-      t.deepEqual(bytes, file.bytes);
-      t.is(headers.get('content-location'), jobs[0].result.url);
-    }
-    const charged = answers.map(({ headers }) => headers.get('x-credits-charged')).sort();
-    t.deepEqual(charged, [...Array(sent.length - 1).fill('0'), '1']);
-    t.is((await credits(caller)).charged, 1);
-    await assertBalanced(replicas.stores);
-  });
-
-  /** The answer as its bytes. */
-  async function picture(caller: Caller, replica: number, request: Record<string, unknown>) {
-    const { key, body, accept } = request as { key: string; body: object; accept: string };
-    const sent = { path: '/v1/matting', key, headers: { accept } };
-    const answer = await submitTo(replicas.url(replica, ''), caller.token, body, sent);
-    const { status, headers } = answer;
-    return { status, headers, bytes: Buffer.from(await answer.arrayBuffer()) };
-  }
 
   test('an account gets its rate through, and at most a block a replica more', async t => {
     const { rateQuotas } = replicas.stores;

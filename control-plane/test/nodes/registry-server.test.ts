@@ -211,19 +211,6 @@ test('a heartbeat › while the database is away fails without a word about it',
   t.true(failures.includes(secret));
 });
 
-test('a deregistration › ends the membership, and leaves a later boot alone', async t => {
-  const first = request({ nodeId: 'node-5' });
-  const second = request({ nodeId: 'node-5' });
-  await register(first);
-  await register(second);
-  const isMember = async () =>
-    (await harness.stores.nodes.listLive()).some(({ nodeId }) => nodeId === 'node-5');
-  await deregister('node-5', first.bootId);
-  t.true(await isMember());
-  await deregister('node-5', second.bootId);
-  t.false(await isMember());
-});
-
 const REGISTER = NodeRegistryService.register.path;
 const HEARTBEAT = NodeRegistryService.heartbeat.path;
 
@@ -291,15 +278,6 @@ test('half a registration › is refused where it announces more than it may, wi
     t.is((await end).code, 'INVALID_REQUEST');
   }
   t.deepEqual(ended, ['message_too_large', 'message_too_large']);
-});
-
-test('half a registration › has to become whole in time', async t => {
-  const guarded = await openRegistry(t, { firstMessageWaitMaxMs: 100 });
-  const connection = await guarded.connection();
-  const { stream, ended: end } = connection.call(REGISTER);
-  stream.write(framed(Buffer.alloc(10), 100));
-  t.is((await end).code, 'CALL_DEADLINE_EXCEEDED');
-  t.deepEqual(ended, ['message_late']);
 });
 
 test('a connection to the registry › that shows no token has an end, one that has shown it has none', async t => {

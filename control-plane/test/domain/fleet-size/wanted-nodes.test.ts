@@ -119,12 +119,6 @@ test('a peak › rises at once, and falls between once and twice the time', t =>
   t.is(peak.hold(0, 1000), 0, 'of long ago nothing');
 });
 
-test('a peak › does not flap with what it is given', t => {
-  const peak = new HeldPeak(100);
-  const held = Array.from({ length: 200 }, (_, at) => peak.hold(at % 2 === 0 ? 4 : 0, at));
-  t.deepEqual([...new Set(held)], [4]);
-});
-
 test('the time of a node › is whose images it has, where it takes no more', t => {
   const full = { imagesInFlight: 4, imagesFree: 2, ownImages: 1, estimatedWaitMs: 300 };
   t.deepEqual(usedShares(snapshotWith(full), 0), { all: 1, own: 0.25 });

@@ -498,15 +498,12 @@ test('a background by its URL › that cannot be had ends the job, costs nothing
   await harness.startReplica({
     fetcher: fetcherOf((_url, { kind }) => {
       if (kind === 'image') return;
-      throw new ContractError('IMAGE_DOWNLOAD_FAILED', 'background_url: gone');
+      throw new ContractError('IMAGE_DOWNLOAD_FAILED', 'gone', { retryable: true });
     }),
   });
   const job = await harness.done({ url: IMAGE_URL, asked: withUrl() });
-  t.deepEqual(job.failure, {
-    code: 'IMAGE_DOWNLOAD_FAILED',
-    detail: 'background_url: gone',
-    retryable: false,
-  });
+  t.deepEqual(failureOf(job), ['IMAGE_DOWNLOAD_FAILED', true]);
+  t.is(job.startedAtMs, null);
   await untilLeft([]);
   await harness.assertMoneySettled({ charged: 0 });
 });

@@ -230,37 +230,10 @@ test('a job with a URL › is fetched while no node is there, and waits ready wi
   t.deepEqual(await harness.blobNames(), [job.result?.blob]);
 });
 
-test('a job with a URL › that cannot be fetched ends with the cause and its retryable flag', async t => {
-  const failing = fetcherOf(() =>
-    Promise.reject(new ContractError('IMAGE_DOWNLOAD_FAILED', 'status 503', { retryable: true })),
-  );
-  await harness.startReplica({ fetcher: failing });
-  const job = await harness.done({ url: 'https://example.com/a' });
-  t.deepEqual(job.failure, {
-    code: 'IMAGE_DOWNLOAD_FAILED',
-    detail: 'status 503',
-    retryable: true,
-  });
-  t.is(job.startedAtMs, null);
-  await harness.assertMoneySettled({ charged: 0 });
-  t.deepEqual(await harness.blobNames(), []);
-});
-
 test('a job with a URL › whose file cannot be stored is a fault of the storage', async t => {
   await harness.startReplica({ fetcher: fetcherOf(away) });
   const job = await harness.done({ url: 'https://example.com/a' });
   t.deepEqual(failureOf(job), ['PROCESSING_FAILED', true]);
-});
-
-test('a job with a URL › is fetched anew when its fetcher was stopped', async t => {
-  const stalled = fetcherOf((_url, { signal }) => aborted(signal));
-  const { dispatcher } = await harness.startReplica({ fetcher: stalled, holder: 'first' });
-  const jobId = await harness.submit({ url: 'https://example.com/a.png' });
-  await until(async () => (await harness.job(jobId)).state === 'fetching');
-  await dispatcher.stop(20);
-  await harness.addNode();
-  await harness.startReplica({ fetcher: fetcherOf(), holder: 'second' });
-  t.is((await harness.untilFinal(jobId)).state, 'succeeded');
 });
 
 const SUBMISSIONS = 50;

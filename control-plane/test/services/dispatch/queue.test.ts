@@ -258,14 +258,6 @@ onStores(
       t.deepEqual(rows.map(row => row.replica).sort(), ['a', 'b', 'before']);
     });
 
-    test('is one until the pace is known', async t => {
-      t.teardown(cleanUp);
-      await queue(40);
-      const { sizing } = replica('a');
-      await sizing.report();
-      t.is(await sizing.wanted(), 1);
-    });
-
     test('is remembered when every replica starts anew, however long they were away', async t => {
       t.teardown(cleanUp);
       await remember(7);

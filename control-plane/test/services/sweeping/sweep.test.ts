@@ -293,18 +293,6 @@ test('a pass › goes on where the last walk over the blobs stopped, on any repl
   await Promise.all([one.stop(), other.stop()]);
 });
 
-test('a pass › meets another replica at work without harm', async t => {
-  const names = Array.from({ length: 60 }, (_, i) => `results/job-${i}`);
-  await put(...names);
-  nowMs += 2 * HOUR_MS;
-  rows.expired = names.slice(0, 30);
-  const other = { sweeps: new Lease(), holder: 'replica-2' };
-  const counts = await Promise.all([sweeperOf().sweep(), sweeperOf(other).sweep()]);
-  t.deepEqual(errors, []);
-  t.is(counts[0].results + counts[1].results, 30);
-  for (const name of names) t.false(await exists(name));
-});
-
 test('the timer › runs pass after pass, with jitter around the interval', async t => {
   const timers = fakeTimers(t);
   for (const [random, waitMs] of [
