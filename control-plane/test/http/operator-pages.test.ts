@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
-import type { FastifyInstance, InjectOptions, LightMyRequestResponse } from 'fastify';
+import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
 import sinon from 'sinon';
 import { csrfTokenOf } from '../../src/http/account/session/cookies.ts';
 import { OperatorSessions, SESSION_MS } from '../../src/http/operator-pages/operator-session.ts';
@@ -48,19 +48,17 @@ const read = (url: string, headers: Fields = {}) =>
 
 /** The form of a page, as the page would send it. */
 async function send(page: string, url: string, fields: Fields = {}, more: Fields = {}) {
-  const csrf = /name="csrf" value="([^"]+)"/.exec((await read(page)).body)?.[1] ?? '';
-  const options: InjectOptions = {
+  const own = more.cookie ? { cookie: more.cookie } : {};
+  const csrf = /name="csrf" value="([^"]+)"/.exec((await read(page, own)).body)?.[1] ?? '';
+  return app.inject({
     method: 'POST',
     url,
     headers: { host: HOST, cookie, origin: ORIGIN, 'content-type': FORM, ...more },
     payload: new URLSearchParams({ csrf, ...fields }).toString(),
-  };
-  return app.inject(options);
+  });
 }
 
-async function account(credits = 100): Promise<string> {
-  return fundedAccount(stores, credits);
-}
+const account = (credits = 100) => fundedAccount(stores, credits);
 
 test('pages of the operator › opens no page without the session, and no page by the key itself', async t => {
   const paths = ['', '/pages/accounts', '/pages/jobs', '/pages/nodes', '/pages/notifications'];
@@ -319,34 +317,25 @@ test('the two doors › are opened by no session of the other', async t => {
   await operator.close();
 });
 
-const post = (url: string, cookie: string, fields: Readonly<Record<string, string>>) =>
-  app.inject({
-    method: 'POST',
-    url,
-    headers: { host: HOST, origin: ORIGIN, cookie, 'content-type': FORM },
-    payload: new URLSearchParams(fields).toString(),
-  });
-
 test('a form of the operator that is held › makes nothing once its session was signed out, or is over', async t => {
   const id = await fundedAccount(stores, 100);
   const page = `/operator/pages/accounts/${id}`;
   const ends = {
-    'signed out': (cookie: string, csrf: string) => post('/operator/sign-out', cookie, { csrf }),
+    'signed out': (cookie: string) => send('/operator', '/operator/sign-out', {}, { cookie }),
     over: async () => {
       const clock = sinon.useFakeTimers({ toFake: ['Date'], now: Date.now() + SESSION_MS });
       t.teardown(() => clock.restore());
     },
   };
   for (const [name, end] of Object.entries(ends)) {
-    const entered = await post('/operator/sign-in', '', { key: KEY });
-    const cookie = String(entered.headers['set-cookie']).split(';')[0] ?? '';
+    const cookie = cookieOf(await signIn(KEY));
     const csrf = /name="csrf" value="([^"]+)"/.exec((await read(page, { cookie })).body)?.[1] ?? '';
     const held = await hold(await listening(app), {
       path: `${page}/grant`,
       headers: { host: HOST, origin: ORIGIN, cookie, 'content-type': FORM },
       payload: new URLSearchParams({ csrf, amount: '5', reference: 'held' }).toString(),
     });
-    await end(cookie, csrf);
+    await end(cookie);
     const { status, location } = await held.release();
     t.deepEqual([status, location], [303, '/operator/sign-in'], name);
     t.is((await read(page, { cookie })).statusCode, 303);

@@ -120,24 +120,6 @@ test('the playground › says beside the field what is wrong, keeps what was typ
   t.is((await fixture.storedFiles()).length, files);
 });
 
-test('the playground › says beside its field what no node can do, and uses no picture of the day', async t => {
-  const before = await used();
-  const node = {
-    bootId: 'boot',
-    inputFormats: new Set(['png'] as const),
-    outputFormats: new Set(['png'] as const),
-    imagePixelsMax: 1e8,
-    jxlPixelsMax: 0,
-    megapixelsAloneMax: 100,
-  };
-  fixture.advertise([node]);
-  const answer = await send([...formParts(), text('output_format', 'webp'), picture]);
-  fixture.advertise(undefined);
-  t.is(answer.statusCode, 422, answer.body);
-  t.regex(answer.body, /id="output_format-error"/);
-  t.is(await used(), before);
-});
-
 test('the playground › takes no byte of a file before the form has shown its token', async t => {
   const files = (await fixture.storedFiles()).length;
   const once = text('once', createSecret());

@@ -231,19 +231,10 @@ test('a notification of a payment › is not believed without a good signature o
   for (const answer of await Promise.all(tries)) {
     t.deepEqual([answer.statusCode, fieldsOf(answer)], [400, ['webhook-signature']]);
   }
-  const spaced = JSON.stringify(event, null, 1);
-  const signed = signMessage(Buffer.from(SECRET), {
-    id: 'evt',
-    timestampS: nowS,
-    body: Buffer.from(JSON.stringify(event)),
-  });
-  const other = await app.app.inject({
-    method: 'POST',
-    url: PATH,
-    payload: spaced,
-    headers: { ...signed },
-  });
-  t.is(other.statusCode, 400);
+  const body = Buffer.from(JSON.stringify(event));
+  const signed = signMessage(Buffer.from(SECRET), { id: 'evt', timestampS: nowS, body });
+  const spaced = await send(JSON.stringify(event, null, 1), { headers: { ...signed } });
+  t.is(spaced.statusCode, 400);
   t.is((await app.stores.orders.find(order.id))?.state, 'pending');
 });
 

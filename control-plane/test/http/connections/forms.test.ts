@@ -81,16 +81,6 @@ test('forms › and pictures come in whatever pieces', async t => {
   t.is(app.services.uploads.open, 0);
 });
 
-test('forms › of thousands of parts are refused at the first that is too many', async t => {
-  const was = await left();
-  const text = partOf({ name: 'output_format', body: 'png' });
-  const many = Array.from({ length: 500 }, () => Buffer.concat(Array(200).fill(text)));
-  const refused = await send([partOf(imagePart(image)), ...many], FORM_TYPE);
-  t.is(refused.status, 400);
-  t.is(refused.body.detail, 'output_format is given twice');
-  t.deepEqual(await left(), was);
-});
-
 test('forms › that never end are cut at the bound of a body', async t => {
   const was = await left();
   const piece = Buffer.alloc(1024 * 1024, '\r');

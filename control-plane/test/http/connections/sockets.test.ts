@@ -7,7 +7,7 @@ import { setTimeout } from 'node:timers/promises';
 import ava, { type ExecutionContext } from 'ava';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { publicConnectionsMax } from '../../../src/http/connections/connections.ts';
-import { converse, jsonIn, linesLogger } from '../../support/raw-http.ts';
+import { converse, jsonIn, linesLogger, sendPieces } from '../../support/raw-http.ts';
 import { imageBody, useTestApp } from '../../support/test-app.ts';
 
 const test = ava.serial;
@@ -17,82 +17,6 @@ const app = useTestApp(test, { logger, syncWaitMs: 60_000 }, async () => {
   port = await app.listen();
 });
 let port: number;
-
-interface Answer {
-  readonly status: number;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: string;
-}
-
-/** One connection, bytes as they are. */
-class Connection {
-  readonly socket: net.Socket;
-  readonly ended: Promise<void>;
-  #received = Buffer.alloc(0);
-  #wake: () => void = () => undefined;
-
-  private constructor(socket: net.Socket) {
-    this.socket = socket;
-    socket.on('data', chunk => {
-      this.#received = Buffer.concat([this.#received, chunk]);
-      this.#wake();
-    });
-    // A reset after the answer is no error of this client; one before it is an answer too few.
-    socket.on('error', () => this.#wake());
-    this.ended = new Promise(resolve => {
-      socket.once('close', () => {
-        this.#wake();
-        resolve();
-      });
-    });
-  }
-
-  static async open(): Promise<Connection> {
-    const socket = net.connect(port, '127.0.0.1');
-    await new Promise(resolve => socket.once('connect', resolve));
-    return new Connection(socket);
-  }
-
-  send(text: string | Buffer): void {
-    if (!this.socket.destroyed) this.socket.write(text);
-  }
-
-  /** Resolves once the bytes left this process, or the connection is gone. */
-  async sendAll(bytes: Buffer): Promise<void> {
-    if (this.socket.destroyed || this.socket.write(bytes)) return;
-    await Promise.race([new Promise(resolve => this.socket.once('drain', resolve)), this.ended]);
-  }
-
-  /** The next answer; interim ones too. */
-  async answer(): Promise<Answer> {
-    for (;;) {
-      const answer = this.#take();
-      if (answer !== undefined) return answer;
-      assert.ok(!this.socket.destroyed, `closed after ${this.#received.toString('latin1')}`);
-      await new Promise<void>(resolve => {
-        this.#wake = resolve;
-      });
-    }
-  }
-
-  #take(): Answer | undefined {
-    const end = this.#received.indexOf('\r\n\r\n');
-    if (end === -1) return undefined;
-    const [first = '', ...lines] = this.#received.toString('latin1', 0, end).split('\r\n');
-    const headers = Object.fromEntries(
-      lines.map(line => {
-        const colon = line.indexOf(':');
-        return [line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim()];
-      }),
-    );
-    const length = Number(headers['content-length'] ?? 0);
-    const whole = end + 4 + length;
-    if (this.#received.length < whole) return undefined;
-    const body = this.#received.toString('utf8', end + 4, whole);
-    this.#received = this.#received.subarray(whole);
-    return { status: Number(first.split(' ')[1]), headers, body };
-  }
-}
 
 function head(lines: readonly string[], first = 'POST /v1/matting/jobs HTTP/1.1'): string {
   return `${[first, 'Host: x', ...lines].join('\r\n')}\r\n\r\n`;
@@ -107,23 +31,18 @@ function keyed(...lines: string[]): string[] {
   ];
 }
 
-function assertProblem(t: ExecutionContext, answer: Answer, status: number, code: string): void {
-  t.is(answer.status, status, answer.body);
-  t.is(answer.headers['content-type'], 'application/problem+json');
-  const problem = JSON.parse(answer.body);
-  t.is(problem.code, code);
-  t.is(problem.status, status);
-  t.regex(problem.request_id, /^req_/);
-  t.is(answer.headers['x-request-id'], problem.request_id);
+/** Refused, and nothing behind it is taken for a request. */
+async function refused(t: ExecutionContext, text: string, code = 'INVALID_REQUEST') {
+  const received = await converse(port, text);
+  t.is(received.match(/HTTP\/1\.1 /g)?.length, 1, text.slice(0, 200));
+  const { status, code: told } = jsonIn(received);
+  t.is(told, code, received);
+  t.true(received.startsWith(`HTTP/1.1 ${status} `));
+  t.regex(nameIn(received), OURS);
 }
 
-async function exchange(text: string): Promise<Answer> {
-  const connection = await Connection.open();
-  connection.send(text);
-  const answer = await connection.answer();
-  connection.socket.destroy();
-  return answer;
-}
+const statusesIn = (received: string) =>
+  [...received.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => Number(status));
 
 test('slow and idle connections have an end', t => {
   const { server } = app.app;
@@ -153,12 +72,7 @@ test('bytes that are not a request', async t => {
     head(['Content-Length: 5, 5']),
     head(['Transfer-Encoding: xchunked']),
   ];
-  for (const text of hostile) {
-    const connection = await Connection.open();
-    connection.send(text);
-    assertProblem(t, await connection.answer(), 400, 'INVALID_REQUEST');
-    await connection.ended;
-  }
+  for (const text of hostile) await refused(t, text);
 });
 
 test('bodies whose end something before us may see elsewhere', async t => {
@@ -174,87 +88,47 @@ test('bodies whose end something before us may see elsewhere', async t => {
     head(keyed('Transfer-Encoding: chunked, chunked')) + chunk,
     head(keyed('Transfer-Encoding: gzip', 'Transfer-Encoding: chunked')) + chunk,
   ];
-  for (const text of hostile) {
-    const connection = await Connection.open();
-    connection.send(text + behind);
-    assertProblem(t, await connection.answer(), 400, 'INVALID_REQUEST');
-    // What is behind it is no request.
-    await connection.ended;
-    await t.throwsAsync(connection.answer(), { message: /closed after $/ });
-  }
+  // What is behind it is no request.
+  for (const text of hostile) await refused(t, text + behind);
   t.is(await app.countJobs(), before);
   // An answer that is under way comes first.
-  const connection = await Connection.open();
-  connection.send(head([], 'GET /livez HTTP/1.1') + hostile[2]);
-  t.is((await connection.answer()).status, 200);
-  assertProblem(t, await connection.answer(), 400, 'INVALID_REQUEST');
-  await connection.ended;
-  const plain = await exchange(head(keyed('Transfer-Encoding: Chunked')) + chunk);
-  t.is(plain.status, 202);
+  const first = await converse(port, head([], 'GET /livez HTTP/1.1') + hostile[2]);
+  t.deepEqual(statusesIn(first), [200, 400]);
+  const plain = keyed('Transfer-Encoding: Chunked', 'Connection: close');
+  t.deepEqual(statusesIn(await converse(port, head(plain) + chunk)), [202]);
 });
 
 test('exactly one Host', async t => {
-  const none = await exchange('GET /livez HTTP/1.1\r\n\r\n');
-  assertProblem(t, none, 400, 'INVALID_REQUEST');
-  assertProblem(
-    t,
-    await exchange(head(['Host: y'], 'GET /livez HTTP/1.1')),
-    400,
-    'INVALID_REQUEST',
-  );
-  const old = await exchange('GET /livez HTTP/1.0\r\n\r\n');
-  t.is(old.status, 200);
+  await refused(t, 'GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n');
+  await refused(t, head(['Host: y', 'Connection: close'], 'GET /livez HTTP/1.1'));
+  t.deepEqual(statusesIn(await converse(port, 'GET /livez HTTP/1.0\r\n\r\n')), [200]);
 });
 
 test('a body is asked for only when its headers pass', async t => {
-  const expecting = ['Expect: 100-continue', 'Content-Length: 1000000'];
-  const refused = await Connection.open();
-  refused.send(head(expecting));
-  assertProblem(t, await refused.answer(), 401, 'MISSING_API_KEY');
-  refused.socket.destroy();
-
-  const body = JSON.stringify(imageBody());
-  const taken = await Connection.open();
-  taken.send(head(keyed('Expect: 100-continue', `Content-Length: ${body.length}`)));
-  t.is((await taken.answer()).status, 100);
-  taken.send(body);
-  t.is((await taken.answer()).status, 202);
-  taken.socket.destroy();
+  const expecting = ['Expect: 100-continue', 'Connection: close'];
+  await refused(t, head([...expecting, 'Content-Length: 1000000']), 'MISSING_API_KEY');
+  const next = JSON.stringify(imageBody());
+  const taken = head(keyed(...expecting, `Content-Length: ${next.length}`));
+  t.deepEqual(statusesIn(await converse(port, taken, { next })), [100, 202]);
 });
 
 test('a small body that was refused unread leaves its connection in use', async t => {
-  const connection = await Connection.open();
-  for (const lines of [['Content-Length: 500000'], keyed('Content-Length: 500000')]) {
-    connection.send(head(lines));
-    connection.send('x'.repeat(500_000));
-    const { status, headers } = await connection.answer();
-    t.true(status === 401 || status === 400);
-    t.not(headers.connection, 'close');
-  }
-  connection.send(head([], 'GET /livez HTTP/1.1'));
-  t.is((await connection.answer()).status, 200);
-  connection.socket.destroy();
+  const body = 'x'.repeat(500_000);
+  const bodies = [['Content-Length: 500000'], keyed('Content-Length: 500000')];
+  const sent = bodies.map(lines => head(lines) + body).join('');
+  const last = head(['Connection: close'], 'GET /livez HTTP/1.1');
+  t.deepEqual(statusesIn(await converse(port, sent + last)), [401, 400, 200]);
 });
 
 test('a body declared too large is answered unread, to a caller who goes on sending', async t => {
-  const connection = await Connection.open();
-  connection.send(head(keyed(`Content-Length: ${REQUEST_BODY_BYTES_MAX + 1}`)));
   const piece = Buffer.alloc(64 * 1024, 'A');
   let sentBytes = 0;
-  let stopped = false;
-  void connection.ended.then(() => {
-    stopped = true;
-  });
-  const sending = (async () => {
-    while (!stopped && sentBytes < REQUEST_BODY_BYTES_MAX) {
-      await connection.sendAll(piece);
-      sentBytes += piece.length;
-    }
-  })();
-  const answer = await connection.answer();
-  assertProblem(t, answer, 413, 'IMAGE_TOO_LARGE');
-  t.is(answer.headers.connection, 'close');
-  await sending;
+  function* pieces() {
+    for (; sentBytes < REQUEST_BODY_BYTES_MAX; sentBytes += piece.length) yield piece;
+  }
+  const headers = app.headers({ 'content-length': String(REQUEST_BODY_BYTES_MAX + 1) });
+  const answer = await sendPieces(pieces(), { port, path: '/v1/matting/jobs', headers });
+  t.deepEqual([answer.status, answer.body.code], [413, 'IMAGE_TOO_LARGE']);
   t.true(sentBytes < REQUEST_BODY_BYTES_MAX / 2, `${sentBytes} bytes were taken`);
 });
 

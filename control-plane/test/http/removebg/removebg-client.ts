@@ -2,9 +2,8 @@
 import type { LightMyRequestResponse } from 'fastify';
 import { AnswerChecker } from '../../../../test/support/openapi.ts';
 import document from '../../../src/http/removebg/removebg-openapi.json' with { type: 'json' };
+import { FORM_TYPE, formOf } from '../../support/forms.ts';
 import { pngHeader, type TestApp } from '../../support/test-app.ts';
-
-const BOUNDARY = 'a-boundary';
 
 export const IMAGE = pngHeader(40, 30);
 
@@ -13,13 +12,14 @@ export type Parts = Readonly<Record<string, string | Buffer>>;
 export type SentHeaders = Readonly<Record<string, string | string[]>>;
 
 export function multipart(parts: Parts): Buffer {
-  const pieces = Object.entries(parts).flatMap(([name, value]) => {
-    const file = typeof value === 'string' ? '' : '; filename="photo.jpg"';
-    const type = typeof value === 'string' ? '' : '\r\nContent-Type: image/jpeg';
-    const head = `--${BOUNDARY}\r\nContent-Disposition: form-data; name="${name}"${file}${type}`;
-    return [Buffer.from(`${head}\r\n\r\n`), Buffer.from(value), Buffer.from('\r\n')];
-  });
-  return Buffer.concat([...pieces, Buffer.from(`--${BOUNDARY}--\r\n`)]);
+  const file = { fileName: 'photo.jpg', type: 'image/jpeg' };
+  return formOf(
+    Object.entries(parts).map(([name, body]) => ({
+      ...(typeof body === 'string' ? {} : file),
+      name,
+      body,
+    })),
+  );
 }
 
 /** Every answer is held against the interface's document. */
@@ -33,8 +33,8 @@ export class RemovebgClient {
 
   /** With the image unless the parts have a source. */
   form(parts: Parts = {}, headers: SentHeaders = {}): Promise<LightMyRequestResponse> {
-    const type = `multipart/form-data; boundary=${BOUNDARY}`;
-    return this.post(multipart({ image_file: IMAGE, ...parts }), type, headers);
+    const body = multipart({ image_file: IMAGE, ...parts });
+    return this.post(body, FORM_TYPE['content-type'], headers);
   }
 
   pairs(

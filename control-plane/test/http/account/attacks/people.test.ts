@@ -42,11 +42,11 @@ const world = useWorld(test, {}, async () => {
   known = await registerPerson(world, 'owner');
 });
 let known: Registered;
-const prepare = () => {
+test.beforeEach(() => {
   tests += 1;
   let count = 0;
   address = () => `10.${tests}.0.${++count}`;
-};
+});
 
 const mailOf = () => `ann-${randomUUID().slice(0, 8)}@alpha.example`;
 
@@ -77,7 +77,6 @@ const statusOf = async (person: Person, path = '/account/profile') =>
   (await person.get(path)).statusCode;
 
 test('a name that somebody typed › gives no way into the account of whoever has that mail later', async t => {
-  await prepare();
   const mail = mailOf();
   const { theirs, ours } = world;
   const password = 'the word of mallory 1';
@@ -108,7 +107,6 @@ test('a name that somebody typed › gives no way into the account of whoever ha
 });
 
 test('a name that somebody typed › tells nobody who exists: one page, and a link that was opened and withdrawn', async t => {
-  await prepare();
   const { owner } = world.theirs.people;
   const typed = mailOf();
   await accept(await invite(owner, typed), 'some words of a guest');
@@ -134,7 +132,6 @@ test('a name that somebody typed › tells nobody who exists: one page, and a li
 });
 
 test('a name that somebody typed › is asked for the password, with a bound, before it joins', async t => {
-  await prepare();
   const known = await registerPerson(world, 'viewer');
   const path = await invite(world.theirs.people.owner, known.mail);
   const statuses: number[] = [];
@@ -157,7 +154,6 @@ test('a name that somebody typed › is asked for the password, with a bound, be
 });
 
 test('a name that somebody typed › has links that end with the right of who made them, and keys that an owner is told of', async t => {
-  await prepare();
   const { accountId, people } = world.ours;
   const former = await world.join(accountId, 'owner');
   const path = await invite(former, mailOf(), 'owner');
@@ -188,7 +184,6 @@ test('a name that somebody typed › has links that end with the right of who ma
 });
 
 test('a name that somebody typed › comes by a link and sets a password without the one before, once', async t => {
-  await prepare();
   const mail = mailOf();
   const person = await useSignInLink(world.ours.accountId, mail, 'member');
   t.false(person.cookies.has(DEVICE));
@@ -201,7 +196,6 @@ test('a name that somebody typed › comes by a link and sets a password without
 });
 
 test('a name that somebody typed › has known browsers until the password is another, and few guesses by all of them', async t => {
-  await prepare();
   const known = await registerPerson(world, 'viewer');
   const { mail } = known;
   const cookies: string[] = [];
