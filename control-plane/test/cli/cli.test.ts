@@ -567,18 +567,6 @@ onStores(test, 'lost results', (test, { databases, database, stores }) => {
     await assertBalanced(stores, account);
   });
 
-  test('gives nothing back twice, from two machines at once', async t => {
-    t.teardown(cleanUp);
-    await prepare();
-    const gone = await succeeded();
-    await unlink(gone.file);
-    await found(gone);
-    const both = await Promise.all([json(), json()]);
-    t.is(both[0].repaid + both[1].repaid, 1);
-    t.is(await available(), 20);
-    await assertBalanced(stores, account);
-  });
-
   test('gives nothing back for what cost nothing', async t => {
     t.teardown(cleanUp);
     await prepare();

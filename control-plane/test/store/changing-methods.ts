@@ -33,6 +33,12 @@ export interface LateCall {
   readonly told: unknown;
 }
 
+/** What a method did, in short. */
+export function kindOf(outcome: unknown): unknown {
+  const { kind = outcome } = Object(outcome) as { kind?: unknown };
+  return kind;
+}
+
 export interface ChangingMethod {
   /** `<store>.<method>`. */
   readonly name: string;
@@ -41,6 +47,8 @@ export interface ChangingMethod {
   /** It reads all rows: its database is its own. */
   readonly alone?: boolean;
   readonly arrange: (fixture: Fixture) => Promise<Arranged>;
+  /** What the same call is told when it was made before: it changes nothing then. */
+  readonly again?: string | boolean;
   /** Absent: it carries no lease and no claim, whenever it comes it means the same. */
   readonly late?: (fixture: Fixture) => Promise<LateCall>;
 }

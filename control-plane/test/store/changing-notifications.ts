@@ -79,6 +79,12 @@ async function failedOf(fixture: Fixture) {
   return { of, audit: { id: randomUUID(), actor, ...what } };
 }
 
+async function assertRetried({ stores }: Fixture, of: MessageClaim, outcome: unknown) {
+  assert.equal(outcome, 'retried');
+  const { status, attempts } = await summaryOf(stores, of.id);
+  assert.deepEqual([status, attempts], ['pending', 1]);
+}
+
 export const CHANGING_NOTIFICATIONS: readonly ChangingMethod[] = [
   byMessageClaim('claim', (s, of) => s.outbox.claim(of, HOUR_MS), {
     status: 'pending',
@@ -103,16 +109,10 @@ export const CHANGING_NOTIFICATIONS: readonly ChangingMethod[] = [
   {
     name: 'outbox.retry',
     arrange: async fixture => {
-      const of = await sending(fixture);
-      const { outbox } = fixture.stores;
-      assert.ok(await outbox.failed(of, END, { eraseSecret: false }));
+      const { of } = await failedOf(fixture);
       return {
         act: stores => stores.outbox.retry(of.id),
-        check: async outcome => {
-          assert.equal(outcome, 'retried');
-          const { status, attempts } = await summaryOf(fixture.stores, of.id);
-          assert.deepEqual([status, attempts], ['pending', 1]);
-        },
+        check: outcome => assertRetried(fixture, of, outcome),
       };
     },
   },
@@ -122,11 +122,7 @@ export const CHANGING_NOTIFICATIONS: readonly ChangingMethod[] = [
       const { of, audit } = await failedOf(fixture);
       return {
         act: stores => stores.outbox.resend(of.id, audit, 0),
-        check: async outcome => {
-          assert.equal(outcome, 'retried');
-          const { status, attempts } = await summaryOf(fixture.stores, of.id);
-          assert.deepEqual([status, attempts], ['pending', 1]);
-        },
+        check: outcome => assertRetried(fixture, of, outcome),
       };
     },
     late: async fixture => {

@@ -45,12 +45,7 @@ export const CHANGING_ORDERS: readonly ChangingMethod[] = [
         },
       };
     },
-    late: async ({ stores }) => {
-      const order = newOrder(await fundedAccount(stores, 0));
-      await stores.orders.place(order, OPERATOR);
-      const act = async (by: Stores) => (await by.orders.place(order, OPERATOR)).kind;
-      return { act, told: 'already-placed' };
-    },
+    again: 'already-placed',
   },
   {
     name: 'orders.cancel',
@@ -98,12 +93,7 @@ export const CHANGING_ORDERS: readonly ChangingMethod[] = [
         },
       };
     },
-    late: async ({ stores }) => {
-      const order = await paid(stores, await fundedAccount(stores, 0));
-      const act = async (by: Stores) =>
-        (await by.orders.pay(order.id, paymentOf(order), PROVIDER)).kind;
-      return { act, told: 'already-paid' };
-    },
+    again: 'already-paid',
   },
   {
     name: 'orders.refund',
@@ -125,12 +115,6 @@ export const CHANGING_ORDERS: readonly ChangingMethod[] = [
         },
       };
     },
-    late: async fixture => {
-      const { order } = await paidOrder(fixture);
-      await fixture.stores.orders.refund(order.id, refundOf(1001), PROVIDER);
-      const act = async (by: Stores) =>
-        (await by.orders.refund(order.id, refundOf(1001), PROVIDER)).kind;
-      return { act, told: 'already-refunded' };
-    },
+    again: 'already-refunded',
   },
 ];

@@ -49,13 +49,7 @@ function entry(kind: 'grant' | 'revoke'): ChangingMethod {
         },
       };
     },
-    late: async ({ stores, ...fixture }) => {
-      const account = await fixture.account(10);
-      const reference = randomUUID();
-      await stores.ledger[kind](account, 4, reference);
-      const act = async (faulty: Stores) => (await faulty.ledger[kind](account, 4, reference)).kind;
-      return { act, told: 'already-entered' };
-    },
+    again: 'already-entered',
   };
 }
 

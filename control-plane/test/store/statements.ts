@@ -12,6 +12,7 @@ import { SESSIONS_MAX } from '../../src/store/people/session-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { BY_SYSTEM, eventOf, watchedAccount } from './alerts-fixtures.ts';
 import { CHANGING } from './changing.ts';
+import { kindOf } from './changing-methods.ts';
 import {
   bounded,
   type Exercise,
@@ -192,7 +193,8 @@ function changing(name: string): Exercise {
     for (const method of CHANGING.filter(one => one.name === name)) {
       const { act } = await method.arrange(sound());
       assertDone(await act(stores, database));
-      await act(stores, database);
+      const again = kindOf(await act(stores, database));
+      if (method.again !== undefined) assert.equal(again, method.again);
       const late = await method.late?.(sound());
       assert.deepEqual(await late?.act(stores), late?.told);
     }
@@ -204,7 +206,7 @@ function changing(name: string): Exercise {
 
 /** Of what a method refused, other statements would be counted than are meant. */
 function assertDone(outcome: unknown): void {
-  const { kind = outcome } = Object(outcome) as { kind?: unknown };
+  const kind = kindOf(outcome);
   assert.notEqual(kind, false);
   assert.doesNotMatch(
     typeof kind === 'string' ? kind : '',
