@@ -166,14 +166,6 @@ test('a job that failed for good says so wherever it is met', async t => {
   await rejectsWith(t, client.wait('nothing'), isError('JOB_NOT_FOUND', { status: 404 }));
 });
 
-test('another picture under the same key is a conflict, never a second job', async t => {
-  const { client } = harness;
-  const options = { idempotencyKey: 'taken' };
-  await withNode(() => client.cutOut({ image: newPicture() }, options));
-  const other = client.cutOut({ image: newPicture() }, options);
-  await rejectsWith(t, other, isError('IDEMPOTENCY_CONFLICT', { status: 409 }));
-});
-
 test('what cannot be sent is refused before it is', async t => {
   const { client } = harness;
   const huge = new Blob([new Uint8Array(IMAGE_BYTES_MAX + 1)]);

@@ -96,14 +96,6 @@ test('env › takes the default of what is unset or empty', t => {
   read.requireValid();
 });
 
-test('env › joins rules over several variables to the same answer', t => {
-  const read = new EnvReader({ HOST: '0.0.0.0' });
-  read.problem('ADDRESS', 'set where HOST is every interface');
-  t.throws(() => read.requireValid(), {
-    message: /ADDRESS must be set where HOST is every interface/,
-  });
-});
-
 test('names of variables › a name that nothing reads is told, with the one that was meant', t => {
   const env = {
     MATTING_REFINMENT: 'false',

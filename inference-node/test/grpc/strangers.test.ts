@@ -357,15 +357,10 @@ test('over TLS › strangers have the same bounds', async t => {
   };
   const known = await open();
   t.is((await ask(known, INFO, TOKEN)).status, status.OK);
-
-  const flooding = await open();
-  const half = flooding.call(CHECK);
-  half.stream.write(framed(Buffer.alloc(10), 1_000_000));
-  t.is((await half.ended).code, 'INVALID_REQUEST');
   const silent = openSocket();
-  await until(() => node.connections.strangers === 2);
+  await until(() => node.connections.strangers === 1);
   await clock.tickAsync(TOO_LATE_MS);
-  await Promise.all([silent.closed || once(silent, 'close'), flooding.closed]);
+  if (!silent.closed) await once(silent, 'close');
   for (let count = 0; count < 6; count += 1) await open();
   await until(() => (causes().crowded ?? 0) >= 2);
   t.true(known.open);

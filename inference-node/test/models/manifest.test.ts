@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { ConfigError } from '#program/env.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { rejectsWith, throwsWith } from '../../../test/support/throws.ts';
+import { throwsWith } from '../../../test/support/throws.ts';
 import { admittedOutlineOf, refusalsOf, requireAdmitted } from '../../src/models/commercial-use.ts';
 import { COMMERCIAL_USES, type CommercialUse } from '../../src/models/licence.ts';
 import {
@@ -242,22 +242,11 @@ test('an own model whose manifest permits both runs under strict, and is what a 
   const directory = await makeModels(t, models, { ours: [entry('bought')] });
   await requireAdmitted([entry('bought')], 'strict', directory);
   await requireAdmitted([entry('bought'), entry('found')], 'weights', directory);
-  await rejectsWith(t, requireAdmitted([entry('bought'), entry('found')], 'strict', directory), {
-    problems: [
-      {
-        variable: 'MATTING_COMMERCIAL_USE',
-        expected:
-          'met by every model: strict refuses found (subject); commercial use of its training ' +
-          'data is unclear: It says unclear. https://example.com/terms',
-      },
-      {
-        variable: 'MATTING_QUALITY',
-        expected:
-          'ours, or MATTING_MODEL bought, or a model of your own (models/README.md, ' +
-          '"Commercial use")',
-      },
-    ],
-  });
+  const [refused, wayOut] = await problemsIn(() =>
+    requireAdmitted([entry('bought'), entry('found')], 'strict', directory),
+  );
+  t.regex(refused ?? '', /^MATTING_COMMERCIAL_USE .* strict refuses found .* training data /);
+  t.regex(wayOut ?? '', /^MATTING_QUALITY must be ours, or MATTING_MODEL bought/);
 });
 
 /** What is said of the variables alone. */

@@ -84,12 +84,6 @@ test('an orderly exit is told as such', async t => {
   child.kill();
 });
 
-test('a program that does not exist ends as a child that exits', async t => {
-  const program = path.join(import.meta.dirname, 'nothing-here.ts');
-  const { exit } = startChild({ program, onOutput: () => undefined });
-  t.is((await exit).code, 1);
-});
-
 test('a child blocked in native code is killed, with what it started', async t => {
   const { child, exit, ask } = startChild();
   const started = await ask({ do: 'start-a-process' });

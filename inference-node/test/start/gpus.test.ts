@@ -20,7 +20,6 @@ import { batchPath } from '../../src/models/preparing/prepared-cache.ts';
 import {
   checkAnswers,
   type GpuStart,
-  namingSettings,
   placeEngines,
   prepareAsked,
   type StartOn,
@@ -154,17 +153,6 @@ test('one picture is answered by the graph for one alone, whatever others there 
     const alpha = await run({ ...model, batches }, rgb);
     t.true(alpha.every(value => value === 100));
   }
-});
-
-test('where the memory holds no engine beside the others, the error names the variable', async t => {
-  const { model } = await begin(t, 1, 'red');
-  const failing = (why: string, engines: number) =>
-    namingSettings(Promise.reject(new Error(why)), model, engines);
-  const full = 'model red does not run on cuda: CUDA failure 2: out of memory';
-  const advice = '(with 3 engines of each model on a GPU: MATTING_ENGINES takes fewer)';
-  await t.throwsAsync(failing(full, 3), { message: `${full} ${advice}` });
-  await t.throwsAsync(failing(full, 1), { message: full });
-  await t.throwsAsync(failing(BOOM, 3), { message: BOOM });
 });
 
 /** GPUs of kinds that were seen before and answered rightly, but for those called `a new GPU`. */

@@ -16,8 +16,6 @@ export interface GpuHost {
   readonly loads: string;
   /** Lines of faulty-gpu.ts. */
   fault(...lines: string[]): Promise<void>;
-  /** What nvidia-smi does instead, in sh. */
-  setSmi(script: string): Promise<void>;
 }
 
 export function gpuFacts(letter: string, more: Partial<GpuFacts> = {}): GpuFacts {
@@ -26,7 +24,7 @@ export function gpuFacts(letter: string, more: Partial<GpuFacts> = {}): GpuFacts
 }
 
 /** What nvidia-smi says of a GPU. */
-export function smiRow({ index, id, name, memoryBytes, driver }: GpuFacts): string {
+function smiRow({ index, id, name, memoryBytes, driver }: GpuFacts): string {
   return `${index}, ${id}, ${name}, ${memoryBytes / MIB}, ${driver}, Disabled`;
 }
 
@@ -37,19 +35,17 @@ export async function openGpuHost(context: Ending, gpus: readonly GpuFacts[]): P
   const loads = path.join(root, 'loads');
   const command = path.join(root, 'nvidia-smi');
   const fault = (...lines: string[]) => writeFile(faults, `${lines.join('\n')}\n`);
-  const setSmi = async (script: string) => {
-    await writeFile(command, `#!/bin/sh\n${script}\n`);
-    await chmod(command, 0o755);
-  };
   await fault();
-  await setSmi(gpus.map(gpu => `echo '${smiRow(gpu)}'`).join('\n'));
+  const said = gpus.map(gpu => `echo '${smiRow(gpu)}'`).join('\n');
+  await writeFile(command, `#!/bin/sh\n${said}\n`);
+  await chmod(command, 0o755);
   const childEnv = {
     PATH: `${root}:/bin:/usr/bin`,
     NODE_OPTIONS: `--import=${HOOK}`,
     TEST_GPU_FAULTS: faults,
     TEST_GPU_LOADS: loads,
   };
-  return { folder, childEnv, loads, fault, setSmi };
+  return { folder, childEnv, loads, fault };
 }
 
 export interface LoggedLine {

@@ -232,19 +232,6 @@ function requireImprovement(picture: RgbaPicture, alpha: Uint8Array): void {
   assert.ok(ratio < 0.5, `${ratio} of the photo's own error`);
 }
 
-for (const [width, height] of [
-  [1, 1],
-  [2, 3000],
-  [3000, 2],
-  [1, 300],
-] as const) {
-  test(`foreground › ${width}x${height}: whatever is soft, every colour is one`, t => {
-    const { picture, alpha } = composite(width, height, 3);
-    estimateForeground(picture, alpha.fill(100));
-    t.true(picture.rgba.every(pixel => pixel >>> 24 === 255));
-  });
-}
-
 for (const value of [0, 255]) {
   test(`foreground › without a soft pixel (all ${value}) nothing changes`, t => {
     const { picture, alpha } = composite(200, 100, 9);

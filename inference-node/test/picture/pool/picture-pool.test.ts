@@ -372,15 +372,6 @@ test('a further model sees what it would have seen with the first', async t => {
   lease.release();
 });
 
-test('nothing was decoded: a bug, and the worker is well after it', async t => {
-  const { lease, pid } = await leaseOf(pool);
-  await t.throwsAsync(lease.resample(FURTHER, NEVER), { code: 'NODE_FAULT' });
-  await decode(lease);
-  t.is((await lease.resample(FURTHER, NEVER)).rgb.length, 3 * 7 * 9);
-  lease.release();
-  t.is(onlyPid(pool), pid);
-});
-
 async function cutOut(file: Buffer, background: BackgroundFile) {
   const lease = await pool.acquire('sync', NEVER);
   try {
