@@ -168,6 +168,7 @@ test('people who come in › use a sign-in link once, by its button', async t =>
   // Who came by a link has no password to be asked for.
   const next = 'eight purple umbrellas';
   t.is((await own.post('/account/profile/password', { next })).statusCode, 303);
+  t.is((await own.post('/account/profile/password', { next: PASSWORD })).statusCode, 422);
 });
 
 test('the area › leaves the errors of the API as they are', async t => {

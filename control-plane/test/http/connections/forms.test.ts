@@ -146,26 +146,6 @@ test('forms › whose senders disconnect leave nothing, in either file', async t
   t.deepEqual(await left(), was);
 });
 
-test('forms › that were refused leave the connection in use', async t => {
-  const first = await send([plainForm], {
-    'content-type': 'multipart/form-data',
-    'content-length': String(plainForm.length),
-  });
-  t.regex(String(first.body.detail), /boundary/);
-  const second = await send([plainForm.subarray(0, -9)], {
-    ...FORM_TYPE,
-    'content-length': String(plainForm.length - 9),
-  });
-  t.regex(String(second.body.detail), /last boundary/);
-  const length = { 'content-length': String(image.length) };
-  const type = { 'content-type': 'image/png' };
-  const third = await send([image], { ...type, ...length }, `${PATH}?image_url=x`);
-  t.is(third.body.code, 'INVALID_PARAMETER');
-  const fourth = await send([plainForm], FORM_TYPE);
-  t.is(fourth.status, 202);
-  t.is(new Set([first, second, third, fourth].map(answer => answer.port)).size, 1);
-});
-
 const bounds = { bytesMax: 1_000_000, debtMsMax: 100 };
 
 async function refusedSlow(

@@ -359,36 +359,26 @@ for (const [accept, isJson] of [
 }
 
 test('the answer › says where the subject is, in the result', async t => {
-  const quiet = await openTestApp();
-  const other = new RemovebgClient(quiet);
-  const resultBox = { left: 3, top: 4, width: 50, height: 60 };
-  const inputBox = { left: 6, top: 8, width: 100, height: 120 };
-  const subjects = [{ inputBox, resultBox, share: 0.5 }, null];
-  const ended = quiet.onSubmitted(async id => {
-    const claim = await quiet.startJob(id);
-    const writer = await quiet.blobs.createWriter(`results/${id}-1`);
-    await writer.write(RESULT);
-    await writer.commit();
-    const sight = { inputWidth: 400, inputHeight: 300, subject: subjects.shift() ?? null };
-    const bytes = RESULT.length;
-    const file = { blob: `results/${id}-1`, token: id, sealedToken: 'sealed', bytes };
-    const picture = { format: 'png', width: 200, height: 150, sha256: 'ab'.repeat(32) } as const;
-    const result = { ...file, ...picture, sight };
-    t.truthy(await quiet.stores.jobs.succeed(claim, result, 60_000, {}));
-    quiet.events.jobFinal(id);
+  succeeding(t);
+  t.teardown(() => {
+    app.sight = null;
   });
-  const { headers } = await other.form({ size: 'preview' });
+  const input = { inputWidth: 400, inputHeight: 300 };
+  const inputBox = { left: 6, top: 8, width: 100, height: 120 };
+  const resultBox = { left: 3, top: 4, width: 50, height: 60 };
+  app.sight = { ...input, subject: { inputBox, resultBox, share: 0.5 } };
+  const sent = { image_file: image(), size: 'preview' };
+  const { headers } = await client.form(sent);
   const named = (part: string) => headers[`x-foreground-${part}`];
   t.deepEqual(['left', 'top', 'width', 'height'].map(named), ['3', '4', '50', '60']);
   // Without the bound it would be as large as the image.
-  t.deepEqual([headers['x-width'], headers['x-height']], ['200', '150']);
+  t.deepEqual([headers['x-width'], headers['x-height']], ['2', '1']);
   t.deepEqual([headers['x-max-width'], headers['x-max-height']], ['400', '300']);
-  const replay = await other.form({ size: 'preview' }, { accept: 'application/json' });
+  const replay = await client.form(sent, { accept: 'application/json' });
   t.is(JSON.parse(replay.body).data.foreground_width, 50);
-  const none = await other.form({ size: 'hd' });
+  app.sight = { ...input, subject: null };
+  const none = await client.form({ image_file: image() });
   t.is(none.headers['x-foreground-width'], '0');
-  await ended.stop();
-  await quiet.close();
 });
 
 test('the answer › names no type where none is asked for', async t => {

@@ -171,21 +171,6 @@ test('a twin that made the job while the address was looked up is joined', async
   t.is((await slow.storedFiles()).length, 1, 'the upload of the first is gone');
 });
 
-test('another URL, another secret or none at all is another request', async t => {
-  const key = randomUUID();
-  const { job_id: jobId } = (await submit(HOOK, key)).json();
-  for (const other of [
-    {},
-    { ...HOOK, callback_url: 'https://hooks.example.com:8443/x?y=2' },
-    { ...HOOK, callback_secret: `${SECRET}!` },
-  ]) {
-    const answer = await submit(other, key);
-    t.deepEqual([answer.statusCode, answer.json().job_id], [409, jobId]);
-  }
-  const joined = await submit(HOOK, key);
-  t.deepEqual([joined.statusCode, joined.json().job_id], [202, jobId]);
-});
-
 test('a job shows its callback in every state, the notification does not', async t => {
   const answer = await submit();
   t.is(answer.statusCode, 202, answer.payload);

@@ -625,6 +625,8 @@ test('a picture as the answer › a failure is a problem, whatever is accepted',
   const answer = await app.post(SYNC, imageBody(), { accept: 'image/png' });
   t.deepEqual(codeOf(answer), [422, 'PROCESSING_FAILED']);
   t.truthy(answer.json().job_id);
+  t.is(answer.headers['x-credits-charged'], '0');
+  t.is(answer.headers['idempotent-replayed'], undefined);
   const refused = await app.post(SYNC, {}, { accept: 'image/png' });
   t.deepEqual(codeOf(refused), [400, 'INVALID_IMAGE_SOURCE']);
 });

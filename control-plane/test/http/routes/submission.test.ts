@@ -84,108 +84,19 @@ test('done while the caller waits', async t => {
   }
 });
 
-test('not done in time: the job is handed over, joined and done later', async t => {
+test('not done in time: the job is handed over', async t => {
   const key = { 'idempotency-key': randomUUID() };
   const answer = await hasty.post(SYNC, imageBody(), key);
   t.is(answer.statusCode, 202);
-  const { job_id: jobId, sync_timeout: syncTimeout, status_url: statusUrl } = answer.json();
+  const { sync_timeout: syncTimeout, status_url: statusUrl } = answer.json();
   t.true(syncTimeout);
   t.is(answer.headers.location, statusUrl);
   t.is(answer.headers['x-credits-charged'], '0');
-
-  const joined = await hasty.post(ASYNC, imageBody(), key);
-  t.is(joined.statusCode, 202);
-  t.is(joined.json().job_id, jobId);
-  t.is(joined.json().sync_timeout, undefined);
-  t.is(joined.headers['idempotent-replayed'], undefined);
-  t.deepEqual((await hasty.get('/v1/account')).json().credits, {
-    available: 999,
-    reserved: 1,
-  });
 
   // 60 s are more than this service waits: its own bound ends the wait, and nothing was applied.
   const longer = await hasty.post(SYNC, imageBody(), { ...key, prefer: 'wait=60' });
   t.true(longer.json().sync_timeout);
   t.is(longer.headers['preference-applied'], undefined);
-});
-
-test('a request that joins a running job gets its end, and is charged nothing', async t => {
-  const key = { 'idempotency-key': randomUUID() };
-  const { job_id: jobId } = (await app.post(ASYNC, imageBody(), key)).json();
-  const waiting = app.post(SYNC, imageBody(), key);
-  await untilOneWaits();
-  await app.succeedJob(jobId);
-  const done = await waiting;
-  t.is(done.statusCode, 200);
-  t.is(done.json().job_id, jobId);
-  t.is(done.headers['x-credits-charged'], '0');
-  t.is(done.headers['idempotent-replayed'], undefined);
-});
-
-test('a failure while the caller waits is the answer', async t => {
-  const failure = {
-    code: 'IMAGE_DOWNLOAD_FAILED',
-    detail: 'the source answered 404',
-    retryable: false,
-  } as const;
-  const key = { 'idempotency-key': randomUUID() };
-  const runner = app.onSubmitted(id => app.failJob(id, failure));
-  const first = await app.post(SYNC, imageBody(), key);
-  await runner.stop();
-  const { code, detail, retryable, job_id: jobId, status } = first.json();
-  t.deepEqual({ code, detail, retryable }, failure);
-  t.is(first.statusCode, 400);
-  t.is(status, 400);
-  t.is(first.headers['x-credits-charged'], '0');
-  t.is(first.headers['idempotent-replayed'], undefined);
-
-  const again = await app.post(SYNC, imageBody(), key);
-  t.is(again.json().job_id, jobId);
-  t.is(again.statusCode, 400);
-  t.is(again.headers['idempotent-replayed'], 'true');
-  const asJob = await app.post(ASYNC, imageBody(), key);
-  t.is(asJob.statusCode, 200);
-  t.deepEqual(asJob.json().error, failure);
-  t.deepEqual(asJob.json().credits, { reserved: 0, charged: 0 });
-});
-
-test('the same key with other content', async t => {
-  const key = { 'idempotency-key': randomUUID() };
-  const { job_id: jobId } = (await app.post(ASYNC, imageBody(), key)).json();
-  const files = await app.storedFiles();
-  const others = [
-    imageBody({ output_format: 'webp' }),
-    { image_base64: png(5, 5) },
-    { image_url: 'https://images.example.com/x' },
-  ];
-  for (const other of others) {
-    for (const url of [SYNC, ASYNC]) {
-      const answer = await app.post(url, other, key);
-      t.is(answer.statusCode, 409);
-      t.is(answer.json().code, 'IDEMPOTENCY_CONFLICT');
-      t.is(answer.json().job_id, jobId);
-      t.is(answer.headers['x-credits-charged'], '0');
-    }
-  }
-  t.deepEqual(await app.storedFiles(), files);
-  const same = await app.post(ASYNC, imageBody({ output_format: 'PNG', callback_url: null }), key);
-  t.is(same.json().job_id, jobId);
-});
-
-test('saturation refuses new work and nothing else', async t => {
-  const key = { 'idempotency-key': randomUUID() };
-  const { job_id: jobId } = (await app.post(ASYNC, imageBody(), key)).json();
-  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 17 }));
-  const before = await snapshot(app);
-  const answer = await app.post(SYNC, imageBody());
-  t.is(answer.statusCode, 503);
-  t.is(answer.headers['retry-after'], '17');
-  t.deepEqual(await snapshot(app), before);
-  t.is((await app.post(ASYNC, imageBody(), key)).json().job_id, jobId);
-  const conflict = await app.post(ASYNC, imageBody({ output_format: 'avif' }), key);
-  t.is(conflict.statusCode, 409);
-  const gif = imageBody({ output_format: 'gif' });
-  await assertRefused(t, app, gif, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format');
 });
 
 test('after the body: jobs in flight, saturation, credits; a join passes them all', async t => {
