@@ -42,34 +42,28 @@ export class HostileAccount {
   /** What must never be: told by `stop`. */
   readonly violations: string[] = [];
   readonly #options: HostileAccountOptions;
-  readonly #tarpit: LoopbackSource;
-  readonly #receiver: LoopbackSource;
+  #tarpit!: LoopbackSource;
+  #receiver!: LoopbackSource;
   readonly #sockets = new Set<Socket>();
   readonly #links: string[] = [];
   readonly #ended = new AbortController();
   #loops: Promise<unknown> = Promise.resolve();
   #stopped: Promise<void> | undefined;
 
-  private constructor(
-    options: HostileAccountOptions,
-    tarpit: LoopbackSource,
-    receiver: LoopbackSource,
-  ) {
+  private constructor(options: HostileAccountOptions) {
     this.accountId = options.accountId;
     this.#options = options;
-    this.#tarpit = tarpit;
-    this.#receiver = receiver;
   }
 
   static async start(options: HostileAccountOptions): Promise<HostileAccount> {
-    const tarpit = await openSource((request, response) => {
+    const account = new HostileAccount(options);
+    account.#tarpit = await openSource((request, response) => {
       request.resume();
       response.writeHead(200, { 'content-type': 'image/png', 'content-length': 10_000_000 });
       const drip = setInterval(() => response.write('x'), DRIP_MS);
       response.once('close', () => clearInterval(drip));
     });
-    const receiver = await openSource(request => void request.resume());
-    const account = new HostileAccount(options, tarpit, receiver);
+    account.#receiver = await openSource(request => void request.resume());
     account.#loops = Promise.all([
       account.#repeat(TARPIT_PAUSE_MS, () => account.#submitSlowSource()),
       account.#repeat(OTHER_PAUSE_MS, () => account.#submitWithDeadReceiver()),

@@ -5,16 +5,11 @@
  */
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, rmSync, statSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import ava, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
-import {
-  type LoopbackSource,
-  openSource,
-} from '../../control-plane/test/sources/loopback-source.ts';
 import {
   asSharp,
   type Colour as ColourAt,
@@ -30,7 +25,6 @@ import {
   requireNothingLeft,
   startService,
   until,
-  type WireJob,
 } from '../support/running-service.ts';
 
 const test = ava.serial;
@@ -48,7 +42,6 @@ type Subject = Readonly<Record<'left' | 'top' | 'width' | 'height' | 'share', nu
 type Colour = readonly [red: number, green: number, blue: number];
 
 let service: RunningService;
-let pictures: LoopbackSource;
 let engines: number[];
 
 /** A disk without room, for the logs alone. */
@@ -65,16 +58,11 @@ const enginePids = () =>
     .map(({ pid }) => pid);
 
 test.before(async () => {
-  const blue = await plain([0, 0, 255], 64, 48);
-  pictures = await openSource(({ url }, response) => {
-    response.end(url === '/photo' ? PHOTO : blue);
-  });
   service = await startService({}, fillLogs);
   engines = enginePids();
   assert.ok(engines.length > 0);
 });
 test.after.always(async () => {
-  await pictures?.[Symbol.asyncDispose]();
   if (service?.process.exitCode === null) await service.close();
 });
 
@@ -87,35 +75,6 @@ test('a first start, whose logs cannot be written, and its pasted curl line', as
   t.deepEqual({ width, height, hasAlpha }, { width: 1200, height: 900, hasAlpha: true });
   t.is(statSync(path.join(service.dataDir, 'node-token')).mode & 0o777, 0o600);
 });
-
-function plain([r, g, b]: Colour, width: number, height: number): Promise<Buffer> {
-  const background = { r, g, b };
-  return sharp({ create: { width, height, channels: 3, background } })
-    .png()
-    .toBuffer();
-}
-
-interface Made {
-  readonly job: WireJob;
-  readonly subject: Subject | null | undefined;
-  readonly file: Buffer;
-}
-
-async function made(fields: Readonly<Record<string, string | Blob>>): Promise<Made> {
-  const form = new FormData();
-  for (const [name, value] of Object.entries(fields)) form.set(name, value);
-  if (!('image_url' in fields)) form.set('image_file', new Blob([PHOTO]), 'photo.jpg');
-  const answer = await fetch(`${service.baseUrl}/v1/matting`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${service.apiKey}`, 'idempotency-key': randomUUID() },
-    body: form,
-  });
-  const job = (await answer.json()) as WireJob;
-  const { result } = job;
-  if (result === undefined) return { job, subject: undefined, file: Buffer.alloc(0) };
-  const file = Buffer.from(await (await fetch(result.url)).arrayBuffer());
-  return { job, subject: (result as { subject?: Subject | null }).subject, file };
-}
 
 /** RGB, and where no pixel is near to `background`: the subject. */
 async function pixelsOf(file: Buffer, background: Colour) {
@@ -144,16 +103,23 @@ async function pixelsOf(file: Buffer, background: Colour) {
   return { width, height, corners, box: { left, top, width: right - left, height: bottom - top } };
 }
 
+/** The photo, cut out as these fields ask. */
+async function made(fields: object) {
+  const { status, body: job } = await service.post({ ...base64(PHOTO), ...fields });
+  assert.equal(status, 200, JSON.stringify(job));
+  const file = Buffer.from(await (await fetch(job.result?.url ?? '')).arrayBuffer());
+  return { job, file };
+}
+
 test('white, square, the subject 85 % of the frame, as JPEG: in one call', async t => {
-  const { job, subject, file } = await made({
-    crop: 'true',
+  const { job, file } = await made({
+    crop: true,
     scale: '85%',
-    output_width: '500',
-    output_height: '500',
+    output_width: 500,
+    output_height: 500,
     background: 'white',
     output_format: 'jpg',
   });
-  t.is(job.status, 'succeeded', JSON.stringify(job));
   t.deepEqual([job.result?.contentType, job.credits.charged], ['image/jpeg', 1]);
   const { format, hasAlpha, chromaSubsampling } = await sharp(file).metadata();
   t.deepEqual([format, hasAlpha, chromaSubsampling], ['jpeg', false, '4:4:4']);
@@ -165,6 +131,7 @@ test('white, square, the subject 85 % of the frame, as JPEG: in one call', async
     Math.abs(box.left + box.width / 2 - 250) <= 8,
     `${JSON.stringify(box)} is not in the middle`,
   );
+  const { subject } = job.result as { subject?: Subject };
   assert.ok(subject);
   t.true(subject.left + subject.width <= WIDTH && subject.top + subject.height <= HEIGHT);
   t.true(subject.share > 0.05 && subject.share < 0.9, `a share of ${subject.share}`);
@@ -172,39 +139,12 @@ test('white, square, the subject 85 % of the frame, as JPEG: in one call', async
   t.true(Math.abs(ratio - box.width / box.height) < 0.05, 'its proportions are kept');
 });
 
-test('a picture behind the subject: as a file, and by its URL beside image_url', async t => {
-  const red = await plain([255, 0, 0], 40, 90);
-  const byFile = await made({ background_file: new Blob([red], { type: 'image/png' }) });
-  const byUrl = await made({
-    image_url: `${pictures.url}/photo`,
-    background_url: `${pictures.url}/blue`,
-  });
-  t.deepEqual(
-    pictures.requests.map(request => request.split(' ')[1]),
-    ['/photo', '/blue'],
-  );
-  for (const [{ job, file, subject }, colour] of [
-    [byFile, [255, 0, 0]],
-    [byUrl, [0, 0, 255]],
-  ] as const) {
-    t.is(job.status, 'succeeded', JSON.stringify(job));
-    const { width, height, corners } = await pixelsOf(file, colour);
-    t.deepEqual([width, height, corners], [WIDTH, HEIGHT, [true, true]]);
-    const { isOpaque } = await sharp(file).stats();
-    t.truthy(isOpaque);
-    t.truthy(subject);
-  }
-});
-
 test('the matte alone, the same as the alpha of the cut-out', async t => {
-  const { file } = await made({ channels: 'alpha' });
-  const plainOne = await made({});
-  t.false('subject' in (plainOne.job.result ?? {}));
-  const grey = await sharp(file).metadata();
-  t.deepEqual([grey.width, grey.height, grey.hasAlpha], [WIDTH, HEIGHT, false]);
-  const matte = await sharp(file).extractChannel(0).raw().toBuffer();
-  const alpha = await sharp(plainOne.file).extractChannel(3).raw().toBuffer();
-  t.deepEqual(matte, alpha);
+  const [matte, cutOut] = [await made({ channels: 'alpha' }), await made({})];
+  const { hasAlpha, width, height } = await sharp(matte.file).metadata();
+  t.deepEqual([width, height, hasAlpha], [WIDTH, HEIGHT, false]);
+  const grey = await sharp(matte.file).extractChannel(0).raw().toBuffer();
+  t.true(grey.equals(await sharp(cutOut.file).extractChannel(3).raw().toBuffer()));
 });
 
 async function ask(headers: Readonly<Record<string, string>>, body: Buffer | FormData, query = '') {
