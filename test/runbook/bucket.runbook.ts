@@ -1,14 +1,31 @@
-/** Pages about a bucket: MinIO, which refuses, is away, or is out of the nodes' reach. */
+/**
+ * Pages about a bucket: MinIO, which refuses, is away, or is out of the nodes' reach. And the bucket
+ * user of docs/security.md: its policy is enough, none of it can be left out, and it opens nothing else.
+ */
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { GetObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
 import ava from 'ava';
+import { at } from '../support/at.ts';
 import { type Fault, FaultProxy } from '../support/object-storage/fault-proxy.ts';
 import {
   createObjectStore,
+  IDENTITY,
   missingStore,
   type TestObjectStore,
 } from '../support/object-storage/object-store.ts';
-import { type BucketPolicy, BucketRole, PREFIX, policyFor, without } from './bucket-user.ts';
-import { Installation, pictureBase64, SKIP } from './installation.ts';
+import { ROOT } from '../support/running-service.ts';
+import { isNotTested } from '../support/skip.ts';
+import {
+  type BucketPolicy,
+  BucketRole,
+  limitedCredentials,
+  PREFIX,
+  policyFor,
+  without,
+} from './bucket-user.ts';
+import { type Env, Installation, pictureBase64, SKIP } from './installation.ts';
 import { type Procedure, proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
@@ -20,6 +37,8 @@ const CLOCK_OFF_MS = 3_600_000;
 
 const skip = SKIP || missingStore('minio');
 
+const execute = promisify(execFile);
+const tried = test.skipIf(isNotTested(skip));
 const service = new Installation();
 const procedure = proceduresOn(service, test, skip);
 let store: TestObjectStore;
@@ -77,7 +96,7 @@ async function met(fault: Fault, attempt: () => Promise<void>): Promise<void> {
 }
 
 procedure('MattingBucketFails', async (page, t) => {
-  const kept = await service.final(await service.submit());
+  const kept = await service.cutOut();
   await role.allow(without(policy, 's3:PutObject'));
   await fails(page, 'denied', /s3:PutObject/);
   await role.allow(policy);
@@ -137,4 +156,58 @@ procedure('MattingNodesWithoutBucket', async (page, t) => {
     await submit();
     return (await sent('done')).length > 0;
   });
+});
+
+/** What `storage check` finds, as this user. */
+async function check(env: Env): Promise<{ readonly code: number; readonly out: string }> {
+  const options = {
+    cwd: ROOT,
+    env: {
+      ...env,
+      PATH: process.env.PATH ?? '',
+      MATTING_STORAGE_URL: store.url({ prefix: PREFIX }),
+    },
+  };
+  const args = ['control-plane/src/cli/main.ts', 'storage', 'check'];
+  return await execute(process.execPath, args, options).then(
+    ({ stdout }) => ({ code: 0, out: stdout }),
+    ({ code, stdout, stderr }) => ({ code, out: `${stdout}${stderr}` }),
+  );
+}
+
+tried('the bucket user may do what the service asks', async t => {
+  const { code, out } = await check(await limitedCredentials(store, JSON.stringify(policy)));
+  t.is(code, 0, out);
+});
+
+tried('the bucket user needs every right that it has', async t => {
+  const actions = policy.Statement.flatMap(({ Action }) => Action);
+  t.true(actions.length >= 6);
+  for (const action of actions) {
+    const less = JSON.stringify(without(policy, action));
+    const { code, out } = await check(await limitedCredentials(store, less));
+    t.not(code, 0, `${action} is not needed`);
+    t.regex(out, /FAIL|matting:/, action);
+  }
+});
+
+tried('the bucket user opens nothing beside its prefix', async t => {
+  const env = await limitedCredentials(store, JSON.stringify(policy));
+  const client = new S3Client({
+    endpoint: store.endpoint,
+    region: IDENTITY.region,
+    forcePathStyle: true,
+    credentials: {
+      accessKeyId: at(Object.values(env), 0),
+      secretAccessKey: at(Object.values(env), 1),
+      sessionToken: at(Object.values(env), 2),
+    },
+  });
+  const key = { Bucket: store.bucket, Key: 'another/secret' };
+  await store.client.send(new PutObjectCommand({ ...key, Body: 'of another service' }));
+  await t.throwsAsync(client.send(new GetObjectCommand(key)), { name: 'AccessDenied' });
+  await t.throwsAsync(client.send(new PutObjectCommand({ ...key, Body: 'no' })), {
+    name: 'AccessDenied',
+  });
+  client.destroy();
 });

@@ -138,9 +138,7 @@ export class Installation {
     await this.matting('migrate', asOwner);
     await this.matting('accounts create shop');
     await this.matting('credits grant shop 100000');
-    const { out } = await this.matting('keys create --account shop --name runbook');
-    this.apiKey = /\bmk_\w+/.exec(out)?.[0] ?? '';
-    assert.notEqual(this.apiKey, '', out);
+    this.apiKey = await this.createKey('shop', 'runbook');
     for (const program of [...this.planes, ...(startNodes ? this.nodes : [])]) program.start();
   }
 
@@ -174,6 +172,29 @@ export class Installation {
     const done = await this.run(`"${process.execPath}" bin/matting.ts ${args}`, more);
     assert.equal(done.code, 0, `matting ${args}: ${done.out}${done.err}`);
     return done;
+  }
+
+  async createKey(account: string, name: string): Promise<string> {
+    const { out } = await this.matting(`keys create --account ${account} --name ${name}`);
+    const key = /\bmk_\w+/.exec(out)?.[0] ?? '';
+    assert.notEqual(key, '', out);
+    return key;
+  }
+
+  /** A job that has succeeded. */
+  async cutOut(body?: unknown): Promise<WireJob> {
+    const job = await this.final(await this.submit(body));
+    assert.equal(job.status, 'succeeded', JSON.stringify(job));
+    return job;
+  }
+
+  /** A control plane starts again with these variables besides its own. */
+  async restart(variables: Env = {}, meanwhile?: () => Promise<unknown>): Promise<void> {
+    const plane = at(this.planes, 0);
+    await plane.stop();
+    await meanwhile?.();
+    plane.start(variables);
+    await this.ready();
   }
 
   /** Programs' logs are in the message where it does not come to be. */

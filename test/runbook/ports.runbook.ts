@@ -46,10 +46,6 @@ async function requireFound(port: number): Promise<void> {
   requireStranger(out);
 }
 
-async function requireServed(): Promise<void> {
-  assert.equal((await service.final(await service.submit())).status, 'succeeded');
-}
-
 service.use(test, {
   nodeEnv: { MATTING_NODE_CALLER_TOKENS: `direct:${DIRECT_TOKEN}` },
 });
@@ -58,7 +54,7 @@ test.afterEach.always(() => flood.end());
 procedure('MattingConnectionsMany', async page => {
   await page.fires(() => flood.open(httpPort(), 8200 - flood.size));
   requireStranger((await page.run(FIND, { port: String(httpPort()) })).out);
-  await requireServed();
+  await service.cutOut();
   flood.end();
   await page.isOver();
 });
@@ -74,7 +70,7 @@ procedure('MattingConnectionsEnded', async (page, t) => {
   );
   t.deepEqual([...new Set(crowded.map(({ cause }) => cause))], ['crowded']);
   await requireFound(httpPort());
-  await requireServed();
+  await service.cutOut();
   flood.end();
   await page.isOver();
 });
@@ -87,7 +83,7 @@ procedure('MattingNodePortFlooded', async (page, t) => {
     ['crowded'],
   );
   await requireFound(grpcPort);
-  await requireServed();
+  await service.cutOut();
   flood.end();
   await page.isOver();
   await requireOverLimit(page, grpcPort);
@@ -119,7 +115,7 @@ procedure('MattingRegistryFlooded', async (page, t) => {
   const [firing] = await page.fires(() => flood.open(registryPort, 700 - flood.size));
   t.is(firing?.cause, 'crowded');
   await requireFound(registryPort);
-  await requireServed();
+  await service.cutOut();
   flood.end();
   await page.isOver();
   await service.ready();
@@ -158,8 +154,7 @@ procedure('MattingResultReadersMany', async (page, t) => {
 async function openAccount(name: string): Promise<string> {
   await service.matting(`accounts create ${name}`);
   await service.matting(`credits grant ${name} 1000`);
-  const { out } = await service.matting(`keys create --account ${name} --name reads`);
-  return /\bmk_\w+/.exec(out)?.[0] ?? '';
+  return await service.createKey(name, 'reads');
 }
 
 /** The database answers nobody, as one behind a disk that hangs. */
@@ -195,5 +190,5 @@ procedure('MattingConnectionsDropped', async (page, t) => {
   await page.fires();
   flood.end();
   await page.isOver();
-  await requireServed();
+  await service.cutOut();
 });

@@ -24,7 +24,7 @@ const service = new Installation();
 const procedure = proceduresOn(service, test);
 const collectors: FakeCollector[] = [];
 const programs = () => [...service.planes, ...service.nodes];
-const runJob = async () => await service.final(await service.submit());
+const runJob = () => service.cutOut();
 
 async function openCollector(behaviour: Behaviour): Promise<FakeCollector> {
   const collector = await FakeCollector.open();

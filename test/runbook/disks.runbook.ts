@@ -1,15 +1,23 @@
-/** Pages about what has expired and is not removed: by the database's fault, and by the storage's. */
+/**
+ * Pages about disks of the storage: what has expired and is not removed, by the database's fault and
+ * by the storage's; a small one that fills up with results on it, and then a larger one.
+ */
+import assert from 'node:assert/strict';
+import { closeSync, openSync, writeSync } from 'node:fs';
+import path from 'node:path';
 import ava from 'ava';
 import mysql, { type Connection } from 'mysql2/promise';
 import { at } from '../support/at.ts';
 import { SmallDisk, skipWithoutMounts } from '../support/small-disk.ts';
-import { Installation, SKIP } from './installation.ts';
+import { Installation, pictureBase64, SKIP } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
 
+const HOUR_MS = 3_600_000;
+const PAGE_BYTES = 4096;
 /** More than a day and an hour. */
-const PASSED_MS = 26 * 3_600_000;
+const PASSED_MS = 26 * HOUR_MS;
 const ENDED = `result_blob_expires_at is not null`;
 
 const skip = SKIP || skipWithoutMounts();
@@ -17,12 +25,15 @@ const skip = SKIP || skipWithoutMounts();
 const service = new Installation();
 const procedure = proceduresOn(service, test, skip);
 let disk: SmallDisk;
+let small: SmallDisk;
 test.before(async () => {
   disk = SmallDisk.mount('64m');
+  small = SmallDisk.mount('32m');
 });
 service.use(test, () => ({ planes: 2, storage: disk.directory }));
 test.after.always(async () => {
   disk?.remove();
+  small?.remove();
 });
 
 /** The results that there are were made a day earlier, and have expired. */
@@ -49,7 +60,7 @@ const isSweeping = () =>
 
 procedure('MattingSweepOverdue', async (page, t) => {
   const [plane, other] = [at(service.planes, 0), at(service.planes, 1)];
-  await service.final(await service.submit());
+  await service.cutOut();
   for (const each of service.planes) await each.stop();
   await timePasses();
   const holding = await holdRows();
@@ -71,7 +82,7 @@ procedure('MattingSweepOverdue', async (page, t) => {
 });
 
 procedure('MattingSweepFails', async (page, t) => {
-  await service.final(await service.submit());
+  await service.cutOut();
   await service.until('it is read-only', () => {
     disk.remount('ro');
     return true;
@@ -85,4 +96,52 @@ procedure('MattingSweepFails', async (page, t) => {
   disk.remount('rw');
   await service.ready();
   await page.isOver();
+});
+
+/** What others write to the same volume: the disk to its last page. */
+function fill(): void {
+  const file = openSync(path.join(small.directory, 'of-others'), 'a');
+  const page = Buffer.alloc(PAGE_BYTES, 1);
+  try {
+    for (;;) writeSync(file, page);
+  } catch (error) {
+    assert.equal((error as NodeJS.ErrnoException).code, 'ENOSPC');
+  } finally {
+    closeSync(file);
+  }
+}
+
+procedure('MattingStorageNearlyFull', async (page, t) => {
+  await service.reopen({ storage: small.directory });
+  const [plane, node] = [at(service.planes, 0), at(service.nodes, 0)];
+  const kept = await service.cutOut();
+  await page.fires();
+  const du = page.taken('du -s inputs backgrounds results tmp');
+  const sizes = await service.run(`cd "${small.directory}" && ${du}`);
+  t.regex(sizes.out, /^[1-9]\d*\tresults$/m, sizes.err);
+  // Its image is there, and its result will find no place.
+  await node.stop();
+  await service.ready(0);
+  const jobId = await service.submit();
+  fill();
+  const refused = await service.post({ image_base64: await pictureBase64() });
+  t.deepEqual([refused.status, refused.job.retryable], [503, true]);
+  node.start();
+  const { status, error, credits } = await service.final(jobId);
+  t.deepEqual([status, error?.retryable, credits.charged], ['failed', true, 0]);
+  t.regex(String(error?.detail), /the storage failed/);
+  // The page of the job's image is free again.
+  fill();
+  await plane.restart();
+  t.not(await plane.exited, 0);
+  t.regex(plane.complaint, /ENOSPC|no space/i);
+  small.remount('size=12g');
+  plane.start({ MATTING_RESULT_TTL_MS: String(HOUR_MS) });
+  await service.ready();
+  await page.isOver();
+  const shorter = await service.cutOut();
+  const lifeMs = ({ result, finished_at }: typeof shorter) =>
+    Date.parse(result?.expiresAt ?? '') - Date.parse(finished_at ?? '');
+  t.true(lifeMs(shorter) <= HOUR_MS && lifeMs(kept) > HOUR_MS);
+  t.is((await fetch(kept.result?.url ?? '')).status, 200);
 });

@@ -1,4 +1,7 @@
-/** Pages about notifications: receivers that hang, secrets that no key opens, one that was altered. */
+/**
+ * Pages about mails: the mail server is away or takes none of ours. Pages about notifications:
+ * receivers that hang, secrets that no key opens, one that was altered.
+ */
 import ava from 'ava';
 import {
   type Answer,
@@ -6,7 +9,8 @@ import {
   taken,
 } from '../../control-plane/test/services/notification/receiver.ts';
 import { at } from '../support/at.ts';
-import { type Env, Installation, pictureBase64, SECRETS_KEY } from './installation.ts';
+import { MailServer } from '../support/mail-server.ts';
+import { Installation, pictureBase64, SECRETS_KEY } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
@@ -18,6 +22,8 @@ const NOTIFICATIONS = 60;
 /** More than the alert lets pass. */
 const UNANSWERED = 8;
 const MINUTES_MS = 120_000;
+/** More than the alert's ten minutes, and than the wait of a mail before a third attempt. */
+const MAILS_PASSED_MS = 11 * 60_000;
 
 const hangs: Answer = () => undefined;
 const hangsUp: Answer = (_, response) => void response.destroy();
@@ -27,16 +33,100 @@ const service = new Installation();
 const procedure = proceduresOn(service, test);
 let receiver: Receiver;
 let other: Receiver;
+let mails: MailServer;
 test.before(async () => {
   receiver = await Receiver.open(SECRET);
   other = await Receiver.open(SECRET);
+  mails = await MailServer.start();
 });
-service.use(test, {
-  env: { MATTING_ALLOW_HTTP_CALLBACKS: 'true', MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' },
-});
+service.use(test, () => ({
+  env: {
+    MATTING_ALLOW_HTTP_CALLBACKS: 'true',
+    MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
+    MATTING_SMTP_URL: mails.url,
+    MATTING_MAIL_FROM: 'matting@shop.example',
+  },
+}));
 test.after.always(async () => {
   await receiver?.[Symbol.asyncDispose]();
   await other?.[Symbol.asyncDispose]();
+  await mails?.close();
+});
+
+/** Mails that wait have waited for so long more. */
+async function mailsWaitOn(): Promise<void> {
+  const columns = ['created_at', 'next_attempt_at', 'last_attempt_at'];
+  const set = columns.map(column => `${column} = ${column} - ${MAILS_PASSED_MS}`).join();
+  await service.database.ask(
+    `update matting.outbox set ${set} where kind = 'mail' and next_attempt_at is not null`,
+  );
+}
+
+async function mailIsPutOff(): Promise<boolean> {
+  const rows = await service.database.ask(
+    `select id from matting.outbox
+        where kind = 'mail' and next_attempt_at > 1000 * unix_timestamp(now(3)) and lease_holder is null`,
+  );
+  return rows.length === 1;
+}
+
+const isReceived = (mail: string) =>
+  service.until(`${mail} has a mail`, () => mails.received.includes(`To: ${mail}`));
+
+procedure('MattingMailsLate', async (page, t) => {
+  const plane = at(service.planes, 0);
+  const { port } = mails;
+  await mails.close();
+  await service.matting('accounts invite shop ann@shop.example');
+  await plane.line('a mail was not taken', { error: 'ESOCKET', attempt: 1 });
+  await mailsWaitOn();
+  await page.fires();
+  // It is there again, and its administrator has changed the password.
+  mails.answers.set('AUTH', '535 wrong password');
+  const url = `smtp://matting:secret@127.0.0.1:${port}`;
+  await service.restart({ MATTING_SMTP_URL: url }, () => mails.listen(port));
+  await mailsWaitOn();
+  await plane.line('a mail was not taken', { error: 'EAUTH-535' });
+  await page.fires();
+  await service.until('the mail waits for its next attempt', mailIsPutOff);
+  mails.answers.clear();
+  const { out } = await page.run('npm run matting -- accounts invite <account> <mail>', {
+    account: 'shop',
+    mail: 'ann@shop.example',
+  });
+  t.regex(out, /https?:/);
+  const retried = await page.run('npm run matting -- mails retry');
+  t.regex(retried.out, /tried again now: 1\n/);
+  await isReceived('ann@shop.example');
+  await page.isOver();
+});
+
+procedure('MattingMailsRefused', async (page, t) => {
+  const plane = at(service.planes, 0);
+  mails.answers.clear();
+  mails.answers.set('RCPT', '550 nobody here');
+  await service.matting('accounts invite shop nobody@shop.example');
+  const [firing] = await page.fires();
+  t.is(firing?.outcome, 'refused');
+  const line = await plane.line('a mail is given up');
+  t.is(typeof line.accountId, 'string');
+  t.notRegex(JSON.stringify(line), /nobody/);
+  mails.answers.clear();
+  await page.isOver();
+  // All of them, since it takes nothing that comes from us.
+  mails.answers.set('MAIL', '553 not your domain');
+  await service.matting('accounts invite shop eve@shop.example');
+  await page.fires();
+  await plane.line('a mail is given up', { error: 'EENVELOPE-553' });
+  mails.answers.clear();
+  await service.restart({ MATTING_MAIL_FROM: 'matting@another.example' });
+  await page.run('npm run matting -- accounts invite <account> <mail>', {
+    account: 'shop',
+    mail: 'eve@shop.example',
+  });
+  await isReceived('eve@shop.example');
+  t.regex(mails.received, /^From: matting@another\.example$/m);
+  await page.isOver();
 });
 
 /** A job whose end this receiver is to be told of. */
@@ -68,12 +158,7 @@ const timePasses = () =>
        where next_attempt_at is not null`,
   );
 
-async function restart(variables: Env): Promise<void> {
-  const plane = at(service.planes, 0);
-  await plane.restart(variables);
-  await service.ready();
-}
-
+// After the mails: it ends with another key of the secrets.
 procedure('MattingWebhooksLate', async (page, t) => {
   receiver.answer = hangs;
   const jobIds: string[] = [];
@@ -92,15 +177,21 @@ procedure('MattingWebhooksLate', async (page, t) => {
   receiver.answer = refuses;
   const sealed = await announce(receiver);
   await isPutOff(sealed);
-  await restart({ MATTING_SECRETS_KEY: NEXT_KEY, MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY });
+  await service.restart({
+    MATTING_SECRETS_KEY: NEXT_KEY,
+    MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY,
+  });
   receiver.answer = taken;
-  await restart({ MATTING_SECRETS_KEY: NEXT_KEY });
+  await service.restart({ MATTING_SECRETS_KEY: NEXT_KEY });
   const warned = 'notifications wait whose secrets neither key of this replica opens';
   await at(service.planes, 0).line(warned, { count: 1 });
   await timePasses();
   await page.fires();
   t.is(receiver.of(sealed).at(-1)?.status, 500);
-  await restart({ MATTING_SECRETS_KEY: NEXT_KEY, MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY });
+  await service.restart({
+    MATTING_SECRETS_KEY: NEXT_KEY,
+    MATTING_SECRETS_KEY_PREVIOUS: SECRETS_KEY,
+  });
   await isTold(receiver, sealed);
   await page.isOver();
 });
