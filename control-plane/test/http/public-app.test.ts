@@ -9,33 +9,15 @@ import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors
 import type { Answered } from '../../src/http/answers/answer-log.ts';
 import { renderDocsPage } from '../../src/http/pages/docs-page.ts';
 import { renderErrorsPage } from '../../src/http/pages/errors-page.ts';
-import { converse, headOf, jsonIn } from '../support/raw-http.ts';
+import { converse, headOf, jsonIn, linesLogger } from '../support/raw-http.ts';
 import { ERRORS_PAGE, imageBody, openTestApp, useTestApp } from '../support/test-app.ts';
 
 const test = ava.serial;
 
 const answered: Answered[] = [];
-const logged: string[] = [];
-const logger = recordingLogger();
+const { lines, logger } = linesLogger('trace');
+const logged = () => lines.map(line => JSON.stringify(line));
 const app = useTestApp(test, { onAnswered: answer => answered.push(answer), logger });
-
-function recordingLogger() {
-  const record = (...args: unknown[]) => {
-    logged.push(JSON.stringify(args, (_, value) => (value instanceof Error ? value.stack : value)));
-  };
-  const logger = {
-    level: 'trace',
-    fatal: record,
-    error: record,
-    warn: record,
-    info: record,
-    debug: record,
-    trace: record,
-    silent: record,
-    child: () => logger,
-  };
-  return logger;
-}
 
 /** What a problem says of its code is provoked once for each in test/contract/answers.test.ts. */
 function assertProblem(t: ExecutionContext, answer: LightMyRequestResponse, code: ErrorCode) {
@@ -59,6 +41,7 @@ test('the instance is a URI reference, whatever the path was', async t => {
     '/v1/100%': '/v1/100%25',
     '/v1/%zz%41': '/v1/%25zz%41',
     '/v1/a[0]#b': '/v1/a%5B0%5D%23b',
+    'http://x/v1/none?a=b': '/v1/none',
     "/v1/a-b.c_~:@!$&'()*+,;=/%C3%A9": "/v1/a-b.c_~:@!$&'()*+,;=/%C3%A9",
   };
   for (const [path, instance] of Object.entries(instances)) {
@@ -125,7 +108,7 @@ test('a replica that goes away sends its callers to another one', async t => {
 
 test('a throw of no kind known, and what a node says, are INTERNAL_ERROR: opaque outside, whole in the log', async t => {
   t.teardown(() => app.refuseNewJobs(undefined));
-  logged.length = 0;
+  lines.length = 0;
   for (const thrown of [
     new Error('the password is hunter2'),
     new ContractError('NODE_FAULT', 'node 7 at 10.0.0.7 failed'),
@@ -135,12 +118,12 @@ test('a throw of no kind known, and what a node says, are INTERNAL_ERROR: opaque
     assertProblem(t, answer, 'INTERNAL_ERROR');
     t.notRegex(answer.payload, /hunter2|10\.0\.0\.7|Error:|\.ts/);
   }
-  t.true(logged.some(line => line.includes('hunter2') && line.includes('app.test.ts')));
+  t.true(logged().some(line => line.includes('hunter2') && line.includes('app.test.ts')));
 });
 
 test('an answer is reported by its route, never by its URL', async t => {
   answered.length = 0;
-  logged.length = 0;
+  lines.length = 0;
   await app.app.inject('/v1/results/a-very-secret-link');
   await app.app.inject('/no/such/path');
   t.deepEqual(
@@ -150,8 +133,8 @@ test('an answer is reported by its route, never by its URL', async t => {
       { route: undefined, method: 'GET', status: 404, code: 'NOT_FOUND', isTimed: true },
     ],
   );
-  t.true(logged.length > 0);
-  t.notRegex(logged.join('\n'), /a-very-secret-link/);
+  t.true(lines.length > 0);
+  t.notRegex(logged().join('\n'), /a-very-secret-link/);
 });
 
 test('bytes that are not a request are reported too', async t => {
@@ -162,14 +145,14 @@ test('bytes that are not a request are reported too', async t => {
 });
 
 test('a refusal is logged without a stack, a failure with the stack of its cause', async t => {
-  logged.length = 0;
+  lines.length = 0;
   app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'the queue is full'));
   await app.post('/v1/matting/jobs', imageBody());
   const cause = new Error('the disk is gone');
   app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'no storage', { cause }));
   await app.post('/v1/matting/jobs', imageBody());
   app.refuseNewJobs(undefined);
-  const [full = '', broken = ''] = logged.filter(line => /queue is full|no storage/.test(line));
+  const [full = '', broken = ''] = logged().filter(line => /queue is full|no storage/.test(line));
   t.notRegex(full, / at .*\.ts:/);
   t.regex(full, /SERVICE_UNAVAILABLE/);
   t.regex(broken, /the disk is gone.* at .*\.ts:/s);

@@ -323,31 +323,6 @@ test('the name of a request › a request whose body breaks off keeps its name, 
   t.regex(names[1] ?? '', OURS);
 });
 
-test('the name of a request › bytes behind a whole request are answered behind it, not in its place', async t => {
-  const body = JSON.stringify(imageBody());
-  const head = [
-    'POST /v1/matting/jobs HTTP/1.1',
-    'Host: x',
-    `Authorization: Bearer ${app.token}`,
-    'Idempotency-Key: before-junk',
-    'Content-Type: application/json',
-    `Content-Length: ${body.length}`,
-  ].join('\r\n');
-  const both = await converse(port, `${head}\r\n\r\n${body}nonsense\r\n\r\n`);
-  const statuses = [...both.matchAll(/HTTP\/1\.1 (\d+)/g)].map(match => match[1]);
-  t.deepEqual(statuses, ['202', '400']);
-});
-
-test('the name of a request › a target in absolute form', async t => {
-  const text = await converse(
-    port,
-    'PUT http://x/v1/matting?a=b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',
-  );
-  const problem = jsonIn(text);
-  t.is(problem.code, 'METHOD_NOT_ALLOWED');
-  t.is(problem.instance, '/v1/matting');
-});
-
 test('the name of a request › a caller too slow with headers or body gets that error', async t => {
   const { server } = app.app;
   const sockets: net.Socket[] = [];

@@ -480,16 +480,6 @@ for (const [how, answer] of Object.entries(broken)) {
   });
 }
 
-test('the proxy to a node › says that nothing listens where a node should', async t => {
-  t.teardown(cleanUp);
-  const closed = createServer().listen(0, '127.0.0.1');
-  await once(closed, 'listening');
-  const { port: free } = closed.address() as AddressInfo;
-  await new Promise(resolve => closed.close(resolve));
-  await register(stores, 'dead', `127.0.0.1:${free}`);
-  await refused(t, 'dead/livez', 502, 'NODE_UNREACHABLE');
-});
-
 test('the public port knows nothing of the operator', async t => {
   const plane = await openTestApp({}, t);
   for (const url of ['/operator/nodes', '/operator/jobs', '/operator/nodes/n/metrics']) {

@@ -49,42 +49,21 @@ test('unknown jobs, malformed ids and jobs of other keys get the same answer', a
 test('a job through its states', async t => {
   const id = await submit();
   const read = async () => app.get(`${JOBS}/${id}`);
+  // Their fields: test/contract/answers.test.ts.
   const queued = await read();
   t.is(queued.json().status, 'queued');
   t.is(queued.headers['retry-after'], '2');
-  t.is(queued.headers['cache-control'], 'no-store');
-  t.is(queued.headers['x-credits-charged'], undefined);
-
   const claim = await app.startJob(id);
   const processing = await read();
   t.is(processing.json().status, 'processing');
-  t.not(processing.json().started_at, null);
-  t.is(processing.json().finished_at, null);
   t.is(processing.headers['retry-after'], '2');
-
   const { token } = await app.succeedJob(id, FILE, { 'odd stage': 1.25 }, claim);
   const succeeded = await read();
-  const job = succeeded.json();
-  t.is(job.status, 'succeeded');
+  const { result, finished_at: finishedAt } = succeeded.json();
   t.is(succeeded.headers['retry-after'], undefined);
   t.is(succeeded.headers['server-timing'], 'odd_stage;dur=1.3');
-  t.is(Date.parse(job.result.expiresAt) - Date.parse(job.finished_at), 86_400_000);
-  t.deepEqual(job.result, {
-    url: `https://matting.example.com/v1/results/${token}`,
-    format: 'png',
-    contentType: 'image/png',
-    sizeBytes: FILE.length,
-    width: 2,
-    height: 1,
-    expiresAt: job.result.expiresAt,
-  });
-  const head = await app.app.inject({
-    method: 'HEAD',
-    url: `${JOBS}/${id}`,
-    headers: app.headers(),
-  });
-  t.is(head.statusCode, 200);
-  t.is(head.payload, '');
+  t.is(Date.parse(result.expiresAt) - Date.parse(finishedAt), 86_400_000);
+  t.like(result, { url: `${BASE_URL}/v1/results/${token}`, sizeBytes: FILE.length, width: 2 });
 });
 
 test('the file behind a link, without a key', async t => {
@@ -152,16 +131,11 @@ test("expiry is the row's, whether the sweeper came or not", async t => {
   }
   const assertExpired = async () => {
     const job = (await brief.get(`${JOBS}/${id}`)).json();
-    t.is(job.status, 'expired');
-    t.false('result' in job);
-    t.deepEqual(job.credits, { reserved: 0, charged: 1 });
+    t.deepEqual([job.status, job.result, job.credits.charged], ['expired', undefined, 1]);
     const link = await brief.app.inject(`/v1/results/${token}`);
-    t.is(link.statusCode, 410);
-    t.is(link.json().code, 'RESULT_EXPIRED');
+    t.deepEqual(codeOf(link), [410, 'RESULT_EXPIRED']);
     const again = await brief.post('/v1/matting', imageBody(), key);
-    t.is(again.statusCode, 410);
-    t.is(again.json().job_id, id);
-    t.is(again.headers['idempotent-replayed'], 'true');
+    t.deepEqual(codeOf(again), [410, 'RESULT_EXPIRED']);
     t.is(again.headers['x-credits-charged'], '0');
   };
   await assertExpired();
