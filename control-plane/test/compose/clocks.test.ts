@@ -16,6 +16,7 @@ import {
 } from '../../../test/support/database.ts';
 import { openDirectoryBlobStore } from '../../src/storage/directory/directory-blob-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
+import { cutOutAfter } from '../nodes/scripted-exchange.ts';
 import { ScriptedNode } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { Receiver } from '../services/notification/receiver.ts';
@@ -79,10 +80,7 @@ onDatabases(test, 'replicas with wrong clocks', (test, dialect) => {
     ({ token } = await fundedCaller(stores, 100));
     for (const shiftMs of [HOUR_MS, -HOUR_MS]) replicas.push(await startReplica(shiftMs));
     node = await ScriptedNode.start({
-      script: async exchange => {
-        await opened.promise;
-        await exchange.cutOut();
-      },
+      script: cutOutAfter(opened.promise),
     });
     await node.join(at(replicas, 0).ports.registry);
     const ready = async ({ ports: { http } }: ReplicaChild) =>

@@ -69,11 +69,7 @@ test.runIf(hasMounts)(
   },
 );
 
-async function isUnready(): Promise<boolean> {
-  const answer = await fetch(onFile.url(0, '/readyz'));
-  return answer.status === 503 && /database/.test(await answer.text());
-}
-
+const isUnready = () => onFile.isUnready(0);
 const file = () => onFile.databaseUrl.slice('sqlite:'.length);
 
 test('a database file that is gone shows in /readyz, and so does its return', async t => {

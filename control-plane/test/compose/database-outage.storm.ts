@@ -7,6 +7,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { groupIf, skipReason } from '../../../test/support/database.ts';
+import { cutOutAfter } from '../nodes/scripted-exchange.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { DatabasePair, pairSkipReason } from '../store/database/database-pair.ts';
 import { DatabaseProxy } from '../store/database/database-proxy.ts';
@@ -47,10 +48,7 @@ outage.after.always(async () => {
 outage('is answered with 503, and what was accepted before is done once it is back', async t => {
   const opened = Promise.withResolvers<void>();
   const node = await replicas.addNode({
-    script: async exchange => {
-      await opened.promise;
-      await exchange.cutOut();
-    },
+    script: cutOutAfter(opened.promise),
   });
   const caller = await replicas.createCaller(3);
   const waiting = [0, 1].map(replica => replicas.post(caller, pictureBody(), { replica }));
@@ -99,11 +97,6 @@ outage('is answered with 503, and what was accepted before is done once it is ba
 
 const REPLICAS = [0, 1];
 
-async function isUnready(replicas: Replicas, replica: number): Promise<boolean> {
-  const answer = await fetch(replicas.url(replica, '/readyz'));
-  return answer.status === 503 && /database/.test(await answer.text());
-}
-
 async function unreadyMetric(replicas: Replicas, replica: number): Promise<string | undefined> {
   const { metrics } = replicas.plane(replica).ports;
   const page = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
@@ -144,7 +137,7 @@ demoted(
       const refused = await following.post(caller, pictureBody(), { replica });
       t.is(refused.status, 503, JSON.stringify(refused.body));
       t.is(refused.body.code, 'SERVICE_UNAVAILABLE');
-      await until(() => isUnready(following, replica), 'unreadiness');
+      await until(() => following.isUnready(replica), 'unreadiness');
       t.is(await unreadyMetric(following, replica), '1');
     }
     // Cut out while it cannot be written down.
@@ -160,7 +153,7 @@ demoted(
     for (const replica of REPLICAS) {
       const done = await following.post(caller, pictureBody(), { replica });
       t.is(done.status, 200, JSON.stringify(done.body));
-      await until(async () => !(await isUnready(following, replica)), 'readiness');
+      await until(async () => !(await following.isUnready(replica)), 'readiness');
       t.is(await unreadyMetric(following, replica), '0');
     }
     const heartbeat = async () => (await second.nodes.find(node.nodeId))?.heartbeatAtMs ?? 0;

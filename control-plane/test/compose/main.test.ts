@@ -20,7 +20,7 @@ import { CallbackSecrets, notificationBody } from '../../src/secrets/callback-se
 import { SecretBox } from '../../src/secrets/secret-box.ts';
 import { SecretsKeyError } from '../../src/secrets/secrets-key.ts';
 import { openDatabase } from '../../src/store/database/connect.ts';
-import { cutOutOf } from '../nodes/scripted-exchange.ts';
+import { cutOutAfter, cutOutOf } from '../nodes/scripted-exchange.ts';
 import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
 import { silent, until } from '../services/dispatch/harness.ts';
 import { openCaller } from '../store/fixtures.ts';
@@ -163,10 +163,7 @@ test('a control plane › keeps a notification with its job, its secret sealed w
 
 test('a control plane › answers those who wait for a running attempt before it ends, with 0', async t => {
   const gate = Promise.withResolvers<void>();
-  node.script = async exchange => {
-    await gate.promise;
-    await exchange.cutOut();
-  };
+  node.script = cutOutAfter(gate.promise);
   const before = node.headers.length;
   const answered = submit(ports.http, pictureBody());
   await until(() => node.headers.length > before);
@@ -375,11 +372,4 @@ test('the end › waits for no step for ever', async t => {
     'give deliveries back',
     'registry',
   ]);
-});
-
-test('the end › that begins in a hurry gives back first', async t => {
-  const { all, done } = steps();
-  await drainControlPlane(all, { hurry: AbortSignal.abort(), log: silent });
-  t.deepEqual(done.slice(0, 3), ['announce', 'give back', 'finish']);
-  t.true(done.indexOf('give deliveries back') < done.indexOf('deliveries'));
 });

@@ -10,7 +10,7 @@ import { onDatabases } from '../../../test/support/database.ts';
 import { RATE_WINDOW_MS } from '../../src/domain/rate-quota.ts';
 import { REMOVEBG_REMEMBERED_MS } from '../../src/services/removebg/remove-background.ts';
 import { API_KEY_MEMORY_MS } from '../../src/store/accounts/api-key-store.ts';
-import type { Script } from '../nodes/scripted-exchange.ts';
+import { cutOutAfter, type Script } from '../nodes/scripted-exchange.ts';
 import type { ScriptedNode } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { Receiver } from '../services/notification/receiver.ts';
@@ -36,20 +36,6 @@ const failing =
     await exchange.receive();
     exchange.fail(code);
   };
-
-/** Holds every exchange until it is opened. */
-class Gate {
-  readonly #opened = Promise.withResolvers<void>();
-
-  open(): void {
-    this.#opened.resolve();
-  }
-
-  readonly script: Script = async exchange => {
-    await this.#opened.promise;
-    await exchange.cutOut();
-  };
-}
 
 const header = (answer: RestAnswer, name: string) => answer.headers.get(name);
 const removebgJob = (answer: RestAnswer) => header(answer, 'x-job-id') ?? '';
@@ -85,10 +71,11 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     });
   }
 
-  function gated(t: ExecutionContext): Gate {
-    const gate = new Gate();
-    scripted(t, gate.script);
-    return gate;
+  /** What holds every exchange until it is resolved. */
+  function gated(t: ExecutionContext): () => void {
+    const gate = Promise.withResolvers<void>();
+    scripted(t, cutOutAfter(gate.promise));
+    return gate.resolve;
   }
 
   /** Resolves with the next attempt that reaches the node. */
@@ -122,7 +109,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
   });
 
   test('50 twins with one credit: one job, one reservation, one inference, one answer', async t => {
-    const gate = gated(t);
+    const open = gated(t);
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
     const body = pictureBody();
@@ -137,7 +124,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
       reserves: 1,
       charged: 0,
     });
-    gate.open();
+    open();
     const answers = await Promise.all(sent);
     const job = answers[0]?.body;
     for (const answer of answers) {
@@ -180,7 +167,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
   });
 
   test('an open job is joined: 202 at once asynchronously, the answer synchronously', async t => {
-    const gate = gated(t);
+    const open = gated(t);
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
     const body = pictureBody();
@@ -199,7 +186,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     t.true(timedOut.body.sync_timeout);
     t.is((await credits(caller)).reserved, 1);
     const waiting = replicas.post(caller, body, { key, replica: 1 });
-    gate.open();
+    open();
     const done = await waiting;
     t.deepEqual([done.status, done.body.job_id], [200, made.body.job_id]);
     t.is(header(done, 'x-credits-charged'), '0');
@@ -207,7 +194,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
   });
 
   test('a caller that hangs up cancels nothing', async t => {
-    const gate = gated(t);
+    const open = gated(t);
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
     const body = pictureBody();
@@ -217,7 +204,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     await begun;
     hangUp.abort();
     await t.throwsAsync(sent);
-    gate.open();
+    open();
     const answer = await replicas.post(caller, body, { key, replica: 1 });
     t.is(answer.status, 200);
     t.is(runsOf(answer.body.job_id), 1);

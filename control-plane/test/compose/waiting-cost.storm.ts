@@ -6,6 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { sql } from 'kysely';
 import { skipReason } from '../../../test/support/database.ts';
+import { cutOutAfter } from '../nodes/scripted-exchange.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { pictureBody, Replicas } from '../support/replicas.ts';
 
@@ -34,10 +35,7 @@ test.runIf(skipReason('mysql') === false)(
     const opened = Promise.withResolvers<void>();
     await replicas.addNode({
       imagesMax: 2,
-      script: async exchange => {
-        await opened.promise;
-        await exchange.cutOut();
-      },
+      script: cutOutAfter(opened.promise),
     });
     const caller = await replicas.createCaller(CALLERS);
     const sent = Array.from({ length: CALLERS }, () => replicas.post(caller, pictureBody()));

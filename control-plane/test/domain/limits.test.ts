@@ -160,52 +160,6 @@ test('a rate › a window starts empty, and what belongs to another one is void'
   t.is(leaseQuota({ windowStartMs: next, leased: 100 }, ask, START).granted, 10);
 });
 
-test('a rate › any replicas in any order answer the limit, and one block more each but the first', t => {
-  const replica = () => ({ advance: 0, started: false, left: 0, exhausted: false, answered: 0 });
-  holds(
-    t,
-    [
-      fc.integer({ min: 1, max: 300 }),
-      fc.integer({ min: 1, max: 4 }),
-      fc.array(fc.nat(3), { minLength: 1500, maxLength: 1500 }),
-    ],
-    (limit, count, order) => {
-      const block = quotaBlockOf(limit);
-      const replicas = Array.from({ length: count }, replica);
-      let use: QuotaUse | undefined;
-      const take = (at: ReturnType<typeof replica>) => {
-        if (!at.started) Object.assign(at, { started: true, left: block, advance: block });
-        if (at.left === 0 && !at.exhausted) {
-          const asked = { limit, block, advance: at.advance, windowStartMs: START };
-          const lease = leaseQuota(use, asked, START);
-          use = lease;
-          Object.assign(at, {
-            advance: 0,
-            left: lease.granted,
-            exhausted: lease.granted === 0,
-          });
-        }
-        if (at.left === 0) return;
-        at.left -= 1;
-        at.answered += 1;
-      };
-      for (const index of order) {
-        const at = replicas[index % count];
-        assert.ok(at !== undefined, 'a remainder is an index');
-        take(at);
-      }
-      const answered = replicas.reduce((sum, at) => sum + at.answered, 0);
-      assert.ok(answered <= limit + (count - 1) * block, `${answered} of ${limit}`);
-      for (const at of replicas) {
-        for (let more = 0; more <= limit; more += 1) take(at);
-      }
-      const inAll = replicas.reduce((sum, at) => sum + at.answered, 0);
-      assert.ok(inAll >= limit && inAll <= limit + (count - 1) * block, `${inAll} of ${limit}`);
-    },
-    { numRuns: 50 },
-  );
-});
-
 const LIMITS = { max: 12, destinationMax: 8, slowMax: 6, slowDestinationsMax: 3 };
 
 const use = (accountId: string, destination: string): PlaceUse => ({ accountId, destination });

@@ -9,6 +9,7 @@ import { Fleet } from '../../src/nodes/fleet.ts';
 import { type FleetMember, REPORT_SILENCE_MAX_MS } from '../../src/nodes/node-link.ts';
 import { NODE_TIMING } from '../../src/nodes/registry-server.ts';
 import { until } from '../services/dispatch/harness.ts';
+import { cutOutAfter } from './scripted-exchange.ts';
 import { callOf, ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
 
 const test = ava.serial;
@@ -204,10 +205,7 @@ test('room on a node › is not given on a boot that is gone', async t => {
 test('room on a node › that was taken keeps its channel when the membership ends', async t => {
   const { promise: go, resolve } = Promise.withResolvers<void>();
   const node = await joined({
-    script: async exchange => {
-      await go;
-      await exchange.cutOut();
-    },
+    script: cutOutAfter(go),
   });
   const offer = fleet.offer(theOnly(), 1);
   assert.ok(offer);

@@ -34,6 +34,14 @@ export function inTurn(...scripts: [Script, ...Script[]]): Script {
   };
 }
 
+/** As it should be, once this has come about. */
+export const cutOutAfter =
+  (opened: Promise<unknown>): Script =>
+  async exchange => {
+    await opened;
+    await exchange.cutOut();
+  };
+
 export type Duplex = ServerDuplexStream<MatteRequest, MatteResponse>;
 /** One Matte call as a script sees it. */
 export class Exchange {

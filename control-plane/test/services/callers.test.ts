@@ -8,6 +8,7 @@ import {
   leaseQuota,
   type QuotaAsk,
   type QuotaUse,
+  quotaBlockOf,
   RATE_WINDOW_MS,
   type RateKind,
 } from '../../src/domain/rate-quota.ts';
@@ -69,6 +70,24 @@ test('rates › one replica keeps the limit to the request, one at a time or all
     t.is(allowed, limit);
     const burst = opened({ submissions: limit, reads: 1 }).limits;
     t.is(await takenBy(burst, limit + 5), limit);
+  }
+});
+
+test('rates › replicas keep it in whatever order, and are a block over it each but the first', async t => {
+  for (const limit of [1, 59, 60, 61, 300]) {
+    for (const count of [2, 4]) {
+      for (const atOnce of [1, 7, limit]) {
+        const quotas = new Quotas();
+        const own = () => new RateLimits(quotas, { submissions: limit, reads: 1 });
+        const replicas = Array.from({ length: count }, own);
+        let allowed = 0;
+        for (let sent = 0; sent <= limit; sent += atOnce) {
+          for (const replica of replicas) allowed += await takenBy(replica, atOnce);
+        }
+        const most = limit + (count - 1) * quotaBlockOf(limit);
+        t.true(allowed >= limit && allowed <= most, `${allowed} of ${limit} by ${count}`);
+      }
+    }
   }
 });
 

@@ -23,7 +23,7 @@ import { pngHeader } from './test-app.ts';
 
 const BASE_URL = 'http://links.example';
 
-export interface ReplicasOptions {
+interface ReplicasOptions {
   readonly replicas?: number;
   readonly env?: Readonly<Record<string, string>>;
   /** Theirs, and closed with them, instead of a new one. */
@@ -135,6 +135,12 @@ export class Replicas {
 
   url(replica: number, place: string): string {
     return `http://127.0.0.1:${this.plane(replica).ports.http}${place}`;
+  }
+
+  /** It says that its database is why it is not ready. */
+  async isUnready(replica: number): Promise<boolean> {
+    const answer = await fetch(this.url(replica, '/readyz'));
+    return answer.status === 503 && /database/.test(await answer.text());
   }
 
   createCaller(credits: number): Promise<Caller> {

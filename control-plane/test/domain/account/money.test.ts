@@ -6,7 +6,6 @@ import {
   creditsOfRefund,
   formatDecimal,
   grantReferenceOf,
-  isMoneyAmount,
   isMoneyReference,
   isReservedReference,
   judgePayment,
@@ -15,7 +14,6 @@ import {
   refundReferenceOf,
   smallestUnits,
 } from '../../../src/domain/account/orders.ts';
-import { PRICE_LISTS } from '../../../src/domain/credit-packages.ts';
 import {
   balancesFrom,
   CREDITS_AMOUNT_MAX,
@@ -96,14 +94,6 @@ test('an order › is paid by its price in its currency alone, and once', t => {
   for (const wrong of [{ amount: 999 }, { amount: 1001 }, { currency: 'JPY' }]) {
     t.is(judgePayment(order, { ...told, ...wrong }), 'differs');
     t.is(judgePayment({ ...order, stored: 'paid' }, { ...told, ...wrong }), 'differs');
-  }
-});
-
-test('an order › can be made of every package of the lists, at whole prices', t => {
-  for (const { currency, packages } of PRICE_LISTS) {
-    for (const { credits, price } of packages) {
-      t.truthy(isCreditAmount(credits) && isMoneyAmount(smallestUnits(price, currency)));
-    }
   }
 });
 

@@ -19,7 +19,7 @@ import { backgroundBlob } from '../../../src/domain/job.ts';
 import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
 import type { BlobStore } from '../../../src/storage/blob-store.ts';
 import type { NewJob } from '../../../src/store/jobs/job-submission.ts';
-import { cutOutOf, inTurn, type Script } from '../../nodes/scripted-exchange.ts';
+import { cutOutAfter, cutOutOf, inTurn, type Script } from '../../nodes/scripted-exchange.ts';
 import { put } from '../../storage/blob-store.contract.ts';
 import { WITH_PICTURE } from '../../store/fixtures.ts';
 import {
@@ -416,10 +416,7 @@ test('a job with finishing › names its format and kind, and asks for the echo 
 
 test('a job with finishing › counts as large as its frame', async t => {
   const gate = Promise.withResolvers<void>();
-  await joined(async exchange => {
-    await gate.promise;
-    await exchange.cutOut();
-  });
+  await joined(cutOutAfter(gate.promise));
   const { fleet } = await harness.startReplica();
   const finishing = { outputWidth: 5000, outputHeight: 6000 };
   const id = await harness.submit({ asked: { finishing } });

@@ -5,7 +5,7 @@ import { ContractError } from '#contract/errors.ts';
 import type { Claim } from '../../../src/store/jobs/job-lease.ts';
 import type { ClaimableJob } from '../../../src/store/jobs/job-queue.ts';
 import type { Stores } from '../../../src/store/stores.ts';
-import { cutOutOf, type Script } from '../../nodes/scripted-exchange.ts';
+import { cutOutAfter, cutOutOf, type Script } from '../../nodes/scripted-exchange.ts';
 import {
   failingDisk,
   type Losing,
@@ -143,27 +143,11 @@ test('a database that is away › for a moment delays claims and endings, and lo
   await harness.assertMoneySettled({ charged: 1 });
 });
 
-test('a node that goes › leaves its jobs waiting until it is back under a new boot id', async t => {
-  const node = await harness.addNode();
-  const { fleet } = await harness.startReplica();
-  await node.down();
-  await until(() => fleet.snapshots().length === 0);
-  const jobIds = [await harness.submit(), await harness.submit({ mode: 'async' })];
-  await node.restart();
-  await harness.join(node);
-  for (const jobId of jobIds) {
-    t.is((await harness.untilFinal(jobId)).state, 'succeeded');
-  }
-});
-
 test('stopping › lets what runs finish and claims nothing more', async t => {
   const { promise: finish, resolve: letFinish } = Promise.withResolvers<void>();
   const node = await harness.addNode({
     imagesMax: 1,
-    script: async exchange => {
-      await finish;
-      await exchange.cutOut();
-    },
+    script: cutOutAfter(finish),
   });
   const { dispatcher } = await harness.startReplica();
   const first = await harness.submit();
