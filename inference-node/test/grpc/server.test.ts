@@ -71,24 +71,6 @@ test('health › follows the state, for the server and the service', async t => 
   client.close();
 });
 
-test('health › tells its watchers', async t => {
-  const client = new HealthClient(node.address);
-  const watch = client.watch('');
-  watch.on('error', () => undefined);
-  const seen: string[] = [];
-  const two = new Promise<void>(resolve => {
-    watch.on('data', (answer: { status: string }) => {
-      seen.push(answer.status);
-      if (seen.length === 1) node.status.drain('shutdown');
-      if (seen.length === 2) resolve();
-    });
-  });
-  await two;
-  t.deepEqual(seen, ['SERVING', 'NOT_SERVING']);
-  watch.cancel();
-  client.close();
-});
-
 test('the server › tells what it is', async t => {
   const info = await new Promise<GetNodeInfoResponse>((resolve, reject) => {
     node.client.getNodeInfo({}, (error, found) => (error ? reject(error) : resolve(found)));

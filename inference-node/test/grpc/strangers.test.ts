@@ -27,7 +27,6 @@ import { HealthClient } from './health-client.ts';
 import {
   chunk,
   header,
-  heldIn,
   MatteCaller,
   openTestNode,
   type TestNode,
@@ -464,17 +463,4 @@ test('a connection that says nothing › is forgotten with its end, though the n
     session.ping(error => (error ? reject(error) : resolve()));
   });
   await t.notThrowsAsync(answered);
-});
-
-test('a connection that says nothing › is no call under way, however long it is silent', async t => {
-  const clock = ownClock(t, { measured: true });
-  node = await openTestNode();
-  const caller = await heldIn(node, 'infer');
-  // The call's connection is older than this one, which was opened after it.
-  openSocket();
-  await until(() => node.connections.strangers === 1);
-  await clock.tickAsync(TOO_LATE_MS);
-  await until(() => node.connections.strangers === 0);
-  node.gates.letGo('infer');
-  t.is(await caller.ended, undefined);
 });

@@ -275,23 +275,3 @@ test('settings of models that contradict each other, or that are none, are refus
   t.is((await settingProblems({ MATTING_PRECISION: 'fp32' })).length, 1);
   t.is((await settingProblems({ MATTING_QUALITY: 'finest' })).length, 1);
 });
-
-test('variables that are set are used', t => {
-  const env = {
-    MATTING_MODEL: 'u2netp',
-    MATTING_MODEL_DIR: '../cache',
-    MATTING_MODEL_INPUT_SIZE: '768',
-    MATTING_PRECISION: 'int8',
-    MATTING_COMMERCIAL_USE: 'strict',
-    MATTING_WEIGHTS_DIR: 'weights',
-  };
-  t.deepEqual(parseModelSettings(env, '/srv'), {
-    model: 'u2netp',
-    quality: 'standard',
-    modelDir: '/cache',
-    weightsDir: '/srv/weights',
-    inputSize: 768,
-    precision: 'int8',
-    commercialUse: 'strict',
-  });
-});

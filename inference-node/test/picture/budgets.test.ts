@@ -141,35 +141,22 @@ function matteOf(shown: number, unsure: number): Uint8Array {
   });
 }
 
-const FURTHER = ['opinion', 'secondLook'] as const;
-
-test('a further run › an empty or a sure matte needs no further run', t => {
-  for (const role of FURTHER) {
-    t.false(isWorthRunning(role, new Uint8Array(0)));
-    t.false(isWorthRunning(role, new Uint8Array(PIXELS)));
-    t.false(isWorthRunning(role, new Uint8Array(PIXELS).fill(5)));
-    t.false(isWorthRunning(role, new Uint8Array(PIXELS).fill(255)));
-  }
-});
-
-test('a further run › the uncertain share refers to the visible pixels, not to the picture', t => {
-  for (const shown of [2_000, PIXELS]) {
-    for (const role of FURTHER) {
-      t.is(isWorthRunning(role, matteOf(shown, 6)), false, `${role}, 6 of 100 of ${shown}`);
-      t.is(isWorthRunning(role, matteOf(shown, 14)), true, `${role}, 14 of 100 of ${shown}`);
-    }
-  }
-});
-
-test('a further run › an opinion is worth its time on a surer matte than a second look', t => {
-  const matte = matteOf(PIXELS, 11);
-  t.true(isWorthRunning('opinion', matte));
-  t.false(isWorthRunning('secondLook', matte));
-});
-
-test('a further run › a matte that is unsure everywhere is worth both', t => {
-  for (const role of FURTHER) {
-    t.true(isWorthRunning(role, new Uint8Array(PIXELS).fill(90)));
+test('a further run › depends on how much of what is visible is unsure, an opinion on less of it', t => {
+  const even = (value: number) => new Uint8Array(PIXELS).fill(value);
+  for (const [name, matte, opinion, secondLook] of [
+    ['no pixel', new Uint8Array(0), false, false],
+    ['empty', even(0), false, false],
+    ['nearly empty', even(5), false, false],
+    ['sure', even(255), false, false],
+    ['6 of 100 of a few', matteOf(2_000, 6), false, false],
+    ['6 of 100 of all', matteOf(PIXELS, 6), false, false],
+    ['11 of 100', matteOf(PIXELS, 11), true, false],
+    ['14 of 100 of a few', matteOf(2_000, 14), true, true],
+    ['14 of 100 of all', matteOf(PIXELS, 14), true, true],
+    ['unsure everywhere', even(90), true, true],
+  ] as const) {
+    t.is(isWorthRunning('opinion', matte), opinion, name);
+    t.is(isWorthRunning('secondLook', matte), secondLook, name);
   }
 });
 

@@ -7,7 +7,6 @@ import '../../../test/support/tiny-plan-hook.ts';
 import { encodeTinyModel } from '../../../test/support/tiny-model.ts';
 import { outlineOf } from '../../../test/support/tiny-plan.ts';
 import { type Config, loadConfig } from '../../src/config.ts';
-import { ExecutionProviderError } from '../../src/engine/choice/execution-provider.ts';
 import { runtimeVersion } from '../../src/engine/runtime-version.ts';
 import type { OpenedPool } from '../../src/open-pools.ts';
 import { collectLog, gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts';
@@ -90,13 +89,4 @@ test('auto falls to the CPU where a model cannot be checked, and says why', asyn
   t.deepEqual([provider.requested, provider.selected, devices.length], ['auto', 'cpu', 0]);
   t.regex(provider.fallbacks[0]?.reason ?? '', /there is no answer to hold its own against/);
   t.true(lines.some(({ msg }) => msg === 'provider fell back'));
-});
-
-test('with named GPUs auto does not fall to the CPU', async t => {
-  const { pools } = await open(t, {
-    env: { MATTING_GPU_DEVICES: 'GPU-one,GPU-two' },
-    faults: [`model GPU-one ${BOOM}`],
-    answered: false,
-  });
-  await t.throwsAsync(pools, { instanceOf: ExecutionProviderError });
 });

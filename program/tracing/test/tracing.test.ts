@@ -262,10 +262,7 @@ test('settings › what is said of traces alone comes before what is said of all
     OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'https://traces.example/otlp?tenant=1',
     OTEL_EXPORTER_OTLP_HEADERS: 'authorization=Basic%20YTpi, x-tenant=all',
     OTEL_EXPORTER_OTLP_TRACES_HEADERS: 'x-tenant=traces',
-    OTEL_EXPORTER_OTLP_TIMEOUT: '1000',
-    OTEL_EXPORTER_OTLP_TRACES_TIMEOUT: '2000',
-    OTEL_EXPORTER_OTLP_COMPRESSION: 'gzip',
-    OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=staging,team=a%2Cb',
+    OTEL_RESOURCE_ATTRIBUTES: 'team=a%2Cb',
     OTEL_TRACES_SAMPLER: 'traceidratio',
     OTEL_TRACES_SAMPLER_ARG: '0.25',
     OTEL_BSP_MAX_QUEUE_SIZE: '100',
@@ -273,11 +270,7 @@ test('settings › what is said of traces alone comes before what is said of all
   assert.ok(settings);
   t.is(settings.url, 'https://traces.example/otlp?tenant=1');
   t.deepEqual(settings.headers, { authorization: 'Basic YTpi', 'x-tenant': 'traces' });
-  t.deepEqual([settings.timeoutMs, settings.compression], [2000, 'gzip']);
-  t.deepEqual(settings.resourceAttributes, {
-    'deployment.environment.name': 'staging',
-    team: 'a,b',
-  });
+  t.deepEqual(settings.resourceAttributes, { team: 'a,b' });
   t.deepEqual([settings.sampler, settings.ratio], ['traceidratio', 0.25]);
   t.deepEqual([settings.queueSpansMax, settings.batchSpansMax], [100, 100]);
 });

@@ -3,7 +3,6 @@ import ava, { type ExecutionContext } from 'ava';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
 import type { EnginePool, EnginePoolOptions } from '../../../src/engine/pool/engine-pool.ts';
 import { FAILURE_DEATHS_MAX, LOSSES_MAX } from '../../../src/engine/pool/loss-rules.ts';
-import { ownClock } from '../../support/own-clock.ts';
 import { stop, untilBusy } from '../../support/processes.ts';
 import { collectLog } from '../devices/gpu-host.ts';
 import {
@@ -27,8 +26,6 @@ const SIZES = [2, 4, 8];
 const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
 const MEAN = { kind: 'mean', batches: SIZES } as const;
 const AT_ONCE = { respawnDelaysMs: [0] } as const;
-/** Longer than any run takes: only a clock that is put forward comes to it. */
-const WATCHDOG_MS = 600_000;
 
 /** Of the tests after which it is as before. */
 let mean: EnginePool;
@@ -169,24 +166,6 @@ test('an engine that dies under several pictures: each runs again alone, in orde
   t.deepEqual(runsOf(pool), { 1: 5, 2: 0, 4: 1, 8: 0 });
   t.like(pool.metrics().runs, { succeeded: 4, failed: 0, lost: 1 });
   t.is(pool.snapshot().state, 'ready');
-});
-
-test('several pictures that take too long: the watchdog ends the one that does', async t => {
-  const clock = ownClock(t);
-  const timing = { ...AT_ONCE, runTimeoutMinMs: WATCHDOG_MS };
-  const { pool, letGo } = await openHeld(t, { ...ENDLESS, batches: [2] }, { timing });
-  const poison = t.throwsAsync(run(pool, SLOW), { message: /took too long/ });
-  const neighbour = run(pool, 20);
-  await letGo();
-  // Together, then alone in the next engine.
-  for (let death = 1; death <= 2; death += 1) {
-    await untilStarted(pool);
-    await clock.tickAsync(WATCHDOG_MS);
-    await untilPool(pool, () => pool.metrics().deaths.watchdog === death);
-  }
-  await poison;
-  t.is((await neighbour).alpha[0], 20);
-  t.is(pool.metrics().deaths.watchdog, 2);
 });
 
 test('an engine that dies before it began several: they run together again', async t => {

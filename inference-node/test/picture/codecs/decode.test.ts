@@ -190,20 +190,6 @@ test('every format is decoded upright, in sRGB and opaque, and reports its size 
   }
 });
 
-test('tiny, tall and wide pictures are pictures', async t => {
-  for (const [width, height] of [
-    [1, 1],
-    [3, 2],
-    [220, 3800],
-    [6000, 26],
-  ] as const) {
-    for (const format of FORMATS) {
-      const picture = await decode(await write(paintSlope(width, height), format));
-      t.deepEqual([picture.width, picture.height], [width, height], format);
-    }
-  }
-});
-
 type StoredAt = (x: number, y: number, w: number, h: number) => readonly [number, number];
 /** Where an upright pixel lies in the stored picture of `width` x `height`, by EXIF orientation. */
 const STORED_AT: readonly StoredAt[] = [

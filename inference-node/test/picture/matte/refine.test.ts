@@ -162,11 +162,6 @@ test('colours at an edge › has no effect on a pixel that neither side explains
   t.true(Math.abs(at(out, middle / 4) - at(blurred, middle / 4)) <= 1);
 });
 
-test('colours at an edge › changes nothing that the matte is sure of', t => {
-  const sure = matte(x => (x < 30 ? 1 : 0));
-  t.deepEqual(applied(paintEdge(EDGE_RED, EDGE_GREEN), sure), sure);
-});
-
 test('colours at an edge › has no effect without a subject, without a background, or without either', t => {
   for (const alpha of [
     matte(x => x / (2 * EDGE_SIZE.width)),
