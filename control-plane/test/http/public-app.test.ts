@@ -216,17 +216,12 @@ test('headers › an API key of the wrong form', async t => {
   }
 });
 
-test('headers › an API key that is unknown, altered or revoked', async t => {
+test('headers › an API key that is unknown or altered', async t => {
   const { token } = app;
   const altered = `${token.slice(0, -1)}${token.endsWith('a') ? 'b' : 'a'}`;
   for (const one of ['x', altered, token.toUpperCase()]) {
     t.is((await refused({ authorization: `Bearer ${one}` })).code, 'INVALID_API_KEY');
   }
-  const { key, token: other } = await app.stores.apiKeys.create(app.accountId, 'to revoke');
-  const authorization = `Bearer ${other}`;
-  t.is((await app.get('/v1/account', { authorization })).statusCode, 200);
-  await app.stores.apiKeys.revoke(key.id);
-  t.is((await refused({ authorization })).code, 'INVALID_API_KEY');
 });
 
 test('headers › the scheme is taken in whatever case, and with more spaces', async t => {

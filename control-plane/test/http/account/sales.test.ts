@@ -238,18 +238,15 @@ test('a notification of a payment › names every field that makes no sense', as
   const good = paidEvent(order);
   const bad: [unknown, string[]][] = [
     [{ ...good, type: 'order.shipped' }, ['type']],
-    [{ ...good, timestamp: 'now' }, ['timestamp']],
     [{ ...good, more: 1 }, ['more']],
     [
       { ...good, data: [] },
       ['data', 'data.order_id', 'data.payment_id', 'data.amount', 'data.currency'],
     ],
     [paidEvent(order, { order_id: '../1' }), ['data.order_id']],
-    [paidEvent(order, { payment_id: 'a b' }), ['data.payment_id']],
     [paidEvent(order, { payment_id: 'x'.repeat(65) }), ['data.payment_id']],
     [paidEvent(order, { amount: 50.5 }), ['data.amount']],
     [paidEvent(order, { amount: '5000' }), ['data.amount']],
-    [paidEvent(order, { amount: 0 }), ['data.amount']],
     [paidEvent(order, { currency: 'cny' }), ['data.currency']],
     [paidEvent(order, { refund_id: 'r' }), ['data.refund_id']],
   ];

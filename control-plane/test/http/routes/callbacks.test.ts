@@ -197,21 +197,6 @@ test('a job shows its callback in every state, the notification does not', async
   t.deepEqual([row.address, row.status, row.attempts], [PENDING.url, 'pending', 0]);
 });
 
-test('a synchronous answer and a failure show it too', async t => {
-  const succeeding = app.onSubmitted(jobId => app.succeedJob(jobId));
-  const done = await app.post(SYNC, imageBody(HOOK));
-  await succeeding.stop();
-  t.deepEqual([done.statusCode, done.json().callback.status], [200, 'pending']);
-  for (const failure of [IMAGE_FAULT, SERVICE_FAULT]) {
-    const { job_id: jobId } = (await submit()).json();
-    await app.failJob(jobId, failure);
-    const body = bodyIn((await outboxOf(jobId))!);
-    t.deepEqual([body.type, body.data.status], ['matting.job.failed', 'failed']);
-    t.deepEqual(body.data.error, failure);
-    t.false('callback' in body.data);
-  }
-});
-
 test('without a callback there is neither field nor row', async t => {
   const { job_id: jobId, ...job } = (await submit({ callback_url: null })).json();
   t.false('callback' in job);

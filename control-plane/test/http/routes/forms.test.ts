@@ -6,7 +6,7 @@ import type { ErrorCode } from '#contract/errors.ts';
 import { BACKGROUND_BYTES_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
 import { backgroundBlob } from '../../../src/domain/job.ts';
 import { FORM_TYPE, formOf, imagePart, type Part } from '../../support/forms.ts';
-import { imageBody, openTestApp, pngHeader, useTestApp } from '../../support/test-app.ts';
+import { imageBody, pngHeader, useTestApp } from '../../support/test-app.ts';
 import { ASYNC, assertRefused, SYNC, snapshot } from './refusals.ts';
 
 const test = ava.serial;
@@ -300,15 +300,6 @@ const RECORDED_FINGERPRINT = 'ab5105ffc6c57e503daf432735361bce917bbbf29903e0dd8e
 test('a key from before the upgrade replays', async t => {
   const jobId = await taken({ body: JSON.stringify(imageBody()), headers: {} });
   t.is((await app.stores.jobs.find(jobId))?.fingerprint, RECORDED_FINGERPRINT);
-});
-
-test('without a place or a disk a form is still hashed: a join needs no upload', async t => {
-  const narrow = await openTestApp({ uploadSlots: { max: 0, waitMs: 1 } }, t);
-  for (const { path = '', body, headers } of Object.values(formsOf(image))) {
-    const answer = await narrow.post(`${ASYNC}${path}`, body, headers);
-    t.is(answer.statusCode, 503, answer.payload);
-    t.is(narrow.services.uploads.open, 0);
-  }
 });
 
 test('a picture and its background take one place, given back once', async t => {

@@ -483,16 +483,11 @@ test('a picture as the answer › what the node saw comes with the picture, and 
 
 test('a picture as the answer › JSON where it is taken before a picture, and where no picture is asked for', async t => {
   succeeding(t);
-  for (const accept of [undefined, '', '*/*', 'image/webp;q=0.9, application/json']) {
-    const answer = await app.post(SYNC, imageBody(), { accept });
-    t.is(answer.statusCode, 200, accept);
-    t.is(answer.headers['content-type'], 'application/json; charset=utf-8');
-    t.is(answer.json().result.format, 'png');
-    t.is(answer.headers['x-credits-charged'], '1');
-    t.is(answer.headers.vary, 'accept');
-    for (const header of ['x-job-id', 'link', 'content-location', 'etag']) {
-      t.is(answer.headers[header], undefined, header);
-    }
+  for (const accept of [undefined, 'image/webp;q=0.9, application/json']) {
+    const { statusCode, headers, json } = await app.post(SYNC, imageBody(), { accept });
+    t.is(statusCode, 200, accept);
+    t.is(json().result.format, 'png');
+    t.like(headers, { 'x-credits-charged': '1', vary: 'accept', etag: undefined });
   }
 });
 
