@@ -5,8 +5,9 @@
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { homedir, tmpdir } from 'node:os';
 import path from 'node:path';
 import ava from 'ava';
 import pino from 'pino';
@@ -23,7 +24,11 @@ import { ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';
 import { type TinyModelKind, writeTinyModel } from '../support/tiny-model.ts';
-import { adapterEnv, skipWithoutAdapter } from './adapter.ts';
+
+const CACHE = process.env.XDG_CACHE_HOME || path.join(homedir(), '.cache');
+/** Where test/support/webgpu/fetch-mesa.sh puts it. */
+const FETCHED = path.join(CACHE, 'matting-test-tools/mesa');
+const ICD_FILE = 'lvp_icd.json';
 
 const skip = await skipWithoutAdapter();
 const test = ava.serial.skipIf(isNotTested(skip));
@@ -31,6 +36,24 @@ const test = ava.serial.skipIf(isNotTested(skip));
 const SIDE_PX = 32;
 const HANG_MS = 280_000;
 const childEnv = adapterEnv();
+
+/** What engines need to find it; nothing for one that is installed. */
+function adapterEnv(): Record<string, string> {
+  const icd = path.join(FETCHED, ICD_FILE);
+  if (!existsSync(icd)) return {};
+  return { LD_LIBRARY_PATH: FETCHED, VK_DRIVER_FILES: icd };
+}
+
+/** False: WebGPU runs here. With MATTING_TEST_REQUIRE_WEBGPU the tests fail where it does not. */
+async function skipWithoutAdapter(): Promise<string | false> {
+  if (process.env.MATTING_TEST_REQUIRE_WEBGPU) return false;
+  try {
+    await selectExecutionProvider('webgpu', { childEnv: adapterEnv() });
+    return false;
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
 
 let folder: string;
 
