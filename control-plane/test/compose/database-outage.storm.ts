@@ -29,21 +29,14 @@ function assertUnavailable(answer: RestAnswer): void {
 
 const outage = groupIf(skipReason('mysql') === false, test, 'an outage of the database');
 let proxy: DatabaseProxy;
-let replicas: Replicas;
-
-outage.before(async () => {
-  replicas = await Replicas.open('mysql', {
-    databaseUrl: async url => {
-      proxy = new DatabaseProxy(url);
-      await proxy.open();
-      return proxy.url;
-    },
-  });
+const replicas = Replicas.use(outage, 'mysql', {
+  databaseUrl: async url => {
+    proxy = new DatabaseProxy(url);
+    await proxy.open();
+    return proxy.url;
+  },
 });
-outage.after.always(async () => {
-  await replicas?.close();
-  await proxy?.close();
-});
+outage.after.always(() => proxy?.close());
 
 outage('is answered with 503, and what was accepted before is done once it is back', async t => {
   const opened = Promise.withResolvers<void>();

@@ -39,7 +39,6 @@ const failing =
 
 const header = (answer: RestAnswer, name: string) => answer.headers.get(name);
 const removebgJob = (answer: RestAnswer) => header(answer, 'x-job-id') ?? '';
-const removebgCode = ({ body }: RestAnswer) => body.errors[0].code;
 
 function removebgBody(more: Record<string, unknown> = {}): Record<string, unknown> {
   return { image_file_b64: pictureBody().image_base64, ...more };
@@ -164,33 +163,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     }
     t.is(runsOf(first.body.job_id), 1);
     t.is((await credits(caller)).charged, 1);
-  });
-
-  test('an open job is joined: 202 at once asynchronously, the answer synchronously', async t => {
-    const open = gated(t);
-    const caller = await replicas.createCaller(1);
-    const key = randomUUID();
-    const body = pictureBody();
-    const made = await replicas.post(caller, body, { key, path: JOBS });
-    t.deepEqual([made.status, made.body.status], [202, 'queued']);
-    const joined = await replicas.post(caller, body, { key, path: JOBS, replica: 1 });
-    t.deepEqual([joined.status, joined.body.job_id], [202, made.body.job_id]);
-    t.is(header(joined, 'idempotent-replayed'), null);
-    t.is(header(joined, 'location'), joined.body.status_url);
-    const timedOut = await replicas.post(caller, body, {
-      key,
-      replica: 1,
-      headers: { prefer: 'wait=0' },
-    });
-    t.is(timedOut.status, 202);
-    t.true(timedOut.body.sync_timeout);
-    t.is((await credits(caller)).reserved, 1);
-    const waiting = replicas.post(caller, body, { key, replica: 1 });
-    open();
-    const done = await waiting;
-    t.deepEqual([done.status, done.body.job_id], [200, made.body.job_id]);
-    t.is(header(done, 'x-credits-charged'), '0');
-    t.is(runsOf(made.body.job_id), 1);
   });
 
   test('a caller that hangs up cancels nothing', async t => {
@@ -372,20 +344,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const [a, b] = await Promise.all([removebg(caller, body), removebg(caller, body, 1)]);
     t.deepEqual([a.status, b.status, removebgJob(a)], [200, 200, removebgJob(b)]);
     t.is(await spent(caller), 2);
-  });
-
-  test('remove.bg › replays a failure by the picture, and costs nothing', async t => {
-    scripted(t, failing('PROCESSING_FAILED'));
-    const caller = await replicas.createCaller(1);
-    const body = removebgBody();
-    const first = await removebg(caller, body);
-    t.deepEqual([first.status, removebgCode(first)], [400, 'failed_to_read_image']);
-    node.script = cutOut;
-    const again = await removebg(caller, body, 1);
-    t.deepEqual([again.status, removebgJob(again)], [400, removebgJob(first)]);
-    await age(removebgJob(first), REMOVEBG_REMEMBERED_MS);
-    t.is((await removebg(caller, body, 1)).status, 200);
-    t.is(await spent(caller), 1);
   });
 
   test('remove.bg › takes a region that the node finds empty for the request’s fault, and asks no other', async t => {

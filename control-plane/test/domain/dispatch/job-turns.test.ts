@@ -208,16 +208,6 @@ test('chooseLanes › reads no lane of the playground while one that is paid for
   }
 });
 
-test('chooseLanes › keeps a place for an account beside one with a thousand keys', t => {
-  const lane = (accountId: string, apiKeyId: string, firstQueueAtMs: number) =>
-    laneOf({ accountId, apiKeyId, firstQueueAtMs });
-  const many = Array.from({ length: 1000 }, (_, id) => lane('loud', `${id}`, id));
-  const quiet = lane('quiet', 'one', NOW_MS);
-  for (const stuck of [new Set<string>(), new Set([laneKey(quiet)])]) {
-    t.true(chooseLanes([...many, quiet], none, stuck).includes(quiet));
-  }
-});
-
 test('no asynchronous job waits for ever behind synchronous ones', t => {
   t.true(queuePositionMs('sync', NOW_MS) < queuePositionMs('async', NOW_MS));
   const later = NOW_MS + ASYNC_HEAD_START_MS + 1;

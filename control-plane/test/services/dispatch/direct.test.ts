@@ -3,14 +3,14 @@
  * signatures, and nodes that do, or do not, what they were given leave to.
  */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { PutObjectCommand } from '@aws-sdk/client-s3';
 import ava from 'ava';
-import type { ResultPlace } from '#gen/matting/v1/matte_service.ts';
+import type { DirectInput, ResultHeader, ResultPlace } from '#gen/matting/v1/matte_service.ts';
 import { FaultProxy } from '../../../../test/support/object-storage/fault-proxy.ts';
 import {
   CREDENTIALS_ENV,
@@ -22,14 +22,61 @@ import { Sweeper } from '../../../src/services/sweeping/sweep.ts';
 import type { BlobStore } from '../../../src/storage/blob-store.ts';
 import { joinBlobStores } from '../../../src/storage/fallback-blob-store.ts';
 import { openStorage } from '../../../src/storage/open-storage.ts';
-import { inTurn, type Script } from '../../nodes/scripted-exchange.ts';
+import { type Exchange, inTurn, type Script } from '../../nodes/scripted-exchange.ts';
 import { put as putBlob } from '../../storage/blob-store.contract.ts';
 import { WITH_PICTURE } from '../../store/fixtures.ts';
 import { pngHeader } from '../../support/test-app.ts';
-import { DIGEST, direct, get, made, put, RESULT, wellDone } from './direct-scripts.ts';
 import { failureOf, type Replica, silent, until, useHarness } from './harness.ts';
 
 const test = ava.serial;
+
+/** A picture by its header, as large as the harness says its inputs are. */
+const RESULT = Buffer.concat([pngHeader(10, 10), Buffer.from('pixels')]);
+
+/** As a node reads what it was referred to. */
+async function get({ url }: DirectInput): Promise<Buffer> {
+  const answer = await fetch(url, { redirect: 'error' });
+  assert.equal(answer.status, 200, await answer.clone().text());
+  return Buffer.from(await answer.arrayBuffer());
+}
+
+/** @returns the store's status */
+async function put({ url, headers }: ResultPlace, body: Uint8Array = RESULT): Promise<number> {
+  const { 'content-length': _, ...signed } = headers;
+  const answer = await fetch(url, { method: 'PUT', headers: signed, body: Buffer.from(body) });
+  await answer.arrayBuffer();
+  return answer.status;
+}
+
+const DIGEST = createHash('sha256').update(RESULT).digest();
+
+/** As a node does it, but for what it makes of its place; streamed where it is asked to. */
+function direct(
+  stored: (place: ResultPlace, exchange: Exchange) => Promise<void>,
+  changes: Partial<ResultHeader> = {},
+): Script {
+  return async exchange => {
+    if (exchange.header.directOrigin === '') return await exchange.cutOut();
+    exchange.admit();
+    await get(await exchange.references());
+    await stored(await exchange.askPlace(RESULT, changes), exchange);
+    exchange.done(DIGEST);
+    exchange.end();
+  };
+}
+
+/** As a node that makes, announces and puts this. */
+function made(result: Buffer, changes: Partial<ResultHeader> = {}): Script {
+  return async exchange => {
+    exchange.admit();
+    await get(await exchange.references());
+    assert.equal(await put(await exchange.askPlace(result, changes), result), 200);
+    exchange.done(createHash('sha256').update(result).digest());
+    exchange.end();
+  };
+}
+
+const wellDone = direct(async place => assert.equal(await put(place), 200));
 
 let store: TestObjectStore;
 let blobs: BlobStore;

@@ -15,6 +15,7 @@ const test = ava.serial;
 const BROWSERS = new KnownBrowsers(Buffer.alloc(32, 3));
 const MAIL = 'owner@example.org';
 const OWNER = { userId: 'owner', passwordHash: 'a hash' };
+const STRANGER = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: undefined };
 const PERSON = { language: null, hasMailKey: true, isProven: true };
 
 onDatabases(test, 'the throttle of sign-in', (test, dialect) => {
@@ -36,12 +37,7 @@ onDatabases(test, 'the throttle of sign-in', (test, dialect) => {
   test('counts the attempts of all replicas, however many come at once', async t => {
     await prepare();
     const attempts = Array.from({ length: 4 * FAILURES_MAX.mail }, (_, index) =>
-      replicas[index % 2]!.take({
-        mail: MAIL,
-        address: `192.0.2.${index}`,
-        browser: undefined,
-        person: undefined,
-      }),
+      replicas[index % 2]!.take({ ...STRANGER, address: `192.0.2.${index}` }),
     );
     const waits = await Promise.all(attempts);
     t.is(waits.filter(wait => wait === 0).length, FAILURES_MAX.mail);
@@ -52,10 +48,9 @@ onDatabases(test, 'the throttle of sign-in', (test, dialect) => {
     await prepare();
     const take = (index: number, network = '2001:db8:1:2') =>
       throttle.take({
+        ...STRANGER,
         mail: `nobody-${index}@example.org`,
         address: `${network}::${index.toString(16)}`,
-        browser: undefined,
-        person: undefined,
       });
     for (let index = 1; index <= FAILURES_MAX.address; index += 1) {
       t.is(await take(index), 0);
@@ -106,7 +101,7 @@ onDatabases(test, 'the throttle of sign-in', (test, dialect) => {
 
   test('counts those that succeed, too, once there are very many of one mail', async t => {
     await prepare();
-    const attempt = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: undefined };
+    const attempt = STRANGER;
     let taken = 0;
     while (taken < 2 * FAILURES_MAX.success && (await throttle.take(attempt)) === 0) {
       taken += 1;
