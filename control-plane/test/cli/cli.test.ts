@@ -114,23 +114,22 @@ onStores(
       t.deepEqual(key.networks, ['192.0.2.0/24', '::1/128']);
       t.is(Date.parse(key.expires_at) - Date.parse(key.created_at), 30 * 86_400_000);
 
-      const list = await succeed('keys', 'list', '--account', 'keys');
-      t.regex(list, /cap 0 of 500\/day; 60\/min; submit\+read; from 192\.0\.2\.0\/24,::1\/128/);
       const free = ['--cap', 'none', '--networks', 'any'];
       const changed = JSON.parse(await succeed('keys', 'set', prefix, ...free, '--json'));
       t.deepEqual([changed.cap, changed.networks, changed.scopes.length], [null, null, 2]);
       t.is(changed.expires_at, key.expires_at, 'what is not named stays');
-      const freed = await succeed(
-        ...['keys', 'set', prefix, '--scopes', 'all', '--rate', 'none', '--expires-in', 'never'],
+      const all = ['--scopes', 'all', '--rate', 'none', '--expires-in', 'never', '--json'];
+      const freed = JSON.parse(await succeed('keys', 'set', prefix, ...all));
+      t.deepEqual(
+        [freed.scopes.length, freed.submissions_per_minute, freed.expires_at],
+        [3, null, null],
       );
-      t.regex(freed, /expires: never\nmay: whatever its account may/);
 
       const rotated = JSON.parse(await succeed('keys', 'rotate', prefix, '--json'));
       t.true(Date.parse(rotated.previous_secret_ends_at) > Date.parse(key.created_at));
       assert.ok('byPreviousSecret' in Object(await stores.apiKeys.authenticate(api_key)));
       assert.ok('apiKeyId' in Object(await stores.apiKeys.authenticate(rotated.api_key)));
-      const atOnce = await succeed('keys', 'rotate', prefix, '--overlap', 'at-once');
-      t.regex(atOnce, /^mk_\w+\nKeep it.*\nThe old secret has ended\.\n$/);
+      await succeed('keys', 'rotate', prefix, '--overlap', 'at-once');
       const other = storesOn(database);
       t.true('kind' in Object(await other.apiKeys.authenticate(rotated.api_key)));
       t.regex(await succeed('keys', 'revoke', prefix), /last used never/);

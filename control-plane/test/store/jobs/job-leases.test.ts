@@ -283,22 +283,9 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     }
     const { callback_secret } = await rowOf(database.kysely, 'jobs', { id: ok.job.id });
     t.is(callback_secret, null);
-    const { created_at } = at(rows, 0);
-    const told = (await reread(stores, ok.job.id)).callback!;
-    const sent = { attempts: 0, lastStatusCode: null, lastAttemptAtMs: null };
-    t.deepEqual(told, {
-      url: callback.url,
-      status: 'pending',
-      ...sent,
-      nextAttemptAtMs: told.nextAttemptAtMs,
-    });
-    t.true(told.nextAttemptAtMs! >= created_at);
-    t.deepEqual(ok.job.callback, {
-      url: callback.url,
-      status: 'pending',
-      ...sent,
-      nextAttemptAtMs: null,
-    });
+    const told = (await reread(stores, ok.job.id)).callback;
+    t.true(told?.status === 'pending' && told.nextAttemptAtMs! >= at(rows, 0).created_at);
+    t.like(ok.job.callback, { status: 'pending', attempts: 0, nextAttemptAtMs: null });
     t.is((await reread(stores, silent.job.id)).callback, null);
   });
 
