@@ -1,4 +1,4 @@
-/** The methods that change jobs and their money. */
+/** The methods that change jobs and their money; and the playground: its key, its allowance, its jobs. */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Job } from '../../src/domain/job.ts';
@@ -9,10 +9,12 @@ import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {
   BACKGROUND_URL,
   claimed,
+  fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   LIMITS,
   newJob,
+  PLAYGROUND_LIMITS,
   reread,
   resultOf,
   running,
@@ -22,6 +24,7 @@ import {
   submitted,
   WITH_PICTURE,
 } from './fixtures.ts';
+import { rowsOf } from './rows.ts';
 
 const SOURCE = 'https://pictures.example/1.png';
 const CALLBACK = {
@@ -164,6 +167,21 @@ async function endedJob(fixture: Fixture): Promise<NewJob> {
   const { claim } = await running(fixture.stores, job);
   await fixture.stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
   return job;
+}
+
+/** A job of the playground of a new account without credits. */
+async function playgroundJob({ stores }: Fixture): Promise<NewJob> {
+  const account = await fundedAccount(stores, 0);
+  return pictureOf(account, await stores.playground.internalKey(account));
+}
+
+function pictureOf(accountId: string, apiKeyId: string): NewJob {
+  return newJob(accountId, { apiKeyId, class: 'playground' });
+}
+
+async function assertUsed(stores: Stores, account: string, used: number): Promise<void> {
+  assert.equal((await stores.playground.usage(account)).used, used);
+  assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
 }
 
 export const CHANGING_JOBS: readonly ChangingMethod[] = [
@@ -320,6 +338,72 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
       await stores.jobs.freeKey(id, idempotencyKeyHash, 0);
       await submitted(stores, twinOf(job));
       return { act: by => by.jobs.freeKey(id, idempotencyKeyHash, 0), told: undefined };
+    },
+  },
+  {
+    name: 'playground.internalKey',
+    arrange: async ({ stores, database, ...fixture }) => {
+      const account = await fixture.account(0);
+      return {
+        act: faulty => faulty.playground.internalKey(account),
+        check: async outcome => {
+          assert.equal(await stores.playground.internalKey(account), outcome);
+          const keys = await rowsOf(database.kysely, 'api_keys', { account_id: account });
+          assert.deepEqual(
+            keys.map(({ id, purpose }) => [id, purpose]),
+            [[outcome, 'playground']],
+          );
+        },
+      };
+    },
+  },
+  {
+    name: 'jobs.submit',
+    which: 'of the playground',
+    arrange: async fixture => {
+      const job = await playgroundJob(fixture);
+      return {
+        act: stores => stores.jobs.submit(job, PLAYGROUND_LIMITS),
+        check: async outcome => {
+          const { kind } = outcome as SubmitOutcome;
+          assert.equal(kind, 'created');
+          await reread(fixture.stores, job.id);
+          await assertUsed(fixture.stores, job.accountId, 1);
+        },
+      };
+    },
+    late: async fixture => {
+      const job = await playgroundJob(fixture);
+      await fixture.stores.jobs.submit(job, PLAYGROUND_LIMITS);
+      // The same form, sent again by way of another replica.
+      const twin = pictureOf(job.accountId, job.apiKeyId);
+      const again = { ...twin, idempotencyKeyHash: job.idempotencyKeyHash };
+      const act = async (stores: Stores) => {
+        const outcome = await stores.jobs.submit(again, PLAYGROUND_LIMITS);
+        return [outcome.kind, 'job' in outcome && outcome.job.id];
+      };
+      return { act, told: ['exists', job.id] };
+    },
+  },
+  /** A failure that is not the picture's, which gives the picture back. */
+  {
+    name: 'jobs.fail',
+    which: 'of the playground',
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const job = await playgroundJob(fixture);
+      const other = pictureOf(job.accountId, job.apiKeyId);
+      await stores.jobs.submit(other, PLAYGROUND_LIMITS);
+      await stores.jobs.submit(job, PLAYGROUND_LIMITS);
+      const claim = await claimed(stores, { id: job.id, fence: 0 });
+      return {
+        act: faulty => faulty.jobs.fail(claim, SERVICE_FAULT),
+        check: async outcome => {
+          assert.equal(outcome, true);
+          assert.equal((await reread(stores, job.id)).state, 'failed');
+          await assertUsed(stores, job.accountId, 1);
+        },
+      };
     },
   },
 ];

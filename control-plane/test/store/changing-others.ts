@@ -1,4 +1,7 @@
-/** The methods that change accounts, keys, credits, nodes, quotas, figures of usage and the canary. */
+/**
+ * The methods that change accounts, keys, credits, nodes, quotas, figures of usage and the canary;
+ * who sweeps and where the walk over the blobs stands; and those that find results lost.
+ */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -10,12 +13,15 @@ import type { Account } from '../../src/store/accounts/account-store.ts';
 import type { ApiKey } from '../../src/store/accounts/api-key-store.ts';
 import type { BootstrapOutcome } from '../../src/store/bootstrap.ts';
 import type { SecretsCanary } from '../../src/store/cluster/secrets-canary-store.ts';
+import type { SweepClaim } from '../../src/store/cluster/sweep-store.ts';
+import type { LiveResult } from '../../src/store/jobs/lost-results.ts';
 import { auditLedger, type LedgerAudit } from '../../src/store/ledger/ledger-audit.ts';
 import type { LedgerOutcome } from '../../src/store/ledger/ledger-store.ts';
 import type { AuditEntry } from '../../src/store/people/audit.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
-import { fundedAccount } from './fixtures.ts';
+import { assertBalanced, fundedAccount, HOUR_MS, resultOf, runningOf } from './fixtures.ts';
+import { actionsOf, movements } from './orders.ts';
 import { rowOf } from './rows.ts';
 import { assertUsageAgrees } from './usage/usage-agrees.ts';
 
@@ -144,6 +150,67 @@ function ofNode(
 }
 
 const canary = (keyId: string): SecretsCanary => ({ keyId, ciphertext: new Uint8Array([7, 8]) });
+
+/** Nobody sweeps, and nobody ever did. */
+async function begun({ stores, database }: Fixture): Promise<SweepClaim> {
+  await database.kysely.deleteFrom('sweeps').execute();
+  const won = await stores.sweeps.claim('replica-1', LEASE_MS);
+  assert.ok(won);
+  return won.claim;
+}
+
+/** Its lease ran out under it, and another replica sweeps. */
+async function overtaken(fixture: Fixture): Promise<SweepClaim> {
+  const claim = await begun(fixture);
+  assert.ok(await fixture.stores.sweeps.renew(claim, -1));
+  assert.ok(await fixture.stores.sweeps.claim('replica-2', LEASE_MS));
+  return claim;
+}
+
+function byClaim(
+  name: 'renew' | 'release' | 'saveWalk',
+  call: (stores: Stores, claim: SweepClaim) => Promise<boolean>,
+  expected: { holder: string | null; part: number },
+): ChangingMethod {
+  return {
+    name: `sweeps.${name}`,
+    alone: true,
+    arrange: async fixture => {
+      const claim = await begun(fixture);
+      return {
+        act: stores => call(stores, claim),
+        check: async outcome => {
+          // What was given back is nobody's when it is given back again.
+          if (name !== 'release') assert.equal(outcome, true);
+          const sweeps = fixture.database.kysely.selectFrom('sweeps').selectAll();
+          const row = await sweeps.executeTakeFirstOrThrow();
+          assert.deepEqual({ holder: row.lease_holder, part: row.walk_part }, expected);
+        },
+      };
+    },
+    late: async fixture => {
+      const claim = await overtaken(fixture);
+      return { act: stores => call(stores, claim), told: false };
+    },
+  };
+}
+
+/** A job that succeeded, with its result. */
+export async function succeededResult(stores: Stores): Promise<LiveResult> {
+  const { account: accountId, claim } = await runningOf(stores);
+  const { jobId } = claim;
+  const result = resultOf(claim);
+  assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
+  const expiresAtMs = (await stores.jobs.find(jobId))?.expiresAtMs ?? 0;
+  return { jobId, accountId, blob: result.blob, expiresAtMs };
+}
+
+/** The same, found to be lost. */
+export async function lostResult(stores: Stores): Promise<LiveResult> {
+  const result = await succeededResult(stores);
+  assert.ok(await stores.lostResults.record(result, 'download', randomUUID()));
+  return result;
+}
 
 export const CHANGING_OTHERS: readonly ChangingMethod[] = [
   {
@@ -354,6 +421,105 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
       return {
         act: stores => stores.usage.removeOld(10),
         check: async () => assertUsageAgrees(database),
+      };
+    },
+  },
+  {
+    name: 'sweeps.claim',
+    alone: true,
+    arrange: async ({ stores, database }) => {
+      await database.kysely.deleteFrom('sweeps').execute();
+      return {
+        act: faulty => faulty.sweeps.claim('replica-1', LEASE_MS),
+        check: async () => {
+          // Won, or taken for lost: then the next one comes when the lease has run out.
+          const row = await rowOf(database.kysely, 'sweeps', {});
+          assert.deepEqual([row.fence, row.lease_holder], [1, 'replica-1']);
+          await database.kysely.updateTable('sweeps').set({ lease_expires_at: 1 }).execute();
+          assert.equal((await stores.sweeps.claim('replica-2', LEASE_MS))?.claim.fence, 2);
+        },
+      };
+    },
+    late: async fixture => {
+      await begun(fixture);
+      return { act: stores => stores.sweeps.claim('replica-2', LEASE_MS), told: undefined };
+    },
+  },
+  byClaim('renew', (stores, claim) => stores.sweeps.renew(claim, LEASE_MS), {
+    holder: 'replica-1',
+    part: 0,
+  }),
+  byClaim('release', (stores, claim) => stores.sweeps.release(claim), { holder: null, part: 0 }),
+  byClaim('saveWalk', (stores, claim) => stores.sweeps.saveWalk(claim, 3, true), {
+    holder: 'replica-1',
+    part: 3,
+  }),
+  {
+    name: 'lostResults.record',
+    arrange: async ({ stores }) => {
+      const result = await succeededResult(stores);
+      const findingId = randomUUID();
+      return {
+        act: by => by.lostResults.record(result, 'download', findingId),
+        check: async outcome => {
+          assert.equal(outcome, true, 'it is told of');
+          assert.equal(await stores.lostResults.record(result, 'look', randomUUID()), false);
+        },
+      };
+    },
+    late: async ({ stores }) => {
+      const result = await lostResult(stores);
+      const findingId = randomUUID();
+      return { act: by => by.lostResults.record(result, 'look', findingId), told: false };
+    },
+  },
+  {
+    name: 'lostResults.returned',
+    arrange: async ({ stores }) => {
+      const { jobId } = await lostResult(stores);
+      return {
+        act: by => by.lostResults.returned(jobId),
+        check: async () => {
+          assert.equal((await stores.lostResults.known([jobId])).size, 0);
+          assert.equal(await stores.lostResults.repay(jobId, randomUUID()), 'settled');
+        },
+      };
+    },
+    late: async ({ stores }) => {
+      const { jobId } = await lostResult(stores);
+      assert.equal(await stores.lostResults.repay(jobId, randomUUID()), 'paid');
+      return { act: by => by.lostResults.returned(jobId), told: false };
+    },
+  },
+  {
+    name: 'lostResults.repay',
+    arrange: async ({ stores, database }) => {
+      const { jobId, accountId } = await lostResult(stores);
+      const auditId = randomUUID();
+      return {
+        act: by => by.lostResults.repay(jobId, auditId),
+        check: async () => {
+          const granted = ['grant first 1', `grant lost:${jobId} 1`];
+          assert.deepEqual(await movements(database, accountId), granted);
+          assert.deepEqual(await actionsOf(stores, accountId), ['credits.granted']);
+          await assertBalanced(stores, accountId);
+        },
+      };
+    },
+    again: 'settled',
+  },
+  {
+    name: 'lostResults.saveLook',
+    alone: true,
+    arrange: async ({ stores, database }) => {
+      await database.kysely.deleteFrom('sweeps').execute();
+      assert.ok(await stores.sweeps.claim('replica-1', LEASE_MS));
+      const after = { atMs: 7, id: 'a' };
+      return {
+        act: by => by.lostResults.saveLook({ after }),
+        check: async () => {
+          assert.deepEqual(await stores.lostResults.dueLook(), after);
+        },
       };
     },
   },

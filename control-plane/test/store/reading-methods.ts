@@ -31,7 +31,7 @@ import {
   watchedAccount,
 } from './alerts-fixtures.ts';
 import { due } from './changing-alerts.ts';
-import { lostResult, succeededResult } from './changing-lost-results.ts';
+import { lostResult, succeededResult } from './changing-others.ts';
 import {
   bounded,
   CALLBACK,
