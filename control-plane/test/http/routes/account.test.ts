@@ -50,17 +50,6 @@ async function submit(body: unknown): Promise<string> {
   return (await app.post('/v1/matting/jobs', body)).json().job_id;
 }
 
-test('usage › is nothing before the first job has ended', async t => {
-  await submit(imageBody());
-  const { statusCode, headers, ...answer } = await app.get(PATH);
-  t.is(statusCode, 200);
-  t.is(headers['cache-control'], 'no-store');
-  const { from, to, group, total, usage } = answer.json();
-  t.deepEqual([group, usage], ['day', []]);
-  t.deepEqual(total, { images: 0, failed: 0, credits: 0 });
-  t.is((Date.parse(to) - Date.parse(from)) / 86_400_000, 29);
-});
-
 test('usage › is what the account was charged, and what failed beside it', async t => {
   const before = (await app.get('/v1/account')).json().credits.available;
   await app.succeedJob(await submit(imageBody({ output_format: 'webp' })));

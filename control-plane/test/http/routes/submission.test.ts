@@ -50,17 +50,6 @@ test('a new job: on the wire, in the store, in the ledger', async t => {
   });
 });
 
-test('an image by URL is accepted by its text alone', async t => {
-  const own = { image_url: 'http://127.0.0.1/x' };
-  await assertRefused(t, app, own, 'INVALID_IMAGE_SOURCE', 'image_url');
-  const url = 'https://images.example.com/photo.jpg';
-  const { job_id: jobId } = (await app.post(ASYNC, { image_url: url })).json();
-  const job = await app.stores.jobs.find(jobId);
-  t.is(job?.sourceUrl, url);
-  t.is(job?.input, null);
-  t.is(job?.state, 'accepted');
-});
-
 test('done while the caller waits', async t => {
   const runner = app.onSubmitted(id => app.succeedJob(id));
   const key = { 'idempotency-key': randomUUID() };
