@@ -125,18 +125,6 @@ test('spans › of an unsampled parent are not sent, have no children, and trave
   t.deepEqual([collector.spans, fates.exported], [[], 0]);
 });
 
-test('spans › are sampled whatever the parent says where the sampler does not ask it', async t => {
-  await prepare();
-  const always = await open({ OTEL_TRACES_SAMPLER: 'always_on' });
-  t.true(always.start(REQUEST, UNSAMPLED).span.isRecording());
-  const never = await open({
-    OTEL_TRACES_SAMPLER: 'traceidratio',
-    OTEL_TRACES_SAMPLER_ARG: '0',
-  });
-  t.false(never.start(REQUEST, PARENT).span.isRecording());
-  await Promise.all([always.close(), never.close()]);
-});
-
 test('spans › go with their resource and headers, packed where that is asked for', async t => {
   await prepare();
   const tracing = await open({

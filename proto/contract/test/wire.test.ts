@@ -47,16 +47,6 @@ for (const code of Object.keys(ERROR_CATALOGUE) as ErrorCode[]) {
   });
 }
 
-test('every code › of a node says by its retry rule whether another node may take it', t => {
-  const elsewhere = (Object.keys(ERROR_CATALOGUE) as ErrorCode[])
-    .filter(code => ERROR_CATALOGUE[code].retry === 'other-node')
-    .map(code => ERROR_CATALOGUE[code].grpc);
-  // Image faults and callers' own ends are never another node's business.
-  for (const code of [status.INVALID_ARGUMENT, status.OUT_OF_RANGE, status.CANCELLED]) {
-    t.false(elsewhere.includes(code));
-  }
-});
-
 const bare: [status, ErrorCode][] = [
   [status.CANCELLED, 'CALL_CANCELLED'],
   [status.DEADLINE_EXCEEDED, 'CALL_DEADLINE_EXCEEDED'],

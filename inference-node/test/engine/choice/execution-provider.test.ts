@@ -1,10 +1,7 @@
 import assert from 'node:assert/strict';
-import { writeFile } from 'node:fs/promises';
-import path from 'node:path';
 import ava from 'ava';
 import { descendantsOf } from '../../../../test/support/running-service.ts';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
-import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import { rejectsWith } from '../../../../test/support/throws.ts';
 import { runOnce } from '../../../src/engine/choice/answer-picture.ts';
 import {
@@ -79,30 +76,6 @@ test('a process that does not die holds up no probe, and is named', async t => {
   process.kill(pid, 'SIGSTOP');
   const said = new RegExp(`^no answer within 500 ms; process ${pid} was killed and does not die$`);
   await rejectsWith(t, probed, error => said.test((error as Error).message));
-});
-
-test('a library that ends the process is quoted, and one that it names is what is missing', async t => {
-  const folder = await temporaryFolder(t);
-  const dying = async (words: string) => {
-    const file = path.join(folder, 'dying.mjs');
-    const code = `writeSync(2, ${JSON.stringify(words)}); process.kill(process.pid, 'SIGABRT');`;
-    await writeFile(file, `import { writeSync } from 'node:fs';\n${code}\n`);
-    return await runOnce({
-      spec: { ...PROBE_SPEC, provider: 'cpu' },
-      graph: encodeProbeGraph(),
-      rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
-      childEnv: { NODE_OPTIONS: `--import=${file}` },
-      timeoutMs: 60_000,
-    }).then(String, (error: Error) => error.message);
-  };
-  // As cuDNN 9.19 says of a copy that lacks a part.
-  const symbol = 'Invalid handle. Cannot load symbol cudnnCreate';
-  const ended = `the process ended: SIGABRT after "${symbol}"`;
-  t.is(await dying(`${symbol}\n`), ended);
-  const names = 'libcudnn_ops.so.9.19.0, libcudnn_ops.so.9.19, libcudnn_ops.so.9, libcudnn_ops.so';
-  const unable = `Unable to load any of {${names}}\n${symbol}\n`;
-  t.is(await dying(unable), `libcudnn_ops.so.9.19.0 is missing (${ended})`);
-  t.is(await dying(''), 'the process ended: SIGABRT');
 });
 
 test('a model agrees with itself', async t => {

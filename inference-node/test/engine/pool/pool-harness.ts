@@ -72,8 +72,11 @@ export function pidOf(pool: EnginePool): number {
   return first.pid;
 }
 
-/** Resolves when the pool's snapshot is as wanted; at once where it is. */
-export function untilPool(pool: EnginePool, wanted: () => boolean): Promise<void> {
+/** Resolves when a pool's snapshot is as wanted; at once where it is. */
+export function untilPool(
+  pool: Pick<EnginePool, 'onChange'>,
+  wanted: () => boolean,
+): Promise<void> {
   if (wanted()) return Promise.resolve();
   return new Promise(resolve => {
     const unsubscribe = pool.onChange(() => {

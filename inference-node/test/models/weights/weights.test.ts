@@ -16,7 +16,6 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { join } from 'node:path';
-import npmDefinitions from '@npmcli/config/lib/definitions/index.js';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { at } from '../../../../test/support/at.ts';
@@ -318,15 +317,6 @@ async function load(env: Record<string, string> = {}) {
 test('a configuration that npm itself refuses gives one line', async t => {
   await writeFile(join(home, '.npmrc'), '_authToken=unscoped\n');
   await t.throwsAsync(load(), { name: 'ModelError', message: /^the npm configuration cannot/ });
-});
-
-test('without a configuration npm’s registry is used, with shorter waits and no cache', async t => {
-  const options = await load();
-  const { registry } = npmDefinitions.definitions as { registry: { default: string } };
-  t.is(options.registry, registry.default);
-  t.is(options.cache, undefined);
-  t.deepEqual(options.retry, { retries: 2, factor: 10, minTimeout: 1000, maxTimeout: 4000 });
-  t.true(Number(options.timeout) <= 30_000);
 });
 
 test('the project overrides the user, the environment both', async t => {

@@ -244,34 +244,7 @@ test('CMYK, with a profile and without, comes out in its colours', async t => {
 const firstPixel = async (file: Buffer) => pixelAt(await decode(file), 0, 0);
 
 const SIZE = { width: 8, height: 4 };
-const deep = (values: readonly number[]) => values.flatMap(value => [value, value]);
 const times = (count: number, values: readonly number[]) => Array(count).fill(values).flat();
-test('grey of every depth, with a transparent value and without', async t => {
-  for (const [depth, sample, level, key] of [
-    [1, 0xff, 255, 1],
-    [2, 0x55, 85, 1],
-    [4, 0x55, 85, 5],
-    [8, 77, 77, 77],
-    [16, 77, 77, 77 * 257],
-  ] as const) {
-    const fields = { ...SIZE, colourType: 0, depth, row: times(depth, [sample]) };
-    t.deepEqual(await firstPixel(createPng(fields)), [level, level, level, 255]);
-    const chunks = [createPngChunk('tRNS', Buffer.from([key >>> 8, key & 255]))];
-    const keyed = await firstPixel(createPng({ ...fields, chunks }));
-    t.deepEqual(keyed, [level, level, level, 0], `depth ${depth}`);
-  }
-});
-
-test('a transparent colour of 8 and 16 bits', async t => {
-  const colour = [200, 100, 50];
-  for (const depth of [8, 16]) {
-    const row = times(SIZE.width, depth === 8 ? colour : deep(colour));
-    const key = depth === 8 ? colour.flatMap(value => [0, value]) : deep(colour);
-    const chunks = [createPngChunk('tRNS', Buffer.from(key))];
-    const file = createPng({ ...SIZE, colourType: 2, depth, row, chunks });
-    t.deepEqual(await firstPixel(file), [...colour, 0]);
-  }
-});
 
 test('a high dynamic range is tone-mapped by one curve for all pictures', async t => {
   const read = (transfer: number, value: number) => {

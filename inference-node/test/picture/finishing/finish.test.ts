@@ -8,9 +8,8 @@ import { type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { at } from '../../../../test/support/at.ts';
 import { Random } from '../../../../test/support/random.ts';
 import { isSrgbProfile } from '../../../src/picture/codecs/colour/icc.ts';
-import { hasJxlTools } from '../../../src/picture/jxl-limit.ts';
 import { createModelInput } from '../../../src/picture/matte/model-input.ts';
-import { type RgbaPicture, viewAsPixels } from '../../../src/picture/rgba-picture.ts';
+import type { RgbaPicture } from '../../../src/picture/rgba-picture.ts';
 import { finishPicture } from '../../../src/picture/worker/finish.ts';
 import {
   asSharp,
@@ -427,16 +426,6 @@ test('a result › every format keeps alpha exactly', async t => {
   };
   for (const format of TRANSPARENT_FORMATS) t.is(await read(format), 0, format);
 });
-
-// With libjxl-tools this machine can write all.
-test.skipIf(hasJxlTools())(
-  'a result › more JPEG XL than this machine can write is refused, not tried',
-  async t => {
-    const size = { width: 8_000, height: 6_000 };
-    const picture = { ...size, rgba: viewAsPixels(Buffer.alloc(4)), translucent: false };
-    await t.throwsAsync(finishDecoded(picture, 'jxl'), { code: 'NODE_INCAPABLE' });
-  },
-);
 
 const ODD_MODEL = { width: 64, height: 64 };
 

@@ -269,13 +269,6 @@ test('a layout › leaves no strip where the frame follows from the contents', t
 });
 
 test('a layout › says where the subject came to lie', t => {
-  const crop = { ...NO_MARGIN, left: { px: 10 }, top: { px: 20 } };
-  t.deepEqual(boxInResult(lay({ crop }), subject), {
-    left: 10,
-    top: 20,
-    width: 300,
-    height: 400,
-  });
   t.deepEqual(boxInResult(lay({ outputWidth: 500 }), subject), {
     left: 100,
     top: 50,

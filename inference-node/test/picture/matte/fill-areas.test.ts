@@ -95,12 +95,6 @@ test('areas › what the first look is nearly sure of stays where less than half
   t.deepEqual(fill([unsure, strip(0)], undefined, strip(120)), strip(120));
 });
 
-test('areas › nothing becomes less', t => {
-  const first = patched(30);
-  const filled = fill([first, patched(228)], square(24, 24, 80, 255));
-  t.true(filled.every((value, index) => value >= at(first, index)));
-});
-
 test('areas › a picture of one pixel', t => {
   const merged = Uint8Array.of(120);
   const size = { width: 1, height: 1 };
@@ -254,15 +248,6 @@ for (const role of ['subject', 'secondLook'] as const) {
     t.is(merged[20 * DISC_SIDE + 20], 255, 'the first one is whole');
   });
 }
-
-test('several mattes › three subjects count the same', t => {
-  const looks = [90, 120, 150].map(value => new Uint8Array(DISC_SIDE * DISC_SIDE).fill(value));
-  const merged = mergeMattes(
-    looks.map(alpha => part(alpha, 'subject')),
-    DISC_SIZE,
-  );
-  t.true(merged.every(value => value === 120));
-});
 
 /** One cell of the grid is one pixel of these. */
 const ISLAND_SIZE = { width: 60, height: 40 };

@@ -7,6 +7,7 @@ import { at } from '../../../../test/support/at.ts';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
 import { openPicturePool } from '../../../src/picture/pool/open-picture-pool.ts';
 import type { PictureLease, PicturePool } from '../../../src/picture/pool/picture-pool.ts';
+import { untilPool } from '../../engine/pool/pool-harness.ts';
 import { asSharp, paintSlope } from '../pictures.ts';
 
 const NEVER = new AbortController().signal;
@@ -23,18 +24,6 @@ async function openPool(context: ExecutionContext, workers: number, killWaitMaxM
 
 function decode(lease: PictureLease, signal = NEVER) {
   return lease.decode({ file: png, declared: undefined, modelInputs: [MODEL_SIZE] }, signal);
-}
-
-/** Resolves when the pool's snapshot is as wanted; at once where it is. */
-function untilPool(pool: PicturePool, wanted: () => boolean): Promise<void> {
-  if (wanted()) return Promise.resolve();
-  return new Promise(resolve => {
-    const unsubscribe = pool.onChange(() => {
-      if (!wanted()) return;
-      unsubscribe();
-      resolve();
-    });
-  });
 }
 
 /** Gives an image up in a worker that does not die. Returns the process, for the test to end. */
