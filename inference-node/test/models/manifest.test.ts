@@ -237,6 +237,19 @@ test('without a gate every plan and model may run, under weights those with perm
   t.deepEqual(others, []);
 });
 
+test('strict starts none of the bundled models, and says so', async t => {
+  for (const { name, entries } of await loadPlanOutlines()) {
+    const problems = await problemsOf({ MATTING_QUALITY: name, MATTING_COMMERCIAL_USE: 'strict' });
+    const models = [...new Set(entries.map(({ model }) => model))];
+    const refused = problems.slice(0, -1).map(text => /strict refuses (\w+) /.exec(text)?.[1]);
+    t.deepEqual(refused, models);
+  }
+  for (const model of ['isnet', 'modnet', 'u2netp']) {
+    const env = { MATTING_MODEL: model, MATTING_COMMERCIAL_USE: 'strict' };
+    t.is((await problemsOf(env)).length, 2, model);
+  }
+});
+
 test('an own model whose manifest permits both runs under strict, and is what a refusal names', async t => {
   const models = { bought: ['yes', 'yes'], found: ['yes', 'unclear'] } as const;
   const directory = await makeModels(t, models, { ours: [entry('bought')] });

@@ -157,9 +157,6 @@ test('a further run › depends on how much of what is visible is unsure, an opi
   ] as const) {
     t.is(isWorthRunning('opinion', matte), opinion, name);
     t.is(isWorthRunning('secondLook', matte), secondLook, name);
+    t.true(isWorthRunning('subject', matte), name);
   }
-});
-
-test('a further run › a subject always runs', t => {
-  t.true(isWorthRunning('subject', new Uint8Array(PIXELS).fill(255)));
 });

@@ -7,7 +7,7 @@ import ava from 'ava';
 import { TestAuthority } from '../../../test/support/certificates.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import type { TlsSettings } from '../../tls/tls-settings.ts';
-import { failure, look, ok, pageOf, reasonOf, warning } from '../findings.ts';
+import { failure, look, ok, pageOf, warning } from '../findings.ts';
 import { weaknessOf, weaknessOfBytes } from '../secret-strength.ts';
 import { SecretsOut } from '../secrets-out.ts';
 import { tlsFindings } from '../tls-findings.ts';
@@ -36,11 +36,6 @@ test('findings › a look that throws, or never answers, is a failure with its a
   t.deepEqual(thrown, [failure('a', 'outer: line 1; line 2', 'do this')]);
   const hung = await look('b', 'do that', () => new Promise(() => undefined), 20);
   t.deepEqual(hung, [failure('b', 'no answer within 0.02 s', 'do that')]);
-});
-
-test('findings › an error without words is told by its code', t => {
-  t.is(reasonOf(Object.assign(new Error(''), { code: 'ECONNREFUSED' })), 'ECONNREFUSED');
-  t.is(reasonOf('text'), 'text');
 });
 
 // What a doctor never prints, and which secrets it calls weak.

@@ -53,14 +53,6 @@ test('a provider that hangs is given up', async t => {
   });
 });
 
-test('the CPU needs no probe', async t => {
-  t.deepEqual(await selectExecutionProvider('cpu', { ...OPTIONS, timeoutMs: 1 }), {
-    requested: 'cpu',
-    selected: 'cpu',
-    fallbacks: [],
-  });
-});
-
 test('a process that does not die holds up no probe, and is named', async t => {
   const probed = runOnce({
     spec: { ...PROBE_SPEC, provider: 'cpu', allowCpuNodes: true },
