@@ -18,6 +18,7 @@ import { excessOf, soundOn, TABLES } from '../../control-plane/test/store/exerci
 import { HOUR_MS, NONE_FULL, storesOn } from '../../control-plane/test/store/fixtures.ts';
 import { EXERCISES } from '../../control-plane/test/store/statements.ts';
 import { createTestDatabase, skipReason, type TestDatabase } from '../support/database.ts';
+import { fillLargeOrders, fillLargePeople } from '../support/large-people-and-orders.ts';
 import { fillLargeTables, HANGING_RECEIVER, SECRET_KEY_ID } from '../support/large-tables.ts';
 import { isNotTested } from '../support/skip.ts';
 import { openMeteredDatabase } from '../support/statement-meter.ts';
@@ -46,6 +47,8 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
       await sql`set global innodb_buffer_pool_size = 2147483648`.execute(database.kysely);
     }
     await fillLargeTables(database, SIZES);
+    await fillLargePeople(database);
+    await fillLargeOrders(database);
     stores = storesOn(database);
     sound = soundOn(database);
     return fixture.url;

@@ -282,6 +282,8 @@ export const READING: Readonly<Record<string, Exercise>> = {
     assert.equal((await sessions.list(personOf(4))).length, 1),
   'sweeps.backlog': async ({ sweeps }) => assert.ok((await sweeps.backlog(30 * DAY_MS)).rowsMs > 0),
   'alerts.look': async s => {
+    // Beside those that this and later calls look at.
+    for (let count = 0; count < 8; count += 1) await watchedAccount(s, 1000, [1, 2, 3, 4, 5]);
     const accountId = await watchedAccount(s, 5, [10, 20]);
     assert.equal((await s.alerts.look(FIRST_ALERT, 7)).length, 7);
     assert.equal((await seenOf(s, accountId)).length, 2);

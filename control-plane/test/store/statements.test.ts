@@ -23,7 +23,6 @@ import {
 } from '../../../test/support/statement-meter.ts';
 import { requireCurrentSchema } from '../../src/store/database/migrate.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { watchedAccount } from './alerts-fixtures.ts';
 import type { Fixture } from './changing-methods.ts';
 import { excessOf, soundOn, TABLES } from './exercise.ts';
 import { methodsOf, storesOn } from './fixtures.ts';
@@ -59,9 +58,6 @@ for (const [dialect, analyzed] of [
     await fillLargePeople(database);
     await fillLargeOrders(database);
     if (!analyzed) await sql`drop table sqlite_stat1`.execute(database.kysely);
-    const filled = storesOn(database);
-    // With thresholds, beside those that are looked at.
-    for (let count = 0; count < 8; count += 1) await watchedAccount(filled, 1000, [1, 2, 3, 4, 5]);
     sound = soundOn(database);
     metered = openMeteredDatabase(dialect, fixture.url);
     stores = storesOn(metered.database);
