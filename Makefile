@@ -33,7 +33,7 @@ INSTALLED := node_modules/.installed
 # that do not name the Node it runs on, so the rest is installed by npm on Node 24.
 NODE_INSTALLED := bin/node/node_modules/.installed
 # Scripts of the pages: JavaScript as the browser gets it, its types in comments.
-PAGE_SCRIPTS := control-plane/src/http/account/assets
+PAGE_SCRIPTS := control-plane/portal/assets
 KERNELS := inference-node/kernels
 KERNELS_INSTALLED := $(KERNELS)/node_modules/.installed
 IMAGE ?=
@@ -183,7 +183,7 @@ format: setup
 	@$(NODE) node_modules/@biomejs/biome/bin/biome check --write .
 
 fuzz: setup
-	@$(NODE) inference-node/test/picture/fuzz/main.ts "$(COUNT)" "$(SEED)"
+	@$(NODE) inference-node/serving/test/picture/fuzz/main.ts "$(COUNT)" "$(SEED)"
 
 bench: setup
 	@$(NODE) bench/run.ts $(if $(PEER),--peer $(PEER))

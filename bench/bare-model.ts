@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import { NODE_CLI } from '../bin/stack.ts';
-import { InferenceSession, Tensor } from '../inference-node/src/engine/child/onnx-runtime.ts';
+import { InferenceSession, Tensor } from '../inference-node/serving/engine/child/onnx-runtime.ts';
 import { at } from '../test/support/at.ts';
 
 export interface BareModel {

@@ -9,7 +9,7 @@
  */
 import { parseArgs } from 'node:util';
 import type { OutputFormat } from '#contract/formats.ts';
-import { loadPlanOutlines } from '../inference-node/src/models/plan.ts';
+import { loadPlanOutlines } from '../inference-node/serving/models/plan.ts';
 import { at } from '../test/support/at.ts';
 import { openPeer, type Peer } from './peer.ts';
 import {

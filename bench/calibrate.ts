@@ -17,35 +17,38 @@ import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import type { InferenceSession } from '../inference-node/src/engine/child/onnx-runtime.ts';
-import { writeFileWhole } from '../inference-node/src/models/cache-files.ts';
+import type { Graph } from '../inference-node/model-tools/onnx/graph.ts';
+import { decodeModel } from '../inference-node/model-tools/onnx/model-file.ts';
+import { prepareGraph } from '../inference-node/model-tools/onnx/passes/prepare-graph.ts';
+import { type Quantisation, quantise } from '../inference-node/model-tools/onnx/passes/quantise.ts';
 import {
-  loadManifest,
-  MANIFEST_DIRECTORY,
-  type ModelManifest,
-} from '../inference-node/src/models/manifest.ts';
-import type { Graph } from '../inference-node/src/models/onnx/graph.ts';
-import { decodeModel } from '../inference-node/src/models/onnx/model-file.ts';
-import { prepareGraph } from '../inference-node/src/models/onnx/passes/prepare-graph.ts';
-import { type Quantisation, quantise } from '../inference-node/src/models/onnx/passes/quantise.ts';
-import { OPSET_OF_INT8, raiseOpset } from '../inference-node/src/models/onnx/passes/raise-opset.ts';
-import { planQuantisation } from '../inference-node/src/models/onnx/quantisation-plan.ts';
+  OPSET_OF_INT8,
+  raiseOpset,
+} from '../inference-node/model-tools/onnx/passes/raise-opset.ts';
+import { planQuantisation } from '../inference-node/model-tools/onnx/quantisation-plan.ts';
 import {
   drawCheckPicture,
   summariseAnswer,
-} from '../inference-node/src/models/preparing/check-picture.ts';
+} from '../inference-node/model-tools/preparing/check-picture.ts';
 import {
   carriesInt8,
   detectInstructionSet,
-} from '../inference-node/src/models/preparing/instruction-set.ts';
+} from '../inference-node/model-tools/preparing/instruction-set.ts';
 import {
   exactInputScale,
   formatRanges,
   parseRanges,
   type Ranges,
   rangesFileName,
-} from '../inference-node/src/models/preparing/ranges.ts';
-import { requireWeights } from '../inference-node/src/models/weights/weights-cache.ts';
+} from '../inference-node/model-tools/preparing/ranges.ts';
+import { requireWeights } from '../inference-node/model-tools/weights/weights-cache.ts';
+import type { InferenceSession } from '../inference-node/serving/engine/child/onnx-runtime.ts';
+import { writeFileWhole } from '../inference-node/serving/models/cache-files.ts';
+import {
+  loadManifest,
+  MANIFEST_DIRECTORY,
+  type ModelManifest,
+} from '../inference-node/serving/models/manifest.ts';
 import { at } from '../test/support/at.ts';
 import {
   type ErrorsByImage,

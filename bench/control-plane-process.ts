@@ -9,11 +9,11 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { openDatabase } from '../control-plane/src/store/database/connect.ts';
-import { createStores } from '../control-plane/src/store/stores.ts';
+import { openDatabase } from '../control-plane/core/database/connect.ts';
+import { createStores } from '../control-plane/core/stores.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
 
-const MAIN = path.join(import.meta.dirname, '../control-plane/src/main.ts');
+const MAIN = path.join(import.meta.dirname, '../control-plane/main.ts');
 const CREDITS = 100_000_000;
 
 export interface ControlPlaneProcess {

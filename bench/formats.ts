@@ -17,8 +17,8 @@ import { pino } from 'pino';
 import sharp from 'sharp';
 import type { Finishing } from '#contract/finishing.ts';
 import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
-import { openPicturePool } from '../inference-node/src/picture/pool/open-picture-pool.ts';
-import type { FinishRequest } from '../inference-node/src/picture/pool/picture-pool.ts';
+import { openPicturePool } from '../inference-node/serving/picture/pool/open-picture-pool.ts';
+import type { FinishRequest } from '../inference-node/serving/picture/pool/picture-pool.ts';
 import { at } from '../test/support/at.ts';
 
 const NEVER = new AbortController().signal;

@@ -22,10 +22,10 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
-import { openDatabase } from '../control-plane/src/store/database/connect.ts';
-import { createStores, type Stores } from '../control-plane/src/store/stores.ts';
-import { TEST_TOKEN } from '../control-plane/test/nodes/scripted-node.ts';
-import { pngHeader } from '../control-plane/test/support/test-app.ts';
+import { openDatabase } from '../control-plane/core/database/connect.ts';
+import { createStores, type Stores } from '../control-plane/core/stores.ts';
+import { TEST_TOKEN } from '../control-plane/core/test/scripted-node.ts';
+import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
 import { HostileAccount } from '../test/chaos/hostile-account.ts';
 import { at } from '../test/support/at.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
@@ -52,7 +52,7 @@ const WANTED_RATIO = 1.5;
 
 const BASE_URL = 'http://127.0.0.1';
 
-const MAIN = path.join(import.meta.dirname, '../control-plane/src/main.ts');
+const MAIN = path.join(import.meta.dirname, '../control-plane/main.ts');
 const STUBS = path.join(import.meta.dirname, 'stub-nodes.ts');
 
 interface Account {

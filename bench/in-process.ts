@@ -1,23 +1,23 @@
 /** The node's pipeline in this process, over real engines and picture workers, without gRPC. */
 import { pino } from 'pino';
 import type { OutputFormat } from '#contract/formats.ts';
-import { createAnswering } from '../inference-node/src/engine/choice/answer-picture.ts';
-import { readCpuShare } from '../inference-node/src/engine/choice/cpu-share.ts';
+import { buildPlan } from '../inference-node/model-tools/preparing/build-plan.ts';
+import { drawCheckPicture } from '../inference-node/model-tools/preparing/check-picture.ts';
+import { detectInstructionSet } from '../inference-node/model-tools/preparing/instruction-set.ts';
+import { createAnswering } from '../inference-node/serving/engine/choice/answer-picture.ts';
+import { readCpuShare } from '../inference-node/serving/engine/choice/cpu-share.ts';
 import {
   chooseEngineLayout,
   type EngineGoal,
   type EngineLayout,
-} from '../inference-node/src/engine/choice/engine-layout.ts';
-import { openEnginePool } from '../inference-node/src/engine/pool/open-engine-pool.ts';
-import { enginesInMemory, readMemoryLimitBytes } from '../inference-node/src/memory-budget.ts';
-import { parseModelSettings } from '../inference-node/src/models/model-settings.ts';
-import { outlineOf } from '../inference-node/src/models/plan.ts';
-import type { PreparedModel } from '../inference-node/src/models/prepared-model.ts';
-import { buildPlan } from '../inference-node/src/models/preparing/build-plan.ts';
-import { drawCheckPicture } from '../inference-node/src/models/preparing/check-picture.ts';
-import { detectInstructionSet } from '../inference-node/src/models/preparing/instruction-set.ts';
-import { openPicturePool } from '../inference-node/src/picture/pool/open-picture-pool.ts';
-import { Pipeline } from '../inference-node/src/pipeline.ts';
+} from '../inference-node/serving/engine/choice/engine-layout.ts';
+import { openEnginePool } from '../inference-node/serving/engine/pool/open-engine-pool.ts';
+import { enginesInMemory, readMemoryLimitBytes } from '../inference-node/serving/memory-budget.ts';
+import { parseModelSettings } from '../inference-node/serving/models/model-settings.ts';
+import { outlineOf } from '../inference-node/serving/models/plan.ts';
+import type { PreparedModel } from '../inference-node/serving/models/prepared-model.ts';
+import { openPicturePool } from '../inference-node/serving/picture/pool/open-picture-pool.ts';
+import { Pipeline } from '../inference-node/serving/pipeline.ts';
 import { at } from '../test/support/at.ts';
 import type { BenchPhoto } from './photos.ts';
 

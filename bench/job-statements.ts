@@ -17,17 +17,17 @@ import {
   composeDispatch,
   composeServices,
   openResources,
-} from '../control-plane/src/compose.ts';
-import { loadConfig } from '../control-plane/src/config.ts';
-import { LEASE_TIMING } from '../control-plane/src/domain/lease.ts';
-import { buildApp } from '../control-plane/src/http/public-app.ts';
-import { ControlMetrics } from '../control-plane/src/metrics.ts';
-import { JobEvents } from '../control-plane/src/services/job-events.ts';
-import { OutgoingGuard } from '../control-plane/src/sources/guard/outgoing-guard.ts';
-import { createStores } from '../control-plane/src/store/stores.ts';
-import { ScriptedNode, TEST_TOKEN } from '../control-plane/test/nodes/scripted-node.ts';
-import { until } from '../control-plane/test/services/dispatch/harness.ts';
-import { pngHeader } from '../control-plane/test/support/test-app.ts';
+} from '../control-plane/compose.ts';
+import { loadConfig } from '../control-plane/config.ts';
+import { LEASE_TIMING } from '../control-plane/core/attempts/lease.ts';
+import { OutgoingGuard } from '../control-plane/core/fetching/outgoing-guard.ts';
+import { buildApp } from '../control-plane/core/http/public-app.ts';
+import { JobEvents } from '../control-plane/core/jobs/job-events.ts';
+import { createStores } from '../control-plane/core/stores.ts';
+import { until } from '../control-plane/core/test/harness.ts';
+import { ScriptedNode, TEST_TOKEN } from '../control-plane/core/test/scripted-node.ts';
+import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
+import { ControlMetrics } from '../control-plane/metrics.ts';
 import { createTestDatabase } from '../test/support/database.ts';
 import { openMeteredDatabase } from '../test/support/statement-meter.ts';
 import { writeResults } from './results.ts';

@@ -5,8 +5,11 @@
 import { globSync } from 'node:fs';
 import path from 'node:path';
 import sharp from 'sharp';
-import { type InferenceSession, Tensor } from '../inference-node/src/engine/child/onnx-runtime.ts';
-import type { ModelManifest } from '../inference-node/src/models/manifest.ts';
+import {
+  type InferenceSession,
+  Tensor,
+} from '../inference-node/serving/engine/child/onnx-runtime.ts';
+import type { ModelManifest } from '../inference-node/serving/models/manifest.ts';
 import { readModelPhoto, toPlanes } from './model-photo.ts';
 import { type MatteErrors, measureMatte } from './quality/matte-metrics.ts';
 

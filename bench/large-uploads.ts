@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { Client, Pool } from 'undici';
-import { pngHeader } from '../control-plane/test/support/test-app.ts';
+import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
 import { IMAGE_BYTES_MAX } from '../proto/contract/limits.ts';
 import { startControlPlane } from './control-plane-process.ts';
 import { writeResults } from './results.ts';

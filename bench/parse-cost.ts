@@ -12,12 +12,12 @@ import { createServer, type IncomingMessage } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { Readable } from 'node:stream';
 import { Client } from 'undici';
-import { mattingBodyReaderOf } from '../control-plane/src/http/body/read-matting-body.ts';
-import { readRemovebgBody } from '../control-plane/src/http/removebg/removebg-body.ts';
-import type { RequestUploads } from '../control-plane/src/services/submission/submit-upload.ts';
-import { Base64Decoder } from '../control-plane/src/sources/base64-decoder.ts';
-import { RawBytes } from '../control-plane/src/sources/raw-bytes.ts';
-import { pngHeader } from '../control-plane/test/support/test-app.ts';
+import { mattingBodyReaderOf } from '../control-plane/core/http/body/read-matting-body.ts';
+import { Base64Decoder } from '../control-plane/core/submission/base64-decoder.ts';
+import { RawBytes } from '../control-plane/core/submission/raw-bytes.ts';
+import type { RequestUploads } from '../control-plane/core/submission/submit-upload.ts';
+import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
+import { readRemovebgBody } from '../control-plane/removebg/removebg-body.ts';
 import { boundChunks } from '../program/ports/http-guard.ts';
 import { startControlPlane } from './control-plane-process.ts';
 import {

@@ -15,7 +15,7 @@ import type { OutputFormat } from '#contract/formats.ts';
 import type { BenchPhoto } from './photos.ts';
 import { cpuMsOf } from './processes.ts';
 // For the process that it starts.
-import '../inference-node/src/engine/child/telemetry-off.ts';
+import '../inference-node/serving/engine/child/telemetry-off.ts';
 
 const PACKAGE = '@imgly/background-removal-node';
 const PACKAGE_JSON = {

@@ -5,8 +5,8 @@
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import sharp from 'sharp';
-import { decodeFile } from '../inference-node/src/picture/codecs/decode.ts';
-import { unsureShare } from '../inference-node/src/picture/worth-running.ts';
+import { decodeFile } from '../inference-node/serving/picture/codecs/decode.ts';
+import { unsureShare } from '../inference-node/serving/picture/worth-running.ts';
 import { at } from '../test/support/at.ts';
 import type { BenchPhoto } from './photos.ts';
 import { openModelRunner } from './quality/model-runner.ts';

@@ -10,16 +10,16 @@
  *   picture is counted on standard error, with the time that the rest will take
  */
 import { parseArgs } from 'node:util';
-import { decideAreas, gridSize } from '../inference-node/src/picture/matte/fill-areas.ts';
+import { decideAreas, gridSize } from '../inference-node/serving/picture/matte/fill-areas.ts';
 import {
   MERGE_RULES,
   type MergeRules,
   type RoleMatte,
-} from '../inference-node/src/picture/matte/merge-mattes.ts';
-import { refineMatte } from '../inference-node/src/picture/matte/refine.ts';
-import { resample } from '../inference-node/src/picture/matte/resample.ts';
-import { findAreas } from '../inference-node/src/picture/matte/undecided-areas.ts';
-import { UNSURE_SHARE_MIN, unsureShare } from '../inference-node/src/picture/worth-running.ts';
+} from '../inference-node/serving/picture/matte/merge-mattes.ts';
+import { refineMatte } from '../inference-node/serving/picture/matte/refine.ts';
+import { resample } from '../inference-node/serving/picture/matte/resample.ts';
+import { findAreas } from '../inference-node/serving/picture/matte/undecided-areas.ts';
+import { UNSURE_SHARE_MIN, unsureShare } from '../inference-node/serving/picture/worth-running.ts';
 import { at } from '../test/support/at.ts';
 import { leastLoss, leaveOneOut } from './quality/cross-validation.ts';
 import { colourError, cutOut, plainMatte } from './quality/cutout-errors.ts';

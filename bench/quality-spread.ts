@@ -7,8 +7,8 @@
  *   DIRECTORY] [--photos] FOLDER...   as for quality.ts; --photos: each variant's too
  */
 import { parseArgs } from 'node:util';
-import { loadPlanOutlines, type PlanEntry } from '../inference-node/src/models/plan.ts';
-import { refineMatte } from '../inference-node/src/picture/matte/refine.ts';
+import { loadPlanOutlines, type PlanEntry } from '../inference-node/serving/models/plan.ts';
+import { refineMatte } from '../inference-node/serving/picture/matte/refine.ts';
 import { at } from '../test/support/at.ts';
 import { colourError, cutOut, plainMatte } from './quality/cutout-errors.ts';
 import { HOLE_ERROR_NAMES, measureHoles } from './quality/holes.ts';

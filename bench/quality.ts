@@ -10,8 +10,8 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import type { RoleMatte } from '../inference-node/src/picture/matte/merge-mattes.ts';
-import { refineMatte } from '../inference-node/src/picture/matte/refine.ts';
+import type { RoleMatte } from '../inference-node/serving/picture/matte/merge-mattes.ts';
+import { refineMatte } from '../inference-node/serving/picture/matte/refine.ts';
 import { at } from '../test/support/at.ts';
 import { ContactSheet } from './quality/contact-sheet.ts';
 import {

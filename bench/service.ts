@@ -59,8 +59,8 @@ export interface MainCpuMs {
   readonly node: number;
 }
 
-const CONTROL_PLANE: Program = { main: 'control-plane/src/main.ts', variable: 'MATTING_PORT' };
-const NODE: Program = { main: 'inference-node/src/main.ts', variable: 'MATTING_NODE_HTTP_PORT' };
+const CONTROL_PLANE: Program = { main: 'control-plane/main.ts', variable: 'MATTING_PORT' };
+const NODE: Program = { main: 'inference-node/main.ts', variable: 'MATTING_NODE_HTTP_PORT' };
 /** Nothing is under way any more. */
 const CLOSE_MAX_MS = 20_000;
 const LAST_LINES = 6;

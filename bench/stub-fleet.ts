@@ -12,10 +12,10 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Pool } from 'undici';
-import type { Database } from '../control-plane/src/store/database/connect.ts';
-import { createStores } from '../control-plane/src/store/stores.ts';
-import { TEST_TOKEN } from '../control-plane/test/nodes/scripted-node.ts';
-import { pngHeader } from '../control-plane/test/support/test-app.ts';
+import type { Database } from '../control-plane/core/database/connect.ts';
+import { createStores } from '../control-plane/core/stores.ts';
+import { TEST_TOKEN } from '../control-plane/core/test/scripted-node.ts';
+import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
 import { at } from '../test/support/at.ts';
 import { createTestDatabase } from '../test/support/database.ts';
 import { writeResults } from './results.ts';
@@ -33,7 +33,7 @@ const CALLERS = 16;
 /** Share of the jobs, by their ends, that is measured: not while the fleet starts or runs dry. */
 const COUNTED = { from: 0.1, to: 0.9 };
 
-const MAIN = path.join(import.meta.dirname, '../control-plane/src/main.ts');
+const MAIN = path.join(import.meta.dirname, '../control-plane/main.ts');
 const STUBS = path.join(import.meta.dirname, 'stub-nodes.ts');
 const children: ChildProcess[] = [];
 

@@ -4,7 +4,7 @@
  * registry ports.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import { ScriptedNode } from '../control-plane/test/nodes/scripted-node.ts';
+import { ScriptedNode } from '../control-plane/core/test/scripted-node.ts';
 import { at } from '../test/support/at.ts';
 
 const [count = 1, imageMs = 0, first = 0, ...registryPorts] = process.argv.slice(2).map(Number);

@@ -5,7 +5,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { Client } from 'undici';
-import { pngHeader } from '../control-plane/test/support/test-app.ts';
+import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
 import { startControlPlane } from './control-plane-process.ts';
 import { writeResults } from './results.ts';
 import { median } from './service.ts';

@@ -3,8 +3,8 @@ import path from 'node:path';
 import { ROOT, type SupervisorConfig } from './config.ts';
 import { type ProgramExit, SupervisedProgram } from './supervised-program.ts';
 
-const CONTROL_PLANE_MAIN = path.join(ROOT, 'control-plane/src/main.ts');
-const NODE_MAIN = path.join(ROOT, 'inference-node/src/main.ts');
+const CONTROL_PLANE_MAIN = path.join(ROOT, 'control-plane/main.ts');
+const NODE_MAIN = path.join(ROOT, 'inference-node/main.ts');
 
 export const LOOPBACK = '127.0.0.1';
 

@@ -8,10 +8,8 @@ import test, { type ExecutionContext } from 'ava';
 import { MATTING_VARIABLES } from '#program/env-names.ts';
 import { temporaryFolder } from './support/temporary-folder.ts';
 import { circlesOf } from './tidy/circles.ts';
-import { COMPOSITION_ROOT, CONTROL_PLANE } from './tidy/directions.ts';
-import { INFERENCE_NODE } from './tidy/node-directions.ts';
+import { ENTANGLED, PACKAGES, packageOfFile } from './tidy/packages.ts';
 import { PROHIBITIONS } from './tidy/prohibitions.ts';
-import { SHARED } from './tidy/shared-directions.ts';
 import { ROOT, readSources } from './tidy/source-files.ts';
 
 const FUNCTION_LINES_MAX = 70;
@@ -19,58 +17,31 @@ const FILE_LINES_MAX = 800;
 
 const sources = readSources();
 const programs = sources.filter(
-  file => !/(^|\/)test\//.test(file.name) && !file.name.startsWith('bench/'),
+  ({ name }) =>
+    !/(^|\/)test\/|\.(test|storm|storage)\.ts$/.test(name) && !name.startsWith('bench/'),
 );
 
 /** AssemblyScript: no program of Node's, and never imported by one. */
 const KERNELS = /^inference-node\/kernels\//;
 
 test('the sources were found', t => {
-  t.true(programs.some(file => file.name === 'control-plane/src/main.ts'));
-  t.true(programs.some(file => file.name === 'inference-node/src/main.ts'));
+  t.true(programs.some(file => file.name === 'control-plane/main.ts'));
+  t.true(programs.some(file => file.name === 'inference-node/main.ts'));
   t.true(programs.every(file => !file.name.includes('node_modules')));
 });
 
-/** The folder of a project file as the tables call it; undefined for packages and data. */
-function roomOf(name: string): string | undefined {
-  if (name.startsWith('proto/gen/')) return '#gen';
-  const folder = path.posix.dirname(name);
-  if (/^(proto\/contract|program)\b/.test(folder)) return folder.replace(/^(proto\/)?/, '#');
-  return /^(client|control-plane|inference-node|bin)\b/.test(folder) ? folder : undefined;
-}
-
-test('every room imports the rooms that the table of directions gives it, and uses each', t => {
-  const allowed = new Map<string, readonly string[]>(Object.entries(SHARED));
-  const programsOfTables = {
-    'control-plane/src': CONTROL_PLANE,
-    'inference-node/src': INFERENCE_NODE,
-  };
-  for (const [src, table] of Object.entries(programsOfTables)) {
-    for (const [room, targets] of Object.entries(table)) {
-      const full = targets.map(name => (name.startsWith('#') ? name : path.posix.join(src, name)));
-      allowed.set(path.posix.join(src, room), full);
-    }
-  }
-  const used = new Set<string>();
-  for (const file of programs.filter(({ name }) => !KERNELS.test(name))) {
-    const from = roomOf(file.name);
-    if (from === undefined || from === COMPOSITION_ROOT) continue;
-    used.add(from);
-    for (const name of file.imports) {
-      const to = roomOf(name);
-      if (to === undefined || to === from) continue;
-      const open = to === '#contract' && !from.startsWith('#');
-      if (!open) used.add(`${from} -> ${to}`);
-    }
-  }
-  const listed = [...allowed].flatMap(([from, targets]) => [
-    from,
-    ...targets.map(to => `${from} -> ${to}`),
-  ]);
-  const missing = [...used].filter(arrow => !listed.includes(arrow));
-  t.deepEqual(missing, [], 'not in test/tidy/directions.ts');
-  const unused = listed.filter(arrow => !used.has(arrow));
-  t.deepEqual(unused, [], 'in test/tidy/directions.ts and no longer used: delete them');
+test('a package imports those that its line of the table names, and no other', t => {
+  const arrows = programs.flatMap(({ name, imports }) =>
+    imports.map(imported => ({ name, imported, from: packageOfFile(name) })),
+  );
+  const wrong = arrows.filter(({ from, imported }) => {
+    const to = packageOfFile(imported);
+    return from !== undefined && to !== undefined && from !== to && !PACKAGES[from]?.includes(to);
+  });
+  t.deepEqual(
+    wrong.map(({ name, imported }) => `${name} -> ${imported}`).sort(),
+    [...ENTANGLED].sort(),
+  );
 });
 
 for (const { rule, from, to } of PROHIBITIONS) {
@@ -112,7 +83,7 @@ test(`files have at most ${FILE_LINES_MAX} lines`, t => {
 
 test('onnxruntime-node has one importer, which tells it to send nothing', t => {
   const importers = sources.filter(file => file.imports.includes('onnxruntime-node'));
-  const way = 'inference-node/src/engine/child/onnx-runtime.ts';
+  const way = 'inference-node/serving/engine/child/onnx-runtime.ts';
   t.deepEqual(
     importers.map(file => file.name),
     [way],
@@ -120,7 +91,7 @@ test('onnxruntime-node has one importer, which tells it to send nothing', t => {
 });
 
 test('one file writes ledger entries and balances', t => {
-  const writer = 'control-plane/src/store/ledger/ledger-writer.ts';
+  const writer = 'control-plane/core/ledger/ledger-writer.ts';
   const tables = String.raw`(?:ledger_entries|accounts)\b`;
   const byKysely = String.raw`(?:insertInto|replaceInto|updateTable|deleteFrom|mergeInto)\([[\s]*'${tables}`;
   const bySql = String.raw`\b(?:insert into|replace into|update|delete from|merge into)\s+[\`"]?${tables}`;
@@ -130,7 +101,7 @@ test('one file writes ledger entries and balances', t => {
   );
   t.is(found.filter(place => place.startsWith(writer)).length, 5);
   // An account begins without credits.
-  const accounts = 'control-plane/src/store/accounts/account-store.ts';
+  const accounts = 'control-plane/core/accounts/account-store.ts';
   t.deepEqual(
     found.filter(place => !place.startsWith(writer)),
     [`${accounts}: insertInto('accounts`],
@@ -151,9 +122,9 @@ test('only config.ts reads the environment', t => {
 const MAY_END_THE_PROCESS = [
   /(^|\/)main\.ts$/,
   /^bin\/matting\.ts$/,
-  /^inference-node\/src\/process\/serve-parent\.ts$/,
-  /^inference-node\/src\/engine\/child\/engine-child\.ts$/,
-  /^inference-node\/src\/picture\/worker\/picture-worker\.ts$/,
+  /^inference-node\/serving\/process\/serve-parent\.ts$/,
+  /^inference-node\/serving\/engine\/child\/engine-child\.ts$/,
+  /^inference-node\/serving\/picture\/worker\/picture-worker\.ts$/,
 ];
 
 test('only entries end the process or handle signals', t => {
@@ -213,7 +184,7 @@ test('kernels import kernels alone, and each that is exported is called', t => {
     files.flatMap(file => file.imports.filter(name => !KERNELS.test(`${name}.ts`))),
     [],
   );
-  const callers = programs.filter(file => file.name.startsWith('inference-node/src/picture/'));
+  const callers = programs.filter(file => file.name.startsWith('inference-node/serving/picture/'));
   const exported = files
     .filter(file => !file.name.endsWith('/pixel.ts'))
     .flatMap(file => [...file.text.matchAll(/^export function (\w+)/gm)].map(([, name]) => name));
@@ -290,7 +261,7 @@ test('the files and rooms that ARCHITECTURE.md names, in short or in full, are t
   );
 });
 
-const PACKAGES: Readonly<Record<string, readonly string[]>> = JSON.parse(
+const IMAGES: Readonly<Record<string, readonly string[]>> = JSON.parse(
   readFileSync(path.join(ROOT, 'deploy/images/packages.json'), 'utf8'),
 );
 /** Rooms that every image has beside its own program. */
@@ -304,10 +275,10 @@ function packageOf(specifier: string): string | undefined {
   return parts.slice(0, specifier.startsWith('@') ? 2 : 1).join('/');
 }
 
-for (const [program, packages] of Object.entries(PACKAGES)) {
+for (const [program, packages] of Object.entries(IMAGES)) {
   test(`the image of the ${program} has what it imports`, t => {
     const rooms = programs.filter(
-      ({ name }) => SHARED_ROOMS.test(name) || name.startsWith(`${program}/src/`),
+      ({ name }) => SHARED_ROOMS.test(name) || name.startsWith(`${program}/`),
     );
     const known = new Set(
       Object.keys(JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')).dependencies),

@@ -4,11 +4,14 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { pino } from 'pino';
-import type { EnginePool } from '../../inference-node/src/engine/pool/engine-pool.ts';
-import { openEnginePool } from '../../inference-node/src/engine/pool/open-engine-pool.ts';
-import { imagesARun, type PreparedModel } from '../../inference-node/src/models/prepared-model.ts';
-import { drawCheckPicture } from '../../inference-node/src/models/preparing/check-picture.ts';
-import { prepareBatches } from '../../inference-node/src/models/preparing/prepare-batches.ts';
+import { drawCheckPicture } from '../../inference-node/model-tools/preparing/check-picture.ts';
+import { prepareBatches } from '../../inference-node/model-tools/preparing/prepare-batches.ts';
+import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
+import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
+import {
+  imagesARun,
+  type PreparedModel,
+} from '../../inference-node/serving/models/prepared-model.ts';
 import { cpuMsOf } from '../processes.ts';
 import { type Card, type Graph, percentile, shown } from './card.ts';
 import type { AddRow, Figures } from './options.ts';

@@ -1,21 +1,21 @@
 /** The GPU that is measured, what engines need to reach it, and how busy nvidia-smi says it is. */
 import { execFile } from 'node:child_process';
 import path from 'node:path';
-import { readChildEnv } from '../../inference-node/src/config.ts';
-import { createAnswering } from '../../inference-node/src/engine/choice/answer-picture.ts';
-import { chooseDevices } from '../../inference-node/src/engine/devices/choose-devices.ts';
-import { GpuDevice } from '../../inference-node/src/engine/devices/gpu-device.ts';
+import { readChildEnv } from '../../inference-node/config.ts';
+import { detectInstructionSet } from '../../inference-node/model-tools/preparing/instruction-set.ts';
+import { prepareModel } from '../../inference-node/model-tools/preparing/prepare.ts';
+import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
+import { chooseDevices } from '../../inference-node/serving/engine/devices/choose-devices.ts';
+import { GpuDevice } from '../../inference-node/serving/engine/devices/gpu-device.ts';
 import {
   listGpus,
   SMI_COMMAND,
   smiEnvironment,
-} from '../../inference-node/src/engine/devices/nvidia-smi.ts';
-import { loadManifest } from '../../inference-node/src/models/manifest.ts';
-import { parseModelSettings } from '../../inference-node/src/models/model-settings.ts';
-import { detectInstructionSet } from '../../inference-node/src/models/preparing/instruction-set.ts';
-import { prepareModel } from '../../inference-node/src/models/preparing/prepare.ts';
-import { readEngineEnvironment } from '../../inference-node/src/providers/engine-environment.ts';
-import { tensorrtEnv } from '../../inference-node/src/start/gpus.ts';
+} from '../../inference-node/serving/engine/devices/nvidia-smi.ts';
+import { loadManifest } from '../../inference-node/serving/models/manifest.ts';
+import { parseModelSettings } from '../../inference-node/serving/models/model-settings.ts';
+import { readEngineEnvironment } from '../../inference-node/serving/providers/engine-environment.ts';
+import { tensorrtEnv } from '../../inference-node/serving/start/gpus.ts';
 import { machine } from '../service.ts';
 import type { CardOptions } from './options.ts';
 

@@ -6,7 +6,7 @@ import {
   BATCH_SIZES,
   EXECUTION_PROVIDERS,
   PRECISIONS,
-} from '../../inference-node/src/models/prepared-model.ts';
+} from '../../inference-node/serving/models/prepared-model.ts';
 
 const USAGE = `usage: bench/card/main.ts [options]
   --provider cuda        or tensorrt, webgpu, cpu

@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { cpus } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
-import { loadPlanOutlines } from '../../inference-node/src/models/plan.ts';
+import { loadPlanOutlines } from '../../inference-node/serving/models/plan.ts';
 import { type BenchPhoto, drawPhotos } from '../photos.ts';
 import { PROCESS_ROLES, type ProcessRole, type TimesByPid } from '../processes.ts';
 import { openService, type Service } from '../service.ts';

@@ -5,7 +5,7 @@
  * batches in between; nodes need 90 s to come. Price, in node-hours, against the wait, for each
  * target and hold, and for fleets that never change. Repeatable to the last digit.
  */
-import type { JobClass } from '../../control-plane/src/domain/job.ts';
+import type { JobClass } from '../../control-plane/core/jobs/job.ts';
 import { writeResults } from '../results.ts';
 import { quantile } from './simulation.ts';
 import { type SleepingFleet, sleepThrough } from './sleeping-fleet.ts';

@@ -2,14 +2,14 @@
  * The jobs table of a simulation: what is open, lane by lane in the queue's order, and who may
  * claim it.
  */
-import type { QueuedJob } from '../../control-plane/src/domain/dispatch/dispatch-core.ts';
+import type { QueuedJob } from '../../control-plane/core/dispatch/dispatch-core.ts';
 import {
   type JobLane,
   type LaneRead,
   laneKey,
   laneOf,
   queuePositionMs,
-} from '../../control-plane/src/domain/dispatch/job-turns.ts';
+} from '../../control-plane/core/dispatch/job-turns.ts';
 import type { SimulatedJob } from './workload.ts';
 
 /** A job as the table lists it. */

@@ -4,10 +4,7 @@
  * second, with an estimate made of what it has measured, not of what will be.
  */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
-import type {
-  NodeAbilities,
-  NodeReport,
-} from '../../control-plane/src/domain/dispatch/node-view.ts';
+import type { NodeAbilities, NodeReport } from '../../control-plane/core/dispatch/node-view.ts';
 import type { EventQueue } from './event-queue.ts';
 import {
   DECODE_MS_PER_MEGAPIXEL,
@@ -23,7 +20,7 @@ const REPEAT_INTERVAL_MS = 1000;
 /** Images admitted beyond those in work, as a node with engines + 2 picture workers has. */
 const PLACES_BESIDE_ENGINES = 3;
 const MEGAPIXELS_MAX = 400;
-/** For an image that outlasts its mean (inference-node/src/picture/pool/worker-wait.ts). */
+/** For an image that outlasts its mean (inference-node/serving/picture/pool/worker-wait.ts). */
 const OVERRUN_SHARE = 0.2;
 /** More than a node ever holds. */
 const VANISH_LISTENERS_MAX = 16;

@@ -10,15 +10,15 @@ import {
   type Placed,
   type RunEnd,
   type Step,
-} from '../../control-plane/src/domain/dispatch/dispatch-core.ts';
-import type { NodeSnapshot } from '../../control-plane/src/domain/dispatch/dispatch-policy.ts';
-import { needsOf } from '../../control-plane/src/domain/dispatch/job-needs.ts';
+} from '../../control-plane/core/dispatch/dispatch-core.ts';
+import type { NodeSnapshot } from '../../control-plane/core/dispatch/dispatch-policy.ts';
+import { needsOf } from '../../control-plane/core/dispatch/job-needs.ts';
 import {
   type NodeReport,
   NodeView,
   type Reservation,
-} from '../../control-plane/src/domain/dispatch/node-view.ts';
-import { RoundLoop } from '../../control-plane/src/services/round-loop.ts';
+} from '../../control-plane/core/dispatch/node-view.ts';
+import { RoundLoop } from '../../control-plane/core/round-loop.ts';
 import type { EventQueue } from './event-queue.ts';
 import { type JobTable, type ListedJob, listed } from './job-table.ts';
 import type { SimulatedNode } from './simulated-node.ts';

@@ -8,12 +8,8 @@ import {
   type FleetSizePolicy,
   HeldPeak,
   wantedNodes,
-} from '../../control-plane/src/domain/fleet-size/wanted-nodes.ts';
-import {
-  pacePerS,
-  WorkMeter,
-  workOf,
-} from '../../control-plane/src/domain/fleet-size/work-meter.ts';
+} from '../../control-plane/core/fleet-size/wanted-nodes.ts';
+import { pacePerS, WorkMeter, workOf } from '../../control-plane/core/fleet-size/work-meter.ts';
 import { EventQueue } from './event-queue.ts';
 import type { JobTimes } from './ideal-queue.ts';
 import { JobTable } from './job-table.ts';
@@ -21,7 +17,7 @@ import { SimulatedNode } from './simulated-node.ts';
 import { SimulatedReplica } from './simulated-replica.ts';
 import { createRandom, type NodeKind, type SimulatedJob, STARTED_MS } from './workload.ts';
 
-/** As services/fleet-size/fleet-sizing.ts has them. */
+/** As core/fleet-size/fleet-sizing.ts has them. */
 const REPORT_EVERY_MS = 5000;
 /** Coarser than there, so that a day is simulated in a minute. */
 const SAMPLE_EVERY_MS = 1000;

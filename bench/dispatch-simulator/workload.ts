@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
-import type { JobClass } from '../../control-plane/src/domain/job.ts';
+import type { JobClass } from '../../control-plane/core/jobs/job.ts';
 
 export interface Scenario {
   readonly nodes: number;

@@ -4,7 +4,7 @@
  * one over the bright.
  */
 import sharp, { type OverlayOptions } from 'sharp';
-import type { RgbaPicture } from '../../inference-node/src/picture/rgba-picture.ts';
+import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
 
 const CELL_PX = 320;
 const GROUNDS = ['#ff00c8', '#101418', '#f4f4f0'] as const;

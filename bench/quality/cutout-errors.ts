@@ -1,9 +1,9 @@
 /** The errors of one matte and its cut-out of one photo. */
-import { applyAlpha } from '../../inference-node/src/picture/matte/compose.ts';
-import { estimateForeground } from '../../inference-node/src/picture/matte/foreground.ts';
-import type { RoleMatte } from '../../inference-node/src/picture/matte/merge-mattes.ts';
-import { resample } from '../../inference-node/src/picture/matte/resample.ts';
-import type { RgbaPicture } from '../../inference-node/src/picture/rgba-picture.ts';
+import { applyAlpha } from '../../inference-node/serving/picture/matte/compose.ts';
+import { estimateForeground } from '../../inference-node/serving/picture/matte/foreground.ts';
+import type { RoleMatte } from '../../inference-node/serving/picture/matte/merge-mattes.ts';
+import { resample } from '../../inference-node/serving/picture/matte/resample.ts';
+import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
 import { foregroundError } from './foreground-error.ts';
 import { HOLE_ERROR_NAMES, type HoleErrors, measureHoles } from './holes.ts';
 import { MATTE_ERROR_NAMES, type MatteErrors, measureMatte } from './matte-metrics.ts';

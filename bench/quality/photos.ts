@@ -2,8 +2,8 @@
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import sharp from 'sharp';
-import { decodeFile } from '../../inference-node/src/picture/codecs/decode.ts';
-import type { RgbaPicture } from '../../inference-node/src/picture/rgba-picture.ts';
+import { decodeFile } from '../../inference-node/serving/picture/codecs/decode.ts';
+import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
 
 export interface Photo {
   /** Its folder's name and its own. */

@@ -3,8 +3,8 @@
  * judge by, on which no constant was chosen. The same photo gives the same variant each time.
  */
 import sharp, { type Sharp } from 'sharp';
-import { estimateForeground } from '../../inference-node/src/picture/matte/foreground.ts';
-import type { RgbaPicture } from '../../inference-node/src/picture/rgba-picture.ts';
+import { estimateForeground } from '../../inference-node/serving/picture/matte/foreground.ts';
+import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
 import { at } from '../../test/support/at.ts';
 import type { Photo } from './photos.ts';
 

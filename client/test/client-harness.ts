@@ -6,7 +6,7 @@ import {
   pngHeader,
   type TestApp,
   type TestAppOptions,
-} from '../../control-plane/test/support/test-app.ts';
+} from '../../control-plane/core/test/support/test-app.ts';
 import { MattingClient, type MattingClientOptions } from '../src/index.ts';
 import { FaultyProxy } from './faulty-proxy.ts';
 

@@ -15,7 +15,7 @@ import { isLater, parseVersion, readVersions, setVersions } from './versions.ts'
 
 const CHANGELOG = 'CHANGELOG.md';
 const RELEASES = 'deploy/releases.json';
-const MIGRATIONS = 'control-plane/src/store/database/migrations';
+const MIGRATIONS = 'control-plane/core/database/migrations';
 /** Numbered, as the list in migrate.ts has them. */
 const MIGRATION = /^\d{4}-.*(?=\.ts$)/;
 /** Files that are named where the tree is not clean. */

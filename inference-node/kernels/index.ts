@@ -1,8 +1,8 @@
 /**
  * The picture worker's arithmetic that is done for every pixel, in AssemblyScript: compiled to
  * WebAssembly with 128-bit vectors it takes a fifth of the time of the same loops in JavaScript. A
- * kernel knows only addresses and numbers; ../src/picture/ owns the memory and decides what lies
- * where. Compiled by `make generate` to ../src/picture/kernels/kernels.wasm, which is committed.
+ * kernel knows only addresses and numbers; ../serving/picture/ owns the memory and decides what lies
+ * where. Compiled by `make generate` to ../serving/picture/kernels/kernels.wasm, which is committed.
  *
  * Kernels compute with vectors of four floats: red, green, blue and one more.
  */

@@ -71,7 +71,10 @@ const BUSY = `
 
 test('children of a node are told apart by files that there are', t => {
   for (const file of Object.values(CHILD_PROGRAMS)) {
-    t.truthy(existsSync(path.join(import.meta.dirname, '../../inference-node/src', file)), file);
+    t.truthy(
+      existsSync(path.join(import.meta.dirname, '../../inference-node/serving', file)),
+      file,
+    );
   }
 });
 

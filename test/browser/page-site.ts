@@ -3,7 +3,7 @@
  * database at `http://localhost`. No node: jobs end by the steps a dispatcher would take.
  */
 import { findFreePorts } from '../../bin/free-ports.ts';
-import { openWorld, type World } from '../../control-plane/test/support/area/world.ts';
+import { openWorld, type World } from '../../control-plane/portal/test/area/world.ts';
 
 export interface PageSite extends World {
   readonly origin: string;

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import type { Browser, Page } from 'playwright-core';
-import { type Registered, registerPerson } from '../../control-plane/test/support/area/sign-in.ts';
+import { type Registered, registerPerson } from '../../control-plane/portal/test/area/sign-in.ts';
 import { isNotTested } from '../support/skip.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
 import { openPageSite, type PageSite } from './page-site.ts';

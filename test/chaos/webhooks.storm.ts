@@ -11,17 +11,12 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { findFreePorts } from '../../bin/free-ports.ts';
-import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
-import type { Stores } from '../../control-plane/src/store/stores.ts';
-import { ScriptedNode, TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
-import {
-  type Answer,
-  Receiver,
-  reset,
-  taken,
-} from '../../control-plane/test/services/notification/receiver.ts';
-import { openCaller, storesOn } from '../../control-plane/test/store/fixtures.ts';
-import { pictureBody, submitTo } from '../../control-plane/test/support/replicas.ts';
+import { openDatabase } from '../../control-plane/core/database/connect.ts';
+import type { Stores } from '../../control-plane/core/stores.ts';
+import { openCaller, storesOn } from '../../control-plane/core/test/fixtures.ts';
+import { type Answer, Receiver, reset, taken } from '../../control-plane/core/test/receiver.ts';
+import { ScriptedNode, TEST_TOKEN } from '../../control-plane/core/test/scripted-node.ts';
+import { pictureBody, submitTo } from '../../control-plane/core/test/support/replicas.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { THIS_VERSION } from '../support/fleet/installed-version.ts';

@@ -17,13 +17,13 @@ import ava from 'ava';
 import { Registry } from 'prom-client';
 import sinon from 'sinon';
 import { parse, stringify } from 'yaml';
-import { ControlMetrics, registerGauges } from '../../control-plane/src/metrics.ts';
+import { ControlMetrics, registerGauges } from '../../control-plane/metrics.ts';
 import {
   FakeEnginePool,
   StageGates,
   TINY_MODEL,
-} from '../../inference-node/test/grpc/fake-pools.ts';
-import { openTestNode, type TestNode } from '../../inference-node/test/grpc/test-node.ts';
+} from '../../inference-node/serving/test/fake-pools.ts';
+import { openTestNode, type TestNode } from '../../inference-node/serving/test/test-node.ts';
 import { findProgram } from '../support/foreign-program.ts';
 import { isNotTested } from '../support/skip.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';

@@ -13,7 +13,7 @@ import {
   openTestApp,
   pngHeader,
   useTestApp,
-} from '../../control-plane/test/support/test-app.ts';
+} from '../../control-plane/core/test/support/test-app.ts';
 import { AnswerChecker } from '../support/openapi.ts';
 import { openLeadingApp, type Request, sendTo } from './send.ts';
 

@@ -15,15 +15,15 @@ import {
   canDo,
   needsOf,
   sizeOf,
-} from '../../control-plane/src/domain/dispatch/job-needs.ts';
-import type { JobInput } from '../../control-plane/src/domain/job.ts';
-import type { MatteCall } from '../../control-plane/src/nodes/matte-call.ts';
-import { headerMessage } from '../../control-plane/src/nodes/matte-header.ts';
-import { costOf } from '../../inference-node/src/grpc/matte-handler.ts';
+} from '../../control-plane/core/dispatch/job-needs.ts';
+import type { JobInput } from '../../control-plane/core/jobs/job.ts';
+import type { MatteCall } from '../../control-plane/core/nodes/matte-call.ts';
+import { headerMessage } from '../../control-plane/core/nodes/matte-header.ts';
+import { costOf } from '../../inference-node/serving/grpc/matte-handler.ts';
 import {
   checkMatteHeader,
   type NodeAbilities,
-} from '../../inference-node/src/grpc/matte-header.ts';
+} from '../../inference-node/serving/grpc/matte-header.ts';
 import { fc } from '../support/property-tests.ts';
 
 const JXL_PIXELS_MAX = 40_000_000;

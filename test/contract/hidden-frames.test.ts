@@ -5,11 +5,11 @@
  */
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
-import { backgroundBlob } from '../../control-plane/src/domain/job.ts';
-import type { NewJob } from '../../control-plane/src/store/jobs/job-submission.ts';
-import { TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
-import { Harness, until } from '../../control-plane/test/services/dispatch/harness.ts';
-import { openTestNode, type TestNode } from '../../inference-node/test/grpc/test-node.ts';
+import { backgroundBlob } from '../../control-plane/core/jobs/job.ts';
+import type { NewJob } from '../../control-plane/core/jobs/job-submission.ts';
+import { Harness, until } from '../../control-plane/core/test/harness.ts';
+import { TEST_TOKEN } from '../../control-plane/core/test/scripted-node.ts';
+import { openTestNode, type TestNode } from '../../inference-node/serving/test/test-node.ts';
 
 const test = ava.serial;
 

@@ -12,10 +12,10 @@ import path from 'node:path';
 import { Ajv } from 'ajv';
 import formats from 'ajv-formats';
 import ava from 'ava';
-import { runCommand } from '../../control-plane/src/cli/program.ts';
-import { TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
-import { until } from '../../control-plane/test/services/dispatch/harness.ts';
-import { pictureBody, submitTo } from '../../control-plane/test/support/replicas.ts';
+import { runCommand } from '../../control-plane/core/cli/program.ts';
+import { until } from '../../control-plane/core/test/harness.ts';
+import { TEST_TOKEN } from '../../control-plane/core/test/scripted-node.ts';
+import { pictureBody, submitTo } from '../../control-plane/core/test/support/replicas.ts';
 import { FakeCollector } from '../support/fake-collector.ts';
 import { loggedMessages } from '../support/log-calls.ts';
 import { Program } from '../support/program.ts';
@@ -59,7 +59,7 @@ test.before(async () => {
     MATTING_LOG_LEVEL: 'debug',
     OTEL_EXPORTER_OTLP_ENDPOINT: collector.endpoint,
   };
-  const control = new Program('control plane', [path.join(ROOT, 'control-plane/src/main.ts')], {
+  const control = new Program('control plane', [path.join(ROOT, 'control-plane/main.ts')], {
     ...common,
     MATTING_DATA_DIR: directory,
     MATTING_PORT: '0',
@@ -74,8 +74,8 @@ test.before(async () => {
   programs.push(control);
   control.start();
   const ports = await control.line<Ports>('listening');
-  const fakeRooms = path.join(ROOT, 'inference-node/test/shell/fake-rooms-hook.ts');
-  const main = path.join(ROOT, 'inference-node/src/main.ts');
+  const fakeRooms = path.join(ROOT, 'inference-node/serving/test/fake-rooms-hook.ts');
+  const main = path.join(ROOT, 'inference-node/main.ts');
   const node = new Program('node', ['--import', fakeRooms, main], {
     ...common,
     MATTING_NODE_ID: 'node-of-lines',

@@ -8,7 +8,7 @@ import { globSync } from 'node:fs';
 import path from 'node:path';
 import test from 'ava';
 import { ERROR_CATALOGUE } from '#contract/errors.ts';
-import { runCommand } from '../../control-plane/src/cli/program.ts';
+import { runCommand } from '../../control-plane/core/cli/program.ts';
 import { commandsOf, ownArgumentsOf, readPage, runbookPages } from '../runbook/runbook-page.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');

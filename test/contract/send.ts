@@ -1,6 +1,6 @@
 /** Requests of the tests of the contract. */
 import type { ExecutionContext } from 'ava';
-import { openTestApp, type TestApp } from '../../control-plane/test/support/test-app.ts';
+import { openTestApp, type TestApp } from '../../control-plane/core/test/support/test-app.ts';
 import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/object-store.ts';
 
 export interface Request {

@@ -10,30 +10,30 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import ava, { type ExecutionContext } from 'ava';
 import pino from 'pino';
-import { runOnce, runSeries } from '../../inference-node/src/engine/choice/answer-picture.ts';
+import { bytesAtBothEnds } from '../../inference-node/model-tools/onnx/passes/bytes-at-both-ends.ts';
+import { liftConstants } from '../../inference-node/model-tools/onnx/passes/prepare-graph.ts';
+import { keepOutput } from '../../inference-node/model-tools/onnx/passes/remove-unused.ts';
+import { resizeInHalf } from '../../inference-node/model-tools/onnx/passes/resize-in-half.ts';
+import { setInputSize } from '../../inference-node/model-tools/onnx/passes/set-input-size.ts';
+import { drawCheckPicture } from '../../inference-node/model-tools/preparing/check-picture.ts';
+import { prepareBatches } from '../../inference-node/model-tools/preparing/prepare-batches.ts';
+import { installProvider } from '../../inference-node/model-tools/providers/install-provider.ts';
+import { graphBytes, tinyGraph } from '../../inference-node/model-tools/test/tiny-graph.ts';
+import { runOnce, runSeries } from '../../inference-node/serving/engine/choice/answer-picture.ts';
 import {
   ExecutionProviderError,
   selectExecutionProvider,
-} from '../../inference-node/src/engine/choice/execution-provider.ts';
+} from '../../inference-node/serving/engine/choice/execution-provider.ts';
 import {
   encodeProbeGraph,
   PROBE_SIZE_PX,
   PROBE_SPEC,
-} from '../../inference-node/src/engine/choice/probe-graph.ts';
-import { GpuDevice } from '../../inference-node/src/engine/devices/gpu-device.ts';
-import type { EnginePool } from '../../inference-node/src/engine/pool/engine-pool.ts';
-import { openEnginePool } from '../../inference-node/src/engine/pool/open-engine-pool.ts';
-import { bytesAtBothEnds } from '../../inference-node/src/models/onnx/passes/bytes-at-both-ends.ts';
-import { liftConstants } from '../../inference-node/src/models/onnx/passes/prepare-graph.ts';
-import { keepOutput } from '../../inference-node/src/models/onnx/passes/remove-unused.ts';
-import { resizeInHalf } from '../../inference-node/src/models/onnx/passes/resize-in-half.ts';
-import { setInputSize } from '../../inference-node/src/models/onnx/passes/set-input-size.ts';
-import { drawCheckPicture } from '../../inference-node/src/models/preparing/check-picture.ts';
-import { prepareBatches } from '../../inference-node/src/models/preparing/prepare-batches.ts';
-import { readEngineEnvironment } from '../../inference-node/src/providers/engine-environment.ts';
-import { installProvider } from '../../inference-node/src/providers/install-provider.ts';
-import { findLibraries } from '../../inference-node/src/providers/library-search.ts';
-import { graphBytes, tinyGraph } from '../../inference-node/test/models/onnx/tiny-graph.ts';
+} from '../../inference-node/serving/engine/choice/probe-graph.ts';
+import { GpuDevice } from '../../inference-node/serving/engine/devices/gpu-device.ts';
+import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
+import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
+import { readEngineEnvironment } from '../../inference-node/serving/providers/engine-environment.ts';
+import { findLibraries } from '../../inference-node/serving/providers/library-search.ts';
 import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';
 import { writeTinyModel } from '../support/tiny-model.ts';

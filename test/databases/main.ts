@@ -16,9 +16,8 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 
 /** What every target runs: the store, two control planes, webhooks, kills. */
 const PLACES = [
-  'control-plane/test/store/**/*.test.ts',
-  'control-plane/test/services/notification/*.test.ts',
-  'control-plane/test/services/dispatch/*.test.ts',
+  'control-plane/core/{attempts,database,dispatch,jobs,keys,ledger,retention,test,webhooks}/*.test.ts',
+  'control-plane/portal/{alerts,orders,people}/*.test.ts',
   // Two control planes, their notifications, and those that die or stand still.
   'control-plane/test/compose/replicas.test.ts',
   'control-plane/test/compose/{kills,stopped,database-outage}.storm.ts',

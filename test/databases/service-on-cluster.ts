@@ -5,9 +5,13 @@
 import assert from 'node:assert/strict';
 import type { ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
-import { cutOutOf } from '../../control-plane/test/nodes/scripted-exchange.ts';
-import { assertBalanced } from '../../control-plane/test/store/fixtures.ts';
-import { type Caller, pictureBody, Replicas } from '../../control-plane/test/support/replicas.ts';
+import { assertBalanced } from '../../control-plane/core/test/fixtures.ts';
+import { cutOutOf } from '../../control-plane/core/test/scripted-exchange.ts';
+import {
+  type Caller,
+  pictureBody,
+  Replicas,
+} from '../../control-plane/core/test/support/replicas.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { type DatabaseCluster, urlOfPort } from '../support/databases/cluster.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';

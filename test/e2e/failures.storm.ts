@@ -147,7 +147,7 @@ test('picture workers killed as they appear: the job waits, and nothing is held 
 test('a node killed and back: accepted jobs wait and finish, new ones are refused after the grace', async t => {
   const job = await submit(large);
   // The supervisor starts the node again, and each start is killed.
-  const release = holdDown('inference-node/src/main');
+  const release = holdDown('inference-node/main');
   try {
     await until(
       async () => {

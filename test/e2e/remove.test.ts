@@ -31,10 +31,10 @@ import {
 } from '../../bin/remove/options.ts';
 import { remove } from '../../bin/remove/remove.ts';
 import { SetupError } from '../../bin/stack.ts';
-import { cutOutOf } from '../../control-plane/test/nodes/scripted-exchange.ts';
-import type { ScriptedNode } from '../../control-plane/test/nodes/scripted-node.ts';
-import { type Caller, Replicas } from '../../control-plane/test/support/replicas.ts';
-import { pngHeader } from '../../control-plane/test/support/test-app.ts';
+import { cutOutOf } from '../../control-plane/core/test/scripted-exchange.ts';
+import type { ScriptedNode } from '../../control-plane/core/test/scripted-node.ts';
+import { type Caller, Replicas } from '../../control-plane/core/test/support/replicas.ts';
+import { pngHeader } from '../../control-plane/core/test/support/test-app.ts';
 import { ROOT, until } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { SmallDisk, skipWithoutMounts } from '../support/small-disk.ts';

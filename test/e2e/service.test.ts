@@ -16,7 +16,7 @@ import {
   type Pixels,
   paint,
   readRgba,
-} from '../../inference-node/test/picture/pictures.ts';
+} from '../../inference-node/serving/test/pictures.ts';
 import { at } from '../support/at.ts';
 import {
   descendantsOf,

@@ -11,12 +11,16 @@ import { EnvReader } from '#program/env.ts';
 import { openTracing } from '#program/tracing/open-tracing.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import { readTracingSettings } from '#program/tracing/tracing-settings.ts';
-import { TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
-import { until } from '../../control-plane/test/services/dispatch/harness.ts';
-import { Receiver } from '../../control-plane/test/services/notification/receiver.ts';
-import { type Caller, pictureBody, Replicas } from '../../control-plane/test/support/replicas.ts';
-import { Registration } from '../../inference-node/src/grpc/registration.ts';
-import { openTestNode, type TestNode } from '../../inference-node/test/grpc/test-node.ts';
+import { until } from '../../control-plane/core/test/harness.ts';
+import { Receiver } from '../../control-plane/core/test/receiver.ts';
+import { TEST_TOKEN } from '../../control-plane/core/test/scripted-node.ts';
+import {
+  type Caller,
+  pictureBody,
+  Replicas,
+} from '../../control-plane/core/test/support/replicas.ts';
+import { Registration } from '../../inference-node/serving/grpc/registration.ts';
+import { openTestNode, type TestNode } from '../../inference-node/serving/test/test-node.ts';
 import { type CollectedSpan, FakeCollector } from '../support/fake-collector.ts';
 
 const test = ava.serial;

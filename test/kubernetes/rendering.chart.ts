@@ -9,7 +9,7 @@ import { Ajv } from 'ajv';
 import ava from 'ava';
 import { parse } from 'yaml';
 import { MATTING_VARIABLES } from '#program/env-names.ts';
-import { DRAIN_MS_MAX } from '../../control-plane/src/drain.ts';
+import { DRAIN_MS_MAX } from '../../control-plane/core/drain.ts';
 import pkg from '../../package.json' with { type: 'json' };
 import { ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';

@@ -2,21 +2,21 @@
 import { mutationsOf } from './mutation.ts';
 
 export const DIRECT_MUTATIONS = mutationsOf`
-file control-plane/src/storage/bucket/bucket-presigner.ts
-tests control-plane/test/storage/bucket/bucket-parts.test.ts: the kept signer: a store by its path
+file control-plane/object-storage/bucket/bucket-presigner.ts
+tests control-plane/object-storage/bucket/bucket-parts.test.ts: the kept signer: a store by its path
 URLs are signed otherwise than the SDK signs them
   - again !== undefined && isSame(again, url)
   + again !== undefined
   = leaves to the SDK what it would sign otherwise
 
-file control-plane/src/services/dispatch/result-sink.ts
-tests control-plane/test/services/dispatch/attempts.test.ts: a result that is streamed
+file control-plane/core/attempts/result-sink.ts
+tests control-plane/core/attempts/attempts.test.ts: a result that is streamed
 a streamed result is charged whatever the storage has of it
   - await this.#requireStored(result);
   = is not charged where the storage took it and has nothing of it
 
-file inference-node/src/direct/direct-files.ts
-tests inference-node/test/direct/direct-matte.test.ts: a direct call
+file inference-node/serving/direct/direct-files.ts
+tests inference-node/serving/direct/direct-matte.test.ts: a direct call
 a node takes references from any caller
   - if (!isFleet) {
   + if (false as boolean) {
@@ -30,8 +30,8 @@ bytes from the storage are not checked
   + if (createHash('sha256').update(file).digest().length > 0) return file;
   = blames the storage, never the image, for bytes that are not the declared ones
 
-file inference-node/src/direct/direct-origins.ts
-tests inference-node/test/direct/storage-client.test.ts
+file inference-node/serving/direct/direct-origins.ts
+tests inference-node/serving/direct/storage-client.test.ts
 a reference may lead to another host than the header named
   - if (url === null || url.origin !== origin)
   + if (url === null)
@@ -41,15 +41,15 @@ a result is put with any header
   + HEADER_VALUE.test(value)
   = headers of a place › are no others
 
-file inference-node/src/direct/storage-client.ts
-tests inference-node/test/direct/storage-client.test.ts: a file that is got
+file inference-node/serving/direct/storage-client.ts
+tests inference-node/serving/direct/storage-client.test.ts: a file that is got
 more bytes than were declared are taken
   - if (filled + piece.length > into.length) throw otherLength();
   + if (filled + piece.length > into.length) return undefined;
   = longer than declared, without saying so is a fault of the storage, after 1 tries
 
-file control-plane/src/services/direct/direct-attempt.ts
-tests control-plane/test/services/dispatch/direct.test.ts: a result that is not what was placed
+file control-plane/object-storage/direct/direct-attempt.ts
+tests control-plane/object-storage/direct/direct.test.ts: a result that is not what was placed
 a result that the storage has not is taken
   - if (stored === undefined) return 'the storage has no result';
   + if (stored === undefined) return undefined;
@@ -67,8 +67,8 @@ a result of another size than it is said to have is taken
   + if (head.width === 0)
   = of another size than announced is not taken, and the job is done under another fence
 
-file control-plane/src/services/dispatch/job-run.ts
-tests control-plane/test/services/dispatch/direct.test.ts: a node that cannot reach the storage
+file control-plane/core/attempts/job-run.ts
+tests control-plane/object-storage/direct/direct.test.ts: a node that cannot reach the storage
 two attempts have one place
   - return next.kind === 'another-node' && direct?.placed ? { kind: 'given-back' } : next;
   + return next;
@@ -78,8 +78,8 @@ a job whose node could not reach the storage goes the same way again
   + void paths;
   = has the picture streamed at once, and the next ones too, for a while
 
-file control-plane/src/nodes/matte-exchange.ts
-tests control-plane/test/nodes/node-client.test.ts: a direct call
+file control-plane/core/nodes/matte-exchange.ts
+tests control-plane/core/nodes/node-client.test.ts: a direct call
 a result counts by the word of the node
   - if (wrong !== undefined) throw brokenAnswer(wrong);
   + void wrong;

@@ -2,27 +2,27 @@
 import { mutationsOf } from './mutation.ts';
 
 export const FINISHING_MUTATIONS = mutationsOf`
-file control-plane/src/store/jobs/job-retention.ts
-tests control-plane/test/store/jobs/job-store.test.ts: jobs with finishing on sqlite
+file control-plane/core/jobs/job-retention.ts
+tests control-plane/core/jobs/job-store.test.ts: jobs with finishing on sqlite
 a background that a job names is swept away
   - for (const name of await query(database, db => backgroundsIn(db, some))) found.add(name);
   = name their background until they end, either way
 
-file control-plane/src/nodes/matte-header.ts
-tests control-plane/test/services/dispatch/attempts.test.ts: an answer without what was asked for
+file control-plane/core/nodes/matte-header.ts
+tests control-plane/core/attempts/attempts.test.ts: an answer without what was asked for
 an answer without the finishing that was asked for is taken
   - if (isSame) return;
   + return;
   = is nothing where a step is missing of it
 
-file control-plane/src/services/submission/submit-fields.ts
-tests control-plane/test/services/submission/requests.test.ts: fields
+file control-plane/core/submission/submit-fields.ts
+tests control-plane/core/submission/requests.test.ts: fields
 the URL of a background is not judged
   - requireBackgroundUrl(url, policy);
   = a background by its URL is judged as image_url is, in its own name
 
-file control-plane/src/sources/fetch-image.ts
-tests control-plane/test/sources/pictures.test.ts: a background
+file control-plane/core/fetching/fetch-image.ts
+tests control-plane/core/submission/pictures.test.ts: a background
 a background may have the bounds of an image
   - kind === 'image' ? INPUT_IMAGE : BACKGROUND_IMAGE
   + kind === 'image' ? INPUT_IMAGE : { ...BACKGROUND_IMAGE, pixelsMax: 1e8 }
@@ -35,26 +35,26 @@ a frame of a tiny image may have 100 megapixels
   + if (pixels <= 1e8) return undefined;
   = is refused by the name of its field: margins in px
 
-file control-plane/src/services/submission/submitted-pictures.ts
-tests control-plane/test/http/removebg/removebg.test.ts: an error of the remove.bg interface
+file control-plane/core/submission/submitted-pictures.ts
+tests control-plane/removebg/removebg.test.ts: an error of the remove.bg interface
 a submission is not asked for the size of its frame
   - if (finishing !== undefined && size !== undefined) {
   + if (finishing !== undefined && size === null) {
   = invalid_crop_margin: {"crop":"true","crop_margin":"500px","scale":"10%"}
 
-file inference-node/src/pipeline.ts
-tests inference-node/test/grpc/finishing.test.ts: a header with finishing
+file inference-node/serving/pipeline.ts
+tests inference-node/serving/grpc/finishing.test.ts: a header with finishing
 a model runs for a frame that the node does not make
   - requireMakeable(order, decoded, this.#pictures.capabilities, { turned: false });
   = that only the picture shows to be too large ends before a model runs
 
-file inference-node/src/picture/worker/finish.ts
-tests inference-node/test/picture/finishing/finish.test.ts: a frame that the subject makes larger than it may be
+file inference-node/serving/picture/worker/finish.ts
+tests inference-node/serving/picture/finishing/finish.test.ts: a frame that the subject makes larger than it may be
 a node makes the frame that the subject turns out to ask for, however large
   - requireFrame(finishing, picture, layout.frame.width * layout.frame.height);
   = is refused by the name of its field, and one that is bounded is made
 
-file control-plane/src/domain/dispatch/job-needs.ts
+file control-plane/core/dispatch/job-needs.ts
 tests test/contract/hidden-frames.test.ts
 an image is placed without the memory of its frame
   - framePixels: finishing.frame.most,
@@ -65,22 +65,22 @@ an image is placed without the memory of its background
   + background: undefined,
   = jobs whose memory is hidden in a background wait, and others do not
 
-file control-plane/src/store/jobs/job-lease.ts
-tests control-plane/test/store/jobs/job-store.test.ts: jobs with finishing on sqlite
+file control-plane/core/attempts/job-lease.ts
+tests control-plane/core/jobs/job-store.test.ts: jobs with finishing on sqlite
 a downloaded image counts in the queue without its frame
   - frame_pixels: queuedFramePixels(finishing, input)
   + frame_pixels: null
   = count as the rule of frames has it, before their image is there and after
 
-file control-plane/src/domain/dispatch/node-view.ts
-tests control-plane/test/domain/dispatch/dispatch-policy.test.ts: a node that refused
+file control-plane/core/dispatch/node-view.ts
+tests control-plane/core/dispatch/dispatch-policy.test.ts: a node that refused
 a node that has no memory for one image gets no other
   - if (full === 'for-all') this.#fullUntilReport = true;
   + if (full !== undefined) this.#fullUntilReport = true;
   = for want of memory gets nothing as large until it reports, and what is smaller at once
 
-file control-plane/src/domain/dispatch/refusal.ts
-tests control-plane/test/domain/dispatch/dispatch-policy.test.ts: the nodes whose word counts
+file control-plane/core/dispatch/refusal.ts
+tests control-plane/core/dispatch/dispatch-policy.test.ts: the nodes whose word counts
 a replica that just started refuses what it has seen no node do
   - if (now() - this.#startedAtMs <= graceMs) return undefined;
   = are not known within the first grace
@@ -89,8 +89,8 @@ a node that restarts takes its word with it
   + if (nowMs > atMs) this.#seen.delete(bootId);
   = are those that were there within the grace, and no others
 
-file control-plane/src/services/submission/acceptance.ts
-tests control-plane/test/http/routes/submission.test.ts: what no node can do
+file control-plane/core/submission/acceptance.ts
+tests control-plane/core/submission/submission.test.ts: what no node can do
 what no node can do is not refused at submission
   - if (refusal !== undefined) throw refusal;
   = an output format, a picture and a size that no node takes are refused by their own codes

@@ -2,8 +2,8 @@
 import { mutationsOf } from './mutation.ts';
 
 export const KEY_MUTATIONS = mutationsOf`
-file control-plane/src/services/submission/submit-matting.ts
-tests control-plane/test/http/routes/callbacks.test.ts: a held submission
+file control-plane/core/submission/submit-matting.ts
+tests control-plane/core/webhooks/callbacks.test.ts: a held submission
 a submission goes by what its key was when its headers came
   - const { policy } = await askAgain();
   + const policy = undefined as { cap?: object } | undefined;
@@ -13,8 +13,8 @@ a key is not asked for after a name was looked up
   + const policy = { cap: {} };
   = makes no job by a key that was revoked while a name was looked up
 
-file control-plane/src/store/accounts/known-keys.ts
-tests control-plane/test/store/accounts/accounts.test.ts: policies of keys on sqlite
+file control-plane/core/keys/known-keys.ts
+tests control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 an expired key is taken
   - is: leftMs > 0 ? owner : expired
   + is: owner
@@ -36,8 +36,8 @@ a key of the service itself opens something
   - .where('purpose', 'is', null)
   = a key of the service itself is in no list, and opens nothing
 
-file control-plane/src/store/accounts/api-key-changes.ts
-tests control-plane/test/services/keys/manage-keys.test.ts: a rotation
+file control-plane/core/keys/api-key-changes.ts
+tests control-plane/core/keys/manage-keys.test.ts: a rotation
 a rotation keeps no old secret
   - previous_secret_hash: eb.ref('secret_hash'),
   + previous_secret_hash: null,
@@ -47,27 +47,27 @@ a rotation at once lets the old secret go on
   + nowPlusMs(database.nowMs, by.overlapMs + 60_000)
   = at once ends the old secret here and now, and says when
 
-file control-plane/src/store/accounts/api-key-rows.ts
-tests control-plane/test/services/keys/manage-keys.test.ts: another account
+file control-plane/core/keys/api-key-rows.ts
+tests control-plane/core/keys/manage-keys.test.ts: another account
 another account’s key is found
   - accountId === undefined || row.account_id === accountId
   + true
   = sees none of it, and changes none of it
 
-file control-plane/src/domain/account/key-policy.ts
-tests control-plane/test/store/accounts/accounts.test.ts: policies of keys on sqlite
+file control-plane/core/keys/key-policy.ts
+tests control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 a cap is a credit too high
   - used + credits > cap.credits
   + used + credits > cap.credits + 1
   = a cap is kept to the credit by submissions that race at two replicas
-tests control-plane/test/domain/account/account.test.ts: the count of a cap
+tests control-plane/portal/people/account.test.ts: the count of a cap
 a new cap goes on with the count of the one before
   - if (before?.period === cap.period) return count;
   + if (cap !== before) return count;
   = is kept where only the credits of its cap change
 
-file control-plane/src/store/accounts/key-cap.ts
-tests control-plane/test/store/accounts/accounts.test.ts: policies of keys on sqlite
+file control-plane/core/keys/key-cap.ts
+tests control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 a cap counts nothing
   - cap_used: after.used
   + cap_used: before.used
@@ -76,8 +76,8 @@ a credit goes back to a count that it was not in
   - .where('cap_window_start', '=', windowStartMs)
   = what a job of another period counted for is not given back to this one
 
-file control-plane/src/store/jobs/job-completion.ts
-tests control-plane/test/store/accounts/accounts.test.ts: policies of keys on sqlite
+file control-plane/core/jobs/job-completion.ts
+tests control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 a released credit stays counted
   - ending.kind === 'release' && job.capWindowStartMs !== null
   + job.capWindowStartMs === -1
@@ -87,8 +87,8 @@ a charged credit goes back to the cap
   + job.capWindowStartMs !== null
   = what is released goes back to the cap, what is charged does not
 
-file control-plane/src/services/keys/key-access.ts
-tests control-plane/test/http/routes/account.test.ts
+file control-plane/core/keys/key-access.ts
+tests control-plane/core/accounts/account.test.ts
 a key without the scope may
   - scopes !== undefined && !scopes.includes(scope)
   + scopes?.length === 0
@@ -98,8 +98,8 @@ a key may be used from anywhere
   + networks?.length === 0
   = networks › let in who is in one of them, by the address of the connection
 
-file control-plane/src/http/checks/rate-limit.ts
-tests control-plane/test/http/routes/account.test.ts
+file control-plane/core/http/checks/rate-limit.ts
+tests control-plane/core/accounts/account.test.ts
 what a key is refused is taken of the account’s rate
   - const ofKey = kind === 'submissions' ? policy?.submissionsPerMinute : undefined;
   + if (policy !== undefined) await rateLimits.take(accountId, kind);

@@ -2,22 +2,22 @@
 import { mutationsOf } from './mutation.ts';
 
 export const MAIL_MUTATIONS = mutationsOf`
-file control-plane/src/compose.ts
-tests control-plane/test/http/routes/callbacks.test.ts
+file control-plane/compose.ts
+tests control-plane/core/webhooks/callbacks.test.ts
 the body of a notification waits unsealed
   - secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id))
   + renderOutboxBody(views, job)
   = a job shows its callback in every state, the notification does not
 
-file control-plane/src/services/notification/send-webhooks.ts
-tests control-plane/test/services/notification/deliver-webhooks.test.ts: several replicas
+file control-plane/core/webhooks/send-webhooks.ts
+tests control-plane/core/webhooks/deliver-webhooks.test.ts: several replicas
 a body that is not the notification’s own is sent
   - = secrets.openText(message.body, notificationBody(id));
   + = secrets.openText(message.body, notificationBody(id)) ?? '';
   = fail a notification whose body is not its own
 
-file control-plane/src/services/people/links.ts
-tests control-plane/test/http/account/people.test.ts: mails
+file control-plane/portal/people/links.ts
+tests control-plane/portal/people/people.test.ts: mails
 an invitation waits unsealed
   - const body = seal(
   + const body = ((plain: string, _: string) => plain)(
@@ -27,14 +27,14 @@ an account sends as many mails as it likes
   + { accountName, seal }
   = are so many a day, and an invitation beyond them is refused before anything is made
 
-file control-plane/src/store/people/link-store.ts
-tests control-plane/test/http/account/people.test.ts: mails
+file control-plane/portal/people/link-store.ts
+tests control-plane/portal/people/people.test.ts: mails
 a withdrawn invitation is sent
   - await withdrawMails(tx, ids.toSorted());
   = bring no invitation that was withdrawn, not even where an attempt to send it failed
 
-file control-plane/src/store/outbox/outbox-due.ts
-tests control-plane/test/store/alerts/alerts-and-mails.test.ts: turns of mails on sqlite
+file control-plane/core/webhooks/outbox-due.ts
+tests control-plane/portal/alerts/alerts-and-mails.test.ts: turns of mails on sqlite
 the first account has every turn
   - if (met.length === 0) walk.lastAccount = rows.at(-1)?.account_id ?? walk.lastAccount;
   = go round the accounts, one mail each
@@ -43,8 +43,8 @@ mails behind those that are looked at wait for them
   + [] as DueRow[]
   = reach everybody past accounts with more mails than are looked at
 
-file control-plane/src/domain/account/message-limits.ts
-tests control-plane/test/store/alerts/alerts-and-mails.test.ts: messages of a day on sqlite
+file control-plane/portal/alerts/message-limits.ts
+tests control-plane/portal/alerts/alerts-and-mails.test.ts: messages of a day on sqlite
 accounts together write to an address as often as they like
   - max: RECIPIENT_MAILS_MAX, reason }
   + max: ACCOUNT_MAILS_MAX, reason }
@@ -53,27 +53,27 @@ an address with another subaddress is another person
   - mailKeyOf(mail).replace(/^([^+@]+)\+[^@]*@/, '$1@')
   + mailKeyOf(mail)
   = to one address are bounded over all accounts, and of one account to half
-tests control-plane/test/domain/account/account.test.ts: messages of a day
+tests control-plane/portal/people/account.test.ts: messages of a day
 one account closes an address to the others
   - RECIPIENT_MAILS_MAX / 2
   + RECIPIENT_MAILS_MAX
   = reach one address from one account half as often as from all
 
-file control-plane/src/store/alerts/alert-store.ts
-tests control-plane/test/store/alerts/alerts-and-mails.test.ts: messages of a day on sqlite
+file control-plane/portal/alerts/alert-store.ts
+tests control-plane/portal/alerts/alerts-and-mails.test.ts: messages of a day on sqlite
 a threshold that is set anew tells without a bound
   - mails.filter((_, index) => ofMails[index] === undefined)
   + mails.filter(() => ofMails.length >= 0)
   = tell of a threshold that is set anew no oftener
 
-file control-plane/src/store/alerts/message-counts.ts
-tests control-plane/test/store/alerts/alerts-and-mails.test.ts: messages of a day on sqlite
+file control-plane/portal/alerts/message-counts.ts
+tests control-plane/portal/alerts/alerts-and-mails.test.ts: messages of a day on sqlite
 an address that is set again is tested again
   - if (recent !== undefined) return 'too-soon';
   = test an address no oftener where it was removed and set again
 
-file control-plane/src/store/outbox/outbox-listing.ts
-tests control-plane/test/http/account/work.test.ts: jobs
+file control-plane/core/webhooks/outbox-listing.ts
+tests control-plane/portal/jobs/work.test.ts: jobs
 people ask a receiver as fast as they like
   - outcome === 'retried' && !isDue ? 'too-soon' : outcome
   + outcome

@@ -2,8 +2,8 @@
 import { mutationsOf } from './mutation.ts';
 
 export const PAGE_MUTATIONS = mutationsOf`
-file control-plane/src/http/account/page/html.ts
-tests control-plane/test/http/account/pages.test.ts: views
+file control-plane/portal/page/html.ts
+tests control-plane/portal/page/pages.test.ts: views
 a page has a link of any scheme
   - if (!SAFE_ADDRESS.test(String(value))) {
   + if (false) {
@@ -13,44 +13,44 @@ a page has handlers in attributes
   + if (false) throw
   = a page with an inline handler is not made
 
-file control-plane/src/http/account/page/assets.ts
-tests control-plane/test/http/account/pages.test.ts: pages
+file control-plane/portal/page/assets.ts
+tests control-plane/portal/page/pages.test.ts: pages
 an asset is served under the hash of another
   - asset === undefined || asset.hash !== hash
   + asset === undefined
   = an asset under the hash of another release, or outside of the folder, is not there
 
-file control-plane/src/http/operator-pages/operator-session.ts
-tests control-plane/test/http/operator-pages.test.ts: pages of the operator
+file control-plane/portal/operator-pages/operator-session.ts
+tests control-plane/portal/operator-pages/operator-pages.test.ts: pages of the operator
 the operator's forms are taken from other sites
   - URL.canParse(origin) && new URL(origin).host === request.headers.host
   + URL.canParse(origin)
   = changes nothing by a form of another site or another session
-tests control-plane/test/http/operator-pages.test.ts: a form of the operator that is held
+tests control-plane/portal/operator-pages/operator-pages.test.ts: a form of the operator that is held
 the operator's session goes on after it was signed out
   - nowMs || this.#ended.has(token ?? '')
   + nowMs
   = makes nothing once its session was signed out, or is over
-tests control-plane/test/http/operator-pages.test.ts: a session of the operator
+tests control-plane/portal/operator-pages/operator-pages.test.ts: a session of the operator
 a session of the operator never ends
   - const isOver = Number(endMs) <= nowMs ||
   + const isOver =
   = ends after its hours, with another key, and where a character differs
 
-file control-plane/src/http/account/session/guard.ts
-tests control-plane/test/http/operator-pages.test.ts: pages of the operator
+file control-plane/portal/session/guard.ts
+tests control-plane/portal/operator-pages/operator-pages.test.ts: pages of the operator
 the operator's forms are taken without their token
   - if (!expected || !isSameText(given, expected)) throw new PageError('staleForm');
   = changes nothing by a form of another site or another session
-tests control-plane/test/http/operator-pages.test.ts: a form of the operator that is held
+tests control-plane/portal/operator-pages/operator-pages.test.ts: a form of the operator that is held
 the operator's session is asked of the headers alone
   - await admitAgain();
   -     if (body
   + if (body
   = makes nothing once its session was signed out, or is over
 
-file control-plane/src/http/operator-pages/sign-in-pages.ts
-tests control-plane/test/http/operator-pages.test.ts: pages of the operator
+file control-plane/portal/operator-pages/sign-in-pages.ts
+tests control-plane/portal/operator-pages/operator-pages.test.ts: pages of the operator
 the operator key is taken where it can be read on its way
   - throw new PageError('insecure');
   + return false;

@@ -2,22 +2,22 @@
 import { mutationsOf } from './mutation.ts';
 
 export const PLAYGROUND_MUTATIONS = mutationsOf`
-file control-plane/src/services/account-jobs/account-jobs.ts
-tests control-plane/test/http/account/attacks/every-route.test.ts: who may
+file control-plane/portal/jobs/account-jobs.ts
+tests control-plane/portal/test/attacks/every-route.test.ts: who may
 a person sees another account's job by its id
   - if (job?.accountId !== accountId) return undefined;
   + if (job === undefined) return undefined;
   = what another account has does not exist for a owner
 
-file control-plane/src/http/account/jobs.ts
-tests control-plane/test/http/account/work.test.ts: jobs
+file control-plane/portal/jobs/job-pages.ts
+tests control-plane/portal/jobs/work.test.ts: jobs
 a viewer gets a preview
   - if (!may(role, 'results.read')) {
   + if (false) {
   = show one with its stages, and its result to those who may see results
 
-file control-plane/src/http/account/playground-form.ts
-tests control-plane/test/http/account/playground.test.ts: the playground
+file control-plane/portal/playground/playground-form.ts
+tests control-plane/portal/playground/playground.test.ts: the playground
 a file is taken before the form has shown its token
   - if (!this.#trusted) throw new PageError('staleForm');
   -     const known
@@ -27,15 +27,15 @@ the playground takes fields of the API that it has not
   - if (!known.includes(name)) throw unknownField(name);
   = takes no field that the form has not
 
-file control-plane/src/services/submission/submit-matting.ts
-tests control-plane/test/http/account/playground.test.ts: the playground
+file control-plane/core/submission/submit-matting.ts
+tests control-plane/portal/playground/playground.test.ts: the playground
 the playground is open where what is paid for needs the room
   - : acceptance.requireRoom());
   + : undefined);
   = is refused where what is paid for needs the room, and counts nothing
 
-file control-plane/src/store/jobs/job-completion.ts
-tests control-plane/test/store/jobs/job-leases.test.ts: the playground on sqlite
+file control-plane/core/jobs/job-completion.ts
+tests control-plane/core/attempts/job-leases.test.ts: the playground on sqlite
 a job of the playground is ended with a credit
   - if (playgroundDayMs !== null) {
   + if (playgroundDayMs === 0) {
@@ -45,8 +45,8 @@ a failure of the picture gives it back
   + if (ending.kind === 'release') await giveImageBack
   = counts the pictures of a day, and gives back what failed by no fault of theirs
 
-file control-plane/src/store/jobs/playground-store.ts
-tests control-plane/test/store/jobs/job-leases.test.ts: the playground on sqlite
+file control-plane/portal/playground/playground-store.ts
+tests control-plane/core/attempts/job-leases.test.ts: the playground on sqlite
 the allowance has no bound
   - .where(eb => eb.or([eb('day_at', '<', day), eb('used', '<', imagesMax)]))
   = passes no allowance, however many ask two replicas at once
@@ -61,8 +61,8 @@ a picture that is refused is counted
   - await giveImageBack(tx, accountId, row.day_at);
   = takes few open jobs of an account, and counts none of those it refuses
 
-file control-plane/src/domain/dispatch/dispatch-core.ts
-tests control-plane/test/domain/dispatch/dispatch-core.test.ts: a job of the playground
+file control-plane/core/dispatch/dispatch-core.ts
+tests control-plane/core/dispatch/dispatch-core.test.ts: a job of the playground
 a job of the playground begins while one that is paid for waits
   - if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasPlaygroundPlace())) return NOTHING;
   + if (isUnpaid(job) && !this.#hasPlaygroundPlace()) return NOTHING;
@@ -72,13 +72,13 @@ jobs of the playground hold every place
   + return held < places;
   = leaves three places in four to what is paid for
 
-file control-plane/src/domain/dispatch/job-turns.ts
-tests control-plane/test/domain/dispatch/job-turns.test.ts: orderJobs
+file control-plane/core/dispatch/job-turns.ts
+tests control-plane/core/dispatch/job-turns.test.ts: orderJobs
 a job of the playground ages past what is paid for
   - (job.class === 'playground' ? unpaid : paid).push(job);
   + paid.push(job);
   = puts the playground behind all others, however old
-tests control-plane/test/domain/dispatch/job-turns.test.ts: chooseLanes
+tests control-plane/core/dispatch/job-turns.test.ts: chooseLanes
 lanes of the playground are read before those that are paid for
   - const group = lane.class === 'playground' ? 2 : isUrgent ? 0 : 1;
   + const group = isUrgent ? 0 : 1;

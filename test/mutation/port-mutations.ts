@@ -14,7 +14,7 @@ one key takes all of a semaphore
   = that hold their share keep no other out
 
 file program/ports/grpc-guard.ts
-tests control-plane/test/nodes/registry-server.test.ts: a connection to the registry
+tests control-plane/core/nodes/registry-server.test.ts: a connection to the registry
 strangers may have as many connections to a gRPC port as they like
   - if (this.#strangers > this.#bounds.strangersMax) this.#makeRoom();
   = without the token keeps no node out
@@ -35,51 +35,51 @@ who is known makes room before strangers
   + this.#least(this.#accounts) ?? this.#least(this.#strangers)
   = asks accounts last, and of them the one with most
 
-file control-plane/src/http/connections/connections.ts
-tests control-plane/test/http/connections/callers.test.ts: half-sent forms on the public port
+file control-plane/core/http/connections/connections.ts
+tests control-plane/core/http/connections/callers.test.ts: half-sent forms on the public port
 a connection whose body is awaited makes no room
   - room.awaitBody(request.raw, reply.raw, owner);
   + void [room, owner, reply];
   = from one network keep no caller with a key out, and no form that is sent
 
-file control-plane/src/http/operator-app.ts
-tests control-plane/test/http/connections/callers.test.ts: half-sent forms on the operator's port
+file control-plane/core/http/operator-app.ts
+tests control-plane/core/http/connections/callers.test.ts: half-sent forms on the operator's port
 the operator's port awaits bodies without a bound
   - awaitBodies(app, room);
   + void [awaitBodies, room];
   = from one network keep no scraper and no key out
 
-file control-plane/src/http/body/body-chunks.ts
-tests control-plane/test/http/connections/callers.test.ts: half-sent forms on the public port
+file control-plane/core/http/body/body-chunks.ts
+tests control-plane/core/http/connections/callers.test.ts: half-sent forms on the public port
 a form may take half a minute
   - Math.min(debtMsMax - debtMs, wholeByMs - startedMs)
   + debtMsMax - debtMs
   = have some seconds in all
 
-file control-plane/src/http/account/session/guard.ts
-tests control-plane/test/http/connections/callers.test.ts: half-sent forms on the public port
+file control-plane/portal/session/guard.ts
+tests control-plane/core/http/connections/callers.test.ts: half-sent forms on the public port
 the bytes of a form without a cookie of ours are awaited
   - if (!isForm) return;
   + return;
   = are refused for what their headers say before a byte is awaited
 
-file control-plane/src/http/headers/forwarded-for.ts
-tests control-plane/test/http/account/attacks/people.test.ts: guesses
+file control-plane/core/http/headers/forwarded-for.ts
+tests control-plane/portal/test/attacks/people.test.ts: guesses
 the port behind a forwarded address is a part of it
   - const address = ipv4 ?? ipv6 ?? entry;
   + const address = entry;
   +   if (ipv4 !== undefined) return ipv6 ?? entry;
   = takes the port that a proxy of ours has written for no part of the address
 
-file control-plane/src/services/playground/use-playground.ts
-tests control-plane/test/http/account/playground.test.ts
+file control-plane/portal/playground/use-playground.ts
+tests control-plane/portal/playground/playground.test.ts
 an account holds every place of the playground
   - return await this.#uploading.run({ key: accountId }, async () => {
   + return await this.#uploading.run({ key: crypto.randomUUID() }, async () => {
   = an account that holds its share back leaves the others theirs
 
-file control-plane/src/identity/passwords.ts
-tests control-plane/test/identity/passwords.test.ts: turns of hashing
+file control-plane/portal/sign-in/passwords.ts
+tests control-plane/portal/sign-in/passwords.test.ts: turns of hashing
 each address of a network has turns of its own at hashing
   - this.#strangers.run({ key: networkOf(address) }, work)
   + this.#strangers.run({ key: address }, work)
@@ -89,21 +89,21 @@ who is known waits behind strangers for a hash
   + return knownId === undefined || networkOf(knownId) !== undefined
   = of who is known are not behind those of strangers, from however many networks
 
-file control-plane/src/store/people/sign-in-throttle.ts
-tests control-plane/test/store/people/links-and-passwords.test.ts: rows of the throttle on sqlite
+file control-plane/portal/sign-in/throttle-store.ts
+tests control-plane/portal/people/links-and-passwords.test.ts: rows of the throttle on sqlite
 a refused attempt to sign in leaves a row
   - if (waitMs > 0) return waitMs;
   + if (waitMs > 0 && rows.length === keys.length) return waitMs;
   = are made by attempts that are counted, and by none that is refused
 
-file control-plane/src/services/sales/ledger-history.ts
-tests control-plane/test/services/sales/ledger-and-payments.test.ts: exports whose readers are late
+file control-plane/portal/orders/ledger-history.ts
+tests control-plane/portal/orders/ledger-and-payments.test.ts: exports whose readers are late
 exports that nobody reads keep their places
   - && !this.#endLatest()
   = give their places to those of other accounts, the latest first
 
-file control-plane/src/http/answers/client-errors.ts
-tests control-plane/test/http/connections/sockets.test.ts
+file control-plane/core/http/answers/client-errors.ts
+tests control-plane/core/http/connections/sockets.test.ts
 a body that is chunked in HTTP/1.0 is read, and what is behind it
   - if (isFramedOtherwise(request)) {
   + if (isFramedOtherwise(request) && request.url === undefined) {
@@ -116,8 +116,8 @@ a port takes more connections than there may be open files
   + Math.max(1, wanted, filesMax * 0 + share * 0)
   = connections take their share of it, and no more than are wanted
 
-file control-plane/src/services/people/sign-in-throttle.ts
-tests control-plane/test/services/people/sign-in.test.ts: the throttle of sign-in on sqlite
+file control-plane/portal/sign-in/sign-in-throttle.ts
+tests control-plane/portal/sign-in/sign-in.test.ts: the throttle of sign-in on sqlite
 sign-ins that succeed take hashes without an end
   - if (waitMs === 0) await this.#store.giveBack(keys);
   + void waitMs;

@@ -5,13 +5,13 @@
 import { mutationsOf } from './mutation.ts';
 
 export const SALES_MUTATIONS = mutationsOf`
-file control-plane/src/domain/account/orders.ts
-tests control-plane/test/domain/account/money.test.ts: credits of a refund
+file control-plane/portal/orders/order-rules.ts
+tests control-plane/portal/orders/money.test.ts: credits of a refund
 a refund is rounded for the one who is refunded
   - return Number((BigInt(price - refunded) * BigInt(credits)) / BigInt(price));
   + return Math.ceil(((price - refunded) * credits) / price);
   = what stays is worth no more than what stays paid, and a credit more would be
-tests control-plane/test/store/sales/orders.test.ts: orders on sqlite
+tests control-plane/portal/orders/orders.test.ts: orders on sqlite
 an order is paid by another sum
   - amount !== order.price || currency
   + currency
@@ -21,8 +21,8 @@ an order is paid again with another payment
   + return 'accepted';
   = keep a second payment for the operator, and no more of them than their bound
 
-file control-plane/src/store/sales/order-store.ts
-tests control-plane/test/store/sales/orders.test.ts: orders on sqlite
+file control-plane/portal/orders/order-store.ts
+tests control-plane/portal/orders/orders.test.ts: orders on sqlite
 the refunds that waited for a payment are forgotten
   - await applyWaitingRefunds(database, tx, order.id, paying.actor);
   = wait with a refund for its payment, or refuse it where it may not wait
@@ -52,36 +52,36 @@ an order of another account is cancelled
   -       .where('state', '=', 'pending')
   + .where('state', '=', 'pending')
   = are cancelled by their own account alone, while they are pending
-tests control-plane/test/http/account/attacks/every-route.test.ts: who may
+tests control-plane/portal/test/attacks/every-route.test.ts: who may
 an order of another account is shown
   - accountId === undefined || order?.accountId === accountId ? order : undefined
   + order
   = what another account has does not exist for a owner
 
-file control-plane/src/store/jobs/job-completion.ts
-tests control-plane/test/store/sales/orders.test.ts: orders on sqlite
+file control-plane/core/jobs/job-completion.ts
+tests control-plane/portal/orders/orders.test.ts: orders on sqlite
 what an open job held at a refund is to spend again once the job fails
   - await takeReleased(database, tx, { accountId, jobId, createdAtMs });
   + {}
   = take what a refund left with open jobs as they fail, and nothing of later jobs
 
-file control-plane/src/store/people/authority.ts
-tests control-plane/test/store/sales/orders.test.ts: orders on mysql
+file control-plane/core/accounts/authority.ts
+tests control-plane/portal/orders/orders.test.ts: orders on mysql
 two orders at once are counted as one
   - await lockAccount(database, tx, accountId);
   -   const error
   + const error
   = are bounded in number, pending and a day, however many come at once
 
-file control-plane/src/store/ledger/ledger-store.ts
-tests control-plane/test/store/sales/orders.test.ts: orders on sqlite
+file control-plane/core/ledger/ledger-store.ts
+tests control-plane/portal/orders/orders.test.ts: orders on sqlite
 the grant of an order can be entered by hand
   - if (isReservedReference(entry.reference))
   -     throw new Error('a reference that orders or lost results alone enter');
   = have references in the ledger that nobody else enters
 
-file control-plane/src/store/jobs/lost-results.ts
-tests control-plane/test/cli/cli.test.ts: lost results on sqlite
+file control-plane/core/results/lost-result-store.ts
+tests control-plane/test/cli.test.ts: lost results on sqlite
 a lost result is repaid each time that somebody says so
   - if (!settled) return 'settled';
   = gives each credit back once, and leaves what came back
@@ -90,64 +90,64 @@ a lost result that cost nothing is repaid
   + charge?.kind !== undefined ? 'paid' : 'unpaid'
   = gives nothing back for what cost nothing
 
-file control-plane/src/services/reading/lost-results.ts
-tests control-plane/test/http/routes/results.test.ts: no lost result
+file control-plane/core/results/lost-results.ts
+tests control-plane/core/results/results.test.ts: no lost result
 all results of a disk that is not mounted are lost
   - if (missing * 2 <= asked.length) return false;
   + if (missing >= 0) return false;
   = is one of a storage that is not there, or lost all it had at once
 
-file control-plane/src/storage/directory/directory-blob-store.ts
-tests control-plane/test/storage/directories.test.ts: a directory that is gone, as that of a disk that is not mounted
+file control-plane/core/storage/directory-blob-store.ts
+tests control-plane/core/storage/directories.test.ts: a directory that is gone, as that of a disk that is not mounted
 a file is missing though its whole directory is
   - await this.#requireDirectoryOf(name);
   -       throw
   + throw
   = says nothing of its files
 
-file control-plane/src/store/jobs/job-reading.ts
-tests control-plane/test/http/routes/results.test.ts: the database
+file control-plane/core/jobs/job-reading.ts
+tests control-plane/core/results/results.test.ts: the database
 what a row has of a result link opens the result
   - const hashed = hash('sha256', token, 'hex');
   + const hashed = HASH.test(token) ? token : hash('sha256', token, 'hex');
   = opens nothing, and is no part of the link
 
-file control-plane/src/secrets/result-tokens.ts
-tests control-plane/test/http/routes/results.test.ts: the database
+file control-plane/core/results/result-tokens.ts
+tests control-plane/core/results/results.test.ts: the database
 the token of a result link is kept as it is
   - return { token: hash('sha256', token, 'hex'), sealedToken };
   + return { token, sealedToken };
   = opens nothing, and is no part of the link
 
-file control-plane/src/secrets/callback-secret.ts
-tests control-plane/test/secrets/sealed.test.ts: the token of a result
+file control-plane/core/webhooks/callback-secret.ts
+tests control-plane/core/secrets/sealed.test.ts: the token of a result
 who has two secrets keys seals the token of a result link with one
   - return this.#boxes.map(box => sealedBy(box, text, boundTo)).join(' ');
   + return this.sealText(text, boundTo);
   = is shown by every replica at every step of a change of the key
 
-file control-plane/src/services/sales/signed-notifications.ts
-tests control-plane/test/http/account/sales.test.ts: a notification of a payment
+file control-plane/portal/orders/signed-notifications.ts
+tests control-plane/portal/orders/sales.test.ts: a notification of a payment
 a notification is believed without its signature
   - if (wrong !== undefined) {
   + if (false) {
   = is not believed without a good signature over its very bytes, of now
 
-file control-plane/src/services/sales/receive-payment.ts
-tests control-plane/test/http/account/sales.test.ts: notifications of payments
+file control-plane/portal/orders/receive-payment.ts
+tests control-plane/portal/orders/sales.test.ts: notifications of payments
 notifications have no rate
   - this.#rate.count('all');
   = are told to come later beyond their rate; forged ones do not spend it
 
-file control-plane/src/services/sales/orders.ts
-tests control-plane/test/http/account/sales.test.ts: the pages of orders
+file control-plane/portal/orders/orders.ts
+tests control-plane/portal/orders/sales.test.ts: the pages of orders
 a buyer says the price
   - one.credits === credits && one.price === price
   + one.credits === credits
   = sell nothing else, and at no other price
 
-file control-plane/src/services/sales/ledger-history.ts
-tests control-plane/test/http/account/sales.test.ts: the page of credits
+file control-plane/portal/orders/ledger-history.ts
+tests control-plane/portal/orders/sales.test.ts: the page of credits
 an exported cell is a formula
   - FORMULA.test(cell)
   + cell === null

@@ -2,8 +2,8 @@
 import { mutationsOf } from './mutation.ts';
 
 export const SERVICE_MUTATIONS = mutationsOf`
-file control-plane/src/store/database/request-shares.ts
-tests control-plane/test/store/database/request-shares.test.ts
+file control-plane/core/database/request-shares.ts
+tests control-plane/core/database/request-shares.test.ts
 one account holds every slot of the database
   - { key: owner.accountId }
   + { key: '' }
@@ -13,22 +13,22 @@ work within a slot waits for a second one
   + work()
   = work within a slot, and work of no request, waits for none
 
-file control-plane/src/services/dispatch/held-lease.ts
-tests control-plane/test/services/loops-and-gates.test.ts: a held lease
+file control-plane/core/attempts/held-lease.ts
+tests control-plane/core/loops-and-gates.test.ts: a held lease
 a lease is never renewed
   - setInterval(() => void this.#renew(), this.#timing.renewMs)
   + setInterval(() => undefined, this.#timing.renewMs)
   = is renewed in full long before it ends, as long as the work goes on
 
-file control-plane/src/services/submission/submit-matting.ts
-tests control-plane/test/http/routes/callbacks.test.ts
+file control-plane/core/submission/submit-matting.ts
+tests control-plane/core/webhooks/callbacks.test.ts
 a key is answered with the job of other content
   - if (playground !== undefined || job.fingerprint === fingerprint) return
   + return
   = join, replay and 409 come before the address
 
-file control-plane/src/http/answers/result-file.ts
-tests control-plane/test/http/connections/callers.test.ts: callers who take the picture as their answer
+file control-plane/core/http/answers/result-file.ts
+tests control-plane/core/http/connections/callers.test.ts: callers who take the picture as their answer
 a reader of a result takes no place
   - const leave = readers.enter(file);
   + const leave = () => undefined;
@@ -38,22 +38,22 @@ a reader that hung up keeps its place
   - reply.raw.once('close', leave);
   = who is gone when the picture is opened holds neither a place nor the file
 
-file control-plane/src/services/submission/submit-fields.ts
-tests control-plane/test/http/routes/results.test.ts: a picture as the answer
+file control-plane/core/submission/submit-fields.ts
+tests control-plane/core/results/results.test.ts: a picture as the answer
 a picture in another format than Accept takes is made and charged
   - if (choice !== 'none') return choice;
   + if (choice === 'none') return named ?? DEFAULT_FORMAT;
   +   return choice;
   = a contradiction is refused before there is a job, and is not remembered
 
-file control-plane/src/store/accounts/rate-quota-store.ts
-tests control-plane/test/store/accounts/accounts.test.ts: rate quotas on sqlite
+file control-plane/core/rates/rate-quota-store.ts
+tests control-plane/core/keys/accounts.test.ts: rate quotas on sqlite
 a block of the quota is leased twice
   - .where('leased', '=', row.leased)
   = are never leased twice, however many ask at once
 
-file control-plane/src/domain/rate-quota.ts
-tests control-plane/test/store/accounts/accounts.test.ts: rate quotas on sqlite
+file control-plane/core/rates/rate-quota.ts
+tests control-plane/core/keys/accounts.test.ts: rate quotas on sqlite
 a block is granted beyond the limit
   - Math.min(ask.block, ask.limit - due)
   + ask.block
@@ -62,39 +62,39 @@ the quota of a window that is over counts in the next
   - use?.windowStartMs === windowStartMs ? use.leased : 0
   + use?.leased ?? 0
   = of a window that is over count for nothing
-tests control-plane/test/services/callers.test.ts: rates
+tests control-plane/core/callers.test.ts: rates
 what was spent in advance is not counted
   - spent + (ask.windowStartMs === windowStartMs ? ask.advance : 0)
   + spent
   = one replica keeps the limit to the request, one at a time or all at once
 
-file control-plane/src/services/rate-limits.ts
-tests control-plane/test/services/callers.test.ts: rates
+file control-plane/core/rates/rate-limits.ts
+tests control-plane/core/callers.test.ts: rates
 requests are not counted
   - share.left -= 1;
   = one replica keeps the limit to the request, one at a time or all at once
 
-file control-plane/src/sources/guard/outgoing-guard.ts
-tests control-plane/test/sources/urls.test.ts: counted at the dialer
+file control-plane/core/fetching/outgoing-guard.ts
+tests control-plane/core/fetching/urls.test.ts: counted at the dialer
 one public address among several is enough
   - addresses.every(isOpen)
   + addresses.some(isOpen)
   = connects to no forbidden address of a name, whatever its other addresses are
-tests control-plane/test/sources/guard/guarded-requests.test.ts: addresses behind a name
+tests control-plane/core/fetching/guarded-requests.test.ts: addresses behind a name
 this machine's public address is reached
   - own.has(address)
   + false
   = refuses this machine's own public address
 
-file control-plane/src/sources/guard/guarded-fetch.ts
-tests control-plane/test/sources/guard/guarded-requests.test.ts: addresses behind a name
+file control-plane/core/fetching/guarded-fetch.ts
+tests control-plane/core/fetching/guarded-requests.test.ts: addresses behind a name
 a name is resolved once for all its redirects
   - for (let redirects = 0; redirects <= this.#limits.redirectsMax; redirects += 1) {
   -       const addresses = await this.#requireAddresses(hostOf(url), request);
   + const addresses = await this.#requireAddresses(hostOf(url), request);
   +     for (let redirects = 0; redirects <= this.#limits.redirectsMax; redirects += 1) {
   = checks again for a redirect to the same name
-tests control-plane/test/sources/guard/guarded-requests.test.ts: redirects
+tests control-plane/core/fetching/guarded-requests.test.ts: redirects
 a redirect is followed wherever its text leads
   - requireOutgoingUrl(location, this.#guard.policy, from)
   + new URL(location, from)
@@ -108,8 +108,8 @@ redirects have no bound
   + redirects <= 9
   = follows three, and not a fourth
 
-file control-plane/src/sources/guard/dial.ts
-tests control-plane/test/sources/guard/guarded-requests.test.ts: the pinned connector
+file control-plane/core/fetching/dial.ts
+tests control-plane/core/fetching/guarded-requests.test.ts: the pinned connector
 a peer that was not checked is spoken to
   - undefined || !checked.has(socket.remoteAddress)
   + undefined
@@ -118,8 +118,8 @@ a name is resolved again to connect
   - lookup,
   = does not resolve the name again
 
-file control-plane/src/sources/guard/outgoing-url.ts
-tests control-plane/test/sources/urls.test.ts: image_url
+file control-plane/core/fetching/outgoing-url.ts
+tests control-plane/core/fetching/urls.test.ts: image_url
 any port is requested
   - if (!policy.allowPrivateAddresses) requirePort(url, policy);
   = refuses port
@@ -140,8 +140,8 @@ a literal address is not judged before it is connected to
   + : true;
   = refuses ipv4 private
 
-file control-plane/src/sources/guard/public-address.ts
-tests control-plane/test/sources/urls.test.ts: addresses
+file control-plane/core/fetching/public-address.ts
+tests control-plane/core/fetching/urls.test.ts: addresses
 IPv6 is open but for what is listed
   - globalIpv6.check(address, 'ipv6') && !specialIpv6.check(address,
   + !specialIpv6.check(address,
@@ -151,8 +151,8 @@ tunnels in IPv6 are public
   + 'ipv6')
   = 2002:7f00:1:: is not public
 
-file inference-node/src/admission.ts
-tests inference-node/test/shell/admission.test.ts: Admission
+file inference-node/serving/admission.ts
+tests inference-node/serving/admission.test.ts: Admission
 images are admitted without a bound
   - inUse.images >= imagesMax
   + false
@@ -179,8 +179,8 @@ a permit is given back twice
   +         this.#changed();
   = gives a permit back once, however often it is released
 
-file inference-node/src/engine/pool/open-engine-pool.ts
-tests inference-node/test/engine/pool/batches.test.ts
+file inference-node/serving/engine/pool/open-engine-pool.ts
+tests inference-node/serving/engine/pool/batches.test.ts
 images that ran together get each other’s mattes
   - const task = tasks[index];
   + const task = tasks.at(-1 - index);
@@ -190,8 +190,8 @@ an image fails with those that it ran with
   + started ? false : soon
   = one picture whose matte is not a number fails alone
 
-file inference-node/src/models/commercial-use.ts
-tests inference-node/test/models/manifest.test.ts
+file inference-node/serving/models/commercial-use.ts
+tests inference-node/serving/models/manifest.test.ts
 a model whose weights have no stated licence is permitted
   - commercialUse !== 'yes'
   + commercialUse === 'no'
@@ -201,8 +201,8 @@ the terms of the training data are not asked for
   + if (gate === undefined) asked
   = strict starts none of the bundled models, and says so
 
-file control-plane/src/domain/fleet-size/wanted-nodes.ts
-tests control-plane/test/domain/fleet-size/wanted-nodes.test.ts: the wanted number of nodes
+file control-plane/core/fleet-size/wanted-nodes.ts
+tests control-plane/core/fleet-size/wanted-nodes.test.ts: the wanted number of nodes
 a fleet that sleeps grows without a bound
   - Math.min(nodesMax, Math.max(nodesMin, unbounded(needs, policy)))
   + Math.max(nodesMin, unbounded(needs, policy))
@@ -212,8 +212,8 @@ what waits beside idle nodes calls for more of them
   + return Math.max(wanted, useful);
   = calls no node for what waits beside idle ones
 
-file control-plane/src/domain/dispatch/dispatch-core.ts
-tests control-plane/test/domain/dispatch/dispatch-core.test.ts: a job that no node alive can do, where others may come
+file control-plane/core/dispatch/dispatch-core.ts
+tests control-plane/core/dispatch/dispatch-core.test.ts: a job that no node alive can do, where others may come
 a job that no node alive can do makes rounds at every report
   - if (incapable) this.#unable.add(job.id);
   = causes no round by itself: only another node helps it, and that is polled for

@@ -6,8 +6,8 @@
 import { mutationsOf } from './mutation.ts';
 
 export const STORE_MUTATIONS = mutationsOf`
-file control-plane/src/store/jobs/job-lease.ts
-tests control-plane/test/store/jobs/job-leases.test.ts: jobs on sqlite › leases
+file control-plane/core/attempts/job-lease.ts
+tests control-plane/core/attempts/job-leases.test.ts: jobs on sqlite › leases
 a claim is won with the fence of an old listing
   - .where('fence', '=', fenceBefore)
   = let one claim win, raise the fence, and hide the job from others
@@ -31,7 +31,7 @@ an input replaces the one that is stored
 a job without its input is admitted
   - .where('state', 'in', ['ready', 'running'])
   = make accepted fetching, and stored input ready
-tests control-plane/test/store/jobs/job-leases.test.ts: the fence of a job on sqlite
+tests control-plane/core/attempts/job-leases.test.ts: the fence of a job on sqlite
 a job that ended is claimed again
   - .where('queue_at', 'is not', null)
   = an ended job is claimed by nobody
@@ -44,18 +44,18 @@ an old claim is told that its input is stored
   + !isFinal(job) && happened(job)
   = an input that was stored under an earlier claim is not stored again by it
 
-file control-plane/src/store/jobs/job-completion.ts
-tests control-plane/test/store/jobs/job-leases.test.ts: jobs on sqlite › leases
+file control-plane/core/jobs/job-completion.ts
+tests control-plane/core/attempts/job-leases.test.ts: jobs on sqlite › leases
 an old fence is not seen before a job ends
   - undefined || job.fence !== claim.fence) return false
   + undefined) return false
   = claimed anew by the same replica are void for its own earlier claim
-tests control-plane/test/store/jobs/job-leases.test.ts: the fence of a job on sqlite
+tests control-plane/core/attempts/job-leases.test.ts: the fence of a job on sqlite
 a stranger is not seen before a job ends
   - job.lease?.holder !== claim.holder || !ending.from.includes(job.state))
   + !ending.from.includes(job.state))
   = a job is ended by the holder of its lease alone
-tests control-plane/test/store/jobs/job-leases.test.ts: jobs on sqlite › endings
+tests control-plane/core/attempts/job-leases.test.ts: jobs on sqlite › endings
 the state is not checked before a job ends
   - claim.holder || !ending.from.includes(job.state)) return false
   + claim.holder) return false
@@ -82,7 +82,7 @@ every failure frees the key
   - failure.retryable ? { idempotency_key_hash: null } : {}
   + { idempotency_key_hash: null }
   = failure returns the credit from every open state, and is replayed
-tests control-plane/test/store/jobs/job-leases.test.ts: the fence of a job on mysql
+tests control-plane/core/attempts/job-leases.test.ts: the fence of a job on mysql
 a job is ended under a fence that was replaced meanwhile
   - .where('fence', '=', claim.fence)
   = an ending that is overtaken by its own replica ends nothing
@@ -90,31 +90,31 @@ a job is ended under a lease that was given back meanwhile
   - .where('lease_holder', '=', claim.holder)
   = an ending whose lease is given back meanwhile ends nothing
 
-file control-plane/src/store/ledger/ledger-writer.ts
-tests control-plane/test/store/jobs/job-leases.test.ts: the fence of a job on mysql
+file control-plane/core/ledger/ledger-writer.ts
+tests control-plane/core/attempts/job-leases.test.ts: the fence of a job on mysql
 a credit is settled that another ending settled meanwhile
   - .where('reserved', '>=', CREDITS_PER_JOB)
   = of two endings that meet the second is told that it is none
-tests control-plane/test/store/jobs/job-leases.test.ts: jobs on sqlite › endings
+tests control-plane/core/attempts/job-leases.test.ts: jobs on sqlite › endings
 a failure keeps the credit
   - kind === 'release' ? CREDITS_PER_JOB : 0
   + 0
   = failure returns the credit from every open state, and is replayed
-tests control-plane/test/store/jobs/job-store.test.ts: jobs on sqlite › submission
+tests control-plane/core/jobs/job-store.test.ts: jobs on sqlite › submission
 a job is made without a credit
   - .where('available', '>=', CREDITS_PER_JOB)
   = refuses without a credit, and remembers nothing
 jobs in flight have no bound
   - .where('reserved', '<', reservedMax)
   = refuses at the bound in flight, before it looks at credits
-tests control-plane/test/store/ledger/ledger.test.ts: the ledger on sqlite
+tests control-plane/core/ledger/ledger.test.ts: the ledger on sqlite
 more is revoked than is there
   - kind === 'revoke', update
   + kind === 'grant', update
   = revokes all of it or nothing, never below zero available
 
-file control-plane/src/store/jobs/job-submission.ts
-tests control-plane/test/store/jobs/job-store.test.ts: keys that end on sqlite
+file control-plane/core/jobs/job-submission.ts
+tests control-plane/core/jobs/job-store.test.ts: keys that end on sqlite
 a key is freed before its time is over
   - nowPlusMs(database.nowMs, -rememberedMs)
   + database.nowMs
@@ -125,7 +125,7 @@ the key of an open job is freed, and the image paid for twice
 a key is freed under another name
   - .where('idempotency_key_hash', '=', idempotencyKeyHash)
   = are freed under their own name alone
-tests control-plane/test/store/jobs/job-store.test.ts: jobs on sqlite › submission
+tests control-plane/core/jobs/job-store.test.ts: jobs on sqlite › submission
 a request that is said again is a second job or none
   - (await findTwin(database, db, job)) ?? refused
   + refused
@@ -135,15 +135,15 @@ a submission whose answer was lost is taken for another
   + 'exists'
   = repeated by itself after a lost answer is the same success
 
-file control-plane/src/store/ledger/ledger-store.ts
-tests control-plane/test/store/ledger/ledger.test.ts: the ledger on sqlite
+file control-plane/core/ledger/ledger-store.ts
+tests control-plane/core/ledger/ledger.test.ts: the ledger on sqlite
 a reference that was entered with another amount is taken for the same
   - earlier.amount !== entry.amount
   + false
   = grants once a reference, and says so when the amount differs
 
-file control-plane/src/store/ledger/ledger-audit.ts
-tests control-plane/test/store/ledger/ledger-audit.test.ts: the ledger's audit on sqlite
+file control-plane/core/ledger/ledger-audit.ts
+tests control-plane/core/ledger/ledger-audit.test.ts: the ledger's audit on sqlite
 an account is closed although a transaction may still write before the checkpoint
   - await awaitEarlierWriters(this.#database, this.#accountId);
   = waits for a transaction that may still write behind a checkpoint
@@ -151,14 +151,14 @@ a checkpoint is set behind what is wrong, which no later check then sees
   - !this.#clean || this.#isAhead
   + this.#isAhead
   = names what is wrong each time until it is mended, and closes nothing behind it
-tests control-plane/test/store/ledger/ledger-audit.test.ts: the ledger's audit on sqlite › of a broken ledger
+tests control-plane/core/ledger/ledger-audit.test.ts: the ledger's audit on sqlite › of a broken ledger
 a balance that contradicts its checkpoint is not looked into
   - verdict.agrees || checkpoint === NOTHING_CLOSED
   + true
   = a checkpoint is found by both while the balance is right
 
-file control-plane/src/store/outbox/outbox-store.ts
-tests control-plane/test/store/outbox/outbox.test.ts: the fence of a notification on sqlite
+file control-plane/core/webhooks/outbox-store.ts
+tests control-plane/core/webhooks/outbox.test.ts: the fence of a notification on sqlite
 a notification is claimed with a fence that was used
   - .where('fence', '=', fence - 1)
   = a claim of a fence that was used is lost, the lease being free
@@ -176,8 +176,8 @@ an attempt is ended by a stranger
   - .where('lease_holder', '=', holder)
   = a holder that was never given the lease ends nothing
 
-file control-plane/src/store/database/sqlite/sqlite-group-commit.ts
-tests control-plane/test/store/database/sqlite-group-commit.test.ts: transactions that are ready together
+file control-plane/core/database/sqlite/sqlite-group-commit.ts
+tests control-plane/core/database/sqlite-group-commit.test.ts: transactions that are ready together
 a transaction is told that it is committed before it is
   - this.execute(RELEASE);
   -     } finally {

@@ -2,21 +2,17 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import ava from 'ava';
-import { createAnswering } from '../../inference-node/src/engine/choice/answer-picture.ts';
-import { runtimeVersion } from '../../inference-node/src/engine/runtime-version.ts';
 import {
   type AnswerPicture,
   checkAnswer,
-} from '../../inference-node/src/models/preparing/answer-check.ts';
+} from '../../inference-node/model-tools/preparing/answer-check.ts';
 import {
   drawCheckPicture,
   summariseAnswer,
-} from '../../inference-node/src/models/preparing/check-picture.ts';
-import {
-  type GpuHost,
-  gpuFacts,
-  openGpuHost,
-} from '../../inference-node/test/engine/devices/gpu-host.ts';
+} from '../../inference-node/model-tools/preparing/check-picture.ts';
+import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
+import { runtimeVersion } from '../../inference-node/serving/engine/runtime-version.ts';
+import { type GpuHost, gpuFacts, openGpuHost } from '../../inference-node/serving/test/gpu-host.ts';
 import { at } from '../support/at.ts';
 import { ROOT } from '../support/running-service.ts';
 import { buildPlan } from '../support/tiny-plan.ts';
@@ -25,7 +21,7 @@ import { proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
 
-const HOOK = path.join(ROOT, 'inference-node/test/engine/devices/gpu-host-hook.ts');
+const HOOK = path.join(ROOT, 'inference-node/serving/test/gpu-host-hook.ts');
 const GPUS = [gpuFacts('one', { index: 0 }), gpuFacts('two', { index: 1 })];
 const [FALLS, STAYS] = GPUS.map(({ id }) => id);
 /** As CUDA says it of a card that fell off the bus. */

@@ -9,7 +9,7 @@ import { proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
 
-const SHELL = path.join(ROOT, 'inference-node/test/shell');
+const SHELL = path.join(ROOT, 'inference-node/serving/test');
 const FRUGAL = path.join(SHELL, 'frugal-pictures-hook.ts');
 /** Children that cannot be killed while they are stopped, and engines that are soon given up. */
 const IMPATIENT = path.join(SHELL, 'stuck-engine-hook.ts');

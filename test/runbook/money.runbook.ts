@@ -5,9 +5,9 @@
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';
-import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
-import { storesOn } from '../../control-plane/test/store/fixtures.ts';
-import { placed } from '../../control-plane/test/store/orders.ts';
+import { openDatabase } from '../../control-plane/core/database/connect.ts';
+import { storesOn } from '../../control-plane/core/test/fixtures.ts';
+import { placed } from '../../control-plane/portal/test/orders.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { Installation } from './installation.ts';

@@ -3,11 +3,7 @@
  * receivers that hang, secrets that no key opens, one that was altered.
  */
 import ava from 'ava';
-import {
-  type Answer,
-  Receiver,
-  taken,
-} from '../../control-plane/test/services/notification/receiver.ts';
+import { type Answer, Receiver, taken } from '../../control-plane/core/test/receiver.ts';
 import { at } from '../support/at.ts';
 import { MailServer } from '../support/mail-server.ts';
 import { Installation, pictureBase64, SECRETS_KEY } from './installation.ts';

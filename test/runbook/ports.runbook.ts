@@ -21,7 +21,7 @@ const LIVEZ = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n';
 const DIRECT_TOKEN = 'token-of-a-direct-caller';
 /** What the system takes of a file that nobody reads is less than these pixels of noise. */
 const [WIDTH, HEIGHT] = [2000, 1200];
-const FEW_CONNECTIONS = path.join(ROOT, 'control-plane/test/support/few-connections-hook.ts');
+const FEW_CONNECTIONS = path.join(ROOT, 'control-plane/core/test/support/few-connections-hook.ts');
 /** Of the port that is to be full. */
 const CONNECTIONS_MAX = 100;
 /** One is read before the next one comes, or it would count as idle. */

@@ -17,14 +17,14 @@ import {
   onStores,
   resultOf,
   running,
-} from '../../control-plane/test/store/fixtures.ts';
+} from '../../control-plane/core/test/fixtures.ts';
 import { ACCOUNTS, fillLargeTables } from '../support/large-tables.ts';
 
 const test = ava.serial;
 
 const ENTRIES = 3_000_000;
 const TABLES = { jobs: 100_000, openJobs: 200, ledgerEntries: ENTRIES };
-const PROGRAM = path.resolve(import.meta.dirname, '../../control-plane/src/cli/main.ts');
+const PROGRAM = path.resolve(import.meta.dirname, '../../control-plane/core/cli/main.ts');
 
 interface Checked {
   readonly ok: boolean;

@@ -4,7 +4,7 @@
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
-import { openTestNode } from '../../inference-node/test/grpc/test-node.ts';
+import { openTestNode } from '../../inference-node/serving/test/test-node.ts';
 
 /** Of the fleet. */
 export const TOKEN = 'a-node-token-of-the-soak';

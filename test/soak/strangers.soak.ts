@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { credentials } from '@grpc/grpc-js';
 import ava, { type ExecutionContext } from 'ava';
 import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
-import { tokenMetadata } from '../../inference-node/src/grpc/callers.ts';
+import { tokenMetadata } from '../../inference-node/serving/grpc/callers.ts';
 import { NodePort, TOKEN } from './node-port.ts';
 import { ATTACKS } from './stranger-attack.ts';
 

@@ -9,7 +9,7 @@ import path from 'node:path';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const KERNELS = path.join(ROOT, 'inference-node/kernels');
-const COMPILED = 'inference-node/src/picture/kernels/kernels.wasm';
+const COMPILED = 'inference-node/serving/picture/kernels/kernels.wasm';
 const fresh = mkdtempSync(path.join(tmpdir(), 'matting-generated-'));
 
 function runNode(cwd: string, ...args: readonly string[]): void {

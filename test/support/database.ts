@@ -6,7 +6,7 @@
  *       test('...', async t => { const database = await databases.open(); ... });
  *     });
  *
- * `onStores` of control-plane/test/store/fixtures.ts opens it and its stores, too.
+ * `onStores` of control-plane/core/test/fixtures.ts opens it and its stores, too.
  *
  * `MATTING_TEST_DATABASE_URL=mysql://user:password@host:port/any` takes that server instead of a
  * private MariaDB; its user must be allowed to create and drop databases named `matting_test_*`.
@@ -26,14 +26,14 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { ExecutionContext, SerialFn } from 'ava';
 import { sql } from 'kysely';
 import mysql, { type Connection, format, type RowDataPacket } from 'mysql2/promise';
-import type { DatabaseDialect } from '../../control-plane/src/store/database/clock.ts';
+import type { DatabaseDialect } from '../../control-plane/core/database/clock.ts';
 import {
   type Database,
   openDatabase,
   type StoreLog,
-} from '../../control-plane/src/store/database/connect.ts';
-import { type Engine, GALERA } from '../../control-plane/src/store/database/engines.ts';
-import { migrate } from '../../control-plane/src/store/database/migrate.ts';
+} from '../../control-plane/core/database/connect.ts';
+import { type Engine, GALERA } from '../../control-plane/core/database/engines.ts';
+import { migrate } from '../../control-plane/core/database/migrate.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 
 /** Of an address that leads to one member alone; one of three would have been met long before. */

@@ -6,8 +6,8 @@
  */
 import { createHash } from 'node:crypto';
 import { type Insertable, sql } from 'kysely';
-import type { Database } from '../../control-plane/src/store/database/connect.ts';
-import type { Schema } from '../../control-plane/src/store/database/schema.ts';
+import type { Database } from '../../control-plane/core/database/connect.ts';
+import type { Schema } from '../../control-plane/core/database/schema.ts';
 import { accountOf } from './large-tables.ts';
 
 const CHUNK_ROWS = 200;

@@ -15,8 +15,8 @@
  */
 import { DatabaseSync } from 'node:sqlite';
 import { type Kysely, sql } from 'kysely';
-import type { Database } from '../../control-plane/src/store/database/connect.ts';
-import type { Schema } from '../../control-plane/src/store/database/schema.ts';
+import type { Database } from '../../control-plane/core/database/connect.ts';
+import type { Schema } from '../../control-plane/core/database/schema.ts';
 
 export interface LargeTables {
   /** Final ones. */

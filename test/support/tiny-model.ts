@@ -17,8 +17,11 @@ import { createHash } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import onnxProto from 'onnx-proto';
-import type { Licence } from '../../inference-node/src/models/licence.ts';
-import type { BatchGraph, PreparedModel } from '../../inference-node/src/models/prepared-model.ts';
+import type { Licence } from '../../inference-node/serving/models/licence.ts';
+import type {
+  BatchGraph,
+  PreparedModel,
+} from '../../inference-node/serving/models/prepared-model.ts';
 
 const { onnx } = onnxProto;
 const { FLOAT, INT64, BOOL } = onnx.TensorProto.DataType;

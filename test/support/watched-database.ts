@@ -6,17 +6,14 @@ import {
   Kysely,
   type QueryResult,
 } from 'kysely';
-import {
-  type DatabaseDialect,
-  databaseNowMs,
-} from '../../control-plane/src/store/database/clock.ts';
-import type { Database } from '../../control-plane/src/store/database/connect.ts';
-import { MARIADB, SQLITE } from '../../control-plane/src/store/database/engines.ts';
-import { MysqlPoolDialect } from '../../control-plane/src/store/database/mysql/mysql-pool.ts';
-import { parseMysqlUrl } from '../../control-plane/src/store/database/mysql/mysql-url.ts';
-import { RequestShares } from '../../control-plane/src/store/database/request-shares.ts';
-import type { Schema } from '../../control-plane/src/store/database/schema.ts';
-import { NodeSqliteDialect } from '../../control-plane/src/store/database/sqlite/sqlite-dialect.ts';
+import { type DatabaseDialect, databaseNowMs } from '../../control-plane/core/database/clock.ts';
+import type { Database } from '../../control-plane/core/database/connect.ts';
+import { MARIADB, SQLITE } from '../../control-plane/core/database/engines.ts';
+import { MysqlPoolDialect } from '../../control-plane/core/database/mysql/mysql-pool.ts';
+import { parseMysqlUrl } from '../../control-plane/core/database/mysql/mysql-url.ts';
+import { RequestShares } from '../../control-plane/core/database/request-shares.ts';
+import type { Schema } from '../../control-plane/core/database/schema.ts';
+import { NodeSqliteDialect } from '../../control-plane/core/database/sqlite/sqlite-dialect.ts';
 import { SILENT_LOG } from './database.ts';
 
 /** Asks a connection as it is, which nobody stands around. */

@@ -1,6 +1,6 @@
-/** What is prohibited whatever the tables of directions.ts say. */
+/** What is prohibited whatever packages.ts says. */
 
-/** What a file that matches `from` never imports, whatever the tables above say. */
+/** What a file that matches `from` never imports, whatever packages.ts says. */
 export interface Prohibition {
   readonly rule: string;
   readonly from: RegExp;
@@ -45,66 +45,40 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^(client|control-plane|inference-node|bin)\//,
   },
   {
-    rule: 'domain is pure: it imports itself and the contract',
-    from: /^control-plane\/src\/domain\//,
-    to: /^(?!(control-plane\/src\/domain|proto\/contract)\/)/,
-  },
-  {
-    rule: 'http gets what it needs through services',
-    // The pages on an account's people call the stores that they are given.
-    from: /^control-plane\/src\/http\/(?!app-services\.ts$|account\/(people|profile)\.ts$)/,
-    to: /^control-plane\/src\/(store|nodes|storage|sources|secrets)\//,
-  },
-  {
-    rule: 'services know no http',
-    from: /^control-plane\/src\/services\//,
-    to: /^control-plane\/src\/http\//,
-  },
-  {
-    rule: 'store, nodes, storage and sources know no services and no http',
-    from: /^control-plane\/src\/(store|nodes|storage|sources)\//,
-    to: /^control-plane\/src\/(services|http)\//,
-  },
-  {
     rule: 'engine, picture and models know no gRPC',
-    from: /^inference-node\/src\/((engine|picture|models)\/|pipeline\.ts)/,
-    to: /^@grpc|^inference-node\/src\/grpc\//,
+    from: /^inference-node\/serving\/((engine|picture|models)\/|pipeline\.ts)/,
+    to: /^@grpc|^inference-node\/serving\/grpc\//,
   },
   {
     // `models check` takes one picture through the worker's stages in its own process, and the
     // doctor asks for versions.
     rule: 'codecs and matte arithmetic run in the picture worker alone',
-    from: /^(?!inference-node\/src\/(picture\/(worker|codecs|finishing|matte)\/|(cli\/models-check|doctor\/examine)\.ts$))/,
-    to: /^inference-node\/src\/picture\/(worker|codecs|finishing|matte)\//,
+    from: /^(?!inference-node\/(serving\/picture\/(worker|codecs|finishing|matte)\/|(model-tools\/commands\/models-check|serving\/doctor\/examine)\.ts$))/,
+    to: /^inference-node\/serving\/picture\/(worker|codecs|finishing|matte)\//,
   },
   {
-    rule: 'only the store imports a database library',
-    from: /^(?!control-plane\/src\/store\/)/,
-    to: /^(kysely|mysql2|node:sqlite)/,
-  },
-  {
-    rule: 'only http imports fastify',
-    from: /^(?!control-plane\/src\/http\/)/,
-    to: /^(fastify|@fastify\/)/,
+    rule: 'only the control plane makes statements, and only its database opens one',
+    from: /^(?!control-plane\/core\/database\/|control-plane\/operations\/backup\/database-copy\.ts$)/,
+    to: /^(mysql2|node:sqlite)/,
   },
   {
     rule: 'only html.ts of the pages makes and renders trees; the others take the type of one',
-    from: /^(?!control-plane\/src\/http\/account\/page\/html\.ts$)/,
+    from: /^(?!control-plane\/portal\/page\/html\.ts$)/,
     to: /^(htm|preact-render-to-string)$/,
   },
   {
-    rule: 'only sources, and direct of the node, import an HTTP client',
-    from: /^(?!control-plane\/src\/sources\/|inference-node\/src\/direct\/)/,
+    rule: 'only what fetches for callers, and direct of the node, import an HTTP client',
+    from: /^(?!control-plane\/core\/fetching\/|inference-node\/serving\/direct\/)/,
     to: /^undici/,
   },
   {
-    rule: 'only identity imports what knows identity providers and common passwords',
-    from: /^(?!control-plane\/src\/identity\/)/,
+    rule: 'only sign-in imports what knows identity providers and common passwords',
+    from: /^(?!control-plane\/portal\/sign-in\/)/,
     to: /^(openid-client|@zxcvbn-ts\/)/,
   },
   {
-    rule: 'only mail imports what talks to mail servers',
-    from: /^(?!control-plane\/src\/mail\/)/,
+    rule: 'only alerts import what talks to mail servers',
+    from: /^(?!control-plane\/portal\/alerts\/)/,
     to: /^nodemailer/,
   },
   {
@@ -114,17 +88,17 @@ export const PROHIBITIONS: readonly Prohibition[] = [
   },
   {
     rule: 'only the engine imports ONNX Runtime',
-    from: /^(?!inference-node\/src\/engine\/)/,
+    from: /^(?!inference-node\/serving\/engine\/)/,
     to: /^onnxruntime-node/,
   },
   {
     rule: 'only picture imports an image codec',
-    from: /^(?!inference-node\/src\/picture\/)/,
+    from: /^(?!inference-node\/serving\/picture\/)/,
     to: /^(sharp|wasm-vips)/,
   },
   {
-    rule: 'only models import what fetches packages',
-    from: /^(?!inference-node\/src\/models\/)/,
+    rule: 'only model-tools import what fetches packages',
+    from: /^(?!inference-node\/model-tools\/)/,
     to: /^(pacote|tar|@npmcli\/)/,
   },
 ];

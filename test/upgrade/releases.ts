@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import {
   NOTHING_RECORDED,
   readSnapshot,
-} from '../../control-plane/test/store/database/last-release/snapshot.ts';
+} from '../../control-plane/core/test/database/last-release/snapshot.ts';
 import { ROOT } from '../support/running-service.ts';
 
 export interface Release {

@@ -11,15 +11,15 @@ import { homedir, tmpdir } from 'node:os';
 import path from 'node:path';
 import ava from 'ava';
 import pino from 'pino';
-import { createAnswering } from '../../inference-node/src/engine/choice/answer-picture.ts';
+import { detectInstructionSet } from '../../inference-node/model-tools/preparing/instruction-set.ts';
+import { prepareModel } from '../../inference-node/model-tools/preparing/prepare.ts';
+import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
 import {
   requireParity,
   selectExecutionProvider,
-} from '../../inference-node/src/engine/choice/execution-provider.ts';
-import { openEnginePool } from '../../inference-node/src/engine/pool/open-engine-pool.ts';
-import { loadManifest } from '../../inference-node/src/models/manifest.ts';
-import { detectInstructionSet } from '../../inference-node/src/models/preparing/instruction-set.ts';
-import { prepareModel } from '../../inference-node/src/models/preparing/prepare.ts';
+} from '../../inference-node/serving/engine/choice/execution-provider.ts';
+import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
+import { loadManifest } from '../../inference-node/serving/models/manifest.ts';
 import { ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';

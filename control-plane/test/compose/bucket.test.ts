@@ -8,13 +8,13 @@ import {
   OBJECT_STORES,
   useObjectStore,
 } from '../../../test/support/object-storage/object-store.ts';
-import { Sweeper } from '../../src/services/sweeping/sweep.ts';
-import { openStorage } from '../../src/storage/open-storage.ts';
-import { cutOutOf } from '../nodes/scripted-exchange.ts';
-import { silent, until } from '../services/dispatch/harness.ts';
-import { list } from '../storage/blob-store.contract.ts';
-import { type Caller, pictureBody, Replicas } from '../support/replicas.ts';
-import { pngHeader } from '../support/test-app.ts';
+import { Sweeper } from '../../core/retention/sweep.ts';
+import { openStorage } from '../../core/storage/open-storage.ts';
+import { list } from '../../core/test/blob-store.contract.ts';
+import { silent, until } from '../../core/test/harness.ts';
+import { cutOutOf } from '../../core/test/scripted-exchange.ts';
+import { type Caller, pictureBody, Replicas } from '../../core/test/support/replicas.ts';
+import { pngHeader } from '../../core/test/support/test-app.ts';
 
 const test = ava.serial;
 

@@ -14,15 +14,15 @@ import {
   onDatabases,
   type TestDatabase,
 } from '../../../test/support/database.ts';
-import { openDirectoryBlobStore } from '../../src/storage/directory/directory-blob-store.ts';
-import type { Stores } from '../../src/store/stores.ts';
-import { cutOutAfter } from '../nodes/scripted-exchange.ts';
-import { ScriptedNode } from '../nodes/scripted-node.ts';
-import { until } from '../services/dispatch/harness.ts';
-import { Receiver } from '../services/notification/receiver.ts';
-import { assertBalanced, fundedCaller, storesOn } from '../store/fixtures.ts';
-import { planeEnv, ReplicaChild } from '../support/child.ts';
-import { pictureBody, resultPath, submitTo } from '../support/replicas.ts';
+import { openDirectoryBlobStore } from '../../core/storage/directory-blob-store.ts';
+import type { Stores } from '../../core/stores.ts';
+import { assertBalanced, fundedCaller, storesOn } from '../../core/test/fixtures.ts';
+import { until } from '../../core/test/harness.ts';
+import { Receiver } from '../../core/test/receiver.ts';
+import { cutOutAfter } from '../../core/test/scripted-exchange.ts';
+import { ScriptedNode } from '../../core/test/scripted-node.ts';
+import { planeEnv, ReplicaChild } from '../../core/test/support/child.ts';
+import { pictureBody, resultPath, submitTo } from '../../core/test/support/replicas.ts';
 
 const test = ava.serial;
 
@@ -39,10 +39,7 @@ for (const shiftMs of [2 * HOUR_MS, -2 * HOUR_MS]) {
       const store = await openDirectoryBlobStore(root);
       const writer = await store.createWriter('inputs/upload');
       await writer.write(Buffer.from('an upload under way'));
-      const module = new URL(
-        '../../src/storage/directory/directory-blob-store.ts',
-        import.meta.url,
-      );
+      const module = new URL('../../core/storage/directory-blob-store.ts', import.meta.url);
       const list = `import { openDirectoryBlobStore } from ${JSON.stringify(module.href)};
           const store = await openDirectoryBlobStore(${JSON.stringify(root)});
           console.log(Date.now());

@@ -8,21 +8,13 @@ import path from 'node:path';
 import ava from 'ava';
 import { ConfigError } from '#program/env.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import {
-  type Environment,
-  growThreadPool,
-  loadConfig,
-  loadDatabaseConfig,
-} from '../../src/config.ts';
+import { type Environment, growThreadPool, loadConfig, loadDatabaseConfig } from '../../config.ts';
+import type { SecretsCanary, SecretsCanaryStore } from '../../core/secrets/secrets-canary-store.ts';
 import {
   loadOrCreateSecretsKey,
   requireSameSecretsKey,
   SecretsKeyError,
-} from '../../src/secrets/secrets-key.ts';
-import type {
-  SecretsCanary,
-  SecretsCanaryStore,
-} from '../../src/store/cluster/secrets-canary-store.ts';
+} from '../../core/secrets/secrets-key.ts';
 
 const test = ava.serial;
 

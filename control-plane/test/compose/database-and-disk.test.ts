@@ -13,9 +13,14 @@ import ava from 'ava';
 import { sql } from 'kysely';
 import { groupIf, skipReason } from '../../../test/support/database.ts';
 import { SmallDisk, skipWithoutMounts } from '../../../test/support/small-disk.ts';
-import { until } from '../services/dispatch/harness.ts';
-import { type Caller, pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';
-import { pngHeader } from '../support/test-app.ts';
+import { until } from '../../core/test/harness.ts';
+import {
+  type Caller,
+  pictureBody,
+  Replicas,
+  type RestAnswer,
+} from '../../core/test/support/replicas.ts';
+import { pngHeader } from '../../core/test/support/test-app.ts';
 
 const test = ava.serial;
 

@@ -10,12 +10,17 @@ import { randomUUID } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import ava from 'ava';
 import { onDatabases } from '../../../test/support/database.ts';
-import type { ScriptedNode } from '../nodes/scripted-node.ts';
-import { until } from '../services/dispatch/harness.ts';
-import { Receiver } from '../services/notification/receiver.ts';
-import { type LoopbackSource, openRawSource, openSource } from '../sources/loopback-source.ts';
-import { type Caller, pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';
-import { pngHeader } from '../support/test-app.ts';
+import { until } from '../../core/test/harness.ts';
+import { type LoopbackSource, openRawSource, openSource } from '../../core/test/loopback-source.ts';
+import { Receiver } from '../../core/test/receiver.ts';
+import type { ScriptedNode } from '../../core/test/scripted-node.ts';
+import {
+  type Caller,
+  pictureBody,
+  Replicas,
+  type RestAnswer,
+} from '../../core/test/support/replicas.ts';
+import { pngHeader } from '../../core/test/support/test-app.ts';
 
 const test = ava.serial;
 

@@ -17,22 +17,22 @@ import {
   skipReason,
   type TestDatabase,
 } from '../../../test/support/database.ts';
-import type { Order } from '../../src/domain/account/orders.ts';
-import { signMessage } from '../../src/services/notification/signature.ts';
-import type { ApiKey } from '../../src/store/accounts/api-key-store.ts';
-import type { Database } from '../../src/store/database/connect.ts';
-import type { Stores } from '../../src/store/stores.ts';
-import { until } from '../services/dispatch/harness.ts';
+import type { Database } from '../../core/database/connect.ts';
+import type { ApiKey } from '../../core/keys/api-key-store.ts';
+import type { Stores } from '../../core/stores.ts';
 import {
   assertBalanced,
   claimed,
   fundedAccount,
   IMAGE_FAULT,
   storesOn,
-} from '../store/fixtures.ts';
-import { movements, placed } from '../store/orders.ts';
-import { planeEnv, ReplicaChild } from '../support/child.ts';
-import { pictureBody, submitTo } from '../support/replicas.ts';
+} from '../../core/test/fixtures.ts';
+import { until } from '../../core/test/harness.ts';
+import { planeEnv, ReplicaChild } from '../../core/test/support/child.ts';
+import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
+import { signMessage } from '../../core/webhooks/signature.ts';
+import type { Order } from '../../portal/orders/order-rules.ts';
+import { movements, placed } from '../../portal/test/orders.ts';
 
 const test = ava.serial;
 

@@ -13,23 +13,23 @@ import { onDatabases, SILENT_LOG, useTestDatabase } from '../../../test/support/
 import { Program } from '../../../test/support/program.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
-import { type ControlPlane, openControlPlane } from '../../src/compose.ts';
-import { loadConfig } from '../../src/config.ts';
-import { type DrainSteps, drainControlPlane } from '../../src/drain.ts';
-import { CallbackSecrets, notificationBody } from '../../src/secrets/callback-secret.ts';
-import { SecretBox } from '../../src/secrets/secret-box.ts';
-import { SecretsKeyError } from '../../src/secrets/secrets-key.ts';
-import { openDatabase } from '../../src/store/database/connect.ts';
-import { cutOutAfter, cutOutOf } from '../nodes/scripted-exchange.ts';
-import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
-import { silent, until } from '../services/dispatch/harness.ts';
-import { openCaller } from '../store/fixtures.ts';
-import { planeEnv } from '../support/child.ts';
-import { pictureBody, submitTo } from '../support/replicas.ts';
+import { type ControlPlane, openControlPlane } from '../../compose.ts';
+import { loadConfig } from '../../config.ts';
+import { openDatabase } from '../../core/database/connect.ts';
+import { type DrainSteps, drainControlPlane } from '../../core/drain.ts';
+import { SecretBox } from '../../core/secrets/secret-box.ts';
+import { SecretsKeyError } from '../../core/secrets/secrets-key.ts';
+import { openCaller } from '../../core/test/fixtures.ts';
+import { silent, until } from '../../core/test/harness.ts';
+import { cutOutAfter, cutOutOf } from '../../core/test/scripted-exchange.ts';
+import { ScriptedNode, TEST_TOKEN } from '../../core/test/scripted-node.ts';
+import { planeEnv } from '../../core/test/support/child.ts';
+import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
+import { CallbackSecrets, notificationBody } from '../../core/webhooks/callback-secret.ts';
 
 const test = ava.serial;
 
-const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
+const MAIN = path.resolve(import.meta.dirname, '../../main.ts');
 const OPERATOR_KEY = 'k'.repeat(32);
 const CALLBACK_SECRET = 'only the caller knows this';
 

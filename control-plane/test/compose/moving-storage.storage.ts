@@ -16,15 +16,15 @@ import {
   OBJECT_STORES,
   useObjectStore,
 } from '../../../test/support/object-storage/object-store.ts';
-import { type ControlPlane, openControlPlane } from '../../src/compose.ts';
-import { loadConfig } from '../../src/config.ts';
-import { openStorage } from '../../src/storage/open-storage.ts';
-import { ScriptedNode } from '../nodes/scripted-node.ts';
-import { until } from '../services/dispatch/harness.ts';
-import { assertBalanced, fundedAccount, storesOn } from '../store/fixtures.ts';
-import { planeEnv } from '../support/child.ts';
-import { runCli } from '../support/cli.ts';
-import { pictureBody, submitTo } from '../support/replicas.ts';
+import { type ControlPlane, openControlPlane } from '../../compose.ts';
+import { loadConfig } from '../../config.ts';
+import { openStorage } from '../../core/storage/open-storage.ts';
+import { assertBalanced, fundedAccount, storesOn } from '../../core/test/fixtures.ts';
+import { until } from '../../core/test/harness.ts';
+import { ScriptedNode } from '../../core/test/scripted-node.ts';
+import { planeEnv } from '../../core/test/support/child.ts';
+import { runCli } from '../../core/test/support/cli.ts';
+import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
 
 const test = ava.serial;
 

@@ -1,8 +1,13 @@
 /** A fleet that sleeps: two control planes take work while no node lives, and nodes come later. */
 import ava from 'ava';
-import { until } from '../services/dispatch/harness.ts';
-import { assertBalanced } from '../store/fixtures.ts';
-import { type Caller, pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';
+import { assertBalanced } from '../../core/test/fixtures.ts';
+import { until } from '../../core/test/harness.ts';
+import {
+  type Caller,
+  pictureBody,
+  Replicas,
+  type RestAnswer,
+} from '../../core/test/support/replicas.ts';
 
 const test = ava.serial;
 

@@ -7,15 +7,20 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava, { type ExecutionContext } from 'ava';
 import { onDatabases } from '../../../test/support/database.ts';
-import { RATE_WINDOW_MS } from '../../src/domain/rate-quota.ts';
-import { REMOVEBG_REMEMBERED_MS } from '../../src/services/removebg/remove-background.ts';
-import { API_KEY_MEMORY_MS } from '../../src/store/accounts/api-key-store.ts';
-import { cutOutAfter, type Script } from '../nodes/scripted-exchange.ts';
-import type { ScriptedNode } from '../nodes/scripted-node.ts';
-import { until } from '../services/dispatch/harness.ts';
-import { Receiver } from '../services/notification/receiver.ts';
-import { assertBalanced } from '../store/fixtures.ts';
-import { type Caller, pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';
+import { API_KEY_MEMORY_MS } from '../../core/keys/api-key-store.ts';
+import { RATE_WINDOW_MS } from '../../core/rates/rate-quota.ts';
+import { assertBalanced } from '../../core/test/fixtures.ts';
+import { until } from '../../core/test/harness.ts';
+import { Receiver } from '../../core/test/receiver.ts';
+import { cutOutAfter, type Script } from '../../core/test/scripted-exchange.ts';
+import type { ScriptedNode } from '../../core/test/scripted-node.ts';
+import {
+  type Caller,
+  pictureBody,
+  Replicas,
+  type RestAnswer,
+} from '../../core/test/support/replicas.ts';
+import { REMOVEBG_REMEMBERED_MS } from '../../removebg/remove-background.ts';
 
 const test = ava.serial;
 

@@ -6,9 +6,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { sql } from 'kysely';
 import { skipReason } from '../../../test/support/database.ts';
-import { cutOutAfter } from '../nodes/scripted-exchange.ts';
-import { until } from '../services/dispatch/harness.ts';
-import { pictureBody, Replicas } from '../support/replicas.ts';
+import { until } from '../../core/test/harness.ts';
+import { cutOutAfter } from '../../core/test/scripted-exchange.ts';
+import { pictureBody, Replicas } from '../../core/test/support/replicas.ts';
 
 const test = ava.serial;
 

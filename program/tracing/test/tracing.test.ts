@@ -210,11 +210,7 @@ test('a kept context is what came, as far as a row takes it', t => {
 
 test('nothing of the SDK is loaded without an endpoint', async t => {
   // Its API is: prom-client asks it for an active span, which nobody registers.
-  const modules = [
-    'program/log.ts',
-    'control-plane/src/compose.ts',
-    'inference-node/src/compose.ts',
-  ];
+  const modules = ['program/log.ts', 'control-plane/compose.ts', 'inference-node/compose.ts'];
   const loading = modules.map(name => `await import(${JSON.stringify(path.resolve(name))});`);
   const program = `
     import { registerHooks } from 'node:module';

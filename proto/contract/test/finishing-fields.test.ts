@@ -279,7 +279,7 @@ for (const nonsense of WIRE_NONSENSE) {
   });
 }
 
-// How large a frame is; inference-node/test/picture/finishing/layout.test.ts holds it to what is made.
+// How large a frame is; inference-node/serving/picture/finishing/layout.test.ts holds it to what is made.
 
 const pxAround = (length: number): CropMargins => {
   const side = { px: length };

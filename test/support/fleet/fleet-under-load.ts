@@ -4,11 +4,11 @@
  */
 import assert from 'node:assert/strict';
 import type { ExecutionContext } from 'ava';
-import type { Job } from '../../../control-plane/src/domain/job.ts';
-import { openDatabase } from '../../../control-plane/src/store/database/connect.ts';
-import type { Stores } from '../../../control-plane/src/store/stores.ts';
-import { Receiver } from '../../../control-plane/test/services/notification/receiver.ts';
-import { storesOn } from '../../../control-plane/test/store/fixtures.ts';
+import { openDatabase } from '../../../control-plane/core/database/connect.ts';
+import type { Job } from '../../../control-plane/core/jobs/job.ts';
+import type { Stores } from '../../../control-plane/core/stores.ts';
+import { storesOn } from '../../../control-plane/core/test/fixtures.ts';
+import { Receiver } from '../../../control-plane/core/test/receiver.ts';
 import type { Release } from '../../upgrade/releases.ts';
 import { SILENT_LOG } from '../database.ts';
 import { until } from '../running-service.ts';

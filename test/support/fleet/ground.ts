@@ -5,9 +5,9 @@
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
-import type { BlobStore } from '../../../control-plane/src/storage/blob-store.ts';
-import { openStorage } from '../../../control-plane/src/storage/open-storage.ts';
-import { openDatabase } from '../../../control-plane/src/store/database/connect.ts';
+import { openDatabase } from '../../../control-plane/core/database/connect.ts';
+import type { BlobStore } from '../../../control-plane/core/storage/blob-store.ts';
+import { openStorage } from '../../../control-plane/core/storage/open-storage.ts';
 import { SILENT_LOG } from '../database.ts';
 import { urlOfPort } from '../databases/cluster.ts';
 import { GaleraCluster } from '../databases/galera-cluster.ts';

@@ -21,6 +21,12 @@ export interface InstalledVersion {
 /** The sources that this test is of. */
 export const THIS_VERSION: InstalledVersion = { name: 'this version', root: ROOT };
 
+/** The file that the program starts from; before packages it lay in src/. */
+export function mainOf({ root }: InstalledVersion, program: 'control-plane' | 'inference-node') {
+  const main = `${program}/main.ts`;
+  return existsSync(path.join(root, main)) ? main : `${program}/src/main.ts`;
+}
+
 /** Runs a command of the version with its own Node, to its end. @returns standard output */
 export async function runCommand(
   version: InstalledVersion,

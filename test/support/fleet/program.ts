@@ -10,7 +10,7 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { BOUND } from '../foreign-program.ts';
 import { until } from '../running-service.ts';
-import type { InstalledVersion } from './installed-version.ts';
+import { type InstalledVersion, mainOf } from './installed-version.ts';
 
 export type Env = Readonly<Record<string, string>>;
 
@@ -160,7 +160,7 @@ export class FleetControlPlane extends FleetProgram {
   ) {
     const { ports, nodes } = place;
     super(version, {
-      args: ['control-plane/src/main.ts'],
+      args: [mainOf(version, 'control-plane')],
       ...options,
       env: {
         ...options.env,
@@ -212,7 +212,7 @@ export class FleetNode extends FleetProgram {
     },
   ) {
     super(version, {
-      args: [...(place.model === 'tiny' ? TINY_PLAN : []), 'inference-node/src/main.ts'],
+      args: [...(place.model === 'tiny' ? TINY_PLAN : []), mainOf(version, 'inference-node')],
       ...options,
       env: {
         MATTING_NODE_ID: options.name,

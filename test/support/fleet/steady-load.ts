@@ -8,7 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import sharp from 'sharp';
 import type { MattingClient, Retry } from '../../../client/src/index.ts';
-import type { Receiver } from '../../../control-plane/test/services/notification/receiver.ts';
+import type { Receiver } from '../../../control-plane/core/test/receiver.ts';
 import { at } from '../at.ts';
 import type { InstalledVersion } from './installed-version.ts';
 

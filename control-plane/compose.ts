@@ -1,0 +1,726 @@
+/**
+ * Makes every long-lived object of the control plane and ties them together. The order of coming
+ * up:
+ *
+ * 1. Storage, secrets key, database: checked, migrated, proven. Nothing listens yet.
+ * 2. Metrics, registry and public port listen; a port in use ends it and closes what was opened.
+ * 3. The fleet is followed, the dispatcher claims, notifications are delivered, the sweeper sweeps.
+ */
+import { randomUUID } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import type { Server } from 'node:net';
+import { hostname } from 'node:os';
+import { setLogger } from '@grpc/grpc-js';
+import type { Logger } from 'pino';
+import { listening } from '#program/listen-error.ts';
+import { openFilesMax } from '#program/open-files.ts';
+import { type ChannelSecurity, TlsFiles } from '#program/tls/tls-files.ts';
+import { openTracing } from '#program/tracing/open-tracing.ts';
+import type { Tracing } from '#program/tracing/span.ts';
+import pkg from '../package.json' with { type: 'json' };
+import type { Config } from './config.ts';
+import { ReadAccount } from './core/accounts/account.ts';
+import { OperateAccounts } from './core/accounts/operate-accounts.ts';
+import { LEASE_TIMING, type LeaseTiming } from './core/attempts/lease.ts';
+import { ClockWatch } from './core/database/clock-watch.ts';
+import { Dispatcher, type DispatcherDependencies } from './core/dispatch/dispatcher.ts';
+import type { NodeAbility } from './core/dispatch/job-needs.ts';
+import { ReadQueue } from './core/dispatch/read-queue.ts';
+import { AdvertisedNodes } from './core/dispatch/refusal.ts';
+import { type DrainSteps, drainControlPlane } from './core/drain.ts';
+import { ImageFetcher } from './core/fetching/fetch-image.ts';
+import { GuardedFetch } from './core/fetching/guarded-fetch.ts';
+import { GuardedPost } from './core/fetching/guarded-post.ts';
+import { OutgoingGuard } from './core/fetching/outgoing-guard.ts';
+import { FleetSizing } from './core/fleet-size/fleet-sizing.ts';
+import type { AppServices } from './core/http/app-services.ts';
+import { buildOperatorApp } from './core/http/operator-app.ts';
+import { type App, buildApp } from './core/http/public-app.ts';
+import { JobEvents } from './core/jobs/job-events.ts';
+import { OperateJobs } from './core/jobs/operate-jobs.ts';
+import { Authenticate } from './core/keys/authenticate.ts';
+import { KeyUses } from './core/keys/key-uses.ts';
+import { ManageKeys } from './core/keys/manage-keys.ts';
+import { OperateCredits } from './core/ledger/operate-credits.ts';
+import { Fleet } from './core/nodes/fleet.ts';
+import { OperateNodes } from './core/nodes/operate-nodes.ts';
+import { noteRefusals } from './core/nodes/refused-nodes.ts';
+import { NODE_TIMING, type NodeTiming, RegistryServer } from './core/nodes/registry-server.ts';
+import { RateLimits } from './core/rates/rate-limits.ts';
+import { ReadinessService } from './core/readiness.ts';
+import { JobViews, ReadJob } from './core/results/job-view.ts';
+import { type LossObserver, LostResults, resultLookStep } from './core/results/lost-results.ts';
+import {
+  ResultDownload,
+  type ResultReaderBounds,
+  ResultReaders,
+} from './core/results/result-download.ts';
+import { ResultTokens } from './core/results/result-tokens.ts';
+import { WaitForJob } from './core/results/wait-for-job.ts';
+import { removalSteps } from './core/retention/removal-steps.ts';
+import { Sweeper } from './core/retention/sweep.ts';
+import { SecretBox } from './core/secrets/secret-box.ts';
+import { loadOrCreateSecretsKey, requireSameSecretsKey } from './core/secrets/secrets-key.ts';
+import { openStorages } from './core/storage/open-storage.ts';
+import { openStores, type Stores } from './core/stores.ts';
+import { AcceptanceGate } from './core/submission/acceptance.ts';
+import { SubmitMatting } from './core/submission/submit-matting.ts';
+import { ImageUploads, type UploadBounds } from './core/submission/submit-upload.ts';
+import {
+  CallbackSecrets,
+  mailBody,
+  notificationBody,
+  signingKeyOf,
+} from './core/webhooks/callback-secret.ts';
+import { CallbackAddressCheck } from './core/webhooks/callback-url.ts';
+import { OperateWebhooks } from './core/webhooks/operate-webhooks.ts';
+import { renderOutboxBody } from './core/webhooks/outbox-body.ts';
+import { webhookDelivery } from './core/webhooks/send-webhooks.ts';
+import { ControlMetrics, registerGauges } from './metrics.ts';
+import type { BucketObserver } from './object-storage/bucket/bucket-client.ts';
+import { DirectPaths } from './object-storage/direct/direct-paths.ts';
+import { BalanceWatch } from './portal/alerts/balance-watch.ts';
+import { ManageAlerts } from './portal/alerts/manage-alerts.ts';
+import { mailDelivery } from './portal/alerts/send-mails.ts';
+import { SmtpSender } from './portal/alerts/smtp-sender.ts';
+import { withheldTeller } from './portal/alerts/withheld-messages.ts';
+import { AccountJobs } from './portal/jobs/account-jobs.ts';
+import { LedgerHistory } from './portal/orders/ledger-history.ts';
+import { OperateOrders } from './portal/orders/operate-orders.ts';
+import { Orders } from './portal/orders/orders.ts';
+import { ReceivePayment } from './portal/orders/receive-payment.ts';
+import { SignedNotifications } from './portal/orders/signed-notifications.ts';
+import { Links } from './portal/people/links.ts';
+import { Profile } from './portal/people/profile.ts';
+import { UsePlayground } from './portal/playground/use-playground.ts';
+import { OpenIdConnect } from './portal/sign-in/openid-connect.ts';
+import { type PasswordCosts, Passwords } from './portal/sign-in/passwords.ts';
+import { ProviderSignIn } from './portal/sign-in/provider-sign-in.ts';
+import { SignIn, sessionsIn } from './portal/sign-in/sign-in.ts';
+import { KnownBrowsers, SignInThrottle } from './portal/sign-in/sign-in-throttle.ts';
+import { Overview, ReadUsage } from './portal/usage/read-usage.ts';
+import { RemoveBackground } from './removebg/remove-background.ts';
+
+const ERRORS_PAGE = new URL('../docs/errors.md', import.meta.url);
+
+export interface ControlPlane {
+  /** As bound, where the configuration said 0. */
+  readonly ports: {
+    readonly http: number;
+    readonly registry: number;
+    readonly metrics: number;
+  };
+  /** Ends it; once. */
+  drain(hurry: AbortSignal): Promise<void>;
+}
+
+/** Holder of this process's leases: unique by the random part, readable by the host's name. */
+export function createReplicaId(): string {
+  return `${hostname()
+    .replaceAll(/[^A-Za-z0-9.-]/g, '-')
+    .slice(0, 40)}-${randomUUID().slice(0, 8)}`;
+}
+
+/** Lease durations: tests that wait for a lease to run out take shorter ones. */
+export interface Timing {
+  readonly jobs: LeaseTiming;
+  readonly nodes: NodeTiming;
+}
+
+const TIMING: Timing = { jobs: LEASE_TIMING, nodes: NODE_TIMING };
+
+/**
+ * Rejects with nothing left open: ConfigError's siblings (TlsFileError, StorageConfigError,
+ * DatabaseOpenError, SchemaError, SecretsKeyError, ListenError) have one line for the operator.
+ */
+export async function openControlPlane(
+  config: Config,
+  log: Logger,
+  replicaId: string,
+  timing: Partial<Timing> = {},
+): Promise<ControlPlane> {
+  // It would write to stderr, which is for the one line about an end.
+  const grpcLog = (...words: unknown[]) => log.debug({ words }, 'grpc');
+  setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
+  const metrics = new ControlMetrics();
+  const program = { name: 'matting-control-plane', version: pkg.version, instanceId: replicaId };
+  const tracing = await openTracing(config.traces, { ...program, log, observer: metrics });
+  const resources = await openResources(config, log, metrics);
+  const { stores, secrets } = resources;
+  for (const warning of config.warnings) log.warn(warning);
+  warnOfGuardExceptions(config, log);
+  const parts = compose({
+    ...resources,
+    config,
+    log,
+    replicaId,
+    timing: { ...TIMING, ...timing },
+    events: new JobEvents(),
+    guard: new OutgoingGuard({ policy: config, systemLookupsMax: config.systemLookupsMax }),
+    metrics,
+    tracing,
+  });
+  try {
+    await requireSameSecretsKey(
+      stores.secretsCanary,
+      resources.secretsKey,
+      config.secretsKeyPrevious,
+    );
+    await warnOfSecretsOfOtherKeys(stores, secrets, log);
+    return await start(config, log, parts);
+  } catch (error) {
+    await drainControlPlane(parts.steps, { hurry: AbortSignal.abort(), log });
+    throw error;
+  }
+}
+
+/**
+ * What is opened before anything is made of it. Rejects with nothing left open. To be closed: `tls`,
+ * `stores`.
+ */
+export async function openResources(config: Config, log: Logger, observer?: BucketObserver) {
+  const errorsPage = await readFile(ERRORS_PAGE, 'utf8');
+  const tls = await TlsFiles.open(config.tls, { log });
+  try {
+    const { spoolDir } = config;
+    const blobs = await openStorages(config, { spoolDir, log, ...(observer && { observer }) });
+    const secretsKey = config.secretsKey ?? (await loadOrCreateSecretsKey(config.dataDir));
+    const previous = config.secretsKeyPrevious;
+    const secrets = new CallbackSecrets(
+      new SecretBox(secretsKey),
+      previous === undefined ? [] : [new SecretBox(previous)],
+    );
+    const resultTokens = new ResultTokens(secrets);
+    const views = new JobViews(config.baseUrl, (jobId, result) => resultTokens.open(jobId, result));
+    const stores = await openStores(config.databaseUrl, {
+      log,
+      renderOutboxBody: job =>
+        secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
+      webhookFirstWaitMs: config.webhookScheduleMs[0],
+      migrations: 'run',
+    });
+    return { tls, blobs, stores, secretsKey, secrets, resultTokens, views, errorsPage };
+  } catch (error) {
+    tls.close();
+    throw error;
+  }
+}
+
+/** Every start logs the exceptions of the outgoing guard. */
+function warnOfGuardExceptions(config: Config, log: Logger): void {
+  const { allowPrivateAddresses, allowedNetworks, allowHttpCallbacks } = config;
+  if (allowPrivateAddresses) {
+    log.warn('MATTING_ALLOW_PRIVATE_ADDRESSES: URLs of callers may reach any address');
+  }
+  if (allowedNetworks.length > 0) {
+    log.warn({ allowedNetworks }, 'MATTING_ALLOWED_NETWORKS: URLs of callers may reach these');
+  }
+  if (allowHttpCallbacks) {
+    log.warn('MATTING_ALLOW_HTTP_CALLBACKS: notifications may go over http, readable on the way');
+  }
+}
+
+/** Notifications whose secrets were sealed with another key wait for a replica that has it. */
+async function warnOfSecretsOfOtherKeys(stores: Stores, secrets: CallbackSecrets, log: Logger) {
+  const count = await stores.outbox.countSealedWithOthers(secrets.keyIds);
+  if (count === 0) return;
+  log.warn({ count }, 'notifications wait whose secrets neither key of this replica opens');
+}
+
+/** What every composing function is given. */
+interface Base extends Awaited<ReturnType<typeof openResources>> {
+  readonly config: Config;
+  readonly log: Logger;
+  /** Holder of the leases taken here. */
+  readonly replicaId: string;
+  readonly timing: Timing;
+  readonly events: JobEvents;
+  readonly guard: OutgoingGuard;
+  readonly metrics: ControlMetrics;
+  /** Undefined: there are no traces. */
+  readonly tracing: Tracing | undefined;
+}
+
+type Running = ReturnType<typeof composeRunning>;
+
+/** Opens nothing; each part is complete when it is made. */
+function compose(base: Base) {
+  const running = composeRunning(base);
+  composeGauges(base, running);
+  return { ...running, steps: composeDrain(base, running) };
+}
+
+function composeRunning(base: Base) {
+  const dispatch = composeDispatch({
+    ...base,
+    fetcher: new ImageFetcher(new GuardedFetch(base.guard)),
+    observer: base.metrics,
+    leaseTiming: base.timing.jobs,
+    security: base.tls.channelSecurity(),
+  });
+  const { fleet } = dispatch;
+  const conditions = composeConditions(base, dispatch);
+  const services = composeServices({ ...base, ...conditions, observer: base.metrics });
+  return {
+    ...dispatch,
+    ...conditions,
+    services,
+    registry: composeRegistry(base, fleet),
+    background: composeBackground(base, dispatch, services),
+    publicPort: composePublicPort(base, services),
+    operatorPort: composeOperatorPort(base, () => void fleet.refresh()),
+  };
+}
+
+interface DispatchParts
+  extends Pick<Base, 'log' | 'replicaId' | 'blobs' | 'events'>,
+    Pick<
+      DispatcherDependencies,
+      'fetcher' | 'observer' | 'resultTokens' | 'leaseTiming' | 'pollMs'
+    > {
+  readonly config: Pick<
+    Config,
+    | 'nodeToken'
+    | 'attemptTimeoutMs'
+    | 'resultTtlMs'
+    | 'noNodeGraceMs'
+    | 'onDemand'
+    | 'directStorage'
+  >;
+  readonly stores: Pick<Stores, 'jobs' | 'nodes'>;
+  /** How nodes are reached. */
+  readonly security: ChannelSecurity;
+  readonly tracing?: Tracing | undefined;
+}
+
+/** What sends jobs to nodes. */
+export function composeDispatch(parts: DispatchParts) {
+  const { config, log, stores, blobs } = parts;
+  const fleet = new Fleet({
+    listMembers: () => stores.nodes.listLive(),
+    nodeToken: config.nodeToken,
+    security: parts.security,
+    log: (level, message, fields) => log[level](fields, message),
+  });
+  // Which nodes will come is not known: what those alive cannot do waits as long as any job may.
+  const noNodeGraceMs = config.onDemand === undefined ? config.noNodeGraceMs : undefined;
+  const advertised =
+    noNodeGraceMs === undefined ? () => undefined : followAdverts(fleet, noNodeGraceMs);
+  let direct: DirectPaths | undefined;
+  if (config.directStorage && blobs.signed !== undefined) {
+    const { signed } = blobs;
+    log.info({ origin: signed.origin }, 'files go straight where nodes list this origin');
+    direct = new DirectPaths({ signed, blobs, log, now: () => performance.now() });
+  }
+  const dispatcher = new Dispatcher({
+    ...parts,
+    jobs: stores.jobs,
+    attemptTimeoutMs: config.attemptTimeoutMs,
+    resultTtlMs: config.resultTtlMs,
+    ...{ fleet, noNodeGraceMs, advertised, direct },
+    holder: parts.replicaId,
+  });
+  return { fleet, dispatcher, advertised };
+}
+
+/** Nodes whose word of what they can do counts; undefined: any may come. */
+function followAdverts(fleet: Fleet, graceMs: number): () => readonly NodeAbility[] | undefined {
+  const now = () => performance.now();
+  const adverts = new AdvertisedNodes({ routable: () => fleet.snapshots(), graceMs, now });
+  fleet.onChange(() => adverts.changed());
+  return () => adverts.nodes();
+}
+
+/** Whether the service takes work: asked by submissions, by load balancers. */
+export function composeConditions(
+  { config, log, stores, blobs }: Pick<Base, 'config' | 'log' | 'stores' | 'blobs'>,
+  { fleet, advertised }: ReturnType<typeof composeDispatch>,
+) {
+  const sleeps = config.onDemand !== undefined;
+  const acceptance = new AcceptanceGate({
+    jobs: stores.jobs,
+    unroutableMs: sleeps ? undefined : () => fleet.unroutableMs(),
+    noNodeGraceMs: config.noNodeGraceMs,
+    advertised,
+    queueMegapixelsMax: config.queueMegapixelsMax,
+  });
+  const readiness = new ReadinessService(
+    {
+      checkDatabase: () => stores.check(),
+      checkStorage: () => blobs.check(),
+      hasBeenRoutable: sleeps ? undefined : () => fleet.hasBeenRoutable,
+    },
+    (cause, err) => log.warn({ err, cause }, 'not ready'),
+  );
+  return { acceptance, readiness };
+}
+
+export interface ServiceParts
+  extends Pick<
+    Base,
+    'config' | 'log' | 'stores' | 'blobs' | 'secrets' | 'secretsKey' | 'views' | 'events' | 'guard'
+  > {
+  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
+  readonly readiness: AppServices['readiness'];
+  readonly observer: LossObserver & Pick<ControlMetrics, 'paymentTold' | 'messageWithheld'>;
+  /** The services' own where absent; tests narrow them. */
+  readonly uploadSlots?: UploadBounds | undefined;
+  readonly resultReaders?: ResultReaderBounds | undefined;
+  readonly passwordCosts?: PasswordCosts | undefined;
+}
+
+export type Services = ReturnType<typeof composeServices>;
+
+/** The use cases behind the public port; metrics read some of them, and the drain ends some. */
+export function composeServices(parts: ServiceParts) {
+  const { config, stores, blobs, events, guard, acceptance, observer, log } = parts;
+  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys);
+  const readUsage = new ReadUsage(stores);
+  const submitMatting = new SubmitMatting({
+    ...{ ...stores, readAccount, blobs, events, acceptance },
+    callbackAddresses: new CallbackAddressCheck(guard),
+    callbackSecrets: parts.secrets,
+    jobsInFlightMax: config.jobsInFlightMax,
+    fieldPolicy: config,
+  });
+  const losses = new LostResults({ ...stores, blobs, observer, log });
+  const { priceList, paymentInstructions, paymentSecret } = config.sales;
+  const signed = config.resultDownloads === 'redirect' ? blobs.signed : undefined;
+  const shared = {
+    readUsage,
+    submitMatting,
+    uploads: new ImageUploads(blobs, parts.uploadSlots),
+    resultDownload: new ResultDownload({ ...stores, blobs, losses, signed }),
+    resultReaders: new ResultReaders(parts.resultReaders),
+    orders: new Orders(stores.orders, priceList, paymentInstructions),
+  };
+  const removebgDefaultSize = config.removebg?.defaultSize ?? 'auto';
+  return {
+    ...shared,
+    losses,
+    readAccount,
+    removeBackground: new RemoveBackground(submitMatting, { ...config, removebgDefaultSize }),
+    waitForJob: new WaitForJob(stores.jobs, events),
+    readJob: new ReadJob(stores.jobs),
+    jobViews: parts.views,
+    authenticator: new Authenticate(stores.apiKeys),
+    keyUses: new KeyUses(stores.apiKeys),
+    rateLimits: new RateLimits(stores.rateQuotas, {
+      submissions: config.submissionsPerMinute,
+      reads: config.readsPerMinute,
+    }),
+    readiness: parts.readiness,
+    receivePayment:
+      paymentSecret === undefined
+        ? undefined
+        : new ReceivePayment({
+            provider: new SignedNotifications(signingKeyOf(paymentSecret)),
+            orders: stores.orders,
+            onTold: outcome => observer.paymentTold(outcome),
+          }),
+    accountArea: composeAccountArea(parts, shared),
+  };
+}
+
+interface SharedServices {
+  readonly readUsage: ReadUsage;
+  readonly submitMatting: SubmitMatting;
+  readonly uploads: ImageUploads;
+  readonly resultDownload: ResultDownload;
+  readonly resultReaders: ResultReaders;
+  readonly orders: Orders;
+}
+
+function composeAccountArea(parts: ServiceParts, shared: SharedServices) {
+  const { config, stores, secrets, guard, observer, log } = parts;
+  const browsers = new KnownBrowsers(parts.secretsKey);
+  const passwords = new Passwords(parts.passwordCosts);
+  const throttle = new SignInThrottle(stores.signInThrottles, browsers);
+  const signing = { ...stores, passwords, throttle, browsers };
+  const messages = {
+    mails: config.mail !== undefined,
+    messagesMax: config.accountMails,
+    onWithheld: withheldTeller(observer, log),
+  };
+  return {
+    ...shared,
+    stores,
+    ledgerHistory: new LedgerHistory(stores.ledger),
+    sessions: sessionsIn(stores.sessions),
+    manageKeys: new ManageKeys(stores.apiKeys),
+    signIn: new SignIn(signing),
+    links: new Links({
+      ...{ ...signing, ...messages },
+      baseUrl: config.baseUrl,
+      sealMail: (text, id) => secrets.sealText(text, mailBody(id)),
+    }),
+    profile: new Profile(signing),
+    overview: new Overview({ ...stores, readUsage: shared.readUsage }),
+    alerts: new ManageAlerts({
+      ...messages,
+      settings: stores.alertSettings,
+      alerts: stores.alerts,
+      secrets,
+      addresses: new CallbackAddressCheck(guard),
+      policy: config,
+    }),
+    provider: composeProvider(config, stores, throttle),
+    playground: new UsePlayground({
+      ...{ ...stores, ...shared },
+      imagesMax: config.accountArea?.playgroundImages ?? 0,
+    }),
+    accountJobs: new AccountJobs({ ...stores, operateWebhooks: new OperateWebhooks(stores) }),
+  };
+}
+
+/** Undefined: people sign in by passwords alone. */
+function composeProvider(config: Config, stores: Stores, throttle: SignInThrottle) {
+  const oidc = config.accountArea?.oidc;
+  if (oidc === undefined) return undefined;
+  const redirectUrl = `${config.baseUrl}/account/sign-in/provider/back`;
+  const { grants, name } = oidc;
+  const provider = new OpenIdConnect({ ...oidc, redirectUrl });
+  return new ProviderSignIn({ ...stores, provider, throttle, grants, name });
+}
+
+/** What works unasked: delivers notifications and mails, watches balances, deletes what expired. */
+function composeBackground(
+  base: Base,
+  { fleet, dispatcher }: ReturnType<typeof composeDispatch>,
+  { losses }: Services,
+) {
+  const { config, stores, secrets, events, guard, metrics, log, replicaId: holder } = base;
+  const delivery = webhookDelivery({
+    outbox: stores.outbox,
+    guardedPost: new GuardedPost(guard, config),
+    ...{ secrets, events, observer: metrics, log, holder },
+    scheduleMs: config.webhookScheduleMs,
+    tracing: base.tracing,
+  });
+  const fleetSizing =
+    config.onDemand &&
+    new FleetSizing({
+      ...{ ...stores, fleet, events, log },
+      reports: stores.fleetReports,
+      policy: config.onDemand,
+      replica: holder,
+      running: () => dispatcher.running,
+    });
+  const clockWatch = new ClockWatch({ look: () => stores.compareClocks(), log });
+  const loops: { start(): void; stop(): Promise<void> }[] = [
+    composeWatch(base).loop,
+    composeSweeper(base, losses),
+    clockWatch.loop,
+  ];
+  if (fleetSizing !== undefined) loops.push(fleetSizing);
+  // What waits where there is no mail server is left to a replica that has one.
+  if (config.mail !== undefined) {
+    const sender = new SmtpSender(config.mail);
+    const { outbox } = stores;
+    loops.push(mailDelivery({ sender, outbox, secrets, observer: metrics, log, holder }));
+  }
+  return {
+    delivery,
+    fleetSizing,
+    clockWatch,
+    start() {
+      for (const loop of [delivery, ...loops]) loop.start();
+    },
+    /** All but `delivery`, which the drain ends by itself. */
+    async stopRest() {
+      await Promise.all(loops.map(loop => loop.stop()));
+    },
+  };
+}
+
+function composeWatch({ config, stores, secrets, metrics, log }: Base): BalanceWatch {
+  return new BalanceWatch({
+    alerts: stores.alerts,
+    settings: stores.alertSettings,
+    secrets,
+    mails: config.mail !== undefined,
+    pageUrl: `${config.baseUrl}/account`,
+    observer: metrics,
+    messagesMax: config.accountMails,
+    onWithheld: withheldTeller(metrics, log),
+    log,
+  });
+}
+
+function composeSweeper(base: Base, losses: LostResults): Sweeper {
+  const { config, stores, blobs, metrics, log, replicaId } = base;
+  const { jobRetentionMs } = config;
+  return new Sweeper({
+    jobStore: stores.jobs,
+    outbox: stores.outbox,
+    blobStore: blobs,
+    sweeps: stores.sweeps,
+    others: [
+      ...removalSteps(stores, jobRetentionMs),
+      resultLookStep({ lostResults: stores.lostResults, losses, blobs }),
+    ],
+    holder: replicaId,
+    jobRetentionMs,
+    logger: log,
+    onFailure: () => metrics.sweepFailed(),
+  });
+}
+
+/** @param onNodesChanged this process has changed the table of nodes */
+function composeOperatorPort({ config, stores, metrics, log }: Base, onNodesChanged: () => void) {
+  const { baseUrl, operatorKey } = config;
+  return buildOperatorApp(
+    {
+      operateAccounts: new OperateAccounts(stores),
+      operateCredits: new OperateCredits(stores),
+      operateJobs: new OperateJobs(stores),
+      operateNodes: new OperateNodes(stores, onNodesChanged),
+      operateOrders: new OperateOrders(stores),
+      operateWebhooks: new OperateWebhooks(stores),
+      readQueue: new ReadQueue(stores, config.queueMegapixelsMax),
+    },
+    { baseUrl, operatorKey, metrics: metrics.registry, logger: log },
+  );
+}
+
+function composeRegistry(base: Base, fleet: Fleet): RegistryServer {
+  const { config, log, metrics } = base;
+  return new RegistryServer({
+    host: config.registryHost,
+    port: config.registryPort,
+    nodeTokens: [config.nodeToken, config.nodeTokenAccepted],
+    credentials: base.tls.serverCredentials(),
+    membership: base.stores.nodes,
+    timing: base.timing.nodes,
+    onMembersChanged: () => void fleet.refresh(),
+    onRefused: noteRefusals(log, metrics),
+    onFailure: err => log.warn({ err }, 'registry call failed'),
+    onEnded: cause => metrics.registryEnded(cause),
+  });
+}
+
+function composePublicPort(base: Base, services: Services): App {
+  const { config, errorsPage, metrics, log } = base;
+  return buildApp(services, {
+    baseUrl: config.baseUrl,
+    syncWaitMs: config.syncWaitMs,
+    removebg: config.removebg,
+    accountArea: config.accountArea,
+    trustedProxies: config.trustedProxies,
+    readsRequireIdempotencyKey: config.readsRequireIdempotencyKey,
+    version: pkg.version,
+    errorsPage,
+    logger: log,
+    tracing: base.tracing,
+    onRoute: (route, method) => metrics.routeAdded(route, method),
+    onAnswered: answered => metrics.answered(answered),
+    onDropped: () => metrics.connectionDropped(),
+    onEnded: cause => metrics.connectionEnded(cause),
+  });
+}
+
+function composeGauges(base: Base, running: Running): void {
+  const { config, log, metrics, blobs, stores } = base;
+  const { fleet, dispatcher, services } = running;
+  const { fleetSizing } = running.background;
+  registerGauges(
+    metrics.registry,
+    {
+      version: pkg.version,
+      readiness: () => running.readiness.check(),
+      fleet: () => fleet.counts(),
+      running: () => dispatcher.running,
+      downloading: () => dispatcher.downloading,
+      uploads: () => services.uploads,
+      databaseWaiting: () => stores.shares.waiting,
+      connections: () => running.publicPort.connections.open,
+      resultReaders: () => services.resultReaders.open,
+      registryConnections: () => running.registry.connections,
+      storageFreeBytes: () => blobs.freeBytes(),
+      queueMegapixelsMax: config.queueMegapixelsMax,
+      queued: () => stores.jobs.queued(),
+      nodesWanted: fleetSizing && (() => fleetSizing.wanted()),
+      playgroundJobs: () => stores.jobs.openUnpaid(),
+      webhooksInFlight: () => running.background.delivery.inFlight,
+      webhooksDue: () => stores.outbox.due(),
+      ledgerAudits: () => stores.ledger.lastAudits(),
+      mailsWaiting: () => stores.outbox.mailsWaiting(),
+      clockDifferenceMs: () => running.background.clockWatch.differenceMs,
+      sweepBacklog: () => stores.sweeps.backlog(config.jobRetentionMs),
+    },
+    (what, err) => log.warn({ err }, `${what} is not readable for the metrics`),
+  );
+}
+
+function composeDrain({ tls, stores, tracing }: Base, running: Running): DrainSteps {
+  const { fleet, dispatcher, registry, background, readiness, services } = running;
+  const { delivery } = background;
+  const { app } = running.publicPort;
+  return {
+    announce: () => {
+      readiness.startDraining();
+      services.submitMatting.startDraining();
+    },
+    finishRuns: limitMs => dispatcher.stop(limitMs),
+    giveRunsBack: () => dispatcher.hurry(),
+    finishDeliveries: limitMs => delivery.stop(limitMs),
+    giveDeliveriesBack: () => delivery.hurry(),
+    handOverWaits: () => services.waitForJob.endAllWaits(),
+    closePublic: () => app.close(),
+    closePublicConnections: () => app.server.closeAllConnections(),
+    closeRegistry: () => registry.close(),
+    closeRest: [
+      () => background.stopRest(),
+      () => services.keyUses.stop(),
+      () => fleet.close(),
+      async () => tls.close(),
+      () => running.operatorPort.close(),
+      () => stores.close(),
+      // Last: every span has ended, and a collector that hangs holds nothing else back.
+      async () => await tracing?.close(),
+    ],
+  };
+}
+
+/** Below as many connections to the public port the operator should know that they are few. */
+const CONNECTIONS_FEW = 4096;
+
+async function start(
+  config: Config,
+  log: Logger,
+  parts: ReturnType<typeof compose>,
+): Promise<ControlPlane> {
+  const { registry, operatorPort, steps } = parts;
+  const { app } = parts.publicPort;
+  const { host, registryHost, metricsHost, baseUrl } = config;
+  const metricsPlace = { host: metricsHost, port: config.metricsPort };
+  await listening({ variable: 'MATTING_METRICS_PORT', ...metricsPlace }, () =>
+    operatorPort.listen(metricsPlace),
+  );
+  const registryPlace = { host: registryHost, port: config.registryPort };
+  await listening({ variable: 'MATTING_REGISTRY_PORT', ...registryPlace }, () => registry.listen());
+  const httpPlace = { host, port: config.port };
+  await listening({ variable: 'MATTING_PORT', ...httpPlace }, () => app.listen(httpPlace));
+  const ports = {
+    http: portOf(app.server),
+    registry: registry.port,
+    metrics: portOf(operatorPort.server),
+  };
+  const connectionsMax = app.server.maxConnections;
+  log.info({ ...ports, host, registryHost, metricsHost, baseUrl, connectionsMax }, 'listening');
+  if (connectionsMax < CONNECTIONS_FEW) {
+    log.warn({ connectionsMax, openFilesMax: openFilesMax() }, 'few files may be open');
+  }
+  await parts.fleet.start();
+  parts.dispatcher.start();
+  parts.background.start();
+  parts.services.keyUses.start(err => log.warn({ err }, 'the last use of keys was not written'));
+  return { ports, drain: hurry => drainControlPlane(steps, { hurry, log }) };
+}
+
+function portOf(server: Server): number {
+  const address = server.address();
+  if (address === null || typeof address === 'string')
+    throw new Error('the server listens to no port');
+  return address.port;
+}

@@ -1,0 +1,373 @@
+/** What an account reads of itself, what its keys may, and how often. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import ava from 'ava';
+import type { LightMyRequestResponse } from 'fastify';
+import { dayOf, isoOfDay } from '../../portal/usage/usage.ts';
+import type { KeyPolicy } from '../keys/key-policy.ts';
+import { imageBody, openTestApp, type TestApp, useTestApp } from '../test/support/test-app.ts';
+
+const test = ava.serial;
+
+const app = useTestApp(test);
+
+/** The window may not end under the test, which takes a second on a busy machine. */
+async function earlyInAWindow({ stores }: TestApp): Promise<void> {
+  while ((await stores.rateQuotas.nowMs()) % 60_000 > 56_000) {
+    await new Promise(resolve => setTimeout(resolve, 100));
+  }
+}
+
+test('the account › keys: of this account, oldest first, with nothing in them that opens anything', async t => {
+  const { key, token } = await app.stores.apiKeys.create(app.accountId, 'web shop');
+  await app.stores.apiKeys.revoke(key.id);
+  const other = await app.stores.accounts.create('somebody else');
+  assert.ok(other);
+  await app.stores.apiKeys.create(other.id, 'theirs');
+
+  const answer = await app.get('/v1/account/keys');
+  t.is(answer.statusCode, 200);
+  t.is(answer.headers['cache-control'], 'no-store');
+  const { keys } = answer.json();
+  t.is(keys.length, 2);
+  const named = (name: string) => keys.find((one: { name: string }) => one.name === name);
+  t.is(named('first key').revoked_at, null);
+  t.is(named('web shop').prefix, key.prefix);
+  t.not(named('web shop').revoked_at, null);
+  for (const secret of [token, app.token]) {
+    t.true(secret.startsWith('mk_'));
+    t.notRegex(answer.payload, new RegExp(secret.split('_').at(-1) as string));
+    const prefix = keys.find((one: { prefix: string }) => secret.startsWith(one.prefix));
+    assert.ok(prefix);
+    const opened = await app.get('/v1/account', { authorization: `Bearer ${prefix.prefix}` });
+    t.is(opened.json().code, 'INVALID_API_KEY');
+  }
+});
+
+const PATH = '/v1/account/usage';
+
+async function submit(body: unknown): Promise<string> {
+  return (await app.post('/v1/matting/jobs', body)).json().job_id;
+}
+
+test('usage › is what the account was charged, and what failed beside it', async t => {
+  const before = (await app.get('/v1/account')).json().credits.available;
+  await app.succeedJob(await submit(imageBody({ output_format: 'webp' })));
+  await app.succeedJob(await submit(imageBody()));
+  const failure = { code: 'PROCESSING_FAILED', detail: 'no', retryable: false } as const;
+  await app.failJob(await submit(imageBody()), failure);
+  const { available } = (await app.get('/v1/account')).json().credits;
+  const { total, usage } = (await app.get(`${PATH}?group=format`)).json();
+  t.deepEqual(total, { images: 3, failed: 1, credits: before - available });
+  t.deepEqual(usage, [
+    { format: 'png', images: 2, failed: 1, credits: 1 },
+    { format: 'webp', images: 1, failed: 0, credits: 1 },
+  ]);
+  const byOutcome = (await app.get(`${PATH}?group=outcome`)).json();
+  t.deepEqual(byOutcome.usage, [
+    { outcome: 'failed', images: 1, failed: 1, credits: 0 },
+    { outcome: 'succeeded', images: 2, failed: 0, credits: 2 },
+  ]);
+  const keys = (await app.get('/v1/account/keys')).json().keys;
+  const byKey = (await app.get(`${PATH}?group=key`)).json();
+  const { prefix, name } = keys[0];
+  t.deepEqual(byKey.usage, [{ key: prefix, name, images: 3, failed: 1, credits: 2 }]);
+  const today = dayOf(Date.now());
+  const past = `from=${isoOfDay(today - 9)}&to=${isoOfDay(today - 5)}`;
+  t.deepEqual((await app.get(`${PATH}?${past}`)).json().usage, []);
+});
+
+const wrong: [query: string, code: string, field: string | undefined][] = [
+  ['from=2026-02-29', 'INVALID_PARAMETER', 'from'],
+  ['from=2026-1-01', 'INVALID_PARAMETER', 'from'],
+  ['from=', 'INVALID_PARAMETER', 'from'],
+  ['from=1969-12-31', 'INVALID_PARAMETER', 'from'],
+  ['to=yesterday', 'INVALID_PARAMETER', 'to'],
+  ['from=2026-02-02&to=2026-02-01', 'INVALID_PARAMETER', 'from'],
+  ['from=2024-01-01&to=2025-01-01', 'INVALID_PARAMETER', 'from'],
+  ['group=month', 'INVALID_PARAMETER', 'group'],
+  ['group=day&group=day', 'INVALID_REQUEST', 'group'],
+  ['since=2026-01-01', 'INVALID_REQUEST', 'since'],
+  ['from=%ff', 'INVALID_REQUEST', 'from'],
+];
+test('usage › refuses what is no question, and takes as many days as may be, a leap day among them', async t => {
+  for (const [query, code, field] of wrong) {
+    const problem = (await app.get(`${PATH}?${query}`)).json();
+    t.deepEqual([problem.code, problem.errors?.[0]?.field], [code, field], query);
+  }
+  t.is((await app.get(`${PATH}?from=2024-01-01&to=2024-12-31`)).statusCode, 200);
+});
+
+const JOBS = '/v1/matting/jobs';
+
+async function keyed(policy: KeyPolicy) {
+  return { authorization: `Bearer ${await app.createKey(policy)}` };
+}
+
+const asks = {
+  submit: (headers: object) => app.post(JOBS, imageBody(), { ...headers }),
+  read: (headers: object) =>
+    app.get(`${JOBS}/00000000-0000-4000-8000-000000000000`, { ...headers }),
+  account: (headers: object) => app.get('/v1/account', { ...headers }),
+  packages: (headers: object) => app.get('/v1/account/packages', { ...headers }),
+  keys: (headers: object) => app.get('/v1/account/keys', { ...headers }),
+};
+const answered = { submit: 202, read: 404, account: 200, packages: 200, keys: 200 };
+const scopeOf = {
+  submit: 'submit',
+  read: 'read',
+  account: 'account',
+  packages: 'account',
+  keys: 'account',
+};
+
+for (const scope of ['submit', 'read', 'account'] as const) {
+  test(`scopes › ${scope} alone opens what it names and nothing else`, async t => {
+    const headers = await keyed({ scopes: [scope] });
+    for (const name of Object.keys(asks) as (keyof typeof asks)[]) {
+      const answer = await asks[name](headers);
+      if (scopeOf[name] === scope) {
+        t.is(answer.statusCode, answered[name], name);
+        continue;
+      }
+      t.is(answer.statusCode, 403, name);
+      const { code, retryable, detail } = answer.json();
+      t.deepEqual([code, retryable], ['KEY_NOT_ALLOWED', false]);
+      t.regex(detail, new RegExp(`scope ${scopeOf[name]}$`));
+      t.is(answer.headers.ratelimit, undefined, 'before the rate is counted');
+    }
+  });
+}
+
+test('scopes › is checked before the Idempotency-Key and before the body', async t => {
+  const headers = await keyed({ scopes: ['read'] });
+  const none = { ...headers, 'idempotency-key': undefined, 'content-length': '99999999' };
+  t.is((await app.post(JOBS, '{', none)).json().code, 'KEY_NOT_ALLOWED');
+});
+
+test('scopes › holds for the remove.bg interface, in its words', async t => {
+  const reader = await app.createKey({ scopes: ['read'] });
+  const headers = { 'x-api-key': reader, authorization: undefined };
+  const answer = await app.get('/v1.0/account', headers);
+  t.is(answer.statusCode, 403);
+  t.is(answer.json().errors[0].code, 'auth_failed');
+  const spender = await app.createKey({ cap: { credits: 1, period: 'day' } });
+  const { image_base64 } = imageBody();
+  const sent = { 'x-api-key': spender, authorization: undefined };
+  await app.post(JOBS, imageBody(), { authorization: `Bearer ${spender}` });
+  const body = { image_file_b64: image_base64, size: 'auto', type: 'car' };
+  const refused = await app.post('/v1.0/removebg', body, sent);
+  t.is(refused.statusCode, 402, refused.payload);
+  t.is(refused.json().errors[0].code, 'insufficient_credits');
+});
+
+test('networks › let in who is in one of them, by the address of the connection', async t => {
+  t.is((await app.get('/v1/account', await keyed({ networks: ['127.0.0.0/8'] }))).statusCode, 200);
+  const answer = await app.get('/v1/account', await keyed({ networks: ['192.0.2.0/24'] }));
+  t.is(answer.json().code, 'KEY_NOT_ALLOWED');
+  t.regex(answer.json().detail, /127\.0\.0\.1/);
+  // What a caller says of itself changes nothing.
+  const headers = await keyed({ networks: ['192.0.2.0/24'] });
+  const forged = { ...headers, 'x-forwarded-for': '192.0.2.1', forwarded: 'for=192.0.2.1' };
+  t.is((await app.get('/v1/account', forged)).statusCode, 403);
+});
+
+test('networks behind a proxy › are compared with whom a proxy that is named has seen, and with no other word', async t => {
+  const behind = await openTestApp({ trustedProxies: ['127.0.0.0/8'] }, t);
+  const networks = ['192.0.2.0/24'];
+  const authorization = `Bearer ${await behind.createKey({ networks })}`;
+  const statusFrom = async (chain: string) =>
+    (await behind.get('/v1/account', { authorization, 'x-forwarded-for': chain })).statusCode;
+  t.is(await statusFrom('192.0.2.7'), 200);
+  t.is(await statusFrom('198.51.100.7'), 403);
+  // Its own words are the first, what the proxy adds is the last.
+  t.is(await statusFrom('192.0.2.7, 198.51.100.7'), 403);
+  // Some proxies write the port, too; what is no address is in no network.
+  t.is(await statusFrom('192.0.2.7:4711'), 200);
+  t.is(await statusFrom('192.0.2.7:4711, 127.0.0.9:80'), 200);
+  t.is(await statusFrom('192.0.2.7:4711, 198.51.100.7:4712'), 403);
+  t.is(await statusFrom('unknown'), 403);
+});
+
+test('caps › refuse what would be over them, not the account’s other keys, and no replay', async t => {
+  const headers = await keyed({ cap: { credits: 2, period: 'day' } });
+  const again = { ...headers, 'idempotency-key': 'the first' };
+  const first = await app.post(JOBS, imageBody(), again);
+  t.is(first.statusCode, 202);
+  t.is((await app.post(JOBS, imageBody(), headers)).statusCode, 202);
+  const refused = await app.post(JOBS, imageBody(), headers);
+  t.is(refused.statusCode, 402);
+  const { code, detail, retryable } = refused.json();
+  t.deepEqual([code, retryable], ['KEY_CAP_REACHED', false]);
+  t.regex(detail, /2 credits a day; they begin again at \d{4}-\d\d-\d\dT00:00:00\.000Z$/);
+  t.is((await app.post(JOBS, imageBody(), again)).json().job_id, first.json().job_id);
+  t.is((await app.post(JOBS, imageBody())).statusCode, 202);
+  // What fails gives its credit back.
+  await app.failJob(first.json().job_id, {
+    code: 'PROCESSING_FAILED',
+    detail: 'x',
+    retryable: false,
+  });
+  t.is((await app.post(JOBS, imageBody(), headers)).statusCode, 202);
+  t.is((await app.post(JOBS, imageBody(), headers)).statusCode, 402);
+  t.deepEqual(await app.stores.ledger.check(), []);
+});
+
+test('caps › are shown with what they have counted', async t => {
+  const headers = await keyed({
+    cap: { credits: 9, period: 'total' },
+    scopes: ['submit', 'account'],
+  });
+  await app.post(JOBS, imageBody(), headers);
+  const { keys } = (await app.get('/v1/account/keys', headers)).json();
+  const [own] = keys.filter((key: { cap: { credits: number } | null }) => key.cap?.credits === 9);
+  t.deepEqual(own.cap, { credits: 9, period: 'total', used: 1, resets_at: null });
+  t.deepEqual(own.scopes, ['submit', 'account']);
+});
+
+test('a rate of its own › refuses a key beyond it, and takes nothing of the account’s then', async t => {
+  const headers = await keyed({ submissionsPerMinute: 2 });
+  await earlyInAWindow(app);
+  const answers = [];
+  for (let n = 0; n < 5; n += 1) answers.push(await app.post(JOBS, imageBody(), headers));
+  t.deepEqual(
+    answers.map(({ statusCode }) => statusCode),
+    [202, 202, 429, 429, 429],
+  );
+  const [first, , refused] = answers;
+  const both = [first?.headers['ratelimit-policy'], first?.headers.ratelimit].join('; ');
+  t.regex(both, /^"submissions";q=\d+;w=60, "key-submissions";q=2;w=60; "submissions";r=/);
+  t.regex(both, /"key-submissions";r=1;t=\d+$/);
+  t.is(refused?.headers['ratelimit-policy'], '"key-submissions";q=2;w=60');
+  t.regex(String(refused?.headers.ratelimit), /^"key-submissions";r=0;t=\d+$/);
+  t.regex(String(refused?.headers['retry-after']), /^\d+$/);
+  t.regex(refused?.json().detail, /the API key is over its 2 submissions/);
+  const left = async () => {
+    const answer = await app.post(JOBS, imageBody());
+    return Number(/^"submissions";r=(\d+)/.exec(String(answer.headers.ratelimit))?.[1]);
+  };
+  const before = await left();
+  await app.post(JOBS, imageBody(), headers);
+  t.is(await left(), before - 1);
+  t.is((await app.get('/v1/account', headers)).statusCode, 200, 'reads have no such rate');
+});
+
+test('the end of a key › is told to who has it', async t => {
+  const { key, token } = await app.stores.apiKeys.create(app.accountId, 'ends', {
+    expiresInMs: 1,
+  });
+  const endMs = key.expiresAtMs ?? 0;
+  // A fast call comes within the same millisecond.
+  while ((await app.stores.rateQuotas.nowMs()) <= endMs) await new Promise(setImmediate);
+  const answer = await app.get('/v1/account', { authorization: `Bearer ${token}` });
+  t.is(answer.statusCode, 401);
+  t.is(answer.headers['www-authenticate'], 'Bearer');
+  const { code, detail } = answer.json();
+  const at = new Date(endMs).toISOString();
+  t.deepEqual([code, detail], ['INVALID_API_KEY', `the API key expired at ${at}`]);
+});
+
+test('a use is noted where the key may do what it is used for', async t => {
+  const { key, token } = await app.stores.apiKeys.create(app.accountId, 'used', {
+    policy: { scopes: ['account'] },
+  });
+  const authorization = `Bearer ${token}`;
+  const lastUse = async () => {
+    await app.services.keyUses.write();
+    return (await app.stores.apiKeys.find(key.id))?.lastUsedAtMs ?? null;
+  };
+  await app.post(JOBS, imageBody(), { authorization });
+  t.is(await lastUse(), null);
+  await app.get('/v1/account', { authorization });
+  t.true(((await lastUse()) ?? 0) > 0);
+});
+
+const SUBMISSIONS_MAX = 3;
+const READS_MAX = 4;
+
+const limited = useTestApp(
+  test,
+  { submissionsPerMinute: SUBMISSIONS_MAX, readsPerMinute: READS_MAX },
+  async () => {
+    const other = await limited.stores.accounts.create('other');
+    assert.ok(other);
+    otherToken = (await limited.stores.apiKeys.create(other.id, 'other')).token;
+  },
+);
+let otherToken: string;
+
+/** @returns the seconds until the window ends */
+function assertStanding(answer: LightMyRequestResponse, kind: string, q: number, r: number) {
+  assert.equal(answer.headers['ratelimit-policy'], `"${kind}";q=${q};w=60`);
+  const standing = new RegExp(`^"${kind}";r=${r};t=(\\d+)$`).exec(String(answer.headers.ratelimit));
+  const t = Number(standing?.[1]);
+  assert.ok(t >= 1 && t <= 60, String(answer.headers.ratelimit));
+  return t;
+}
+
+function assertRefused(answer: LightMyRequestResponse, kind: string, q: number) {
+  assert.equal(answer.statusCode, 429, answer.payload);
+  assert.equal(answer.headers['content-type'], 'application/problem+json');
+  const { code, retryable, job_id } = answer.json();
+  assert.deepEqual([code, retryable, job_id], ['RATE_LIMITED', true, undefined]);
+  assert.equal(answer.headers['retry-after'], String(assertStanding(answer, kind, q, 0)));
+}
+
+test('rates › submissions and reads are counted apart, over all keys of the account', async t => {
+  await earlyInAWindow(limited);
+  const second = { authorization: `Bearer ${await limited.createKey()}` };
+
+  // What is refused before the count, or reaches nothing, is not counted.
+  for (let sent = 0; sent < 5; sent += 1) {
+    const keyless = await limited.post('/v1/matting/jobs', imageBody(), { 'idempotency-key': '' });
+    t.is(keyless.headers.ratelimit, undefined);
+    t.is((await limited.get('/v1/nothing')).headers.ratelimit, undefined);
+  }
+
+  const first = await limited.post('/v1/matting/jobs', imageBody());
+  t.is(first.statusCode, 202);
+  assertStanding(first, 'submissions', SUBMISSIONS_MAX, 2);
+  // What is refused after it is.
+  const wrong = await limited.post('/v1/matting', 'x', { ...second, 'content-type': 'text/plain' });
+  t.is(wrong.statusCode, 415);
+  assertStanding(wrong, 'submissions', SUBMISSIONS_MAX, 1);
+  const key = randomUUID();
+  const last = await limited.post('/v1/matting/jobs', imageBody(), { 'idempotency-key': key });
+  assertStanding(last, 'submissions', SUBMISSIONS_MAX, 0);
+
+  for (const [url, headers] of [
+    ['/v1/matting', {}],
+    ['/v1/matting/jobs', second],
+    // A replay is a submission too: the count comes before the body that would tell.
+    ['/v1/matting/jobs', { 'idempotency-key': key }],
+  ] as const) {
+    assertRefused(await limited.post(url, imageBody(), headers), 'submissions', SUBMISSIONS_MAX);
+  }
+
+  const jobUrl = `/v1/matting/jobs/${first.json().job_id}`;
+  const urls = ['/v1/account', '/v1/account/packages', '/v1/account/keys', jobUrl];
+  for (const [index, url] of urls.entries()) {
+    const answer = await limited.get(url, index === 1 ? second : {});
+    t.is(answer.statusCode, 200);
+    assertStanding(answer, 'reads', READS_MAX, READS_MAX - 1 - index);
+  }
+  for (const url of urls) assertRefused(await limited.get(url), 'reads', READS_MAX);
+  // Another account's are its own; what needs no key is not counted.
+  const other = await limited.get('/v1/account', { authorization: `Bearer ${otherToken}` });
+  assertStanding(other, 'reads', READS_MAX, READS_MAX - 1);
+  t.is((await limited.app.inject('/v1/openapi.json')).headers.ratelimit, undefined);
+
+  const left = await limited.stores.ledger.balances(limited.accountId);
+  t.deepEqual([left?.available, left?.reserved], [998, 2]);
+});
+
+test('rates › over the rate: before the media type, the length and the body', async t => {
+  await earlyInAWindow(limited);
+  for (let sent = 0; sent < SUBMISSIONS_MAX; sent += 1) await limited.post('/v1/matting', '{');
+  const wrong = { 'content-type': 'text/plain', 'content-length': '999999999' };
+  assertRefused(await limited.post('/v1/matting', 'x', wrong), 'submissions', SUBMISSIONS_MAX);
+  const unkeyed = await limited.post('/v1/matting', 'x', { ...wrong, 'idempotency-key': '' });
+  t.is(unkeyed.json().code, 'INVALID_IDEMPOTENCY_KEY');
+  const unknown = await limited.post('/v1/matting', 'x', { ...wrong, authorization: 'Bearer x' });
+  t.is(unknown.json().code, 'INVALID_API_KEY');
+});

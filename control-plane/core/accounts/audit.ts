@@ -1,0 +1,141 @@
+/**
+ * The log of what was changed in an account: who, when, from where, before and after. An entry
+ * commits with the change that it tells of.
+ */
+import type { Selection } from 'kysely';
+import type { Database } from '../database/connect.ts';
+import { ofAccount } from '../database/of-account.ts';
+import type { Db, Schema } from '../database/schema.ts';
+import { query } from '../database/transact.ts';
+import { isAsciiWord } from '../database/values.ts';
+import type { ActingPerson, Actor, NamedPerson, ServiceActor } from './actor.ts';
+
+/** What lists and people read: flat, small, and never a secret. */
+export type AuditValues = Readonly<Record<string, string | number | boolean | null>>;
+
+export interface AuditEntry<By extends Actor = Actor> {
+  /** A random UUID that the caller makes outside of what is repeated: it is entered once. */
+  readonly id: string;
+  readonly accountId: string;
+  readonly actor: By;
+  /** `<thing>.<what happened>`: `key.created`. */
+  readonly action: string;
+  /** What was changed, in words that its owner knows: a name, a prefix, a mail. */
+  readonly subject: string;
+  readonly before?: AuditValues | undefined;
+  readonly after?: AuditValues | undefined;
+}
+
+export type AuditRecord = ReturnType<typeof recordFromRow>;
+
+/** Behind which record a page begins. */
+export type AuditPlace = Pick<AuditRecord, 'atMs' | 'id'>;
+
+export type AuditStore = ReturnType<typeof createAuditStore>;
+
+/** Code points of a subject; longer ones are cut. */
+const SUBJECT_LENGTH_MAX = 254;
+
+declare const asked: unique symbol;
+
+/** Who may make the change that is under way, until its transaction ends (authority.ts). */
+export type Authorized = (ActingPerson & { readonly [asked]: true }) | ServiceActor;
+
+/** Of `requireAuthority`; or somebody whom the change itself lets in, who has no session before it. */
+export interface AllowedEntry extends Omit<AuditEntry, 'actor'> {
+  readonly actor: Authorized | (NamedPerson & { readonly refusal?: never });
+}
+
+/** @param tx the transaction that makes the change */
+export async function insertAuditEntry(
+  database: Database,
+  tx: Db,
+  { id, accountId, actor, action, subject, before, after }: AllowedEntry,
+): Promise<void> {
+  const person = actor.kind === 'person' ? actor : undefined;
+  if (await isEntered(tx, id)) return;
+  await tx
+    .insertInto('audit_entries')
+    .values({
+      id,
+      account_id: accountId,
+      created_at: database.nowMs,
+      actor_kind: actor.kind,
+      actor_user_id: person?.userId ?? null,
+      actor_mail: person?.mail ?? null,
+      address: person === undefined ? null : addressText(person.address),
+      action,
+      subject: [...subject.toWellFormed()].slice(0, SUBJECT_LENGTH_MAX).join(''),
+      value_before: before === undefined ? null : JSON.stringify(before),
+      value_after: after === undefined ? null : JSON.stringify(after),
+    })
+    .execute();
+}
+
+/** Whether the change was made: the answer to a first try may have been lost. */
+export async function isEntered(tx: Db, entryId: string): Promise<boolean> {
+  const entry = await tx
+    .selectFrom('audit_entries')
+    .select('id')
+    .where('id', '=', entryId)
+    .executeTakeFirst();
+  return entry !== undefined;
+}
+
+const ADDRESS_LENGTH_MAX = 64;
+
+/** Where a request came from, as ASCII columns take it: a proxy may put any text there. */
+export function addressText(address: string): string {
+  return address.replaceAll(/[^\x21-\x7e]/g, '?').slice(0, ADDRESS_LENGTH_MAX);
+}
+
+export function createAuditStore(database: Database) {
+  return {
+    /** Newest first. */
+    async list(
+      accountId: string,
+      { limit, after }: { readonly limit: number; readonly after?: AuditPlace | undefined },
+    ): Promise<AuditRecord[]> {
+      if (!isAsciiWord(accountId)) return [];
+      const rows = await query(database, db => {
+        const newest = db
+          .selectFrom('audit_entries')
+          .select(AUDIT_COLUMNS)
+          .where(ofAccount(database.dialect, accountId))
+          .orderBy('account_id', 'desc')
+          .orderBy('created_at', 'desc')
+          .orderBy('id', 'desc')
+          .limit(limit);
+        if (after === undefined) return newest.execute();
+        return newest
+          .where('created_at', '<=', after.atMs)
+          .where(eb => eb.or([eb('created_at', '<', after.atMs), eb('id', '<', after.id)]))
+          .execute();
+      });
+      return rows.map(recordFromRow);
+    },
+  };
+}
+
+const AUDIT_COLUMNS = [
+  'id',
+  'created_at as atMs',
+  'actor_kind as actorKind',
+  'actor_mail as mail',
+  'address',
+  'action',
+  'subject',
+  'value_before',
+  'value_after',
+] as const;
+
+type AuditRow = Selection<Schema, 'audit_entries', (typeof AUDIT_COLUMNS)[number]>;
+
+/** `mail` and `address` are those of a person; null: it was nobody signed in. */
+function recordFromRow({ value_before, value_after, ...entry }: AuditRow) {
+  return { ...entry, before: valuesOf(value_before), after: valuesOf(value_after) };
+}
+
+function valuesOf(json: string | null): AuditValues | null {
+  return json === null ? null : (JSON.parse(json) as AuditValues);
+}

@@ -1,0 +1,53 @@
+/** Arguments as people type them, made into values or refused with a sentence. */
+import { InvalidArgumentError } from 'commander';
+import { isName, NAME_LENGTH_MAX } from '../accounts/account-store.ts';
+import {
+  CREDITS_AMOUNT_MAX,
+  isCreditAmount,
+  isLedgerReference,
+  isReservedReference,
+} from '../ledger/ledger.ts';
+
+export function parseName(text: string): string {
+  const name = text.normalize('NFC');
+  if (!isName(name)) {
+    throw new InvalidArgumentError(
+      `a name has 1 to ${NAME_LENGTH_MAX} characters, no control characters, no blanks at ` +
+        'its ends, does not begin with "-" and is no UUID',
+    );
+  }
+  return name;
+}
+
+export function parseCredits(text: string): number {
+  const credits = /^[0-9]{1,10}$/.test(text) ? Number(text) : 0;
+  if (!isCreditAmount(credits)) {
+    throw new InvalidArgumentError(`credits are a whole number, 1 to ${CREDITS_AMOUNT_MAX}`);
+  }
+  return credits;
+}
+
+/** @param refusal what is said of anything else; nine digits at most are read */
+export function wholeNumber(
+  min: number,
+  max: number,
+  refusal = `a whole number, ${min} to ${max}`,
+) {
+  return (text: string): number => {
+    const value = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
+    if (value >= min && value <= max) return value;
+    throw new InvalidArgumentError(refusal);
+  };
+}
+
+export function parseReference(text: string): string {
+  if (!isLedgerReference(text)) {
+    throw new InvalidArgumentError(
+      'a reference has 1 to 128 printable ASCII characters and no blanks at its ends',
+    );
+  }
+  if (isReservedReference(text)) {
+    throw new InvalidArgumentError('this is the reference of an order: see "matting orders"');
+  }
+  return text;
+}

@@ -1,0 +1,147 @@
+/** What every command uses: the database, opened when it is needed, and an output. */
+import { type Environment, loadDatabaseConfig, loadKeyConfig } from '../../config.ts';
+import { type Database, openDatabase, type StoreLog } from '../database/connect.ts';
+import { SecretBox } from '../secrets/secret-box.ts';
+import {
+  loadOrCreateSecretsKey,
+  readSecretsKey,
+  requireSameSecretsKey,
+} from '../secrets/secrets-key.ts';
+import { openStores, type StoresWithoutEnds } from '../stores.ts';
+import { CallbackSecrets, mailBody } from '../webhooks/callback-secret.ts';
+import { wholeEnvironment } from './config.ts';
+
+/** A command cannot do what it was asked: one line for the operator. */
+export class CommandError extends Error {
+  constructor(detail: string) {
+    super(detail);
+    this.name = 'CommandError';
+  }
+}
+
+export interface CliOutput {
+  out(text: string): void;
+  err(text: string): void;
+  /** Resolves when the operator interrupts; for commands that run until then. */
+  interrupted?(): Promise<void>;
+}
+
+export class CliContext {
+  readonly #output: CliOutput;
+  /** What commands read. */
+  readonly environment: Environment;
+  /** Set before the command runs: `--json` was given. */
+  json = false;
+
+  /** @param environment undefined: the process's own. */
+  constructor(output: CliOutput, environment?: Environment) {
+    this.#output = output;
+    this.environment = wholeEnvironment(environment);
+  }
+
+  print(text: string): void {
+    this.#output.out(`${text}\n`);
+  }
+
+  /** How far it is; a script is told the end alone. */
+  progress(text: string): void {
+    if (!this.json) this.print(text);
+  }
+
+  warn(text: string): void {
+    this.#output.err(`matting: ${text}\n`);
+  }
+
+  /** For a command that runs until it is interrupted. */
+  async untilInterrupted(): Promise<void> {
+    await this.#output.interrupted?.();
+  }
+
+  /** Aborts when the operator interrupts. */
+  interruption(): AbortSignal {
+    const ending = new AbortController();
+    void this.#output.interrupted?.().then(() => ending.abort());
+    return ending.signal;
+  }
+
+  /** One JSON value a command, for scripts; or the lines for people. */
+  report(value: unknown, lines: () => string[]): void {
+    if (this.json) this.print(JSON.stringify(value));
+    else for (const line of lines()) this.print(line);
+  }
+
+  /**
+   * Opens the stores for `work` and closes them. A SQLite file is one machine's own and is brought
+   * up to date here; a server may be shared with replicas of another version, so there the operator
+   * runs `migrate`, and only commands that set up ('run') do so too.
+   */
+  async withStores<T>(
+    work: (stores: StoresWithoutEnds) => Promise<T>,
+    options: { readonly migrations?: 'run' } = {},
+  ): Promise<T> {
+    const { databaseUrl } = loadDatabaseConfig(this.environment);
+    const own = databaseUrl.startsWith('sqlite:');
+    const stores = await openStores(databaseUrl, {
+      log: this.log,
+      migrations: own ? 'run' : (options.migrations ?? 'require'),
+    });
+    try {
+      return await work(stores);
+    } finally {
+      await stores.close();
+    }
+  }
+
+  async withDatabase<T>(work: (database: Database) => Promise<T>): Promise<T> {
+    const { databaseUrl } = loadDatabaseConfig(this.environment);
+    const database = await openDatabase(databaseUrl, { log: this.log });
+    try {
+      return await work(database);
+    } finally {
+      await database.close();
+    }
+  }
+
+  /**
+   * Seals texts of mails by the key of the control planes, which open them.
+   * @throws ConfigError, CommandError, SecretsKeyError: there is none, or it is another one
+   */
+  async mailSealer({
+    secretsCanary,
+  }: StoresWithoutEnds): Promise<(text: string, id: string) => string> {
+    const { secretsKey, dataDir } = loadKeyConfig(this.environment);
+    const isFirst = (await secretsCanary.find()) === undefined;
+    const kept = () => (isFirst ? loadOrCreateSecretsKey(dataDir) : readSecretsKey(dataDir));
+    const key = secretsKey ?? (await kept());
+    if (key === undefined) {
+      throw new CommandError(
+        `there is no secrets key in ${dataDir}, and MATTING_SECRETS_KEY is not set`,
+      );
+    }
+    await requireSameSecretsKey(secretsCanary, key);
+    const secrets = new CallbackSecrets(new SecretBox(key));
+    return (text, id) => secrets.sealText(text, mailBody(id));
+  }
+
+  /** Warnings go to the operator; success prints nothing. */
+  get log(): StoreLog {
+    const warn = (_: unknown, message?: string) => {
+      if (message !== undefined) this.warn(message);
+    };
+    return { info: () => undefined, warn: warn as StoreLog['warn'] };
+  }
+}
+
+/** Columns padded to their widest cell. */
+export function table(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
+  const lengthOf = (cell = '') => cell.length;
+  const widths = head.map((title, column) =>
+    Math.max(title.length, ...rows.map(row => lengthOf(row[column]))),
+  );
+  return [head, ...rows].map(row =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+      .join('  ')
+      .trimEnd(),
+  );
+}

@@ -1,0 +1,123 @@
+/**
+ * The operator's commands on the control plane's database. It never ends the process: main.ts does.
+ */
+import { Command, CommanderError } from 'commander';
+import { ContractError } from '#contract/errors.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
+import type { Environment } from '../../config.ts';
+import { addStorageCommands } from '../../object-storage/storage-commands.ts';
+import { addBackupCommands } from '../../operations/backup/backup-commands.ts';
+import { BackupError } from '../../operations/backup/backup-manifest.ts';
+import { DatabaseCopyError } from '../../operations/backup/database-copy.ts';
+import { addSupportBundleCommand } from '../../operations/bundle/bundle-command.ts';
+import { addDoctorCommand } from '../../operations/doctor/doctor-command.ts';
+import { addMailCommands } from '../../portal/alerts/mail-commands.ts';
+import { addOrderCommands } from '../../portal/orders/order-commands.ts';
+import { addAccountCommands, addBootstrapCommand } from '../accounts/account-commands.ts';
+import { DatabaseOpenError } from '../database/connect.ts';
+import { SchemaError } from '../database/migrate.ts';
+import { addMigrateCommand } from '../database/migrate-command.ts';
+import { addJobCommands } from '../jobs/job-commands.ts';
+import { addKeyCommands } from '../keys/key-commands.ts';
+import { addCreditCommands } from '../ledger/credit-commands.ts';
+import { addNodeCommands } from '../nodes/node-commands.ts';
+import { SecretsKeyError } from '../secrets/secrets-key.ts';
+import { StorageConfigError } from '../storage/open-storage.ts';
+import { addWebhookCommands } from '../webhooks/webhook-commands.ts';
+import { CliContext, type CliOutput, CommandError } from './context.ts';
+
+/** The command failed. */
+const FAILED_EXIT_CODE = 1;
+/** The command could not be understood: EX_USAGE of sysexits.h. */
+const USAGE_EXIT_CODE = 64;
+
+/**
+ * Runs one command.
+ * @param args what follows the program's name.
+ * @param environment undefined: the process's own.
+ * @returns the exit code; errors have been printed on `err`.
+ */
+export async function runCommand(
+  args: readonly string[],
+  output: CliOutput,
+  environment?: Environment,
+): Promise<number> {
+  const context = new CliContext(output, environment);
+  try {
+    await createProgram(context, output).parseAsync(args, { from: 'user' });
+    return 0;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
+    const expected = expectedExitCode(error);
+    if (expected === undefined) {
+      output.err(`matting: ${error instanceof Error ? error.stack : error}\n`);
+      return FAILED_EXIT_CODE;
+    }
+    output.err(`matting: ${reasonOf(error as Error)}\n`);
+    return expected;
+  }
+}
+
+/** Undefined: a bug of the program; its stack is printed. */
+function expectedExitCode(error: unknown): number | undefined {
+  if (error instanceof ConfigError) return CONFIG_EXIT_CODE;
+  const known = [
+    CommandError,
+    DatabaseOpenError,
+    SchemaError,
+    ContractError,
+    StorageConfigError,
+    SecretsKeyError,
+    BackupError,
+    DatabaseCopyError,
+  ];
+  return known.some(kind => error instanceof kind) ? FAILED_EXIT_CODE : undefined;
+}
+
+/** The message, with that of the database or the system: in an outage that is the useful part. */
+function reasonOf(error: Error): string {
+  const { message, cause } = error;
+  const explains = error instanceof ContractError || error instanceof BackupError;
+  const said = explains && cause instanceof Error ? cause.message : '';
+  return said === '' ? message : `${message}: ${said}`;
+}
+
+function createProgram(context: CliContext, output: CliOutput): Command {
+  const program = new Command('matting')
+    .description(
+      'the control plane’s accounts, keys, credits, orders, jobs, mails, nodes, storage, webhooks',
+    )
+    .helpCommand(false)
+    .exitOverride()
+    .configureOutput({
+      writeOut: text => output.out(text),
+      writeErr: text => output.err(text),
+      outputError: (text, write) => write(text.replace(/^error: /, 'matting: ')),
+    });
+  addMigrateCommand(program, context);
+  addBootstrapCommand(program, context);
+  addAccountCommands(program, context);
+  addKeyCommands(program, context);
+  addCreditCommands(program, context);
+  addJobCommands(program, context);
+  addMailCommands(program, context);
+  addNodeCommands(program, context);
+  addOrderCommands(program, context);
+  addStorageCommands(program, context);
+  addDoctorCommand(program, context);
+  addBackupCommands(program, context);
+  addSupportBundleCommand(program, context);
+  addWebhookCommands(program, context);
+  addJsonOptions(program);
+  return program.hook('preAction', (_, command) => {
+    context.json = command.opts().json === true;
+  });
+}
+
+/** To every command but those that say themselves what it means, or print nothing else. */
+function addJsonOptions(command: Command): void {
+  for (const sub of command.commands) addJsonOptions(sub);
+  const isOwn = command.options.some(({ long }) => long === '--json');
+  if (command.commands.length > 0 || isOwn || command.name() === 'lifecycle') return;
+  command.option('--json', 'print JSON');
+}

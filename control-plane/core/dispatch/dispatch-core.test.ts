@@ -1,0 +1,395 @@
+/**
+ * What a dispatcher decides in its rounds, and what it remembers of jobs: nodes as NodeView has
+ * them, a table in memory.
+ */
+import ava from 'ava';
+import type { OutputFormat } from '#contract/formats.ts';
+import { FIRST_ADMISSION_MS_MAX } from '../attempts/lease.ts';
+import { ABILITIES, REPORT } from '../test/nodes-seen.ts';
+import { DispatchCore, LIST_MAX, type QueuedJob, type Step } from './dispatch-core.ts';
+import { JobMemories } from './job-memories.ts';
+import { type JobLane, LANES_MAX, queuePositionMs } from './job-turns.ts';
+import { NodeView, type Reservation } from './node-view.ts';
+
+const test = ava.serial;
+
+const GRACE_MS = 1000;
+const FAILURE = { code: 'PROCESSING_FAILED', detail: 'a detail', retryable: true } as const;
+
+let nowMs: number;
+/** Undefined: no node. */
+let node: NodeView | undefined;
+let downloadsFree: number;
+let fullHosts: string[];
+let core: DispatchCore<QueuedJob, Reservation, string>;
+
+/** A node with free engines that is trusted. */
+function freeNode(engines = 1, output: OutputFormat = 'png'): NodeView {
+  const bounds = { jxlPixelsMax: 100_000_000, megapixelsAloneMax: 400 };
+  const view = new NodeView({
+    ...{ ...ABILITIES, ...bounds, engines },
+    outputFormats: new Set([output]),
+  });
+  view.take({ ...REPORT, enginesReady: engines }, nowMs);
+  for (let done = 0; done < 5; done++) view.judge('well', nowMs);
+  return view;
+}
+
+function coreWith(graceMs: number | undefined): typeof core {
+  return new DispatchCore<QueuedJob, Reservation, string>({
+    room: {
+      snapshots: () => [node?.snapshot()].filter(snapshot => snapshot !== undefined),
+      offer: (_node, megapixels) => node?.reserve(megapixels),
+      downloads: {
+        hasRoom: ({ sourceHost }) => downloadsFree > 0 && !fullHosts.includes(sourceHost ?? ''),
+        hasRoomFor: () => downloadsFree > 0,
+        fullHosts: () => fullHosts,
+        begin: ({ id }) => (downloadsFree-- > 0 ? `download of ${id}` : undefined),
+      },
+    },
+    noNodeGraceMs: graceMs,
+    random: () => 0.5,
+    now: () => nowMs,
+  });
+}
+
+test.beforeEach(() => {
+  nowMs = 0;
+  downloadsFree = 1;
+  fullHosts = [];
+  node = freeNode();
+  core = coreWith(GRACE_MS);
+});
+
+let jobs = 0;
+
+function job(changes: Partial<QueuedJob> = {}): QueuedJob {
+  jobs += 1;
+  return {
+    id: `job-${jobs}`,
+    state: 'ready',
+    class: 'sync',
+    accountId: 'a',
+    apiKeyId: 'a-1',
+    createdAtMs: nowMs,
+    readAtMs: nowMs,
+    startedAtMs: null,
+    takeovers: 0,
+    input: { format: 'png', width: 1000, height: 1000 },
+    sourceHost: null,
+    outputFormat: 'png',
+    ...changes,
+  };
+}
+
+const download = (changes: Partial<QueuedJob> = {}) =>
+  job({ input: null, sourceHost: 'host', state: 'accepted', ...changes });
+
+function laneOf(one: QueuedJob): JobLane {
+  const { accountId, apiKeyId, createdAtMs, readAtMs } = one;
+  const firstQueueAtMs = queuePositionMs(one.class, createdAtMs);
+  const lane = { needsDownload: one.input === null, class: one.class, accountId, apiKeyId };
+  return { ...lane, firstQueueAtMs, readAtMs };
+}
+
+/** A round over a table that holds these; undefined: none is needed. */
+function round(...table: QueuedJob[]): Step<QueuedJob, Reservation, string> | undefined {
+  if (!core.beginRound()) return undefined;
+  if (core.lanesOutdated) core.lanesRead(table.map(laneOf));
+  const chosen = core.chooseLanes();
+  return core.place(chosen, table.slice(0, LIST_MAX));
+}
+
+/** What is begun, as `<id> <kind>`. */
+function begun(step: Step<QueuedJob, unknown, unknown> | undefined): string[] | undefined {
+  return step?.placed.map(({ job: { id }, placement }) => `${id} ${placement.kind}`);
+}
+
+/** The node reports that it works on one image and takes no other for that long. */
+function occupy(estimatedWaitMs: number): void {
+  node?.take({ ...REPORT, imagesInFlight: 1, estimatedWaitMs }, nowMs);
+}
+
+test('a job that is submitted › is placed at once where no job waits before it', t => {
+  const one = job();
+  t.deepEqual(begun(core.submitted(one)), [`${one.id} node`]);
+  t.is(node?.snapshot()?.ownImages, 1, 'its room is taken');
+});
+
+test('a job that is submitted › waits behind those that wait, and costs a round only where there is room', t => {
+  occupy(500);
+  round();
+  const first = core.submitted(job());
+  t.deepEqual([first.placed, first.wakeInMs], [[], 450], 'until it would be taken');
+  t.deepEqual(core.submitted(job()), { placed: [], wakeInMs: 0 });
+  node = undefined;
+  t.deepEqual(core.submitted(job()), { placed: [], wakeInMs: undefined });
+});
+
+test('a job that is submitted › downloads at once where there is a place, and wakes a round only where there is one', t => {
+  round();
+  const one = download();
+  t.deepEqual(begun(core.submitted(one)), [`${one.id} download`]);
+  t.deepEqual(core.submitted(download()), { placed: [], wakeInMs: undefined });
+  t.deepEqual(core.submitted(download()), { placed: [], wakeInMs: undefined });
+  downloadsFree = 1;
+  t.deepEqual(core.submitted(download()), { placed: [], wakeInMs: 0 });
+  t.truthy(core.beginRound());
+});
+
+test('a round › is needed at first, and then only for a cause', t => {
+  t.not(round(), undefined);
+  t.is(round(), undefined);
+  core.outdate();
+  t.not(round(), undefined);
+  core.downloadEnded();
+  t.not(round(), undefined);
+  t.is(round(), undefined);
+});
+
+test('a round › places what an engine would take about when it arrives, and knows that the rest waits', t => {
+  const many = Array.from({ length: 5 }, () => job());
+  const other = job({ accountId: 'b', apiKeyId: 'b-1' });
+  t.deepEqual(begun(round(...many, other)), [`${many[0]?.id} node`]);
+  t.true(core.nodesAwaited);
+  t.is(core.roomChanged('ended'), 0);
+  t.is(core.roomChanged('reported'), 10);
+});
+
+test('a round › counts what already runs when turns are made', t => {
+  const [first, second] = [job(), job()];
+  const other = job({ accountId: 'b', apiKeyId: 'b-1' });
+  core.submitted(first);
+  node = freeNode();
+  const step = round(first, second, other);
+  t.is(begun(step)?.[0], `${other.id} node`);
+});
+
+test('a round › places nothing twice', t => {
+  const one = job();
+  core.submitted(one);
+  node = freeNode();
+  core.outdate();
+  t.deepEqual(begun(round(one)), []);
+});
+
+test('a round › leaves a report without consequence where no job waits', t => {
+  round();
+  t.is(core.roomChanged('reported'), undefined);
+});
+
+test('a round › ends what is due to fail', t => {
+  const doomed = job({ takeovers: 10 });
+  const step = round(doomed);
+  t.deepEqual(begun(step), [`${doomed.id} failure`]);
+});
+
+test('a round › ends a job that no routable node can do once the grace is over', t => {
+  const odd = job({ input: { format: 'avif', width: 10, height: 10 } });
+  t.deepEqual(begun(round(odd)), []);
+  nowMs += GRACE_MS;
+  core.outdate();
+  t.deepEqual(begun(round(odd)), [], 'the grace itself is waited');
+  nowMs += 1;
+  core.outdate();
+  t.deepEqual(begun(round(odd)), [`${odd.id} failure`]);
+});
+
+test('a round › leaves downloads without a place, and jobs of full hosts, to a later one', t => {
+  fullHosts = ['slow'];
+  const [fast, more] = [download(), download()];
+  core.outdate();
+  t.truthy(core.beginRound());
+  core.lanesRead([laneOf(fast)]);
+  const chosen = core.chooseLanes();
+  t.deepEqual(
+    chosen.lanes.map(({ exceptHosts }) => exceptHosts),
+    [['slow']],
+  );
+  t.deepEqual(begun(core.place(chosen, [fast, more])), [`${fast.id} download`]);
+  core.outdate();
+  t.truthy(core.beginRound());
+  t.deepEqual(core.chooseLanes(), { lanes: [], all: true }, 'no place for any');
+});
+
+test('a round › reads further lanes at once where those it read were empty', t => {
+  const many = Array.from({ length: LANES_MAX + 1 }, (_, at) => job({ apiKeyId: `a-${at}` }));
+  t.truthy(core.beginRound());
+  core.lanesRead(many.map(laneOf));
+  const chosen = core.chooseLanes();
+  t.deepEqual([chosen.lanes.length, chosen.all], [LANES_MAX, false]);
+  t.deepEqual(core.place(chosen, []), { placed: [], wakeInMs: 0 });
+  t.truthy(core.beginRound());
+  t.deepEqual([core.chooseLanes().lanes.length, core.chooseLanes().all], [1, true]);
+});
+
+test('a round › does not forget while it is under way that jobs waited before it', t => {
+  occupy(500);
+  round(job());
+  node?.take(REPORT, nowMs);
+  t.truthy(core.beginRound());
+  t.true(core.nodesAwaited);
+  const chosen = core.chooseLanes();
+  core.place(chosen, []);
+  t.false(core.nodesAwaited);
+});
+
+test('a job whose run ended › open waits again, and is ended with what its lost attempts made due', t => {
+  const one = job();
+  core.submitted(one);
+  round();
+  core.runEnded(one, { kind: 'open', failure: FAILURE });
+  t.deepEqual(begun(round(one)), [`${one.id} failure`]);
+  core.runEnded(one, { kind: 'final' });
+  t.is(core.memories.find(one.id), undefined);
+});
+
+test('a job whose run ended › with refusals only is left alone for a while', t => {
+  const one = job();
+  core.submitted(one);
+  core.memories.claimRefused(one.id);
+  core.runEnded(one, { kind: 'open' });
+  node = freeNode();
+  t.deepEqual(begun(round(one)), []);
+  nowMs += 100;
+  node = freeNode();
+  t.deepEqual(begun(round(one)), [`${one.id} node`]);
+});
+
+test('a job whose run ended › elsewhere, or by a failure of the database, causes no round by itself', t => {
+  round();
+  for (const kind of ['not-claimed', 'abandoned'] as const) {
+    const one = job();
+    core.submitted(one);
+    core.runEnded(one, { kind });
+    t.false(core.beginRound());
+    node = freeNode();
+  }
+});
+
+const jxl = () => job({ outputFormat: 'jxl' });
+
+const prepare = () => {
+  core = coreWith(undefined);
+};
+
+test('a job that no node alive can do, where others may come › waits as long as any job may', t => {
+  prepare();
+  const odd = jxl();
+  nowMs = FIRST_ADMISSION_MS_MAX - 1;
+  t.deepEqual(begun(round({ ...odd, readAtMs: nowMs })), []);
+  nowMs += 1;
+  core.outdate();
+  t.deepEqual(begun(round({ ...odd, readAtMs: nowMs })), [`${odd.id} failure`]);
+});
+
+test('a job that no node alive can do, where others may come › causes no round by itself: only another node helps it, and that is polled for', t => {
+  prepare();
+  round();
+  const odd = jxl();
+  t.deepEqual(core.submitted(odd), { placed: [], wakeInMs: undefined });
+  t.is(core.roomChanged('reported'), undefined);
+  t.false(core.beginRound());
+  core.outdate();
+  round(odd);
+  t.false(core.beginRound());
+  node = freeNode(1, 'jxl');
+  core.outdate();
+  t.deepEqual(begun(round(odd)), [`${odd.id} node`]);
+});
+
+test('a job that no node alive can do, where others may come › holds up nobody: neither what is paid for nor the playground', t => {
+  prepare();
+  round();
+  core.submitted(jxl());
+  const paid = job();
+  t.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
+  core.runEnded(paid, { kind: 'final' });
+  node = freeNode();
+  const unpaid = job({ class: 'playground' });
+  core.outdate();
+  t.deepEqual(begun(round(jxl(), unpaid)), [`${unpaid.id} node`]);
+});
+
+const unpaid = (changes: Partial<QueuedJob> = {}) =>
+  job({ class: 'playground', apiKeyId: 'a-playground', ...changes });
+
+test('a job of the playground › waits while any that is paid for waits for a node, however old it is', t => {
+  occupy(10_000);
+  const paid = job();
+  const old = unpaid({ createdAtMs: -3_000_000 });
+  t.deepEqual(begun(round(paid, old)), []);
+  // Room for one of the two, and for a smaller one besides.
+  node = freeNode();
+  const large = job({ input: { format: 'png', width: 20_000, height: 5_000 } });
+  node.reserve(390);
+  t.deepEqual(begun(round(large, old)), []);
+  core.outdate();
+  t.deepEqual(begun(round(old)), [`${old.id} node`], 'the others are gone');
+});
+
+test('a job of the playground › does not make one that is paid for wait for a round', t => {
+  occupy(10_000);
+  core.submitted(unpaid());
+  node = freeNode();
+  const paid = job();
+  t.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
+});
+
+test('a job of the playground › leaves three places in four to what is paid for', t => {
+  node = freeNode(4);
+  const some = Array.from({ length: 4 }, () => unpaid());
+  t.is(round(...some)?.placed.length, 1);
+  const paid = Array.from({ length: 3 }, () => job());
+  t.deepEqual(
+    paid.map(one => core.submitted(one).placed.length),
+    [1, 1, 1],
+  );
+  for (const one of [some[0]!, ...paid]) core.runEnded(one, { kind: 'final' });
+  node = freeNode(4);
+  t.is(round(...some.slice(1))?.placed.length, 1);
+});
+
+test('a job of the playground › ends when its time is over, though it may not begin', t => {
+  occupy(10_000);
+  const late = unpaid({ createdAtMs: -2 * 3_600_000 });
+  t.deepEqual(begun(round(job(), late)), [`${late.id} failure`]);
+});
+
+test('what is remembered › spaces out a job that meets refusals only, up to a bound', t => {
+  let nowMs = 0;
+  const memories = new JobMemories(() => nowMs);
+  t.false(memories.mustWait('job'));
+  const waits: number[] = [];
+  for (let claims = 1; claims <= 8; claims += 1) {
+    memories.claimRefused('job');
+    const from = nowMs;
+    while (memories.mustWait('job')) nowMs += 10;
+    waits.push(nowMs - from);
+  }
+  t.deepEqual(waits, [100, 200, 400, 800, 1600, 2000, 2000, 2000]);
+  t.false(memories.mustWait('job'));
+  memories.admitted('job');
+  memories.claimRefused('job');
+  nowMs += 100;
+  t.is(memories.mustWait('job'), false, 'an admission makes the waits short again');
+});
+
+test('what is remembered › knows since when no node can do a job, and forgets it when one can', t => {
+  let nowMs = 5;
+  const memories = new JobMemories(() => nowMs);
+  t.is(memories.incapableSince('job', false), undefined);
+  t.is(memories.find('job'), undefined);
+  t.is(memories.incapableSince('job', true), 5);
+  nowMs = 9;
+  t.is(memories.incapableSince('job', true), 5);
+  t.is(memories.incapableSince('job', false), undefined);
+  t.is(memories.incapableSince('job', true), 9);
+});
+
+test('what is remembered › is bounded, and forgets the one remembered longest', t => {
+  const memories = new JobMemories(() => 0);
+  for (let job = 0; job <= 10_000; job += 1) memories.nodeLost(`job-${job}`, 'node');
+  t.is(memories.find('job-0'), undefined);
+  t.not(memories.find('job-1'), undefined);
+});

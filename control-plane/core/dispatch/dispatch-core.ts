@@ -1,0 +1,389 @@
+/**
+ * What a replica's dispatcher decides: which lanes of the queue to read, which of the jobs found
+ * there begin now and with what, and when to try the others. Pure but for what it remembers between
+ * rounds: its owner reads the table, claims and runs; room, chance and the clock are handed in. The
+ * dispatcher runs it on the database, bench/dispatch-simulator in simulated time.
+ *
+ * A round: `beginRound`; `lanesRead` where `lanesOutdated`; `chooseLanes`; the jobs listed; `place`.
+ */
+
+import { failureDue } from '../attempts/lease.ts';
+import { type Job, type JobFailure, type JobInput, needsDownload } from '../jobs/job.ts';
+import { isIncapable, type NodeSnapshot, pickNode } from './dispatch-policy.ts';
+import { JobMemories } from './job-memories.ts';
+import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
+import {
+  type JobLane,
+  KnownLanes,
+  type LaneRead,
+  orderJobs,
+  type Shares,
+  type WaitingJob,
+} from './job-turns.ts';
+
+/** Jobs listed in a round: more than any fleet of one replica begins in a moment. */
+export const LIST_MAX = 256;
+/**
+ * Part of the fleet's places that jobs of the playground may hold at once of this replica, but one
+ * wherever there is any: a job that is paid for finds the others free.
+ */
+const PLAYGROUND_PLACES_SHARE = 0.25;
+/** A claim and a header, about: then the node has reported that it is taken. */
+const REPORT_PAUSE_MS = 10;
+
+/** A waiting job as it was listed. */
+export interface QueuedJob
+  extends WaitingJob,
+    AskedOfNode,
+    Pick<Job, 'id' | 'state' | 'startedAtMs' | 'takeovers' | 'sourceHost'> {
+  /** Set once nothing of it is to be downloaded. */
+  readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
+}
+
+/** Room for jobs. */
+export interface Room<Offer, Download> {
+  /** The routable nodes, all that was taken counted in. */
+  snapshots(): readonly NodeSnapshot[];
+  /** Takes room on a node; undefined: it went away. */
+  offer(node: NodeSnapshot, megapixels: number, waitMsMax: number): Offer | undefined;
+  readonly downloads: {
+    hasRoom(job: QueuedJob): boolean;
+    /** Whether the account may download from some host. */
+    hasRoomFor(accountId: string): boolean;
+    /** Hosts that the account may not download from now. */
+    fullHosts(accountId: string): readonly string[];
+    /** Takes a place; undefined: there is none. */
+    begin(job: QueuedJob): Download | undefined;
+  };
+}
+
+/** What a job begins with. */
+export type Placement<Offer, Download> =
+  | { readonly kind: 'node'; readonly offer: Offer }
+  | { readonly kind: 'download'; readonly download: Download }
+  /** It is to be ended with this. */
+  | { readonly kind: 'failure'; readonly failure: JobFailure };
+
+export interface Placed<J, Offer, Download> {
+  readonly job: J;
+  readonly placement: Placement<Offer, Download>;
+}
+
+/** What is to be done now. */
+export interface Step<J, Offer, Download> {
+  /** To be claimed and run, in this order; each ends with `runEnded`. */
+  readonly placed: readonly Placed<J, Offer, Download>[];
+  /** Until the next round; 0: now; undefined: when something changes. */
+  readonly wakeInMs: number | undefined;
+}
+
+/** Lanes to list jobs of. */
+export interface ChosenLanes {
+  readonly lanes: readonly LaneRead[];
+  /** No lane that something could begin of was left out. */
+  readonly all: boolean;
+}
+
+/** What became of a run; open: the job is given back, or another holder's now. */
+export type RunEnd =
+  | { readonly kind: 'final' }
+  /** @param failure what its next claim must end it with */
+  | { readonly kind: 'open'; readonly failure?: JobFailure | undefined }
+  | { readonly kind: 'not-claimed' }
+  /** The database failed: its lease runs out. */
+  | { readonly kind: 'abandoned' };
+
+const NOTHING = { placed: [], wakeInMs: undefined };
+
+export interface DispatchCoreOptions<Offer, Download> {
+  readonly room: Room<Offer, Download>;
+  /** How long a job that no routable node can do waits for one that can; undefined: as any job. */
+  readonly noNodeGraceMs: number | undefined;
+  /** In [0, 1). */
+  readonly random: () => number;
+  /** Milliseconds, by the clock of the snapshots. */
+  readonly now: () => number;
+}
+
+export class DispatchCore<J extends QueuedJob, Offer, Download> {
+  readonly memories: JobMemories;
+  readonly #options: DispatchCoreOptions<Offer, Download>;
+  readonly #lanes = new KnownLanes();
+  readonly #running = new Map<string, J>();
+  /** Jobs of this step that wait for another node, not for room: no report lets them begin. */
+  readonly #unable = new Set<string>();
+  /** Jobs may wait in the table that no round has read. */
+  #unread = true;
+  /** Jobs that are paid for are known to wait for room on a node. */
+  #nodesAwaited = false;
+  /** The same before the round under way, during which `#nodesAwaited` says what came since. */
+  #nodesAwaitedBefore = false;
+  /** Jobs of the playground are known to wait until others leave room. */
+  #playgroundAwaited = false;
+  /** Jobs are known to wait for a place to download. */
+  #downloadsAwaited = false;
+
+  constructor(options: DispatchCoreOptions<Offer, Download>) {
+    this.#options = options;
+    this.memories = new JobMemories(options.now);
+  }
+
+  /** Whether a job whose image has just been stored must wait for its turn like the others. */
+  get nodesAwaited(): boolean {
+    return this.#nodesAwaited || this.#nodesAwaitedBefore;
+  }
+
+  /** Other replicas may have submitted jobs, or died: the next round reads the lanes too. */
+  outdate(): void {
+    this.#lanes.outdate();
+    this.#unread = true;
+  }
+
+  /**
+   * A new job is placed at once where no job waits before it: a round would only find it. Under a
+   * flood most find no room, and a round for each would cost more than the job.
+   */
+  submitted(job: J): Step<J, Offer, Download> {
+    this.#lanes.add(job);
+    const { downloads } = this.#options.room;
+    if (needsDownload(job) && this.#downloadsAwaited) {
+      if (!downloads.hasRoom(job)) return NOTHING;
+      this.#unread = true;
+      return { placed: [], wakeInMs: 0 };
+    }
+    if (!needsDownload(job) && this.#waitsBehindOthers(job)) {
+      if (isUnpaid(job)) this.#playgroundAwaited = true;
+      return { placed: [], wakeInMs: this.#nodeHasRoom() ? 0 : undefined };
+    }
+    this.#unable.clear();
+    const step = this.#place(job);
+    if (step.placed.length > 0 || this.#unable.has(job.id)) return step;
+    if (needsDownload(job)) this.#downloadsAwaited = true;
+    else if (isUnpaid(job)) this.#playgroundAwaited = true;
+    else this.#nodesAwaited = true;
+    return step;
+  }
+
+  /** Those of the playground leave no trace for those that are paid for. */
+  #waitsBehindOthers(job: J): boolean {
+    return isUnpaid(job) ? this.nodesAwaited || this.#playgroundAwaited : this.#nodesAwaited;
+  }
+
+  /**
+   * Every replica receives a node's report, and all would claim the same job for it at once: the
+   * one whose attempt made the room knows first, and the others leave it a moment.
+   * @returns ms until a round; undefined: none is needed
+   */
+  roomChanged(cause: 'ended' | 'reported'): number | undefined {
+    if (cause === 'ended') return 0;
+    const awaited = this.#nodesAwaited || this.#playgroundAwaited;
+    return awaited ? REPORT_PAUSE_MS * (0.5 + this.#options.random()) : undefined;
+  }
+
+  /** A place to download was given back, which no node reports. A round is due. */
+  downloadEnded(): void {
+    this.#unread = true;
+  }
+
+  /** False: a round would find nothing that can begin. */
+  beginRound(): boolean {
+    const awaited = this.#nodesAwaited || (this.#playgroundAwaited && this.#hasPlaygroundPlace());
+    if (!this.#unread && !(awaited && this.#nodeHasRoom())) return false;
+    this.#unread = false;
+    // Set again by what this round leaves, and by what is submitted while it is under way.
+    this.#nodesAwaitedBefore ||= this.#nodesAwaited;
+    this.#nodesAwaited = false;
+    this.#playgroundAwaited = false;
+    this.#downloadsAwaited = false;
+    return true;
+  }
+
+  get lanesOutdated(): boolean {
+    return this.#lanes.outdated;
+  }
+
+  lanesRead(lanes: readonly JobLane[]): void {
+    this.#lanes.update(lanes);
+  }
+
+  /** Lanes of downloads are left out where none could begin, so that they hide no other. */
+  chooseLanes(): ChosenLanes {
+    const { downloads } = this.#options.room;
+    const { lanes, all } = this.#lanes.choose(this.#shares(), lane => {
+      const isOpen = !lane.needsDownload || downloads.hasRoomFor(lane.accountId);
+      if (!isOpen) this.#downloadsAwaited = true;
+      return isOpen;
+    });
+    const reads = lanes.map(lane => {
+      if (!lane.needsDownload) return lane;
+      const exceptHosts = downloads.fullHosts(lane.accountId);
+      if (exceptHosts.length > 0) this.#downloadsAwaited = true;
+      return { ...lane, exceptHosts };
+    });
+    return { lanes: reads, all };
+  }
+
+  /** @param jobs LIST_MAX at most, of the chosen lanes: as many of each as there is place for */
+  place({ lanes, all }: ChosenLanes, jobs: readonly J[]): Step<J, Offer, Download> {
+    const free = jobs.filter(job => !this.#running.has(job.id));
+    const ordered = orderJobs(free, this.#shares());
+    this.#unable.clear();
+    const placed: Placed<J, Offer, Download>[] = [];
+    const begun: J[] = [];
+    let wakeInMs: number | undefined;
+    // Behind as many as were asked for a lane may have more.
+    const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
+    const leaves = (kind: WaitKind) => {
+      const countOf = (some: readonly J[]) => some.filter(job => waitKindOf(job) === kind).length;
+      const able = free.filter(job => !this.#unable.has(job.id));
+      return countOf(jobs) >= eachMax || countOf(begun) < countOf(able);
+    };
+    const tryAll = (some: readonly J[]) => {
+      for (const job of some) {
+        const step = this.#place(job);
+        placed.push(...step.placed);
+        begun.push(...step.placed.map(one => one.job));
+        wakeInMs = sooner(wakeInMs, step.wakeInMs);
+      }
+    };
+    tryAll(ordered.filter(job => !isUnpaid(job)));
+    // Their lanes are chosen behind all others: where one was read, so were those of the others.
+    const othersUnread = !all && !lanes.some(isUnpaid);
+    this.#nodesAwaited ||= othersUnread || leaves('node');
+    tryAll(ordered.filter(isUnpaid));
+    this.#playgroundAwaited ||= !all || leaves('playground');
+    const forgotten = this.#lanes.listed(lanes, jobs, begun);
+    this.#downloadsAwaited ||= leaves('download');
+    this.#nodesAwaitedBefore = this.#nodesAwaited;
+    // Nothing waits in the lanes that were read: there is room to read others.
+    if (!all && jobs.length === 0 && forgotten) {
+      this.#unread = true;
+      wakeInMs = 0;
+    }
+    return { placed, wakeInMs };
+  }
+
+  /** Room on a node for a job whose image is stored; undefined: none now. */
+  takeRoom(job: J, needs: JobNeeds): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
+    const { room, random, now } = this.#options;
+    const memory = this.memories.find(job.id);
+    const choice = pickNode(room.snapshots(), needs, {
+      excludedBoots: memory?.excludedBoots,
+      avoidedNodes: memory?.avoidedNodes,
+      random,
+      nowMs: now(),
+      // As it was listed: what has passed since is little.
+      waitedMs: job.readAtMs - job.createdAtMs,
+    });
+    if (choice.kind === 'busy') return { wakeInMs: choice.retryInMs };
+    if (choice.kind !== 'picked') return {};
+    const megapixels = admittedMegapixels(needs);
+    return { offer: room.offer(choice.node, megapixels, choice.waitMsMax) };
+  }
+
+  /** The run of a job that was placed is over. A round is due. */
+  runEnded(job: J, end: RunEnd): void {
+    this.#running.delete(job.id);
+    if (end.kind === 'final') this.memories.forget(job.id);
+    if (end.kind !== 'open') return;
+    if (end.failure !== undefined) this.memories.mustFail(job.id, end.failure);
+    // It waits like any other; perhaps its image is there by now.
+    this.#lanes.add(job);
+    this.#lanes.add(job, false);
+    this.#unread = true;
+  }
+
+  /** Nothing placed: it waits for room. */
+  #place(job: J): Step<J, Offer, Download> {
+    const failure = this.#failureDue(job);
+    if (failure !== undefined) return this.#begin(job, { kind: 'failure', failure });
+    if (needsDownload(job)) {
+      const download = this.#options.room.downloads.begin(job);
+      return download === undefined ? NOTHING : this.#begin(job, { kind: 'download', download });
+    }
+    if (this.memories.mustWait(job.id)) return NOTHING;
+    if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasPlaygroundPlace())) return NOTHING;
+    if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
+    const { offer, wakeInMs } = this.takeRoom(job, needsOf(job.input, job));
+    return offer === undefined
+      ? { placed: [], wakeInMs }
+      : this.#begin(job, { kind: 'node', offer });
+  }
+
+  #begin(job: J, placement: Placement<Offer, Download>): Step<J, Offer, Download> {
+    this.#running.set(job.id, job);
+    return { placed: [{ job, placement }], wakeInMs: undefined };
+  }
+
+  #failureDue(job: J): JobFailure | undefined {
+    // The lost attempts are not listed: the replica that lost the last one remembers the failure,
+    // and the claim reads them again.
+    const counted = { ...job, lostAttempts: 0, lostWithProcess: 0 };
+    const remembered = this.memories.find(job.id)?.failure;
+    return remembered ?? failureDue(counted) ?? this.#incapableFailure(job);
+  }
+
+  /** Routable nodes, none of which can do it, for longer than the grace. */
+  #incapableFailure(job: J): JobFailure | undefined {
+    if (needsDownload(job) || job.input === null) return undefined;
+    const { room, now, noNodeGraceMs } = this.#options;
+    const needs = needsOf(job.input, job);
+    const excludedBoots = this.memories.find(job.id)?.excludedBoots;
+    const incapable = isIncapable(room.snapshots(), needs, excludedBoots);
+    if (noNodeGraceMs === undefined) {
+      if (incapable) this.#unable.add(job.id);
+      return undefined;
+    }
+    const sinceMs = this.memories.incapableSince(job.id, incapable);
+    if (sinceMs === undefined || now() - sinceMs <= noNodeGraceMs) return undefined;
+    return {
+      code: 'PROCESSING_FAILED',
+      detail: needs.finishing
+        ? 'no inference node can process an image of this format and size as was asked'
+        : 'no inference node can process an image of this format and size',
+      retryable: true,
+    };
+  }
+
+  #nodeHasRoom(): boolean {
+    return this.#options.room.snapshots().some(node => node.imagesFree > 0);
+  }
+
+  #hasPlaygroundPlace(): boolean {
+    const nodes = this.#options.room.snapshots();
+    const places = nodes.reduce(
+      (sum, { imagesFree, imagesInFlight }) => sum + Math.max(0, imagesFree) + imagesInFlight,
+      0,
+    );
+    const held = [...this.#running.values()].filter(isUnpaid).length;
+    return held < Math.max(1, Math.floor(places * PLAYGROUND_PLACES_SHARE));
+  }
+
+  /** How many jobs of whom this replica works on. */
+  #shares(): Shares {
+    const accounts = new Map<string, number>();
+    const apiKeys = new Map<string, number>();
+    for (const { accountId, apiKeyId } of this.#running.values()) {
+      accounts.set(accountId, (accounts.get(accountId) ?? 0) + 1);
+      apiKeys.set(apiKeyId, (apiKeys.get(apiKeyId) ?? 0) + 1);
+    }
+    return { accounts, apiKeys };
+  }
+}
+
+function isUnpaid(of: Pick<WaitingJob, 'class'>): boolean {
+  return of.class === 'playground';
+}
+
+/** What a job waits for. */
+type WaitKind = 'node' | 'download' | 'playground';
+
+function waitKindOf(job: QueuedJob): WaitKind {
+  if (needsDownload(job)) return 'download';
+  return isUnpaid(job) ? 'playground' : 'node';
+}
+
+function sooner(a: number | undefined, b: number | undefined): number | undefined {
+  if (a === undefined || b === undefined) return a ?? b;
+  return Math.min(a, b);
+}

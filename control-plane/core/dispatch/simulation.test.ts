@@ -1,0 +1,61 @@
+/**
+ * The product's rounds in a simulated fleet against an ideal central queue: small and seeded, so
+ * that every run gives the same figures. bench/dispatch-simulator has the large ones.
+ */
+import test from 'ava';
+import { quantile, settled, simulate } from '../../../bench/dispatch-simulator/simulation.ts';
+import type { Scenario } from '../../../bench/dispatch-simulator/workload.ts';
+
+const RATIO_MAX = 1.3;
+
+function ratioOf(scenario: Scenario, measure: 'waitMs' | 'totalMs'): number {
+  const jobs = settled(simulate(scenario).jobs);
+  const ours = jobs.map(job => job.ours[measure]);
+  const ideal = jobs.map(job => job.ideal[measure]);
+  return quantile(ours, 0.99) / quantile(ideal, 0.99);
+}
+
+for (const [nodes, load, replicas] of [
+  [10, 0.7, 3],
+  [10, 0.9, 2],
+  [50, 0.9, 2],
+] as const) {
+  test(`waits about as long as an ideal queue: ${nodes} nodes, load ${load}`, t => {
+    const scenario = { nodes, load, replicas, jobs: 1500, seed: 5 };
+    const ratio = ratioOf(scenario, 'waitMs');
+    t.true(ratio <= RATIO_MAX, `p99 of the wait is ${ratio} of the ideal`);
+  });
+}
+
+test('is done about as soon as by an ideal queue: 200 nodes, load 0.9', t => {
+  const scenario = { nodes: 200, load: 0.9, replicas: 4, jobs: 2000, seed: 5 };
+  const ratio = ratioOf(scenario, 'totalMs');
+  t.true(ratio <= RATIO_MAX, `p99 from submission to end is ${ratio} of the ideal`);
+});
+
+test('loses no job when a tenth of the nodes vanish, and recovers', t => {
+  const vanishing = { share: 0.1, afterShare: 0.3 };
+  const scenario = { nodes: 40, load: 0.6, replicas: 3, jobs: 2000, seed: 5, vanishing };
+  // It throws where a job never ends or ends twice.
+  const { jobs } = simulate(scenario);
+  const p99 = (from: number, to: number) =>
+    quantile(
+      jobs.slice(from * 2000, to * 2000).map(({ ours }) => ours.totalMs),
+      0.99,
+    );
+  t.true(p99(0.29, 0.33) > 2 * p99(0.1, 0.28), 'the loss is felt');
+  t.true(p99(0.8, 1) <= RATIO_MAX * p99(0.1, 0.28), 'and is over');
+});
+
+test('lets nothing that is paid for wait longer for the playground: 10 nodes, load 1.2', t => {
+  const scenario = { nodes: 10, load: 1.2, replicas: 2, jobs: 800, seed: 5 };
+  const { jobs } = simulate({ ...scenario, playgroundShare: 0.3 });
+  const waits = (playground: boolean, of: 'ours' | 'ideal') =>
+    settled(jobs)
+      .filter(({ job }) => (job.class === 'playground') === playground)
+      .map(compared => compared[of].waitMs);
+  const p99 = quantile(waits(false, 'ours'), 0.99);
+  const ratio = p99 / quantile(waits(false, 'ideal'), 0.99);
+  t.true(ratio <= RATIO_MAX, `p99 of the wait is ${ratio} of the ideal`);
+  t.true(quantile(waits(true, 'ours'), 0.5) > 5 * p99, 'the others wait for them');
+});

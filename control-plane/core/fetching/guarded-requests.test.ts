@@ -1,0 +1,650 @@
+/** Outgoing requests as they are made: names resolved, addresses checked, connections pinned, ended in time. */
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { createSocket, type Socket } from 'node:dgram';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createServer } from 'node:https';
+import type { AddressInfo, Socket as TcpSocket } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { getCACertificates, setDefaultCACertificates } from 'node:tls';
+import ava from 'ava';
+import { rejectsWith } from '../../../test/support/throws.ts';
+import {
+  type LoopbackSource,
+  openRawSource,
+  openSource,
+  type RecordingConnector,
+  recordingConnector,
+  scriptedResolver,
+} from '../test/loopback-source.ts';
+import { createPinnedConnector } from './dial.ts';
+import { FetchFailedError, type FetchLimits, GuardedFetch } from './guarded-fetch.ts';
+import { GuardedPost, PostFailedError, type PostFailure, type PostLimits } from './guarded-post.ts';
+import { OutgoingGuard } from './outgoing-guard.ts';
+import { ForbiddenUrlError } from './outgoing-url.ts';
+import { createPublicResolver, createTrustedResolver, type ResolveHost } from './resolve-host.ts';
+
+const test = ava.serial;
+
+const PUBLIC = '93.184.215.14';
+const OTHER_PUBLIC = '2606:4700:4700::1111';
+const NEVER = new AbortController().signal;
+
+interface Bench {
+  readonly fetch: GuardedFetch;
+  readonly connector: RecordingConnector;
+}
+
+/** A client that believes in public names: their connections are recorded and end on loopback. */
+function benchOf(
+  port: number,
+  resolveHost: ResolveHost,
+  limits: Partial<FetchLimits> = {},
+  own: readonly string[] = [],
+): Bench {
+  const connector = recordingConnector();
+  const guard = new OutgoingGuard({
+    policy: { fetchPorts: [port, 80, 443], allowPrivateAddresses: false },
+    resolveHost,
+    createConnector: connector.createConnector,
+    ownAddresses: () => new Set(own),
+  });
+  return { fetch: new GuardedFetch(guard, limits), connector };
+}
+
+function trustedFetch(resolveHost?: ResolveHost): GuardedFetch {
+  const policy = { fetchPorts: [80, 443], allowPrivateAddresses: true };
+  const guard = new OutgoingGuard({ policy, ...(resolveHost && { resolveHost }) });
+  return new GuardedFetch(guard);
+}
+
+async function textOf(fetch: GuardedFetch, url: string, signal = NEVER): Promise<string> {
+  return fetch.get(url, { accountId: 'account', signal }, async response => {
+    const parts: Uint8Array[] = [];
+    for await (const chunk of response.body) parts.push(chunk);
+    return Buffer.concat(parts).toString();
+  });
+}
+
+const serveHello = (): Promise<LoopbackSource> =>
+  openSource((_request, response) => response.end('hello'));
+
+test("addresses behind a name › refuses this machine's own public address", async t => {
+  await using source = await serveHello();
+  const bench = benchOf(source.port, async () => [PUBLIC], {}, [PUBLIC]);
+  await t.throwsAsync(textOf(bench.fetch, 'http://a.example.com/'), {
+    instanceOf: ForbiddenUrlError,
+  });
+  t.deepEqual(bench.connector.dialled, []);
+});
+
+test('addresses behind a name › connects to the checked addresses and no others', async t => {
+  await using source = await serveHello();
+  const bench = benchOf(source.port, async () => [PUBLIC, OTHER_PUBLIC]);
+  const url = `http://a.example.com:${source.port}/x?y=1#z`;
+  t.is(await textOf(bench.fetch, url), 'hello');
+  t.deepEqual(bench.connector.dialled, [OTHER_PUBLIC, PUBLIC]);
+  t.deepEqual(source.requests, [`a.example.com:${source.port} /x?y=1`]);
+});
+
+test('addresses behind a name › tries a few of very many, all of them checked', async t => {
+  await using source = await serveHello();
+  const many = Array.from({ length: 50 }, (_, i) => `93.184.215.${i}`);
+  const bench = benchOf(source.port, async () => many);
+  await textOf(bench.fetch, `http://a.example.com:${source.port}/`);
+  t.deepEqual(bench.connector.dialled, many.slice(0, 4));
+  const mixed = benchOf(source.port, async () => [...many, OTHER_PUBLIC]);
+  await textOf(mixed.fetch, `http://a.example.com:${source.port}/`);
+  t.deepEqual(mixed.connector.dialled, [OTHER_PUBLIC, ...many.slice(0, 3)]);
+  const poisoned = benchOf(source.port, async () => [...many, '127.0.0.1']);
+  const refused = textOf(poisoned.fetch, `http://a.example.com:${source.port}/`);
+  await t.throwsAsync(refused, { instanceOf: ForbiddenUrlError });
+  t.deepEqual(poisoned.connector.dialled, []);
+});
+
+test('addresses behind a name › asks once a request, so that a second answer changes nothing', async t => {
+  await using source = await serveHello();
+  const resolver = scriptedResolver({ 'a.example.com': [[PUBLIC], ['127.0.0.1']] });
+  const bench = benchOf(source.port, resolver.resolveHost);
+  const url = `http://a.example.com:${source.port}/`;
+  t.is(await textOf(bench.fetch, url), 'hello');
+  t.deepEqual(resolver.asked, ['a.example.com']);
+  await t.throwsAsync(textOf(bench.fetch, url), { instanceOf: ForbiddenUrlError });
+  t.deepEqual(bench.connector.dialled, [PUBLIC]);
+});
+
+test('addresses behind a name › checks again for a redirect to the same name', async t => {
+  await using source = await openSource((_request, response) => {
+    response.writeHead(302, { location: '/again' }).end();
+  });
+  const resolver = scriptedResolver({ 'a.example.com': [[PUBLIC], ['127.0.0.1']] });
+  const bench = benchOf(source.port, resolver.resolveHost);
+  const url = `http://a.example.com:${source.port}/`;
+  await t.throwsAsync(textOf(bench.fetch, url), { instanceOf: ForbiddenUrlError });
+  t.deepEqual(bench.connector.dialled, [PUBLIC]);
+  t.is(source.requests.length, 1);
+});
+
+test('addresses behind a name › fails for good without an address, and for now while the DNS is silent', async t => {
+  const failing = (code: string): ResolveHost => {
+    return async () => {
+      throw Object.assign(new Error(code), { code });
+    };
+  };
+  const hanging: ResolveHost = () => Promise.withResolvers<string[]>().promise;
+  const cases: [ResolveHost, boolean][] = [
+    [async () => [], false],
+    [failing('ESERVFAIL'), true],
+    [failing('ETIMEOUT'), true],
+    [hanging, true],
+  ];
+  for (const [resolveHost, retryable] of cases) {
+    const { fetch } = benchOf(80, resolveHost, { resolveMs: 20 });
+    await rejectsWith(t, textOf(fetch, 'http://a.example.com/'), error => {
+      assert.ok(error instanceof FetchFailedError);
+      t.is(error.retryable, retryable);
+      return true;
+    });
+  }
+});
+
+const FORBIDDEN_TARGETS = [
+  'http://169.254.169.254/latest/meta-data/',
+  'http://127.0.0.1/',
+  'http://[::1]/',
+  'http://2130706433/',
+  'http://localhost/',
+  'http://inside.example.com/',
+  '//127.0.0.1/',
+  'http://user:word@a.example.com/',
+  'http://a.example.com:22/',
+  'file:///etc/passwd',
+  'ftp://a.example.com/',
+  `http://a.example.com/${'x'.repeat(3000)}`,
+];
+for (const status of [301, 302, 303, 307, 308]) {
+  test(`redirects › ${status} to a forbidden place is refused, without connecting there`, async t => {
+    for (const location of FORBIDDEN_TARGETS) {
+      await using source = await openSource((_request, response) => {
+        response.writeHead(status, { location }).end('moved');
+      });
+      const resolver = scriptedResolver({
+        'a.example.com': [[PUBLIC]],
+        'inside.example.com': [['10.0.0.1']],
+      });
+      const { fetch, connector } = benchOf(source.port, resolver.resolveHost);
+      const fetched = textOf(fetch, `http://a.example.com:${source.port}/`);
+      await t.throwsAsync(fetched, { instanceOf: ForbiddenUrlError }, location);
+      t.deepEqual(connector.dialled, [PUBLIC], location);
+    }
+  });
+}
+
+test('redirects › follows three, and not a fourth', async t => {
+  await using source = await openSource((request, response) => {
+    const left = Number(request.url?.slice(1));
+    if (left === 0) response.end('arrived');
+    else response.writeHead(302, { location: `./${left - 1}` }).end();
+  });
+  const { fetch } = benchOf(source.port, async () => [PUBLIC]);
+  const url = `http://a.example.com:${source.port}`;
+  t.is(await textOf(fetch, `${url}/3`), 'arrived');
+  const before = source.requests.length;
+  await rejectsWith(t, textOf(fetch, `${url}/4`), { name: 'FetchFailedError', retryable: false });
+  t.is(source.requests.length, before + 4);
+});
+
+test('redirects › does not go from https to http, and does go from http to https', async t => {
+  await using source = await openSource((request, response) => {
+    const { port } = source;
+    const to = {
+      '/down': `http://b.example.com:${port}/`,
+      '/up': `https://b.example.com:${port}/`,
+    };
+    const location = to[request.url as keyof typeof to];
+    if (location === undefined) response.end('arrived');
+    else response.writeHead(302, { location }).end();
+  });
+  const { fetch, connector } = benchOf(source.port, async () => [PUBLIC]);
+  const host = `a.example.com:${source.port}`;
+  t.is(await textOf(fetch, `http://${host}/up`), 'arrived');
+  const before = connector.dialled.length;
+  const down = textOf(fetch, `https://${host}/down`);
+  await rejectsWith(t, down, { name: 'FetchFailedError', retryable: false });
+  t.is(connector.dialled.length, before + 1);
+});
+
+test('redirects › carries no cookie, credential or referrer, and asks for no encoding', async t => {
+  const seen: Record<string, unknown>[] = [];
+  await using source = await openSource((request, response) => {
+    seen.push(request.headers);
+    if (request.url === '/next') response.end('arrived');
+    else response.writeHead(302, { location: '/next', 'set-cookie': 'a=b' }).end();
+  });
+  const { fetch } = benchOf(source.port, async () => [PUBLIC]);
+  await textOf(fetch, `http://a.example.com:${source.port}/`);
+  t.is(seen.length, 2);
+  for (const headers of seen) {
+    const names = Object.keys(headers).sort();
+    t.deepEqual(names, ['accept', 'accept-encoding', 'connection', 'host', 'user-agent']);
+    t.is(headers['accept-encoding'], 'identity');
+  }
+});
+
+test('redirects › is none without Location or with another status', async t => {
+  for (const [status, headers] of [
+    [302, {}],
+    [300, { location: '/next' }],
+    [201, { location: '/next' }],
+  ] as const) {
+    await using source = await openSource((_request, response) => {
+      response.writeHead(status, headers).end();
+    });
+    const { fetch } = benchOf(source.port, async () => [PUBLIC]);
+    const fetched = textOf(fetch, `http://a.example.com:${source.port}/`);
+    await rejectsWith(t, fetched, { name: 'FetchFailedError', retryable: false });
+    t.is(source.requests.length, 1);
+  }
+});
+
+test('the pinned connector › does not resolve the name again', async t => {
+  await using source = await serveHello();
+  const fetch = trustedFetch(async () => ['127.0.0.1']);
+  // No resolver knows this name: only the checked address can have been used.
+  t.is(await textOf(fetch, `http://nowhere.invalid:${source.port}/`), 'hello');
+});
+
+test('the pinned connector › tries the next address when one refuses', async t => {
+  await using source = await serveHello();
+  const fetch = trustedFetch(async () => ['127.0.0.2', '127.0.0.1']);
+  t.is(await textOf(fetch, `http://nowhere.invalid:${source.port}/`), 'hello');
+});
+
+test('the pinned connector › does not speak to a peer that was not checked', async t => {
+  await using source = await serveHello();
+  const { promise, resolve } = Promise.withResolvers<Error | null>();
+  const connect = createPinnedConnector([PUBLIC], 1000);
+  // An address as the host is connected to directly, without a look-up.
+  const target = { protocol: 'http:', hostname: '127.0.0.1', port: String(source.port) };
+  connect(target, (...[error]) => resolve(error));
+  t.regex(String(await promise), /not checked/);
+  t.deepEqual(source.requests, []);
+});
+
+const trustedOnly = (): GuardedFetch => trustedFetch();
+
+test('a trustedOnly network › reaches loopback by address and by name, on any port', async t => {
+  await using source = await serveHello();
+  t.is(await textOf(trustedOnly(), `${source.url}/`), 'hello');
+  t.is(await textOf(trustedOnly(), `http://localhost:${source.port}/`), 'hello');
+  t.is(await textOf(trustedOnly(), `http://[::ffff:127.0.0.1]:${source.port}/`), 'hello');
+});
+
+test('a trustedOnly network › ignores the proxies of the environment', async t => {
+  await using source = await serveHello();
+  await using proxy = await serveHello();
+  const names = ['http_proxy', 'HTTP_PROXY', 'all_proxy', 'NODE_USE_ENV_PROXY'];
+  const before = names.map(name => process.env[name]);
+  for (const name of names) process.env[name] = proxy.url;
+  try {
+    t.is(await textOf(trustedOnly(), `${source.url}/`), 'hello');
+  } finally {
+    names.forEach((name, i) => {
+      if (before[i] === undefined) delete process.env[name];
+      else process.env[name] = before[i];
+    });
+  }
+  t.is(source.requests.length, 1);
+  t.deepEqual(proxy.requests, []);
+});
+
+const MESSAGE = {
+  accountId: 'account',
+  headers: { 'content-type': 'application/json' },
+  body: Buffer.from('{}'),
+};
+
+function postOf(resolveHost: ResolveHost, options: { http?: boolean } & Partial<PostLimits> = {}) {
+  const { http = true, ...limits } = options;
+  const policy = {
+    fetchPorts: [],
+    allowPrivateAddresses: false,
+    allowedNetworks: ['127.0.0.0/8'],
+    allowHttpCallbacks: http,
+  };
+  const guard = new OutgoingGuard({ policy, resolveHost });
+  return new GuardedPost(guard, policy, { totalMs: 20_000, ...limits });
+}
+
+const here: ResolveHost = async () => ['127.0.0.1'];
+
+function fails(failure: PostFailure, code?: string) {
+  return (error: unknown) => {
+    assert.ok(error instanceof PostFailedError, String(error));
+    assert.equal(error.failure, failure);
+    if (code !== undefined) assert.equal(error.code, code);
+    assert.ok(!error.message.includes('example'));
+    return true;
+  };
+}
+
+test('a post › goes to the checked address with the name it was given', async t => {
+  await using source = await openSource((_request, response) => response.writeHead(202).end());
+  const answer = await postOf(here).post(
+    `http://hooks.example.com:${source.port}/a?b`,
+    MESSAGE,
+    NEVER,
+  );
+  t.deepEqual(answer, { status: 202, retryAfter: undefined });
+  t.deepEqual(source.requests, [`hooks.example.com:${source.port} /a?b`]);
+});
+
+test('a post › says how it failed, and nothing of where', async t => {
+  const never: ResolveHost = () => Promise.withResolvers<string[]>().promise;
+  const cases: [PostFailure, ResolveHost, string][] = [
+    ['unresolved', async () => [], 'http://a.example.com/'],
+    ['unreachable', () => Promise.reject(new Error('SERVFAIL')), 'http://a.example.com/'],
+    ['timeout', never, 'http://a.example.com/'],
+    ['forbidden', async () => ['127.0.0.1', '10.0.0.1'], 'http://a.example.com/'],
+    ['forbidden', here, 'http://user@a.example.com/'],
+    ['forbidden', here, 'ftp://a.example.com/'],
+    ['unreachable', here, 'http://a.example.com:1/'],
+  ];
+  for (const [failure, resolveHost, url] of cases) {
+    const totalMs = failure === 'timeout' ? 100 : 20_000;
+    const sent = postOf(resolveHost, { totalMs }).post(url, MESSAGE, NEVER);
+    await rejectsWith(t, sent, fails(failure));
+  }
+  const noHttp = postOf(here, { http: false });
+  await rejectsWith(t, noHttp.post('http://a.example.com/', MESSAGE, NEVER), fails('forbidden'));
+});
+
+/** Says it again and again, until the client is gone. */
+function repeating(text: string, everyMs: number) {
+  return (socket: TcpSocket) => {
+    const timer = setInterval(() => socket.write(text), everyMs);
+    socket.once('close', () => clearInterval(timer));
+  };
+}
+
+const UNANSWERED: readonly (readonly [string, PostFailure, (socket: TcpSocket) => void])[] = [
+  ['hangs', 'timeout', () => undefined],
+  ['hangs in its headers', 'timeout', socket => void socket.write('HTTP/1.1 200 OK\r\nx:')],
+  ['drips its headers', 'unreachable', repeating('H', 20)],
+  ['sends headers without end', 'unreachable', repeating(`x: ${'y'.repeat(8000)}\r\n`, 1)],
+  ['says "continue" for ever', 'timeout', repeating('HTTP/1.1 102 Wait\r\n\r\n', 5)],
+  ['speaks no HTTP', 'unreachable', socket => void socket.end('+OK nothing here\r\n')],
+];
+for (const [what, failure, serve] of UNANSWERED) {
+  test(`a post › is over in time where its receiver ${what}`, async t => {
+    await using source = await openRawSource(socket => {
+      if (what.includes('without end')) socket.write('HTTP/1.1 200 OK\r\n');
+      serve(socket);
+    });
+    const totalMs = failure === 'timeout' ? 200 : 20_000;
+    const sent = postOf(here, { totalMs }).post(`${source.url}/`, MESSAGE, NEVER);
+    await rejectsWith(t, sent, fails(failure));
+  });
+}
+
+const ANSWERED: readonly (readonly [string, string, (socket: TcpSocket) => void])[] = [
+  ['drips its body', 'x: y', repeating('z', 20)],
+  ['answers without end', 'x: y', repeating('z'.repeat(65_536), 1)],
+  ['cuts its own answer off', 'content-length: 1000', socket => socket.resetAndDestroy()],
+  ['sends its answer packed', 'content-encoding: gzip', socket => void socket.end('no gzip')],
+];
+for (const [what, header, serve] of ANSWERED) {
+  test(`a post › is answered by a receiver that says 200 and ${what}`, async t => {
+    await using source = await openRawSource(socket => {
+      socket.write(`HTTP/1.1 200 OK\r\n${header}\r\n\r\nhalf`);
+      setTimeout(() => serve(socket), 20);
+    });
+    const sent = postOf(here, { replyMs: 100 }).post(`${source.url}/`, MESSAGE, NEVER);
+    t.is((await sent).status, 200);
+  });
+}
+
+test('a post › rejects with the reason of the signal', async t => {
+  await using source = await openRawSource(() => undefined);
+  const off = new AbortController();
+  const sent = postOf(here).post(`${source.url}/`, MESSAGE, off.signal);
+  off.abort(new Error('told to'));
+  await t.throwsAsync(sent, { message: /told to/ });
+});
+
+const openssl = spawnSync('openssl', ['version']).status === 0;
+if (!openssl) console.error('NOT TESTED: certificates of receivers, there is no openssl here');
+
+let directory: string;
+let pem: { key: Buffer; cert: Buffer };
+const trustedCertificates = getCACertificates();
+
+/** For as long as the tests over TLS run. */
+function makeCertificate(): void {
+  directory = mkdtempSync(path.join(tmpdir(), 'guarded-post-'));
+  const file = (name: string) => path.join(directory, name);
+  execFileSync(
+    'openssl',
+    [
+      ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes'],
+      ...['-subj', '/CN=test', '-addext', 'subjectAltName=DNS:hooks.example.com', '-days', '2'],
+      ...['-keyout', file('key.pem'), '-out', file('cert.pem')],
+    ],
+    { stdio: 'ignore' },
+  );
+  pem = { key: readFileSync(file('key.pem')), cert: readFileSync(file('cert.pem')) };
+}
+
+if (openssl) {
+  test.before(makeCertificate);
+  test.after.always(() => rmSync(directory, { recursive: true }));
+}
+
+async function serving(run: (port: number, served: () => number) => Promise<void>) {
+  let served = 0;
+  const server = createServer(pem, (_request, response) => {
+    served += 1;
+    response.writeHead(204).end();
+  });
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+  try {
+    await run((server.address() as AddressInfo).port, () => served);
+  } finally {
+    await new Promise(resolve => {
+      server.close(resolve);
+      server.closeAllConnections();
+    });
+    setDefaultCACertificates(trustedCertificates);
+  }
+}
+
+const send = (host: string, port: number) =>
+  postOf(here, { http: false }).post(`https://${host}:${port}/`, MESSAGE, NEVER);
+
+test.skipIf(!openssl)(
+  'over TLS › sends nothing to a receiver whose certificate is not trustedCertificates',
+  async t => {
+    await serving(async (port, served) => {
+      await rejectsWith(
+        t,
+        send('hooks.example.com', port),
+        fails('unreachable', 'DEPTH_ZERO_SELF_SIGNED_CERT'),
+      );
+      t.is(served(), 0);
+    });
+  },
+);
+
+test.skipIf(!openssl)(
+  'over TLS › a certificate must be for the name in the URL, not for the address',
+  async t => {
+    await serving(async (port, served) => {
+      setDefaultCACertificates([...trustedCertificates, pem.cert.toString()]);
+      t.is((await send('hooks.example.com', port)).status, 204);
+      for (const other of ['other.example.com', '127.0.0.1']) {
+        await rejectsWith(
+          t,
+          send(other, port),
+          fails('unreachable', 'ERR_TLS_CERT_ALTNAME_INVALID'),
+        );
+      }
+      t.is(served(), 1);
+    });
+  },
+);
+
+const TYPE_A = 1;
+const SERVFAIL = 2;
+const NXDOMAIN = 3;
+const V6 = '2606:4700:4700:0:0:0:0:1111';
+const SIX = '2606:4700:4700::1111';
+
+/** The name server of these tests: it knows some names, and is silent about one. */
+let server: Socket;
+let resolve: ReturnType<typeof createPublicResolver>;
+
+interface Question {
+  readonly name: string;
+  readonly type: number;
+  /** Offset behind it. */
+  readonly end: number;
+}
+
+function readQuestion(query: Buffer): Question {
+  const labels: string[] = [];
+  let offset = 12;
+  for (let length = query.readUInt8(offset); length !== 0; length = query.readUInt8(offset)) {
+    labels.push(query.toString('latin1', offset + 1, offset + 1 + length));
+    offset += 1 + length;
+  }
+  return { name: labels.join('.'), type: query.readUInt16BE(offset + 1), end: offset + 5 };
+}
+
+/** An answer with its question repeated: RFC 1035, section 4.1. */
+function answerTo(query: Buffer, question: Question, rcode: number, data: Buffer[]): Buffer {
+  const header = Buffer.from(query.subarray(0, 12));
+  header.writeUInt16BE(0x8180 | rcode, 2);
+  header.writeUInt16BE(data.length, 6);
+  header.writeUInt32BE(0, 8);
+  const records = data.map(bytes => {
+    const record = Buffer.alloc(12);
+    record.writeUInt16BE(0xc00c, 0);
+    record.writeUInt16BE(question.type, 2);
+    record.writeUInt16BE(1, 4);
+    record.writeUInt16BE(bytes.length, 10);
+    return Buffer.concat([record, bytes]);
+  });
+  return Buffer.concat([header, query.subarray(12, question.end), ...records]);
+}
+
+function v6Bytes(): Buffer {
+  const words = V6.split(':').map(word => Number.parseInt(word, 16));
+  return Buffer.from(words.flatMap(word => [word >>> 8, word & 0xff]));
+}
+
+function answer(query: Buffer): Buffer | undefined {
+  const question = readQuestion(query);
+  const isV4 = question.type === TYPE_A;
+  switch (question.name) {
+    case 'both.example.com': {
+      const data = isV4 ? [Buffer.of(93, 184, 215, 14), Buffer.of(10, 0, 0, 1)] : [v6Bytes()];
+      return answerTo(query, question, 0, data);
+    }
+    case 'six.example.com':
+      return answerTo(query, question, 0, isV4 ? [] : [v6Bytes()]);
+    case 'half.example.com':
+      return answerTo(query, question, isV4 ? 0 : SERVFAIL, isV4 ? [Buffer.of(1, 1, 1, 1)] : []);
+    case 'broken.example.com':
+      return answerTo(query, question, SERVFAIL, []);
+    case 'silent.example.com':
+      return undefined;
+    default:
+      return answerTo(query, question, NXDOMAIN, []);
+  }
+}
+
+test.before(async () => {
+  server = createSocket('udp4', (query, peer) => {
+    const reply = answer(query);
+    if (reply !== undefined) server.send(reply, peer.port, peer.address);
+  });
+  await new Promise<void>(done => server.bind(0, '127.0.0.1', done));
+  resolve = createPublicResolver([`127.0.0.1:${server.address().port}`]);
+});
+
+test.after.always(async () => {
+  await new Promise<void>(done => server.close(done));
+});
+
+test('the resolver › rejects where the name server fails', async t => {
+  await t.throwsAsync(resolve('broken.example.com', NEVER, 'account'), { code: 'ESERVFAIL' });
+});
+
+test('the resolver › gives up when its signal aborts', async t => {
+  const patience = new AbortController();
+  setTimeout(() => patience.abort(), 20);
+  await t.throwsAsync(resolve('silent.example.com', patience.signal, 'account'), {
+    code: 'ECANCELLED',
+  });
+});
+
+for (const [what, name, addresses] of [
+  ['none for a name that does not exist', 'nothing', []],
+  ['every address of both kinds, private ones too', 'both', ['93.184.215.14', '10.0.0.1', SIX]],
+  ['the addresses of one kind where there are no others', 'six', [SIX]],
+  ['those of one kind where the other cannot be had', 'half', ['1.1.1.1']],
+] as const) {
+  test(`the resolver › gives ${what}`, async t => {
+    t.deepEqual(await resolve(`${name}.example.com`, NEVER, 'account'), [...addresses]);
+  });
+}
+
+test('the resolver › on a trusted network knows the hosts file', async t => {
+  const resolveTrusted = createTrustedResolver(1);
+  const addresses = await resolveTrusted('localhost', NEVER, 'account');
+  t.true(addresses.some(address => address === '127.0.0.1' || address === '::1'));
+});
+
+/** A system's resolver that never answers of `dead` names, until told to. */
+function systemResolver() {
+  const dead = Promise.withResolvers<void>();
+  const asked: string[] = [];
+  return {
+    asked,
+    giveUp: dead.resolve,
+    lookupAll: async (host: string) => {
+      asked.push(host);
+      if (host.startsWith('dead')) await dead.promise;
+      return ['10.0.0.1'];
+    },
+  };
+}
+
+test('the resolver › on a trusted network finds a name while another account’s hang', async t => {
+  const system = systemResolver();
+  const resolveTrusted = createTrustedResolver(4, system.lookupAll);
+  const hanging = Array.from({ length: 40 }, (_, n) => resolveTrusted(`dead${n}`, NEVER, 'a'));
+  await new Promise(setImmediate);
+  t.deepEqual(system.asked, ['dead0', 'dead1']);
+  for (const account of ['b', 'c', 'b']) {
+    t.deepEqual(await resolveTrusted('good', NEVER, account), ['10.0.0.1']);
+  }
+  t.is(system.asked.length, 5);
+  system.giveUp();
+  for (const addresses of await Promise.all(hanging)) t.deepEqual(addresses, ['10.0.0.1']);
+});
+
+test('the resolver › on a trusted network asks nothing for a caller that gave up while it waited', async t => {
+  const system = systemResolver();
+  const resolveTrusted = createTrustedResolver(1, system.lookupAll);
+  const hanging = resolveTrusted('dead', NEVER, 'a');
+  const patience = new AbortController();
+  const late = resolveTrusted('dead too', patience.signal, 'a');
+  patience.abort(new Error('patience'));
+  await t.throwsAsync(late, { message: /patience/ });
+  system.giveUp();
+  await hanging;
+  t.deepEqual(await resolveTrusted('good', NEVER, 'b'), ['10.0.0.1']);
+  t.deepEqual(system.asked, ['dead', 'good']);
+});

@@ -1,0 +1,448 @@
+/** What the public port answers to any request, to the headers of one, and on its pages of the docs. */
+import assert from 'node:assert/strict';
+import { createHash, randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import ava, { type ExecutionContext } from 'ava';
+import type { LightMyRequestResponse } from 'fastify';
+import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
+import { renderDocsPage } from '../../portal/documents/docs-page.ts';
+import { renderErrorsPage } from '../../portal/documents/errors-page.ts';
+import { converse, headOf, jsonIn, linesLogger } from '../test/support/raw-http.ts';
+import { ERRORS_PAGE, imageBody, openTestApp, useTestApp } from '../test/support/test-app.ts';
+import type { Answered } from './answers/answer-log.ts';
+
+const test = ava.serial;
+
+const answered: Answered[] = [];
+const { lines, logger } = linesLogger('trace');
+const logged = () => lines.map(line => JSON.stringify(line));
+const app = useTestApp(test, { onAnswered: answer => answered.push(answer), logger });
+
+/** What a problem says of its code is provoked once for each in test/contract/answers.test.ts. */
+function assertProblem(t: ExecutionContext, answer: LightMyRequestResponse, code: ErrorCode) {
+  t.is(answer.statusCode, ERROR_CATALOGUE[code].http, answer.payload);
+  t.is(answer.json().code, code);
+}
+
+test('unknown paths', async t => {
+  for (const url of ['/', '/v1', '/v1/', '/v1/matting/', '/v2/matting', '/v1/matting/jobs/a/b']) {
+    for (const method of ['GET', 'POST', 'DELETE', 'OPTIONS', 'PROPFIND'] as const) {
+      const answer = await app.app.inject({ method: method as 'GET', url });
+      assertProblem(t, answer, 'NOT_FOUND');
+      t.is(answer.headers.allow, undefined);
+    }
+  }
+});
+
+test('the instance is a URI reference, whatever the path was', async t => {
+  const instances = {
+    '/v1/{x}|"<>\\^`': '/v1/%7Bx%7D%7C%22%3C%3E%5C%5E%60',
+    '/v1/100%': '/v1/100%25',
+    '/v1/%zz%41': '/v1/%25zz%41',
+    '/v1/a[0]#b': '/v1/a%5B0%5D%23b',
+    'http://x/v1/none?a=b': '/v1/none',
+    "/v1/a-b.c_~:@!$&'()*+,;=/%C3%A9": "/v1/a-b.c_~:@!$&'()*+,;=/%C3%A9",
+  };
+  for (const [path, instance] of Object.entries(instances)) {
+    const head = headOf(`GET ${path} HTTP/1.1`, 'Host: x', 'Connection: close');
+    // Unchanged: inject would escape it.
+    t.is(jsonIn(await converse(await app.listen(), head)).instance, instance);
+  }
+});
+
+test('an unknown path or method asks for no key and reads no body', async t => {
+  const answer = await app.app.inject({
+    method: 'PUT',
+    url: '/v1/matting',
+    headers: { 'content-type': 'no/such; type', 'content-length': '999999999' },
+    payload: '{',
+  });
+  t.is(answer.statusCode, 405);
+});
+
+test('every answer has its own request id and the safety headers, and no CORS header', async t => {
+  const ids = new Set<unknown>();
+  const urls = [
+    '/livez',
+    '/nothing?token=secret',
+    '/%zz',
+    '/v1/account',
+    '/v1/openapi.json',
+    '/v1/results/x',
+  ];
+  for (const url of urls) {
+    const origin = { origin: 'https://page.example' };
+    const { headers } = await app.app.inject({ url, headers: origin });
+    t.regex(String(headers['x-request-id']), /^req_[0-9a-f-]{36}$/);
+    ids.add(headers['x-request-id']);
+    t.is(headers['x-content-type-options'], 'nosniff');
+    const cors = Object.keys(headers).filter(name => name.startsWith('access-control'));
+    t.deepEqual(cors, []);
+    t.is(headers['x-powered-by'], undefined);
+  }
+  t.is(ids.size, urls.length);
+});
+
+test('HEAD is where GET is, without a body', async t => {
+  for (const url of ['/livez', '/readyz', '/v1/openapi.json', '/docs/errors']) {
+    const get = await app.app.inject(url);
+    const head = await app.app.inject({ method: 'HEAD', url });
+    t.is(head.statusCode, 200);
+    t.is(head.payload, '');
+    t.is(head.headers['content-length'], String(get.rawPayload.length));
+    t.is(head.headers['content-type'], get.headers['content-type']);
+  }
+});
+
+test('a replica that goes away sends its callers to another one', async t => {
+  const connection = async () => (await app.app.inject('/livez')).headers.connection;
+  t.is(await connection(), 'keep-alive');
+  app.setReadiness({ ready: false, causes: ['draining'] });
+  t.is(await connection(), 'close');
+  app.setReadiness({ ready: true });
+});
+
+test('a throw of no kind known, and what a node says, are INTERNAL_ERROR: opaque outside, whole in the log', async t => {
+  t.teardown(() => app.refuseNewJobs(undefined));
+  lines.length = 0;
+  for (const thrown of [
+    new Error('the password is hunter2'),
+    new ContractError('NODE_FAULT', 'node 7 at 10.0.0.7 failed'),
+  ]) {
+    app.refuseNewJobs(thrown as never);
+    const answer = await app.post('/v1/matting', imageBody());
+    assertProblem(t, answer, 'INTERNAL_ERROR');
+    t.notRegex(answer.payload, /hunter2|10\.0\.0\.7|Error:|\.ts/);
+  }
+  t.true(logged().some(line => line.includes('hunter2') && line.includes('app.test.ts')));
+});
+
+test('an answer is reported by its route, never by its URL', async t => {
+  answered.length = 0;
+  lines.length = 0;
+  await app.app.inject('/v1/results/a-very-secret-link');
+  await app.app.inject('/no/such/path');
+  t.deepEqual(
+    answered.map(({ seconds = -1, ...report }) => ({ ...report, isTimed: seconds >= 0 })),
+    [
+      { route: '/v1/results/:token', method: 'GET', status: 404, code: 'NOT_FOUND', isTimed: true },
+      { route: undefined, method: 'GET', status: 404, code: 'NOT_FOUND', isTimed: true },
+    ],
+  );
+  t.true(lines.length > 0);
+  t.notRegex(logged().join('\n'), /a-very-secret-link/);
+});
+
+test('bytes that are not a request are reported too', async t => {
+  answered.length = 0;
+  await converse(await app.listen(), 'no request\r\n\r\n', { end: 'end' });
+  t.is(answered.length, 1);
+  t.like(answered[0], { route: undefined, status: 400, code: 'INVALID_REQUEST' });
+});
+
+test('a refusal is logged without a stack, a failure with the stack of its cause', async t => {
+  lines.length = 0;
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'the queue is full'));
+  await app.post('/v1/matting/jobs', imageBody());
+  const cause = new Error('the disk is gone');
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'no storage', { cause }));
+  await app.post('/v1/matting/jobs', imageBody());
+  app.refuseNewJobs(undefined);
+  const [full = '', broken = ''] = logged().filter(line => /queue is full|no storage/.test(line));
+  t.notRegex(full, / at .*\.ts:/);
+  t.regex(full, /SERVICE_UNAVAILABLE/);
+  t.regex(broken, /the disk is gone.* at .*\.ts:/s);
+});
+
+const SUBMISSIONS = ['/v1/matting', '/v1/matting/jobs'];
+const READS = [
+  ...['/v1/account', '/v1/account/keys', '/v1/account/packages', '/v1/account/usage'],
+  `/v1/matting/jobs/${randomUUID()}`,
+];
+
+type Headers = Record<string, string | string[] | undefined>;
+
+/** The code every keyed path answers with, the same one; nothing is left of the request. */
+async function refused(headers: Headers): Promise<{ code: ErrorCode; challenge: unknown }> {
+  const jobs = await app.countJobs();
+  const answers = [
+    ...SUBMISSIONS.map(url => app.post(url, imageBody(), headers)),
+    ...READS.map(url => app.get(url, headers)),
+  ];
+  const [first, ...others] = (await Promise.all(answers)).map(answer => ({
+    code: answer.json().code as ErrorCode,
+    challenge: answer.headers['www-authenticate'],
+  }));
+  assert.ok(first);
+  for (const other of others) assert.deepEqual(other, first);
+  assert.equal(await app.countJobs(), jobs);
+  return first;
+}
+
+test('headers › no API key', async t => {
+  for (const authorization of [undefined, '', ' ', '\t']) {
+    t.deepEqual(await refused({ authorization }), {
+      code: 'MISSING_API_KEY',
+      challenge: 'Bearer',
+    });
+  }
+});
+
+test('headers › an API key of the wrong form', async t => {
+  const { token } = app;
+  const wrong = [
+    token,
+    'Bearer',
+    `Bearer${token}`,
+    `Basic ${token}`,
+    `Bearer ${token} ${token}`,
+    `Bearer ${token},Bearer ${token}`,
+    `Bearer ${'a'.repeat(600)}`,
+    'Bearer schlüssel',
+    `Bearer Bearer ${token}`,
+    `Bearer\t${token}x`,
+    [`Bearer ${token}`, `Bearer ${token}`],
+    [`Bearer ${token}`, ''],
+    ['', `Bearer ${token}`],
+  ];
+  for (const authorization of wrong) {
+    const { code, challenge } = await refused({ authorization });
+    t.is(code, 'INVALID_API_KEY', String(authorization));
+    t.is(challenge, 'Bearer');
+  }
+});
+
+test('headers › an API key that is unknown or altered', async t => {
+  const { token } = app;
+  const altered = `${token.slice(0, -1)}${token.endsWith('a') ? 'b' : 'a'}`;
+  for (const one of ['x', altered, token.toUpperCase()]) {
+    t.is((await refused({ authorization: `Bearer ${one}` })).code, 'INVALID_API_KEY');
+  }
+});
+
+test('headers › the scheme is taken in whatever case, and with more spaces', async t => {
+  for (const scheme of ['bearer', 'BEARER', 'bEaReR', 'Bearer  ']) {
+    const authorization = `${scheme} ${app.token}`;
+    t.is((await app.get('/v1/account', { authorization })).statusCode, 200);
+  }
+});
+
+test('headers › a wrong Idempotency-Key', async t => {
+  const wrong = [
+    undefined,
+    '',
+    'k'.repeat(129),
+    'schlüssel',
+    'キー'.replaceAll(/./g, letter => Buffer.from(letter).toString('latin1')),
+    'tab\tkey',
+    'del\x7f',
+    ['one', 'two'],
+    ['same', 'same'],
+    ['', 'one'],
+  ];
+  for (const key of wrong) {
+    const { code } = await refused({ 'idempotency-key': key });
+    t.is(code, 'INVALID_IDEMPOTENCY_KEY', String(key));
+  }
+});
+
+test('headers › an Idempotency-Key at its bounds', async t => {
+  for (const key of ['k', ' ~', 'k'.repeat(128), 'a, b', '"quoted"']) {
+    const answer = await app.get('/v1/account', { 'idempotency-key': key });
+    t.is(answer.statusCode, 200, key);
+  }
+});
+
+test('headers › the order: Authorization, Idempotency-Key, media type, length, body', async t => {
+  const everythingWrong: Headers = {
+    authorization: undefined,
+    'idempotency-key': undefined,
+    'content-encoding': 'gzip',
+    'content-type': 'text/plain',
+    'content-length': '999999999',
+  };
+  const repairs: [repair: Headers, code: ErrorCode][] = [
+    [{}, 'MISSING_API_KEY'],
+    [{ authorization: 'Bearer nobody' }, 'INVALID_API_KEY'],
+    [{ authorization: `Bearer ${app.token}` }, 'INVALID_IDEMPOTENCY_KEY'],
+    [{ 'idempotency-key': 'k' }, 'UNSUPPORTED_MEDIA_TYPE'],
+    [{ 'content-encoding': undefined }, 'UNSUPPORTED_MEDIA_TYPE'],
+    [{ 'content-type': 'application/json' }, 'IMAGE_TOO_LARGE'],
+    [{ 'content-length': undefined }, 'INVALID_REQUEST'],
+  ];
+  for (const url of SUBMISSIONS) {
+    let headers = everythingWrong;
+    for (const [repair, code] of repairs) {
+      headers = { ...headers, ...repair };
+      t.is((await app.post(url, '{"oops', headers)).json().code, code);
+    }
+  }
+});
+
+const OCTETS = 'application/octet-stream';
+
+test('headers › media types', async t => {
+  const statusOf = async (type: string | string[] | undefined, body = '{}') =>
+    (await app.post('/v1/matting', body, { 'content-type': type })).statusCode;
+  // core/http/headers/headers.test.ts has every way to write one.
+  for (const type of [
+    undefined,
+    'text/json',
+    'application/x-www-form-urlencoded',
+    'multipart/mixed; boundary=x',
+    'video/mp4',
+    ['image/png', 'application/json'],
+  ]) {
+    t.is(await statusOf(type), 415, String(type));
+  }
+  for (const type of ['Application/JSON', 'multipart/form-data', 'image/png', OCTETS]) {
+    t.is(await statusOf(type), 400, type);
+  }
+});
+
+test('headers › the refusal of a media type says what is taken', async t => {
+  const type = await app.post('/v1/matting', '{}', { 'content-type': 'text/plain' });
+  const taken = 'application/json, multipart/form-data, image/*, application/octet-stream';
+  t.is(type.headers.accept, taken);
+  for (const coding of ['gzip', 'identity', '']) {
+    const answer = await app.post('/v1/matting', '{}', { 'content-encoding': coding });
+    t.is(answer.json().code, 'UNSUPPORTED_MEDIA_TYPE', coding);
+    t.is(answer.headers['accept-encoding'], 'identity');
+  }
+});
+
+test('headers › the operator can make the Idempotency-Key optional, on reads alone', async t => {
+  const lenient = await openTestApp({ readsRequireIdempotencyKey: false }, t);
+  const none = { 'idempotency-key': undefined };
+  t.is((await lenient.get('/v1/account', none)).statusCode, 200);
+  const long = { 'idempotency-key': 'k'.repeat(129) };
+  t.is((await lenient.get('/v1/account', long)).statusCode, 400);
+  const submission = await lenient.post('/v1/matting', imageBody(), none);
+  t.is(submission.json().code, 'INVALID_IDEMPOTENCY_KEY');
+});
+
+test('headers › a Content-Length that is the largest lawful one is not refused for it', async t => {
+  const at = (bytes: number) => app.post('/v1/matting', '{}', { 'content-length': String(bytes) });
+  t.is((await at(72 * 1024 * 1024 + 1)).json().code, 'IMAGE_TOO_LARGE');
+  t.not((await at(72 * 1024 * 1024)).json().code, 'IMAGE_TOO_LARGE');
+});
+
+let page: string;
+let policy: string;
+test.before(async () => {
+  const answer = await app.app.inject('/docs');
+  assert.equal(answer.statusCode, 200);
+  assert.equal(answer.headers['content-type'], 'text/html; charset=utf-8');
+  page = answer.payload;
+  policy = String(answer.headers['content-security-policy']);
+});
+
+const VOID = ['meta', 'link'];
+
+/** Names of the elements, in order; every one that was opened is closed in its turn. */
+function elementsOf(html: string): string[] {
+  const names: string[] = [];
+  const open: string[] = [];
+  for (const [, slash, name = ''] of html.matchAll(/<(\/?)([a-z][a-z0-9]*)\b[^>]*>/g)) {
+    if (slash === '/') assert.equal(open.pop(), name);
+    else {
+      names.push(name);
+      if (!VOID.includes(name)) open.push(name);
+    }
+  }
+  assert.deepEqual(open, []);
+  return names;
+}
+
+function valuesOf(attribute: string, html = page): string[] {
+  return [...html.matchAll(new RegExp(` ${attribute}="([^"]*)"`, 'g'))].map(
+    ([, value = '']) => value,
+  );
+}
+
+test('the docs › it is whole HTML without anything that runs or loads', t => {
+  const names = new Set(elementsOf(page));
+  for (const name of ['script', 'img', 'iframe', 'object', 'embed', 'form', 'base', 'video']) {
+    t.false(names.has(name), name);
+  }
+  t.notRegex(page, / on[a-z]+="|javascript:|@import|url\(/i);
+  t.deepEqual(valuesOf('src'), []);
+  t.deepEqual(valuesOf('style'), []);
+  const outside = valuesOf('href').filter(href => !/^(#|\/(?!\/)|data:,$)/.test(href));
+  t.deepEqual(outside, []);
+});
+
+test('the docs › its content security policy names its one style sheet and no host', t => {
+  const styles = [...page.matchAll(/<style>([\s\S]*?)<\/style>/g)];
+  t.is(styles.length, 1);
+  const hash = createHash('sha256')
+    .update(styles[0]?.[1] ?? '')
+    .digest('base64');
+  t.true(policy.includes(`style-src 'sha256-${hash}'`), policy);
+  t.regex(policy, /^default-src 'none';/);
+  t.regex(policy, /frame-ancestors 'none'/);
+  t.notRegex(policy, /https?:|\*|unsafe/);
+});
+
+test('the docs › text of the document is text on the page', t => {
+  const evil = '<script>alert("1")</script>&\'';
+  const operation = {
+    operationId: 'a',
+    tags: ['T'],
+    summary: evil,
+    description: `${evil} \`${evil}\``,
+    responses: { 200: { description: evil } },
+  };
+  const html = renderDocsPage(
+    {
+      info: { title: evil, version: evil, description: evil },
+      servers: [{ url: evil }],
+      tags: [{ name: 'T', description: evil }],
+      paths: { [`/${evil}`]: { get: operation } },
+      webhooks: {},
+      components: { schemas: { A: { description: evil, properties: { [evil]: {} } } } },
+    },
+    { documentPath: '/a', errorDocsPath: '/b' },
+  );
+  t.true(html.includes("&lt;script>alert(&quot;1&quot;)&lt;/script>&amp;'"));
+  t.false(elementsOf(html).includes('script'));
+  t.notRegex(html, /undefined|\[object/);
+});
+
+const errorsMarkdown = readFileSync(
+  path.resolve(import.meta.dirname, '../../../docs/errors.md'),
+  'utf8',
+);
+
+test('the docs › the errors for a browser have an anchor where the type of each problem leads', t => {
+  const html = renderErrorsPage(errorsMarkdown, { docsPath: '/docs' });
+  const ids = valuesOf('id', html);
+  t.is(new Set(ids).size, ids.length);
+  for (const code of Object.keys(ERROR_CATALOGUE)) {
+    t.true(ids.includes(code.toLowerCase()), code);
+  }
+});
+
+test('the docs › Markdown of another make is text', t => {
+  const html = renderErrorsPage('# A <b>\n\n[x](javascript:alert) <i>\n\n```\n<u>\n```', {
+    docsPath: '/docs',
+  });
+  t.notRegex(html, /<b>|<i>|<u>|href="javascript/);
+  elementsOf(html);
+});
+
+test('the docs › the errors are HTML where a request accepts it by name, otherwise Markdown', async t => {
+  const browser = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
+  const forPeople = await app.app.inject({ url: '/docs/errors', headers: browser });
+  t.is(forPeople.headers['content-type'], 'text/html; charset=utf-8');
+  t.is(forPeople.headers['content-security-policy'], policy);
+  t.regex(forPeople.payload, /<h1>Errors<\/h1>/);
+  for (const accept of ['*/*', 'text/markdown', undefined]) {
+    const headers = accept === undefined ? {} : { accept };
+    const plain = await app.app.inject({ url: '/docs/errors', headers });
+    t.is(plain.payload, ERRORS_PAGE);
+    t.is(plain.headers.vary, 'accept');
+    t.regex(String(plain.headers['content-type']), /^text\/markdown/);
+  }
+});

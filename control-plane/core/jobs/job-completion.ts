@@ -1,0 +1,229 @@
+/**
+ * The end of a job: its state, its money, its usage and its notification in one transaction, by the
+ * holder of the fence. The account's row comes first here too, so that no two transactions wait for
+ * each other. A job of the playground has neither money nor usage: the row of its account's
+ * allowance comes first, where a picture is given back.
+ *
+ * A second call with the same claim and the same end answers true and changes nothing: the answer
+ * to a commit may be lost, and only the holder of that fence can have made it.
+ */
+import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
+import { takeReleased } from '../../portal/orders/order-store.ts';
+import { giveImageBack } from '../../portal/playground/playground-store.ts';
+import { countSettledJob } from '../../portal/usage/usage-store.ts';
+import type { Claim } from '../attempts/job-lease.ts';
+import { nowPlusMs } from '../database/clock.ts';
+import type { Database } from '../database/connect.ts';
+import { keepStatement } from '../database/kept-statement.ts';
+import type { Schema } from '../database/schema.ts';
+import { OvertakenError, transact } from '../database/transact.ts';
+import { keptMatchesOne } from '../database/values.ts';
+import { giveBackToCap } from '../keys/key-cap.ts';
+import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
+import { settleCredit } from '../ledger/ledger-writer.ts';
+import { insertWebhook } from '../webhooks/outbox-rows.ts';
+import type { Job, JobFailure, JobResult, StageTimings } from './job.ts';
+import { readJob } from './job-reading.ts';
+import { failureColumns, resultColumns } from './job-rows.ts';
+
+export interface JobCompletionOptions {
+  /**
+   * The notification's body, rendered once, when the job ends, and sealed: it holds the result's
+   * address. Quick and without effects: a transaction is open.
+   */
+  readonly renderOutboxBody: (job: Job) => string;
+  /** Between a job's end and the first attempt to notify; 0 unless given. */
+  readonly webhookFirstWaitMs?: number;
+}
+
+const SUCCEEDS_FROM: Job['state'][] = ['running'];
+const FAILS_FROM: Job['state'][] = ['accepted', 'fetching', 'ready', 'running'];
+
+/** What ends a job. */
+function closing(
+  { kysely, nowMs }: Database,
+  claim: Claim,
+  from: Job['state'][],
+  columns: UpdateObject<Schema, 'jobs'>,
+) {
+  return kysely
+    .updateTable('jobs')
+    .set({
+      ...columns,
+      finished_at: nowMs,
+      queue_at: null,
+      lease_holder: null,
+      lease_expires_at: null,
+      source_url: null,
+      source_host: null,
+      input_blob: null,
+      input_bytes: null,
+      input_format: null,
+      input_width: null,
+      input_height: null,
+      background_url: null,
+      background: null,
+      callback_secret: null,
+      callback_secret_key_id: null,
+    })
+    .where('id', '=', claim.jobId)
+    .where('fence', '=', claim.fence)
+    .where('lease_holder', '=', claim.holder)
+    .where('state', 'in', from);
+}
+
+type Success = Claim &
+  ReturnType<typeof resultColumns> & { readonly resultTtlMs: number; readonly timings: string };
+
+const SUCCEED = keepStatement<Success>(
+  (database, { jobId, holder, fence, resultTtlMs, ...columns }) => {
+    const expiresAt = nowPlusMs(database.nowMs, resultTtlMs);
+    return closing(database, { jobId, holder, fence }, SUCCEEDS_FROM, {
+      ...columns,
+      state: 'succeeded',
+      expires_at: expiresAt,
+      result_blob_expires_at: expiresAt,
+    });
+  },
+);
+
+export type JobCompletion = ReturnType<typeof jobCompletion>;
+
+export function jobCompletion(database: Database, options: JobCompletionOptions) {
+  const finish = (claim: Claim, ending: Ending, giveUp?: AbortSignal): Promise<boolean> =>
+    transact(database, tx => finishIn(database, tx, options, claim, ending), giveUp);
+  return {
+    /**
+     * One transaction: result, charge, outbox, lease gone; input and URL forgotten. False: fenced
+     * off. `giveUp`: as job-lease.ts has it.
+     */
+    succeed(
+      claim: Claim,
+      result: JobResult,
+      resultTtlMs: number,
+      timings: StageTimings,
+      giveUp?: AbortSignal,
+    ): Promise<boolean> {
+      const { jobId, holder, fence } = claim;
+      const values = { jobId, holder, fence, ...resultColumns(result), resultTtlMs };
+      const ending: Ending = {
+        kind: 'charge',
+        retryable: false,
+        from: SUCCEEDS_FROM,
+        statement: SUCCEED(database, { ...values, timings: JSON.stringify(timings) }),
+        happened: job => job.state === 'succeeded' && job.result?.token === result.token,
+      };
+      return finish(claim, ending, giveUp);
+    },
+    /**
+     * One transaction: failure, release of the credit, outbox, lease gone; input and URL forgotten;
+     * a retryable failure sets the idempotency key's hash null. False: fenced off.
+     */
+    fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean> {
+      const ending: Ending = {
+        kind: 'release',
+        retryable: failure.retryable,
+        from: FAILS_FROM,
+        statement: closing(database, claim, FAILS_FROM, {
+          state: 'failed',
+          ...failureColumns(failure),
+          ...(failure.retryable ? { idempotency_key_hash: null } : {}),
+        }).compile(),
+        happened: job => job.state === 'failed' && job.failure?.code === failure.code,
+      };
+      return finish(claim, ending, giveUp);
+    },
+  };
+}
+
+async function finishIn(
+  database: Database,
+  tx: Transaction<Schema>,
+  options: JobCompletionOptions,
+  claim: Claim,
+  ending: Ending,
+): Promise<boolean> {
+  const job = await readJob(database, tx, claim.jobId);
+  if (job === undefined || job.fence !== claim.fence) return false;
+  if (job.finishedAtMs !== null) return ending.happened(job);
+  if (job.lease?.holder !== claim.holder || !ending.from.includes(job.state)) return false;
+  const { id: jobId, accountId, playgroundDayMs } = job;
+  if (playgroundDayMs !== null) {
+    // By no fault of the picture, then: it is not counted.
+    if (ending.retryable) await giveImageBack(tx, accountId, playgroundDayMs);
+    await close(tx, claim, ending);
+    return true;
+  }
+  const { createdAtMs } = job;
+  const settlement = { kind: ending.kind, accountId, jobId };
+  const secret = await settleCredit(database, tx, settlement, async () => {
+    const callbackSecret = await readCallbackSecret(tx, job);
+    await close(tx, claim, ending);
+    if (ending.kind === 'release' && job.capWindowStartMs !== null) {
+      await giveBackToCap(tx, job.apiKeyId, job.capWindowStartMs, CREDITS_PER_JOB);
+    }
+    return callbackSecret;
+  });
+  if (secret === 'nothing-reserved') {
+    // We may have waited here for another call that settled this job under the same claim.
+    const now = await readJob(database, tx, jobId);
+    if (now?.fence !== job.fence || now.finishedAtMs !== null) throw overtaken(jobId);
+    throw new Error(`account ${accountId} has nothing reserved for its open job ${jobId}`);
+  }
+  if (ending.kind === 'release')
+    await takeReleased(database, tx, { accountId, jobId, createdAtMs });
+  await countSettledJob(database, tx, {
+    accountId,
+    jobId,
+    apiKeyId: job.apiKeyId,
+    outcome: ending.kind === 'charge' ? 'succeeded' : 'failed',
+    format: job.outputFormat,
+    credits: ending.kind === 'charge' ? CREDITS_PER_JOB : 0,
+  });
+  if (secret !== undefined) await notify(database, tx, options, jobId, secret);
+  return true;
+}
+
+async function close(tx: Transaction<Schema>, claim: Claim, ending: Ending): Promise<void> {
+  if (!(await keptMatchesOne(tx, ending.statement))) throw overtaken(claim.jobId);
+}
+
+async function notify(
+  database: Database,
+  tx: Transaction<Schema>,
+  { renderOutboxBody, webhookFirstWaitMs = 0 }: JobCompletionOptions,
+  jobId: string,
+  secret: NonNullable<Awaited<ReturnType<typeof readCallbackSecret>>>,
+): Promise<void> {
+  const ended = await readJob(database, tx, jobId);
+  if (ended?.callback == null) throw new Error(`job ${jobId} lost its callback`);
+  const { accountId } = ended;
+  const told = { id: jobId, accountId, event: null, url: ended.callback.url };
+  const webhook = { ...told, body: renderOutboxBody(ended), ...secret };
+  await insertWebhook(database, tx, webhook, webhookFirstWaitMs);
+}
+
+/** The next round finds a fence that moved, or a job that is final. */
+function overtaken(jobId: string): OvertakenError {
+  return new OvertakenError(`job ${jobId} was claimed or ended after it was read`);
+}
+
+interface Ending {
+  readonly kind: 'charge' | 'release';
+  /** A failure that passes. */
+  readonly retryable: boolean;
+  readonly from: Job['state'][];
+  /** Changes the job's row where it still is this holder's. */
+  readonly statement: CompiledQuery<unknown>;
+  /** True for a final job that this very ending made. */
+  readonly happened: (job: Job) => boolean;
+}
+
+async function readCallbackSecret(tx: Transaction<Schema>, job: Job) {
+  if (job.callback === null) return undefined;
+  return tx
+    .selectFrom('jobs')
+    .select(['callback_secret as secret', 'callback_secret_key_id as secretKeyId'])
+    .where('id', '=', job.id)
+    .executeTakeFirstOrThrow();
+}

@@ -1,0 +1,629 @@
+/** Jobs in the database: how they are submitted, found, kept, measured and removed; and those with finishing. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import ava from 'ava';
+import { at } from '../../../test/support/at.ts';
+import { fc } from '../../../test/support/property-tests.ts';
+import { megapixelsOf, needsOf } from '../dispatch/job-needs.ts';
+import { queuedMegapixels } from '../dispatch/queue-share.ts';
+import type { Stores } from '../stores.ts';
+import { isForgotten } from '../submission/key-memory.ts';
+import {
+  BACKGROUND_URL,
+  claimed,
+  fundedAccount,
+  HOUR_MS,
+  IMAGE_FAULT,
+  LIMITS,
+  newJob,
+  onBalancedStores,
+  onStoresInCi,
+  reread,
+  resultOf,
+  running,
+  runningOf,
+  sha256,
+  storedBackground,
+  storedInput,
+  submitted,
+  WITH_PICTURE,
+} from '../test/fixtures.ts';
+import { addTo, rowsOf, setIn } from '../test/rows.ts';
+import { backgroundBlob, type Job, jobOfBackground, publicState } from './job.ts';
+import type { JobFilter, ListedJob } from './job-reading.ts';
+import type { NewJob } from './job-submission.ts';
+
+const test = ava.serial;
+
+onBalancedStores(test, 'jobs', (test, { database, stores }) => {
+  test('submission › refuses without a credit, and remembers nothing', async t => {
+    const account = await fundedAccount(stores, 0);
+    const job = newJob(account);
+    t.deepEqual(await stores.jobs.submit(job, LIMITS), { kind: 'insufficient-credits' });
+    t.is(await stores.jobs.find(job.id), undefined);
+    await stores.ledger.grant(account, 1, 'later');
+    t.is((await stores.jobs.submit(job, LIMITS)).kind, 'created');
+  });
+
+  test('submission › refuses at the bound in flight, before it looks at credits', async t => {
+    for (const credits of [1, 2]) {
+      const account = await fundedAccount(stores, credits);
+      await submitted(stores, newJob(account));
+      const { kind } = await stores.jobs.submit(newJob(account), { jobsInFlightMax: 1 });
+      t.is(kind, 'too-many-in-flight');
+      const left = { available: credits - 1, reserved: 1 };
+      t.deepEqual(await stores.ledger.balances(account), left);
+      const next = await stores.jobs.submit(newJob(account), { jobsInFlightMax: 2 });
+      t.is(next.kind, credits === 1 ? 'insufficient-credits' : 'created');
+    }
+  });
+
+  test('submission › refuses both sources and none', async t => {
+    const account = await fundedAccount(stores, 1);
+    const id = randomUUID();
+    const both = newJob(account, {
+      id,
+      sourceUrl: 'https://a.example/',
+      input: storedInput(id),
+    });
+    await t.throwsAsync(stores.jobs.submit(both, LIMITS), { message: /either/ });
+    await t.throwsAsync(stores.jobs.submit({ ...both, input: null, sourceUrl: null }, LIMITS));
+    t.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
+  });
+
+  test('submission › refuses an account that does not exist', async t => {
+    await t.throwsAsync(stores.jobs.submit(newJob(randomUUID()), LIMITS), {
+      message: /does not exist/,
+    });
+  });
+
+  test('submission › reserves one credit and keeps every field', async t => {
+    const account = await fundedAccount(stores, 5);
+    const job = newJob(account, { class: 'sync', outputFormat: 'avif' });
+    const created = await submitted(stores, job);
+    t.deepEqual(await stores.ledger.balances(account), { available: 4, reserved: 1 });
+    const { class: _, ...kept } = job;
+    const given = { state: 'ready', lease: null, fence: 0, startedAtMs: null, class: 'sync' };
+    t.like(created, { ...kept, ...given } as never);
+    t.true(created.readAtMs >= created.createdAtMs);
+    t.deepEqual({ ...(await reread(stores, job.id)), readAtMs: created.readAtMs }, created);
+  });
+
+  test('submission › takes a URL as it is, and makes the job accepted', async t => {
+    const sourceUrl = `https://bücher.example/${'é'.repeat(1000)}?q='"\\%00`;
+    const created = await submitted(stores, newJob(await fundedAccount(stores, 1), { sourceUrl }));
+    t.is(created.state, 'accepted');
+    t.is(created.sourceUrl, sourceUrl);
+  });
+
+  test('submission › finds the earlier job of a key and leaves the credits alone', async t => {
+    const account = await fundedAccount(stores, 1);
+    const first = await submitted(stores, newJob(account));
+    const twin = newJob(account, { idempotencyKeyHash: first.idempotencyKeyHash! });
+    const outcome = await stores.jobs.submit(twin, LIMITS);
+    t.is(outcome.kind, 'exists');
+    t.is((outcome as { job: { id: string } }).job.id, first.id);
+    t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
+  });
+
+  test('submission › repeated by itself after a lost answer is the same success', async t => {
+    const account = await fundedAccount(stores, 2);
+    const job = newJob(account);
+    await submitted(stores, job);
+    await submitted(stores, job);
+    t.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 1 });
+  });
+
+  test('submission › keeps apart the keys that a collation would merge, and API keys', async t => {
+    const account = await fundedAccount(stores, 10);
+    const hashes = ['abc', 'ABC', 'ábc', 'abc ', 'a', 'a '].map(sha256);
+    for (const idempotencyKeyHash of hashes) {
+      await submitted(stores, newJob(account, { idempotencyKeyHash }));
+    }
+    const idempotencyKeyHash = at(hashes, 0);
+    await submitted(stores, newJob(account, { idempotencyKeyHash, apiKeyId: 'KEY000000001' }));
+    t.is(
+      await stores.jobs.findByIdempotencyKey('key000000001', idempotencyKeyHash.toUpperCase()),
+      undefined,
+    );
+  });
+
+  test('lookups › answer nothing to what is no id, token or hash', async t => {
+    const { id } = await submitted(stores, newJob(await fundedAccount(stores, 1)));
+    const odd = ['', 'x', '日本', `${id} `, id.toUpperCase(), `${id}'--`, '\u0000', '%'];
+    for (const text of odd) {
+      t.is(await stores.jobs.find(text), undefined);
+      t.is(await stores.jobs.findForKey(text, 'key000000001'), undefined);
+      t.is(await stores.jobs.findByResultToken(text), undefined);
+      t.is(await stores.jobs.findByIdempotencyKey('key000000001', text), undefined);
+    }
+  });
+
+  test('lookups › show a job to its own key alone', async t => {
+    const { id } = await submitted(stores, newJob(await fundedAccount(stores, 1)));
+    t.is((await stores.jobs.findForKey(id, 'key000000001'))?.id, id);
+    t.is(await stores.jobs.findForKey(id, 'key000000002'), undefined);
+    t.is(await stores.jobs.findForKey(id, 'KEY000000001'), undefined);
+  });
+
+  test('retention › a result expires by the clock; its name is taken once, the row stays', async t => {
+    const { account, job, claim } = await runningOf(stores, 2);
+    const result = resultOf(claim);
+    await stores.jobs.succeed(claim, result, 0, {});
+    t.is(publicState(await reread(stores, job.id)), 'expired', 'before any sweep');
+    const kept = await running(stores, newJob(account));
+    await stores.jobs.succeed(kept.claim, resultOf(kept.claim), HOUR_MS, {});
+    t.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), [result.blob]);
+    t.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), []);
+    const swept = await stores.jobs.findByResultToken(result.sealedToken);
+    t.is(publicState(swept!), 'expired');
+    t.is(swept!.result, null);
+    t.truthy((await reread(stores, kept.job.id)).result);
+  });
+
+  test('retention › rows go after their time with their outbox; the ledger stays and adds up', async t => {
+    const account = await fundedAccount(stores, 3);
+    const callback = { url: 'https://a.example/hook', secret: null, secretKeyId: null };
+    const gone = await running(stores, newJob(account, { callback }));
+    await stores.jobs.succeed(gone.claim, resultOf(gone.claim), 0, {});
+    const failed = await running(stores, newJob(account));
+    await stores.jobs.fail(failed.claim, IMAGE_FAULT);
+    const open = await running(stores, newJob(account));
+    const unswept = await running(stores, newJob(account));
+    await stores.jobs.succeed(unswept.claim, resultOf(unswept.claim), HOUR_MS, {});
+    await stores.jobs.takeExpiredResultBlobs(1000);
+    const young = await stores.jobs.removeFinalOlderThan(HOUR_MS, 1000);
+    t.deepEqual(young, { rows: 0, blobs: [] });
+    await stores.jobs.removeFinalOlderThan(0, 1000);
+    t.is(await stores.jobs.find(gone.job.id), undefined);
+    t.is(await stores.jobs.find(failed.job.id), undefined);
+    t.truthy(await stores.jobs.find(open.job.id));
+    t.truthy(await stores.jobs.find(unswept.job.id), 'its blob has still a name');
+    const left = await rowsOf(database.kysely, 'outbox', { id: gone.job.id });
+    t.deepEqual(left, []);
+    const credits = await stores.ledger.credits(account);
+    t.deepEqual(credits?.sums, { grant: 3, reserve: 4, charge: 2, release: 1, revoke: 0 });
+  });
+
+  test('retention › says which blobs are still named', async t => {
+    const account = await fundedAccount(stores, 2);
+    const open = await submitted(stores, newJob(account));
+    const { job, claim } = await running(stores, newJob(account));
+    const result = resultOf(claim);
+    await stores.jobs.succeed(claim, result, HOUR_MS, {});
+    const strangers = Array.from({ length: 1200 }, (_, index) => `inputs/none-${index}`);
+    const named = await stores.jobs.referencedBlobs([
+      ...strangers,
+      open.input!.blob,
+      job.input!.blob,
+      result.blob,
+      result.blob.toUpperCase(),
+    ]);
+    t.deepEqual([...named].sort(), [open.input!.blob, result.blob].sort());
+    t.deepEqual(await stores.jobs.referencedBlobs([]), new Set());
+  });
+
+  test('retention › measures the queue by account: what waits for a node or for its download', async t => {
+    const account = await fundedAccount(stores, 10);
+    const other = await fundedAccount(stores, 1);
+    const input = { bytes: 5, format: 'png' as const };
+    const sized = (blob: string, width: number | null, height: number | null) =>
+      newJob(account, { input: { ...input, blob, width, height } });
+    await submitted(stores, newJob(account));
+    await submitted(stores, newJob(account, { sourceUrl: 'https://a.example/' }));
+    await submitted(stores, sized('inputs/without-size', null, null));
+    await submitted(stores, sized('inputs/tiny', 10, 10));
+    const lost = await running(stores, newJob(account));
+    await running(stores, newJob(account));
+    await stores.jobs.attemptLost(lost.claim, false);
+    await submitted(stores, newJob(other));
+    const queued = await stores.jobs.queued();
+    // Not downloaded yet: 4, of unknown size: 100, tiny: 1.
+    const megapixels = 3 + 4 + 100 + 1 + 3;
+    t.deepEqual(queued.byAccount.get(account), { jobs: 5, megapixels, unfetched: 1 });
+    t.deepEqual(queued.byAccount.get(other), { jobs: 1, megapixels: 3, unfetched: 0 });
+    const accounts = [...queued.byAccount.values()];
+    const sumOf = (what: 'jobs' | 'megapixels') =>
+      accounts.reduce((sum, each) => sum + each[what], 0);
+    t.deepEqual([queued.jobs, queued.megapixels], [sumOf('jobs'), sumOf('megapixels')]);
+    t.true(queued.oldestAgeMs >= 0 && queued.oldestAgeMs < HOUR_MS);
+  });
+
+  test('retention › measures what was done lately by its results, and nothing that failed', async t => {
+    const account = await fundedAccount(stores, 4);
+    const [done, old, failed] = [
+      await running(stores, newJob(account)),
+      await running(stores, newJob(account)),
+      await running(stores, newJob(account)),
+    ];
+    const before = await stores.jobs.doneWithin(60_000);
+    for (const { claim } of [done, old]) {
+      t.truthy(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    }
+    t.truthy(await stores.jobs.fail(failed.claim, IMAGE_FAULT));
+    await addTo(database.kysely, 'jobs', { id: old.job.id }, { finished_at: -61_000 });
+    const after = await stores.jobs.doneWithin(60_000);
+    t.deepEqual([after.jobs - before.jobs, after.megapixels - before.megapixels], [1, 3]);
+  });
+});
+
+const REMEMBERED_MS = 600_000;
+
+onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) => {
+  const other = replica();
+
+  /** As if the job had been submitted so long before now. */
+  async function age(jobId: string, ageMs: number): Promise<void> {
+    const { readAtMs } = await reread(stores, jobId);
+    await setIn(database.kysely, 'jobs', { id: jobId }, { created_at: readAtMs - ageMs });
+  }
+
+  async function succeeded(credits = 2, resultTtlMs = HOUR_MS): Promise<Job> {
+    const account = await fundedAccount(stores, credits);
+    const { claim, job } = await running(stores, newJob(account));
+    assert.ok(await stores.jobs.succeed(claim, resultOf(claim), resultTtlMs, {}));
+    return job;
+  }
+
+  async function keyAfter(by: Stores, job: Job): Promise<string | null> {
+    await by.jobs.freeKey(job.id, job.idempotencyKeyHash ?? '', REMEMBERED_MS);
+    return (await reread(stores, job.id)).idempotencyKeyHash;
+  }
+
+  test('are kept while their time runs, and freed once it is over', async t => {
+    const job = await succeeded();
+    // Far enough from the end that the test's own time is no part of it.
+    await age(job.id, REMEMBERED_MS - 60_000);
+    t.false(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
+    t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
+    await age(job.id, REMEMBERED_MS);
+    t.true(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
+    t.is(await keyAfter(stores, job), null);
+  });
+
+  test('are kept by an open job however old it is', async t => {
+    const account = await fundedAccount(stores, 2);
+    for (const job of [
+      await submitted(stores, newJob(account)),
+      (await running(stores, newJob(account))).job,
+    ]) {
+      await age(job.id, 10 * REMEMBERED_MS);
+      t.false(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
+      t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
+    }
+  });
+
+  test('are kept by a failure for their time, since it would fail again', async t => {
+    const { claim, job } = await runningOf(stores);
+    t.truthy(await stores.jobs.fail(claim, IMAGE_FAULT));
+    t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
+    await age(job.id, REMEMBERED_MS);
+    t.is(await keyAfter(stores, job), null);
+  });
+
+  test('are freed where the result has expired before', async t => {
+    const job = await succeeded(2, 0);
+    t.true(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
+    t.is(await keyAfter(stores, job), null);
+  });
+
+  test('are freed under their own name alone', async t => {
+    const job = await succeeded();
+    await age(job.id, REMEMBERED_MS);
+    await stores.jobs.freeKey(job.id, sha256('another'), REMEMBERED_MS);
+    t.is((await reread(stores, job.id)).idempotencyKeyHash, job.idempotencyKeyHash);
+  });
+
+  test('at the end of their time make one job of requests on two replicas', async t => {
+    for (let round = 0; round < 10; round += 1) {
+      const old = await succeeded(3);
+      const key = old.idempotencyKeyHash ?? '';
+      await age(old.id, REMEMBERED_MS);
+      const requests = [stores, other, stores, other].map(async by => {
+        const known = await by.jobs.findByIdempotencyKey(old.apiKeyId, key);
+        if (known !== undefined && !isForgotten(known, REMEMBERED_MS)) return known.id;
+        await by.jobs.freeKey(old.id, key, REMEMBERED_MS);
+        const next = newJob(old.accountId, { idempotencyKeyHash: key });
+        const outcome = await by.jobs.submit(next, LIMITS);
+        assert.ok('job' in outcome, outcome.kind);
+        return outcome.job.id;
+      });
+      const [made, ...more] = new Set(await Promise.all(requests));
+      t.deepEqual(more, []);
+      t.not(made, old.id);
+      t.deepEqual(await stores.ledger.balances(old.accountId), {
+        available: 1,
+        reserved: 1,
+      });
+    }
+  });
+});
+
+const ALL = ['accepted', 'fetching', 'ready', 'running', 'succeeded', 'failed'] as const;
+
+onStoresInCi(test, 'jobs in pages', (test, { stores, database }) => {
+  let account: string;
+  let other: string;
+
+  test.before(async () => {
+    account = await fundedAccount(stores, 100);
+    other = await fundedAccount(stores, 100);
+    for (let index = 0; index < 8; index += 1) {
+      const accountId = index % 4 === 3 ? other : account;
+      await submitted(stores, newJob(accountId));
+      const failing = await submitted(stores, newJob(accountId));
+      assert.ok(await stores.jobs.fail(await claimed(stores, failing), IMAGE_FAULT));
+      const { claim } = await running(stores, newJob(accountId));
+      assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    }
+    // Ends of one millisecond are told apart by the job.
+    const { kysely } = database;
+    await kysely
+      .updateTable('jobs')
+      .set({ finished_at: database.nowMs })
+      .where('finished_at', 'is not', null)
+      .execute();
+  });
+
+  async function inPages(filter: Omit<JobFilter, 'limit'>, limit: number): Promise<ListedJob[]> {
+    const jobs: ListedJob[] = [];
+    for (let after: string | undefined; ; after = jobs.at(-1)!.cursor) {
+      const page = await stores.jobs.list({ ...filter, limit, after });
+      jobs.push(...page);
+      assert.ok(jobs.length <= 100, 'the pages have no end');
+      if (page.length < limit) return jobs;
+    }
+  }
+
+  for (const [name, states, mine] of [
+    ['open, then the latest to end', ALL, false],
+    ['of one account', ALL, true],
+    ['of one state', ['failed'], false],
+    ['of one account and state', ['succeeded'], true],
+    ['open ones of one account', ['ready'], true],
+  ] as const) {
+    test(`are the whole list: ${name}`, async t => {
+      const filter = { states, endedWithinMs: HOUR_MS, accountId: mine ? account : undefined };
+      const whole = (await stores.jobs.list({ ...filter, limit: 1000 })).map(({ id }) => id);
+      t.is(whole.length, (mine ? 6 : 8) * (states.length === 1 ? 1 : 3));
+      for (const limit of [1, 3, 5]) {
+        t.deepEqual(
+          (await inPages(filter, limit)).map(({ id }) => id),
+          whole,
+        );
+      }
+    });
+  }
+
+  test('go on behind a job that is not open any more', async t => {
+    const filter = { states: ['ready'] as const, endedWithinMs: HOUR_MS, accountId: other };
+    const [first, second] = await stores.jobs.list({ ...filter, limit: 10 });
+    t.truthy(await stores.jobs.fail(await claimed(stores, first!), IMAGE_FAULT));
+    const rest = await stores.jobs.list({ ...filter, limit: 10, after: first!.cursor });
+    t.deepEqual(
+      rest.map(({ id }) => id),
+      [second!.id],
+    );
+  });
+});
+
+const URL_TEXT = 'https://a.example/a.png';
+const CROPPED = {
+  crop: { top: { px: 1 }, right: { percent: 2.5 }, bottom: { px: 0 }, left: { px: 0 } },
+  scalePercent: 85,
+  position: 'original',
+  outputWidth: 3000,
+  outputHeight: 2000,
+  background: { kind: 'colour', rgba: 0xffffffff },
+} as const;
+const SIGHT = {
+  inputWidth: 2000,
+  inputHeight: 1500,
+  subject: {
+    inputBox: { left: 1, top: 2, width: 3, height: 4 },
+    resultBox: { left: 5, top: 6, width: 7, height: 8 },
+    share: 0.123456789,
+  },
+};
+
+const anyLength = fc.oneof(
+  fc.record({ px: fc.constantFrom(0, 3, 10_000) }),
+  fc.record({ percent: fc.constantFrom(0, 7.5, 500) }),
+);
+const anyFinishing = fc.record(
+  {
+    crop: fc.record({ top: anyLength, right: anyLength, bottom: anyLength, left: anyLength }),
+    scalePercent: fc.constantFrom(10, 85, 100),
+    outputWidth: fc.integer({ min: 1, max: 10_000 }),
+    outputHeight: fc.integer({ min: 1, max: 5000 }),
+    sizeMaxMegapixels: fc.constantFrom(0.01, 4, 100),
+  },
+  { requiredKeys: [] },
+);
+
+test('a background is found by its name, whoever stored it', t => {
+  const id = randomUUID();
+  t.is(jobOfBackground(backgroundBlob(id)), id);
+  t.is(jobOfBackground(backgroundBlob(id, 12)), id);
+  t.is(jobOfBackground(`inputs/${id}`), undefined);
+  t.is(jobOfBackground('backgrounds/other'), undefined);
+});
+
+onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
+  /** Of an account of its own, with credits for a few. */
+  async function jobOf(overrides: Partial<NewJob>): Promise<NewJob> {
+    const apiKeyId = randomUUID().slice(0, 12);
+    return newJob(await fundedAccount(stores, 5), { apiKeyId, ...overrides });
+  }
+
+  const openOf = async ({ apiKeyId }: NewJob) =>
+    (await stores.jobs.listClaimable(1000)).filter(job => job.apiKeyId === apiKeyId);
+
+  test('come back as they were made', async t => {
+    const asked: Pick<NewJob, 'outputFormat' | 'channels' | 'finishing'>[] = [
+      { outputFormat: 'png', channels: 'rgba', finishing: CROPPED },
+      { outputFormat: 'jpeg', channels: 'rgba', finishing: CROPPED },
+      { outputFormat: 'zip', channels: 'rgba', finishing: {} },
+      { outputFormat: 'webp', channels: 'alpha', finishing: {} },
+    ];
+    for (const each of asked) {
+      const job = await submitted(stores, await jobOf(each));
+      const { outputFormat, channels, finishing, background } = job;
+      t.deepEqual({ outputFormat, channels, finishing }, each);
+      t.is(background, null);
+      const [listed] = await openOf(await jobOf({ ...each, apiKeyId: job.apiKeyId }));
+      t.deepEqual([listed?.outputFormat, listed?.finishing], [outputFormat, finishing]);
+    }
+    const plain = await submitted(stores, await jobOf({ outputFormat: 'jxl' }));
+    t.deepEqual([plain.channels, plain.finishing, plain.background], ['rgba', null, null]);
+  });
+
+  test('are not made without what they need', async t => {
+    const wrong: Partial<NewJob>[] = [
+      WITH_PICTURE,
+      BACKGROUND_URL,
+      { ...WITH_PICTURE, background: { url: null, input: null } },
+      { ...WITH_PICTURE, background: { url: URL_TEXT, input: storedBackground('x') } },
+      { outputFormat: 'jpeg' },
+      { channels: 'alpha' },
+    ];
+    for (const each of wrong) {
+      await t.throwsAsync(
+        submitted(stores, await jobOf(each)),
+        { instanceOf: Error },
+        JSON.stringify(each),
+      );
+    }
+  });
+
+  test('tell what the node saw, for as long as there is a result', async t => {
+    for (const sight of [SIGHT, { ...SIGHT, subject: null }, null]) {
+      const { claim, job } = await running(stores, await jobOf({ finishing: CROPPED }));
+      const result = { ...resultOf(claim), format: 'jpeg' as const, sight };
+      t.truthy(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
+      t.deepEqual((await reread(stores, job.id)).result, result);
+    }
+  });
+
+  test('of two URLs are downloaded one after the other, each among those of its host', async t => {
+    const made = await jobOf({ sourceUrl: URL_TEXT, ...WITH_PICTURE, ...BACKGROUND_URL });
+    const { id, sourceHost } = await submitted(stores, made);
+    const first = await claimed(stores, await reread(stores, id));
+    const input = storedInput(id);
+    const { url: backgroundUrl } = BACKGROUND_URL.background;
+    for (const again of [false, true]) {
+      t.truthy(await stores.jobs.inputStored(first, input, { backgroundUrl }), `${again}`);
+    }
+    const between = await reread(stores, id);
+    t.deepEqual([between.state, between.input], ['fetching', input]);
+    t.not(between.sourceHost, sourceHost);
+    t.truthy(await stores.jobs.release(first));
+    const [listed] = await openOf(made);
+    t.deepEqual([listed?.state, listed?.sourceHost], ['fetching', between.sourceHost]);
+    const second = await claimed(stores, between);
+    t.is(await stores.jobs.admitted(second), false, 'not before its background');
+    t.false(await stores.jobs.backgroundStored(first, storedBackground(id)));
+    for (const again of [false, true]) {
+      t.truthy(await stores.jobs.backgroundStored(second, storedBackground(id)), `${again}`);
+    }
+    const ready = await reread(stores, id);
+    t.deepEqual(
+      [ready.state, ready.input, ready.background?.input],
+      ['ready', input, storedBackground(id)],
+    );
+  });
+
+  test('with their image and the URL of a background wait for that download alone', async t => {
+    const made = await jobOf({ ...WITH_PICTURE, ...BACKGROUND_URL });
+    const job = await submitted(stores, made);
+    t.deepEqual([job.state, job.sourceUrl, job.input], ['accepted', null, made.input]);
+    assert.ok(job.sourceHost !== null);
+    t.deepEqual(job.background, BACKGROUND_URL.background);
+    const claim = await claimed(stores, job);
+    t.truthy(await stores.jobs.backgroundStored(claim, storedBackground(job.id)));
+    t.is((await reread(stores, job.id)).state, 'ready');
+  });
+
+  test('name their background until they end, either way', async t => {
+    const ends: ((job: Job) => Promise<unknown>)[] = [
+      async job => {
+        const claim = await claimed(stores, job);
+        t.truthy(await stores.jobs.admitted(claim));
+        t.truthy(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      },
+      async job => stores.jobs.fail(await claimed(stores, job), IMAGE_FAULT),
+    ];
+    for (const end of ends) {
+      const id = randomUUID();
+      const background = { url: null, input: storedBackground(id) };
+      const job = await submitted(stores, await jobOf({ id, ...WITH_PICTURE, background }));
+      const { blob } = background.input;
+      const names = [blob, backgroundBlob(id, 7), backgroundBlob(randomUUID()), `inputs/${id}`];
+      const referenced = [...(await stores.jobs.referencedBlobs(names))];
+      t.deepEqual(referenced.sort(), [blob, `inputs/${id}`].sort());
+      await end(job);
+      t.deepEqual(await stores.jobs.referencedBlobs(names), new Set());
+      const { background: left } = await reread(stores, id);
+      t.is(left, null);
+    }
+    const byUrl = await submitted(stores, await jobOf({ ...WITH_PICTURE, ...BACKGROUND_URL }));
+    await stores.jobs.fail(await claimed(stores, byUrl), IMAGE_FAULT);
+    const row = await database.kysely
+      .selectFrom('jobs')
+      .select(['source_url', 'background_url'])
+      .where('id', '=', byUrl.id)
+      .executeTakeFirst();
+    t.deepEqual({ ...row }, { source_url: null, background_url: null });
+  });
+
+  test('count as the rule of frames has it, before their image is there and after', async t => {
+    const sizes = fc.oneof(
+      fc.record({
+        width: fc.integer({ min: 1, max: 3000 }),
+        height: fc.nat(3000).map(n => n + 1),
+      }),
+      fc.constant({ width: null, height: null }),
+    );
+    const property = fc.asyncProperty(anyFinishing, sizes, async (finishing, size) => {
+      const queued = async (made: NewJob) => {
+        const { byAccount } = await stores.jobs.queued();
+        return byAccount.get(made.accountId)?.megapixels;
+      };
+      const input = { ...storedInput(randomUUID()), ...size };
+      const uploaded = await jobOf({ finishing, input });
+      const first = await submitted(stores, uploaded);
+      const counted = queuedMegapixels({ finishing, input });
+      assert.equal(await queued(uploaded), counted);
+      const needs = needsOf(input, { outputFormat: 'png', finishing });
+      assert.equal(counted, Math.max(1, megapixelsOf(needs)), 'as it is placed');
+
+      const linked = await jobOf({ finishing, input: null, sourceUrl: URL_TEXT });
+      const second = await submitted(stores, linked);
+      assert.equal(await queued(linked), queuedMegapixels({ finishing, input: null }));
+      const claim = await claimed(stores, second);
+      assert.ok(await stores.jobs.inputStored(claim, input, { finishing }));
+      await stores.jobs.release(claim);
+      assert.equal(await queued(linked), counted);
+      for (const job of [first, { ...second, fence: claim.fence }]) {
+        await stores.jobs.fail(await claimed(stores, job), IMAGE_FAULT);
+      }
+    });
+    await t.notThrowsAsync(fc.assert(property, { numRuns: 25 }));
+  });
+
+  test('of an image that is not there count what its fields make of any', async t => {
+    const far = { px: 10_000 };
+    for (const [finishing, megapixels] of [
+      [{ background: CROPPED.background }, 4],
+      [{ outputHeight: 10_000 }, 50],
+      [{ crop: { top: far, right: far, bottom: far, left: far } }, 50],
+      [{ outputWidth: 3000, outputHeight: 2000 }, 6],
+      [{ outputWidth: 300 }, 4],
+    ] as const) {
+      const made = await jobOf({ finishing, input: null, sourceUrl: URL_TEXT });
+      await submitted(stores, made);
+      const { byAccount } = await stores.jobs.queued();
+      t.is(byAccount.get(made.accountId)?.megapixels, megapixels);
+    }
+  });
+});

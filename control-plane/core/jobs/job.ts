@@ -1,0 +1,196 @@
+/**
+ * A job and its states. Pure.
+ *
+ * | state     | what callers see | entered from | by                                             |
+ * |-----------|------------------|--------------|------------------------------------------------|
+ * | accepted  | queued           | -            | submission of a URL, of the background too     |
+ * | fetching  | queued           | accepted     | a claim; the download runs under the lease     |
+ * | ready     | queued           | fetching, -  | input and background are stored durably        |
+ * | running   | processing       | ready        | a node's Admitted; sets started_at once        |
+ * | succeeded | succeeded, from expires_at on expired | running | the result is stored, the credit charged |
+ * | failed    | failed           | all the open | the credit is released                         |
+ *
+ * A job of the playground has the same states and no credit (docs/adr/0022).
+ *
+ * A lost attempt leaves the job in running: the contract has no way back from processing to queued.
+ * A claim changes lease and fence, never the state, except accepted -> fetching. A job of two URLs
+ * is fetching twice: given back with its input stored, it is claimed again for its background.
+ */
+
+import type { ErrorCode } from '#contract/errors.ts';
+import type { Channels, Finishing, Sight } from '#contract/finishing.ts';
+import type { InputFormat, OutputFormat } from '#contract/formats.ts';
+
+export const OPEN_STATES = ['accepted', 'fetching', 'ready', 'running'] as const;
+export const FINAL_STATES = ['succeeded', 'failed'] as const;
+export const JOB_STATES = [...OPEN_STATES, ...FINAL_STATES] as const;
+export type JobState = (typeof JOB_STATES)[number];
+
+/**
+ * How a job was submitted, and so when it goes: synchronous ones first, then asynchronous ones,
+ * behind both those of the playground, which nobody pays for (core/dispatch/job-turns.ts).
+ */
+export const JOB_CLASSES = ['sync', 'async', 'playground'] as const;
+export type JobClass = (typeof JOB_CLASSES)[number];
+
+/**
+ * Open jobs that nobody pays for: their pictures are stored while they wait, 3.2 GB of the largest,
+ * and a fleet that is busy with what is paid for may let them wait for an hour.
+ */
+export const UNPAID_OPEN_MAX = 64;
+
+/** Whether its caller waits for it: nobody's request waits for a job of the playground. */
+export function modeOf(job: Pick<Job, 'class'>): 'sync' | 'async' {
+  return job.class === 'sync' ? 'sync' : 'async';
+}
+
+export type PublicJobState = 'queued' | 'processing' | 'succeeded' | 'failed' | 'expired';
+
+export interface JobInput {
+  /** Name in the blob store. */
+  readonly blob: string;
+  readonly bytes: number;
+  readonly format: InputFormat;
+  /** As stored in the file; null where the header does not show it. */
+  readonly width: number | null;
+  readonly height: number | null;
+}
+
+/** The picture behind the subject, where `Finishing.background` is one. */
+export interface JobBackground {
+  /** null for an upload, and once the job is final. */
+  readonly url: string | null;
+  /** null until it is stored, and again once the job is final. */
+  readonly input: JobInput | null;
+}
+
+export interface JobResult {
+  readonly blob: string;
+  /** SHA-256 of the link's unguessable part. */
+  readonly token: string;
+  /** That part, sealed. */
+  readonly sealedToken: string;
+  readonly format: OutputFormat;
+  readonly bytes: number;
+  readonly width: number;
+  readonly height: number;
+  /** Hexadecimal; the link's ETag. */
+  readonly sha256: string;
+  /** null: the node did not say. */
+  readonly sight: Sight | null;
+}
+
+export interface JobFailure {
+  readonly code: ErrorCode;
+  readonly detail: string;
+  readonly retryable: boolean;
+}
+
+export interface JobLease {
+  /** `<replica id>`: who works on it. */
+  readonly holder: string;
+  readonly expiresAtMs: number;
+}
+
+/** pending also while the job is open, and until the delivery ends in one of the others. */
+export type CallbackStatus = 'pending' | 'delivered' | 'failed';
+
+/** The notification of a job's end, as far as it has come. */
+export interface JobCallback {
+  readonly url: string;
+  readonly status: CallbackStatus;
+  readonly attempts: number;
+  /** null where the last attempt met no answer. */
+  readonly lastStatusCode: number | null;
+  readonly lastAttemptAtMs: number | null;
+  /** Set from the job's end on while the notification is pending. */
+  readonly nextAttemptAtMs: number | null;
+}
+
+/** Milliseconds of each stage, for people and for Server-Timing. */
+export type StageTimings = Readonly<Record<string, number>>;
+
+export interface Job {
+  readonly id: string;
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  /** SHA-256, hexadecimal; null once a retryable failure freed the key. */
+  readonly idempotencyKeyHash: string | null;
+  readonly fingerprint: string;
+  readonly state: JobState;
+  readonly class: JobClass;
+  /** null for Base64 and once the job is final. */
+  readonly sourceUrl: string | null;
+  /** Stands for the host and port of what is to be downloaded next; null where nothing was. */
+  readonly sourceHost: string | null;
+  /** null until it is stored, and again once the job is final. */
+  readonly input: JobInput | null;
+  readonly outputFormat: OutputFormat;
+  readonly channels: Channels;
+  /** null: a plain cut-out. Empty where the format or `channels` alone is another. */
+  readonly finishing: Finishing | null;
+  /** null where `finishing` has no background picture, and once the job is final. */
+  readonly background: JobBackground | null;
+  readonly createdAtMs: number;
+  readonly startedAtMs: number | null;
+  readonly finishedAtMs: number | null;
+  readonly expiresAtMs: number | null;
+  readonly lease: JobLease | null;
+  readonly fence: number;
+  /** Admitted attempts that died with their node, engine or picture worker. */
+  readonly lostAttempts: number;
+  /** Lost attempts that took an engine or a picture worker with them. */
+  readonly lostWithProcess: number;
+  /** Claims of an expired lease: a control plane died holding it. */
+  readonly takeovers: number;
+  readonly result: JobResult | null;
+  readonly failure: JobFailure | null;
+  readonly timings: StageTimings | null;
+  /** null: without a notification. */
+  readonly callback: JobCallback | null;
+  /** The count of its key's cap that it is in (core/keys/key-policy.ts); null: none. */
+  readonly capWindowStartMs: number | null;
+  /** Of a job of the playground: the day whose allowance it is counted in. null: it is paid for. */
+  readonly playgroundDayMs: number | null;
+  /** The trace of its submission (program/tracing/kept-context.ts); null: none. */
+  readonly traceContext: string | null;
+  /** The database's clock when the row was read: what expiry is judged by. */
+  readonly readAtMs: number;
+}
+
+/** Whether a picture of an open job is still to be downloaded. */
+export function needsDownload({ state }: Pick<Job, 'state'>): boolean {
+  return state === 'accepted' || state === 'fetching';
+}
+
+/**
+ * Where a job's background is stored.
+ * @param fence of the claim that downloaded it
+ */
+export function backgroundBlob(jobId: string, fence?: number): string {
+  return `backgrounds/${jobId}${fence === undefined ? '' : `-${fence}`}`;
+}
+
+/** The job that such a blob is of; undefined for any other name. */
+export function jobOfBackground(blob: string): string | undefined {
+  return /^backgrounds\/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-\d+)?$/.exec(blob)?.[1];
+}
+
+export function isFinal(job: Pick<Job, 'state'>): boolean {
+  return job.state === 'succeeded' || job.state === 'failed';
+}
+
+export function publicState(job: Pick<Job, 'state' | 'expiresAtMs' | 'readAtMs'>): PublicJobState {
+  switch (job.state) {
+    case 'accepted':
+    case 'fetching':
+    case 'ready':
+      return 'queued';
+    case 'running':
+      return 'processing';
+    case 'failed':
+      return 'failed';
+    case 'succeeded':
+      return job.expiresAtMs !== null && job.readAtMs >= job.expiresAtMs ? 'expired' : 'succeeded';
+  }
+}

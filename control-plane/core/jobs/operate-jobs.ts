@@ -1,0 +1,106 @@
+/** The operator's use cases on jobs: list them, read one, make one claimable again. */
+import { ContractError } from '#contract/errors.ts';
+import { requireAccount } from '../accounts/operate-accounts.ts';
+import { JOB_RETENTION_DAYS_MAX } from '../retention/retention.ts';
+import type { StoresWithoutEnds } from '../stores.ts';
+import { FINAL_STATES, type JobState, OPEN_STATES } from './job.ts';
+import { isJobCursor } from './job-reading.ts';
+import { type OperatorJob, viewJob } from './operator-view.ts';
+
+/** The groups that an operator may list, and their states. */
+const GROUPS = {
+  open: OPEN_STATES,
+  queued: ['accepted', 'fetching', 'ready'],
+  processing: ['running'],
+  final: FINAL_STATES,
+  succeeded: ['succeeded'],
+  failed: ['failed'],
+} as const satisfies Record<string, readonly JobState[]>;
+
+export type JobGroup = keyof typeof GROUPS;
+export const JOB_GROUPS = Object.keys(GROUPS) as readonly JobGroup[];
+
+export const JOBS_LISTED_MAX = 1000;
+export const JOBS_LISTED_DEFAULT = 100;
+/** As long as an operator may keep rows (MATTING_JOB_RETENTION_DAYS). */
+export const ENDED_WITHIN_HOURS_MAX = JOB_RETENTION_DAYS_MAX * 24;
+export const ENDED_WITHIN_HOURS_DEFAULT = 24;
+const HOUR_MS = 3_600_000;
+
+export interface JobQuestion {
+  readonly group: JobGroup;
+  /** Name or id. */
+  readonly account: string | undefined;
+  /** Bound for final jobs: how long ago they may have ended. */
+  readonly endedWithinHours: number;
+  readonly limit: number;
+  /** `cursor` of the last job of the page before; undefined: the first page. */
+  readonly after: string | undefined;
+}
+
+export type OperatorListedJob = OperatorJob & { readonly cursor: string };
+
+export class OperateJobs {
+  readonly #stores: Pick<StoresWithoutEnds, 'jobs' | 'accounts'>;
+
+  constructor(stores: Pick<StoresWithoutEnds, 'jobs' | 'accounts'>) {
+    this.#stores = stores;
+  }
+
+  /**
+   * @throws ContractError NOT_FOUND where there is no such account, INVALID_REQUEST where `after` is
+   * no cursor.
+   */
+  async list(question: JobQuestion): Promise<OperatorListedJob[]> {
+    const { account, after } = question;
+    if (after !== undefined && !isJobCursor(after)) {
+      const fieldErrors = [{ field: 'after', detail: 'the cursor of a listed job' }];
+      throw new ContractError('INVALID_REQUEST', 'the query is not valid', { fieldErrors });
+    }
+    const only = account === undefined ? undefined : await requireAccount(this.#stores, account);
+    const jobs = await this.#stores.jobs.list({
+      states: GROUPS[question.group],
+      accountId: only?.id,
+      endedWithinMs: question.endedWithinHours * HOUR_MS,
+      limit: question.limit,
+      after,
+    });
+    return jobs.map(job => ({ ...viewJob(job), cursor: job.cursor }));
+  }
+
+  /** @throws ContractError JOB_NOT_FOUND */
+  async show(jobId: string): Promise<OperatorJob> {
+    const job = await this.#stores.jobs.find(jobId.toLowerCase());
+    if (job === undefined) throw notFound(jobId);
+    return viewJob(job);
+  }
+
+  /**
+   * Ends the lease of an open job: the next dispatcher with room claims it, on another node where
+   * there is one. The holder can no longer finish it, and no attempt is counted as lost.
+   * @returns lease_ended is false where no replica held it: it waits to be claimed anyway
+   * @throws ContractError JOB_NOT_FOUND, JOB_FINAL
+   */
+  async retry(jobId: string) {
+    const id = jobId.toLowerCase();
+    const ending = await this.#stores.jobs.endLease(id);
+    switch (ending.kind) {
+      case 'ended':
+        return { job_id: id, lease_ended: true, holder: ending.holder };
+      case 'not-leased':
+        return { job_id: id, lease_ended: false, holder: null };
+      case 'final':
+        throw new ContractError(
+          'JOB_FINAL',
+          `the job has ${ending.state}: its input is erased and its credit is ` +
+            `${ending.state === 'succeeded' ? 'charged' : 'returned'}, so it cannot run again`,
+        );
+      case 'unknown':
+        throw notFound(jobId);
+    }
+  }
+}
+
+function notFound(jobId: string): ContractError {
+  return new ContractError('JOB_NOT_FOUND', `there is no job "${jobId}"`);
+}

@@ -1,0 +1,95 @@
+/**
+ * The API keys of an account, for its people and for the operator. Another account's key is none,
+ * and the service's own are in no list. Every change is in the account's log, with who made it.
+ */
+import type { Actor } from '../accounts/actor.ts';
+import { isoTime } from '../time-format.ts';
+import type { ApiKey, ApiKeyStore, KeyChange, KeyPlace, NewKey } from './api-key-store.ts';
+import {
+  KEY_SCOPES,
+  KEYS_ALIVE_MAX,
+  KEYS_EVER_MAX,
+  ROTATION_OVERLAPS,
+  type RotationOverlap,
+} from './key-policy.ts';
+
+export type { ApiKey };
+
+/** Keys of a page. */
+export const KEYS_PAGE = 50;
+
+export class ManageKeys {
+  readonly #apiKeys: ApiKeyStore;
+
+  constructor(apiKeys: ApiKeyStore) {
+    this.#apiKeys = apiKeys;
+  }
+
+  /** Newest first, KEYS_PAGE at most; `next` is where the next page begins, if there is one. */
+  async list(accountId: string, after?: KeyPlace) {
+    const rows = await this.#apiKeys.listNewest(accountId, KEYS_PAGE + 1, after);
+    const keys = rows.slice(0, KEYS_PAGE);
+    return { keys, next: rows.length > KEYS_PAGE ? keys.at(-1) : undefined };
+  }
+
+  /** Undefined: no such key of the account. */
+  find(accountId: string, apiKeyId: string): Promise<ApiKey | undefined> {
+    return this.#apiKeys.find(apiKeyId, accountId);
+  }
+
+  /** Its text is in the answer and nowhere else. 'too-many': the account has as many as it may. */
+  create(accountId: string, { name, ...asked }: NewKey & { readonly name: string }, actor: Actor) {
+    const bounds = { aliveMax: KEYS_ALIVE_MAX, everMax: KEYS_EVER_MAX };
+    return this.#apiKeys.createBy(accountId, name, { ...asked, ...bounds, actor });
+  }
+
+  /** Undefined: no such key of the account, or it is revoked. */
+  rotate(accountId: string, apiKeyId: string, overlap: RotationOverlap, actor: Actor) {
+    const overlapMs = ROTATION_OVERLAPS[overlap];
+    return this.#apiKeys.rotate(apiKeyId, { accountId, actor, overlapMs });
+  }
+
+  /** Undefined: no such key of the account, or it is revoked. */
+  change(accountId: string, apiKeyId: string, change: KeyChange, actor: Actor) {
+    return this.#apiKeys.change(apiKeyId, { accountId, actor }, change);
+  }
+
+  /** Undefined: no such key of the account. Ends both of its secrets; again changes nothing. */
+  revoke(accountId: string, apiKeyId: string, actor: Actor): Promise<ApiKey | undefined> {
+    return this.#apiKeys.revoke(apiKeyId, { accountId, actor });
+  }
+
+  /** Those that can be used and whose secret was shown to that person last, oldest first. */
+  async listMadeBy(accountId: string, userId: string): Promise<ApiKey[]> {
+    const keys = await this.#apiKeys.list(accountId);
+    return keys.filter(({ madeBy, state }) => madeBy === userId && state === 'active');
+  }
+
+  /** Every one of them; again goes on where it was cut off. False: there is none. */
+  async revokeMadeBy(accountId: string, userId: string, actor: Actor): Promise<boolean> {
+    const keys = await this.listMadeBy(accountId, userId);
+    for (const { id } of keys) await this.revoke(accountId, id, actor);
+    return keys.length > 0;
+  }
+}
+
+/** Nothing in it can be used as a key. Times are ISO 8601 UTC; `prefix` is no secret. */
+export function keyView(key: ApiKey) {
+  const { cap, submissionsPerMinute, scopes, networks } = key.policy;
+  return {
+    prefix: key.prefix,
+    name: key.name,
+    created_at: isoTime(key.createdAtMs),
+    revoked_at: isoTime(key.revokedAtMs),
+    expires_at: isoTime(key.expiresAtMs),
+    last_used_at: isoTime(key.lastUsedAtMs),
+    previous_secret_ends_at: isoTime(key.previousSecret?.endsAtMs ?? null),
+    cap:
+      cap === undefined || key.capUse === null
+        ? null
+        : { ...cap, used: key.capUse.used, resets_at: isoTime(key.capUse.resetsAtMs) },
+    submissions_per_minute: submissionsPerMinute ?? null,
+    scopes: scopes ?? KEY_SCOPES,
+    networks: networks ?? null,
+  };
+}

@@ -1,0 +1,178 @@
+/** `credits grant|revoke|show|check|repay-lost`. */
+import { randomUUID } from 'node:crypto';
+import type { Command } from 'commander';
+import { loadStorageConfig } from '../../config.ts';
+import { requireAccount } from '../accounts/operate-accounts.ts';
+import { parseCredits, parseReference } from '../cli/arguments.ts';
+import { type CliContext, CommandError } from '../cli/context.ts';
+import { RepayLost } from '../results/repay-lost.ts';
+import { missingOfStorage, openStorages, openStorageToRead } from '../storage/open-storage.ts';
+import { OperateCredits } from './operate-credits.ts';
+
+interface CheckOptions {
+  readonly full?: boolean;
+  readonly renewCheckpoints?: boolean;
+}
+
+/** Time between two progress lines of a check. */
+const PROGRESS_INTERVAL_MS = 5_000;
+
+interface RepayOptions {
+  readonly dryRun?: boolean;
+  readonly allMissing?: boolean;
+}
+
+interface EntryOptions {
+  readonly reference?: string;
+}
+
+export function addCreditCommands(program: Command, context: CliContext): void {
+  const credits = program.command('credits').description('grant, revoke, show and check credits');
+  for (const kind of ['grant', 'revoke'] as const) {
+    credits
+      .command(kind)
+      .description(
+        kind === 'grant'
+          ? 'give credits to an account'
+          : 'take available credits back: all of them or none',
+      )
+      .argument('<account>', 'name or id')
+      .argument('<n>', 'how many', parseCredits)
+      .option('--reference <text>', 'enter it once, however often it is said', parseReference)
+      .action((account: string, amount: number, options: EntryOptions) =>
+        enter(context, kind, account, amount, options),
+      );
+  }
+  credits
+    .command('show')
+    .description('what an account has, and the sums of its ledger')
+    .argument('<account>', 'name or id')
+    .action(async (account: string) => {
+      const sums = await context.withStores(stores => new OperateCredits(stores).show(account));
+      context.report(sums, () =>
+        Object.entries(sums).map(([name, count]) => `${name.padEnd(10)}${count}`),
+      );
+    });
+  credits
+    .command('check')
+    .description('derive every balance from the ledger again; exit code 1 where something is wrong')
+    .argument('[account]', 'this one alone, by name or id')
+    .option(
+      '--full',
+      'read the whole ledger, as if no check had been before; goes on if interrupted',
+    )
+    .option('--renew-checkpoints', 'with --full: replace those that are wrong, and report them')
+    .action((account: string | undefined, options: CheckOptions) =>
+      check(context, account, options),
+    );
+  credits
+    .command('repay-lost')
+    .description('give back the credits of results whose files are lost, once a job')
+    .option('--dry-run', 'say what would be done, and do nothing')
+    .option(
+      '--all-missing',
+      'look at every result whose link is good first, and take all that is gone for lost',
+    )
+    .action((options: RepayOptions) => repayLost(context, options));
+}
+
+async function enter(
+  context: CliContext,
+  kind: 'grant' | 'revoke',
+  nameOrId: string,
+  amount: number,
+  options: EntryOptions,
+) {
+  const reference = options.reference ?? `cli ${randomUUID()}`;
+  const outcome = await context.withStores(stores =>
+    new OperateCredits(stores).move({ kind, account: nameOrId, amount, reference }),
+  );
+  switch (outcome.kind) {
+    case 'reference-conflict':
+      throw new CommandError(
+        `"${reference}" was entered before with ${outcome.amount} credits: nothing was changed`,
+      );
+    case 'insufficient-credits':
+      throw new CommandError(
+        `only ${outcome.balances.available} credits are available: nothing was changed`,
+      );
+  }
+  const entered = outcome.kind === 'entered';
+  context.report({ entered, reference, credits: outcome.balances }, () => [
+    entered
+      ? `${amount} credits ${kind === 'grant' ? 'granted' : 'revoked'} (${reference})`
+      : `"${reference}" was entered before: nothing was changed`,
+    `available ${outcome.balances.available}, reserved ${outcome.balances.reserved}`,
+  ]);
+}
+
+async function repayLost(
+  context: CliContext,
+  { dryRun = false, allMissing = false }: RepayOptions,
+) {
+  const config = loadStorageConfig(context.environment);
+  // An empty place where a disk belongs would make a loss of everything.
+  const [missing] = await missingOfStorage(config.storageUrl);
+  if (missing !== undefined) throw new CommandError(`${missing} is missing: is it mounted?`);
+  const blobs = await openStorages(config, {}, openStorageToRead);
+  const hasFile = async (blob: string) => (await blobs.stat(blob)) !== undefined;
+  const repaid = await context.withStores(stores =>
+    new RepayLost({ ...stores, hasFile }).run({ dryRun, all: allMissing }),
+  );
+  context.report({ dry_run: dryRun, ...repaid }, () => [
+    ...(allMissing ? [`${repaid.looked} results looked at, ${repaid.found} found gone`] : []),
+    `${repaid.repaid} credits ${dryRun ? 'would be granted' : 'granted'} again`,
+    `${repaid.returned} files are there again`,
+    ...(dryRun ? [] : [`${repaid.unpaid} had cost nothing`]),
+  ]);
+}
+
+async function check(
+  context: CliContext,
+  nameOrId: string | undefined,
+  { full = false, renewCheckpoints = false }: CheckOptions,
+) {
+  if (renewCheckpoints && !full) throw new CommandError('--renew-checkpoints needs --full');
+  const audit = await context.withStores(async stores => {
+    const only = nameOrId === undefined ? undefined : await requireAccount(stores, nameOrId);
+    return stores.ledger.audit({
+      kind: full ? 'full' : 'incremental',
+      accountId: only?.id,
+      renewCheckpoints,
+      onProgress: progressLines(context),
+    });
+  });
+  const { kind, resumed, accounts, entries, jobs, problemCount } = audit;
+  const value = {
+    ok: problemCount === 0,
+    kind,
+    resumed,
+    read: { accounts, entries, jobs },
+    problem_count: problemCount,
+    problems: audit.problems.map(({ accountId, jobId, problem }) => ({
+      account_id: accountId,
+      job_id: jobId,
+      problem,
+    })),
+  };
+  context.report(value, () =>
+    problemCount === 0
+      ? ['every balance agrees with the ledger']
+      : audit.problems.map(({ accountId, jobId, problem }) =>
+          jobId === null
+            ? `account ${accountId}: ${problem}`
+            : `account ${accountId}, job ${jobId}: ${problem}`,
+        ),
+  );
+  if (problemCount > 0) throw new CommandError(`${problemCount} problems in the ledger`);
+}
+
+/** Progress lines; a check that ends before the first prints none. */
+function progressLines(context: CliContext) {
+  let nextAtMs = performance.now() + PROGRESS_INTERVAL_MS;
+  return ({ accounts, entries, jobs }: { accounts: number; entries: number; jobs: number }) => {
+    if (performance.now() < nextAtMs) return;
+    nextAtMs = performance.now() + PROGRESS_INTERVAL_MS;
+    context.warn(`checked ${accounts} accounts, ${entries} entries and ${jobs} jobs so far`);
+  };
+}

@@ -1,0 +1,231 @@
+/**
+ * Whatever two replicas do to one account's jobs at the same time, and in whatever order: no credit
+ * appears, none is lost, and a job is reserved once and settled once. Checked after every step. A
+ * failing run prints the shortest history it found; MATTING_TEST_SEED takes others.
+ *
+ * And audits in the middle of everything: random histories, time that passes, audits of either kind
+ * beside them, some killed half way, with no margin between what they close and the present. None
+ * ever says that something is wrong, whatever is closed is right, and what is then broken is found
+ * by the kind that says it finds it.
+ */
+import assert from 'node:assert/strict';
+import ava from 'ava';
+import { sql } from 'kysely';
+import { at } from '../../../test/support/at.ts';
+import { fc } from '../../../test/support/property-tests.ts';
+import type { Database } from '../database/connect.ts';
+import { INTERRUPTED, tapped } from '../test/database/tapped-database.ts';
+import { assertBalanced, HOUR_MS, onStores, storesOn } from '../test/fixtures.ts';
+import { operation, World } from '../test/ledger-world.ts';
+import { addTo } from '../test/rows.ts';
+import { auditLedger } from './ledger-audit.ts';
+import { LEDGER_PAGE_ROWS } from './ledger-pages.ts';
+
+const test = ava.serial;
+
+const TUNING = { pageRows: 2, spanEntriesMax: 3, closeMarginMs: 0 };
+/** Pages within the two seconds that members' clocks may differ by would be waited for. */
+const tuningOf = ({ engine }: Database) =>
+  engine.members === 'one' ? TUNING : { ...TUNING, pageRows: LEDGER_PAGE_ROWS };
+const CREDITS = 40;
+
+/** What happens at the same time; then time passes. */
+const step = fc.record({
+  operations: fc.array(operation, { minLength: 1, maxLength: 5 }),
+  audits: fc.array(
+    fc.record({
+      act: fc.constantFrom('audit' as const, 'full' as const, 'kill' as const),
+      replica: fc.nat(1),
+      pick: fc.nat(50),
+    }),
+    { maxLength: 2 },
+  ),
+  hours: fc.constantFrom(0, 0, 7, 31),
+});
+type Audit = Readonly<{ act: 'audit' | 'full' | 'kill'; replica: number; pick: number }>;
+
+const breaking = fc.record({
+  what: fc.constantFrom('balance', 'entry', 'kind', 'checkpoint', 'job'),
+  pick: fc.nat(50),
+});
+type Breaking = typeof breaking extends fc.Arbitrary<infer T> ? T : never;
+
+class Audited {
+  readonly #databases: readonly Database[];
+  readonly #accountId: string;
+
+  constructor(databases: readonly Database[], accountId: string) {
+    this.#databases = databases;
+    this.#accountId = accountId;
+  }
+
+  perform({ act, replica, pick }: Audit): Promise<void> {
+    if (act === 'kill') return this.#auditKilled(replica, pick);
+    return this.assertSound(act === 'full' ? 'full' : 'incremental', replica);
+  }
+
+  async assertSound(kind: 'incremental' | 'full', replica = 0): Promise<void> {
+    assert.deepEqual(await this.audit(kind, replica), []);
+  }
+
+  async audit(kind: 'incremental' | 'full', replica = 0): Promise<string[]> {
+    const options = { kind, accountId: this.#accountId };
+    const database = at(this.#databases, replica);
+    const { problems } = await auditLedger(database, options, tuningOf(database));
+    return problems.map(({ problem }) => problem);
+  }
+
+  async #auditKilled(replica: number, pick: number): Promise<void> {
+    let statements = 0;
+    const dying = tapped(at(this.#databases, replica), () => {
+      statements += 1;
+      if (statements > pick) throw INTERRUPTED;
+    });
+    try {
+      await auditLedger(dying, { accountId: this.#accountId }, tuningOf(dying));
+    } catch (error) {
+      assert.equal(error, INTERRUPTED);
+    }
+  }
+
+  /** Everything is that much older now. */
+  async pass(hours: number): Promise<void> {
+    if (hours === 0) return;
+    const { kysely } = at(this.#databases, 0);
+    const byMs = hours * HOUR_MS;
+    for (const [table, column] of [
+      ['ledger_entries', 'created_at'],
+      ['ledger_checkpoints', 'closed_to'],
+    ] as const) {
+      await sql`update ${sql.table(table)} set ${sql.ref(column)} = ${sql.ref(column)} - ${byMs}
+        where account_id = ${this.#accountId}`.execute(kysely);
+    }
+  }
+
+  /** Each checkpoint is the sum of what is before it. */
+  async assertCheckpoints(): Promise<void> {
+    const { kysely } = at(this.#databases, 0);
+    const { rows } = await sql<{ wrong: number }>`select closed_to as wrong
+      from ledger_checkpoints c where account_id = ${this.#accountId} and (
+        entries <> (select count(*) from ledger_entries e where e.account_id = c.account_id
+          and e.created_at < c.closed_to)
+        or granted - revoked <> (select sum(case kind when 'grant' then amount when 'revoke'
+          then -amount else 0 end) from ledger_entries e where e.account_id = c.account_id
+          and e.created_at < c.closed_to))`.execute(kysely);
+    assert.deepEqual(rows, []);
+  }
+
+  /** @returns which kinds must find it; undefined: there is nothing of the sort to break. */
+  async break({ what, pick }: Breaking): Promise<'both' | 'full' | undefined> {
+    const { kysely } = at(this.#databases, 0);
+    const picked = <T>(rows: readonly T[]): T | undefined => rows[pick % rows.length];
+    const entries = await kysely
+      .selectFrom('ledger_entries')
+      .selectAll()
+      .where('account_id', '=', this.#accountId)
+      .orderBy('id')
+      .execute();
+    const closed = await kysely
+      .selectFrom('ledger_checkpoints')
+      .select('closed_to')
+      .where('account_id', '=', this.#accountId)
+      .orderBy('closed_to')
+      .execute();
+    const last = closed.at(-1)?.closed_to ?? 0;
+    switch (what) {
+      case 'balance':
+        await addTo(kysely, 'accounts', { id: this.#accountId }, { available: 1 });
+        return 'both';
+      case 'entry': {
+        const entry = picked(entries);
+        assert.ok(entry, 'an account begins with a grant');
+        await kysely.deleteFrom('ledger_entries').where('id', '=', entry.id).execute();
+        return entry.created_at >= last ? 'both' : 'full';
+      }
+      case 'kind': {
+        const end = picked(entries.filter(({ slot }) => slot === 'settle'));
+        if (end === undefined) return undefined;
+        const kind = end.kind === 'charge' ? 'release' : 'charge';
+        await kysely.updateTable('ledger_entries').set({ kind }).where('id', '=', end.id).execute();
+        return end.created_at >= last ? 'both' : 'full';
+      }
+      case 'checkpoint': {
+        if (closed.length === 0) return undefined;
+        const closedTo = at(closed, pick % closed.length).closed_to;
+        await addTo(
+          kysely,
+          'ledger_checkpoints',
+          { account_id: this.#accountId, closed_to: closedTo },
+          { reserved: 1 },
+        );
+        return closedTo === last ? 'both' : 'full';
+      }
+      case 'job': {
+        const jobs = kysely
+          .selectFrom('jobs')
+          .where('account_id', '=', this.#accountId)
+          .where('finished_at', 'is', null);
+        const id = picked(await jobs.select('id').orderBy('id').execute())?.id;
+        if (id === undefined) return undefined;
+        await kysely.deleteFrom('jobs').where('id', '=', id).execute();
+        return 'both';
+      }
+    }
+  }
+}
+
+onStores(test, 'the ledger under two replicas', (test, { dialect, databases }) => {
+  let replicas: Database[];
+  test.before(async () => {
+    replicas = [await databases.open(), await databases.open()];
+  });
+
+  test('holds after every step of random histories', async t => {
+    const steps = fc.array(fc.array(operation, { minLength: 1, maxLength: 4 }), {
+      minLength: 5,
+      maxLength: 25,
+      size: 'max',
+    });
+    const property = fc.asyncProperty(steps, fc.nat(5), async (steps, credits) => {
+      const world = await World.create(replicas, credits, { jobsInFlightMax: 3 });
+      for (const step of steps) {
+        await Promise.all(step.map(each => world.perform(each)));
+        await world.assertInvariants();
+      }
+    });
+    await t.notThrowsAsync(
+      fc.assert(property, { numRuns: dialect === 'sqlite' ? 30 : 10, endOnFailure: true }),
+    );
+    await t.notThrowsAsync(assertBalanced(storesOn(at(replicas, 0))));
+  });
+
+  test('is audited beside them: nothing is found in a sound one, and what is broken in a broken one', async t => {
+    let broken = 0;
+    const property = fc.asyncProperty(
+      fc.array(step, { minLength: 3, maxLength: 10, size: 'max' }),
+      breaking,
+      async (steps, broke) => {
+        const world = await World.create(replicas, CREDITS);
+        const audited = new Audited(replicas, world.account);
+        for (const { operations, audits, hours } of steps) {
+          await Promise.all([
+            ...operations.map(one => world.perform(one)),
+            ...audits.map(one => audited.perform(one)),
+          ]);
+          await audited.pass(hours);
+        }
+        await audited.assertCheckpoints();
+        await audited.assertSound('full');
+        await audited.assertSound('incremental');
+        const finders = await audited.break(broke);
+        if (finders === undefined) return;
+        broken += 1;
+        assert.notDeepEqual(await audited.audit('full'), []);
+        if (finders === 'both') assert.notDeepEqual(await audited.audit('incremental'), []);
+      },
+    );
+    const options = { numRuns: dialect === 'sqlite' ? 20 : 10, endOnFailure: true };
+    await t.notThrowsAsync(fc.assert(property, options));
+    t.true(broken > 3, `${broken} were broken`);
+  });
+});

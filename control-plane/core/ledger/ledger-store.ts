@@ -1,0 +1,171 @@
+/**
+ * The operator's side of the ledger: grants, revocations, what an account has, the audit. Entries
+ * about jobs are written with the job (job-submission.ts, job-completion.ts), all of them by
+ * ledger-writer.ts.
+ */
+
+import type { ServiceActor } from '../accounts/actor.ts';
+import { type AuditEntry, insertAuditEntry } from '../accounts/audit.ts';
+import type { Database } from '../database/connect.ts';
+import { databaseErrorKind } from '../database/database-errors.ts';
+import { ofAccount } from '../database/of-account.ts';
+import { query, transact } from '../database/transact.ts';
+import { isAsciiWord } from '../database/values.ts';
+import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';
+import { type AuditOptions, auditLedger, auditOneAccount } from './ledger-audit.ts';
+import { readLastAudits } from './ledger-audit-runs.ts';
+import type { PagePlace } from './ledger-pages.ts';
+import {
+  enterOperatorEntry,
+  type OperatorEntry,
+  type OperatorMovement,
+  readBalances,
+  requireEntry,
+} from './ledger-writer.ts';
+
+export type LedgerOutcome =
+  | OperatorMovement
+  /** This reference was entered before with this amount: nothing moved now. */
+  | { readonly kind: 'already-entered'; readonly balances: Balances }
+  /** This reference was entered before with another amount. */
+  | { readonly kind: 'reference-conflict'; readonly amount: number };
+
+export interface LedgerListing {
+  /** Undefined: of every kind. */
+  readonly kind?: LedgerKind | undefined;
+  /** Created from this instant on. */
+  readonly fromMs?: number | undefined;
+  /** Created before this instant. */
+  readonly beforeMs?: number | undefined;
+  /** Behind which entry the page begins. */
+  readonly after?: PagePlace | undefined;
+  readonly limit: number;
+}
+
+export type ListedEntry = Awaited<ReturnType<typeof listEntries>>[number];
+
+export function createLedgerStore(database: Database) {
+  return {
+    /** Idempotent by (account, reference). @param audit written with the entry */
+    grant: (
+      accountId: string,
+      amount: number,
+      reference: string,
+      audit?: AuditEntry<ServiceActor>,
+    ) => enter(database, { kind: 'grant', accountId, amount, reference }, audit),
+    /**
+     * Takes back what is available, all of the amount or nothing. Idempotent by (account,
+     * reference).
+     */
+    revoke: (
+      accountId: string,
+      amount: number,
+      reference: string,
+      audit?: AuditEntry<ServiceActor>,
+    ) => enter(database, { kind: 'revoke', accountId, amount, reference }, audit),
+    /** The latest entries first. */
+    list: (accountId: string, page: LedgerListing) => listEntries(database, accountId, page),
+    /** Undefined: no such account. One row is read. */
+    balances: (accountId: string) => query(database, db => readBalances(db, accountId)),
+    /**
+     * With the sums of its entries by kind: of the checkpoint and of those since, which are
+     * checked, and closed where they are many. Undefined: no such account.
+     */
+    async credits(accountId: string) {
+      if (!isAsciiWord(accountId)) return undefined;
+      const { balances, sums } = await auditOneAccount(database, accountId);
+      return balances && { ...balances, sums };
+    },
+    audit: (options?: AuditOptions) => auditLedger(database, options),
+    /** What an incremental audit finds wrong, in one account or in all; empty: nothing. */
+    check: async (accountId?: string) => (await auditLedger(database, { accountId })).problems,
+    /** How the last audits ended, of each kind. */
+    lastAudits: () => readLastAudits(database),
+  };
+}
+
+export type LedgerStore = ReturnType<typeof createLedgerStore>;
+
+async function enter(
+  database: Database,
+  entry: OperatorEntry,
+  audit: AuditEntry<ServiceActor> | undefined,
+): Promise<LedgerOutcome> {
+  requireEntry(entry);
+  if (isReservedReference(entry.reference))
+    throw new Error('a reference that orders or lost results alone enter');
+  const before = await earlierOutcome(database, entry);
+  if (before !== undefined) return before;
+  let outcome: LedgerOutcome;
+  try {
+    outcome = await transact(database, async tx => {
+      const moved = await enterOperatorEntry(database, tx, entry);
+      if (moved.kind === 'entered' && audit !== undefined) {
+        await insertAuditEntry(database, tx, audit);
+      }
+      return moved;
+    });
+  } catch (error) {
+    if (databaseErrorKind(error) !== 'duplicate') throw error;
+    // A twin entered it between our read and our insert.
+    const twin = await earlierOutcome(database, entry);
+    if (twin === undefined) throw error;
+    return twin;
+  }
+  if (outcome.kind !== 'insufficient-credits') return outcome;
+  return (await earlierOutcome(database, entry)) ?? outcome;
+}
+
+async function earlierOutcome(
+  database: Database,
+  entry: OperatorEntry,
+): Promise<LedgerOutcome | undefined> {
+  return query(database, async db => {
+    const earlier = await db
+      .selectFrom('ledger_entries')
+      .select('amount')
+      .where('account_id', '=', entry.accountId)
+      .where('slot', '=', SLOT_OF[entry.kind])
+      .where('reference', '=', entry.reference)
+      .executeTakeFirst();
+    if (earlier === undefined) return undefined;
+    if (earlier.amount !== entry.amount) {
+      return { kind: 'reference-conflict', amount: earlier.amount };
+    }
+    const balances = await readBalances(db, entry.accountId);
+    return balances && { kind: 'already-entered', balances };
+  });
+}
+
+/**
+ * An account's entries from the latest on, filtered. Along ledger_entries_account_kind or ledger_entries_account_time,
+ * backwards.
+ */
+async function listEntries(
+  database: Database,
+  accountId: string,
+  { kind, fromMs = 0, beforeMs = Number.MAX_SAFE_INTEGER, after, limit }: LedgerListing,
+) {
+  if (!isAsciiWord(accountId)) return [];
+  return query(database, db => {
+    let page = db
+      .selectFrom('ledger_entries')
+      .select(['id', 'created_at as atMs', 'kind', 'amount', 'reference'])
+      .where(ofAccount(database.dialect, accountId))
+      .orderBy('account_id', 'desc');
+    if (kind !== undefined) page = page.where('kind', '=', kind).orderBy('kind', 'desc');
+    if (after === undefined) page = page.where('created_at', '<', beforeMs);
+    else {
+      const { atMs, id } = after;
+      page = page
+        .where('created_at', '<=', Math.min(atMs, beforeMs - 1))
+        .where(eb => eb.or([eb('created_at', '<', atMs), eb('id', '<', id)]));
+    }
+    return page
+      .where('created_at', '>=', fromMs)
+      .orderBy('created_at', 'desc')
+      .orderBy('id', 'desc')
+      .limit(limit)
+      .execute();
+  });
+}

@@ -1,0 +1,172 @@
+/**
+ * The rules of the money. Pure. One unit is one credit; every entry moves a whole, positive number
+ * of them between two of an account's four sides, so that at every instant
+ *
+ *     available + reserved + charged = granted - revoked
+ *
+ * | kind    | from -> to             | slot    | reference            | written with            |
+ * |---------|------------------------|---------|----------------------|-------------------------|
+ * | grant   | (issued) -> available  | grant   | the operator's       | a purchase, a gift,     |
+ * |         |                        |         |                      | a lost result           |
+ * | revoke  | available -> (issued)  | revoke  | the operator's       | a correction            |
+ * | reserve | available -> reserved  | reserve | the job              | the job's row           |
+ * | charge  | reserved -> (charged)  | settle  | the job              | state = succeeded       |
+ * | release | reserved -> available  | settle  | the job              | state = failed          |
+ *
+ * (account, slot, reference) is unique, so a job is reserved once and settled once, either way, and
+ * the same grant cannot be entered twice.
+ */
+import type { JobState } from '../jobs/job.ts';
+
+export const LEDGER_KINDS = ['grant', 'reserve', 'charge', 'release', 'revoke'] as const;
+export type LedgerKind = (typeof LEDGER_KINDS)[number];
+export type LedgerSlot = 'grant' | 'revoke' | 'reserve' | 'settle';
+
+/**
+ * An audit of the ledger: 'incremental' trusts the checkpoints that earlier ones set, 'full' derives
+ * everything from the first entry on and compares the checkpoints too.
+ */
+export type LedgerAuditKind = 'incremental' | 'full';
+
+export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
+  grant: 'grant',
+  revoke: 'revoke',
+  reserve: 'reserve',
+  charge: 'settle',
+  release: 'settle',
+};
+
+/**
+ * What every job costs; accounts.reserved is therefore also the number of the account's open jobs.
+ */
+export const CREDITS_PER_JOB = 1;
+
+/** One movement's largest amount: sums of millions of them stay exact as JavaScript numbers. */
+export const CREDITS_AMOUNT_MAX = 1_000_000_000;
+
+/** The sums of an account's entries, by kind. */
+export type LedgerSums = Readonly<Record<LedgerKind, number>>;
+
+export const NO_ENTRIES: LedgerSums = { grant: 0, reserve: 0, charge: 0, release: 0, revoke: 0 };
+
+/** The sums of all of an account's entries that were created before an instant. */
+export interface LedgerCheckpoint {
+  /** UTC milliseconds; entries of this very millisecond are not counted. */
+  readonly closedToMs: number;
+  /** How many entries are counted, and their amounts by kind: from the account's first on. */
+  readonly entries: number;
+  readonly sums: LedgerSums;
+}
+
+/** Before an account's first entry. */
+export const NOTHING_CLOSED: LedgerCheckpoint = { closedToMs: 0, entries: 0, sums: NO_ENTRIES };
+
+/** For a sentence: `12 entries: grant 10, reserve 6, …`. Equal for equal sums. */
+export function describeSums({ entries, sums }: Omit<LedgerCheckpoint, 'closedToMs'>): string {
+  const amounts = LEDGER_KINDS.map(kind => `${kind} ${sums[kind]}`);
+  return `${entries} entries: ${amounts.join(', ')}`;
+}
+
+export interface Balances {
+  /** Free to be reserved. */
+  readonly available: number;
+  /** Held by open jobs. */
+  readonly reserved: number;
+}
+
+/** The balances that follow from the entries alone. */
+export function balancesFrom(sums: LedgerSums): Balances {
+  return {
+    available: sums.grant - sums.revoke - sums.reserve + sums.release,
+    reserved: sums.reserve - sums.charge - sums.release,
+  };
+}
+
+/**
+ * What is wrong between an account's stored balances, its entries and its open jobs that are paid
+ * for.
+ */
+export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number): string[] {
+  const derived = balancesFrom(sums);
+  const problems: string[] = [];
+  for (const side of ['available', 'reserved'] as const) {
+    if (stored[side] !== derived[side]) {
+      problems.push(`${side} is ${stored[side]}, its ledger says ${derived[side]}`);
+    }
+    if (derived[side] < 0) problems.push(`its ledger makes ${side} negative (${derived[side]})`);
+  }
+  if (stored.reserved !== openJobs * CREDITS_PER_JOB) {
+    problems.push(`reserved is ${stored.reserved}, its open jobs hold ${openJobs}`);
+  }
+  return problems;
+}
+
+/** A job's entries. */
+export interface JobEntries {
+  /** The amount of its reserve. null: it has none. */
+  readonly reserve: number | null;
+  readonly settlement: { readonly kind: LedgerKind; readonly amount: number } | null;
+}
+
+/**
+ * What is wrong between a job and its entries; undefined: nothing. Every job has a reserve; a final
+ * one also a settlement of the same amount, of the kind that its state asks for. One of the
+ * playground has no entry.
+ * @param state null: its row was removed, as those of jobs long final are
+ */
+export function jobProblem(
+  state: JobState | null,
+  entries: JobEntries,
+  isPlayground = false,
+): string | undefined {
+  const { reserve, settlement } = entries;
+  if (isPlayground) {
+    if (reserve === null && settlement === null) return undefined;
+    return `the job is of the playground, its ledger has a ${settlement?.kind ?? 'reserve'}`;
+  }
+  if (state === null) {
+    if (reserve !== null && settlement !== null) {
+      if (reserve === settlement.amount) return undefined;
+      return `the job's row is gone and its reserve and ${settlement.kind} differ`;
+    }
+    return `the job's row is gone and its ${settlement?.kind ?? 'reserve'} has no partner`;
+  }
+  const settled = settlement?.kind ?? 'none';
+  const moved = settlement?.amount ?? reserve;
+  if (reserve !== null && settled === settlementOf(state) && moved === reserve) return undefined;
+  return (
+    `the job is ${state}, its ledger has ` +
+    `${reserve === null ? 'no reserve' : `reserve ${reserve}`} and ` +
+    `${settlement === null ? 'no settlement' : `${settlement.kind} ${settlement.amount}`}`
+  );
+}
+
+function settlementOf(state: JobState): 'charge' | 'release' | 'none' {
+  if (state === 'succeeded') return 'charge';
+  return state === 'failed' ? 'release' : 'none';
+}
+
+/** Of the grant that gives a job's credit back whose result is lost: a charge is never released. */
+export function lostReferenceOf(jobId: string): string {
+  return `lost:${jobId}`;
+}
+
+/** True for an amount an entry may have. */
+export function isCreditAmount(value: number): boolean {
+  return Number.isSafeInteger(value) && value >= 1 && value <= CREDITS_AMOUNT_MAX;
+}
+
+/** 1 to 128 printable ASCII characters without spaces at the ends: equal in every collation. */
+export function isLedgerReference(value: string): boolean {
+  return /^[\x21-\x7e](?:[\x20-\x7e]{0,126}[\x21-\x7e])?$/.test(value);
+}
+
+const RESERVED = [
+  /^(?:order|lost):[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/,
+  /^(?:refund|released):[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:/,
+];
+
+/** True for a reference in the ledger that orders and lost results alone have. */
+export function isReservedReference(reference: string): boolean {
+  return RESERVED.some(form => form.test(reference));
+}

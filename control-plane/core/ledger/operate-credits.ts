@@ -1,0 +1,76 @@
+/** The operator's use cases on credits: give them, take them back, see what an account has. */
+import { randomUUID } from 'node:crypto';
+import { ContractError } from '#contract/errors.ts';
+import type { ServiceActor } from '../accounts/actor.ts';
+import { requireAccount } from '../accounts/operate-accounts.ts';
+import type { StoresWithoutEnds } from '../stores.ts';
+import { type Balances, isReservedReference } from './ledger.ts';
+
+const ACTOR: ServiceActor = { kind: 'operator' };
+
+export interface CreditMovement {
+  readonly kind: 'grant' | 'revoke';
+  /** Name or id. */
+  readonly account: string;
+  /** See isCreditAmount. */
+  readonly amount: number;
+  /** Entered once, however often it is said; see isLedgerReference. */
+  readonly reference: string;
+}
+
+export type MovementOutcome =
+  /** `already-entered`: this reference was, with this amount, and nothing moved now. */
+  | { readonly kind: 'entered' | 'already-entered'; readonly balances: Balances }
+  /** This reference was entered with another amount: nothing moved. */
+  | { readonly kind: 'reference-conflict'; readonly amount: number }
+  | { readonly kind: 'insufficient-credits'; readonly balances: Balances };
+
+export class OperateCredits {
+  readonly #stores: Pick<StoresWithoutEnds, 'accounts' | 'ledger'>;
+
+  constructor(stores: Pick<StoresWithoutEnds, 'accounts' | 'ledger'>) {
+    this.#stores = stores;
+  }
+
+  /**
+   * The account's log says so in the same transaction.
+   * @throws ContractError NOT_FOUND, INVALID_REQUEST for the reference of an order or a lost result
+   */
+  async move({ kind, account, amount, reference }: CreditMovement): Promise<MovementOutcome> {
+    if (isReservedReference(reference)) {
+      const fieldErrors = [{ field: 'reference', detail: 'not that of an order or a lost result' }];
+      const detail = 'the reference is that of an order or a lost result';
+      throw new ContractError('INVALID_REQUEST', detail, { fieldErrors });
+    }
+    const { id: accountId } = await requireAccount(this.#stores, account);
+    const outcome = await this.#stores.ledger[kind](accountId, amount, reference, {
+      id: randomUUID(),
+      accountId,
+      actor: ACTOR,
+      action: kind === 'grant' ? 'credits.granted' : 'credits.revoked',
+      subject: reference,
+      after: { credits: amount },
+    });
+    if (outcome.kind === 'unknown-account') throw noAccount(account);
+    return outcome;
+  }
+
+  /** Balances and the sums of the ledger, as `credits show` prints them. @throws as requireAccount */
+  async show(account: string) {
+    const { id } = await requireAccount(this.#stores, account);
+    const credits = await this.#stores.ledger.credits(id);
+    if (credits === undefined) throw noAccount(account);
+    const { available, reserved, sums } = credits;
+    return {
+      available,
+      reserved,
+      charged: sums.charge,
+      granted: sums.grant,
+      revoked: sums.revoke,
+    };
+  }
+}
+
+function noAccount(nameOrId: string): ContractError {
+  return new ContractError('NOT_FOUND', `there is no account "${nameOrId}"`);
+}

@@ -1,0 +1,372 @@
+/** What accounts share, by its properties: queues, places, rates, attempts and the time of jobs. */
+
+import assert from 'node:assert/strict';
+import test from 'ava';
+import { fc, holds } from '../../test/support/property-tests.ts';
+import {
+  FIRST_ADMISSION_MS_MAX,
+  failureDue,
+  JOB_MS_MAX,
+  LOST_ATTEMPTS_MAX,
+  LOST_WITH_PROCESS_MAX,
+  TAKEOVERS_MAX,
+} from './attempts/lease.ts';
+import {
+  type AccountQueue,
+  aheadOf,
+  RETRY_AFTER_MAX_S,
+  RETRY_AFTER_MIN_S,
+  retryAfterS,
+  UNFETCHED_MEGAPIXELS,
+} from './dispatch/queue-share.ts';
+import type { JobState } from './jobs/job.ts';
+import { AttemptWindows } from './rates/attempt-window.ts';
+import { leaseQuota, type QuotaUse, quotaBlockOf, RATE_WINDOW_MS } from './rates/rate-quota.ts';
+import { type PlaceUse, SharedPlaces } from './shared-places.ts';
+import {
+  isWebhookSchedule,
+  nextWaitMs,
+  retryAfterMs,
+  WEBHOOK_SCHEDULE_MS,
+} from './webhooks/webhook-schedule.ts';
+
+const LIMIT = { windowMs: 60_000, max: 10, keysMax: 50 };
+
+function fail(windows: AttemptWindows, key: string): number {
+  for (let count = 0; count < LIMIT.max; count += 1) windows.count(key);
+  return windows.waitS(key);
+}
+
+test('failed attempts › of others close nobody out, and are forgotten after their minute', t => {
+  let nowMs = 0;
+  const windows = new AttemptWindows(LIMIT, () => nowMs);
+  for (let key = 0; key < LIMIT.keysMax; key += 1) t.is(fail(windows, `${key}`), 60);
+  t.is(windows.waitS('another'), 0);
+  nowMs = 59_001;
+  t.is(windows.waitS('1'), 1);
+  nowMs = 60_000;
+  t.is(windows.waitS('1'), 0);
+  t.is(fail(windows, '1'), 60);
+});
+
+test('failed attempts › are of a bounded number of keys, the latest ones', t => {
+  const windows = new AttemptWindows(LIMIT, () => 0);
+  for (let key = 0; key <= LIMIT.keysMax; key += 1) t.is(fail(windows, `${key}`), 60);
+  t.deepEqual([windows.waitS('0'), windows.waitS('1')], [0, 60]);
+});
+
+const MAX = 1000;
+const CALLER = 'caller';
+
+const anyQueue: fc.Arbitrary<AccountQueue> = fc
+  .record({ stored: fc.nat(2000), unfetched: fc.nat(500) })
+  .map(({ stored, unfetched }) => ({
+    jobs: stored + unfetched,
+    megapixels: stored + unfetched * UNFETCHED_MEGAPIXELS,
+    unfetched,
+  }));
+const anyOthers = fc.array(anyQueue, { maxLength: 8 });
+
+function queuesOf(caller: AccountQueue | undefined, others: readonly AccountQueue[]) {
+  const queues = new Map(others.map((queue, index) => [`other ${index}`, queue]));
+  if (caller !== undefined) queues.set(CALLER, caller);
+  return queues;
+}
+
+const total = (queues: ReadonlyMap<string, AccountQueue>) =>
+  [...queues.values()].reduce((sum, { megapixels }) => sum + megapixels, 0);
+
+test('a share of the queue › below it an account is let in, whatever the others have queued', t => {
+  holds(t, [anyQueue, anyOthers], (caller, others) => {
+    const queues = queuesOf(caller, others);
+    const isBelow = caller.megapixels < MAX / queues.size;
+    if (isBelow) assert.equal(aheadOf(CALLER, queues, MAX), undefined);
+    assert.equal(aheadOf(CALLER, queuesOf(undefined, others), MAX), undefined);
+  });
+});
+
+test('a share of the queue › who is refused is over it in a queue over its bound, and one of all is', t => {
+  holds(t, [anyQueue, anyOthers], (caller, others) => {
+    const queues = queuesOf(caller, others);
+    const ahead = aheadOf(CALLER, queues, MAX);
+    if (ahead !== undefined) {
+      assert.ok(total(queues) > MAX);
+      assert.ok(caller.megapixels >= MAX / queues.size);
+    }
+    const refused = [...queues.keys()].filter(id => aheadOf(id, queues, MAX) !== undefined);
+    assert.equal(refused.length > 0, total(queues) > MAX);
+  });
+});
+
+test('a share of the queue › what others queue beyond it does not lengthen Retry-After', t => {
+  const pace = { megapixelsPerS: 2, fetchMsMax: 60_000 };
+  holds(t, [anyQueue, anyOthers, fc.nat(1e6)], (caller, others, more) => {
+    const ahead = aheadOf(CALLER, queuesOf(caller, others), MAX);
+    const [first, ...rest] = others;
+    if (ahead === undefined || first === undefined) return;
+    const fuller = [{ ...first, megapixels: first.megapixels + more }, ...rest];
+    const waitS = retryAfterS(ahead, pace);
+    const fullerAhead = aheadOf(CALLER, queuesOf(caller, fuller), MAX);
+    assert.ok(fullerAhead);
+    assert.equal(fullerAhead.ownExcess, ahead.ownExcess);
+    const ownS = Math.ceil((ahead.ownExcess * ahead.accounts) / pace.megapixelsPerS);
+    assert.ok(retryAfterS(fullerAhead, pace) <= Math.max(RETRY_AFTER_MIN_S, ownS));
+    assert.ok(waitS >= RETRY_AFTER_MIN_S && waitS <= RETRY_AFTER_MAX_S);
+  });
+});
+
+test('a share of the queue › downloads are waited for no longer than they may take', t => {
+  const ahead = { queueExcess: 1e6, ownExcess: 64, unfetched: 16, accounts: 1 };
+  // At that pace the megapixels alone would take 6400 s.
+  const pace = { megapixelsPerS: 0.01, fetchMsMax: 60_000 };
+  t.is(retryAfterS(ahead, pace), 60);
+  t.is(retryAfterS(ahead, { ...pace, fetchMsMax: 10_000 }), 10);
+});
+
+const START = 1000 * RATE_WINDOW_MS;
+const ask = { limit: 100, block: 10, advance: 0, windowStartMs: START };
+
+test('a rate › a block is a sixtieth of the limit, and never nothing', t => {
+  const blocks = [1, 59, 60, 61, 1200, 6000].map(quotaBlockOf);
+  t.deepEqual(blocks, [1, 1, 1, 2, 20, 100]);
+});
+
+test('a rate › a lease never goes beyond the limit', t => {
+  const leased = (from: number, advance = 0) =>
+    leaseQuota({ windowStartMs: START, leased: from }, { ...ask, advance }, START + 5);
+  t.deepEqual(leased(0), { windowStartMs: START, leased: 10, granted: 10 });
+  t.deepEqual(leased(95), { windowStartMs: START, leased: 100, granted: 5 });
+  t.deepEqual(leased(100), { windowStartMs: START, leased: 100, granted: 0 });
+  // Advances of others may have gone beyond it.
+  t.deepEqual(leased(130), { windowStartMs: START, leased: 130, granted: 0 });
+  t.deepEqual(leased(85, 10), { windowStartMs: START, leased: 100, granted: 5 });
+  t.deepEqual(leased(95, 10), { windowStartMs: START, leased: 105, granted: 0 });
+});
+
+test('a rate › a window starts empty, and what belongs to another one is void', t => {
+  const next = START + RATE_WINDOW_MS;
+  const full: QuotaUse = { windowStartMs: START, leased: 100 };
+  const fresh = { windowStartMs: next, leased: 10, granted: 10 };
+  t.deepEqual(leaseQuota(undefined, { ...ask, windowStartMs: next }, next), fresh);
+  t.deepEqual(leaseQuota(full, { ...ask, windowStartMs: next }, next), fresh);
+  // The advance was spent in the window before.
+  t.deepEqual(leaseQuota(full, { ...ask, advance: 10 }, next + 59_999), fresh);
+  // A database whose clock was set back counts anew instead of refusing until it catches up.
+  t.is(leaseQuota({ windowStartMs: next, leased: 100 }, ask, START).granted, 10);
+});
+
+const LIMITS = { max: 12, destinationMax: 8, slowMax: 6, slowDestinationsMax: 3 };
+
+const use = (accountId: string, destination: string): PlaceUse => ({ accountId, destination });
+
+/** Takes as many as there are, at most 20. */
+function fill(places: SharedPlaces, accountId: string, destination: string): number {
+  let taken = 0;
+  while (taken < 20 && places.take(use(accountId, destination))) taken += 1;
+  return taken;
+}
+
+function beSlow(places: SharedPlaces, destination: string): void {
+  assert.ok(places.take(use('somebody', destination)));
+  places.end(use('somebody', destination), true);
+}
+
+test('places › are half for an account alone, and half of those to one destination', t => {
+  const places = new SharedPlaces(LIMITS);
+  t.is(fill(places, 'one', 'a'), 4);
+  t.is(fill(places, 'one', 'b'), 2);
+  t.deepEqual(places.full().accounts, ['one']);
+  t.deepEqual(places.full().uses, [use('one', 'a')]);
+  t.is(fill(places, 'two', 'a'), 2);
+  t.is(fill(places, 'two', 'c'), 1);
+  t.is(places.free, 3);
+  places.end(use('one', 'a'), false);
+  places.end(use('one', 'b'), false);
+  // Four held, five free.
+  t.true(places.hasRoom(use('one', 'b')));
+  t.deepEqual(places.full().accounts, []);
+});
+
+test('places › say which destinations are full for an account and which for all', t => {
+  const places = new SharedPlaces({ ...LIMITS, max: 40 });
+  for (const account of ['1', '2', '3', '4']) fill(places, account, 'a');
+  t.deepEqual(places.full().destinations, ['a']);
+  t.deepEqual(places.fullFor('5'), ['a']);
+  places.end(use('4', 'a'), false);
+  t.deepEqual(places.full().destinations, []);
+  t.deepEqual([places.fullFor('1'), places.fullFor('4')], [['a'], []]);
+});
+
+test('places › to destinations that were slow are few, so that another always finds one', t => {
+  const places = new SharedPlaces(LIMITS);
+  for (const dead of ['x', 'y']) beSlow(places, dead);
+  t.is(fill(places, 'one', 'x'), 3);
+  t.is(fill(places, 'one', 'y'), 0);
+  t.deepEqual(places.fullFor('one'), ['x', 'y']);
+  t.deepEqual(places.full().slow, { accounts: ['one'], destinations: ['x', 'y'] });
+  t.is(fill(places, 'one', 'healthy'), 3);
+  t.is(fill(places, 'two', 'x'), 2, 'of the slow ones it has its part too');
+  places.end(use('one', 'x'), false);
+  // One that answered is like any other, and y alone has no more than its part.
+  t.deepEqual(places.fullFor('one'), []);
+});
+
+test('places › remember a bounded number of slow destinations', t => {
+  const places = new SharedPlaces(LIMITS);
+  for (const dead of ['a', 'b', 'c', 'd']) beSlow(places, dead);
+  t.deepEqual(places.full().slow.destinations, ['b', 'c', 'd']);
+  t.is(places.taken, 0);
+});
+
+test('places › that were given back without a word change nothing of that', t => {
+  const places = new SharedPlaces({ ...LIMITS, slowMax: 2 });
+  beSlow(places, 'a');
+  t.truthy(places.take(use('one', 'a')));
+  places.end(use('one', 'a'), undefined);
+  t.is(fill(places, 'one', 'a'), 1);
+});
+
+test('places › whatever is taken and given back, agree with what they say is full', t => {
+  const anyUse = fc.record({
+    accountId: fc.constantFrom('1', '2', '3', '4'),
+    destination: fc.constantFrom('a', 'b', 'c', 'd', 'e'),
+  });
+  const anyStep = fc.record({ use: anyUse, slow: fc.option(fc.boolean(), { nil: undefined }) });
+  holds(t, [fc.array(anyStep, { maxLength: 80, size: 'max' })], steps => {
+    const places = new SharedPlaces(LIMITS);
+    const held: PlaceUse[] = [];
+    for (const step of steps) {
+      if (places.take(step.use)) held.push(step.use);
+      else if (held.length > 0) places.end(held.shift()!, step.slow);
+      assert.equal(places.taken, held.length);
+      const { destinations, accounts, uses, slow } = places.full();
+      for (const accountId of ['1', '2', '3', '4', '5']) {
+        for (const destination of ['a', 'b', 'c', 'd', 'e', 'f']) {
+          const listed =
+            destinations.includes(destination) ||
+            accounts.includes(accountId) ||
+            uses.some(u => u.accountId === accountId && u.destination === destination) ||
+            (slow.accounts.includes(accountId) && slow.destinations.includes(destination));
+          const room = places.hasRoom(use(accountId, destination));
+          // One that holds nothing finds no place only where there is none at all.
+          if (places.free > 0) assert.equal(listed, !room);
+          const fullFor = places.fullFor(accountId).includes(destination);
+          assert.equal(room, places.hasRoomFor(accountId) && !fullFor);
+        }
+      }
+    }
+  });
+});
+
+const START_MS = 1_700_000_000_000;
+
+function jobAt(ageMs: number, overrides: object = {}) {
+  return {
+    state: 'running' as JobState,
+    createdAtMs: START_MS,
+    startedAtMs: (START_MS + 1) as number | null,
+    readAtMs: START_MS + ageMs,
+    lostAttempts: 0,
+    lostWithProcess: 0,
+    takeovers: 0,
+    ...overrides,
+  };
+}
+
+test('the bounds of a job › each bound ends the job when it is reached and not before', t => {
+  const cases: [over: object, retryable: boolean, under: object][] = [
+    [{ lostAttempts: LOST_ATTEMPTS_MAX }, true, { lostAttempts: LOST_ATTEMPTS_MAX - 1 }],
+    [
+      { lostAttempts: 2, lostWithProcess: LOST_WITH_PROCESS_MAX },
+      false,
+      { lostAttempts: 2, lostWithProcess: LOST_WITH_PROCESS_MAX - 1 },
+    ],
+    [{ takeovers: TAKEOVERS_MAX }, true, { takeovers: TAKEOVERS_MAX - 1 }],
+  ];
+  for (const [over, retryable, under] of cases) {
+    t.is(failureDue(jobAt(1000, under)), undefined);
+    const failure = failureDue(jobAt(1000, over));
+    t.is(failure?.code, 'PROCESSING_FAILED');
+    t.is(failure?.retryable, retryable);
+  }
+});
+
+test('the bounds of a job › deadlines are an hour to the first admission and two hours in all, both retryable', t => {
+  const waiting = { state: 'ready', startedAtMs: null };
+  t.is(failureDue(jobAt(FIRST_ADMISSION_MS_MAX - 1, waiting)), undefined);
+  t.true(failureDue(jobAt(FIRST_ADMISSION_MS_MAX, waiting))?.retryable);
+  t.is(failureDue(jobAt(FIRST_ADMISSION_MS_MAX)), undefined, 'admitted already');
+  t.is(failureDue(jobAt(JOB_MS_MAX - 1)), undefined);
+  t.true(failureDue(jobAt(JOB_MS_MAX))?.retryable);
+});
+
+test('the bounds of a job › a verdict about the image is not softened by a deadline', t => {
+  const both = { lostAttempts: 5, lostWithProcess: 2, takeovers: 99 };
+  t.false(failureDue(jobAt(10 * JOB_MS_MAX, both))?.retryable);
+});
+
+test('the bounds of a job › a final job ends with nothing more', t => {
+  const over = { lostAttempts: 9, lostWithProcess: 9, takeovers: 99 };
+  for (const state of ['succeeded', 'failed']) {
+    t.is(failureDue(jobAt(10 * JOB_MS_MAX, { ...over, state })), undefined);
+  }
+});
+
+const HOUR_MS = 3_600_000;
+
+test('the waits between attempts › are the contract’s, with a jitter of a tenth either way', t => {
+  const contract = [5_000, 300_000, 1_800_000, 7_200_000, 18_000_000, 36_000_000];
+  contract.forEach((waitMs, index) => {
+    const [least, middle, most] = [0, 0.5, 0.999_999].map(random =>
+      nextWaitMs(WEBHOOK_SCHEDULE_MS, index + 1, 0, random),
+    );
+    t.is(least, waitMs * 0.9);
+    t.is(middle, waitMs);
+    t.true(most! > waitMs * 1.09 && most! <= waitMs * 1.1);
+  });
+  t.is(WEBHOOK_SCHEDULE_MS[0], 0);
+  t.is(nextWaitMs(WEBHOOK_SCHEDULE_MS, 7, 0, 0.5), undefined);
+  t.is(nextWaitMs(WEBHOOK_SCHEDULE_MS, 8, 0, 0.5), undefined);
+});
+
+test('the waits between attempts › are never shorter than the receiver asked for, and not shortened by it', t => {
+  t.is(nextWaitMs(WEBHOOK_SCHEDULE_MS, 1, HOUR_MS, 0.5), HOUR_MS);
+  t.is(nextWaitMs(WEBHOOK_SCHEDULE_MS, 4, HOUR_MS, 0.5), 2 * HOUR_MS);
+  t.is(nextWaitMs(WEBHOOK_SCHEDULE_MS, 7, HOUR_MS, 0.5), undefined);
+});
+
+test('the waits between attempts › all fall inside 24 hours', t => {
+  t.truthy(isWebhookSchedule(WEBHOOK_SCHEDULE_MS));
+  t.truthy(isWebhookSchedule([0]));
+  t.true(!isWebhookSchedule([]));
+  t.true(!isWebhookSchedule([0, 23 * HOUR_MS]));
+});
+
+const now = Date.parse('Fri, 20 Nov 2026 12:00:00 GMT');
+
+for (const [status, header, expected] of [
+  [503, '120', 120_000],
+  [429, ' 7 ', 7_000],
+  [503, '3600', HOUR_MS],
+  [503, '86400', HOUR_MS],
+  [503, '9'.repeat(400), HOUR_MS],
+  [429, 'Fri, 20 Nov 2026 12:00:30 GMT', 30_000],
+  [429, 'Friday, 20-Nov-26 12:00:30 GMT', 30_000],
+  [429, 'Sat, 21 Nov 2026 12:00:30 GMT', HOUR_MS],
+  [429, 'Fri, 20 Nov 2026 11:00:00 GMT', 0],
+  [503, '0', 0],
+  [503, '-5', 0],
+  [503, '1.5', 0],
+  [503, '1e3', 0],
+  [503, '2027', 2_027_000],
+  [503, 'soon', 0],
+  [503, '', 0],
+  [503, undefined, 0],
+  [500, '120', 0],
+  [410, '120', 0],
+  [302, '120', 0],
+] as const) {
+  test(`Retry-After › ${status} with ${header?.slice(0, 40)} is ${expected} ms`, t => {
+    t.is(retryAfterMs(status, header, now), expected);
+  });
+}

@@ -1,0 +1,481 @@
+/** What goes by a clock: the loop of rounds, a lease that is held, acceptance and readiness. */
+import assert from 'node:assert/strict';
+import { syncBuiltinESMExports } from 'node:module';
+import timersPromises from 'node:timers/promises';
+import ava, { type ExecutionContext } from 'ava';
+import sinon from 'sinon';
+import { ContractError } from '#contract/errors.ts';
+import { rejectsWith } from '../../test/support/throws.ts';
+import { HeldLease } from './attempts/held-lease.ts';
+import type { Claim } from './attempts/job-lease.ts';
+import { LEASE_MS, LEASE_RENEW_MS } from './attempts/lease.ts';
+import type { QueuedWork } from './dispatch/job-queue.ts';
+import { ReadinessService } from './readiness.ts';
+import { type LoopClock, RoundLoop } from './round-loop.ts';
+import { AcceptanceGate } from './submission/acceptance.ts';
+
+const test = ava.serial;
+
+class TestClock implements LoopClock {
+  readonly #timers = new Set<{ readonly atMs: number; readonly act: () => void }>();
+  #nowMs = 0;
+
+  now(): number {
+    return this.#nowMs;
+  }
+
+  after(ms: number, act: () => void): () => void {
+    const timer = { atMs: this.#nowMs + ms, act };
+    this.#timers.add(timer);
+    return () => this.#timers.delete(timer);
+  }
+
+  get pending(): number {
+    return this.#timers.size;
+  }
+
+  pass(ms: number): void {
+    const untilMs = this.#nowMs + ms;
+    for (;;) {
+      const [first] = [...this.#timers].sort((a, b) => a.atMs - b.atMs);
+      if (first === undefined || first.atMs > untilMs) break;
+      this.#timers.delete(first);
+      this.#nowMs = first.atMs;
+      first.act();
+    }
+    this.#nowMs = untilMs;
+  }
+}
+
+let clock: TestClock;
+let loop: RoundLoop;
+/** When each round began; anew ones are marked. */
+let begun: string[];
+
+test.beforeEach(() => {
+  clock = new TestClock();
+  begun = [];
+  loop = new RoundLoop({
+    pollMs: 1000,
+    clock,
+    begin: anew => begun.push(`${clock.now()}${anew ? ' anew' : ''}`),
+  });
+});
+
+/** A round that ended at once at the start. */
+function started(): void {
+  loop.start();
+  loop.roundEnded();
+  begun = [];
+}
+
+test('the loop › begins with a round, then one at every poll', async t => {
+  loop.start();
+  loop.roundEnded();
+  clock.pass(1000);
+  loop.roundEnded();
+  clock.pass(1000);
+  t.deepEqual(begun, ['0 anew', '1000 anew', '2000 anew']);
+});
+
+test('the loop › runs one round at a time, and one more for all that changed meanwhile', async t => {
+  started();
+  loop.wake();
+  loop.wake();
+  loop.wake();
+  t.is(begun.length, 1);
+  loop.roundEnded();
+  t.is(begun.length, 2);
+  loop.roundEnded();
+  t.deepEqual(begun, ['0', '0']);
+});
+
+test('the loop › reads anew after a poll that came during a round', async t => {
+  started();
+  loop.wake();
+  clock.pass(1000);
+  loop.roundEnded();
+  t.deepEqual(begun, ['0', '1000 anew']);
+});
+
+test('the loop › pauses after failures, twice as long each time, and as short again after a success', async t => {
+  started();
+  loop.wake();
+  const pauses: number[] = [];
+  for (let failures = 0; failures < 7; failures++) {
+    const rounds = begun.length;
+    const fromMs = clock.now();
+    loop.roundFailed();
+    loop.wake();
+    while (begun.length === rounds) clock.pass(1);
+    pauses.push(clock.now() - fromMs);
+  }
+  t.deepEqual(pauses, [100, 200, 400, 800, 1600, 2000, 2000]);
+  t.truthy(begun.at(-1)?.endsWith('anew'));
+  loop.roundEnded();
+  loop.fault();
+  clock.pass(99);
+  const rounds = begun.length;
+  clock.pass(1);
+  t.is(begun.length, rounds + 1);
+});
+
+test('the loop › pauses after the round under way where the database failed under earlier work', async t => {
+  started();
+  loop.wake();
+  loop.fault();
+  loop.wake();
+  loop.roundEnded();
+  t.deepEqual(begun, ['0']);
+  clock.pass(100);
+  t.deepEqual(begun, ['0', '100 anew']);
+});
+
+test('the loop › wakes at the soonest of what was asked for, and not sooner than it may', async t => {
+  started();
+  loop.wakeIn(undefined);
+  loop.wakeIn(1001);
+  loop.wakeIn(50);
+  loop.wakeIn(20);
+  loop.wakeIn(30);
+  clock.pass(999);
+  t.deepEqual(begun, ['20']);
+  loop.roundEnded();
+  loop.wakeIn(0.1);
+  clock.pass(0.9);
+  t.deepEqual(begun, ['20']);
+  loop.wakeIn(0);
+  t.deepEqual(begun, ['20', '999.9']);
+});
+
+test('the loop › stops when the round under way has ended, and leaves no timer', async t => {
+  started();
+  loop.wake();
+  loop.wake();
+  loop.wakeIn(20);
+  let stopped = false;
+  const stopping = loop.stop().then(() => {
+    stopped = true;
+  });
+  t.deepEqual([loop.stopping, clock.pending], [true, 0]);
+  await null;
+  t.false(stopped);
+  loop.wakeIn(10);
+  loop.roundEnded();
+  await stopping;
+  loop.wake();
+  loop.fault();
+  await loop.stop();
+  t.deepEqual([begun, clock.pending], [['0'], 0]);
+});
+
+test('the loop › stops at once where no round is under way', async t => {
+  await loop.stop();
+  t.deepEqual(begun, []);
+});
+
+test('the loop › tells when the round under way has ended and the next one has begun', async t => {
+  started();
+  await loop.roundUnderWay();
+  loop.wake();
+  loop.wake();
+  const ended = loop.roundUnderWay();
+  loop.roundEnded();
+  await ended;
+  t.is(begun.length, 2);
+});
+
+const claim: Claim = { jobId: 'a job', holder: 'this replica', fence: 3 };
+let renewals: { claim: Claim; leaseMs: number }[];
+/** What the next renewals answer. */
+let answer: () => Promise<boolean>;
+let failures: unknown[];
+let stop: AbortController;
+let lease: HeldLease;
+let timers: sinon.SinonFakeTimers;
+
+/** The clock moves, and what hangs on it has its turn. */
+async function pass(ms: number): Promise<void> {
+  timers.tick(ms);
+  for (let turn = 0; turn < 10; turn++) await null;
+}
+
+/** A lease that is renewed by a clock of the test, until its end. */
+function holdLease(t: ExecutionContext): void {
+  timers = sinon.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+  renewals = [];
+  answer = async () => true;
+  failures = [];
+  stop = new AbortController();
+  lease = new HeldLease({
+    jobs: {
+      renew: (renewed, leaseMs) => {
+        renewals.push({ claim: renewed, leaseMs });
+        return answer();
+      },
+    },
+    claim,
+    stop: stop.signal,
+    onRenewFailure: error => failures.push(error),
+  });
+  t.teardown(() => {
+    lease.stopRenewing();
+    timers.restore();
+  });
+}
+
+test('a held lease › is renewed in full long before it ends, as long as the work goes on', async t => {
+  holdLease(t);
+  t.true(2 * LEASE_RENEW_MS < LEASE_MS, 'a renewal may fail');
+  for (let round = 1; round <= 5; round++) {
+    await pass(LEASE_RENEW_MS);
+    t.is(renewals.length, round);
+  }
+  t.true(renewals.every(each => each.claim === claim && each.leaseMs === LEASE_MS));
+  t.false(lease.signal.aborted);
+  lease.stopRenewing();
+  await pass(10 * LEASE_RENEW_MS);
+  t.is(renewals.length, 5);
+});
+
+test('a held lease › that another replica has ends the work at once', async t => {
+  holdLease(t);
+  answer = async () => false;
+  await pass(LEASE_RENEW_MS);
+  t.deepEqual([lease.signal.aborted, lease.end], [true, 'lost']);
+});
+
+test('a held lease › is not lost by a database that does not answer', async t => {
+  holdLease(t);
+  answer = () => Promise.reject(new Error('away'));
+  await pass(LEASE_RENEW_MS);
+  await pass(LEASE_RENEW_MS);
+  t.deepEqual([failures.length, lease.signal.aborted, lease.end], [2, false, undefined]);
+  answer = async () => true;
+  await pass(LEASE_RENEW_MS);
+  t.is(renewals.length, 3);
+});
+
+test('a held lease › is asked for once at a time, however slow the answer', async t => {
+  holdLease(t);
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  answer = () => promise;
+  await pass(4 * LEASE_RENEW_MS);
+  t.is(renewals.length, 1);
+  resolve(true);
+  await pass(0);
+  await pass(LEASE_RENEW_MS);
+  t.is(renewals.length, 2);
+});
+
+test('a held lease › stops when the work is to be given back, and may still turn out lost', t => {
+  holdLease(t);
+  stop.abort();
+  t.deepEqual([lease.signal.aborted, lease.end], [true, 'stopping']);
+  lease.lose();
+  t.is(lease.end, 'lost');
+});
+
+test('a held lease › of work that is to stop before it begins has ended', t => {
+  const late = new HeldLease({
+    jobs: { renew: async () => true },
+    claim,
+    stop: AbortSignal.abort(),
+    onRenewFailure: () => assert.fail(),
+  });
+  t.deepEqual([late.signal.aborted, late.end], [true, 'stopping']);
+  late.stopRenewing();
+});
+
+const CALLER = 'caller';
+
+/** A queue by what each account has in it, in stored megapixels. */
+function queueOf(accounts: Readonly<Record<string, number>>): QueuedWork {
+  const byAccount = new Map(
+    Object.entries(accounts).map(([id, megapixels]) => [id, { jobs: 1, megapixels, unfetched: 0 }]),
+  );
+  const megapixels = Object.values(accounts).reduce((sum, each) => sum + each, 0);
+  return { jobs: byAccount.size, megapixels, oldestAgeMs: 0, byAccount };
+}
+
+interface State {
+  /** Undefined: nodes come on demand. */
+  unroutableMs?: number | undefined;
+  /** Megapixels that the caller has queued. */
+  megapixels: number;
+  others?: Readonly<Record<string, number>>;
+  nowMs?: number;
+  /** Megapixels finished in the last minute. */
+  done?: number;
+  /** And in the last ten. */
+  doneInTen?: number;
+}
+
+function gate(state: State) {
+  let counted = 0;
+  const acceptance = new AcceptanceGate({
+    jobs: {
+      queued: async () => {
+        counted += 1;
+        return queueOf({ [CALLER]: state.megapixels, ...state.others });
+      },
+      doneWithin: async windowMs => ({
+        jobs: 1,
+        megapixels: (windowMs === 60_000 ? state.done : state.doneInTen) ?? 0,
+      }),
+    },
+    unroutableMs: state.unroutableMs === undefined ? undefined : () => state.unroutableMs ?? 0,
+    noNodeGraceMs: 60_000,
+    advertised: () => undefined,
+    queueMegapixelsMax: 100,
+    now: () => state.nowMs ?? 0,
+  });
+  return { acceptance, counted: () => counted };
+}
+
+const unavailable = (error: unknown) => {
+  assert.ok(error instanceof ContractError);
+  assert.equal(error.code, 'SERVICE_UNAVAILABLE');
+  assert.ok((error.retryAfterS ?? 0) > 0);
+  return true;
+};
+
+test('the acceptance gate › shuts when no node was routable for longer than the grace', async t => {
+  const state = { unroutableMs: 60_001, megapixels: 0 };
+  const { acceptance } = gate(state);
+  await rejectsWith(t, acceptance.requireOpen(CALLER), unavailable);
+  state.unroutableMs = 60_000;
+  await t.notThrowsAsync(acceptance.requireOpen(CALLER));
+});
+
+test('the acceptance gate › takes work without any node where nodes come on demand, up to the same bounds', async t => {
+  const state = { megapixels: 0, nowMs: 0 };
+  const { acceptance } = gate(state);
+  await acceptance.requireOpen(CALLER);
+  await acceptance.requireRoom();
+  Object.assign(state, { megapixels: 101, nowMs: 1000 });
+  await rejectsWith(t, acceptance.requireOpen(CALLER), unavailable);
+  await rejectsWith(t, acceptance.requireRoom(), unavailable);
+});
+
+test('the acceptance gate › shuts when more is queued than may be, and counts at most once a second', async t => {
+  const state = { unroutableMs: 0, megapixels: 101, nowMs: 0 };
+  const { acceptance, counted } = gate(state);
+  await rejectsWith(t, acceptance.requireOpen(CALLER), unavailable);
+  state.megapixels = 100;
+  await rejectsWith(t, acceptance.requireOpen(CALLER), unavailable);
+  t.is(counted(), 1);
+  state.nowMs = 1000;
+  await acceptance.requireOpen(CALLER);
+  t.is(counted(), 2);
+});
+
+test('the acceptance gate › lets in who is below its share however much the others have queued', async t => {
+  const others = { loud: 1e6, louder: 1e9 };
+  // A third of 100.
+  await gate({ unroutableMs: 0, megapixels: 33, others }).acceptance.requireOpen(CALLER);
+  await gate({ unroutableMs: 0, megapixels: 33, others }).acceptance.requireOpen('new here');
+  const over = gate({ unroutableMs: 0, megapixels: 34, others }).acceptance;
+  await rejectsWith(t, over.requireOpen(CALLER), unavailable);
+  await rejectsWith(t, over.requireOpen('loud'), unavailable);
+});
+
+test('the acceptance gate › asks to come when the caller may be let in, at the better pace of late', async t => {
+  const retryAfter = async (state: Omit<State, 'unroutableMs'>) => {
+    const { acceptance } = gate({ unroutableMs: 0, ...state });
+    const error = await acceptance.requireOpen(CALLER).catch(caught => caught);
+    return error.retryAfterS as number;
+  };
+  // 120 MP a minute are 2 a second.
+  t.is(await retryAfter({ megapixels: 200, done: 120 }), 50);
+  t.is(await retryAfter({ megapixels: 200, done: 1200 }), 5);
+  t.is(await retryAfter({ megapixels: 101, done: 120 }), 5, 'never at once');
+  t.is(await retryAfter({ megapixels: 1e9, done: 1 }), 120);
+  t.is(await retryAfter({ megapixels: 101, done: 0 }), 15, 'nothing moves');
+  const blip = { megapixels: 200, done: 0, doneInTen: 1200 };
+  t.is(await retryAfter(blip), 50, 'a minute that stood still says little');
+  // 20 over its half, at half of the pace; what the other has queued is not waited for.
+  const beside = { megapixels: 70, others: { loud: 1e6 }, done: 120 };
+  t.is(await retryAfter(beside), 20);
+});
+
+test('the acceptance gate › does not remember a count that failed', async t => {
+  let fails = true;
+  const { acceptance } = gate({
+    unroutableMs: 0,
+    get megapixels() {
+      if (fails) throw new Error('away');
+      return 0;
+    },
+  });
+  await t.throwsAsync(acceptance.requireOpen(CALLER), { message: /away/ });
+  fails = false;
+  await t.notThrowsAsync(acceptance.requireOpen(CALLER));
+});
+
+function service(
+  state: { database?: Error | undefined; routable: boolean; nowMs: number },
+  changes: Partial<ConstructorParameters<typeof ReadinessService>[0]> = {},
+) {
+  const failures: unknown[] = [];
+  let checks = 0;
+  const readiness = new ReadinessService(
+    {
+      checkDatabase: async () => {
+        checks += 1;
+        if (state.database) throw state.database;
+      },
+      checkStorage: async () => undefined,
+      hasBeenRoutable: () => state.routable,
+      now: () => state.nowMs,
+      ...changes,
+    },
+    cause => failures.push(cause),
+  );
+  return { readiness, failures, checks: () => checks };
+}
+
+test('readiness › needs database, storage and a node seen once', async t => {
+  const state = { routable: false, nowMs: 0, database: new Error('away') as Error | undefined };
+  const { readiness, failures } = service(state);
+  t.deepEqual(await readiness.check(), {
+    ready: false,
+    causes: ['database', 'no-node-yet'],
+  });
+  t.deepEqual(failures, ['database']);
+  state.database = undefined;
+  state.routable = true;
+  state.nowMs = 1000;
+  t.deepEqual(await readiness.check(), { ready: true });
+  readiness.startDraining();
+  t.deepEqual(await readiness.check(), { ready: false, causes: ['draining'] });
+});
+
+test('readiness › checks at most once a second', async t => {
+  const state = { routable: true, nowMs: 0 };
+  const { readiness, checks } = service(state);
+  await Promise.all([readiness.check(), readiness.check(), readiness.check()]);
+  t.is(checks(), 1);
+});
+
+test('readiness › does not wait for ever', async t => {
+  const timeUp = Promise.withResolvers<boolean>();
+  const waits = sinon.stub(timersPromises, 'setTimeout').callsFake(() => timeUp.promise);
+  // What modules have imported of it changes by this alone.
+  syncBuiltinESMExports();
+  t.teardown(() => {
+    waits.restore();
+    syncBuiltinESMExports();
+  });
+  const { readiness } = service(
+    { routable: true, nowMs: 0 },
+    { checkDatabase: () => new Promise(() => undefined) },
+  );
+  const checked = readiness.check();
+  t.deepEqual(
+    waits.args.map(([ms]) => ms),
+    [2000, 2000],
+  );
+  timeUp.resolve(false);
+  t.deepEqual(await checked, { ready: false, causes: ['database'] });
+});

@@ -1,0 +1,236 @@
+/** Which nodes are routable, and with how much room, as they come, change, hang and go. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import ava from 'ava';
+import sinon from 'sinon';
+import { InputFormat, NodeState } from '#gen/matting/v1/matte_service.ts';
+import type { NodeSnapshot } from '../dispatch/dispatch-policy.ts';
+import { until } from '../test/harness.ts';
+import { cutOutAfter } from '../test/scripted-exchange.ts';
+import {
+  callOf,
+  ScriptedNode,
+  type ScriptedNodeOptions,
+  TEST_TOKEN,
+} from '../test/scripted-node.ts';
+import { Fleet } from './fleet.ts';
+import { type FleetMember, REPORT_SILENCE_MAX_MS } from './node-link.ts';
+import { NODE_TIMING } from './registry-server.ts';
+
+const test = ava.serial;
+
+let members: FleetMember[] | Error = [];
+let nowMs = 0;
+let said: string[] = [];
+let fleet: Fleet;
+const nodes: ScriptedNode[] = [];
+
+test.beforeEach(async () => {
+  members = [];
+  nowMs = 0;
+  said = [];
+  fleet = new Fleet({
+    listMembers: async () => {
+      if (members instanceof Error) throw members;
+      return members;
+    },
+    nodeToken: TEST_TOKEN,
+    log: (_level, message, fields) => said.push(`${message} ${JSON.stringify(fields)}`),
+    now: () => nowMs,
+  });
+  await fleet.start();
+});
+
+test.afterEach.always(async () => {
+  await fleet.close();
+  for (const node of nodes.splice(0)) await node.down();
+});
+
+async function started(options: ScriptedNodeOptions = {}): Promise<ScriptedNode> {
+  const node = await ScriptedNode.start(options);
+  nodes.push(node);
+  return node;
+}
+
+async function follow(...followed: ScriptedNode[]): Promise<void> {
+  members = followed.map(node => node.member);
+  await fleet.refresh();
+}
+
+/** A member that is routable. */
+async function joined(options: ScriptedNodeOptions = {}): Promise<ScriptedNode> {
+  const node = await started(options);
+  await follow(node);
+  await until(() => routable().length === 1);
+  return node;
+}
+
+const routable = () => fleet.snapshots().map(node => node.nodeId);
+
+function theOnly(): NodeSnapshot {
+  const [node, ...more] = fleet.snapshots();
+  assert.ok(node !== undefined && more.length === 0, 'one node is routable');
+  return node;
+}
+
+test('a node › is routable as soon as it is a member and reports that it serves', async t => {
+  const node = await started();
+  node.state = NodeState.NODE_STATE_STARTING;
+  await follow(node);
+  await until(() => node.watched);
+  t.deepEqual(routable(), []);
+  t.false(fleet.hasBeenRoutable);
+  node.state = NodeState.NODE_STATE_SERVING;
+  node.report();
+  await until(() => routable().length === 1);
+  t.true(fleet.hasBeenRoutable);
+});
+
+test('a node › leaves at once when it announces draining, fails or stops its membership', async t => {
+  const node = await joined();
+  for (const state of [NodeState.NODE_STATE_DRAINING, NodeState.NODE_STATE_FAILED]) {
+    node.state = state;
+    node.report();
+    await until(() => routable().length === 0);
+    node.state = NodeState.NODE_STATE_SERVING;
+    node.report();
+    await until(() => routable().length === 1);
+  }
+  await follow();
+  t.deepEqual(routable(), []);
+});
+
+test('a node › that dies is not routable, and again when it is back at its address', async t => {
+  const node = await joined();
+  await node.down();
+  await until(() => routable().length === 0);
+  await node.up();
+  await t.notThrowsAsync(until(() => routable().length === 1));
+});
+
+test('a node › that restarts is followed under its new boot id only once it has registered', async t => {
+  const node = await joined();
+  const old = node.bootId;
+  await node.down();
+  await node.restart();
+  await until(() => said.some(line => line.includes('another node or boot answers')));
+  t.deepEqual(routable(), []);
+  await follow(node);
+  await until(() => routable().length === 1);
+  t.not(fleet.snapshots()[0]?.bootId, old);
+});
+
+test('a node › of another protocol is never routable, and the log says why', async t => {
+  const node = await started({ info: { protocolVersion: 'matting.v2' } });
+  await follow(node);
+  await until(() => said.some(line => line.includes('matting.v2')));
+  t.deepEqual(routable(), []);
+});
+
+test('a node › is judged by what it advertises, and unknown formats are no harm', async t => {
+  await joined({
+    info: { inputFormats: [InputFormat.INPUT_FORMAT_JXL, 99 as InputFormat] },
+  });
+  t.deepEqual([...theOnly().inputFormats], ['jxl']);
+});
+
+test('a node › that the operator drains is not routable before it says so itself', async t => {
+  const node = await joined();
+  members = [{ ...node.member, draining: true }];
+  await fleet.refresh();
+  t.deepEqual(routable(), []);
+});
+
+test('a stream that falls silent › takes its node out, as a process that is stopped would', async t => {
+  const { setTimeout: real } = globalThis;
+  const patience = sinon.stub(globalThis, 'setTimeout');
+  t.teardown(() => patience.restore());
+  // Of all waits that for a report alone is shorter; the node reports each second.
+  patience.callsFake(((run: () => void, ms: number) =>
+    real(run, ms === REPORT_SILENCE_MAX_MS ? 1500 : ms)) as typeof setTimeout);
+  const node = await joined();
+  node.reporting = false;
+  await until(() => routable().length === 0, 'the end of the patience');
+  node.reporting = true;
+  await t.notThrowsAsync(until(() => routable().length === 1));
+});
+
+test('the database › that is away changes nothing for nodes whose streams live', async t => {
+  await joined();
+  members = new Error('away');
+  await fleet.refresh();
+  await fleet.refresh();
+  t.is(routable().length, 1);
+  t.is(said.filter(line => line.startsWith('members not readable')).length, 1);
+  // Back: every lease ran out meanwhile, and no heartbeat was written down yet.
+  members = [];
+  nowMs += NODE_TIMING.leaseMs - 1;
+  await fleet.refresh();
+  t.is(routable().length, 1);
+  nowMs += 1;
+  await fleet.refresh();
+  t.deepEqual(routable(), []);
+});
+
+test('the database › that is back is believed of a node whose stream has ended', async t => {
+  const node = await joined();
+  members = new Error('away');
+  await fleet.refresh();
+  await node.down();
+  await until(() => routable().length === 0);
+  members = [];
+  await fleet.refresh();
+  t.is(fleet.counts().members, 0);
+});
+
+test('room on a node › is less what was offered, until the node counts it itself', async t => {
+  await joined({ imagesMax: 2 });
+  const before = theOnly();
+  t.deepEqual([before.imagesFree, before.imagesInFlight], [2, 0]);
+  const first = fleet.offer(before, 12);
+  const second = fleet.offer(before, 12);
+  assert.ok(first && second);
+  const during = theOnly();
+  t.deepEqual([during.imagesFree, during.unreportedImages, during.imagesInFlight], [0, 2, 2]);
+  first.end();
+  first.end();
+  t.is(theOnly().imagesFree, 1);
+  second.end();
+  t.is(theOnly().imagesFree, 2);
+});
+
+test('room on a node › is not given on a boot that is gone', async t => {
+  await joined();
+  const snapshot = theOnly();
+  t.is(fleet.offer({ ...snapshot, bootId: randomUUID() }, 1), undefined);
+  await follow();
+  t.is(fleet.offer(snapshot, 1), undefined);
+});
+
+test('room on a node › that was taken keeps its channel when the membership ends', async t => {
+  const { promise: go, resolve } = Promise.withResolvers<void>();
+  const node = await joined({
+    script: cutOutAfter(go),
+  });
+  const offer = fleet.offer(theOnly(), 1);
+  assert.ok(offer);
+  const attempt = offer.client.matte(callOf(Buffer.from('abc')));
+  await until(() => node.headers.length === 1);
+  await follow();
+  t.is(fleet.counts().attemptsInFlight, 1);
+  resolve();
+  t.is((await attempt).kind, 'done');
+  offer.end();
+  t.is(fleet.counts().attemptsInFlight, 0);
+});
+
+test('the time without a routable node › counts from the start, is 0 while there is one, and from its loss on', async t => {
+  nowMs = 500;
+  t.is(fleet.unroutableMs(), 500);
+  await joined();
+  nowMs = 10_000;
+  t.is(fleet.unroutableMs(), 0);
+  await follow();
+  nowMs = 10_700;
+  t.is(fleet.unroutableMs(), 700);
+});

@@ -1,0 +1,402 @@
+/**
+ * One call at a time against a node that behaves badly, or breaks the order of a call whose files
+ * go straight: what the client makes of it.
+ */
+
+import assert from 'node:assert/strict';
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type ServerHttp2Session } from 'node:http2';
+import type { AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
+import { status } from '@grpc/grpc-js';
+import ava from 'ava';
+import type { ErrorCode } from '#contract/errors.ts';
+import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
+import { cutOutOf, type Exchange, type Script } from '../test/scripted-exchange.ts';
+import { callOf, ScriptedNode, TEST_TOKEN } from '../test/scripted-node.ts';
+import { outcomeOf } from './attempt-outcome.ts';
+import type { DirectTransfer } from './direct-transfer.ts';
+import { NodeClient } from './node-client.ts';
+
+const test = ava.serial;
+
+const INPUT = Buffer.from('abc');
+let node: ScriptedNode;
+let client: NodeClient;
+
+test.before(async () => {
+  node = await ScriptedNode.start();
+  client = new NodeClient(node.address, TEST_TOKEN);
+});
+
+test.after.always(async () => {
+  client.close();
+  await node.down();
+});
+
+test('lets a node send ahead further than http2 alone would', async t => {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const connected = once(server, 'session') as Promise<[ServerHttp2Session]>;
+  const own = new NodeClient(`127.0.0.1:${port}`, TEST_TOKEN);
+  const asked = own.getNodeInfo().catch(() => undefined);
+  const [session] = await connected;
+  await once(session, 'remoteSettings');
+  // What the connection's own window is told by comes after the settings.
+  await new Promise(resolve => session.ping(resolve));
+  const mebibytes = 1024 * 1024;
+  t.true((session.remoteSettings.initialWindowSize ?? 0) >= 4 * mebibytes);
+  t.true((session.state.remoteWindowSize ?? 0) >= 4 * mebibytes);
+  session.destroy();
+  own.close();
+  await asked;
+  await new Promise(resolve => server.close(resolve));
+});
+
+test('an upload › begins only after Admitted, in chunks of at most 256 KiB', async t => {
+  let opened = false;
+  let openedBefore = true;
+  node.script = async exchange => {
+    // A beat in which an eager client would have sent.
+    await new Promise(resolve => setTimeout(resolve, 30));
+    openedBefore = opened;
+    await exchange.cutOut();
+  };
+  const input = randomBytes(2 * 1024 * 1024 + 17);
+  const chunks: Buffer[] = [];
+  const request = callOf(input, {
+    sink: { write: async chunk => void chunks.push(Buffer.from(chunk)) },
+    openInput: async () => {
+      opened = true;
+      return Readable.from([input], { objectMode: false });
+    },
+  });
+  const outcome = await client.matte(request);
+  t.is(outcome.kind, 'done');
+  t.false(openedBefore);
+  t.true(Buffer.concat(chunks).equals(cutOutOf(input)));
+  t.true(chunks.every(chunk => chunk.length <= CHUNK_BYTES_MAX));
+});
+
+test('an upload › waits for a node that does not read', async t => {
+  let read = 0;
+  const pieces = 400;
+  node.script = async exchange => {
+    exchange.admit();
+    await exchange.cancelled;
+  };
+  const stop = new AbortController();
+  async function* source() {
+    for (; read < pieces; read += 1) yield Buffer.alloc(CHUNK_BYTES_MAX);
+  }
+  const attempt = client.matte(
+    callOf(Buffer.alloc(0), {
+      inputBytes: pieces * CHUNK_BYTES_MAX,
+      openInput: async () => Readable.from(source()),
+      signal: stop.signal,
+    }),
+  );
+  let before = -1;
+  // Until it has stopped reading: two reads 100 ms apart that see the same.
+  while (before !== read || read === 0) {
+    before = read;
+    await new Promise(resolve => setTimeout(resolve, 100));
+  }
+  t.true(read < pieces / 4, `${read} of ${pieces} chunks were read ahead`);
+  stop.abort();
+  t.deepEqual(await attempt, { kind: 'aborted' });
+});
+
+test('an upload › of another length than announced is our fault', async t => {
+  node.script = exchange => exchange.cutOut();
+  const outcome = await client.matte(callOf(INPUT, { inputBytes: 4 }));
+  t.is(outcome.kind, 'local-fault');
+});
+
+test('an upload › that stalls does not outlive its call', async t => {
+  node.script = async exchange => {
+    exchange.admit();
+    exchange.fail('ENGINE_LOST');
+  };
+  let destroyed = false;
+  const stalled = new Readable({
+    read: () => undefined,
+    destroy: (error, done) => {
+      destroyed = true;
+      done(error);
+    },
+  });
+  const outcome = await client.matte(callOf(INPUT, { openInput: async () => stalled }));
+  t.true(outcome.kind === 'lost' && outcome.withProcess);
+  t.true(destroyed);
+});
+
+test('a result › comes no faster than it can be stored', async t => {
+  const result = randomBytes(64 * CHUNK_BYTES_MAX);
+  let sent = 0;
+  node.script = async exchange => {
+    exchange.admit();
+    await exchange.receive();
+    exchange.announce(result);
+    for (; sent < 64; sent += 1) {
+      const start = sent * CHUNK_BYTES_MAX;
+      await exchange.sendPaced(result.subarray(start, start + CHUNK_BYTES_MAX));
+    }
+    exchange.done(createHash('sha256').update(result).digest());
+    exchange.end();
+  };
+  const { promise: released, resolve: release } = Promise.withResolvers<void>();
+  let writes = 0;
+  const attempt = client.matte(
+    callOf(INPUT, {
+      sink: {
+        write: async () => {
+          writes += 1;
+          await released;
+        },
+      },
+    }),
+  );
+  let before = -1;
+  while (before !== sent || writes === 0) {
+    before = sent;
+    await new Promise(resolve => setTimeout(resolve, 100));
+  }
+  t.is(writes, 1);
+  // The 4 MiB window, and what lies between sockets and streams.
+  t.true(sent < 60, `${sent} chunks were taken ahead`);
+  release();
+  const outcome = await attempt;
+  t.is(outcome.kind === 'done' && outcome.result.bytes, result.length);
+});
+
+test('a result › that cannot be stored is our fault', async t => {
+  node.script = exchange => exchange.cutOut();
+  const full = new Error('disk full');
+  const outcome = await client.matte(
+    callOf(INPUT, { sink: { write: () => Promise.reject(full) } }),
+  );
+  t.deepEqual(outcome, { kind: 'local-fault', error: full, reading: false });
+});
+
+test('a result › that is complete stands even if the connection breaks before the status', async t => {
+  node.script = async exchange => {
+    exchange.admit();
+    const result = cutOutOf(await exchange.receive());
+    exchange.announce(result);
+    exchange.send(result);
+    exchange.done(createHash('sha256').update(result).digest());
+    await new Promise(resolve => setTimeout(resolve, 50));
+    exchange.fail('NODE_UNAVAILABLE');
+  };
+  const outcome = await client.matte(callOf(INPUT));
+  t.is(outcome.kind, 'done');
+});
+
+test('an end › before Admitted is a refusal, whatever the code but a fault of the image', async t => {
+  for (const code of ['NODE_OVERLOADED', 'NODE_UNAVAILABLE', 'NODE_FAULT'] as const) {
+    node.script = async exchange => exchange.fail(code);
+    const outcome = await client.matte(callOf(INPUT));
+    t.is(outcome.kind === 'refused' && outcome.error.code, code);
+  }
+  for (const code of ['IMAGE_RESOLUTION_TOO_LARGE', 'INVALID_PARAMETER'] as const) {
+    node.script = async exchange => exchange.fail(code);
+    t.is((await client.matte(callOf(INPUT))).kind, 'image-fault', code);
+  }
+});
+
+test('an end › by our own abort is aborted, and the node is told', async t => {
+  const { promise: admitted, resolve: onAdmitted } = Promise.withResolvers<void>();
+  let cancelled = false;
+  node.script = async exchange => {
+    exchange.admit();
+    await exchange.cancelled;
+    cancelled = true;
+  };
+  const stop = new AbortController();
+  const attempt = client.matte(
+    callOf(INPUT, { signal: stop.signal, onAdmitted: () => onAdmitted() }),
+  );
+  await admitted;
+  stop.abort();
+  t.deepEqual(await attempt, { kind: 'aborted' });
+  while (!cancelled) await new Promise(resolve => setTimeout(resolve, 5));
+  t.deepEqual(await client.matte(callOf(INPUT, { signal: stop.signal })), {
+    kind: 'aborted',
+  });
+});
+
+test('an end › with a wrong token, or of a node that does not answer, is a refusal', async t => {
+  node.script = exchange => exchange.cancelled;
+  const refusing: readonly [NodeClient, ErrorCode][] = [
+    [new NodeClient(node.address, 'another-token'), 'INVALID_NODE_TOKEN'],
+    [new NodeClient('127.0.0.1:1', TEST_TOKEN), 'NODE_UNAVAILABLE'],
+    [new NodeClient(node.address, TEST_TOKEN, undefined, 200), 'NODE_UNAVAILABLE'],
+  ];
+  for (const [one, code] of refusing) {
+    const outcome = await one.matte(callOf(INPUT));
+    t.is(outcome.kind === 'refused' && outcome.error.code, code);
+    one.close();
+  }
+});
+
+const bare = (code: status) =>
+  Object.assign(new Error('x'), { code, details: 'x', metadata: { get: () => [] } });
+
+test('outcomeOf › takes a bare status of the transport for a lost node after Admitted', t => {
+  for (const code of [status.UNAVAILABLE, status.CANCELLED, status.INTERNAL]) {
+    const outcome = outcomeOf(bare(code), true, false);
+    t.is(outcome.kind === 'lost' && outcome.withProcess, false, status[code]);
+  }
+});
+
+test('outcomeOf › takes any other bare status for a fault of the node', t => {
+  for (const code of [status.UNKNOWN, status.ABORTED, status.RESOURCE_EXHAUSTED]) {
+    t.is(outcomeOf(bare(code), true, false).kind, 'node-fault', status[code]);
+  }
+  t.is(outcomeOf('thrown text', true, false).kind, 'node-fault');
+});
+
+const RESULT = Buffer.from('a result');
+const SHA256 = createHash('sha256').update(RESULT).digest();
+const PLACE = { url: 'http://storage.test/r', headers: { 'if-none-match': '*' }, validMs: 1000 };
+
+let asked: string[];
+
+test.beforeEach(() => {
+  asked = [];
+});
+
+function transfer(changes: Partial<DirectTransfer> = {}): DirectTransfer {
+  return {
+    origin: 'http://storage.test',
+    refer: async () => {
+      asked.push('refer');
+      return { url: 'http://storage.test/i', backgroundUrl: '' };
+    },
+    place: async ({ bytes, sha256 }) => {
+      asked.push(`place ${bytes} ${sha256}`);
+      return PLACE;
+    },
+    verify: async ({ width, height }) => {
+      asked.push(`verify ${width}x${height}`);
+      return undefined;
+    },
+    ...changes,
+  };
+}
+
+const unused = () => Promise.reject(new Error('no byte goes through here'));
+
+function attempt(script: Script, changes: Partial<DirectTransfer> | null = {}) {
+  node.script = script;
+  if (changes === null) return client.matte(callOf(Buffer.from('bytes')));
+  const through = { openInput: unused, sink: { write: unused } };
+  const call = callOf(Buffer.from('bytes'), { ...through, direct: transfer(changes) });
+  return client.matte(call);
+}
+
+/** A node that is admitted and has its references, and what it does then. */
+function referred(then: (exchange: Exchange) => unknown): Script {
+  return async exchange => {
+    exchange.admit();
+    await exchange.references();
+    await then(exchange);
+  };
+}
+
+/** It has a place besides, says this checksum and ends; undefined: it says none. */
+const placed = (sha256: Buffer | undefined) =>
+  referred(async exchange => {
+    await exchange.askPlace(RESULT);
+    if (sha256 !== undefined) exchange.done(sha256);
+    exchange.end();
+  });
+
+const wellDone = placed(SHA256);
+
+function askPlaceOf(exchange: Exchange, sha256: Buffer): Promise<void> {
+  exchange.write({ $case: 'resultDigest', value: { sha256 } });
+  return exchange.cancelled;
+}
+
+test('a direct call › names the origin first, references after admission, and verifies before it is done', async t => {
+  let references: unknown;
+  let place: unknown;
+  const outcome = await attempt(async exchange => {
+    t.is(exchange.header.directOrigin, 'http://storage.test');
+    t.deepEqual(asked, []);
+    exchange.admit();
+    references = await exchange.references();
+    place = await exchange.askPlace(RESULT);
+    t.is(asked.length, 2);
+    exchange.done(SHA256);
+    exchange.end();
+  });
+  assert.ok(outcome.kind === 'done', JSON.stringify(outcome));
+  const hex = SHA256.toString('hex');
+  t.deepEqual(asked, ['refer', `place ${RESULT.length} ${hex}`, 'verify 10x10']);
+  t.deepEqual(references, { url: 'http://storage.test/i', backgroundUrl: '' });
+  t.deepEqual(place, PLACE);
+  t.deepEqual([outcome.result.bytes, outcome.result.sha256], [RESULT.length, hex]);
+});
+
+const broken: Record<string, Script> = {
+  'sends bytes': referred(exchange => {
+    exchange.announce(RESULT);
+    exchange.send(RESULT);
+    exchange.done(SHA256);
+    exchange.end();
+  }),
+  'is done without having asked for a place': referred(exchange => {
+    exchange.announce(RESULT);
+    exchange.done(SHA256);
+    exchange.end();
+  }),
+  'asks for a place before it says how many bytes': referred(exchange =>
+    askPlaceOf(exchange, SHA256),
+  ),
+  'asks for a second place': referred(async exchange => {
+    await exchange.askPlace(RESULT);
+    await askPlaceOf(exchange, Buffer.alloc(32));
+  }),
+  'gives half a digest': referred(exchange => {
+    exchange.announce(RESULT);
+    return askPlaceOf(exchange, Buffer.alloc(16));
+  }),
+  'ends with another checksum than it asked a place for': placed(Buffer.alloc(32)),
+  'ends without a word': placed(undefined),
+};
+for (const [what, script] of Object.entries(broken)) {
+  test(`a direct call › of a node that ${what} is the node's fault`, async t => {
+    const outcome = await attempt(script);
+    assert.ok(outcome.kind === 'node-fault', JSON.stringify(outcome));
+    t.regex(outcome.error.message, /broke the protocol/);
+  });
+}
+
+test("a direct call › whose result is not what the storage has is the node's fault", async t => {
+  const outcome = await attempt(wellDone, { verify: async () => 'the storage has no result' });
+  assert.ok(outcome.kind === 'node-fault');
+  t.regex(outcome.error.message, /the storage has no result/);
+});
+
+for (const step of ['refer', 'place', 'verify'] as const) {
+  test(`a direct call › is our own storage's fault where we cannot ${step}`, async t => {
+    const down = new Error('the storage is down');
+    const outcome = await attempt(wellDone, { [step]: () => Promise.reject(down) });
+    t.deepEqual(outcome, { kind: 'local-fault', error: down, reading: step === 'refer' });
+  });
+}
+
+test('a digest in a call that is streamed breaks the protocol', async t => {
+  const outcome = await attempt(async exchange => {
+    exchange.admit();
+    exchange.announce(RESULT);
+    exchange.write({ $case: 'resultDigest', value: { sha256: SHA256 } });
+    await exchange.cancelled;
+  }, null);
+  t.true(outcome.kind === 'node-fault', JSON.stringify(outcome));
+});

@@ -1,0 +1,42 @@
+/** `nodes list|drain|undrain`. */
+import type { Command } from 'commander';
+import { type CliContext, table } from '../cli/context.ts';
+import { OperateNodes } from './operate-nodes.ts';
+
+export function addNodeCommands(program: Command, context: CliContext): void {
+  const nodes = program.command('nodes').description('list and drain inference nodes');
+  nodes
+    .command('list')
+    .description('list the nodes that registered, the silent ones too')
+    .action(async () => {
+      const all = await context.withStores(stores => new OperateNodes(stores).list());
+      context.report(all, () =>
+        table(
+          ['NODE', 'STATE', 'ADDRESS', 'VERSION', 'LAST HEARTBEAT'],
+          all.map(node => [
+            node.node_id,
+            node.state,
+            node.address,
+            node.version,
+            node.heartbeat_at,
+          ]),
+        ),
+      );
+    });
+  for (const command of ['drain', 'undrain'] as const) {
+    nodes
+      .command(command)
+      .description(
+        command === 'drain'
+          ? 'let a node finish what it has and take nothing new, over restarts too'
+          : 'let a drained node take images again',
+      )
+      .argument('<node>', 'its id')
+      .action(async (node: string) => {
+        const changed = await context.withStores(stores =>
+          new OperateNodes(stores).setDraining(node, command === 'drain'),
+        );
+        context.report(changed, () => [`node ${node} will ${command} with its next heartbeat`]);
+      });
+  }
+}

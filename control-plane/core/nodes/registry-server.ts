@@ -1,0 +1,253 @@
+/**
+ * matting.v1.NodeRegistry: nodes make themselves known here, keep their membership alive and end
+ * it. Every replica serves it and all write one table, so a node may talk to any of them. It keeps
+ * no state of its own and knows nothing of dispatch but reports that the members have changed.
+ */
+import { createHash, timingSafeEqual } from 'node:crypto';
+import {
+  type Metadata,
+  Server,
+  ServerCredentials,
+  type ServerUnaryCall,
+  type sendUnaryData,
+} from '@grpc/grpc-js';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { toStatus } from '#contract/grpc-status.ts';
+import {
+  Command,
+  NodeRegistryService,
+  type RegisterRequest,
+} from '#gen/matting/v1/node_registry.ts';
+import {
+  bindGrpcServer,
+  type GrpcGuard,
+  GUARD_BOUNDS,
+  type GuardBounds,
+  type GuardCause,
+  guardBoundsWithin,
+  guardGrpcServer,
+  MESSAGE_BYTES_SMALL,
+  shutDownGrpcServer,
+} from '#program/ports/grpc-guard.ts';
+import type { NodeStore } from './node-store.ts';
+import type { NodeRefusal } from './refused-nodes.ts';
+
+/** How memberships are kept; a test that waits for one to run out takes shorter ones. */
+export type NodeTiming = typeof NODE_TIMING;
+
+/** Three heartbeats fit into a lease, so that two may be lost. */
+export const NODE_TIMING = { leaseMs: 15_000, heartbeatMs: 5000 };
+
+/** Calls of one connection at once; a node makes one. */
+const CONCURRENT_CALLS_MAX = 16;
+/** A node holds one connection. */
+const REGISTRY_BOUNDS: GuardBounds = { ...GUARD_BOUNDS, knownMax: 4096 };
+/** Largest fraction of the files that the process may have open. */
+const FILES_SHARE = 0.25;
+const VERSION_LENGTH_MAX = 64;
+const ADDRESS_LENGTH_MAX = 259;
+/** Between asking the connections to end and ending them. */
+const SHUTDOWN_GRACE_MS = 1000;
+
+const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
+const BOOT_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const HOST_AND_PORT = /^(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})$/;
+/** Addresses to listen on that nobody can dial. */
+const UNDIALABLE_HOSTS: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
+
+/** The membership table. */
+export type Membership = Pick<NodeStore, 'register' | 'heartbeat' | 'deregister' | 'find'>;
+
+export interface RegistryServerOptions {
+  readonly host: string;
+  /** 0 lets the system choose. */
+  readonly port: number;
+  /** The fleet's token, and another that is accepted beside it; undefined: none. */
+  readonly nodeTokens: readonly (string | undefined)[];
+  /** Plain text where absent. */
+  readonly credentials?: ServerCredentials;
+  readonly membership: Membership;
+  /** NODE_TIMING where absent. */
+  readonly timing?: NodeTiming;
+  /** The members have changed through this replica. */
+  readonly onMembersChanged: () => void;
+  readonly onRefused: (refusal: NodeRefusal) => void;
+  /** An error of our own; the node sees an opaque status. */
+  readonly onFailure: (error: unknown) => void;
+  /** A connection or a call was ended at a bound. */
+  readonly onEnded?: (cause: GuardCause) => void;
+  /** REGISTRY_BOUNDS where absent. */
+  readonly guardBounds?: Partial<GuardBounds>;
+}
+
+interface NodeNamed {
+  readonly nodeId: string;
+}
+
+type Handle<Request, Response> = (request: Request, peer: string) => Promise<Response>;
+
+const REFUSALS: Partial<Record<ErrorCode, NodeRefusal['cause']>> = {
+  INVALID_NODE_TOKEN: 'token',
+  INVALID_REQUEST: 'invalid',
+};
+
+export class RegistryServer {
+  readonly #server: Server;
+  readonly #guard: GrpcGuard;
+  readonly #options: RegistryServerOptions;
+  readonly #expectedTokens: readonly Buffer[];
+  readonly #timing: NodeTiming;
+  #port = 0;
+
+  constructor(options: RegistryServerOptions) {
+    this.#options = options;
+    this.#timing = options.timing ?? NODE_TIMING;
+    this.#expectedTokens = options.nodeTokens
+      .filter(token => token !== undefined)
+      .map(token => digest(`Bearer ${token}`));
+    this.#server = new Server({
+      'grpc.max_receive_message_length': MESSAGE_BYTES_SMALL,
+      'grpc.max_send_message_length': MESSAGE_BYTES_SMALL,
+      'grpc.keepalive_time_ms': 20_000,
+      'grpc.keepalive_timeout_ms': 10_000,
+    });
+    this.#guard = guardGrpcServer(this.#server, {
+      identify: metadata => (this.#carriesToken(metadata) ? { kind: 'fleet' } : undefined),
+      streamsMax: CONCURRENT_CALLS_MAX,
+      onEnded: options.onEnded,
+      bounds: { ...guardBoundsWithin(REGISTRY_BOUNDS, FILES_SHARE), ...options.guardBounds },
+    });
+    this.#server.addService(NodeRegistryService, {
+      register: this.#unary(request => this.#register(request)),
+      heartbeat: this.#unary(({ nodeId, bootId }, peer) => this.#heartbeat(nodeId, bootId, peer)),
+      deregister: this.#unary(({ nodeId, bootId }) => this.#deregister(nodeId, bootId)),
+    });
+  }
+
+  /** Connections open now. */
+  get connections(): GrpcGuard {
+    return this.#guard;
+  }
+
+  /** Where it listens; 0 before `listen`. */
+  get port(): number {
+    return this.#port;
+  }
+
+  /** @throws Error with code EADDRINUSE where the port is taken. */
+  async listen(): Promise<void> {
+    const { host, port, credentials = ServerCredentials.createInsecure() } = this.#options;
+    this.#port = await bindGrpcServer(this.#server, { host, port, credentials });
+  }
+
+  /** Lets calls in flight finish for a moment, then ends them. */
+  close(): Promise<void> {
+    return shutDownGrpcServer(this.#server, SHUTDOWN_GRACE_MS);
+  }
+
+  #unary<Request extends NodeNamed, Response>(handle: Handle<Request, Response>) {
+    return (call: ServerUnaryCall<Request, Response>, callback: sendUnaryData<Response>): void => {
+      this.#answer(call, handle).then(
+        response => callback(null, response),
+        error => {
+          if (error instanceof ContractError) this.#refused(call, error);
+          else this.#options.onFailure(error);
+          callback(toStatus(error));
+        },
+      );
+    };
+  }
+
+  /** The database's own refusals are no fault of the node. */
+  #refused(call: ServerUnaryCall<NodeNamed, unknown>, { code, message }: ContractError): void {
+    const cause = REFUSALS[code];
+    if (cause === undefined) return;
+    const { nodeId: given } = call.request;
+    const nodeId = NODE_ID.test(given) ? given : undefined;
+    this.#options.onRefused({ cause, nodeId, peer: call.getPeer(), detail: message });
+  }
+
+  async #answer<Request, Response>(
+    call: ServerUnaryCall<Request, Response>,
+    handle: Handle<Request, Response>,
+  ): Promise<Response> {
+    if (!this.#carriesToken(call.metadata)) {
+      throw new ContractError('INVALID_NODE_TOKEN', 'the node token is missing or wrong');
+    }
+    return await handle(call.request, call.getPeer());
+  }
+
+  #carriesToken(metadata: Metadata): boolean {
+    const given = metadata.get('authorization');
+    // Digests are of one length, so the comparison reveals nothing about the token's.
+    const brought = digest(String(given[0]));
+    // Compares with all, so that the time does not show which one it was.
+    const found = this.#expectedTokens.filter(known => timingSafeEqual(known, brought));
+    return given.length === 1 && found.length > 0;
+  }
+
+  async #register(request: RegisterRequest) {
+    const { nodeId, bootId, address, httpAddress, version } = request;
+    requireNames(nodeId, bootId);
+    requireAddress('address', address);
+    if (httpAddress !== '') requireAddress('http_address', httpAddress);
+    if (version.length > VERSION_LENGTH_MAX) throw invalid(`version: over ${VERSION_LENGTH_MAX}`);
+    const { membership, onMembersChanged } = this.#options;
+    const node = { nodeId, bootId, address, httpAddress, version };
+    const { leaseMs, heartbeatMs } = this.#timing;
+    await membership.register(node, leaseMs);
+    onMembersChanged();
+    return { heartbeatIntervalMs: heartbeatMs, leaseMs };
+  }
+
+  async #heartbeat(nodeId: string, bootId: string, peer: string) {
+    requireNames(nodeId, bootId);
+    const { membership } = this.#options;
+    const { leaseMs } = this.#timing;
+    const { known, draining } = await membership.heartbeat(nodeId, bootId, leaseMs);
+    if (!known) {
+      await this.#noteReplaced(nodeId, bootId, peer);
+      return { leaseMs, command: Command.COMMAND_REGISTER };
+    }
+    // What the operator wants in full each time, so that a lost replica or answer loses nothing.
+    const command = draining ? Command.COMMAND_DRAIN : Command.COMMAND_UNDRAIN;
+    return { leaseMs, command };
+  }
+
+  /** Two processes of one name take the membership from each other, and neither gets much done. */
+  async #noteReplaced(nodeId: string, bootId: string, peer: string): Promise<void> {
+    const member = await this.#options.membership.find(nodeId);
+    if (member === undefined || !member.live || member.bootId === bootId) return;
+    const detail = `another process has registered under this node id, at ${member.address}`;
+    this.#options.onRefused({ cause: 'replaced', nodeId, peer, detail });
+  }
+
+  async #deregister(nodeId: string, bootId: string) {
+    requireNames(nodeId, bootId);
+    await this.#options.membership.deregister(nodeId, bootId);
+    this.#options.onMembersChanged();
+    return {};
+  }
+}
+
+function requireNames(nodeId: string, bootId: string): void {
+  if (!NODE_ID.test(nodeId)) throw invalid('node_id: 1 to 64 characters of [A-Za-z0-9._-]');
+  if (!BOOT_ID.test(bootId)) throw invalid('boot_id: a UUID');
+}
+
+function requireAddress(field: string, address: string): void {
+  const match = address.length <= ADDRESS_LENGTH_MAX ? HOST_AND_PORT.exec(address) : null;
+  const port = Number(match?.[3] ?? 0);
+  const host = match?.[1] ?? match?.[2] ?? '';
+  if (port < 1 || port > 65_535 || UNDIALABLE_HOSTS.has(host)) {
+    throw invalid(`${field}: host:port of a host that can be dialled`);
+  }
+}
+
+function invalid(detail: string): ContractError {
+  return new ContractError('INVALID_REQUEST', detail);
+}
+
+function digest(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}

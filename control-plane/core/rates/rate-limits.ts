@@ -1,0 +1,172 @@
+/**
+ * Rate limits of accounts, and of keys that have one of their own: the quota of
+ * core/rates/rate-quota.ts, leased from the store in blocks and spent here. Only the request that finds
+ * its block spent issues a statement.
+ *
+ * A share is an account's or a key's part of the current window at this replica:
+ *
+ * | state     | entered by                       | left by                                |
+ * |-----------|----------------------------------|----------------------------------------|
+ * | advance   | the first request of the window  | a block spent (to leasing)             |
+ * | leasing   | a block spent                    | a block granted, or none (exhausted)   |
+ * | granted   | the lease                        | the block spent (to leasing)           |
+ * | exhausted | a lease of nothing               | the window's end                       |
+ */
+import { outsideRequests } from '#program/request-owner.ts';
+import { quotaBlockOf, quotaWindowStartMs, RATE_WINDOW_MS, type RateKind } from './rate-quota.ts';
+import type { RateQuotaStore } from './rate-quota-store.ts';
+
+/**
+ * Shares kept in one window; beyond it the oldest is dropped, and with it at most one block.
+ */
+const SHARES_MAX = 100_000;
+
+/** The quota of an account after a request. */
+export interface RateState {
+  readonly allowed: boolean;
+  /** Requests in a window. */
+  readonly limit: number;
+  readonly windowS: number;
+  /** As far as this replica knows. */
+  readonly remaining: number;
+  /** Seconds until the window's end: at least 1, at most the window. */
+  readonly resetS: number;
+}
+
+interface Quota {
+  /** An account or an API key. */
+  readonly ownerId: string;
+  readonly kind: RateKind;
+  /** Requests in a window; of a key it may change within one. */
+  readonly limit: number;
+}
+
+interface Share {
+  /** Requests that may be answered without a statement. */
+  left: number;
+  /** Requests granted in advance, not in the store yet. */
+  advance: number;
+  /** Leased by all replicas, as of the last lease. */
+  leased: number;
+  exhausted: boolean;
+  leasing: Promise<void> | undefined;
+}
+
+interface Window {
+  /** By the database's clock. */
+  readonly startMs: number;
+  /** By this process's. */
+  endsAtMs: number;
+  readonly shares: Map<string, Share>;
+}
+
+export class RateLimits {
+  readonly #quotas: RateQuotaStore;
+  readonly #limits: Readonly<Record<RateKind, number>>;
+  #window: Window | undefined;
+  #learning: Promise<void> | undefined;
+
+  /** @param limits requests a minute and account. */
+  constructor(quotas: RateQuotaStore, limits: Readonly<Record<RateKind, number>>) {
+    this.#quotas = quotas;
+    this.#limits = limits;
+  }
+
+  /**
+   * Counts a request, unless it is one too many.
+   * @throws ContractError SERVICE_UNAVAILABLE where the store would have to be asked and is away
+   */
+  take(accountId: string, kind: RateKind): Promise<RateState> {
+    return this.#take({ ownerId: accountId, kind, limit: this.#limits[kind] });
+  }
+
+  /**
+   * The same of the submissions of one key. Its row is beside those of accounts: no account has the
+   * id of a key.
+   * @param limit submissions a minute
+   */
+  takeOfKey(apiKeyId: string, limit: number): Promise<RateState> {
+    return this.#take({ ownerId: apiKeyId, kind: 'submissions', limit });
+  }
+
+  async #take(quota: Quota): Promise<RateState> {
+    for (;;) {
+      const window = this.#window;
+      if (window === undefined || performance.now() >= window.endsAtMs) {
+        this.#learning ??= outsideRequests(() => this.#learnWindow()).finally(() => {
+          this.#learning = undefined;
+        });
+        await this.#learning;
+        continue;
+      }
+      const share = this.#shareOf(window, quota);
+      if (share.left > 0) {
+        share.left -= 1;
+        return this.#stateOf(window, share, quota, true);
+      }
+      if (share.exhausted) return this.#stateOf(window, share, quota, false);
+      share.leasing ??= outsideRequests(() => this.#lease(window, share, quota)).finally(() => {
+        share.leasing = undefined;
+      });
+      await share.leasing;
+    }
+  }
+
+  #shareOf(window: Window, { ownerId, kind, limit }: Quota): Share {
+    const name = `${kind} ${ownerId}`;
+    const known = window.shares.get(name);
+    if (known !== undefined) return known;
+    if (window.shares.size >= SHARES_MAX) {
+      const oldest = window.shares.keys().next();
+      if (!oldest.done) window.shares.delete(oldest.value);
+    }
+    const block = quotaBlockOf(limit);
+    const advance: Share = {
+      left: block,
+      advance: block,
+      leased: block,
+      exhausted: false,
+      leasing: undefined,
+    };
+    window.shares.set(name, advance);
+    return advance;
+  }
+
+  #stateOf({ endsAtMs }: Window, share: Share, { limit }: Quota, allowed: boolean): RateState {
+    const windowS = RATE_WINDOW_MS / 1000;
+    const resetS = Math.ceil((endsAtMs - performance.now()) / 1000);
+    return {
+      allowed,
+      limit,
+      windowS,
+      remaining: Math.max(0, limit - share.leased) + share.left,
+      resetS: Math.min(windowS, Math.max(1, resetS)),
+    };
+  }
+
+  async #lease(window: Window, share: Share, { ownerId, kind, limit }: Quota): Promise<void> {
+    const { startMs: windowStartMs } = window;
+    const { advance } = share;
+    const ask = { limit, block: quotaBlockOf(limit), advance, windowStartMs };
+    const lease = await this.#quotas.lease(ownerId, kind, ask);
+    if (lease.windowStartMs !== windowStartMs) {
+      // The window ended meanwhile, or the database's clock was set: read the clock again.
+      window.endsAtMs = 0;
+      return;
+    }
+    share.advance = 0;
+    share.left += lease.granted;
+    share.leased = lease.leased;
+    share.exhausted = lease.granted === 0;
+  }
+
+  /** Shares last as long as their window by the database's clock, not by ours. */
+  async #learnWindow(): Promise<void> {
+    const nowMs = await this.#quotas.nowMs();
+    const startMs = quotaWindowStartMs(nowMs);
+    // Late by the time the answer took, never early: a lease then shows that the window has ended.
+    const endsAtMs = performance.now() + startMs + RATE_WINDOW_MS - nowMs;
+    if (this.#window?.startMs === startMs) this.#window.endsAtMs = endsAtMs;
+    else this.#window = { startMs, endsAtMs, shares: new Map() };
+  }
+}

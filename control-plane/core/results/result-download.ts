@@ -1,0 +1,236 @@
+/**
+ * A result as a file: behind its link, whose token cannot be guessed and is all that is needed, no
+ * key; or as the answer of the call that made it.
+ */
+import type { Readable } from 'node:stream';
+import { ContractError } from '#contract/errors.ts';
+import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
+import { noteRequestSecret } from '#program/request-owner.ts';
+import { Semaphore } from '#program/semaphore.ts';
+import { settledWithin } from '#program/settled-within.ts';
+import { type Job, publicState } from '../jobs/job.ts';
+import type { JobStore } from '../jobs/job-store.ts';
+import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../storage/blob-store.ts';
+import type { LostResults } from './lost-results.ts';
+
+/** Above any token this service makes; a longer one is not looked up. */
+const TOKEN_LENGTH_MAX = 128;
+/** Bytes read ahead for a caller: many may be slow at once. */
+const PIECE_BYTES = 64 * 1024;
+/** How long a URL at the storage is good for: what a client needs to follow it, late and slow. */
+const SIGNED_MS_MAX = 60_000;
+/** How long an answer waits for the storage to say whether a file is there that it does not send. */
+const THERE_MS_MAX = 3000;
+/** A signature counts whole seconds: one for less would be good for longer than the link. */
+const SIGNED_MS_MIN = 1000;
+const TOKEN = new RegExp(`^[A-Za-z0-9_-]{1,${TOKEN_LENGTH_MAX}}$`);
+
+export interface ResultFile {
+  readonly bytes: number;
+  readonly contentType: string;
+  readonly format: OutputFormat;
+  /** For the file's name on the caller's disk. */
+  readonly jobId: string;
+  readonly accountId: string;
+  /** Hexadecimal. */
+  readonly sha256: string;
+  /** When it was made, by the database's clock, UTC milliseconds; it never changes after. */
+  readonly createdAtMs: number;
+  /** Until the link expires, by the database's clock; above 0. */
+  readonly remainingMs: number;
+  /**
+   * Bytes [start, end] inclusive, all without a range.
+   * @throws ContractError RESULT_EXPIRED, RESULT_LOST, SERVICE_UNAVAILABLE
+   */
+  open(range?: { readonly start: number; readonly end: number }): Promise<Readable>;
+  /**
+   * For answers that do not open it. A storage that does not say in time is no lost result: the
+   * reader who opens it will hear.
+   * @throws ContractError as `open`
+   */
+  requireThere(): Promise<void>;
+  /**
+   * A URL at the storage that leads to the file for a minute and never past the link's end. It is a
+   * secret like the link; never logged. Undefined: the file is sent by `open`.
+   * @throws ContractError SERVICE_UNAVAILABLE
+   */
+  signedUrl(reading: ResultReading): Promise<string | undefined>;
+}
+
+/** What a URL at the storage is good for. */
+export interface ResultReading {
+  readonly method: 'GET' | 'HEAD';
+  /** Content-Disposition of its answer. */
+  readonly disposition: string;
+}
+
+export interface ResultDownloadOptions {
+  readonly jobs: Pick<JobStore, 'findByResultToken'>;
+  readonly blobs: Pick<BlobStore, 'openRead' | 'stat'>;
+  readonly losses: Pick<LostResults, 'refusal'>;
+  /** Signs URLs at the storage; where absent, files are sent by this service. */
+  readonly signed?: Pick<SignedAccess, 'signRead'> | undefined;
+}
+
+export class ResultDownload {
+  readonly #options: ResultDownloadOptions;
+
+  constructor(options: ResultDownloadOptions) {
+    this.#options = options;
+  }
+
+  /** @throws ContractError NOT_FOUND, RESULT_EXPIRED, SERVICE_UNAVAILABLE */
+  async find(token: string): Promise<ResultFile> {
+    const { jobs } = this.#options;
+    noteRequestSecret(token);
+    const job = TOKEN.test(token) ? await jobs.findByResultToken(token) : undefined;
+    if (job === undefined) throw new ContractError('NOT_FOUND', 'there is no such result');
+    return this.fileOf(job, 'download');
+  }
+
+  /**
+   * The result of a job that succeeded, by its row as it was read.
+   * @param by how its file is asked for
+   * @throws ContractError RESULT_EXPIRED
+   */
+  fileOf(job: Job, by: 'download' | 'replay'): ResultFile {
+    if (publicState(job) === 'expired') {
+      throw new ContractError('RESULT_EXPIRED', 'this result link has expired');
+    }
+    const { result, expiresAtMs, finishedAtMs } = job;
+    if (result === null || expiresAtMs === null || finishedAtMs === null) {
+      throw new Error(`job ${job.id} has no result`);
+    }
+    const contentType = contentTypeOf(result.format);
+    const remainingMs = expiresAtMs - job.readAtMs;
+    return {
+      bytes: result.bytes,
+      contentType,
+      format: result.format,
+      jobId: job.id,
+      accountId: job.accountId,
+      sha256: result.sha256,
+      createdAtMs: finishedAtMs,
+      remainingMs,
+      open: range => this.#open(job.id, result.blob, by, range),
+      requireThere: () => this.#requireThere(job.id, result.blob, by),
+      signedUrl: reading => this.#sign(result.blob, { ...reading, contentType, remainingMs }),
+    };
+  }
+
+  async #sign(
+    blob: string,
+    { remainingMs, ...reading }: ResultReading & { contentType: string; remainingMs: number },
+  ): Promise<string | undefined> {
+    const { signed } = this.#options;
+    if (signed === undefined || remainingMs < SIGNED_MS_MIN) return undefined;
+    const forMs = Math.min(SIGNED_MS_MAX, remainingMs);
+    try {
+      return await signed.signRead(blob, { ...reading, forMs });
+    } catch (error) {
+      // It lies where nothing is signed: `open` finds it.
+      if (error instanceof BlobNotFoundError) return undefined;
+      throw error;
+    }
+  }
+
+  async #open(
+    jobId: string,
+    blob: string,
+    by: 'download' | 'replay',
+    range?: { start: number; end: number },
+  ): Promise<Readable> {
+    const { blobs, losses } = this.#options;
+    const open = () => blobs.openRead(blob, { ...range, pieceBytes: PIECE_BYTES });
+    try {
+      return await open();
+    } catch (error) {
+      if (!(error instanceof BlobNotFoundError)) throw error;
+      // Between the row's reading and now the link may have expired and been swept.
+      const refusal = await losses.refusal(jobId, by);
+      if (refusal !== undefined) throw refusal;
+    }
+    return await open();
+  }
+
+  async #requireThere(jobId: string, blob: string, by: 'download' | 'replay'): Promise<void> {
+    const { blobs, losses } = this.#options;
+    const isGone = blobs.stat(blob).then(
+      found => found === undefined,
+      () => false,
+    );
+    if (!(await settledWithin(isGone, THERE_MS_MAX)) || !(await isGone)) return;
+    const refusal = await losses.refusal(jobId, by);
+    if (refusal !== undefined) throw refusal;
+  }
+}
+
+export type ResultReaderBounds = typeof RESULT_READER_BOUNDS;
+
+export const RESULT_READER_BOUNDS = {
+  /** Readers of one link: a download in parts usually takes at most 16 at once. */
+  linkMax: 16,
+  /** Readers of all links of one account, however many places are free. */
+  accountMax: 256,
+  /** Readers of all links. */
+  max: 1024,
+};
+
+/** Most downloads are over by then. */
+const RETRY_AFTER_S = 5;
+
+/**
+ * Slots for readers of results. A link needs no key, and its reader may be as slow as
+ * program/ports allows: so one link, one account's links and all links have a bound, far below the
+ * number of connections. Accounts share the slots fairly.
+ */
+export class ResultReaders {
+  readonly #bounds: ResultReaderBounds;
+  readonly #links = new Map<string, number>();
+  readonly #all: Semaphore;
+
+  constructor(bounds = RESULT_READER_BOUNDS) {
+    this.#bounds = bounds;
+    this.#all = new Semaphore({
+      max: bounds.max,
+      waitingMax: 0,
+      refusal: () => refused('SERVICE_UNAVAILABLE', 'too many results are being read'),
+    });
+  }
+
+  /** Answers under way. */
+  get open(): number {
+    return this.#all.held;
+  }
+
+  /**
+   * Takes a place. The returned function gives it back; a second call does nothing.
+   * @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE
+   */
+  enter({ jobId, accountId }: { jobId: string; accountId: string }): () => void {
+    const { linkMax, accountMax } = this.#bounds;
+    const readers = this.#links.get(jobId) ?? 0;
+    if (readers >= linkMax) {
+      throw refused('RATE_LIMITED', `this result is being read ${linkMax} times at once already`);
+    }
+    if (this.#all.heldBy(accountId) >= accountMax) {
+      const detail = `results of this account are being read ${accountMax} times at once already`;
+      throw refused('RATE_LIMITED', detail);
+    }
+    const release = this.#all.takeNow({ key: accountId });
+    this.#links.set(jobId, readers + 1);
+    let left = false;
+    return () => {
+      if (left) return;
+      left = true;
+      release();
+      const now = this.#links.get(jobId)! - 1;
+      if (now === 0) this.#links.delete(jobId);
+      else this.#links.set(jobId, now);
+    };
+  }
+}
+
+function refused(code: 'RATE_LIMITED' | 'SERVICE_UNAVAILABLE', detail: string): ContractError {
+  return new ContractError(code, detail, { retryAfterS: RETRY_AFTER_S });
+}

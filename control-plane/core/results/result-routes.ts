@@ -1,0 +1,92 @@
+/** GET and HEAD /v1/results/<token>: the file behind a result link, from here or by a redirect. */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+import { noteResult } from '../http/answers/answer-log.ts';
+import { dispositionOf, etagOf, fileHeaders, openForReader } from '../http/answers/result-file.ts';
+import type { AppServices } from '../http/app-services.ts';
+import { parseRange } from '../http/headers/byte-range.ts';
+import {
+  judgeConditions,
+  namesTag,
+  rangeStillHolds,
+  type Validators,
+} from '../http/headers/conditions.ts';
+import { formatHttpDate } from '../http/headers/http-date.ts';
+import type { ResultFile, ResultReaders } from './result-download.ts';
+
+export function registerResultRoutes(
+  app: FastifyInstance,
+  { resultDownload, resultReaders }: AppServices,
+): void {
+  app.route<{ Params: { token: string } }>({
+    method: ['GET', 'HEAD'],
+    url: '/v1/results/:token',
+    handler: async (request, reply) => {
+      const file = await resultDownload.find(request.params.token);
+      return sendResult(request, reply, file, resultReaders);
+    },
+  });
+}
+
+/**
+ * To the storage, whose own tag and date the caller's conditions are judged by. Conditions that name
+ * ours come from somebody who got the file, or a part of it, from here: they are judged here.
+ */
+function redirect(reply: FastifyReply, url: string): FastifyReply {
+  const headers = { location: url, 'cache-control': 'private, no-store' };
+  return reply.code(302).headers(headers).send();
+}
+
+async function sendResult(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  file: ResultFile,
+  readers: ResultReaders,
+): Promise<FastifyReply> {
+  const { headers, method } = request;
+  noteResult(request, file);
+  const validators: Validators = {
+    etag: etagOf(file),
+    modifiedAtMs: file.createdAtMs - (file.createdAtMs % 1000),
+  };
+  const url = namesTag(headers, validators.etag)
+    ? undefined
+    : await file.signedUrl({ method: method === 'HEAD' ? 'HEAD' : 'GET', ...dispositionOf(file) });
+  if (url !== undefined) {
+    await file.requireThere();
+    return redirect(reply, url);
+  }
+  const verdict = judgeConditions(headers, validators);
+  if (verdict === 'failed') {
+    throw new ContractError('PRECONDITION_FAILED', 'the file behind this link is another one');
+  }
+  const validated = {
+    etag: validators.etag,
+    'last-modified': formatHttpDate(validators.modifiedAtMs),
+    // A copy may be used no longer than the link.
+    'cache-control': `private, max-age=${Math.floor(file.remainingMs / 1000)}`,
+  };
+  if (verdict === 'not-modified') return reply.code(304).headers(validated).send();
+  const described = { ...validated, ...fileHeaders(file), 'accept-ranges': 'bytes' };
+  if (method === 'HEAD') {
+    await file.requireThere();
+    return reply.headers({ ...described, 'content-length': file.bytes }).send();
+  }
+  const asked = rangeStillHolds(headers['if-range'] as string | undefined, validators);
+  const range = asked ? parseRange(headers.range, file.bytes) : undefined;
+  if (range === 'unsatisfiable') {
+    reply.header('content-range', `bytes */${file.bytes}`);
+    const detail = `the file has ${file.bytes} bytes`;
+    throw new ContractError('RANGE_NOT_SATISFIABLE', detail);
+  }
+  const stream = await openForReader(reply, file, readers, range);
+  if (range === undefined) {
+    return reply.headers({ ...described, 'content-length': file.bytes }).send(stream);
+  }
+  const { start, end } = range;
+  reply.headers({ ...described, 'content-range': `bytes ${start}-${end}/${file.bytes}` });
+  return reply
+    .code(206)
+    .header('content-length', end - start + 1)
+    .send(stream);
+}

@@ -1,0 +1,259 @@
+/**
+ * Clears away what no caller can reach any more or what must not be kept: results past their
+ * expiry, secrets and bodies of notifications past their time, rows of jobs long final, blobs that
+ * no row names, unfinished writes. Nothing that callers see depends on its being on time: expiry is
+ * judged by the database's clock.
+ *
+ * Every replica has one, and one of them at a time sweeps, under a lease
+ * (core/retention/sweep-store.ts) which another takes over when it dies. A pass takes a page of each
+ * step in turn for as long as there is work, PASS_MS_MAX at most, and rests between pages
+ * (sweep-pace.ts). What one step cannot do is logged, left to the next pass, and the other steps
+ * run.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Logger } from 'pino';
+import type { JobStore } from '../jobs/job-store.ts';
+import type { BlobStore } from '../storage/blob-store.ts';
+import type { OutboxStore } from '../webhooks/outbox-store.ts';
+import { OrphanWalk, WALK_PARTS } from './orphan-walk.ts';
+import { SweepPace } from './sweep-pace.ts';
+import type { SweepClaim, SweepStore } from './sweep-store.ts';
+
+/** Between the end of a pass that left nothing and the next, give or take the jitter. */
+const SWEEP_INTERVAL_MS = 60_000;
+/** The same of a pass that left work: another replica may have the next. */
+const SWEEP_AGAIN_MS = 1000;
+/** Keeps replicas that started together from sweeping together. */
+const JITTER = 0.2;
+/** Several pages and their rests; a sweeper that dies is replaced after it. */
+const LEASE_MS = 60_000;
+const RENEW_MS = 15_000;
+const PASS_MS_MAX = 300_000;
+/** Blobs that are removed at once: more than the threads that remove them. */
+const REMOVALS_MAX = 8;
+
+export interface SweeperOptions {
+  readonly jobStore: Pick<
+    JobStore,
+    'takeExpiredResultBlobs' | 'removeFinalOlderThan' | 'referencedBlobs'
+  >;
+  readonly outbox: Pick<OutboxStore, 'eraseDueSecrets'>;
+  readonly blobStore: Pick<BlobStore, 'remove' | 'listOlderThan'>;
+  readonly sweeps: Pick<SweepStore, 'claim' | 'renew' | 'release' | 'saveWalk'>;
+  /** Steps of other rooms, before the rows of jobs go. */
+  readonly others?: readonly SweepStep[];
+  /** This replica, as the holder of its lease. */
+  readonly holder: string;
+  /** How long a final job's row is kept, and with it its idempotency key. */
+  readonly jobRetentionMs: number;
+  readonly logger: Pick<Logger, 'info' | 'error'>;
+  /** A step failed; the log says which. */
+  readonly onFailure?: () => void;
+  readonly intervalMs?: number;
+  readonly passMsMax?: number;
+  /** Resolves after so many ms, or when the signal aborts. */
+  readonly rest?: (ms: number, signal: AbortSignal) => Promise<void>;
+  /** In [0, 1). */
+  readonly random?: () => number;
+}
+
+/** What another room has cleared away, or brought up to date. */
+export interface SweepStep {
+  readonly name: string;
+  /** Takes a page of so many rows at most. `done`: a number for the log. */
+  readonly page: (size: number) => Promise<{ readonly done: number; readonly more: boolean }>;
+}
+
+const NOTHING = { results: 0, secrets: 0, rows: 0, orphans: 0 };
+
+interface Step {
+  readonly name: string;
+  readonly pace: SweepPace;
+  /** Takes a page of so many rows at most. True: there is more. */
+  readonly page: (size: number, claim: SweepClaim) => Promise<boolean>;
+}
+
+/**
+ * | state    | entered by        | left by                                  |
+ * |----------|-------------------|------------------------------------------|
+ * | idle     | construction      | start                                    |
+ * | waiting  | start, a pass end | the timer (to sweeping), stop            |
+ * | sweeping | the timer         | the pass's end (to waiting, or stopped)  |
+ * | stopped  | stop              | -                                        |
+ */
+export class Sweeper {
+  readonly #options: SweeperOptions;
+  readonly #steps: readonly Step[];
+  readonly #walk: OrphanWalk;
+  readonly #stopped = new AbortController();
+  #timer: NodeJS.Timeout | undefined;
+  #pass: Promise<void> | undefined;
+  /** The last pass ended at its bound. */
+  #left = false;
+  /** What the current pass removed, and what other rooms' steps did, by their names. */
+  #counts: typeof NOTHING & Record<string, number> = NOTHING;
+
+  constructor(options: SweeperOptions) {
+    this.#options = options;
+    this.#walk = new OrphanWalk(options.blobStore);
+    const step = (name: string, page: Step['page']): Step => ({
+      name,
+      pace: new SweepPace(),
+      page,
+    });
+    this.#steps = [
+      step('expired results', size => this.#pageOfResults(size)),
+      step('callback secrets', size => this.#pageOfSecrets(size)),
+      ...(options.others ?? []).map(({ name, page }) =>
+        step(name, async size => {
+          const { done, more } = await page(size);
+          this.#counts[name] = (this.#counts[name] ?? 0) + done;
+          return more;
+        }),
+      ),
+      step('old rows', size => this.#pageOfRows(size)),
+      step('orphaned blobs', (size, claim) => this.#pageOfBlobs(size, claim)),
+    ];
+  }
+
+  start(): void {
+    if (this.#stopped.signal.aborted || this.#timer !== undefined) return;
+    const { intervalMs = SWEEP_INTERVAL_MS, random = Math.random } = this.#options;
+    const jitter = 1 + JITTER * (2 * random() - 1);
+    const waitMs = this.#left ? Math.min(SWEEP_AGAIN_MS, intervalMs) : intervalMs;
+    this.#timer = setTimeout(() => {
+      this.#pass = this.sweep().then(() => {
+        this.#timer = undefined;
+        this.start();
+      });
+    }, waitMs * jitter);
+  }
+
+  /** Resolves when the current pass, cut short after its page, has ended. */
+  async stop(): Promise<void> {
+    this.#stopped.abort();
+    clearTimeout(this.#timer);
+    await this.#pass;
+    await this.#try('orphaned blobs', () => this.#walk.close());
+  }
+
+  /** One pass; nothing where another replica sweeps. Never rejects. */
+  async sweep(): Promise<typeof NOTHING> {
+    const { sweeps, holder } = this.#options;
+    this.#left = false;
+    this.#counts = { ...NOTHING };
+    await this.#try('the lease', async () => {
+      const won = await sweeps.claim(holder, LEASE_MS);
+      if (won === undefined) return;
+      try {
+        const began = await this.#walk.takeUp(won.walk);
+        if (began) await sweeps.saveWalk(won.claim, 0, true);
+        await this.#rounds(won.claim);
+      } finally {
+        await sweeps.release(won.claim);
+      }
+    });
+    const counts = this.#counts;
+    if (Object.values(counts).some(count => count > 0)) this.#options.logger.info(counts, 'swept');
+    return counts;
+  }
+
+  /** A page of each step that has more, round after round. */
+  async #rounds(claim: SweepClaim): Promise<void> {
+    const { sweeps, passMsMax = PASS_MS_MAX } = this.#options;
+    const beganMs = performance.now();
+    let renewedMs = beganMs;
+    let steps = this.#steps;
+    while (steps.length > 0) {
+      const more: Step[] = [];
+      for (const step of steps) {
+        if (this.#stopped.signal.aborted) return;
+        if (await this.#page(step, claim)) more.push(step);
+        if (performance.now() - renewedMs < RENEW_MS) continue;
+        if (!(await sweeps.renew(claim, LEASE_MS))) return;
+        renewedMs = performance.now();
+      }
+      steps = more;
+      this.#left = more.length > 0 && performance.now() - beganMs >= passMsMax;
+      if (this.#left) return;
+    }
+  }
+
+  /** True: the step has more. It rests where that is so. */
+  async #page(step: Step, claim: SweepClaim): Promise<boolean> {
+    const { rest = restUnlessAborted } = this.#options;
+    let more = false;
+    await this.#try(step.name, async () => {
+      const beganMs = performance.now();
+      more = await step.page(step.pace.size, claim);
+      const restMs = step.pace.paged(performance.now() - beganMs);
+      if (more) await rest(restMs, this.#stopped.signal);
+    });
+    return more;
+  }
+
+  async #try(name: string, run: () => Promise<void>): Promise<void> {
+    try {
+      await run();
+    } catch (error) {
+      this.#options.logger.error({ err: error, step: name }, 'a sweep step failed');
+      this.#options.onFailure?.();
+    }
+  }
+
+  async #pageOfResults(size: number): Promise<boolean> {
+    // Taken from the row first: a removal that fails leaves an orphan, which a later walk finds.
+    const names = await this.#options.jobStore.takeExpiredResultBlobs(size);
+    this.#counts.results += await this.#remove(names);
+    return names.length === size;
+  }
+
+  async #pageOfSecrets(size: number): Promise<boolean> {
+    const secrets = await this.#options.outbox.eraseDueSecrets(size);
+    this.#counts.secrets += secrets;
+    return secrets === size;
+  }
+
+  async #pageOfRows(size: number): Promise<boolean> {
+    const { jobStore, jobRetentionMs } = this.#options;
+    const { rows, blobs } = await jobStore.removeFinalOlderThan(jobRetentionMs, size);
+    this.#counts.rows += rows;
+    this.#counts.results += await this.#remove(blobs);
+    return rows === size;
+  }
+
+  async #pageOfBlobs(size: number, claim: SweepClaim): Promise<boolean> {
+    if (this.#walk.part === undefined) return false;
+    const names = await this.#walk.next(size);
+    if (names.length > 0) {
+      const referenced = await this.#options.jobStore.referencedBlobs(names);
+      this.#counts.orphans += await this.#remove(names.filter(name => !referenced.has(name)));
+    }
+    if (names.length === size) return true;
+    const next = this.#walk.endPart();
+    await this.#options.sweeps.saveWalk(claim, next, false);
+    return next < WALK_PARTS;
+  }
+
+  /** The number removed; one that cannot be is logged, and found again as an orphan. */
+  async #remove(names: readonly string[]): Promise<number> {
+    let removed = 0;
+    const left = names.values();
+    const removeSome = async () => {
+      for (const name of left) {
+        await this.#try(`remove ${name}`, async () => {
+          await this.#options.blobStore.remove(name);
+          removed += 1;
+        });
+      }
+    };
+    const hands = Math.min(REMOVALS_MAX, names.length);
+    await Promise.all(Array.from({ length: hands }, removeSome));
+    return removed;
+  }
+}
+
+async function restUnlessAborted(ms: number, signal: AbortSignal): Promise<void> {
+  // Only the pass waits for it, and checks the signal itself.
+  await delay(ms, undefined, { signal }).catch(() => undefined);
+}

@@ -1,0 +1,137 @@
+/**
+ * The key that encrypts what must be stored and read back (callback secrets): 32 bytes, from the
+ * configuration, or, with SQLite, kept beside the database in a file only its owner can read.
+ * Losing it loses those secrets and nothing else. A replica with another key would store secrets
+ * that the others cannot open: a canary row keeps it from starting.
+ */
+import { randomBytes, randomUUID } from 'node:crypto';
+import { link, readFile, unlink, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { makeDirectory } from '#program/make-directory.ts';
+import { SecretBox } from './secret-box.ts';
+import type { SecretsCanary, SecretsCanaryStore } from './secrets-canary-store.ts';
+
+/** In the data directory. */
+export const SECRETS_KEY_FILE = 'secrets.key';
+const CANARY_TEXT = 'matting-secrets-canary';
+/** It belongs to the database as a whole; every other secret is bound to a row. */
+const CANARY_BINDING = '';
+
+/** The secrets key cannot be used; the message is for the operator and holds nothing of the key. */
+export class SecretsKeyError extends Error {
+  constructor(message: string, cause?: unknown) {
+    super(message, { cause });
+    this.name = 'SecretsKeyError';
+  }
+}
+
+/** @returns undefined for text that is not 32 bytes as hexadecimal digits or Base64 */
+export function parseSecretsKey(text: string): Buffer | undefined {
+  if (/^[0-9a-f]{64}$/i.test(text)) return Buffer.from(text, 'hex');
+  if (/^[A-Za-z0-9+/]{43}=?$/.test(text)) return Buffer.from(text, 'base64');
+  return undefined;
+}
+
+/**
+ * The key of this data directory, made on the first call. Two processes that start at once get the
+ * same one: the file appears complete or not at all.
+ * @throws SecretsKeyError
+ */
+export async function loadOrCreateSecretsKey(dataDir: string): Promise<Buffer> {
+  const file = path.join(dataDir, SECRETS_KEY_FILE);
+  return await orRefused(`${file} cannot be read or made`, async () => {
+    makeDirectory(dataDir, 0o700);
+    return (await readKey(file)) ?? (await createKey(file));
+  });
+}
+
+/**
+ * The key of this data directory, which makes none. Undefined: there is none yet.
+ * @throws SecretsKeyError
+ */
+export async function readSecretsKey(dataDir: string): Promise<Buffer | undefined> {
+  const file = path.join(dataDir, SECRETS_KEY_FILE);
+  return await orRefused(`${file} cannot be read`, () => readKey(file));
+}
+
+/** @throws SecretsKeyError */
+async function orRefused<T>(refusal: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof SecretsKeyError) throw error;
+    const code = (error as NodeJS.ErrnoException).code ?? 'unknown error';
+    throw new SecretsKeyError(`${refusal} (${code})`, error);
+  }
+}
+
+async function createKey(file: string): Promise<Buffer> {
+  const temporary = `${file}.${randomUUID()}`;
+  const key = `${randomBytes(32).toString('hex')}\n`;
+  await writeFile(temporary, key, { flag: 'wx', mode: 0o600, flush: true });
+  try {
+    // A link, not a rename: it fails where another process was first, whose key then stands.
+    await link(temporary, file);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  } finally {
+    await unlink(temporary);
+  }
+  return requireKey(file, await readFile(file, 'utf8'));
+}
+
+/** Undefined: there is no file. */
+async function readKey(file: string): Promise<Buffer | undefined> {
+  let text: string;
+  try {
+    text = await readFile(file, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+  return requireKey(file, text);
+}
+
+function requireKey(file: string, text: string): Buffer {
+  const key = parseSecretsKey(text.trim());
+  if (key !== undefined) return key;
+  throw new SecretsKeyError(`${file} does not hold a key: 64 hexadecimal digits are expected`);
+}
+
+/**
+ * Establishes the database's canary, or proves this key against the one that is there. A canary of
+ * the previous key proves that one, and gives way to one of this key: from then on a replica that
+ * has only the previous key does not start.
+ * @throws SecretsKeyError where the database was used with another key.
+ */
+export async function requireSameSecretsKey(
+  store: Pick<SecretsCanaryStore, 'establish' | 'replace'>,
+  key: Uint8Array,
+  previous?: Uint8Array,
+): Promise<void> {
+  const box = new SecretBox(key);
+  const mine = { keyId: box.keyId, ciphertext: box.seal(Buffer.from(CANARY_TEXT), CANARY_BINDING) };
+  const canary = await store.establish(mine);
+  const verdict = judgeSecretsKey(canary, key, previous);
+  if (verdict === 'same') return;
+  if (verdict === 'previous') return store.replace(canary.keyId, mine);
+  throw new SecretsKeyError(
+    'MATTING_SECRETS_KEY is not the key this database was last used with; replicas share one, ' +
+      'and MATTING_SECRETS_KEY_PREVIOUS names the one before it while keys are changed',
+  );
+}
+
+/** Which of the keys a database's canary proves. Changes nothing. */
+export function judgeSecretsKey(
+  canary: SecretsCanary,
+  key: Uint8Array,
+  previous?: Uint8Array,
+): 'same' | 'previous' | 'other' {
+  if (proves(new SecretBox(key), canary)) return 'same';
+  return previous !== undefined && proves(new SecretBox(previous), canary) ? 'previous' : 'other';
+}
+
+function proves(box: SecretBox, { keyId, ciphertext }: SecretsCanary): boolean {
+  const opened = box.open(ciphertext, CANARY_BINDING);
+  return keyId === box.keyId && opened?.toString() === CANARY_TEXT;
+}

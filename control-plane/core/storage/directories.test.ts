@@ -1,0 +1,310 @@
+/** Blobs in a directory, in two that are joined, and what opens them by their URL. */
+import assert from 'node:assert/strict';
+import {
+  chmod,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import ava, { type ExecutionContext } from 'ava';
+import { ContractError } from '#contract/errors.ts';
+import { rejectsWith } from '../../../test/support/throws.ts';
+import { joinBlobStores } from '../../object-storage/fallback-blob-store.ts';
+import { moveBlobs } from '../../object-storage/move-blobs.ts';
+import { get, list, put, testBlobStore } from '../test/blob-store.contract.ts';
+import { BlobNotFoundError, type BlobStore } from './blob-store.ts';
+import { openDirectoryBlobStore } from './directory-blob-store.ts';
+import { openStorage, StorageConfigError, storageDirectory } from './open-storage.ts';
+
+const test = ava.serial;
+
+const isRoot = process.getuid?.() === 0;
+const HOUR_MS = 3_600_000;
+const NAME = 'inputs/0b8f6f1e-31d3-4b0a-9d0e-2f6f4a1f0c11';
+
+let root: string;
+let store: BlobStore;
+let nowMs: number;
+
+test.beforeEach(async () => {
+  root = await mkdtemp(path.join(os.tmpdir(), 'blobs-'));
+  nowMs = Date.now();
+  store = await openDirectoryBlobStore(root, () => nowMs);
+});
+
+test.afterEach.always(async () => {
+  await rm(root, { recursive: true });
+});
+
+function isUnavailable(code: string): (error: unknown) => boolean {
+  return error => {
+    assert.ok(error instanceof ContractError);
+    assert.equal(error.code, 'SERVICE_UNAVAILABLE');
+    assert.equal((error.cause as NodeJS.ErrnoException).code, code);
+    // The detail goes to callers: no path of the machine.
+    assert.doesNotMatch(error.message, /\//);
+    return true;
+  };
+}
+
+testBlobStore(test, () => store);
+
+test('a directory that is gone, as that of a disk that is not mounted › says nothing of its files', async t => {
+  await put(store, NAME, 'a picture');
+  await rm(path.join(root, 'inputs'), { recursive: true });
+  await rejectsWith(t, store.openRead(NAME), isUnavailable('ENOENT'));
+  await rejectsWith(t, store.stat(NAME), isUnavailable('ENOENT'));
+  await mkdir(path.join(root, 'inputs'));
+  t.is(await store.stat(NAME), undefined);
+});
+
+test('writing › is SERVICE_UNAVAILABLE where it is there and cannot be read or removed', async t => {
+  await symlink(path.basename(NAME), path.join(root, NAME));
+  await rejectsWith(t, store.openRead(NAME), isUnavailable('ELOOP'));
+  await rm(path.join(root, NAME));
+  await mkdir(path.join(root, NAME));
+  await rejectsWith(t, store.remove(NAME), isUnavailable('EISDIR'));
+});
+
+test('writing › refuses many at once where the directory is gone, and takes them once it is back', async t => {
+  const outcomes = async () => {
+    const names = Array.from({ length: 30 }, (_, index) => `results/many-${index}`);
+    const ended = await Promise.allSettled(names.map(name => put(store, name, name)));
+    return new Set(ended.map(({ status }) => status));
+  };
+  await rm(path.join(root, 'results'), { recursive: true });
+  t.deepEqual(await outcomes(), new Set(['rejected']));
+  await mkdir(path.join(root, 'results'));
+  t.deepEqual(await outcomes(), new Set(['fulfilled']));
+  t.deepEqual(await readdir(path.join(root, 'tmp')), []);
+});
+
+test("writing › is the owner's alone", async t => {
+  await put(store, NAME, 'x');
+  for (const directory of ['inputs', 'results', 'tmp']) {
+    t.is((await stat(path.join(root, directory))).mode & 0o777, 0o700);
+  }
+  t.is((await stat(path.join(root, NAME))).mode & 0o777, 0o600);
+});
+
+test('writing › is SERVICE_UNAVAILABLE where a directory is gone', async t => {
+  // A file can be begun, and would not be put in its place.
+  await rm(path.join(root, 'results'), { recursive: true });
+  await rejectsWith(t, store.check(), isUnavailable('ENOENT'));
+  const writer = await store.createWriter(NAME);
+  await writer.write(Buffer.from('x'));
+  await rm(path.join(root, 'inputs'), { recursive: true });
+  await rejectsWith(t, writer.commit(), isUnavailable('ENOENT'));
+  await writer.abort();
+  t.deepEqual(await readdir(path.join(root, 'tmp')), []);
+  await rm(path.join(root, 'tmp'), { recursive: true });
+  await rejectsWith(t, store.createWriter(NAME), isUnavailable('ENOENT'));
+  await rejectsWith(t, store.check(), isUnavailable('ENOENT'));
+});
+
+test('the list of old blobs › holds what was last touched before then, unfinished writes too', async t => {
+  await put(store, NAME, 'x');
+  await put(store, 'results/abc-1', 'y');
+  const unfinished = await store.createWriter(NAME);
+  t.deepEqual(await list(store, HOUR_MS), []);
+  nowMs += HOUR_MS + 60_000;
+  const [first, second, third = ''] = await list(store, HOUR_MS);
+  t.deepEqual([first, second], [NAME, 'results/abc-1']);
+  t.regex(third, /^tmp\//);
+  await store.remove(third);
+  t.deepEqual(await list(store, HOUR_MS), [NAME, 'results/abc-1']);
+  await unfinished.abort();
+});
+
+test('the list of old blobs › leaves out what is not ours', async t => {
+  await writeFile(path.join(root, 'inputs', 'notes.txt'), 'x');
+  t.deepEqual(await list(store, -HOUR_MS), []);
+});
+
+test('opening › keeps what is there', async t => {
+  await put(store, NAME, 'kept');
+  const again = await openDirectoryBlobStore(root);
+  t.deepEqual(await again.stat(NAME), { bytes: 4 });
+  await again.check();
+});
+
+test('opening › makes the directory where it is missing', async t => {
+  const made = await openDirectoryBlobStore(path.join(root, 'a', 'b'));
+  await made.check();
+  t.is((await stat(path.join(root, 'a', 'b'))).mode & 0o777, 0o700);
+});
+
+test('opening › refuses a file in its place', async t => {
+  const file = path.join(root, 'file');
+  await writeFile(file, 'not a directory');
+  await rejectsWith(t, openDirectoryBlobStore(file), isUnavailable('ENOTDIR'));
+  t.is(await readFile(file, 'utf8'), 'not a directory');
+});
+
+test.skipIf(isRoot)('opening › refuses a directory without rights', async t => {
+  await chmod(path.join(root, 'tmp'), 0o500);
+  await rejectsWith(t, openDirectoryBlobStore(root), isUnavailable('EACCES'));
+  await chmod(path.join(root, 'tmp'), 0o700);
+});
+
+test('the storage of a URL › that is wrong is refused without being shown', async t => {
+  const bucket = /^MATTING_STORAGE_URL must be (an )?s3:\/\//;
+  for (const [url, said] of [
+    ['s3://bucket/prefix?secret=1', bucket],
+    ['S3://secret@bucket', bucket],
+    ['s3://SECRET', bucket],
+    ['http://example.com/secret', /^MATTING_STORAGE_URL/],
+    ['gs://secret', /^MATTING_STORAGE_URL/],
+    ['file://elsewhere/secret', /^MATTING_STORAGE_URL/],
+  ] as const) {
+    const error = await t.throwsAsync(openStorage(url), { instanceOf: StorageConfigError });
+    t.regex(error.message, said);
+    t.notRegex(error.message, /secret/i);
+  }
+});
+
+test('the storage of a URL › names the directory that cannot be written', async t => {
+  const file = path.join(root, 'file');
+  await writeFile(file, '');
+  await t.throwsAsync(openStorage(path.join(file, 'inside')), {
+    name: 'StorageConfigError',
+    message: `MATTING_STORAGE_URL: the directory ${file}/inside cannot be written (ENOTDIR)`,
+  });
+});
+
+test('the storage of a URL › opens a path and a file URL as the same directory', async t => {
+  const directory = path.join(root, 'blobs with space');
+  t.is(storageDirectory(pathToFileURL(directory).href), directory);
+  await put(await openStorage(directory), 'results/one-1', 'x');
+  const other = await openStorage(pathToFileURL(directory).href);
+  t.deepEqual(await other.stat('results/one-1'), { bytes: 1 });
+});
+
+let first: BlobStore;
+let second: BlobStore;
+let joined: BlobStore;
+
+async function openJoined(): Promise<void> {
+  first = await openStorage(path.join(root, 'first'));
+  second = await openStorage(path.join(root, 'second'));
+  joined = joinBlobStores(first, second);
+}
+
+function joinedTest(title: string, body: (t: ExecutionContext) => unknown): void {
+  test(`joined stores › ${title}`, async t => {
+    await openJoined();
+    await body(t);
+  });
+}
+
+testBlobStore(joinedTest, () => joined);
+
+joinedTest('write to the first and read from wherever it lies', async t => {
+  await put(joined, 'results/new', 'new');
+  await put(second, 'results/old', 'old');
+  t.is(await second.stat('results/new'), undefined);
+  t.is((await get(joined, 'results/new')).toString(), 'new');
+  t.is((await get(joined, 'results/old', { start: 1 })).toString(), 'ld');
+  t.deepEqual(await joined.stat('results/old'), { bytes: 3 });
+});
+
+joinedTest('find what moves between a look at the one and at the other', async t => {
+  await put(second, 'results/moving', 'bytes');
+  const late: BlobStore = {
+    ...second,
+    createWriter: name => second.createWriter(name),
+    openRead: async name => {
+      await moveBlobs(second, first, { remove: true });
+      return await second.openRead(name);
+    },
+    stat: async name => {
+      await moveBlobs(second, first, { remove: true });
+      return await second.stat(name);
+    },
+  };
+  t.is((await get(joinBlobStores(first, late), 'results/moving')).toString(), 'bytes');
+  await put(second, 'results/moved', 'bytes');
+  t.deepEqual(await joinBlobStores(first, late).stat('results/moved'), { bytes: 5 });
+});
+
+joinedTest('remove from both, unfinished writes too', async t => {
+  await put(first, 'results/both', 'x');
+  await put(second, 'results/both', 'x');
+  const writers = [await first.createWriter('inputs/a'), await second.createWriter('inputs/b')];
+  const names = await list(joined, -HOUR_MS);
+  t.is(names.length, 4);
+  for (const name of names) await joined.remove(name);
+  t.deepEqual(await list(first, -HOUR_MS), []);
+  t.deepEqual(await list(second, -HOUR_MS), []);
+  for (const writer of writers) await writer.abort();
+});
+
+test.skipIf(isRoot)('joined stores › are ready where the second cannot be written', async t => {
+  await openJoined();
+  await chmod(path.join(root, 'second', 'tmp'), 0o500);
+  t.teardown(() => chmod(path.join(root, 'second', 'tmp'), 0o700));
+  await t.notThrowsAsync(joined.check());
+});
+
+joinedTest('sign for what lies in the first alone', async t => {
+  const signed = {
+    origin: 'https://storage.example',
+    signRead: async (name: string) => `https://storage.example/${name}`,
+    signWrite: async () => ({ url: 'https://storage.example', headers: {} }),
+    stored: async () => undefined,
+  };
+  const signing = {
+    signed,
+    stat: (name: string) => first.stat(name),
+  } as unknown as BlobStore;
+  const access = joinBlobStores(signing, second).signed;
+  await put(second, 'results/old', 'old');
+  await t.throwsAsync(access!.signRead('results/old', { forMs: 1000 }), {
+    instanceOf: BlobNotFoundError,
+  });
+  await moveBlobs(second, first);
+  t.regex(await access!.signRead('results/old', { forMs: 1000 }), /results\/old$/);
+  t.is(joinBlobStores(second, first).signed, undefined);
+});
+
+joinedTest('move: what a service writes and removes meanwhile does not disturb', async t => {
+  for (let n = 0; n < 40; n += 1) await put(second, `results/job-${n}`, `bytes of ${n}`);
+  let done = 0;
+  const summary = await moveBlobs(second, first, {
+    onProgress: () => {
+      done += 1;
+      // As a service that removes what expired, and one that still writes here.
+      if (done % 5 === 0) void joined.remove(`results/job-${39 - done / 5}`);
+      if (done === 10) void put(second, 'results/late', 'late');
+    },
+  });
+  assert.ok(summary.complete);
+  t.is(summary.failures.length, 0);
+  t.is(String(await get(first, 'results/late')), 'late');
+  t.deepEqual(await readdir(path.join(root, 'first', 'tmp')), []);
+});
+
+joinedTest('move: ends when it is told, and goes on later', async t => {
+  for (let n = 0; n < 40; n += 1) await put(second, `results/job-${n}`, `bytes of ${n}`);
+  const ending = new AbortController();
+  const cut = await moveBlobs(second, first, {
+    remove: true,
+    signal: ending.signal,
+    onProgress: ({ copied }) => {
+      if (copied >= 10) ending.abort();
+    },
+  });
+  t.false(cut.complete);
+  const rest = await moveBlobs(second, first, { remove: true });
+  assert.ok(rest.complete);
+  t.is(cut.removed + rest.removed, 40);
+  t.is((await list(first, -HOUR_MS)).length, 40);
+});

@@ -1,0 +1,140 @@
+/** Everything the database holds, opened and closed as one. */
+
+import { alertSettings } from '../portal/alerts/alert-settings.ts';
+import { alertLooking } from '../portal/alerts/alert-store.ts';
+import { createOrderStore } from '../portal/orders/order-store.ts';
+import { createLinkStore } from '../portal/people/link-store.ts';
+import { peopleRetention } from '../portal/people/people-retention.ts';
+import { createPeopleStore } from '../portal/people/people-store.ts';
+import { createPlaygroundStore } from '../portal/playground/playground-store.ts';
+import { createIdentityStore } from '../portal/sign-in/identity-entry.ts';
+import { createSessionStore } from '../portal/sign-in/session-store.ts';
+import { createSignInThrottleStore } from '../portal/sign-in/throttle-store.ts';
+import { createUsageStore } from '../portal/usage/usage-store.ts';
+import { createAccountStore } from './accounts/account-store.ts';
+import { createAuditStore } from './accounts/audit.ts';
+import { bootstrap } from './accounts/bootstrap.ts';
+import {
+  type Database,
+  DatabaseOpenError,
+  openDatabase,
+  type StoreLog,
+} from './database/connect.ts';
+import { MemberClocks, requireAgreeingClocks } from './database/member-clocks.ts';
+import { migrate, requireCurrentSchema } from './database/migrate.ts';
+import { requireWritable } from './database/probe.ts';
+import { createFleetReportStore } from './fleet-size/fleet-report-store.ts';
+import {
+  type JobCompletion,
+  type JobCompletionOptions,
+  jobCompletion,
+} from './jobs/job-completion.ts';
+import { createJobStore, type JobStore } from './jobs/job-store.ts';
+import { createApiKeyStore } from './keys/api-key-store.ts';
+import { createLedgerStore } from './ledger/ledger-store.ts';
+import { createNodeStore } from './nodes/node-store.ts';
+import { createRateQuotaStore } from './rates/rate-quota-store.ts';
+import { createLostResultStore } from './results/lost-result-store.ts';
+import { createSweepStore } from './retention/sweep-store.ts';
+import { createSecretsCanaryStore } from './secrets/secrets-canary-store.ts';
+import { createOutboxStore } from './webhooks/outbox-store.ts';
+
+/** What commands, checks and backups work on: they end no job. */
+export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
+
+export type Stores = Omit<StoresWithoutEnds, 'jobs'> & { readonly jobs: JobStore & JobCompletion };
+
+export interface StoresOptions {
+  readonly log: StoreLog;
+  /**
+   * 'run', for a control plane: pending migrations are run, under a lock that lets any number of
+   * processes start at once, and clocks of members that differ too much are an error. 'require':
+   * pending migrations are an error.
+   */
+  readonly migrations: 'run' | 'require';
+}
+
+/** @throws DatabaseOpenError, SchemaError: for the operator, in one line. */
+export async function openStores(
+  databaseUrl: string,
+  options: StoresOptions & JobCompletionOptions,
+): Promise<Stores>;
+export async function openStores(
+  databaseUrl: string,
+  options: StoresOptions,
+): Promise<StoresWithoutEnds>;
+export async function openStores(
+  databaseUrl: string,
+  options: StoresOptions | (StoresOptions & JobCompletionOptions),
+): Promise<StoresWithoutEnds> {
+  const database = await openDatabase(databaseUrl, options);
+  try {
+    if (options.migrations === 'run') {
+      await requireClocks(database);
+      const ran = await migrate(database);
+      if (ran.length > 0) options.log.info({ migrations: ran }, 'the database was migrated');
+    } else {
+      await requireCurrentSchema(database);
+    }
+  } catch (error) {
+    await database.close();
+    throw error;
+  }
+  return 'renderOutboxBody' in options ? createStores(database, options) : createStores(database);
+}
+
+async function requireClocks(database: Database): Promise<void> {
+  try {
+    await requireAgreeingClocks(database);
+  } catch (error) {
+    throw new DatabaseOpenError(error instanceof Error ? error.message : String(error), error);
+  }
+}
+
+/** On a database that is open and current. `close` closes it. */
+export function createStores(database: Database, ends: JobCompletionOptions): Stores;
+export function createStores(database: Database): StoresWithoutEnds;
+export function createStores(database: Database, ends?: JobCompletionOptions): StoresWithoutEnds {
+  const stores = storesWithoutEnds(database);
+  if (ends === undefined) return stores;
+  return { ...stores, jobs: { ...stores.jobs, ...jobCompletion(database, ends) } };
+}
+
+function storesWithoutEnds(database: Database) {
+  const clocks = new MemberClocks(database);
+  return {
+    accounts: createAccountStore(database),
+    alerts: alertLooking(database),
+    alertSettings: alertSettings(database),
+    apiKeys: createApiKeyStore(database),
+    audit: createAuditStore(database),
+    fleetReports: createFleetReportStore(database),
+    jobs: createJobStore(database),
+    identities: createIdentityStore(database),
+    ledger: createLedgerStore(database),
+    links: createLinkStore(database),
+    lostResults: createLostResultStore(database),
+    nodes: createNodeStore(database),
+    outbox: createOutboxStore(database),
+    playground: createPlaygroundStore(database),
+    orders: createOrderStore(database),
+    people: { ...createPeopleStore(database), ...peopleRetention(database) },
+    rateQuotas: createRateQuotaStore(database),
+    secretsCanary: createSecretsCanaryStore(database),
+    sessions: createSessionStore(database),
+    signInThrottles: createSignInThrottleStore(database),
+    sweeps: createSweepStore(database),
+    usage: createUsageStore(database),
+    shares: database.shares,
+    /** The first account, with credits and a key, only where there is none; all of it or nothing. */
+    bootstrap: (accountName: string, credits: number) => bootstrap(database, accountName, credits),
+    /**
+     * Looks at the clock of a member of the database, and compares it with those seen within a
+     * minute; undefined: it has one.
+     */
+    compareClocks: () => clocks.look(),
+    /** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
+    check: () => requireWritable(database),
+    close: () => database.close(),
+  };
+}

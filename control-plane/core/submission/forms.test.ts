@@ -1,0 +1,580 @@
+/** The forms of a submission's body: JSON, multipart/form-data, the picture itself. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import ava, { type ExecutionContext } from 'ava';
+import type { ErrorCode } from '#contract/errors.ts';
+import { BACKGROUND_BYTES_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
+import { backgroundBlob } from '../jobs/job.ts';
+import { ASYNC, assertRefused, SYNC, snapshot } from '../test/refusals.ts';
+import { FORM_TYPE, formOf, imagePart, type Part } from '../test/support/forms.ts';
+import { imageBody, pngHeader, useTestApp } from '../test/support/test-app.ts';
+
+const test = ava.serial;
+
+const app = useTestApp(test, { syncWaitMs: 60_000, credits: 100_000, jobsInFlightMax: 1000 });
+
+type Headers = Record<string, string | undefined>;
+const PICTURE = { 'content-type': 'image/png' };
+const image = pngHeader(4, 3);
+const text = (name: string, body: string | Buffer): Part => ({ name, body });
+const url = text('image_url', 'https://images.example.com/photo.jpg');
+const CALLBACK = [
+  text('callback_url', 'https://example.com/hook'),
+  text('callback_secret', 'a secret of 24 characters'),
+];
+
+interface Sent {
+  readonly path?: string;
+  readonly body: Buffer | string;
+  readonly headers: Headers;
+}
+
+/** Refused alike on both paths, and nothing is left of it. */
+async function refused(
+  t: ExecutionContext,
+  { path = '', body, headers }: Sent,
+  code: ErrorCode,
+  expected: { readonly field?: string | undefined; readonly detail?: RegExp } = {},
+): Promise<void> {
+  const was = await snapshot(app);
+  // What is not refused would be waited for on the other.
+  for (const at of [ASYNC, SYNC]) {
+    const answer = await app.post(`${at}${path}`, body, headers);
+    const problem = answer.json();
+    t.is(problem.code, code, answer.payload);
+    t.is(problem.errors?.[0].field, expected.field, answer.payload);
+    t.regex(problem.detail, expected.detail ?? /./);
+    t.is(answer.headers['x-credits-charged'], undefined);
+  }
+  t.deepEqual(await snapshot(app), was);
+}
+
+const refusedForm = (
+  t: ExecutionContext,
+  parts: readonly Part[],
+  code: ErrorCode,
+  expected: { readonly field?: string; readonly detail?: RegExp } = {},
+) => refused(t, { body: formOf(parts), headers: FORM_TYPE }, code, expected);
+
+async function taken(sent: Sent): Promise<string> {
+  const answer = await app.post(`${ASYNC}${sent.path ?? ''}`, sent.body, sent.headers);
+  assert.equal(answer.statusCode, 202, answer.payload);
+  return answer.json().job_id;
+}
+
+async function storedInput(jobId: string): Promise<Buffer> {
+  return Buffer.concat(await (await app.blobs.openRead(`inputs/${jobId}`)).toArray());
+}
+
+test('a form: the file first, last or between, with every other field', async t => {
+  const fields = [text('output_format', 'WebP'), ...CALLBACK];
+  for (const at of [0, 1, 3]) {
+    const parts = [...fields];
+    parts.splice(at, 0, imagePart(image));
+    const jobId = await taken({ body: formOf(parts), headers: FORM_TYPE });
+    const job = await app.stores.jobs.find(jobId);
+    t.is(job?.outputFormat, 'webp');
+    const { callback } = (await app.get(`${ASYNC}/${jobId}`)).json();
+    t.is(callback.url, 'https://example.com/hook');
+    t.deepEqual(await storedInput(jobId), image);
+  }
+});
+
+test('a form with image_url, and with image_base64', async t => {
+  const byUrl = await taken({ body: formOf([url]), headers: FORM_TYPE });
+  const job = await app.stores.jobs.find(byUrl);
+  t.is(job?.sourceUrl, String(url.body));
+  const base64 = text('image_base64', `data:image/png;base64,\r\n${image.toString('base64')}\r\n`);
+  const jobId = await taken({ body: formOf([base64]), headers: FORM_TYPE });
+  t.deepEqual(await storedInput(jobId), image);
+});
+
+test('a picture as the body, by whatever type of a picture, its fields in the query', async t => {
+  const types = ['image/png', 'image/jpeg', 'IMAGE/X-unknown; a=b', 'application/octet-stream'];
+  for (const type of types) {
+    const jobId = await taken({
+      path: '?output_format=%61VIF&',
+      body: image,
+      headers: { 'content-type': type },
+    });
+    t.is((await app.stores.jobs.find(jobId))?.outputFormat, 'avif');
+    t.deepEqual(await storedInput(jobId), image);
+  }
+});
+
+test('a form: syntax, names and kinds of its parts', async t => {
+  const file = imagePart(image);
+  // Every way in which a form cannot be read: core/http/body/form-readers.test.ts.
+  const cut = formOf([file]).subarray(0, -6);
+  const detail = /last boundary/;
+  await refused(t, { body: cut, headers: FORM_TYPE }, 'INVALID_REQUEST', { detail });
+  const unknown = ['imageFile', '__proto__', 'constructor', '', 'image_file[]', 'Image_File'];
+  for (const name of unknown) {
+    await refusedForm(t, [file, text(name, 'x')], 'INVALID_REQUEST', { field: name });
+    await refusedForm(t, [imagePart(image, name)], 'INVALID_REQUEST', { field: name });
+  }
+  for (const part of [file, text('output_format', 'png'), imagePart(image, 'background_file')]) {
+    const { name: field } = part;
+    await refusedForm(t, [part, part], 'INVALID_REQUEST', { field, detail: /given twice/ });
+  }
+  for (const name of ['image_file', 'background_file']) {
+    const expected = { field: name, detail: /must be a file/ };
+    await refusedForm(t, [text(name, 'photo.jpg')], 'INVALID_REQUEST', expected);
+  }
+  for (const name of ['image_url', 'image_base64', 'output_format', 'crop', 'callback_secret']) {
+    const expected = { field: name, detail: /must be text/ };
+    await refusedForm(t, [file, imagePart(image, name)], 'INVALID_REQUEST', expected);
+  }
+});
+
+test('a form: one source, then its values in the order of JSON', async t => {
+  const file = imagePart(image);
+  const base64 = text('image_base64', image.toString('base64'));
+  const source = 'INVALID_IMAGE_SOURCE';
+  await refusedForm(t, [], source, { field: 'image_file', detail: /is required/ });
+  await refusedForm(t, [text('output_format', 'gif')], source, { field: 'image_file' });
+  await refusedForm(t, [file, url], source, { field: 'image_file', detail: /exclude/ });
+  await refusedForm(t, [base64, url], source, { field: 'image_url' });
+  await refusedForm(t, [file, base64], source, { field: 'image_file' });
+  await refusedForm(t, [base64, file, text('oops', '')], source, { field: 'image_file' });
+  await refusedForm(t, [imagePart(Buffer.alloc(0))], source, {
+    field: 'image_file',
+    detail: /empty/,
+  });
+  await refusedForm(t, [text('image_base64', '###')], source, { field: 'image_base64' });
+  const wrong = [file, text('output_format', 'gif'), text('callback_url', 'x')];
+  await refusedForm(t, wrong, 'UNSUPPORTED_OUTPUT_FORMAT', { field: 'output_format' });
+  await refusedForm(t, [file, text('output_format', '')], 'UNSUPPORTED_OUTPUT_FORMAT', {
+    field: 'output_format',
+  });
+  const long = text('image_url', `https://a.example/${'a'.repeat(4 * URL_LENGTH_MAX)}`);
+  await refusedForm(t, [long], source, { field: 'image_url', detail: /over 2048 characters/ });
+  const [callback] = CALLBACK;
+  assert.ok(callback);
+  await refusedForm(t, [file, callback], 'INVALID_CALLBACK', { field: 'callback_secret' });
+  await refusedForm(t, [imagePart(Buffer.from('GIF89a'))], 'UNSUPPORTED_IMAGE_FORMAT');
+  await refusedForm(t, [imagePart(pngHeader(10_001, 1))], 'IMAGE_RESOLUTION_TOO_LARGE');
+  const background = imagePart(Buffer.alloc(BACKGROUND_BYTES_MAX + 1), 'background_file');
+  await refusedForm(t, [file, background], 'IMAGE_TOO_LARGE', {
+    detail: /the background is larger/,
+  });
+});
+
+test('a form: its boundary, and what must not be in the query', async t => {
+  const body = formOf([imagePart(image)]);
+  for (const type of ['multipart/form-data', 'multipart/form-data; boundary=']) {
+    const headers = { 'content-type': type };
+    await refused(t, { body, headers }, 'INVALID_REQUEST', { detail: /one boundary/ });
+  }
+  for (const field of ['output_format', 'image_file', 'callback_secret']) {
+    await refused(t, { path: `?${field}=png`, body, headers: FORM_TYPE }, 'INVALID_PARAMETER', {
+      field,
+    });
+  }
+  const misspelt = { path: '?outputFormat=png', body, headers: FORM_TYPE };
+  await refused(t, misspelt, 'INVALID_REQUEST', { field: 'outputFormat' });
+});
+
+test('a picture as the body: its query, its bytes', async t => {
+  const send = (path: string, body = image) => ({ path, body, headers: PICTURE });
+  for (const field of [
+    'image_url',
+    'image_base64',
+    'background_url',
+    'callback_url',
+    'callback_secret',
+    'image_file',
+    'background_file',
+  ]) {
+    await refused(t, send(`?${field}=x`), 'INVALID_PARAMETER', { field });
+  }
+  await refused(t, send('?outputFormat=png'), 'INVALID_REQUEST', { field: 'outputFormat' });
+  await refused(t, send('?__proto__=png'), 'INVALID_REQUEST', { field: '__proto__' });
+  const twice = '?output_format=png&output%5fformat=png';
+  await refused(t, send(twice), 'INVALID_REQUEST', { field: 'output_format' });
+  for (const wrong of ['85%', '%ff', '%e0%a4%a', '%']) {
+    await refused(t, send(`?scale=${wrong}`), 'INVALID_REQUEST', { field: 'scale' });
+  }
+  await refused(t, send('?%ff=1'), 'INVALID_REQUEST');
+  const gif = { field: 'output_format' };
+  await refused(t, send('?output_format=gif'), 'UNSUPPORTED_OUTPUT_FORMAT', gif);
+  await refused(t, send('?output_format'), 'UNSUPPORTED_OUTPUT_FORMAT', gif);
+  await refused(t, send('', Buffer.alloc(0)), 'INVALID_IMAGE_SOURCE', { detail: /empty/ });
+  await refused(t, send('', Buffer.from('GIF89a')), 'UNSUPPORTED_IMAGE_FORMAT');
+  const base64 = Buffer.from(image.toString('base64'));
+  await refused(t, send('', base64), 'UNSUPPORTED_IMAGE_FORMAT');
+});
+
+/** One submission in each form. */
+function formsOf(bytes: Buffer, format?: string): Record<string, Sent> {
+  const json = { image_base64: bytes.toString('base64'), output_format: format ?? null };
+  const fields = format === undefined ? [] : [text('output_format', format)];
+  return {
+    json: { body: JSON.stringify(json), headers: {} },
+    form: { body: formOf([...fields, imagePart(bytes)]), headers: FORM_TYPE },
+    'form with Base64': {
+      body: formOf([text('image_base64', bytes.toString('base64')), ...fields]),
+      headers: FORM_TYPE,
+    },
+    picture: {
+      path: format === undefined ? '' : `?output_format=${format}`,
+      body: bytes,
+      headers: PICTURE,
+    },
+  };
+}
+
+test('the same picture under one key is one request, whatever the forms of both', async t => {
+  for (const format of [undefined, 'WEBP']) {
+    for (const first of Object.values(formsOf(image, format))) {
+      const key = { 'idempotency-key': randomUUID() };
+      const jobId = await taken({ ...first, headers: { ...first.headers, ...key } });
+      const was = await snapshot(app);
+      for (const again of Object.values(formsOf(image, format))) {
+        const headers = { ...again.headers, ...key };
+        for (const at of [SYNC, ASYNC]) {
+          const path = `${at}${again.path ?? ''}`;
+          const answer = await app.post(path, again.body, { ...headers, prefer: 'wait=0' });
+          t.is(answer.statusCode, 202, answer.payload);
+          t.is(answer.json().job_id, jobId);
+        }
+      }
+      for (const other of [formsOf(pngHeader(4, 4), format), formsOf(image, 'jxl')]) {
+        for (const { path = '', body, headers } of Object.values(other)) {
+          const answer = await app.post(`${ASYNC}${path}`, body, { ...headers, ...key });
+          t.is(answer.json().code, 'IDEMPOTENCY_CONFLICT');
+        }
+      }
+      t.deepEqual(await snapshot(app), was);
+      await app.succeedJob(jobId);
+      for (const { path = '', body, headers } of Object.values(formsOf(image, format))) {
+        const answer = await app.post(`${SYNC}${path}`, body, { ...headers, ...key });
+        t.is(answer.headers['idempotent-replayed'], 'true');
+        t.is(answer.json().job_id, jobId);
+      }
+    }
+  }
+});
+
+test('the fields of finishing mean the same in every form, and a file behind is one more', async t => {
+  const fields = {
+    crop: true,
+    crop_margin: '10% 20px',
+    scale: '85%',
+    size_max_megapixels: 2.5,
+    output_width: 2000,
+    background: '#FFF',
+    output_format: 'jpeg',
+  };
+  const texts = Object.entries(fields).map(([name, value]) => text(name, String(value)));
+  const query = new URLSearchParams();
+  for (const { name, body } of texts) query.set(name, String(body));
+  const sent: readonly Sent[] = [
+    { body: JSON.stringify({ ...imageBody(), ...fields }), headers: {} },
+    { body: formOf([imagePart(image), ...texts]), headers: FORM_TYPE },
+    { path: `?${query}`, body: image, headers: PICTURE },
+  ];
+  const jobs = await Promise.all(sent.map(async one => app.stores.jobs.find(await taken(one))));
+  t.is(new Set(jobs.map(job => job?.fingerprint)).size, 1);
+  for (const job of jobs) t.deepEqual(job?.finishing, jobs[0]?.finishing);
+  t.is(jobs[0]?.finishing?.outputWidth, 2000);
+
+  const behind = imagePart(pngHeader(9, 9), 'background_file');
+  const withFile = { body: formOf([behind, imagePart(image)]), headers: FORM_TYPE };
+  const key = { 'idempotency-key': randomUUID() };
+  const jobId = await taken({ ...withFile, headers: { ...FORM_TYPE, ...key } });
+  t.deepEqual((await app.stores.jobs.find(jobId))?.finishing?.background, { kind: 'picture' });
+  const turned = formOf([imagePart(image), behind]);
+  t.is(await taken({ body: turned, headers: { ...FORM_TYPE, ...key } }), jobId);
+  const other = formOf([imagePart(image), imagePart(pngHeader(9, 8), 'background_file')]);
+  const conflict = await app.post(ASYNC, other, { ...FORM_TYPE, ...key });
+  t.is(conflict.json().code, 'IDEMPOTENCY_CONFLICT');
+  const both = formOf([imagePart(image), behind, text('background', 'white')]);
+  const field = 'background_file';
+  await refused(t, { body: both, headers: FORM_TYPE }, 'INVALID_PARAMETER', { field });
+});
+
+/** As the release before these forms wrote it for this picture as Base64, without other fields. */
+const RECORDED_FINGERPRINT = 'ab5105ffc6c57e503daf432735361bce917bbbf29903e0dd8edf53e6b672df7a';
+
+test('a key from before the upgrade replays', async t => {
+  const jobId = await taken({ body: JSON.stringify(imageBody()), headers: {} });
+  t.is((await app.stores.jobs.find(jobId))?.fingerprint, RECORDED_FINGERPRINT);
+});
+
+test('a picture and its background take one place, given back once', async t => {
+  const { image: subject, background } = app.services.uploads.beginBoth(app.accountId);
+  const other = app.services.uploads.beginBoth(app.accountId);
+  await background.write(Buffer.from('AAAA'));
+  await subject.write(Buffer.from('AAAA'));
+  await other.image.write(Buffer.from('AAAA'));
+  t.is(app.services.uploads.open, 2);
+  await subject.abort();
+  t.is(app.services.uploads.open, 2);
+  await background.abort();
+  await background.abort();
+  t.is(app.services.uploads.open, 1);
+  const ended = other.image.abort();
+  t.is(app.services.uploads.open, 1, 'as long as its file is there');
+  await ended;
+  t.is(app.services.uploads.open, 0);
+});
+
+const SHOP = {
+  background: '#FFF',
+  crop: true,
+  crop_margin: '5% 2px',
+  scale: '85%',
+  output_width: 1000,
+  output_height: '1000',
+  output_format: 'jpg',
+};
+const MEANT = {
+  crop: { top: { percent: 5 }, right: { px: 2 }, bottom: { percent: 5 }, left: { px: 2 } },
+  scalePercent: 85,
+  outputWidth: 1000,
+  outputHeight: 1000,
+  background: { kind: 'colour', rgba: 0xffffffff },
+};
+const HOOK = {
+  callback_url: 'https://example.com/hook',
+  callback_secret: 'a secret of 24 characters',
+};
+const FILE = pngHeader(7, 5);
+const SIGHT = {
+  inputWidth: 2,
+  inputHeight: 1,
+  subject: {
+    inputBox: { left: 1, top: 0, width: 1, height: 1 },
+    resultBox: { left: 5, top: 6, width: 7, height: 8 },
+    share: 0.5,
+  },
+};
+
+const filePart = (body: Buffer) => imagePart(body, 'background_file');
+const formWith = (body: Buffer) => formOf([imagePart(pngHeader(2, 1)), filePart(body)]);
+
+async function jobOf(body: unknown, headers: Record<string, string> = {}) {
+  const answer = await app.post(ASYNC, body, headers);
+  assert.equal(answer.statusCode, 202, answer.payload);
+  const job = await app.stores.jobs.find(answer.json().job_id);
+  assert.ok(job);
+  return job;
+}
+
+test('finishing › the fields arrive in the job, and the same values in other words are the same request', async t => {
+  const key = { 'idempotency-key': randomUUID() };
+  const job = await jobOf(imageBody(SHOP), key);
+  t.deepEqual([job.outputFormat, job.channels], ['jpeg', 'rgba']);
+  t.deepEqual(job.finishing, MEANT);
+  const reworded = { ...SHOP, background: 'white', scale: '85.0%', output_width: '1000' };
+  const again = await jobOf(imageBody(reworded), key);
+  t.is(again.id, job.id);
+  const other = await app.post(ASYNC, imageBody({ ...SHOP, scale: '84%' }), key);
+  t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
+});
+
+test('finishing › a value that cannot be followed is refused by its name, before the callback', async t => {
+  // Whatever else they may not say: proto/contract/test/finishing-fields.test.ts.
+  const wrong = { image_base64: '###', callback_url: 'x' };
+  for (const [body, field] of [
+    [{ ...wrong, scale: '5%' }, 'scale'],
+    [{ ...wrong, output_height: '' }, 'output_height'],
+    [imageBody({ background_url: 'http://127.0.0.1/' }), 'background_url'],
+  ] as const) {
+    await assertRefused(t, app, body, 'INVALID_PARAMETER', field);
+  }
+  for (const format of [
+    { output_format: 'jpeg', background: '#ffffff80' },
+    { output_format: 'zip' },
+  ]) {
+    await assertRefused(t, app, imageBody(format), 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format');
+  }
+});
+
+test('finishing › a frame that fields make larger than the image and than 50 megapixels is refused', async t => {
+  const sized = (width: number, height: number, fields: Record<string, unknown>) => ({
+    ...imageBody(fields),
+    image_base64: pngHeader(width, height).toString('base64'),
+  });
+  const far = { crop: true, crop_margin: '10000px' };
+  for (const [field, body] of [
+    ['output_height', sized(1, 1, { output_height: 10_000 })],
+    ['crop_margin', sized(24, 18, far)],
+    ['crop_margin', sized(24, 18, { ...far, channels: 'alpha', size_max_megapixels: 51 })],
+  ] as const) {
+    const detail = await assertRefused(t, app, body, 'INVALID_PARAMETER', field);
+    t.regex(detail, /^\w+ makes a frame of \d+ pixels; at most 50000000,/);
+  }
+  await jobOf(sized(24, 18, { ...far, size_max_megapixels: 50 }));
+  await jobOf(sized(10_000, 6000, { background: 'white' }));
+  await jobOf(sized(10_000, 6000, { crop: true, crop_margin: '1%' }));
+});
+
+test('finishing › a background by its URL is to be downloaded, and counts by its text', async t => {
+  const key = { 'idempotency-key': randomUUID() };
+  const url = 'https://backgrounds.example/b.jpg';
+  const job = await jobOf(imageBody({ background_url: url }), key);
+  t.deepEqual([job.state, job.background], ['accepted', { url, input: null }]);
+  t.deepEqual(job.finishing, { background: { kind: 'picture' } });
+  const other = await app.post(ASYNC, imageBody({ background_url: `${url}?` }), key);
+  t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
+});
+
+test('finishing › a background as a file is stored beside the image, and counts by its bytes', async t => {
+  const key = { ...FORM_TYPE, 'idempotency-key': randomUUID() };
+  const job = await jobOf(formWith(FILE), key);
+  const blob = backgroundBlob(job.id);
+  const input = { blob, bytes: FILE.length, format: 'png', width: 7, height: 5 };
+  t.deepEqual([job.state, job.background], ['ready', { url: null, input }]);
+  t.deepEqual(Buffer.concat(await (await app.blobs.openRead(blob)).toArray()), FILE);
+  const was = await snapshot(app);
+  t.is((await jobOf(formWith(FILE), key)).id, job.id);
+  const other = await app.post(ASYNC, formWith(pngHeader(7, 6)), key);
+  t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
+  t.deepEqual(await snapshot(app), was, 'nothing is left of what made no job');
+});
+
+test('finishing › a file that cannot be a background is refused, and nothing is left of it', async t => {
+  const was = await snapshot(app);
+  for (const [body, code] of [
+    [Buffer.from('no picture'), 'UNSUPPORTED_IMAGE_FORMAT'],
+    [pngHeader(5001, 5000), 'IMAGE_RESOLUTION_TOO_LARGE'],
+    [Buffer.concat([FILE, Buffer.alloc(BACKGROUND_BYTES_MAX)]), 'IMAGE_TOO_LARGE'],
+  ] as const) {
+    const problem = (await app.post(ASYNC, formWith(body), FORM_TYPE)).json();
+    t.is(problem.code, code);
+    t.regex(problem.detail, /background/);
+  }
+  t.deepEqual(await snapshot(app), was);
+});
+
+test('finishing › the answer says what was seen, where something was made of the cut-out', async t => {
+  const body = imageBody({ ...SHOP, ...HOOK });
+  for (const [sight, subject] of [
+    [SIGHT, { left: 1, top: 0, width: 1, height: 1, share: 0.5 }],
+    [{ ...SIGHT, subject: null }, null],
+    [null, null],
+  ] as const) {
+    app.sight = sight;
+    const made = app.onSubmitted(id => app.succeedJob(id));
+    const answer = await app.post(SYNC, body);
+    await made.stop();
+    const { job_id: id, result } = answer.json();
+    t.is(answer.statusCode, 200, answer.payload);
+    t.deepEqual([result.format, result.contentType], ['jpeg', 'image/jpeg']);
+    t.deepEqual(result.subject, subject);
+    t.deepEqual((await app.get(`${ASYNC}/${id}`)).json().result, result);
+  }
+  app.sight = SIGHT;
+  const made = app.onSubmitted(id => app.succeedJob(id));
+  const plain = (await app.post(SYNC, imageBody())).json();
+  await made.stop();
+  t.false('subject' in plain.result);
+});
+
+function succeeding(t: ExecutionContext): void {
+  const jobs = app.onSubmitted(id => app.succeedJob(id, Buffer.from('a result')));
+  t.teardown(() => jobs.stop());
+}
+
+interface Recorded {
+  readonly type: string;
+  /** Lines, the picture between the two halves. */
+  readonly head: readonly string[];
+  readonly tail: readonly string[];
+}
+
+const BOUNDARY_4 = 'IndMy5NJI0r3Jp8Mbr4-psUwcr11wFA6ZPw';
+const BOUNDARY_5 = 'httpclient_boundary_4895b64e-16a8-4b18-bb53-9accaada5176';
+
+const version4 = (field: string, value: string): Recorded => ({
+  type: `multipart/form-data; boundary=${BOUNDARY_4}`,
+  head: [
+    `--${BOUNDARY_4}`,
+    'Content-Disposition: form-data; name="image_file"; filename="tiny.png"',
+    'Content-Type: application/octet-stream',
+    'Content-Transfer-Encoding: binary',
+  ],
+  tail: [
+    `--${BOUNDARY_4}`,
+    `Content-Disposition: form-data; name="${field}"`,
+    'Content-Type: text/plain; charset=ISO-8859-1',
+    'Content-Transfer-Encoding: 8bit',
+    '',
+    value,
+    `--${BOUNDARY_4}--`,
+  ],
+});
+const version5 = (field: string, value: string): Recorded => ({
+  type: `multipart/form-data; charset=ISO-8859-1; boundary=${BOUNDARY_5}`,
+  head: [
+    `--${BOUNDARY_5}`,
+    'Content-Disposition: form-data; name="image_file"; filename="tiny.png"',
+    'Content-Type: application/octet-stream',
+  ],
+  tail: [
+    `--${BOUNDARY_5}`,
+    `Content-Disposition: form-data; name="${field}"`,
+    'Content-Type: text/plain; charset=UTF-8',
+    '',
+    value,
+    `--${BOUNDARY_5}--`,
+  ],
+});
+
+const picture = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
+
+function bytesOf({ head, tail }: Recorded): Buffer {
+  const [before, behind] = [`${head.join('\r\n')}\r\n\r\n`, `\r\n${tail.join('\r\n')}\r\n`];
+  return Buffer.concat([Buffer.from(before), picture(), Buffer.from(behind)]);
+}
+
+function removebg(payload: Buffer, type: string) {
+  const headers = { 'x-api-key': app.token, 'content-type': type };
+  return app.app.inject({ method: 'POST', url: '/v1.0/removebg', headers, payload });
+}
+
+for (const [version, recorded] of [
+  ['4', version4],
+  ['5', version5],
+] as const) {
+  test(`clients in Java › the form of HttpClient ${version} on both interfaces`, async t => {
+    succeeding(t);
+    const asked = recorded('size', 'auto');
+    const picture = await removebg(bytesOf(asked), asked.type);
+    t.deepEqual([picture.statusCode, picture.payload], [200, 'a result']);
+    const sent = recorded('output_format', 'webp');
+    const answer = await app.post('/v1/matting', bytesOf(sent), { 'content-type': sent.type });
+    t.is(answer.statusCode, 200, answer.payload);
+    t.is((await app.stores.jobs.find(answer.json().job_id))?.outputFormat, 'webp');
+  });
+
+  test(`clients in Java › text of HttpClient ${version} that is not ASCII is read as UTF-8 or refused`, async t => {
+    succeeding(t);
+    const sent = recorded('callback_url', 'https://example.com/ü');
+    const latin1 = Buffer.from(bytesOf(sent).toString('latin1').replace('Ã¼', 'ü'), 'latin1');
+    const answer = await app.post('/v1/matting', latin1, { 'content-type': sent.type });
+    t.is(answer.statusCode, 400, answer.payload);
+    const [error] = answer.json().errors;
+    t.is(error.field, 'callback_url');
+    t.regex(error.detail, version === '4' ? /not ASCII/ : /not UTF-8/);
+  });
+}
+
+test('clients in Java › UTF-8 under the name of another charset is refused too: its bytes say two things', async t => {
+  succeeding(t);
+  const sent = version4('callback_url', 'https://example.com/ü');
+  const answer = await app.post('/v1/matting', bytesOf(sent), { 'content-type': sent.type });
+  t.is(answer.statusCode, 400, answer.payload);
+  t.regex(answer.json().detail, /neither ASCII nor UTF-8/);
+});
+
+test('clients in Java › the pairs of HttpClient 5', async t => {
+  succeeding(t);
+  const base64 = encodeURIComponent(picture().toString('base64'));
+  const type = 'application/x-www-form-urlencoded; charset=ISO-8859-1';
+  const answer = await removebg(Buffer.from(`image_file_b64=${base64}&size=preview`), type);
+  t.is(answer.statusCode, 200, answer.payload);
+  t.is(answer.headers['x-credits-charged'], '1');
+});

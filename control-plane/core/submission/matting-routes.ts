@@ -1,0 +1,177 @@
+/** The submission paths and the job's own: POST /v1/matting, POST and GET /v1/matting/jobs. */
+import type { Readable } from 'node:stream';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { noteJob } from '../http/answers/answer-log.ts';
+import { fileHeaders, openForReader } from '../http/answers/result-file.ts';
+import { serverTimingOf } from '../http/answers/server-timing.ts';
+import { subjectHeaders } from '../http/answers/subject-headers.ts';
+import { waitForEnd, withJob } from '../http/answers/with-job.ts';
+import type { AppServices } from '../http/app-services.ts';
+import { mattingBodyReaderOf } from '../http/body/read-matting-body.ts';
+import { callerOf } from '../http/checks/authentication.ts';
+import type { HeaderChecks } from '../http/checks/header-checks.ts';
+import { wantBody } from '../http/connections/unread-body.ts';
+import { acceptedAnswers } from '../http/headers/accept.ts';
+import { idempotencyKeyOf } from '../http/headers/idempotency-key.ts';
+import { type Preferences, parsePrefer } from '../http/headers/prefer.ts';
+import { isFinal, type Job } from '../jobs/job.ts';
+import { refusalOf } from '../results/job-view.ts';
+import type { ResultFile } from '../results/result-download.ts';
+import { type AcceptedAnswers, JSON_ALONE } from './submit-fields.ts';
+import type { Submitted } from './submit-matting.ts';
+
+/** Most photos are done by then. */
+const POLL_AFTER_S = 2;
+/** Of an answer about a job that had ended before its request. */
+const REPLAYED = 'idempotent-replayed';
+
+export function registerMattingRoutes(
+  app: FastifyInstance,
+  services: AppServices,
+  checks: HeaderChecks,
+  options: { readonly syncWaitMs: number },
+): void {
+  const routes = new MattingRoutes(services, checks, options.syncWaitMs);
+  const submission = { onRequest: checks.submission };
+  const read = { onRequest: checks.read };
+  app.post('/v1/matting', submission, (request, reply) => routes.submitSync(request, reply));
+  app.post('/v1/matting/jobs', submission, (request, reply) => routes.submitAsync(request, reply));
+  app.get<{ Params: { jobId: string } }>('/v1/matting/jobs/:jobId', read, (request, reply) =>
+    routes.readJob(request, reply, request.params.jobId),
+  );
+}
+
+class MattingRoutes {
+  readonly #services: AppServices;
+  readonly #checks: HeaderChecks;
+  readonly #syncWaitMs: number;
+
+  constructor(services: AppServices, checks: HeaderChecks, syncWaitMs: number) {
+    this.#services = services;
+    this.#checks = checks;
+    this.#syncWaitMs = syncWaitMs;
+  }
+
+  async submitAsync(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+    const { job } = await this.#submit(request, reply, { mode: 'async', accepts: JSON_ALONE });
+    return this.#answerWithoutWaiting(reply, job);
+  }
+
+  async submitSync(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+    const preferences = parsePrefer(request.headers.prefer);
+    const waits = !preferences.respondAsync || preferences.waitS !== undefined;
+    // Whether or not the caller waits: Prefer changes nothing of what is made.
+    const accepts = acceptedAnswers(request.headers.accept);
+    const mode = waits ? 'sync' : 'async';
+    const submitted = await this.#submit(request, reply, { mode, accepts });
+    const waitMs = Math.min(
+      (preferences.waitS ?? Number.POSITIVE_INFINITY) * 1000,
+      this.#syncWaitMs,
+    );
+    setPreferenceApplied(reply, preferences, waitMs);
+    if (!waits) return this.#answerWithoutWaiting(reply, submitted.job);
+    const { waitForJob } = this.#services;
+    const job = await waitForEnd(waitForJob, submitted.job, waitMs, reply);
+    if (!isFinal(job)) return this.#handOver(reply, job, { sync_timeout: true });
+    const refusal = refusalOf(job);
+    reply.headers(serverTimingOf(job));
+    if (refusal !== undefined) throw refusal;
+    if (accepts.prefer([job.outputFormat]) !== 'json') {
+      return this.#answerPicture(reply, job, submitted.created);
+    }
+    if (reply.hasHeader(REPLAYED)) await this.#requireResult(job);
+    reply.header('x-credits-charged', submitted.created ? '1' : '0');
+    return reply.code(200).send(this.#services.jobViews.view(job));
+  }
+
+  async readJob(request: FastifyRequest, reply: FastifyReply, jobId: string) {
+    const job = await this.#services.readJob.read(callerOf(request), jobId);
+    noteJob(request, job.id);
+    if (!isFinal(job)) reply.header('retry-after', POLL_AFTER_S);
+    return reply.headers(serverTimingOf(job)).send(this.#services.jobViews.view(job));
+  }
+
+  /**
+   * Reads the body and submits it. Where no new job is created, what was stored of it is removed.
+   */
+  async #submit(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    { mode, accepts }: { readonly mode: 'sync' | 'async'; readonly accepts: AcceptedAnswers },
+  ): Promise<Submitted> {
+    const idempotencyKey = idempotencyKeyOf(request);
+    const readBody = mattingBodyReaderOf(request.raw);
+    const { image, background } = this.#services.uploads.beginBoth(callerOf(request).accountId);
+    try {
+      wantBody(request, reply);
+      const fields = await readBody({ image, background });
+      const askAgain = () => this.#checks.askAgain(request);
+      const caller = await askAgain();
+      const uploads = { upload: image, backgroundUpload: background };
+      const submission = { caller, askAgain, idempotencyKey, mode, fields, accepts, ...uploads };
+      const submitted = await this.#services.submitMatting.submit(submission);
+      noteJob(request, submitted.job.id);
+      reply.header('x-credits-charged', '0');
+      if (!submitted.created && isFinal(submitted.job)) {
+        reply.header(REPLAYED, 'true');
+      }
+      return submitted;
+    } finally {
+      await Promise.all([image.abort(), background.abort()]);
+    }
+  }
+
+  /** The picture of a job that succeeded. What goes wrong now names the job: it stays as it is. */
+  async #answerPicture(reply: FastifyReply, job: Job, created: boolean): Promise<FastifyReply> {
+    const { resultDownload, resultReaders, jobViews } = this.#services;
+    let file: ResultFile;
+    let stream: Readable;
+    try {
+      file = resultDownload.fileOf(job, created ? 'download' : 'replay');
+      stream = await openForReader(reply, file, resultReaders);
+    } catch (cause) {
+      throw withJob(cause, job.id);
+    }
+    const { status_url, result } = jobViews.view(job);
+    reply.headers({
+      ...fileHeaders(file),
+      ...subjectHeaders(job.result?.sight ?? null),
+      'content-length': file.bytes,
+      'content-location': result?.url,
+      link: `<${status_url}>; rel="describedby"; type="application/json"`,
+      'x-job-id': job.id,
+      'x-credits-charged': created ? '1' : '0',
+    });
+    return reply.code(200).send(stream);
+  }
+
+  /** A replay that names a result says so only where there is one. */
+  async #requireResult(job: Job): Promise<void> {
+    try {
+      await this.#services.resultDownload.fileOf(job, 'replay').requireThere();
+    } catch (cause) {
+      throw withJob(cause, job.id);
+    }
+  }
+
+  #answerWithoutWaiting(reply: FastifyReply, job: Job): FastifyReply {
+    if (!isFinal(job)) return this.#handOver(reply, job, {});
+    return reply.headers(serverTimingOf(job)).code(200).send(this.#services.jobViews.view(job));
+  }
+
+  #handOver(reply: FastifyReply, job: Job, extra: { sync_timeout?: true }): FastifyReply {
+    const view = this.#services.jobViews.view(job);
+    reply.headers({ location: view.status_url, 'retry-after': POLL_AFTER_S });
+    return reply.code(202).send({ ...view, ...extra });
+  }
+}
+
+/** Names the preferences that were honoured; a wait longer than the service's own is not. */
+function setPreferenceApplied(reply: FastifyReply, preferences: Preferences, waitMs: number): void {
+  const { respondAsync, waitS } = preferences;
+  const applied = [
+    ...(respondAsync ? ['respond-async'] : []),
+    ...(waitS !== undefined && waitS * 1000 === waitMs ? [`wait=${waitS}`] : []),
+  ];
+  if (applied.length > 0) reply.header('preference-applied', applied.join(', '));
+}

@@ -1,0 +1,483 @@
+/** Fields of a request: what is refused, what is meant, what counts as the same; of /v1, then of remove.bg. */
+import assert from 'node:assert/strict';
+import ava from 'ava';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import type { Finishing } from '#contract/finishing.ts';
+import { requireRegionIn } from '../../removebg/region-bounds.ts';
+import type { RemovebgPicture, RemovebgText } from '../../removebg/removebg-fields.ts';
+import { RemovebgRefusal } from '../../removebg/removebg-refusal.ts';
+import { type RemovebgRequest, requireRemovebgRequest } from '../../removebg/removebg-request.ts';
+import type { RemovebgSize } from '../../removebg/removebg-values.ts';
+import {
+  type MattingFields,
+  OVERLONG,
+  requireMattingRequest,
+  type TextField,
+  type TextValue,
+} from './submit-fields.ts';
+import {
+  type FingerprintedRequest,
+  fingerprintOf,
+  idempotencyKeyHash,
+} from './submitted-pictures.ts';
+
+const test = ava.serial;
+
+const POLICY = {
+  fetchPorts: [80, 443],
+  allowPrivateAddresses: false,
+  allowHttpCallbacks: false,
+};
+const URL_TEXT = 'https://images.example.com/photo.jpg';
+const SECRET = 's'.repeat(24);
+
+type Sent = Partial<Record<TextField | 'image_base64', TextValue>>;
+
+function fields({ image_base64, ...texts }: Sent): MattingFields {
+  return {
+    texts: new Map(Object.entries(texts) as [TextField, TextValue][]),
+    imageGiven: image_base64 !== undefined,
+  };
+}
+
+function refused(sent: Sent, policy = POLICY): ContractError {
+  try {
+    requireMattingRequest(fields(sent), policy);
+  } catch (error) {
+    assert.ok(error instanceof ContractError, String(error));
+    return error;
+  }
+  assert.fail(`accepted: ${JSON.stringify(sent)}`);
+}
+
+const pair = { callback_url: 'https://hooks.example.com/x', callback_secret: SECRET };
+
+/** A body for each value of the field. */
+function bodiesWith(field: TextField, values: readonly TextValue[], rest: Sent = {}) {
+  const named = values.map((value): [string, Sent] => [
+    `${field} ${value === OVERLONG ? 'too long' : JSON.stringify(value)}`,
+    { image_base64: '', ...rest, [field]: value },
+  ]);
+  return Object.fromEntries(named);
+}
+
+const REFUSED: readonly (readonly [ErrorCode, field: string, Record<string, Sent>])[] = [
+  [
+    'INVALID_IMAGE_SOURCE',
+    'image_url',
+    {
+      'neither source': {},
+      both: { image_url: URL_TEXT, image_base64: 'AA' },
+      'both, empty': { image_url: '', image_base64: '' },
+      'an empty URL': { image_url: '' },
+      'a URL too long': { image_url: OVERLONG },
+      // Whatever else no URL may be: urls.test.ts.
+      'a private address': { image_url: 'http://10.0.0.1/' },
+      'another port': { image_url: 'http://example.com:22/' },
+    },
+  ],
+  [
+    'UNSUPPORTED_OUTPUT_FORMAT',
+    'output_format',
+    bodiesWith('output_format', ['gif', '', 'jpeg', 'image/png', OVERLONG]),
+  ],
+  [
+    'INVALID_CALLBACK',
+    'callback_url',
+    {
+      'a lone secret': { image_base64: '', callback_secret: SECRET },
+      'an empty callback': { image_base64: '', callback_url: '', callback_secret: '' },
+      ...bodiesWith(
+        'callback_url',
+        [
+          OVERLONG,
+          `https://h.example.com/${'a'.repeat(2027)}`,
+          ...['http://hooks.example.com', '/hook', 'hooks.example.com/x', 'https://'],
+          ...['ftp://hooks.example.com/', 'https://hooks.example.com:65536/'],
+          ...['https://hooks.exa\u0000mple.com/', 'https://hooks.example.com/\n'],
+          ...['https://a@hooks.example.com', 'https://:b@hooks.example.com/'],
+          ...['https://@hooks.example.com/', 'HTTPS:\\\\@hooks.example.com/'],
+          ...['https:a@hooks.example.com/', 'https://hooks.example.com/#'],
+          'https://hooks.example.com/#part',
+        ],
+        pair,
+      ),
+    },
+  ],
+  [
+    'INVALID_CALLBACK',
+    'callback_secret',
+    {
+      'a lone callback_url': { image_base64: '', callback_url: pair.callback_url },
+      ...bodiesWith(
+        'callback_secret',
+        ['s'.repeat(23), 's'.repeat(129), 'é'.repeat(24), `\t${'s'.repeat(24)}`, OVERLONG],
+        pair,
+      ),
+    },
+  ],
+];
+
+for (const [code, field, bodies] of REFUSED) {
+  for (const [what, sent] of Object.entries(bodies)) {
+    test(`fields › refuses ${what}`, t => {
+      const error = refused(sent);
+      t.deepEqual([error.code, error.fieldErrors[0]?.field], [code, field]);
+    });
+  }
+}
+
+test('fields › the order: source, output format, callback, the text of the URL', t => {
+  const all: Sent = { image_url: 'ftp://x', output_format: 'gif', callback_url: 'x' };
+  t.is(refused({ ...all, image_base64: '' }).code, 'INVALID_IMAGE_SOURCE');
+  t.is(refused(all).code, 'UNSUPPORTED_OUTPUT_FORMAT');
+  t.is(refused({ ...all, output_format: 'png' }).code, 'INVALID_CALLBACK');
+  t.is(refused({ image_url: 'ftp://x' }).code, 'INVALID_IMAGE_SOURCE');
+});
+
+test('fields › a callback over http only where the operator allows it', t => {
+  const sent = { image_base64: '', ...pair, callback_url: 'http://hooks.example.com/' };
+  t.regex(refused(sent).message, /https:/);
+  const allowed = requireMattingRequest(fields(sent), { ...POLICY, allowHttpCallbacks: true });
+  t.is(allowed.callback?.url, 'http://hooks.example.com/');
+});
+
+test('fields › a pair that is right is kept as it was sent, address and port unjudged', t => {
+  for (const callback of [
+    { url: 'https://hooks.example.com:8443/a b?x=a@b:c', secret: ' !~'.repeat(8) },
+    { url: `https://h.example.com/${'a'.repeat(2026)}`, secret: 's'.repeat(128) },
+    { url: 'https://127.0.0.1/', secret: SECRET },
+  ]) {
+    const sent = { callback_url: callback.url, callback_secret: callback.secret };
+    const request = requireMattingRequest(fields({ image_base64: '', ...sent }), POLICY);
+    t.deepEqual(request.callback, callback);
+  }
+});
+
+test('fields › formats in whatever case, png where absent', t => {
+  const formatOf = (sent: Sent) =>
+    requireMattingRequest(fields({ image_base64: '', ...sent }), POLICY).outputFormat;
+  t.is(formatOf({}), 'png');
+  t.is(formatOf({ output_format: 'PNG' }), 'png');
+  t.is(formatOf({ output_format: 'WebP' }), 'webp');
+  t.is(formatOf({ output_format: 'avif' }), 'avif');
+  t.is(formatOf({ output_format: 'JXL' }), 'jxl');
+});
+
+test('fields › the URL is kept as it was sent', t => {
+  const request = requireMattingRequest(fields({ image_url: URL_TEXT }), POLICY);
+  t.is(request.imageUrl, URL_TEXT);
+});
+
+test('fields › a background by its URL is judged as image_url is, in its own name', t => {
+  const urls: TextValue[] = [
+    '',
+    'ftp://a.example/',
+    'http://127.0.0.1/',
+    'https://a:b@c.example/',
+    OVERLONG,
+  ];
+  for (const background_url of urls) {
+    const { code, fieldErrors } = refused({ image_base64: '', background_url });
+    t.deepEqual([code, fieldErrors[0]?.field], ['INVALID_PARAMETER', 'background_url']);
+  }
+  const request = requireMattingRequest(
+    fields({ image_base64: '', background_url: URL_TEXT }),
+    POLICY,
+  );
+  t.is(request.backgroundUrl, URL_TEXT);
+  t.deepEqual(request.finishing, { background: { kind: 'picture' } });
+});
+
+test('fields › a text of finishing that is longer than every rule allows is refused by its name', t => {
+  for (const field of ['background', 'crop_margin', 'output_width'] as const) {
+    const { code, fieldErrors } = refused({ image_base64: '', [field]: OVERLONG });
+    t.deepEqual([code, fieldErrors[0]?.field], ['INVALID_PARAMETER', field]);
+  }
+});
+
+const base: FingerprintedRequest = {
+  source: { url: 'https://a.example/x' },
+  outputFormat: 'png',
+  callback: undefined,
+};
+
+const WHITE = { background: { kind: 'colour', rgba: 0xffffffff } } as const;
+const picture = { background: { kind: 'picture' } } as const;
+const FINISHED: readonly FingerprintedRequest[] = [
+  { ...base, channels: 'alpha', finishing: {} },
+  { ...base, finishing: WHITE },
+  { ...base, finishing: { background: { kind: 'colour', rgba: 0xfffffffe } } },
+  { ...base, finishing: { ...WHITE, scalePercent: 85 } },
+  { ...base, finishing: { ...WHITE, scalePercent: 85, position: 'original' } },
+  { ...base, finishing: { outputWidth: 10 } },
+  { ...base, finishing: { outputHeight: 10 } },
+  { ...base, finishing: picture, background: { url: 'https://a.example/b' } },
+  { ...base, finishing: picture, background: { url: 'https://a.example/c' } },
+  { ...base, finishing: picture, background: { sha256: 'https://a.example/c' } },
+];
+
+test('fields › every field that counts changes the fingerprint', t => {
+  const requests: FingerprintedRequest[] = [
+    base,
+    { ...base, outputFormat: 'webp' },
+    { ...base, source: { url: 'https://a.example/y' } },
+    { ...base, source: { imageSha256: 'https://a.example/x' } },
+    { ...base, callback: { url: 'https://b.example', secret: 's'.repeat(24) } },
+    { ...base, callback: { url: 'https://b.example', secret: 't'.repeat(24) } },
+    { ...base, callback: { url: 'https://c.example', secret: 's'.repeat(24) } },
+    ...FINISHED,
+  ];
+  t.is(new Set(requests.map(fingerprintOf)).size, requests.length);
+  for (const request of requests) t.regex(fingerprintOf(request), /^[0-9a-f]{64}$/);
+  const otherOrder = {
+    scalePercent: 85,
+    background: { rgba: 0xffffffff, kind: 'colour' },
+  } as const;
+  t.is(
+    fingerprintOf({ ...base, finishing: otherOrder }),
+    fingerprintOf({ ...base, finishing: { ...WHITE, scalePercent: 85 } }),
+    'and not how it is written',
+  );
+});
+
+test('fields › no value can pass for another field', t => {
+  const url = 'https://a.example/x\noutput_format:4:webp';
+  const forged = { ...base, source: { url } };
+  t.not(fingerprintOf(forged), fingerprintOf({ ...base, outputFormat: 'webp' }));
+});
+
+/** As releases before finishing made them: a key that was used then replays. */
+const RECORDED: readonly [FingerprintedRequest, string][] = [
+  [base, 'e2045bf61f4f7cf39a240103e095388b6161d03f30dc64a14cccff9d2123e17c'],
+  [
+    { ...base, source: { imageSha256: 'ab'.repeat(32) } },
+    '2f2f65bd231277235a8f76f68efb0db3dfe0fe6c4c47c020b2565ab9610d77b4',
+  ],
+  [
+    { ...base, source: { imageSha256: 'ab'.repeat(32) }, outputFormat: 'jxl' },
+    'b601962b68cc54b78d3e6bc74fefb26cbadcabacb6b27fbb11032fb2f5c57035',
+  ],
+  [
+    {
+      ...base,
+      outputFormat: 'webp',
+      callback: { url: 'https://b.example', secret: 's'.repeat(24) },
+    },
+    'da466a1643c73716b42807c2a29d87bd03126204b08356f3a7a884199253b088',
+  ],
+];
+
+test('fields › equal requests have one fingerprint, stable over releases', t => {
+  t.is(fingerprintOf({ ...base }), fingerprintOf(base));
+  for (const [request, recorded] of RECORDED) {
+    t.is(fingerprintOf(request), recorded);
+    const nothingAsked = { channels: 'rgba', finishing: undefined, background: undefined } as const;
+    t.is(fingerprintOf({ ...request, ...nothingAsked }), recorded);
+    t.is(fingerprintOf({ ...request, finishing: {} }), recorded);
+  }
+});
+
+test('fields › a key is stored as its SHA-256', t => {
+  t.is(
+    idempotencyKeyHash('abc'),
+    'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad',
+  );
+});
+
+type Texts = Partial<Record<RemovebgText, TextValue>>;
+
+function requestOf(
+  texts: Texts,
+  pictures: readonly RemovebgPicture[] = ['image_file'],
+  removebgDefaultSize: RemovebgSize = 'auto',
+): RemovebgRequest {
+  const given = new Map(Object.entries(texts) as [RemovebgText, TextValue][]);
+  const fields = { texts: given, pictures: new Set(pictures) };
+  return requireRemovebgRequest(fields, { ...POLICY, removebgDefaultSize });
+}
+
+function refusalOf(texts: Texts, pictures?: readonly RemovebgPicture[]): [string, string] {
+  try {
+    requestOf(texts, pictures);
+  } catch (error) {
+    assert.ok(error instanceof ContractError, String(error));
+    const code = error instanceof RemovebgRefusal ? error.removebgCode : error.code;
+    return [code, error.fieldErrors[0]?.field ?? ''];
+  }
+  assert.fail(`not refused: ${JSON.stringify(texts)}`);
+}
+
+const px = (value: number) => ({ px: value });
+const percent = (value: number) => ({ percent: value });
+const NONE = { top: px(0), right: px(0), bottom: px(0), left: px(0) };
+const colour = (rgba: number) => ({ kind: 'colour', rgba }) as const;
+
+const MEANT: readonly [Texts, string, Finishing | undefined][] = [
+  [{}, 'png', undefined],
+  // What PyPI's removebg sends on every call.
+  [
+    {
+      size: 'auto',
+      type: 'auto',
+      type_level: 'none',
+      format: 'auto',
+      roi: '0 0 100% 100%',
+      crop: 'false',
+      scale: 'original',
+      position: 'original',
+      channels: 'rgba',
+      add_shadow: 'false',
+      semitransparency: 'true',
+    },
+    'png',
+    undefined,
+  ],
+  [{ size: 'preview' }, 'png', { sizeMaxMegapixels: 0.25 }],
+  [{ size: 'SMALL' }, 'png', { sizeMaxMegapixels: 0.25 }],
+  [{ size: 'regular' }, 'png', { sizeMaxMegapixels: 0.25 }],
+  [{ size: 'medium' }, 'png', { sizeMaxMegapixels: 1.5 }],
+  [{ size: 'hd' }, 'png', { sizeMaxMegapixels: 4 }],
+  [{ size: 'full' }, 'png', { sizeMaxMegapixels: 10 }],
+  [{ size: '4k', format: 'webp' }, 'webp', { sizeMaxMegapixels: 25 }],
+  [{ size: '50MP', format: 'zip' }, 'zip', { sizeMaxMegapixels: 50 }],
+  [{ format: 'zip' }, 'zip', {}],
+  [{ format: 'WebP' }, 'webp', undefined],
+  [{ format: 'jpg' }, 'jpeg', { background: colour(0xffffffff) }],
+  [{ format: 'jpg', bg_color: 'f00' }, 'jpeg', { background: colour(0xff0000ff) }],
+  // Half transparent, on white.
+  [{ format: 'jpg', bg_color: '#ff000080' }, 'jpeg', { background: colour(0xff7f7fff) }],
+  [{ format: 'jpg', bg_color: '00000000' }, 'jpeg', { background: colour(0xffffffff) }],
+  [{ bg_color: 'green' }, 'jpeg', { background: colour(0x008000ff) }],
+  [{ bg_color: '81d4fa77' }, 'png', { background: colour(0x81d4fa77) }],
+  [{ bg_color: 'white', format: 'png' }, 'png', { background: colour(0xffffffff) }],
+  [{ bg_image_url: 'https://a.example/b' }, 'jpeg', { background: { kind: 'picture' } }],
+  [{ channels: 'alpha' }, 'png', {}],
+  [{ channels: 'alpha', format: 'webp' }, 'webp', {}],
+  [{ crop: '1' }, 'png', { crop: NONE }],
+  [{ crop: 'true', crop_margin: '0' }, 'png', { crop: NONE }],
+  [
+    { crop: 'true', crop_margin: '10% 30px' },
+    'png',
+    { crop: { top: percent(10), right: px(30), bottom: percent(10), left: px(30) } },
+  ],
+  [{ crop: 'false', crop_margin: '10%' }, 'png', undefined],
+  [{ scale: '80%' }, 'png', { scalePercent: 80 }],
+  [{ scale: '80%', position: 'center' }, 'png', { scalePercent: 80 }],
+  [{ scale: '80%', position: 'original' }, 'png', { scalePercent: 80, position: 'original' }],
+  [
+    { scale: '80%', position: '0 100%' },
+    'png',
+    { scalePercent: 80, position: { xPercent: 0, yPercent: 100 } },
+  ],
+  [{ crop: 'true', position: '20%' }, 'png', { crop: NONE }],
+  [
+    { roi: '10px 0 50% 30px' },
+    'png',
+    { region: { left: px(10), top: px(0), right: percent(50), bottom: px(30) } },
+  ],
+  [{ roi: '0% 0% 100% 100%' }, 'png', undefined],
+  [{ shadow_type: '3D', shadow_opacity: '30', shadow_method: 'legacy' }, 'png', undefined],
+];
+
+test('remove.bg › what is asked there is a format, a kind and a finishing here', t => {
+  for (const [texts, format, finishing] of MEANT) {
+    const { request } = requestOf(texts);
+    const { outputFormat, channels, callback } = request;
+    const told: unknown = [outputFormat, request.finishing, channels, callback];
+    const meant = [format, finishing, texts.channels ?? 'rgba', undefined];
+    t.deepEqual(told, meant, JSON.stringify(texts));
+  }
+});
+
+const NONSENSE: readonly [RemovebgText, ...string[]][] = [
+  ['size', 'huge', '1', '4K '],
+  ['type', 'dragon', 'auto,person'],
+  ['type_level', '3', 'all'],
+  ['format', 'gif', 'image/png'],
+  ['roi', '0 0 100%', '0 0 1 1', '1em 0 5px 5px', '-1px 0 5px 5px', '0 0 5px 5px 5px', 'all'],
+  ['crop', 'yes', '2', 'TRUE '],
+  ['crop_margin', '501px', '51%', '1', '10%,10%', '1px 2px 3px'],
+  ['scale', '9%', '101%', '80', 'big'],
+  ['position', 'left', '101%', '10% 10% 10%', 'center'],
+  ['channels', 'rgb', 'grey'],
+  ['add_shadow', 'maybe'],
+  ['shadow_type', 'a b', '<x>'],
+  ['shadow_opacity', '101', '-1', 'dark'],
+  ['shadow_method', 'newest'],
+  ['semitransparency', 'half'],
+  ['bg_color', '12345', 'greenish', 'rgb(1,2,3)'],
+  ['bg_image_url', 'not a url', 'ftp://a.example/b', 'http://127.0.0.1/b'],
+];
+
+for (const [field, ...values] of NONSENSE) {
+  test(`remove.bg › nonsense is refused by its field › ${field}: ${values.join(' | ')}`, t => {
+    for (const value of [...values, OVERLONG] as const) {
+      const [code, named] = refusalOf({ [field]: value });
+      t.is(code, 'INVALID_PARAMETER', String(value));
+      const known = field === 'bg_image_url' && value !== OVERLONG ? 'background_url' : field;
+      t.is(named, known);
+    }
+  });
+}
+
+const CONTRADICTIONS: readonly [Texts, readonly RemovebgPicture[], string, string][] = [
+  [{}, [], 'missing_source', 'image_file'],
+  [{ image_url: 'https://a.example/' }, ['image_file'], 'multiple_sources', 'image_file'],
+  [{ image_url: 'https://a.example/' }, ['image_file_b64'], 'multiple_sources', 'image_file_b64'],
+  [{ image_url: 'ftp://a.example/' }, [], 'INVALID_IMAGE_SOURCE', 'image_url'],
+  [
+    { bg_color: 'red', bg_image_url: 'https://a.example/' },
+    ['image_file'],
+    'multiple_bg_sources',
+    'bg_image_url',
+  ],
+  [{ bg_color: 'red' }, ['image_file', 'bg_image_file'], 'multiple_bg_sources', 'bg_image_file'],
+  [{ channels: 'alpha', bg_color: 'red' }, ['image_file'], 'INVALID_PARAMETER', 'channels'],
+  [{ channels: 'alpha', format: 'jpg' }, ['image_file'], 'INVALID_PARAMETER', 'format'],
+  [{ channels: 'alpha', format: 'zip' }, ['image_file'], 'INVALID_PARAMETER', 'format'],
+  [{ roi: '0 0 101% 5px' }, ['image_file'], 'roi_exceeds_bounds', 'roi'],
+];
+
+test('remove.bg › fields that contradict each other are refused by the code of their own', t => {
+  for (const [texts, pictures, code, field] of CONTRADICTIONS) {
+    t.deepEqual(refusalOf(texts, pictures), [code, field], JSON.stringify([texts, pictures]));
+  }
+});
+
+test('remove.bg › a request that names no size › has the operator’s', t => {
+  const preview = requestOf({}, ['image_file'], 'preview').request;
+  t.deepEqual(preview.finishing, { sizeMaxMegapixels: 0.25 });
+  const asked = requestOf({ size: 'auto' }, ['image_file'], 'preview').request;
+  t.is(asked.finishing, undefined);
+});
+
+const size = { width: 400, height: 300 };
+const judge = (roi: string) => {
+  const region = requestOf({ roi }).request.finishing?.region;
+  assert.ok(region);
+  try {
+    requireRegionIn(region, size);
+    return 'taken';
+  } catch (error) {
+    assert.ok(error instanceof RemovebgRefusal);
+    return error.removebgCode;
+  }
+};
+test('remove.bg › a region lies in its image, and holds something of it', t => {
+  for (const [roi, judgement] of [
+    ['0 0 400px 300px', 'taken'],
+    ['10px 10px 11px 11px', 'taken'],
+    // As a camera may have turned it.
+    ['0 0 300px 400px', 'taken'],
+    ['0 0 401px 300px', 'roi_exceeds_bounds'],
+    ['0 0 301px 301px', 'roi_exceeds_bounds'],
+    ['0 0 10px 401px', 'roi_exceeds_bounds'],
+    ['10px 10px 10px 20px', 'roi_region_empty'],
+    ['20px 10px 10px 20px', 'roi_region_empty'],
+    ['50% 50% 201px 151px', 'taken'],
+    ['60% 0 40% 100%', 'roi_region_empty'],
+  ] as const) {
+    t.is(judge(roi), judgement, roi);
+  }
+});

@@ -1,0 +1,414 @@
+/** Submissions: what is made of them, what their bodies may say, what is refused, and that nothing is left of it. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import ava, { type ExecutionContext } from 'ava';
+import { ContractError } from '#contract/errors.ts';
+import { RemovebgClient } from '../../removebg/test/removebg-client.ts';
+import type { NodeAbility } from '../dispatch/job-needs.ts';
+import { ASYNC, assertRefused, png, SYNC, snapshot } from '../test/refusals.ts';
+import { converse, headOf } from '../test/support/raw-http.ts';
+import { imageBody, openTestApp, pngHeader, useTestApp } from '../test/support/test-app.ts';
+
+const test = ava.serial;
+
+const app = useTestApp(test, { syncWaitMs: 20_000, jobsInFlightMax: 1000 }, async () => {
+  port = await app.listen();
+});
+let port: number;
+/** Waits hardly at all. */
+const hasty = useTestApp(test, { syncWaitMs: 50 });
+test.afterEach.always(() => app.refuseNewJobs(undefined));
+
+async function untilOneWaits(of = app): Promise<void> {
+  while (of.services.waitForJob.waiting === 0) await new Promise(setImmediate);
+}
+
+test('a new job: on the wire, in the store, in the ledger', async t => {
+  const { credits } = (await app.get('/v1/account')).json();
+  const answer = await app.post(ASYNC, imageBody({ output_format: 'WebP' }));
+  t.is(answer.statusCode, 202);
+  const job = answer.json();
+  const { created_at: createdAt, job_id: jobId, ...rest } = job;
+  t.regex(jobId, /^[0-9a-f-]{36}$/);
+  t.regex(createdAt, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+  t.deepEqual(rest, {
+    status: 'queued',
+    started_at: null,
+    finished_at: null,
+    status_url: `https://matting.example.com/v1/matting/jobs/${jobId}`,
+    credits: { reserved: 1, charged: 0 },
+  });
+  t.is(answer.headers.location, job.status_url);
+  t.is(answer.headers['retry-after'], '2');
+  t.is(answer.headers['x-credits-charged'], '0');
+  t.is(answer.headers['idempotent-replayed'], undefined);
+  t.is((await app.stores.jobs.find(jobId))?.outputFormat, 'webp');
+  t.is((await app.stores.jobs.find(jobId))?.class, 'async');
+  t.deepEqual((await app.get('/v1/account')).json().credits, {
+    available: credits.available - 1,
+    reserved: credits.reserved + 1,
+  });
+});
+
+test('done while the caller waits', async t => {
+  const runner = app.onSubmitted(id => app.succeedJob(id));
+  const key = { 'idempotency-key': randomUUID() };
+  const first = await app.post(SYNC, imageBody(), key);
+  await runner.stop();
+  t.is(first.statusCode, 200, first.payload);
+  const job = first.json();
+  t.is(job.status, 'succeeded');
+  t.deepEqual(job.credits, { reserved: 0, charged: 1 });
+  t.is(first.headers['x-credits-charged'], '1');
+  t.is(first.headers['server-timing'], 'decode;dur=12.3, infer;dur=250');
+  t.is(first.headers['retry-after'], undefined);
+  t.is((await app.stores.jobs.find(job.job_id))?.class, 'sync');
+
+  for (const [url, prefer] of [[SYNC], [ASYNC], [SYNC, 'respond-async']] as const) {
+    const again = await app.post(url, imageBody(), { ...key, prefer });
+    t.is(again.statusCode, 200);
+    t.deepEqual(again.json(), job);
+    t.is(again.headers['x-credits-charged'], '0');
+    t.is(again.headers['idempotent-replayed'], 'true');
+  }
+});
+
+test('not done in time: the job is handed over', async t => {
+  const key = { 'idempotency-key': randomUUID() };
+  const answer = await hasty.post(SYNC, imageBody(), key);
+  t.is(answer.statusCode, 202);
+  const { sync_timeout: syncTimeout, status_url: statusUrl } = answer.json();
+  t.true(syncTimeout);
+  t.is(answer.headers.location, statusUrl);
+  t.is(answer.headers['x-credits-charged'], '0');
+
+  // 60 s are more than this service waits: its own bound ends the wait, and nothing was applied.
+  const longer = await hasty.post(SYNC, imageBody(), { ...key, prefer: 'wait=60' });
+  t.true(longer.json().sync_timeout);
+  t.is(longer.headers['preference-applied'], undefined);
+});
+
+test('after the body: jobs in flight, saturation, credits; a join passes them all', async t => {
+  const small = await openTestApp({ credits: 1, jobsInFlightMax: 1 }, t);
+  const codeOf = async (key: string = randomUUID()) => {
+    const answer = await small.post(ASYNC, imageBody(), { 'idempotency-key': key });
+    return answer.json().code ?? answer.statusCode;
+  };
+  t.is(await codeOf('first'), 202);
+  small.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full'));
+  t.is(await codeOf(), 'RATE_LIMITED');
+  t.is(await codeOf('first'), 202);
+  const [job] = await small.stores.jobs.listClaimable(1);
+  assert.ok(job);
+  await small.succeedJob(job.id);
+  t.is(await codeOf(), 'SERVICE_UNAVAILABLE');
+  t.is(await codeOf('first'), 200);
+  small.refuseNewJobs(undefined);
+  t.is(await codeOf(), 'INSUFFICIENT_CREDITS');
+  await small.stores.ledger.grant(small.accountId, 2, 'top-up');
+  t.is(await codeOf('second'), 202);
+  const limited = await small.post(ASYNC, imageBody());
+  t.is(limited.json().code, 'RATE_LIMITED');
+  t.regex(String(limited.headers['retry-after']), /^\d+$/);
+  t.true(limited.json().retryable);
+});
+
+test('a burst of uploads waits for its turn and is not refused', async t => {
+  const narrow = await openTestApp({ uploadSlots: { max: 2 } }, t);
+  const burst = Array.from({ length: 20 }, () => narrow.post(ASYNC, imageBody()));
+  const statuses = (await Promise.all(burst)).map(({ statusCode }) => statusCode);
+  t.deepEqual([...new Set(statuses)], [202]);
+  t.is(narrow.services.uploads.open, 0);
+});
+
+test('a URL, a join, a replay and a conflict need no place for an upload', async t => {
+  const narrow = await openTestApp({ uploadSlots: { max: 2, waitMs: 1 } });
+  const held = ['stalled', 'stalled too'].map(
+    account => narrow.services.uploads.beginBoth(account).image,
+  );
+  try {
+    const key = { 'idempotency-key': randomUUID() };
+    const body = imageBody();
+    const { job_id: jobId } = (await narrow.post(ASYNC, body, key)).json();
+    for (const upload of held) await upload.write(Buffer.from('AAAA'));
+    const files = await narrow.storedFiles();
+    const refused = await narrow.post(ASYNC, imageBody());
+    t.is(refused.statusCode, 503);
+    t.true(Number(refused.headers['retry-after']) > 0);
+    const url = await narrow.post(ASYNC, { image_url: 'https://images.example.com/x' });
+    t.is(url.statusCode, 202);
+    const joined = await narrow.post(ASYNC, body, key);
+    t.is(joined.statusCode, 202);
+    t.is(joined.json().job_id, jobId);
+    const other = await narrow.post(ASYNC, { ...body, output_format: 'webp' }, key);
+    t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
+    // Bodies are judged before the place.
+    const broken = { image_base64: `${body.image_base64}*` };
+    t.is((await narrow.post(ASYNC, broken)).json().code, 'INVALID_IMAGE_SOURCE');
+    await narrow.succeedJob(jobId);
+    const replayed = await narrow.post(SYNC, body, key);
+    t.is(replayed.statusCode, 200);
+    t.is(replayed.headers['idempotent-replayed'], 'true');
+    t.is((await narrow.stores.ledger.balances(narrow.accountId))?.reserved, 1, 'of the URL');
+    t.is(narrow.services.uploads.open, 2);
+    t.true((await narrow.storedFiles()).length <= files.length + 1, 'but for the result');
+  } finally {
+    for (const upload of held) await upload.abort();
+    t.is(narrow.services.uploads.open, 0);
+    await narrow.close();
+  }
+});
+
+test('a replica that drains makes no job, but answers for those there are', async t => {
+  const leaving = await openTestApp({ syncWaitMs: 60_000 }, t);
+  const key = { 'idempotency-key': randomUUID() };
+  const waiting = leaving.post(SYNC, imageBody(), key);
+  await untilOneWaits(leaving);
+  leaving.services.submitMatting.startDraining();
+  leaving.services.waitForJob.endAllWaits();
+  const handedOver = await waiting;
+  t.is(handedOver.statusCode, 202);
+  t.true(handedOver.json().sync_timeout);
+  const refused = await leaving.post(SYNC, imageBody());
+  t.is(refused.statusCode, 503);
+  t.is(refused.headers['retry-after'], '1');
+  const joined = await leaving.post(SYNC, imageBody(), key);
+  t.is(joined.json().job_id, handedOver.json().job_id);
+});
+
+test('Prefer', async t => {
+  const ask = async (prefer: string, body = imageBody()) => {
+    const { statusCode, headers, payload } = await app.post(SYNC, body, { prefer });
+    return { status: statusCode, applied: headers['preference-applied'], job: JSON.parse(payload) };
+  };
+  const async = await ask('respond-async');
+  t.is(async.status, 202);
+  t.is(async.applied, 'respond-async');
+  t.is(async.job.sync_timeout, undefined);
+  t.is((await app.stores.jobs.find(async.job.job_id))?.class, 'async');
+
+  const none = await ask('wait=0');
+  t.is(none.status, 202);
+  t.is(none.applied, 'wait=0');
+  t.true(none.job.sync_timeout);
+
+  const unreadable = await hasty.post(SYNC, imageBody(), { prefer: 'wait=soon' });
+  t.is(unreadable.headers['preference-applied'], undefined);
+
+  const both = await ask('respond-async, wait=0');
+  t.is(both.status, 202);
+  t.is(both.applied, 'respond-async, wait=0');
+  const runner = app.onSubmitted(id => app.succeedJob(id));
+  const done = await ask('respond-async, wait=15');
+  await runner.stop();
+  t.is(done.status, 200);
+  t.is(done.applied, 'respond-async, wait=15');
+
+  const elsewhere = await app.post(ASYNC, imageBody(), { prefer: 'wait=5' });
+  t.is(elsewhere.headers['preference-applied'], undefined);
+});
+
+test('the body › the body: syntax before fields before the image', async t => {
+  await assertRefused(t, app, '', 'INVALID_REQUEST');
+  await assertRefused(t, app, '{"image_base64":"###"', 'INVALID_REQUEST');
+  await assertRefused(t, app, '{"image_base64":"###","oops":1}', 'INVALID_REQUEST', 'oops');
+  const twice = '{"image_base64":"###","image_base64":""}';
+  await assertRefused(t, app, twice, 'INVALID_REQUEST', 'image_base64');
+  await assertRefused(t, app, '{"image_base64":"###"}{', 'INVALID_REQUEST');
+  const wrong = { image_base64: '###', output_format: 'gif', callback_url: 'x' };
+  await assertRefused(t, app, { ...wrong, image_url: '' }, 'INVALID_IMAGE_SOURCE', 'image_url');
+  await assertRefused(t, app, wrong, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format');
+  const png = { ...wrong, output_format: 'png' };
+  await assertRefused(t, app, png, 'INVALID_CALLBACK', 'callback_secret');
+  await assertRefused(t, app, { image_base64: '###' }, 'INVALID_IMAGE_SOURCE', 'image_base64');
+});
+
+test('the body › data URIs', async t => {
+  const image = png(2, 2);
+  for (const uri of ['data:', `data:image/png,${image}`, 'data:image/png;base64,']) {
+    await assertRefused(t, app, { image_base64: uri }, 'INVALID_IMAGE_SOURCE', 'image_base64');
+  }
+  for (const prefix of ['data:;base64,', 'DATA:text/html;charset=x;BASE64,']) {
+    const answer = await app.post(ASYNC, { image_base64: prefix + image });
+    t.is(answer.statusCode, 202, prefix);
+  }
+});
+
+test('the body › pixels at the bounds and over', async t => {
+  await assertRefused(t, app, { image_base64: png(10_001, 1) }, 'IMAGE_RESOLUTION_TOO_LARGE');
+  await assertRefused(t, app, { image_base64: png(1, 10_001) }, 'IMAGE_RESOLUTION_TOO_LARGE');
+  const answer = await app.post(ASYNC, { image_base64: png(10_000, 10_000) });
+  t.is(answer.statusCode, 202);
+  const job = await app.stores.jobs.find(answer.json().job_id);
+  t.like(job?.input, { bytes: 33, format: 'png', width: 10_000, height: 10_000 });
+});
+
+test('the body › Base64 as encoders write it: no padding, line ends, escaped slashes', async t => {
+  const bytes = Buffer.concat([pngHeader(4, 3), Buffer.from('??>>??>>')]);
+  const text = bytes.toString('base64');
+  t.true(text.includes('/') && text.includes('+') && text.endsWith('='));
+  const escaped = text.replaceAll('/', '\\/').replaceAll('+', '\\u002B');
+  const ways = [
+    `"${text}"`,
+    `"${text.replaceAll('=', '')}"`,
+    `"${escaped}"`,
+    JSON.stringify(text.replaceAll(/.{7}/g, '$&\r\n')),
+    JSON.stringify(`data:image/webp;base64,${text}`),
+  ];
+  const key = { 'idempotency-key': randomUUID() };
+  for (const way of ways) {
+    const answer = await app.post(ASYNC, `{ "image_base64" : ${way} }`, key);
+    t.is(answer.statusCode, 202, answer.payload);
+    const stream = await app.blobs.openRead(`inputs/${answer.json().job_id}`);
+    t.deepEqual(Buffer.concat(await stream.toArray()), bytes);
+  }
+});
+
+const picture = png(4, 3);
+const deep = (open: string, close: string) => open.repeat(50_000) + close.repeat(50_000);
+
+// core/http/body/json-body.test.ts has every way in which JSON can be wrong.
+test('bad input › bodies that are not a request', async t => {
+  for (const body of [
+    `{"image_base64":"${picture}","__proto__":{"output_format":"webp"}}`,
+    `{"image_base64":"${picture}","output_format":null,"output_\\u0066ormat":"png"}`,
+    deep('[', ']'),
+    deep('{"image_url":', '}'),
+    `{"image_url":${deep('[', ']')}}`,
+    Buffer.from('{"image_url":"https://example.com/\xe9"}', 'latin1'),
+    Buffer.from('{"image_url":"x"}', 'utf16le'),
+  ]) {
+    const before = await snapshot(app);
+    for (const url of [SYNC, ASYNC]) {
+      const answer = await app.post(url, body);
+      t.is(answer.json().code, 'INVALID_REQUEST', String(body).slice(0, 99));
+    }
+    t.deepEqual(await snapshot(app), before);
+  }
+});
+
+test('bad input › NUL and nothing in the fields', async t => {
+  const callback = { callback_url: 'https://example.com/\0', callback_secret: 's'.repeat(24) };
+  const source = 'INVALID_IMAGE_SOURCE';
+  const format = ['UNSUPPORTED_OUTPUT_FORMAT', 'output_format'] as const;
+  for (const [body, code, field] of [
+    ['{"image_url":"https://example.com/\\u0000.png"}', source, 'image_url'],
+    [`{"image_base64":"\\u0000${picture}"}`, source, 'image_base64'],
+    [`{"image_base64":"\0${picture}"}`, source, 'image_base64'],
+    [{ image_base64: '' }, source, 'image_base64'],
+    [imageBody({ output_format: 'png\0' }), ...format],
+    [imageBody({ output_format: 'ｐｎｇ' }), ...format],
+    [imageBody(callback), 'INVALID_CALLBACK', 'callback_url'],
+  ] as const) {
+    await assertRefused(t, app, body, code, field);
+  }
+});
+
+function head(lines: readonly string[]): string {
+  return headOf('POST /v1/matting/jobs HTTP/1.1', 'Host: x', ...signed(), ...lines);
+}
+
+function signed(): string[] {
+  return [
+    `Authorization: Bearer ${app.token}`,
+    `Idempotency-Key: ${randomUUID()}`,
+    'Content-Type: application/json',
+  ];
+}
+
+async function settled(before: Awaited<ReturnType<typeof snapshot>>): Promise<void> {
+  const busy = async () =>
+    app.services.uploads.open > 0 || (await app.storedFiles()).length !== before.files.length;
+  while (await busy()) await new Promise(setImmediate);
+  assert.deepEqual(await snapshot(app), before);
+}
+
+const body = JSON.stringify(imageBody());
+
+test('bad input › chunks that are cut off, in a chunk and between chunks', async t => {
+  const before = await snapshot(app);
+  const size = body.length.toString(16);
+  const chunked = head(['Transfer-Encoding: chunked']);
+  const cuts = [
+    `${chunked}${size}\r\n${body.slice(0, 20)}`,
+    `${chunked}${size}\r\n${body}`,
+    `${chunked}${size}\r\n${body}\r\n`,
+    `${chunked}${size}\r\n${body}\r\n0\r\n`,
+    `${chunked}${size}`,
+    chunked,
+  ];
+  for (const text of cuts) {
+    for (const end of ['end', 'resetAndDestroy'] as const) {
+      const received = await converse(port, text, { end });
+      t.notRegex(received, /HTTP\/1\.1 (2|5)/, text);
+    }
+  }
+  await settled(before);
+});
+
+const NODE: NodeAbility = {
+  bootId: 'boot',
+  inputFormats: new Set(['jpeg', 'png']),
+  outputFormats: new Set(['png', 'webp']),
+  imagePixelsMax: 100_000_000,
+  jxlPixelsMax: 0,
+  megapixelsAloneMax: 60,
+};
+const IMAGE_URL = { image_url: 'https://images.example/1.png' };
+
+function advertise(t: ExecutionContext, nodes: readonly NodeAbility[] | undefined): void {
+  app.advertise(nodes);
+  t.teardown(() => app.advertise(undefined));
+}
+
+test('what no node can do › an output format, a picture and a size that no node takes are refused by their own codes', async t => {
+  advertise(t, [NODE]);
+  const format = ['UNSUPPORTED_OUTPUT_FORMAT', 'output_format'] as const;
+  await assertRefused(t, app, imageBody({ output_format: 'avif' }), ...format);
+  await assertRefused(t, app, { ...IMAGE_URL, output_format: 'jxl' }, ...format);
+  const large = { image_base64: pngHeader(9000, 9000).toString('base64') };
+  await assertRefused(t, app, large, 'IMAGE_RESOLUTION_TOO_LARGE');
+  app.advertise([{ ...NODE, inputFormats: new Set(['jpeg']) }]);
+  await assertRefused(t, app, imageBody(), 'UNSUPPORTED_IMAGE_FORMAT');
+});
+
+test('what no node can do › what some node can do, or may come to do, is taken', async t => {
+  advertise(t, [NODE]);
+  const avif = imageBody({ output_format: 'avif' });
+  const able = { ...NODE, bootId: 'other', outputFormats: new Set(['avif'] as const) };
+  for (const nodes of [[NODE, able], undefined]) {
+    app.advertise(nodes);
+    t.is((await app.post(ASYNC, avif)).statusCode, 202);
+  }
+});
+
+test('what no node can do › no node at all is 503, not the fault of the request', async t => {
+  advertise(t, []);
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'none', { retryAfterS: 10 }));
+  await assertRefused(t, app, imageBody({ output_format: 'avif' }), 'SERVICE_UNAVAILABLE');
+});
+
+test('what no node can do › a join and a replay are answered, a conflict is one, whatever nodes can do now', async t => {
+  advertise(t, undefined);
+  const key = { 'idempotency-key': randomUUID() };
+  const avif = imageBody({ output_format: 'avif' });
+  const made = await app.post(ASYNC, avif, key);
+  t.is(made.statusCode, 202);
+  app.advertise([NODE]);
+  const joined = await app.post(ASYNC, avif, key);
+  t.deepEqual([joined.statusCode, joined.json().job_id], [202, made.json().job_id]);
+  const other = await app.post(ASYNC, imageBody({ output_format: 'jxl' }), key);
+  t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
+  await app.succeedJob(made.json().job_id);
+  t.is((await app.post(ASYNC, avif, key)).statusCode, 200);
+});
+
+test('what no node can do › the interface of remove.bg answers it in its own words', async t => {
+  advertise(t, [{ ...NODE, outputFormats: new Set(['png']) }]);
+  const before = await app.countJobs();
+  const client = new RemovebgClient(app);
+  const answer = await client.form({ format: 'webp' });
+  t.deepEqual([answer.statusCode, answer.json().errors[0].code], [400, 'invalid_format']);
+  t.is(answer.headers['x-credits-charged'], '0');
+  t.is(await app.countJobs(), before);
+});

@@ -1,0 +1,214 @@
+/** The methods that change thresholds, webhooks of accounts, and mails that wait. */
+import assert from 'node:assert/strict';
+import { at } from '../../../test/support/at.ts';
+import {
+  BY_SYSTEM,
+  dueMails,
+  eventOf,
+  HOOK_URL,
+  mailEnd,
+  SEALED,
+  seenOf,
+  TEST_BOUNDS,
+  tellingOf,
+  watchedAccount,
+} from '../../portal/test/alerts-fixtures.ts';
+import type { Stores } from '../stores.ts';
+import type { MessageClaim } from '../webhooks/outbox-store.ts';
+import type { ChangingMethod, Fixture } from './changing-methods.ts';
+import { HOUR_MS } from './fixtures.ts';
+import { rowOf, setIn } from './rows.ts';
+
+const LONG_AGO_MS = 1;
+const KEPT_MS = 30 * 24 * HOUR_MS;
+
+async function rowsOf(
+  { database }: Fixture,
+  table: 'outbox' | 'audit_entries',
+  accountId: string,
+): Promise<number> {
+  const rows = database.kysely.selectFrom(table).where('account_id', '=', accountId);
+  return (await rows.select('account_id').execute()).length;
+}
+
+/** Told, and credits were added since. */
+async function recovered({ stores }: Fixture) {
+  const accountId = await watchedAccount(stores, 5, [10]);
+  assert.ok(await stores.alerts.tell(tellingOf(at(await seenOf(stores, accountId), 0))));
+  await stores.ledger.grant(accountId, 100, 'more');
+  return at(await seenOf(stores, accountId), 0);
+}
+
+/** A mail that is due, and the claim on it. */
+export async function due(stores: Stores): Promise<MessageClaim> {
+  const accountId = await watchedAccount(stores, 5, [10]);
+  const telling = tellingOf(at(await seenOf(stores, accountId), 0));
+  assert.ok(await stores.alerts.tell(telling));
+  return { id: at(telling.mails, 0).id, holder: 'replica-1', fence: 1 };
+}
+
+export const CHANGING_ALERTS: readonly ChangingMethod[] = [
+  {
+    name: 'alerts.tell',
+    arrange: async fixture => {
+      const accountId = await watchedAccount(fixture.stores, 5, [10]);
+      const telling = tellingOf(at(await seenOf(fixture.stores, accountId), 0));
+      return {
+        act: stores => stores.alerts.tell(telling),
+        check: async outcome => {
+          assert.deepEqual(outcome, { mails: 1, event: true, withheld: [] });
+          assert.equal(await rowsOf(fixture, 'outbox', accountId), 2, 'an event and a mail');
+          const seen = at(await seenOf(fixture.stores, accountId), 0);
+          assert.equal(seen.told?.credits, 5);
+        },
+      };
+    },
+    late: async ({ stores }) => {
+      const accountId = await watchedAccount(stores, 5, [10]);
+      const alert = at(await seenOf(stores, accountId), 0);
+      assert.ok(await stores.alerts.tell(tellingOf(alert)));
+      return { act: others => others.alerts.tell(tellingOf(alert)), told: undefined };
+    },
+  },
+  {
+    name: 'alerts.arm',
+    arrange: async fixture => {
+      const alert = await recovered(fixture);
+      return {
+        act: stores => stores.alerts.arm(alert),
+        check: async () => {
+          assert.equal(at(await seenOf(fixture.stores, alert.accountId), 0).told, null);
+        },
+      };
+    },
+    again: false,
+  },
+  {
+    name: 'alertSettings.setThresholds',
+    arrange: async fixture => {
+      const accountId = await watchedAccount(fixture.stores, 5, [10, 20]);
+      const by = BY_SYSTEM();
+      const before = await rowsOf(fixture, 'audit_entries', accountId);
+      return {
+        act: stores => stores.alertSettings.setThresholds(accountId, [20, 30, 40], by),
+        check: async () => {
+          const { thresholds } = await fixture.stores.alertSettings.read(accountId);
+          assert.deepEqual(
+            thresholds.map(({ threshold }) => threshold),
+            [40, 30, 20],
+          );
+          assert.equal(await rowsOf(fixture, 'audit_entries', accountId), before + 1);
+        },
+      };
+    },
+  },
+  {
+    name: 'alertSettings.setWebhook',
+    arrange: async fixture => {
+      const accountId = await watchedAccount(fixture.stores, 5, []);
+      const by = BY_SYSTEM();
+      const before = await rowsOf(fixture, 'audit_entries', accountId);
+      const url = 'https://other.example/';
+      return {
+        act: stores => stores.alertSettings.setWebhook(accountId, { url, ...SEALED }, by),
+        check: async () => {
+          assert.equal((await fixture.stores.alertSettings.webhook(accountId))?.url, url);
+          assert.equal(await rowsOf(fixture, 'audit_entries', accountId), before + 1);
+        },
+      };
+    },
+  },
+  {
+    name: 'alertSettings.sendTest',
+    arrange: async fixture => {
+      const accountId = await watchedAccount(fixture.stores, 5, []);
+      const event = eventOf(accountId);
+      const by = BY_SYSTEM();
+      return {
+        act: stores => stores.alertSettings.sendTest(event, TEST_BOUNDS, by),
+        check: async outcome => {
+          assert.equal(outcome, 'sent');
+          assert.equal(await rowsOf(fixture, 'outbox', accountId), 1);
+        },
+      };
+    },
+    late: async ({ stores }) => {
+      const accountId = await watchedAccount(stores, 5, []);
+      const test = (to: Stores) =>
+        to.alertSettings.sendTest(eventOf(accountId), TEST_BOUNDS, BY_SYSTEM());
+      assert.equal(await test(stores), 'sent');
+      return { act: test, told: 'too-soon' };
+    },
+  },
+  {
+    name: 'alertSettings.reseal',
+    arrange: async ({ stores }) => {
+      const accountId = await watchedAccount(stores, 5, []);
+      const to = { accountId, secret: Uint8Array.of(9), secretKeyId: 'new' };
+      return {
+        act: faulty => faulty.alertSettings.reseal({ accountId, ...SEALED }, to),
+        check: async () => {
+          const webhook = await stores.alertSettings.webhook(accountId);
+          assert.deepEqual([webhook?.url, webhook?.secretKeyId], [HOOK_URL, 'new']);
+        },
+      };
+    },
+    late: async ({ stores }) => {
+      const accountId = await watchedAccount(stores, 5, []);
+      const from = { accountId, secret: Uint8Array.of(7), secretKeyId: 'older' };
+      return { act: others => others.alertSettings.reseal(from, from), told: false };
+    },
+  },
+  {
+    name: 'outbox.sendMailsNow',
+    alone: true,
+    arrange: async fixture => {
+      const of = await due(fixture.stores);
+      const { outbox } = fixture.stores;
+      assert.ok(await outbox.claim(of, HOUR_MS));
+      assert.ok(await outbox.retryLater(of, mailEnd('E451'), HOUR_MS));
+      return {
+        act: stores => stores.outbox.sendMailsNow(10),
+        check: async () => {
+          const listed = await dueMails(fixture.stores, 10);
+          assert.equal(listed.find(({ id }) => id === of.id)?.attempts, 0);
+        },
+      };
+    },
+  },
+  {
+    name: 'outbox.removeOld',
+    alone: true,
+    arrange: async fixture => {
+      const { id } = await due(fixture.stores);
+      const { kysely } = fixture.database;
+      const { account_id } = await rowOf(kysely, 'outbox', { id });
+      const ended = { status: 'failed', finished_at: LONG_AGO_MS, next_attempt_at: null } as const;
+      await setIn(kysely, 'outbox', { account_id }, ended);
+      return {
+        act: async stores => {
+          await stores.outbox.removeOld('mail', KEPT_MS, 10);
+          await stores.outbox.removeOld('webhook', KEPT_MS, 10);
+        },
+        check: async () => {
+          assert.deepEqual(await kysely.selectFrom('outbox').selectAll().execute(), []);
+        },
+      };
+    },
+  },
+  {
+    name: 'alerts.removeOldCounts',
+    alone: true,
+    arrange: async fixture => {
+      await due(fixture.stores);
+      const { kysely } = fixture.database;
+      await kysely.updateTable('message_counts').set({ day_at: LONG_AGO_MS }).execute();
+      return {
+        act: stores => stores.alerts.removeOldCounts(100),
+        check: async () => {
+          assert.deepEqual(await kysely.selectFrom('message_counts').selectAll().execute(), []);
+        },
+      };
+    },
+  },
+];

@@ -1,0 +1,409 @@
+/** The methods that change jobs and their money; and the playground: its key, its allowance, its jobs. */
+import assert from 'node:assert/strict';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Claim } from '../attempts/job-lease.ts';
+import type { Job } from '../jobs/job.ts';
+import type { NewJob, SubmitOutcome } from '../jobs/job-submission.ts';
+import type { Stores } from '../stores.ts';
+import type { ChangingMethod, Fixture } from './changing-methods.ts';
+import {
+  BACKGROUND_URL,
+  claimed,
+  fundedAccount,
+  HOUR_MS,
+  IMAGE_FAULT,
+  LIMITS,
+  newJob,
+  PLAYGROUND_LIMITS,
+  reread,
+  resultOf,
+  running,
+  SERVICE_FAULT,
+  storedBackground,
+  storedInput,
+  submitted,
+  WITH_PICTURE,
+} from './fixtures.ts';
+import { rowsOf } from './rows.ts';
+
+const SOURCE = 'https://pictures.example/1.png';
+const CALLBACK = {
+  url: 'https://receiver.example/hook',
+  secret: new Uint8Array([1, 2, 3]),
+  secretKeyId: 'key-1',
+};
+
+/** A job of an account with two credits. */
+async function accountJob(
+  fixture: Fixture,
+  overrides: Partial<NewJob> = {},
+): Promise<{ account: string; job: NewJob }> {
+  const { apiKeyId } = fixture;
+  const account = await fixture.account(2);
+  return { account, job: newJob(account, { apiKeyId, ...overrides }) };
+}
+
+/** Another job for the same key. */
+function twinOf({ accountId, apiKeyId, idempotencyKeyHash }: NewJob): NewJob {
+  return newJob(accountId, { apiKeyId, idempotencyKeyHash });
+}
+
+async function assertCredits(
+  stores: Stores,
+  account: string,
+  expected: { available: number; reserve: number; charge?: number; release?: number },
+): Promise<void> {
+  const credits = await stores.ledger.credits(account);
+  const { available, reserve, charge = 0, release = 0 } = expected;
+  assert.deepEqual(
+    [credits?.available, credits?.sums.reserve, credits?.sums.charge, credits?.sums.release],
+    [available, reserve, charge, release],
+  );
+}
+
+/** Claimed by A, then, as if A had stood still for longer than its lease, by B. */
+async function takenOver(
+  fixture: Fixture,
+  begin: (fixture: Fixture) => Promise<Claim>,
+): Promise<{ late: Claim; held: Claim }> {
+  const late = await begin(fixture);
+  await fixture.stores.jobs.endLease(late.jobId);
+  const job = await reread(fixture.stores, late.jobId);
+  return { late, held: await claimed(fixture.stores, job, { holder: 'replica-2' }) };
+}
+
+const fetching = async (fixture: Fixture): Promise<Claim> => {
+  const { job } = await accountJob(fixture, { sourceUrl: SOURCE });
+  return claimed(fixture.stores, await submitted(fixture.stores, job));
+};
+const fetchingBackground = async (fixture: Fixture): Promise<Claim> => {
+  const { job } = await accountJob(fixture, { ...WITH_PICTURE, ...BACKGROUND_URL });
+  return claimed(fixture.stores, await submitted(fixture.stores, job));
+};
+/** Of a job with a callback. */
+export const admitted = async (fixture: Fixture): Promise<Claim> => {
+  const { job } = await accountJob(fixture, { callback: CALLBACK });
+  return (await running(fixture.stores, job)).claim;
+};
+
+/** The row as `expected`, once. */
+function rowIs(stores: Stores, jobId: string, expected: Partial<Job>) {
+  return async () => {
+    const job = await reread(stores, jobId);
+    for (const [name, value] of Object.entries(expected)) {
+      assert.deepEqual(job[name as keyof Job], value, name);
+    }
+  };
+}
+
+/** A method of a claim's holder that tells whether it was still that. */
+function byClaim(
+  name: string,
+  begin: (fixture: Fixture) => Promise<Claim>,
+  call: (stores: Stores, claim: Claim) => Promise<unknown>,
+  expected: Partial<Job>,
+  /** What the holder is told when the answer was lost: it then takes the lease for lost. */
+  toldWhenLost: readonly unknown[] = [true],
+): ChangingMethod {
+  return {
+    name: `jobs.${name}`,
+    arrange: async fixture => {
+      const claim = await begin(fixture);
+      return {
+        act: stores => call(stores, claim),
+        check: async outcome => {
+          const told = outcome instanceof Object ? true : outcome;
+          assert.ok(toldWhenLost.includes(told), `told ${told}`);
+          await rowIs(fixture.stores, claim.jobId, { fence: claim.fence, ...expected })();
+        },
+      };
+    },
+    late: async fixture => {
+      const { late } = await takenOver(fixture, begin);
+      const told = name === 'attemptLost' ? undefined : false;
+      return { act: stores => call(stores, late), told };
+    },
+  };
+}
+
+function ending(name: 'succeed' | 'fail'): ChangingMethod {
+  const call = (stores: Stores, of: Claim, result = resultOf(of)) =>
+    name === 'succeed'
+      ? stores.jobs.succeed(of, result, HOUR_MS, {})
+      : stores.jobs.fail(of, SERVICE_FAULT);
+  return {
+    name: `jobs.${name}`,
+    arrange: async fixture => {
+      const of = await admitted(fixture);
+      const { accountId } = await reread(fixture.stores, of.jobId);
+      // One token however often it is tried.
+      const result = resultOf(of);
+      return {
+        act: stores => call(stores, of, result),
+        check: async outcome => {
+          assert.equal(outcome, true);
+          const job = await reread(fixture.stores, of.jobId);
+          const charged = name === 'succeed' ? 1 : 0;
+          assert.equal(job.state, charged ? 'succeeded' : 'failed');
+          assert.deepEqual(job.result?.token, charged ? result.token : undefined);
+          const available = charged ? 1 : 2;
+          const sums = charged ? { charge: 1 } : { release: 1 };
+          await assertCredits(fixture.stores, accountId, { available, reserve: 1, ...sums });
+          const told = await fixture.stores.outbox.list({ jobId: of.jobId, limit: 10 });
+          assert.equal(told.length, 1);
+        },
+      };
+    },
+    late: async fixture => {
+      const { late } = await takenOver(fixture, admitted);
+      return { act: stores => call(stores, late), told: false };
+    },
+  };
+}
+
+/** A job that succeeded, of an account that has a credit left. */
+async function endedJob(fixture: Fixture): Promise<NewJob> {
+  const { job } = await accountJob(fixture);
+  const { claim } = await running(fixture.stores, job);
+  await fixture.stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
+  return job;
+}
+
+/** A job of the playground of a new account without credits. */
+async function playgroundJob({ stores }: Fixture): Promise<NewJob> {
+  const account = await fundedAccount(stores, 0);
+  return pictureOf(account, await stores.playground.internalKey(account));
+}
+
+function pictureOf(accountId: string, apiKeyId: string): NewJob {
+  return newJob(accountId, { apiKeyId, class: 'playground' });
+}
+
+async function assertUsed(stores: Stores, account: string, used: number): Promise<void> {
+  assert.equal((await stores.playground.usage(account)).used, used);
+  assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
+}
+
+export const CHANGING_JOBS: readonly ChangingMethod[] = [
+  {
+    name: 'jobs.submit',
+    arrange: async fixture => {
+      const { account, job } = await accountJob(fixture);
+      return {
+        act: stores => stores.jobs.submit(job, LIMITS),
+        check: async outcome => {
+          const { kind, job: made } = outcome as SubmitOutcome & { job: Job };
+          assert.deepEqual([kind, made.id], ['created', job.id]);
+          await assertCredits(fixture.stores, account, { available: 1, reserve: 1 });
+        },
+      };
+    },
+    late: async fixture => {
+      const { job } = await accountJob(fixture);
+      await submitted(fixture.stores, job);
+      // The same request by way of another replica, which gives its job another id.
+      const twin = twinOf(job);
+      const act = async (stores: Stores) => {
+        const outcome = (await stores.jobs.submit(twin, LIMITS)) as SubmitOutcome & { job: Job };
+        return [outcome.kind, outcome.job.id];
+      };
+      return { act, told: ['exists', job.id] };
+    },
+  },
+  {
+    name: 'jobs.claim',
+    arrange: async fixture => {
+      const { job } = await accountJob(fixture);
+      const { id, fence } = await submitted(fixture.stores, job);
+      const open = { id, fence } as Parameters<Stores['jobs']['claim']>[0];
+      return {
+        act: stores => stores.jobs.claim(open, 'replica-1', 1),
+        check: async outcome => {
+          // Won, or taken for lost: then the lease runs out, and the next claim is a take-over.
+          const row = await reread(fixture.stores, id);
+          assert.deepEqual([row.fence, row.lease?.holder, row.takeovers], [1, 'replica-1', 0]);
+          assert.ok(outcome === undefined || outcome instanceof Object);
+          await delay(5);
+          await claimed(fixture.stores, row, { holder: 'replica-2' });
+        },
+      };
+    },
+    late: async fixture => {
+      const { job } = await accountJob(fixture);
+      const { id, fence } = await submitted(fixture.stores, job);
+      await claimed(fixture.stores, { id, fence }, { holder: 'replica-2' });
+      const open = { id, fence } as Parameters<Stores['jobs']['claim']>[0];
+      return { act: stores => stores.jobs.claim(open, 'replica-1', HOUR_MS), told: undefined };
+    },
+  },
+  byClaim('renew', admitted, (s, of) => s.jobs.renew(of, HOUR_MS), { state: 'running' }),
+  byClaim(
+    'release',
+    admitted,
+    (s, of) => s.jobs.release(of),
+    { lease: null, lostAttempts: 0, takeovers: 0 },
+    [true, false],
+  ),
+  byClaim(
+    'inputStored',
+    fetching,
+    (s, of) => s.jobs.inputStored(of, storedInput(`${of.jobId}-1`)),
+    { state: 'ready' },
+  ),
+  byClaim(
+    'backgroundStored',
+    fetchingBackground,
+    (s, of) => s.jobs.backgroundStored(of, storedBackground(of.jobId)),
+    { state: 'ready' },
+  ),
+  byClaim('admitted', admitted, (s, of) => s.jobs.admitted(of), { state: 'running' }),
+  byClaim(
+    'attemptLost',
+    admitted,
+    (s, of) => s.jobs.attemptLost(of, true),
+    { lease: null, lostAttempts: 1, lostWithProcess: 1 },
+    [true, undefined],
+  ),
+  ending('succeed'),
+  ending('fail'),
+  {
+    name: 'jobs.endLease',
+    arrange: async fixture => {
+      const of = await admitted(fixture);
+      return {
+        act: stores => stores.jobs.endLease(of.jobId),
+        check: async outcome => {
+          // After a lost answer it finds its own work done.
+          assert.match((outcome as { kind: string }).kind, /^(ended|not-leased)$/);
+          await rowIs(fixture.stores, of.jobId, { lease: null, fence: 1, lostAttempts: 0 })();
+        },
+      };
+    },
+  },
+  {
+    name: 'jobs.takeExpiredResultBlobs',
+    alone: true,
+    arrange: async fixture => {
+      const of = await admitted(fixture);
+      await fixture.stores.jobs.succeed(of, resultOf(of), -1, {});
+      return {
+        act: stores => stores.jobs.takeExpiredResultBlobs(10),
+        check: async outcome => {
+          // Names of a lost answer are no row's: the sweep of orphans finds their blobs.
+          const { blob } = resultOf(of);
+          assert.ok((outcome as string[]).every(name => name === blob));
+          assert.deepEqual([...(await fixture.stores.jobs.referencedBlobs([blob]))], []);
+        },
+      };
+    },
+  },
+  {
+    name: 'jobs.removeFinalOlderThan',
+    alone: true,
+    arrange: async fixture => {
+      const gone = await admitted(fixture);
+      await fixture.stores.jobs.fail(gone, IMAGE_FAULT);
+      const stays = await admitted(fixture);
+      return {
+        act: stores => stores.jobs.removeFinalOlderThan(-1000, 10),
+        check: async () => {
+          assert.equal(await fixture.stores.jobs.find(gone.jobId), undefined);
+          const told = await fixture.stores.outbox.list({ jobId: gone.jobId, limit: 1 });
+          assert.deepEqual(told, []);
+          assert.equal((await reread(fixture.stores, stays.jobId)).state, 'running');
+        },
+      };
+    },
+  },
+  {
+    name: 'jobs.freeKey',
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const job = await endedJob(fixture);
+      const { id, idempotencyKeyHash } = job;
+      return {
+        act: by => by.jobs.freeKey(id, idempotencyKeyHash, 0),
+        check: async () => {
+          assert.equal((await reread(stores, id)).idempotencyKeyHash, null);
+          const next = twinOf(job);
+          assert.equal((await submitted(stores, next)).id, next.id);
+        },
+      };
+    },
+    late: async fixture => {
+      // Freed by another replica, and taken by the job of the next request.
+      const { stores } = fixture;
+      const job = await endedJob(fixture);
+      const { id, idempotencyKeyHash } = job;
+      await stores.jobs.freeKey(id, idempotencyKeyHash, 0);
+      await submitted(stores, twinOf(job));
+      return { act: by => by.jobs.freeKey(id, idempotencyKeyHash, 0), told: undefined };
+    },
+  },
+  {
+    name: 'playground.internalKey',
+    arrange: async ({ stores, database, ...fixture }) => {
+      const account = await fixture.account(0);
+      return {
+        act: faulty => faulty.playground.internalKey(account),
+        check: async outcome => {
+          assert.equal(await stores.playground.internalKey(account), outcome);
+          const keys = await rowsOf(database.kysely, 'api_keys', { account_id: account });
+          assert.deepEqual(
+            keys.map(({ id, purpose }) => [id, purpose]),
+            [[outcome, 'playground']],
+          );
+        },
+      };
+    },
+  },
+  {
+    name: 'jobs.submit',
+    which: 'of the playground',
+    arrange: async fixture => {
+      const job = await playgroundJob(fixture);
+      return {
+        act: stores => stores.jobs.submit(job, PLAYGROUND_LIMITS),
+        check: async outcome => {
+          const { kind } = outcome as SubmitOutcome;
+          assert.equal(kind, 'created');
+          await reread(fixture.stores, job.id);
+          await assertUsed(fixture.stores, job.accountId, 1);
+        },
+      };
+    },
+    late: async fixture => {
+      const job = await playgroundJob(fixture);
+      await fixture.stores.jobs.submit(job, PLAYGROUND_LIMITS);
+      // The same form, sent again by way of another replica.
+      const twin = pictureOf(job.accountId, job.apiKeyId);
+      const again = { ...twin, idempotencyKeyHash: job.idempotencyKeyHash };
+      const act = async (stores: Stores) => {
+        const outcome = await stores.jobs.submit(again, PLAYGROUND_LIMITS);
+        return [outcome.kind, 'job' in outcome && outcome.job.id];
+      };
+      return { act, told: ['exists', job.id] };
+    },
+  },
+  /** A failure that is not the picture's, which gives the picture back. */
+  {
+    name: 'jobs.fail',
+    which: 'of the playground',
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const job = await playgroundJob(fixture);
+      const other = pictureOf(job.accountId, job.apiKeyId);
+      await stores.jobs.submit(other, PLAYGROUND_LIMITS);
+      await stores.jobs.submit(job, PLAYGROUND_LIMITS);
+      const claim = await claimed(stores, { id: job.id, fence: 0 });
+      return {
+        act: faulty => faulty.jobs.fail(claim, SERVICE_FAULT),
+        check: async outcome => {
+          assert.equal(outcome, true);
+          assert.equal((await reread(stores, job.id)).state, 'failed');
+          await assertUsed(stores, job.accountId, 1);
+        },
+      };
+    },
+  },
+];

@@ -1,0 +1,526 @@
+/**
+ * The methods that change accounts, keys, credits, nodes, quotas, figures of usage and the canary;
+ * who sweeps and where the walk over the blobs stands; and those that find results lost.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
+import { at } from '../../../test/support/at.ts';
+import { actionsOf, movements } from '../../portal/test/orders.ts';
+import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
+import { dayOf, USAGE_KEPT_DAYS } from '../../portal/usage/usage.ts';
+import type { Account } from '../accounts/account-store.ts';
+import type { ServiceActor } from '../accounts/actor.ts';
+import type { AuditEntry } from '../accounts/audit.ts';
+import type { BootstrapOutcome } from '../accounts/bootstrap.ts';
+import type { ApiKey } from '../keys/api-key-store.ts';
+import { auditLedger, type LedgerAudit } from '../ledger/ledger-audit.ts';
+import type { LedgerOutcome } from '../ledger/ledger-store.ts';
+import { type QuotaLease, quotaBlockOf, quotaWindowStartMs } from '../rates/rate-quota.ts';
+import type { LiveResult } from '../results/lost-result-store.ts';
+import type { SweepClaim } from '../retention/sweep-store.ts';
+import type { SecretsCanary } from '../secrets/secrets-canary-store.ts';
+import type { Stores } from '../stores.ts';
+import type { ChangingMethod, Fixture } from './changing-methods.ts';
+import { assertBalanced, fundedAccount, HOUR_MS, resultOf, runningOf } from './fixtures.ts';
+import { rowOf } from './rows.ts';
+
+const LEASE_MS = 600_000;
+
+function entry(kind: 'grant' | 'revoke'): ChangingMethod {
+  return {
+    name: `ledger.${kind}`,
+    arrange: async ({ stores, ...fixture }) => {
+      const account = await fixture.account(10);
+      const reference = randomUUID();
+      const logged: AuditEntry<ServiceActor> = {
+        id: randomUUID(),
+        accountId: account,
+        actor: { kind: 'operator' },
+        action: 'credits.moved',
+        subject: reference,
+      };
+      return {
+        act: faulty => faulty.ledger[kind](account, 4, reference, logged),
+        check: async outcome => {
+          assert.match((outcome as LedgerOutcome).kind, /^(already-)?entered$/);
+          const log = await stores.audit.list(account, { limit: 9 });
+          assert.deepEqual(
+            log.map(({ id }) => id),
+            [logged.id],
+          );
+          const credits = await stores.ledger.credits(account);
+          const sums = kind === 'grant' ? [14, 14, 0] : [6, 10, 4];
+          assert.deepEqual([credits?.available, credits?.sums.grant, credits?.sums.revoke], sums);
+        },
+      };
+    },
+    again: 'already-entered',
+  };
+}
+
+const LEDGER_TABLES = [
+  'accounts',
+  'ledger_entries',
+  'ledger_checkpoints',
+  'ledger_audits',
+] as const;
+
+/** Small, so that there is something to close, and to go on with at once. */
+const TUNING = { pageRows: 2, spanEntriesMax: 2, closeMarginMs: 0, takeOverMs: 1 };
+
+function audit(kind: 'incremental' | 'full'): ChangingMethod {
+  return {
+    name: 'ledger.audit',
+    which: kind,
+    alone: true,
+    arrange: async ({ stores, database }) => {
+      // What it writes is in the order of what there is: the same each time.
+      for (const table of LEDGER_TABLES) await database.kysely.deleteFrom(table).execute();
+      const account = await fundedAccount(stores, 10);
+      for (const reference of ['a', 'b']) await stores.ledger.grant(account, 1, reference);
+      // What was entered in this very millisecond is not closed.
+      await delay(5);
+      const sound = (which: 'incremental' | 'full') =>
+        auditLedger(database, { kind: which }, TUNING);
+      return {
+        act: (_stores, faulty) => auditLedger(faulty, { kind }, TUNING),
+        check: async outcome => {
+          assert.deepEqual((outcome as LedgerAudit).problems, []);
+          assert.deepEqual((await sound('incremental')).problems, []);
+          assert.deepEqual((await sound('full')).problems, [], 'its checkpoints are right');
+          const ended = (await stores.ledger.lastAudits()).map(last => last.kind);
+          assert.ok(ended.includes(kind));
+        },
+      };
+    },
+  };
+}
+
+function registration() {
+  const name = randomUUID();
+  return {
+    nodeId: `node-${name.slice(0, 8)}`,
+    bootId: name,
+    address: 'node.example:50051',
+    httpAddress: '',
+    version: 'test',
+  };
+}
+
+function ofNode(
+  method: 'heartbeat' | 'deregister' | 'setDraining',
+  call: (stores: Stores, node: ReturnType<typeof registration>) => Promise<unknown>,
+  expected: { live: boolean; gone: boolean; draining: boolean },
+  told: unknown,
+): ChangingMethod {
+  const arranged = async ({ stores }: Fixture) => {
+    const node = registration();
+    await stores.nodes.register(node, LEASE_MS);
+    return node;
+  };
+  return {
+    name: `nodes.${method}`,
+    // A node that left is forgotten when any other registers.
+    alone: method === 'deregister',
+    arrange: async fixture => {
+      const node = await arranged(fixture);
+      return {
+        act: faulty => call(faulty, node),
+        check: async outcome => {
+          assert.deepEqual(outcome, told);
+          const member = await fixture.stores.nodes.find(node.nodeId);
+          const { live, gone, draining } = member ?? {};
+          assert.deepEqual({ live, gone, draining }, expected);
+        },
+      };
+    },
+    ...(method === 'setDraining'
+      ? {}
+      : {
+          late: async fixture => {
+            const node = await arranged(fixture);
+            // The process that took its name.
+            await fixture.stores.nodes.register({ ...node, bootId: randomUUID() }, LEASE_MS);
+            const refused = method === 'heartbeat' ? { known: false, draining: false } : false;
+            return { act: faulty => call(faulty, node), told: refused };
+          },
+        }),
+  };
+}
+
+const canary = (keyId: string): SecretsCanary => ({ keyId, ciphertext: new Uint8Array([7, 8]) });
+
+/** Nobody sweeps, and nobody ever did. */
+async function begun({ stores, database }: Fixture): Promise<SweepClaim> {
+  await database.kysely.deleteFrom('sweeps').execute();
+  const won = await stores.sweeps.claim('replica-1', LEASE_MS);
+  assert.ok(won);
+  return won.claim;
+}
+
+/** Its lease ran out under it, and another replica sweeps. */
+async function overtaken(fixture: Fixture): Promise<SweepClaim> {
+  const claim = await begun(fixture);
+  assert.ok(await fixture.stores.sweeps.renew(claim, -1));
+  assert.ok(await fixture.stores.sweeps.claim('replica-2', LEASE_MS));
+  return claim;
+}
+
+function byClaim(
+  name: 'renew' | 'release' | 'saveWalk',
+  call: (stores: Stores, claim: SweepClaim) => Promise<boolean>,
+  expected: { holder: string | null; part: number },
+): ChangingMethod {
+  return {
+    name: `sweeps.${name}`,
+    alone: true,
+    arrange: async fixture => {
+      const claim = await begun(fixture);
+      return {
+        act: stores => call(stores, claim),
+        check: async outcome => {
+          // What was given back is nobody's when it is given back again.
+          if (name !== 'release') assert.equal(outcome, true);
+          const sweeps = fixture.database.kysely.selectFrom('sweeps').selectAll();
+          const row = await sweeps.executeTakeFirstOrThrow();
+          assert.deepEqual({ holder: row.lease_holder, part: row.walk_part }, expected);
+        },
+      };
+    },
+    late: async fixture => {
+      const claim = await overtaken(fixture);
+      return { act: stores => call(stores, claim), told: false };
+    },
+  };
+}
+
+/** A job that succeeded, with its result. */
+export async function succeededResult(stores: Stores): Promise<LiveResult> {
+  const { account: accountId, claim } = await runningOf(stores);
+  const { jobId } = claim;
+  const result = resultOf(claim);
+  assert.ok(await stores.jobs.succeed(claim, result, HOUR_MS, {}));
+  const expiresAtMs = (await stores.jobs.find(jobId))?.expiresAtMs ?? 0;
+  return { jobId, accountId, blob: result.blob, expiresAtMs };
+}
+
+/** The same, found to be lost. */
+export async function lostResult(stores: Stores): Promise<LiveResult> {
+  const result = await succeededResult(stores);
+  assert.ok(await stores.lostResults.record(result, 'download', randomUUID()));
+  return result;
+}
+
+export const CHANGING_OTHERS: readonly ChangingMethod[] = [
+  {
+    name: 'accounts.create',
+    arrange: async ({ stores }) => {
+      const name = `account ${randomUUID().slice(0, 8)}`;
+      return {
+        act: faulty => faulty.accounts.create(name),
+        check: async (outcome, repeated) => {
+          const named = (await stores.accounts.list()).filter(account => account.name === name);
+          assert.equal(named.length, 1);
+          // An operator who asks again after an outage is told that it is there.
+          if (!repeated) assert.equal((outcome as Account | undefined)?.id, at(named, 0).id);
+        },
+      };
+    },
+  },
+  {
+    name: 'apiKeys.create',
+    arrange: async ({ stores, ...fixture }) => {
+      const account = await fixture.account(0);
+      return {
+        act: faulty => faulty.apiKeys.create(account, 'key'),
+        check: async (outcome, repeated) => {
+          const { key, token } = outcome as { key: ApiKey; token: string };
+          assert.deepEqual(await stores.apiKeys.authenticate(token), {
+            apiKeyId: key.id,
+            accountId: account,
+          });
+          // A key whose token nobody was told stays where the operator had to ask twice.
+          const keys = await stores.apiKeys.list(account);
+          assert.ok(keys.length <= (repeated ? 2 : 1), `${keys.length} keys`);
+        },
+      };
+    },
+  },
+  {
+    name: 'apiKeys.revoke',
+    arrange: async ({ stores, ...fixture }) => {
+      const account = await fixture.account(0);
+      const { key, token } = await stores.apiKeys.create(account, 'key');
+      return {
+        act: faulty => faulty.apiKeys.revoke(key.id),
+        check: async outcome => {
+          const row = at(await stores.apiKeys.list(account), 0);
+          assert.ok(row.revokedAtMs !== null);
+          assert.equal((outcome as ApiKey).revokedAtMs, row.revokedAtMs);
+          assert.equal(await stores.apiKeys.authenticate(token), 'unknown');
+        },
+      };
+    },
+  },
+  entry('grant'),
+  entry('revoke'),
+  audit('incremental'),
+  audit('full'),
+  {
+    name: 'nodes.register',
+    arrange: async ({ stores }) => {
+      const node = registration();
+      return {
+        act: faulty => faulty.nodes.register(node, LEASE_MS),
+        check: async outcome => {
+          assert.deepEqual(outcome, { draining: false });
+          const known = (await stores.nodes.listAll()).filter(one => one.nodeId === node.nodeId);
+          assert.deepEqual(
+            known.map(({ bootId, live }) => ({ bootId, live })),
+            [{ bootId: node.bootId, live: true }],
+          );
+        },
+      };
+    },
+  },
+  ofNode(
+    'heartbeat',
+    (stores, { nodeId, bootId }) => stores.nodes.heartbeat(nodeId, bootId, LEASE_MS),
+    { live: true, gone: false, draining: false },
+    { known: true, draining: false },
+  ),
+  ofNode(
+    'deregister',
+    (stores, { nodeId, bootId }) => stores.nodes.deregister(nodeId, bootId),
+    { live: false, gone: true, draining: false },
+    true,
+  ),
+  ofNode(
+    'setDraining',
+    (stores, { nodeId }) => stores.nodes.setDraining(nodeId, true),
+    { live: true, gone: false, draining: true },
+    true,
+  ),
+  {
+    name: 'fleetReports.save',
+    arrange: async ({ stores }) => {
+      const replica = randomUUID();
+      const report = { inflowPerS: 1.5, work: { megapixels: 20, nodeMs: 3000 }, wantedNodes: 4 };
+      return {
+        act: async faulty => {
+          await faulty.fleetReports.save(replica, { ...report, wantedNodes: 1 });
+          await faulty.fleetReports.save(replica, report);
+        },
+        check: async () => {
+          const saved = (await stores.fleetReports.list()).filter(one => one.replica === replica);
+          assert.equal(saved.length, 1);
+          const { inflowPerS, work, wantedNodes, fresh } = at(saved, 0);
+          assert.deepEqual({ inflowPerS, work, wantedNodes }, report);
+          assert.ok(fresh);
+        },
+      };
+    },
+  },
+  {
+    name: 'rateQuotas.lease',
+    arrange: async ({ stores, database }) => {
+      const account = await fundedAccount(stores, 0);
+      const limit = 600;
+      const block = quotaBlockOf(limit);
+      const windowStartMs = quotaWindowStartMs(await stores.rateQuotas.nowMs());
+      const ask = { limit, block, advance: block, windowStartMs };
+      return {
+        act: faulty => faulty.rateQuotas.lease(account, 'submissions', ask),
+        check: async outcome => {
+          const lease = outcome as QuotaLease;
+          const row = await rowOf(database.kysely, 'rate_quotas', { account_id: account });
+          assert.equal(lease.granted, block);
+          // The advance is not due any more where a minute ended meanwhile.
+          const least = lease.windowStartMs === windowStartMs ? 2 : 1;
+          const blocks = row.leased / block;
+          // A block of a lost answer is nobody's: never one too many.
+          assert.ok([2, 3, 4].includes(blocks) || blocks === least, `${row.leased} leased`);
+        },
+      };
+    },
+  },
+  {
+    name: 'secretsCanary.establish',
+    alone: true,
+    arrange: async ({ stores, database }) => {
+      await database.kysely.deleteFrom('secrets_canary').execute();
+      return {
+        act: faulty => faulty.secretsCanary.establish(canary('ours')),
+        check: async outcome => {
+          assert.deepEqual(outcome, canary('ours'));
+          assert.deepEqual(await stores.secretsCanary.establish(canary('theirs')), canary('ours'));
+        },
+      };
+    },
+  },
+  {
+    name: 'secretsCanary.replace',
+    alone: true,
+    arrange: async ({ stores, database }) => {
+      await database.kysely.deleteFrom('secrets_canary').execute();
+      await stores.secretsCanary.establish(canary('old'));
+      return {
+        act: faulty => faulty.secretsCanary.replace('old', canary('new')),
+        check: async () => {
+          assert.deepEqual(await stores.secretsCanary.establish(canary('any')), canary('new'));
+        },
+      };
+    },
+    late: async ({ stores, database }) => {
+      await database.kysely.deleteFrom('secrets_canary').execute();
+      await stores.secretsCanary.establish(canary('newest'));
+      return { act: faulty => faulty.secretsCanary.replace('old', canary('new')), told: undefined };
+    },
+  },
+  {
+    name: 'bootstrap',
+    alone: true,
+    arrange: async ({ stores, database }) => {
+      for (const table of ['accounts', 'api_keys', 'ledger_entries'] as const) {
+        await database.kysely.deleteFrom(table).execute();
+      }
+      return {
+        act: faulty => faulty.bootstrap('first', 50),
+        check: async (outcome, repeated) => {
+          const accounts = await stores.accounts.list();
+          assert.deepEqual(
+            accounts.map(({ name, available }) => [name, available]),
+            [['first', 50]],
+          );
+          assert.equal((await stores.apiKeys.list()).length, 1);
+          const done = outcome as BootstrapOutcome;
+          // Where it had to be asked twice the operator makes another key.
+          if (repeated && !done.created) return;
+          assert.ok(done.created, 'its key is told');
+          const owner = await stores.apiKeys.authenticate(done.token);
+          assert.equal((owner as { accountId: string }).accountId, at(accounts, 0).id);
+        },
+      };
+    },
+  },
+  {
+    name: 'usage.removeOld',
+    alone: true,
+    arrange: async ({ database }) => {
+      const old = {
+        account_id: 'account',
+        day: dayOf(Date.now()) - USAGE_KEPT_DAYS - 2,
+        api_key_id: 'key',
+        outcome: 'succeeded',
+        format: 'png',
+        images: 1,
+        credits: 1,
+      } as const;
+      await database.kysely.insertInto('usage_days').values(old).execute();
+      return {
+        act: stores => stores.usage.removeOld(10),
+        check: async () => assertUsageAgrees(database),
+      };
+    },
+  },
+  {
+    name: 'sweeps.claim',
+    alone: true,
+    arrange: async ({ stores, database }) => {
+      await database.kysely.deleteFrom('sweeps').execute();
+      return {
+        act: faulty => faulty.sweeps.claim('replica-1', LEASE_MS),
+        check: async () => {
+          // Won, or taken for lost: then the next one comes when the lease has run out.
+          const row = await rowOf(database.kysely, 'sweeps', {});
+          assert.deepEqual([row.fence, row.lease_holder], [1, 'replica-1']);
+          await database.kysely.updateTable('sweeps').set({ lease_expires_at: 1 }).execute();
+          assert.equal((await stores.sweeps.claim('replica-2', LEASE_MS))?.claim.fence, 2);
+        },
+      };
+    },
+    late: async fixture => {
+      await begun(fixture);
+      return { act: stores => stores.sweeps.claim('replica-2', LEASE_MS), told: undefined };
+    },
+  },
+  byClaim('renew', (stores, claim) => stores.sweeps.renew(claim, LEASE_MS), {
+    holder: 'replica-1',
+    part: 0,
+  }),
+  byClaim('release', (stores, claim) => stores.sweeps.release(claim), { holder: null, part: 0 }),
+  byClaim('saveWalk', (stores, claim) => stores.sweeps.saveWalk(claim, 3, true), {
+    holder: 'replica-1',
+    part: 3,
+  }),
+  {
+    name: 'lostResults.record',
+    arrange: async ({ stores }) => {
+      const result = await succeededResult(stores);
+      const findingId = randomUUID();
+      return {
+        act: by => by.lostResults.record(result, 'download', findingId),
+        check: async outcome => {
+          assert.equal(outcome, true, 'it is told of');
+          assert.equal(await stores.lostResults.record(result, 'look', randomUUID()), false);
+        },
+      };
+    },
+    late: async ({ stores }) => {
+      const result = await lostResult(stores);
+      const findingId = randomUUID();
+      return { act: by => by.lostResults.record(result, 'look', findingId), told: false };
+    },
+  },
+  {
+    name: 'lostResults.returned',
+    arrange: async ({ stores }) => {
+      const { jobId } = await lostResult(stores);
+      return {
+        act: by => by.lostResults.returned(jobId),
+        check: async () => {
+          assert.equal((await stores.lostResults.known([jobId])).size, 0);
+          assert.equal(await stores.lostResults.repay(jobId, randomUUID()), 'settled');
+        },
+      };
+    },
+    late: async ({ stores }) => {
+      const { jobId } = await lostResult(stores);
+      assert.equal(await stores.lostResults.repay(jobId, randomUUID()), 'paid');
+      return { act: by => by.lostResults.returned(jobId), told: false };
+    },
+  },
+  {
+    name: 'lostResults.repay',
+    arrange: async ({ stores, database }) => {
+      const { jobId, accountId } = await lostResult(stores);
+      const auditId = randomUUID();
+      return {
+        act: by => by.lostResults.repay(jobId, auditId),
+        check: async () => {
+          const granted = ['grant first 1', `grant lost:${jobId} 1`];
+          assert.deepEqual(await movements(database, accountId), granted);
+          assert.deepEqual(await actionsOf(stores, accountId), ['credits.granted']);
+          await assertBalanced(stores, accountId);
+        },
+      };
+    },
+    again: 'settled',
+  },
+  {
+    name: 'lostResults.saveLook',
+    alone: true,
+    arrange: async ({ stores, database }) => {
+      await database.kysely.deleteFrom('sweeps').execute();
+      assert.ok(await stores.sweeps.claim('replica-1', LEASE_MS));
+      const after = { atMs: 7, id: 'a' };
+      return {
+        act: by => by.lostResults.saveLook({ after }),
+        check: async () => {
+          assert.deepEqual(await stores.lostResults.dueLook(), after);
+        },
+      };
+    },
+  },
+];

@@ -1,0 +1,232 @@
+/**
+ * What a replica does in its life, by way of every method of the stores that issues a statement:
+ * jobs in each state, their money and notifications, keys, nodes, quotas. Leases run out at once,
+ * so that the next release can take what is left open. It uses no clock and no chance but ids.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Claim } from '../../../attempts/job-lease.ts';
+import type { Job } from '../../../jobs/job.ts';
+import { RATE_WINDOW_MS } from '../../../rates/rate-quota.ts';
+import type { Stores } from '../../../stores.ts';
+import type { MessageClaim } from '../../../webhooks/outbox-store.ts';
+import {
+  claimed,
+  fundedAccount,
+  HOUR_MS,
+  IMAGE_FAULT,
+  newJob,
+  resultOf,
+  SERVICE_FAULT,
+  storedInput,
+  submitted,
+} from '../../fixtures.ts';
+
+type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
+type FinalJob = 'told' | 'untold' | 'expired' | 'retried' | 'refused';
+
+/** What a life leaves behind, for the release that goes on with it. */
+export interface Legacy {
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  readonly token: string;
+  readonly idempotencyKeyHash: string;
+  readonly resultToken: string;
+  /** One in each state, by what was done to it. */
+  readonly jobs: Readonly<Record<OpenJob | FinalJob, string>>;
+  readonly available: number;
+}
+
+const OVER_MS = -1000;
+const HOLDER = 'old-replica';
+const SECRET_KEY_ID = 'key-1';
+const CALLBACK = {
+  url: 'https://receiver.example/hook',
+  secret: new Uint8Array([1, 2, 3]),
+  secretKeyId: SECRET_KEY_ID,
+};
+const END = { statusCode: 500, durationMs: 12 };
+
+export async function liveOn(stores: Stores): Promise<Legacy> {
+  const accountId = await fundedAccount(stores, 100);
+  await stores.ledger.revoke(accountId, 5, 'mistake');
+  const { key, token } = await stores.apiKeys.create(accountId, 'main');
+  const other = await stores.apiKeys.create(accountId, 'second');
+  await stores.apiKeys.revoke(other.key.id);
+  await stores.apiKeys.authenticate(token);
+  await stores.apiKeys.list(accountId);
+  await stores.accounts.findByNameOrId(accountId);
+  await useNodesAndQuotas(stores, accountId);
+  const work = new Work(stores, accountId, key.id);
+  const jobs = await work.leaveJobs();
+  await work.lookAround(jobs);
+  await work.lookOverResults(jobs.untold);
+  await work.sweep();
+  const balances = await stores.ledger.balances(accountId);
+  return {
+    accountId,
+    apiKeyId: key.id,
+    token,
+    idempotencyKeyHash: work.idempotencyKeyHash,
+    resultToken: work.resultToken,
+    jobs,
+    available: balances?.available ?? 0,
+  };
+}
+
+async function useNodesAndQuotas(stores: Stores, accountId: string): Promise<void> {
+  const bootId = randomUUID();
+  const nodeId = `node-${bootId.slice(0, 8)}`;
+  const node = { nodeId, bootId, address: 'n.example:1', httpAddress: '', version: 'old' };
+  await stores.nodes.register(node, HOUR_MS);
+  await stores.nodes.heartbeat(nodeId, bootId, HOUR_MS);
+  await stores.nodes.setDraining(nodeId, true);
+  await stores.nodes.setDraining(nodeId, false);
+  await stores.nodes.listLive();
+  const canary = { keyId: SECRET_KEY_ID, ciphertext: new Uint8Array([9]) };
+  await stores.secretsCanary.establish(canary);
+  const now = await stores.rateQuotas.nowMs();
+  const windowStartMs = now - (now % RATE_WINDOW_MS);
+  for (const advance of [10, 0]) {
+    const ask = { limit: 600, block: 10, advance, windowStartMs };
+    await stores.rateQuotas.lease(accountId, 'submissions', ask);
+  }
+}
+
+class Work {
+  readonly #stores: Stores;
+  readonly #accountId: string;
+  readonly #apiKeyId: string;
+  idempotencyKeyHash = '';
+  resultToken = '';
+
+  constructor(stores: Stores, accountId: string, apiKeyId: string) {
+    this.#stores = stores;
+    this.#accountId = accountId;
+    this.#apiKeyId = apiKeyId;
+  }
+
+  /** Ids by what became of them. */
+  async leaveJobs(): Promise<Legacy['jobs']> {
+    const { jobs } = this.#stores;
+    const { id: accepted } = await this.#submit('url');
+    const fetching = (await this.#claim('url')).jobId;
+    const ready = await this.#claim('url');
+    await jobs.inputStored(ready, storedInput(`${ready.jobId}-1`));
+    const given = await this.#claim('bytes');
+    await jobs.renew(given, HOUR_MS);
+    await jobs.release(given);
+    const running = await this.#claim('bytes');
+    await jobs.admitted(running);
+    const lost = await this.#claim('bytes');
+    await jobs.admitted(lost);
+    await jobs.attemptLost(lost, true);
+    const freed = await this.#claim('bytes');
+    await jobs.endLease(freed.jobId);
+    return {
+      accepted,
+      fetching,
+      ready: ready.jobId,
+      given: given.jobId,
+      running: running.jobId,
+      lost: lost.jobId,
+      freed: freed.jobId,
+      ...(await this.#leaveFinalJobs()),
+    };
+  }
+
+  async #leaveFinalJobs(): Promise<Record<FinalJob, string>> {
+    const { jobs, outbox } = this.#stores;
+    const told = await this.#succeeded(HOUR_MS);
+    await outbox.claim(told, HOUR_MS);
+    await outbox.delivered(told, END);
+    const untold = await this.#succeeded(HOUR_MS);
+    const expired = await this.#succeeded(OVER_MS);
+    const retried = await this.#claim('bytes');
+    await jobs.fail(retried, SERVICE_FAULT);
+    const sending: MessageClaim = { id: retried.jobId, holder: HOLDER, fence: 1 };
+    await outbox.claim(sending, HOUR_MS);
+    await outbox.retryLater(sending, END, OVER_MS);
+    const refused = await this.#claim('bytes');
+    await jobs.fail(refused, IMAGE_FAULT);
+    const gone: MessageClaim = { id: refused.jobId, holder: HOLDER, fence: 1 };
+    await outbox.claim(gone, HOUR_MS);
+    await outbox.failed(gone, END, { eraseSecret: false });
+    return {
+      told: told.id,
+      untold: untold.id,
+      expired: expired.id,
+      retried: retried.jobId,
+      refused: refused.jobId,
+    };
+  }
+
+  /** What callers, the dispatcher, the operator and the metrics read. */
+  async lookAround(ids: Legacy['jobs']): Promise<void> {
+    const { jobs, ledger, outbox } = this.#stores;
+    await jobs.find(ids.running);
+    await jobs.findForKey(ids.told, this.#apiKeyId);
+    await jobs.findByIdempotencyKey(this.#apiKeyId, this.idempotencyKeyHash);
+    await jobs.findByResultToken(this.resultToken);
+    await jobs.findFinal([ids.told, ids.running]);
+    await jobs.listClaimable(100, await jobs.listLanes());
+    await jobs.list({ states: ['running', 'failed'], endedWithinMs: HOUR_MS, limit: 50 });
+    await jobs.queued();
+    await jobs.doneWithin(HOUR_MS);
+    await outbox.due();
+    await outbox.list({ jobId: ids.untold, limit: 5 });
+    await outbox.countSealedWithOthers([SECRET_KEY_ID]);
+    await ledger.balances(this.#accountId);
+  }
+
+  /** One is found lost, and its file comes back. */
+  async lookOverResults(jobId: string): Promise<void> {
+    const { lostResults } = this.#stores;
+    const first = { atMs: 0, id: '' };
+    await lostResults.dueLook();
+    const [live] = await lostResults.live(first, 0, 10);
+    // At a time of its own the replay would find others.
+    const last = { expiresAtMs: Number.MAX_SAFE_INTEGER };
+    if (live !== undefined) await lostResults.neighbours({ ...live, ...last }, 4);
+    const lost = { jobId, accountId: this.#accountId };
+    await lostResults.record(lost, 'look', randomUUID());
+    await lostResults.known([jobId]);
+    await lostResults.open(first, 10);
+    await lostResults.returned(jobId);
+    await lostResults.saveLook({ inMs: HOUR_MS });
+  }
+
+  async sweep(): Promise<void> {
+    const { jobs, outbox } = this.#stores;
+    const names = await jobs.takeExpiredResultBlobs(100);
+    await jobs.referencedBlobs([...names, 'inputs/nobody']);
+    await jobs.removeFinalOlderThan(HOUR_MS, 100);
+    await outbox.eraseDueSecrets(100);
+  }
+
+  async #submit(source: 'url' | 'bytes'): Promise<Job> {
+    const job = newJob(this.#accountId, {
+      apiKeyId: this.#apiKeyId,
+      class: 'sync',
+      sourceUrl: source === 'url' ? 'https://pictures.example/1.png' : null,
+      callback: CALLBACK,
+    });
+    this.idempotencyKeyHash = job.idempotencyKeyHash;
+    return submitted(this.#stores, job);
+  }
+
+  async #claim(source: 'url' | 'bytes'): Promise<Claim> {
+    const job = await this.#submit(source);
+    const claim = await claimed(this.#stores, job, { holder: HOLDER, leaseMs: HOUR_MS });
+    await this.#stores.jobs.renew(claim, OVER_MS);
+    return claim;
+  }
+
+  async #succeeded(resultTtlMs: number): Promise<MessageClaim> {
+    const claim = await this.#claim('bytes');
+    await this.#stores.jobs.admitted(claim);
+    const result = resultOf(claim);
+    if (resultTtlMs > 0) this.resultToken = result.sealedToken;
+    await this.#stores.jobs.succeed(claim, result, resultTtlMs, { infer: 3 });
+    return { id: claim.jobId, holder: HOLDER, fence: 1 };
+  }
+}

@@ -1,0 +1,55 @@
+/**
+ * Records what this commit's stores say to a database, for releases to come:
+ *
+ *     sh bin/node24 control-plane/core/test/database/last-release/record.ts 0.2.0
+ *
+ * CONTRIBUTING.md says when. Needs MariaDB, as the tests do.
+ */
+
+import { execFileSync } from 'node:child_process';
+import type { CompiledQuery } from 'kysely';
+import { createTestDatabase, DIALECTS } from '../../../../../test/support/database.ts';
+import {
+  openWatchedDatabase,
+  type Unwatched,
+} from '../../../../../test/support/watched-database.ts';
+import { migrate } from '../../../database/migrate.ts';
+import { storesOn } from '../../fixtures.ts';
+import { liveOn } from './life.ts';
+import { type Recorded, rowsOf, writeSnapshot } from './snapshot.ts';
+
+/** The migrations look at what there is, and lock: on an empty database that is nothing. */
+const CHANGES_TABLES = /^\s*(?:create|alter|drop|insert|update)\b/i;
+
+const [release] = process.argv.slice(2);
+if (release === undefined) throw new Error('the name of what is recorded is missing');
+const commit = execFileSync('git', ['rev-parse', 'HEAD'], { encoding: 'utf8' }).trim();
+
+for (const dialect of DIALECTS) {
+  const test = await createTestDatabase(dialect, { migrated: false });
+  let statements: Recorded[] = [];
+  const database = openWatchedDatabase(
+    dialect,
+    test.url,
+    async <R>(connection: Unwatched, query: CompiledQuery) => {
+      const result = await connection.executeQuery<R>(query);
+      statements.push({ sql: query.sql, parameters: query.parameters, rows: rowsOf(result) });
+      return result;
+    },
+  );
+  const phase = () => {
+    const said = statements;
+    statements = [];
+    return said;
+  };
+  await migrate(database);
+  const schema = phase().filter(({ sql }) => CHANGES_TABLES.test(sql));
+  const legacy = await liveOn(storesOn(database));
+  const before = phase();
+  await liveOn(storesOn(database));
+  const after = phase();
+  writeSnapshot(dialect, { release, commit, schema, before, legacy, after });
+  console.log(`${dialect}: ${schema.length + before.length + after.length} statements`);
+  await database.close();
+  await test.close();
+}

@@ -1,0 +1,115 @@
+/** The statements of a release as they were recorded, and their replay. */
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { CompiledQuery } from 'kysely';
+import { at } from '../../../../../test/support/at.ts';
+import type { DatabaseDialect } from '../../../database/clock.ts';
+import type { Database } from '../../../database/connect.ts';
+import type { Legacy } from './life.ts';
+
+export interface Recorded {
+  readonly sql: string;
+  readonly parameters: readonly unknown[];
+  /** Rows that it answered with, or else rows that it changed. */
+  readonly rows: number;
+}
+
+export interface Snapshot {
+  /** What it was recorded of: a version, or what CONTRIBUTING.md calls it. */
+  readonly release: string;
+  /** Hash, in full. */
+  readonly commit: string;
+  /** What makes the release's tables, on an empty database. */
+  readonly schema: readonly Recorded[];
+  /** A replica's life before anybody migrates. */
+  readonly before: readonly Recorded[];
+  readonly legacy: Legacy;
+  /** Another one, of a replica that still runs when the tables are those of a later release. */
+  readonly after: readonly Recorded[];
+}
+
+/** Why nothing is replayed where `readSnapshot` answers undefined. */
+export const NOTHING_RECORDED =
+  'nothing is before the baseline, so there is nothing to upgrade from';
+
+function fileOf(dialect: DatabaseDialect): string {
+  return path.join(import.meta.dirname, `${dialect}.json`);
+}
+
+/** Each text once; a step is the text's number, the parameters and the rows. */
+interface Stored extends Omit<Snapshot, 'schema' | 'before' | 'after'> {
+  readonly texts: readonly string[];
+  readonly schema: readonly StoredStep[];
+  readonly before: readonly StoredStep[];
+  readonly after: readonly StoredStep[];
+}
+type StoredStep = readonly [text: number, parameters: readonly unknown[], rows: number];
+
+export function writeSnapshot(dialect: DatabaseDialect, snapshot: Snapshot): void {
+  const texts: string[] = [];
+  const stored = (steps: readonly Recorded[]): StoredStep[] =>
+    steps.map(({ sql, parameters, rows }) => {
+      if (!texts.includes(sql)) texts.push(sql);
+      return [texts.indexOf(sql), parameters.map(encoded), rows];
+    });
+  const { release, commit, legacy } = snapshot;
+  const phases = {
+    schema: stored(snapshot.schema),
+    before: stored(snapshot.before),
+    after: stored(snapshot.after),
+  };
+  const file: Stored = { release, commit, legacy, texts, ...phases };
+  writeFileSync(fileOf(dialect), `${JSON.stringify(file)}\n`);
+}
+
+/** Undefined: nothing was recorded since all migrations were folded into one. */
+export function readSnapshot(dialect: DatabaseDialect): Snapshot | undefined {
+  if (!existsSync(fileOf(dialect))) return undefined;
+  const stored = JSON.parse(readFileSync(fileOf(dialect), 'utf8')) as Stored;
+  const steps = (phase: readonly StoredStep[]): Recorded[] =>
+    phase.map(([text, parameters, rows]) => ({
+      sql: at(stored.texts, text),
+      parameters: parameters.map(decoded),
+      rows,
+    }));
+  const { release, commit, legacy } = stored;
+  return {
+    release,
+    commit,
+    legacy,
+    schema: steps(stored.schema),
+    before: steps(stored.before),
+    after: steps(stored.after),
+  };
+}
+
+function encoded(parameter: unknown): unknown {
+  return parameter instanceof Uint8Array
+    ? { base64: Buffer.from(parameter).toString('base64') }
+    : parameter;
+}
+
+function decoded(parameter: unknown): unknown {
+  return parameter instanceof Object
+    ? Buffer.from((parameter as { base64: string }).base64, 'base64')
+    : parameter;
+}
+
+/** One after the other; each must do as much as it did when it was recorded. */
+export async function replay(database: Database, steps: readonly Recorded[]): Promise<void> {
+  for (const [index, { sql, parameters, rows }] of steps.entries()) {
+    const where = `statement ${index}: ${sql}`;
+    const result = await database.kysely
+      .executeQuery(CompiledQuery.raw(sql, [...parameters]))
+      .catch((error: unknown) => assert.fail(`${where}\n${String(error)}`));
+    assert.equal(rowsOf(result), rows, where);
+  }
+}
+
+export function rowsOf(result: {
+  readonly rows: readonly unknown[];
+  readonly numAffectedRows?: bigint;
+}): number {
+  return result.rows.length + Number(result.numAffectedRows ?? 0n);
+}

@@ -1,0 +1,150 @@
+/**
+ * What tests of deliveries share: replicas that deliver, jobs that end, one database for the file
+ * that calls `useDeliveries`, and secrets for each of its tests.
+ */
+import assert from 'node:assert/strict';
+import { randomBytes, randomUUID } from 'node:crypto';
+import type { SerialFn } from 'ava';
+import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
+import type { Database } from '../database/connect.ts';
+import { GuardedPost, type PostLimits } from '../fetching/guarded-post.ts';
+import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
+import { JobEvents } from '../jobs/job-events.ts';
+import { SecretBox } from '../secrets/secret-box.ts';
+import type { Stores } from '../stores.ts';
+import { CallbackSecrets, notificationBody } from '../webhooks/callback-secret.ts';
+import type { MessageDelivery } from '../webhooks/deliver-messages.ts';
+import { webhookDelivery } from '../webhooks/send-webhooks.ts';
+import type { WebhookSchedule } from '../webhooks/webhook-schedule.ts';
+import {
+  bodyOf,
+  fundedAccount,
+  HOUR_MS,
+  IMAGE_FAULT,
+  newJob,
+  reread,
+  resultOf,
+  running,
+  storesOn,
+} from './fixtures.ts';
+import { silent, until } from './harness.ts';
+
+/** Signs every notification. */
+export const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
+/** Milliseconds. */
+export const SCHEDULE: WebhookSchedule = [0, 10, 20, 30];
+const TRUSTED = { fetchPorts: [80, 443], allowPrivateAddresses: true, allowHttpCallbacks: true };
+/** The usual limit, never the reason here, but for what is read of an answer behind its status. */
+const LIMITS: Partial<PostLimits> = { totalMs: 15_000, replyMs: 100 };
+
+/** Opened for the file's tests by `useDeliveries`. */
+export let testDatabase: TestDatabase;
+export let database: Database;
+export let stores: Stores;
+let accountId: string;
+export let secrets: CallbackSecrets;
+
+/** The database is open while the tests of a file run, and each has secrets of its own. */
+export function useDeliveries(test: SerialFn): void {
+  test.before(async () => {
+    testDatabase = await createTestDatabase('sqlite');
+    database = await testDatabase.open();
+    stores = storesOn(database, job => sealer().sealText(bodyOf(job), notificationBody(job.id)));
+  });
+  test.after.always(() => testDatabase.close());
+  test.beforeEach(async () => {
+    accountId = await fundedAccount(stores, 1000);
+    // Another key each time, so that no test delivers what another left.
+    secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
+  });
+}
+
+interface Replica extends AsyncDisposable {
+  readonly delivery: MessageDelivery;
+  readonly events: JobEvents;
+  readonly observed: string[];
+  readonly delaysMs: number[];
+}
+
+/** One that delivers until it is disposed of. */
+export function replica(
+  options: {
+    scheduleMs?: WebhookSchedule;
+    policy?: Partial<typeof TRUSTED>;
+    limits?: Partial<PostLimits>;
+    secrets?: CallbackSecrets;
+    outbox?: Stores['outbox'];
+  } = {},
+): Replica {
+  const events = new JobEvents();
+  const observed: string[] = [];
+  const delaysMs: number[] = [];
+  const policy = { ...TRUSTED, ...options.policy };
+  const guard = new OutgoingGuard({ policy });
+  const delivery = webhookDelivery({
+    outbox: options.outbox ?? stores.outbox,
+    guardedPost: new GuardedPost(guard, policy, { ...LIMITS, ...options.limits }),
+    secrets: options.secrets ?? secrets,
+    events,
+    observer: {
+      webhookAttempted: outcome => observed.push(outcome),
+      webhookDelivered: delayMs => delaysMs.push(delayMs),
+    },
+    log: silent,
+    holder: `replica-${randomUUID()}`,
+    pollMs: 100,
+    scheduleMs: options.scheduleMs ?? SCHEDULE,
+  });
+  delivery.start();
+  return {
+    delivery,
+    events,
+    observed,
+    delaysMs,
+    async [Symbol.asyncDispose]() {
+      delivery.hurry();
+      await delivery.stop(0);
+    },
+  };
+}
+
+let endings = 0;
+/** Whose job ends: another replica may have another key. */
+let sealer = () => secrets;
+
+/** A job that ended with a notification to send: every other one of a failure. */
+export async function ended(url: string, by = secrets): Promise<string> {
+  endings += 1;
+  sealer = () => by;
+  const id = randomUUID();
+  const callback = { url, ...by.seal(id, SECRET) };
+  const { claim } = await running(stores, newJob(accountId, { id, callback }));
+  if (endings % 2 === 0) assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+  else assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+  return id;
+}
+
+export async function rowOf(jobId: string) {
+  return database.kysely
+    .selectFrom('outbox')
+    .selectAll()
+    .where('id', '=', jobId)
+    .executeTakeFirstOrThrow();
+}
+
+export const isFinal = (jobId: string) => async () => (await rowOf(jobId)).status !== 'pending';
+
+/** The same, once this replica has sent it or given it up. */
+export async function delivered({ events }: Replica, url: string): Promise<string> {
+  const jobId = await ended(url);
+  events.notificationDue();
+  await until(isFinal(jobId));
+  return jobId;
+}
+
+/** Status, attempts and last status code of a notification, as callers see them. */
+export async function told(jobId: string) {
+  const { callback } = await reread(stores, jobId);
+  const { status, attempts, lastStatusCode } = callback!;
+  return [status, attempts, lastStatusCode];
+}

@@ -1,0 +1,268 @@
+/** Accounts, jobs and endings for the store's tests. */
+import assert from 'node:assert/strict';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import type { ExecutionContext, SerialFn } from 'ava';
+import {
+  type GroupTest,
+  type OnDatabases,
+  onDatabases,
+  SILENT_LOG,
+  useTestDatabase,
+} from '../../../test/support/database.ts';
+import type { Claim } from '../attempts/job-lease.ts';
+import { LEASE_MS } from '../attempts/lease.ts';
+import type { DatabaseDialect } from '../database/clock.ts';
+import type { Database } from '../database/connect.ts';
+import { RequestShares } from '../database/request-shares.ts';
+import { backgroundBlob, type Job, type JobInput, type JobResult } from '../jobs/job.ts';
+import type { NewJob } from '../jobs/job-submission.ts';
+import type { FullPlaces } from '../shared-places.ts';
+import { createStores, openStores, type Stores } from '../stores.ts';
+
+export const LIMITS = { jobsInFlightMax: 1000 };
+export const PLAYGROUND_LIMITS = { playgroundImagesMax: 20 };
+export const HOUR_MS = 3_600_000;
+export const NONE_FULL: FullPlaces = {
+  destinations: [],
+  accounts: [],
+  uses: [],
+  slow: { accounts: [], destinations: [] },
+};
+
+export function storesOn(
+  database: Database,
+  renderOutboxBody: (job: Job) => string = bodyOf,
+): Stores {
+  return createStores(database, { renderOutboxBody });
+}
+
+/** What a group of tests has of its database. It is open before the first test. */
+interface OpenedStores {
+  readonly dialect: DatabaseDialect;
+  readonly databases: ReturnType<typeof useTestDatabase>;
+  readonly database: Database;
+  readonly stores: Stores;
+  /** The stores of one more replica. */
+  readonly replica: () => Stores;
+}
+
+/** A group of tests of the stores, for each database (onDatabases). */
+export function onStores(
+  test: SerialFn,
+  name: string,
+  group: (test: GroupTest, opened: OpenedStores) => void,
+  where: OnDatabases = {},
+): void {
+  const onDialect = (test: GroupTest, dialect: DatabaseDialect) => {
+    const opened = useStores(test, dialect);
+    const { databases } = opened;
+    group(test, { dialect, ...opened, replica: () => useStores(test, dialect, databases).stores });
+  };
+  onDatabases(test, name, onDialect, where);
+}
+
+/** As `onStores`, of what is not about SQL, money, leases or lost answers (OnDatabases). */
+export function onStoresInCi(...[test, name, group]: Parameters<typeof onStores>): void {
+  onStores(test, name, group, { serverInCi: true });
+}
+
+/** As `onStores`; whatever a test did, the ledger is balanced then. */
+export function onBalancedStores(...[test, name, group]: Parameters<typeof onStores>): void {
+  onStores(test, name, (test, opened) => {
+    const balanced: typeof test = Object.assign(
+      (title: string, body: (t: ExecutionContext) => unknown) =>
+        test(title, async t => {
+          await body(t);
+          await assertBalanced(opened.stores);
+        }),
+      { before: test.before, after: test.after },
+    );
+    group(balanced, opened);
+  });
+}
+
+/** A database of its own, open before the first test. */
+export function useStores(
+  test: Pick<GroupTest, 'before' | 'after'>,
+  dialect: DatabaseDialect = 'sqlite',
+  databases = useTestDatabase(test, dialect),
+) {
+  const database = {} as Database;
+  const stores = {} as Stores;
+  test.before(async () => {
+    fill(database, await databases.open());
+    fill(stores, storesOn(database));
+  });
+  return { databases, database, stores };
+}
+
+/** The group names its stores when it is declared, and they are opened later. */
+function fill(target: object, source: object): void {
+  Object.defineProperties(target, Object.getOwnPropertyDescriptors(source));
+}
+
+export function bodyOf(job: Job): string {
+  return JSON.stringify({ job_id: job.id, state: job.state });
+}
+
+export function sha256(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}
+
+type MoneyStores = Pick<Stores, 'accounts' | 'apiKeys' | 'ledger'>;
+
+/** A new account with credits. */
+export async function fundedAccount(stores: MoneyStores, credits: number): Promise<string> {
+  const account = await stores.accounts.create(`test ${randomUUID().slice(0, 8)}`);
+  assert.ok(account);
+  if (credits > 0) {
+    const { kind } = await stores.ledger.grant(account.id, credits, 'first');
+    assert.equal(kind, 'entered');
+  }
+  return account.id;
+}
+
+/** A new account with credits, and its key. */
+export async function fundedCaller(stores: MoneyStores, credits: number) {
+  const accountId = await fundedAccount(stores, credits);
+  const { key, token } = await stores.apiKeys.create(accountId, 'test');
+  return { accountId, apiKeyId: key.id, token };
+}
+
+/** The key of a new account with credits, in a database that may hold nothing yet. */
+export async function openCaller(databaseUrl: string, credits: number): Promise<string> {
+  const stores = await openStores(databaseUrl, { log: SILENT_LOG, migrations: 'run' });
+  try {
+    return (await fundedCaller(stores, credits)).token;
+  } finally {
+    await stores.close();
+  }
+}
+
+export function storedInput(jobId: string): JobInput {
+  return { blob: `inputs/${jobId}`, bytes: 1234, format: 'png', width: 2000, height: 1500 };
+}
+
+/** What makes a job one with a picture as its background. */
+export const WITH_PICTURE = { finishing: { background: { kind: 'picture' } } } as const;
+export const BACKGROUND_URL = { background: { url: 'https://b.example/b.png', input: null } };
+
+export function storedBackground(jobId: string): JobInput {
+  const blob = backgroundBlob(jobId);
+  return { blob, bytes: 4321, format: 'jpeg', width: 300, height: 200 };
+}
+
+/** A Base64 submission with a key of its own. */
+export function newJob(accountId: string, overrides: Partial<NewJob> = {}): NewJob {
+  const id = overrides.id ?? randomUUID();
+  return {
+    id,
+    accountId,
+    apiKeyId: 'key000000001',
+    idempotencyKeyHash: sha256(randomUUID()),
+    fingerprint: sha256('content'),
+    class: 'async',
+    outputFormat: 'png',
+    input: overrides.sourceUrl ? null : storedInput(id),
+    sourceUrl: null,
+    ...overrides,
+  };
+}
+
+export async function submitted(stores: Stores, job: NewJob): Promise<Job> {
+  const outcome = await stores.jobs.submit(job, LIMITS);
+  assert.equal(outcome.kind, 'created');
+  return (outcome as { job: Job }).job;
+}
+
+/** Claims this very job, whatever else is open. */
+export async function claimed(
+  stores: Stores,
+  job: Pick<Job, 'id' | 'fence'>,
+  options: { holder?: string; leaseMs?: number } = {},
+): Promise<Claim> {
+  const found = await stores.jobs.find(job.id);
+  assert.ok(found);
+  const won = await stores.jobs.claim(
+    // claim reads nothing else of what listClaimable answers
+    { id: found.id, fence: found.fence } as Parameters<Stores['jobs']['claim']>[0],
+    options.holder ?? 'replica-1',
+    options.leaseMs ?? LEASE_MS,
+  );
+  assert.ok(won, 'the claim was lost');
+  return won.claim;
+}
+
+/** Submitted, claimed and admitted. */
+export async function running(stores: Stores, job: NewJob): Promise<{ job: Job; claim: Claim }> {
+  const open = await submitted(stores, job);
+  const claim = await claimed(stores, open);
+  assert.ok(await stores.jobs.admitted(claim));
+  return { job: await reread(stores, open.id), claim };
+}
+
+/** The same, of a new account with credits. */
+export async function runningOf(stores: Stores, credits = 1, overrides: Partial<NewJob> = {}) {
+  const account = await fundedAccount(stores, credits);
+  return { account, ...(await running(stores, newJob(account, overrides))) };
+}
+
+export async function reread(stores: Stores, jobId: string): Promise<Job> {
+  const job = await stores.jobs.find(jobId);
+  assert.ok(job);
+  return job;
+}
+
+/** The token of its link is what stands for the sealed one. */
+export function resultOf(claim: Claim): JobResult {
+  const token = randomBytes(32).toString('base64url');
+  return {
+    blob: `results/${claim.jobId}-${claim.fence}`,
+    token: sha256(token),
+    sealedToken: token,
+    format: 'png',
+    bytes: 4321,
+    width: 2000,
+    height: 1500,
+    sha256: sha256(claim.jobId),
+    sight: null,
+  };
+}
+
+export const IMAGE_FAULT = {
+  code: 'PROCESSING_FAILED',
+  detail: 'the image cannot be decoded',
+  retryable: false,
+} as const;
+
+export const SERVICE_FAULT = {
+  code: 'PROCESSING_FAILED',
+  detail: 'every attempt was lost',
+  retryable: true,
+} as const;
+
+/** The ledger agrees with every balance and every job, or with those of one account. */
+export async function assertBalanced(stores: Stores, accountId?: string): Promise<void> {
+  assert.deepEqual(await stores.ledger.check(accountId), []);
+}
+
+/** The methods of every store as `store.method`, and those of `Stores` itself by their names. */
+export function methodsOf(stores: Stores): string[] {
+  return Object.entries(stores).flatMap(([store, value]) => {
+    if (typeof value === 'function') return [store];
+    if (typeof value !== 'object' || value instanceof RequestShares) return [];
+    return namesOf(value).map(method => `${store}.${method}`);
+  });
+}
+
+/** Names of an object's own functions and those of its class. */
+function namesOf(store: object): string[] {
+  const names = new Set<string>();
+  for (let part = store; part !== Object.prototype; part = Object.getPrototypeOf(part)) {
+    for (const name of Object.getOwnPropertyNames(part)) {
+      if (typeof store[name as never] === 'function') names.add(name);
+    }
+  }
+  names.delete('constructor');
+  return [...names];
+}

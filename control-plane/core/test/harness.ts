@@ -1,0 +1,311 @@
+/**
+ * Everything under the HTTP port, real but for the nodes: a SQLite store and a blob directory of
+ * its own, the fleet over real gRPC, and the dispatcher.
+ */
+import assert from 'node:assert/strict';
+import { createHash, randomUUID } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { ChannelCredentials } from '@grpc/grpc-js';
+import type { SerialFn } from 'ava';
+import { pino } from 'pino';
+import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
+import { composeDispatch } from '../../compose.ts';
+import type { Config } from '../../config.ts';
+import type { JobObserver } from '../attempts/job-observer.ts';
+import { LEASE_TIMING } from '../attempts/lease.ts';
+import type { SourceFetcher } from '../attempts/source-fetch.ts';
+import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { Job, JobInput } from '../jobs/job.ts';
+import { isFinal } from '../jobs/job.ts';
+import { JobEvents } from '../jobs/job-events.ts';
+import type { NewJob } from '../jobs/job-submission.ts';
+import type { Fleet } from '../nodes/fleet.ts';
+import type { BlobStore } from '../storage/blob-store.ts';
+import { openStorage } from '../storage/open-storage.ts';
+import { openStores, type Stores } from '../stores.ts';
+import { put } from './blob-store.contract.ts';
+import type { Script } from './scripted-exchange.ts';
+import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
+
+const UNTIL_POLL_MS = 5;
+/** What other replicas left, and what is over by now, is seen a tenth as late as in a service. */
+const POLL_MS = 100;
+/**
+ * A minute on an idle machine: never the reason, and no run hangs. Counted in checks, since a
+ * machine that stands still lets time pass in which nothing could come about.
+ */
+const UNTIL_CHECKS_MAX = 60_000 / UNTIL_POLL_MS;
+
+export const silent = pino({ level: 'silent' });
+
+/** Resolves when the condition holds; checked whenever the loop has time. */
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  what = 'the condition',
+): Promise<void> {
+  for (let checks = 0; !(await condition()); checks += 1) {
+    if (checks > UNTIL_CHECKS_MAX) throw new Error(`${what} did not come about`);
+    await new Promise(resolve => setTimeout(resolve, UNTIL_POLL_MS));
+  }
+}
+
+export interface Replica {
+  readonly fleet: Fleet;
+  readonly dispatcher: Dispatcher;
+  readonly events: JobEvents;
+  readonly observed: string[];
+}
+
+export interface ReplicaOptions {
+  readonly holder?: string;
+  readonly noNodeGraceMs?: number;
+  readonly onDemand?: Config['onDemand'];
+  readonly attemptTimeoutMs?: number;
+  readonly pollMs?: number;
+  readonly fetcher?: SourceFetcher;
+  /** In place of the stores' own: one that fails on command. */
+  readonly jobs?: Stores['jobs'];
+  readonly blobs?: BlobStore;
+}
+
+interface SubmitOptions {
+  readonly bytes?: Uint8Array;
+  readonly url?: string;
+  readonly mode?: 'sync' | 'async';
+  readonly format?: JobInput['format'];
+  readonly caller?: { readonly accountId: string; readonly apiKeyId: string };
+  /** What it asks for besides; a background's file is stored under its name. */
+  readonly asked?: Partial<NewJob>;
+}
+
+const NO_FETCHER: SourceFetcher = {
+  fetchImage: () => Promise.reject(new Error('this test fetches nothing')),
+};
+
+type Fetching = Parameters<SourceFetcher['fetchImage']>;
+
+/** Downloads of every URL its text, as a picture of this header. @param before may wait, or reject */
+export function fetcherOf(
+  before: (...fetching: Fetching) => unknown = () => undefined,
+  header: Partial<Awaited<ReturnType<SourceFetcher['fetchImage']>>['header']> = {},
+): SourceFetcher {
+  return {
+    fetchImage: async (url, options) => {
+      await before(url, options);
+      await options.writer.write(Buffer.from(url));
+      const png = { format: 'png', width: 5, height: 4, animated: false } as const;
+      return { bytes: url.length, header: { ...png, ...header } };
+    },
+  };
+}
+
+/** Rejects with the signal's reason. */
+export function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason));
+  });
+}
+
+/** Why it failed, and whether it may be sent again. */
+export const failureOf = ({ failure }: Job) => [failure?.code, failure?.retryable];
+
+/** One for each test of a file. */
+export function useHarness(
+  test: SerialFn,
+  blobs: () => BlobStore | undefined = () => undefined,
+): Harness {
+  const harness = new Harness();
+  test.beforeEach(() => harness.open(blobs()));
+  test.afterEach.always(() => harness.close());
+  return harness;
+}
+
+export class Harness {
+  directory!: string;
+  database!: TestDatabase;
+  stores!: Stores;
+  blobs!: BlobStore;
+  readonly replicas: Replica[] = [];
+  readonly #nodes: ScriptedNode[] = [];
+  accountId = '';
+  apiKeyId = '';
+
+  static async open(): Promise<Harness> {
+    const harness = new Harness();
+    await harness.open();
+    return harness;
+  }
+
+  /** @param blobs in place of a directory of its own. */
+  async open(blobs?: BlobStore): Promise<void> {
+    this.directory = await mkdtemp(path.join(tmpdir(), 'matting-dispatch-'));
+    this.database = await createTestDatabase('sqlite');
+    this.stores = await openStores(this.database.url, {
+      log: silent,
+      migrations: 'run',
+      renderOutboxBody: () => '{}',
+    });
+    this.blobs = blobs ?? (await openStorage(this.directory));
+    Object.assign(this, await this.createAccount('caller'));
+  }
+
+  async close(): Promise<void> {
+    for (const replica of this.replicas.splice(0)) {
+      replica.dispatcher.hurry();
+      await replica.dispatcher.stop(0);
+      await replica.fleet.close();
+    }
+    for (const node of this.#nodes.splice(0)) await node.down();
+    await this.stores.close();
+    await this.database.close();
+    await rm(this.directory, { recursive: true });
+  }
+
+  async createAccount(name: string): Promise<{ accountId: string; apiKeyId: string }> {
+    const account = await this.stores.accounts.create(name);
+    assert.ok(account);
+    await this.stores.ledger.grant(account.id, 1000, 'test');
+    const { key } = await this.stores.apiKeys.create(account.id, 'test');
+    return { accountId: account.id, apiKeyId: key.id };
+  }
+
+  /** A node that has joined. */
+  async addNode(how: Script | ScriptedNodeOptions = {}): Promise<ScriptedNode> {
+    const node = await ScriptedNode.start(typeof how === 'function' ? { script: how } : how);
+    await this.join(node);
+    return node;
+  }
+
+  /** Registered and, where a replica runs, routable there. */
+  async join(node: ScriptedNode): Promise<void> {
+    if (!this.#nodes.includes(node)) this.#nodes.push(node);
+    await this.stores.nodes.register(node.registration, 600_000);
+    for (const { fleet } of this.replicas) {
+      await fleet.refresh();
+      await this.untilRoutable(fleet, node.bootId);
+    }
+  }
+
+  untilRoutable(fleet: Fleet, bootId: string): Promise<void> {
+    return until(() => fleet.snapshots().some(node => node.bootId === bootId), 'a routable node');
+  }
+
+  async startReplica(options: ReplicaOptions = {}): Promise<Replica> {
+    const events = new JobEvents();
+    const observed: string[] = [];
+    const { fleet, dispatcher } = composeDispatch({
+      config: {
+        nodeToken: TEST_TOKEN,
+        directStorage: (options.blobs ?? this.blobs).signed !== undefined,
+        attemptTimeoutMs: options.attemptTimeoutMs ?? 60_000,
+        resultTtlMs: 60_000,
+        noNodeGraceMs: options.noNodeGraceMs ?? 60_000,
+        onDemand: options.onDemand,
+      },
+      log: silent,
+      replicaId: options.holder ?? 'replica',
+      stores: { jobs: options.jobs ?? this.stores.jobs, nodes: this.stores.nodes },
+      blobs: options.blobs ?? this.blobs,
+      fetcher: options.fetcher ?? NO_FETCHER,
+      resultTokens: { make: () => ({ token: randomUUID(), sealedToken: 'sealed' }) },
+      events,
+      observer: noting(observed),
+      leaseTiming: LEASE_TIMING,
+      pollMs: options.pollMs ?? POLL_MS,
+      security: { credentials: ChannelCredentials.createInsecure(), options: {} },
+    });
+    await fleet.start();
+    dispatcher.start();
+    const replica = { fleet, dispatcher, events, observed };
+    this.replicas.push(replica);
+    for (const { bootId } of this.#nodes) await this.untilRoutable(fleet, bootId);
+    return replica;
+  }
+
+  /** A job with a stored input, or of a URL; announced to the replicas as a handler would. */
+  async submit(options: SubmitOptions = {}): Promise<string> {
+    const id = randomUUID();
+    const bytes = options.bytes ?? Buffer.from(`picture of ${id}`);
+    const { accountId, apiKeyId } = options.caller ?? this;
+    const hash = createHash('sha256').update(id).digest('hex');
+    const outcome = await this.stores.jobs.submit(
+      {
+        id,
+        accountId,
+        apiKeyId,
+        idempotencyKeyHash: hash,
+        fingerprint: hash,
+        class: options.mode ?? 'sync',
+        outputFormat: 'png',
+        input: options.url === undefined ? await this.#store(id, bytes, options.format) : null,
+        sourceUrl: options.url ?? null,
+        ...options.asked,
+      },
+      { jobsInFlightMax: 1000 },
+    );
+    assert.ok(outcome.kind === 'created');
+    for (const { events } of this.replicas) events.jobSubmitted(outcome.job);
+    return id;
+  }
+
+  async job(jobId: string): Promise<Job> {
+    const job = await this.stores.jobs.find(jobId);
+    assert.ok(job);
+    return job;
+  }
+
+  async untilFinal(jobId: string): Promise<Job> {
+    await until(async () => isFinal(await this.job(jobId)), 'the end of the job');
+    return this.job(jobId);
+  }
+
+  /** The end of a job that is submitted now. */
+  async done(options: SubmitOptions = {}): Promise<Job> {
+    return this.untilFinal(await this.submit(options));
+  }
+
+  async resultOf(job: Job): Promise<Buffer> {
+    assert.ok(job.result, `the job is ${job.state}: ${job.failure?.detail}`);
+    return buffer(await this.blobs.openRead(job.result.blob));
+  }
+
+  /** Every credit is where the ledger says, and none is held any more. */
+  async assertMoneySettled(expected: { readonly charged: number }): Promise<void> {
+    assert.deepEqual(await this.stores.ledger.check(), []);
+    const credits = await this.stores.ledger.credits(this.accountId);
+    assert.equal(credits?.reserved, 0);
+    assert.equal(credits?.available, 1000 - expected.charged);
+  }
+
+  /** Names of all blobs. */
+  async blobNames(): Promise<string[]> {
+    const names: string[] = [];
+    for await (const name of this.blobs.listOlderThan(-1000)) names.push(name);
+    return names.sort();
+  }
+
+  async #store(
+    id: string,
+    bytes: Uint8Array,
+    format: JobInput['format'] = 'png',
+  ): Promise<JobInput> {
+    const blob = `inputs/${id}`;
+    await put(this.blobs, blob, Buffer.from(bytes));
+    return { blob, bytes: bytes.length, format, width: 10, height: 10 };
+  }
+}
+
+function noting(observed: string[]): JobObserver {
+  return {
+    jobAdmitted: () => observed.push('admitted'),
+    attemptEnded: (kind, reason) => observed.push(`attempt ${kind} ${reason ?? ''}`.trim()),
+    directAttemptEnded: kind => observed.push(`direct ${kind}`),
+    fetchEnded: outcome => observed.push(`fetch ${outcome}`),
+    jobEnded: ({ outcome }) => observed.push(outcome),
+    leaseLost: () => observed.push('lease lost'),
+    takenOver: () => observed.push('taken over'),
+  };
+}

@@ -1,0 +1,248 @@
+/** An account that two replicas change at once, and what must hold after every step. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { at } from '../../../test/support/at.ts';
+import { fc } from '../../../test/support/property-tests.ts';
+import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
+import type { Claim } from '../attempts/job-lease.ts';
+import { LEASE_MS } from '../attempts/lease.ts';
+import type { Database } from '../database/connect.ts';
+import type { ClaimableJob } from '../dispatch/job-queue.ts';
+import type { Stores } from '../stores.ts';
+import {
+  fundedAccount,
+  IMAGE_FAULT,
+  LIMITS,
+  newJob,
+  resultOf,
+  SERVICE_FAULT,
+  sha256,
+  storesOn,
+} from './fixtures.ts';
+import { rowsOf } from './rows.ts';
+
+/** One thing a replica does; `pick` chooses among what there is. */
+interface Operation {
+  readonly replica: 0 | 1;
+  readonly act:
+    | 'submit'
+    | 'submit-url'
+    | 'start'
+    | 'claim'
+    | 'lapse'
+    | 'store'
+    | 'admit'
+    | 'lose'
+    | 'release'
+    | 'succeed'
+    | 'fail'
+    | 'fail-retryable'
+    | 'grant'
+    | 'revoke'
+    | 'sweep';
+  readonly pick: number;
+}
+
+export const operation: fc.Arbitrary<Operation> = fc.record({
+  replica: fc.constantFrom(0 as const, 1 as const),
+  act: fc.constantFrom(
+    'submit',
+    'start',
+    'submit-url',
+    'claim',
+    'claim',
+    'lapse',
+    'store',
+    'admit',
+    'admit',
+    'lose',
+    'release',
+    'succeed',
+    'succeed',
+    'fail',
+    'fail-retryable',
+    'grant',
+    'revoke',
+    'sweep',
+  ),
+  pick: fc.nat({ max: 40 }),
+});
+
+/** An account seen by two replicas, and every claim they ever held: the old ones are tried too. */
+export class World {
+  readonly #replicas: readonly Stores[];
+  readonly #database: Database;
+  readonly #account: string;
+  readonly #claims: Claim[] = [];
+  readonly #limits: typeof LIMITS;
+  /** Ids of the jobs that a submission said it made. */
+  readonly #created = new Set<string>();
+  /** What was acknowledged, by job id. */
+  readonly #ended = new Map<string, 'succeeded' | 'failed'>();
+
+  private constructor(databases: readonly Database[], account: string, limits: typeof LIMITS) {
+    this.#database = at(databases, 0);
+    this.#replicas = databases.map(database => storesOn(database));
+    this.#account = account;
+    this.#limits = limits;
+  }
+
+  static async create(
+    databases: readonly Database[],
+    credits: number,
+    limits = LIMITS,
+  ): Promise<World> {
+    const account = await fundedAccount(storesOn(at(databases, 0)), credits);
+    return new World(databases, account, limits);
+  }
+
+  get account(): string {
+    return this.#account;
+  }
+
+  async perform({ replica, act, pick }: Operation): Promise<void> {
+    const stores = at(this.#replicas, replica);
+    const { jobs, ledger } = stores;
+    const claim = this.#claims[pick % Math.max(1, this.#claims.length)];
+    switch (act) {
+      case 'submit':
+      case 'submit-url':
+        await this.#submit(stores, act, pick);
+        return;
+      case 'start': {
+        const id = await this.#submit(stores, act, pick);
+        const own = (await jobs.listClaimable(1000)).find(job => job.id === id);
+        const won = own && (await this.#win(stores, own, replica));
+        if (won !== undefined) await jobs.admitted(won);
+        return;
+      }
+      case 'claim':
+        return this.#claim(stores, replica, pick);
+      case 'grant':
+        await ledger.grant(this.#account, 1 + (pick % 3), `grant ${pick}`);
+        return;
+      case 'revoke':
+        await ledger.revoke(this.#account, 1 + (pick % 3), `revoke ${pick}`);
+        return;
+      case 'sweep':
+        await jobs.takeExpiredResultBlobs(10);
+        await jobs.removeFinalOlderThan(0, 10);
+        return;
+      default:
+        if (claim !== undefined) await this.#use(stores, claim, act);
+    }
+  }
+
+  /** The id of the job, where one was made. */
+  async #submit(
+    { jobs }: Stores,
+    act: Operation['act'],
+    pick: number,
+  ): Promise<string | undefined> {
+    const sourceUrl = act === 'submit-url' ? 'https://a.example/' : null;
+    const key = act === 'start' ? randomUUID() : pick % 6;
+    const idempotencyKeyHash = sha256(`${this.#account} ${key}`);
+    const job = newJob(this.#account, { idempotencyKeyHash, sourceUrl });
+    const outcome = await jobs.submit(job, this.#limits);
+    if (outcome.kind !== 'created') return undefined;
+    this.#created.add(outcome.job.id);
+    return outcome.job.id;
+  }
+
+  async #claim(stores: Stores, replica: number, pick: number): Promise<void> {
+    const open = (await stores.jobs.listClaimable(1000)).filter(
+      job => job.accountId === this.#account,
+    );
+    if (open.length > 0) await this.#win(stores, at(open, pick % open.length), replica);
+  }
+
+  async #win({ jobs }: Stores, job: ClaimableJob, replica: number): Promise<Claim | undefined> {
+    const won = await jobs.claim(job, `replica-${replica}`, LEASE_MS);
+    if (won === undefined) return undefined;
+    const rival = this.#claims.find(
+      held => held.jobId === won.claim.jobId && held.fence === won.claim.fence,
+    );
+    assert.equal(rival, undefined, 'one fence was given out twice');
+    this.#claims.push(won.claim);
+    return won.claim;
+  }
+
+  async #use({ jobs }: Stores, claim: Claim, act: Operation['act']): Promise<void> {
+    switch (act) {
+      case 'lapse':
+        await jobs.renew(claim, 0);
+        return;
+      case 'store':
+        await jobs.inputStored(claim, newJob(this.#account, { id: claim.jobId }).input!);
+        return;
+      case 'admit':
+        await jobs.admitted(claim);
+        return;
+      case 'lose':
+        await jobs.attemptLost(claim, claim.fence % 2 === 0);
+        return;
+      case 'release':
+        await jobs.release(claim);
+        return;
+      case 'succeed':
+        if (await jobs.succeed(claim, resultOf(claim), 0, {})) this.#end(claim, 'succeeded');
+        return;
+      default: {
+        const failure = act === 'fail' ? IMAGE_FAULT : SERVICE_FAULT;
+        if (await jobs.fail(claim, failure)) this.#end(claim, 'failed');
+      }
+    }
+  }
+
+  #end(claim: Claim, state: 'succeeded' | 'failed'): void {
+    assert.equal(this.#ended.get(claim.jobId) ?? state, state, 'a job ended twice, differently');
+    this.#ended.set(claim.jobId, state);
+  }
+
+  async assertInvariants(): Promise<void> {
+    const { ledger } = at(this.#replicas, 0);
+    assert.deepEqual(await ledger.check(this.#account), []);
+    const credits = await ledger.credits(this.#account);
+    assert.ok(credits);
+    const { available, reserved, sums } = credits;
+    assert.ok(available >= 0 && reserved >= 0);
+    assert.equal(available + reserved + sums.charge, sums.grant - sums.revoke);
+    const succeeded = [...this.#ended.values()].filter(state => state === 'succeeded').length;
+    assert.equal(sums.charge, succeeded, 'charges are the successes that were acknowledged');
+    assert.equal(sums.release, this.#ended.size - succeeded);
+    assert.ok(reserved <= this.#limits.jobsInFlightMax);
+    await assertUsageAgrees(this.#database, this.#account);
+    await this.#assertEntries(reserved);
+    const keys = await this.#database.kysely
+      .selectFrom('jobs')
+      .select(eb => eb.fn.countAll<number>().as('jobs'))
+      .where('account_id', '=', this.#account)
+      .where('idempotency_key_hash', 'is not', null)
+      .groupBy(['api_key_id', 'idempotency_key_hash'])
+      .having(eb => eb.fn.countAll(), '>', 1)
+      .execute();
+    assert.deepEqual(keys, []);
+  }
+
+  /** From the rows themselves: each job that was made is reserved once, and settled once. */
+  async #assertEntries(reserved: number): Promise<void> {
+    const { kysely } = this.#database;
+    const entries = await kysely
+      .selectFrom('ledger_entries')
+      .select(['job_id', 'kind'])
+      .where('account_id', '=', this.#account)
+      .where('job_id', 'is not', null)
+      .execute();
+    const jobs = await rowsOf(kysely, 'jobs', { account_id: this.#account });
+    const open = new Set(jobs.filter(job => job.finished_at === null).map(({ id }) => id));
+    assert.equal(reserved, open.size);
+    const byJob = Map.groupBy(entries, entry => entry.job_id ?? '');
+    assert.deepEqual(new Set(byJob.keys()), this.#created, 'entries of exactly the jobs made');
+    for (const [id, own] of byJob) {
+      const end = this.#ended.get(id);
+      assert.equal(open.has(id), end === undefined);
+      const settled = end === undefined ? [] : [end === 'succeeded' ? 'charge' : 'release'];
+      assert.deepEqual(own.map(({ kind }) => kind).sort(), [...settled, 'reserve'].sort());
+    }
+  }
+}

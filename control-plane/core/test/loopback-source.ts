@@ -1,0 +1,103 @@
+/** Servers and stand-ins at the network's edge, for the tests of the guarded client. */
+import { createServer, type RequestListener, type Server } from 'node:http';
+import {
+  type AddressInfo,
+  connect,
+  createServer as createTcpServer,
+  type Socket,
+  type Server as TcpServer,
+} from 'node:net';
+import type { CreateConnector } from '../fetching/dial.ts';
+import type { ResolveHost } from '../fetching/resolve-host.ts';
+
+export interface LoopbackSource extends AsyncDisposable {
+  readonly port: number;
+  /** What was asked for: `<host> <path>`. */
+  readonly requests: string[];
+  readonly url: string;
+}
+
+function listen(server: Server | TcpServer): Promise<number> {
+  return new Promise(resolve => {
+    server.listen(0, '127.0.0.1', () => resolve((server.address() as AddressInfo).port));
+  });
+}
+
+/** An HTTP server on 127.0.0.1; it ends with its connections when disposed. */
+export async function openSource(handler: RequestListener): Promise<LoopbackSource> {
+  const requests: string[] = [];
+  const server = createServer((request, response) => {
+    requests.push(`${request.headers.host} ${request.url}`);
+    handler(request, response);
+  });
+  const port = await listen(server);
+  return {
+    port,
+    requests,
+    url: `http://127.0.0.1:${port}`,
+    async [Symbol.asyncDispose]() {
+      const closed = new Promise(resolve => server.close(resolve));
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
+/** A TCP server that does with each connection as it likes. */
+export async function openRawSource(serve: (socket: Socket) => void): Promise<LoopbackSource> {
+  const sockets = new Set<Socket>();
+  const server = createTcpServer(socket => {
+    sockets.add(socket);
+    // The client leaves in the middle of things: that is what is tested.
+    socket.on('error', () => socket.destroy());
+    socket.once('data', () => serve(socket));
+  });
+  const port = await listen(server);
+  return {
+    port,
+    requests: [],
+    url: `http://127.0.0.1:${port}`,
+    async [Symbol.asyncDispose]() {
+      const closed = new Promise(resolve => server.close(resolve));
+      for (const socket of sockets) socket.destroy();
+      await closed;
+    },
+  };
+}
+
+export interface RecordingConnector {
+  /** Every address a connection was asked for, in order. */
+  readonly dialled: string[];
+  readonly createConnector: CreateConnector;
+}
+
+/** Records whom the client would connect to, and connects to 127.0.0.1 instead, TLS left out. */
+export function recordingConnector(): RecordingConnector {
+  const dialled: string[] = [];
+  return {
+    dialled,
+    createConnector: addresses => (options, callback) => {
+      dialled.push(...addresses);
+      const socket = connect(Number(options.port), '127.0.0.1');
+      socket.once('error', error => callback(error, null));
+      socket.once('connect', () => callback(null, socket));
+    },
+  };
+}
+
+/** Answers a name with the next of its lists, the last for ever; an unknown name has none. */
+export function scriptedResolver(answers: Record<string, readonly (readonly string[])[]>): {
+  readonly asked: string[];
+  readonly resolveHost: ResolveHost;
+} {
+  const asked: string[] = [];
+  return {
+    asked,
+    resolveHost: async host => {
+      const lists = answers[host] ?? [[]];
+      const turn = asked.filter(name => name === host).length;
+      asked.push(host);
+      return lists[Math.min(turn, lists.length - 1)] ?? [];
+    },
+  };
+}

@@ -1,0 +1,205 @@
+/**
+ * Every vector of a list against the real guard, resolver aside, in a network namespace where every
+ * address there is leads to this process: a listener counts who was connected to. Started by
+ * urls.test.ts; prints one JSON line.
+ *
+ * Argument: the list, as outgoing-vectors.json.
+ */
+import { readFileSync } from 'node:fs';
+import { createServer, type Server, type Socket } from 'node:net';
+import { GuardedFetch } from '../fetching/guarded-fetch.ts';
+import { GuardedPost } from '../fetching/guarded-post.ts';
+import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
+import type { ResolveHost } from '../fetching/resolve-host.ts';
+import { CallbackAddressCheck } from '../webhooks/callback-url.ts';
+
+interface Vectors {
+  readonly literal: readonly { readonly url: string; readonly expect: string }[];
+  readonly dnsAnswers: readonly string[];
+  readonly positiveControls: readonly [string, ...string[]];
+}
+
+/** What the namespace saw: connections to controls, and to anything else. */
+export interface ProbeReport {
+  readonly tried: number;
+  /** Vectors that were let through though none should be: urls. */
+  readonly passed: string[];
+  readonly forbidden: string[];
+  /** Per control address: how often it was reached by an image, and by a callback. */
+  readonly controls: Record<string, { image: number; callback: number }>;
+  /** The counting itself: connections to forbidden addresses with the guard switched off. */
+  readonly countedUnguarded: number;
+}
+
+const PORTS = [22, 25, 80, 443, 3306, 6379, 8080, 10250];
+const NEVER = new AbortController().signal;
+const [, , vectorsFile = ''] = process.argv;
+const vectors = JSON.parse(readFileSync(vectorsFile, 'utf8')) as Vectors;
+const controls: ReadonlySet<string> = new Set(vectors.positiveControls);
+const reached: string[] = [];
+/** What a request for /redirect is answered with. */
+let location = '/';
+
+function serve(socket: Socket): void {
+  reached.push(String(socket.localAddress).replace(/^::ffff:(?=\d+\.)/, ''));
+  socket.on('error', () => socket.destroy());
+  socket.once('data', data => {
+    const redirects = /^(GET|POST) \/redirect/.test(data.toString('latin1'));
+    const head = redirects ? `302 Found\r\nlocation: ${location}` : '200 OK';
+    socket.end(`HTTP/1.1 ${head}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n`, 'latin1');
+  });
+}
+
+async function listen(port: number): Promise<Server> {
+  const server = createServer(serve);
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, '::', resolve);
+  });
+  return server;
+}
+
+/** A name for each list of addresses; the list of each look-up in turn, the last for ever. */
+const names = new Map<string, readonly (readonly string[])[]>();
+const asked = new Map<string, number>();
+
+function nameOf(...turns: readonly (readonly string[])[]): string {
+  const name = `n${names.size}.example.com`;
+  names.set(name, turns);
+  return name;
+}
+
+const resolveHost: ResolveHost = async host => {
+  const turns = names.get(host);
+  // Any other name leads to a control, as a name of the real DNS would lead somewhere public.
+  if (turns === undefined) return [vectors.positiveControls[0]];
+  const turn = asked.get(host) ?? 0;
+  asked.set(host, turn + 1);
+  return turns[Math.min(turn, turns.length - 1)] ?? [];
+};
+
+const policy = { fetchPorts: [80, 443], allowPrivateAddresses: false, allowHttpCallbacks: true };
+const limits = { connectMs: 2000, firstByteMs: 2000, totalMs: 2000 };
+const guard = new OutgoingGuard({ policy, resolveHost });
+const image = new GuardedFetch(guard, limits);
+const callback = new GuardedPost(guard, policy, limits);
+const check = new CallbackAddressCheck(guard);
+const message = { accountId: 'account', headers: {}, body: Buffer.from('{}') };
+
+const ASKER = { accountId: 'account', signal: NEVER };
+const fetchImage = (url: string) => image.get(url, ASKER, async () => undefined);
+const notify = (url: string) => callback.post(url, message, NEVER);
+const submitCallback = (url: string) => check.require(url, 'account');
+
+let tried = 0;
+const passed: string[] = [];
+
+/** True where it was let through. */
+async function attempt(run: (url: string) => Promise<unknown>, url: string): Promise<boolean> {
+  tried += 1;
+  return run(url).then(
+    () => true,
+    () => false,
+  );
+}
+
+async function expectRefused(run: (url: string) => Promise<unknown>, url: string): Promise<void> {
+  if (await attempt(run, url)) passed.push(`${run.name} ${url}`);
+}
+
+async function tryLiterals(): Promise<void> {
+  for (const { url, expect } of vectors.literal) {
+    if (expect !== 'deny') {
+      await attempt(fetchImage, url);
+      await attempt(notify, url);
+      continue;
+    }
+    await expectRefused(fetchImage, url);
+    // A callback may name any port, so a public name with a strange one is no vector for it.
+    if (/^https?:\/\/[a-z.]*example\.com:\d+\/$/.test(url)) continue;
+    await expectRefused(notify, url);
+    await expectRefused(notify, url.replace(/^http:/, 'https:'));
+    // Submission parses the text before it asks for the address.
+    if (URL.canParse(url) && /^https?:/.test(url)) await attempt(submitCallback, url);
+  }
+}
+
+async function tryAnswers(): Promise<void> {
+  const [good] = vectors.positiveControls;
+  for (const bad of vectors.dnsAnswers) {
+    for (const answers of [[bad], [good, bad], [bad, good], [good, good, good, good, bad]]) {
+      for (const run of [fetchImage, notify, submitCallback]) {
+        await expectRefused(run, `http://${nameOf(answers)}/`);
+      }
+    }
+    // Public when it was submitted or first asked for, another address afterwards.
+    const flips = nameOf([good], [bad]);
+    location = `http://${flips}/`;
+    await expectRefused(fetchImage, `http://${flips}/redirect`);
+    const later = nameOf([good], [bad]);
+    await attempt(submitCallback, `http://${later}/`);
+    await expectRefused(notify, `http://${later}/`);
+  }
+}
+
+async function tryRedirects(): Promise<void> {
+  const [good] = vectors.positiveControls;
+  for (const { url, expect } of vectors.literal) {
+    // What a header line cannot carry, or leads back to the control, is no redirect elsewhere.
+    if (expect !== 'deny' || !/^[\x21-\x7e]+$/.test(url)) continue;
+    const target = URL.parse(url, `http://${good}/redirect`);
+    if (target?.hostname === good || /^[a-z.]*example\.com$/.test(target?.hostname ?? '')) continue;
+    location = url;
+    await expectRefused(fetchImage, `http://${good}/redirect`);
+    await attempt(notify, `http://${good}/redirect`);
+  }
+}
+
+async function tryControls(): Promise<ProbeReport['controls']> {
+  const report: ProbeReport['controls'] = {};
+  for (const address of vectors.positiveControls) {
+    const host = address.includes(':') ? `[${address}]` : address;
+    const count = async (run: (url: string) => Promise<unknown>, url: string) => {
+      const before = reached.length;
+      await attempt(run, url);
+      return reached.slice(before).filter(one => one === address).length;
+    };
+    report[address] = {
+      image:
+        (await count(fetchImage, `http://${host}/`)) +
+        (await count(fetchImage, `http://${nameOf([address])}/`)),
+      callback:
+        (await count(notify, `http://${host}/`)) +
+        (await count(notify, `http://${nameOf([address])}/`)),
+    };
+  }
+  return report;
+}
+
+/** With the guard off the same connections are made and counted: a zero above means something. */
+async function countUnguarded(): Promise<number> {
+  const open = new OutgoingGuard({ policy: { ...policy, allowPrivateAddresses: true } });
+  const fetch = new GuardedFetch(open, limits);
+  const before = reached.length;
+  for (const host of ['127.0.0.1', '10.0.0.1', '169.254.169.254', '[fd00:ec2::254]', '[::1]']) {
+    await fetch.get(`http://${host}/`, ASKER, async () => undefined);
+  }
+  return reached.slice(before).filter(address => !controls.has(address)).length;
+}
+
+const servers: Server[] = [];
+for (const port of PORTS) servers.push(await listen(port));
+await tryLiterals();
+await tryAnswers();
+await tryRedirects();
+const reachedControls = await tryControls();
+const forbidden = reached.filter(address => !controls.has(address));
+const report: ProbeReport = {
+  tried,
+  passed,
+  forbidden,
+  controls: reachedControls,
+  countedUnguarded: await countUnguarded(),
+};
+process.stdout.write(`${JSON.stringify(report)}\n`);
+for (const server of servers) server.close();

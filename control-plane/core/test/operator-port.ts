@@ -1,0 +1,90 @@
+/** The operator's application for tests, and how it is asked. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { type AddressInfo, connect } from 'node:net';
+import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
+import { Registry } from 'prom-client';
+import { OperateOrders } from '../../portal/orders/operate-orders.ts';
+import { OperateAccounts } from '../accounts/operate-accounts.ts';
+import { ReadQueue } from '../dispatch/read-queue.ts';
+import { buildOperatorApp } from '../http/operator-app.ts';
+import { OperateJobs } from '../jobs/operate-jobs.ts';
+import { OperateCredits } from '../ledger/operate-credits.ts';
+import { OperateNodes } from '../nodes/operate-nodes.ts';
+import type { Stores } from '../stores.ts';
+import { OperateWebhooks } from '../webhooks/operate-webhooks.ts';
+
+export const KEY = 'an-operator-key-that-only-a-test-knows';
+
+interface NodeProxyBounds {
+  readonly silenceMsMax: number;
+  readonly answerMsMax: number;
+}
+
+export function appOn(
+  stores: Stores,
+  changes: {
+    operatorKey?: string | undefined;
+    nodeProxy?: NodeProxyBounds;
+    logger?: FastifyBaseLogger;
+  } = {},
+) {
+  return buildOperatorApp(
+    {
+      operateAccounts: new OperateAccounts(stores),
+      operateCredits: new OperateCredits(stores),
+      operateJobs: new OperateJobs(stores),
+      operateNodes: new OperateNodes(stores),
+      operateOrders: new OperateOrders(stores),
+      operateWebhooks: new OperateWebhooks(stores),
+      readQueue: new ReadQueue(stores, 50_000),
+    },
+    { baseUrl: 'http://links.example', operatorKey: KEY, metrics: new Registry(), ...changes },
+  );
+}
+
+export const AUTHORIZED = { authorization: `Bearer ${KEY}` };
+
+export function ask(app: FastifyInstance, url: string, method: 'GET' | 'HEAD' | 'POST' = 'GET') {
+  return app.inject({ method, url, headers: { ...AUTHORIZED, host: 'operator' } });
+}
+
+/** The code of a problem, checked to be one. */
+export function codeOf(answer: Awaited<ReturnType<typeof ask>>): string {
+  assert.match(String(answer.headers['content-type']), /^application\/problem\+json/);
+  const problem = answer.json();
+  assert.equal(problem.status, answer.statusCode);
+  assert.equal(problem.request_id, answer.headers['x-request-id']);
+  return problem.code;
+}
+/** The boot id it was registered with. */
+export async function register(
+  stores: Stores,
+  nodeId: string,
+  httpAddress: string,
+): Promise<string> {
+  const bootId = randomUUID();
+  const node = { nodeId, bootId, address: '10.0.0.7:50051', httpAddress, version: 'test' };
+  await stores.nodes.register(node, 60_000);
+  return bootId;
+}
+
+/** Its port on loopback. */
+export async function listen(app: FastifyInstance): Promise<number> {
+  await app.listen({ host: '127.0.0.1', port: 0 });
+  return (app.server.address() as AddressInfo).port;
+}
+
+/** What is answered to these very bytes. */
+export async function raw(port: number, bytes: string): Promise<string> {
+  const socket = connect(port, '127.0.0.1');
+  let text = '';
+  socket.setEncoding('latin1').on('data', part => {
+    text += part;
+    if (text.includes('\r\n\r\n')) socket.end();
+  });
+  socket.write(bytes);
+  await once(socket, 'close');
+  return text;
+}

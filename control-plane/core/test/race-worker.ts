@@ -1,0 +1,62 @@
+/**
+ * A replica of its own process for the races: opens the database, says that it is ready, and works
+ * when it is told to. Arguments: the database URL. Each line in is a task, each line out its
+ * answer, JSON both.
+ */
+import { createInterface } from 'node:readline';
+import { at } from '../../../test/support/at.ts';
+import { SILENT_LOG } from '../../../test/support/database.ts';
+import { LEASE_MS } from '../attempts/lease.ts';
+import { openDatabase } from '../database/connect.ts';
+import type { NewJob } from '../jobs/job-submission.ts';
+import { HOUR_MS, IMAGE_FAULT, LIMITS, resultOf, storesOn } from './fixtures.ts';
+
+export type RaceTask =
+  /** All at once; answers one outcome kind and job id a job. */
+  | { readonly task: 'submit'; readonly jobs: readonly NewJob[] }
+  /** Claims and ends what it can get of this account, until nothing is left; answers the ids. */
+  | { readonly task: 'finish'; readonly accountId: string };
+
+export type SubmitAnswer = { readonly kind: string; readonly id: string | null };
+
+const database = await openDatabase(at(process.argv, 2), { log: SILENT_LOG });
+const stores = storesOn(database);
+
+function submit(jobs: readonly NewJob[]): Promise<SubmitAnswer[]> {
+  return Promise.all(
+    jobs.map(async job => {
+      const outcome = await stores.jobs.submit(job, LIMITS);
+      return { kind: outcome.kind, id: 'job' in outcome ? outcome.job.id : null };
+    }),
+  );
+}
+
+async function finish(accountId: string): Promise<string[]> {
+  const finished: string[] = [];
+  for (;;) {
+    const open = (await stores.jobs.listClaimable(1000)).filter(job => job.accountId === accountId);
+    if (open.length === 0) return finished;
+    await Promise.all(
+      open.map(async (listed, index) => {
+        const won = await stores.jobs.claim(listed, `replica-${process.pid}`, LEASE_MS);
+        if (won === undefined) return;
+        await stores.jobs.admitted(won.claim);
+        const ended =
+          index % 3 === 0
+            ? await stores.jobs.fail(won.claim, IMAGE_FAULT)
+            : await stores.jobs.succeed(won.claim, resultOf(won.claim), HOUR_MS, {});
+        if (ended) finished.push(listed.id);
+      }),
+    );
+  }
+}
+
+function perform(task: RaceTask): Promise<unknown> {
+  return task.task === 'submit' ? submit(task.jobs) : finish(task.accountId);
+}
+
+console.log(JSON.stringify('ready'));
+for await (const line of createInterface({ input: process.stdin })) {
+  console.log(JSON.stringify(await perform(JSON.parse(line) as RaceTask)));
+}
+await database.close();

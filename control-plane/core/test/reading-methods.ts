@@ -1,0 +1,363 @@
+/**
+ * The methods of the stores that change nothing, each asked of the large tables: every branch that
+ * reads.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { at } from '../../../test/support/at.ts';
+import { orderOf, personMailOf, personOf } from '../../../test/support/large-people-and-orders.ts';
+import {
+  accountOf,
+  apiKeyOf,
+  HANGING_RECEIVER,
+  SECRET_KEY_ID,
+} from '../../../test/support/large-tables.ts';
+import { FIRST_ALERT } from '../../portal/alerts/alert-store.ts';
+import {
+  addOwner,
+  dueMails,
+  mailOf,
+  SEALED,
+  seenOf,
+  tellingOf,
+  watchedAccount,
+} from '../../portal/test/alerts-fixtures.ts';
+import { PROVIDER, paid, refundOf } from '../../portal/test/orders.ts';
+import { newLink, OPERATOR } from '../../portal/test/people.ts';
+import { USAGE_GROUPS } from '../../portal/usage/usage.ts';
+import type { Database } from '../database/connect.ts';
+import { destinationOf } from '../fetching/url-destination.ts';
+import { backgroundBlob, UNPAID_OPEN_MAX } from '../jobs/job.ts';
+import type { Stores } from '../stores.ts';
+import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/outbox-due.ts';
+import { insertMail, withdrawMails } from '../webhooks/outbox-rows.ts';
+import { due } from './changing-alerts.ts';
+import { lostResult, succeededResult } from './changing-others.ts';
+import {
+  bounded,
+  CALLBACK,
+  DAY_MS,
+  DUE_READS_MAX,
+  DUE_WHY,
+  type Exercise,
+  jobOfLargest,
+  LINKS_READS_MAX,
+  LINKS_WHY,
+  OPEN_READS_MAX,
+  OPEN_WHY,
+  TABLES,
+} from './exercise.ts';
+import {
+  fundedAccount,
+  IMAGE_FAULT,
+  NONE_FULL,
+  newJob,
+  PLAYGROUND_LIMITS,
+  running,
+  sha256,
+} from './fixtures.ts';
+
+const FIRST = { atMs: 0, id: '' };
+
+/** Entries of a month, and their group's; servers count what a limit lets through twice. */
+const USED_READS_MAX = 6 * 30;
+const USED_WHY = 'reads a row a day, key, outcome and format';
+
+/** A new key of the largest account. */
+const keyOf = ({ apiKeys }: Stores) => apiKeys.create(accountOf(0), 'statements');
+
+/** A job that ended, and whose end is told. */
+async function notified(stores: Stores): Promise<string> {
+  const { job, claim } = await running(stores, jobOfLargest({ callback: CALLBACK }));
+  assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+  return job.id;
+}
+
+/** Mails beside more than are looked at of another account. */
+async function listMails(stores: Stores, database: Database): Promise<void> {
+  const { kysely } = database;
+  const [first, ...others] = Array.from({ length: HEAD_MAX + 1 }, () => mailOf('crowd'));
+  await insertMail(database, kysely, first!);
+  assert.ok((await dueMails(stores, 4)).length <= 4);
+  for (const mail of others) await insertMail(database, kysely, mail);
+  assert.ok((await dueMails(stores, 4)).length > 0);
+  const ids = [first!, ...others].map(({ id }) => id);
+  await withdrawMails(kysely, ids);
+}
+
+/** By `store.method`. */
+export const READING: Readonly<Record<string, Exercise>> = {
+  'accounts.find': async ({ accounts }) => assert.ok(await accounts.find(accountOf(1))),
+  'accounts.findByNameOrId': async ({ accounts }) =>
+    assert.ok(await accounts.findByNameOrId('large 1')),
+  'accounts.list': ({ accounts }) => accounts.list(),
+  'accounts.namesOf': stores => stores.accounts.namesOf(['a', 'b']),
+  'accounts.page': ({ accounts }) => accounts.page({ limit: 20, after: 'large 1' }),
+  'audit.list': async ({ audit }) => {
+    const first = await audit.list(accountOf(0), { limit: 50 });
+    assert.equal(first.length, 50);
+    const next = await audit.list(accountOf(0), { limit: 50, after: first.at(-1) });
+    assert.equal(next.length, 50);
+  },
+  'apiKeys.authenticate': async stores => {
+    const { token, key } = await keyOf(stores);
+    assert.deepEqual(await stores.apiKeys.authenticate(token), {
+      apiKeyId: key.id,
+      accountId: accountOf(0),
+    });
+  },
+  'apiKeys.find': async stores => {
+    const { key } = await keyOf(stores);
+    assert.ok(await stores.apiKeys.find(key.id, accountOf(0)));
+    assert.equal(await stores.apiKeys.find(key.id, accountOf(1)), undefined);
+  },
+  'apiKeys.list': async ({ apiKeys }) => {
+    await apiKeys.list();
+    await apiKeys.list(accountOf(0));
+  },
+  'apiKeys.listNewest': async stores => {
+    await keyOf(stores);
+    const { apiKeys } = stores;
+    const [newest] = await apiKeys.listNewest(accountOf(0), 1);
+    assert.ok(newest);
+    await apiKeys.listNewest(accountOf(0), 50, newest);
+  },
+  'apiKeys.recall': async stores => {
+    const { token, key } = await keyOf(stores);
+    assert.equal(stores.apiKeys.recall(token), undefined);
+    await stores.apiKeys.authenticate(token);
+    const recalled = stores.apiKeys.recall(token);
+    assert.ok(typeof recalled === 'object');
+    assert.deepEqual(recalled.owner, { accountId: accountOf(0), apiKeyId: key.id });
+  },
+  'jobs.find': async stores => assert.ok(await stores.jobs.find(await notified(stores))),
+  'jobs.findFinal': async stores => {
+    const id = await notified(stores);
+    assert.equal((await stores.jobs.findFinal([id, randomUUID()])).length, 1);
+    assert.equal((await stores.jobs.findFinal([id])).length, 1);
+  },
+  'jobs.findForKey': ({ jobs }) => jobs.findForKey(randomUUID(), apiKeyOf(0)),
+  'jobs.findByIdempotencyKey': ({ jobs }) => jobs.findByIdempotencyKey(apiKeyOf(0), sha256('none')),
+  'jobs.findByResultToken': ({ jobs }) => jobs.findByResultToken('none'),
+  'jobs.listLanes': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ jobs }) =>
+    assert.ok((await jobs.listLanes()).length > 0),
+  ),
+  'jobs.listClaimable': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ jobs }) => {
+    assert.ok((await jobs.listClaimable(256)).length > 0);
+    const lanes = await jobs.listLanes();
+    await jobs.listClaimable(
+      256,
+      lanes.map(lane => ({ ...lane, exceptHosts: ['a', 'b'] })),
+    );
+  }),
+  'jobs.list': bounded(
+    2 * OPEN_READS_MAX,
+    'reads the queue 500 rows at a time',
+    async ({ jobs }) => {
+      const all = { endedWithinMs: 60 * DAY_MS, limit: 50 };
+      for (const filter of [
+        { states: ['failed'] as const },
+        { states: ['succeeded', 'failed'] as const, accountId: accountOf(3) },
+        { states: ['failed'] as const, accountId: accountOf(0), apiKeyId: apiKeyOf(0) },
+        { states: ['ready'] as const, accountId: accountOf(0), apiKeyId: apiKeyOf(0) },
+        { states: ['ready', 'running'] as const, limit: 10 },
+      ]) {
+        const page = await jobs.list({ ...all, ...filter });
+        assert.ok(page.length > 0);
+        await jobs.list({ ...all, ...filter, after: page.at(-1)!.cursor });
+      }
+      await jobs.list({ ...all, states: ['fetching'], accountId: accountOf(3) });
+    },
+  ),
+  'jobs.openOf': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ jobs }) =>
+    assert.equal((await jobs.openOf(accountOf(0), 5)).length, 5),
+  ),
+  'jobs.queued': bounded(OPEN_READS_MAX, OPEN_WHY, async ({ jobs }) =>
+    assert.ok((await jobs.queued()).jobs > 0),
+  ),
+  'jobs.doneWithin': bounded(500, 'reads what ended within that time', ({ jobs }) =>
+    jobs.doneWithin(60_000),
+  ),
+  'jobs.referencedBlobs': bounded(210, 'reads an entry a name', async ({ jobs }) => {
+    const names = Array.from({ length: 200 }, (_, index) => `inputs/none-${index}`);
+    names.push(...Array.from({ length: 200 }, () => backgroundBlob(randomUUID())));
+    assert.equal((await jobs.referencedBlobs(names)).size, 0);
+  }),
+  'ledger.balances': async ({ ledger }) => assert.ok(await ledger.balances(accountOf(0))),
+  'ledger.lastAudits': ({ ledger }) => ledger.lastAudits(),
+  'ledger.list': async ({ ledger }) => {
+    for (const kind of [undefined, 'reserve', 'charge'] as const) {
+      const page = await ledger.list(accountOf(0), { kind, limit: 50 });
+      assert.equal(page.length, 50);
+      const next = await ledger.list(accountOf(0), { kind, limit: 50, after: page.at(-1) });
+      assert.equal(next.length, 50);
+    }
+    // Few, and long ago: behind all the others.
+    const { length } = await ledger.list(accountOf(1), {
+      kind: 'grant',
+      beforeMs: 10,
+      limit: 50,
+    });
+    assert.equal(length, 1);
+    assert.equal((await ledger.list(accountOf(0), { fromMs: 1e15, limit: 50 })).length, 0);
+  },
+  'links.find': bounded(LINKS_READS_MAX, LINKS_WHY, async ({ links }) => {
+    const link = newLink(accountOf(0));
+    await links.create(link, OPERATOR);
+    assert.ok(await links.find(link.tokenHash, 'invitation'));
+  }),
+  'links.listOpen': bounded(LINKS_READS_MAX, LINKS_WHY, async ({ links }) =>
+    assert.ok((await links.listOpen(accountOf(0))).length > 0),
+  ),
+  'lostResults.known': async stores => {
+    const { jobId } = await lostResult(stores);
+    assert.deepEqual([...(await stores.lostResults.known([jobId, randomUUID()]))], [jobId]);
+    assert.equal((await stores.lostResults.known([])).size, 0);
+  },
+  'lostResults.neighbours': async stores => {
+    const result = await succeededResult(stores);
+    const beside = await stores.lostResults.neighbours(result, 4);
+    assert.ok(beside.length >= 4 && beside.every(({ jobId }) => jobId !== result.jobId));
+  },
+  'lostResults.live': async stores => {
+    const [first] = await stores.lostResults.live(FIRST, 60_000, 10);
+    assert.ok(first);
+    const after = { atMs: first.expiresAtMs, id: first.jobId };
+    assert.ok((await stores.lostResults.live(after, 0, 10)).length > 0);
+  },
+  'lostResults.open': async stores => {
+    const { jobId } = await lostResult(stores);
+    const open = await stores.lostResults.open(FIRST, 1000);
+    assert.ok(open.some(one => one.jobId === jobId));
+  },
+  'lostResults.dueLook': ({ lostResults }) => lostResults.dueLook(),
+  'fleetReports.list': ({ fleetReports }) => fleetReports.list(),
+  'nodes.listLive': ({ nodes }) => nodes.listLive(),
+  'nodes.listAll': ({ nodes }) => nodes.listAll(),
+  'nodes.find': ({ nodes }) => nodes.find('node-1'),
+  'playground.findKey': ({ playground }) => playground.findKey(accountOf(3)),
+  'jobs.openUnpaid': bounded(
+    3 * UNPAID_OPEN_MAX,
+    'counts entries of an index, as many as may be open',
+    async ({ playground, jobs }) => {
+      const apiKeyId = await playground.internalKey(accountOf(4));
+      const picture = newJob(accountOf(4), { apiKeyId, class: 'playground' });
+      await jobs.submit(picture, PLAYGROUND_LIMITS);
+      assert.ok((await jobs.openUnpaid()) > 0);
+    },
+  ),
+  'playground.usage': ({ playground }) => playground.usage(accountOf(3)),
+  'orders.details': async stores => {
+    const order = await paid(stores, await fundedAccount(stores, 0));
+    await stores.orders.refund(order.id, refundOf(1), PROVIDER);
+    const { payments, refunds } = await stores.orders.details(order.id);
+    assert.deepEqual([payments.length, refunds.length], [1, 1]);
+  },
+  'orders.find': async ({ orders }) => {
+    assert.ok(await orders.find(orderOf(2), accountOf(0)));
+    assert.equal(await orders.find(orderOf(2), accountOf(1)), undefined);
+  },
+  'orders.list': async ({ orders }) => {
+    for (const accountId of [undefined, accountOf(0)]) {
+      for (const state of [undefined, 'expired', 'cancelled', 'paid'] as const) {
+        const filter = { accountId, state, limit: 50 };
+        const page = await orders.list(filter);
+        assert.equal(page.length, 50, `${accountId} ${state}`);
+        const last = page.at(-1)!;
+        const after = { atMs: last.expiresAtMs, id: last.id };
+        assert.equal((await orders.list({ ...filter, after })).length, 50);
+      }
+      await orders.list({ accountId, state: 'pending', limit: 50 });
+    }
+  },
+  'people.find': async ({ people }) => assert.ok(await people.find(personOf(9))),
+  'people.findByMail': async ({ people }) =>
+    assert.ok(await people.findByMail(personMailOf(9).toUpperCase())),
+  'people.listMembers': async ({ people }) =>
+    assert.ok((await people.listMembers(accountOf(0))).length > 100),
+  'rateQuotas.nowMs': ({ rateQuotas }) => rateQuotas.nowMs(),
+  'secretsCanary.find': ({ secretsCanary }) => secretsCanary.find(),
+  'sessions.list': async ({ sessions }) =>
+    assert.equal((await sessions.list(personOf(4))).length, 1),
+  'sweeps.backlog': async ({ sweeps }) => assert.ok((await sweeps.backlog(30 * DAY_MS)).rowsMs > 0),
+  'alerts.look': async s => {
+    // Beside those that this and later calls look at.
+    for (let count = 0; count < 8; count += 1) await watchedAccount(s, 1000, [1, 2, 3, 4, 5]);
+    const accountId = await watchedAccount(s, 5, [10, 20]);
+    assert.equal((await s.alerts.look(FIRST_ALERT, 7)).length, 7);
+    assert.equal((await seenOf(s, accountId)).length, 2);
+  },
+  'alerts.owners': async (s, database: Database) => {
+    const accountId = await watchedAccount(s, 5, []);
+    await addOwner(database, accountId, `${accountId}@example.test`);
+    assert.equal((await s.alerts.owners(accountId)).length, 1);
+  },
+  'alertSettings.read': async s => {
+    const accountId = await watchedAccount(s, 5, [10]);
+    await s.alertSettings.read(accountId);
+    assert.ok(await s.alerts.tell(tellingOf(at(await seenOf(s, accountId), 0))));
+    const { thresholds } = await s.alertSettings.read(accountId);
+    assert.equal(at(thresholds, 0).delivery?.status, 'pending');
+  },
+  'alertSettings.webhook': async s => s.alertSettings.webhook(await watchedAccount(s, 5, [])),
+  'alertSettings.listSealedWithOthers': async s => {
+    await watchedAccount(s, 5, []);
+    assert.ok((await s.alertSettings.listSealedWithOthers('b', 3)).length > 0);
+    assert.ok((await s.alertSettings.listSealedWithOthers('a', 3)).length > 0);
+  },
+  'usage.read': bounded(USED_READS_MAX, USED_WHY, async ({ usage }) => {
+    const to = await usage.today();
+    for (const group of USAGE_GROUPS) {
+      const rows = await usage.read(accountOf(0), { from: to - 29, to, group });
+      assert.ok(rows !== undefined && rows.length > 0);
+    }
+  }),
+  'usage.total': bounded(USED_READS_MAX, USED_WHY, async ({ usage }) => {
+    const to = await usage.today();
+    assert.ok((await usage.total(accountOf(0), { from: to - 29, to }))?.images);
+  }),
+  'usage.today': ({ usage }) => usage.today(),
+  'outbox.listDue': async (stores, database) => {
+    const { outbox } = stores;
+    await listMails(stores, database);
+    const asked = {
+      kind: 'webhook' as const,
+      limit: 32,
+      secretKeyIds: [SECRET_KEY_ID],
+      full: {
+        ...NONE_FULL,
+        destinations: [HANGING_RECEIVER, destinationOf(CALLBACK.url)],
+      },
+    };
+    const due = await outbox.listDue(asked);
+    assert.equal(due.length, TABLES.quietReceivers);
+    const { length } = await outbox.listDue({ ...asked, full: NONE_FULL });
+    assert.equal(length, asked.limit);
+  },
+  'outbox.due': bounded(DUE_READS_MAX, DUE_WHY, async ({ outbox }) =>
+    assert.ok((await outbox.due()).count >= TABLES.dueNotifications),
+  ),
+  'outbox.mailsWaiting': bounded(
+    2 * DUE_COUNTED_MAX + 40,
+    'reads the mails that wait, a bounded number',
+    async s => {
+      await due(s);
+      assert.ok((await s.outbox.mailsWaiting()).count > 0);
+    },
+  ),
+  'outbox.countSealedWithOthers': bounded(DUE_READS_MAX, DUE_WHY, async ({ outbox }) => {
+    const known = [SECRET_KEY_ID, SEALED.secretKeyId];
+    assert.equal(await outbox.countSealedWithOthers(known), 0);
+    assert.ok((await outbox.countSealedWithOthers(['another'])) > 0);
+  }),
+  'outbox.list': async stores => {
+    assert.equal((await stores.outbox.list({ limit: 20 })).length, 20);
+    const [first] = await stores.outbox.list({ limit: 1, status: 'pending' });
+    const older = { limit: 20, status: 'pending', after: first } as const;
+    assert.equal((await stores.outbox.list(older)).length, 20);
+    const jobId = await notified(stores);
+    assert.equal((await stores.outbox.list({ limit: 20, jobId })).length, 1);
+  },
+  check: stores => stores.check(),
+  compareClocks: stores => stores.compareClocks(),
+};

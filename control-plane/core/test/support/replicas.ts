@@ -1,0 +1,223 @@
+/**
+ * Whole control planes in this process, as many as a test wants, on one database and one storage
+ * directory: real HTTP in front, scripted nodes over real gRPC behind.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { pino } from 'pino';
+import type { GroupTest } from '../../../../test/support/database.ts';
+import { createTestDatabase, type TestDatabase } from '../../../../test/support/database.ts';
+import { type ControlPlane, openControlPlane } from '../../../compose.ts';
+import { loadConfig } from '../../../config.ts';
+import type { DatabaseDialect } from '../../database/clock.ts';
+import type { Database } from '../../database/connect.ts';
+import type { Stores } from '../../stores.ts';
+import { fundedCaller, storesOn } from '../fixtures.ts';
+import { until } from '../harness.ts';
+import { ScriptedNode } from '../scripted-node.ts';
+import { planeEnv } from './child.ts';
+import { pngHeader } from './test-app.ts';
+
+const BASE_URL = 'http://links.example';
+
+interface ReplicasOptions {
+  readonly replicas?: number;
+  readonly env?: Readonly<Record<string, string>>;
+  /** Theirs, and closed with them, instead of a new one. */
+  readonly database?: TestDatabase;
+  /** What the replicas open instead of the test database's own address: a proxy before it. */
+  readonly databaseUrl?: (url: string) => Promise<string>;
+  /** Where the blobs go; a new temporary directory unless given. */
+  readonly storageDir?: string;
+}
+
+export interface Caller {
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  readonly token: string;
+}
+
+/** An answer of the REST API, read to its end. */
+export interface RestAnswer {
+  readonly status: number;
+  readonly headers: Headers;
+  // biome-ignore lint/suspicious/noExplicitAny: whatever JSON a test expects
+  readonly body: any;
+}
+
+export interface Request {
+  readonly replica?: number;
+  readonly path?: string;
+  readonly key?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly signal?: AbortSignal;
+}
+
+export class Replicas {
+  planes: readonly ControlPlane[] = [];
+  /** A handle of the test's own on the same database. */
+  database!: Database;
+  stores!: Stores;
+  readonly nodes: ScriptedNode[] = [];
+  #test!: TestDatabase;
+  #directory!: string;
+
+  /** All of them start at once, on an empty database that is not migrated yet. */
+  static async open(dialect: DatabaseDialect, options: ReplicasOptions = {}): Promise<Replicas> {
+    const replicas = new Replicas();
+    await replicas.#open(dialect, options);
+    return replicas;
+  }
+
+  /** Open while its tests run. */
+  static use(
+    test: Pick<GroupTest, 'before' | 'after'>,
+    dialect: DatabaseDialect,
+    options: ReplicasOptions | (() => ReplicasOptions) = {},
+  ): Replicas {
+    const replicas = new Replicas();
+    test.before(() => replicas.#open(dialect, typeof options === 'function' ? options() : options));
+    test.after.always(() => replicas.close());
+    return replicas;
+  }
+
+  async #open(dialect: DatabaseDialect, options: ReplicasOptions): Promise<void> {
+    const directory = await mkdtemp(path.join(tmpdir(), 'matting-replicas-'));
+    const test = options.database ?? (await createTestDatabase(dialect, { migrated: false }));
+    this.#directory = directory;
+    this.#test = test;
+    const env = {
+      ...planeEnv(directory, (await options.databaseUrl?.(test.url)) ?? test.url),
+      MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
+      MATTING_READS_PER_MINUTE: '1000000',
+      ...(options.storageDir && { MATTING_STORAGE_URL: `file://${options.storageDir}` }),
+      ...options.env,
+    };
+    const log = pino({ level: 'silent' });
+    const starts = await Promise.allSettled(
+      Array.from({ length: options.replicas ?? 2 }, (_, index) =>
+        openControlPlane(loadConfig(env), log, `replica-${index}`),
+      ),
+    );
+    this.planes = starts.flatMap(start => (start.status === 'fulfilled' ? [start.value] : []));
+    const failed = starts.find(start => start.status === 'rejected');
+    if (failed !== undefined) {
+      // What has started would keep the test's process alive for ever.
+      await this.close();
+      throw failed.reason;
+    }
+    this.database = await test.open();
+    this.stores = storesOn(this.database);
+  }
+
+  /** Resolves when every replica can send it work. */
+  async addNode(options: Parameters<typeof ScriptedNode.start>[0] = {}): Promise<ScriptedNode> {
+    const node = await ScriptedNode.start(options);
+    this.nodes.push(node);
+    await node.join(this.plane(0).ports.registry);
+    const ready = async (index: number) => (await fetch(this.url(index, '/readyz'))).ok;
+    for (const index of this.planes.keys()) await until(() => ready(index), 'readiness');
+    return node;
+  }
+
+  get databaseUrl(): string {
+    return this.#test.url;
+  }
+
+  plane(replica: number): ControlPlane {
+    const plane = this.planes[replica];
+    assert.ok(plane, `there is no replica ${replica}`);
+    return plane;
+  }
+
+  url(replica: number, place: string): string {
+    return `http://127.0.0.1:${this.plane(replica).ports.http}${place}`;
+  }
+
+  /** It says that its database is why it is not ready. */
+  async isUnready(replica: number): Promise<boolean> {
+    const answer = await fetch(this.url(replica, '/readyz'));
+    return answer.status === 503 && /database/.test(await answer.text());
+  }
+
+  createCaller(credits: number): Promise<Caller> {
+    return fundedCaller(this.stores, credits);
+  }
+
+  async addKey(accountId: string): Promise<Caller> {
+    const { key, token } = await this.stores.apiKeys.create(accountId, 'test');
+    return { accountId, apiKeyId: key.id, token };
+  }
+
+  post(caller: Caller, body: unknown, request: Request = {}): Promise<RestAnswer> {
+    const { replica = 0, path: place = '/v1/matting', key = randomUUID() } = request;
+    const sent = { ...request, path: place, key };
+    return answered(submitTo(this.url(replica, ''), caller.token, body, sent));
+  }
+
+  get(caller: Caller, place: string, request: Request = {}): Promise<RestAnswer> {
+    const { replica = 0, key = randomUUID(), headers } = request;
+    return answered(
+      fetch(this.url(replica, place), { headers: { ...headersOf(caller.token, key), ...headers } }),
+    );
+  }
+
+  /** A link as callers got it, asked of a replica. */
+  async download(replica: number, link: string): Promise<{ status: number; bytes: Buffer }> {
+    assert.ok(link.startsWith(BASE_URL), link);
+    const answer = await fetch(this.url(replica, link.slice(BASE_URL.length)));
+    return { status: answer.status, bytes: Buffer.from(await answer.arrayBuffer()) };
+  }
+
+  async close(): Promise<void> {
+    const hurry = AbortSignal.abort();
+    await Promise.all(this.planes.map(plane => plane.drain(hurry)));
+    for (const node of this.nodes) await node.down();
+    await this.#test?.close();
+    await rm(this.#directory, { recursive: true, force: true });
+  }
+}
+
+function headersOf(token: string, key: string) {
+  return { authorization: `Bearer ${token}`, 'idempotency-key': key };
+}
+
+/** A submission to the control plane that listens there. @param origin without a trailing slash */
+export function submitTo(
+  origin: string,
+  token: string,
+  body: unknown,
+  request: Omit<Request, 'replica'> = {},
+): Promise<Response> {
+  const { path: place = '/v1/matting/jobs', key = randomUUID(), headers, signal = null } = request;
+  return fetch(`${origin}${place}`, {
+    method: 'POST',
+    headers: { ...headersOf(token, key), 'content-type': 'application/json', ...headers },
+    body: JSON.stringify(body),
+    signal,
+  });
+}
+
+/** The path of a job's result, as its caller is shown it there. */
+export async function resultPath(port: number, token: string, jobId: string): Promise<string> {
+  const headers = headersOf(token, 'read');
+  const answer = await fetch(`http://127.0.0.1:${port}/v1/matting/jobs/${jobId}`, { headers });
+  const { result } = (await answer.json()) as { result: { url: string } };
+  return new URL(result.url).pathname;
+}
+
+async function answered(sent: Promise<Response>): Promise<RestAnswer> {
+  const answer = await sent;
+  const text = await answer.text();
+  const body = text === '' ? undefined : JSON.parse(text);
+  return { status: answer.status, headers: answer.headers, body };
+}
+
+/** A body with a picture no other body has. */
+export function pictureBody(more: Record<string, unknown> = {}) {
+  const picture = Buffer.concat([pngHeader(4, 3), Buffer.from(randomUUID())]);
+  return { image_base64: picture.toString('base64'), ...more };
+}

@@ -1,0 +1,23 @@
+/**
+ * A node in a process of its own that holds its images until a line comes on stdin: the scripted
+ * node behind a registry. Each line on stdout is a job it was given, `<job> <fence>`.
+ */
+import { ScriptedNode } from '../scripted-node.ts';
+
+const [nodeId = '', registryPort] = process.argv.slice(2);
+const goOn = Promise.withResolvers<void>();
+const node = await ScriptedNode.start({
+  nodeId,
+  imagesMax: 2,
+  script: async exchange => {
+    process.stdout.write(`${exchange.header.jobId} ${exchange.header.attempt}\n`);
+    exchange.admit();
+    const input = await exchange.receive();
+    await goOn.promise;
+    exchange.answer(input);
+  },
+});
+await node.join(Number(registryPort));
+process.stdout.write('joined\n');
+// Its parent ends it; where the parent is gone it must not stay.
+process.stdin.on('end', () => process.exit(0)).on('data', () => goOn.resolve());

@@ -1,0 +1,381 @@
+/**
+ * The HTTP application over a real SQLite database and a real directory, without a dispatcher: a
+ * test ends jobs itself, by the steps a dispatcher would take.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { ExecutionContext } from 'ava';
+import type { FastifyContextConfig, FastifyInstance, LightMyRequestResponse } from 'fastify';
+import { pino } from 'pino';
+import type { ContractError } from '#contract/errors.ts';
+import type { Sight } from '#contract/finishing.ts';
+import type { GroupTest } from '../../../../test/support/database.ts';
+import {
+  composeServices,
+  openResources,
+  type ServiceParts,
+  type Services,
+} from '../../../compose.ts';
+import { type Config, loadConfig } from '../../../config.ts';
+import type { Claim } from '../../attempts/job-lease.ts';
+import type { NodeAbility } from '../../dispatch/job-needs.ts';
+import { OutgoingGuard } from '../../fetching/outgoing-guard.ts';
+import type { ResolveHost } from '../../fetching/resolve-host.ts';
+import { type AppOptions, buildApp } from '../../http/public-app.ts';
+import type { JobFailure, JobResult, StageTimings } from '../../jobs/job.ts';
+import { JobEvents } from '../../jobs/job-events.ts';
+import type { KeyPolicy } from '../../keys/key-policy.ts';
+import type { Readiness } from '../../readiness.ts';
+import type { LossObserver } from '../../results/lost-results.ts';
+import type { ResultReaderBounds } from '../../results/result-download.ts';
+import type { BlobStore } from '../../storage/blob-store.ts';
+import type { Stores } from '../../stores.ts';
+import { AcceptanceGate } from '../../submission/acceptance.ts';
+import type { UploadBounds } from '../../submission/submit-upload.ts';
+
+export const BASE_URL = 'https://matting.example.com';
+export const ERRORS_PAGE = '# Errors\n';
+
+export interface TestAppOptions extends Partial<Config> {
+  readonly credits?: number;
+  readonly uploadSlots?: UploadBounds;
+  readonly resultReaders?: ResultReaderBounds;
+  readonly readingPace?: AppOptions['readingPace'];
+  readonly onEnded?: AppOptions['onEnded'];
+  /** Resolves callback hosts; to a public address for every name unless given. */
+  readonly resolveHost?: ResolveHost;
+  readonly onAnswered?: AppOptions['onAnswered'];
+  readonly logger?: AppOptions['logger'];
+  /** Told of results that are lost. */
+  readonly log?: ServiceParts['log'];
+  readonly lossObserver?: LossObserver;
+}
+
+/** Those of the service take a tenth of a second of a core each. */
+const CHEAP_PASSWORDS = { memory: 8, passes: 1 };
+/** Seals callback secrets here. */
+export const TEST_SECRETS_KEY = Buffer.alloc(32, 7);
+const noop = () => undefined;
+const IGNORED = {
+  resultLost: noop,
+  resultsMissing: noop,
+  messageWithheld: noop,
+  paymentTold: noop,
+};
+const LEASE_MS = 60_000;
+const HOLDER = 'test';
+
+/** A route of a scope that the application opens as it gets ready: those of the account area. */
+export interface ScopedRoute {
+  readonly method: string;
+  /** With the scope's prefix; `:name` stands for one segment. */
+  readonly url: string;
+  readonly config: FastifyContextConfig;
+}
+
+/** Opened by `openTestApp`, or before the first test of a file by `useTestApp`. */
+export class TestApp {
+  app!: FastifyInstance;
+  readonly scopedRoutes: ScopedRoute[] = [];
+  services!: Services;
+  stores!: Stores;
+  blobs!: BlobStore;
+  readonly events = new JobEvents();
+  storageDir!: string;
+  accountId!: string;
+  /** A good API key. */
+  token!: string;
+  /** What nodes say from now on that they saw. */
+  sight: Sight | null = null;
+  #resources!: Awaited<ReturnType<typeof openResources>>;
+  #resultTtlMs!: number;
+  readonly #switches: Switches = {
+    refusal: undefined,
+    advertised: undefined,
+    readiness: { ready: true },
+  };
+
+  async open(options: TestAppOptions = {}): Promise<void> {
+    const directory = await mkdtemp(path.join(tmpdir(), 'matting-http-'));
+    this.storageDir = path.join(directory, 'storage');
+    const env = {
+      MATTING_BASE_URL: BASE_URL,
+      MATTING_DATA_DIR: directory,
+      MATTING_STORAGE_URL: pathToFileURL(this.storageDir).href,
+      MATTING_SECRETS_KEY: TEST_SECRETS_KEY.toString('hex'),
+      MATTING_NODE_TOKEN: 'a-token-that-no-node-shows-here',
+      MATTING_SYNC_WAIT_MS: '5000',
+      MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
+      MATTING_READS_PER_MINUTE: '1000000',
+    };
+    const config = { ...loadConfig(env), ...options };
+    this.#resultTtlMs = config.resultTtlMs;
+    this.#resources = await openResources(config, pino({ level: 'silent' }));
+    const { stores, blobs } = this.#resources;
+    this.stores = stores;
+    this.blobs = blobs;
+    const account = await stores.accounts.create('tester');
+    assert.ok(account);
+    this.accountId = account.id;
+    const { credits = 1000 } = options;
+    if (credits !== 0) await stores.ledger.grant(account.id, credits, 'test');
+    this.token = (await stores.apiKeys.create(account.id, 'first key')).token;
+    const switches = this.#switches;
+    const resolveHost = options.resolveHost ?? (async () => ['93.184.215.14']);
+    this.services = composeServices({
+      ...this.#resources,
+      config,
+      events: this.events,
+      log: options.log ?? pino({ level: 'silent' }),
+      observer: { ...IGNORED, ...options.lossObserver },
+      guard: new OutgoingGuard({ policy: config, resolveHost }),
+      uploadSlots: options.uploadSlots,
+      resultReaders: options.resultReaders,
+      passwordCosts: CHEAP_PASSWORDS,
+      acceptance: acceptanceBy(switches, stores),
+      readiness: {
+        check: async () => switches.readiness,
+        get draining() {
+          const { readiness } = switches;
+          return !readiness.ready && readiness.causes.includes('draining');
+        },
+      },
+    });
+    const about = { version: '0.0.0-test', errorsPage: ERRORS_PAGE };
+    this.app = buildApp(this.services, { ...config, ...about }).app;
+    this.app.addHook('onRoute', ({ method, url, config: route = {} }) => {
+      for (const one of [method].flat())
+        this.scopedRoutes.push({ method: one, url, config: route });
+    });
+    await this.app.ready();
+  }
+
+  /** Listens from the first call on. */
+  async listen(): Promise<number> {
+    const { server } = this.app;
+    if (!server.listening) await this.app.listen({ port: 0, host: '127.0.0.1' });
+    return (server.address() as AddressInfo).port;
+  }
+
+  /** What the acceptance gate answers from now on. */
+  refuseNewJobs(error: ContractError | undefined): void {
+    this.#switches.refusal = error;
+  }
+
+  /** What nodes said lately that they can do; undefined: not known. */
+  advertise(nodes: readonly NodeAbility[] | undefined): void {
+    this.#switches.advertised = nodes;
+  }
+
+  setReadiness(readiness: Readiness): void {
+    this.#switches.readiness = readiness;
+  }
+
+  async createKey(policy: KeyPolicy = {}): Promise<string> {
+    const name = `key ${randomUUID().slice(0, 8)}`;
+    return (await this.stores.apiKeys.create(this.accountId, name, { policy })).token;
+  }
+
+  headers(more: Record<string, string | string[] | undefined> = {}): Record<string, string> {
+    const all = {
+      authorization: `Bearer ${this.token}`,
+      'idempotency-key': randomUUID(),
+      'content-type': 'application/json',
+      ...more,
+    };
+    const sent = Object.entries(all).filter(([, value]) => value !== undefined);
+    return Object.fromEntries(sent) as Record<string, string>;
+  }
+
+  /** A submission; `body` is sent as JSON unless it is text or bytes. */
+  post(
+    url: string,
+    body: unknown,
+    more: Record<string, string | string[] | undefined> = {},
+  ): Promise<LightMyRequestResponse> {
+    const isRaw = typeof body === 'string' || Buffer.isBuffer(body);
+    const payload: string | Buffer | undefined = isRaw ? body : JSON.stringify(body);
+    const request = { method: 'POST', url, headers: this.headers(more) } as const;
+    return this.app.inject(payload === undefined ? request : { ...request, payload });
+  }
+
+  get(
+    url: string,
+    more: Record<string, string | string[] | undefined> = {},
+  ): Promise<LightMyRequestResponse> {
+    const headers = this.headers({ 'content-type': undefined, ...more });
+    return this.app.inject({ method: 'GET', url, headers });
+  }
+
+  async claim(jobId: string): Promise<Claim> {
+    const open = await this.stores.jobs.listClaimable(1000);
+    const job = open.find(candidate => candidate.id === jobId);
+    assert.ok(job, `job ${jobId} is not open`);
+    const claimed = await this.stores.jobs.claim(job, HOLDER, LEASE_MS);
+    assert.ok(claimed);
+    return claimed.claim;
+  }
+
+  async startJob(jobId: string): Promise<Claim> {
+    const claim = await this.claim(jobId);
+    if ((await this.stores.jobs.find(jobId))?.state === 'fetching') {
+      const input = { blob: `inputs/${jobId}`, bytes: 3, width: 1, height: 1 };
+      assert.ok(await this.stores.jobs.inputStored(claim, { ...input, format: 'png' }));
+    }
+    assert.ok(await this.stores.jobs.admitted(claim));
+    return claim;
+  }
+
+  /** Stores `bytes` as the result and tells this replica. @returns it, `token` as its link has it */
+  async succeedJob(
+    jobId: string,
+    bytes = Buffer.from('a cut-out'),
+    timings: StageTimings = { decode: 12.34, infer: 250 },
+    claim?: Claim,
+  ): Promise<JobResult> {
+    const held = claim ?? (await this.startJob(jobId));
+    const job = await this.stores.jobs.find(jobId);
+    const blob = `results/${jobId}-${held.fence}`;
+    const writer = await this.blobs.createWriter(blob);
+    await writer.write(bytes);
+    await writer.commit();
+    const { resultTokens } = this.#resources;
+    const stored = resultTokens.make(jobId);
+    const result: JobResult = {
+      blob,
+      ...stored,
+      format: job!.outputFormat,
+      bytes: bytes.length,
+      width: 2,
+      height: 1,
+      sha256: 'ab'.repeat(32),
+      sight: this.sight,
+    };
+    assert.ok(await this.stores.jobs.succeed(held, result, this.#resultTtlMs, timings));
+    this.events.jobFinal(jobId);
+    return { ...result, token: resultTokens.open(jobId, stored) };
+  }
+
+  async failJob(jobId: string, failure: JobFailure): Promise<void> {
+    assert.ok(await this.stores.jobs.fail(await this.startJob(jobId), failure));
+    this.events.jobFinal(jobId);
+  }
+
+  /** Runs `act` on every job submitted from now on, once. The error of any that failed. */
+  onSubmitted(act: (jobId: string) => Promise<unknown>): { stop(): Promise<void> } {
+    const seen = new Set<string>();
+    const running: Promise<unknown>[] = [];
+    const unsubscribe = this.events.onSubmitted(() => {
+      running.push(
+        this.stores.jobs.listClaimable(1000).then(jobs => {
+          const fresh = jobs.filter(({ id }) => !seen.has(id));
+          for (const { id } of fresh) seen.add(id);
+          return Promise.all(fresh.map(({ id }) => act(id)));
+        }),
+      );
+    });
+    return {
+      stop: async () => {
+        unsubscribe();
+        await Promise.all(running);
+      },
+    };
+  }
+
+  /** Names of all files the blob store holds, unfinished writes too. */
+  async storedFiles(): Promise<string[]> {
+    const entries = await readdir(this.storageDir, { recursive: true, withFileTypes: true });
+    return entries
+      .filter(entry => entry.isFile())
+      .map(entry => path.relative(this.storageDir, path.join(entry.parentPath, entry.name)))
+      .sort();
+  }
+
+  /** Its database. */
+  get databaseFile(): string {
+    return path.join(path.dirname(this.storageDir), 'matting.sqlite');
+  }
+
+  async countJobs(): Promise<number> {
+    return (await this.stores.jobs.listClaimable(1000)).length;
+  }
+
+  async close(): Promise<void> {
+    await this.app.close();
+    this.#resources.tls.close();
+    await this.stores.close();
+    await rm(path.dirname(this.storageDir), { recursive: true, force: true });
+  }
+}
+
+interface Switches {
+  refusal: ContractError | undefined;
+  advertised: readonly NodeAbility[] | undefined;
+  readiness: Readiness;
+}
+
+function acceptanceBy(switches: Switches, { jobs }: Stores) {
+  const gate = new AcceptanceGate({
+    jobs,
+    noNodeGraceMs: 0,
+    advertised: () => switches.advertised,
+    queueMegapixelsMax: 0,
+  });
+  const refuse = async () => {
+    if (switches.refusal !== undefined) throw switches.refusal;
+  };
+  return {
+    requireAble: gate.requireAble.bind(gate),
+    requireOpen: refuse,
+    requireRoom: refuse,
+  };
+}
+
+/** @param context the test that it is closed after; closed by its caller where absent */
+export async function openTestApp(
+  options: TestAppOptions = {},
+  context?: Pick<ExecutionContext, 'teardown'>,
+): Promise<TestApp> {
+  const app = new TestApp();
+  await app.open(options);
+  context?.teardown(() => app.close());
+  return app;
+}
+
+/**
+ * Open while the tests of a file run.
+ * @param then is done with it before the first test
+ */
+export function useTestApp(
+  test: Pick<GroupTest, 'before' | 'after'>,
+  options: TestAppOptions | (() => TestAppOptions) = {},
+  then?: () => Promise<void>,
+): TestApp {
+  const app = new TestApp();
+  test.before(async () => {
+    await app.open(typeof options === 'function' ? options() : options);
+    await then?.();
+  });
+  test.after.always(() => app.close());
+  return app;
+}
+
+/** The smallest bytes whose header shows a PNG of that size; no decoder would take them. */
+export function pngHeader(width: number, height: number): Buffer {
+  const bytes = Buffer.alloc(33);
+  Buffer.from('89504e470d0a1a0a0000000d49484452', 'hex').copy(bytes);
+  bytes.writeUInt32BE(width, 16);
+  bytes.writeUInt32BE(height, 20);
+  bytes.set([8, 6, 0, 0, 0], 24);
+  return bytes;
+}
+
+/** A body with a small image in Base64. */
+export function imageBody(more: Record<string, unknown> = {}): Record<string, unknown> {
+  return { image_base64: pngHeader(4, 3).toString('base64'), ...more };
+}

@@ -1,0 +1,53 @@
+/**
+ * Checks of callback_url at submission: its text, and then the addresses of its name. Delivery
+ * checks the addresses again, since they change: this check only tells callers early of a URL that
+ * could never be notified.
+ */
+import { ContractError } from '#contract/errors.ts';
+import { type CallbackPolicy, wrongWithCallbackUrl } from '../fetching/callback-url-text.ts';
+import type { OutgoingGuard } from '../fetching/outgoing-guard.ts';
+import { ForbiddenUrlError, hostOf, requirePublicHost } from '../fetching/outgoing-url.ts';
+
+/** Longest wait of a submission for a name to resolve. */
+const RESOLVE_MS = 2_000;
+
+/** Throws INVALID_CALLBACK for what the text alone shows; addresses are CallbackAddressCheck's. */
+export function requireCallbackUrl(text: string, policy: CallbackPolicy): void {
+  const wrong = wrongWithCallbackUrl(text, policy);
+  if (wrong !== undefined) throw invalidCallbackUrl(wrong);
+}
+
+function invalidCallbackUrl(wrong: string, cause?: unknown): ContractError {
+  const fieldErrors = [{ field: 'callback_url', detail: wrong }];
+  return new ContractError('INVALID_CALLBACK', `callback_url: ${wrong}`, { cause, fieldErrors });
+}
+
+export class CallbackAddressCheck {
+  readonly #guard: OutgoingGuard;
+  readonly #resolveMs: number;
+
+  constructor(guard: OutgoingGuard, resolveMs = RESOLVE_MS) {
+    this.#guard = guard;
+    this.#resolveMs = resolveMs;
+  }
+
+  /**
+   * Passes where the host is public, has no address yet, or does not resolve in time.
+   * @param text that passed requireCallbackUrl
+   * @param accountId who asks: accounts share the resolver
+   * @throws ContractError INVALID_CALLBACK for any address that is not public
+   */
+  async require(text: string, accountId: string): Promise<void> {
+    const { policy } = this.#guard;
+    if (policy.allowPrivateAddresses) return;
+    const host = hostOf(new URL(text));
+    try {
+      requirePublicHost(host, policy);
+      const signal = AbortSignal.timeout(this.#resolveMs);
+      await this.#guard.requireAddresses(host, signal, accountId);
+    } catch (error) {
+      // A slow or broken resolver does not make the URL wrong: delivery resolves it again.
+      if (error instanceof ForbiddenUrlError) throw invalidCallbackUrl(error.message, error);
+    }
+  }
+}

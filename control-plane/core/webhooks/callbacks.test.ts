@@ -1,0 +1,301 @@
+/** The callback pair of a submission: what is refused, what is stored, what is told of it. */
+import { randomUUID } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import ava, { type ExecutionContext } from 'ava';
+import { ContractError } from '#contract/errors.ts';
+import { hold } from '../../portal/test/area/held-form.ts';
+import { openDatabase } from '../database/connect.ts';
+import { SecretBox } from '../secrets/secret-box.ts';
+import { linesLogger } from '../test/support/raw-http.ts';
+import {
+  imageBody,
+  openTestApp,
+  pngHeader,
+  TEST_SECRETS_KEY,
+  useTestApp,
+} from '../test/support/test-app.ts';
+import { CallbackSecrets, notificationBody } from './callback-secret.ts';
+
+const test = ava.serial;
+
+const SYNC = '/v1/matting';
+const ASYNC = '/v1/matting/jobs';
+const SECRETS = new CallbackSecrets(new SecretBox(TEST_SECRETS_KEY));
+const SECRET = 'callback secret in the clear';
+const HOOK = { callback_url: 'https://hooks.example.com:8443/x?y=1', callback_secret: SECRET };
+const IMAGE_FAULT = { code: 'PROCESSING_FAILED', detail: 'broken', retryable: false } as const;
+const SERVICE_FAULT = { code: 'PROCESSING_FAILED', detail: 'lost', retryable: true } as const;
+const PENDING = {
+  url: HOOK.callback_url,
+  status: 'pending',
+  attempts: 0,
+  last_status_code: null,
+  last_attempt_at: null,
+  next_attempt_at: null,
+};
+
+/** What the resolver answers, by host; a public address for every other. */
+const addresses = new Map<string, readonly string[]>([['moved.example.com', ['10.0.0.1']]]);
+const asked: string[] = [];
+/** Runs while the name of a receiver is looked up. */
+let onResolve: () => Promise<unknown> = async () => undefined;
+const { lines, logger } = linesLogger('trace');
+const app = useTestApp(test, {
+  jobsInFlightMax: 20,
+  logger,
+  resolveHost: async host => {
+    asked.push(host);
+    await onResolve();
+    return addresses.get(host) ?? ['93.184.215.14'];
+  },
+});
+test.afterEach.always(() => app.refuseNewJobs(undefined));
+
+async function credits() {
+  return (await app.get('/v1/account')).json().credits;
+}
+
+async function assertRefused(t: ExecutionContext, body: unknown, field: string): Promise<void> {
+  const before = [await credits(), await app.countJobs(), await app.storedFiles()];
+  for (const url of [SYNC, ASYNC]) {
+    const answer = await app.post(url, body);
+    t.is(answer.statusCode, 400, answer.payload);
+    t.is(answer.headers['content-type'], 'application/problem+json');
+    const problem = answer.json();
+    t.deepEqual([problem.code, problem.retryable], ['INVALID_CALLBACK', false]);
+    t.is(problem.errors[0].field, field);
+    t.false(answer.payload.includes(SECRET));
+  }
+  t.deepEqual([await credits(), await app.countJobs(), await app.storedFiles()], before);
+}
+
+function bodyIn(row: { readonly id: string; readonly body: string }) {
+  return JSON.parse(SECRETS.openText(row.body, notificationBody(row.id)) ?? '');
+}
+
+async function outboxOf(jobId: string) {
+  const log = { info: () => undefined, warn: () => undefined };
+  const database = await openDatabase(`sqlite:${app.databaseFile}`, { log });
+  try {
+    return await database.kysely
+      .selectFrom('outbox')
+      .selectAll()
+      .where('id', '=', jobId)
+      .executeTakeFirst();
+  } finally {
+    await database.close();
+  }
+}
+
+async function submit(more: Record<string, unknown> = HOOK, key: string = randomUUID()) {
+  return app.post(ASYNC, imageBody(more), { 'idempotency-key': key });
+}
+
+test('half a pair, wrong text, wrong secret: refused, and nothing is left of it', async t => {
+  const { callback_url, callback_secret } = HOOK;
+  // Whatever else a text may not be: core/submission/requests.test.ts.
+  for (const [fields, field] of [
+    [{ callback_url }, 'callback_secret'],
+    [{ callback_secret }, 'callback_url'],
+    [{ callback_url, callback_secret: null }, 'callback_secret'],
+    [{ ...HOOK, callback_secret: 's'.repeat(23) }, 'callback_secret'],
+    [{ ...HOOK, callback_url: 'http://a.example.com' }, 'callback_url'],
+    // As CallbackAddressCheck says, of the text and of what the name stands for.
+    [{ ...HOOK, callback_url: 'https://127.0.0.1/' }, 'callback_url'],
+    [{ ...HOOK, callback_url: 'https://moved.example.com/' }, 'callback_url'],
+  ] as const) {
+    await assertRefused(t, imageBody(fields), field);
+  }
+});
+
+test('the lengths at their bounds', async t => {
+  const before = await credits();
+  for (const good of [
+    { callback_secret: 's'.repeat(24) },
+    { callback_secret: 's'.repeat(128) },
+    { callback_url: `https://a.example.com/${'x'.repeat(2048 - 22)}` },
+  ]) {
+    const answer = await submit({ ...HOOK, ...good });
+    t.is(answer.statusCode, 202, answer.payload);
+    t.is((await credits()).available, before.available - 1);
+    await app.failJob(answer.json().job_id, SERVICE_FAULT);
+    t.deepEqual(await credits(), before);
+  }
+});
+
+test('the address comes before jobs in flight, saturation and credits', async t => {
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 5 }));
+  await assertRefused(t, imageBody({ ...HOOK, callback_url: 'https://10.0.0.1/' }), 'callback_url');
+  t.is((await submit()).statusCode, 503);
+});
+
+test('join, replay and 409 come before the address', async t => {
+  const key = randomUUID();
+  addresses.set('leaving.example.com', ['93.184.215.14']);
+  const leaving = { ...HOOK, callback_url: 'https://leaving.example.com/' };
+  const { job_id: jobId } = (await submit(leaving, key)).json();
+  addresses.set('leaving.example.com', ['10.0.0.1']);
+  asked.length = 0;
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 5 }));
+  const joined = await submit(leaving, key);
+  t.deepEqual([joined.statusCode, joined.json().job_id], [202, jobId]);
+  const other = await submit({ ...HOOK, callback_url: 'https://moved.example.com/' }, key);
+  t.deepEqual([other.statusCode, other.json().code], [409, 'IDEMPOTENCY_CONFLICT']);
+  await app.failJob(jobId, IMAGE_FAULT);
+  const replayed = await submit(leaving, key);
+  t.deepEqual([replayed.statusCode, replayed.json().job_id], [200, jobId]);
+  t.deepEqual(asked, []);
+});
+
+test('a twin that made the job while the address was looked up is joined', async t => {
+  const key = { 'idempotency-key': randomUUID() };
+  const { promise: late, resolve: answer } = Promise.withResolvers<readonly string[]>();
+  const { promise: lookedUp, resolve: onLookUp } = Promise.withResolvers<void>();
+  let lookUps = 0;
+  const slow = await openTestApp({
+    resolveHost: async () => {
+      lookUps += 1;
+      if (lookUps > 1) return ['93.184.215.14'];
+      onLookUp();
+      return late;
+    },
+  });
+  t.teardown(() => slow.close());
+  const first = slow.post(ASYNC, imageBody(HOOK), key);
+  await lookedUp;
+  const second = await slow.post(ASYNC, imageBody(HOOK), key);
+  answer(['10.0.0.1']);
+  t.deepEqual([(await first).statusCode, second.statusCode], [202, 202]);
+  t.is((await first).json().job_id, second.json().job_id);
+  t.is((await slow.get('/v1/account')).json().credits.reserved, 1);
+  t.is((await slow.storedFiles()).length, 1, 'the upload of the first is gone');
+});
+
+test('a job shows its callback in every state, the notification does not', async t => {
+  const answer = await submit();
+  t.is(answer.statusCode, 202, answer.payload);
+  const { job_id: jobId, callback } = answer.json();
+  t.deepEqual(callback, PENDING);
+  const read = async () => (await app.get(`${ASYNC}/${jobId}`)).json();
+  t.deepEqual((await read()).callback, PENDING);
+  t.is(await outboxOf(jobId), undefined, 'written with the final state, not before');
+  const claim = await app.startJob(jobId);
+  t.deepEqual((await read()).callback, PENDING);
+  await app.succeedJob(jobId, undefined, undefined, claim);
+  const job = await read();
+  t.deepEqual(job.callback, { ...PENDING, next_attempt_at: job.callback.next_attempt_at });
+  t.regex(job.callback.next_attempt_at, /^20\d\d-.*Z$/);
+  const row = (await outboxOf(jobId))!;
+  const { callback: _told, ...data } = job;
+  t.false(row.body.includes(job.result.url), 'sealed: who reads the row cannot use the link');
+  t.deepEqual(bodyIn(row), {
+    type: 'matting.job.succeeded',
+    timestamp: job.finished_at,
+    job_id: jobId,
+    data,
+  });
+  t.deepEqual([row.address, row.status, row.attempts], [PENDING.url, 'pending', 0]);
+});
+
+test('without a callback there is neither field nor row', async t => {
+  const { job_id: jobId, ...job } = (await submit({ callback_url: null })).json();
+  t.false('callback' in job);
+  await app.succeedJob(jobId);
+  t.false('callback' in (await app.get(`${ASYNC}/${jobId}`)).json());
+  t.is(await outboxOf(jobId), undefined);
+});
+
+test('the secret is stored sealed for its job, and is neither logged nor shown', async t => {
+  const decoded = Buffer.from('0123456789abcdefghijklmnopqrstuv');
+  const text = `whsec_${decoded.toString('base64')}`;
+  for (const [secret, key] of [
+    [SECRET, Buffer.from(SECRET)],
+    [text, decoded],
+  ] as const) {
+    const answer = await submit({ ...HOOK, callback_secret: secret });
+    const { job_id: jobId } = answer.json();
+    await app.succeedJob(jobId);
+    const row = (await outboxOf(jobId))!;
+    const sealed = { secret: row.secret, secretKeyId: row.secret_key_id };
+    t.deepEqual(SECRETS.open(jobId, sealed), key);
+    const logged = JSON.stringify(lines);
+    const told = answer.payload + (await app.get(`${ASYNC}/${jobId}`)).payload + row.body + logged;
+    t.true(logged.includes('req_'), 'the log was read');
+    for (const form of [secret, key.toString('hex'), key.toString('base64')]) {
+      t.false(told.includes(form));
+    }
+  }
+  for (const file of [app.databaseFile, `${app.databaseFile}-wal`]) {
+    const bytes = await readFile(file).catch(() => Buffer.alloc(0));
+    for (const form of [SECRET, text, decoded]) t.false(bytes.includes(form), file);
+  }
+});
+
+const BY = { actor: { kind: 'operator' } } as const;
+const key = () => app.stores.apiKeys.create(app.accountId, 'leaked');
+const bodyOf = (more = {}) => JSON.stringify(imageBody(more));
+const left = async () => [
+  await app.countJobs(),
+  await app.storedFiles(),
+  app.services.uploads.open,
+  await app.stores.ledger.balances(app.accountId),
+];
+
+/** The same picture is the same request there: another size for each. */
+let width = 10;
+const interfaces = {
+  [ASYNC]: (token: string) => ({
+    headers: {
+      authorization: `Bearer ${token}`,
+      'idempotency-key': randomUUID(),
+      'content-type': 'application/json',
+    },
+    payload: bodyOf(),
+  }),
+  '/v1.0/removebg': (token: string) => {
+    width += 1;
+    const image_file_b64 = pngHeader(width, 3).toString('base64');
+    return {
+      headers: { 'x-api-key': token, 'content-type': 'application/json' },
+      payload: JSON.stringify({ image_file_b64 }),
+    };
+  },
+};
+
+for (const [path, requestOf] of Object.entries(interfaces)) {
+  test(`a held submission › makes no job by a key that was revoked: ${path}`, async t => {
+    const { key: made, token } = await key();
+    const before = await left();
+    const held = await hold(await app.listen(), { path, ...requestOf(token) });
+    await app.stores.apiKeys.revoke(made.id);
+    const { status, body } = await held.release();
+    t.true(status === 401 || status === 403, body);
+    t.deepEqual(await left(), before);
+  });
+
+  test(`a held submission › counts for a cap that the key was given: ${path}`, async t => {
+    const { key: made, token } = await key();
+    const before = await app.countJobs();
+    const held = await hold(await app.listen(), { path, ...requestOf(token) });
+    const by = { accountId: app.accountId, ...BY };
+    const cap = { credits: 1, period: 'total' } as const;
+    await app.stores.apiKeys.change(made.id, by, { policy: { cap } });
+    t.is((await app.post(ASYNC, imageBody(), bearer(token))).statusCode, 202);
+    const { status, body } = await held.release();
+    t.is(status, 402, body);
+    t.regex(body, /cap/i);
+    t.is(await app.countJobs(), before + 1);
+  });
+}
+
+const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
+
+test('a held submission › makes no job by a key that was revoked while a name was looked up', async t => {
+  const { key: made, token } = await key();
+  const before = await left();
+  onResolve = () => app.stores.apiKeys.revoke(made.id);
+  const answer = await app.post(ASYNC, imageBody(HOOK), bearer(token));
+  onResolve = async () => undefined;
+  t.is(answer.json().code, 'INVALID_API_KEY');
+  t.deepEqual(await left(), before);
+});

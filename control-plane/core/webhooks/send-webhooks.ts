@@ -1,0 +1,251 @@
+/**
+ * The way of webhooks: secret and body of a claimed one are opened, it is signed and sent, and the
+ * attempt's end written.
+ *
+ * | outcome    | what is written                                                              |
+ * |------------|------------------------------------------------------------------------------|
+ * | delivered  | delivered, the secret erased                                                 |
+ * | gone       | failed, the secret erased                                                    |
+ * | refused    | the next attempt by the schedule or, later, by Retry-After; failed after the |
+ * |            | last                                                                         |
+ * | unanswered | the same                                                                     |
+ * | unsignable | failed: nothing will ever sign it                                            |
+ * | aborted    | given back, uncounted                                                        |
+ */
+import {
+  activeCarrier,
+  asSpan,
+  carrierOf,
+  describeSpan,
+  failSpan,
+} from '#program/tracing/active-span.ts';
+import type { Tracing } from '#program/tracing/span.ts';
+import { type GuardedPost, PostFailedError, type PostFailure } from '../fetching/guarded-post.ts';
+import type { JobEvents } from '../jobs/job-events.ts';
+import type { PlaceLimits } from '../shared-places.ts';
+import { type CallbackSecrets, notificationBody } from './callback-secret.ts';
+import {
+  type AttemptResult,
+  type ClaimedMessage,
+  type DeliveryParts,
+  MessageDelivery,
+} from './deliver-messages.ts';
+import { LANE_TAKE_MAX } from './outbox-due.ts';
+import type { MessageClaim } from './outbox-store.ts';
+import { signMessage } from './signature.ts';
+import { nextWaitMs, retryAfterMs, type WebhookSchedule } from './webhook-schedule.ts';
+
+const POLL_MS = 1000;
+/** The contract's 15 s an attempt, and time to write its end. */
+const LEASE_MS = 20_000;
+/** A receiver that takes longer shares its places with others of its kind. */
+const SLOW_MS = 5_000;
+/**
+ * A place is a socket and about 20 KB, held by a receiver that hangs for the whole time-out. One
+ * account alone has 64, 8 of them to one receiver, 32 to receivers that were slow.
+ */
+const PLACES: PlaceLimits = {
+  max: 128,
+  destinationMax: 2 * LANE_TAKE_MAX,
+  slowMax: 64,
+  slowDestinationsMax: 256,
+};
+
+/** unsignable: its secret does not open, so it is not sent at all. */
+export const WEBHOOK_ATTEMPT_OUTCOMES = [
+  'delivered',
+  'gone',
+  'refused',
+  'unanswered',
+  'aborted',
+  'unsignable',
+] as const;
+export type WebhookAttemptOutcome = (typeof WEBHOOK_ATTEMPT_OUTCOMES)[number];
+
+/** Events of the delivery of webhooks; the metrics implement it. */
+export interface WebhookObserver {
+  webhookAttempted(outcome: WebhookAttemptOutcome): void;
+  /** @param delayMs from the job's end to the receiver's 2xx */
+  webhookDelivered(delayMs: number): void;
+}
+
+export interface WebhookDeliveryParts extends DeliveryParts {
+  readonly guardedPost: Pick<GuardedPost, 'post'>;
+  readonly secrets: Pick<CallbackSecrets, 'open' | 'openText' | 'keyIds'>;
+  readonly events: Pick<JobEvents, 'onNotificationDue'>;
+  readonly observer: WebhookObserver;
+  readonly scheduleMs: WebhookSchedule;
+  /** Absent: there are no traces. */
+  readonly tracing?: Tracing | undefined;
+}
+
+export function webhookDelivery(parts: WebhookDeliveryParts): MessageDelivery {
+  const { log, secrets, events, tracing } = parts;
+  const way = {
+    kind: 'webhook',
+    pollMs: parts.pollMs ?? POLL_MS,
+    leaseMs: LEASE_MS,
+    places: PLACES,
+    secretKeyIds: secrets.keyIds,
+    attempt: (claimed: ClaimedMessage, cutOff: AbortSignal) =>
+      asSpan(beginSpan(tracing, claimed), () => makeAttempt(parts, claimed, cutOff)),
+    unreadable: (err: unknown) => log.warn({ err }, 'the webhook outbox is not readable'),
+    left: (err: unknown, jobId: string) =>
+      log.error({ err, jobId }, 'a notification is left to its lease'),
+  } as const;
+  return new MessageDelivery(parts, way, wake => events.onNotificationDue(wake));
+}
+
+/** Under the submission of its job, which may be long ago. */
+function beginSpan(tracing: Tracing | undefined, { message, claim }: ClaimedMessage) {
+  const attributes = {
+    'http.request.method': 'POST',
+    'matting.job.id': claim.id,
+    'matting.notification.attempt': message.attempts + 1,
+  };
+  return tracing?.start(
+    { name: 'notify', kind: 'CLIENT', attributes },
+    carrierOf(message.traceContext),
+  );
+}
+
+async function makeAttempt(
+  parts: WebhookDeliveryParts,
+  claimed: ClaimedMessage,
+  cutOff: AbortSignal,
+): Promise<AttemptResult> {
+  const { secrets, observer } = parts;
+  const { message, claim, listedAtMs } = claimed;
+  const { id, createdAtMs, readAtMs } = message;
+  const key = secrets.open(id, message);
+  const body = secrets.openText(message.body, notificationBody(id));
+  if (key === undefined || body === undefined) return unsignable(parts, claim, cutOff);
+  const startedAtMs = performance.now();
+  // The database's clock, carried on from when the row was read.
+  const nowMs = () => readAtMs + (performance.now() - listedAtMs);
+  const outcome = await send(parts, claimed, { key, body: Buffer.from(body), nowMs }, cutOff);
+  const durationMs = performance.now() - startedAtMs;
+  observer.webhookAttempted(outcome.kind);
+  describeOutcome(outcome);
+  if (outcome.kind === 'delivered') {
+    observer.webhookDelivered(Math.max(0, nowMs() - createdAtMs));
+  }
+  const nextInMs = await writeEnd(parts, claimed, { outcome, durationMs }, cutOff);
+  if (outcome.kind === 'aborted') return { slow: undefined, nextInMs: undefined };
+  return { slow: outcome.kind === 'unanswered' || durationMs > SLOW_MS, nextInMs };
+}
+
+/**
+ * delivered: a 2xx. gone: a 410. refused: any other answer, redirects too. unanswered: none came.
+ * aborted: we ended it ourselves; it may have arrived.
+ */
+export type SendOutcome =
+  | { readonly kind: 'delivered' | 'gone'; readonly status: number }
+  | { readonly kind: 'refused'; readonly status: number; readonly retryAfterMs: number }
+  | {
+      readonly kind: 'unanswered';
+      readonly failure: PostFailure;
+      readonly code?: string | undefined;
+    }
+  | { readonly kind: 'aborted' };
+
+const GONE = 410;
+
+/** The same for all: receivers see which service sends, and nothing of the account. */
+const HEADERS = {
+  'content-type': 'application/json',
+  'user-agent': 'matting-service/1 (webhook)',
+  accept: '*/*',
+  'accept-encoding': 'identity',
+};
+
+interface Opened {
+  /** The bytes the callback_secret stands for. */
+  readonly key: Uint8Array;
+  /** What is signed and sent. */
+  readonly body: Buffer;
+  /**
+   * UTC milliseconds of now by a clock that all replicas share: receivers believe no message whose
+   * time is minutes off.
+   */
+  readonly nowMs: () => number;
+}
+
+/** Rejects only for a bug. */
+async function send(
+  { guardedPost }: WebhookDeliveryParts,
+  { message }: ClaimedMessage,
+  { key, body, nowMs }: Opened,
+  cutOff: AbortSignal,
+): Promise<SendOutcome> {
+  const { id, accountId, address, traceContext } = message;
+  const timestampS = Math.floor(nowMs() / 1000);
+  const signature = signMessage(key, { id: `msg_${id}`, timestampS, body });
+  // For the receiver's own spans, where the job was traced.
+  const trace = traceContext === null ? undefined : traceHeaders();
+  try {
+    const request = { accountId, headers: { ...HEADERS, ...signature, ...trace }, body };
+    const { status, retryAfter } = await guardedPost.post(address, request, cutOff);
+    if (status >= 200 && status < 300) return { kind: 'delivered', status };
+    if (status === GONE) return { kind: 'gone', status };
+    return { kind: 'refused', status, retryAfterMs: retryAfterMs(status, retryAfter, nowMs()) };
+  } catch (error) {
+    if (error instanceof PostFailedError) {
+      return { kind: 'unanswered', failure: error.failure, code: error.code };
+    }
+    if (cutOff.aborted) return { kind: 'aborted' };
+    throw error;
+  }
+}
+
+function traceHeaders(): Readonly<Record<string, string>> | undefined {
+  const carrier = activeCarrier();
+  if (carrier === undefined) return undefined;
+  const { traceparent, tracestate } = carrier;
+  return tracestate ? { traceparent, tracestate } : { traceparent };
+}
+
+function describeOutcome(outcome: SendOutcome): void {
+  describeSpan({ 'matting.outcome': outcome.kind });
+  if ('status' in outcome) describeSpan({ 'http.response.status_code': outcome.status });
+  if (outcome.kind === 'unanswered') failSpan(outcome.failure);
+  else if (outcome.kind === 'gone' || outcome.kind === 'refused') failSpan(String(outcome.status));
+}
+
+async function unsignable(
+  { outbox, log, observer }: WebhookDeliveryParts,
+  claim: MessageClaim,
+  cutOff: AbortSignal,
+): Promise<AttemptResult> {
+  log.error({ jobId: claim.id }, 'a notification does not open: it was altered');
+  observer.webhookAttempted('unsignable');
+  const end = { statusCode: null, durationMs: 0 };
+  await outbox.failed(claim, end, { eraseSecret: false }, cutOff);
+  return { slow: undefined, nextInMs: undefined };
+}
+
+/** When the next attempt is due; undefined: never. */
+async function writeEnd(
+  { outbox, log, scheduleMs, random = Math.random }: WebhookDeliveryParts,
+  { message, claim }: ClaimedMessage,
+  { outcome, durationMs }: { readonly outcome: SendOutcome; readonly durationMs: number },
+  cutOff: AbortSignal,
+): Promise<number | undefined> {
+  const attempt = message.attempts + 1;
+  const askedMs = outcome.kind === 'refused' ? outcome.retryAfterMs : 0;
+  const mayRetry = outcome.kind === 'refused' || outcome.kind === 'unanswered';
+  const nextInMs = mayRetry ? nextWaitMs(scheduleMs, attempt, askedMs, random()) : undefined;
+  const end = { statusCode: 'status' in outcome ? outcome.status : null, durationMs };
+  const write = (): Promise<boolean> => {
+    if (outcome.kind === 'aborted') return outbox.release(claim, cutOff);
+    if (outcome.kind === 'delivered') return outbox.delivered(claim, end, cutOff);
+    if (nextInMs !== undefined) return outbox.retryLater(claim, end, nextInMs, cutOff);
+    return outbox.failed(claim, end, { eraseSecret: outcome.kind === 'gone' }, cutOff);
+  };
+  const held = await write();
+  // Nothing of the receiver: its address is the caller's.
+  const line = { jobId: claim.id, attempt, ...outcome, durationMs: Math.round(durationMs) };
+  if (held) log.info({ ...line, nextInMs }, 'notification');
+  else log.warn(line, 'notification taken over meanwhile');
+  return nextInMs;
+}

@@ -1,0 +1,155 @@
+/**
+ * `webhooks list`, `retry`, `listen`: notifications as the operator may see them (of their URL only
+ * the receiver), and a receiver for developers.
+ */
+
+import { randomBytes } from 'node:crypto';
+import { type Command, Option } from 'commander';
+import { wholeNumber } from '../cli/arguments.ts';
+import { type CliContext, CommandError, table } from '../cli/context.ts';
+import { isoTime } from '../time-format.ts';
+import {
+  NOTIFICATION_STATUSES,
+  NOTIFICATIONS_LISTED_DEFAULT,
+  NOTIFICATIONS_LISTED_MAX,
+  OperateWebhooks,
+} from './operate-webhooks.ts';
+import { openWebhookListener, type ReceivedDelivery } from './webhook-listener.ts';
+
+const LISTEN_PORT = 8095;
+/** The contract's rule of callback_secret. */
+const SECRET = /^[\x20-\x7e]{24,128}$/;
+
+interface ListOptions {
+  readonly status?: (typeof NOTIFICATION_STATUSES)[number];
+  readonly limit: number;
+}
+
+interface ListenOptions {
+  readonly port: number;
+  readonly secret?: string;
+  readonly status: number;
+}
+
+export function addWebhookCommands(program: Command, context: CliContext): void {
+  const webhooks = program
+    .command('webhooks')
+    .description('list notifications, send one again, receive them');
+  webhooks
+    .command('list')
+    .description('list notifications, the newest first')
+    .argument('[job]', 'a UUID: that job’s or event’s alone')
+    .addOption(new Option('--status <status>', 'only these').choices(NOTIFICATION_STATUSES))
+    .option(
+      '--limit <n>',
+      `at most so many, 1 to ${NOTIFICATIONS_LISTED_MAX}`,
+      wholeNumber(1, NOTIFICATIONS_LISTED_MAX),
+      NOTIFICATIONS_LISTED_DEFAULT,
+    )
+    .action((job: string | undefined, options: ListOptions) => list(context, job, options));
+  webhooks
+    .command('retry')
+    .description('make one more attempt now')
+    .argument('<job>', 'the UUID of a job or of an account’s event')
+    .action((job: string) => retry(context, job));
+  webhooks
+    .command('listen')
+    .description('receive notifications on this machine and say whether each signature holds')
+    .option('--port <port>', 'to listen on, at 127.0.0.1', wholeNumber(0, 65_535), LISTEN_PORT)
+    .option('--secret <secret>', 'the callback_secret of the submissions; one is made unless given')
+    .option('--status <code>', 'what to answer', wholeNumber(200, 599), 204)
+    .option('--json', 'print one JSON line a delivery')
+    .action((options: ListenOptions) => listen(context, options));
+}
+
+async function list(context: CliContext, job: string | undefined, options: ListOptions) {
+  const { status, limit } = options;
+  const rows = await context.withStores(stores =>
+    new OperateWebhooks(stores).list({ jobId: job, status, limit }),
+  );
+  context.report(rows, () =>
+    table(
+      [
+        'JOB OR EVENT',
+        'TYPE',
+        'STATUS',
+        'ATTEMPTS',
+        'LAST',
+        'LAST ATTEMPT',
+        'NEXT ATTEMPT',
+        'RECEIVER',
+      ],
+      rows.map(row => [
+        row.job_id,
+        row.event ?? 'job',
+        row.status,
+        String(row.attempts),
+        String(row.last_status_code ?? '-'),
+        row.last_attempt_at ?? '-',
+        row.next_attempt_at ?? '-',
+        row.receiver,
+      ]),
+    ),
+  );
+}
+
+async function retry(context: CliContext, job: string) {
+  const jobId = job.toLowerCase();
+  const outcome = await context.withStores(stores => new OperateWebhooks(stores).retry(jobId));
+  if (outcome !== 'retried') throw new CommandError(`${jobId}: ${WHY_NOT[outcome]}`);
+  context.report({ job_id: jobId, outcome }, () => [`${jobId}: the next attempt is due now`]);
+}
+
+const WHY_NOT = {
+  'no-job': 'there is no such job',
+  'no-callback': 'its submission asked for no notification',
+  open: 'it has not ended, so there is no notification yet',
+  delivered: 'it was delivered, and its secret and its body were erased with that',
+  'secret-erased':
+    'its secret and its body are erased (the receiver answered 410, or 24 hours have passed since ' +
+    'the job’s end), so there is nothing to send and nothing to sign it with',
+} as const;
+
+/** Runs until it is interrupted. */
+async function listen(context: CliContext, options: ListenOptions): Promise<void> {
+  const { port, status } = options;
+  const secret = options.secret ?? `whsec_${randomBytes(32).toString('base64')}`;
+  if (!SECRET.test(secret)) {
+    throw new CommandError('a callback_secret has 24 to 128 printable ASCII characters');
+  }
+  const listener = await openWebhookListener({ port, secret, status }, delivery =>
+    context.report(deliveryJson(delivery), () => deliveryLines(delivery)),
+  ).catch((error: NodeJS.ErrnoException) => {
+    throw new CommandError(`port ${port} cannot be listened on (${error.code})`);
+  });
+  const callback = { callback_url: listener.url, callback_secret: secret };
+  context.report(callback, () => [
+    'Submit with these two fields:',
+    `  "callback_url": "${listener.url}"`,
+    `  "callback_secret": ${JSON.stringify(secret)}`,
+    'to a control plane with MATTING_ALLOW_HTTP_CALLBACKS=true and ' +
+      'MATTING_ALLOWED_NETWORKS=127.0.0.0/8',
+    '',
+  ]);
+  await context.untilInterrupted();
+  await listener.close();
+}
+
+function deliveryJson({ jobId, type, status, wrong, repeat, body }: ReceivedDelivery) {
+  return {
+    job_id: jobId ?? null,
+    type: type ?? null,
+    signature_holds: wrong === undefined,
+    wrong: wrong ?? null,
+    repeat,
+    answered: status,
+    body,
+  };
+}
+
+function deliveryLines(delivery: ReceivedDelivery): string[] {
+  const { jobId, type, status, wrong, repeat, body, atMs } = delivery;
+  const verdict = wrong === undefined ? 'the signature holds' : `NOT BELIEVED: ${wrong}`;
+  const head = `${isoTime(atMs)}  ${type ?? 'no event'}  job ${jobId ?? '?'}`;
+  return [`${head}  ${verdict}${repeat ? '  (a repeat)' : ''}  answered ${status}`, `  ${body}`];
+}

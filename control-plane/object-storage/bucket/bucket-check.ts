@@ -1,0 +1,268 @@
+/**
+ * Proves what the service asks of a bucket, by doing it: rights, clock, checksums, ranges, uploads
+ * in parts, conditional writes, signed URLs. Removes what it wrote, whatever failed.
+ */
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { buffer } from 'node:stream/consumers';
+import type { SignedAccess } from '../../core/storage/blob-store.ts';
+import {
+  clockProblem,
+  requireThat,
+  type StorageFinding,
+  StorageProblem,
+} from '../../core/storage/storage-finding.ts';
+import { BUCKET_BOUNDS, PART_BYTES } from './bucket-bounds.ts';
+import { BucketClient, type HashedBytes } from './bucket-client.ts';
+import { createBucketClients } from './bucket-connections.ts';
+import { describeBucketError, isAlreadyThere, isMissing } from './bucket-errors.ts';
+import { createSignedAccess } from './bucket-signing.ts';
+import type { BucketOptions } from './bucket-url.ts';
+
+/** A read, or a request by a signed URL. */
+const STEP_MS_MAX = 30_000;
+/** How long the URLs that it signs for itself are good for. */
+const SIGNED_MS = 60_000;
+
+interface Step {
+  readonly ability: string;
+  /** The right of S3 that the step needs, where it is one. */
+  readonly right?: string;
+  run(): Promise<void>;
+}
+
+/** Never rejects because of the bucket: what is wrong is in the findings. */
+export async function checkBucket(options: BucketOptions): Promise<readonly StorageFinding[]> {
+  const ignore = () => undefined;
+  const silent = { debug: ignore, info: ignore, warn: ignore, error: ignore, trace: ignore };
+  const findings: StorageFinding[] = [];
+  let check: BucketCheck;
+  try {
+    const { sdk, clients } = await createBucketClients(options, BUCKET_BOUNDS, silent);
+    // One attempt at each: whoever checks wants to know, and soon.
+    const once = { writes: clients.probes, reads: clients.probes, probes: clients.probes };
+    const client = new BucketClient({ sdk, clients: once }, options, BUCKET_BOUNDS, {
+      bucketRequestEnded: ignore,
+    });
+    check = new BucketCheck(client, await createSignedAccess(client));
+  } catch (error) {
+    return [{ ability: 'credentials and region', problem: describeBucketError(error) }];
+  }
+  for (const step of check.steps()) {
+    findings.push({ ability: step.ability, problem: await problemOf(step) });
+  }
+  const left = await check.clean();
+  if (left.length > 0) {
+    const problem = `could not be removed: ${left.join(', ')}`;
+    findings.push({ ability: 'what the check itself wrote', problem });
+  }
+  return findings;
+}
+
+async function problemOf({ run, right }: Step): Promise<string | undefined> {
+  try {
+    await run();
+    return undefined;
+  } catch (error) {
+    if (error instanceof StorageProblem) return error.message;
+    const cause = (error as Error).cause ?? error;
+    const needs = right === undefined ? '' : `; the right is ${right}`;
+    return `${describeBucketError(cause)}${needs}`;
+  }
+}
+
+function hashed(bytes: Uint8Array): HashedBytes {
+  return { bytes, sha256: createHash('sha256').update(bytes).digest('hex') };
+}
+
+class BucketCheck {
+  readonly #client: BucketClient;
+  readonly #signed: SignedAccess;
+  readonly #small = hashed(randomBytes(1000));
+  /** The first part has the size of those of large blobs. */
+  readonly #parts = [hashed(Buffer.alloc(PART_BYTES, 'part')), hashed(randomBytes(1000))];
+  readonly #id = `check-${randomUUID()}`;
+  /** In each of the folders, as policies may give rights to some of them. */
+  readonly #key = `results/${this.#id}`;
+  readonly #placed = `inputs/${this.#id}`;
+  readonly #large = `backgrounds/${this.#id}`;
+  /** Begun, and neither completed nor ended. */
+  readonly #uploads = new Set<string>();
+
+  constructor(client: BucketClient, signed: SignedAccess) {
+    this.#client = client;
+    this.#signed = signed;
+  }
+
+  steps(): readonly Step[] {
+    return [
+      { ability: 'list', right: 's3:ListBucket', run: () => this.#list() },
+      { ability: 'clock', run: () => this.#clock() },
+      {
+        ability: 'write',
+        right: 's3:PutObject',
+        run: () => this.#client.put(this.#key, this.#small),
+      },
+      { ability: 'checksum of what is written', run: () => this.#wrongChecksum() },
+      { ability: 'conditional write', run: () => this.#replace() },
+      { ability: 'checksum as the store has it', run: () => this.#storedChecksum() },
+      { ability: 'read', right: 's3:GetObject', run: () => this.#read() },
+      { ability: 'range', run: () => this.#range() },
+      { ability: 'write in parts', right: 's3:PutObject', run: () => this.#multipart() },
+      {
+        ability: 'list and end unfinished uploads',
+        right: 's3:ListBucketMultipartUploads and s3:AbortMultipartUpload',
+        run: () => this.#unfinished(),
+      },
+      { ability: 'signed download', run: () => this.#signedRead() },
+      { ability: 'signed upload', run: () => this.#signedWrite() },
+      { ability: 'remove', right: 's3:DeleteObject', run: () => this.#remove() },
+    ];
+  }
+
+  /** @returns the keys of what may be left */
+  async clean(): Promise<string[]> {
+    const left: string[] = [];
+    const remove = async (key: string, removing: Promise<void>) => {
+      await removing.catch(error => {
+        if (!isMissing(error)) left.push(this.#client.options.prefix + key);
+      });
+    };
+    for (const key of [this.#key, this.#placed, this.#large]) {
+      await remove(key, this.#client.delete(key));
+    }
+    for (const id of this.#uploads) {
+      await remove(this.#large, this.#client.abortMultipart(this.#large, id));
+    }
+    return left;
+  }
+
+  async #list(): Promise<void> {
+    await this.#client.list(this.#key);
+  }
+
+  async #clock(): Promise<void> {
+    const problem = clockProblem((await this.#client.list(this.#key)).nowMs);
+    if (problem !== undefined) throw new StorageProblem(problem);
+  }
+
+  /** The bytes are signed as they are: only the checksum is another's. */
+  async #wrongChecksum(): Promise<void> {
+    const { sdk, clients } = this.#client;
+    const other = createHash('sha256').update('other bytes').digest('base64');
+    const command = new sdk.PutObjectCommand({
+      ...this.#client.writing(this.#placed),
+      Body: this.#small.bytes,
+      ChecksumSHA256: other,
+    });
+    const refused = await clients.probes.send(command).then(
+      () => false,
+      error => {
+        if (error.$metadata?.httpStatusCode !== 400) throw error;
+        return true;
+      },
+    );
+    requireThat(refused, 'bytes that are not those of their SHA-256 were stored');
+  }
+
+  async #replace(): Promise<void> {
+    const refused = await this.#client.put(this.#key, hashed(randomBytes(10))).then(
+      () => false,
+      error => {
+        if (!isAlreadyThere(error)) throw error;
+        return true;
+      },
+    );
+    requireThat(refused, 'If-None-Match: * was not heeded: an object was replaced');
+  }
+
+  async #storedChecksum(): Promise<void> {
+    const { bytes, storeSha256 } = await this.#client.head(this.#key);
+    requireThat(bytes === this.#small.bytes.length, 'the size is another');
+    requireThat(storeSha256 === this.#small.sha256, 'the store keeps no SHA-256 of an object');
+  }
+
+  async #read(): Promise<void> {
+    const { body } = await this.#get();
+    requireThat((await buffer(body)).equals(this.#small.bytes), 'other bytes were read');
+  }
+
+  async #range(): Promise<void> {
+    const { body } = await this.#get('bytes=10-19');
+    const expected = this.#small.bytes.subarray(10, 20);
+    requireThat((await buffer(body)).equals(expected), 'a range gave other bytes');
+  }
+
+  #get(range?: string) {
+    return this.#client.get(this.#key, { range, signal: AbortSignal.timeout(STEP_MS_MAX) });
+  }
+
+  async #multipart(): Promise<void> {
+    const { sha256 } = hashed(Buffer.concat(this.#parts.map(({ bytes }) => bytes)));
+    const uploadId = await this.#begin(sha256);
+    const completed = [];
+    for (const [index, part] of this.#parts.entries()) {
+      const number = index + 1;
+      completed.push(await this.#client.uploadPart(this.#large, { ...part, uploadId, number }));
+    }
+    await this.#client.completeMultipart(this.#large, { uploadId, parts: completed });
+    this.#uploads.delete(uploadId);
+    const { bytes } = await this.#client.head(this.#large);
+    requireThat(bytes === PART_BYTES + 1000, 'the parts gave an object of another size');
+  }
+
+  async #begin(sha256: string): Promise<string> {
+    const uploadId = await this.#client.createMultipart(this.#large, sha256);
+    this.#uploads.add(uploadId);
+    return uploadId;
+  }
+
+  async #unfinished(): Promise<void> {
+    const uploadId = await this.#begin(this.#small.sha256);
+    const { items } = await this.#client.listMultipart(this.#large);
+    const listed = items.some(item => item.uploadId === uploadId);
+    await this.#client.abortMultipart(this.#large, uploadId);
+    this.#uploads.delete(uploadId);
+    requireThat(listed, 'an unfinished upload is not listed');
+  }
+
+  async #signedRead(): Promise<void> {
+    const url = await this.#signed.signRead(this.#key, { forMs: SIGNED_MS });
+    const answer = await fetch(url, { signal: AbortSignal.timeout(STEP_MS_MAX) });
+    requireThat(answer.status === 200, `answered ${answer.status}`);
+    const bytes = Buffer.from(await answer.arrayBuffer());
+    requireThat(bytes.equals(this.#small.bytes), 'other bytes were read');
+  }
+
+  async #signedWrite(): Promise<void> {
+    const { bytes, sha256 } = this.#small;
+    const signed = { forMs: SIGNED_MS, bytes: bytes.length, sha256 };
+    const { url, headers } = await this.#signed.signWrite(this.#placed, signed);
+    const put = async (body: Uint8Array) => {
+      const signal = AbortSignal.timeout(STEP_MS_MAX);
+      // Sets the length by itself.
+      const { 'content-length': _, ...sent } = headers;
+      const init = { method: 'PUT', headers: sent, body: Buffer.from(body), signal };
+      const answer = await fetch(url, init);
+      await answer.body?.cancel();
+      return answer.status;
+    };
+    const other = await put(randomBytes(bytes.length));
+    requireThat(other >= 400 && other < 500, 'other bytes than those that were signed were stored');
+    const status = await put(bytes);
+    requireThat(status === 200, `answered ${status}`);
+    const stored = await this.#signed.stored(this.#placed);
+    requireThat(stored?.sha256 === sha256, 'the store keeps no SHA-256 of what was uploaded');
+  }
+
+  async #remove(): Promise<void> {
+    await this.#client.delete(this.#key);
+    const there = await this.#client.head(this.#key).then(
+      () => true,
+      error => {
+        if (!isMissing(error)) throw error;
+        return false;
+      },
+    );
+    requireThat(!there, 'an object that was removed is still there');
+  }
+}

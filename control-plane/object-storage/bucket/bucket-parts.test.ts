@@ -1,0 +1,333 @@
+/** What a bucket is made of: its URL, its retries, the signer that is kept, the file of a write. */
+import assert from 'node:assert/strict';
+import { createHash, randomBytes } from 'node:crypto';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { GetObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import * as presigning from '@aws-sdk/s3-request-presigner';
+import ava from 'ava';
+import { throwsWith } from '../../../test/support/throws.ts';
+import { BucketPresigner, type Signing } from './bucket-presigner.ts';
+import { BucketRetries } from './bucket-retries.ts';
+import { BucketUrlError, parseBucketUrl } from './bucket-url.ts';
+import { SpoolFile } from './spool-file.ts';
+
+const test = ava.serial;
+
+test('the URL of a bucket › needs a bucket alone', t => {
+  t.deepEqual(parseBucketUrl('s3://pictures'), {
+    bucket: 'pictures',
+    prefix: '',
+    pathStyle: false,
+  });
+});
+
+test('the URL of a bucket › has a prefix, which ends with one slash however it is written', t => {
+  for (const url of ['s3://pictures/a/b', 's3://pictures/a/b/']) {
+    t.is(parseBucketUrl(url).prefix, 'a/b/');
+  }
+});
+
+test('the URL of a bucket › carries what a store and its encryption need', t => {
+  const url =
+    's3://pictures?endpoint=http://127.0.0.1:7070&region=eu-central-1' +
+    '&sse=aws:kms&sse-kms-key-id=arn:aws:kms:eu-central-1:1:key/2';
+  t.deepEqual(parseBucketUrl(url), {
+    bucket: 'pictures',
+    prefix: '',
+    endpoint: new URL('http://127.0.0.1:7070'),
+    region: 'eu-central-1',
+    pathStyle: true,
+    encryption: { algorithm: 'aws:kms', kmsKeyId: 'arn:aws:kms:eu-central-1:1:key/2' },
+  });
+});
+
+test('the URL of a bucket › names the bucket in the path of an endpoint’s URLs, and may say otherwise', t => {
+  const of = (parameters: string) => parseBucketUrl(`s3://pictures?${parameters}`).pathStyle;
+  t.true(of('endpoint=https://s3.example'));
+  t.false(of('endpoint=https://s3.example&path-style=false'));
+  t.true(of('path-style=true'));
+});
+
+const refused: readonly (readonly [what: string, url: string, said: RegExp])[] = [
+  ['another scheme', 'https://pictures', /^of the form s3:\/\//],
+  ['no URL', 'pictures', /^of the form s3:\/\//],
+  ['a user', 's3://key@pictures', /credentials are/],
+  ['a password', 's3://key:word@pictures/a', /credentials are/],
+  ['a port', 's3://pictures:9000', /credentials are/],
+  ['a fragment', 's3://pictures#a', /credentials are/],
+  ['no bucket', 's3:///a', /name of a bucket/],
+  ['a bucket of two letters', 's3://ab', /name of a bucket/],
+  ['a bucket with an underscore', 's3://my_pictures', /name of a bucket/],
+  ['an unknown parameter', 's3://pictures?acl=private', /known parameters only: endpoint,/],
+  ['a parameter twice', 's3://pictures?region=a&region=b', /region once/],
+  ['an empty parameter', 's3://pictures?region=', /region is not empty/],
+  ['a region of another shape', 's3://pictures?region=EU%20Central', /whose region/],
+  ['a double slash', 's3://pictures/a//b', /whose prefix/],
+  ['a blank in the prefix', 's3://pictures/a%20b', /whose prefix/],
+  ['a prefix that is too long', `s3://pictures/${'a'.repeat(513)}`, /whose prefix/],
+  ['an endpoint with a path', 's3://pictures?endpoint=https://s3.example/a', /whose endpoint/],
+  ['an endpoint with a user', 's3://pictures?endpoint=https://k@s3.example', /whose endpoint/],
+  ['an endpoint of another scheme', 's3://pictures?endpoint=ftp://s3.example', /whose endpoint/],
+  ['an endpoint that is none', 's3://pictures?endpoint=s3.example', /whose endpoint/],
+  ['another path style', 's3://pictures?path-style=yes', /path-style is true or false/],
+  ['another encryption', 's3://pictures?sse=aes', /sse is AES256 or aws:kms/],
+  ['a key of no KMS', 's3://pictures?sse=AES256&sse-kms-key-id=1', /sse=aws:kms only/],
+];
+for (const [what, url, said] of refused) {
+  test(`the URL of a bucket › is refused with ${what}`, t => {
+    throwsWith(
+      t,
+      () => parseBucketUrl(url),
+      (error: unknown) => error instanceof BucketUrlError && said.test(error.message),
+    );
+  });
+}
+
+type Failure = Parameters<BucketRetries['refreshRetryTokenForRetry']>[1];
+
+const TRANSIENT = { errorType: 'TRANSIENT' } as const;
+const THROTTLING = { errorType: 'THROTTLING' } as const;
+
+/** What is waited before each attempt, until there is no further one. */
+async function waitsMs(retries: BucketRetries, failure: Failure): Promise<number[]> {
+  const waits: number[] = [];
+  let token = await retries.acquireInitialRetryToken();
+  for (;;) {
+    try {
+      token = await retries.refreshRetryTokenForRetry(token, failure);
+    } catch (error) {
+      assert.match(String(error), /no further attempt/);
+      return waits;
+    }
+    waits.push(token.getRetryDelay());
+  }
+}
+
+test('requests › are made again as often as they may, after longer and longer waits', async t => {
+  t.deepEqual(await waitsMs(new BucketRetries(4, () => 1), TRANSIENT), [100, 200, 400]);
+  t.deepEqual(await waitsMs(new BucketRetries(4, () => 0), TRANSIENT), [0, 0, 0]);
+});
+
+test('requests › wait longer where the store asks for less, never above five seconds', async t => {
+  const waits = await waitsMs(new BucketRetries(7, () => 1), THROTTLING);
+  t.deepEqual(waits, [500, 1000, 2000, 4000, 5000, 5000]);
+});
+
+test('requests › wait as long as the store says, never above five seconds', async t => {
+  const hint = (ms: number) => ({ ...TRANSIENT, retryAfterHint: new Date(Date.now() + ms) });
+  const [asked] = await waitsMs(new BucketRetries(2, () => 0), hint(3000));
+  t.true(asked !== undefined && asked > 2000 && asked <= 3000, `${asked}`);
+  const [capped] = await waitsMs(new BucketRetries(2, () => 0), hint(60_000));
+  t.is(capped, 5000);
+});
+
+const named = (name: string) =>
+  ({ errorType: 'CLIENT_ERROR', error: Object.assign(new Error(name), { name }) }) as Failure;
+for (const name of ['BadDigest', 'IncompleteBody', 'ConditionalRequestConflict']) {
+  test(`requests › are made again after ${name}: what was refused is not what was sent`, async t => {
+    t.is((await waitsMs(new BucketRetries(3), named(name))).length, 2);
+  });
+}
+for (const name of ['AccessDenied', 'NoSuchKey', 'PreconditionFailed']) {
+  test(`requests › are not made again after ${name}`, async t => {
+    t.deepEqual(await waitsMs(new BucketRetries(3), named(name)), []);
+  });
+}
+
+test('requests › have attempts of their own: what others spent is not missing', async t => {
+  const retries = new BucketRetries(3, () => 0);
+  const counts: number[] = [];
+  for (let request = 0; request < 50; request += 1) {
+    counts.push((await waitsMs(retries, TRANSIENT)).length);
+  }
+  t.deepEqual(new Set(counts), new Set([2]));
+});
+
+const DISPOSITION = 'attachment; filename="a (1)*.png"';
+const SIGNING_DATE = new Date('2026-01-02T03:04:05Z');
+
+const PRESIGNED = {
+  'a store by its path': { endpoint: 'http://127.0.0.1:9000', forcePathStyle: true },
+  'a bucket in the host': { endpoint: 'https://s3.example.com', forcePathStyle: false },
+  'with a token': {
+    endpoint: 'http://127.0.0.1:9000',
+    forcePathStyle: true,
+    sessionToken: 'to/k+',
+  },
+};
+
+function clientOf(store: (typeof PRESIGNED)[keyof typeof PRESIGNED]): S3Client {
+  const { sessionToken, ...place } = { sessionToken: undefined, ...store };
+  const keys = { accessKeyId: 'AKIDEXAMPLE', secretAccessKey: 'a secret' };
+  const credentials = { ...keys, ...(sessionToken === undefined ? {} : { sessionToken }) };
+  return new S3Client({ region: 'eu-test-1', credentials, ...place });
+}
+
+function readOf(client: S3Client, name: string): Signing {
+  return {
+    client,
+    method: 'GET',
+    name,
+    query: { 'response-content-disposition': DISPOSITION },
+    headers: {},
+    options: () => ({ expiresIn: 60, signingDate: SIGNING_DATE }),
+    bySdk: options => {
+      const at = { Bucket: 'pictures', Key: `some prefix/${name}` };
+      const command = new GetObjectCommand({ ...at, ResponseContentDisposition: DISPOSITION });
+      return presigning.getSignedUrl(client, command, options);
+    },
+  };
+}
+
+function writeOf(client: S3Client, name: string, bytes: number): Signing {
+  const headers = { 'content-length': String(bytes), 'if-none-match': '*' };
+  const names = Object.keys(headers);
+  return {
+    client,
+    method: 'PUT',
+    name,
+    query: {},
+    headers,
+    options: () => ({
+      expiresIn: 60,
+      signingDate: SIGNING_DATE,
+      unhoistableHeaders: new Set(names),
+      signableHeaders: new Set(names),
+    }),
+    bySdk: options => {
+      const at = { Bucket: 'pictures', Key: `some prefix/${name}` };
+      const command = new PutObjectCommand({ ...at, ContentLength: bytes, IfNoneMatch: '*' });
+      return presigning.getSignedUrl(client, command, options);
+    },
+  };
+}
+
+function partsOf(url: string): unknown {
+  const { origin, pathname, searchParams } = new URL(url);
+  return { origin, pathname, query: Object.fromEntries(searchParams) };
+}
+
+for (const [name, store] of Object.entries(PRESIGNED)) {
+  const client = clientOf(store);
+  const forms = {
+    reads: (object: string) => readOf(client, object),
+    writes: (object: string) => writeOf(client, object, object.length),
+  };
+  for (const [form, signingOf] of Object.entries(forms)) {
+    test(`the kept signer: ${name} › signs ${form} as the SDK does, which it asks once`, async t => {
+      const presigner = new BucketPresigner(presigning);
+      let asked = 0;
+      for (const object of ['inputs/one', 'results/another-1', 'inputs/third']) {
+        const signing = signingOf(object);
+        const expected = await signing.bySdk(signing.options());
+        const bySdk: Signing['bySdk'] = options => {
+          asked += 1;
+          return signing.bySdk(options);
+        };
+        t.deepEqual(partsOf(await presigner.sign({ ...signing, bySdk })), partsOf(expected));
+      }
+      t.is(asked, 1);
+    });
+  }
+
+  test(`the kept signer: ${name} › is kept at the second URL where the first was signed with other credentials`, async t => {
+    const presigner = new BucketPresigner(presigning);
+    let asked = 0;
+    for (const object of ['inputs/one', 'inputs/two', 'inputs/three']) {
+      const signing = readOf(client, object);
+      const bySdk: Signing['bySdk'] = async options => {
+        asked += 1;
+        const url = await signing.bySdk(options);
+        return asked === 1 ? url.replace('AKIDEXAMPLE', 'AKIDBEFORE') : url;
+      };
+      await presigner.sign({ ...signing, bySdk });
+    }
+    t.is(asked, 2);
+  });
+
+  test(`the kept signer: ${name} › leaves to the SDK what it would sign otherwise`, async t => {
+    const presigner = new BucketPresigner(presigning);
+    let asked = 0;
+    for (const object of ['inputs/one', 'inputs/two']) {
+      const signing = readOf(client, object);
+      const bySdk: Signing['bySdk'] = async options => {
+        asked += 1;
+        return (await signing.bySdk(options)).replace('X-Amz-Expires=60', 'X-Amz-Expires=61');
+      };
+      t.regex(await presigner.sign({ ...signing, bySdk }), /X-Amz-Expires=61/);
+    }
+    t.is(asked, 2);
+  });
+}
+
+const PART_BYTES = 1000;
+const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');
+
+let directory: string;
+test.before(async () => {
+  directory = await mkdtemp(path.join(tmpdir(), 'matting-spool-test-'));
+});
+test.after.always(() => rm(directory, { recursive: true, force: true }));
+
+async function spooled(bytes: Buffer, pieceBytes: number): Promise<SpoolFile> {
+  const file = await SpoolFile.open(directory, PART_BYTES);
+  for (let at = 0; at < bytes.length; at += pieceBytes) {
+    await file.append(bytes.subarray(at, at + pieceBytes));
+  }
+  return file;
+}
+
+test('a spool file › has no name from the moment it is open', async t => {
+  const file = await SpoolFile.open(directory, PART_BYTES);
+  t.deepEqual(await readdir(directory), []);
+  await file.close();
+});
+
+test('a spool file › is refused where it cannot be, with the place in the error', async t => {
+  const nowhere = path.join(directory, 'nowhere');
+  await t.throwsAsync(SpoolFile.open(nowhere, PART_BYTES), { code: 'ENOENT' });
+});
+
+// Around the ends of parts, and pieces that end within, at and beyond them.
+for (const length of [0, 1, 999, 1000, 1001, 2000, 2500, 3000]) {
+  for (const pieceBytes of [300, 1000, 2300]) {
+    test(`a spool file › of ${length} bytes in pieces of ${pieceBytes} is what was appended`, async t => {
+      const bytes = randomBytes(length);
+      const file = await spooled(bytes, pieceBytes);
+      t.is(file.bytes, length);
+      t.is(file.sha256(), sha256(bytes));
+      t.deepEqual(await file.read(0, length), bytes);
+      const parts = file.parts();
+      t.is(parts.length, Math.ceil(length / PART_BYTES));
+      let at = 0;
+      for (const part of parts) {
+        t.is(part.offset, at);
+        const expected = bytes.subarray(at, at + PART_BYTES);
+        t.is(part.sha256, sha256(expected));
+        t.deepEqual(await file.read(part.offset, part.length), expected);
+        at += part.length;
+      }
+      t.is(at, length);
+      await file.close();
+    });
+  }
+}
+
+test('a spool file › reads no further than it goes', async t => {
+  const bytes = randomBytes(100);
+  const file = await spooled(bytes, 100);
+  t.deepEqual(await file.read(90, 100), bytes.subarray(90));
+  t.is((await file.read(200, 10)).length, 0);
+  await file.close();
+});
+
+test('a spool file › says its hashes while it grows, without ending', async t => {
+  const file = await spooled(Buffer.from('one'), 3);
+  t.is(file.sha256(), sha256(Buffer.from('one')));
+  t.is(file.parts()[0]?.sha256, sha256(Buffer.from('one')));
+  await file.append(Buffer.from('two'));
+  t.is(file.sha256(), sha256(Buffer.from('onetwo')));
+  await file.close();
+});

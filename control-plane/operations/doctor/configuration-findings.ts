@@ -1,0 +1,106 @@
+/** The environment: what is wrong with it, what nothing reads, and secrets that could be guessed. */
+import { readFile, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { type Finding, failure, ok, warning } from '#program/doctor/findings.ts';
+import {
+  secondTokenFinding,
+  weaknessOf,
+  weaknessOfBytes,
+} from '#program/doctor/secret-strength.ts';
+import { ConfigError } from '#program/env.ts';
+import { warnOfUnknownVariables } from '#program/env-names.ts';
+import { type Config, type Environment, loadConfig } from '../../config.ts';
+
+const SUBJECT = 'configuration';
+const SECRETS = 'secrets';
+const VARIABLES = 'docs/operations.md, "Environment"';
+/** Written by the first start beside a SQLite database. */
+const SECRETS_KEY_FILE = 'secrets.key';
+const NODE_TOKEN_FILE = 'node-token';
+const OTHERS = 0o077;
+
+/** `config` as far as it can be used. */
+export function examineConfiguration(env: Environment) {
+  try {
+    const config = loadConfig(env);
+    const findings = config.warnings.map(line =>
+      warning(SUBJECT, line, `correct it, or leave it where it is meant: ${VARIABLES}`),
+    );
+    return { config, findings: [...findings, ok(SUBJECT, 'every variable can be used')] };
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    const findings = error.problems.map(({ variable, expected }) =>
+      failure(SUBJECT, `${variable} must be ${expected}`, `set it: ${VARIABLES}`),
+    );
+    const unknown = warnOfUnknownVariables(env);
+    if (unknown !== undefined) {
+      findings.push(warning(SUBJECT, unknown, `correct them: ${VARIABLES}`));
+    }
+    return { config: undefined, findings };
+  }
+}
+
+/**
+ * The environment as the supervisor of `make start` gives it to its control plane: with the token
+ * that it keeps in the data directory, where none is set.
+ */
+export async function withSupervisorsToken(
+  env: Environment,
+  dataDir: string,
+): Promise<Environment> {
+  if ((env.MATTING_NODE_TOKEN ?? '') !== '') return env;
+  const token = await textOf(path.join(dataDir, NODE_TOKEN_FILE));
+  return token === undefined ? env : { ...env, MATTING_NODE_TOKEN: token };
+}
+
+/** What the data directory holds that nobody else may see; for what must not be printed. */
+export async function secretsOfDirectory(dataDir: string): Promise<string[]> {
+  const files = [SECRETS_KEY_FILE, NODE_TOKEN_FILE].map(name => textOf(path.join(dataDir, name)));
+  return (await Promise.all(files)).filter(text => text !== undefined);
+}
+
+/** Their strength, and who may read the files they are in. */
+export async function secretsFindings(config: Config): Promise<readonly Finding[]> {
+  const { nodeToken, nodeTokenAccepted, operatorKey, secretsKey, secretsKeyPrevious, dataDir } =
+    config;
+  const weak: (readonly [string, string | undefined])[] = [
+    ['MATTING_NODE_TOKEN', weaknessOf(nodeToken)],
+    ['MATTING_NODE_TOKEN_ACCEPTED', nodeTokenAccepted && weaknessOf(nodeTokenAccepted)],
+    ['MATTING_OPERATOR_KEY', operatorKey && weaknessOf(operatorKey)],
+    ['MATTING_SECRETS_KEY', secretsKey && weaknessOfBytes(secretsKey)],
+    ['MATTING_PAYMENT_SECRET', weaknessOfPayments(config)],
+  ];
+  const findings = weak.flatMap(([variable, weakness]) =>
+    weakness === undefined || weakness === ''
+      ? []
+      : [warning(SECRETS, `${variable} ${weakness}`, 'make another: openssl rand -hex 32')],
+  );
+  if (nodeTokenAccepted !== undefined) findings.push(secondTokenFinding('the registry'));
+  if (secretsKeyPrevious !== undefined) {
+    const found = 'MATTING_SECRETS_KEY_PREVIOUS is set: the key is being changed';
+    const advice = 'remove it 30 hours after the change: docs/operations.md';
+    findings.push(warning(SECRETS, found, advice));
+  }
+  for (const name of [SECRETS_KEY_FILE, NODE_TOKEN_FILE]) {
+    const file = path.join(dataDir, name);
+    const mode = (await stat(file).catch(unlessMissing))?.mode;
+    if (mode === undefined || (mode & OTHERS) === 0) continue;
+    findings.push(warning(SECRETS, `others may read ${file}`, `chmod 600 ${file}`));
+  }
+  return findings.length > 0 ? findings : [ok(SECRETS, 'present, and none looks easy to guess')];
+}
+
+function weaknessOfPayments({ sales }: Config): string | undefined {
+  const { paymentSecret } = sales;
+  return paymentSecret && weaknessOf(paymentSecret);
+}
+
+async function textOf(file: string): Promise<string | undefined> {
+  const text = await readFile(file, 'utf8').catch(unlessMissing);
+  return text?.trim() || undefined;
+}
+
+function unlessMissing(error: NodeJS.ErrnoException): undefined {
+  if (['ENOENT', 'ENOTDIR', 'EACCES'].includes(error.code ?? '')) return undefined;
+  throw error;
+}

@@ -1,0 +1,147 @@
+/** The database: whether it answers, is one the store is made for, takes writes, and is up to date. */
+import { stat } from 'node:fs/promises';
+import { type Finding, failure, ok, reasonOf, warning } from '#program/doctor/findings.ts';
+import { type Database, openDatabase } from '../../core/database/connect.ts';
+import { MEMBER_CLOCKS_MS_MAX, requireAgreeingClocks } from '../../core/database/member-clocks.ts';
+import {
+  leavesNoWayBack,
+  OLDER_ADVICE,
+  OLDER_FOUND,
+  schemaState,
+} from '../../core/database/migrate.ts';
+import { probeDatabase, readRights, requireWritable } from '../../core/database/probe.ts';
+
+const SUBJECT = 'database';
+const MIGRATIONS = 'migrations';
+const CLOCKS = 'clocks';
+const PAGE = 'docs/operations.md, "Database"';
+/** One question; replicas and the database belong into one network. */
+const ANSWER_MS_WARN = 50;
+/** This machine's clock dates its log and checks certificates, no more. */
+const CLOCK_OFF_MS_WARN = 30_000;
+
+export interface ExaminedDatabase {
+  readonly findings: readonly Finding[];
+  /** To be closed. Undefined: it cannot be asked anything. */
+  readonly database: Database | undefined;
+  /** Every table is there as this version expects it. */
+  readonly current: boolean;
+}
+
+/** Opens it, changes nothing, and makes no file. */
+export async function examineDatabase(databaseUrl: string): Promise<ExaminedDatabase> {
+  const missing = await missingFile(databaseUrl);
+  if (missing !== undefined) {
+    const found = `there is no file ${missing} yet`;
+    const advice = 'the first start of a control plane makes it; else correct MATTING_DATABASE_URL';
+    return { findings: [warning(SUBJECT, found, advice)], database: undefined, current: false };
+  }
+  const findings: Finding[] = [];
+  const warn = (_: unknown, message?: string) => {
+    if (message !== undefined) findings.push(warning(SUBJECT, message, PAGE));
+  };
+  let database: Database;
+  try {
+    database = await openDatabase(databaseUrl, { log: { info: () => undefined, warn } });
+  } catch (error) {
+    const advice = 'start it, or correct MATTING_DATABASE_URL; requests get 503 meanwhile';
+    return {
+      findings: [...findings, failure(SUBJECT, reasonOf(error), advice)],
+      database: undefined,
+      current: false,
+    };
+  }
+  try {
+    findings.push(...(await answerFindings(database)));
+    const { findings: ofSchema, current } = await schemaFindings(database);
+    findings.push(...ofSchema, ...(await memberFindings(database)));
+    if (current) findings.push(...(await writingFindings(database)));
+    return { findings, database, current };
+  } catch (error) {
+    await database.close().catch(() => undefined);
+    throw error;
+  }
+}
+
+/** The path of a SQLite file that is not there: opening it would make it. */
+export async function missingFile(databaseUrl: string): Promise<string | undefined> {
+  if (!databaseUrl.startsWith('sqlite:')) return undefined;
+  const file = databaseUrl.slice('sqlite:'.length);
+  const found = await stat(file).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return undefined;
+    throw error;
+  });
+  return found === undefined ? file : undefined;
+}
+
+async function answerFindings(database: Database): Promise<Finding[]> {
+  const { engine, version, answerMs, clockAheadMs } = await probeDatabase(database);
+  const name = `${engine} ${version}`;
+  const time = `answers in ${answerMs.toFixed(1)} ms`;
+  const findings: Finding[] = [];
+  if (answerMs > ANSWER_MS_WARN) {
+    const advice = 'a job asks it some ten times in a row: put it nearer, or see what it does';
+    findings.push(warning(SUBJECT, `${name} ${time}`, advice));
+  } else {
+    findings.push(ok(SUBJECT, `${name} ${time}`));
+  }
+  const seconds = Math.round(Math.abs(clockAheadMs) / 1000);
+  if (Math.abs(clockAheadMs) > CLOCK_OFF_MS_WARN) {
+    const side = clockAheadMs > 0 ? 'ahead of' : 'behind';
+    const found = `the database's clock is ${seconds} s ${side} this machine's`;
+    findings.push(warning(CLOCKS, found, 'synchronise both (NTP): leases go by the database’s'));
+  } else {
+    findings.push(ok(CLOCKS, `the database's clock and this machine's differ by ${seconds} s`));
+  }
+  return findings;
+}
+
+async function memberFindings(database: Database): Promise<Finding[]> {
+  if (database.engine.members === 'one') return [];
+  try {
+    await requireAgreeingClocks(database);
+  } catch (error) {
+    return [failure(CLOCKS, reasonOf(error), 'until then no control plane starts')];
+  }
+  const seconds = MEMBER_CLOCKS_MS_MAX / 1000;
+  return [ok(CLOCKS, `those of the database's members that were seen agree within ${seconds} s`)];
+}
+
+async function schemaFindings(database: Database) {
+  const { older, pending, unknown } = await schemaState(database);
+  if (older) return { findings: [failure(MIGRATIONS, OLDER_FOUND, OLDER_ADVICE)], current: false };
+  const findings: Finding[] = [];
+  const newer = `a newer version made ${unknown.join(', ')}`;
+  const final = unknown.some(leavesNoWayBack);
+  if (final)
+    findings.push(failure(MIGRATIONS, newer, 'run that version, or restore an older copy'));
+  if (pending.length > 0) {
+    const found = `the database lacks ${pending.join(', ')}`;
+    findings.push(failure(MIGRATIONS, found, 'matting migrate, or start a control plane'));
+  }
+  const current = findings.length === 0;
+  if (current && unknown.length > 0) {
+    findings.push(warning(MIGRATIONS, newer, 'it only added: this version works, too'));
+  } else if (current) findings.push(ok(MIGRATIONS, 'the database is up to date'));
+  return { findings, current };
+}
+
+async function writingFindings(database: Database): Promise<Finding[]> {
+  try {
+    await requireWritable(database);
+  } catch (error) {
+    const advice = 'lead the address to the primary; on SQLite see the file’s rights and its disk';
+    return [failure(SUBJECT, reasonOf(error), advice)];
+  }
+  const { missing, tooWide } = await readRights(database);
+  if (missing.length > 0) {
+    const found = `the user may not ${missing.join(', ')}`;
+    return [failure(SUBJECT, found, 'grant select, insert, update and delete on its database')];
+  }
+  if (tooWide.length > 0) {
+    const found = `the user has ${tooWide.join(', ')} on the whole server`;
+    const advice = 'no fail-over protects it: give it rights on its own database alone';
+    return [warning(SUBJECT, found, advice)];
+  }
+  return [ok(SUBJECT, 'takes writes, and the user has the rights it needs')];
+}

@@ -1,0 +1,59 @@
+/**
+ * The account area: pages for people, below /account of the public port, in a scope of their own.
+ * Its routes know the session's cookie and no API key; those of the API know no cookie.
+ */
+import cookie from '@fastify/cookie';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { AccountAreaServices } from '../core/http/app-services.ts';
+import { registerSettingsRoutes } from './alerts/settings-pages.ts';
+import { registerJobsRoutes } from './jobs/job-pages.ts';
+import { registerKeyRoutes } from './keys/key-pages.ts';
+import { registerCreditRoutes } from './orders/credit-pages.ts';
+import { registerOrderRoutes } from './orders/order-pages.ts';
+import { registerAssets } from './page/assets.ts';
+import { writeErrorPage } from './page/render-page.ts';
+import { AuthorityError } from './people/authority-error.ts';
+import { registerPeopleRoutes } from './people/people-pages.ts';
+import { registerProfileRoutes } from './people/profile-pages.ts';
+import { registerPlaygroundRoutes } from './playground/playground-pages.ts';
+import { askToSignIn, guardAccountArea } from './session/account-door.ts';
+import { PageError } from './session/page-error.ts';
+import { registerSignInRoutes } from './sign-in/sign-in-pages.ts';
+import { registerUsageRoutes } from './usage/usage-pages.ts';
+
+/** @param options.canSignIn whether people can sign in at the base URL: see isSignInUrl */
+export function registerAccountArea(
+  app: FastifyInstance,
+  services: AccountAreaServices,
+  options: { readonly baseUrl: string; readonly canSignIn: boolean },
+): void {
+  const { baseUrl } = options;
+  app.register(
+    async account => {
+      await account.register(cookie);
+      account.setErrorHandler(answerPageError);
+      guardAccountArea(account, services.sessions, options);
+      registerSignInRoutes(account, services);
+      registerProfileRoutes(account, services);
+      registerPeopleRoutes(account, services);
+      registerCreditRoutes(account, services.ledgerHistory);
+      registerOrderRoutes(account, services.orders);
+      registerJobsRoutes(account, services);
+      registerPlaygroundRoutes(account, services, baseUrl);
+      registerKeyRoutes(account, services.manageKeys, baseUrl);
+      registerUsageRoutes(account, services, baseUrl);
+      registerSettingsRoutes(account, services.alerts);
+      registerAssets(account, '/assets');
+    },
+    { prefix: '/account' },
+  );
+}
+
+/** The scope's own: what is no page's refusal is left to the public port's. */
+function answerPageError(error: unknown, request: FastifyRequest, reply: FastifyReply) {
+  if (error instanceof PageError) return writeErrorPage(error, request, reply);
+  if (!(error instanceof AuthorityError)) throw error;
+  if (error.loss === 'signed-out') return askToSignIn(request, reply);
+  const kind = error.loss === 'forbidden' ? 'forbidden' : 'tooManyAttempts';
+  return writeErrorPage(new PageError(kind, error), request, reply);
+}

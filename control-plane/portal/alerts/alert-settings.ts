@@ -1,0 +1,269 @@
+/**
+ * What an account's owners set: the thresholds, and the address and secret of the account's events.
+ * Each change takes the account's row and enters its line of the audit log.
+ */
+import type { Actor } from '../../core/accounts/actor.ts';
+import type { AuditValues } from '../../core/accounts/audit.ts';
+import { requireAuthority } from '../../core/accounts/authority.ts';
+import type { Database } from '../../core/database/connect.ts';
+import type { Db } from '../../core/database/schema.ts';
+import { query, transact } from '../../core/database/transact.ts';
+import { isAsciiWord, matchesOne } from '../../core/database/values.ts';
+import { type AccountEventRow, insertWebhook } from '../../core/webhooks/outbox-rows.ts';
+import { readSentToday, type TestBounds, takeTest, type Withheld } from './message-counts.ts';
+
+/** Who changes it; the id is made outside of what is tried again. */
+export interface ChangedBy {
+  readonly auditId: string;
+  readonly actor: Actor;
+}
+
+/** How far an event's delivery has come. */
+export type EventDelivery = Awaited<ReturnType<typeof readDeliveries>>[number];
+
+/** Its secret is sealed, bound to the account; `test`: the last one's event. */
+type AccountWebhook = NonNullable<Awaited<ReturnType<typeof readWebhook>>>;
+
+export interface SealedWebhook extends Pick<AccountWebhook, 'secret' | 'secretKeyId'> {
+  readonly accountId: string;
+}
+
+export type TestOutcome = 'sent' | 'too-soon' | Withheld;
+
+export type AlertSettingsStore = ReturnType<typeof alertSettings>;
+
+export function alertSettings(database: Database) {
+  return {
+    read: (accountId: string) =>
+      query(database, async db => ({
+        ...(await readSettings(db, accountId)),
+        sentToday: await readSentToday(database, db, accountId),
+      })),
+    webhook: (accountId: string) => query(database, db => readWebhook(db, accountId)),
+    /** @param thresholds THRESHOLDS_MAX at most; those that stay keep their state */
+    setThresholds: (accountId: string, thresholds: readonly number[], by: ChangedBy) =>
+      transact(database, tx => setThresholds(database, tx, { accountId, thresholds, by })),
+    /**
+     * False: its secret was to stay, and there is none.
+     * @param webhook without a secret the one that is there stays; null: no address any more
+     */
+    setWebhook: (accountId: string, webhook: NewWebhook | null, by: ChangedBy) =>
+      transact(database, tx => setWebhook(database, tx, { accountId, webhook, by })),
+    /** Sends an event now, unless the account had one within `everyMs`, whatever its address was. */
+    sendTest: (event: AccountEventRow, bounds: TestBounds, by: ChangedBy) =>
+      transact(database, tx => sendTest(database, tx, { event, bounds, by })),
+    /** Addresses whose secrets were sealed with another key than this. */
+    listSealedWithOthers: (keyId: string, limit: number) =>
+      listSealedWithOthers(database, keyId, limit),
+    /** False: it was changed meanwhile. */
+    reseal: (from: SealedWebhook, to: SealedWebhook) =>
+      query(database, db =>
+        matchesOne(
+          db
+            .updateTable('account_webhooks')
+            .set({ secret: to.secret, secret_key_id: to.secretKeyId })
+            .where('account_id', '=', from.accountId)
+            .where('secret', '=', from.secret),
+        ),
+      ),
+  };
+}
+
+async function readSettings(db: Db, accountId: string) {
+  const alerts = await readAlerts(db, accountId);
+  const webhook = await readWebhook(db, accountId);
+  const events = [...alerts.map(alert => alert.told_event), webhook?.test ?? null];
+  const deliveries = await readDeliveries(
+    db,
+    events.filter(id => id !== null),
+  );
+  const deliveryOf = (event: string | null | undefined) =>
+    deliveries.find(({ id }) => id === event) ?? null;
+  return {
+    /** The largest first. */
+    thresholds: alerts.map(({ threshold, told_at, told_event }) => ({
+      threshold,
+      /** null: it is armed. */
+      toldAtMs: told_at,
+      /** null: no event was sent, or its row was removed since. */
+      delivery: deliveryOf(told_event),
+    })),
+    webhook: webhook ?? null,
+    /** Of the last test. */
+    test: deliveryOf(webhook?.test),
+  };
+}
+
+function readAlerts(db: Db, accountId: string) {
+  return db
+    .selectFrom('balance_alerts')
+    .select(['threshold', 'told_at', 'told_event'])
+    .where('account_id', '=', accountId)
+    .orderBy('threshold', 'desc')
+    .execute();
+}
+
+async function readWebhook(db: Db, accountId: string) {
+  if (!isAsciiWord(accountId)) return undefined;
+  return db
+    .selectFrom('account_webhooks')
+    .select(['url', 'secret', 'secret_key_id as secretKeyId'])
+    .select(['created_at as createdAtMs', 'test_event as test'])
+    .where('account_id', '=', accountId)
+    .executeTakeFirst();
+}
+
+async function readDeliveries(db: Db, ids: readonly string[]) {
+  if (ids.length === 0) return [];
+  return db
+    .selectFrom('outbox')
+    .select(['id', 'status', 'attempts', 'last_status_code as lastStatusCode'])
+    .select('created_at as createdAtMs')
+    .where('id', 'in', ids)
+    .execute();
+}
+
+interface Change {
+  readonly accountId: string;
+  readonly by: ChangedBy;
+}
+
+async function setThresholds(
+  database: Database,
+  tx: Db,
+  { accountId, thresholds, by }: Change & { readonly thresholds: readonly number[] },
+): Promise<void> {
+  const { log } = await authorityOf(database, tx, { accountId, by });
+  const before = (await readAlerts(tx, accountId)).map(row => row.threshold);
+  const gone = before.filter(threshold => !thresholds.includes(threshold));
+  const added = thresholds.filter(threshold => !before.includes(threshold));
+  if (gone.length === 0 && added.length === 0) return;
+  if (gone.length > 0) {
+    await tx
+      .deleteFrom('balance_alerts')
+      .where('account_id', '=', accountId)
+      .where('threshold', 'in', gone)
+      .execute();
+  }
+  for (const threshold of added) {
+    await tx
+      .insertInto('balance_alerts')
+      .values({ account_id: accountId, threshold, created_at: database.nowMs })
+      .execute();
+  }
+  const values = { before: listed(before), after: listed(thresholds) };
+  await log({ action: 'alerts.thresholds_set', subject: 'low balance', ...values });
+}
+
+function listed(thresholds: readonly number[]): AuditValues {
+  return { thresholds: [...thresholds].sort((one, other) => other - one).join(', ') };
+}
+
+type NewWebhook =
+  | Pick<AccountWebhook, 'url' | 'secret' | 'secretKeyId'>
+  | (Pick<AccountWebhook, 'url'> & { readonly secret?: never });
+
+async function setWebhook(
+  database: Database,
+  tx: Db,
+  { accountId, webhook, by }: Change & { readonly webhook: NewWebhook | null },
+): Promise<boolean> {
+  const { log } = await authorityOf(database, tx, { accountId, by });
+  const before = await readWebhook(tx, accountId);
+  if (webhook === null) {
+    if (before === undefined) return true;
+    await tx.deleteFrom('account_webhooks').where('account_id', '=', accountId).execute();
+  } else {
+    const { url } = webhook;
+    const sealed = webhook.secret && {
+      secret: webhook.secret,
+      secret_key_id: webhook.secretKeyId,
+    };
+    if (before !== undefined) {
+      await tx
+        .updateTable('account_webhooks')
+        .set({ url, ...sealed })
+        .where('account_id', '=', accountId)
+        .execute();
+    } else if (sealed === undefined) return false;
+    else {
+      await tx
+        .insertInto('account_webhooks')
+        .values({ account_id: accountId, url, ...sealed, created_at: database.nowMs })
+        .execute();
+    }
+  }
+  await log(webhookChange(before, webhook));
+  return true;
+}
+
+/** Addresses are the owners' to see; of secrets only that there is a new one. */
+function webhookChange(before: AccountWebhook | undefined, after: NewWebhook | null) {
+  const isNew = before === undefined || after === null;
+  const sameSecret = !isNew && (!after.secret || Buffer.from(before.secret).equals(after.secret));
+  return {
+    action: after === null ? 'alerts.webhook_removed' : 'alerts.webhook_set',
+    subject: 'webhook',
+    ...(before === undefined ? {} : { before: { url: before.url } }),
+    ...(after === null ? {} : { after: { url: after.url, new_secret: !sameSecret } }),
+  };
+}
+
+interface Test {
+  readonly bounds: TestBounds;
+  readonly event: AccountEventRow;
+  readonly by: ChangedBy;
+}
+
+async function sendTest(
+  database: Database,
+  tx: Db,
+  { event, bounds, by }: Test,
+): Promise<TestOutcome> {
+  const { accountId } = event;
+  const { log } = await authorityOf(database, tx, { accountId, by });
+  // An address that was removed takes neither its time with it nor what counts.
+  const row = await readWebhook(tx, accountId);
+  if (row === undefined) return 'too-soon';
+  if (row.test === event.id) return 'sent';
+  const refused = await takeTest(database, tx, accountId, bounds);
+  if (refused !== undefined) return refused;
+  await tx
+    .updateTable('account_webhooks')
+    .set({ test_event: event.id })
+    .where('account_id', '=', accountId)
+    .execute();
+  await insertWebhook(database, tx, event);
+  const after = { event_id: event.id };
+  await log({ action: 'alerts.webhook_tested', subject: 'webhook', after });
+  return 'sent';
+}
+
+function authorityOf(database: Database, tx: Db, { accountId, by }: Change) {
+  const { actor, auditId: entryId } = by;
+  return requireAuthority(database, tx, { accountId, actor, entryId });
+}
+
+/** Along account_webhooks_key: the ids before this one, then those behind it. */
+async function listSealedWithOthers(
+  database: Database,
+  keyId: string,
+  limit: number,
+): Promise<SealedWebhook[]> {
+  const found: SealedWebhook[] = [];
+  for (const side of ['<', '>'] as const) {
+    const rows = await query(database, db =>
+      db
+        .selectFrom('account_webhooks')
+        .select(['account_id as accountId', 'secret', 'secret_key_id as secretKeyId'])
+        .where('secret_key_id', side, keyId)
+        .orderBy('secret_key_id')
+        .orderBy('account_id')
+        .limit(limit - found.length)
+        .execute(),
+    );
+    found.push(...rows);
+    if (found.length >= limit) break;
+  }
+  return found;
+}

@@ -1,0 +1,188 @@
+/**
+ * Thresholds of balances and their telling (portal/alerts/balance-alerts.ts). What is told commits
+ * with the row that says so, event and mails in the outbox, by
+ * compare-and-set. So of any number of replicas that look at once one tells.
+ */
+
+import type { Database } from '../../core/database/connect.ts';
+import type { Db } from '../../core/database/schema.ts';
+import { query, transact } from '../../core/database/transact.ts';
+import { matchesOne } from '../../core/database/values.ts';
+import {
+  type AccountEventRow,
+  insertMail,
+  insertWebhook,
+  type NewMail,
+} from '../../core/webhooks/outbox-rows.ts';
+import type { AlertState } from './balance-alerts.ts';
+import { removeOldCounts, takeFromToday, type Withheld } from './message-counts.ts';
+import type { Message } from './message-limits.ts';
+
+/** A place in the order of accounts and their thresholds. */
+export interface AlertPlace {
+  readonly accountId: string;
+  readonly threshold: number;
+}
+
+export const FIRST_ALERT: AlertPlace = { accountId: '', threshold: -1 };
+
+export type SeenAlert = Awaited<ReturnType<typeof look>>[number];
+
+/** An owner who can be written to; language null: they chose none. */
+export type OwnerMail = Awaited<ReturnType<typeof readOwners>>[number];
+
+export interface Telling {
+  readonly alert: SeenAlert;
+  /** Made outside of what is tried again. */
+  readonly eventId: string;
+  /** Absent: the account has no address. */
+  readonly event?: AccountEventRow | undefined;
+  readonly mails: readonly NewMail[];
+  /** As many mails, and events, as the account sends a day. */
+  readonly messagesMax: number;
+}
+
+export interface Told {
+  /** Those that are sent; `event`: whether there is one. */
+  readonly mails: number;
+  readonly event: boolean;
+  /** Of its event and mails, those that were not sent: the account has sent its part of today. */
+  readonly withheld: readonly Withheld[];
+}
+
+/** Owners of an account who are written to: the first ones by their ids. */
+export const OWNERS_TOLD_MAX = 20;
+
+export type AlertStore = ReturnType<typeof alertLooking>;
+
+export function alertLooking(database: Database) {
+  return {
+    /** The next thresholds in order, each with its account's balances. */
+    look: (after: AlertPlace, limit: number) => look(database, after, limit),
+    owners: (accountId: string) => query(database, db => readOwners(db, accountId)),
+    /** For the sweeper: counts of messages of days that are over; their number. */
+    removeOldCounts: (limit: number) => removeOldCounts(database, limit),
+    /** Undefined: another replica has told it, or the balance has risen since it was seen. */
+    tell: (telling: Telling) => transact(database, tx => tell(database, tx, telling)),
+    /** False: it was armed, or told anew, since it was seen. */
+    arm: ({ accountId, threshold, told }: SeenAlert) =>
+      query(database, db =>
+        matchesOne(
+          db
+            .updateTable('balance_alerts')
+            .set({ told_at: null, told_credits: null, told_event: null })
+            .where('account_id', '=', accountId)
+            .where('threshold', '=', threshold)
+            .where('told_at', '=', told?.atMs ?? -1),
+        ),
+      ),
+  };
+}
+
+async function look(database: Database, after: AlertPlace, limit: number) {
+  const rows = await query(database, db => {
+    const page = db
+      .selectFrom('balance_alerts')
+      .selectAll()
+      .where('account_id', '>=', after.accountId)
+      .where(eb =>
+        eb.or([eb('account_id', '>', after.accountId), eb('threshold', '>', after.threshold)]),
+      )
+      .orderBy('account_id')
+      .orderBy('threshold')
+      .limit(limit);
+    // With an inner join a server may begin with all the accounts.
+    return db
+      .selectFrom(page.as('alert'))
+      .leftJoin('accounts as account', 'account.id', 'alert.account_id')
+      .select(['alert.account_id', 'alert.threshold', 'alert.told_at', 'alert.told_credits'])
+      .select(['account.name', 'account.available', 'account.reserved'])
+      .select(() => database.nowMs.as('seen_at'))
+      .orderBy('alert.account_id')
+      .orderBy('alert.threshold')
+      .execute();
+  });
+  return rows.flatMap(({ name, available, reserved, ...row }) => {
+    // An account that was removed by hand has nobody to tell.
+    if (name === null || available === null || reserved === null) return [];
+    const told: AlertState['told'] =
+      row.told_at === null ? null : { atMs: row.told_at, credits: row.told_credits ?? 0 };
+    return {
+      accountId: row.account_id,
+      accountName: name,
+      threshold: row.threshold,
+      told,
+      balances: { available, reserved },
+      /** The database's clock. */
+      seenAtMs: row.seen_at,
+    };
+  });
+}
+
+function readOwners(db: Db, accountId: string) {
+  return db
+    .selectFrom('members')
+    .innerJoin('users', 'users.id', 'members.user_id')
+    .select(['users.mail', 'users.language'])
+    .where('members.account_id', '=', accountId)
+    .where('members.role', '=', 'owner')
+    .where('users.disabled_at', 'is', null)
+    .orderBy('members.user_id')
+    .limit(OWNERS_TOLD_MAX)
+    .execute();
+}
+
+async function tell(database: Database, tx: Db, telling: Telling): Promise<Told | undefined> {
+  const { alert, eventId, event, mails, messagesMax } = telling;
+  const { accountId, threshold, balances } = alert;
+  const told = await matchesOne(
+    tx
+      .updateTable('balance_alerts')
+      .set({
+        told_at: database.nowMs,
+        told_credits: balances.available + balances.reserved,
+        told_event: eventId,
+      })
+      .where('account_id', '=', accountId)
+      .where('threshold', '=', threshold)
+      .where('told_at', 'is', null)
+      .where(eb =>
+        eb.exists(
+          eb
+            .selectFrom('accounts')
+            .select('id')
+            .where('id', '=', accountId)
+            .where('available', '<=', threshold),
+        ),
+      ),
+  );
+  if (!told) return hasTold(tx, telling);
+  const messages: Message[] = mails.map(({ recipient }) => ({ kind: 'mail', recipient }));
+  if (event !== undefined) messages.unshift({ kind: 'event' });
+  const kept = await takeFromToday(database, tx, accountId, messages, messagesMax);
+  const sendsEvent = event !== undefined && kept[0] === undefined;
+  if (sendsEvent) await insertWebhook(database, tx, event);
+  const ofMails = event === undefined ? kept : kept.slice(1);
+  const sent = mails.filter((_, index) => ofMails[index] === undefined);
+  for (const mail of sent) await insertMail(database, tx, mail);
+  const withheld = kept.filter(one => one !== undefined);
+  return { mails: sent.length, event: sendsEvent, withheld };
+}
+
+/** What an earlier round told, whose answer was lost. */
+async function hasTold(db: Db, { alert, eventId, mails }: Telling): Promise<Told | undefined> {
+  const row = await db
+    .selectFrom('balance_alerts')
+    .select('told_event')
+    .where('account_id', '=', alert.accountId)
+    .where('threshold', '=', alert.threshold)
+    .executeTakeFirst();
+  if (row?.told_event !== eventId) return undefined;
+  const written = await db
+    .selectFrom('outbox')
+    .select('kind')
+    .where('id', 'in', [eventId, ...mails.map(({ id }) => id)])
+    .execute();
+  const sent = written.filter(({ kind }) => kind === 'mail').length;
+  return { mails: sent, event: sent < written.length, withheld: [] };
+}

@@ -1,0 +1,144 @@
+/**
+ * Looks at accounts whose owners set thresholds, and tells them of low balances: by mail, and by an
+ * event to the account's address. Every replica looks, a page at a time in one order; telling is
+ * a compare-and-set (portal/alerts/alert-store.ts). Nothing of it is on the way of a submission.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Logger } from 'pino';
+import { pollingLoop } from '../../core/round-loop.ts';
+import {
+  accountSecretId,
+  type CallbackSecrets,
+  mailBody,
+  notificationBody,
+} from '../../core/webhooks/callback-secret.ts';
+import type { NewMail } from '../../core/webhooks/outbox-rows.ts';
+import { addressOf } from '../people/mail-address.ts';
+import type { AlertSettingsStore } from './alert-settings.ts';
+import {
+  type AlertPlace,
+  type AlertStore,
+  FIRST_ALERT,
+  type SeenAlert,
+  type Telling,
+} from './alert-store.ts';
+import { alertStep, lowBalanceBody } from './balance-alerts.ts';
+import { lowBalanceMail } from './balance-mail.ts';
+import type { OnWithheld } from './withheld-messages.ts';
+
+/** Between two looks. */
+export const LOOK_EVERY_MS = 5000;
+/** Thresholds of one statement. */
+const PAGE_ROWS = 200;
+/** Pages of a look: past 2000 thresholds the next look goes on. */
+const PAGES_MAX = 10;
+/** Addresses whose secrets are sealed anew in a look, after the key was changed. */
+const RESEALED_MAX = 50;
+
+export interface BalanceWatchDependencies {
+  readonly alerts: AlertStore;
+  readonly settings: Pick<AlertSettingsStore, 'webhook' | 'listSealedWithOthers' | 'reseal'>;
+  readonly secrets: Pick<CallbackSecrets, 'rebind' | 'sealText' | 'keyId'>;
+  /** Whether there is a mail server. */
+  readonly mails: boolean;
+  /** Of an account a day. */
+  readonly messagesMax: number;
+  readonly onWithheld: OnWithheld;
+  /** Where the account area is. */
+  readonly pageUrl: string;
+  readonly observer: { balanceTold(): void };
+  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
+}
+
+export class BalanceWatch {
+  readonly #dependencies: BalanceWatchDependencies;
+  readonly loop = pollingLoop(
+    LOOK_EVERY_MS,
+    () => this.look(),
+    err => this.#dependencies.log.warn({ err }, 'balances were not looked at'),
+  );
+  #place: AlertPlace = FIRST_ALERT;
+
+  constructor(dependencies: BalanceWatchDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** From where the last look stopped to the end, PAGES_MAX pages at most. */
+  async look(): Promise<void> {
+    for (let page = 0; page < PAGES_MAX; page += 1) {
+      const seen = await this.#dependencies.alerts.look(this.#place, PAGE_ROWS);
+      for (const alert of seen) await this.#step(alert);
+      const last = seen.at(-1);
+      const atEnd = last === undefined || seen.length < PAGE_ROWS;
+      this.#place = atEnd ? FIRST_ALERT : last;
+      if (!atEnd) continue;
+      await this.#sealAnew();
+      return;
+    }
+  }
+
+  async #step(alert: SeenAlert): Promise<void> {
+    const { alerts, observer, onWithheld, log } = this.#dependencies;
+    const step = alertStep(alert, alert.balances, alert.seenAtMs);
+    if (step === 'arm') await alerts.arm(alert);
+    if (step !== 'tell') return;
+    const telling = await this.#tellingOf(alert);
+    const told = await alerts.tell(telling);
+    if (told === undefined) return;
+    observer.balanceTold();
+    const { accountId, threshold } = alert;
+    const { eventId } = telling;
+    const sent = { mails: told.mails, webhook: told.event };
+    log.info({ accountId, threshold, ...sent, eventId }, 'a low balance was told');
+    for (const withheld of told.withheld) onWithheld(accountId, withheld);
+  }
+
+  async #tellingOf(alert: SeenAlert): Promise<Telling> {
+    const eventId = randomUUID();
+    const event = await this.#eventOf(alert, eventId);
+    const { messagesMax } = this.#dependencies;
+    return { alert, eventId, event, mails: await this.#mailsOf(alert), messagesMax };
+  }
+
+  async #eventOf(alert: SeenAlert, id: string): Promise<Telling['event']> {
+    const { settings, secrets, log } = this.#dependencies;
+    const { accountId, seenAtMs: atMs } = alert;
+    const webhook = await settings.webhook(accountId);
+    if (webhook === undefined) return undefined;
+    const sealed = secrets.rebind(accountSecretId(accountId), id, webhook);
+    if (sealed === undefined) {
+      log.error({ accountId }, 'the secret of an account’s webhook does not open');
+      return undefined;
+    }
+    const text = lowBalanceBody(id, { ...alert, atMs });
+    const body = secrets.sealText(text, notificationBody(id));
+    return { id, accountId, event: 'account.balance_low', url: webhook.url, body, ...sealed };
+  }
+
+  async #mailsOf(alert: SeenAlert): Promise<NewMail[]> {
+    const { alerts, secrets, mails, pageUrl } = this.#dependencies;
+    if (!mails) return [];
+    const { accountId, seenAtMs: atMs } = alert;
+    const owners = await alerts.owners(accountId);
+    return owners.flatMap(({ mail, language }) => {
+      const recipient = addressOf(mail);
+      // Somebody of an identity provider that says no mail of them.
+      if (recipient === undefined) return [];
+      const { subject, text } = lowBalanceMail({ ...alert, atMs }, language, pageUrl);
+      const id = randomUUID();
+      const body = secrets.sealText(text, mailBody(id));
+      return { id, accountId, recipient, subject, body };
+    });
+  }
+
+  /** So that the previous key may be taken away in the end. */
+  async #sealAnew(): Promise<void> {
+    const { settings, secrets } = this.#dependencies;
+    const old = await settings.listSealedWithOthers(secrets.keyId, RESEALED_MAX);
+    for (const from of old) {
+      const id = accountSecretId(from.accountId);
+      const sealed = secrets.rebind(id, id, from);
+      if (sealed !== undefined) await settings.reseal(from, { ...from, ...sealed });
+    }
+  }
+}

@@ -1,0 +1,158 @@
+/**
+ * Messages of a day, counted over all replicas in the transactions that write them
+ * (portal/alerts/message-limits.ts has the rule): a row what is counted by, by its hash, so that no
+ * address outlives its mail here. The rows of a message are raised first, in one order everywhere:
+ * so transactions wait for each other at them, and never in a circle.
+ */
+import { hash } from 'node:crypto';
+import { type InsertQueryBuilder, type InsertResult, sql } from 'kysely';
+import { nowPlusMs, startOfDay } from '../../core/database/clock.ts';
+import type { Database } from '../../core/database/connect.ts';
+import { removeOldRows } from '../../core/database/old-rows.ts';
+import type { Db, Schema } from '../../core/database/schema.ts';
+import { countsOf, type Message, takeMessages, type WithheldReason } from './message-limits.ts';
+
+/** A message that is not sent, since as many were sent today as may be. */
+export interface Withheld {
+  readonly reason: WithheldReason;
+  /** The first of today of that account, or to that address. */
+  readonly isFirst: boolean;
+}
+
+export type SentToday = Awaited<ReturnType<typeof readSentToday>>;
+
+/** A row is of no use once its day is over. */
+const KEPT_MS = 86_400_000;
+
+/**
+ * Counts those that may be sent, and says of each of the others why not, in their order.
+ * @param max of the account, of each kind
+ */
+export async function takeFromToday(
+  database: Database,
+  tx: Db,
+  accountId: string,
+  messages: readonly Message[],
+  max: number,
+): Promise<(Withheld | undefined)[]> {
+  if (messages.length === 0) return [];
+  const counted = messages.map(message => countsOf(accountId, message, max));
+  const asked = new Map<string, number>();
+  for (const { name } of counted.flat()) asked.set(name, (asked.get(name) ?? 0) + 1);
+  await raise(database, tx, asked);
+  const rows = await readRows(tx, [...asked.keys()]);
+  const before = new Map([...asked].map(([name, by]) => [name, rows.get(name)!.used - by]));
+  const { withheldBy, used } = takeMessages(counted, before);
+  for (const [name, row] of rows) {
+    const withheld = withheldBy.filter(count => count?.name === name).length;
+    if (withheld === 0 && row.used === used.get(name)) continue;
+    await tx
+      .updateTable('message_counts')
+      .set({ used: used.get(name) ?? 0, withheld: row.withheld + withheld })
+      .where('key_hash', '=', hashOf(name))
+      .execute();
+  }
+  return withheldBy.map((count, place) => {
+    if (count === undefined) return undefined;
+    const first = withheldBy.findIndex(one => one?.name === count.name);
+    const isFirst = first === place && rows.get(count.name)!.withheld === 0;
+    return { reason: count.reason, isFirst };
+  });
+}
+
+export interface TestBounds {
+  /** Between two. */
+  readonly everyMs: number;
+  /** As many events as the account sends a day. */
+  readonly messagesMax: number;
+}
+
+/**
+ * Counts a test of an account's address, whose row is taken; its time outlives the address.
+ * Undefined: it is to be sent.
+ */
+export async function takeTest(
+  database: Database,
+  tx: Db,
+  accountId: string,
+  { everyMs, messagesMax }: TestBounds,
+): Promise<'too-soon' | Withheld | undefined> {
+  const { nowMs } = database;
+  const keyHash = hashOf(`event of ${accountId}`);
+  const recent = await tx
+    .selectFrom('message_counts')
+    .select('tested_at')
+    .where('key_hash', '=', keyHash)
+    .where('tested_at', '>', nowPlusMs(nowMs, -everyMs))
+    .executeTakeFirst();
+  if (recent !== undefined) return 'too-soon';
+  const [withheld] = await takeFromToday(database, tx, accountId, [{ kind: 'event' }], messagesMax);
+  if (withheld !== undefined) return withheld;
+  await tx
+    .updateTable('message_counts')
+    .set({ tested_at: nowMs })
+    .where('key_hash', '=', keyHash)
+    .execute();
+  return undefined;
+}
+
+/** What an account has sent today. */
+export async function readSentToday({ nowMs }: Database, db: Db, accountId: string) {
+  const [mails, events] = ['mail', 'event'].map(kind => hashOf(`${kind} of ${accountId}`));
+  const rows = await db
+    .selectFrom('message_counts')
+    .select(['key_hash', 'used'])
+    .where('key_hash', 'in', [mails ?? '', events ?? ''])
+    .where('day_at', '=', startOfDay(nowMs))
+    .execute();
+  const usedOf = (key: string | undefined) => rows.find(row => row.key_hash === key)?.used ?? 0;
+  return { mails: usedOf(mails), events: usedOf(events) };
+}
+
+/** For the sweeper: rows of days that are over, `limit` at most; their number. */
+export function removeOldCounts(database: Database, limit: number): Promise<number> {
+  const before = nowPlusMs(startOfDay(database.nowMs), -KEPT_MS);
+  const days = { table: 'message_counts', key: 'key_hash', time: 'day_at', before } as const;
+  return removeOldRows(database, days, limit);
+}
+
+/** Adds to each row of today, and begins those of other days anew. */
+async function raise({ dialect, nowMs }: Database, tx: Db, asked: ReadonlyMap<string, number>) {
+  const values = [...asked]
+    .map(([name, used]) => ({ key_hash: hashOf(name), used }))
+    .sort((one, other) => (one.key_hash < other.key_hash ? -1 : 1))
+    .map(row => ({ ...row, day_at: startOfDay(nowMs), withheld: 0 }));
+  await raising(dialect, tx.insertInto('message_counts').values(values)).execute();
+}
+
+type Insert = InsertQueryBuilder<Schema, 'message_counts', InsertResult>;
+
+function raising(dialect: Database['dialect'], insert: Insert): Insert {
+  const given = (column: string) =>
+    dialect === 'sqlite' ? sql.ref(`excluded.${column}`) : sql`values(${sql.ref(column)})`;
+  // A clock that was set back begins no day anew.
+  const isOver = sql`${sql.ref('message_counts.day_at')} < ${given('day_at')}`;
+  const raised = {
+    // MySQL assigns from left to right: what reads the old day comes before the new one.
+    used: sql<number>`${given('used')} + case when ${isOver} then 0 else ${sql.ref('message_counts.used')} end`,
+    withheld: sql<number>`case when ${isOver} then 0 else ${sql.ref('message_counts.withheld')} end`,
+    day_at: sql<number>`case when ${isOver} then ${given('day_at')} else ${sql.ref('message_counts.day_at')} end`,
+  };
+  return dialect === 'sqlite'
+    ? insert.onConflict(conflict => conflict.column('key_hash').doUpdateSet(raised))
+    : insert.onDuplicateKeyUpdate(raised);
+}
+
+async function readRows(tx: Db, names: readonly string[]) {
+  const byHash = new Map(names.map(name => [hashOf(name), name]));
+  const rows = await tx
+    .selectFrom('message_counts')
+    .select(['key_hash', 'used', 'withheld'])
+    .where('key_hash', 'in', [...byHash.keys()])
+    .execute();
+  return new Map(rows.map(({ key_hash, ...row }) => [byHash.get(key_hash) as string, row]));
+}
+
+function hashOf(name: string): string {
+  return hash('sha256', name, 'hex');
+}

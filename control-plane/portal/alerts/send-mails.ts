@@ -1,0 +1,127 @@
+/**
+ * The way of mails: each is handed to the mail server, and its attempt's end written. One that fails
+ * waits by the schedule, behind those that are due: an address that the server does not take hides
+ * nobody else's. Accounts share the conversations with the server.
+ */
+
+import { type CallbackSecrets, mailBody } from '../../core/webhooks/callback-secret.ts';
+import {
+  type AttemptResult,
+  type ClaimedMessage,
+  type DeliveryParts,
+  MessageDelivery,
+} from '../../core/webhooks/deliver-messages.ts';
+import type { DueMessage } from '../../core/webhooks/outbox-due.ts';
+import { nextWaitMs, type WebhookSchedule } from '../../core/webhooks/webhook-schedule.ts';
+
+/** Conversations with the mail server at once, each replica; an account alone has half of them. */
+export const MAILS_UNDER_WAY_MAX = 8;
+const PLACES = {
+  max: MAILS_UNDER_WAY_MAX,
+  destinationMax: MAILS_UNDER_WAY_MAX,
+  slowMax: MAILS_UNDER_WAY_MAX,
+  slowDestinationsMax: 1,
+};
+/** Waits before each attempt; after the last one it is given up: in about a day. */
+const SCHEDULE_MS: WebhookSchedule = [
+  0, 60_000, 300_000, 1_800_000, 7_200_000, 21_600_000, 43_200_000,
+];
+const POLL_MS = 2000;
+/** An attempt that takes longer is ended, and counts as failed. */
+const ATTEMPT_MS_MAX = 60_000;
+/** The error of a mail that no key here opens: another replica may have it. */
+const NO_KEY = 'ENOKEY';
+
+export interface OutgoingMail {
+  /** A UUID; the same on every attempt: the Message-ID has it. */
+  readonly id: string;
+  readonly to: string;
+  readonly subject: string;
+  /** Plain text. */
+  readonly text: string;
+}
+
+/** sent: the server took it. refused: it never will. later: it may. */
+export type MailOutcome =
+  | { readonly kind: 'sent' }
+  | { readonly kind: 'refused' | 'later'; readonly error: string };
+
+/** The way to the mail server. */
+export interface MailSender {
+  /** Rejects only for a bug. @param signal ends the attempt */
+  send(mail: OutgoingMail, signal: AbortSignal): Promise<MailOutcome>;
+}
+
+/** given-up: not taken, and that was the last attempt. */
+export const MAIL_ATTEMPT_OUTCOMES = ['sent', 'refused', 'later', 'given-up'] as const;
+type MailAttemptOutcome = (typeof MAIL_ATTEMPT_OUTCOMES)[number];
+
+export interface MailDeliveryParts extends DeliveryParts {
+  readonly secrets: Pick<CallbackSecrets, 'openText'>;
+  readonly sender: MailSender;
+  readonly observer: { mailAttempted(outcome: MailAttemptOutcome): void };
+  readonly scheduleMs?: WebhookSchedule;
+}
+
+export function mailDelivery(parts: MailDeliveryParts): MessageDelivery {
+  const { log } = parts;
+  return new MessageDelivery(parts, {
+    kind: 'mail',
+    pollMs: parts.pollMs ?? POLL_MS,
+    leaseMs: 2 * ATTEMPT_MS_MAX,
+    places: PLACES,
+    secretKeyIds: [],
+    attempt: (claimed, cutOff) => attemptMail(parts, claimed, cutOff),
+    unreadable: err => log.warn({ err }, 'the mail outbox is not readable'),
+    left: (err, mailId) => log.error({ err, mailId }, 'a mail is left to its lease'),
+  });
+}
+
+async function attemptMail(
+  parts: MailDeliveryParts,
+  { message, claim }: ClaimedMessage,
+  cutOff: AbortSignal,
+): Promise<AttemptResult> {
+  const { outbox, observer, log, random = Math.random, scheduleMs = SCHEDULE_MS } = parts;
+  const beganMs = performance.now();
+  const outcome = await send(parts, message, cutOff);
+  const error = outcome.kind === 'sent' ? {} : { error: outcome.error };
+  const end = { statusCode: null, ...error, durationMs: performance.now() - beganMs };
+  const attempt = message.attempts + 1;
+  // Nothing of the recipient: an address is a person's.
+  const line = { mailId: message.id, accountId: message.accountId, attempt, ...outcome };
+  const over = { slow: undefined, nextInMs: undefined };
+  if (outcome.kind === 'sent') {
+    observer.mailAttempted('sent');
+    if (await outbox.delivered(claim, end, cutOff)) log.info(line, 'mail');
+    return over;
+  }
+  if (cutOff.aborted) {
+    // Ended by us, not by the server.
+    await outbox.release(claim, cutOff);
+    return over;
+  }
+  const again = outcome.kind === 'later';
+  const waitMs = again ? nextWaitMs(scheduleMs, attempt, 0, random()) : undefined;
+  if (waitMs === undefined) {
+    observer.mailAttempted(again ? 'given-up' : 'refused');
+    const held = await outbox.failed(claim, end, { eraseSecret: true }, cutOff);
+    if (held) log.warn(line, 'a mail is given up');
+    return over;
+  }
+  observer.mailAttempted('later');
+  await outbox.retryLater(claim, end, waitMs, cutOff);
+  log.warn({ ...line, waitMs }, 'a mail was not taken');
+  return { slow: undefined, nextInMs: waitMs };
+}
+
+async function send(
+  { sender, secrets }: MailDeliveryParts,
+  { id, address: to, subject, body }: DueMessage,
+  cutOff: AbortSignal,
+): Promise<MailOutcome> {
+  const text = secrets.openText(body, mailBody(id));
+  if (text === undefined) return { kind: 'later', error: NO_KEY };
+  const signal = AbortSignal.any([cutOff, AbortSignal.timeout(ATTEMPT_MS_MAX)]);
+  return await sender.send({ id, to, subject: subject ?? '', text }, signal);
+}

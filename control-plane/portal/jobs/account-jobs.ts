@@ -1,0 +1,131 @@
+/**
+ * The jobs of an account, for its people: those of all its keys and of its playground, and of no
+ * other account, whatever id is asked for.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Actor } from '../../core/accounts/actor.ts';
+import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '../../core/jobs/job.ts';
+import { isJobCursor } from '../../core/jobs/job-reading.ts';
+import type { JobStore } from '../../core/jobs/job-store.ts';
+import type { ApiKeyStore } from '../../core/keys/api-key-store.ts';
+import type { OperateWebhooks, ResendOutcome } from '../../core/webhooks/operate-webhooks.ts';
+import type { NotificationSummary } from '../../core/webhooks/outbox-listing.ts';
+import type { OutboxStore } from '../../core/webhooks/outbox-store.ts';
+import type { PlaygroundStore } from '../playground/playground-store.ts';
+
+/** Groups that the list can be of, and their states. */
+const GROUPS = {
+  all: [...OPEN_STATES, ...FINAL_STATES],
+  open: OPEN_STATES,
+  succeeded: ['succeeded'],
+  failed: ['failed'],
+} as const satisfies Record<string, readonly JobState[]>;
+
+export type AccountJobGroup = keyof typeof GROUPS;
+export const ACCOUNT_JOB_GROUPS = Object.keys(GROUPS) as readonly AccountJobGroup[];
+export const DAYS_LISTED = [1, 7, 30] as const;
+export type DaysListed = (typeof DAYS_LISTED)[number];
+const DAY_MS = 86_400_000;
+/** Jobs of a page. */
+export const ACCOUNT_JOBS_PAGE = 50;
+/** Keys that the list can be filtered by from its form: the newest. */
+const KEYS_OFFERED_MAX = 200;
+
+export interface AccountJobQuestion {
+  readonly group: AccountJobGroup;
+  readonly apiKeyId: string | undefined;
+  /** How long ago jobs may have ended. */
+  readonly days: DaysListed;
+  /** `cursor` of the last job of the page before; another text: the first page. */
+  readonly after: string | undefined;
+}
+
+/** A key by which jobs can be listed, and which they are shown with. */
+export interface JobKey {
+  readonly id: string;
+  readonly name: string;
+  readonly isPlayground: boolean;
+}
+
+export interface AccountJob {
+  readonly job: Job;
+  /** Undefined: its notification has not come to be, or it asked for none. */
+  readonly notification: NotificationSummary | undefined;
+}
+
+/** A notification as its account may see it. */
+export type NotificationView = Pick<
+  NotificationSummary,
+  'receiver' | 'status' | 'attempts' | 'log' | 'nextAttemptAtMs' | 'secretEraseAtMs'
+>;
+
+export interface AccountJobsDependencies {
+  readonly jobs: Pick<JobStore, 'find' | 'list'>;
+  readonly apiKeys: Pick<ApiKeyStore, 'listNewest'>;
+  readonly playground: Pick<PlaygroundStore, 'findKey'>;
+  readonly outbox: Pick<OutboxStore, 'list'>;
+  /** The operator's own. */
+  readonly operateWebhooks: Pick<OperateWebhooks, 'resend'>;
+}
+
+export class AccountJobs {
+  readonly #dependencies: AccountJobsDependencies;
+
+  constructor(dependencies: AccountJobsDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /**
+   * Open ones by their place in the queue, then those that ended, the latest first. `next` is where
+   * the next page begins, if there is one.
+   */
+  async list(accountId: string, question: AccountJobQuestion) {
+    const { jobs } = this.#dependencies;
+    const { group, apiKeyId, days, after } = question;
+    const filter = {
+      states: GROUPS[group],
+      accountId,
+      apiKeyId,
+      endedWithinMs: days * DAY_MS,
+      limit: ACCOUNT_JOBS_PAGE + 1,
+      after: after !== undefined && isJobCursor(after) ? after : undefined,
+    };
+    const found = await jobs.list(filter);
+    const page = found.slice(0, ACCOUNT_JOBS_PAGE);
+    const next = found.length > page.length ? page.at(-1)?.cursor : undefined;
+    return { jobs: page, next };
+  }
+
+  /** The playground's first, where there is one; then the account's own, the newest first. */
+  async keys(accountId: string): Promise<readonly JobKey[]> {
+    const { apiKeys, playground } = this.#dependencies;
+    const internal = await playground.findKey(accountId);
+    const own = await apiKeys.listNewest(accountId, KEYS_OFFERED_MAX);
+    return [
+      ...(internal === undefined ? [] : [{ id: internal, name: '', isPlayground: true }]),
+      ...own.map(({ id, name }) => ({ id, name, isPlayground: false })),
+    ];
+  }
+
+  /** Undefined: no job of this account. */
+  async find(accountId: string, jobId: string): Promise<AccountJob | undefined> {
+    const { jobs, outbox } = this.#dependencies;
+    const job = await jobs.find(jobId);
+    if (job?.accountId !== accountId) return undefined;
+    const hasOne = job.callback !== null && job.finishedAtMs !== null;
+    const [notification] = hasOne ? await outbox.list({ jobId, limit: 1 }) : [];
+    return { job, notification };
+  }
+
+  /** Has the notification sent once more, or says why not. */
+  async resend(
+    accountId: string,
+    jobId: string,
+    actor: Actor,
+  ): Promise<ResendOutcome | 'too-soon'> {
+    const { operateWebhooks } = this.#dependencies;
+    if ((await this.find(accountId, jobId)) === undefined) return 'no-job';
+    const entry = { id: randomUUID(), accountId, actor, action: 'job.resent', subject: jobId };
+    return await operateWebhooks.resend(jobId, entry);
+  }
+}

@@ -1,0 +1,411 @@
+/** The account's jobs: a list, and one with its times, its result and its notification. */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
+import { ContractError } from '#contract/errors.ts';
+import type { OutputFormat } from '#contract/formats.ts';
+import { noteJob } from '../../core/http/answers/answer-log.ts';
+import { fileHeaders, openForReader } from '../../core/http/answers/result-file.ts';
+import type { AccountAreaServices } from '../../core/http/app-services.ts';
+import { type Job, type PublicJobState, publicState } from '../../core/jobs/job.ts';
+import { button, filterForm, linkButton, postForm, selectField } from '../page/forms.ts';
+import { type Child, html } from '../page/html.ts';
+import {
+  badge,
+  dataTable,
+  definitionList,
+  emptyState,
+  notice,
+  pager,
+  type Tone,
+  time,
+} from '../page/lists.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
+import { may } from '../people/roles.ts';
+import { PageError } from '../session/page-error.ts';
+import { queryOf, type Visit, visitOf } from '../session/visit.ts';
+import type { Formats } from '../words/formats.ts';
+import { fill, type Words } from '../words/words.ts';
+import {
+  ACCOUNT_JOB_GROUPS,
+  type AccountJob,
+  type AccountJobQuestion,
+  type AccountJobs,
+  DAYS_LISTED,
+  type JobKey,
+  type NotificationView,
+} from './account-jobs.ts';
+
+const PATH = `${ACCOUNT_PATH}/jobs`;
+const READ = { config: { permission: 'jobs.read' } } as const;
+
+export type JobRequest = FastifyRequest<{ Params: { jobId: string } }>;
+
+export function registerJobsRoutes(account: FastifyInstance, services: AccountAreaServices): void {
+  const { accountJobs } = services;
+  /** @throws PageError notFound: no job of this account */
+  const find = async (request: JobRequest): Promise<AccountJob> => {
+    const found = await accountJobs.find(visitOf(request).accountId, request.params.jobId);
+    if (found === undefined) throw new PageError('notFound');
+    noteJob(request, found.job.id);
+    return found;
+  };
+  account.get('/jobs', READ, (_request, reply) => renderList(reply, accountJobs));
+  account.get('/jobs/:jobId', READ, async (request: JobRequest, reply) => {
+    const found = await find(request);
+    const keys = await accountJobs.keys(visitOf(request).accountId);
+    return renderJob(reply, found, keys);
+  });
+  account.get(
+    '/jobs/:jobId/result',
+    { config: { permission: 'results.read' } },
+    async (request: JobRequest, reply) => sendResultOf(reply, (await find(request)).job, services),
+  );
+  account.post(
+    '/jobs/:jobId/resend',
+    { config: { permission: 'jobs.resend' } },
+    async (request: JobRequest, reply) => {
+      const { accountId, actor } = visitOf(request);
+      const { job } = await find(request);
+      const outcome = await accountJobs.resend(accountId, job.id, actor);
+      return reply.redirect(`${PATH}/${job.id}?said=${outcome}`, 303);
+    },
+  );
+}
+
+async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
+  const { request } = reply;
+  const visit = visitOf(request);
+  const { accountId, words } = visit;
+  const question = questionOf(request);
+  const { jobs, next } = await accountJobs.list(accountId, question);
+  const keys = await accountJobs.keys(accountId);
+  const said = words.jobs;
+  return renderPage(reply, {
+    title: said.title,
+    lead: said.lead,
+    active: 'jobs',
+    main: html`<div>
+      ${filters(visit, question, keys)}
+      ${dataTable({
+        caption: said.title,
+        columns: [
+          said.job,
+          said.state,
+          said.key,
+          said.created,
+          { label: said.took, align: 'end' },
+          said.result,
+        ],
+        rows: jobs.map(job => rowOf(visit, job, keys)),
+        empty: emptyState(question.after === undefined ? said.empty : said.emptyPage),
+      })}
+      ${pager(words.common, PATH, { after: question.after, next }, queryFor(question))}
+    </div>`,
+  });
+}
+
+const KEY_ID = /^[0-9A-Za-z]{12}$/;
+
+/** What the address asks for; what it cannot mean is as if it were not there. */
+function questionOf(request: FastifyRequest): AccountJobQuestion {
+  const [state, key, days, after] = ['state', 'key', 'days', 'after'].map(name =>
+    queryOf(request, name),
+  );
+  return {
+    group: ACCOUNT_JOB_GROUPS.find(group => group === state) ?? 'all',
+    apiKeyId: typeof key === 'string' && KEY_ID.test(key) ? key : undefined,
+    days: DAYS_LISTED.find(count => String(count) === days) ?? 30,
+    after: typeof after === 'string' ? after : undefined,
+  };
+}
+
+/** How an address asks it; what is asked by default is left out. */
+function queryFor({ group, apiKeyId, days }: AccountJobQuestion) {
+  return {
+    state: group === 'all' ? undefined : group,
+    key: apiKeyId,
+    days: days === 30 ? undefined : days,
+  };
+}
+
+function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly JobKey[]): VNode {
+  const said = words.jobs;
+  return filterForm(
+    PATH,
+    selectField({
+      name: 'state',
+      label: said.state,
+      value: question.group,
+      options: ACCOUNT_JOB_GROUPS.map(group => ({ value: group, label: said.groups[group] })),
+    }),
+    selectField({
+      name: 'key',
+      label: said.key,
+      value: question.apiKeyId ?? '',
+      options: [
+        { value: '', label: said.anyKey },
+        ...keys.map(({ id }) => ({ value: id, label: keyName(words, keys, id) })),
+      ],
+    }),
+    selectField({
+      name: 'days',
+      label: said.ended,
+      value: String(question.days),
+      options: DAYS_LISTED.map(days => ({
+        value: String(days),
+        label: fill(days === 1 ? said.days.one : said.days.other, { count: days }),
+      })),
+    }),
+    button({ label: words.common.apply, kind: 'secondary' }),
+    linkButton({ href: PATH, label: words.common.clear, kind: 'quiet' }),
+  );
+}
+
+function rowOf({ words, formats }: Visit, job: Job, keys: readonly JobKey[]): Child[] {
+  return [
+    html`<a class="mono" href=${`${PATH}/${job.id}`}>${job.id.slice(0, 8)}</a>`,
+    statusBadge(words, publicState(job)),
+    keyName(words, keys, job.apiKeyId),
+    time(job.createdAtMs, formats.dateTime),
+    job.finishedAtMs === null ? null : formats.duration(job.finishedAtMs - job.createdAtMs),
+    resultText(words, formats, job),
+  ];
+}
+
+/** The key's name; its id where it is none of the newest. */
+function keyName(words: Words, keys: readonly JobKey[], apiKeyId: string): string {
+  const key = keys.find(({ id }) => id === apiKeyId);
+  if (key?.isPlayground) return words.jobs.playground;
+  return key?.name ?? `mk_${apiKeyId}`;
+}
+
+export const JOB_TONES: Readonly<Record<PublicJobState, Tone>> = {
+  queued: 'neutral',
+  processing: 'accent',
+  succeeded: 'good',
+  failed: 'bad',
+  expired: 'neutral',
+};
+
+function statusBadge(words: Words, status: PublicJobState): VNode {
+  return badge(words.jobs.states[status], JOB_TONES[status]);
+}
+
+function resultText(words: Words, formats: Formats, { failure, result }: Job): Child {
+  if (failure !== null) return failureText(words, failure.code);
+  if (result === null) return null;
+  const { width, height, format, bytes } = result;
+  return `${width} × ${height} ${format.toUpperCase()}, ${formats.bytes(bytes)}`;
+}
+
+/** What went wrong, in words for people. */
+export function failureText({ failures }: Words, code: string): string {
+  const isKnown = code !== 'other' && Object.hasOwn(failures, code);
+  return isKnown ? failures[code as keyof typeof failures] : fill(failures.other, { code });
+}
+
+function renderJob(
+  reply: FastifyReply,
+  { job, notification }: AccountJob,
+  keys: readonly JobKey[],
+): FastifyReply {
+  const visit = visitOf(reply.request);
+  const { words } = visit;
+  const said = words.jobs;
+  const { failure } = job;
+  const again = failure?.retryable ? said.tryAgain : said.sameAgain;
+  return renderPage(reply, {
+    title: said.one,
+    active: 'jobs',
+    back: { href: PATH, label: said.title },
+    scripts: ['compare.js'],
+    said: said.resent,
+    main: html`<div>
+      ${failure === null ? null : notice('bad', `${failureText(words, failure.code)} ${again}`)}
+      ${facts(visit, job, keyName(words, keys, job.apiKeyId))}
+      ${result(visit, job)}
+      ${stages(visit, job)}
+      ${notificationOf(visit, job, notification)}
+    </div>`,
+  });
+}
+
+function facts({ words, formats }: Visit, job: Job, key: string): VNode {
+  const said = words.jobs;
+  const instant = (ms: number | null) => time(ms, formats.exactTime);
+  const status = publicState(job);
+  return definitionList([
+    [said.job, html`<span class="mono">${job.id}</span>`],
+    [said.state, statusBadge(words, status)],
+    [said.key, key],
+    [said.mode, job.class === 'playground' ? said.playground : said.modes[job.class]],
+    [said.credits, said.charged[job.class === 'playground' ? 'none' : chargeOf(job)]],
+    [said.created, instant(job.createdAtMs)],
+    [said.started, instant(job.startedAtMs)],
+    [said.finished, instant(job.finishedAtMs)],
+    [said.errorCode, job.failure && html`<code>${job.failure.code}</code>`],
+    [said.format, job.outputFormat.toUpperCase()],
+    [said.size, sizeOf(words, formats, job)],
+    [said.expires, status === 'succeeded' ? instant(job.expiresAtMs) : null],
+  ]);
+}
+
+function chargeOf({ state }: Job): 'reserved' | 'one' | 'none' {
+  if (state === 'succeeded') return 'one';
+  return state === 'failed' ? 'none' : 'reserved';
+}
+
+/** Null: there is no result. */
+export function sizeOf(words: Words, formats: Formats, { result }: Job): string | null {
+  return (
+    result &&
+    fill(words.playground.size, {
+      width: formats.credits(result.width),
+      height: formats.credits(result.height),
+      bytes: formats.bytes(result.bytes),
+    })
+  );
+}
+
+function result({ words, role }: Visit, job: Job): Child {
+  const said = words.jobs;
+  const status = publicState(job);
+  if (status === 'expired') return section(said.result, html`<p class="soft">${said.gone}</p>`);
+  if (status !== 'succeeded') return null;
+  // Viewers see neither a picture nor a way to it.
+  if (!may(role, 'results.read')) {
+    return section(said.result, html`<p class="soft">${said.notForViewers}</p>`);
+  }
+  const href = `${PATH}/${job.id}/result`;
+  return section(
+    said.result,
+    resultStage(words, href, job.outputFormat),
+    html`<p class="actions">${linkButton({ href, label: words.playground.download, download: true })}</p>`,
+  );
+}
+
+function stages({ words, formats }: Visit, { timings }: Job): Child {
+  if (timings === null) return null;
+  const said = words.jobs;
+  const names: Readonly<Record<string, string>> = said.stages;
+  return section(
+    said.times,
+    dataTable({
+      caption: said.times,
+      columns: [said.stage, { label: said.took, align: 'end' }],
+      rows: Object.entries(timings).map(([stage, ms]) => [
+        names[stage] ?? stage,
+        formats.duration(ms),
+      ]),
+    }),
+  );
+}
+
+function notificationOf(visit: Visit, job: Job, sent: NotificationView | undefined): Child {
+  const { words, formats } = visit;
+  const said = words.jobs;
+  if (job.callback === null) return null;
+  if (sent === undefined) {
+    const text = job.finishedAtMs === null ? said.notYet : said.notificationGone;
+    return section(said.notification, html`<p class="soft">${text}</p>`);
+  }
+  const columns = [said.attempt, said.at, said.answer, { label: said.took, align: 'end' as const }];
+  const unknown = sent.attempts - sent.log.length;
+  const rows = sent.log.map(({ atMs, statusCode, durationMs }, index) => [
+    String(unknown + index + 1),
+    time(atMs, formats.exactTime),
+    statusCode === null ? said.noAnswer : `HTTP ${statusCode}`,
+    formats.duration(durationMs),
+  ]);
+  return section(
+    said.notification,
+    definitionList([
+      [said.receiver, sent.receiver],
+      [said.state, badge(said.statuses[sent.status], STATUS_TONES[sent.status])],
+      [said.attempts, formats.credits(sent.attempts)],
+      [said.nextAttempt, time(sent.nextAttemptAtMs, formats.exactTime)],
+    ]),
+    rows.length === 0 ? null : dataTable({ caption: said.attempts, columns, rows }),
+    unknown > 0
+      ? html`<p class="hint">${fill(said.unknownAttempts, { count: unknown })}</p>`
+      : null,
+    resend(visit, job, sent),
+  );
+}
+
+const STATUS_TONES = { pending: 'warning', delivered: 'good', failed: 'bad' } as const;
+
+/** A button while it can be sent again; else why not. */
+function resend({ words, csrf, role }: Visit, job: Job, sent: NotificationView): Child {
+  const said = words.jobs;
+  if (sent.status === 'delivered') return html`<p class="hint">${said.whyNot.delivered}</p>`;
+  const isSigned = sent.secretEraseAtMs !== null && sent.secretEraseAtMs > job.readAtMs;
+  if (!isSigned) return html`<p class="hint">${said.whyNot.erased}</p>`;
+  if (!may(role, 'jobs.resend')) return html`<p class="hint">${said.whyNot.role}</p>`;
+  return postForm(
+    { action: `${PATH}/${job.id}/resend`, csrf, class: 'actions' },
+    button({ label: said.resend, kind: 'secondary' }),
+  );
+}
+
+function section(title: string, ...children: Child[]): VNode {
+  return html`<section class="section"><div class="section-head"><h2>${title}</h2></div>
+    <div class="stack">${children}</div></section>`;
+}
+
+const GROUNDS = ['chequered', 'white', 'black'] as const;
+
+/**
+ * A cut-out on a ground of one's choice: chequered, white, black, or a colour that a script sets.
+ * The choice works without scripts (style.css); portal/assets/compare.js adds the own colour, and the
+ * original behind a slider where it knows it.
+ * @param path where its bytes are
+ */
+export function resultStage(words: Words, path: string, format: OutputFormat): VNode {
+  const said = words.playground;
+  if (format === 'jxl' || format === 'zip') return html`<p class="hint">${said.notShown}</p>`;
+  return html`<div class="stage" data-before=${said.before} data-slider=${said.slider}>
+    <fieldset class="grounds"><legend class="silent">${said.ground}</legend>
+      ${GROUNDS.map(
+        ground => html`<label class="choice">
+          <input type="radio" name="ground" value=${ground} checked=${ground === 'chequered'} />
+          <span>${said[ground]}</span></label>`,
+      )}
+      <label class="choice" data-own hidden>
+        <input type="radio" name="ground" value="own" /><span>${said.own}</span>
+        <input type="color" value="#3f8f5f" aria-label=${said.ownColour} /></label>
+    </fieldset>
+    <figure class="canvas chequered"><img class="picture" src=${path} alt=${said.result} /></figure>
+  </div>`;
+}
+
+/**
+ * A picture that a node made of a stranger's: shown in an img or saved, never run as a page of this
+ * host, whatever its bytes are.
+ */
+const RESULT_HEADERS = {
+  'x-content-type-options': 'nosniff',
+  'content-security-policy': "default-src 'none'; sandbox",
+  'cross-origin-resource-policy': 'same-origin',
+  'cache-control': 'no-store',
+} as const;
+
+/** @throws PageError notFound: there is none, or not any more; ContractError as openForReader */
+export async function sendResultOf(
+  reply: FastifyReply,
+  job: Job,
+  { resultDownload, resultReaders }: AccountAreaServices,
+): Promise<FastifyReply> {
+  if (publicState(job) !== 'succeeded') throw new PageError('notFound');
+  const file = resultDownload.fileOf(job, 'download');
+  try {
+    const stream = await openForReader(reply, file, resultReaders);
+    const described = { ...fileHeaders(file), 'content-length': file.bytes };
+    return reply.headers({ ...described, ...RESULT_HEADERS }).send(stream);
+  } catch (error) {
+    if (error instanceof ContractError && error.code === 'RESULT_EXPIRED') {
+      throw new PageError('notFound', { cause: error });
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,315 @@
+/** What people see of their jobs, keys and usage, and what each role may change. */
+import assert from 'node:assert/strict';
+import ava from 'ava';
+import { imageBody, useTestApp } from '../../core/test/support/test-app.ts';
+import { RESEND_EVERY_MS } from '../../core/webhooks/operate-webhooks.ts';
+import { type SignedInBrowser, signIn, signInElsewhere } from '../test/signed-in-browser.ts';
+
+const test = ava.serial;
+
+let owner: SignedInBrowser;
+let viewer: SignedInBrowser;
+let stranger: SignedInBrowser;
+const app = useTestApp(test, { credits: 1234 }, async () => {
+  owner = await signIn(app, { mail: 'owner@example.org' });
+  viewer = await signIn(app, { role: 'viewer' });
+  stranger = await signInElsewhere(app);
+});
+
+const PAGE = '/account/jobs';
+const CALLBACK = {
+  callback_url: 'https://receiver.example/hook?token=hostile',
+  callback_secret: 'a secret of 24 characters',
+};
+const FAULT = { code: 'PROCESSING_FAILED', detail: 'it cannot be decoded' } as const;
+
+async function submitted(more: Record<string, unknown> = {}, token = app.token): Promise<string> {
+  const answer = await app.post('/v1/matting/jobs', imageBody(more), {
+    authorization: `Bearer ${token}`,
+  });
+  assert.equal(answer.statusCode, 202, answer.body);
+  return answer.json().job_id;
+}
+
+const listed = async (query = '', by = owner) => {
+  const { body } = await by.get(`${PAGE}${query}`);
+  return [...body.matchAll(/href="\/account\/jobs\/([0-9a-f-]{36})"/g)].map(([, id]) => id);
+};
+
+test('jobs › list those of all keys, by state, key and days, a page at a time', async t => {
+  const other = await app.createKey();
+  const otherId = other.slice(3, 15);
+  const open = await submitted();
+  const done = await submitted({}, other);
+  await app.succeedJob(done);
+  const failed = await submitted();
+  await app.failJob(failed, { ...FAULT, retryable: false });
+  t.deepEqual(await listed(), [open, failed, done]);
+  t.deepEqual(await listed('?state=failed'), [failed]);
+  t.deepEqual(await listed('?state=open'), [open]);
+  t.deepEqual(await listed(`?key=${otherId}&days=7`), [done]);
+  t.deepEqual(await listed('?state=nonsense&key=%27&days=x&after=x'), [open, failed, done]);
+  t.deepEqual(await listed('', viewer), [open, failed, done]);
+  t.deepEqual(await listed('', stranger), []);
+  const many: string[] = [];
+  for (let count = 0; count < 51; count += 1) many.push(await submitted());
+  const first = await owner.get(`${PAGE}?state=open`);
+  const next = /href="(\/account\/jobs\?[^"]*after=[^"]*)"/.exec(first.body)?.[1];
+  assert.ok(next);
+  const rest = await listed(next.replaceAll('&amp;', '&').slice(PAGE.length));
+  t.is(rest.length, 2);
+  for (const id of [open, ...many]) await app.succeedJob(id);
+});
+
+test('jobs › show one with its stages, and its result to those who may see results', async t => {
+  const id = await submitted({ output_format: 'webp' });
+  await app.succeedJob(id, Buffer.from('its bytes'), { decode: 12, infer: 250 });
+  const path = `${PAGE}/${id}`;
+  const { body } = await owner.get(path);
+  t.regex(body, new RegExp(`<img[^>]*src="${path}/result"`));
+  const file = await owner.get(`${path}/result`);
+  t.is(file.body, 'its bytes');
+  t.regex(String(file.headers['content-security-policy']), /sandbox/);
+  const job = await app.stores.jobs.find(id);
+  assert.ok(job?.result);
+  for (const page of [body, (await viewer.get(path)).body]) {
+    t.false(page.includes(job.result.token), 'no page has the public link');
+  }
+  const seen = (await viewer.get(path)).body;
+  t.false(seen.includes('/result'), 'no preview and no link for viewers');
+  t.is((await viewer.get(`${path}/result`)).statusCode, 403);
+});
+
+test('jobs › show every attempt of a notification, send it again while it is not delivered', async t => {
+  const id = await submitted(CALLBACK);
+  await app.succeedJob(id);
+  const path = `${PAGE}/${id}`;
+  const { outbox, audit } = app.stores;
+  const claim = (fence: number) => ({ id: id, holder: 'replica-1', fence });
+  t.truthy(await outbox.claim(claim(1), 60_000));
+  await outbox.retryLater(claim(1), { statusCode: 503, durationMs: 1234 }, 0);
+  const { body } = await owner.get(path);
+  t.regex(body, /receiver\.example:443/);
+  t.false(body.includes('hostile'), 'the receiver alone, not its URL');
+  t.false((await viewer.get(path)).body.includes('/resend'));
+  t.is((await viewer.post(`${path}/resend`)).statusCode, 403);
+  t.is((await owner.post(`${path}/resend`, { csrf: 'wrong' })).statusCode, 403);
+  const soon = await owner.post(`${path}/resend`);
+  t.is(soon.headers.location, `${path}?said=too-soon`);
+  // One that began a minute ago.
+  t.truthy(await outbox.claim(claim(2), 60_000));
+  const late = { statusCode: 502, durationMs: RESEND_EVERY_MS };
+  t.truthy(await outbox.retryLater(claim(2), late, 60_000));
+  const answer = await owner.post(`${path}/resend`);
+  t.is(answer.headers.location, `${path}?said=retried`);
+  t.truthy(await outbox.claim(claim(3), 60_000), 'its time is now');
+  await outbox.delivered(claim(3), { statusCode: null, durationMs: 5 });
+  const after = (await owner.get(path)).body;
+  t.false(after.includes('/resend'));
+  t.is((await owner.post(`${path}/resend`)).headers.location, `${path}?said=delivered`);
+  const records = await audit.list(app.accountId, { limit: 10 });
+  const resent = records.filter(({ action }) => action === 'job.resent');
+  t.deepEqual(
+    resent.map(({ subject, mail }) => [subject, mail]),
+    [[id, owner.mail]],
+  );
+});
+
+async function submit(body: unknown): Promise<string> {
+  return (await app.post('/v1/matting/jobs', body)).json().job_id;
+}
+
+test('the overview › shows credits, a month of days, what runs, what failed in words, and how to begin', async t => {
+  await app.succeedJob(await submit(imageBody()));
+  const failed = await submit(imageBody());
+  const failure = { code: 'PROCESSING_FAILED', detail: '<b>no</b>', retryable: false } as const;
+  await app.failJob(failed, failure);
+  const open = await submit(imageBody());
+  for (const browser of [owner, viewer]) {
+    const { statusCode, body, headers } = await browser.get('/account');
+    t.is(statusCode, 200);
+    t.is(headers['cache-control'], 'no-store');
+    const { available = 0 } = (await app.stores.ledger.balances(app.accountId)) ?? {};
+    t.true(body.includes(`<dd class="figure">${available.toLocaleString('en')}</dd>`));
+    t.true(body.includes(`/account/jobs/${failed}`) && body.includes(`/account/jobs/${open}`));
+    t.is(body.match(/<g class="day">/g)?.length, 30);
+    t.notRegex(body, /<b>no/);
+    t.true(Buffer.byteLength(body) < 100_000);
+  }
+  const theirs = (await stranger.get('/account')).body;
+  t.true(!theirs.includes(failed) && !theirs.includes(open));
+  await app.succeedJob(open);
+});
+
+test('the page of usage › agrees with the API, in every group and as CSV', async t => {
+  const { key } = await app.stores.apiKeys.create(app.accountId, '=cmd|"x"');
+  await app.stores.apiKeys.revoke(key.id);
+  for (const group of ['day', 'key', 'outcome', 'format']) {
+    const { total, usage } = (await app.get(`/v1/account/usage?group=${group}`)).json();
+    const page = await viewer.get(`/account/usage?group=${group}&from=&to=`);
+    t.is(page.statusCode, 200);
+    for (const figure of [total.images, total.failed, total.credits]) {
+      t.regex(page.body, new RegExp(`<dd class="figure">${figure}</dd>`));
+    }
+    const csv = await viewer.get(`/account/usage.csv?group=${group}`);
+    t.regex(String(csv.headers['content-type']), /^text\/csv/);
+    t.regex(String(csv.headers['content-disposition']), /attachment; filename="usage-/);
+    t.is(csv.body.trimEnd().split('\r\n').length, usage.length + 1);
+  }
+  const theirs = await stranger.get('/account/usage.csv?group=day');
+  t.is(theirs.body, '"day","images","failed","credits"\r\n');
+});
+
+test('the page of usage › says beside the field what is wrong, and shows nothing then', async t => {
+  const wrong = await viewer.get('/account/usage?from=2026-05-02&to=2026-05-01');
+  t.is(wrong.statusCode, 422);
+  t.regex(wrong.body, /value="2026-05-02"/);
+  const long = await viewer.get('/account/usage?from=2024-01-01&to=2026-01-01');
+  t.is(long.statusCode, 422);
+  const never = await viewer.get('/account/usage?to=%3Cscript%3E');
+  t.is(never.statusCode, 422);
+  t.false(never.body.includes('<script>'));
+  t.is((await viewer.get('/account/usage?group=month')).statusCode, 400);
+  t.is((await viewer.get('/account/usage?group=day&group=key')).statusCode, 400);
+  t.is((await viewer.get('/account/usage.csv?from=never')).statusCode, 400);
+});
+
+test('the settings › take thresholds, and show what was typed where they do not', async t => {
+  const path = '/account/settings/thresholds';
+  const wrong = await owner.post(path, { threshold: 'ten' });
+  t.is(wrong.statusCode, 422);
+  t.regex(wrong.body, /value="ten"/);
+  const saved = await owner.post(path, { threshold: '2000' });
+  t.is(saved.headers.location, '/account/settings?said=thresholds');
+});
+
+test('the settings › make the secret of an address, and show it once', async t => {
+  const path = '/account/settings/webhook';
+  const first = await owner.post(`${path}/test`);
+  t.is(first.headers.location, '/account/settings?said=noWebhook');
+  const wrong = await owner.post(path, { url: 'http://10.0.0.1/<b>' });
+  t.is(wrong.statusCode, 422);
+  t.false(wrong.body.includes('/<b>'));
+  const url = 'https://hooks.example.com/credits';
+  const made = await owner.post(path, { url });
+  t.is(made.headers['cache-control'], 'no-store');
+  const secret = /whsec_[A-Za-z0-9+/=]+/.exec(made.body)?.[0];
+  assert.ok(secret);
+  const page = await owner.get('/account/settings');
+  t.true(!page.body.includes('whsec_') && page.body.includes(url));
+  t.is((await owner.post(path, { url })).statusCode, 303);
+  const next = await owner.post(path, { url, new_secret: 'on' });
+  t.true(next.body.includes('whsec_') && !next.body.includes(secret));
+  const fixture = await owner.post(`${path}/test`);
+  t.is(fixture.headers.location, '/account/settings?said=tested');
+  const again = await owner.post(`${path}/test`);
+  t.is(again.headers.location, '/account/settings?said=tooSoon');
+  t.is((await owner.post(`${path}/remove`)).statusCode, 303);
+  t.false((await owner.get('/account/settings')).body.includes(url));
+  const log = (await owner.get('/account/audit')).body;
+  t.false(log.includes('whsec_'));
+});
+
+const TOKEN = /mk_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}/;
+const ALL = ['submit', 'read', 'account'];
+const FORM = { name: 'shop', expires: '90', cap: '', period: 'month', rate: '', networks: '' };
+
+async function made(fields: Record<string, string | string[]> = {}) {
+  const answer = await owner.post('/account/keys', { ...FORM, scopes: ALL, ...fields });
+  assert.equal(answer.statusCode, 200, answer.body);
+  const token = TOKEN.exec(answer.body)?.[0] ?? '';
+  return { token, id: token.slice(3, 15), path: `/account/keys/${token.slice(3, 15)}`, answer };
+}
+
+const statusOf = async (token: string) =>
+  (await app.get('/v1/account', { authorization: `Bearer ${token}` })).statusCode;
+
+test('keys › show a new key once, with a line that works', async t => {
+  const { token, path, answer } = await made({ name: 'once' });
+  t.is(answer.headers['cache-control'], 'no-store');
+  t.regex(answer.body, /curl -sS https:\/\/matting\.example\.com\/v1\/matting/);
+  t.regex(answer.body, new RegExp(`data-copy="${token}"`));
+  t.is(await statusOf(token), 200);
+  const page = (await owner.get(path)).body;
+  const list = (await owner.get('/account/keys')).body;
+  for (const body of [page, list]) {
+    t.regex(body, /once/);
+    t.false(body.includes(token.slice(16)), 'nothing of its secret');
+  }
+  const reader = await made({ scopes: ['read'] });
+  t.false(reader.answer.body.includes('curl -sS'), 'one that may not submit has no such line');
+});
+
+test('keys › take limits, and show them with what is used', async t => {
+  const { token, path } = await made({
+    ...{ name: 'limited', expires: '7', cap: '3', period: 'day', rate: '60' },
+    ...{ scopes: ['submit'], networks: '127.0.0.0/8\n2001:DB8::/32' },
+  });
+  await app.post('/v1/matting/jobs', imageBody(), { authorization: `Bearer ${token}` });
+  t.is(await statusOf(token), 403);
+  const page = (await owner.get(path)).body;
+  t.true(page.includes('1 of 3') && page.includes('2001:db8::/32'));
+});
+
+test('keys › keep what was typed beside what is wrong with it', async t => {
+  const answer = await owner.post('/account/keys', {
+    ...{ name: '<i>-</i>', expires: '8', cap: '1.5', period: 'week', rate: '0' },
+    networks: '10.0.0.1/8',
+  });
+  t.is(answer.statusCode, 422);
+  for (const field of ['expires', 'cap', 'period', 'rate', 'scopes', 'networks']) {
+    t.regex(answer.body, new RegExp(`id="${field}-error"`), field);
+  }
+  t.false(answer.body.includes('<i>'));
+  t.regex(answer.body, /value="1\.5"/);
+  t.regex(answer.body, />10\.0\.0\.1\/8<\/textarea>/);
+  const nameless = await owner.post('/account/keys', { ...FORM, scopes: ALL, name: ' ' });
+  t.regex(nameless.body, /id="name-error"/);
+  t.false(TOKEN.test(nameless.body));
+});
+
+test('keys › change a key, and leave its expiry where it is to stay', async t => {
+  const { token, id, path } = await made({ name: 'before' });
+  const expiresAtMs = (await app.stores.apiKeys.find(id))?.expiresAtMs;
+  const form = { ...FORM, name: 'after', expires: 'keep', scopes: ['read', 'account'] };
+  const answer = await owner.post(path, form);
+  t.is(answer.statusCode, 303);
+  t.is(answer.headers.location, `${path}?said=changed`);
+  const key = await app.stores.apiKeys.find(id);
+  t.deepEqual([key?.name, key?.policy.scopes], ['after', ['read', 'account']]);
+  t.is(key?.expiresAtMs, expiresAtMs);
+  const authorization = `Bearer ${token}`;
+  const refused = await app.post('/v1/matting/jobs', imageBody(), { authorization });
+  t.is(refused.statusCode, 403);
+  t.is((await owner.post(path, { ...form, cap: 'x' })).statusCode, 422);
+  await owner.post(path, { ...form, expires: 'never', scopes: ALL });
+  const freed = await app.stores.apiKeys.find(id);
+  t.deepEqual([freed?.expiresAtMs, freed?.policy], [null, {}]);
+});
+
+test('keys › rotate with an overlap and at once, each secret shown once', async t => {
+  const { token, path } = await made();
+  const first = await owner.post(`${path}/rotate`, { overlap: '24h' });
+  const second = TOKEN.exec(first.body)?.[0] ?? '';
+  t.not(second, token);
+  t.regex(first.body, /The old secret goes on until/);
+  t.deepEqual([await statusOf(token), await statusOf(second)], [200, 200]);
+  const last = await owner.post(`${path}/rotate`, { overlap: 'at-once' });
+  const third = TOKEN.exec(last.body)?.[0] ?? '';
+  t.deepEqual(
+    [await statusOf(token), await statusOf(second), await statusOf(third)],
+    [401, 401, 200],
+  );
+  t.is((await owner.post(`${path}/rotate`, { overlap: '2h' })).statusCode, 400);
+});
+
+test('keys › revoke with a look at the last use', async t => {
+  const { token, path } = await made();
+  t.is(await statusOf(token), 200);
+  const answer = await owner.post(`${path}/revoke`);
+  t.is(answer.headers.location, `${path}?said=revoked`);
+  t.is(await statusOf(token), 401);
+  const page = (await owner.get(path)).body;
+  t.false(page.includes(`action="${path}`), 'nothing is left to be done');
+  t.is((await owner.post(`${path}/rotate`, { overlap: '1h' })).statusCode, 404);
+});

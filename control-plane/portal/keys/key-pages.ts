@@ -1,0 +1,486 @@
+/** The pages of API keys: the list, one key, a new one, and what is shown once of a secret. */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
+import {
+  KEY_NETWORKS_MAX,
+  parseCapCredits,
+  parseKeyName,
+  parseKeyNetworks,
+  parseKeyRate,
+  parseKeyScopes,
+} from '../../core/keys/key-access.ts';
+import {
+  CAP_PERIODS,
+  DAY_MS,
+  isCapPeriod,
+  KEY_EXPIRY_PRESETS_DAYS,
+  KEY_RATE_MAX,
+  KEY_SCOPES,
+  type KeyPolicy,
+  type KeyScope,
+  ROTATION_OVERLAPS,
+  type RotationOverlap,
+} from '../../core/keys/key-policy.ts';
+import type { ApiKey, ManageKeys } from '../../core/keys/manage-keys.ts';
+import { CREDITS_AMOUNT_MAX } from '../../core/ledger/ledger.ts';
+import {
+  button,
+  checkboxGroup,
+  linkButton,
+  postForm,
+  radioGroup,
+  selectField,
+  textArea,
+  textField,
+} from '../page/forms.ts';
+import { type Child, html } from '../page/html.ts';
+import {
+  badge,
+  codeBlock,
+  dataTable,
+  definitionList,
+  emptyState,
+  notice,
+  pager,
+  panel,
+  section,
+  time,
+} from '../page/lists.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
+import { may } from '../people/roles.ts';
+import type { FormFields } from '../session/form-body.ts';
+import { PageError } from '../session/page-error.ts';
+import { formOf, type Locale, queryOf, type Visit, visitOf } from '../session/visit.ts';
+import { fill, type Words } from '../words/words.ts';
+
+const KEYS_PATH = `${ACCOUNT_PATH}/keys`;
+const READ = { config: { permission: 'keys.read' } } as const;
+const MANAGE = { config: { permission: 'keys.manage' } } as const;
+
+type KeyRequest = FastifyRequest<{ Params: { id: string } }>;
+
+/** A form as it was typed, and what is wrong with it. */
+type TypedKey = Pick<ReturnType<typeof readKeyForm>, 'values' | 'errors'>;
+
+/** @param baseUrl for the line that shows how to call the API */
+export function registerKeyRoutes(account: FastifyInstance, keys: ManageKeys, baseUrl: string) {
+  account.get('/keys', READ, async (request, reply) => {
+    const visit = visitOf(request);
+    const after = queryOf(request, 'after');
+    const page = await keys.list(visit.accountId, placeOf(after));
+    const { next } = page;
+    const { words, role } = visit;
+    const mayManage = may(role, 'keys.manage');
+    return renderPage(reply, {
+      title: words.keys.title,
+      lead: words.keys.lead,
+      active: 'keys',
+      ...(mayManage && page.keys.length > 0 ? { actions: createLink(words.keys.create) } : {}),
+      main: html`<div class="stack">
+        ${keyTable(visit, page.keys)}
+        ${pager(words.common, KEYS_PATH, { after, next: next && `${next.createdAtMs}-${next.id}` })}
+      </div>`,
+    });
+  });
+  account.get('/keys/new', MANAGE, (_request, reply) => renderNew(reply));
+  account.post('/keys', MANAGE, async (request, reply) => {
+    const { accountId, actor, words } = visitOf(request);
+    const { asked, ...typed } = readKeyForm(formOf(request), words, true);
+    if (asked === undefined) return renderNew(reply, typed);
+    const { name, expires, policy } = asked;
+    const expiresIn = typeof expires === 'object' ? { expiresInMs: expires.inMs } : {};
+    const made = await keys.create(accountId, { name, policy, ...expiresIn }, actor);
+    if (made === 'too-many') {
+      const errors = { name: words.keys.errors.tooMany };
+      return renderNew(reply, { ...typed, errors });
+    }
+    return renderMade(reply, made, { rotated: false, baseUrl });
+  });
+  account.get('/keys/:id', READ, (request: KeyRequest, reply) => renderKey(request, reply, keys));
+  account.post('/keys/:id', MANAGE, async (request: KeyRequest, reply) => {
+    const { accountId, actor, words } = visitOf(request);
+    const { asked, ...typed } = readKeyForm(formOf(request), words, false);
+    if (asked === undefined) return renderKey(request, reply, keys, typed);
+    const { expires, ...rest } = asked;
+    const change = { ...rest, ...(expires === 'keep' ? {} : { expires }) };
+    const changed = await keys.change(accountId, request.params.id, change, actor);
+    if (changed === undefined) throw new PageError('notFound');
+    return reply.redirect(`${KEYS_PATH}/${changed.id}?said=changed`, 303);
+  });
+  account.post('/keys/:id/rotate', MANAGE, async (request: KeyRequest, reply) => {
+    const overlap = formOf(request).text('overlap');
+    if (!isOverlap(overlap)) throw new PageError('badForm');
+    const { accountId, actor } = visitOf(request);
+    const made = await keys.rotate(accountId, request.params.id, overlap, actor);
+    if (made === undefined) throw new PageError('notFound');
+    return renderMade(reply, made, { rotated: true, baseUrl });
+  });
+  account.post('/keys/:id/revoke', MANAGE, async (request: KeyRequest, reply) => {
+    const { accountId, actor } = visitOf(request);
+    const revoked = await keys.revoke(accountId, request.params.id, actor);
+    if (revoked === undefined) throw new PageError('notFound');
+    return reply.redirect(`${KEYS_PATH}/${revoked.id}?said=revoked`, 303);
+  });
+}
+
+function keyTable(visit: Visit, rows: readonly ApiKey[]): VNode {
+  const { words, formats, role } = visit;
+  const { keys, common } = words;
+  return dataTable({
+    caption: keys.caption,
+    columns: [keys.name, keys.key, keys.state, keys.lastUsed, keys.expires, keys.cap, keys.scopes],
+    rows: rows.map(row => [
+      html`<a href=${`/account/keys/${row.id}`}>${row.name}</a>`,
+      html`<code>${row.prefix}</code>`,
+      stateBadge(row, words),
+      time(row.lastUsedAtMs, formats.dateTime, common.never),
+      time(row.expiresAtMs, formats.date, common.never),
+      capText(row, visit) ?? common.none,
+      scopesText(row.policy.scopes, words),
+    ]),
+    empty: emptyState({
+      title: keys.empty,
+      text: keys.emptyText,
+      action: may(role, 'keys.manage') ? createLink(keys.create) : null,
+    }),
+  });
+}
+
+function createLink(label: string): VNode {
+  return html`<a class="button primary" href="/account/keys/new">${label}</a>`;
+}
+
+function renderNew(reply: FastifyReply, typed: TypedKey = { values: NEW_KEY, errors: {} }) {
+  const visit = visitOf(reply.request);
+  const { keys } = visit.words;
+  return renderPage(reply, {
+    title: keys.newTitle,
+    lead: keys.newLead,
+    active: 'keys',
+    back: { href: KEYS_PATH, label: keys.title },
+    status: Object.keys(typed.errors).length > 0 ? 422 : 200,
+    main: keyForm(visit, typed),
+  });
+}
+
+async function renderKey(
+  request: KeyRequest,
+  reply: FastifyReply,
+  manageKeys: ManageKeys,
+  typed?: TypedKey,
+): Promise<FastifyReply> {
+  const visit = visitOf(request);
+  const row = await manageKeys.find(visit.accountId, request.params.id);
+  if (row === undefined) throw new PageError('notFound');
+  const { keys } = visit.words;
+  const mayChange = may(visit.role, 'keys.manage') && row.state !== 'revoked';
+  const form = typed ?? { values: valuesOf(row), errors: {} };
+  return renderPage(reply, {
+    title: row.name,
+    active: 'keys',
+    back: { href: KEYS_PATH, label: keys.title },
+    status: typed === undefined ? 200 : 422,
+    said: keys.said,
+    main: html`<div>
+      ${facts(visit, row)}
+      ${
+        mayChange
+          ? [
+              section({ title: keys.edit, lead: keys.editLead }, keyForm(visit, form, row)),
+              rotation(visit, row),
+              revocation(visit, row),
+            ]
+          : null
+      }
+    </div>`,
+  });
+}
+
+/** The one page that a secret is on. */
+function renderMade(
+  reply: FastifyReply,
+  { key, token }: { readonly key: ApiKey; readonly token: string },
+  { rotated, baseUrl }: { readonly rotated: boolean; readonly baseUrl: string },
+): FastifyReply {
+  const { words, formats } = visitOf(reply.request);
+  const { keys, common } = words;
+  const { policy, previousSecret } = key;
+  const maySubmit = policy.scopes === undefined || policy.scopes.includes('submit');
+  const oldSecret =
+    previousSecret === null
+      ? keys.oldEnded
+      : fill(keys.oldUntil, { time: formats.dateTime(previousSecret.endsAtMs) });
+  const tryIt = () =>
+    panel(html`<p>${keys.tryIt}</p>`, codeBlock(curlOf(baseUrl, token), common, keys.tryLabel));
+  return renderPage(reply, {
+    title: rotated ? keys.rotatedTitle : keys.madeTitle,
+    active: 'keys',
+    back: { href: KEYS_PATH, label: keys.title },
+    main: html`<div class="stack">
+      ${notice(
+        'good',
+        html`<p>${rotated ? keys.rotated : keys.made}</p>
+        ${codeBlock(token, common, keys.madeLabel)}`,
+      )}
+      ${rotated ? html`<p>${oldSecret}</p>` : null}
+      ${maySubmit ? tryIt() : null}
+      <p class="actions">
+        ${linkButton({ href: `/account/keys/${key.id}`, label: keys.toKey })}
+        ${linkButton({ href: '/account/keys', label: keys.toKeys })}
+      </p>
+    </div>`,
+  });
+}
+
+function curlOf(baseUrl: string, token: string): string {
+  return [
+    `curl -sS ${baseUrl}/v1/matting`,
+    `-H 'Authorization: Bearer ${token}'`,
+    `-H 'Idempotency-Key: my-first-picture' -H 'Accept: image/png'`,
+    '-F image_file=@photo.jpg -o cutout.png',
+  ].join(' \\\n  ');
+}
+
+function isOverlap(text: string): text is RotationOverlap {
+  return Object.hasOwn(ROTATION_OVERLAPS, text);
+}
+
+/** Where a page begins, as the address says it. @throws PageError badForm */
+function placeOf(after: unknown) {
+  if (after === undefined) return undefined;
+  const [, createdAtMs, id] = /^(\d{1,15})-([0-9A-Za-z]{12})$/.exec(String(after)) ?? [];
+  if (createdAtMs === undefined || id === undefined) throw new PageError('badForm');
+  return { id, createdAtMs: Number(createdAtMs) };
+}
+
+function facts(visit: Visit, row: ApiKey): VNode {
+  const { words, formats } = visit;
+  const { keys, common } = words;
+  const { policy, capUse, previousSecret } = row;
+  const reset = capUse?.resetsAtMs ?? null;
+  const cap = capText(row, visit);
+  const rate = policy.submissionsPerMinute;
+  return definitionList([
+    [keys.key, html`<code>${row.prefix}</code>`],
+    [keys.state, stateBadge(row, words)],
+    [keys.created, time(row.createdAtMs, formats.dateTime)],
+    [keys.lastUsed, time(row.lastUsedAtMs, formats.dateTime, common.never)],
+    [keys.expires, time(row.expiresAtMs, formats.dateTime, common.never)],
+    [keys.revokedAt, time(row.revokedAtMs, formats.dateTime)],
+    [keys.previous, previousSecret && previousText(previousSecret, visit)],
+    [
+      keys.cap,
+      cap !== null && reset !== null
+        ? `${cap}; ${fill(keys.capReset, { time: formats.dateTime(reset) })}`
+        : (cap ?? common.none),
+    ],
+    [keys.rate, rate === undefined ? common.none : formats.credits(rate)],
+    [keys.scopes, scopesText(policy.scopes, words)],
+    [
+      keys.networks,
+      policy.networks?.map(network => html`<div><code>${network}</code></div>`) ?? keys.anyNetwork,
+    ],
+  ]);
+}
+
+function stateBadge(key: ApiKey, { keys }: Words): Child {
+  if (key.state === 'revoked') return badge(keys.states.revoked, 'bad');
+  if (key.state === 'expired') return badge(keys.states.expired, 'warning');
+  if (key.previousSecret !== null) return badge(keys.states.rotating, 'accent');
+  return badge(keys.states.active, 'good');
+}
+
+/** `12 of 1,000, every day`; null: the key has no cap. */
+function capText({ policy, capUse }: ApiKey, { words, formats }: Locale): string | null {
+  const { cap } = policy;
+  if (cap === undefined) return null;
+  const { keys } = words;
+  const use = fill(keys.capUse, {
+    used: formats.credits(capUse?.used ?? 0),
+    credits: formats.credits(cap.credits),
+  });
+  return cap.period === 'total' ? use : fill(keys.capUsePeriods[cap.period], { use });
+}
+
+function scopesText(scopes: readonly KeyScope[] | undefined, { keys }: Words): Child {
+  return scopes?.map(scope => html`<div>${keys.scopeNames[scope]}</div>`) ?? keys.allScopes;
+}
+
+function previousText(
+  { endsAtMs, lastUsedAtMs }: NonNullable<ApiKey['previousSecret']>,
+  { words, formats }: Locale,
+): string {
+  const { keys } = words;
+  const used =
+    lastUsedAtMs === null
+      ? keys.previousUnused
+      : fill(keys.previousUsed, { time: formats.dateTime(lastUsedAtMs) });
+  return `${fill(keys.previousUntil, { time: formats.dateTime(endsAtMs) })}; ${used}`;
+}
+
+function rotation({ words, formats, csrf }: Visit, { id, name, previousSecret }: ApiKey): VNode {
+  const { keys } = words;
+  const hints: Readonly<Record<string, string>> = keys.overlapHints;
+  return section(
+    { title: keys.rotateTitle, lead: keys.rotateLead },
+    postForm(
+      { action: `/account/keys/${id}/rotate`, csrf, class: 'form panel' },
+      previousSecret === null
+        ? null
+        : html`<p>${fill(keys.rotateAgain, { time: formats.dateTime(previousSecret.endsAtMs) })}</p>`,
+      radioGroup({
+        name: 'overlap',
+        label: keys.overlap,
+        value: '24h',
+        options: Object.entries(keys.overlaps).map(([value, label]) => {
+          return { value, label, hint: hints[value] };
+        }),
+      }),
+      html`<div class="actions">${button({
+        label: keys.rotate,
+        kind: 'secondary',
+        confirm: fill(keys.rotateConfirm, { name }),
+      })}</div>`,
+    ),
+  );
+}
+
+function revocation({ words, formats, csrf }: Visit, { id, name, lastUsedAtMs }: ApiKey): VNode {
+  const { keys } = words;
+  const used =
+    lastUsedAtMs === null
+      ? keys.revokeUnused
+      : fill(keys.revokeUsed, { time: formats.dateTime(lastUsedAtMs) });
+  return section(
+    { title: keys.revokeTitle, lead: keys.revokeLead },
+    postForm(
+      { action: `/account/keys/${id}/revoke`, csrf, class: 'form panel' },
+      html`<p>${used}</p>`,
+      html`<div class="actions">${button({
+        label: keys.revoke,
+        kind: 'danger',
+        confirm: fill(keys.revokeConfirm, { name }),
+      })}</div>`,
+    ),
+  );
+}
+
+/** @param key undefined: a new one */
+function keyForm({ words, csrf }: Visit, { values, errors }: TypedKey, key?: ApiKey): VNode {
+  const { keys, common } = words;
+  const field = (name: 'name' | 'expires' | 'cap' | 'period' | 'rate' | 'networks') => ({
+    name,
+    label: keys[name],
+    hint: keys[`${name}Hint`],
+    value: values[name],
+    error: errors[name],
+  });
+  const number = { inputmode: 'numeric', autocomplete: 'off', maxlength: 12 } as const;
+  const note = common.optional;
+  return postForm(
+    { action: key === undefined ? KEYS_PATH : `${KEYS_PATH}/${key.id}`, csrf, class: 'form panel' },
+    textField({ ...field('name'), required: true, maxlength: 64, autocomplete: 'off' }),
+    selectField({ ...field('expires'), options: expiryOptions(words, key !== undefined) }),
+    textField({ ...number, ...field('cap'), note }),
+    selectField({
+      ...field('period'),
+      options: CAP_PERIODS.map(value => ({ value, label: keys.periods[value] })),
+    }),
+    textField({ ...number, ...field('rate'), note }),
+    checkboxGroup({
+      name: 'scopes',
+      label: keys.scopes,
+      values: values.scopes,
+      error: errors.scopes,
+      options: KEY_SCOPES.map(value => {
+        return { value, label: keys.scopeNames[value], hint: keys.scopeHints[value] };
+      }),
+    }),
+    textArea({ ...field('networks'), note, maxlength: 2048 }),
+    html`<div class="actions">${button({ label: key === undefined ? keys.create : common.save })}
+        ${linkButton({ href: '/account/keys', label: common.cancel })}</div>`,
+  );
+}
+
+function expiryOptions({ keys }: Words, hasKey: boolean) {
+  const { expiry } = keys;
+  const presets = KEY_EXPIRY_PRESETS_DAYS.map(days => {
+    return { value: String(days), label: expiry[String(days) as keyof typeof expiry] };
+  });
+  const never = { value: 'never', label: expiry.never };
+  return hasKey ? [{ value: 'keep', label: expiry.keep }, ...presets, never] : [...presets, never];
+}
+
+const NEW_KEY: TypedKey['values'] = {
+  name: '',
+  expires: '90',
+  cap: '',
+  period: 'month',
+  rate: '',
+  scopes: KEY_SCOPES,
+  networks: '',
+};
+
+/** What the form of a key that is there begins with. */
+function valuesOf({ name, policy }: ApiKey): TypedKey['values'] {
+  const { cap, submissionsPerMinute, scopes, networks } = policy;
+  return {
+    name,
+    expires: 'keep',
+    cap: String(cap?.credits ?? ''),
+    period: cap?.period ?? 'month',
+    rate: String(submissionsPerMinute ?? ''),
+    scopes: scopes ?? KEY_SCOPES,
+    networks: networks?.join('\n') ?? '',
+  };
+}
+
+/** `asked` is undefined where something is wrong. @param isNew a new key has no expiry to keep */
+function readKeyForm(form: FormFields, { keys }: Words, isNew: boolean) {
+  const values = {
+    name: form.text('name'),
+    expires: form.text('expires'),
+    cap: form.text('cap').trim(),
+    period: form.text('period'),
+    rate: form.text('rate').trim(),
+    scopes: form.all('scopes'),
+    networks: form.text('networks'),
+  };
+  const name = parseKeyName(values.name);
+  const expires = parseExpires(values.expires, isNew);
+  const credits = values.cap === '' ? 'none' : parseCapCredits(values.cap);
+  const period = isCapPeriod(values.period) ? values.period : undefined;
+  const rate = values.rate === '' ? 'none' : parseKeyRate(values.rate);
+  const scopes = parseKeyScopes(values.scopes);
+  const networks = parseKeyNetworks(values.networks);
+  const wrong = keys.errors;
+  const errors: Partial<Record<keyof typeof values, string>> = {
+    ...(name === undefined && { name: wrong.name }),
+    ...(expires === undefined && { expires: wrong.expires }),
+    ...(credits === undefined && { cap: fill(wrong.cap, { max: CREDITS_AMOUNT_MAX }) }),
+    ...(period === undefined && { period: wrong.expires }),
+    ...(rate === undefined && { rate: fill(wrong.rate, { max: KEY_RATE_MAX }) }),
+    ...(scopes === undefined && { scopes: wrong.scopes }),
+    ...('wrong' in networks && {
+      networks: fill(wrong.networks, { text: networks.wrong, max: KEY_NETWORKS_MAX }),
+    }),
+  };
+  const isRead = name !== undefined && expires !== undefined && period !== undefined;
+  if (!isRead || Object.keys(errors).length > 0 || 'wrong' in networks) {
+    return { values, asked: undefined, errors };
+  }
+  const policy: KeyPolicy = {
+    ...(typeof credits === 'number' && { cap: { credits, period } }),
+    ...(typeof rate === 'number' && { submissionsPerMinute: rate }),
+    ...(typeof scopes === 'object' && { scopes }),
+    ...(typeof networks.networks === 'object' && { networks: networks.networks }),
+  };
+  return { values, asked: { name, expires, policy }, errors };
+}
+
+function parseExpires(text: string, isNew: boolean) {
+  if (text === 'never') return 'never' as const;
+  if (text === 'keep' && !isNew) return 'keep' as const;
+  const days = KEY_EXPIRY_PRESETS_DAYS.find(preset => String(preset) === text);
+  return days === undefined ? undefined : { inMs: days * DAY_MS };
+}

@@ -1,0 +1,232 @@
+/** Accounts with their balances; giving credits and taking them back. */
+import { randomUUID } from 'node:crypto';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
+import type { OperatorAccount } from '../../core/accounts/operate-accounts.ts';
+import type { OperatorServices } from '../../core/http/app-services.ts';
+import { CREDITS_AMOUNT_MAX, isCreditAmount, isLedgerReference } from '../../core/ledger/ledger.ts';
+import { button, filterForm, linkButton, postForm, textField } from '../page/forms.ts';
+import { html } from '../page/html.ts';
+import { dataTable, emptyState, figures, pager, section, time, withQuery } from '../page/lists.ts';
+import { formOf } from '../session/visit.ts';
+import { fill } from '../words/words.ts';
+import { operatorVisitOf, PAGES_PATH, queryValue, renderOperatorPage } from './operator-frame.ts';
+
+const ACCOUNTS_PATH = `${PAGES_PATH}/accounts`;
+const PAGE_ROWS = 50;
+type Kind = 'grant' | 'revoke';
+/** What was typed into a form, and what is wrong with it. */
+interface Typed {
+  readonly kind: Kind;
+  readonly amount: string;
+  readonly reference: string;
+  readonly wrong: Readonly<Partial<Record<'amount' | 'reference', string>>>;
+}
+
+export function registerAccountPages(pages: FastifyInstance, services: OperatorServices): void {
+  const { operateAccounts } = services;
+  pages.get(ACCOUNTS_PATH, async (request, reply) => {
+    const found = queryValue(request, 'find');
+    if (found === undefined) return renderList(reply, services);
+    const { account_id } = await operateAccounts.show(found);
+    return reply.redirect(`${ACCOUNTS_PATH}/${account_id}`, 303);
+  });
+  pages.post(ACCOUNTS_PATH, async (request, reply) => {
+    const name = formOf(request).text('name');
+    const words = operatorVisitOf(request).own.accounts;
+    const wrong = (error: string) => renderList(reply, services, { name, error });
+    if (!operateAccounts.isName(name)) return wrong(words.nameWrong);
+    const account = await operateAccounts.create(name);
+    if (account === undefined) return wrong(words.nameTaken);
+    request.log.info({ command: 'accounts create', accountId: account.account_id }, 'operator');
+    return reply.redirect(`${ACCOUNTS_PATH}/${account.account_id}?said=created`, 303);
+  });
+  pages.get<{ Params: { account: string } }>(`${ACCOUNTS_PATH}/:account`, (request, reply) =>
+    renderAccount(reply, services, request.params.account),
+  );
+  for (const kind of ['grant', 'revoke'] as const) {
+    pages.post<{ Params: { account: string } }>(
+      `${ACCOUNTS_PATH}/:account/${kind}`,
+      (request, reply) => move(reply, services, { kind, account: request.params.account }),
+    );
+  }
+}
+
+async function renderList(
+  reply: FastifyReply,
+  { operateAccounts }: OperatorServices,
+  typed?: { readonly name: string; readonly error: string },
+): Promise<FastifyReply> {
+  const { request } = reply;
+  const after = queryValue(request, 'after');
+  const accounts = await operateAccounts.page({ limit: PAGE_ROWS, after });
+  const { words, own, formats } = operatorVisitOf(request);
+  const texts = own.accounts;
+  const next = accounts.length === PAGE_ROWS ? accounts.at(-1)?.name : undefined;
+  return renderOperatorPage(reply, {
+    title: texts.title,
+    lead: texts.lead,
+    active: 'accounts',
+    status: typed === undefined ? 200 : 422,
+    main: html`${filterForm(
+      ACCOUNTS_PATH,
+      textField({ name: 'find', label: texts.find, type: 'search', maxlength: 64 }),
+      button({ label: texts.findSubmit, kind: 'secondary' }),
+    )}
+    ${dataTable({
+      caption: texts.caption,
+      columns: [
+        texts.name,
+        { label: texts.available, align: 'end' },
+        { label: texts.reserved, align: 'end' },
+        own.created,
+        own.id,
+      ],
+      rows: accounts.map(({ account_id, name, credits, created_at }) => [
+        html`<a href=${`${ACCOUNTS_PATH}/${account_id}`}>${name}</a>`,
+        formats.credits(credits.available),
+        formats.credits(credits.reserved),
+        time(created_at, formats.date),
+        html`<code>${account_id}</code>`,
+      ]),
+      empty: emptyState({ title: texts.empty, text: texts.emptyText }),
+    })}
+    ${pager(words.common, ACCOUNTS_PATH, { after, next })}
+    ${section(
+      { title: texts.create, lead: texts.createLead },
+      postForm(
+        { action: ACCOUNTS_PATH, csrf: operatorVisitOf(request).csrf, class: 'form panel' },
+        textField({
+          name: 'name',
+          label: texts.name,
+          hint: texts.nameHint,
+          value: typed?.name,
+          error: typed?.error,
+          required: true,
+        }),
+        html`<div class="actions">${button({ label: texts.createSubmit })}</div>`,
+      ),
+    )}`,
+  });
+}
+
+async function renderAccount(
+  reply: FastifyReply,
+  services: OperatorServices,
+  nameOrId: string,
+  typed?: Typed,
+): Promise<FastifyReply> {
+  const { request } = reply;
+  const account = await services.operateAccounts.show(nameOrId);
+  const credits = await services.operateCredits.show(account.account_id);
+  const { own, formats } = operatorVisitOf(request);
+  const words = own.accounts;
+  const figure = (label: string, count: number) => ({ label, value: formats.credits(count) });
+  return renderOperatorPage(reply, {
+    title: account.name,
+    lead: html`<code>${account.account_id}</code>`,
+    back: { href: ACCOUNTS_PATH, label: words.title },
+    active: 'accounts',
+    status: typed === undefined ? 200 : 422,
+    actions: html`${linkButton({
+      href: withQuery(`${PAGES_PATH}/jobs`, { account: account.account_id }),
+      label: words.jobs,
+    })}${linkButton({
+      href: withQuery(`${PAGES_PATH}/orders`, { account: account.account_id }),
+      label: words.orders,
+    })}`,
+    main: html`${figures([
+      figure(words.available, credits.available),
+      figure(words.reserved, credits.reserved),
+      figure(words.charged, credits.charged),
+      figure(words.granted, credits.granted),
+      figure(words.revoked, credits.revoked),
+    ])}
+    <div class="columns">
+      ${(['grant', 'revoke'] as const).map(kind => movementForm(request, account, kind, typed))}
+    </div>`,
+  });
+}
+
+function movementForm(
+  request: FastifyRequest,
+  account: OperatorAccount,
+  kind: Kind,
+  typed: Typed | undefined,
+): VNode {
+  const words = operatorVisitOf(request).own.accounts;
+  const own = typed?.kind === kind ? typed : undefined;
+  const submit = kind === 'grant' ? words.grantSubmit : words.revokeSubmit;
+  const lead = kind === 'grant' ? words.grantLead : words.revokeLead;
+  return section(
+    { title: words[kind], lead },
+    postForm(
+      {
+        action: `${ACCOUNTS_PATH}/${account.account_id}/${kind}`,
+        csrf: operatorVisitOf(request).csrf,
+        // Sent twice by a double click it is entered once.
+        hidden: { fallback: `page ${randomUUID()}` },
+        class: 'form panel',
+      },
+      textField({
+        name: 'amount',
+        id: `${kind}-amount`,
+        label: words.amount,
+        inputmode: 'numeric',
+        required: true,
+        value: own?.amount,
+        error: own?.wrong.amount,
+      }),
+      textField({
+        name: 'reference',
+        id: `${kind}-reference`,
+        label: words.reference,
+        hint: words.referenceHint,
+        maxlength: 128,
+        value: own?.reference,
+        error: own?.wrong.reference,
+      }),
+      html`<div class="actions">${
+        kind === 'grant'
+          ? button({ label: submit })
+          : button({ label: submit, kind: 'danger', confirm: words.revokeConfirm })
+      }</div>`,
+    ),
+  );
+}
+
+async function move(
+  reply: FastifyReply,
+  services: OperatorServices,
+  { kind, account }: { readonly kind: Kind; readonly account: string },
+): Promise<FastifyReply> {
+  const { request } = reply;
+  const form = formOf(request);
+  const { own, formats } = operatorVisitOf(request);
+  const words = own.accounts;
+  const [amount, reference] = [form.text('amount').trim(), form.text('reference').trim()];
+  const again = (wrong: Typed['wrong']) =>
+    renderAccount(reply, services, account, { kind, amount, reference, wrong });
+  const credits = /^[0-9]{1,10}$/.test(amount) ? Number(amount) : 0;
+  const called = reference === '' ? form.text('fallback') : reference;
+  if (!isCreditAmount(credits)) {
+    return again({ amount: fill(words.amountWrong, { max: formats.credits(CREDITS_AMOUNT_MAX) }) });
+  }
+  if (!isLedgerReference(called)) return again({ reference: words.referenceWrong });
+  const movement = { kind, account, amount: credits, reference: called };
+  const outcome = await services.operateCredits.move(movement);
+  switch (outcome.kind) {
+    case 'reference-conflict': {
+      const count = formats.credits(outcome.amount);
+      return again({ reference: fill(words.referenceTaken, { count }) });
+    }
+    case 'insufficient-credits': {
+      const count = formats.credits(outcome.balances.available);
+      return again({ amount: fill(words.insufficient, { count }) });
+    }
+  }
+  request.log.info({ command: `credits ${kind}`, account, credits, reference: called }, 'operator');
+  const said = kind === 'grant' ? 'granted' : 'revoked';
+  const code = outcome.kind === 'entered' ? said : 'alreadyEntered';
+  return reply.redirect(`${ACCOUNTS_PATH}/${encodeURIComponent(account)}?said=${code}`, 303);
+}

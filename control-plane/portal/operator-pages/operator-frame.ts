@@ -1,0 +1,83 @@
+/** The frame of the operator's pages: their navigation, words, errors, and what their addresses ask. */
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { ContractError } from '#contract/errors.ts';
+import { type PageContent, renderFramed } from '../page/frame.ts';
+import type { IconName } from '../page/icons.ts';
+import { errorPage } from '../page/render-page.ts';
+import { PageError } from '../session/page-error.ts';
+import { localeOf, maybeCsrf, queryOf } from '../session/visit.ts';
+
+export const OPERATOR_PATH = '/operator';
+export const PAGES_PATH = `${OPERATOR_PATH}/pages`;
+
+const ENTRIES = [
+  { name: 'overview', path: OPERATOR_PATH, icon: 'overview' },
+  { name: 'accounts', path: `${PAGES_PATH}/accounts`, icon: 'people' },
+  { name: 'orders', path: `${PAGES_PATH}/orders`, icon: 'credits' },
+  { name: 'nodes', path: `${PAGES_PATH}/nodes`, icon: 'nodes' },
+  { name: 'jobs', path: `${PAGES_PATH}/jobs`, icon: 'jobs' },
+  { name: 'notifications', path: `${PAGES_PATH}/notifications`, icon: 'bell' },
+] as const satisfies readonly { name: string; path: string; icon: IconName }[];
+
+/** What a page of the operator is made with; `own` is the section of these pages. */
+export type OperatorVisit = ReturnType<typeof operatorVisitOf>;
+
+/** Only for routes behind the session. */
+export function operatorVisitOf(request: FastifyRequest) {
+  const csrf = maybeCsrf(request);
+  if (csrf === undefined) throw new Error('a route without a session asked for its token');
+  const locale = localeOf(request);
+  return { ...locale, own: locale.words.operator, csrf };
+}
+
+interface OperatorPage extends PageContent {
+  readonly active?: (typeof ENTRIES)[number]['name'];
+}
+
+export function renderOperatorPage(reply: FastifyReply, page: OperatorPage): FastifyReply {
+  const { request } = reply;
+  const { operator: own } = localeOf(request).words;
+  const isSignedIn = maybeCsrf(request) !== undefined;
+  const nav = ENTRIES.map(({ name, path: href, icon }) => {
+    return { href, label: own[name].title, icon, active: name === page.active };
+  });
+  return renderFramed(
+    reply,
+    { ...page, said: own.said },
+    { path: OPERATOR_PATH, nav: isSignedIn ? nav : [], navigation: own.title },
+  );
+}
+
+/** What is refused says why, in English, as the command line does; of a failure nothing is said. */
+export function writeOperatorError(
+  error: PageError | ContractError,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): void {
+  const { notFound, toOverview: label } = localeOf(request).words.operator;
+  const isSilent = error instanceof PageError || error.spec.http === 500;
+  const detail = isSilent ? undefined : error.message;
+  const way = { href: OPERATOR_PATH, label, notFound, detail };
+  renderOperatorPage(reply, errorPage(reply, error, way));
+}
+
+/** Longest value of an address: a cursor, a name, an id. */
+const VALUE_LENGTH_MAX = 200;
+
+/** Undefined where it is absent, empty, given twice or too long. */
+export function queryValue(request: FastifyRequest, name: string): string | undefined {
+  const value = queryOf(request, name);
+  if (typeof value !== 'string') return undefined;
+  const text = value.trim();
+  return text === '' || text.length > VALUE_LENGTH_MAX ? undefined : text;
+}
+
+/** One of the list; undefined where it is another. */
+export function queryChoice<T extends string>(
+  request: FastifyRequest,
+  name: string,
+  choices: readonly T[],
+): T | undefined {
+  const value = queryValue(request, name);
+  return choices.find(choice => choice === value);
+}

@@ -1,0 +1,260 @@
+/** The operator's use cases on orders: list them, read one, confirm its payment, refund it. */
+
+import { randomUUID } from 'node:crypto';
+import { ContractError } from '#contract/errors.ts';
+import type { AccountStore } from '../../core/accounts/account-store.ts';
+import type { ServiceActor } from '../../core/accounts/actor.ts';
+import { isoTime } from '../../core/time-format.ts';
+import { parsePlace, placeText } from './ledger-history.ts';
+import { formatDecimal, isMoneyReference, type Order } from './order-rules.ts';
+import type {
+  ListedOrderState,
+  OrderPayment,
+  OrderRefund,
+  OrderStore,
+  RefundOutcome,
+} from './order-store.ts';
+
+export const LISTED_ORDER_STATES = [
+  'pending',
+  'expired',
+  'cancelled',
+  'paid',
+] as const satisfies readonly ListedOrderState[];
+
+export const ORDERS_LISTED_MAX = 1000;
+export const ORDERS_LISTED_DEFAULT = 100;
+
+/** In `paid_by`, and of refunds. */
+const OPERATOR = 'operator';
+const ACTOR: ServiceActor = { kind: 'operator' };
+
+export interface OrderQuestion {
+  /** Undefined: all. */
+  readonly state: ListedOrderState | undefined;
+  /** Name or id; undefined: all. */
+  readonly account: string | undefined;
+  readonly limit: number;
+  /** `cursor` of the last order of the page before; undefined: the first page. */
+  readonly after: string | undefined;
+}
+
+interface Refunding {
+  /** In the currency's smallest unit; undefined: all that is left of the price. */
+  readonly amount: number | undefined;
+  /** What the refund is called where the money is; undefined: one is made up. */
+  readonly reference: string | undefined;
+}
+
+export type OperatorOrder = ReturnType<typeof viewOrder>;
+export type OperatorListedOrder = Awaited<ReturnType<OperateOrders['list']>>[number];
+export type OperatorOrderDetails = Awaited<ReturnType<OperateOrders['show']>>;
+
+export class OperateOrders {
+  readonly #orders: OrderStore;
+  readonly #accounts: AccountStore;
+
+  constructor({ orders, accounts }: { orders: OrderStore; accounts: AccountStore }) {
+    this.#orders = orders;
+    this.#accounts = accounts;
+  }
+
+  /**
+   * The latest first.
+   * @throws ContractError NOT_FOUND where there is no such account, INVALID_REQUEST where `after` is
+   * no cursor.
+   */
+  async list({ state, account, limit, after }: OrderQuestion) {
+    const place = after === undefined ? undefined : parsePlace(after);
+    if (after !== undefined && place === undefined) {
+      throw invalid('after', 'the cursor of a listed order');
+    }
+    const accountId = await this.#accountId(account);
+    const orders = await this.#orders.list({ state, accountId, after: place, limit });
+    return orders.map(order => ({
+      ...viewOrder(order),
+      cursor: placeText({ atMs: order.expiresAtMs, id: order.id }),
+    }));
+  }
+
+  /** @throws ContractError NOT_FOUND */
+  async show(orderId: string) {
+    const order = await this.#require(orderId);
+    const { payments, refunds } = await this.#orders.details(order.id);
+    const atRefunds = refunds.reduce((sum, { revoked }) => sum + revoked, 0);
+    return {
+      ...viewOrder(order),
+      /** Of `credits_revoked`, as jobs failed that were open at a refund. */
+      credits_revoked_later: order.revoked - atRefunds,
+      payments: payments.map(payment => viewPayment(payment, order.currency)),
+      refunds: refunds.map(refund => viewRefund(refund, order.currency)),
+    };
+  }
+
+  /**
+   * Says that the price was paid: grants the order's credits, once. Also of an order that has
+   * expired or was cancelled (`late`): the money is there. `changed` is false where it was confirmed
+   * before.
+   * @param payment what the payment is called where the money is; undefined: `operator`
+   * @throws ContractError NOT_FOUND, INVALID_REQUEST; ORDER_CONFLICT: paid with another payment
+   */
+  async confirm(orderId: string, payment: string = OPERATOR) {
+    requireReference(payment);
+    const { id, price: amount, currency, stored, payment: paid } = await this.#require(orderId);
+    if (stored === 'paid' && paid !== payment) throw paidWithAnother(paid);
+    const told = { payment, amount, currency, toldBy: OPERATOR };
+    const outcome = await this.#orders.pay(id, told, ACTOR);
+    switch (outcome.kind) {
+      case 'paid':
+        return { changed: true, late: outcome.late, order: viewOrder(outcome.order) };
+      case 'already-paid':
+        return { changed: false, late: false, order: viewOrder(outcome.order) };
+      case 'paid-again':
+        throw paidWithAnother(outcome.order.payment);
+      default:
+        throw new Error(`the price of order ${id} does not pay it: ${outcome.kind}`);
+    }
+  }
+
+  /**
+   * Says that money was paid back: takes the credits back that it stands for, as far as they are
+   * available. The money itself is the operator's to send. `changed` is false where this refund was
+   * entered before.
+   * @throws ContractError NOT_FOUND, INVALID_REQUEST, ORDER_CONFLICT
+   */
+  async refund(orderId: string, { amount, reference }: Refunding) {
+    const refund = reference ?? `${OPERATOR}-${randomUUID()}`;
+    requireReference(refund);
+    const { id } = await this.#require(orderId);
+    const told = { refund, amount, currency: undefined, toldBy: OPERATOR, mayWait: false };
+    const outcome = await this.#orders.refund(id, told, ACTOR);
+    if (outcome.kind === 'refunded' || outcome.kind === 'already-refunded') {
+      const { order } = outcome;
+      return {
+        changed: outcome.kind === 'refunded',
+        refund: viewRefund(outcome.refund, order.currency),
+        order: viewOrder(order),
+      };
+    }
+    throw refusalOf(outcome, orderId);
+  }
+
+  async #require(orderId: string): Promise<Order> {
+    const order = await this.#orders.find(orderId.toLowerCase());
+    if (order === undefined) throw notFound(orderId);
+    return order;
+  }
+
+  async #accountId(nameOrId: string | undefined): Promise<string | undefined> {
+    if (nameOrId === undefined) return undefined;
+    const account = await this.#accounts.findByNameOrId(nameOrId);
+    if (account === undefined) {
+      throw new ContractError('NOT_FOUND', `there is no account "${nameOrId}"`);
+    }
+    return account.id;
+  }
+}
+
+/** Sums twice: as the integers they are, and as people write them. */
+function viewOrder(order: Order) {
+  const { price, refunded, currency } = order;
+  return {
+    order_id: order.id,
+    account_id: order.accountId,
+    state: order.state,
+    list: order.list,
+    credits: order.credits,
+    currency,
+    amount: price,
+    price: formatDecimal(price, currency),
+    refunded_amount: refunded,
+    refunded: formatDecimal(refunded, currency),
+    credits_revoked: order.revoked,
+    credits_not_revoked: order.unrevoked,
+    created_at: isoTime(order.createdAtMs),
+    expires_at: isoTime(order.expiresAtMs),
+    paid_at: isoTime(order.paidAtMs),
+    paid_by: order.paidBy,
+    payment: order.payment,
+    cancelled_at: isoTime(order.cancelledAtMs),
+  };
+}
+
+function viewPayment({ payment, amount, outcome, toldBy, ...rest }: OrderPayment, own: string) {
+  const { currency, receivedAtMs } = rest;
+  return {
+    payment,
+    outcome,
+    amount,
+    currency,
+    // Another currency's smallest unit is not known.
+    sum: currency === own ? formatDecimal(amount, own) : null,
+    told_by: toldBy,
+    received_at: isoTime(receivedAtMs),
+  };
+}
+
+function viewRefund(refund: OrderRefund, currency: string) {
+  const { amount, credits, revoked } = refund;
+  return {
+    refund: refund.refund,
+    amount,
+    sum: formatDecimal(amount, currency),
+    credits,
+    credits_revoked: revoked,
+    credits_not_revoked: credits - revoked,
+    told_by: refund.toldBy,
+    created_at: isoTime(refund.createdAtMs),
+    /** null: it waits for the payment. */
+    applied_at: isoTime(refund.appliedAtMs),
+  };
+}
+
+function requireReference(reference: string): void {
+  if (isMoneyReference(reference)) return;
+  throw invalid('reference', '1 to 64 printable ASCII characters without blanks');
+}
+
+type RefusedRefund = Exclude<RefundOutcome, { readonly kind: 'refunded' | 'already-refunded' }>;
+
+function refusalOf(outcome: RefusedRefund, orderId: string): ContractError {
+  switch (outcome.kind) {
+    case 'unknown':
+      return notFound(orderId);
+    case 'not-paid':
+      return conflict(`the order is ${outcome.order.state}: nothing was paid that can be refunded`);
+    case 'too-much': {
+      const { left, order } = outcome;
+      if (left === 0) return conflict('all of the price has been refunded');
+      const most = `${formatDecimal(left, order.currency)} ${order.currency}`;
+      return invalid('amount', `at most ${most}, what is left of the price`);
+    }
+    case 'too-many':
+      return conflict('the order has as many refunds as are kept');
+    case 'refund-conflict': {
+      const { refund, order } = outcome;
+      const sum = `${formatDecimal(refund.amount, order.currency)} ${order.currency}`;
+      return conflict(`the refund "${refund.refund}" was entered before, with ${sum}`);
+    }
+    default:
+      throw new Error(`an operator's refund ended ${outcome.kind}`);
+  }
+}
+
+function paidWithAnother(payment: string | null): ContractError {
+  return conflict(`the order is paid already, with the payment "${payment}": nothing was changed`);
+}
+
+function conflict(detail: string): ContractError {
+  return new ContractError('ORDER_CONFLICT', detail);
+}
+
+function invalid(field: string, detail: string): ContractError {
+  return new ContractError('INVALID_REQUEST', `${field}: ${detail}`, {
+    fieldErrors: [{ field, detail }],
+  });
+}
+
+function notFound(orderId: string): ContractError {
+  return new ContractError('NOT_FOUND', `there is no order "${orderId}"`);
+}

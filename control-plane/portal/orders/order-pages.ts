@@ -1,0 +1,322 @@
+/** Orders of credit packages: what is on sale, the list, one order and how to pay it. */
+import { randomUUID } from 'node:crypto';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
+import { button, linkButton, postForm } from '../page/forms.ts';
+import { html } from '../page/html.ts';
+import {
+  badge,
+  codeBlock,
+  dataTable,
+  definitionList,
+  emptyState,
+  notice,
+  pager,
+  panel,
+  section,
+  type Tone,
+  time,
+} from '../page/lists.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
+import { may } from '../people/roles.ts';
+import { PageError } from '../session/page-error.ts';
+import { formOf, type Visit, visitOf } from '../session/visit.ts';
+import type { Formats } from '../words/formats.ts';
+import { fill, type Words } from '../words/words.ts';
+import { creditsTabs, placeOf } from './credit-pages.ts';
+import { formatDecimal, type Order, type OrderState } from './order-rules.ts';
+import type { Orders, PackageOnSale } from './orders.ts';
+
+const ORDERS_PATH = `${ACCOUNT_PATH}/orders`;
+const READ = { config: { permission: 'credits.read' } } as const;
+const MANAGE = { config: { permission: 'orders.manage' } } as const;
+
+type Refusal = keyof Words['orders']['refused'];
+type OrderRequest = FastifyRequest<{ Params: { id: string } }>;
+type ShownOrder = NonNullable<Awaited<ReturnType<Orders['show']>>>;
+
+export function registerOrderRoutes(account: FastifyInstance, orders: Orders): void {
+  account.get('/orders', READ, async (request, reply) => {
+    const visit = visitOf(request);
+    const after = placeOf(request);
+    const { orders: rows, next } = await orders.list(visit.accountId, after);
+    const { words } = visit;
+    return renderPage(reply, {
+      title: words.orders.title,
+      lead: words.orders.lead,
+      active: 'credits',
+      said: words.orders.said,
+      main: html`<div>
+        ${creditsTabs(visit, 'orders')}
+        ${orderTable(visit, rows)}
+        ${pager(words.common, ORDERS_PATH, { after, next })}
+      </div>`,
+    });
+  });
+  account.get('/orders/packages', MANAGE, (_request, reply) =>
+    renderPackages(reply, orders.packages),
+  );
+  account.post('/orders', MANAGE, (_request, reply) => place(reply, orders));
+  account.get('/orders/:id', READ, (request: OrderRequest, reply) =>
+    renderOrder(request, reply, orders),
+  );
+  account.post('/orders/:id/cancel', MANAGE, async (request: OrderRequest, reply) => {
+    const { accountId, actor } = visitOf(request);
+    const { id } = request.params;
+    const { kind } = await orders.cancel(accountId, id, actor);
+    if (kind === 'unknown') throw new PageError('notFound');
+    if (kind === 'not-pending') return renderOrder(request, reply, orders, 'notPending');
+    return reply.redirect(`${ORDERS_PATH}/${id}?said=cancelled`, 303);
+  });
+}
+
+const FORM = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+const WHOLE = /^\d{1,13}$/;
+const REFUSALS = {
+  'too-many-pending': 'tooManyPending',
+  'too-many-today': 'tooManyToday',
+  'not-on-sale': 'notOnSale',
+} as const;
+
+/** All fields are hidden: who sends others has made a form of their own. */
+async function place(reply: FastifyReply, orders: Orders) {
+  const { request } = reply;
+  const fields = formOf(request);
+  const [form, credits, price] = [
+    fields.text('form'),
+    fields.text('credits'),
+    fields.text('price'),
+  ];
+  if (!FORM.test(form) || !WHOLE.test(credits) || !WHOLE.test(price))
+    throw new PageError('badForm');
+  const { accountId, actor } = visitOf(request);
+  const ordered = { form, credits: Number(credits), price: Number(price) };
+  const outcome = await orders.place(accountId, ordered, actor);
+  switch (outcome.kind) {
+    case 'placed':
+    case 'already-placed':
+      return reply.redirect(`${ORDERS_PATH}/${outcome.order.id}?said=placed`, 303);
+    case 'unknown-account':
+      throw new Error('a session of an account that is not there');
+    default:
+      return renderPackages(reply, orders.packages, REFUSALS[outcome.kind]);
+  }
+}
+
+function renderPackages(
+  reply: FastifyReply,
+  packages: readonly PackageOnSale[],
+  refused?: Refusal,
+): FastifyReply {
+  const visit = visitOf(reply.request);
+  const { orders } = visit.words;
+  // A new one each time the page is made: two orders of one page are one.
+  const form = randomUUID();
+  return renderPage(reply, {
+    title: orders.buy,
+    lead: orders.buyLead,
+    active: 'credits',
+    status: refused === undefined ? 200 : 422,
+    main: html`<div>
+      ${creditsTabs(visit, 'packages')}
+      ${refused === undefined ? null : notice('bad', orders.refused[refused])}
+      ${dataTable({
+        caption: orders.packages,
+        columns: [
+          orders.credits,
+          {
+            label: packages[0]?.list === 'image' ? orders.perImage : orders.perCredit,
+            align: 'end',
+          },
+          { label: orders.price, align: 'end' },
+          { label: orders.order, silent: true },
+        ],
+        rows: packages.map(one => packageRow(visit, one, form)),
+        empty: emptyState({ title: orders.nothingOnSale, text: orders.nothingOnSaleText }),
+      })}
+    </div>`,
+  });
+}
+
+function packageRow({ words, formats, csrf }: Visit, sold: PackageOnSale, form: string) {
+  const { credits, price, currency, unitPrice } = sold;
+  const count = formats.credits(credits);
+  const hidden = { form, credits: String(credits), price: String(price) };
+  return [
+    count,
+    formats.money(Number(unitPrice), currency),
+    moneyOf(formats, price, currency),
+    postForm(
+      { action: ORDERS_PATH, csrf, hidden, class: 'inline' },
+      button({
+        label: words.orders.order,
+        kind: 'secondary',
+        describe: fill(words.orders.orderPackage, { count }),
+      }),
+    ),
+  ];
+}
+
+function orderTable({ words, formats, role }: Visit, orders: readonly Order[]): VNode {
+  const text = words.orders;
+  const buy = linkButton({ href: `${ORDERS_PATH}/packages`, label: text.buy, kind: 'primary' });
+  return dataTable({
+    caption: text.title,
+    columns: [
+      text.placedAt,
+      text.state,
+      { label: text.credits, align: 'end' },
+      { label: text.price, align: 'end' },
+      text.number,
+    ],
+    rows: orders.map(order => [
+      time(order.createdAtMs, formats.dateTime),
+      stateBadge(words, order.state),
+      formats.credits(order.credits),
+      moneyOf(formats, order.price, order.currency),
+      html`<a href=${`${ORDERS_PATH}/${order.id}`}>${order.id}</a>`,
+    ]),
+    empty: emptyState({
+      title: text.empty,
+      text: text.emptyText,
+      action: may(role, 'orders.manage') ? buy : undefined,
+    }),
+  });
+}
+
+async function renderOrder(
+  request: OrderRequest,
+  reply: FastifyReply,
+  orders: Orders,
+  refused?: Refusal,
+): Promise<FastifyReply> {
+  const visit = visitOf(request);
+  const shown = await orders.show(visit.accountId, request.params.id);
+  if (shown === undefined) throw new PageError('notFound');
+  const text = visit.words.orders;
+  const { order, payments, refunds } = shown;
+  const odd = payments.filter(({ outcome }) => outcome !== 'accepted');
+  return renderPage(reply, {
+    title: text.one,
+    back: { href: ORDERS_PATH, label: text.title },
+    active: 'credits',
+    said: text.said,
+    status: refused === undefined ? 200 : 422,
+    main: html`<div>
+      ${refused === undefined ? null : notice('bad', text.refused[refused])}
+      ${odd.length === 0 ? null : notice('warning', text.oddPayments)}
+      ${order.unrevoked === 0 ? null : notice('accent', text.unrevokedNote)}
+      ${orderFacts(visit, order)}
+      ${order.state === 'pending' ? howToPay(visit, order.id, orders.instructions) : null}
+      ${odd.length === 0 ? null : oddPayments(visit, order, odd)}
+      ${refunds.length === 0 ? null : refundTable(visit, order, refunds)}
+    </div>`,
+  });
+}
+
+function orderFacts({ words, formats }: Visit, order: Order): VNode {
+  const text = words.orders;
+  const at = (ms: number | null) => time(ms, formats.dateTime);
+  const { refunded, revoked, unrevoked, currency, credits } = order;
+  const wasRefunded = refunded > 0;
+  return definitionList([
+    [text.state, stateBadge(words, order.state)],
+    [text.credits, formats.credits(credits)],
+    [text.price, moneyOf(formats, order.price, currency)],
+    [text.placedAt, at(order.createdAtMs)],
+    [text.payUntil, order.stored === 'pending' ? at(order.expiresAtMs) : null],
+    [text.paidAt, at(order.paidAtMs)],
+    [text.payment, order.payment],
+    [text.cancelledAt, order.stored === 'cancelled' ? at(order.cancelledAtMs) : null],
+    [text.refunded, wasRefunded ? moneyOf(formats, refunded, currency) : null],
+    [text.revoked, wasRefunded ? formats.credits(revoked) : null],
+    [text.unrevoked, unrevoked > 0 ? formats.credits(unrevoked) : null],
+  ]);
+}
+
+/** @param instructions the operator's words */
+function howToPay({ words, csrf, role }: Visit, id: string, instructions: string | undefined) {
+  const text = words.orders;
+  const lines = (instructions ?? text.defaultInstructions).split('\n');
+  return section(
+    { title: text.howToPay },
+    panel(
+      ...lines.map(line => html`<p>${line}</p>`),
+      html`<p class="hint">${text.numberHint}</p>`,
+      codeBlock(id, words.common, text.number),
+    ),
+    may(role, 'orders.manage')
+      ? postForm(
+          { action: `${ORDERS_PATH}/${id}/cancel`, csrf },
+          html`<div class="actions">
+            ${button({ label: text.cancel, kind: 'danger', confirm: text.cancelConfirm })}
+          </div>`,
+        )
+      : null,
+  );
+}
+
+function oddPayments({ words, formats }: Visit, order: Order, odd: ShownOrder['payments']): VNode {
+  const text = words.orders;
+  return section(
+    { title: text.payments },
+    dataTable({
+      caption: text.payments,
+      columns: [text.payment, text.receivedAt, { label: text.sum, align: 'end' }, text.outcome],
+      rows: odd.map(({ payment, receivedAtMs, amount, currency, outcome }) => [
+        payment,
+        time(receivedAtMs, formats.dateTime),
+        // The smallest unit of another currency is not known.
+        currency === order.currency
+          ? moneyOf(formats, amount, currency)
+          : `${formats.credits(amount)} (${currency})`,
+        text.outcomes[outcome],
+      ]),
+    }),
+  );
+}
+
+function refundTable(
+  { words, formats }: Visit,
+  { currency }: Order,
+  refunds: ShownOrder['refunds'],
+): VNode {
+  const text = words.orders;
+  return section(
+    { title: text.refunds },
+    dataTable({
+      caption: text.refunds,
+      columns: [
+        text.refund,
+        text.receivedAt,
+        { label: text.sum, align: 'end' },
+        { label: text.revoked, align: 'end' },
+        { label: text.unrevoked, align: 'end' },
+      ],
+      rows: refunds.map(({ refund, createdAtMs, amount, credits, revoked, appliedAtMs }) => [
+        refund,
+        time(createdAtMs, formats.dateTime),
+        moneyOf(formats, amount, currency),
+        appliedAtMs === null ? text.waits : formats.credits(revoked),
+        formats.credits(credits - revoked),
+      ]),
+    }),
+  );
+}
+
+export const ORDER_TONES: Readonly<Record<OrderState, Tone>> = {
+  pending: 'warning',
+  expired: 'neutral',
+  cancelled: 'neutral',
+  paid: 'good',
+  'partly-refunded': 'accent',
+  refunded: 'neutral',
+};
+
+function stateBadge(words: Words, state: OrderState): VNode {
+  return badge(words.orders.states[state], ORDER_TONES[state]);
+}
+
+function moneyOf(formats: Formats, amount: number, currency: string): string {
+  return formats.money(Number(formatDecimal(amount, currency)), currency);
+}

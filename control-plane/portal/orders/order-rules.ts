@@ -1,0 +1,172 @@
+/**
+ * The rules of orders: one package at the price of its day, paid in whole, refunded in whole or in
+ * part. Pure. Sums of money are whole numbers of the currency's smallest unit, never fractions.
+ *
+ * | stored    | reads                      | entered by               | left by               |
+ * |-----------|----------------------------|--------------------------|-----------------------|
+ * | pending   | pending; expired in time   | the order                | cancelling, a payment |
+ * | cancelled | cancelled                  | the owner, while pending | a payment             |
+ * | paid      | paid, partly-refunded,     | a payment of the price   | nothing               |
+ * |           | refunded                   |                          |                       |
+ *
+ * Money that came is honoured: a payment of an order that has expired or was cancelled makes it
+ * paid all the same, at its stored price. A refund that is told of before its payment waits for it.
+ * So notifications may come in any order and any number of times, and end the same.
+ */
+export type StoredOrderState = 'pending' | 'cancelled' | 'paid';
+export type OrderState = StoredOrderState | 'expired' | 'partly-refunded' | 'refunded';
+
+/** Pending orders an account may have at once. */
+export const ORDERS_PENDING_MAX = 5;
+/** Orders an account may place in DAY_MS, whatever became of them: their rows are kept. */
+export const ORDERS_A_DAY_MAX = 20;
+export const DAY_MS = 86_400_000;
+/** How long an order can be paid at its price: a bank takes days. At least DAY_MS. */
+export const ORDER_VALID_MS = 7 * DAY_MS;
+/** Payments of one order that are kept beside the accepted one. */
+export const ODD_PAYMENTS_MAX = 20;
+export const REFUNDS_MAX = 50;
+
+/** Largest price, in the smallest unit: sums stay exact as JavaScript numbers. */
+export const PRICE_MAX = 1_000_000_000_000;
+
+export interface Order {
+  readonly id: string;
+  readonly accountId: string;
+  readonly list: 'credit' | 'image';
+  readonly credits: number;
+  /** In the currency's smallest unit, as every sum of money here. */
+  readonly price: number;
+  /** ISO 4217. */
+  readonly currency: string;
+  readonly stored: StoredOrderState;
+  readonly state: OrderState;
+  /** Of the price, paid back. */
+  readonly refunded: number;
+  /**
+   * Credits that refunds took back, then or as open jobs gave them back; and those they could not
+   * take: they were spent, or are reserved.
+   */
+  readonly revoked: number;
+  readonly unrevoked: number;
+  readonly createdAtMs: number;
+  readonly expiresAtMs: number;
+  readonly paidAtMs: number | null;
+  /** Who told of the payment. */
+  readonly paidBy: string | null;
+  readonly payment: string | null;
+  readonly cancelledAtMs: number | null;
+}
+
+/** What an order reads as. @param nowMs the database's clock. */
+export function orderStateOf(
+  order: { readonly stored: StoredOrderState } & Pick<Order, 'price' | 'refunded' | 'expiresAtMs'>,
+  nowMs: number,
+): OrderState {
+  if (order.stored === 'pending') return order.expiresAtMs <= nowMs ? 'expired' : 'pending';
+  if (order.stored === 'cancelled' || order.refunded === 0) return order.stored;
+  return order.refunded === order.price ? 'refunded' : 'partly-refunded';
+}
+
+/**
+ * - accepted: the order is paid with it. At most one of an order.
+ * - again: the order was paid with another: this money is owed back.
+ * - differs: not the order's price or currency: nothing was granted for it.
+ */
+export type PaymentOutcome = 'accepted' | 'again' | 'differs';
+
+/** What somebody who takes money tells of a payment. */
+export interface Payment {
+  /** The payment's id where the money is: isMoneyReference. */
+  readonly payment: string;
+  readonly amount: number;
+  readonly currency: string;
+}
+
+/** What becomes of a payment that was not accepted before. */
+export function judgePayment(
+  order: Pick<Order, 'price' | 'currency' | 'stored'>,
+  { amount, currency }: Pick<Payment, 'amount' | 'currency'>,
+): PaymentOutcome {
+  if (amount !== order.price || currency !== order.currency) return 'differs';
+  return order.stored === 'paid' ? 'again' : 'accepted';
+}
+
+/**
+ * Credits that go back with a refund: what keeps as many as the rest of the price pays for, rounded
+ * against the one who is refunded. It follows from the sum of all refunds, so that parts take what
+ * one refund of their sum would, and all parts of the price take all credits.
+ * @param order `refunded`: before this refund
+ * @param amount at least 1, at most the rest of the price
+ */
+export function creditsOfRefund(
+  { credits, price, refunded }: Pick<Order, 'credits' | 'price' | 'refunded'>,
+  amount: number,
+): number {
+  if (!isMoneyAmount(amount) || refunded + amount > price) {
+    throw new RangeError(`${amount} is no part of what is left of the price`);
+  }
+  return keptCredits(credits, price, refunded) - keptCredits(credits, price, refunded + amount);
+}
+
+/** Whole credits that are paid for by what is left of the price. */
+function keptCredits(credits: number, price: number, refunded: number): number {
+  return Number((BigInt(price - refunded) * BigInt(credits)) / BigInt(price));
+}
+
+/** True for a sum of money that may change hands: whole, of the smallest unit, more than nothing. */
+export function isMoneyAmount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 1 && (value as number) <= PRICE_MAX;
+}
+
+/** Payment or refund as the one who takes the money calls it: 1 to 64 printable ASCII characters. */
+export function isMoneyReference(value: unknown): value is string {
+  return typeof value === 'string' && /^[\x21-\x7e]{1,64}$/.test(value);
+}
+
+/** Of the grant in the ledger. */
+export function grantReferenceOf(orderId: string): string {
+  return `order:${orderId}`;
+}
+
+/** Of the revocation in the ledger. */
+export function refundReferenceOf(orderId: string, refund: string): string {
+  return `refund:${orderId}:${refund}`;
+}
+
+/** Of the revocation, in the ledger, of what an open job held at a refund and gave back later. */
+export function releaseReferenceOf(orderId: string, jobId: string): string {
+  return `released:${orderId}:${jobId}`;
+}
+
+/** Digits behind the point, ISO 4217. */
+const MINOR_DIGITS: Readonly<Record<string, number>> = { CNY: 2 };
+
+export function minorDigitsOf(currency: string): number {
+  const digits = MINOR_DIGITS[currency];
+  if (digits === undefined) throw new RangeError(`${currency} is no currency of a price list`);
+  return digits;
+}
+
+/** Whole units of a currency in its smallest one. */
+export function smallestUnits(wholeUnits: number, currency: string): number {
+  return wholeUnits * 10 ** minorDigitsOf(currency);
+}
+
+/** "12.50" for 1250 fen: what people type and machines read, without a sign or separators. */
+export function formatDecimal(amount: number, currency: string): string {
+  const digits = minorDigitsOf(currency);
+  const text = String(amount).padStart(digits + 1, '0');
+  return digits === 0 ? text : `${text.slice(0, -digits)}.${text.slice(-digits)}`;
+}
+
+/** A sum as people type it: 12, 12.5 or 12.50. Undefined: it is none, or finer than the currency. */
+export function parseDecimal(text: string, currency: string): number | undefined {
+  const digits = minorDigitsOf(currency);
+  const parts = /^(\d{1,10})(?:\.(\d{1,4}))?$/.exec(text);
+  if (parts === null) return undefined;
+  const [, whole = '', fraction = ''] = parts;
+  if (fraction.length > digits) return undefined;
+  const amount = Number(`${whole}${fraction.padEnd(digits, '0')}`);
+  return isMoneyAmount(amount) ? amount : undefined;
+}

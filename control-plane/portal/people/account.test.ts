@@ -1,0 +1,239 @@
+/**
+ * What an account is told of, may do and may ask: alerts, messages, usage, and the caps of keys.
+ */
+
+import assert from 'node:assert/strict';
+import test from 'ava';
+import { fc, holds } from '../../../test/support/property-tests.ts';
+import {
+  CAP_PERIODS,
+  type CapCount,
+  capCountAt,
+  capPeriodStartMs,
+  capResetsAtMs,
+  countOfNewCap,
+  type KeyCap,
+  takeOfCap,
+} from '../../core/keys/key-policy.ts';
+import {
+  type AlertState,
+  alertStep,
+  lowBalanceBody,
+  TOLD_AGAIN_MS,
+  thresholdsOf,
+} from '../alerts/balance-alerts.ts';
+import { lowBalanceMail } from '../alerts/balance-mail.ts';
+import {
+  countsOf,
+  type Message,
+  RECIPIENT_ACCOUNT_MAILS_MAX,
+  RECIPIENT_MAILS_MAX,
+  takeMessages,
+} from '../alerts/message-limits.ts';
+import { dayOf, dayOfIso, isoOfDay, monthStartOf, usageQuestionOf } from '../usage/usage.ts';
+
+const NOW = 1_800_000_000_000;
+const told = (agoMs: number, credits: number): AlertState => ({
+  threshold: 10,
+  told: { atMs: NOW - agoMs, credits },
+});
+const has = (available: number, reserved = 0) => ({ available, reserved });
+
+test('a balance › a threshold is told at it and below, and armed above it', t => {
+  const armed: AlertState = { threshold: 10, told: null };
+  t.is(alertStep(armed, has(11), NOW), 'none');
+  t.is(alertStep(armed, has(10), NOW), 'tell');
+  t.is(alertStep(armed, has(0), NOW), 'tell');
+  t.is(alertStep(told(5, 10), has(10), NOW), 'none');
+  t.is(alertStep(told(5, 10), has(11), NOW), 'arm', 'credits were added');
+  t.is(alertStep(told(5, 12), has(11, 1), NOW), 'none', 'those of a job came back');
+  t.is(alertStep(told(TOLD_AGAIN_MS, 12), has(11, 1), NOW), 'arm');
+  t.is(alertStep({ threshold: 0, told: null }, has(0, 5), NOW), 'tell');
+});
+
+test('a balance › thresholds are read from what people type', t => {
+  t.deepEqual(thresholdsOf(['5', ' 100', '', '5']), [100, 5]);
+  t.deepEqual(thresholdsOf([]), []);
+  t.is(thresholdsOf(['5', 'x']), undefined);
+});
+
+test('a balance › what is told names the account, the threshold and what is left', t => {
+  const low = {
+    accountId: 'id',
+    accountName: 'Shop\r\nBcc: x@y.test',
+    threshold: 2000,
+    balances: has(1234, 5),
+    atMs: NOW,
+  };
+  const { data, timestamp, event_id } = JSON.parse(lowBalanceBody('an-event', low));
+  t.is(event_id, 'an-event');
+  t.is(timestamp, new Date(NOW).toISOString());
+  t.deepEqual(data.credits, { available: 1234, reserved: 5 });
+  for (const language of ['en', 'zh-CN', null]) {
+    const { subject, text } = lowBalanceMail(low, language, 'https://m.example/account');
+    t.notRegex(subject, /[\r\n]/, 'no header is added');
+    t.regex(subject, /1,234/);
+    t.regex(text, /2,000/);
+    t.regex(text, /https:\/\/m\.example\/account\/credits/);
+  }
+});
+
+const mailTo = (recipient: string): Message => ({ kind: 'mail', recipient });
+
+/** What keeps each of these back, in their order, where nothing was sent before. */
+function sending(messages: readonly (readonly [account: string, Message])[], max: number) {
+  const counted = messages.map(([account, message]) => countsOf(account, message, max));
+  return takeMessages(counted, new Map()).withheldBy.map(count => count?.reason);
+}
+
+test('messages of a day › are bounded by account, mails and events apart', t => {
+  const strangers = ['a@a.test', 'b@a.test', 'c@a.test'].map(mailTo);
+  const events: Message[] = [{ kind: 'event' }, { kind: 'event' }, { kind: 'event' }];
+  const all = [...strangers, ...events].map(message => ['one', message] as const);
+  const sent = undefined;
+  const kept = 'account';
+  t.deepEqual(sending(all, 2), [sent, sent, kept, sent, sent, kept]);
+});
+
+test('messages of a day › reach one address from one account half as often as from all', t => {
+  const to = (account: string, count: number) =>
+    Array.from({ length: count }, () => [account, mailTo('a@a.test')] as const);
+  const one = sending([...to('one', RECIPIENT_MAILS_MAX), ...to('two', 1)], 100);
+  t.is(one.filter(reason => reason === undefined).length, RECIPIENT_ACCOUNT_MAILS_MAX + 1);
+  t.is(one.at(-1), undefined, 'the way of another account is open');
+  const many = ['one', 'two', 'three', 'four'].flatMap(account => to(account, 9));
+  const sent = sending(many, 100).filter(reason => reason === undefined);
+  t.is(sent.length, RECIPIENT_MAILS_MAX, 'accounts together have one bound');
+});
+
+test('messages of a day › count what one person reads as one address', t => {
+  const forms = ['Ann@a.test', 'ann@A.TEST', 'ann+1@a.test', 'ANN+x+y@a.test'];
+  const names = forms.map(mail => countsOf('one', mailTo(mail), 1).at(-1)?.name);
+  t.is(new Set(names).size, 1);
+  const others = ['+ann@a.test', 'ann@b.test', 'an.n@a.test'];
+  const apart = [...others, 'ann@a.test'].map(mail => countsOf('one', mailTo(mail), 1).at(-1));
+  t.is(new Set(apart.map(count => count?.name)).size, 4);
+});
+
+test('messages of a day › that are kept back take nothing of another bound', t => {
+  const full = Array.from({ length: 3 }, () => ['one', mailTo('a@a.test')] as const);
+  t.deepEqual(sending([...full, ['two', mailTo('a@a.test')]], 1).at(-1), undefined);
+  const counted = full.map(([account, message]) => countsOf(account, message, 1));
+  const { used } = takeMessages(counted, new Map());
+  t.deepEqual([...used.values()], [1, 1, 1]);
+});
+
+test('usage › days are those of the calendar, UTC', t => {
+  for (const iso of ['1970-01-01', '2024-02-29', '2026-11-21', '9999-12-31']) {
+    const day = dayOfIso(iso);
+    assert.ok(day !== undefined);
+    t.is(isoOfDay(day), iso);
+    t.is(dayOf(Date.parse(`${iso}T23:59:59.999Z`)), day);
+  }
+  for (const text of ['2023-02-29', '2026-13-01', '2026-1-1', '0000-00-00', '1969-12-31', '']) {
+    t.is(dayOfIso(text), undefined, text);
+  }
+  t.is(isoOfDay(monthStartOf(dayOf(Date.parse('2026-02-28T12:00:00Z')))), '2026-02-01');
+});
+
+test('usage › a question without words is of thirty days, by day', t => {
+  const today = dayOf(Date.parse('2026-11-21T12:00:00Z'));
+  t.deepEqual(usageQuestionOf({}, today), { from: today - 29, to: today, group: 'day' });
+  const month = usageQuestionOf({ to: '2026-03-31', group: 'key' }, today);
+  t.true('group' in month && isoOfDay(month.from) === '2026-03-02');
+  const first = usageQuestionOf({ to: '1970-01-05' }, today);
+  t.deepEqual(first, { from: 0, to: 4, group: 'day' });
+});
+
+const at = (text: string) => Date.parse(text);
+const times = fc.integer({ min: at('2024-01-01'), max: at('2032-01-01') });
+const periods = fc.constantFrom(...CAP_PERIODS);
+
+test('the periods of a cap › begin at midnight UTC, of the day and of the month', t => {
+  const now = at('2028-02-29T23:59:59.999Z');
+  t.deepEqual(
+    CAP_PERIODS.map(period => [capPeriodStartMs(period, now), capResetsAtMs(period, now)]),
+    [
+      [0, null],
+      [at('2028-02-29'), at('2028-03-01')],
+      [at('2028-02-01'), at('2028-03-01')],
+    ],
+  );
+  t.is(capResetsAtMs('month', at('2027-12-31T12:00Z')), at('2028-01-01'));
+});
+
+test('the periods of a cap › follow each other without a gap, and a time is in one of them', t => {
+  holds(t, [periods, times], (period, now) => {
+    const start = capPeriodStartMs(period, now);
+    const end = capResetsAtMs(period, now) ?? Number.POSITIVE_INFINITY;
+    assert.ok(start <= now && now < end);
+    if (end === Number.POSITIVE_INFINITY) return;
+    assert.equal(capPeriodStartMs(period, end), end);
+    assert.equal(capResetsAtMs(period, end - 1), end);
+  });
+});
+
+const step = fc.record({
+  kind: fc.constantFrom('take', 'take', 'take', 'release', 'set'),
+  waitMs: fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 40 * 86_400_000 })),
+  credits: fc.integer({ min: 1, max: 4 }),
+  period: periods,
+});
+
+test('the count of a cap › is never over the cap, and a credit goes back to its own count alone', t => {
+  holds(t, [times, fc.array(step, { maxLength: 60, size: 'max' })], (startMs, steps) => {
+    let now = startMs;
+    let cap: KeyCap = { credits: 3, period: 'day' };
+    let count: CapCount = { windowStartMs: null, used: 0 };
+    /** The counts of the jobs that are open, and how many each count has. */
+    const open: number[] = [];
+    for (const { kind, waitMs, credits, period } of steps) {
+      now += waitMs;
+      if (kind === 'set') {
+        const next = { credits, period };
+        const before = count.windowStartMs;
+        count = countOfNewCap(cap, next, count, now);
+        if (cap.period !== period) assert.ok((count.windowStartMs ?? 0) > (before ?? -1));
+        cap = next;
+      } else if (kind === 'take') {
+        const taken = takeOfCap(cap, count, 1, now);
+        const { used, windowStartMs } = capCountAt(cap, count, now);
+        assert.equal(taken === undefined, used >= cap.credits);
+        if (taken === undefined) continue;
+        assert.deepEqual(taken, { windowStartMs, used: used + 1 });
+        assert.ok(taken.used <= cap.credits);
+        count = taken;
+        open.push(windowStartMs);
+      } else {
+        const job = open.pop();
+        if (job === count.windowStartMs) count = { ...count, used: count.used - 1 };
+      }
+      const counted = open.filter(of => of === count.windowStartMs).length;
+      assert.equal(count.used, counted, 'no job of another count is in it');
+    }
+  });
+});
+
+test('the count of a cap › goes on where the clock is put back, and begins again with the next period', t => {
+  const cap = { credits: 1, period: 'day' } as const;
+  const used = takeOfCap(cap, { windowStartMs: null, used: 0 }, 1, at('2027-05-02T00:00:01Z'));
+  assert.ok(used);
+  t.is(takeOfCap(cap, used, 1, at('2027-05-01T23:59:00Z')), undefined);
+  t.is(takeOfCap(cap, used, 1, at('2027-05-02T23:59:59Z')), undefined);
+  t.truthy(takeOfCap(cap, used, 1, at('2027-05-03T00:00:00Z')));
+});
+
+test('the count of a cap › is kept where only the credits of its cap change', t => {
+  const count = { windowStartMs: at('2027-05-02'), used: 7 };
+  const day = { credits: 10, period: 'day' } as const;
+  const now = at('2027-05-02T12:00Z');
+  t.deepEqual(countOfNewCap(day, { ...day, credits: 5 }, count, now), count);
+  const begun = { windowStartMs: now, used: 0 };
+  t.deepEqual(countOfNewCap(undefined, day, count, now), begun);
+  t.deepEqual(countOfNewCap(day, { ...day, period: 'total' }, count, now), begun);
+  const ahead = { windowStartMs: now + 5, used: 7 };
+  t.deepEqual(countOfNewCap(undefined, day, ahead, now), {
+    windowStartMs: now + 6,
+    used: 0,
+  });
+});

@@ -1,0 +1,241 @@
+/** Invitations and sign-in links: who has the link can use it, once. */
+import { randomBytes, randomUUID } from 'node:crypto';
+import { noteRequestSecret } from '#program/request-owner.ts';
+import type { Actor } from '../../core/accounts/actor.ts';
+import type { LinkPurpose } from '../../core/database/schema.ts';
+import type { NewMail } from '../../core/webhooks/outbox-rows.ts';
+import type { Withheld } from '../alerts/message-counts.ts';
+import type { OnWithheld } from '../alerts/withheld-messages.ts';
+import type { Passwords } from '../sign-in/passwords.ts';
+import { type PasswordFault, passwordFaultOf } from '../sign-in/passwords.ts';
+import {
+  type Browser,
+  type Entered,
+  endedHashOf,
+  hashOfSecret,
+  newSession,
+} from '../sign-in/sign-in.ts';
+import type { KnownBrowsers, SignInThrottle } from '../sign-in/sign-in-throttle.ts';
+import type { FoundLink, LinkStore, LinkUse, LinkUseOutcome } from './link-store.ts';
+import type { PeopleStore } from './people-store.ts';
+import type { Role } from './roles.ts';
+
+export type { FoundLink };
+
+const DAY_MS = 86_400_000;
+/** Long enough for somebody who is away for a few days. */
+export const INVITATION_MS = 7 * DAY_MS;
+/** Printed in a terminal, and used from it. */
+export const SIGN_IN_LINK_MS = 12 * 3_600_000;
+
+const TOKEN_BYTES = 32;
+
+export interface MadeLink {
+  readonly url: string;
+  readonly lifeMs: number;
+}
+
+/** Mails of today are used up. */
+export type LinkRefusal = 'too-many' | Withheld;
+
+/**
+ * Makes a link; its token is in the URL this once and nowhere else. The account must exist.
+ * @param mail of parseMail
+ * @returns too-many: the account has as many open invitations as it may
+ */
+export async function createLink(
+  links: Pick<LinkStore, 'create'>,
+  baseUrl: string,
+  of: {
+    readonly accountId: string;
+    readonly mail: string;
+    readonly role: Role;
+    readonly purpose: LinkPurpose;
+    /** Absent: no mail brings it. */
+    readonly letterOf?: LetterOf | undefined;
+  },
+  actor: Actor,
+): Promise<MadeLink | LinkRefusal> {
+  const token = randomBytes(TOKEN_BYTES).toString('base64url');
+  const isInvitation = of.purpose === 'invitation';
+  const lifeMs = isInvitation ? INVITATION_MS : SIGN_IN_LINK_MS;
+  const tokenHash = hashOfSecret(token);
+  const { letterOf, ...named } = of;
+  const id = randomUUID();
+  const url = `${baseUrl}/account/${isInvitation ? 'invitations' : 'links'}/${token}`;
+  const letter = letterOf && invitationLetter({ ...of, id, letterOf, url, days: lifeMs / DAY_MS });
+  // What the operator makes goes from hand to hand; an owner's is seen by its reader alone, or by both.
+  const provesMail = letter !== undefined || actor.kind === 'operator';
+  const made = { id, entryId: randomUUID(), tokenHash, lifeMs };
+  const messagesMax = letterOf?.messagesMax;
+  const link = { ...made, provesMail, letter, messagesMax, ...named };
+  const outcome = await links.create(link, actor);
+  return outcome === 'created' ? { url, lifeMs } : outcome;
+}
+
+export type AcceptOutcome =
+  | Entered
+  | { readonly kind: 'bad-password'; readonly fault: PasswordFault }
+  | { readonly kind: 'throttled'; readonly waitMs: number }
+  /** Who is signed in is another than the one invited. */
+  | { readonly kind: 'another-person' }
+  | Exclude<LinkUseOutcome, { readonly kind: 'signed-in' }>;
+
+export interface LinksParts {
+  readonly links: LinkStore;
+  readonly people: Pick<PeopleStore, 'findByMail'>;
+  readonly passwords: Pick<Passwords, 'hash' | 'verify'>;
+  readonly throttle: Pick<SignInThrottle, 'take' | 'giveBack' | 'knownId'>;
+  readonly browsers: KnownBrowsers;
+  readonly baseUrl: string;
+  /** Whether invitations go by mail too. */
+  readonly mails: boolean;
+  readonly sealMail: LetterOf['seal'];
+  /** Of an account a day. */
+  readonly messagesMax: number;
+  readonly onWithheld: OnWithheld;
+}
+
+/** Who uses a link: a browser, with whom it is signed in. */
+export interface LinkUser extends Browser {
+  readonly userId: string | undefined;
+}
+
+export class Links {
+  readonly #parts: LinksParts;
+
+  constructor(parts: LinksParts) {
+    this.#parts = parts;
+  }
+
+  /** Whether invitations go by mail, and are seen by nobody else. */
+  get byMail(): boolean {
+    return this.#parts.mails;
+  }
+
+  /** Undefined: none that can be used (any more). */
+  find(token: string, purpose: LinkPurpose): Promise<FoundLink | undefined> {
+    const hash = hashOfSecret(token);
+    noteRequestSecret(hash);
+    return this.#parts.links.find(hash, purpose);
+  }
+
+  /**
+   * By the password of the person whom the mail is of, or else by one that they choose now. Nobody
+   * learns whether there is one, but by the password, or by being let in.
+   * @throws ContractError SERVICE_UNAVAILABLE
+   */
+  async acceptInvitation(token: string, password: string, by: LinkUser): Promise<AcceptOutcome> {
+    const link = await this.find(token, 'invitation');
+    if (link === undefined) return { kind: 'unknown' };
+    const { people, passwords, throttle } = this.#parts;
+    const { mail } = link;
+    const { address } = by;
+    const person = await people.findByMail(mail);
+    if (by.userId !== undefined && by.userId !== person?.userId) return { kind: 'another-person' };
+    const attempt = { mail, address, browser: by.known, person };
+    const waitMs = await throttle.take(attempt);
+    if (waitMs > 0) return { kind: 'throttled', waitMs };
+    // Who proves a mail that nobody has proven needs no password of before, unless they have just
+    // shown that it is theirs by being signed in: a slip of the hand would set another.
+    const isSignedIn = by.userId !== undefined;
+    const isNew = person === undefined || (link.provesMail && !person.isProven && !isSignedIn);
+    const stored = isNew ? null : person.passwordHash;
+    const knownId = by.userId ?? throttle.knownId(attempt);
+    const isTheirs = await passwords.verify(password, stored, address, knownId);
+    const fault = isTheirs ? undefined : await passwordFaultOf(password, mail);
+    if (fault !== undefined) return { kind: 'bad-password', fault };
+    if (!isNew && !isTheirs) return { kind: 'refused' };
+    const passwordHash = isNew ? await passwords.hash(password, address) : stored;
+    const hashes = { passwordHash, verifiedHash: stored };
+    const outcome = await this.#use(token, 'invitation', hashes, by);
+    if (outcome.kind === 'signed-in') await throttle.giveBack(attempt);
+    return outcome;
+  }
+
+  async signIn(token: string, by: Browser): Promise<AcceptOutcome> {
+    return this.#use(token, 'sign-in', { passwordHash: null, verifiedHash: null }, by);
+  }
+
+  /**
+   * too-many: the account has as many open ones as it may; a reason: mails of today are used up.
+   * Nothing was made then. @param mail of parseMail @returns url undefined: it goes by mail, and
+   * nobody else sees it
+   */
+  async invite(
+    accountId: string,
+    of: { readonly mail: string; readonly role: Role; readonly accountName: string },
+    actor: Actor,
+  ) {
+    const { links, baseUrl, mails, sealMail: seal, messagesMax } = this.#parts;
+    const { accountName, ...whom } = of;
+    const letterOf = mails ? { accountName, seal, messagesMax } : undefined;
+    const link = { accountId, ...whom, letterOf, purpose: 'invitation' } as const;
+    const made = await createLink(links, baseUrl, link, actor);
+    if (made === 'too-many') return made;
+    if ('reason' in made) {
+      this.#parts.onWithheld(accountId, made);
+      return made.reason;
+    }
+    return { lifeMs: made.lifeMs, url: mails ? undefined : made.url };
+  }
+
+  async #use(
+    token: string,
+    purpose: LinkPurpose,
+    hashes: Pick<LinkUse, 'passwordHash' | 'verifiedHash'>,
+    by: Browser,
+  ): Promise<AcceptOutcome> {
+    const tokenHash = hashOfSecret(token);
+    const { secret, session } = newSession(purpose === 'invitation' ? 'password' : 'link', by);
+    const use = {
+      tokenHash,
+      purpose,
+      newUserId: randomUUID(),
+      ...hashes,
+      session,
+      endedIdHash: endedHashOf(by),
+      entryId: randomUUID(),
+    };
+    const { links, browsers } = this.#parts;
+    noteRequestSecret(tokenHash);
+    const outcome = await links.use(use);
+    if (outcome.kind !== 'signed-in') return outcome;
+    const { passwordHash } = hashes;
+    const { userId } = outcome;
+    const known = passwordHash === null ? undefined : browsers.create({ userId, passwordHash });
+    return { ...outcome, secret, known };
+  }
+}
+
+/** The way to make one, for whoever may send mails. */
+export interface LetterOf {
+  /** Named in it. */
+  readonly accountName: string;
+  /** @param id the mail's, which the text is bound to */
+  readonly seal: (text: string, id: string) => string;
+  /** As many mails as the account sends a day; absent: the operator sends it. */
+  readonly messagesMax?: number;
+}
+
+function invitationLetter(of: {
+  /** The invitation's: it goes with it where that is withdrawn. */
+  readonly id: string;
+  readonly accountId: string;
+  readonly letterOf: LetterOf;
+  readonly mail: string;
+  readonly url: string;
+  readonly days: number;
+}): NewMail {
+  const { id, accountId, letterOf, mail, url, days } = of;
+  const { accountName, seal } = letterOf;
+  const text = [
+    `You are invited to the account ${accountName}. This link works once, within ${days} days:`,
+    `您受邀加入账户 ${accountName}。此链接仅能使用一次，${days} 天内有效：`,
+    url,
+    'If you expected no invitation, ignore this mail.\n如果这不是您预期的邀请，请忽略此邮件。',
+  ].join('\n\n');
+  const subject = `Invitation to ${accountName} / 账户邀请`;
+  const body = seal(`${text}\n`, id);
+  return { id, accountId, recipient: mail, subject, body };
+}

@@ -1,0 +1,74 @@
+/** `accounts invite`, `accounts sign-in-link`: the links by which people come into an account. */
+import { type Command, InvalidArgumentError } from 'commander';
+import { loadLinkConfig, warnOfAccountArea } from '../../config.ts';
+import { requireAccount } from '../../core/accounts/operate-accounts.ts';
+import { type CliContext, CommandError } from '../../core/cli/context.ts';
+import type { LinkPurpose } from '../../core/database/schema.ts';
+import { createLink, type MadeLink } from './links.ts';
+import { parseMail } from './mail-address.ts';
+import { isRole, ROLES, type Role } from './roles.ts';
+
+interface LinkOptions {
+  readonly role: Role;
+}
+
+export function addPeopleCommands(accounts: Command, context: CliContext): void {
+  accounts
+    .command('invite')
+    .description('print a link that makes somebody a person of the account; it works once')
+    .argument('<account>', 'name or id')
+    .argument('<mail>', 'whom to give it to', parseMailArgument)
+    .option('--role <role>', ROLES.join(', '), parseRole, 'member')
+    .action((account: string, mail: string, options: LinkOptions) =>
+      printLink(context, { account, mail, purpose: 'invitation' }, options),
+    );
+  accounts
+    .command('sign-in-link')
+    .description('print a link that signs a person in, for a forgotten password; it works once')
+    .argument('<account>', 'name or id')
+    .argument('<mail>', 'whose it is', parseMailArgument)
+    .option('--role <role>', 'of somebody who is new', parseRole, 'member')
+    .action((account: string, mail: string, options: LinkOptions) =>
+      printLink(context, { account, mail, purpose: 'sign-in' }, options),
+    );
+}
+
+async function printLink(
+  context: CliContext,
+  of: { readonly account: string; readonly mail: string; readonly purpose: LinkPurpose },
+  { role }: LinkOptions,
+): Promise<void> {
+  const { mail, purpose } = of;
+  const made = await context.withStores(async (stores): Promise<MadeLink> => {
+    const { id: accountId, name } = await requireAccount(stores, of.account);
+    const { baseUrl, accountArea, mail: server } = loadLinkConfig(context.environment);
+    const warning = warnOfAccountArea({ accountArea });
+    if (warning !== undefined) context.warn(warning);
+    const isMailed = server !== undefined && purpose === 'invitation';
+    const letterOf = isMailed
+      ? { accountName: name, seal: await context.mailSealer(stores) }
+      : undefined;
+    const link = { accountId, mail, role, purpose, letterOf };
+    const created = await createLink(stores.links, baseUrl, link, { kind: 'operator' });
+    if (created === 'too-many' || 'reason' in created) {
+      throw new CommandError('too many invitations of the account wait to be accepted');
+    }
+    return created;
+  });
+  const hours = made.lifeMs / 3_600_000;
+  context.report({ mail, role, url: made.url, hours }, () => [
+    `for ${mail} (${role}), once, within ${hours} hours:  ${made.url}`,
+  ]);
+}
+
+export function parseMailArgument(text: string): string {
+  const mail = parseMail(text);
+  if (mail === undefined)
+    throw new InvalidArgumentError('a mail address, such as ann@shop.example');
+  return mail;
+}
+
+function parseRole(text: string): Role {
+  if (!isRole(text)) throw new InvalidArgumentError(`one of ${ROLES.join(', ')}`);
+  return text;
+}

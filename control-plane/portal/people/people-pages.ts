@@ -1,0 +1,361 @@
+/**
+ * The people of an account, for its owners: invite, change a role, remove, end the API keys of who
+ * was removed; and the log of what was changed.
+ */
+import { randomUUID } from 'node:crypto';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
+import type { AuditRecord } from '../../core/accounts/audit.ts';
+import type { AccountAreaServices } from '../../core/http/app-services.ts';
+import { parsePlace, placeText } from '../orders/ledger-history.ts';
+import { button, postForm, radioGroup, textField } from '../page/forms.ts';
+import { type Child, html } from '../page/html.ts';
+import {
+  badge,
+  codeBlock,
+  dataTable,
+  emptyState,
+  notice,
+  pager,
+  panel,
+  section,
+  time,
+} from '../page/lists.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
+import { PageError } from '../session/page-error.ts';
+import { formOf, queryOf, type Visit, visitOf } from '../session/visit.ts';
+import { fill, type Words } from '../words/words.ts';
+import type { OpenLink } from './link-store.ts';
+import { parseMail } from './mail-address.ts';
+import type { Member, MemberChange } from './people-store.ts';
+import { isRole, ROLES } from './roles.ts';
+
+const MANAGE = { config: { permission: 'people.manage' } } as const;
+const PEOPLE_PATH = `${ACCOUNT_PATH}/people`;
+const AUDIT_PATH = `${ACCOUNT_PATH}/audit`;
+const AUDIT_ROWS = 50;
+
+type PeopleRequest = FastifyRequest<{ Params: { id: string } }>;
+
+export function registerPeopleRoutes(account: FastifyInstance, services: AccountAreaServices) {
+  const { stores, manageKeys } = services;
+  account.get('/people', MANAGE, (request, reply) => {
+    const removed = queryOf(request, 'removed');
+    return renderPeople(reply, services, typeof removed === 'string' ? { removed } : {});
+  });
+  account.post('/people/invite', MANAGE, (_request, reply) => invite(reply, services));
+  account.post('/people/:id/role', MANAGE, async (request: PeopleRequest, reply) => {
+    const role = formOf(request).text('role');
+    if (!isRole(role)) throw new PageError('badForm');
+    const { accountId, ...by } = changeOf(request);
+    const change = await stores.people.changeRole(accountId, request.params.id, role, by);
+    return answerChange(reply, services, change, 'roleChanged');
+  });
+  account.post('/people/:id/remove', MANAGE, async (request: PeopleRequest, reply) => {
+    const { accountId, ...by } = changeOf(request);
+    const change = await stores.people.removeMember(accountId, request.params.id, by);
+    // Their keys live on: the page says which.
+    const removed = encodeURIComponent(request.params.id);
+    return answerChange(reply, services, change, `removed&removed=${removed}`);
+  });
+  account.post('/people/:id/revoke-keys', MANAGE, async (request: PeopleRequest, reply) => {
+    const { accountId, actor } = visitOf(request);
+    const revoked = await manageKeys.revokeMadeBy(accountId, request.params.id, actor);
+    if (!revoked) throw new PageError('notFound');
+    return reply.redirect(`${PEOPLE_PATH}?said=keysRevoked`, 303);
+  });
+  account.post(
+    '/people/invitations/:id/withdraw',
+    MANAGE,
+    async (request: PeopleRequest, reply) => {
+      const { accountId, ...by } = changeOf(request);
+      const withdrawn = await stores.links.withdraw(accountId, request.params.id, by);
+      if (!withdrawn) throw new PageError('notFound');
+      return reply.redirect(`${PEOPLE_PATH}?said=withdrawn`, 303);
+    },
+  );
+  account.get('/audit', { config: { permission: 'audit.read' } }, async (request, reply) => {
+    const visit = visitOf(request);
+    const { audit, common } = visit.words;
+    // What is none is the first page.
+    const after = parsePlace(String(queryOf(request, 'after')));
+    const rows = await stores.audit.list(visit.accountId, { limit: AUDIT_ROWS + 1, after });
+    const last = rows.length > AUDIT_ROWS ? rows[AUDIT_ROWS - 1] : undefined;
+    return renderPage(reply, {
+      title: audit.title,
+      lead: audit.lead,
+      active: 'audit',
+      main: html`<div class="stack">
+        ${auditTable(visit, rows.slice(0, AUDIT_ROWS))}
+        ${pager(common, AUDIT_PATH, { after, next: last && placeText(last) })}
+      </div>`,
+    });
+  });
+}
+
+/** Whose account is changed and by whom; the id is that of the audit log's entry. */
+function changeOf(request: FastifyRequest) {
+  const { accountId, actor } = visitOf(request);
+  return { accountId, actor, entryId: randomUUID() };
+}
+
+/** The link is on this answer and nowhere else, or in the mail and nowhere else. */
+async function invite(reply: FastifyReply, services: AccountAreaServices) {
+  const { request } = reply;
+  const form = formOf(request);
+  const given = { mail: form.text('mail'), role: form.text('role') };
+  const { accountId, accountName, actor, words } = visitOf(request);
+  const { people } = words;
+  const mail = parseMail(given.mail);
+  const role = isRole(given.role) ? given.role : undefined;
+  if (mail === undefined || role === undefined) {
+    const errors = {
+      mail: mail === undefined ? people.badMail : undefined,
+      role: role === undefined ? people.badRole : undefined,
+    };
+    return renderPeople(reply, services, { typed: { ...given, errors } });
+  }
+  const made = await services.links.invite(accountId, { mail, role, accountName }, actor);
+  if (typeof made === 'string') {
+    const errors = { mail: people.refusedInvitation[made] };
+    return renderPeople(reply, services, { typed: { ...given, errors } });
+  }
+  const untilMs = Date.now() + made.lifeMs;
+  return renderPeople(reply, services, { made: { mail, url: made.url, untilMs } });
+}
+
+function answerChange(
+  reply: FastifyReply,
+  services: AccountAreaServices,
+  change: MemberChange,
+  said: string,
+): FastifyReply | Promise<FastifyReply> {
+  if (change === 'changed') return reply.redirect(`${PEOPLE_PATH}?said=${said}`, 303);
+  if (change === 'unknown') throw new PageError('notFound');
+  const problem = visitOf(reply.request).words.people.refused[change];
+  return renderPeople(reply, services, { problem });
+}
+
+interface Shown {
+  /** The form of an invitation, where it was not accepted. */
+  readonly typed?: {
+    readonly mail: string;
+    readonly role: string;
+    readonly errors: { readonly mail?: string | undefined; readonly role?: string | undefined };
+  };
+  /** An invitation; its url is undefined where it is in the mail alone. */
+  readonly made?: { readonly mail: string; readonly url: string | undefined; untilMs: number };
+  readonly problem?: string;
+  /** Somebody who was removed: what lives on of theirs is shown. */
+  readonly removed?: string;
+}
+
+async function renderPeople(
+  reply: FastifyReply,
+  { stores, links, manageKeys }: AccountAreaServices,
+  { removed, typed, made, problem }: Shown,
+): Promise<FastifyReply> {
+  const visit = visitOf(reply.request);
+  const { accountId } = visit;
+  const rows = await stores.people.listMembers(accountId);
+  const open = await stores.links.listOpen(accountId);
+  const isGone = removed !== undefined && !rows.some(row => row.userId === removed);
+  const keysLeft = isGone ? await manageKeys.listMadeBy(accountId, removed) : [];
+  const { people } = visit.words;
+  const invitations = open.filter(({ purpose }) => purpose === 'invitation');
+  const signInLinks = open.filter(({ purpose }) => purpose === 'sign-in');
+  const lead = links.byMail ? people.inviteLeadByMail : people.inviteLead;
+  return renderPage(reply, {
+    title: people.title,
+    lead: people.lead,
+    active: 'people',
+    status: typed !== undefined || problem !== undefined ? 422 : 200,
+    said: people.said,
+    main: html`<div>
+      ${problem === undefined ? null : notice('bad', problem)}
+      ${made === undefined ? null : madeLink(visit, made)}
+      ${keysLeft.length === 0 ? null : keysNotice(visit, removed ?? '', keysLeft)}
+      ${memberTable(visit, rows)}
+      ${section({ title: people.inviteTitle, lead }, inviteForm(visit, typed))}
+      ${section({ title: people.invitations }, linkTable(visit, invitations, people.invitations))}
+      ${
+        signInLinks.length === 0
+          ? null
+          : section(
+              { title: people.signInLinks, lead: people.signInLinksLead },
+              linkTable(visit, signInLinks, people.signInLinks),
+            )
+      }
+    </div>`,
+  });
+}
+
+function madeLink(
+  { words, formats }: Visit,
+  { mail, url, untilMs }: NonNullable<Shown['made']>,
+): VNode {
+  const { people, common } = words;
+  const until = formats.dateTime(untilMs);
+  if (url === undefined) return notice('good', fill(people.sent, { mail, time: until }));
+  return notice(
+    'good',
+    html`<p>${fill(people.link, { mail, time: until })}</p>
+      ${codeBlock(url, common, people.linkLabel)}`,
+  );
+}
+
+function keysNotice(
+  { words, csrf }: Visit,
+  userId: string,
+  keys: readonly { readonly name: string; readonly prefix: string }[],
+): VNode {
+  const { people } = words;
+  return notice(
+    'warning',
+    html`<p>${people.keysLiveOn}</p>
+      <ul>${keys.map(key => html`<li>${key.name} <code>${key.prefix}</code></li>`)}</ul>
+      ${postForm(
+        { action: `${PEOPLE_PATH}/${userId}/revoke-keys`, csrf, class: 'inline' },
+        button({ label: people.revokeKeys, kind: 'danger', confirm: people.revokeKeysConfirm }),
+      )}`,
+  );
+}
+
+function memberTable(visit: Visit, members: readonly Member[]): VNode {
+  const { people } = visit.words;
+  return dataTable({
+    caption: people.title,
+    columns: [people.mail, people.role, people.since, { label: people.actions, silent: true }],
+    rows: members.map(row => memberCells(visit, row)),
+  });
+}
+
+function memberCells({ words, formats, csrf, userId: own }: Visit, row: Member): Child[] {
+  const { people, roles } = words;
+  const { mail, userId } = row;
+  const byGroup = row.source === 'oidc';
+  return [
+    html`${mail}${userId === own ? html` ${badge(people.you, 'accent')}` : null}${
+      row.isProven ? null : html` <span class="hint">${people.unproven}</span>`
+    }`,
+    byGroup
+      ? html`${roles[row.role]} <span class="hint">${people.byGroup}</span>`
+      : postForm(
+          { action: `${PEOPLE_PATH}/${userId}/role`, csrf, class: 'inline' },
+          html`<select name="role" id=${`role-${userId}`}
+            aria-label=${fill(people.roleOf, { mail })}>
+            ${ROLES.map(
+              role =>
+                html`<option value=${role} selected=${role === row.role}>${roles[role]}</option>`,
+            )}
+          </select>`,
+          button({
+            label: people.change,
+            kind: 'quiet',
+            describe: fill(people.changeOf, { mail }),
+          }),
+        ),
+    time(row.createdAtMs, formats.date),
+    byGroup
+      ? null
+      : postForm(
+          { action: `${PEOPLE_PATH}/${userId}/remove`, csrf, class: 'inline' },
+          button({
+            label: people.remove,
+            kind: 'danger',
+            describe: fill(people.removeOf, { mail }),
+            confirm: fill(people.removeConfirm, { mail }),
+          }),
+        ),
+  ];
+}
+
+function inviteForm({ words, csrf }: Visit, typed: Shown['typed']): VNode {
+  const { people, roles } = words;
+  const options = ROLES.map(role => {
+    return { value: role, label: roles[role], hint: people.roleHints[role] };
+  });
+  return postForm(
+    { action: `${PEOPLE_PATH}/invite`, csrf },
+    textField({
+      name: 'mail',
+      label: people.mail,
+      type: 'email',
+      value: typed?.mail ?? '',
+      error: typed?.errors.mail,
+      required: true,
+      maxlength: 254,
+      autocomplete: 'off',
+    }),
+    radioGroup({
+      name: 'role',
+      label: people.role,
+      value: typed?.role ?? 'member',
+      error: typed?.errors.role,
+      options,
+    }),
+    button({ label: people.invite }),
+  );
+}
+
+function linkTable({ words, formats, csrf }: Visit, links: readonly OpenLink[], caption: string) {
+  const { people, roles } = words;
+  return dataTable({
+    caption,
+    columns: [
+      people.mail,
+      people.role,
+      people.invitedBy,
+      people.until,
+      { label: people.actions, silent: true },
+    ],
+    rows: links.map(({ id, purpose, mail, role, createdBy, expiresAtMs }) => {
+      const label = purpose === 'invitation' ? people.withdrawOf : people.withdrawLinkOf;
+      return [
+        mail,
+        roles[role],
+        createdBy === 'operator' ? people.operator : createdBy,
+        time(expiresAtMs, formats.dateTime),
+        postForm(
+          { action: `${PEOPLE_PATH}/invitations/${id}/withdraw`, csrf, class: 'inline' },
+          button({ label: people.withdraw, kind: 'quiet', describe: fill(label, { mail }) }),
+        ),
+      ];
+    }),
+    empty: panel(html`<p>${people.noInvitations}</p>`),
+  });
+}
+
+function auditTable({ words, formats }: Visit, rows: readonly AuditRecord[]): VNode {
+  const { audit } = words;
+  return dataTable({
+    caption: audit.title,
+    columns: [audit.time, audit.who, audit.from, audit.what, audit.subject, audit.change],
+    rows: rows.map(row => [
+      time(row.atMs, formats.exactTime),
+      row.mail ?? audit.actors[row.actorKind],
+      row.address === null ? null : html`<code>${row.address}</code>`,
+      actionIn(audit, row.action),
+      row.subject,
+      changesOf(row),
+    ]),
+    empty: emptyState({ title: audit.empty }),
+  });
+}
+
+/** One that has no words yet is shown by its code. */
+function actionIn({ actions }: Words['audit'], action: string): Child {
+  const isKnown = Object.hasOwn(actions, action);
+  return isKnown ? actions[action as keyof typeof actions] : html`<code>${action}</code>`;
+}
+
+/** `role: member → owner`, a line a value that is another. */
+function changesOf({ before, after }: AuditRecord): Child {
+  const names = new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})]);
+  const changed = [...names].filter(name => before?.[name] !== after?.[name]);
+  return changed.map(name => {
+    const [was, is] = [before?.[name], after?.[name]].map(value => `${value ?? '–'}`);
+    const text = before === null ? `${name}: ${is}` : `${name}: ${was} → ${is}`;
+    return html`<div><code>${text}</code></div>`;
+  });
+}

@@ -1,0 +1,239 @@
+/** People and their memberships of accounts. The last owner of an account stays its owner. */
+import type { Actor } from '../../core/accounts/actor.ts';
+import { isEntered } from '../../core/accounts/audit.ts';
+import { requireAuthority } from '../../core/accounts/authority.ts';
+import type { Database } from '../../core/database/connect.ts';
+import type { Db } from '../../core/database/schema.ts';
+import { query, transact } from '../../core/database/transact.ts';
+import { isAsciiWord } from '../../core/database/values.ts';
+import { endOtherSessions } from '../sign-in/session-store.ts';
+import { endLinksOf } from './link-store.ts';
+import { mailKeyOf } from './mail-address.ts';
+import { MEMBERS_MAX, takePerson } from './member-rows.ts';
+import type { Role } from './roles.ts';
+
+export type Person = ReturnType<typeof personFromRow>;
+
+export type Member = Awaited<ReturnType<typeof listMembers>>[number];
+
+/** A password that is set, of whom, and by which right. */
+export interface PasswordSet {
+  readonly userId: string;
+  readonly passwordHash: string;
+  /** What the one before was found right by; null: the session is one of a link, once. */
+  readonly verifiedHash: string | null;
+  readonly sessionId: string;
+  /** Whose log tells of it. */
+  readonly accountId: string;
+}
+
+export type PasswordSetOutcome =
+  | 'set'
+  /** They cannot have one. */
+  | 'impossible'
+  /** The session has ended, or the password is another since it was looked at. */
+  | 'overtaken';
+
+/** Who changes something, and the id of its audit entry, made outside of what is repeated. */
+export interface ChangedBy {
+  readonly actor: Actor;
+  readonly entryId: string;
+}
+
+export type MemberChange =
+  | 'changed'
+  /** No such member of this account. */
+  | 'unknown'
+  /** The account would be nobody's. */
+  | 'last-owner'
+  /** By a group of the identity provider, where it is changed. */
+  | 'by-group';
+
+export type PeopleStore = ReturnType<typeof createPeopleStore>;
+
+export function createPeopleStore(database: Database) {
+  return {
+    /** By the mail that they sign in with; nobody who was disabled. */
+    findByMail: (mail: string) =>
+      query(database, async db => {
+        const row = await selectPeople(db)
+          .where('mail_key', '=', mailKeyOf(mail))
+          .executeTakeFirst();
+        return row && personFromRow(row);
+      }),
+    find: (userId: string) =>
+      query(database, async db => {
+        const row = await selectPeople(db).where('id', '=', userId).executeTakeFirst();
+        return row && personFromRow(row);
+      }),
+    /** By their mails. */
+    listMembers: (accountId: string) => query(database, db => listMembers(db, accountId)),
+    /** Ends every other session of theirs too. */
+    setPassword: (of: PasswordSet, by: ChangedBy) =>
+      transact(database, tx => setPassword(database, tx, of, by)),
+    async setLanguage(userId: string, language: string): Promise<void> {
+      await query(database, db =>
+        db.updateTable('users').set({ language }).where('id', '=', userId).execute(),
+      );
+    },
+    changeRole: (accountId: string, userId: string, role: Role, by: ChangedBy) =>
+      transact(database, tx => changeMember(database, tx, { accountId, userId, role }, by)),
+    /**
+     * Ends their sessions for this account too, and the links by which they would come back, as
+     * does a role below owner.
+     */
+    removeMember: (accountId: string, userId: string, by: ChangedBy) =>
+      transact(database, tx => changeMember(database, tx, { accountId, userId, role: null }, by)),
+  };
+}
+
+function selectPeople(db: Db) {
+  return db
+    .selectFrom('users')
+    .select(['id as userId', 'mail', 'language', 'password_hash as passwordHash'])
+    .select(['mail_key', 'proven_at'])
+    .where('disabled_at', 'is', null);
+}
+
+type PersonRow = Awaited<ReturnType<ReturnType<typeof selectPeople>['executeTakeFirstOrThrow']>>;
+
+function personFromRow({ mail_key, proven_at, ...person }: PersonRow) {
+  return {
+    ...person,
+    /** Whether a password can be set: not for those known by an identity provider alone. */
+    hasMailKey: mail_key !== null,
+    /** Whether it is known that the mail is theirs. */
+    isProven: mail_key === null || proven_at !== null,
+  };
+}
+
+async function listMembers(db: Db, accountId: string) {
+  if (!isAsciiWord(accountId)) return [];
+  const rows = await db
+    .selectFrom('members')
+    .innerJoin('users', 'users.id', 'members.user_id')
+    .select(['members.user_id as userId', 'members.role', 'members.source'])
+    .select(['users.mail', 'users.mail_key', 'users.proven_at'])
+    .select('members.created_at as createdAtMs')
+    .where('members.account_id', '=', accountId)
+    .limit(MEMBERS_MAX)
+    .execute();
+  return rows
+    .map(({ mail_key, proven_at, ...member }) => ({
+      ...member,
+      /** Whether it is known that the mail is theirs. */
+      isProven: mail_key === null || proven_at !== null,
+    }))
+    .sort((a, b) => (a.mail < b.mail ? -1 : 1));
+}
+
+async function setPassword(
+  database: Database,
+  tx: Db,
+  { userId, passwordHash, verifiedHash, sessionId, accountId }: PasswordSet,
+  by: ChangedBy,
+): Promise<PasswordSetOutcome> {
+  const { log } = await requireAuthority(database, tx, { accountId, ...by });
+  const person = await takePerson(database, tx, userId);
+  if (person === undefined || person.mailKey === null) return 'impossible';
+  // The answer to a first try was lost.
+  if (person.passwordHash === passwordHash) return 'set';
+  const session = await tx
+    .selectFrom('sessions')
+    .select('method')
+    .where('id', '=', sessionId)
+    .where('user_id', '=', userId)
+    .executeTakeFirst();
+  if (session === undefined) return 'overtaken';
+  const isTheirs =
+    verifiedHash === null ? session.method === 'link' : verifiedHash === person.passwordHash;
+  if (!isTheirs) return 'overtaken';
+  await tx
+    .updateTable('users')
+    .set({ password_hash: passwordHash })
+    .where('id', '=', userId)
+    .execute();
+  // A session of a link sets a password once: from now on it asks for the one that it set.
+  await tx
+    .updateTable('sessions')
+    .set({ method: 'password' })
+    .where('id', '=', sessionId)
+    .execute();
+  await endOtherSessions(tx, userId, sessionId);
+  await log({ action: 'password.changed', subject: person.mail });
+  return 'set';
+}
+
+/** @param change.role null: the membership ends */
+async function changeMember(
+  database: Database,
+  tx: Db,
+  change: { accountId: string; userId: string; role: Role | null },
+  by: ChangedBy,
+): Promise<MemberChange> {
+  const { accountId, userId, role } = change;
+  if (!isAsciiWord(userId)) return 'unknown';
+  const { log } = await requireAuthority(database, tx, { accountId, ...by });
+  const members = await listMembers(tx, accountId);
+  const member = members.find(one => one.userId === userId);
+  if (member === undefined) return (await isEntered(tx, by.entryId)) ? 'changed' : 'unknown';
+  if (member.role === role) return 'changed';
+  if (member.source === 'oidc') return 'by-group';
+  const owners = members.filter(one => one.role === 'owner');
+  if (member.role === 'owner' && owners.length === 1) return 'last-owner';
+  if (role === null) {
+    await endMembership(tx, accountId, userId);
+    await forgetUnproven(tx, userId);
+  } else {
+    await tx
+      .updateTable('members')
+      .set({ role })
+      .where('account_id', '=', accountId)
+      .where('user_id', '=', userId)
+      .execute();
+  }
+  const isLess = role === null || member.role === 'owner';
+  const ended = isLess ? await endLinksOf(database, tx, accountId, member) : 0;
+  const linksEnded = ended === 0 ? {} : { links_ended: ended };
+  await log({
+    action: role === null ? 'person.removed' : 'person.role-changed',
+    subject: member.mail,
+    before: { role: member.role },
+    after: role === null && ended === 0 ? undefined : { ...(role && { role }), ...linksEnded },
+  });
+  return 'changed';
+}
+
+/**
+ * A mail that nobody proved is nobody's outside of the account that it was typed in: with the last
+ * membership the person goes, and whoever has that mail is new.
+ */
+async function forgetUnproven(tx: Db, userId: string): Promise<void> {
+  const isMember = await tx
+    .selectFrom('members')
+    .select('account_id')
+    .where('user_id', '=', userId)
+    .limit(1)
+    .executeTakeFirst();
+  if (isMember !== undefined) return;
+  await tx
+    .deleteFrom('users')
+    .where('id', '=', userId)
+    .where('mail_key', 'is not', null)
+    .where('proven_at', 'is', null)
+    .execute();
+}
+
+/** With every session that acts for that account. */
+export async function endMembership(tx: Db, accountId: string, userId: string): Promise<void> {
+  await tx
+    .deleteFrom('sessions')
+    .where('user_id', '=', userId)
+    .where('account_id', '=', accountId)
+    .execute();
+  await tx
+    .deleteFrom('members')
+    .where('account_id', '=', accountId)
+    .where('user_id', '=', userId)
+    .execute();
+}

@@ -1,0 +1,232 @@
+/** What people see and change of themselves: password, sessions, language, the account they act for. */
+import type { FastifyInstance, FastifyReply } from 'fastify';
+import type { VNode } from 'preact';
+import type { AccountAreaServices } from '../../core/http/app-services.ts';
+import { button, postForm, textField } from '../page/forms.ts';
+import { html } from '../page/html.ts';
+import { badge, dataTable, definitionList, panel, section, tabs, time } from '../page/lists.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
+import { returnPathOf } from '../session/account-door.ts';
+import { readCookie } from '../session/cookies.ts';
+import { PageError } from '../session/page-error.ts';
+import { formOf, type Visit, visitOf } from '../session/visit.ts';
+import type { ListedSession, SessionStore } from '../sign-in/session-store.ts';
+import { hashOfSecret } from '../sign-in/sign-in.ts';
+import { keepKnown, throttledText } from '../sign-in/sign-in-pages.ts';
+import { fill, isLanguage } from '../words/words.ts';
+import type { Profile } from './profile.ts';
+
+const SELF = { config: { permission: 'self' } } as const;
+
+export function registerProfileRoutes(
+  account: FastifyInstance,
+  { profile, stores }: AccountAreaServices,
+): void {
+  account.get('/profile', SELF, (_request, reply) => renderProfile(reply, profile));
+  account.post('/profile/password', SELF, async (request, reply) => {
+    const form = formOf(request);
+    const given = { current: form.text('current'), next: form.text('next') };
+    const visit = visitOf(request);
+    const self = { ...visit, cameByLink: visit.method === 'link' };
+    const outcome = await profile.changePassword(self, given);
+    const { profile: words } = visit.words;
+    switch (outcome.kind) {
+      case 'changed':
+        keepKnown(reply, outcome.known);
+        return reply.redirect(`${ACCOUNT_PATH}/profile?said=passwordChanged`, 303);
+      case 'wrong':
+        return renderProfile(reply, profile, { current: words.wrong });
+      case 'bad-password':
+        return renderProfile(reply, profile, { next: words.faults[outcome.fault] });
+      case 'throttled': {
+        const current = throttledText(reply, words.throttled, outcome.waitMs);
+        return renderProfile(reply, profile, { current });
+      }
+      case 'overtaken':
+        throw new PageError('staleForm');
+      case 'impossible':
+        throw new PageError('forbidden');
+    }
+  });
+  account.post('/language', SELF, async (request, reply) => {
+    const form = formOf(request);
+    const language = form.text('language');
+    if (!isLanguage(language)) throw new PageError('badForm');
+    await stores.people.setLanguage(visitOf(request).userId, language);
+    return reply.redirect(returnPathOf(form.text('back')) ?? ACCOUNT_PATH, 303);
+  });
+  account.post('/switch', SELF, async (request, reply) => {
+    const secret = hashOfSecret(readCookie(request, 'session') ?? '');
+    const isTheirs = await stores.sessions.switchAccount(secret, formOf(request).text('account'));
+    if (!isTheirs) throw new PageError('notFound');
+    return reply.redirect(ACCOUNT_PATH, 303);
+  });
+  registerSessionRoutes(account, stores.sessions);
+}
+
+function registerSessionRoutes(account: FastifyInstance, sessions: SessionStore) {
+  account.get('/sessions', SELF, async (request, reply) => {
+    const visit = visitOf(request);
+    const { title, lead, said } = visit.words.sessions;
+    const main = sessionList(visit, await sessions.list(visit.userId));
+    return renderPage(reply, { title, lead, said, main });
+  });
+  account.post<{ Params: { id: string } }>('/sessions/:id/end', SELF, async (request, reply) => {
+    const ended = await sessions.end(visitOf(request).userId, request.params.id);
+    if (!ended) throw new PageError('notFound');
+    return reply.redirect(`${ACCOUNT_PATH}/sessions?said=ended`, 303);
+  });
+  account.post('/sessions/end-others', SELF, async (request, reply) => {
+    const { userId, sessionId } = visitOf(request);
+    await sessions.endOthers(userId, sessionId);
+    return reply.redirect(`${ACCOUNT_PATH}/sessions?said=othersEnded`, 303);
+  });
+}
+
+/** The two pages about oneself. */
+function profileTabs({ words: { profile } }: Visit, active: 'profile' | 'sessions'): VNode {
+  return tabs(profile.tabs, [
+    { href: '/account/profile', label: profile.profileTab, active: active === 'profile' },
+    { href: '/account/sessions', label: profile.sessionsTab, active: active === 'sessions' },
+  ]);
+}
+
+interface PasswordErrors {
+  readonly current?: string;
+  readonly next?: string;
+}
+
+async function renderProfile(reply: FastifyReply, service: Profile, errors: PasswordErrors = {}) {
+  const visit = visitOf(reply.request);
+  const mayHavePassword = await service.mayHavePassword(visit);
+  const { profile, roles } = visit.words;
+  return renderPage(reply, {
+    title: profile.title,
+    status: errors.current !== undefined || errors.next !== undefined ? 422 : 200,
+    said: profile.said,
+    main: html`<div>
+      ${profileTabs(visit, 'profile')}
+      ${definitionList([
+        [profile.mail, visit.mail],
+        [profile.account, visit.accountName],
+        [profile.role, roles[visit.role]],
+      ])}
+      ${section(
+        { title: profile.passwordTitle, lead: mayHavePassword ? profile.passwordLead : undefined },
+        mayHavePassword ? passwordForm(visit, errors) : panel(profile.byProvider),
+      )}
+    </div>`,
+  });
+}
+
+function passwordForm({ words, csrf, mail, method }: Visit, errors: PasswordErrors): VNode {
+  const { profile } = words;
+  const asksForCurrent = method !== 'link';
+  return postForm(
+    { action: '/account/profile/password', csrf },
+    html`<input type="email" name="mail" value=${mail} autocomplete="username" readonly hidden />`,
+    asksForCurrent
+      ? textField({
+          name: 'current',
+          label: profile.current,
+          type: 'password',
+          error: errors.current,
+          required: true,
+          autocomplete: 'current-password',
+          maxlength: 256,
+        })
+      : null,
+    textField({
+      name: 'next',
+      label: profile.next,
+      type: 'password',
+      hint: profile.nextHint,
+      error: errors.next,
+      required: true,
+      autocomplete: 'new-password',
+      minlength: 12,
+      maxlength: 256,
+    }),
+    button({ label: asksForCurrent ? profile.changePassword : profile.set }),
+  );
+}
+
+function sessionList(visit: Visit, rows: readonly ListedSession[]): VNode {
+  const { sessions } = visit.words;
+  const endOthers = () =>
+    postForm(
+      { action: '/account/sessions/end-others', csrf: visit.csrf, class: 'inline' },
+      button({
+        label: sessions.endOthers,
+        kind: 'danger',
+        confirm: sessions.endOthersConfirm,
+      }),
+    );
+  return html`<div class="stack">
+    ${profileTabs(visit, 'sessions')}
+    ${dataTable({
+      caption: sessions.title,
+      columns: [
+        sessions.browser,
+        sessions.address,
+        sessions.how,
+        sessions.began,
+        sessions.seen,
+        { label: sessions.actions, silent: true },
+      ],
+      rows: rows.map(row => sessionCells(visit, row)),
+    })}
+    ${rows.some(({ id }) => id !== visit.sessionId) ? endOthers() : null}
+  </div>`;
+}
+
+function sessionCells({ words, formats, csrf, sessionId }: Visit, row: ListedSession) {
+  const { sessions } = words;
+  const browser = browserOf(row.agent) ?? sessions.unknownBrowser;
+  const began = formats.dateTime(row.createdAtMs);
+  const isThis = row.id === sessionId;
+  return [
+    html`<span title=${row.agent}>${browser}</span>${
+      isThis ? html` ${badge(sessions.this, 'accent')}` : null
+    }`,
+    html`<code>${row.address}</code>`,
+    sessions.methods[row.method],
+    time(row.createdAtMs, formats.dateTime),
+    time(row.seenAtMs, formats.dateTime),
+    isThis
+      ? null
+      : postForm(
+          { action: `/account/sessions/${row.id}/end`, csrf, class: 'inline' },
+          button({
+            label: sessions.end,
+            kind: 'quiet',
+            describe: fill(sessions.endOf, { browser, time: began }),
+          }),
+        ),
+  ];
+}
+
+/** In the order in which one that says several is the first. */
+const BROWSERS = [
+  ['Edg/', 'Edge'],
+  ['OPR/', 'Opera'],
+  ['Firefox/', 'Firefox'],
+  ['Chrome/', 'Chrome'],
+  ['Safari/', 'Safari'],
+] as const;
+const SYSTEMS = [
+  ['Android', 'Android'],
+  ['iPhone', 'iOS'],
+  ['iPad', 'iPadOS'],
+  ['Windows', 'Windows'],
+  ['Mac OS X', 'macOS'],
+  ['Linux', 'Linux'],
+] as const;
+
+/** `Firefox, Linux`; undefined: none that is known. */
+function browserOf(agent: string): string | undefined {
+  const nameIn = (list: readonly (readonly [string, string])[]) =>
+    list.find(([mark]) => agent.includes(mark))?.[1];
+  const names = [nameIn(BROWSERS), nameIn(SYSTEMS)].filter(name => name !== undefined);
+  return names.length === 0 ? undefined : names.join(', ');
+}

@@ -1,0 +1,379 @@
+/**
+ * The playground: a picture with the API's options, its result, and the same call as code. Its
+ * script (portal/assets/playground.js) sends the form in place, puts the outcome of the job's own page into
+ * `#outcome`, and adds the original behind a slider.
+ */
+import type { IncomingMessage } from 'node:http';
+import type { FastifyInstance, FastifyReply } from 'fastify';
+import type { VNode } from 'preact';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { OUTPUT_FORMATS } from '#contract/formats.ts';
+import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
+import { noteJob } from '../../core/http/answers/answer-log.ts';
+import type { AccountAreaServices } from '../../core/http/app-services.ts';
+import { bodyFormOf } from '../../core/http/body/body-form.ts';
+import { readParts } from '../../core/http/body/multipart-reader.ts';
+import { wantBody } from '../../core/http/connections/unread-body.ts';
+import { type Job, publicState } from '../../core/jobs/job.ts';
+import { PlaygroundLimitError } from '../../core/submission/submit-matting.ts';
+import {
+  failureText,
+  type JobRequest,
+  resultStage,
+  sendResultOf,
+  sizeOf,
+} from '../jobs/job-pages.ts';
+import { codeSamples } from '../keys/code-samples.ts';
+import { button, checkbox, fileField, linkButton, selectField, textField } from '../page/forms.ts';
+import { type Child, html } from '../page/html.ts';
+import { codeBlock, emptyState, notice } from '../page/lists.ts';
+import { renderPage } from '../page/render-page.ts';
+import { createSecret } from '../session/cookies.ts';
+import { readGuarded } from '../session/guard.ts';
+import { PageError } from '../session/page-error.ts';
+import { type Visit, visitOf } from '../session/visit.ts';
+import { fill, type Words } from '../words/words.ts';
+import {
+  demoPicture,
+  type Options,
+  optionsOfQuery,
+  PLAYGROUND_OPTIONS,
+  PlaygroundForm,
+} from './playground-form.ts';
+import type { PlaygroundAllowance, UsePlayground } from './use-playground.ts';
+
+/** Between two looks of a page without scripts at a job that is open. */
+const REFRESH_S = 2;
+const USE = { config: { permission: 'playground.use' } } as const;
+/** Its body is a form with files, which is read as it arrives. */
+const SEND = { config: { permission: 'playground.use', body: 'multipart' } } as const;
+
+export function registerPlaygroundRoutes(
+  account: FastifyInstance,
+  services: AccountAreaServices,
+  baseUrl: string,
+): void {
+  const { playground } = services;
+  const show: Show = async (reply, shown) => {
+    const { request } = reply;
+    const visit = visitOf(request);
+    const { title, lead, off } = visit.words.playground;
+    const { status = 200, options = optionsOfQuery(request.query) } = shown;
+    const allowance = playground.isOn ? await playground.allowance(visit.accountId) : undefined;
+    const main =
+      allowance === undefined
+        ? html`<div class="panel">${emptyState(off)}</div>`
+        : html`<div class="playground">
+            <div id="try">${refusalNotice(visit, allowance, shown.refusal)}${form(visit, allowance, options, shown.refusal)}</div>
+            <div id="outcome" aria-live="polite">${outcome(visit, shown.job)}</div>
+            ${theCall(visit.words, baseUrl, options)}
+          </div>`;
+    const scripts = ['compare.js', 'playground.js'];
+    return renderPage(reply, { title, lead, active: 'playground', status, scripts, main });
+  };
+  const find = async (request: JobRequest): Promise<Job> => {
+    const job = await playground.find(visitOf(request).accountId, request.params.jobId);
+    if (job === undefined) throw new PageError('notFound');
+    noteJob(request, job.id);
+    return job;
+  };
+  account.get('/playground', USE, (_request, reply) => show(reply, {}));
+  account.post('/playground', SEND, (_request, reply) => send(reply, playground, show));
+  account.get('/playground/demo.jpg', USE, async (_request, reply) =>
+    reply
+      .type('image/jpeg')
+      .header('cache-control', 'private')
+      .send(await demoPicture()),
+  );
+  account.get('/playground/:jobId', USE, async (request: JobRequest, reply) => {
+    const job = await find(request);
+    // Without scripts the page looks again by itself; the script takes the header for nothing.
+    if (isOpen(job)) reply.header('refresh', REFRESH_S);
+    return show(reply, { job });
+  });
+  account.get('/playground/:jobId/result', USE, async (request: JobRequest, reply) =>
+    sendResultOf(reply, await find(request), services),
+  );
+}
+
+type Refusal =
+  | { readonly kind: 'allowance-used' | 'too-many-open' | 'busy' }
+  | {
+      readonly kind: 'invalid';
+      readonly code: ErrorCode;
+      /** The field of the API that is meant, where the error names one. */
+      readonly field: string | undefined;
+    };
+
+interface Shown {
+  readonly job?: Job;
+  /** What stands in the form's fields; absent: what the address names. */
+  readonly options?: Options;
+  readonly refusal?: Refusal;
+  readonly status?: number;
+}
+
+type Show = (reply: FastifyReply, shown: Shown) => Promise<FastifyReply>;
+
+function isOpen(job: Job): boolean {
+  return ['queued', 'processing'].includes(publicState(job));
+}
+
+/** Answers with the job's page; a refusal with the form as it was sent, without its files. */
+async function send(reply: FastifyReply, playground: UsePlayground, show: Show) {
+  const { request } = reply;
+  if (!playground.isOn) throw new PageError('notFound');
+  const boundary = requireBoundary(request.raw);
+  let sent: PlaygroundForm | undefined;
+  try {
+    const job = await playground.submit(visitOf(request).accountId, uploads =>
+      readGuarded(request, async requireFormToken => {
+        sent = new PlaygroundForm(uploads, requireFormToken);
+        wantBody(request, reply);
+        await readParts(request.raw, boundary, sent, { bytesMax: REQUEST_BODY_BYTES_MAX });
+        return sent.finish();
+      }),
+    );
+    noteJob(request, job.id);
+    const query = new URLSearchParams([...(sent?.options ?? [])]).toString();
+    const path = `/account/playground/${job.id}`;
+    return reply.redirect(query === '' ? path : `${path}?${query}`, 303);
+  } catch (error) {
+    const refused = refusalOf(error);
+    if (refused === undefined) throw error;
+    if (refused.retryAfterS !== undefined) reply.header('retry-after', refused.retryAfterS);
+    return await show(reply, { ...refused, options: sent?.options ?? new Map() });
+  }
+}
+
+/** @throws PageError badForm: no form with files, or one that is too large */
+function requireBoundary(request: IncomingMessage): string {
+  const body = bodyFormOf(request);
+  const isCoded = request.headers['content-encoding'] !== undefined;
+  if (body?.kind !== 'multipart' || isCoded) throw new PageError('badForm');
+  return body.boundary;
+}
+
+/** What the page says of an error; undefined: it is no refusal of what was sent. */
+function refusalOf(
+  error: unknown,
+): (Shown & { readonly retryAfterS?: number | undefined }) | undefined {
+  if (error instanceof PlaygroundLimitError) return { refusal: { kind: error.kind }, status: 429 };
+  if (!(error instanceof ContractError)) return undefined;
+  if (error.code === 'SERVICE_UNAVAILABLE') {
+    const { retryAfterS } = error;
+    return { refusal: { kind: 'busy' }, status: 503, retryAfterS };
+  }
+  if (error.spec.http >= 500) return undefined;
+  const [field] = error.fieldErrors;
+  return { refusal: { kind: 'invalid', code: error.code, field: field?.field }, status: 422 };
+}
+
+function refusalNotice(visit: Visit, allowance: PlaygroundAllowance, refusal?: Refusal): Child {
+  const { words, formats } = visit;
+  const said = words.playground;
+  const usedUp = () =>
+    notice(
+      'warning',
+      fill(said.usedUp, {
+        count: formats.credits(allowance.imagesMax),
+        time: formats.dateTime(allowance.resetsAtMs),
+      }),
+    );
+  switch (refusal?.kind) {
+    case undefined:
+      return allowance.left > 0 ? null : usedUp();
+    case 'allowance-used':
+      return usedUp();
+    case 'too-many-open':
+      return notice('warning', said.tooManyOpen);
+    case 'busy':
+      return notice('warning', said.busy);
+    case 'invalid':
+      return invalidField(refusal) === 'other'
+        ? notice('bad', said.invalid.other)
+        : notice('bad', words.common.checkFields);
+  }
+}
+
+type InvalidField = keyof Words['playground']['invalid'];
+
+/** Fields of the API that the form has, or has another for. */
+const INVALID_FIELDS = new Map<string, InvalidField>([
+  ...PLAYGROUND_OPTIONS.map(name => [name, name] as const),
+  ['image_file', 'image_file'],
+  ['image_url', 'image_file'],
+  ['image_base64', 'image_file'],
+  ['background_file', 'background_file'],
+  ['background_url', 'background_file'],
+]);
+
+const PICTURE_ERRORS: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'INVALID_IMAGE_SOURCE',
+  'UNSUPPORTED_IMAGE_FORMAT',
+  'IMAGE_TOO_LARGE',
+  'IMAGE_RESOLUTION_TOO_LARGE',
+]);
+
+/** The field that the error belongs beside. */
+function invalidField(refusal: Refusal | undefined): InvalidField | undefined {
+  if (refusal?.kind !== 'invalid') return undefined;
+  const named = INVALID_FIELDS.get(refusal.field ?? '');
+  return named ?? (PICTURE_ERRORS.has(refusal.code) ? 'image_file' : 'other');
+}
+
+function form(
+  visit: Visit,
+  { left, resetsAtMs }: PlaygroundAllowance,
+  values: Options,
+  refusal: Refusal | undefined,
+): VNode {
+  const { words, formats, csrf } = visit;
+  const said = words.playground;
+  const wrong = invalidField(refusal);
+  const errorOf = (field: InvalidField) => (wrong === field ? said.invalid[field] : undefined);
+  const note = fill(said.leftNote, { time: formats.dateTime(resetsAtMs) });
+  const count = fill(left === 1 ? said.left.one : said.left.other, {
+    count: formats.credits(left),
+  });
+  // The token comes first: nothing of a file is taken before it. The files come last. What is
+  // random of this form: sent twice it is one picture.
+  return html`<form method="post" action="/account/playground" enctype="multipart/form-data"
+      class="panel padded form" id="playground-form"
+      data-sending=${said.sending} data-sent=${said.sent} data-failed=${said.failedToSend}>
+    <input type="hidden" name="csrf" value=${csrf} />
+    <input type="hidden" name="once" value=${createSecret()} />
+    ${optionFields(words, values, errorOf, wrong)}
+    ${fileField({
+      name: 'image_file',
+      label: said.picture,
+      hint: said.pictureHint,
+      error: errorOf('image_file'),
+      accept: ACCEPT,
+      drop: said.chosen,
+    })}
+    <div class="actions">
+      ${button({ label: said.send, disabled: left === 0 })}
+      ${button({ label: said.demo, kind: 'secondary', name: 'demo', value: '1', disabled: left === 0 })}
+    </div>
+    <p class="hint" role="status" data-progress hidden></p>
+    <p class="hint"><b>${count}</b> ${note}</p>
+  </form>`;
+}
+
+function optionFields(
+  words: Words,
+  values: ReadonlyMap<string, string>,
+  error: (field: InvalidField) => string | undefined,
+  wrong: InvalidField | undefined,
+): VNode {
+  const said = words.playground;
+  const text = (name: InvalidField, label: string, more: object = {}) =>
+    textField({ name, label, value: values.get(name) ?? '', error: error(name), ...more });
+  const hasMore =
+    MORE.some(name => values.has(name) || wrong === name) || wrong === 'background_file';
+  return html`<div class="row">
+      ${selectField({
+        name: 'output_format',
+        label: said.format,
+        value: values.get('output_format') ?? 'png',
+        options: OUTPUT_FORMATS.filter(format => format !== 'zip').map(format => ({
+          value: format,
+          label: FORMAT_NAMES[format] ?? format,
+        })),
+        error: error('output_format'),
+      })}
+      ${text('background', said.background, { hint: said.backgroundHint, placeholder: 'white, #f5f5f5' })}
+    </div>
+    ${checkbox({
+      name: 'crop',
+      label: said.crop,
+      // As the API has it.
+      value: 'true',
+      checked: values.get('crop') === 'true',
+      error: error('crop'),
+    })}
+    <details open=${hasMore || undefined}>
+      <summary>${said.more}</summary>
+      <div class="stack">
+        <div class="row">
+          ${text('crop_margin', said.cropMargin, { placeholder: '5%' })}
+          ${text('scale', said.scale, { placeholder: '85%' })}
+          ${text('position', said.position, { placeholder: 'center' })}
+        </div>
+        <div class="row">
+          ${text('output_width', said.width, { inputmode: 'numeric' })}
+          ${text('output_height', said.height, { inputmode: 'numeric' })}
+          ${text('size_max_megapixels', said.sizeMax, { inputmode: 'decimal' })}
+        </div>
+        <div class="row">
+          ${selectField({
+            name: 'channels',
+            label: said.channels,
+            value: values.get('channels') ?? '',
+            options: [
+              { value: '', label: said.rgba },
+              { value: 'alpha', label: said.alpha },
+            ],
+            error: error('channels'),
+          })}
+          ${fileField({
+            name: 'background_file',
+            label: said.backgroundFile,
+            error: error('background_file'),
+            accept: ACCEPT,
+          })}
+        </div>
+      </div>
+    </details>`;
+}
+
+const FORMAT_NAMES: Readonly<Record<string, string>> = {
+  png: 'PNG',
+  webp: 'WebP',
+  avif: 'AVIF',
+  jxl: 'JPEG XL',
+  jpeg: 'JPEG',
+};
+
+const MORE = PLAYGROUND_OPTIONS.filter(
+  name => !['output_format', 'background', 'crop'].includes(name),
+);
+
+const ACCEPT = 'image/jpeg,image/png,image/webp,image/avif,image/jxl,.jxl';
+
+function outcome({ words, formats }: Visit, job: Job | undefined): Child {
+  if (job === undefined) return null;
+  const said = words.playground;
+  const status = publicState(job);
+  const path = `/account/playground/${job.id}/result`;
+  const size = sizeOf(words, formats, job);
+  const { failure } = job;
+  const cost = failure?.retryable ? said.given : said.counted;
+  const why = failure && `${failureText(words, failure.code)} ${cost}`;
+  return html`<section class="section" data-state=${status} aria-labelledby="outcome-head">
+    <div class="section-head">
+      <div><h2 id="outcome-head">${said.outcome}</h2>
+        <p class="soft">${said.state[status]}${isOpen(job) ? ` ${said.refreshing}` : ''}</p></div>
+      ${status === 'succeeded' ? linkButton({ href: path, label: said.download, kind: 'primary', download: true }) : null}
+    </div>
+    ${status === 'failed' && why ? notice('bad', why) : null}
+    ${status === 'succeeded' ? resultStage(words, path, job.outputFormat) : null}
+    ${status === 'succeeded' && size ? html`<p class="hint">${size}</p>` : null}
+  </section>`;
+}
+
+function theCall(words: Words, baseUrl: string, options: Options): VNode {
+  const said = words.playground;
+  const samples = codeSamples({ baseUrl, options });
+  return html`<section class="section" id="call">
+    <h2>${said.call}</h2>
+    <p class="lead">${said.callHint}</p>
+    <div class="stack">${samples.map(
+      ({ name, text }, index) => html`<details open=${index === 0 || undefined}>
+        <summary>${name}</summary>
+        ${codeBlock(text, words.common, fill(said.callOf, { name }))}
+      </details>`,
+    )}</div>
+  </section>`;
+}

@@ -1,0 +1,151 @@
+/**
+ * An account's playground: its key, and its allowance of a day in place of credits (docs/adr/0022).
+ * A submission takes a picture of it (job-submission.ts), and the row of the allowance serialises
+ * an account's playground over all replicas; a job's end may give the picture back.
+ */
+import { sql, type Transaction } from 'kysely';
+import { startOfDay } from '../../core/database/clock.ts';
+import type { Database } from '../../core/database/connect.ts';
+import type { Schema } from '../../core/database/schema.ts';
+import { throughIndex } from '../../core/database/through-index.ts';
+import { query, transact } from '../../core/database/transact.ts';
+import { isInserted, matchesOne, requireInteger } from '../../core/database/values.ts';
+import { OPEN_STATES } from '../../core/jobs/job.ts';
+import { createApiKeyToken, hashSecret } from '../../core/keys/api-key-token.ts';
+import { DAY_MS, PLAYGROUND_ACCOUNT_OPEN_MAX } from './playground.ts';
+
+export type PlaygroundStore = ReturnType<typeof createPlaygroundStore>;
+
+export function createPlaygroundStore(database: Database) {
+  return {
+    /**
+     * The key that the jobs of the account's playground are of, made when it is first asked for. It
+     * cannot authenticate: its secret is forgotten as it is made. The account must exist.
+     */
+    internalKey: (accountId: string) => internalKey(database, accountId),
+    /** Undefined: the account has not used its playground yet. */
+    findKey: (accountId: string) => findKey(database, accountId),
+    /** Pictures that the account has used today, and when the next day begins. */
+    async usage(accountId: string) {
+      const row = await query(database, db =>
+        db
+          .selectNoFrom([
+            startOfDay(database.nowMs).as('day'),
+            db
+              .selectFrom('playgrounds')
+              .select('used')
+              .where('account_id', '=', accountId)
+              .where('day_at', '=', startOfDay(database.nowMs))
+              .as('used'),
+          ])
+          .executeTakeFirstOrThrow(),
+      );
+      return { used: row.used ?? 0, resetsAtMs: row.day + DAY_MS };
+    },
+  };
+}
+
+async function internalKey(database: Database, accountId: string): Promise<string> {
+  const known = await findKey(database, accountId);
+  if (known !== undefined) return known;
+  const made = createApiKeyToken();
+  const insert = transact(database, async tx => {
+    const playground = { account_id: accountId, api_key_id: made.id, day_at: 0, used: 0 };
+    await tx.insertInto('playgrounds').values(playground).execute();
+    await tx
+      .insertInto('api_keys')
+      .values({
+        id: made.id,
+        account_id: accountId,
+        name: 'playground',
+        secret_hash: hashSecret(made.secret),
+        purpose: 'playground',
+        created_at: database.nowMs,
+      })
+      .execute();
+  });
+  await isInserted(insert);
+  const key = await findKey(database, accountId);
+  if (key === undefined) throw new Error(`the playground of account ${accountId} has no key`);
+  return key;
+}
+
+async function findKey(database: Database, accountId: string): Promise<string | undefined> {
+  const row = await query(database, db =>
+    db
+      .selectFrom('playgrounds')
+      .select('api_key_id')
+      .where('account_id', '=', accountId)
+      .executeTakeFirst(),
+  );
+  return row?.api_key_id;
+}
+
+/**
+ * Counts a picture for a new job of the account's internal key; or says why not, and nothing
+ * changed. A clock set back begins no day anew.
+ * @returns the day it is counted in
+ */
+export async function takeImage(
+  database: Database,
+  tx: Transaction<Schema>,
+  job: { readonly accountId: string; readonly apiKeyId: string },
+  imagesMax: number,
+): Promise<number | 'allowance-used' | 'too-many-open'> {
+  if (imagesMax < 1) return 'allowance-used';
+  const { accountId } = job;
+  const day = startOfDay(database.nowMs);
+  const update = tx
+    .updateTable('playgrounds')
+    // MySQL assigns from left to right: what reads the old day comes before the new one.
+    .set({
+      used: sql<number>`case when day_at < ${day} then 1 else used + 1 end`,
+      day_at: sql<number>`case when day_at < ${day} then ${day} else day_at end`,
+    })
+    .where('account_id', '=', accountId)
+    .where(eb => eb.or([eb('day_at', '<', day), eb('used', '<', imagesMax)]));
+  const taken = await matchesOne(update);
+  const row = await tx
+    .selectFrom('playgrounds')
+    .select('day_at')
+    .where('account_id', '=', accountId)
+    .executeTakeFirst();
+  if (row === undefined) throw new Error(`account ${accountId} has no playground`);
+  if (!taken) return 'allowance-used';
+  if ((await countOpen(database, tx, job)) < PLAYGROUND_ACCOUNT_OPEN_MAX) return row.day_at;
+  await giveImageBack(tx, accountId, row.day_at);
+  return 'too-many-open';
+}
+
+/** Does nothing once another day is counted. */
+export async function giveImageBack(
+  tx: Transaction<Schema>,
+  accountId: string,
+  dayMs: number,
+): Promise<void> {
+  await tx
+    .updateTable('playgrounds')
+    .set(eb => ({ used: eb('used', '-', 1) }))
+    .where('account_id', '=', accountId)
+    .where('day_at', '=', dayMs)
+    .where('used', '>', 0)
+    .execute();
+}
+
+const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
+
+/** Of the one key that the account's playground has. */
+async function countOpen(
+  { dialect }: Database,
+  tx: Transaction<Schema>,
+  { accountId, apiKeyId }: { readonly accountId: string; readonly apiKeyId: string },
+): Promise<number> {
+  const row = await tx
+    .selectFrom(JOBS_BY_LANE[dialect])
+    .select(eb => eb.fn.countAll<number>().as('jobs'))
+    .where('state', 'in', OPEN_STATES)
+    .where('account_id', '=', accountId)
+    .where('api_key_id', '=', apiKeyId)
+    .executeTakeFirstOrThrow();
+  return requireInteger(row.jobs);
+}

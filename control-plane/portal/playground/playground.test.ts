@@ -1,0 +1,222 @@
+/** The playground's pages: a picture in, its result out, as a browser without scripts asks. */
+import assert from 'node:assert/strict';
+import { setTimeout as delay } from 'node:timers/promises';
+import ava from 'ava';
+import { ContractError } from '#contract/errors.ts';
+import { FORM_TYPE, formOf, imagePart, type Part } from '../../core/test/support/forms.ts';
+import { BASE_URL, openTestApp, pngHeader, useTestApp } from '../../core/test/support/test-app.ts';
+import { createSecret } from '../session/cookies.ts';
+import { multipartOf } from '../test/area/person.ts';
+import { type Member, openWorld } from '../test/area/world.ts';
+import { type SignedInBrowser, signIn } from '../test/signed-in-browser.ts';
+import { PLAYGROUND_ACCOUNT_OPEN_MAX } from './playground.ts';
+import { PLAYGROUND_UPLOADS_MAX } from './use-playground.ts';
+
+const test = ava.serial;
+
+const PAGE = '/account/playground';
+const picture = imagePart(pngHeader(4, 3));
+
+const areaWith = (playgroundImages: number) =>
+  ({ canSignIn: true, oidc: undefined, playgroundImages }) as const;
+
+let owner: SignedInBrowser;
+const fixture = useTestApp(test, { credits: 0, accountArea: areaWith(8) }, async () => {
+  owner = await signIn(fixture);
+});
+
+const text = (name: string, body: string): Part => ({ name, body });
+const formParts = (by = owner): Part[] => [text('csrf', by.csrf), text('once', createSecret())];
+
+function send(parts: readonly Part[], by = owner, headers: Record<string, string> = {}) {
+  const own = { cookie: by.cookieHeader, origin: BASE_URL, accept: 'text/html', ...FORM_TYPE };
+  return fixture.app.inject({
+    method: 'POST',
+    url: PAGE,
+    headers: { ...own, ...headers },
+    payload: formOf(parts),
+  });
+}
+
+/** The id in the page that an accepted form leads to. */
+async function sent(parts: readonly Part[], by = owner): Promise<string> {
+  const answer = await send(parts, by);
+  assert.equal(answer.statusCode, 303, answer.body);
+  const id = /^\/account\/playground\/([0-9a-f-]{36})/.exec(String(answer.headers.location))?.[1];
+  assert.ok(id);
+  return id;
+}
+
+const used = async () => (await fixture.stores.playground.usage(fixture.accountId)).used;
+
+test('the playground › makes a job of the form, shows it while it waits, and its result when it is done', async t => {
+  const parts = [...formParts(), text('output_format', 'webp'), text('background', '')];
+  const answer = await send([...parts, picture]);
+  t.is(answer.statusCode, 303);
+  const path = String(answer.headers.location);
+  t.regex(path, /\?output_format=webp$/);
+  const waiting = await owner.get(path);
+  t.is(waiting.headers.refresh, '2');
+  t.regex(waiting.body, /data-state="queued"/);
+  const id = path.slice(PAGE.length + 1).split('?')[0] ?? '';
+  const job = await fixture.stores.jobs.find(id);
+  assert.ok(job?.playgroundDayMs);
+  t.is(job.outputFormat, 'webp');
+  await fixture.succeedJob(id, Buffer.from('its bytes'));
+  const done = await owner.get(path);
+  t.is(done.headers.refresh, undefined);
+  t.regex(done.body, new RegExp(`src="${PAGE}/${id}/result"`));
+  t.regex(done.body, /--form-string output_format=webp/);
+  const file = await owner.get(`${PAGE}/${id}/result`);
+  t.is(file.body, 'its bytes');
+  t.is(file.headers['content-type'], 'image/webp');
+  t.regex(String(file.headers['content-security-policy']), /sandbox/);
+  t.is(file.headers['x-content-type-options'], 'nosniff');
+  t.regex(String(file.headers['content-disposition']), /^attachment/);
+  t.is(file.headers['cache-control'], 'no-store');
+  t.deepEqual(await fixture.stores.ledger.balances(fixture.accountId), {
+    available: 0,
+    reserved: 0,
+  });
+});
+
+test('the playground › takes the demo picture in place of a file', async t => {
+  const empty = { ...imagePart(Buffer.alloc(0)), fileName: '', type: 'application/octet-stream' };
+  const id = await sent([...formParts(), empty, text('demo', '1')]);
+  t.is((await fixture.stores.jobs.find(id))?.input?.format, 'jpeg');
+  await fixture.succeedJob(id);
+  const demo = await owner.get(`${PAGE}/demo.jpg`);
+  t.is(demo.headers['content-type'], 'image/jpeg');
+});
+
+test('the playground › makes one job of a form that is sent twice', async t => {
+  const before = await used();
+  const parts = [...formParts(), picture];
+  const id = await sent(parts);
+  t.is(await sent(parts), id);
+  t.is(await used(), before + 1);
+  await fixture.succeedJob(id);
+  t.is(await sent(parts), id);
+});
+
+test('the playground › says beside the field what is wrong, keeps what was typed, and counts nothing', async t => {
+  const before = await used();
+  const files = (await fixture.storedFiles()).length;
+  const cases: [Part[], RegExp][] = [
+    [[text('background', 'no <b>colour'), picture], /id="background-error"/],
+    [[text('scale', '400%'), picture], /id="scale-error"/],
+    [[imagePart(Buffer.from('no picture'))], /id="image_file-error"/],
+    [[imagePart(pngHeader(20_000, 3))], /id="image_file-error"/],
+    [[text('output_format', 'jpeg'), picture], /id="output_format-error"/],
+    [[], /id="image_file-error"/],
+  ];
+  for (const [parts, expected] of cases) {
+    const answer = await send([...formParts(), ...parts]);
+    t.is(answer.statusCode, 422, answer.body);
+    t.regex(answer.body, expected);
+    t.false(answer.body.includes('<b>colour'));
+  }
+  t.is(await used(), before);
+  t.is((await fixture.storedFiles()).length, files);
+});
+
+test('the playground › takes no byte of a file before the form has shown its token', async t => {
+  const files = (await fixture.storedFiles()).length;
+  const once = text('once', createSecret());
+  const wrong: Part[][] = [
+    [once, picture],
+    [picture, ...formParts()],
+    [text('csrf', createSecret()), once, picture],
+    [text('csrf', owner.csrf), picture],
+  ];
+  for (const parts of wrong) t.is((await send(parts)).statusCode, 403);
+  const foreign = await send([...formParts(), picture], owner, {
+    origin: 'https://elsewhere.example',
+  });
+  t.is(foreign.statusCode, 403);
+  t.is((await fixture.storedFiles()).length, files);
+});
+
+test('the playground › takes no field that the form has not', async t => {
+  for (const name of ['image_url', 'callback_url', 'background_url', 'image_base64', 'x']) {
+    const answer = await send([...formParts(), text(name, 'https://a.example/'), picture]);
+    t.is(answer.statusCode, 422, name);
+  }
+});
+
+test('the playground › is refused where what is paid for needs the room, and counts nothing', async t => {
+  const before = await used();
+  fixture.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 9 }));
+  try {
+    const answer = await send([...formParts(), picture]);
+    t.is(answer.statusCode, 503);
+    t.is(answer.headers['retry-after'], '9');
+    t.regex(answer.body, /what is paid for comes first/);
+  } finally {
+    fixture.refuseNewJobs(undefined);
+  }
+  t.is(await used(), before);
+});
+
+test('the playground › has no page of a job that is paid for', async t => {
+  await fixture.stores.ledger.grant(fixture.accountId, 1, 'for one');
+  const paid = await fixture.post('/v1/matting/jobs', {
+    image_base64: picture.body.toString('base64'),
+  });
+  t.is(paid.statusCode, 202, paid.body);
+  const { job_id } = paid.json();
+  t.is((await owner.get(`${PAGE}/${job_id}`)).statusCode, 404);
+  await fixture.succeedJob(job_id);
+});
+
+test('the playground › takes few at once, and no more than a day has', async t => {
+  const left = 8 - (await used());
+  t.true(left > 1);
+  const open: string[] = [];
+  while (open.length < Math.min(left, PLAYGROUND_ACCOUNT_OPEN_MAX)) {
+    open.push(await sent([...formParts(), picture]));
+  }
+  if (left > PLAYGROUND_ACCOUNT_OPEN_MAX) {
+    const answer = await send([...formParts(), picture]);
+    t.is(answer.statusCode, 429);
+    t.regex(answer.body, /as many pictures under way/);
+  }
+  for (const id of open) await fixture.succeedJob(id);
+  while ((await used()) < 8) await fixture.succeedJob(await sent([...formParts(), picture]));
+  const answer = await send([...formParts(), picture]);
+  t.is(answer.statusCode, 429);
+  t.regex(answer.body, /All 8 pictures of today are used/);
+  t.regex((await owner.get(PAGE)).body, /<button[^>]*disabled/);
+});
+
+test('the playground › can be off', async t => {
+  const off = await openTestApp({ accountArea: areaWith(0) }, t);
+  t.regex((await (await signIn(off)).get(PAGE)).body, /The playground is off/);
+});
+
+/** An account alone has half. */
+const SHARE = PLAYGROUND_UPLOADS_MAX / 2;
+
+test('an account that holds its share back leaves the others theirs', async t => {
+  const world = await openWorld({ accountArea: areaWith(100) }, t);
+  const { playground } = world.test.services.accountArea;
+  const formOf = async (person: Member) =>
+    multipartOf({ csrf: await person.token(), once: createSecret() }, pngHeader(4, 3));
+  const send = async (person: Member) =>
+    (await person.post(PAGE, {}, { csrf: null, ...(await formOf(person)) })).statusCode;
+  const { owner, member } = world.ours.people;
+  const held = [];
+  for (let count = 1; count <= SHARE; count += 1) {
+    held.push(await owner.hold(PAGE, {}, await formOf(owner)));
+    while (playground.uploading < count) await delay(2);
+  }
+  t.is(await send(owner), 503);
+  t.is(await send(member), 503);
+  t.is(await send(world.theirs.people.owner), 303);
+  // More than may be open of one account: the last ones are told so, and give their places back.
+  const statuses = new Set<number>();
+  for (const form of held) statuses.add((await form.release()).status);
+  t.deepEqual([...statuses].sort(), [303, 429]);
+  t.is(playground.uploading, 0);
+  t.is(await send(owner), 429);
+});

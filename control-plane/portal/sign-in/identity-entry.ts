@@ -1,0 +1,168 @@
+/**
+ * Sign-in of somebody whom an identity provider knows: found by issuer and subject alone. What
+ * their groups are here is judged again each time: memberships come, change and end with them, and
+ * the sessions with those that end.
+ */
+import type { NamedPerson } from '../../core/accounts/actor.ts';
+import { insertAuditEntry } from '../../core/accounts/audit.ts';
+import { lockAccount } from '../../core/accounts/authority.ts';
+import type { Database } from '../../core/database/connect.ts';
+import type { Db } from '../../core/database/schema.ts';
+import { OvertakenError, transact } from '../../core/database/transact.ts';
+import { isInserted } from '../../core/database/values.ts';
+import { endLinksOf } from '../people/link-store.ts';
+import { MEMBERS_MAX } from '../people/member-rows.ts';
+import { endMembership } from '../people/people-store.ts';
+import type { Role } from '../people/roles.ts';
+import { beginSession, type NewSession } from './session-store.ts';
+
+export interface IdentityEntry {
+  readonly issuer: string;
+  /** 1 to 255 printable ASCII characters. */
+  readonly subject: string;
+  /** What they are called here: providerName. */
+  readonly mail: string;
+  /** What the person's groups are here: an account once. */
+  readonly grants: readonly { readonly accountId: string; readonly role: Role }[];
+  /** Of a person who is new; a random UUID. */
+  readonly newUserId: string;
+  readonly session: NewSession;
+  readonly endedIdHash: string | null;
+  /** The id of an account's audit entry: the same whenever it is asked for. */
+  readonly entryIdOf: (accountId: string) => string;
+}
+
+export type IdentityOutcome =
+  | { readonly kind: 'signed-in'; readonly userId: string; readonly accountId: string }
+  /** No group of theirs is anything here. */
+  | { readonly kind: 'no-account' }
+  | { readonly kind: 'refused' };
+
+export type IdentityStore = ReturnType<typeof createIdentityStore>;
+
+export function createIdentityStore(database: Database) {
+  return { enter: (entry: IdentityEntry) => transact(database, tx => enter(database, tx, entry)) };
+}
+
+async function enter(database: Database, tx: Db, entry: IdentityEntry): Promise<IdentityOutcome> {
+  const userId = await personOf(database, tx, entry);
+  if (typeof userId !== 'string') return userId;
+  await grantAndEnd(database, tx, entry, userId);
+  const begun = await beginSession(database, tx, userId, entry.session, entry.endedIdHash);
+  return begun === undefined ? { kind: 'no-account' } : { kind: 'signed-in', userId, ...begun };
+}
+
+/** Who is new and has no group of the list is nobody here: anybody may be known to a provider. */
+async function personOf(
+  database: Database,
+  tx: Db,
+  { issuer, subject, mail, newUserId, grants }: IdentityEntry,
+): Promise<string | { readonly kind: 'no-account' | 'refused' }> {
+  const known = await tx
+    .selectFrom('identities')
+    .innerJoin('users', 'users.id', 'identities.user_id')
+    .select(['users.id', 'users.mail', 'users.mail_key', 'users.disabled_at'])
+    .where('issuer', '=', issuer)
+    .where('subject', '=', subject)
+    .executeTakeFirst();
+  if (known !== undefined) {
+    if (known.disabled_at !== null) return { kind: 'refused' };
+    // Of one who signs in by a mail too it stays what they typed.
+    if (known.mail !== mail && known.mail_key === null) {
+      await tx.updateTable('users').set({ mail }).where('id', '=', known.id).execute();
+    }
+    return known.id;
+  }
+  if (grants.length === 0) return { kind: 'no-account' };
+  const { nowMs: created_at } = database;
+  const identity = { issuer, subject, user_id: newUserId, created_at };
+  if (!(await isInserted(tx.insertInto('identities').values(identity).execute())))
+    throw new OvertakenError('the same person signed in elsewhere just now');
+  const none = { mail_key: null, password_hash: null, language: null, disabled_at: null };
+  await tx
+    .insertInto('users')
+    .values({ id: newUserId, mail, created_at, ...none })
+    .execute();
+  return newUserId;
+}
+
+/** Memberships that somebody was invited to stay as they are. */
+async function grantAndEnd(database: Database, tx: Db, entry: IdentityEntry, userId: string) {
+  const before = await readMemberships(tx, userId);
+  const accounts = new Set([
+    ...before.filter(({ source }) => source === 'oidc').map(one => one.account_id),
+    ...entry.grants.map(({ accountId }) => accountId),
+  ]);
+  // In one order everywhere: two sign-ins then wait for each other and never in a circle.
+  for (const accountId of [...accounts].sort()) {
+    await lockAccount(database, tx, accountId);
+    const had = before.find(one => one.account_id === accountId);
+    const role = entry.grants.find(one => one.accountId === accountId)?.role;
+    if (had !== undefined && (had.source !== 'oidc' || had.role === role)) continue;
+    await changeMembership(database, tx, entry, { accountId, userId, was: had?.role, is: role });
+  }
+}
+
+async function readMemberships(tx: Db, userId: string) {
+  return tx
+    .selectFrom('members')
+    .select(['account_id', 'role', 'source'])
+    .where('user_id', '=', userId)
+    .execute();
+}
+
+interface Change {
+  readonly accountId: string;
+  readonly userId: string;
+  readonly was: Role | undefined;
+  /** Undefined: the membership ends. */
+  readonly is: Role | undefined;
+}
+
+async function changeMembership(
+  database: Database,
+  tx: Db,
+  entry: IdentityEntry,
+  { accountId, userId, was, is }: Change,
+): Promise<void> {
+  if (is === undefined) await endMembership(tx, accountId, userId);
+  else if (was === undefined) {
+    const members = await tx
+      .selectFrom('members')
+      .select('user_id')
+      .where('account_id', '=', accountId)
+      .limit(MEMBERS_MAX)
+      .execute();
+    if (members.length >= MEMBERS_MAX) return;
+    await tx
+      .insertInto('members')
+      .values({
+        account_id: accountId,
+        user_id: userId,
+        role: is,
+        source: 'oidc',
+        created_at: database.nowMs,
+      })
+      .execute();
+  } else {
+    await tx
+      .updateTable('members')
+      .set({ role: is })
+      .where('account_id', '=', accountId)
+      .where('user_id', '=', userId)
+      .execute();
+  }
+  const { mail, session } = entry;
+  if (was === 'owner' || is === undefined)
+    await endLinksOf(database, tx, accountId, { userId, mail });
+  const actor: NamedPerson = { kind: 'person', userId, mail, address: session.address };
+  await insertAuditEntry(database, tx, {
+    id: entry.entryIdOf(accountId),
+    accountId,
+    actor,
+    action: `person.${is === undefined ? 'left' : was === undefined ? 'joined' : 'changed'}-by-group`,
+    subject: mail,
+    before: was === undefined ? undefined : { role: was },
+    after: is === undefined ? undefined : { role: is },
+  });
+}

@@ -1,0 +1,102 @@
+/** Sign-in by the identity provider: who comes back from it, and what their groups are here. */
+import { randomUUID } from 'node:crypto';
+import type { AccountStore } from '../../core/accounts/account-store.ts';
+import { providerName } from '../people/mail-address.ts';
+import type { Role } from '../people/roles.ts';
+import type { IdentityOutcome, IdentityStore } from './identity-entry.ts';
+import { type OpenIdConnect, OpenIdError, type OpenIdFlow } from './openid-connect.ts';
+import { type Browser, type Entered, endedHashOf, newSession } from './sign-in.ts';
+import type { SignInThrottle } from './sign-in-throttle.ts';
+
+export { OpenIdError, type OpenIdFlow };
+
+/** What a group of the provider is here, by the operator's list. */
+export interface GroupGrant {
+  readonly group: string;
+  /** Name or id of an account. */
+  readonly account: string;
+  readonly role: Role;
+}
+
+export type ProviderOutcome =
+  | Entered
+  | Exclude<IdentityOutcome, { readonly kind: 'signed-in' }>
+  | { readonly kind: 'throttled'; readonly waitMs: number };
+
+export interface ProviderSignInParts {
+  readonly provider: OpenIdConnect;
+  readonly identities: IdentityStore;
+  readonly accounts: Pick<AccountStore, 'findByNameOrId'>;
+  readonly throttle: Pick<SignInThrottle, 'take' | 'giveBack'>;
+  readonly grants: readonly GroupGrant[];
+  /** What the button calls the provider. */
+  readonly name: string;
+}
+
+/** The one that may do most, where several groups lead to an account. */
+const RANK: Readonly<Record<Role, number>> = { viewer: 0, member: 1, owner: 2 };
+
+export class ProviderSignIn {
+  readonly #parts: ProviderSignInParts;
+
+  constructor(parts: ProviderSignInParts) {
+    this.#parts = parts;
+  }
+
+  get name(): string {
+    return this.#parts.name;
+  }
+
+  /** @throws OpenIdError; ContractError SERVICE_UNAVAILABLE */
+  begin({ address }: Pick<Browser, 'address'>) {
+    return this.#parts.provider.begin(address);
+  }
+
+  /**
+   * @param query what the provider sent the browser back with, `?` included
+   * @throws OpenIdError; ContractError SERVICE_UNAVAILABLE
+   */
+  async finish(query: string, flow: OpenIdFlow, browser: Browser): Promise<ProviderOutcome> {
+    const { provider, identities, throttle } = this.#parts;
+    const { address } = browser;
+    // Nobody has the provider asked without an end.
+    const attempt = { by: 'provider', address } as const;
+    const waitMs = await throttle.take(attempt);
+    if (waitMs > 0) return { kind: 'throttled', waitMs };
+    const { groups, ...person } = await provider.finish(address, query, flow);
+    await throttle.giveBack(attempt);
+    const grants = await this.#grantsOf(groups);
+    const { secret, session } = newSession('oidc', browser);
+    const entryIds = new Map(grants.map(({ accountId }) => [accountId, randomUUID()]));
+    const entry = {
+      ...person,
+      mail: providerName(person),
+      grants,
+      newUserId: randomUUID(),
+      session,
+      endedIdHash: endedHashOf(browser),
+      entryIdOf: (accountId: string) => {
+        const id = entryIds.get(accountId) ?? randomUUID();
+        entryIds.set(accountId, id as ReturnType<typeof randomUUID>);
+        return id;
+      },
+    };
+    const outcome = await identities.enter(entry);
+    if (outcome.kind !== 'signed-in') return outcome;
+    return { ...outcome, secret, known: undefined };
+  }
+
+  /** An account of the list that is not there yet is passed over. */
+  async #grantsOf(groups: readonly string[]) {
+    const { grants, accounts } = this.#parts;
+    const theirs = grants.filter(({ group }) => groups.includes(group));
+    const roles = new Map<string, Role>();
+    for (const { account, role } of theirs) {
+      const found = await accounts.findByNameOrId(account);
+      if (found === undefined) continue;
+      const before = roles.get(found.id);
+      if (before === undefined || RANK[role] > RANK[before]) roles.set(found.id, role);
+    }
+    return [...roles].map(([accountId, role]) => ({ accountId, role }));
+  }
+}

@@ -1,0 +1,261 @@
+/**
+ * Sessions of people who signed in. What the cookie holds is stored as a hash alone, so that a copy
+ * of the database signs nobody in. Their bounds are judged by the database's clock.
+ *
+ * | a session ends by        | when                                                               |
+ * |--------------------------|--------------------------------------------------------------------|
+ * | its idle bound           | no request for SESSION_IDLE_MS                                     |
+ * | its absolute bound       | SESSION_MS after sign-in                                           |
+ * | sign-out, the list       | `end`, `endOthers`                                                 |
+ * | a newer one              | the person has more than SESSIONS_MAX: the oldest goes             |
+ * | a membership that ended  | people-store.ts, in the same transaction                           |
+ * | another password         | people-store.ts: all but the one that set it                       |
+ * | a mail that is proven    | link-use.ts: those of who only typed it                            |
+ */
+import type { ExpressionBuilder } from 'kysely';
+import { addressText } from '../../core/accounts/audit.ts';
+import { nowPlusMs } from '../../core/database/clock.ts';
+import type { Database } from '../../core/database/connect.ts';
+import type { Db, Schema, SignInMethod } from '../../core/database/schema.ts';
+import { query, transact } from '../../core/database/transact.ts';
+import { isAsciiWord, matchesOne } from '../../core/database/values.ts';
+import { takePerson } from '../people/member-rows.ts';
+
+export const SESSION_IDLE_MS = 12 * 3_600_000;
+export const SESSION_MS = 7 * 24 * 3_600_000;
+/** Of one person. */
+export const SESSIONS_MAX = 20;
+/** A person is a member of as many accounts at most. */
+export const MEMBERSHIPS_MAX = 100;
+/** How late `seen_at` may be: a write a request would cost more than it tells. */
+const SEEN_LATE_MS = 60_000;
+const AGENT_LENGTH_MAX = 255;
+
+/** Made by the caller, outside of what is repeated. */
+export interface NewSession {
+  /** A random UUID: what lists call it. */
+  readonly id: string;
+  /** SHA-256 of what the cookie holds, hexadecimal. */
+  readonly idHash: string;
+  readonly method: SignInMethod;
+  /** Where the request came from. */
+  readonly address: string;
+  /** The User-Agent header. */
+  readonly agent: string;
+}
+
+export type Membership = Awaited<ReturnType<typeof readMemberships>>[number];
+
+export type FoundSession = NonNullable<Awaited<ReturnType<typeof findSession>>>;
+
+export type ListedSession = Awaited<ReturnType<typeof listSessions>>[number];
+
+export type SessionBegun =
+  | { readonly kind: 'begun'; readonly accountId: string }
+  | { readonly kind: 'no-account' }
+  /** Their password is another since it was looked at. */
+  | { readonly kind: 'refused' };
+
+export type SessionStore = ReturnType<typeof createSessionStore>;
+
+export function createSessionStore(database: Database) {
+  return {
+    /**
+     * For the account that the person acted for last, or else the first of theirs.
+     * @param by.passwordHash what the password was found right by
+     * @param by.endedIdHash the session that the browser had before; null: none
+     */
+    begin: (
+      userId: string,
+      session: NewSession,
+      by: { readonly passwordHash: string; readonly endedIdHash: string | null },
+    ) =>
+      transact(database, async (tx): Promise<SessionBegun> => {
+        const person = await takePerson(database, tx, userId);
+        const isSame = person?.passwordHash === by.passwordHash && !person.isDisabled;
+        if (!isSame) return { kind: 'refused' };
+        const begun = await beginSession(database, tx, userId, session, by.endedIdHash);
+        return begun === undefined ? { kind: 'no-account' } : { kind: 'begun', ...begun };
+      }),
+    /** Undefined: none, or it has ended. Notes that it was used. */
+    find: (idHash: string) => query(database, db => findSession(database, db, idHash)),
+    /** Those that go on, newest first. */
+    list: (userId: string) => query(database, db => listSessions(database, db, userId)),
+    /** False: the person has no such session (any more). */
+    end: (userId: string, sessionId: string) =>
+      query(database, async db => {
+        if (!isAsciiWord(sessionId)) return false;
+        return matchesOne(
+          db.deleteFrom('sessions').where('id', '=', sessionId).where('user_id', '=', userId),
+        );
+      }),
+    endOthers: (userId: string, sessionId: string) =>
+      query(database, db => endOtherSessions(db, userId, sessionId)),
+    /** False: the person is no member of it. */
+    switchAccount: (idHash: string, accountId: string) =>
+      query(database, async db => {
+        if (!isAsciiWord(accountId)) return false;
+        return matchesOne(
+          db
+            .updateTable('sessions')
+            .set({ account_id: accountId })
+            .where('id_hash', '=', idHash)
+            .where(eb =>
+              eb.exists(
+                eb
+                  .selectFrom('members')
+                  .select('members.user_id')
+                  .where('members.account_id', '=', accountId)
+                  .whereRef('members.user_id', '=', 'sessions.user_id'),
+              ),
+            ),
+        );
+      }),
+  };
+}
+
+/**
+ * Enters the session and ends the oldest of the person's beyond SESSIONS_MAX. Entered once, however
+ * often the transaction runs.
+ */
+export async function insertSession(
+  database: Database,
+  tx: Db,
+  session: NewSession,
+  of: { readonly userId: string; readonly accountId: string },
+): Promise<void> {
+  if (await isSession(tx, session.idHash)) return;
+  const { nowMs } = database;
+  await tx
+    .insertInto('sessions')
+    .values({
+      id: session.id,
+      id_hash: session.idHash,
+      user_id: of.userId,
+      account_id: of.accountId,
+      method: session.method,
+      created_at: nowMs,
+      seen_at: nowMs,
+      expires_at: nowPlusMs(nowMs, SESSION_MS),
+      address: addressText(session.address),
+      agent: [...session.agent.toWellFormed()].slice(0, AGENT_LENGTH_MAX).join(''),
+    })
+    .execute();
+  const kept = await tx
+    .selectFrom('sessions')
+    .select('id')
+    .where('user_id', '=', of.userId)
+    .orderBy('created_at', 'desc')
+    .orderBy('id', 'desc')
+    .limit(SESSIONS_MAX + 1)
+    .execute();
+  const oldest = kept[SESSIONS_MAX];
+  if (oldest === undefined) return;
+  await tx.deleteFrom('sessions').where('id', '=', oldest.id).execute();
+}
+
+/** Undefined: they belong to no account. */
+export async function beginSession(
+  database: Database,
+  tx: Db,
+  userId: string,
+  session: NewSession,
+  endedIdHash: string | null,
+): Promise<{ accountId: string } | undefined> {
+  const memberships = await readMemberships(tx, userId);
+  const last = await tx
+    .selectFrom('sessions')
+    .select('account_id')
+    .where('user_id', '=', userId)
+    .orderBy('created_at', 'desc')
+    .orderBy('id', 'desc')
+    .limit(1)
+    .executeTakeFirst();
+  const again = memberships.find(({ accountId }) => accountId === last?.account_id);
+  const accountId = (again ?? memberships[0])?.accountId;
+  if (accountId === undefined) return undefined;
+  if (endedIdHash !== null) {
+    await tx.deleteFrom('sessions').where('id_hash', '=', endedIdHash).execute();
+  }
+  await insertSession(database, tx, session, { userId, accountId });
+  return { accountId };
+}
+
+export async function isSession(db: Db, idHash: string): Promise<boolean> {
+  const row = await db
+    .selectFrom('sessions')
+    .select('id')
+    .where('id_hash', '=', idHash)
+    .executeTakeFirst();
+  return row !== undefined;
+}
+
+export async function endOtherSessions(db: Db, userId: string, sessionId: string): Promise<void> {
+  await db
+    .deleteFrom('sessions')
+    .where('user_id', '=', userId)
+    .where('id', '!=', sessionId)
+    .execute();
+}
+
+/** Neither of a session's bounds has come. */
+export function isAlive(nowMs: Database['nowMs']) {
+  return (eb: ExpressionBuilder<Schema, 'sessions'>) =>
+    eb.and([
+      eb('sessions.expires_at', '>', nowMs),
+      eb('sessions.seen_at', '>', nowPlusMs(nowMs, -SESSION_IDLE_MS)),
+    ]);
+}
+
+async function findSession({ nowMs }: Database, db: Db, idHash: string) {
+  const row = await db
+    .selectFrom('sessions')
+    .innerJoin('users', 'users.id', 'sessions.user_id')
+    .select(['sessions.id', 'sessions.user_id as userId', 'sessions.method'])
+    // The account that the person acts for; one of `memberships`.
+    .select('sessions.account_id as accountId')
+    .select(['users.mail', 'users.language', 'sessions.seen_at', nowMs.as('now')])
+    .where('sessions.id_hash', '=', idHash)
+    .where(isAlive(nowMs))
+    .where('users.disabled_at', 'is', null)
+    .executeTakeFirst();
+  if (row === undefined) return undefined;
+  const { seen_at: seenAtMs, now, ...session } = row;
+  const memberships = await readMemberships(db, session.userId);
+  if (!memberships.some(({ accountId }) => accountId === session.accountId)) return undefined;
+  if (now - seenAtMs > SEEN_LATE_MS) {
+    await db
+      .updateTable('sessions')
+      .set({ seen_at: nowMs })
+      .where('id_hash', '=', idHash)
+      .where('seen_at', '<', now)
+      .execute();
+  }
+  return { ...session, memberships };
+}
+
+/** By the accounts' names. */
+async function readMemberships(db: Db, userId: string) {
+  const rows = await db
+    .selectFrom('members')
+    .innerJoin('accounts', 'accounts.id', 'members.account_id')
+    .select(['members.account_id as accountId', 'accounts.name as accountName', 'members.role'])
+    .where('members.user_id', '=', userId)
+    .orderBy('members.account_id')
+    .limit(MEMBERSHIPS_MAX)
+    .execute();
+  return rows.sort((a, b) => (a.accountName < b.accountName ? -1 : 1));
+}
+
+function listSessions(database: Database, db: Db, userId: string) {
+  return db
+    .selectFrom('sessions')
+    .select(['id', 'method', 'created_at as createdAtMs', 'seen_at as seenAtMs'])
+    .select(['address', 'agent'])
+    .where('user_id', '=', userId)
+    .where(isAlive(database.nowMs))
+    .orderBy('created_at', 'desc')
+    .orderBy('id', 'desc')
+    .limit(SESSIONS_MAX)
+    .execute();
+}

@@ -1,0 +1,397 @@
+/** Sign-in by mail and password or by the identity provider, sign-out, and links into an account. */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
+import type { AccountAreaServices } from '../../core/http/app-services.ts';
+import { button, linkButton, postForm, textField } from '../page/forms.ts';
+import { html } from '../page/html.ts';
+import { notice } from '../page/lists.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
+import type { AcceptOutcome, FoundLink, Links } from '../people/links.ts';
+import { mailKeyOf } from '../people/mail-address.ts';
+import {
+  isFromElsewhere,
+  returnPathOf,
+  SIGN_IN_PATH,
+  signInPathTo,
+} from '../session/account-door.ts';
+import {
+  clearCookie,
+  createSecret,
+  csrfTokenOf,
+  isSecret,
+  readCookie,
+  setCookie,
+} from '../session/cookies.ts';
+import { PageError } from '../session/page-error.ts';
+import { formOf, localeOf, maybeCsrf, maybeSignedIn, queryOf, visitOf } from '../session/visit.ts';
+import { fill, type Words } from '../words/words.ts';
+import { OpenIdError, type OpenIdFlow, type ProviderSignIn } from './provider-sign-in.ts';
+import { type Browser, type Entered, SESSION_MS } from './sign-in.ts';
+
+const OPEN = { config: { public: true } } as const;
+/** Longer passwords were never set. */
+const PASSWORD_LENGTH_MAX = 1024;
+const DAY_S = 86_400;
+/** A browser that a person comes back with within this time is known. */
+const KNOWN_S = 180 * DAY_S;
+/** For signing in at the identity provider, a second factor included. */
+const FLOW_S = 600;
+
+export function registerSignInRoutes(
+  account: FastifyInstance,
+  services: AccountAreaServices,
+): void {
+  const { signIn, provider, links, stores } = services;
+  account.get('/sign-in', OPEN, (request, reply) => {
+    const to = returnPathOf(queryOf(request, 'to'));
+    if (maybeSignedIn(request) !== undefined) return reply.redirect(to ?? ACCOUNT_PATH, 303);
+    return renderSignIn(reply, { to, provider });
+  });
+  account.post('/sign-in', OPEN, async (request, reply) => {
+    const form = formOf(request);
+    const mail = form.text('mail');
+    const password = form.text('password');
+    const to = returnPathOf(form.text('to'));
+    const outcome =
+      password.length > PASSWORD_LENGTH_MAX
+        ? ({ kind: 'refused' } as const)
+        : await signIn.withPassword({ mail, password }, browserOf(request));
+    request.log.info({ outcome: outcome.kind, address: request.ip }, 'sign-in');
+    if (outcome.kind !== 'signed-in') {
+      return renderRefusedSignIn(reply, outcome, { to, mail, provider });
+    }
+    letIn(reply, outcome);
+    return reply.redirect(to ?? ACCOUNT_PATH, 303);
+  });
+  account.post('/sign-out', { config: { permission: 'self' } }, async (request, reply) => {
+    const { userId, sessionId } = visitOf(request);
+    await stores.sessions.end(userId, sessionId);
+    clearCookie(reply, 'session');
+    return reply.redirect(`${SIGN_IN_PATH}?said=signedOut`, 303);
+  });
+  if (provider !== undefined) registerProviderRoutes(account, provider);
+  registerLinkRoutes(account, links);
+}
+
+function browserOf(request: FastifyRequest): Browser {
+  const secret = readCookie(request, 'session');
+  return {
+    address: request.ip,
+    agent: request.headers['user-agent'] ?? '',
+    sessionSecret: secret !== undefined && isSecret(secret) ? secret : undefined,
+    known: readCookie(request, 'device'),
+  };
+}
+
+/** A session's secret is new with every sign-in: one that was planted before opens nothing. */
+function letIn(reply: FastifyReply, { secret, known }: Entered): void {
+  setCookie(reply, 'session', secret, SESSION_MS / 1000);
+  if (known !== undefined) keepKnown(reply, known);
+  clearCookie(reply, 'visitor');
+}
+
+export function keepKnown(reply: FastifyReply, known: string): void {
+  setCookie(reply, 'device', known, KNOWN_S);
+}
+
+/** For a form that strangers see too: the token of their session, or of the cookie of visitors. */
+function csrfOfVisitor(reply: FastifyReply): string {
+  const { request } = reply;
+  const csrf = maybeCsrf(request);
+  if (csrf !== undefined) return csrf;
+  const given = readCookie(request, 'visitor');
+  const secret = given !== undefined && isSecret(given) ? given : createSecret();
+  if (secret !== given) setCookie(reply, 'visitor', secret);
+  return csrfTokenOf(secret);
+}
+
+/** Says Retry-After too. @param text with {minutes}, whole ones */
+export function throttledText(reply: FastifyReply, text: string, waitMs: number): string {
+  reply.header('retry-after', String(Math.ceil(waitMs / 1000)));
+  return fill(text, { minutes: Math.max(1, Math.ceil(waitMs / 60_000)) });
+}
+
+interface SignInPage {
+  /** Where it leads afterwards. */
+  readonly to: string | undefined;
+  /** What was typed before. */
+  readonly mail?: string;
+  readonly provider: ProviderSignIn | undefined;
+  /** Why nobody was let in. */
+  readonly problem?: string;
+  readonly status?: number;
+}
+
+/** The form, and the way to the identity provider where there is one. */
+function renderSignIn(
+  reply: FastifyReply,
+  { to, mail = '', provider, problem, status = 200 }: SignInPage,
+): FastifyReply {
+  const { signIn } = localeOf(reply.request).words;
+  const csrf = csrfOfVisitor(reply);
+  return renderPage(reply, {
+    title: signIn.title,
+    status,
+    said: signIn.said,
+    main: html`<div class="stack">
+      ${problem === undefined ? null : notice('bad', problem)}
+      ${postForm(
+        { action: SIGN_IN_PATH, csrf, ...(to === undefined ? {} : { hidden: { to } }) },
+        textField({
+          name: 'mail',
+          label: signIn.mail,
+          type: 'email',
+          value: mail,
+          required: true,
+          autocomplete: 'username',
+          maxlength: 254,
+          autofocus: mail === '',
+        }),
+        textField({
+          name: 'password',
+          label: signIn.password,
+          type: 'password',
+          required: true,
+          autocomplete: 'current-password',
+          maxlength: 256,
+          autofocus: mail !== '',
+        }),
+        button({ label: signIn.submit }),
+      )}
+      ${
+        provider === undefined
+          ? null
+          : html`<p>${linkButton({
+              href: signInPathTo(to, `${SIGN_IN_PATH}/provider`),
+              label: fill(signIn.byProvider, { name: provider.name }),
+            })}</p>`
+      }
+      <p class="hint">${signIn.forgotten}</p>
+    </div>`,
+  });
+}
+
+function renderRefusedSignIn(
+  reply: FastifyReply,
+  outcome:
+    | { readonly kind: 'refused' | 'no-account' }
+    | { readonly kind: 'throttled'; readonly waitMs: number },
+  page: SignInPage,
+): FastifyReply {
+  const { signIn } = localeOf(reply.request).words;
+  if (outcome.kind === 'throttled') {
+    const problem = throttledText(reply, signIn.throttled, outcome.waitMs);
+    return renderSignIn(reply, { ...page, problem, status: 429 });
+  }
+  const problem = outcome.kind === 'refused' ? signIn.wrong : signIn.noAccount;
+  return renderSignIn(reply, { ...page, problem, status: 422 });
+}
+
+interface KeptFlow extends OpenIdFlow {
+  readonly to?: string;
+}
+
+/**
+ * The way to the identity provider and back. It begins with a link, since a form of our pages may
+ * lead to no other host; what the browser has to come back with is in a cookie that no other site
+ * can set.
+ */
+function registerProviderRoutes(account: FastifyInstance, provider: ProviderSignIn): void {
+  account.get('/sign-in/provider', OPEN, async (request, reply) => {
+    const to = returnPathOf(queryOf(request, 'to'));
+    // Whom the provider knows would come in without a click of theirs, by a link of anybody's.
+    if (isFromElsewhere(request)) return reply.redirect(signInPathTo(to), 303);
+    const { url, flow } = await orProviderDown(request, provider.begin(browserOf(request)));
+    const kept: KeptFlow = to === undefined ? flow : { ...flow, to };
+    setCookie(reply, 'flow', Buffer.from(JSON.stringify(kept)).toString('base64url'), FLOW_S);
+    return reply.redirect(url, 303);
+  });
+  account.get('/sign-in/provider/back', OPEN, async (request, reply) => {
+    const flow = flowOf(readCookie(request, 'flow'));
+    // Once, whatever comes of it.
+    clearCookie(reply, 'flow');
+    if (flow === undefined) throw new PageError('staleForm');
+    const at = request.url.indexOf('?');
+    const query = at === -1 ? '' : request.url.slice(at);
+    const coming = provider.finish(query, flow, browserOf(request));
+    const outcome = await orProviderDown(request, coming);
+    request.log.info({ outcome: outcome.kind, address: request.ip }, 'sign-in by the provider');
+    const to = returnPathOf(flow.to);
+    if (outcome.kind !== 'signed-in') {
+      return renderRefusedSignIn(reply, outcome, { to, provider });
+    }
+    letIn(reply, outcome);
+    return reply.redirect(to ?? ACCOUNT_PATH, 303);
+  });
+}
+
+/** @throws PageError providerDown: the log has why */
+async function orProviderDown<T>({ log }: FastifyRequest, work: Promise<T>): Promise<T> {
+  try {
+    return await work;
+  } catch (error) {
+    if (!(error instanceof OpenIdError)) throw error;
+    log.warn({ err: error.cause }, error.message);
+    throw new PageError('providerDown', { cause: error });
+  }
+}
+
+/** Undefined: none, or not as we set it. */
+function flowOf(cookie: string | undefined): KeptFlow | undefined {
+  if (cookie === undefined) return undefined;
+  try {
+    const flow = JSON.parse(Buffer.from(cookie, 'base64url').toString()) as Partial<KeptFlow>;
+    const { state, nonce, verifier, to } = flow;
+    const isWhole = [state, nonce, verifier].every(one => typeof one === 'string' && one !== '');
+    if (!isWhole || (to !== undefined && typeof to !== 'string')) return undefined;
+    return flow as KeptFlow;
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined;
+    throw error;
+  }
+}
+
+type LinkRequest = FastifyRequest<{ Params: { token: string } }>;
+
+function registerLinkRoutes(account: FastifyInstance, links: Links): void {
+  const find = async ({ params }: LinkRequest, purpose: 'invitation' | 'sign-in') =>
+    isSecret(params.token) ? links.find(params.token, purpose) : undefined;
+
+  account.get('/links/:token', OPEN, async (request: LinkRequest, reply) => {
+    const link = await find(request, 'sign-in');
+    if (link === undefined) return renderUnusable(reply, 'sign-in');
+    const { signIn } = localeOf(request).words;
+    const csrf = csrfOfVisitor(reply);
+    const action = `${ACCOUNT_PATH}/links/${request.params.token}`;
+    // Opening a link uses nothing up: previews of mails open links too.
+    const main = html`<div class="stack">
+      <p>${fill(signIn.linkLead, { mail: link.mail, account: link.accountName })}</p>
+      ${postForm({ action, csrf }, button({ label: signIn.submit }))}
+    </div>`;
+    return renderPage(reply, { title: signIn.title, main });
+  });
+  account.post('/links/:token', OPEN, async (request: LinkRequest, reply) => {
+    const outcome = await links.signIn(request.params.token, browserOf(request));
+    request.log.info({ outcome: outcome.kind, address: request.ip }, 'sign-in by a link');
+    if (outcome.kind !== 'signed-in') return renderUnusable(reply, 'sign-in');
+    letIn(reply, outcome);
+    return reply.redirect(ACCOUNT_PATH, 303);
+  });
+  account.get('/invitations/:token', OPEN, async (request: LinkRequest, reply) => {
+    const link = await find(request, 'invitation');
+    if (link === undefined) return renderUnusable(reply, 'invitation');
+    return renderInvitation(request, reply, link);
+  });
+  account.post('/invitations/:token', OPEN, async (request: LinkRequest, reply) => {
+    const { token } = request.params;
+    const by = { ...browserOf(request), userId: maybeSignedIn(request)?.userId };
+    const password = formOf(request).text('password');
+    const outcome = await links.acceptInvitation(token, password, by);
+    request.log.info({ outcome: outcome.kind, address: request.ip }, 'invitation');
+    if (outcome.kind === 'signed-in') {
+      letIn(reply, outcome);
+      return reply.redirect(ACCOUNT_PATH, 303);
+    }
+    const link = await find(request, 'invitation');
+    if (link === undefined || outcome.kind === 'unknown') {
+      return renderUnusable(reply, 'invitation');
+    }
+    const error = refusalText(reply, localeOf(request).words, outcome);
+    const status = outcome.kind === 'throttled' ? 429 : 422;
+    return renderInvitation(request, reply, link, { status, error });
+  });
+}
+
+/** The same page whether somebody has that mail here or not: opening it tells nobody. */
+function renderInvitation(
+  request: LinkRequest,
+  reply: FastifyReply,
+  { mail, accountName: account, role }: FoundLink,
+  refused?: { readonly error: string | undefined; readonly status: number },
+): FastifyReply {
+  const { words } = localeOf(request);
+  const { invitation, roles } = words;
+  const signedIn = maybeSignedIn(request);
+  const isTheirs = signedIn !== undefined && mailKeyOf(signedIn.mail) === mailKeyOf(mail);
+  const form = {
+    mail,
+    action: `${ACCOUNT_PATH}/invitations/${request.params.token}`,
+    csrf: csrfOfVisitor(reply),
+    isSignedIn: isTheirs,
+    error: refused?.error,
+  };
+  return renderPage(reply, {
+    title: invitation.title,
+    status: refused?.status ?? 200,
+    main: html`<div class="stack">
+      <p>${fill(invitation.lead, { mail, account, role: roles[role] })}</p>
+      ${
+        signedIn === undefined || isTheirs
+          ? passwordToAccept(words, form)
+          : notice('warning', fill(invitation.anotherPerson, { mail: signedIn.mail }))
+      }
+    </div>`,
+  });
+}
+
+function passwordToAccept(
+  { invitation, signIn }: Words,
+  form: {
+    readonly mail: string;
+    readonly action: string;
+    readonly csrf: string;
+    /** As the one invited. */
+    readonly isSignedIn: boolean;
+    readonly error: string | undefined;
+  },
+): VNode {
+  const { mail, action, csrf, isSignedIn, error } = form;
+  return postForm(
+    { action, csrf },
+    // So that a password manager knows whose it is.
+    html`<input type="email" name="mail" value=${mail} autocomplete="username" readonly hidden />`,
+    textField({
+      name: 'password',
+      label: signIn.password,
+      type: 'password',
+      hint: isSignedIn ? invitation.confirmHint : invitation.passwordHint,
+      error,
+      required: true,
+      autocomplete: isSignedIn ? 'current-password' : 'new-password',
+      maxlength: 256,
+      autofocus: true,
+    }),
+    button({ label: invitation.accept }),
+  );
+}
+
+/** Undefined: the page says it without an error. */
+function refusalText(
+  reply: FastifyReply,
+  { invitation, profile, signIn }: Words,
+  outcome: Exclude<AcceptOutcome, { readonly kind: 'signed-in' | 'unknown' }>,
+): string | undefined {
+  switch (outcome.kind) {
+    case 'another-person':
+      return undefined;
+    case 'bad-password':
+      return profile.faults[outcome.fault];
+    case 'throttled':
+      return throttledText(reply, signIn.throttled, outcome.waitMs);
+    case 'refused':
+    case 'unproven':
+      return invitation[outcome.kind];
+    case 'account-full':
+      return invitation.full;
+  }
+}
+
+function renderUnusable(reply: FastifyReply, purpose: 'invitation' | 'sign-in'): FastifyReply {
+  const { invitation, signIn } = localeOf(reply.request).words;
+  const isInvitation = purpose === 'invitation';
+  return renderPage(reply, {
+    title: isInvitation ? invitation.title : signIn.title,
+    status: 404,
+    main: notice('warning', isInvitation ? invitation.unknown : signIn.linkUnknown),
+  });
+}

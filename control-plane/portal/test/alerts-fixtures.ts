@@ -1,0 +1,82 @@
+/** Accounts with thresholds, an owner and a webhook, for the tests of alerts. */
+import { randomUUID } from 'node:crypto';
+import type { Database } from '../../core/database/connect.ts';
+import type { Stores } from '../../core/stores.ts';
+import { fundedAccount, NONE_FULL } from '../../core/test/fixtures.ts';
+import type { AccountEventRow, NewMail } from '../../core/webhooks/outbox-rows.ts';
+import type { SeenAlert, Telling } from '../alerts/alert-store.ts';
+
+export const BY_SYSTEM = () => ({ auditId: randomUUID(), actor: { kind: 'system' } as const });
+
+export const SEALED = { secret: Uint8Array.of(1, 2, 3), secretKeyId: 'a-key' };
+/** Of tests of an account's address. */
+export const TEST_BOUNDS = { everyMs: 3_600_000, messagesMax: 100 };
+
+export const HOOK_URL = 'https://hooks.example/account';
+
+/** An owner who can sign in. */
+export async function addOwner(database: Database, accountId: string, mail: string): Promise<void> {
+  const id = randomUUID();
+  const at = { created_at: 1 };
+  const { kysely } = database;
+  await kysely
+    .insertInto('users')
+    .values({ id, mail, mail_key: mail, ...at })
+    .execute();
+  const member = { account_id: accountId, user_id: id, role: 'owner', source: 'invited' } as const;
+  await kysely
+    .insertInto('members')
+    .values({ ...member, ...at })
+    .execute();
+}
+
+export async function watchedAccount(
+  stores: Stores,
+  credits: number,
+  thresholds: readonly number[],
+): Promise<string> {
+  const accountId = await fundedAccount(stores, credits);
+  await stores.alertSettings.setThresholds(accountId, thresholds, BY_SYSTEM());
+  await stores.alertSettings.setWebhook(accountId, { url: HOOK_URL, ...SEALED }, BY_SYSTEM());
+  return accountId;
+}
+
+/** The account's thresholds as a look sees them. */
+export async function seenOf(stores: Stores, accountId: string): Promise<SeenAlert[]> {
+  const seen = await stores.alerts.look({ accountId, threshold: -1 }, 10);
+  return seen.filter(alert => alert.accountId === accountId);
+}
+
+export function eventOf(accountId: string, id: string = randomUUID()): AccountEventRow {
+  return { id, accountId, event: 'account.balance_low', url: HOOK_URL, body: '{}', ...SEALED };
+}
+
+export function mailOf(accountId: string): NewMail {
+  const id = randomUUID();
+  return { id, accountId, recipient: `ada@${accountId}.test`, subject: 'low', body: 'text' };
+}
+
+export function tellingOf(alert: SeenAlert): Telling {
+  const eventId = randomUUID();
+  const { accountId } = alert;
+  return {
+    alert,
+    eventId,
+    event: eventOf(accountId, eventId),
+    mails: [mailOf(accountId)],
+    messagesMax: 100,
+  };
+}
+
+/** Mails that are due. @param accounts have no place now */
+export function dueMails({ outbox }: Stores, limit: number, accounts: readonly string[] = []) {
+  const full = { ...NONE_FULL, accounts };
+  return outbox.listDue({ kind: 'mail', limit, secretKeyIds: [], full });
+}
+
+/** The end of an attempt that a mail server or its connection ended so. */
+export const mailEnd = (error?: string) => ({
+  statusCode: null,
+  ...(error && { error }),
+  durationMs: 5,
+});

@@ -1,0 +1,122 @@
+/** What an account has that an address can name: one of each, made for a test. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { imageBody, pngHeader, type TestApp } from '../../../core/test/support/test-app.ts';
+import { createSecret } from '../../session/cookies.ts';
+import { paid } from '../orders.ts';
+import { actorOf, newLink, OPERATOR, personOfAccount } from '../people.ts';
+import { multipartOf, type Person } from './person.ts';
+import type { AccountWorld, Member } from './world.ts';
+
+/** How each is made: its id, as addresses have it. */
+const MAKERS = {
+  accountId: async ({ accountId }: Of) => accountId,
+  keyId: async ({ test, accountId }: Of) =>
+    (await test.stores.apiKeys.create(accountId, 'a key')).key.id,
+  /** One that has succeeded. */
+  jobId: async ({ test, accountId }: Of) => {
+    const { token } = await test.stores.apiKeys.create(accountId, 'a key of a job');
+    const jobId = await submitJob(test, token);
+    await test.succeedJob(jobId);
+    return jobId;
+  },
+  userId: async ({ test, accountId }: Of) =>
+    (await personOfAccount(test.stores, accountId, 'viewer')).userId,
+  /** Of somebody whose key lives on. */
+  formerUserId: async ({ test, accountId }: Of) => {
+    const former = await personOfAccount(test.stores, accountId, 'member');
+    const { userId } = former;
+    const by = { actor: actorOf(former, 'keys.manage'), aliveMax: 100, everMax: 100 };
+    assert.notEqual(await test.stores.apiKeys.createBy(accountId, 'left behind', by), 'too-many');
+    await test.stores.people.removeMember(accountId, userId, {
+      actor: OPERATOR,
+      entryId: randomUUID(),
+    });
+    return userId;
+  },
+  sessionId: async ({ sessionId }: Of) => sessionId,
+  /** One that was paid: those that wait are few. */
+  orderId: async ({ test, accountId }: Of) => (await paid(test.stores, accountId)).id,
+  /** One that has succeeded. */
+  playgroundJobId: async ({ test, owner }: Of) => {
+    const fields = { csrf: await owner.token(), once: createSecret() };
+    const sent = { csrf: null, ...multipartOf(fields, pngHeader(4, 3)) };
+    const answer = await owner.post('/account/playground', {}, sent);
+    const jobId = /playground\/([0-9a-f-]{36})/.exec(String(answer.headers.location))?.[1];
+    assert.ok(jobId, answer.body);
+    await test.succeedJob(jobId);
+    return jobId;
+  },
+  invitationId: async ({ test, accountId }: Of) => {
+    const link = newLink(accountId);
+    assert.equal(await test.stores.links.create(link, OPERATOR), 'created');
+    return link.id;
+  },
+} as const;
+
+interface Of {
+  readonly test: TestApp;
+  readonly accountId: string;
+  readonly owner: Person;
+  /** Of the person who asks. */
+  readonly sessionId: string;
+}
+
+export type ThingName = keyof typeof MAKERS;
+export type Things = Readonly<Record<ThingName, string>>;
+export const THING_NAMES = Object.keys(MAKERS) as ThingName[];
+
+/** One more of it, in that account. @param person whose sessions they are */
+export function makeThing(
+  test: TestApp,
+  name: ThingName,
+  { accountId, people }: AccountWorld,
+  { sessionId }: Pick<Member, 'sessionId'>,
+): Promise<string> {
+  return MAKERS[name]({ test, accountId, owner: people.owner, sessionId });
+}
+
+export async function makeThings(test: TestApp, of: AccountWorld): Promise<Things> {
+  const made: [ThingName, string][] = [];
+  for (const name of THING_NAMES) {
+    made.push([name, await makeThing(test, name, of, of.people.member)]);
+  }
+  return Object.fromEntries(made) as Things;
+}
+
+/** A job of the key's account, queued. */
+export async function submitJob(
+  test: TestApp,
+  token: string,
+  more: Readonly<Record<string, unknown>> = {},
+): Promise<string> {
+  const authorization = `Bearer ${token}`;
+  const answer = await test.post('/v1/matting/jobs', imageBody(more), { authorization });
+  assert.equal(answer.statusCode, 202, answer.body);
+  return answer.json().job_id;
+}
+
+const DAY_NAMES = [
+  'Web shop',
+  'Print catalogue',
+  '目录自动化',
+  'A name of sixty letters: '.padEnd(60, 'x'),
+];
+
+/** A life: keys, pictures that went well and did not, a queue, a notification that is not taken. */
+export async function fillAccount(test: TestApp, { accountId }: AccountWorld): Promise<void> {
+  for (const name of DAY_NAMES) {
+    const { token } = await test.stores.apiKeys.create(accountId, name);
+    for (let jobs = 0; jobs < 3; jobs += 1) await test.succeedJob(await submitJob(test, token));
+    await test.failJob(await submitJob(test, token), {
+      code: 'UNSUPPORTED_IMAGE_FORMAT',
+      detail: 'the file is no picture',
+      retryable: false,
+    });
+    await submitJob(test, token, {
+      callback_url: 'https://receiver.example.com/notifications',
+      callback_secret: `whsec_${Buffer.alloc(32, 7).toString('base64')}`,
+    });
+  }
+  await test.stores.ledger.grant(accountId, 250, `a gift of the operator ${randomUUID()}`);
+}

@@ -1,0 +1,170 @@
+/**
+ * Two accounts on one control plane, with people of every role in each: what one of them may see
+ * and do is known, so everything else is an attack that must fail.
+ */
+import assert from 'node:assert/strict';
+import { DatabaseSync } from 'node:sqlite';
+import type { ExecutionContext, SerialFn } from 'ava';
+import type { Stores } from '../../../core/stores.ts';
+import {
+  BASE_URL,
+  openTestApp,
+  type ScopedRoute,
+  type TestApp,
+  type TestAppOptions,
+} from '../../../core/test/support/test-app.ts';
+import type { NewLink } from '../../people/link-store.ts';
+import { ROLES, type Role } from '../../people/roles.ts';
+import { createSecret } from '../../session/cookies.ts';
+import { hashOfSecret } from '../../sign-in/sign-in.ts';
+import { linkUse, newLink, newSession, OPERATOR } from '../people.ts';
+import { Person } from './person.ts';
+
+export type Member = Person & {
+  readonly userId: string;
+  readonly sessionId: string;
+  readonly mail: string;
+  /** What the session's cookie holds. */
+  readonly secret: string;
+};
+
+export interface AccountWorld {
+  readonly accountId: string;
+  readonly people: Readonly<Record<Role, Member>>;
+}
+
+/** The routes that are reached by everybody's browser: a HEAD is its GET. */
+export function routesOf({ scopedRoutes }: TestApp): readonly ScopedRoute[] {
+  return scopedRoutes.filter(({ method }) => method !== 'HEAD');
+}
+
+/** With every `:name` filled. */
+export function filled(url: string, valueFor: (name: string) => string): string {
+  return url.replaceAll(/:(\w+)/g, (_, name: string) => encodeURIComponent(valueFor(name)));
+}
+
+/** Opened by `openWorld`, or before the first test of a describe by `useWorld`. */
+export class World {
+  test!: TestApp;
+  /** What people type before the path. */
+  origin!: string;
+  ours!: AccountWorld;
+  theirs!: AccountWorld;
+  #database!: DatabaseSync;
+
+  async open(options: TestAppOptions = {}): Promise<void> {
+    this.test = await openTestApp(options);
+    const { stores, accountId, databaseFile } = this.test;
+    const other = await stores.accounts.create('their account');
+    assert.ok(other);
+    await stores.ledger.grant(other.id, 500, 'test');
+    this.origin = options.baseUrl ?? BASE_URL;
+    this.ours = await populate(this.test, this.origin, accountId);
+    this.theirs = await populate(this.test, this.origin, other.id);
+    this.#database = new DatabaseSync(databaseFile, { readOnly: true });
+  }
+
+  /** Somebody without a session. */
+  stranger(): Person {
+    return new Person(this.test.app, this.origin);
+  }
+
+  /** A person of that role in an account, freshly signed in. */
+  join(accountId: string, role: Role): Promise<Member> {
+    return memberOf(this.test, this.origin, accountId, role);
+  }
+
+  /** Every row, by table, but those that say when somebody was seen: what a read must not change. */
+  rows(): Readonly<Record<string, readonly string[]>> {
+    const tables = this.#database
+      .prepare(`select name from sqlite_master where type = 'table' order by name`)
+      .all() as { name: string }[];
+    const kept = tables.filter(({ name }) => !NOTED_BY_READS.test(name));
+    const dump = kept.map(({ name }) => {
+      const rows = this.#database.prepare(`select * from "${name}"`).all();
+      const told = rows.filter(row => !isReadied(row)).map(row => JSON.stringify(withoutSeen(row)));
+      return [name, told.sort()];
+    });
+    return Object.fromEntries(dump);
+  }
+
+  /** The one row of a table that has it. */
+  row(table: string, value: string, column = 'id'): Readonly<Record<string, unknown>> {
+    const sql = `select * from "${table}" where "${column}" = ?`;
+    const rows = this.#database.prepare(sql).all(value);
+    assert.equal(rows.length, 1, `${rows.length} rows`);
+    return rows[0] ?? {};
+  }
+
+  async close(): Promise<void> {
+    this.#database.close();
+    await this.test.close();
+  }
+}
+
+/** @param context the test that it is closed after; closed by its caller where absent */
+export async function openWorld(
+  options: TestAppOptions = {},
+  context?: Pick<ExecutionContext, 'teardown'>,
+): Promise<World> {
+  const world = new World();
+  await world.open(options);
+  context?.teardown(() => world.close());
+  return world;
+}
+
+/** Open while its tests run. @param then is done with it before the first test */
+export function useWorld(
+  test: Pick<SerialFn, 'before' | 'after'>,
+  options: TestAppOptions = {},
+  then?: () => Promise<void>,
+): World {
+  const world = new World();
+  test.before(async () => {
+    await world.open(options);
+    await then?.();
+  });
+  test.after.always(() => world.close());
+  return world;
+}
+
+/** Leases and clocks of the service itself. */
+const NOTED_BY_READS = /^sqlite_|^kysely_|sweeps|rate_|throttle|replicas/;
+
+/** What the first look at a playground makes ready: nothing that anybody sees. */
+function isReadied({ purpose, used }: Record<string, unknown>): boolean {
+  return purpose === 'playground' || used === 0;
+}
+
+function withoutSeen(row: Record<string, unknown>): Record<string, unknown> {
+  const { seen_at: _seen, last_used_at: _used, ...rest } = row;
+  return rest;
+}
+
+async function populate(test: TestApp, origin: string, accountId: string): Promise<AccountWorld> {
+  const people = await Promise.all(
+    ROLES.map(async role => [role, await memberOf(test, origin, accountId, role)] as const),
+  );
+  return { accountId, people: Object.fromEntries(people) as AccountWorld['people'] };
+}
+
+function memberOf(test: TestApp, origin: string, accountId: string, role: Role): Promise<Member> {
+  return signedIn(test, new Person(test.app, origin), newLink(accountId, { role }));
+}
+
+/** By the store's own steps: signing in by the pages is what other tests are about. */
+export async function signedIn(
+  { stores }: { readonly stores: Pick<Stores, 'links'> },
+  person: Person,
+  link: NewLink,
+  agent = 'a browser',
+): Promise<Member> {
+  const secret = createSecret();
+  assert.equal(await stores.links.create(link, OPERATOR), 'created');
+  const session = newSession({ idHash: hashOfSecret(secret), agent });
+  const used = await stores.links.use(linkUse(link, { session, passwordHash: null }));
+  assert.ok(used.kind === 'signed-in');
+  person.cookies.set('__Host-matting-session', secret);
+  const { mail } = link;
+  return Object.assign(person, { userId: used.userId, sessionId: session.id, mail, secret });
+}

@@ -1,0 +1,95 @@
+/** Orders and what is told of them, for the store's tests. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import type { ServiceActor } from '../../core/accounts/actor.ts';
+import type { Database } from '../../core/database/connect.ts';
+import type { Stores } from '../../core/stores.ts';
+import { rowOf } from '../../core/test/rows.ts';
+import { DAY_MS, type Order } from '../orders/order-rules.ts';
+import type { NewOrder, ToldPayment, ToldRefund } from '../orders/order-store.ts';
+
+export const OPERATOR: ServiceActor = { kind: 'operator' };
+export const PROVIDER: ServiceActor = { kind: 'payment' };
+
+/** 2500 credits for 50 yuan: half a credit a fen. */
+export const PACKAGE = {
+  list: 'credit',
+  credits: 2500,
+  price: 5000,
+  currency: 'CNY',
+} as const;
+
+export function newOrder(accountId: string, overrides: Partial<NewOrder> = {}): NewOrder {
+  return { id: randomUUID(), accountId, ...PACKAGE, ...overrides };
+}
+
+export async function placed(
+  { orders }: Stores,
+  accountId: string,
+  overrides: Partial<NewOrder> = {},
+): Promise<Order> {
+  const outcome = await orders.place(newOrder(accountId, overrides), OPERATOR);
+  assert.ok(outcome.kind === 'placed', outcome.kind);
+  return outcome.order;
+}
+
+export function paymentOf(
+  order: Pick<Order, 'price' | 'currency'>,
+  overrides: Partial<ToldPayment> = {},
+): ToldPayment {
+  const { price: amount, currency } = order;
+  return { payment: 'pay-1', amount, currency, toldBy: 'notification', ...overrides };
+}
+
+export function refundOf(amount: number | undefined, refund = 'refund-1'): ToldRefund {
+  return { refund, amount, currency: 'CNY', toldBy: 'notification', mayWait: true };
+}
+
+export async function paid(stores: Stores, accountId: string): Promise<Order> {
+  const order = await placed(stores, accountId);
+  const outcome = await stores.orders.pay(order.id, paymentOf(order), PROVIDER);
+  assert.ok(outcome.kind === 'paid', outcome.kind);
+  return outcome.order;
+}
+
+/** As if time had passed since the order. */
+export async function aged({ kysely }: Database, orderId: string, days: number): Promise<void> {
+  const { created_at: createdAtMs, expires_at: expiresAtMs } = await rowOf(kysely, 'orders', {
+    id: orderId,
+  });
+  const older = {
+    created_at: createdAtMs - days * DAY_MS,
+    expires_at: expiresAtMs - days * DAY_MS,
+  };
+  await kysely.updateTable('orders').set(older).where('id', '=', orderId).execute();
+}
+
+/** Grants and revocations of an account, in the order of their references. */
+export async function movements(database: Database, accountId: string): Promise<string[]> {
+  const rows = await database.kysely
+    .selectFrom('ledger_entries')
+    .select(['kind', 'reference', 'amount'])
+    .where('account_id', '=', accountId)
+    .where('kind', 'in', ['grant', 'revoke'])
+    .execute();
+  return rows.map(({ kind, reference, amount }) => `${kind} ${reference} ${amount}`).sort();
+}
+
+export async function actionsOf({ audit }: Stores, accountId: string): Promise<string[]> {
+  const entries = await audit.list(accountId, { limit: 50 });
+  return entries.map(({ action }) => action).sort();
+}
+
+/** Resolves once the database's clock is behind the order's last refund. */
+export async function passedRefund(database: Database, orderId: string): Promise<void> {
+  for (;;) {
+    const row = await database.kysely
+      .selectFrom('orders')
+      .select(['unrevoked_at'])
+      .select(() => database.nowMs.as('now'))
+      .where('id', '=', orderId)
+      .executeTakeFirstOrThrow();
+    assert.ok(row.unrevoked_at !== null, 'the refund left something');
+    if (row.now > row.unrevoked_at) return;
+  }
+}

@@ -1,0 +1,103 @@
+/** People, links and sessions for the store's tests. */
+
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import type { ActingPerson, ServiceActor } from '../../core/accounts/actor.ts';
+import type { Stores } from '../../core/stores.ts';
+import { HOUR_MS, sha256 } from '../../core/test/fixtures.ts';
+import { actingPerson } from '../people/authority.ts';
+import type { LinkUse, NewLink } from '../people/link-store.ts';
+import type { Permission, Role } from '../people/roles.ts';
+import type { IdentityEntry } from '../sign-in/identity-entry.ts';
+import type { NewSession } from '../sign-in/session-store.ts';
+
+export const OPERATOR: ServiceActor = { kind: 'operator' };
+
+export function newLink(accountId: string, overrides: Partial<NewLink> = {}): NewLink {
+  const id = randomUUID();
+  return {
+    id,
+    tokenHash: sha256(id),
+    purpose: 'invitation',
+    accountId,
+    mail: `guest-${id.slice(0, 8)}@example.org`,
+    role: 'member',
+    lifeMs: HOUR_MS,
+    provesMail: true,
+    entryId: randomUUID(),
+    ...overrides,
+  };
+}
+
+export function newSession(overrides: Partial<NewSession> = {}): NewSession {
+  const id = randomUUID();
+  return {
+    id,
+    idHash: sha256(id),
+    method: 'password',
+    address: '192.0.2.7',
+    agent: 'a browser',
+    ...overrides,
+  };
+}
+
+export function linkUse(
+  { tokenHash, purpose }: Pick<NewLink, 'tokenHash' | 'purpose'>,
+  overrides: Partial<LinkUse> = {},
+): LinkUse {
+  return {
+    tokenHash,
+    purpose,
+    newUserId: randomUUID(),
+    passwordHash: 'a hash',
+    verifiedHash: null,
+    session: newSession(),
+    endedIdHash: null,
+    entryId: randomUUID(),
+    ...overrides,
+  };
+}
+
+export interface Person {
+  readonly userId: string;
+  readonly mail: string;
+  readonly session: NewSession;
+}
+
+/** Who was invited and has signed in. */
+export async function personOfAccount(
+  { links }: Pick<Stores, 'links'>,
+  accountId: string,
+  role: Role = 'owner',
+): Promise<Person> {
+  const link = newLink(accountId, { role });
+  assert.equal(await links.create(link, OPERATOR), 'created');
+  const use = linkUse(link);
+  assert.equal((await links.use(use)).kind, 'signed-in');
+  return { userId: use.newUserId, mail: link.mail, session: use.session };
+}
+
+/** Them, as they change something that asks for this. */
+export function actorOf({ userId, mail, session }: Person, permission: Permission): ActingPerson {
+  const { id: sessionId, address } = session;
+  return actingPerson({ kind: 'person', userId, mail, address, sessionId, permission });
+}
+
+/** Of somebody new, whose groups are that. */
+export function identityEntry(grants: IdentityEntry['grants']): IdentityEntry {
+  const ids = new Map(grants.map(({ accountId }) => [accountId, randomUUID()]));
+  return {
+    issuer: 'https://id.example',
+    subject: randomUUID(),
+    mail: 'somebody@example.org',
+    grants,
+    newUserId: randomUUID(),
+    session: newSession({ method: 'oidc' }),
+    endedIdHash: null,
+    entryIdOf: accountId => {
+      const id = ids.get(accountId) ?? randomUUID();
+      ids.set(accountId, id);
+      return id;
+    },
+  };
+}

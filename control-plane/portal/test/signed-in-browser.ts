@@ -1,0 +1,40 @@
+/** Browsers over a test application: one of anybody, and one of somebody who is signed in. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import type { Stores } from '../../core/stores.ts';
+import { BASE_URL, type TestApp } from '../../core/test/support/test-app.ts';
+import type { Role } from '../people/roles.ts';
+import { csrfTokenOf } from '../session/cookies.ts';
+import { Person } from './area/person.ts';
+import { type Member, signedIn } from './area/world.ts';
+import { newLink } from './people.ts';
+
+/** Asks for pages, from an address of its own. */
+export class Browser extends Person {
+  constructor({ app }: Pick<TestApp, 'app'>, address = '192.0.2.1') {
+    super(app, BASE_URL, { address, headers: { accept: 'text/html' } });
+  }
+}
+
+/** With the token of its forms, which no page need be read for. */
+export type SignedInBrowser = Member & { readonly csrf: string };
+
+/** A new person of the account, signed in. @param options.accountId the test application's own */
+export async function signIn(
+  test: Pick<TestApp, 'app' | 'accountId'> & { readonly stores: Pick<Stores, 'links'> },
+  options: { readonly role?: Role; readonly accountId?: string; readonly mail?: string } = {},
+): Promise<SignedInBrowser> {
+  const { role = 'owner', accountId = test.accountId } = options;
+  const { mail = `${role}-${randomUUID().slice(0, 8)}@example.org` } = options;
+  const link = newLink(accountId, { purpose: 'sign-in', role, mail, provesMail: true });
+  const member = await signedIn(test, new Browser(test, '127.0.0.1'), link);
+  const csrf = csrfTokenOf(member.secret, accountId);
+  return Object.assign(member, { csrf, token: async () => csrf });
+}
+
+/** A new owner of another account. */
+export async function signInElsewhere(test: TestApp): Promise<SignedInBrowser> {
+  const other = await test.stores.accounts.create(`other ${randomUUID()}`);
+  assert.ok(other);
+  return signIn(test, { accountId: other.id });
+}

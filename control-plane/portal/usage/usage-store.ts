@@ -1,0 +1,181 @@
+/**
+ * What accounts used, by day (portal/usage/usage.ts). A row is raised in the transaction that
+ * writes the ledger's settlement and holds the account's row, so each settlement is counted once.
+ */
+import { sql } from 'kysely';
+import type { Database } from '../../core/database/connect.ts';
+import { keepStatement } from '../../core/database/kept-statement.ts';
+import { ofAccount } from '../../core/database/of-account.ts';
+import type { Db, Schema } from '../../core/database/schema.ts';
+import { query, readNowMs, transact } from '../../core/database/transact.ts';
+import { requireInteger } from '../../core/database/values.ts';
+import {
+  DAY_MS,
+  dayOf,
+  USAGE_KEPT_DAYS,
+  type UsageDays,
+  type UsageFigures,
+  type UsageGroup,
+  type UsageQuestion,
+} from './usage.ts';
+
+/**
+ * Rows that one question may read: a year of 60 keys, each with two outcomes of a format a day. On
+ * more the caller asks for fewer days.
+ */
+export const USAGE_ROWS_MAX = 50_000;
+
+export interface UsageOf extends UsageFigures {
+  /** Of a day its number, of a key its id. */
+  readonly name: string;
+}
+
+export type UsageStore = ReturnType<typeof createUsageStore>;
+
+/** @param rowsMax another bound in tests alone */
+export function createUsageStore(database: Database, rowsMax = USAGE_ROWS_MAX) {
+  return {
+    /**
+     * By the groups' names, those without a job left out. Undefined: it would read more than
+     * `rowsMax`.
+     */
+    read: (accountId: string, question: UsageQuestion) =>
+      readUsage(database, { accountId, rowsMax, ...question }, question.group),
+    /** The sum of the days; undefined as above. */
+    async total(accountId: string, days: UsageDays): Promise<UsageFigures | undefined> {
+      const rows = await readUsage(database, { accountId, rowsMax, ...days }, undefined);
+      const { images = 0, failed = 0, credits = 0 } = rows?.[0] ?? {};
+      return rows && { images, failed, credits };
+    },
+    /** The database's clock. */
+    today: async () => dayOf(await readNowMs(database)),
+    /** For the sweeper: rows of days past USAGE_KEPT_DAYS; their number. */
+    removeOld: (limit: number) => removeOld(database, limit),
+  };
+}
+
+const COLUMN_OF = { day: 'day', key: 'api_key_id', outcome: 'outcome', format: 'format' } as const;
+
+/** @param group undefined: all in one */
+async function readUsage(
+  database: Database,
+  { accountId, from, to, rowsMax }: UsageDays & { accountId: string; rowsMax: number },
+  group: UsageGroup | undefined,
+): Promise<UsageOf[] | undefined> {
+  const sum = (what: string) => sql<number>`cast(sum(${sql.raw(what)}) as signed)`;
+  const name = group === undefined ? sql`'all'` : sql.ref(COLUMN_OF[group]);
+  const rows = await query(database, db => {
+    const days = db
+      .selectFrom('usage_days')
+      .select(['day', 'api_key_id', 'outcome', 'format', 'images', 'credits'])
+      .where(ofAccount(database.dialect, accountId))
+      .where('day', '>=', from)
+      .where('day', '<=', to)
+      .orderBy('account_id')
+      .orderBy('day')
+      .limit(rowsMax + 1);
+    return db
+      .selectFrom(days.as('days'))
+      .select(eb => [
+        name.$castTo<string | number>().as('name'),
+        sum('images').as('images'),
+        sum(`case when outcome = 'failed' then images else 0 end`).as('failed'),
+        sum('credits').as('credits'),
+        eb.fn.countAll<number>().as('rows_read'),
+      ])
+      .groupBy('name')
+      .orderBy('name')
+      .execute();
+  });
+  const read = rows.reduce((count, row) => count + requireInteger(row.rows_read), 0);
+  if (read > rowsMax) return undefined;
+  return rows.map(row => ({
+    name: String(row.name),
+    images: requireInteger(row.images),
+    failed: requireInteger(row.failed),
+    credits: requireInteger(row.credits),
+  }));
+}
+
+/** The oldest first; a row that another sweeper took meanwhile is not counted. */
+async function removeOld(database: Database, limit: number): Promise<number> {
+  const firstKept = dayOf(await readNowMs(database)) - USAGE_KEPT_DAYS;
+  const rows = await query(database, db =>
+    db
+      .selectFrom('usage_days')
+      .select(['account_id', 'day', 'api_key_id', 'outcome', 'format'])
+      .where('day', '<', firstKept)
+      .orderBy('day')
+      // In one order everywhere: two sweepers then wait for each other and never in a circle.
+      .orderBy('account_id')
+      .orderBy('api_key_id')
+      .orderBy('outcome')
+      .orderBy('format')
+      .limit(limit)
+      .execute(),
+  );
+  if (rows.length === 0) return 0;
+  return transact(database, async tx => {
+    let removed = 0;
+    for (const { account_id, day, api_key_id, outcome, format } of rows) {
+      const { numDeletedRows } = await tx
+        .deleteFrom('usage_days')
+        .where('account_id', '=', account_id)
+        .where('day', '=', day)
+        .where('api_key_id', '=', api_key_id)
+        .where('outcome', '=', outcome)
+        .where('format', '=', format)
+        .executeTakeFirstOrThrow();
+      removed += Number(numDeletedRows);
+    }
+    return removed;
+  });
+}
+
+/** A job whose settlement was entered in the same transaction. */
+export interface SettledJob {
+  readonly accountId: string;
+  readonly jobId: string;
+  readonly apiKeyId: string;
+  readonly outcome: Schema['usage_days']['outcome'];
+  /** Of its output. */
+  readonly format: string;
+  /** Charged. */
+  readonly credits: number;
+}
+
+/** On the day of the settlement, whose own instant it is: no midnight falls between the two. */
+export async function countSettledJob(database: Database, tx: Db, job: SettledJob): Promise<void> {
+  await tx.executeQuery(COUNT_SETTLED(database, job));
+}
+
+const KEY = ['account_id', 'day', 'api_key_id', 'outcome', 'format'] as const;
+
+const COUNT_SETTLED = keepStatement<SettledJob>(({ dialect, kysely }, job) => {
+  const divided = sql.raw(dialect === 'sqlite' ? '/' : 'div');
+  const settled = kysely
+    .selectFrom('ledger_entries')
+    .select([
+      sql<string>`${job.accountId}`.as('account_id'),
+      sql<number>`${sql.ref('created_at')} ${divided} ${sql.lit(DAY_MS)}`.as('day'),
+      sql<string>`${job.apiKeyId}`.as('api_key_id'),
+      sql<SettledJob['outcome']>`${job.outcome}`.as('outcome'),
+      sql<string>`${job.format}`.as('format'),
+      sql<number>`1`.as('images'),
+      sql<number>`${job.credits}`.as('credits'),
+    ])
+    .where('account_id', '=', job.accountId)
+    .where('slot', '=', 'settle')
+    .where('reference', '=', job.jobId);
+  const insert = kysely
+    .insertInto('usage_days')
+    .columns([...KEY, 'images', 'credits'])
+    .expression(settled);
+  const raised = {
+    images: sql<number>`${sql.ref('images')} + 1`,
+    credits: sql<number>`${sql.ref('credits')} + ${job.credits}`,
+  };
+  return dialect === 'sqlite'
+    ? insert.onConflict(conflict => conflict.columns([...KEY]).doUpdateSet(raised))
+    : insert.onDuplicateKeyUpdate(raised);
+});

@@ -1,0 +1,158 @@
+/**
+ * The errors of the contract as remove.bg's clients know them: `{"errors":[{title, code, detail}]}`
+ * with a code of theirs. Clients show or log the title of the first, so there always is one.
+ */
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { ContractError, ErrorCode } from '#contract/errors.ts';
+import { RemovebgRefusal } from './removebg-refusal.ts';
+
+const REMOVEBG_PATH = '/v1.0/';
+
+interface RemovebgError {
+  readonly status: number;
+  readonly code: string;
+  readonly title: string;
+}
+
+/** Seconds to wait before a retry, for errors of load that give none themselves. */
+const RETRY_AFTER_S = 5;
+
+const OF_CODE: Partial<Record<ErrorCode, RemovebgError>> = {
+  MISSING_API_KEY: { status: 403, code: 'auth_failed', title: 'Missing API Key' },
+  INVALID_API_KEY: { status: 403, code: 'invalid_api_key', title: 'API Key invalid' },
+  INSUFFICIENT_CREDITS: {
+    status: 402,
+    code: 'insufficient_credits',
+    title: 'Insufficient credits',
+  },
+  KEY_CAP_REACHED: { status: 402, code: 'insufficient_credits', title: 'Insufficient credits' },
+  KEY_NOT_ALLOWED: { status: 403, code: 'auth_failed', title: 'API Key not allowed to do this' },
+  RATE_LIMITED: { status: 429, code: 'rate_limit_exceeded', title: 'Rate limit exceeded' },
+  INVALID_REQUEST: { status: 400, code: 'invalid_request', title: 'The request is malformed' },
+  UNSUPPORTED_IMAGE_FORMAT: { status: 400, code: 'invalid_file_type', title: 'Invalid file type' },
+  IMAGE_TOO_LARGE: { status: 400, code: 'file_too_large', title: 'File too large' },
+  IMAGE_RESOLUTION_TOO_LARGE: {
+    status: 400,
+    code: 'resolution_too_high',
+    title: 'Image resolution too high',
+  },
+  UNSUPPORTED_OUTPUT_FORMAT: {
+    status: 400,
+    code: 'invalid_format',
+    title: 'Invalid format parameter given',
+  },
+};
+
+const OF_REFUSAL: Readonly<Record<RemovebgRefusal['removebgCode'], string>> = {
+  missing_source: 'No image given',
+  multiple_sources: 'Multiple image sources given',
+  failed_to_read_image: 'There was an error reading the image',
+  multiple_bg_sources: 'Multiple background sources given',
+  roi_exceeds_bounds: 'ROI exceeds image bounds',
+  roi_region_empty: 'ROI region is empty',
+};
+
+/** How the contract's names of fields are written here. */
+const NAMES: Readonly<Record<string, string>> = {
+  image_base64: 'image_file_b64',
+  background_url: 'bg_image_url',
+  background_file: 'bg_image_file',
+};
+const NAME = new RegExp(`\\b(?:${Object.keys(NAMES).join('|')})\\b`, 'g');
+/** As `invalidParameter` writes it: the field's name, then what is wrong with it. */
+const FIELD = /^([a-z]+(?:_[a-z0-9]+)*)\b/;
+
+/** Whether the answers of this request are in this interface's manner, whatever path it names. */
+export function isRemovebgRequest(path: string): boolean {
+  return path.startsWith(REMOVEBG_PATH);
+}
+
+/** The ErrorHandler's writer for this interface. */
+export function writeRemovebgError(
+  error: ContractError,
+  _request: FastifyRequest,
+  reply: FastifyReply,
+): void {
+  const { status, code, title } = removebgErrorOf(error);
+  if (status === 429 || status === 503) {
+    reply.header('retry-after', String(Math.ceil(error.retryAfterS ?? RETRY_AFTER_S)));
+  }
+  reply.header('x-credits-charged', '0');
+  if (error.jobId !== undefined) reply.header('x-job-id', error.jobId);
+  const body = { errors: [{ title, code, detail: namesHere(error.message) }] };
+  // A buffer, since the framework would take a string for text.
+  reply.code(status).type('application/json; charset=utf-8');
+  reply.send(Buffer.from(JSON.stringify(body)));
+}
+
+/** Every code of the catalogue has an answer here; those not named keep their status. */
+export function removebgErrorOf(error: ContractError): RemovebgError {
+  if (error instanceof RemovebgRefusal) {
+    const { removebgCode: code } = error;
+    return { status: 400, code, title: OF_REFUSAL[code] };
+  }
+  const { code, spec, retryable } = error;
+  switch (code) {
+    case 'INVALID_PARAMETER':
+      return ofParameter(namesHere(fieldOf(error)));
+    case 'INVALID_IMAGE_SOURCE':
+      return ofSource(error);
+    case 'IMAGE_DOWNLOAD_FAILED':
+      return ofDownload(error);
+    case 'PROCESSING_FAILED':
+      return retryable
+        ? { status: 503, code: 'processing_failed', title: 'The image could not be processed now' }
+        : { status: 400, code: 'failed_to_read_image', title: OF_REFUSAL.failed_to_read_image };
+    default:
+      return OF_CODE[code] ?? { status: spec.http, code: code.toLowerCase(), title: spec.title };
+  }
+}
+
+/** A job keeps the sentence alone, which begins with the field's name. */
+function fieldOf({ fieldErrors, message }: ContractError): string {
+  return fieldErrors[0]?.field ?? FIELD.exec(message)?.[1] ?? 'request';
+}
+
+function ofParameter(field: string): RemovebgError {
+  // What a node finds out when it has the pictures.
+  if (field === 'region') {
+    return { status: 400, code: 'roi_region_empty', title: OF_REFUSAL.roi_region_empty };
+  }
+  if (field === 'background') {
+    const title = 'There was an error reading the background image';
+    return { status: 400, code: 'failed_to_read_image', title };
+  }
+  const title =
+    field === 'bg_image_url'
+      ? 'Invalid bg_image_url: Please provide a valid URL.'
+      : `Invalid ${field} parameter given`;
+  return { status: 400, code: `invalid_${field}`, title };
+}
+
+/** Bytes that are no Base64, or a URL that may not be requested. */
+function ofSource(error: ContractError): RemovebgError {
+  const field = namesHere(error.fieldErrors[0]?.field ?? 'image_url');
+  if (field !== 'image_url') {
+    return { status: 400, code: 'failed_to_read_image', title: OF_REFUSAL.failed_to_read_image };
+  }
+  const title = 'Invalid image_url: Please provide a valid URL.';
+  return { status: 400, code: 'invalid_image_url', title };
+}
+
+function ofDownload({ message }: ContractError): RemovebgError {
+  return message.startsWith('background_url')
+    ? {
+        status: 400,
+        code: 'failed_bg_download',
+        title: 'Failed to download background image from given bg_image_url',
+      }
+    : {
+        status: 400,
+        code: 'failed_image_download',
+        title: 'Failed to download image from given image_url',
+      };
+}
+
+function namesHere(text: string): string {
+  return text.replaceAll(NAME, name => NAMES[name] ?? name);
+}

@@ -1,0 +1,188 @@
+/**
+ * A request of the remove.bg interface as the request of /v1 it is: the same formats, finishing and
+ * sources, under other names and values. Needs neither bytes nor network nor database.
+ */
+
+import { invalidParameter } from '#contract/errors.ts';
+import { alphaOf, parseColour } from '#contract/finishing/colour.ts';
+import type { Background, Finishing } from '#contract/finishing.ts';
+import type { OutputFormat } from '#contract/formats.ts';
+import type { OutgoingPolicy } from '../core/fetching/outgoing-url.ts';
+import { requireBackgroundUrl, requireImageUrl } from '../core/submission/image-url.ts';
+import { type MattingRequest, OVERLONG } from '../core/submission/submit-fields.ts';
+import type { RemovebgFields, RemovebgText } from './removebg-fields.ts';
+import { RemovebgRefusal } from './removebg-refusal.ts';
+import {
+  cropOf,
+  formatOf,
+  megapixelsMaxOf,
+  oneOf,
+  positionOf,
+  type RemovebgFormat,
+  type RemovebgSize,
+  regionOf,
+  requireUnrendered,
+  scaleOf,
+  sizeOf,
+  type Texts,
+  typeLevelOf,
+} from './removebg-values.ts';
+
+export interface RemovebgPolicy extends OutgoingPolicy {
+  /** The size of requests that name none. */
+  readonly removebgDefaultSize: RemovebgSize;
+}
+
+export interface RemovebgRequest {
+  readonly request: MattingRequest;
+  /** Whether the answer names the kind of subject: it is always `other`. */
+  readonly saysType: boolean;
+}
+
+/**
+ * Checks in the order of the fields' list.
+ * @throws RemovebgRefusal; ContractError INVALID_PARAMETER, INVALID_IMAGE_SOURCE,
+ *   UNSUPPORTED_OUTPUT_FORMAT
+ */
+export function requireRemovebgRequest(
+  fields: RemovebgFields,
+  policy: RemovebgPolicy,
+): RemovebgRequest {
+  requireOneSource(fields);
+  const texts = requireShort(fields.texts);
+  const size = sizeOf(texts, policy.removebgDefaultSize);
+  requireUnrendered(texts);
+  const saysType = typeLevelOf(texts) !== 'none';
+  const asked = formatOf(texts);
+  const region = regionOf(texts);
+  const crop = cropOf(texts);
+  const scalePercent = scaleOf(texts);
+  const beside = { isScaled: scalePercent !== undefined, isCropped: crop !== undefined };
+  const position = positionOf(texts, beside);
+  const channels = oneOf(texts, 'channels', ['rgba', 'alpha']);
+  const behind = backgroundOf(texts, fields);
+  if (channels === 'alpha') requireAlphaAlone(asked, behind);
+  const outputFormat = outputFormatOf(asked, channels, behind);
+  const background = outputFormat === 'jpeg' ? opaque(behind) : behind;
+  const sizeMaxMegapixels = megapixelsMaxOf(size, outputFormat === 'png');
+  const finishing: Finishing = {
+    ...(region && { region }),
+    ...(crop && { crop }),
+    ...(scalePercent !== undefined && { scalePercent }),
+    ...(position !== undefined && { position }),
+    ...(sizeMaxMegapixels !== undefined && { sizeMaxMegapixels }),
+    ...(background && { background }),
+  };
+  const needsNode = channels === 'alpha' || outputFormat === 'jpeg' || outputFormat === 'zip';
+  const isAsked = needsNode || Object.keys(finishing).length > 0;
+  return {
+    request: {
+      imageUrl: urlOf(texts, policy),
+      outputFormat,
+      channels,
+      finishing: isAsked ? finishing : undefined,
+      backgroundUrl: backgroundUrlOf(texts, policy),
+      callback: undefined,
+    },
+    saysType,
+  };
+}
+
+function requireOneSource({ texts, pictures }: RemovebgFields): void {
+  const given = [
+    ...(texts.has('image_url') ? ['image_url'] : []),
+    ...['image_file' as const, 'image_file_b64' as const].filter(field => pictures.has(field)),
+  ];
+  if (given.length === 1) return;
+  const names = 'image_file, image_url and image_file_b64';
+  throw given.length === 0
+    ? new RemovebgRefusal('missing_source', 'image_file', `one of ${names} is required`)
+    : new RemovebgRefusal('multiple_sources', given[1] ?? '', `${names} exclude each other`);
+}
+
+/** @throws ContractError INVALID_PARAMETER, INVALID_IMAGE_SOURCE */
+function requireShort(given: RemovebgFields['texts']): Texts<RemovebgText> {
+  const texts = new Map<RemovebgText, string>();
+  for (const [field, text] of given) {
+    if (text === OVERLONG) throw invalidParameter(field, 'is too long');
+    texts.set(field, text);
+  }
+  return texts;
+}
+
+function backgroundOf(
+  texts: Texts<RemovebgText>,
+  { pictures }: RemovebgFields,
+): Background | undefined {
+  const given = [
+    ...(['bg_color', 'bg_image_url'] as const).filter(field => texts.has(field)),
+    ...(pictures.has('bg_image_file') ? (['bg_image_file'] as const) : []),
+  ];
+  const [first, second] = given;
+  if (second !== undefined) {
+    const detail = 'bg_color, bg_image_url and bg_image_file exclude each other';
+    throw new RemovebgRefusal('multiple_bg_sources', second, detail);
+  }
+  const colour = texts.get('bg_color');
+  if (colour === undefined) return first === undefined ? undefined : { kind: 'picture' };
+  const rgba = parseColour(colour);
+  if (rgba === undefined) {
+    throw invalidParameter('bg_color', 'must be 3, 4, 6 or 8 hexadecimal digits or a colour name');
+  }
+  return alphaOf(rgba) === 0 ? undefined : { kind: 'colour', rgba };
+}
+
+/** The matte alone is grey, without loss, and lies on nothing. */
+function requireAlphaAlone(format: RemovebgFormat, background: Background | undefined): void {
+  if (background !== undefined) {
+    throw invalidParameter('channels', 'of alpha alone have no background');
+  }
+  if (format === 'jpg' || format === 'jpeg' || format === 'zip') {
+    throw invalidParameter('format', `${format} does not hold channels=alpha; png and webp do`);
+  }
+}
+
+/** auto: JPEG where nothing of the result can be transparent. */
+function outputFormatOf(
+  format: RemovebgFormat,
+  channels: 'rgba' | 'alpha',
+  background: Background | undefined,
+): OutputFormat {
+  switch (format) {
+    case 'jpg':
+    case 'jpeg':
+      return 'jpeg';
+    case 'auto':
+      return channels === 'rgba' && isOpaque(background) ? 'jpeg' : 'png';
+    default:
+      return format;
+  }
+}
+
+function isOpaque(background: Background | undefined): boolean {
+  if (background === undefined) return false;
+  return background.kind === 'picture' || alphaOf(background.rgba) === 255;
+}
+
+/** What lies behind a picture without transparency: white, below a colour that lets it through. */
+function opaque(background: Background | undefined): Background {
+  if (background?.kind === 'picture') return background;
+  const rgba = background?.rgba ?? 0;
+  const share = alphaOf(rgba) / 255;
+  const onWhite = (shift: number) =>
+    Math.round(((rgba >>> shift) & 0xff) * share + 255 * (1 - share));
+  const [red, green, blue] = [onWhite(24), onWhite(16), onWhite(8)];
+  return { kind: 'colour', rgba: ((red << 24) | (green << 16) | (blue << 8) | 0xff) >>> 0 };
+}
+
+function urlOf(texts: Texts<RemovebgText>, policy: OutgoingPolicy): string | undefined {
+  const url = texts.get('image_url');
+  if (url !== undefined) requireImageUrl(url, policy);
+  return url;
+}
+
+function backgroundUrlOf(texts: Texts<RemovebgText>, policy: OutgoingPolicy): string | undefined {
+  const url = texts.get('bg_image_url');
+  if (url !== undefined) requireBackgroundUrl(url, policy);
+  return url;
+}

@@ -1,0 +1,318 @@
+/**
+ * The node's configuration: the only file of this program that reads the environment. Every bad
+ * variable is named at once with the form it should have, never with its value, before anything is
+ * opened.
+ */
+import { hostname } from 'node:os';
+import path from 'node:path';
+import { EnvReader } from '#program/env.ts';
+import { warnOfUnknownVariables } from '#program/env-names.ts';
+import { type LogSettings, readLogSettings } from '#program/log-settings.ts';
+import { isLoopback } from '#program/loopback.ts';
+import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
+import { readTracingSettings, type TracingSettings } from '#program/tracing/tracing-settings.ts';
+import { DIRECT_ORIGINS_MAX, parseOrigin } from './serving/direct/direct-origins.ts';
+import { ENGINE_GOALS, type EngineGoal } from './serving/engine/choice/engine-layout.ts';
+import { DEVICE_FORM, type WantedDevices } from './serving/engine/devices/choose-devices.ts';
+import type { CallerToken } from './serving/grpc/callers.ts';
+import { type ModelSettings, readModelSettings } from './serving/models/model-settings.ts';
+import {
+  BATCH_SIZES,
+  EXECUTION_PROVIDERS,
+  type ExecutionProvider,
+} from './serving/models/prepared-model.ts';
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+export interface Config extends LogSettings {
+  readonly host: string;
+  /** 0: one that is free. */
+  readonly port: number;
+  /** host:port as control planes reach it; undefined: host and the port that was bound. */
+  readonly advertiseAddress: string | undefined;
+  /** 0: one that is free. */
+  readonly httpPort: number;
+  /** Stable over restarts. */
+  readonly nodeId: string;
+  /** The fleet's token. Undefined only without a registry. */
+  readonly token: string | undefined;
+  /** Another that is taken from control planes, while the fleet's is changed. */
+  readonly tokenAccepted: string | undefined;
+  /** Tokens of direct callers. With none, and no fleet token either, every caller is trusted. */
+  readonly callerTokens: readonly CallerToken[];
+  /** Images of one direct caller at once; undefined: half of the node's, all without a registry. */
+  readonly callerImagesMax: number | undefined;
+  readonly tls: TlsSettings;
+  /** Of object storage at which files may be got and put for control planes; empty: nowhere. */
+  readonly directOrigins: readonly string[];
+  /** host:port of control planes; empty: the node serves direct callers alone. */
+  readonly registryAddresses: readonly string[];
+  readonly executionProvider: ExecutionProvider | 'auto';
+  readonly modelSettings: ModelSettings;
+  /** Where `providers install` puts what it installs; absolute. */
+  readonly providerDir: string;
+  /** GPUs of cuda and tensorrt. */
+  readonly gpuDevices: WantedDevices;
+  /** Undefined: by the execution provider. */
+  readonly engines: number | undefined;
+  /** Images that an engine takes at once, at most: one unless said. */
+  readonly batchMax: number;
+  /** Undefined: this machine's share of cores, by the execution provider. */
+  readonly engineThreads: number | undefined;
+  /** What engines are laid out for where their number is not given. */
+  readonly engineGoal: EngineGoal;
+  /** Undefined: images in engines + 2; on a GPU the cores less two where that is more. */
+  readonly pictureWorkers: number | undefined;
+  /** Undefined: from the memory there is. */
+  readonly megapixelsMax: number | undefined;
+  /** Edge-aware mattes, for callers that leave it open, as REST callers do. */
+  readonly refinement: boolean;
+  /** The subject's own colour at soft edges, for the same callers. */
+  readonly foregroundEstimation: boolean;
+  /** Undefined: there are no traces. */
+  readonly traces: TracingSettings | undefined;
+  /** Warnings that every start logs. */
+  readonly warnings: readonly string[];
+  /** The whole environment of engines and picture workers: no secret is in it. */
+  readonly childEnv: Readonly<Record<string, string>>;
+}
+
+/** What control planes accept as a node_id. */
+const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
+/** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
+const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
+const TOKEN_FORM = '16 to 256 printable ASCII characters without blanks';
+const CALLER_TOKEN_FORM = 'name:token, the name of up to 64 letters, digits, ".", "_", "-"';
+/** A service that calls directly has one; more than a handful want a control plane. */
+const CALLER_TOKENS_MAX = 64;
+const ADDRESS_FORM = 'host:port';
+const ENGINES_MAX = 64;
+const IMAGES_A_RUN = [1, ...BATCH_SIZES];
+const THREADS_MAX = 256;
+export const PICTURE_WORKERS_MAX = 128;
+const MEGAPIXELS_MAX = 100_000;
+/** Where a node finds control planes: a handful of replicas. */
+const REGISTRIES_MAX = 16;
+
+/**
+ * What children are given: how to find libraries and devices, and how to behave. Nothing else, so
+ * that a codec taken over by a hostile file finds no token.
+ */
+const CHILD_VARIABLES: ReadonlySet<string> = new Set([
+  'PATH',
+  'HOME',
+  'TMPDIR',
+  'TZ',
+  'LANG',
+  'LC_ALL',
+  'LD_LIBRARY_PATH',
+  'LD_PRELOAD',
+  'NODE_COMPILE_CACHE',
+  'XDG_RUNTIME_DIR',
+]);
+const CHILD_VARIABLE_PREFIXES = [
+  'CUDA_',
+  'CUDNN_',
+  'NVIDIA_',
+  'ORT_TENSORRT_',
+  'VK_',
+  'MESA_',
+  'MALLOC_',
+];
+
+/** @throws ConfigError naming every variable that is not usable. */
+export function loadConfig(env: Environment = process.env): Config {
+  const reader = new EnvReader(env);
+  const host = reader.string('MATTING_HOST', { default: '127.0.0.1' });
+  const port = reader.port('MATTING_NODE_PORT', { default: 50_051 });
+  const modelSettings = readModelSettings(reader, process.cwd());
+  const config: Config = {
+    host,
+    port,
+    httpPort: reader.port('MATTING_NODE_HTTP_PORT', { default: 50_052 }),
+    nodeId: reader.string('MATTING_NODE_ID', {
+      pattern: NODE_ID,
+      expected: '1 to 64 characters of A-Z, a-z, 0-9, ".", "_", "-"',
+      default: defaultNodeId(port),
+    }),
+    ...readLogSettings(reader),
+    traces: readTracingSettings(reader),
+    ...readFleet(reader, host),
+    callerImagesMax: reader.integer('MATTING_NODE_CALLER_IMAGES_MAX', {
+      min: 1,
+      max: 10_000,
+      default: undefined,
+    }),
+    ...readCapacity(reader),
+    refinement: reader.boolean('MATTING_REFINEMENT', { default: true }),
+    foregroundEstimation: reader.boolean('MATTING_FOREGROUND_ESTIMATION', { default: true }),
+    modelSettings,
+    providerDir: readProviderDir(reader, modelSettings, process.cwd()),
+    childEnv: readChildEnv(env),
+    warnings: [warnOfUnknownVariables(env)].filter(line => line !== undefined),
+  };
+  if (config.port !== 0 && config.port === config.httpPort) {
+    reader.problem('MATTING_NODE_HTTP_PORT', 'another port than MATTING_NODE_PORT');
+  }
+  reader.requireValid();
+  return config;
+}
+
+/**
+ * Beside the models where nothing else is said: what is there survives an installation of packages.
+ * @param cwd base of a relative path.
+ */
+export function readProviderDir(reader: EnvReader, { modelDir }: ModelSettings, cwd: string) {
+  const inModelDir = path.join(modelDir, 'providers');
+  return path.resolve(cwd, reader.string('MATTING_PROVIDER_DIR', { default: inModelDir }));
+}
+
+function readFleet(reader: EnvReader, host: string) {
+  const registryAddresses = reader.list('MATTING_REGISTRY_ADDRESS', ADDRESS_FORM, parseAddress, {
+    itemsMax: REGISTRIES_MAX,
+    default: [],
+  });
+  const advertiseAddress = reader.parsed(
+    'MATTING_NODE_ADVERTISE_ADDRESS',
+    `${ADDRESS_FORM} where control planes reach this node`,
+    parseAddress,
+    { default: undefined },
+  );
+  const token = reader.string('MATTING_NODE_TOKEN', {
+    pattern: NODE_TOKEN,
+    expected: TOKEN_FORM,
+    default: undefined,
+  });
+  const tokenAccepted = reader.string('MATTING_NODE_TOKEN_ACCEPTED', {
+    pattern: NODE_TOKEN,
+    expected: TOKEN_FORM,
+    default: undefined,
+  });
+  if (tokenAccepted !== undefined && token === undefined) {
+    reader.problem('MATTING_NODE_TOKEN_ACCEPTED', 'set only where MATTING_NODE_TOKEN is');
+  }
+  const callerTokens = readCallerTokens(reader, [token, tokenAccepted]);
+  const tls = readTlsSettings(reader);
+  if (!reader.has('MATTING_NODE_TOKEN')) {
+    const closed = callerTokens.length > 0 || tls.clientCaFile !== undefined;
+    if (registryAddresses.length > 0) {
+      reader.problem('MATTING_NODE_TOKEN', `set as on the control planes: ${TOKEN_FORM}`);
+    } else if (!isLoopback(host) && !closed) {
+      reader.problem('MATTING_NODE_TOKEN', `set where MATTING_HOST is not loopback: ${TOKEN_FORM}`);
+    }
+  }
+  if (registryAddresses.length > 0 && isEveryInterface(host)) {
+    if (!reader.has('MATTING_NODE_ADVERTISE_ADDRESS')) {
+      reader.problem(
+        'MATTING_NODE_ADVERTISE_ADDRESS',
+        `set where MATTING_HOST is every interface: ${ADDRESS_FORM}`,
+      );
+    }
+  }
+  const directOrigins = readDirectOrigins(reader);
+  return {
+    ...{ registryAddresses, advertiseAddress, token, tokenAccepted, callerTokens },
+    ...{ tls, directOrigins },
+  };
+}
+
+/** References come with the fleet's token alone, so there has to be one. */
+function readDirectOrigins(reader: EnvReader): readonly string[] {
+  const variable = 'MATTING_DIRECT_STORAGE_ENDPOINTS';
+  const origins = reader.list(variable, 'https://host or http://host:port', parseOrigin, {
+    itemsMax: DIRECT_ORIGINS_MAX,
+    default: [],
+  });
+  if (origins.length > 0 && !reader.has('MATTING_NODE_TOKEN')) {
+    reader.problem('MATTING_NODE_TOKEN', `set where ${variable} is: ${TOKEN_FORM}`);
+  }
+  return origins;
+}
+
+function readCallerTokens(reader: EnvReader, fleet: readonly (string | undefined)[]) {
+  const callerTokens = reader.list(
+    'MATTING_NODE_CALLER_TOKENS',
+    `${CALLER_TOKEN_FORM}, the token ${TOKEN_FORM} or commas`,
+    parseCallerToken,
+    { itemsMax: CALLER_TOKENS_MAX, default: [] },
+  );
+  const names = new Set(callerTokens.map(({ name }) => name));
+  const tokens = new Set(callerTokens.map(({ token }) => token));
+  if (names.size < callerTokens.length || tokens.size < callerTokens.length) {
+    reader.problem('MATTING_NODE_CALLER_TOKENS', 'a list in which names and tokens differ');
+  }
+  if (fleet.some(token => token !== undefined && tokens.has(token))) {
+    reader.problem('MATTING_NODE_CALLER_TOKENS', 'other tokens than the fleet’s own');
+  }
+  return callerTokens;
+}
+
+function parseCallerToken(text: string): CallerToken | undefined {
+  const [, name, token] = /^([A-Za-z0-9._-]{1,64}):(.+)$/.exec(text) ?? [];
+  if (name === undefined || token === undefined || !NODE_TOKEN.test(token)) return undefined;
+  return { name, token };
+}
+
+function readCapacity(reader: EnvReader) {
+  const optional = (max: number) => ({ min: 1, max, default: undefined });
+  return {
+    executionProvider: reader.oneOf(
+      'MATTING_EXECUTION_PROVIDER',
+      ['auto', ...EXECUTION_PROVIDERS],
+      { default: 'auto' as const },
+    ),
+    gpuDevices: readGpuDevices(reader),
+    engines: reader.integer('MATTING_ENGINES', optional(ENGINES_MAX)),
+    batchMax: reader.parsed(
+      'MATTING_BATCH_MAX',
+      `one of ${IMAGES_A_RUN.join(', ')}`,
+      text => IMAGES_A_RUN.find(images => String(images) === text),
+      { default: 1 },
+    ),
+    engineThreads: reader.integer('MATTING_ENGINE_THREADS', optional(THREADS_MAX)),
+    engineGoal: reader.oneOf('MATTING_ENGINE_GOAL', ENGINE_GOALS, { default: 'latency' as const }),
+    pictureWorkers: reader.integer('MATTING_PICTURE_WORKERS', optional(PICTURE_WORKERS_MAX)),
+    megapixelsMax: reader.integer('MATTING_NODE_MEGAPIXELS_MAX', optional(MEGAPIXELS_MAX)),
+  };
+}
+
+function readGpuDevices(reader: EnvReader): WantedDevices {
+  const named = reader.list(
+    'MATTING_GPU_DEVICES',
+    'all, or GPUs by the numbers or the identifiers that nvidia-smi -L shows, comma-separated',
+    item => (item === 'all' || DEVICE_FORM.test(item) ? item : undefined),
+    { itemsMax: ENGINES_MAX, default: ['all'] },
+  );
+  if (!named.includes('all')) return named;
+  if (named.length > 1) reader.problem('MATTING_GPU_DEVICES', 'all, or a list without it');
+  return 'all';
+}
+
+/** The part of an environment that engines and picture workers are given. */
+export function readChildEnv(env: Environment): Record<string, string> {
+  const childEnv: Record<string, string> = {};
+  for (const [variable, value] of Object.entries(env)) {
+    if (value === undefined) continue;
+    const prefixed = CHILD_VARIABLE_PREFIXES.some(prefix => variable.startsWith(prefix));
+    if (prefixed || CHILD_VARIABLES.has(variable)) childEnv[variable] = value;
+  }
+  return childEnv;
+}
+
+/** The same for every start on this machine and port, and another for a second node beside it. */
+function defaultNodeId(port: number): string {
+  const host = hostname().replaceAll(/[^A-Za-z0-9._-]/g, '-');
+  return `${host.slice(0, 56)}-${port}`;
+}
+
+/** host:port, [IPv6]:port; the port is not 0. As given, or undefined. */
+function parseAddress(text: string): string | undefined {
+  const match = /^(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):(\d{1,5})$/.exec(text);
+  if (match === null) return undefined;
+  const port = Number(match[1]);
+  return port >= 1 && port <= 65_535 ? text : undefined;
+}
+
+function isEveryInterface(host: string): boolean {
+  return host === '0.0.0.0' || host === '::';
+}

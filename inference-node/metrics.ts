@@ -1,0 +1,416 @@
+/**
+ * Metrics: NodeMetrics has those that are counted as things happen, the functions below it those
+ * that are read from the structures themselves at each scrape, so that none can drift from what it
+ * stands for.
+ *
+ * Names begin with `matting_node_`, units are base units, no label takes a caller's text.
+ */
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { ErrorCode } from '#contract/errors.ts';
+import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
+import { type StageTimings, timesByStage } from '#contract/stages.ts';
+import {
+  createKnownCounter,
+  createOpenCounter,
+  everyOf,
+  type KnownLabels,
+} from '#program/known-counters.ts';
+import { type GrpcGuard, GUARD_CAUSES, type GuardCause } from '#program/ports/grpc-guard.ts';
+import { SPAN_FATES, type SpanFate, type SpanObserver } from '#program/tracing/span.ts';
+import type { Admission } from './serving/admission.ts';
+import type { ProviderChoice } from './serving/engine/choice/execution-provider.ts';
+import type { GpuDevice } from './serving/engine/devices/gpu-device.ts';
+import { NODE_STATES, type NodeStatus } from './serving/node-state.ts';
+import type { PicturePool } from './serving/picture/pool/picture-pool.ts';
+import {
+  PIPELINE_PLACES,
+  type Pipeline,
+  type PlanRun,
+  type RunnablePlan,
+} from './serving/pipeline.ts';
+import { RUN_LABELS, type RunLabels, runLabels } from './serving/run-labels.ts';
+
+const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
+
+/** Resolution of the event loop's lag; the default of 10 ms costs 0.5 % of a core for nothing. */
+const EVENT_LOOP_PRECISION_MS = 100;
+
+/** Ends of images that rules ask for. */
+const IMAGE_ENDS = everyOf({ outcome: ['succeeded'], code: [''], output_format: OUTPUT_FORMATS });
+
+interface SucceededImage {
+  readonly outputFormat: OutputFormat;
+  readonly durationMs: number;
+  readonly timings: StageTimings;
+}
+
+export class NodeMetrics implements SpanObserver {
+  readonly registry = new Registry();
+  readonly #images = createOpenCounter(
+    this.#named(
+      'matting_node_images_total',
+      'Admitted images by how they ended; code is empty for a success.',
+    ),
+    ['outcome', 'code', 'output_format'],
+    IMAGE_ENDS,
+  );
+  readonly #refused = createOpenCounter(
+    this.#named(
+      'matting_node_admission_refused_total',
+      'Calls that ended before they were admitted, by error code.',
+    ),
+    ['code'],
+    [],
+  );
+  readonly #degraded = createOpenCounter(
+    this.#named(
+      'matting_node_images_degraded_total',
+      'Images served without a model of their plan, because no engine of it was up.',
+    ),
+    RUN_LABELS,
+    // Those of the plan, once it is loaded (planLoaded).
+    [],
+  );
+  readonly #durationS = this.#histogram(
+    'matting_node_image_duration_seconds',
+    'From the call to its result taken, of images that succeeded.',
+    ['output_format'],
+  );
+  readonly #stageS = this.#histogram(
+    'matting_node_stage_duration_seconds',
+    'Stages of images that succeeded.',
+    ['stage'],
+  );
+  readonly #received = this.#counter(
+    'matting_node_received_bytes_total',
+    'Bytes of files received.',
+    {},
+  );
+  readonly #sent = this.#counter('matting_node_sent_bytes_total', 'Bytes of results sent.', {});
+  readonly #grpcEnded = this.#counter(
+    'matting_node_grpc_ended_total',
+    'Connections and calls that the gRPC port ended at a bound, by what they did.',
+    { cause: GUARD_CAUSES },
+  );
+  readonly #spans = this.#counter(
+    'matting_node_spans_total',
+    'Sampled spans of traces by what became of them.',
+    { outcome: SPAN_FATES },
+  );
+
+  constructor() {
+    collectDefaultMetrics({
+      register: this.registry,
+      eventLoopMonitoringPrecision: EVENT_LOOP_PRECISION_MS,
+    });
+  }
+
+  imageSucceeded({ outputFormat, durationMs, timings }: SucceededImage): void {
+    this.#images.inc({ outcome: 'succeeded', code: '', output_format: outputFormat });
+    this.#durationS.observe({ output_format: outputFormat }, durationMs / 1000);
+    for (const [stage, ms] of timesByStage(timings)) this.#stageS.observe({ stage }, ms / 1000);
+  }
+
+  /** After its admission. */
+  imageFailed(code: ErrorCode, outputFormat: OutputFormat): void {
+    const gone = code === 'CALL_CANCELLED' || code === 'CALL_DEADLINE_EXCEEDED';
+    this.#images.inc({ outcome: gone ? 'cancelled' : 'failed', code, output_format: outputFormat });
+  }
+
+  /** @param missable the models of the plan that an image may have to do without */
+  planLoaded(missable: readonly RunLabels[]): void {
+    for (const labels of missable) this.#degraded.inc({ ...labels }, 0);
+  }
+
+  /** A model of its plan did not take part. */
+  imageDegraded(missing: RunLabels): void {
+    this.#degraded.inc({ ...missing });
+  }
+
+  /** Before its admission. */
+  imageRefused(code: ErrorCode): void {
+    this.#refused.inc({ code });
+  }
+
+  bytesMoved(receivedBytes: number, sentBytes: number): void {
+    this.#received.inc({}, receivedBytes);
+    this.#sent.inc({}, sentBytes);
+  }
+
+  spansEnded(outcome: SpanFate, count: number): void {
+    this.#spans.inc({ outcome }, count);
+  }
+
+  /** The gRPC port ended a connection or a call at a bound of what clients may do. */
+  grpcEnded(cause: GuardCause): void {
+    this.#grpcEnded.inc({ cause });
+  }
+
+  #named(name: string, help: string) {
+    return { name, help, registry: this.registry };
+  }
+
+  #counter<const Known extends KnownLabels>(name: string, help: string, known: Known) {
+    return createKnownCounter(this.#named(name, help), known);
+  }
+
+  #histogram<L extends string>(name: string, help: string, labelNames: readonly L[]): Histogram<L> {
+    const registers = [this.registry];
+    return new Histogram({ name, help, labelNames, buckets: DURATION_BUCKETS_S, registers });
+  }
+}
+
+/** What the gauges read; all of it exists once the models are loaded. */
+export interface MetricSources {
+  readonly admission: Admission;
+  readonly pipeline: Pipeline;
+  readonly pictures: PicturePool;
+  readonly plan: RunnablePlan;
+  readonly version: string;
+  readonly provider: ProviderChoice;
+  readonly devices: readonly GpuDevice[];
+}
+
+type Show = (value: number, labels?: Record<string, string>) => void;
+
+/** A gauge that is read at each scrape. */
+function gauge(
+  registry: Registry,
+  name: string,
+  help: string,
+  read: (show: Show) => void,
+  labelNames: readonly string[] = [],
+): void {
+  new Gauge<string>({
+    name,
+    help,
+    labelNames,
+    registers: [registry],
+    collect() {
+      this.reset();
+      read((value, labels = {}) => this.set(labels, value));
+    },
+  });
+}
+
+export function registerStateGauge(status: NodeStatus, registry: Registry): void {
+  const read = (show: Show) => {
+    const now = status.state;
+    for (const state of NODE_STATES) show(state === now ? 1 : 0, { state });
+  };
+  gauge(registry, 'matting_node_state', '1 for the state the node is in.', read, ['state']);
+}
+
+/** Called once, when the gRPC port listens. */
+export function registerConnectionsGauge(
+  connections: Pick<GrpcGuard, 'strangers' | 'known'>,
+  registry: Registry,
+): void {
+  const help = 'Open connections to the gRPC port, by whether they have shown who they are.';
+  const read = (show: Show) => {
+    show(connections.known, { kind: 'known' });
+    show(connections.strangers, { kind: 'stranger' });
+  };
+  gauge(registry, 'matting_node_grpc_connections', help, read, ['kind']);
+}
+
+/** Called once, when the models are loaded. */
+export function registerGauges(sources: MetricSources, registry: Registry): void {
+  registerLoadGauges(sources, registry);
+  registerEngineGauges(sources.plan.runs, registry);
+  registerEngineTotals(sources.plan.runs, registry);
+  registerChildMemory(sources, registry);
+  registerInfoGauges(sources, registry);
+  const help = '1 for each GPU of the node that runs engines, 0 for one that fell out.';
+  const readGpus = (show: Show) => {
+    for (const { facts, outReason } of sources.devices) {
+      show(outReason === undefined ? 1 : 0, { gpu: facts.id, name: facts.name });
+    }
+  };
+  gauge(registry, 'matting_node_gpu_up', help, readGpus, ['gpu', 'name']);
+}
+
+function registerLoadGauges({ admission, pipeline, pictures }: MetricSources, registry: Registry) {
+  const admitted = () => admission.snapshot();
+  const workers = () => pictures.snapshot();
+  const gauges: readonly (readonly [name: string, help: string, read: () => number])[] = [
+    ['matting_node_images_in_flight', 'Images admitted and not finished.', () => admitted().images],
+    ['matting_node_images_max', 'Images admitted at once.', () => admitted().imagesMax],
+    ['matting_node_megapixels_in_flight', 'Megapixels admitted.', () => admitted().megapixels],
+    ['matting_node_megapixels_max', 'Megapixels admitted at once.', () => admitted().megapixelsMax],
+    [
+      'matting_node_file_bytes',
+      'Bytes of the files of admitted images.',
+      () => admitted().fileBytes,
+    ],
+    ['matting_node_picture_workers', 'Picture workers.', () => workers().workers],
+    ['matting_node_picture_workers_busy', 'Picture workers with an image.', () => workers().busy],
+    [
+      'matting_node_picture_workers_stuck',
+      'Killed workers that do not die.',
+      () => workers().workersStuck,
+    ],
+    [
+      'matting_node_picture_queue_images',
+      'Images that wait for a worker.',
+      () => workers().waiting,
+    ],
+  ];
+  for (const [name, help, read] of gauges) {
+    gauge(registry, name, help, show => show(read()));
+  }
+  new Counter({
+    name: 'matting_node_picture_worker_ends_total',
+    help: 'Picture worker processes that ended.',
+    labelNames: ['cause'],
+    registers: [registry],
+    collect() {
+      this.reset();
+      for (const [cause, total] of Object.entries(pictures.ends())) this.inc({ cause }, total);
+    },
+  });
+  const readPlaces = (show: Show) => {
+    for (const place of PIPELINE_PLACES) show(pipeline.imagesAt(place), { place });
+  };
+  const help = 'Images at each place of the pipeline.';
+  gauge(registry, 'matting_node_pipeline_images', help, readPlaces, ['place']);
+}
+
+function registerEngineGauges(runs: readonly PlanRun[], registry: Registry): void {
+  const now = ({ engines }: PlanRun) => engines.snapshot();
+  const totals = ({ engines }: PlanRun) => engines.metrics();
+  const gauges: readonly (readonly [name: string, help: string, read: (run: PlanRun) => number])[] =
+    [
+      ['matting_node_engines', 'Engines wanted.', run => now(run).engines],
+      ['matting_node_engines_ready', 'Engines that can run.', run => now(run).enginesReady],
+      [
+        'matting_node_engines_stuck',
+        'Killed engines that do not die.',
+        run => now(run).enginesStuck,
+      ],
+      ['matting_node_engines_running', 'Engines with an image.', run => now(run).running],
+      [
+        'matting_node_engine_run_images_max',
+        'Images that an engine takes at once.',
+        run => now(run).imagesARunMax,
+      ],
+      [
+        'matting_node_engine_queue_images',
+        'Images that wait for an engine.',
+        run => now(run).queued,
+      ],
+      [
+        'matting_node_engine_load_seconds',
+        'Of the newest engine: spawn to ready.',
+        run => totals(run).loadMs / 1000,
+      ],
+      [
+        'matting_node_engine_warmup_seconds',
+        'Of the newest engine: its first run.',
+        run => totals(run).warmMs / 1000,
+      ],
+    ];
+  for (const [name, help, read] of gauges) {
+    const readAll = (show: Show) => {
+      for (const run of runs) show(read(run), runLabels(run));
+    };
+    gauge(registry, name, help, readAll, RUN_LABELS);
+  }
+}
+
+/** Totals that the engine pools keep. */
+function registerEngineTotals(runs: readonly PlanRun[], registry: Registry): void {
+  const perRun = <Label extends string>(
+    name: string,
+    help: string,
+    label: Label | undefined,
+    read: (run: PlanRun) => Readonly<Record<string, number>>,
+  ): void => {
+    new Counter<string>({
+      name,
+      help,
+      labelNames: label === undefined ? RUN_LABELS : [...RUN_LABELS, label],
+      registers: [registry],
+      collect() {
+        this.reset();
+        for (const run of runs) {
+          for (const [value, total] of Object.entries(read(run))) {
+            const more = label === undefined ? {} : { [label]: value };
+            this.inc({ ...runLabels(run), ...more }, total);
+          }
+        }
+      },
+    });
+  };
+  perRun('matting_node_engine_runs_total', 'Images by how their runs ended.', 'outcome', run => {
+    return run.engines.metrics().runs;
+  });
+  const together = 'Runs by how many images were in them.';
+  perRun('matting_node_engine_runs_by_images_total', together, 'images', run => {
+    return run.engines.metrics().runsByImages;
+  });
+  perRun('matting_node_engine_deaths_total', 'Engine processes that ended.', 'cause', run => {
+    return run.engines.metrics().deaths;
+  });
+  const busy = 'Time images were in an engine, summed over engines: its rate is the utilisation.';
+  perRun('matting_node_engine_busy_seconds_total', busy, undefined, run => {
+    return { busy: run.engines.metrics().busyS };
+  });
+}
+
+function registerInfoGauges(sources: MetricSources, registry: Registry): void {
+  const { plan, version, provider } = sources;
+  const readInfo = (show: Show) => {
+    for (const run of plan.runs) {
+      const { sha256, precision, provider: modelProvider } = run.model;
+      const labels = { version, plan: plan.name, ...runLabels(run), model_sha256: sha256 };
+      show(1, { ...labels, precision, execution_provider: modelProvider });
+    }
+  };
+  const model = [...RUN_LABELS, 'model_sha256', 'precision', 'execution_provider'];
+  const labels = ['version', 'plan', ...model];
+  gauge(registry, 'matting_node_info', 'What this node runs; always 1.', readInfo, labels);
+  const { requested, selected, fallbacks } = provider;
+  gauge(
+    registry,
+    'matting_node_execution_provider_fallback',
+    '1 where the execution provider is not the first choice of what was asked for.',
+    show => show(Number(fallbacks.length > 0), { requested, selected }),
+    ['requested', 'selected'],
+  );
+  const readPrecisions = (show: Show) => {
+    for (const run of plan.runs) {
+      const { precision, precisionFallback: reason } = run.model;
+      show(Number(reason !== undefined), { ...runLabels(run), selected: precision });
+    }
+  };
+  gauge(
+    registry,
+    'matting_node_precision_fallback',
+    '1 where a model could run in int8, and this node runs it in another precision.',
+    readPrecisions,
+    [...RUN_LABELS, 'selected'],
+  );
+}
+
+/** Memory of the child processes; the main process has prom-client's own metric. */
+function registerChildMemory({ plan, pictures }: MetricSources, registry: Registry): void {
+  const readWorkers = (show: Show) => {
+    for (const { place, residentBytes } of pictures.processes()) {
+      if (residentBytes !== undefined) show(residentBytes, { worker: String(place) });
+    }
+  };
+  const workers = 'matting_node_picture_worker_resident_memory_bytes';
+  gauge(registry, workers, 'Memory of each picture worker process.', readWorkers, ['worker']);
+  const readEngines = (show: Show) => {
+    for (const run of plan.runs) {
+      for (const { engine, residentBytes } of run.engines.processes()) {
+        if (residentBytes === undefined) continue;
+        show(residentBytes, { ...runLabels(run), engine: String(engine) });
+      }
+    }
+  };
+  const engines = 'matting_node_engine_resident_memory_bytes';
+  const labels = [...RUN_LABELS, 'engine'];
+  gauge(registry, engines, 'Memory of each engine process.', readEngines, labels);
+}

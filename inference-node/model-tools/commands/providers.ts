@@ -1,0 +1,192 @@
+/** `providers install`, `list`, `check`: ONNX Runtime's parts for GPUs, which npm does not bring. */
+import type { Writable } from 'node:stream';
+import type { CliConfig } from '../../serving/cli/config.ts';
+import { selectExecutionProvider } from '../../serving/engine/choice/execution-provider.ts';
+import { type GpuListing, listGpus } from '../../serving/engine/devices/nvidia-smi.ts';
+import { readEngineEnvironment } from '../../serving/providers/engine-environment.ts';
+import {
+  type FoundLibrary,
+  findLibraries,
+  foldersBelow,
+  pythonLibraryFolders,
+} from '../../serving/providers/library-search.ts';
+import {
+  type InstalledState,
+  ProviderError,
+  readInstalled,
+} from '../../serving/providers/provider-files.ts';
+import { fetchPackage } from '../providers/fetch-package.ts';
+import { installProvider } from '../providers/install-provider.ts';
+
+/** As commander gives them. */
+export interface ProvidersInstallOptions {
+  readonly from?: string;
+  readonly sha256: readonly string[];
+  readonly libraries: readonly string[];
+}
+
+export interface ProvidersListOptions {
+  readonly json?: boolean;
+}
+
+export interface ProvidersCheckOptions extends ProvidersListOptions {
+  /** false: nothing is run on a GPU. */
+  readonly run: boolean;
+}
+
+const CUDA_LIBRARY = 'libonnxruntime_providers_cuda.so';
+const TENSORRT_LIBRARY = 'libonnxruntime_providers_tensorrt.so';
+
+/** @throws ProviderError, ModelError `disk`, the signal's reason. */
+export async function providersInstall(
+  name: string,
+  options: ProvidersInstallOptions,
+  { providerDir, env, childEnv }: CliConfig,
+  out: Writable,
+  signal: AbortSignal,
+): Promise<void> {
+  if (name !== 'cuda') {
+    throw new ProviderError(
+      `there is no provider "${name}" to install: cuda, TensorRT's part with it`,
+    );
+  }
+  const given = (await Promise.all(options.libraries.map(foldersBelow))).flat();
+  const ldLibraryPath = childEnv.LD_LIBRARY_PATH;
+  const libraryFolders = [...given, ...(await pythonLibraryFolders(env))];
+  const fetched = options.from === undefined ? await fetchPackage(env, signal) : undefined;
+  const from = fetched?.file ?? (options.from as string);
+  const wanted = { from, providerDir, accepted: options.sha256, libraryFolders, ldLibraryPath };
+  const { folder, record } = await installProvider(wanted).finally(() => fetched?.discard());
+  signal.throwIfAborted();
+  out.write(`installed ${record.source} for onnxruntime ${record.runtimeVersion} in ${folder}\n`);
+  const search = { ldLibraryPath, further: record.libraryFolders };
+  for (const line of libraryLines(await findLibraries(CUDA_LIBRARY, search))) out.write(line);
+  out.write('Now: npm run matting -- providers check\n');
+}
+
+/** Of libraries those of each provider's own: none where it is not installed. */
+async function report({ providerDir, childEnv }: CliConfig, hashed: boolean) {
+  const installed = await readInstalled(providerDir, { hashed });
+  const gpus = await listGpus(childEnv);
+  if (installed.state !== 'installed') {
+    return { installed, gpus, libraries: { cuda: [], tensorrt: [] } };
+  }
+  const { record } = installed;
+  const search = { ldLibraryPath: childEnv.LD_LIBRARY_PATH, further: record.libraryFolders };
+  const has = (name: string) => record.files.some(file => file.name === name);
+  const cuda = await findLibraries(CUDA_LIBRARY, search);
+  const tensorrt = has(TENSORRT_LIBRARY) ? await findLibraries(TENSORRT_LIBRARY, search) : [];
+  return { installed, gpus, libraries: { cuda, tensorrt } };
+}
+
+export async function providersList(
+  options: ProvidersListOptions,
+  config: CliConfig,
+  out: Writable,
+): Promise<void> {
+  const found = await report(config, false);
+  if (options.json) {
+    out.write(`${JSON.stringify(found, null, 2)}\n`);
+    return;
+  }
+  out.write('cpu       in the package\nwebgpu    in the package\n');
+  out.write(`cuda      ${stateLine(found.installed, found.libraries.cuda)}\n`);
+  const own = found.libraries.tensorrt;
+  const tensorrt = own.length === 0 ? 'not installed' : stateLine(found.installed, own);
+  out.write(`tensorrt  ${tensorrt}\n`);
+}
+
+/** Returns true where CUDA runs here; with --no-run where nothing is missing for it. */
+export async function providersCheck(
+  options: ProvidersCheckOptions,
+  config: CliConfig,
+  out: Writable,
+): Promise<boolean> {
+  const found = await report(config, true);
+  const { installed, libraries, gpus } = found;
+  const complete = installed.state === 'installed' && missing(libraries.cuda).length === 0;
+  const attempts = options.run && complete ? await attempt(config, gpus) : [];
+  const runs = attempts.length > 0 && attempts.every(({ reason }) => reason === undefined);
+  const sound = options.run ? runs : complete;
+  if (options.json) {
+    out.write(`${JSON.stringify({ ...found, attempts, sound }, null, 2)}\n`);
+    return sound;
+  }
+  out.write(`provider  ${stateLine(installed, [])}\n`);
+  for (const line of libraryLines(libraries.cuda)) out.write(line);
+  for (const line of gpuLines(gpus)) out.write(line);
+  for (const { device, reason } of attempts) {
+    out.write(`run       ${device}: ${reason ?? 'CUDA computes what the CPU does'}\n`);
+  }
+  return sound;
+}
+
+/**
+ * A small graph on each GPU; without a list of them on the one that CUDA takes first. Without a
+ * reason it runs there.
+ */
+async function attempt(config: CliConfig, gpus: GpuListing) {
+  const { childEnv } = await readEngineEnvironment(config.providerDir, config.childEnv);
+  const named =
+    gpus.state === 'listed'
+      ? gpus.gpus.map(({ id }) => ({ device: id, env: { ...childEnv, CUDA_VISIBLE_DEVICES: id } }))
+      : [];
+  const first = [{ device: 'the first device', env: childEnv }];
+  const attempts: { device: string; reason: string | undefined }[] = [];
+  for (const { device, env } of named.length > 0 ? named : first) {
+    const run = selectExecutionProvider('cuda', { childEnv: env });
+    const reason = await run.then(
+      () => undefined,
+      (error: Error) => error.message,
+    );
+    attempts.push({ device, reason });
+  }
+  return attempts;
+}
+
+/** Those without which nothing can run. */
+function missing(libraries: readonly FoundLibrary[]): readonly FoundLibrary[] {
+  return libraries.filter(({ path, opened }) => path === undefined && !opened);
+}
+
+function stateLine(installed: InstalledState, libraries: readonly FoundLibrary[]): string {
+  if (installed.state === 'missing') {
+    return 'not installed: npm run matting -- providers install cuda (docs/gpu.md)';
+  }
+  if (installed.state === 'unusable') {
+    return `not usable: ${installed.folder} ${installed.reason}; install it again`;
+  }
+  const { record, folder } = installed;
+  const lacking = missing(libraries).map(({ name }) => name);
+  const lacks = lacking.length === 0 ? '' : `; missing: ${lacking.join(', ')}`;
+  return `${record.source}, for onnxruntime ${record.runtimeVersion}, in ${folder}${lacks}`;
+}
+
+function libraryLines(libraries: readonly FoundLibrary[]): string[] {
+  return libraries.map(({ name, path, neededBy }) =>
+    path === undefined
+      ? `library   ${name} is missing, ${neededBy} needs it: it comes with ${makerOf(name)}\n`
+      : `library   ${name} ${path}\n`,
+  );
+}
+
+/** What an operator installs to get a library. */
+function makerOf(name: string): string {
+  if (name.startsWith('libcuda.')) return "NVIDIA's driver";
+  if (name.startsWith('libcudnn')) return 'cuDNN 9';
+  if (/^libnv(infer|onnx)/.test(name)) return 'TensorRT 10';
+  return 'CUDA 13';
+}
+
+function gpuLines(gpus: GpuListing): string[] {
+  if (gpus.state === 'failed') return [`driver    not answering: ${gpus.reason}\n`];
+  const lines = gpus.gpus.map(({ index, id, name, memoryBytes, driver }) => {
+    const memory = `${(memoryBytes / 1e9).toFixed(1)} GB`;
+    return `gpu ${index}     ${name}, ${memory}, driver ${driver}, ${id}\n`;
+  });
+  if (lines.length === 0) lines.push('driver    lists no GPU\n');
+  const { incomplete: unlisted } = gpus;
+  return unlisted === undefined
+    ? lines
+    : [...lines, `driver    does not list every GPU: ${unlisted}\n`];
+}

@@ -1,0 +1,70 @@
+/** Which precision a model is prepared in, before anything is tried. Pure. */
+
+import type { ModelManifest } from '../../serving/models/manifest.ts';
+import { ModelError } from '../../serving/models/model-error.ts';
+import type { ExecutionProvider, Precision } from '../../serving/models/prepared-model.ts';
+import type { ImageSize } from '../onnx/passes/set-input-size.ts';
+import { carriesInt8 } from './instruction-set.ts';
+
+export interface PrecisionWish {
+  readonly wanted: Precision | 'auto';
+  readonly size: ImageSize;
+  readonly provider: ExecutionProvider;
+  /** instruction-set.ts. */
+  readonly instructionSet: string;
+}
+
+export interface PrecisionChoice {
+  readonly precision: Precision;
+  /** One line: why `auto` did not choose int8. */
+  readonly fallback?: string;
+}
+
+/**
+ * `auto` is int8 on a CPU that has the instructions for it, where the model has ranges for the
+ * size; else fp32; on GPUs fp16 where the model has it. A named precision is never replaced. Throws
+ * ModelError `settings` for one that the model does not have.
+ */
+export function choosePrecision(manifest: ModelManifest, wish: PrecisionWish): PrecisionChoice {
+  const { wanted, provider, instructionSet } = wish;
+  if (wanted !== 'auto') return { precision: requireNamed(manifest, wanted, wish) };
+  if (provider !== 'cpu') {
+    return { precision: manifest.precisions.includes('fp16') ? 'fp16' : 'fp32' };
+  }
+  if (!manifest.precisions.includes('int8')) return { precision: 'fp32' };
+  if (!hasRanges(manifest, wish.size)) {
+    const sizes = (manifest.inputSize.int8 ?? []).join(', ');
+    const fallback = `it has ranges for int8 at ${sizes}, not at ${describe(wish.size)}`;
+    return { precision: 'fp32', fallback };
+  }
+  if (carriesInt8(instructionSet)) return { precision: 'int8' };
+  const fallback = `this CPU (${instructionSet}) has no instruction for int8: no VNNI, no DOTPROD`;
+  return { precision: 'fp32', fallback };
+}
+
+function requireNamed(
+  manifest: ModelManifest,
+  wanted: Precision,
+  { size, provider }: PrecisionWish,
+): Precision {
+  const refuse = (why: string): never => {
+    const what = `${manifest.name} cannot be prepared in ${wanted} (MATTING_PRECISION)`;
+    throw new ModelError('settings', `${what}: ${why}`);
+  };
+  const { precisions, inputSize } = manifest;
+  if (!precisions.includes(wanted)) refuse(`it can in ${precisions.join(', ')}`);
+  if (wanted !== 'int8') return wanted;
+  if (provider !== 'cpu') refuse(`int8 is for CPUs, the execution provider is ${provider}`);
+  if (!hasRanges(manifest, size)) {
+    refuse(`it has ranges at ${(inputSize.int8 ?? []).join(', ')}, not at ${describe(size)}`);
+  }
+  return wanted;
+}
+
+function hasRanges({ inputSize }: ModelManifest, { width, height }: ImageSize): boolean {
+  return width === height && (inputSize.int8 ?? []).includes(width);
+}
+
+function describe({ width, height }: ImageSize): string {
+  return width === height ? String(width) : `${width}x${height}`;
+}

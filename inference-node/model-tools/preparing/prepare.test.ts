@@ -1,0 +1,549 @@
+/** Models prepared for a machine: files, batches, int8 from ranges, the check of an answer. */
+import {
+  appendFile,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import ava from 'ava';
+import { at } from '../../../test/support/at.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+import { rejectsWith } from '../../../test/support/throws.ts';
+import { EngineSession } from '../../serving/engine/child/engine-session.ts';
+import { PROBE_SPEC } from '../../serving/engine/choice/probe-graph.ts';
+import type { ModelManifest } from '../../serving/models/manifest.ts';
+import type { PreparedModel } from '../../serving/models/prepared-model.ts';
+import { isModelError } from '../../serving/test/is-model-error.ts';
+import { decodeModel } from '../onnx/model-file.ts';
+import { quantise } from '../onnx/passes/quantise.ts';
+import { planQuantisation } from '../onnx/quantisation-plan.ts';
+import {
+  type FakeRegistry,
+  makeTinyModel,
+  openFakeRegistry,
+  sha256,
+  type TinyModel,
+} from '../test/fake-registry.ts';
+import {
+  graphBytes,
+  largestDifference,
+  measureRanges,
+  prepareTinyGraph,
+  runGraph,
+} from '../test/tiny-graph.ts';
+import { fetchWeights } from '../weights/fetch.ts';
+import { recordChecked, weightsPath } from '../weights/weights-cache.ts';
+import type { AnswerPicture } from './answer-check.ts';
+import { checkAnswerOnDevice, type DeviceAnswerOptions } from './answer-on-device.ts';
+import { buildPlan } from './build-plan.ts';
+import { drawCheckPicture, summariseAnswer } from './check-picture.ts';
+import { type PrepareOptions, type PrepareProgress, prepareModel } from './prepare.ts';
+import { prepareBatches } from './prepare-batches.ts';
+import { listPrepared, PREPARER_REVISION, preparedDirectory } from './prepared-cache.ts';
+import { exactInputScale, formatRanges } from './ranges.ts';
+
+const test = ava.serial;
+
+/** The folders of all tests. */
+const ROOM = await temporaryFolder({ teardown: test.after.always });
+
+let model: TinyModel;
+let registry: FakeRegistry;
+let folder: string;
+/** It has the weights. */
+let cacheDir: string;
+let steps: PrepareProgress[];
+/** What the CPU was asked to run. */
+let asked: PreparedModel[];
+
+test.before(async () => {
+  model = await makeTinyModel(1000);
+  registry = await openFakeRegistry(model.tarball);
+});
+test.after.always(() => registry.close());
+test.beforeEach(async () => {
+  [steps, asked] = [[], []];
+  folder = await mkdtemp(join(ROOM, 'test-'));
+  cacheDir = join(folder, 'cache');
+  await fetchWeights(model.manifest, { cacheDir, registryOptions: registry.options });
+});
+
+function prepareTiny(more: Partial<PrepareOptions> = {}): Promise<PreparedModel> {
+  return prepareModel({
+    manifest: model.manifest,
+    cacheDir,
+    provider: 'cpu',
+    instructionSet: 'x64-test',
+    answering: NO_ENGINE,
+    onProgress: progress => steps.push(progress),
+    ...more,
+  });
+}
+
+/** Only int8 needs an engine. */
+const NO_ENGINE = {
+  machine: 'a test',
+  answer: () => Promise.reject(new Error('no engine here')),
+};
+
+/** True if the graph was made again since the last call. */
+function tookRewrite(): boolean {
+  return steps.splice(0).some(({ step }) => step === 'rewrite');
+}
+
+const square = (side: number) => ({ width: side, height: side });
+
+test('a size or precision that the model does not have is refused, with those it has', async t => {
+  const refused = (more: Partial<PrepareOptions>, pattern: RegExp) =>
+    rejectsWith(t, prepareTiny(more), isModelError('settings', pattern));
+  await refused({ inputSize: square(50) }, /MATTING_MODEL_INPUT_SIZE.*of 32 from 32 to 256/);
+  await refused({ inputSize: { width: 64, height: 512 } }, /64x512/);
+  await refused({ precision: 'int8' }, /int8 \(MATTING_PRECISION\): it can in fp32, fp16/);
+});
+
+test('altered weights are refused though the prepared file is there, or their record is forged', async t => {
+  await prepareTiny();
+  const file = at(model.manifest.files, 0);
+  const path = weightsPath(cacheDir, model.manifest, file);
+  await alterLastByte(path);
+  await rejectsWith(t, prepareTiny(), isModelError('altered', /damaged.*models fetch tiny/));
+  await recordChecked(path, file);
+  const another = prepareTiny({ instructionSet: 'x64-other' });
+  await rejectsWith(t, another, isModelError('altered', /sha256/));
+  await rm(path);
+  await rejectsWith(t, prepareTiny(), isModelError('missing', /models fetch tiny/));
+});
+
+test('the prepared graph runs and is described for an engine', async t => {
+  const prepared = await prepareTiny();
+  const bytes = await readFile(prepared.path);
+  t.is(prepared.sha256, sha256(bytes));
+  t.true(prepared.path.startsWith(cacheDir));
+  const { path: _path, sha256: _sha256, ...rest } = prepared;
+  t.deepEqual(rest, {
+    model: 'tiny',
+    version: '1.0.0',
+    precision: 'fp32',
+    provider: 'cpu',
+    inputWidth: 64,
+    inputHeight: 64,
+    inputName: 'input',
+    outputName: 'output',
+    normalisation: model.manifest.normalisation,
+    colourOrder: 'rgb',
+    activation: 'none',
+    licence: model.manifest.licence,
+  });
+  const wanted = await runGraph(model.weights, 64);
+  t.true(largestDifference(wanted, await runGraph(bytes, 64)) < 2e-3);
+});
+
+test('size, precision, provider and instruction set each have a file of their own', async t => {
+  const variants: Partial<PrepareOptions>[] = [
+    {},
+    { inputSize: square(96) },
+    { precision: 'fp16' },
+    { provider: 'webgpu', precision: 'fp32' },
+    { instructionSet: 'x64-other' },
+  ];
+  const paths = new Set<string>();
+  for (const variant of variants) {
+    paths.add((await prepareTiny(variant)).path);
+    t.truthy(tookRewrite());
+  }
+  t.is(paths.size, variants.length);
+  t.is((await listPrepared(cacheDir, model.manifest)).length, variants.length);
+});
+
+test('a prepared file that is damaged, or made from other weights, is made again', async t => {
+  const first = await prepareTiny();
+  const { path } = first;
+  const sidecar = JSON.parse(await readFile(`${path}.json`, 'utf8'));
+  const sources = { ...sidecar.sources, 'tiny.onnx': '0'.repeat(64) };
+  for (const [what, damage] of [
+    ['truncated', () => writeFile(path, 'short')],
+    ['longer', () => appendFile(path, 'more')],
+    ['altered', () => alterLastByte(path)],
+    ['without its sidecar', () => rm(`${path}.json`)],
+    ['with half a sidecar', () => writeFile(`${path}.json`, '{"model": "ti')],
+    [
+      'of other weights',
+      () => writeFile(`${path}.json`, `${JSON.stringify({ ...sidecar, sources }, null, 2)}\n`),
+    ],
+  ] as const) {
+    await damage();
+    steps.length = 0;
+    t.deepEqual(await prepareTiny(), first, what);
+    const discarded = steps.find(({ step }) => step === 'discard');
+    t.true(discarded?.step === 'discard' && discarded.path === path, what);
+    t.is(sha256(await readFile(path)), first.sha256, what);
+    tookRewrite();
+    await prepareTiny();
+    t.true(!tookRewrite(), what);
+  }
+});
+
+async function alterLastByte(path: string): Promise<void> {
+  const bytes = await readFile(path);
+  bytes.writeUInt8((bytes.at(-1) ?? 0) ^ 1, bytes.length - 1);
+  await writeFile(path, bytes);
+}
+
+test('files of an older revision are removed after a day without a start that used them', async t => {
+  const { path } = await prepareTiny();
+  const old = path.replace(`_r${PREPARER_REVISION}.onnx`, `_r${PREPARER_REVISION - 1}.onnx`);
+  const newer = path.replace(`_r${PREPARER_REVISION}.onnx`, `_r${PREPARER_REVISION + 1}.onnx`);
+  await rename(path, old);
+  await rename(`${path}.json`, `${old}.json`);
+  await writeFile(newer, 'of a later release');
+  const together = old.replace(/_r(?=\d+\.onnx$)/, '_n2_r');
+  await writeFile(together, 'for two pictures');
+  await prepareTiny();
+  const directory = preparedDirectory(cacheDir, model.manifest);
+  t.is((await readdir(directory)).length, 6, 'the old one may still be in use');
+  const twoDaysAgo = new Date(Date.now() - 48 * 3600_000);
+  for (const file of [old, `${old}.json`, together, newer])
+    await utimes(file, twoDaysAgo, twoDaysAgo);
+  // Making a file cleans, not every start.
+  await prepareTiny({ inputSize: square(96) });
+  const names = (await readdir(directory)).map(name => join(directory, name));
+  for (const file of [old, `${old}.json`, together]) t.false(names.includes(file), file);
+  t.true(names.includes(newer));
+});
+
+test('two at the same time make the same file', async t => {
+  const [one, other] = await Promise.all([prepareTiny(), prepareTiny()]);
+  t.deepEqual(one, other);
+  t.is(sha256(await readFile(one.path)), one.sha256);
+  tookRewrite();
+  await prepareTiny();
+  t.true(!tookRewrite());
+});
+
+test('a plan of one model is prepared', async t => {
+  const manifestDirectory = join(cacheDir, 'manifests');
+  const plan = () =>
+    buildPlan({
+      outline: { name: 'tiny', entries: [{ model: 'tiny', inputSize: 96, role: 'subject' }] },
+      ...{ manifestDirectory, cacheDir, provider: 'cpu' },
+      ...{ instructionSet: 'x64-test', answering: NO_ENGINE },
+    });
+  await rejectsWith(t, plan(), isModelError('settings', /no model "tiny"/));
+  await mkdir(join(manifestDirectory, 'tiny'), { recursive: true });
+  const manifest = join(manifestDirectory, 'tiny', 'manifest.json');
+  await writeFile(manifest, JSON.stringify(model.manifest));
+  const { name, models } = await plan();
+  t.is(name, 'tiny');
+  t.deepEqual(
+    models.map(({ model: { inputWidth, inputHeight }, role }) => [inputWidth, inputHeight, role]),
+    [[96, 96, 'subject']],
+  );
+});
+
+const SIDE_PX = 64;
+
+async function loadOnCpu(prepared: PreparedModel): Promise<EngineSession> {
+  const session = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: true };
+  const spec = { ...prepared, provider: 'cpu', ...session } as const;
+  return (await EngineSession.load(spec)).session;
+}
+
+/** Different in every part. */
+function pictureOf(index: number): Uint8Array {
+  const bytes = Array.from({ length: 3 * SIDE_PX * SIDE_PX }, (_, i) => i);
+  return Uint8Array.from(bytes, i => (i * (7 * index + 5) + (i >> 6) * 11 * index) % 256);
+}
+
+for (const provider of ['cpu', 'cuda'] as const) {
+  test(`each picture of several has the matte that it has alone, prepared for ${provider}`, async t => {
+    const session = await loadOnCpu(await prepareBatches(await prepareTiny({ provider }), 8));
+    const pictures = Array.from({ length: 8 }, (_, index) => pictureOf(index));
+    const alone: Uint8Array[] = [];
+    for (const rgb of pictures) alone.push(Uint8Array.from(at(await session.run([rgb]), 0)));
+    t.is(new Set(alone.map(alpha => Buffer.from(alpha).toString('hex'))).size, 8);
+    for (const images of [2, 4, 8]) {
+      const alphas = await session.run(pictures.slice(0, images));
+      t.is(alphas.length, images);
+      for (const [index, alpha] of alphas.entries()) {
+        t.deepEqual(Buffer.from(alpha), Buffer.from(at(alone, index)), `${index} of ${images}`);
+      }
+    }
+    await t.throwsAsync(session.run(pictures.slice(0, 3)), {
+      message: /no graph takes 3 pictures/,
+    });
+  });
+}
+
+test('graphs for several pictures hold no weights, and are none of the prepared models', async t => {
+  const single = await prepareTiny();
+  const { batches = [] } = await prepareBatches(single, 4);
+  t.deepEqual(
+    batches.map(({ images, path }) => [images, basename(path)]),
+    [2, 4].map(images => [images, basename(single.path).replace('_r', `_n${images}_r`)]),
+  );
+  const { initialisers } = decodeModel(await readFile(single.path), single.path);
+  const weights = [...initialisers.values()].filter(({ data }) => data.length > 200);
+  t.true(weights.length > 0);
+  for (const { path } of batches) {
+    const file = await readFile(path);
+    for (const { data } of weights) t.is(file.indexOf(data), -1);
+  }
+  t.is((await listPrepared(cacheDir, model.manifest)).length, 1);
+  // One at a time is the model as it is.
+  t.deepEqual(await prepareBatches({ ...single, batches }, 1), single);
+  const wrong = { ...single, path: `${single.path}.gone` };
+  await rejectsWith(t, prepareBatches(wrong, 2), isModelError('disk', /./));
+});
+
+test('a graph for two that is there is kept, a damaged one is made again', async t => {
+  const single = await prepareTiny();
+  const { batches } = await prepareBatches(single, 2);
+  const { path } = at(batches ?? [], 0);
+  const { ino } = await stat(path);
+  t.deepEqual((await prepareBatches(single, 2)).batches, batches);
+  t.is((await stat(path)).ino, ino);
+  await appendFile(path, 'x');
+  t.deepEqual((await prepareBatches(single, 2)).batches, batches);
+  t.not((await stat(path)).ino, ino);
+});
+
+const SIDE = 64;
+const VNNI = 'x64-avx512-vnni';
+
+let manifest: ModelManifest;
+let rangesText: string;
+let rangesFile: string;
+
+test.before(async () => {
+  const { precisions, inputSize } = model.manifest;
+  manifest = {
+    ...model.manifest,
+    precisions: [...precisions, 'int8'],
+    inputSize: { ...inputSize, int8: [SIDE] },
+  };
+  rangesText = await calibrate(model.weights);
+});
+test.beforeEach(async () => {
+  rangesFile = join(folder, 'models', 'tiny', 'ranges-64.json');
+  await mkdir(join(folder, 'models', 'tiny'), { recursive: true });
+  await writeFile(rangesFile, rangesText);
+});
+
+/** An engine in this process. */
+const answer: AnswerPicture = async (model, rgb) => {
+  asked.push(model);
+  const [alpha = []] = await (await loadOnCpu(model)).run([rgb]);
+  return Uint8Array.from(alpha);
+};
+
+async function calibrate(weights: Buffer): Promise<string> {
+  const graph = prepareTinyGraph(decodeModel(weights, 'tiny'));
+  const input = exactInputScale(manifest);
+  const { measured } = planQuantisation(graph, { inputIsExact: true });
+  const ranges = await measureRanges(graph, measured, SIDE);
+  const bytes = graphBytes(quantise(graph, { ranges, float32: new Set(), input }));
+  const { inputWidth, inputHeight, inputName, outputName } = model.manifest.graph;
+  const ends = { inputWidth, inputHeight, inputName, outputName, activation: 'none' } as const;
+  const { normalisation, colourOrder } = manifest;
+  const { session } = await EngineSession.load(
+    { ...PROBE_SPEC, ...ends, normalisation, colourOrder, provider: 'cpu', allowCpuNodes: true },
+    bytes,
+  );
+  const [alpha = []] = await session.run([drawCheckPicture(SIDE, SIDE)]);
+  return formatRanges({
+    model: 'tiny',
+    version: manifest.version,
+    weightsSha256: sha256(weights),
+    inputSize: SIDE,
+    quantile: 0,
+    photos: [{ name: 'a wave', sha256: 'ab'.repeat(32) }],
+    float32: [],
+    ranges,
+    checkAnswer: summariseAnswer(Uint8Array.from(alpha), SIDE, SIDE),
+  });
+}
+
+function prepare(more: Partial<PrepareOptions> = {}): Promise<PreparedModel> {
+  return prepareModel({
+    manifest,
+    cacheDir,
+    manifestDirectory: join(folder, 'models'),
+    provider: 'cpu',
+    instructionSet: VNNI,
+    answering: { machine: 'a test', answer },
+    onProgress: progress => steps.push(progress),
+    ...more,
+  });
+}
+
+const took = (step: PrepareProgress['step']) => steps.splice(0).some(taken => taken.step === step);
+
+/** Answers black in int8: a machine that computes wrongly. */
+const wrong: AnswerPicture = async (model, rgb) => {
+  if (model.precision !== 'int8') return answer(model, rgb);
+  return Buffer.alloc(SIDE * SIDE);
+};
+
+test('ranges that do not fit are refused before anything is written, auto or not', async t => {
+  for (const precision of ['auto', 'int8'] as const) {
+    await writeFile(rangesFile, rangesText.replace(/"version": ?"1\.0\.0"/, '"version": "0.9.9"'));
+    await rejectsWith(t, prepare({ precision }), isModelError('manifest', /version is 0\.9\.9/));
+    await writeFile(rangesFile, rangesText.slice(0, 700));
+    await rejectsWith(t, prepare({ precision }), isModelError('manifest', /not JSON/));
+  }
+  t.deepEqual(asked, []);
+});
+
+test('a machine that computes wrongly gets fp32 by auto, with a reason; int8 is refused', async t => {
+  const answering = { machine: 'a wrong one', answer: wrong };
+  const fallen = await prepare({ answering });
+  t.is(fallen.precision, 'fp32');
+  t.regex(fallen.precisionFallback ?? '', /answer to the check picture is wrong.*levels of 255/);
+  const named = prepare({ answering, precision: 'int8' });
+  await rejectsWith(t, named, isModelError('prepare', /MATTING_PRECISION=int8.*is wrong/));
+  // Nothing of it is recorded: another machine is checked and uses int8.
+  t.is((await prepare()).precision, 'int8');
+});
+
+test('an engine that dies while it runs the graph gives fp32', async t => {
+  const dies = () => Promise.reject(new Error('the process ended: SIGILL'));
+  const fallen = await prepare({ answering: { machine: 'an old one', answer: dies } });
+  t.is(fallen.precision, 'fp32');
+  t.regex(fallen.precisionFallback ?? '', /does not run: the process ended: SIGILL/);
+});
+
+test('int8 gives the stored answer, and is checked once on each kind of machine', async t => {
+  const first = await prepare();
+  t.is(first.precision, 'int8');
+  t.is(first.precisionFallback, undefined);
+  t.is(first.sha256, sha256(await readFile(first.path)));
+  t.truthy(took('rewrite'));
+  t.deepEqual(await prepare(), first);
+  t.true(!took('rewrite'));
+  t.is(asked.length, 1);
+  await prepare({ answering: { machine: 'another', answer } });
+  t.is(asked.length, 2);
+  t.deepEqual(await prepare(), first);
+  t.is(asked.length, 2, 'both are recorded');
+});
+
+test('a damaged record of answers is ignored and written again', async t => {
+  const first = await prepare();
+  const file = `${first.path}.answers.json`;
+  const written = await readFile(file, 'utf8');
+  const { sha256: digest } = first;
+  const damaged = [
+    '{"sha256": "',
+    'null',
+    '{}',
+    JSON.stringify({ sha256: digest }),
+    JSON.stringify({ sha256: digest, machines: null }),
+    JSON.stringify({ sha256: digest, machines: ['a test', null] }),
+    JSON.stringify({ sha256: null, machines: ['a test'] }),
+    // Well formed, but for another file.
+    JSON.stringify({ sha256: '0'.repeat(64), machines: ['a test'] }),
+  ];
+  for (const text of damaged) {
+    await writeFile(file, text);
+    asked.length = 0;
+    t.deepEqual(await prepare(), first, text);
+    t.is(asked.length, 1, text);
+    t.is(await readFile(file, 'utf8'), written, text);
+  }
+});
+
+test('other ranges make another file beside that of a release that may still run', async t => {
+  const first = await prepare();
+  await writeFile(rangesFile, rangesText.replace('"a wave"', '"a wave, renamed"'));
+  const second = await prepare();
+  t.not(second.path, first.path);
+  await writeFile(rangesFile, rangesText);
+  steps.length = 0;
+  t.deepEqual(await prepare(), first);
+  t.true(!took('rewrite'));
+});
+
+/** As in a container image: weights in one folder, an empty one for all else. */
+let places: { readonly cacheDir: string; readonly weightsDir: string };
+
+/** For a GPU; without ranges, as modnet at 448 has none. */
+async function prepareOnGpu(): Promise<PreparedModel> {
+  places = { cacheDir: join(folder, 'all-else'), weightsDir: cacheDir };
+  await mkdir(join(folder, 'manifests', 'tiny'), { recursive: true });
+  const file = join(folder, 'manifests', 'tiny', 'manifest.json');
+  await writeFile(file, JSON.stringify(model.manifest));
+  const { instructionSet, answering } = options();
+  return await prepareModel({
+    ...{ manifest: model.manifest, ...places, instructionSet, answering },
+    precision: 'fp16',
+    provider: 'cuda',
+  });
+}
+
+function options(gpuLevel = 100): Omit<DeviceAnswerOptions, 'model'> {
+  const answerOf = (level: number) => async (model: PreparedModel) =>
+    new Uint8Array(model.inputWidth * model.inputHeight).fill(level);
+  return {
+    ...places,
+    manifestDirectory: join(folder, 'manifests'),
+    instructionSet: 'x64-test',
+    machine: 'a GPU, driver 580',
+    answer: answerOf(gpuLevel),
+    answering: {
+      machine: 'a test',
+      answer: async model => {
+        asked.push(model);
+        return await answerOf(100)(model);
+      },
+    },
+  };
+}
+
+test('weights that are only in the folder that is read are enough', async t => {
+  const onGpu = await prepareOnGpu();
+  t.is(await checkAnswerOnDevice({ ...options(), model: onGpu }), undefined);
+  const [onCpu, ...more] = asked;
+  t.deepEqual([onCpu?.precision, onCpu?.provider, more.length], ['fp32', 'cpu', 0]);
+  t.truthy(onCpu?.path.startsWith(places.cacheDir));
+  // Remembered: asked no more.
+  t.is(await checkAnswerOnDevice({ ...options(0), model: onGpu }), undefined);
+  t.is(asked.length, 1);
+});
+
+test('one that is checked afresh is held against the answer that was found before', async t => {
+  const onGpu = await prepareOnGpu();
+  t.is(await checkAnswerOnDevice({ ...options(), model: onGpu }), undefined);
+  await rm(places.weightsDir, { recursive: true });
+  const afresh = { machine: undefined, model: onGpu };
+  t.is(await checkAnswerOnDevice({ ...options(), ...afresh }), undefined);
+  t.regex((await checkAnswerOnDevice({ ...options(200), ...afresh })) ?? '', /is wrong/);
+  t.is(asked.length, 1);
+});
+
+test('another answer is wrong, and is not remembered as right', async t => {
+  const onGpu = await prepareOnGpu();
+  const wrong = await checkAnswerOnDevice({ ...options(200), model: onGpu });
+  t.regex(wrong ?? '', /^its answer to the check picture is wrong: /);
+  t.regex((await checkAnswerOnDevice({ ...options(200), model: onGpu })) ?? '', /is wrong/);
+});
+
+test('without an answer to hold its own against a GPU is not taken for right', async t => {
+  const onGpu = await prepareOnGpu();
+  await rm(places.weightsDir, { recursive: true });
+  const reason = await checkAnswerOnDevice({ ...options(), model: onGpu });
+  t.regex(reason ?? '', /^there is no answer to hold its own against: .*models fetch tiny/);
+  const failing = { machine: 'a test', answer: () => Promise.reject(new Error('no memory')) };
+  await fetchWeights(model.manifest, {
+    cacheDir: places.weightsDir,
+    registryOptions: registry.options,
+  });
+  const failed = await checkAnswerOnDevice({ ...options(), model: onGpu, answering: failing });
+  t.is(failed, 'there is no answer to hold its own against: no memory');
+});

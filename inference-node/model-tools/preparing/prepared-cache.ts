@@ -1,0 +1,213 @@
+/**
+ * Prepared graphs on the disk, in `<cacheDir>/<model>/<version>/prepared/`, one file for each size,
+ * precision (of int8 the ranges too), provider and instruction set, with a sidecar that says what
+ * it was made from and what its bytes are.
+ *
+ * A prepared file is hashed whole before each use, not trusted by size and times like the weights:
+ * the engine runs it, the hash costs 0.15 s for 176 MB, and reading it warms the page cache for the
+ * engine that loads it next. A file that is wrong in any way is made again from checked weights.
+ *
+ * The sidecar's modification time is its last use. Files of older preparer revisions and of replaced
+ * ranges are removed after no start used them for a day: until then another release may run on the
+ * same cache, and its engines load their file again when one of them restarts.
+ */
+import { readFile, rm, utimes } from 'node:fs/promises';
+import { join } from 'node:path';
+import {
+  hashFile,
+  isMissing,
+  listDirectory,
+  recordBytes,
+  removeStaleTemporaries,
+  statOrNull,
+  writeFileWhole,
+} from '../../serving/models/cache-files.ts';
+import type { ModelManifest } from '../../serving/models/manifest.ts';
+import { diskError, ModelError } from '../../serving/models/model-error.ts';
+import type { ExecutionProvider, Precision } from '../../serving/models/prepared-model.ts';
+import { answerRecordPath } from './answer-check.ts';
+import type { RangesFile } from './ranges.ts';
+
+/**
+ * Revision of the passes in onnx/. Raise it with every change of what they write, so that files made
+ * by the old ones are not used again.
+ */
+export const PREPARER_REVISION = 2;
+
+const SUPERSEDED_UNUSED_MAX_MS = 24 * 3600 * 1000;
+
+/** Hexadecimal digits of the hash of ranges in a file name: enough to tell releases apart. */
+const RANGES_NAME_LENGTH = 8;
+
+/** What a prepared file is made for. */
+export interface PreparedKey {
+  readonly inputWidth: number;
+  readonly inputHeight: number;
+  readonly precision: Precision;
+  readonly provider: ExecutionProvider;
+  readonly instructionSet: string;
+  /** For int8: the ranges it is quantised by. */
+  readonly ranges?: RangesFile | undefined;
+}
+
+export interface PreparedSidecar extends Omit<PreparedKey, 'ranges'> {
+  readonly model: string;
+  readonly version: string;
+  readonly revision: number;
+  /** Name and sha256 of each weights file, and of the ranges, it was made from. */
+  readonly sources: Readonly<Record<string, string>>;
+  readonly bytes: number;
+  /** The prepared file's, hexadecimal. */
+  readonly sha256: string;
+}
+
+export type PreparedCheck =
+  | { readonly state: 'ready'; readonly path: string; readonly sha256: string }
+  | { readonly state: 'missing'; readonly path: string }
+  /** Not to be loaded; `reason` says what is wrong with it. */
+  | { readonly state: 'unusable'; readonly path: string; readonly reason: string };
+
+export function preparedDirectory(cacheDir: string, manifest: ModelManifest): string {
+  return join(cacheDir, manifest.name, manifest.version, 'prepared');
+}
+
+export function preparedPath(cacheDir: string, manifest: ModelManifest, key: PreparedKey): string {
+  const { inputWidth, inputHeight, precision, provider, instructionSet, ranges } = key;
+  const name = [
+    `${inputWidth}x${inputHeight}`,
+    ranges === undefined ? precision : `${precision}-${ranges.sha256.slice(0, RANGES_NAME_LENGTH)}`,
+    provider,
+    instructionSet,
+    `r${PREPARER_REVISION}`,
+  ].join('_');
+  return join(preparedDirectory(cacheDir, manifest), `${name}.onnx`);
+}
+
+/** Reads and hashes the prepared file for `key`. */
+export async function checkPrepared(
+  cacheDir: string,
+  manifest: ModelManifest,
+  key: PreparedKey,
+): Promise<PreparedCheck> {
+  const path = preparedPath(cacheDir, manifest, key);
+  const found = await statOrNull(path);
+  if (found === null) return { state: 'missing', path };
+  const unusable = (reason: string) => ({ state: 'unusable', path, reason }) as const;
+  const sidecar = await readSidecar(path);
+  if (sidecar === null) return unusable('its sidecar is missing or damaged');
+  const expected = describe(manifest, key, sidecar.bytes, sidecar.sha256);
+  if (!recordBytes(expected).equals(recordBytes(sidecar)))
+    return unusable('it was made from something else');
+  if (found.size !== sidecar.bytes) {
+    return unusable(`it has ${found.size} bytes, not ${sidecar.bytes}`);
+  }
+  if ((await hashFile(path)) !== sidecar.sha256) return unusable('its sha256 is another');
+  await noteUse(sidecarPath(path));
+  return { state: 'ready', path, sha256: sidecar.sha256 };
+}
+
+/** Writes the sidecar of a file that is at its path with `bytes` and `sha256`. */
+export async function writeSidecar(
+  cacheDir: string,
+  manifest: ModelManifest,
+  key: PreparedKey,
+  bytes: number,
+  sha256: string,
+): Promise<void> {
+  const sidecar = recordBytes(describe(manifest, key, bytes, sha256));
+  const path = sidecarPath(preparedPath(cacheDir, manifest, key));
+  await writeFileWhole(path, file => file.write(sidecar, 0));
+}
+
+/** Every prepared file with a readable sidecar, whatever its revision; not hashed. */
+export async function listPrepared(
+  cacheDir: string,
+  manifest: ModelManifest,
+): Promise<readonly { readonly path: string; readonly sidecar: PreparedSidecar }[]> {
+  const directory = preparedDirectory(cacheDir, manifest);
+  const found: { path: string; sidecar: PreparedSidecar }[] = [];
+  for (const name of await listDirectory(directory)) {
+    if (!name.endsWith('.onnx')) continue;
+    const path = join(directory, name);
+    const sidecar = await readSidecar(path);
+    if (sidecar !== null) found.push({ path, sidecar });
+  }
+  return found;
+}
+
+const PREPARED_NAME = /_r(\d+)\.onnx$/;
+const RANGES_IN_NAME = /(?<=_int8)-[0-9a-f]+/;
+
+/** Removes what older revisions, other ranges and killed writers left behind. */
+export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): Promise<void> {
+  const directory = preparedDirectory(cacheDir, manifest);
+  await removeStaleTemporaries(directory);
+  const lastUses = new Map<string, number>();
+  for (const name of await listDirectory(directory)) {
+    if (!PREPARED_NAME.test(name)) continue;
+    const path = join(directory, name);
+    const used = (await statOrNull(sidecarPath(path))) ?? (await statOrNull(path));
+    lastUses.set(name, used?.mtimeMs ?? 0);
+  }
+  for (const [name, lastUseMs] of lastUses) {
+    if (!isSuperseded(name, lastUses)) continue;
+    if (Date.now() - lastUseMs < SUPERSEDED_UNUSED_MAX_MS) continue;
+    const path = join(directory, name);
+    await rm(sidecarPath(path), { force: true });
+    await rm(answerRecordPath(path), { force: true });
+    await rm(path, { force: true });
+  }
+}
+
+/** By a newer revision, or by a file that differs only in its ranges and was used later. */
+function isSuperseded(name: string, lastUses: ReadonlyMap<string, number>): boolean {
+  if (Number(PREPARED_NAME.exec(name)?.[1]) < PREPARER_REVISION) return true;
+  const withoutRanges = name.replace(RANGES_IN_NAME, '');
+  const lastUseMs = lastUses.get(name) ?? 0;
+  return [...lastUses].some(
+    ([other, usedMs]) =>
+      other !== name && other.replace(RANGES_IN_NAME, '') === withoutRanges && usedMs > lastUseMs,
+  );
+}
+
+function describe(
+  manifest: ModelManifest,
+  key: PreparedKey,
+  bytes: number,
+  sha256: string,
+): PreparedSidecar {
+  const { name: model, version, files } = manifest;
+  const { ranges, ...made } = key;
+  const from = [...files, ...(ranges ? [ranges] : [])];
+  const sources = Object.fromEntries(from.map(file => [file.name, file.sha256]));
+  return { model, version, revision: PREPARER_REVISION, ...made, sources, bytes, sha256 };
+}
+
+async function readSidecar(path: string): Promise<PreparedSidecar | null> {
+  try {
+    return JSON.parse(await readFile(sidecarPath(path), 'utf8')) as PreparedSidecar;
+  } catch (error) {
+    if (error instanceof SyntaxError || isMissing(error)) return null;
+    throw diskError(error, 'read', sidecarPath(path));
+  }
+}
+
+/** Of a sidecar, or of a file that has none. */
+export async function noteUse(path: string): Promise<void> {
+  const now = new Date();
+  try {
+    await utimes(path, now, now);
+  } catch (error) {
+    // A cache that is read-only, or another user's, is only read.
+    if (!(diskError(error, 'touch', path) instanceof ModelError)) throw error;
+  }
+}
+
+/** Path of the graph for several pictures beside the prepared one, which is removed as that one is. */
+export function batchPath(preparedPath: string, images: number): string {
+  return preparedPath.replace(/(_r\d+)?\.onnx$/, `_n${images}$1.onnx`);
+}
+
+function sidecarPath(path: string): string {
+  return `${path}.json`;
+}

@@ -1,0 +1,208 @@
+/**
+ * The ranges that quantise a model, in `models/<name>/ranges-<size>.json`: measured once on photos
+ * by `npm run calibrate`, committed, and checked here value by value before they are used. They
+ * belong to one weights file and one input size, and name both.
+ */
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { isMissing } from '../../serving/models/cache-files.ts';
+import {
+  fieldError,
+  fields,
+  list,
+  mapOf,
+  NUMBER,
+  parseChecked,
+  text,
+  tuple,
+  wholeNumber,
+} from '../../serving/models/checked-json.ts';
+import { MANIFEST_DIRECTORY, type ModelManifest } from '../../serving/models/manifest.ts';
+import { diskError, ModelError } from '../../serving/models/model-error.ts';
+import { INPUT_SIDE_MAX } from '../../serving/models/prepared-model.ts';
+import type { Graph } from '../onnx/graph.ts';
+import type { Quantisation, Range, Scale } from '../onnx/passes/quantise.ts';
+import { planQuantisation } from '../onnx/quantisation-plan.ts';
+import { CHECK_BLOCKS } from './check-picture.ts';
+
+/** A photo that the ranges were measured on. */
+export interface CalibrationPhoto {
+  /** Its file's name without the folder; for people. */
+  readonly name: string;
+  /** Hexadecimal. */
+  readonly sha256: string;
+}
+
+export interface Ranges {
+  readonly model: string;
+  /** The manifest's version of the weights. */
+  readonly version: string;
+  /** Hash of the weights file that they were measured on, hexadecimal. */
+  readonly weightsSha256: string;
+  /** Side of the square, pixels. */
+  readonly inputSize: number;
+  /** Fraction of a value's numbers that lies beyond each end. */
+  readonly quantile: number;
+  /** Bound of a range, in percent of the median of the photos' own ends; absent: no bound. */
+  readonly percentOfMedianMax?: number;
+  readonly photos: readonly CalibrationPhoto[];
+  /** Outputs of convolutions that stay float32 (quantisation-plan.ts). */
+  readonly float32: readonly string[];
+  readonly ranges: ReadonlyMap<string, Range>;
+  /** The quantised model's answer to the check picture: means of blocks of alpha, 0 to 255. */
+  readonly checkAnswer: readonly number[];
+}
+
+export interface RangesFile {
+  /** In the model's directory. */
+  readonly name: string;
+  /** The file's sha256, hexadecimal. */
+  readonly sha256: string;
+  readonly ranges: Ranges;
+}
+
+/** The ranges as the file has them. */
+interface WrittenRanges extends Omit<Ranges, 'quantile' | 'float32' | 'ranges'> {
+  readonly quantilePerMillion: number;
+  readonly float32?: readonly string[];
+  readonly ranges: Readonly<Record<string, Range>>;
+}
+
+const QUANTILE_PARTS = 1_000_000;
+const ALPHA_MAX = 255;
+const SHA256 = text(/^[0-9a-f]{64}$/);
+const SCHEMA = fields<WrittenRanges>(
+  {
+    model: text(),
+    version: text(),
+    weightsSha256: SHA256,
+    inputSize: wholeNumber(1, INPUT_SIDE_MAX),
+    quantilePerMillion: wholeNumber(0, QUANTILE_PARTS / 2),
+    percentOfMedianMax: wholeNumber(100, 10_000),
+    photos: list(fields<CalibrationPhoto>({ name: text(), sha256: SHA256 })),
+    float32: list(text()),
+    ranges: mapOf(tuple(2, NUMBER, 'two numbers')),
+    checkAnswer: tuple(CHECK_BLOCKS, wholeNumber(0, ALPHA_MAX), `${CHECK_BLOCKS} numbers`),
+  },
+  ['percentOfMedianMax', 'float32'],
+);
+
+export function rangesFileName(side: number): string {
+  return `ranges-${side}.json`;
+}
+
+/**
+ * Throws ModelError `manifest`, with file and field, when the file is missing, is malformed, or was
+ * made for another model, version or size.
+ */
+export async function loadRanges(
+  manifest: ModelManifest,
+  side: number,
+  directory = MANIFEST_DIRECTORY,
+): Promise<RangesFile> {
+  const name = rangesFileName(side);
+  const path = join(directory, manifest.name, name);
+  let json: string;
+  try {
+    json = await readFile(path, 'utf8');
+  } catch (error) {
+    if (!isMissing(error)) throw diskError(error, 'read', path);
+    throw new ModelError('manifest', `${path} is missing, the manifest lists int8 at ${side}`);
+  }
+  const ranges = parseRanges(json, path);
+  requireFitting(ranges, manifest, side, path);
+  return { name, sha256: createHash('sha256').update(json).digest('hex'), ranges };
+}
+
+/** `file` is named in errors. */
+export function parseRanges(json: string, file: string): Ranges {
+  const {
+    quantilePerMillion,
+    float32 = [],
+    ranges: written,
+    ...same
+  } = parseChecked<WrittenRanges>(json, file, SCHEMA);
+  const ranges = new Map(Object.entries(written));
+  for (const [name, [lower, upper]] of ranges) {
+    const wrong = (expected: string) =>
+      fieldError(file, `ranges[${JSON.stringify(name)}]`, expected);
+    // Padding is zero, and must be a byte.
+    if (lower > 0 || upper < 0) throw wrong('must begin at most at 0 and end at least there');
+    if (lower >= upper) throw wrong('must begin below its end');
+  }
+  return { ...same, quantile: quantilePerMillion / QUANTILE_PARTS, float32, ranges };
+}
+
+function requireFitting(ranges: Ranges, manifest: ModelManifest, side: number, file: string): void {
+  const weights = manifest.files.find(({ name }) => name === manifest.graph.file)?.sha256;
+  const facts: readonly (readonly [what: string, found: unknown, wanted: unknown])[] = [
+    ['model', ranges.model, manifest.name],
+    ['version', ranges.version, manifest.version],
+    ['weightsSha256', ranges.weightsSha256, weights],
+    ['inputSize', ranges.inputSize, side],
+  ];
+  for (const [field, found, wanted] of facts) {
+    if (found === wanted) continue;
+    throw new ModelError(
+      'manifest',
+      `${file} was made for something else, ${field} is ${found}, not ${wanted}: make it again ` +
+        `with "npm run calibrate -- ${manifest.name} <photos…>"`,
+    );
+  }
+}
+
+/**
+ * The pass's input for this graph. Throws ModelError `manifest` where the graph has values without a
+ * range, or the file has ranges for values that the graph does not have.
+ * @param graph float32, at the ranges' input size.
+ */
+export function fitRanges(
+  { name: file, ranges }: RangesFile,
+  manifest: ModelManifest,
+  graph: Graph,
+): Quantisation {
+  const float32 = new Set(ranges.float32);
+  const input = exactInputScale(manifest);
+  const plan = planQuantisation(graph, { inputIsExact: input !== undefined, float32 });
+  const misfit = (what: string): never => {
+    throw new ModelError('manifest', `${file} does not fit the graph of ${manifest.name}: ${what}`);
+  };
+  const measured = new Set(plan.measured);
+  for (const value of measured) if (!ranges.ranges.has(value)) misfit(`it has no ${value}`);
+  for (const value of ranges.ranges.keys()) {
+    if (!measured.has(value)) misfit(`the graph has no ${value} to be made bytes`);
+  }
+  const made = new Set(graph.nodes.flatMap(node => node.outputs));
+  for (const value of float32) if (!made.has(value)) misfit(`the graph makes no ${value}`);
+  return { ranges: ranges.ranges, float32, input };
+}
+
+/**
+ * The scale at which the picture's own bytes are the input's bytes. It exists where all channels
+ * have the same normalisation and its mean is a whole number.
+ */
+export function exactInputScale({ normalisation }: ModelManifest): Scale | undefined {
+  const { mean, std } = normalisation;
+  const alike = mean.every(value => value === mean[0]) && std.every(value => value === std[0]);
+  if (!alike || !Number.isInteger(mean[0]) || mean[0] < 0 || mean[0] > ALPHA_MAX) return undefined;
+  return { scale: 1 / std[0], zeroPoint: mean[0] };
+}
+
+/** The text of the file. */
+export function formatRanges(ranges: Ranges): string {
+  const { quantile, ranges: measured, float32, checkAnswer, photos, ...head } = ranges;
+  const lines = [
+    ...Object.entries({
+      ...head,
+      quantilePerMillion: Math.round(quantile * QUANTILE_PARTS),
+    }).map(([field, value]) => `  ${JSON.stringify(field)}: ${JSON.stringify(value)}`),
+    `  "photos": [\n${photos.map(photo => `    ${JSON.stringify(photo)}`).join(',\n')}\n  ]`,
+    ...(float32.length > 0 ? [`  "float32": ${JSON.stringify(float32)}`] : []),
+    `  "checkAnswer": ${JSON.stringify(checkAnswer)}`,
+    `  "ranges": {\n${[...measured]
+      .map(([name, range]) => `    ${JSON.stringify(name)}: ${JSON.stringify(range)}`)
+      .join(',\n')}\n  }`,
+  ];
+  return `{\n${lines.join(',\n')}\n}\n`;
+}

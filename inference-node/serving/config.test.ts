@@ -1,0 +1,170 @@
+import assert from 'node:assert/strict';
+import test from 'ava';
+import { ConfigError } from '#program/env.ts';
+import { loadConfig } from '../config.ts';
+
+const TOKEN = 'a-token-of-sixteen-or-more';
+
+function problems(env: Record<string, string>): string[] {
+  try {
+    loadConfig(env);
+  } catch (error) {
+    assert.ok(error instanceof ConfigError);
+    for (const value of Object.values(env)) {
+      if (value.length > 6) assert.ok(!error.message.includes(value), `${value} is shown`);
+    }
+    return error.problems.map(({ variable }) => variable);
+  }
+  return [];
+}
+
+test('names every bad variable at once', t => {
+  const bad = {
+    MATTING_NODE_PORT: '99999999',
+    MATTING_NODE_HTTP_PORT: 'a-port-of-http',
+    MATTING_NODE_ID: 'no blanks please',
+    MATTING_NODE_TOKEN: 'short one',
+    MATTING_NODE_CALLER_TOKENS: 'shop:too-short',
+    MATTING_NODE_CALLER_IMAGES_MAX: '-3',
+    MATTING_DIRECT_STORAGE_ENDPOINTS: 'https://storage.example/bucket',
+    MATTING_TLS_SERVER_NAME: 'no host name',
+    MATTING_NODE_ADVERTISE_ADDRESS: 'http://somewhere:1',
+    MATTING_REGISTRY_ADDRESS: 'one-without-port',
+    MATTING_EXECUTION_PROVIDER: 'abacus-provider',
+    MATTING_ENGINES: '0',
+    MATTING_ENGINE_THREADS: '-1',
+    MATTING_PICTURE_WORKERS: '1000',
+    MATTING_NODE_MEGAPIXELS_MAX: 'much-of-it',
+    MATTING_LOG_LEVEL: 'chatty-level',
+    MATTING_MODEL: '../../escape',
+    MATTING_PRECISION: 'int4',
+  };
+  t.deepEqual(problems(bad).sort(), Object.keys(bad).sort());
+});
+
+test('takes files from the storage for the fleet alone, whose token it then needs', t => {
+  const list = 'https://Storage.example:443,http://10.0.0.7:9000';
+  const env = { MATTING_DIRECT_STORAGE_ENDPOINTS: list };
+  t.deepEqual(problems(env), ['MATTING_NODE_TOKEN']);
+  const { directOrigins } = loadConfig({ ...env, MATTING_NODE_TOKEN: TOKEN });
+  t.deepEqual(directOrigins, ['https://storage.example', 'http://10.0.0.7:9000']);
+  t.deepEqual(loadConfig({}).directOrigins, []);
+});
+
+test('knows direct callers by name, each by a token of its own', t => {
+  const tokens = 'shop:0123456789abcdef,lab:colons:are:fine:here';
+  const env = { MATTING_NODE_CALLER_TOKENS: tokens, MATTING_HOST: '10.0.0.1' };
+  t.deepEqual(problems(env), []);
+  t.deepEqual(loadConfig(env).callerTokens, [
+    { name: 'shop', token: '0123456789abcdef' },
+    { name: 'lab', token: 'colons:are:fine:here' },
+  ]);
+  const wrong = [
+    '0123456789abcdef0123',
+    'shop:0123456789abcdef,shop:fedcba9876543210',
+    'shop:0123456789abcdef,lab:0123456789abcdef',
+    `shop:${TOKEN}`,
+  ];
+  for (const list of wrong) {
+    const variables = problems({ MATTING_NODE_CALLER_TOKENS: list, MATTING_NODE_TOKEN: TOKEN });
+    t.deepEqual(variables, ['MATTING_NODE_CALLER_TOKENS'], list);
+  }
+});
+
+test('needs no token where it checks certificates', t => {
+  const files = { MATTING_TLS_CERT_FILE: '/c', MATTING_TLS_KEY_FILE: '/k' };
+  const checked = { ...files, MATTING_TLS_CLIENT_CA_FILE: '/a', MATTING_HOST: '10.0.0.1' };
+  t.deepEqual(problems(checked), []);
+  t.deepEqual(problems({ ...files, MATTING_HOST: '10.0.0.1' }), ['MATTING_NODE_TOKEN']);
+});
+
+test('serves loopback alone without a token', t => {
+  for (const host of ['127.0.0.1', '127.1.2.3', '::1', 'localhost']) {
+    t.deepEqual(problems({ MATTING_HOST: host }), []);
+  }
+  for (const host of ['0.0.0.0', '::', '10.0.0.1', 'node-7.internal', '128.0.0.1']) {
+    t.deepEqual(problems({ MATTING_HOST: host }), ['MATTING_NODE_TOKEN']);
+    t.deepEqual(problems({ MATTING_HOST: host, MATTING_NODE_TOKEN: TOKEN }), []);
+  }
+});
+
+test('wants the token for a registry, and an address where it listens everywhere', t => {
+  const registry = { MATTING_REGISTRY_ADDRESS: '127.0.0.1:50050' };
+  t.deepEqual(problems(registry), ['MATTING_NODE_TOKEN']);
+  const everywhere = { ...registry, MATTING_NODE_TOKEN: TOKEN, MATTING_HOST: '0.0.0.0' };
+  t.deepEqual(problems(everywhere), ['MATTING_NODE_ADVERTISE_ADDRESS']);
+  const told = { ...everywhere, MATTING_NODE_ADVERTISE_ADDRESS: '[2001:db8::1]:50051' };
+  t.deepEqual(problems(told), []);
+});
+
+test('takes a second token of the fleet beside the first, which no direct caller has', t => {
+  const accepted = { MATTING_NODE_TOKEN_ACCEPTED: 'another-token-of-the-fleet' };
+  t.deepEqual(problems(accepted), ['MATTING_NODE_TOKEN_ACCEPTED']);
+  const both = { ...accepted, MATTING_NODE_TOKEN: TOKEN };
+  t.is(loadConfig(both).tokenAccepted, 'another-token-of-the-fleet');
+  const shared = { ...both, MATTING_NODE_CALLER_TOKENS: 'shop:another-token-of-the-fleet' };
+  t.deepEqual(problems(shared), ['MATTING_NODE_CALLER_TOKENS']);
+  t.deepEqual(problems({ ...both, MATTING_NODE_TOKEN_ACCEPTED: 'short' }), [
+    'MATTING_NODE_TOKEN_ACCEPTED',
+  ]);
+});
+
+test('takes GPUs by number or identifier, and engines by number', t => {
+  for (const list of ['GPU', '0,,1', 'all,0', 'GPU-../x', '1000']) {
+    t.deepEqual(problems({ MATTING_GPU_DEVICES: list }), ['MATTING_GPU_DEVICES'], list);
+  }
+  const read = (env: Record<string, string>) => loadConfig(env);
+  t.is(read({}).gpuDevices, 'all');
+  t.is(read({ MATTING_GPU_DEVICES: 'all' }).gpuDevices, 'all');
+  const named = read({ MATTING_GPU_DEVICES: '0, GPU-aaaa-1' });
+  t.deepEqual(named.gpuDevices, ['0', 'GPU-aaaa-1']);
+  for (const engines of ['0', '65', 'many', '-1', 'auto']) {
+    t.deepEqual(problems({ MATTING_ENGINES: engines }), ['MATTING_ENGINES'], engines);
+  }
+  t.is(read({ MATTING_ENGINES: '64' }).engines, 64);
+});
+
+test('takes as many images at once as there are graphs for', t => {
+  for (const images of ['0', '3', '16', 'many', '08', '-1', 'auto']) {
+    t.deepEqual(problems({ MATTING_BATCH_MAX: images }), ['MATTING_BATCH_MAX'], images);
+  }
+  t.is(loadConfig({}).batchMax, 1);
+  t.is(loadConfig({ MATTING_BATCH_MAX: '1' }).batchMax, 1);
+  t.is(loadConfig({ MATTING_BATCH_MAX: '8' }).batchMax, 8);
+});
+
+test('wants two ports', t => {
+  const same = { MATTING_NODE_PORT: '6000', MATTING_NODE_HTTP_PORT: '6000' };
+  t.deepEqual(problems(same), ['MATTING_NODE_HTTP_PORT']);
+  t.deepEqual(problems({ MATTING_NODE_PORT: '0', MATTING_NODE_HTTP_PORT: '0' }), []);
+});
+
+test('has defaults for all', t => {
+  const config = loadConfig({});
+  t.is(config.host, '127.0.0.1');
+  t.true(config.refinement && config.foregroundEstimation);
+  t.false(loadConfig({ MATTING_REFINEMENT: 'false' }).refinement);
+  t.false(loadConfig({ MATTING_FOREGROUND_ESTIMATION: 'false' }).foregroundEstimation);
+  t.regex(config.nodeId, /^[A-Za-z0-9._-]{1,64}$/);
+  t.is(config.nodeId, loadConfig({}).nodeId);
+  t.not(config.nodeId, loadConfig({ MATTING_NODE_PORT: '6001' }).nodeId);
+});
+
+test('hands no secret to the children', t => {
+  const { childEnv } = loadConfig({
+    PATH: '/bin',
+    LD_LIBRARY_PATH: '/cuda',
+    CUDA_VISIBLE_DEVICES: '0',
+    NODE_COMPILE_CACHE: '/cache',
+    MATTING_NODE_TOKEN: TOKEN,
+    AWS_SECRET_ACCESS_KEY: 'x',
+    NODE_OPTIONS: '--inspect',
+  });
+  t.deepEqual(childEnv, {
+    PATH: '/bin',
+    LD_LIBRARY_PATH: '/cuda',
+    CUDA_VISIBLE_DEVICES: '0',
+    // Without it every child would be compiled anew.
+    NODE_COMPILE_CACHE: '/cache',
+  });
+});

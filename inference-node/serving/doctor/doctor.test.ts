@@ -1,0 +1,109 @@
+/** `matting doctor --node`: what it says of a machine without models, and of wrong variables. */
+import { createServer } from 'node:net';
+import ava from 'ava';
+import type { Finding } from '#program/doctor/findings.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+import { doctor } from '../cli/doctor.ts';
+import { gpuFacts, openGpuHost } from '../test/gpu-host.ts';
+import { codecFindings, libheifFinding, providerFindings, providerMsMax } from './examine.ts';
+
+const test = ava.serial;
+
+const directory = await temporaryFolder({ teardown: test.after.always });
+
+async function examine(env: Readonly<Record<string, string>>) {
+  const pieces: string[] = [];
+  const out = { write: (text: string) => pieces.push(text) > 0 };
+  const good = await doctor({ json: true }, { env }, out as never);
+  const { findings } = JSON.parse(pieces.join('')) as { findings: Finding[] };
+  const of = (subject: string) =>
+    findings
+      .filter(finding => finding.subject === subject)
+      .map(({ status, found }) => `${status}: ${found}`);
+  return { good, of };
+}
+
+test('names every wrong variable, and looks no further', async t => {
+  const { good, of } = await examine({ MATTING_NODE_PORT: 'x', MATTING_ENGINES: '0' });
+  t.false(good);
+  const found = of('configuration').join('\n');
+  t.regex(found, /^failure: MATTING_NODE_PORT must be/m);
+  t.regex(found, /^failure: MATTING_ENGINES must be/m);
+  t.deepEqual(of('models'), []);
+});
+
+test('misses the weights, and tells registries that answer from those that do not', async t => {
+  const registry = createServer().listen(0, '127.0.0.1');
+  await new Promise(resolve => registry.once('listening', resolve));
+  const { port } = registry.address() as { port: number };
+  try {
+    const { good, of } = await examine({
+      MATTING_MODEL: 'u2netp',
+      MATTING_MODEL_DIR: directory,
+      MATTING_EXECUTION_PROVIDER: 'cpu',
+      MATTING_NODE_HTTP_PORT: '0',
+      MATTING_NODE_TOKEN: 'a-token-of-nobody-1234567890-xyzuvw',
+      MATTING_NODE_TOKEN_ACCEPTED: 'change-me-change-me',
+      MATTING_REGISTRY_ADDRESS: `127.0.0.1:${port},127.0.0.1:1`,
+    });
+    t.false(good);
+    t.regex(of('models').join('\n'), /^failure: u2netp: u2netp\.onnx is not there$/m);
+    t.regex(of('models').join('\n'), /^warning: 1 of 1 are not prepared yet$/m);
+    t.deepEqual(of('secrets'), [
+      'warning: MATTING_NODE_TOKEN_ACCEPTED holds words of an example',
+      'warning: MATTING_NODE_TOKEN_ACCEPTED is set: a second token opens this node',
+    ]);
+    t.regex(of('provider').join(), /^ok: cpu runs here/);
+    t.deepEqual(of('registry'), [
+      `ok: 127.0.0.1:${port} takes connections`,
+      'warning: 127.0.0.1:1: connect ECONNREFUSED 127.0.0.1:1',
+    ]);
+  } finally {
+    registry.close();
+  }
+});
+
+test('refuses a plan whose terms are not met', async t => {
+  const { good, of } = await examine({
+    MATTING_COMMERCIAL_USE: 'strict',
+    MATTING_EXECUTION_PROVIDER: 'cpu',
+    MATTING_NODE_HTTP_PORT: '0',
+  });
+  t.false(good);
+  t.regex(of('plan').join(), /^failure: .*strict refuses/);
+});
+
+test('fails where the library that reads AVIF has known holes', async t => {
+  const [here, ...more] = await codecFindings();
+  t.deepEqual([here?.status, more], ['ok', []], here?.found);
+  const statusOf = (version: string | undefined) => libheifFinding(version).status;
+  for (const version of ['1.23.2', '1.9.9', '0.99.0', '1.22.10']) {
+    t.is(statusOf(version), 'failure', version);
+  }
+  for (const version of ['1.23.3', '1.23.10', '1.100.0', '2.0.0']) {
+    t.is(statusOf(version), 'ok', version);
+  }
+  t.is(statusOf(undefined), 'warning');
+});
+
+test('looks at the GPUs that a node would take, each by itself', async t => {
+  const host = await openGpuHost(t, [gpuFacts('one'), gpuFacts('two', { index: 1 })]);
+  const { folder: providerDir, childEnv } = host;
+  const boom = 'CUDA failure 100: no CUDA-capable device is detected';
+  await host.fault(`load GPU-two ${boom}`);
+  const config = { executionProvider: 'auto', gpuDevices: 'all', providerDir, childEnv } as const;
+  const { provider, findings } = await providerFindings(config);
+  t.is(provider, 'cuda');
+  t.deepEqual(
+    findings.map(({ status, found }) => `${status}: ${found}`),
+    ['ok: cuda runs here on GPU-one (asked for: auto)', `warning: GPU-two, a GPU: ${boom}`],
+  );
+  // Named, it keeps the node from starting.
+  const named = await providerFindings({ ...config, gpuDevices: ['GPU-two'] });
+  t.deepEqual(
+    named.findings.map(({ status }) => status),
+    ['failure'],
+  );
+  const others = { ...config, executionProvider: 'cpu' } as const;
+  t.true((await providerMsMax(config)) > (await providerMsMax(others)));
+});

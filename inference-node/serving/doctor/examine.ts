@@ -1,0 +1,328 @@
+/**
+ * `matting doctor --node`: looks at everything a node needs, one thing after the other, each with a
+ * bound of its own. It fetches and prepares nothing, and leaves a node that runs alone.
+ */
+
+import { constants } from 'node:fs';
+import { access, stat, statfs } from 'node:fs/promises';
+import { arch, platform, release } from 'node:os';
+import pino from 'pino';
+import { askHttp, baseOf } from '#program/doctor/ask-http.ts';
+import { type Finding, failure, look, ok, reasonOf, warning } from '#program/doctor/findings.ts';
+import { openFilesFinding } from '#program/doctor/open-files-finding.ts';
+import { refusalOf } from '#program/doctor/reach.ts';
+import { secondTokenFinding, weaknessOf } from '#program/doctor/secret-strength.ts';
+import { tlsFindings } from '#program/doctor/tls-findings.ts';
+import { ConfigError } from '#program/env.ts';
+import pkg from '../../../package.json' with { type: 'json' };
+import { type Config, type Environment, loadConfig } from '../../config.ts';
+import { detectInstructionSet } from '../../model-tools/preparing/instruction-set.ts';
+import { listPrepared, PREPARER_REVISION } from '../../model-tools/preparing/prepared-cache.ts';
+import { findWeightsFile } from '../../model-tools/weights/weights-cache.ts';
+import { readCpuShare } from '../engine/choice/cpu-share.ts';
+import { chooseEngineLayout } from '../engine/choice/engine-layout.ts';
+import { ExecutionProviderError, PROBE_TIMEOUT_MS } from '../engine/choice/execution-provider.ts';
+import { LISTING_MAX_MS, listGpus } from '../engine/devices/nvidia-smi.ts';
+import {
+  computeMegapixelBudget,
+  type EngineModel,
+  enginesInMemory,
+  readMemoryLimitBytes,
+} from '../memory-budget.ts';
+import { admittedOutlineOf } from '../models/commercial-use.ts';
+import { loadManifest, type ModelManifest } from '../models/manifest.ts';
+import { ModelError } from '../models/model-error.ts';
+import type { ModelSettings } from '../models/model-settings.ts';
+import type { PlanOutline } from '../models/plan.ts';
+import type { ExecutionProvider } from '../models/prepared-model.ts';
+import { hasJxlTools } from '../picture/jxl-limit.ts';
+import { readEngineEnvironment } from '../providers/engine-environment.ts';
+import { chooseProvider } from '../start/gpus.ts';
+
+const VARIABLES = 'docs/operations.md, "Environment"';
+const BUG = 'this is a fault of the doctor itself: report it with this line';
+
+export async function examineNode(env: Environment): Promise<readonly Finding[]> {
+  const system = `${platform()} ${release()} ${arch()}`;
+  const version = ok(
+    'version',
+    `matting ${pkg.version} on Node ${process.versions.node}, ${system}`,
+  );
+  let config: Config;
+  try {
+    config = loadConfig(env);
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    const wrong = error.problems.map(({ variable, expected }) =>
+      failure('configuration', `${variable} must be ${expected}`, `set it: ${VARIABLES}`),
+    );
+    return [version, ...wrong];
+  }
+  const findings: Finding[] = [version, ...configurationFindings(config)];
+  findings.push(...(await look('TLS', BUG, () => tlsFindings(config.tls))));
+  const { outline, findings: ofPlan } = await planFindings(config.modelSettings);
+  findings.push(...ofPlan);
+  let provider: ExecutionProvider | undefined;
+  const choose = async () => {
+    const chosen = await providerFindings(config);
+    provider = chosen.provider;
+    return chosen.findings;
+  };
+  const driver = 'see the driver and its libraries, or set MATTING_EXECUTION_PROVIDER=cpu';
+  findings.push(...(await look('provider', driver, choose, await providerMsMax(config))));
+  if (outline !== undefined) {
+    const models = () => modelFindings(config, outline, provider);
+    findings.push(...(await look('models', 'matting models fetch', models)));
+  }
+  findings.push(...(await look('machine', BUG, machineFindings)));
+  findings.push(...(await look('codecs', 'npm ci, on this machine', codecFindings)));
+  findings.push(...(await look('disk', BUG, () => diskFindings(config.modelSettings.modelDir))));
+  findings.push(...(await registryFindings(config)), ...(await runningFindings(config)));
+  return findings;
+}
+
+function configurationFindings(config: Config): Finding[] {
+  const { warnings, token, tokenAccepted, callerTokens } = config;
+  const findings = warnings.map(line =>
+    warning('configuration', line, `correct it, or leave it where it is meant: ${VARIABLES}`),
+  );
+  const tokens = [
+    ['MATTING_NODE_TOKEN', token] as const,
+    ['MATTING_NODE_TOKEN_ACCEPTED', tokenAccepted] as const,
+    ...callerTokens.map(({ name, token: text }) => [`the caller token of ${name}`, text] as const),
+  ];
+  for (const [name, text] of tokens) {
+    const weakness = text === undefined ? undefined : weaknessOf(text);
+    if (weakness === undefined) continue;
+    const advice = 'make another: openssl rand -hex 32';
+    findings.push(warning('secrets', `${name} ${weakness}`, advice));
+  }
+  if (tokenAccepted !== undefined) findings.push(secondTokenFinding('this node'));
+  return [...findings, ok('configuration', 'every variable can be used')];
+}
+
+/** One control plane that answers is enough for a node; the others do not know it meanwhile. */
+async function registryFindings({ registryAddresses }: Config): Promise<Finding[]> {
+  if (registryAddresses.length === 0) {
+    return [ok('registry', 'none is configured: this node serves direct callers alone')];
+  }
+  const refusals = await Promise.all(registryAddresses.map(refusalOf));
+  const findings: Finding[] = [];
+  for (const [index, address] of registryAddresses.entries()) {
+    const refusal = refusals[index];
+    if (refusal === undefined) findings.push(ok('registry', `${address} takes connections`));
+    else {
+      const advice = 'see MATTING_REGISTRY_HOST there, and the network between';
+      const all = refusals.every(one => one !== undefined);
+      const judged = all ? failure : warning;
+      findings.push(judged('registry', `${address}: ${refusal}`, advice));
+    }
+  }
+  return findings;
+}
+
+async function runningFindings({ host, httpPort }: Config): Promise<Finding[]> {
+  if (httpPort === 0) return [];
+  const answer = await askHttp(`${baseOf(host, httpPort)}/readyz`);
+  if (answer === undefined) {
+    const found = `none answers at ${host}:${httpPort}`;
+    return [warning('node', found, 'start it, or read its last line on standard error')];
+  }
+  if (answer.status === 200) return [ok('node', `serving, at ${host}:${httpPort}`)];
+  const state = answer.text.trim().slice(0, 40);
+  return [failure('node', `it runs and is not ready: ${state}`, 'see its log')];
+}
+
+const FETCH = 'matting models fetch, as the user of the node';
+
+/** What is to run; undefined: it cannot be said, or is refused. */
+async function planFindings(settings: ModelSettings): Promise<{
+  readonly outline: PlanOutline | undefined;
+  readonly findings: readonly Finding[];
+}> {
+  try {
+    const outline = await admittedOutlineOf(settings);
+    const models = outline.entries.map(({ model }) => model).join(', ');
+    return { outline, findings: [ok('plan', `${outline.name}: ${models}`)] };
+  } catch (error) {
+    if (!(error instanceof ConfigError) && !(error instanceof ModelError)) throw error;
+    const advice = 'set MATTING_QUALITY or MATTING_MODEL to one that is there and admitted';
+    return { outline: undefined, findings: [failure('plan', reasonOf(error), advice)] };
+  }
+}
+
+async function modelFindings(
+  config: Config,
+  { entries }: PlanOutline,
+  provider: ExecutionProvider | undefined,
+): Promise<readonly Finding[]> {
+  const { modelDir } = config.modelSettings;
+  const findings: Finding[] = [];
+  const prepared: EngineModel[] = [];
+  for (const { model, inputSize } of entries) {
+    const manifest = await loadManifest(model);
+    findings.push(await weightsFinding(manifest, config.modelSettings));
+    const current = (await listPrepared(modelDir, manifest)).find(
+      ({ sidecar }) =>
+        sidecar.revision === PREPARER_REVISION &&
+        (provider === undefined || sidecar.provider === provider) &&
+        (inputSize === undefined || sidecar.inputWidth === inputSize),
+    );
+    if (current !== undefined) prepared.push(current.sidecar);
+  }
+  if (prepared.length < entries.length) {
+    const found = `${entries.length - prepared.length} of ${entries.length} are not prepared yet`;
+    return [...findings, warning('models', found, `the first start does it, or ${FETCH}`)];
+  }
+  if (provider !== undefined) findings.push(await memoryFinding(config, prepared, provider));
+  return findings;
+}
+
+async function weightsFinding(
+  manifest: ModelManifest,
+  { modelDir: cacheDir, weightsDir }: ModelSettings,
+): Promise<Finding> {
+  for (const file of manifest.files) {
+    const { check } = await findWeightsFile({ cacheDir, weightsDir }, manifest, file);
+    if (check.state === 'checked') continue;
+    const wrong = check.state === 'missing' ? 'is not there' : `is damaged: ${check.reason}`;
+    return failure('models', `${manifest.name}: ${file.name} ${wrong}`, FETCH);
+  }
+  return ok('models', `${manifest.name} ${manifest.version} is fetched and whole`);
+}
+
+/** The same sum as at a start. */
+async function memoryFinding(
+  { engines: asked, engineGoal, megapixelsMax }: Config,
+  models: readonly EngineModel[],
+  provider: ExecutionProvider,
+): Promise<Finding> {
+  const memoryLimitBytes = readMemoryLimitBytes();
+  const chosen = chooseEngineLayout({
+    provider,
+    precisions: models.map(({ precision }) => precision),
+    cpuShare: await readCpuShare(),
+    goal: engineGoal,
+    enginesMax: enginesInMemory(memoryLimitBytes, models),
+  });
+  const engines = asked ?? chosen.engines;
+  const all = models.flatMap(model => Array.from({ length: engines }, () => model));
+  const budget = computeMegapixelBudget({ memoryLimitBytes, engines: all });
+  const gigabytes = `${(memoryLimitBytes / 1e9).toFixed(1)} GB`;
+  if (budget === undefined && megapixelsMax === undefined) {
+    const found = `${gigabytes} leave no room for a photo beside ${all.length} engines`;
+    const advice = 'give more memory, fewer engines, or set MATTING_NODE_MEGAPIXELS_MAX';
+    return failure('memory', found, advice);
+  }
+  const room = megapixelsMax ?? budget?.megapixelsMax;
+  return ok('memory', `${gigabytes} for ${all.length} engines and ${room} megapixels at once`);
+}
+
+/** Each GPU is tried twice: by itself, and beside the CPU; twice that for a driver that is slow. */
+const GPU_MS_MAX = 4 * PROBE_TIMEOUT_MS;
+
+type ProviderConfig = Pick<Config, 'executionProvider' | 'gpuDevices' | 'providerDir' | 'childEnv'>;
+
+/** GPUs are tried one after the other. */
+export async function providerMsMax(config: ProviderConfig): Promise<number> {
+  const listing = usesGpus(config) ? await listGpus(config.childEnv) : undefined;
+  const gpus = listing?.state === 'listed' ? listing.gpus.length : 0;
+  return 2 * LISTING_MAX_MS + Math.max(1, gpus) * GPU_MS_MAX;
+}
+
+export async function providerFindings(
+  config: ProviderConfig,
+): Promise<{ provider: ExecutionProvider | undefined; findings: Finding[] }> {
+  try {
+    const { childEnv } = await readEngineEnvironment(config.providerDir, config.childEnv);
+    const chosen = await chooseProvider(config, childEnv, pino({ level: 'silent' }));
+    const { requested, selected: provider, fallbacks } = chosen.provider;
+    const up = chosen.devices.filter(({ outReason }) => outReason === undefined);
+    const on = up.length === 0 ? '' : ` on ${up.map(({ facts }) => facts.id).join(', ')}`;
+    const not = fallbacks.map(({ provider: tried, reason }) => `${tried}: ${reason}`);
+    const more = not.length === 0 ? '' : `; not ${not.join('; ')}`;
+    const found = `${provider} runs here${on} (asked for: ${requested})${more}`;
+    const findings = [ok('provider', found)];
+    for (const { facts, outReason } of chosen.devices) {
+      if (outReason === undefined) continue;
+      const advice = 'a node goes on without it: see the driver, or MATTING_GPU_DEVICES';
+      findings.push(warning('GPU', `${facts.id}, ${facts.name}: ${outReason}`, advice));
+    }
+    if (chosen.unlisted !== undefined) {
+      const advice = 'see what nvidia-smi says here: GPUs that it does not list are not used';
+      findings.push(warning('GPU', `not all can be listed: ${chosen.unlisted}`, advice));
+    }
+    return { provider, findings };
+  } catch (error) {
+    if (!(error instanceof ExecutionProviderError)) throw error;
+    const advice = 'the node does not start so: mend it, or set MATTING_EXECUTION_PROVIDER';
+    return { provider: undefined, findings: [failure('provider', error.message, advice)] };
+  }
+}
+
+function usesGpus({ executionProvider }: ProviderConfig): boolean {
+  return executionProvider !== 'cpu' && executionProvider !== 'webgpu';
+}
+
+/** Twice as many as its gRPC port's connections. */
+const OPEN_FILES_MIN = 2560;
+/** Weights and prepared models of the largest plan take about half of it. */
+const FREE_BYTES_WARN = 1e9;
+
+async function machineFindings(): Promise<readonly Finding[]> {
+  const share = await readCpuShare();
+  const cores = `${share} cores, ${await detectInstructionSet()}`;
+  const few = warning('machine', cores, 'a quota below one core makes every picture slow');
+  return [
+    share < 1 ? few : ok('machine', cores),
+    hasJxlTools()
+      ? ok('machine', 'JPEG XL of any size: libjxl-tools are installed')
+      : warning(
+          'machine',
+          'JPEG XL above 40 megapixels, and of CMYK, is refused',
+          'install libjxl-tools (and util-linux), where such files are expected',
+        ),
+    openFilesFinding(OPEN_FILES_MIN),
+  ];
+}
+
+async function diskFindings(modelDir: string): Promise<readonly Finding[]> {
+  const found = await stat(modelDir).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return undefined;
+    throw error;
+  });
+  if (found === undefined) {
+    const advice = 'matting models fetch makes it, as the user of the node';
+    return [warning('disk', `${modelDir} is not there yet`, advice)];
+  }
+  try {
+    await access(modelDir, constants.R_OK | constants.X_OK);
+  } catch (error) {
+    return [failure('disk', reasonOf(error), 'give the node’s user the right to read it')];
+  }
+  const { bavail, bsize } = await statfs(modelDir);
+  const room = `${((bavail * bsize) / 1e9).toFixed(1)} GB are free at ${modelDir}`;
+  if (bavail * bsize >= FREE_BYTES_WARN) return [ok('disk', room)];
+  return [warning('disk', room, 'make room: another model could not be fetched or prepared')];
+}
+
+/** The first without the overflows of the heap that were found in 2026: an AVIF file reaches them. */
+const LIBHEIF_MIN = '1.23.3';
+
+/** Loaded here alone: where sharp does not load, that is a finding as well. */
+export async function codecFindings(): Promise<readonly Finding[]> {
+  const { libheifVersion } = await import('../picture/codecs/codec-sharp.ts');
+  return [libheifFinding(libheifVersion)];
+}
+
+/** @param version undefined: sharp runs on a libvips that is not its own. */
+export function libheifFinding(version: string | undefined): Finding {
+  if (version === undefined) {
+    const found = 'sharp runs on a libvips of this system, which does not say its libheif';
+    return warning('codecs', found, `see that it is ${LIBHEIF_MIN} or later, or npm ci`);
+  }
+  const found = `AVIF is read by libheif ${version}`;
+  if (version.localeCompare(LIBHEIF_MIN, 'en', { numeric: true }) >= 0) return ok('codecs', found);
+  const holes = `${found}: below ${LIBHEIF_MIN} a picture can take the process over`;
+  return failure('codecs', holes, 'npm ci, which installs the sharp that package-lock.json names');
+}

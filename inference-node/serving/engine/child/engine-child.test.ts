@@ -1,0 +1,182 @@
+import ava, { type ExecutionContext } from 'ava';
+import sinon from 'sinon';
+import { drawCheckPicture } from '../../../model-tools/preparing/check-picture.ts';
+import { createModel, openPool, pidOf, QUICK, run } from '../../test/pool-harness.ts';
+import { networkSocketsOf, openWatchedHome } from '../../test/watched-home.ts';
+import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/probe-graph.ts';
+import type { SessionSpec } from '../engine-protocol.ts';
+import { saysDeviceIsGone, saysMemoryIsShort, shortenNativeError } from '../native-error.ts';
+import { EngineSession } from './engine-session.ts';
+import { createPlaneTables, fillAlpha, fillPlanes } from './graph-ends.ts';
+import { InferenceSession } from './onnx-runtime.ts';
+
+const test = ava.serial;
+
+const ON_CPU =
+  'This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU ' +
+  'EP has been explicitly disabled by the user.';
+
+/** The runtime refuses with `message` what may not run on the CPU, and runs all else there. */
+function standIn(context: ExecutionContext, message: string) {
+  const stubs = sinon.createSandbox();
+  context.teardown(() => stubs.restore());
+  const said: string[] = [];
+  const native = InferenceSession.create as (...all: unknown[]) => Promise<unknown>;
+  const create = async (source: unknown, options: object) => {
+    const { extra } = options as { extra: { session: { disable_cpu_ep_fallback?: string } } };
+    if (extra.session.disable_cpu_ep_fallback === '1') throw new Error(message);
+    return await native(source, { ...options, executionProviders: ['cpu'] });
+  };
+  stubs.replace(InferenceSession, 'create', create as typeof InferenceSession.create);
+  stubs.replace(process.stderr, 'write', (text: string | Uint8Array) => {
+    said.push(String(text));
+    return true;
+  });
+  return { said, restore: () => stubs.restore() };
+}
+
+function load(more: Partial<SessionSpec>) {
+  const spec: SessionSpec = { ...PROBE_SPEC, provider: 'cuda', ...more };
+  return EngineSession.load(spec, encodeProbeGraph());
+}
+
+test('operators that CUDA has no kernel for run on the CPU, and that is said', async t => {
+  const { said } = standIn(t, ON_CPU);
+  const { session } = await load({ allowCpuNodes: true });
+  const [alpha] = await session.run([drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX)]);
+  t.is(alpha?.length, PROBE_SIZE_PX ** 2);
+  t.true(new Set(alpha).size > 100, 'it has something to compare');
+  t.deepEqual(said, ['the graph has operators without a kernel of CUDA: they run on the CPU\n']);
+});
+
+test('where none may they end the load, as all else does; on other providers they are meant', async t => {
+  const strict = standIn(t, ON_CPU);
+  await t.throwsAsync(load({ allowCpuNodes: false }), {
+    message: /assigned to the default CPU EP/,
+  });
+  await load({ allowCpuNodes: true, provider: 'webgpu' });
+  strict.restore();
+  const broken = standIn(t, 'CUDA failure 2: out of memory');
+  await t.throwsAsync(load({ allowCpuNodes: true }), { message: /CUDA failure 2: out of memory/ });
+  t.deepEqual([...strict.said, ...broken.said], []);
+});
+
+const PLAIN = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: true } as const;
+
+test('pixels and channels keep their places, whatever the order of the tensor', async t => {
+  const size = { width: 40, height: 24 };
+  const rgb = Uint8Array.from({ length: 3 * size.width * size.height }, (_, i) => (i * 7) % 256);
+  const model = await createModel(t, { kind: 'red', ...size });
+  for (const [colourOrder, which] of [
+    ['rgb', 0],
+    ['bgr', 2],
+  ] as const) {
+    const { session } = await EngineSession.load({ ...model, ...PLAIN, colourOrder });
+    const [alpha = []] = await session.run([rgb]);
+    t.deepEqual(
+      Uint8Array.from(alpha),
+      rgb.filter((_, i) => i % 3 === which),
+      colourOrder,
+    );
+  }
+});
+
+test('a graph that is not what its model says does not load', async t => {
+  const model = await createModel(t, {});
+  for (const [wrong, message] of [
+    [{ path: `${model.path}.gone` }, /doesn't exist|not exist|no such file/i],
+    [{ inputName: 'picture' }, /inputs are input, not picture/],
+    [{ outputName: 'matte' }, /outputs are output, without matte/],
+    [{ inputWidth: 64 }, /invalid dimensions/i],
+    [{ ...(await createModel(t, { kind: 'wrong-shape' })) }, /float32 1x2x32x32, not float32/],
+  ] as const) {
+    await t.throwsAsync(EngineSession.load({ ...model, ...PLAIN, ...wrong }), { message });
+  }
+});
+
+const IDENTITY = { mean: [0, 0, 0], std: [1, 1, 1] } as const;
+
+test('a value that is not a number is reported, wherever it stands', t => {
+  for (const at of [0, 1, 2]) {
+    const matte = Float32Array.of(0.5, 0.5, 0.5);
+    matte[at] = Number.NaN;
+    t.false(fillAlpha(matte, new Uint8ClampedArray(3), 'none'));
+    t.false(fillAlpha(matte, new Uint8ClampedArray(3), 'sigmoid'));
+  }
+});
+
+test('alpha is clamped and rounded, never rescaled', t => {
+  const matte = Float32Array.of(-7, -0.001, 0, 0.25, 0.5, 254.6 / 255, 1, 1.001, 9);
+  const alpha = new Uint8ClampedArray(matte.length);
+  t.true(fillAlpha(matte, alpha, 'none'));
+  t.deepEqual([...alpha], [0, 0, 0, 64, 128, 255, 255, 255, 255]);
+});
+
+test('the sigmoid is applied where the model leaves it to us', t => {
+  const alpha = new Uint8ClampedArray(5);
+  t.true(fillAlpha(Float32Array.of(-1e9, -2, 0, 2, 1e9), alpha, 'sigmoid'));
+  t.deepEqual([...alpha], [0, 30, 128, 225, 255]);
+});
+
+test('planes are in the order of the tensor, each normalised by its own channel', t => {
+  const normalisation = { mean: [10, 20, 30], std: [1, 2, 4] } as const;
+  const rgb = Uint8Array.of(11, 22, 34, 12, 24, 38);
+  const planes = new Float32Array(6);
+  fillPlanes(rgb, planes, createPlaneTables(normalisation, 'rgb'));
+  t.deepEqual([...planes], [1, 2, 1, 2, 1, 2]);
+  const swapped = Uint8Array.of(1, 2, 3, 4, 5, 6);
+  fillPlanes(swapped, planes, createPlaneTables(IDENTITY, 'bgr'));
+  t.deepEqual([...planes], [3, 6, 2, 5, 1, 4]);
+});
+
+const NO_DEVICE = `/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc:129
+ std::conditional_t<THRW, void, onnxruntime::common::Status> onnxruntime::CudaCall(ERRTYPE,
+ [with ERRTYPE = cudaError; bool THRW = true] CUDA failure 100: no CUDA-capable device is detected ;
+ GPU=32767 ; hostname=gpu-7 ; file=/onnxruntime_src/cuda_execution_provider.cc ; line=352 ;
+ expr=cudaSetDevice(info_.device_id);`;
+
+test('of a page of C++ the line that matters is left', t => {
+  t.is(shortenNativeError(NO_DEVICE), 'CUDA failure 100: no CUDA-capable device is detected');
+  const assertion =
+    '/onnxruntime_src/core/session.cc:12 void f() status.IsOK() was false. No such graph';
+  t.is(shortenNativeError(assertion), 'No such graph');
+});
+
+test('a device that is gone is told from a run that failed', t => {
+  t.true(saysDeviceIsGone(shortenNativeError(NO_DEVICE)));
+  t.true(saysDeviceIsGone('CUDA failure 46: all CUDA-capable devices are busy'));
+  t.true(saysDeviceIsGone('CUDA failure 999: unknown error'));
+  t.false(saysDeviceIsGone('CUDA failure 700: an illegal memory access'));
+  t.false(saysDeviceIsGone('CUDA failure 2: out of memory'));
+  t.false(saysDeviceIsGone('CUDNN failure 100: something'));
+});
+
+test('memory that is short is told from what fails for another reason', t => {
+  for (const message of [
+    'Failed to allocate memory for requested buffer of size 26214400',
+    'CUDA failure 2: out of memory',
+    'CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED',
+    'CUBLAS failure 1: CUBLAS_STATUS_NOT_INITIALIZED',
+    'CUDNN failure 1001: CUDNN_STATUS_NOT_INITIALIZED',
+  ]) {
+    t.is(saysMemoryIsShort(message), true, message);
+  }
+  for (const message of [
+    'CUDA failure 209: no kernel image is available for execution on the device',
+    'CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED',
+    'CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED',
+    'the model did not load within 300000 ms',
+  ]) {
+    t.is(saysMemoryIsShort(message), false, message);
+  }
+});
+
+test('an engine that runs models leaves no file and opens no socket', async t => {
+  const home = await openWatchedHome(t);
+  const pool = await openPool(t, {}, { childEnv: home.env });
+  await run(pool, QUICK);
+  t.deepEqual(await networkSocketsOf(pidOf(pool)), []);
+  await pool.close(0);
+  t.deepEqual(home.requests, []);
+  t.deepEqual(await home.files(), []);
+});

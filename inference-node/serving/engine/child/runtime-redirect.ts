@@ -1,0 +1,25 @@
+/**
+ * Loads ONNX Runtime's native part from the folder of an installed provider. ONNX Runtime looks for
+ * providers beside itself alone, and npm empties the folder of its package at each installation: so
+ * a copy of both native files lies beside the provider (model-tools/providers/install-provider.ts).
+ *
+ * Imported before anything that imports onnxruntime-node. Without a folder among the arguments the
+ * package's own files are loaded.
+ */
+import { registerHooks } from 'node:module';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { BINDING_FILE } from '../engine-protocol.ts';
+
+// node, program, [folder,] pid of the parent
+const [, , folder, parent] = process.argv;
+
+if (folder !== undefined && parent !== undefined) {
+  const url = pathToFileURL(path.join(folder, BINDING_FILE)).href;
+  registerHooks({
+    resolve: (specifier, context, nextResolve) =>
+      specifier.endsWith(`/${BINDING_FILE}`)
+        ? { url, shortCircuit: true }
+        : nextResolve(specifier, context),
+  });
+}

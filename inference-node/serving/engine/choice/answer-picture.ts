@@ -1,0 +1,149 @@
+/** Runs a prepared model in an engine of its own, to see what it answers on this machine. */
+import { cpus } from 'node:os';
+import type { AnswerRuns } from '../../../model-tools/preparing/check-batches.ts';
+import type { Answering } from '../../../model-tools/preparing/prepare.ts';
+import { takingAtMost } from '../../models/prepared-model.ts';
+import type { SessionSpec } from '../engine-protocol.ts';
+import { shortenNativeError } from '../native-error.ts';
+import { runtimeVersion } from '../runtime-version.ts';
+import { spawnEngineChild } from '../spawn-engine-child.ts';
+
+/** A load and two runs: half a minute on the slowest machine that is of any use. */
+const ANSWER_TIMEOUT_MS = 120_000;
+
+export interface AnsweringOptions {
+  /** As for engines: what it lets them see is what the model runs on. */
+  readonly childEnv: Readonly<Record<string, string>>;
+  readonly threads: number;
+  /** For load and runs together. */
+  readonly timeoutMs?: number;
+}
+
+/** Runs a prepared model once, with the graph for one picture alone. */
+export function answerOnce(options: AnsweringOptions): Answering['answer'] {
+  return async (model, rgb) => {
+    const [[alpha] = []] = await answerRuns(options)(takingAtMost(model, 1), [[rgb]]);
+    return requireAlpha(alpha);
+  };
+}
+
+/** The same of several runs of any number of pictures. */
+export function answerRuns(options: AnsweringOptions): AnswerRuns {
+  const { childEnv, threads, timeoutMs = ANSWER_TIMEOUT_MS } = options;
+  const session = { intraOpThreads: threads, sharesCores: false, allowCpuNodes: true };
+  return (model, runs) => runSeries({ spec: { ...model, ...session }, runs, childEnv, timeoutMs });
+}
+
+export function createAnswering(options: AnsweringOptions): Answering {
+  const machine = `${cpus()[0]?.model ?? 'unknown'}, ONNX Runtime ${runtimeVersion()}`;
+  return { machine, answer: answerOnce(options) };
+}
+
+/** What native libraries say before they fail is short. */
+const OUTPUT_LENGTH_MAX = 64 * 1024;
+/** Of their last line, where nothing else says why they ended. */
+const LAST_WORDS_LENGTH_MAX = 200;
+
+export interface RunSeriesOptions {
+  readonly spec: SessionSpec;
+  /** Where spec.path is undefined. */
+  readonly graph?: Uint8Array;
+  /** One after the other; the pictures of each, as many as a graph of the model takes. */
+  readonly runs: readonly (readonly Uint8Array[])[];
+  readonly childEnv: Readonly<Record<string, string>>;
+  /** For load and runs together. A driver that hangs is killed then. */
+  readonly timeoutMs: number;
+  /** Told what the last run of the warm-up took, ms. */
+  readonly onWarm?: (warmMs: number) => void;
+  /** From the kill until its process counts as stuck: KILL_WAIT_MAX_MS where absent. */
+  readonly killWaitMaxMs?: number;
+}
+
+/** The alpha of one picture. Settles as runSeries does. */
+export async function runOnce({
+  rgb,
+  ...options
+}: Omit<RunSeriesOptions, 'runs'> & { readonly rgb: Uint8Array }): Promise<Buffer> {
+  const [[alpha] = []] = await runSeries({ ...options, runs: [[rgb]] });
+  return requireAlpha(alpha);
+}
+
+function requireAlpha<Alpha>(alpha: Alpha | undefined): Alpha {
+  if (alpha === undefined) throw new Error('the engine answered without an alpha');
+  return alpha;
+}
+
+/**
+ * Resolves with the alphas of each run once the process is gone. Rejects with one line that says
+ * what is missing or wrong; also where the process does not die: a machine on which one does not is
+ * of no use.
+ */
+export function runSeries(options: RunSeriesOptions): Promise<readonly (readonly Buffer[])[]> {
+  const { spec, graph, runs, childEnv, timeoutMs, killWaitMaxMs } = options;
+  const { promise, resolve, reject } = Promise.withResolvers<readonly (readonly Buffer[])[]>();
+  let output = '';
+  const answers: (readonly Buffer[])[] = [];
+  let failure: string | undefined;
+  const timer = setTimeout(() => {
+    failure = `no answer within ${timeoutMs} ms`;
+    child.kill();
+  }, timeoutMs);
+  const sendNext = () => {
+    const pictures = runs[answers.length];
+    if (pictures === undefined) child.kill();
+    else void child.send({ kind: 'run', id: 1 + answers.length }, pictures);
+  };
+  const child = spawnEngineChild(childEnv, {
+    killWaitMaxMs,
+    onOutput: text => {
+      output = (output + text).slice(-OUTPUT_LENGTH_MAX);
+    },
+    onFrame: ({ head, parts }) => {
+      if (head.kind === 'ready') {
+        options.onWarm?.(head.warmMs);
+        return sendNext();
+      }
+      if (head.kind === 'started') return;
+      if (head.kind === 'done') {
+        answers.push(parts);
+        return sendNext();
+      }
+      failure = head.message;
+      child.kill();
+    },
+    onStuck: () => {
+      clearTimeout(timer);
+      const stuck = `process ${child.pid} was killed and does not die`;
+      reject(new Error(failure === undefined ? stuck : `${explain(failure, output)}; ${stuck}`));
+    },
+    // Only now has all of its standard error come.
+    onExit: exit => {
+      clearTimeout(timer);
+      if (answers.length === runs.length) return resolve(answers);
+      const how = exit.signal ?? `code ${exit.code}`;
+      failure ??= exit.error?.message ?? describeEnd(how, output);
+      reject(new Error(explain(failure, output)));
+    },
+  });
+  void child.send({ kind: 'init', spec }, graph === undefined ? [] : [graph]);
+  return promise;
+}
+
+/** cuDNN ends a process that lacks one of its parts, and what it says before is all that tells. */
+function describeEnd(how: string, output: string): string {
+  const ended = `the process ended: ${how}`;
+  const lastWords = output.trim().split('\n').at(-1)?.trim().slice(0, LAST_WORDS_LENGTH_MAX);
+  return lastWords ? `${ended} after "${lastWords}"` : ended;
+}
+
+/**
+ * The binding says "Failed to load shared library" where the dynamic linker, whose words only go to
+ * standard error, named it; of a part of its own cuDNN says so there.
+ */
+function explain(failure: string, output: string): string {
+  const short = shortenNativeError(failure);
+  const missing =
+    /([\w.+-]+\.so[\w.]*): cannot open shared object file/.exec(output) ??
+    /Unable to load any of \{([\w.+-]+)/.exec(output);
+  return missing === null ? short : `${missing[1]} is missing (${short})`;
+}

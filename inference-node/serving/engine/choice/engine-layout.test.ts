@@ -1,0 +1,116 @@
+/** How many engines of how many threads, and of how many CPUs. */
+
+import { mkdir, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
+import { readCpuShare } from './cpu-share.ts';
+import { chooseEngineLayout, type LayoutInputs, THREADS_PER_ENGINE_MAX } from './engine-layout.ts';
+
+function layout(cpuShare: number, more: Partial<LayoutInputs> = {}) {
+  const inputs = {
+    provider: 'cpu',
+    precisions: ['fp32'],
+    goal: 'latency',
+    enginesMax: 64,
+  } as const;
+  return chooseEngineLayout({ ...inputs, cpuShare, ...more });
+}
+
+const MANY = { precisions: ['int8'], goal: 'throughput' } as const;
+
+test('a share below one CPU, or of a fraction over, is no further thread', t => {
+  t.deepEqual(layout(0.25), { engines: 1, threadsPerEngine: 1 });
+  t.deepEqual(layout(0.25, MANY), { engines: 1, threadsPerEngine: 1 });
+  t.deepEqual(layout(2.9), { engines: 1, threadsPerEngine: 2 });
+});
+
+test('no more engines than the memory holds, and never none', t => {
+  t.deepEqual(layout(8, { ...MANY, enginesMax: 3 }), { engines: 3, threadsPerEngine: 2 });
+  t.deepEqual(layout(8, { ...MANY, enginesMax: 0 }), { engines: 1, threadsPerEngine: 8 });
+  t.deepEqual(layout(64, { enginesMax: 2 }), { engines: 2, threadsPerEngine: 16 });
+});
+
+test('one engine with all the threads, as long as they fill one', t => {
+  for (const precision of ['fp32', 'int8'] as const) {
+    const precisions = [precision];
+    t.deepEqual(layout(2, { precisions }), { engines: 1, threadsPerEngine: 2 });
+    t.deepEqual(layout(16, { precisions }), { engines: 1, threadsPerEngine: 16 });
+    t.deepEqual(layout(24, { precisions }), { engines: 2, threadsPerEngine: 12 });
+  }
+});
+
+test('for throughput int8 has an engine a core; fp32 is as fast with one', t => {
+  t.deepEqual(layout(2, MANY), { engines: 2, threadsPerEngine: 1 });
+  t.deepEqual(layout(2, { goal: 'throughput' }), { engines: 1, threadsPerEngine: 2 });
+  // One of a plan's models is enough: their engines share the cores.
+  const mixed = { ...MANY, precisions: ['int8', 'fp32'] } as const;
+  t.deepEqual(layout(2, mixed), { engines: 2, threadsPerEngine: 1 });
+});
+
+test('never more threads than CPUs, never an engine over its bound', t => {
+  for (let share = 1; share <= 256; share++) {
+    for (const goal of ['latency', 'throughput'] as const) {
+      const { engines, threadsPerEngine } = layout(share, { precisions: ['int8'], goal });
+      t.true(engines * threadsPerEngine <= share);
+      t.true(threadsPerEngine >= 1 && threadsPerEngine <= THREADS_PER_ENGINE_MAX);
+    }
+  }
+});
+
+test('a GPU has one engine of one thread', t => {
+  for (const provider of ['cuda', 'tensorrt', 'webgpu'] as const) {
+    t.deepEqual(layout(64, { provider, ...MANY }), { engines: 1, threadsPerEngine: 1 });
+  }
+});
+
+const PARALLELISM = 16;
+
+/** Control groups as files; `membership` is what /proc/self/cgroup says. */
+async function readWith(
+  context: ExecutionContext,
+  membership: string | undefined,
+  files: Record<string, string>,
+): Promise<number> {
+  const root = await temporaryFolder(context);
+  const procCgroup = path.join(root, 'membership');
+  if (membership !== undefined) await writeFile(procCgroup, membership);
+  for (const [name, text] of Object.entries(files)) {
+    await mkdir(path.dirname(path.join(root, name)), { recursive: true });
+    await writeFile(path.join(root, name), text);
+  }
+  return readCpuShare({ cgroupRoot: root, procCgroup, parallelism: PARALLELISM });
+}
+
+test('without control groups it is what the scheduler allows', async t => {
+  t.is(await readWith(t, undefined, {}), PARALLELISM);
+  t.is(await readWith(t, '', {}), PARALLELISM);
+  t.is(await readWith(t, '0::/\n', {}), PARALLELISM);
+});
+
+test('nonsense in a quota limits nothing', async t => {
+  for (const text of ['', 'max 100000\n', '0 100000', '-1 100000', 'banana', '100000']) {
+    t.is(await readWith(t, '0::/\n', { 'cpu.max': text }), PARALLELISM, text);
+  }
+});
+
+test('version 2: the least of the own group and those above it', async t => {
+  const membership = '0::/pods/mine\n';
+  t.is(await readWith(t, membership, { 'pods/mine/cpu.max': '150000 100000' }), 1.5);
+  t.is(await readWith(t, membership, { 'cpu.max': '300000 100000' }), 3);
+  const both = { 'pods/cpu.max': '50000 100000', 'pods/mine/cpu.max': '400000 100000' };
+  t.is(await readWith(t, membership, both), 0.5);
+  // A quota above the scheduler adds no CPU.
+  t.is(await readWith(t, '0::/\n', { 'cpu.max': '9000000 100000' }), PARALLELISM);
+});
+
+test('version 1: under either mount, also where only the mount is seen', async t => {
+  const membership = '12:cpuset:/docker/1\n4:cpu,cpuacct:/docker/1\n0::/\n';
+  const quota = (folder: string, us: number) => ({
+    [`${folder}/cpu.cfs_quota_us`]: `${us}\n`,
+    [`${folder}/cpu.cfs_period_us`]: '100000\n',
+  });
+  t.is(await readWith(t, membership, quota('cpu,cpuacct/docker/1', 250_000)), 2.5);
+  t.is(await readWith(t, membership, quota('cpu', 200_000)), 2);
+  t.is(await readWith(t, membership, quota('cpu', -1)), PARALLELISM);
+});

@@ -1,0 +1,102 @@
+import assert from 'node:assert/strict';
+import ava from 'ava';
+import { descendantsOf } from '../../../../test/support/running-service.ts';
+import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
+import { rejectsWith } from '../../../../test/support/throws.ts';
+import { drawCheckPicture } from '../../../model-tools/preparing/check-picture.ts';
+import { createModel } from '../../test/pool-harness.ts';
+import { runOnce } from './answer-picture.ts';
+import {
+  compareAlphas,
+  ExecutionProviderError,
+  requireParity,
+  selectExecutionProvider,
+} from './execution-provider.ts';
+import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
+
+const test = ava.serial;
+
+const OPTIONS = { childEnv: {} };
+
+/** No GPU for CUDA, and without a driver's file Vulkan finds none. */
+const NO_GPU = {
+  childEnv: {
+    CUDA_VISIBLE_DEVICES: '',
+    ...{ VK_DRIVER_FILES: '/nowhere', VK_ICD_FILENAMES: '/nowhere' },
+  },
+};
+
+for (const provider of ['cuda', 'tensorrt', 'webgpu'] as const) {
+  test(`${provider} by name where there is none is an error of one line`, async t => {
+    const message = new RegExp(`^execution provider ${provider} does not run here: .+$`);
+    const error = { name: 'ExecutionProviderError', provider, message };
+    await rejectsWith(t, selectExecutionProvider(provider, NO_GPU), error);
+  });
+}
+
+test('auto where there is no GPU takes the CPU and says why', async t => {
+  const { requested, selected, fallbacks } = await selectExecutionProvider('auto', NO_GPU);
+  t.deepEqual([requested, selected, fallbacks.length], ['auto', 'cpu', 1]);
+  t.is(fallbacks[0]?.provider, 'cuda');
+  t.not(fallbacks[0]?.reason ?? '', '');
+});
+
+test('a provider that hangs is given up', async t => {
+  // No process answers within a millisecond.
+  await rejectsWith(t, selectExecutionProvider('webgpu', { ...OPTIONS, timeoutMs: 1 }), {
+    name: 'ExecutionProviderError',
+    message: /no answer within 1 ms/,
+  });
+});
+
+test('a process that does not die holds up no probe, and is named', async t => {
+  const probed = runOnce({
+    spec: { ...PROBE_SPEC, provider: 'cpu', allowCpuNodes: true },
+    graph: encodeProbeGraph(),
+    rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+    childEnv: {},
+    timeoutMs: 500,
+    killWaitMaxMs: 100,
+  });
+  const pid = descendantsOf(process.pid)[0]?.pid;
+  assert.ok(pid !== undefined, 'the probe has a process');
+  t.teardown(() => killStopped(pid));
+  process.kill(pid, 'SIGSTOP');
+  const said = new RegExp(`^no answer within 500 ms; process ${pid} was killed and does not die$`);
+  await rejectsWith(t, probed, error => said.test((error as Error).message));
+});
+
+test('a model agrees with itself', async t => {
+  const model = await createModel(t, {});
+  await t.notThrowsAsync(requireParity(model, { ...OPTIONS, cpuThreads: 1 }));
+});
+
+test('a model that does not load on its provider is an error of that provider', async t => {
+  const model = { ...(await createModel(t, {})), provider: 'cuda' } as const;
+  await rejectsWith(
+    t,
+    requireParity(model, { ...NO_GPU, cpuThreads: 1 }),
+    error => error instanceof ExecutionProviderError && error.provider === 'cuda',
+  );
+});
+
+test('a provider that computes something else is refused', async t => {
+  const model = await createModel(t, { kind: 'noise' });
+  await t.throwsAsync(requireParity(model, { ...OPTIONS, cpuThreads: 1 }), {
+    message: /execution provider cpu does not run here: it computes another matte than the CPU/,
+  });
+});
+
+test('a device that takes too long over a model is refused for that', async t => {
+  const model = await createModel(t, {});
+  await t.throwsAsync(requireParity(model, { ...OPTIONS, cpuThreads: 1, runMsMax: 0 }), {
+    message: /it is too slow: a run of tiny-\w+ at \d+x\d+ takes \S+ s, at most 0\.0 s/,
+  });
+});
+
+test('a difference is told in its mean and its largest', t => {
+  const one = Uint8Array.of(0, 10, 255, 100);
+  t.deepEqual(compareAlphas(one, one), { mean: 0, max: 0 });
+  t.deepEqual(compareAlphas(one, Uint8Array.of(8, 10, 251, 100)), { mean: 3, max: 8 });
+  t.throws(() => compareAlphas(one, new Uint8Array(3)));
+});

@@ -1,0 +1,185 @@
+/**
+ * Which execution provider the node runs on. The only place that chooses.
+ *
+ * ONNX Runtime's Node binding does not fall back by itself, and neither do we in silence: a
+ * provider asked for by name runs or the node does not start; `auto` tries CUDA, then takes the
+ * CPU, and says why. WebGPU and TensorRT run only by name: a software Vulkan would win over the CPU
+ * otherwise, and TensorRT builds kernels for minutes. A GPU provider is tried in a process of its
+ * own, because a driver may hang or crash, on a small graph that it must run whole, and its answer
+ * is held against the CPU's.
+ */
+
+import { drawCheckPicture } from '../../../model-tools/preparing/check-picture.ts';
+import {
+  type ExecutionProvider,
+  type PreparedModel,
+  takingAtMost,
+} from '../../models/prepared-model.ts';
+import { runOnce } from './answer-picture.ts';
+import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
+
+export type RequestedProvider = 'auto' | ExecutionProvider;
+
+/**
+ * A cold CUDA context on a host of many GPUs takes ten seconds and more, and the first start reads
+ * 1.3 GB of libraries, half a minute from a disk of 40 MB a second; longer is a hang. `auto` would
+ * run on the CPU until the next start for a disk that was slow once.
+ */
+export const PROBE_TIMEOUT_MS = 120_000;
+
+/** It builds its kernels first. */
+const PROBE_TIMEOUT_TENSORRT_MS = 300_000;
+
+/**
+ * For a whole model and WebGPU: kernels are compiled first, which takes a software adapter on two
+ * busy cores more than a minute. A driver that hangs was found by the probe.
+ */
+const PARITY_TIMEOUT_MS = 300_000;
+
+/** A caller waits two minutes at most. */
+const RUN_MS_MAX = 10_000;
+
+export interface ProviderChoice {
+  readonly requested: RequestedProvider;
+  readonly selected: ExecutionProvider;
+  /** What `auto` tried before, and in one line why it does not run here. */
+  readonly fallbacks: readonly { readonly provider: ExecutionProvider; readonly reason: string }[];
+}
+
+export interface ProbeOptions {
+  /** As for engines. */
+  readonly childEnv: Readonly<Record<string, string>>;
+  readonly timeoutMs?: number;
+}
+
+/** CUDA's part of the runtime is not in the npm package. */
+const NOT_INSTALLED = /libonnxruntime_providers_\w+\.so is missing/;
+const HOW_TO_INSTALL = ': it is installed by "matting providers install cuda", see docs/gpu.md';
+
+/** A provider asked for by name does not run here. The message is one line for the operator. */
+export class ExecutionProviderError extends Error {
+  readonly provider: ExecutionProvider;
+  /** In one line, without saying of what. */
+  readonly reason: string;
+
+  constructor(provider: ExecutionProvider, reason: string, cause?: unknown) {
+    super(`execution provider ${provider} does not run here: ${reason}`, { cause });
+    this.name = 'ExecutionProviderError';
+    this.provider = provider;
+    this.reason = reason;
+  }
+}
+
+/** Throws ExecutionProviderError where one asked for by name does not run. */
+export async function selectExecutionProvider(
+  requested: RequestedProvider,
+  options: ProbeOptions,
+): Promise<ProviderChoice> {
+  if (requested !== 'auto') {
+    await requireProvider(requested, options);
+    return { requested, selected: requested, fallbacks: [] };
+  }
+  const reason = await probe('cuda', options);
+  if (reason === undefined) return { requested, selected: 'cuda', fallbacks: [] };
+  return { requested, selected: 'cpu', fallbacks: [{ provider: 'cuda', reason }] };
+}
+
+async function requireProvider(provider: ExecutionProvider, options: ProbeOptions): Promise<void> {
+  // It is in the package, and the engine's own load shows the rest.
+  if (provider === 'cpu') return;
+  const reason = await probe(provider, options);
+  if (reason !== undefined) throw new ExecutionProviderError(provider, reason);
+}
+
+/** Returns undefined, or in one line why the provider does not run here. */
+async function probe(
+  provider: ExecutionProvider,
+  options: ProbeOptions,
+): Promise<string | undefined> {
+  const { childEnv } = options;
+  const slow = provider === 'tensorrt' ? PROBE_TIMEOUT_TENSORRT_MS : PROBE_TIMEOUT_MS;
+  const { timeoutMs = slow } = options;
+  const graph = encodeProbeGraph();
+  const rgb = drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX);
+  const runOn = (target: ExecutionProvider) => {
+    const spec = { ...PROBE_SPEC, provider: target };
+    // The CPU cannot be asked not to fall back on itself.
+    const cpuSpec = { ...spec, allowCpuNodes: true };
+    return runOnce({ spec: target === 'cpu' ? cpuSpec : spec, graph, rgb, childEnv, timeoutMs });
+  };
+  let alpha: Buffer;
+  try {
+    alpha = await runOn(provider);
+  } catch (error) {
+    const { message } = error as Error;
+    return NOT_INSTALLED.test(message) ? message + HOW_TO_INSTALL : message;
+  }
+  return differenceFrom(await runOn('cpu'), alpha);
+}
+
+export interface ParityOptions extends ProbeOptions {
+  readonly cpuThreads: number;
+  /** What a run may take, ms: RUN_MS_MAX where absent. */
+  readonly runMsMax?: number;
+}
+
+/**
+ * Runs the model itself on its provider and on the CPU, and holds one matte against the other. For
+ * WebGPU: its drivers are many, and some compute on the CPU. Throws ExecutionProviderError where
+ * the mattes differ, and where a run takes too long to be of any use.
+ */
+export async function requireParity(model: PreparedModel, options: ParityOptions): Promise<void> {
+  const { childEnv, timeoutMs = PARITY_TIMEOUT_MS, cpuThreads, runMsMax = RUN_MS_MAX } = options;
+  let runMs = 0;
+  const onWarm = (warmMs: number) => {
+    runMs = warmMs;
+  };
+  const rgb = drawCheckPicture(model.inputWidth, model.inputHeight);
+  const runOn = (provider: ExecutionProvider, intraOpThreads: number) => {
+    const session = { intraOpThreads, sharesCores: false, allowCpuNodes: true };
+    const spec = { ...takingAtMost(model, 1), provider, ...session };
+    return runOnce({ spec, rgb, childEnv, timeoutMs, onWarm });
+  };
+  const expected = await runOn('cpu', cpuThreads);
+  let actual: Buffer;
+  try {
+    actual = await runOn(model.provider, 1);
+  } catch (error) {
+    throw new ExecutionProviderError(model.provider, (error as Error).message, error);
+  }
+  const different = differenceFrom(expected, actual);
+  if (different !== undefined) throw new ExecutionProviderError(model.provider, different);
+  // Of the second of the two, which is the provider's.
+  if (runMs <= runMsMax) return;
+  const [takes, limit] = [runMs, runMsMax].map(ms => (ms / 1000).toPrecision(2));
+  const what = `a run of ${model.model} at ${model.inputWidth}x${model.inputHeight}`;
+  const slow = `it is too slow: ${what} takes ${takes} s, at most ${limit} s are of any use`;
+  throw new ExecutionProviderError(model.provider, slow);
+}
+
+function differenceFrom(expected: Uint8Array, actual: Uint8Array): string | undefined {
+  const { mean, max } = compareAlphas(expected, actual);
+  if (mean <= PARITY_MEAN_DIFFERENCE_MAX) return undefined;
+  const levels = `mean difference ${mean.toFixed(1)}, max ${max} of 255`;
+  return `it computes another matte than the CPU (${levels})`;
+}
+
+/**
+ * Levels of 255. Other rounding and half precision move a matte by well under one level in the
+ * mean; a backend that computes wrongly moves it by tens.
+ */
+const PARITY_MEAN_DIFFERENCE_MAX = 2;
+
+/** In levels of 255. */
+export function compareAlphas(one: Uint8Array, other: Uint8Array) {
+  if (one.length !== other.length) throw new Error('alphas of different sizes');
+  let sum = 0;
+  let max = 0;
+  for (let i = 0; i < one.length; i++) {
+    // Without checks: both have the same length.
+    const difference = Math.abs(one[i]! - other[i]!);
+    sum += difference;
+    if (difference > max) max = difference;
+  }
+  return { mean: sum / one.length, max };
+}

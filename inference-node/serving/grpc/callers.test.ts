@@ -1,0 +1,280 @@
+/** Who may call a node and how much of it one caller gets, over plain connections and over TLS. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { connect as connectHttp2, constants } from 'node:http2';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Metadata } from '@grpc/grpc-js';
+import ava from 'ava';
+import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
+import { type ChannelSecurity, TlsFiles } from '#program/tls/tls-files.ts';
+import type { TlsSettings } from '#program/tls/tls-settings.ts';
+import { type Certificate, TestAuthority } from '../../../test/support/certificates.ts';
+import { chunk, header, MatteCaller, openTestNode, type TestNode } from '../test/test-node.ts';
+import { Callers, tokenMetadata } from './callers.ts';
+
+const test = ava.serial;
+
+const FLEET_TOKEN = 'the-token-of-the-fleet';
+const SHOP = { name: 'shop', token: 'the-token-of-the-shop' };
+const LAB = { name: 'lab', token: 'the-token-of-the-lab!' };
+const NOTHING: TlsSettings = {
+  identity: undefined,
+  clientCaFile: undefined,
+  serverCaFile: undefined,
+  serverName: undefined,
+};
+const log = { info: () => undefined, warn: () => undefined };
+
+let node: TestNode | undefined;
+const endings: (() => unknown)[] = [];
+
+test.afterEach.always(async () => {
+  for (const end of endings.splice(0).reverse()) await end();
+  await node?.close();
+  node = undefined;
+});
+
+test('a control plane › is known by the token of the fleet, and by the one that the node accepts beside it', t => {
+  const [next, own] = ['the-next-token-of-the-fleet', FLEET_TOKEN];
+  const callers = new Callers({ token: own, tokenAccepted: next, callerTokens: [SHOP] });
+  const kindOf = (token: string) => callers.identify(tokenMetadata(token), {})?.kind;
+  const known = ['fleet', 'fleet', 'direct'];
+  t.deepEqual([own, next, SHOP.token].map(kindOf), known);
+  const bare = new Metadata();
+  bare.set('authorization', own);
+  for (const wrong of [new Metadata(), bare, tokenMetadata(''), tokenMetadata(`${own}x`)]) {
+    t.is(callers.identify(wrong, {}), undefined);
+  }
+});
+
+const callers = { callerTokens: [SHOP, LAB], imagesMax: () => 2 };
+const call = (token: string) => new MatteCaller(node!, { token }).send(header());
+
+const prepare = async () => {
+  node = await openTestNode({ token: FLEET_TOKEN, callers });
+};
+
+test('a direct caller › is let in by its own token and by no other', async t => {
+  await prepare();
+  for (const { token } of [SHOP, LAB]) {
+    await new MatteCaller(node!, { token }).serve('12345');
+  }
+  for (const token of [`${SHOP.token}x`, SHOP.name, `${SHOP.name}:${SHOP.token}`]) {
+    await call(token).refused({ code: 'INVALID_NODE_TOKEN' });
+  }
+  const twice = tokenMetadata(SHOP.token);
+  twice.add('authorization', `Bearer ${FLEET_TOKEN}`);
+  const options = { token: FLEET_TOKEN, callerTokens: [SHOP] };
+  t.is(new Callers(options).identify(twice, {}), undefined);
+});
+
+test('a direct caller › at its bound is refused before a byte, and nobody else is', async t => {
+  await prepare();
+  const held = [call(SHOP.token), call(SHOP.token)];
+  for (const caller of held) await caller.until('admitted');
+  await call(SHOP.token).refused({ code: 'CALLER_OVER_LIMIT', status: 8, retryable: true });
+  // Two permits of four are left, though the shop would have taken them.
+  for (const token of [FLEET_TOKEN, LAB.token]) await call(token).until('admitted');
+  // The fleet has no bound of its own: what it meets is the node's.
+  await t.notThrowsAsync(call(FLEET_TOKEN).refused({ code: 'NODE_OVERLOADED' }));
+});
+
+test('a direct caller › has its place back however its image ended', async t => {
+  await prepare();
+  const endings: ((caller: MatteCaller) => unknown)[] = [
+    caller => caller.send(chunk('12345')).call.end(),
+    caller => caller.call.cancel(),
+    caller => caller.send(chunk('much too long')).call.end(),
+  ];
+  for (const end of endings) {
+    const pair = [call(SHOP.token), call(SHOP.token)];
+    for (const caller of pair) await caller.until('admitted');
+    for (const caller of pair) end(caller);
+    for (const caller of pair) await caller.ended;
+    await node!.matte.untilIdle();
+  }
+  await call(SHOP.token).until('admitted');
+  // One that the node has no room for takes none.
+  for (let image = 0; image < 3; image += 1) await call(FLEET_TOKEN).until('admitted');
+  for (let image = 0; image < 3; image += 1) {
+    await t.notThrowsAsync(call(SHOP.token).refused({ code: 'NODE_OVERLOADED' }));
+  }
+});
+
+/** Files of one party, read by it. */
+class Party {
+  readonly directory: string;
+  readonly files: TlsFiles;
+
+  private constructor(directory: string, files: TlsFiles) {
+    this.directory = directory;
+    this.files = files;
+  }
+
+  static async open(
+    own: Certificate | undefined,
+    authorities: { clientCa?: string; serverCa?: string },
+    serverName?: string,
+  ): Promise<Party> {
+    const directory = await mkdtemp(path.join(tmpdir(), 'matting-party-'));
+    endings.push(() => rm(directory, { recursive: true }));
+    const at = (name: string) => path.join(directory, name);
+    if (own) await writeFile(at('cert.pem'), own.cert);
+    if (own) await writeFile(at('key.pem'), own.key);
+    for (const [name, text] of Object.entries(authorities)) await writeFile(at(name), text);
+    const files = await TlsFiles.open(
+      {
+        ...NOTHING,
+        identity: own && { certFile: at('cert.pem'), keyFile: at('key.pem') },
+        clientCaFile: authorities.clientCa && at('clientCa'),
+        serverCaFile: authorities.serverCa && at('serverCa'),
+        serverName,
+      },
+      { log, pollMs: 3_600_000 },
+    );
+    endings.push(() => files.close());
+    return new Party(directory, files);
+  }
+
+  async replace(files: Readonly<Record<string, string>>): Promise<void> {
+    for (const [name, text] of Object.entries(files)) {
+      await writeFile(path.join(this.directory, name), text);
+    }
+    await this.files.reload();
+  }
+}
+
+function clientOf(security: ChannelSecurity): Pick<TestNode, 'client'> {
+  const client = new MatteServiceClient(node!.address, security.credentials, {
+    ...security.options,
+    'grpc.use_local_subchannel_pool': 1,
+  });
+  endings.push(() => client.close());
+  return { client };
+}
+
+async function succeeds(security: ChannelSecurity, token?: string): Promise<void> {
+  await new MatteCaller(clientOf(security), { token }).serve('12345');
+}
+
+async function refused(code: string, security: ChannelSecurity, token?: string): Promise<void> {
+  const caller = new MatteCaller(clientOf(security), { token, deadlineMs: 5000 }).send(header());
+  await caller.refused({ code });
+}
+
+const authority = new TestAuthority();
+let server: Party;
+
+async function openNode(own: Certificate, clientCa?: string): Promise<void> {
+  server = await Party.open(own, clientCa === undefined ? {} : { clientCa });
+  node = await openTestNode({
+    token: FLEET_TOKEN,
+    credentials: server.files.serverCredentials(),
+    callers: { certificatesChecked: server.files.checksCallers, imagesMax: () => 1 },
+  });
+}
+
+test('a node with TLS › is reached by whoever trusts its authority, with the token as ever', async t => {
+  await openNode(authority.issue('node'));
+  const { files } = await Party.open(undefined, { serverCa: authority.cert });
+  await succeeds(files.channelSecurity(), FLEET_TOKEN);
+  await refused('INVALID_NODE_TOKEN', files.channelSecurity());
+  const stranger = await Party.open(undefined, { serverCa: new TestAuthority().cert });
+  await refused('NODE_UNAVAILABLE', stranger.files.channelSecurity(), FLEET_TOKEN);
+  const plain = await Party.open(undefined, {});
+  await t.notThrowsAsync(refused('NODE_UNAVAILABLE', plain.files.channelSecurity(), FLEET_TOKEN));
+});
+
+test('a node with TLS › has to have the name it is reached at, or the one that is expected', async t => {
+  await openNode(authority.issue('node', ['nodes.internal']));
+  const unnamed = await Party.open(undefined, { serverCa: authority.cert });
+  await refused('NODE_UNAVAILABLE', unnamed.files.channelSecurity(), FLEET_TOKEN);
+  const named = await Party.open(undefined, { serverCa: authority.cert }, 'nodes.internal');
+  await t.notThrowsAsync(succeeds(named.files.channelSecurity(), FLEET_TOKEN));
+});
+
+test('a node with TLS › that checks certificates lets nobody in without one', async t => {
+  await openNode(authority.issue('node'), authority.cert);
+  const without = await Party.open(undefined, { serverCa: authority.cert });
+  await refused('NODE_UNAVAILABLE', without.files.channelSecurity(), FLEET_TOKEN);
+  const foreign = new TestAuthority().issue('shop', []);
+  const stranger = await Party.open(foreign, { serverCa: authority.cert });
+  await t.notThrowsAsync(
+    refused('NODE_UNAVAILABLE', stranger.files.channelSecurity(), FLEET_TOKEN),
+  );
+});
+
+test('a node with TLS › takes a certificate it checked for a token, and bounds its owner', async t => {
+  await openNode(authority.issue('node'), authority.cert);
+  const shop = await Party.open(authority.issue('shop', []), { serverCa: authority.cert });
+  const lab = await Party.open(authority.issue('lab', []), { serverCa: authority.cert });
+  await succeeds(shop.files.channelSecurity());
+  // Its token is another matter: a wrong one is not mended by the certificate.
+  await refused('INVALID_NODE_TOKEN', shop.files.channelSecurity(), 'a-wrong-token-of-length');
+  await new MatteCaller(clientOf(shop.files.channelSecurity())).announce();
+  // By another connection it is the same caller.
+  await refused('CALLER_OVER_LIMIT', shop.files.channelSecurity());
+  await succeeds(lab.files.channelSecurity());
+  await t.notThrowsAsync(succeeds(shop.files.channelSecurity(), FLEET_TOKEN));
+});
+
+test('a node with TLS › takes new certificates while calls go on, and forgets an old authority', async t => {
+  const own = authority.issue('node');
+  const clients = new TestAuthority();
+  await openNode(own, clients.cert);
+  const shop = await Party.open(clients.issue('shop', []), { serverCa: authority.cert });
+  const under = await new MatteCaller(clientOf(shop.files.channelSecurity())).announce();
+
+  const [nextServers, nextClients] = [new TestAuthority(), new TestAuthority()];
+  const next = nextServers.issue('node');
+  await server.replace({
+    'cert.pem': next.cert,
+    'key.pem': next.key,
+    clientCa: nextClients.cert,
+  });
+  // Both of its files are of yesterday: neither would it believe the node, nor the node it.
+  await refused('NODE_UNAVAILABLE', shop.files.channelSecurity());
+  await shop.replace({ serverCa: nextServers.cert });
+  await refused('NODE_UNAVAILABLE', shop.files.channelSecurity());
+  const renewed = nextClients.issue('shop', []);
+  await shop.replace({ 'cert.pem': renewed.cert, 'key.pem': renewed.key });
+  await succeeds(shop.files.channelSecurity());
+  // The connection made before is none of theirs.
+  under.send(chunk('12345')).call.end();
+  t.is(await under.ended, undefined);
+});
+
+/** Resolves once the node asked for another connection. */
+async function asked(): Promise<void> {
+  const session = connectHttp2(`http://${node!.address}`);
+  const [code] = await once(session, 'goaway');
+  assert.equal(code, constants.NGHTTP2_NO_ERROR);
+  session.destroy();
+}
+
+test('a connection that is old › finishes its call and its capacity stream, and the next call has a new one', async t => {
+  node = await openTestNode({ connectionAgeMaxMs: 100 });
+  const stream = node.client.watchCapacity({}, new Metadata());
+  let [reports, ended] = [0, false];
+  stream.on('data', () => {
+    reports += 1;
+  });
+  stream.on('error', () => {
+    ended = true;
+  });
+  const caller = await new MatteCaller(node).announce();
+  caller.send(chunk('12'));
+  // Two connections of the same age, one after the other: the first is over its own long since.
+  await asked();
+  await asked();
+  caller.send(chunk('345')).call.end();
+  t.is(await caller.ended, undefined);
+  await new MatteCaller(node).serve('12345');
+  const before = reports;
+  node.status.drain('command');
+  while (reports === before) await new Promise(resolve => setImmediate(resolve));
+  t.false(ended);
+  stream.cancel();
+});

@@ -1,0 +1,342 @@
+/**
+ * The Matte call: header, permit, pipeline, result, and one status for whatever goes wrong.
+ *
+ * | phase    | holds    | ends with                                                          |
+ * |----------|----------|--------------------------------------------------------------------|
+ * | opened   | nothing  | the header; a bad one, silence, not serving, no permit: its status |
+ * | admitted | a permit | Done taken by the caller: OK; an error of a stage: its status      |
+ * | over     | nothing  | never left; the permit is given back on the way here, once         |
+ *
+ * Cancellation, the caller's deadline and a hurried end of the node abort the call's signal, which
+ * takes it from either phase to over.
+ */
+import { status as grpcStatus, type handleBidiStreamingCall } from '@grpc/grpc-js';
+import type { Logger } from 'pino';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { frameRange } from '#contract/finishing/frame.ts';
+import type { Size } from '#contract/finishing.ts';
+import { toStatus } from '#contract/grpc-status.ts';
+import { BACKGROUND_PIXELS_MAX } from '#contract/limits.ts';
+import { countedMegapixels } from '#contract/picture-memory.ts';
+import type { StageTimings } from '#contract/stages.ts';
+import type { MatteRequest, MatteResponse } from '#gen/matting/v1/matte_service.ts';
+import { asSpan, describeSpan, failSpan, receivedCarrier } from '#program/tracing/active-span.ts';
+import type { SpanAttributes, SpanBegin, Tracing } from '#program/tracing/span.ts';
+import type { NodeMetrics } from '../../metrics.ts';
+import type { Admission, Permit } from '../admission.ts';
+import type { DirectFiles } from '../direct/direct-files.ts';
+import type { NodeStatus } from '../node-state.ts';
+import type { ImageExchange, Pipeline } from '../pipeline.ts';
+import { runLabels } from '../run-labels.ts';
+import type { Caller, Callers } from './callers.ts';
+import {
+  EXCHANGE_BOUNDS,
+  type ExchangeBounds,
+  type MatteCall,
+  MatteExchange,
+} from './matte-exchange.ts';
+import { checkMatteHeader, type MatteOrder, type NodeAbilities } from './matte-header.ts';
+
+/** What exists only once the models are loaded. */
+export interface NodeWork extends NodeAbilities {
+  readonly admission: Admission;
+  readonly pipeline: Pipeline;
+}
+
+export interface MatteHandlerOptions {
+  readonly status: NodeStatus;
+  /** Undefined while starting. */
+  readonly work: () => NodeWork | undefined;
+  readonly metrics: NodeMetrics;
+  readonly log: Logger;
+  readonly callers: Callers;
+  readonly direct: DirectFiles;
+  /** EXCHANGE_BOUNDS where absent. */
+  readonly bounds?: ExchangeBounds | undefined;
+  /** Undefined: there are no traces. Read at each call. */
+  readonly tracing?: (() => Tracing | undefined) | undefined;
+}
+
+/** Under the caller's span, where it sent one. */
+const SPAN: SpanBegin = {
+  name: 'matting.v1.MatteService/Matte',
+  kind: 'SERVER',
+  attributes: { 'rpc.system.name': 'grpc', 'rpc.method': 'matting.v1.MatteService/Matte' },
+};
+
+/** A timer cannot wait longer; such a deadline is none. */
+const TIMER_MS_MAX = 2_147_483_647;
+
+/**
+ * A deadline travels as a duration and begins anew where it arrives, so a caller's own clock ends
+ * the call that much earlier: its cancellation just before the deadline is the deadline.
+ */
+const DEADLINE_TRAVEL_MS = 100;
+
+/** Faults of the node, logged as errors; most other errors are the callers' own. */
+const NODE_FAULTS: readonly ErrorCode[] = ['NODE_FAULT', 'ENGINE_LOST', 'PICTURE_WORKER_LOST'];
+
+export class MatteHandler {
+  readonly #options: MatteHandlerOptions;
+  readonly #calls = new Set<AbortController>();
+  readonly #idle = new Set<() => void>();
+
+  constructor(options: MatteHandlerOptions) {
+    this.#options = options;
+  }
+
+  /** For MatteServiceServer. */
+  readonly handle: handleBidiStreamingCall<MatteRequest, MatteResponse> = call => {
+    const controller = new AbortController();
+    this.#calls.add(controller);
+    const stopWatching = watchCaller(call, controller);
+    const over = () => {
+      stopWatching();
+      this.#calls.delete(controller);
+      if (this.#calls.size === 0) for (const wake of [...this.#idle]) wake();
+    };
+    const values = (key: string) =>
+      call.metadata.get(key).filter(value => typeof value === 'string');
+    const caller = receivedCarrier(values('traceparent'), values('tracestate'));
+    const span = this.#options.tracing?.()?.start(SPAN, caller);
+    const run = () => new MatteCallRun(call, controller.signal, this.#options).run();
+    void asSpan(span, run).finally(over);
+  };
+
+  /** Resolves when no call is open. */
+  untilIdle(): Promise<void> {
+    if (this.#calls.size === 0) return Promise.resolve();
+    return new Promise(resolve => {
+      const wake = () => {
+        this.#idle.delete(wake);
+        resolve();
+      };
+      this.#idle.add(wake);
+    });
+  }
+
+  /** Ends every open call with `reason`; they are over once `untilIdle` resolves. */
+  abortAll(reason: ContractError): void {
+    for (const controller of [...this.#calls]) controller.abort(reason);
+  }
+}
+
+/** Aborts when the caller goes away or its deadline passes. Returns what stops the watching. */
+function watchCaller(call: MatteCall, controller: AbortController): () => void {
+  const deadlineMs = Number(call.getDeadline());
+  const expired = new ContractError('CALL_DEADLINE_EXCEEDED', "the caller's deadline passed");
+  const onCancelled = () => {
+    const late = Date.now() >= deadlineMs - DEADLINE_TRAVEL_MS;
+    controller.abort(
+      late ? expired : new ContractError('CALL_CANCELLED', 'the caller cancelled the call'),
+    );
+  };
+  call.once('cancelled', onCancelled);
+  // grpc-js announces a passed deadline only after its status left, which an unread result delays.
+  const leftMs = deadlineMs - Date.now();
+  const timer =
+    leftMs <= TIMER_MS_MAX ? setTimeout(() => controller.abort(expired), leftMs) : undefined;
+  return () => {
+    clearTimeout(timer);
+    call.off('cancelled', onCancelled);
+  };
+}
+
+/** One call from its first message to its status. */
+class MatteCallRun {
+  readonly #call: MatteCall;
+  readonly #signal: AbortSignal;
+  readonly #options: MatteHandlerOptions;
+  readonly #exchange: MatteExchange;
+  readonly #startedMs = performance.now();
+  #order: MatteOrder | undefined;
+  #permit: Permit | undefined;
+  #caller: Caller | undefined;
+
+  constructor(call: MatteCall, signal: AbortSignal, options: MatteHandlerOptions) {
+    this.#call = call;
+    this.#signal = signal;
+    this.#options = options;
+    this.#exchange = new MatteExchange(call, options.bounds ?? EXCHANGE_BOUNDS, options.direct);
+  }
+
+  /** Never rejects. */
+  async run(): Promise<void> {
+    try {
+      this.#caller = this.#options.callers.requireCaller(this.#call);
+      const header = await this.#exchange.readHeader(this.#signal);
+      const work = this.#requireServing();
+      const isFleet = this.#caller.kind === 'fleet';
+      const origin = this.#options.direct.requireOrigin(header.directOrigin, isFleet);
+      const order = checkMatteHeader(header, work, origin);
+      this.#order = order;
+      const timings = await this.#asCaller(this.#caller, work, order);
+      this.#succeeded(order, timings);
+    } catch (error) {
+      this.#failed(error);
+    } finally {
+      const { receivedBytes, sentBytes } = this.#exchange;
+      this.#options.metrics.bytesMoved(receivedBytes, sentBytes);
+    }
+  }
+
+  #requireServing(): NodeWork {
+    const { state } = this.#options.status;
+    const work = this.#options.work();
+    if (state === 'serving' && work !== undefined) return work;
+    throw new ContractError('NODE_UNAVAILABLE', `the node is ${state}`);
+  }
+
+  /** Before the permit: a caller at its own bound takes none from the others. */
+  async #asCaller(caller: Caller, work: NodeWork, order: MatteOrder): Promise<StageTimings> {
+    const leave = this.#options.callers.enter(caller, work.admission.limits.imagesMax);
+    try {
+      return await this.#withPermit(work, order);
+    } finally {
+      leave();
+    }
+  }
+
+  async #withPermit(work: NodeWork, order: MatteOrder): Promise<StageTimings> {
+    const megapixels = countedMegapixels(costOf(order));
+    // Before the permit, so that the estimate does not count this image.
+    const waitMs = work.pipeline.estimatedWaitMs(order.plan);
+    if (order.waitMsMax !== undefined && waitMs > order.waitMsMax) {
+      throw new ContractError('NODE_OVERLOADED', 'no engine is free within wait_ms_max');
+    }
+    const permit = work.admission.admit({ megapixels, fileBytes: fileBytesOf(order) });
+    this.#permit = permit;
+    try {
+      await this.#exchange.writeAdmitted(permit.queuePosition, waitMs, this.#signal);
+      const exchange = this.#watchDegradation(this.#exchange.forOrder(order));
+      const timings = await work.pipeline.process(order, exchange, this.#signal);
+      await this.#exchange.writeDone(timings, this.#signal);
+      return timings;
+    } finally {
+      permit.release();
+    }
+  }
+
+  /** Logs and counts a result that comes without a model of its plan. */
+  #watchDegradation(exchange: ImageExchange): ImageExchange {
+    return {
+      ...exchange,
+      send: (result, signal) => {
+        const missing = result.missing.map(runLabels);
+        for (const labels of missing) this.#options.metrics.imageDegraded(labels);
+        if (missing.length > 0) {
+          const fields = { ...this.#fields(), plan: result.plan.name, missing };
+          this.#options.log.warn(fields, 'served without a model of the plan');
+        }
+        return exchange.send(result, signal);
+      },
+    };
+  }
+
+  #succeeded(order: MatteOrder, timings: StageTimings): void {
+    const durationMs = performance.now() - this.#startedMs;
+    const { outputFormat } = order;
+    this.#options.metrics.imageSucceeded({ outputFormat, durationMs, timings });
+    const total = Math.round(durationMs);
+    describeSpan({ ...this.#attributes(), 'rpc.response.status_code': 'OK' });
+    this.#options.log.info(
+      { ...this.#fields(), durationMs: total, ...rounded(timings) },
+      'image done',
+    );
+  }
+
+  #failed(caught: unknown): void {
+    const error =
+      caught instanceof ContractError
+        ? caught
+        : new ContractError('NODE_FAULT', 'internal error', { cause: caught });
+    const { metrics, log } = this.#options;
+    const { code } = error;
+    const status = toStatus(error);
+    describeFailure(this.#attributes(), { code, status: status.code });
+    if (this.#permit === undefined) metrics.imageRefused(code);
+    else metrics.imageFailed(code, this.#order?.outputFormat ?? 'png');
+    const fields = { ...this.#fields(), code, detail: error.message };
+    if (NODE_FAULTS.includes(code))
+      log.error({ ...fields, err: error.cause ?? error }, 'image failed');
+    else if (code === 'STORAGE_UNREACHABLE') log.warn(fields, 'image failed');
+    else {
+      const reason = { reason: reasonOf(error) };
+      log.info({ ...fields, ...reason }, this.#permit ? 'image failed' : 'image refused');
+    }
+    if (this.#call.cancelled) return;
+    // grpc-js percent-encodes the text on its way out and throws on half a surrogate pair.
+    this.#call.emit('error', { ...status, details: status.details.toWellFormed() });
+  }
+
+  /** A direct caller chooses its job_id, which may be any text. */
+  #attributes(): SpanAttributes {
+    const order = this.#order;
+    if (order === undefined) return {};
+    const isFleet = this.#caller?.kind === 'fleet';
+    return {
+      'matting.job.id': isFleet ? order.jobId : undefined,
+      'matting.job.fence': isFleet ? order.attempt : undefined,
+      'matting.plan': order.plan.name,
+      'matting.input.bytes': order.contentLength,
+      'matting.input.format': order.inputFormat,
+      'matting.output.format': order.outputFormat,
+      'matting.direct': order.directOrigin !== undefined,
+    };
+  }
+
+  #fields() {
+    const order = this.#order;
+    const caller = this.#caller?.kind === 'direct' ? { caller: this.#caller.name } : {};
+    if (order === undefined) return caller;
+    return { ...caller, jobId: order.jobId, attempt: order.attempt, bytes: fileBytesOf(order) };
+  }
+}
+
+/** A caller that is refused, or gone, is no fault of the node. */
+function describeFailure(
+  attributes: SpanAttributes,
+  { code, status }: { readonly code: ErrorCode; readonly status: grpcStatus },
+): void {
+  describeSpan({
+    ...attributes,
+    'error.type': code,
+    'rpc.response.status_code': grpcStatus[status],
+  });
+  if (NODE_FAULTS.includes(code)) failSpan(code);
+}
+
+function fileBytesOf({ contentLength, asked }: MatteOrder): number {
+  return contentLength + (asked?.background?.contentLength ?? 0);
+}
+
+/** What the image takes of the workers' memory, as far as its header shows. */
+export function costOf({ declared, inputFormat, outputFormat, resultKind, asked }: MatteOrder) {
+  const pixelsOf = (size: Size | undefined) => size && size.width * size.height;
+  const behind = asked?.background;
+  return {
+    pixels: pixelsOf(declared),
+    inputFormat,
+    outputFormat,
+    resultKind,
+    finishing: asked && {
+      framePixels: frameRange(asked.finishing, declared, { turned: true }).most,
+      background: behind && {
+        inputFormat: behind.inputFormat,
+        pixels: pixelsOf(behind.declared) ?? BACKGROUND_PIXELS_MAX,
+      },
+    },
+  };
+}
+
+/** What a codec said: the operator may be asked why a picture that looks whole is damaged. */
+function reasonOf({ cause }: ContractError): string | undefined {
+  if (cause === undefined) return undefined;
+  return cause instanceof Error ? cause.message : String(cause);
+}
+
+function rounded(timings: StageTimings): Record<string, number> {
+  return Object.fromEntries(
+    Object.entries(timings).map(([stage, ms]: [string, number]) => [stage, Math.round(ms)]),
+  );
+}

@@ -1,0 +1,81 @@
+/** The shell over the real pools: real engine and worker processes, a tiny graph, drawn pictures. */
+import ava from 'ava';
+import { pino } from 'pino';
+import sharp from 'sharp';
+import { OutputFormat, ResultKind } from '#gen/matting/v1/matte_service.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+import { writeTinyModel } from '../../../test/support/tiny-model.ts';
+import { openEnginePool } from '../engine/pool/open-engine-pool.ts';
+import { openPicturePool } from '../picture/pool/open-picture-pool.ts';
+import { HealthClient } from '../test/health-client.ts';
+import { stop } from '../test/processes.ts';
+import { MatteCaller, openShell } from '../test/test-node.ts';
+
+const test = ava.serial;
+
+const WIDTH = 64;
+const HEIGHT = 48;
+const size = { width: WIDTH, height: HEIGHT };
+/** The graph's matte of a picture is its brightness. */
+const BRIGHTNESS = 120;
+const log = pino({ level: 'silent' });
+const childEnv = { PATH: process.env.PATH ?? '' };
+
+const directory = await temporaryFolder({ teardown: test.after.always });
+let engines: ReturnType<typeof openEnginePool>;
+let pictures: Awaited<ReturnType<typeof openPicturePool>>;
+let node: Awaited<ReturnType<typeof openShell>>;
+let file: Buffer;
+
+test.before(async () => {
+  const model = await writeTinyModel(directory, { kind: 'mean' });
+  engines = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
+  pictures = await openPicturePool({ workers: 1, childEnv, log });
+  await engines.ready();
+  node = await openShell({ model, engines, role: 'subject' }, pictures);
+  const background = { r: BRIGHTNESS, g: BRIGHTNESS, b: BRIGHTNESS };
+  file = await sharp({ create: { ...size, channels: 3, background } })
+    .png()
+    .toBuffer();
+});
+
+test.after.always(async () => {
+  await node?.close();
+  for (const pool of [engines, pictures]) await pool?.close(0);
+});
+
+test('cuts a picture out, in every format and as a mask', async t => {
+  for (const outputFormat of [
+    OutputFormat.OUTPUT_FORMAT_PNG,
+    OutputFormat.OUTPUT_FORMAT_WEBP,
+    OutputFormat.OUTPUT_FORMAT_AVIF,
+  ]) {
+    const caller = await new MatteCaller(node).serve(file, { ...size, outputFormat });
+    const { header, file: cutout } = caller.result();
+    t.is(header?.sizeBytes, cutout.length);
+    const { data, info } = await sharp(cutout).raw().toBuffer({ resolveWithObject: true });
+    t.deepEqual([info.width, info.height, info.channels], [WIDTH, HEIGHT, 4]);
+    const middle = 4 * (WIDTH * (HEIGHT / 2) + WIDTH / 2);
+    const [red = 0, , , alpha = 0] = data.subarray(middle);
+    t.true(Math.abs(alpha - BRIGHTNESS) <= 2, `alpha ${alpha}`);
+    t.true(Math.abs(red - BRIGHTNESS) <= 4, `red ${red}`);
+  }
+  const caller = await new MatteCaller(node).serve(file, {
+    ...size,
+    resultKind: ResultKind.RESULT_KIND_MASK,
+  });
+  const mask = await sharp(caller.result().file).metadata();
+  t.deepEqual([mask.width, mask.height, mask.channels], [WIDTH, HEIGHT, 1]);
+});
+
+test('answers health checks while its engine is in a run', async t => {
+  const health = new HealthClient(node.address);
+  const [{ pid = 0 } = {}] = engines.processes();
+  await stop(pid);
+  const caller = await new MatteCaller(node).sendFile(file, size);
+  while (engines.snapshot().running === 0) await new Promise(r => setImmediate(r));
+  for (let check = 0; check < 3; check += 1) t.is(await health.check(''), 'SERVING');
+  process.kill(pid, 'SIGCONT');
+  t.is(await caller.ended, undefined);
+  health.close();
+});

@@ -1,0 +1,363 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import ava from 'ava';
+import { Registry } from 'prom-client';
+import { ContractError } from '#contract/errors.ts';
+import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
+import { at } from '../../test/support/at.ts';
+import { NodeMetrics, registerGauges } from '../metrics.ts';
+import { Admission } from './admission.ts';
+import { openHttpEndpoints } from './http-endpoints.ts';
+import { NodeStatus } from './node-state.ts';
+import { type ImageOrder, type ImageResult, Pipeline, type PlanRun } from './pipeline.ts';
+import { FakeEnginePool, FakePicturePool, StageGates, TINY_MODEL } from './test/fake-pools.ts';
+import { MatteCaller, openTestNode } from './test/test-node.ts';
+
+const test = ava.serial;
+
+let status: NodeStatus;
+let endpoints: Awaited<ReturnType<typeof openHttpEndpoints>>;
+let info: object | undefined;
+
+test.beforeEach(async () => {
+  status = new NodeStatus();
+  const { registry } = new NodeMetrics();
+  info = undefined;
+  endpoints = await openHttpEndpoints({
+    host: '127.0.0.1',
+    port: 0,
+    status,
+    registry,
+    info: () => info,
+  });
+});
+
+test.afterEach.always(async () => {
+  await endpoints.close();
+});
+
+async function get(path: string, init?: RequestInit) {
+  const answer = await fetch(`http://127.0.0.1:${endpoints.port}${path}`, init);
+  return { status: answer.status, text: await answer.text(), headers: answer.headers };
+}
+
+test('the HTTP side › has nothing else, and takes nothing', async t => {
+  t.is((await get('/')).status, 404);
+  t.is((await get('/metrics/../secret')).status, 404);
+  t.is((await get('/livez', { method: 'POST', body: 'x' })).status, 405);
+});
+
+test('the HTTP side › is ready only while the node serves', async t => {
+  t.is((await get('/livez')).status, 200);
+  t.is((await get('/readyz')).status, 503);
+  const engines = new FakeEnginePool(new StageGates());
+  status.attach([engines], new FakePicturePool(new StageGates()));
+  t.is((await get('/readyz?probe=1')).status, 200);
+  engines.set({ enginesReady: 0 });
+  t.is((await get('/readyz')).text, 'starting\n');
+  engines.set({ enginesReady: 1 });
+  status.drain('shutdown');
+  const draining = await get('/readyz');
+  t.deepEqual([draining.status, draining.text], [503, 'draining\n']);
+  t.is((await get('/livez')).status, 200);
+});
+
+test('the HTTP side › tells what the node is', async t => {
+  info = { plan: 'tiny' };
+  t.deepEqual(JSON.parse((await get('/info')).text), { state: 'starting', plan: 'tiny' });
+});
+
+test('the HTTP side › ends a connection on which many requests come before their answers', async t => {
+  const socket = connect(endpoints.port, '127.0.0.1');
+  socket.on('error', () => undefined).resume();
+  socket.write('GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(PIPELINED_MAX + 1));
+  await once(socket, 'close');
+  t.is((await get('/livez')).status, 200);
+});
+
+test('endpoints › metrics keep to the naming rules, and tell what happened', async t => {
+  const node = await openTestNode({ model: { precisionFallback: 'no VNNI' } });
+  await new MatteCaller(node).serve('12345');
+  await node.matte.untilIdle();
+  const text = await node.metrics.registry.metrics();
+  const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)];
+  for (const [, name = '', type] of types.filter(([, name]) => name?.startsWith('matting_'))) {
+    t.regex(name, /^matting_node_[a-z_]+$/);
+    t.is(name.endsWith('_total'), type === 'counter', name);
+    t.notRegex(name, /_(ms|milliseconds|mb|kb|minutes)(_|$)/);
+  }
+  const lines = text.split('\n').map(line => line.split(/ (?=\S+$)/));
+  const value = (series: string) => Number(lines.find(([name]) => name === series)?.[1]);
+  const ok = 'matting_node_images_total{outcome="succeeded",code="",output_format="png"}';
+  t.is(value(ok), 1);
+  t.is(value('matting_node_received_bytes_total'), 5);
+  t.is(value('matting_node_sent_bytes_total'), node.pictures.result.length);
+  t.is(value('matting_node_state{state="serving"}'), 1);
+  const tiny = 'model="tiny",input_size="4",role="subject"';
+  t.is(value(`matting_node_engine_runs_total{${tiny},outcome="succeeded"}`), 1);
+  t.is(value('matting_node_stage_duration_seconds_count{stage="infer"}'), 1);
+  await node.close();
+});
+
+// A plan that holds one model at several sizes: no engine of it hides another.
+
+const LABELS = [
+  { model: 'twice', input_size: '1024', role: 'subject' },
+  { model: 'twice', input_size: '768', role: 'opinion' },
+  { model: 'twice', input_size: '512', role: 'second_look' },
+] as const;
+const ROLES = { subject: 'subject', opinion: 'opinion', second_look: 'secondLook' } as const;
+
+/** Engines whose every number is another: 1, 2 and 3, and tenfold and hundredfold of it. */
+function createRun({ input_size, role }: (typeof LABELS)[number], index: number): PlanRun {
+  const engines = new FakeEnginePool(new StageGates());
+  const n = index + 1;
+  const numbers = { engines: n, enginesReady: 10 * n, enginesStuck: 100 * n };
+  const more = { queued: 10_000 * n, imagesARunMax: 2 * n };
+  engines.set({ ...numbers, running: 1000 * n, ...more });
+  engines.metrics = () => ({
+    runsByImages: { 1: n, 4: 10 * n },
+    runs: { succeeded: n, failed: 10 * n, lost: 100 * n, dropped: 1000 * n },
+    deaths: {
+      load: n,
+      idle: 10 * n,
+      run: 100 * n,
+      watchdog: 1000 * n,
+      fault: 10_000 * n,
+      device: 0,
+    },
+    busyS: n,
+    loadMs: 1000 * n,
+    warmMs: 10_000 * n,
+  });
+  engines.processes = () => [{ engine: 0, pid: n, residentBytes: n }];
+  const side = Number(input_size);
+  const fallback = role === 'subject' && { precisionFallback: 'no VNNI' };
+  const size = { inputWidth: side, inputHeight: side, sha256: `${n}` };
+  const model = { ...TINY_MODEL, ...size, model: 'twice', ...fallback };
+  return { model, engines, role: ROLES[role] };
+}
+
+async function readAll() {
+  const registry = new Registry();
+  const pictures = new FakePicturePool(new StageGates());
+  const limits = { imagesMax: 1, megapixelsMax: 100, megapixelsAloneMax: 100 };
+  registerGauges(
+    {
+      admission: new Admission(limits),
+      pipeline: new Pipeline(pictures),
+      pictures,
+      plan: { name: 'a plan', runs: LABELS.map(createRun) },
+      version: '1',
+      provider: { requested: 'cpu', selected: 'cpu', fallbacks: [] },
+      devices: [],
+    },
+    registry,
+  );
+  const read = async (name: string) => {
+    const metric = await registry.getSingleMetric(`matting_node_${name}`)?.get();
+    return metric?.values ?? [];
+  };
+  return { registry, read };
+}
+
+test('gauges › each engine of a model is a series of its own, with its own number', async t => {
+  const { read } = await readAll();
+  const factors = {
+    engines: 1,
+    engines_ready: 10,
+    engines_stuck: 100,
+    engines_running: 1000,
+    engine_queue_images: 10_000,
+    engine_run_images_max: 2,
+    engine_load_seconds: 1,
+    engine_warmup_seconds: 10,
+    engine_busy_seconds_total: 1,
+  };
+  for (const [name, factor] of Object.entries(factors)) {
+    const values = (await read(name)).map(({ labels, value }) => ({ labels, value }));
+    const expected = LABELS.map((labels, index) => ({ labels, value: factor * (index + 1) }));
+    t.deepEqual(values, expected, name);
+  }
+});
+
+test('gauges › so are the ends of runs and engines, their memory and their precision', async t => {
+  const { read } = await readAll();
+  const cases = [
+    ['engine_runs_total', 'outcome', 'lost', [100, 200, 300]],
+    ['engine_runs_by_images_total', 'images', '4', [10, 20, 30]],
+    ['engine_deaths_total', 'cause', 'watchdog', [1000, 2000, 3000]],
+    ['engine_resident_memory_bytes', 'engine', '0', [1, 2, 3]],
+    ['precision_fallback', 'selected', 'fp32', [1, 0, 0]],
+  ] as const;
+  for (const [name, label, wanted, numbers] of cases) {
+    const values = (await read(name)).filter(({ labels }) => labels[label] === wanted);
+    const more = { [label]: wanted };
+    t.deepEqual(
+      values.map(({ labels, value }) => ({ labels, value })),
+      LABELS.map((labels, index) => ({ labels: { ...labels, ...more }, value: numbers[index] })),
+      name,
+    );
+  }
+  t.is((await read('info')).length, LABELS.length);
+});
+
+/** A plan of a subject and another model, each with engines that the test can spoil. */
+function openPlan(otherRole: PlanRun['role'] = 'opinion') {
+  const pictures = new FakePicturePool(new StageGates());
+  const make = (model: string, role: PlanRun['role']) => {
+    const gates = new StageGates();
+    const engines = new FakeEnginePool(gates);
+    return { gates, engines, run: { model: { ...TINY_MODEL, model }, engines, role } };
+  };
+  const subject = make('first', 'subject');
+  const opinion = make('second', otherRole);
+  const order: ImageOrder = {
+    plan: { name: 'both', runs: [subject.run, opinion.run] },
+    declared: undefined,
+    outputFormat: 'png',
+    resultKind: 'cutout',
+    refinement: true,
+    foregroundEstimation: false,
+    priority: 'sync',
+  };
+  const process = async (signal = new AbortController().signal) => {
+    const sent: ImageResult[] = [];
+    const timings = await new Pipeline(pictures).process(
+      order,
+      {
+        receive: async () => ({ image: Buffer.from('a file') }),
+        stageBegan: () => undefined,
+        send: async result => void sent.push(result),
+      },
+      signal,
+    );
+    return { ...at(sent, 0), timings };
+  };
+  return { pictures, subject, opinion, process };
+}
+
+const names = (runs: readonly PlanRun[]) => runs.map(({ model }) => model.model);
+
+test('a plan of several models › gives the picture worker every matte with its part, and the choices of the order', async t => {
+  const { pictures, process } = openPlan();
+  const result = await process();
+  t.deepEqual(names(result.runs), ['first', 'second']);
+  t.deepEqual(result.missing, []);
+  const { mattes, refinement, foregroundEstimation } = at(pictures.finished, 0);
+  t.deepEqual(
+    mattes.map(({ role }) => role),
+    ['subject', 'opinion'],
+  );
+  t.deepEqual([refinement, foregroundEstimation], [true, false]);
+});
+
+test('a plan of several models › has the picture resampled for the second one when that runs, as part of decoding', async t => {
+  const { pictures, opinion, process } = openPlan();
+  const { timings } = await process();
+  const { inputWidth: width, inputHeight: height } = opinion.run.model;
+  t.deepEqual(at(pictures.decoded, 0).modelInputs, [{ width, height }]);
+  t.deepEqual(pictures.resampled, [{ width, height }]);
+  t.is(timings.decodeMs, 4 + 8);
+});
+
+test('a plan of several models › fails where the picture is lost before the second one sees it', async t => {
+  const { pictures, opinion, process } = openPlan();
+  pictures.gates.failOnce('resample', new ContractError('PICTURE_WORKER_LOST', 'gone'));
+  await t.throwsAsync(process(), { code: 'PICTURE_WORKER_LOST' });
+  t.deepEqual([opinion.engines.runs.length, pictures.leasesOut], [0, 0]);
+});
+
+const passing = ['ENGINE_LOST', 'NODE_FAULT', 'NODE_UNAVAILABLE', 'NODE_OVERLOADED'] as const;
+for (const code of passing) {
+  test(`a plan of several models › serves without an opinion that ends in ${code}, and says so`, async t => {
+    const { pictures, opinion, process } = openPlan();
+    opinion.gates.failOnce('infer', new ContractError(code, 'gone'));
+    const result = await process();
+    t.deepEqual(names(result.runs), ['first']);
+    t.deepEqual(names(result.missing), ['second']);
+    t.is(at(pictures.finished, 0).mattes.length, 1);
+  });
+}
+
+test('a plan of several models › does not serve without the subject', async t => {
+  const { subject, process } = openPlan();
+  subject.gates.failOnce('infer', new ContractError('ENGINE_LOST', 'gone'));
+  await t.throwsAsync(process(), { code: 'ENGINE_LOST' });
+});
+
+test('a plan of several models › takes a bug in an opinion for a bug', async t => {
+  const { opinion, process } = openPlan();
+  opinion.gates.failOnce('infer', new TypeError('a bug'));
+  await t.throwsAsync(process(), { instanceOf: TypeError });
+});
+
+test('a plan of several models › ends when the caller goes during an opinion', async t => {
+  const { pictures, opinion, process } = openPlan();
+  const caller = new AbortController();
+  opinion.gates.hold('infer');
+  const ended = t.throwsAsync(process(caller.signal), { code: 'CALL_CANCELLED' });
+  await opinion.gates.reached('infer');
+  caller.abort(new ContractError('CALL_CANCELLED', 'gone'));
+  await ended;
+  t.deepEqual([pictures.finished.length, pictures.leasesOut], [0, 0]);
+});
+
+test('a second look › is taken of a picture in which the subject is unsure, and timed by itself', async t => {
+  const { pictures, opinion: second, process } = openPlan('secondLook');
+  const result = await process();
+  t.deepEqual(names(result.runs), ['first', 'second']);
+  t.deepEqual(
+    at(pictures.finished, 0).mattes.map(({ role }) => role),
+    ['subject', 'secondLook'],
+  );
+  t.is(second.engines.runs.length, 1);
+  t.deepEqual([result.timings.inferMs, result.timings.secondLookMs], [2, 2]);
+});
+
+for (const role of ['opinion', 'secondLook'] as const) {
+  test(`a run of the role ${role} › costs nothing where the subject is sure, and is not missed`, async t => {
+    const { pictures, subject, opinion: second, process } = openPlan(role);
+    subject.engines.alpha = 255;
+    const result = await process();
+    t.deepEqual(names(result.runs), ['first']);
+    t.deepEqual(result.missing, []);
+    t.is(at(pictures.finished, 0).mattes.length, 1);
+    t.is(second.engines.runs.length, 0);
+    t.deepEqual(pictures.resampled, []);
+    t.is(result.timings.secondLookMs, 0);
+  });
+
+  test(`engines of a role ${role} that have yet to start › are not waited for, nor those that are all down: the result says what it lacks`, async t => {
+    for (const state of ['starting', 'ready'] as const) {
+      const { pictures, opinion: other, process } = openPlan(role);
+      other.engines.set({ state, enginesReady: 0 });
+      other.gates.hold('infer');
+      const result = await process();
+      t.deepEqual(names(result.runs), ['first']);
+      t.deepEqual(names(result.missing), ['second']);
+      t.deepEqual([other.engines.runs.length, pictures.resampled.length], [0, 0]);
+      t.is(result.timings.secondLookMs, 0);
+    }
+  });
+
+  test(`engines of a role ${role} that have yet to start › are not waited for either by a run that was queued when the last one died`, async t => {
+    const { pictures, opinion: other, process } = openPlan(role);
+    other.gates.hold('infer');
+    const processed = process();
+    await other.gates.reached('infer');
+    other.engines.set({ enginesReady: 0 });
+    const result = await processed;
+    t.deepEqual(names(result.missing), ['second']);
+    t.is(pictures.leasesOut, 0);
+    // The listener is removed with the run.
+    t.is(other.engines.listenerCount, 0);
+  });
+}
+
+test('a pipeline › waits for the engines of a subject, whatever they do', async t => {
+  const { subject, process } = openPlan();
+  subject.engines.set({ state: 'starting', enginesReady: 0 });
+  const result = await process();
+  t.deepEqual(names(result.runs), ['first', 'second']);
+});

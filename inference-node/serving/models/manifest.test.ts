@@ -1,0 +1,281 @@
+/** Manifests and plans, and under what terms MATTING_COMMERCIAL_USE lets models run. */
+import assert from 'node:assert/strict';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { ConfigError } from '#program/env.ts';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+import { throwsWith } from '../../../test/support/throws.ts';
+import { isModelError } from '../test/is-model-error.ts';
+import { admittedOutlineOf, refusalsOf, requireAdmitted } from './commercial-use.ts';
+import { COMMERCIAL_USES, type CommercialUse } from './licence.ts';
+import { listManifests, loadManifest, MANIFEST_DIRECTORY, parseManifest } from './manifest.ts';
+import { type CommercialUseGate, parseModelSettings, QUALITIES } from './model-settings.ts';
+import { loadPlanOutlines, type PlanEntry, parsePlanOutlines } from './plan.ts';
+
+const isnet = await readFile(join(MANIFEST_DIRECTORY, 'isnet', 'manifest.json'), 'utf8');
+
+/** isnet's manifest with one field set, or removed where the value is undefined. */
+function withField(path: string, value: unknown): string {
+  const manifest = JSON.parse(isnet);
+  const keys = path.split('.');
+  const last = keys.pop() as string;
+  const owner = keys.reduce((object, key) => object[key], manifest);
+  if (value === undefined) delete owner[last];
+  else owner[last] = value;
+  return JSON.stringify(manifest);
+}
+
+/** Values that a field does not take; undefined: it is missing. */
+const BAD_FIELDS: Readonly<Record<string, readonly unknown[]>> = {
+  name: [undefined, '../isnet'],
+  version: [1, '../1'],
+  descripton: ['misspelt'],
+  description: ['two\nlines'],
+  source: [null, []],
+  'source.type': ['ftp'],
+  'source.package': ['../x'],
+  'source.integrity': ['sha1-abc'],
+  'source.bytes': [0, 1.5],
+  files: [[]],
+  'files.0.name': ['a/b'],
+  'files.0.sha256': ['B6'.repeat(32)],
+  // Not the sum of its parts.
+  'files.0.bytes': [5],
+  'files.0.parts.3.path': ['dist/../../x', '/etc/passwd'],
+  'files.0.parts.3.size': [5],
+  'graph.file': ['other.onnx'],
+  'graph.precision': ['int8'],
+  'graph.outputName': [''],
+  precisions: [['fp32', 'fp32'], ['bf16']],
+  'inputSize.default': [1000],
+  // Not a multiple of 32; over the largest; no number.
+  'inputSize.listed': [
+    [1024, 1000],
+    [1024, 4096],
+    [1024, null],
+  ],
+  'inputSize.max': [16],
+  'inputSize.min': [16],
+  'inputSize.int8': [[800]],
+  'normalisation.mean': [[128, 128]],
+  'normalisation.std': [[256, 0, 256]],
+  colourOrder: ['grb'],
+  activation: [undefined],
+  'licence.origin': ['http://x'],
+  'licence.weights': [undefined],
+  'licence.trainingData': [undefined, 'DIS5K'],
+  'licence.weights.commercialUse': ['perhaps', true],
+  'licence.weights.reason': [''],
+  'licence.trainingData.reason': [undefined],
+  'licence.trainingData.source': ['a book'],
+};
+
+test('a field that is wrong, missing or unknown is refused by its name', t => {
+  for (const [path, values] of Object.entries(BAD_FIELDS)) {
+    const field = path.replaceAll(/\.(\d+)/g, '[$1]').replaceAll(/[.[\]]/g, '\\$&');
+    const named = new RegExp(`^models/isnet/manifest\\.json: .*${field}\\b`);
+    for (const value of values) {
+      throwsWith(
+        t,
+        () => parseManifest(withField(path, value), 'models/isnet/manifest.json'),
+        isModelError('manifest', named),
+      );
+    }
+  }
+  const withoutSizes = withField('inputSize.int8', null);
+  t.throws(() => parseManifest(withoutSizes, 'a'), { message: /precisions must list int8 where/ });
+});
+
+test('text that is not JSON, or not an object, is refused', t => {
+  t.throws(() => parseManifest('{', 'a.json'), { message: /a\.json: not JSON/ });
+  t.throws(() => parseManifest('[]', 'a.json'), {
+    message: /a\.json: the whole must be an object/,
+  });
+});
+
+test('every manifest that comes with the product is valid', async t => {
+  const names = await listManifests();
+  t.deepEqual(names, ['isnet', 'modnet', 'u2netp']);
+  for (const name of names) {
+    const manifest = await loadManifest(name);
+    t.is(manifest.name, name);
+    t.true(manifest.precisions.includes(manifest.graph.precision));
+  }
+});
+
+test('an unknown name, and a directory of another name, are refused', async t => {
+  await t.throwsAsync(loadManifest('../isnet'), {
+    message: /there is no model "\.\.\/isnet": isnet, modnet, u2netp/,
+  });
+  const directory = await temporaryFolder(t);
+  await t.throwsAsync(loadManifest('isnet', directory), {
+    message: /there is no model "isnet": none in/,
+  });
+  await t.throwsAsync(loadManifest('isnet', join(directory, 'absent')), {
+    message: /no model "isnet"/,
+  });
+  await mkdir(join(directory, 'other'));
+  await writeFile(join(directory, 'other', 'manifest.json'), isnet);
+  await t.throwsAsync(loadManifest('other', directory), {
+    message: /name must be its directory's name/,
+  });
+});
+
+const subject = { model: 'isnet', inputSize: 1024, role: 'subject' };
+
+test('a file of plans that is wrong is refused', t => {
+  const plan = (...entries: object[]) => JSON.stringify({ a: entries });
+  for (const [plans, said] of [
+    ['{', /plans\.json: not JSON/],
+    ['[]', /must be an object/],
+    [plan(), /a must be a list of 1 to 4 models/],
+    [plan(...Array(5).fill(subject)), /a must be a list of 1 to 4 models/],
+    [plan({ ...subject, role: 'opinion' }), /a subject/],
+    [plan({ ...subject, role: 'judge' }), /a\[0\]\.role must be one of/],
+    [plan({ ...subject, model: '../x' }), /a\[0\]\.model must be/],
+    [plan({ ...subject, weight: 1 }), /weight is not a known field/],
+  ] as const) {
+    throwsWith(t, () => parsePlanOutlines(plans, 'plans.json'), said);
+  }
+});
+
+test('the product has the plans of MATTING_QUALITY, with sizes that their models list', async t => {
+  const outlines = await loadPlanOutlines();
+  t.deepEqual(outlines.map(({ name }) => name).sort(), [...QUALITIES].sort());
+  for (const { entries } of outlines) {
+    for (const { model, inputSize } of entries) {
+      const { inputSize: sizes } = await loadManifest(model);
+      t.true(inputSize !== undefined && sizes.listed.includes(inputSize), `${model} ${inputSize}`);
+    }
+  }
+});
+
+/** What `read` reports, one text a variable; none where it accepts all. */
+async function problemsIn(read: () => Promise<unknown>): Promise<readonly string[]> {
+  try {
+    await read();
+  } catch (error) {
+    assert.ok(error instanceof ConfigError, String(error));
+    return error.problems.map(({ variable, expected }) => `${variable} must be ${expected}`);
+  }
+  return [];
+}
+
+/** None where the models are admitted. */
+const problemsOf = (env: Record<string, string>) =>
+  problemsIn(() => admittedOutlineOf(parseModelSettings(env, '/srv')));
+
+const terms = (commercialUse: CommercialUse) => ({
+  ...{ commercialUse, reason: `It says ${commercialUse}.`, source: 'https://example.com/terms' },
+});
+const licence = (weights: CommercialUse, trainingData: CommercialUse) => ({
+  ...{ spdx: 'MIT', origin: 'https://example.com/', weights: terms(weights) },
+  trainingData: terms(trainingData),
+});
+
+/** A folder of models: isnet's manifest under other names and terms, and no plan. */
+async function makeModels(
+  context: ExecutionContext,
+  models: Readonly<Record<string, readonly [CommercialUse, CommercialUse]>>,
+  plans: Readonly<Record<string, readonly PlanEntry[]>>,
+): Promise<string> {
+  const directory = await temporaryFolder(context);
+  const isnet = await readFile(join(MANIFEST_DIRECTORY, 'isnet/manifest.json'), 'utf8');
+  for (const [name, [weights, data]] of Object.entries(models)) {
+    await mkdir(join(directory, name));
+    const manifest = { ...JSON.parse(isnet), name, licence: licence(weights, data) };
+    await writeFile(join(directory, name, 'manifest.json'), JSON.stringify(manifest));
+  }
+  await writeFile(join(directory, 'plans.json'), JSON.stringify(plans));
+  return directory;
+}
+
+const entry = (model: string): PlanEntry => ({ model, inputSize: 1024, role: 'subject' });
+
+for (const weights of COMMERCIAL_USES) {
+  for (const data of COMMERCIAL_USES) {
+    test(`weights ${weights}, training data ${data}: what each gate says`, t => {
+      const refused = (gate: CommercialUseGate | undefined) =>
+        refusalsOf({ licence: licence(weights, data) }, gate).map(
+          reason => /^commercial use of its (.+) is /.exec(reason)?.[1],
+        );
+      const ofWeights = weights === 'yes' ? [] : ['weights'];
+      const ofData = data === 'yes' ? [] : ['training data'];
+      t.deepEqual(refused(undefined), []);
+      t.deepEqual(refused('weights'), ofWeights);
+      t.deepEqual(refused('strict'), [...ofWeights, ...ofData]);
+    });
+  }
+}
+
+test('without a gate every plan and model may run, under weights those with permissive ones', async t => {
+  for (const { name } of await loadPlanOutlines()) {
+    t.deepEqual(await problemsOf({ MATTING_QUALITY: name }), []);
+  }
+  t.deepEqual(await problemsOf({ MATTING_MODEL: 'isnet' }), []);
+  const MATTING_COMMERCIAL_USE = 'weights';
+  for (const env of [
+    { MATTING_QUALITY: 'permissive' },
+    { MATTING_MODEL: 'modnet' },
+    { MATTING_MODEL: 'u2netp' },
+  ]) {
+    t.deepEqual(await problemsOf({ ...env, MATTING_COMMERCIAL_USE }), []);
+  }
+  const [refused = '', wayOut = '', ...others] = await problemsOf({ MATTING_COMMERCIAL_USE });
+  t.regex(refused, /^MATTING_COMMERCIAL_USE must be met .*weights refuses isnet \(subject/);
+  t.regex(wayOut, /^MATTING_QUALITY must be permissive, or MATTING_MODEL modnet or u2netp, or /);
+  t.deepEqual(others, []);
+});
+
+test('strict starts none of the bundled models, and says so', async t => {
+  for (const { name, entries } of await loadPlanOutlines()) {
+    const problems = await problemsOf({ MATTING_QUALITY: name, MATTING_COMMERCIAL_USE: 'strict' });
+    const models = [...new Set(entries.map(({ model }) => model))];
+    const refused = problems.slice(0, -1).map(text => /strict refuses (\w+) /.exec(text)?.[1]);
+    t.deepEqual(refused, models);
+  }
+  for (const model of ['isnet', 'modnet', 'u2netp']) {
+    const env = { MATTING_MODEL: model, MATTING_COMMERCIAL_USE: 'strict' };
+    t.is((await problemsOf(env)).length, 2, model);
+  }
+});
+
+test('an own model whose manifest permits both runs under strict, and is what a refusal names', async t => {
+  const models = { bought: ['yes', 'yes'], found: ['yes', 'unclear'] } as const;
+  const directory = await makeModels(t, models, { ours: [entry('bought')] });
+  await requireAdmitted([entry('bought')], 'strict', directory);
+  await requireAdmitted([entry('bought'), entry('found')], 'weights', directory);
+  const [refused, wayOut] = await problemsIn(() =>
+    requireAdmitted([entry('bought'), entry('found')], 'strict', directory),
+  );
+  t.regex(refused ?? '', /^MATTING_COMMERCIAL_USE .* strict refuses found .* training data /);
+  t.regex(wayOut ?? '', /^MATTING_QUALITY must be ours, or MATTING_MODEL bought/);
+});
+
+/** What is said of the variables alone. */
+const settingProblems = (env: Record<string, string>) =>
+  problemsIn(async () => void parseModelSettings(env, '/srv'));
+
+test('settings of models that contradict each other, or that are none, are refused', async t => {
+  for (const [env, expected] of [
+    ...['yes', 'Weights', 'true', '1'].map(gate => [
+      { MATTING_COMMERCIAL_USE: gate },
+      ['MATTING_COMMERCIAL_USE must be one of weights, strict'],
+    ]),
+    [
+      { MATTING_MODEL_INPUT_SIZE: '768' },
+      ['MATTING_MODEL_INPUT_SIZE must be set together with MATTING_MODEL only'],
+    ],
+    [
+      { MATTING_MODEL: 'isnet', MATTING_QUALITY: 'best' },
+      ['MATTING_QUALITY must be unset where MATTING_MODEL names a single model'],
+    ],
+    [{ MATTING_PRECISION: 'auto' }, []],
+    [{ MATTING_QUALITY: 'fast' }, []],
+  ] as [Record<string, string>, string[]][]) {
+    t.deepEqual(await settingProblems(env), expected, JSON.stringify(env));
+  }
+  t.is((await settingProblems({ MATTING_PRECISION: 'fp32' })).length, 1);
+  t.is((await settingProblems({ MATTING_QUALITY: 'finest' })).length, 1);
+});

@@ -1,0 +1,92 @@
+/** A node's pools on a host of GPUs, from the driver's list to engines that are ready. */
+import assert from 'node:assert/strict';
+import { mkdir, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import '../../test/support/tiny-plan-hook.ts';
+import { encodeTinyModel } from '../../test/support/tiny-model.ts';
+import { outlineOf } from '../../test/support/tiny-plan.ts';
+import { type Config, loadConfig } from '../config.ts';
+import { sha256 } from '../model-tools/test/fake-registry.ts';
+import { runtimeVersion } from './engine/runtime-version.ts';
+import type { OpenedPool } from './open-pools.ts';
+import { collectLog, gpuFacts, openGpuHost } from './test/gpu-host.ts';
+
+// After the hook.
+const { openPools } = await import('./open-pools.ts');
+
+const BOOM = 'CUDA failure 700: an illegal memory access was encountered';
+const GPUS = [gpuFacts('one'), gpuFacts('two', { index: 1, memoryBytes: 160_000 * 1024 * 1024 })];
+
+interface HostOptions {
+  readonly env?: Record<string, string>;
+  readonly faults?: readonly string[];
+  /** false: the model was never run on these GPUs. */
+  readonly answered?: boolean;
+}
+
+async function open(context: ExecutionContext, options: HostOptions) {
+  const { env = {}, faults = [], answered = true } = options;
+  const host = await openGpuHost(context, GPUS);
+  await host.fault(...faults);
+  const config: Config = {
+    ...loadConfig({ MATTING_MODEL_DIR: host.folder, MATTING_PICTURE_WORKERS: '1', ...env }),
+    childEnv: host.childEnv,
+  };
+  if (answered) await recordAnswer(config.modelSettings.modelDir);
+  const { log, lines } = collectLog();
+  const opened: OpenedPool[] = [];
+  context.teardown(() => Promise.all(opened.map(({ pool }) => pool.close(0))));
+  const ending = new AbortController().signal;
+  const fail = (error: Error) => assert.fail(error);
+  const parts = { config, log, outline: await outlineOf(), ending, opened, fail };
+  return { pools: openPools(parts), lines };
+}
+
+/** The tiny plan's model, and that it answered rightly on the GPUs of these tests. */
+async function recordAnswer(folder: string): Promise<void> {
+  await mkdir(folder, { recursive: true });
+  const machines = [`a GPU, driver 580, cuda, ONNX Runtime ${runtimeVersion()}`];
+  const record = { sha256: sha256(encodeTinyModel({ kind: 'paced', tripsMax: 30 })), machines };
+  const file = path.join(folder, 'tiny-paced-32x32.onnx.answers.json');
+  await writeFile(file, JSON.stringify(record));
+}
+
+test('a node with fewer engines than GPUs starts on those that are up, and has no others', async t => {
+  const { pools, lines } = await open(t, {
+    env: { MATTING_ENGINES: '1' },
+    faults: [`load GPU-two ${BOOM}`],
+  });
+  const { devices, provider, plan, admission } = await pools;
+  t.is(provider.selected, 'cuda');
+  t.deepEqual(
+    devices.map(({ facts }) => facts.id),
+    ['GPU-one'],
+  );
+  t.is(plan.runs[0]?.engines.snapshot().enginesReady, 1);
+  // The GPU that has no engine takes no place away.
+  t.is(admission.snapshot().imagesMax, 2);
+  const messages = lines.map(({ msg }) => msg);
+  t.true(messages.includes('GPU is left out'));
+  t.false(messages.includes('GPU is out: its engines end'));
+});
+
+test('with a GPU out the node takes less images, by the engines that were there', async t => {
+  const { pools } = await open(t, {
+    env: { MATTING_ENGINES: '3', MATTING_PICTURE_WORKERS: '2' },
+  });
+  const { devices, admission } = await pools;
+  const share = () => admission.snapshot().imagesMax / 3;
+  t.is(share(), 1);
+  // Two of the three are on the first.
+  devices[0]?.lose('it is gone');
+  t.is(share(), 1 / 3);
+});
+
+test('auto falls to the CPU where a model cannot be checked, and says why', async t => {
+  const { pools, lines } = await open(t, { answered: false });
+  const { provider, devices } = await pools;
+  t.deepEqual([provider.requested, provider.selected, devices.length], ['auto', 'cpu', 0]);
+  t.regex(provider.fallbacks[0]?.reason ?? '', /there is no answer to hold its own against/);
+  t.true(lines.some(({ msg }) => msg === 'provider fell back'));
+});

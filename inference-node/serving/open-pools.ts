@@ -1,0 +1,339 @@
+/** Chooses the execution provider, prepares the plan's models, opens engines and picture workers. */
+import type { Logger } from 'pino';
+import { type Config, PICTURE_WORKERS_MAX } from '../config.ts';
+import { buildPlan } from '../model-tools/preparing/build-plan.ts';
+import { detectInstructionSet } from '../model-tools/preparing/instruction-set.ts';
+import { Admission } from './admission.ts';
+import type { ChildLeft } from './drain.ts';
+import { createAnswering } from './engine/choice/answer-picture.ts';
+import { readCpuShare } from './engine/choice/cpu-share.ts';
+import { chooseEngineLayout, type EngineLayout } from './engine/choice/engine-layout.ts';
+import {
+  ExecutionProviderError,
+  type ProviderChoice,
+  requireParity,
+} from './engine/choice/execution-provider.ts';
+import type { GpuDevice } from './engine/devices/gpu-device.ts';
+import { openEnginePool } from './engine/pool/open-engine-pool.ts';
+import {
+  enginesInMemory,
+  type MegapixelBudget,
+  operatorsBudget,
+  readMemoryLimitBytes,
+  requireMegapixelBudget,
+} from './memory-budget.ts';
+import { loadPlanOutlines, type PlanOutline } from './models/plan.ts';
+import { type ExecutionProvider, imagesARun, type Plan } from './models/prepared-model.ts';
+import { openPicturePool } from './picture/pool/open-picture-pool.ts';
+import type { PicturePool } from './picture/pool/picture-pool.ts';
+import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
+import { BufferPool } from './process/buffer-pool.ts';
+import { readEngineEnvironment } from './providers/engine-environment.ts';
+import {
+  type ChosenProvider,
+  checkAnswers,
+  chooseProvider,
+  fallenBack,
+  type GpuStart,
+  namingSettings,
+  placeEngines,
+  prepareAsked,
+  tensorrtEnv,
+  watchDevices,
+} from './start/gpus.ts';
+
+/** Decode of the next image and encode of the one before overlap with a run. */
+const WORKERS_BESIDE_ENGINES = 2;
+/** On a GPU's host: the node's main process, and what feeds the engines. */
+const CORES_NOT_OF_WORKERS = 2;
+/** One image is being received or sent while every worker has one. */
+const IMAGES_BESIDE_WORKERS = 1;
+
+/** A pool of child processes, as the drain sees it. */
+export interface OpenedPool {
+  readonly kind: ChildLeft['kind'];
+  readonly pool: {
+    close(graceMs: number): Promise<void>;
+    processes(): readonly { readonly pid: number }[];
+  };
+}
+
+export interface PoolParts {
+  readonly config: Config;
+  readonly log: Logger;
+  /** What is to run; admittedOutlineOf made it. */
+  readonly outline: PlanOutline;
+  /** Aborted when the node is told to end: then nothing more is opened. */
+  readonly ending: AbortSignal;
+  /** Each pool joins it as soon as it has processes: the node may have to end while it starts. */
+  readonly opened: OpenedPool[];
+  /** The engines of a second look, which nothing waits for, cannot be loaded. */
+  readonly fail: (error: Error) => void;
+}
+
+export interface Pools {
+  readonly provider: ProviderChoice;
+  /** GPUs that engines are on, up or out; empty: none, or none that is known. */
+  readonly devices: readonly GpuDevice[];
+  readonly plan: RunnablePlan;
+  /** Every plan whose models run here, `plan` among them. */
+  readonly plans: readonly RunnablePlan[];
+  readonly pictures: PicturePool;
+  readonly admission: Admission;
+  readonly pipeline: Pipeline;
+}
+
+/**
+ * Resolves when every model that an image waits for has an engine.
+ * @throws ModelError, ExecutionProviderError, ConfigError, each for the operator.
+ */
+export async function openPools(given: PoolParts): Promise<Pools> {
+  const { config, log, ending } = given;
+  const cpuShare = await readCpuShare();
+  const parts = { ...given, cpuShare, engineEnv: await readEngineEnv(given) };
+  const begun = await beginOnProvider(parts);
+  const { prepared, provider, devices, gpu } = begun;
+  const selected = provider.selected;
+  const layout = chooseLayout(parts, selected, prepared, begun.placed);
+  ending.throwIfAborted();
+  // Before any child exists: a node without the memory must not begin.
+  const budget = chooseBudget(config, prepared, layout.engines);
+  await requireParityOf(prepared, selected, parts);
+  ending.throwIfAborted();
+  const workers = config.pictureWorkers ?? defaultWorkers(selected, layout, prepared, cpuShare);
+  const buffers = new BufferPool();
+  const openPictures = async () => {
+    const { childEnv } = config;
+    const pictures = await openPicturePool({ workers, childEnv, log, buffers });
+    parts.opened.push({ kind: 'picture worker', pool: pictures });
+    return pictures;
+  };
+  if (gpu !== undefined && devices.length > 0) {
+    closeWith(parts, watchDevices({ ...gpu, devices }, prepared));
+  }
+  const [runs, pictures] = await Promise.all([
+    openEngines({ ...parts, engineEnv: begun.engineEnv, buffers }, prepared, layout, begun),
+    openPictures(),
+  ]);
+  const plan = { name: prepared.name, runs };
+  const plans = [plan, ...otherPlans(plan, await loadPlanOutlines())];
+  const admission = new Admission({ imagesMax: workers + IMAGES_BESIDE_WORKERS, ...budget });
+  shrinkWith(admission, begun.placed ?? []);
+  return { provider, devices, plan, plans, pictures, admission, pipeline: new Pipeline(pictures) };
+}
+
+/**
+ * An image holds its worker while engines have it: as many as they take at once, and some beside.
+ * On a GPU the cores are free for pictures, but for two: the node's own, and the engines'.
+ */
+function defaultWorkers(
+  provider: ExecutionProvider,
+  { engines }: EngineLayout,
+  { models }: Plan,
+  cpuShare: number,
+): number {
+  const images = Math.max(...models.map(({ model }) => imagesARun(model)));
+  const beside = engines * images + WORKERS_BESIDE_ENGINES;
+  const onGpu = provider === 'cuda' || provider === 'tensorrt';
+  const cores = onGpu ? Math.floor(cpuShare) - CORES_NOT_OF_WORKERS : 0;
+  return Math.min(PICTURE_WORKERS_MAX, Math.max(beside, cores));
+}
+
+/**
+ * With GPUs out the node takes less images, by the share of engines that were on them.
+ * @param placed the GPU of each engine of a model.
+ */
+function shrinkWith(admission: Admission, placed: readonly GpuDevice[]): void {
+  const follow = () => {
+    const up = placed.filter(({ outReason }) => outReason === undefined).length;
+    admission.setImagesShare(up / placed.length);
+  };
+  if (placed.length > 0) follow();
+  for (const device of new Set(placed)) device.onChange(follow);
+}
+
+function closeWith({ opened }: PoolParts, watch: { close(): void }): void {
+  const pool = { close: async () => watch.close(), processes: () => [] };
+  opened.push({ kind: 'engine', pool });
+}
+
+interface EngineParts extends PoolParts {
+  readonly cpuShare: number;
+  /** The engines' whole environment; that of picture workers has no word of GPUs. */
+  readonly engineEnv: Readonly<Record<string, string>>;
+}
+
+/** The provider that runs the whole plan rightly, and the plan prepared for it. */
+interface Begun extends ChosenProvider {
+  readonly prepared: Plan;
+  readonly engineEnv: EngineParts['engineEnv'];
+  /** The GPU of each engine; undefined: none is known. */
+  readonly placed: GpuDevice[] | undefined;
+  /** Undefined: no GPU of CUDA or TensorRT. */
+  readonly gpu: GpuStart | undefined;
+}
+
+async function beginOnProvider(parts: EngineParts): Promise<Begun> {
+  const { config, log, ending, engineEnv: plain } = parts;
+  let chosen = await chooseProvider(config, plain, log);
+  ending.throwIfAborted();
+  let prepared = await preparePlan(parts, chosen.provider.selected);
+  const { selected: provider, requested } = chosen.provider;
+  if (provider === 'cuda' || provider === 'tensorrt') {
+    const precisions = prepared.models.map(({ model }) => model.precision);
+    const { modelDir } = config.modelSettings;
+    const engineEnv = provider === 'cuda' ? plain : tensorrtEnv(plain, modelDir, precisions);
+    const cpuThreads = readCpuThreads(parts);
+    const { devices } = chosen;
+    const gpu: GpuStart = { config, engineEnv, provider, devices, cpuThreads, ending, log };
+    const wrong = await checkAnswers(gpu, prepared);
+    if (wrong === undefined) {
+      prepared = await prepareAsked(gpu, prepared);
+      const placed = placeEngines(gpu);
+      // One that no engine is on is of no use to this node, and nothing brings it back.
+      const used = [...new Set(placed)];
+      return { ...chosen, devices: used, prepared, engineEnv, placed, gpu };
+    }
+    if (requested !== 'auto') throw new ExecutionProviderError(provider, wrong);
+    chosen = fallenBack(wrong);
+    prepared = await preparePlan(parts, 'cpu');
+  }
+  for (const { provider: tried, reason } of chosen.provider.fallbacks) {
+    log.warn({ provider: tried, selected: chosen.provider.selected, reason }, 'provider fell back');
+  }
+  const onCores = { provider: chosen.provider.selected, engineEnv: plain, devices: [] };
+  prepared = await prepareAsked(
+    { ...onCores, config, ending, log, cpuThreads: readCpuThreads(parts) },
+    prepared,
+  );
+  return { ...chosen, prepared, engineEnv: plain, placed: undefined, gpu: undefined };
+}
+
+/** Where no GPU is asked for it is the environment of every child. */
+async function readEngineEnv({ config, log }: PoolParts): Promise<EngineParts['engineEnv']> {
+  const { executionProvider, providerDir, childEnv } = config;
+  if (executionProvider === 'cpu' || executionProvider === 'webgpu') return childEnv;
+  const { childEnv: engineEnv, installed } = await readEngineEnvironment(providerDir, childEnv);
+  if (installed.state === 'unusable') {
+    const { folder, reason } = installed;
+    log.warn({ folder, reason }, 'the installed provider is not used');
+  }
+  return engineEnv;
+}
+
+async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Promise<Plan> {
+  const { log, outline, engineEnv: childEnv } = parts;
+  const { modelDir: cacheDir, weightsDir, precision } = parts.config.modelSettings;
+  const plan = await buildPlan({
+    ...{ outline, cacheDir, weightsDir, precision, provider },
+    instructionSet: await detectInstructionSet(),
+    answering: createAnswering({ childEnv, threads: readCpuThreads(parts) }),
+    onProgress: (name, progress) => {
+      const discarded = progress.step === 'discard';
+      log[discarded ? 'warn' : 'debug']({ model: name, ...progress }, 'preparing');
+    },
+  });
+  for (const { model } of plan.models) {
+    const { model: name, precision, precisionFallback: reason } = model;
+    if (reason === undefined) continue;
+    log.warn({ model: name, selected: precision, reason }, 'precision fell back');
+  }
+  return plan;
+}
+
+function chooseLayout(
+  { config: { engines, engineThreads, engineGoal }, cpuShare }: EngineParts,
+  provider: ExecutionProvider,
+  { models }: Plan,
+  placed: readonly GpuDevice[] | undefined,
+): EngineLayout {
+  const chosen = chooseEngineLayout({
+    provider,
+    precisions: models.map(({ model }) => model.precision),
+    cpuShare,
+    goal: engineGoal,
+    enginesMax: enginesInMemory(
+      readMemoryLimitBytes(),
+      models.map(({ model }) => model),
+    ),
+    ...(placed && { enginesPlaced: placed.length }),
+  });
+  if (engines === undefined || placed !== undefined) {
+    return { ...chosen, threadsPerEngine: engineThreads ?? chosen.threadsPerEngine };
+  }
+  const share = provider === 'cpu' ? Math.max(1, Math.floor(cpuShare / engines)) : 1;
+  return { engines, threadsPerEngine: engineThreads ?? share };
+}
+
+function chooseBudget(
+  { megapixelsMax }: Config,
+  { models }: Plan,
+  engines: number,
+): MegapixelBudget {
+  if (megapixelsMax !== undefined) return operatorsBudget(megapixelsMax);
+  const opened = models.flatMap(({ model }) => Array.from({ length: engines }, () => model));
+  return requireMegapixelBudget({ memoryLimitBytes: readMemoryLimitBytes(), engines: opened });
+}
+
+async function requireParityOf(
+  { models }: Plan,
+  provider: ExecutionProvider,
+  parts: EngineParts,
+): Promise<void> {
+  if (provider !== 'webgpu') return;
+  const { engineEnv: childEnv } = parts;
+  const cpuThreads = readCpuThreads(parts);
+  for (const { model } of models) await requireParity(model, { childEnv, cpuThreads });
+}
+
+function readCpuThreads({ cpuShare }: EngineParts): number {
+  return Math.max(1, Math.floor(cpuShare));
+}
+
+async function openEngines(
+  {
+    engineEnv: childEnv,
+    log,
+    ending,
+    opened,
+    fail,
+    buffers,
+  }: EngineParts & { readonly buffers: BufferPool },
+  { models }: Plan,
+  layout: EngineLayout,
+  { provider: { selected: provider }, placed: devices }: Begun,
+): Promise<PlanRun[]> {
+  const sharesCores = provider === 'cpu' && models.length > 1;
+  const onEach = Math.ceil(layout.engines / Math.max(1, new Set(devices).size));
+  const runs: PlanRun[] = [];
+  const awaited: Promise<void>[] = [];
+  for (const { model, role } of models) {
+    ending.throwIfAborted();
+    const options = { ...layout, devices, sharesCores, childEnv, log, buffers };
+    const engines = openEnginePool({ model, ...options });
+    opened.push({ kind: 'engine', pool: engines });
+    runs.push({ model, role, engines });
+    const ready = namingSettings(engines.ready(), model, onEach);
+    // A picture that needs a second look before its engine is ready takes longer.
+    if (role === 'secondLook') ready.catch(fail);
+    // On a CPU each warms up with all cores: all at once would not be ready sooner, but later.
+    else if (provider === 'cpu') await ready;
+    else awaited.push(ready);
+  }
+  await Promise.all(awaited);
+  return runs;
+}
+
+/** The plans whose every model runs here too, at the same size. */
+function otherPlans(own: RunnablePlan, outlines: readonly PlanOutline[]): RunnablePlan[] {
+  return outlines.flatMap(({ name, entries }) => {
+    if (name === own.name) return [];
+    const runs = entries.flatMap(({ model, inputSize, role }) => {
+      const run = own.runs.find(
+        candidate => candidate.model.model === model && candidate.model.inputWidth === inputSize,
+      );
+      return run === undefined ? [] : [{ ...run, role }];
+    });
+    return runs.length === entries.length ? [{ name, runs }] : [];
+  });
+}

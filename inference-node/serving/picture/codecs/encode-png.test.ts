@@ -1,0 +1,277 @@
+/** Our own PNG against another program's reading of it, and the filters against the standard's text. */
+
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { crc32, inflateSync } from 'node:zlib';
+import test, { type ExecutionContext } from 'ava';
+import sharp from 'sharp';
+import { at, at as elementAt } from '../../../../test/support/at.ts';
+import { Random } from '../../../../test/support/random.ts';
+import { asSharp, openZip, paint } from '../../test/pictures.ts';
+import { viewAsPixels } from '../rgba-picture.ts';
+import { encodePixels } from './encode.ts';
+import { encodePng } from './encode-png.ts';
+import { encodeWebp } from './encode-webp.ts';
+import type { RawPixels } from './raw-pixels.ts';
+import { tagWebp } from './srgb-tag.ts';
+import { encodeAlphaPlane, fillEdges } from './webp-alpha.ts';
+
+type Draw = (x: number, y: number, channel: number) => number;
+
+function drawn(width: number, height: number, channels: 1 | 4, draw: Draw): RawPixels {
+  const data = Buffer.alloc(width * height * channels);
+  for (let i = 0; i < data.length; i += 1) {
+    const pixel = Math.floor(i / channels);
+    data[i] = draw(pixel % width, Math.floor(pixel / width), i % channels);
+  }
+  return { data, width, height, channels };
+}
+
+interface Chunk {
+  readonly type: string;
+  readonly data: Buffer;
+}
+
+function chunksOf(png: Buffer): Chunk[] {
+  const chunks: Chunk[] = [];
+  for (let at = 8; at < png.length; ) {
+    const end = at + 8 + png.readUInt32BE(at);
+    assert.equal(png.readUInt32BE(end), crc32(png.subarray(at + 4, end)));
+    chunks.push({ type: png.toString('latin1', at + 4, at + 8), data: png.subarray(at + 8, end) });
+    at = end + 4;
+  }
+  return chunks;
+}
+
+function filteredOf(png: Buffer): Buffer {
+  const parts = chunksOf(png).filter(({ type }) => type === 'IDAT');
+  return inflateSync(Buffer.concat(parts.map(({ data }) => data)));
+}
+
+/** The filter of ISO/IEC 15948, 12.8: the least sum of absolute values, the first of several. */
+function standardRow({ data, width, channels }: RawPixels, y: number): Buffer {
+  const length = width * channels;
+  const byte = (x: number, row: number) =>
+    x < 0 || row < 0 ? 0 : (data[row * length + x] ?? assert.fail());
+  const paeth = (a: number, b: number, c: number) => {
+    const [toA, toB, toC] = [a, b, c].map(value => Math.abs(a + b - c - value));
+    assert.ok(toA !== undefined && toB !== undefined && toC !== undefined);
+    if (toA <= toB && toA <= toC) return a;
+    return toB <= toC ? b : c;
+  };
+  const filters: ((a: number, b: number, c: number) => number)[] = [
+    () => 0,
+    a => a,
+    (_a, b) => b,
+    (a, b) => Math.floor((a + b) / 2),
+    paeth,
+  ];
+  const rows = filters.map((expected, number) => {
+    const row = Buffer.alloc(1 + length, number);
+    for (let x = 0; x < length; x += 1) {
+      const left = byte(x - channels, y);
+      row[1 + x] = byte(x, y) - expected(left, byte(x, y - 1), byte(x - channels, y - 1));
+    }
+    return row;
+  });
+  const size = (row: Buffer) =>
+    row.subarray(1).reduce((sum, value) => sum + Math.min(value, 256 - value), 0);
+  return rows.reduce((best, row) => (size(row) < size(best) ? row : best));
+}
+
+const noise: Draw = () => Math.floor(Math.random() * 256);
+/** A soft disc on nothing, coloured: what cut-outs are. */
+const cutOut: Draw = (x, y, channel) => {
+  const alpha = Math.max(0, Math.min(255, 20 * (60 - Math.hypot(x - 64, y - 64))));
+  if (alpha === 0 || channel === 3) return alpha;
+  return (90 * channel + x + y + Math.random() * 8) % 256;
+};
+const stripes: Draw = (x, y) => ((x * 7 + y * 13) % 31) * 8;
+
+async function assertSame(t: ExecutionContext, pixels: RawPixels): Promise<Buffer> {
+  const png = await encodePng(pixels);
+  const { width, height, channels } = pixels;
+  const { data, info } = await sharp(png)
+    .toColourspace(channels === 1 ? 'b-w' : 'srgb')
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  t.deepEqual([info.width, info.height, info.channels], [width, height, channels]);
+  t.true(data.equals(pixels.data), `${width}x${height}x${channels}`);
+  return png;
+}
+
+// One pixel, rows that end within, at and beyond a vector of 16 bytes, and the widest row.
+for (const [width, height] of [
+  [1, 1],
+  [1, 33],
+  [3, 2],
+  [4, 5],
+  [5, 4],
+  [16, 16],
+  [17, 31],
+  [10_000, 2],
+  [2, 10_000],
+] as const) {
+  test(`PNG › is read as it was written, ${width} x ${height}`, async t => {
+    for (const channels of [1, 4] as const) {
+      await assertSame(t, drawn(width, height, channels, noise));
+      await assertSame(t, drawn(width, height, channels, stripes));
+      await assertSame(t, drawn(width, height, channels, cutOut));
+    }
+  });
+}
+
+test('PNG › of several strips is read as it was written', async t => {
+  const data = randomBytes(700 * 900 * 4);
+  await assertSame(t, { data, width: 700, height: 900, channels: 4 });
+});
+
+test('PNG › has the filters that the standard advises', async t => {
+  const seen = new Set<number>();
+  for (const draw of [noise, cutOut, stripes, ((x, y) => x + 3 * y) as Draw]) {
+    for (const channels of [1, 4] as const) {
+      const pixels = drawn(67, 40, channels, draw);
+      const filtered = filteredOf(await encodePng(pixels));
+      const length = 1 + 67 * channels;
+      for (let y = 0; y < 40; y += 1) {
+        const row = filtered.subarray(y * length, (y + 1) * length);
+        t.true(row.equals(standardRow(pixels, y)), `row ${y}`);
+        seen.add(row[0] ?? -1);
+      }
+    }
+  }
+  t.deepEqual([...seen].toSorted(), [0, 1, 2, 3, 4]);
+});
+
+test('PNG › is marked as sRGB where it has colours, and says no resolution', async t => {
+  // The data may be in several chunks.
+  const types = async (channels: 1 | 4) => {
+    const chunks = chunksOf(await encodePng(drawn(8, 8, channels, noise)));
+    return [...new Set(chunks.map(({ type }) => type))];
+  };
+  t.deepEqual(await types(4), ['IHDR', 'sRGB', 'IDAT', 'IEND']);
+  t.deepEqual(await types(1), ['IHDR', 'IDAT', 'IEND']);
+});
+
+type Alpha = (x: number, y: number) => number;
+
+const random = new Random(7);
+const alphaNoise = () => random.below(256);
+
+const PLANES: Readonly<Record<string, Alpha>> = {
+  opaque: () => 255,
+  'nothing at all': () => 0,
+  'one value': () => 77,
+  'two values': x => (x < 40 ? 0 : 255),
+  'a soft disc': (x, y) => Math.max(0, Math.min(255, (60 - Math.hypot(x - 80, y - 50)) * 9)),
+  'a slope': (x, y) => (x + y) & 255,
+  checks: (x, y) => ((x ^ y) & 1) * 255,
+  noise: () => alphaNoise(),
+  'noise in few places': x => (x % 31 === 0 ? alphaNoise() : 0),
+  // Frequencies that double from value to value: the deepest code there is.
+  'very uneven values': (x, y) => Math.min(19, Math.clz32(((y * 331 + x) * 2654435761) >>> 0)),
+};
+
+test('WebP › a plane of any kind and size comes back exactly', async t => {
+  for (const [name, at] of Object.entries(PLANES)) {
+    for (const [width, height] of [
+      [160, 100],
+      [1, 1],
+      [1, 300],
+      [5000, 3],
+    ] as const) {
+      const picture = paint(width, height, 4, (x, y) => [90, 120, 150, at(x, y)]);
+      const colours = await asSharp(picture).removeAlpha().webp({ quality: 90 }).toBuffer();
+      const plane = encodeAlphaPlane(viewAsPixels(picture.data), width);
+      const file = tagWebp(colours, width, height, plane);
+      const metadata = await sharp(file).metadata();
+      t.deepEqual([metadata.width, metadata.height, metadata.hasAlpha], [width, height, true]);
+      const read = await sharp(file, { failOn: 'warning' }).extractChannel(3).raw().toBuffer();
+      const expected = Buffer.from(picture.data.filter((_, i) => i % 4 === 3));
+      t.true(read.equals(expected), `${name} of ${width}x${height}`);
+    }
+  }
+});
+
+test('WebP › what is transparent beside an edge takes the colour of the edge, all else stays black', t => {
+  const picture = paint(24, 8, 4, x => (x < 3 ? [200, 100, 50, 255] : [0, 0, 0, 0]));
+  const pixels = viewAsPixels(picture.data);
+  fillEdges(pixels, 24, 8);
+  for (const [i, pixel] of pixels.entries()) {
+    const x = i % 24;
+    t.is(pixel >>> 0, x < 3 ? 0xff3264c8 : x < 8 ? 0x003264c8 : 0, `pixel ${i}`);
+  }
+});
+
+test('WebP › a large cut-out has its alpha exactly and its colours at the edge', async t => {
+  const [width, height] = [600, 410];
+  const data = Buffer.alloc(width * height * 4);
+  const pixels = viewAsPixels(data);
+  for (let i = 0; i < pixels.length; i++) {
+    const alpha = Math.max(0, Math.min(255, ((i % width) - 301) * 4));
+    if (alpha > 0) pixels[i] = ((alpha << 24) | 0x3264c8) >>> 0;
+  }
+  const expected = Uint8Array.from(pixels, pixel => pixel >>> 24);
+  const file = await encodeWebp({ data, width, height, channels: 4 }, 200_000);
+  const read = await sharp(file).raw().toBuffer();
+  let worst = 0;
+  for (let i = 0; i < expected.length; i++) {
+    if (read[4 * i + 3] !== expected[i]) t.fail(`alpha of pixel ${i}`);
+    if (elementAt(expected, i) > 0) worst = Math.max(worst, Math.abs(elementAt(read, 4 * i) - 200));
+  }
+  t.true(worst <= 12, `red off by ${worst}`);
+});
+
+const SIZE = { width: 40, height: 24 };
+
+/** A red subject with a soft right edge; black and transparent beside it. */
+function subject(): RawPixels {
+  const { data } = paint(SIZE.width, SIZE.height, 4, x => {
+    if (x < 20) return [200, 40, 30, 255];
+    return x < 24 ? [200, 40, 30, 250 - 60 * (x - 20)] : [0, 0, 0, 0];
+  });
+  return { data, ...SIZE, channels: 4 };
+}
+
+test('opaque › JPEG: three channels of full resolution, no resolution in print, no profile', async t => {
+  const { data } = paint(SIZE.width, SIZE.height, 4, x => [(x % 2) * 255, 0, 200, 255]);
+  const file = await encodePixels({ data, ...SIZE, channels: 4 }, 'jpeg');
+  const metadata = await sharp(file).metadata();
+  const { format, channels, chromaSubsampling, density, icc } = metadata;
+  t.deepEqual(
+    { format, channels, chromaSubsampling },
+    {
+      format: 'jpeg',
+      channels: 3,
+      chromaSubsampling: '4:4:4',
+    },
+  );
+  t.is(icc, undefined);
+  t.is(file.includes('JFIF'), false, `a density of ${density}`);
+  const pixels = await sharp(file).raw().toBuffer();
+  for (const [i, value] of pixels.entries()) {
+    t.true(Math.abs(value - at(data, 4 * Math.floor(i / 3) + (i % 3))) < 16, `sample ${i}`);
+  }
+});
+
+test('opaque › ZIP: alpha is exact, colours reach beyond the edge', async t => {
+  const { colours, alpha } = openZip(await encodePixels(subject(), 'zip'));
+  const metadata = await sharp(alpha).metadata();
+  t.deepEqual([metadata.channels, metadata.depth, metadata.space], [1, 'uchar', 'b-w']);
+  const plane = await sharp(alpha).toColourspace('b-w').raw().toBuffer();
+  t.deepEqual(
+    [...plane],
+    [...subject().data].filter((_, i) => i % 4 === 3),
+  );
+  const seen = await sharp(colours).raw().toBuffer();
+  for (let x = 0; x < SIZE.width; x++) {
+    t.true(Math.abs(at(seen, 3 * x) - 200) < 12, `red at column ${x}: ${at(seen, 3 * x)}`);
+  }
+});
+
+test('opaque › ZIP: the same picture has the same bytes, stored', async t => {
+  const archive = await encodePixels(subject(), 'zip');
+  t.deepEqual(await encodePixels(subject(), 'zip'), archive);
+  const { colours, alpha } = openZip(archive);
+  t.true(archive.includes(colours) && archive.includes(alpha), 'stored, not deflated');
+});

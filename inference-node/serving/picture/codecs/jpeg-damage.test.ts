@@ -1,0 +1,208 @@
+import assert from 'node:assert/strict';
+import ava from 'ava';
+import {
+  asSharp,
+  decode,
+  findJpegMarker,
+  jpegDataStart,
+  type Pixels,
+  paint,
+  decodeIfWhole as read,
+  writeJpegWithRestarts,
+} from '../../test/pictures.ts';
+import { decodeBackground } from '../worker/background.ts';
+
+const test = ava.serial;
+
+const END = Buffer.from([0xff, 0xd9]);
+const WIDTH = 104;
+const HEIGHT = 72;
+
+/** Busy everywhere, so that no part of the file is short of data. */
+const BUSY: Pixels = paint(WIDTH, HEIGHT, 3, (x, y) => [
+  (x * y) % 256,
+  (x * 7 + y * 13) % 256,
+  (x ^ y) & 255,
+]);
+
+/** As frames of motion JPEG come: the codes are those of the standard, and not in the file. */
+function withoutTables(file: Buffer): Buffer {
+  const parts = [file.subarray(0, 2)];
+  for (let at = 2; ; ) {
+    const end = at + 2 + file.readUInt16BE(at + 2);
+    if (file[at + 1] === 0xda) return Buffer.concat([...parts, file.subarray(at)]);
+    if (file[at + 1] !== 0xc4) parts.push(file.subarray(at, end));
+    at = end;
+  }
+}
+
+const FILES = new Map<string, Buffer>();
+
+test.before(async () => {
+  const busy = () => asSharp(BUSY);
+  const full = { quality: 80, chromaSubsampling: '4:4:4' } as const;
+  FILES.set('4:2:0', await busy().jpeg({ quality: 80 }).toBuffer());
+  FILES.set('4:4:4', await busy().jpeg(full).toBuffer());
+  FILES.set('grey', await busy().toColourspace('b-w').jpeg().toBuffer());
+  FILES.set('progressive', await busy().jpeg({ progressive: true }).toBuffer());
+  const standard = await busy()
+    .jpeg({ ...full, optimizeCoding: false })
+    .toBuffer();
+  FILES.set('without tables', withoutTables(standard));
+  FILES.set('restarts', await writeJpegWithRestarts(BUSY));
+});
+
+function insertFirst(file: Buffer, segment: string): Buffer {
+  return Buffer.concat([file.subarray(0, 2), Buffer.from(segment, 'hex'), file.subarray(2)]);
+}
+
+/** What libjpeg warns of and reads right, put into a whole file. */
+const ODDITIES: Readonly<Record<string, (file: Buffer) => Buffer>> = {
+  'a spectral selection of 0 to 0': file => {
+    const odd = Buffer.from(file);
+    const end = jpegDataStart(odd);
+    assert.deepEqual([...odd.subarray(end - 3, end)], [0, 63, 0]);
+    odd[end - 2] = 0;
+    return odd;
+  },
+  'stray bytes between segments': file => {
+    const at = findJpegMarker(file, 0xc0);
+    return Buffer.concat([file.subarray(0, at), Buffer.from([0, 7, 0]), file.subarray(at)]);
+  },
+  "an unknown code of Adobe's": file => insertFirst(file, 'ffee000e41646f626500640000000009'),
+  'an unknown revision of JFIF': file => insertFirst(file, 'ffe000104a46494600070200000100010000'),
+};
+
+test('damage › what libjpeg warns of and reads correctly is no reason to refuse', async t => {
+  for (const kind of ['4:2:0', '4:4:4']) {
+    const file = FILES.get(kind) as Buffer;
+    const whole = await read(file);
+    assert.ok(whole);
+    for (const [name, spoil] of Object.entries(ODDITIES)) {
+      t.deepEqual(await read(spoil(file)), whole, `${kind} with ${name}`);
+    }
+  }
+});
+
+test('damage › a harmless warning does not hide damage behind it', async t => {
+  for (const kind of ['4:2:0', '4:4:4']) {
+    for (const [name, spoil] of Object.entries(ODDITIES)) {
+      const odd = spoil(FILES.get(kind) as Buffer);
+      const start = jpegDataStart(odd);
+      const length = odd.length - start;
+      const at = (share: number) => start + Math.floor(length * share);
+      const damaged = {
+        cut: odd.subarray(0, at(0.5)),
+        'cut, with an end': Buffer.concat([odd.subarray(0, at(0.5)), END]),
+        'its middle lost': Buffer.concat([odd.subarray(0, at(0.4)), odd.subarray(at(0.6))]),
+        'its end lost': Buffer.concat([odd.subarray(0, at(0.97)), END]),
+      };
+      for (const [damage, file] of Object.entries(damaged)) {
+        t.is(await read(file), undefined, `${kind} with ${name}, ${damage}`);
+      }
+    }
+  }
+});
+
+test('damage › a JPEG that lacks its end marker alone is read', async t => {
+  for (const [kind, file] of FILES) {
+    const whole = await read(file);
+    assert.ok(whole, kind);
+    t.deepEqual(await read(file.subarray(0, file.length - END.length)), whole, kind);
+  }
+});
+
+test('damage › a cut JPEG, with an end marker behind the cut or without, never lacks a pixel', async t => {
+  for (const [kind, file] of FILES) {
+    const whole = await read(file);
+    const start = jpegDataStart(file);
+    // Through the file, and every one near its end, where the last rows are.
+    const cuts = Array.from({ length: 25 }, (_, i) => Math.floor((file.length * i) / 25));
+    for (let at = file.length - 30; at < file.length; at++) cuts.push(at);
+    let refused = 0;
+    for (const at of cuts) {
+      const cut = file.subarray(0, at);
+      const files = at > start && kind !== 'progressive' ? [cut, Buffer.concat([cut, END])] : [cut];
+      for (const damaged of files) {
+        // Too short to be any picture.
+        if (at < 12) continue;
+        const pixels = await read(damaged);
+        if (pixels === undefined) refused++;
+        else t.deepEqual(pixels, whole, `${kind} cut at ${at} of ${file.length}`);
+      }
+    }
+    t.true(refused > cuts.length * 0.8, `${kind}: ${refused} refused`);
+  }
+});
+
+test('damage › codes that end too early are damage, in the last rows too', async t => {
+  // A whole row of blocks lost, of a picture without rows that are decoded ahead.
+  const file = FILES.get('restarts') as Buffer;
+  const last = file.lastIndexOf(Buffer.from([0xff, 0xd7]));
+  t.true(last > 0);
+  const lost = Buffer.concat([file.subarray(0, last), END]);
+  t.is(await read(lost), undefined, 'the last row');
+  const skipped = Buffer.from(file);
+  skipped[last + 1] = 0xd3;
+  t.is(await read(skipped), undefined, 'a restart marker out of turn');
+});
+
+test("damage › bytes behind the picture's last block are no damage", async t => {
+  for (const kind of ['4:2:0', '4:4:4', 'grey', 'restarts']) {
+    const file = FILES.get(kind) as Buffer;
+    const whole = await read(file);
+    const body = file.subarray(0, file.length - END.length);
+    const padded = Buffer.concat([body, Buffer.from([1, 2, 3, 0, 0xff, 0xd3, 9]), END]);
+    t.deepEqual(await read(padded), whole, kind);
+  }
+  const file = FILES.get('progressive') as Buffer;
+  const body = file.subarray(0, file.length - END.length);
+  const padded = Buffer.concat([body, Buffer.alloc(16), END]);
+  t.deepEqual(await read(padded), await read(file), 'progressive');
+});
+
+// JPEG by arithmetic coding (ITU-T T.81, annex D), which no encoder here writes.
+
+/** By jpegtran of libjpeg-turbo, 16 x 16 pixels: red is 16 x, green 16 y, blue 128. */
+const SEQUENTIAL =
+  '/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAMCAgMCAgMDAwMEAwMEBQgFBQQEBQoHBwYIDAoMDAsKCwsNDhIQDQ4R' +
+  'DgsLEBYQERMUFRUVDA8XGBYUGBIUFRT/2wBDAQMEBAUEBQkFBQkUDQsNFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQU' +
+  'FBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBT/yQARCAAQABADAREAAhEBAxEB/8wACgAQEAUBEBEF/9oADAMBAAIR' +
+  'AxEAPwD/AN4Gp7rfXMXHJ45bq5o/RoVvdEmQotEzNM12Rcaw0BxYZJ6YJa0m1QOGzWgpLraFYwgqkr3wYw0QT4qs' +
+  'tcR5INeRQv/Z';
+const PROGRESSIVE =
+  '/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAMCAgMCAgMDAwMEAwMEBQgFBQQEBQoHBwYIDAoMDAsKCwsNDhIQDQ4R' +
+  'DgsLEBYQERMUFRUVDA8XGBYUGBIUFRT/2wBDAQMEBAUEBQkFBQkUDQsNFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQU' +
+  'FBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBT/ygARCAAQABADAREAAhEBAxEB/8wABgAQARD/2gAMAwEAAhADEAAA' +
+  'Af8Au/iQFynLgP0+3BJkLL5OVCZP/8wABBAF/9oACAEBAAEFAhWbbkea8sGl4v/MAAQRBf/aAAgBAwEBPwEWIuyq' +
+  'g4v+xuKOzduA/8wABBEF/9oACAECAQE/ATVJB7s2vl64/8wABBAF/9oACAEBAAY/Al4U/8wABBAF/9oACAEBAAE/' +
+  'IdeBDIj/2gAMAwEAAgADAAAAEF5Q/8wABBEF/9oACAEDAQE/EB8Uz0D/zAAEEQX/2gAIAQIBAT8QTrNisP/MAAQQ' +
+  'Bf/aAAgBAQABPxCos/L49hCA/9k=';
+/** What quality 90 may lose of a slope. */
+const NEAR = 12;
+
+const asIs = { declared: undefined, onOpened: () => undefined };
+
+for (const [kind, text] of Object.entries({ SEQUENTIAL, PROGRESSIVE })) {
+  const file = Buffer.from(text, 'base64');
+
+  test(`arithmetic coding › ${kind.toLowerCase()}: an image and a background as another JPEG`, async t => {
+    const { rgba, width, height } = await decode(file);
+    t.deepEqual([width, height], [16, 16]);
+    for (const [at, pixel] of rgba.entries()) {
+      const expected = [16 * (at % 16), 16 * Math.floor(at / 16), 128, 255];
+      for (const [channel, value] of expected.entries()) {
+        const found = (pixel >>> (8 * channel)) & 255;
+        t.true(Math.abs(found - value) <= NEAR, `pixel ${at}: ${found} for ${value}`);
+      }
+    }
+    t.deepEqual((await decodeBackground(file, asIs)).rgba, rgba);
+  });
+
+  test(`arithmetic coding › ${kind.toLowerCase()}: one that is cut short is refused`, async t => {
+    for (let bytes = 20; bytes < file.length - 2; bytes += 20) {
+      const cut = file.subarray(0, bytes);
+      await t.throwsAsync(decode(cut), { code: 'PROCESSING_FAILED' }, `${bytes} bytes`);
+    }
+  });
+}

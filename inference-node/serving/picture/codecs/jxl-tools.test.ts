@@ -1,0 +1,165 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import ava from 'ava';
+import { at as elementAt } from '../../../../test/support/at.ts';
+import {
+  CMYK_ALPHA_JXL,
+  CMYK_JXL,
+  DEPTH_ALPHA_JXL,
+} from '../../test/picture/codecs/extra-channels.ts';
+import { decode, paint, paintSlope, readJxl, writeJxl } from '../../test/pictures.ts';
+import { isAlive, until } from '../../test/processes.ts';
+import { hasJxlTools } from '../jxl-limit.ts';
+import { viewAsBytes } from '../rgba-picture.ts';
+import { decodeWithDjxl, encodeWithCjxl } from './jxl-tools.ts';
+
+const test = ava.serial;
+
+// A folder of its own: in the machine's, others have files for a moment.
+const temporary = mkdtempSync(path.join(tmpdir(), 'matting-test-jxl-'));
+process.env.TMPDIR = temporary;
+test.after.always(() => rmSync(temporary, { recursive: true }));
+
+const untested = !hasJxlTools();
+if (untested) {
+  const line = '*'.repeat(90);
+  console.error(`${line}\nNOT TESTED: libjxl-tools (djxl, cjxl) are not installed\n${line}`);
+}
+
+const SIZE = { width: 150, height: 100 };
+const picture = paint(SIZE.width, SIZE.height, 4, (x, y) => [x, y, 128, (x ^ y) & 255]);
+const GOOD = { distance: 1, effort: 3 };
+
+test.skipIf(untested)(
+  'files that are cut short or no JPEG XL fail, and leave nothing behind',
+  async t => {
+    const file = await writeJxl(picture);
+    for (const broken of [Buffer.alloc(0), Buffer.from('no picture'), file.subarray(0, 700)]) {
+      await t.throwsAsync(decodeWithDjxl(broken, SIZE), { code: 'PROCESSING_FAILED' });
+    }
+    // Another size than the header's, which the memory was made for.
+    await t.throwsAsync(decodeWithDjxl(file, { width: 151, height: 100 }), {
+      code: 'PROCESSING_FAILED',
+    });
+    const left = readdirSync(path.join(tmpdir(), `matting-jxl-${process.getuid?.()}`));
+    // Links to descriptors of the process that follows them.
+    t.deepEqual(left, ['pixels-ec0.ppm', 'pixels-ec1.pgm', 'pixels-ec2.pgm', 'pixels.ppm']);
+  },
+);
+
+/** Running programs named cjxl below a process; zombies do not run. */
+function cjxlBelow(pid: number): number[] {
+  try {
+    const tasks = readdirSync(`/proc/${pid}/task`);
+    return tasks
+      .flatMap(task => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' '))
+      .filter(Boolean)
+      .map(Number)
+      .filter(child => readFileSync(`/proc/${child}/comm`, 'utf8').trim() === 'cjxl');
+  } catch {
+    // A process of them has just ended.
+    return [];
+  }
+}
+
+test.skipIf(untested)('a program ends with the worker that started it', async t => {
+  const program = new URL('../../test/picture/codecs/cjxl-parent.ts', import.meta.url).pathname;
+  const parent = spawn(process.execPath, [program], { stdio: 'ignore' });
+  await until('cjxl runs', () => cjxlBelow(parent.pid ?? 0).length > 0);
+  const started = cjxlBelow(parent.pid ?? 0);
+  t.is(started.length, 1);
+  parent.kill('SIGKILL');
+  await once(parent, 'exit');
+  await until('cjxl is gone', () => !isAlive(elementAt(started, 0)));
+});
+
+test.skipIf(untested)('pixels of every kind come out as WebAssembly gives them', async t => {
+  const files = [
+    await writeJxl(picture),
+    await writeJxl(picture, { distance: 1 }),
+    await writeJxl(paintSlope(SIZE.width, SIZE.height)),
+    await writeJxl(paintSlope(SIZE.width, SIZE.height), { sixteenBit: true }),
+    await writeJxl(paint(SIZE.width, SIZE.height, 1, (x, y) => [x ^ y])),
+    await writeJxl(paint(SIZE.width, SIZE.height, 2, (x, y) => [x, y])),
+  ];
+  for (const [index, file] of files.entries()) {
+    const { rgba } = await decode(file);
+    const expected = viewAsBytes(rgba);
+    const actual = await decodeWithDjxl(file, SIZE);
+    const worst = actual.reduce(
+      (most, value, i) => Math.max(most, Math.abs(value - elementAt(expected, i))),
+      0,
+    );
+    // Rounding of lossy colours differs between the versions of libjxl, and 16 bits to 8.
+    t.true(worst <= 2, `file ${index}: off by ${worst}`);
+  }
+});
+
+test.skipIf(untested)('CMYK comes out with its black, through its own profile', async t => {
+  // Without the black the second and the fourth would be white, as the paper is.
+  const colours = [
+    [255, 255, 255],
+    [118, 118, 118],
+    [32, 184, 184],
+    [0, 0, 0],
+  ];
+  for (const [file, alphas] of [
+    [CMYK_JXL, [255, 255, 255, 255]],
+    [CMYK_ALPHA_JXL, [255, 255, 64, 64]],
+  ] as const) {
+    const { rgba, ...opened } = await decode(file);
+    t.deepEqual([opened.width, opened.height], [16, 16]);
+    t.is(opened.translucent, file === CMYK_ALPHA_JXL);
+    const bytes = viewAsBytes(rgba);
+    for (const [column, colour] of colours.entries()) {
+      const at = 4 * (16 * 8 + 4 * column + 2);
+      const expected = [...colour, elementAt(alphas, column)];
+      for (const [channel, value] of expected.entries()) {
+        t.true(
+          Math.abs(elementAt(bytes, at + channel) - value) <= 2,
+          `${column}: ${bytes[at + channel]}`,
+        );
+      }
+    }
+    const cut = file.subarray(0, file.length - 20);
+    await t.throwsAsync(decode(cut), { code: 'PROCESSING_FAILED' });
+  }
+});
+
+test.skipIf(untested)('another channel beside colours and alpha is left out', async t => {
+  const { rgba } = await decode(DEPTH_ALPHA_JXL);
+  const bytes = viewAsBytes(rgba);
+  const pixelAt = (x: number) => [...bytes.subarray(4 * (16 * 8 + x), 4 * (16 * 8 + x + 1))];
+  t.deepEqual(pixelAt(2), [255, 255, 255, 255]);
+  t.deepEqual(pixelAt(10), [0, 255, 255, 64]);
+});
+
+test.skipIf(hasJxlTools())(
+  'CMYK is refused, not shown without its black, where the tools are missing',
+  async t => {
+    await t.throwsAsync(decode(CMYK_JXL), { code: 'NODE_INCAPABLE' });
+  },
+);
+
+test.skipIf(untested)(
+  'a cut-out is written with its alpha exactly, a mask without loss',
+  async t => {
+    const file = await encodeWithCjxl({ ...picture, channels: 4 }, GOOD);
+    const back = await readJxl(file);
+    t.is(back.channels, 4);
+    for (let i = 0; i < back.data.length; i += 4) {
+      t.is(back.data[i + 3], picture.data[i + 3]);
+      if (elementAt(back.data, i + 3) > 0)
+        t.true(Math.abs(elementAt(back.data, i) - elementAt(picture.data, i)) < 60);
+    }
+    const data = picture.data.subarray(0, SIZE.width * SIZE.height);
+    const mask = await readJxl(
+      await encodeWithCjxl({ data, ...SIZE, channels: 1 }, { distance: 0, effort: 3 }),
+    );
+    t.is(mask.channels, 1);
+    t.deepEqual(mask.data, Buffer.from(data));
+  },
+);

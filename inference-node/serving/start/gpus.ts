@@ -1,0 +1,346 @@
+/**
+ * Which execution provider this node runs on, and what its start does on GPUs: each is tried by
+ * itself, and left out where it does not run, unless the operator named it or there is no other;
+ * answers of whole models are checked, and those of several images at once; engines are given their
+ * GPUs.
+ */
+import path from 'node:path';
+import type { Logger } from 'pino';
+import type { Config } from '../../config.ts';
+import { checkAnswerOnDevice } from '../../model-tools/preparing/answer-on-device.ts';
+import { checkBatches } from '../../model-tools/preparing/check-batches.ts';
+import { detectInstructionSet } from '../../model-tools/preparing/instruction-set.ts';
+import { prepareBatches } from '../../model-tools/preparing/prepare-batches.ts';
+import { answerOnce, answerRuns, createAnswering } from '../engine/choice/answer-picture.ts';
+import {
+  ExecutionProviderError,
+  type ProviderChoice,
+  selectExecutionProvider,
+} from '../engine/choice/execution-provider.ts';
+import { chooseDevices, spreadEngines } from '../engine/devices/choose-devices.ts';
+import { DeviceWatch } from '../engine/devices/device-watch.ts';
+import { GpuDevice } from '../engine/devices/gpu-device.ts';
+import { type GpuFacts, listGpus } from '../engine/devices/nvidia-smi.ts';
+import { saysMemoryIsShort } from '../engine/native-error.ts';
+import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from '../engine/pool/engine.ts';
+import { runtimeVersion } from '../engine/runtime-version.ts';
+import {
+  type ExecutionProvider,
+  imagesARun,
+  type Plan,
+  type PlanModel,
+  type Precision,
+  type PreparedModel,
+} from '../models/prepared-model.ts';
+
+export interface ChosenProvider {
+  readonly provider: ProviderChoice;
+  /**
+   * GPUs of CUDA and TensorRT, also those that are out. Empty on a CPU, with WebGPU, and where the
+   * driver does not list GPUs: then engines run on the one that CUDA takes first.
+   */
+  readonly devices: readonly GpuDevice[];
+  /** In one line: why GPUs of this host may be missing among them, where all are wanted. */
+  readonly unlisted?: string;
+}
+
+type EngineEnv = Readonly<Record<string, string>>;
+
+/** @throws ExecutionProviderError where one asked for by name, or a GPU so, does not run. */
+export async function chooseProvider(
+  { executionProvider: requested, gpuDevices }: Pick<Config, 'executionProvider' | 'gpuDevices'>,
+  engineEnv: EngineEnv,
+  log: Logger,
+): Promise<ChosenProvider> {
+  if (requested === 'cpu' || requested === 'webgpu') {
+    const provider = await selectExecutionProvider(requested, { childEnv: engineEnv });
+    return { provider, devices: [] };
+  }
+  const { gpus, unlisted } = await findGpus(requested, gpuDevices, engineEnv);
+  if (gpus.length === 0) {
+    const provider = await selectExecutionProvider(requested, { childEnv: engineEnv });
+    // On a CPU the provider's own reason says more.
+    if (unlisted === undefined || provider.selected === 'cpu') return { provider, devices: [] };
+    log.warn({ reason: unlisted }, 'GPUs cannot be listed: only the first is used');
+    return { provider, devices: [], unlisted };
+  }
+  if (unlisted !== undefined) log.warn({ reason: unlisted }, 'not every GPU can be listed');
+  const more = unlisted === undefined ? {} : { unlisted };
+  const tried = requested === 'auto' ? 'cuda' : requested;
+  const devices = gpus.map(facts => new GpuDevice(facts));
+  for (const device of devices) {
+    const reason = await attemptDevice(tried, device, engineEnv);
+    if (reason === undefined) continue;
+    if (gpuDevices !== 'all') throw new ExecutionProviderError(tried, reason);
+    log.warn({ gpu: device.facts.id, name: device.facts.name, reason }, 'GPU is left out');
+    device.lose(reason);
+  }
+  if (devices.some(({ outReason }) => outReason === undefined)) {
+    return { provider: { requested, selected: tried, fallbacks: [] }, devices, ...more };
+  }
+  const reason = devices[0]?.outReason ?? 'no GPU runs';
+  if (requested !== 'auto') throw new ExecutionProviderError(tried, reason);
+  return fallenBack(reason);
+}
+
+/** What `auto` takes where CUDA does not do. */
+export function fallenBack(reason: string): ChosenProvider {
+  const fallbacks = [{ provider: 'cuda', reason }] as const;
+  return { provider: { requested: 'auto', selected: 'cpu', fallbacks }, devices: [] };
+}
+
+/** Undefined: a small graph runs on it; else why not, in one line. */
+async function attemptDevice(
+  provider: 'cuda' | 'tensorrt',
+  device: GpuDevice,
+  engineEnv: EngineEnv,
+): Promise<string | undefined> {
+  try {
+    await selectExecutionProvider(provider, { childEnv: device.envOf(engineEnv) });
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof ExecutionProviderError)) throw error;
+    return error.reason;
+  }
+}
+
+async function findGpus(
+  requested: 'auto' | 'cuda' | 'tensorrt',
+  wanted: Config['gpuDevices'],
+  engineEnv: EngineEnv,
+): Promise<{ readonly gpus: readonly GpuFacts[]; readonly unlisted: string | undefined }> {
+  const listing = await listGpus(engineEnv);
+  const refuse = (reason: string): never => {
+    const provider = requested === 'auto' ? 'cuda' : requested;
+    throw new ExecutionProviderError(provider, `MATTING_GPU_DEVICES names GPUs, and ${reason}`);
+  };
+  if (listing.state === 'failed') {
+    return wanted === 'all' ? { gpus: [], unlisted: listing.reason } : refuse(listing.reason);
+  }
+  const unlisted = wanted === 'all' ? listing.incomplete : undefined;
+  const choice = chooseDevices(wanted, listing.gpus, engineEnv.CUDA_VISIBLE_DEVICES);
+  if ('gpus' in choice) return { gpus: choice.gpus, unlisted };
+  return refuse(`the driver does not list ${choice.missing.join(', ')}`);
+}
+
+export type GpuProvider = Extract<ExecutionProvider, 'cuda' | 'tensorrt'>;
+
+export type GpuStart = StartOn<GpuProvider>;
+
+export interface StartOn<Provider extends ExecutionProvider> {
+  readonly config: Config;
+  readonly engineEnv: EngineEnv;
+  readonly provider: Provider;
+  /** Empty: the one that CUDA takes first, or no GPU of CUDA's. */
+  readonly devices: readonly GpuDevice[];
+  readonly cpuThreads: number;
+  readonly ending: AbortSignal;
+  readonly log: Logger;
+}
+
+/** GPUs that compute alike. Undefined: nothing says what it is, so nothing is remembered of it. */
+function kindOf(device: GpuDevice | undefined, provider: ExecutionProvider): string | undefined {
+  if (device === undefined) return undefined;
+  const { name, driver } = device.facts;
+  return `${name}, driver ${driver}, ${provider}, ONNX Runtime ${runtimeVersion()}`;
+}
+
+/**
+ * `once` on each kind of GPU; `afresh` on one that was out, of which what another of its kind did,
+ * or it before, says nothing.
+ */
+type Checked = 'once' | 'afresh';
+
+/**
+ * Runs every model once on each kind of GPU that was not checked before, against its stored answer.
+ * GPUs of a kind that answers wrongly go out. Undefined: some are left; else why none is.
+ * @throws ExecutionProviderError where the operator named the GPUs, by `auto` too: none of them is
+ * left out.
+ */
+export async function checkAnswers(start: GpuStart, plan: Plan): Promise<string | undefined> {
+  const { devices, provider, log } = start;
+  if (devices.length === 0) return await wrongAnswer(start, plan, undefined);
+  const checked = new Map<string | undefined, string | undefined>();
+  for (const device of devices.filter(({ outReason }) => outReason === undefined)) {
+    const kind = kindOf(device, provider);
+    if (!checked.has(kind)) checked.set(kind, await wrongAnswer(start, plan, device));
+    const reason = checked.get(kind);
+    if (reason === undefined) continue;
+    if (start.config.gpuDevices !== 'all') throw new ExecutionProviderError(provider, reason);
+    log.warn({ gpu: device.facts.id, name: device.facts.name, reason }, 'GPU is left out');
+    device.lose(reason);
+  }
+  if (devices.some(({ outReason }) => outReason === undefined)) return undefined;
+  return devices[0]?.outReason;
+}
+
+/** Undefined: every model of the plan answers as it should on this GPU. */
+async function wrongAnswer(
+  { config, engineEnv, provider, cpuThreads, ending }: GpuStart,
+  plan: Plan,
+  device: GpuDevice | undefined,
+  checked: Checked = 'once',
+): Promise<string | undefined> {
+  const { childEnv, modelSettings } = config;
+  const timeoutMs = provider === 'tensorrt' ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS;
+  for (const { model } of plan.models) {
+    ending.throwIfAborted();
+    const wrong = await checkAnswerOnDevice({
+      model,
+      answer: answerOnce({
+        childEnv: device?.envOf(engineEnv) ?? engineEnv,
+        threads: 1,
+        timeoutMs,
+      }),
+      machine: checked === 'once' ? kindOf(device, provider) : undefined,
+      cacheDir: modelSettings.modelDir,
+      weightsDir: modelSettings.weightsDir,
+      instructionSet: await detectInstructionSet(),
+      answering: createAnswering({ childEnv, threads: cpuThreads }),
+    });
+    if (wrong !== undefined) return `${model.model} in ${model.precision}: ${wrong}`;
+  }
+  return undefined;
+}
+
+/**
+ * The GPU of each engine of a model; undefined: CUDA's first, for all of them. One each where
+ * nothing is said; a number is spread by memory. Engines on a GPU that is out wait for it, but
+ * where they are too few for every GPU, those that are up get them: it may be out for ever.
+ */
+export function placeEngines({ devices, config: { engines } }: GpuStart): GpuDevice[] | undefined {
+  if (devices.length === 0) return undefined;
+  if (engines === undefined) return [...devices];
+  const up = devices.filter(({ outReason }) => outReason === undefined);
+  const placed = spreadEngines(engines, devices);
+  const waits = placed.some(({ outReason }) => outReason !== undefined);
+  return waits && up.some(device => !placed.includes(device)) ? spreadEngines(engines, up) : placed;
+}
+
+/** Undefined: a GPU that was out runs again: a small graph, and the models, several images too. */
+export async function tryAgain(
+  start: GpuStart,
+  plan: Plan,
+  device: GpuDevice,
+): Promise<string | undefined> {
+  return (
+    (await attemptDevice(start.provider, device, start.engineEnv)) ??
+    (await wrongAnswer(start, plan, device, 'afresh')) ??
+    (await wrongTogether(start, plan, device, 'afresh'))
+  );
+}
+
+/** Tries GPUs that are out again. Closed with the engines. */
+export function watchDevices(start: GpuStart, plan: Plan): DeviceWatch {
+  const { devices, log } = start;
+  return new DeviceWatch({ devices, log, attempt: device => tryAgain(start, plan, device) });
+}
+
+/**
+ * What TensorRT is told where the operator says nothing: to keep what it built, for minutes, beside
+ * the models, and to compute in half precision where the model does.
+ */
+export function tensorrtEnv(
+  engineEnv: EngineEnv,
+  modelDir: string,
+  precisions: readonly Precision[],
+): EngineEnv {
+  const fp16 = precisions.every(precision => precision === 'fp16');
+  return {
+    ORT_TENSORRT_ENGINE_CACHE_ENABLE: '1',
+    ORT_TENSORRT_CACHE_PATH: path.join(modelDir, 'tensorrt'),
+    ...(fp16 ? { ORT_TENSORRT_FP16_ENABLE: '1' } : {}),
+    ...engineEnv,
+  };
+}
+
+/**
+ * With the graphs that MATTING_BATCH_MAX asks for by its number; else the plan as it is.
+ * @throws ModelError where a model cannot take so many; ExecutionProviderError where they get other
+ * mattes than alone.
+ */
+export async function prepareAsked(start: StartOn<ExecutionProvider>, plan: Plan): Promise<Plan> {
+  const { batchMax } = start.config;
+  if (batchMax === 1) return plan;
+  const models: PlanModel[] = [];
+  for (const { model, role } of plan.models) {
+    models.push({ model: await prepareBatches(model, batchMax), role });
+  }
+  const prepared = { ...plan, models };
+  const wrong = await wrongAnywhere(start, prepared);
+  if (wrong === undefined) return prepared;
+  throw new ExecutionProviderError(start.provider, `${wrong} (MATTING_BATCH_MAX=${batchMax})`);
+}
+
+/** On one GPU of each kind: what a folder that is only read cannot remember, this does. */
+async function wrongAnywhere(
+  start: StartOn<ExecutionProvider>,
+  plan: Plan,
+): Promise<string | undefined> {
+  const up = start.devices.filter(({ outReason }) => outReason === undefined);
+  const checked = new Set<string | undefined>();
+  for (const device of up.length === 0 ? [undefined] : up) {
+    const kind = kindOf(device, start.provider);
+    if (checked.has(kind)) continue;
+    const wrong = await wrongTogether(start, plan, device);
+    if (wrong !== undefined) return wrong;
+    checked.add(kind);
+  }
+  return undefined;
+}
+
+/**
+ * Undefined: on this GPU, or the CPU, images that run together have the mattes that they have
+ * alone; where none run together too. `once` is remembered by kind.
+ */
+export async function wrongTogether(
+  { config, engineEnv, provider, cpuThreads, ending }: StartOn<ExecutionProvider>,
+  plan: Plan,
+  device: GpuDevice | undefined,
+  checked: Checked = 'once',
+): Promise<string | undefined> {
+  const childEnv = device?.envOf(engineEnv) ?? engineEnv;
+  const threads = provider === 'cpu' ? cpuThreads : 1;
+  const { machine: cpu } = createAnswering({ childEnv: config.childEnv, threads });
+  const kind = provider === 'cpu' ? cpu : kindOf(device, provider);
+  const machine = checked === 'once' ? kind : undefined;
+  const loadMs = provider === 'tensorrt' ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS;
+  for (const { model } of plan.models) {
+    ending.throwIfAborted();
+    const timeoutMs = (1 + (model.batches?.length ?? 0)) * loadMs;
+    const answer = answerRuns({ childEnv, threads, timeoutMs });
+    const wrong = await checkBatches(model, answer, machine);
+    if (wrong !== undefined) return `${model.model} in ${model.precision}: ${wrong}`;
+  }
+  return undefined;
+}
+
+/**
+ * As `ready`, of engines of `model`. What does not fit into the memory may be the graphs for several
+ * images, or engines beside one another: where none of its engines loads, the error names what
+ * would do without them.
+ * @param engines of the model on one GPU.
+ */
+export async function namingSettings(
+  ready: Promise<void>,
+  model: PreparedModel,
+  engines: number,
+): Promise<void> {
+  try {
+    await ready;
+  } catch (error) {
+    if (!(error instanceof Error)) throw error;
+    const { message } = error;
+    const images = imagesARun(model);
+    const advice = [
+      ...(images > 1
+        ? [`with graphs for up to ${images} images at once: MATTING_BATCH_MAX=1 does without`]
+        : []),
+      ...(engines > 1 && saysMemoryIsShort(message)
+        ? [`with ${engines} engines of each model on a GPU: MATTING_ENGINES takes fewer`]
+        : []),
+    ];
+    if (advice.length === 0) throw error;
+    throw new Error(`${message} (${advice.join('; ')})`, { cause: error });
+  }
+}

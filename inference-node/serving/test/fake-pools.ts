@@ -1,0 +1,264 @@
+/** Engine and picture pools whose every step a test holds in its hand. */
+import { ContractError } from '#contract/errors.ts';
+import type { Size } from '#contract/finishing.ts';
+import { TINY_LICENCE } from '../../../test/support/tiny-model.ts';
+import type {
+  EnginePool,
+  EnginePoolSnapshot,
+  EngineProcess,
+  EngineRun,
+} from '../engine/pool/engine-pool.ts';
+import type { PreparedModel } from '../models/prepared-model.ts';
+import type {
+  DecodeRequest,
+  FinishedPicture,
+  FinishRequest,
+  PictureLease,
+  PicturePool,
+} from '../picture/pool/picture-pool.ts';
+
+export const TINY_MODEL: PreparedModel = {
+  model: 'tiny',
+  version: '1',
+  path: '/nowhere/tiny.onnx',
+  sha256: 'ab'.repeat(32),
+  precision: 'fp32',
+  provider: 'cpu',
+  inputWidth: 4,
+  inputHeight: 4,
+  inputName: 'input',
+  outputName: 'output',
+  normalisation: { mean: [0, 0, 0], std: [1, 1, 1] },
+  colourOrder: 'rgb',
+  activation: 'none',
+  licence: TINY_LICENCE,
+};
+
+export type FakeStage = 'acquire' | 'decode' | 'infer' | 'resample' | 'finish';
+
+/**
+ * Stages pass at once unless they are held; a held one waits for `letGo` or for the signal, as the
+ * real pools do, and tells by `reached` that an image is in it.
+ */
+export class StageGates {
+  readonly #held = new Map<FakeStage, PromiseWithResolvers<void>>();
+  readonly #reached = new Map<FakeStage, PromiseWithResolvers<void>>();
+  readonly #faults = new Map<FakeStage, unknown>();
+
+  hold(stage: FakeStage): void {
+    this.#held.set(stage, Promise.withResolvers());
+    this.#reached.set(stage, Promise.withResolvers());
+  }
+
+  letGo(stage: FakeStage): void {
+    this.#held.get(stage)?.resolve();
+    this.#held.delete(stage);
+  }
+
+  reached(stage: FakeStage): Promise<void> {
+    const reached = this.#reached.get(stage);
+    if (reached === undefined) throw new Error(`${stage} is not held`);
+    return reached.promise;
+  }
+
+  failOnce(stage: FakeStage, error: unknown): void {
+    this.#faults.set(stage, error);
+  }
+
+  async pass(stage: FakeStage, signal: AbortSignal): Promise<void> {
+    const fault = this.#faults.get(stage);
+    this.#faults.delete(stage);
+    if (fault !== undefined) throw fault;
+    signal.throwIfAborted();
+    const held = this.#held.get(stage);
+    if (held === undefined) return;
+    this.#reached.get(stage)?.resolve();
+    const aborted = new Promise<never>((_, reject) => {
+      signal.addEventListener('abort', () => reject(signal.reason), { once: true });
+    });
+    await Promise.race([held.promise, aborted]);
+  }
+}
+
+export class FakeEnginePool implements EnginePool {
+  readonly gates: StageGates;
+  readonly runs: EngineRun[] = [];
+  readonly #listeners = new Set<() => void>();
+  #snapshot: EnginePoolSnapshot = {
+    state: 'ready',
+    failure: undefined,
+    engines: 1,
+    enginesReady: 1,
+    enginesStuck: 0,
+    running: 0,
+    imagesARunMax: 1,
+    queued: 0,
+    inferMs: 100,
+    estimatedWaitMs: 0,
+  };
+  closedWithMs: number | undefined;
+  /** What every pixel of its mattes is. */
+  alpha = 200;
+
+  constructor(gates: StageGates) {
+    this.gates = gates;
+  }
+
+  ready(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  async run(run: EngineRun) {
+    this.runs.push(run);
+    const down = new AbortController();
+    const leave = () => {
+      if (run.leavesWhenDown !== true || this.#snapshot.enginesReady > 0) return;
+      down.abort(new ContractError('ENGINE_LOST', 'none is left'));
+    };
+    const stop = this.onChange(leave);
+    await this.gates.pass('infer', AbortSignal.any([run.signal, down.signal])).finally(stop);
+    const { inputWidth, inputHeight } = TINY_MODEL;
+    return { alpha: Buffer.alloc(inputWidth * inputHeight, this.alpha), waitMs: 1, inferMs: 2 };
+  }
+
+  set(change: Partial<EnginePoolSnapshot>): void {
+    this.#snapshot = { ...this.#snapshot, ...change };
+    for (const listener of this.#listeners) listener();
+  }
+
+  snapshot(): EnginePoolSnapshot {
+    return this.#snapshot;
+  }
+
+  metrics() {
+    const runs = { succeeded: this.runs.length, failed: 0, lost: 0, dropped: 0 };
+    const deaths = { load: 0, idle: 0, run: 0, watchdog: 0, fault: 0, device: 0 };
+    return { runs, runsByImages: { 1: 0 }, deaths, busyS: 0, loadMs: 0, warmMs: 0 };
+  }
+
+  processes(): EngineProcess[] {
+    return [];
+  }
+
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  get listenerCount(): number {
+    return this.#listeners.size;
+  }
+
+  async close(graceMs: number): Promise<void> {
+    this.closedWithMs = graceMs;
+  }
+}
+
+export class FakePicturePool implements PicturePool {
+  readonly capabilities: PicturePool['capabilities'];
+  readonly gates: StageGates;
+  readonly decoded: DecodeRequest[] = [];
+  /** What further models asked for. */
+  readonly resampled: Size[] = [];
+  readonly finished: FinishRequest[] = [];
+  /** What every image becomes. */
+  result = Buffer.from('a result');
+  /** What it sees in every image. */
+  subject: FinishedPicture['subject'];
+  leasesOut = 0;
+  releases = 0;
+  /** Why it has failed, where it has. */
+  #failure: string | undefined;
+  readonly #listeners = new Set<() => void>();
+
+  constructor(gates: StageGates, capabilities: Partial<PicturePool['capabilities']> = {}) {
+    this.gates = gates;
+    this.capabilities = {
+      inputFormats: ['jpeg', 'png', 'webp', 'avif'],
+      outputFormats: ['png', 'webp', 'avif'],
+      jxlPixelsMax: 0,
+      ...capabilities,
+    };
+  }
+
+  async acquire(_priority: 'sync' | 'async', signal: AbortSignal): Promise<PictureLease> {
+    await this.gates.pass('acquire', signal);
+    this.leasesOut += 1;
+    let held = true;
+    return {
+      waitMs: 3,
+      decode: async (request, decodeSignal) => {
+        this.decoded.push(request);
+        await this.gates.pass('decode', decodeSignal);
+        const modelInputs = request.modelInputs.map(size =>
+          Buffer.alloc(size.width * size.height * 3),
+        );
+        return { format: 'png', width: 8, height: 6, modelInputs, decodeMs: 4 };
+      },
+      resample: async (size, resampleSignal) => {
+        this.resampled.push(size);
+        await this.gates.pass('resample', resampleSignal);
+        return { rgb: Buffer.alloc(size.width * size.height * 3), resampleMs: 8 };
+      },
+      finish: async (request, finishSignal) => {
+        this.finished.push(request);
+        await this.gates.pass('finish', finishSignal);
+        const input = { width: 8, height: 6 };
+        const timings = { refineMs: 5, finishMs: request.finishing ? 7 : 0, encodeMs: 6 };
+        return { file: this.result, ...input, input, subject: this.subject, ...timings };
+      },
+      release: () => {
+        this.releases += 1;
+        if (held) this.leasesOut -= 1;
+        held = false;
+      },
+    };
+  }
+
+  fail(failure: string): void {
+    this.#failure = failure;
+    for (const listener of this.#listeners) listener();
+  }
+
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  snapshot() {
+    return {
+      state: this.#failure === undefined ? ('ready' as const) : ('failed' as const),
+      failure: this.#failure,
+      workers: 3,
+      workersStuck: 0,
+      busy: this.leasesOut,
+      waiting: 0,
+      decodeMsPerMegapixel: 10,
+      encodeMsPerMegapixel: 20,
+      decodeRates: new Map([['png', 12] as const]),
+      encodeRates: new Map([['webp', 30] as const]),
+    };
+  }
+
+  ends() {
+    return {
+      start: 0,
+      idle: 0,
+      image: 0,
+      time_budget: 0,
+      memory_budget: 0,
+      stalled: 0,
+      abandoned: 0,
+      recycled: 0,
+      closed: 0,
+    };
+  }
+
+  processes() {
+    return [];
+  }
+
+  async close(): Promise<void> {
+    // nothing is open
+  }
+}

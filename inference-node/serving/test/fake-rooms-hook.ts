@@ -1,0 +1,20 @@
+/** Preloaded into the program under test: takes fake-rooms.ts for the rooms it stands in for. */
+import { registerHooks } from 'node:module';
+
+const ROOMS = [
+  'engine/choice/execution-provider.ts',
+  'engine/pool/open-engine-pool.ts',
+  'models/plan.ts',
+  'preparing/build-plan.ts',
+  'picture/pool/open-picture-pool.ts',
+];
+
+registerHooks({
+  resolve(specifier, context, nextResolve) {
+    const fromProgram = /\/serving\/(open-pools|start\/gpus)\.ts$/.test(context.parentURL ?? '');
+    if (fromProgram && ROOMS.some(room => specifier.endsWith(room))) {
+      return { url: new URL('./fake-rooms.ts', import.meta.url).href, shortCircuit: true };
+    }
+    return nextResolve(specifier, context);
+  },
+});

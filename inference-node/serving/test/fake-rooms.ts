@@ -1,0 +1,91 @@
+/**
+ * Stands in for the engine, picture and models rooms in the real program, so that a test can hold
+ * an image or the start itself and let engines fail. The test speaks to it over the IPC channel:
+ *
+ *   { letGo: stage }      an image held there goes on (FAKE_HOLD names stages, comma-separated)
+ *   { start: true }       the start goes on, where FAKE_HOLD names `start`
+ *   { failEngines: true } engines keep dying
+ *   { tellFinished: true } is answered with { finished }: what was asked of each picture's finish
+ */
+
+import type { ProviderChoice, RequestedProvider } from '../engine/choice/execution-provider.ts';
+import type { EnginePool } from '../engine/pool/engine-pool.ts';
+import type { Plan } from '../models/prepared-model.ts';
+import type { FinishChoices } from '../picture/finish-choices.ts';
+import type { PicturePool } from '../picture/pool/picture-pool.ts';
+import {
+  FakeEnginePool,
+  FakePicturePool,
+  type FakeStage,
+  StageGates,
+  TINY_MODEL,
+} from './fake-pools.ts';
+
+const gates = new StageGates();
+const engines = new FakeEnginePool(gates);
+const pictures = new FakePicturePool(gates);
+const started = Promise.withResolvers<void>();
+const held = (process.env.FAKE_HOLD ?? '').split(',');
+
+for (const stage of held) {
+  if (stage === 'start') continue;
+  if (stage !== '') gates.hold(stage as FakeStage);
+}
+if (!held.includes('start')) started.resolve();
+
+interface Order {
+  readonly letGo?: FakeStage;
+  readonly start?: boolean;
+  readonly failEngines?: boolean;
+  readonly tellFinished?: boolean;
+}
+
+/** The answer to `tellFinished`, in the order of the pictures. */
+export interface Told {
+  readonly finished: readonly FinishChoices[];
+}
+
+process.on('message', (order: Order) => {
+  if (order.letGo) gates.letGo(order.letGo);
+  if (order.start) started.resolve();
+  if (order.failEngines) {
+    engines.set({ state: 'failed', failure: 'the engines keep dying', enginesReady: 0 });
+  }
+  if (order.tellFinished) {
+    const finished = pictures.finished.map(({ mattes: _, ...choices }) => choices);
+    process.send?.({ finished } satisfies Told);
+  }
+});
+
+export async function selectExecutionProvider(
+  requested: RequestedProvider,
+): Promise<ProviderChoice> {
+  await started.promise;
+  return { requested, selected: 'cpu', fallbacks: [] };
+}
+
+export { ExecutionProviderError } from '../engine/choice/execution-provider.ts';
+
+export async function requireParity(): Promise<void> {
+  // the CPU is not compared with itself
+}
+
+export async function buildPlan(): Promise<Plan> {
+  return { name: 'tiny', models: [{ model: TINY_MODEL, role: 'subject' }] };
+}
+
+export async function loadPlanOutlines(): Promise<readonly []> {
+  return [];
+}
+
+export async function outlineOf() {
+  return { name: 'tiny', entries: [] };
+}
+
+export function openEnginePool(): EnginePool {
+  return engines;
+}
+
+export async function openPicturePool(): Promise<PicturePool> {
+  return pictures;
+}

@@ -1,0 +1,43 @@
+/**
+ * Preloaded into engines, which then run on the CPU whatever provider they ask for. Lines of the
+ * file named by TEST_GPU_FAULTS make GPUs fail: `load`, the GPU and what CUDA says fails its loads,
+ * `run` its runs, `model` the loads of models and not of the small graph. A line of `loading` is
+ * appended to the file named by TEST_GPU_LOADS as a load begins and `ended` as it ends.
+ */
+import { appendFileSync, readFileSync } from 'node:fs';
+import { InferenceSession } from '../engine/child/onnx-runtime.ts';
+
+const device = process.env.CUDA_VISIBLE_DEVICES ?? '';
+const { TEST_GPU_FAULTS: faults, TEST_GPU_LOADS: loads } = process.env;
+
+function faultOf(kind: 'load' | 'model' | 'run'): string | undefined {
+  if (faults === undefined) return undefined;
+  const lines = readFileSync(faults, 'utf8').split('\n');
+  return lines
+    .find(line => line.startsWith(`${kind} ${device} `))
+    ?.slice(`${kind} ${device} `.length);
+}
+
+function note(what: string): void {
+  if (loads !== undefined) appendFileSync(loads, `${what} ${device}\n`);
+}
+
+const { create } = InferenceSession;
+InferenceSession.create = async (...[source, options]: unknown[]) => {
+  note('loading');
+  // Room for another engine to begin in, if nothing holds it back.
+  await new Promise(resolve => setTimeout(resolve, 50));
+  const fault = faultOf('load') ?? (typeof source === 'string' ? faultOf('model') : undefined);
+  note('ended');
+  if (fault !== undefined) throw new Error(fault);
+  const onCpu = { ...(options as object), executionProviders: ['cpu'], extra: {} };
+  const createOnCpu = create as (...all: unknown[]) => Promise<InferenceSession>;
+  const session = await createOnCpu(source, onCpu);
+  const run = session.run.bind(session) as (...all: unknown[]) => ReturnType<typeof session.run>;
+  session.run = (async (...all: unknown[]) => {
+    const broken = faultOf('run');
+    if (broken !== undefined) throw new Error(broken);
+    return await run(...all);
+  }) as typeof session.run;
+  return session;
+};

@@ -1,0 +1,12 @@
+/** What engines are told, with TEST_ENGINE_ENV, an object in JSON: the `childEnv` of gpu-host.ts. */
+import * as real from '../providers/engine-environment.ts';
+
+const more: Record<string, string> = JSON.parse(process.env.TEST_ENGINE_ENV ?? '{}');
+
+export async function readEngineEnvironment(
+  providerDir: string,
+  childEnv: Readonly<Record<string, string>>,
+) {
+  const found = await real.readEngineEnvironment(providerDir, childEnv);
+  return { ...found, childEnv: { ...found.childEnv, ...more } };
+}

@@ -1,0 +1,94 @@
+/** Pools on tiny graphs for the tests of this folder, closed and removed when the test ends. */
+import pino from 'pino';
+import { type Ending, temporaryFolder } from '../../../test/support/temporary-folder.ts';
+import {
+  createUniformRgb,
+  type TinyModelOptions,
+  writeTinyModel,
+} from '../../../test/support/tiny-model.ts';
+import type {
+  EnginePool,
+  EnginePoolOptions,
+  EnginePriority,
+  EngineResult,
+} from '../engine/pool/engine-pool.ts';
+import { openEnginePool } from '../engine/pool/open-engine-pool.ts';
+import type { PreparedModel } from '../models/prepared-model.ts';
+import { untilBusy } from './processes.ts';
+
+export const SIDE_PX = 32;
+/** Brightnesses of the paced model: nothing to do, and as much as `tripsMax` says. */
+export const QUICK = 10;
+export const SLOW = 255;
+/** Seconds of work on one thread: killed long before it ends. */
+export const ENDLESS_TRIPS = 20_000;
+
+export async function createModel(
+  context: Ending,
+  options: TinyModelOptions,
+): Promise<PreparedModel> {
+  const folder = await temporaryFolder(context);
+  return writeTinyModel(folder, { width: SIDE_PX, height: SIDE_PX, ...options });
+}
+
+export async function openPool(
+  context: Ending,
+  modelOptions: TinyModelOptions,
+  options: Partial<EnginePoolOptions> = {},
+): Promise<EnginePool> {
+  const pool = openEnginePool({
+    model: await createModel(context, modelOptions),
+    engines: 1,
+    threadsPerEngine: 1,
+    childEnv: {},
+    log: pino({ level: 'silent' }),
+    ...options,
+  });
+  context.teardown(() => pool.close(0));
+  return pool;
+}
+
+/** The same, once an engine is ready; and the process of the first. */
+export async function openReady(...opened: Parameters<typeof openPool>) {
+  const pool = await openPool(...opened);
+  await pool.ready();
+  return { pool, pid: pidOf(pool) };
+}
+
+export function run(
+  pool: EnginePool,
+  brightness: number,
+  options: { priority?: EnginePriority; signal?: AbortSignal; leavesWhenDown?: boolean } = {},
+): Promise<EngineResult> {
+  const { priority = 'sync', signal = new AbortController().signal } = options;
+  const rgb = createUniformRgb(SIDE_PX, SIDE_PX, brightness);
+  return pool.run({ ...options, rgb, priority, signal });
+}
+
+/** The first engine's process. */
+export function pidOf(pool: EnginePool): number {
+  const [first] = pool.processes();
+  if (first === undefined) throw new Error('no engine has a process');
+  return first.pid;
+}
+
+/** Resolves when a pool's snapshot is as wanted; at once where it is. */
+export function untilPool(
+  pool: Pick<EnginePool, 'onChange'>,
+  wanted: () => boolean,
+): Promise<void> {
+  if (wanted()) return Promise.resolve();
+  return new Promise(resolve => {
+    const unsubscribe = pool.onChange(() => {
+      if (!wanted()) return;
+      unsubscribe();
+      resolve();
+    });
+  });
+}
+
+/** Resolves when the one engine has a run, and works on it. */
+export async function untilStarted(pool: EnginePool): Promise<void> {
+  await untilPool(pool, () => pool.snapshot().running === 1);
+  await untilBusy(pidOf(pool));
+}

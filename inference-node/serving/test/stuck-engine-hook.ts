@@ -1,0 +1,17 @@
+/**
+ * Preloaded into an inference node: a tiny model, real engines and picture workers with little
+ * patience, and children that cannot be killed while they are stopped.
+ */
+import '../../../test/support/stopped-cannot-be-killed.ts';
+import '../../../test/support/tiny-plan-hook.ts';
+import { registerHooks } from 'node:module';
+
+registerHooks({
+  resolve(specifier, context, nextResolve) {
+    const fromNode = context.parentURL?.endsWith('/serving/open-pools.ts');
+    if (fromNode && specifier.endsWith('engine/pool/open-engine-pool.ts')) {
+      return { url: new URL('./impatient-pool.ts', import.meta.url).href, shortCircuit: true };
+    }
+    return nextResolve(specifier, context);
+  },
+});

@@ -1,0 +1,284 @@
+/** A node's gRPC side over fake pools, on a free port of loopback, and callers for it. */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
+import { credentials, Metadata, ServerCredentials } from '@grpc/grpc-js';
+import { type Logger, pino } from 'pino';
+import { ContractError } from '#contract/errors.ts';
+import { fromServiceError } from '#contract/grpc-status.ts';
+import {
+  MatteHeader,
+  type MatteRequest,
+  type MatteResponse,
+  MatteServiceClient,
+  type ResultHeader,
+} from '#gen/matting/v1/matte_service.ts';
+import type { GuardBounds, GuardCause } from '#program/ports/grpc-guard.ts';
+import type { Tracing } from '#program/tracing/span.ts';
+import { composeService, startServing } from '../../compose.ts';
+import { Admission, type AdmissionLimits } from '../admission.ts';
+import type { DirectFiles } from '../direct/direct-files.ts';
+import type { ProviderChoice } from '../engine/choice/execution-provider.ts';
+import { Callers, type CallersOptions, tokenMetadata } from '../grpc/callers.ts';
+import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../grpc/matte-exchange.ts';
+import { openNodeServer } from '../grpc/server.ts';
+import type { CommercialUseGate } from '../models/model-settings.ts';
+import type { PreparedModel } from '../models/prepared-model.ts';
+import type { PicturePool } from '../picture/pool/picture-pool.ts';
+import { Pipeline, type PlanRun } from '../pipeline.ts';
+import {
+  FakeEnginePool,
+  FakePicturePool,
+  type FakeStage,
+  StageGates,
+  TINY_MODEL,
+} from './fake-pools.ts';
+
+export interface TestNodeOptions {
+  readonly token?: string;
+  readonly limits?: Partial<AdmissionLimits>;
+  readonly bounds?: Partial<ExchangeBounds>;
+  readonly capabilities?: Partial<FakePicturePool['capabilities']>;
+  readonly guardBounds?: Partial<GuardBounds>;
+  readonly matteSilenceMaxMs?: number;
+  readonly connectionAgeMaxMs?: number;
+  readonly callers?: Omit<CallersOptions, 'token'>;
+  /** Plain text where absent. */
+  readonly credentials?: ServerCredentials;
+  readonly model?: Partial<PreparedModel>;
+  /** Silent where absent. */
+  readonly log?: Logger;
+  /** MATTING_COMMERCIAL_USE. */
+  readonly commercialUse?: CommercialUseGate;
+  /** A second model of the plan, beside its subject. */
+  readonly opinion?: PlanRun;
+  /** From no storage where absent. */
+  readonly direct?: DirectFiles;
+  /** A registry takes a UUID. */
+  readonly bootId?: string;
+  /** No traces where absent. */
+  readonly tracing?: Tracing;
+  /** Leaves the node starting: it has no work yet. */
+  readonly starting?: boolean;
+}
+
+/** The part of a node that stands above its pools. */
+export type TestNode = Awaited<ReturnType<typeof openTestNode>>;
+
+const SILENT = pino({ level: 'silent' });
+
+const PROVIDER: ProviderChoice = {
+  requested: 'auto',
+  selected: 'cpu',
+  fallbacks: [{ provider: 'cuda', reason: 'no device' }],
+};
+
+/** Over fake pools, whose every step the test holds. */
+export async function openTestNode(options: TestNodeOptions = {}) {
+  const gates = new StageGates();
+  const engines = new FakeEnginePool(gates);
+  const pictures = new FakePicturePool(gates, options.capabilities);
+  const shell = await openShell(
+    { model: { ...TINY_MODEL, ...options.model }, engines, role: 'subject' },
+    pictures,
+    options,
+  );
+  return { gates, engines, pictures, ...shell };
+}
+
+/** All of a node but its pools. */
+export async function openShell(
+  run: PlanRun,
+  pictures: PicturePool,
+  options: TestNodeOptions = {},
+) {
+  const callers = new Callers({ token: options.token, ...options.callers });
+  const service = composeService({
+    identity: { nodeId: 'node-1', bootId: options.bootId ?? 'boot-1', version: '0.0.0' },
+    callers,
+    log: options.log ?? SILENT,
+    bounds: { ...EXCHANGE_BOUNDS, ...options.bounds },
+    ...(options.direct && { direct: options.direct }),
+    ...(options.tracing && { tracing: () => options.tracing }),
+  });
+  const { status, metrics, matte, watchers, started } = service;
+  const admission = new Admission({
+    imagesMax: 4,
+    megapixelsMax: 200,
+    megapixelsAloneMax: 100,
+    ...options.limits,
+  });
+  const pipeline = new Pipeline(pictures);
+  const runs = options.opinion === undefined ? [run] : [run, options.opinion];
+  const plan = { name: run.model.model, runs };
+  if (!options.starting) {
+    const defaults = { refinement: true, foregroundEstimation: true };
+    const plans = { plan, plans: [plan], defaults, commercialUse: options.commercialUse };
+    const pools = { pictures, admission, pipeline, provider: PROVIDER, devices: [] };
+    startServing(service, { ...plans, ...pools });
+  }
+  const ended: GuardCause[] = [];
+  const server = await openNodeServer({
+    host: '127.0.0.1',
+    port: 0,
+    callers,
+    credentials: options.credentials ?? ServerCredentials.createInsecure(),
+    connectionAgeMaxMs: options.connectionAgeMaxMs,
+    status,
+    matte,
+    watchers,
+    info: () => started.value?.info,
+    guardBounds: options.guardBounds,
+    matteSilenceMaxMs: options.matteSilenceMaxMs,
+    onEnded: cause => ended.push(cause),
+  });
+  const address = `127.0.0.1:${server.port}`;
+  const client = new MatteServiceClient(address, credentials.createInsecure());
+  const close = async () => {
+    client.close();
+    matte.abortAll(new ContractError('NODE_UNAVAILABLE', 'the test is over'));
+    watchers.close();
+    await server.close();
+  };
+  const { connections } = server;
+  const shell = { status, metrics, admission, pipeline, plan, matte, watchers, address, client };
+  return { ...shell, close, connections, ended };
+}
+
+/** Resolves once nothing is admitted; a leak makes the test run into its time-out. */
+export async function untilNothingAdmitted(node: Pick<TestNode, 'admission'>): Promise<void> {
+  while (node.admission.snapshot().images > 0) {
+    await new Promise<void>(resolve => {
+      const stop = node.admission.onChange(() => {
+        stop();
+        resolve();
+      });
+    });
+  }
+}
+
+/** A call that stands in that stage, until the gates let go. */
+export async function heldIn(
+  node: TestNode,
+  stage: FakeStage,
+  fields: Partial<MatteHeader> = {},
+): Promise<MatteCaller> {
+  node.gates.hold(stage);
+  const caller = await new MatteCaller(node).sendFile('12345', fields);
+  await node.gates.reached(stage);
+  return caller;
+}
+
+export function header(fields: Partial<MatteHeader> = {}): MatteRequest {
+  const value = MatteHeader.create({ contentLength: 5, width: 8, height: 6, ...fields });
+  return { message: { $case: 'header', value } };
+}
+
+export function chunk(data: Uint8Array | string): MatteRequest {
+  return { message: { $case: 'chunk', value: { data: Buffer.from(data as string) } } };
+}
+
+export function sha256(data: Uint8Array | string): Buffer {
+  return createHash('sha256').update(data).digest();
+}
+
+/** One call, its messages in order, and how it ended. */
+export class MatteCaller {
+  readonly call: ClientDuplexStream<MatteRequest, MatteResponse>;
+  readonly messages: MatteResponse[] = [];
+  /** Undefined: ended OK. */
+  readonly ended: Promise<ServiceError | undefined>;
+  #arrived = Promise.withResolvers<void>();
+
+  constructor(
+    node: Pick<TestNode, 'client'>,
+    options: { token?: string | undefined; deadlineMs?: number } = {},
+  ) {
+    const { deadlineMs } = options;
+    const limits = deadlineMs === undefined ? {} : { deadline: Date.now() + deadlineMs };
+    const metadata = options.token ? tokenMetadata(options.token) : new Metadata();
+    this.call = node.client.matte(metadata, limits);
+    this.call.on('data', (message: MatteResponse) => {
+      this.messages.push(message);
+      this.#arrived.resolve();
+      this.#arrived = Promise.withResolvers();
+    });
+    this.ended = new Promise(resolve => {
+      this.call.once('error', resolve);
+      this.call.once('end', () => resolve(undefined));
+    });
+    // A call that fails emits its status here too.
+    void once(this.call, 'status').catch(() => undefined);
+  }
+
+  send(...requests: MatteRequest[]): this {
+    for (const request of requests) this.call.write(request);
+    return this;
+  }
+
+  /** Header and `admitted`. */
+  async announce(fields: Partial<MatteHeader> = {}): Promise<this> {
+    this.send(header(fields));
+    await this.until('admitted');
+    return this;
+  }
+
+  /** Header, `admitted`, the bytes, half-close. */
+  async sendFile(data: Uint8Array | string, fields: Partial<MatteHeader> = {}): Promise<this> {
+    await this.announce({ contentLength: Buffer.from(data as string).length, ...fields });
+    this.send(chunk(data)).call.end();
+    return this;
+  }
+
+  /** A file whose call has to end well. */
+  async serve(data: Uint8Array | string, fields: Partial<MatteHeader> = {}): Promise<this> {
+    await this.sendFile(data, fields);
+    assert.equal(await this.ended, undefined);
+    return this;
+  }
+
+  /** Resolves with the first message of that kind; rejects when the call ends before it. */
+  async until<K extends Kind>($case: K): Promise<Value<K>> {
+    for (;;) {
+      const found = this.messages.find(({ message }) => message?.$case === $case);
+      if (found) return found.message!.value as Value<K>;
+      const over = this.ended.then(error => {
+        throw error ?? new Error(`the call ended without ${$case}`);
+      });
+      await Promise.race([this.#arrived.promise, over]);
+    }
+  }
+
+  /** The kinds of the messages, in order; a run of one kind once. */
+  kinds(): string[] {
+    const all = this.messages.map(({ message }) => message?.$case ?? 'nothing');
+    return all.filter((kind, index) => kind !== all[index - 1]);
+  }
+
+  result(): { header: ResultHeader | undefined; file: Buffer } {
+    let found: ResultHeader | undefined;
+    const parts: Buffer[] = [];
+    for (const { message } of this.messages) {
+      if (message?.$case === 'resultHeader') found = message.value;
+      if (message?.$case === 'chunk') parts.push(message.value.data);
+    }
+    return { header: found, file: Buffer.concat(parts) };
+  }
+
+  /** It has to fail with an error of the catalogue like that, `status` gRPC's own number. */
+  async refused(expected: {
+    code?: string;
+    retryable?: boolean;
+    status?: number;
+    message?: RegExp;
+  }) {
+    const error = await this.ended;
+    if (error === undefined) throw new Error('the call succeeded');
+    const failure = Object.assign(fromServiceError(error), { status: error.code });
+    await assert.rejects(Promise.reject(failure), expected);
+  }
+}
+
+type Kind = NonNullable<MatteResponse['message']>['$case'];
+type Value<K extends Kind> = Extract<MatteResponse['message'], { $case: K }>['value'];

@@ -1,0 +1,47 @@
+/** What a process with ONNX Runtime leaves on disk, and what it asks the network. */
+import { once } from 'node:events';
+import { readdir, readFile, readlink } from 'node:fs/promises';
+import { type AddressInfo, createServer } from 'node:net';
+import type { ExecutionContext } from 'ava';
+import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+
+export interface WatchedHome {
+  /** For the process: an empty home, and a proxy in front of every host, which is the test's. */
+  readonly env: Readonly<Record<string, string>>;
+  /** The first line of each request to the proxy. */
+  readonly requests: readonly string[];
+  files(): Promise<string[]>;
+}
+
+export async function openWatchedHome(context: ExecutionContext): Promise<WatchedHome> {
+  const home = await temporaryFolder(context);
+  const requests: string[] = [];
+  // It never answers: who asks has a socket for as long as it waits.
+  const proxy = createServer(socket => {
+    context.teardown(() => socket.destroy());
+    socket.on('error', () => undefined);
+    socket.once('data', data => requests.push(data.toString().split('\r\n')[0] ?? ''));
+  });
+  proxy.listen(0, '127.0.0.1');
+  await once(proxy, 'listening');
+  context.teardown(() => proxy.close());
+  const { port } = proxy.address() as AddressInfo;
+  return {
+    env: { HOME: home, TMPDIR: home, ALL_PROXY: `http://127.0.0.1:${port}` },
+    requests,
+    files: () => readdir(home, { recursive: true }),
+  };
+}
+
+/** The sockets of a process that are not those between processes of one machine. */
+export async function networkSocketsOf(pid: number): Promise<string[]> {
+  const local = await readFile(`/proc/${pid}/net/unix`, 'utf8');
+  const inodes = new Set(local.split('\n').map(line => line.split(/ +/)[6]));
+  const found: string[] = [];
+  for (const descriptor of await readdir(`/proc/${pid}/fd`)) {
+    const what = await readlink(`/proc/${pid}/fd/${descriptor}`).catch(() => 'closed meanwhile');
+    const inode = /^socket:\[(\d+)\]$/.exec(what)?.[1];
+    if (inode !== undefined && !inodes.has(inode)) found.push(what);
+  }
+  return found;
+}

