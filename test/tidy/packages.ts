@@ -45,8 +45,6 @@ export const ENTANGLED: readonly string[] = [
   'control-plane/core/cli/program.ts -> control-plane/operations/doctor/doctor-command.ts',
   'control-plane/core/cli/program.ts -> control-plane/portal/alerts/mail-commands.ts',
   'control-plane/core/cli/program.ts -> control-plane/portal/orders/order-commands.ts',
-  'control-plane/core/database/schema.ts -> control-plane/portal/orders/order-rules.ts',
-  'control-plane/core/database/schema.ts -> control-plane/portal/people/roles.ts',
   'control-plane/core/http/app-services.ts -> control-plane/portal/alerts/manage-alerts.ts',
   'control-plane/core/http/app-services.ts -> control-plane/portal/jobs/account-jobs.ts',
   'control-plane/core/http/app-services.ts -> control-plane/portal/orders/ledger-history.ts',

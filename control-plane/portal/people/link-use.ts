@@ -15,10 +15,11 @@
 import { insertAuditEntry } from '../../core/accounts/audit.ts';
 import { lockAccount } from '../../core/accounts/authority.ts';
 import type { Database } from '../../core/database/connect.ts';
-import type { Db, LinkPurpose, MemberSource, Schema } from '../../core/database/schema.ts';
+import type { Db, Schema } from '../../core/database/schema.ts';
 import { OvertakenError } from '../../core/database/transact.ts';
 import { isInserted, matchesOne } from '../../core/database/values.ts';
 import { insertSession, type NewSession } from '../sign-in/session-store.ts';
+import type { LinkPurpose, MemberSource } from '../tables.ts';
 import { mailKeyOf } from './mail-address.ts';
 import { MEMBERS_MAX, takePerson } from './member-rows.ts';
 

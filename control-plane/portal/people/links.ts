@@ -2,7 +2,6 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { noteRequestSecret } from '#program/request-owner.ts';
 import type { Actor } from '../../core/accounts/actor.ts';
-import type { LinkPurpose } from '../../core/database/schema.ts';
 import type { NewMail } from '../../core/webhooks/outbox-rows.ts';
 import type { Withheld } from '../alerts/message-counts.ts';
 import type { OnWithheld } from '../alerts/withheld-messages.ts';
@@ -16,6 +15,7 @@ import {
   newSession,
 } from '../sign-in/sign-in.ts';
 import type { KnownBrowsers, SignInThrottle } from '../sign-in/sign-in-throttle.ts';
+import type { LinkPurpose } from '../tables.ts';
 import type { FoundLink, LinkStore, LinkUse, LinkUseOutcome } from './link-store.ts';
 import type { PeopleStore } from './people-store.ts';
 import type { Role } from './roles.ts';

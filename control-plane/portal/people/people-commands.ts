@@ -3,7 +3,7 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { loadLinkConfig, warnOfAccountArea } from '../../config.ts';
 import { requireAccount } from '../../core/accounts/operate-accounts.ts';
 import { type CliContext, CommandError } from '../../core/cli/context.ts';
-import type { LinkPurpose } from '../../core/database/schema.ts';
+import type { LinkPurpose } from '../tables.ts';
 import { createLink, type MadeLink } from './links.ts';
 import { parseMail } from './mail-address.ts';
 import { isRole, ROLES, type Role } from './roles.ts';

@@ -16,10 +16,11 @@ import type { ExpressionBuilder } from 'kysely';
 import { addressText } from '../../core/accounts/audit.ts';
 import { nowPlusMs } from '../../core/database/clock.ts';
 import type { Database } from '../../core/database/connect.ts';
-import type { Db, Schema, SignInMethod } from '../../core/database/schema.ts';
+import type { Db, Schema } from '../../core/database/schema.ts';
 import { query, transact } from '../../core/database/transact.ts';
 import { isAsciiWord, matchesOne } from '../../core/database/values.ts';
 import { takePerson } from '../people/member-rows.ts';
+import type { SignInMethod } from '../tables.ts';
 
 export const SESSION_IDLE_MS = 12 * 3_600_000;
 export const SESSION_MS = 7 * 24 * 3_600_000;

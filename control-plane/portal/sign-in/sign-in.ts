@@ -5,9 +5,9 @@
  */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
-import type { SignInMethod } from '../../core/database/schema.ts';
 import { parseMail } from '../people/mail-address.ts';
 import type { PeopleStore } from '../people/people-store.ts';
+import type { SignInMethod } from '../tables.ts';
 import type { Passwords } from './passwords.ts';
 import { type NewSession, SESSION_MS, type SessionStore } from './session-store.ts';
 import type { KnownBrowsers, SignInThrottle } from './sign-in-throttle.ts';
