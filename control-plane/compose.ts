@@ -85,6 +85,7 @@ import { mailDelivery } from './portal/alerts/send-mails.ts';
 import { SmtpSender } from './portal/alerts/smtp-sender.ts';
 import { withheldTeller } from './portal/alerts/withheld-messages.ts';
 import { AccountJobs } from './portal/jobs/account-jobs.ts';
+import { registerOperatorPages } from './portal/operator-pages/operator-pages.ts';
 import { LedgerHistory } from './portal/orders/ledger-history.ts';
 import { OperateOrders } from './portal/orders/operate-orders.ts';
 import { Orders } from './portal/orders/orders.ts';
@@ -569,18 +570,19 @@ function composeSweeper(base: Base, losses: LostResults): Sweeper {
 /** @param onNodesChanged this process has changed the table of nodes */
 function composeOperatorPort({ config, stores, metrics, log }: Base, onNodesChanged: () => void) {
   const { baseUrl, operatorKey } = config;
-  return buildOperatorApp(
-    {
-      operateAccounts: new OperateAccounts(stores),
-      operateCredits: new OperateCredits(stores),
-      operateJobs: new OperateJobs(stores),
-      operateNodes: new OperateNodes(stores, onNodesChanged),
-      operateOrders: new OperateOrders(stores),
-      operateWebhooks: new OperateWebhooks(stores),
-      readQueue: new ReadQueue(stores, config.queueMegapixelsMax),
-    },
-    { baseUrl, operatorKey, metrics: metrics.registry, logger: log },
-  );
+  const services = {
+    operateAccounts: new OperateAccounts(stores),
+    operateCredits: new OperateCredits(stores),
+    operateJobs: new OperateJobs(stores),
+    operateNodes: new OperateNodes(stores, onNodesChanged),
+    operateWebhooks: new OperateWebhooks(stores),
+    readQueue: new ReadQueue(stores, config.queueMegapixelsMax),
+  };
+  const orders = { operateOrders: new OperateOrders(stores) };
+  return buildOperatorApp(services, {
+    ...{ baseUrl, operatorKey, metrics: metrics.registry, logger: log },
+    pages: app => registerOperatorPages(app, { ...services, ...orders }, config),
+  });
 }
 
 function composeRegistry(base: Base, fleet: Fleet): RegistryServer {

@@ -3,7 +3,6 @@
 import type { ManageAlerts } from '../../portal/alerts/manage-alerts.ts';
 import type { AccountJobs } from '../../portal/jobs/account-jobs.ts';
 import type { LedgerHistory } from '../../portal/orders/ledger-history.ts';
-import type { OperateOrders } from '../../portal/orders/operate-orders.ts';
 import type { Orders } from '../../portal/orders/orders.ts';
 import type { ReceivePayment } from '../../portal/orders/receive-payment.ts';
 import type { Links } from '../../portal/people/links.ts';
@@ -73,13 +72,12 @@ export interface AccountAreaServices {
   readonly stores: Pick<Stores, 'audit' | 'links' | 'people' | 'sessions'>;
 }
 
-/** Behind the operator's port, as JSON and as pages. */
+/** Behind the operator's port. */
 export interface OperatorServices {
   readonly operateAccounts: OperateAccounts;
   readonly operateCredits: OperateCredits;
   readonly operateJobs: OperateJobs;
   readonly operateNodes: OperateNodes;
-  readonly operateOrders: OperateOrders;
   readonly operateWebhooks: OperateWebhooks;
   readonly readQueue: ReadQueue;
 }

@@ -1,11 +1,10 @@
 /**
  * The HTTP application of the operator's port: /metrics for a scraper, without a key, and /operator
- * behind the operator key, as JSON and as pages. It never shares a port with callers, so that a
- * proxy in front of the public port cannot expose any of its paths.
+ * behind the operator key, as JSON, and as pages where it is given them. It never shares a port with
+ * callers, so that a proxy in front of the public port cannot expose any of its paths.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
 import { guardHttpServer } from '#program/ports/http-guard.ts';
-import { registerOperatorPages } from '../../portal/operator-pages/operator-pages.ts';
 import { type NodeProxyOptions, registerNodeProxy } from '../nodes/node-proxy.ts';
 import { onAnswerEnd } from './answers/answer-end.ts';
 import { checkRequests, setAnswerHeaders } from './answers/answer-headers.ts';
@@ -34,6 +33,8 @@ export interface OperatorAppOptions {
   readonly operatorKey: string | undefined;
   readonly metrics: { readonly contentType: string; metrics(): Promise<string> };
   readonly logger?: FastifyBaseLogger | undefined;
+  /** Adds the operator's pages; absent: there are none. */
+  readonly pages?: ((app: FastifyInstance) => void) | undefined;
   /** Other bounds of the proxy to the nodes, for tests. */
   readonly nodeProxy?: Pick<NodeProxyOptions, 'silenceMsMax' | 'answerMsMax'>;
 }
@@ -62,7 +63,7 @@ export function buildOperatorApp(
   app.get('/metrics', async (_request, reply) =>
     reply.type(metrics.contentType).send(await metrics.metrics()),
   );
-  registerOperatorPages(app, services, options);
+  options.pages?.(app);
   app.register(async operator => {
     operator.addHook('onRequest', requireOperatorKey(options.operatorKey));
     registerOperatorRoutes(operator, services);

@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect } from 'node:net';
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
 import { Registry } from 'prom-client';
+import { registerOperatorPages } from '../../portal/operator-pages/operator-pages.ts';
 import { OperateOrders } from '../../portal/orders/operate-orders.ts';
 import { OperateAccounts } from '../accounts/operate-accounts.ts';
 import { ReadQueue } from '../dispatch/read-queue.ts';
@@ -30,18 +31,20 @@ export function appOn(
     logger?: FastifyBaseLogger;
   } = {},
 ) {
-  return buildOperatorApp(
-    {
-      operateAccounts: new OperateAccounts(stores),
-      operateCredits: new OperateCredits(stores),
-      operateJobs: new OperateJobs(stores),
-      operateNodes: new OperateNodes(stores),
-      operateOrders: new OperateOrders(stores),
-      operateWebhooks: new OperateWebhooks(stores),
-      readQueue: new ReadQueue(stores, 50_000),
-    },
-    { baseUrl: 'http://links.example', operatorKey: KEY, metrics: new Registry(), ...changes },
-  );
+  const services = {
+    operateAccounts: new OperateAccounts(stores),
+    operateCredits: new OperateCredits(stores),
+    operateJobs: new OperateJobs(stores),
+    operateNodes: new OperateNodes(stores),
+    operateWebhooks: new OperateWebhooks(stores),
+    readQueue: new ReadQueue(stores, 50_000),
+  };
+  const options = { baseUrl: 'http://links.example', operatorKey: KEY, ...changes };
+  const orders = { operateOrders: new OperateOrders(stores) };
+  return buildOperatorApp(services, {
+    ...{ ...options, metrics: new Registry() },
+    pages: app => registerOperatorPages(app, { ...services, ...orders }, options),
+  });
 }
 
 export const AUTHORIZED = { authorization: `Bearer ${KEY}` };

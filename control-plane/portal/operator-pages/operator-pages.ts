@@ -8,7 +8,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { createErrorHandler } from '../../core/http/answers/error-handler.ts';
 import type { OperatorServices } from '../../core/http/app-services.ts';
-import { registerOrderPages } from '../orders/operator-order-pages.ts';
+import { type OrderPageServices, registerOrderPages } from '../orders/operator-order-pages.ts';
 import { registerAssets } from '../page/assets.ts';
 import { AuthorityError } from '../people/authority-error.ts';
 import { PageError } from '../session/page-error.ts';
@@ -23,7 +23,7 @@ import { registerSignIn, SIGN_IN_PATH } from './sign-in-pages.ts';
 /** @param options.operatorKey undefined: there are no pages */
 export function registerOperatorPages(
   app: FastifyInstance,
-  services: OperatorServices,
+  services: OperatorServices & OrderPageServices,
   { baseUrl, operatorKey }: { readonly baseUrl: string; readonly operatorKey: string | undefined },
 ): void {
   if (operatorKey === undefined) return;

@@ -28,6 +28,7 @@ import { formOf } from '../session/visit.ts';
 import { counted, fill } from '../words/words.ts';
 import {
   LISTED_ORDER_STATES,
+  type OperateOrders,
   type OperatorListedOrder,
   type OperatorOrder,
   type OperatorOrderDetails,
@@ -38,9 +39,13 @@ import { parseDecimal } from './order-rules.ts';
 const ORDERS_PATH = `${PAGES_PATH}/orders`;
 const PAGE_ROWS = 50;
 
+export interface OrderPageServices extends Pick<OperatorServices, 'operateAccounts'> {
+  readonly operateOrders: OperateOrders;
+}
+
 type OrderRequest = FastifyRequest<{ Params: { order: string } }>;
 
-export function registerOrderPages(pages: FastifyInstance, services: OperatorServices): void {
+export function registerOrderPages(pages: FastifyInstance, services: OrderPageServices): void {
   const { operateOrders } = services;
   pages.get(ORDERS_PATH, (_request, reply) => renderList(reply, services));
   pages.get(`${ORDERS_PATH}/:order`, (request: OrderRequest, reply) =>
@@ -77,7 +82,7 @@ export function registerOrderPages(pages: FastifyInstance, services: OperatorSer
 async function changeOrder(
   request: OrderRequest,
   reply: FastifyReply,
-  services: OperatorServices,
+  services: OrderPageServices,
   change: () => Promise<keyof OperatorVisit['own']['said']>,
 ): Promise<FastifyReply> {
   try {
@@ -95,7 +100,7 @@ async function changeOrder(
 
 async function renderList(
   reply: FastifyReply,
-  { operateOrders, operateAccounts }: OperatorServices,
+  { operateOrders, operateAccounts }: OrderPageServices,
 ): Promise<FastifyReply> {
   const { request } = reply;
   const visit = operatorVisitOf(request);
@@ -161,7 +166,7 @@ function orderTable(
 async function renderOrder(
   request: OrderRequest,
   reply: FastifyReply,
-  { operateOrders, operateAccounts }: OperatorServices,
+  { operateOrders, operateAccounts }: OrderPageServices,
   refusal?: string,
 ): Promise<FastifyReply> {
   const order = await operateOrders.show(request.params.order);
