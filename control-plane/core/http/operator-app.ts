@@ -1,7 +1,7 @@
 /**
  * The HTTP application of the operator's port: /metrics for a scraper, without a key, and /operator
- * behind the operator key, as JSON, and as pages where it is given them. It never shares a port with
- * callers, so that a proxy in front of the public port cannot expose any of its paths.
+ * behind the operator key, as JSON, and as pages where it is given them. It never shares a port
+ * with callers, so that a proxy in front of the public port cannot expose any of its paths.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
 import { guardHttpServer } from '#program/ports/http-guard.ts';
