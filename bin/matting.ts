@@ -22,7 +22,7 @@ import { NODE_CLI, SetupError, type Stack } from './stack.ts';
 import { Terminal } from './terminal.ts';
 import { up } from './up.ts';
 
-const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/core/cli/main.ts');
+const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/cli.ts');
 
 /** Commands passed on unread: the program that runs each, and what it is about. */
 const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: string }> = new Map([

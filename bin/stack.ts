@@ -19,7 +19,7 @@ import { mayUseGpu } from './gpu-hint.ts';
 import { controlPlaneEnv, LOOPBACK, Programs } from './stack-programs.ts';
 import type { ProgramExit } from './supervised-program.ts';
 
-const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/core/cli/main.ts');
+const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/cli.ts');
 export const NODE_CLI = path.join(ROOT, 'inference-node/serving/cli/main.ts');
 
 /** A GPU's first start compiles kernels for minutes; a CPU's takes seconds. */

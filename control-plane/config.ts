@@ -81,6 +81,11 @@ function systemLookupsMax(env: Environment): number {
   return Math.max(Math.min(2, lookups), lookups - OWN_LOOKUPS);
 }
 
+/** For commands that look at all of it. */
+export function wholeEnvironment(): Environment {
+  return process.env;
+}
+
 /** @throws ConfigError naming every variable that is not usable. */
 export function loadConfig(env: Environment = process.env): Config {
   const reader = new EnvReader(env);

@@ -120,7 +120,7 @@ test('only config.ts reads the environment', t => {
 
 /** The programs' entries, and the child's side of a process pair, which ends with its parent. */
 const MAY_END_THE_PROCESS = [
-  /(^|\/)main\.ts$/,
+  /(^|\/)(main|cli)\.ts$/,
   /^bin\/matting\.ts$/,
   /^inference-node\/serving\/process\/serve-parent\.ts$/,
   /^inference-node\/serving\/engine\/child\/engine-child\.ts$/,
@@ -171,7 +171,7 @@ test('exported functions and classes of the programs are imported somewhere', t 
   const imported = new Set(sources.flatMap(file => file.imports));
   const dead = programs
     .filter(file => !imported.has(file.name))
-    .filter(file => !/(main|matting|-child|picture-worker)\.ts$/.test(file.name))
+    .filter(file => !/(main|cli|matting|-child|picture-worker)\.ts$/.test(file.name))
     .filter(file => !file.name.endsWith('.d.ts'))
     .filter(file => !KERNELS.test(file.name))
     .map(file => file.name);

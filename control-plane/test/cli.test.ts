@@ -34,13 +34,14 @@ import { runCli } from '../core/test/support/cli.ts';
 import { CallbackSecrets, mailBody, signingKeyOf } from '../core/webhooks/callback-secret.ts';
 import { insertMail } from '../core/webhooks/outbox-rows.ts';
 import { signMessage } from '../core/webhooks/signature.ts';
+import { COMMANDS } from '../packages.ts';
 import { hashOfSecret } from '../portal/sign-in/sign-in.ts';
 import { dueMails, mailEnd } from '../portal/test/alerts-fixtures.ts';
 import { OPERATOR, placed } from '../portal/test/orders.ts';
 
 const test = ava.serial;
 
-const PROGRAM = path.resolve(import.meta.dirname, '../core/cli/main.ts');
+const PROGRAM = path.resolve(import.meta.dirname, '../cli.ts');
 
 /** All of them, as a new database gets them. */
 const MIGRATIONS = readdirSync(path.resolve(import.meta.dirname, '../core/database/migrations'))
@@ -617,7 +618,7 @@ test('webhooks listen says of each delivery whether its signature holds', async 
     interrupted: () => ends.promise,
   };
   const args = ['webhooks', 'listen', '--port', '0', '--secret', secret, '--json'];
-  const listening = runCommand(args, output, {});
+  const listening = runCommand(args, output, {}, COMMANDS);
   const next = async () => {
     await until(() => lines.length > 0, 'a line');
     return JSON.parse(lines.shift() ?? '');
@@ -668,7 +669,7 @@ test('a command waits for a database as long as it is told to', async t => {
       err += text;
     },
   };
-  t.is(await runCommand(['migrate', '--wait-s', '60'], output, env), 0);
+  t.is(await runCommand(['migrate', '--wait-s', '60'], output, env, COMMANDS), 0);
   t.regex(err, /^matting: waiting: the database.*\n$/);
   t.is((await runCli(env, 'migrate', '--wait-s', '1.5')).code, 64);
 });

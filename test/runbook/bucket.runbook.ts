@@ -168,7 +168,7 @@ async function check(env: Env): Promise<{ readonly code: number; readonly out: s
       MATTING_STORAGE_URL: store.url({ prefix: PREFIX }),
     },
   };
-  const args = ['control-plane/core/cli/main.ts', 'storage', 'check'];
+  const args = ['control-plane/cli.ts', 'storage', 'check'];
   return await execute(process.execPath, args, options).then(
     ({ stdout }) => ({ code: 0, out: stdout }),
     ({ code, stdout, stderr }) => ({ code, out: `${stdout}${stderr}` }),

@@ -24,7 +24,7 @@ const test = ava.serial;
 
 const ENTRIES = 3_000_000;
 const TABLES = { jobs: 100_000, openJobs: 200, ledgerEntries: ENTRIES };
-const PROGRAM = path.resolve(import.meta.dirname, '../../control-plane/core/cli/main.ts');
+const PROGRAM = path.resolve(import.meta.dirname, '../../control-plane/cli.ts');
 
 interface Checked {
   readonly ok: boolean;

@@ -31,20 +31,10 @@ export function packageOfFile(name: string): string | undefined {
 
 /** Arrows between packages that are to go. */
 export const ENTANGLED: readonly string[] = [
-  'control-plane/core/accounts/account-commands.ts -> control-plane/portal/people/links.ts',
-  'control-plane/core/accounts/account-commands.ts -> control-plane/portal/people/people-commands.ts',
   'control-plane/core/accounts/account-routes.ts -> control-plane/portal/usage/usage-query.ts',
   'control-plane/core/accounts/account.ts -> control-plane/portal/orders/credit-packages.ts',
   'control-plane/core/attempts/job-run.ts -> control-plane/object-storage/direct/direct-attempt.ts',
   'control-plane/core/attempts/job-run.ts -> control-plane/object-storage/direct/direct-paths.ts',
-  'control-plane/core/cli/program.ts -> control-plane/object-storage/storage-commands.ts',
-  'control-plane/core/cli/program.ts -> control-plane/operations/backup/backup-commands.ts',
-  'control-plane/core/cli/program.ts -> control-plane/operations/backup/backup-manifest.ts',
-  'control-plane/core/cli/program.ts -> control-plane/operations/backup/database-copy.ts',
-  'control-plane/core/cli/program.ts -> control-plane/operations/bundle/bundle-command.ts',
-  'control-plane/core/cli/program.ts -> control-plane/operations/doctor/doctor-command.ts',
-  'control-plane/core/cli/program.ts -> control-plane/portal/alerts/mail-commands.ts',
-  'control-plane/core/cli/program.ts -> control-plane/portal/orders/order-commands.ts',
   'control-plane/core/http/app-services.ts -> control-plane/portal/alerts/manage-alerts.ts',
   'control-plane/core/http/app-services.ts -> control-plane/portal/jobs/account-jobs.ts',
   'control-plane/core/http/app-services.ts -> control-plane/portal/orders/ledger-history.ts',

@@ -1,8 +1,5 @@
-/** `accounts create|list|invite|sign-in-link` and `bootstrap`. */
+/** `accounts create|list` and `bootstrap`. */
 import type { Command } from 'commander';
-import { loadLinkConfig } from '../../config.ts';
-import { createLink } from '../../portal/people/links.ts';
-import { addPeopleCommands, parseMailArgument } from '../../portal/people/people-commands.ts';
 import { parseCredits, parseName } from '../cli/arguments.ts';
 import { type CliContext, CommandError, table } from '../cli/context.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
@@ -36,7 +33,6 @@ export function addAccountCommands(program: Command, context: CliContext): void 
         ),
       );
     });
-  addPeopleCommands(accounts, context);
 }
 
 export function addBootstrapCommand(program: Command, context: CliContext): void {
@@ -45,48 +41,40 @@ export function addBootstrapCommand(program: Command, context: CliContext): void
     .description('on a database without accounts: migrate it, create one with credits and a key')
     .requiredOption('--account <name>', 'its name', parseName)
     .requiredOption('--credits <n>', 'its credits', parseCredits)
-    .option('--owner <mail>', 'print a link that signs its owner in, every time', parseMailArgument)
     .action((options: BootstrapOptions) => bootstrap(context, options));
 }
 
-interface BootstrapOptions {
+export interface BootstrapOptions {
   readonly account: string;
   readonly credits: number;
-  readonly owner?: string;
 }
 
-async function bootstrap(context: CliContext, options: BootstrapOptions): Promise<void> {
-  const { account, credits, owner } = options;
-  const { made, url } = await context.withStores(
+/** What a package did besides, for scripts and for people. */
+export interface AlsoDone {
+  readonly value: Readonly<Record<string, unknown>>;
+  readonly lines: readonly string[];
+}
+
+/** @param also what a package does on the same database once the account is there */
+export async function bootstrap(
+  context: CliContext,
+  { account, credits }: BootstrapOptions,
+  also: (stores: StoresWithoutEnds) => Promise<AlsoDone> = async () => ({ value: {}, lines: [] }),
+): Promise<void> {
+  const { made, done } = await context.withStores(
     async stores => ({
       made: await stores.bootstrap(account, credits),
-      url: owner === undefined ? undefined : await ownersLink(context, stores, account, owner),
+      done: await also(stores),
     }),
     { migrations: 'run' },
   );
   const value = made.created
     ? { created: true, account_id: made.accountId, api_key: made.token }
     : { created: false };
-  const link = url === undefined ? {} : { sign_in_link: url };
-  context.report({ ...value, ...link }, () => [
+  context.report({ ...value, ...done.value }, () => [
     made.created
       ? `account ${account}: ${credits} credits, API key ${made.token}`
       : 'there is an account already: nothing was created',
-    ...(url === undefined ? [] : [`sign-in link of ${owner}: ${url}`]),
+    ...done.lines,
   ]);
-}
-
-/** Undefined: there is no such account, or nobody can sign in at its address. */
-async function ownersLink(
-  context: CliContext,
-  stores: StoresWithoutEnds,
-  name: string,
-  mail: string,
-): Promise<string | undefined> {
-  const { baseUrl, accountArea } = loadLinkConfig(context.environment);
-  const account = await stores.accounts.findByNameOrId(name);
-  if (account === undefined || accountArea?.canSignIn !== true) return undefined;
-  const link = { accountId: account.id, mail, role: 'owner', purpose: 'sign-in' } as const;
-  const made = await createLink(stores.links, baseUrl, link, { kind: 'operator' });
-  return typeof made === 'object' && 'url' in made ? made.url : undefined;
 }

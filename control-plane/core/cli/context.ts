@@ -9,12 +9,11 @@ import {
 } from '../secrets/secrets-key.ts';
 import { openStores, type StoresWithoutEnds } from '../stores.ts';
 import { CallbackSecrets, mailBody } from '../webhooks/callback-secret.ts';
-import { wholeEnvironment } from './config.ts';
 
 /** A command cannot do what it was asked: one line for the operator. */
 export class CommandError extends Error {
-  constructor(detail: string) {
-    super(detail);
+  constructor(detail: string, cause?: unknown) {
+    super(detail, { cause });
     this.name = 'CommandError';
   }
 }
@@ -33,10 +32,9 @@ export class CliContext {
   /** Set before the command runs: `--json` was given. */
   json = false;
 
-  /** @param environment undefined: the process's own. */
-  constructor(output: CliOutput, environment?: Environment) {
+  constructor(output: CliOutput, environment: Environment) {
     this.#output = output;
-    this.environment = wholeEnvironment(environment);
+    this.environment = environment;
   }
 
   print(text: string): void {

@@ -1,18 +1,11 @@
 /**
- * The operator's commands on the control plane's database. It never ends the process: main.ts does.
+ * The operator's commands on the control plane's database: the core's, and those that packages add.
+ * It never ends the process: the program's entry does.
  */
 import { Command, CommanderError } from 'commander';
 import { ContractError } from '#contract/errors.ts';
 import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import type { Environment } from '../../config.ts';
-import { addStorageCommands } from '../../object-storage/storage-commands.ts';
-import { addBackupCommands } from '../../operations/backup/backup-commands.ts';
-import { BackupError } from '../../operations/backup/backup-manifest.ts';
-import { DatabaseCopyError } from '../../operations/backup/database-copy.ts';
-import { addSupportBundleCommand } from '../../operations/bundle/bundle-command.ts';
-import { addDoctorCommand } from '../../operations/doctor/doctor-command.ts';
-import { addMailCommands } from '../../portal/alerts/mail-commands.ts';
-import { addOrderCommands } from '../../portal/orders/order-commands.ts';
 import { addAccountCommands, addBootstrapCommand } from '../accounts/account-commands.ts';
 import { DatabaseOpenError } from '../database/connect.ts';
 import { SchemaError } from '../database/migrate.ts';
@@ -26,25 +19,47 @@ import { StorageConfigError } from '../storage/open-storage.ts';
 import { addWebhookCommands } from '../webhooks/webhook-commands.ts';
 import { CliContext, type CliOutput, CommandError } from './context.ts';
 
+const CORE_COMMANDS: readonly AddCommands[] = [
+  addMigrateCommand,
+  addBootstrapCommand,
+  addAccountCommands,
+  addKeyCommands,
+  addCreditCommands,
+  addJobCommands,
+  addNodeCommands,
+  addWebhookCommands,
+];
+
 /** The command failed. */
 const FAILED_EXIT_CODE = 1;
 /** The command could not be understood: EX_USAGE of sysexits.h. */
 const USAGE_EXIT_CODE = 64;
 
+/** Adds a package's commands, and what it adds to the core's, which are there by then. */
+export type AddCommands = (program: Command, context: CliContext) => void;
+
+export interface Commands {
+  /** What all of them are about. */
+  readonly description: string;
+  readonly packages: readonly AddCommands[];
+  /** Names of commands; those that it does not name come last. */
+  readonly helpOrder: readonly string[];
+}
+
 /**
  * Runs one command.
  * @param args what follows the program's name.
- * @param environment undefined: the process's own.
  * @returns the exit code; errors have been printed on `err`.
  */
 export async function runCommand(
   args: readonly string[],
   output: CliOutput,
-  environment?: Environment,
+  environment: Environment,
+  commands: Commands,
 ): Promise<number> {
   const context = new CliContext(output, environment);
   try {
-    await createProgram(context, output).parseAsync(args, { from: 'user' });
+    await createProgram(context, output, commands).parseAsync(args, { from: 'user' });
     return 0;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
@@ -68,8 +83,6 @@ function expectedExitCode(error: unknown): number | undefined {
     ContractError,
     StorageConfigError,
     SecretsKeyError,
-    BackupError,
-    DatabaseCopyError,
   ];
   return known.some(kind => error instanceof kind) ? FAILED_EXIT_CODE : undefined;
 }
@@ -77,16 +90,17 @@ function expectedExitCode(error: unknown): number | undefined {
 /** The message, with that of the database or the system: in an outage that is the useful part. */
 function reasonOf(error: Error): string {
   const { message, cause } = error;
-  const explains = error instanceof ContractError || error instanceof BackupError;
-  const said = explains && cause instanceof Error ? cause.message : '';
+  const said = error instanceof ContractError && cause instanceof Error ? cause.message : '';
   return said === '' ? message : `${message}: ${said}`;
 }
 
-function createProgram(context: CliContext, output: CliOutput): Command {
+function createProgram(
+  context: CliContext,
+  output: CliOutput,
+  { description, packages, helpOrder }: Commands,
+): Command {
   const program = new Command('matting')
-    .description(
-      'the control plane’s accounts, keys, credits, orders, jobs, mails, nodes, storage, webhooks',
-    )
+    .description(description)
     .helpCommand(false)
     .exitOverride()
     .configureOutput({
@@ -94,21 +108,13 @@ function createProgram(context: CliContext, output: CliOutput): Command {
       writeErr: text => output.err(text),
       outputError: (text, write) => write(text.replace(/^error: /, 'matting: ')),
     });
-  addMigrateCommand(program, context);
-  addBootstrapCommand(program, context);
-  addAccountCommands(program, context);
-  addKeyCommands(program, context);
-  addCreditCommands(program, context);
-  addJobCommands(program, context);
-  addMailCommands(program, context);
-  addNodeCommands(program, context);
-  addOrderCommands(program, context);
-  addStorageCommands(program, context);
-  addDoctorCommand(program, context);
-  addBackupCommands(program, context);
-  addSupportBundleCommand(program, context);
-  addWebhookCommands(program, context);
+  for (const add of [...CORE_COMMANDS, ...packages]) add(program, context);
   addJsonOptions(program);
+  const place = (command: Command) => {
+    const index = helpOrder.indexOf(command.name());
+    return index < 0 ? helpOrder.length : index;
+  };
+  (program.commands as Command[]).sort((a, b) => place(a) - place(b));
   return program.hook('preAction', (_, command) => {
     context.json = command.opts().json === true;
   });

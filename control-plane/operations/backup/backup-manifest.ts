@@ -7,6 +7,7 @@ import { createReadStream } from 'node:fs';
 import { readFile, rename, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { syncPath } from '#program/sync-path.ts';
+import { CommandError } from '../../core/cli/context.ts';
 
 /** Raised when a directory of before can no longer be read. */
 const FORMAT = 2;
@@ -37,10 +38,11 @@ export interface BackedUpDatabase {
   readonly sha256: string;
 }
 
-/** The directory is no backup, or is damaged. One line for the operator. */
-export class BackupError extends Error {
+/** The directory is no backup, or is damaged. One line for the operator, with the system's reason. */
+export class BackupError extends CommandError {
   constructor(detail: string, cause?: unknown) {
-    super(detail, { cause });
+    const reason = cause instanceof Error ? cause.message : '';
+    super(reason === '' ? detail : `${detail}: ${reason}`, cause);
     this.name = 'BackupError';
   }
 }

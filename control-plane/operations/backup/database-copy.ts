@@ -10,12 +10,13 @@ import { type FileHandle, open, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
 import { syncPath } from '#program/sync-path.ts';
+import { CommandError } from '../../core/cli/context.ts';
 import { parseMysqlUrl } from '../../core/database/mysql/mysql-url.ts';
 
 /** A database was not copied, or read back, by its engine's means. One line for the operator. */
-export class DatabaseCopyError extends Error {
+export class DatabaseCopyError extends CommandError {
   constructor(detail: string, cause?: unknown) {
-    super(detail, { cause });
+    super(detail, cause);
     this.name = 'DatabaseCopyError';
   }
 }

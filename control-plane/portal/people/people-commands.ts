@@ -1,8 +1,13 @@
-/** `accounts invite`, `accounts sign-in-link`: the links by which people come into an account. */
+/**
+ * `accounts invite`, `accounts sign-in-link` and `bootstrap --owner`: the links by which people come
+ * into an account.
+ */
 import { type Command, InvalidArgumentError } from 'commander';
 import { loadLinkConfig, warnOfAccountArea } from '../../config.ts';
+import { type BootstrapOptions, bootstrap } from '../../core/accounts/account-commands.ts';
 import { requireAccount } from '../../core/accounts/operate-accounts.ts';
 import { type CliContext, CommandError } from '../../core/cli/context.ts';
+import type { StoresWithoutEnds } from '../../core/stores.ts';
 import type { LinkPurpose } from '../tables.ts';
 import { createLink, type MadeLink } from './links.ts';
 import { parseMail } from './mail-address.ts';
@@ -12,7 +17,18 @@ interface LinkOptions {
   readonly role: Role;
 }
 
-export function addPeopleCommands(accounts: Command, context: CliContext): void {
+interface OwnerOptions extends BootstrapOptions {
+  readonly owner?: string;
+}
+
+export function addOwnerOption(program: Command, context: CliContext): void {
+  commandOf(program, 'bootstrap')
+    .option('--owner <mail>', 'print a link that signs its owner in, every time', parseMailArgument)
+    .action((options: OwnerOptions) => bootstrapWithOwner(context, options));
+}
+
+export function addPeopleCommands(program: Command, context: CliContext): void {
+  const accounts = commandOf(program, 'accounts');
   accounts
     .command('invite')
     .description('print a link that makes somebody a person of the account; it works once')
@@ -31,6 +47,38 @@ export function addPeopleCommands(accounts: Command, context: CliContext): void 
     .action((account: string, mail: string, options: LinkOptions) =>
       printLink(context, { account, mail, purpose: 'sign-in' }, options),
     );
+}
+
+/** One that the core has made. */
+function commandOf(program: Command, name: string): Command {
+  const command = program.commands.find(one => one.name() === name);
+  if (command === undefined) throw new Error(`there is no command ${name}`);
+  return command;
+}
+
+async function bootstrapWithOwner(context: CliContext, options: OwnerOptions): Promise<void> {
+  const { account, owner } = options;
+  if (owner === undefined) return await bootstrap(context, options);
+  await bootstrap(context, options, async stores => {
+    const url = await ownersLink(context, stores, account, owner);
+    if (url === undefined) return { value: {}, lines: [] };
+    return { value: { sign_in_link: url }, lines: [`sign-in link of ${owner}: ${url}`] };
+  });
+}
+
+/** Undefined: there is no such account, or nobody can sign in at its address. */
+async function ownersLink(
+  context: CliContext,
+  stores: StoresWithoutEnds,
+  name: string,
+  mail: string,
+): Promise<string | undefined> {
+  const { baseUrl, accountArea } = loadLinkConfig(context.environment);
+  const account = await stores.accounts.findByNameOrId(name);
+  if (account === undefined || accountArea?.canSignIn !== true) return undefined;
+  const link = { accountId: account.id, mail, role: 'owner', purpose: 'sign-in' } as const;
+  const made = await createLink(stores.links, baseUrl, link, { kind: 'operator' });
+  return typeof made === 'object' && 'url' in made ? made.url : undefined;
 }
 
 async function printLink(
@@ -61,7 +109,7 @@ async function printLink(
   ]);
 }
 
-export function parseMailArgument(text: string): string {
+function parseMailArgument(text: string): string {
   const mail = parseMail(text);
   if (mail === undefined)
     throw new InvalidArgumentError('a mail address, such as ann@shop.example');

@@ -1,5 +1,7 @@
-/** `node control-plane/core/cli/main.ts <command>`: see program.ts. */
-import { runCommand } from './program.ts';
+/** `node control-plane/cli.ts <command>`: the operator's commands, of the core and all packages. */
+import { wholeEnvironment } from './config.ts';
+import { runCommand } from './core/cli/program.ts';
+import { COMMANDS } from './packages.ts';
 
 const enough = Promise.withResolvers<void>();
 
@@ -9,14 +11,15 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   enough.resolve();
 });
 
-process.exitCode = await runCommand(process.argv.slice(2), {
-  out: text => process.stdout.write(text),
-  err: text => process.stderr.write(text),
+const output = {
+  out: (text: string) => process.stdout.write(text),
+  err: (text: string) => process.stderr.write(text),
   interrupted: async () => {
     for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, enough.resolve);
     await enough.promise;
   },
-});
+};
+process.exitCode = await runCommand(process.argv.slice(2), output, wholeEnvironment(), COMMANDS);
 
 // What a look of the doctor still waits for, or a connection kept alive, holds nobody's terminal.
 process.stdout.write('', () => process.exit());

@@ -1,0 +1,16 @@
+/** The packages of this program, and what each plugs into the core. */
+import type { Commands } from './core/cli/program.ts';
+import { addStorageCommands } from './object-storage/storage-commands.ts';
+import { addOperationsCommands } from './operations/operations-commands.ts';
+import { addPortalCommands } from './portal/portal-commands.ts';
+
+/** What operators can type besides the core's commands. */
+export const COMMANDS: Commands = {
+  description:
+    'the control plane’s accounts, keys, credits, orders, jobs, mails, nodes, storage, webhooks',
+  packages: [addPortalCommands, addStorageCommands, addOperationsCommands],
+  helpOrder: [
+    ...['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'mails', 'nodes', 'orders'],
+    ...['storage', 'doctor', 'backup', 'restore', 'support-bundle', 'webhooks'],
+  ],
+};
