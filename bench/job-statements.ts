@@ -72,7 +72,9 @@ const services = composeServices({
   ...{ config, log, stores, events, guard },
   observer: new ControlMetrics(),
 });
-const { app } = buildApp(services, { ...config, version: '0.0.0', errorsPage: '' });
+const { app } = buildApp(services, {
+  ...{ ...config, version: '0.0.0', errorsPage: '', interfaces: [] },
+});
 const account = await stores.accounts.create('bench');
 assert.ok(account);
 await stores.ledger.grant(account.id, 10 * JOBS, 'bench');

@@ -34,6 +34,7 @@ import { GuardedPost } from './core/fetching/guarded-post.ts';
 import { OutgoingGuard } from './core/fetching/outgoing-guard.ts';
 import { FleetSizing } from './core/fleet-size/fleet-sizing.ts';
 import type { AppServices } from './core/http/app-services.ts';
+import type { HttpInterface } from './core/http/http-interface.ts';
 import { buildOperatorApp } from './core/http/operator-app.ts';
 import { type App, buildApp } from './core/http/public-app.ts';
 import { JobEvents } from './core/jobs/job-events.ts';
@@ -100,7 +101,7 @@ import { ProviderSignIn } from './portal/sign-in/provider-sign-in.ts';
 import { SignIn, sessionsIn } from './portal/sign-in/sign-in.ts';
 import { KnownBrowsers, SignInThrottle } from './portal/sign-in/sign-in-throttle.ts';
 import { Overview, ReadUsage } from './portal/usage/read-usage.ts';
-import { RemoveBackground } from './removebg/remove-background.ts';
+import { removebgInterface } from './removebg/removebg-interface.ts';
 
 const ERRORS_PAGE = new URL('../docs/errors.md', import.meta.url);
 
@@ -395,12 +396,10 @@ export function composeServices(parts: ServiceParts) {
     resultReaders: new ResultReaders(parts.resultReaders),
     orders: new Orders(stores.orders, priceList, paymentInstructions),
   };
-  const removebgDefaultSize = config.removebg?.defaultSize ?? 'auto';
   return {
     ...shared,
     losses,
     readAccount,
-    removeBackground: new RemoveBackground(submitMatting, { ...config, removebgDefaultSize }),
     waitForJob: new WaitForJob(stores.jobs, events),
     readJob: new ReadJob(stores.jobs),
     jobViews: parts.views,
@@ -421,6 +420,17 @@ export function composeServices(parts: ServiceParts) {
           }),
     accountArea: composeAccountArea(parts, shared),
   };
+}
+
+/** What packages add to the public port. */
+export function composeInterfaces(
+  config: Config,
+  services: AppServices,
+  version: string,
+): HttpInterface[] {
+  const { removebg, baseUrl } = config;
+  if (removebg === undefined) return [];
+  return [removebgInterface(services, { ...removebg, baseUrl, version, policy: config })];
 }
 
 interface SharedServices {
@@ -606,7 +616,7 @@ function composePublicPort(base: Base, services: Services): App {
   return buildApp(services, {
     baseUrl: config.baseUrl,
     syncWaitMs: config.syncWaitMs,
-    removebg: config.removebg,
+    interfaces: composeInterfaces(config, services, pkg.version),
     accountArea: config.accountArea,
     trustedProxies: config.trustedProxies,
     readsRequireIdempotencyKey: config.readsRequireIdempotencyKey,

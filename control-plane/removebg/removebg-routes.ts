@@ -10,6 +10,7 @@ import { callerOf } from '../core/http/checks/authentication.ts';
 import { wantBody } from '../core/http/connections/unread-body.ts';
 import { isFinal, type Job } from '../core/jobs/job.ts';
 import { refusalOf } from '../core/results/job-view.ts';
+import type { RemoveBackground } from './remove-background.ts';
 import { wantsJson } from './removebg-accept.ts';
 import { type RemovebgAnswer, removebgHeaders, removebgJson } from './removebg-answer.ts';
 import { readRemovebgBody } from './removebg-body.ts';
@@ -21,9 +22,13 @@ import document from './removebg-openapi.json' with { type: 'json' };
 const RETRY_AFTER_S = 2;
 const DOCUMENT_CACHE = 'public, max-age=300';
 
+export interface RemovebgServices extends AppServices {
+  readonly removeBackground: RemoveBackground;
+}
+
 export function registerRemovebgRoutes(
   app: FastifyInstance,
-  services: AppServices,
+  services: RemovebgServices,
   checks: RemovebgChecks,
   options: { readonly waitMs: number; readonly baseUrl: string; readonly version: string },
 ): void {
@@ -43,11 +48,11 @@ export function registerRemovebgRoutes(
 }
 
 class RemovebgRoutes {
-  readonly #services: AppServices;
+  readonly #services: RemovebgServices;
   readonly #checks: RemovebgChecks;
   readonly #waitMs: number;
 
-  constructor(services: AppServices, checks: RemovebgChecks, waitMs: number) {
+  constructor(services: RemovebgServices, checks: RemovebgChecks, waitMs: number) {
     this.#services = services;
     this.#checks = checks;
     this.#waitMs = waitMs;

@@ -11,7 +11,6 @@ import type { UsePlayground } from '../../portal/playground/use-playground.ts';
 import type { ProviderSignIn } from '../../portal/sign-in/provider-sign-in.ts';
 import type { Sessions, SignIn } from '../../portal/sign-in/sign-in.ts';
 import type { Overview, ReadUsage } from '../../portal/usage/read-usage.ts';
-import type { RemoveBackground } from '../../removebg/remove-background.ts';
 import type { Authenticator, ReadAccount } from '../accounts/account.ts';
 import type { OperateAccounts } from '../accounts/operate-accounts.ts';
 import type { ReadQueue } from '../dispatch/read-queue.ts';
@@ -37,7 +36,6 @@ export interface AppServices {
   readonly rateLimits: RateLimits;
   readonly uploads: ImageUploads;
   readonly submitMatting: SubmitMatting;
-  readonly removeBackground: RemoveBackground;
   readonly waitForJob: WaitForJob;
   readonly readJob: ReadJob;
   readonly jobViews: JobViews;

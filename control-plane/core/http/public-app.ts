@@ -13,10 +13,6 @@ import type { Tracing } from '#program/tracing/span.ts';
 import { registerAccountArea } from '../../portal/account-app.ts';
 import { registerPaymentRoutes } from '../../portal/orders/payment-routes.ts';
 import { wantsPage, writeErrorPage } from '../../portal/page/render-page.ts';
-import { createRemovebgChecks } from '../../removebg/removebg-checks.ts';
-import { allowOrigins } from '../../removebg/removebg-cors.ts';
-import { isRemovebgRequest, writeRemovebgError } from '../../removebg/removebg-errors.ts';
-import { registerRemovebgRoutes } from '../../removebg/removebg-routes.ts';
 import { registerAccountRoutes } from '../accounts/account-routes.ts';
 import { registerResultRoutes } from '../results/result-routes.ts';
 import { registerMattingRoutes } from '../submission/matting-routes.ts';
@@ -41,6 +37,7 @@ import {
 import { deferContinue, finishUnreadBody } from './connections/unread-body.ts';
 import { readForwardedFor } from './headers/forwarded-for.ts';
 import { requestIdOf } from './headers/request-id.ts';
+import type { HttpInterface } from './http-interface.ts';
 import { registerDocumentRoutes } from './routes/document-routes.ts';
 import { registerHealthRoutes } from './routes/health-routes.ts';
 
@@ -61,8 +58,8 @@ export interface AppOptions extends ConnectionsOptions {
   readonly baseUrl: string;
   readonly syncWaitMs: number;
   readonly readsRequireIdempotencyKey: boolean;
-  /** The remove.bg interface; undefined: there is none. */
-  readonly removebg: RemovebgAppOptions | undefined;
+  /** Of packages, in the order in which they are asked whose a request's errors are. */
+  readonly interfaces: readonly HttpInterface[];
   /** The account area; undefined: there is none. */
   readonly accountArea: { readonly canSignIn: boolean } | undefined;
   /** Networks of proxies whose X-Forwarded-For is believed. */
@@ -77,11 +74,6 @@ export interface AppOptions extends ConnectionsOptions {
   /** There is a route, by its pattern; called for each of its methods, before any request. */
   readonly onRoute?: ((route: string, method: string) => void) | undefined;
   readonly onAnswered?: ((answered: Answered) => void) | undefined;
-}
-
-export interface RemovebgAppOptions {
-  readonly waitMs: number;
-  readonly origins: readonly string[];
 }
 
 export interface App {
@@ -111,7 +103,6 @@ export function buildApp(services: AppServices, options: AppOptions): App {
     for (const one of [method].flat()) options.onRoute?.(url, one);
   });
   checkRequests(app);
-  allowOrigins(app, options.removebg?.origins ?? []);
   app.addHook('onSend', finishUnreadBody);
   app.addHook('onSend', (_request, reply, payload, done) => {
     // The caller's next request must go to another replica, not to this one on this connection.
@@ -130,11 +121,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   registerMattingRoutes(app, services, checks, options);
   registerResultRoutes(app, services);
   registerAccountRoutes(app, services, checks);
-  if (options.removebg !== undefined) {
-    const removebgChecks = createRemovebgChecks(services, connections);
-    const { baseUrl, version, removebg } = options;
-    registerRemovebgRoutes(app, services, removebgChecks, { baseUrl, version, ...removebg });
-  }
+  for (const one of options.interfaces) one.register(app, { connections, checks });
   if (options.accountArea !== undefined) {
     const { baseUrl, accountArea } = options;
     registerAccountArea(app, services.accountArea, { baseUrl, ...accountArea });
@@ -147,7 +134,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
 
 function createServer(options: AppOptions): FastifyInstance {
   const handleError = errorHandlerOf(options);
-  const longestWaitMs = Math.max(options.syncWaitMs, options.removebg?.waitMs ?? 0);
+  const waits = options.interfaces.map(({ longestWaitMs = 0 }) => longestWaitMs);
   const app = fastify({
     ...(options.logger && { loggerInstance: options.logger }),
     // addAnswerLog writes one line a request, without URLs: a result's link is a secret.
@@ -156,7 +143,7 @@ function createServer(options: AppOptions): FastifyInstance {
     ...(options.trustedProxies.length > 0 && { trustProxy: [...options.trustedProxies] }),
     requestTimeout: REQUEST_TIMEOUT_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-    connectionTimeout: longestWaitMs + IDLE_TIMEOUT_MARGIN_MS,
+    connectionTimeout: Math.max(options.syncWaitMs, ...waits) + IDLE_TIMEOUT_MARGIN_MS,
     routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
     // While closing, requests of open connections are answered by their routes, not by the
     // framework.
@@ -179,11 +166,14 @@ function createServer(options: AppOptions): FastifyInstance {
 }
 
 /** The paths of another interface have the errors that its clients read, those of pages pages. */
-function errorHandlerOf({ baseUrl, removebg, accountArea }: AppOptions): ErrorHandler {
+function errorHandlerOf({ baseUrl, interfaces, accountArea }: AppOptions): ErrorHandler {
   return createErrorHandler(baseUrl, {
     writerOf: request => {
       const path = pathOf(request);
-      if (removebg !== undefined && isRemovebgRequest(path)) return writeRemovebgError;
+      for (const { errorWriterOf } of interfaces) {
+        const writer = errorWriterOf?.(request, path);
+        if (writer !== undefined) return writer;
+      }
       return accountArea !== undefined && wantsPage(request, path) ? writeErrorPage : undefined;
     },
   });

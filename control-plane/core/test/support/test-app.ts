@@ -16,6 +16,7 @@ import type { ContractError } from '#contract/errors.ts';
 import type { Sight } from '#contract/finishing.ts';
 import type { GroupTest } from '../../../../test/support/database.ts';
 import {
+  composeInterfaces,
   composeServices,
   openResources,
   type ServiceParts,
@@ -147,7 +148,8 @@ export class TestApp {
       },
     });
     const about = { version: '0.0.0-test', errorsPage: ERRORS_PAGE };
-    this.app = buildApp(this.services, { ...config, ...about }).app;
+    const interfaces = composeInterfaces(config, this.services, about.version);
+    this.app = buildApp(this.services, { ...config, ...about, interfaces }).app;
     this.app.addHook('onRoute', ({ method, url, config: route = {} }) => {
       for (const one of [method].flat())
         this.scopedRoutes.push({ method: one, url, config: route });

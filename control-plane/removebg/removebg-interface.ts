@@ -1,0 +1,40 @@
+/** The interface of remove.bg, as the public port is given it. */
+
+import type { OutgoingPolicy } from '../core/fetching/outgoing-url.ts';
+import type { AppServices } from '../core/http/app-services.ts';
+import type { HttpInterface } from '../core/http/http-interface.ts';
+import { RemoveBackground } from './remove-background.ts';
+import { createRemovebgChecks } from './removebg-checks.ts';
+import { allowOrigins } from './removebg-cors.ts';
+import { isRemovebgRequest, writeRemovebgError } from './removebg-errors.ts';
+import { registerRemovebgRoutes } from './removebg-routes.ts';
+import type { RemovebgSize } from './removebg-values.ts';
+
+export interface RemovebgOptions {
+  readonly baseUrl: string;
+  readonly version: string;
+  /** How long a request waits for its picture. */
+  readonly waitMs: number;
+  /** Whose pages may call it; none: no page may. */
+  readonly origins: readonly string[];
+  /** The size of requests that name none. */
+  readonly defaultSize: RemovebgSize;
+  readonly policy: OutgoingPolicy;
+}
+
+export function removebgInterface(
+  services: AppServices,
+  { policy, defaultSize: removebgDefaultSize, ...options }: RemovebgOptions,
+): HttpInterface {
+  const { submitMatting } = services;
+  const removeBackground = new RemoveBackground(submitMatting, { ...policy, removebgDefaultSize });
+  return {
+    register(app, { connections }) {
+      allowOrigins(app, options.origins);
+      const checks = createRemovebgChecks(services, connections);
+      registerRemovebgRoutes(app, { ...services, removeBackground }, checks, options);
+    },
+    errorWriterOf: (_request, path) => (isRemovebgRequest(path) ? writeRemovebgError : undefined),
+    longestWaitMs: options.waitMs,
+  };
+}
