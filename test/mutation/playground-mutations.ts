@@ -37,8 +37,8 @@ the playground is open where what is paid for needs the room
 file control-plane/core/jobs/job-completion.ts
 tests control-plane/core/attempts/job-leases.test.ts: the playground on sqlite
 a job of the playground is ended with a credit
-  - if (playgroundDayMs !== null) {
-  + if (playgroundDayMs === 0) {
+  - if (unpaidDayMs !== null) {
+  + if (unpaidDayMs === 0) {
   = writes no ledger entry and moves no balance, however a job ends
 a failure of the picture gives it back
   - if (ending.retryable) await giveImageBack

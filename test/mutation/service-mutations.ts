@@ -23,7 +23,7 @@ a lease is never renewed
 file control-plane/core/submission/submit-matting.ts
 tests control-plane/core/webhooks/callbacks.test.ts
 a key is answered with the job of other content
-  - if (playground !== undefined || job.fingerprint === fingerprint) return
+  - if (unpaid !== undefined || job.fingerprint === fingerprint) return
   + return
   = join, replay and 409 come before the address
 

@@ -55,7 +55,6 @@ export const ENTANGLED: readonly string[] = [
   'control-plane/core/jobs/job-completion.ts -> control-plane/portal/orders/order-store.ts',
   'control-plane/core/jobs/job-completion.ts -> control-plane/portal/playground/playground-store.ts',
   'control-plane/core/jobs/job-completion.ts -> control-plane/portal/usage/usage-store.ts',
-  'control-plane/core/jobs/job-submission.ts -> control-plane/portal/playground/playground-store.ts',
   'control-plane/core/storage/open-storage.ts -> control-plane/object-storage/bucket/bucket-blob-store.ts',
   'control-plane/core/storage/open-storage.ts -> control-plane/object-storage/bucket/bucket-check.ts',
   'control-plane/core/storage/open-storage.ts -> control-plane/object-storage/bucket/bucket-errors.ts',

@@ -7,6 +7,7 @@ import type { KyselyPlugin, QueryId } from 'kysely';
 import sinon from 'sinon';
 import { at } from '../../../test/support/at.ts';
 import { DAY_MS, PLAYGROUND_ACCOUNT_OPEN_MAX } from '../../portal/playground/playground.ts';
+import { playgroundAllowance } from '../../portal/playground/playground-store.ts';
 import type { Database } from '../database/connect.ts';
 import type { ClaimableJob } from '../dispatch/job-queue.ts';
 import { ASYNC_HEAD_START_MS } from '../dispatch/job-turns.ts';
@@ -399,6 +400,8 @@ onBalancedStores(test, 'the fence of a job', (test, { dialect, database, replica
   });
 });
 
+const ALLOWANCE_USED = { kind: 'refused', reason: 'allowance-used' };
+
 onStores(test, 'the playground', (test, { database, stores, replica }) => {
   const others = replica();
 
@@ -433,7 +436,7 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
           ? await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, { infer: 1 })
           : await stores.jobs.fail(claim, failure);
       t.truthy(ended);
-      t.true((await reread(stores, claim.jobId)).playgroundDayMs !== null);
+      t.true((await reread(stores, claim.jobId)).unpaidDayMs !== null);
     }
     await opened(await jobOf(account));
     t.is(await entriesOf(account), 0);
@@ -469,26 +472,24 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
 
   test('counts the pictures of a day, and gives back what failed by no fault of theirs', async t => {
     const account = await fundedAccount(stores, 0);
-    const limits = { playgroundImagesMax: 2 };
+    const limits = { allowance: playgroundAllowance(2) };
     const take = async () => stores.jobs.submit(await jobOf(account), limits);
     const first = await opened(await jobOf(account));
     const second = await opened(await jobOf(account));
-    t.is((await take()).kind, 'allowance-used');
+    t.like(await take(), ALLOWANCE_USED);
     await stores.jobs.fail(first, IMAGE_FAULT);
-    t.is((await take()).kind, 'allowance-used');
+    t.like(await take(), ALLOWANCE_USED);
     await stores.jobs.fail(second, SERVICE_FAULT);
     t.is(await used(account), 1);
     t.is((await take()).kind, 'created');
-    t.is((await take()).kind, 'allowance-used');
-    t.is(
-      (await stores.jobs.submit(await jobOf(), { playgroundImagesMax: 0 })).kind,
-      'allowance-used',
-    );
+    t.like(await take(), ALLOWANCE_USED);
+    const none = { allowance: playgroundAllowance(0) };
+    t.like(await stores.jobs.submit(await jobOf(), none), ALLOWANCE_USED);
   });
 
   test('counts each day anew, and none twice where the clock is set back', async t => {
     const account = await fundedAccount(stores, 0);
-    const limits = { playgroundImagesMax: 1 };
+    const limits = { allowance: playgroundAllowance(1) };
     const claim = await opened(await jobOf(account));
     const shift = (byMs: number) =>
       addTo(database.kysely, 'playgrounds', { account_id: account }, { day_at: byMs });
@@ -500,20 +501,19 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
     await stores.jobs.fail(claim, SERVICE_FAULT);
     t.is(await used(account), 1);
     await shift(DAY_MS);
-    const { kind } = await stores.jobs.submit(await jobOf(account), limits);
-    t.is(kind, 'allowance-used');
+    t.like(await stores.jobs.submit(await jobOf(account), limits), ALLOWANCE_USED);
   });
 
   test('passes no allowance, however many ask two replicas at once', async t => {
     const account = await fundedAccount(stores, 0);
-    const limits = { playgroundImagesMax: 3 };
+    const limits = { allowance: playgroundAllowance(3) };
     const jobs = await Promise.all(Array.from({ length: 24 }, () => jobOf(account)));
     const outcomes = await Promise.all(
       jobs.map((job, index) => (index % 2 ? stores : others).jobs.submit(job, limits)),
     );
     const created = outcomes.filter(({ kind }) => kind === 'created');
-    t.is(created.length, limits.playgroundImagesMax);
-    t.is(await used(account), limits.playgroundImagesMax);
+    t.is(created.length, 3);
+    t.is(await used(account), 3);
   });
 
   test('takes few open jobs of an account, and counts none of those it refuses', async t => {
@@ -524,7 +524,7 @@ onStores(test, 'the playground', (test, { database, stores, replica }) => {
     const outcomes = await Promise.all(
       jobs.map((job, index) => (index % 2 ? stores : others).jobs.submit(job, PLAYGROUND_LIMITS)),
     );
-    const kinds = Map.groupBy(outcomes, ({ kind }) => kind);
+    const kinds = Map.groupBy(outcomes, one => ('reason' in one ? one.reason : one.kind));
     t.is(kinds.get('created')?.length, PLAYGROUND_ACCOUNT_OPEN_MAX);
     t.is(kinds.get('too-many-open')?.length, 3);
     t.is(await used(account), PLAYGROUND_ACCOUNT_OPEN_MAX);

@@ -147,10 +147,10 @@ async function finishIn(
   if (job === undefined || job.fence !== claim.fence) return false;
   if (job.finishedAtMs !== null) return ending.happened(job);
   if (job.lease?.holder !== claim.holder || !ending.from.includes(job.state)) return false;
-  const { id: jobId, accountId, playgroundDayMs } = job;
-  if (playgroundDayMs !== null) {
+  const { id: jobId, accountId, unpaidDayMs } = job;
+  if (unpaidDayMs !== null) {
     // By no fault of the picture, then: it is not counted.
-    if (ending.retryable) await giveImageBack(tx, accountId, playgroundDayMs);
+    if (ending.retryable) await giveImageBack(tx, accountId, unpaidDayMs);
     await close(tx, claim, ending);
     return true;
   }

@@ -56,7 +56,7 @@ export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     timings: row.timings === null ? null : (JSON.parse(row.timings) as StageTimings),
     callback: callbackFromRows(row, notification),
     capWindowStartMs: row.cap_window_start,
-    playgroundDayMs: row.playground_day,
+    unpaidDayMs: row.playground_day,
     traceContext: row.trace_context,
     readAtMs: row.read_at,
   };

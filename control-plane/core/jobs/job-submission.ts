@@ -4,9 +4,9 @@
  *
  * The order of statements, and why:
  * 1. the account's row, by compare-and-set: it serialises an account's submissions, so that neither
- *    the balance nor the number in flight nor a key's cap can be passed. For a job of the playground
- *    the row of its account's allowance stands in for it (playground-store.ts): no ledger entry is
- *    written and no balance moves. Taking the row before the insert matters: inserting first left 86 deadlocks on MySQL and 263 on MariaDB in 25 s of a prototype's load,
+ *    the balance nor the number in flight nor a key's cap can be passed. For an unpaid job the row
+ *    of its account's allowance stands in for it (`Allowance`): no ledger entry is written and no
+ *    balance moves. Taking the row before the insert matters: inserting first left 86 deadlocks on MySQL and 263 on MariaDB in 25 s of a prototype's load,
  *    this order none;
  * 2. where the job's API key has a cap: what it has counted, moved by compare-and-set;
  * 3. the job's row; its unique key stops the slower of two twins;
@@ -18,7 +18,6 @@
 import type { Transaction } from 'kysely';
 import type { Channels, Finishing } from '#contract/finishing.ts';
 import { isTransparentFormat, type OutputFormat } from '#contract/formats.ts';
-import { takeImage } from '../../portal/playground/playground-store.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
@@ -71,8 +70,22 @@ export interface NewJob {
 export type SubmitLimits =
   /** Open jobs of the account that are paid for. */
   | { readonly jobsInFlightMax: number }
-  /** Pictures of its playground a day; 0: none. */
-  | { readonly playgroundImagesMax: number };
+  /** Of an unpaid job. */
+  | { readonly allowance: Allowance };
+
+/** What an account may have without paying, a day (docs/adr/0022). */
+export interface Allowance {
+  /**
+   * Counts a new job of the account, before its row is inserted, in a row that serialises the
+   * account's unpaid jobs over all replicas; or says why not, and nothing changed.
+   * @returns the first instant of the day that it is counted in
+   */
+  take(
+    database: Database,
+    tx: Transaction<Schema>,
+    job: Pick<NewJob, 'accountId' | 'apiKeyId'>,
+  ): Promise<number | { readonly refused: string }>;
+}
 
 export type SubmitOutcome =
   | { readonly kind: 'created'; readonly job: Job }
@@ -82,14 +95,14 @@ export type SubmitOutcome =
   | { readonly kind: 'too-many-in-flight' }
   /** `detail` tells the caller when it begins again. */
   | { readonly kind: 'key-cap-reached'; readonly detail: string }
-  /** The account's pictures of this day are used, or it has PLAYGROUND_ACCOUNT_OPEN_MAX jobs open. */
-  | { readonly kind: 'allowance-used' | 'too-many-open' };
+  /** By the allowance of an unpaid job, which says why. */
+  | { readonly kind: 'refused'; readonly reason: string };
 
 export function jobSubmission(database: Database) {
   return {
     /**
      * One transaction: counts jobs in flight, reserves 1 credit, inserts job and ledger entry; or
-     * counts a picture of the playground and inserts its job, of the account's `internalKey`.
+     * has its allowance count it, and inserts the job.
      */
     async submit(job: NewJob, limits: SubmitLimits): Promise<SubmitOutcome> {
       requireWhole(job, limits);
@@ -162,9 +175,9 @@ async function insertJob(
   const { id: jobId, accountId, apiKeyId } = job;
   const insert = (counted: Partial<CountedIn>) =>
     tx.executeQuery(INSERT_JOB(database, { ...newJobValues(job), ...NOT_COUNTED, ...counted }));
-  if ('playgroundImagesMax' in limits) {
-    const taken = await takeImage(database, tx, job, limits.playgroundImagesMax);
-    if (typeof taken === 'string') return { kind: taken };
+  if ('allowance' in limits) {
+    const taken = await limits.allowance.take(database, tx, job);
+    if (typeof taken !== 'number') return { kind: 'refused', reason: taken.refused };
     await insert({ playground_day: taken });
   } else {
     const reservation = { accountId, jobId, ...limits };
@@ -245,11 +258,11 @@ function finishingColumns(
 
 function requireWhole(job: NewJob, limits: SubmitLimits): void {
   const { input, sourceUrl, background, finishing } = job;
-  if ((job.class === 'playground') !== 'playgroundImagesMax' in limits) {
-    throw new Error('a job of the playground is one within its bound, and no other is');
+  if ((job.class === 'playground') !== 'allowance' in limits) {
+    throw new Error('an unpaid job is one within an allowance, and no other is');
   }
   if (job.class === 'playground' && input === null) {
-    throw new Error('a job of the playground has its image');
+    throw new Error('an unpaid job has its image');
   }
   if ((input === null) === (sourceUrl === null)) {
     throw new Error('a new job has either a stored input or a URL');

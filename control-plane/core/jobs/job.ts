@@ -10,7 +10,7 @@
  * | succeeded | succeeded, from expires_at on expired | running | the result is stored, the credit charged |
  * | failed    | failed           | all the open | the credit is released                         |
  *
- * A job of the playground has the same states and no credit (docs/adr/0022).
+ * An unpaid job has the same states and no credit (docs/adr/0022).
  *
  * A lost attempt leaves the job in running: the contract has no way back from processing to queued.
  * A claim changes lease and fence, never the state, except accepted -> fetching. A job of two URLs
@@ -150,8 +150,8 @@ export interface Job {
   readonly callback: JobCallback | null;
   /** The count of its key's cap that it is in (core/keys/key-policy.ts); null: none. */
   readonly capWindowStartMs: number | null;
-  /** Of a job of the playground: the day whose allowance it is counted in. null: it is paid for. */
-  readonly playgroundDayMs: number | null;
+  /** Of an unpaid job: the day whose allowance it is counted in. null: it is paid for. */
+  readonly unpaidDayMs: number | null;
   /** The trace of its submission (program/tracing/kept-context.ts); null: none. */
   readonly traceContext: string | null;
   /** The database's clock when the row was read: what expiry is judged by. */

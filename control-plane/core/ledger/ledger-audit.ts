@@ -219,8 +219,8 @@ class Audit {
   async #auditJobs(of: 'all' | 'ended', after: PagePlace): Promise<PagePlace | undefined> {
     const { options, progress } = this.#parts;
     const jobs = await readJobEntries(this.#database, of, after);
-    const problems = jobs.flatMap(({ id, accountId, state, isPlayground, ...entries }) => {
-      const problem = jobProblem(state, entries, isPlayground);
+    const problems = jobs.flatMap(({ id, accountId, state, isUnpaid, ...entries }) => {
+      const problem = jobProblem(state, entries, isUnpaid);
       return problem === undefined ? [] : [{ accountId, jobId: id, problem }];
     });
     this.#add(problems);
@@ -457,14 +457,14 @@ class AccountAudit {
       slot === 'reserve'
         ? { reserve: amount, settlement: partner }
         : { reserve: partner?.amount ?? null, settlement: { kind, amount } };
-    const problem = jobProblem(job?.state ?? null, entries, job?.isPlayground);
+    const problem = jobProblem(job?.state ?? null, entries, job?.isUnpaid);
     if (problem !== undefined) this.#add(jobId, problem);
   }
 
   async #checkOpenJobs(): Promise<void> {
     const of = { openOf: this.#accountId };
     for (const job of await readJobEntries(this.#database, of, { atMs: 0, id: '' })) {
-      const problem = jobProblem(job.state, job, job.isPlayground);
+      const problem = jobProblem(job.state, job, job.isUnpaid);
       if (problem !== undefined) this.#add(job.id, problem);
     }
   }

@@ -69,7 +69,7 @@ export async function readAccountPage(database: Database, accountId: string, pag
         job:
           state === null
             ? null
-            : { state, accountId: row.job_account, isPlayground: row.job_day !== null },
+            : { state, accountId: row.job_account, isUnpaid: row.job_day !== null },
       };
     }),
   };
@@ -141,7 +141,7 @@ export async function readJobEntries(database: Database, of: JobsOf, after: Page
     atMs: of === 'ended' ? (row.finished_at ?? 0) : 0,
     accountId: row.account_id,
     state: row.state,
-    isPlayground: row.playground_day !== null,
+    isUnpaid: row.playground_day !== null,
     reserve: row.reserve,
     settlement:
       row.settled === null || row.moved === null ? null : { kind: row.settled, amount: row.moved },

@@ -117,10 +117,10 @@ export interface JobEntries {
 export function jobProblem(
   state: JobState | null,
   entries: JobEntries,
-  isPlayground = false,
+  isUnpaid = false,
 ): string | undefined {
   const { reserve, settlement } = entries;
-  if (isPlayground) {
+  if (isUnpaid) {
     if (reserve === null && settlement === null) return undefined;
     return `the job is of the playground, its ledger has a ${settlement?.kind ?? 'reserve'}`;
   }

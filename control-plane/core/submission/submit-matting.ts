@@ -10,7 +10,7 @@ import { NotBegunError } from '../database/request-shares.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobEvents } from '../jobs/job-events.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { NewJob, SubmitOutcome } from '../jobs/job-submission.ts';
+import type { Allowance, NewJob, SubmitOutcome } from '../jobs/job-submission.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { CallbackSecrets } from '../webhooks/callback-secret.ts';
 import type { CallbackAddressCheck } from '../webhooks/callback-url.ts';
@@ -62,24 +62,23 @@ interface Sent extends SentPictures {
   readonly askAgain: () => Promise<Caller>;
   /** Synchronous jobs go first. */
   readonly mode: 'sync' | 'async';
-  /** Given for a picture of the playground, which has bounds of its own. */
-  readonly playground?: PlaygroundBounds;
+  /** Given for what nobody pays for, which has bounds of its own. */
+  readonly unpaid?: UnpaidBounds;
 }
 
-export interface PlaygroundBounds {
-  /** Pictures of the account a day. */
-  readonly imagesMax: number;
-  /** Rejects with SERVICE_UNAVAILABLE where all playgrounds together have as many as may be. */
+export interface UnpaidBounds {
+  readonly allowance: Allowance;
+  /** Rejects with SERVICE_UNAVAILABLE where all accounts together have as many as may be. */
   readonly requireRoom: () => Promise<void>;
 }
 
-/** A picture of the playground that its account may not have now. */
-export class PlaygroundLimitError extends Error {
-  readonly kind: 'allowance-used' | 'too-many-open';
+/** An unpaid job that its account may not have now. */
+export class AllowanceError extends Error {
+  readonly reason: string;
 
-  constructor(kind: PlaygroundLimitError['kind']) {
-    super(`no picture of the playground: ${kind}`);
-    this.kind = kind;
+  constructor(reason: string) {
+    super(`no unpaid job: ${reason}`);
+    this.reason = reason;
   }
 }
 
@@ -143,7 +142,7 @@ export class SubmitMatting {
 
   /**
    * The job of this request, durable.
-   * @throws ContractError every code of a refused submission; PlaygroundLimitError
+   * @throws ContractError every code of a refused submission; AllowanceError
    */
   async submit(submission: Submission): Promise<Submitted> {
     const { fields, accepts, idempotencyKey } = submission;
@@ -211,7 +210,7 @@ export class SubmitMatting {
   }
 
   async #requireAccepting(
-    { caller, playground }: Sent,
+    { caller, unpaid }: Sent,
     request: MattingRequest,
     { image, background }: Pictures,
   ): Promise<StoredPictures> {
@@ -227,13 +226,13 @@ export class SubmitMatting {
     }
     try {
       const stored = { image: requireStored(image), background: requireStored(background) };
-      await (playground === undefined
+      await (unpaid === undefined
         ? acceptance.requireOpen(caller.accountId)
         : acceptance.requireRoom());
-      await playground?.requireRoom();
+      await unpaid?.requireRoom();
       return stored;
     } catch (refusal) {
-      if (playground !== undefined) throw refusal;
+      if (unpaid !== undefined) throw refusal;
       // Jobs in flight come before saturation; the store counts them for good, but later. Every
       // open job holds one reserved credit.
       const { reserved } = await readAccount.credits(caller);
@@ -248,7 +247,7 @@ export class SubmitMatting {
     { fingerprint, keyHash }: { fingerprint: string; keyHash: string },
   ): Promise<Submitted> {
     const { events, callbackSecrets } = this.#dependencies;
-    const { caller, mode, playground } = sent;
+    const { caller, mode, unpaid } = sent;
     const { imageUrl, outputFormat, channels, finishing, backgroundUrl, callback } = request;
     const id = sent.upload.jobId;
     const { image: input = null, background = null } = stored;
@@ -259,7 +258,7 @@ export class SubmitMatting {
       apiKeyId: caller.apiKeyId,
       idempotencyKeyHash: keyHash,
       fingerprint,
-      class: playground === undefined ? mode : 'playground',
+      class: unpaid === undefined ? mode : 'playground',
       outputFormat,
       channels,
       traceContext: activeKeptContext(),
@@ -287,19 +286,15 @@ export class SubmitMatting {
         throw new ContractError('INSUFFICIENT_CREDITS', 'the account has no credit left');
       case 'key-cap-reached':
         throw new ContractError('KEY_CAP_REACHED', outcome.detail);
-      case 'allowance-used':
-      case 'too-many-open':
-        throw new PlaygroundLimitError(outcome.kind);
+      case 'refused':
+        throw new AllowanceError(outcome.reason);
     }
   }
 
   /** The key is asked for once more: names were looked up and pictures stored since. */
-  async #insert(job: NewJob, { askAgain, playground }: Sent): Promise<SubmitOutcome> {
+  async #insert(job: NewJob, { askAgain, unpaid }: Sent): Promise<SubmitOutcome> {
     const { jobs, jobsInFlightMax } = this.#dependencies;
-    const limits =
-      playground === undefined
-        ? { jobsInFlightMax }
-        : { playgroundImagesMax: playground.imagesMax };
+    const limits = unpaid === undefined ? { jobsInFlightMax } : { allowance: unpaid.allowance };
     let began = false;
     try {
       const { policy } = await askAgain();
@@ -322,11 +317,11 @@ export class SubmitMatting {
 }
 
 /**
- * Join or replay. A form of the playground is its own key: sent again it is the same picture.
+ * Join or replay. A form of what is unpaid is its own key: sent again it is the same picture.
  * @throws ContractError IDEMPOTENCY_CONFLICT
  */
-function existing(job: Job, { playground }: Sent, fingerprint: string): Submitted {
-  if (playground !== undefined || job.fingerprint === fingerprint) return { job, created: false };
+function existing(job: Job, { unpaid }: Sent, fingerprint: string): Submitted {
+  if (unpaid !== undefined || job.fingerprint === fingerprint) return { job, created: false };
   const detail = 'this Idempotency-Key belongs to a request with other content';
   throw new ContractError('IDEMPOTENCY_CONFLICT', detail, { jobId: job.id });
 }

@@ -9,6 +9,7 @@ import {
   SILENT_LOG,
   useTestDatabase,
 } from '../../../test/support/database.ts';
+import { playgroundAllowance } from '../../portal/playground/playground-store.ts';
 import type { Claim } from '../attempts/job-lease.ts';
 import { LEASE_MS } from '../attempts/lease.ts';
 import type { DatabaseDialect } from '../database/clock.ts';
@@ -20,7 +21,7 @@ import type { FullPlaces } from '../shared-places.ts';
 import { createStores, openStores, type Stores } from '../stores.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };
-export const PLAYGROUND_LIMITS = { playgroundImagesMax: 20 };
+export const PLAYGROUND_LIMITS = { allowance: playgroundAllowance(20) };
 export const HOUR_MS = 3_600_000;
 export const NONE_FULL: FullPlaces = {
   destinations: [],

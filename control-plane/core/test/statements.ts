@@ -6,6 +6,7 @@ import { accountOf } from '../../../test/support/large-tables.ts';
 import { ORDERS_A_DAY_MAX } from '../../portal/orders/order-rules.ts';
 import { MEMBERS_MAX } from '../../portal/people/member-rows.ts';
 import { PLAYGROUND_ACCOUNT_OPEN_MAX } from '../../portal/playground/playground.ts';
+import { playgroundAllowance } from '../../portal/playground/playground-store.ts';
 import { SESSIONS_MAX } from '../../portal/sign-in/session-store.ts';
 import { BY_SYSTEM, eventOf, watchedAccount } from '../../portal/test/alerts-fixtures.ts';
 import { newOrder, PROVIDER, paid, paymentOf, placed, refundOf } from '../../portal/test/orders.ts';
@@ -238,9 +239,10 @@ async function submitPictures({ jobs, playground }: Stores): Promise<void> {
   const apiKeyId = await playground.internalKey(accountOf(0));
   const submit = async (limits = PLAYGROUND_LIMITS) => {
     const picture = newJob(accountOf(0), { apiKeyId, class: 'playground' });
-    return (await jobs.submit(picture, limits)).kind;
+    const outcome = await jobs.submit(picture, limits);
+    return 'reason' in outcome ? outcome.reason : outcome.kind;
   };
-  const kinds = [await submit(), await submit({ playgroundImagesMax: 1 })];
+  const kinds = [await submit(), await submit({ allowance: playgroundAllowance(1) })];
   for (let count = 2; count <= PLAYGROUND_ACCOUNT_OPEN_MAX; count++) kinds.push(await submit());
   assert.deepEqual([...new Set(kinds)], ['created', 'allowance-used']);
   assert.equal(await submit(), 'too-many-open');

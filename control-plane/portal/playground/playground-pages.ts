@@ -15,7 +15,7 @@ import { bodyFormOf } from '../../core/http/body/body-form.ts';
 import { readParts } from '../../core/http/body/multipart-reader.ts';
 import { wantBody } from '../../core/http/connections/unread-body.ts';
 import { type Job, publicState } from '../../core/jobs/job.ts';
-import { PlaygroundLimitError } from '../../core/submission/submit-matting.ts';
+import { AllowanceError } from '../../core/submission/submit-matting.ts';
 import {
   failureText,
   type JobRequest,
@@ -33,6 +33,7 @@ import { readGuarded } from '../session/guard.ts';
 import { PageError } from '../session/page-error.ts';
 import { type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
+import type { PlaygroundRefusal } from './playground.ts';
 import {
   demoPicture,
   type Options,
@@ -97,7 +98,7 @@ export function registerPlaygroundRoutes(
 }
 
 type Refusal =
-  | { readonly kind: 'allowance-used' | 'too-many-open' | 'busy' }
+  | { readonly kind: PlaygroundRefusal | 'busy' }
   | {
       readonly kind: 'invalid';
       readonly code: ErrorCode;
@@ -158,7 +159,9 @@ function requireBoundary(request: IncomingMessage): string {
 function refusalOf(
   error: unknown,
 ): (Shown & { readonly retryAfterS?: number | undefined }) | undefined {
-  if (error instanceof PlaygroundLimitError) return { refusal: { kind: error.kind }, status: 429 };
+  if (error instanceof AllowanceError) {
+    return { refusal: { kind: error.reason as PlaygroundRefusal }, status: 429 };
+  }
   if (!(error instanceof ContractError)) return undefined;
   if (error.code === 'SERVICE_UNAVAILABLE') {
     const { retryAfterS } = error;

@@ -11,8 +11,9 @@ import { throughIndex } from '../../core/database/through-index.ts';
 import { query, transact } from '../../core/database/transact.ts';
 import { isInserted, matchesOne, requireInteger } from '../../core/database/values.ts';
 import { OPEN_STATES } from '../../core/jobs/job.ts';
+import type { Allowance } from '../../core/jobs/job-submission.ts';
 import { createApiKeyToken, hashSecret } from '../../core/keys/api-key-token.ts';
-import { DAY_MS, PLAYGROUND_ACCOUNT_OPEN_MAX } from './playground.ts';
+import { DAY_MS, PLAYGROUND_ACCOUNT_OPEN_MAX, type PlaygroundRefusal } from './playground.ts';
 
 export type PlaygroundStore = ReturnType<typeof createPlaygroundStore>;
 
@@ -81,17 +82,27 @@ async function findKey(database: Database, accountId: string): Promise<string | 
   return row?.api_key_id;
 }
 
+/** @param imagesMax pictures a day; 0: none */
+export function playgroundAllowance(imagesMax: number): Allowance {
+  return {
+    async take(database, tx, job) {
+      const taken = await takeImage(database, tx, job, imagesMax);
+      return typeof taken === 'string' ? { refused: taken } : taken;
+    },
+  };
+}
+
 /**
  * Counts a picture for a new job of the account's internal key; or says why not, and nothing
  * changed. A clock set back begins no day anew.
  * @returns the day it is counted in
  */
-export async function takeImage(
+async function takeImage(
   database: Database,
   tx: Transaction<Schema>,
   job: { readonly accountId: string; readonly apiKeyId: string },
   imagesMax: number,
-): Promise<number | 'allowance-used' | 'too-many-open'> {
+): Promise<number | PlaygroundRefusal> {
   if (imagesMax < 1) return 'allowance-used';
   const { accountId } = job;
   const day = startOfDay(database.nowMs);

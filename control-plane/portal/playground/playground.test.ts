@@ -60,7 +60,7 @@ test('the playground › makes a job of the form, shows it while it waits, and i
   t.regex(waiting.body, /data-state="queued"/);
   const id = path.slice(PAGE.length + 1).split('?')[0] ?? '';
   const job = await fixture.stores.jobs.find(id);
-  assert.ok(job?.playgroundDayMs);
+  assert.ok(job?.unpaidDayMs);
   t.is(job.outputFormat, 'webp');
   await fixture.succeedJob(id, Buffer.from('its bytes'));
   const done = await owner.get(path);

@@ -11,3 +11,6 @@ export const PLAYGROUND_IMAGES_MAX = 10_000;
 export const PLAYGROUND_ACCOUNT_OPEN_MAX = 4;
 /** Days begin at midnight UTC, by the database's clock. */
 export const DAY_MS = 86_400_000;
+
+/** Its pictures of this day are used, or it has PLAYGROUND_ACCOUNT_OPEN_MAX jobs open. */
+export type PlaygroundRefusal = 'allowance-used' | 'too-many-open';

@@ -8,9 +8,9 @@ import type { Caller } from '../../core/accounts/account.ts';
 import { type Job, UNPAID_OPEN_MAX } from '../../core/jobs/job.ts';
 import type { JobStore } from '../../core/jobs/job-store.ts';
 import type { MattingFields } from '../../core/submission/submit-fields.ts';
-import { PlaygroundLimitError, type SubmitMatting } from '../../core/submission/submit-matting.ts';
+import { AllowanceError, type SubmitMatting } from '../../core/submission/submit-matting.ts';
 import type { ImageUploads, RequestUploads } from '../../core/submission/submit-upload.ts';
-import type { PlaygroundStore } from './playground-store.ts';
+import { type PlaygroundStore, playgroundAllowance } from './playground-store.ts';
 
 /** Pictures that playgrounds send at once to one replica; uploads that are paid for have the rest. */
 export const PLAYGROUND_UPLOADS_MAX = 16;
@@ -72,12 +72,12 @@ export class UsePlayground {
   /**
    * Reads the body and makes its job. A body is read only where the account may have a picture.
    * @throws ContractError what is wrong with the picture or a field; SERVICE_UNAVAILABLE
-   * @throws PlaygroundLimitError why the account gets none today
+   * @throws AllowanceError why the account gets none today: a PlaygroundRefusal
    */
   async submit(accountId: string, read: ReadPictures): Promise<Job> {
     const { playground, uploads, submitMatting, imagesMax } = this.#dependencies;
     if ((await this.allowance(accountId)).left === 0) {
-      throw new PlaygroundLimitError('allowance-used');
+      throw new AllowanceError('allowance-used');
     }
     const apiKeyId = await playground.internalKey(accountId);
     const caller: Caller = { accountId, apiKeyId };
@@ -89,7 +89,10 @@ export class UsePlayground {
           caller,
           askAgain: async () => caller,
           mode: 'async',
-          playground: { imagesMax, requireRoom: () => this.#requireRoom() },
+          unpaid: {
+            allowance: playgroundAllowance(imagesMax),
+            requireRoom: () => this.#requireRoom(),
+          },
           idempotencyKey: once,
           fields,
           upload,
