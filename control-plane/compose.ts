@@ -25,8 +25,8 @@ import { LEASE_TIMING, type LeaseTiming } from './core/attempts/lease.ts';
 import { ClockWatch } from './core/database/clock-watch.ts';
 import { Dispatcher, type DispatcherDependencies } from './core/dispatch/dispatcher.ts';
 import type { NodeAbility } from './core/dispatch/job-needs.ts';
+import { AdvertisedNodes } from './core/dispatch/job-needs.ts';
 import { ReadQueue } from './core/dispatch/read-queue.ts';
-import { AdvertisedNodes } from './core/dispatch/refusal.ts';
 import { type DrainSteps, drainControlPlane } from './core/drain.ts';
 import { ImageFetcher } from './core/fetching/fetch-image.ts';
 import { GuardedFetch } from './core/fetching/guarded-fetch.ts';
@@ -39,14 +39,17 @@ import { buildOperatorApp } from './core/http/operator-app.ts';
 import { type App, buildApp } from './core/http/public-app.ts';
 import { JobEvents } from './core/jobs/job-events.ts';
 import { OperateJobs } from './core/jobs/operate-jobs.ts';
-import { Authenticate } from './core/keys/authenticate.ts';
-import { KeyUses } from './core/keys/key-uses.ts';
+import { Authenticate, KeyUses } from './core/keys/authenticate.ts';
 import { ManageKeys } from './core/keys/manage-keys.ts';
 import { OperateCredits } from './core/ledger/operate-credits.ts';
 import { Fleet } from './core/nodes/fleet.ts';
 import { OperateNodes } from './core/nodes/operate-nodes.ts';
-import { noteRefusals } from './core/nodes/refused-nodes.ts';
-import { NODE_TIMING, type NodeTiming, RegistryServer } from './core/nodes/registry-server.ts';
+import {
+  NODE_TIMING,
+  type NodeTiming,
+  noteRefusals,
+  RegistryServer,
+} from './core/nodes/registry-server.ts';
 import { RateLimits } from './core/rates/rate-limits.ts';
 import { ReadinessService } from './core/readiness.ts';
 import { JobViews, ReadJob } from './core/results/job-view.ts';

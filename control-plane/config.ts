@@ -12,7 +12,7 @@ import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings } from '#program/tls/tls-settings.ts';
 import { readTracingSettings } from '#program/tracing/tracing-settings.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './core/dispatch/queue-share.ts';
-import { parseNetwork } from './core/fetching/allowed-address.ts';
+import { parseNetwork } from './core/fetching/public-address.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
   JOB_RETENTION_DAYS_MAX,

@@ -4,7 +4,10 @@
  * second, with an estimate made of what it has measured, not of what will be.
  */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
-import type { NodeAbilities, NodeReport } from '../../control-plane/core/dispatch/node-view.ts';
+import type {
+  NodeAbilities,
+  NodeReport,
+} from '../../control-plane/core/dispatch/dispatch-policy.ts';
 import type { EventQueue } from './event-queue.ts';
 import {
   DECODE_MS_PER_MEGAPIXEL,

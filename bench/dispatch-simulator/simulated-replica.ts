@@ -12,12 +12,12 @@ import {
   type Step,
 } from '../../control-plane/core/dispatch/dispatch-core.ts';
 import type { NodeSnapshot } from '../../control-plane/core/dispatch/dispatch-policy.ts';
-import { needsOf } from '../../control-plane/core/dispatch/job-needs.ts';
 import {
   type NodeReport,
   NodeView,
   type Reservation,
-} from '../../control-plane/core/dispatch/node-view.ts';
+} from '../../control-plane/core/dispatch/dispatch-policy.ts';
+import { needsOf } from '../../control-plane/core/dispatch/job-needs.ts';
 import { RoundLoop } from '../../control-plane/core/round-loop.ts';
 import type { EventQueue } from './event-queue.ts';
 import { type JobTable, type ListedJob, listed } from './job-table.ts';

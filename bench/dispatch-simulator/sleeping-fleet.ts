@@ -7,9 +7,11 @@ import assert from 'node:assert/strict';
 import {
   type FleetSizePolicy,
   HeldPeak,
+  pacePerS,
+  WorkMeter,
   wantedNodes,
+  workOf,
 } from '../../control-plane/core/fleet-size/wanted-nodes.ts';
-import { pacePerS, WorkMeter, workOf } from '../../control-plane/core/fleet-size/work-meter.ts';
 import { EventQueue } from './event-queue.ts';
 import type { JobTimes } from './ideal-queue.ts';
 import { JobTable } from './job-table.ts';

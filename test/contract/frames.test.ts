@@ -17,8 +17,8 @@ import {
   sizeOf,
 } from '../../control-plane/core/dispatch/job-needs.ts';
 import type { JobInput } from '../../control-plane/core/jobs/job.ts';
-import type { MatteCall } from '../../control-plane/core/nodes/matte-call.ts';
-import { headerMessage } from '../../control-plane/core/nodes/matte-header.ts';
+import type { MatteCall } from '../../control-plane/core/nodes/matte-exchange.ts';
+import { headerMessage } from '../../control-plane/core/nodes/matte-exchange.ts';
 import { costOf } from '../../inference-node/serving/grpc/matte-handler.ts';
 import {
   checkMatteHeader,

@@ -8,7 +8,7 @@ a background that a job names is swept away
   - for (const name of await query(database, db => backgroundsIn(db, some))) found.add(name);
   = name their background until they end, either way
 
-file control-plane/core/nodes/matte-header.ts
+file control-plane/core/nodes/matte-exchange.ts
 tests control-plane/core/attempts/attempts.test.ts: an answer without what was asked for
 an answer without the finishing that was asked for is taken
   - if (isSame) return;
@@ -72,14 +72,14 @@ a downloaded image counts in the queue without its frame
   + frame_pixels: null
   = count as the rule of frames has it, before their image is there and after
 
-file control-plane/core/dispatch/node-view.ts
+file control-plane/core/dispatch/dispatch-policy.ts
 tests control-plane/core/dispatch/dispatch-policy.test.ts: a node that refused
 a node that has no memory for one image gets no other
   - if (full === 'for-all') this.#fullUntilReport = true;
   + if (full !== undefined) this.#fullUntilReport = true;
   = for want of memory gets nothing as large until it reports, and what is smaller at once
 
-file control-plane/core/dispatch/refusal.ts
+file control-plane/core/dispatch/job-needs.ts
 tests control-plane/core/dispatch/dispatch-policy.test.ts: the nodes whose word counts
 a replica that just started refuses what it has seen no node do
   - if (now() - this.#startedAtMs <= graceMs) return undefined;

@@ -31,7 +31,7 @@ a failure that may pass is told as the picture’s fault
   + return !retryable
   = of a job: PROCESSING_FAILED, every attempt was lost, is processing_failed
 
-file control-plane/core/nodes/attempt-outcome.ts
+file control-plane/core/nodes/matte-exchange.ts
 tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
 an image that a node refuses for what was asked is tried on every node
   - 'INVALID_PARAMETER',

@@ -108,7 +108,7 @@ redirects have no bound
   + redirects <= 9
   = follows three, and not a fourth
 
-file control-plane/core/fetching/dial.ts
+file control-plane/core/fetching/outgoing-guard.ts
 tests control-plane/core/fetching/guarded-requests.test.ts: the pinned connector
 a peer that was not checked is spoken to
   - undefined || !checked.has(socket.remoteAddress)
@@ -116,6 +116,8 @@ a peer that was not checked is spoken to
   = does not speak to a peer that was not checked
 a name is resolved again to connect
   - lookup,
+  -     timeout: connectMs,
+  + timeout: connectMs,
   = does not resolve the name again
 
 file control-plane/core/fetching/outgoing-url.ts

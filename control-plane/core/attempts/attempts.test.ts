@@ -29,7 +29,7 @@ import {
   useHarness,
 } from '../test/harness.ts';
 import { cutOutAfter, cutOutOf, inTurn, type Script } from '../test/scripted-exchange.ts';
-import type { SourceFetcher } from './source-fetch.ts';
+import type { SourceFetcher } from './downloads.ts';
 
 const test = ava.serial;
 

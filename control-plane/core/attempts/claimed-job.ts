@@ -20,7 +20,7 @@ import type { Job, JobFailure, JobInput, JobResult, StageTimings } from '../jobs
 import type { JobCompletion } from '../jobs/job-completion.ts';
 import type { JobEvents } from '../jobs/job-events.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { MatteResult } from '../nodes/attempt-outcome.ts';
+import type { MatteResult } from '../nodes/matte-exchange.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { HeldLease } from './held-lease.ts';
 import type { Claim } from './job-lease.ts';

@@ -1,7 +1,7 @@
 /** What happens to jobs, for the metrics; no identifiers, so that no label ever holds one. */
 import type { ErrorCode } from '#contract/errors.ts';
 import type { JobClass, JobFailure } from '../jobs/job.ts';
-import type { AttemptOutcome } from '../nodes/attempt-outcome.ts';
+import type { AttemptOutcome } from '../nodes/matte-exchange.ts';
 
 /** How the download of a picture ended. */
 export const FETCH_OUTCOMES = ['stored', 'failed', 'aborted'] as const;

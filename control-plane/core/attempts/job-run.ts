@@ -34,14 +34,14 @@ import type { StartedSpan, Tracing } from '#program/tracing/span.ts';
 import type { DirectAttempt } from '../../object-storage/direct/direct-attempt.ts';
 import type { DirectPaths } from '../../object-storage/direct/direct-paths.ts';
 import type { Placed, RunEnd } from '../dispatch/dispatch-core.ts';
-import type { JobMemories } from '../dispatch/job-memories.ts';
+import type { JobMemories } from '../dispatch/job-needs.ts';
 import { type JobNeeds, megapixelsOf, needsOf, sizeOf } from '../dispatch/job-needs.ts';
 import type { ClaimableJob } from '../dispatch/job-queue.ts';
 import { backgroundBlob, type Job, type JobFailure, type JobInput, modeOf } from '../jobs/job.ts';
 import type { JobEvents } from '../jobs/job-events.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import { type AttemptOutcome, fullnessBy, verdictOn } from '../nodes/attempt-outcome.ts';
-import type { MatteCall } from '../nodes/matte-call.ts';
+import type { MatteCall } from '../nodes/matte-exchange.ts';
+import { type AttemptOutcome, fullnessBy, verdictOn } from '../nodes/matte-exchange.ts';
 import type { Offer } from '../nodes/node-link.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import {
@@ -51,10 +51,10 @@ import {
   STORAGE_FAILED,
 } from './claimed-job.ts';
 import type { Download } from './downloads.ts';
+import { fetchSource, type SourceFetcher } from './downloads.ts';
 import type { JobObserver } from './job-observer.ts';
 import { failureDue, JOB_MS_MAX, LEASE_TIMING } from './lease.ts';
 import { BlobSink, type ResultBlob } from './result-sink.ts';
-import { fetchSource, type SourceFetcher } from './source-fetch.ts';
 
 /** Nodes that fail in their own way under a job before the job does: one, then once elsewhere. */
 const NODE_FAULTS_MAX = 2;

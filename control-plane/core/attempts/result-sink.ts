@@ -1,6 +1,5 @@
 /** Where an attempt's result goes while it comes in, until it is committed or removed. */
-import type { MatteResult } from '../nodes/attempt-outcome.ts';
-import type { ResultSink } from '../nodes/matte-call.ts';
+import type { MatteResult, ResultSink } from '../nodes/matte-exchange.ts';
 import type { BlobStore, BlobWriter, StoredBlob } from '../storage/blob-store.ts';
 
 /** A result that is complete, and neither kept nor thrown away yet. */

@@ -7,9 +7,9 @@ import type { OutputFormat } from '#contract/formats.ts';
 import { FIRST_ADMISSION_MS_MAX } from '../attempts/lease.ts';
 import { ABILITIES, REPORT } from '../test/nodes-seen.ts';
 import { DispatchCore, LIST_MAX, type QueuedJob, type Step } from './dispatch-core.ts';
-import { JobMemories } from './job-memories.ts';
+import { NodeView, type Reservation } from './dispatch-policy.ts';
+import { JobMemories } from './job-needs.ts';
 import { type JobLane, LANES_MAX, queuePositionMs } from './job-turns.ts';
-import { NodeView, type Reservation } from './node-view.ts';
 
 const test = ava.serial;
 

@@ -10,8 +10,13 @@
 import { failureDue } from '../attempts/lease.ts';
 import { type Job, type JobFailure, type JobInput, needsDownload } from '../jobs/job.ts';
 import { isIncapable, type NodeSnapshot, pickNode } from './dispatch-policy.ts';
-import { JobMemories } from './job-memories.ts';
-import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
+import {
+  type AskedOfNode,
+  admittedMegapixels,
+  JobMemories,
+  type JobNeeds,
+  needsOf,
+} from './job-needs.ts';
 import {
   type JobLane,
   KnownLanes,

@@ -8,17 +8,29 @@ import type { Finishing } from '#contract/finishing.ts';
 import { fc, holds } from '../../../test/support/property-tests.ts';
 import { ABILITIES, REPORT as IDLE, snapshotWith } from '../test/nodes-seen.ts';
 import {
+  EJECTION_MS,
+  EJECTION_MS_MAX,
   expectedWaitMs,
+  FAULTS_IN_A_ROW_MAX,
   FULL_SCAN_NODES_MAX,
   hasPlace,
   isIncapable,
+  isProven,
+  judged,
   LEAD_MS,
+  NEW_NODE,
   type NodeSnapshot,
+  type NodeTrust,
+  NodeView,
+  PROVEN_SUCCESSES,
   pickNode,
+  WINDOW_MS,
+  WINDOW_OUTCOMES_MIN,
   waitMsMax,
   workMs,
 } from './dispatch-policy.ts';
 import {
+  AdvertisedNodes,
   type AskedOfNode,
   admittedMegapixels,
   canDo,
@@ -27,21 +39,8 @@ import {
   type NodeAbility,
   needsBeforeImage,
   needsOf,
+  refusalOf,
 } from './job-needs.ts';
-import {
-  EJECTION_MS,
-  EJECTION_MS_MAX,
-  FAULTS_IN_A_ROW_MAX,
-  isProven,
-  judged,
-  NEW_NODE,
-  type NodeTrust,
-  NodeView,
-  PROVEN_SUCCESSES,
-  WINDOW_MS,
-  WINDOW_OUTCOMES_MIN,
-} from './node-view.ts';
-import { AdvertisedNodes, refusalOf } from './refusal.ts';
 
 const test = ava.serial;
 

@@ -19,8 +19,8 @@ import type { Offer } from '../nodes/node-link.ts';
 import { RoundLoop } from '../round-loop.ts';
 import { DispatchCore, LIST_MAX, type Placed, type RunEnd, type Step } from './dispatch-core.ts';
 import type { NodeAbility } from './job-needs.ts';
+import { refusalOf } from './job-needs.ts';
 import type { ClaimableJob } from './job-queue.ts';
-import { refusalOf } from './refusal.ts';
 
 /** A job of another replica waits this long at most before it is seen here. */
 const POLL_MS = 1000;

@@ -3,12 +3,13 @@
  * result gets (proto/contract/finishing/frame.ts), and what a picture counts there
  * (proto/contract/picture-memory.ts). Pure.
  */
-import { type FrameRange, frameRange } from '#contract/finishing/frame.ts';
+import { ContractError, invalidParameter } from '#contract/errors.ts';
+import { enlargingField, type FrameRange, frameRange } from '#contract/finishing/frame.ts';
 import type { Channels, Finishing, Size } from '#contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import { countedMegapixels } from '#contract/picture-memory.ts';
-import type { Job, JobInput } from '../jobs/job.ts';
+import type { Job, JobFailure, JobInput } from '../jobs/job.ts';
 
 /** What a boot of a node can do, as it says of itself. */
 export interface NodeAbility {
@@ -24,7 +25,7 @@ export interface NodeAbility {
 }
 
 /** As far as they are known before the image is there. */
-export interface AskedNeeds {
+interface AskedNeeds {
   /** null: the image is not there yet. */
   readonly inputFormat: InputFormat | null;
   /** As stored in the file; null where the header does not show it. */
@@ -38,7 +39,7 @@ export interface JobNeeds extends AskedNeeds {
   readonly inputFormat: InputFormat;
 }
 
-export interface FinishingNeeds {
+interface FinishingNeeds {
   readonly steps: Finishing;
   readonly channels: Channels;
   /** Pixels of the result. */
@@ -121,7 +122,7 @@ export function admittedMegapixels(needs: AskedNeeds): number {
 }
 
 /** What keeps a node from a job, in the order in which it is looked at. */
-export const SHORTFALLS = [
+const SHORTFALLS = [
   'input-format',
   'input-size',
   'output-format',
@@ -129,10 +130,10 @@ export const SHORTFALLS = [
   'background',
   'memory',
 ] as const;
-export type Shortfall = (typeof SHORTFALLS)[number];
+type Shortfall = (typeof SHORTFALLS)[number];
 
 /** Undefined: it can do it, however long it waits. What is not known is given a chance. */
-export function shortfallOf(node: NodeAbility, needs: AskedNeeds): Shortfall | undefined {
+function shortfallOf(node: NodeAbility, needs: AskedNeeds): Shortfall | undefined {
   const { inputFormat, pixels, outputFormat, finishing } = needs;
   const { jxlPixelsMax } = node;
   if (inputFormat !== null && !node.inputFormats.has(inputFormat)) return 'input-format';
@@ -163,4 +164,279 @@ export function canDo(node: NodeAbility, needs: AskedNeeds): boolean {
 export function canSurelyDo(node: NodeAbility, needs: JobNeeds): boolean {
   const most = needs.finishing?.frame.most ?? 0;
   return needs.outputFormat !== 'jxl' || most <= node.jxlPixelsMax;
+}
+
+/*
+ * What a replica remembers of jobs between its rounds, each by its id. All of it is a shortcut:
+ * what counts is in the row, and a replica that starts anew learns the rest again.
+ */
+
+/** Beyond any number of jobs that meet trouble at once; the ones remembered longest go first. */
+const MEMORIES_MAX = 10_000;
+/**
+ * After claims that met refusals only, doubling: a node that reports room and refuses must not
+ * spin.
+ */
+const REFUSED_WAIT_MIN_MS = 100;
+const REFUSED_WAIT_MAX_MS = 2000;
+
+/** What this replica remembers of a job; losing it costs a detour at most. */
+interface JobMemory {
+  /** Boots of nodes that cannot do it. */
+  readonly excludedBoots: ReadonlySet<string>;
+  /** Nodes an attempt failed on. */
+  readonly avoidedNodes: ReadonlySet<string>;
+  /** What its last lost attempt made due. */
+  readonly failure: JobFailure | undefined;
+}
+
+interface Entry {
+  readonly excludedBoots: Set<string>;
+  readonly avoidedNodes: Set<string>;
+  nodeFaults: number;
+  readFaults: number;
+  /** Claims that ended in refusals only, since the last admission. */
+  refusedClaims: number;
+  /** Until then the job is not offered. */
+  waitUntilMs: number;
+  incapableSinceMs: number | undefined;
+  failure: JobFailure | undefined;
+}
+
+export class JobMemories {
+  readonly #now: () => number;
+  readonly #entries = new Map<string, Entry>();
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  /** Undefined: nothing. */
+  find(jobId: string): JobMemory | undefined {
+    return this.#entries.get(jobId);
+  }
+
+  forget(jobId: string): void {
+    this.#entries.delete(jobId);
+  }
+
+  /** That boot of a node said that it cannot do it. */
+  nodeIncapable(jobId: string, bootId: string): void {
+    this.#entry(jobId).excludedBoots.add(bootId);
+  }
+
+  /** An attempt was lost with the node. */
+  nodeLost(jobId: string, nodeId: string): void {
+    this.#entry(jobId).avoidedNodes.add(nodeId);
+  }
+
+  /** An attempt met the node's own fault. @returns how many have */
+  nodeFault(jobId: string, nodeId: string): number {
+    const entry = this.#entry(jobId);
+    entry.avoidedNodes.add(nodeId);
+    entry.nodeFaults += 1;
+    return entry.nodeFaults;
+  }
+
+  /** A file of it could not be read from our storage. @returns how often */
+  readFault(jobId: string): number {
+    const entry = this.#entry(jobId);
+    entry.readFaults += 1;
+    return entry.readFaults;
+  }
+
+  /** Its next claim ends it with this. */
+  mustFail(jobId: string, failure: JobFailure): void {
+    this.#entry(jobId).failure = failure;
+  }
+
+  admitted(jobId: string): void {
+    const entry = this.#entries.get(jobId);
+    if (entry !== undefined) entry.refusedClaims = 0;
+  }
+
+  /** A claim met refusals only. */
+  claimRefused(jobId: string): void {
+    const entry = this.#entry(jobId);
+    const waitMs = REFUSED_WAIT_MIN_MS * 2 ** entry.refusedClaims;
+    entry.refusedClaims += 1;
+    entry.waitUntilMs = this.#now() + Math.min(REFUSED_WAIT_MAX_MS, waitMs);
+  }
+
+  /** Whether its last claims met nothing but refusals, and too short a time ago. */
+  mustWait(jobId: string): boolean {
+    return this.#now() < (this.#entries.get(jobId)?.waitUntilMs ?? Number.NEGATIVE_INFINITY);
+  }
+
+  /** Since when no node could do it, without a break; undefined while one can. */
+  incapableSince(jobId: string, incapable: boolean): number | undefined {
+    if (!incapable) {
+      const entry = this.#entries.get(jobId);
+      if (entry !== undefined) entry.incapableSinceMs = undefined;
+      return undefined;
+    }
+    const entry = this.#entry(jobId);
+    entry.incapableSinceMs ??= this.#now();
+    return entry.incapableSinceMs;
+  }
+
+  #entry(jobId: string): Entry {
+    const known = this.#entries.get(jobId);
+    if (known !== undefined) return known;
+    const entry: Entry = {
+      excludedBoots: new Set(),
+      avoidedNodes: new Set(),
+      nodeFaults: 0,
+      readFaults: 0,
+      refusedClaims: 0,
+      waitUntilMs: Number.NEGATIVE_INFINITY,
+      incapableSinceMs: undefined,
+      failure: undefined,
+    };
+    for (const oldest of this.#entries.keys()) {
+      if (this.#entries.size < MEMORIES_MAX) break;
+      this.#entries.delete(oldest);
+    }
+    this.#entries.set(jobId, entry);
+    return entry;
+  }
+}
+
+/*
+ * What none of the nodes can do, in the words of the request's own field (docs/rest.md). Pure.
+ *
+ * A node's word counts from its report until it has been gone for the grace for missing nodes, so that a
+ * restart refuses nothing; of a job that a node has refused after all, that node's word counts no more.
+ */
+
+/**
+ * Undefined: some node can do it, there was none to ask, or nothing of the request is at fault.
+ * @param nodes whose word counts
+ * @param refusedBy boot ids of nodes that said they cannot do this job
+ */
+export function refusalOf(
+  nodes: readonly NodeAbility[],
+  needs: AskedNeeds,
+  refusedBy: ReadonlySet<string> = new Set(),
+): ContractError | undefined {
+  let furthest = -1;
+  for (const node of nodes) {
+    const shortfall = shortfallOf(node, needs);
+    if (shortfall === undefined && !refusedBy.has(node.bootId)) return undefined;
+    const reached = shortfall === undefined ? SHORTFALLS.length : SHORTFALLS.indexOf(shortfall);
+    furthest = Math.max(furthest, reached);
+  }
+  if (furthest < 0) return undefined;
+  const shortfall = SHORTFALLS[furthest];
+  return shortfall === undefined ? codecRefusal(needs) : ofShortfall(shortfall, needs);
+}
+
+const NO_NODE = 'no inference node of this service';
+
+function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
+  const { inputFormat, pixels, outputFormat, finishing } = needs;
+  switch (shortfall) {
+    case 'input-format':
+      return new ContractError('UNSUPPORTED_IMAGE_FORMAT', `${NO_NODE} reads ${inputFormat}`);
+    case 'input-size':
+      return new ContractError(
+        'IMAGE_RESOLUTION_TOO_LARGE',
+        `${NO_NODE} takes ${inputFormat} images of ${pixels} pixels`,
+      );
+    case 'output-format':
+      return unsupportedOutput(`${NO_NODE} writes ${outputFormat}`);
+    case 'output-size': {
+      const least = finishing?.frame.least ?? pixels;
+      return unsupportedOutput(`${NO_NODE} writes ${outputFormat} of ${least} pixels`);
+    }
+    case 'background': {
+      const detail = `background: ${NO_NODE} reads ${finishing?.background?.inputFormat}`;
+      return new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
+    }
+    case 'memory':
+      return memoryRefusal(needs);
+  }
+}
+
+/** By what is largest of it. */
+function memoryRefusal({ pixels, outputFormat, finishing }: AskedNeeds): ContractError {
+  const wrong = `${NO_NODE} has the memory for`;
+  const { frame, background, steps = {} } = finishing ?? {};
+  const framePixels = frame?.most ?? 0;
+  const ownPixels = pixels ?? IMAGE_PIXELS_MAX;
+  if (background && background.pixels > Math.max(ownPixels, framePixels)) {
+    return invalidParameter('background', `is too large: ${wrong} ${background.pixels} pixels`);
+  }
+  if (framePixels > ownPixels) {
+    const field = enlargingField(steps);
+    return invalidParameter(field, `is too large: ${wrong} a frame of ${framePixels} pixels`);
+  }
+  const detail = `${wrong} an image of ${ownPixels} pixels as ${outputFormat}`;
+  return new ContractError('IMAGE_RESOLUTION_TOO_LARGE', detail);
+}
+
+/** Every node says that it can, and none could with this picture: a codec that only some have. */
+function codecRefusal({ inputFormat, outputFormat }: AskedNeeds): ContractError | undefined {
+  const detail = `${NO_NODE} could do this with this image`;
+  if (outputFormat === 'jxl') return unsupportedOutput(detail);
+  if (inputFormat === 'jxl') return new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
+  return undefined;
+}
+
+function unsupportedOutput(detail: string): ContractError {
+  const fieldErrors = [{ field: 'output_format', detail }];
+  return new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
+}
+
+/** Looks in a grace: nodes report more often than this needs to know. */
+const LOOKS_IN_GRACE = 60;
+
+interface AdvertisedNodesOptions {
+  /** Those that are routable now. */
+  readonly routable: () => readonly NodeAbility[];
+  readonly graceMs: number;
+  /** Milliseconds of a clock that never goes back. */
+  readonly now: () => number;
+}
+
+/**
+ * What nodes have said lately that they can do: those that are routable, and those that were within
+ * the grace for missing nodes, so that a restart of the only one with a codec refuses nothing. Each
+ * replica has its own view; the clock is handed in.
+ */
+export class AdvertisedNodes {
+  readonly #options: AdvertisedNodesOptions;
+  readonly #startedAtMs: number;
+  /** By boot: as many as were routable within the grace. */
+  readonly #seen = new Map<string, { readonly node: NodeAbility; readonly atMs: number }>();
+  #lookedAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(options: AdvertisedNodesOptions) {
+    this.#options = options;
+    this.#startedAtMs = options.now();
+  }
+
+  /** Nodes came, went or reported. */
+  changed(): void {
+    const { graceMs, now } = this.#options;
+    if (now() - this.#lookedAtMs >= graceMs / LOOKS_IN_GRACE) this.#look();
+  }
+
+  /** Undefined within the first grace of this replica: it cannot know yet who was there. */
+  nodes(): readonly NodeAbility[] | undefined {
+    const { graceMs, now } = this.#options;
+    if (now() - this.#startedAtMs <= graceMs) return undefined;
+    this.#look();
+    return [...this.#seen.values()].map(({ node }) => node);
+  }
+
+  #look(): void {
+    const { routable, graceMs, now } = this.#options;
+    const nowMs = now();
+    this.#lookedAtMs = nowMs;
+    for (const node of routable()) this.#seen.set(node.bootId, { node, atMs: nowMs });
+    for (const [bootId, { atMs }] of this.#seen) {
+      if (nowMs - atMs > graceMs) this.#seen.delete(bootId);
+    }
+  }
 }

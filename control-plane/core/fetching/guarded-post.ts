@@ -3,9 +3,14 @@
  * status and Retry-After are used; of its body as much is read as lets a receiver finish it.
  */
 import type { Client, Dispatcher } from 'undici';
-import { type CallbackPolicy, wrongWithCallbackUrl } from './callback-url-text.ts';
 import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
-import { ForbiddenUrlError, hostOf, requirePublicHost } from './outgoing-url.ts';
+import {
+  type CallbackPolicy,
+  ForbiddenUrlError,
+  hostOf,
+  requirePublicHost,
+  wrongWithCallbackUrl,
+} from './outgoing-url.ts';
 
 export type PostLimits = typeof POST_LIMITS;
 

@@ -18,12 +18,16 @@ import {
   recordingConnector,
   scriptedResolver,
 } from '../test/loopback-source.ts';
-import { createPinnedConnector } from './dial.ts';
 import { FetchFailedError, type FetchLimits, GuardedFetch } from './guarded-fetch.ts';
 import { GuardedPost, PostFailedError, type PostFailure, type PostLimits } from './guarded-post.ts';
-import { OutgoingGuard } from './outgoing-guard.ts';
+import {
+  createPinnedConnector,
+  createPublicResolver,
+  createTrustedResolver,
+  OutgoingGuard,
+  type ResolveHost,
+} from './outgoing-guard.ts';
 import { ForbiddenUrlError } from './outgoing-url.ts';
-import { createPublicResolver, createTrustedResolver, type ResolveHost } from './resolve-host.ts';
 
 const test = ava.serial;
 

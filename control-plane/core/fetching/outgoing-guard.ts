@@ -1,4 +1,96 @@
+/** Resolves names for the guarded client: every address of a name, not checked yet. */
+
+import { lookup, Resolver } from 'node:dns/promises';
+import { isIP, type LookupFunction, SocketAddress } from 'node:net';
+import { buildConnector, Client } from 'undici';
+import { raceAbort } from '#program/race-abort.ts';
+import { Semaphore } from '#program/semaphore.ts';
+import { ForbiddenUrlError, type OutgoingPolicy } from './outgoing-url.ts';
+import { interfaceAddresses, isAllowedNetwork, isOpenAddress } from './public-address.ts';
+
 /**
+ * All addresses of a name, possibly none; rejects where no server answered.
+ * @param accountId who asks
+ */
+export type ResolveHost = (
+  host: string,
+  signal: AbortSignal,
+  accountId: string,
+) => Promise<readonly string[]>;
+
+/** Time for one query to one server; with two tries a dead server costs at most three times that. */
+const DNS_TIMEOUT_MS = 1500;
+const DNS_TRIES = 2;
+
+/**
+ * Names that may wait for the system's resolver: more than all downloads and notifications that can
+ * be under way, so that none is refused here. Each waits until its signal aborts.
+ */
+const LOOKUPS_WAITING_MAX = 512;
+
+/** "No such name" and "none of this kind" are answers, not failures. */
+const NONE_CODES: ReadonlySet<unknown> = new Set(['ENOTFOUND', 'ENODATA', 'EBADNAME']);
+
+function noneOrThrow(error: NodeJS.ErrnoException): string[] {
+  if (NONE_CODES.has(error.code)) return [];
+  throw error;
+}
+
+/** The addresses found; one kind is enough where the query for the other failed. */
+function foundOrThrow(outcomes: readonly PromiseSettledResult<string[]>[]): string[] {
+  const found = outcomes.flatMap(outcome => (outcome.status === 'fulfilled' ? outcome.value : []));
+  const failed = outcomes.find(outcome => outcome.status === 'rejected');
+  if (found.length === 0 && failed !== undefined) throw failed.reason;
+  return found;
+}
+
+/**
+ * Queries the DNS directly: a slow or hostile name server then holds no thread of the pool that the
+ * file system needs, and giving up cancels the query.
+ * @param servers `<address>:<port>` each; the system's where absent
+ */
+export function createPublicResolver(servers?: readonly string[]): ResolveHost {
+  return async (host, signal) => {
+    const resolver = new Resolver({ timeout: DNS_TIMEOUT_MS, tries: DNS_TRIES });
+    if (servers !== undefined) resolver.setServers(servers);
+    const cancel = (): void => resolver.cancel();
+    signal.addEventListener('abort', cancel, { once: true });
+    try {
+      const v4 = resolver.resolve4(host).catch(noneOrThrow);
+      const v6 = resolver.resolve6(host).catch(noneOrThrow);
+      return foundOrThrow(await Promise.allSettled([v4, v6]));
+    } finally {
+      signal.removeEventListener('abort', cancel);
+    }
+  };
+}
+
+/**
+ * Asks the operating system, hosts file and all that it is configured to ask included: for trusted
+ * networks, whose names are there. The system's look-up cannot be cancelled, so that a name of a
+ * dead server holds its thread as long as `resolv.conf` says; accounts share the threads, and names
+ * wait here, where a wait can be cancelled, not in the queue of the pool.
+ * @param lookupsMax look-ups at once: each holds a thread of libuv's pool until the system gives up
+ */
+export function createTrustedResolver(
+  lookupsMax: number,
+  lookupAll: (host: string) => Promise<string[]> = lookupAllOfSystem,
+): ResolveHost {
+  const slots = new Semaphore({
+    max: lookupsMax,
+    waitingMax: LOOKUPS_WAITING_MAX,
+    refusal: () => new Error('too many names wait to be resolved'),
+  });
+  return (host, signal, accountId) =>
+    slots.run({ key: accountId, signal }, () => lookupAll(host).catch(noneOrThrow));
+}
+
+async function lookupAllOfSystem(host: string): Promise<string[]> {
+  const answers = await lookup(host, { all: true, order: 'verbatim' });
+  return answers.map(answer => answer.address);
+}
+
+/*
  * The one guard of all requests that this service makes for callers: image_url and callback_url
  * alike. It connects to public addresses only, and to the networks that the operator allowed.
  *
@@ -13,14 +105,6 @@
  * Redirects, where they are followed, begin at the first step again. No proxy of the environment,
  * no cookie, no credential, no kept connection, no HTTP/2, no decompression.
  */
-import { isIP } from 'node:net';
-import { Client } from 'undici';
-import { raceAbort } from '#program/race-abort.ts';
-import { isAllowedNetwork, isOpenAddress } from './allowed-address.ts';
-import { type CreateConnector, createPinnedConnector } from './dial.ts';
-import { ForbiddenUrlError, type OutgoingPolicy } from './outgoing-url.ts';
-import { interfaceAddresses } from './own-addresses.ts';
-import { createPublicResolver, createTrustedResolver, type ResolveHost } from './resolve-host.ts';
 
 /** Checked addresses that are tried for one connection; a name may have dozens. */
 const ADDRESSES_TRIED_MAX = 4;
@@ -111,3 +195,57 @@ function addressesToTry(addresses: readonly string[]): readonly string[] {
   const inTurn = addresses.flatMap((_, i) => [...v6.slice(i, i + 1), ...v4.slice(i, i + 1)]);
   return inTurn.slice(0, ADDRESSES_TRIED_MAX);
 }
+
+/* Connections to addresses that were checked before: the only place that opens one. */
+
+/** Time for one of several addresses; the last gets what is left of the connection's time. */
+const CONNECT_ATTEMPT_MS = 1000;
+
+type Connector = buildConnector.connector;
+
+/**
+ * @param addresses checked, in the order to try them; the name is not resolved again
+ * @param connectMs for the connection, TLS included
+ */
+export type CreateConnector = (addresses: readonly string[], connectMs: number) => Connector;
+
+/** The spelling sockets report: an IPv6 address has several. */
+function asReported(address: string): string {
+  return new SocketAddress({ address, family: isIP(address) === 6 ? 'ipv6' : 'ipv4' }).address;
+}
+
+/**
+ * Node calls `lookup` for names only: an address as the host is connected to directly, so callers
+ * check it before. The certificate is checked against the URL's host in both cases.
+ */
+export const createPinnedConnector: CreateConnector = (addresses, connectMs) => {
+  const answers = addresses.map(address => ({ address, family: isIP(address) }));
+  const checked = new Set(addresses.map(asReported));
+  const lookup: LookupFunction = (_host, options, callback) => {
+    const [first] = answers;
+    if (options.all === true) callback(null, answers);
+    else if (first !== undefined) callback(null, first.address, first.family);
+    else callback(new Error('there is no checked address to connect to'), []);
+  };
+  const connect = buildConnector({
+    lookup,
+    timeout: connectMs,
+    allowH2: false,
+    maxCachedSessions: 0,
+    autoSelectFamily: true,
+    autoSelectFamilyAttemptTimeout: CONNECT_ATTEMPT_MS,
+  });
+  return (options, callback) => {
+    connect(options, (...[error, socket]) => {
+      if (error !== null) {
+        callback(error, null);
+      } else if (socket.remoteAddress === undefined || !checked.has(socket.remoteAddress)) {
+        // Only a bug can cause this; nothing is read from the wrong peer.
+        socket.destroy();
+        callback(new Error('connected to an address that was not checked'), null);
+      } else {
+        callback(null, socket);
+      }
+    });
+  };
+};

@@ -2,9 +2,10 @@
  * Checks of a URL's text, before its name is resolved. Every URL that this service requests for a
  * caller passes here, at submission and on every redirect.
  */
+
 import { isIP } from 'node:net';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
-import { type AddressPolicy, isOpenAddress } from './allowed-address.ts';
+import { type AddressPolicy, isOpenAddress } from './public-address.ts';
 
 /** allowPrivateAddresses opens any port too. */
 export interface OutgoingPolicy extends AddressPolicy {
@@ -90,4 +91,44 @@ export function requireOutgoingUrl(text: string, policy: OutgoingPolicy, base?: 
   if (!policy.allowPrivateAddresses) requirePort(url, policy);
   requirePublicHost(host, policy);
   return url;
+}
+
+/* Checks of a callback_url's text: at submission and again before each delivery. */
+
+export interface CallbackPolicy {
+  readonly allowHttpCallbacks: boolean;
+}
+
+/** Up to the "@" in front of the host: the parser drops an empty user name without a trace. */
+const USERINFO = /^ *https?:[/\\]*[^/\\?#]*@/i;
+const CONTROL_CHARACTER = /\p{Cc}/u;
+
+/** What is wrong with the text, to follow "callback_url: ". Undefined: nothing. */
+export function wrongWithCallbackUrl(
+  text: string,
+  { allowHttpCallbacks }: CallbackPolicy,
+): string | undefined {
+  if (text.length > URL_LENGTH_MAX) return `must be at most ${URL_LENGTH_MAX} characters`;
+  const url = CONTROL_CHARACTER.test(text) ? null : URL.parse(text);
+  const schemes = allowHttpCallbacks ? ['https:', 'http:'] : ['https:'];
+  if (url === null || !schemes.includes(url.protocol)) {
+    return `must be an absolute URL of the scheme ${schemes.join(' or ')}`;
+  }
+  if (USERINFO.test(text)) return 'must have no user name or password';
+  // An empty fragment leaves no trace in url.hash.
+  if (text.includes('#')) return 'must have no fragment';
+  return undefined;
+}
+
+/** Where a URL leads: one host and port count as one destination of places. */
+
+/** Longer than any name of the DNS. */
+const DESTINATION_LENGTH_MAX = 300;
+
+/** `<host>:<port>` of a URL that was accepted; empty where the text is none. Pure. */
+export function destinationOf(text: string): string {
+  const url = URL.parse(text);
+  if (url === null) return '';
+  const port = url.port || (url.protocol === 'https:' ? '443' : '80');
+  return `${url.hostname.replace(/\.$/, '')}:${port}`.slice(0, DESTINATION_LENGTH_MAX);
 }

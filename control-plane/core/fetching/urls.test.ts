@@ -14,12 +14,11 @@ import { rejectsWith, throwsWith } from '../../../test/support/throws.ts';
 import { requireImageUrl } from '../submission/image-url.ts';
 import type { ProbeReport } from '../test/namespace-probe.ts';
 import { CallbackAddressCheck } from '../webhooks/callback-url.ts';
-import type { CreateConnector } from './dial.ts';
 import { GuardedFetch } from './guarded-fetch.ts';
 import { GuardedPost } from './guarded-post.ts';
+import type { CreateConnector, ResolveHost } from './outgoing-guard.ts';
 import { OutgoingGuard, type OutgoingGuardOptions } from './outgoing-guard.ts';
 import { isPublicAddress } from './public-address.ts';
-import type { ResolveHost } from './resolve-host.ts';
 
 const test = ava.serial;
 

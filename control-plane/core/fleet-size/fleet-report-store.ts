@@ -9,7 +9,7 @@ import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { query } from '../database/transact.ts';
 import { isInserted, matchesOne } from '../database/values.ts';
-import type { MeasuredWork } from './work-meter.ts';
+import type { MeasuredWork } from './wanted-nodes.ts';
 
 /** Several reports late: its process is gone, or cut off. */
 const FRESH_MS = 30_000;

@@ -11,8 +11,15 @@ import type { JobEvents } from '../jobs/job-events.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { pollingLoop } from '../round-loop.ts';
 import type { FleetReportStore, StoredFleetReport } from './fleet-report-store.ts';
-import { type FleetSizePolicy, HeldPeak, wantedNodes } from './wanted-nodes.ts';
-import { type MeterReading, pacePerS, WorkMeter, workOf } from './work-meter.ts';
+import {
+  type FleetSizePolicy,
+  HeldPeak,
+  type MeterReading,
+  pacePerS,
+  WorkMeter,
+  wantedNodes,
+  workOf,
+} from './wanted-nodes.ts';
 
 /** Between two reports; nodes need a minute or more to come. */
 export const REPORT_EVERY_MS = 5000;

@@ -3,8 +3,15 @@ import assert from 'node:assert/strict';
 import test from 'ava';
 import { fc, holds } from '../../../test/support/property-tests.ts';
 import { snapshotWith } from '../test/nodes-seen.ts';
-import { BUSY_SHARE, type FleetNeeds, HeldPeak, wantedNodes } from './wanted-nodes.ts';
-import { pacePerS, usedShares, WorkMeter } from './work-meter.ts';
+import {
+  BUSY_SHARE,
+  type FleetNeeds,
+  HeldPeak,
+  pacePerS,
+  usedShares,
+  WorkMeter,
+  wantedNodes,
+} from './wanted-nodes.ts';
 
 const POLICY = { waitTargetMs: 60_000, nodesMin: 0, nodesMax: 50 };
 const ASLEEP: FleetNeeds = {

@@ -15,7 +15,7 @@ import type { Authenticator, ReadAccount } from '../accounts/account.ts';
 import type { OperateAccounts } from '../accounts/operate-accounts.ts';
 import type { ReadQueue } from '../dispatch/read-queue.ts';
 import type { OperateJobs } from '../jobs/operate-jobs.ts';
-import type { KeyUses } from '../keys/key-uses.ts';
+import type { KeyUses } from '../keys/authenticate.ts';
 import type { ManageKeys } from '../keys/manage-keys.ts';
 import type { OperateCredits } from '../ledger/operate-credits.ts';
 import type { OperateNodes } from '../nodes/operate-nodes.ts';

@@ -28,14 +28,14 @@ import {
   storesOn,
 } from '../test/fixtures.ts';
 import { rowOf, setIn } from '../test/rows.ts';
-import { API_KEY_MEMORY_MS } from './api-key-store.ts';
 import {
   apiKeyIdOf,
   createApiKeyToken,
   hashSecret,
   parseApiKeyToken,
   secretMatches,
-} from './api-key-token.ts';
+} from './api-key-rows.ts';
+import { API_KEY_MEMORY_MS } from './api-key-store.ts';
 
 const test = ava.serial;
 

@@ -11,12 +11,14 @@ import { OvertakenError, query, transact } from '../database/transact.ts';
 import { isAsciiWord, isInserted, matchesOne } from '../database/values.ts';
 import {
   type ApiKey,
+  type ApiKeyToken,
   apiKeyFromRow,
+  createApiKeyToken,
   findApiKey,
+  hashSecret,
   policyColumns,
   selectApiKeys,
 } from './api-key-rows.ts';
-import { type ApiKeyToken, createApiKeyToken, hashSecret } from './api-key-token.ts';
 import { countOfNewCap, type KeyPolicy, NO_POLICY } from './key-policy.ts';
 
 export interface NewKey {

@@ -3,7 +3,7 @@
  * whose request it is, so that a key that was valid before is read in the share of its account.
  */
 import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
-import { API_KEY_MEMORY_MS, type ApiKeyStore } from './api-key-store.ts';
+import { API_KEY_MEMORY_MS, type ApiKeyOwner, type ApiKeyStore } from './api-key-store.ts';
 
 type Answer = Awaited<ReturnType<ApiKeyStore['authenticate']>>;
 
@@ -49,4 +49,102 @@ export class Authenticate {
 /** An answer that hangs is shared no longer than a remembered key is trusted. */
 function mayJoin({ askedAtMs }: Reading): boolean {
   return performance.now() - askedAtMs < API_KEY_MEMORY_MS;
+}
+
+/*
+ * When keys were used last: noted in memory by each request, written in batches off its path, at
+ * most once a minute and key. What was not written is lost with the process, which harms nobody:
+ * the next use is noted again.
+ */
+
+/** A key that is used all the time is written this often. */
+const WRITE_EVERY_MS = 60_000;
+/** How late what is due is written. */
+const LOOK_EVERY_MS = 5000;
+/**
+ * Keys noted at once, as many as are remembered; beyond it the one that was noted first is dropped.
+ */
+const KEYS_MAX = 10_000;
+
+interface Noted {
+  readonly apiKeyId: string;
+  readonly byPreviousSecret: boolean;
+  /** By performance.now(). */
+  usedAtMs: number;
+  /** undefined: never. */
+  writtenAtMs: number | undefined;
+}
+
+export class KeyUses {
+  readonly #store: Pick<ApiKeyStore, 'noteUses'>;
+  readonly #keysMax: number;
+  readonly #noted = new Map<string, Noted>();
+  #onFailed: (error: unknown) => void = () => undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #writing: Promise<void> | undefined;
+
+  constructor(store: Pick<ApiKeyStore, 'noteUses'>, keysMax = KEYS_MAX) {
+    this.#store = store;
+    this.#keysMax = keysMax;
+  }
+
+  /** Of every request that its key may make. */
+  note({ apiKeyId, ...owner }: ApiKeyOwner): void {
+    const byPreviousSecret = owner.byPreviousSecret === true;
+    const name = byPreviousSecret ? `${apiKeyId} previous` : apiKeyId;
+    const usedAtMs = performance.now();
+    const known = this.#noted.get(name);
+    if (known !== undefined) {
+      known.usedAtMs = usedAtMs;
+      return;
+    }
+    if (this.#noted.size >= this.#keysMax) {
+      const oldest = this.#noted.keys().next();
+      if (!oldest.done) this.#noted.delete(oldest.value);
+    }
+    this.#noted.set(name, { apiKeyId, byPreviousSecret, usedAtMs, writtenAtMs: undefined });
+  }
+
+  /** @param onFailed a batch could not be written: it is tried again */
+  start(onFailed: (error: unknown) => void): void {
+    this.#onFailed = onFailed;
+    this.#timer = setInterval(() => void this.write(), LOOK_EVERY_MS);
+    this.#timer.unref();
+  }
+
+  /** Writes what is left, once. Never rejects. */
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#writing;
+    await this.write(0);
+  }
+
+  /** Writes what is due; one batch is under way at most. Never rejects. */
+  async write(everyMs = WRITE_EVERY_MS): Promise<void> {
+    this.#writing ??= this.#write(everyMs).finally(() => {
+      this.#writing = undefined;
+    });
+    await this.#writing;
+  }
+
+  async #write(everyMs: number): Promise<void> {
+    const nowMs = performance.now();
+    const due: Noted[] = [];
+    for (const [name, noted] of this.#noted) {
+      const { usedAtMs, writtenAtMs } = noted;
+      if (writtenAtMs !== undefined && nowMs - writtenAtMs < everyMs) continue;
+      if (writtenAtMs === undefined || usedAtMs > writtenAtMs) due.push(noted);
+      else this.#noted.delete(name);
+    }
+    if (due.length === 0) return;
+    const uses = due.map(({ apiKeyId, byPreviousSecret, usedAtMs }) => {
+      return { apiKeyId, byPreviousSecret, ageMs: nowMs - usedAtMs };
+    });
+    try {
+      await this.#store.noteUses(uses);
+      for (const noted of due) noted.writtenAtMs = nowMs;
+    } catch (error) {
+      this.#onFailed(error);
+    }
+  }
 }

@@ -13,8 +13,13 @@
 import { sql } from 'kysely';
 import type { Database } from '../database/connect.ts';
 import { query } from '../database/transact.ts';
-import { POLICY_COLUMNS, policyFromRow } from './api-key-rows.ts';
-import { hashSecret, parseApiKeyToken, secretMatches } from './api-key-token.ts';
+import {
+  hashSecret,
+  POLICY_COLUMNS,
+  parseApiKeyToken,
+  policyFromRow,
+  secretMatches,
+} from './api-key-rows.ts';
 import type { KeyPolicy } from './key-policy.ts';
 
 export interface ApiKeyOwner {

@@ -1,20 +1,360 @@
+/** What a Matte call is made of, as its caller says it. */
+
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import type { Readable } from 'node:stream';
+import { isDeepStrictEqual } from 'node:util';
+import { type ClientDuplexStream, status } from '@grpc/grpc-js';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import type { Channels, Finishing, Sight } from '#contract/finishing.ts';
+import { finishingToProto } from '#contract/finishing-wire.ts';
+import {
+  type InputFormat,
+  inputFormatToProto,
+  type OutputFormat,
+  outputFormatFromProto,
+  outputFormatToProto,
+} from '#contract/formats.ts';
+import { ERROR_CODE_TRAILER, fromServiceError } from '#contract/grpc-status.ts';
+import { CHUNK_BYTES_MAX, RESULT_BYTES_MAX } from '#contract/limits.ts';
+import {
+  type BackgroundPicture,
+  type DirectInput,
+  type MatteRequest,
+  type MatteResponse,
+  Priority,
+  type ResultHeader,
+  ResultKind,
+  type ResultPlace,
+  type StageTimings,
+  Switch,
+} from '#gen/matting/v1/matte_service.ts';
+import type { Fullness } from '../dispatch/dispatch-policy.ts';
+
+/** Takes the result's bytes in order; `write` resolves when more may follow. */
+export interface ResultSink {
+  write(chunk: Uint8Array): Promise<void>;
+}
+
+/** The background's file. */
+interface BackgroundFile {
+  readonly bytes: number;
+  readonly format: InputFormat;
+  /** As stored in the file; null: unknown. */
+  readonly width: number | null;
+  readonly height: number | null;
+  /** Called once, after the image was sent; ended by the client. */
+  readonly open: () => Promise<Readable>;
+}
+
+export interface MatteCall {
+  readonly jobId: string;
+  /** The claim's fence. */
+  readonly attempt: number;
+  readonly inputBytes: number;
+  readonly inputFormat: InputFormat;
+  /** As stored in the file; null: unknown. */
+  readonly width: number | null;
+  readonly height: number | null;
+  readonly outputFormat: OutputFormat;
+  /** rgba where absent. */
+  readonly channels?: Channels;
+  /**
+   * Empty where the format or `channels` alone needs a node that finishes; the node must say in its
+   * answer that it applied this. Absent: none.
+   */
+  readonly finishing?: Finishing;
+  /** Given exactly where `finishing` has a background picture. */
+  readonly background?: BackgroundFile;
+  readonly sync: boolean;
+  /** The node refuses where an engine would not take the image within this; 0: any wait. */
+  readonly waitMsMax?: number;
+  /** Called once, when the node has admitted the image; ended by the client. */
+  readonly openInput: () => Promise<Readable>;
+  readonly sink: ResultSink;
+  /** The files travel between the node and the storage: no input is opened, the sink gets nothing. */
+  readonly direct?: DirectTransfer | undefined;
+  /** Cancels the attempt: its outcome is then `aborted`. */
+  readonly signal: AbortSignal;
+  /** The whole attempt. */
+  readonly timeoutMs: number;
+  readonly onAdmitted?: () => void;
+}
+
+/*
+ * The files of a call whose bytes do not pass here: where the node finds them, where it may put
+ * what it made of them, and whether that is there. Its calls come in this order, each once at most;
+ * what they reject with is our own storage's fault.
+ */
+
+export interface DirectTransfer {
+  /** Of the storage, as the node lists it. */
+  readonly origin: string;
+  /**
+   * When the node has admitted the image. STORAGE_UNREACHABLE: it lies where nothing is signed for.
+   */
+  refer(): Promise<DirectInput>;
+  /** When the node has said what it made: a place for exactly these bytes. */
+  place(result: { readonly bytes: number; readonly sha256: string }): Promise<ResultPlace>;
+  /**
+   * When the node has said that they are there. What is wrong with what the storage has; undefined:
+   * it is what was placed, of the format asked for and of that size.
+   */
+  verify(announced: {
+    readonly width: number;
+    readonly height: number;
+  }): Promise<string | undefined>;
+}
+
+/*
+ * The outcome of one attempt, by the error that ended it. Decides nothing about the job: the
+ * job's run does, by these words.
+ *
+ * | kind        | when                                                     | counts as        |
+ * |-------------|----------------------------------------------------------|------------------|
+ * | done        | the result is complete and its checksum is right         | -                |
+ * | refused     | before Admitted, whatever the reason; or after it, where | nothing          |
+ * |             | the node cannot do it after all                          |                  |
+ * | lost        | admitted, then the node, an engine or a worker was gone  | a lost attempt   |
+ * | node-fault  | admitted, then the node's own error or a broken answer   | once elsewhere   |
+ * | image-fault | the image or its header is at fault                      | final            |
+ * | local-fault | our own storage failed under it                          | read once more;  |
+ * |             |                                                          | final, retryable |
+ * | storage-    | admitted, then the node could not get or put the files   | nothing: the     |
+ * |       fault | at our storage                                           | next is streamed |
+ * | aborted     | we cancelled it: lease lost, or shutting down            | nothing          |
+ */
+
+/** A complete result; its bytes went to the caller's sink. */
+export interface MatteResult {
+  readonly format: OutputFormat;
+  readonly bytes: number;
+  readonly width: number;
+  readonly height: number;
+  /** Hexadecimal, checked over the bytes received. */
+  readonly sha256: string;
+  /** null: the node does not say what it saw. */
+  readonly sight: Sight | null;
+  readonly plan: string;
+  readonly timings: StageTimings | undefined;
+}
+
+export type AttemptOutcome =
+  | { readonly kind: 'done'; readonly result: MatteResult }
+  | { readonly kind: 'refused'; readonly error: ContractError }
+  | { readonly kind: 'lost'; readonly withProcess: boolean; readonly error: ContractError }
+  | { readonly kind: 'node-fault'; readonly error: ContractError }
+  | { readonly kind: 'image-fault'; readonly error: ContractError }
+  /** `reading`: of a file of the job; otherwise of the result. */
+  | { readonly kind: 'local-fault'; readonly error: unknown; readonly reading: boolean }
+  | { readonly kind: 'storage-fault'; readonly error: ContractError }
+  | { readonly kind: 'aborted' };
+
+export const ATTEMPT_KINDS = [
+  'done',
+  'refused',
+  'lost',
+  'node-fault',
+  'image-fault',
+  'local-fault',
+  'storage-fault',
+  'aborted',
+] as const satisfies readonly AttemptOutcome['kind'][];
+
+/** Thrown inside an attempt where our own storage is at fault, not the node. */
+class LocalFault extends Error {
+  /** A file of the job could not be read; otherwise it was the result that could not be kept. */
+  readonly reading: boolean;
+
+  constructor(cause: unknown, reading = false) {
+    super('storage failed under an attempt', { cause });
+    this.name = 'LocalFault';
+    this.reading = reading;
+  }
+}
+
+/** Codes by which a node says that the image, not itself, is at fault. */
+const IMAGE_FAULTS: ReadonlySet<ErrorCode> = new Set([
+  'UNSUPPORTED_IMAGE_FORMAT',
+  'UNSUPPORTED_OUTPUT_FORMAT',
+  'IMAGE_RESOLUTION_TOO_LARGE',
+  'IMAGE_TOO_LARGE',
+  'INVALID_PARAMETER',
+  'PROCESSING_FAILED',
+] satisfies ErrorCode[]);
+
+/** Statuses the transport ends a call with when the connection or the peer is gone. */
+const TRANSPORT_LOSS: ReadonlySet<status> = new Set([
+  status.UNAVAILABLE,
+  status.CANCELLED,
+  // A stream reset under the call: grpc-js reports a socket that ends so.
+  status.INTERNAL,
+]);
+
+/** @param admitted whether the node had admitted the image when `error` ended the attempt. */
+export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): AttemptOutcome {
+  if (aborted) return { kind: 'aborted' };
+  if (error instanceof LocalFault) {
+    return { kind: 'local-fault', error: error.cause, reading: error.reading };
+  }
+  const known = toContractError(error);
+  if (IMAGE_FAULTS.has(known.code)) return { kind: 'image-fault', error: known };
+  if (!admitted) return { kind: 'refused', error: known };
+  if (isTransportLoss(error)) return { kind: 'lost', withProcess: false, error: known };
+  switch (known.code) {
+    case 'ENGINE_LOST':
+    case 'PICTURE_WORKER_LOST':
+      return { kind: 'lost', withProcess: true, error: known };
+    case 'NODE_UNAVAILABLE':
+    case 'CALL_CANCELLED':
+    case 'CALL_DEADLINE_EXCEEDED':
+      return { kind: 'lost', withProcess: false, error: known };
+    case 'NODE_INCAPABLE':
+    case 'NODE_OVERLOADED':
+    case 'NODE_SHORT_OF_MEMORY':
+      return { kind: 'refused', error: known };
+    case 'STORAGE_UNREACHABLE':
+      return { kind: 'storage-fault', error: known };
+    default:
+      return { kind: 'node-fault', error: known };
+  }
+}
+
+/** How full a node is that refused, by its word; undefined: it did not refuse for now. */
+export function fullnessBy(outcome: AttemptOutcome): Fullness | undefined {
+  if (outcome.kind !== 'refused' || outcome.error.code === 'NODE_INCAPABLE') return undefined;
+  return outcome.error.code === 'NODE_SHORT_OF_MEMORY' ? 'for-its-size' : 'for-all';
+}
+
 /**
+ * What the outcome says of the node (core/dispatch/dispatch-policy.ts); undefined: nothing. A refusal for want
+ * of room or of a codec is an honest answer; one without an answer, or by its own error, is not.
+ */
+export function verdictOn(outcome: AttemptOutcome): 'well' | 'fault' | undefined {
+  switch (outcome.kind) {
+    case 'done':
+    case 'image-fault':
+      return 'well';
+    case 'lost':
+    case 'node-fault':
+      return 'fault';
+    case 'refused':
+      return HONEST_REFUSALS.has(outcome.error.code) ? undefined : 'fault';
+    case 'local-fault':
+    case 'storage-fault':
+    case 'aborted':
+      return undefined;
+  }
+}
+
+const HONEST_REFUSALS: ReadonlySet<ErrorCode> = new Set([
+  'NODE_OVERLOADED',
+  'NODE_SHORT_OF_MEMORY',
+  'NODE_INCAPABLE',
+]);
+
+interface GrpcError extends Error {
+  readonly code: status;
+  readonly details: string;
+  readonly metadata: Parameters<typeof fromServiceError>[0]['metadata'];
+}
+
+function isGrpcError(error: unknown): error is GrpcError {
+  return error instanceof Error && 'metadata' in error && 'details' in error && 'code' in error;
+}
+
+function toContractError(error: unknown): ContractError {
+  if (error instanceof ContractError) return error;
+  if (isGrpcError(error)) return fromServiceError(error);
+  return new ContractError('NODE_FAULT', 'the call ended in an unknown way', { cause: error });
+}
+
+/** Our nodes put their code into a trailer; a status without one is the transport's. */
+function isTransportLoss(error: unknown): boolean {
+  if (!isGrpcError(error)) return false;
+  if (error.metadata.get(ERROR_CODE_TRAILER).length > 0) return false;
+  return TRANSPORT_LOSS.has(error.code);
+}
+
+/* What a Matte call says first, and what the header of its result is held to. Knows no stream. */
+
+/** The first message of a call. */
+export function headerMessage(request: MatteCall): MatteRequest {
+  return {
+    message: {
+      $case: 'header',
+      value: {
+        jobId: request.jobId,
+        directOrigin: request.direct?.origin ?? '',
+        attempt: request.attempt,
+        contentLength: request.inputBytes,
+        sha256: Buffer.alloc(0),
+        inputFormat: inputFormatToProto(request.inputFormat),
+        width: request.width ?? 0,
+        height: request.height ?? 0,
+        outputFormat: outputFormatToProto(request.outputFormat),
+        resultKind: resultKindOf(request),
+        priority: request.sync ? Priority.PRIORITY_SYNC : Priority.PRIORITY_ASYNC,
+        plan: '',
+        refinement: Switch.SWITCH_UNSPECIFIED,
+        foregroundEstimation: Switch.SWITCH_UNSPECIFIED,
+        model: '',
+        finishing: request.finishing && finishingToProto(request.finishing, fileOf(request)),
+        // At least 1, since 0 would be no bound.
+        waitMsMax: request.waitMsMax ? Math.max(1, Math.round(request.waitMsMax)) : 0,
+      },
+    },
+  };
+}
+
+function resultKindOf({ channels = 'rgba' }: MatteCall): ResultKind {
+  return channels === 'alpha' ? ResultKind.RESULT_KIND_MASK : ResultKind.RESULT_KIND_CUTOUT;
+}
+
+function fileOf({ background }: MatteCall): BackgroundPicture | undefined {
+  if (background === undefined) return undefined;
+  const { bytes, format, width, height } = background;
+  return {
+    contentLength: bytes,
+    sha256: Buffer.alloc(0),
+    inputFormat: inputFormatToProto(format),
+    width: width ?? 0,
+    height: height ?? 0,
+  };
+}
+
+/**
+ * A picture without all that was asked for is not the job's, as a node makes one that knows less
+ * fields than this control plane: it cannot do this job, and another may.
+ * @throws ContractError NODE_INCAPABLE
+ */
+function requireFinished(request: MatteCall, header: ResultHeader): void {
+  const { finishing } = request;
+  if (finishing === undefined) return;
+  const isSame =
+    header.finishing !== undefined &&
+    isDeepStrictEqual(header.finishing, finishingToProto(finishing, fileOf(request))) &&
+    header.resultKind === resultKindOf(request) &&
+    outputFormatFromProto(header.format) === request.outputFormat;
+  if (isSame) return;
+  const detail = 'the node did not apply the finishing that was asked for';
+  throw new ContractError('NODE_INCAPABLE', detail);
+}
+
+/** null: the node does not say what it saw. */
+function sightFromProto(header: ResultHeader): Sight | null {
+  const { inputWidth, inputHeight, subject } = header;
+  if (inputWidth === 0 || inputHeight === 0) return null;
+  const { inputBox, resultBox, share = 0 } = subject ?? {};
+  const seen = inputBox && resultBox ? { inputBox, resultBox, share } : null;
+  return { inputWidth, inputHeight, subject: seen };
+}
+
+/*
  * One Matte call from its header to its checked result: messages in their order, bytes both ways at
  * the pace of the slower side. It knows the call, not the channel, and decides nothing about its
  * end.
  */
-import { createHash } from 'node:crypto';
-import { once } from 'node:events';
-import type { Readable } from 'node:stream';
-import type { ClientDuplexStream } from '@grpc/grpc-js';
-import { ContractError } from '#contract/errors.ts';
-import { outputFormatFromProto } from '#contract/formats.ts';
-import { CHUNK_BYTES_MAX, RESULT_BYTES_MAX } from '#contract/limits.ts';
-import type { MatteRequest, MatteResponse, ResultHeader } from '#gen/matting/v1/matte_service.ts';
-import { LocalFault, type MatteResult } from './attempt-outcome.ts';
-import type { DirectTransfer } from './direct-transfer.ts';
-import type { MatteCall } from './matte-call.ts';
-import { headerMessage, requireFinished, sightFromProto } from './matte-header.ts';
 
 const SHA256_BYTES = 32;
 

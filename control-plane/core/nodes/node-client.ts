@@ -24,9 +24,8 @@ import {
   traced,
 } from '#program/tracing/active-span.ts';
 import type { SpanBegin } from '#program/tracing/span.ts';
-import { type AttemptOutcome, outcomeOf } from './attempt-outcome.ts';
-import type { MatteCall } from './matte-call.ts';
-import { MatteExchange } from './matte-exchange.ts';
+import type { MatteCall } from './matte-exchange.ts';
+import { type AttemptOutcome, MatteExchange, outcomeOf } from './matte-exchange.ts';
 
 /**
  * Bytes the node may send ahead on one connection. With the default of 64 KiB a result of 40 MB

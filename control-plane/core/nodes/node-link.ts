@@ -26,7 +26,7 @@ import {
   type NodeReport,
   NodeView,
   type Reservation,
-} from '../dispatch/node-view.ts';
+} from '../dispatch/dispatch-policy.ts';
 import { NodeClient } from './node-client.ts';
 
 const PROTOCOL_VERSION = 'matting.v1';

@@ -24,8 +24,12 @@ import { framed, RawConnection } from '../../../test/support/raw-grpc.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import { Harness } from '../test/harness.ts';
 import { TEST_TOKEN } from '../test/scripted-node.ts';
-import { type NodeRefusal, noteRefusals } from './refused-nodes.ts';
-import { type Membership, RegistryServer } from './registry-server.ts';
+import {
+  type Membership,
+  type NodeRefusal,
+  noteRefusals,
+  RegistryServer,
+} from './registry-server.ts';
 
 const test = ava.serial;
 

@@ -3,6 +3,7 @@
  * it. Every replica serves it and all write one table, so a node may talk to any of them. It keeps
  * no state of its own and knows nothing of dispatch but reports that the members have changed.
  */
+
 import { createHash, timingSafeEqual } from 'node:crypto';
 import {
   type Metadata,
@@ -11,6 +12,7 @@ import {
   type ServerUnaryCall,
   type sendUnaryData,
 } from '@grpc/grpc-js';
+import type { Logger } from 'pino';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { toStatus } from '#contract/grpc-status.ts';
 import {
@@ -30,7 +32,6 @@ import {
   shutDownGrpcServer,
 } from '#program/ports/grpc-guard.ts';
 import type { NodeStore } from './node-store.ts';
-import type { NodeRefusal } from './refused-nodes.ts';
 
 /** How memberships are kept; a test that waits for one to run out takes shorter ones. */
 export type NodeTiming = typeof NODE_TIMING;
@@ -58,7 +59,7 @@ const UNDIALABLE_HOSTS: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
 /** The membership table. */
 export type Membership = Pick<NodeStore, 'register' | 'heartbeat' | 'deregister' | 'find'>;
 
-export interface RegistryServerOptions {
+interface RegistryServerOptions {
   readonly host: string;
   /** 0 lets the system choose. */
   readonly port: number;
@@ -250,4 +251,46 @@ function invalid(detail: string): ContractError {
 
 function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
+}
+
+/*
+ * Nodes that the registry refuses, so that an operator sees why one does not appear: each refusal
+ * is counted, and each cause is logged from time to time only, since nodes never stop trying, and
+ * unknown callers may not either.
+ */
+
+/**
+ * token: no token, or a wrong one; invalid: what it says of itself is not usable; replaced: another
+ * live process has registered under its node id since.
+ */
+export const REFUSAL_CAUSES = ['token', 'invalid', 'replaced'] as const;
+type RefusalCause = (typeof REFUSAL_CAUSES)[number];
+
+export interface NodeRefusal {
+  readonly cause: RefusalCause;
+  /** As the node says; undefined where that is no node id. */
+  readonly nodeId: string | undefined;
+  /** Where it called from. */
+  readonly peer: string;
+  readonly detail: string;
+}
+
+/** Between two lines of one cause. */
+const LINE_EVERY_MS = 10_000;
+
+/** @param now milliseconds of a clock that never goes back */
+export function noteRefusals(
+  log: Pick<Logger, 'warn'>,
+  observer: { nodeRefused(cause: RefusalCause): void },
+  now = () => performance.now(),
+): (refusal: NodeRefusal) => void {
+  const loggedAtMs = new Map<RefusalCause, number>();
+  return refusal => {
+    const { cause } = refusal;
+    observer.nodeRefused(cause);
+    const nowMs = now();
+    if (nowMs - (loggedAtMs.get(cause) ?? Number.NEGATIVE_INFINITY) < LINE_EVERY_MS) return;
+    loggedAtMs.set(cause, nowMs);
+    log.warn({ ...refusal }, 'a node was refused');
+  };
 }

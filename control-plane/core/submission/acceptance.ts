@@ -10,10 +10,10 @@ import {
   type NodeAbility,
   needsBeforeImage,
   needsOf,
+  refusalOf,
 } from '../dispatch/job-needs.ts';
 import type { QueuedWork } from '../dispatch/job-queue.ts';
 import { aheadOf, RETRY_AFTER_MAX_S, retryAfterS } from '../dispatch/queue-share.ts';
-import { refusalOf } from '../dispatch/refusal.ts';
 import { FETCH_LIMITS } from '../fetching/guarded-fetch.ts';
 import type { JobInput } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';

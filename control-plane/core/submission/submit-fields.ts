@@ -17,8 +17,7 @@ import {
   TRANSPARENT_FORMATS,
 } from '#contract/formats.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
-import type { CallbackPolicy } from '../fetching/callback-url-text.ts';
-import type { OutgoingPolicy } from '../fetching/outgoing-url.ts';
+import type { CallbackPolicy, OutgoingPolicy } from '../fetching/outgoing-url.ts';
 import { requireCallbackUrl } from '../webhooks/callback-url.ts';
 import { requireBackgroundUrl, requireImageUrl } from './image-url.ts';
 

@@ -7,8 +7,7 @@ import {
   type Socket,
   type Server as TcpServer,
 } from 'node:net';
-import type { CreateConnector } from '../fetching/dial.ts';
-import type { ResolveHost } from '../fetching/resolve-host.ts';
+import type { CreateConnector, ResolveHost } from '../fetching/outgoing-guard.ts';
 
 export interface LoopbackSource extends AsyncDisposable {
   readonly port: number;

@@ -9,8 +9,8 @@ import { readFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import { GuardedFetch } from '../fetching/guarded-fetch.ts';
 import { GuardedPost } from '../fetching/guarded-post.ts';
+import type { ResolveHost } from '../fetching/outgoing-guard.ts';
 import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
-import type { ResolveHost } from '../fetching/resolve-host.ts';
 import { CallbackAddressCheck } from '../webhooks/callback-url.ts';
 
 interface Vectors {

@@ -1,6 +1,5 @@
 /** Nodes as a replica sees them, for tests of what it decides by that. */
-import type { NodeSnapshot } from '../dispatch/dispatch-policy.ts';
-import type { NodeAbilities, NodeReport } from '../dispatch/node-view.ts';
+import type { NodeAbilities, NodeReport, NodeSnapshot } from '../dispatch/dispatch-policy.ts';
 
 const SEEN = {
   nodeId: 'node',

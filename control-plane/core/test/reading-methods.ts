@@ -26,7 +26,7 @@ import { PROVIDER, paid, refundOf } from '../../portal/test/orders.ts';
 import { newLink, OPERATOR } from '../../portal/test/people.ts';
 import { USAGE_GROUPS } from '../../portal/usage/usage.ts';
 import type { Database } from '../database/connect.ts';
-import { destinationOf } from '../fetching/url-destination.ts';
+import { destinationOf } from '../fetching/outgoing-url.ts';
 import { backgroundBlob, UNPAID_OPEN_MAX } from '../jobs/job.ts';
 import type { Stores } from '../stores.ts';
 import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/outbox-due.ts';

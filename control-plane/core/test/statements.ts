@@ -18,7 +18,7 @@ import {
   OPERATOR,
   personOfAccount,
 } from '../../portal/test/people.ts';
-import { createApiKeyToken } from '../keys/api-key-token.ts';
+import { createApiKeyToken } from '../keys/api-key-rows.ts';
 import { startOf } from '../ledger/ledger-audit.ts';
 import type { Stores } from '../stores.ts';
 import { CHANGING } from './changing.ts';

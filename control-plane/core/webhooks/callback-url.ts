@@ -4,9 +4,14 @@
  * could never be notified.
  */
 import { ContractError } from '#contract/errors.ts';
-import { type CallbackPolicy, wrongWithCallbackUrl } from '../fetching/callback-url-text.ts';
 import type { OutgoingGuard } from '../fetching/outgoing-guard.ts';
-import { ForbiddenUrlError, hostOf, requirePublicHost } from '../fetching/outgoing-url.ts';
+import {
+  type CallbackPolicy,
+  ForbiddenUrlError,
+  hostOf,
+  requirePublicHost,
+  wrongWithCallbackUrl,
+} from '../fetching/outgoing-url.ts';
 
 /** Longest wait of a submission for a name to resolve. */
 const RESOLVE_MS = 2_000;

@@ -5,7 +5,7 @@
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { Db } from '../database/schema.ts';
-import { destinationOf } from '../fetching/url-destination.ts';
+import { destinationOf } from '../fetching/outgoing-url.ts';
 
 /** From a job's end, delivered or not: the contract's 24 hours. */
 const SECRET_MS = 86_400_000;

@@ -17,7 +17,7 @@ import { ContractError } from '#contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
 import { type ByteReader, readImageHeader } from '#contract/image-header.ts';
 import type { DirectInput, ResultPlace } from '#gen/matting/v1/matte_service.ts';
-import type { DirectTransfer } from '../../core/nodes/direct-transfer.ts';
+import type { DirectTransfer } from '../../core/nodes/matte-exchange.ts';
 import {
   BlobNotFoundError,
   type BlobStore,

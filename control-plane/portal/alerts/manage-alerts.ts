@@ -2,10 +2,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
 import type { Actor } from '../../core/accounts/actor.ts';
-import {
-  type CallbackPolicy,
-  wrongWithCallbackUrl,
-} from '../../core/fetching/callback-url-text.ts';
+import { type CallbackPolicy, wrongWithCallbackUrl } from '../../core/fetching/outgoing-url.ts';
 import {
   accountSecretId,
   type CallbackSecrets,

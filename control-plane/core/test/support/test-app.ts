@@ -25,8 +25,8 @@ import {
 import { type Config, loadConfig } from '../../../config.ts';
 import type { Claim } from '../../attempts/job-lease.ts';
 import type { NodeAbility } from '../../dispatch/job-needs.ts';
+import type { ResolveHost } from '../../fetching/outgoing-guard.ts';
 import { OutgoingGuard } from '../../fetching/outgoing-guard.ts';
-import type { ResolveHost } from '../../fetching/resolve-host.ts';
 import { type AppOptions, buildApp } from '../../http/public-app.ts';
 import type { JobFailure, JobResult, StageTimings } from '../../jobs/job.ts';
 import { JobEvents } from '../../jobs/job-events.ts';
