@@ -17,8 +17,6 @@ import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import type { Graph } from '../inference-node/model-tools/onnx/graph.ts';
-import { decodeModel } from '../inference-node/model-tools/onnx/model-file.ts';
 import { prepareGraph } from '../inference-node/model-tools/onnx/passes/prepare-graph.ts';
 import { type Quantisation, quantise } from '../inference-node/model-tools/onnx/passes/quantise.ts';
 import {
@@ -27,21 +25,9 @@ import {
 } from '../inference-node/model-tools/onnx/passes/raise-opset.ts';
 import { planQuantisation } from '../inference-node/model-tools/onnx/quantisation-plan.ts';
 import {
-  drawCheckPicture,
-  summariseAnswer,
-} from '../inference-node/model-tools/preparing/check-picture.ts';
-import {
-  carriesInt8,
-  detectInstructionSet,
-} from '../inference-node/model-tools/preparing/instruction-set.ts';
-import {
   exactInputScale,
   formatRanges,
-  parseRanges,
-  type Ranges,
-  rangesFileName,
-} from '../inference-node/model-tools/preparing/ranges.ts';
-import { requireWeights } from '../inference-node/model-tools/weights/weights-cache.ts';
+} from '../inference-node/model-tools/preparing/fit-ranges.ts';
 import type { InferenceSession } from '../inference-node/serving/engine/child/onnx-runtime.ts';
 import { writeFileWhole } from '../inference-node/serving/models/cache-files.ts';
 import {
@@ -49,6 +35,22 @@ import {
   MANIFEST_DIRECTORY,
   type ModelManifest,
 } from '../inference-node/serving/models/manifest.ts';
+import type { Graph } from '../inference-node/serving/onnx/graph.ts';
+import { decodeModel } from '../inference-node/serving/onnx/model-file.ts';
+import {
+  drawCheckPicture,
+  summariseAnswer,
+} from '../inference-node/serving/prepared/check-picture.ts';
+import {
+  carriesInt8,
+  detectInstructionSet,
+} from '../inference-node/serving/prepared/instruction-set.ts';
+import {
+  parseRanges,
+  type Ranges,
+  rangesFileName,
+} from '../inference-node/serving/prepared/ranges.ts';
+import { requireWeights } from '../inference-node/serving/prepared/weights-cache.ts';
 import { at } from '../test/support/at.ts';
 import {
   type ErrorsByImage,

@@ -1,9 +1,7 @@
 /** The node's pipeline in this process, over real engines and picture workers, without gRPC. */
 import { pino } from 'pino';
 import type { OutputFormat } from '#contract/formats.ts';
-import { buildPlan } from '../inference-node/model-tools/preparing/build-plan.ts';
-import { drawCheckPicture } from '../inference-node/model-tools/preparing/check-picture.ts';
-import { detectInstructionSet } from '../inference-node/model-tools/preparing/instruction-set.ts';
+import { makePrepared } from '../inference-node/model-tools/preparing/prepare.ts';
 import { createAnswering } from '../inference-node/serving/engine/choice/answer-picture.ts';
 import { readCpuShare } from '../inference-node/serving/engine/choice/cpu-share.ts';
 import {
@@ -18,6 +16,9 @@ import { outlineOf } from '../inference-node/serving/models/plan.ts';
 import type { PreparedModel } from '../inference-node/serving/models/prepared-model.ts';
 import { openPicturePool } from '../inference-node/serving/picture/pool/open-picture-pool.ts';
 import { Pipeline } from '../inference-node/serving/pipeline.ts';
+import { buildPlan } from '../inference-node/serving/prepared/build-plan.ts';
+import { drawCheckPicture } from '../inference-node/serving/prepared/check-picture.ts';
+import { detectInstructionSet } from '../inference-node/serving/prepared/instruction-set.ts';
 import { at } from '../test/support/at.ts';
 import type { BenchPhoto } from './photos.ts';
 
@@ -46,6 +47,7 @@ export async function openInProcess(goal: EngineGoal): Promise<InProcess> {
     provider: 'cpu',
     instructionSet: await detectInstructionSet(),
     answering: createAnswering({ childEnv, threads }),
+    make: makePrepared,
   });
   const models = plan.models.map(({ model }) => model);
   const model = at(models, 0);

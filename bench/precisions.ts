@@ -13,8 +13,6 @@ import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { pino } from 'pino';
-import { drawCheckPicture } from '../inference-node/model-tools/preparing/check-picture.ts';
-import { detectInstructionSet } from '../inference-node/model-tools/preparing/instruction-set.ts';
 import { prepareModel } from '../inference-node/model-tools/preparing/prepare.ts';
 import { InferenceSession, Tensor } from '../inference-node/serving/engine/child/onnx-runtime.ts';
 import { createAnswering } from '../inference-node/serving/engine/choice/answer-picture.ts';
@@ -22,6 +20,8 @@ import type { EnginePool } from '../inference-node/serving/engine/pool/engine-po
 import { openEnginePool } from '../inference-node/serving/engine/pool/open-engine-pool.ts';
 import { loadManifest } from '../inference-node/serving/models/manifest.ts';
 import type { Precision, PreparedModel } from '../inference-node/serving/models/prepared-model.ts';
+import { drawCheckPicture } from '../inference-node/serving/prepared/check-picture.ts';
+import { detectInstructionSet } from '../inference-node/serving/prepared/instruction-set.ts';
 import { at } from '../test/support/at.ts';
 import { toPlanes } from './model-photo.ts';
 import { writeResults } from './results.ts';

@@ -8,13 +8,13 @@
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import sharp, { type Sharp } from 'sharp';
-import { detectInstructionSet } from '../inference-node/model-tools/preparing/instruction-set.ts';
 import { prepareModel } from '../inference-node/model-tools/preparing/prepare.ts';
-import { requireWeights } from '../inference-node/model-tools/weights/weights-cache.ts';
 import { InferenceSession, Tensor } from '../inference-node/serving/engine/child/onnx-runtime.ts';
 import { createAnswering } from '../inference-node/serving/engine/choice/answer-picture.ts';
 import { loadManifest, type ModelManifest } from '../inference-node/serving/models/manifest.ts';
 import type { PreparedModel } from '../inference-node/serving/models/prepared-model.ts';
+import { detectInstructionSet } from '../inference-node/serving/prepared/instruction-set.ts';
+import { requireWeights } from '../inference-node/serving/prepared/weights-cache.ts';
 import { at } from '../test/support/at.ts';
 import { writeResults } from './results.ts';
 import { machine } from './service.ts';

@@ -40,11 +40,13 @@ import { openNodeServer } from './serving/grpc/server.ts';
 import { openHttpEndpoints } from './serving/http-endpoints.ts';
 import { admittedOutlineOf } from './serving/models/commercial-use.ts';
 import { describeTerms } from './serving/models/licence.ts';
+import { ModelError } from './serving/models/model-error.ts';
 import type { CommercialUseGate } from './serving/models/model-settings.ts';
 import { NodeStatus } from './serving/node-state.ts';
 import { type OpenedPool, openPools, type Pools } from './serving/open-pools.ts';
 import type { PicturePool } from './serving/picture/pool/picture-pool.ts';
 import { subjects } from './serving/pipeline.ts';
+import type { MakePrepared } from './serving/prepared/load-prepared.ts';
 import { runLabels } from './serving/run-labels.ts';
 
 /** What exists only once the models are loaded. */
@@ -227,7 +229,7 @@ async function start(base: Base): Promise<void> {
   await startTracing(base);
   const ports = await listen(base);
   const pools = await openPools({
-    ...{ config, log, outline, ending },
+    ...{ config, log, outline, ending, make },
     opened: opened.pools,
     fail: failed.resolve,
   });
@@ -243,6 +245,21 @@ async function start(base: Base): Promise<void> {
   log.info({ startMs, terms, node: describe(started) }, 'serving');
   if (config.registryAddresses.length > 0) opened.registrations.push(register(base, ports));
 }
+
+/** Loads the model tools where something is missing alone: a prepared folder needs none. */
+const make: MakePrepared = async (...of) => {
+  const loading = import('./model-tools/preparing/prepare.ts');
+  const { makePrepared } = await loading.catch(cause => {
+    const { name } = of[2].manifest;
+    const where = 'prepare it where they are: npm run matting -- models fetch';
+    throw new ModelError(
+      'prepare',
+      `${name} is not prepared, and no model tools are here: ${where}`,
+      cause,
+    );
+  });
+  return await makePrepared(...of);
+};
 
 /** Before the ports listen: no call goes without. */
 async function startTracing({ config, log, service, tracing }: Base): Promise<void> {

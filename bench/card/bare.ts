@@ -4,14 +4,14 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { pino } from 'pino';
-import { drawCheckPicture } from '../../inference-node/model-tools/preparing/check-picture.ts';
-import { prepareBatches } from '../../inference-node/model-tools/preparing/prepare-batches.ts';
 import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import {
   imagesARun,
   type PreparedModel,
 } from '../../inference-node/serving/models/prepared-model.ts';
+import { drawCheckPicture } from '../../inference-node/serving/prepared/check-picture.ts';
+import { prepareBatches } from '../../inference-node/serving/prepared/prepare-batches.ts';
 import { cpuMsOf } from '../processes.ts';
 import { type Card, type Graph, percentile, shown } from './card.ts';
 import type { AddRow, Figures } from './options.ts';

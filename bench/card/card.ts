@@ -2,7 +2,6 @@
 import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { readChildEnv } from '../../inference-node/config.ts';
-import { detectInstructionSet } from '../../inference-node/model-tools/preparing/instruction-set.ts';
 import { prepareModel } from '../../inference-node/model-tools/preparing/prepare.ts';
 import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
 import { chooseDevices } from '../../inference-node/serving/engine/devices/choose-devices.ts';
@@ -14,6 +13,7 @@ import {
 } from '../../inference-node/serving/engine/devices/nvidia-smi.ts';
 import { loadManifest } from '../../inference-node/serving/models/manifest.ts';
 import { parseModelSettings } from '../../inference-node/serving/models/model-settings.ts';
+import { detectInstructionSet } from '../../inference-node/serving/prepared/instruction-set.ts';
 import { readEngineEnvironment } from '../../inference-node/serving/providers/engine-environment.ts';
 import { tensorrtEnv } from '../../inference-node/serving/start/gpus.ts';
 import { machine } from '../service.ts';

@@ -6,8 +6,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pino from 'pino';
-import { buildPlan } from '../../inference-node/model-tools/preparing/build-plan.ts';
-import { detectInstructionSet } from '../../inference-node/model-tools/preparing/instruction-set.ts';
+import { makePrepared } from '../../inference-node/model-tools/preparing/prepare.ts';
 import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
 import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
@@ -17,6 +16,8 @@ import type { PreparedModel } from '../../inference-node/serving/models/prepared
 import type { RoleMatte } from '../../inference-node/serving/picture/matte/merge-mattes.ts';
 import { createModelInput } from '../../inference-node/serving/picture/matte/model-input.ts';
 import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
+import { buildPlan } from '../../inference-node/serving/prepared/build-plan.ts';
+import { detectInstructionSet } from '../../inference-node/serving/prepared/instruction-set.ts';
 import { at } from '../../test/support/at.ts';
 
 const PROJECT = path.join(import.meta.dirname, '../..');
@@ -77,6 +78,7 @@ async function prepareEntry(entry: PlanEntry): Promise<PreparedModel> {
     ...({ precision: 'auto', provider: 'cpu' } as const),
     instructionSet: await detectInstructionSet(),
     answering: createAnswering({ childEnv: {}, threads: THREADS }),
+    make: makePrepared,
   });
   return at(models, 0).model;
 }

@@ -1,5 +1,6 @@
 /** A node's pools on a host of GPUs, from the driver's list to engines that are ready. */
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -7,10 +8,9 @@ import '../../test/support/tiny-plan-hook.ts';
 import { encodeTinyModel } from '../../test/support/tiny-model.ts';
 import { outlineOf } from '../../test/support/tiny-plan.ts';
 import { type Config, loadConfig } from '../config.ts';
-import { sha256 } from '../model-tools/test/fake-registry.ts';
 import { runtimeVersion } from './engine/runtime-version.ts';
 import type { OpenedPool } from './open-pools.ts';
-import { collectLog, gpuFacts, openGpuHost } from './test/gpu-host.ts';
+import { collectLog, gpuFacts, nothingToMake, openGpuHost } from './test/gpu-host.ts';
 
 // After the hook.
 const { openPools } = await import('./open-pools.ts');
@@ -39,7 +39,8 @@ async function open(context: ExecutionContext, options: HostOptions) {
   context.teardown(() => Promise.all(opened.map(({ pool }) => pool.close(0))));
   const ending = new AbortController().signal;
   const fail = (error: Error) => assert.fail(error);
-  const parts = { config, log, outline: await outlineOf(), ending, opened, fail };
+  const given = { config, log, outline: await outlineOf(), make: nothingToMake };
+  const parts = { ...given, ending, opened, fail };
   return { pools: openPools(parts), lines };
 }
 
@@ -47,9 +48,11 @@ async function open(context: ExecutionContext, options: HostOptions) {
 async function recordAnswer(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true });
   const machines = [`a GPU, driver 580, cuda, ONNX Runtime ${runtimeVersion()}`];
-  const record = { sha256: sha256(encodeTinyModel({ kind: 'paced', tripsMax: 30 })), machines };
-  const file = path.join(folder, 'tiny-paced-32x32.onnx.answers.json');
-  await writeFile(file, JSON.stringify(record));
+  const file = encodeTinyModel({ kind: 'paced', tripsMax: 30 });
+  const sha256 = createHash('sha256').update(file).digest('hex');
+  const record = { sha256, machines };
+  const of = path.join(folder, 'tiny-paced-32x32.onnx.answers.json');
+  await writeFile(of, JSON.stringify(record));
 }
 
 test('a node with fewer engines than GPUs starts on those that are up, and has no others', async t => {

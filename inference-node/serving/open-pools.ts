@@ -1,8 +1,6 @@
 /** Chooses the execution provider, prepares the plan's models, opens engines and picture workers. */
 import type { Logger } from 'pino';
 import { type Config, PICTURE_WORKERS_MAX } from '../config.ts';
-import { buildPlan } from '../model-tools/preparing/build-plan.ts';
-import { detectInstructionSet } from '../model-tools/preparing/instruction-set.ts';
 import { Admission } from './admission.ts';
 import type { ChildLeft } from './drain.ts';
 import { createAnswering } from './engine/choice/answer-picture.ts';
@@ -27,6 +25,9 @@ import { type ExecutionProvider, imagesARun, type Plan } from './models/prepared
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
+import { buildPlan } from './prepared/build-plan.ts';
+import { detectInstructionSet } from './prepared/instruction-set.ts';
+import type { MakePrepared } from './prepared/load-prepared.ts';
 import { BufferPool } from './process/buffer-pool.ts';
 import { readEngineEnvironment } from './providers/engine-environment.ts';
 import {
@@ -63,6 +64,8 @@ export interface PoolParts {
   readonly log: Logger;
   /** What is to run; admittedOutlineOf made it. */
   readonly outline: PlanOutline;
+  /** What no folder of models has yet. */
+  readonly make: MakePrepared;
   /** Aborted when the node is told to end: then nothing more is opened. */
   readonly ending: AbortSignal;
   /** Each pool joins it as soon as it has processes: the node may have to end while it starts. */
@@ -174,7 +177,7 @@ interface Begun extends ChosenProvider {
 }
 
 async function beginOnProvider(parts: EngineParts): Promise<Begun> {
-  const { config, log, ending, engineEnv: plain } = parts;
+  const { config, make, log, ending, engineEnv: plain } = parts;
   let chosen = await chooseProvider(config, plain, log);
   ending.throwIfAborted();
   let prepared = await preparePlan(parts, chosen.provider.selected);
@@ -185,7 +188,7 @@ async function beginOnProvider(parts: EngineParts): Promise<Begun> {
     const engineEnv = provider === 'cuda' ? plain : tensorrtEnv(plain, modelDir, precisions);
     const cpuThreads = readCpuThreads(parts);
     const { devices } = chosen;
-    const gpu: GpuStart = { config, engineEnv, provider, devices, cpuThreads, ending, log };
+    const gpu: GpuStart = { config, make, engineEnv, provider, devices, cpuThreads, ending, log };
     const wrong = await checkAnswers(gpu, prepared);
     if (wrong === undefined) {
       prepared = await prepareAsked(gpu, prepared);
@@ -203,7 +206,7 @@ async function beginOnProvider(parts: EngineParts): Promise<Begun> {
   }
   const onCores = { provider: chosen.provider.selected, engineEnv: plain, devices: [] };
   prepared = await prepareAsked(
-    { ...onCores, config, ending, log, cpuThreads: readCpuThreads(parts) },
+    { ...onCores, config, make, ending, log, cpuThreads: readCpuThreads(parts) },
     prepared,
   );
   return { ...chosen, prepared, engineEnv: plain, placed: undefined, gpu: undefined };
@@ -222,10 +225,10 @@ async function readEngineEnv({ config, log }: PoolParts): Promise<EngineParts['e
 }
 
 async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Promise<Plan> {
-  const { log, outline, engineEnv: childEnv } = parts;
+  const { log, outline, make, engineEnv: childEnv } = parts;
   const { modelDir: cacheDir, weightsDir, precision } = parts.config.modelSettings;
   const plan = await buildPlan({
-    ...{ outline, cacheDir, weightsDir, precision, provider },
+    ...{ outline, cacheDir, weightsDir, precision, provider, make },
     instructionSet: await detectInstructionSet(),
     answering: createAnswering({ childEnv, threads: readCpuThreads(parts) }),
     onProgress: (name, progress) => {

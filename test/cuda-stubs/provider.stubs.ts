@@ -15,8 +15,6 @@ import { liftConstants } from '../../inference-node/model-tools/onnx/passes/prep
 import { keepOutput } from '../../inference-node/model-tools/onnx/passes/remove-unused.ts';
 import { resizeInHalf } from '../../inference-node/model-tools/onnx/passes/resize-in-half.ts';
 import { setInputSize } from '../../inference-node/model-tools/onnx/passes/set-input-size.ts';
-import { drawCheckPicture } from '../../inference-node/model-tools/preparing/check-picture.ts';
-import { prepareBatches } from '../../inference-node/model-tools/preparing/prepare-batches.ts';
 import { installProvider } from '../../inference-node/model-tools/providers/install-provider.ts';
 import { graphBytes, tinyGraph } from '../../inference-node/model-tools/test/tiny-graph.ts';
 import { runOnce, runSeries } from '../../inference-node/serving/engine/choice/answer-picture.ts';
@@ -32,6 +30,8 @@ import {
 import { GpuDevice } from '../../inference-node/serving/engine/devices/gpu-device.ts';
 import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
+import { drawCheckPicture } from '../../inference-node/serving/prepared/check-picture.ts';
+import { prepareBatches } from '../../inference-node/serving/prepared/prepare-batches.ts';
 import { readEngineEnvironment } from '../../inference-node/serving/providers/engine-environment.ts';
 import { findLibraries } from '../../inference-node/serving/providers/library-search.ts';
 import { isNotTested } from '../support/skip.ts';

@@ -2,16 +2,16 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import ava from 'ava';
+import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
+import { runtimeVersion } from '../../inference-node/serving/engine/runtime-version.ts';
 import {
   type AnswerPicture,
   checkAnswer,
-} from '../../inference-node/model-tools/preparing/answer-check.ts';
+} from '../../inference-node/serving/prepared/answer-check.ts';
 import {
   drawCheckPicture,
   summariseAnswer,
-} from '../../inference-node/model-tools/preparing/check-picture.ts';
-import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
-import { runtimeVersion } from '../../inference-node/serving/engine/runtime-version.ts';
+} from '../../inference-node/serving/prepared/check-picture.ts';
 import { type GpuHost, gpuFacts, openGpuHost } from '../../inference-node/serving/test/gpu-host.ts';
 import { at } from '../support/at.ts';
 import { ROOT } from '../support/running-service.ts';

@@ -5,9 +5,9 @@
  * TEST_TINY_TRIPS_MAX says how long a white picture takes.
  */
 import { mkdir } from 'node:fs/promises';
-import type { PlanOptions } from '../../inference-node/model-tools/preparing/build-plan.ts';
 import type { PlanOutline } from '../../inference-node/serving/models/plan.ts';
 import type { Plan } from '../../inference-node/serving/models/prepared-model.ts';
+import type { PlanOptions } from '../../inference-node/serving/prepared/build-plan.ts';
 import { writeTinyModel } from './tiny-model.ts';
 
 /** Products of matrices for a white picture; 30 are some 0.1 s on an idle core. */

@@ -45,8 +45,8 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^(client|control-plane|inference-node|bin)\//,
   },
   {
-    rule: 'engine, picture and models know no gRPC',
-    from: /^inference-node\/serving\/((engine|picture|models)\/|pipeline\.ts)/,
+    rule: 'engine, picture and what a model is know no gRPC',
+    from: /^inference-node\/serving\/((engine|picture|models|prepared|onnx)\/|pipeline\.ts)/,
     to: /^@grpc|^inference-node\/serving\/grpc\//,
   },
   {

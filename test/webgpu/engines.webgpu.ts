@@ -11,7 +11,6 @@ import { homedir, tmpdir } from 'node:os';
 import path from 'node:path';
 import ava from 'ava';
 import pino from 'pino';
-import { detectInstructionSet } from '../../inference-node/model-tools/preparing/instruction-set.ts';
 import { prepareModel } from '../../inference-node/model-tools/preparing/prepare.ts';
 import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
 import {
@@ -20,6 +19,7 @@ import {
 } from '../../inference-node/serving/engine/choice/execution-provider.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import { loadManifest } from '../../inference-node/serving/models/manifest.ts';
+import { detectInstructionSet } from '../../inference-node/serving/prepared/instruction-set.ts';
 import { ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';

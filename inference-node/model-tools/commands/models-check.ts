@@ -7,12 +7,12 @@ import { resolve } from 'node:path';
 import type { Writable } from 'node:stream';
 import { runOnce } from '../../serving/engine/choice/answer-picture.ts';
 import { ModelError } from '../../serving/models/model-error.ts';
+import { ElementType, type Graph, type GraphValue } from '../../serving/onnx/graph.ts';
+import { decodeModel } from '../../serving/onnx/model-file.ts';
 import { decodeFile } from '../../serving/picture/codecs/decode.ts';
 import { createModelInput } from '../../serving/picture/matte/model-input.ts';
 import type { RgbaPicture } from '../../serving/picture/rgba-picture.ts';
 import { finishPicture } from '../../serving/picture/worker/finish.ts';
-import { ElementType, type Graph, type GraphValue } from '../onnx/graph.ts';
-import { decodeModel } from '../onnx/model-file.ts';
 
 /** As commander gives them. */
 export interface ModelsCheckOptions {

@@ -7,7 +7,7 @@ import { requireAdmitted } from '../../serving/models/commercial-use.ts';
 import { describeTerms } from '../../serving/models/licence.ts';
 import { loadManifest, type ModelManifest } from '../../serving/models/manifest.ts';
 import { outlineOf, type PlanEntry } from '../../serving/models/plan.ts';
-import { detectInstructionSet } from '../preparing/instruction-set.ts';
+import { detectInstructionSet } from '../../serving/prepared/instruction-set.ts';
 import { prepareModel } from '../preparing/prepare.ts';
 import { fetchWeights } from '../weights/fetch.ts';
 import { createProgressView, JsonView, type ProgressView } from './progress.ts';

@@ -5,8 +5,8 @@ import { refusalsOf } from '../../serving/models/commercial-use.ts';
 import type { UseTerms } from '../../serving/models/licence.ts';
 import { listManifests, loadManifest, type ModelManifest } from '../../serving/models/manifest.ts';
 import type { ModelSettings } from '../../serving/models/model-settings.ts';
-import { listPrepared, PREPARER_REVISION } from '../preparing/prepared-cache.ts';
-import { findWeightsFile, type WeightsPlaces } from '../weights/weights-cache.ts';
+import { listPrepared, PREPARER_REVISION } from '../../serving/prepared/prepared-cache.ts';
+import { findWeightsFile, type WeightsPlaces } from '../../serving/prepared/weights-cache.ts';
 
 type FetchedState = 'yes' | 'no' | 'damaged';
 

@@ -3,7 +3,7 @@
  */
 import type { Writable } from 'node:stream';
 import cliProgress from 'cli-progress';
-import type { PrepareProgress } from '../preparing/prepare.ts';
+import type { PrepareProgress } from '../../serving/prepared/load-prepared.ts';
 import type { FetchProgress } from '../weights/fetch.ts';
 
 export interface ProgressView {

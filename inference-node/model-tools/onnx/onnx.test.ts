@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import test, { type ExecutionContext } from 'ava';
 import onnxProto from 'onnx-proto';
+import type { Size } from '#contract/finishing.ts';
 import { at } from '../../../test/support/at.ts';
 import { throwsWith } from '../../../test/support/throws.ts';
 import { EngineSession } from '../../serving/engine/child/engine-session.ts';
@@ -10,17 +11,6 @@ import { InferenceSession, Tensor } from '../../serving/engine/child/onnx-runtim
 import { PROBE_SPEC } from '../../serving/engine/choice/probe-graph.ts';
 import { loadManifest } from '../../serving/models/manifest.ts';
 import { RGB_INPUT } from '../../serving/models/prepared-model.ts';
-import { isModelError } from '../../serving/test/is-model-error.ts';
-import { drawCheckPicture } from '../preparing/check-picture.ts';
-import { carriesInt8, detectInstructionSet } from '../preparing/instruction-set.ts';
-import {
-  graphBytes,
-  largestDifference,
-  measureRanges,
-  prepareTinyGraph,
-  runGraph,
-  tinyGraph,
-} from '../test/tiny-graph.ts';
 import {
   ElementType,
   type Graph,
@@ -29,19 +19,30 @@ import {
   integers,
   nodeOf,
   sortTopologically,
-} from './graph.ts';
-import { decodeModel } from './model-file.ts';
+} from '../../serving/onnx/graph.ts';
+import { decodeModel } from '../../serving/onnx/model-file.ts';
+import { setBatch } from '../../serving/onnx/set-batch.ts';
+import { float32Tensor, int64Tensor, tensorNumbers, widenHalf } from '../../serving/onnx/tensor.ts';
+import { drawCheckPicture } from '../../serving/prepared/check-picture.ts';
+import { carriesInt8, detectInstructionSet } from '../../serving/prepared/instruction-set.ts';
+import { isModelError } from '../../serving/test/is-model-error.ts';
+import {
+  graphBytes,
+  largestDifference,
+  measureRanges,
+  prepareTinyGraph,
+  runGraph,
+  tinyGraph,
+} from '../test/tiny-graph.ts';
 import { bytesAtBothEnds, type PixelFormat } from './passes/bytes-at-both-ends.ts';
 import { liftConstants, prepareGraph } from './passes/prepare-graph.ts';
 import { type Quantisation, quantise, scaleOfRange } from './passes/quantise.ts';
 import { OPSET_OF_INT8, raiseOpset } from './passes/raise-opset.ts';
 import { keepOutput, removeUnused } from './passes/remove-unused.ts';
 import { resizeInHalf } from './passes/resize-in-half.ts';
-import { setBatch } from './passes/set-batch.ts';
-import { type ImageSize, setInputSize } from './passes/set-input-size.ts';
+import { setInputSize } from './passes/set-input-size.ts';
 import { widenToFloat32 } from './passes/widen-to-float32.ts';
 import { planQuantisation } from './quantisation-plan.ts';
-import { float32Tensor, int64Tensor, tensorNumbers, widenHalf } from './tensor.ts';
 
 /** On other CPUs sums of products saturate, which is why nodes there run fp32. */
 const lacksInt8 = !carriesInt8(await detectInstructionSet());
@@ -564,7 +565,7 @@ function answering(matte: readonly number[], width: number, height: number): Gra
 }
 
 /** The answer of a session on this graph, for the picture. */
-async function alphaOf(graph: Graph, format: PixelFormat, rgb: Uint8Array, size: ImageSize) {
+async function alphaOf(graph: Graph, format: PixelFormat, rgb: Uint8Array, size: Size) {
   const { session } = await EngineSession.load(
     {
       ...PROBE_SPEC,

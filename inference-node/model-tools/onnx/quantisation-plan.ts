@@ -13,8 +13,8 @@ import {
   makersOf,
   onlyInput,
   readersOf,
-} from './graph.ts';
-import { inferValues } from './infer.ts';
+} from '../../serving/onnx/graph.ts';
+import { inferValues } from '../../serving/onnx/infer.ts';
 
 export interface QuantisationPlan {
   /** Values with a range of their own, in topological order. */

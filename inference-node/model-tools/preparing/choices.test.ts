@@ -13,26 +13,24 @@ import {
   MANIFEST_DIRECTORY,
   type ModelManifest,
 } from '../../serving/models/manifest.ts';
-import { isModelError } from '../../serving/test/is-model-error.ts';
-import { planQuantisation } from '../onnx/quantisation-plan.ts';
-import { makeTinyModel } from '../test/fake-registry.ts';
-import { prepareTinyGraph, tinyGraph } from '../test/tiny-graph.ts';
 import {
   CHECK_BLOCKS,
   compareAnswers,
   drawCheckPicture,
   summariseAnswer,
-} from './check-picture.ts';
-import { choosePrecision, type PrecisionWish } from './choose-precision.ts';
-import { carriesInt8, classifyInstructionSet, detectInstructionSet } from './instruction-set.ts';
+} from '../../serving/prepared/check-picture.ts';
+import { choosePrecision, type PrecisionWish } from '../../serving/prepared/choose-precision.ts';
 import {
-  exactInputScale,
-  fitRanges,
-  formatRanges,
-  loadRanges,
-  parseRanges,
-  type Ranges,
-} from './ranges.ts';
+  carriesInt8,
+  classifyInstructionSet,
+  detectInstructionSet,
+} from '../../serving/prepared/instruction-set.ts';
+import { loadRanges, parseRanges, type Ranges } from '../../serving/prepared/ranges.ts';
+import { isModelError } from '../../serving/test/is-model-error.ts';
+import { planQuantisation } from '../onnx/quantisation-plan.ts';
+import { makeTinyModel } from '../test/fake-registry.ts';
+import { prepareTinyGraph, tinyGraph } from '../test/tiny-graph.ts';
+import { exactInputScale, fitRanges, formatRanges } from './fit-ranges.ts';
 
 const test = ava.serial;
 

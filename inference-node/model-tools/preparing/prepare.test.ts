@@ -20,8 +20,23 @@ import { EngineSession } from '../../serving/engine/child/engine-session.ts';
 import { PROBE_SPEC } from '../../serving/engine/choice/probe-graph.ts';
 import type { ModelManifest } from '../../serving/models/manifest.ts';
 import type { PreparedModel } from '../../serving/models/prepared-model.ts';
+import { decodeModel } from '../../serving/onnx/model-file.ts';
+import type { AnswerPicture } from '../../serving/prepared/answer-check.ts';
+import {
+  checkAnswerOnDevice,
+  type DeviceAnswerOptions,
+} from '../../serving/prepared/answer-on-device.ts';
+import { buildPlan } from '../../serving/prepared/build-plan.ts';
+import { drawCheckPicture, summariseAnswer } from '../../serving/prepared/check-picture.ts';
+import type { PrepareProgress } from '../../serving/prepared/load-prepared.ts';
+import { prepareBatches } from '../../serving/prepared/prepare-batches.ts';
+import {
+  listPrepared,
+  PREPARER_REVISION,
+  preparedDirectory,
+} from '../../serving/prepared/prepared-cache.ts';
+import { recordChecked, weightsPath } from '../../serving/prepared/weights-cache.ts';
 import { isModelError } from '../../serving/test/is-model-error.ts';
-import { decodeModel } from '../onnx/model-file.ts';
 import { quantise } from '../onnx/passes/quantise.ts';
 import { planQuantisation } from '../onnx/quantisation-plan.ts';
 import {
@@ -39,15 +54,8 @@ import {
   runGraph,
 } from '../test/tiny-graph.ts';
 import { fetchWeights } from '../weights/fetch.ts';
-import { recordChecked, weightsPath } from '../weights/weights-cache.ts';
-import type { AnswerPicture } from './answer-check.ts';
-import { checkAnswerOnDevice, type DeviceAnswerOptions } from './answer-on-device.ts';
-import { buildPlan } from './build-plan.ts';
-import { drawCheckPicture, summariseAnswer } from './check-picture.ts';
-import { type PrepareOptions, type PrepareProgress, prepareModel } from './prepare.ts';
-import { prepareBatches } from './prepare-batches.ts';
-import { listPrepared, PREPARER_REVISION, preparedDirectory } from './prepared-cache.ts';
-import { exactInputScale, formatRanges } from './ranges.ts';
+import { exactInputScale, formatRanges } from './fit-ranges.ts';
+import { makePrepared, type PrepareOptions, prepareModel } from './prepare.ts';
 
 const test = ava.serial;
 
@@ -233,7 +241,7 @@ test('a plan of one model is prepared', async t => {
     buildPlan({
       outline: { name: 'tiny', entries: [{ model: 'tiny', inputSize: 96, role: 'subject' }] },
       ...{ manifestDirectory, cacheDir, provider: 'cpu' },
-      ...{ instructionSet: 'x64-test', answering: NO_ENGINE },
+      ...{ instructionSet: 'x64-test', answering: NO_ENGINE, make: makePrepared },
     });
   await rejectsWith(t, plan(), isModelError('settings', /no model "tiny"/));
   await mkdir(join(manifestDirectory, 'tiny'), { recursive: true });
@@ -503,6 +511,7 @@ function options(gpuLevel = 100): Omit<DeviceAnswerOptions, 'model'> {
         return await answerOf(100)(model);
       },
     },
+    make: makePrepared,
   };
 }
 

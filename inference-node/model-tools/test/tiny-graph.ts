@@ -18,11 +18,11 @@ import {
   nodeOf,
   type Tensor,
   text,
-} from '../onnx/graph.ts';
-import { encodeModel } from '../onnx/model-file.ts';
+} from '../../serving/onnx/graph.ts';
+import { encodeModel } from '../../serving/onnx/model-file.ts';
+import { float32Tensor, int64Tensor } from '../../serving/onnx/tensor.ts';
+import type { Range } from '../../serving/prepared/ranges.ts';
 import { prepareGraph } from '../onnx/passes/prepare-graph.ts';
-import type { Range } from '../onnx/passes/quantise.ts';
-import { float32Tensor, int64Tensor } from '../onnx/tensor.ts';
 
 export interface TinyGraphOptions {
   /** Pixels, of the square the literal Resize targets are for. */

@@ -11,8 +11,6 @@ import {
 } from '../../serving/models/cache-files.ts';
 import type { ModelManifest, NpmSource, WeightsFile } from '../../serving/models/manifest.ts';
 import { diskError, ModelError } from '../../serving/models/model-error.ts';
-import type { RegistryOptions } from './registry-options.ts';
-import type { PartTarget, TarballStream } from './tarball-parts.ts';
 import {
   alteredWeights,
   findWeightsFile,
@@ -20,7 +18,9 @@ import {
   type WeightsPlaces,
   weightsDirectory,
   weightsPath,
-} from './weights-cache.ts';
+} from '../../serving/prepared/weights-cache.ts';
+import type { RegistryOptions } from './registry-options.ts';
+import type { PartTarget, TarballStream } from './tarball-parts.ts';
 
 /** Progress of one download; starts again at 0 when a broken connection is retried. */
 export interface FetchProgress {

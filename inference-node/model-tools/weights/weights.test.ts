@@ -23,6 +23,11 @@ import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import type { ModelManifest } from '../../serving/models/manifest.ts';
 import type { ModelErrorKind } from '../../serving/models/model-error.ts';
+import {
+  requireWeights,
+  weightsDirectory,
+  weightsPath,
+} from '../../serving/prepared/weights-cache.ts';
 import { isModelError } from '../../serving/test/is-model-error.ts';
 import {
   type FakeRegistry,
@@ -32,7 +37,6 @@ import {
 } from '../test/fake-registry.ts';
 import { type FetchProgress, fetchWeights } from './fetch.ts';
 import { loadRegistryOptions, type RegistryOptions } from './registry-options.ts';
-import { requireWeights, weightsDirectory, weightsPath } from './weights-cache.ts';
 
 const test = ava.serial;
 

@@ -9,15 +9,15 @@ import ava, { type ExecutionContext } from 'ava';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import { encodeTinyModel } from '../../../test/support/tiny-model.ts';
 import { type Config, loadConfig } from '../../config.ts';
-import { answerRecordPath } from '../../model-tools/preparing/answer-check.ts';
-import { batchPath } from '../../model-tools/preparing/prepared-cache.ts';
-import { sha256 } from '../../model-tools/test/fake-registry.ts';
 import { answerOnce, createAnswering } from '../engine/choice/answer-picture.ts';
 import { GpuDevice } from '../engine/devices/gpu-device.ts';
 import { runtimeVersion } from '../engine/runtime-version.ts';
 import type { ExecutionProvider, Plan, PreparedModel } from '../models/prepared-model.ts';
-import { collectLog, gpuFacts, openGpuHost } from '../test/gpu-host.ts';
+import { answerRecordPath } from '../prepared/answer-check.ts';
+import { batchPath } from '../prepared/prepared-cache.ts';
+import { collectLog, gpuFacts, nothingToMake, openGpuHost } from '../test/gpu-host.ts';
 import { createModel } from '../test/pool-harness.ts';
+import { sha256 } from '../test/test-node.ts';
 import {
   checkAnswers,
   type GpuStart,
@@ -40,6 +40,7 @@ async function begin(context: ExecutionContext, batchMax: number, kind: 'red' | 
   const start = (provider: ExecutionProvider, devices: readonly GpuDevice[]) =>
     ({
       config: { ...loadConfig({}), batchMax },
+      make: nothingToMake,
       engineEnv: host.childEnv,
       ...{ provider, devices, cpuThreads: 1, log },
       ending: new AbortController().signal,
@@ -95,7 +96,7 @@ test('images that get another matte together than alone are found', async t => {
   assert.ok(two !== undefined);
   const mean = encodeTinyModel({ kind: 'mean' }, 2);
   await writeFile(two.path, mean);
-  const wrong = { ...prepared, batches: [{ ...two, sha256: sha256(mean) }] };
+  const wrong = { ...prepared, batches: [{ ...two, sha256: sha256(mean).toString('hex') }] };
   await writeFile(answerRecordPath(model.path), 'damaged');
   const reason = await wrongTogether(onCpu, planOf(wrong), undefined);
   t.regex(reason ?? '', /tiny-red in fp32: image 1 of 2 has another matte than alone: it differs/);
@@ -165,7 +166,7 @@ async function beginOnGpus(
     config: { ...own, childEnv: {}, ...config } as Config,
     engineEnv: host.childEnv,
     provider: 'cuda',
-    ...{ devices, cpuThreads: 1, ending: ending.signal, log },
+    ...{ make: nothingToMake, devices, cpuThreads: 1, ending: ending.signal, log },
   };
   return { start, plan: planOf(model), host, lines, ending };
 }

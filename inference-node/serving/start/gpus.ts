@@ -7,10 +7,6 @@
 import path from 'node:path';
 import type { Logger } from 'pino';
 import type { Config } from '../../config.ts';
-import { checkAnswerOnDevice } from '../../model-tools/preparing/answer-on-device.ts';
-import { checkBatches } from '../../model-tools/preparing/check-batches.ts';
-import { detectInstructionSet } from '../../model-tools/preparing/instruction-set.ts';
-import { prepareBatches } from '../../model-tools/preparing/prepare-batches.ts';
 import { answerOnce, answerRuns, createAnswering } from '../engine/choice/answer-picture.ts';
 import {
   ExecutionProviderError,
@@ -32,6 +28,11 @@ import {
   type Precision,
   type PreparedModel,
 } from '../models/prepared-model.ts';
+import { checkAnswerOnDevice } from '../prepared/answer-on-device.ts';
+import { checkBatches } from '../prepared/check-batches.ts';
+import { detectInstructionSet } from '../prepared/instruction-set.ts';
+import type { MakePrepared } from '../prepared/load-prepared.ts';
+import { prepareBatches } from '../prepared/prepare-batches.ts';
 
 export interface ChosenProvider {
   readonly provider: ProviderChoice;
@@ -129,6 +130,7 @@ export type GpuStart = StartOn<GpuProvider>;
 
 export interface StartOn<Provider extends ExecutionProvider> {
   readonly config: Config;
+  readonly make: MakePrepared;
   readonly engineEnv: EngineEnv;
   readonly provider: Provider;
   /** Empty: the one that CUDA takes first, or no GPU of CUDA's. */
@@ -176,7 +178,7 @@ export async function checkAnswers(start: GpuStart, plan: Plan): Promise<string 
 
 /** Undefined: every model of the plan answers as it should on this GPU. */
 async function wrongAnswer(
-  { config, engineEnv, provider, cpuThreads, ending }: GpuStart,
+  { config, make, engineEnv, provider, cpuThreads, ending }: GpuStart,
   plan: Plan,
   device: GpuDevice | undefined,
   checked: Checked = 'once',
@@ -197,6 +199,7 @@ async function wrongAnswer(
       weightsDir: modelSettings.weightsDir,
       instructionSet: await detectInstructionSet(),
       answering: createAnswering({ childEnv, threads: cpuThreads }),
+      make,
     });
     if (wrong !== undefined) return `${model.model} in ${model.precision}: ${wrong}`;
   }

@@ -5,7 +5,7 @@ const ROOMS = [
   'engine/choice/execution-provider.ts',
   'engine/pool/open-engine-pool.ts',
   'models/plan.ts',
-  'preparing/build-plan.ts',
+  'prepared/build-plan.ts',
   'picture/pool/open-picture-pool.ts',
 ];
 

@@ -23,6 +23,11 @@ export function gpuFacts(letter: string, more: Partial<GpuFacts> = {}): GpuFacts
   return { ...facts, memoryBytes: 80_000 * MIB, ...more };
 }
 
+/** For a start that finds everything prepared. */
+export const nothingToMake = async (): Promise<never> => {
+  throw new Error('it was asked to make a prepared file');
+};
+
 /** What nvidia-smi says of a GPU. */
 function smiRow({ index, id, name, memoryBytes, driver }: GpuFacts): string {
   return `${index}, ${id}, ${name}, ${memoryBytes / MIB}, ${driver}, Disabled`;

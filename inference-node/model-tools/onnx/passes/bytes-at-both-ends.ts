@@ -4,6 +4,8 @@
  * convert. Every number is the one that serving/engine/child/graph-ends.ts has: the graph computes in
  * float64 between the bytes and the floats, as JavaScript does.
  */
+
+import type { Size } from '#contract/finishing.ts';
 import {
   ALPHA_OUTPUT,
   type Normalisation,
@@ -21,9 +23,8 @@ import {
   nodeOf,
   onlyInput,
   type Tensor,
-} from '../graph.ts';
-import { float32Tensor, float64Tensor, int64Tensor } from '../tensor.ts';
-import type { ImageSize } from './set-input-size.ts';
+} from '../../../serving/onnx/graph.ts';
+import { float32Tensor, float64Tensor, int64Tensor } from '../../../serving/onnx/tensor.ts';
 
 const CHANNELS = 3;
 const TO_PLANES = [0, 3, 1, 2];
@@ -38,7 +39,7 @@ export interface PixelFormat {
 }
 
 /** Of a graph with float32 at both ends: [1, 3, height, width] and [1, 1, height, width]. */
-export function bytesAtBothEnds(format: PixelFormat, { width, height }: ImageSize): GraphPass {
+export function bytesAtBothEnds(format: PixelFormat, { width, height }: Size): GraphPass {
   return graph => {
     const ends = new Ends();
     ends.before(onlyInput(graph).name, format);

@@ -2,6 +2,8 @@
  * The order of the passes that turn a source graph into one that runs. Quantisation comes last: it
  * takes the float32 graph at its input size.
  */
+
+import type { Size } from '#contract/finishing.ts';
 import { ModelError } from '../../../serving/models/model-error.ts';
 import {
   attribute,
@@ -11,22 +13,22 @@ import {
   type GraphPass,
   onlyInput,
   type Tensor,
-} from '../graph.ts';
-import { readTensor } from '../model-file.ts';
+} from '../../../serving/onnx/graph.ts';
+import { readTensor } from '../../../serving/onnx/model-file.ts';
 import { bytesAtBothEnds, type PixelFormat } from './bytes-at-both-ends.ts';
 import { type Quantisation, quantise } from './quantise.ts';
 import { OPSET_OF_INT8, raiseOpset } from './raise-opset.ts';
 import { keepOutput, removeUnused } from './remove-unused.ts';
 import { resizeInHalf } from './resize-in-half.ts';
-import { type ImageSize, imageDims, setInputSize } from './set-input-size.ts';
+import { imageDims, setInputSize } from './set-input-size.ts';
 import { widenToFloat32 } from './widen-to-float32.ts';
 
 export interface GraphPreparation {
   readonly inputName: string;
   readonly outputName: string;
   /** The size the graph was exported for. */
-  readonly exported: ImageSize;
-  readonly wanted: ImageSize;
+  readonly exported: Size;
+  readonly wanted: Size;
   /** fp16 keeps half-precision weights as they are, for GPUs. */
   readonly precision: 'fp32' | 'fp16' | 'int8';
   /** Required for int8: the ranges for this float32 graph. */

@@ -16,14 +16,12 @@ import {
   type OpsetImport,
   onlyInput,
   type Tensor,
-} from '../graph.ts';
+} from '../../../serving/onnx/graph.ts';
+import { float32Tensor } from '../../../serving/onnx/tensor.ts';
+import type { Range } from '../../../serving/prepared/ranges.ts';
 import { planQuantisation } from '../quantisation-plan.ts';
-import { float32Tensor } from '../tensor.ts';
 import { OPSET_OF_INT8 } from './raise-opset.ts';
 import { removeUnused } from './remove-unused.ts';
-
-/** Least and greatest number of a value; 0 lies within. */
-export type Range = readonly [lower: number, upper: number];
 
 export interface Quantisation {
   /** By name of the value; at least those that the plan measures. */

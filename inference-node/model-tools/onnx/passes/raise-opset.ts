@@ -1,6 +1,6 @@
 import { ModelError } from '../../../serving/models/model-error.ts';
-import { type Graph, integersAttribute } from '../graph.ts';
-import { int64Tensor } from '../tensor.ts';
+import { type Graph, integersAttribute } from '../../../serving/onnx/graph.ts';
+import { int64Tensor } from '../../../serving/onnx/tensor.ts';
 
 /** From this one on DequantizeLinear has an axis, for a scale per channel. */
 export const OPSET_OF_INT8 = 13;

@@ -1,5 +1,5 @@
 import { ModelError } from '../../../serving/models/model-error.ts';
-import type { Graph, GraphNode, GraphPass, Tensor } from '../graph.ts';
+import type { Graph, GraphNode, GraphPass, Tensor } from '../../../serving/onnx/graph.ts';
 
 /**
  * Drops the nodes and initialisers that no output needs. Inputs stay: they are the graph's

@@ -5,8 +5,8 @@ import {
   integerAttribute,
   makersOf,
   readersOf,
-} from '../graph.ts';
-import { inferValues } from '../infer.ts';
+} from '../../../serving/onnx/graph.ts';
+import { inferValues } from '../../../serving/onnx/infer.ts';
 import { removeUnused } from './remove-unused.ts';
 
 /**

@@ -1,14 +1,9 @@
+import type { Size } from '#contract/finishing.ts';
 import { ModelError } from '../../../serving/models/model-error.ts';
-import { type Graph, type GraphNode, onlyInput, type Tensor } from '../graph.ts';
-import { inferValues, type KnownValues } from '../infer.ts';
-import { int64Tensor } from '../tensor.ts';
+import { type Graph, type GraphNode, onlyInput, type Tensor } from '../../../serving/onnx/graph.ts';
+import { inferValues, type KnownValues } from '../../../serving/onnx/infer.ts';
+import { int64Tensor } from '../../../serving/onnx/tensor.ts';
 import { removeUnused } from './remove-unused.ts';
-
-/** Pixels. */
-export interface ImageSize {
-  readonly width: number;
-  readonly height: number;
-}
 
 /** Where Resize has its target sizes, since opset 11. */
 const RESIZE_SIZES_INPUT = 3;
@@ -20,7 +15,7 @@ const RESIZE_SIZES_INPUT = 3;
  * tensors' shapes; at the exported size both are known numbers, so one rule serves both.
  * @param exported the size the graph was exported for.
  */
-export function setInputSize(graph: Graph, exported: ImageSize, wanted: ImageSize): Graph {
+export function setInputSize(graph: Graph, exported: Size, wanted: Size): Graph {
   const input = onlyInput(graph);
   const atExported = inferValues(graph, imageDims(exported));
   const initialisers = new Map<string, Tensor>(graph.initialisers);
@@ -52,8 +47,8 @@ export function setInputSize(graph: Graph, exported: ImageSize, wanted: ImageSiz
 function scaledTarget(
   node: GraphNode,
   atExported: KnownValues,
-  exported: ImageSize,
-  wanted: ImageSize,
+  exported: Size,
+  wanted: Size,
 ): readonly number[] | undefined {
   const target = atExported.get(node.inputs[RESIZE_SIZES_INPUT] ?? '')?.numbers ?? [];
   const [batch, channels, exportedHeight, exportedWidth, ...others] = target;
@@ -76,7 +71,7 @@ function scaledTarget(
 /**
  * The matte has the input's size. Where inference can tell and tells otherwise, the graph is wrong.
  */
-function withOutputDims(graph: Graph, wanted: ImageSize): Graph {
+function withOutputDims(graph: Graph, wanted: Size): Graph {
   const values = inferValues(graph, imageDims(wanted));
   const dims = [1, 1, wanted.height, wanted.width];
   const outputs = graph.outputs.map(output => {
@@ -93,7 +88,7 @@ function withOutputDims(graph: Graph, wanted: ImageSize): Graph {
 }
 
 /** [1, 3, height, width]. */
-export function imageDims(size: ImageSize): readonly number[] {
+export function imageDims(size: Size): readonly number[] {
   return [1, 3, size.height, size.width];
 }
 

@@ -4,9 +4,9 @@ import {
   type GraphNode,
   integerAttribute,
   type Tensor,
-} from '../graph.ts';
-import { inferValues } from '../infer.ts';
-import { widenHalf } from '../tensor.ts';
+} from '../../../serving/onnx/graph.ts';
+import { inferValues } from '../../../serving/onnx/infer.ts';
+import { widenHalf } from '../../../serving/onnx/tensor.ts';
 
 /**
  * Converts float16 weights to float32, exactly, and removes the Cast nodes between the two: a CPU

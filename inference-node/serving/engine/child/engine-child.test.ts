@@ -1,6 +1,6 @@
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import { drawCheckPicture } from '../../../model-tools/preparing/check-picture.ts';
+import { drawCheckPicture } from '../../prepared/check-picture.ts';
 import { createModel, openPool, pidOf, QUICK, run } from '../../test/pool-harness.ts';
 import { networkSocketsOf, openWatchedHome } from '../../test/watched-home.ts';
 import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/probe-graph.ts';

@@ -1,8 +1,8 @@
 /** Runs a prepared model in an engine of its own, to see what it answers on this machine. */
 import { cpus } from 'node:os';
-import type { AnswerRuns } from '../../../model-tools/preparing/check-batches.ts';
-import type { Answering } from '../../../model-tools/preparing/prepare.ts';
 import { takingAtMost } from '../../models/prepared-model.ts';
+import type { Answering } from '../../prepared/answer-check.ts';
+import type { AnswerRuns } from '../../prepared/check-batches.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
 import { shortenNativeError } from '../native-error.ts';
 import { runtimeVersion } from '../runtime-version.ts';

@@ -3,7 +3,7 @@ import ava from 'ava';
 import { descendantsOf } from '../../../../test/support/running-service.ts';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
 import { rejectsWith } from '../../../../test/support/throws.ts';
-import { drawCheckPicture } from '../../../model-tools/preparing/check-picture.ts';
+import { drawCheckPicture } from '../../prepared/check-picture.ts';
 import { createModel } from '../../test/pool-harness.ts';
 import { runOnce } from './answer-picture.ts';
 import {

@@ -9,12 +9,12 @@
  * is held against the CPU's.
  */
 
-import { drawCheckPicture } from '../../../model-tools/preparing/check-picture.ts';
 import {
   type ExecutionProvider,
   type PreparedModel,
   takingAtMost,
 } from '../../models/prepared-model.ts';
+import { drawCheckPicture } from '../../prepared/check-picture.ts';
 import { runOnce } from './answer-picture.ts';
 import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
 

@@ -3,9 +3,9 @@
  * a pooled branch, a resize, a concatenation, a sigmoid): what a provider makes of it shows whether
  * it is there, takes the work, and computes it right.
  */
-import { ElementType, integer, integers, nodeOf, text } from '../../../model-tools/onnx/graph.ts';
-import { encodeModel } from '../../../model-tools/onnx/model-file.ts';
-import { elementCount, float32Tensor } from '../../../model-tools/onnx/tensor.ts';
+import { ElementType, integer, integers, nodeOf, text } from '../../onnx/graph.ts';
+import { encodeModel } from '../../onnx/model-file.ts';
+import { elementCount, float32Tensor } from '../../onnx/tensor.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
 
 export const PROBE_SIZE_PX = 64;

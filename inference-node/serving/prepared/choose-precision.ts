@@ -1,14 +1,14 @@
 /** Which precision a model is prepared in, before anything is tried. Pure. */
 
-import type { ModelManifest } from '../../serving/models/manifest.ts';
-import { ModelError } from '../../serving/models/model-error.ts';
-import type { ExecutionProvider, Precision } from '../../serving/models/prepared-model.ts';
-import type { ImageSize } from '../onnx/passes/set-input-size.ts';
+import type { Size } from '#contract/finishing.ts';
+import type { ModelManifest } from '../models/manifest.ts';
+import { ModelError } from '../models/model-error.ts';
+import type { ExecutionProvider, Precision } from '../models/prepared-model.ts';
 import { carriesInt8 } from './instruction-set.ts';
 
 export interface PrecisionWish {
   readonly wanted: Precision | 'auto';
-  readonly size: ImageSize;
+  readonly size: Size;
   readonly provider: ExecutionProvider;
   /** instruction-set.ts. */
   readonly instructionSet: string;
@@ -61,10 +61,10 @@ function requireNamed(
   return wanted;
 }
 
-function hasRanges({ inputSize }: ModelManifest, { width, height }: ImageSize): boolean {
+function hasRanges({ inputSize }: ModelManifest, { width, height }: Size): boolean {
   return width === height && (inputSize.int8 ?? []).includes(width);
 }
 
-function describe({ width, height }: ImageSize): string {
+function describe({ width, height }: Size): string {
   return width === height ? String(width) : `${width}x${height}`;
 }

@@ -2,17 +2,17 @@
  * The whole model against a stored answer, at the first start on a kind of GPU: half precision,
  * kernels that a driver chose, and a card that computes wrongly show there, not in a small graph.
  */
-import { loadManifest, type ModelManifest } from '../../serving/models/manifest.ts';
-import type { PreparedModel } from '../../serving/models/prepared-model.ts';
+import { loadManifest, type ModelManifest } from '../models/manifest.ts';
+import type { PreparedModel } from '../models/prepared-model.ts';
 import { type AnswerPicture, checkAnswer, type Machine } from './answer-check.ts';
 import { drawCheckPicture, summariseAnswer } from './check-picture.ts';
-import { type PrepareOptions, prepareModel } from './prepare.ts';
+import { type LoadOptions, loadPrepared } from './load-prepared.ts';
 import { loadRanges } from './ranges.ts';
 
 export interface DeviceAnswerOptions
   extends Pick<
-    PrepareOptions,
-    'cacheDir' | 'weightsDir' | 'manifestDirectory' | 'instructionSet' | 'answering'
+    LoadOptions,
+    'cacheDir' | 'weightsDir' | 'manifestDirectory' | 'instructionSet' | 'answering' | 'make'
   > {
   readonly model: PreparedModel;
   /** Runs the model on the GPU. */
@@ -45,9 +45,9 @@ async function answerOfCpu(
   { model, ...options }: DeviceAnswerOptions,
 ): Promise<readonly number[]> {
   const { inputWidth: width, inputHeight: height } = model;
-  const { cacheDir, weightsDir, instructionSet, answering } = options;
-  const onCpu = await prepareModel({
-    ...{ manifest, cacheDir, weightsDir, instructionSet, answering },
+  const { cacheDir, weightsDir, instructionSet, answering, make } = options;
+  const onCpu = await loadPrepared({
+    ...{ manifest, cacheDir, weightsDir, instructionSet, answering, make },
     inputSize: { width, height },
     precision: 'fp32',
     provider: 'cpu',

@@ -1,5 +1,5 @@
-import { ModelError } from '../../../serving/models/model-error.ts';
-import { SUM_OUTPUT } from '../../../serving/models/prepared-model.ts';
+import { ModelError } from '../models/model-error.ts';
+import { SUM_OUTPUT } from '../models/prepared-model.ts';
 import {
   ElementType,
   type Graph,
@@ -8,9 +8,9 @@ import {
   integersAttribute,
   onlyInput,
   type Tensor,
-} from '../graph.ts';
-import { inferValues, type KnownValues } from '../infer.ts';
-import { int64Tensor, tensorNumbers } from '../tensor.ts';
+} from './graph.ts';
+import { inferValues, type KnownValues } from './infer.ts';
+import { int64Tensor, tensorNumbers } from './tensor.ts';
 
 const RESIZE_SIZES_INPUT = 3;
 const SLICE_AXES_INPUT = 3;

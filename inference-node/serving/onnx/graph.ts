@@ -7,7 +7,7 @@
  * input only; no node holds a subgraph.
  */
 import type { onnx } from 'onnx-proto';
-import { ModelError } from '../../serving/models/model-error.ts';
+import { ModelError } from '../models/model-error.ts';
 
 /** The values of onnx.TensorProto.DataType that are used here. */
 export const ElementType = {

@@ -17,9 +17,9 @@ import {
   recordBytes,
   statBigOrNull,
   writeRecord,
-} from '../../serving/models/cache-files.ts';
-import type { ModelManifest, WeightsFile } from '../../serving/models/manifest.ts';
-import { diskError, ModelError } from '../../serving/models/model-error.ts';
+} from '../models/cache-files.ts';
+import type { ModelManifest, WeightsFile } from '../models/manifest.ts';
+import { diskError, ModelError } from '../models/model-error.ts';
 
 export type WeightsState =
   | { readonly state: 'checked' }

@@ -7,16 +7,12 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { hashFile, statOrNull, writeFileWhole } from '../../serving/models/cache-files.ts';
-import { diskError, ModelError } from '../../serving/models/model-error.ts';
-import {
-  BATCH_SIZES,
-  type BatchGraph,
-  type PreparedModel,
-} from '../../serving/models/prepared-model.ts';
+import { hashFile, statOrNull, writeFileWhole } from '../models/cache-files.ts';
+import { diskError, ModelError } from '../models/model-error.ts';
+import { BATCH_SIZES, type BatchGraph, type PreparedModel } from '../models/prepared-model.ts';
 import type { Graph, Tensor } from '../onnx/graph.ts';
 import { decodeModel, encodeModel } from '../onnx/model-file.ts';
-import { setBatch } from '../onnx/passes/set-batch.ts';
+import { setBatch } from '../onnx/set-batch.ts';
 import { batchPath, noteUse } from './prepared-cache.ts';
 
 /** Below this it may be a shape, which the runtime wants to read while it loads the graph. */

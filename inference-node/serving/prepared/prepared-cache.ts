@@ -21,16 +21,16 @@ import {
   removeStaleTemporaries,
   statOrNull,
   writeFileWhole,
-} from '../../serving/models/cache-files.ts';
-import type { ModelManifest } from '../../serving/models/manifest.ts';
-import { diskError, ModelError } from '../../serving/models/model-error.ts';
-import type { ExecutionProvider, Precision } from '../../serving/models/prepared-model.ts';
+} from '../models/cache-files.ts';
+import type { ModelManifest } from '../models/manifest.ts';
+import { diskError, ModelError } from '../models/model-error.ts';
+import type { ExecutionProvider, Precision } from '../models/prepared-model.ts';
 import { answerRecordPath } from './answer-check.ts';
 import type { RangesFile } from './ranges.ts';
 
 /**
- * Revision of the passes in onnx/. Raise it with every change of what they write, so that files made
- * by the old ones are not used again.
+ * Revision of the passes of model-tools. Raise it with every change of what they write, so that
+ * files made by the old ones are not used again.
  */
 export const PREPARER_REVISION = 2;
 

@@ -8,7 +8,7 @@
  * it holds what this code cannot carry over (subgraphs, functions, sparse or external tensors).
  */
 import onnxProto, { type onnx } from 'onnx-proto';
-import { ModelError } from '../../serving/models/model-error.ts';
+import { ModelError } from '../models/model-error.ts';
 import {
   ElementType,
   type Graph,

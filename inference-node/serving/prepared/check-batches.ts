@@ -3,7 +3,7 @@
  * run: kernels differ by the number, a driver may choose wrong ones, and a picture's matte must
  * never be another's. Once on each kind of machine, remembered beside the prepared file.
  */
-import { imagesARun, type PreparedModel } from '../../serving/models/prepared-model.ts';
+import { imagesARun, type PreparedModel } from '../models/prepared-model.ts';
 import { isKnownMachine, type Machine, rememberMachine } from './answer-check.ts';
 import { compareAnswers, drawCheckPicture, summariseAnswer } from './check-picture.ts';
 

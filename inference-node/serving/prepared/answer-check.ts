@@ -4,9 +4,9 @@
  * finds the record does not check again.
  */
 import { readFile } from 'node:fs/promises';
-import { isMissing, writeRecord } from '../../serving/models/cache-files.ts';
-import { diskError } from '../../serving/models/model-error.ts';
-import type { PreparedModel } from '../../serving/models/prepared-model.ts';
+import { isMissing, writeRecord } from '../models/cache-files.ts';
+import { diskError } from '../models/model-error.ts';
+import type { PreparedModel } from '../models/prepared-model.ts';
 import {
   CHECK_BLOCKS,
   compareAnswers,
@@ -22,6 +22,13 @@ export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<U
  * what it is, so that it is checked at every start.
  */
 export type Machine = string | undefined;
+
+/** Runs a prepared graph on this machine. */
+export interface Answering {
+  readonly answer: AnswerPicture;
+  /** The CPU and the runtime, in words. */
+  readonly machine: string;
+}
 
 interface AnswerRecord {
   /** The prepared file's. */
