@@ -66,6 +66,7 @@ import { Sweeper } from './core/retention/sweep.ts';
 import { SecretBox } from './core/secrets/secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './core/secrets/secrets-key.ts';
 import { openStorages } from './core/storage/open-storage.ts';
+import type { StorageObserver } from './core/storage/storage-kind.ts';
 import { openStores, type Stores } from './core/stores.ts';
 import { AcceptanceGate } from './core/submission/acceptance.ts';
 import { SubmitMatting } from './core/submission/submit-matting.ts';
@@ -81,7 +82,6 @@ import { OperateWebhooks } from './core/webhooks/operate-webhooks.ts';
 import { renderOutboxBody } from './core/webhooks/outbox-body.ts';
 import { webhookDelivery } from './core/webhooks/send-webhooks.ts';
 import { ControlMetrics, registerGauges } from './metrics.ts';
-import type { BucketObserver } from './object-storage/bucket/bucket-client.ts';
 import { DirectPaths } from './object-storage/direct/direct-paths.ts';
 import { BalanceWatch } from './portal/alerts/balance-watch.ts';
 import { ManageAlerts } from './portal/alerts/manage-alerts.ts';
@@ -183,7 +183,7 @@ export async function openControlPlane(
  * What is opened before anything is made of it. Rejects with nothing left open. To be closed: `tls`,
  * `stores`.
  */
-export async function openResources(config: Config, log: Logger, observer?: BucketObserver) {
+export async function openResources(config: Config, log: Logger, observer?: StorageObserver) {
   const errorsPage = await readFile(ERRORS_PAGE, 'utf8');
   const tls = await TlsFiles.open(config.tls, { log });
   try {

@@ -2,9 +2,7 @@
  * The control plane's configuration: the only file that reads the environment. Every bad variable
  * is named at once with the form it should have, never with its value, before anything is opened.
  */
-import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { readLogSettings } from '#program/log-settings.ts';
@@ -19,13 +17,13 @@ import {
   JOB_RETENTION_DAYS_MIN,
 } from './core/retention/retention.ts';
 import { parseSecretsKey } from './core/secrets/secrets-key.ts';
-import { isBucket } from './core/storage/open-storage.ts';
+import type { StorageKind } from './core/storage/storage-kind.ts';
+import { asksForStorageKinds, readStorage } from './core/storage/storage-settings.ts';
 import {
   isWebhookSchedule,
   WEBHOOK_SCHEDULE_MS,
   type WebhookSchedule,
 } from './core/webhooks/webhook-schedule.ts';
-import { BucketUrlError, parseBucketUrl } from './object-storage/bucket/bucket-url.ts';
 import { ACCOUNT_MAILS_DEFAULT, ACCOUNT_MAILS_MAX } from './portal/alerts/message-limits.ts';
 import type { ListOnSale } from './portal/orders/orders.ts';
 import { parseMail } from './portal/people/mail-address.ts';
@@ -87,9 +85,21 @@ export function wholeEnvironment(): Environment {
 }
 
 /** @throws ConfigError naming every variable that is not usable. */
-export function loadConfig(env: Environment = process.env): Config {
+/** Kinds of storage beside directories: loaded where a URL asks for one, since the SDK is large. */
+export async function loadStorageKinds(
+  env: Environment = process.env,
+): Promise<readonly StorageKind[]> {
+  if (!asksForStorageKinds(env)) return [];
+  return [(await import('./object-storage/bucket-storage.ts')).bucketStorage];
+}
+
+/** @param storageKinds those that its URLs ask for */
+export function loadConfig(
+  env: Environment = process.env,
+  storageKinds: readonly StorageKind[] = [],
+): Config {
   const reader = new EnvReader(env);
-  const settings = readSettings(reader, env);
+  const settings = readSettings(reader, env, storageKinds);
   requireDistinctPorts(reader, settings);
   reader.requireValid();
   const warnings = [
@@ -101,13 +111,13 @@ export function loadConfig(env: Environment = process.env): Config {
   return { ...settings, warnings: warnings.filter(line => line !== undefined) };
 }
 
-function readSettings(reader: EnvReader, env: Environment) {
+function readSettings(reader: EnvReader, env: Environment, storageKinds: readonly StorageKind[]) {
   const database = readDatabase(reader);
   const place = readPlace(reader);
   return {
     ...database,
     ...place,
-    ...readStorage(reader, database.dataDir),
+    ...readStorage(reader, database.dataDir, storageKinds),
     /** What seals; 32 bytes. Undefined (with SQLite only): the one kept in the data directory. */
     secretsKey: readSecretsKey(reader, database.databaseUrl),
     /** What it sealed can still be opened. */
@@ -182,10 +192,11 @@ export function loadDatabaseConfig(env: Environment = process.env) {
 }
 
 /** @throws ConfigError */
-export function loadStorageConfig(env: Environment = process.env) {
+export function loadStorageConfig(env: Environment, storageKinds: readonly StorageKind[]) {
   return load(env, reader => {
     const { dataDir } = readDatabase(reader);
-    return { ...readStorage(reader, dataDir), resultTtlMs: readTimes(reader).resultTtlMs };
+    const { resultTtlMs } = readTimes(reader);
+    return { ...readStorage(reader, dataDir, storageKinds), resultTtlMs };
   });
 }
 
@@ -361,67 +372,6 @@ function parseDatabaseUrl(text: string): string | undefined {
   if (!URL.canParse(text)) return undefined;
   const url = new URL(text);
   return url.protocol === 'mysql:' && url.pathname.length > 1 ? text : undefined;
-}
-
-// Where blobs are: a directory or a bucket.
-
-/** The storage that blobs move from, or will move to. */
-const FALLBACK = 'MATTING_STORAGE_FALLBACK_URL';
-const RESULT_DOWNLOADS = ['stream', 'redirect'] as const;
-
-function readStorage(reader: EnvReader, dataDir: string) {
-  // Where blobs of a bucket are gathered before they are sent.
-  const spoolDir = reader.string('MATTING_SPOOL_DIR', { default: tmpdir() });
-  const storageUrl = readStorageUrl(reader, 'MATTING_STORAGE_URL', pathToFileURL(dataDir).href);
-  const fallbackUrl = readStorageUrl(reader, FALLBACK, undefined);
-  if (fallbackUrl === storageUrl) reader.problem(FALLBACK, 'another than MATTING_STORAGE_URL');
-  const resultDownloads = readResultDownloads(reader, storageUrl);
-  const directStorage = readDirectStorage(reader, storageUrl);
-  const urls = { storageUrl, fallbackUrl };
-  return { ...urls, spoolDir: path.resolve(spoolDir), resultDownloads, directStorage };
-}
-
-/** A result link answers with the file, or with a redirect to a URL that the storage signed. */
-function readResultDownloads(reader: EnvReader, storageUrl: string) {
-  const variable = 'MATTING_RESULT_DOWNLOADS';
-  const downloads = reader.oneOf(variable, RESULT_DOWNLOADS, { default: 'stream' as const });
-  if (downloads === 'redirect' && !isBucket(storageUrl)) {
-    reader.problem(variable, 'stream where MATTING_STORAGE_URL is a directory, which signs no URL');
-  }
-  return downloads;
-}
-
-/** Nodes that list the bucket's origin get and put files there; a directory nobody signs for. */
-function readDirectStorage(reader: EnvReader, storageUrl: string): boolean {
-  const direct = reader.boolean('MATTING_DIRECT_STORAGE', { default: false });
-  if (direct && !isBucket(storageUrl)) {
-    reader.problem('MATTING_DIRECT_STORAGE', 'false where MATTING_STORAGE_URL is no s3:// bucket');
-  }
-  return direct;
-}
-
-function readStorageUrl<D extends string | undefined>(
-  reader: EnvReader,
-  variable: string,
-  fallback: D,
-): string | D {
-  const url = reader.parsed<string, D>(
-    variable,
-    'a URL of the form file:///path/of/a/directory or s3://bucket/prefix',
-    text => (isBucket(text) || isFileUrl(text) ? text : undefined),
-    { default: fallback },
-  );
-  try {
-    if (url !== undefined && isBucket(url)) parseBucketUrl(url);
-  } catch (error) {
-    if (!(error instanceof BucketUrlError)) throw error;
-    reader.problem(variable, error.message);
-  }
-  return url;
-}
-
-function isFileUrl(text: string): boolean {
-  return /^file:\/\/\/./i.test(text) && URL.canParse(text);
 }
 
 // What nodes and control planes know each other by.

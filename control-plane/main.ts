@@ -13,16 +13,17 @@ import { createLog } from '#program/log.ts';
 import { SignalGate } from '#program/signal-gate.ts';
 import { collectYoungBuffers } from '#program/young-buffers.ts';
 import { type ControlPlane, createReplicaId, openControlPlane } from './compose.ts';
-import { type Config, growThreadPool, loadConfig } from './config.ts';
+import { type Config, growThreadPool, loadConfig, loadStorageKinds } from './config.ts';
 
 /** Longest wait for the log to be written before the process ends. */
 const LOG_FLUSH_MAX_MS = 1000;
 /** Lines are written together: a write for each costs 7 % of the time it takes to read a job. */
 const LOG_BATCH_BYTES = 4096;
 
-function requireConfig(): Config {
+async function requireConfig(): Promise<Config> {
+  const kinds = await loadStorageKinds();
   try {
-    return loadConfig();
+    return loadConfig(undefined, kinds);
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     process.stderr.write(`${error.message}\n`);
@@ -33,7 +34,7 @@ function requireConfig(): Config {
 letHeapGrow();
 collectYoungBuffers();
 growThreadPool();
-const config = requireConfig();
+const config = await requireConfig();
 const replicaId = createReplicaId();
 const log = createLog({
   level: config.logLevel,

@@ -25,9 +25,12 @@ import { READINESS_CAUSES, type Readiness } from './core/readiness.ts';
 import { LOSS_FINDERS } from './core/results/lost-results.ts';
 import { WALK_INTERVAL_MS } from './core/retention/orphan-walk.ts';
 import type { SweepBacklog } from './core/retention/sweep-store.ts';
+import {
+  STORAGE_OPERATIONS,
+  STORAGE_OUTCOMES,
+  type StorageRequestEnd,
+} from './core/storage/storage-kind.ts';
 import { WEBHOOK_ATTEMPT_OUTCOMES } from './core/webhooks/send-webhooks.ts';
-import { BUCKET_OPERATIONS, type BucketRequestEnd } from './object-storage/bucket/bucket-client.ts';
-import { BUCKET_OUTCOMES } from './object-storage/bucket/bucket-errors.ts';
 import { WITHHELD_REASONS } from './portal/alerts/message-limits.ts';
 import { MAIL_ATTEMPT_OUTCOMES } from './portal/alerts/send-mails.ts';
 import { TOLD_OUTCOMES } from './portal/orders/receive-payment.ts';
@@ -197,12 +200,12 @@ export class ControlMetrics {
   readonly #storageRequests = this.#counter(
     'matting_control_storage_requests_total',
     'Requests to the bucket by how they ended, after all their attempts',
-    { operation: BUCKET_OPERATIONS, outcome: BUCKET_OUTCOMES },
+    { operation: STORAGE_OPERATIONS, outcome: STORAGE_OUTCOMES },
   );
   readonly #storageRetries = this.#counter(
     'matting_control_storage_retries_total',
     'Attempts again at requests to the bucket',
-    { operation: BUCKET_OPERATIONS },
+    { operation: STORAGE_OPERATIONS },
   );
   readonly #storageSeconds = this.#histogram(
     'matting_control_storage_request_duration_seconds',
@@ -260,7 +263,7 @@ export class ControlMetrics {
     this.#jobSeconds.observe({ outcome, mode }, totalMs / 1000);
   }
 
-  bucketRequestEnded(end: BucketRequestEnd): void {
+  storageRequestEnded(end: StorageRequestEnd): void {
     const { operation, outcome, tookMs, attempts, clockOffsetMs } = end;
     this.#storageRequests.inc({ operation, outcome });
     this.#storageRetries.inc({ operation }, attempts - 1);

@@ -1,5 +1,6 @@
 /** The packages of this program, and what each plugs into the core. */
 import type { Commands } from './core/cli/program.ts';
+import { bucketStorage } from './object-storage/bucket-storage.ts';
 import { addStorageCommands } from './object-storage/storage-commands.ts';
 import { addOperationsCommands } from './operations/operations-commands.ts';
 import { addPortalCommands } from './portal/portal-commands.ts';
@@ -13,4 +14,5 @@ export const COMMANDS: Commands = {
     ...['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'mails', 'nodes', 'orders'],
     ...['storage', 'doctor', 'backup', 'restore', 'support-bundle', 'webhooks'],
   ],
+  storageKinds: [bucketStorage],
 };

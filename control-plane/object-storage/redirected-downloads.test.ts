@@ -5,12 +5,18 @@ import { onObjectStores } from '../../test/support/object-storage/object-stores.
 import { linesLogger } from '../core/test/support/raw-http.ts';
 import { imageBody, type TestApp, useTestApp } from '../core/test/support/test-app.ts';
 
+import { bucketStorage } from './bucket-storage.ts';
+
 const FILE = randomBytes(100_000);
 const JOBS = '/v1/matting/jobs';
 
 onObjectStores(ava.serial, 'redirected downloads', (test, store) => {
   const { lines, logger } = linesLogger('trace');
-  const redirected = () => ({ storageUrl: store.url(), resultDownloads: 'redirect' }) as const;
+  const redirected = () => ({
+    storageUrl: store.url(),
+    storageKinds: [bucketStorage],
+    resultDownloads: 'redirect' as const,
+  });
   const app = useTestApp(test, () => ({ ...redirected(), logger }));
   const brief = useTestApp(test, () => ({ ...redirected(), resultTtlMs: 20_000 }));
   let link: string;

@@ -10,7 +10,7 @@ import {
   ListObjectsV2Command,
   PutBucketLifecycleConfigurationCommand,
 } from '@aws-sdk/client-s3';
-import ava from 'ava';
+import ava, { type ExecutionContext } from 'ava';
 import { groupIf } from '../../test/support/database.ts';
 import { type Fault, FaultProxy } from '../../test/support/object-storage/fault-proxy.ts';
 import {
@@ -18,10 +18,16 @@ import {
   OBJECT_STORES,
   useObjectStore,
 } from '../../test/support/object-storage/object-store.ts';
-import { openStorage } from '../core/storage/open-storage.ts';
+import { temporaryFolder } from '../../test/support/temporary-folder.ts';
+import { joinBlobStores } from '../core/storage/joined-blob-stores.ts';
+import { get, list, put } from '../core/test/blob-store.contract.ts';
 import { type Env, runCli } from '../core/test/support/cli.ts';
+import { moveBlobs } from './move-blobs.ts';
+import { openStorage } from './test/open-storage.ts';
 
 const test = ava.serial;
+
+const HOUR_MS = 3_600_000;
 
 const run = (env: Env, ...args: string[]) => runCli(env, 'storage', ...args);
 
@@ -208,3 +214,45 @@ for (const kind of OBJECT_STORES) {
     t.is((await run({}, 'migrate', root, root)).code, 1);
   });
 }
+
+async function openTwo(t: ExecutionContext) {
+  const root = await temporaryFolder(t);
+  const first = await openStorage(path.join(root, 'first'));
+  return { root, first, second: await openStorage(path.join(root, 'second')) };
+}
+
+test('moving between directories › what a service writes and removes meanwhile does not disturb', async t => {
+  const { first, second, root } = await openTwo(t);
+  for (let n = 0; n < 40; n += 1) await put(second, `results/job-${n}`, `bytes of ${n}`);
+  let done = 0;
+  const summary = await moveBlobs(second, first, {
+    onProgress: () => {
+      done += 1;
+      // As a service that removes what expired, and one that still writes here.
+      if (done % 5 === 0) void joinBlobStores(first, second).remove(`results/job-${39 - done / 5}`);
+      if (done === 10) void put(second, 'results/late', 'late');
+    },
+  });
+  assert.ok(summary.complete);
+  t.is(summary.failures.length, 0);
+  t.is(String(await get(first, 'results/late')), 'late');
+  t.deepEqual(await readdir(path.join(root, 'first', 'tmp')), []);
+});
+
+test('moving between directories › ends when it is told, and goes on later', async t => {
+  const { first, second } = await openTwo(t);
+  for (let n = 0; n < 40; n += 1) await put(second, `results/job-${n}`, `bytes of ${n}`);
+  const ending = new AbortController();
+  const cut = await moveBlobs(second, first, {
+    remove: true,
+    signal: ending.signal,
+    onProgress: ({ copied }) => {
+      if (copied >= 10) ending.abort();
+    },
+  });
+  t.false(cut.complete);
+  const rest = await moveBlobs(second, first, { remove: true });
+  assert.ok(rest.complete);
+  t.is(cut.removed + rest.removed, 40);
+  t.is((await list(first, -HOUR_MS)).length, 40);
+});

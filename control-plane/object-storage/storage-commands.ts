@@ -4,7 +4,10 @@ import { ContractError } from '#contract/errors.ts';
 import { loadStorageConfig } from '../config.ts';
 import { JOB_MS_MAX } from '../core/attempts/lease.ts';
 import { type CliContext, CommandError } from '../core/cli/context.ts';
-import { checkStorage, lifecycleOf, openStorage } from '../core/storage/open-storage.ts';
+import { checkStorage, openStorage, StorageConfigError } from '../core/storage/open-storage.ts';
+import { bucketLifecycle } from './bucket/bucket-lifecycle.ts';
+import { parseBucketUrl } from './bucket/bucket-url.ts';
+import { bucketStorage } from './bucket-storage.ts';
 import { type MoveSummary, moveBlobs } from './move-blobs.ts';
 
 /** Between two lines about how far it is. */
@@ -42,8 +45,8 @@ export function addStorageCommands(program: Command, context: CliContext): void 
 }
 
 async function check(context: CliContext): Promise<void> {
-  const { storageUrl } = loadStorageConfig(context.environment);
-  const findings = await checkStorage(storageUrl);
+  const { storageUrl, storageKinds } = loadStorageConfig(context.environment, context.storageKinds);
+  const findings = await checkStorage(storageUrl, storageKinds);
   const failed = findings.filter(({ problem }) => problem !== undefined);
   context.report({ ok: failed.length === 0, findings }, () =>
     findings.map(({ ability, problem }) =>
@@ -56,9 +59,14 @@ async function check(context: CliContext): Promise<void> {
 }
 
 function lifecycle(context: CliContext, resultDays: number | undefined): void {
-  const { storageUrl, resultTtlMs } = loadStorageConfig(context.environment);
+  const { storageUrl, resultTtlMs } = loadStorageConfig(context.environment, context.storageKinds);
+  if (!bucketStorage.isFor(storageUrl)) {
+    const message = 'a directory has no lifecycle rules; the sweeper tidies it';
+    throw new StorageConfigError(`MATTING_STORAGE_URL: ${message}`);
+  }
+  const { prefix } = parseBucketUrl(storageUrl);
   const lifeMs = resultDays === undefined ? resultTtlMs : resultDays * DAY_MS;
-  const rules = lifecycleOf(storageUrl, { resultTtlMs: lifeMs, jobMsMax: JOB_MS_MAX });
+  const rules = bucketLifecycle({ prefix, resultTtlMs: lifeMs, jobMsMax: JOB_MS_MAX });
   context.print(JSON.stringify(rules, undefined, 2));
 }
 
@@ -74,9 +82,9 @@ async function migrate(
   options: MigrateOptions,
 ): Promise<void> {
   if (fromUrl === toUrl) throw new CommandError('<from> and <to> are the same storage');
-  const { spoolDir } = loadStorageConfig(context.environment);
-  const from = await openStorage(fromUrl, { spoolDir, setting: '<from>' });
-  const to = await openStorage(toUrl, { spoolDir, setting: '<to>' });
+  const { spoolDir, storageKinds } = loadStorageConfig(context.environment, context.storageKinds);
+  const from = await openStorage(fromUrl, { spoolDir, storageKinds, setting: '<from>' });
+  const to = await openStorage(toUrl, { spoolDir, storageKinds, setting: '<to>' });
   let toldAtMs = performance.now();
   const summary = await moveBlobs(from, to, {
     ...(options.remove === true ? { remove: true } : {}),

@@ -1,6 +1,7 @@
 /** Requests of the tests of the contract. */
 import type { ExecutionContext } from 'ava';
 import { openTestApp, type TestApp } from '../../control-plane/core/test/support/test-app.ts';
+import { bucketStorage } from '../../control-plane/object-storage/bucket-storage.ts';
 import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/object-store.ts';
 
 export interface Request {
@@ -17,7 +18,10 @@ export async function openLeadingApp(t: ExecutionContext): Promise<TestApp> {
   Object.assign(process.env, CREDENTIALS_ENV);
   const store = await createObjectStore('stand-in');
   t.teardown(() => store.close());
-  const app = await openTestApp({ storageUrl: store.url(), resultDownloads: 'redirect' }, t);
+  const app = await openTestApp(
+    { storageUrl: store.url(), storageKinds: [bucketStorage], resultDownloads: 'redirect' },
+    t,
+  );
   return app;
 }
 

@@ -7,6 +7,7 @@ import {
   readSecretsKey,
   requireSameSecretsKey,
 } from '../secrets/secrets-key.ts';
+import type { StorageKind } from '../storage/storage-kind.ts';
 import { openStores, type StoresWithoutEnds } from '../stores.ts';
 import { CallbackSecrets, mailBody } from '../webhooks/callback-secret.ts';
 
@@ -29,12 +30,15 @@ export class CliContext {
   readonly #output: CliOutput;
   /** What commands read. */
   readonly environment: Environment;
+  /** Those that a storage's URL may be of, beside directories. */
+  readonly storageKinds: readonly StorageKind[];
   /** Set before the command runs: `--json` was given. */
   json = false;
 
-  constructor(output: CliOutput, environment: Environment) {
+  constructor(output: CliOutput, environment: Environment, storageKinds: readonly StorageKind[]) {
     this.#output = output;
     this.environment = environment;
+    this.storageKinds = storageKinds;
   }
 
   print(text: string): void {

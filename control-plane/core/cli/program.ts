@@ -16,6 +16,7 @@ import { addCreditCommands } from '../ledger/credit-commands.ts';
 import { addNodeCommands } from '../nodes/node-commands.ts';
 import { SecretsKeyError } from '../secrets/secrets-key.ts';
 import { StorageConfigError } from '../storage/open-storage.ts';
+import type { StorageKind } from '../storage/storage-kind.ts';
 import { addWebhookCommands } from '../webhooks/webhook-commands.ts';
 import { CliContext, type CliOutput, CommandError } from './context.ts';
 
@@ -44,6 +45,8 @@ export interface Commands {
   readonly packages: readonly AddCommands[];
   /** Names of commands; those that it does not name come last. */
   readonly helpOrder: readonly string[];
+  /** Those that a storage's URL may be of, beside directories. */
+  readonly storageKinds: readonly StorageKind[];
 }
 
 /**
@@ -57,7 +60,7 @@ export async function runCommand(
   environment: Environment,
   commands: Commands,
 ): Promise<number> {
-  const context = new CliContext(output, environment);
+  const context = new CliContext(output, environment, commands.storageKinds);
   try {
     await createProgram(context, output, commands).parseAsync(args, { from: 'user' });
     return 0;

@@ -110,9 +110,9 @@ async function repayLost(
   context: CliContext,
   { dryRun = false, allMissing = false }: RepayOptions,
 ) {
-  const config = loadStorageConfig(context.environment);
+  const config = loadStorageConfig(context.environment, context.storageKinds);
   // An empty place where a disk belongs would make a loss of everything.
-  const [missing] = await missingOfStorage(config.storageUrl);
+  const [missing] = await missingOfStorage(config.storageUrl, config.storageKinds);
   if (missing !== undefined) throw new CommandError(`${missing} is missing: is it mounted?`);
   const blobs = await openStorages(config, {}, openStorageToRead);
   const hasFile = async (blob: string) => (await blobs.stat(blob)) !== undefined;

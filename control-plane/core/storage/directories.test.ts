@@ -17,11 +17,10 @@ import { pathToFileURL } from 'node:url';
 import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
-import { joinBlobStores } from '../../object-storage/fallback-blob-store.ts';
-import { moveBlobs } from '../../object-storage/move-blobs.ts';
 import { get, list, put, testBlobStore } from '../test/blob-store.contract.ts';
 import { BlobNotFoundError, type BlobStore } from './blob-store.ts';
 import { openDirectoryBlobStore } from './directory-blob-store.ts';
+import { joinBlobStores } from './joined-blob-stores.ts';
 import { openStorage, StorageConfigError, storageDirectory } from './open-storage.ts';
 
 const test = ava.serial;
@@ -156,17 +155,9 @@ test.skipIf(isRoot)('opening › refuses a directory without rights', async t =>
 });
 
 test('the storage of a URL › that is wrong is refused without being shown', async t => {
-  const bucket = /^MATTING_STORAGE_URL must be (an )?s3:\/\//;
-  for (const [url, said] of [
-    ['s3://bucket/prefix?secret=1', bucket],
-    ['S3://secret@bucket', bucket],
-    ['s3://SECRET', bucket],
-    ['http://example.com/secret', /^MATTING_STORAGE_URL/],
-    ['gs://secret', /^MATTING_STORAGE_URL/],
-    ['file://elsewhere/secret', /^MATTING_STORAGE_URL/],
-  ] as const) {
+  for (const url of ['http://example.com/secret', 'gs://secret', 'file://elsewhere/secret']) {
     const error = await t.throwsAsync(openStorage(url), { instanceOf: StorageConfigError });
-    t.regex(error.message, said);
+    t.regex(error.message, /^MATTING_STORAGE_URL/);
     t.notRegex(error.message, /secret/i);
   }
 });
@@ -198,6 +189,13 @@ async function openJoined(): Promise<void> {
   joined = joinBlobStores(first, second);
 }
 
+/** As a mover does: proven there before it is removed here. */
+async function move(name: string): Promise<void> {
+  if ((await second.stat(name)) === undefined) return;
+  await put(first, name, (await get(second, name)).toString());
+  await second.remove(name);
+}
+
 function joinedTest(title: string, body: (t: ExecutionContext) => unknown): void {
   test(`joined stores › ${title}`, async t => {
     await openJoined();
@@ -222,11 +220,11 @@ joinedTest('find what moves between a look at the one and at the other', async t
     ...second,
     createWriter: name => second.createWriter(name),
     openRead: async name => {
-      await moveBlobs(second, first, { remove: true });
+      await move(name);
       return await second.openRead(name);
     },
     stat: async name => {
-      await moveBlobs(second, first, { remove: true });
+      await move(name);
       return await second.stat(name);
     },
   };
@@ -270,41 +268,7 @@ joinedTest('sign for what lies in the first alone', async t => {
   await t.throwsAsync(access!.signRead('results/old', { forMs: 1000 }), {
     instanceOf: BlobNotFoundError,
   });
-  await moveBlobs(second, first);
+  await move('results/old');
   t.regex(await access!.signRead('results/old', { forMs: 1000 }), /results\/old$/);
   t.is(joinBlobStores(second, first).signed, undefined);
-});
-
-joinedTest('move: what a service writes and removes meanwhile does not disturb', async t => {
-  for (let n = 0; n < 40; n += 1) await put(second, `results/job-${n}`, `bytes of ${n}`);
-  let done = 0;
-  const summary = await moveBlobs(second, first, {
-    onProgress: () => {
-      done += 1;
-      // As a service that removes what expired, and one that still writes here.
-      if (done % 5 === 0) void joined.remove(`results/job-${39 - done / 5}`);
-      if (done === 10) void put(second, 'results/late', 'late');
-    },
-  });
-  assert.ok(summary.complete);
-  t.is(summary.failures.length, 0);
-  t.is(String(await get(first, 'results/late')), 'late');
-  t.deepEqual(await readdir(path.join(root, 'first', 'tmp')), []);
-});
-
-joinedTest('move: ends when it is told, and goes on later', async t => {
-  for (let n = 0; n < 40; n += 1) await put(second, `results/job-${n}`, `bytes of ${n}`);
-  const ending = new AbortController();
-  const cut = await moveBlobs(second, first, {
-    remove: true,
-    signal: ending.signal,
-    onProgress: ({ copied }) => {
-      if (copied >= 10) ending.abort();
-    },
-  });
-  t.false(cut.complete);
-  const rest = await moveBlobs(second, first, { remove: true });
-  assert.ok(rest.complete);
-  t.is(cut.removed + rest.removed, 40);
-  t.is((await list(first, -HOUR_MS)).length, 40);
 });

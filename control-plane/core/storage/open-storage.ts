@@ -1,24 +1,7 @@
-/** Opens the blob store of MATTING_STORAGE_URL: the one place that knows the kinds of storage. */
+/** Opens the blob store of a storage URL: a directory, or what a kind of storage opens. */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import {
-  type BucketBlobStoreOptions,
-  openBucketBlobStore,
-} from '../../object-storage/bucket/bucket-blob-store.ts';
-import { checkBucket } from '../../object-storage/bucket/bucket-check.ts';
-import { describeBucketError } from '../../object-storage/bucket/bucket-errors.ts';
-import {
-  bucketLifecycle,
-  type Lifecycle,
-  type LifecycleOptions,
-} from '../../object-storage/bucket/bucket-lifecycle.ts';
-import {
-  type BucketOptions,
-  BucketUrlError,
-  parseBucketUrl,
-} from '../../object-storage/bucket/bucket-url.ts';
-import { joinBlobStores } from '../../object-storage/fallback-blob-store.ts';
 import type { BlobStore } from './blob-store.ts';
 import {
   missingDirectories,
@@ -26,7 +9,9 @@ import {
   readDirectoryBlobs,
 } from './directory-blob-store.ts';
 import { checkDirectory } from './directory-check.ts';
+import { joinBlobStores } from './joined-blob-stores.ts';
 import type { StorageFinding } from './storage-finding.ts';
+import type { StorageKind, StorageOpening } from './storage-kind.ts';
 
 const HAS_SCHEME = /^[a-z][a-z0-9+.-]*:\/\//i;
 
@@ -38,45 +23,57 @@ export class StorageConfigError extends Error {
   }
 }
 
-/** What a bucket needs besides. */
-export interface OpenStorageOptions extends Omit<BucketBlobStoreOptions, 'bucket'> {
+interface OpenStorageOptions extends StorageOpening {
+  /** Beside directories; none where absent. */
+  readonly storageKinds?: readonly StorageKind[];
   /** What names the storage in errors; MATTING_STORAGE_URL where absent. */
   readonly setting?: string;
 }
 
 const SETTING = 'MATTING_STORAGE_URL';
 
-export function isBucket(storageUrl: string): boolean {
-  return /^s3:/i.test(storageUrl);
+/** Undefined: a directory. */
+export function storageKindOf(
+  storageUrl: string,
+  storageKinds: readonly StorageKind[] = [],
+): StorageKind | undefined {
+  return storageKinds.find(kind => kind.isFor(storageUrl));
 }
 
 /** The directory a storage URL names: a path, or a file URL. Throws StorageConfigError. */
-export function storageDirectory(storageUrl: string): string {
+export function storageDirectory(
+  storageUrl: string,
+  storageKinds: readonly StorageKind[] = [],
+): string {
   if (!HAS_SCHEME.test(storageUrl)) return storageUrl;
   try {
     return fileURLToPath(storageUrl);
   } catch (error) {
-    const message =
-      'MATTING_STORAGE_URL: must be a directory, a file:// URL of one, or s3://bucket/prefix';
-    throw new StorageConfigError(message, error);
+    const forms = ['a directory, a file:// URL of one', ...storageKinds.map(({ form }) => form)];
+    throw new StorageConfigError(`${SETTING}: must be ${forms.join(', or ')}`, error);
   }
 }
 
 /** The same storage, named so that it is the same from any working directory. */
-export function absoluteStorage(storageUrl: string): string {
-  const isUrl = HAS_SCHEME.test(storageUrl) || isBucket(storageUrl);
+export function absoluteStorage(
+  storageUrl: string,
+  storageKinds: readonly StorageKind[] = [],
+): string {
+  const isUrl =
+    HAS_SCHEME.test(storageUrl) || storageKindOf(storageUrl, storageKinds) !== undefined;
   return isUrl ? storageUrl : path.resolve(storageUrl);
 }
 
 /** Rejects with StorageConfigError, also where the storage cannot be reached or written. */
 export async function openStorage(
   storageUrl: string,
-  { setting = SETTING, ...options }: OpenStorageOptions = {},
+  { setting = SETTING, storageKinds, ...options }: OpenStorageOptions = {},
 ): Promise<BlobStore> {
   try {
-    return isBucket(storageUrl)
-      ? await openBucket(storageUrl, options)
-      : await openDirectory(storageDirectory(storageUrl));
+    const kind = storageKindOf(storageUrl, storageKinds);
+    return kind === undefined
+      ? await openDirectory(storageDirectory(storageUrl, storageKinds))
+      : await openKind(kind, storageUrl, options);
   } catch (error) {
     if (!(error instanceof StorageConfigError)) throw error;
     throw new StorageConfigError(error.message.replace(SETTING, setting), error.cause);
@@ -86,23 +83,24 @@ export async function openStorage(
 /**
  * What is only read, as a copy that was put aside: a directory may lie on what nobody can write,
  * and is not made; one that is missing, as of a disk that is not mounted, is a StorageConfigError.
- * A bucket is opened as any other.
+ * Any other storage is opened as ever.
  */
 export async function openStorageToRead(
   storageUrl: string,
   options: OpenStorageOptions = {},
 ): Promise<BlobStore> {
-  if (isBucket(storageUrl)) return await openStorage(storageUrl, options);
-  const directory = storageDirectory(storageUrl);
+  const { setting = SETTING, storageKinds } = options;
+  if (storageKindOf(storageUrl, storageKinds)) return await openStorage(storageUrl, options);
+  const directory = storageDirectory(storageUrl, storageKinds);
   const found = await stat(directory).catch(() => undefined);
   if (found?.isDirectory()) return readDirectoryBlobs(directory);
-  const { setting = SETTING } = options;
   throw new StorageConfigError(`${setting}: there is no directory ${directory}`);
 }
 
 interface StorageUrls {
   readonly storageUrl: string;
   readonly fallbackUrl?: string | undefined;
+  readonly storageKinds: readonly StorageKind[];
 }
 
 /**
@@ -110,48 +108,35 @@ interface StorageUrls {
  * @param open openStorageToRead for what is read alone; rejects as it does
  */
 export async function openStorages(
-  { storageUrl, fallbackUrl }: StorageUrls,
-  options: OpenStorageOptions = {},
+  { storageUrl, fallbackUrl, storageKinds }: StorageUrls,
+  opening: StorageOpening = {},
   open = openStorage,
 ): Promise<BlobStore> {
+  const options = { ...opening, storageKinds };
   const first = await open(storageUrl, options);
   if (fallbackUrl === undefined) return first;
   const setting = 'MATTING_STORAGE_FALLBACK_URL';
   return joinBlobStores(first, await open(fallbackUrl, { ...options, setting }));
 }
 
-/** The directories that opening it would make; none of a bucket. @throws StorageConfigError */
-export async function missingOfStorage(storageUrl: string): Promise<readonly string[]> {
-  return isBucket(storageUrl) ? [] : await missingDirectories(storageDirectory(storageUrl));
+/** The directories that opening it would make, where it is one. @throws StorageConfigError */
+export async function missingOfStorage(
+  storageUrl: string,
+  storageKinds: readonly StorageKind[],
+): Promise<readonly string[]> {
+  if (storageKindOf(storageUrl, storageKinds)) return [];
+  return await missingDirectories(storageDirectory(storageUrl));
 }
 
 /** What the storage can and cannot do. Rejects with StorageConfigError where the URL is none. */
-export async function checkStorage(storageUrl: string): Promise<readonly StorageFinding[]> {
-  return isBucket(storageUrl)
-    ? await checkBucket(bucketOf(storageUrl))
-    : await checkDirectory(storageDirectory(storageUrl));
-}
-
-/** A rule for the bucket. Throws StorageConfigError where the storage is none. */
-export function lifecycleOf(
+export async function checkStorage(
   storageUrl: string,
-  lives: Omit<LifecycleOptions, 'prefix'>,
-): Lifecycle {
-  if (!isBucket(storageUrl)) {
-    throw new StorageConfigError(
-      `${SETTING}: a directory has no lifecycle rules; the sweeper tidies it`,
-    );
-  }
-  return bucketLifecycle({ ...lives, prefix: bucketOf(storageUrl).prefix });
-}
-
-function bucketOf(storageUrl: string): BucketOptions {
-  try {
-    return parseBucketUrl(storageUrl);
-  } catch (error) {
-    if (!(error instanceof BucketUrlError)) throw error;
-    throw new StorageConfigError(`${SETTING} must be ${error.message}`, error);
-  }
+  storageKinds: readonly StorageKind[],
+): Promise<readonly StorageFinding[]> {
+  const kind = storageKindOf(storageUrl, storageKinds);
+  return kind === undefined
+    ? await checkDirectory(storageDirectory(storageUrl, storageKinds))
+    : await kind.check(storageUrl);
 }
 
 async function openDirectory(directory: string): Promise<BlobStore> {
@@ -165,17 +150,19 @@ async function openDirectory(directory: string): Promise<BlobStore> {
   }
 }
 
-async function openBucket(storageUrl: string, options: OpenStorageOptions): Promise<BlobStore> {
-  const bucket = bucketOf(storageUrl);
+async function openKind(
+  kind: StorageKind,
+  storageUrl: string,
+  options: StorageOpening,
+): Promise<BlobStore> {
+  const problem = kind.problemOf(storageUrl);
+  if (problem !== undefined) throw new StorageConfigError(`${SETTING} must be ${problem}`);
   try {
-    return await openBucketBlobStore({ ...options, bucket });
+    return await kind.open(storageUrl, options);
   } catch (error) {
     const cause = causeOf(error);
-    const said = describeBucketError(cause);
-    throw new StorageConfigError(
-      `MATTING_STORAGE_URL: the bucket cannot be written: ${said}`,
-      cause,
-    );
+    const said = kind.describeError(cause);
+    throw new StorageConfigError(`${SETTING}: the ${kind.noun} cannot be written: ${said}`, cause);
   }
 }
 

@@ -16,9 +16,11 @@ import { useObjectStore } from '../../../test/support/object-storage/object-stor
 import { onObjectStores } from '../../../test/support/object-storage/object-stores.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import type { BlobStore } from '../../core/storage/blob-store.ts';
-import { openStorage } from '../../core/storage/open-storage.ts';
 import { get, list, put, testBlobStore } from '../../core/test/blob-store.contract.ts';
+import { openStorage } from '../test/open-storage.ts';
+import { openBucketBlobStore } from './bucket-blob-store.ts';
 import type { BucketBounds } from './bucket-bounds.ts';
+import { parseBucketUrl } from './bucket-url.ts';
 
 const test = ava.serial;
 
@@ -70,7 +72,8 @@ onObjectStores(test, 'a bucket that fails', (test, server, kind) => {
   const open = (bounds: Partial<BucketBounds> = {}) => {
     prefixes += 1;
     const url = server.url({ endpoint: proxy.endpoint, prefix: `test-${prefixes}` });
-    return openStorage(url, { bounds: { ...BOUNDS, ...bounds } });
+    const bucket = parseBucketUrl(url);
+    return openBucketBlobStore({ bucket, bounds: { ...BOUNDS, ...bounds } });
   };
 
   test.before(async () => {
@@ -269,8 +272,8 @@ onObjectStores(test, 'what lies in a bucket', (test, server, kind) => {
   });
 
   test('is listed in pages', async t => {
-    const bounds = { pageMax: 3 };
-    const store = await openStorage(server.url({ prefix: 'pages' }), { bounds });
+    const bucket = parseBucketUrl(server.url({ prefix: 'pages' }));
+    const store = await openBucketBlobStore({ bucket, bounds: { pageMax: 3 } });
     const names = Array.from({ length: 10 }, (_, index) => `inputs/${index}`);
     for (const name of names) await put(store, name, 'x');
     t.deepEqual(await list(store, -HOUR_MS), names);

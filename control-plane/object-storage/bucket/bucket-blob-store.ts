@@ -10,14 +10,14 @@
  * reads all of them compares. It knows nothing of jobs.
  */
 import { tmpdir } from 'node:os';
-import type { Logger } from 'pino';
 import { Semaphore } from '#program/semaphore.ts';
 import { requireBlobName } from '../../core/storage/blob-names.ts';
 import type { BlobStore, SignedAccess } from '../../core/storage/blob-store.ts';
 import { unreadable, unwritable } from '../../core/storage/storage-errors.ts';
+import type { StorageOpening } from '../../core/storage/storage-kind.ts';
 import { BucketBlobWriter } from './bucket-blob-writer.ts';
 import { BUCKET_BOUNDS, type BucketBounds, PART_BYTES } from './bucket-bounds.ts';
-import { BucketClient, type BucketObserver } from './bucket-client.ts';
+import { BucketClient } from './bucket-client.ts';
 import { createBucketClients } from './bucket-connections.ts';
 import { isMissing } from './bucket-errors.ts';
 import { listBucketOlderThan, parseUnfinished } from './bucket-listing.ts';
@@ -27,12 +27,8 @@ import { createSignedAccess } from './bucket-signing.ts';
 import type { BucketOptions } from './bucket-url.ts';
 import { SpoolFile } from './spool-file.ts';
 
-export interface BucketBlobStoreOptions {
+export interface BucketBlobStoreOptions extends StorageOpening {
   readonly bucket: BucketOptions;
-  /** Where blobs are spooled before they are sent; the system's for temporary files where absent. */
-  readonly spoolDir?: string;
-  readonly log?: Pick<Logger, 'warn' | 'debug'>;
-  readonly observer?: BucketObserver;
   /** Instead of BUCKET_BOUNDS, in tests. */
   readonly bounds?: Partial<BucketBounds>;
 }
@@ -110,9 +106,9 @@ export async function openBucketBlobStore(options: BucketBlobStoreOptions): Prom
     const connections = await createBucketClients(bucket, bounds, sdkLog);
     const proof = new BucketProof(bounds);
     const client = new BucketClient(connections, bucket, bounds, {
-      bucketRequestEnded(end) {
+      storageRequestEnded(end) {
         proof.learn(end);
-        observer?.bucketRequestEnded(end);
+        observer?.storageRequestEnded(end);
       },
     });
     await proof.require(client);

@@ -41,7 +41,7 @@ export async function checkBucket(options: BucketOptions): Promise<readonly Stor
     // One attempt at each: whoever checks wants to know, and soon.
     const once = { writes: clients.probes, reads: clients.probes, probes: clients.probes };
     const client = new BucketClient({ sdk, clients: once }, options, BUCKET_BOUNDS, {
-      bucketRequestEnded: ignore,
+      storageRequestEnded: ignore,
     });
     check = new BucketCheck(client, await createSignedAccess(client));
   } catch (error) {

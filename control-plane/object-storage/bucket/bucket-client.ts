@@ -11,38 +11,15 @@ import type {
   ServiceInputTypes,
   ServiceOutputTypes,
 } from '@aws-sdk/client-s3';
+import type {
+  StorageObserver,
+  StorageOperation,
+  StorageOutcome,
+} from '../../core/storage/storage-kind.ts';
 import type { BucketBounds } from './bucket-bounds.ts';
 import type { BucketClients, BucketConnections } from './bucket-connections.ts';
-import { BucketError, type BucketOutcome, outcomeOf } from './bucket-errors.ts';
+import { BucketError, outcomeOf } from './bucket-errors.ts';
 import type { BucketOptions } from './bucket-url.ts';
-
-export const BUCKET_OPERATIONS = [
-  'put',
-  'get',
-  'head',
-  'delete',
-  'list',
-  'multipart-create',
-  'multipart-part',
-  'multipart-complete',
-  'multipart-abort',
-  'multipart-list',
-] as const;
-export type BucketOperation = (typeof BUCKET_OPERATIONS)[number];
-
-export interface BucketRequestEnd {
-  readonly operation: BucketOperation;
-  /** All attempts and the waits between them; of a body that is read, to its beginning. */
-  readonly tookMs: number;
-  readonly attempts: number;
-  readonly outcome: BucketOutcome;
-  /** What is added to this machine's clock to be the store's, as its answers show. */
-  readonly clockOffsetMs: number;
-}
-
-export interface BucketObserver {
-  bucketRequestEnded(end: BucketRequestEnd): void;
-}
 
 /** Bytes and their SHA-256, hexadecimal. */
 export interface HashedBytes {
@@ -101,13 +78,13 @@ export class BucketClient {
   readonly clients: BucketClients;
   readonly sdk: Sdk;
   readonly #bounds: BucketBounds;
-  readonly #observer: BucketObserver;
+  readonly #observer: StorageObserver;
 
   constructor(
     { sdk, clients }: BucketConnections,
     options: BucketOptions,
     bounds: BucketBounds,
-    observer: BucketObserver,
+    observer: StorageObserver,
   ) {
     this.sdk = sdk;
     this.clients = clients;
@@ -308,7 +285,7 @@ export class BucketClient {
   }
 
   async #send<I extends ServiceInputTypes, O extends ServiceOutputTypes>(
-    operation: BucketOperation,
+    operation: StorageOperation,
     client: S3Client,
     command: Command<I, O>,
     signal?: AbortSignal,
@@ -320,11 +297,11 @@ export class BucketClient {
     signal?.addEventListener('abort', abort, { once: true });
     if (signal?.aborted) abort();
     const beganMs = performance.now();
-    const ended = (outcome: BucketOutcome, attempts: number) => {
+    const ended = (outcome: StorageOutcome, attempts: number) => {
       const tookMs = performance.now() - beganMs;
       const { systemClockOffset: clockOffsetMs } = client.config;
       const end = { operation, tookMs, attempts, outcome, clockOffsetMs };
-      this.#observer.bucketRequestEnded(end);
+      this.#observer.storageRequestEnded(end);
     };
     try {
       const output = await client.send(command, { abortSignal: giveUp.signal });

@@ -1,24 +1,12 @@
 /** What a bucket's errors mean. Names are S3's, Node's or the SDK's. */
 
+import type { StorageOutcome } from '../../core/storage/storage-kind.ts';
+
 /** Of what a store says of a failure; more of it is left out. */
 const MESSAGE_LENGTH_MAX = 300;
 
 /** What the SDK calls an error whose name it was not told. */
 const UNNAMED = new Set(['Unknown', 'UnknownError', 'Error']);
-
-/** How a request ended, for metrics: few, whatever a store calls its errors. */
-export const BUCKET_OUTCOMES = [
-  'ok',
-  'not-found',
-  'exists',
-  'denied',
-  'clock',
-  'slow-down',
-  'timeout',
-  'unavailable',
-  'other',
-] as const;
-export type BucketOutcome = (typeof BUCKET_OUTCOMES)[number];
 
 /**
  * A request that failed after all its attempts. It has what the log may show: the SDK's own errors
@@ -82,7 +70,7 @@ export function isBehindTheEnd(error: unknown): boolean {
 const CLOCK = ['RequestTimeTooSkewed', 'RequestExpired', 'RequestInTheFuture'];
 const LATE = ['TimeoutError', 'AbortError', 'RequestTimeout', 'ETIMEDOUT'];
 
-export function outcomeOf({ code, status }: BucketError): BucketOutcome {
+export function outcomeOf({ code, status }: BucketError): StorageOutcome {
   if (CLOCK.includes(code)) return 'clock';
   if (LATE.includes(code)) return 'timeout';
   if (code === 'SlowDown' || status === 429) return 'slow-down';

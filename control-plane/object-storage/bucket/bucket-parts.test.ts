@@ -8,6 +8,8 @@ import { GetObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3
 import * as presigning from '@aws-sdk/s3-request-presigner';
 import ava from 'ava';
 import { throwsWith } from '../../../test/support/throws.ts';
+import { StorageConfigError } from '../../core/storage/open-storage.ts';
+import { openStorage } from '../test/open-storage.ts';
 import { BucketPresigner, type Signing } from './bucket-presigner.ts';
 import { BucketRetries } from './bucket-retries.ts';
 import { BucketUrlError, parseBucketUrl } from './bucket-url.ts';
@@ -84,6 +86,14 @@ for (const [what, url, said] of refused) {
     );
   });
 }
+
+test('the URL of a bucket › that is wrong is not shown where it is opened', async t => {
+  for (const url of ['s3://bucket/prefix?secret=1', 'S3://secret@bucket', 's3://SECRET']) {
+    const error = await t.throwsAsync(openStorage(url), { instanceOf: StorageConfigError });
+    t.regex(error.message, /^MATTING_STORAGE_URL must be (an )?s3:\/\//);
+    t.notRegex(error.message, /secret/i);
+  }
+});
 
 type Failure = Parameters<BucketRetries['refreshRetryTokenForRetry']>[1];
 

@@ -5,16 +5,16 @@
  */
 import { createHash } from 'node:crypto';
 import { unwritable } from '../../core/storage/storage-errors.ts';
+import type { StorageOutcome, StorageRequestEnd } from '../../core/storage/storage-kind.ts';
 import type { BucketBounds } from './bucket-bounds.ts';
-import type { BucketClient, BucketRequestEnd } from './bucket-client.ts';
-import type { BucketOutcome } from './bucket-errors.ts';
+import type { BucketClient } from './bucket-client.ts';
 
 const KEY = 'tmp/check';
 const BYTES = Buffer.from('check');
 const SHA256 = createHash('sha256').update(BYTES).digest('hex');
 
 /** What says nothing against the store. */
-const ANSWERS: readonly BucketOutcome[] = ['ok', 'not-found', 'exists'];
+const ANSWERS: readonly StorageOutcome[] = ['ok', 'not-found', 'exists'];
 
 export class BucketProof {
   readonly #bounds: BucketBounds;
@@ -26,7 +26,7 @@ export class BucketProof {
   }
 
   /** What a request, of whoever, shows. */
-  learn({ operation, outcome }: BucketRequestEnd): void {
+  learn({ operation, outcome }: StorageRequestEnd): void {
     if (!ANSWERS.includes(outcome)) this.#provenAtMs = Number.NEGATIVE_INFINITY;
     else if (operation === 'put' && outcome === 'ok') this.#provenAtMs = performance.now();
   }

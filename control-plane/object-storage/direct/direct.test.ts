@@ -20,13 +20,13 @@ import {
 import { backgroundBlob } from '../../core/jobs/job.ts';
 import { Sweeper } from '../../core/retention/sweep.ts';
 import type { BlobStore } from '../../core/storage/blob-store.ts';
-import { openStorage } from '../../core/storage/open-storage.ts';
+import { joinBlobStores } from '../../core/storage/joined-blob-stores.ts';
 import { put as putBlob } from '../../core/test/blob-store.contract.ts';
 import { WITH_PICTURE } from '../../core/test/fixtures.ts';
 import { failureOf, type Replica, silent, until, useHarness } from '../../core/test/harness.ts';
 import { type Exchange, inTurn, type Script } from '../../core/test/scripted-exchange.ts';
 import { pngHeader } from '../../core/test/support/test-app.ts';
-import { joinBlobStores } from '../fallback-blob-store.ts';
+import { openStorage } from '../test/open-storage.ts';
 
 const test = ava.serial;
 

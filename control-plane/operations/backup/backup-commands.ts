@@ -118,14 +118,14 @@ function keyLine(context: CliContext, keyId: string): string {
 }
 
 async function openBackupBlobs(context: CliContext, directory: string, blobsTo?: string) {
-  const config = loadStorageConfig(context.environment);
-  const { spoolDir } = config;
+  const config = loadStorageConfig(context.environment, context.storageKinds);
+  const { spoolDir, storageKinds } = config;
   // Restored from another working directory it has to be the same place.
-  const given = blobsTo === undefined ? undefined : absoluteStorage(blobsTo);
+  const given = blobsTo === undefined ? undefined : absoluteStorage(blobsTo, context.storageKinds);
   const place = given ?? pathToFileURL(path.join(directory, BLOBS)).href;
   // A disk that is not mounted would be made anew, and its pictures left out.
   const from = await openStorages(config, { spoolDir }, openStorageToRead);
-  const to = await openStorage(place, { spoolDir, setting: '--blobs-to' });
+  const to = await openStorage(place, { spoolDir, storageKinds, setting: '--blobs-to' });
   return { from, to, place: given ?? BLOBS };
 }
 
@@ -139,7 +139,7 @@ async function restore(
   }
   if (directory === undefined) requireDatabase(context);
   else await restoreFrom(context, path.resolve(directory), options);
-  const { spoolDir, ...storage } = loadStorageConfig(context.environment);
+  const { spoolDir, ...storage } = loadStorageConfig(context.environment, context.storageKinds);
   // A proof alone makes no directory that is missing.
   const open = directory === undefined ? openStorageToRead : openStorage;
   await checkRestored(context, options, await openStorages(storage, { spoolDir }, open));
@@ -156,7 +156,10 @@ async function restoreFrom(
   const { databaseUrl } =
     manifest.database === null ? requireDatabase(context) : loadDatabaseConfig(context.environment);
   const { blobsFrom } = options;
-  const given = blobsFrom === undefined ? manifest.blobs?.place : absoluteStorage(blobsFrom);
+  const given =
+    blobsFrom === undefined
+      ? manifest.blobs?.place
+      : absoluteStorage(blobsFrom, context.storageKinds);
   const wanted = options.blobs && given !== undefined;
   const summary = await restoreBackup(directory, {
     manifest,
@@ -173,11 +176,14 @@ async function restoreFrom(
 }
 
 async function openRestoreBlobs(context: CliContext, directory: string, given: string) {
-  const { storageUrl, spoolDir } = loadStorageConfig(context.environment);
+  const { storageUrl, spoolDir, storageKinds } = loadStorageConfig(
+    context.environment,
+    context.storageKinds,
+  );
   const place = given === BLOBS ? pathToFileURL(path.join(directory, BLOBS)).href : given;
   // Before anything is written: a disk that is not mounted is found now.
-  const from = await openStorageToRead(place, { spoolDir, setting: '--blobs-from' });
-  return { from, to: await openStorage(storageUrl, { spoolDir }) };
+  const from = await openStorageToRead(place, { spoolDir, storageKinds, setting: '--blobs-from' });
+  return { from, to: await openStorage(storageUrl, { spoolDir, storageKinds }) };
 }
 
 /** Before anything is written: a service with another key would not start on what was restored. */

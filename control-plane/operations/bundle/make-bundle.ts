@@ -21,6 +21,7 @@ import { modeOf } from '../../core/jobs/job.ts';
 import type { NodeMember } from '../../core/nodes/node-store.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '../../core/retention/retention.ts';
 import { createStores, type StoresWithoutEnds } from '../../core/stores.ts';
+import { bucketStorage } from '../../object-storage/bucket-storage.ts';
 import { withSupervisorsToken } from '../doctor/configuration-findings.ts';
 import { missingFile } from '../doctor/database-findings.ts';
 import { examineControlPlane } from '../doctor/examine.ts';
@@ -200,7 +201,7 @@ async function addNodes(add: Add, { nodes }: StoresWithoutEnds): Promise<void> {
 /** As the doctor reads it. @throws ConfigError */
 async function configOf(env: Environment): Promise<Config> {
   const { dataDir } = loadDatabaseConfig(env);
-  return loadConfig(await withSupervisorsToken(env, dataDir));
+  return loadConfig(await withSupervisorsToken(env, dataDir), [bucketStorage]);
 }
 
 async function retentionMsOf(env: Environment): Promise<number> {

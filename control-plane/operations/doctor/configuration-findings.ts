@@ -10,6 +10,7 @@ import {
 import { ConfigError } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { type Config, type Environment, loadConfig } from '../../config.ts';
+import { bucketStorage } from '../../object-storage/bucket-storage.ts';
 
 const SUBJECT = 'configuration';
 const SECRETS = 'secrets';
@@ -22,7 +23,7 @@ const OTHERS = 0o077;
 /** `config` as far as it can be used. */
 export function examineConfiguration(env: Environment) {
   try {
-    const config = loadConfig(env);
+    const config = loadConfig(env, [bucketStorage]);
     const findings = config.warnings.map(line =>
       warning(SUBJECT, line, `correct it, or leave it where it is meant: ${VARIABLES}`),
     );

@@ -18,6 +18,7 @@ import {
 import type { Database } from '../../core/database/connect.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '../../core/retention/retention.ts';
 import { createStores } from '../../core/stores.ts';
+import { bucketStorage } from '../../object-storage/bucket-storage.ts';
 import {
   examineConfiguration,
   secretsFindings,
@@ -50,7 +51,7 @@ export async function examineControlPlane(given: Environment): Promise<readonly 
   if (database !== undefined) {
     findings.push(...(await databaseFindings(database.databaseUrl, config, env)));
   }
-  const storage = orUndefined(() => loadStorageConfig(env));
+  const storage = orUndefined(() => loadStorageConfig(env, [bucketStorage]));
   if (storage !== undefined) {
     const advice = 'matting storage check; docs/operations.md, "Storage"';
     findings.push(...(await look('storage', advice, () => storageFindings(storage))));

@@ -6,10 +6,11 @@ import { type Finding, failure, ok, reasonOf, warning } from '#program/doctor/fi
 import type { StorageSettings } from '../../config.ts';
 import {
   checkStorage,
-  isBucket,
   missingOfStorage,
   storageDirectory,
+  storageKindOf,
 } from '../../core/storage/open-storage.ts';
+import type { StorageKind } from '../../core/storage/storage-kind.ts';
 
 const SUBJECT = 'storage';
 const DISK = 'disk';
@@ -21,26 +22,32 @@ const FREE_BYTES_MIN = 1e9;
 export async function storageFindings({
   storageUrl,
   fallbackUrl,
+  storageKinds,
 }: StorageSettings): Promise<readonly Finding[]> {
-  const findings = await triedFindings(storageUrl, 'MATTING_STORAGE_URL');
+  const findings = await triedFindings(storageUrl, 'MATTING_STORAGE_URL', storageKinds);
   if (fallbackUrl === undefined) return findings;
   const found = 'MATTING_STORAGE_FALLBACK_URL is set: blobs are being moved';
   const moving = warning(SUBJECT, found, 'docs/operations.md, "Moving to a bucket"');
-  const ofFallback = await triedFindings(fallbackUrl, 'MATTING_STORAGE_FALLBACK_URL');
+  const variable = 'MATTING_STORAGE_FALLBACK_URL';
+  const ofFallback = await triedFindings(fallbackUrl, variable, storageKinds);
   return [...findings, moving, ...ofFallback];
 }
 
-async function triedFindings(storageUrl: string, variable: string): Promise<Finding[]> {
-  const kind = isBucket(storageUrl) ? 'the bucket' : 'the directory';
+async function triedFindings(
+  storageUrl: string,
+  variable: string,
+  storageKinds: readonly StorageKind[],
+): Promise<Finding[]> {
+  const kind = `the ${storageKindOf(storageUrl, storageKinds)?.noun ?? 'directory'}`;
   // Trying it would make it, with this user's rights in place of the service's.
-  const missing = await missingOfStorage(storageUrl);
+  const missing = await missingOfStorage(storageUrl, storageKinds);
   if (missing.length > 0) {
     const root = storageDirectory(storageUrl);
     const lacks = `lacks ${missing.map(directory => path.relative(root, directory)).join(', ')}`;
     const found = `${kind} of ${variable} ${missing.includes(root) ? 'is not there yet' : lacks}`;
     return [warning(SUBJECT, found, 'the start of a control plane makes it')];
   }
-  const tried = await checkStorage(storageUrl);
+  const tried = await checkStorage(storageUrl, storageKinds);
   const failed = tried.filter(({ problem }) => problem !== undefined);
   if (failed.length === 0) {
     return [ok(SUBJECT, `${kind} of ${variable} does all ${tried.length} things asked of it`)];
@@ -53,14 +60,14 @@ async function triedFindings(storageUrl: string, variable: string): Promise<Find
 
 /** Room where the service writes: data directory, SQLite file, storage directory, spool. */
 export async function diskFindings(
-  { storageUrl, spoolDir }: StorageSettings,
+  { storageUrl, spoolDir, storageKinds }: StorageSettings,
   { databaseUrl, dataDir }: { readonly databaseUrl: string; readonly dataDir: string },
 ): Promise<readonly Finding[]> {
-  const bucket = isBucket(storageUrl);
+  const sends = storageKindOf(storageUrl, storageKinds) !== undefined;
   const places = new Set([
     dataDir,
     ...(databaseUrl.startsWith('sqlite:') ? [path.dirname(databaseUrl.slice(7))] : []),
-    bucket ? spoolDir : storageDirectory(storageUrl),
+    sends ? spoolDir : storageDirectory(storageUrl),
   ]);
   const byDevice = new Map<number, Finding>();
   for (const place of places) {
@@ -68,7 +75,7 @@ export async function diskFindings(
     if (found === undefined || byDevice.has(found.dev)) continue;
     byDevice.set(found.dev, await roomOf(place));
   }
-  if (bucket) {
+  if (sends) {
     await access(spoolDir, constants.W_OK | constants.X_OK).catch(error => {
       const advice = 'set MATTING_SPOOL_DIR to a directory that the service may write';
       byDevice.set(-1, failure(DISK, reasonOf(error), advice));

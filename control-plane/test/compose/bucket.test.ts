@@ -9,12 +9,12 @@ import {
   useObjectStore,
 } from '../../../test/support/object-storage/object-store.ts';
 import { Sweeper } from '../../core/retention/sweep.ts';
-import { openStorage } from '../../core/storage/open-storage.ts';
 import { list } from '../../core/test/blob-store.contract.ts';
 import { silent, until } from '../../core/test/harness.ts';
 import { cutOutOf } from '../../core/test/scripted-exchange.ts';
 import { type Caller, pictureBody, Replicas } from '../../core/test/support/replicas.ts';
 import { pngHeader } from '../../core/test/support/test-app.ts';
+import { openStorage } from '../../object-storage/test/open-storage.ts';
 
 const test = ava.serial;
 

@@ -15,6 +15,7 @@ import {
   requireSameSecretsKey,
   SecretsKeyError,
 } from '../../core/secrets/secrets-key.ts';
+import { bucketStorage } from '../../object-storage/bucket-storage.ts';
 
 const test = ava.serial;
 
@@ -38,7 +39,7 @@ test('has threads for the names of callers where the system resolves them', t =>
 
 function variablesOf(env: Environment): string[] {
   try {
-    loadConfig(env);
+    loadConfig(env, [bucketStorage]);
   } catch (error) {
     assert.ok(error instanceof ConfigError);
     for (const value of Object.values(env)) {
@@ -49,7 +50,7 @@ function variablesOf(env: Environment): string[] {
   return [];
 }
 
-const of = (env: Environment) => loadConfig({ MATTING_NODE_TOKEN: TOKEN, ...env });
+const of = (env: Environment) => loadConfig({ MATTING_NODE_TOKEN: TOKEN, ...env }, [bucketStorage]);
 const everywhere = { MATTING_HOST: '0.0.0.0' };
 
 test('loadConfig › hosts › of the registry and the metrics are loopback, whatever the public one is', t => {

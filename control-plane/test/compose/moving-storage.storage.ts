@@ -17,7 +17,7 @@ import {
   useObjectStore,
 } from '../../../test/support/object-storage/object-store.ts';
 import { type ControlPlane, openControlPlane } from '../../compose.ts';
-import { loadConfig } from '../../config.ts';
+import { loadConfig, loadStorageKinds } from '../../config.ts';
 import { openStorage } from '../../core/storage/open-storage.ts';
 import { assertBalanced, fundedAccount, storesOn } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
@@ -64,7 +64,8 @@ for (const kind of OBJECT_STORES) {
       MATTING_READS_PER_MINUTE: '1000000',
       ...storage,
     };
-    const plane = await openControlPlane(loadConfig(env), pino({ level: 'silent' }), name);
+    const config = loadConfig(env, await loadStorageKinds(env));
+    const plane = await openControlPlane(config, pino({ level: 'silent' }), name);
     await node.join(plane.ports.registry);
     const ready = async () => (await fetch(urlOf(plane, '/readyz'))).ok;
     await until(ready, 'readiness');

@@ -4,13 +4,14 @@
  */
 import { pino } from 'pino';
 import { openControlPlane } from '../../../compose.ts';
-import { loadConfig } from '../../../config.ts';
+import { loadConfig, loadStorageKinds } from '../../../config.ts';
 
 const [replicaId = '', leaseMs, renewMs] = process.argv.slice(2);
 const log = pino({ level: 'silent' });
 const jobs = { leaseMs: Number(leaseMs), renewMs: Number(renewMs) };
 const nodes = { leaseMs: Number(leaseMs), heartbeatMs: Number(renewMs) };
-const plane = await openControlPlane(loadConfig(), log, replicaId, { jobs, nodes });
+const config = loadConfig(undefined, await loadStorageKinds());
+const plane = await openControlPlane(config, log, replicaId, { jobs, nodes });
 process.stdout.write(`${JSON.stringify(plane.ports)}\n`);
 // Its parent ends it; where the parent is gone it must not stay.
 process.stdin.on('end', () => process.exit(0)).resume();

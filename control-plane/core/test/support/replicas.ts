@@ -11,7 +11,7 @@ import { pino } from 'pino';
 import type { GroupTest } from '../../../../test/support/database.ts';
 import { createTestDatabase, type TestDatabase } from '../../../../test/support/database.ts';
 import { type ControlPlane, openControlPlane } from '../../../compose.ts';
-import { loadConfig } from '../../../config.ts';
+import { loadConfig, loadStorageKinds } from '../../../config.ts';
 import type { DatabaseDialect } from '../../database/clock.ts';
 import type { Database } from '../../database/connect.ts';
 import type { Stores } from '../../stores.ts';
@@ -97,9 +97,10 @@ export class Replicas {
       ...options.env,
     };
     const log = pino({ level: 'silent' });
+    const kinds = await loadStorageKinds(env);
     const starts = await Promise.allSettled(
       Array.from({ length: options.replicas ?? 2 }, (_, index) =>
-        openControlPlane(loadConfig(env), log, `replica-${index}`),
+        openControlPlane(loadConfig(env, kinds), log, `replica-${index}`),
       ),
     );
     this.planes = starts.flatMap(start => (start.status === 'fulfilled' ? [start.value] : []));

@@ -3,11 +3,7 @@
  * what is read comes from wherever it lies, what is removed is removed from both. A mover copies
  * a blob before it removes it, so a reader that finds it in neither asks the first once more.
  */
-import {
-  BlobNotFoundError,
-  type BlobStore,
-  type SignedAccess,
-} from '../core/storage/blob-store.ts';
+import { BlobNotFoundError, type BlobStore, type SignedAccess } from './blob-store.ts';
 
 /** Before the name of an unfinished write of the second store, as this one lists it. */
 const OF_SECOND = 'fallback:';

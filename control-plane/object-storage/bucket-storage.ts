@@ -1,0 +1,25 @@
+/** Buckets, as the core opens them by `s3://bucket/prefix`. */
+import type { StorageKind } from '../core/storage/storage-kind.ts';
+import { openBucketBlobStore } from './bucket/bucket-blob-store.ts';
+import { checkBucket } from './bucket/bucket-check.ts';
+import { describeBucketError } from './bucket/bucket-errors.ts';
+import { BucketUrlError, parseBucketUrl } from './bucket/bucket-url.ts';
+
+export const bucketStorage: StorageKind = {
+  noun: 'bucket',
+  form: 's3://bucket/prefix',
+  isFor: storageUrl => /^s3:/i.test(storageUrl),
+  problemOf(storageUrl) {
+    try {
+      parseBucketUrl(storageUrl);
+      return undefined;
+    } catch (error) {
+      if (error instanceof BucketUrlError) return error.message;
+      throw error;
+    }
+  },
+  open: (storageUrl, options) =>
+    openBucketBlobStore({ ...options, bucket: parseBucketUrl(storageUrl) }),
+  describeError: describeBucketError,
+  check: storageUrl => checkBucket(parseBucketUrl(storageUrl)),
+};
