@@ -2,6 +2,7 @@
  * One control plane as it is started, without a node: submissions are taken and nothing is
  * dispatched. With a client that costs little and a caller who has credits.
  */
+
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -11,6 +12,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { openDatabase } from '../control-plane/core/database/connect.ts';
 import { createStores } from '../control-plane/core/stores.ts';
+import { SETTLED_STEPS } from '../control-plane/portal/settled-steps.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
 
 const MAIN = path.join(import.meta.dirname, '../control-plane/main.ts');
@@ -53,7 +55,7 @@ export async function startControlPlane(databaseUrl?: string): Promise<ControlPl
   });
   const port = await portOf(child);
   const database = await openDatabase(url, { log: SILENT_LOG });
-  const stores = createStores(database, { renderOutboxBody: () => '{}' });
+  const stores = createStores(database, { renderOutboxBody: () => '{}', settled: SETTLED_STEPS });
   const account = await stores.accounts.create('bench');
   if (account === undefined) throw new Error('the bench needs a database of its own');
   await stores.ledger.grant(account.id, CREDITS, 'bench');

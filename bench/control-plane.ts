@@ -10,6 +10,7 @@
  * The two sides of a ratio alternate in rounds of one run. The client shares the cores with the
  * service; `...ClientTakenOut` takes its processor time out of the clock of both sides.
  */
+
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { open, rename } from 'node:fs/promises';
@@ -24,6 +25,7 @@ import type { NewJob } from '../control-plane/core/jobs/job-submission.ts';
 import { openStorage } from '../control-plane/core/storage/open-storage.ts';
 import { createStores } from '../control-plane/core/stores.ts';
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
+import { SETTLED_STEPS } from '../control-plane/portal/settled-steps.ts';
 import { createTestDatabase, SILENT_LOG } from '../test/support/database.ts';
 import { findMariadb, startMariadb } from '../test/support/mariadb-server.ts';
 import { startBareRoute } from './bare-route.ts';
@@ -141,7 +143,7 @@ async function openBareStore(plane: ControlPlaneProcess) {
   const table = await openBareTable(plane.databaseUrl);
   const blobs = await openStorage(directory);
   const database = await openDatabase(plane.databaseUrl, { log: SILENT_LOG });
-  const stores = createStores(database, { renderOutboxBody: () => '{}' });
+  const stores = createStores(database, { renderOutboxBody: () => '{}', settled: SETTLED_STEPS });
   return {
     /** One durable blob and one row committed. */
     write: async () => {

@@ -12,6 +12,7 @@
  * | hostile-bodies    | an account that sends one body of bench/hostile-bodies.ts after another |
  * |                   | on four connections, as fast as they are taken                          |
  */
+
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -26,6 +27,7 @@ import { openDatabase } from '../control-plane/core/database/connect.ts';
 import { createStores, type Stores } from '../control-plane/core/stores.ts';
 import { TEST_TOKEN } from '../control-plane/core/test/scripted-node.ts';
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
+import { SETTLED_STEPS } from '../control-plane/portal/settled-steps.ts';
 import { HostileAccount } from '../test/chaos/hostile-account.ts';
 import { at } from '../test/support/at.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
@@ -262,7 +264,7 @@ async function measureRound(round: number, manner: Manner, times: Measured): Pro
     const { url, registry } = await startControlPlane(directory, databaseUrl, children);
     await startNodes(registry, children);
     const database = await openDatabase(databaseUrl, { log: SILENT_LOG });
-    const stores = createStores(database, { renderOutboxBody: () => '{}' });
+    const stores = createStores(database, { renderOutboxBody: () => '{}', settled: SETTLED_STEPS });
     const good = await createAccount(stores, 'good');
     const hostile = await createAccount(stores, 'hostile');
     const sourceUrl = `http://127.0.0.1:${(source.address() as AddressInfo).port}`;

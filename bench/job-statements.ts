@@ -4,6 +4,7 @@
  * a replica that rests are counted apart, by the second. BEGIN and COMMIT are not statements of the
  * meter: a transaction that writes has both.
  */
+
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -28,6 +29,7 @@ import { until } from '../control-plane/core/test/harness.ts';
 import { ScriptedNode, TEST_TOKEN } from '../control-plane/core/test/scripted-node.ts';
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
 import { ControlMetrics } from '../control-plane/metrics.ts';
+import { SETTLED_STEPS } from '../control-plane/portal/settled-steps.ts';
 import { createTestDatabase } from '../test/support/database.ts';
 import { openMeteredDatabase } from '../test/support/statement-meter.ts';
 import { writeResults } from './results.ts';
@@ -40,7 +42,7 @@ const REST_MS = 10_000;
 const directory = await mkdtemp(path.join(tmpdir(), 'matting-statements-'));
 const test = await createTestDatabase('mysql');
 const { database, statements } = openMeteredDatabase('mysql', test.url);
-const stores = createStores(database, { renderOutboxBody: () => '{}' });
+const stores = createStores(database, { renderOutboxBody: () => '{}', settled: SETTLED_STEPS });
 const log = pino({ level: 'silent' });
 const config = loadConfig({
   MATTING_DATA_DIR: directory,

@@ -3,6 +3,7 @@
  * real processes. A backlog against what the nodes could do at best, and at half of that load the
  * time from submission to a node's Admitted, by the stages stored with each job.
  */
+
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -16,6 +17,7 @@ import type { Database } from '../control-plane/core/database/connect.ts';
 import { createStores } from '../control-plane/core/stores.ts';
 import { TEST_TOKEN } from '../control-plane/core/test/scripted-node.ts';
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
+import { SETTLED_STEPS } from '../control-plane/portal/settled-steps.ts';
 import { at } from '../test/support/at.ts';
 import { createTestDatabase } from '../test/support/database.ts';
 import { writeResults } from './results.ts';
@@ -171,7 +173,7 @@ const test = await createTestDatabase('mysql');
 const directory = mkdtempSync(path.join(tmpdir(), 'matting-bench-'));
 try {
   const database = await test.open();
-  const stores = createStores(database, { renderOutboxBody: () => '{}' });
+  const stores = createStores(database, { renderOutboxBody: () => '{}', settled: SETTLED_STEPS });
   const account = (await stores.accounts.create('bench'))!;
   await stores.ledger.grant(account.id, 1_000_000, 'bench');
   const { token } = await stores.apiKeys.create(account.id, 'bench');

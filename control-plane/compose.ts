@@ -98,6 +98,7 @@ import { SignedNotifications } from './portal/orders/signed-notifications.ts';
 import { Links } from './portal/people/links.ts';
 import { Profile } from './portal/people/profile.ts';
 import { UsePlayground } from './portal/playground/use-playground.ts';
+import { SETTLED_STEPS } from './portal/settled-steps.ts';
 import { OpenIdConnect } from './portal/sign-in/openid-connect.ts';
 import { type PasswordCosts, Passwords } from './portal/sign-in/passwords.ts';
 import { ProviderSignIn } from './portal/sign-in/provider-sign-in.ts';
@@ -201,6 +202,7 @@ export async function openResources(config: Config, log: Logger, observer?: Stor
       log,
       renderOutboxBody: job =>
         secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
+      settled: SETTLED_STEPS,
       webhookFirstWaitMs: config.webhookScheduleMs[0],
       migrations: 'run',
     });

@@ -6,6 +6,7 @@
  * MATTING_CHAOS_SEED repeats a run's choices; the instants at which processes meet them are the
  * machine's.
  */
+
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -15,6 +16,7 @@ import { Sweeper, type SweeperOptions } from '../../control-plane/core/retention
 import type { BlobStore } from '../../control-plane/core/storage/blob-store.ts';
 import { openStores, type Stores } from '../../control-plane/core/stores.ts';
 import { fundedCaller } from '../../control-plane/core/test/fixtures.ts';
+import { SETTLED_STEPS } from '../../control-plane/portal/settled-steps.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { Fleet, type FleetOptions } from '../support/fleet/fleet.ts';
@@ -87,6 +89,7 @@ class FleetStorm {
       log: SILENT_LOG,
       migrations: 'run',
       renderOutboxBody: () => '{}',
+      settled: SETTLED_STEPS,
     });
     const storm = new FleetStorm(options, fleet, stores, await fundedCaller(stores, CREDITS));
     const picture = (await encode(pictureOf(0))).toString('base64');

@@ -37,12 +37,15 @@ the playground is open where what is paid for needs the room
 file control-plane/core/jobs/job-completion.ts
 tests control-plane/core/attempts/job-leases.test.ts: the playground on sqlite
 a job of the playground is ended with a credit
-  - if (unpaidDayMs !== null) {
-  + if (unpaidDayMs === 0) {
+  - if (settled.unpaidDayMs !== null) {
+  + if (settled.unpaidDayMs === 0) {
   = writes no ledger entry and moves no balance, however a job ends
+
+file control-plane/portal/settled-steps.ts
+tests control-plane/core/attempts/job-leases.test.ts: the playground on sqlite
 a failure of the picture gives it back
-  - if (ending.retryable) await giveImageBack
-  + if (ending.kind === 'release') await giveImageBack
+  - if (unpaidDayMs !== null && retryable) await
+  + if (unpaidDayMs !== null) await
   = counts the pictures of a day, and gives back what failed by no fault of theirs
 
 file control-plane/portal/playground/playground-store.ts

@@ -58,11 +58,10 @@ an order of another account is shown
   + order
   = what another account has does not exist for a owner
 
-file control-plane/core/jobs/job-completion.ts
+file control-plane/portal/settled-steps.ts
 tests control-plane/portal/orders/orders.test.ts: orders on sqlite
 what an open job held at a refund is to spend again once the job fails
-  - await takeReleased(database, tx, { accountId, jobId, createdAtMs });
-  + {}
+  - await takeReleased(database, tx, job);
   = take what a refund left with open jobs as they fail, and nothing of later jobs
 
 file control-plane/core/accounts/authority.ts

@@ -292,6 +292,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const callback = { url: 'https://a.example/hook', secret: null, secretKeyId: null };
     const { job, claim } = await running(stores, newJob(account, { callback }));
     const broken = createStores(database, {
+      settled: [],
       renderOutboxBody: () => {
         throw new Error('render');
       },

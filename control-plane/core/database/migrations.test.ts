@@ -69,7 +69,7 @@ const CONFLICT = Object.assign(new Error('Deadlock found'), { errno: 1213 });
 
 const DIRECTORY = path.resolve(import.meta.dirname, './migrations');
 
-const options = { log: SILENT_LOG, renderOutboxBody: () => '' };
+const options = { log: SILENT_LOG, renderOutboxBody: () => '', settled: [] };
 
 onDatabases(test, 'migrations', (test, dialect) => {
   async function on(

@@ -1,16 +1,13 @@
 /**
- * The end of a job: its state, its money, its usage and its notification in one transaction, by the
- * holder of the fence. The account's row comes first here too, so that no two transactions wait for
- * each other. A job of the playground has neither money nor usage: the row of its account's
- * allowance comes first, where a picture is given back.
+ * The end of a job: its state, its money, its notification and what packages do with it
+ * (settled.ts) in one transaction, by the holder of the fence. The account's row comes first here
+ * too, so that no two transactions wait for each other. An unpaid job has no money: the row of its
+ * account's allowance comes first, where a picture is given back.
  *
  * A second call with the same claim and the same end answers true and changes nothing: the answer
  * to a commit may be lost, and only the holder of that fence can have made it.
  */
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
-import { takeReleased } from '../../portal/orders/order-store.ts';
-import { giveImageBack } from '../../portal/playground/playground-store.ts';
-import { countSettledJob } from '../../portal/usage/usage-store.ts';
 import type { Claim } from '../attempts/job-lease.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
@@ -25,6 +22,7 @@ import { insertWebhook } from '../webhooks/outbox-rows.ts';
 import type { Job, JobFailure, JobResult, StageTimings } from './job.ts';
 import { readJob } from './job-reading.ts';
 import { failureColumns, resultColumns } from './job-rows.ts';
+import type { SettledJob, SettledStep } from './settled.ts';
 
 export interface JobCompletionOptions {
   /**
@@ -32,6 +30,8 @@ export interface JobCompletionOptions {
    * address. Quick and without effects: a transaction is open.
    */
   readonly renderOutboxBody: (job: Job) => string;
+  /** What packages do with a job's end, in this order. */
+  readonly settled: readonly SettledStep[];
   /** Between a job's end and the first attempt to notify; 0 unless given. */
   readonly webhookFirstWaitMs?: number;
 }
@@ -147,14 +147,13 @@ async function finishIn(
   if (job === undefined || job.fence !== claim.fence) return false;
   if (job.finishedAtMs !== null) return ending.happened(job);
   if (job.lease?.holder !== claim.holder || !ending.from.includes(job.state)) return false;
-  const { id: jobId, accountId, unpaidDayMs } = job;
-  if (unpaidDayMs !== null) {
-    // By no fault of the picture, then: it is not counted.
-    if (ending.retryable) await giveImageBack(tx, accountId, unpaidDayMs);
+  const { id: jobId, accountId } = job;
+  const settled = settledJob(job, ending);
+  if (settled.unpaidDayMs !== null) {
+    await runSteps(database, tx, options.settled, settled);
     await close(tx, claim, ending);
     return true;
   }
-  const { createdAtMs } = job;
   const settlement = { kind: ending.kind, accountId, jobId };
   const secret = await settleCredit(database, tx, settlement, async () => {
     const callbackSecret = await readCallbackSecret(tx, job);
@@ -170,18 +169,27 @@ async function finishIn(
     if (now?.fence !== job.fence || now.finishedAtMs !== null) throw overtaken(jobId);
     throw new Error(`account ${accountId} has nothing reserved for its open job ${jobId}`);
   }
-  if (ending.kind === 'release')
-    await takeReleased(database, tx, { accountId, jobId, createdAtMs });
-  await countSettledJob(database, tx, {
-    accountId,
-    jobId,
-    apiKeyId: job.apiKeyId,
-    outcome: ending.kind === 'charge' ? 'succeeded' : 'failed',
-    format: job.outputFormat,
-    credits: ending.kind === 'charge' ? CREDITS_PER_JOB : 0,
-  });
+  await runSteps(database, tx, options.settled, settled);
   if (secret !== undefined) await notify(database, tx, options, jobId, secret);
   return true;
+}
+
+function settledJob(job: Job, { kind, retryable }: Ending): SettledJob {
+  const { id: jobId, accountId, apiKeyId, createdAtMs, outputFormat: format, unpaidDayMs } = job;
+  return {
+    ...{ accountId, jobId, apiKeyId, createdAtMs, retryable, format, unpaidDayMs },
+    outcome: kind === 'charge' ? 'succeeded' : 'failed',
+    credits: kind === 'charge' && unpaidDayMs === null ? CREDITS_PER_JOB : 0,
+  };
+}
+
+async function runSteps(
+  database: Database,
+  tx: Transaction<Schema>,
+  steps: readonly SettledStep[],
+  job: SettledJob,
+): Promise<void> {
+  for (const step of steps) await step.settled(database, tx, job);
 }
 
 async function close(tx: Transaction<Schema>, claim: Claim, ending: Ending): Promise<void> {

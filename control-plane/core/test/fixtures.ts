@@ -1,4 +1,5 @@
 /** Accounts, jobs and endings for the store's tests. */
+
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import type { ExecutionContext, SerialFn } from 'ava';
@@ -10,6 +11,7 @@ import {
   useTestDatabase,
 } from '../../../test/support/database.ts';
 import { playgroundAllowance } from '../../portal/playground/playground-store.ts';
+import { SETTLED_STEPS } from '../../portal/settled-steps.ts';
 import type { Claim } from '../attempts/job-lease.ts';
 import { LEASE_MS } from '../attempts/lease.ts';
 import type { DatabaseDialect } from '../database/clock.ts';
@@ -34,7 +36,7 @@ export function storesOn(
   database: Database,
   renderOutboxBody: (job: Job) => string = bodyOf,
 ): Stores {
-  return createStores(database, { renderOutboxBody });
+  return createStores(database, { renderOutboxBody, settled: SETTLED_STEPS });
 }
 
 /** What a group of tests has of its database. It is open before the first test. */

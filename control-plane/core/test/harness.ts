@@ -2,6 +2,7 @@
  * Everything under the HTTP port, real but for the nodes: a SQLite store and a blob directory of
  * its own, the fleet over real gRPC, and the dispatcher.
  */
+
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -14,6 +15,7 @@ import { pino } from 'pino';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
 import { composeDispatch } from '../../compose.ts';
 import type { Config } from '../../config.ts';
+import { SETTLED_STEPS } from '../../portal/settled-steps.ts';
 import type { SourceFetcher } from '../attempts/downloads.ts';
 import type { JobObserver } from '../attempts/job-observer.ts';
 import { LEASE_TIMING } from '../attempts/lease.ts';
@@ -147,6 +149,7 @@ export class Harness {
       log: silent,
       migrations: 'run',
       renderOutboxBody: () => '{}',
+      settled: SETTLED_STEPS,
     });
     this.blobs = blobs ?? (await openStorage(this.directory));
     Object.assign(this, await this.createAccount('caller'));

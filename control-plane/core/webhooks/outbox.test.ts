@@ -150,6 +150,7 @@ onStores(test, 'the lease of a notification', (test, { databases, database, stor
   fixture('begins after the first wait of the schedule', async t => {
     const late = createStores(database, {
       renderOutboxBody: () => '{}',
+      settled: [],
       webhookFirstWaitMs: HOUR_MS,
     });
     const callback = { url: 'https://a.example/', secret: SECRET, secretKeyId: keyId };

@@ -6,7 +6,7 @@
 import { sql, type Transaction } from 'kysely';
 import { startOfDay } from '../../core/database/clock.ts';
 import type { Database } from '../../core/database/connect.ts';
-import type { Schema } from '../../core/database/schema.ts';
+import type { Db, Schema } from '../../core/database/schema.ts';
 import { throughIndex } from '../../core/database/through-index.ts';
 import { query, transact } from '../../core/database/transact.ts';
 import { isInserted, matchesOne, requireInteger } from '../../core/database/values.ts';
@@ -129,11 +129,7 @@ async function takeImage(
 }
 
 /** Does nothing once another day is counted. */
-export async function giveImageBack(
-  tx: Transaction<Schema>,
-  accountId: string,
-  dayMs: number,
-): Promise<void> {
+export async function giveImageBack(tx: Db, accountId: string, dayMs: number): Promise<void> {
   await tx
     .updateTable('playgrounds')
     .set(eb => ({ used: eb('used', '-', 1) }))

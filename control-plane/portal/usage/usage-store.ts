@@ -6,9 +6,10 @@ import { sql } from 'kysely';
 import type { Database } from '../../core/database/connect.ts';
 import { keepStatement } from '../../core/database/kept-statement.ts';
 import { ofAccount } from '../../core/database/of-account.ts';
-import type { Db, Schema } from '../../core/database/schema.ts';
+import type { Db } from '../../core/database/schema.ts';
 import { query, readNowMs, transact } from '../../core/database/transact.ts';
 import { requireInteger } from '../../core/database/values.ts';
+import type { SettledJob } from '../../core/jobs/settled.ts';
 import {
   DAY_MS,
   dayOf,
@@ -132,26 +133,21 @@ async function removeOld(database: Database, limit: number): Promise<number> {
   });
 }
 
-/** A job whose settlement was entered in the same transaction. */
-export interface SettledJob {
-  readonly accountId: string;
-  readonly jobId: string;
-  readonly apiKeyId: string;
-  readonly outcome: Schema['usage_days']['outcome'];
-  /** Of its output. */
-  readonly format: string;
-  /** Charged. */
-  readonly credits: number;
-}
+type CountedJob = Pick<
+  SettledJob,
+  'accountId' | 'jobId' | 'apiKeyId' | 'outcome' | 'format' | 'credits'
+>;
 
 /** On the day of the settlement, whose own instant it is: no midnight falls between the two. */
-export async function countSettledJob(database: Database, tx: Db, job: SettledJob): Promise<void> {
-  await tx.executeQuery(COUNT_SETTLED(database, job));
+export async function countSettledJob(database: Database, tx: Db, job: CountedJob): Promise<void> {
+  const { accountId, jobId, apiKeyId, outcome, format, credits } = job;
+  const counted = { accountId, jobId, apiKeyId, outcome, format, credits };
+  await tx.executeQuery(COUNT_SETTLED(database, counted));
 }
 
 const KEY = ['account_id', 'day', 'api_key_id', 'outcome', 'format'] as const;
 
-const COUNT_SETTLED = keepStatement<SettledJob>(({ dialect, kysely }, job) => {
+const COUNT_SETTLED = keepStatement<CountedJob>(({ dialect, kysely }, job) => {
   const divided = sql.raw(dialect === 'sqlite' ? '/' : 'div');
   const settled = kysely
     .selectFrom('ledger_entries')
@@ -159,7 +155,7 @@ const COUNT_SETTLED = keepStatement<SettledJob>(({ dialect, kysely }, job) => {
       sql<string>`${job.accountId}`.as('account_id'),
       sql<number>`${sql.ref('created_at')} ${divided} ${sql.lit(DAY_MS)}`.as('day'),
       sql<string>`${job.apiKeyId}`.as('api_key_id'),
-      sql<SettledJob['outcome']>`${job.outcome}`.as('outcome'),
+      sql<CountedJob['outcome']>`${job.outcome}`.as('outcome'),
       sql<string>`${job.format}`.as('format'),
       sql<number>`1`.as('images'),
       sql<number>`${job.credits}`.as('credits'),

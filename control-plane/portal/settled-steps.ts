@@ -1,0 +1,28 @@
+/** What the portal does with the end of a job, in this order. */
+import type { SettledStep } from '../core/jobs/settled.ts';
+import { takeReleased } from './orders/order-store.ts';
+import { giveImageBack } from './playground/playground-store.ts';
+import { countSettledJob } from './usage/usage-store.ts';
+
+export const SETTLED_STEPS: readonly SettledStep[] = [
+  {
+    name: 'refunds',
+    async settled(database, tx, job) {
+      if (job.unpaidDayMs !== null || job.outcome === 'succeeded') return;
+      await takeReleased(database, tx, job);
+    },
+  },
+  {
+    name: 'usage',
+    async settled(database, tx, job) {
+      if (job.unpaidDayMs === null) await countSettledJob(database, tx, job);
+    },
+  },
+  {
+    name: 'playground',
+    async settled(_database, tx, { accountId, unpaidDayMs, retryable }) {
+      // By no fault of the picture, then: it is not counted.
+      if (unpaidDayMs !== null && retryable) await giveImageBack(tx, accountId, unpaidDayMs);
+    },
+  },
+];
