@@ -13,7 +13,7 @@ a key is not asked for after a name was looked up
   + const policy = { cap: {} };
   = makes no job by a key that was revoked while a name was looked up
 
-file control-plane/core/keys/known-keys.ts
+file control-plane/core/keys/api-key-store.ts
 tests control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 an expired key is taken
   - is: leftMs > 0 ? owner : expired

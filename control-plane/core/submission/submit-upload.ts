@@ -13,8 +13,9 @@
  * | finished  | finish                 | commit, abort                                            |
  * | closed    | commit or abort        | -                                                        |
  */
+
 import { createHash, type Hash, randomUUID } from 'node:crypto';
-import { ContractError } from '#contract/errors.ts';
+import { ContractError, type FieldError } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import { type Release, Semaphore, type SemaphoreOptions } from '#program/semaphore.ts';
 import { backgroundBlob } from '../jobs/job.ts';
@@ -27,7 +28,6 @@ import {
   requireAcceptableImage,
 } from './acceptable-image.ts';
 import { Base64Decoder } from './base64-decoder.ts';
-import { RawBytes } from './raw-bytes.ts';
 
 /**
  * Bytes gathered before they are written. A photo of 400 KB took 2.2 ms in the 9 pieces it came in
@@ -41,9 +41,9 @@ const WRITE_BYTES = 256 * 1024;
  * background, and a few hundred KiB of buffers. All of them together take less than 200 MB of
  * memory and 16 GB of disk. A request without a slot waits for one, its body unread.
  */
-export const UPLOADS_MAX = 256;
+const UPLOADS_MAX = 256;
 /** Each holds one chunk of its body, 64 KiB at most. */
-export const UPLOADS_WAITING_MAX = 2048;
+const UPLOADS_WAITING_MAX = 2048;
 /** Far above what a burst of photos takes, far below what callers and proxies wait. */
 const WAIT_MS = 10_000;
 const BUSY_RETRY_AFTER_S = 5;
@@ -305,5 +305,36 @@ export class ImageUpload {
     this.#writer = undefined;
     this.#gathered = undefined;
     this.#gatheredBytes = 0;
+  }
+}
+
+/* Bytes that are the file itself: what the Base64 reader is to text, without anything to decode. */
+
+export class RawBytes {
+  readonly #field: string | undefined;
+  #decodedBytes = 0;
+
+  /** @param field the request's field, for the error's `errors[]`; absent: the whole body. */
+  constructor(field?: string) {
+    this.#field = field;
+  }
+
+  get decodedBytes(): number {
+    return this.#decodedBytes;
+  }
+
+  /** The same bytes, not copied. */
+  push(chunk: Uint8Array): Uint8Array {
+    this.#decodedBytes += chunk.length;
+    return chunk;
+  }
+
+  /** Nothing is held back. @throws ContractError INVALID_IMAGE_SOURCE: there was none */
+  finish(): Uint8Array {
+    if (this.#decodedBytes > 0) return Buffer.alloc(0);
+    const detail = `${this.#field ?? 'the body'} is empty`;
+    const fieldErrors: FieldError[] =
+      this.#field === undefined ? [] : [{ field: this.#field, detail: 'the file is empty' }];
+    throw new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
   }
 }

@@ -2,21 +2,24 @@
  * The files of an image that travel between this node and the object storage, past its caller. It
  * gets them by references and puts results by them, at the origins of its operator's list alone.
  */
+
 import { createHash } from 'node:crypto';
+import { Readable } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Agent, type Dispatcher } from 'undici';
 import { ContractError } from '#contract/errors.ts';
 import type { DirectInput, ResultPlace } from '#gen/matting/v1/matte_service.ts';
-import { requirePutHeaders, requireUrlOf } from './direct-origins.ts';
-import { type Limits, StorageClient } from './storage-client.ts';
+import { requirePutHeaders, requireUrlOf, type StorageUrl } from './direct-origins.ts';
 
 /** A file that was declared. */
-export interface DeclaredFile {
+interface DeclaredFile {
   readonly contentLength: number;
   /** Undefined: what the storage says of it, if anything, is all that is checked. */
   readonly sha256: Buffer | undefined;
 }
 
 /** An image whose files are at an origin of the list. */
-export interface DirectOrder extends DeclaredFile {
+interface DirectOrder extends DeclaredFile {
   readonly origin: string;
   /** Undefined: it has none. */
   readonly background: DeclaredFile | undefined;
@@ -94,4 +97,265 @@ export class DirectFiles {
     if (createHash('sha256').update(file).digest().equals(expected)) return file;
     throw new ContractError('STORAGE_UNREACHABLE', 'the bytes that came have another SHA-256');
   }
+}
+
+/*
+ * GET and PUT of single objects by signed URLs. It follows no redirect, takes no proxy of the
+ * environment and no compressed body, and tries again what may have been the network's.
+ *
+ * | bound          | what happens there                                                         |
+ * |----------------|----------------------------------------------------------------------------|
+ * | connectMs      | the try failed                                                             |
+ * | silenceMs      | the try failed: no answer, and no piece of a body moved, for so long       |
+ * | the call's own | STORAGE_UNREACHABLE: tries and waits together took longer than they may    |
+ * | triesMax       | STORAGE_UNREACHABLE with what the last try met                             |
+ * | connectionsMax | further requests to that origin wait; admission bounds how many there are  |
+ *
+ * Its errors hold the storage's status and code, never a URL.
+ */
+
+export const STORAGE_BOUNDS = {
+  connectMs: 5000,
+  silenceMs: 20_000,
+  triesMax: 3,
+  /** Before the second try; twice as long before each further one. */
+  retryWaitMs: 200,
+  /** To one origin. */
+  connectionsMax: 32,
+};
+type StorageBounds = Readonly<typeof STORAGE_BOUNDS>;
+
+/** A piece of a file that is put: its silence is judged between two of them. */
+const PIECE_BYTES = 256 * 1024;
+/** An answer's headers. */
+const HEADER_BYTES_MAX = 16 * 1024;
+/** What is read of an error's body, for its code. */
+const ERROR_BYTES_MAX = 4096;
+/** Statuses after which the same request may succeed; 409: two conditional writes at once. */
+const PASSING_STATUSES: ReadonlySet<number> = new Set([408, 409, 429, 500, 502, 503, 504]);
+
+/** The storage, or the way to it, failed a try. */
+class TryFailure extends Error {
+  readonly passing: boolean;
+
+  constructor(message: string, passing: boolean, cause?: unknown) {
+    super(message, { cause });
+    this.passing = passing;
+  }
+}
+
+export interface Limits {
+  readonly signal: AbortSignal;
+  /** All tries and waits together. */
+  readonly withinMs: number;
+}
+
+export class StorageClient {
+  readonly #bounds: StorageBounds;
+  readonly #agent: Agent;
+
+  constructor(bounds: StorageBounds = STORAGE_BOUNDS) {
+    this.#bounds = bounds;
+    this.#agent = new Agent({
+      connect: { timeout: bounds.connectMs },
+      connections: bounds.connectionsMax,
+      maxHeaderSize: HEADER_BYTES_MAX,
+      // Silence is judged here, by the pieces of bodies both ways.
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      allowH2: false,
+      pipelining: 1,
+    });
+  }
+
+  /**
+   * Fills `into`, which is as long as the object has to be.
+   * @returns the SHA-256 that the storage keeps of the object, where it says one
+   * @throws ContractError STORAGE_UNREACHABLE, or the signal's reason
+   */
+  async get(url: StorageUrl, into: Buffer, limits: Limits): Promise<Buffer | undefined> {
+    return await this.#tries('GET', limits, watch => this.#get(url, into, watch));
+  }
+
+  /**
+   * Resolves when the storage has the object, or has one there already.
+   * @throws ContractError STORAGE_UNREACHABLE, or the signal's reason
+   */
+  async put(
+    url: StorageUrl,
+    headers: Readonly<Record<string, string>>,
+    file: Buffer,
+    limits: Limits,
+  ): Promise<void> {
+    await this.#tries('PUT', limits, watch => this.#put(url, headers, file, watch));
+  }
+
+  async close(): Promise<void> {
+    await this.#agent.destroy();
+  }
+
+  async #get(url: StorageUrl, into: Buffer, watch: SilenceWatch): Promise<Buffer | undefined> {
+    const answer = await this.#agent.request({
+      ...url,
+      method: 'GET',
+      headers: { 'accept-encoding': 'identity' },
+      signal: watch.signal,
+    });
+    watch.moved();
+    if (answer.statusCode !== 200) throw await refusal(answer, watch);
+    const { headers, body } = answer;
+    try {
+      const announced = headers['content-length'];
+      if (announced !== undefined && announced !== String(into.length)) throw otherLength();
+      if (headers['content-encoding'] !== undefined) {
+        throw new TryFailure('the body is encoded', false);
+      }
+      let filled = 0;
+      for await (const piece of body as AsyncIterable<Buffer>) {
+        watch.moved();
+        if (filled + piece.length > into.length) throw otherLength();
+        into.set(piece, filled);
+        filled += piece.length;
+      }
+      if (filled < into.length) throw otherLength();
+      return notedSha256(headers);
+    } finally {
+      discard(body);
+    }
+  }
+
+  async #put(
+    url: StorageUrl,
+    headers: Readonly<Record<string, string>>,
+    file: Buffer,
+    watch: SilenceWatch,
+  ): Promise<void> {
+    const answer = await this.#agent.request({
+      ...url,
+      method: 'PUT',
+      headers: { ...headers },
+      body: Readable.from(inPieces(file, watch)),
+      signal: watch.signal,
+    });
+    watch.moved();
+    const { statusCode } = answer;
+    // 412: something is there, an earlier try of ours whose answer was lost, as a rule.
+    const stored = statusCode === 200 || statusCode === 201 || statusCode === 204;
+    if (!stored && statusCode !== 412) throw await refusal(answer, watch);
+    await answer.body.dump({ limit: ERROR_BYTES_MAX, signal: watch.signal });
+  }
+
+  async #tries<T>(
+    method: string,
+    { signal, withinMs }: Limits,
+    once: (watch: SilenceWatch) => Promise<T>,
+  ): Promise<T> {
+    const { triesMax, retryWaitMs, silenceMs } = this.#bounds;
+    const endsAtMs = performance.now() + withinMs;
+    for (let tried = 1; ; tried += 1) {
+      const leftMs = endsAtMs - performance.now();
+      const watch = new SilenceWatch(silenceMs, Math.max(1, leftMs), signal);
+      try {
+        return await once(watch);
+      } catch (error) {
+        signal.throwIfAborted();
+        const failure = failureOf(error, watch);
+        const waitMs = retryWaitMs * 2 ** (tried - 1) * (0.5 + Math.random());
+        const over = performance.now() + waitMs >= endsAtMs;
+        if (!failure.passing || over || tried === triesMax) throw unreachable(method, failure);
+        await delay(waitMs, undefined, { signal }).catch(() => signal.throwIfAborted());
+      } finally {
+        watch.stop();
+      }
+    }
+  }
+}
+
+/** Aborts a try in which nothing moves, or whose time is over; and with the call. */
+class SilenceWatch {
+  readonly signal: AbortSignal;
+  readonly #silent = new AbortController();
+  readonly #timers: readonly [NodeJS.Timeout, NodeJS.Timeout];
+  /** Why it aborted; undefined: it did not. */
+  expired: string | undefined;
+
+  constructor(silenceMs: number, leftMs: number, call: AbortSignal) {
+    this.signal = AbortSignal.any([call, this.#silent.signal]);
+    const expire = (why: string) => () => {
+      this.expired ??= why;
+      this.#silent.abort();
+    };
+    this.#timers = [
+      setTimeout(expire('the storage is silent'), silenceMs),
+      setTimeout(expire('the time is over'), leftMs),
+    ];
+  }
+
+  moved(): void {
+    this.#timers[0].refresh();
+  }
+
+  stop(): void {
+    for (const timer of this.#timers) clearTimeout(timer);
+  }
+}
+
+async function* inPieces(file: Buffer, watch: SilenceWatch): AsyncGenerator<Buffer> {
+  for (let offset = 0; offset < file.length; offset += PIECE_BYTES) {
+    yield file.subarray(offset, offset + PIECE_BYTES);
+    watch.moved();
+  }
+}
+
+function otherLength(): TryFailure {
+  return new TryFailure('the object has another length than was declared', false);
+}
+
+/** As its writer noted it, or as the storage computed it; of its parts (`…-3`) it is none. */
+function notedSha256(headers: Dispatcher.ResponseData['headers']): Buffer | undefined {
+  const { 'x-amz-meta-sha256': noted, 'x-amz-checksum-sha256': computed } = headers;
+  const digests = [
+    typeof noted === 'string' && /^[0-9a-f]{64}$/.test(noted) ? Buffer.from(noted, 'hex') : null,
+    typeof computed === 'string' && !computed.includes('-')
+      ? Buffer.from(computed, 'base64')
+      : null,
+  ];
+  return digests.find(digest => digest?.length === 32) ?? undefined;
+}
+
+/** Ends the connection where something of the body is left. */
+function discard(body: Readable): void {
+  // That it was aborted is all it can say now.
+  body.on('error', () => undefined);
+  body.destroy();
+}
+
+async function refusal(
+  { statusCode, body }: Dispatcher.ResponseData,
+  watch: SilenceWatch,
+): Promise<TryFailure> {
+  let text = '';
+  for await (const piece of body as AsyncIterable<Buffer>) {
+    watch.moved();
+    text += piece.toString('latin1');
+    if (text.length >= ERROR_BYTES_MAX) break;
+  }
+  discard(body);
+  const [, code] = /<Code>([A-Za-z0-9.]{1,64})<\/Code>/.exec(text) ?? [];
+  const redirect = statusCode >= 300 && statusCode < 400 ? ', and no redirect is followed' : '';
+  const said = code === undefined ? redirect : ` (${code})`;
+  return new TryFailure(`it answered ${statusCode}${said}`, PASSING_STATUSES.has(statusCode));
+}
+
+/** What is no answer of the storage is the network's: a refused, reset or late connection. */
+function failureOf(error: unknown, { expired }: SilenceWatch): TryFailure {
+  if (error instanceof TryFailure) return error;
+  if (expired !== undefined) return new TryFailure(expired, true, error);
+  const { code, message } = error as NodeJS.ErrnoException;
+  return new TryFailure(code ?? message, true, error);
+}
+
+function unreachable(method: string, failure: TryFailure): ContractError {
+  const detail = `${method} of the storage failed: ${failure.message}`;
+  return new ContractError('STORAGE_UNREACHABLE', detail, { cause: failure.cause });
 }

@@ -19,8 +19,7 @@ import {
   type TestNode,
   untilNothingAdmitted,
 } from '../test/test-node.ts';
-import { DirectFiles } from './direct-files.ts';
-import { STORAGE_BOUNDS, StorageClient } from './storage-client.ts';
+import { DirectFiles, STORAGE_BOUNDS, StorageClient } from './direct-files.ts';
 
 const test = ava.serial;
 

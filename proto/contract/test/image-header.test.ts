@@ -3,7 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { Random } from '../../../test/support/random.ts';
 import { readAvifColour } from '../image-header/avif-colour.ts';
 import { WINDOW_BYTES, WINDOW_READS_MAX } from '../image-header/byte-window.ts';
-import { hasAssociatedAlpha } from '../image-header/jxl-alpha.ts';
+import { hasAssociatedAlpha } from '../image-header/jxl.ts';
 import { type ImageHeader, readImageHeader } from '../image-header.ts';
 import {
   BitWriter,

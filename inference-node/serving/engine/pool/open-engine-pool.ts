@@ -23,29 +23,31 @@
  * In return a run that waits is bound to no engine, is lost with none, and a sync one can overtake
  * it until an engine takes it.
  */
+
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
-import type { PreparedModel } from '../../models/prepared-model.ts';
+import { BATCH_SIZES, type PreparedModel } from '../../models/prepared-model.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import { saysDeviceIsGone } from '../native-error.ts';
 import type { Engine, EngineListener, EngineLoss } from './engine.ts';
-import { EngineAccounts } from './engine-accounts.ts';
 import { createGroups, deathOf, type EngineGroup, groupOf, runTimeoutMs } from './engine-group.ts';
-import type {
-  EnginePool,
-  EnginePoolMetrics,
-  EnginePoolOptions,
-  EnginePoolSnapshot,
-  EngineProcess,
-  EngineResult,
-  EngineRun,
-  EngineTiming,
-  RunOutcome,
+import {
+  ENGINE_DEATH_CAUSES,
+  type EngineDeathCause,
+  type EnginePool,
+  type EnginePoolMetrics,
+  type EnginePoolOptions,
+  type EnginePoolSnapshot,
+  type EngineProcess,
+  type EngineResult,
+  type EngineRun,
+  type EngineTiming,
+  RUN_OUTCOMES,
+  type RunOutcome,
 } from './engine-pool.ts';
 import type { EngineDeath } from './loss-rules.ts';
 import { RunQueue } from './run-queue.ts';
 import { createLossError, createRunTask, type RunTask } from './run-task.ts';
-import { estimateWaitMs, RunningMean } from './wait-estimate.ts';
 
 /** A last bound behind the node's admission, far lower: 400 MB of pictures at 1024x1024. */
 export const QUEUED_RUNS_MAX = 128;
@@ -400,4 +402,74 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
 function gpuOf({ device }: EngineGroup): { gpu?: string } {
   return device === undefined ? {} : { gpu: device.facts.id };
+}
+
+/* What a pool's engines did since it was opened: the numbers behind the metrics. */
+
+export class EngineAccounts implements EnginePoolMetrics {
+  readonly runs = noneOf<RunOutcome>(RUN_OUTCOMES);
+  readonly deaths = noneOf<EngineDeathCause>(ENGINE_DEATH_CAUSES);
+  readonly runsByImages = noneOf<number>([1, ...BATCH_SIZES]);
+  busyS = 0;
+  loadMs = 0;
+  warmMs = 0;
+
+  /** An engine is free of them. Returns how long they had it, ms. */
+  addRun(tasks: readonly RunTask[]): number {
+    const [first] = tasks;
+    if (first === undefined) return 0;
+    const takenMs = performance.now() - first.takenAtMs;
+    this.runsByImages[tasks.length] = (this.runsByImages[tasks.length] ?? 0) + 1;
+    this.busyS += takenMs / 1000;
+    return takenMs;
+  }
+}
+
+function noneOf<Name extends string | number>(names: readonly Name[]): Record<Name, number> {
+  return Object.fromEntries(names.map(name => [name, 0])) as Record<Name, number>;
+}
+
+/** How long a run queued now waits for an engine, by what runs took. Pure. */
+
+export interface WaitInputs {
+  /** For each engine, ms until it can take a run, as far as is known: 0 idle. */
+  readonly freeInMs: readonly number[];
+  /** Runs waiting already. */
+  readonly queued: number;
+  /** Running mean of a run. */
+  readonly inferMs: number;
+}
+
+/** Lets the waiting runs take, one after the other, the engine that is free first. */
+export function estimateWaitMs({ freeInMs, queued, inferMs }: WaitInputs): number {
+  const free = [...freeInMs];
+  for (let i = 0; i < queued; i++) {
+    const soonestMs = Math.min(...free);
+    free[free.indexOf(soonestMs)] = soonestMs + inferMs;
+  }
+  return Math.min(...free);
+}
+
+/** One in five: a dozen runs after a change it has followed nine tenths of it. */
+const WEIGHT_OF_NEWEST = 0.2;
+
+/** A mean that follows the last few values. */
+export class RunningMean {
+  #value = 0;
+  #measured = false;
+
+  /** 0 before the first value. */
+  get value(): number {
+    return this.#value;
+  }
+
+  /** A first guess, until something was measured. */
+  seed(value: number): void {
+    if (!this.#measured) this.#value = value;
+  }
+
+  add(value: number): void {
+    this.#value = this.#measured ? this.#value + WEIGHT_OF_NEWEST * (value - this.#value) : value;
+    this.#measured = true;
+  }
 }

@@ -7,9 +7,9 @@ import { BATCH_SIZES } from '../../models/prepared-model.ts';
 import { runTimeoutMs } from './engine-group.ts';
 import type { EngineDeathCause } from './engine-pool.ts';
 import { BatchRule, FAILURE_WINDOW_MS, FailureRule, LOSSES_MAX } from './loss-rules.ts';
+import { estimateWaitMs } from './open-engine-pool.ts';
 import { ASYNC_HANDICAP_MS, type Queued, RunQueue } from './run-queue.ts';
 import { createRunTask, type RunTask } from './run-task.ts';
-import { estimateWaitMs } from './wait-estimate.ts';
 
 function item(priority: Queued['priority'], queuedAtMs: number): Queued {
   return { priority, queuedAtMs };

@@ -2,6 +2,8 @@
  * JPEG, PNG, WebP and AVIF through sharp (libvips). The only importer of sharp. The allowed loaders
  * are fixed here: no other loader of libvips can be reached from this process, whatever the bytes.
  */
+
+import { crc32 } from 'node:zlib';
 import sharp, { type Metadata, type Sharp } from 'sharp';
 import { ContractError } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
@@ -20,7 +22,6 @@ import {
 } from './colour/source-colour.ts';
 import { readAvifTiles } from './files/avif-tiles.ts';
 import { type MendedJpeg, mendJpeg, withoutPadding } from './files/jpeg-file.ts';
-import { requirePngChunks } from './files/png-chunks.ts';
 import { convertGrey, convertRgba } from './icc-conversion.ts';
 import type { OpenedPicture } from './opened-picture.ts';
 import type { RawPixels } from './raw-pixels.ts';
@@ -294,4 +295,38 @@ function toContractError(error: unknown): ContractError {
 export function openRaw({ data, width, height, channels }: RawPixels): Sharp {
   const picture = sharp(data, { raw: { width, height, channels }, limitInputPixels: false });
   return channels === 1 ? picture.toColourspace('b-w') : picture;
+}
+
+/*
+ * Checks the checksums of a PNG's chunks (ISO/IEC 15948, 5.3). libpng refuses a critical chunk
+ * whose checksum fails, but silently drops an ancillary one: transparency, a profile or an
+ * orientation would be missing.
+ */
+
+const SIGNATURE_BYTES = 8;
+/** Length, type and CRC. */
+const CHUNK_FRAME_BYTES = 12;
+/** Chunks checked; libpng keeps no more than 1000. */
+const CHUNKS_MAX = 4096;
+/** Chunks that change no pixel, and critical ones, which libpng checks. */
+const UNCHECKED = new Set(
+  'IHDR PLTE IDAT IEND tEXt zTXt iTXt tIME pHYs hIST sPLT bKGD oFFs pCAL sCAL sTER fdAT'.split(' '),
+);
+
+/** @throws ContractError PROCESSING_FAILED */
+function requirePngChunks(file: Buffer): void {
+  let offset = SIGNATURE_BYTES;
+  for (let chunk = 0; chunk < CHUNKS_MAX && offset + CHUNK_FRAME_BYTES <= file.length; chunk++) {
+    const end = offset + CHUNK_FRAME_BYTES + file.readUInt32BE(offset);
+    const type = file.toString('latin1', offset + 4, offset + 8);
+    // libpng reports what is cut short.
+    if (type === 'IEND' || end > file.length) return;
+    if (!UNCHECKED.has(type)) {
+      const crc = crc32(file.subarray(offset + 4, end - 4));
+      if (crc !== file.readUInt32BE(end - 4)) {
+        throw new ContractError('PROCESSING_FAILED', `the image is damaged in its chunk ${type}`);
+      }
+    }
+    offset = end;
+  }
 }

@@ -25,8 +25,8 @@ import {
 } from '../../test/pictures.ts';
 import { hasJxlTools } from '../jxl-limit.ts';
 import { decodeBackground } from '../worker/background.ts';
+import { withoutMetadata } from './codec-jxl.ts';
 import { type DecodedFile, decodeFile } from './decode.ts';
-import { withoutMetadata } from './files/jxl-file.ts';
 
 const slope = asSharp(paintSlope(60, 40));
 /** Longer than what is damaged of each. */

@@ -9,12 +9,9 @@ import { at, at as elementAt } from '../../../../test/support/at.ts';
 import { Random } from '../../../../test/support/random.ts';
 import { asSharp, openZip, paint } from '../../test/pictures.ts';
 import { viewAsPixels } from '../rgba-picture.ts';
-import { encodePixels } from './encode.ts';
-import { encodePng } from './encode-png.ts';
-import { encodeWebp } from './encode-webp.ts';
+import { encodePixels, encodePng, encodeWebp } from './encode.ts';
 import type { RawPixels } from './raw-pixels.ts';
-import { tagWebp } from './srgb-tag.ts';
-import { encodeAlphaPlane, fillEdges } from './webp-alpha.ts';
+import { encodeAlphaPlane, fillEdges, tagWebp } from './webp-alpha.ts';
 
 type Draw = (x: number, y: number, channel: number) => number;
 

@@ -7,6 +7,7 @@
  * Pixels and files pass through unlinked temporary files: the programs seek in what they read, and
  * nothing is left behind when a process is killed. At 100 MP they take 0.4 GB of TMPDIR.
  */
+
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { lstatSync, mkdirSync, readlinkSync, symlinkSync } from 'node:fs';
@@ -17,7 +18,7 @@ import { ContractError } from '#contract/errors.ts';
 import type { Size } from '#contract/finishing.ts';
 import { budgetFor, CPU_MS_BUDGET, RESIDENT_BYTES_BUDGET } from '../budgets.ts';
 import { CJXL, DJXL, SETPRIV, SHELL } from '../jxl-limit.ts';
-import { readHeader, readRgba, readSamples } from './files/pnm-file.ts';
+import { divideByAlpha, type Samples } from './colour/samples.ts';
 import type { RawPixels } from './raw-pixels.ts';
 
 /** The program's descriptors, by paths that it can open. */
@@ -59,7 +60,7 @@ export async function decodeWithDjxl(
 }
 
 /** The inks of CMYK, oriented, 8 bits; 255 is no ink. */
-export interface Inks {
+interface Inks {
   /** Cyan, magenta, yellow and alpha. */
   readonly cmya: Uint8Array;
   readonly black: Uint8Array;
@@ -107,7 +108,7 @@ async function runDjxl<Result>(
   }
 }
 
-export interface CjxlOptions {
+interface CjxlOptions {
   /** 0: lossless. */
   readonly distance: number;
   readonly effort: number;
@@ -213,4 +214,136 @@ async function runLimited(
   });
   const [code, signal] = (await once(child, 'close')) as [number | null, string | null];
   return code === 0 ? undefined : new Error(`${signal ?? code}: ${errorText.trim()}`);
+}
+
+/*
+ * Reads what djxl writes: PGM, PPM or PAM of 8 or 16 bits, converted to 8. A file of another size
+ * than the picture's header says means that the picture is damaged.
+ */
+
+/** Pixels read at once. */
+const PIECE_PIXELS = 1_000_000;
+const HEADER_BYTES_MAX = 200;
+
+type Channels = 1 | 2 | 3 | 4;
+
+interface PixelHeader {
+  readonly channels: Channels;
+  readonly sampleMax: number;
+  readonly headerBytes: number;
+}
+
+/**
+ * Reads RGBA of 8 bits; grey becomes three equal colours, missing alpha 255.
+ * @param premultiplied the file's colours are multiplied by alpha; those of the result are not.
+ */
+async function readRgba(
+  output: FileHandle,
+  size: Size,
+  premultiplied: boolean,
+): Promise<Uint8Array> {
+  // A buffer of its own, so that it can be viewed as words.
+  const rgba = new Uint8Array(size.width * size.height * 4);
+  const take: TakeSamples = (samples, channels, pixel) => {
+    spread(samples, channels, rgba.subarray(pixel * 4, pixel * 4 + PIECE_PIXELS * 4));
+  };
+  await readPieces(output, size, premultiplied, take);
+  return rgba;
+}
+
+/** Reads one channel of 8 bits. */
+async function readSamples(output: FileHandle, size: Size): Promise<Uint8Array> {
+  const plane = new Uint8Array(size.width * size.height);
+  await readPieces(output, size, false, (samples, channels, pixel) => {
+    if (channels !== 1) throw wrongOutput();
+    plane.set(samples, pixel);
+  });
+  return plane;
+}
+
+async function readHeader(output: FileHandle, { width, height }: Size): Promise<PixelHeader> {
+  const { buffer: head } = await output.read(Buffer.alloc(HEADER_BYTES_MAX), 0, undefined, 0);
+  return parseHeader(head, width, height);
+}
+
+/** Takes samples of 8 bits from the given pixel on; they are valid until it returns. */
+type TakeSamples = (samples: Uint8Array, channels: Channels, pixel: number) => void;
+
+async function readPieces(
+  output: FileHandle,
+  size: Size,
+  premultiplied: boolean,
+  take: TakeSamples,
+): Promise<void> {
+  const { channels, sampleMax, headerBytes } = await readHeader(output, size);
+  const pixels = size.width * size.height;
+  const pixelBytes = channels * (sampleMax > 255 ? 2 : 1);
+  const piece = Buffer.alloc(Math.min(PIECE_PIXELS, pixels) * pixelBytes);
+  for (let done = 0; done < pixels; ) {
+    const wanted = Math.min(PIECE_PIXELS, pixels - done);
+    const read = piece.subarray(0, wanted * pixelBytes);
+    await readExactly(output, read, headerBytes + done * pixelBytes);
+    const samples = sampleMax > 255 ? readWords(read) : read;
+    if (premultiplied && (channels === 2 || channels === 4)) {
+      divideByAlpha(samples, channels, sampleMax);
+    }
+    take(toBytes(samples, sampleMax), channels, done);
+    done += wanted;
+  }
+}
+
+/** Big-endian bytes to words, in place. */
+function readWords(bytes: Buffer): Uint16Array {
+  bytes.swap16();
+  return new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2);
+}
+
+/** Scales samples to 8 bits, in place. */
+function toBytes(samples: Samples, sampleMax: number): Uint8Array {
+  if (sampleMax === 255) return samples as Uint8Array;
+  const bytes = new Uint8Array(samples.buffer, samples.byteOffset, samples.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = (samples[i]! * 255) / sampleMax + 0.5;
+  return bytes;
+}
+
+async function readExactly(handle: FileHandle, into: Buffer, position: number): Promise<void> {
+  for (let at = 0; at < into.length; ) {
+    const { bytesRead } = await handle.read(into, at, into.length - at, position + at);
+    if (bytesRead === 0) throw wrongOutput();
+    at += bytesRead;
+  }
+}
+
+function wrongOutput(): ContractError {
+  return new ContractError('PROCESSING_FAILED', 'the image is damaged or cannot be decoded', {
+    cause: new Error('djxl wrote another picture than the header says'),
+  });
+}
+
+/** Parses djxl's headers: PGM and PPM on three lines, PAM with one line per field. */
+function parseHeader(head: Buffer, width: number, height: number): PixelHeader {
+  const text = head.toString('latin1');
+  const match =
+    /^P(?<kind>[56])\n(?<width>\d+) (?<height>\d+)\n(?<max>\d+)\n/.exec(text) ??
+    /^P7\nWIDTH (?<width>\d+)\nHEIGHT (?<height>\d+)\nDEPTH (?<depth>[1-4])\nMAXVAL (?<max>\d+)\n.*\nENDHDR\n/.exec(
+      text,
+    );
+  const fields = match?.groups;
+  const sampleMax = Number(fields?.max);
+  const isSame = Number(fields?.width) === width && Number(fields?.height) === height;
+  if (match === null || fields === undefined || !isSame || !(sampleMax >= 1)) throw wrongOutput();
+  const channels = fields.kind === undefined ? Number(fields.depth) : fields.kind === '5' ? 1 : 3;
+  return { channels: channels as Channels, sampleMax, headerBytes: match[0].length };
+}
+
+function spread(from: Uint8Array, channels: Channels, rgba: Uint8Array): void {
+  const isGrey = channels <= 2;
+  const hasAlpha = channels % 2 === 0;
+  // `from` has as many pixels as `rgba`: each index lies inside.
+  for (let at = 0, out = 0; out < rgba.length; at += channels, out += 4) {
+    rgba[out] = from[at]!;
+    rgba[out + 1] = isGrey ? from[at]! : from[at + 1]!;
+    rgba[out + 2] = isGrey ? from[at]! : from[at + 2]!;
+    rgba[out + 3] = hasAlpha ? from[at + channels - 1]! : 255;
+  }
 }

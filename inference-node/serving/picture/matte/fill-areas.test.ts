@@ -1,9 +1,8 @@
 import test from 'ava';
 import { at } from '../../../../test/support/at.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
-import { fadeIslands } from './fade-islands.ts';
 import { fillAreas } from './fill-areas.ts';
-import { mergeMattes } from './merge-mattes.ts';
+import { fadeIslands, mergeMattes } from './merge-mattes.ts';
 import { findAreas } from './undecided-areas.ts';
 
 /** The size of every matte here. */

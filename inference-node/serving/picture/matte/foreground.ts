@@ -7,7 +7,6 @@
  * Where the file itself is transparent no colour is known: the visible colours around it are used
  * in proportion to its transparency.
  */
-
 import type { Size } from '#contract/finishing.ts';
 import {
   type Borrow,
@@ -19,15 +18,7 @@ import {
 } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { carryColours } from './carry-colours.ts';
-import {
-  borrowLevel,
-  type ColourLevel,
-  enlarge,
-  relax,
-  startWithMeans,
-} from './foreground-level.ts';
 import { cellOfRow, layGrid, type PictureGrid, rowsOfCell } from './picture-grid.ts';
-import { carryVisible, layOver, type VisibleColours } from './visible-colours.ts';
 
 /** Pixels of the finest level that is solved as a whole. */
 const GRID_PIXELS_MAX = 512 * 512;
@@ -298,6 +289,132 @@ class TileSolver {
         DIFFER_MIN,
       );
       rgba.set(pixels, at);
+    }
+  }
+}
+
+/*
+ * One level of foreground estimation (Germer et al., "Fast Multi-Level Foreground Estimation", ICPR
+ * 2020, section III); inference-node/kernels/foreground.ts has the arithmetic.
+ */
+
+/** Addresses of planes of one size, one vector per pixel. */
+interface ColourLevel extends Size {
+  /** Colour, 0 to 255, and alpha, 0 to 1. */
+  readonly seen: number;
+  readonly foreground: number;
+  readonly background: number;
+}
+
+/**
+ * Weight of smoothness between neighbours of the same alpha. The paper's values (1e-5, and 1 for a
+ * step of alpha) trust every alpha; a model's is a guess. Lower and higher values were measured.
+ */
+const SMOOTHNESS = 0.02;
+/** Weight that a step of alpha from 0 to 1 adds. */
+const GRADIENT_WEIGHT = 0.02;
+
+export function borrowLevel(borrow: Borrow, { width, height }: Size): ColourLevel {
+  const bytes = width * height * VECTOR_BYTES;
+  return {
+    width,
+    height,
+    seen: borrow(bytes),
+    foreground: borrow(bytes),
+    background: borrow(bytes),
+  };
+}
+
+/** Both colours start as the observed one. */
+function startWithMeans({ seen, foreground, background, width, height }: ColourLevel): void {
+  const bytes = width * height * VECTOR_BYTES;
+  const colours = bytesAt(seen, bytes);
+  bytesAt(foreground, bytes).set(colours);
+  bytesAt(background, bytes).set(colours);
+}
+
+/** Each pixel of `fine` starts with the colours of the coarse pixel that it lies in. */
+function enlarge(coarse: ColourLevel, fine: ColourLevel): void {
+  kernels.enlarge(coarse.foreground, fine.foreground, fine.width, fine.height);
+  kernels.enlarge(coarse.background, fine.background, fine.width, fine.height);
+}
+
+/**
+ * Improves both colours in place, pixel by pixel, each from its neighbours' newest values.
+ * @param softOnly leaves pixels that are fully opaque or fully transparent unchanged.
+ */
+export function relax(level: ColourLevel, rounds: number, softOnly: boolean): void {
+  const { seen, foreground, background, width, height } = level;
+  kernels.relax(
+    seen,
+    foreground,
+    background,
+    width,
+    height,
+    rounds,
+    softOnly,
+    SMOOTHNESS,
+    GRADIENT_WEIGHT,
+  );
+}
+
+/*
+ * Extends the visible colours of a picture to where it is transparent (pull-push, as in
+ * refine.ts). The hidden colours there are arbitrary, often the very background that was cut
+ * away, and must not influence visible neighbours. Grey, which the models get there, would be mixed
+ * into the subject's colour too.
+ */
+
+/** What one opaque pixel adds to the opacities of the kernels' sums. */
+const OPAQUE = 255;
+/** Weight of a coarser level's colour relative to one opaque pixel of the finer level. */
+const COARSER_COLOURS_WEIGHT = 0.05 * OPAQUE;
+
+/** A plane of the grid's cells, one vector per cell; its colours lie beneath the picture. */
+interface VisibleColours {
+  readonly grid: PictureGrid;
+  readonly at: number;
+}
+
+/** Undefined: the picture is opaque. The result lives as long as the memory that it borrowed. */
+function carryVisible(
+  borrow: Borrow,
+  picture: RgbaPicture,
+  grid: PictureGrid,
+): VisibleColours | undefined {
+  if (!picture.translucent) return undefined;
+  const at = borrow(grid.width * grid.height * VECTOR_BYTES);
+  withMemory(borrow => sumVisible(borrow, picture, grid, at));
+  carryColours({ width: grid.width, height: grid.height, at }, COARSER_COLOURS_WEIGHT);
+  return { grid, at };
+}
+
+/**
+ * Composites pixels of a row of the picture over the colours beneath, in place. Opaque pixels and
+ * all opacities stay unchanged.
+ * @param pixels address of `count` pixels from column `left` on.
+ */
+function layOver(
+  { grid, at }: VisibleColours,
+  pixels: number,
+  y: number,
+  left: number,
+  count: number,
+): void {
+  const row = at + cellOfRow(grid, y) * grid.width * VECTOR_BYTES;
+  kernels.layOver(pixels, count, grid.cells + 4 * left, row);
+}
+
+function sumVisible(borrow: Borrow, picture: RgbaPicture, grid: PictureGrid, at: number): void {
+  const { rgba, width } = picture;
+  const address = borrow(4 * width);
+  const pixels = pixelsAt(address, width);
+  bytesAt(at, grid.width * grid.height * VECTOR_BYTES).fill(0);
+  for (let row = 0; row < grid.height; row++) {
+    const [top, bottom] = rowsOfCell(grid, row);
+    for (let y = top; y < bottom; y++) {
+      pixels.set(rgba.subarray(y * width, (y + 1) * width));
+      kernels.addVisible(address, grid.starts, grid.width, at + row * grid.width * VECTOR_BYTES);
     }
   }
 }

@@ -6,7 +6,6 @@
  */
 import { ContractError } from '#contract/errors.ts';
 import { type HuffmanCodes, isEntropyWhole, type SequentialScan } from './jpeg-entropy.ts';
-import { STANDARD_CODES } from './jpeg-standard-codes.ts';
 
 /** Segments read, scans among them; 50 MB of full APP segments are 800. */
 const SEGMENTS_MAX = 4096;
@@ -341,3 +340,21 @@ function applyPatches(file: Buffer, patches: readonly Patch[]): Buffer {
   }
   return Buffer.concat([...parts, file.subarray(at)]);
 }
+
+/**
+ * The Huffman codes of ITU-T T.81, annex K.3, as the content of DHT segments. Frames of motion JPEG
+ * come without codes of their own and mean these.
+ */
+const STANDARD_CODES = Buffer.from(
+  '0000010501010101010100000000000000000102030405060708090a0b100002010303020403050504040000' +
+    '017d01020300041105122131410613516107227114328191a1082342b1c11552d1f02433627282090a161718' +
+    '191a25262728292a3435363738393a434445464748494a535455565758595a636465666768696a7374757677' +
+    '78797a838485868788898a92939495969798999aa2a3a4a5a6a7a8a9aab2b3b4b5b6b7b8b9bac2c3c4c5c6c7' +
+    'c8c9cad2d3d4d5d6d7d8d9dae1e2e3e4e5e6e7e8e9eaf1f2f3f4f5f6f7f8f9fa010003010101010101010101' +
+    '0000000000000102030405060708090a0b110002010204040304070504040001027700010203110405213106' +
+    '1241510761711322328108144291a1b1c109233352f0156272d10a162434e125f11718191a262728292a3536' +
+    '3738393a434445464748494a535455565758595a636465666768696a737475767778797a8283848586878889' +
+    '8a92939495969798999aa2a3a4a5a6a7a8a9aab2b3b4b5b6b7b8b9bac2c3c4c5c6c7c8c9cad2d3d4d5d6d7d8' +
+    'd9dae2e3e4e5e6e7e8e9eaf2f3f4f5f6f7f8f9fa',
+  'hex',
+);
