@@ -20,7 +20,7 @@ import { controlPlaneEnv, LOOPBACK, Programs } from './stack-programs.ts';
 import type { ProgramExit } from './supervised-program.ts';
 
 const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/cli.ts');
-export const NODE_CLI = path.join(ROOT, 'inference-node/serving/cli/main.ts');
+export const NODE_CLI = path.join(ROOT, 'inference-node/cli.ts');
 
 /** A GPU's first start compiles kernels for minutes; a CPU's takes seconds. */
 const READY_TIMEOUT_MS = 300_000;

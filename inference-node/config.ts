@@ -4,7 +4,6 @@
  * opened.
  */
 import { hostname } from 'node:os';
-import path from 'node:path';
 import { EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { type LogSettings, readLogSettings } from '#program/log-settings.ts';
@@ -12,19 +11,15 @@ import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
 import { readTracingSettings, type TracingSettings } from '#program/tracing/tracing-settings.ts';
 import { DIRECT_ORIGINS_MAX, parseOrigin } from './serving/direct/direct-origins.ts';
-import { ENGINE_GOALS, type EngineGoal } from './serving/engine/choice/engine-layout.ts';
-import { DEVICE_FORM, type WantedDevices } from './serving/engine/devices/choose-devices.ts';
 import type { CallerToken } from './serving/grpc/callers.ts';
-import { type ModelSettings, readModelSettings } from './serving/models/model-settings.ts';
+import { readModelSettings } from './serving/models/model-settings.ts';
 import {
-  BATCH_SIZES,
-  EXECUTION_PROVIDERS,
-  type ExecutionProvider,
-} from './serving/models/prepared-model.ts';
+  type Environment,
+  type PoolSettings,
+  readPoolSettings,
+} from './serving/start/pool-settings.ts';
 
-export type Environment = Readonly<Record<string, string | undefined>>;
-
-export interface Config extends LogSettings {
+export interface Config extends LogSettings, PoolSettings {
   readonly host: string;
   /** 0: one that is free. */
   readonly port: number;
@@ -47,24 +42,6 @@ export interface Config extends LogSettings {
   readonly directOrigins: readonly string[];
   /** host:port of control planes; empty: the node serves direct callers alone. */
   readonly registryAddresses: readonly string[];
-  readonly executionProvider: ExecutionProvider | 'auto';
-  readonly modelSettings: ModelSettings;
-  /** Where `providers install` puts what it installs; absolute. */
-  readonly providerDir: string;
-  /** GPUs of cuda and tensorrt. */
-  readonly gpuDevices: WantedDevices;
-  /** Undefined: by the execution provider. */
-  readonly engines: number | undefined;
-  /** Images that an engine takes at once, at most: one unless said. */
-  readonly batchMax: number;
-  /** Undefined: this machine's share of cores, by the execution provider. */
-  readonly engineThreads: number | undefined;
-  /** What engines are laid out for where their number is not given. */
-  readonly engineGoal: EngineGoal;
-  /** Undefined: images in engines + 2; on a GPU the cores less two where that is more. */
-  readonly pictureWorkers: number | undefined;
-  /** Undefined: from the memory there is. */
-  readonly megapixelsMax: number | undefined;
   /** Edge-aware mattes, for callers that leave it open, as REST callers do. */
   readonly refinement: boolean;
   /** The subject's own colour at soft edges, for the same callers. */
@@ -73,8 +50,6 @@ export interface Config extends LogSettings {
   readonly traces: TracingSettings | undefined;
   /** Warnings that every start logs. */
   readonly warnings: readonly string[];
-  /** The whole environment of engines and picture workers: no secret is in it. */
-  readonly childEnv: Readonly<Record<string, string>>;
 }
 
 /** What control planes accept as a node_id. */
@@ -86,39 +61,13 @@ const CALLER_TOKEN_FORM = 'name:token, the name of up to 64 letters, digits, "."
 /** A service that calls directly has one; more than a handful want a control plane. */
 const CALLER_TOKENS_MAX = 64;
 const ADDRESS_FORM = 'host:port';
-const ENGINES_MAX = 64;
-const IMAGES_A_RUN = [1, ...BATCH_SIZES];
-const THREADS_MAX = 256;
-export const PICTURE_WORKERS_MAX = 128;
-const MEGAPIXELS_MAX = 100_000;
 /** Where a node finds control planes: a handful of replicas. */
 const REGISTRIES_MAX = 16;
 
-/**
- * What children are given: how to find libraries and devices, and how to behave. Nothing else, so
- * that a codec taken over by a hostile file finds no token.
- */
-const CHILD_VARIABLES: ReadonlySet<string> = new Set([
-  'PATH',
-  'HOME',
-  'TMPDIR',
-  'TZ',
-  'LANG',
-  'LC_ALL',
-  'LD_LIBRARY_PATH',
-  'LD_PRELOAD',
-  'NODE_COMPILE_CACHE',
-  'XDG_RUNTIME_DIR',
-]);
-const CHILD_VARIABLE_PREFIXES = [
-  'CUDA_',
-  'CUDNN_',
-  'NVIDIA_',
-  'ORT_TENSORRT_',
-  'VK_',
-  'MESA_',
-  'MALLOC_',
-];
+/** For commands that look at all of it. */
+export function wholeEnvironment(): Environment {
+  return process.env;
+}
 
 /** @throws ConfigError naming every variable that is not usable. */
 export function loadConfig(env: Environment = process.env): Config {
@@ -143,12 +92,9 @@ export function loadConfig(env: Environment = process.env): Config {
       max: 10_000,
       default: undefined,
     }),
-    ...readCapacity(reader),
+    ...readPoolSettings(reader, { env, modelSettings, cwd: process.cwd() }),
     refinement: reader.boolean('MATTING_REFINEMENT', { default: true }),
     foregroundEstimation: reader.boolean('MATTING_FOREGROUND_ESTIMATION', { default: true }),
-    modelSettings,
-    providerDir: readProviderDir(reader, modelSettings, process.cwd()),
-    childEnv: readChildEnv(env),
     warnings: [warnOfUnknownVariables(env)].filter(line => line !== undefined),
   };
   if (config.port !== 0 && config.port === config.httpPort) {
@@ -156,15 +102,6 @@ export function loadConfig(env: Environment = process.env): Config {
   }
   reader.requireValid();
   return config;
-}
-
-/**
- * Beside the models where nothing else is said: what is there survives an installation of packages.
- * @param cwd base of a relative path.
- */
-export function readProviderDir(reader: EnvReader, { modelDir }: ModelSettings, cwd: string) {
-  const inModelDir = path.join(modelDir, 'providers');
-  return path.resolve(cwd, reader.string('MATTING_PROVIDER_DIR', { default: inModelDir }));
 }
 
 function readFleet(reader: EnvReader, host: string) {
@@ -251,52 +188,6 @@ function parseCallerToken(text: string): CallerToken | undefined {
   const [, name, token] = /^([A-Za-z0-9._-]{1,64}):(.+)$/.exec(text) ?? [];
   if (name === undefined || token === undefined || !NODE_TOKEN.test(token)) return undefined;
   return { name, token };
-}
-
-function readCapacity(reader: EnvReader) {
-  const optional = (max: number) => ({ min: 1, max, default: undefined });
-  return {
-    executionProvider: reader.oneOf(
-      'MATTING_EXECUTION_PROVIDER',
-      ['auto', ...EXECUTION_PROVIDERS],
-      { default: 'auto' as const },
-    ),
-    gpuDevices: readGpuDevices(reader),
-    engines: reader.integer('MATTING_ENGINES', optional(ENGINES_MAX)),
-    batchMax: reader.parsed(
-      'MATTING_BATCH_MAX',
-      `one of ${IMAGES_A_RUN.join(', ')}`,
-      text => IMAGES_A_RUN.find(images => String(images) === text),
-      { default: 1 },
-    ),
-    engineThreads: reader.integer('MATTING_ENGINE_THREADS', optional(THREADS_MAX)),
-    engineGoal: reader.oneOf('MATTING_ENGINE_GOAL', ENGINE_GOALS, { default: 'latency' as const }),
-    pictureWorkers: reader.integer('MATTING_PICTURE_WORKERS', optional(PICTURE_WORKERS_MAX)),
-    megapixelsMax: reader.integer('MATTING_NODE_MEGAPIXELS_MAX', optional(MEGAPIXELS_MAX)),
-  };
-}
-
-function readGpuDevices(reader: EnvReader): WantedDevices {
-  const named = reader.list(
-    'MATTING_GPU_DEVICES',
-    'all, or GPUs by the numbers or the identifiers that nvidia-smi -L shows, comma-separated',
-    item => (item === 'all' || DEVICE_FORM.test(item) ? item : undefined),
-    { itemsMax: ENGINES_MAX, default: ['all'] },
-  );
-  if (!named.includes('all')) return named;
-  if (named.length > 1) reader.problem('MATTING_GPU_DEVICES', 'all, or a list without it');
-  return 'all';
-}
-
-/** The part of an environment that engines and picture workers are given. */
-export function readChildEnv(env: Environment): Record<string, string> {
-  const childEnv: Record<string, string> = {};
-  for (const [variable, value] of Object.entries(env)) {
-    if (value === undefined) continue;
-    const prefixed = CHILD_VARIABLE_PREFIXES.some(prefix => variable.startsWith(prefix));
-    if (prefixed || CHILD_VARIABLES.has(variable)) childEnv[variable] = value;
-  }
-  return childEnv;
 }
 
 /** The same for every start on this machine and port, and another for a second node beside it. */

@@ -1,7 +1,6 @@
 /** The GPU that is measured, what engines need to reach it, and how busy nvidia-smi says it is. */
 import { execFile } from 'node:child_process';
 import path from 'node:path';
-import { readChildEnv } from '../../inference-node/config.ts';
 import { prepareModel } from '../../inference-node/model-tools/preparing/prepare.ts';
 import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
 import { chooseDevices } from '../../inference-node/serving/engine/devices/choose-devices.ts';
@@ -16,6 +15,7 @@ import { parseModelSettings } from '../../inference-node/serving/models/model-se
 import { detectInstructionSet } from '../../inference-node/serving/prepared/instruction-set.ts';
 import { readEngineEnvironment } from '../../inference-node/serving/providers/engine-environment.ts';
 import { tensorrtEnv } from '../../inference-node/serving/start/gpus.ts';
+import { readChildEnv } from '../../inference-node/serving/start/pool-settings.ts';
 import { machine } from '../service.ts';
 import type { CardOptions } from './options.ts';
 

@@ -1,6 +1,5 @@
 /** Chooses the execution provider, prepares the plan's models, opens engines and picture workers. */
 import type { Logger } from 'pino';
-import { type Config, PICTURE_WORKERS_MAX } from '../config.ts';
 import { Admission } from './admission.ts';
 import type { ChildLeft } from './drain.ts';
 import { createAnswering } from './engine/choice/answer-picture.ts';
@@ -42,6 +41,7 @@ import {
   tensorrtEnv,
   watchDevices,
 } from './start/gpus.ts';
+import { PICTURE_WORKERS_MAX, type PoolSettings } from './start/pool-settings.ts';
 
 /** Decode of the next image and encode of the one before overlap with a run. */
 const WORKERS_BESIDE_ENGINES = 2;
@@ -60,7 +60,7 @@ export interface OpenedPool {
 }
 
 export interface PoolParts {
-  readonly config: Config;
+  readonly config: PoolSettings;
   readonly log: Logger;
   /** What is to run; admittedOutlineOf made it. */
   readonly outline: PlanOutline;
@@ -269,7 +269,7 @@ function chooseLayout(
 }
 
 function chooseBudget(
-  { megapixelsMax }: Config,
+  { megapixelsMax }: PoolSettings,
   { models }: Plan,
   engines: number,
 ): MegapixelBudget {

@@ -10,15 +10,15 @@ import sharp from 'sharp';
 import { ConfigError } from '#program/env.ts';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { encodeTinyModel, writeTinyModel } from '../../test/support/tiny-model.ts';
+import type { CliConfig } from '../model-tools/commands/cli-config.ts';
 import { modelsCheck } from '../model-tools/commands/models-check.ts';
 import { type ModelsFetchOptions, modelsFetch } from '../model-tools/commands/models-fetch.ts';
 import { modelsList } from '../model-tools/commands/models-list.ts';
-import type { CliConfig } from '../serving/cli/config.ts';
 import { parseModelSettings } from '../serving/models/model-settings.ts';
 
 const test = ava.serial;
 
-const CLI = fileURLToPath(new URL('../serving/cli/main.ts', import.meta.url));
+const CLI = fileURLToPath(new URL('../cli.ts', import.meta.url));
 
 const directory = await temporaryFolder({ teardown: test.after.always });
 

@@ -63,8 +63,4 @@ export const ENTANGLED: readonly string[] = [
   'control-plane/core/stores.ts -> control-plane/portal/sign-in/session-store.ts',
   'control-plane/core/stores.ts -> control-plane/portal/sign-in/throttle-store.ts',
   'control-plane/core/stores.ts -> control-plane/portal/usage/usage-store.ts',
-  'inference-node/serving/cli/main.ts -> inference-node/model-tools/commands/models-check.ts',
-  'inference-node/serving/cli/main.ts -> inference-node/model-tools/commands/models-fetch.ts',
-  'inference-node/serving/cli/main.ts -> inference-node/model-tools/commands/models-list.ts',
-  'inference-node/serving/cli/main.ts -> inference-node/model-tools/commands/providers.ts',
 ];

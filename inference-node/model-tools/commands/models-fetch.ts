@@ -1,6 +1,5 @@
 /** `models fetch`: brings weights into the cache and prepares them for this machine's CPU. */
 import type { Writable } from 'node:stream';
-import type { CliConfig } from '../../serving/cli/config.ts';
 import { createAnswering } from '../../serving/engine/choice/answer-picture.ts';
 import { readCpuShare } from '../../serving/engine/choice/cpu-share.ts';
 import { requireAdmitted } from '../../serving/models/commercial-use.ts';
@@ -10,6 +9,7 @@ import { outlineOf, type PlanEntry } from '../../serving/models/plan.ts';
 import { detectInstructionSet } from '../../serving/prepared/instruction-set.ts';
 import { prepareModel } from '../preparing/prepare.ts';
 import { fetchWeights } from '../weights/fetch.ts';
+import type { CliConfig } from './cli-config.ts';
 import { createProgressView, JsonView, type ProgressView } from './progress.ts';
 
 export interface ModelsFetchOptions {

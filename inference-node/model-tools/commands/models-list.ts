@@ -1,12 +1,12 @@
 /** `models list`: what there is, under which licence, and what of it is on this machine. */
 import type { Writable } from 'node:stream';
-import type { CliConfig } from '../../serving/cli/config.ts';
 import { refusalsOf } from '../../serving/models/commercial-use.ts';
 import type { UseTerms } from '../../serving/models/licence.ts';
 import { listManifests, loadManifest, type ModelManifest } from '../../serving/models/manifest.ts';
 import type { ModelSettings } from '../../serving/models/model-settings.ts';
 import { listPrepared, PREPARER_REVISION } from '../../serving/prepared/prepared-cache.ts';
 import { findWeightsFile, type WeightsPlaces } from '../../serving/prepared/weights-cache.ts';
+import type { CliConfig } from './cli-config.ts';
 
 type FetchedState = 'yes' | 'no' | 'damaged';
 

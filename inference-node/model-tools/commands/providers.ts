@@ -1,6 +1,5 @@
 /** `providers install`, `list`, `check`: ONNX Runtime's parts for GPUs, which npm does not bring. */
 import type { Writable } from 'node:stream';
-import type { CliConfig } from '../../serving/cli/config.ts';
 import { selectExecutionProvider } from '../../serving/engine/choice/execution-provider.ts';
 import { type GpuListing, listGpus } from '../../serving/engine/devices/nvidia-smi.ts';
 import { readEngineEnvironment } from '../../serving/providers/engine-environment.ts';
@@ -17,6 +16,7 @@ import {
 } from '../../serving/providers/provider-files.ts';
 import { fetchPackage } from '../providers/fetch-package.ts';
 import { installProvider } from '../providers/install-provider.ts';
+import type { CliConfig } from './cli-config.ts';
 
 /** As commander gives them. */
 export interface ProvidersInstallOptions {

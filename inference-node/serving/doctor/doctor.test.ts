@@ -3,8 +3,9 @@ import { createServer } from 'node:net';
 import ava from 'ava';
 import type { Finding } from '#program/doctor/findings.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { doctor } from '../cli/doctor.ts';
+import { loadConfig } from '../../config.ts';
 import { gpuFacts, openGpuHost } from '../test/gpu-host.ts';
+import { doctor } from './doctor-command.ts';
 import { codecFindings, libheifFinding, providerFindings, providerMsMax } from './examine.ts';
 
 const test = ava.serial;
@@ -14,7 +15,7 @@ const directory = await temporaryFolder({ teardown: test.after.always });
 async function examine(env: Readonly<Record<string, string>>) {
   const pieces: string[] = [];
   const out = { write: (text: string) => pieces.push(text) > 0 };
-  const good = await doctor({ json: true }, { env }, out as never);
+  const good = await doctor({ json: true }, env, () => loadConfig(env), out as never);
   const { findings } = JSON.parse(pieces.join('')) as { findings: Finding[] };
   const of = (subject: string) =>
     findings

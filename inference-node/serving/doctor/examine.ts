@@ -14,12 +14,13 @@ import { refusalOf } from '#program/doctor/reach.ts';
 import { secondTokenFinding, weaknessOf } from '#program/doctor/secret-strength.ts';
 import { tlsFindings } from '#program/doctor/tls-findings.ts';
 import { ConfigError } from '#program/env.ts';
+import type { TlsSettings } from '#program/tls/tls-settings.ts';
 import pkg from '../../../package.json' with { type: 'json' };
-import { type Config, type Environment, loadConfig } from '../../config.ts';
 import { readCpuShare } from '../engine/choice/cpu-share.ts';
 import { chooseEngineLayout } from '../engine/choice/engine-layout.ts';
 import { ExecutionProviderError, PROBE_TIMEOUT_MS } from '../engine/choice/execution-provider.ts';
 import { LISTING_MAX_MS, listGpus } from '../engine/devices/nvidia-smi.ts';
+import type { CallerToken } from '../grpc/callers.ts';
 import {
   computeMegapixelBudget,
   type EngineModel,
@@ -38,19 +39,33 @@ import { listPrepared, PREPARER_REVISION } from '../prepared/prepared-cache.ts';
 import { findWeightsFile } from '../prepared/weights-cache.ts';
 import { readEngineEnvironment } from '../providers/engine-environment.ts';
 import { chooseProvider } from '../start/gpus.ts';
+import type { PoolSettings } from '../start/pool-settings.ts';
 
 const VARIABLES = 'docs/operations.md, "Environment"';
 const BUG = 'this is a fault of the doctor itself: report it with this line';
 
-export async function examineNode(env: Environment): Promise<readonly Finding[]> {
+/** Of a node's configuration what is looked at. */
+export interface ExaminedConfig extends PoolSettings {
+  readonly host: string;
+  readonly httpPort: number;
+  readonly token: string | undefined;
+  readonly tokenAccepted: string | undefined;
+  readonly callerTokens: readonly CallerToken[];
+  readonly tls: TlsSettings;
+  readonly registryAddresses: readonly string[];
+  readonly warnings: readonly string[];
+}
+
+/** @param load throws ConfigError, whose problems are findings. */
+export async function examineNode(load: () => ExaminedConfig): Promise<readonly Finding[]> {
   const system = `${platform()} ${release()} ${arch()}`;
   const version = ok(
     'version',
     `matting ${pkg.version} on Node ${process.versions.node}, ${system}`,
   );
-  let config: Config;
+  let config: ExaminedConfig;
   try {
-    config = loadConfig(env);
+    config = load();
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const wrong = error.problems.map(({ variable, expected }) =>
@@ -81,7 +96,7 @@ export async function examineNode(env: Environment): Promise<readonly Finding[]>
   return findings;
 }
 
-function configurationFindings(config: Config): Finding[] {
+function configurationFindings(config: ExaminedConfig): Finding[] {
   const { warnings, token, tokenAccepted, callerTokens } = config;
   const findings = warnings.map(line =>
     warning('configuration', line, `correct it, or leave it where it is meant: ${VARIABLES}`),
@@ -102,7 +117,7 @@ function configurationFindings(config: Config): Finding[] {
 }
 
 /** One control plane that answers is enough for a node; the others do not know it meanwhile. */
-async function registryFindings({ registryAddresses }: Config): Promise<Finding[]> {
+async function registryFindings({ registryAddresses }: ExaminedConfig): Promise<Finding[]> {
   if (registryAddresses.length === 0) {
     return [ok('registry', 'none is configured: this node serves direct callers alone')];
   }
@@ -121,7 +136,7 @@ async function registryFindings({ registryAddresses }: Config): Promise<Finding[
   return findings;
 }
 
-async function runningFindings({ host, httpPort }: Config): Promise<Finding[]> {
+async function runningFindings({ host, httpPort }: ExaminedConfig): Promise<Finding[]> {
   if (httpPort === 0) return [];
   const answer = await askHttp(`${baseOf(host, httpPort)}/readyz`);
   if (answer === undefined) {
@@ -152,7 +167,7 @@ async function planFindings(settings: ModelSettings): Promise<{
 }
 
 async function modelFindings(
-  config: Config,
+  config: PoolSettings,
   { entries }: PlanOutline,
   provider: ExecutionProvider | undefined,
 ): Promise<readonly Finding[]> {
@@ -193,7 +208,7 @@ async function weightsFinding(
 
 /** The same sum as at a start. */
 async function memoryFinding(
-  { engines: asked, engineGoal, megapixelsMax }: Config,
+  { engines: asked, engineGoal, megapixelsMax }: PoolSettings,
   models: readonly EngineModel[],
   provider: ExecutionProvider,
 ): Promise<Finding> {
@@ -221,7 +236,10 @@ async function memoryFinding(
 /** Each GPU is tried twice: by itself, and beside the CPU; twice that for a driver that is slow. */
 const GPU_MS_MAX = 4 * PROBE_TIMEOUT_MS;
 
-type ProviderConfig = Pick<Config, 'executionProvider' | 'gpuDevices' | 'providerDir' | 'childEnv'>;
+type ProviderConfig = Pick<
+  PoolSettings,
+  'executionProvider' | 'gpuDevices' | 'providerDir' | 'childEnv'
+>;
 
 /** GPUs are tried one after the other. */
 export async function providerMsMax(config: ProviderConfig): Promise<number> {

@@ -6,7 +6,6 @@
  */
 import path from 'node:path';
 import type { Logger } from 'pino';
-import type { Config } from '../../config.ts';
 import { answerOnce, answerRuns, createAnswering } from '../engine/choice/answer-picture.ts';
 import {
   ExecutionProviderError,
@@ -33,6 +32,7 @@ import { checkBatches } from '../prepared/check-batches.ts';
 import { detectInstructionSet } from '../prepared/instruction-set.ts';
 import type { MakePrepared } from '../prepared/load-prepared.ts';
 import { prepareBatches } from '../prepared/prepare-batches.ts';
+import type { PoolSettings } from './pool-settings.ts';
 
 export interface ChosenProvider {
   readonly provider: ProviderChoice;
@@ -49,7 +49,10 @@ type EngineEnv = Readonly<Record<string, string>>;
 
 /** @throws ExecutionProviderError where one asked for by name, or a GPU so, does not run. */
 export async function chooseProvider(
-  { executionProvider: requested, gpuDevices }: Pick<Config, 'executionProvider' | 'gpuDevices'>,
+  {
+    executionProvider: requested,
+    gpuDevices,
+  }: Pick<PoolSettings, 'executionProvider' | 'gpuDevices'>,
   engineEnv: EngineEnv,
   log: Logger,
 ): Promise<ChosenProvider> {
@@ -107,7 +110,7 @@ async function attemptDevice(
 
 async function findGpus(
   requested: 'auto' | 'cuda' | 'tensorrt',
-  wanted: Config['gpuDevices'],
+  wanted: PoolSettings['gpuDevices'],
   engineEnv: EngineEnv,
 ): Promise<{ readonly gpus: readonly GpuFacts[]; readonly unlisted: string | undefined }> {
   const listing = await listGpus(engineEnv);
@@ -129,7 +132,7 @@ export type GpuProvider = Extract<ExecutionProvider, 'cuda' | 'tensorrt'>;
 export type GpuStart = StartOn<GpuProvider>;
 
 export interface StartOn<Provider extends ExecutionProvider> {
-  readonly config: Config;
+  readonly config: PoolSettings;
   readonly make: MakePrepared;
   readonly engineEnv: EngineEnv;
   readonly provider: Provider;

@@ -1,7 +1,7 @@
-/** The CLI's configuration: the only file of it that reads the environment. */
+/** What the commands of models and providers go by. */
 import { EnvReader } from '#program/env.ts';
-import { readChildEnv, readProviderDir } from '../../config.ts';
-import { type ModelSettings, readModelSettings } from '../models/model-settings.ts';
+import { type ModelSettings, readModelSettings } from '../../serving/models/model-settings.ts';
+import { readChildEnv, readProviderDir } from '../../serving/start/pool-settings.ts';
 
 export interface CliConfig {
   readonly settings: ModelSettings;
@@ -15,9 +15,7 @@ export interface CliConfig {
 }
 
 /** @throws ConfigError naming every variable that is not usable. */
-export function loadCliConfig(): CliConfig {
-  const cwd = process.cwd();
-  const { env } = process;
+export function readCliConfig(env: CliConfig['env'], cwd: string): CliConfig {
   const reader = new EnvReader(env);
   const settings = readModelSettings(reader, cwd);
   const providerDir = readProviderDir(reader, settings, cwd);

@@ -1,0 +1,77 @@
+/**
+ * The node's command line: `models`, `providers` and `doctor`. Only here does it handle signals and
+ * end the process.
+ *
+ * | exit code | when                                                                    |
+ * |-----------|-------------------------------------------------------------------------|
+ * | 0         | done                                                                    |
+ * | 1         | it cannot be done, one line on stderr says why and what to do, or a bug |
+ * | 64        | the command could not be understood                                     |
+ * | 78        | the configuration is not valid: every bad variable is on stderr, and    |
+ * |           | every model that MATTING_COMMERCIAL_USE refuses                         |
+ * | 130, 143  | ended by SIGINT, SIGTERM; what was half fetched is removed               |
+ */
+import { Command, CommanderError } from 'commander';
+import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
+import { loadConfig, wholeEnvironment } from './config.ts';
+import { readCliConfig } from './model-tools/commands/cli-config.ts';
+import { addModelCommands, addProviderCommands } from './model-tools/commands/commands.ts';
+import { addDoctorCommand } from './serving/doctor/doctor-command.ts';
+import { ModelError } from './serving/models/model-error.ts';
+import { ProviderError } from './serving/providers/provider-files.ts';
+
+const USAGE_EXIT_CODE = 64;
+const SIGNAL_EXIT_CODES = { SIGINT: 130, SIGTERM: 143 } as const;
+
+const ending = new AbortController();
+let signalExitCode: number | undefined;
+/** What a command found is bad, and was said. */
+let failed = false;
+
+for (const [signal, code] of Object.entries(SIGNAL_EXIT_CODES)) {
+  process.on(signal, () => {
+    signalExitCode ??= code;
+    ending.abort();
+  });
+}
+
+function createProgram(): Command {
+  const program = new Command('matting').exitOverride().configureOutput({
+    outputError: (text, write) => write(text.replace(/^error: /, 'matting: ')),
+  });
+  const config = () => readCliConfig(wholeEnvironment(), process.cwd());
+  const context = {
+    config,
+    signal: ending.signal,
+    failed: () => {
+      failed = true;
+    },
+  };
+  addModelCommands(program, context);
+  addDoctorCommand(program, { ...context, environment: () => config().env, load: loadConfig });
+  addProviderCommands(program, context);
+  return program;
+}
+
+/** One line for a person; a stack only for what no person can mend. */
+function explain(error: unknown): number {
+  if (signalExitCode !== undefined) return signalExitCode;
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
+  const isConfig = error instanceof ConfigError;
+  if (isConfig || error instanceof ModelError || error instanceof ProviderError) {
+    process.stderr.write(`matting: ${error.message}\n`);
+  } else console.error('matting: unexpected error:', error);
+  return isConfig ? CONFIG_EXIT_CODE : 1;
+}
+
+let exitCode = 0;
+try {
+  await createProgram().parseAsync(process.argv);
+  if (failed) exitCode = 1;
+} catch (error) {
+  exitCode = explain(error);
+}
+process.exitCode = exitCode;
+// The registry's kept-alive connections must not hold the terminal; what is written is flushed
+// first.
+process.stdout.write('', () => process.exit());
