@@ -15,6 +15,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { Client } from 'undici';
 import { openDatabase } from '../control-plane/core/database/connect.ts';
 import { migrate } from '../control-plane/core/database/migrate.ts';
+import { MIGRATIONS } from '../control-plane/migrations.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
 import { fillLargeTables } from '../test/support/large-tables.ts';
 import { startControlPlane } from './control-plane-process.ts';
@@ -45,7 +46,7 @@ interface Latency {
 async function fill(): Promise<void> {
   const database = await openDatabase(`sqlite:${file}`, { log: SILENT_LOG });
   try {
-    await migrate(database);
+    await migrate(database, MIGRATIONS);
     const sizes = { jobs: jobs + OLD_JOBS, oldJobs: OLD_JOBS, lean: true };
     await fillLargeTables(database, sizes);
   } finally {

@@ -23,6 +23,7 @@ import { ReadAccount } from './core/accounts/account.ts';
 import { OperateAccounts } from './core/accounts/operate-accounts.ts';
 import { LEASE_TIMING, type LeaseTiming } from './core/attempts/lease.ts';
 import { ClockWatch } from './core/database/clock-watch.ts';
+import { openCurrentDatabase } from './core/database/open-current.ts';
 import { Dispatcher, type DispatcherDependencies } from './core/dispatch/dispatcher.ts';
 import type { NodeAbility } from './core/dispatch/job-needs.ts';
 import { AdvertisedNodes } from './core/dispatch/job-needs.ts';
@@ -67,7 +68,7 @@ import { SecretBox } from './core/secrets/secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './core/secrets/secrets-key.ts';
 import { openStorages } from './core/storage/open-storage.ts';
 import type { StorageObserver } from './core/storage/storage-kind.ts';
-import { openStores, type Stores } from './core/stores.ts';
+import { createStores, type Stores } from './core/stores.ts';
 import { AcceptanceGate } from './core/submission/acceptance.ts';
 import { SubmitMatting } from './core/submission/submit-matting.ts';
 import { ImageUploads, type UploadBounds } from './core/submission/submit-upload.ts';
@@ -82,6 +83,7 @@ import { OperateWebhooks } from './core/webhooks/operate-webhooks.ts';
 import { renderOutboxBody } from './core/webhooks/outbox-body.ts';
 import { webhookDelivery } from './core/webhooks/send-webhooks.ts';
 import { ControlMetrics, registerGauges } from './metrics.ts';
+import { MIGRATIONS } from './migrations.ts';
 import { DirectPaths } from './object-storage/direct/direct-paths.ts';
 import { BalanceWatch } from './portal/alerts/balance-watch.ts';
 import { ManageAlerts } from './portal/alerts/manage-alerts.ts';
@@ -198,13 +200,16 @@ export async function openResources(config: Config, log: Logger, observer?: Stor
     );
     const resultTokens = new ResultTokens(secrets);
     const views = new JobViews(config.baseUrl, (jobId, result) => resultTokens.open(jobId, result));
-    const stores = await openStores(config.databaseUrl, {
+    const database = await openCurrentDatabase(config.databaseUrl, {
       log,
+      migrations: 'run',
+      packages: MIGRATIONS,
+    });
+    const stores = createStores(database, {
       renderOutboxBody: job =>
         secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
       settled: SETTLED_STEPS,
       webhookFirstWaitMs: config.webhookScheduleMs[0],
-      migrations: 'run',
     });
     return { tls, blobs, stores, secretsKey, secrets, resultTokens, views, errorsPage };
   } catch (error) {

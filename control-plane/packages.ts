@@ -1,5 +1,6 @@
 /** The packages of this program, and what each plugs into the core. */
 import type { Commands } from './core/cli/program.ts';
+import { MIGRATIONS } from './migrations.ts';
 import { bucketStorage } from './object-storage/bucket-storage.ts';
 import { addStorageCommands } from './object-storage/storage-commands.ts';
 import { addOperationsCommands } from './operations/operations-commands.ts';
@@ -15,4 +16,5 @@ export const COMMANDS: Commands = {
     ...['storage', 'doctor', 'backup', 'restore', 'support-bundle', 'webhooks'],
   ],
   storageKinds: [bucketStorage],
+  migrations: MIGRATIONS,
 };

@@ -14,14 +14,8 @@ import { createUsageStore } from '../portal/usage/usage-store.ts';
 import { createAccountStore } from './accounts/account-store.ts';
 import { createAuditStore } from './accounts/audit.ts';
 import { bootstrap } from './accounts/bootstrap.ts';
-import {
-  type Database,
-  DatabaseOpenError,
-  openDatabase,
-  type StoreLog,
-} from './database/connect.ts';
-import { MemberClocks, requireAgreeingClocks } from './database/member-clocks.ts';
-import { migrate, requireCurrentSchema } from './database/migrate.ts';
+import type { Database } from './database/connect.ts';
+import { MemberClocks } from './database/member-clocks.ts';
 import { requireWritable } from './database/probe.ts';
 import { createFleetReportStore } from './fleet-size/fleet-report-store.ts';
 import {
@@ -43,53 +37,6 @@ import { createOutboxStore } from './webhooks/outbox-store.ts';
 export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
 
 export type Stores = Omit<StoresWithoutEnds, 'jobs'> & { readonly jobs: JobStore & JobCompletion };
-
-export interface StoresOptions {
-  readonly log: StoreLog;
-  /**
-   * 'run', for a control plane: pending migrations are run, under a lock that lets any number of
-   * processes start at once, and clocks of members that differ too much are an error. 'require':
-   * pending migrations are an error.
-   */
-  readonly migrations: 'run' | 'require';
-}
-
-/** @throws DatabaseOpenError, SchemaError: for the operator, in one line. */
-export async function openStores(
-  databaseUrl: string,
-  options: StoresOptions & JobCompletionOptions,
-): Promise<Stores>;
-export async function openStores(
-  databaseUrl: string,
-  options: StoresOptions,
-): Promise<StoresWithoutEnds>;
-export async function openStores(
-  databaseUrl: string,
-  options: StoresOptions | (StoresOptions & JobCompletionOptions),
-): Promise<StoresWithoutEnds> {
-  const database = await openDatabase(databaseUrl, options);
-  try {
-    if (options.migrations === 'run') {
-      await requireClocks(database);
-      const ran = await migrate(database);
-      if (ran.length > 0) options.log.info({ migrations: ran }, 'the database was migrated');
-    } else {
-      await requireCurrentSchema(database);
-    }
-  } catch (error) {
-    await database.close();
-    throw error;
-  }
-  return 'renderOutboxBody' in options ? createStores(database, options) : createStores(database);
-}
-
-async function requireClocks(database: Database): Promise<void> {
-  try {
-    await requireAgreeingClocks(database);
-  } catch (error) {
-    throw new DatabaseOpenError(error instanceof Error ? error.message : String(error), error);
-  }
-}
 
 /** On a database that is open and current. `close` closes it. */
 export function createStores(database: Database, ends: JobCompletionOptions): Stores;

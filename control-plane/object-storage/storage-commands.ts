@@ -45,7 +45,10 @@ export function addStorageCommands(program: Command, context: CliContext): void 
 }
 
 async function check(context: CliContext): Promise<void> {
-  const { storageUrl, storageKinds } = loadStorageConfig(context.environment, context.storageKinds);
+  const { storageUrl, storageKinds } = loadStorageConfig(
+    context.environment,
+    context.packages.storageKinds,
+  );
   const findings = await checkStorage(storageUrl, storageKinds);
   const failed = findings.filter(({ problem }) => problem !== undefined);
   context.report({ ok: failed.length === 0, findings }, () =>
@@ -59,7 +62,10 @@ async function check(context: CliContext): Promise<void> {
 }
 
 function lifecycle(context: CliContext, resultDays: number | undefined): void {
-  const { storageUrl, resultTtlMs } = loadStorageConfig(context.environment, context.storageKinds);
+  const { storageUrl, resultTtlMs } = loadStorageConfig(
+    context.environment,
+    context.packages.storageKinds,
+  );
   if (!bucketStorage.isFor(storageUrl)) {
     const message = 'a directory has no lifecycle rules; the sweeper tidies it';
     throw new StorageConfigError(`MATTING_STORAGE_URL: ${message}`);
@@ -82,7 +88,10 @@ async function migrate(
   options: MigrateOptions,
 ): Promise<void> {
   if (fromUrl === toUrl) throw new CommandError('<from> and <to> are the same storage');
-  const { spoolDir, storageKinds } = loadStorageConfig(context.environment, context.storageKinds);
+  const { spoolDir, storageKinds } = loadStorageConfig(
+    context.environment,
+    context.packages.storageKinds,
+  );
   const from = await openStorage(fromUrl, { spoolDir, storageKinds, setting: '<from>' });
   const to = await openStorage(toUrl, { spoolDir, storageKinds, setting: '<to>' });
   let toldAtMs = performance.now();

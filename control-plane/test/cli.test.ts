@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rm, unlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -13,6 +13,7 @@ import { at } from '../../test/support/at.ts';
 import { onDatabases, useTestDatabase } from '../../test/support/database.ts';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { runCommand } from '../core/cli/program.ts';
+import { CORE_MIGRATIONS } from '../core/database/migrate.ts';
 import { SecretBox } from '../core/secrets/secret-box.ts';
 import { openDirectoryBlobStore } from '../core/storage/directory-blob-store.ts';
 import {
@@ -34,6 +35,7 @@ import { runCli } from '../core/test/support/cli.ts';
 import { CallbackSecrets, mailBody, signingKeyOf } from '../core/webhooks/callback-secret.ts';
 import { insertMail } from '../core/webhooks/outbox-rows.ts';
 import { signMessage } from '../core/webhooks/signature.ts';
+import { MIGRATIONS } from '../migrations.ts';
 import { COMMANDS } from '../packages.ts';
 import { hashOfSecret } from '../portal/sign-in/sign-in.ts';
 import { dueMails, mailEnd } from '../portal/test/alerts-fixtures.ts';
@@ -44,10 +46,11 @@ const test = ava.serial;
 const PROGRAM = path.resolve(import.meta.dirname, '../cli.ts');
 
 /** All of them, as a new database gets them. */
-const MIGRATIONS = readdirSync(path.resolve(import.meta.dirname, '../core/database/migrations'))
-  .filter(file => /^\d{4}-/.test(file))
-  .map(file => path.basename(file, '.ts'))
-  .sort();
+const ALL = [CORE_MIGRATIONS, ...MIGRATIONS].flatMap(series =>
+  Object.keys(series.migrations('sqlite')).map(name =>
+    series === CORE_MIGRATIONS ? name : `${series.package}/${name}`,
+  ),
+);
 
 const CALLBACK = {
   url: 'https://hooks.example.com/a-token-in-the-path',
@@ -599,7 +602,7 @@ onDatabases(test, 'a database not migrated', (test, dialect) => {
       t.is(first.code, 1);
       t.regex(first.err, /0001-baseline.*migrate/);
       t.deepEqual(JSON.parse((await runCli(env, 'migrate', '--json')).out), {
-        migrations: MIGRATIONS,
+        migrations: ALL,
       });
     } else {
       t.is(first.out, '[]\n');
@@ -650,7 +653,7 @@ test('webhooks listen says of each delivery whether its signature holds', async 
 
 test('a command takes the file in the data directory when nothing else is said', async t => {
   const ran = await runCli({ MATTING_DATA_DIR: await temporaryFolder(t) }, 'migrate', '--json');
-  t.deepEqual(JSON.parse(ran.out), { migrations: MIGRATIONS });
+  t.deepEqual(JSON.parse(ran.out), { migrations: ALL });
 });
 
 test('a command waits for a database as long as it is told to', async t => {

@@ -15,8 +15,12 @@ import { isLater, parseVersion, readVersions, setVersions } from './versions.ts'
 
 const CHANGELOG = 'CHANGELOG.md';
 const RELEASES = 'deploy/releases.json';
-const MIGRATIONS = 'control-plane/core/database/migrations';
-/** Numbered, as the list in migrate.ts has them. */
+/** Folders of migrations, and what operators are told before their names. */
+const MIGRATIONS: Readonly<Record<string, string>> = {
+  'control-plane/core/database/migrations': '',
+  'control-plane/portal/migrations': 'portal/',
+};
+/** Numbered, as the list of each series has them. */
 const MIGRATION = /^\d{4}-.*(?=\.ts$)/;
 /** Files that are named where the tree is not clean. */
 const DIRTY_SHOWN_MAX = 5;
@@ -129,14 +133,14 @@ async function writeRelease(
 
 /** Of the last release's history, where this clone has it. */
 async function migrationsSince(commit: string, tree: string): Promise<readonly string[]> {
-  const range = [`${commit}..HEAD`, '--', MIGRATIONS];
+  const range = [`${commit}..HEAD`, '--', ...Object.keys(MIGRATIONS)];
   const added = await run('git', ['diff', '--name-only', '--diff-filter=A', ...range], {
     cwd: tree,
   });
   return added
     .split('\n')
-    .map(name => MIGRATION.exec(path.basename(name))?.[0])
-    .filter(name => name !== undefined)
+    .filter(name => MIGRATION.test(path.basename(name)))
+    .map(name => `${MIGRATIONS[path.dirname(name)] ?? ''}${path.basename(name, '.ts')}`)
     .sort();
 }
 

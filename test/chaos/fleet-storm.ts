@@ -6,7 +6,6 @@
  * MATTING_CHAOS_SEED repeats a run's choices; the instants at which processes meet them are the
  * machine's.
  */
-
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -14,9 +13,8 @@ import type { ExecutionContext, SerialFn } from 'ava';
 import { openDatabase } from '../../control-plane/core/database/connect.ts';
 import { Sweeper, type SweeperOptions } from '../../control-plane/core/retention/sweep.ts';
 import type { BlobStore } from '../../control-plane/core/storage/blob-store.ts';
-import { openStores, type Stores } from '../../control-plane/core/stores.ts';
-import { fundedCaller } from '../../control-plane/core/test/fixtures.ts';
-import { SETTLED_STEPS } from '../../control-plane/portal/settled-steps.ts';
+import type { Stores } from '../../control-plane/core/stores.ts';
+import { fundedCaller, openStores } from '../../control-plane/core/test/fixtures.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { Fleet, type FleetOptions } from '../support/fleet/fleet.ts';
@@ -85,12 +83,7 @@ class FleetStorm {
 
   static async start(options: FleetStormOptions): Promise<FleetStorm> {
     const fleet = await Fleet.start(options.fleet);
-    const stores = await openStores(fleet.ground.databaseUrl, {
-      log: SILENT_LOG,
-      migrations: 'run',
-      renderOutboxBody: () => '{}',
-      settled: SETTLED_STEPS,
-    });
+    const stores = await openStores(fleet.ground.databaseUrl);
     const storm = new FleetStorm(options, fleet, stores, await fundedCaller(stores, CREDITS));
     const picture = (await encode(pictureOf(0))).toString('base64');
     for (let index = 0; index < options.hostileAccounts; index += 1) {

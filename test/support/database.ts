@@ -34,6 +34,7 @@ import {
 } from '../../control-plane/core/database/connect.ts';
 import { type Engine, GALERA } from '../../control-plane/core/database/engines.ts';
 import { migrate } from '../../control-plane/core/database/migrate.ts';
+import { MIGRATIONS } from '../../control-plane/migrations.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 
 /** Of an address that leads to one member alone; one of three would have been met long before. */
@@ -136,7 +137,7 @@ export async function createTestDatabase(
       await place.remove();
     },
   };
-  if (migrated && template === undefined) await migrate(await test.open());
+  if (migrated && template === undefined) await migrate(await test.open(), MIGRATIONS);
   return test;
 }
 

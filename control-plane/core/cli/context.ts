@@ -1,6 +1,8 @@
 /** What every command uses: the database, opened when it is needed, and an output. */
 import { type Environment, loadDatabaseConfig, loadKeyConfig } from '../../config.ts';
 import { type Database, openDatabase, type StoreLog } from '../database/connect.ts';
+import type { MigrationSeries } from '../database/migrate.ts';
+import { openCurrentDatabase } from '../database/open-current.ts';
 import { SecretBox } from '../secrets/secret-box.ts';
 import {
   loadOrCreateSecretsKey,
@@ -8,7 +10,7 @@ import {
   requireSameSecretsKey,
 } from '../secrets/secrets-key.ts';
 import type { StorageKind } from '../storage/storage-kind.ts';
-import { openStores, type StoresWithoutEnds } from '../stores.ts';
+import { createStores, type StoresWithoutEnds } from '../stores.ts';
 import { CallbackSecrets, mailBody } from '../webhooks/callback-secret.ts';
 
 /** A command cannot do what it was asked: one line for the operator. */
@@ -26,19 +28,26 @@ export interface CliOutput {
   interrupted?(): Promise<void>;
 }
 
+/** What packages give that the commands of others need, too. */
+export interface CliPackages {
+  /** Those that a storage's URL may be of, beside directories. */
+  readonly storageKinds: readonly StorageKind[];
+  /** Whose tables are expected beside the core's. */
+  readonly migrations: readonly MigrationSeries[];
+}
+
 export class CliContext {
   readonly #output: CliOutput;
   /** What commands read. */
   readonly environment: Environment;
-  /** Those that a storage's URL may be of, beside directories. */
-  readonly storageKinds: readonly StorageKind[];
+  readonly packages: CliPackages;
   /** Set before the command runs: `--json` was given. */
   json = false;
 
-  constructor(output: CliOutput, environment: Environment, storageKinds: readonly StorageKind[]) {
+  constructor(output: CliOutput, environment: Environment, packages: CliPackages) {
     this.#output = output;
     this.environment = environment;
-    this.storageKinds = storageKinds;
+    this.packages = packages;
   }
 
   print(text: string): void {
@@ -83,14 +92,15 @@ export class CliContext {
   ): Promise<T> {
     const { databaseUrl } = loadDatabaseConfig(this.environment);
     const own = databaseUrl.startsWith('sqlite:');
-    const stores = await openStores(databaseUrl, {
+    const database = await openCurrentDatabase(databaseUrl, {
       log: this.log,
       migrations: own ? 'run' : (options.migrations ?? 'require'),
+      packages: this.packages.migrations,
     });
     try {
-      return await work(stores);
+      return await work(createStores(database));
     } finally {
-      await stores.close();
+      await database.close();
     }
   }
 

@@ -16,9 +16,8 @@ import { addCreditCommands } from '../ledger/credit-commands.ts';
 import { addNodeCommands } from '../nodes/node-commands.ts';
 import { SecretsKeyError } from '../secrets/secrets-key.ts';
 import { StorageConfigError } from '../storage/open-storage.ts';
-import type { StorageKind } from '../storage/storage-kind.ts';
 import { addWebhookCommands } from '../webhooks/webhook-commands.ts';
-import { CliContext, type CliOutput, CommandError } from './context.ts';
+import { CliContext, type CliOutput, type CliPackages, CommandError } from './context.ts';
 
 const CORE_COMMANDS: readonly AddCommands[] = [
   addMigrateCommand,
@@ -39,14 +38,12 @@ const USAGE_EXIT_CODE = 64;
 /** Adds a package's commands, and what it adds to the core's, which are there by then. */
 export type AddCommands = (program: Command, context: CliContext) => void;
 
-export interface Commands {
+export interface Commands extends CliPackages {
   /** What all of them are about. */
   readonly description: string;
   readonly packages: readonly AddCommands[];
   /** Names of commands; those that it does not name come last. */
   readonly helpOrder: readonly string[];
-  /** Those that a storage's URL may be of, beside directories. */
-  readonly storageKinds: readonly StorageKind[];
 }
 
 /**
@@ -60,7 +57,7 @@ export async function runCommand(
   environment: Environment,
   commands: Commands,
 ): Promise<number> {
-  const context = new CliContext(output, environment, commands.storageKinds);
+  const context = new CliContext(output, environment, commands);
   try {
     await createProgram(context, output, commands).parseAsync(args, { from: 'user' });
     return 0;

@@ -17,7 +17,9 @@ export function addMigrateCommand(program: Command, context: CliContext): void {
     .description('bring the database up to date; safe while other processes start')
     .option('--wait-s <seconds>', 'wait so long for a database that cannot be opened', parseWait, 0)
     .action(async ({ waitS }: { readonly waitS: number }) => {
-      const ran = await whenOpened(context, waitS, () => context.withDatabase(migrate));
+      const ran = await whenOpened(context, waitS, () =>
+        context.withDatabase(database => migrate(database, context.packages.migrations)),
+      );
       context.report({ migrations: ran }, () =>
         ran.length === 0 ? ['the database is up to date'] : ran.map(name => `${name}: done`),
       );

@@ -13,7 +13,6 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { Migrator } from 'kysely/migration';
 import {
   createTestDatabase,
   DIALECTS,
@@ -23,11 +22,11 @@ import {
   type TestDatabaseOptions,
 } from '../../../test/support/database.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
+import { MIGRATIONS } from '../../migrations.ts';
 import { examineDatabase } from '../../operations/doctor/database-findings.ts';
 import { isFinal } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-submission.ts';
-import type { Stores } from '../stores.ts';
-import { openStores } from '../stores.ts';
+import { createStores, type Stores } from '../stores.ts';
 import {
   NOTHING_RECORDED,
   type Recorded,
@@ -53,13 +52,16 @@ import {
 } from '../test/fixtures.ts';
 import type { Database } from './connect.ts';
 import {
+  CORE_MIGRATIONS,
+  type MigrationSeries,
   migrate,
-  migrationsOf,
+  migratorOf,
   OLDER_FOUND,
   requireCurrentSchema,
   SchemaError,
   schemaState,
 } from './migrate.ts';
+import { openCurrentDatabase } from './open-current.ts';
 import { query } from './transact.ts';
 
 const test = ava.serial;
@@ -67,9 +69,20 @@ const test = ava.serial;
 /** What Galera answers where another member's change of a table comes first. */
 const CONFLICT = Object.assign(new Error('Deadlock found'), { errno: 1213 });
 
-const DIRECTORY = path.resolve(import.meta.dirname, './migrations');
+const CORE_DIRECTORY = path.resolve(import.meta.dirname, './migrations');
+const PORTAL_DIRECTORY = path.resolve(import.meta.dirname, '../../portal/migrations');
 
-const options = { log: SILENT_LOG, renderOutboxBody: () => '', settled: [] };
+/** By the files, as operators are told of them. */
+function namesIn(directory: string, before = ''): string[] {
+  const files = readdirSync(directory).filter(name => /^\d/.test(name));
+  return files.map(name => `${before}${path.basename(name, '.ts')}`).sort();
+}
+
+const CORE_NAMES = namesIn(CORE_DIRECTORY);
+const PORTAL_NAMES = namesIn(PORTAL_DIRECTORY, 'portal/');
+const PORTAL_TABLES = ['orders', 'usage_days', 'users'];
+
+const options = { log: SILENT_LOG, packages: MIGRATIONS };
 
 onDatabases(test, 'migrations', (test, dialect) => {
   async function on(
@@ -89,33 +102,85 @@ onDatabases(test, 'migrations', (test, dialect) => {
 
   test('run once, each of them, however many processes start at the same time', t =>
     onEmpty(async (fixture, database) => {
-      await t.throwsAsync(requireCurrentSchema(database), { message: /migrate/ });
+      await t.throwsAsync(requireCurrentSchema(database, MIGRATIONS), { message: /migrate/ });
       const replicas = await Promise.all([1, 2, 3].map(() => fixture.open()));
-      const ran = await Promise.all(replicas.map(replica => migrate(replica)));
-      const files = readdirSync(DIRECTORY).filter(name => /^\d/.test(name));
-      t.deepEqual(ran.flat(), files.map(name => path.basename(name, '.ts')).sort());
-      await requireCurrentSchema(database);
-      t.deepEqual(await migrate(database), []);
+      const ran = await Promise.all(replicas.map(replica => migrate(replica, MIGRATIONS)));
+      t.deepEqual(ran.flat().sort(), [...CORE_NAMES, ...PORTAL_NAMES]);
+      await requireCurrentSchema(database, MIGRATIONS);
+      t.deepEqual(await migrate(database, MIGRATIONS), []);
     }));
 
   test('that were cut off half way run again from the start', t =>
     onMigrated(async (_, database) => {
       await database.kysely.schema.dropTable('jobs').execute();
       await database.kysely.schema.dropTable('nodes').execute();
-      await sql`delete from kysely_migration`.execute(database.kysely);
-      t.deepEqual(await migrate(database), Object.keys(migrationsOf(database)));
-      const tables = await query(database, db => db.introspection.getTables());
-      t.true(tables.some(({ name }) => name === 'jobs'));
+      await database.kysely.schema.dropTable('orders').execute();
+      for (const table of ['kysely_migration', 'kysely_migration_portal']) {
+        await sql`delete from ${sql.table(table)}`.execute(database.kysely);
+      }
+      t.deepEqual(await migrate(database, MIGRATIONS), [...CORE_NAMES, ...PORTAL_NAMES]);
+      const tables = await tableNames(database);
+      for (const name of ['jobs', 'nodes', 'orders']) t.true(tables.includes(name), name);
+    }));
+
+  test('of a package come to a database that has the core alone', t =>
+    onEmpty(async (_, database) => {
+      t.deepEqual(await migrate(database, []), CORE_NAMES);
+      await requireCurrentSchema(database, []);
+      t.deepEqual(await tablesOfPortal(database), []);
+      t.deepEqual((await schemaState(database, MIGRATIONS)).pending, PORTAL_NAMES);
+      await t.throwsAsync(requireCurrentSchema(database, MIGRATIONS), {
+        message: /^the database lacks portal\/0001-baseline: /,
+      });
+      t.deepEqual(await migrate(database, MIGRATIONS), PORTAL_NAMES);
+      t.deepEqual(await tablesOfPortal(database), PORTAL_TABLES);
+    }));
+
+  test('of a package that is away are left alone, and the core serves', t =>
+    onMigrated(async (fixture, database) => {
+      await enter(database, '0999-later-no-way-back', 'kysely_migration_portal');
+      const state = await schemaState(database, []);
+      t.deepEqual(state, { older: false, pending: [], unknown: [] });
+      const warned: unknown[] = [];
+      const log = { ...SILENT_LOG, warn: (fields: unknown) => warned.push(fields) };
+      for (const migrations of ['run', 'require'] as const) {
+        const alone = { log, packages: [], migrations };
+        const opened = await openCurrentDatabase(fixture.url, alone);
+        const account = await createStores(opened).accounts.create(`alone-${migrations}`);
+        t.truthy(account);
+        await opened.close();
+      }
+      t.false(JSON.stringify(warned).includes('0999-later'));
+      await t.throwsAsync(migrate(database, MIGRATIONS), {
+        message: /newer version \(portal\/0999-later-no-way-back\), and there is no way back/,
+      });
+    }));
+
+  test('of a package take over the tables that the core once made for it, with their rows', t =>
+    onMigrated(async (_, database) => {
+      const before = await readSchemaShape(database);
+      const user = { id: 'u', mail: 'a@b.example', mail_key: 'a@b.example', created_at: 1 };
+      await database.kysely.insertInto('users').values(user).execute();
+      for (const table of ['kysely_migration_portal', 'kysely_migration_portal_lock']) {
+        await database.kysely.schema.dropTable(table).execute();
+      }
+      t.deepEqual(await migrate(database, MIGRATIONS), PORTAL_NAMES);
+      const after = await readSchemaShape(database);
+      t.deepEqual([...brokenFor(before, after), ...brokenFor(after, before)], []);
+      const rows = await database.kysely.selectFrom('users').select('id').execute();
+      t.deepEqual(rows, [{ id: 'u' }]);
     }));
 
   test('only add: nothing that an old replica uses goes or changes', t =>
     onEmpty(async (_, database) => {
       let before = await readSchemaShape(database);
-      for (const name of Object.keys(migrationsOf(database))) {
-        await migrateTo(database, name);
-        const after = await readSchemaShape(database);
-        t.deepEqual(brokenFor(before, after), [], name);
-        before = after;
+      for (const series of [CORE_MIGRATIONS, ...MIGRATIONS]) {
+        for (const name of Object.keys(series.migrations(dialect))) {
+          await migrateTo(database, series, name);
+          const after = await readSchemaShape(database);
+          t.deepEqual(brokenFor(before, after), [], `${series.package}/${name}`);
+          before = after;
+        }
       }
     }));
 
@@ -126,25 +191,25 @@ onDatabases(test, 'migrations', (test, dialect) => {
         seen += 1;
         if (seen === 1 || seen === 20) throw CONFLICT;
       });
-      await migrate(losing);
+      await migrate(losing, MIGRATIONS);
       t.true(seen > 20, `${seen} statements`);
-      await requireCurrentSchema(database);
+      await requireCurrentSchema(database, MIGRATIONS);
     }));
 
-  const enter = (database: Database, name: string) =>
-    sql`insert into kysely_migration (name, timestamp)
+  const enter = (database: Database, name: string, table = 'kysely_migration') =>
+    sql`insert into ${sql.table(table)} (name, timestamp)
       values (${name}, '2999-01-01T00:00:00.000Z')`.execute(database.kysely);
 
   test('of a newer version are left alone, and said: they only added', t =>
     onMigrated(async (fixture, database) => {
       await enter(database, '0999-later');
-      t.deepEqual((await schemaState(database)).unknown, ['0999-later']);
-      t.deepEqual(await migrate(database), []);
-      await requireCurrentSchema(database);
+      t.deepEqual((await schemaState(database, MIGRATIONS)).unknown, ['0999-later']);
+      t.deepEqual(await migrate(database, MIGRATIONS), []);
+      await requireCurrentSchema(database, MIGRATIONS);
       for (const migrations of ['run', 'require'] as const) {
         const warned: unknown[] = [];
         const log = { ...SILENT_LOG, warn: (fields: unknown) => warned.push(fields) };
-        await (await openStores(fixture.url, { ...options, log, migrations })).close();
+        await (await openCurrentDatabase(fixture.url, { ...options, log, migrations })).close();
         t.deepEqual(
           warned.filter(fields => JSON.stringify(fields).includes('0999-later')),
           [{ migrations: ['0999-later'] }],
@@ -154,24 +219,24 @@ onDatabases(test, 'migrations', (test, dialect) => {
 
   test('of a newer version that leave no way back are refused, and so are gaps', t =>
     onMigrated(async (fixture, database) => {
-      const names = Object.keys(migrationsOf(database));
+      const [first] = CORE_NAMES;
       await enter(database, '0999-later-no-way-back');
-      await t.throwsAsync(migrate(database), { instanceOf: SchemaError });
-      await t.throwsAsync(requireCurrentSchema(database), {
+      await t.throwsAsync(migrate(database, MIGRATIONS), { instanceOf: SchemaError });
+      await t.throwsAsync(requireCurrentSchema(database, MIGRATIONS), {
         message: /newer version .* no way back/,
       });
       for (const migrations of ['run', 'require'] as const) {
-        await t.throwsAsync(openStores(fixture.url, { ...options, migrations }), {
+        await t.throwsAsync(openCurrentDatabase(fixture.url, { ...options, migrations }), {
           instanceOf: SchemaError,
         });
       }
       await sql`delete from kysely_migration where name like '0999%'`.execute(database.kysely);
-      await sql`delete from kysely_migration where name = ${names[0]}`.execute(database.kysely);
+      await sql`delete from kysely_migration where name = ${first}`.execute(database.kysely);
       await enter(database, '0999-later');
-      await t.throwsAsync(migrate(database), {
+      await t.throwsAsync(migrate(database, MIGRATIONS), {
         message: /newer version .* that lacks 0001-baseline/,
       });
-      await t.throwsAsync(requireCurrentSchema(database), { instanceOf: SchemaError });
+      await t.throwsAsync(requireCurrentSchema(database, MIGRATIONS), { instanceOf: SchemaError });
     }));
 
   test('of 0.1.0 are refused by name, and nothing changes', t =>
@@ -192,9 +257,9 @@ onDatabases(test, 'migrations', (test, dialect) => {
         message: /^the database was made by 0\.1\.0, [^\n]+$/,
       };
       for (const migrations of ['run', 'require'] as const) {
-        await rejectsWith(t, openStores(fixture.url, { ...options, migrations }), refused);
+        await rejectsWith(t, openCurrentDatabase(fixture.url, { ...options, migrations }), refused);
       }
-      const examined = await examineDatabase(fixture.url);
+      const examined = await examineDatabase(fixture.url, MIGRATIONS);
       await examined.database?.close();
       t.false(examined.current);
       t.true(examined.findings.some(one => one.status === 'failure' && one.found === OLDER_FOUND));
@@ -203,11 +268,21 @@ onDatabases(test, 'migrations', (test, dialect) => {
     }));
 });
 
+async function tableNames(database: Database): Promise<string[]> {
+  const tables = await query(database, db => db.introspection.getTables());
+  return tables.map(({ name }) => name);
+}
+
+async function tablesOfPortal(database: Database): Promise<string[]> {
+  const found = await tableNames(database);
+  return PORTAL_TABLES.filter(name => found.includes(name));
+}
+
 /** On Galera a change of tables that another test makes ends it, as it ends `migrate`'s own rounds. */
-function migrateTo(database: Database, name: string): Promise<void> {
+function migrateTo(database: Database, series: MigrationSeries, name: string): Promise<void> {
   return query(database, async db => {
-    const provider = { getMigrations: async () => migrationsOf(database) };
-    const { error } = await new Migrator({ db, provider }).migrateTo(name);
+    const { dialect } = database;
+    const { error } = await migratorOf({ kysely: db, dialect }, series).migrateTo(name);
     if (error !== undefined) throw error;
   });
 }
@@ -309,8 +384,8 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
   }
 
   test('migrates what the last release made', async t => {
-    await migrate(database);
-    await requireCurrentSchema(database);
+    await migrate(database, MIGRATIONS);
+    await requireCurrentSchema(database, MIGRATIONS);
     const balances = await stores.ledger.balances(legacy.accountId);
     t.is(balances?.available, legacy.available, 'no balance moved');
   });

@@ -110,7 +110,7 @@ async function repayLost(
   context: CliContext,
   { dryRun = false, allMissing = false }: RepayOptions,
 ) {
-  const config = loadStorageConfig(context.environment, context.storageKinds);
+  const config = loadStorageConfig(context.environment, context.packages.storageKinds);
   // An empty place where a disk belongs would make a loss of everything.
   const [missing] = await missingOfStorage(config.storageUrl, config.storageKinds);
   if (missing !== undefined) throw new CommandError(`${missing} is missing: is it mounted?`);

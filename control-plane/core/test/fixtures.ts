@@ -10,17 +10,19 @@ import {
   SILENT_LOG,
   useTestDatabase,
 } from '../../../test/support/database.ts';
+import { MIGRATIONS } from '../../migrations.ts';
 import { playgroundAllowance } from '../../portal/playground/playground-store.ts';
 import { SETTLED_STEPS } from '../../portal/settled-steps.ts';
 import type { Claim } from '../attempts/job-lease.ts';
 import { LEASE_MS } from '../attempts/lease.ts';
 import type { DatabaseDialect } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
+import { openCurrentDatabase } from '../database/open-current.ts';
 import { RequestShares } from '../database/request-shares.ts';
 import { backgroundBlob, type Job, type JobInput, type JobResult } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-submission.ts';
 import type { FullPlaces } from '../shared-places.ts';
-import { createStores, openStores, type Stores } from '../stores.ts';
+import { createStores, type Stores } from '../stores.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };
 export const PLAYGROUND_LIMITS = { allowance: playgroundAllowance(20) };
@@ -132,9 +134,15 @@ export async function fundedCaller(stores: MoneyStores, credits: number) {
   return { accountId, apiKeyId: key.id, token };
 }
 
+/** On a database that may hold nothing yet. */
+export async function openStores(databaseUrl: string): Promise<Stores> {
+  const options = { log: SILENT_LOG, migrations: 'run', packages: MIGRATIONS } as const;
+  return storesOn(await openCurrentDatabase(databaseUrl, options), () => '{}');
+}
+
 /** The key of a new account with credits, in a database that may hold nothing yet. */
 export async function openCaller(databaseUrl: string, credits: number): Promise<string> {
-  const stores = await openStores(databaseUrl, { log: SILENT_LOG, migrations: 'run' });
+  const stores = await openStores(databaseUrl);
   try {
     return (await fundedCaller(stores, credits)).token;
   } finally {

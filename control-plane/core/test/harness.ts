@@ -2,7 +2,6 @@
  * Everything under the HTTP port, real but for the nodes: a SQLite store and a blob directory of
  * its own, the fleet over real gRPC, and the dispatcher.
  */
-
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -15,7 +14,6 @@ import { pino } from 'pino';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
 import { composeDispatch } from '../../compose.ts';
 import type { Config } from '../../config.ts';
-import { SETTLED_STEPS } from '../../portal/settled-steps.ts';
 import type { SourceFetcher } from '../attempts/downloads.ts';
 import type { JobObserver } from '../attempts/job-observer.ts';
 import { LEASE_TIMING } from '../attempts/lease.ts';
@@ -27,8 +25,9 @@ import type { NewJob } from '../jobs/job-submission.ts';
 import type { Fleet } from '../nodes/fleet.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { openStorage } from '../storage/open-storage.ts';
-import { openStores, type Stores } from '../stores.ts';
+import type { Stores } from '../stores.ts';
 import { put } from './blob-store.contract.ts';
+import { storesOn } from './fixtures.ts';
 import type { Script } from './scripted-exchange.ts';
 import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
 
@@ -145,12 +144,7 @@ export class Harness {
   async open(blobs?: BlobStore): Promise<void> {
     this.directory = await mkdtemp(path.join(tmpdir(), 'matting-dispatch-'));
     this.database = await createTestDatabase('sqlite');
-    this.stores = await openStores(this.database.url, {
-      log: silent,
-      migrations: 'run',
-      renderOutboxBody: () => '{}',
-      settled: SETTLED_STEPS,
-    });
+    this.stores = storesOn(await this.database.open(), () => '{}');
     this.blobs = blobs ?? (await openStorage(this.directory));
     Object.assign(this, await this.createAccount('caller'));
   }
@@ -162,7 +156,6 @@ export class Harness {
       await replica.fleet.close();
     }
     for (const node of this.#nodes.splice(0)) await node.down();
-    await this.stores.close();
     await this.database.close();
     await rm(this.directory, { recursive: true });
   }

@@ -21,6 +21,7 @@ import {
   type MeteredDatabase,
   openMeteredDatabase,
 } from '../../../test/support/statement-meter.ts';
+import { MIGRATIONS } from '../../migrations.ts';
 import { requireCurrentSchema } from '../database/migrate.ts';
 import type { Stores } from '../stores.ts';
 import type { Fixture } from './changing-methods.ts';
@@ -61,7 +62,7 @@ for (const [dialect, analyzed] of [
     sound = soundOn(database);
     metered = openMeteredDatabase(dialect, fixture.url);
     stores = storesOn(metered.database);
-    await requireCurrentSchema(database);
+    await requireCurrentSchema(database, MIGRATIONS);
     // A server reads its own tables when one of ours is opened first.
     for (const exercise of ['jobs.find', 'nodes.find', 'rateQuotas.lease'] as const) {
       await EXERCISES[exercise]!(stores, metered.database, sound);

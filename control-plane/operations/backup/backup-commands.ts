@@ -74,7 +74,7 @@ async function backup(
   await prepareDirectory(place);
   const signal = context.interruption();
   const taken = await context.withDatabase(async database => {
-    await requireCurrentSchema(database);
+    await requireCurrentSchema(database, context.packages.migrations);
     return await takeBackup(place, {
       database,
       databaseUrl,
@@ -118,10 +118,11 @@ function keyLine(context: CliContext, keyId: string): string {
 }
 
 async function openBackupBlobs(context: CliContext, directory: string, blobsTo?: string) {
-  const config = loadStorageConfig(context.environment, context.storageKinds);
+  const config = loadStorageConfig(context.environment, context.packages.storageKinds);
   const { spoolDir, storageKinds } = config;
   // Restored from another working directory it has to be the same place.
-  const given = blobsTo === undefined ? undefined : absoluteStorage(blobsTo, context.storageKinds);
+  const given =
+    blobsTo === undefined ? undefined : absoluteStorage(blobsTo, context.packages.storageKinds);
   const place = given ?? pathToFileURL(path.join(directory, BLOBS)).href;
   // A disk that is not mounted would be made anew, and its pictures left out.
   const from = await openStorages(config, { spoolDir }, openStorageToRead);
@@ -139,7 +140,10 @@ async function restore(
   }
   if (directory === undefined) requireDatabase(context);
   else await restoreFrom(context, path.resolve(directory), options);
-  const { spoolDir, ...storage } = loadStorageConfig(context.environment, context.storageKinds);
+  const { spoolDir, ...storage } = loadStorageConfig(
+    context.environment,
+    context.packages.storageKinds,
+  );
   // A proof alone makes no directory that is missing.
   const open = directory === undefined ? openStorageToRead : openStorage;
   await checkRestored(context, options, await openStorages(storage, { spoolDir }, open));
@@ -159,13 +163,14 @@ async function restoreFrom(
   const given =
     blobsFrom === undefined
       ? manifest.blobs?.place
-      : absoluteStorage(blobsFrom, context.storageKinds);
+      : absoluteStorage(blobsFrom, context.packages.storageKinds);
   const wanted = options.blobs && given !== undefined;
   const summary = await restoreBackup(directory, {
     manifest,
     databaseUrl,
     searchPath: context.environment.PATH ?? '',
     log: context.log,
+    packages: context.packages.migrations,
     blobs: wanted ? await openRestoreBlobs(context, directory, given) : undefined,
     onProgress: line => context.progress(`${line} ...`),
   });
@@ -178,7 +183,7 @@ async function restoreFrom(
 async function openRestoreBlobs(context: CliContext, directory: string, given: string) {
   const { storageUrl, spoolDir, storageKinds } = loadStorageConfig(
     context.environment,
-    context.storageKinds,
+    context.packages.storageKinds,
   );
   const place = given === BLOBS ? pathToFileURL(path.join(directory, BLOBS)).href : given;
   // Before anything is written: a disk that is not mounted is found now.
@@ -206,7 +211,7 @@ async function checkRestored(
 ): Promise<void> {
   const findings: Finding[] = [];
   await context.withDatabase(async database => {
-    await requireCurrentSchema(database);
+    await requireCurrentSchema(database, context.packages.migrations);
     const stores = createStores(database);
     findings.push(await clockFinding(stores));
     const { sizesOnly = false } = options;

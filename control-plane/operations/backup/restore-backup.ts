@@ -11,7 +11,7 @@ import { pipeline } from 'node:stream/promises';
 import { makeDirectory } from '#program/make-directory.ts';
 import { syncPath } from '#program/sync-path.ts';
 import { type Database, openDatabase, type StoreLog } from '../../core/database/connect.ts';
-import { hasSchema, migrate } from '../../core/database/migrate.ts';
+import { hasSchema, type MigrationSeries, migrate } from '../../core/database/migrate.ts';
 import { hasTables } from '../../core/database/probe.ts';
 import type { JobStore } from '../../core/jobs/job-store.ts';
 import type { BlobStore } from '../../core/storage/blob-store.ts';
@@ -29,6 +29,8 @@ export interface RestoreParts {
   /** Where the engine's programs are. */
   readonly searchPath: string;
   readonly log: StoreLog;
+  /** Of the packages whose tables are expected. */
+  readonly packages: readonly MigrationSeries[];
   /** Undefined: no pictures are copied. */
   readonly blobs: { readonly from: BlobStore; readonly to: BlobStore } | undefined;
   readonly onProgress?: (line: string) => void;
@@ -111,8 +113,9 @@ async function withDatabase<T>(
   }
 }
 
-async function complete(database: Database, { blobs, onProgress = () => undefined }: RestoreParts) {
-  const migrations = await migrate(database);
+async function complete(database: Database, parts: RestoreParts) {
+  const { blobs, onProgress = () => undefined } = parts;
+  const migrations = await migrate(database, parts.packages);
   if (blobs === undefined) return { migrations, blobs: undefined };
   onProgress('copying the pictures that it names');
   const { jobs } = createStores(database);

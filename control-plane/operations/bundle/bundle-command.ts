@@ -23,8 +23,10 @@ async function gather(context: CliContext, file: string, options: BundleCommand)
   const { log: logs = [] } = options;
   if (logs.length > LOGS_MAX) throw new CommandError(`--log takes ${LOGS_MAX} files at most`);
   const env = context.environment;
+  const { migrations } = context.packages;
   const secrets = await secretsOfDirectory(env.MATTING_DATA_DIR || 'data');
-  const files = await collectBundle({ env, logs, secretsOut: new SecretsOut(env, secrets) });
+  const secretsOut = new SecretsOut(env, secrets);
+  const files = await collectBundle({ env, migrations, logs, secretsOut });
   const place = path.resolve(file);
   const bytes = await writeBundle(place, files).catch((error: NodeJS.ErrnoException) => {
     throw new CommandError(`${place} cannot be written (${error.code ?? error.message})`);

@@ -15,7 +15,7 @@ import type { SecretsOut } from '#program/doctor/secrets-out.ts';
 import pkg from '../../../package.json' with { type: 'json' };
 import { type Config, type Environment, loadConfig, loadDatabaseConfig } from '../../config.ts';
 import { type Database, openDatabase } from '../../core/database/connect.ts';
-import { schemaState } from '../../core/database/migrate.ts';
+import { type MigrationSeries, schemaState } from '../../core/database/migrate.ts';
 import { readStatistics } from '../../core/database/probe.ts';
 import { modeOf } from '../../core/jobs/job.ts';
 import type { NodeMember } from '../../core/nodes/node-store.ts';
@@ -42,6 +42,8 @@ const METRIC = /^(?:# (?:HELP|TYPE) )?(?:matting|nodejs|process)_/;
 
 export interface BundleOptions {
   readonly env: Environment;
+  /** Of the packages whose tables are expected. */
+  readonly migrations: readonly MigrationSeries[];
   /** Files of log lines, LOGS_MAX at most. */
   readonly logs: readonly string[];
   readonly secretsOut: SecretsOut;
@@ -53,6 +55,7 @@ export type BundleFiles = Map<string, string>;
 /** Never rejects because of what is broken: that is what it is for. */
 export async function collectBundle({
   env,
+  migrations,
   logs,
   secretsOut,
 }: BundleOptions): Promise<BundleFiles> {
@@ -67,9 +70,11 @@ export async function collectBundle({
   await add('README.txt', () => README);
   await add('versions.json', () => json(versions()));
   await add('configuration.json', () => json(shownConfiguration(env)));
-  await add('doctor.json', async () => json(jsonOf(shown(await examineControlPlane(env)))));
+  await add('doctor.json', async () =>
+    json(jsonOf(shown(await examineControlPlane(env, migrations)))),
+  );
   await add('metrics-control-plane.txt', () => controlPlaneMetrics(env));
-  await addDatabase(add, env);
+  await addDatabase(add, env, migrations);
   for (const [index, file] of logs.slice(0, LOGS_MAX).entries()) {
     const name = `log-${index + 1}.jsonl`;
     await add(name, async () => {
@@ -106,7 +111,11 @@ function shown(findings: readonly Finding[]): Finding[] {
 
 type Add = (name: string, make: () => Promise<string> | string) => Promise<void>;
 
-async function addDatabase(add: Add, env: Environment): Promise<void> {
+async function addDatabase(
+  add: Add,
+  env: Environment,
+  migrations: readonly MigrationSeries[],
+): Promise<void> {
   let database: Database | undefined;
   await add('database.json', async () => {
     const log = { info: () => undefined, warn: () => undefined };
@@ -115,7 +124,7 @@ async function addDatabase(add: Add, env: Environment): Promise<void> {
     if ((await missingFile(databaseUrl)) !== undefined) throw new Error('there is no file');
     database = await openDatabase(databaseUrl, { log });
     const { name } = database.engine;
-    const state = await schemaState(database);
+    const state = await schemaState(database, migrations);
     return json({ engine: name, ...state, ...(await readStatistics(database)) });
   });
   if (database === undefined) return;

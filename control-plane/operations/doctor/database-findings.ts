@@ -5,6 +5,7 @@ import { type Database, openDatabase } from '../../core/database/connect.ts';
 import { MEMBER_CLOCKS_MS_MAX, requireAgreeingClocks } from '../../core/database/member-clocks.ts';
 import {
   leavesNoWayBack,
+  type MigrationSeries,
   OLDER_ADVICE,
   OLDER_FOUND,
   schemaState,
@@ -29,7 +30,10 @@ export interface ExaminedDatabase {
 }
 
 /** Opens it, changes nothing, and makes no file. */
-export async function examineDatabase(databaseUrl: string): Promise<ExaminedDatabase> {
+export async function examineDatabase(
+  databaseUrl: string,
+  packages: readonly MigrationSeries[],
+): Promise<ExaminedDatabase> {
   const missing = await missingFile(databaseUrl);
   if (missing !== undefined) {
     const found = `there is no file ${missing} yet`;
@@ -53,7 +57,7 @@ export async function examineDatabase(databaseUrl: string): Promise<ExaminedData
   }
   try {
     findings.push(...(await answerFindings(database)));
-    const { findings: ofSchema, current } = await schemaFindings(database);
+    const { findings: ofSchema, current } = await schemaFindings(database, packages);
     findings.push(...ofSchema, ...(await memberFindings(database)));
     if (current) findings.push(...(await writingFindings(database)));
     return { findings, database, current };
@@ -107,8 +111,8 @@ async function memberFindings(database: Database): Promise<Finding[]> {
   return [ok(CLOCKS, `those of the database's members that were seen agree within ${seconds} s`)];
 }
 
-async function schemaFindings(database: Database) {
-  const { older, pending, unknown } = await schemaState(database);
+async function schemaFindings(database: Database, packages: readonly MigrationSeries[]) {
+  const { older, pending, unknown } = await schemaState(database, packages);
   if (older) return { findings: [failure(MIGRATIONS, OLDER_FOUND, OLDER_ADVICE)], current: false };
   const findings: Finding[] = [];
   const newer = `a newer version made ${unknown.join(', ')}`;

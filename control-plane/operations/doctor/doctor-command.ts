@@ -21,7 +21,7 @@ export function addDoctorCommand(program: Command, context: CliContext): void {
 
 async function examine(context: CliContext, options: DoctorOptions): Promise<void> {
   const { environment } = context;
-  const findings = await examineControlPlane(environment);
+  const findings = await examineControlPlane(environment, context.packages.migrations);
   const dataDir = environment.MATTING_DATA_DIR || 'data';
   const secretsOut = new SecretsOut(environment, await secretsOfDirectory(dataDir));
   const { failures, warnings } = summaryOf(findings);

@@ -16,6 +16,7 @@ import {
   loadStorageConfig,
 } from '../../config.ts';
 import type { Database } from '../../core/database/connect.ts';
+import type { MigrationSeries } from '../../core/database/migrate.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '../../core/retention/retention.ts';
 import { createStores } from '../../core/stores.ts';
 import { bucketStorage } from '../../object-storage/bucket-storage.ts';
@@ -37,8 +38,14 @@ const NODE_MAJOR = 24;
 const OPEN_FILES_MIN = 8192;
 const BUG = 'this is a fault of the doctor itself: report it with this line';
 
-/** @param given the process's environment, or a test's */
-export async function examineControlPlane(given: Environment): Promise<readonly Finding[]> {
+/**
+ * @param given the process's environment, or a test's
+ * @param packages whose tables are expected beside the core's
+ */
+export async function examineControlPlane(
+  given: Environment,
+  packages: readonly MigrationSeries[],
+): Promise<readonly Finding[]> {
   const findings: Finding[] = [...versionFindings(given), openFilesFinding(OPEN_FILES_MIN)];
   const database = orUndefined(() => loadDatabaseConfig(given));
   const env = database === undefined ? given : await withSupervisorsToken(given, database.dataDir);
@@ -49,7 +56,8 @@ export async function examineControlPlane(given: Environment): Promise<readonly 
     findings.push(...(await look('TLS', BUG, () => tlsFindings(config.tls))));
   }
   if (database !== undefined) {
-    findings.push(...(await databaseFindings(database.databaseUrl, config, env)));
+    const open = () => examineDatabase(database.databaseUrl, packages);
+    findings.push(...(await databaseFindings(open, config, env)));
   }
   const storage = orUndefined(() => loadStorageConfig(env, [bucketStorage]));
   if (storage !== undefined) {
@@ -94,13 +102,13 @@ function orUndefined<T>(load: () => T): T | undefined {
 
 /** Asks it everything, and closes it. */
 async function databaseFindings(
-  databaseUrl: string,
+  open: () => Promise<ExaminedDatabase>,
   config: Config | undefined,
   env: Environment,
 ): Promise<readonly Finding[]> {
   let examined: ExaminedDatabase | undefined;
   const examine = async () => {
-    examined = await examineDatabase(databaseUrl);
+    examined = await open();
     return examined.findings;
   };
   const advice = 'see its log; requests get 503 meanwhile';

@@ -7,6 +7,7 @@ import { sql } from 'kysely';
 import { at } from '../../../../test/support/at.ts';
 import { SILENT_LOG, type TestDatabase } from '../../../../test/support/database.ts';
 import { findMariadb, MariadbServer } from '../../../../test/support/mariadb-server.ts';
+import { MIGRATIONS } from '../../../migrations.ts';
 import { type Database, openDatabase } from '../../database/connect.ts';
 import { migrate } from '../../database/migrate.ts';
 import type { Schema } from '../../database/schema.ts';
@@ -86,7 +87,7 @@ export class DatabasePair {
   /** Both have the tables; the address leads to the first. */
   static async create(): Promise<DatabasePair> {
     const [first, second] = await Promise.all([Member.create(), Member.create()]);
-    await Promise.all([first, second].map(member => migrate(member.database)));
+    await Promise.all([first, second].map(member => migrate(member.database, MIGRATIONS)));
     const proxy = new DatabaseProxy(first.url);
     await proxy.open();
     return new DatabasePair(first, second, proxy);

@@ -13,6 +13,7 @@ import {
   openWatchedDatabase,
   type Unwatched,
 } from '../../../../../test/support/watched-database.ts';
+import { MIGRATIONS } from '../../../../migrations.ts';
 import { migrate } from '../../../database/migrate.ts';
 import { storesOn } from '../../fixtures.ts';
 import { liveOn } from './life.ts';
@@ -42,7 +43,7 @@ for (const dialect of DIALECTS) {
     statements = [];
     return said;
   };
-  await migrate(database);
+  await migrate(database, MIGRATIONS);
   const schema = phase().filter(({ sql }) => CHANGES_TABLES.test(sql));
   const legacy = await liveOn(storesOn(database));
   const before = phase();
