@@ -7,6 +7,8 @@
  * A variable that is unset or empty is absent: it takes its default, or, without one, is a problem.
  */
 
+export type Environment = Readonly<Record<string, string | undefined>>;
+
 /** One variable and the form it should have. */
 export interface EnvProblem {
   readonly variable: string;
@@ -55,11 +57,19 @@ export interface UrlOptions {
 /** Kept low so that a typo of many commas cannot make a list of thousands. */
 const LIST_ITEMS_MAX = 64;
 
+/** Reads some of it. @throws ConfigError naming every variable that is not usable. */
+export function readEnvironment<T>(env: Environment, read: (reader: EnvReader) => T): T {
+  const reader = new EnvReader(env);
+  const settings = read(reader);
+  reader.requireValid();
+  return settings;
+}
+
 export class EnvReader {
-  readonly #env: Readonly<Record<string, string | undefined>>;
+  readonly #env: Environment;
   readonly problems: EnvProblem[] = [];
 
-  constructor(env: Readonly<Record<string, string | undefined>>) {
+  constructor(env: Environment) {
     this.#env = env;
   }
 

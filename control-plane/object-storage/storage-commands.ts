@@ -1,9 +1,9 @@
 /** `storage check|lifecycle|migrate`. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { ContractError } from '#contract/errors.ts';
-import { loadStorageConfig } from '../config.ts';
 import { JOB_MS_MAX } from '../core/attempts/lease.ts';
 import { type CliContext, CommandError } from '../core/cli/context.ts';
+import { loadStorageConfig } from '../core/settings.ts';
 import { checkStorage, openStorage, StorageConfigError } from '../core/storage/open-storage.ts';
 import { bucketLifecycle } from './bucket/bucket-lifecycle.ts';
 import { parseBucketUrl } from './bucket/bucket-url.ts';

@@ -1,5 +1,5 @@
 /** What every command uses: the database, opened when it is needed, and an output. */
-import { type Environment, loadDatabaseConfig, loadKeyConfig } from '../../config.ts';
+import type { Environment } from '#program/env.ts';
 import { type Database, openDatabase, type StoreLog } from '../database/connect.ts';
 import type { MigrationSeries } from '../database/migrate.ts';
 import { openCurrentDatabase } from '../database/open-current.ts';
@@ -9,6 +9,7 @@ import {
   readSecretsKey,
   requireSameSecretsKey,
 } from '../secrets/secrets-key.ts';
+import { loadDatabaseConfig, loadKeyConfig } from '../settings.ts';
 import type { StorageKind } from '../storage/storage-kind.ts';
 import { createStores, type StoresWithoutEnds } from '../stores.ts';
 import { CallbackSecrets, mailBody } from '../webhooks/callback-secret.ts';

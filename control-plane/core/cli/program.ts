@@ -4,8 +4,7 @@
  */
 import { Command, CommanderError } from 'commander';
 import { ContractError } from '#contract/errors.ts';
-import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
-import type { Environment } from '../../config.ts';
+import { CONFIG_EXIT_CODE, ConfigError, type Environment } from '#program/env.ts';
 import { addAccountCommands, addBootstrapCommand } from '../accounts/account-commands.ts';
 import { DatabaseOpenError } from '../database/connect.ts';
 import { SchemaError } from '../database/migrate.ts';

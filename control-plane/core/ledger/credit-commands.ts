@@ -1,11 +1,11 @@
 /** `credits grant|revoke|show|check|repay-lost`. */
 import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
-import { loadStorageConfig } from '../../config.ts';
 import { requireAccount } from '../accounts/operate-accounts.ts';
 import { parseCredits, parseReference } from '../cli/arguments.ts';
 import { type CliContext, CommandError } from '../cli/context.ts';
 import { RepayLost } from '../results/repay-lost.ts';
+import { loadStorageConfig } from '../settings.ts';
 import { missingOfStorage, openStorages, openStorageToRead } from '../storage/open-storage.ts';
 import { OperateCredits } from './operate-credits.ts';
 

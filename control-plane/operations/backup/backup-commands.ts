@@ -4,11 +4,11 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Command } from 'commander';
 import { type Finding, failure, ok, pageOf, summaryOf } from '#program/doctor/findings.ts';
-import { type DatabaseConfig, loadDatabaseConfig, loadStorageConfig } from '../../config.ts';
 import { type CliContext, CommandError } from '../../core/cli/context.ts';
 import { requireCurrentSchema } from '../../core/database/migrate.ts';
 import { SecretBox } from '../../core/secrets/secret-box.ts';
 import { parseSecretsKey, readSecretsKey } from '../../core/secrets/secrets-key.ts';
+import { type DatabaseConfig, loadDatabaseConfig, loadStorageConfig } from '../../core/settings.ts';
 import type { BlobStore } from '../../core/storage/blob-store.ts';
 import {
   absoluteStorage,

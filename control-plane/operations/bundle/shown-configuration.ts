@@ -2,9 +2,10 @@
  * The configuration as a bundle has it: of variables on the list the value where it has the form of
  * one, of every other only that it is set. What is new is left out until somebody lists it.
  */
+
+import type { Environment } from '#program/env.ts';
 import { MATTING_VARIABLES, unknownVariables } from '#program/env-names.ts';
 import { isLoopback } from '#program/loopback.ts';
-import type { Environment } from '../../config.ts';
 
 const SET = 'set';
 /** Digits, true, false: no secret looks so. */

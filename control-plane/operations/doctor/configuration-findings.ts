@@ -7,9 +7,9 @@ import {
   weaknessOf,
   weaknessOfBytes,
 } from '#program/doctor/secret-strength.ts';
-import { ConfigError } from '#program/env.ts';
+import { ConfigError, type Environment } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
-import { type Config, type Environment, loadConfig } from '../../config.ts';
+import { type Config, loadConfig } from '../../config.ts';
 import { bucketStorage } from '../../object-storage/bucket-storage.ts';
 
 const SUBJECT = 'configuration';

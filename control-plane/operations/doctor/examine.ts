@@ -7,17 +7,13 @@ import { arch, platform, release } from 'node:os';
 import { type Finding, look, ok, warning } from '#program/doctor/findings.ts';
 import { openFilesFinding } from '#program/doctor/open-files-finding.ts';
 import { tlsFindings } from '#program/doctor/tls-findings.ts';
-import { ConfigError } from '#program/env.ts';
+import { ConfigError, type Environment } from '#program/env.ts';
 import pkg from '../../../package.json' with { type: 'json' };
-import {
-  type Config,
-  type Environment,
-  loadDatabaseConfig,
-  loadStorageConfig,
-} from '../../config.ts';
+import type { Config } from '../../config.ts';
 import type { Database } from '../../core/database/connect.ts';
 import type { MigrationSeries } from '../../core/database/migrate.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '../../core/retention/retention.ts';
+import { loadDatabaseConfig, loadStorageConfig } from '../../core/settings.ts';
 import { createStores } from '../../core/stores.ts';
 import { bucketStorage } from '../../object-storage/bucket-storage.ts';
 import {

@@ -3,7 +3,7 @@ import { constants } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import { type Finding, failure, ok, reasonOf, warning } from '#program/doctor/findings.ts';
-import type { StorageSettings } from '../../config.ts';
+import type { StorageSettings } from '../../core/settings.ts';
 import {
   checkStorage,
   missingOfStorage,

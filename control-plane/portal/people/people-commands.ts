@@ -3,11 +3,11 @@
  * into an account.
  */
 import { type Command, InvalidArgumentError } from 'commander';
-import { loadLinkConfig, warnOfAccountArea } from '../../config.ts';
 import { type BootstrapOptions, bootstrap } from '../../core/accounts/account-commands.ts';
 import { requireAccount } from '../../core/accounts/operate-accounts.ts';
 import { type CliContext, CommandError } from '../../core/cli/context.ts';
 import type { StoresWithoutEnds } from '../../core/stores.ts';
+import { loadLinkConfig, warnOfAccountArea } from '../settings.ts';
 import type { LinkPurpose } from '../tables.ts';
 import { createLink, type MadeLink } from './links.ts';
 import { parseMail } from './mail-address.ts';

@@ -6,15 +6,16 @@ import { randomBytes } from 'node:crypto';
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';
-import { ConfigError } from '#program/env.ts';
+import { ConfigError, type Environment } from '#program/env.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { type Environment, growThreadPool, loadConfig, loadDatabaseConfig } from '../../config.ts';
+import { growThreadPool, loadConfig } from '../../config.ts';
 import type { SecretsCanary, SecretsCanaryStore } from '../../core/secrets/secrets-canary-store.ts';
 import {
   loadOrCreateSecretsKey,
   requireSameSecretsKey,
   SecretsKeyError,
 } from '../../core/secrets/secrets-key.ts';
+import { loadDatabaseConfig } from '../../core/settings.ts';
 import { bucketStorage } from '../../object-storage/bucket-storage.ts';
 
 const test = ava.serial;

@@ -1,0 +1,350 @@
+/** The core's variables. */
+import path from 'node:path';
+import { type Environment, type EnvReader, readEnvironment } from '#program/env.ts';
+import { isLoopback } from '#program/loopback.ts';
+import { readTlsSettings } from '#program/tls/tls-settings.ts';
+import { QUEUE_MEGAPIXELS_MAX } from './dispatch/queue-share.ts';
+import { parseNetwork } from './fetching/public-address.ts';
+import {
+  JOB_RETENTION_DAYS_DEFAULT,
+  JOB_RETENTION_DAYS_MAX,
+  JOB_RETENTION_DAYS_MIN,
+} from './retention/retention.ts';
+import { parseSecretsKey } from './secrets/secrets-key.ts';
+import type { StorageKind } from './storage/storage-kind.ts';
+import { readStorage } from './storage/storage-settings.ts';
+import {
+  isWebhookSchedule,
+  WEBHOOK_SCHEDULE_MS,
+  type WebhookSchedule,
+} from './webhooks/webhook-schedule.ts';
+
+export type CoreSettings = ReturnType<typeof readCoreSettings>;
+
+/** What a command needs to open the database and nothing else. */
+export type DatabaseConfig = ReturnType<typeof readDatabase>;
+
+/** What a command needs of the storage. */
+export type StorageSettings = ReturnType<typeof loadStorageConfig>;
+
+const LOOPBACK = '127.0.0.1';
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+/** It controls every node and every job: longer than what a person would type. */
+const OPERATOR_KEY = /^[\x21-\x7e]{32,256}$/;
+const SECRETS_KEY_FORM = '32 bytes as 64 hexadecimal digits or as Base64';
+
+/** Default threads of libuv's pool; at most half of them, rounded up, resolve names. */
+const THREADS_DEFAULT = 4;
+/** Look-ups of the service's own: its database, its nodes. */
+const OWN_LOOKUPS = 2;
+
+/** @param storageKinds those that the storage's URLs ask for */
+export function readCoreSettings(
+  reader: EnvReader,
+  env: Environment,
+  storageKinds: readonly StorageKind[],
+) {
+  const database = readDatabase(reader);
+  return {
+    ...database,
+    ...readPlace(reader),
+    ...readStorage(reader, database.dataDir, storageKinds),
+    /** What seals; 32 bytes. Undefined (with SQLite only): the one kept in the data directory. */
+    secretsKey: readSecretsKey(reader, database.databaseUrl),
+    /** What it sealed can still be opened. */
+    secretsKeyPrevious: reader.parsed(
+      'MATTING_SECRETS_KEY_PREVIOUS',
+      SECRETS_KEY_FORM,
+      parseSecretsKey,
+      { default: undefined },
+    ),
+    registryHost: reader.string('MATTING_REGISTRY_HOST', { default: LOOPBACK }),
+    registryPort: reader.port('MATTING_REGISTRY_PORT', { default: 50_050 }),
+    metricsHost: reader.string('MATTING_METRICS_HOST', { default: LOOPBACK }),
+    metricsPort: reader.port('MATTING_METRICS_PORT', { default: 9464 }),
+    ...readNodeTokens(reader),
+    /** Of the registry, and of the channels to nodes. */
+    tls: readTlsSettings(reader),
+    /** Undefined: the operator's interface is off. */
+    operatorKey: reader.string('MATTING_OPERATOR_KEY', {
+      pattern: OPERATOR_KEY,
+      expected: '32 to 256 printable ASCII characters without blanks',
+      default: undefined,
+    }),
+    ...readTimes(reader),
+    readsRequireIdempotencyKey: reader.boolean('MATTING_READS_REQUIRE_IDEMPOTENCY_KEY', {
+      default: true,
+    }),
+    ...readOutgoing(reader),
+    /** Names of callers' URLs that the system's resolver resolves at once. */
+    systemLookupsMax: systemLookupsMax(env),
+    webhookScheduleMs: readWebhookSchedule(reader),
+    ...readLimits(reader),
+    onDemand: readOnDemand(reader),
+    /** Networks whose X-Forwarded-For is believed. */
+    trustedProxies: readNetworks(reader, 'MATTING_TRUSTED_PROXIES'),
+  };
+}
+
+function systemLookupsMax(env: Environment): number {
+  const threads = Number.parseInt(env.UV_THREADPOOL_SIZE ?? '', 10) || THREADS_DEFAULT;
+  const lookups = Math.ceil(threads / 2);
+  // At least two where there are two: an account gets one of them, so another finds one free.
+  return Math.max(Math.min(2, lookups), lookups - OWN_LOOKUPS);
+}
+
+/** What URLs of callers may reach. */
+function readOutgoing(reader: EnvReader) {
+  return {
+    fetchPorts: reader.list('MATTING_FETCH_PORTS', 'ports, 1 to 65535', parsePort, {
+      default: [80, 443],
+    }),
+    allowPrivateAddresses: reader.boolean('MATTING_ALLOW_PRIVATE_ADDRESSES', { default: false }),
+    allowHttpCallbacks: reader.boolean('MATTING_ALLOW_HTTP_CALLBACKS', { default: false }),
+    /** CIDR blocks that they may reach though they are not public. */
+    allowedNetworks: readNetworks(reader, 'MATTING_ALLOWED_NETWORKS'),
+  };
+}
+
+function readNetworks(reader: EnvReader, variable: string) {
+  const expected = 'networks such as 10.1.0.0/16 or fd00:1::/32';
+  return reader.list(variable, expected, parseNetwork, { default: [] as readonly string[] });
+}
+
+/** @throws ConfigError */
+export function loadDatabaseConfig(env: Environment) {
+  return readEnvironment(env, readDatabase);
+}
+
+/** @throws ConfigError */
+export function loadStorageConfig(env: Environment, storageKinds: readonly StorageKind[]) {
+  return readEnvironment(env, reader => {
+    const { dataDir } = readDatabase(reader);
+    const { resultTtlMs } = readTimes(reader);
+    return { ...readStorage(reader, dataDir, storageKinds), resultTtlMs };
+  });
+}
+
+/** What a command that seals something needs. @throws ConfigError */
+export function loadKeyConfig(env: Environment) {
+  return readEnvironment(env, reader => {
+    const { databaseUrl, dataDir } = readDatabase(reader);
+    return { secretsKey: readSecretsKey(reader, databaseUrl), dataDir };
+  });
+}
+
+/** Where REST listens. */
+export function readPlace(reader: EnvReader) {
+  const host = reader.string('MATTING_HOST', { default: LOOPBACK });
+  const port = reader.port('MATTING_PORT', { default: 8080 });
+  return { host, port, baseUrl: readBaseUrl(reader, host, port) };
+}
+
+/** The URL holds a password, so it is never logged; paths are absolute. */
+function readDatabase(reader: EnvReader) {
+  const dataDir = path.resolve(reader.string('MATTING_DATA_DIR', { default: 'data' }));
+  const databaseUrl = reader.parsed(
+    'MATTING_DATABASE_URL',
+    'mysql://user:password@host:3306/database or sqlite:/path/of/the/file',
+    parseDatabaseUrl,
+    { default: `sqlite:${path.join(dataDir, 'matting.sqlite')}` },
+  );
+  return { databaseUrl, dataDir };
+}
+
+function readTimes(reader: EnvReader) {
+  return {
+    syncWaitMs: reader.integer('MATTING_SYNC_WAIT_MS', { min: 0, max: HOUR_MS, default: 120_000 }),
+    resultTtlMs: reader.integer('MATTING_RESULT_TTL_MS', {
+      min: 1000,
+      max: 30 * DAY_MS,
+      default: DAY_MS,
+    }),
+    attemptTimeoutMs: reader.integer('MATTING_ATTEMPT_TIMEOUT_MS', {
+      min: 1000,
+      max: 2 * HOUR_MS,
+      default: 600_000,
+    }),
+    noNodeGraceMs: reader.integer('MATTING_NO_NODE_GRACE_MS', {
+      min: 0,
+      max: HOUR_MS,
+      default: 60_000,
+    }),
+    jobRetentionMs:
+      DAY_MS *
+      reader.integer('MATTING_JOB_RETENTION_DAYS', {
+        min: JOB_RETENTION_DAYS_MIN,
+        max: JOB_RETENTION_DAYS_MAX,
+        default: JOB_RETENTION_DAYS_DEFAULT,
+      }),
+  };
+}
+
+function readLimits(reader: EnvReader) {
+  return {
+    submissionsPerMinute: reader.integer('MATTING_SUBMISSIONS_PER_MINUTE', {
+      min: 1,
+      default: 1200,
+    }),
+    readsPerMinute: reader.integer('MATTING_READS_PER_MINUTE', { min: 1, default: 6000 }),
+    jobsInFlightMax: reader.integer('MATTING_JOBS_IN_FLIGHT_MAX', { min: 1, default: 1000 }),
+    queueMegapixelsMax: reader.number('MATTING_QUEUE_MEGAPIXELS_MAX', {
+      min: 1,
+      default: QUEUE_MEGAPIXELS_MAX,
+    }),
+  };
+}
+
+/** Without a trailing slash; links are made of it, never of the Host header. */
+function readBaseUrl(reader: EnvReader, host: string, port: number): string {
+  const given = reader.url('MATTING_BASE_URL', {
+    schemes: ['http', 'https'],
+    default: undefined,
+  });
+  if (given === undefined) {
+    if (port === 0) reader.problem('MATTING_BASE_URL', 'set where MATTING_PORT is 0');
+    return `http://${dialableHost(host)}:${port}`;
+  }
+  const url = new URL(given);
+  if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') {
+    reader.problem('MATTING_BASE_URL', 'a URL of scheme, host, port and path only');
+  }
+  return given.replace(/\/+$/, '');
+}
+
+/** Where a listener's host can be reached from this machine. */
+function dialableHost(host: string): string {
+  if (host === '0.0.0.0' || host === '::') return '127.0.0.1';
+  return host.includes(':') ? `[${host}]` : host;
+}
+
+function readSecretsKey(reader: EnvReader, databaseUrl: string | undefined): Buffer | undefined {
+  // With SQLite there is one control plane and its key lies beside its database.
+  if (databaseUrl?.startsWith('sqlite:')) {
+    return reader.parsed('MATTING_SECRETS_KEY', SECRETS_KEY_FORM, parseSecretsKey, {
+      default: undefined,
+    });
+  }
+  return reader.parsed('MATTING_SECRETS_KEY', SECRETS_KEY_FORM, parseSecretsKey);
+}
+
+function readWebhookSchedule(reader: EnvReader): WebhookSchedule {
+  const expected = 'waits in milliseconds, the first before attempt 1, all within 24 hours';
+  const parse = (text: string) => (/^\d{1,9}$/.test(text) ? Number(text) : undefined);
+  const schedule = reader.list('MATTING_WEBHOOK_SCHEDULE_MS', expected, parse, {
+    default: WEBHOOK_SCHEDULE_MS,
+  });
+  if (isWebhookSchedule(schedule)) return schedule;
+  reader.problem('MATTING_WEBHOOK_SCHEDULE_MS', expected);
+  return WEBHOOK_SCHEDULE_MS;
+}
+
+export function requireDistinctPorts(reader: EnvReader, config: CoreSettings): void {
+  const ports = new Map<number, string>();
+  const named = [
+    ['MATTING_PORT', config.port],
+    ['MATTING_REGISTRY_PORT', config.registryPort],
+    ['MATTING_METRICS_PORT', config.metricsPort],
+  ] as const;
+  for (const [variable, port] of named) {
+    const other = ports.get(port);
+    // 0 is any free port, so two of them never conflict.
+    if (other !== undefined && port !== 0) reader.problem(variable, `another port than ${other}`);
+    ports.set(port, variable);
+  }
+}
+
+/** Listeners that others can reach without protection, and those that others cannot reach. */
+export function warnOfHosts(reader: EnvReader, config: CoreSettings): string[] {
+  const { host, registryHost, metricsHost, tls } = config;
+  const warnings: string[] = [];
+  if (!isLoopback(host) && !reader.has('MATTING_REGISTRY_HOST')) {
+    warnings.push(
+      `MATTING_REGISTRY_HOST is not set: only nodes of this machine can register, though MATTING_HOST is ${host}`,
+    );
+  }
+  if (!isLoopback(registryHost) && tls.identity === undefined) {
+    warnings.push(
+      `MATTING_REGISTRY_HOST is ${registryHost} without MATTING_TLS_CERT_FILE: the node token can be read on the way`,
+    );
+  }
+  if (!isLoopback(metricsHost)) {
+    const operator = config.operatorKey === undefined ? '' : ', MATTING_OPERATOR_KEY can be read';
+    warnings.push(
+      `MATTING_METRICS_HOST is ${metricsHost}: /metrics is open to everyone who reaches it${operator}`,
+    );
+  }
+  return warnings;
+}
+
+function parsePort(text: string): number | undefined {
+  const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
+  return port >= 1 && port <= 65_535 ? port : undefined;
+}
+
+function parseDatabaseUrl(text: string): string | undefined {
+  const file = /^sqlite:(?:\/\/(?=\/))?(.+)$/i.exec(text)?.[1];
+  if (file !== undefined) return `sqlite:${path.resolve(file)}`;
+  if (!URL.canParse(text)) return undefined;
+  const url = new URL(text);
+  return url.protocol === 'mysql:' && url.pathname.length > 1 ? text : undefined;
+}
+
+// What nodes and control planes know each other by.
+
+/** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
+const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
+const FORM = '16 to 256 printable ASCII characters without blanks';
+
+function readNodeTokens(reader: EnvReader) {
+  return {
+    nodeToken: reader.string('MATTING_NODE_TOKEN', {
+      pattern: NODE_TOKEN,
+      expected: `${FORM}, the same on every node`,
+    }),
+    /** Another that nodes may bring, while the fleet's is changed. */
+    nodeTokenAccepted: reader.string('MATTING_NODE_TOKEN_ACCEPTED', {
+      pattern: NODE_TOKEN,
+      expected: FORM,
+      default: undefined,
+    }),
+  };
+}
+
+// The settings of a fleet that sleeps: nodes that come when there is work, and go when not.
+
+/** Chosen by a day in simulated time (docs/performance.md, "A fleet that sleeps"). */
+const WAIT_TARGET_S_DEFAULT = 60;
+/** A first admission comes within an hour, or the job ends. */
+const WAIT_TARGET_S_MAX = 3600;
+const NODES_MAX_DEFAULT = 100;
+/** Beyond it no control plane has been measured. */
+const NODES_MAX_MAX = 10_000;
+
+/** Set without MATTING_NODES_ON_DEMAND they would be ignored. */
+const ITS_OWN = ['MATTING_QUEUE_WAIT_TARGET_S', 'MATTING_NODES_MIN', 'MATTING_NODES_MAX'] as const;
+
+/** Undefined: nodes are expected to live, and submissions are refused while none does. */
+function readOnDemand(reader: EnvReader) {
+  const isOn = reader.boolean('MATTING_NODES_ON_DEMAND', { default: false });
+  const waitTargetS = reader.integer('MATTING_QUEUE_WAIT_TARGET_S', {
+    min: 1,
+    max: WAIT_TARGET_S_MAX,
+    default: WAIT_TARGET_S_DEFAULT,
+  });
+  const bounds = { min: 0, max: NODES_MAX_MAX };
+  const nodesMin = reader.integer('MATTING_NODES_MIN', { ...bounds, default: 0 });
+  const nodesMax = reader.integer('MATTING_NODES_MAX', {
+    ...bounds,
+    min: 1,
+    default: Math.max(NODES_MAX_DEFAULT, nodesMin),
+  });
+  if (nodesMin > nodesMax) reader.problem('MATTING_NODES_MIN', 'at most MATTING_NODES_MAX');
+  if (isOn) return { waitTargetMs: waitTargetS * 1000, nodesMin, nodesMax };
+  for (const variable of ITS_OWN) {
+    if (reader.has(variable))
+      reader.problem(variable, 'set only with MATTING_NODES_ON_DEMAND=true');
+  }
+  return undefined;
+}

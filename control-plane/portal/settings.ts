@@ -1,0 +1,194 @@
+/** The portal's variables: the account area, its mails, and what is sold there. */
+import { type Environment, type EnvReader, readEnvironment } from '#program/env.ts';
+import { isLoopback } from '#program/loopback.ts';
+import { readPlace } from '../core/settings.ts';
+import { ACCOUNT_MAILS_DEFAULT, ACCOUNT_MAILS_MAX } from './alerts/message-limits.ts';
+import type { ListOnSale } from './orders/orders.ts';
+import { parseMail } from './people/mail-address.ts';
+import { isRole } from './people/roles.ts';
+import { PLAYGROUND_IMAGES_DEFAULT, PLAYGROUND_IMAGES_MAX } from './playground/playground.ts';
+import type { GroupGrant } from './sign-in/provider-sign-in.ts';
+
+export type PortalSettings = ReturnType<typeof readPortalSettings>;
+
+/** @param baseUrl of the service, where people sign in */
+export function readPortalSettings(reader: EnvReader, baseUrl: string) {
+  return {
+    /** Undefined where it is off. */
+    accountArea: readAccountArea(reader, baseUrl),
+    ...readMail(reader),
+    sales: readSales(reader),
+  };
+}
+
+/** @throws ConfigError */
+export function loadLinkConfig(env: Environment) {
+  return readEnvironment(env, reader => {
+    const { baseUrl } = readPlace(reader);
+    const accountArea = readAccountArea(reader, baseUrl);
+    return { baseUrl, accountArea, mail: readMail(reader).mail };
+  });
+}
+
+/** Undefined: it is off. */
+function readAccountArea(reader: EnvReader, baseUrl: string) {
+  const isOn = reader.boolean('MATTING_ACCOUNT_AREA', { default: true });
+  const settings = {
+    /** False: its pages say that the base URL is none to sign in at. */
+    canSignIn: isSignInUrl(baseUrl),
+    oidc: readOidc(reader),
+    /** Pictures of an account a day; 0: the playground is off. */
+    playgroundImages: reader.integer('MATTING_PLAYGROUND_IMAGES', {
+      min: 0,
+      max: PLAYGROUND_IMAGES_MAX,
+      default: PLAYGROUND_IMAGES_DEFAULT,
+    }),
+  };
+  return isOn ? settings : undefined;
+}
+
+/**
+ * Where people can sign in: nobody between them and the service reads or changes what is sent, and
+ * cookies have the whole host.
+ */
+function isSignInUrl(baseUrl: string): boolean {
+  if (!URL.canParse(baseUrl)) return false;
+  const { protocol, hostname, pathname } = new URL(baseUrl);
+  const isSafe = protocol === 'https:' || isLoopback(hostname.replace(/^\[|\]$/g, ''));
+  return isSafe && pathname === '/';
+}
+
+export function warnOfAccountArea({
+  accountArea,
+}: Pick<PortalSettings, 'accountArea'>): string | undefined {
+  if (accountArea?.canSignIn !== false) return undefined;
+  return (
+    'nobody can sign in at /account: MATTING_BASE_URL must be https, or http of this machine, ' +
+    'without a path'
+  );
+}
+
+// The identity provider that people may sign in by, and what its groups may do here.
+
+const SCOPE = /^[\x21\x23-\x5b\x5d-\x7e]{1,64}$/;
+
+/** Undefined: people sign in by passwords alone. */
+function readOidc(reader: EnvReader) {
+  const issuer = reader.parsed(
+    'MATTING_OIDC_ISSUER',
+    'an https URL, such as https://id.shop.example (http only on this machine)',
+    parseIssuer,
+    { default: undefined },
+  );
+  const clientId = reader.string('MATTING_OIDC_CLIENT_ID', { lengthMax: 255, default: undefined });
+  const settings = {
+    /** Undefined: a public client, by PKCE alone. */
+    clientSecret: reader.string('MATTING_OIDC_CLIENT_SECRET', { default: undefined }),
+    /** What the button calls it. */
+    name: reader.string('MATTING_OIDC_NAME', { lengthMax: 40, default: 'SSO' }),
+    scopes: reader.list(
+      'MATTING_OIDC_SCOPES',
+      'scopes, openid among them',
+      text => (SCOPE.test(text) ? text : undefined),
+      { default: ['openid', 'email', 'profile'] },
+    ),
+    /** The claim that lists a person's groups. */
+    groupsClaim: reader.string('MATTING_OIDC_GROUPS_CLAIM', { lengthMax: 64, default: 'groups' }),
+    grants: reader.list(
+      'MATTING_OIDC_GROUPS',
+      'group=account:role, comma-separated, such as matting-owners=shop:owner',
+      parseGrant,
+      { default: [] as readonly GroupGrant[] },
+    ),
+  };
+  if (issuer === undefined) return undefined;
+  if (!settings.scopes.includes('openid')) {
+    reader.problem('MATTING_OIDC_SCOPES', 'scopes, openid among them');
+  }
+  if (clientId === undefined) {
+    reader.problem('MATTING_OIDC_CLIENT_ID', 'set where MATTING_OIDC_ISSUER is');
+    return undefined;
+  }
+  return { issuer, clientId, ...settings };
+}
+
+function parseIssuer(text: string): string | undefined {
+  if (!URL.canParse(text) || text.length > 255) return undefined;
+  const { protocol, hostname, search, hash } = new URL(text);
+  const isSafe = protocol === 'https:' || (protocol === 'http:' && isLoopback(hostname));
+  return isSafe && search === '' && hash === '' ? text : undefined;
+}
+
+/** The account may have a colon in its name, and the group whatever it likes but `=`. */
+function parseGrant(text: string): GroupGrant | undefined {
+  const [, group, account, role = ''] = /^([^=]{1,255})=(.{1,64}):([a-z]+)$/.exec(text) ?? [];
+  if (group === undefined || account === undefined || !isRole(role)) return undefined;
+  return { group, account, role };
+}
+
+// The mail server that invitations and warnings go through, and how many an account sends.
+
+function readMail(reader: EnvReader) {
+  // Of an account a day, and events to its own address: portal/alerts/message-limits.ts.
+  const accountMails = reader.integer('MATTING_ACCOUNT_MAILS', {
+    min: 1,
+    max: ACCOUNT_MAILS_MAX,
+    default: ACCOUNT_MAILS_DEFAULT,
+  });
+  return { mail: readServer(reader), accountMails };
+}
+
+/** Undefined: no mail is sent. The URL holds a password, so it is never logged. */
+function readServer(reader: EnvReader) {
+  const smtpUrl = reader.url('MATTING_SMTP_URL', {
+    schemes: ['smtp', 'smtps'],
+    default: undefined,
+  });
+  const from = reader.parsed(
+    'MATTING_MAIL_FROM',
+    'a mail address, such as matting@shop.example',
+    parseMail,
+    { default: undefined },
+  );
+  if (smtpUrl === undefined) return undefined;
+  if (from === undefined) {
+    reader.problem('MATTING_MAIL_FROM', 'set where MATTING_SMTP_URL is');
+    return undefined;
+  }
+  return { smtpUrl, from };
+}
+
+// The settings of sales: what is sold, and how its payments are told of.
+
+const PRICE_LIST_NAMES = ['credit', 'image', 'none'] as const satisfies readonly ListOnSale[];
+/** As callback_secret: text, or `whsec_` and Base64. */
+const PAYMENT_SECRET = /^[\x21-\x7e]{24,128}$/;
+/** Some lines: a bank account, what to write, whom to ask. */
+const INSTRUCTIONS_LENGTH_MAX = 2000;
+
+function readSales(reader: EnvReader) {
+  return {
+    /** Whose packages people of accounts can order; `none`: nothing is sold. */
+    priceList: reader.oneOf('MATTING_PRICE_LIST', PRICE_LIST_NAMES, { default: 'credit' as const }),
+    /** Signs notifications of payments; undefined: none are taken. */
+    paymentSecret: reader.string('MATTING_PAYMENT_SECRET', {
+      pattern: PAYMENT_SECRET,
+      expected: '24 to 128 printable ASCII characters without blanks, or whsec_ and Base64',
+      default: undefined,
+    }),
+    /** Words of the operator on every unpaid order: plain text, `\n` breaks a line. */
+    paymentInstructions: reader.parsed(
+      'MATTING_PAYMENT_INSTRUCTIONS',
+      `text of at most ${INSTRUCTIONS_LENGTH_MAX} characters`,
+      parseInstructions,
+      { default: undefined },
+    ),
+  };
+}
+
+/** Environment files have no line breaks of their own. */
+function parseInstructions(text: string): string | undefined {
+  const lines = text.replaceAll('\\n', '\n');
+  const isText = !/[^\P{Cc}\n\t]/u.test(lines) && lines.isWellFormed();
+  return isText && [...lines].length <= INSTRUCTIONS_LENGTH_MAX ? lines : undefined;
+}

@@ -1,0 +1,47 @@
+/** The variables of the remove.bg interface. */
+import type { EnvReader } from '#program/env.ts';
+import { REMOVEBG_SIZES } from './removebg-values.ts';
+
+export type RemovebgSettings = NonNullable<ReturnType<typeof readRemovebg>>;
+
+/** Its clients wait 20 s, and then ask again. */
+const REMOVEBG_WAIT_MS = 18_000;
+
+/** Undefined: it is off. */
+export function readRemovebg(reader: EnvReader) {
+  const isOn = reader.boolean('MATTING_REMOVEBG_API', { default: true });
+  const settings = {
+    /** Of requests that name none. */
+    defaultSize: reader.oneOf('MATTING_REMOVEBG_DEFAULT_SIZE', REMOVEBG_SIZES, {
+      default: 'auto' as const,
+    }),
+    /** How long a request waits for its job. */
+    waitMs: reader.integer('MATTING_REMOVEBG_WAIT_MS', {
+      min: 1000,
+      max: 120_000,
+      default: REMOVEBG_WAIT_MS,
+    }),
+    /** Origins that pages may call it from; `*` is every one. */
+    origins: reader.list(
+      'MATTING_REMOVEBG_CORS',
+      '* or origins such as https://shop.example, comma-separated',
+      parseOrigin,
+      { default: [] as readonly string[] },
+    ),
+  };
+  return isOn ? settings : undefined;
+}
+
+/** As a browser sends it: scheme and host, a port where it is not the scheme's. */
+function parseOrigin(text: string): string | undefined {
+  if (text === '*') return text;
+  const isOrigin = URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
+  return isOrigin && new URL(text).origin === text ? text : undefined;
+}
+
+/** A key in a page is in the hands of everyone who opens it. */
+export function warnOfOrigins(removebg: RemovebgSettings | undefined): string | undefined {
+  if (removebg === undefined || removebg.origins.length === 0) return undefined;
+  const from = removebg.origins.includes('*') ? 'every origin' : removebg.origins.join(', ');
+  return `MATTING_REMOVEBG_CORS lets pages of ${from} call /v1.0: a key in a page can be read there`;
+}
