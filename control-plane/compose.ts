@@ -66,6 +66,7 @@ import { removalSteps } from './core/retention/removal-steps.ts';
 import { Sweeper } from './core/retention/sweep.ts';
 import { SecretBox } from './core/secrets/secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './core/secrets/secrets-key.ts';
+import type { BlobStore } from './core/storage/blob-store.ts';
 import { openStorages } from './core/storage/open-storage.ts';
 import type { StorageObserver } from './core/storage/storage-kind.ts';
 import { createStores, type Stores } from './core/stores.ts';
@@ -84,7 +85,6 @@ import { renderOutboxBody } from './core/webhooks/outbox-body.ts';
 import { webhookDelivery } from './core/webhooks/send-webhooks.ts';
 import { ControlMetrics, registerGauges } from './metrics.ts';
 import { MIGRATIONS } from './migrations.ts';
-import { DirectPaths } from './object-storage/direct/direct-paths.ts';
 import { BalanceWatch } from './portal/alerts/balance-watch.ts';
 import { ManageAlerts } from './portal/alerts/manage-alerts.ts';
 import { mailDelivery } from './portal/alerts/send-mails.ts';
@@ -192,6 +192,7 @@ export async function openResources(config: Config, log: Logger, observer?: Stor
   try {
     const { spoolDir } = config;
     const blobs = await openStorages(config, { spoolDir, log, ...(observer && { observer }) });
+    const direct = config.directStorage ? await openDirect(blobs, log) : undefined;
     const secretsKey = config.secretsKey ?? (await loadOrCreateSecretsKey(config.dataDir));
     const previous = config.secretsKeyPrevious;
     const secrets = new CallbackSecrets(
@@ -211,11 +212,16 @@ export async function openResources(config: Config, log: Logger, observer?: Stor
       settled: SETTLED_STEPS,
       webhookFirstWaitMs: config.webhookScheduleMs[0],
     });
-    return { tls, blobs, stores, secretsKey, secrets, resultTokens, views, errorsPage };
+    return { tls, blobs, direct, stores, secretsKey, secrets, resultTokens, views, errorsPage };
   } catch (error) {
     tls.close();
     throw error;
   }
+}
+
+async function openDirect(blobs: BlobStore, log: Logger) {
+  const { openDirectPaths } = await import('./object-storage/direct/direct-paths.ts');
+  return openDirectPaths(blobs, log);
 }
 
 /** Every start logs the exceptions of the outgoing guard. */
@@ -288,16 +294,11 @@ interface DispatchParts
   extends Pick<Base, 'log' | 'replicaId' | 'blobs' | 'events'>,
     Pick<
       DispatcherDependencies,
-      'fetcher' | 'observer' | 'resultTokens' | 'leaseTiming' | 'pollMs'
+      'direct' | 'fetcher' | 'observer' | 'resultTokens' | 'leaseTiming' | 'pollMs'
     > {
   readonly config: Pick<
     Config,
-    | 'nodeToken'
-    | 'attemptTimeoutMs'
-    | 'resultTtlMs'
-    | 'noNodeGraceMs'
-    | 'onDemand'
-    | 'directStorage'
+    'nodeToken' | 'attemptTimeoutMs' | 'resultTtlMs' | 'noNodeGraceMs' | 'onDemand'
   >;
   readonly stores: Pick<Stores, 'jobs' | 'nodes'>;
   /** How nodes are reached. */
@@ -318,18 +319,16 @@ export function composeDispatch(parts: DispatchParts) {
   const noNodeGraceMs = config.onDemand === undefined ? config.noNodeGraceMs : undefined;
   const advertised =
     noNodeGraceMs === undefined ? () => undefined : followAdverts(fleet, noNodeGraceMs);
-  let direct: DirectPaths | undefined;
-  if (config.directStorage && blobs.signed !== undefined) {
-    const { signed } = blobs;
-    log.info({ origin: signed.origin }, 'files go straight where nodes list this origin');
-    direct = new DirectPaths({ signed, blobs, log, now: () => performance.now() });
+  if (parts.direct !== undefined) {
+    const origin = blobs.signed?.origin;
+    log.info({ origin }, 'files go straight where nodes list this origin');
   }
   const dispatcher = new Dispatcher({
     ...parts,
     jobs: stores.jobs,
     attemptTimeoutMs: config.attemptTimeoutMs,
     resultTtlMs: config.resultTtlMs,
-    ...{ fleet, noNodeGraceMs, advertised, direct },
+    ...{ fleet, noNodeGraceMs, advertised },
     holder: parts.replicaId,
   });
   return { fleet, dispatcher, advertised };

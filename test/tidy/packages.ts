@@ -41,8 +41,6 @@ export function packageOfFile(name: string): string | undefined {
 export const ENTANGLED: readonly string[] = [
   'control-plane/core/accounts/account-routes.ts -> control-plane/portal/usage/usage-query.ts',
   'control-plane/core/accounts/account.ts -> control-plane/portal/orders/credit-packages.ts',
-  'control-plane/core/attempts/job-run.ts -> control-plane/object-storage/direct/direct-attempt.ts',
-  'control-plane/core/attempts/job-run.ts -> control-plane/object-storage/direct/direct-paths.ts',
   'control-plane/core/http/app-services.ts -> control-plane/portal/alerts/manage-alerts.ts',
   'control-plane/core/http/app-services.ts -> control-plane/portal/jobs/account-jobs.ts',
   'control-plane/core/http/app-services.ts -> control-plane/portal/orders/ledger-history.ts',

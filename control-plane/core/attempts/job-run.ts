@@ -31,8 +31,6 @@ import {
   underSpan,
 } from '#program/tracing/active-span.ts';
 import type { StartedSpan, Tracing } from '#program/tracing/span.ts';
-import type { DirectAttempt } from '../../object-storage/direct/direct-attempt.ts';
-import type { DirectPaths } from '../../object-storage/direct/direct-paths.ts';
 import type { Placed, RunEnd } from '../dispatch/dispatch-core.ts';
 import type { JobMemories } from '../dispatch/job-needs.ts';
 import { type JobNeeds, megapixelsOf, needsOf, sizeOf } from '../dispatch/job-needs.ts';
@@ -50,6 +48,7 @@ import {
   type Ending,
   STORAGE_FAILED,
 } from './claimed-job.ts';
+import type { DirectAttempt, DirectAttempts } from './direct-attempts.ts';
 import type { Download } from './downloads.ts';
 import { fetchSource, type SourceFetcher } from './downloads.ts';
 import type { JobObserver } from './job-observer.ts';
@@ -72,7 +71,7 @@ export interface JobRunDependencies extends ClaimedJobDependencies {
   readonly holder: string;
   readonly attemptTimeoutMs: number;
   /** Absent: every byte of a file goes through this process. */
-  readonly direct?: DirectPaths | undefined;
+  readonly direct?: DirectAttempts | undefined;
   /** Absent: there are no traces. */
   readonly tracing?: Tracing | undefined;
 }

@@ -14,6 +14,7 @@ import { pino } from 'pino';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
 import { composeDispatch } from '../../compose.ts';
 import type { Config } from '../../config.ts';
+import type { DirectAttempts } from '../attempts/direct-attempts.ts';
 import type { SourceFetcher } from '../attempts/downloads.ts';
 import type { JobObserver } from '../attempts/job-observer.ts';
 import { LEASE_TIMING } from '../attempts/lease.ts';
@@ -129,6 +130,8 @@ export class Harness {
   database!: TestDatabase;
   stores!: Stores;
   blobs!: BlobStore;
+  /** Of replicas whose files go straight. */
+  openDirect: (blobs: BlobStore) => DirectAttempts | undefined = () => undefined;
   readonly replicas: Replica[] = [];
   readonly #nodes: ScriptedNode[] = [];
   accountId = '';
@@ -192,10 +195,10 @@ export class Harness {
   async startReplica(options: ReplicaOptions = {}): Promise<Replica> {
     const events = new JobEvents();
     const observed: string[] = [];
+    const { blobs = this.blobs } = options;
     const { fleet, dispatcher } = composeDispatch({
       config: {
         nodeToken: TEST_TOKEN,
-        directStorage: (options.blobs ?? this.blobs).signed !== undefined,
         attemptTimeoutMs: options.attemptTimeoutMs ?? 60_000,
         resultTtlMs: 60_000,
         noNodeGraceMs: options.noNodeGraceMs ?? 60_000,
@@ -204,7 +207,8 @@ export class Harness {
       log: silent,
       replicaId: options.holder ?? 'replica',
       stores: { jobs: options.jobs ?? this.stores.jobs, nodes: this.stores.nodes },
-      blobs: options.blobs ?? this.blobs,
+      blobs,
+      direct: this.openDirect(blobs),
       fetcher: options.fetcher ?? NO_FETCHER,
       resultTokens: { make: () => ({ token: randomUUID(), sealedToken: 'sealed' }) },
       events,

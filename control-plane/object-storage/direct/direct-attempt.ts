@@ -17,7 +17,7 @@ import { ContractError } from '#contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
 import { type ByteReader, readImageHeader } from '#contract/image-header.ts';
 import type { DirectInput, ResultPlace } from '#gen/matting/v1/matte_service.ts';
-import type { DirectTransfer } from '../../core/nodes/matte-exchange.ts';
+import type { DirectAttempt, DirectAttemptOrder } from '../../core/attempts/direct-attempts.ts';
 import {
   BlobNotFoundError,
   type BlobStore,
@@ -28,20 +28,6 @@ import { type HashedBlob, hashOf } from '../move-blobs.ts';
 /** Whole seconds are signed. */
 const VALID_MIN_MS = 1000;
 
-export interface DirectAttemptOrder {
-  readonly jobId: string;
-  readonly inputBlob: string;
-  /** null: there is none. */
-  readonly backgroundBlob: string | null;
-  /** Under the claim's fence, so that no other holder of the job has the same. */
-  readonly resultBlob: string;
-  readonly format: OutputFormat;
-  /** What the result has to be where nothing is finished: the input's, as stored or turned. */
-  readonly size: { readonly width: number; readonly height: number } | undefined;
-  /** The whole attempt. */
-  readonly timeoutMs: number;
-}
-
 export interface DirectParts {
   readonly signed: SignedAccess;
   readonly blobs: BlobStore;
@@ -50,7 +36,7 @@ export interface DirectParts {
   readonly log: Logger;
 }
 
-export class DirectAttempt implements DirectTransfer {
+export class SignedAttempt implements DirectAttempt {
   readonly origin: string;
   readonly #parts: DirectParts;
   readonly #order: DirectAttemptOrder;
@@ -65,17 +51,14 @@ export class DirectAttempt implements DirectTransfer {
     this.#endsAtMs = parts.now() + order.timeoutMs;
   }
 
-  /** The result's name. */
   get blob(): string {
     return this.#order.resultBlob;
   }
 
-  /** Something may be, or come, under the result's name: it is not for another attempt. */
   get placed(): boolean {
     return this.#placed !== undefined;
   }
 
-  /** A file of the job is in no storage that signs, whatever the node can reach. */
   get elsewhere(): boolean {
     return this.#elsewhere;
   }

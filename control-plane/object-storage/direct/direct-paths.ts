@@ -4,8 +4,14 @@
  * way lately. All it remembers is a shortcut: a replica that starts anew learns it again, by
  * attempts that count for nothing.
  */
-import type { Offer } from '../../core/nodes/node-link.ts';
-import { DirectAttempt, type DirectAttemptOrder, type DirectParts } from './direct-attempt.ts';
+import type { Logger } from 'pino';
+import type {
+  DirectAttemptOrder,
+  DirectAttempts,
+  DirectNode,
+} from '../../core/attempts/direct-attempts.ts';
+import type { BlobStore } from '../../core/storage/blob-store.ts';
+import { type DirectParts, SignedAttempt } from './direct-attempt.ts';
 
 /** After a node could not reach the storage its attempts are streamed so long, doubling. */
 const PAUSE_MIN_MS = 30_000;
@@ -20,10 +26,13 @@ interface Pause {
   readonly lengthMs: number;
 }
 
-/** A node as its offer shows it. */
-type DirectNode = Pick<Offer, 'bootId' | 'directOrigins'>;
+/** Undefined: the storage signs nothing. */
+export function openDirectPaths(blobs: BlobStore, log: Logger): DirectAttempts | undefined {
+  const { signed } = blobs;
+  return signed && new DirectPaths({ signed, blobs, log, now: () => performance.now() });
+}
 
-export class DirectPaths {
+class DirectPaths implements DirectAttempts {
   readonly #options: DirectParts;
   readonly #pauses = new Map<string, Pause>();
   readonly #streamedJobs = new Set<string>();
@@ -32,24 +41,18 @@ export class DirectPaths {
     this.#options = options;
   }
 
-  /** Undefined: this attempt is streamed. */
-  begin(node: DirectNode, order: DirectAttemptOrder): DirectAttempt | undefined {
+  begin(node: DirectNode, order: DirectAttemptOrder): SignedAttempt | undefined {
     const { signed, now } = this.#options;
     if (!node.directOrigins.includes(signed.origin)) return undefined;
     if (this.#streamedJobs.has(order.jobId)) return undefined;
     if (now() < (this.#pauses.get(node.bootId)?.untilMs ?? 0)) return undefined;
-    return new DirectAttempt(this.#options, order);
+    return new SignedAttempt(this.#options, order);
   }
 
-  /** The node got and put its files. */
   worked({ bootId }: DirectNode): void {
     this.#pauses.delete(bootId);
   }
 
-  /**
-   * The node could not: the job's further attempts are streamed, and others of the node for now.
-   * @param node undefined: the way is not the node's fault.
-   */
   failed(node: DirectNode | undefined, jobId: string): void {
     forgetOldest(this.#streamedJobs, JOBS_MAX);
     this.#streamedJobs.add(jobId);

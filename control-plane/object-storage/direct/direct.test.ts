@@ -27,6 +27,7 @@ import { failureOf, type Replica, silent, until, useHarness } from '../../core/t
 import { type Exchange, inTurn, type Script } from '../../core/test/scripted-exchange.ts';
 import { pngHeader } from '../../core/test/support/test-app.ts';
 import { openStorage } from '../test/open-storage.ts';
+import { openDirectPaths } from './direct-paths.ts';
 
 const test = ava.serial;
 
@@ -81,6 +82,7 @@ const wellDone = direct(async place => assert.equal(await put(place), 200));
 let store: TestObjectStore;
 let blobs: BlobStore;
 const harness = useHarness(test, () => blobs);
+harness.openDirect = through => openDirectPaths(through, silent);
 /** The store's clock goes ahead by it. */
 let shiftMs = 0;
 

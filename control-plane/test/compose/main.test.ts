@@ -240,6 +240,28 @@ test('a control plane that cannot start › says that its data directory cannot 
   await t.throwsAsync(open(t, env), { message: /MATTING_STORAGE_URL/ });
 });
 
+/** Says with its last words which modules were loaded. */
+const TELL_LOADED = `
+  import { registerHooks } from 'node:module';
+  const loaded = [];
+  registerHooks({ load(url, context, next) { loaded.push(url); return next(url, context); } });
+  process.on('exit', () => console.error(JSON.stringify(loaded)));`;
+
+test('a control plane on a directory loads no file of the buckets', async t => {
+  const hook = `--import=data:text/javascript,${encodeURIComponent(TELL_LOADED)}`;
+  const told = new Program('control plane', [hook, MAIN], environment());
+  programs.push(told);
+  told.start();
+  await told.line('listening');
+  t.is(await told.stop(), 0);
+  const loaded: string[] = JSON.parse(told.complaint);
+  t.true(loaded.some(url => url.endsWith('/core/storage/directory-blob-store.ts')));
+  t.deepEqual(
+    loaded.filter(url => /control-plane\/object-storage\/|@aws-sdk/.test(url)),
+    [],
+  );
+});
+
 /** In this process, until the test ends. */
 async function open(
   t: ExecutionContext,

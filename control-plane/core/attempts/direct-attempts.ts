@@ -1,0 +1,44 @@
+/**
+ * Attempts whose files go straight between node and storage, as runs of jobs know them. Whether one
+ * does is asked for each.
+ */
+import type { OutputFormat } from '#contract/formats.ts';
+import type { DirectTransfer } from '../nodes/matte-exchange.ts';
+import type { Offer } from '../nodes/node-link.ts';
+import type { ResultBlob } from './result-sink.ts';
+
+/** A node as its offer shows it. */
+export type DirectNode = Pick<Offer, 'bootId' | 'directOrigins'>;
+
+export interface DirectAttempts {
+  /** Undefined: this attempt is streamed. */
+  begin(node: DirectNode, order: DirectAttemptOrder): DirectAttempt | undefined;
+  /** The node got and put its files. */
+  worked(node: DirectNode): void;
+  /**
+   * The node could not: the job's further attempts are streamed, and others of the node for now.
+   * @param node undefined: the way is not the node's fault.
+   */
+  failed(node: DirectNode | undefined, jobId: string): void;
+}
+
+export interface DirectAttemptOrder {
+  readonly jobId: string;
+  readonly inputBlob: string;
+  /** null: there is none. */
+  readonly backgroundBlob: string | null;
+  /** Under the claim's fence, so that no other holder of the job has the same. */
+  readonly resultBlob: string;
+  readonly format: OutputFormat;
+  /** What the result has to be where nothing is finished: the input's, as stored or turned. */
+  readonly size: { readonly width: number; readonly height: number } | undefined;
+  /** The whole attempt. */
+  readonly timeoutMs: number;
+}
+
+export interface DirectAttempt extends DirectTransfer, ResultBlob {
+  /** Something may be, or come, under the result's name: it is not for another attempt. */
+  readonly placed: boolean;
+  /** A file of the job is in no storage that signs, whatever the node can reach. */
+  readonly elsewhere: boolean;
+}
