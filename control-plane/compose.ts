@@ -41,7 +41,6 @@ import { type App, buildApp } from './core/http/public-app.ts';
 import { JobEvents } from './core/jobs/job-events.ts';
 import { OperateJobs } from './core/jobs/operate-jobs.ts';
 import { Authenticate, KeyUses } from './core/keys/authenticate.ts';
-import { ManageKeys } from './core/keys/manage-keys.ts';
 import { OperateCredits } from './core/ledger/operate-credits.ts';
 import { Fleet } from './core/nodes/fleet.ts';
 import { OperateNodes } from './core/nodes/operate-nodes.ts';
@@ -73,12 +72,7 @@ import { createStores, type Stores } from './core/stores.ts';
 import { AcceptanceGate } from './core/submission/acceptance.ts';
 import { SubmitMatting } from './core/submission/submit-matting.ts';
 import { ImageUploads, type UploadBounds } from './core/submission/submit-upload.ts';
-import {
-  CallbackSecrets,
-  mailBody,
-  notificationBody,
-  signingKeyOf,
-} from './core/webhooks/callback-secret.ts';
+import { CallbackSecrets, notificationBody } from './core/webhooks/callback-secret.ts';
 import { CallbackAddressCheck } from './core/webhooks/callback-url.ts';
 import { OperateWebhooks } from './core/webhooks/operate-webhooks.ts';
 import { renderOutboxBody } from './core/webhooks/outbox-body.ts';
@@ -86,27 +80,14 @@ import { webhookDelivery } from './core/webhooks/send-webhooks.ts';
 import { ControlMetrics, registerGauges } from './metrics.ts';
 import { MIGRATIONS } from './migrations.ts';
 import { BalanceWatch } from './portal/alerts/balance-watch.ts';
-import { ManageAlerts } from './portal/alerts/manage-alerts.ts';
 import { mailDelivery } from './portal/alerts/send-mails.ts';
 import { SmtpSender } from './portal/alerts/smtp-sender.ts';
 import { withheldTeller } from './portal/alerts/withheld-messages.ts';
-import { AccountJobs } from './portal/jobs/account-jobs.ts';
 import { registerOperatorPages } from './portal/operator-pages/operator-pages.ts';
-import { LedgerHistory } from './portal/orders/ledger-history.ts';
 import { OperateOrders } from './portal/orders/operate-orders.ts';
-import { Orders } from './portal/orders/orders.ts';
-import { ReceivePayment } from './portal/orders/receive-payment.ts';
-import { SignedNotifications } from './portal/orders/signed-notifications.ts';
-import { Links } from './portal/people/links.ts';
-import { Profile } from './portal/people/profile.ts';
-import { UsePlayground } from './portal/playground/use-playground.ts';
+import { portalInterface } from './portal/portal-interface.ts';
+import { type PortalServices, portalServices } from './portal/portal-services.ts';
 import { SETTLED_STEPS } from './portal/settled-steps.ts';
-import { OpenIdConnect } from './portal/sign-in/openid-connect.ts';
-import { type PasswordCosts, Passwords } from './portal/sign-in/passwords.ts';
-import { ProviderSignIn } from './portal/sign-in/provider-sign-in.ts';
-import { SignIn, sessionsIn } from './portal/sign-in/sign-in.ts';
-import { KnownBrowsers, SignInThrottle } from './portal/sign-in/sign-in-throttle.ts';
-import { Overview, ReadUsage } from './portal/usage/read-usage.ts';
 import { removebgInterface } from './removebg/removebg-interface.ts';
 
 const ERRORS_PAGE = new URL('../docs/errors.md', import.meta.url);
@@ -279,13 +260,14 @@ function composeRunning(base: Base) {
   const { fleet } = dispatch;
   const conditions = composeConditions(base, dispatch);
   const services = composeServices({ ...base, ...conditions, observer: base.metrics });
+  const portal = portalServices({ ...base, observer: base.metrics }, services);
   return {
     ...dispatch,
     ...conditions,
     services,
     registry: composeRegistry(base, fleet),
     background: composeBackground(base, dispatch, services),
-    publicPort: composePublicPort(base, services),
+    publicPort: composePublicPort(base, services, portal),
     operatorPort: composeOperatorPort(base, () => void fleet.refresh()),
   };
 }
@@ -369,15 +351,14 @@ export function composeConditions(
 export interface ServiceParts
   extends Pick<
     Base,
-    'config' | 'log' | 'stores' | 'blobs' | 'secrets' | 'secretsKey' | 'views' | 'events' | 'guard'
+    'config' | 'log' | 'stores' | 'blobs' | 'secrets' | 'views' | 'events' | 'guard'
   > {
   readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
   readonly readiness: AppServices['readiness'];
-  readonly observer: LossObserver & Pick<ControlMetrics, 'paymentTold' | 'messageWithheld'>;
+  readonly observer: LossObserver;
   /** The services' own where absent; tests narrow them. */
   readonly uploadSlots?: UploadBounds | undefined;
   readonly resultReaders?: ResultReaderBounds | undefined;
-  readonly passwordCosts?: PasswordCosts | undefined;
 }
 
 export type Services = ReturnType<typeof composeServices>;
@@ -386,7 +367,6 @@ export type Services = ReturnType<typeof composeServices>;
 export function composeServices(parts: ServiceParts) {
   const { config, stores, blobs, events, guard, acceptance, observer, log } = parts;
   const readAccount = new ReadAccount(stores.ledger, stores.apiKeys);
-  const readUsage = new ReadUsage(stores);
   const submitMatting = new SubmitMatting({
     ...{ ...stores, readAccount, blobs, events, acceptance },
     callbackAddresses: new CallbackAddressCheck(guard),
@@ -395,20 +375,14 @@ export function composeServices(parts: ServiceParts) {
     fieldPolicy: config,
   });
   const losses = new LostResults({ ...stores, blobs, observer, log });
-  const { priceList, paymentInstructions, paymentSecret } = config.sales;
   const signed = config.resultDownloads === 'redirect' ? blobs.signed : undefined;
-  const shared = {
-    readUsage,
+  return {
+    losses,
+    readAccount,
     submitMatting,
     uploads: new ImageUploads(blobs, parts.uploadSlots),
     resultDownload: new ResultDownload({ ...stores, blobs, losses, signed }),
     resultReaders: new ResultReaders(parts.resultReaders),
-    orders: new Orders(stores.orders, priceList, paymentInstructions),
-  };
-  return {
-    ...shared,
-    losses,
-    readAccount,
     waitForJob: new WaitForJob(stores.jobs, events),
     readJob: new ReadJob(stores.jobs),
     jobViews: parts.views,
@@ -419,88 +393,21 @@ export function composeServices(parts: ServiceParts) {
       reads: config.readsPerMinute,
     }),
     readiness: parts.readiness,
-    receivePayment:
-      paymentSecret === undefined
-        ? undefined
-        : new ReceivePayment({
-            provider: new SignedNotifications(signingKeyOf(paymentSecret)),
-            orders: stores.orders,
-            onTold: outcome => observer.paymentTold(outcome),
-          }),
-    accountArea: composeAccountArea(parts, shared),
   };
 }
 
 /** What packages add to the public port. */
 export function composeInterfaces(
   config: Config,
-  services: AppServices,
+  { core, portal }: { readonly core: AppServices; readonly portal: PortalServices },
   version: string,
 ): HttpInterface[] {
   const { removebg, baseUrl } = config;
-  if (removebg === undefined) return [];
-  return [removebgInterface(services, { ...removebg, baseUrl, version, policy: config })];
-}
-
-interface SharedServices {
-  readonly readUsage: ReadUsage;
-  readonly submitMatting: SubmitMatting;
-  readonly uploads: ImageUploads;
-  readonly resultDownload: ResultDownload;
-  readonly resultReaders: ResultReaders;
-  readonly orders: Orders;
-}
-
-function composeAccountArea(parts: ServiceParts, shared: SharedServices) {
-  const { config, stores, secrets, guard, observer, log } = parts;
-  const browsers = new KnownBrowsers(parts.secretsKey);
-  const passwords = new Passwords(parts.passwordCosts);
-  const throttle = new SignInThrottle(stores.signInThrottles, browsers);
-  const signing = { ...stores, passwords, throttle, browsers };
-  const messages = {
-    mails: config.mail !== undefined,
-    messagesMax: config.accountMails,
-    onWithheld: withheldTeller(observer, log),
-  };
-  return {
-    ...shared,
-    stores,
-    ledgerHistory: new LedgerHistory(stores.ledger),
-    sessions: sessionsIn(stores.sessions),
-    manageKeys: new ManageKeys(stores.apiKeys),
-    signIn: new SignIn(signing),
-    links: new Links({
-      ...{ ...signing, ...messages },
-      baseUrl: config.baseUrl,
-      sealMail: (text, id) => secrets.sealText(text, mailBody(id)),
-    }),
-    profile: new Profile(signing),
-    overview: new Overview({ ...stores, readUsage: shared.readUsage }),
-    alerts: new ManageAlerts({
-      ...messages,
-      settings: stores.alertSettings,
-      alerts: stores.alerts,
-      secrets,
-      addresses: new CallbackAddressCheck(guard),
-      policy: config,
-    }),
-    provider: composeProvider(config, stores, throttle),
-    playground: new UsePlayground({
-      ...{ ...stores, ...shared },
-      imagesMax: config.accountArea?.playgroundImages ?? 0,
-    }),
-    accountJobs: new AccountJobs({ ...stores, operateWebhooks: new OperateWebhooks(stores) }),
-  };
-}
-
-/** Undefined: people sign in by passwords alone. */
-function composeProvider(config: Config, stores: Stores, throttle: SignInThrottle) {
-  const oidc = config.accountArea?.oidc;
-  if (oidc === undefined) return undefined;
-  const redirectUrl = `${config.baseUrl}/account/sign-in/provider/back`;
-  const { grants, name } = oidc;
-  const provider = new OpenIdConnect({ ...oidc, redirectUrl });
-  return new ProviderSignIn({ ...stores, provider, throttle, grants, name });
+  const offered = removebg && { ...removebg, baseUrl, version, policy: config };
+  return [
+    ...(offered === undefined ? [] : [removebgInterface(core, offered)]),
+    portalInterface(portal, config),
+  ];
 }
 
 /** What works unasked: delivers notifications and mails, watches balances, deletes what expired. */
@@ -620,13 +527,12 @@ function composeRegistry(base: Base, fleet: Fleet): RegistryServer {
   });
 }
 
-function composePublicPort(base: Base, services: Services): App {
+function composePublicPort(base: Base, core: Services, portal: PortalServices): App {
   const { config, errorsPage, metrics, log } = base;
-  return buildApp(services, {
+  return buildApp(core, {
     baseUrl: config.baseUrl,
     syncWaitMs: config.syncWaitMs,
-    interfaces: composeInterfaces(config, services, pkg.version),
-    accountArea: config.accountArea,
+    interfaces: composeInterfaces(config, { core, portal }, pkg.version),
     trustedProxies: config.trustedProxies,
     readsRequireIdempotencyKey: config.readsRequireIdempotencyKey,
     version: pkg.version,

@@ -4,7 +4,7 @@
  */
 import cookie from '@fastify/cookie';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { AccountAreaServices } from '../core/http/app-services.ts';
+import type { AccountAreaServices } from './account-area-services.ts';
 import { registerSettingsRoutes } from './alerts/settings-pages.ts';
 import { registerJobsRoutes } from './jobs/job-pages.ts';
 import { registerKeyRoutes } from './keys/key-pages.ts';

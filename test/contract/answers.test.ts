@@ -335,7 +335,7 @@ for (const [fault, status, code] of [
   test(`${code} on every operation that may answer it`, async t => {
     const { jobId } = await submitted();
     const fail = (target: object, name: string) => failWith(t, target, name, fault);
-    const { services } = app;
+    const { services, portal } = app;
     fail(services.waitForJob, 'wait');
     const left = await post(t, SYNC, imageBody(), status, code, { prefer: 'wait=0' });
     const made = await app.stores.jobs.find(left.json().job_id);
@@ -345,14 +345,18 @@ for (const [fault, status, code] of [
     await ask(t, { method: 'GET', url: `${ASYNC}/${jobId}` }, status, code);
     for (const [name, path] of [
       ['view', ''],
-      ['packages', '/packages'],
       ['keys', '/keys'],
     ] as const) {
       fail(services.readAccount, name);
       await ask(t, { method: 'GET', url: `/v1/account${path}` }, status, code);
     }
-    fail(services.readUsage, 'view');
-    await ask(t, { method: 'GET', url: '/v1/account/usage' }, status, code);
+    for (const [read, path] of [
+      [portal.readPackages, '/packages'],
+      [portal.readUsage, '/usage'],
+    ] as const) {
+      fail(read, 'view');
+      await ask(t, { method: 'GET', url: `/v1/account${path}` }, status, code);
+    }
     fail(services.resultDownload, 'find');
     await ask(t, { method: 'GET', url: '/v1/results/any' }, status, code);
     await ask(t, { method: 'HEAD', url: '/v1/results/any' }, status, code);

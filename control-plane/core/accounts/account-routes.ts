@@ -1,20 +1,15 @@
 /** GET /v1/account and what is below it. */
 import type { FastifyInstance } from 'fastify';
-import { readUsageQuery } from '../../portal/usage/usage-query.ts';
 import type { AppServices } from '../http/app-services.ts';
 import { callerOf } from '../http/checks/authentication.ts';
 import type { HeaderChecks } from '../http/checks/header-checks.ts';
 
 export function registerAccountRoutes(
   app: FastifyInstance,
-  { readAccount, readUsage }: AppServices,
+  { readAccount }: AppServices,
   checks: HeaderChecks,
 ): void {
   const read = { onRequest: checks.account };
   app.get('/v1/account', read, request => readAccount.view(callerOf(request)));
-  app.get('/v1/account/packages', read, async () => readAccount.packages());
   app.get('/v1/account/keys', read, request => readAccount.keys(callerOf(request)));
-  app.get('/v1/account/usage', read, request =>
-    readUsage.view(callerOf(request).accountId, readUsageQuery(request.url)),
-  );
 }

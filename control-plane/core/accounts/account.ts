@@ -1,5 +1,4 @@
 /** The use cases behind /v1/account. */
-import { PRICE_LISTS } from '../../portal/orders/credit-packages.ts';
 import type { ApiKeyOwner, ApiKeyStore } from '../keys/api-key-store.ts';
 import { keyView } from '../keys/manage-keys.ts';
 import type { LedgerStore } from '../ledger/ledger-store.ts';
@@ -15,19 +14,6 @@ export interface Credits {
   /** Held by open jobs, one each. */
   readonly reserved: number;
 }
-
-/** What GET /v1/account/packages answers. */
-const PACKAGES = {
-  lists: PRICE_LISTS.map(({ unit, currency, packages }) => ({
-    unit,
-    currency,
-    packages: packages.map(({ credits, price, unitPrice }) => ({
-      credits,
-      price,
-      unit_price: unitPrice,
-    })),
-  })),
-};
 
 export class ReadAccount {
   readonly #ledger: Pick<LedgerStore, 'balances'>;
@@ -48,10 +34,6 @@ export class ReadAccount {
     // Accounts are never removed.
     if (balances === undefined) throw new Error(`the API key of an unknown account: ${accountId}`);
     return { available: balances.available, reserved: balances.reserved };
-  }
-
-  packages() {
-    return PACKAGES;
   }
 
   /** Those of the caller's account, oldest first, revoked ones too; none can be used as a key. */

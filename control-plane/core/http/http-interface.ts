@@ -11,6 +11,20 @@ export interface HttpInterface {
   readonly errorWriterOf?: (request: FastifyRequest, path: string) => ErrorWriter | undefined;
   /** How long a route of it may hold a request before its answer begins. */
   readonly longestWaitMs?: number;
+  /** Absent: the documents are served as they are, for programs. */
+  readonly documentPages?: DocumentPages;
+}
+
+/** The documents of the service, for people who read them in a browser. */
+export interface DocumentPages {
+  readonly headers: Readonly<Record<string, string>>;
+  /** Of the OpenAPI document. */
+  renderInterface(
+    document: unknown,
+    paths: { readonly documentPath: string; readonly errorDocsPath: string },
+  ): string;
+  /** Of docs/errors.md. */
+  renderErrors(markdown: string, paths: { readonly docsPath: string }): string;
 }
 
 export interface HttpContext {

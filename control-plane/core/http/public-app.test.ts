@@ -328,6 +328,32 @@ test('headers › a Content-Length that is the largest lawful one is not refused
   t.not((await at(72 * 1024 * 1024)).json().code, 'IMAGE_TOO_LARGE');
 });
 
+test("a port without the interfaces of packages serves what is the core's, and documents that alone", async t => {
+  const bare = await openTestApp({ interfaces: [] }, t);
+  const asPerson = { accept: 'text/html' };
+  for (const url of [
+    '/docs',
+    '/account',
+    '/v1/account/usage',
+    '/v1/account/packages',
+    '/v1.0/account',
+  ]) {
+    const answer = await bare.get(url, asPerson);
+    assertProblem(t, answer, 'NOT_FOUND');
+    t.is(answer.headers['content-type'], 'application/problem+json');
+  }
+  const errors = await bare.app.inject({ url: '/docs/errors', headers: asPerson });
+  t.is(errors.headers['content-type'], 'text/markdown; charset=utf-8');
+  t.is(errors.payload, ERRORS_PAGE);
+  t.is((await bare.post('/v1/matting/jobs', imageBody())).statusCode, 202);
+  t.is((await bare.get('/v1/account')).statusCode, 200);
+  const pathsOf = async (from: typeof app) =>
+    Object.keys((await from.app.inject('/v1/openapi.json')).json().paths);
+  const documented = await pathsOf(bare);
+  const others = (await pathsOf(app)).filter(path => !documented.includes(path));
+  t.deepEqual(others, ['/v1/account/packages', '/v1/account/usage', '/docs']);
+});
+
 let page: string;
 let policy: string;
 test.before(async () => {

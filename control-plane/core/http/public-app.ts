@@ -10,9 +10,6 @@ import fastify, {
 } from 'fastify';
 import { serveRequest } from '#program/request-owner.ts';
 import type { Tracing } from '#program/tracing/span.ts';
-import { registerAccountArea } from '../../portal/account-app.ts';
-import { registerPaymentRoutes } from '../../portal/orders/payment-routes.ts';
-import { wantsPage, writeErrorPage } from '../../portal/page/render-page.ts';
 import { registerAccountRoutes } from '../accounts/account-routes.ts';
 import { registerResultRoutes } from '../results/result-routes.ts';
 import { registerMattingRoutes } from '../submission/matting-routes.ts';
@@ -60,8 +57,6 @@ export interface AppOptions extends ConnectionsOptions {
   readonly readsRequireIdempotencyKey: boolean;
   /** Of packages, in the order in which they are asked whose a request's errors are. */
   readonly interfaces: readonly HttpInterface[];
-  /** The account area; undefined: there is none. */
-  readonly accountArea: { readonly canSignIn: boolean } | undefined;
   /** Networks of proxies whose X-Forwarded-For is believed. */
   readonly trustedProxies: readonly string[];
   /** Version of this program, for the OpenAPI document. */
@@ -122,11 +117,6 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   registerResultRoutes(app, services);
   registerAccountRoutes(app, services, checks);
   for (const one of options.interfaces) one.register(app, { connections, checks });
-  if (options.accountArea !== undefined) {
-    const { baseUrl, accountArea } = options;
-    registerAccountArea(app, services.accountArea, { baseUrl, ...accountArea });
-  }
-  if (services.receivePayment !== undefined) registerPaymentRoutes(app, services.receivePayment);
   registerDocumentRoutes(app, options);
   registerHealthRoutes(app, services.readiness);
   return { app, connections };
@@ -165,8 +155,8 @@ function createServer(options: AppOptions): FastifyInstance {
   return app;
 }
 
-/** The paths of another interface have the errors that its clients read, those of pages pages. */
-function errorHandlerOf({ baseUrl, interfaces, accountArea }: AppOptions): ErrorHandler {
+/** What another interface says is its own has the errors that its clients read. */
+function errorHandlerOf({ baseUrl, interfaces }: AppOptions): ErrorHandler {
   return createErrorHandler(baseUrl, {
     writerOf: request => {
       const path = pathOf(request);
@@ -174,7 +164,7 @@ function errorHandlerOf({ baseUrl, interfaces, accountArea }: AppOptions): Error
         const writer = errorWriterOf?.(request, path);
         if (writer !== undefined) return writer;
       }
-      return accountArea !== undefined && wantsPage(request, path) ? writeErrorPage : undefined;
+      return undefined;
     },
   });
 }

@@ -5,8 +5,8 @@ import { ContractError } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import { noteJob } from '../../core/http/answers/answer-log.ts';
 import { fileHeaders, openForReader } from '../../core/http/answers/result-file.ts';
-import type { AccountAreaServices } from '../../core/http/app-services.ts';
 import { type Job, type PublicJobState, publicState } from '../../core/jobs/job.ts';
+import type { AccountAreaServices } from '../account-area-services.ts';
 import { button, filterForm, linkButton, postForm, selectField } from '../page/forms.ts';
 import { type Child, html } from '../page/html.ts';
 import {

@@ -44,3 +44,16 @@ export const PRICE_LISTS: readonly PriceList[] = [
     ],
   },
 ];
+
+/** What GET /v1/account/packages answers. */
+export const PACKAGES_VIEW = {
+  lists: PRICE_LISTS.map(({ unit, currency, packages }) => ({
+    unit,
+    currency,
+    packages: packages.map(({ credits, price, unitPrice }) => ({
+      credits,
+      price,
+      unit_price: unitPrice,
+    })),
+  })),
+};

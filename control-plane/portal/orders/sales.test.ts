@@ -289,7 +289,7 @@ test('notifications of payments › are nowhere where no provider is configured'
 
 test('notifications of payments › are told to come later beyond their rate; forged ones do not spend it', async t => {
   const own = await openTestApp({ sales }, t);
-  const { receivePayment } = own.services;
+  const { receivePayment } = own.portal;
   assert.ok(receivePayment);
   const event = paidEvent({ ...(await placed(own.stores, own.accountId)), id: randomUUID() });
   const body = Buffer.from(JSON.stringify(event));

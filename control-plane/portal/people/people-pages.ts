@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import type { AuditRecord } from '../../core/accounts/audit.ts';
-import type { AccountAreaServices } from '../../core/http/app-services.ts';
+import type { AccountAreaServices } from '../account-area-services.ts';
 import { parsePlace, placeText } from '../orders/ledger-history.ts';
 import { button, postForm, radioGroup, textField } from '../page/forms.ts';
 import { type Child, html } from '../page/html.ts';

@@ -59,7 +59,7 @@ const SESSION = '__Host-matting-session';
 const browser = (address?: string) => new Browser(fixture, address);
 
 async function invited(role: Role = 'owner', mail = `${randomUUID()}@example.org`) {
-  const { links } = fixture.services.accountArea;
+  const { links } = fixture.portal.accountArea;
   const made = await links.invite(
     fixture.accountId,
     { mail, role, accountName: 'tester' },

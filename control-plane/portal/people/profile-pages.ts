@@ -1,7 +1,7 @@
 /** What people see and change of themselves: password, sessions, language, the account they act for. */
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
-import type { AccountAreaServices } from '../../core/http/app-services.ts';
+import type { AccountAreaServices } from '../account-area-services.ts';
 import { button, postForm, textField } from '../page/forms.ts';
 import { html } from '../page/html.ts';
 import { badge, dataTable, definitionList, panel, section, tabs, time } from '../page/lists.ts';

@@ -10,12 +10,12 @@ import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { OUTPUT_FORMATS } from '#contract/formats.ts';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { noteJob } from '../../core/http/answers/answer-log.ts';
-import type { AccountAreaServices } from '../../core/http/app-services.ts';
 import { bodyFormOf } from '../../core/http/body/body-form.ts';
 import { readParts } from '../../core/http/body/multipart-reader.ts';
 import { wantBody } from '../../core/http/connections/unread-body.ts';
 import { type Job, publicState } from '../../core/jobs/job.ts';
 import { AllowanceError } from '../../core/submission/submit-matting.ts';
+import type { AccountAreaServices } from '../account-area-services.ts';
 import {
   failureText,
   type JobRequest,

@@ -199,7 +199,7 @@ const SHARE = PLAYGROUND_UPLOADS_MAX / 2;
 
 test('an account that holds its share back leaves the others theirs', async t => {
   const world = await openWorld({ accountArea: areaWith(100) }, t);
-  const { playground } = world.test.services.accountArea;
+  const { playground } = world.test.portal.accountArea;
   const formOf = async (person: Member) =>
     multipartOf({ csrf: await person.token(), once: createSecret() }, pngHeader(4, 3));
   const send = async (person: Member) =>

@@ -1,7 +1,7 @@
 /** Sign-in by mail and password or by the identity provider, sign-out, and links into an account. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import type { AccountAreaServices } from '../../core/http/app-services.ts';
+import type { AccountAreaServices } from '../account-area-services.ts';
 import { button, linkButton, postForm, textField } from '../page/forms.ts';
 import { html } from '../page/html.ts';
 import { notice } from '../page/lists.ts';

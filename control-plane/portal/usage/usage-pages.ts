@@ -4,7 +4,7 @@
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import type { AccountAreaServices } from '../../core/http/app-services.ts';
+import type { AccountAreaServices } from '../account-area-services.ts';
 import { failureText } from '../jobs/job-pages.ts';
 import { queryText, sendCsv } from '../orders/credit-pages.ts';
 import { type Bar, barChart } from '../page/chart.ts';

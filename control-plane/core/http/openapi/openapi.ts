@@ -32,7 +32,7 @@ const PART = /^#\/(parts\/.+)$/;
  * @param options.baseUrl without a trailing slash
  * @throws Error where openapi.json names a part, a header or a code that there is not
  */
-export function openApiDocument(options: { baseUrl: string; version: string }): JsonObject {
+export function openApiDocument(options: { baseUrl: string; version: string }) {
   const { parts: _, ...document } = source;
   const components = { ...source.components, headers: {} };
   const expanded = expand({ ...document, components }) as typeof document;

@@ -1,12 +1,10 @@
 /**
- * What callers read about this service: the OpenAPI document, its page for people, and the page of
- * error codes. No key.
+ * What callers read about this service: the OpenAPI document and the page of error codes, each as a
+ * page for people too where a package renders them. No key.
  */
-import type { FastifyInstance } from 'fastify';
-import { renderDocsPage } from '../../../portal/documents/docs-page.ts';
-import { renderErrorsPage } from '../../../portal/documents/errors-page.ts';
-import { HTML_PAGE_HEADERS } from '../../../portal/documents/html-page.ts';
+import type { FastifyInstance, HTTPMethods } from 'fastify';
 import { ERROR_DOCS_PATH } from '../answers/problem.ts';
+import type { HttpInterface } from '../http-interface.ts';
 import { openApiDocument } from '../openapi/openapi.ts';
 
 const OPENAPI_PATH = '/v1/openapi.json';
@@ -16,34 +14,43 @@ const CACHE_CONTROL = 'public, max-age=300';
 
 type Headers = Readonly<Record<string, string>>;
 
-/** @param errorsPage docs/errors.md, as the `type` of every problem points into it */
-export function registerDocumentRoutes(
-  app: FastifyInstance,
-  options: { readonly baseUrl: string; readonly version: string; readonly errorsPage: string },
-): void {
-  const document = openApiDocument(options);
-  const paths = { documentPath: OPENAPI_PATH, errorDocsPath: ERROR_DOCS_PATH };
-  const json = { 'content-type': JSON_TYPE };
-  serve(
-    app,
-    OPENAPI_PATH,
-    prepare(() => JSON.stringify(document), json),
-  );
-  serve(
-    app,
-    DOCS_PATH,
-    prepare(() => renderDocsPage(document, paths), HTML_PAGE_HEADERS),
-  );
+export interface DocumentOptions {
+  readonly baseUrl: string;
+  readonly version: string;
+  /** docs/errors.md, as the `type` of every problem points into it. */
+  readonly errorsPage: string;
+  readonly interfaces: readonly HttpInterface[];
+}
+
+export function registerDocumentRoutes(app: FastifyInstance, options: DocumentOptions): void {
+  const whole = openApiDocument(options);
+  // Asked for once every route is there.
+  const document = () => servedBy(app, whole);
   const markdown = { 'content-type': 'text/markdown; charset=utf-8', vary: 'accept' };
-  serve(
-    app,
-    ERROR_DOCS_PATH,
-    prepare(() => options.errorsPage, markdown),
-    prepare(() => renderErrorsPage(options.errorsPage, { docsPath: DOCS_PATH }), {
-      ...HTML_PAGE_HEADERS,
-      vary: 'accept',
-    }),
-  );
+  const json = prepare(() => JSON.stringify(document()), { 'content-type': JSON_TYPE });
+  const errors = prepare(() => options.errorsPage, markdown);
+  const pages = options.interfaces.find(one => one.documentPages)?.documentPages;
+  serve(app, OPENAPI_PATH, json);
+  if (pages === undefined) {
+    serve(app, ERROR_DOCS_PATH, errors);
+    return;
+  }
+  const { headers } = pages;
+  const paths = { documentPath: OPENAPI_PATH, errorDocsPath: ERROR_DOCS_PATH };
+  const docs = prepare(() => pages.renderInterface(document(), paths), headers);
+  const errorsPage = () => pages.renderErrors(options.errorsPage, { docsPath: DOCS_PATH });
+  serve(app, DOCS_PATH, docs);
+  serve(app, ERROR_DOCS_PATH, errors, prepare(errorsPage, { ...headers, vary: 'accept' }));
+}
+
+/** Without the paths that are a package's which is not here. */
+function servedBy(app: FastifyInstance, document: ReturnType<typeof openApiDocument>) {
+  const paths = Object.entries(document.paths).filter(([path, operations]) => {
+    const url = path.replaceAll(/\{(\w+)\}/g, ':$1');
+    const methods = Object.keys(operations).map(name => name.toUpperCase() as HTTPMethods);
+    return methods.some(method => app.hasRoute({ method, url }));
+  });
+  return { ...document, paths: Object.fromEntries(paths) };
 }
 
 /** Browsers name it; programs that accept anything get the plain form. */

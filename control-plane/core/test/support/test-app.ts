@@ -23,6 +23,7 @@ import {
   type Services,
 } from '../../../compose.ts';
 import { type Config, loadConfig } from '../../../config.ts';
+import { type PortalServices, portalServices } from '../../../portal/portal-services.ts';
 import type { Claim } from '../../attempts/job-lease.ts';
 import type { NodeAbility } from '../../dispatch/job-needs.ts';
 import type { ResolveHost } from '../../fetching/outgoing-guard.ts';
@@ -51,6 +52,8 @@ export interface TestAppOptions extends Partial<Config> {
   /** Resolves callback hosts; to a public address for every name unless given. */
   readonly resolveHost?: ResolveHost;
   readonly onAnswered?: AppOptions['onAnswered'];
+  /** Those of all packages unless given. */
+  readonly interfaces?: AppOptions['interfaces'];
   readonly logger?: AppOptions['logger'];
   /** Told of results that are lost. */
   readonly log?: ServiceParts['log'];
@@ -84,6 +87,7 @@ export class TestApp {
   app!: FastifyInstance;
   readonly scopedRoutes: ScopedRoute[] = [];
   services!: Services;
+  portal!: PortalServices;
   stores!: Stores;
   blobs!: BlobStore;
   readonly events = new JobEvents();
@@ -128,7 +132,7 @@ export class TestApp {
     this.token = (await stores.apiKeys.create(account.id, 'first key')).token;
     const switches = this.#switches;
     const resolveHost = options.resolveHost ?? (async () => ['93.184.215.14']);
-    this.services = composeServices({
+    const parts = {
       ...this.#resources,
       config,
       events: this.events,
@@ -138,6 +142,9 @@ export class TestApp {
       uploadSlots: options.uploadSlots,
       resultReaders: options.resultReaders,
       passwordCosts: CHEAP_PASSWORDS,
+    };
+    this.services = composeServices({
+      ...parts,
       acceptance: acceptanceBy(switches, stores),
       readiness: {
         check: async () => switches.readiness,
@@ -148,7 +155,11 @@ export class TestApp {
       },
     });
     const about = { version: '0.0.0-test', errorsPage: ERRORS_PAGE };
-    const interfaces = composeInterfaces(config, this.services, about.version);
+    const core = this.services;
+    const portal = portalServices(parts, core);
+    this.portal = portal;
+    const interfaces =
+      options.interfaces ?? composeInterfaces(config, { core, portal }, about.version);
     this.app = buildApp(this.services, { ...config, ...about, interfaces }).app;
     this.app.addHook('onRoute', ({ method, url, config: route = {} }) => {
       for (const one of [method].flat())

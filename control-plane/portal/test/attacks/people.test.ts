@@ -363,7 +363,7 @@ test('held forms › with a picture make no job once the person may not any more
 
 test('held forms › make nothing where the end comes between the last question and the change', async t => {
   const { accountId } = world.ours;
-  const { sessions } = world.test.services.accountArea;
+  const { sessions } = world.test.portal.accountArea;
   const { people } = world.test.stores;
   const by = () => ({ actor: OPERATOR, entryId: randomUUID() });
   const ends = {
