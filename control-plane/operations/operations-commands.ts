@@ -1,12 +1,15 @@
 /** `doctor`, `backup`, `restore` and `support-bundle`. */
-import type { Command } from 'commander';
-import type { CliContext } from '../core/cli/context.ts';
+import type { AddCommands } from '../core/cli/program.ts';
 import { addBackupCommands } from './backup/backup-commands.ts';
 import { addSupportBundleCommand } from './bundle/bundle-command.ts';
+import type { LoadConfig } from './composed-program.ts';
 import { addDoctorCommand } from './doctor/doctor-command.ts';
 
-export function addOperationsCommands(program: Command, context: CliContext): void {
-  addDoctorCommand(program, context);
-  addBackupCommands(program, context);
-  addSupportBundleCommand(program, context);
+export function operationsCommands(loadConfig: LoadConfig): AddCommands {
+  return (program, context) => {
+    const composed = { ...context.packages, loadConfig };
+    addDoctorCommand(program, context, composed);
+    addBackupCommands(program, context);
+    addSupportBundleCommand(program, context, composed);
+  };
 }

@@ -50,10 +50,5 @@ export const ENTANGLED: readonly string[] = [
   'control-plane/core/stores.ts -> control-plane/portal/sign-in/session-store.ts',
   'control-plane/core/stores.ts -> control-plane/portal/sign-in/throttle-store.ts',
   'control-plane/core/stores.ts -> control-plane/portal/usage/usage-store.ts',
-  'control-plane/operations/bundle/make-bundle.ts -> control-plane/config.ts',
-  'control-plane/operations/doctor/configuration-findings.ts -> control-plane/config.ts',
-  'control-plane/operations/doctor/examine.ts -> control-plane/config.ts',
-  'control-plane/operations/doctor/fleet-findings.ts -> control-plane/config.ts',
-  'control-plane/operations/doctor/secrets-key-findings.ts -> control-plane/config.ts',
   'inference-node/serving/grpc/matte-handler.ts -> inference-node/metrics.ts',
 ];

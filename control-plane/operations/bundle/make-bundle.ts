@@ -14,16 +14,15 @@ import { type Finding, jsonOf, reasonOf } from '#program/doctor/findings.ts';
 import type { SecretsOut } from '#program/doctor/secrets-out.ts';
 import type { Environment } from '#program/env.ts';
 import pkg from '../../../package.json' with { type: 'json' };
-import { type Config, loadConfig } from '../../config.ts';
 import { type Database, openDatabase } from '../../core/database/connect.ts';
-import { type MigrationSeries, schemaState } from '../../core/database/migrate.ts';
+import { schemaState } from '../../core/database/migrate.ts';
 import { readStatistics } from '../../core/database/probe.ts';
 import { modeOf } from '../../core/jobs/job.ts';
 import type { NodeMember } from '../../core/nodes/node-store.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '../../core/retention/retention.ts';
 import { loadDatabaseConfig } from '../../core/settings.ts';
 import { createStores, type StoresWithoutEnds } from '../../core/stores.ts';
-import { bucketStorage } from '../../object-storage/bucket-storage.ts';
+import type { ComposedProgram, LookedAtConfig } from '../composed-program.ts';
 import { withSupervisorsToken } from '../doctor/configuration-findings.ts';
 import { missingFile } from '../doctor/database-findings.ts';
 import { examineControlPlane } from '../doctor/examine.ts';
@@ -44,8 +43,7 @@ const METRIC = /^(?:# (?:HELP|TYPE) )?(?:matting|nodejs|process)_/;
 
 export interface BundleOptions {
   readonly env: Environment;
-  /** Of the packages whose tables are expected. */
-  readonly migrations: readonly MigrationSeries[];
+  readonly composed: ComposedProgram;
   /** Files of log lines, LOGS_MAX at most. */
   readonly logs: readonly string[];
   readonly secretsOut: SecretsOut;
@@ -57,7 +55,7 @@ export type BundleFiles = Map<string, string>;
 /** Never rejects because of what is broken: that is what it is for. */
 export async function collectBundle({
   env,
-  migrations,
+  composed,
   logs,
   secretsOut,
 }: BundleOptions): Promise<BundleFiles> {
@@ -73,10 +71,10 @@ export async function collectBundle({
   await add('versions.json', () => json(versions()));
   await add('configuration.json', () => json(shownConfiguration(env)));
   await add('doctor.json', async () =>
-    json(jsonOf(shown(await examineControlPlane(env, migrations)))),
+    json(jsonOf(shown(await examineControlPlane(env, composed)))),
   );
-  await add('metrics-control-plane.txt', () => controlPlaneMetrics(env));
-  await addDatabase(add, env, migrations);
+  await add('metrics-control-plane.txt', () => controlPlaneMetrics(env, composed));
+  await addDatabase(add, env, composed);
   for (const [index, file] of logs.slice(0, LOGS_MAX).entries()) {
     const name = `log-${index + 1}.jsonl`;
     await add(name, async () => {
@@ -113,11 +111,7 @@ function shown(findings: readonly Finding[]): Finding[] {
 
 type Add = (name: string, make: () => Promise<string> | string) => Promise<void>;
 
-async function addDatabase(
-  add: Add,
-  env: Environment,
-  migrations: readonly MigrationSeries[],
-): Promise<void> {
+async function addDatabase(add: Add, env: Environment, composed: ComposedProgram): Promise<void> {
   let database: Database | undefined;
   await add('database.json', async () => {
     const log = { info: () => undefined, warn: () => undefined };
@@ -126,7 +120,7 @@ async function addDatabase(
     if ((await missingFile(databaseUrl)) !== undefined) throw new Error('there is no file');
     database = await openDatabase(databaseUrl, { log });
     const { name } = database.engine;
-    const state = await schemaState(database, migrations);
+    const state = await schemaState(database, composed.migrations);
     return json({ engine: name, ...state, ...(await readStatistics(database)) });
   });
   if (database === undefined) return;
@@ -135,7 +129,9 @@ async function addDatabase(
     await add('jobs-failed.json', async () => json(await jobsOf(stores, ['failed'])));
     await add('jobs-open.json', async () => json(await jobsOf(stores, OPEN)));
     await add('notifications-failed.json', async () => json(await notificationsOf(stores)));
-    await add('work.json', async () => json(await workOf(stores, await retentionMsOf(env))));
+    await add('work.json', async () =>
+      json(await workOf(stores, await retentionMsOf(env, composed))),
+    );
     await addNodes(add, stores);
   } finally {
     // It may be away by now, as the lines above say.
@@ -210,18 +206,21 @@ async function addNodes(add: Add, { nodes }: StoresWithoutEnds): Promise<void> {
 }
 
 /** As the doctor reads it. @throws ConfigError */
-async function configOf(env: Environment): Promise<Config> {
+async function configOf(
+  env: Environment,
+  { loadConfig, storageKinds }: ComposedProgram,
+): Promise<LookedAtConfig> {
   const { dataDir } = loadDatabaseConfig(env);
-  return loadConfig(await withSupervisorsToken(env, dataDir), [bucketStorage]);
+  return loadConfig(await withSupervisorsToken(env, dataDir), storageKinds);
 }
 
-async function retentionMsOf(env: Environment): Promise<number> {
-  const config = await configOf(env).catch(() => undefined);
+async function retentionMsOf(env: Environment, composed: ComposedProgram): Promise<number> {
+  const config = await configOf(env, composed).catch(() => undefined);
   return config?.jobRetentionMs ?? JOB_RETENTION_DAYS_DEFAULT * DAY_MS;
 }
 
-async function controlPlaneMetrics(env: Environment): Promise<string> {
-  const { metricsHost, metricsPort } = await configOf(env);
+async function controlPlaneMetrics(env: Environment, composed: ComposedProgram): Promise<string> {
+  const { metricsHost, metricsPort } = await configOf(env, composed);
   return await metricsOf(`${baseOf(metricsHost, metricsPort)}/metrics`);
 }
 

@@ -9,8 +9,7 @@ import {
 } from '#program/doctor/secret-strength.ts';
 import { ConfigError, type Environment } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
-import { type Config, loadConfig } from '../../config.ts';
-import { bucketStorage } from '../../object-storage/bucket-storage.ts';
+import type { ComposedProgram, LookedAtConfig } from '../composed-program.ts';
 
 const SUBJECT = 'configuration';
 const SECRETS = 'secrets';
@@ -21,9 +20,12 @@ const NODE_TOKEN_FILE = 'node-token';
 const OTHERS = 0o077;
 
 /** `config` as far as it can be used. */
-export function examineConfiguration(env: Environment) {
+export function examineConfiguration(
+  env: Environment,
+  { loadConfig, storageKinds }: ComposedProgram,
+) {
   try {
-    const config = loadConfig(env, [bucketStorage]);
+    const config = loadConfig(env, storageKinds);
     const findings = config.warnings.map(line =>
       warning(SUBJECT, line, `correct it, or leave it where it is meant: ${VARIABLES}`),
     );
@@ -61,7 +63,7 @@ export async function secretsOfDirectory(dataDir: string): Promise<string[]> {
 }
 
 /** Their strength, and who may read the files they are in. */
-export async function secretsFindings(config: Config): Promise<readonly Finding[]> {
+export async function secretsFindings(config: LookedAtConfig): Promise<readonly Finding[]> {
   const { nodeToken, nodeTokenAccepted, operatorKey, secretsKey, secretsKeyPrevious, dataDir } =
     config;
   const weak: (readonly [string, string | undefined])[] = [
@@ -91,7 +93,7 @@ export async function secretsFindings(config: Config): Promise<readonly Finding[
   return findings.length > 0 ? findings : [ok(SECRETS, 'present, and none looks easy to guess')];
 }
 
-function weaknessOfPayments({ sales }: Config): string | undefined {
+function weaknessOfPayments({ sales }: LookedAtConfig): string | undefined {
   const { paymentSecret } = sales;
   return paymentSecret && weaknessOf(paymentSecret);
 }

@@ -3,12 +3,17 @@ import type { Command } from 'commander';
 import { counted, jsonOf, pageOf, summaryOf } from '#program/doctor/findings.ts';
 import { SecretsOut } from '#program/doctor/secrets-out.ts';
 import { type CliContext, CommandError } from '../../core/cli/context.ts';
+import type { ComposedProgram } from '../composed-program.ts';
 import { secretsOfDirectory } from './configuration-findings.ts';
 import { examineControlPlane } from './examine.ts';
 
 type DoctorOptions = { readonly strict?: boolean };
 
-export function addDoctorCommand(program: Command, context: CliContext): void {
+export function addDoctorCommand(
+  program: Command,
+  context: CliContext,
+  composed: ComposedProgram,
+): void {
   program
     .command('doctor')
     .description(
@@ -16,12 +21,16 @@ export function addDoctorCommand(program: Command, context: CliContext): void {
     )
     .option('--json', 'print JSON')
     .option('--strict', 'exit 1 where there are warnings, too')
-    .action((options: DoctorOptions) => examine(context, options));
+    .action((options: DoctorOptions) => examine(context, options, composed));
 }
 
-async function examine(context: CliContext, options: DoctorOptions): Promise<void> {
+async function examine(
+  context: CliContext,
+  options: DoctorOptions,
+  composed: ComposedProgram,
+): Promise<void> {
   const { environment } = context;
-  const findings = await examineControlPlane(environment, context.packages.migrations);
+  const findings = await examineControlPlane(environment, composed);
   const dataDir = environment.MATTING_DATA_DIR || 'data';
   const secretsOut = new SecretsOut(environment, await secretsOfDirectory(dataDir));
   const { failures, warnings } = summaryOf(findings);

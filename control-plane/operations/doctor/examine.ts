@@ -9,13 +9,11 @@ import { openFilesFinding } from '#program/doctor/open-files-finding.ts';
 import { tlsFindings } from '#program/doctor/tls-findings.ts';
 import { ConfigError, type Environment } from '#program/env.ts';
 import pkg from '../../../package.json' with { type: 'json' };
-import type { Config } from '../../config.ts';
 import type { Database } from '../../core/database/connect.ts';
-import type { MigrationSeries } from '../../core/database/migrate.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '../../core/retention/retention.ts';
 import { loadDatabaseConfig, loadStorageConfig } from '../../core/settings.ts';
 import { createStores } from '../../core/stores.ts';
-import { bucketStorage } from '../../object-storage/bucket-storage.ts';
+import type { ComposedProgram, LookedAtConfig } from '../composed-program.ts';
 import {
   examineConfiguration,
   secretsFindings,
@@ -34,28 +32,25 @@ const NODE_MAJOR = 24;
 const OPEN_FILES_MIN = 8192;
 const BUG = 'this is a fault of the doctor itself: report it with this line';
 
-/**
- * @param given the process's environment, or a test's
- * @param packages whose tables are expected beside the core's
- */
+/** @param given the process's environment, or a test's */
 export async function examineControlPlane(
   given: Environment,
-  packages: readonly MigrationSeries[],
+  composed: ComposedProgram,
 ): Promise<readonly Finding[]> {
   const findings: Finding[] = [...versionFindings(given), openFilesFinding(OPEN_FILES_MIN)];
   const database = orUndefined(() => loadDatabaseConfig(given));
   const env = database === undefined ? given : await withSupervisorsToken(given, database.dataDir);
-  const { config, findings: ofConfiguration } = examineConfiguration(env);
+  const { config, findings: ofConfiguration } = examineConfiguration(env, composed);
   findings.push(...ofConfiguration);
   if (config !== undefined) {
     findings.push(...(await look('secrets', BUG, () => secretsFindings(config))));
     findings.push(...(await look('TLS', BUG, () => tlsFindings(config.tls))));
   }
   if (database !== undefined) {
-    const open = () => examineDatabase(database.databaseUrl, packages);
+    const open = () => examineDatabase(database.databaseUrl, composed.migrations);
     findings.push(...(await databaseFindings(open, config, env)));
   }
-  const storage = orUndefined(() => loadStorageConfig(env, [bucketStorage]));
+  const storage = orUndefined(() => loadStorageConfig(env, composed.storageKinds));
   if (storage !== undefined) {
     const advice = 'matting storage check; docs/operations.md, "Storage"';
     findings.push(...(await look('storage', advice, () => storageFindings(storage))));
@@ -99,7 +94,7 @@ function orUndefined<T>(load: () => T): T | undefined {
 /** Asks it everything, and closes it. */
 async function databaseFindings(
   open: () => Promise<ExaminedDatabase>,
-  config: Config | undefined,
+  config: LookedAtConfig | undefined,
   env: Environment,
 ): Promise<readonly Finding[]> {
   let examined: ExaminedDatabase | undefined;
@@ -122,7 +117,7 @@ async function databaseFindings(
 
 async function contentFindings(
   database: Database,
-  config: Config | undefined,
+  config: LookedAtConfig | undefined,
   env: Environment,
 ): Promise<Finding[]> {
   const stores = createStores(database);

@@ -3,8 +3,8 @@ import { askHttp, baseOf } from '#program/doctor/ask-http.ts';
 import { type Finding, failure, look, ok, warning } from '#program/doctor/findings.ts';
 import { refusalOf } from '#program/doctor/reach.ts';
 import pkg from '../../../package.json' with { type: 'json' };
-import type { Config } from '../../config.ts';
 import type { NodeMember } from '../../core/nodes/node-store.ts';
+import type { CoreSettings } from '../../core/settings.ts';
 
 const CONTROL_PLANE = 'control plane';
 const NODES = 'nodes';
@@ -13,7 +13,7 @@ export const NODES_ASKED_MAX = 64;
 const NODES_AT_ONCE_MAX = 8;
 
 /** What listens at the addresses of this configuration; no other machine is asked. */
-export async function controlPlaneFindings(config: Config): Promise<readonly Finding[]> {
+export async function controlPlaneFindings(config: CoreSettings): Promise<readonly Finding[]> {
   const { host, port, metricsHost, metricsPort } = config;
   if (port === 0 || metricsPort === 0) return [];
   const ready = await askHttp(`${baseOf(host, port)}/readyz`);

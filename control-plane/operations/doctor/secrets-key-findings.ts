@@ -1,13 +1,13 @@
 /** Whether the key that this control plane would start with opens what the database holds. */
 import path from 'node:path';
 import { type Finding, failure, ok, warning } from '#program/doctor/findings.ts';
-import type { Config } from '../../config.ts';
 import { SecretBox } from '../../core/secrets/secret-box.ts';
 import {
   judgeSecretsKey,
   readSecretsKey,
   SECRETS_KEY_FILE,
 } from '../../core/secrets/secrets-key.ts';
+import type { CoreSettings } from '../../core/settings.ts';
 import type { StoresWithoutEnds } from '../../core/stores.ts';
 
 const SUBJECT = 'secrets';
@@ -15,7 +15,7 @@ const CHANGING = 'docs/operations.md, "Changing the secrets key"';
 
 export async function secretsKeyFindings(
   { secretsCanary, outbox }: Pick<StoresWithoutEnds, 'secretsCanary' | 'outbox'>,
-  { secretsKey: given, secretsKeyPrevious, dataDir }: Config,
+  { secretsKey: given, secretsKeyPrevious, dataDir }: CoreSettings,
 ): Promise<readonly Finding[]> {
   const canary = await secretsCanary.find();
   const key = given ?? (await readSecretsKey(dataDir));

@@ -1,0 +1,18 @@
+/** What the doctor and the support bundle are told of the program that was composed. */
+import type { Environment } from '#program/env.ts';
+import type { CliPackages } from '../core/cli/context.ts';
+import type { CoreSettings } from '../core/settings.ts';
+import type { StorageKind } from '../core/storage/storage-kind.ts';
+import type { PortalSettings } from '../portal/settings.ts';
+
+/** Of all variables, what is looked at. */
+export interface LookedAtConfig extends CoreSettings, Pick<PortalSettings, 'sales'> {
+  readonly warnings: readonly string[];
+}
+
+/** Reads every variable, as a start does. @throws ConfigError */
+export type LoadConfig = (env: Environment, storageKinds: readonly StorageKind[]) => LookedAtConfig;
+
+export interface ComposedProgram extends CliPackages {
+  readonly loadConfig: LoadConfig;
+}
