@@ -19,12 +19,6 @@ import { openTracing } from '#program/tracing/open-tracing.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import pkg from '../package.json' with { type: 'json' };
 import type { Config } from './config.ts';
-import {
-  NodeMetrics,
-  registerConnectionsGauge,
-  registerGauges,
-  registerStateGauge,
-} from './metrics.ts';
 import { DirectFiles } from './serving/direct/direct-files.ts';
 import { type DrainSteps, drainNode } from './serving/drain.ts';
 import type { ProviderChoice } from './serving/engine/choice/execution-provider.ts';
@@ -38,6 +32,12 @@ import { createNodeInfo, gpuToProto, type NodeIdentity } from './serving/grpc/no
 import { Registration } from './serving/grpc/registration.ts';
 import { openNodeServer } from './serving/grpc/server.ts';
 import { openHttpEndpoints } from './serving/http-endpoints.ts';
+import {
+  NodeMetrics,
+  registerConnectionsGauge,
+  registerGauges,
+  registerStateGauge,
+} from './serving/metrics.ts';
 import { admittedOutlineOf } from './serving/models/commercial-use.ts';
 import { describeTerms } from './serving/models/licence.ts';
 import { ModelError } from './serving/models/model-error.ts';
@@ -246,19 +246,15 @@ async function start(base: Base): Promise<void> {
   if (config.registryAddresses.length > 0) opened.registrations.push(register(base, ports));
 }
 
-/** Loads the model tools where something is missing alone: a prepared folder needs none. */
-const make: MakePrepared = async (...of) => {
-  const loading = import('./model-tools/preparing/prepare.ts');
-  const { makePrepared } = await loading.catch(cause => {
-    const { name } = of[2].manifest;
-    const where = 'prepare it where they are: npm run matting -- models fetch';
-    throw new ModelError(
-      'prepare',
-      `${name} is not prepared, and no model tools are here: ${where}`,
-      cause,
-    );
+/** Loads model-tools where a file is missing: a start from a prepared folder does without them. */
+const make: MakePrepared = async (source, key, to) => {
+  const { makePrepared } = await import('./model-tools/preparing/prepare.ts').catch(cause => {
+    const { name } = to.manifest;
+    const what = `${name} is not prepared for this machine, and model-tools cannot be loaded`;
+    const how = `a start with them does it, or "npm run matting -- models fetch ${name}" for a CPU`;
+    throw new ModelError('prepare', `${what}: ${how}`, cause);
   });
-  return await makePrepared(...of);
+  return await makePrepared(source, key, to);
 };
 
 /** Before the ports listen: no call goes without. */

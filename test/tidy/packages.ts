@@ -50,5 +50,4 @@ export const ENTANGLED: readonly string[] = [
   'control-plane/core/stores.ts -> control-plane/portal/sign-in/session-store.ts',
   'control-plane/core/stores.ts -> control-plane/portal/sign-in/throttle-store.ts',
   'control-plane/core/stores.ts -> control-plane/portal/usage/usage-store.ts',
-  'inference-node/serving/grpc/matte-handler.ts -> inference-node/metrics.ts',
 ];

@@ -21,10 +21,19 @@ export type NodeProgram = ReturnType<typeof startProgram>;
 /** In an environment of its own, with a file of this folder preloaded where one is named. */
 export function startProgram(
   env: Record<string, string>,
-  { hook, heldChannel }: { hook?: string | undefined; heldChannel?: boolean | undefined },
+  {
+    hook,
+    heldChannel,
+    main = MAIN,
+  }: {
+    hook?: string | undefined;
+    heldChannel?: boolean | undefined;
+    /** Of a copy of the program. */
+    main?: string;
+  },
 ) {
   const preload = hook === undefined ? [] : ['--import', path.join(import.meta.dirname, hook)];
-  const child = spawn(process.execPath, [...preload, MAIN], {
+  const child = spawn(process.execPath, [...preload, main], {
     env: {
       PATH: process.env.PATH,
       MATTING_NODE_PORT: '0',

@@ -8,9 +8,9 @@ import { Switch } from '#gen/matting/v1/matte_service.ts';
 import { closeChannel } from '../../test/support/ipc-channel.ts';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { TINY_LICENCE } from '../../test/support/tiny-model.ts';
-import type { Told } from './test/fake-rooms.ts';
-import { type NodeProgram, startProgram } from './test/node-program.ts';
-import { header } from './test/test-node.ts';
+import type { Told } from '../serving/test/fake-rooms.ts';
+import { type NodeProgram, startProgram } from '../serving/test/node-program.ts';
+import { header } from '../serving/test/test-node.ts';
 
 const test = ava.serial;
 

@@ -17,18 +17,13 @@ import {
 } from '#program/known-counters.ts';
 import { type GrpcGuard, GUARD_CAUSES, type GuardCause } from '#program/ports/grpc-guard.ts';
 import { SPAN_FATES, type SpanFate, type SpanObserver } from '#program/tracing/span.ts';
-import type { Admission } from './serving/admission.ts';
-import type { ProviderChoice } from './serving/engine/choice/execution-provider.ts';
-import type { GpuDevice } from './serving/engine/devices/gpu-device.ts';
-import { NODE_STATES, type NodeStatus } from './serving/node-state.ts';
-import type { PicturePool } from './serving/picture/pool/picture-pool.ts';
-import {
-  PIPELINE_PLACES,
-  type Pipeline,
-  type PlanRun,
-  type RunnablePlan,
-} from './serving/pipeline.ts';
-import { RUN_LABELS, type RunLabels, runLabels } from './serving/run-labels.ts';
+import type { Admission } from './admission.ts';
+import type { ProviderChoice } from './engine/choice/execution-provider.ts';
+import type { GpuDevice } from './engine/devices/gpu-device.ts';
+import { NODE_STATES, type NodeStatus } from './node-state.ts';
+import type { PicturePool } from './picture/pool/picture-pool.ts';
+import { PIPELINE_PLACES, type Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
+import { RUN_LABELS, type RunLabels, runLabels } from './run-labels.ts';
 
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 

@@ -1,0 +1,66 @@
+/** A copy of the program without model-tools: it starts from what was prepared, and makes nothing. */
+import { cp, mkdir, rm, symlink, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import ava from 'ava';
+import { temporaryFolder } from '../../test/support/temporary-folder.ts';
+import { makeTinyModel } from '../model-tools/test/fake-registry.ts';
+import { weightsDirectory } from '../serving/prepared/weights-cache.ts';
+import { startProgram } from '../serving/test/node-program.ts';
+
+const test = ava.serial;
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const MODEL_TOOLS = 'inference-node/model-tools';
+const COPIED = [
+  ...['package.json', 'program', 'proto', 'models'],
+  ...['main.ts', 'compose.ts', 'config.ts', 'serving'].map(name => `inference-node/${name}`),
+];
+
+const tree = await temporaryFolder({ teardown: test.after.always });
+const modelDir = path.join(tree, 'model-cache');
+const env = {
+  MATTING_MODEL: 'tiny',
+  MATTING_MODEL_DIR: modelDir,
+  MATTING_EXECUTION_PROVIDER: 'cpu',
+  MATTING_ENGINES: '1',
+  MATTING_PICTURE_WORKERS: '1',
+};
+const start = (more: Record<string, string> = {}) =>
+  startProgram({ ...env, ...more }, { main: path.join(tree, 'inference-node/main.ts') });
+
+const copy = (name: string) =>
+  cp(path.join(ROOT, name), path.join(tree, name), { recursive: true });
+
+test.before(async () => {
+  for (const name of COPIED) await copy(name);
+  await symlink(path.join(ROOT, 'node_modules'), path.join(tree, 'node_modules'));
+  const { manifest, weights } = await makeTinyModel(1000);
+  await mkdir(path.join(tree, 'models/tiny'));
+  await writeFile(path.join(tree, 'models/tiny/manifest.json'), JSON.stringify(manifest));
+  const folder = weightsDirectory(modelDir, manifest);
+  await mkdir(folder, { recursive: true });
+  await writeFile(path.join(folder, manifest.graph.file), weights);
+});
+
+test('what is not prepared keeps the node from starting, in a line that says what to do', async t => {
+  const { code, stderr } = await start().exited;
+  t.is(code, 1);
+  t.regex(
+    stderr,
+    /^inference node: tiny is not prepared for this machine, .*models fetch tiny.*\n$/,
+  );
+});
+
+test('with the tools beside it a start prepares, and then does without them', async t => {
+  await copy(MODEL_TOOLS);
+  const preparing = start();
+  await preparing.until('serving');
+  preparing.child.kill('SIGTERM');
+  t.is((await preparing.exited).code, 0);
+  await rm(path.join(tree, MODEL_TOOLS), { recursive: true });
+  const prepared = start({ MATTING_BATCH_MAX: '2' });
+  const { node } = await prepared.until('serving');
+  t.truthy(node);
+  prepared.child.kill('SIGTERM');
+  t.is((await prepared.exited).code, 0);
+});
