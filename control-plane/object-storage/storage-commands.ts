@@ -4,11 +4,11 @@ import { ContractError } from '#contract/errors.ts';
 import { JOB_MS_MAX } from '../core/attempts/lease.ts';
 import { type CliContext, CommandError } from '../core/cli/context.ts';
 import { loadStorageConfig } from '../core/settings.ts';
+import { type MoveSummary, moveBlobs } from '../core/storage/move-blobs.ts';
 import { checkStorage, openStorage, StorageConfigError } from '../core/storage/open-storage.ts';
 import { bucketLifecycle } from './bucket/bucket-lifecycle.ts';
 import { parseBucketUrl } from './bucket/bucket-url.ts';
 import { bucketStorage } from './bucket-storage.ts';
-import { type MoveSummary, moveBlobs } from './move-blobs.ts';
 
 /** Between two lines about how far it is. */
 const PROGRESS_MS = 10_000;

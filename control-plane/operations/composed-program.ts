@@ -3,11 +3,12 @@ import type { Environment } from '#program/env.ts';
 import type { CliPackages } from '../core/cli/context.ts';
 import type { CoreSettings } from '../core/settings.ts';
 import type { StorageKind } from '../core/storage/storage-kind.ts';
-import type { PortalSettings } from '../portal/settings.ts';
 
 /** Of all variables, what is looked at. */
-export interface LookedAtConfig extends CoreSettings, Pick<PortalSettings, 'sales'> {
+export interface LookedAtConfig extends CoreSettings {
   readonly warnings: readonly string[];
+  /** Absent where nothing is sold. */
+  readonly sales?: { readonly paymentSecret: string | undefined };
 }
 
 /** Reads every variable, as a start does. @throws ConfigError */

@@ -8,14 +8,7 @@ export const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   'control-plane/object-storage': ['control-plane/core', 'program', 'proto'],
   'control-plane/removebg': ['control-plane/core', 'program', 'proto'],
   'control-plane/portal': ['control-plane/core', 'program', 'proto'],
-  'control-plane/operations': [
-    'control-plane/core',
-    'control-plane/object-storage',
-    'control-plane/portal',
-    'control-plane/removebg',
-    'program',
-    'proto',
-  ],
+  'control-plane/operations': ['control-plane/core', 'program', 'proto'],
   // The composition: what lies in the program's own folder.
   'control-plane': [
     'control-plane/core',

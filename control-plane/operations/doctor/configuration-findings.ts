@@ -64,14 +64,14 @@ export async function secretsOfDirectory(dataDir: string): Promise<string[]> {
 
 /** Their strength, and who may read the files they are in. */
 export async function secretsFindings(config: LookedAtConfig): Promise<readonly Finding[]> {
-  const { nodeToken, nodeTokenAccepted, operatorKey, secretsKey, secretsKeyPrevious, dataDir } =
-    config;
+  const { nodeToken, nodeTokenAccepted, operatorKey, secretsKey } = config;
+  const { secretsKeyPrevious, sales, dataDir } = config;
   const weak: (readonly [string, string | undefined])[] = [
     ['MATTING_NODE_TOKEN', weaknessOf(nodeToken)],
     ['MATTING_NODE_TOKEN_ACCEPTED', nodeTokenAccepted && weaknessOf(nodeTokenAccepted)],
     ['MATTING_OPERATOR_KEY', operatorKey && weaknessOf(operatorKey)],
     ['MATTING_SECRETS_KEY', secretsKey && weaknessOfBytes(secretsKey)],
-    ['MATTING_PAYMENT_SECRET', weaknessOfPayments(config)],
+    ['MATTING_PAYMENT_SECRET', sales?.paymentSecret && weaknessOf(sales.paymentSecret)],
   ];
   const findings = weak.flatMap(([variable, weakness]) =>
     weakness === undefined || weakness === ''
@@ -91,11 +91,6 @@ export async function secretsFindings(config: LookedAtConfig): Promise<readonly 
     findings.push(warning(SECRETS, `others may read ${file}`, `chmod 600 ${file}`));
   }
   return findings.length > 0 ? findings : [ok(SECRETS, 'present, and none looks easy to guess')];
-}
-
-function weaknessOfPayments({ sales }: LookedAtConfig): string | undefined {
-  const { paymentSecret } = sales;
-  return paymentSecret && weaknessOf(paymentSecret);
 }
 
 async function textOf(file: string): Promise<string | undefined> {

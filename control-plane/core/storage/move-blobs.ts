@@ -4,7 +4,7 @@
  * that was cut off is run again: what has moved is found there.
  */
 import { createHash } from 'node:crypto';
-import { BlobNotFoundError, type BlobStore } from '../core/storage/blob-store.ts';
+import { BlobNotFoundError, type BlobStore } from './blob-store.ts';
 
 /** Blobs under way. */
 const MOVES_AT_ONCE_MAX = 8;
