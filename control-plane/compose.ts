@@ -483,6 +483,7 @@ function composeSweeper(base: Base, losses: LostResults): Sweeper {
     blobStore: blobs,
     sweeps: stores.sweeps,
     others: [
+      { name: 'unsettled jobs', page: size => stores.unsettled.repair(size) },
       ...removalSteps(stores, jobRetentionMs),
       resultLookStep({ lostResults: stores.lostResults, losses, blobs }),
     ],

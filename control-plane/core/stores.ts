@@ -30,13 +30,17 @@ import { createNodeStore } from './nodes/node-store.ts';
 import { createRateQuotaStore } from './rates/rate-quota-store.ts';
 import { createLostResultStore } from './results/lost-result-store.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
+import { type UnsettledJobs, unsettledJobs } from './retention/unsettled-jobs.ts';
 import { createSecretsCanaryStore } from './secrets/secrets-canary-store.ts';
 import { createOutboxStore } from './webhooks/outbox-store.ts';
 
 /** What commands, checks and backups work on: they end no job. */
 export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
 
-export type Stores = Omit<StoresWithoutEnds, 'jobs'> & { readonly jobs: JobStore & JobCompletion };
+export type Stores = Omit<StoresWithoutEnds, 'jobs'> & {
+  readonly jobs: JobStore & JobCompletion;
+  readonly unsettled: UnsettledJobs;
+};
 
 /** On a database that is open and current. `close` closes it. */
 export function createStores(database: Database, ends: JobCompletionOptions): Stores;
@@ -44,7 +48,9 @@ export function createStores(database: Database): StoresWithoutEnds;
 export function createStores(database: Database, ends?: JobCompletionOptions): StoresWithoutEnds {
   const stores = storesWithoutEnds(database);
   if (ends === undefined) return stores;
-  return { ...stores, jobs: { ...stores.jobs, ...jobCompletion(database, ends) } };
+  const jobs = { ...stores.jobs, ...jobCompletion(database, ends) };
+  const whole: Stores = { ...stores, jobs, unsettled: unsettledJobs(database, ends) };
+  return whole;
 }
 
 function storesWithoutEnds(database: Database) {

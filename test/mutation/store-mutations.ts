@@ -72,8 +72,8 @@ another result is told that it is the one
   + 'succeeded'
   = success said twice is one success; another ending is refused
 a job ends in several transactions
-  - transact(database, tx => finishIn(database, tx, options, claim, ending), giveUp)
-  + finishIn(database, database.kysely, options, claim, ending)
+  - transact(database, tx => finishIn(database, tx, work), giveUp)
+  + finishIn(database, database.kysely, work)
   = a body that cannot be rendered leaves job and money as they were
 a retryable failure keeps the key
   - ...(failure.retryable ? { idempotency_key_hash: null } : {}),

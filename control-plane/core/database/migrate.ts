@@ -12,6 +12,7 @@ import type { DatabaseDialect } from './clock.ts';
 import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
 import { baseline } from './migrations/0001-baseline.ts';
+import { unsettledJobs } from './migrations/0002-unsettled-jobs.ts';
 import type { Db } from './schema.ts';
 import { query } from './transact.ts';
 
@@ -29,7 +30,10 @@ export interface MigrationSeries {
 /** It runs before those of the packages. */
 export const CORE_MIGRATIONS: MigrationSeries = {
   package: 'core',
-  migrations: dialect => ({ '0001-baseline': baseline(dialect) }),
+  migrations: dialect => ({
+    '0001-baseline': baseline(dialect),
+    '0002-unsettled-jobs': unsettledJobs(dialect),
+  }),
 };
 
 /** Where a series is entered: the core's in the table that Kysely has by default. */

@@ -181,6 +181,14 @@ export interface LostResultsTable {
   settled_at: number | null;
 }
 
+/** What a package has left to do with a job that ended (core/jobs/settled.ts). */
+export interface UnsettledJobsTable {
+  job_id: string;
+  /** The step's name. */
+  package: string;
+  created_at: number;
+}
+
 /** Messages that wait, and what became of them: core/webhooks/outbox-store.ts. */
 export interface OutboxTable {
   /** Its job's where it tells of a job's end; no job has the others. */
@@ -303,6 +311,7 @@ export interface Schema {
   ledger_audits: LedgerAuditsTable;
   jobs: JobsTable;
   lost_results: LostResultsTable;
+  unsettled_jobs: UnsettledJobsTable;
   outbox: OutboxTable;
   rate_quotas: RateQuotasTable;
   audit_entries: AuditEntriesTable;

@@ -22,7 +22,12 @@ import { insertWebhook } from '../webhooks/outbox-rows.ts';
 import type { Job, JobFailure, JobResult, StageTimings } from './job.ts';
 import { readJob } from './job-reading.ts';
 import { failureColumns, resultColumns } from './job-rows.ts';
-import type { SettledJob, SettledStep } from './settled.ts';
+import {
+  type SettledJob,
+  type SettledObserver,
+  type SettledStep,
+  SettledSteps,
+} from './settled.ts';
 
 export interface JobCompletionOptions {
   /**
@@ -32,6 +37,7 @@ export interface JobCompletionOptions {
   readonly renderOutboxBody: (job: Job) => string;
   /** What packages do with a job's end, in this order. */
   readonly settled: readonly SettledStep[];
+  readonly observer?: SettledObserver;
   /** Between a job's end and the first attempt to notify; 0 unless given. */
   readonly webhookFirstWaitMs?: number;
 }
@@ -90,8 +96,17 @@ const SUCCEED = keepStatement<Success>(
 export type JobCompletion = ReturnType<typeof jobCompletion>;
 
 export function jobCompletion(database: Database, options: JobCompletionOptions) {
-  const finish = (claim: Claim, ending: Ending, giveUp?: AbortSignal): Promise<boolean> =>
-    transact(database, tx => finishIn(database, tx, options, claim, ending), giveUp);
+  const finish = async (claim: Claim, ending: Ending, giveUp?: AbortSignal): Promise<boolean> => {
+    const steps = new SettledSteps(options.settled);
+    const work = { options, steps, claim, ending };
+    const ended = await transact(database, tx => finishIn(database, tx, work), giveUp);
+    for (const { name, error } of steps.leftOut) {
+      const fields = { err: error, job: claim.jobId, step: name };
+      database.log.warn(fields, "a step was left out of a job's end");
+      options.observer?.settledLeftOut(name);
+    }
+    return ended;
+  };
   return {
     /**
      * One transaction: result, charge, outbox, lease gone; input and URL forgotten. False: fenced
@@ -136,12 +151,17 @@ export function jobCompletion(database: Database, options: JobCompletionOptions)
   };
 }
 
+interface Finishing {
+  readonly options: JobCompletionOptions;
+  readonly steps: SettledSteps;
+  readonly claim: Claim;
+  readonly ending: Ending;
+}
+
 async function finishIn(
   database: Database,
   tx: Transaction<Schema>,
-  options: JobCompletionOptions,
-  claim: Claim,
-  ending: Ending,
+  { options, steps, claim, ending }: Finishing,
 ): Promise<boolean> {
   const job = await readJob(database, tx, claim.jobId);
   if (job === undefined || job.fence !== claim.fence) return false;
@@ -150,7 +170,7 @@ async function finishIn(
   const { id: jobId, accountId } = job;
   const settled = settledJob(job, ending);
   if (settled.unpaidDayMs !== null) {
-    await runSteps(database, tx, options.settled, settled);
+    await steps.run(database, tx, settled);
     await close(tx, claim, ending);
     return true;
   }
@@ -169,7 +189,7 @@ async function finishIn(
     if (now?.fence !== job.fence || now.finishedAtMs !== null) throw overtaken(jobId);
     throw new Error(`account ${accountId} has nothing reserved for its open job ${jobId}`);
   }
-  await runSteps(database, tx, options.settled, settled);
+  await steps.run(database, tx, settled);
   if (secret !== undefined) await notify(database, tx, options, jobId, secret);
   return true;
 }
@@ -181,15 +201,6 @@ function settledJob(job: Job, { kind, retryable }: Ending): SettledJob {
     outcome: kind === 'charge' ? 'succeeded' : 'failed',
     credits: kind === 'charge' && unpaidDayMs === null ? CREDITS_PER_JOB : 0,
   };
-}
-
-async function runSteps(
-  database: Database,
-  tx: Transaction<Schema>,
-  steps: readonly SettledStep[],
-  job: SettledJob,
-): Promise<void> {
-  for (const step of steps) await step.settled(database, tx, job);
 }
 
 async function close(tx: Transaction<Schema>, claim: Claim, ending: Ending): Promise<void> {

@@ -1,13 +1,16 @@
 /** The methods that change jobs and their money; and the playground: its key, its allowance, its jobs. */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
+import { SETTLED_STEPS } from '../../portal/settled-steps.ts';
+import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
 import type { Claim } from '../attempts/job-lease.ts';
 import type { Job } from '../jobs/job.ts';
 import type { NewJob, SubmitOutcome } from '../jobs/job-submission.ts';
-import type { Stores } from '../stores.ts';
+import { createStores, type Stores } from '../stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {
   BACKGROUND_URL,
+  bodyOf,
   claimed,
   fundedAccount,
   HOUR_MS,
@@ -338,6 +341,29 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
       await stores.jobs.freeKey(id, idempotencyKeyHash, 0);
       await submitted(stores, twinOf(job));
       return { act: by => by.jobs.freeKey(id, idempotencyKeyHash, 0), told: undefined };
+    },
+  },
+  {
+    name: 'unsettled.repair',
+    arrange: async fixture => {
+      const { stores, database } = fixture;
+      const { account, job } = await accountJob(fixture);
+      const { claim } = await running(stores, job);
+      const settled = SETTLED_STEPS.map(({ name }) => ({
+        name,
+        settled: () => Promise.reject(new Error('a bug')),
+      }));
+      const broken = createStores(database, { renderOutboxBody: bodyOf, settled });
+      assert.ok(await broken.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      return {
+        act: faulty => faulty.unsettled.repair(100),
+        check: async () => {
+          // What failed meanwhile is left to the next walk.
+          await stores.unsettled.repair(100);
+          assert.deepEqual(await rowsOf(database.kysely, 'unsettled_jobs', {}), []);
+          await assertUsageAgrees(database, account);
+        },
+      };
     },
   },
   {

@@ -601,8 +601,9 @@ async function applyRefund(
 
 /**
  * What a job gives back that was open at a refund goes to that refund, where it lacks something: in
- * the transaction that releases the job's credit, behind its entry. A job that was submitted after
- * the refund holds nothing of it.
+ * the transaction that releases the job's credit, behind its entry, or later (settled.ts): what was
+ * spent by then is not taken, and the refund goes on lacking it. A job that was submitted after the
+ * refund holds nothing of it.
  */
 export async function takeReleased(
   database: Database,
@@ -619,6 +620,14 @@ export async function takeReleased(
     .limit(1)
     .executeTakeFirst();
   if (order === undefined) return;
+  const { kind } = await enterOperatorEntry(database, tx, {
+    kind: 'revoke',
+    accountId,
+    amount: CREDITS_PER_JOB,
+    reference: releaseReferenceOf(order.id, jobId),
+  });
+  if (kind === 'insufficient-credits') return;
+  if (kind !== 'entered') throw new Error(`what job ${jobId} gave back was not taken: ${kind}`);
   const unrevoked = order.unrevoked - CREDITS_PER_JOB;
   const update = tx
     .updateTable('orders')
@@ -630,13 +639,6 @@ export async function takeReleased(
     .where('id', '=', order.id)
     .where('unrevoked', '=', order.unrevoked);
   if (!(await matchesOne(update))) throw new OvertakenError('the order has changed');
-  const { kind } = await enterOperatorEntry(database, tx, {
-    kind: 'revoke',
-    accountId,
-    amount: CREDITS_PER_JOB,
-    reference: releaseReferenceOf(order.id, jobId),
-  });
-  if (kind !== 'entered') throw new Error(`what job ${jobId} gave back was not taken: ${kind}`);
 }
 
 async function insertRefund(
