@@ -3,7 +3,6 @@ import { loadConfig } from './config.ts';
 import type { Commands } from './core/cli/program.ts';
 import { MIGRATIONS } from './migrations.ts';
 import { bucketStorage } from './object-storage/bucket-storage.ts';
-import { addStorageCommands } from './object-storage/storage-commands.ts';
 import { operationsCommands } from './operations/operations-commands.ts';
 import { addPortalCommands } from './portal/portal-commands.ts';
 
@@ -11,7 +10,7 @@ import { addPortalCommands } from './portal/portal-commands.ts';
 export const COMMANDS: Commands = {
   description:
     'the control plane’s accounts, keys, credits, orders, jobs, mails, nodes, storage, webhooks',
-  packages: [addPortalCommands, addStorageCommands, operationsCommands(loadConfig)],
+  packages: [addPortalCommands, operationsCommands(loadConfig)],
   helpOrder: [
     ...['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'mails', 'nodes', 'orders'],
     ...['storage', 'doctor', 'backup', 'restore', 'support-bundle', 'webhooks'],

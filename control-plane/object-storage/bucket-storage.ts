@@ -3,6 +3,7 @@ import type { StorageKind } from '../core/storage/storage-kind.ts';
 import { openBucketBlobStore } from './bucket/bucket-blob-store.ts';
 import { checkBucket } from './bucket/bucket-check.ts';
 import { describeBucketError } from './bucket/bucket-errors.ts';
+import { bucketLifecycle } from './bucket/bucket-lifecycle.ts';
 import { BucketUrlError, parseBucketUrl } from './bucket/bucket-url.ts';
 
 export const bucketStorage: StorageKind = {
@@ -22,4 +23,6 @@ export const bucketStorage: StorageKind = {
     openBucketBlobStore({ ...options, bucket: parseBucketUrl(storageUrl) }),
   describeError: describeBucketError,
   check: storageUrl => checkBucket(parseBucketUrl(storageUrl)),
+  lifecycle: (storageUrl, lives) =>
+    bucketLifecycle({ ...lives, prefix: parseBucketUrl(storageUrl).prefix }),
 };

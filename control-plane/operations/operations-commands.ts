@@ -1,13 +1,15 @@
-/** `doctor`, `backup`, `restore` and `support-bundle`. */
+/** `storage`, `doctor`, `backup`, `restore` and `support-bundle`. */
 import type { AddCommands } from '../core/cli/program.ts';
 import { addBackupCommands } from './backup/backup-commands.ts';
 import { addSupportBundleCommand } from './bundle/bundle-command.ts';
 import type { LoadConfig } from './composed-program.ts';
 import { addDoctorCommand } from './doctor/doctor-command.ts';
+import { addStorageCommands } from './storage/storage-commands.ts';
 
 export function operationsCommands(loadConfig: LoadConfig): AddCommands {
   return (program, context) => {
     const composed = { ...context.packages, loadConfig };
+    addStorageCommands(program, context);
     addDoctorCommand(program, context, composed);
     addBackupCommands(program, context);
     addSupportBundleCommand(program, context, composed);

@@ -20,6 +20,14 @@ export interface StorageKind {
   describeError(error: unknown): string;
   /** What is wrong is in the findings. */
   check(storageUrl: string): Promise<readonly StorageFinding[]>;
+  /** Rules that the storage follows by itself, to be printed: they take what a sweep left. */
+  lifecycle(storageUrl: string, lives: BlobLives): unknown;
+}
+
+export interface BlobLives {
+  readonly resultTtlMs: number;
+  /** From a submission to the end of its job, at most. */
+  readonly jobMsMax: number;
 }
 
 export interface StorageOpening {

@@ -3,6 +3,7 @@
  * service should have removed and could not. It never takes what the service may still need.
  */
 import type { LifecycleRule } from '@aws-sdk/client-s3';
+import type { BlobLives } from '../../core/storage/storage-kind.ts';
 
 const DAY_MS = 86_400_000;
 /** Beyond the life of a blob: the sweeper comes first, also after a day on which nobody ran. */
@@ -10,12 +11,9 @@ const SPARE_DAYS = 1;
 /** What S3 counts in. Parts of an upload are sent within minutes. */
 const UNFINISHED_DAYS = 1;
 
-export interface LifecycleOptions {
+interface LifecycleOptions extends BlobLives {
   /** Before every key: empty, or ends with a slash. */
   readonly prefix: string;
-  readonly resultTtlMs: number;
-  /** From a submission to the end of its job, at most. */
-  readonly jobMsMax: number;
 }
 
 export interface Lifecycle {

@@ -23,7 +23,7 @@ import {
   type BlobStore,
   type SignedAccess,
 } from '../../core/storage/blob-store.ts';
-import { type HashedBlob, hashOf } from '../../core/storage/move-blobs.ts';
+import { type HashedBlob, hashOf } from '../../core/storage/hashed-blob.ts';
 
 /** Whole seconds are signed. */
 const VALID_MIN_MS = 1000;

@@ -15,8 +15,8 @@ import { hasSchema, type MigrationSeries, migrate } from '../../core/database/mi
 import { hasTables } from '../../core/database/probe.ts';
 import type { JobStore } from '../../core/jobs/job-store.ts';
 import type { BlobStore } from '../../core/storage/blob-store.ts';
-import { type MovedFrom, moveBlobs } from '../../core/storage/move-blobs.ts';
 import { createStores } from '../../core/stores.ts';
+import { type MovedFrom, moveBlobs } from '../storage/move-blobs.ts';
 import { BackupError, type BackupManifest, requireWhole } from './backup-manifest.ts';
 import { loadMysql } from './database-copy.ts';
 

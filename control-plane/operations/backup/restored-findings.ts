@@ -7,7 +7,7 @@ import { counted, type Finding, failure, ok, warning } from '#program/doctor/fin
 import type { Job } from '../../core/jobs/job.ts';
 import { FINAL_STATES, OPEN_STATES } from '../../core/jobs/job.ts';
 import { BlobNotFoundError, type BlobStore } from '../../core/storage/blob-store.ts';
-import { hashOf } from '../../core/storage/move-blobs.ts';
+import { hashOf } from '../../core/storage/hashed-blob.ts';
 import type { StoresWithoutEnds } from '../../core/stores.ts';
 
 /** Jobs that are read at once, and blobs that are looked at at once. */

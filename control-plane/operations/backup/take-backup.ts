@@ -11,7 +11,7 @@ import type { Database } from '../../core/database/connect.ts';
 import { probeDatabase } from '../../core/database/probe.ts';
 import { createSecretsCanaryStore } from '../../core/secrets/secrets-canary-store.ts';
 import type { BlobStore } from '../../core/storage/blob-store.ts';
-import { CopyDiffersError, type MoveSummary, moveBlobs } from '../../core/storage/move-blobs.ts';
+import { CopyDiffersError, type MoveSummary, moveBlobs } from '../storage/move-blobs.ts';
 import {
   type BackedUpDatabase,
   BackupError,

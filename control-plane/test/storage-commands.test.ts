@@ -20,10 +20,10 @@ import {
 } from '../../test/support/object-storage/object-store.ts';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { joinBlobStores } from '../core/storage/joined-blob-stores.ts';
-import { moveBlobs } from '../core/storage/move-blobs.ts';
 import { get, list, put } from '../core/test/blob-store.contract.ts';
 import { type Env, runCli } from '../core/test/support/cli.ts';
-import { openStorage } from './test/open-storage.ts';
+import { openStorage } from '../object-storage/test/open-storage.ts';
+import { moveBlobs } from '../operations/storage/move-blobs.ts';
 
 const test = ava.serial;
 

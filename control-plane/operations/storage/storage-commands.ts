@@ -1,14 +1,16 @@
 /** `storage check|lifecycle|migrate`. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { ContractError } from '#contract/errors.ts';
-import { JOB_MS_MAX } from '../core/attempts/lease.ts';
-import { type CliContext, CommandError } from '../core/cli/context.ts';
-import { loadStorageConfig } from '../core/settings.ts';
-import { type MoveSummary, moveBlobs } from '../core/storage/move-blobs.ts';
-import { checkStorage, openStorage, StorageConfigError } from '../core/storage/open-storage.ts';
-import { bucketLifecycle } from './bucket/bucket-lifecycle.ts';
-import { parseBucketUrl } from './bucket/bucket-url.ts';
-import { bucketStorage } from './bucket-storage.ts';
+import { JOB_MS_MAX } from '../../core/attempts/lease.ts';
+import { type CliContext, CommandError } from '../../core/cli/context.ts';
+import { loadStorageConfig } from '../../core/settings.ts';
+import {
+  checkStorage,
+  openStorage,
+  StorageConfigError,
+  storageKindOf,
+} from '../../core/storage/open-storage.ts';
+import { type MoveSummary, moveBlobs } from './move-blobs.ts';
 
 /** Between two lines about how far it is. */
 const PROGRESS_MS = 10_000;
@@ -62,17 +64,17 @@ async function check(context: CliContext): Promise<void> {
 }
 
 function lifecycle(context: CliContext, resultDays: number | undefined): void {
-  const { storageUrl, resultTtlMs } = loadStorageConfig(
+  const { storageUrl, storageKinds, resultTtlMs } = loadStorageConfig(
     context.environment,
     context.packages.storageKinds,
   );
-  if (!bucketStorage.isFor(storageUrl)) {
+  const kind = storageKindOf(storageUrl, storageKinds);
+  if (kind === undefined) {
     const message = 'a directory has no lifecycle rules; the sweeper tidies it';
     throw new StorageConfigError(`MATTING_STORAGE_URL: ${message}`);
   }
-  const { prefix } = parseBucketUrl(storageUrl);
   const lifeMs = resultDays === undefined ? resultTtlMs : resultDays * DAY_MS;
-  const rules = bucketLifecycle({ prefix, resultTtlMs: lifeMs, jobMsMax: JOB_MS_MAX });
+  const rules = kind.lifecycle(storageUrl, { resultTtlMs: lifeMs, jobMsMax: JOB_MS_MAX });
   context.print(JSON.stringify(rules, undefined, 2));
 }
 

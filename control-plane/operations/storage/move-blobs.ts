@@ -4,7 +4,8 @@
  * that was cut off is run again: what has moved is found there.
  */
 import { createHash } from 'node:crypto';
-import { BlobNotFoundError, type BlobStore } from './blob-store.ts';
+import { BlobNotFoundError, type BlobStore } from '../../core/storage/blob-store.ts';
+import { type HashedBlob, hashOf } from '../../core/storage/hashed-blob.ts';
 
 /** Blobs under way. */
 const MOVES_AT_ONCE_MAX = 8;
@@ -173,22 +174,4 @@ class Move {
         : { bytes: said.bytes, sha256: said.sha256 };
     if (bytes !== expected.bytes || sha256 !== expected.sha256) throw new CopyDiffersError(name);
   }
-}
-
-export interface HashedBlob {
-  readonly bytes: number;
-  readonly sha256: string;
-}
-
-export async function hashOf(
-  store: Pick<BlobStore, 'openRead'>,
-  name: string,
-): Promise<HashedBlob> {
-  const hash = createHash('sha256');
-  let bytes = 0;
-  for await (const piece of (await store.openRead(name)) as AsyncIterable<Buffer>) {
-    hash.update(piece);
-    bytes += piece.length;
-  }
-  return { bytes, sha256: hash.digest('hex') };
 }
