@@ -79,13 +79,9 @@ import { renderOutboxBody } from './core/webhooks/outbox-body.ts';
 import { webhookDelivery } from './core/webhooks/send-webhooks.ts';
 import { ControlMetrics, registerGauges } from './metrics.ts';
 import { MIGRATIONS } from './migrations.ts';
-import { BalanceWatch } from './portal/alerts/balance-watch.ts';
-import { mailDelivery } from './portal/alerts/send-mails.ts';
-import { SmtpSender } from './portal/alerts/smtp-sender.ts';
-import { withheldTeller } from './portal/alerts/withheld-messages.ts';
-import { registerOperatorPages } from './portal/operator-pages/operator-pages.ts';
-import { OperateOrders } from './portal/orders/operate-orders.ts';
+import { operatorPages } from './portal/operator-pages/operator-pages.ts';
 import { portalInterface } from './portal/portal-interface.ts';
+import { portalLoops } from './portal/portal-loops.ts';
 import { type PortalServices, portalServices } from './portal/portal-services.ts';
 import { SETTLED_STEPS } from './portal/settled-steps.ts';
 import { removebgInterface } from './removebg/removebg-interface.ts';
@@ -435,17 +431,11 @@ function composeBackground(
     });
   const clockWatch = new ClockWatch({ look: () => stores.compareClocks(), log });
   const loops: { start(): void; stop(): Promise<void> }[] = [
-    composeWatch(base).loop,
+    ...portalLoops({ ...base, observer: metrics, holder }),
     composeSweeper(base, losses),
     clockWatch.loop,
   ];
   if (fleetSizing !== undefined) loops.push(fleetSizing);
-  // What waits where there is no mail server is left to a replica that has one.
-  if (config.mail !== undefined) {
-    const sender = new SmtpSender(config.mail);
-    const { outbox } = stores;
-    loops.push(mailDelivery({ sender, outbox, secrets, observer: metrics, log, holder }));
-  }
   return {
     delivery,
     fleetSizing,
@@ -458,20 +448,6 @@ function composeBackground(
       await Promise.all(loops.map(loop => loop.stop()));
     },
   };
-}
-
-function composeWatch({ config, stores, secrets, metrics, log }: Base): BalanceWatch {
-  return new BalanceWatch({
-    alerts: stores.alerts,
-    settings: stores.alertSettings,
-    secrets,
-    mails: config.mail !== undefined,
-    pageUrl: `${config.baseUrl}/account`,
-    observer: metrics,
-    messagesMax: config.accountMails,
-    onWithheld: withheldTeller(metrics, log),
-    log,
-  });
 }
 
 function composeSweeper(base: Base, losses: LostResults): Sweeper {
@@ -505,10 +481,9 @@ function composeOperatorPort({ config, stores, metrics, log }: Base, onNodesChan
     operateWebhooks: new OperateWebhooks(stores),
     readQueue: new ReadQueue(stores, config.queueMegapixelsMax),
   };
-  const orders = { operateOrders: new OperateOrders(stores) };
   return buildOperatorApp(services, {
     ...{ baseUrl, operatorKey, metrics: metrics.registry, logger: log },
-    pages: app => registerOperatorPages(app, { ...services, ...orders }, config),
+    pages: operatorPages(services, stores, config),
   });
 }
 

@@ -5,8 +5,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect } from 'node:net';
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
 import { Registry } from 'prom-client';
-import { registerOperatorPages } from '../../portal/operator-pages/operator-pages.ts';
-import { OperateOrders } from '../../portal/orders/operate-orders.ts';
+import { operatorPages } from '../../portal/operator-pages/operator-pages.ts';
 import { OperateAccounts } from '../accounts/operate-accounts.ts';
 import { ReadQueue } from '../dispatch/read-queue.ts';
 import { buildOperatorApp } from '../http/operator-app.ts';
@@ -40,10 +39,9 @@ export function appOn(
     readQueue: new ReadQueue(stores, 50_000),
   };
   const options = { baseUrl: 'http://links.example', operatorKey: KEY, ...changes };
-  const orders = { operateOrders: new OperateOrders(stores) };
   return buildOperatorApp(services, {
     ...{ ...options, metrics: new Registry() },
-    pages: app => registerOperatorPages(app, { ...services, ...orders }, options),
+    pages: operatorPages(services, stores, options),
   });
 }
 

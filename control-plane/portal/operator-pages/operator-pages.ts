@@ -8,6 +8,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { createErrorHandler } from '../../core/http/answers/error-handler.ts';
 import type { OperatorServices } from '../../core/http/app-services.ts';
+import { OperateOrders } from '../orders/operate-orders.ts';
 import { type OrderPageServices, registerOrderPages } from '../orders/operator-order-pages.ts';
 import { registerAssets } from '../page/assets.ts';
 import { AuthorityError } from '../people/authority-error.ts';
@@ -20,11 +21,26 @@ import { OPERATOR_PATH, PAGES_PATH, writeOperatorError } from './operator-frame.
 import { guardOperatorPages, OperatorSessions } from './operator-session.ts';
 import { registerSignIn, SIGN_IN_PATH } from './sign-in-pages.ts';
 
-/** @param options.operatorKey undefined: there are no pages */
-export function registerOperatorPages(
+interface OperatorPagesOptions {
+  readonly baseUrl: string;
+  /** Undefined: there are no pages. */
+  readonly operatorKey: string | undefined;
+}
+
+/** What adds the pages to the operator's port. */
+export function operatorPages(
+  services: OperatorServices,
+  stores: ConstructorParameters<typeof OperateOrders>[0],
+  options: OperatorPagesOptions,
+): (app: FastifyInstance) => void {
+  const all = { ...services, operateOrders: new OperateOrders(stores) };
+  return app => registerOperatorPages(app, all, options);
+}
+
+function registerOperatorPages(
   app: FastifyInstance,
   services: OperatorServices & OrderPageServices,
-  { baseUrl, operatorKey }: { readonly baseUrl: string; readonly operatorKey: string | undefined },
+  { baseUrl, operatorKey }: OperatorPagesOptions,
 ): void {
   if (operatorKey === undefined) return;
   app.register(async pages => {
