@@ -21,7 +21,14 @@ import { get, list, put, testBlobStore } from '../test/blob-store.contract.ts';
 import { BlobNotFoundError, type BlobStore } from './blob-store.ts';
 import { openDirectoryBlobStore } from './directory-blob-store.ts';
 import { joinBlobStores } from './joined-blob-stores.ts';
-import { openStorage, StorageConfigError, storageDirectory } from './open-storage.ts';
+import {
+  absoluteStorage,
+  missingOfStorage,
+  openStorage,
+  StorageConfigError,
+  storageDirectory,
+} from './open-storage.ts';
+import type { StorageKind } from './storage-kind.ts';
 
 const test = ava.serial;
 
@@ -169,6 +176,30 @@ test('the storage of a URL › names the directory that cannot be written', asyn
     name: 'StorageConfigError',
     message: `MATTING_STORAGE_URL: the directory ${file}/inside cannot be written (ENOTDIR)`,
   });
+});
+
+test('the storage of a URL › is opened by the kind whose URL it is, by what the operator called it', async t => {
+  const shelf: StorageKind = {
+    noun: 'shelf',
+    form: 'shelf:name',
+    isFor: url => url.startsWith('shelf:'),
+    problemOf: url => (url === 'shelf:' ? 'a shelf with a name' : undefined),
+    open: async url => (url === 'shelf:full' ? Promise.reject(new Error('full')) : store),
+    describeError: error => `it is ${(error as Error).message}`,
+    check: async () => [],
+    lifecycle: () => undefined,
+  };
+  const storageKinds = [shelf];
+  const setting = '--blobs-to';
+  const open = (url: string) => openStorage(url, { storageKinds, setting });
+  t.is(await open('shelf:one'), store);
+  t.deepEqual(await missingOfStorage('shelf:one', storageKinds), []);
+  t.is(absoluteStorage('shelf:one', storageKinds), 'shelf:one');
+  await t.throwsAsync(open('shelf:'), { message: '--blobs-to must be a shelf with a name' });
+  const message = '--blobs-to: the shelf cannot be written: it is full';
+  await t.throwsAsync(open('shelf:full'), { message });
+  const forms = /must be a directory, a file:\/\/ URL of one, or shelf:name$/;
+  await t.throwsAsync(open('disk://secret'), { message: forms });
 });
 
 test('the storage of a URL › opens a path and a file URL as the same directory', async t => {
