@@ -64,7 +64,7 @@ export interface PoolParts {
   readonly log: Logger;
   /** What is to run; admittedOutlineOf made it. */
   readonly outline: PlanOutline;
-  /** What no folder of models has yet. */
+  /** Makes a prepared file that is not there yet. */
   readonly make: MakePrepared;
   /** Aborted when the node is told to end: then nothing more is opened. */
   readonly ending: AbortSignal;
