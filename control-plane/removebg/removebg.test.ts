@@ -69,7 +69,7 @@ function assertRefused(
   }
 }
 
-/** What each field may not say: core/submission/requests.test.ts. */
+/** What each field may not say: removebg-request.test.ts. */
 const REFUSED: readonly [Parts, string][] = [
   [{ image_file: '' }, 'missing_source'],
   [{ image_url: 'https://a.example/1.png' }, 'multiple_sources'],
