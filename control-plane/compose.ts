@@ -38,6 +38,7 @@ import type { AppServices } from './core/http/app-services.ts';
 import type { HttpInterface } from './core/http/http-interface.ts';
 import { buildOperatorApp } from './core/http/operator-app.ts';
 import { type App, buildApp } from './core/http/public-app.ts';
+import type { JobCompletionOptions } from './core/jobs/job-completion.ts';
 import { JobEvents } from './core/jobs/job-events.ts';
 import { OperateJobs } from './core/jobs/operate-jobs.ts';
 import { Authenticate, KeyUses } from './core/keys/authenticate.ts';
@@ -83,6 +84,8 @@ import { operatorPages } from './portal/operator-pages/operator-pages.ts';
 import { portalInterface } from './portal/portal-interface.ts';
 import { portalLoops } from './portal/portal-loops.ts';
 import { type PortalServices, portalServices } from './portal/portal-services.ts';
+import { createPortalStores } from './portal/portal-stores.ts';
+import { portalRemovalSteps } from './portal/removal-steps.ts';
 import { SETTLED_STEPS } from './portal/settled-steps.ts';
 import { removebgInterface } from './removebg/removebg-interface.ts';
 
@@ -183,12 +186,13 @@ export async function openResources(config: Config, log: Logger, observer?: Stor
       migrations: 'run',
       packages: MIGRATIONS,
     });
-    const stores = createStores(database, {
+    const ends: JobCompletionOptions = {
       renderOutboxBody: job =>
         secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
       settled: SETTLED_STEPS,
       webhookFirstWaitMs: config.webhookScheduleMs[0],
-    });
+    };
+    const stores = { ...createStores(database, ends), ...createPortalStores(database) };
     return { tls, blobs, direct, stores, secretsKey, secrets, resultTokens, views, errorsPage };
   } catch (error) {
     tls.close();
@@ -461,6 +465,7 @@ function composeSweeper(base: Base, losses: LostResults): Sweeper {
     others: [
       { name: 'unsettled jobs', page: size => stores.unsettled.repair(size) },
       ...removalSteps(stores, jobRetentionMs),
+      ...portalRemovalSteps(stores),
       resultLookStep({ lostResults: stores.lostResults, losses, blobs }),
     ],
     holder: replicaId,

@@ -1,16 +1,5 @@
-/** Everything the database holds, opened and closed as one. */
+/** Everything the core has in the database. */
 
-import { alertSettings } from '../portal/alerts/alert-settings.ts';
-import { alertLooking } from '../portal/alerts/alert-store.ts';
-import { createOrderStore } from '../portal/orders/order-store.ts';
-import { createLinkStore } from '../portal/people/link-store.ts';
-import { peopleRetention } from '../portal/people/people-retention.ts';
-import { createPeopleStore } from '../portal/people/people-store.ts';
-import { createPlaygroundStore } from '../portal/playground/playground-store.ts';
-import { createIdentityStore } from '../portal/sign-in/identity-entry.ts';
-import { createSessionStore } from '../portal/sign-in/session-store.ts';
-import { createSignInThrottleStore } from '../portal/sign-in/throttle-store.ts';
-import { createUsageStore } from '../portal/usage/usage-store.ts';
 import { createAccountStore } from './accounts/account-store.ts';
 import { createAuditStore } from './accounts/audit.ts';
 import { bootstrap } from './accounts/bootstrap.ts';
@@ -57,27 +46,17 @@ function storesWithoutEnds(database: Database) {
   const clocks = new MemberClocks(database);
   return {
     accounts: createAccountStore(database),
-    alerts: alertLooking(database),
-    alertSettings: alertSettings(database),
     apiKeys: createApiKeyStore(database),
     audit: createAuditStore(database),
     fleetReports: createFleetReportStore(database),
     jobs: createJobStore(database),
-    identities: createIdentityStore(database),
     ledger: createLedgerStore(database),
-    links: createLinkStore(database),
     lostResults: createLostResultStore(database),
     nodes: createNodeStore(database),
     outbox: createOutboxStore(database),
-    playground: createPlaygroundStore(database),
-    orders: createOrderStore(database),
-    people: { ...createPeopleStore(database), ...peopleRetention(database) },
     rateQuotas: createRateQuotaStore(database),
     secretsCanary: createSecretsCanaryStore(database),
-    sessions: createSessionStore(database),
-    signInThrottles: createSignInThrottleStore(database),
     sweeps: createSweepStore(database),
-    usage: createUsageStore(database),
     shares: database.shares,
     /** The first account, with credits and a key, only where there is none; all of it or nothing. */
     bootstrap: (accountName: string, credits: number) => bootstrap(database, accountName, credits),

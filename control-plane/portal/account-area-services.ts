@@ -9,6 +9,7 @@ import type { Orders } from './orders/orders.ts';
 import type { Links } from './people/links.ts';
 import type { Profile } from './people/profile.ts';
 import type { UsePlayground } from './playground/use-playground.ts';
+import type { PortalStores } from './portal-stores.ts';
 import type { ProviderSignIn } from './sign-in/provider-sign-in.ts';
 import type { Sessions, SignIn } from './sign-in/sign-in.ts';
 import type { Overview, ReadUsage } from './usage/read-usage.ts';
@@ -31,5 +32,5 @@ export interface AccountAreaServices {
   readonly sessions: Sessions;
   readonly signIn: SignIn;
   /** What people read and change without a rule besides the store's own. */
-  readonly stores: Pick<Stores, 'audit' | 'links' | 'people' | 'sessions'>;
+  readonly stores: Pick<Stores & PortalStores, 'audit' | 'links' | 'people' | 'sessions'>;
 }

@@ -20,6 +20,7 @@ import { SignedNotifications } from './orders/signed-notifications.ts';
 import { Links } from './people/links.ts';
 import { Profile } from './people/profile.ts';
 import { UsePlayground } from './playground/use-playground.ts';
+import type { PortalStores } from './portal-stores.ts';
 import { OpenIdConnect, type OpenIdConnectOptions } from './sign-in/openid-connect.ts';
 import { type PasswordCosts, Passwords } from './sign-in/passwords.ts';
 import { ProviderSignIn, type ProviderSignInParts } from './sign-in/provider-sign-in.ts';
@@ -53,7 +54,7 @@ interface AccountAreaSettings {
 
 export interface PortalParts {
   readonly config: PortalSettings;
-  readonly stores: Stores;
+  readonly stores: Stores & PortalStores;
   readonly secrets: CallbackSecrets;
   readonly secretsKey: Buffer;
   readonly guard: OutgoingGuard;
@@ -137,7 +138,11 @@ function accountAreaServices(
 }
 
 /** Undefined: people sign in by passwords alone. */
-function providerOf(config: PortalSettings, stores: Stores, throttle: SignInThrottle) {
+function providerOf(
+  config: PortalSettings,
+  stores: Stores & PortalStores,
+  throttle: SignInThrottle,
+) {
   const oidc = config.accountArea?.oidc;
   if (oidc === undefined) return undefined;
   const redirectUrl = `${config.baseUrl}/account/sign-in/provider/back`;

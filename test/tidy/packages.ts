@@ -31,16 +31,4 @@ export function packageOfFile(name: string): string | undefined {
 }
 
 /** Arrows between packages that are to go. */
-export const ENTANGLED: readonly string[] = [
-  'control-plane/core/stores.ts -> control-plane/portal/alerts/alert-settings.ts',
-  'control-plane/core/stores.ts -> control-plane/portal/alerts/alert-store.ts',
-  'control-plane/core/stores.ts -> control-plane/portal/orders/order-store.ts',
-  'control-plane/core/stores.ts -> control-plane/portal/people/link-store.ts',
-  'control-plane/core/stores.ts -> control-plane/portal/people/people-retention.ts',
-  'control-plane/core/stores.ts -> control-plane/portal/people/people-store.ts',
-  'control-plane/core/stores.ts -> control-plane/portal/playground/playground-store.ts',
-  'control-plane/core/stores.ts -> control-plane/portal/sign-in/identity-entry.ts',
-  'control-plane/core/stores.ts -> control-plane/portal/sign-in/session-store.ts',
-  'control-plane/core/stores.ts -> control-plane/portal/sign-in/throttle-store.ts',
-  'control-plane/core/stores.ts -> control-plane/portal/usage/usage-store.ts',
-];
+export const ENTANGLED: readonly string[] = [];

@@ -2,6 +2,7 @@
 import type { Command } from 'commander';
 import { parseCredits, parseName } from '../cli/arguments.ts';
 import { type CliContext, CommandError, table } from '../cli/context.ts';
+import type { Database } from '../database/connect.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import { OperateAccounts } from './operate-accounts.ts';
 
@@ -59,12 +60,15 @@ export interface AlsoDone {
 export async function bootstrap(
   context: CliContext,
   { account, credits }: BootstrapOptions,
-  also: (stores: StoresWithoutEnds) => Promise<AlsoDone> = async () => ({ value: {}, lines: [] }),
+  also: (stores: StoresWithoutEnds, database: Database) => Promise<AlsoDone> = async () => ({
+    value: {},
+    lines: [],
+  }),
 ): Promise<void> {
   const { made, done } = await context.withStores(
-    async stores => ({
+    async (stores, database) => ({
       made: await stores.bootstrap(account, credits),
-      done: await also(stores),
+      done: await also(stores, database),
     }),
     { migrations: 'run' },
   );

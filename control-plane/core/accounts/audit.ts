@@ -3,8 +3,10 @@
  * commits with the change that it tells of.
  */
 import type { Selection } from 'kysely';
+import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
+import { removeOldRows } from '../database/old-rows.ts';
 import type { Db, Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
@@ -113,6 +115,12 @@ export function createAuditStore(database: Database) {
           .execute();
       });
       return rows.map(recordFromRow);
+    },
+    /** `limit` rows at most, oldest first. @returns how many */
+    removeOld(keptMs: number, limit: number): Promise<number> {
+      const before = nowPlusMs(database.nowMs, -keptMs);
+      const entries = { table: 'audit_entries', key: 'id', time: 'created_at', before } as const;
+      return removeOldRows(database, entries, limit);
     },
   };
 }

@@ -13,7 +13,6 @@ import type { ClaimableJob } from '../dispatch/job-queue.ts';
 import { ASYNC_HEAD_START_MS } from '../dispatch/job-turns.ts';
 import { publicState, UNPAID_OPEN_MAX } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-submission.ts';
-import { createStores } from '../stores.ts';
 import {
   assertBalanced,
   claimed,
@@ -35,6 +34,7 @@ import {
   submitted,
 } from '../test/fixtures.ts';
 import { addTo, rowOf, rowsOf, setIn } from '../test/rows.ts';
+import { createStores } from '../test/stores.ts';
 import type { Claim } from './job-lease.ts';
 import { LEASE_MS } from './lease.ts';
 

@@ -88,7 +88,7 @@ export class CliContext {
    * runs `migrate`, and only commands that set up ('run') do so too.
    */
   async withStores<T>(
-    work: (stores: StoresWithoutEnds) => Promise<T>,
+    work: (stores: StoresWithoutEnds, database: Database) => Promise<T>,
     options: { readonly migrations?: 'run' } = {},
   ): Promise<T> {
     const { databaseUrl } = loadDatabaseConfig(this.environment);
@@ -99,7 +99,7 @@ export class CliContext {
       packages: this.packages.migrations,
     });
     try {
-      return await work(createStores(database));
+      return await work(createStores(database), database);
     } finally {
       await database.close();
     }

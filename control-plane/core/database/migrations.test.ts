@@ -26,7 +26,7 @@ import { MIGRATIONS } from '../../migrations.ts';
 import { examineDatabase } from '../../operations/doctor/database-findings.ts';
 import { isFinal } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-submission.ts';
-import { createStores, type Stores } from '../stores.ts';
+import { createStores } from '../stores.ts';
 import {
   NOTHING_RECORDED,
   type Recorded,
@@ -50,6 +50,7 @@ import {
   submitted,
   WITH_PICTURE,
 } from '../test/fixtures.ts';
+import type { Stores } from '../test/stores.ts';
 import type { Database } from './connect.ts';
 import {
   CORE_MIGRATIONS,

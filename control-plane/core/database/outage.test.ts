@@ -10,7 +10,6 @@ import { sql } from 'kysely';
 import { at } from '../../../test/support/at.ts';
 import { SILENT_LOG, skipReason, useTestDatabase } from '../../../test/support/database.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
-import type { Stores } from '../stores.ts';
 import { DatabasePair, pairSkipReason } from '../test/database/database-pair.ts';
 import { DatabaseProxy } from '../test/database/database-proxy.ts';
 import {
@@ -24,6 +23,7 @@ import {
   submitted,
 } from '../test/fixtures.ts';
 import { until } from '../test/harness.ts';
+import type { Stores } from '../test/stores.ts';
 import { runCli } from '../test/support/cli.ts';
 import { ClockWatch } from './clock-watch.ts';
 import { type Database, openDatabase } from './connect.ts';

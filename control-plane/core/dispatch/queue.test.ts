@@ -6,7 +6,6 @@ import { CompiledQuery, createQueryId, type RootOperationNode, sql } from 'kysel
 import type { Database } from '../database/connect.ts';
 import { FleetSizing, HOLD_MS } from '../fleet-size/fleet-sizing.ts';
 import { JobEvents } from '../jobs/job-events.ts';
-import type { Stores } from '../stores.ts';
 import {
   claimed,
   fundedAccount,
@@ -17,6 +16,7 @@ import {
   submitted,
 } from '../test/fixtures.ts';
 import { silent } from '../test/harness.ts';
+import type { Stores } from '../test/stores.ts';
 import type { NodeSnapshot } from './dispatch-policy.ts';
 import type { JobLane } from './job-turns.ts';
 

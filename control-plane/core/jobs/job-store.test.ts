@@ -6,7 +6,6 @@ import { at } from '../../../test/support/at.ts';
 import { fc } from '../../../test/support/property-tests.ts';
 import { megapixelsOf, needsOf } from '../dispatch/job-needs.ts';
 import { queuedMegapixels } from '../dispatch/queue-share.ts';
-import type { Stores } from '../stores.ts';
 import { isForgotten } from '../submission/key-memory.ts';
 import {
   BACKGROUND_URL,
@@ -29,6 +28,7 @@ import {
   WITH_PICTURE,
 } from '../test/fixtures.ts';
 import { addTo, rowsOf, setIn } from '../test/rows.ts';
+import type { Stores } from '../test/stores.ts';
 import { backgroundBlob, type Job, jobOfBackground, publicState } from './job.ts';
 import type { JobFilter, ListedJob } from './job-reading.ts';
 import type { NewJob } from './job-submission.ts';

@@ -7,7 +7,6 @@ import { at } from '../../../test/support/at.ts';
 import { useTestDatabase } from '../../../test/support/database.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
-import type { Stores } from '../stores.ts';
 import { INTERRUPTED, tapped } from '../test/database/tapped-database.ts';
 import {
   fundedAccount,
@@ -33,6 +32,7 @@ import {
   TUNING,
 } from '../test/old-account.ts';
 import { addTo, removeFrom, setIn } from '../test/rows.ts';
+import type { Stores } from '../test/stores.ts';
 import { type AuditOptions, auditLedger, type LedgerAudit } from './ledger-audit.ts';
 import { beginFullRun, saveFullRun } from './ledger-audit-runs.ts';
 

@@ -5,7 +5,6 @@ import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
 import { dayOf, USAGE_KEPT_DAYS, type UsageQuestion } from '../../portal/usage/usage.ts';
 import { createUsageStore } from '../../portal/usage/usage-store.ts';
 import type { NewJob } from '../jobs/job-submission.ts';
-import type { Stores } from '../stores.ts';
 import {
   fundedAccount,
   HOUR_MS,
@@ -17,6 +16,7 @@ import {
   running,
   runningOf,
 } from '../test/fixtures.ts';
+import type { Stores } from '../test/stores.ts';
 
 const test = ava.serial;
 

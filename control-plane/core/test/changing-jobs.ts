@@ -6,7 +6,6 @@ import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
 import type { Claim } from '../attempts/job-lease.ts';
 import type { Job } from '../jobs/job.ts';
 import type { NewJob, SubmitOutcome } from '../jobs/job-submission.ts';
-import { createStores, type Stores } from '../stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {
   BACKGROUND_URL,
@@ -28,6 +27,7 @@ import {
   WITH_PICTURE,
 } from './fixtures.ts';
 import { rowsOf } from './rows.ts';
+import { createStores, type Stores } from './stores.ts';
 
 const SOURCE = 'https://pictures.example/1.png';
 const CALLBACK = {

@@ -20,10 +20,10 @@ import { type QuotaLease, quotaBlockOf, quotaWindowStartMs } from '../rates/rate
 import type { LiveResult } from '../results/lost-result-store.ts';
 import type { SweepClaim } from '../retention/sweep-store.ts';
 import type { SecretsCanary } from '../secrets/secrets-canary-store.ts';
-import type { Stores } from '../stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { assertBalanced, fundedAccount, HOUR_MS, resultOf, runningOf } from './fixtures.ts';
 import { rowOf } from './rows.ts';
+import type { Stores } from './stores.ts';
 
 const LEASE_MS = 600_000;
 

@@ -1,7 +1,6 @@
 /** The methods that change people, their links and their sessions. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { PeopleRetention } from '../../portal/people/people-retention.ts';
 import type { ChangedBy } from '../../portal/people/people-store.ts';
 import { actionsOf } from '../../portal/test/orders.ts';
 import {
@@ -14,10 +13,10 @@ import {
   personOfAccount,
 } from '../../portal/test/people.ts';
 import type { Database } from '../database/connect.ts';
-import type { Stores } from '../stores.ts';
 import type { ChangingMethod } from './changing-methods.ts';
 import { fundedAccount, HOUR_MS, sha256 } from './fixtures.ts';
 import { addTo, rowOf, setIn } from './rows.ts';
+import type { Stores } from './stores.ts';
 
 /** Ends the session of `personOfAccount`, or spares it. */
 function ending(
@@ -71,12 +70,12 @@ const KEY = { hash: 'a'.repeat(64), failuresMax: 100 };
 
 /** A row that is past its time, and whether it is gone. */
 function removing(
-  name: keyof PeopleRetention,
+  name: string,
   table: 'sessions' | 'one_time_links' | 'sign_in_throttles' | 'audit_entries',
-  call: (people: PeopleRetention) => Promise<number>,
+  call: (stores: Stores) => Promise<number>,
 ): ChangingMethod {
   return {
-    name: `people.${name}`,
+    name,
     alone: true,
     arrange: async ({ stores, database: { kysely } }) => {
       const account = await fundedAccount(stores, 0);
@@ -88,7 +87,7 @@ function removing(
       await setIn(kysely, 'sign_in_throttles', {}, { window_start: 1 });
       await setIn(kysely, 'audit_entries', its, { created_at: 1 });
       return {
-        act: faulty => call(faulty.people),
+        act: faulty => call(faulty),
         check: async () => {
           assert.deepEqual(await kysely.selectFrom(table).selectAll().execute(), []);
         },
@@ -328,10 +327,12 @@ export const CHANGING_PEOPLE: readonly ChangingMethod[] = [
       };
     },
   },
-  removing('removeEndedSessions', 'sessions', people => people.removeEndedSessions(50)),
-  removing('removeOldLinks', 'one_time_links', people => people.removeOldLinks(50)),
-  removing('removeOldThrottles', 'sign_in_throttles', people => people.removeOldThrottles(50)),
-  removing('removeOldAuditEntries', 'audit_entries', people =>
-    people.removeOldAuditEntries(HOUR_MS, 50),
+  removing('people.removeEndedSessions', 'sessions', ({ people }) =>
+    people.removeEndedSessions(50),
   ),
+  removing('people.removeOldLinks', 'one_time_links', ({ people }) => people.removeOldLinks(50)),
+  removing('people.removeOldThrottles', 'sign_in_throttles', ({ people }) =>
+    people.removeOldThrottles(50),
+  ),
+  removing('audit.removeOld', 'audit_entries', ({ audit }) => audit.removeOld(HOUR_MS, 50)),
 ];

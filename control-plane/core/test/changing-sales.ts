@@ -22,9 +22,9 @@ import {
 } from '../../portal/test/orders.ts';
 import type { SubmitOutcome } from '../jobs/job-submission.ts';
 import type { ApiKey, MadeKey } from '../keys/api-key-store.ts';
-import type { Stores } from '../stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { fundedAccount, IMAGE_FAULT, LIMITS, newJob, running } from './fixtures.ts';
+import type { Stores } from './stores.ts';
 
 const CAP = { credits: 5, period: 'month' } as const;
 

@@ -11,7 +11,6 @@ import { GuardedPost, type PostLimits } from '../fetching/guarded-post.ts';
 import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
 import { JobEvents } from '../jobs/job-events.ts';
 import { SecretBox } from '../secrets/secret-box.ts';
-import type { Stores } from '../stores.ts';
 import { CallbackSecrets, notificationBody } from '../webhooks/callback-secret.ts';
 import type { MessageDelivery } from '../webhooks/deliver-messages.ts';
 import { webhookDelivery } from '../webhooks/send-webhooks.ts';
@@ -28,6 +27,7 @@ import {
   storesOn,
 } from './fixtures.ts';
 import { silent, until } from './harness.ts';
+import type { Stores } from './stores.ts';
 
 /** Signs every notification. */
 export const SECRET = `whsec_${randomBytes(32).toString('base64')}`;

@@ -9,10 +9,10 @@ import type { MeteredStatement } from '../../../test/support/statement-meter.ts'
 import type { Database } from '../database/connect.ts';
 import type { NewJob } from '../jobs/job-submission.ts';
 import { LEDGER_PAGE_ROWS } from '../ledger/ledger-pages.ts';
-import type { Stores } from '../stores.ts';
 import { DUE_COUNTED_MAX } from '../webhooks/outbox-due.ts';
 import type { Fixture } from './changing-methods.ts';
 import { HOUR_MS, newJob, storesOn } from './fixtures.ts';
+import type { Stores } from './stores.ts';
 
 export const DAY_MS = 24 * HOUR_MS;
 

@@ -22,7 +22,7 @@ import { RequestShares } from '../database/request-shares.ts';
 import { backgroundBlob, type Job, type JobInput, type JobResult } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-submission.ts';
 import type { FullPlaces } from '../shared-places.ts';
-import { createStores, type Stores } from '../stores.ts';
+import { createStores, type Stores } from './stores.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };
 export const PLAYGROUND_LIMITS = { allowance: playgroundAllowance(20) };

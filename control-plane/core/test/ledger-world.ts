@@ -8,7 +8,6 @@ import type { Claim } from '../attempts/job-lease.ts';
 import { LEASE_MS } from '../attempts/lease.ts';
 import type { Database } from '../database/connect.ts';
 import type { ClaimableJob } from '../dispatch/job-queue.ts';
-import type { Stores } from '../stores.ts';
 import {
   fundedAccount,
   IMAGE_FAULT,
@@ -20,6 +19,7 @@ import {
   storesOn,
 } from './fixtures.ts';
 import { rowsOf } from './rows.ts';
+import type { Stores } from './stores.ts';
 
 /** One thing a replica does; `pick` chooses among what there is. */
 interface Operation {

@@ -19,7 +19,6 @@ import type { DatabaseDialect } from '../database/clock.ts';
 import { type Database, openDatabase } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
-import type { Stores } from '../stores.ts';
 import { CHANGING, LIKE_ANOTHER } from './changing.ts';
 import { type ChangingMethod, type Fixture, kindOf, type LateCall } from './changing-methods.ts';
 import { DatabaseProxy } from './database/database-proxy.ts';
@@ -27,6 +26,7 @@ import { Fault, type Loss, openFaultySqlite } from './database/faulty-database.t
 import { shortenWaits } from './database/short-waits.ts';
 import { assertBalanced, fundedAccount, methodsOf, newJob, storesOn } from './fixtures.ts';
 import { READING } from './reading-methods.ts';
+import type { Stores } from './stores.ts';
 
 // Longer than any lease that runs out here.
 // On a cluster, where one dialect is tested alone, a member that lags needs them.

@@ -12,8 +12,8 @@ import { buildOperatorApp } from '../http/operator-app.ts';
 import { OperateJobs } from '../jobs/operate-jobs.ts';
 import { OperateCredits } from '../ledger/operate-credits.ts';
 import { OperateNodes } from '../nodes/operate-nodes.ts';
-import type { Stores } from '../stores.ts';
 import { OperateWebhooks } from '../webhooks/operate-webhooks.ts';
+import type { Stores } from './stores.ts';
 
 export const KEY = 'an-operator-key-that-only-a-test-knows';
 

@@ -28,7 +28,6 @@ import { USAGE_GROUPS } from '../../portal/usage/usage.ts';
 import type { Database } from '../database/connect.ts';
 import { destinationOf } from '../fetching/outgoing-url.ts';
 import { backgroundBlob, UNPAID_OPEN_MAX } from '../jobs/job.ts';
-import type { Stores } from '../stores.ts';
 import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/outbox-due.ts';
 import { insertMail, withdrawMails } from '../webhooks/outbox-rows.ts';
 import { due } from './changing-alerts.ts';
@@ -56,6 +55,7 @@ import {
   running,
   sha256,
 } from './fixtures.ts';
+import type { Stores } from './stores.ts';
 
 const FIRST = { atMs: 0, id: '' };
 

@@ -23,11 +23,11 @@ import {
 } from '../../../test/support/statement-meter.ts';
 import { MIGRATIONS } from '../../migrations.ts';
 import { requireCurrentSchema } from '../database/migrate.ts';
-import type { Stores } from '../stores.ts';
 import type { Fixture } from './changing-methods.ts';
 import { excessOf, soundOn, TABLES } from './exercise.ts';
 import { methodsOf, storesOn } from './fixtures.ts';
 import { EXERCISES } from './statements.ts';
+import type { Stores } from './stores.ts';
 
 const test = ava.serial;
 

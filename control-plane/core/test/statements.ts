@@ -20,7 +20,6 @@ import {
 } from '../../portal/test/people.ts';
 import { createApiKeyToken } from '../keys/api-key-rows.ts';
 import { startOf } from '../ledger/ledger-audit.ts';
-import type { Stores } from '../stores.ts';
 import { CHANGING } from './changing.ts';
 import { kindOf } from './changing-methods.ts';
 import {
@@ -43,6 +42,7 @@ import {
 } from './fixtures.ts';
 import { READING } from './reading-methods.ts';
 import { addTo, setIn } from './rows.ts';
+import type { Stores } from './stores.ts';
 
 const PEOPLE_WHY = `reads the people of an account, ${MEMBERS_MAX} at most`;
 /** Their index and their rows, and how servers count. */

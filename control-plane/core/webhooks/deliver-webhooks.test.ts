@@ -11,7 +11,6 @@ import {
 } from '../../portal/alerts/manage-alerts.ts';
 import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
 import { SecretBox } from '../secrets/secret-box.ts';
-import type { Stores } from '../stores.ts';
 import {
   database,
   delivered,
@@ -30,6 +29,7 @@ import {
 import { fundedAccount, HOUR_MS, sha256, storesOn } from '../test/fixtures.ts';
 import { silent, until } from '../test/harness.ts';
 import { Receiver, reset, taken } from '../test/receiver.ts';
+import type { Stores } from '../test/stores.ts';
 import { accountSecretId, CallbackSecrets } from './callback-secret.ts';
 import { CallbackAddressCheck } from './callback-url.ts';
 

@@ -12,7 +12,6 @@ import {
 } from '../../../test/support/large-tables.ts';
 import { SecretBox } from '../secrets/secret-box.ts';
 import type { FullPlaces } from '../shared-places.ts';
-import { createStores } from '../stores.ts';
 import {
   fundedAccount,
   HOUR_MS,
@@ -28,6 +27,7 @@ import {
   storesOn,
 } from '../test/fixtures.ts';
 import { addTo, rowOf, setIn } from '../test/rows.ts';
+import { createStores } from '../test/stores.ts';
 import { CallbackSecrets, signingKeyOf } from './callback-secret.ts';
 import { countSealedWithOthers, type DueQuery } from './outbox-due.ts';
 

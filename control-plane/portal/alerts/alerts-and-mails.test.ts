@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { SecretBox } from '../../core/secrets/secret-box.ts';
-import type { Stores } from '../../core/stores.ts';
 import {
   fundedAccount,
   IMAGE_FAULT,
@@ -15,6 +14,7 @@ import {
 } from '../../core/test/fixtures.ts';
 import { silent } from '../../core/test/harness.ts';
 import { addTo, rowsOf } from '../../core/test/rows.ts';
+import type { Stores } from '../../core/test/stores.ts';
 import {
   accountSecretId,
   CallbackSecrets,

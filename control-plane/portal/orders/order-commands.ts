@@ -1,7 +1,9 @@
 /** `orders list|show|confirm|refund`. */
+
 import { type Command, InvalidArgumentError } from 'commander';
 import { wholeNumber } from '../../core/cli/arguments.ts';
 import { type CliContext, CommandError, table } from '../../core/cli/context.ts';
+import { createPortalStores } from '../portal-stores.ts';
 import {
   LISTED_ORDER_STATES,
   OperateOrders,
@@ -60,7 +62,9 @@ export function addOrderCommands(program: Command, context: CliContext): void {
 }
 
 function operate<T>(context: CliContext, work: (orders: OperateOrders) => Promise<T>): Promise<T> {
-  return context.withStores(stores => work(new OperateOrders(stores)));
+  return context.withStores((stores, database) =>
+    work(new OperateOrders({ ...stores, ...createPortalStores(database) })),
+  );
 }
 
 async function list(context: CliContext, { account, state, limit, after }: ListOptions) {

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { onDatabases, useTestDatabase } from '../../../test/support/database.ts';
-import type { Stores } from '../../core/stores.ts';
 import { fundedAccount, onStoresInCi } from '../../core/test/fixtures.ts';
 import { rowsOf, setIn } from '../../core/test/rows.ts';
+import type { Stores } from '../../core/test/stores.ts';
 import { createSignInThrottleStore } from '../sign-in/throttle-store.ts';
 import {
   actorOf,

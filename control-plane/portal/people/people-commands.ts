@@ -7,6 +7,7 @@ import { type BootstrapOptions, bootstrap } from '../../core/accounts/account-co
 import { requireAccount } from '../../core/accounts/operate-accounts.ts';
 import { type CliContext, CommandError } from '../../core/cli/context.ts';
 import type { StoresWithoutEnds } from '../../core/stores.ts';
+import { createPortalStores, type PortalStores } from '../portal-stores.ts';
 import { loadLinkConfig, warnOfAccountArea } from '../settings.ts';
 import type { LinkPurpose } from '../tables.ts';
 import { createLink, type MadeLink } from './links.ts';
@@ -59,8 +60,9 @@ function commandOf(program: Command, name: string): Command {
 async function bootstrapWithOwner(context: CliContext, options: OwnerOptions): Promise<void> {
   const { account, owner } = options;
   if (owner === undefined) return await bootstrap(context, options);
-  await bootstrap(context, options, async stores => {
-    const url = await ownersLink(context, stores, account, owner);
+  await bootstrap(context, options, async (stores, database) => {
+    const all = { ...stores, ...createPortalStores(database) };
+    const url = await ownersLink(context, all, account, owner);
     if (url === undefined) return { value: {}, lines: [] };
     return { value: { sign_in_link: url }, lines: [`sign-in link of ${owner}: ${url}`] };
   });
@@ -69,7 +71,7 @@ async function bootstrapWithOwner(context: CliContext, options: OwnerOptions): P
 /** Undefined: there is no such account, or nobody can sign in at its address. */
 async function ownersLink(
   context: CliContext,
-  stores: StoresWithoutEnds,
+  stores: Pick<StoresWithoutEnds & PortalStores, 'accounts' | 'links'>,
   name: string,
   mail: string,
 ): Promise<string | undefined> {
@@ -87,7 +89,7 @@ async function printLink(
   { role }: LinkOptions,
 ): Promise<void> {
   const { mail, purpose } = of;
-  const made = await context.withStores(async (stores): Promise<MadeLink> => {
+  const made = await context.withStores(async (stores, database): Promise<MadeLink> => {
     const { id: accountId, name } = await requireAccount(stores, of.account);
     const { baseUrl, accountArea, mail: server } = loadLinkConfig(context.environment);
     const warning = warnOfAccountArea({ accountArea });
@@ -97,7 +99,8 @@ async function printLink(
       ? { accountName: name, seal: await context.mailSealer(stores) }
       : undefined;
     const link = { accountId, mail, role, purpose, letterOf };
-    const created = await createLink(stores.links, baseUrl, link, { kind: 'operator' });
+    const { links } = createPortalStores(database);
+    const created = await createLink(links, baseUrl, link, { kind: 'operator' });
     if (created === 'too-many' || 'reason' in created) {
       throw new CommandError('too many invitations of the account wait to be accepted');
     }

@@ -18,7 +18,6 @@ export function peopleRetention(database: Database) {
   const sessions = { table: 'sessions', key: 'id_hash', time: 'expires_at' } as const;
   const links = { table: 'one_time_links', key: 'id', time: 'expires_at' } as const;
   const throttles = { table: 'sign_in_throttles', key: 'key_hash', time: 'window_start' } as const;
-  const entries = { table: 'audit_entries', key: 'id', time: 'created_at' } as const;
   return {
     /** Past their absolute bound; those that are only idle wait for it. */
     removeEndedSessions: (limit: number) =>
@@ -27,7 +26,5 @@ export function peopleRetention(database: Database) {
       removeOldRows(database, { ...links, before: ago(LINK_KEPT_MS) }, limit),
     removeOldThrottles: (limit: number) =>
       removeOldRows(database, { ...throttles, before: ago(THROTTLE_WINDOW_MS) }, limit),
-    removeOldAuditEntries: (keptMs: number, limit: number) =>
-      removeOldRows(database, { ...entries, before: ago(keptMs) }, limit),
   };
 }

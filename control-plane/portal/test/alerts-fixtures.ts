@@ -1,8 +1,8 @@
 /** Accounts with thresholds, an owner and a webhook, for the tests of alerts. */
 import { randomUUID } from 'node:crypto';
 import type { Database } from '../../core/database/connect.ts';
-import type { Stores } from '../../core/stores.ts';
 import { fundedAccount, NONE_FULL } from '../../core/test/fixtures.ts';
+import type { Stores } from '../../core/test/stores.ts';
 import type { AccountEventRow, NewMail } from '../../core/webhooks/outbox-rows.ts';
 import type { SeenAlert, Telling } from '../alerts/alert-store.ts';
 

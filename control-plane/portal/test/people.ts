@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { ActingPerson, ServiceActor } from '../../core/accounts/actor.ts';
-import type { Stores } from '../../core/stores.ts';
 import { HOUR_MS, sha256 } from '../../core/test/fixtures.ts';
+import type { Stores } from '../../core/test/stores.ts';
 import { actingPerson } from '../people/authority.ts';
 import type { LinkUse, NewLink } from '../people/link-store.ts';
 import type { Permission, Role } from '../people/roles.ts';

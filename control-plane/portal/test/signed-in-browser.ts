@@ -1,7 +1,7 @@
 /** Browsers over a test application: one of anybody, and one of somebody who is signed in. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { Stores } from '../../core/stores.ts';
+import type { Stores } from '../../core/test/stores.ts';
 import { BASE_URL, type TestApp } from '../../core/test/support/test-app.ts';
 import type { Role } from '../people/roles.ts';
 import { csrfTokenOf } from '../session/cookies.ts';

@@ -3,6 +3,7 @@ import { ContractError } from '#contract/errors.ts';
 import { publicState } from '../../core/jobs/job.ts';
 import type { StoresWithoutEnds } from '../../core/stores.ts';
 import { csvLine } from '../orders/ledger-history.ts';
+import type { PortalStores } from '../portal-stores.ts';
 import {
   addUsage,
   DAY_MS,
@@ -43,9 +44,9 @@ export interface UsageView {
 }
 
 export class ReadUsage {
-  readonly #stores: Pick<StoresWithoutEnds, 'usage' | 'apiKeys'>;
+  readonly #stores: Pick<StoresWithoutEnds & PortalStores, 'usage' | 'apiKeys'>;
 
-  constructor(stores: Pick<StoresWithoutEnds, 'usage' | 'apiKeys'>) {
+  constructor(stores: Pick<StoresWithoutEnds & PortalStores, 'usage' | 'apiKeys'>) {
     this.#stores = stores;
   }
 

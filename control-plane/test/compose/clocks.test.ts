@@ -15,12 +15,12 @@ import {
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import { openDirectoryBlobStore } from '../../core/storage/directory-blob-store.ts';
-import type { Stores } from '../../core/stores.ts';
 import { assertBalanced, fundedCaller, storesOn } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
 import { Receiver } from '../../core/test/receiver.ts';
 import { cutOutAfter } from '../../core/test/scripted-exchange.ts';
 import { ScriptedNode } from '../../core/test/scripted-node.ts';
+import type { Stores } from '../../core/test/stores.ts';
 import { planeEnv, ReplicaChild } from '../../core/test/support/child.ts';
 import { pictureBody, resultPath, submitTo } from '../../core/test/support/replicas.ts';
 

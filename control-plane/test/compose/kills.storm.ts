@@ -19,7 +19,6 @@ import {
 } from '../../../test/support/database.ts';
 import type { Database } from '../../core/database/connect.ts';
 import type { ApiKey } from '../../core/keys/api-key-store.ts';
-import type { Stores } from '../../core/stores.ts';
 import {
   assertBalanced,
   claimed,
@@ -28,6 +27,7 @@ import {
   storesOn,
 } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
+import type { Stores } from '../../core/test/stores.ts';
 import { planeEnv, ReplicaChild } from '../../core/test/support/child.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
 import { signMessage } from '../../core/webhooks/signature.ts';

@@ -11,11 +11,11 @@ import {
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import type { Stores } from '../../core/stores.ts';
 import { assertBalanced, fundedCaller, storesOn } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
 import { cutOutOf } from '../../core/test/scripted-exchange.ts';
 import { ScriptedNode } from '../../core/test/scripted-node.ts';
+import type { Stores } from '../../core/test/stores.ts';
 import { Child, planeEnv, ReplicaChild } from '../../core/test/support/child.ts';
 import { pictureBody, resultPath, submitTo } from '../../core/test/support/replicas.ts';
 

@@ -9,7 +9,6 @@ import { setTimeout as delay } from 'node:timers/promises';
 import ava, { type ExecutionContext } from 'ava';
 import type { FastifyInstance } from 'fastify';
 import { onDatabases, useTestDatabase } from '../../../../test/support/database.ts';
-import type { Stores } from '../../stores.ts';
 import {
   assertBalanced,
   claimed,
@@ -33,6 +32,7 @@ import {
   raw,
   register,
 } from '../../test/operator-port.ts';
+import type { Stores } from '../../test/stores.ts';
 import { linesLogger } from '../../test/support/raw-http.ts';
 import { openTestApp } from '../../test/support/test-app.ts';
 

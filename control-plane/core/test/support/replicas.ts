@@ -14,10 +14,10 @@ import { type ControlPlane, openControlPlane } from '../../../compose.ts';
 import { loadConfig, loadStorageKinds } from '../../../config.ts';
 import type { DatabaseDialect } from '../../database/clock.ts';
 import type { Database } from '../../database/connect.ts';
-import type { Stores } from '../../stores.ts';
 import { fundedCaller, storesOn } from '../fixtures.ts';
 import { until } from '../harness.ts';
 import { ScriptedNode } from '../scripted-node.ts';
+import type { Stores } from '../stores.ts';
 import { planeEnv } from './child.ts';
 import { pngHeader } from './test-app.ts';
 

@@ -36,9 +36,9 @@ import type { Readiness } from '../../readiness.ts';
 import type { LossObserver } from '../../results/lost-results.ts';
 import type { ResultReaderBounds } from '../../results/result-download.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
-import type { Stores } from '../../stores.ts';
 import { AcceptanceGate } from '../../submission/acceptance.ts';
 import type { UploadBounds } from '../../submission/submit-upload.ts';
+import type { Stores } from '../stores.ts';
 
 export const BASE_URL = 'https://matting.example.com';
 export const ERRORS_PAGE = '# Errors\n';

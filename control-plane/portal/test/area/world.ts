@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import type { ExecutionContext, SerialFn } from 'ava';
-import type { Stores } from '../../../core/stores.ts';
+import type { Stores } from '../../../core/test/stores.ts';
 import {
   BASE_URL,
   openTestApp,

@@ -7,7 +7,6 @@ import { randomUUID } from 'node:crypto';
 import type { Claim } from '../../../attempts/job-lease.ts';
 import type { Job } from '../../../jobs/job.ts';
 import { RATE_WINDOW_MS } from '../../../rates/rate-quota.ts';
-import type { Stores } from '../../../stores.ts';
 import type { MessageClaim } from '../../../webhooks/outbox-store.ts';
 import {
   claimed,
@@ -20,6 +19,7 @@ import {
   storedInput,
   submitted,
 } from '../../fixtures.ts';
+import type { Stores } from '../../stores.ts';
 
 type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
 type FinalJob = 'told' | 'untold' | 'expired' | 'retried' | 'refused';

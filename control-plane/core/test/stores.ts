@@ -1,0 +1,11 @@
+/** The stores of the core and of the packages on one database, as the service has them. */
+import { createPortalStores, type PortalStores } from '../../portal/portal-stores.ts';
+import type { Database } from '../database/connect.ts';
+import type { JobCompletionOptions } from '../jobs/job-completion.ts';
+import { type Stores as CoreStores, createStores as createCoreStores } from '../stores.ts';
+
+export type Stores = CoreStores & PortalStores;
+
+export function createStores(database: Database, ends: JobCompletionOptions): Stores {
+  return { ...createCoreStores(database, ends), ...createPortalStores(database) };
+}

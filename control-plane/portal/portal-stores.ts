@@ -1,0 +1,31 @@
+/** Everything the portal has in the database. */
+import type { Database } from '../core/database/connect.ts';
+import { alertSettings } from './alerts/alert-settings.ts';
+import { alertLooking } from './alerts/alert-store.ts';
+import { createOrderStore } from './orders/order-store.ts';
+import { createLinkStore } from './people/link-store.ts';
+import { peopleRetention } from './people/people-retention.ts';
+import { createPeopleStore } from './people/people-store.ts';
+import { createPlaygroundStore } from './playground/playground-store.ts';
+import { createIdentityStore } from './sign-in/identity-entry.ts';
+import { createSessionStore } from './sign-in/session-store.ts';
+import { createSignInThrottleStore } from './sign-in/throttle-store.ts';
+import { createUsageStore } from './usage/usage-store.ts';
+
+export type PortalStores = ReturnType<typeof createPortalStores>;
+
+/** On the core's database, which is open and has the portal's tables. */
+export function createPortalStores(database: Database) {
+  return {
+    alerts: alertLooking(database),
+    alertSettings: alertSettings(database),
+    identities: createIdentityStore(database),
+    links: createLinkStore(database),
+    orders: createOrderStore(database),
+    people: { ...createPeopleStore(database), ...peopleRetention(database) },
+    playground: createPlaygroundStore(database),
+    sessions: createSessionStore(database),
+    signInThrottles: createSignInThrottleStore(database),
+    usage: createUsageStore(database),
+  };
+}
