@@ -41,6 +41,7 @@ import { type App, buildApp } from './core/http/public-app.ts';
 import type { JobCompletionOptions } from './core/jobs/job-completion.ts';
 import { JobEvents } from './core/jobs/job-events.ts';
 import { OperateJobs } from './core/jobs/operate-jobs.ts';
+import type { SettledObserver } from './core/jobs/settled.ts';
 import { Authenticate, KeyUses } from './core/keys/authenticate.ts';
 import { OperateCredits } from './core/ledger/operate-credits.ts';
 import { Fleet } from './core/nodes/fleet.ts';
@@ -166,7 +167,11 @@ export async function openControlPlane(
  * What is opened before anything is made of it. Rejects with nothing left open. To be closed: `tls`,
  * `stores`.
  */
-export async function openResources(config: Config, log: Logger, observer?: StorageObserver) {
+export async function openResources(
+  config: Config,
+  log: Logger,
+  observer?: StorageObserver & SettledObserver,
+) {
   const errorsPage = await readFile(ERRORS_PAGE, 'utf8');
   const tls = await TlsFiles.open(config.tls, { log });
   try {
@@ -190,6 +195,7 @@ export async function openResources(config: Config, log: Logger, observer?: Stor
       renderOutboxBody: job =>
         secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
       settled: SETTLED_STEPS,
+      ...(observer && { observer }),
       webhookFirstWaitMs: config.webhookScheduleMs[0],
     };
     const stores = { ...createStores(database, ends), ...createPortalStores(database) };

@@ -34,6 +34,7 @@ import { WEBHOOK_ATTEMPT_OUTCOMES } from './core/webhooks/send-webhooks.ts';
 import { WITHHELD_REASONS } from './portal/alerts/message-limits.ts';
 import { MAIL_ATTEMPT_OUTCOMES } from './portal/alerts/send-mails.ts';
 import { TOLD_OUTCOMES } from './portal/orders/receive-payment.ts';
+import { SETTLED_STEPS } from './portal/settled-steps.ts';
 
 /** From a small image on a GPU to a job at its limit of two hours. */
 const JOB_SECONDS_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 600, 3600, 7200];
@@ -171,6 +172,11 @@ export class ControlMetrics {
     'matting_control_http_connections_ended_total',
     'Connections to the public port ended at a bound, by what they did',
     { cause: ENDED_CAUSES },
+  );
+  readonly settledLeftOut = this.#countedBy(
+    'matting_control_settled_left_out_total',
+    "Times that a package's part in a job's end was left out, at the end or when it was tried again",
+    { package: SETTLED_STEPS.map(({ name }) => name) },
   );
   readonly sweepFailed = this.#counted(
     'matting_control_sweep_failures_total',

@@ -137,6 +137,21 @@ procedure('MattingResultsLost', async (page, t) => {
   await page.isOver();
 });
 
+procedure('MattingSettledLeftOut', async (page, t) => {
+  const left = () => service.database.ask('select job_id from matting.unsettled_jobs');
+  await service.database.ask('rename table matting.usage_days to matting.usage_aside');
+  const job = await service.cutOut();
+  await page.fires();
+  const line = await at(service.planes, 0).line('a step was left out of the end of a job');
+  t.like(line, { step: 'usage', job: job.job_id });
+  t.is((await left()).length, 1);
+  await service.database.ask('rename table matting.usage_aside to matting.usage_days');
+  // It sweeps once a minute.
+  const isDone = async () => (await left()).length === 0;
+  await service.until('the sweeper has done it', isDone, 120_000);
+  await page.isOver();
+});
+
 procedure('MattingResultsMissing', async (page, t) => {
   const jobs = await made(3);
   const [first, second] = [at(jobs, 0), at(jobs, 1)];

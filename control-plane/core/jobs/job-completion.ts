@@ -102,7 +102,7 @@ export function jobCompletion(database: Database, options: JobCompletionOptions)
     const ended = await transact(database, tx => finishIn(database, tx, work), giveUp);
     for (const { name, error } of steps.leftOut) {
       const fields = { err: error, job: claim.jobId, step: name };
-      database.log.warn(fields, "a step was left out of a job's end");
+      database.log.warn(fields, 'a step was left out of the end of a job');
       options.observer?.settledLeftOut(name);
     }
     return ended;

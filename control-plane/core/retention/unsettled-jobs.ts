@@ -32,7 +32,7 @@ export function unsettledJobs(
         done += 1;
       } catch (error) {
         const fields = { err: error, job: jobId, step: step.name };
-        database.log.warn(fields, "a step that was left out of a job's end failed again");
+        database.log.warn(fields, 'a step that was left out of the end of a job failed again');
         observer?.settledLeftOut(step.name);
         return { done, more: true };
       }
