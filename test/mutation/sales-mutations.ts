@@ -58,6 +58,12 @@ an order of another account is shown
   + order
   = what another account has does not exist for a owner
 
+file control-plane/portal/orders/order-store.ts
+tests control-plane/portal/settled-steps.test.ts: what was left out of a job's end on sqlite
+a refund waits for ever for what was spent
+  - if (kind === 'insufficient-credits') return;
+  = is lacked by the refund where it was spent meanwhile
+
 file control-plane/portal/settled-steps.ts
 tests control-plane/portal/orders/orders.test.ts: orders on sqlite
 what an open job held at a refund is to spend again once the job fails

@@ -90,6 +90,27 @@ a job is ended under a lease that was given back meanwhile
   - .where('lease_holder', '=', claim.holder)
   = an ending whose lease is given back meanwhile ends nothing
 
+file control-plane/core/jobs/settled.ts
+tests control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
+what a step has written stays though it failed
+  - await tx.executeQuery(ROLLBACK);
+  = is left out alone where it throws
+a step keeps a job from its end
+  - this.#ends < STEP_ENDS_MAX
+  + this.#ends >= 0
+  = is left out with all others once it has ended the transaction twice
+what was left out is forgotten
+  - for (const { name } of this.#leftOut) {
+  + for (const { name } of this.#leftOut.slice(1)) {
+  = is left out alone where it throws
+
+file control-plane/core/retention/unsettled-jobs.ts
+tests control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
+what was left out is done by each replica that sweeps
+  - if (isMine && job !== undefined) await
+  + if (job !== undefined) await
+  = is done later, once, however many replicas sweep at once
+
 file control-plane/core/ledger/ledger-writer.ts
 tests control-plane/core/attempts/job-leases.test.ts: the fence of a job on mysql
 a credit is settled that another ending settled meanwhile

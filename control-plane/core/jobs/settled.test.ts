@@ -139,15 +139,14 @@ onStores(test, "a step of a job's end", (test, { database, stores }) => {
     });
     const { jobId, account } = await ended(replica, 'failed');
     const [before] = told.slice(-1);
-    const { replica: healthy, leftOut } = failing(() => undefined);
-    const { replica: other } = failing(() => undefined);
-    await Promise.all([healthy.unsettled.repair(100), other.unsettled.repair(100)]);
+    const [healthy, other] = [failing(() => undefined), failing(() => undefined)];
+    await Promise.all([healthy, other].map(({ replica }) => replica.unsettled.repair(100)));
     t.deepEqual(await countedOf(jobId), ['failing', 'first', 'last']);
-    t.deepEqual([await leftOf(jobId), leftOut], [[], []]);
+    t.deepEqual([await leftOf(jobId), healthy.leftOut, other.leftOut], [[], [], []]);
     const later = told.filter(job => job.jobId === jobId && job !== before);
     for (const job of later) t.deepEqual(job, before);
     t.like(before, { accountId: account, outcome: 'failed', retryable: true, credits: 0 });
-    t.deepEqual(await healthy.unsettled.repair(100), { done: 0, more: false });
+    t.deepEqual(await healthy.replica.unsettled.repair(100), { done: 0, more: false });
   });
 
   test('that fails again leaves its job to the next sweep, and holds up no other', async t => {
