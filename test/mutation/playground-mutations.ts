@@ -35,21 +35,21 @@ the playground is open where what is paid for needs the room
   = is refused where what is paid for needs the room, and counts nothing
 
 file control-plane/core/jobs/job-completion.ts
-tests control-plane/core/attempts/job-leases.test.ts: the playground on sqlite
+tests control-plane/portal/playground/allowance.test.ts: the playground on sqlite
 a job of the playground is ended with a credit
   - if (settled.unpaidDayMs !== null) {
   + if (settled.unpaidDayMs === 0) {
   = writes no ledger entry and moves no balance, however a job ends
 
 file control-plane/portal/settled-steps.ts
-tests control-plane/core/attempts/job-leases.test.ts: the playground on sqlite
+tests control-plane/portal/playground/allowance.test.ts: the playground on sqlite
 a failure of the picture gives it back
   - if (unpaidDayMs !== null && retryable) await
   + if (unpaidDayMs !== null) await
   = counts the pictures of a day, and gives back what failed by no fault of theirs
 
 file control-plane/portal/playground/playground-store.ts
-tests control-plane/core/attempts/job-leases.test.ts: the playground on sqlite
+tests control-plane/portal/playground/allowance.test.ts: the playground on sqlite
 the allowance has no bound
   - .where(eb => eb.or([eb('day_at', '<', day), eb('used', '<', imagesMax)]))
   = passes no allowance, however many ask two replicas at once

@@ -1,28 +1,21 @@
 /** Jobs under a lease: who wins one and who loses it, each guard of its fence by itself, what ends write and refuse. */
 
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import type { KyselyPlugin, QueryId } from 'kysely';
 import sinon from 'sinon';
 import { at } from '../../../test/support/at.ts';
-import { DAY_MS, PLAYGROUND_ACCOUNT_OPEN_MAX } from '../../portal/playground/playground.ts';
-import { playgroundAllowance } from '../../portal/playground/playground-store.ts';
 import type { Database } from '../database/connect.ts';
 import type { ClaimableJob } from '../dispatch/job-queue.ts';
 import { ASYNC_HEAD_START_MS } from '../dispatch/job-turns.ts';
-import { publicState, UNPAID_OPEN_MAX } from '../jobs/job.ts';
-import type { NewJob } from '../jobs/job-submission.ts';
+import { publicState } from '../jobs/job.ts';
 import {
-  assertBalanced,
   claimed,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
   onBalancedStores,
-  onStores,
-  PLAYGROUND_LIMITS,
   reread,
   resultOf,
   running,
@@ -33,7 +26,7 @@ import {
   storesOn,
   submitted,
 } from '../test/fixtures.ts';
-import { addTo, rowOf, rowsOf, setIn } from '../test/rows.ts';
+import { addTo, rowOf, setIn } from '../test/rows.ts';
 import { createStores } from '../test/stores.ts';
 import type { Claim } from './job-lease.ts';
 import { LEASE_MS } from './lease.ts';
@@ -398,199 +391,5 @@ onBalancedStores(test, 'the fence of a job', (test, { dialect, database, replica
     });
     t.false(await storesOn(slow).jobs.fail(claim, IMAGE_FAULT));
     t.is((await reread(stores, job.id)).state, 'succeeded');
-  });
-});
-
-const ALLOWANCE_USED = { kind: 'refused', reason: 'allowance-used' };
-
-onStores(test, 'the playground', (test, { database, stores, replica }) => {
-  const others = replica();
-
-  /** Of an account without credits, unless one is given. */
-  async function jobOf(account?: string, overrides: Partial<NewJob> = {}): Promise<NewJob> {
-    const accountId = account ?? (await fundedAccount(stores, 0));
-    const apiKeyId = await stores.playground.internalKey(accountId);
-    return newJob(accountId, { apiKeyId, class: 'playground', ...overrides });
-  }
-
-  async function opened(job: NewJob): Promise<Claim> {
-    const { kind } = await stores.jobs.submit(job, PLAYGROUND_LIMITS);
-    assert.equal(kind, 'created');
-    const claim = await claimed(stores, { id: job.id, fence: 0 });
-    assert.ok(await stores.jobs.admitted(claim));
-    return claim;
-  }
-
-  const used = async (account: string) => (await stores.playground.usage(account)).used;
-
-  async function entriesOf(account: string): Promise<number> {
-    const rows = await rowsOf(database.kysely, 'ledger_entries', { account_id: account });
-    return rows.length;
-  }
-
-  test('writes no ledger entry and moves no balance, however a job ends', async t => {
-    const account = await fundedAccount(stores, 0);
-    for (const failure of [undefined, IMAGE_FAULT, SERVICE_FAULT]) {
-      const claim = await opened(await jobOf(account));
-      const ended =
-        failure === undefined
-          ? await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, { infer: 1 })
-          : await stores.jobs.fail(claim, failure);
-      t.truthy(ended);
-      t.true((await reread(stores, claim.jobId)).unpaidDayMs !== null);
-    }
-    await opened(await jobOf(account));
-    t.is(await entriesOf(account), 0);
-    t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
-    await assertBalanced(stores);
-    await assertBalanced(stores, account);
-  });
-
-  test('takes nothing of what is reserved for jobs that are paid for', async t => {
-    const account = await fundedAccount(stores, 1);
-    await submitted(stores, newJob(account));
-    const claim = await opened(await jobOf(account));
-    t.truthy(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
-    t.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
-    await assertBalanced(stores, account);
-  });
-
-  test('is audited: an entry of one of its jobs is a problem', async t => {
-    const job = await jobOf(await fundedAccount(stores, 5));
-    await stores.jobs.submit(job, PLAYGROUND_LIMITS);
-    await assertBalanced(stores, job.accountId);
-    const entry = { id: randomUUID(), account_id: job.accountId, job_id: job.id, amount: 1 };
-    await database.kysely
-      .insertInto('ledger_entries')
-      .values({ ...entry, kind: 'reserve', slot: 'reserve', reference: job.id, created_at: 1 })
-      .execute();
-    const problems = await stores.ledger.check(job.accountId);
-    const words = problems.map(({ problem }) => problem).join('; ');
-    t.regex(words, /of the playground, its ledger has a reserve/);
-    await database.kysely.deleteFrom('ledger_entries').where('id', '=', entry.id).execute();
-    await assertBalanced(stores, job.accountId);
-  });
-
-  test('counts the pictures of a day, and gives back what failed by no fault of theirs', async t => {
-    const account = await fundedAccount(stores, 0);
-    const limits = { allowance: playgroundAllowance(2) };
-    const take = async () => stores.jobs.submit(await jobOf(account), limits);
-    const first = await opened(await jobOf(account));
-    const second = await opened(await jobOf(account));
-    t.like(await take(), ALLOWANCE_USED);
-    await stores.jobs.fail(first, IMAGE_FAULT);
-    t.like(await take(), ALLOWANCE_USED);
-    await stores.jobs.fail(second, SERVICE_FAULT);
-    t.is(await used(account), 1);
-    t.is((await take()).kind, 'created');
-    t.like(await take(), ALLOWANCE_USED);
-    const none = { allowance: playgroundAllowance(0) };
-    t.like(await stores.jobs.submit(await jobOf(), none), ALLOWANCE_USED);
-  });
-
-  test('counts each day anew, and none twice where the clock is set back', async t => {
-    const account = await fundedAccount(stores, 0);
-    const limits = { allowance: playgroundAllowance(1) };
-    const claim = await opened(await jobOf(account));
-    const shift = (byMs: number) =>
-      addTo(database.kysely, 'playgrounds', { account_id: account }, { day_at: byMs });
-    await shift(-DAY_MS);
-    t.is(await used(account), 0);
-    t.is((await stores.jobs.submit(await jobOf(account), limits)).kind, 'created');
-    // What is given back of yesterday is none of today's.
-    await addTo(database.kysely, 'jobs', { id: claim.jobId }, { playground_day: -DAY_MS });
-    await stores.jobs.fail(claim, SERVICE_FAULT);
-    t.is(await used(account), 1);
-    await shift(DAY_MS);
-    t.like(await stores.jobs.submit(await jobOf(account), limits), ALLOWANCE_USED);
-  });
-
-  test('passes no allowance, however many ask two replicas at once', async t => {
-    const account = await fundedAccount(stores, 0);
-    const limits = { allowance: playgroundAllowance(3) };
-    const jobs = await Promise.all(Array.from({ length: 24 }, () => jobOf(account)));
-    const outcomes = await Promise.all(
-      jobs.map((job, index) => (index % 2 ? stores : others).jobs.submit(job, limits)),
-    );
-    const created = outcomes.filter(({ kind }) => kind === 'created');
-    t.is(created.length, 3);
-    t.is(await used(account), 3);
-  });
-
-  test('takes few open jobs of an account, and counts none of those it refuses', async t => {
-    const account = await fundedAccount(stores, 0);
-    const jobs = await Promise.all(
-      Array.from({ length: PLAYGROUND_ACCOUNT_OPEN_MAX + 3 }, () => jobOf(account)),
-    );
-    const outcomes = await Promise.all(
-      jobs.map((job, index) => (index % 2 ? stores : others).jobs.submit(job, PLAYGROUND_LIMITS)),
-    );
-    const kinds = Map.groupBy(outcomes, one => ('reason' in one ? one.reason : one.kind));
-    t.is(kinds.get('created')?.length, PLAYGROUND_ACCOUNT_OPEN_MAX);
-    t.is(kinds.get('too-many-open')?.length, 3);
-    t.is(await used(account), PLAYGROUND_ACCOUNT_OPEN_MAX);
-    const open = await stores.jobs.openUnpaid();
-    t.true(open >= PLAYGROUND_ACCOUNT_OPEN_MAX && open <= UNPAID_OPEN_MAX);
-  });
-
-  test('makes one job of a form that is sent twice at once', async t => {
-    const job = await jobOf();
-    const again = await jobOf(job.accountId);
-    const twin = { ...again, idempotencyKeyHash: job.idempotencyKeyHash };
-    const outcomes = await Promise.all([
-      stores.jobs.submit(job, PLAYGROUND_LIMITS),
-      others.jobs.submit(twin, PLAYGROUND_LIMITS),
-    ]);
-    t.deepEqual(outcomes.map(({ kind }) => kind).sort(), ['created', 'exists']);
-    t.is(await used(job.accountId), 1);
-  });
-
-  test('has one key an account, made once, that authenticates nobody', async t => {
-    const account = await fundedAccount(stores, 0);
-    const keys = await Promise.all(
-      Array.from({ length: 8 }, (_, index) =>
-        (index % 2 ? stores : others).playground.internalKey(account),
-      ),
-    );
-    t.is(new Set(keys).size, 1);
-    const rows = await rowsOf(database.kysely, 'api_keys', { account_id: account });
-    t.deepEqual(
-      rows.map(({ id, purpose }) => [id, purpose]),
-      [[keys[0], 'playground']],
-    );
-  });
-
-  test('stands behind all others, in a lane of its own, finishing or not', async t => {
-    const accountId = await fundedAccount(stores, 10);
-    const before = await stores.jobs.openUnpaid();
-    const mine = [
-      await jobOf(accountId),
-      await jobOf(accountId, { finishing: { outputWidth: 10 } }),
-    ];
-    for (const job of mine) await stores.jobs.submit(job, PLAYGROUND_LIMITS);
-    const paid = [
-      await submitted(stores, newJob(accountId)),
-      await submitted(stores, newJob(accountId, { finishing: { outputWidth: 10 } })),
-      await submitted(stores, newJob(accountId, { class: 'sync' })),
-    ];
-    const idsOf = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).sort();
-    const all = await stores.jobs.listLanes();
-    const lanes = all.filter(lane => lane.accountId === accountId);
-    t.is(lanes.length, 3);
-    t.is(lanes.filter(lane => lane.class === 'playground').length, 1);
-    const listed = await stores.jobs.listClaimable(100, lanes);
-    t.deepEqual(idsOf(listed.slice(0, 3)), idsOf(paid));
-    t.deepEqual(idsOf(listed.slice(3)), idsOf(mine));
-    t.deepEqual(
-      listed.slice(3).map(job => job.class),
-      ['playground', 'playground'],
-    );
-    const open = { states: ['ready'] as const, endedWithinMs: HOUR_MS, limit: 4, accountId };
-    const page = await stores.jobs.list(open);
-    const rest = await stores.jobs.list({ ...open, after: page.at(-1)!.cursor });
-    t.deepEqual([page.length, rest.length], [4, 1]);
-    t.deepEqual(idsOf([...page, ...rest].slice(3)), idsOf(mine));
-    t.is((await stores.jobs.queued()).byAccount.get(accountId)?.jobs, 3);
-    t.is(await stores.jobs.openUnpaid(), before + 2);
   });
 });
