@@ -77,8 +77,7 @@ import { ImageUploads, type UploadBounds } from './core/submission/submit-upload
 import { CallbackSecrets, notificationBody } from './core/webhooks/callback-secret.ts';
 import { CallbackAddressCheck } from './core/webhooks/callback-url.ts';
 import { OperateWebhooks } from './core/webhooks/operate-webhooks.ts';
-import { renderOutboxBody } from './core/webhooks/outbox-body.ts';
-import { webhookDelivery } from './core/webhooks/send-webhooks.ts';
+import { renderOutboxBody, webhookDelivery } from './core/webhooks/send-webhooks.ts';
 import { ControlMetrics, registerGauges } from './metrics.ts';
 import { MIGRATIONS } from './migrations.ts';
 import { operatorPages } from './portal/operator-pages/operator-pages.ts';

@@ -6,7 +6,7 @@ import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { ContractError } from '#contract/errors.ts';
 import { rejectsWith } from '../../test/support/throws.ts';
-import { HeldLease } from './attempts/held-lease.ts';
+import { HeldLease } from './attempts/claimed-job.ts';
 import type { Claim } from './attempts/job-lease.ts';
 import { LEASE_MS, LEASE_RENEW_MS } from './attempts/lease.ts';
 import type { QueuedWork } from './dispatch/job-queue.ts';

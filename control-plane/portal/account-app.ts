@@ -12,7 +12,7 @@ import { registerCreditRoutes } from './orders/credit-pages.ts';
 import { registerOrderRoutes } from './orders/order-pages.ts';
 import { registerAssets } from './page/assets.ts';
 import { writeErrorPage } from './page/render-page.ts';
-import { AuthorityError } from './people/authority-error.ts';
+import { AuthorityError } from './people/authority.ts';
 import { registerPeopleRoutes } from './people/people-pages.ts';
 import { registerProfileRoutes } from './people/profile-pages.ts';
 import { registerPlaygroundRoutes } from './playground/playground-pages.ts';

@@ -1,8 +1,11 @@
 /** What the portal does unasked: watches balances, and sends mails where there is a mail server. */
-import { BalanceWatch, type BalanceWatchDependencies } from './alerts/balance-watch.ts';
+import {
+  BalanceWatch,
+  type BalanceWatchDependencies,
+  withheldTeller,
+} from './alerts/balance-watch.ts';
 import { type MailDeliveryParts, mailDelivery } from './alerts/send-mails.ts';
 import { SmtpSender } from './alerts/smtp-sender.ts';
-import { withheldTeller } from './alerts/withheld-messages.ts';
 
 type Watched = BalanceWatchDependencies;
 type Sent = MailDeliveryParts;

@@ -9,14 +9,13 @@ import { type CallbackSecrets, mailBody, signingKeyOf } from '../core/webhooks/c
 import { CallbackAddressCheck } from '../core/webhooks/callback-url.ts';
 import { OperateWebhooks } from '../core/webhooks/operate-webhooks.ts';
 import type { AccountAreaServices } from './account-area-services.ts';
+import { withheldTeller } from './alerts/balance-watch.ts';
 import { ManageAlerts } from './alerts/manage-alerts.ts';
-import { withheldTeller } from './alerts/withheld-messages.ts';
 import { AccountJobs } from './jobs/account-jobs.ts';
 import { PACKAGES_VIEW } from './orders/credit-packages.ts';
 import { LedgerHistory } from './orders/ledger-history.ts';
 import { type ListOnSale, Orders } from './orders/orders.ts';
-import { ReceivePayment, type ToldOutcome } from './orders/receive-payment.ts';
-import { SignedNotifications } from './orders/signed-notifications.ts';
+import { ReceivePayment, SignedNotifications, type ToldOutcome } from './orders/receive-payment.ts';
 import { Links } from './people/links.ts';
 import { Profile } from './people/profile.ts';
 import { UsePlayground } from './playground/use-playground.ts';

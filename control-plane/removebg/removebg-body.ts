@@ -1,20 +1,277 @@
 /**
- * Moves a body of the remove.bg interface, in whichever form it comes, into its fields and its
- * uploads, chunk by chunk. The last check that needs no body byte is here too.
+ * application/x-www-form-urlencoded (the WHATWG URL standard, section 5.1), read as it arrives, as
+ * the parts that multipart/form-data would have: a picture in Base64 may have the length of a body.
+ * It is strict where a lenient reader would change a picture: a `+` in Base64 that was sent as it is
+ * means a space here, and is refused.
+ *
+ * | state | expects                            | then        |
+ * |-------|------------------------------------|-------------|
+ * | name  | bytes, `=`; or `&`: an empty value | value; name |
+ * | value | bytes, `&`                         | name        |
  */
+
 import type { IncomingMessage } from 'node:http';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { bodyChunks } from '../core/http/body/body-chunks.ts';
 import { requireBodyHead } from '../core/http/body/body-form.ts';
+import { HEX_VALUES, NOT_HEX } from '../core/http/body/hex-values.ts';
 import { type JsonFields, JsonFieldsParser } from '../core/http/body/json-fields.ts';
-import { readParts } from '../core/http/body/multipart-reader.ts';
+import {
+  FIELDS_MAX,
+  givenTwice,
+  malformed,
+  shownName,
+  tooManyFields,
+} from '../core/http/body/malformed.ts';
+import { type PartEvent, PartText, readParts } from '../core/http/body/multipart-reader.ts';
 import { boundaryOf } from '../core/http/body/part-head.ts';
-import { bodyTypeOf, type ContentType } from '../core/http/headers/content-type.ts';
+import { bodyTypeOf, type ContentType } from '../core/http/request-headers.ts';
+import type { TextValue } from '../core/submission/submit-fields.ts';
 import type { ImageUpload, RequestUploads } from '../core/submission/submit-upload.ts';
-import { REMOVEBG_TEXTS, type RemovebgText } from './removebg-fields.ts';
-import { type RemovebgBody, RemovebgForm } from './removebg-form.ts';
+import {
+  REMOVEBG_PICTURES,
+  REMOVEBG_TEXTS,
+  type RemovebgFields,
+  type RemovebgPicture,
+  type RemovebgText,
+} from './removebg-fields.ts';
+import { RemovebgRefusal } from './removebg-refusal.ts';
 import { UnknownFields } from './unknown-fields.ts';
-import { UrlencodedReader } from './urlencoded-reader.ts';
+
+/** Far above any field's name. */
+const NAME_BYTES_MAX = 256;
+
+const AMPERSAND = 0x26;
+const EQUALS = 0x3d;
+const PERCENT = 0x25;
+const PLUS = 0x2b;
+const SPACE = 0x20;
+
+export class UrlencodedReader {
+  readonly #base64Field: string;
+  readonly #utf8 = new TextDecoder('utf-8', { fatal: true });
+  readonly #name = Buffer.allocUnsafe(NAME_BYTES_MAX);
+  #nameBytes = 0;
+  #state: 'name' | 'value' = 'name';
+  #isBase64 = false;
+  #field = '';
+  /** Begun, empty ones too. */
+  #pairs = 1;
+  /** Bytes of an escape that are missing still: 2 behind the per cent sign. */
+  #escapeLeft = 0;
+  #escapeValue = 0;
+  #scratch = Buffer.alloc(0);
+
+  /** @param base64Field whose value is Base64 */
+  constructor(base64Field: string) {
+    this.#base64Field = base64Field;
+  }
+
+  /**
+   * What happens in this chunk, in order. Each event is to be dealt with before the next is asked
+   * for. @throws ContractError INVALID_REQUEST
+   */
+  *push(chunk: Buffer): Generator<PartEvent, void, void> {
+    let at = 0;
+    while (at < chunk.length) {
+      const ampersand = chunk.indexOf(AMPERSAND, at);
+      const pairEnd = ampersand === -1 ? chunk.length : ampersand;
+      if (this.#state === 'name') {
+        const equals = chunk.subarray(at, pairEnd).indexOf(EQUALS);
+        const nameEnd = equals === -1 ? pairEnd : at + equals;
+        this.#takeName(this.#decoded(chunk.subarray(at, nameEnd)));
+        at = nameEnd;
+        if (equals !== -1) {
+          yield this.#head();
+          at += 1;
+        }
+      } else {
+        const bytes = this.#decoded(chunk.subarray(at, pairEnd));
+        if (bytes.length > 0) yield { kind: 'data', bytes };
+        at = pairEnd;
+      }
+      if (at === ampersand) {
+        yield* this.#endPair();
+        at += 1;
+        this.#pairs += 1;
+        if (this.#pairs > FIELDS_MAX) throw tooManyFields('the body');
+      }
+    }
+  }
+
+  /** After the last chunk. @throws ContractError INVALID_REQUEST */
+  *finish(): Generator<PartEvent, void, void> {
+    yield* this.#endPair();
+  }
+
+  #takeName(bytes: Buffer): void {
+    if (this.#nameBytes + bytes.length > NAME_BYTES_MAX) {
+      throw malformed(`the name of a field is over ${NAME_BYTES_MAX} bytes`);
+    }
+    this.#name.set(bytes, this.#nameBytes);
+    this.#nameBytes += bytes.length;
+  }
+
+  #head(): PartEvent {
+    this.#requireWhole();
+    let name: string;
+    try {
+      name = this.#utf8.decode(this.#name.subarray(0, this.#nameBytes));
+    } catch (cause) {
+      throw malformed('the name of a field is not UTF-8', undefined, undefined, cause);
+    }
+    this.#nameBytes = 0;
+    this.#state = 'value';
+    this.#field = name;
+    this.#isBase64 = name === this.#base64Field;
+    return { kind: 'head', head: { name, isFile: false, isAscii: false } };
+  }
+
+  *#endPair(): Generator<PartEvent, void, void> {
+    this.#requireWhole();
+    if (this.#state === 'value') yield { kind: 'end' };
+    // A name without a value: an empty one, which is absent.
+    this.#state = 'name';
+    this.#nameBytes = 0;
+    this.#isBase64 = false;
+    this.#field = '';
+  }
+
+  #requireWhole(): void {
+    if (this.#escapeLeft > 0) throw this.#badEscape();
+  }
+
+  /** A view of `bytes` where nothing is escaped, else of a buffer that the next call writes over. */
+  #decoded(bytes: Buffer): Buffer {
+    const hasPlus = bytes.includes(PLUS);
+    if (hasPlus && this.#isBase64) {
+      const detail = `${this.#base64Field} has a space, or a + that is not written %2B`;
+      throw malformed(detail, this.#base64Field, 'a + is not written %2B');
+    }
+    if (this.#escapeLeft === 0 && !hasPlus && !bytes.includes(PERCENT)) return bytes;
+    if (this.#scratch.length < bytes.length) this.#scratch = Buffer.allocUnsafe(bytes.length);
+    const out = this.#scratch;
+    let [left, value, length] = [this.#escapeLeft, this.#escapeValue, 0];
+    // By indexes below the length: a body may be made of escapes, and `of` takes five times as long.
+    for (let index = 0; index < bytes.length; index += 1) {
+      const byte = bytes[index]!;
+      if (left > 0) {
+        const digit = HEX_VALUES[byte]!;
+        if (digit === NOT_HEX) throw this.#badEscape();
+        value = (value << 4) | digit;
+        left -= 1;
+        if (left === 0) out[length++] = value;
+      } else if (byte === PERCENT) {
+        left = 2;
+        value = 0;
+      } else {
+        out[length++] = byte === PLUS ? SPACE : byte;
+      }
+    }
+    this.#escapeLeft = left;
+    this.#escapeValue = value;
+    return out.subarray(0, length);
+  }
+
+  #badEscape() {
+    const detail = 'the body is not percent-encoded: a per cent sign is written %25';
+    return malformed(detail, this.#field === '' ? undefined : shownName(this.#field));
+  }
+}
+
+/*
+ * A body of the remove.bg interface that comes in parts: multipart/form-data, or the pairs of
+ * application/x-www-form-urlencoded. Texts are kept, pictures go into their uploads as they arrive,
+ * and what is empty is absent: clients send every field they know. Fields that this interface does
+ * not have are skipped, and named in the answer: the one that it stands for took them.
+ */
+
+type Target =
+  | { readonly kind: 'text'; readonly field: RemovebgText }
+  | { readonly kind: 'picture'; readonly field: RemovebgPicture }
+  | { readonly kind: 'skipped' };
+
+/** A part of it; that of JSON is read elsewhere. */
+interface RemovebgBody extends RemovebgFields {
+  /** Names that are no field of this interface, as far as they may be shown. */
+  readonly unknown: readonly string[];
+}
+
+class RemovebgForm {
+  readonly #uploads: RequestUploads;
+  readonly #texts = new Map<RemovebgText, TextValue>();
+  readonly #pictures = new Set<RemovebgPicture>();
+  readonly #unknown = new UnknownFields();
+  readonly #text = new PartText();
+  #target: Target = { kind: 'skipped' };
+  #isEmpty = true;
+
+  constructor(uploads: RequestUploads) {
+    this.#uploads = uploads;
+  }
+
+  /** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE; RemovebgRefusal multiple_sources */
+  async take(event: PartEvent): Promise<void> {
+    if (event.kind === 'head') {
+      this.#target = this.#targetOf(event.head.name);
+      this.#text.begin(event.head);
+      this.#isEmpty = true;
+    } else if (event.kind === 'end') {
+      this.#end(this.#target);
+    } else if (event.bytes.length > 0) {
+      await this.#takeBytes(this.#target, event.bytes);
+    }
+  }
+
+  /** After the last part. */
+  finish(): RemovebgBody {
+    return { texts: this.#texts, pictures: this.#pictures, unknown: this.#unknown.names };
+  }
+
+  #targetOf(name: string): Target {
+    const picture = REMOVEBG_PICTURES.find(known => known === name);
+    if (picture !== undefined) return { kind: 'picture', field: picture };
+    const text = REMOVEBG_TEXTS.find(known => known === name);
+    if (text !== undefined) return { kind: 'text', field: text };
+    this.#unknown.note(name);
+    return { kind: 'skipped' };
+  }
+
+  async #takeBytes(target: Target, bytes: Buffer): Promise<void> {
+    const isFirst = this.#isEmpty;
+    this.#isEmpty = false;
+    if (target.kind === 'text') {
+      if (isFirst && this.#texts.has(target.field)) throw givenTwice(target.field);
+      this.#text.take(bytes);
+    } else if (target.kind === 'picture') {
+      if (isFirst) this.#beginPicture(target.field);
+      const { image, background } = this.#uploads;
+      await (target.field === 'bg_image_file' ? background : image).write(bytes);
+    }
+  }
+
+  /** Two sources would be written into one upload, so the second is not begun. */
+  #beginPicture(field: RemovebgPicture): void {
+    if (this.#pictures.has(field)) throw givenTwice(field);
+    this.#pictures.add(field);
+    if (this.#pictures.has('image_file') && this.#pictures.has('image_file_b64')) {
+      const detail = 'image_file, image_url and image_file_b64 exclude each other';
+      throw new RemovebgRefusal('multiple_sources', field, detail);
+    }
+    if (field === 'image_file') this.#uploads.image.takeBytes(field);
+    if (field === 'bg_image_file') this.#uploads.background.takeBytes(field);
+  }
+
+  #end(target: Target): void {
+    if (target.kind !== 'text' || this.#isEmpty) return;
+    this.#texts.set(target.field, this.#text.end(target.field));
+  }
+}
+
+/*
+ * Moves a body of the remove.bg interface, in whichever form it comes, into its fields and its
+ * uploads, chunk by chunk. The last check that needs no body byte is here too.
+ */
 
 const IMAGE_BASE64 = 'image_file_b64';
 const TYPES = ['multipart/form-data', 'application/x-www-form-urlencoded', 'application/json'];

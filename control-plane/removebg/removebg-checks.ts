@@ -10,13 +10,14 @@ import {
   askingAgain,
   bearerTokenOf,
   callerOf,
+  holdPlace,
+  requireAllowed,
   requireApiKey,
   TOKEN_LENGTH_MAX,
-} from '../core/http/checks/authentication.ts';
-import { holdPlace } from '../core/http/checks/header-checks.ts';
-import { requireAllowed, takeRates } from '../core/http/checks/rate-limit.ts';
+  takeRates,
+} from '../core/http/checks/header-checks.ts';
 import type { Connections } from '../core/http/connections/connections.ts';
-import { headerValues } from '../core/http/headers/raw-headers.ts';
+import { headerValues } from '../core/http/request-headers.ts';
 import type { RateLimits } from '../core/rates/rate-limits.ts';
 import type { RateKind } from '../core/rates/rate-quota.ts';
 import { requireRemovebgBody } from './removebg-body.ts';
@@ -66,7 +67,7 @@ function requireKey(request: FastifyRequest): string {
   throw new ContractError('MISSING_API_KEY', 'send the API key as X-Api-Key');
 }
 
-/** As core/http/checks/rate-limit.ts, told in the headers that these clients read. */
+/** As core/http/checks/header-checks.ts, told in the headers that these clients read. */
 function requireRate(rateLimits: RateLimits, kind: RateKind): onRequestAsyncHookHandler {
   return async (request, reply) => {
     let least = Number.POSITIVE_INFINITY;

@@ -3,11 +3,10 @@
 import type { OutgoingPolicy } from '../core/fetching/outgoing-url.ts';
 import type { AppServices } from '../core/http/app-services.ts';
 import type { HttpInterface } from '../core/http/http-interface.ts';
-import { RemoveBackground } from './remove-background.ts';
 import { createRemovebgChecks } from './removebg-checks.ts';
-import { allowOrigins } from './removebg-cors.ts';
 import { isRemovebgRequest, writeRemovebgError } from './removebg-errors.ts';
-import { registerRemovebgRoutes } from './removebg-routes.ts';
+import { RemoveBackground } from './removebg-request.ts';
+import { allowOrigins, registerRemovebgRoutes } from './removebg-routes.ts';
 import type { RemovebgSize } from './removebg-values.ts';
 
 export interface RemovebgOptions {

@@ -1,15 +1,21 @@
 /**
- * A request of the remove.bg interface as the request of /v1 it is: the same formats, finishing and
- * sources, under other names and values. Needs neither bytes nor network nor database.
+ * Whether a region lies within an image and has a pixel in it, as far as the file's header tells. A
+ * camera may have turned the picture, which the header's size does not show: refused is what is
+ * wrong either way; the rest the node judges, who sees it.
  */
-
 import { invalidParameter } from '#contract/errors.ts';
 import { alphaOf, parseColour } from '#contract/finishing/colour.ts';
-import type { Background, Finishing } from '#contract/finishing.ts';
+import type { Background, Finishing, Length, Region } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { OutgoingPolicy } from '../core/fetching/outgoing-url.ts';
 import { requireBackgroundUrl, requireImageUrl } from '../core/submission/image-url.ts';
 import { type MattingRequest, OVERLONG } from '../core/submission/submit-fields.ts';
+import type {
+  KeylessSubmission,
+  SubmitMatting,
+  Submitted,
+} from '../core/submission/submit-matting.ts';
+import type { RequestUploads } from '../core/submission/submit-upload.ts';
 import type { RemovebgFields, RemovebgText } from './removebg-fields.ts';
 import { RemovebgRefusal } from './removebg-refusal.ts';
 import {
@@ -28,7 +34,42 @@ import {
   typeLevelOf,
 } from './removebg-values.ts';
 
-export interface RemovebgPolicy extends OutgoingPolicy {
+/** @throws RemovebgRefusal roi_exceeds_bounds, roi_region_empty */
+export function requireRegionIn(
+  region: Region,
+  { width, height }: { readonly width: number; readonly height: number },
+): void {
+  const across = [region.left, region.right] as const;
+  const down = [region.top, region.bottom] as const;
+  const exceeds = (x: number, y: number) =>
+    across.some(edge => pixels(edge, x) > x) || down.some(edge => pixels(edge, y) > y);
+  if (exceeds(width, height) && exceeds(height, width)) {
+    const detail = `roi reaches beyond the image, which is ${width}x${height}`;
+    throw new RemovebgRefusal('roi_exceeds_bounds', 'roi', detail);
+  }
+  const isEmpty = (x: number, y: number) => span(across, x) < 1 || span(down, y) < 1;
+  if (isEmpty(width, height) && isEmpty(height, width)) throw regionEmpty();
+}
+
+function regionEmpty(): RemovebgRefusal {
+  return new RemovebgRefusal('roi_region_empty', 'roi', 'roi has no pixel of the image in it');
+}
+
+function pixels(edge: Length, side: number): number {
+  return 'px' in edge ? edge.px : (edge.percent / 100) * side;
+}
+
+/** As nodes count it: whole pixels. */
+function span([from, to]: readonly [Length, Length], side: number): number {
+  return Math.round(pixels(to, side)) - Math.round(pixels(from, side));
+}
+
+/*
+ * A request of the remove.bg interface as the request of /v1 it is: the same formats, finishing and
+ * sources, under other names and values. Needs neither bytes nor network nor database.
+ */
+
+interface RemovebgPolicy extends OutgoingPolicy {
   /** The size of requests that name none. */
   readonly removebgDefaultSize: RemovebgSize;
 }
@@ -185,4 +226,59 @@ function backgroundUrlOf(texts: Texts<RemovebgText>, policy: OutgoingPolicy): st
   const url = texts.get('bg_image_url');
   if (url !== undefined) requireBackgroundUrl(url, policy);
   return url;
+}
+
+/*
+ * A request of the remove.bg interface becomes a job like every other, under a key of its own: its
+ * clients send none, time out after 20 s and post the same again, and are charged once.
+ */
+
+/**
+ * From the first request on the same request joins its job or has its result again. Beyond the
+ * retries of any client, and soon enough that who wants a picture made again gets that.
+ */
+export const REMOVEBG_REMEMBERED_MS = 600_000;
+const NAMESPACE = 'removebg';
+
+interface RemoveBackgroundSubmission extends Pick<KeylessSubmission, 'caller' | 'askAgain'> {
+  readonly fields: RemovebgFields;
+  readonly uploads: RequestUploads;
+}
+
+export class RemoveBackground {
+  readonly #submitMatting: Pick<SubmitMatting, 'submitKeyless'>;
+  readonly #policy: RemovebgPolicy;
+
+  constructor(submitMatting: Pick<SubmitMatting, 'submitKeyless'>, policy: RemovebgPolicy) {
+    this.#submitMatting = submitMatting;
+    this.#policy = policy;
+  }
+
+  /**
+   * The job of this request, durable, and whether its answer names the kind of subject.
+   * @throws RemovebgRefusal; ContractError every code of a refused submission
+   */
+  async submit(
+    submission: RemoveBackgroundSubmission,
+  ): Promise<Submitted & { readonly saysType: boolean }> {
+    const { caller, askAgain, fields, uploads } = submission;
+    const { request, saysType } = requireRemovebgRequest(fields, this.#policy);
+    const region = request.finishing?.region;
+    const submitted = await this.#submitMatting.submitKeyless({
+      caller,
+      askAgain,
+      mode: 'sync',
+      request,
+      backgroundGiven: fields.pictures.has('bg_image_file'),
+      upload: uploads.image,
+      backgroundUpload: uploads.background,
+      derivedKey: { namespace: NAMESPACE, rememberedMs: REMOVEBG_REMEMBERED_MS },
+      requireImage: ({ width, height }) => {
+        if (region !== undefined && width !== null && height !== null) {
+          requireRegionIn(region, { width, height });
+        }
+      },
+    });
+    return { ...submitted, saysType };
+  }
 }

@@ -1,28 +1,198 @@
-/** POST /v1.0/removebg and GET /v1.0/account: what clients of remove.bg call. */
+/**
+ * What a client of remove.bg takes as its answer. JSON only where it asks for that and nothing else
+ * will do: HTTP libraries send `application/json, text/plain, *\/*` of themselves, and the callers
+ * of those write the answer to a file. Pure.
+ */
+
+import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import Negotiator from 'negotiator';
 import { ContractError } from '#contract/errors.ts';
+import type { Box } from '#contract/finishing.ts';
+import { serverTimingOf } from '../core/http/answers/answer-headers.ts';
 import { noteJob } from '../core/http/answers/answer-log.ts';
+import { pathOf } from '../core/http/answers/error-handler.ts';
 import { openForReader } from '../core/http/answers/result-file.ts';
-import { serverTimingOf } from '../core/http/answers/server-timing.ts';
 import { waitForEnd, withJob } from '../core/http/answers/with-job.ts';
 import type { AppServices } from '../core/http/app-services.ts';
-import { callerOf } from '../core/http/checks/authentication.ts';
+import { callerOf } from '../core/http/checks/header-checks.ts';
 import { wantBody } from '../core/http/connections/unread-body.ts';
+import { headerValues } from '../core/http/request-headers.ts';
 import { isFinal, type Job } from '../core/jobs/job.ts';
 import { refusalOf } from '../core/results/job-view.ts';
-import type { RemoveBackground } from './remove-background.ts';
-import { wantsJson } from './removebg-accept.ts';
-import { type RemovebgAnswer, removebgHeaders, removebgJson } from './removebg-answer.ts';
+import type { ResultFile } from '../core/results/result-download.ts';
 import { readRemovebgBody } from './removebg-body.ts';
 import type { RemovebgChecks } from './removebg-checks.ts';
-
+import { isRemovebgRequest } from './removebg-errors.ts';
 import document from './removebg-openapi.json' with { type: 'json' };
+import type { RemoveBackground } from './removebg-request.ts';
+
+/** Browsers send 150 characters; a longer header is ignored. */
+const ACCEPT_LENGTH_MAX = 1000;
+const PICTURES = ['image/png', 'image/jpeg', 'image/webp', 'application/zip'];
+
+/** @param header all Accept headers of the request, joined by commas */
+function wantsJson(header: string | undefined): boolean {
+  if (header === undefined || header.length > ACCEPT_LENGTH_MAX) return false;
+  const negotiator = new Negotiator({ headers: { accept: header } });
+  if (negotiator.mediaTypes().includes('*/*')) return false;
+  const [best] = negotiator.mediaTypes(['application/json', ...PICTURES]);
+  return best === 'application/json';
+}
+
+/*
+ * A finished job as remove.bg's clients read it: the picture, or JSON with the picture in it, and
+ * what was seen and charged in headers.
+ */
+
+/** Of the result, in pixels, where no subject was seen. */
+const NOWHERE: Box = { top: 0, left: 0, width: 0, height: 0 };
+
+interface RemovebgAnswer {
+  readonly job: Job;
+  /** Whether this request made the job, and so is charged for it. */
+  readonly created: boolean;
+  readonly saysType: boolean;
+  /** Names of fields that were skipped. */
+  readonly unknown: readonly string[];
+}
+
+/** The headers of a picture and of its JSON alike. */
+function removebgHeaders(answer: RemovebgAnswer): Record<string, string> {
+  const { job, created, saysType, unknown } = answer;
+  const { result } = job;
+  if (result === null) throw new Error(`job ${job.id} succeeded without a result`);
+  const largest = largestOf(job);
+  const foreground = foregroundOf(job);
+  return {
+    'x-width': String(result.width),
+    'x-height': String(result.height),
+    'x-max-width': String(largest.width),
+    'x-max-height': String(largest.height),
+    ...(saysType ? { 'x-type': 'other' } : {}),
+    ...(foreground === undefined
+      ? {}
+      : {
+          'x-foreground-top': String(foreground.top),
+          'x-foreground-left': String(foreground.left),
+          'x-foreground-width': String(foreground.width),
+          'x-foreground-height': String(foreground.height),
+        }),
+    'x-credits-charged': created ? '1' : '0',
+    'x-job-id': job.id,
+    ...(unknown.length === 0 ? {} : { 'x-ignored-fields': unknown.join(', ') }),
+  };
+}
+
+/** The size of the result without a bound of `size`, as far as the job knows it. */
+function largestOf({ result, finishing }: Job): { width: number; height: number } {
+  const isCut = finishing?.crop !== undefined || finishing?.sizeMaxMegapixels === undefined;
+  const sight = result?.sight;
+  if (isCut || !sight) return { width: result?.width ?? 0, height: result?.height ?? 0 };
+  return { width: sight.inputWidth, height: sight.inputHeight };
+}
+
+/** undefined: the node did not say. */
+function foregroundOf({ result }: Job): Box | undefined {
+  if (!result?.sight) return undefined;
+  return result.sight.subject?.resultBox ?? NOWHERE;
+}
+
+/** The same as JSON: a stream of `bytes` bytes, made while the file is read. */
+function removebgJson(
+  job: Job,
+  file: Pick<ResultFile, 'bytes'>,
+  picture: Readable,
+): { readonly bytes: number; readonly body: Readable } {
+  const { top, left, width, height } = foregroundOf(job) ?? NOWHERE;
+  const start = '{"data":{"result_b64":"';
+  const end =
+    `","foreground_top":${top},"foreground_left":${left},` +
+    `"foreground_width":${width},"foreground_height":${height}}}`;
+  const body = Readable.from(base64Json(start, picture, end), { objectMode: false });
+  // A reader that is gone before the first piece leaves a generator that never began.
+  body.once('close', () => picture.destroy());
+  return { bytes: start.length + base64Length(file.bytes) + end.length, body };
+}
+
+async function* base64Json(start: string, picture: Readable, end: string): AsyncGenerator<string> {
+  yield start;
+  // What is left of three bytes waits for the next piece.
+  let left: Buffer = Buffer.alloc(0);
+  for await (const piece of picture as AsyncIterable<Buffer>) {
+    const bytes = left.length === 0 ? piece : Buffer.concat([left, piece]);
+    const whole = bytes.length - (bytes.length % 3);
+    left = Buffer.from(bytes.subarray(whole));
+    yield bytes.toString('base64', 0, whole);
+  }
+  yield `${left.toString('base64')}${end}`;
+}
+
+/** Characters of Base64 for so many bytes. */
+function base64Length(bytes: number): number {
+  return 4 * Math.ceil(bytes / 3);
+}
+
+/*
+ * Cross-origin requests (the Fetch standard), only where the operator allows an origin: a key in a
+ * page can be read by everyone who opens it. Off, the interface answers none of it.
+ */
+
+const METHODS = 'GET, POST, OPTIONS';
+const REQUEST_HEADERS = 'X-Api-Key, Authorization, Content-Type, Accept';
+/** What a page may read of an answer. */
+const ANSWER_HEADERS = [
+  ...['X-Width', 'X-Height', 'X-Max-Width', 'X-Max-Height', 'X-Type', 'X-Credits-Charged'],
+  ...['X-Foreground-Top', 'X-Foreground-Left', 'X-Foreground-Width', 'X-Foreground-Height'],
+  ...['X-RateLimit-Limit', 'X-RateLimit-Remaining', 'X-RateLimit-Reset', 'Retry-After'],
+  ...['X-Ignored-Fields', 'X-Job-ID', 'X-Request-ID'],
+].join(', ');
+const PREFLIGHT_MAX_AGE_S = 600;
+
+/** @param origins as a browser sends them; `*` is every one; none: nothing is added */
+export function allowOrigins(app: FastifyInstance, origins: readonly string[]): void {
+  if (origins.length === 0) return;
+  app.addHook('onRequest', (request, reply, done) => {
+    if (isRemovebgRequest(pathOf(request))) setOriginHeaders(request, reply, origins);
+    done();
+  });
+  for (const path of ['/v1.0/removebg', '/v1.0/account']) {
+    app.options(path, (_request, reply) =>
+      reply
+        .headers({
+          'access-control-allow-methods': METHODS,
+          'access-control-allow-headers': REQUEST_HEADERS,
+          'access-control-max-age': String(PREFLIGHT_MAX_AGE_S),
+        })
+        .code(204)
+        .send(),
+    );
+  }
+}
+
+function setOriginHeaders(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  origins: readonly string[],
+): void {
+  reply.header('access-control-expose-headers', ANSWER_HEADERS);
+  if (origins.includes('*')) {
+    reply.header('access-control-allow-origin', '*');
+    return;
+  }
+  reply.header('vary', 'origin');
+  const [origin, ...more] = headerValues(request.raw, 'origin');
+  if (origin === undefined || more.length > 0 || !origins.includes(origin)) return;
+  reply.header('access-control-allow-origin', origin);
+}
+
+/* POST /v1.0/removebg and GET /v1.0/account: what clients of remove.bg call. */
 
 /** Most photos are done by then. */
 const RETRY_AFTER_S = 2;
 const DOCUMENT_CACHE = 'public, max-age=300';
 
-export interface RemovebgServices extends AppServices {
+interface RemovebgServices extends AppServices {
   readonly removeBackground: RemoveBackground;
 }
 

@@ -174,7 +174,7 @@ function isMiddle(position: Position): boolean {
   return position !== 'original' && position.xPercent === 50 && position.yPercent === 50;
 }
 
-/** undefined: the whole image. What only the image's size can tell is judged by region-bounds.ts. */
+/** undefined: the whole image. What only the image's size can tell is judged by removebg-request.ts. */
 export function regionOf(texts: Texts<string>): Region | undefined {
   const text = texts.get('roi');
   if (text === undefined) return undefined;

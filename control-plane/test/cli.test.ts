@@ -33,8 +33,8 @@ import {
 import { until } from '../core/test/harness.ts';
 import { runCli } from '../core/test/support/cli.ts';
 import { CallbackSecrets, mailBody, signingKeyOf } from '../core/webhooks/callback-secret.ts';
-import { insertMail } from '../core/webhooks/outbox-rows.ts';
-import { signMessage } from '../core/webhooks/signature.ts';
+import { insertMail } from '../core/webhooks/outbox-store.ts';
+import { signMessage } from '../core/webhooks/send-webhooks.ts';
 import { MIGRATIONS } from '../migrations.ts';
 import { COMMANDS } from '../packages.ts';
 import { hashOfSecret } from '../portal/sign-in/sign-in.ts';

@@ -2,7 +2,7 @@
 import { mutationsOf } from './mutation.ts';
 
 export const DIRECT_MUTATIONS = mutationsOf`
-file control-plane/object-storage/bucket/bucket-presigner.ts
+file control-plane/object-storage/bucket/bucket-signing.ts
 tests control-plane/object-storage/bucket/bucket-parts.test.ts: the kept signer: a store by its path
 URLs are signed otherwise than the SDK signs them
   - again !== undefined && isSame(again, url)

@@ -35,7 +35,7 @@ parts have no bound
   + if (false) throw
   = refuses headers and parts that are too many
 
-file control-plane/core/http/headers/content-type.ts
+file control-plane/core/http/request-headers.ts
 tests control-plane/core/http/body/form-readers.test.ts: multipart
 a parameter of a disposition may come twice
   - if (parameters.has(key)) return undefined;
@@ -46,7 +46,7 @@ the two interfaces differ about the charset of a form
   + if (!isJson && type !== undefined && !extendsAscii(type)) return undefined;
   = a charset counts for JSON alone, where it makes others of the bytes of ASCII
 
-file control-plane/core/http/body/part-text.ts
+file control-plane/core/http/body/multipart-reader.ts
 tests control-plane/core/submission/forms.test.ts: clients in Java
 bytes that two charsets read differently are taken
   - if (this.#isAscii && !isAscii(raw)) {
@@ -64,7 +64,7 @@ a part in Base64 is taken for bytes
   + return;
   = refuses Base64, wherever the body is split
 
-file control-plane/removebg/urlencoded-reader.ts
+file control-plane/removebg/removebg-body.ts
 tests control-plane/core/http/body/json-body.test.ts: bounds
 pairs without a value are not counted
   - if (this.#pairs > FIELDS_MAX) throw
@@ -87,7 +87,7 @@ an unknown value of JSON is skipped unread
   - JSON.parse(this.#utf8.decode(this.#raw.subarray(0, this.#rawLength)));
   = refuses "{]", which is skipped by nobody
 
-file control-plane/core/http/body/query-fields.ts
+file control-plane/core/http/body/read-matting-body.ts
 tests control-plane/core/http/body/json-body.test.ts: bounds
 pairs of a query are not counted
   - if (pairs.length > FIELDS_MAX) throw
@@ -124,7 +124,7 @@ chunks are gathered for a reader who does not come
   + return true;
   = a body that nobody reads yet is not gathered without end
 
-file control-plane/core/http/body/matting-form.ts
+file control-plane/core/http/body/read-matting-body.ts
 tests control-plane/core/submission/forms.test.ts
 a part may come twice
   - if (this.#seen.has(field)) throw givenTwice(field);

@@ -82,7 +82,7 @@ the password before lets in who verified it in time
   - if (!isSame) return { kind: 'refused' };
   = lets nobody in by the one before it, whoever verified it in time
 
-file control-plane/portal/people/link-use.ts
+file control-plane/portal/people/link-store.ts
 tests control-plane/portal/people/links-and-passwords.test.ts: who comes in by a link on sqlite
 an invitation is accepted by who is not the person known by its mail
   - if (!isTheirs) return { refused: 'refused' };

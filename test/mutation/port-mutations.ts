@@ -63,7 +63,7 @@ the bytes of a form without a cookie of ours are awaited
   + return;
   = are refused for what their headers say before a byte is awaited
 
-file control-plane/core/http/headers/forwarded-for.ts
+file control-plane/core/http/request-headers.ts
 tests control-plane/portal/test/attacks/people.test.ts: guesses
 the port behind a forwarded address is a part of it
   - const address = ipv4 ?? ipv6 ?? entry;

@@ -131,7 +131,7 @@ who has two secrets keys seals the token of a result link with one
   + return this.sealText(text, boundTo);
   = is shown by every replica at every step of a change of the key
 
-file control-plane/portal/orders/signed-notifications.ts
+file control-plane/portal/orders/receive-payment.ts
 tests control-plane/portal/orders/sales.test.ts: a notification of a payment
 a notification is believed without its signature
   - if (wrong !== undefined) {

@@ -13,7 +13,7 @@ work within a slot waits for a second one
   + work()
   = work within a slot, and work of no request, waits for none
 
-file control-plane/core/attempts/held-lease.ts
+file control-plane/core/attempts/claimed-job.ts
 tests control-plane/core/loops-and-gates.test.ts: a held lease
 a lease is never renewed
   - setInterval(() => void this.#renew(), this.#timing.renewMs)

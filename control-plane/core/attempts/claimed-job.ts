@@ -1,4 +1,100 @@
 /**
+ * A claim kept alive while work goes on under it. Its signal aborts at once when the lease is lost
+ * (another replica claimed the job) or the work is to stop; everything done under the claim takes
+ * that signal.
+ *
+ * A renewal that fails because the database does not answer loses nothing by itself: holder and
+ * fence decide, and a holder that was not replaced may renew and finish when the database is back.
+ */
+
+import type { Logger } from 'pino';
+import { timesByStage } from '#contract/stages.ts';
+import { describeSpan, traced } from '#program/tracing/active-span.ts';
+import type { RunEnd } from '../dispatch/dispatch-core.ts';
+import type { Job, JobFailure, JobInput, JobResult, StageTimings } from '../jobs/job.ts';
+import type { JobCompletion } from '../jobs/job-completion.ts';
+import type { JobEvents } from '../jobs/job-events.ts';
+import type { JobStore } from '../jobs/job-store.ts';
+import type { MatteResult } from '../nodes/matte-exchange.ts';
+import type { BlobStore } from '../storage/blob-store.ts';
+import type { Claim } from './job-lease.ts';
+import type { JobObserver } from './job-observer.ts';
+import { failureDue, LEASE_TIMING, type LeaseTiming } from './lease.ts';
+import type { ResultBlob } from './result-sink.ts';
+
+type LeaseEnd = 'lost' | 'stopping';
+
+interface HeldLeaseOptions {
+  readonly jobs: Pick<JobStore, 'renew'>;
+  readonly claim: Claim;
+  /** LEASE_TIMING where absent. */
+  readonly timing?: LeaseTiming | undefined;
+  /** Aborts: the work is to stop and the job to be given back. */
+  readonly stop: AbortSignal;
+  /** A renewal the database did not answer. */
+  readonly onRenewFailure: (error: unknown) => void;
+}
+
+export class HeldLease {
+  readonly claim: Claim;
+  readonly #options: HeldLeaseOptions;
+  readonly #ended = new AbortController();
+  readonly #onStop = () => this.#end('stopping');
+  readonly #timing: LeaseTiming;
+  readonly #timer: NodeJS.Timeout;
+  #ending: LeaseEnd | undefined;
+  #renewing = false;
+
+  constructor(options: HeldLeaseOptions) {
+    this.#options = options;
+    this.claim = options.claim;
+    this.#timing = options.timing ?? LEASE_TIMING;
+    this.#timer = setInterval(() => void this.#renew(), this.#timing.renewMs);
+    if (options.stop.aborted) this.#onStop();
+    else options.stop.addEventListener('abort', this.#onStop, { once: true });
+  }
+
+  /** Aborts when the work must end. */
+  get signal(): AbortSignal {
+    return this.#ended.signal;
+  }
+
+  /** Why the signal aborted; undefined while it has not. */
+  get end(): LeaseEnd | undefined {
+    return this.#ending;
+  }
+
+  /** A write under the claim was refused: another replica has the job. */
+  lose(): void {
+    this.#end('lost');
+  }
+
+  /** The work is over. The lease itself is the store's to end. */
+  stopRenewing(): void {
+    clearInterval(this.#timer);
+    this.#options.stop.removeEventListener('abort', this.#onStop);
+  }
+
+  #end(end: LeaseEnd): void {
+    // A loss replaces stopping: a lost lease must not be given back.
+    if (this.#ending === undefined || end === 'lost') this.#ending = end;
+    this.#ended.abort();
+  }
+
+  async #renew(): Promise<void> {
+    if (this.#renewing) return;
+    this.#renewing = true;
+    try {
+      if (!(await this.#options.jobs.renew(this.claim, this.#timing.leaseMs))) this.lose();
+    } catch (error) {
+      this.#options.onRenewFailure(error);
+    } finally {
+      this.#renewing = false;
+    }
+  }
+}
+
+/*
  * A job under a claim: its lease, kept alive until `close`, and what is written under it. It knows
  * no nodes; what an attempt means for the job is the run's to say (job-run.ts).
  *
@@ -12,21 +108,6 @@
  * Every write carries the fence, and one that is refused loses the lease. It carries the lease's
  * signal too: it is repeated while the database is away, until the lease is lost or all stops.
  */
-import type { Logger } from 'pino';
-import { timesByStage } from '#contract/stages.ts';
-import { describeSpan, traced } from '#program/tracing/active-span.ts';
-import type { RunEnd } from '../dispatch/dispatch-core.ts';
-import type { Job, JobFailure, JobInput, JobResult, StageTimings } from '../jobs/job.ts';
-import type { JobCompletion } from '../jobs/job-completion.ts';
-import type { JobEvents } from '../jobs/job-events.ts';
-import type { JobStore } from '../jobs/job-store.ts';
-import type { MatteResult } from '../nodes/matte-exchange.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
-import { HeldLease } from './held-lease.ts';
-import type { Claim } from './job-lease.ts';
-import type { JobObserver } from './job-observer.ts';
-import { failureDue, type LeaseTiming } from './lease.ts';
-import type { ResultBlob } from './result-sink.ts';
 
 export interface ClaimedJobDependencies {
   readonly jobs: JobStore & JobCompletion;

@@ -6,15 +6,15 @@
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
 import { guardHttpServer } from '#program/ports/http-guard.ts';
 import { type NodeProxyOptions, registerNodeProxy } from '../nodes/node-proxy.ts';
-import { onAnswerEnd } from './answers/answer-end.ts';
 import { checkRequests, setAnswerHeaders } from './answers/answer-headers.ts';
+import { onAnswerEnd } from './answers/answer-log.ts';
 import { createClientErrorHandler, watchConnections } from './answers/client-errors.ts';
 import { answeredCodeOf, createErrorHandler } from './answers/error-handler.ts';
 import type { OperatorServices } from './app-services.ts';
 import { requireOperatorKey } from './checks/operator-key.ts';
 import { awaitBodies, operatorConnectionsMax } from './connections/connections.ts';
 import { finishUnreadBody } from './connections/unread-body.ts';
-import { requestIdOf } from './headers/request-id.ts';
+import { requestIdOf } from './request-headers.ts';
 import { registerOperatorRoutes } from './routes/operator-routes.ts';
 
 /** No request here has a body but small forms, which have FORM_MS_MAX of their own. */

@@ -14,17 +14,15 @@ import { registerAccountRoutes } from '../accounts/account-routes.ts';
 import { registerResultRoutes } from '../results/result-routes.ts';
 import { registerMattingRoutes } from '../submission/matting-routes.ts';
 import { checkRequests, setAnswerHeaders } from './answers/answer-headers.ts';
-import { type Answered, addAnswerLog } from './answers/answer-log.ts';
+import { type Answered, addAnswerLog, addRequestSpans } from './answers/answer-log.ts';
 import {
   type ClientErrorOptions,
   createClientErrorHandler,
   watchConnections,
 } from './answers/client-errors.ts';
 import { createErrorHandler, type ErrorHandler, pathOf } from './answers/error-handler.ts';
-import { addRequestSpans } from './answers/request-span.ts';
 import type { AppServices } from './app-services.ts';
-import { knownAccountOf, knownCallerOf } from './checks/authentication.ts';
-import { createHeaderChecks } from './checks/header-checks.ts';
+import { createHeaderChecks, knownAccountOf, knownCallerOf } from './checks/header-checks.ts';
 import {
   awaitBodies,
   Connections,
@@ -32,9 +30,8 @@ import {
   publicConnectionsMax,
 } from './connections/connections.ts';
 import { deferContinue, finishUnreadBody } from './connections/unread-body.ts';
-import { readForwardedFor } from './headers/forwarded-for.ts';
-import { requestIdOf } from './headers/request-id.ts';
 import type { HttpInterface } from './http-interface.ts';
+import { readForwardedFor, requestIdOf } from './request-headers.ts';
 import { registerDocumentRoutes } from './routes/document-routes.ts';
 import { registerHealthRoutes } from './routes/health-routes.ts';
 

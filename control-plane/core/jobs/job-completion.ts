@@ -18,7 +18,7 @@ import { keptMatchesOne } from '../database/values.ts';
 import { giveBackToCap } from '../keys/key-cap.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import { settleCredit } from '../ledger/ledger-writer.ts';
-import { insertWebhook } from '../webhooks/outbox-rows.ts';
+import { insertWebhook } from '../webhooks/outbox-store.ts';
 import type { Job, JobFailure, JobResult, StageTimings } from './job.ts';
 import { readJob } from './job-reading.ts';
 import { failureColumns, resultColumns } from './job-rows.ts';

@@ -33,8 +33,13 @@ import {
 } from '../test/old-account.ts';
 import { addTo, removeFrom, setIn } from '../test/rows.ts';
 import type { Stores } from '../test/stores.ts';
-import { type AuditOptions, auditLedger, type LedgerAudit } from './ledger-audit.ts';
-import { beginFullRun, saveFullRun } from './ledger-audit-runs.ts';
+import {
+  type AuditOptions,
+  auditLedger,
+  beginFullRun,
+  type LedgerAudit,
+  saveFullRun,
+} from './ledger-audit.ts';
 
 const test = ava.serial;
 

@@ -12,8 +12,7 @@ import { ofAccount } from '../database/of-account.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';
-import { type AuditOptions, auditLedger, auditOneAccount } from './ledger-audit.ts';
-import { readLastAudits } from './ledger-audit-runs.ts';
+import { type AuditOptions, auditLedger, auditOneAccount, readLastAudits } from './ledger-audit.ts';
 import type { PagePlace } from './ledger-pages.ts';
 import {
   enterOperatorEntry,

@@ -4,14 +4,14 @@ import { ContractError } from '#contract/errors.ts';
 import { noteResult } from '../http/answers/answer-log.ts';
 import { dispositionOf, etagOf, fileHeaders, openForReader } from '../http/answers/result-file.ts';
 import type { AppServices } from '../http/app-services.ts';
-import { parseRange } from '../http/headers/byte-range.ts';
 import {
+  formatHttpDate,
   judgeConditions,
   namesTag,
+  parseRange,
   rangeStillHolds,
   type Validators,
-} from '../http/headers/conditions.ts';
-import { formatHttpDate } from '../http/headers/http-date.ts';
+} from '../http/request-headers.ts';
 import type { ResultFile, ResultReaders } from './result-download.ts';
 
 export function registerResultRoutes(

@@ -1,20 +1,20 @@
-/**
- * Blobs as files of one directory, which all replicas share:
- *
- *     <root>/tmp/<random>      unfinished writes
- *     <root>/inputs/<id>       committed blobs, by the first part of their name
- *     <root>/backgrounds/<id>
- *     <root>/results/<id>
- *
- * A blob appears under its name whole and durable: written to tmp, synced, renamed, the directory
- * synced. Flat directories: ext4 and XFS index them, and a day's results are some hundred thousand.
- * Only the owner may read and write. It knows nothing of jobs.
- */
-import { randomUUID } from 'node:crypto';
+/** No space, read-only, no rights, a bad disk: callers may retry, the operator must act. */
+
+import { randomBytes, randomUUID } from 'node:crypto';
 import { constants, type Dir } from 'node:fs';
-import { access, open, opendir, stat, statfs } from 'node:fs/promises';
+import {
+  access,
+  type FileHandle,
+  open,
+  opendir,
+  rename,
+  stat,
+  statfs,
+  unlink,
+} from 'node:fs/promises';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
 import { fileClockMs } from '#program/file-clock.ts';
 import { makeDirectory } from '#program/make-directory.ts';
 import { syncPath } from '#program/sync-path.ts';
@@ -26,9 +26,44 @@ import {
   type BlobStore,
   type BlobWriter,
 } from './blob-store.ts';
-import { DirectoryBlobWriter, DirectorySync, unlinkIfThere } from './directory-blob-writer.ts';
-import { isMissing, reading, writing } from './file-errors.ts';
-import { unreadable } from './storage-errors.ts';
+import { unreadable, unwritable } from './storage-errors.ts';
+import {
+  clockProblem,
+  requireThat,
+  type StorageFinding,
+  StorageProblem,
+} from './storage-finding.ts';
+
+/** Rejects with SERVICE_UNAVAILABLE where the work does, the file system's error as its cause. */
+function writing<T>(work: Promise<T>): Promise<T> {
+  return work.catch(cause => {
+    throw unwritable(cause);
+  });
+}
+
+/** The same of reading. */
+function reading<T>(work: Promise<T>): Promise<T> {
+  return work.catch(cause => {
+    throw unreadable(cause);
+  });
+}
+
+function isMissing(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException | null)?.code === 'ENOENT';
+}
+
+/*
+ * Blobs as files of one directory, which all replicas share:
+ *
+ *     <root>/tmp/<random>      unfinished writes
+ *     <root>/inputs/<id>       committed blobs, by the first part of their name
+ *     <root>/backgrounds/<id>
+ *     <root>/results/<id>
+ *
+ * A blob appears under its name whole and durable: written to tmp, synced, renamed, the directory
+ * synced. Flat directories: ext4 and XFS index them, and a day's results are some hundred thousand.
+ * Only the owner may read and write. It knows nothing of jobs.
+ */
 
 const UNFINISHED = 'tmp';
 /** Entries of a directory that are read at once. */
@@ -192,4 +227,186 @@ export async function openDirectoryBlobStore(
   const store = new DirectoryBlobStore(root, nowMs);
   await store.check();
   return store;
+}
+
+/* A blob of a directory while it is written: a file in tmp, renamed by its commit. */
+
+/** Syncs of one directory: one sync serves all calls made before it began. */
+class DirectorySync {
+  readonly #directory: string;
+  #running: Promise<void> | undefined;
+  #next: Promise<void> | undefined;
+
+  constructor(directory: string) {
+    this.#directory = directory;
+  }
+
+  /** Resolves when what was renamed into it before the call is durable. */
+  sync(): Promise<void> {
+    this.#next ??= this.#after(this.#running);
+    return this.#next;
+  }
+
+  async #after(running: Promise<void> | undefined): Promise<void> {
+    await running?.catch(() => undefined);
+    this.#running = this.#next;
+    this.#next = undefined;
+    await syncPath(this.#directory);
+  }
+}
+
+async function unlinkIfThere(file: string): Promise<void> {
+  await unlink(file).catch(error => {
+    if (!isMissing(error)) throw error;
+  });
+}
+
+async function writeFully(file: FileHandle, chunk: Uint8Array, position: number): Promise<void> {
+  let done = 0;
+  while (done < chunk.length) {
+    const left = chunk.length - done;
+    done += (await file.write(chunk, done, left, position + done)).bytesWritten;
+  }
+}
+
+interface DirectoryWriting {
+  /** Path of the file in tmp, and the file itself, open. */
+  readonly temporary: string;
+  readonly file: FileHandle;
+  /** Path it will have, and the syncs of the directory around. */
+  readonly target: string;
+  readonly sync: DirectorySync;
+}
+
+/**
+ * | state     | entered by         | left by                       |
+ * |-----------|--------------------|-------------------------------|
+ * | open      | createWriter       | commit, abort                 |
+ * | committed | commit             | -; abort does nothing         |
+ * | aborted   | abort              | -; a second abort does nothing |
+ *
+ * A commit that fails leaves it open: the caller aborts.
+ */
+class DirectoryBlobWriter implements BlobWriter {
+  readonly #writing: DirectoryWriting;
+  readonly #file: FileHandle;
+  #state: 'open' | 'committed' | 'aborted' = 'open';
+  #bytesWritten = 0;
+
+  constructor(writing: DirectoryWriting) {
+    this.#writing = writing;
+    this.#file = writing.file;
+  }
+
+  get bytesWritten(): number {
+    return this.#bytesWritten;
+  }
+
+  async write(chunk: Uint8Array): Promise<void> {
+    await writing(writeFully(this.#file, chunk, this.#bytesWritten));
+    this.#bytesWritten += chunk.length;
+  }
+
+  async readAt(offset: number, length: number): Promise<Uint8Array> {
+    const available = Math.max(0, Math.min(length, this.#bytesWritten - offset));
+    const buffer = Buffer.allocUnsafe(available);
+    let done = 0;
+    while (done < available) {
+      const left = available - done;
+      const reads = this.#file.read(buffer, done, left, offset + done);
+      const { bytesRead } = await reading(reads);
+      if (bytesRead === 0) break;
+      done += bytesRead;
+    }
+    return buffer.subarray(0, done);
+  }
+
+  async commit(): Promise<void> {
+    await writing(this.#commit());
+    this.#state = 'committed';
+  }
+
+  async #commit(): Promise<void> {
+    const { temporary, target, sync } = this.#writing;
+    // Data and length are all a new file needs: fdatasync writes both.
+    await this.#file.datasync();
+    await rename(temporary, target);
+    await sync.sync();
+    await this.#file.close();
+  }
+
+  async abort(): Promise<void> {
+    if (this.#state !== 'open') return;
+    this.#state = 'aborted';
+    await writing(this.#discard());
+  }
+
+  async #discard(): Promise<void> {
+    try {
+      await this.#file.close();
+    } finally {
+      await unlinkIfThere(this.#writing.temporary);
+    }
+  }
+}
+
+/* Proves what the service asks of a directory, by doing it. Removes what it wrote. */
+
+/** So far ahead that nothing is too young to be listed. */
+const AHEAD_MS = 3_600_000;
+
+/** Never rejects because of the directory: what is wrong is in the findings. */
+export async function checkDirectory(root: string): Promise<readonly StorageFinding[]> {
+  const findings: StorageFinding[] = [];
+  const attempt = async (ability: string, run: () => Promise<void>) => {
+    const problem = await run().then(() => undefined, problemOf);
+    findings.push({ ability, problem });
+  };
+  let store: BlobStore | undefined;
+  await attempt('open', async () => {
+    store = await openDirectoryBlobStore(root);
+  });
+  if (store === undefined) return findings;
+  const blobs = store;
+  const name = `results/check-${randomUUID()}`;
+  const bytes = randomBytes(1000);
+  await attempt('clock', async () => {
+    const problem = clockProblem(await fileClockMs(path.join(root, 'tmp', randomUUID())));
+    if (problem !== undefined) throw new StorageProblem(problem);
+  });
+  await attempt('write', () => write(blobs, name, bytes));
+  await attempt('read', async () => {
+    const read = await buffer(await blobs.openRead(name));
+    requireThat(read.equals(bytes), 'other bytes were read');
+  });
+  await attempt('range', async () => {
+    const read = await buffer(await blobs.openRead(name, { start: 10, end: 19 }));
+    requireThat(read.equals(bytes.subarray(10, 20)), 'a range gave other bytes');
+  });
+  await attempt('list', async () => {
+    for await (const found of blobs.listOlderThan(-AHEAD_MS)) if (found === name) return;
+    throw new StorageProblem('what was written is not listed');
+  });
+  await attempt('remove', async () => {
+    await blobs.remove(name);
+    requireThat((await blobs.stat(name)) === undefined, 'what was removed is still there');
+  });
+  return findings;
+}
+
+async function write(blobs: BlobStore, name: string, bytes: Buffer): Promise<void> {
+  const writer = await blobs.createWriter(name);
+  try {
+    await writer.write(bytes);
+    await writer.commit();
+  } finally {
+    await writer.abort();
+  }
+}
+
+function problemOf(error: unknown): string {
+  if (error instanceof StorageProblem) return error.message;
+  const { message, cause } = error as Error;
+  const { code } = (cause ?? error) as NodeJS.ErrnoException;
+  return code === undefined ? message : `${message} (${code})`;
 }

@@ -4,11 +4,11 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { BlobStore } from './blob-store.ts';
 import {
+  checkDirectory,
   missingDirectories,
   openDirectoryBlobStore,
   readDirectoryBlobs,
 } from './directory-blob-store.ts';
-import { checkDirectory } from './directory-check.ts';
 import { joinBlobStores } from './joined-blob-stores.ts';
 import type { StorageFinding } from './storage-finding.ts';
 import type { StorageKind, StorageOpening } from './storage-kind.ts';

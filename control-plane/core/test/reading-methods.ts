@@ -29,7 +29,7 @@ import type { Database } from '../database/connect.ts';
 import { destinationOf } from '../fetching/outgoing-url.ts';
 import { backgroundBlob, UNPAID_OPEN_MAX } from '../jobs/job.ts';
 import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/outbox-due.ts';
-import { insertMail, withdrawMails } from '../webhooks/outbox-rows.ts';
+import { insertMail, withdrawMails } from '../webhooks/outbox-store.ts';
 import { due } from './changing-alerts.ts';
 import { lostResult, succeededResult } from './changing-others.ts';
 import {

@@ -1,4 +1,102 @@
 /**
+ * Standard Webhooks, symmetric scheme v1 (github.com/standard-webhooks/standard-webhooks, spec
+ * 1.0.0): HMAC-SHA256 over `<id>.<timestamp>.<body>`, the body as the bytes that are sent. Pure.
+ */
+
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import {
+  activeCarrier,
+  asSpan,
+  carrierOf,
+  describeSpan,
+  failSpan,
+} from '#program/tracing/active-span.ts';
+import type { Tracing } from '#program/tracing/span.ts';
+import { type GuardedPost, PostFailedError, type PostFailure } from '../fetching/guarded-post.ts';
+import type { Job } from '../jobs/job.ts';
+import type { JobEvents } from '../jobs/job-events.ts';
+import type { JobViews } from '../results/job-view.ts';
+import type { PlaceLimits } from '../shared-places.ts';
+import { type CallbackSecrets, notificationBody } from './callback-secret.ts';
+import {
+  type AttemptResult,
+  type ClaimedMessage,
+  type DeliveryParts,
+  MessageDelivery,
+} from './deliver-messages.ts';
+import { LANE_TAKE_MAX } from './outbox-due.ts';
+import type { MessageClaim } from './outbox-store.ts';
+import { nextWaitMs, retryAfterMs, type WebhookSchedule } from './webhook-schedule.ts';
+
+/** A receiver that is further off in time than this should not believe a message. */
+const TIMESTAMP_TOLERANCE_S = 300;
+
+interface SignedMessage {
+  /** The same on every attempt. */
+  readonly id: string;
+  /** Seconds since 1970, of this attempt. */
+  readonly timestampS: number;
+  readonly body: Uint8Array;
+}
+
+/** @param key the bytes a callback_secret stands for */
+export function signMessage(key: Uint8Array, message: SignedMessage) {
+  const { id, timestampS } = message;
+  return {
+    'webhook-id': id,
+    'webhook-timestamp': String(timestampS),
+    'webhook-signature': `v1,${digestOf(key, message).toString('base64')}`,
+  };
+}
+
+function digestOf(key: Uint8Array, { id, timestampS, body }: SignedMessage): Buffer {
+  return createHmac('sha256', key).update(`${id}.${timestampS}.`).update(body).digest();
+}
+
+/**
+ * Why a message must not be believed; undefined: it holds.
+ * @param headers lower-case names
+ */
+export function wrongWithSignature(
+  key: Uint8Array,
+  headers: Readonly<Record<string, string | string[] | undefined>>,
+  body: Uint8Array,
+  nowS: number,
+): string | undefined {
+  const [id, timestamp, signatures] = ['id', 'timestamp', 'signature'].map(
+    name => headers[`webhook-${name}`],
+  );
+  if (typeof id !== 'string' || typeof timestamp !== 'string' || typeof signatures !== 'string') {
+    return 'a webhook- header is missing';
+  }
+  if (!/^\d{1,12}$/.test(timestamp)) return 'webhook-timestamp is no number of seconds';
+  const timestampS = Number(timestamp);
+  if (Math.abs(nowS - timestampS) > TIMESTAMP_TOLERANCE_S) {
+    return `webhook-timestamp is over ${TIMESTAMP_TOLERANCE_S} s off`;
+  }
+  const expected = digestOf(key, { id, timestampS, body });
+  // Several, separated by blanks, while a secret is changed.
+  const holds = signatures.split(' ').some(one => {
+    const [version, base64 = ''] = one.split(',');
+    const given = Buffer.from(base64, 'base64');
+    return version === 'v1' && given.length === expected.length && timingSafeEqual(given, expected);
+  });
+  return holds ? undefined : 'no signature fits';
+}
+
+/* The body of a job's notification, rendered once, when the job ends. Pure. */
+
+export function renderOutboxBody(views: JobViews, job: Job): string {
+  if (job.finishedAtMs === null) throw new Error(`job ${job.id} is not final`);
+  return JSON.stringify({
+    type: job.state === 'succeeded' ? 'matting.job.succeeded' : 'matting.job.failed',
+    timestamp: new Date(job.finishedAtMs).toISOString(),
+    job_id: job.id,
+    data: views.viewWithoutCallback(job),
+  });
+}
+
+/*
  * The way of webhooks: secret and body of a claimed one are opened, it is signed and sent, and the
  * attempt's end written.
  *
@@ -12,28 +110,6 @@
  * | unsignable | failed: nothing will ever sign it                                            |
  * | aborted    | given back, uncounted                                                        |
  */
-import {
-  activeCarrier,
-  asSpan,
-  carrierOf,
-  describeSpan,
-  failSpan,
-} from '#program/tracing/active-span.ts';
-import type { Tracing } from '#program/tracing/span.ts';
-import { type GuardedPost, PostFailedError, type PostFailure } from '../fetching/guarded-post.ts';
-import type { JobEvents } from '../jobs/job-events.ts';
-import type { PlaceLimits } from '../shared-places.ts';
-import { type CallbackSecrets, notificationBody } from './callback-secret.ts';
-import {
-  type AttemptResult,
-  type ClaimedMessage,
-  type DeliveryParts,
-  MessageDelivery,
-} from './deliver-messages.ts';
-import { LANE_TAKE_MAX } from './outbox-due.ts';
-import type { MessageClaim } from './outbox-store.ts';
-import { signMessage } from './signature.ts';
-import { nextWaitMs, retryAfterMs, type WebhookSchedule } from './webhook-schedule.ts';
 
 const POLL_MS = 1000;
 /** The contract's 15 s an attempt, and time to write its end. */
@@ -60,16 +136,16 @@ export const WEBHOOK_ATTEMPT_OUTCOMES = [
   'aborted',
   'unsignable',
 ] as const;
-export type WebhookAttemptOutcome = (typeof WEBHOOK_ATTEMPT_OUTCOMES)[number];
+type WebhookAttemptOutcome = (typeof WEBHOOK_ATTEMPT_OUTCOMES)[number];
 
 /** Events of the delivery of webhooks; the metrics implement it. */
-export interface WebhookObserver {
+interface WebhookObserver {
   webhookAttempted(outcome: WebhookAttemptOutcome): void;
   /** @param delayMs from the job's end to the receiver's 2xx */
   webhookDelivered(delayMs: number): void;
 }
 
-export interface WebhookDeliveryParts extends DeliveryParts {
+interface WebhookDeliveryParts extends DeliveryParts {
   readonly guardedPost: Pick<GuardedPost, 'post'>;
   readonly secrets: Pick<CallbackSecrets, 'open' | 'openText' | 'keyIds'>;
   readonly events: Pick<JobEvents, 'onNotificationDue'>;
@@ -139,7 +215,7 @@ async function makeAttempt(
  * delivered: a 2xx. gone: a 410. refused: any other answer, redirects too. unanswered: none came.
  * aborted: we ended it ourselves; it may have arrived.
  */
-export type SendOutcome =
+type SendOutcome =
   | { readonly kind: 'delivered' | 'gone'; readonly status: number }
   | { readonly kind: 'refused'; readonly status: number; readonly retryAfterMs: number }
   | {

@@ -9,7 +9,7 @@ import { createInterface } from 'node:readline';
 import ava from 'ava';
 import { Webhook } from 'standardwebhooks';
 import { signingKeyOf } from './callback-secret.ts';
-import { signMessage, wrongWithSignature } from './signature.ts';
+import { signMessage, wrongWithSignature } from './send-webhooks.ts';
 
 const test = ava.serial;
 

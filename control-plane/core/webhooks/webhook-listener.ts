@@ -2,7 +2,7 @@
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { signingKeyOf } from './callback-secret.ts';
-import { wrongWithSignature } from './signature.ts';
+import { wrongWithSignature } from './send-webhooks.ts';
 
 /** A notification has about a kilobyte. */
 const BODY_BYTES_MAX = 1_048_576;

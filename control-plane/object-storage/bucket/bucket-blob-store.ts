@@ -20,9 +20,12 @@ import { BUCKET_BOUNDS, type BucketBounds, PART_BYTES } from './bucket-bounds.ts
 import { BucketClient } from './bucket-client.ts';
 import { createBucketClients } from './bucket-connections.ts';
 import { isMissing } from './bucket-errors.ts';
-import { listBucketOlderThan, parseUnfinished } from './bucket-listing.ts';
-import { BucketProof } from './bucket-proof.ts';
-import { readBucketBlob } from './bucket-reading.ts';
+import {
+  BucketProof,
+  listBucketOlderThan,
+  parseUnfinished,
+  readBucketBlob,
+} from './bucket-reading.ts';
 import { createSignedAccess } from './bucket-signing.ts';
 import type { BucketOptions } from './bucket-url.ts';
 import { SpoolFile } from './spool-file.ts';

@@ -2,12 +2,19 @@
  * A blob of a bucket as it is read: a stream that goes on where a connection ended, and that fails
  * rather than end with other bytes than were written.
  */
+
 import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
-import { BlobNotFoundError, type BlobReading } from '../../core/storage/blob-store.ts';
-import { unreadable } from '../../core/storage/storage-errors.ts';
+import { BLOB_KINDS, requireBlobName } from '../../core/storage/blob-names.ts';
+import {
+  BlobNotFoundError,
+  type BlobPart,
+  type BlobReading,
+} from '../../core/storage/blob-store.ts';
+import { unreadable, unwritable } from '../../core/storage/storage-errors.ts';
+import type { StorageOutcome, StorageRequestEnd } from '../../core/storage/storage-kind.ts';
 import type { BucketBounds } from './bucket-bounds.ts';
-import type { BucketClient, BucketObject } from './bucket-client.ts';
+import type { BucketClient, BucketItem, BucketListing, BucketObject } from './bucket-client.ts';
 import { isBehindTheEnd, isMissing } from './bucket-errors.ts';
 
 /** Read ahead of the reader where nothing is said. */
@@ -136,5 +143,142 @@ class Pieces {
       if (isBehindTheEnd(error)) return Readable.from([]);
       throw unreadable(error);
     }
+  }
+}
+
+/* Blobs of a bucket and unfinished multipart uploads, by their age. */
+
+/** What the ids of jobs begin with, in the order in which a bucket lists them. */
+const FIRST = '0123456789abcdef';
+const UNFINISHED = 'tmp/';
+
+/** An unfinished upload as the name of a blob: what `remove` is called with. */
+function unfinishedName(key: string, uploadId: string): string {
+  return `${UNFINISHED}${key}/${uploadId}`;
+}
+
+/** Undefined: the name of something else. @throws TypeError of no upload of ours */
+export function parseUnfinished(
+  name: string,
+): { readonly key: string; readonly uploadId: string } | undefined {
+  if (!name.startsWith(UNFINISHED)) return undefined;
+  const [kind, id, ...rest] = name.slice(UNFINISHED.length).split('/');
+  const key = `${kind}/${id}`;
+  const uploadId = rest.join('/');
+  requireBlobName(key);
+  if (uploadId === '') throw new TypeError('an unfinished upload has an id');
+  return { key, uploadId };
+}
+
+/** By the store's clock: what it says of a thing and of now. */
+export async function* listBucketOlderThan(
+  client: BucketClient,
+  olderThanMs: number,
+  part?: BlobPart,
+): AsyncGenerator<string> {
+  const range = listedRangeOf(part);
+  for (const kind of BLOB_KINDS) {
+    const { after, last } = range;
+    const begin = after === undefined ? undefined : `${kind}/${after}`;
+    const page = (from?: string) => client.list(`${kind}/`, { from, after: begin });
+    const isBehind = (key: string) => last !== undefined && key > `${kind}/${last}`;
+    for await (const { key } of older(page, olderThanMs, isBehind)) if (isOurs(key)) yield key;
+  }
+  // They are few: those of a part are chosen here.
+  const uploads = older(from => client.listMultipart('', from), olderThanMs);
+  for await (const { key, uploadId } of uploads) {
+    if (uploadId !== undefined && isOurs(key) && isInRange(key, range)) {
+      yield unfinishedName(key, uploadId);
+    }
+  }
+}
+
+/** @param isBehind true: neither this key nor one that follows is asked for */
+async function* older(
+  page: (from?: string) => Promise<BucketListing>,
+  olderThanMs: number,
+  isBehind: (key: string) => boolean = () => false,
+): AsyncGenerator<BucketItem> {
+  let from: string | undefined;
+  do {
+    const { items, nowMs, next } = await page(from);
+    for (const item of items) {
+      if (isBehind(item.key)) return;
+      if (item.atMs < nowMs - olderThanMs) yield item;
+    }
+    from = next;
+  } while (from !== undefined);
+}
+
+/** Ids behind `after` up to `last`, as strings compare; undefined: without that end. */
+interface ListedRange {
+  readonly after: string | undefined;
+  readonly last: string | undefined;
+}
+
+/** A part is a range, so that its listing reads no key of another but the first behind it. */
+function listedRangeOf(part: BlobPart | undefined): ListedRange {
+  if (part === undefined) return { after: undefined, last: undefined };
+  const boundary = (index: number) =>
+    index === 0 ? undefined : FIRST[Math.floor((index * FIRST.length) / part.of)];
+  return { after: boundary(part.part), last: boundary(part.part + 1) };
+}
+
+function isInRange(key: string, { after, last }: ListedRange): boolean {
+  const id = key.slice(key.indexOf('/') + 1);
+  return (after === undefined || id > after) && (last === undefined || id <= last);
+}
+
+function isOurs(key: string): boolean {
+  try {
+    requireBlobName(key);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/*
+ * Whether the bucket can be written. Every blob that is stored proves it; where none is for a
+ * while, a small object that is written over again does: each is paid for, so not at every probe.
+ * A request that fails ends what was proven.
+ */
+
+const KEY = 'tmp/check';
+const BYTES = Buffer.from('check');
+const SHA256 = createHash('sha256').update(BYTES).digest('hex');
+
+/** What says nothing against the store. */
+const ANSWERS: readonly StorageOutcome[] = ['ok', 'not-found', 'exists'];
+
+export class BucketProof {
+  readonly #bounds: BucketBounds;
+  #provenAtMs = Number.NEGATIVE_INFINITY;
+  #probing: Promise<void> | undefined;
+
+  constructor(bounds: BucketBounds) {
+    this.#bounds = bounds;
+  }
+
+  /** What a request, of whoever, shows. */
+  learn({ operation, outcome }: StorageRequestEnd): void {
+    if (!ANSWERS.includes(outcome)) this.#provenAtMs = Number.NEGATIVE_INFINITY;
+    else if (operation === 'put' && outcome === 'ok') this.#provenAtMs = performance.now();
+  }
+
+  /** Rejects with SERVICE_UNAVAILABLE. */
+  async require(client: BucketClient): Promise<void> {
+    if (performance.now() - this.#provenAtMs < this.#bounds.proofMs) return;
+    this.#probing ??= this.#probe(client).finally(() => {
+      this.#probing = undefined;
+    });
+    await this.#probing;
+  }
+
+  async #probe(client: BucketClient): Promise<void> {
+    const late = AbortSignal.timeout(this.#bounds.probeMsMax);
+    await client.probe(KEY, { bytes: BYTES, sha256: SHA256 }, late).catch(cause => {
+      throw unwritable(cause);
+    });
   }
 }

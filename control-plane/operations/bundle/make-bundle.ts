@@ -1,11 +1,9 @@
 /**
- * `matting support-bundle`: what a maintainer would ask for, in one ZIP file. Everything in it comes
- * by a list of what may: variables, fields of log lines, counters, columns of jobs. Texts are
- * scrubbed besides, and at the end no secret of the environment is in any file (secrets-out.ts).
- * A part that cannot be had is a line that says why.
+ * Lines of the programs' logs as a bundle has them: numbers and truth values of any field, texts of
+ * the fields below alone, and those scrubbed. What is no line of a log is counted and left out.
  */
 
-import { writeFile } from 'node:fs/promises';
+import { open, stat, writeFile } from 'node:fs/promises';
 import { arch, cpus, platform, release, totalmem } from 'node:os';
 import path from 'node:path';
 import { zipSync } from 'fflate';
@@ -13,6 +11,8 @@ import { askHttp, baseOf } from '#program/doctor/ask-http.ts';
 import { type Finding, jsonOf, reasonOf } from '#program/doctor/findings.ts';
 import type { SecretsOut } from '#program/doctor/secrets-out.ts';
 import type { Environment } from '#program/env.ts';
+import { MATTING_VARIABLES, unknownVariables } from '#program/env-names.ts';
+import { isLoopback } from '#program/loopback.ts';
 import pkg from '../../../package.json' with { type: 'json' };
 import { type Database, openDatabase } from '../../core/database/connect.ts';
 import { schemaState } from '../../core/database/migrate.ts';
@@ -26,9 +26,193 @@ import type { ComposedProgram, LookedAtConfig } from '../composed-program.ts';
 import { withSupervisorsToken } from '../doctor/configuration-findings.ts';
 import { missingFile } from '../doctor/database-findings.ts';
 import { examineControlPlane } from '../doctor/examine.ts';
-import { readLog } from './log-lines.ts';
 import { scrubbed, scrubbedOfPlaces } from './scrub.ts';
-import { shownConfiguration } from './shown-configuration.ts';
+
+/** Of the end of each file. */
+export const LOG_BYTES_MAX = 5 * 1024 * 1024;
+const FIELD = /^[A-Za-z][A-Za-z0-9_]{0,40}$/;
+/** As `timings` and `limits` are; deeper than errors with their causes nothing is. */
+const DEPTH_MAX = 3;
+
+const TEXT_FIELDS: ReadonlySet<string> = new Set([
+  'time',
+  'msg',
+  'program',
+  'replicaId',
+  'node',
+  'version',
+  'jobId',
+  'nodeId',
+  'reqId',
+  'accountId',
+  'mailId',
+  'trace_id',
+  'span_id',
+  'route',
+  'method',
+  'code',
+  'outcome',
+  'state',
+  'cause',
+  'step',
+  'signal',
+  'meaning',
+  'kind',
+  'mode',
+  'provider',
+  'model',
+  'plan',
+  'selected',
+  'precision',
+  'engine',
+  'stage',
+  'command',
+  'reason',
+  'message',
+  'type',
+  'name',
+  'stack',
+  'syscall',
+  'errno',
+]);
+/** Objects whose fields are kept by the same rules. */
+const OBJECT_FIELDS: ReadonlySet<string> = new Set(['err', 'timings', 'cause', 'queue', 'nodes']);
+/** 32 and 16 hexadecimal digits: nothing else is let through under these names. */
+const TRACE = /^(?:[0-9a-f]{32}|[0-9a-f]{16})$/;
+
+interface BundledLog {
+  readonly lines: readonly string[];
+  /** No JSON, as a shell's or a crash's words: they may hold anything. */
+  readonly leftOut: number;
+}
+
+/** Rejects with the system's error where the file cannot be read, and where it is no file. */
+export async function readLog(file: string): Promise<BundledLog> {
+  // Before it is opened: that waits for whoever writes into a pipe.
+  if (!(await stat(file)).isFile()) {
+    throw new Error('it is no file: write the lines into one first (journalctl -o cat > FILE)');
+  }
+  await using handle = await open(file, 'r');
+  const { size } = await handle.stat();
+  const start = Math.max(0, size - LOG_BYTES_MAX);
+  const bytes = Buffer.alloc(Math.min(size, LOG_BYTES_MAX));
+  const { bytesRead } = await handle.read(bytes, 0, bytes.length, start);
+  const lines = bytes.toString('utf8', 0, bytesRead).split('\n');
+  // Cut in its middle.
+  if (start > 0) lines.shift();
+  return bundled(lines.filter(line => line !== ''));
+}
+
+function bundled(lines: readonly string[]): BundledLog {
+  const kept = lines.map(lineOf).filter(line => line !== undefined);
+  return { lines: kept, leftOut: lines.length - kept.length };
+}
+
+function lineOf(line: string): string | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(line);
+  } catch {
+    return undefined;
+  }
+  if (typeof value !== 'object' || value === null || !('level' in value)) return undefined;
+  return JSON.stringify(shown(value as Record<string, unknown>, 1));
+}
+
+function shown(fields: Readonly<Record<string, unknown>>, depth: number): Record<string, unknown> {
+  const kept: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(fields)) {
+    if (!FIELD.test(name)) continue;
+    const seen = keptOf(name, value, depth);
+    if (seen !== undefined) kept[name] = seen;
+  }
+  return kept;
+}
+
+function keptOf(name: string, value: unknown, depth: number): unknown {
+  if (typeof value === 'number' || typeof value === 'boolean') return value;
+  if (typeof value === 'string') {
+    if (!TEXT_FIELDS.has(name)) return undefined;
+    if (/^(trace|span)_id$/.test(name)) return TRACE.test(value) ? value : undefined;
+    return scrubbed(value);
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
+  if (!OBJECT_FIELDS.has(name) || depth >= DEPTH_MAX) return undefined;
+  return shown(value as Record<string, unknown>, depth + 1);
+}
+
+/*
+ * The configuration as a bundle has it: of variables on the list the value where it has the form of
+ * one, of every other only that it is set. What is new is left out until somebody lists it.
+ */
+
+const SET = 'set';
+/** Digits, true, false: no secret looks so. */
+const PLAIN = /^(?:-?\d{1,12}(?:\.\d{1,6})?|true|false)$/i;
+
+const WORDS: Readonly<Record<string, RegExp>> = {
+  MATTING_COMMERCIAL_USE: /^(weights|strict)$/,
+  MATTING_ENGINE_GOAL: /^(latency|throughput)$/,
+  MATTING_EXECUTION_PROVIDER: /^(auto|cuda|tensorrt|webgpu|cpu)$/,
+  MATTING_LOG_LEVEL: /^(trace|debug|info|warn|error|fatal|silent)$/,
+  MATTING_MODEL: /^(isnet|modnet|u2netp)$/,
+  MATTING_PRECISION: /^(auto|int8|fp32|fp16)$/,
+  MATTING_PRICE_LIST: /^(credit|image|none)$/,
+  MATTING_QUALITY: /^(fast|standard|best|permissive)$/,
+  MATTING_REMOVEBG_DEFAULT_SIZE: /^(auto|preview|medium|hd|full|50mp)$/,
+  MATTING_RESULT_DOWNLOADS: /^(stream|redirect)$/,
+};
+/** Numbers and truth values of these are shown. */
+const PLAIN_NAMES =
+  /_(MS|S|PORT|MAX|MIN|DAYS|DEMAND|ENGINES|THREADS|WORKERS|IMAGES|REFINEMENT|ESTIMATION|API|AREA|STORAGE|KEY|ADDRESSES|CALLBACKS|MINUTE|SIZE)$/;
+const NEVER = /(SECRETS?|OPERATOR|API)_KEY(_PREVIOUS)?$|TOKEN|SECRET|PASSWORD/;
+/** Of a URL how it begins, and which parameters it has. */
+const URLS = /_(URL|ISSUER)$/;
+const HOSTS = /_HOST$/;
+/** Of others that change what the programs do: names alone. */
+const OTHERS = /^(AWS|OTEL|NODE|UV|CUDA|NVIDIA|MALLOC|LD)_|^(HTTPS?|NO)_PROXY$|^TZ$/i;
+const SCHEME = /^([a-z][a-z0-9+]{1,15}):/i;
+const PARAMETER = /^[a-z][a-z-]{0,30}$/;
+
+export function shownConfiguration(env: Environment) {
+  const shown: Record<string, string> = {};
+  for (const name of MATTING_VARIABLES) {
+    const value = env[name];
+    if (value !== undefined && value !== '') shown[name] = shownValue(name, value);
+  }
+  const others = Object.keys(env).filter(name => OTHERS.test(name));
+  const unknown = unknownVariables(env).map(({ variable }) => variable);
+  return { variables: shown, unknown, others: others.sort() };
+}
+
+function shownValue(name: string, value: string): string {
+  if (NEVER.test(name) && name !== 'MATTING_READS_REQUIRE_IDEMPOTENCY_KEY') return SET;
+  const words = WORDS[name];
+  if (words !== undefined) return words.test(value) ? value : SET;
+  if (URLS.test(name)) return urlKind(value);
+  if (HOSTS.test(name)) return hostKind(value);
+  return PLAIN_NAMES.test(name) && PLAIN.test(value) ? value : SET;
+}
+
+function urlKind(value: string): string {
+  const scheme = SCHEME.exec(value)?.[1];
+  if (scheme === undefined) return SET;
+  if (!URL.canParse(value)) return `${scheme}:`;
+  const parameters = [...new URL(value).searchParams.keys()].filter(key => PARAMETER.test(key));
+  return `${scheme}:${parameters.length === 0 ? '' : ` with ${parameters.join(', ')}`}`;
+}
+
+function hostKind(value: string): string {
+  if (isLoopback(value)) return 'this machine';
+  return value === '0.0.0.0' || value === '::' ? 'every interface' : 'one address';
+}
+
+/*
+ * `matting support-bundle`: what a maintainer would ask for, in one ZIP file. Everything in it comes
+ * by a list of what may: variables, fields of log lines, counters, columns of jobs. Texts are
+ * scrubbed besides, and at the end no secret of the environment is in any file (secrets-out.ts).
+ * A part that cannot be had is a line that says why.
+ */
 
 /** Jobs that failed in DAYS; open jobs and failed notifications of any age. */
 const LISTED_MAX = 200;
@@ -41,7 +225,7 @@ export const LOGS_MAX = 10;
 /** Names as the programs give them. */
 const METRIC = /^(?:# (?:HELP|TYPE) )?(?:matting|nodejs|process)_/;
 
-export interface BundleOptions {
+interface BundleOptions {
   readonly env: Environment;
   readonly composed: ComposedProgram;
   /** Files of log lines, LOGS_MAX at most. */
@@ -50,7 +234,7 @@ export interface BundleOptions {
 }
 
 /** Names in the archive and texts. */
-export type BundleFiles = Map<string, string>;
+type BundleFiles = Map<string, string>;
 
 /** Never rejects because of what is broken: that is what it is for. */
 export async function collectBundle({
@@ -71,7 +255,7 @@ export async function collectBundle({
   await add('versions.json', () => json(versions()));
   await add('configuration.json', () => json(shownConfiguration(env)));
   await add('doctor.json', async () =>
-    json(jsonOf(shown(await examineControlPlane(env, composed)))),
+    json(jsonOf(shownFindings(await examineControlPlane(env, composed)))),
   );
   await add('metrics-control-plane.txt', () => controlPlaneMetrics(env, composed));
   await addDatabase(add, env, composed);
@@ -100,7 +284,7 @@ export async function writeBundle(file: string, files: BundleFiles): Promise<num
 }
 
 /** What the doctor tells its operator, without the addresses of machines. */
-function shown(findings: readonly Finding[]): Finding[] {
+function shownFindings(findings: readonly Finding[]): Finding[] {
   return findings.map(({ subject, status, found, advice }) => ({
     subject: scrubbed(subject),
     status,

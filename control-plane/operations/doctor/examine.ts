@@ -21,9 +21,14 @@ import {
 } from './configuration-findings.ts';
 import { type ExaminedDatabase, examineDatabase } from './database-findings.ts';
 import { controlPlaneFindings, nodeFindings } from './fleet-findings.ts';
-import { secretsKeyFindings } from './secrets-key-findings.ts';
 import { diskFindings, storageFindings } from './storage-findings.ts';
-import { deliveryFindings, ledgerFindings, queueFindings, sweepFindings } from './work-findings.ts';
+import {
+  deliveryFindings,
+  ledgerFindings,
+  queueFindings,
+  secretsKeyFindings,
+  sweepFindings,
+} from './work-findings.ts';
 
 const DAY_MS = 86_400_000;
 /** Node's major version that the project brings and is tested with. */

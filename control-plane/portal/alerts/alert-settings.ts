@@ -9,7 +9,7 @@ import type { Database } from '../../core/database/connect.ts';
 import type { Db } from '../../core/database/schema.ts';
 import { query, transact } from '../../core/database/transact.ts';
 import { isAsciiWord, matchesOne } from '../../core/database/values.ts';
-import { type AccountEventRow, insertWebhook } from '../../core/webhooks/outbox-rows.ts';
+import { type AccountEventRow, insertWebhook } from '../../core/webhooks/outbox-store.ts';
 import { readSentToday, type TestBounds, takeTest, type Withheld } from './message-counts.ts';
 
 /** Who changes it; the id is made outside of what is tried again. */

@@ -13,7 +13,7 @@ import {
   insertMail,
   insertWebhook,
   type NewMail,
-} from '../../core/webhooks/outbox-rows.ts';
+} from '../../core/webhooks/outbox-store.ts';
 import type { AlertState } from './balance-alerts.ts';
 import { removeOldCounts, takeFromToday, type Withheld } from './message-counts.ts';
 import type { Message } from './message-limits.ts';

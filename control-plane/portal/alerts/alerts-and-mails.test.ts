@@ -21,7 +21,7 @@ import {
   notificationBody,
 } from '../../core/webhooks/callback-secret.ts';
 import { HEAD_MAX } from '../../core/webhooks/outbox-due.ts';
-import { insertMail } from '../../core/webhooks/outbox-rows.ts';
+import { insertMail } from '../../core/webhooks/outbox-store.ts';
 import {
   addOwner,
   BY_SYSTEM,

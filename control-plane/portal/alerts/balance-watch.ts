@@ -1,8 +1,5 @@
-/**
- * Looks at accounts whose owners set thresholds, and tells them of low balances: by mail, and by an
- * event to the account's address. Every replica looks, a page at a time in one order; telling is
- * a compare-and-set (portal/alerts/alert-store.ts). Nothing of it is on the way of a submission.
- */
+/** The mail that tells an owner of a low balance, in the languages of the account area. Pure. */
+
 import { randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
 import { pollingLoop } from '../../core/round-loop.ts';
@@ -12,7 +9,7 @@ import {
   mailBody,
   notificationBody,
 } from '../../core/webhooks/callback-secret.ts';
-import type { NewMail } from '../../core/webhooks/outbox-rows.ts';
+import type { NewMail } from '../../core/webhooks/outbox-store.ts';
 import { addressOf } from '../people/mail-address.ts';
 import type { AlertSettingsStore } from './alert-settings.ts';
 import {
@@ -22,12 +19,85 @@ import {
   type SeenAlert,
   type Telling,
 } from './alert-store.ts';
-import { alertStep, lowBalanceBody } from './balance-alerts.ts';
-import { lowBalanceMail } from './balance-mail.ts';
-import type { OnWithheld } from './withheld-messages.ts';
+import { alertStep, type LowBalance, lowBalanceBody } from './balance-alerts.ts';
+import type { Withheld } from './message-counts.ts';
+import type { WithheldReason } from './message-limits.ts';
+
+interface MailText {
+  readonly subject: string;
+  readonly text: string;
+}
+
+/** Code points of an account's name in a subject; longer ones are cut. */
+const NAME_LENGTH_MAX = 60;
+
+/**
+ * @param language of the owner; null or another: English
+ * @param pageUrl where credits are ordered
+ */
+export function lowBalanceMail(
+  low: LowBalance,
+  language: string | null,
+  pageUrl: string,
+): MailText {
+  const { accountName, threshold, balances } = low;
+  const name = [...accountName.replaceAll(/\p{Cc}/gu, ' ')].slice(0, NAME_LENGTH_MAX).join('');
+  const chinese = language === 'zh-CN';
+  const number = new Intl.NumberFormat(chinese ? 'zh-CN' : 'en');
+  const available = number.format(balances.available);
+  const reserved = number.format(balances.reserved);
+  const limit = number.format(threshold);
+  if (chinese) {
+    return {
+      subject: `${name}：剩余 ${available} 积分`,
+      text: [
+        `账户“${name}”的可用积分已降至 ${available}，达到您设定的提醒值 ${limit}。`,
+        `另有 ${reserved} 积分为进行中的任务预留。`,
+        '积分用完后，新的图片会被拒绝（INSUFFICIENT_CREDITS）；已提交的任务不受影响。',
+        '',
+        `购买积分：${pageUrl}/credits`,
+        `更改提醒：${pageUrl}/settings`,
+        '',
+      ].join('\n'),
+    };
+  }
+  return {
+    subject: `${name}: ${available} credits left`,
+    text: [
+      `The account "${name}" has ${available} credits left. You asked to be told at ${limit}.`,
+      `Besides, ${reserved} are reserved for jobs under way.`,
+      'Without credits new images are refused (INSUFFICIENT_CREDITS); jobs under way go on.',
+      '',
+      `Buy credits: ${pageUrl}/credits`,
+      `Change what you are told: ${pageUrl}/settings`,
+      '',
+    ].join('\n'),
+  };
+}
+
+/* What becomes known of messages that an account may not send any more today. */
+
+export type OnWithheld = (accountId: string, withheld: Withheld) => void;
+
+/** Each is counted; the log says it once a day of an account, and of an address without naming it. */
+export function withheldTeller(
+  observer: { messageWithheld(reason: WithheldReason): void },
+  log: Pick<Logger, 'warn'>,
+): OnWithheld {
+  return (accountId, { reason, isFirst }) => {
+    observer.messageWithheld(reason);
+    if (isFirst) log.warn({ accountId, reason }, 'messages are withheld until tomorrow');
+  };
+}
+
+/*
+ * Looks at accounts whose owners set thresholds, and tells them of low balances: by mail, and by an
+ * event to the account's address. Every replica looks, a page at a time in one order; telling is
+ * a compare-and-set (portal/alerts/alert-store.ts). Nothing of it is on the way of a submission.
+ */
 
 /** Between two looks. */
-export const LOOK_EVERY_MS = 5000;
+const LOOK_EVERY_MS = 5000;
 /** Thresholds of one statement. */
 const PAGE_ROWS = 200;
 /** Pages of a look: past 2000 thresholds the next look goes on. */

@@ -8,15 +8,15 @@ import { useStores } from '../../core/test/fixtures.ts';
 import { silent, until } from '../../core/test/harness.ts';
 import { CallbackSecrets, mailBody } from '../../core/webhooks/callback-secret.ts';
 import type { MessageDelivery } from '../../core/webhooks/deliver-messages.ts';
-import { insertMail } from '../../core/webhooks/outbox-rows.ts';
+import { insertMail } from '../../core/webhooks/outbox-store.ts';
 import { dueMails, mailEnd } from '../test/alerts-fixtures.ts';
+import { withheldTeller } from './balance-watch.ts';
 import {
   MAILS_UNDER_WAY_MAX,
   type MailOutcome,
   mailDelivery,
   type OutgoingMail,
 } from './send-mails.ts';
-import { withheldTeller } from './withheld-messages.ts';
 
 const test = ava.serial;
 

@@ -12,7 +12,7 @@ import type { CallbackAddressCheck } from '../../core/webhooks/callback-url.ts';
 import type { AlertSettingsStore, EventDelivery } from './alert-settings.ts';
 import type { AlertStore } from './alert-store.ts';
 import { thresholdsOf, webhookTestBody } from './balance-alerts.ts';
-import type { OnWithheld } from './withheld-messages.ts';
+import type { OnWithheld } from './balance-watch.ts';
 
 /** Between two test messages of an account. */
 export const TEST_EVERY_MS = 10_000;

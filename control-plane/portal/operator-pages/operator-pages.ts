@@ -11,7 +11,7 @@ import type { OperatorServices } from '../../core/http/app-services.ts';
 import { OperateOrders } from '../orders/operate-orders.ts';
 import { type OrderPageServices, registerOrderPages } from '../orders/operator-order-pages.ts';
 import { registerAssets } from '../page/assets.ts';
-import { AuthorityError } from '../people/authority-error.ts';
+import { AuthorityError } from '../people/authority.ts';
 import { PageError } from '../session/page-error.ts';
 import { registerAccountPages } from './account-pages.ts';
 import { registerJobPages } from './job-pages.ts';

@@ -6,7 +6,7 @@
  */
 import { createHmac, hkdfSync, randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { AuthorityError } from '../people/authority-error.ts';
+import { AuthorityError } from '../people/authority.ts';
 import { csrfTokenOf, isSameText } from '../session/cookies.ts';
 import { guardRoutes } from '../session/guard.ts';
 import { maybeCsrf, note } from '../session/visit.ts';

@@ -10,13 +10,13 @@ import {
   LedgerHistory,
 } from './ledger-history.ts';
 import type { Order } from './order-rules.ts';
+import type { PaymentNotice } from './receive-payment.ts';
 import {
   NOTIFICATIONS_AT_ONCE_MAX,
   ReceivePayment,
   type ReceivePaymentOptions,
   type ToldOutcome,
 } from './receive-payment.ts';
-import type { PaymentNotice } from './signed-notifications.ts';
 
 const test = ava.serial;
 

@@ -7,7 +7,7 @@ import path from 'node:path';
 import ava from 'ava';
 import { assertBalanced, fundedAccount } from '../../core/test/fixtures.ts';
 import { openTestApp, useTestApp } from '../../core/test/support/test-app.ts';
-import { signMessage } from '../../core/webhooks/signature.ts';
+import { signMessage } from '../../core/webhooks/send-webhooks.ts';
 import { paid, placed } from '../test/orders.ts';
 import { type SignedInBrowser, signIn } from '../test/signed-in-browser.ts';
 import type { Order } from './order-rules.ts';

@@ -22,7 +22,7 @@ import {
   TOLD_AGAIN_MS,
   thresholdsOf,
 } from '../alerts/balance-alerts.ts';
-import { lowBalanceMail } from '../alerts/balance-mail.ts';
+import { lowBalanceMail } from '../alerts/balance-watch.ts';
 import {
   countsOf,
   type Message,

@@ -16,7 +16,7 @@ import type { Stores } from '../../core/test/stores.ts';
 import { HOOK_URL, SEALED, TEST_BOUNDS, watchedAccount } from '../test/alerts-fixtures.ts';
 import { newOrder, placed } from '../test/orders.ts';
 import { actorOf, newLink, OPERATOR, type Person, personOfAccount } from '../test/people.ts';
-import { AuthorityError, type AuthorityLoss, CHANGES_A_MINUTE_MAX } from './authority-error.ts';
+import { AuthorityError, type AuthorityLoss, CHANGES_A_MINUTE_MAX } from './authority.ts';
 import { may, type Permission } from './roles.ts';
 
 const test = ava.serial;

@@ -1,9 +1,3 @@
-/**
- * Whether a person may still make a change, asked in the transaction that makes it: between the
- * door and the transaction they may have been removed, demoted or signed out, at another replica
- * too. How much one person changes is bounded here as well: each change is kept in the log for
- * years. The bound refuses no change that takes away a right given within it, which ends once.
- */
 import type { ActingPerson, NamedPerson } from '../../core/accounts/actor.ts';
 import { nowPlusMs } from '../../core/database/clock.ts';
 import type { Database } from '../../core/database/connect.ts';
@@ -11,13 +5,45 @@ import { ofAccount } from '../../core/database/of-account.ts';
 import type { Db } from '../../core/database/schema.ts';
 import { matchesOne } from '../../core/database/values.ts';
 import { isAlive } from '../sign-in/session-store.ts';
-import { AuthorityError, CHANGES_A_MINUTE_MAX } from './authority-error.ts';
 import { may, type Permission } from './roles.ts';
+
+/** Why a person may not (any more), where it is asked once more than at the door. */
+
+/** Changes that a person makes in one account, each a line of its log. */
+export const CHANGES_A_MINUTE_MAX = 60;
+
+export type AuthorityLoss =
+  /** The session has ended. */
+  | 'signed-out'
+  /** Their role does not have the permission. */
+  | 'forbidden'
+  /** CHANGES_A_MINUTE_MAX. */
+  | 'too-many-changes';
+
+export class AuthorityError extends Error {
+  readonly loss: AuthorityLoss;
+  /** Seconds, for Retry-After. */
+  readonly retryAfterS: number | undefined;
+
+  constructor(loss: AuthorityLoss, retryAfterS?: number) {
+    super(loss);
+    this.name = 'AuthorityError';
+    this.loss = loss;
+    this.retryAfterS = retryAfterS;
+  }
+}
+
+/*
+ * Whether a person may still make a change, asked in the transaction that makes it: between the
+ * door and the transaction they may have been removed, demoted or signed out, at another replica
+ * too. How much one person changes is bounded here as well: each change is kept in the log for
+ * years. The bound refuses no change that takes away a right given within it, which ends once.
+ */
 
 const MINUTE_MS = 60_000;
 
 /** A person who is signed in, and what their change asks for. */
-export interface ChangingPerson extends NamedPerson {
+interface ChangingPerson extends NamedPerson {
   /** The public id of the session. */
   readonly sessionId: string;
   readonly permission: Permission;

@@ -2,9 +2,9 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { noteRequestSecret } from '#program/request-owner.ts';
 import type { Actor } from '../../core/accounts/actor.ts';
-import type { NewMail } from '../../core/webhooks/outbox-rows.ts';
+import type { NewMail } from '../../core/webhooks/outbox-store.ts';
+import type { OnWithheld } from '../alerts/balance-watch.ts';
 import type { Withheld } from '../alerts/message-counts.ts';
-import type { OnWithheld } from '../alerts/withheld-messages.ts';
 import type { Passwords } from '../sign-in/passwords.ts';
 import { type PasswordFault, passwordFaultOf } from '../sign-in/passwords.ts';
 import {

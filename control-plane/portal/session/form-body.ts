@@ -6,7 +6,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { bodyChunks } from '../../core/http/body/body-chunks.ts';
 import { FIELDS_MAX } from '../../core/http/body/malformed.ts';
 import { wantBody } from '../../core/http/connections/unread-body.ts';
-import { bodyTypeOf, extendsAscii } from '../../core/http/headers/content-type.ts';
+import { bodyTypeOf, extendsAscii } from '../../core/http/request-headers.ts';
 import { PageError } from './page-error.ts';
 
 /** The longest form has a few short fields and a list of networks. */

@@ -30,7 +30,7 @@ import { until } from '../../core/test/harness.ts';
 import type { Stores } from '../../core/test/stores.ts';
 import { planeEnv, ReplicaChild } from '../../core/test/support/child.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
-import { signMessage } from '../../core/webhooks/signature.ts';
+import { signMessage } from '../../core/webhooks/send-webhooks.ts';
 import type { Order } from '../../portal/orders/order-rules.ts';
 import { movements, placed } from '../../portal/test/orders.ts';
 

@@ -20,7 +20,7 @@ import {
   Replicas,
   type RestAnswer,
 } from '../../core/test/support/replicas.ts';
-import { REMOVEBG_REMEMBERED_MS } from '../../removebg/remove-background.ts';
+import { REMOVEBG_REMEMBERED_MS } from '../../removebg/removebg-request.ts';
 
 const test = ava.serial;
 

@@ -1,7 +1,10 @@
 /** The headers of every answer, and the checks of a request that come before its route's. */
+
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
-import { headerValues } from '../headers/raw-headers.ts';
+import type { Sight } from '#contract/finishing.ts';
+import type { Job } from '../../jobs/job.ts';
+import { headerValues } from '../request-headers.ts';
 import { pathOf } from './error-handler.ts';
 
 /** No CORS headers: keys do not belong in pages. */
@@ -78,4 +81,37 @@ function refuseUnknownPath(request: FastifyRequest, reply: FastifyReply, paths: 
   reply.header('allow', methods.join(', '));
   const detail = `${request.method} is not allowed here, only ${methods.join(', ')}`;
   throw new ContractError('METHOD_NOT_ALLOWED', detail);
+}
+
+/* What a node saw in the picture, in headers: where the picture itself is the answer. */
+
+/** Enough for a pixel of the largest picture. */
+const SHARE_DIGITS = 6;
+
+/**
+ * `X-Subject-Box` (left, top, width and height in pixels of the input) and `X-Subject-Share` (of the
+ * input's area). Without a subject the share alone, 0; neither where the node did not say.
+ */
+export function subjectHeaders(sight: Sight | null): Record<string, string> {
+  if (sight === null) return {};
+  if (sight.subject === null) return { 'x-subject-share': '0' };
+  const { inputBox, share } = sight.subject;
+  const { left, top, width, height } = inputBox;
+  return {
+    'x-subject-box': [left, top, width, height].join(','),
+    'x-subject-share': String(Number(share.toPrecision(SHARE_DIGITS))),
+  };
+}
+
+/* Server-Timing: how long each stage of a finished job took. */
+
+/** The header; empty while the job has no stage times. */
+export function serverTimingOf({ timings }: Job): Record<string, string> {
+  const stages = Object.entries(timings ?? {});
+  if (stages.length === 0) return {};
+  const metrics = stages.map(([stage, ms]) => {
+    const token = stage.replaceAll(/[^A-Za-z0-9_-]/g, '_');
+    return `${token};dur=${Number(ms.toFixed(1))}`;
+  });
+  return { 'server-timing': metrics.join(', ') };
 }

@@ -6,10 +6,10 @@ import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } 
 import type { Duplex } from 'node:stream';
 import type { FastifyBaseLogger } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
-import { createRequestId, requestIdOf } from '../headers/request-id.ts';
+import { createRequestId, requestIdOf } from '../request-headers.ts';
 import { ANSWER_HEADERS } from './answer-headers.ts';
 import type { Answered } from './answer-log.ts';
-import { PROBLEM_TYPE, problemOf } from './problem.ts';
+import { PROBLEM_TYPE, problemOf } from './error-handler.ts';
 
 const DETAILS: Readonly<Record<string, string>> = {
   HPE_HEADER_OVERFLOW: 'the request headers are too large',

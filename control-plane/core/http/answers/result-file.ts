@@ -2,7 +2,7 @@
 import type { Readable } from 'node:stream';
 import type { FastifyReply } from 'fastify';
 import type { ResultFile, ResultReaders } from '../../results/result-download.ts';
-import type { ByteRange } from '../headers/byte-range.ts';
+import type { ByteRange } from '../request-headers.ts';
 
 /**
  * Opens the file for the reader of this answer, whose place it holds until the answer is sent or

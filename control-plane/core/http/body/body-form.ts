@@ -6,7 +6,7 @@ import type { IncomingMessage } from 'node:http';
 import type { onRequestHookHandler } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { IMAGE_BYTES_MAX, REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
-import { bodyTypeOf } from '../headers/content-type.ts';
+import { bodyTypeOf } from '../request-headers.ts';
 import { boundaryOf } from './part-head.ts';
 
 /** Which picture it is, its bytes say. */

@@ -15,9 +15,7 @@ import type { RequestUploads } from '../../submission/submit-upload.ts';
 import { BOUNDARY } from '../../test/support/forms.ts';
 import { type JsonFields, JsonFieldsParser } from './json-fields.ts';
 import { FIELDS_MAX } from './malformed.ts';
-import { MattingBodyParser } from './matting-body.ts';
-import { readQueryFields } from './query-fields.ts';
-import { mattingBodyReaderOf } from './read-matting-body.ts';
+import { MattingBodyParser, mattingBodyReaderOf, readQueryFields } from './read-matting-body.ts';
 
 interface Parsed {
   readonly texts: Record<string, string | typeof OVERLONG>;

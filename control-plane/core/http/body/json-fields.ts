@@ -1,4 +1,84 @@
+import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import { OVERLONG, type TextValue } from '../../submission/submit-fields.ts';
+import { JsonImageText } from './json-image-text.ts';
+import { FIELDS_MAX, givenTwice, malformed, tooManyFields } from './malformed.ts';
+
 /**
+ * The values of a JSON body that are no strings in every caller's mind: a switch may be true or
+ * false, lengths may be numbers. They mean what the same text means.
+ */
+
+/** Any number that means something is shorter. */
+const LITERAL_BYTES_MAX = 64;
+
+export type LiteralKind = 'boolean' | 'number';
+
+/** RFC 8259 section 6. */
+const NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
+const FIRST_CHARACTERS: Readonly<Record<LiteralKind, string>> = {
+  boolean: 'tf',
+  number: '-0123456789',
+};
+/** What may follow a literal: white space, a comma, a brace. */
+const ENDS = Buffer.from(' \t\r\n,}');
+
+/** Whether this byte begins a literal of these kinds. */
+function beginsLiteral(kinds: readonly LiteralKind[], byte: number): boolean {
+  return kinds.some(kind => FIRST_CHARACTERS[kind].includes(String.fromCharCode(byte)));
+}
+
+function endsLiteral(byte: number): boolean {
+  return ENDS.includes(byte);
+}
+
+/** What a value must be, for an error's sentence. */
+function typeOf(kinds: readonly LiteralKind[]): string {
+  return [...kinds, 'string'].map(kind => `a ${kind}`).join(' or ');
+}
+
+/**
+ * The text that the literal stands for: 1e3 and 1000.0 are 1000.
+ * @returns undefined: not JSON
+ */
+function literalText(literal: string): string | undefined {
+  if (literal === 'true' || literal === 'false') return literal;
+  return NUMBER.test(literal) ? String(Number(literal)) : undefined;
+}
+
+/** Where an object or an array ends, which arrives in pieces and of which nothing is needed. Pure. */
+
+/** Where its reader is. */
+interface Nesting {
+  /** Braces and brackets that are open; 0: it has ended. */
+  depth: number;
+  inString: boolean;
+  /** In a string: the byte before was a backslash. */
+  escaped: boolean;
+}
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+/** What a byte outside of strings does to the depth; whether it is the right one, JSON.parse says. */
+const DEPTH_OF = new Int8Array(256);
+for (const open of '{[') DEPTH_OF[open.charCodeAt(0)] = 1;
+for (const close of '}]') DEPTH_OF[close.charCodeAt(0)] = -1;
+
+/** The offset behind its last byte, or the chunk's length. @param nesting is moved on */
+function endOfNested(nesting: Nesting, chunk: Buffer, from: number): number {
+  for (let at = from; at < chunk.length; at += 1) {
+    const byte = chunk[at]!;
+    if (nesting.escaped) nesting.escaped = false;
+    else if (nesting.inString) {
+      if (byte === BACKSLASH) nesting.escaped = true;
+      else if (byte === QUOTE) nesting.inString = false;
+    } else if (byte === QUOTE) nesting.inString = true;
+    else nesting.depth += DEPTH_OF[byte]!;
+    if (nesting.depth === 0) return at + 1;
+  }
+  return chunk.length;
+}
+
+/*
  * A body that is JSON, read as it arrives: one flat object whose values are strings, null or, for
  * some fields, true, false or a number. Small texts are kept; that of the image is handed on
  * unescaped and never kept, so that a body of 70 MB costs the memory of one chunk. Syntax,
@@ -23,25 +103,10 @@
  *
  * White space is skipped in every state but key, text, image, null, literal and nested.
  */
-import { URL_LENGTH_MAX } from '#contract/limits.ts';
-import { OVERLONG, type TextValue } from '../../submission/submit-fields.ts';
-import { JsonImageText } from './json-image-text.ts';
-import {
-  beginsLiteral,
-  endsLiteral,
-  LITERAL_BYTES_MAX,
-  type LiteralKind,
-  literalText,
-  typeOf,
-} from './json-literal.ts';
-import { endOfNested, type Nesting } from './json-nested.ts';
-import { FIELDS_MAX, givenTwice, malformed, tooManyFields } from './malformed.ts';
 
 /** No text within URL_LENGTH_MAX characters needs more: each is at most `\uXXXX`. */
 const RAW_TEXT_BYTES_MAX = 6 * URL_LENGTH_MAX;
 
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
 const NULL_LITERAL = Buffer.from('null');
 const NOTHING = Buffer.alloc(0);
 /** 1 for what JSON has as white space: a body may be made of it. */

@@ -1,4 +1,49 @@
-/**
+/** The text of a part, or of a pair, kept as it arrives and decoded at its end. */
+
+import { isAscii } from 'node:buffer';
+import type { Readable } from 'node:stream';
+import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import { OVERLONG, type TextValue } from '../../submission/submit-fields.ts';
+import { type BodyBounds, bodyChunks } from './body-chunks.ts';
+import { FIELDS_MAX, malformed, tooManyFields } from './malformed.ts';
+import { type PartHead, readPartHead } from './part-head.ts';
+
+/** No text within URL_LENGTH_MAX characters needs more in UTF-8. */
+const TEXT_BYTES_MAX = 3 * URL_LENGTH_MAX;
+
+export class PartText {
+  readonly #utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+  readonly #raw = Buffer.allocUnsafe(TEXT_BYTES_MAX);
+  #isAscii = false;
+  #bytes = 0;
+
+  begin(head: Pick<PartHead, 'isAscii'>): void {
+    this.#isAscii = head.isAscii;
+    this.#bytes = 0;
+  }
+
+  take(bytes: Buffer): void {
+    const from = this.#bytes;
+    this.#bytes += bytes.length;
+    if (this.#bytes <= TEXT_BYTES_MAX) this.#raw.set(bytes, from);
+  }
+
+  /** @throws ContractError INVALID_REQUEST */
+  end(field: string): TextValue {
+    if (this.#bytes > TEXT_BYTES_MAX) return OVERLONG;
+    const raw = this.#raw.subarray(0, this.#bytes);
+    if (this.#isAscii && !isAscii(raw)) {
+      throw malformed(`${field} is neither ASCII nor UTF-8`, field, 'not ASCII');
+    }
+    try {
+      return this.#utf8.decode(raw);
+    } catch (cause) {
+      throw malformed(`${field} is not UTF-8`, field, 'not UTF-8', cause);
+    }
+  }
+}
+
+/*
  * multipart/form-data (RFC 7578, RFC 2046 section 5.1), read as it arrives: the heads of its parts
  * and their bytes, which are views of the chunks and never kept. It is strict, since what a lenient
  * reader skips or cuts off is missing from a result that is paid for: a part whose head cannot be
@@ -13,10 +58,6 @@
  * | data      | bytes, a line end and the delimiter                 | delimiter                     |
  * | end       | blanks and line ends                                | -                             |
  */
-import type { Readable } from 'node:stream';
-import { type BodyBounds, bodyChunks } from './body-chunks.ts';
-import { FIELDS_MAX, malformed, tooManyFields } from './malformed.ts';
-import { type PartHead, readPartHead } from './part-head.ts';
 
 /** Far above what any client writes: a name, a file name of 255 characters twice, a type. */
 export const PART_HEAD_BYTES_MAX = 8192;

@@ -9,7 +9,7 @@ import {
   extendsAscii,
   parseContentType,
   readParameters,
-} from '../headers/content-type.ts';
+} from '../request-headers.ts';
 import { malformed, shownName } from './malformed.ts';
 
 export interface PartHead {

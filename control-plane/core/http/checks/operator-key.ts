@@ -2,7 +2,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { FastifyRequest, onRequestHookHandler } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
-import { headerValues } from '../headers/raw-headers.ts';
+import { headerValues } from '../request-headers.ts';
 
 const BEARER = /^Bearer +([\x21-\x7e]{1,256})$/i;
 

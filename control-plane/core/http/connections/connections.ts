@@ -25,7 +25,7 @@ import {
 } from '#program/ports/http-guard.ts';
 import { type Release, Semaphore } from '#program/semaphore.ts';
 import { settledWithin } from '#program/settled-within.ts';
-import { hasBody } from '../headers/content-type.ts';
+import { hasBody } from '../request-headers.ts';
 
 /** For requests sent before the listener closed: a way around the world takes half of it. */
 const LINGER_MS_MAX = 500;

@@ -7,7 +7,7 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { hasBody } from '../headers/content-type.ts';
+import { hasBody } from '../request-headers.ts';
 
 const DRAIN_BYTES_MAX = 1024 * 1024;
 /** For callers that send slowly, or neither send nor close. */

@@ -4,19 +4,21 @@ import type { IncomingMessage } from 'node:http';
 import test from 'ava';
 import { contentTypeOf, type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
-import { acceptedAnswers } from './accept.ts';
-import { parseRange } from './byte-range.ts';
-import { judgeConditions, rangeStillHolds } from './conditions.ts';
 import {
+  acceptedAnswers,
+  addressesOf,
   bodyTypeOf,
   charsetOf,
   extendsAscii,
+  formatHttpDate,
+  judgeConditions,
   parseContentType,
+  parseHttpDate,
+  parsePrefer,
+  parseRange,
+  rangeStillHolds,
   readParameters,
-} from './content-type.ts';
-import { addressesOf } from './forwarded-for.ts';
-import { formatHttpDate, parseHttpDate } from './http-date.ts';
-import { parsePrefer } from './prefer.ts';
+} from '../request-headers.ts';
 
 /** What a request without output_format can be made in; the default first. */
 const ALL: readonly OutputFormat[] = ['png', 'webp', 'avif', 'jxl'];

@@ -12,7 +12,7 @@
  * |                                 | each, the headers that belong to its status                 |
  */
 import { ERROR_CATALOGUE, type ErrorCode, isErrorCode } from '#contract/errors.ts';
-import { ERROR_DOCS_PATH, PROBLEM_TYPE } from '../answers/problem.ts';
+import { ERROR_DOCS_PATH, PROBLEM_TYPE } from '../answers/error-handler.ts';
 import source from './openapi.json' with { type: 'json' };
 
 type JsonObject = { readonly [name: string]: unknown };

@@ -3,7 +3,7 @@
  * page for people too where a package renders them. No key.
  */
 import type { FastifyInstance, HTTPMethods } from 'fastify';
-import { ERROR_DOCS_PATH } from '../answers/problem.ts';
+import { ERROR_DOCS_PATH } from '../answers/error-handler.ts';
 import type { HttpInterface } from '../http-interface.ts';
 import { openApiDocument } from '../openapi/openapi.ts';
 

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import ava from 'ava';
 import { pngHeader } from '../../../core/test/support/test-app.ts';
-import { CHANGES_A_MINUTE_MAX } from '../../people/authority-error.ts';
+import { CHANGES_A_MINUTE_MAX } from '../../people/authority.ts';
 import { createSecret } from '../../session/cookies.ts';
 import { hashOfSecret } from '../../sign-in/sign-in.ts';
 import { FAILURES_MAX } from '../../sign-in/throttle-rule.ts';
