@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';
+import { bucketStorage } from '../../control-plane/object-storage/bucket-storage.ts';
 import { FaultProxy } from '../../test/support/object-storage/fault-proxy.ts';
 import { useObjectStore } from '../../test/support/object-storage/object-store.ts';
 import type { Retry, SucceededJob } from '../src/index.ts';
@@ -19,7 +20,8 @@ let job: SucceededJob;
 test.before(async () => {
   bucket = await FaultProxy.start(store.endpoint);
   const storageUrl = store.url({ endpoint: bucket.endpoint });
-  harness = await openClientHarness({ storageUrl, resultDownloads: 'redirect' });
+  const storage = { storageUrl, storageKinds: [bucketStorage] };
+  harness = await openClientHarness({ ...storage, resultDownloads: 'redirect' });
   const node = harness.serve(CUT_OUT);
   job = await harness.client.run({ image: newPicture() });
   await node.stop();
