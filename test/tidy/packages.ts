@@ -29,6 +29,3 @@ export function packageOfFile(name: string): string | undefined {
   const folders = name.split('/');
   return [folders.slice(0, 2).join('/'), folders[0]!].find(folder => folder in PACKAGES);
 }
-
-/** Arrows between packages that are to go. */
-export const ENTANGLED: readonly string[] = [];
