@@ -102,6 +102,19 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     t.true(await stores.jobs.renew(young, LEASE_MS));
   });
 
+  test('leases › given back cost nothing', async t => {
+    const job = await submitted(stores, newJob(await fundedAccount(stores, 1)));
+    const claim = await claimed(stores, job);
+    t.true(await stores.jobs.release(claim));
+    t.false(await stores.jobs.release(claim));
+    const free = await reread(stores, job.id);
+    t.is(free.lease, null);
+    t.deepEqual([free.takeovers, free.lostAttempts, free.state], [0, 0, 'ready']);
+    const again = await claimed(stores, free);
+    t.is(again.fence, 2);
+    t.is((await reread(stores, job.id)).takeovers, 0);
+  });
+
   test('leases › count lost attempts, and those that took a process with them', async t => {
     const { job, claim } = await runningOf(stores);
     const once = await stores.jobs.attemptLost(claim, false);

@@ -387,6 +387,14 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
   const entries = (broken: Database, accountId: string) =>
     broken.kysely.updateTable('ledger_entries').where('account_id', '=', accountId);
 
+  test('of a broken ledger › a balance is found by both', async t => {
+    const found = await verdictsAfter((broken, accountId) =>
+      addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 }),
+    );
+    const balance = 'available is 77, its ledger says 76';
+    t.deepEqual(found, { incremental: balance, full: balance });
+  });
+
   test('of a broken ledger › a checkpoint is found by both while the balance is right', async t => {
     const found = await verdictsAfter((broken, accountId) =>
       addTo(
@@ -427,15 +435,36 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     for (const verdict of Object.values(found)) t.regex(verdict, /is in the future$/);
   });
 
-  test('of a broken ledger › an old entry that came later is found by the full one', async t => {
+  test('of a broken ledger › an old entry that is gone, more or other is found by the full one', async t => {
+    const old = FIRST_DAY_MS + DAY_MS;
+    const gone = await verdictsAfter((broken, accountId) =>
+      removeFrom(broken.kysely, 'ledger_entries', {
+        account_id: accountId,
+        kind: 'charge',
+        created_at: old + 9,
+      }),
+    );
+    t.is(gone.incremental, '');
+    t.regex(gone.full, /the checkpoint to 2026-01-05T00:00:00/);
+    t.regex(gone.full, /its reserve has no partner/);
+    t.regex(gone.full, /reserved is 0, its ledger says 1/);
     const more = await verdictsAfter((broken, accountId) =>
       broken.kysely
         .insertInto('ledger_entries')
-        .values({ ...entry(accountId, 'grant', FIRST_DAY_MS + DAY_MS, null), reference: 'more' })
+        .values({ ...entry(accountId, 'grant', old, null), reference: 'slipped in' })
         .execute(),
     );
     t.is(more.incremental, '');
     t.regex(more.full, /available is 76, its ledger says 176/);
+    const other = await verdictsAfter((broken, accountId) =>
+      entries(broken, accountId)
+        .set({ kind: 'release' })
+        .where('kind', '=', 'charge')
+        .where('created_at', '=', old + 9)
+        .execute(),
+    );
+    t.regex(other.full, /the checkpoint to/);
+    t.regex(other.full, /available is 76, its ledger says 77/);
   });
 
   test('of a broken ledger › a job of which the ledger has nothing is found by both', async t => {
