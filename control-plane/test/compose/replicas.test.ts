@@ -6,19 +6,22 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava, { type ExecutionContext } from 'ava';
+import sinon from 'sinon';
 import { onDatabases } from '../../../test/support/database.ts';
 import { API_KEY_MEMORY_MS } from '../../core/keys/api-key-store.ts';
 import { RATE_WINDOW_MS } from '../../core/rates/rate-quota.ts';
+import { WaitForJob } from '../../core/results/wait-for-job.ts';
 import { assertBalanced } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
 import { Receiver } from '../../core/test/receiver.ts';
-import { cutOutAfter, type Script } from '../../core/test/scripted-exchange.ts';
+import type { Script } from '../../core/test/scripted-exchange.ts';
 import type { ScriptedNode } from '../../core/test/scripted-node.ts';
 import {
   type Caller,
   pictureBody,
   Replicas,
   type RestAnswer,
+  submitTo,
 } from '../../core/test/support/replicas.ts';
 import { REMOVEBG_REMEMBERED_MS } from '../../removebg/removebg-request.ts';
 
@@ -42,11 +45,37 @@ const failing =
     exchange.fail(code);
   };
 
+/** Holds every exchange until it is opened. */
+class Gate {
+  readonly #opened = Promise.withResolvers<void>();
+
+  open(): void {
+    this.#opened.resolve();
+  }
+
+  readonly script: Script = async exchange => {
+    await this.#opened.promise;
+    await exchange.cutOut();
+  };
+}
+
 const header = (answer: RestAnswer, name: string) => answer.headers.get(name);
 const removebgJob = (answer: RestAnswer) => header(answer, 'x-job-id') ?? '';
+const removebgCode = ({ body }: RestAnswer) => body.errors[0].code;
 
 function removebgBody(more: Record<string, unknown> = {}): Record<string, unknown> {
   return { image_file_b64: pictureBody().image_base64, ...more };
+}
+
+/** Waits of this process that the test sees, or makes shorter. */
+function shortWaits(t: ExecutionContext, waitMs: number): sinon.SinonStub {
+  const { wait } = WaitForJob.prototype;
+  const stub = sinon.stub(WaitForJob.prototype, 'wait');
+  stub.callsFake(function (this: WaitForJob, job, _waitMs, hangUp) {
+    return wait.call(this, job, waitMs, hangUp);
+  });
+  t.teardown(() => stub.restore());
+  return stub;
 }
 
 onDatabases(test, 'two replicas', (test, dialect) => {
@@ -75,11 +104,10 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     });
   }
 
-  /** What holds every exchange until it is resolved. */
-  function gated(t: ExecutionContext): () => void {
-    const gate = Promise.withResolvers<void>();
-    scripted(t, cutOutAfter(gate.promise));
-    return gate.resolve;
+  function gated(t: ExecutionContext): Gate {
+    const gate = new Gate();
+    scripted(t, gate.script);
+    return gate;
   }
 
   /** Resolves with the next attempt that reaches the node. */
@@ -113,7 +141,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
   });
 
   test('50 twins with one credit: one job, one reservation, one inference, one answer', async t => {
-    const open = gated(t);
+    const gate = gated(t);
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
     const body = pictureBody();
@@ -128,7 +156,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
       reserves: 1,
       charged: 0,
     });
-    open();
+    gate.open();
     const answers = await Promise.all(sent);
     const job = answers[0]?.body;
     for (const answer of answers) {
@@ -142,6 +170,23 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const after = { available: 0, reserved: 0, reserves: 1, charged: 1 };
     t.deepEqual(await credits(caller), after);
     await assertBalanced(replicas.stores);
+  });
+
+  test('a caller of one replica soon gets the end of a job that the other runs', async t => {
+    const caller = await replicas.createCaller(1);
+    const gate = gated(t);
+    const key = randomUUID();
+    const body = pictureBody();
+    const made = await replicas.post(caller, body, { key, path: JOBS });
+    const holderOf = async () => (await replicas.stores.jobs.find(made.body.job_id))?.lease?.holder;
+    await until(async () => (await holderOf()) !== undefined, 'the claim');
+    const other = (await holderOf()) === 'replica-0' ? 1 : 0;
+    const headers = { prefer: 'wait=20' };
+    const waiting = replicas.post(caller, body, { key, replica: other, headers });
+    gate.open();
+    const answer = await waiting;
+    t.is(answer.status, 200, 'the wait would have ended with 202');
+    t.is(answer.body.job_id, made.body.job_id);
   });
 
   test('a finished job is replayed by both, with the same link on every read', async t => {
@@ -170,8 +215,165 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     t.is((await credits(caller)).charged, 1);
   });
 
+  test('an open job is joined: 202 at once asynchronously, the answer synchronously', async t => {
+    const gate = gated(t);
+    const caller = await replicas.createCaller(1);
+    const key = randomUUID();
+    const body = pictureBody();
+    const made = await replicas.post(caller, body, { key, path: JOBS });
+    t.deepEqual([made.status, made.body.status], [202, 'queued']);
+    const joined = await replicas.post(caller, body, { key, path: JOBS, replica: 1 });
+    t.deepEqual([joined.status, joined.body.job_id], [202, made.body.job_id]);
+    t.is(header(joined, 'idempotent-replayed'), null);
+    t.is(header(joined, 'location'), joined.body.status_url);
+    const timedOut = await replicas.post(caller, body, {
+      key,
+      replica: 1,
+      headers: { prefer: 'wait=0' },
+    });
+    t.is(timedOut.status, 202);
+    t.true(timedOut.body.sync_timeout);
+    t.is((await credits(caller)).reserved, 1);
+    const waiting = replicas.post(caller, body, { key, replica: 1 });
+    gate.open();
+    const done = await waiting;
+    t.deepEqual([done.status, done.body.job_id], [200, made.body.job_id]);
+    t.is(header(done, 'x-credits-charged'), '0');
+    t.is(runsOf(made.body.job_id), 1);
+  });
+
+  test('a failed job is replayed as its own error, asynchronously as the job', async t => {
+    scripted(t, failing('PROCESSING_FAILED'));
+    const caller = await replicas.createCaller(1);
+    const key = randomUUID();
+    const body = pictureBody();
+    const first = await replicas.post(caller, body, { key });
+    t.is(first.status, 422, JSON.stringify(first.body));
+    t.is(first.body.code, 'PROCESSING_FAILED');
+    t.false(first.body.retryable);
+    for (const replica of [0, 1]) {
+      const sync = await replicas.post(caller, body, { key, replica });
+      t.is(sync.status, 422);
+      t.is(header(sync, 'idempotent-replayed'), 'true');
+      t.is(sync.body.job_id, first.body.job_id);
+      const async = await replicas.post(caller, body, { key, replica, path: JOBS });
+      t.is(async.status, 200);
+      t.is(header(async, 'idempotent-replayed'), 'true');
+      t.is(async.body.status, 'failed');
+    }
+    const after = { available: 1, reserved: 0, reserves: 1, charged: 0 };
+    t.deepEqual(await credits(caller), after);
+  });
+
+  test('an expired job is 410 on replay, and reads expired, by the database’s clock', async t => {
+    const caller = await replicas.createCaller(1);
+    const key = randomUUID();
+    const body = pictureBody();
+    const first = await replicas.post(caller, body, { key });
+    t.is(first.status, 200);
+    await replicas.database.kysely
+      .updateTable('jobs')
+      .set({ expires_at: 1 })
+      .where('id', '=', first.body.job_id)
+      .execute();
+    for (const replica of [0, 1]) {
+      const sync = await replicas.post(caller, body, { key, replica });
+      t.deepEqual([sync.status, sync.body.code], [410, 'RESULT_EXPIRED']);
+      t.is(sync.body.job_id, first.body.job_id);
+      t.is(header(sync, 'idempotent-replayed'), 'true');
+      const async = await replicas.post(caller, body, { key, replica, path: JOBS });
+      t.deepEqual([async.status, async.body.status], [200, 'expired']);
+      t.is(async.body.result, undefined);
+      t.is((await replicas.download(replica, first.body.result.url)).status, 410);
+    }
+    t.is((await credits(caller)).charged, 1);
+  });
+
+  test('any field that differs is a conflict, on both, and costs nothing', async t => {
+    const caller = await replicas.createCaller(2);
+    const key = randomUUID();
+    const body = pictureBody({ output_format: 'png' });
+    const first = await replicas.post(caller, body, { key });
+    const others = [
+      { ...body, output_format: 'webp' },
+      pictureBody(),
+      { image_url: 'https://pictures.example.com/a.png' },
+      { ...body, callback_url: 'https://hooks.example.com/', callback_secret: 's'.repeat(24) },
+    ];
+    for (const [index, other] of others.entries()) {
+      const refused = await replicas.post(caller, other, { key, replica: index % 2 });
+      t.deepEqual([refused.status, refused.body.code], [409, 'IDEMPOTENCY_CONFLICT']);
+      t.is(refused.body.job_id, first.body.job_id);
+    }
+    const spelling = { image_base64: `data:image/x;base64,${body.image_base64}` };
+    const same = await replicas.post(caller, spelling, { key, replica: 1 });
+    t.deepEqual([same.status, same.body.job_id], [200, first.body.job_id]);
+    t.is((await credits(caller)).charged, 1);
+  });
+
+  test('the same key under another API key is another request, and sees nothing', async t => {
+    const caller = await replicas.createCaller(2);
+    const other = await replicas.addKey(caller.accountId);
+    const key = randomUUID();
+    const body = pictureBody();
+    const first = await replicas.post(caller, body, { key });
+    const second = await replicas.post(other, body, { key, replica: 1 });
+    t.is(second.status, 200);
+    t.not(second.body.job_id, first.body.job_id);
+    for (const replica of [0, 1]) {
+      const hidden = await replicas.get(other, `${JOBS}/${first.body.job_id}`, { replica });
+      t.deepEqual([hidden.status, hidden.body.code], [404, 'JOB_NOT_FOUND']);
+    }
+  });
+
+  test('a refused request is not remembered: the key works once there is credit', async t => {
+    const caller = await replicas.createCaller(0);
+    const key = randomUUID();
+    const body = pictureBody();
+    for (const replica of [0, 1]) {
+      const refused = await replicas.post(caller, body, { key, replica });
+      t.deepEqual([refused.status, refused.body.code], [402, 'INSUFFICIENT_CREDITS']);
+    }
+    await replicas.stores.ledger.grant(caller.accountId, 1, 'later');
+    const other = await replicas.post(caller, pictureBody(), { key, replica: 1 });
+    t.is(other.status, 200, 'not even its content was remembered');
+  });
+
+  test('a retryable failure frees the key; those who had joined get that failure', async t => {
+    const waits = sinon.spy(WaitForJob.prototype, 'wait');
+    t.teardown(() => waits.restore());
+    const gate = Promise.withResolvers<void>();
+    scripted(t, async exchange => {
+      exchange.admit();
+      await exchange.receive();
+      await gate.promise;
+      exchange.fail('NODE_FAULT');
+    });
+    const caller = await replicas.createCaller(1);
+    const key = randomUUID();
+    const body = pictureBody();
+    const begun = nextAttempt();
+    const sent = [0, 1].map(replica => replicas.post(caller, body, { key, replica }));
+    await begun;
+    await until(() => waits.callCount === 2, 'both wait');
+    gate.resolve();
+    const failures = await Promise.all(sent);
+    node.script = cutOut;
+    for (const failure of failures) {
+      t.is(failure.status, 422, JSON.stringify(failure.body));
+      t.true(failure.body.retryable);
+      t.is(failure.body.job_id, failures[0]?.body.job_id);
+    }
+    const before = { available: 1, reserved: 0, reserves: 1, charged: 0 };
+    t.deepEqual(await credits(caller), before);
+    const again = await replicas.post(caller, body, { key, replica: 1 });
+    t.is(again.status, 200);
+    t.not(again.body.job_id, failures[0]?.body.job_id);
+    t.is((await credits(caller)).charged, 1);
+  });
+
   test('a caller that hangs up cancels nothing', async t => {
-    const open = gated(t);
+    const gate = gated(t);
     const caller = await replicas.createCaller(1);
     const key = randomUUID();
     const body = pictureBody();
@@ -181,13 +383,65 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     await begun;
     hangUp.abort();
     await t.throwsAsync(sent);
-    open();
+    gate.open();
     const answer = await replicas.post(caller, body, { key, replica: 1 });
     t.is(answer.status, 200);
     t.is(runsOf(answer.body.job_id), 1);
     t.is((await credits(caller)).charged, 1);
     await assertBalanced(replicas.stores);
   });
+
+  test('twins of both replicas, of JSON and of pictures, make one job and are charged once', async t => {
+    const caller = await replicas.createCaller(1);
+    const [key, body] = [randomUUID(), pictureBody()];
+    const sent = Array.from({ length: 20 }, (_, index) =>
+      picture(caller, index % 2, {
+        key,
+        body,
+        accept: index % 4 < 2 ? 'image/png' : 'application/json',
+      }),
+    );
+    const answers = await Promise.all(sent);
+    t.deepEqual([...new Set(answers.map(({ status }) => status))], [200]);
+    const pictures = answers.filter(({ headers }) => headers.get('x-job-id') !== null);
+    t.is(pictures.length, sent.length / 2);
+    const jobs = answers
+      .filter(answer => !pictures.includes(answer))
+      .map(({ bytes }) => JSON.parse(bytes.toString()));
+    const ids = pictures.map(({ headers }) => headers.get('x-job-id'));
+    t.is(new Set([...ids, ...jobs.map(({ job_id }) => job_id)]).size, 1);
+    const file = await replicas.download(1, jobs[0].result.url);
+    for (const { bytes, headers } of pictures) {
+      t.deepEqual(bytes, file.bytes);
+      t.is(headers.get('content-location'), jobs[0].result.url);
+    }
+    const charged = answers.map(({ headers }) => headers.get('x-credits-charged')).sort();
+    t.deepEqual(charged, [...Array(sent.length - 1).fill('0'), '1']);
+    t.is((await credits(caller)).charged, 1);
+    await assertBalanced(replicas.stores);
+  });
+
+  test('a picture that one replica made is replayed by the other', async t => {
+    const caller = await replicas.createCaller(1);
+    const request = { key: randomUUID(), body: pictureBody(), accept: 'image/webp' };
+    const first = await picture(caller, 0, request);
+    t.is(first.status, 200);
+    const again = await picture(caller, 1, request);
+    t.deepEqual(again.bytes, first.bytes);
+    t.is(again.headers.get('idempotent-replayed'), 'true');
+    t.is(again.headers.get('content-type'), 'image/webp');
+    const other = await picture(caller, 1, { ...request, accept: 'image/avif' });
+    t.is(other.status, 409);
+  });
+
+  /** The answer as its bytes. */
+  async function picture(caller: Caller, replica: number, request: Record<string, unknown>) {
+    const { key, body, accept } = request as { key: string; body: object; accept: string };
+    const sent = { path: '/v1/matting', key, headers: { accept } };
+    const answer = await submitTo(replicas.url(replica, ''), caller.token, body, sent);
+    const { status, headers } = answer;
+    return { status, headers, bytes: Buffer.from(await answer.arrayBuffer()) };
+  }
 
   test('an account gets its rate through, and at most a block a replica more', async t => {
     const { rateQuotas } = replicas.stores;
@@ -321,6 +575,36 @@ onDatabases(test, 'two replicas', (test, dialect) => {
   const removebgTwins = (caller: Caller, body: unknown) =>
     Promise.all(Array.from({ length: 20 }, (_, index) => removebg(caller, body, index % 2)));
 
+  test('remove.bg › makes one job of twins, answers all with its picture, and charges one of them', async t => {
+    const caller = await replicas.createCaller(1);
+    const answers = await removebgTwins(caller, removebgBody());
+    for (const answer of answers) t.is(answer.status, 200, JSON.stringify(answer.body));
+    t.is(new Set(answers.map(removebgJob)).size, 1);
+    t.is(new Set(answers.map(({ body: { data } }) => data.result_b64)).size, 1);
+    const charged = answers.map(answer => header(answer, 'x-credits-charged')).sort();
+    t.deepEqual(charged, [...Array(answers.length - 1).fill('0'), '1']);
+    t.is(await spent(caller), 1);
+  });
+
+  test('remove.bg › answers 503 where it takes too long, goes on, and charges the retry nothing more', async t => {
+    const gate = gated(t);
+    const waits = shortWaits(t, 50);
+    const caller = await replicas.createCaller(1);
+    const body = removebgBody({ crop: 'false', size: 'auto' });
+    const late = await removebg(caller, body);
+    t.is(late.status, 503);
+    t.is(removebgCode(late), 'service_unavailable');
+    t.regex(header(late, 'retry-after') ?? '', /^[1-9]\d*$/);
+    t.is(header(late, 'x-credits-charged'), '0');
+    const still = await removebg(caller, body, 1);
+    t.deepEqual([still.status, removebgJob(still)], [503, removebgJob(late)]);
+    waits.restore();
+    gate.open();
+    const done = await removebg(caller, body, 1);
+    t.deepEqual([done.status, removebgJob(done)], [200, removebgJob(late)]);
+    t.is(await spent(caller), 1);
+  });
+
   test('remove.bg › replays for ten minutes, then makes one new job of requests on both replicas', async t => {
     const caller = await replicas.createCaller(3);
     const body = removebgBody();
@@ -349,6 +633,20 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const [a, b] = await Promise.all([removebg(caller, body), removebg(caller, body, 1)]);
     t.deepEqual([a.status, b.status, removebgJob(a)], [200, 200, removebgJob(b)]);
     t.is(await spent(caller), 2);
+  });
+
+  test('remove.bg › replays a failure by the picture, and costs nothing', async t => {
+    scripted(t, failing('PROCESSING_FAILED'));
+    const caller = await replicas.createCaller(1);
+    const body = removebgBody();
+    const first = await removebg(caller, body);
+    t.deepEqual([first.status, removebgCode(first)], [400, 'failed_to_read_image']);
+    node.script = cutOut;
+    const again = await removebg(caller, body, 1);
+    t.deepEqual([again.status, removebgJob(again)], [400, removebgJob(first)]);
+    await age(removebgJob(first), REMOVEBG_REMEMBERED_MS);
+    t.is((await removebg(caller, body, 1)).status, 200);
+    t.is(await spent(caller), 1);
   });
 
   test('remove.bg › takes a region that the node finds empty for the request’s fault, and asks no other', async t => {

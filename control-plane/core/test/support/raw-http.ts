@@ -12,7 +12,10 @@ export interface Conversation {
   readonly end?: 'end' | 'resetAndDestroy';
 }
 
-/** What the server writes to these bytes until the connection is closed. */
+/** Longer than any of the server's own bounds that tests leave as they are. */
+const SILENCE_MS_MAX = 20_000;
+
+/** What the server writes to these bytes until the connection is closed, or nothing more comes. */
 export async function converse(
   port: number,
   text: string,
@@ -24,6 +27,7 @@ export async function converse(
   socket.on('data', chunk => {
     received += String(chunk);
   });
+  socket.setTimeout(SILENCE_MS_MAX, () => socket.destroy());
   if (next !== undefined) socket.once('data', () => socket.write(next));
   socket.write(text, () => end && socket[end]());
   await once(socket, 'close');
