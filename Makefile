@@ -103,7 +103,7 @@ storms: setup
 # Every test that takes its store from OBJECT_STORES: by default the stand-in, here the real ones.
 test-storage: setup
 	@MATTING_TEST_OBJECT_STORES=versitygw,minio $(NODE) test/support/run-tests.ts $$(grep -rl \
-		--include='*.test.ts' --include='*.storage.ts' -wE "OBJECT_STORES|onObjectStores" control-plane/test test)
+		--include='*.test.ts' --include='*.storage.ts' -wE "OBJECT_STORES|onObjectStores" control-plane test)
 
 test-databases: setup
 	@$(NODE) test/databases/main.ts $(ONLY)
