@@ -1,4 +1,8 @@
-/** The end of an answer, also where the caller left before it: Fastify's onResponse misses those. */
+/**
+ * What is kept of each request: the end of its answer, its log line, its span.
+ *
+ * The end is noted also where the caller left before it: Fastify's onResponse misses those.
+ */
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { ErrorCode } from '#contract/errors.ts';
@@ -111,8 +115,8 @@ export function addAnswerLog(
 
 /*
  * The span of a request, from its headers to the end of its connection's part in it: under its
- * caller's, where the caller sent one. Probes and parts of
- * pages have none, nor have paths that no route takes.
+ * caller's, where the caller sent one. Probes, parts of pages and paths that no route takes have
+ * none.
  */
 
 const PROBES: ReadonlySet<string> = new Set(['/livez', '/readyz']);
