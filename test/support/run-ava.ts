@@ -27,6 +27,8 @@ export interface AvaResult {
   readonly passed: number;
   readonly failed: number;
   readonly skipped: number;
+  /** A line each: file, title, the beginning of the reason. */
+  readonly failures: readonly string[];
   /** What ava said, where it was not printed. */
   readonly output: string;
   /** From the process's start to its end, by path from the root, the slowest first. */
@@ -45,6 +47,7 @@ interface Results {
   readonly uncaughtExceptions: number;
   readonly unhandledRejections: number;
   readonly tookMs: Readonly<Record<string, number>>;
+  readonly failures: readonly string[];
 }
 
 /** Ava reports on stdout; nothing that a file started outlives the call. */
@@ -104,16 +107,18 @@ function resultOf(results: Results, succeeded: boolean): Omit<AvaResult, 'output
   const tookMs = Object.entries(results.tookMs)
     .map(([file, ms]) => [path.relative(ROOT, file), ms] as const)
     .sort(([, one], [, other]) => other - one);
-  return { passed: results.passedTests, failed, skipped: results.skippedTests, tookMs };
+  const { passedTests: passed, skippedTests: skipped, failures } = results;
+  return { passed, failed, skipped, failures, tookMs };
 }
 
 const SLOWEST = 10;
 
 /**
- * Sets the exit code, 0 only when something passed and nothing failed, and says the slowest files
- * and `N passed, N failed` as this process's last words.
+ * Sets the exit code, 0 only when something passed and nothing failed, and says the slowest files,
+ * what failed, and `N passed, N failed` as this process's last words.
  *
- * `MATTING_TEST_TALLY=file` has a line with the counts appended: what runs several adds them up.
+ * `MATTING_TEST_TALLY=file` has a line with the counts appended, and one with # for each failure:
+ * what runs several adds them up.
  */
 export function concludeWith(results: readonly AvaResult[], lastWords?: () => void): void {
   const sum = (of: (result: AvaResult) => number) => results.reduce((n, one) => n + of(one), 0);
@@ -121,7 +126,11 @@ export function concludeWith(results: readonly AvaResult[], lastWords?: () => vo
   const failed = sum(result => result.failed);
   const skipped = sum(result => result.skipped);
   const tally = process.env.MATTING_TEST_TALLY;
-  if (tally) appendFileSync(tally, `${passed} ${failed}\n`);
+  const failures = results.flatMap(result => result.failures);
+  if (tally) {
+    const lines = [`${passed} ${failed}`, ...failures.map(failure => `# ${failure}`)];
+    appendFileSync(tally, `${lines.join('\n')}\n`);
+  }
   process.exitCode = failed === 0 && passed > 0 ? 0 : 1;
   process.once('exit', () => {
     const tookMs = results.flatMap(result => result.tookMs);
@@ -129,6 +138,7 @@ export function concludeWith(results: readonly AvaResult[], lastWords?: () => vo
       console.log(`${(ms / 1000).toFixed(1).padStart(6)} s  ${file}`);
     }
     lastWords?.();
+    for (const failure of failures) console.log(`failed: ${failure}`);
     if (skipped > 0) console.log(`${skipped} skipped`);
     console.log(`${passed} passed, ${failed} failed`);
   });

@@ -5,6 +5,7 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { stripVTControlCharacters } from 'node:util';
 
 const { ava } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
 const { files, timeout, resultsFile } = JSON.parse(process.env.MATTING_TEST_RUN);
@@ -12,22 +13,48 @@ const { files, timeout, resultsFile } = JSON.parse(process.env.MATTING_TEST_RUN)
 /** A worker that spins in native code, or handles SIGTERM, outlives ava's request to end. */
 const KILL_MS = 10_000;
 
+const FAILURES = new Set([
+  'test-failed',
+  'hook-failed',
+  'uncaught-exception',
+  'unhandled-rejection',
+  'internal-error',
+  'worker-failed',
+]);
+const REASON_CHARACTERS = 600;
+
+/** One line: the file, the test or what else failed, and the beginning of the reason. */
+function failureOf({ type, testFile, title, err, signal, nonZeroExitCode }) {
+  const details = err?.formattedDetails?.map(({ label, formatted }) => `${label} ${formatted}`);
+  const said = [err?.message ?? signal ?? nonZeroExitCode, ...(details ?? [])].join(' ');
+  const reason = stripVTControlCharacters(said).replace(/\s+/g, ' ').slice(0, REASON_CHARACTERS);
+  return `${path.relative('', testFile ?? '')}: ${title ?? type}: ${reason}`;
+}
+
 async function observeRun({ events }) {
   const began = new Map();
   const tookMs = {};
+  const failures = [];
   let stats;
-  process.once('exit', () => writeFileSync(resultsFile, JSON.stringify({ ...stats, tookMs })));
+  process.once('exit', () =>
+    writeFileSync(resultsFile, JSON.stringify({ ...stats, tookMs, failures })),
+  );
   for await (const event of events) {
     if (event.type === 'stats') {
       stats = event.stats;
       for (const file of stats.byFile.keys()) {
         if (!began.has(file)) began.set(file, performance.now());
       }
-    } else if (event.type === 'worker-finished' || event.type === 'worker-failed') {
+    }
+    if (FAILURES.has(event.type)) failures.push(failureOf(event));
+    if (event.type === 'worker-finished' || event.type === 'worker-failed') {
       tookMs[event.testFile] = performance.now() - began.get(event.testFile);
     } else if (event.type === 'timeout') {
       for (const file of began.keys()) {
-        if (!(file in tookMs)) console.error(`killed, it did not end by itself: ${file}`);
+        if (!(file in tookMs)) {
+          console.error(`killed, it did not end by itself: ${file}`);
+          failures.push(`${path.relative('', file)}: killed, it did not end by itself`);
+        }
       }
       setTimeout(() => process.exit(1), KILL_MS);
     }
